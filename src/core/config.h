@@ -1,0 +1,31 @@
+// Every environment variable of the library, read once at the first call.
+//
+// fa4_configure() overrides a value before that. No other file calls getenv.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace fa4::internal {
+
+struct Config {
+  std::string cache_dir;  // FA4_CACHE_DIR; else $XDG_CACHE_HOME/fa4, else $HOME/.cache/fa4; "" when
+                          // none is set
+  bool cache_enabled = true;     // FA4_CACHE=0 turns the disk cache off
+  std::string nvrtc_path;        // FA4_NVRTC: libnvrtc.so to open; else the loader's search path
+  std::string cuda_driver_path;  // FA4_CUDA_DRIVER: libcuda.so.1 to open
+  std::string cpu_isa;  // FA4_CPU_ISA: scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx: the
+                        // best one allowed
+  int num_threads = 0;  // FA4_NUM_THREADS; 0: all hardware threads
+  int log_level = 0;  // FA4_LOG: 0 silent, 1 errors, 2 decisions (needs a callback, see logging.h)
+};
+
+// The configuration in force; the first call reads the environment.
+const Config& config();
+
+// Sets `key` (the variable's name without FA4_, in lower case: "cache_dir", "num_threads") before
+// the first call of config(). Throws Error{kInvalidArgument} for an unknown key, a bad value, or
+// when it is too late.
+void set_config(std::string_view key, std::string_view value);
+
+}  // namespace fa4::internal

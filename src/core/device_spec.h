@@ -1,0 +1,40 @@
+// What a plan needs to know about a device: plain values, so that plans are made without one.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace fa4::internal {
+
+enum class DeviceKind { kCpu, kCuda };
+
+// Best to worst within a family; `fa4 devices` lists those that this machine has.
+struct CpuFeatures {
+  bool avx2 = false;         // AVX2, FMA and F16C
+  bool avx512 = false;       // AVX-512 F, BW, DQ, VL
+  bool avx512_bf16 = false;  // vdpbf16ps
+  bool avx512_fp16 = false;
+  bool amx_bf16 = false;  // tiles, and the kernel granted their use
+};
+
+struct DeviceSpec {
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string name;          // "cpu", "cuda:0"
+  std::string model;         // "NVIDIA H200", "AMD EPYC ..."
+  std::string architecture;  // "x86_64", "sm_90a"
+  // CPU
+  CpuFeatures cpu;
+  int num_threads = 1;  // that a plan may use at most
+  // GPU
+  int num_sms = 0;
+  size_t l2_bytes = 0;
+  size_t smem_per_block_bytes = 0;  // opt-in maximum
+};
+
+// The CPU of this process: features and hardware threads, detected once.
+const DeviceSpec& host_cpu_spec();
+
+// A data-sheet H200, for plans on machines that have none.
+DeviceSpec h200_spec();
+
+}  // namespace fa4::internal

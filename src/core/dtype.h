@@ -1,0 +1,47 @@
+// Element types and their conversions to and from float.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace fa4::internal {
+
+// The values are those of fa4_dtype in fa4.h.
+enum class DType : int32_t { kF32 = 1, kF16 = 2, kBF16 = 3 };
+
+constexpr int size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return "f32";
+    case DType::kF16: return "f16";
+    case DType::kBF16: return "bf16";
+  }
+  return "?";
+}
+
+// "f32", "f16" or "bf16"; nothing for any other text.
+std::optional<DType> parse_dtype(std::string_view text);
+
+inline float bf16_to_float(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+// Rounds to nearest even; every NaN stays a (quiet) NaN.
+inline uint16_t float_to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// IEEE binary16, subnormals included. Rounds to nearest even, overflows to infinity.
+float f16_to_float(uint16_t bits);
+uint16_t float_to_f16(float value);
+
+// Element `index` of `data` as float, and the other way.
+float load_as_float(DType dtype, const void* data, int64_t index);
+void store_from_float(DType dtype, void* data, int64_t index, float value);
+
+}  // namespace fa4::internal

@@ -1,0 +1,113 @@
+// The one door to hardware: memory, streams, kernels of one device. The CPU is not behind it (it
+// needs none of this).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/device_spec.h"
+#include "core/dtype.h"
+#include "core/kernel_image.h"
+
+namespace fa4::internal {
+
+struct LaunchConfig {
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t block[3] = {1, 1, 1};
+  uint32_t cluster[3] = {1, 1, 1};
+  uint32_t dynamic_smem_bytes = 0;
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // Enqueues one launch; `params` is the kernel's single parameter, copied before the call returns.
+  // Neither allocates nor synchronises; safe in a stream capture; thread-safe.
+  virtual void launch(const LaunchConfig& config, const void* params, size_t params_bytes,
+                      void* stream) const = 0;
+};
+
+// The arguments of cuTensorMapEncodeTiled (rank, dims[0] innermost; strides_bytes[i] is that of
+// dims[i + 1]).
+struct TensorMapDesc {
+  enum class Swizzle { kNone, k32B, k64B, k128B };
+  const void* base = nullptr;
+  DType dtype = DType::kBF16;
+  int rank = 0;
+  uint64_t dims[5] = {};
+  uint64_t strides_bytes[4] = {};
+  uint32_t box[5] = {};
+  Swizzle swizzle = Swizzle::k128B;
+};
+
+// Device time between two points of a stream.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(void* stream) = 0;
+  virtual void synchronize() = 0;
+  virtual double milliseconds_since(const Event& start) const = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Every device of this machine that can be opened ("cuda:0", ...); empty, not an error, without a
+  // driver.
+  static std::vector<DeviceSpec> enumerate();
+  // Throws Error{kDeviceUnavailable} that names what is available. One object a device and process.
+  static std::shared_ptr<Device> open(std::string_view name);
+
+  virtual const DeviceSpec& spec() const = 0;
+  virtual std::unique_ptr<Kernel> load(const KernelImage& image, uint32_t dynamic_smem_bytes) = 0;
+  // Writes the 128 bytes that the hardware reads. Host work only, no allocation.
+  virtual void encode_tensor_map(const TensorMapDesc& desc, void* map) const = 0;
+  virtual bool is_capturing(void* stream) const = 0;
+
+  // For the command line, tests and benchmarks; attention itself never allocates.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void free(void* pointer) = 0;
+  virtual void copy_to_device(void* to, const void* from, size_t bytes) = 0;
+  virtual void copy_to_host(void* to, const void* from, size_t bytes) = 0;
+  virtual void fill(void* to, unsigned char value, size_t bytes) = 0;
+  virtual void* create_stream() = 0;
+  virtual void destroy_stream(void* stream) = 0;
+  virtual void synchronize(void* stream) = 0;
+  virtual std::unique_ptr<Event> create_event() = 0;
+};
+
+// A block of device memory, freed with the object.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, size_t bytes)
+      : device_(&device), data_(device.allocate(bytes)), bytes_(bytes) {}
+  ~Buffer() {
+    if (data_ != nullptr) device_->free(data_);
+  }
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(Buffer& other) {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace fa4::internal

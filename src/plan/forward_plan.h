@@ -1,0 +1,48 @@
+// How a forward problem will be run on a device: a pure function of values, made in microseconds.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/device_spec.h"
+#include "core/error.h"
+#include "plan/cpu_kernel_spec.h"
+#include "plan/kernel_spec.h"
+#include "problem/attention_problem.h"
+
+namespace fa4::internal {
+
+struct PlanOptions {
+  int num_threads = 0;  // CPU: 0: as many as the device has
+};
+
+struct ForwardPlan {
+  AttentionProblem problem;
+  DeviceSpec device;
+  std::variant<CpuKernelSpec, Sm90ForwardSpec> main;
+  size_t workspace_bytes = 0;  // a multiple of 256; 0: none is needed
+};
+
+struct Support {
+  bool supported = true;
+  std::string reason;  // when not: argument, value, what is accepted
+};
+
+// Whether `device` runs `problem`, and the reason when it does not.
+Support query_support(const AttentionProblem& problem, const DeviceSpec& device);
+
+// Throws Error{kNotSupported} with query_support's reason.
+ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
+                         const PlanOptions& options = {});
+
+// The chain of decisions, for `fa4 plan`.
+struct PlanStep {
+  std::string what;
+  std::string choice;
+  std::string why;
+};
+std::vector<PlanStep> explain(const ForwardPlan& plan);
+
+}  // namespace fa4::internal

@@ -1,0 +1,90 @@
+// What the user asked for, validated and canonical. Every message that a user's numbers can cause
+// is made here.
+//
+// Shapes, in elements: q (batch, seqlen_q, heads_q, head_dim), k (batch, seqlen_k, heads_kv,
+// head_dim), v (batch, seqlen_k, heads_kv, head_dim_v), out (batch, seqlen_q, heads_q, head_dim_v);
+// lse (batch, heads_q, seqlen_q) f32. Packed: q (total_q, heads_q, head_dim), lse (heads_q,
+// total_q), and so on, split by cu_seqlens. Paged: k and v are (num_pages, page_size, heads_kv,
+// dim), indexed by page_table (batch, pages_per_seq).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/dtype.h"
+
+namespace fa4::internal {
+
+enum class Layout : int32_t { kDense = 0, kPacked = 1, kPaged = 2 };
+
+// Elements between neighbours; the last dimension is contiguous. Packed tensors have no batch
+// stride; a paged tensor's batch stride is the distance of two pages.
+struct Strides {
+  int64_t batch = 0;
+  int64_t seqlen = 0;
+  int64_t head = 0;
+  bool operator==(const Strides&) const = default;
+};
+
+// Inclusive window around a query's position; -1 is unbounded. Causal is {-1, 0}.
+struct MaskSpec {
+  int64_t window_left = -1;
+  int64_t window_right = -1;
+  bool is_full() const { return window_left < 0 && window_right < 0; }
+  bool operator==(const MaskSpec&) const = default;
+};
+
+// What a caller fills in: same fields as fa4_problem.
+struct ProblemDesc {
+  DType dtype = DType::kBF16;
+  Layout layout_q = Layout::kDense;   // dense or packed
+  Layout layout_kv = Layout::kDense;  // dense, packed or paged
+  int64_t batch = 0;
+  int64_t seqlen_q = 0;  // packed: the longest sequence
+  int64_t seqlen_k = 0;  // packed: the longest sequence; paged: pages_per_seq * page_size at most
+  int64_t total_q = 0;   // packed only: rows of q (a maximum; ForwardArgs may say fewer)
+  int64_t total_k = 0;
+  int64_t heads_q = 0;
+  int64_t heads_kv = 0;
+  int64_t head_dim = 0;
+  int64_t head_dim_v = 0;      // 0: head_dim
+  int64_t page_size = 0;       // paged only
+  int64_t num_pages = 0;       // paged only
+  int64_t pages_per_seq = 0;   // paged only
+  bool has_seqused_k = false;  // per-sequence key counts are given at execution (always with paged)
+  bool has_sink = false;       // per-query-head sink logits are given at execution
+  bool causal = false;
+  MaskSpec window;                     // intersected with causal
+  std::optional<float> softmax_scale;  // none: 1/sqrt(head_dim)
+  float softcap = 0.0f;                // 0: off
+  Strides q, k, v, out;                // all zero: contiguous
+};
+
+// Validated: invariants hold, defaults are filled in (scale, strides, head_dim_v), causal is folded
+// into the mask.
+struct AttentionProblem : ProblemDesc {
+  MaskSpec mask;       // causal and window, intersected
+  float scale = 1.0f;  // softmax_scale, or its default
+
+  // Throws Error{kInvalidArgument} that names the argument, its value and what is accepted.
+  static AttentionProblem make(const ProblemDesc& desc);
+
+  int64_t group() const { return heads_q / heads_kv; }  // query heads per key head
+  int64_t rows_q() const { return layout_q == Layout::kPacked ? total_q : batch * seqlen_q; }
+  int64_t out_elements() const { return rows_q() * heads_q * head_dim_v; }
+  int64_t lse_elements() const { return rows_q() * heads_q; }
+};
+
+// Pairs (query, key) that the mask leaves, of one sequence and one head: the FLOPs are 2 (head_dim
+// + head_dim_v) each.
+int64_t visible_pairs(int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask);
+
+// One sequence's keys that query `i` sees: [begin, end), empty when begin >= end.
+struct KeyRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+KeyRange visible_keys(int64_t i, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask);
+
+}  // namespace fa4::internal
