@@ -1,0 +1,28 @@
+# What `cmake --install` lays down: the library, its headers, the command, and the two ways to find
+# them (find_package(fa4), pkg-config fa4). The tree can be moved afterwards.
+include(CMakePackageConfigHelpers)
+
+set(FA4_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/fa4)
+install(TARGETS fa4 EXPORT fa4Targets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/fa4 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT fa4Targets NAMESPACE fa4:: DESTINATION ${FA4_CMAKE_DIR})
+configure_package_config_file(cmake/fa4Config.cmake.in ${PROJECT_BINARY_DIR}/fa4Config.cmake
+                              INSTALL_DESTINATION ${FA4_CMAKE_DIR})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/fa4ConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/fa4Config.cmake ${PROJECT_BINARY_DIR}/fa4ConfigVersion.cmake
+        DESTINATION ${FA4_CMAKE_DIR})
+
+# From the directory of fa4.pc back to the prefix, so that the installed tree can be moved.
+file(RELATIVE_PATH FA4_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+string(REGEX REPLACE "/$" "" FA4_PC_PREFIX "${FA4_PC_PREFIX}")
+configure_file(cmake/fa4.pc.in ${PROJECT_BINARY_DIR}/fa4.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/fa4.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(TARGET fa4_cli)
+  file(RELATIVE_PATH FA4_LIB_FROM_BIN /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(fa4_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${FA4_LIB_FROM_BIN}")
+  install(TARGETS fa4_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
