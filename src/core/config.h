@@ -17,7 +17,7 @@ struct Config {
   std::string cpu_isa;  // FA4_CPU_ISA: scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx: the
                         // best one allowed
   int num_threads = 0;  // FA4_NUM_THREADS; 0: all hardware threads
-  int log_level = 0;  // FA4_LOG: 0 silent, 1 errors, 2 decisions (needs a callback, see logging.h)
+  int log_level = 1;  // FA4_LOG: 0 silent, 1 errors, 2 decisions (needs a callback, see logging.h)
 };
 
 // The configuration in force; the first call reads the environment.

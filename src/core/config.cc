@@ -1,0 +1,134 @@
+#include "core/config.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace fa4::internal {
+namespace {
+
+[[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view accepted) {
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} \"{}\"; accepted: {}", name, value, accepted));
+}
+
+int parse_int(std::string_view name, std::string_view value, int maximum) {
+  int number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error != std::errc() || stop != end || number < 0 || number > maximum) {
+    refuse(name, value, fmt::format("0 to {}", maximum));
+  }
+  return number;
+}
+
+void set_cache(Config& c, std::string_view name, std::string_view value) {
+  if (value != "0" && value != "1") refuse(name, value, "0, 1");
+  c.cache_enabled = value == "1";
+}
+
+void set_cpu_isa(Config& c, std::string_view name, std::string_view value) {
+  for (std::string_view isa :
+       {"", "scalar", "avx2", "avx512", "avx512_bf16", "avx512_fp16", "amx"}) {
+    if (value == isa) {
+      c.cpu_isa = value;
+      return;
+    }
+  }
+  refuse(name, value, "scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx");
+}
+
+struct Variable {
+  const char* key;
+  const char* environment;
+  void (*set)(Config& config, std::string_view name, std::string_view value);
+};
+
+using Text = std::string_view;
+constexpr Variable kVariables[] = {
+    {"cache_dir", "FA4_CACHE_DIR", [](Config& c, Text, Text v) { c.cache_dir = v; }},
+    {"cache", "FA4_CACHE", set_cache},
+    {"nvrtc", "FA4_NVRTC", [](Config& c, Text, Text v) { c.nvrtc_path = v; }},
+    {"cuda_driver", "FA4_CUDA_DRIVER", [](Config& c, Text, Text v) { c.cuda_driver_path = v; }},
+    {"cpu_isa", "FA4_CPU_ISA", set_cpu_isa},
+    {"num_threads", "FA4_NUM_THREADS",
+     [](Config& c, Text n, Text v) { c.num_threads = parse_int(n, v, 4096); }},
+    {"log", "FA4_LOG", [](Config& c, Text n, Text v) { c.log_level = parse_int(n, v, 2); }},
+};
+constexpr size_t kNumVariables = std::size(kVariables);
+
+std::string default_cache_dir() {
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg == '/') {
+    return std::string(xdg) + "/fa4";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    return std::string(home) + "/.cache/fa4";
+  }
+  return {};
+}
+
+struct State {
+  std::mutex mutex;
+  bool read = false;
+  std::optional<std::string> overrides[kNumVariables];
+};
+
+State& state() {
+  static State instance;
+  return instance;
+}
+
+Config read_config() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  Config result;
+  result.cache_dir = default_cache_dir();
+  for (size_t i = 0; i < kNumVariables; ++i) {
+    if (s.overrides[i].has_value()) {
+      kVariables[i].set(result, kVariables[i].key, *s.overrides[i]);
+    } else if (const char* value = std::getenv(kVariables[i].environment);
+               value != nullptr && *value != '\0') {
+      kVariables[i].set(result, kVariables[i].environment, value);
+    }
+  }
+  s.read = true;
+  return result;
+}
+
+}  // namespace
+
+const Config& config() {
+  static const Config instance = read_config();
+  return instance;
+}
+
+void set_config(std::string_view key, std::string_view value) {
+  for (size_t i = 0; i < kNumVariables; ++i) {
+    if (key != kVariables[i].key) continue;
+    Config scratch;
+    kVariables[i].set(scratch, key, value);
+    State& s = state();
+    const std::lock_guard lock(s.mutex);
+    if (s.read) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} \"{}\" comes too late; accepted: before the first other call, "
+                              "which reads the configuration",
+                              key, value));
+    }
+    s.overrides[i] = std::string(value);
+    return;
+  }
+  std::string keys;
+  for (const Variable& variable : kVariables) {
+    keys += keys.empty() ? "" : ", ";
+    keys += variable.key;
+  }
+  refuse("configuration key", key, keys);
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,60 @@
+#include "core/dtype.h"
+
+namespace fa4::internal {
+
+std::optional<DType> parse_dtype(std::string_view text) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    if (text == name_of(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+float f16_to_float(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1fu;
+  const uint32_t mantissa = bits & 0x3ffu;
+  if (exponent == 0) {  // zero and subnormals: mantissa * 2^-24, exact in float
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+  }
+  if (exponent == 31) {
+    const uint32_t quiet = mantissa != 0 ? 0x400000u : 0u;
+    return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13) | quiet);
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+}
+
+uint16_t float_to_f16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) {  // NaN: keep the payload's top bits, made quiet
+    return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+  }
+  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // >= 65520
+  if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 rounds to a multiple of 2^-24
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+float load_as_float(DType dtype, const void* data, int64_t index) {
+  switch (dtype) {
+    case DType::kF32: return static_cast<const float*>(data)[index];
+    case DType::kF16: return f16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case DType::kBF16: return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
+  }
+  return 0.0f;
+}
+
+void store_from_float(DType dtype, void* data, int64_t index, float value) {
+  switch (dtype) {
+    case DType::kF32: static_cast<float*>(data)[index] = value; return;
+    case DType::kF16: static_cast<uint16_t*>(data)[index] = float_to_f16(value); return;
+    case DType::kBF16: static_cast<uint16_t*>(data)[index] = float_to_bf16(value); return;
+  }
+}
+
+}  // namespace fa4::internal
