@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Checks the house rules that a machine can check: who may include whom, and what stays where.
+
+check_layers.py [ROOT]        lists every violation as file:line: rule; exit 1 if there is one
+check_layers.py --self-test   plants one violation of every rule and expects it to be found
+
+The rules are those of CONTRIBUTING.md and docs/architecture.md.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+MAX_LINES = 700
+CODE = {".h", ".cc", ".cuh", ".c", ".S", ".in"}
+TEXT = CODE | {".py", ".sh", ".cmake", ".txt", ".md", ".yml", ".json"}
+
+TRAITS = r"kernels/.*_traits\.h"
+TRAITS_MATH = r"kernels/.*_(traits|math)\.h"
+TRAITS_PARAMS = r"kernels/.*_(traits|params)\.h"
+
+# Room -> what it may include beside itself: a room's name, or a pattern of files.
+ROOMS = {
+    "core": [],
+    "problem": ["core"],
+    "kernels": [],
+    "plan": ["core", "problem", TRAITS],
+    "jit": ["core"],
+    "device": ["core"],
+    "cpu": ["core", "problem", "plan", TRAITS_MATH],
+    "attention": ["core", "problem", "plan", "jit", "device", "cpu", TRAITS_PARAMS],
+    "verify": ["core", "problem"],
+    "capi": ["core", "problem", "plan", "jit", "device", "cpu", "attention", "verify", "fa4", TRAITS_PARAMS],
+}
+
+# (what, pattern, folders it is looked for in, folders where it may stand, said when found)
+LIBRARY = ("src/", "include/")
+PRODUCT = ("src/", "include/", "cli/")
+ALL_CODE = ("src/", "include/", "cli/", "tests/", "bench/", "examples/", "tools/")
+WORDS = [
+    ("asm", r"\b(__)?asm(__)?(\s+(volatile|goto|__volatile__))*\s*\(", ALL_CODE, ("src/kernels/ptx/",),
+     "raw asm only in src/kernels/ptx"),
+    ("getenv", r"\b(secure_)?getenv\b", PRODUCT, ("src/core/",), "getenv only in src/core"),
+    ("driver", r"\bcu[A-Z][a-z]\w*", LIBRARY, ("src/device/cuda/",), "driver calls only in src/device/cuda"),
+    ("nvrtc", r"\bnvrtc[A-Z]\w*", LIBRARY, ("src/jit/",), "NVRTC calls only in src/jit"),
+    ("cuda header", r'#\s*include\s*[<"](cuda\w*|nvrtc|cute?/\S*|cutlass/\S*)(\.h|\.hpp)?[>"]', ALL_CODE, (),
+     "no CUDA header: driver_api.h and nvrtc_api.h declare what is used"),
+    ("print", r"\b(printf|fprintf|puts|fputs|perror)\s*\(|\bstd::(cout|cerr|clog)\b|\bfmt::print\b", LIBRARY, (),
+     "the library never prints"),
+    ("abort", r"\b(abort|_exit|quick_exit|exit|assert)\s*\(", LIBRARY, ("src/kernels/",), "the library never aborts"),
+    ("if 0", r"^\s*#\s*if\s+0\b", ALL_CODE, (), "no code switched off with the preprocessor"),
+    ("to do", r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b", ALL_CODE + ("cmake/", "docs/", ".ci/"), (), "no note of work to come: an issue says it"),
+]
+IN_COMMENTS = {"to do"}
+
+
+def files_of(root):
+    """Tracked files and those that could be; every file where there is no git."""
+    git = subprocess.run(["git", "-C", str(root), "ls-files", "-co", "--exclude-standard"],
+                         capture_output=True, text=True, check=False)
+    if git.returncode == 0:
+        names = git.stdout.splitlines()
+    else:
+        names = [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()]
+    return sorted(name for name in names if pathlib.Path(name).suffix in TEXT and (root / name).is_file())
+
+
+def without_comments(text):
+    """C and C++ comments blanked, line breaks and strings kept."""
+    def blank(match):
+        return match.group(0) if match.group(0)[0] in "\"'" else re.sub(r"[^\n]", " ", match.group(0))
+    return re.sub(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', blank, text, flags=re.S)
+
+
+def included(root, name, path):
+    """The included file's path below src/ (or include/); None for a system header or one of its own folder."""
+    for base in (root / name).parent, root / "src", root / "include":
+        target = (base / path).resolve()
+        for top in root / "src", root / "include":
+            if target.is_file() and target.is_relative_to(top.resolve()):
+                return target.relative_to(top.resolve()).as_posix()
+    return None
+
+
+def include_errors(root, name, code):
+    parts = pathlib.Path(name).parts
+    room = parts[1] if parts[0] == "src" else parts[0]
+    if parts[0] == "src" and room not in ROOMS:
+        yield 1, f"src/{room} is not a room; rooms: {', '.join(ROOMS)}"
+        return
+    for number, line in enumerate(code.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+        if not match:
+            continue
+        target = included(root, name, match.group(1))
+        if target is None:
+            continue
+        if parts[0] == "include":
+            if not target.startswith("fa4/"):
+                yield number, f"a public header includes {target}; only fa4/ is installed"
+            continue
+        allowed = [room] + ROOMS[room]
+        if not any(target.split("/")[0] == rule or re.fullmatch(rule, target) for rule in allowed):
+            yield number, f"{room} may not include {target}; allowed: {', '.join(allowed)}"
+
+
+def violations(root):
+    for name in files_of(root):
+        text = (root / name).read_text(encoding="utf-8", errors="replace")
+        if len(text.splitlines()) > MAX_LINES and not name.startswith("examples/data/"):
+            yield name, MAX_LINES + 1, f"{len(text.splitlines())} lines; at most {MAX_LINES}"
+        is_code = pathlib.Path(name).suffix in CODE
+        code = without_comments(text) if is_code else text
+        if is_code and name.startswith(LIBRARY):
+            for number, message in include_errors(root, name, code):
+                yield name, number, message
+        for what, pattern, folders, exempt, message in WORDS:
+            if not name.startswith(folders) or name.startswith(exempt):
+                continue
+            if not is_code and what not in IN_COMMENTS:
+                continue
+            for number, line in enumerate((text if what in IN_COMMENTS else code).splitlines(), 1):
+                if re.search(pattern, line):
+                    yield name, number, message
+
+
+PLANTED = [  # file, its content, what the report must say; None: nothing
+    ("src/core/good.h", '// asm("x"); getenv\n#include <string>\n', None),
+    ("src/plan/good.cc", '#include "core/good.h"\n#include "kernels/sm90/fwd_traits.h"\n', None),
+    ("src/kernels/sm90/fwd_traits.h", "#pragma once\n", None),
+    ("src/kernels/sm90/fwd_params.h", "#pragma once\n", None),
+    ("src/kernels/ptx/good.cuh", 'inline void f() { asm volatile("nop;"); }\n', None),
+    ("src/core/config.cc", 'auto* x = getenv("FA4_LOG");\n', None),
+    ("src/device/cuda/driver.cc", 'auto* f = symbol("cuInit");\n', None),
+    ("include/fa4/fa4.h", "#pragma once\n", None),
+    ("src/capi/good.cc", '#include "fa4/fa4.h"\n#include "core/good.h"\n', None),
+    ("src/core/up.cc", '#include "plan/good.cc"\n', "core may not include plan/good.cc"),
+    ("src/jit/attention.cc", '#include "kernels/sm90/fwd_traits.h"\n', "jit may not include kernels"),
+    ("src/plan/params.cc", '#include "kernels/sm90/fwd_params.h"\n', "plan may not include kernels"),
+    ("src/kernels/sm90/host.cuh", '#include "../../core/good.h"\n', "kernels may not include core/good.h"),
+    ("src/lounge/a.cc", "int a;\n", "src/lounge is not a room"),
+    ("include/fa4/leak.h", '#include "../../src/core/good.h"\n', "a public header includes core/good.h"),
+    ("src/cpu/raw.cc", 'void f() { asm volatile ("nop"); }\n', "raw asm only"),
+    ("src/cpu/env.cc", 'auto* x = std::getenv("HOME");\n', "getenv only"),
+    ("src/attention/call.cc", "auto r = cuLaunchKernel(f);\n", "driver calls only"),
+    ("src/device/cuda/rtc.cc", "auto r = nvrtcCompileProgram(p);\n", "NVRTC calls only"),
+    ("cli/cuda.cc", "#include <cuda_bf16.h>\n", "no CUDA header"),
+    ("src/core/talk.cc", 'void f() { std::printf("x"); }\n', "never prints"),
+    ("src/core/die.cc", "void f() { std::abort(); }\n", "never aborts"),
+    ("cli/off.cc", "# if 0\n#endif\n", "switched off"),
+    ("tests/later.cc", "// TO" "DO: more\n", "work to come"),
+    ("cli/long.cc", "int a;\n" * (MAX_LINES + 1), "701 lines"),
+]
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, content, _ in PLANTED:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(content, encoding="utf-8")
+        found = list(violations(root))
+        wrong = []
+        for name, _, expected in PLANTED:
+            messages = [message for file, _, message in found if file == name]
+            if expected is None and messages:
+                wrong.append(f"{name}: reported without reason: {messages}")
+            if expected is not None and not any(expected in message for message in messages):
+                wrong.append(f"{name}: not reported: {expected}; said {messages}")
+        for line in wrong:
+            print(f"check_layers: {line}")
+        print(f"check_layers: self-test, {len(PLANTED)} planted files, {len(wrong)} wrong")
+        return 1 if wrong else 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    root = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent).resolve()
+    found = list(violations(root))
+    for name, number, message in found:
+        print(f"{name}:{number}: {message}")
+    print(f"check_layers: {len(files_of(root))} files, {len(found)} violations")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
