@@ -1,39 +1,35 @@
-// Attention in double precision, straight from its definition, and the accuracy rules of
-// docs/api.md.
+// Attention in double precision, straight from its definition.
+//
+// `out` is the truth; `plain` is attention in the inputs' type T, computed the textbook way:
+// scores, normalised probabilities and out each rounded to T. The accuracy rules compare the two.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "problem/forward_args.h"
 
 namespace fa4::internal {
 
+// Indexed like a contiguous out, (rows, heads_q, head_dim_v), and like lse. Rows that belong to no
+// sequence hold 0 (lse -inf).
 struct Reference {
-  std::vector<double> out;    // double-precision attention, indexed like a contiguous out
-  std::vector<double> plain;  // attention in the inputs' type T: scores, normalised probabilities
-                              // and out each rounded to T
-  std::vector<double> lse;    // natural log; -inf for an empty row without a sink
+  std::vector<double> out;
+  std::vector<double> plain;
+  std::vector<double> lse;  // natural log; -inf for an empty row without a sink
+  double max_abs_v = 0;     // over the finite values of v that belong to a sequence
 };
 
 // Host pointers; reads q, k, v, sink and the index tensors of `args`, nothing else. `threads` >= 1.
+// Throws std::bad_alloc only.
 Reference reference_forward(const AttentionProblem& problem, const ForwardArgs& args, int threads);
 
-struct Accuracy {
-  double error =
-      0;  // largest over the rules, as a share of its bound times `bound`: error <= bound passes
-  double bound = 0;
-  bool passed = true;
-  std::string
-      detail;  // the first mismatch: rule, element, coordinates (b, h, m, n), both values, ulp
-};
+// The same for `count` rows of one sequence and query head: out and plain are (count, head_dim_v),
+// lse is (count).
+Reference reference_rows(const AttentionProblem& problem, const ForwardArgs& args, int64_t b,
+                         int64_t h, int64_t first_row, int64_t count);
 
-// `out` is contiguous, of the problem's dtype; `plain` may be null for an outside truth: then
-// computed bounds need it.
-Accuracy check_out(const AttentionProblem& problem, const ForwardArgs& args,
-                   const Reference& reference, const void* out);
-Accuracy check_lse(const AttentionProblem& problem, const ForwardArgs& args,
-                   const Reference& reference, const float* lse);
+// Index of the first of a sequence's rows in a contiguous out.
+int64_t first_row_of(const AttentionProblem& problem, const ForwardArgs& args, int64_t b);
 
 }  // namespace fa4::internal

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <numeric>
+
+#include "verify/cases.h"
+#include "verify/random.h"
+
+namespace fa4::internal {
+namespace {
+
+int64_t extent(int64_t batch, int64_t seqlen, int64_t heads, int64_t dim, const Strides& s) {
+  if (batch == 0 || seqlen == 0) return 0;
+  return (batch - 1) * s.batch + (seqlen - 1) * s.seqlen + (heads - 1) * s.head + dim;
+}
+
+std::vector<int32_t> cumulative(const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> sums(lengths.size() + 1, 0);
+  std::partial_sum(lengths.begin(), lengths.end(), sums.begin() + 1);
+  return sums;
+}
+
+void fill_row(DType dtype, std::vector<unsigned char>& data, int64_t at, int64_t dim,
+              float amplitude, Random& random) {
+  for (int64_t d = 0; d < dim; ++d) {
+    store_from_float(dtype, data.data(), at + d, amplitude * random.normal());
+  }
+}
+
+}  // namespace
+
+TensorExtents extents_of(const AttentionProblem& p) {
+  const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
+  const bool paged = p.layout_kv == Layout::kPaged;
+  const int64_t batch_q = packed_q ? 1 : p.batch, rows_q = packed_q ? p.total_q : p.seqlen_q;
+  const int64_t batch_k = packed_k ? 1 : paged ? p.num_pages : p.batch;
+  const int64_t rows_k = packed_k ? p.total_k : paged ? p.page_size : p.seqlen_k;
+  return {extent(batch_q, rows_q, p.heads_q, p.head_dim, p.q),
+          extent(batch_k, rows_k, p.heads_kv, p.head_dim, p.k),
+          extent(batch_k, rows_k, p.heads_kv, p.head_dim_v, p.v),
+          extent(batch_q, rows_q, p.heads_q, p.head_dim_v, p.out)};
+}
+
+CaseTensors::CaseTensors(const Case& c) : problem_(AttentionProblem::make(c.desc)) {
+  const AttentionProblem& p = problem_;
+  const TensorExtents extents = extents_of(p);
+  const auto bytes = [&](int64_t n) { return static_cast<size_t>(std::max<int64_t>(1, n) * size_of(p.dtype)); };
+  q_.assign(bytes(extents.q), 0xff);
+  k_.assign(bytes(extents.k), 0xff);
+  v_.assign(bytes(extents.v), 0xff);
+  if (p.layout_q == Layout::kPacked) cu_seqlens_q_ = cumulative(c.lengths_q);
+  if (p.layout_kv == Layout::kPacked) cu_seqlens_k_ = cumulative(c.lengths_k);
+  seqused_k_ = c.seqused_k;
+  Random random(c.seed);
+  if (p.layout_kv == Layout::kPaged) {
+    page_table_.resize(static_cast<size_t>(p.num_pages));
+    std::iota(page_table_.begin(), page_table_.end(), 0);
+    for (size_t i = page_table_.size(); i > 1; --i) {
+      std::swap(page_table_[i - 1], page_table_[static_cast<size_t>(random.between(0, i - 1))]);
+    }
+  }
+  if (p.has_sink) {
+    for (int64_t h = 0; h < p.heads_q; ++h) sink_.push_back(2 * random.normal());
+  }
+  fill_q(c.amplitude, random.bits());
+  fill_kv(random.bits());
+}
+
+void CaseTensors::fill_q(float amplitude, uint64_t seed) {
+  const ForwardArgs inputs = args();
+  Random random(seed);
+  for (int64_t b = 0; b < problem_.batch; ++b) {
+    const SequenceView view = sequence_view(problem_, inputs, b);
+    for (int64_t m = 0; m < view.seqlen_q; ++m) {
+      for (int64_t h = 0; h < problem_.heads_q; ++h) {
+        const int64_t at = view.offset_q + m * problem_.q.seqlen + h * problem_.q.head;
+        fill_row(problem_.dtype, q_, at, problem_.head_dim, amplitude, random);
+      }
+    }
+  }
+}
+
+void CaseTensors::fill_kv(uint64_t seed) {
+  const AttentionProblem& p = problem_;
+  const ForwardArgs inputs = args();
+  Random random(seed);
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const SequenceView view = sequence_view(p, inputs, b);
+    for (int64_t n = 0; n < view.seqlen_k; ++n) {
+      int64_t at_k = view.offset_k + n * p.k.seqlen, at_v = view.offset_v + n * p.v.seqlen;
+      if (p.layout_kv == Layout::kPaged) {
+        const int64_t page = page_table_[b * p.pages_per_seq + n / p.page_size];
+        at_k = page * p.k.batch + n % p.page_size * p.k.seqlen;
+        at_v = page * p.v.batch + n % p.page_size * p.v.seqlen;
+      }
+      for (int64_t h = 0; h < p.heads_kv; ++h) {
+        fill_row(p.dtype, k_, at_k + h * p.k.head, p.head_dim, 1.0f, random);
+        fill_row(p.dtype, v_, at_v + h * p.v.head, p.head_dim_v, 1.0f, random);
+      }
+    }
+  }
+}
+
+ForwardArgs CaseTensors::args() const {
+  const auto or_null = [](const auto& v) { return v.empty() ? nullptr : v.data(); };
+  ForwardArgs args;
+  args.q = q_.data();
+  args.k = k_.data();
+  args.v = v_.data();
+  args.sink = or_null(sink_);
+  args.cu_seqlens_q = or_null(cu_seqlens_q_);
+  args.cu_seqlens_k = or_null(cu_seqlens_k_);
+  args.seqused_k = or_null(seqused_k_);
+  args.page_table = or_null(page_table_);
+  if (args.cu_seqlens_q != nullptr) args.total_q = cu_seqlens_q_.back();
+  if (args.cu_seqlens_k != nullptr) args.total_k = cu_seqlens_k_.back();
+  return args;
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,207 @@
+#include "verify/cases.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include "verify/random.h"
+
+namespace fa4::internal {
+namespace {
+
+using Pair = std::pair<int64_t, int64_t>;
+
+// The sequence pairs (q, k) that flash-attn-4's own tests use, and its long-key ones.
+constexpr Pair kPairs[] = {
+    {1, 1},       {3, 3},       {64, 32},     {64, 1},      {239, 1},   {799, 3},   {113, 203},
+    {113, 128},   {128, 217},   {113, 211},   {108, 256},   {255, 256}, {384, 256}, {640, 128},
+    {1023, 1024}, {1024, 1023}, {4096, 4096}, {4224, 4224}, {1, 339},   {3, 799},   {64, 800}};
+
+// Head dimensions: the exact ones of a GPU kernel, and everything that rounds up to them.
+Pair choose_head_dims(int64_t family, Random& random) {
+  const auto multiple = [&](int64_t low, int64_t high) {
+    return 8 * random.between(low / 8, high / 8);
+  };
+  const auto same = [](int64_t d) { return Pair{d, d}; };
+  switch (family) {
+    case 0: return same(64);
+    case 1: return same(96);
+    case 2: return same(128);
+    case 3: return same(192);
+    case 4: return same(256);
+    case 5: return {192, 128};
+    case 6: return same(multiple(8, 56));
+    case 7: return same(multiple(72, 88));
+    case 8: return same(multiple(104, 120));
+    case 9: return same(multiple(136, 184));
+    case 10: return same(multiple(200, 248));
+    default: return {multiple(8, 256), multiple(8, 256)};
+  }
+}
+constexpr int64_t kHeadDimFamilies = 12;
+
+Pair choose_lengths(int64_t index, Random& random) {
+  switch (index % 4) {
+    case 0:  // long
+      switch (random.between(0, 3)) {
+        case 0: return {random.between(1025, 2300), random.between(1025, 2300)};
+        case 1: return {random.between(1, 256), random.between(1025, 4500)};
+        case 2: return {random.between(1025, 3000), random.between(1, 300)};
+        default: {
+          const int64_t n = random.between(1025, 1800);
+          return {n, n};
+        }
+      }
+    case 1: return kPairs[static_cast<size_t>(index / 4) % std::size(kPairs)];
+    default:
+      if (random.chance(3)) return {random.between(0, 1) * 40, random.between(0, 1) * 40};
+      if (random.chance(40)) {
+        const int64_t n = random.between(1, 700);
+        return {n, n};
+      }
+      return {random.between(1, 600), random.between(1, 700)};
+  }
+}
+
+void choose_heads(ProblemDesc& d, Random& random) {
+  const int64_t kind = random.between(0, 9);  // 0-4: one key head a query head, 5-7: GQA, 8-9: MQA
+  const int64_t pairs = std::max<int64_t>(1, d.seqlen_q * d.seqlen_k);
+  const int64_t most = std::clamp<int64_t>(8'000'000 / pairs / d.batch, 1, 8);
+  if (kind < 5) {
+    d.heads_kv = random.between(1, std::min<int64_t>(most, 3));
+    d.heads_q = d.heads_kv;
+  } else if (kind < 8) {
+    d.heads_kv = 2;
+    d.heads_q = 2 * random.between(2, std::max<int64_t>(2, most / 2));
+  } else {
+    d.heads_kv = 1;
+    d.heads_q = random.between(2, std::max<int64_t>(2, most));
+  }
+}
+
+void choose_mask(ProblemDesc& d, Random& random) {
+  d.causal = random.chance(35);
+  if (!random.chance(20)) return;
+  const int64_t reach = std::max<int64_t>(d.seqlen_k, 1);
+  d.window.window_left = random.chance(75) ? random.between(0, reach) : -1;
+  d.window.window_right = random.chance(60) ? random.between(0, reach) : -1;
+  if (d.window.is_full()) d.window.window_left = reach / 4;
+}
+
+// Some sequences shorter than the longest, some empty, some room behind the last one.
+void choose_packing(Case& c, Random& random) {
+  ProblemDesc& d = c.desc;
+  d.layout_q = d.layout_kv = Layout::kPacked;
+  const bool is_long = std::max(d.seqlen_q, d.seqlen_k) > 1024;
+  d.batch = random.between(1, is_long ? 3 : 6);
+  const int64_t longest = random.between(0, d.batch - 1);
+  for (int64_t b = 0; b < d.batch; ++b) {
+    const bool whole = b == longest;
+    const bool empty = !whole && random.chance(10);
+    c.lengths_q.push_back(whole ? d.seqlen_q : empty ? 0 : random.between(0, d.seqlen_q / 2));
+    c.lengths_k.push_back(whole ? d.seqlen_k : empty ? 0 : random.between(0, d.seqlen_k / 2));
+    d.total_q += c.lengths_q.back();
+    d.total_k += c.lengths_k.back();
+  }
+  if (random.chance(30)) d.total_q += random.between(1, 150);
+  if (random.chance(30)) d.total_k += random.between(1, 150);
+}
+
+void choose_pages(Case& c, Random& random) {
+  ProblemDesc& d = c.desc;
+  d.layout_kv = Layout::kPaged;
+  d.page_size = std::to_array<int64_t>({1, 4, 16, 57, 64, 128, 256})[random.between(0, 6)];
+  d.pages_per_seq = std::max<int64_t>(1, (d.seqlen_k + d.page_size - 1) / d.page_size);
+  d.seqlen_k = d.pages_per_seq * d.page_size;
+  d.num_pages = d.batch * d.pages_per_seq + random.between(0, 3);
+  d.has_seqused_k = true;
+}
+
+void choose_seqused(Case& c, Random& random) {
+  for (int64_t b = 0; b < c.desc.batch; ++b) {
+    const int64_t most = c.lengths_k.empty() ? c.desc.seqlen_k : c.lengths_k[b];
+    c.seqused_k.push_back(static_cast<int32_t>(random.chance(20) ? most : random.between(0, most)));
+  }
+}
+
+// Head-major memory, or rows of one fused tensor: what inference engines pass.
+void choose_strides(ProblemDesc& d, Random& random) {
+  const bool head_major = random.chance(50) && d.layout_q == Layout::kDense;
+  const auto strides = [&](int64_t seqlen, int64_t heads, int64_t dim) {
+    if (head_major) return Strides{heads * seqlen * dim, dim, seqlen * dim};
+    const int64_t row = heads * dim + 8 * random.between(0, 4);
+    return Strides{seqlen * row, row, dim};
+  };
+  const bool paged = d.layout_kv == Layout::kPaged;
+  const int64_t rows_k = paged ? d.page_size : d.seqlen_k;
+  d.q = strides(d.seqlen_q, d.heads_q, d.head_dim);
+  d.k = strides(rows_k, d.heads_kv, d.head_dim);
+  d.v = strides(rows_k, d.heads_kv, d.head_dim_v);
+  d.out = strides(d.seqlen_q, d.heads_q, d.head_dim_v);
+  if (d.layout_q == Layout::kPacked) d.q.batch = d.out.batch = 0;
+  if (d.layout_kv == Layout::kPacked) d.k.batch = d.v.batch = 0;
+}
+
+struct Kind {
+  DType dtype = DType::kBF16;
+  bool paged = false;
+};
+
+Case make_case(int64_t index, Kind kind, uint64_t seed) {
+  Random random(seed ^ (static_cast<uint64_t>(index) * 0x2545f4914f6cdd1du));
+  Case c;
+  ProblemDesc& d = c.desc;
+  d.dtype = kind.dtype;
+  std::tie(d.head_dim, d.head_dim_v) = choose_head_dims(index % kHeadDimFamilies, random);
+  // Families and lengths have a common period: shift one against the other every twelve cases.
+  std::tie(d.seqlen_q, d.seqlen_k) = choose_lengths(index + index / kHeadDimFamilies, random);
+  d.batch = std::max(d.seqlen_q, d.seqlen_k) > 1024 ? random.between(1, 2) : random.between(1, 3);
+  choose_heads(d, random);
+  choose_mask(d, random);
+  if (kind.paged) {
+    choose_pages(c, random);
+  } else if (random.chance(25)) {
+    choose_packing(c, random);
+  }
+  if (random.chance(40)) d.softcap = static_cast<float>(random.between(2, 40));
+  if (random.chance(10)) d.softmax_scale = 0.02f * static_cast<float>(random.between(1, 20));
+  d.has_sink = random.chance(15);
+  d.has_seqused_k |= random.chance(15);
+  if (d.has_seqused_k) choose_seqused(c, random);
+  if (random.chance(15)) choose_strides(d, random);
+  c.wants_lse = random.chance(80);
+  c.amplitude = random.chance(70) ? 1.0f : random.chance(50) ? 4.0f : 0.25f;
+  c.seed = random.bits();
+  return c;
+}
+
+}  // namespace
+
+std::optional<Suite> parse_suite(std::string_view text) {
+  if (text == "quick") return Suite::kQuick;
+  if (text == "full") return Suite::kFull;
+  return std::nullopt;
+}
+
+std::vector<Case> make_suite(Suite suite, uint64_t seed) {
+  const int64_t base = suite == Suite::kFull ? 2112 : 120;
+  const int64_t extra = suite == Suite::kFull ? 132 : 12;
+  std::vector<Case> cases;
+  Random random(seed);
+  for (int64_t i = 0; i < base; ++i) {
+    const DType dtype = random.chance(45) ? DType::kF16 : DType::kBF16;
+    cases.push_back(make_case(i, {dtype, false}, seed));
+  }
+  for (int64_t i = 0; i < extra; ++i) {
+    cases.push_back(make_case(base + i, {DType::kF32, random.chance(15)}, seed));
+    cases.push_back(
+        make_case(base + extra + i, {random.chance(50) ? DType::kF16 : DType::kBF16, true}, seed));
+  }
+  for (size_t i = cases.size(); i > 1; --i) {
+    std::swap(cases[i - 1], cases[static_cast<size_t>(random.between(0, i - 1))]);
+  }
+  return cases;
+}
+
+}  // namespace fa4::internal

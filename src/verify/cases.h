@@ -1,0 +1,56 @@
+// The cases of `fa4 verify` and their tensors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "problem/forward_args.h"
+
+namespace fa4::internal {
+
+struct Case {
+  ProblemDesc desc;
+  // Packed: one length a sequence; the totals of `desc` may leave room behind the last one.
+  std::vector<int32_t> lengths_q, lengths_k;
+  std::vector<int32_t> seqused_k;  // when desc.has_seqused_k
+  bool wants_lse = true;
+  float amplitude = 1.0f;  // of q: how far the scores spread
+  uint64_t seed = 0;       // of the tensors' values
+};
+
+enum class Suite { kQuick, kFull };
+std::optional<Suite> parse_suite(std::string_view text);  // "quick", "full"
+
+// The same cases for the same seed, on every machine. Quick: about 150; full: about 2400, with
+// every option at least 100 times among those that need neither f32 nor pages (which come on top),
+// a fifth with a sequence above 1024. The order is mixed: any prefix is a fair sample.
+std::vector<Case> make_suite(Suite suite, uint64_t seed);
+
+// Elements from a tensor's base to one past its last element.
+struct TensorExtents {
+  int64_t q = 0, k = 0, v = 0, out = 0;
+};
+TensorExtents extents_of(const AttentionProblem& problem);
+
+// Host tensors of a case. Every byte that belongs to no sequence (strided gaps, rows past a
+// sequence's end, page tails, spare pages) is 0xff, a NaN.
+class CaseTensors {
+ public:
+  explicit CaseTensors(const Case& c);
+  const AttentionProblem& problem() const { return problem_; }
+  // Inputs only: out, lse and workspace are the caller's.
+  ForwardArgs args() const;
+
+ private:
+  void fill_q(float amplitude, uint64_t seed);
+  void fill_kv(uint64_t seed);
+
+  AttentionProblem problem_;
+  std::vector<unsigned char> q_, k_, v_;
+  std::vector<float> sink_;
+  std::vector<int32_t> cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_;
+};
+
+}  // namespace fa4::internal
