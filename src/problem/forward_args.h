@@ -34,7 +34,7 @@ struct SequenceView {
   int64_t seqlen_k = 0;  // seqused_k applied
   int64_t offset_q = 0;  // elements from q's base to row 0 of this sequence, head 0
   int64_t offset_out = 0;
-  int64_t offset_k = 0;  // dense and packed; paged: see page_offset
+  int64_t offset_k = 0;  // dense and packed; paged: 0, rows are found through page_table
   int64_t offset_v = 0;
   int64_t lse_offset = 0;       // elements to (this sequence, head 0, row 0)
   int64_t lse_head_stride = 0;  // elements between heads

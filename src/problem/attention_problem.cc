@@ -1,0 +1,183 @@
+#include "problem/attention_problem.h"
+
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "problem/tensor_extent.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();  // index tensors are 32-bit
+constexpr int64_t kMaxHeads = 65536;
+constexpr int64_t kMaxHeadDim = 256;
+
+template <class... Values>
+[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
+}
+
+void check_size(const char* name, int64_t value, int64_t minimum = 0) {
+  if (value < minimum || value > kMaxSize) {
+    refuse("{} {}; accepted: {} to {}", name, value, minimum, kMaxSize);
+  }
+}
+
+void check_enums(const ProblemDesc& d) {
+  if (d.dtype != DType::kF32 && d.dtype != DType::kF16 && d.dtype != DType::kBF16) {
+    refuse("dtype {}; accepted: 1 (f32), 2 (f16), 3 (bf16)", static_cast<int32_t>(d.dtype));
+  }
+  if (d.layout_q != Layout::kDense && d.layout_q != Layout::kPacked) {
+    refuse("layout_q {}; accepted: 0 (dense), 1 (packed)", static_cast<int32_t>(d.layout_q));
+  }
+  if (d.layout_kv != Layout::kDense && d.layout_kv != Layout::kPacked &&
+      d.layout_kv != Layout::kPaged) {
+    refuse("layout_kv {}; accepted: 0 (dense), 1 (packed), 2 (paged)",
+           static_cast<int32_t>(d.layout_kv));
+  }
+}
+
+std::string divisors_of(int64_t number) {
+  constexpr int kListed = 16;
+  std::string text;
+  int listed = 0;
+  for (int64_t i = 1; i <= number; ++i) {
+    if (number % i != 0) continue;
+    if (++listed > kListed) return text + ", ...";
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", i);
+  }
+  return text;
+}
+
+void check_heads(const ProblemDesc& d) {
+  const auto check = [](const char* name, int64_t heads) {
+    if (heads < 1 || heads > kMaxHeads) {
+      refuse("num_heads {} of {}; accepted: 1 to {}", heads, name, kMaxHeads);
+    }
+  };
+  check("q", d.heads_q);
+  check("k", d.heads_kv);
+  if (d.heads_q % d.heads_kv != 0) {
+    refuse("num_heads {} of k does not divide num_heads {} of q; accepted: {}", d.heads_kv,
+           d.heads_q, divisors_of(d.heads_q));
+  }
+}
+
+void check_head_dim(const char* name, int64_t value) {
+  if (value < 8 || value > kMaxHeadDim || value % 8 != 0) {
+    refuse("{} {}; accepted: multiples of 8 from 8 to {}", name, value, kMaxHeadDim);
+  }
+}
+
+// Sizes that the layouts do not use are set to 0.
+void check_layouts(AttentionProblem& p) {
+  if (p.layout_q == Layout::kPacked) {
+    check_size("total_q", p.total_q);
+  } else {
+    p.total_q = 0;
+  }
+  if (p.layout_kv == Layout::kPacked) {
+    check_size("total_k", p.total_k);
+  } else {
+    p.total_k = 0;
+  }
+  if (p.layout_kv != Layout::kPaged) {
+    p.page_size = p.num_pages = p.pages_per_seq = 0;
+    return;
+  }
+  check_size("page_size", p.page_size, 1);
+  check_size("num_pages", p.num_pages);
+  check_size("pages_per_seq", p.pages_per_seq);
+  if (p.seqlen_k > p.pages_per_seq * p.page_size) {
+    refuse("seqlen_k {}; accepted: 0 to pages_per_seq {} x page_size {} = {}", p.seqlen_k,
+           p.pages_per_seq, p.page_size, p.pages_per_seq * p.page_size);
+  }
+  p.has_seqused_k = true;
+}
+
+// A side that reaches past every key of every query, for all lengths up to the maxima, is -1.
+void fold_mask(AttentionProblem& p) {
+  const auto check = [](const char* name, int64_t value) {
+    if (value < -1) refuse("{} {}; accepted: -1 (unbounded), 0 or more", name, value);
+  };
+  check("window_left", p.window.window_left);
+  check("window_right", p.window.window_right);
+  p.mask = p.window;
+  if (p.causal) p.mask.window_right = 0;
+  if (p.mask.window_left >= p.seqlen_k - 1) p.mask.window_left = -1;
+  if (p.mask.window_right >= p.seqlen_q - 1) p.mask.window_right = -1;
+}
+
+void check_numbers(AttentionProblem& p) {
+  if (p.softmax_scale.has_value() && !std::isfinite(*p.softmax_scale)) {
+    refuse("softmax_scale {}; accepted: a finite number", *p.softmax_scale);
+  }
+  if (!std::isfinite(p.softcap) || p.softcap < 0) {
+    refuse("softcap {}; accepted: 0 (off) or a positive finite number", p.softcap);
+  }
+  p.scale = p.softmax_scale.value_or(
+      static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
+}
+
+void check_tensor(const char* name, const TensorExtent& extent, DType dtype, Strides& strides) {
+  if (strides == Strides{}) {
+    const std::optional<Strides> contiguous = contiguous_strides(extent);
+    if (contiguous.has_value()) strides = *contiguous;
+    if (!contiguous.has_value() || !span_of(extent, strides, size_of(dtype)).has_value()) {
+      refuse("{} of {} x {} x {} x {} elements is too large; accepted: at most 2^62 bytes", name,
+             extent.outer, extent.rows, extent.heads, extent.dim);
+    }
+    return;
+  }
+  if (!span_of(extent, strides, size_of(dtype)).has_value()) {
+    refuse("strides ({}, {}, {}) of {} reach too far; accepted: a span of at most 2^62 bytes",
+           strides.batch, strides.seqlen, strides.head, name);
+  }
+}
+
+void check_tensors(AttentionProblem& p) {
+  const bool packed_q = p.layout_q == Layout::kPacked;
+  const TensorExtent q{packed_q ? 1 : p.batch, packed_q ? p.total_q : p.seqlen_q, p.heads_q,
+                       p.head_dim};
+  TensorExtent k{p.batch, p.seqlen_k, p.heads_kv, p.head_dim};
+  if (p.layout_kv == Layout::kPacked) k = {1, p.total_k, p.heads_kv, p.head_dim};
+  if (p.layout_kv == Layout::kPaged) k = {p.num_pages, p.page_size, p.heads_kv, p.head_dim};
+  TensorExtent v = k;
+  v.dim = p.head_dim_v;
+  TensorExtent out = q;
+  out.dim = p.head_dim_v;
+  check_tensor("q", q, p.dtype, p.q);
+  check_tensor("k", k, p.dtype, p.k);
+  check_tensor("v", v, p.dtype, p.v);
+  check_tensor("out", out, p.dtype, p.out);
+  if (!is_injective(out, p.out)) {
+    refuse(
+        "strides ({}, {}, {}) of out overlap; accepted: each at least what the smaller ones span",
+        p.out.batch, p.out.seqlen, p.out.head);
+  }
+}
+
+}  // namespace
+
+AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
+  AttentionProblem p;
+  static_cast<ProblemDesc&>(p) = desc;
+  check_enums(p);
+  check_size("batch", p.batch);
+  check_size("seqlen_q", p.seqlen_q);
+  check_size("seqlen_k", p.seqlen_k);
+  check_heads(p);
+  if (p.head_dim_v == 0) p.head_dim_v = p.head_dim;
+  check_head_dim("head_dim", p.head_dim);
+  check_head_dim("head_dim_v", p.head_dim_v);
+  check_layouts(p);
+  fold_mask(p);
+  check_numbers(p);
+  check_tensors(p);
+  return p;
+}
+
+}  // namespace fa4::internal

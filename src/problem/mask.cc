@@ -1,0 +1,42 @@
+// What a mask leaves visible. Query i sits at position i + seqlen_k - seqlen_q (bottom-right).
+#include <algorithm>
+
+#include "problem/attention_problem.h"
+
+namespace fa4::internal {
+namespace {
+
+// Pairs with key - position <= bound. The query u rows before the last sits at seqlen_k - 1 - u and
+// counts clamp(seqlen_k + bound - u, 0, seqlen_k): full rows, then one fewer a row, then none.
+int64_t pairs_up_to(int64_t bound, int64_t seqlen_q, int64_t seqlen_k) {
+  bound = std::clamp(bound, -seqlen_k - 1, seqlen_q);
+  const int64_t keys_of_last = seqlen_k + bound;
+  const int64_t full_rows = std::clamp<int64_t>(bound + 1, 0, seqlen_q);
+  const int64_t rows = std::clamp(keys_of_last, full_rows, std::max(full_rows, seqlen_q));
+  const int64_t partial_rows = rows - full_rows;
+  return full_rows * seqlen_k + partial_rows * keys_of_last -
+         (full_rows + rows - 1) * partial_rows / 2;
+}
+
+}  // namespace
+
+int64_t visible_pairs(int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask) {
+  const int64_t within_right = mask.window_right < 0
+                                   ? seqlen_q * seqlen_k
+                                   : pairs_up_to(mask.window_right, seqlen_q, seqlen_k);
+  const int64_t before_left =
+      mask.window_left < 0 ? 0 : pairs_up_to(-mask.window_left - 1, seqlen_q, seqlen_k);
+  return within_right - before_left;
+}
+
+KeyRange visible_keys(int64_t i, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask) {
+  const int64_t position = i + seqlen_k - seqlen_q;
+  const int64_t left = std::min(mask.window_left, seqlen_k);  // farther reaches nothing more
+  const int64_t right = std::min(mask.window_right, seqlen_q + seqlen_k);
+  KeyRange range;
+  range.begin = left < 0 ? 0 : std::max<int64_t>(0, position - left);
+  range.end = right < 0 ? seqlen_k : std::min(seqlen_k, position + right + 1);
+  return range;
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,123 @@
+#include "problem/tensor_extent.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+
+namespace fa4::internal {
+namespace {
+
+struct Axis {
+  int64_t extent = 0;
+  int64_t stride = 0;
+};
+
+// The axes that move: more than one step long.
+struct Axes {
+  std::array<Axis, 3> axis;
+  int count = 0;
+  void add(int64_t extent, int64_t stride) {
+    if (extent > 1) axis[count++] = {extent, stride};
+  }
+};
+
+Axes axes_of(const TensorExtent& extent, const Strides& strides) {
+  Axes axes;
+  axes.add(extent.outer, strides.batch);
+  axes.add(extent.rows, strides.seqlen);
+  axes.add(extent.heads, strides.head);
+  return axes;
+}
+
+// A tensor as runs of contiguous bytes, one every multiple of the strides.
+struct Runs {
+  int64_t run_bytes = 0;
+  int64_t stride_gcd = 0;  // 0: a single run
+};
+
+Runs runs_of(const MemoryRegion& region) {
+  Runs runs{region.extent.dim * region.element_bytes, 0};
+  Axes axes = axes_of(region.extent, region.strides);
+  for (int i = axes.count - 1; i >= 0; --i) {
+    const int64_t stride = std::llabs(axes.axis[i].stride) * region.element_bytes;
+    const bool continues =
+        runs.stride_gcd == 0 && axes.axis[i].stride > 0 && stride == runs.run_bytes;
+    if (continues) {
+      runs.run_bytes *= axes.axis[i].extent;
+    } else {
+      runs.stride_gcd = std::gcd(runs.stride_gcd, stride);
+    }
+  }
+  return runs;
+}
+
+}  // namespace
+
+std::optional<Strides> contiguous_strides(const TensorExtent& extent) {
+  Strides strides;
+  strides.head = extent.dim;
+  if (__builtin_mul_overflow(extent.heads, strides.head, &strides.seqlen) ||
+      __builtin_mul_overflow(extent.rows, strides.seqlen, &strides.batch)) {
+    return std::nullopt;
+  }
+  return strides;
+}
+
+std::optional<ElementSpan> span_of(const TensorExtent& extent, const Strides& strides,
+                                   int element_bytes) {
+  if (extent.empty()) return ElementSpan{};
+  const int64_t limit = std::numeric_limits<int64_t>::max() / (2 * element_bytes);
+  ElementSpan span{0, extent.dim};
+  const Axes axes = axes_of(extent, strides);
+  for (int i = 0; i < axes.count; ++i) {
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(axes.axis[i].extent - 1, axes.axis[i].stride, &reach)) {
+      return std::nullopt;
+    }
+    int64_t& side = reach < 0 ? span.begin : span.end;
+    if (__builtin_add_overflow(side, reach, &side)) return std::nullopt;
+  }
+  if (span.begin < -limit || span.end > limit) return std::nullopt;
+  return span;
+}
+
+bool is_injective(const TensorExtent& extent, const Strides& strides) {
+  if (extent.empty()) return true;
+  Axes axes = axes_of(extent, strides);
+  std::sort(axes.axis.begin(), axes.axis.begin() + axes.count, [](const Axis& a, const Axis& b) {
+    return std::llabs(a.stride) < std::llabs(b.stride);
+  });
+  int64_t spanned = extent.dim;
+  for (int i = 0; i < axes.count; ++i) {
+    const int64_t stride = std::llabs(axes.axis[i].stride);
+    if (stride < spanned) return false;
+    spanned += (axes.axis[i].extent - 1) * stride;
+  }
+  return true;
+}
+
+bool may_overlap(const MemoryRegion& a, const MemoryRegion& b) {
+  if (a.data == nullptr || b.data == nullptr || a.extent.empty() || b.extent.empty()) return false;
+  const std::optional<ElementSpan> span_a = span_of(a.extent, a.strides, a.element_bytes);
+  const std::optional<ElementSpan> span_b = span_of(b.extent, b.strides, b.element_bytes);
+  if (!span_a.has_value() || !span_b.has_value()) return true;
+  const auto base_a = reinterpret_cast<intptr_t>(a.data);
+  const auto base_b = reinterpret_cast<intptr_t>(b.data);
+  if (base_a + span_a->end * a.element_bytes <= base_b + span_b->begin * b.element_bytes ||
+      base_b + span_b->end * b.element_bytes <= base_a + span_a->begin * a.element_bytes) {
+    return false;
+  }
+  // Interleaved in one buffer (qkv and out side by side): every run starts at its base modulo the
+  // common divisor of all strides.
+  const Runs runs_a = runs_of(a);
+  const Runs runs_b = runs_of(b);
+  const int64_t period = std::gcd(runs_a.stride_gcd, runs_b.stride_gcd);
+  if (period == 0) return true;
+  const int64_t a_to_b = ((base_b - base_a) % period + period) % period;
+  const int64_t b_to_a = (period - a_to_b) % period;
+  return a_to_b < runs_a.run_bytes || b_to_a < runs_b.run_bytes;
+}
+
+}  // namespace fa4::internal
