@@ -117,11 +117,12 @@ int ThreadPool::num_threads() const { return static_cast<int>(state_->threads.si
 
 void ThreadPool::run_erased(int64_t num_tasks, Function function, const void* context) {
   State& s = *state_;
-  const std::lock_guard lock(s.callers);
-  if (s.threads.empty() || num_tasks <= 1) {
+  if (s.threads.empty() ||
+      num_tasks <= 1) {  // worker 0 alone: nothing is shared with other callers
     for (int64_t task = 0; task < num_tasks; ++task) function(context, task, 0);
     return;
   }
+  const std::lock_guard lock(s.callers);
   s.function = function;
   s.context = context;
   s.num_tasks = num_tasks;

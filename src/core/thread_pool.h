@@ -18,8 +18,9 @@ class ThreadPool {
 
   // Calls body(task, worker) for every task in [0, num_tasks), worker in [0, num_threads); returns
   // when all are done. Tasks are handed out in increasing order, one at a time (so order the
-  // longest first). Callers on several threads are served one after another; neither allocates nor
-  // throws. `body` must not throw.
+  // longest first). Callers on several threads are served one after another, or side by side when
+  // the caller alone is enough (one task, or one thread). Neither allocates nor throws. `body` must
+  // not throw, nor call run of the same pool.
   template <class Body>
   void run(int64_t num_tasks, const Body& body) {
     run_erased(

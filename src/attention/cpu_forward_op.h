@@ -1,0 +1,14 @@
+// The forward operation on the CPU.
+#pragma once
+
+#include <memory>
+
+#include "attention/forward_op.h"
+
+namespace fa4::internal {
+
+// Starts the plan's threads, or shares those of a living operation with as many: operations that
+// share them are served one after another. Throws Error{kOutOfMemory}.
+std::shared_ptr<const ForwardOp> prepare_cpu(const ForwardPlan& plan);
+
+}  // namespace fa4::internal

@@ -1,0 +1,34 @@
+#include "attention/forward_op.h"
+
+#include "attention/cpu_forward_op.h"
+#include "attention/sm90_forward_op.h"
+#include "core/error.h"
+
+namespace fa4::internal {
+namespace {
+
+// The two streams that every thread has, by the driver's handles: the legacy one (whose query also
+// fails while any blocking stream is captured) and the thread's own.
+void refuse_during_capture(const Device& device) {
+  void* const kLegacyStream = nullptr;
+  void* const kPerThreadStream = reinterpret_cast<void*>(uintptr_t{2});
+  if (device.is_capturing(kLegacyStream) || device.is_capturing(kPerThreadStream)) {
+    throw Error(ErrorCode::kStreamCapture,
+                "prepare during a stream capture; accepted: prepare before the capture begins, "
+                "then execute inside it");
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const ForwardOp> prepare(const ForwardPlan& plan, std::shared_ptr<Device> device) {
+  if (std::holds_alternative<CpuKernelSpec>(plan.main)) return prepare_cpu(plan);
+  if (device == nullptr) {
+    throw Error(ErrorCode::kDeviceUnavailable,
+                "device " + plan.device.name + " is not open; accepted: the plan's device");
+  }
+  refuse_during_capture(*device);
+  return prepare_sm90(plan, std::move(device));
+}
+
+}  // namespace fa4::internal
