@@ -1,0 +1,40 @@
+// Why a command ends early, and its exit status.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace fa4::cli {
+
+enum ExitCode : int {
+  kSuccess = 0,
+  kCheckFailed = 1,
+  kBadInput = 2,     // bad usage or bad input
+  kCouldNotRun = 3,  // memory, driver, compiler, launch, full disk
+  kInterrupted = 130,
+};
+
+// One line: argument, value, what is accepted. The program's and command's names are put before it.
+class Failure : public std::runtime_error {
+ public:
+  Failure(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ExitCode code() const { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+inline Failure bad_input(const std::string& message) { return {kBadInput, message}; }
+inline Failure could_not_run(const std::string& message) { return {kCouldNotRun, message}; }
+
+// Runs `body`; a Failure or library error out of it gets "argument value: " in front.
+template <class Body>
+auto naming(const std::string& argument, const std::string& value, const Body& body) {
+  try {
+    return body();
+  } catch (const Failure& failure) {
+    throw Failure(failure.code(), argument + " " + value + ": " + failure.what());
+  }
+}
+
+}  // namespace fa4::cli

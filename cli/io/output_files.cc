@@ -1,0 +1,200 @@
+#include "io/output_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "failure.h"
+#include "io/tensor_writer.h"
+
+namespace fa4::cli {
+namespace {
+
+// A disk that is full or broken is not the user's mistake.
+Failure write_failure(int error) {
+  const bool disk = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EIO ||
+                    error == ENOMEM || error == EPIPE || error == EMFILE || error == ENFILE;
+  return {disk ? kCouldNotRun : kBadInput,
+          fmt::format("cannot be written: {}{}", std::strerror(error),
+                      disk ? "" : "; accepted: a file in a directory that can be written")};
+}
+
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// The file that a path means: symbolic links followed, so that a rename replaces what they name.
+std::string resolve(const std::string& path) {
+  char* real = ::realpath(path.c_str(), nullptr);
+  if (real == nullptr) return path;
+  std::string result(real);
+  std::free(real);
+  return result;
+}
+
+std::string temporary_name(const std::string& target, size_t number) {
+  const size_t slash = target.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : target.substr(0, slash + 1);
+  return fmt::format("{}.fa4-{}-{}.tmp", folder, ::getpid(), number);
+}
+
+}  // namespace
+
+OutputFiles::~OutputFiles() {
+  for (File& file : files_) {
+    if (file.fd >= 0) ::close(file.fd);
+    if (file.temporary) ::unlink(file.temporary->path().c_str());
+  }
+}
+
+void OutputFiles::add_input(const std::string& option, const std::string& file) {
+  inputs_.push_back({option, file});
+}
+
+void OutputFiles::check_not_input(const std::string& file) const {
+  struct stat target, input;
+  if (::stat(file.c_str(), &target) != 0) return;
+  for (const Input& other : inputs_) {
+    if (::stat(other.file.c_str(), &input) == 0 && same_file(target, input)) {
+      throw bad_input(
+          fmt::format("is also the input {} {}; accepted: another file", other.option, other.file));
+    }
+  }
+}
+
+void OutputFiles::add_tensor(const std::string& option, const std::string& path) {
+  naming(option, path, [&] {
+    const TensorPath parsed = parse_tensor_path(path);
+    if (parsed.name == "__metadata__") {
+      throw bad_input("is a reserved name; accepted: another tensor name");
+    }
+    Item item;
+    item.option = option;
+    item.path = path;
+    item.name = parsed.name;
+    add(std::move(item), parsed.file);
+  });
+}
+
+void OutputFiles::add_text(const std::string& option, const std::string& path) {
+  Item item;
+  item.option = option;
+  item.path = path;
+  item.is_text = true;
+  naming(option, path, [&] { add(std::move(item), path); });
+}
+
+void OutputFiles::add(Item item, const std::string& path) {
+  check_not_input(path);
+  const std::string target = resolve(path);
+  items_.push_back(std::move(item));
+  Item& added = items_.back();
+  for (File& file : files_) {
+    struct stat a, b;
+    const bool same = file.target == target ||
+                      (::stat(file.target.c_str(), &a) == 0 && ::stat(target.c_str(), &b) == 0 &&
+                       same_file(a, b) && S_ISREG(a.st_mode));
+    if (!same) continue;
+    const bool both_named = !added.name.empty() && !file.items.front()->name.empty();
+    const bool taken = std::any_of(file.items.begin(), file.items.end(),
+                                   [&](const Item* other) { return other->name == added.name; });
+    if (!both_named || taken) {
+      throw bad_input(
+          fmt::format("is also the output {}; accepted: another file, or another name "
+                      "in one .safetensors",
+                      file.items.front()->option));
+    }
+    file.items.push_back(&added);
+    return;
+  }
+  File& file = files_.emplace_back();
+  file.target = target;
+  file.items.push_back(&added);
+  open(file);
+}
+
+void OutputFiles::open(File& file) {
+  struct stat info;
+  const bool exists = ::stat(file.target.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) throw bad_input("is a directory; accepted: a file");
+  if (exists && !S_ISREG(info.st_mode)) return;  // a device or pipe: opened when it is written
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  auto temporary = std::make_unique<Temporary>(temporary_name(file.target, files_.size()));
+  file.fd = ::open(temporary->path().c_str(), flags, 0666);
+  if (file.fd < 0) throw write_failure(errno);
+  file.temporary = std::move(temporary);
+  if (exists && ::fchmod(file.fd, info.st_mode & 07777) != 0) return;  // its mode stays the default
+}
+
+OutputFiles::Item& OutputFiles::item_of(const std::string& option) {
+  return *std::find_if(items_.begin(), items_.end(),
+                       [&](const Item& item) { return item.option == option; });
+}
+
+void OutputFiles::set_tensor(const std::string& option, FileType type, std::vector<int64_t> shape,
+                             const void* data) {
+  Item& item = item_of(option);
+  item.type = type;
+  item.shape = std::move(shape);
+  item.data = data;
+}
+
+void OutputFiles::set_text(const std::string& option, std::string text) {
+  item_of(option).text = std::move(text);
+}
+
+void OutputFiles::write(File& file) {
+  const Item& first = *file.items.front();
+  if (!file.temporary) {
+    file.fd = ::open(file.target.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file.fd < 0) throw write_failure(errno);
+  }
+  const Sink sink = [&](const void* data, size_t bytes) {
+    const char* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t written = ::write(file.fd, at, bytes);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) throw write_failure(errno);
+      at += written;
+      bytes -= static_cast<size_t>(written);
+    }
+  };
+  if (first.is_text) {
+    sink(first.text.data(), first.text.size());
+  } else if (first.name.empty()) {
+    write_npy({first.name, first.type, first.shape, first.data}, sink);
+  } else {
+    std::vector<NamedTensor> tensors;
+    for (const Item* item : file.items) {
+      tensors.push_back({item->name, item->type, item->shape, item->data});
+    }
+    write_safetensors(tensors, sink);
+  }
+  const int closed = ::close(file.fd);
+  file.fd = -1;
+  if (closed != 0) throw write_failure(errno);
+}
+
+void OutputFiles::commit() {
+  for (File& file : files_) {
+    naming(file.items.front()->option, file.items.front()->path, [&] { write(file); });
+  }
+  const SignalBlock block;
+  for (File& file : files_) {
+    if (!file.temporary) continue;
+    naming(file.items.front()->option, file.items.front()->path, [&] {
+      if (::rename(file.temporary->path().c_str(), file.target.c_str()) != 0) {
+        throw write_failure(errno);
+      }
+    });
+    file.temporary.reset();
+  }
+}
+
+}  // namespace fa4::cli

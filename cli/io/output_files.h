@@ -1,0 +1,72 @@
+// The files that a command writes: all of them whole, or none.
+//
+// Each is written to a temporary file beside its target and renamed over it. Outputs that name the
+// same .safetensors file become one file, which replaces what was there.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/temporaries.h"
+#include "io/tensor_file.h"
+
+namespace fa4::cli {
+
+class OutputFiles {
+ public:
+  OutputFiles() = default;
+  ~OutputFiles();
+  OutputFiles(const OutputFiles&) = delete;
+  OutputFiles& operator=(const OutputFiles&) = delete;
+
+  // A file that no output may be.
+  void add_input(const std::string& option, const std::string& file);
+
+  // Claims a target and opens its temporary file, so that a bad path is known before the work.
+  // Throws Failure{kBadInput}: an input, another output, a directory, a path that cannot be
+  // written.
+  void add_tensor(const std::string& option, const std::string& path);
+  void add_text(const std::string& option, const std::string& path);
+
+  // The content of what was claimed; `data` is borrowed until commit() returns. bf16 becomes f4 in
+  // a .npy.
+  void set_tensor(const std::string& option, FileType type, std::vector<int64_t> shape,
+                  const void* data);
+  void set_text(const std::string& option, std::string text);
+
+  // Writes and renames. Throws Failure{kCouldNotRun} when the disk is full.
+  void commit();
+
+ private:
+  struct Item {
+    std::string option, path, name;
+    FileType type = FileType::kF32;
+    std::vector<int64_t> shape;
+    const void* data = nullptr;
+    std::string text;
+    bool is_text = false;
+  };
+  struct File {
+    std::string target;
+    int fd = -1;
+    std::unique_ptr<Temporary> temporary;  // none: the target is a device or a pipe
+    std::vector<Item*> items;
+  };
+  struct Input {
+    std::string option, file;
+  };
+
+  void add(Item item, const std::string& file);
+  void check_not_input(const std::string& file) const;
+  void open(File& file);
+  void write(File& file);
+  Item& item_of(const std::string& option);
+
+  std::vector<Input> inputs_;
+  std::deque<Item> items_;
+  std::deque<File> files_;
+};
+
+}  // namespace fa4::cli

@@ -1,0 +1,51 @@
+// Tensors in files: FILE.npy, or FILE.safetensors:NAME (the last ".safetensors:" splits).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "io/mapped_file.h"
+
+namespace fa4::cli {
+
+// kBits16 is a 16-bit pattern without a type of its own (npy u2 and V2): bf16 when the user says
+// so.
+enum class FileType { kF16, kBF16, kF32, kF64, kBits16, kI32, kI64 };
+size_t size_of(FileType type);
+std::string_view name_of(FileType type);  // "f2", "bf16", "f4", "f8", "u2", "i4", "i8"
+
+// A tensor where it lies in its file: C order, little endian, maybe unaligned.
+struct FileTensor {
+  FileType type = FileType::kF32;
+  std::vector<int64_t> shape;
+  const unsigned char* data = nullptr;
+  std::shared_ptr<const MappedFile> file;
+  int64_t elements() const;
+};
+
+// Where a tensor is, or will be.
+struct TensorPath {
+  std::string file;
+  std::string name;  // in a safetensors file; empty: .npy
+  bool in_safetensors() const { return !name.empty(); }
+};
+
+// Throws Failure{kBadInput} for "x.safetensors" without a name.
+TensorPath parse_tensor_path(const std::string& text);
+
+// Checks every size in the file against the file's own before it is believed.
+// Throws Failure{kBadInput} with what is wrong and what is accepted.
+FileTensor read_tensor(const std::string& path);
+FileTensor read_npy(std::shared_ptr<const MappedFile> file);
+FileTensor read_safetensors(std::shared_ptr<const MappedFile> file, const std::string& name);
+
+// "(2, 3)", "(4,)"
+std::string shape_text(const std::vector<int64_t>& shape);
+// Elements of `shape`, or -1 when they and `element_size` overflow 63 bits.
+int64_t count_elements(const std::vector<int64_t>& shape, size_t element_size);
+
+}  // namespace fa4::cli
