@@ -87,6 +87,6 @@ install_nvrtc() {
 }
 
 mkdir -p build
-mapfile -t packages < <(missing_packages)
+read -ra packages <<<"$(missing_packages | tr '\n' ' ')"
 [ "${#packages[@]}" = 0 ] || install_packages "${packages[@]}"
 [ -n "${FA4_NVRTC:-}" ] || have_nvrtc || install_nvrtc
