@@ -11,12 +11,140 @@ enum class Element : int { kBF16 = 0, kF16 = 1 };
 struct FwdTraits {
   Element element = Element::kBF16;
   int head_dim =
-      128;  // of q and k, a multiple of 32; the tensors may be narrower (TMA fills with zeros)
+      128;  // of q and k: a multiple of 32; the tensors may be narrower (TMA fills with zeros)
   int head_dim_v = 128;  // of v and out
   int tile_m = 128;      // query rows of a tile: 64 a consumer warpgroup
   int tile_n = 128;      // keys of a block
   int kv_stages = 2;
+  bool ping_pong = true;  // consumer warpgroups take turns at the tensor cores
   bool softcap = false;
+
+  constexpr bool operator==(const FwdTraits&) const = default;
 };
 
+namespace sm90 {
+
+inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kElementBytes = 2;
+inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one block
+inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
+
+constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / 64; }
+constexpr int num_threads(const FwdTraits& t) {
+  return (1 + consumer_warpgroups(t)) * kWarpgroupThreads;
+}
+
+// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup.
+struct RegisterSplit {
+  int producer;
+  int consumer;
+};
+constexpr RegisterSplit register_split(const FwdTraits& t) {
+  return consumer_warpgroups(t) == 3 ? RegisterSplit{32, 160} : RegisterSplit{40, 232};
+}
+
+// A tile lies in shared memory as slabs of 64 (or 32) columns, rows of 128 (or 64) bytes, swizzled
+// by TMA.
+constexpr int slab_columns(int head_dim) { return head_dim % 64 == 0 ? 64 : 32; }
+constexpr int num_slabs(int head_dim) { return head_dim / slab_columns(head_dim); }
+
+// Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
+struct SmemLayout {
+  int q;         // [warpgroup][slab][64 rows]
+  int out;       // the same shape; may be q's place
+  int k;         // [stage][slab][tile_n rows]
+  int v;         // [stage][slab][tile_n rows]
+  int tiles;     // WorkTile[kTileSlots]
+  int barriers;  // uint64_t[num_barriers]
+  int total;     // with 1024 bytes to align the base
+  bool out_aliases_q;
+};
+constexpr int q_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim * kElementBytes; }
+constexpr int out_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim_v * kElementBytes; }
+constexpr int k_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim * kElementBytes; }
+constexpr int v_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim_v * kElementBytes; }
+
+// Barriers, in the order of shared memory: one row a kind, `stages` of each.
+struct BarrierRow {
+  const char* name;
+  int stages;
+  int arrivals;
+  const char* arrives;  // who
+  const char* waits;
+};
+enum BarrierKind {
+  kQFull,
+  kQEmpty,
+  kKFull,
+  kKEmpty,
+  kVFull,
+  kVEmpty,
+  kVRaw,
+  kTileFull,
+  kTileEmpty,
+  kNumBarrierKinds
+};
+struct BarrierTable {
+  BarrierRow rows[kNumBarrierKinds];
+  constexpr int first(int kind) const {
+    int index = 0;
+    for (int i = 0; i < kind; ++i) index += rows[i].stages;
+    return index;
+  }
+  constexpr int count() const { return first(kNumBarrierKinds); }
+};
+constexpr BarrierTable barriers(const FwdTraits& t) {
+  const int warps = 4 * consumer_warpgroups(t);
+  return {{
+      {"q_full", 1, 1, "producer + TMA bytes", "consumers"},
+      {"q_empty", 1, warps, "consumer warps, after the last QK (out_aliases_q: after out was read)",
+       "producer"},
+      {"k_full", t.kv_stages, 1, "producer + TMA bytes", "consumers"},
+      {"k_empty", t.kv_stages, warps, "consumer warps, after QK", "producer"},
+      {"v_full", t.kv_stages, 1, "producer + TMA bytes, or producer after clearing the tail",
+       "consumers"},
+      {"v_empty", t.kv_stages, warps, "consumer warps, after PV", "producer"},
+      {"v_raw", 1, 1, "producer + TMA bytes", "producer, before clearing the tail"},
+      {"tile_full", kTileSlots, 1, "producer", "consumers"},
+      {"tile_empty", kTileSlots, warps, "consumer warps, after reading", "producer"},
+  }};
+}
+
+inline constexpr int kWorkTileBytes = 32;
+
+constexpr SmemLayout smem_layout(const FwdTraits& t) {
+  SmemLayout s{};
+  s.q = 0;
+  s.k = s.q + q_bytes(t);
+  s.v = s.k + t.kv_stages * k_stage_bytes(t);
+  s.out = s.v + t.kv_stages * v_stage_bytes(t);
+  const int after = kTileSlots * kWorkTileBytes + barriers(t).count() * 8 + 1024;
+  s.out_aliases_q = s.out + out_bytes(t) + after > kMaxSmemBytes;
+  s.tiles = s.out + (s.out_aliases_q ? 0 : out_bytes(t));
+  if (s.out_aliases_q) s.out = s.q;
+  s.barriers = s.tiles + kTileSlots * kWorkTileBytes;
+  s.total = s.barriers + barriers(t).count() * 8 + 1024;
+  return s;
+}
+
+// Registers that a consumer thread holds across the loop: scores, probabilities, output.
+constexpr int live_registers(const FwdTraits& t) {
+  return t.tile_n / 2 + t.tile_n / 4 + t.head_dim_v / 2;
+}
+
+// nullptr, or what is wrong with a variant. Every tuning row is checked with it.
+constexpr const char* why_not(const FwdTraits& t) {
+  if (t.tile_m != 128 && t.tile_m != 192)
+    return "tile_m is 128 or 192: two or three consumer warpgroups";
+  if (t.tile_n % 16 != 0 || t.tile_n < 64 || t.tile_n > 256)
+    return "tile_n is a multiple of 16, 64 to 256";
+  if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
+  if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim (out may take q's place)";
+  if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
+  if (live_registers(t) + 24 > register_split(t).consumer)
+    return "scores, probabilities and output exceed the registers";
+  return nullptr;
+}
+
+}  // namespace sm90
 }  // namespace fa4

@@ -1,0 +1,114 @@
+// Online softmax of two rows a thread, in the register layout of a wgmma accumulator.
+#pragma once
+
+#include "kernels/ptx/math.cuh"
+#include "kernels/sm90/fwd_traits.h"
+
+namespace fa4 {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+inline constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+
+// The output is rescaled only when a row's maximum has risen by more than this (log2); until then
+// probabilities are taken relative to the old maximum, and reach 2^8 at most. The final division
+// makes it exact.
+inline constexpr float kRescaleThreshold = 8.0f;
+
+__device__ inline float quad_max(float x) {
+  x = ptx::max_nan(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return ptx::max_nan(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+template <Element kElement>
+__device__ inline uint32_t pack(float lower, float upper) {
+  if constexpr (kElement == Element::kBF16) return ptx::cvt_rn_bf16x2(upper, lower);
+  return ptx::cvt_rn_f16x2(upper, lower);
+}
+
+// A row without a finite maximum is exponentiated relative to 0: exp(-inf) = 0, and no inf - inf.
+__device__ inline float safe_max(float row_max) { return row_max == -kInfinity ? 0.0f : row_max; }
+
+struct OnlineSoftmax {
+  float row_max[2];  // of unscaled scores; may be stale by kRescaleThreshold
+  float row_sum[2];  // of this thread's columns
+  float acc_scale[2];
+
+  // Scores to probabilities relative to row_max, in place; adds them to row_sum.
+  template <int kScores>
+  __device__ void exponentiate(float (&s)[kScores], float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float max_scaled = safe_max(row_max[r]) * scale_log2;
+      float sum0 = 0.0f, sum1 = 0.0f;
+#pragma unroll
+      for (int i = 2 * r; i < kScores; i += 4) {
+        s[i] = ptx::ex2_approx_ftz(s[i] * scale_log2 - max_scaled);
+        s[i + 1] = ptx::ex2_approx_ftz(s[i + 1] * scale_log2 - max_scaled);
+        sum0 += s[i];
+        sum1 += s[i + 1];
+      }
+      row_sum[r] += sum0 + sum1;
+    }
+  }
+
+  template <int kScores>
+  __device__ static float block_max(const float (&s)[kScores], int r) {
+    float max0 = s[2 * r], max1 = s[2 * r + 1];
+#pragma unroll
+    for (int i = 2 * r + 4; i < kScores; i += 4) {
+      max0 = ptx::max_nan(max0, s[i]);
+      max1 = ptx::max_nan(max1, s[i + 1]);
+    }
+    return quad_max(ptx::max_nan(max0, max1));
+  }
+
+  template <int kScores>
+  __device__ void first_block(float (&s)[kScores], float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      row_max[r] = block_max(s, r);
+      row_sum[r] = 0.0f;
+      acc_scale[r] = 1.0f;
+    }
+    exponentiate(s, scale_log2);
+  }
+
+  // Returns whether any row of the warp has moved its maximum: then the output is to be multiplied
+  // by acc_scale.
+  template <int kScores>
+  __device__ bool next_block(float (&s)[kScores], float scale_log2) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float old_max = row_max[r];
+      const float new_max = ptx::max_nan(old_max, block_max(s, r));
+      const float rise = (new_max - old_max) * scale_log2;  // NaN if both are -inf
+      const bool keep = rise <= kRescaleThreshold;
+      row_max[r] = keep ? old_max : new_max;
+      acc_scale[r] = keep ? 1.0f : old_max == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(-rise);
+      row_sum[r] *= acc_scale[r];
+    }
+    exponentiate(s, scale_log2);
+    return __any_sync(0xffffffffu, acc_scale[0] != 1.0f || acc_scale[1] != 1.0f);
+  }
+
+  // After the last block: sums over the quad, adds the sink's exponential, and returns the row's
+  // final factor. `sink_log2` is the sink logit times log2(e), or -inf. lse is the natural
+  // logarithm.
+  __device__ float finish(int r, float scale_log2, float sink_log2, float* lse) {
+    const float sum = quad_sum(row_sum[r]);
+    const float max_log2 = row_max[r] == -kInfinity ? -kInfinity : row_max[r] * scale_log2;
+    const float top = fmaxf(max_log2, sink_log2);
+    const float shrink = max_log2 == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(max_log2 - top);
+    const float total =
+        sum * shrink + (sink_log2 == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(sink_log2 - top));
+    *lse = total == 0.0f ? -kInfinity : (top + ptx::lg2_approx_ftz(total)) * kLn2;
+    return total == 0.0f ? 0.0f : shrink * ptx::rcp_approx_ftz(total);
+  }
+};
+
+}  // namespace fa4

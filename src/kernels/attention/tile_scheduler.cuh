@@ -1,0 +1,142 @@
+// Which tiles of the output a block works on, in which order. Run by the producer warp; the tiles
+// reach the consumers through shared memory.
+#pragma once
+
+#include "kernels/sm90/fwd_params.h"
+
+namespace fa4 {
+
+// 64 or 192 query rows of one head (or of one packed group of heads) of one sequence.
+struct WorkTile {
+  int m_block;
+  int head;      // of q; of k when heads are packed
+  int batch;     // -1: no more work
+  int offset_q;  // rows before this sequence in a packed tensor, else 0
+  int offset_k;
+  int seqlen_q;
+  int seqlen_k;  // keys in use
+  int unused;
+};
+
+// Order of the tiles of `heads` heads with `m_blocks` each: sections of heads whose keys and values
+// fit the L2 cache together; inside a section all heads' first blocks, then all heads' second ones.
+// Longest first: the last rows of a causal mask see most keys, so they come first and the short
+// ones fill the end.
+struct HeadAndBlock {
+  int head;
+  int m_block;
+};
+__device__ inline HeadAndBlock section_order(int32_t index, int heads, int m_blocks,
+                                             int heads_per_section, bool longest_first) {
+  const int section_tiles = heads_per_section * m_blocks;
+  const int section = index / section_tiles;
+  const int in_section = index - section * section_tiles;
+  const int left = heads - section * heads_per_section;
+  const int section_heads = left < heads_per_section ? left : heads_per_section;
+  const int m = in_section / section_heads;
+  return {section * heads_per_section + in_section % section_heads,
+          longest_first ? m_blocks - 1 - m : m};
+}
+
+__device__ inline int clamp(int x, int low, int high) {
+  return x < low ? low : x > high ? high : x;
+}
+
+// All lanes of one warp call it together.
+template <int kTileM>
+class TileScheduler {
+ public:
+  __device__ explicit TileScheduler(const FwdParams& params) : p_(params), next_(blockIdx.x) {}
+
+  __device__ WorkTile next() {
+    const int32_t index = next_;
+    next_ = p_.tile_counter != nullptr ? claim() : next_ + gridDim.x;
+    return p_.cu_seqlens_q == nullptr ? dense_tile(index) : packed_tile(index);
+  }
+
+ private:
+  __device__ int32_t claim() const {
+    uint32_t ticket = 0;
+    if (threadIdx.x % 32 == 0) ticket = atomicAdd(p_.tile_counter, 1u);
+    return static_cast<int32_t>(gridDim.x + __shfl_sync(0xffffffffu, ticket, 0));
+  }
+
+  __device__ int tile_heads() const { return p_.heads_q / p_.group; }
+  __device__ int m_blocks(int seqlen_q) const {
+    return (seqlen_q * p_.group + kTileM - 1) / kTileM;
+  }
+
+  __device__ WorkTile dense_tile(int32_t index) const {
+    const int heads = tile_heads(), blocks = m_blocks(p_.seqlen_q);
+    if (index >= heads * p_.batch * blocks) return {.batch = -1};
+    const HeadAndBlock at =
+        section_order(index, heads * p_.batch, blocks, p_.heads_per_section, p_.longest_first != 0);
+    return finish({.m_block = at.m_block,
+                   .head = at.head % heads,
+                   .batch = at.head / heads,
+                   .seqlen_q = p_.seqlen_q});
+  }
+
+  // Walks the batch 32 sequences at a time; resumes where the last tile was, since indices only
+  // grow.
+  __device__ WorkTile packed_tile(int32_t index) {
+    const int lane = threadIdx.x % 32, heads = tile_heads();
+    for (; first_batch_ < p_.batch; first_batch_ += 32) {
+      const int b = first_batch_ + lane;
+      const int begin = b < p_.batch ? packed_offset(p_.cu_seqlens_q, b, p_.total_q) : 0;
+      const int length =
+          b < p_.batch ? packed_length(p_.cu_seqlens_q, b, p_.total_q, p_.seqlen_q) : 0;
+      const int blocks = m_blocks(length);
+      int32_t end = blocks * heads;  // inclusive sum over the lanes
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int32_t below = __shfl_up_sync(0xffffffffu, end, d);
+        if (lane >= d) end += below;
+      }
+      const int32_t all = __shfl_sync(0xffffffffu, end, 31);
+      if (index < tiles_before_ + all) {
+        const int32_t in_group = index - tiles_before_;
+        const int owner = __popc(__ballot_sync(0xffffffffu, end <= in_group));
+        const int owner_blocks = __shfl_sync(0xffffffffu, blocks, owner);
+        const int32_t start = __shfl_sync(0xffffffffu, end, owner) - owner_blocks * heads;
+        const HeadAndBlock at = section_order(in_group - start, heads, owner_blocks,
+                                              p_.heads_per_section, p_.longest_first != 0);
+        return finish({.m_block = at.m_block,
+                       .head = at.head,
+                       .batch = first_batch_ + owner,
+                       .offset_q = __shfl_sync(0xffffffffu, begin, owner),
+                       .seqlen_q = __shfl_sync(0xffffffffu, length, owner)});
+      }
+      tiles_before_ += all;
+    }
+    return {.batch = -1};
+  }
+
+  __device__ WorkTile finish(WorkTile tile) const {
+    tile.seqlen_k = p_.seqlen_k;
+    if (p_.cu_seqlens_k != nullptr) {
+      tile.offset_k = packed_offset(p_.cu_seqlens_k, tile.batch, p_.total_k);
+      tile.seqlen_k = packed_length(p_.cu_seqlens_k, tile.batch, p_.total_k, p_.seqlen_k);
+    }
+    if (p_.seqused_k != nullptr) tile.seqlen_k = clamp(p_.seqused_k[tile.batch], 0, tile.seqlen_k);
+    return tile;
+  }
+
+  // Index tensors cannot be checked on the host: whatever they hold, nothing outside the tensors is
+  // touched.
+  __device__ static int packed_offset(const int32_t* cu_seqlens, int b, int32_t total) {
+    return clamp(cu_seqlens[b], 0, total);
+  }
+  __device__ static int packed_length(const int32_t* cu_seqlens, int b, int32_t total,
+                                      int longest) {
+    const int begin = packed_offset(cu_seqlens, b, total);
+    return clamp(packed_offset(cu_seqlens, b + 1, total) - begin, 0, longest);
+  }
+
+  const FwdParams& p_;
+  int32_t next_;
+  int first_batch_ = 0;
+  int32_t tiles_before_ = 0;
+};
+
+}  // namespace fa4

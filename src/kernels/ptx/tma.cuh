@@ -1,0 +1,51 @@
+// The bulk tensor copy engine (TMA): tiles of a tensor map between global and shared memory.
+#pragma once
+
+#include "kernels/ptx/address.cuh"
+#include "kernels/tile/tensor_map.h"
+
+namespace fa4::ptx {
+
+// prefetch.tensormap [a];
+// PTX ISA 9.7.9.17, sm_90
+__device__ inline void prefetch_tensormap(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [dstMem], [tensorMap,
+// coords], [mbar]; PTX ISA 9.7.9.27.1.2, sm_90
+__device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap* map,
+                                                    SmemAddr barrier, int c0, int c1, int c2,
+                                                    int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6}], [%2];" ::"r"(to.value),
+      "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [tensorMap, coords], [srcMem];
+// PTX ISA 9.7.9.27.1.2, sm_90
+__device__ inline void cp_async_bulk_tensor_4d_store(const TensorMap* map, SmemAddr from, int c0,
+                                                     int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+          map),
+      "r"(from.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+// cp.async.bulk.commit_group;
+// PTX ISA 9.7.9.25.3, sm_90
+__device__ inline void cp_async_bulk_commit_group() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// cp.async.bulk.wait_group.read N;  until all but N groups have read their sources
+// PTX ISA 9.7.9.25.4, sm_90
+template <int kPending>
+__device__ inline void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace fa4::ptx

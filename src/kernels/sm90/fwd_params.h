@@ -1,0 +1,45 @@
+// The one parameter of the Hopper forward kernel. Filled on the host at each execution; read as a
+// __grid_constant__.
+#pragma once
+
+#include "kernels/tile/tensor_map.h"
+
+namespace fa4 {
+
+struct FwdParams {
+  // (head_dim, head, position, batch); a packed tensor has one batch and `total` positions.
+  TensorMap q;  // box: slab columns x group x 64 / group x 1: 64 rows
+  TensorMap k;  // box: slab columns x 1 x tile_n x 1
+  TensorMap v;
+  TensorMap out;  // as q
+
+  void* out_data;  // for tiles that TMA may not store (a packed sequence's last)
+  float* lse;      // or null
+  const float* sink;
+  const int32_t* cu_seqlens_q;  // null: dense
+  const int32_t* cu_seqlens_k;
+  const int32_t* seqused_k;
+  uint32_t*
+      tile_counter;  // zero before the launch: tiles are handed out on demand. null: by stride
+
+  int64_t out_stride_seqlen;  // elements
+  int64_t out_stride_head;
+  int32_t batch;
+  int32_t heads_q;
+  int32_t heads_kv;
+  int32_t seqlen_q;  // dense: of every sequence; packed: the maximum
+  int32_t seqlen_k;
+  int32_t total_q;  // packed: rows of q, and of a head in lse
+  int32_t total_k;
+  int32_t head_dim_v;
+  int32_t group;        // query heads packed into the rows of a tile: 1, or heads_q / heads_kv
+  int32_t window_left;  // inclusive; at most 2^30 - 1
+  int32_t window_right;
+  int32_t heads_per_section;  // heads whose keys and values share the L2 cache
+  int32_t longest_first;      // tiles of the last rows first
+  float scale_log2;           // softmax_scale log2(e); softcap: log2(e)
+  float softcap;              // or 0
+  float scale_over_softcap;
+};
+
+}  // namespace fa4

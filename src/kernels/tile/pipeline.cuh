@@ -1,0 +1,44 @@
+// A ring of stages in shared memory between one producer and several consumers.
+#pragma once
+
+#include "kernels/ptx/mbarrier.cuh"
+
+namespace fa4 {
+
+__device__ inline void wait(ptx::SmemAddr barrier, uint32_t parity) {
+  while (!ptx::mbarrier_try_wait_parity(barrier, parity)) {
+  }
+}
+
+// Which stage is next, and how often the ring went round. Producers and consumers each keep their
+// own.
+template <int kStages>
+struct PipelineState {
+  uint32_t count = 0;  // stages passed; one register
+  __device__ int stage() const { return static_cast<int>(count % kStages); }
+  __device__ uint32_t phase() const { return count / kStages & 1; }
+  __device__ void advance() { ++count; }
+};
+
+// full[stage]: filled, one arrival and its bytes. empty[stage]: read, one arrival a consumer warp.
+struct Pipeline {
+  ptx::SmemAddr full;
+  ptx::SmemAddr empty;
+
+  __device__ ptx::SmemAddr full_barrier(int stage) const { return full + 8 * stage; }
+  template <int kStages>
+  __device__ void producer_acquire(const PipelineState<kStages>& s) const {
+    wait(empty + 8 * s.stage(), s.phase() ^ 1);
+  }
+  template <int kStages>
+  __device__ void consumer_wait(const PipelineState<kStages>& s) const {
+    wait(full + 8 * s.stage(), s.phase());
+  }
+  // By one lane of each consumer warp.
+  template <int kStages>
+  __device__ void consumer_release(const PipelineState<kStages>& s) const {
+    ptx::mbarrier_arrive(empty + 8 * s.stage());
+  }
+};
+
+}  // namespace fa4
