@@ -13,7 +13,7 @@ if ! cmake --preset release >build/configure.log 2>&1; then
 fi
 cmake --build --preset release ${1:+--target "$@"}
 
-if ! grep -q '^FA4_NVRTC:FILEPATH=/' build/release/CMakeCache.txt; then
+if grep -q '^-- fa4: no NVRTC' build/configure.log; then
   cat <<'TEXT'
 
 fa4: no NVRTC 13 was found, so the GPU kernels were not built; the CPU is complete without them.
