@@ -1,0 +1,76 @@
+#include "device/device.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <map>
+#include <mutex>
+
+#include "core/error.h"
+#include "device/cuda/cuda_device.h"
+
+namespace fa4::internal {
+namespace {
+
+std::string available() {
+  std::string names = "cpu";
+  for (const DeviceSpec& spec : Device::enumerate()) names += ", " + spec.name;
+  return names;
+}
+
+[[noreturn]] void unavailable(std::string_view name, std::string_view why) {
+  throw Error(ErrorCode::kDeviceUnavailable,
+              fmt::format("{}: {}; available: {}", name, why, available()));
+}
+
+// "cuda:3" -> 3; -1 for any other text.
+int cuda_ordinal(std::string_view name) {
+  constexpr std::string_view kPrefix = "cuda:";
+  if (!name.starts_with(kPrefix)) return -1;
+  name.remove_prefix(kPrefix.size());
+  int ordinal = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
+  return error == std::errc() && end == name.data() + name.size() ? ordinal : -1;
+}
+
+struct OpenDevices {
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<Device>> devices;
+};
+
+// Never destroyed: at process exit the driver may be gone before us.
+OpenDevices& open_devices() {
+  static OpenDevices* const kOpen = new OpenDevices;
+  return *kOpen;
+}
+
+}  // namespace
+
+std::vector<DeviceSpec> Device::enumerate() {
+  std::vector<DeviceSpec> specs;
+  const DriverApi* api = driver_api();
+  int count = 0;
+  if (api == nullptr || api->device_count(&count) != kCuSuccess) return specs;
+  for (int ordinal = 0; ordinal < count; ++ordinal) specs.push_back(cuda_spec(*api, ordinal));
+  return specs;
+}
+
+std::shared_ptr<Device> Device::open(std::string_view name) {
+  if (name.starts_with("emulated:")) unavailable(name, "emulated devices are not in this version");
+  const int ordinal = cuda_ordinal(name);
+  if (ordinal < 0) unavailable(name, "not the name of a GPU, which is cuda:N");
+  const DriverApi* api = driver_api();
+  if (api == nullptr) unavailable(name, driver_problem());
+  int count = 0;
+  check_driver(*api, api->device_count(&count), std::string(name), "cuDeviceGetCount");
+  if (ordinal >= count) unavailable(name, "no such device");
+
+  OpenDevices& open = open_devices();
+  const std::lock_guard lock(open.mutex);
+  std::shared_ptr<Device>& device = open.devices[ordinal];
+  if (device == nullptr) device = std::make_shared<CudaDevice>(*api, ordinal);
+  return device;
+}
+
+}  // namespace fa4::internal
