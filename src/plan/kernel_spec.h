@@ -9,8 +9,18 @@
 
 namespace fa4::internal {
 
+// How the tiles of one problem are handed out; values of the launch, not of the compiled kernel.
+struct TileSchedule {
+  int group = 1;              // query heads packed into a tile's rows
+  int heads_per_section = 1;  // heads that share the L2 cache
+  bool longest_first = false;
+  bool on_demand = false;  // by an atomic counter in the workspace; else by stride
+  int grid = 0;            // blocks launched
+};
+
 struct Sm90ForwardSpec {
   FwdTraits traits;
+  TileSchedule schedule;
   KernelSource source() const;
 };
 

@@ -1,0 +1,29 @@
+// The Hopper forward kernel's tile shapes: rows of data, each with its reason.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/sm90/fwd_traits.h"
+
+namespace fa4::internal {
+
+struct Sm90TuningRow {
+  int head_dim;  // of the kernel; problems round up to the first row that holds them
+  int head_dim_v;
+  bool masked;  // causal or window
+  int tile_m;
+  int tile_n;
+  int kv_stages;
+  bool ping_pong;
+  const char* reason;
+};
+
+std::span<const Sm90TuningRow> sm90_tuning_rows();
+
+// The row for a problem's head dimensions, or nullptr when none holds them.
+const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked);
+
+FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap);
+
+}  // namespace fa4::internal
