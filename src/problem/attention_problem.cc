@@ -122,10 +122,13 @@ void check_numbers(AttentionProblem& p) {
       static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
 }
 
-void check_tensor(const char* name, const TensorExtent& extent, DType dtype, Strides& strides) {
+void check_tensor(const char* name, const TensorExtent& extent, DType dtype, bool packed,
+                  Strides& strides) {
+  if (packed) strides.batch = 0;
   if (strides == Strides{}) {
     const std::optional<Strides> contiguous = contiguous_strides(extent);
     if (contiguous.has_value()) strides = *contiguous;
+    if (packed) strides.batch = 0;
     if (!contiguous.has_value() || !span_of(extent, strides, size_of(dtype)).has_value()) {
       refuse("{} of {} x {} x {} x {} elements is too large; accepted: at most 2^62 bytes", name,
              extent.outer, extent.rows, extent.heads, extent.dim);
@@ -140,19 +143,20 @@ void check_tensor(const char* name, const TensorExtent& extent, DType dtype, Str
 
 void check_tensors(AttentionProblem& p) {
   const bool packed_q = p.layout_q == Layout::kPacked;
+  const bool packed_k = p.layout_kv == Layout::kPacked;
   const TensorExtent q{packed_q ? 1 : p.batch, packed_q ? p.total_q : p.seqlen_q, p.heads_q,
                        p.head_dim};
   TensorExtent k{p.batch, p.seqlen_k, p.heads_kv, p.head_dim};
-  if (p.layout_kv == Layout::kPacked) k = {1, p.total_k, p.heads_kv, p.head_dim};
+  if (packed_k) k = {1, p.total_k, p.heads_kv, p.head_dim};
   if (p.layout_kv == Layout::kPaged) k = {p.num_pages, p.page_size, p.heads_kv, p.head_dim};
   TensorExtent v = k;
   v.dim = p.head_dim_v;
   TensorExtent out = q;
   out.dim = p.head_dim_v;
-  check_tensor("q", q, p.dtype, p.q);
-  check_tensor("k", k, p.dtype, p.k);
-  check_tensor("v", v, p.dtype, p.v);
-  check_tensor("out", out, p.dtype, p.out);
+  check_tensor("q", q, p.dtype, packed_q, p.q);
+  check_tensor("k", k, p.dtype, packed_k, p.k);
+  check_tensor("v", v, p.dtype, packed_k, p.v);
+  check_tensor("out", out, p.dtype, packed_q, p.out);
   if (!is_injective(out, p.out)) {
     refuse(
         "strides ({}, {}, {}) of out overlap; accepted: each at least what the smaller ones span",

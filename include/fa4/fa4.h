@@ -1,0 +1,282 @@
+/* fa4: exact attention on CPUs and GPUs. The C ABI of libfa4.so.0; attention.h is the C++ layer.
+ *
+ * Four steps, each usable alone:
+ *   fa4_query_support  does this device run this problem, and if not, why
+ *   fa4_plan_forward   how: kernel, threads, workspace size; pure, microseconds
+ *   fa4_prepare        compiles and loads kernels, starts threads; slow, once
+ *   fa4_execute        runs on pointers; allocates nothing, synchronises nothing
+ * or fa4_forward, which does all four and keeps what it prepared.
+ *
+ * Rules
+ *  1. Every struct begins with `uint32_t struct_size`, which the caller sets to sizeof of the
+ * struct (FA4_INIT). A shorter struct, from an older header, is accepted: what it lacks is 0. A
+ * longer one is accepted when its unknown tail is all 0, else refused with FA4_NOT_SUPPORTED.
+ *  2. A field that is 0 asks for the default, or means "not given". Flags are 0 or 1.
+ *  3. Enums travel as int32_t, sizes as int64_t, byte counts as size_t.
+ *  4. Every function that can fail returns a fa4_status, FA4_OK being 0. Output parameters are
+ *     written on success only.
+ *  5. After a failure fa4_last_error() is one line that names the argument, its value and what is
+ *     accepted. It belongs to the calling thread and is valid until this thread's next call.
+ *  6. Handles are made by fa4_open_device, fa4_plan_forward and fa4_prepare, and destroyed by the
+ *     function named beside them. Destroying NULL does nothing. A handle may be destroyed before
+ *     those it was made from, or after.
+ *  7. Tensors and index tensors are borrowed: until fa4_execute returns on the CPU, until the
+ * stream has passed the work on a GPU. Pointers are host pointers on the CPU, device pointers on a
+ * GPU.
+ *  8. A stream is a CUstream (cudaStream_t) as void*. On the CPU it is NULL and calls are
+ *     synchronous.
+ *  9. Every function may be called from any thread at any time. Any number of threads may execute
+ *     one operation at once, each with its own workspace and outputs. Only destroying a handle must
+ *     not meet another use of it.
+ * 10. No exception leaves the library; it never prints, never ends the process, and allocates no
+ *     device memory but that of loaded kernels. When host memory runs out, a call returns
+ * FA4_OUT_OF_MEMORY and changes nothing.
+ * 11. Workspace: its size depends on the plan alone. It is aligned to 256 bytes, of undefined
+ *     contents before and after, may be larger than needed, and may be NULL when the size is 0.
+ * 12. The environment is read once, at the first call that needs it; fa4_configure sets the same
+ *     values before that.
+ * 13. Within one FA4_ABI_VERSION functions, fields and enum values are only added.
+ */
+#ifndef FA4_FA4_H_
+#define FA4_FA4_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define FA4_API __attribute__((visibility("default")))
+#else
+#define FA4_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FA4_ABI_VERSION 1
+
+/* The initialiser of a struct: `fa4_problem problem = FA4_INIT(fa4_problem);` */
+#ifdef __cplusplus
+#define FA4_INIT(type)                      \
+  ([] {                                     \
+    type fa4_initial{};                     \
+    fa4_initial.struct_size = sizeof(type); \
+    return fa4_initial;                     \
+  }())
+#else
+#define FA4_INIT(type) \
+  { .struct_size = sizeof(type) }
+#endif
+
+/* ---- Status ---------------------------------------------------------------------------------- */
+
+typedef int32_t fa4_status;
+enum {
+  FA4_OK = 0,
+  FA4_INVALID_ARGUMENT = 1,   /* a value that is never accepted */
+  FA4_NOT_SUPPORTED = 2,      /* valid, but this device or this version does not do it */
+  FA4_OUT_OF_MEMORY = 3,      /* host or device memory, or threads */
+  FA4_DEVICE_UNAVAILABLE = 4, /* no such device, no driver */
+  FA4_DRIVER = 5,             /* a driver call failed */
+  FA4_COMPILER = 6,           /* NVRTC is missing, or refused a kernel */
+  FA4_STREAM_CAPTURE = 7,     /* refused while a stream is being captured */
+  FA4_IO = 8,                 /* a file could not be read or written */
+  FA4_INTERNAL = 9            /* a bug in fa4 */
+};
+
+/* "OK", "INVALID_ARGUMENT", ...; "UNKNOWN" for any other value. Static text. */
+FA4_API const char* fa4_status_name(fa4_status status);
+
+/* Rule 5. "" before this thread's first failure. Never NULL. */
+FA4_API const char* fa4_last_error(void);
+
+/* The library's FA4_ABI_VERSION, to compare with the header's. */
+FA4_API uint32_t fa4_abi_version(void);
+
+/* "0.1.0". Static text. */
+FA4_API const char* fa4_version(void);
+
+/* ---- Configuration and log ------------------------------------------------------------------- */
+
+/* Sets `key` to `value`, before the first call that reads the configuration; FA4_INVALID_ARGUMENT
+ * afterwards. Keys are the environment variables without FA4_, in lower case:
+ *   cache_dir    directory of compiled kernels (else $XDG_CACHE_HOME/fa4, ~/.cache/fa4)
+ *   cache        0: compiled kernels are not kept on disk
+ *   nvrtc        the libnvrtc.so to open
+ *   cuda_driver  the libcuda.so.1 to open
+ *   cpu_isa      scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx: use nothing better
+ *   num_threads  of the CPU device; 0: the hardware threads this process may use
+ *   log          what reaches the log callback: 0 nothing, 1 (default) failures that a slower path
+ *                made good, 2 decisions as well */
+FA4_API fa4_status fa4_configure(const char* key, const char* value);
+
+/* `message` is valid during the call. The callback must not call fa4 and must not throw. */
+typedef void (*fa4_log_callback)(int32_t level, const char* message, void* context);
+
+/* Replaces the process's callback; NULL removes it. After this returns, the old one is not called
+ * again. */
+FA4_API fa4_status fa4_set_log_callback(fa4_log_callback callback, void* context);
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+typedef struct fa4_device fa4_device;
+
+enum { FA4_DEVICE_CPU = 0, FA4_DEVICE_CUDA = 1 }; /* fa4_device_info.kind */
+
+typedef struct fa4_device_info {
+  uint32_t struct_size;
+  int32_t kind;
+  int32_t num_threads;           /* CPU: that a plan uses */
+  int32_t num_sms;               /* GPU */
+  uint64_t l2_bytes;             /* GPU */
+  uint64_t smem_per_block_bytes; /* GPU: the opt-in maximum */
+  char name[32];                 /* what fa4_open_device takes: "cpu", "cuda:0" */
+  char model[96];                /* "NVIDIA H200" */
+  char architecture[16];         /* "x86_64", "sm_90a" */
+  char features[120];            /* CPU: "avx2 avx512 avx512_bf16"; empty on a GPU */
+} fa4_device_info;
+
+/* How many devices this machine has: "cpu" first, then GPUs. Without a driver, 1. */
+FA4_API fa4_status fa4_device_count(int32_t* count);
+
+/* Describes device `index` of [0, count) without opening it. */
+FA4_API fa4_status fa4_describe_device(int32_t index, fa4_device_info* info);
+
+/* Opens a device by name; destroy the handle with fa4_close_device. FA4_DEVICE_UNAVAILABLE names
+ * what is there. */
+FA4_API fa4_status fa4_open_device(const char* name, fa4_device** device);
+FA4_API void fa4_close_device(fa4_device* device);
+
+/* ---- The problem ----------------------------------------------------------------------------- */
+
+enum { FA4_F32 = 1, FA4_F16 = 2, FA4_BF16 = 3 };       /* dtype */
+enum { FA4_DENSE = 0, FA4_PACKED = 1, FA4_PAGED = 2 }; /* layout */
+
+/* What to compute; no pointers. Query i of a sequence sits at position i + seqlen_k - seqlen_q.
+ * Shapes in elements, the last dimension contiguous:
+ *   dense   q (batch, seqlen_q, heads_q, head_dim)      k (batch, seqlen_k, heads_kv, head_dim)
+ *           out (batch, seqlen_q, heads_q, head_dim_v)  v (batch, seqlen_k, heads_kv, head_dim_v)
+ *           lse (batch, heads_q, seqlen_q)
+ *   packed  q (total_q, heads_q, head_dim), k (total_k, heads_kv, head_dim), and so on;
+ *           lse (heads_q, total_q); sequence b is rows cu_seqlens[b] to cu_seqlens[b + 1]
+ *   paged   k (num_pages, page_size, heads_kv, head_dim), v likewise; key j of sequence b is row
+ *           j % page_size of page page_table[b, j / page_size]; seqused_k is needed
+ * lse is f32, always contiguous. */
+typedef struct fa4_problem {
+  uint32_t struct_size;
+  int32_t dtype;     /* of q, k, v, out: FA4_F32 (CPU), FA4_F16, FA4_BF16 */
+  int32_t layout_q;  /* FA4_DENSE, FA4_PACKED; out and lse follow q */
+  int32_t layout_kv; /* FA4_DENSE, FA4_PACKED, FA4_PAGED */
+  int64_t batch;
+  int64_t seqlen_q; /* packed: the longest that an execution may bring */
+  int64_t seqlen_k; /* packed, paged: likewise */
+  int64_t heads_q;
+  int64_t heads_kv;      /* divides heads_q; query head h uses h / (heads_q / heads_kv) */
+  int64_t head_dim;      /* of q and k: a multiple of 8 from 8 to 256 */
+  int64_t head_dim_v;    /* of v and out; 0: head_dim */
+  int64_t total_q;       /* packed: the most rows that an execution may bring */
+  int64_t total_k;       /* packed: likewise */
+  int64_t page_size;     /* paged: 1 or more */
+  int64_t num_pages;     /* paged */
+  int64_t pages_per_seq; /* paged: entries of a row of page_table */
+  int32_t has_seqused_k; /* 1: executions bring seqused_k */
+  int32_t has_sink;      /* 1: executions bring sink */
+  int32_t causal;        /* 1: keys after a query's position are hidden */
+  int32_t has_window;    /* 1: window_left and window_right hold, together with causal */
+  int64_t window_left;   /* keys before the position that are seen; -1: all */
+  int64_t window_right;  /* keys after the position that are seen; -1: all */
+  int32_t has_softmax_scale;
+  float softmax_scale;  /* when has_softmax_scale; else 1 / sqrt(head_dim) */
+  float softcap;        /* 0: off; else scores become softcap * tanh(score / softcap) */
+  int32_t out_dtype;    /* 0, or dtype; others are not in this version */
+  int64_t q_strides[3]; /* in elements: batch (paged: page), seqlen, head; all 0: contiguous. */
+  int64_t k_strides[3]; /* Packed tensors ignore the batch stride. */
+  int64_t v_strides[3];
+  int64_t out_strides[3];
+  int32_t num_splits;    /* 0; others are not in this version */
+  int32_t has_max_logit; /* 0; 1 is not in this version */
+  int32_t has_descales;  /* 0; 1 is not in this version */
+  int32_t sm_margin;     /* 0; others are not in this version */
+} fa4_problem;
+
+/* FA4_OK: `device` runs `problem`. FA4_NOT_SUPPORTED: it does not, and fa4_last_error() is the
+ * reason. FA4_INVALID_ARGUMENT: no device does. */
+FA4_API fa4_status fa4_query_support(const fa4_device* device, const fa4_problem* problem);
+
+/* ---- Plan ------------------------------------------------------------------------------------ */
+
+typedef struct fa4_plan fa4_plan;
+
+typedef struct fa4_plan_options {
+  uint32_t struct_size;
+  int32_t num_threads; /* CPU; 0: as many as the device has */
+} fa4_plan_options;
+
+/* Decides how to run `problem`; `options` may be NULL. A packed or paged plan serves every
+ * execution with lengths up to its maxima. Destroy the plan with fa4_destroy_plan. */
+FA4_API fa4_status fa4_plan_forward(const fa4_device* device, const fa4_problem* problem,
+                                    const fa4_plan_options* options, fa4_plan** plan);
+FA4_API void fa4_destroy_plan(fa4_plan* plan);
+
+/* Rule 11. 0 for NULL. */
+FA4_API size_t fa4_plan_workspace_bytes(const fa4_plan* plan);
+
+/* "cpu_avx512_bf16", "fwd_sm90_...". Valid as long as the plan; "" for NULL. */
+FA4_API const char* fa4_plan_kernel_name(const fa4_plan* plan);
+
+/* The chain of decisions, a line each: "what: choice (why)". Writes at most `capacity` bytes to
+ * `text`, the closing 0 included, and the length without it to `length` when that is not NULL;
+ * `text` may be NULL when `capacity` is 0. */
+FA4_API fa4_status fa4_plan_describe(const fa4_plan* plan, char* text, size_t capacity,
+                                     size_t* length);
+
+/* ---- Operation ------------------------------------------------------------------------------- */
+
+typedef struct fa4_op fa4_op;
+
+/* Compiles and loads what the plan needs: may take a second, allocates, may use the disk cache.
+ * FA4_STREAM_CAPTURE when the legacy or this thread's stream is being captured. Destroy the
+ * operation with fa4_destroy_op, after its executions have ended. */
+FA4_API fa4_status fa4_prepare(const fa4_plan* plan, fa4_op** op);
+FA4_API void fa4_destroy_op(fa4_op* op);
+
+/* The pointers of one execution. Outputs may overlap neither inputs nor each other. */
+typedef struct fa4_forward_args {
+  uint32_t struct_size;
+  int32_t has_totals; /* 1: total_q and total_k hold; 0: those of the problem */
+  const void* q;
+  const void* k;
+  const void* v;
+  void* out;
+  float* lse;                  /* natural log of the softmax's denominator; NULL: not wanted */
+  const float* sink;           /* (heads_q) logits, when has_sink */
+  const int32_t* cu_seqlens_q; /* (batch + 1), packed q: ascending from 0 */
+  const int32_t* cu_seqlens_k; /* (batch + 1), packed k */
+  const int32_t* seqused_k;    /* (batch) keys of each sequence, when has_seqused_k or paged */
+  const int32_t* page_table;   /* (batch, pages_per_seq), paged */
+  int64_t total_q;             /* packed: rows in this execution's q, at most the problem's */
+  int64_t total_k;
+  void* workspace; /* rule 11 */
+  size_t workspace_bytes;
+  void* stream;           /* rule 8 */
+  const float* q_descale; /* NULL: not in this version, as the three below */
+  const float* k_descale;
+  const float* v_descale;
+  float* max_logit;
+} fa4_forward_args;
+
+/* Runs (CPU) or enqueues (GPU) the operation. Safe in a stream capture: the graph holds the
+ * pointers. On the CPU index tensors are checked; on a GPU kernels clamp them. */
+FA4_API fa4_status fa4_execute(const fa4_op* op, const fa4_forward_args* args);
+
+/* All steps in one call; the device keeps the operations of its last 8 problems. On a GPU
+ * the workspace is the caller's, sized by a plan of the same problem. On the CPU it may be NULL:
+ * then this call allocates it and frees it. */
+FA4_API fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,
+                               const fa4_forward_args* args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FA4_FA4_H_ */

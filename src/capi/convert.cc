@@ -1,0 +1,113 @@
+#include "capi/convert.h"
+
+#include <fmt/format.h>
+
+#include "capi/boundary.h"
+
+namespace fa4::internal {
+namespace {
+
+[[noreturn]] void refuse_option(const char* name, int64_t value, const char* accepted) {
+  throw Error(ErrorCode::kNotSupported,
+              fmt::format("{} {} is not in this version; accepted: {}", name, value, accepted));
+}
+
+void check_reserved(const fa4_problem& problem) {
+  if (problem.out_dtype != 0 && problem.out_dtype != problem.dtype) {
+    refuse_option("out_dtype", problem.out_dtype, "0 or dtype");
+  }
+  if (problem.num_splits != 0) refuse_option("num_splits", problem.num_splits, "0");
+  if (problem.has_max_logit != 0) refuse_option("has_max_logit", problem.has_max_logit, "0");
+  if (problem.has_descales != 0) refuse_option("has_descales", problem.has_descales, "0");
+  if (problem.sm_margin != 0) refuse_option("sm_margin", problem.sm_margin, "0");
+}
+
+void check_reserved(const fa4_forward_args& args) {
+  const auto check = [](const char* name, const void* pointer) {
+    if (pointer != nullptr) {
+      throw Error(ErrorCode::kNotSupported,
+                  fmt::format("{} {} is not in this version; accepted: NULL", name, pointer));
+    }
+  };
+  check("q_descale", args.q_descale);
+  check("k_descale", args.k_descale);
+  check("v_descale", args.v_descale);
+  check("max_logit", args.max_logit);
+}
+
+bool to_flag(const char* name, int32_t value) {
+  if (value != 0 && value != 1) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} {}; accepted: 0, 1", name, value));
+  }
+  return value == 1;
+}
+
+Strides to_strides(const int64_t (&strides)[3]) { return {strides[0], strides[1], strides[2]}; }
+
+}  // namespace
+
+fa4_problem read_problem(const fa4_problem* given) {
+  return read_struct(given, "problem", "fa4_problem");
+}
+
+AttentionProblem to_problem(const fa4_problem& problem) {
+  ProblemDesc desc;
+  desc.dtype = static_cast<DType>(problem.dtype);
+  desc.layout_q = static_cast<Layout>(problem.layout_q);
+  desc.layout_kv = static_cast<Layout>(problem.layout_kv);
+  desc.batch = problem.batch;
+  desc.seqlen_q = problem.seqlen_q;
+  desc.seqlen_k = problem.seqlen_k;
+  desc.total_q = problem.total_q;
+  desc.total_k = problem.total_k;
+  desc.heads_q = problem.heads_q;
+  desc.heads_kv = problem.heads_kv;
+  desc.head_dim = problem.head_dim;
+  desc.head_dim_v = problem.head_dim_v;
+  desc.page_size = problem.page_size;
+  desc.num_pages = problem.num_pages;
+  desc.pages_per_seq = problem.pages_per_seq;
+  desc.has_seqused_k = to_flag("has_seqused_k", problem.has_seqused_k);
+  desc.has_sink = to_flag("has_sink", problem.has_sink);
+  desc.causal = to_flag("causal", problem.causal);
+  if (to_flag("has_window", problem.has_window)) {
+    desc.window = {problem.window_left, problem.window_right};
+  }
+  if (to_flag("has_softmax_scale", problem.has_softmax_scale)) {
+    desc.softmax_scale = problem.softmax_scale;
+  }
+  desc.softcap = problem.softcap;
+  desc.q = to_strides(problem.q_strides);
+  desc.k = to_strides(problem.k_strides);
+  desc.v = to_strides(problem.v_strides);
+  desc.out = to_strides(problem.out_strides);
+  AttentionProblem result = AttentionProblem::make(desc);
+  check_reserved(problem);
+  return result;
+}
+
+ForwardArgs to_args(const fa4_forward_args* given) {
+  const fa4_forward_args args = read_struct(given, "args", "fa4_forward_args");
+  check_reserved(args);
+  ForwardArgs result;
+  result.q = args.q;
+  result.k = args.k;
+  result.v = args.v;
+  result.out = args.out;
+  result.lse = args.lse;
+  result.sink = args.sink;
+  result.cu_seqlens_q = args.cu_seqlens_q;
+  result.cu_seqlens_k = args.cu_seqlens_k;
+  result.seqused_k = args.seqused_k;
+  result.page_table = args.page_table;
+  if (to_flag("has_totals", args.has_totals)) {
+    result.total_q = args.total_q;
+    result.total_k = args.total_k;
+  }
+  result.workspace = args.workspace;
+  result.workspace_bytes = args.workspace_bytes;
+  result.stream = args.stream;
+  return result;
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,16 @@
+// The C structs as the library's own types.
+#pragma once
+
+#include "fa4/fa4.h"
+#include "problem/attention_problem.h"
+#include "problem/forward_args.h"
+
+namespace fa4::internal {
+
+// The caller's problem in this version's shape.
+fa4_problem read_problem(const fa4_problem* given);
+// Validated. Throws Error{kNotSupported} for an option that this version reserves.
+AttentionProblem to_problem(const fa4_problem& problem);
+ForwardArgs to_args(const fa4_forward_args* given);
+
+}  // namespace fa4::internal

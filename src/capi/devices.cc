@@ -1,0 +1,102 @@
+// The functions of fa4.h about devices.
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "capi/boundary.h"
+#include "capi/handles.h"
+
+namespace internal = fa4::internal;
+
+namespace {
+
+using internal::CpuFeatures;
+using internal::Device;
+using internal::DeviceKind;
+using internal::DeviceSpec;
+using internal::Error;
+using internal::ErrorCode;
+
+std::vector<DeviceSpec> all_devices() {
+  std::vector<DeviceSpec> specs = {internal::host_cpu_spec()};
+  for (DeviceSpec& spec : Device::enumerate()) specs.push_back(std::move(spec));
+  return specs;
+}
+
+template <size_t kBytes>
+void copy_text(std::string_view text, char (&target)[kBytes]) {
+  const size_t length = std::min(text.size(), kBytes - 1);
+  std::memcpy(target, text.data(), length);
+  target[length] = '\0';
+}
+
+std::string feature_text(const CpuFeatures& features) {
+  std::string text;
+  const auto add = [&](bool present, const char* name) {
+    if (present) text += (text.empty() ? "" : " ") + std::string(name);
+  };
+  add(features.avx2, "avx2");
+  add(features.avx512, "avx512");
+  add(features.avx512_bf16, "avx512_bf16");
+  add(features.avx512_fp16, "avx512_fp16");
+  add(features.amx_bf16, "amx_bf16");
+  return text;
+}
+
+fa4_device_info to_info(const DeviceSpec& spec) {
+  fa4_device_info info{};
+  const bool is_cpu = spec.kind == DeviceKind::kCpu;
+  info.kind = is_cpu ? FA4_DEVICE_CPU : FA4_DEVICE_CUDA;
+  info.num_threads = is_cpu ? spec.num_threads : 0;
+  info.num_sms = spec.num_sms;
+  info.l2_bytes = spec.l2_bytes;
+  info.smem_per_block_bytes = spec.smem_per_block_bytes;
+  copy_text(spec.name, info.name);
+  copy_text(spec.model, info.model);
+  copy_text(spec.architecture, info.architecture);
+  copy_text(feature_text(spec.cpu), info.features);
+  return info;
+}
+
+}  // namespace
+
+extern "C" {
+
+fa4_status fa4_device_count(int32_t* count) {
+  return internal::guarded([&] {
+    internal::require(count, "count");
+    *count = static_cast<int32_t>(all_devices().size());
+  });
+}
+
+fa4_status fa4_describe_device(int32_t index, fa4_device_info* info) {
+  return internal::guarded([&] {
+    internal::require(info, "info");
+    internal::check_struct(info, "fa4_device_info", sizeof(*info));
+    const std::vector<DeviceSpec> specs = all_devices();
+    if (index < 0 || index >= static_cast<int32_t>(specs.size())) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("index {}; accepted: 0 to {}", index, specs.size() - 1));
+    }
+    internal::write_struct(to_info(specs[index]), info);
+  });
+}
+
+fa4_status fa4_open_device(const char* name, fa4_device** device) {
+  return internal::guarded([&] {
+    internal::require(name, "name");
+    internal::require(device, "device");
+    auto handle = std::make_unique<fa4_device>();
+    if (std::string_view(name) == "cpu") {
+      handle->spec = internal::host_cpu_spec();
+    } else {
+      handle->device = Device::open(name);
+      handle->spec = handle->device->spec();
+    }
+    *device = handle.release();
+  });
+}
+
+void fa4_close_device(fa4_device* device) { delete device; }
+
+}  // extern "C"
