@@ -25,19 +25,6 @@ std::shared_ptr<ThreadPool> pool_of(int num_threads) {
   return pool;
 }
 
-void check_workspace(const ForwardPlan& plan, const ForwardArgs& args) {
-  if (plan.workspace_bytes == 0) return;
-  if (args.workspace == nullptr || args.workspace_bytes < plan.workspace_bytes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("workspace {} of workspace_bytes {}; accepted: at least {} bytes",
-                            args.workspace, args.workspace_bytes, plan.workspace_bytes));
-  }
-  if (reinterpret_cast<uintptr_t>(args.workspace) % 256 != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("workspace {}; accepted: multiples of 256", args.workspace));
-  }
-}
-
 class CpuForwardOp final : public ForwardOp {
  public:
   explicit CpuForwardOp(const ForwardPlan& plan)
@@ -50,7 +37,7 @@ class CpuForwardOp final : public ForwardOp {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("stream {}; accepted: NULL on the CPU", given.stream));
     }
-    check_workspace(plan_, given);
+    check_workspace(given);
     ForwardArgs args = given;
     args.workspace_bytes = plan_.workspace_bytes;
     if (args.workspace_bytes == 0) args.workspace = nullptr;

@@ -1,5 +1,7 @@
 #include "attention/forward_op.h"
 
+#include <fmt/format.h>
+
 #include "attention/cpu_forward_op.h"
 #include "attention/sm90_forward_op.h"
 #include "core/error.h"
@@ -20,6 +22,19 @@ void refuse_during_capture(const Device& device) {
 }
 
 }  // namespace
+
+void ForwardOp::check_workspace(const ForwardArgs& args) const {
+  if (plan_.workspace_bytes == 0) return;
+  if (args.workspace == nullptr || args.workspace_bytes < plan_.workspace_bytes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("workspace {} of workspace_bytes {}; accepted: at least {} bytes",
+                            args.workspace, args.workspace_bytes, plan_.workspace_bytes));
+  }
+  if (reinterpret_cast<uintptr_t>(args.workspace) % 256 != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("workspace {}; accepted: multiples of 256", args.workspace));
+  }
+}
 
 std::shared_ptr<const ForwardOp> prepare(const ForwardPlan& plan, std::shared_ptr<Device> device) {
   if (std::holds_alternative<CpuKernelSpec>(plan.main)) return prepare_cpu(plan);

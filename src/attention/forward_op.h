@@ -22,6 +22,10 @@ class ForwardOp {
 
  protected:
   explicit ForwardOp(const ForwardPlan& plan) : plan_(plan) {}
+
+  // Throws Error{kInvalidArgument} unless the workspace is as large as the plan says, and aligned.
+  void check_workspace(const ForwardArgs& args) const;
+
   ForwardPlan plan_;
 };
 

@@ -69,6 +69,8 @@ class Device {
   // Writes the 128 bytes that the hardware reads. Host work only, no allocation.
   virtual void encode_tensor_map(const TensorMapDesc& desc, void* map) const = 0;
   virtual bool is_capturing(void* stream) const = 0;
+  // Enqueues a fill of `bytes` (a multiple of 4) with zeros; safe in a stream capture.
+  virtual void enqueue_zero(void* to, size_t bytes, void* stream) const = 0;
 
   // For the command line, tests and benchmarks; attention itself never allocates.
   virtual void* allocate(size_t bytes) = 0;

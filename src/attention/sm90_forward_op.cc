@@ -1,0 +1,189 @@
+#include "attention/sm90_forward_op.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "jit/kernel_cache.h"
+#include "kernels/sm90/fwd_params.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr double kLog2E = 1.4426950408889634;
+constexpr int64_t kUnboundedWindow = (int64_t{1} << 30) - 1;
+// A scale of 0 would make a hidden score's -inf NaN; this one makes every finite score 0.
+constexpr float kSmallestScale = 1e-30f;
+
+// A tensor as the kernel sees it: (head_dim, head, position, batch).
+struct KernelTensor {
+  const void* data;
+  Strides strides;
+  int64_t head_dim, heads, positions, batch;
+};
+
+void check_base(const char* name, const void* data) {
+  if (data == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} NULL; accepted: a pointer", name));
+  }
+  if (reinterpret_cast<uintptr_t>(data) % 16 != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} {}; accepted on a GPU: multiples of 16 bytes", name, data));
+  }
+}
+
+class Sm90ForwardOp final : public ForwardOp {
+ public:
+  Sm90ForwardOp(const ForwardPlan& plan, std::shared_ptr<Device> device)
+      : ForwardOp(plan),
+        spec_(std::get<Sm90ForwardSpec>(plan.main)),
+        device_(std::move(device)),
+        smem_bytes_(sm90::smem_layout(spec_.traits).total) {
+    const auto image =
+        KernelCache::get().find_or_compile(spec_.source(), device_->spec().architecture);
+    kernel_ = device_->load(*image, static_cast<uint32_t>(smem_bytes_));
+  }
+
+  void execute(const ForwardArgs& args) const override {
+    check_workspace(args);
+    const int64_t total_q = actual_total("total_q", args.total_q, plan_.problem.total_q);
+    const int64_t total_k = actual_total("total_k", args.total_k, plan_.problem.total_k);
+    if ((packed_q() ? total_q : plan_.problem.seqlen_q) == 0 || plan_.problem.batch == 0) return;
+    check_pointers(args, packed_k() ? total_k : plan_.problem.seqlen_k);
+
+    FwdParams params{};
+    encode_maps(args, total_q, total_k, &params);
+    fill_params(args, total_q, total_k, &params);
+    if (spec_.schedule.on_demand) {
+      params.tile_counter = static_cast<uint32_t*>(args.workspace);
+      device_->enqueue_zero(args.workspace, sizeof(uint32_t), args.stream);
+    }
+    LaunchConfig config;
+    config.grid[0] = static_cast<uint32_t>(spec_.schedule.grid);
+    config.block[0] = static_cast<uint32_t>(sm90::num_threads(spec_.traits));
+    config.dynamic_smem_bytes = static_cast<uint32_t>(smem_bytes_);
+    kernel_->launch(config, &params, sizeof(params), args.stream);
+  }
+
+ private:
+  bool packed_q() const { return plan_.problem.layout_q == Layout::kPacked; }
+  bool packed_k() const { return plan_.problem.layout_kv == Layout::kPacked; }
+
+  static int64_t actual_total(const char* name, int64_t given, int64_t planned) {
+    if (given < -1 || given > planned) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} {}; accepted: -1 to the plan's {}", name, given, planned));
+    }
+    return given < 0 ? planned : given;
+  }
+
+  void check_pointers(const ForwardArgs& args, int64_t keys) const {
+    const AttentionProblem& p = plan_.problem;
+    check_base("q", args.q);
+    check_base("out", args.out);
+    if (keys > 0) check_base("k", args.k);
+    if (keys > 0) check_base("v", args.v);
+    const struct {
+      const char* name;
+      const void* data;
+      bool wanted;
+    } rows[] = {{"cu_seqlens_q", args.cu_seqlens_q, packed_q()},
+                {"cu_seqlens_k", args.cu_seqlens_k, packed_k()},
+                {"seqused_k", args.seqused_k, p.has_seqused_k},
+                {"sink", args.sink, p.has_sink}};
+    for (const auto& row : rows) {
+      if (row.wanted && row.data == nullptr) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("{} NULL; accepted: a device pointer, as planned", row.name));
+      }
+    }
+  }
+
+  void encode(const KernelTensor& t, int kernel_head_dim, uint32_t box_heads,
+              uint32_t box_positions, TensorMap* map) const {
+    const int slab = sm90::slab_columns(kernel_head_dim);
+    // A dimension of one element has no stride that matters; TMA wants a valid one.
+    const auto stride_bytes = [](int64_t extent, int64_t stride) {
+      return static_cast<uint64_t>(extent > 1 ? stride * sm90::kElementBytes : 16);
+    };
+    const TensorMapDesc desc{
+        .base = t.data,
+        .dtype = plan_.problem.dtype,
+        .rank = 4,
+        .dims = {static_cast<uint64_t>(t.head_dim), static_cast<uint64_t>(t.heads),
+                 static_cast<uint64_t>(t.positions), static_cast<uint64_t>(t.batch)},
+        .strides_bytes = {stride_bytes(t.heads, t.strides.head),
+                          stride_bytes(t.positions, t.strides.seqlen),
+                          stride_bytes(t.batch, t.strides.batch)},
+        .box = {static_cast<uint32_t>(slab), box_heads, box_positions, 1},
+        .swizzle = slab == 64 ? TensorMapDesc::Swizzle::k128B : TensorMapDesc::Swizzle::k64B};
+    device_->encode_tensor_map(desc, map);
+  }
+
+  void encode_maps(const ForwardArgs& args, int64_t total_q, int64_t total_k,
+                   FwdParams* params) const {
+    const AttentionProblem& p = plan_.problem;
+    const FwdTraits& t = spec_.traits;
+    const int64_t rows_q = packed_q() ? total_q : p.seqlen_q, batch_q = packed_q() ? 1 : p.batch;
+    const int64_t rows_k = packed_k() ? total_k : p.seqlen_k, batch_k = packed_k() ? 1 : p.batch;
+    const auto group = static_cast<uint32_t>(spec_.schedule.group);
+    const auto keys = static_cast<uint32_t>(t.tile_n);
+    encode({args.q, p.q, p.head_dim, p.heads_q, rows_q, batch_q}, t.head_dim, group, 64 / group,
+           &params->q);
+    encode({args.out, p.out, p.head_dim_v, p.heads_q, rows_q, batch_q}, t.head_dim_v, group,
+           64 / group, &params->out);
+    if (rows_k == 0) return;  // no tile loads a key
+    encode({args.k, p.k, p.head_dim, p.heads_kv, rows_k, batch_k}, t.head_dim, 1, keys, &params->k);
+    encode({args.v, p.v, p.head_dim_v, p.heads_kv, rows_k, batch_k}, t.head_dim_v, 1, keys,
+           &params->v);
+  }
+
+  void fill_params(const ForwardArgs& args, int64_t total_q, int64_t total_k,
+                   FwdParams* params) const {
+    const AttentionProblem& p = plan_.problem;
+    const auto window = [](int64_t w) {
+      return static_cast<int32_t>(w < 0 ? kUnboundedWindow : std::min(w, kUnboundedWindow));
+    };
+    params->out_data = args.out;
+    params->lse = args.lse;
+    params->sink = p.has_sink ? args.sink : nullptr;
+    params->cu_seqlens_q = packed_q() ? args.cu_seqlens_q : nullptr;
+    params->cu_seqlens_k = packed_k() ? args.cu_seqlens_k : nullptr;
+    params->seqused_k = p.has_seqused_k ? args.seqused_k : nullptr;
+    params->out_stride_seqlen = p.out.seqlen;
+    params->out_stride_head = p.out.head;
+    params->batch = static_cast<int32_t>(p.batch);
+    params->heads_q = static_cast<int32_t>(p.heads_q);
+    params->heads_kv = static_cast<int32_t>(p.heads_kv);
+    params->seqlen_q = static_cast<int32_t>(p.seqlen_q);
+    params->seqlen_k = static_cast<int32_t>(p.seqlen_k);
+    params->total_q = static_cast<int32_t>(total_q);
+    params->total_k = static_cast<int32_t>(total_k);
+    params->head_dim_v = static_cast<int32_t>(p.head_dim_v);
+    params->group = spec_.schedule.group;
+    params->window_left = window(p.mask.window_left);
+    params->window_right = window(p.mask.window_right);
+    params->heads_per_section = spec_.schedule.heads_per_section;
+    params->longest_first = spec_.schedule.longest_first;
+    const double score_scale = p.softcap > 0 ? 1.0 : std::max(p.scale, kSmallestScale);
+    params->scale_log2 = static_cast<float>(score_scale * kLog2E);
+    params->softcap = p.softcap;
+    params->scale_over_softcap = p.softcap > 0 ? p.scale / p.softcap : 0.0f;
+  }
+
+  Sm90ForwardSpec spec_;
+  std::shared_ptr<Device> device_;
+  int smem_bytes_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ForwardOp> prepare_sm90(const ForwardPlan& plan,
+                                              std::shared_ptr<Device> device) {
+  return std::make_shared<Sm90ForwardOp>(plan, std::move(device));
+}
+
+}  // namespace fa4::internal
