@@ -11,7 +11,8 @@ check() {
   local header=$1 language=(g++ -x c++ -std=c++20)
   case $header in
     include/fa4/fa4.h)
-      printf '#include "%s"\n' "$header" | gcc -x c -std=c99 -pedantic -Wall -Wextra -Werror -I. -fsyntax-only - ;;
+      printf '#include "%s"\n' "$header" | gcc -x c -std=c99 -pedantic -Wall -Wextra -Werror -I. -fsyntax-only - || return 1 ;;
+    include/*) language=(g++ -x c++ -std=c++17 -pedantic) ;;
     # Intrinsics need the instruction set that each .cc of the room is compiled for.
     src/cpu/*) language+=(-march=sapphirerapids) ;;
   esac
