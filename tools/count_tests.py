@@ -42,8 +42,10 @@ def count(directory):
             if status == "fail" and not any(outcome == "failed" for _, outcome, _ in cases):
                 cases.append((name, "failed", ""))
         else:
-            outcome = {"run": "passed", "fail": "failed"}.get(status, "skipped")
-            cases = [(name, outcome, message)]
+            # A program that asks to be skipped says SKIP_...; one that is missing was not run either.
+            skipped = status == "disabled" or message.startswith("SKIP_")
+            outcome = "skipped" if skipped else {"run": "passed"}.get(status, "failed")
+            cases = [(name, outcome, f"{name}: {message}")]
         for _, outcome, why in cases:
             outcomes[outcome] += 1
             if outcome == "skipped":
