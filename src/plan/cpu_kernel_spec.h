@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -19,17 +20,43 @@ std::optional<CpuIsa> parse_cpu_isa(std::string_view text);
 
 struct CpuKernelSpec {
   CpuIsa isa = CpuIsa::kScalar;
-  int tile_m = 0;
-  int tile_n = 0;
+  int tile_m = 0;  // rows of a task: queries of one key head, all query heads of its group
+  int tile_n = 0;  // keys of a block
   int num_threads = 1;
+  int heads_per_wave = 0;  // key heads packed at once for all threads; 0: each task packs its own
 };
 
-// The best path that `device` has for `problem`, or `forced` (which the device must have:
-// Error{kNotSupported}).
+// Whether `device` has what `isa` needs.
+bool has_isa(const CpuFeatures& features, CpuIsa isa);
+// Whether `isa` has a kernel for `dtype`.
+bool isa_supports(CpuIsa isa, DType dtype);
+
+// The best path that `device` has for `problem`, no better than config().cpu_isa; or `forced`,
+// which the device and the dtype must allow: Error{kNotSupported}. `num_threads` 0: as many as the
+// device has.
 CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device, int num_threads,
                        std::optional<CpuIsa> forced = {});
 
-// Scratch of all threads together, 256-byte aligned.
+// Where a path keeps its data, in bytes; every part begins at a multiple of 256.
+//
+// Per thread: q (tile_m rows), s (scores, f32), p (probabilities as the matrix unit wants them),
+// o (sums, f32), stats, and keys and values of one block. Shared: keys and values of
+// heads_per_wave heads, block by block.
+struct CpuScratch {
+  int64_t head_dim_padded = 0;    // elements of a packed row of q and k
+  int64_t head_dim_v_padded = 0;  // elements of a row of o
+  int64_t element_bytes = 0;      // of packed q, k, v and p: 2 (bf16 pairs) or 4 (f32)
+  int64_t num_n_blocks = 0;       // of the longest key sequence
+  size_t k_block_bytes = 0, v_block_bytes = 0;
+  size_t q_offset = 0, s_offset = 0, p_offset = 0, o_offset = 0, stats_offset = 0;
+  size_t kv_offset = 0;         // of a thread that packs its own: k block, v block
+  size_t bytes_per_thread = 0;  // 0: this path needs none
+  size_t bytes_per_head = 0;    // shared: all blocks (k, v), then a flag a block
+  size_t total_bytes = 0;       // threads first, then shared heads
+};
+CpuScratch cpu_scratch(const AttentionProblem& problem, const CpuKernelSpec& spec);
+
+// Scratch of all threads together, 256-byte aligned: cpu_scratch().total_bytes.
 size_t cpu_workspace_bytes(const AttentionProblem& problem, const CpuKernelSpec& spec);
 
 }  // namespace fa4::internal

@@ -1,0 +1,151 @@
+#include "cpu/scalar_forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cpu/exponential.h"
+#include "cpu/finish_row.h"
+#include "cpu/key_rows.h"
+#include "kernels/attention/exp2_math.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+constexpr int kMaxBlock = 64;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+template <DType kType>
+float load(const void* data, int64_t index) {
+  if constexpr (kType == DType::kF32) return static_cast<const float*>(data)[index];
+  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
+  return kType == DType::kBF16 ? bf16_to_float(bits) : f16_to_float(bits);
+}
+
+// One query row: the online softmax over blocks of keys.
+template <DType kType>
+class Row {
+ public:
+  Row(const AttentionProblem& problem, const ForwardArgs& args, int64_t q_offset)
+      : p_(problem), args_(args) {
+    for (int64_t d = 0; d < p_.head_dim; ++d) q_[d] = load<kType>(args.q, q_offset + d);
+    std::fill_n(o_, p_.head_dim_v, 0.0f);
+  }
+
+  void add_block(const KeyRows& k, const KeyRows& v, int64_t first, int count) {
+    float s[kMaxBlock];
+    float block_max = -kInfinity;
+    for (int n = 0; n < count; ++n) {
+      s[n] = score(k.offset(first + n));
+      if (!(s[n] <= block_max)) block_max = s[n];
+    }
+    raise_maximum(block_max);
+    // A row whose scores are all -inf so far: 2^(-inf - 0) is 0.
+    const float subtracted = row_max_ == -kInfinity ? 0.0f : row_max_;
+    for (int n = 0; n < count; ++n) {
+      const float weight = exp2_of(kType, s[n] - subtracted);
+      row_sum_ += weight;
+      add_value(weight, v.offset(first + n));
+    }
+  }
+
+  RowEnd finish(bool sees_keys, const float* sink) const {
+    return finish_row(row_max_, row_sum_, sees_keys, sink);
+  }
+
+  void store(const RowEnd& end, bool sees_keys, int64_t out_offset) const {
+    for (int64_t d = 0; d < p_.head_dim_v; ++d) {
+      store_from_float(kType, args_.out, out_offset + d, sees_keys ? o_[d] * end.out_scale : 0.0f);
+    }
+  }
+
+ private:
+  // Scaled and capped, in powers of two. Eight partial sums: less rounding, and independent chains.
+  float score(int64_t k_offset) const {
+    float sums[8] = {};
+    for (int64_t d = 0; d < p_.head_dim; d += 8) {
+      for (int i = 0; i < 8; ++i) sums[i] += q_[d + i] * load<kType>(args_.k, k_offset + d + i);
+    }
+    const float product =
+        ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    if (p_.softcap == 0) return product * (p_.scale * kLog2E);
+    return p_.softcap * std::tanh(product * (p_.scale / p_.softcap)) * kLog2E;
+  }
+
+  // Conditional rescaling: a maximum that moves little is left stale.
+  void raise_maximum(float block_max) {
+    if (row_max_ == -kInfinity) {
+      row_max_ = block_max;
+    } else if (block_max > row_max_ + kRescaleThreshold) {
+      const float factor = std::exp2(row_max_ - block_max);
+      row_sum_ *= factor;
+      for (int64_t d = 0; d < p_.head_dim_v; ++d) o_[d] *= factor;
+      row_max_ = block_max;
+    }
+  }
+
+  void add_value(float weight, int64_t v_offset) {
+    for (int64_t d = 0; d < p_.head_dim_v; ++d) {
+      const float value = load<kType>(args_.v, v_offset + d);
+      // A weight that underflowed is still more than none.
+      o_[d] += weight == 0 && std::isinf(value) ? value : weight * value;
+    }
+  }
+
+  const AttentionProblem& p_;
+  const ForwardArgs& args_;
+  float row_max_ = -kInfinity;
+  float row_sum_ = 0;
+  float q_[kMaxHeadDim];
+  float o_[kMaxHeadDim];
+};
+
+template <DType kType>
+void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
+             const SequenceView& view, int64_t b, int64_t h, int64_t i) {
+  const int64_t head = h / p.group();
+  const KeyRows k(p, args, view, b, head, false), v(p, args, view, b, head, true);
+  const KeyRange range = visible_keys(i, view.seqlen_q, view.seqlen_k, p.mask);
+  Row<kType> row(p, args, view.offset_q + i * p.q.seqlen + h * p.q.head);
+  int64_t n = range.begin;
+  while (n < range.end) {
+    // Blocks begin at multiples of tile_n, so that a row's bits do not depend on where it starts.
+    const int64_t end = std::min(range.end, (n / spec.tile_n + 1) * spec.tile_n);
+    row.add_block(k, v, n, static_cast<int>(end - n));
+    n = end;
+  }
+  const bool sees_keys = range.begin < range.end;
+  const RowEnd end = row.finish(sees_keys, p.has_sink ? args.sink + h : nullptr);
+  row.store(end, sees_keys, view.offset_out + i * p.out.seqlen + h * p.out.head);
+  if (args.lse != nullptr) args.lse[view.lse_offset + h * view.lse_head_stride + i] = end.lse;
+}
+
+template <DType kType>
+void run(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
+         ThreadPool& pool) {
+  const int64_t blocks = (p.seqlen_q + spec.tile_m - 1) / spec.tile_m;
+  pool.run(blocks * p.batch * p.heads_q, [&](int64_t task, int) {
+    const int64_t h = task % p.heads_q, b = task / p.heads_q % p.batch;
+    const int64_t block =
+        blocks - 1 - task / (p.heads_q * p.batch);  // the longest causal rows first
+    const SequenceView view = sequence_view(p, args, b);
+    const int64_t end = std::min<int64_t>((block + 1) * spec.tile_m, view.seqlen_q);
+    for (int64_t i = block * spec.tile_m; i < end; ++i) {
+      run_row<kType>(p, spec, args, view, b, h, i);
+    }
+  });
+}
+
+}  // namespace
+
+void scalar_forward(const AttentionProblem& problem, const CpuKernelSpec& spec,
+                    const ForwardArgs& args, ThreadPool& pool) {
+  switch (problem.dtype) {
+    case DType::kF32: run<DType::kF32>(problem, spec, args, pool); break;
+    case DType::kF16: run<DType::kF16>(problem, spec, args, pool); break;
+    case DType::kBF16: run<DType::kBF16>(problem, spec, args, pool); break;
+  }
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,86 @@
+// The exponential of the online softmax: polynomials for 2^f, and when a row's maximum moves.
+// Shared by host and device: no includes.
+//
+// 2^x = 2^n * 2^f with n = round(x), f = x - n in [-1/2, 1/2] (Cody and Waite). The coefficients
+// minimise the largest relative error of p(f) = c0 + c1 f + ... on that interval (Remez exchange,
+// double precision, then rounded to float); c0 is free, so 2^0 is off by at most that error, which
+// cancels in the normalised result.
+#pragma once
+
+namespace fa4 {
+
+template <int kDegree, int kPower>
+inline constexpr float kExp2Coefficient = 0.0f;
+
+template <>
+inline constexpr float kExp2Coefficient<3, 0> = 0.99992807354f;
+template <>
+inline constexpr float kExp2Coefficient<3, 1> = 0.69326098546f;
+template <>
+inline constexpr float kExp2Coefficient<3, 2> = 0.24261112219f;
+template <>
+inline constexpr float kExp2Coefficient<3, 3> = 0.055171669058f;
+
+template <>
+inline constexpr float kExp2Coefficient<4, 0> = 0.99999926145f;
+template <>
+inline constexpr float kExp2Coefficient<4, 1> = 0.69312181474f;
+template <>
+inline constexpr float kExp2Coefficient<4, 2> = 0.24024744828f;
+template <>
+inline constexpr float kExp2Coefficient<4, 3> = 0.055917860319f;
+template <>
+inline constexpr float kExp2Coefficient<4, 4> = 0.0095701019112f;
+
+template <>
+inline constexpr float kExp2Coefficient<5, 0> = 1.0000000717f;
+template <>
+inline constexpr float kExp2Coefficient<5, 1> = 0.69314696706f;
+template <>
+inline constexpr float kExp2Coefficient<5, 2> = 0.24022119724f;
+template <>
+inline constexpr float kExp2Coefficient<5, 3> = 0.055507132735f;
+template <>
+inline constexpr float kExp2Coefficient<5, 4> = 0.0096755413345f;
+template <>
+inline constexpr float kExp2Coefficient<5, 5> = 0.0013276471993f;
+
+template <>
+inline constexpr float kExp2Coefficient<6, 0> = 1.0000000006f;
+template <>
+inline constexpr float kExp2Coefficient<6, 1> = 0.69314720574f;
+template <>
+inline constexpr float kExp2Coefficient<6, 2> = 0.24022646891f;
+template <>
+inline constexpr float kExp2Coefficient<6, 3> = 0.05550328777f;
+template <>
+inline constexpr float kExp2Coefficient<6, 4> = 0.0096184889571f;
+template <>
+inline constexpr float kExp2Coefficient<6, 5> = 0.0013399931219f;
+template <>
+inline constexpr float kExp2Coefficient<6, 6> = 0.00015345812006f;
+
+// Largest relative error of the polynomial evaluated in float, measured against 2^x in double over
+// every float f of the interval's grid (a test repeats the measurement).
+template <int kDegree>
+inline constexpr float kExp2MaxRelativeError = 0.0f;
+template <>
+inline constexpr float kExp2MaxRelativeError<3> = 7.5e-5f;
+template <>
+inline constexpr float kExp2MaxRelativeError<4> = 2.75e-6f;
+template <>
+inline constexpr float kExp2MaxRelativeError<5> = 2.1e-7f;
+template <>
+inline constexpr float kExp2MaxRelativeError<6> = 1.5e-7f;
+
+// A row keeps its stale maximum while the new one is at most this much above it, in powers of two:
+// probabilities then reach 2^8, which floats hold without loss, and most blocks rescale nothing.
+inline constexpr float kRescaleThreshold = 8.0f;
+
+// Scores below 2^-127 of the (stale) maximum count as zero.
+inline constexpr float kExp2Lowest = -127.0f;
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+
+}  // namespace fa4

@@ -1,0 +1,131 @@
+#include "plan/cpu_kernel_spec.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "plan/cpu_tuning.h"
+
+namespace fa4::internal {
+namespace {
+
+struct Name {
+  CpuIsa isa;
+  std::string_view text;
+};
+// In the order of FA4_CPU_ISA: a cap allows itself and what stands before it.
+constexpr Name kNames[] = {
+    {CpuIsa::kScalar, "scalar"},          {CpuIsa::kAvx2, "avx2"},
+    {CpuIsa::kAvx512, "avx512"},          {CpuIsa::kAvx512Bf16, "avx512_bf16"},
+    {CpuIsa::kAvx512Fp16, "avx512_fp16"}, {CpuIsa::kAmxBf16, "amx"},
+    {CpuIsa::kAmxModel, "amx_model"},
+};
+
+CpuIsa cap() { return parse_cpu_isa(config().cpu_isa).value_or(CpuIsa::kAmxBf16); }
+
+CpuIsa choose(DType dtype, const DeviceSpec& device) {
+  for (CpuIsa isa : {CpuIsa::kAmxBf16, CpuIsa::kAvx512Fp16, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512,
+                     CpuIsa::kAvx2}) {
+    if (isa <= cap() && has_isa(device.cpu, isa) && isa_supports(isa, dtype)) return isa;
+  }
+  return CpuIsa::kScalar;
+}
+
+std::string paths_of(DType dtype, const DeviceSpec& device) {
+  std::string list;
+  for (const Name& name : kNames) {
+    if (!has_isa(device.cpu, name.isa) || !isa_supports(name.isa, dtype)) continue;
+    if (!list.empty()) list += ", ";
+    list += name.text;
+  }
+  return list;
+}
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Rows of a task: the row of the table, fewer when there are fewer rows or too few tasks.
+int choose_tile_m(const AttentionProblem& p, const CpuTuning& tuning, int num_threads) {
+  const int64_t rows = std::max<int64_t>(1, p.seqlen_q * p.group());
+  const int64_t heads = std::max<int64_t>(1, p.batch * p.heads_kv);
+  const int64_t tiles_wanted = (4 * num_threads + heads - 1) / heads;
+  const int64_t fair = round_up((rows + tiles_wanted - 1) / tiles_wanted, tuning.row_step);
+  const int64_t least = std::min<int64_t>(tuning.least_tile_m, round_up(rows, tuning.row_step));
+  return static_cast<int>(std::clamp<int64_t>(fair, least, tuning.tile_m));
+}
+
+// Heads packed at once, so that every thread finds enough tasks between two barriers.
+int choose_heads_per_wave(const AttentionProblem& p, int tile_m, int num_threads,
+                          size_t bytes_per_head) {
+  const int64_t tiles = (p.seqlen_q * p.group() + tile_m - 1) / tile_m;
+  const int64_t heads = p.batch * p.heads_kv;
+  if (tiles <= 1 || heads == 0) return 0;
+  const int64_t wanted = (kTasksPerThread * num_threads + tiles - 1) / tiles;
+  const int64_t fitting = std::max<int64_t>(1, kSharedBytes / std::max<size_t>(1, bytes_per_head));
+  return static_cast<int>(std::min({wanted, fitting, heads}));
+}
+
+}  // namespace
+
+std::string_view name_of(CpuIsa isa) { return kNames[static_cast<int>(isa)].text; }
+
+std::optional<CpuIsa> parse_cpu_isa(std::string_view text) {
+  for (const Name& name : kNames) {
+    if (name.text == text) return name.isa;
+  }
+  return {};
+}
+
+bool has_isa(const CpuFeatures& f, CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kScalar:
+    case CpuIsa::kAmxModel: return true;
+    case CpuIsa::kAvx2: return f.avx2;
+    case CpuIsa::kAvx512: return f.avx512;
+    case CpuIsa::kAvx512Bf16: return f.avx512 && f.avx512_bf16;
+    case CpuIsa::kAvx512Fp16: return f.avx512 && f.avx512_fp16;
+    case CpuIsa::kAmxBf16: return f.avx512 && f.avx512_bf16 && f.amx_bf16;
+  }
+  return false;
+}
+
+bool isa_supports(CpuIsa isa, DType dtype) {
+  switch (isa) {
+    case CpuIsa::kScalar:
+    case CpuIsa::kAvx2:
+    case CpuIsa::kAvx512: return true;
+    case CpuIsa::kAvx512Fp16: return dtype == DType::kF16;
+    case CpuIsa::kAvx512Bf16:
+    case CpuIsa::kAmxBf16:
+    case CpuIsa::kAmxModel: return dtype == DType::kBF16;
+  }
+  return false;
+}
+
+CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device, int num_threads,
+                       std::optional<CpuIsa> forced) {
+  const CpuIsa isa = forced.value_or(choose(problem.dtype, device));
+  if (!has_isa(device.cpu, isa) || !isa_supports(isa, problem.dtype)) {
+    throw Error(ErrorCode::kNotSupported,
+                fmt::format("cpu_isa {} for dtype {} on {}; accepted: {}", name_of(isa),
+                            name_of(problem.dtype), device.model, paths_of(problem.dtype, device)));
+  }
+  CpuKernelSpec spec;
+  spec.isa = isa;
+  spec.num_threads = std::max(1, num_threads > 0 ? num_threads : device.num_threads);
+  const CpuTuning& tuning = cpu_tuning(isa, problem.head_dim);
+  spec.tile_m = choose_tile_m(problem, tuning, spec.num_threads);
+  spec.tile_n = tuning.tile_n;
+  if (isa != CpuIsa::kScalar) {
+    spec.heads_per_wave = 1;
+    const size_t bytes = cpu_scratch(problem, spec).bytes_per_head;
+    spec.heads_per_wave = choose_heads_per_wave(problem, spec.tile_m, spec.num_threads, bytes);
+  }
+  return spec;
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,73 @@
+// How a CPU path's scratch is cut up: a pure function of the plan.
+#include <algorithm>
+
+#include "plan/cpu_kernel_spec.h"
+#include "plan/cpu_tuning.h"
+
+namespace fa4::internal {
+namespace {
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Hands out parts one after another, each at a multiple of 256.
+class Parts {
+ public:
+  size_t add(int64_t bytes) {
+    const size_t at = end_;
+    end_ += static_cast<size_t>(round_up(bytes, 256));
+    return at;
+  }
+  size_t end() const { return end_; }
+
+ private:
+  size_t end_ = 0;
+};
+
+}  // namespace
+
+CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
+  CpuScratch scratch;
+  if (spec.isa == CpuIsa::kScalar) return scratch;
+  const CpuPacking packing = cpu_packing(spec.isa);
+  const int64_t tile_m = spec.tile_m, tile_n = spec.tile_n;
+  scratch.head_dim_padded = round_up(p.head_dim, packing.head_dim_step);
+  scratch.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_v_step);
+  scratch.element_bytes = 4 / packing.pair;
+  scratch.num_n_blocks = (p.seqlen_k + tile_n - 1) / tile_n;
+  scratch.k_block_bytes =
+      static_cast<size_t>(round_up(tile_n * scratch.head_dim_padded * scratch.element_bytes, 256));
+  scratch.v_block_bytes = static_cast<size_t>(
+      round_up(tile_n * scratch.head_dim_v_padded * scratch.element_bytes, 256));
+
+  Parts thread;
+  scratch.q_offset = thread.add(tile_m * scratch.head_dim_padded * scratch.element_bytes);
+  scratch.s_offset = thread.add(tile_m * tile_n * 4);
+  // Float probabilities take the place of their scores.
+  scratch.p_offset =
+      packing.pair == 1 ? scratch.s_offset : thread.add(tile_m * tile_n * scratch.element_bytes);
+  scratch.o_offset = thread.add(tile_m * scratch.head_dim_v_padded * 4);
+  scratch.stats_offset = thread.add(tile_m * (4 * (1 + packing.lanes) + 2 * 8));
+  if (spec.heads_per_wave == 0) {
+    scratch.kv_offset =
+        thread.add(static_cast<int64_t>(scratch.k_block_bytes + scratch.v_block_bytes));
+  }
+  scratch.bytes_per_thread = thread.end();
+  if (spec.heads_per_wave > 0) {
+    Parts head;
+    head.add(scratch.num_n_blocks *
+             static_cast<int64_t>(scratch.k_block_bytes + scratch.v_block_bytes));
+    head.add(scratch.num_n_blocks);
+    scratch.bytes_per_head = head.end();
+  }
+  scratch.total_bytes = static_cast<size_t>(spec.num_threads) * scratch.bytes_per_thread +
+                        static_cast<size_t>(spec.heads_per_wave) * scratch.bytes_per_head;
+  return scratch;
+}
+
+size_t cpu_workspace_bytes(const AttentionProblem& problem, const CpuKernelSpec& spec) {
+  return cpu_scratch(problem, spec).total_bytes;
+}
+
+}  // namespace fa4::internal

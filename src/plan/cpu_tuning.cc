@@ -1,0 +1,40 @@
+#include "plan/cpu_tuning.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr int64_t kAny = 256;
+
+constexpr CpuTuning kRows[] = {
+    {CpuIsa::kScalar, kAny, 16, 64, 1, 1, "one row at a time; scores of 64 keys on the stack"},
+    {CpuIsa::kAvx2, kAny, 96, 128, 6, 24, "6 x 2 ymm of sums; a 16-key panel of k stays in L1"},
+    {CpuIsa::kAvx512, kAny, 96, 128, 6, 24, "6 x 4 zmm of sums; scores of a block stay in L2"},
+    {CpuIsa::kAvx512Fp16, kAny, 96, 128, 6, 24, "as avx512"},
+    {CpuIsa::kAvx512Bf16, kAny, 192, 128, 6, 24, "6 x 4 zmm of sums; 64-key panel of k: 16 KB"},
+    {CpuIsa::kAmxBf16, kAny, 256, 256, 32, 32, "2 x 2 tiles of sums; two groups of 32 rows"},
+    {CpuIsa::kAmxModel, kAny, 64, 64, 32, 32, "small: every edge in a small test"},
+};
+
+}  // namespace
+
+const CpuTuning& cpu_tuning(CpuIsa isa, int64_t head_dim) {
+  for (const CpuTuning& row : kRows) {
+    if (row.isa == isa && head_dim <= row.head_dim) return row;
+  }
+  return kRows[0];
+}
+
+CpuPacking cpu_packing(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kScalar: return {1, 1, 1, 1};
+    case CpuIsa::kAvx2: return {8, 1, 1, 8};
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAvx512Fp16: return {16, 1, 1, 16};
+    case CpuIsa::kAvx512Bf16: return {16, 2, 2, 16};
+    case CpuIsa::kAmxBf16:
+    case CpuIsa::kAmxModel: return {16, 2, 32, 32};
+  }
+  return {1, 1, 1, 1};
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,34 @@
+// Tile shapes of the CPU paths: rows of data, each with its reason and measurement.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plan/cpu_kernel_spec.h"
+
+namespace fa4::internal {
+
+struct CpuTuning {
+  CpuIsa isa;
+  int64_t head_dim;  // up to this one
+  int tile_m;        // rows of a task, a multiple of row_step
+  int tile_n;        // keys of a block, a multiple of the path's column panel
+  int row_step;      // rows that the matrix unit takes at once
+  int least_tile_m;  // no task is made smaller for the sake of more tasks
+  const char* why;
+};
+const CpuTuning& cpu_tuning(CpuIsa isa, int64_t head_dim);
+
+// How the packed keys and values of a path lie.
+struct CpuPacking {
+  int lanes;          // keys (k) or columns (v) side by side
+  int pair;           // elements of one 32-bit unit: 2 bf16 or 1 float
+  int head_dim_step;  // packed rows are padded with zeros to this many elements
+  int head_dim_v_step;
+};
+CpuPacking cpu_packing(CpuIsa isa);
+
+inline constexpr int64_t kTasksPerThread = 32;  // between two barriers: under 3 % idle at the end
+inline constexpr size_t kSharedBytes = size_t{256} << 20;  // packed heads at most, beyond the first
+
+}  // namespace fa4::internal
