@@ -1,10 +1,10 @@
 #include "problem/tensor_extent.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 namespace fa4::internal {
 namespace {
@@ -29,6 +29,16 @@ Axes axes_of(const TensorExtent& extent, const Strides& strides) {
   axes.add(extent.rows, strides.seqlen);
   axes.add(extent.heads, strides.head);
   return axes;
+}
+
+void sort_by_stride(Axes& axes) {
+  for (int i = 1; i < axes.count; ++i) {
+    for (int j = i; j > 0; --j) {
+      if (std::llabs(axes.axis[j].stride) < std::llabs(axes.axis[j - 1].stride)) {
+        std::swap(axes.axis[j], axes.axis[j - 1]);
+      }
+    }
+  }
 }
 
 // A tensor as runs of contiguous bytes, one every multiple of the strides.
@@ -86,9 +96,7 @@ std::optional<ElementSpan> span_of(const TensorExtent& extent, const Strides& st
 bool is_injective(const TensorExtent& extent, const Strides& strides) {
   if (extent.empty()) return true;
   Axes axes = axes_of(extent, strides);
-  std::sort(axes.axis.begin(), axes.axis.begin() + axes.count, [](const Axis& a, const Axis& b) {
-    return std::llabs(a.stride) < std::llabs(b.stride);
-  });
+  sort_by_stride(axes);
   int64_t spanned = extent.dim;
   for (int i = 0; i < axes.count; ++i) {
     const int64_t stride = std::llabs(axes.axis[i].stride);

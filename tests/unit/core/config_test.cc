@@ -1,0 +1,62 @@
+#include "core/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/error.h"
+
+namespace fa4::internal {
+namespace {
+
+std::string error_of(const char* key, const char* value) {
+  try {
+    set_config(key, value);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+// One test, as the process has one configuration.
+TEST(Config, IsReadOnceAndOverriddenBefore) {
+  EXPECT_EQ(error_of("colour", "red"),
+            "configuration key \"colour\"; accepted: cache_dir, cache, nvrtc, cuda_driver, "
+            "cpu_isa, num_threads, log");
+  EXPECT_EQ(error_of("num_threads", "many"), "num_threads \"many\"; accepted: 0 to 4096");
+  EXPECT_EQ(error_of("num_threads", "4097"), "num_threads \"4097\"; accepted: 0 to 4096");
+  EXPECT_EQ(error_of("cache", "yes"), "cache \"yes\"; accepted: 0, 1");
+  EXPECT_EQ(error_of("cpu_isa", "sse2"),
+            "cpu_isa \"sse2\"; accepted: scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx");
+
+  setenv("FA4_NUM_THREADS", "3", 1);
+  setenv("FA4_CACHE_DIR", "/from/environment", 1);
+  setenv("FA4_CACHE", "0", 1);
+  setenv("FA4_CPU_ISA", "lots", 1);
+  EXPECT_EQ(error_of("num_threads", "5"), "accepted");
+
+  try {
+    config();
+    ADD_FAILURE() << "a bad environment variable was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "FA4_CPU_ISA \"lots\"; accepted: scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx");
+  }
+  setenv("FA4_CPU_ISA", "avx2", 1);
+  const Config& first = config();
+  EXPECT_EQ(first.num_threads, 5);  // set_config wins
+  EXPECT_EQ(first.cache_dir, "/from/environment");
+  EXPECT_FALSE(first.cache_enabled);
+  EXPECT_EQ(first.cpu_isa, "avx2");
+
+  setenv("FA4_CACHE_DIR", "/later", 1);
+  EXPECT_EQ(config().cache_dir, "/from/environment");
+  EXPECT_EQ(error_of("num_threads", "6"),
+            "num_threads \"6\" comes too late; accepted: before the first other call, which reads "
+            "the configuration");
+}
+
+}  // namespace
+}  // namespace fa4::internal

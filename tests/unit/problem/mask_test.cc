@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "problem/attention_problem.h"
+
+namespace fa4::internal {
+namespace {
+
+// Straight from the definition: key j is seen from position p when p - left <= j <= p + right.
+bool sees(int64_t i, int64_t j, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask) {
+  const int64_t position = i + seqlen_k - seqlen_q;
+  return (mask.window_left < 0 || j >= position - mask.window_left) &&
+         (mask.window_right < 0 || j <= position + mask.window_right);
+}
+
+TEST(Mask, KeysAndPairsAreThoseOfTheDefinition) {
+  for (int64_t seqlen_q = 0; seqlen_q <= 7; ++seqlen_q) {
+    for (int64_t seqlen_k = 0; seqlen_k <= 7; ++seqlen_k) {
+      for (int64_t left = -1; left <= 9; ++left) {
+        for (int64_t right = -1; right <= 9; ++right) {
+          const MaskSpec mask{left, right};
+          int64_t pairs = 0;
+          for (int64_t i = 0; i < seqlen_q; ++i) {
+            const KeyRange range = visible_keys(i, seqlen_q, seqlen_k, mask);
+            for (int64_t j = 0; j < seqlen_k; ++j) {
+              const bool seen = sees(i, j, seqlen_q, seqlen_k, mask);
+              ASSERT_EQ(j >= range.begin && j < range.end, seen)
+                  << "i " << i << " j " << j << " of " << seqlen_q << " x " << seqlen_k
+                  << " window " << left << ", " << right;
+              pairs += seen ? 1 : 0;
+            }
+          }
+          ASSERT_EQ(visible_pairs(seqlen_q, seqlen_k, mask), pairs)
+              << seqlen_q << " x " << seqlen_k << " window " << left << ", " << right;
+        }
+      }
+    }
+  }
+}
+
+TEST(Mask, LargeNumbersDoNotOverflow) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  const int64_t n = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(visible_pairs(n, n, {-1, 0}), n * (n + 1) / 2);
+  EXPECT_EQ(visible_pairs(n, n, {most, most}), n * n);
+  const KeyRange range = visible_keys(0, n, n, {most, most});
+  EXPECT_EQ(range.begin, 0);
+  EXPECT_EQ(range.end, n);
+}
+
+}  // namespace
+}  // namespace fa4::internal
