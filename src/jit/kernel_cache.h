@@ -5,20 +5,43 @@
 // recompiled. No failure of the disk is an error.
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/kernel_image.h"
 #include "core/kernel_source.h"
+#include "jit/prebuilt_images.h"
 
 namespace fa4::internal {
 
+class DiskCache;
+
 class KernelCache {
  public:
-  static KernelCache& get();  // the process's, configured by config()
+  // What a cache stands on; the process's has the embedded images, NVRTC and the folder of
+  // config().
+  struct Parts {
+    std::span<const PrebuiltImage> prebuilt;
+    std::string folder;  // "": no disk
+    // All that a compiled image depends on besides source and architecture: the sources' texts,
+    // the compiler, its flags. May throw Error{kCompiler} when there is no compiler.
+    std::function<std::string()> fingerprint;
+    std::function<KernelImage(const KernelSource&, const std::string& architecture)> compile;
+    std::chrono::milliseconds lock_timeout{30000};
+  };
 
-  // Thread-safe. Throws Error{kCompiler}: no prebuilt image and no NVRTC lists what is available.
+  static KernelCache& get();
+  explicit KernelCache(Parts parts);
+  ~KernelCache();
+
+  // Thread-safe; threads that ask for one kernel compile it once. Throws Error{kCompiler}: no
+  // prebuilt image and no NVRTC lists what is available.
   std::shared_ptr<const KernelImage> find_or_compile(const KernelSource& source,
                                                      const std::string& architecture);
 
@@ -26,9 +49,30 @@ class KernelCache {
     std::string display_name, architecture, compiler, path;
     size_t bytes = 0;
   };
-  std::vector<Entry> list() const;  // on disk
+  std::vector<Entry> list() const;  // on disk, in the order of their display names
   size_t clear();                   // removes all entries on disk; returns how many
   std::string path() const;         // the directory; "" when off
+
+  // Where this object's answers came from.
+  struct Counts {
+    int embedded = 0, memory = 0, disk = 0, compiled = 0, gave_up_waiting = 0;
+  };
+  Counts counts() const;
+
+ private:
+  struct Slot {
+    std::mutex mutex;
+    std::shared_ptr<const KernelImage> image;
+  };
+  KernelImage find_elsewhere(const KernelSource& source, const std::string& architecture);
+  std::string key_of(const KernelSource& source, const std::string& architecture) const;
+  void count(int Counts::*which);
+
+  Parts parts_;
+  std::unique_ptr<DiskCache> disk_;
+  mutable std::mutex mutex_;  // of the two below
+  std::map<std::string, std::shared_ptr<Slot>> slots_;
+  Counts counts_;
 };
 
 }  // namespace fa4::internal

@@ -1,0 +1,54 @@
+// Compiled kernels in a folder, shared by processes. No failure of the disk is an error here: a
+// read that fails is a miss, a write that fails is forgotten.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/kernel_image.h"
+#include "jit/kernel_cache.h"
+
+namespace fa4::internal {
+
+class DiskCache {
+ public:
+  // "" switches it off: nothing is found, nothing stored.
+  explicit DiskCache(std::string folder) : folder_(std::move(folder)) {}
+
+  bool enabled() const { return !folder_.empty(); }
+  const std::string& folder() const { return folder_; }
+
+  // Nothing for an entry that is absent, damaged or of another format.
+  std::optional<KernelImage> load(const std::string& key) const;
+  // Through a temporary file and a rename: readers see all of an entry or none.
+  bool store(const std::string& key, const KernelImage& image) const;
+
+  std::vector<KernelCache::Entry> list() const;
+  size_t clear() const;  // entries, locks and temporaries; returns how many entries
+
+  // The advisory lock of one key, for as long as the object lives. The kernel drops it when its
+  // holder dies.
+  class Lock {
+   public:
+    Lock(const DiskCache& cache, const std::string& key, std::chrono::milliseconds timeout);
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    bool held() const { return held_; }  // false: timed out, or the folder has no locks
+    bool timed_out() const { return timed_out_; }
+
+   private:
+    int file_ = -1;
+    bool held_ = false;
+    bool timed_out_ = false;
+  };
+
+ private:
+  std::string file_of(const std::string& key, const char* extension) const;
+
+  std::string folder_;
+};
+
+}  // namespace fa4::internal

@@ -1,0 +1,194 @@
+// Build step: compiles every kernel that plan names for the given architectures and writes what the
+// library embeds.
+//
+//   fa4_prebuild --nvrtc LIBNVRTC --out FOLDER --archs sm_90a[,sm_100a]
+// writes FOLDER/images.S (the images) and FOLDER/images.cc (prebuilt_images()). An image whose
+// content key is already in FOLDER is not compiled again. Fails when a kernel spills registers or
+// ptxas serialises its wgmma: both cost more than a build that says so.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "jit/disk_cache.h"
+#include "jit/hash.h"
+#include "jit/nvrtc_compiler.h"
+#include "plan/kernel_spec.h"
+
+using namespace fa4::internal;
+
+namespace {
+
+constexpr int kThreads = 2;
+
+struct Job {
+  KernelSource source;
+  std::string architecture, key;
+  KernelImage image;
+  std::string problem;  // empty: done
+  bool compiled = false;
+};
+
+std::vector<Job> make_jobs(const NvrtcCompiler& compiler, const std::string& architectures) {
+  FieldHasher common;
+  common.add(hash_of(embedded_sources())).add(compiler.version());
+  for (const std::string& flag : NvrtcCompiler::flags()) common.add(flag);
+  std::vector<Job> jobs;
+  std::istringstream list(architectures);
+  for (std::string architecture; std::getline(list, architecture, ',');) {
+    for (const KernelSource& source : prebuilt_kernels(architecture)) {
+      FieldHasher key = common;
+      key.add(source.main_file).add(source.name_expression).add(source.display_name);
+      jobs.push_back({source, architecture, key.add(architecture).hex(), {}, {}, false});
+    }
+  }
+  return jobs;
+}
+
+void run(const NvrtcCompiler& compiler, const DiskCache& before, Job& job) try {
+  if (auto image = before.load(job.key)) {
+    job.image = std::move(*image);
+    return;
+  }
+  job.image = compiler.compile(job.source, job.architecture);
+  job.compiled = true;
+  if (job.image.resources.spill_bytes != 0) {
+    job.problem = fmt::format("spills {} bytes of registers", job.image.resources.spill_bytes);
+  } else if (job.image.log.find("C7510") != std::string::npos) {
+    job.problem = "ptxas serialises its wgmma (C7510)";
+  } else if (!before.store(job.key, job.image)) {
+    job.problem = "cannot write to " + before.folder();
+  }
+} catch (const CompileError& error) {
+  job.problem = fmt::format("{}\n{}", error.what(), error.log());
+} catch (const std::exception& error) {
+  job.problem = error.what();
+}
+
+void run_all(const NvrtcCompiler& compiler, const DiskCache& before, std::vector<Job>& jobs) {
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < jobs.size(); i = next++) run(compiler, before, jobs[i]);
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < kThreads; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+void write(const std::filesystem::path& path, std::string_view bytes) {
+  std::ofstream stream(path, std::ios::binary);
+  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!stream.flush()) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
+}
+
+std::string cubin_name(const Job& job) {
+  return fmt::format("{}.{}.cubin", job.source.display_name, job.architecture);
+}
+
+void write_images(const std::filesystem::path& out, const std::vector<Job>& jobs) {
+  std::string assembler = ".section .note.GNU-stack,\"\",%progbits\n.section .rodata\n";
+  std::string symbols, rows;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Job& job = jobs[i];
+    const KernelImage& image = job.image;
+    const std::filesystem::path cubin = out / cubin_name(job);
+    write(cubin, {reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()});
+    assembler += fmt::format(
+        ".global fa4_image_{0}\n.hidden fa4_image_{0}\n.balign 16\nfa4_image_{0}:\n.incbin "
+        "\"{1}\"\n",
+        i, cubin.string());
+    symbols += fmt::format("extern const unsigned char fa4_image_{}[];\n", i);
+    const KernelResources& r = image.resources;
+    rows += fmt::format(
+        "      {{\"{}\", R\"x({})x\", \"{}\", \"{}\", \"{}\", \"{}\",\n       fa4_image_{}, {}, "
+        "{{{}, {}, {}, {}}}}},\n",
+        job.source.main_file, job.source.name_expression, job.source.display_name, job.architecture,
+        image.compiler, image.entry, i, image.bytes.size(), r.registers, r.spill_bytes,
+        r.stack_bytes, r.static_smem_bytes);
+  }
+  write(out / "images.S", assembler);
+  const std::string body = jobs.empty()
+                               ? std::string("  return {};\n")
+                               : fmt::format(
+                                     "  static const PrebuiltImage kImages[] = {{\n{}  }};\n"
+                                     "  return kImages;\n",
+                                     rows);
+  write(out / "images.cc",
+        fmt::format("// Made by fa4_prebuild.\n#include \"jit/prebuilt_images.h\"\n\n"
+                    "extern \"C\" {{\n{}}}\n\nnamespace fa4::internal {{\n\n"
+                    "std::span<const PrebuiltImage> prebuilt_images() {{\n{}}}\n\n}}  // namespace "
+                    "fa4::internal\n",
+                    symbols, body));
+}
+
+// What earlier sources left behind.
+void remove_stale(const std::filesystem::path& out, const std::vector<Job>& jobs) {
+  std::set<std::string> wanted;
+  for (const Job& job : jobs) {
+    wanted.insert(cubin_name(job));
+    wanted.insert(job.key + ".fa4image");
+  }
+  std::vector<std::filesystem::path> stale;
+  for (const auto& entry : std::filesystem::directory_iterator(out)) {
+    const std::string extension = entry.path().extension().string();
+    const bool ours = extension == ".cubin" || extension == ".fa4image";
+    if (ours && !wanted.contains(entry.path().filename().string())) stale.push_back(entry.path());
+  }
+  for (const auto& path : stale) std::filesystem::remove(path);
+}
+
+int prebuild(const std::string& nvrtc, const std::filesystem::path& out,
+             const std::string& architectures) {
+  const auto start = std::chrono::steady_clock::now();
+  std::filesystem::create_directories(out);
+  const NvrtcCompiler compiler(open_nvrtc({nvrtc}), embedded_sources());
+  const DiskCache before(out.string());
+  std::vector<Job> jobs = make_jobs(compiler, architectures);
+  run_all(compiler, before, jobs);
+  for (const Job& job : jobs) {
+    if (!job.problem.empty()) {
+      fmt::print(stderr, "fa4_prebuild: {} for {}: {}\n", job.source.display_name, job.architecture,
+                 job.problem);
+    }
+  }
+  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.problem.empty(); })) {
+    return 1;
+  }
+  write_images(out, jobs);
+  remove_stale(out, jobs);
+  const auto compiled =
+      std::count_if(jobs.begin(), jobs.end(), [](const Job& j) { return j.compiled; });
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  fmt::print("fa4_prebuild: {} kernels for {}, {} compiled in {:.1f} s\n", jobs.size(),
+             architectures, compiled, elapsed.count());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string nvrtc, out, architectures;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view option = argv[i];
+    if (option == "--nvrtc") nvrtc = argv[i + 1];
+    if (option == "--out") out = argv[i + 1];
+    if (option == "--archs") architectures = argv[i + 1];
+  }
+  if (nvrtc.empty() || out.empty() || architectures.empty()) {
+    fmt::print(stderr, "fa4_prebuild: --nvrtc, --out and --archs are needed\n");
+    return 2;
+  }
+  try {
+    return prebuild(nvrtc, out, architectures);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "fa4_prebuild: {}\n", error.what());
+    return 3;
+  }
+}
