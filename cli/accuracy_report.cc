@@ -1,0 +1,35 @@
+#include "accuracy_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/attention/exp2_math.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+double exp_error_of(const ForwardPlan& plan) {
+  if (plan.device.kind == DeviceKind::kCuda) return std::ldexp(1.0, -22);  // ex2.approx.ftz.f32
+  return plan.problem.dtype == DType::kF32 ? kExp2MaxRelativeError<5> : kExp2MaxRelativeError<3>;
+}
+
+Json accuracy_json(const Accuracy& accuracy) {
+  Json json = {{"error", accuracy.error}, {"bound", accuracy.bound}};
+  if (accuracy.rms_bound > 0) {
+    json["rms_error"] = accuracy.rms_error;
+    json["rms_bound"] = accuracy.rms_bound;
+  }
+  return json;
+}
+
+std::string accuracy_text(const Accuracy& accuracy) {
+  std::string text = fmt::format("error {:.3g}, bound {:.3g}", accuracy.error, accuracy.bound);
+  if (accuracy.rms_bound > 0) {
+    text += fmt::format("; rms {:.3g}, bound {:.3g}", accuracy.rms_error, accuracy.rms_bound);
+  }
+  return text;
+}
+
+}  // namespace fa4::cli

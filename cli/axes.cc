@@ -1,0 +1,110 @@
+#include "axes.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "parse.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+void Axes::declare(CLI::App& app) {
+  app.add_option("--batch", batch_, "Sequences (default 1)")->type_name("N");
+  app.add_option("--heads-q", heads_q_, "Query heads (default 8)")->type_name("N");
+  app.add_option("--heads-kv", heads_kv_, "Key heads (default heads-q)")->type_name("N");
+  app.add_option("--seqlen-q", seqlen_q_, "Queries a sequence (default 1024)")->type_name("N");
+  app.add_option("--seqlen-k", seqlen_k_, "Keys a sequence (default seqlen-q)")->type_name("N");
+  app.add_option("--head-dim", head_dim_, "Of q and k: multiples of 8 to 256 (default 128)")
+      ->type_name("N");
+  app.add_option("--head-dim-v", head_dim_v_, "Of v and out (default head-dim)")->type_name("N");
+  app.add_option("--dtype", dtype_, "bf16 (default), f16, f32")->type_name("T");
+  app.add_flag("--causal", causal_, "Hide the keys after each query");
+  app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
+      ->expected(2)
+      ->type_name("L R");
+  app.add_option("--softcap", softcap_, "Scores become C tanh(score / C); 0: off")->type_name("C");
+  app.add_option("--scale", scale_, "Of the scores (default 1/sqrt(head-dim))")->type_name("S");
+}
+
+bool Axes::any_given() const {
+  for (const auto* text : {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_,
+                           &head_dim_v_, &dtype_, &softcap_, &scale_}) {
+    if (text->has_value()) return true;
+  }
+  return causal_ || !window_.empty();
+}
+
+int64_t Axes::size(const char* option, const std::optional<std::string>& text,
+                   int64_t fallback) const {
+  return text ? parse_int(option, *text, 0, INT32_MAX) : fallback;
+}
+
+ProblemDesc Axes::desc() const {
+  ProblemDesc d;
+  d.batch = size("--batch", batch_, 1);
+  d.heads_q = size("--heads-q", heads_q_, 8);
+  d.heads_kv = size("--heads-kv", heads_kv_, d.heads_q);
+  d.seqlen_q = size("--seqlen-q", seqlen_q_, 1024);
+  d.seqlen_k = size("--seqlen-k", seqlen_k_, d.seqlen_q);
+  d.head_dim = size("--head-dim", head_dim_, 128);
+  d.head_dim_v = size("--head-dim-v", head_dim_v_, d.head_dim);
+  if (head_dim_v_ && d.head_dim_v == 0) {
+    throw bad_input("--head-dim-v 0: accepted: multiples of 8 from 8 to 256");
+  }
+  d.dtype = dtype_ ? parse_dtype("--dtype", *dtype_) : DType::kBF16;
+  d.causal = causal_;
+  d.window = parse_window("--window", window_);
+  if (softcap_) d.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
+  if (scale_) d.softmax_scale = static_cast<float>(parse_number("--scale", *scale_));
+  return d;
+}
+
+AttentionProblem make_problem(const ProblemDesc& desc) {
+  try {
+    return AttentionProblem::make(desc);
+  } catch (const Error& error) {
+    throw bad_input(error.what());
+  }
+}
+
+Json axes_json(const AttentionProblem& p) {
+  Json json;
+  json["batch"] = p.batch;
+  json["heads_q"] = p.heads_q;
+  json["heads_kv"] = p.heads_kv;
+  json["seqlen_q"] = p.seqlen_q;
+  json["seqlen_k"] = p.seqlen_k;
+  json["head_dim"] = p.head_dim;
+  json["head_dim_v"] = p.head_dim_v;
+  json["dtype"] = name_of(p.dtype);
+  json["causal"] = p.causal;
+  json["window"] = {p.window.window_left, p.window.window_right};
+  json["softcap"] = p.softcap;
+  json["scale"] = p.scale;
+  if (p.layout_q == Layout::kPacked) json["total_q"] = p.total_q;
+  if (p.layout_kv == Layout::kPacked) json["total_k"] = p.total_k;
+  if (p.layout_kv == Layout::kPaged) json["page_size"] = p.page_size;
+  json["seqused_k"] = p.has_seqused_k;
+  json["sink"] = p.has_sink;
+  return json;
+}
+
+std::string axes_text(const AttentionProblem& p) {
+  std::string text =
+      fmt::format("{} batch {} heads {}:{} seqlen {}x{} head_dim {},{}", name_of(p.dtype), p.batch,
+                  p.heads_q, p.heads_kv, p.seqlen_q, p.seqlen_k, p.head_dim, p.head_dim_v);
+  if (p.causal) text += " causal";
+  if (!p.window.is_full()) {
+    text += fmt::format(" window {} {}", p.window.window_left, p.window.window_right);
+  }
+  if (p.softcap != 0) text += fmt::format(" softcap {}", p.softcap);
+  if (p.layout_q == Layout::kPacked) text += fmt::format(" packed q {}", p.total_q);
+  if (p.layout_kv == Layout::kPacked) text += fmt::format(" packed k {}", p.total_k);
+  if (p.layout_kv == Layout::kPaged) text += fmt::format(" pages of {}", p.page_size);
+  if (p.has_seqused_k) text += " seqused";
+  if (p.has_sink) text += " sink";
+  return text;
+}
+
+}  // namespace fa4::cli

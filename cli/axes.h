@@ -1,0 +1,36 @@
+// The axes that verify and plan take: one dense problem.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "problem/attention_problem.h"
+
+namespace fa4::cli {
+
+class Axes {
+ public:
+  void declare(CLI::App& app);
+  bool any_given() const;
+  // Defaults filled in. Throws Failure{kBadInput}; sizes are checked by AttentionProblem::make.
+  fa4::internal::ProblemDesc desc() const;
+
+ private:
+  int64_t size(const char* option, const std::optional<std::string>& text, int64_t fallback) const;
+
+  std::optional<std::string> batch_, heads_q_, heads_kv_, seqlen_q_, seqlen_k_, head_dim_,
+      head_dim_v_, dtype_, softcap_, scale_;
+  std::vector<std::string> window_;
+  bool causal_ = false;
+};
+
+// AttentionProblem::make with its message as a Failure{kBadInput}.
+fa4::internal::AttentionProblem make_problem(const fa4::internal::ProblemDesc& desc);
+
+// The axes of a problem as JSON fields, and as one line.
+Json axes_json(const fa4::internal::AttentionProblem& problem);
+std::string axes_text(const fa4::internal::AttentionProblem& problem);
+
+}  // namespace fa4::cli

@@ -1,0 +1,204 @@
+// fa4 bench: speed, row by row, beside the ceiling of the machine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "axes.h"
+#include "bench_rows.h"
+#include "bench_timing.h"
+#include "command.h"
+#include "io/csv.h"
+#include "io/output_files.h"
+#include "io/svg_chart.h"
+#include "parse.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+namespace {
+
+// What tells a row's series apart in a chart: everything but the sequence's length.
+std::string series_name(const AttentionProblem& p) {
+  std::string name = fmt::format("{} d{}", name_of(p.dtype), p.head_dim);
+  if (p.head_dim_v != p.head_dim) name += fmt::format(",{}", p.head_dim_v);
+  if (p.heads_kv != p.heads_q) name += fmt::format(" {}:{}", p.heads_q, p.heads_kv);
+  if (p.causal) name += " causal";
+  if (!p.window.is_full()) {
+    name += fmt::format(" win {}:{}", p.window.window_left, p.window.window_right);
+  }
+  if (p.softcap != 0) name += fmt::format(" cap {}", p.softcap);
+  return name;
+}
+
+std::string group_name(const AttentionProblem& p) {
+  std::string name = std::to_string(p.seqlen_q);
+  if (p.seqlen_k != p.seqlen_q) name += fmt::format("x{}", p.seqlen_k);
+  return name;
+}
+
+template <class T>
+size_t index_of(std::vector<T>& list, const T& value) {
+  const auto found = std::find(list.begin(), list.end(), value);
+  if (found != list.end()) return static_cast<size_t>(found - list.begin());
+  list.push_back(value);
+  return list.size() - 1;
+}
+
+BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& device,
+                    const std::string& model) {
+  BarChart chart;
+  std::vector<std::string> names;
+  double fastest = 0;
+  for (const BenchRow& row : rows) {
+    index_of(chart.groups, group_name(row.problem));
+    index_of(names, series_name(row.problem));
+    fastest = std::max(fastest, row.tflops());
+  }
+  const bool giga = fastest < 2;
+  for (const std::string& name : names) {
+    chart.series.push_back({name, std::vector<double>(chart.groups.size(), std::nan(""))});
+  }
+  for (const BenchRow& row : rows) {
+    const size_t series = index_of(names, series_name(row.problem));
+    const size_t group = index_of(chart.groups, group_name(row.problem));
+    chart.series[series].values[group] = row.tflops() * (giga ? 1000 : 1);
+  }
+  chart.title = "Attention forward, " + model;
+  chart.subtitle = fmt::format("{}, {}: median of interleaved rounds, higher is better", device,
+                               rows.front().kernel);
+  chart.unit = giga ? "GFLOP/s" : "TFLOP/s";
+  chart.x_label = "sequence length";
+  return chart;
+}
+
+class BenchCommand final : public Command {
+ public:
+  const char* name() const override { return "bench"; }
+  const char* description() const override { return "Measure speed beside the machine's ceiling"; }
+
+  void declare(CLI::App& app) override {
+    app.add_option("direction", direction_, "forward")->type_name("");
+    axes_.declare(app);
+    app.add_option("--device", device_, "cpu (default) or cuda:N")->type_name("NAME");
+    app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
+    app.add_option("--rounds", rounds_, "Default 5")->type_name("N");
+    app.add_option("--plot", plot_, "Write a bar chart")->type_name("FILE.svg");
+    app.add_option("--csv", csv_, "Write the table")->type_name("FILE.csv");
+  }
+
+  Outcome run() override;
+
+ private:
+  void check_direction() const;
+  std::string csv_text(const std::vector<BenchRow>& rows) const;
+  static Json row_json(const BenchRow& row);
+
+  BenchAxes axes_;
+  std::string direction_, device_ = "cpu";
+  std::optional<std::string> threads_, rounds_, plot_, csv_;
+};
+
+void BenchCommand::check_direction() const {
+  if (direction_ == "forward") return;
+  if (direction_.empty()) throw bad_input("what to measure is missing; accepted: forward");
+  throw bad_input(fmt::format("{}: {}; accepted: forward", direction_,
+                              direction_ == "backward" ? "not in this version" : "unknown"));
+}
+
+Json BenchCommand::row_json(const BenchRow& row) {
+  Json json = axes_json(row.problem);
+  const bool peak = row.peak_tflops > 0;
+  json["kernel"] = row.kernel;
+  json["ms"] = {{"min", row.ms_min}, {"median", row.ms_median}, {"max", row.ms_max}};
+  json["tflops"] = row.tflops();
+  json["peak_tflops"] = peak ? Json(row.peak_tflops) : Json();
+  json["share_of_peak"] = peak ? Json(row.share_of_peak()) : Json();
+  if (peak) {
+    json["peak_instruction"] = row.peak_instruction;
+    json["peak_expected_tflops"] = row.peak_expected_tflops;
+  }
+  json["correct"] = row.correct;
+  return json;
+}
+
+std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
+  std::string text;
+  append_csv(text, {"device",    "kernel",      "dtype",        "batch",       "heads_q",
+                    "heads_kv",  "seqlen_q",    "seqlen_k",     "head_dim",    "head_dim_v",
+                    "causal",    "window_left", "window_right", "softcap",     "ms_min",
+                    "ms_median", "ms_max",      "tflops",       "peak_tflops", "share_of_peak"});
+  for (const BenchRow& row : rows) {
+    const AttentionProblem& p = row.problem;
+    const auto number = [](auto value) { return fmt::format("{}", value); };
+    const bool peak = row.peak_tflops > 0;
+    append_csv(text, {device_,
+                      row.kernel,
+                      std::string(name_of(p.dtype)),
+                      number(p.batch),
+                      number(p.heads_q),
+                      number(p.heads_kv),
+                      number(p.seqlen_q),
+                      number(p.seqlen_k),
+                      number(p.head_dim),
+                      number(p.head_dim_v),
+                      p.causal ? "1" : "0",
+                      number(p.window.window_left),
+                      number(p.window.window_right),
+                      number(p.softcap),
+                      number(row.ms_min),
+                      number(row.ms_median),
+                      number(row.ms_max),
+                      number(row.tflops()),
+                      peak ? number(row.peak_tflops) : "",
+                      peak ? number(row.share_of_peak()) : ""});
+  }
+  return text;
+}
+
+Outcome BenchCommand::run() {
+  check_direction();
+  BenchOptions options;
+  if (threads_) options.threads = static_cast<int>(parse_int("--threads", *threads_, 1, 4096));
+  if (rounds_) options.rounds = static_cast<int>(parse_int("--rounds", *rounds_, 1, 100000));
+  const std::vector<AttentionProblem> problems = axes_.problems();
+  const DeviceChoice device = open_device(device_);
+  OutputFiles outputs;
+  if (plot_) outputs.add_text("--plot", *plot_);
+  if (csv_) outputs.add_text("--csv", *csv_);
+  const std::vector<BenchRow> rows = time_rows(problems, device, options);
+  if (plot_) outputs.set_text("--plot", render_svg(make_chart(rows, device_, device.spec.model)));
+  if (csv_) outputs.set_text("--csv", csv_text(rows));
+  outputs.commit();
+
+  Outcome outcome;
+  outcome.json["device"] = device_;
+  outcome.json["direction"] = direction_;
+  outcome.json["model"] = device.spec.model;
+  outcome.json["rounds"] = options.rounds;
+  outcome.json["rows"] = Json::array();
+  outcome.text = fmt::format("{} ({}), median of {} interleaved rounds\n", device_,
+                             device.spec.model, options.rounds);
+  for (const BenchRow& row : rows) {
+    outcome.json["rows"].push_back(row_json(row));
+    const bool peak = row.peak_tflops > 0;
+    outcome.text +=
+        fmt::format("{:<62} {:>10.4g} ms {:>8.4g} TFLOP/s{}  {}\n", axes_text(row.problem),
+                    row.ms_median, row.tflops(),
+                    peak ? fmt::format("  {:>5.1f} % of {:.4g} ({})", 100 * row.share_of_peak(),
+                                       row.peak_tflops, row.peak_instruction)
+                         : "",
+                    row.kernel);
+    if (!row.correct) outcome.text += "FAILED: wrong result: " + row.detail + "\n";
+    if (row.share_of_peak() > 1) outcome.text += "FAILED: faster than the measured ceiling\n";
+    if (!row.correct || row.share_of_peak() > 1) outcome.code = kCheckFailed;
+  }
+  return outcome;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_command() { return std::make_unique<BenchCommand>(); }
+
+}  // namespace fa4::cli

@@ -1,0 +1,154 @@
+#include "bench_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "axes.h"
+#include "parse.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+void BenchAxes::declare(CLI::App& app) {
+  const auto axis = [&](const char* option, Text& text, const char* help) {
+    app.add_option(option, text, help)->type_name("A,B,C");
+  };
+  axis("--head-dim", head_dim_, "Default 128");
+  axis("--head-dim-v", head_dim_v_, "Default head-dim");
+  axis("--seqlen", seqlen_, "Queries a sequence (default 1024,4096)");
+  axis("--seqlen-k", seqlen_k_, "Keys a sequence (default seqlen)");
+  axis("--causal", causal_, "0, 1 (default both)");
+  app.add_option("--window", window_, "L R, or a list of L:R; N is N:N, -1: all")
+      ->expected(1, 2)
+      ->type_name("L:R,L:R");
+  axis("--heads-q", heads_q_, "Default 2048 / head-dim");
+  axis("--heads-kv", heads_kv_, "Default heads-q");
+  axis("--batch", batch_, "Default tokens / seqlen, at least 1");
+  axis("--tokens", tokens_, "Default 32768");
+  axis("--dtype", dtype_, "bf16 (default), f16, f32");
+  axis("--softcap", softcap_, "Default 0");
+}
+
+std::vector<int64_t> BenchAxes::list(const char* option, const Text& text, int64_t low,
+                                     std::vector<int64_t> fallback) const {
+  return text ? parse_int_list(option, *text, low, INT32_MAX) : fallback;
+}
+
+std::vector<bool> BenchAxes::causal_list() const {
+  std::vector<bool> values;
+  for (const int64_t value :
+       causal_ ? parse_int_list("--causal", *causal_, 0, 1) : std::vector<int64_t>{0, 1}) {
+    values.push_back(value == 1);
+  }
+  return values;
+}
+
+std::vector<MaskSpec> BenchAxes::window_list() const {
+  if (window_.empty()) return {MaskSpec{}};
+  if (window_.size() == 2) return {parse_window("--window", window_)};
+  std::vector<MaskSpec> windows;
+  for (const std::string& piece : split_list("--window", window_[0])) {
+    const size_t colon = piece.find(':');
+    const bool pair = colon != std::string::npos;
+    windows.push_back(
+        parse_window("--window", {piece.substr(0, colon), pair ? piece.substr(colon + 1) : piece}));
+  }
+  return windows;
+}
+
+std::vector<float> BenchAxes::softcap_list() const {
+  std::vector<float> values;
+  for (const std::string& text : split_list("--softcap", softcap_.value_or("0"))) {
+    values.push_back(static_cast<float>(parse_number("--softcap", text)));
+  }
+  return values;
+}
+
+std::vector<DType> BenchAxes::dtype_list() const {
+  std::vector<DType> values;
+  for (const std::string& text : split_list("--dtype", dtype_.value_or("bf16"))) {
+    values.push_back(parse_dtype("--dtype", text));
+  }
+  return values;
+}
+
+namespace {
+
+// Every problem so far once for each value; the values may depend on the problem.
+template <class Values, class Set>
+void expand(std::vector<ProblemDesc>& problems, const Values& values_of, const Set& set) {
+  std::vector<ProblemDesc> expanded;
+  for (const ProblemDesc& problem : problems) {
+    for (const auto& value : values_of(problem)) {
+      expanded.push_back(problem);
+      set(expanded.back(), value);
+    }
+  }
+  problems = std::move(expanded);
+}
+
+}  // namespace
+
+std::vector<AttentionProblem> BenchAxes::problems() const {
+  if (batch_ && tokens_) {
+    throw bad_input(
+        fmt::format("--tokens {}: --batch is given too; accepted: one of them", *tokens_));
+  }
+  std::vector<ProblemDesc> all(1);
+  const auto sizes = [&](const char* option, const Text& text, auto fallback, auto set) {
+    expand(
+        all, [&](const ProblemDesc& d) { return list(option, text, 1, fallback(d)); }, set);
+  };
+  using Sizes = std::vector<int64_t>;
+  using Desc = const ProblemDesc&;
+  expand(
+      all, [&](Desc) { return dtype_list(); }, [](auto& d, DType v) { d.dtype = v; });
+  sizes(
+      "--head-dim", head_dim_, [](Desc) { return Sizes{128}; },
+      [](auto& d, int64_t v) { d.head_dim = v; });
+  sizes(
+      "--head-dim-v", head_dim_v_, [](Desc d) { return Sizes{d.head_dim}; },
+      [](auto& d, int64_t v) { d.head_dim_v = v; });
+  expand(
+      all, [&](Desc) { return softcap_list(); }, [](auto& d, float v) { d.softcap = v; });
+  expand(
+      all, [&](Desc) { return window_list(); }, [](auto& d, MaskSpec v) { d.window = v; });
+  expand(
+      all, [&](Desc) { return causal_list(); }, [](auto& d, bool v) { d.causal = v; });
+  sizes(
+      "--seqlen", seqlen_,
+      [](Desc) {
+        return Sizes{1024, 4096};
+      },
+      [](auto& d, int64_t v) { d.seqlen_q = v; });
+  sizes(
+      "--seqlen-k", seqlen_k_, [](Desc d) { return Sizes{d.seqlen_q}; },
+      [](auto& d, int64_t v) { d.seqlen_k = v; });
+  sizes(
+      "--heads-q", heads_q_, [](Desc d) { return Sizes{std::max<int64_t>(1, 2048 / d.head_dim)}; },
+      [](auto& d, int64_t v) { d.heads_q = v; });
+  sizes(
+      "--heads-kv", heads_kv_, [](Desc d) { return Sizes{d.heads_q}; },
+      [](auto& d, int64_t v) { d.heads_kv = v; });
+  if (batch_) {
+    sizes(
+        "--batch", batch_, [](Desc) { return Sizes{}; }, [](auto& d, int64_t v) { d.batch = v; });
+  } else {
+    sizes(
+        "--tokens", tokens_, [](Desc) { return Sizes{32768}; },
+        [](auto& d, int64_t v) { d.batch = std::max<int64_t>(1, v / d.seqlen_q); });
+  }
+  std::vector<AttentionProblem> problems;
+  for (const ProblemDesc& desc : all) problems.push_back(make_problem(desc));
+  return problems;
+}
+
+double forward_flops(const AttentionProblem& p) {
+  return 2.0 * static_cast<double>(p.batch * p.heads_q) *
+         static_cast<double>(visible_pairs(p.seqlen_q, p.seqlen_k, p.mask)) *
+         static_cast<double>(p.head_dim + p.head_dim_v);
+}
+
+}  // namespace fa4::cli

@@ -1,0 +1,37 @@
+// The rows of `fa4 bench`: every combination of the axes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "problem/attention_problem.h"
+
+namespace fa4::cli {
+
+class BenchAxes {
+ public:
+  void declare(CLI::App& app);
+  // One problem a combination, in the order of the axes. Throws Failure{kBadInput}.
+  std::vector<fa4::internal::AttentionProblem> problems() const;
+
+ private:
+  using Text = std::optional<std::string>;
+  std::vector<int64_t> list(const char* option, const Text& text, int64_t low,
+                            std::vector<int64_t> fallback) const;
+  std::vector<bool> causal_list() const;
+  std::vector<fa4::internal::MaskSpec> window_list() const;
+  std::vector<fa4::internal::DType> dtype_list() const;
+  std::vector<float> softcap_list() const;
+
+  Text head_dim_, head_dim_v_, seqlen_, seqlen_k_, causal_, heads_q_, heads_kv_, batch_, tokens_,
+      dtype_, softcap_;
+  std::vector<std::string> window_;
+};
+
+// FLOPs of one forward: 2 heads (visible pairs) (head_dim + head_dim_v), over the batch.
+double forward_flops(const fa4::internal::AttentionProblem& problem);
+
+}  // namespace fa4::cli

@@ -1,0 +1,39 @@
+// Times the rows of `fa4 bench` in interleaved rounds, each between measurements of the ceiling.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "devices.h"
+#include "problem/attention_problem.h"
+
+namespace fa4::cli {
+
+struct BenchRow {
+  fa4::internal::AttentionProblem problem;
+  std::string kernel;
+  double flops = 0;
+  double ms_min = 0, ms_median = 0, ms_max = 0;  // of one run, over the rounds
+  // The ceiling of the matrix instruction in use, measured in the same rounds; 0: not known.
+  double peak_tflops = 0;
+  double peak_expected_tflops = 0;  // instructions x width x measured clock
+  std::string peak_instruction;
+  bool correct = true;  // a few of its rows, checked against double precision
+  std::string detail;
+
+  double tflops() const { return flops / (ms_median * 1e9); }
+  double share_of_peak() const { return peak_tflops > 0 ? tflops() / peak_tflops : 0; }
+};
+
+struct BenchOptions {
+  int threads = 0;
+  int rounds = 5;
+};
+
+// Throws the library's Error; Error{kNotSupported} before anything is timed when a row is not
+// supported.
+std::vector<BenchRow> time_rows(const std::vector<fa4::internal::AttentionProblem>& problems,
+                                const DeviceChoice& device, const BenchOptions& options);
+
+}  // namespace fa4::cli

@@ -1,0 +1,41 @@
+// One subcommand of fa4: declares its options, then runs and hands its output back.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "failure.h"
+
+namespace fa4::cli {
+
+using Json = nlohmann::ordered_json;
+
+// What goes to standard output, in one piece, when the command is done.
+struct Outcome {
+  ExitCode code = kSuccess;
+  std::string text;
+  Json json;  // an object; schema, command and version are put before it
+};
+
+class Command {
+ public:
+  virtual ~Command() = default;
+  virtual const char* name() const = 0;
+  virtual const char* description() const = 0;
+  virtual void declare(CLI::App& app) = 0;
+  // Throws Failure, or the library's Error.
+  virtual Outcome run() = 0;
+};
+
+std::unique_ptr<Command> make_devices_command();
+std::unique_ptr<Command> make_run_command();
+std::unique_ptr<Command> make_verify_command();
+std::unique_ptr<Command> make_bench_command();
+std::unique_ptr<Command> make_plan_command();
+std::unique_ptr<Command> make_compile_command();
+std::unique_ptr<Command> make_cache_command();
+
+}  // namespace fa4::cli

@@ -1,0 +1,98 @@
+// fa4 compile: the prebuilt kernels through NVRTC, past every cache.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "command.h"
+#include "io/output_files.h"
+#include "jit/nvrtc_compiler.h"
+#include "plan/kernel_spec.h"
+#include "progress.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+namespace {
+
+class CompileCommand final : public Command {
+ public:
+  const char* name() const override { return "compile"; }
+  const char* description() const override {
+    return "Compile the prebuilt GPU kernels, caches off";
+  }
+
+  void declare(CLI::App& app) override {
+    app.add_option("--arch", architecture_, "sm_90a")->type_name("ARCH");
+    app.add_option("--kernel", kernel_, "Only this one")->type_name("NAME");
+    app.add_option("--keep", keep_, "Write NAME.cubin here")->type_name("FOLDER");
+  }
+
+  Outcome run() override {
+    const std::vector<KernelSource> kernels = choose();
+    if (keep_ && !std::filesystem::is_directory(*keep_)) {
+      throw bad_input(fmt::format("--keep {}: accepted: a folder that is there", *keep_));
+    }
+    Outcome outcome;
+    outcome.json["device"] = *architecture_;
+    outcome.json["rows"] = Json::array();
+    outcome.text = fmt::format("{:<40} {:>8} {:>9} {:>6} {:>7} {:>7}\n", "kernel", "seconds",
+                               "registers", "spill", "smem", "cubin");
+    const NvrtcCompiler& compiler = NvrtcCompiler::get();
+    outcome.json["compiler"] = compiler.version();
+    Progress progress("compile", static_cast<int64_t>(kernels.size()));
+    int64_t done = 0;
+    for (const KernelSource& source : kernels) {
+      progress.step(done++);
+      add_row(compiler.compile(source, *architecture_), outcome);
+    }
+    return outcome;
+  }
+
+ private:
+  std::vector<KernelSource> choose() const {
+    if (!architecture_) throw bad_input("--arch: is missing; accepted: --arch sm_90a");
+    if (*architecture_ == "sm_100a" || *architecture_ == "sm_103a") {
+      throw bad_input(
+          fmt::format("--arch {}: not in this version; accepted: sm_90a", *architecture_));
+    }
+    std::vector<KernelSource> kernels = prebuilt_kernels(*architecture_);
+    if (kernels.empty()) {
+      throw bad_input(fmt::format("--arch {}: accepted: sm_90a", *architecture_));
+    }
+    if (!kernel_) return kernels;
+    std::vector<std::string> names;
+    for (const KernelSource& source : kernels) {
+      if (source.display_name == *kernel_) return {source};
+      names.push_back(source.display_name);
+    }
+    throw bad_input(fmt::format("--kernel {}: accepted: {}", *kernel_, fmt::join(names, ", ")));
+  }
+
+  void add_row(const KernelImage& image, Outcome& outcome) const {
+    const KernelResources& used = image.resources;
+    outcome.json["rows"].push_back({{"kernel", image.display_name},
+                                    {"seconds", image.compile_seconds},
+                                    {"registers", used.registers},
+                                    {"spill_bytes", used.spill_bytes},
+                                    {"smem_bytes", used.static_smem_bytes},
+                                    {"cubin_bytes", image.bytes.size()}});
+    outcome.text += fmt::format("{:<40} {:>8.3f} {:>9} {:>6} {:>7} {:>7}\n", image.display_name,
+                                image.compile_seconds, used.registers, used.spill_bytes,
+                                used.static_smem_bytes, image.bytes.size());
+    if (!keep_) return;
+    OutputFiles outputs;
+    outputs.add_text("--keep", *keep_ + "/" + image.display_name + ".cubin");
+    outputs.set_text("--keep", std::string(image.bytes.begin(), image.bytes.end()));
+    outputs.commit();
+  }
+
+  std::optional<std::string> architecture_, kernel_, keep_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_compile_command() { return std::make_unique<CompileCommand>(); }
+
+}  // namespace fa4::cli

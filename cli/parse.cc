@@ -1,0 +1,90 @@
+#include "parse.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "failure.h"
+
+namespace fa4::cli {
+
+using fa4::internal::DType;
+using fa4::internal::MaskSpec;
+
+int64_t parse_int(std::string_view option, const std::string& text, int64_t low, int64_t high) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stopped != end || value < low || value > high) {
+    throw bad_input(
+        fmt::format("{} {}: accepted: a whole number from {} to {}", option, text, low, high));
+  }
+  return value;
+}
+
+double parse_number(std::string_view option, const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stopped != end || !std::isfinite(value)) {
+    throw bad_input(fmt::format("{} {}: accepted: a finite number", option, text));
+  }
+  return value;
+}
+
+DType parse_dtype(std::string_view option, const std::string& text) {
+  const std::optional<DType> dtype = fa4::internal::parse_dtype(text);
+  if (!dtype) throw bad_input(fmt::format("{} {}: accepted: bf16, f16, f32", option, text));
+  return *dtype;
+}
+
+MaskSpec parse_window(std::string_view option, const std::vector<std::string>& sides) {
+  MaskSpec window;
+  if (sides.empty()) return window;
+  if (sides.size() != 2) {
+    throw bad_input(fmt::format("{} {}: accepted: two numbers L R, -1 for no bound", option,
+                                fmt::join(sides, " ")));
+  }
+  window.window_left = parse_int(option, sides[0], -1, INT32_MAX);
+  window.window_right = parse_int(option, sides[1], -1, INT32_MAX);
+  return window;
+}
+
+std::vector<std::string> split_list(std::string_view option, const std::string& text) {
+  std::vector<std::string> pieces;
+  size_t begin = 0;
+  while (true) {
+    const size_t comma = text.find(',', begin);
+    pieces.push_back(text.substr(begin, comma - begin));
+    if (pieces.back().empty()) {
+      throw bad_input(fmt::format("{} {}: accepted: a list A,B,C without gaps", option, text));
+    }
+    if (comma == std::string::npos) return pieces;
+    begin = comma + 1;
+  }
+}
+
+std::vector<int64_t> parse_int_list(std::string_view option, const std::string& text, int64_t low,
+                                    int64_t high) {
+  std::vector<int64_t> values;
+  for (const std::string& piece : split_list(option, text)) {
+    values.push_back(parse_int(option, piece, low, high));
+  }
+  return values;
+}
+
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    if (c != '\n' && c != '\r') {
+      line += c;
+    } else if (!line.empty() && !line.ends_with("; ")) {
+      line += "; ";
+    }
+  }
+  while (line.ends_with(' ') || line.ends_with(';')) line.pop_back();
+  return line;
+}
+
+}  // namespace fa4::cli

@@ -1,0 +1,30 @@
+// Texts of the command line as values. Every failure names the option, its text and what is
+// accepted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "problem/attention_problem.h"
+
+namespace fa4::cli {
+
+int64_t parse_int(std::string_view option, const std::string& text, int64_t low, int64_t high);
+double parse_number(std::string_view option, const std::string& text);
+fa4::internal::DType parse_dtype(std::string_view option, const std::string& text);
+// "L", "R": -1 is unbounded.
+fa4::internal::MaskSpec parse_window(std::string_view option,
+                                     const std::vector<std::string>& sides);
+
+// "a,b,c"; an empty piece is an error.
+std::vector<std::string> split_list(std::string_view option, const std::string& text);
+std::vector<int64_t> parse_int_list(std::string_view option, const std::string& text, int64_t low,
+                                    int64_t high);
+
+// The parts of `text` in one line: newlines become "; ".
+std::string one_line(std::string_view text);
+
+}  // namespace fa4::cli

@@ -1,0 +1,69 @@
+// fa4 plan: how a problem would be run, without running it.
+#include "plan/forward_plan.h"
+
+#include <fmt/format.h>
+
+#include "axes.h"
+#include "command.h"
+#include "devices.h"
+#include "parse.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+namespace {
+
+class PlanCommand final : public Command {
+ public:
+  const char* name() const override { return "plan"; }
+  const char* description() const override { return "How a problem would be run, and why"; }
+
+  void declare(CLI::App& app) override {
+    axes_.declare(app);
+    app.add_option("--device", device_, "cpu (default) or cuda:N, which need not be there")
+        ->type_name("NAME");
+    app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
+  }
+
+  Outcome run() override {
+    const AttentionProblem problem = make_problem(axes_.desc());
+    const PlannedDevice device = describe_device(device_);
+    PlanOptions options;
+    if (threads_)
+      options.num_threads = static_cast<int>(parse_int("--threads", *threads_, 1, 4096));
+    std::vector<PlanStep> steps = explain(plan_forward(problem, device.spec, options));
+    if (!device.present) {
+      steps.insert(steps.begin(), {"device present", "no",
+                                   device_ + " is not on this machine: planned for an H200 by its "
+                                             "data sheet"});
+    }
+    Outcome outcome;
+    outcome.json["device"] = device_;
+    outcome.json.update(axes_json(problem));
+    outcome.json["steps"] = Json::array();
+    size_t what = 0, choice = 0;
+    for (const PlanStep& step : steps) {
+      what = std::max(what, step.what.size());
+      choice = std::max(choice, std::min<size_t>(step.choice.size(), 48));
+    }
+    for (const PlanStep& step : steps) {
+      outcome.json["steps"].push_back(
+          {{"what", step.what}, {"choice", step.choice}, {"why", step.why}});
+      outcome.text +=
+          fmt::format("{:<{}}  {:<{}}  {}\n", step.what, what, step.choice, choice, step.why);
+    }
+    return outcome;
+  }
+
+ private:
+  Axes axes_;
+  std::string device_ = "cpu";
+  std::optional<std::string> threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan_command() { return std::make_unique<PlanCommand>(); }
+
+}  // namespace fa4::cli

@@ -1,0 +1,247 @@
+// fa4 run: attention on files.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "accuracy_report.h"
+#include "axes.h"
+#include "command.h"
+#include "execution.h"
+#include "io/convert.h"
+#include "io/output_files.h"
+#include "parse.h"
+#include "run_inputs.h"
+#include "verify/accuracy.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+namespace {
+
+constexpr const char* kFile = "FILE.npy|FILE.safetensors:NAME";
+
+class RunCommand final : public Command {
+ public:
+  const char* name() const override { return "run"; }
+  const char* description() const override { return "Attention on tensors in files"; }
+  void declare(CLI::App& app) override;
+  Outcome run() override;
+
+ private:
+  using Text = std::optional<std::string>;
+
+  void refuse_backward() const;
+  RunFiles files() const;
+  RunOptions options() const;
+  void claim_outputs(OutputFiles& outputs) const;
+  void write(OutputFiles& outputs, const RunInputs& inputs, const ForwardArgs& args) const;
+  void check(const RunInputs& inputs, const Execution& execution, const ForwardArgs& args,
+             const std::vector<double>& truth, const std::vector<double>& lse_truth,
+             Outcome& outcome) const;
+  std::vector<double> read_truth(const char* option, const Text& file,
+                                 const std::vector<int64_t>& shape) const;
+
+  Text q_, k_, v_, out_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sink_;
+  Text expect_, expect_lse_, dtype_, scale_, softcap_, threads_;
+  Text dout_, dq_, dk_, dv_;
+  std::string device_ = "cpu";
+  std::vector<std::string> window_;
+  bool causal_ = false;
+};
+
+void RunCommand::declare(CLI::App& app) {
+  const auto file = [&](const char* option, Text& text, const char* help) {
+    return app.add_option(option, text, help)->type_name(kFile);
+  };
+  file("--q", q_, "(batch, seqlen_q, heads_q, head_dim); packed: (total, heads_q, head_dim)");
+  file("--k", k_,
+       "(batch, seqlen_k, heads_kv, head_dim); pages: (pages, page_size, heads_kv, head_dim)");
+  file("--v", v_, "As k, with head_dim_v");
+  file("--out", out_, "Written: (batch, seqlen_q, heads_q, head_dim_v), the inputs' type");
+  file("--lse", lse_, "Written: (batch, heads_q, seqlen_q) or (heads_q, total), f4");
+  app.add_option("--device", device_, "cpu (default) or cuda:N")->type_name("NAME");
+  app.add_option("--dtype", dtype_, "Convert to bf16, f16 or f32; u2 is bf16")->type_name("T");
+  app.add_flag("--causal", causal_, "Hide the keys after each query");
+  app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
+      ->expected(2)
+      ->type_name("L R");
+  app.add_option("--scale", scale_, "Of the scores (default 1/sqrt(head_dim))")->type_name("S");
+  app.add_option("--softcap", softcap_, "Scores become C tanh(score / C); 0: off")->type_name("C");
+  file("--sink", sink_, "(heads_q), a logit that takes part in each row's sum");
+  file("--cu-seqlens-q", cu_seqlens_q_, "(batch + 1) i4 or i8: q is packed");
+  file("--cu-seqlens-k", cu_seqlens_k_, "Of k and v (default: those of q)");
+  file("--seqused-k", seqused_k_, "(batch), keys in use of each sequence");
+  file("--page-table", page_table_, "(batch, pages a sequence): k and v are pages");
+  app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
+  file("--expect", expect_, "The true out: check against it, exit 1 when over the bound");
+  file("--expect-lse", expect_lse_, "The true lse");
+  for (const auto& [option, text] :
+       {std::pair{"--dout", &dout_}, {"--dq", &dq_}, {"--dk", &dk_}, {"--dv", &dv_}}) {
+    app.add_option(option, *text)->group("");
+  }
+}
+
+void RunCommand::refuse_backward() const {
+  for (const auto& [option, text] :
+       {std::pair{"--dout", &dout_}, {"--dq", &dq_}, {"--dk", &dk_}, {"--dv", &dv_}}) {
+    if (*text) {
+      throw bad_input(
+          fmt::format("{} {}: the backward is not in this version; accepted: --out, "
+                      "--lse",
+                      option, **text));
+    }
+  }
+}
+
+RunFiles RunCommand::files() const {
+  const auto needed = [&](const char* option, const Text& text) {
+    if (!text)
+      throw bad_input(fmt::format("{}: is missing; accepted: {} {}", option, option, kFile));
+    return *text;
+  };
+  RunFiles files{needed("--q", q_), needed("--k", k_), needed("--v", v_), cu_seqlens_q_,
+                 cu_seqlens_k_,     seqused_k_,        page_table_,       sink_};
+  if (!expect_ && !expect_lse_) needed("--out", out_);
+  return files;
+}
+
+RunOptions RunCommand::options() const {
+  RunOptions options;
+  if (dtype_) options.dtype = parse_dtype("--dtype", *dtype_);
+  options.causal = causal_;
+  options.window = parse_window("--window", window_);
+  if (scale_) options.scale = static_cast<float>(parse_number("--scale", *scale_));
+  if (softcap_) options.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
+  if (options.softcap < 0) {
+    throw bad_input(fmt::format("--softcap {}: accepted: 0 (off) or a positive number", *softcap_));
+  }
+  return options;
+}
+
+void RunCommand::claim_outputs(OutputFiles& outputs) const {
+  const auto input = [&](const char* option, const Text& text) {
+    if (text) outputs.add_input(option, parse_tensor_path(*text).file);
+  };
+  input("--q", q_);
+  input("--k", k_);
+  input("--v", v_);
+  input("--sink", sink_);
+  input("--cu-seqlens-q", cu_seqlens_q_);
+  input("--cu-seqlens-k", cu_seqlens_k_);
+  input("--seqused-k", seqused_k_);
+  input("--page-table", page_table_);
+  input("--expect", expect_);
+  input("--expect-lse", expect_lse_);
+  if (out_) outputs.add_tensor("--out", *out_);
+  if (lse_) outputs.add_tensor("--lse", *lse_);
+}
+
+void RunCommand::write(OutputFiles& outputs, const RunInputs& inputs,
+                       const ForwardArgs& args) const {
+  static constexpr FileType kTypes[] = {FileType::kF32, FileType::kF32, FileType::kF16,
+                                        FileType::kBF16};
+  const FileType type = kTypes[static_cast<int>(inputs.problem().dtype)];
+  if (out_) outputs.set_tensor("--out", type, inputs.out_shape(), args.out);
+  if (lse_) outputs.set_tensor("--lse", FileType::kF32, inputs.lse_shape(), args.lse);
+  outputs.commit();
+}
+
+std::vector<double> RunCommand::read_truth(const char* option, const Text& file,
+                                           const std::vector<int64_t>& shape) const {
+  if (!file) return {};
+  return naming(option, *file, [&] {
+    const FileTensor tensor = read_tensor(*file);
+    if (tensor.shape != shape) {
+      throw bad_input(
+          fmt::format("shape {}; accepted: {}", shape_text(tensor.shape), shape_text(shape)));
+    }
+    return as_doubles(tensor,
+                      dtype_ ? std::optional(parse_dtype("--dtype", *dtype_)) : std::nullopt);
+  });
+}
+
+void RunCommand::check(const RunInputs& inputs, const Execution& execution, const ForwardArgs& args,
+                       const std::vector<double>& truth, const std::vector<double>& lse_truth,
+                       Outcome& outcome) const {
+  const AttentionProblem& p = inputs.problem();
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  Reference reference = reference_forward(p, args, threads);
+  bool passed = true;
+  const auto report = [&](const char* what, const Accuracy& accuracy) {
+    passed &= accuracy.passed;
+    outcome.json[what] = accuracy_json(accuracy);
+    outcome.text += fmt::format("{:<4} {}{}\n", what, accuracy_text(accuracy),
+                                accuracy.passed ? "" : "  FAILED: " + accuracy.detail);
+  };
+  if (expect_) {
+    reference.out = truth;
+    report("out", check_out(p, args, reference, args.out, execution.tile_m()));
+  }
+  if (expect_lse_) {
+    reference.lse = lse_truth;
+    report("lse", check_lse(p, args, reference, args.lse, exp_error_of(execution.plan())));
+  }
+  outcome.json["passed"] = passed;
+  if (!passed) outcome.code = kCheckFailed;
+}
+
+// The first run's time, or the median of a few when it is short.
+double measure(Execution& execution) {
+  std::vector<double> times{execution.milliseconds(1)};
+  double total = times[0];
+  while (times.size() < 10 && total < 200) {
+    times.push_back(execution.milliseconds(1));
+    total += times.back();
+  }
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
+Outcome RunCommand::run() {
+  refuse_backward();
+  const RunFiles names = files();
+  const RunOptions chosen = options();
+  const int threads = threads_ ? static_cast<int>(parse_int("--threads", *threads_, 1, 4096)) : 0;
+  const DeviceChoice device = open_device(device_);
+  const RunInputs inputs(names, chosen);
+  const AttentionProblem& p = inputs.problem();
+  const std::vector<double> truth = read_truth("--expect", expect_, inputs.out_shape());
+  const std::vector<double> lse_truth = read_truth("--expect-lse", expect_lse_, inputs.lse_shape());
+  OutputFiles outputs;
+  claim_outputs(outputs);
+
+  std::vector<unsigned char> out(
+      static_cast<size_t>(std::max<int64_t>(1, p.out_elements()) * size_of(p.dtype)));
+  std::vector<float> lse;
+  ForwardArgs args = inputs.args();
+  args.out = out.data();
+  if (lse_ || expect_lse_) {
+    lse.resize(static_cast<size_t>(std::max<int64_t>(1, p.lse_elements())));
+    args.lse = lse.data();
+  }
+  Execution execution(p, device, threads);
+  execution.bind(args);
+  const double ms = measure(execution);
+  execution.fetch();
+  write(outputs, inputs, args);
+
+  Outcome outcome;
+  const double tflops = ms > 0 ? inputs.flops() / (ms * 1e9) : 0;
+  outcome.json["device"] = device_;
+  outcome.json.update(axes_json(p));
+  outcome.json["kernel"] = execution.kernel_name();
+  outcome.json["ms"] = ms;
+  outcome.json["tflops"] = tflops;
+  outcome.text = fmt::format("{}\n{} {}: {:.4g} ms, {:.4g} TFLOP/s\n", axes_text(p), device_,
+                             execution.kernel_name(), ms, tflops);
+  if (expect_ || expect_lse_) check(inputs, execution, args, truth, lse_truth, outcome);
+  return outcome;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_run_command() { return std::make_unique<RunCommand>(); }
+
+}  // namespace fa4::cli

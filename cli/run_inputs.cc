@@ -1,0 +1,312 @@
+#include "run_inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "axes.h"
+#include "failure.h"
+#include "io/convert.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+template <class... Values>
+[[noreturn]] void refuse(const char* option, const std::string& file,
+                         fmt::format_string<Values...> format, Values&&... values) {
+  throw bad_input(
+      fmt::format("{} {}: {}", option, file, fmt::format(format, std::forward<Values>(values)...)));
+}
+
+FileTensor read(const char* option, const std::string& file) {
+  return naming(option, file, [&] { return read_tensor(file); });
+}
+
+std::string divisors_of(int64_t number) {
+  std::vector<int64_t> divisors;
+  for (int64_t i = 1; i <= number && divisors.size() < 16; ++i) {
+    if (number % i == 0) divisors.push_back(i);
+  }
+  return fmt::format("{}", fmt::join(divisors, ", "));
+}
+
+std::vector<int32_t> read_indices(const char* option, const std::string& file, size_t rank) {
+  const FileTensor tensor = read(option, file);
+  if (tensor.shape.size() != rank) {
+    refuse(option, file, "shape {}; accepted: {} dimension{}", shape_text(tensor.shape), rank,
+           rank == 1 ? "" : "s");
+  }
+  return naming(option, file, [&] { return as_indices(tensor); });
+}
+
+// Starts at 0, never descends, ends at the tensor's rows. Returns the longest sequence.
+int64_t check_cu_seqlens(const char* option, const std::string& file,
+                         const std::vector<int32_t>& cu_seqlens, int64_t total, const char* of) {
+  if (cu_seqlens.empty()) refuse(option, file, "is empty; accepted: batch + 1 numbers from 0");
+  if (cu_seqlens[0] != 0) refuse(option, file, "entry 0 is {}; accepted: 0", cu_seqlens[0]);
+  int64_t longest = 0;
+  for (size_t i = 1; i < cu_seqlens.size(); ++i) {
+    if (cu_seqlens[i] < cu_seqlens[i - 1] || cu_seqlens[i] > total) {
+      refuse(option, file, "entry {} is {}; accepted: {} (the entry before) to {} (rows of {})", i,
+             cu_seqlens[i], cu_seqlens[i - 1], total, of);
+    }
+    longest = std::max<int64_t>(longest, cu_seqlens[i] - cu_seqlens[i - 1]);
+  }
+  if (cu_seqlens.back() != total) {
+    refuse(option, file, "the last entry is {}; accepted: {}, the rows of {}", cu_seqlens.back(),
+           total, of);
+  }
+  return longest;
+}
+
+}  // namespace
+
+struct RunInputs::Shapes {
+  Shape q, k, v;
+  int64_t heads(const Shape& s) const { return s[s.size() - 2]; }
+  int64_t dim(const Shape& s) const { return s.back(); }
+};
+
+namespace {
+
+void check_rank(const char* option, const std::string& file, const Shape& shape, bool packed,
+                const char* packed_by) {
+  const size_t rank = packed ? 3 : 4;
+  if (shape.size() == rank) return;
+  if (packed) {
+    refuse(option, file, "shape {}; accepted: (total, heads, dim) with {}", shape_text(shape),
+           packed_by);
+  }
+  refuse(option, file,
+         "shape {}; accepted: (batch, seqlen, heads, dim), or (total, heads, dim) with {}",
+         shape_text(shape), packed_by);
+}
+
+void check_head_dim(const char* option, const std::string& file, int64_t dim) {
+  if (dim < 8 || dim > 256 || dim % 8 != 0) {
+    refuse(option, file, "head_dim {}; accepted: multiples of 8 from 8 to 256", dim);
+  }
+}
+
+// k against q and v against k: everything that does not need the index tensors.
+template <class Shapes>
+void check_shapes(const RunFiles& files, const Shapes& s) {
+  const int64_t heads_q = s.heads(s.q), heads_kv = s.heads(s.k);
+  if (heads_q < 1) refuse("--q", files.q, "num_heads 0; accepted: 1 or more");
+  if (heads_kv < 1 || heads_q % heads_kv != 0) {
+    refuse("--k", files.k, "num_heads {} does not divide num_heads_q {}; accepted: {}", heads_kv,
+           heads_q, divisors_of(heads_q));
+  }
+  if (s.heads(s.v) != heads_kv) {
+    refuse("--v", files.v, "num_heads {} is not that of k; accepted: {}", s.heads(s.v), heads_kv);
+  }
+  check_head_dim("--q", files.q, s.dim(s.q));
+  if (s.dim(s.k) != s.dim(s.q)) {
+    refuse("--k", files.k, "head_dim {} is not that of q; accepted: {}", s.dim(s.k), s.dim(s.q));
+  }
+  check_head_dim("--v", files.v, s.dim(s.v));
+  for (size_t i = 0; i + 2 < s.k.size(); ++i) {
+    if (s.v[i] != s.k[i]) {
+      refuse("--v", files.v,
+             "shape {} does not go with shape {} of k; accepted: the same but the "
+             "last dimension",
+             shape_text(s.v), shape_text(s.k));
+    }
+  }
+}
+
+DType common_type(const RunFiles& files, const FileTensor& q, const FileTensor& k,
+                  const FileTensor& v, std::optional<DType> asked) {
+  const auto type_of = [&](const char* option, const std::string& file, const FileTensor& tensor) {
+    return naming(option, file, [&] { return element_type(tensor, asked); });
+  };
+  const DType dtype = type_of("--q", files.q, q);
+  const auto check = [&](const char* option, const std::string& file, DType other) {
+    if (other != dtype) {
+      refuse(option, file, "dtype {} is not that of q; accepted: {}, or --dtype for all",
+             name_of(other), name_of(dtype));
+    }
+  };
+  check("--k", files.k, type_of("--k", files.k, k));
+  check("--v", files.v, type_of("--v", files.v, v));
+  return dtype;
+}
+
+}  // namespace
+
+void RunInputs::set_packed_q(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
+  const std::string& file = *files.cu_seqlens_q;
+  cu_seqlens_q_ = read_indices("--cu-seqlens-q", file, 1);
+  d.layout_q = Layout::kPacked;
+  d.total_q = s.q[0];
+  d.seqlen_q = check_cu_seqlens("--cu-seqlens-q", file, cu_seqlens_q_, d.total_q, "q");
+  d.batch = static_cast<int64_t>(cu_seqlens_q_.size()) - 1;
+}
+
+void RunInputs::set_packed_k(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
+  const bool own = files.cu_seqlens_k.has_value();
+  const char* option = own ? "--cu-seqlens-k" : "--cu-seqlens-q";
+  const std::string& file = own ? *files.cu_seqlens_k : *files.cu_seqlens_q;
+  cu_seqlens_k_ = own ? read_indices(option, file, 1) : cu_seqlens_q_;
+  if (cu_seqlens_k_.size() != static_cast<size_t>(d.batch) + 1) {
+    refuse(option, file, "{} entries; accepted: {}, one more than the sequences of q",
+           cu_seqlens_k_.size(), d.batch + 1);
+  }
+  d.layout_kv = Layout::kPacked;
+  d.total_k = s.k[0];
+  d.seqlen_k = check_cu_seqlens(option, file, cu_seqlens_k_, d.total_k, "k");
+}
+
+void RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
+  const std::string& file = *files.page_table;
+  const FileTensor table = read("--page-table", file);
+  if (table.shape.size() != 2 || table.shape[0] != d.batch) {
+    refuse("--page-table", file, "shape {}; accepted: (batch {}, pages per sequence)",
+           shape_text(table.shape), d.batch);
+  }
+  page_table_ = naming("--page-table", file, [&] { return as_indices(table); });
+  d.layout_kv = Layout::kPaged;
+  d.num_pages = s.k[0];
+  d.page_size = s.k[1];
+  d.pages_per_seq = table.shape[1];
+  d.seqlen_k = d.pages_per_seq * d.page_size;
+  d.has_seqused_k = true;
+  if (d.page_size < 1) refuse("--k", files.k, "page_size 0; accepted: 1 or more");
+}
+
+void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
+  if (files.seqused_k) {
+    const std::string& file = *files.seqused_k;
+    seqused_k_ = read_indices("--seqused-k", file, 1);
+    if (static_cast<int64_t>(seqused_k_.size()) != d.batch) {
+      refuse("--seqused-k", file, "{} entries; accepted: {}, one a sequence", seqused_k_.size(),
+             d.batch);
+    }
+    for (int64_t b = 0; b < d.batch; ++b) {
+      const int64_t most =
+          cu_seqlens_k_.empty() ? d.seqlen_k : cu_seqlens_k_[b + 1] - cu_seqlens_k_[b];
+      if (seqused_k_[b] < 0 || seqused_k_[b] > most) {
+        refuse("--seqused-k", file, "entry {} is {}; accepted: 0 to {}", b, seqused_k_[b], most);
+      }
+    }
+    d.has_seqused_k = true;
+  } else if (d.layout_kv == Layout::kPaged) {
+    seqused_k_.assign(static_cast<size_t>(d.batch), static_cast<int32_t>(d.seqlen_k));
+  }
+  if (d.layout_kv != Layout::kPaged) return;
+  for (int64_t b = 0; b < d.batch; ++b) {
+    const int64_t used = (seqused_k_[b] + d.page_size - 1) / d.page_size;
+    for (int64_t i = 0; i < used; ++i) {
+      const int32_t page = page_table_[b * d.pages_per_seq + i];
+      if (page < 0 || page >= d.num_pages) {
+        refuse("--page-table", *files.page_table, "entry ({}, {}) is {}; accepted: 0 to {}", b, i,
+               page, d.num_pages - 1);
+      }
+    }
+  }
+}
+
+void RunInputs::set_lengths(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
+  if (files.cu_seqlens_q) {
+    set_packed_q(files, s, d);
+  } else {
+    d.batch = s.q[0];
+    d.seqlen_q = s.q[1];
+  }
+  if (files.page_table) {
+    set_pages(files, s, d);
+  } else if (s.k.size() == 3) {
+    set_packed_k(files, s, d);
+  } else {
+    if (s.k[0] != d.batch) {
+      refuse("--k", files.k, "batch {} is not that of q; accepted: {}", s.k[0], d.batch);
+    }
+    d.seqlen_k = s.k[1];
+  }
+  set_seqused(files, d);
+}
+
+RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
+  const FileTensor q = read("--q", files.q), k = read("--k", files.k), v = read("--v", files.v);
+  if (files.page_table && files.cu_seqlens_k) {
+    refuse("--cu-seqlens-k", *files.cu_seqlens_k,
+           "pages are not packed; accepted: --seqused-k with --page-table");
+  }
+  const bool packed_k = !files.page_table && (files.cu_seqlens_q || files.cu_seqlens_k);
+  check_rank("--q", files.q, q.shape, files.cu_seqlens_q.has_value(), "--cu-seqlens-q");
+  check_rank("--k", files.k, k.shape, packed_k, "--cu-seqlens-q or --cu-seqlens-k");
+  check_rank("--v", files.v, v.shape, packed_k, "--cu-seqlens-q or --cu-seqlens-k");
+  const Shapes shapes{q.shape, k.shape, v.shape};
+  ProblemDesc d;
+  d.dtype = common_type(files, q, k, v, options.dtype);
+  check_shapes(files, shapes);
+  d.heads_q = shapes.heads(q.shape);
+  d.heads_kv = shapes.heads(k.shape);
+  d.head_dim = shapes.dim(q.shape);
+  d.head_dim_v = shapes.dim(v.shape);
+  set_lengths(files, shapes, d);
+  d.causal = options.causal;
+  d.window = options.window;
+  d.softmax_scale = options.scale;
+  d.softcap = options.softcap;
+  d.has_sink = files.sink.has_value();
+  problem_ = make_problem(d);
+  q_ = as_elements(q, d.dtype);
+  k_ = as_elements(k, d.dtype);
+  v_ = as_elements(v, d.dtype);
+  if (!files.sink) return;
+  const FileTensor sink = read("--sink", *files.sink);
+  if (sink.shape != Shape{d.heads_q}) {
+    refuse("--sink", *files.sink, "shape {}; accepted: ({},), one a query head",
+           shape_text(sink.shape), d.heads_q);
+  }
+  sink_ = naming("--sink", *files.sink, [&] { return as_floats(sink, options.dtype); });
+}
+
+ForwardArgs RunInputs::args() const {
+  static const int64_t kNothing[2] = {};  // what empty tensors point to
+  const auto tensor = [](const std::vector<unsigned char>& data) -> const void* {
+    return data.empty() ? static_cast<const void*>(kNothing) : data.data();
+  };
+  const auto or_null = [](const auto& data) { return data.empty() ? nullptr : data.data(); };
+  ForwardArgs args;
+  args.q = tensor(q_);
+  args.k = tensor(k_);
+  args.v = tensor(v_);
+  args.sink = or_null(sink_);
+  args.cu_seqlens_q = or_null(cu_seqlens_q_);
+  args.cu_seqlens_k = or_null(cu_seqlens_k_);
+  args.seqused_k = or_null(seqused_k_);
+  args.page_table = or_null(page_table_);
+  return args;
+}
+
+std::vector<int64_t> RunInputs::out_shape() const {
+  const AttentionProblem& p = problem_;
+  if (p.layout_q == Layout::kPacked) return {p.total_q, p.heads_q, p.head_dim_v};
+  return {p.batch, p.seqlen_q, p.heads_q, p.head_dim_v};
+}
+
+std::vector<int64_t> RunInputs::lse_shape() const {
+  const AttentionProblem& p = problem_;
+  if (p.layout_q == Layout::kPacked) return {p.heads_q, p.total_q};
+  return {p.batch, p.heads_q, p.seqlen_q};
+}
+
+double RunInputs::flops() const {
+  const ForwardArgs inputs = args();
+  double pairs = 0;
+  for (int64_t b = 0; b < problem_.batch; ++b) {
+    const SequenceView view = sequence_view(problem_, inputs, b);
+    pairs += static_cast<double>(visible_pairs(view.seqlen_q, view.seqlen_k, problem_.mask));
+  }
+  return 2.0 * static_cast<double>(problem_.heads_q) * pairs *
+         static_cast<double>(problem_.head_dim + problem_.head_dim_v);
+}
+
+}  // namespace fa4::cli

@@ -1,0 +1,193 @@
+// fa4 verify: cases against attention in double precision.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "accuracy_report.h"
+#include "axes.h"
+#include "command.h"
+#include "core/error.h"
+#include "parse.h"
+#include "progress.h"
+#include "verify_run.h"
+
+namespace fa4::cli {
+
+using namespace fa4::internal;
+
+namespace {
+
+// How often each option and kernel was part of a case that ran.
+class Coverage {
+ public:
+  void add(const CaseResult& result) {
+    const AttentionProblem& p = result.problem;
+    ++counts_[fmt::format("dtype {}", name_of(p.dtype))];
+    ++counts_[fmt::format("head_dim {}", family_of(p))];
+    ++counts_["kernel " + result.kernel];
+    count("head_dim_v != head_dim", p.head_dim_v != p.head_dim);
+    count("causal", p.causal);
+    count("window", !p.window.is_full());
+    count("softcap", p.softcap != 0);
+    count("gqa", p.heads_kv > 1 && p.heads_q > p.heads_kv);
+    count("mqa", p.heads_kv == 1 && p.heads_q > 1);
+    count("varlen", p.layout_q == Layout::kPacked);
+    count("paged", p.layout_kv == Layout::kPaged);
+    count("seqused_k", p.has_seqused_k);
+    count("sink", p.has_sink);
+    count("lse", result.wants_lse);
+    count("seqlen > 1024", std::max(p.seqlen_q, p.seqlen_k) > 1024);
+  }
+  Json json() const { return Json(counts_); }
+  std::string text() const {
+    std::string text;
+    for (const auto& [name, count] : counts_) text += fmt::format("  {:<36} {:>5}\n", name, count);
+    return text;
+  }
+
+ private:
+  void count(const char* name, bool present) { counts_[name] += present; }
+  static std::string family_of(const AttentionProblem& p) {
+    if (p.head_dim_v != p.head_dim) return "differing";
+    for (const int64_t most : {64, 96, 128, 192}) {
+      if (p.head_dim <= most) return fmt::format("to {:03}", most);
+    }
+    return "to 256";
+  }
+  std::map<std::string, int64_t> counts_;
+};
+
+class VerifyCommand final : public Command {
+ public:
+  const char* name() const override { return "verify"; }
+  const char* description() const override { return "Check results against double precision"; }
+
+  void declare(CLI::App& app) override {
+    app.add_option("--device", device_, "cpu (default) or cuda:N")->type_name("NAME");
+    app.add_option("--direction", direction_, "forward (default)")->type_name("WAY");
+    app.add_option("--suite", suite_, "quick (default) or full; else the one case of the axes")
+        ->type_name("NAME");
+    app.add_option("--seed", seed_, "Of the cases and their values (default 0)")->type_name("N");
+    app.add_option("--repeat", repeat_, "Runs that must give identical bits")->type_name("N");
+    app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
+    axes_.declare(app);
+  }
+
+  Outcome run() override;
+
+ private:
+  std::vector<Case> choose_cases(uint64_t seed) const;
+  VerifyOptions options() const;
+  static Json case_json(const CaseResult& result);
+
+  Axes axes_;
+  std::string device_ = "cpu", direction_ = "forward";
+  std::optional<std::string> suite_, seed_, repeat_, threads_;
+};
+
+std::vector<Case> VerifyCommand::choose_cases(uint64_t seed) const {
+  if (suite_ && axes_.any_given()) {
+    throw bad_input(fmt::format(
+        "--suite {}: a suite has cases of its own; accepted: --suite, or the axes of one case",
+        *suite_));
+  }
+  if (!suite_ && (axes_.any_given() || repeat_)) {
+    Case one;
+    one.desc = axes_.desc();
+    one.seed = seed;
+    make_problem(one.desc);
+    return {one};
+  }
+  const std::string text = suite_.value_or("quick");
+  const std::optional<Suite> suite = parse_suite(text);
+  if (!suite) throw bad_input(fmt::format("--suite {}: accepted: quick, full", text));
+  return make_suite(*suite, seed);
+}
+
+VerifyOptions VerifyCommand::options() const {
+  VerifyOptions options;
+  if (threads_) options.threads = static_cast<int>(parse_int("--threads", *threads_, 1, 4096));
+  if (repeat_) options.repeat = parse_int("--repeat", *repeat_, 1, 1'000'000'000);
+  options.oracle_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return options;
+}
+
+Json VerifyCommand::case_json(const CaseResult& result) {
+  Json json = axes_json(result.problem);
+  json["kernel"] = result.skipped ? Json() : Json(result.kernel);
+  json["out"] = result.skipped ? Json() : accuracy_json(result.out);
+  json["lse"] = result.skipped || !result.wants_lse ? Json() : accuracy_json(result.lse);
+  json["passed"] = result.skipped ? Json() : Json(result.passed);
+  json["skip_reason"] = result.skipped ? Json(result.skip_reason) : Json();
+  if (!result.passed) json["detail"] = result.detail;
+  return json;
+}
+
+Outcome VerifyCommand::run() {
+  if (direction_ == "backward") {
+    throw bad_input("--direction backward: not in this version; accepted: forward");
+  }
+  if (direction_ != "forward") {
+    throw bad_input(fmt::format("--direction {}: accepted: forward", direction_));
+  }
+  const VerifyOptions chosen = options();
+  const uint64_t seed =
+      seed_ ? static_cast<uint64_t>(parse_int("--seed", *seed_, 0, INT64_MAX)) : 0;
+  const std::vector<Case> cases = choose_cases(seed);
+  const DeviceChoice device = open_device(device_);
+  const bool single = cases.size() == 1;
+
+  Outcome outcome;
+  Coverage coverage;
+  Json rows = Json::array();
+  std::map<std::string, int64_t> reasons;
+  int64_t failed = 0, skipped = 0;
+  Progress progress("verify", static_cast<int64_t>(cases.size()));
+  for (size_t i = 0; i < cases.size(); ++i) {
+    progress.step(static_cast<int64_t>(i));
+    const CaseResult result = verify_case(cases[i], device, chosen);
+    if (single && result.skipped) throw bad_input(result.skip_reason);
+    rows.push_back(case_json(result));
+    if (result.skipped) {
+      ++skipped;
+      ++reasons[result.skip_reason];
+      continue;
+    }
+    coverage.add(result);
+    if (single) {
+      outcome.text +=
+          fmt::format("{}\n{} {}\nout  {}\nlse  {}\n", axes_text(result.problem), device_,
+                      result.kernel, accuracy_text(result.out), accuracy_text(result.lse));
+    }
+    if (result.passed) continue;
+    ++failed;
+    outcome.text += fmt::format("FAILED case {} ({}, {}): {}\n", i, axes_text(result.problem),
+                                result.kernel, result.detail);
+  }
+  const int64_t total = static_cast<int64_t>(cases.size());
+  if (!single) outcome.text += "cases that ran, by option:\n" + coverage.text();
+  for (const auto& [reason, count] : reasons) {
+    outcome.text += fmt::format("skipped {}: {}\n", count, reason);
+  }
+  outcome.text += fmt::format("{}: {} cases, {} ran, {} failed, {} skipped\n", device_, total,
+                              total - skipped, failed, skipped);
+  outcome.json["device"] = device_;
+  outcome.json["direction"] = direction_;
+  outcome.json["seed"] = seed;
+  outcome.json["repeat"] = chosen.repeat;
+  outcome.json["total"] = total;
+  outcome.json["failed"] = failed;
+  outcome.json["skipped"] = skipped;
+  outcome.json["coverage"] = coverage.json();
+  outcome.json["cases"] = std::move(rows);
+  if (failed > 0) outcome.code = kCheckFailed;
+  return outcome;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_verify_command() { return std::make_unique<VerifyCommand>(); }
+
+}  // namespace fa4::cli

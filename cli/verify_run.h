@@ -1,0 +1,33 @@
+// One case of `fa4 verify`: run on a device, checked against the oracle.
+#pragma once
+
+#include <string>
+
+#include "devices.h"
+#include "verify/accuracy.h"
+#include "verify/cases.h"
+
+namespace fa4::cli {
+
+struct CaseResult {
+  fa4::internal::AttentionProblem problem;
+  std::string kernel;
+  bool wants_lse = false;
+  bool skipped = false;
+  std::string skip_reason;
+  fa4::internal::Accuracy out, lse;
+  bool passed = true;
+  std::string detail;  // when not passed, one line
+};
+
+struct VerifyOptions {
+  int threads = 0;  // of the CPU backend
+  int oracle_threads = 1;
+  int64_t repeat = 1;  // runs that must give identical bits
+};
+
+// Outputs are poisoned before every run and guarded on both sides.
+CaseResult verify_case(const fa4::internal::Case& c, const DeviceChoice& device,
+                       const VerifyOptions& options);
+
+}  // namespace fa4::cli
