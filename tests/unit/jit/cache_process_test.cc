@@ -1,0 +1,63 @@
+// The disk cache between processes: real ones, started by fork and exec.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "test_kernels.h"
+
+namespace fa4::internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+pid_t start(const fs::path& folder, int pause_ms, const char* mode) {
+  const std::string cache = (folder / "cache").string();
+  const std::string counter = (folder / "counter").string();
+  const std::string pause = std::to_string(pause_ms);
+  const pid_t child = fork();
+  if (child != 0) return child;
+  execl(FA4_CACHE_CLIENT, "cache_client", cache.c_str(), counter.c_str(), pause.c_str(), mode,
+        static_cast<char*>(nullptr));
+  _exit(127);
+}
+
+int exit_status(pid_t child) {
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+uintmax_t compilations(const fs::path& folder) {
+  std::error_code error;
+  const uintmax_t size = fs::file_size(folder / "counter", error);
+  return error ? 0 : size;
+}
+
+TEST(CacheProcesses, OfEightExactlyOneCompiles) {
+  const TemporaryFolder folder;
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i) children.push_back(start(folder.path(), 300, "work"));
+  for (const pid_t child : children) EXPECT_EQ(exit_status(child), 0);
+  EXPECT_EQ(compilations(folder.path()), 1u);
+}
+
+TEST(CacheProcesses, ADeadHolderIsReplacedAtOnce) {
+  const TemporaryFolder folder;
+  const pid_t dying = start(folder.path(), 200, "die");
+  while (compilations(folder.path()) == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const pid_t waiting = start(folder.path(), 0, "work");
+  EXPECT_EQ(exit_status(waiting), 0);
+  EXPECT_EQ(exit_status(dying), -SIGKILL);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(compilations(folder.path()), 2u);
+}
+
+}  // namespace
+}  // namespace fa4::internal

@@ -1,0 +1,144 @@
+#include "jit/disk_cache.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "test_kernels.h"
+
+namespace fa4::internal {
+namespace {
+
+using std::chrono::milliseconds;
+namespace fs = std::filesystem;
+
+TEST(DiskCache, StoresAndLoads) {
+  const TemporaryFolder folder;
+  const DiskCache cache((folder.path() / "made" / "on demand").string());
+  EXPECT_FALSE(cache.load("key"));
+  ASSERT_TRUE(cache.store("key", stub_image(scale_by(2), "sm_90a")));
+  const auto image = cache.load("key");
+  ASSERT_TRUE(image);
+  EXPECT_EQ(image->display_name, "scale_2");
+  EXPECT_FALSE(cache.load("other"));
+  EXPECT_EQ(fs::status(cache.folder()).permissions(), fs::perms::owner_all);
+}
+
+TEST(DiskCache, OffFindsAndStoresNothing) {
+  const DiskCache cache("");
+  EXPECT_FALSE(cache.store("key", stub_image(scale_by(2), "sm_90a")));
+  EXPECT_FALSE(cache.load("key"));
+  EXPECT_TRUE(cache.list().empty());
+  EXPECT_EQ(cache.clear(), 0u);
+  const DiskCache::Lock lock(cache, "key", milliseconds(0));
+  EXPECT_FALSE(lock.held());
+  EXPECT_FALSE(lock.timed_out());
+}
+
+TEST(DiskCache, ListsAndClears) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.string());
+  ASSERT_TRUE(cache.store("one", stub_image(scale_by(1), "sm_90a")));
+  ASSERT_TRUE(cache.store("two", stub_image(scale_by(2), "sm_100a")));
+  { const DiskCache::Lock lock(cache, "one", milliseconds(0)); }
+  std::ofstream(folder.path() / "bad.fa4image") << "not an image";
+  std::ofstream(folder.path() / "left.tmp") << "by a process that died";
+  std::ofstream(folder.path() / "notes.txt") << "not ours";
+  EXPECT_EQ(cache.list().size(), 2u);
+  EXPECT_EQ(cache.clear(), 3u);
+  EXPECT_TRUE(cache.list().empty());
+  size_t left = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    EXPECT_EQ(entry.path().filename(), "notes.txt");
+    ++left;
+  }
+  EXPECT_EQ(left, 1u);
+}
+
+TEST(DiskCache, FolderThatCannotBeMade) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "file") << "a regular file";
+  for (const std::string& where :
+       {(folder.path() / "file" / "below").string(), std::string("/proc/fa4-cannot-be-made")}) {
+    const DiskCache cache(where);
+    EXPECT_FALSE(cache.store("key", stub_image(scale_by(2), "sm_90a"))) << where;
+    EXPECT_FALSE(cache.load("key"));
+    EXPECT_TRUE(cache.list().empty());
+    const DiskCache::Lock lock(cache, "key", milliseconds(0));
+    EXPECT_FALSE(lock.held());
+    EXPECT_FALSE(lock.timed_out());
+  }
+}
+
+// A limit on the size of files fails a write halfway, as a full disk does.
+TEST(DiskCache, FullDiskLeavesNothingBehind) {
+  const TemporaryFolder folder;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{4096, 4096};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+    KernelImage image = stub_image(scale_by(2), "sm_90a");
+    image.bytes.resize(100000);
+    _exit(DiskCache(folder.string()).store("key", image) ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "1: store() claimed success";
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(DiskCache, LockIsExclusiveAndTimesOut) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.string());
+  const auto start = std::chrono::steady_clock::now();
+  {
+    const DiskCache::Lock first(cache, "key", milliseconds(0));
+    ASSERT_TRUE(first.held());
+    const DiskCache::Lock second(cache, "key", milliseconds(50));
+    EXPECT_FALSE(second.held());
+    EXPECT_TRUE(second.timed_out());
+    const DiskCache::Lock other(cache, "other key", milliseconds(0));
+    EXPECT_TRUE(other.held());
+  }
+  EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(50));
+  const DiskCache::Lock again(cache, "key", milliseconds(0));
+  EXPECT_TRUE(again.held());
+}
+
+TEST(DiskCache, LockOfADeadHolderIsFree) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.string());
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const DiskCache::Lock lock(cache, "key", milliseconds(0));
+    const char answer = lock.held() ? '1' : '0';
+    if (write(ready[1], &answer, 1) != 1) _exit(2);
+    pause();  // until killed
+    _exit(0);
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  EXPECT_EQ(answer, '1');
+  {
+    const DiskCache::Lock lock(cache, "key", milliseconds(20));
+    EXPECT_FALSE(lock.held());
+  }
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  const DiskCache::Lock lock(cache, "key", milliseconds(5000));
+  EXPECT_TRUE(lock.held());
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+}  // namespace
+}  // namespace fa4::internal
