@@ -5,6 +5,6 @@ set -euo pipefail
 exec </dev/null
 cd "$(dirname "$(readlink -f "$0")")"
 
-tools/build.sh fa4 fa4_cli
+tools/build.sh fa4 fa4_command
 echo
 examples/minilm.sh build/release/bin/fa4

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "core/logging.h"
 #include "device/cuda/cuda_device.h"
 
 namespace fa4::internal {
@@ -50,9 +51,13 @@ OpenDevices& open_devices() {
 std::vector<DeviceSpec> Device::enumerate() {
   std::vector<DeviceSpec> specs;
   const DriverApi* api = driver_api();
-  int count = 0;
-  if (api == nullptr || api->device_count(&count) != kCuSuccess) return specs;
-  for (int ordinal = 0; ordinal < count; ++ordinal) specs.push_back(cuda_spec(*api, ordinal));
+  if (api == nullptr) return specs;
+  try {
+    const int count = cuda_device_count(*api);
+    for (int ordinal = 0; ordinal < count; ++ordinal) specs.push_back(cuda_spec(*api, ordinal));
+  } catch (const Error& error) {
+    log(1, error.what());
+  }
   return specs;
 }
 
@@ -62,9 +67,7 @@ std::shared_ptr<Device> Device::open(std::string_view name) {
   if (ordinal < 0) unavailable(name, "not the name of a GPU, which is cuda:N");
   const DriverApi* api = driver_api();
   if (api == nullptr) unavailable(name, driver_problem());
-  int count = 0;
-  check_driver(*api, api->device_count(&count), std::string(name), "cuDeviceGetCount");
-  if (ordinal >= count) unavailable(name, "no such device");
+  if (ordinal >= cuda_device_count(*api)) unavailable(name, "no such device");
 
   OpenDevices& open = open_devices();
   const std::lock_guard lock(open.mutex);

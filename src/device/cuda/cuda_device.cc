@@ -84,6 +84,12 @@ ContextScope::~ContextScope() {
   if (pushed_) api_.context_pop(&popped);
 }
 
+int cuda_device_count(const DriverApi& api) {
+  int count = 0;
+  check_driver(api, api.device_count(&count), "cuda", "cuDeviceGetCount");
+  return count;
+}
+
 DeviceSpec cuda_spec(const DriverApi& api, int ordinal) {
   DeviceSpec spec;
   spec.kind = DeviceKind::kCuda;

@@ -63,6 +63,9 @@ class CudaDevice : public Device {
   CuContext context_ = nullptr;
 };
 
+// How many devices the driver sees. Throws Error{kDriver} when it cannot say.
+int cuda_device_count(const DriverApi& api);
+
 // What device `ordinal` is; creates no context.
 DeviceSpec cuda_spec(const DriverApi& api, int ordinal);
 
