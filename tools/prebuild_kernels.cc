@@ -32,6 +32,7 @@ struct Job {
   std::string architecture, key;
   KernelImage image;
   std::string problem;  // empty: done
+  std::string log;      // of a kernel that was refused
   bool compiled = false;
 };
 
@@ -45,7 +46,7 @@ std::vector<Job> make_jobs(const NvrtcCompiler& compiler, const std::string& arc
     for (const KernelSource& source : prebuilt_kernels(architecture)) {
       FieldHasher key = common;
       key.add(source.main_file).add(source.name_expression).add(source.display_name);
-      jobs.push_back({source, architecture, key.add(architecture).hex(), {}, {}, false});
+      jobs.push_back({source, architecture, key.add(architecture).hex(), {}, {}, {}, false});
     }
   }
   return jobs;
@@ -66,7 +67,8 @@ void run(const NvrtcCompiler& compiler, const DiskCache& before, Job& job) try {
     job.problem = "cannot write to " + before.folder();
   }
 } catch (const CompileError& error) {
-  job.problem = fmt::format("{}\n{}", error.what(), error.log());
+  job.problem = error.what();
+  job.log = error.log();
 } catch (const std::exception& error) {
   job.problem = error.what();
 }
@@ -144,6 +146,21 @@ void remove_stale(const std::filesystem::path& out, const std::vector<Job>& jobs
   for (const auto& path : stale) std::filesystem::remove(path);
 }
 
+// One line a kernel, and the compiler's log of the first that it refused.
+bool report_problems(const std::vector<Job>& jobs) {
+  std::string log;
+  bool any = false;
+  for (const Job& job : jobs) {
+    if (job.problem.empty()) continue;
+    any = true;
+    fmt::print(stderr, "fa4_prebuild: {} for {}: {}\n", job.source.display_name, job.architecture,
+               job.problem);
+    if (log.empty()) log = job.log;
+  }
+  fmt::print(stderr, "{}", log);
+  return any;
+}
+
 int prebuild(const std::string& nvrtc, const std::filesystem::path& out,
              const std::string& architectures) {
   const auto start = std::chrono::steady_clock::now();
@@ -152,15 +169,7 @@ int prebuild(const std::string& nvrtc, const std::filesystem::path& out,
   const DiskCache before(out.string());
   std::vector<Job> jobs = make_jobs(compiler, architectures);
   run_all(compiler, before, jobs);
-  for (const Job& job : jobs) {
-    if (!job.problem.empty()) {
-      fmt::print(stderr, "fa4_prebuild: {} for {}: {}\n", job.source.display_name, job.architecture,
-                 job.problem);
-    }
-  }
-  if (std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return !job.problem.empty(); })) {
-    return 1;
-  }
+  if (report_problems(jobs)) return 1;
   write_images(out, jobs);
   remove_stale(out, jobs);
   const auto compiled =

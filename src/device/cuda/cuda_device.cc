@@ -129,6 +129,12 @@ bool CudaDevice::is_capturing(void* stream) const {
   return status != 0;
 }
 
+void CudaDevice::enqueue_zero(void* to, size_t bytes, void* stream) const {
+  if (bytes == 0) return;
+  const ContextScope scope = enter();
+  check(api_.memory_set_async(as_pointer(to), 0, bytes / 4, stream), "cuMemsetD32Async");
+}
+
 void* CudaDevice::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
   const ContextScope scope = enter();

@@ -41,6 +41,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Kernel> load(const KernelImage& image, uint32_t dynamic_smem_bytes) override;
   void encode_tensor_map(const TensorMapDesc& desc, void* map) const override;
   bool is_capturing(void* stream) const override;
+  void enqueue_zero(void* to, size_t bytes, void* stream) const override;
 
   void* allocate(size_t bytes) override;
   void free(void* pointer) override;

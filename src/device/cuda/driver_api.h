@@ -88,6 +88,8 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(copy_to_device, cuMemcpyHtoD_v2, (CuPointer to, const void* from, size_t bytes))             \
   X(copy_to_host, cuMemcpyDtoH_v2, (void* to, CuPointer from, size_t bytes))                     \
   X(memory_set, cuMemsetD8_v2, (CuPointer to, unsigned char value, size_t bytes))                \
+  X(memory_set_async, cuMemsetD32Async,                                                          \
+    (CuPointer to, unsigned value, size_t words, CuStream stream))                               \
   X(stream_create, cuStreamCreate, (CuStream * stream, unsigned flags))                          \
   X(stream_destroy, cuStreamDestroy_v2, (CuStream stream))                                       \
   X(stream_synchronize, cuStreamSynchronize, (CuStream stream))                                  \
