@@ -67,22 +67,37 @@ void open_builtins(const NvrtcLibrary& library) {
   dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL);
 }
 
+// The usual places of CUDA toolkits.
+std::vector<std::string> toolkits() {
+  std::vector<std::string> folders{"/usr/local/cuda"};
+  std::error_code ignored;
+  std::filesystem::directory_iterator entry("/usr/local", ignored);
+  for (; !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with("cuda-")) folders.push_back(entry->path().string());
+  }
+  std::sort(folders.begin() + 1, folders.end(), std::greater<>());
+  return folders;
+}
+
 }  // namespace
 
 std::vector<std::string> nvrtc_candidates() {
-  if (!config().nvrtc_path.empty()) return {config().nvrtc_path};
-  std::vector<std::string> candidates;
   std::error_code ignored;
+  if (const std::string& given = config().nvrtc_path; !given.empty()) {
+    if (!std::filesystem::is_directory(given, ignored)) return {given};
+    return {given + "/libnvrtc.so.13", given + "/libnvrtc.so"};
+  }
+  std::vector<std::string> candidates;
+#ifdef FA4_NVRTC_OF_BUILD
+  if (std::filesystem::exists(FA4_NVRTC_OF_BUILD, ignored)) {
+    candidates.emplace_back(FA4_NVRTC_OF_BUILD);
+  }
+#endif
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so", "libnvrtc.so.12"}) {
     candidates.emplace_back(name);
   }
-  std::vector<std::string> toolkits{"/usr/local/cuda"};
-  for (const auto& entry : std::filesystem::directory_iterator("/usr/local", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("cuda-")) toolkits.push_back(entry.path().string());
-  }
-  std::sort(toolkits.begin() + 1, toolkits.end(), std::greater<>());
-  for (const std::string& toolkit : toolkits) {
+  for (const std::string& toolkit : toolkits()) {
     for (const char* folder : {"lib64", "lib"}) {
       const std::string file = toolkit + "/" + folder + "/libnvrtc.so";
       if (std::filesystem::exists(file, ignored)) candidates.push_back(file);

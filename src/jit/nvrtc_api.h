@@ -39,8 +39,9 @@ struct NvrtcLibrary {
   double open_seconds = 0;  // what opening it cost
 };
 
-// Where NVRTC is looked for, first to last: FA4_NVRTC alone when it is set; else the loader's
-// search path (in a build tree that includes where the build found it), the usual toolkit folders.
+// Where NVRTC is looked for, first to last: FA4_NVRTC (a file or its folder) alone when it is set;
+// else the one that the library was built with, the loader's search path, the usual toolkit
+// folders.
 std::vector<std::string> nvrtc_candidates();
 
 // Opens the first candidate that loads, for the life of the process. Throws Error{kCompiler} that
