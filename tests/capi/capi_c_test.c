@@ -1,0 +1,103 @@
+/* The C ABI from C: every function once, on the CPU. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fa4/fa4.h"
+
+static int failures = 0;
+
+static void expect(int condition, const char* what) {
+  if (condition) return;
+  fprintf(stderr, "failed: %s (%s)\n", what, fa4_last_error());
+  ++failures;
+}
+
+static void on_message(int32_t level, const char* message, void* context) {
+  (void)level;
+  (void)message;
+  ++*(int*)context;
+}
+
+enum { kBatch = 1, kSeqlen = 3, kHeads = 2, kDim = 8, kSize = kBatch * kSeqlen * kHeads * kDim };
+
+/* All scores are 0, so that a causal row is the mean of the values up to it. */
+static void check_result(const float* v, const float* out, const float* lse) {
+  for (int i = 0; i < kSeqlen; ++i) {
+    for (int h = 0; h < kHeads; ++h) {
+      for (int d = 0; d < kDim; ++d) {
+        float sum = 0;
+        for (int j = 0; j <= i; ++j) sum += v[(j * kHeads + h) * kDim + d];
+        expect(fabsf(out[(i * kHeads + h) * kDim + d] - sum / (float)(i + 1)) < 1e-5f, "out");
+      }
+      expect(fabsf(lse[h * kSeqlen + i] - logf((float)(i + 1))) < 1e-5f, "lse");
+    }
+  }
+}
+
+static fa4_problem make_problem(void) {
+  fa4_problem problem = FA4_INIT(fa4_problem);
+  problem.dtype = FA4_F32;
+  problem.batch = kBatch;
+  problem.seqlen_q = problem.seqlen_k = kSeqlen;
+  problem.heads_q = problem.heads_kv = kHeads;
+  problem.head_dim = kDim;
+  problem.causal = 1;
+  return problem;
+}
+
+static void run_steps(fa4_device* device, const fa4_problem* problem, fa4_forward_args args) {
+  fa4_plan_options options = FA4_INIT(fa4_plan_options);
+  options.num_threads = 2;
+  fa4_plan* plan = NULL;
+  fa4_op* op = NULL;
+  size_t length = 0;
+  expect(fa4_query_support(device, problem) == FA4_OK, "query_support");
+  expect(fa4_plan_forward(device, problem, &options, &plan) == FA4_OK, "plan_forward");
+  expect(strlen(fa4_plan_kernel_name(plan)) > 4, "plan_kernel_name");
+  expect(fa4_plan_describe(plan, NULL, 0, &length) == FA4_OK && length > 10, "plan_describe");
+  expect(fa4_prepare(plan, &op) == FA4_OK, "prepare");
+  args.workspace_bytes = fa4_plan_workspace_bytes(plan);
+  args.workspace = args.workspace_bytes == 0 ? NULL : aligned_alloc(256, args.workspace_bytes);
+  expect(fa4_execute(op, &args) == FA4_OK, "execute");
+  free(args.workspace);
+  fa4_destroy_op(op);
+  fa4_destroy_plan(plan);
+}
+
+int main(void) {
+  static float q[kSize], k[kSize], v[kSize], out[kSize], lse[kBatch * kHeads * kSeqlen];
+  int messages = 0;
+  int32_t count = 0;
+  fa4_device_info info = FA4_INIT(fa4_device_info);
+  fa4_device* device = NULL;
+  for (int i = 0; i < kSize; ++i) v[i] = (float)(i % 7);
+
+  expect(fa4_abi_version() == FA4_ABI_VERSION, "abi_version");
+  expect(strlen(fa4_version()) >= 5, "version");
+  expect(strcmp(fa4_status_name(FA4_OK), "OK") == 0, "status_name");
+  expect(strcmp(fa4_last_error(), "") == 0, "no error yet");
+  expect(fa4_set_log_callback(on_message, &messages) == FA4_OK, "set_log_callback");
+  expect(fa4_configure("num_threads", "2") == FA4_OK, "configure");
+  expect(fa4_device_count(&count) == FA4_OK && count >= 1, "device_count");
+  expect(fa4_describe_device(0, &info) == FA4_OK && info.num_threads == 2, "describe_device");
+  expect(fa4_open_device("cpu", &device) == FA4_OK, "open_device");
+
+  const fa4_problem problem = make_problem();
+  fa4_forward_args args = FA4_INIT(fa4_forward_args);
+  args.q = q;
+  args.k = k;
+  args.v = v;
+  args.out = out;
+  args.lse = lse;
+  run_steps(device, &problem, args);
+  check_result(v, out, lse);
+  memset(out, 0xff, sizeof(out));
+  expect(fa4_forward(device, &problem, &args) == FA4_OK, "forward");
+  check_result(v, out, lse);
+  fa4_close_device(device);
+  fa4_set_log_callback(NULL, NULL);
+  if (failures == 0) printf("every function of fa4.h was called from C\n");
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,184 @@
+// prepare, execute and forward: results, workspace, plans used again for other lengths.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "small_attention.h"
+
+namespace {
+
+using small::Tensors;
+
+std::string error_of(const fa4::ForwardOp& op, const fa4::ForwardArgs& args) {
+  if (fa4_execute(op.get(), &args) == FA4_OK) return "accepted";
+  return fa4_last_error();
+}
+
+TEST(Execute, IsAttention) {
+  const fa4::Device device("cpu");
+  for (const bool causal : {false, true}) {
+    const fa4::Plan plan(device, small::dense_problem(2, 33, 47, causal));
+    const fa4::ForwardOp op(plan);
+    Tensors t(2 * 33, 2 * 47, 1);
+    fa4::ForwardArgs args = t.args();
+    const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
+    args.workspace = workspace.get();
+    args.workspace_bytes = plan.workspace_bytes();
+    op.execute(args);
+    for (int64_t b = 0; b < 2; ++b) {
+      EXPECT_LT(small::error_of(t, b * 33, 33, b * 47, 47, causal), small::kBound);
+    }
+  }
+}
+
+TEST(Execute, HandlesMayGoInAnyOrder) {
+  auto device = std::make_unique<fa4::Device>("cpu");
+  auto plan = std::make_unique<fa4::Plan>(*device, small::dense_problem(1, 9, 9, true));
+  const size_t bytes = plan->workspace_bytes();
+  const fa4::ForwardOp op(*plan);
+  device.reset();
+  plan.reset();
+  Tensors t(9, 9, 2);
+  fa4::ForwardArgs args = t.args();
+  const small::Workspace workspace = small::workspace_of(bytes);
+  args.workspace = workspace.get();
+  args.workspace_bytes = bytes;
+  op.execute(args);
+  EXPECT_LT(small::error_of(t, 0, 9, 0, 9, true), small::kBound);
+}
+
+TEST(Execute, WorkspaceHasItsRules) {
+  const fa4::Device device("cpu");
+  const fa4::Plan plan(device, small::dense_problem(1, 20, 20, false));
+  const fa4::ForwardOp op(plan);
+  const size_t bytes = plan.workspace_bytes();
+  ASSERT_GT(bytes, 0u);
+  Tensors t(20, 20, 3);
+  fa4::ForwardArgs args = t.args();
+  const std::string wanted = "accepted: at least " + std::to_string(bytes) + " bytes";
+  EXPECT_NE(error_of(op, args).find(wanted), std::string::npos) << error_of(op, args);
+  const small::Workspace workspace = small::workspace_of(bytes + 256);
+  args.workspace = workspace.get();
+  args.workspace_bytes = bytes - 1;
+  EXPECT_NE(error_of(op, args).find(wanted), std::string::npos) << error_of(op, args);
+  args.workspace = static_cast<char*>(workspace.get()) + 64;
+  args.workspace_bytes = bytes;
+  EXPECT_NE(error_of(op, args).find("multiples of 256"), std::string::npos) << error_of(op, args);
+  args.workspace = workspace.get();
+  args.workspace_bytes = bytes + 256;  // more is fine
+  EXPECT_EQ(error_of(op, args), "accepted");
+  const std::vector<float> first = t.out;
+  std::fill_n(static_cast<unsigned char*>(workspace.get()), bytes, 0xff);  // any contents do
+  EXPECT_EQ(error_of(op, args), "accepted");
+  EXPECT_EQ(t.out, first);
+}
+
+TEST(Execute, RefusesWhatTheCpuCannotTake) {
+  const fa4::Device device("cpu");
+  const fa4::Plan plan(device, small::dense_problem(1, 8, 8, false));
+  const fa4::ForwardOp op(plan);
+  Tensors t(8, 8, 4);
+  const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
+  fa4::ForwardArgs good = t.args();
+  good.workspace = workspace.get();
+  good.workspace_bytes = plan.workspace_bytes();
+  EXPECT_EQ(error_of(op, good), "accepted");
+  fa4::ForwardArgs args = good;
+  args.stream = reinterpret_cast<void*>(uintptr_t{64});
+  EXPECT_EQ(error_of(op, args), "stream 0x40; accepted: NULL on the CPU");
+  args = good;
+  args.out = const_cast<float*>(t.q.data());
+  EXPECT_NE(error_of(op, args).find("overlaps q"), std::string::npos) << error_of(op, args);
+  args = good;
+  args.k = nullptr;
+  EXPECT_EQ(error_of(op, args), "k is NULL; accepted: a pointer to 1 x 8 x 2 x 16 elements");
+  args = good;
+  args.max_logit = t.lse.data();
+  EXPECT_EQ(fa4_execute(op.get(), &args), FA4_NOT_SUPPORTED);
+  EXPECT_EQ(std::string(fa4_last_error()).rfind("max_logit 0x", 0), 0u) << fa4_last_error();
+  args = good;
+  args.lse = nullptr;
+  EXPECT_EQ(error_of(op, args), "accepted");
+}
+
+TEST(Execute, EmptyProblemsNeedNoPointers) {
+  const fa4::Device device("cpu");
+  for (const fa4::Problem& problem :
+       {small::dense_problem(0, 8, 8, false), small::dense_problem(2, 0, 8, true)}) {
+    fa4::forward(device, problem, fa4::ForwardArgs());
+  }
+  const fa4::Problem no_keys = small::dense_problem(1, 8, 0, false);
+  Tensors t(8, 0, 5);
+  fa4::forward(device, no_keys, t.args());
+  for (float value : t.out) EXPECT_EQ(value, 0.0f);
+  for (float value : t.lse) EXPECT_EQ(value, -std::numeric_limits<float>::infinity());
+}
+
+// One operation serves every step of a generation that only changes the lengths.
+TEST(Execute, APackedPlanServesOtherLengths) {
+  const fa4::Device device("cpu");
+  const fa4::Plan plan(device, small::packed_problem(3, 40, 100, true));
+  const fa4::ForwardOp op(plan);
+  const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
+  const std::vector<int32_t> steps[] = {
+      {0, 40, 60, 100}, {0, 1, 1, 9}, {0, 0, 0, 0}, {0, 3, 43, 44}};
+  for (const std::vector<int32_t>& cu_seqlens : steps) {
+    const int64_t total = cu_seqlens[3];
+    Tensors t(total, total, 6);
+    fa4::ForwardArgs args = t.args();
+    args.cu_seqlens_q = args.cu_seqlens_k = cu_seqlens.data();
+    args.has_totals = 1;
+    args.total_q = args.total_k = total;
+    args.workspace = workspace.get();
+    args.workspace_bytes = plan.workspace_bytes();
+    op.execute(args);
+    for (size_t b = 0; b < 3; ++b) {
+      const int64_t first = cu_seqlens[b], length = cu_seqlens[b + 1] - first;
+      EXPECT_LT(small::error_of(t, first, length, first, length, true), small::kBound);
+    }
+    // Alone, the same bits: the plan's maxima change nothing.
+    Tensors alone(total, total, 6);
+    fa4::ForwardArgs alone_args = alone.args();
+    alone_args.cu_seqlens_q = alone_args.cu_seqlens_k = cu_seqlens.data();
+    fa4::forward(device, small::packed_problem(3, 40, total, true), alone_args);
+    EXPECT_EQ(alone.out, t.out);
+    EXPECT_EQ(alone.lse, t.lse);
+  }
+  const std::vector<int32_t> too_long = {0, 41, 41, 41};
+  Tensors t(100, 100, 7);
+  fa4::ForwardArgs args = t.args();
+  args.cu_seqlens_q = args.cu_seqlens_k = too_long.data();
+  args.workspace = workspace.get();
+  args.workspace_bytes = plan.workspace_bytes();
+  EXPECT_EQ(
+      error_of(op, args),
+      "cu_seqlens_q[1] 41 after 0; accepted: ascending, at most 40 a sequence and 100 in all");
+}
+
+TEST(Forward, KeepsWhatItPrepared) {
+  const fa4::Device device("cpu");
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t seqlen = 1; seqlen <= 12; ++seqlen) {  // more problems than the device keeps
+      Tensors t(seqlen, seqlen, 8);
+      fa4::forward(device, small::dense_problem(1, seqlen, seqlen, true), t.args());
+      ASSERT_LT(small::error_of(t, 0, seqlen, 0, seqlen, true), small::kBound) << seqlen;
+    }
+  }
+}
+
+TEST(Forward, TakesTheCallersWorkspace) {
+  const fa4::Device device("cpu");
+  const fa4::Problem problem = small::dense_problem(1, 16, 16, true);
+  const size_t bytes = fa4::Plan(device, problem).workspace_bytes();
+  Tensors t(16, 16, 9);
+  fa4::ForwardArgs args = t.args();
+  const small::Workspace workspace = small::workspace_of(bytes);
+  args.workspace = workspace.get();
+  args.workspace_bytes = bytes;
+  fa4::forward(device, problem, args);
+  EXPECT_LT(small::error_of(t, 0, 16, 0, 16, true), small::kBound);
+  args.workspace_bytes = 1;
+  EXPECT_THROW(fa4::forward(device, problem, args), fa4::Error);
+}
+
+}  // namespace
