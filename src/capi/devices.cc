@@ -33,7 +33,9 @@ void copy_text(std::string_view text, char (&target)[kBytes]) {
 std::string feature_text(const CpuFeatures& features) {
   std::string text;
   const auto add = [&](bool present, const char* name) {
-    if (present) text += (text.empty() ? "" : " ") + std::string(name);
+    if (!present) return;
+    if (!text.empty()) text += ' ';
+    text += name;
   };
   add(features.avx2, "avx2");
   add(features.avx512, "avx512");

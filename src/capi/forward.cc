@@ -59,17 +59,18 @@ std::shared_ptr<const ForwardOp> find_prepared(fa4_device& device, const fa4_pro
   return device.prepared.front().op;
 }
 
-std::shared_ptr<const ForwardOp> prepared_op(fa4_device& device, const fa4_problem& problem) {
-  std::shared_ptr<const ForwardOp> op = find_prepared(device, problem);
-  if (op != nullptr) return op;
+std::shared_ptr<const ForwardOp> prepare_now(const fa4_device& device, const fa4_problem& problem) {
   const ForwardPlan plan =
       internal::plan_forward(internal::to_problem(problem), device.spec, PlanOptions{});
-  op = internal::prepare(plan, device.device);
+  return internal::prepare(plan, device.device);
+}
+
+void keep_prepared(fa4_device& device, const fa4_problem& problem,
+                   const std::shared_ptr<const ForwardOp>& op) {
   const std::lock_guard lock(device.mutex);
   device.prepared.reserve(kPreparedOps + 1);
   device.prepared.insert(device.prepared.begin(), {problem, op});
   if (device.prepared.size() > kPreparedOps) device.prepared.pop_back();
-  return op;
 }
 
 // Host memory for one execution.
@@ -166,7 +167,9 @@ fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,
     internal::require(device, "device");
     const fa4_problem wanted = internal::read_problem(problem);
     ForwardArgs forward_args = internal::to_args(args);
-    const std::shared_ptr<const ForwardOp> op = prepared_op(*device, wanted);
+    const std::shared_ptr<const ForwardOp> kept = find_prepared(*device, wanted);
+    const std::shared_ptr<const ForwardOp> op =
+        kept != nullptr ? kept : prepare_now(*device, wanted);
     const bool is_cpu = device->spec.kind == internal::DeviceKind::kCpu;
     const bool needs_workspace = is_cpu && forward_args.workspace == nullptr;
     const HostWorkspace workspace(needs_workspace ? op->plan().workspace_bytes : 0);
@@ -174,6 +177,7 @@ fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,
       forward_args.workspace = workspace.data();
       forward_args.workspace_bytes = op->plan().workspace_bytes;
     }
+    if (kept == nullptr) keep_prepared(*device, wanted, op);
     op->execute(forward_args);
   });
 }
