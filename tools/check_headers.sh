@@ -13,6 +13,7 @@ check() {
     include/fa4/fa4.h)
       printf '#include "%s"\n' "$header" | gcc -x c -std=c99 -pedantic -Wall -Wextra -Werror -I. -fsyntax-only - || return 1 ;;
     include/*) language=(g++ -x c++ -std=c++17 -pedantic) ;;
+    cli/*) language+=(-DFA4_VERSION_TEXT='""') ;; # from CMake
     # Intrinsics need the instruction set that each .cc of the room is compiled for.
     src/cpu/*) language+=(-march=sapphirerapids) ;;
   esac
