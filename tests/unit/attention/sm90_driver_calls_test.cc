@@ -1,10 +1,12 @@
-// What execute asks of the driver: enqueue, and nothing that allocates, synchronises or waits.
+// What execute asks of the driver and of malloc: to enqueue, and nothing that allocates,
+// synchronises or waits.
 #include <gtest/gtest.h>
 
 #include "attention/forward_op.h"
 #include "core/error.h"
 #include "counting_driver.h"
 #include "device/cuda/cuda_device.h"
+#include "malloc_counter.h"
 #include "small_problem.h"
 
 namespace fa4::internal {
@@ -60,7 +62,9 @@ TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
   args.lse = reinterpret_cast<float*>(uintptr_t{0x500000000});
   args.workspace = reinterpret_cast<void*>(uintptr_t{0x600000000});
   args.workspace_bytes = plan.workspace_bytes;
+  const int64_t mallocs = num_mallocs();
   op->execute(args);
+  EXPECT_EQ(num_mallocs(), mallocs);
   for (const auto& [name, count] : take_driver_calls()) {
     const bool enqueues = name == "cuLaunchKernelEx" || name.rfind("cuMemsetD", 0) == 0;
     const bool on_host = name == "cuTensorMapEncodeTiled" || name.rfind("cuCtx", 0) == 0;
