@@ -147,20 +147,6 @@ void check_pointer(const MemoryRegion& region) {
   }
 }
 
-void check_overlaps(const Regions& regions) {
-  for (size_t i = 0; i < regions.outputs.size(); ++i) {
-    const MemoryRegion& output = regions.outputs[i];
-    const auto check = [&](const MemoryRegion& other) {
-      if (may_overlap(output, other)) {
-        refuse("{} {} overlaps {} {}; accepted: memory of its own", output.name, output.data,
-               other.name, other.data);
-      }
-    };
-    for (const MemoryRegion& input : regions.inputs) check(input);
-    for (size_t j = 0; j < i; ++j) check(regions.outputs[j]);
-  }
-}
-
 }  // namespace
 
 SequenceView sequence_view(const AttentionProblem& p, const ForwardArgs& a, int64_t b) {
@@ -200,7 +186,22 @@ void check_host_args(const AttentionProblem& p, const ForwardArgs& a) {
   for (int i = 0; i < read; ++i) check_pointer(regions.inputs[i]);
   check_pointer(regions.outputs[0]);
   check_pointer(regions.outputs[1]);
-  check_overlaps(regions);
+  check_overlaps(p, a);
+}
+
+void check_overlaps(const AttentionProblem& p, const ForwardArgs& a) {
+  const Regions regions = regions_of(p, a);
+  for (size_t i = 0; i < regions.outputs.size(); ++i) {
+    const MemoryRegion& output = regions.outputs[i];
+    const auto check = [&](const MemoryRegion& other) {
+      if (may_overlap(output, other)) {
+        refuse("{} {} overlaps {} {}; accepted: memory of its own", output.name, output.data,
+               other.name, other.data);
+      }
+    };
+    for (const MemoryRegion& input : regions.inputs) check(input);
+    for (size_t j = 0; j < i; ++j) check(regions.outputs[j]);
+  }
 }
 
 }  // namespace fa4::internal

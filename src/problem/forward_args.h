@@ -46,4 +46,8 @@ SequenceView sequence_view(const AttentionProblem& problem, const ForwardArgs& a
 // Error{kInvalidArgument}.
 void check_host_args(const AttentionProblem& problem, const ForwardArgs& args);
 
+// Refuses an output (out, lse, the workspace) that overlaps an input or another output. Part of
+// check_host_args; reads no memory, so that it serves device pointers too.
+void check_overlaps(const AttentionProblem& problem, const ForwardArgs& args);
+
 }  // namespace fa4::internal
