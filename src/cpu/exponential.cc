@@ -8,7 +8,7 @@ namespace fa4::internal {
 namespace {
 
 template <int kDegree, int kPower = 0>
-float horner(float f) {
+double horner(double f) {
   if constexpr (kPower == kDegree) {
     return kExp2Coefficient<kDegree, kPower>;
   } else {
@@ -16,7 +16,7 @@ float horner(float f) {
   }
 }
 
-float polynomial(int degree, float f) {
+double polynomial(int degree, double f) {
   switch (degree) {
     case 3: return horner<3>(f);
     case 4: return horner<4>(f);
@@ -34,7 +34,7 @@ float exp2_polynomial(int degree, float x) {
   const float shifted = x + kRound;
   const float fraction = x - (shifted - kRound);
   const float power = std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
-  return polynomial(degree, fraction) * power;
+  return static_cast<float>(polynomial(degree, fraction)) * power;
 }
 
 double exp2_max_relative_error(DType dtype) {

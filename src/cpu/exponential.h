@@ -4,12 +4,19 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "kernels/attention/exp2_math.h"
 
 namespace fa4::internal {
 
 // The degree per dtype: its error stays well below one rounding of the dtype (docs/cpu.md).
 constexpr int exp2_degree(DType dtype) {
-  return dtype == DType::kBF16 ? 3 : dtype == DType::kF16 ? 4 : 5;
+  return dtype == DType::kBF16 ? 3 : dtype == DType::kF16 ? 4 : 6;
+}
+
+// How far a row's maximum may rise before its sums are rescaled, in powers of two. f32 rescales at
+// once: the largest weights then have arguments near 0, where a float's absolute error is least.
+constexpr float rescale_threshold(DType dtype) {
+  return dtype == DType::kF32 ? 0.0f : kRescaleThreshold;
 }
 
 // 2^x for x <= 127; 0 below 2^-126.5; NaN stays NaN.

@@ -1,12 +1,33 @@
 #include "cpu/forward.h"
 
 #include "cpu/scalar_forward.h"
+#include "cpu/tiled_forward.h"
 
 namespace fa4::internal {
+namespace {
+
+// NULL: the scalar path, which has no tiles.
+RunTile run_tile_of(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kScalar: return nullptr;
+    case CpuIsa::kAvx2: return run_tile_avx2;
+    case CpuIsa::kAvx512: return run_tile_avx512;
+    case CpuIsa::kAvx512Bf16: return run_tile_avx512_bf16;
+    default: return nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 void cpu_forward(const AttentionProblem& problem, const CpuKernelSpec& spec,
                  const ForwardArgs& args, ThreadPool& pool) {
-  scalar_forward(problem, spec, args, pool);
+  const RunTile run_tile = run_tile_of(spec.isa);
+  if (run_tile == nullptr) {
+    scalar_forward(problem, spec, args, pool);
+  } else {
+    tiled_forward(problem, spec, args, pool, run_tile);
+  }
 }
 
 }  // namespace fa4::internal

@@ -7,13 +7,13 @@
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
 #include "cpu/key_rows.h"
-#include "kernels/attention/exp2_math.h"
 
 namespace fa4::internal {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
 constexpr int kMaxBlock = 64;
+constexpr double kLog2EInDouble = 1.4426950408889634;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 template <DType kType>
@@ -30,55 +30,57 @@ class Row {
   Row(const AttentionProblem& problem, const ForwardArgs& args, int64_t q_offset)
       : p_(problem), args_(args) {
     for (int64_t d = 0; d < p_.head_dim; ++d) q_[d] = load<kType>(args.q, q_offset + d);
-    std::fill_n(o_, p_.head_dim_v, 0.0f);
+    std::fill_n(o_, p_.head_dim_v, 0.0);
   }
 
   void add_block(const KeyRows& k, const KeyRows& v, int64_t first, int count) {
-    float s[kMaxBlock];
-    float block_max = -kInfinity;
+    double s[kMaxBlock];
+    double block_max = -kInfinity;
     for (int n = 0; n < count; ++n) {
       s[n] = score(k.offset(first + n));
       if (!(s[n] <= block_max)) block_max = s[n];
     }
-    raise_maximum(block_max);
+    raise_maximum(static_cast<float>(block_max));
     // A row whose scores are all -inf so far: 2^(-inf - 0) is 0.
-    const float subtracted = row_max_ == -kInfinity ? 0.0f : row_max_;
+    const double subtracted = row_max_ == -kInfinity ? 0.0 : row_max_;
     for (int n = 0; n < count; ++n) {
-      const float weight = exp2_of(kType, s[n] - subtracted);
+      const float weight = exp2_of(kType, static_cast<float>(s[n] - subtracted));
       row_sum_ += weight;
       add_value(weight, v.offset(first + n));
     }
   }
 
   RowEnd finish(bool sees_keys, const float* sink) const {
-    return finish_row(row_max_, row_sum_, sees_keys, sink);
+    return finish_row(row_max_, static_cast<float>(row_sum_), sees_keys, sink);
   }
 
   void store(const RowEnd& end, bool sees_keys, int64_t out_offset) const {
     for (int64_t d = 0; d < p_.head_dim_v; ++d) {
-      store_from_float(kType, args_.out, out_offset + d, sees_keys ? o_[d] * end.out_scale : 0.0f);
+      const double value = sees_keys ? o_[d] * end.out_scale : 0.0;
+      store_from_float(kType, args_.out, out_offset + d, static_cast<float>(value));
     }
   }
 
  private:
-  // Scaled and capped, in powers of two. Eight partial sums: less rounding, and independent chains.
-  float score(int64_t k_offset) const {
-    float sums[8] = {};
-    for (int64_t d = 0; d < p_.head_dim; d += 8) {
-      for (int i = 0; i < 8; ++i) sums[i] += q_[d + i] * load<kType>(args_.k, k_offset + d + i);
+  // Scaled and capped, in powers of two. Summed in double, in four independent chains.
+  double score(int64_t k_offset) const {
+    double sums[4] = {};
+    for (int64_t d = 0; d < p_.head_dim; d += 4) {
+      for (int i = 0; i < 4; ++i) {
+        sums[i] += static_cast<double>(q_[d + i]) * load<kType>(args_.k, k_offset + d + i);
+      }
     }
-    const float product =
-        ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-    if (p_.softcap == 0) return product * (p_.scale * kLog2E);
-    return p_.softcap * std::tanh(product * (p_.scale / p_.softcap)) * kLog2E;
+    const double score = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * p_.scale;
+    if (p_.softcap == 0) return score * kLog2EInDouble;
+    return p_.softcap * std::tanh(score / p_.softcap) * kLog2EInDouble;
   }
 
   // Conditional rescaling: a maximum that moves little is left stale.
   void raise_maximum(float block_max) {
     if (row_max_ == -kInfinity) {
       row_max_ = block_max;
-    } else if (block_max > row_max_ + kRescaleThreshold) {
-      const float factor = std::exp2(row_max_ - block_max);
+    } else if (block_max > row_max_ + rescale_threshold(kType)) {
+      const double factor = std::exp2(static_cast<double>(row_max_) - block_max);
       row_sum_ *= factor;
       for (int64_t d = 0; d < p_.head_dim_v; ++d) o_[d] *= factor;
       row_max_ = block_max;
@@ -89,16 +91,16 @@ class Row {
     for (int64_t d = 0; d < p_.head_dim_v; ++d) {
       const float value = load<kType>(args_.v, v_offset + d);
       // A weight that underflowed is still more than none.
-      o_[d] += weight == 0 && std::isinf(value) ? value : weight * value;
+      o_[d] += weight == 0 && std::isinf(value) ? value : static_cast<double>(weight) * value;
     }
   }
 
   const AttentionProblem& p_;
   const ForwardArgs& args_;
   float row_max_ = -kInfinity;
-  float row_sum_ = 0;
+  double row_sum_ = 0;
   float q_[kMaxHeadDim];
-  float o_[kMaxHeadDim];
+  double o_[kMaxHeadDim];
 };
 
 template <DType kType>

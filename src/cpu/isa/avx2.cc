@@ -1,0 +1,61 @@
+// AVX2 and FMA: products of floats, eight at a time; bf16 and f16 become floats when packed.
+#include <immintrin.h>
+
+#include "cpu/isa/tile_loop.h"
+
+namespace fa4::internal {
+namespace {
+
+struct Avx2Path {
+  using F = __m256;
+  using P = float;
+  static constexpr int kLanes = 8;
+  static constexpr int kPair = 1;
+  static constexpr int kPanels = 2;
+
+  static F zero() { return _mm256_setzero_ps(); }
+  static F set1(float x) { return _mm256_set1_ps(x); }
+  static F load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F min(F a, F b) { return _mm256_min_ps(a, b); }
+  static F to_exponent(F x) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 23));
+  }
+  static bool any_nan(F x) { return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0; }
+  static float reduce_max(F x) {
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+  }
+  static F keep_range(F x, int begin, int end) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i from = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(begin - 1));
+    const __m256i until = _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane);
+    const __m256 kept = _mm256_castsi256_ps(_mm256_and_si256(from, until));
+    return _mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), x, kept);
+  }
+
+  static F broadcast_unit(const uint32_t* p) {
+    return _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(*p)));
+  }
+  static F load_units(const uint32_t* p) {
+    return _mm256_castsi256_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F multiply_add(F sum, F a, F b) { return _mm256_fmadd_ps(a, b, sum); }
+  static void store_probabilities(P* p, F first, F second) {
+    store(p, first);
+    store(p + kLanes, second);
+  }
+};
+
+}  // namespace
+
+void run_tile_avx2(TileJob& job) { run_tile<Avx2Path>(job); }
+
+}  // namespace fa4::internal

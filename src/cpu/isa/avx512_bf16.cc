@@ -1,0 +1,29 @@
+// AVX-512 BF16: vdpbf16ps multiplies pairs of bf16 and adds both products to a float.
+#include "cpu/isa/tile_loop.h"
+#include "cpu/isa/vec_avx512.h"
+
+namespace fa4::internal {
+namespace {
+
+struct Avx512Bf16Path : Avx512Vec {
+  using P = uint16_t;
+  static constexpr int kPair = 2;
+  static constexpr int kPanels = 4;
+
+  static F broadcast_unit(const uint32_t* p) {
+    return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(*p)));
+  }
+  static F load_units(const uint32_t* p) { return _mm512_castsi512_ps(_mm512_loadu_si512(p)); }
+  static F multiply_add(F sum, F a, F b) {
+    return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+  static void store_probabilities(P* p, F first, F second) {
+    _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
+  }
+};
+
+}  // namespace
+
+void run_tile_avx512_bf16(TileJob& job) { run_tile<Avx512Bf16Path>(job); }
+
+}  // namespace fa4::internal

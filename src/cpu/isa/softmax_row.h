@@ -1,0 +1,139 @@
+// One row's step of the online softmax over a block of keys, on any vector type.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/tile_job.h"
+#include "kernels/attention/exp2_math.h"
+
+namespace fa4::internal {
+namespace {
+
+template <class V, int kDegree, int kPower = 0>
+typename V::F exp2_horner(typename V::F f) {
+  if constexpr (kPower == kDegree) {
+    return V::set1(kExp2Coefficient<kDegree, kPower>);
+  } else {
+    return V::fma(exp2_horner<V, kDegree, kPower + 1>(f), f,
+                  V::set1(kExp2Coefficient<kDegree, kPower>));
+  }
+}
+
+// 2^x for x <= 127, 0 for x <= -127; NaN stays NaN: max keeps its second operand, and a NaN
+// fraction makes the polynomial one whatever the exponent's bits are.
+template <class V, int kDegree>
+typename V::F exp2_vector(typename V::F x) {
+  x = V::max(V::set1(kExp2Lowest), x);
+  const auto round = V::set1(12582912.0f + 127.0f);  // as exp2_polynomial
+  const auto shifted = V::add(x, round);
+  const auto fraction = V::sub(x, V::sub(shifted, round));
+  return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
+}
+
+// tanh(x) = (2^y - 1) / (2^y + 1) for y = 2 x log2(e), with 2^y - 1 = 2^n (2^f - 1) + (2^n - 1) so
+// that small arguments keep their digits.
+template <class V>
+typename V::F tanh_vector(typename V::F y) {
+  y = V::max(V::set1(-30.0f), V::min(V::set1(30.0f), y));  // +-1 in float from there on
+  const auto round = V::set1(12582912.0f + 127.0f);
+  const auto shifted = V::add(y, round);
+  const auto f = V::sub(y, V::sub(shifted, round));
+  const auto power = V::to_exponent(shifted);
+  // 2^f - 1 = f q(f), Taylor to degree 7: below one ulp for |f| <= 1/2.
+  auto q = V::set1(1.5252734e-5f);
+  q = V::fma(q, f, V::set1(1.5403530e-4f));
+  q = V::fma(q, f, V::set1(1.3333558e-3f));
+  q = V::fma(q, f, V::set1(9.6181291e-3f));
+  q = V::fma(q, f, V::set1(5.5504109e-2f));
+  q = V::fma(q, f, V::set1(2.4022651e-1f));
+  q = V::fma(q, f, V::set1(kLn2));
+  const auto less_one = V::fma(power, V::mul(q, f), V::sub(power, V::set1(1.0f)));
+  return V::div(less_one, V::add(less_one, V::set1(2.0f)));
+}
+
+// Columns [first, end) of the tile's block that this step works on, multiples of the panel, and
+// those that the row sees, [see_first, see_end).
+struct Columns {
+  int first, end;
+  int see_first, see_end;
+};
+
+template <class V>
+void cap_scores(const TileJob& job, float* s, Columns c) {
+  const auto scale = V::set1(job.softcap_scale);
+  for (int n = c.first; n < c.end; n += V::kLanes) {
+    V::store(s + n, tanh_vector<V>(V::mul(V::load(s + n), scale)));
+  }
+}
+
+template <class V>
+void mask_scores(float* s, Columns c) {
+  for (int n = c.first; n < c.end; n += V::kLanes) {
+    if (n >= c.see_first && n + V::kLanes <= c.see_end) continue;
+    V::store(s + n, V::keep_range(V::load(s + n), c.see_first - n, c.see_end - n));
+  }
+}
+
+// A NaN among them may be lost: it still reaches the row's sum and products.
+template <class V>
+float max_of_scores(const float* s, Columns c) {
+  auto max0 = V::load(s + c.first), max1 = max0;
+  for (int n = c.first; n < c.end; n += 2 * V::kLanes) {
+    max0 = V::max(max0, V::load(s + n));
+    max1 = V::max(max1, V::load(s + n + V::kLanes));
+  }
+  return V::reduce_max(V::max(max0, max1));
+}
+
+template <class V>
+void rescale_row(const TileJob& job, int row, float factor) {
+  const auto f = V::set1(factor);
+  float* sum = job.row_sum + static_cast<int64_t>(row) * V::kLanes;
+  V::store(sum, V::mul(V::load(sum), f));
+  float* o = job.o + static_cast<int64_t>(row) * job.head_dim_v;
+  for (int d = 0; d < job.head_dim_v; d += V::kLanes) V::store(o + d, V::mul(V::load(o + d), f));
+}
+
+// Returns what is subtracted from every score: the row's maximum, stale while the new one is at
+// most rescale_threshold above it.
+template <class V>
+float update_maximum(const TileJob& job, int row, float block_max) {
+  float& row_max = job.row_max[row];
+  if (row_max == -__builtin_inff()) {
+    row_max = block_max;
+  } else if (block_max > row_max + job.rescale_threshold) {
+    float factor[V::kLanes];
+    V::store(factor, exp2_vector<V, 5>(V::set1(row_max - block_max)));
+    rescale_row<V>(job, row, factor[0]);
+    row_max = block_max;
+  }
+  return row_max == -__builtin_inff() ? 0.0f : row_max;
+}
+
+// Path: a vector type V with store_probabilities(P*, F, F) for 2 kLanes columns.
+template <class Path, int kDegree>
+void softmax_row(const TileJob& job, int row, float* s, typename Path::P* p, Columns c) {
+  using V = Path;
+  float scale = job.scale_log2;
+  if (job.softcap_log2 != 0) {
+    cap_scores<V>(job, s, c);
+    scale = job.softcap_log2;
+  }
+  if (c.see_first > c.first || c.see_end < c.end) mask_scores<V>(s, c);
+  const float subtracted = update_maximum<V>(job, row, max_of_scores<V>(s, c) * scale);
+
+  const auto factor = V::set1(scale), offset = V::set1(-subtracted);
+  auto sum0 = V::zero(), sum1 = sum0;
+  for (int n = c.first; n < c.end; n += 2 * V::kLanes) {
+    const auto p0 = exp2_vector<V, kDegree>(V::fma(V::load(s + n), factor, offset));
+    const auto p1 = exp2_vector<V, kDegree>(V::fma(V::load(s + n + V::kLanes), factor, offset));
+    sum0 = V::add(sum0, p0);
+    sum1 = V::add(sum1, p1);
+    V::store_probabilities(p + n, p0, p1);
+  }
+  float* sum = job.row_sum + static_cast<int64_t>(row) * V::kLanes;
+  V::store(sum, V::add(V::load(sum), V::add(sum0, sum1)));
+}
+
+}  // namespace
+}  // namespace fa4::internal

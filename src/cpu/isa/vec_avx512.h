@@ -1,0 +1,46 @@
+// Sixteen floats in a zmm register.
+//
+// Everything in this folder's headers has internal linkage: each path is its own translation unit,
+// built with its own instructions.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace fa4::internal {
+namespace {
+
+struct Avx512Vec {
+  using F = __m512;
+  static constexpr int kLanes = 16;
+
+  static F zero() { return _mm512_setzero_ps(); }
+  static F set1(float x) { return _mm512_set1_ps(x); }
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  // The second operand when either is NaN.
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  // The bits, shifted left by 23.
+  static F to_exponent(F x) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 23));
+  }
+  static bool any_nan(F x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0; }
+  static float reduce_max(F x) { return _mm512_reduce_max_ps(x); }
+  // x in the lanes [begin, end), -infinity elsewhere; begin and end may lie outside [0, 16].
+  static F keep_range(F x, int begin, int end) {
+    const uint32_t from = begin <= 0 ? 0xffffu : begin >= 16 ? 0u : 0xffffu << begin;
+    const uint32_t until = end >= 16 ? 0xffffu : end <= 0 ? 0u : (1u << end) - 1;
+    const auto mask = static_cast<__mmask16>(from & until);
+    return _mm512_mask_blend_ps(mask, _mm512_set1_ps(-__builtin_inff()), x);
+  }
+};
+
+}  // namespace
+}  // namespace fa4::internal

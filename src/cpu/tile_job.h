@@ -1,0 +1,67 @@
+// What the tiled paths share: one tile of query rows against all the blocks of keys it sees.
+//
+// The plain driver (tiled_forward.cc, built for any x86-64) packs and finishes; run_tile of a path,
+// built with that path's instructions, does the work between. Only plain data and functions defined
+// elsewhere stand here: an inline function would be built once per path under one name, and the
+// linker could keep the one that this machine cannot run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fa4::internal {
+
+// The keys of one row, [begin, end); begin >= end: none.
+struct RowRange {
+  int64_t begin;
+  int64_t end;
+};
+
+// Packed keys and values of tile_n keys; what lies past the last key is 0.
+//   k: panels of `lanes` keys; in a panel, for every unit (pair) of head_dim, that unit of all
+//   keys. v: panels of `lanes` columns; in a panel, for every unit (pair) of keys, that unit of all
+//      columns. Values that are not finite are stored as 0, and has_nonfinite is set.
+struct KvBlock {
+  const void* k;
+  const void* v;
+  bool has_nonfinite;
+};
+
+struct TileJob;
+using LoadBlock = KvBlock (*)(TileJob& job, int64_t block);
+
+struct TileJob {
+  int num_rows;  // of the tile
+  int tile_n;
+  int head_dim;    // padded
+  int head_dim_v;  // padded
+  int lanes;       // of the path
+  int exp2_degree;
+  float rescale_threshold;
+  bool compensated;        // f32: scores are summed with compensation
+  float scale_log2;        // times a product: the score in powers of two; > 0
+  float softcap_scale;     // softcap on: times a product: 2 log2(e) times the argument of tanh
+  float softcap_log2;      // softcap on: times tanh: the score in powers of two; 0: off
+  const RowRange* ranges;  // num_rows
+  int64_t first_block, end_block;
+  LoadBlock load_block;
+  void* context;   // of load_block
+  const void* q;   // num_rows packed rows
+  float* s;        // tile_m x tile_n
+  void* p;         // tile_m x tile_n, bf16 or float
+  float* o;        // tile_m x head_dim_v, the sums
+  float* row_max;  // num_rows
+  float* row_sum;  // num_rows x lanes, partial sums
+};
+
+// Adds p * v of the values that packing replaced by 0, for the rows that see them.
+void add_nonfinite_values(TileJob& job, int64_t block);
+
+using RunTile = void (*)(TileJob& job);
+void run_tile_avx2(TileJob& job);
+void run_tile_avx512(TileJob& job);
+void run_tile_avx512_bf16(TileJob& job);
+void run_tile_amx(TileJob& job);
+void run_tile_amx_model(TileJob& job);
+
+}  // namespace fa4::internal
