@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/attention/exp2_math.h"
+#include "cpu/exponential.h"
 
 namespace fa4::cli {
 
@@ -12,7 +12,7 @@ using namespace fa4::internal;
 
 double exp_error_of(const ForwardPlan& plan) {
   if (plan.device.kind == DeviceKind::kCuda) return std::ldexp(1.0, -22);  // ex2.approx.ftz.f32
-  return plan.problem.dtype == DType::kF32 ? kExp2MaxRelativeError<5> : kExp2MaxRelativeError<3>;
+  return exp2_max_relative_error(plan.problem.dtype);
 }
 
 Json accuracy_json(const Accuracy& accuracy) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/error.h"
 #include "parse.h"
 
@@ -50,7 +52,7 @@ ProblemDesc Axes::desc() const {
   d.head_dim = size("--head-dim", head_dim_, 128);
   d.head_dim_v = size("--head-dim-v", head_dim_v_, d.head_dim);
   if (head_dim_v_ && d.head_dim_v == 0) {
-    throw bad_input("--head-dim-v 0: accepted: multiples of 8 from 8 to 256");
+    throw bad_input("--head-dim-v 0; accepted: multiples of 8 from 8 to 256");
   }
   d.dtype = dtype_ ? parse_dtype("--dtype", *dtype_) : DType::kBF16;
   d.causal = causal_;
@@ -60,11 +62,31 @@ ProblemDesc Axes::desc() const {
   return d;
 }
 
+namespace {
+
+// The library names its arguments, the user typed options.
+std::string with_option(const std::string& message) {
+  static constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+      {"head_dim_v ", "--head-dim-v "}, {"head_dim ", "--head-dim "},    {"batch ", "--batch "},
+      {"seqlen_q ", "--seqlen-q "},     {"seqlen_k ", "--seqlen-k "},    {"softcap ", "--softcap "},
+      {"softmax_scale ", "--scale "},   {"window_", "--window: window_"}};
+  for (const auto& [argument, option] : kOptions) {
+    if (message.starts_with(argument)) {
+      return std::string(option) + message.substr(argument.size());
+    }
+  }
+  if (!message.starts_with("num_heads ")) return message;
+  const bool of_q = message.find(" of q;") < message.find(" of k");
+  return (of_q ? "--heads-q: " : "--heads-kv: ") + message;
+}
+
+}  // namespace
+
 AttentionProblem make_problem(const ProblemDesc& desc) {
   try {
     return AttentionProblem::make(desc);
   } catch (const Error& error) {
-    throw bad_input(error.what());
+    throw bad_input(with_option(error.what()));
   }
 }
 

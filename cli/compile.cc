@@ -7,7 +7,9 @@
 #include "command.h"
 #include "io/output_files.h"
 #include "jit/nvrtc_compiler.h"
+#include "kernels/sm90/fwd_traits.h"
 #include "plan/kernel_spec.h"
+#include "plan/sm90_tuning.h"
 #include "progress.h"
 
 namespace fa4::cli {
@@ -15,6 +17,21 @@ namespace fa4::cli {
 using namespace fa4::internal;
 
 namespace {
+
+// Shared memory of a launch: what the kernel asks for, and what it declares.
+int smem_bytes_of(const KernelImage& image) {
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    for (const Element element : {Element::kBF16, Element::kF16}) {
+      for (const bool softcap : {false, true}) {
+        const FwdTraits traits = traits_of(row, element, softcap);
+        if (Sm90ForwardSpec{traits, {}}.source().display_name == image.display_name) {
+          return sm90::smem_layout(traits).total + image.resources.static_smem_bytes;
+        }
+      }
+    }
+  }
+  return image.resources.static_smem_bytes;
+}
 
 class CompileCommand final : public Command {
  public:
@@ -32,7 +49,7 @@ class CompileCommand final : public Command {
   Outcome run() override {
     const std::vector<KernelSource> kernels = choose();
     if (keep_ && !std::filesystem::is_directory(*keep_)) {
-      throw bad_input(fmt::format("--keep {}: accepted: a folder that is there", *keep_));
+      throw bad_input(fmt::format("--keep {}; accepted: a folder that is there", *keep_));
     }
     Outcome outcome;
     outcome.json["device"] = *architecture_;
@@ -59,7 +76,7 @@ class CompileCommand final : public Command {
     }
     std::vector<KernelSource> kernels = prebuilt_kernels(*architecture_);
     if (kernels.empty()) {
-      throw bad_input(fmt::format("--arch {}: accepted: sm_90a", *architecture_));
+      throw bad_input(fmt::format("--arch {}; accepted: sm_90a", *architecture_));
     }
     if (!kernel_) return kernels;
     std::vector<std::string> names;
@@ -67,16 +84,17 @@ class CompileCommand final : public Command {
       if (source.display_name == *kernel_) return {source};
       names.push_back(source.display_name);
     }
-    throw bad_input(fmt::format("--kernel {}: accepted: {}", *kernel_, fmt::join(names, ", ")));
+    throw bad_input(fmt::format("--kernel {}; accepted: {}", *kernel_, fmt::join(names, ", ")));
   }
 
   void add_row(const KernelImage& image, Outcome& outcome) const {
     const KernelResources& used = image.resources;
+    const int smem_bytes = smem_bytes_of(image);
     outcome.json["rows"].push_back({{"kernel", image.display_name},
                                     {"seconds", image.compile_seconds},
                                     {"registers", used.registers},
                                     {"spill_bytes", used.spill_bytes},
-                                    {"smem_bytes", used.static_smem_bytes},
+                                    {"smem_bytes", smem_bytes},
                                     {"cubin_bytes", image.bytes.size()}});
     outcome.text += fmt::format("{:<40} {:>8.3f} {:>9} {:>6} {:>7} {:>7}\n", image.display_name,
                                 image.compile_seconds, used.registers, used.spill_bytes,

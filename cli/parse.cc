@@ -18,7 +18,7 @@ int64_t parse_int(std::string_view option, const std::string& text, int64_t low,
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stopped != end || value < low || value > high) {
     throw bad_input(
-        fmt::format("{} {}: accepted: a whole number from {} to {}", option, text, low, high));
+        fmt::format("{} {}; accepted: a whole number from {} to {}", option, text, low, high));
   }
   return value;
 }
@@ -28,14 +28,14 @@ double parse_number(std::string_view option, const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stopped != end || !std::isfinite(value)) {
-    throw bad_input(fmt::format("{} {}: accepted: a finite number", option, text));
+    throw bad_input(fmt::format("{} {}; accepted: a finite number", option, text));
   }
   return value;
 }
 
 DType parse_dtype(std::string_view option, const std::string& text) {
   const std::optional<DType> dtype = fa4::internal::parse_dtype(text);
-  if (!dtype) throw bad_input(fmt::format("{} {}: accepted: bf16, f16, f32", option, text));
+  if (!dtype) throw bad_input(fmt::format("{} {}; accepted: bf16, f16, f32", option, text));
   return *dtype;
 }
 
@@ -43,7 +43,7 @@ MaskSpec parse_window(std::string_view option, const std::vector<std::string>& s
   MaskSpec window;
   if (sides.empty()) return window;
   if (sides.size() != 2) {
-    throw bad_input(fmt::format("{} {}: accepted: two numbers L R, -1 for no bound", option,
+    throw bad_input(fmt::format("{} {}; accepted: two numbers L R, -1 for no bound", option,
                                 fmt::join(sides, " ")));
   }
   window.window_left = parse_int(option, sides[0], -1, INT32_MAX);
@@ -58,7 +58,7 @@ std::vector<std::string> split_list(std::string_view option, const std::string& 
     const size_t comma = text.find(',', begin);
     pieces.push_back(text.substr(begin, comma - begin));
     if (pieces.back().empty()) {
-      throw bad_input(fmt::format("{} {}: accepted: a list A,B,C without gaps", option, text));
+      throw bad_input(fmt::format("{} {}; accepted: a list A,B,C without gaps", option, text));
     }
     if (comma == std::string::npos) return pieces;
     begin = comma + 1;

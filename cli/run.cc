@@ -115,7 +115,7 @@ RunOptions RunCommand::options() const {
   if (scale_) options.scale = static_cast<float>(parse_number("--scale", *scale_));
   if (softcap_) options.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
   if (options.softcap < 0) {
-    throw bad_input(fmt::format("--softcap {}: accepted: 0 (off) or a positive number", *softcap_));
+    throw bad_input(fmt::format("--softcap {}; accepted: 0 (off) or a positive number", *softcap_));
   }
   return options;
 }

@@ -102,7 +102,7 @@ std::vector<Case> VerifyCommand::choose_cases(uint64_t seed) const {
   }
   const std::string text = suite_.value_or("quick");
   const std::optional<Suite> suite = parse_suite(text);
-  if (!suite) throw bad_input(fmt::format("--suite {}: accepted: quick, full", text));
+  if (!suite) throw bad_input(fmt::format("--suite {}; accepted: quick, full", text));
   return make_suite(*suite, seed);
 }
 
@@ -130,7 +130,7 @@ Outcome VerifyCommand::run() {
     throw bad_input("--direction backward: not in this version; accepted: forward");
   }
   if (direction_ != "forward") {
-    throw bad_input(fmt::format("--direction {}: accepted: forward", direction_));
+    throw bad_input(fmt::format("--direction {}; accepted: forward", direction_));
   }
   const VerifyOptions chosen = options();
   const uint64_t seed =

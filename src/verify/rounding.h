@@ -59,11 +59,6 @@ class Rounding {
 
 inline double round_to(DType dtype, double x) { return Rounding(dtype)(x); }
 
-// Stores `value` as element `index` of `data` with one rounding.
-inline void store_from_double(DType dtype, void* data, int64_t index, double value) {
-  store_from_float(dtype, data, index, static_cast<float>(round_to(dtype, value)));
-}
-
 // Distance between neighbours of the type at `x`.
 inline double ulp_at(DType dtype, double x) {
   const FloatFormat format = format_of(dtype);
