@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "core/error.h"
@@ -162,10 +163,12 @@ class Sm90ForwardOp final : public ForwardOp {
     params->total_q = static_cast<int32_t>(total_q);
     params->total_k = static_cast<int32_t>(total_k);
     params->head_dim_v = static_cast<int32_t>(p.head_dim_v);
-    params->group = spec_.schedule.group;
+    params->group_log2 = std::countr_zero(static_cast<unsigned>(spec_.schedule.group));
+    params->tile_heads = static_cast<int32_t>(p.heads_q / spec_.schedule.group);
+    params->tile_heads_per_kv = static_cast<int32_t>(params->tile_heads / p.heads_kv);
     params->window_left = window(p.mask.window_left);
     params->window_right = window(p.mask.window_right);
-    params->heads_per_section = spec_.schedule.heads_per_section;
+    params->sections = spec_.schedule.sections;
     params->longest_first = spec_.schedule.longest_first;
     const double score_scale = p.softcap > 0 ? 1.0 : std::max(p.scale, kSmallestScale);
     params->scale_log2 = static_cast<float>(score_scale * kLog2E);

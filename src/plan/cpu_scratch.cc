@@ -43,7 +43,8 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
 
   Parts thread;
   scratch.q_offset = thread.add(tile_m * scratch.head_dim_padded * scratch.element_bytes);
-  scratch.s_offset = thread.add(tile_m * tile_n * 4);
+  scratch.s_offset =
+      thread.add((packing.score_rows > 0 ? packing.score_rows : tile_m) * tile_n * 4);
   // Float probabilities take the place of their scores.
   scratch.p_offset =
       packing.pair == 1 ? scratch.s_offset : thread.add(tile_m * tile_n * scratch.element_bytes);

@@ -26,15 +26,15 @@ const CpuTuning& cpu_tuning(CpuIsa isa, int64_t head_dim) {
 
 CpuPacking cpu_packing(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::kScalar: return {1, 1, 1, 1};
-    case CpuIsa::kAvx2: return {8, 1, 1, 8};
+    case CpuIsa::kScalar: return {1, 1, 1, 1, 0};
+    case CpuIsa::kAvx2: return {8, 1, 1, 8, 0};
     case CpuIsa::kAvx512:
-    case CpuIsa::kAvx512Fp16: return {16, 1, 1, 16};
-    case CpuIsa::kAvx512Bf16: return {16, 2, 2, 16};
+    case CpuIsa::kAvx512Fp16: return {16, 1, 1, 16, 0};
+    case CpuIsa::kAvx512Bf16: return {16, 2, 2, 16, 0};
     case CpuIsa::kAmxBf16:
-    case CpuIsa::kAmxModel: return {16, 2, 32, 32};
+    case CpuIsa::kAmxModel: return {16, 2, 32, 32, 64};
   }
-  return {1, 1, 1, 1};
+  return {1, 1, 1, 1, 0};
 }
 
 }  // namespace fa4::internal

@@ -25,6 +25,7 @@ struct CpuPacking {
   int pair;           // elements of one 32-bit unit: 2 bf16 or 1 float
   int head_dim_step;  // packed rows are padded with zeros to this many elements
   int head_dim_v_step;
+  int score_rows;  // rows of scores kept: a tile's (0), or those under way at once
 };
 CpuPacking cpu_packing(CpuIsa isa);
 

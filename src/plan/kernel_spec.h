@@ -11,8 +11,8 @@ namespace fa4::internal {
 
 // How the tiles of one problem are handed out; values of the launch, not of the compiled kernel.
 struct TileSchedule {
-  int group = 1;              // query heads packed into a tile's rows
-  int heads_per_section = 1;  // heads that share the L2 cache
+  int group = 1;     // query heads packed into a tile's rows
+  int sections = 1;  // of heads whose keys and values share the L2 cache
   bool longest_first = false;
   bool on_demand = false;  // by an atomic counter in the workspace; else by stride
   int grid = 0;            // blocks launched

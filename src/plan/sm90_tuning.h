@@ -14,8 +14,8 @@ struct Sm90TuningRow {
   bool masked;  // causal or window
   int tile_m;
   int tile_n;
-  int kv_stages;
-  bool ping_pong;
+  int q_stages;
+  bool early_v_release;
   const char* reason;
 };
 

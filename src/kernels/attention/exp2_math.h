@@ -73,6 +73,9 @@ inline constexpr float kExp2MaxRelativeError<5> = 2.1e-7f;
 template <>
 inline constexpr float kExp2MaxRelativeError<6> = 1.5e-7f;
 
+// What bf16 results need; the paths that know no other type use it without asking.
+inline constexpr int kBf16Exp2Degree = 3;
+
 // A row keeps its stale maximum while the new one is at most this much above it, in powers of two:
 // probabilities then reach 2^8, which floats hold without loss, and most blocks rescale nothing.
 inline constexpr float kRescaleThreshold = 8.0f;

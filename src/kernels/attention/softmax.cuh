@@ -38,6 +38,15 @@ struct OnlineSoftmax {
   float row_sum[2];  // of this thread's columns
   float acc_scale[2];
 
+  // Of a row that has seen nothing.
+  __device__ void reset() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      row_max[r] = -kInfinity;
+      row_sum[r] = 0.0f;
+    }
+  }
+
   // Scores to probabilities relative to row_max, in place; adds them to row_sum.
   template <int kScores>
   __device__ void exponentiate(float (&s)[kScores], float scale_log2) {
@@ -69,19 +78,15 @@ struct OnlineSoftmax {
 
   template <int kScores>
   __device__ void first_block(float (&s)[kScores], float scale_log2) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      row_max[r] = block_max(s, r);
-      row_sum[r] = 0.0f;
-      acc_scale[r] = 1.0f;
-    }
+    row_max[0] = block_max(s, 0);
+    row_max[1] = block_max(s, 1);
     exponentiate(s, scale_log2);
   }
 
-  // Returns whether any row of the warp has moved its maximum: then the output is to be multiplied
-  // by acc_scale.
+  // Moves the maxima to those of the next block's scores. Returns whether any row of the warp did:
+  // then the output is to be multiplied by acc_scale.
   template <int kScores>
-  __device__ bool next_block(float (&s)[kScores], float scale_log2) {
+  __device__ bool update_max(const float (&s)[kScores], float scale_log2) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float old_max = row_max[r];
@@ -92,7 +97,6 @@ struct OnlineSoftmax {
       acc_scale[r] = keep ? 1.0f : old_max == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(-rise);
       row_sum[r] *= acc_scale[r];
     }
-    exponentiate(s, scale_log2);
     return __any_sync(0xffffffffu, acc_scale[0] != 1.0f || acc_scale[1] != 1.0f);
   }
 

@@ -21,21 +21,25 @@ struct WorkTile {
 // Order of the tiles of `heads` heads with `m_blocks` each: sections of heads whose keys and values
 // fit the L2 cache together; inside a section all heads' first blocks, then all heads' second ones.
 // Longest first: the last rows of a causal mask see most keys, so they come first and the short
-// ones fill the end.
+// ones fill the end. Sections differ by one head at most: a small one at the end would start long
+// tiles last.
 struct HeadAndBlock {
   int head;
   int m_block;
 };
-__device__ inline HeadAndBlock section_order(int32_t index, int heads, int m_blocks,
-                                             int heads_per_section, bool longest_first) {
-  const int section_tiles = heads_per_section * m_blocks;
-  const int section = index / section_tiles;
-  const int in_section = index - section * section_tiles;
-  const int left = heads - section * heads_per_section;
-  const int section_heads = left < heads_per_section ? left : heads_per_section;
+__device__ inline HeadAndBlock section_order(int32_t index, int heads, int m_blocks, int sections,
+                                             bool longest_first) {
+  const int small = heads / sections,
+            larger = heads % sections;  // the first `larger` have one more
+  const int in_larger = larger * (small + 1) * m_blocks;
+  const bool is_larger = index < in_larger;
+  const int section_heads = is_larger ? small + 1 : small;
+  const int from = is_larger ? index : index - in_larger;
+  const int section = from / (section_heads * m_blocks);
+  const int in_section = from - section * section_heads * m_blocks;
+  const int first_head = (is_larger ? 0 : larger * (small + 1)) + section * section_heads;
   const int m = in_section / section_heads;
-  return {section * heads_per_section + in_section % section_heads,
-          longest_first ? m_blocks - 1 - m : m};
+  return {first_head + in_section % section_heads, longest_first ? m_blocks - 1 - m : m};
 }
 
 __device__ inline int clamp(int x, int low, int high) {
@@ -46,31 +50,40 @@ __device__ inline int clamp(int x, int low, int high) {
 template <int kTileM>
 class TileScheduler {
  public:
-  __device__ explicit TileScheduler(const FwdParams& params) : p_(params), next_(blockIdx.x) {}
+  __device__ explicit TileScheduler(const FwdParams& params)
+      : p_(params), next_(static_cast<int32_t>(blockIdx.x)) {
+    if (p_.tile_counter != nullptr) claim();
+  }
 
   __device__ WorkTile next() {
     const int32_t index = next_;
-    next_ = p_.tile_counter != nullptr ? claim() : next_ + gridDim.x;
+    if (p_.tile_counter != nullptr) {
+      next_ = __shfl_sync(0xffffffffu, ticket_, 0);
+      claim();
+    } else {
+      next_ += static_cast<int32_t>(gridDim.x);
+    }
     return p_.cu_seqlens_q == nullptr ? dense_tile(index) : packed_tile(index);
   }
 
  private:
-  __device__ int32_t claim() const {
-    uint32_t ticket = 0;
-    if (threadIdx.x % 32 == 0) ticket = atomicAdd(p_.tile_counter, 1u);
-    return static_cast<int32_t>(gridDim.x + __shfl_sync(0xffffffffu, ticket, 0));
+  // A tile ahead of its use, so that nobody waits for the counter.
+  __device__ void claim() {
+    if (threadIdx.x % 32 == 0) {
+      ticket_ = static_cast<int32_t>(gridDim.x + atomicAdd(p_.tile_counter, 1u));
+    }
   }
 
-  __device__ int tile_heads() const { return p_.heads_q / p_.group; }
+  __device__ int tile_heads() const { return p_.tile_heads; }
   __device__ int m_blocks(int seqlen_q) const {
-    return (seqlen_q * p_.group + kTileM - 1) / kTileM;
+    return ((seqlen_q << p_.group_log2) + kTileM - 1) / kTileM;
   }
 
   __device__ WorkTile dense_tile(int32_t index) const {
     const int heads = tile_heads(), blocks = m_blocks(p_.seqlen_q);
     if (index >= heads * p_.batch * blocks) return {.batch = -1};
     const HeadAndBlock at =
-        section_order(index, heads * p_.batch, blocks, p_.heads_per_section, p_.longest_first != 0);
+        section_order(index, heads * p_.batch, blocks, p_.sections, p_.longest_first != 0);
     return finish({.m_block = at.m_block,
                    .head = at.head % heads,
                    .batch = at.head / heads,
@@ -99,8 +112,8 @@ class TileScheduler {
         const int owner = __popc(__ballot_sync(0xffffffffu, end <= in_group));
         const int owner_blocks = __shfl_sync(0xffffffffu, blocks, owner);
         const int32_t start = __shfl_sync(0xffffffffu, end, owner) - owner_blocks * heads;
-        const HeadAndBlock at = section_order(in_group - start, heads, owner_blocks,
-                                              p_.heads_per_section, p_.longest_first != 0);
+        const HeadAndBlock at = section_order(in_group - start, heads, owner_blocks, p_.sections,
+                                              p_.longest_first != 0);
         return finish({.m_block = at.m_block,
                        .head = at.head,
                        .batch = first_batch_ + owner,
@@ -135,6 +148,7 @@ class TileScheduler {
 
   const FwdParams& p_;
   int32_t next_;
+  int32_t ticket_ = 0;  // lane 0: the tile after next_
   int first_batch_ = 0;
   int32_t tiles_before_ = 0;
 };

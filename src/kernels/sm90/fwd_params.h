@@ -32,13 +32,17 @@ struct FwdParams {
   int32_t total_q;  // packed: rows of q, and of a head in lse
   int32_t total_k;
   int32_t head_dim_v;
-  int32_t group;        // query heads packed into the rows of a tile: 1, or heads_q / heads_kv
-  int32_t window_left;  // inclusive; at most 2^30 - 1
+  // A tile's rows are `group` = 2^group_log2 query heads of each position: 1, or heads_q /
+  // heads_kv.
+  int32_t group_log2;
+  int32_t tile_heads;         // heads_q / group
+  int32_t tile_heads_per_kv;  // tile_heads / heads_kv
+  int32_t window_left;        // inclusive; at most 2^30 - 1
   int32_t window_right;
-  int32_t heads_per_section;  // heads whose keys and values share the L2 cache
-  int32_t longest_first;      // tiles of the last rows first
-  float scale_log2;           // softmax_scale log2(e); softcap: log2(e)
-  float softcap;              // or 0
+  int32_t sections;       // of heads whose keys and values share the L2 cache; at most the heads
+  int32_t longest_first;  // tiles of the last rows first
+  float scale_log2;       // softmax_scale log2(e); softcap: log2(e)
+  float softcap;          // or 0
   float scale_over_softcap;
 };
 

@@ -10,13 +10,15 @@ enum class Element : int { kBF16 = 0, kF16 = 1 };
 // A structural type: passed as one template argument, and printed as the kernel's name.
 struct FwdTraits {
   Element element = Element::kBF16;
-  int head_dim =
-      128;  // of q and k: a multiple of 32; the tensors may be narrower (TMA fills with zeros)
+  // Multiples of 32; the tensors may be narrower (TMA fills with zeros and clips the store).
+  int head_dim = 128;    // of q and k
   int head_dim_v = 128;  // of v and out
   int tile_m = 128;      // query rows of a tile: 64 a consumer warpgroup
   int tile_n = 128;      // keys of a block
+  int q_stages = 2;      // 2: the next tile's first product runs under this tile's epilogue
   int kv_stages = 2;
-  bool ping_pong = true;  // consumer warpgroups take turns at the tensor cores
+  // V is given back before the block's exponentials, not after them.
+  bool early_v_release = false;
   bool softcap = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
@@ -50,17 +52,14 @@ constexpr int num_slabs(int head_dim) { return head_dim / slab_columns(head_dim)
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
 struct SmemLayout {
-  int q;         // [warpgroup][slab][64 rows]
-  int out;       // the same shape; may be q's place
+  int q;         // [stage][warpgroup][slab][64 rows]; out takes the place of its tile's Q
   int k;         // [stage][slab][tile_n rows]
   int v;         // [stage][slab][tile_n rows]
   int tiles;     // WorkTile[kTileSlots]
-  int barriers;  // uint64_t[num_barriers]
+  int barriers;  // uint64_t[barriers().count()]
   int total;     // with 1024 bytes to align the base
-  bool out_aliases_q;
 };
 constexpr int q_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim * kElementBytes; }
-constexpr int out_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim_v * kElementBytes; }
 constexpr int k_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim * kElementBytes; }
 constexpr int v_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim_v * kElementBytes; }
 
@@ -96,9 +95,9 @@ struct BarrierTable {
 constexpr BarrierTable barriers(const FwdTraits& t) {
   const int warps = 4 * consumer_warpgroups(t);
   return {{
-      {"q_full", 1, 1, "producer + TMA bytes", "consumers"},
-      {"q_empty", 1, warps, "consumer warps, after the last QK (out_aliases_q: after out was read)",
-       "producer"},
+      {"q_full", t.q_stages, 1, "producer + TMA bytes", "consumers"},
+      {"q_empty", t.q_stages, consumer_warpgroups(t),
+       "a consumer warpgroup, when its rows of out were read", "producer"},
       {"k_full", t.kv_stages, 1, "producer + TMA bytes", "consumers"},
       {"k_empty", t.kv_stages, warps, "consumer warps, after QK", "producer"},
       {"v_full", t.kv_stages, 1, "producer + TMA bytes, or producer after clearing the tail",
@@ -114,14 +113,9 @@ inline constexpr int kWorkTileBytes = 32;
 
 constexpr SmemLayout smem_layout(const FwdTraits& t) {
   SmemLayout s{};
-  s.q = 0;
-  s.k = s.q + q_bytes(t);
+  s.k = s.q + t.q_stages * q_bytes(t);
   s.v = s.k + t.kv_stages * k_stage_bytes(t);
-  s.out = s.v + t.kv_stages * v_stage_bytes(t);
-  const int after = kTileSlots * kWorkTileBytes + barriers(t).count() * 8 + 1024;
-  s.out_aliases_q = s.out + out_bytes(t) + after > kMaxSmemBytes;
-  s.tiles = s.out + (s.out_aliases_q ? 0 : out_bytes(t));
-  if (s.out_aliases_q) s.out = s.q;
+  s.tiles = s.v + t.kv_stages * v_stage_bytes(t);
   s.barriers = s.tiles + kTileSlots * kWorkTileBytes;
   s.total = s.barriers + barriers(t).count() * 8 + 1024;
   return s;
@@ -139,7 +133,7 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.tile_n % 16 != 0 || t.tile_n < 64 || t.tile_n > 256)
     return "tile_n is a multiple of 16, 64 to 256";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
-  if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim (out may take q's place)";
+  if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim: out takes q's place";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
   if (live_registers(t) + 24 > register_split(t).consumer)
     return "scores, probabilities and output exceed the registers";

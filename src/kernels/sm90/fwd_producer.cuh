@@ -1,0 +1,189 @@
+// The producer warp: hands out tiles and loads Q, K and V.
+#pragma once
+
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/sm90/fwd_context.cuh"
+
+namespace fa4::sm90 {
+
+// ----------------------------------------------------------------------------------------------------
+
+// One tile as the producer sees it.
+struct LoadTile {
+  WorkTile work;
+  BlockRange blocks;
+  int kv_head;
+  __device__ bool has_keys() const { return blocks.n_block_max > blocks.n_block_min; }
+};
+
+// Sequences of a packed tensor are one batch to TMA.
+__device__ inline int batch_coordinate(const int32_t* cu_seqlens, const WorkTile& tile) {
+  return cu_seqlens == nullptr ? tile.batch : 0;
+}
+
+// One block of K or V: tile_n rows in slabs.
+template <FwdTraits T, int kHeadDim>
+__device__ inline void load_kv_block(const Context<T>& c, const TensorMap& map, ptx::SmemAddr to,
+                                     ptx::SmemAddr barrier, const LoadTile& tile, int n_block) {
+  constexpr int kSlab = slab_columns(kHeadDim);
+#pragma unroll
+  for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
+    ptx::cp_async_bulk_tensor_4d_load(to + slab * T.tile_n * kSlab * kElementBytes, &map, barrier,
+                                      slab * kSlab, tile.kv_head,
+                                      tile.work.offset_k + n_block * T.tile_n,
+                                      batch_coordinate(c.params.cu_seqlens_k, tile.work));
+  }
+}
+
+template <FwdTraits T>
+__device__ inline void load_q(const Context<T>& c, const WorkTile& tile, ptx::SmemAddr to,
+                              ptx::SmemAddr barrier) {
+  constexpr int kSlab = slab_columns(T.head_dim);
+  const FwdParams& p = c.params;
+  const int first_row = tile.m_block * T.tile_m >> p.group_log2;
+  const int warpgroup_rows = 64 >> p.group_log2;
+#pragma unroll
+  for (int i = 0; i < consumer_warpgroups(T) * num_slabs(T.head_dim); ++i) {
+    const int warpgroup = i / num_slabs(T.head_dim), slab = i % num_slabs(T.head_dim);
+    ptx::cp_async_bulk_tensor_4d_load(to + i * 64 * kSlab * kElementBytes, &p.q, barrier,
+                                      slab * kSlab, tile.head << p.group_log2,
+                                      tile.offset_q + first_row + warpgroup * warpgroup_rows,
+                                      batch_coordinate(p.cu_seqlens_q, tile));
+  }
+}
+
+// Rows [first, tile_n) of a block of V may hold anything (the next sequence, unused cache): makes
+// them 0, since a probability of 0 does not silence NaN.
+template <FwdTraits T>
+__device__ inline void clear_tail(const Context<T>& c, int stage, int first) {
+  constexpr int kRowBytes = slab_columns(T.head_dim_v) * kElementBytes;
+  constexpr int kChunks = kRowBytes / 16;
+  unsigned char* block = c.smem + c.kSmem.v + stage * v_stage_bytes(T);
+  const int chunks = (T.tile_n - first) * kChunks;
+#pragma unroll 1
+  for (int i = threadIdx.x % 32; i < chunks * num_slabs(T.head_dim_v); i += 32) {
+    const int slab = i / chunks, chunk = i % chunks;
+    *reinterpret_cast<uint4*>(block + (slab * T.tile_n + first) * kRowBytes + chunk * 16) =
+        uint4{0, 0, 0, 0};
+  }
+  ptx::fence_proxy_async_shared();
+  __syncwarp();
+}
+
+// What the producer warp remembers from tile to tile.
+template <FwdTraits T>
+struct ProducerState {
+  PipelineState<T.q_stages> q;
+  PipelineState<T.kv_stages> k, v;
+  PipelineState<1> v_raw;
+};
+
+template <FwdTraits T>
+__device__ inline void produce_k(const Context<T>& c, const LoadTile& tile, int n_block,
+                                 ProducerState<T>& state) {
+  const Pipeline k = c.pipeline(kKFull);
+  k.producer_acquire(state.k);
+  if (ptx::elect_sync()) {
+    const ptx::SmemAddr barrier = k.full_barrier(state.k.stage());
+    ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T));
+    load_kv_block<T, T.head_dim>(c, c.params.k,
+                                 c.at(c.kSmem.k + state.k.stage() * k_stage_bytes(T)), barrier,
+                                 tile, n_block);
+  }
+  __syncwarp();
+  state.k.advance();
+}
+
+template <FwdTraits T>
+__device__ inline void produce_v(const Context<T>& c, const LoadTile& tile, int n_block,
+                                 ProducerState<T>& state) {
+  const FwdParams& p = c.params;
+  const Pipeline v = c.pipeline(kVFull);
+  const int valid = tile.work.seqlen_k - n_block * T.tile_n;
+  const bool clear = valid < T.tile_n && (p.cu_seqlens_k != nullptr || p.seqused_k != nullptr);
+  v.producer_acquire(state.v);
+  const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : v.full_barrier(state.v.stage());
+  if (ptx::elect_sync()) {
+    ptx::mbarrier_arrive_expect_tx(barrier, v_stage_bytes(T));
+    load_kv_block<T, T.head_dim_v>(c, p.v, c.at(c.kSmem.v + state.v.stage() * v_stage_bytes(T)),
+                                   barrier, tile, n_block);
+  }
+  __syncwarp();
+  if (clear) {
+    wait(barrier, state.v_raw.phase());
+    state.v_raw.advance();
+    clear_tail(c, state.v.stage(), valid);
+    if (ptx::elect_sync()) ptx::mbarrier_arrive(v.full_barrier(state.v.stage()));
+    __syncwarp();
+  }
+  state.v.advance();
+}
+
+template <FwdTraits T>
+__device__ inline void produce_q(const Context<T>& c, const LoadTile& tile,
+                                 ProducerState<T>& state) {
+  const Pipeline q = c.pipeline(kQFull);
+  q.producer_acquire(state.q);
+  if (ptx::elect_sync()) {
+    const ptx::SmemAddr barrier = q.full_barrier(state.q.stage());
+    ptx::mbarrier_arrive_expect_tx(barrier, q_bytes(T));
+    load_q(c, tile.work, c.at(c.kSmem.q + state.q.stage() * q_bytes(T)), barrier);
+  }
+  __syncwarp();
+  state.q.advance();
+}
+
+template <FwdTraits T>
+__device__ inline LoadTile hand_out(const Context<T>& c, TileScheduler<T.tile_m>& scheduler,
+                                    PipelineState<kTileSlots>& slot) {
+  LoadTile tile{scheduler.next(), {}, 0};
+  const Pipeline tiles = c.pipeline(kTileFull);
+  tiles.producer_acquire(slot);
+  if (ptx::elect_sync()) {
+    c.tile(slot.stage()) = tile.work;
+    ptx::mbarrier_arrive(tiles.full_barrier(slot.stage()));
+  }
+  __syncwarp();
+  slot.advance();
+  if (tile.work.batch >= 0) {
+    tile.blocks = blocks_of<T>(c.params, tile.work);
+    tile.kv_head = tile.work.head / c.params.tile_heads_per_kv;
+  }
+  return tile;
+}
+
+// The first loads of a tile. One that sees no keys still loads Q: out takes its place.
+template <FwdTraits T>
+__device__ inline void produce_first(const Context<T>& c, const LoadTile& tile,
+                                     ProducerState<T>& state) {
+  if (tile.work.batch < 0) return;
+  if (tile.has_keys()) produce_k(c, tile, tile.blocks.n_block_max - 1, state);
+  produce_q(c, tile, state);
+}
+
+// K runs a block ahead of V, also from tile to tile: the consumers multiply a tile's last P by V
+// together with the next tile's Q Kᵀ, if Q has two places.
+template <FwdTraits T>
+__device__ inline void producer(const Context<T>& c) {
+  TileScheduler<T.tile_m> scheduler(c.params);
+  PipelineState<kTileSlots> slot;
+  ProducerState<T> state;
+  LoadTile tile = hand_out(c, scheduler, slot);
+  produce_first(c, tile, state);
+#pragma unroll 1
+  while (tile.work.batch >= 0) {
+#pragma unroll 1
+    for (int n = tile.blocks.n_block_max - 1; n > tile.blocks.n_block_min; --n) {
+      produce_k(c, tile, n - 1, state);
+      produce_v(c, tile, n, state);
+    }
+    const LoadTile next = hand_out(c, scheduler, slot);
+    if constexpr (T.q_stages > 1) produce_first(c, next, state);
+    if (tile.has_keys()) produce_v(c, tile, tile.blocks.n_block_min, state);
+    if constexpr (T.q_stages == 1) produce_first(c, next, state);
+    tile = next;
+  }
+}
+
+}  // namespace fa4::sm90
