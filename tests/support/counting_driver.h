@@ -1,6 +1,8 @@
 // Stands between fa4 and a driver, real or fake, and counts the calls by name.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <map>
 #include <string>
@@ -41,6 +43,17 @@ inline std::map<std::string, int> take_driver_calls() {
   FA4_DRIVER_FUNCTIONS(FA4_TAKE)
 #undef FA4_TAKE
   return calls;
+}
+
+// What execute may ask of a driver: to enqueue, and what is host work alone.
+inline void expect_only_enqueues(const std::map<std::string, int>& calls) {
+  for (const auto& [name, count] : calls) {
+    const bool enqueues = name == "cuLaunchKernelEx" ||
+                          (name.rfind("cuMemsetD", 0) == 0 && name.find("Async") != name.npos);
+    const bool on_host = name == "cuTensorMapEncodeTiled" || name.rfind("cuCtx", 0) == 0;
+    EXPECT_TRUE(enqueues || on_host) << name << " was called " << count << " times";
+  }
+  EXPECT_EQ(calls.count("cuLaunchKernelEx") == 1 ? calls.at("cuLaunchKernelEx") : 0, 1);
 }
 
 }  // namespace fa4::internal
