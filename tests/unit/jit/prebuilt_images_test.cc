@@ -1,0 +1,59 @@
+// What the build put into the library is what plan asks for.
+#include "jit/prebuilt_images.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "jit/kernel_cache.h"
+#include "plan/kernel_spec.h"
+
+namespace fa4::internal {
+namespace {
+
+class PrebuiltImages : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (prebuilt_images().empty()) GTEST_SKIP() << "built without prebuilt kernels";
+  }
+};
+
+TEST_F(PrebuiltImages, AreEveryKernelOfThePlan) {
+  std::set<std::string> architectures;
+  for (const PrebuiltImage& row : prebuilt_images()) architectures.insert(row.architecture);
+  size_t wanted = 0;
+  for (const std::string& architecture : architectures) {
+    for (const KernelSource& source : prebuilt_kernels(architecture)) {
+      EXPECT_TRUE(find_prebuilt(prebuilt_images(), source, architecture)) << source.display_name;
+      ++wanted;
+    }
+  }
+  EXPECT_EQ(wanted, prebuilt_images().size());
+}
+
+TEST_F(PrebuiltImages, AreCubinsThatSpillNothing) {
+  for (const PrebuiltImage& row : prebuilt_images()) {
+    const auto image =
+        find_prebuilt(prebuilt_images(), {row.main_file, row.name_expression, row.display_name},
+                      row.architecture);
+    ASSERT_TRUE(image);
+    ASSERT_GT(image->bytes.size(), 4u);
+    EXPECT_EQ(std::string(image->bytes.begin() + 1, image->bytes.begin() + 4), "ELF");
+    EXPECT_NE(std::string(image->bytes.begin(), image->bytes.end()).find(image->entry),
+              std::string::npos);
+    EXPECT_GT(image->resources.registers, 0);
+    EXPECT_EQ(image->resources.spill_bytes, 0) << row.display_name;
+  }
+}
+
+TEST_F(PrebuiltImages, ComeFromTheCacheOfTheProcess) {
+  const PrebuiltImage& row = prebuilt_images().front();
+  const auto image = KernelCache::get().find_or_compile(
+      {row.main_file, row.name_expression, row.display_name}, row.architecture);
+  EXPECT_EQ(image->bytes.size(), row.num_bytes);
+  EXPECT_EQ(KernelCache::get().counts().embedded, 1);
+  EXPECT_EQ(KernelCache::get().counts().compiled, 0);
+}
+
+}  // namespace
+}  // namespace fa4::internal
