@@ -1,0 +1,221 @@
+"""Files that must be refused: status 2, one line, nothing written."""
+
+import json
+import os
+import resource
+import stat
+import struct
+
+from support import CommandTest, npy_bytes, safetensors_bytes
+
+SHAPE = (1, 4, 2, 8)
+COUNT = 64
+
+
+class BadInput(CommandTest):
+    def setUp(self):
+        super().setUp()
+        for i, name in enumerate(("q", "k", "v")):
+            self.random_npy(name + ".npy", SHAPE, i)
+
+    def refuse_run(self, words=(), code=2, q="q.npy", k="k.npy", v="v.npy", out="out.npy", more=(), **options):
+        return self.refuse("run", "--q", self.path(q), "--k", self.path(k), "--v", self.path(v), "--out", self.path(out),
+                           *more, words=words, code=code, **options)
+
+    def test_the_contracts_example(self):
+        self.random_npy("q4.npy", (1, 4, 4, 8), 1)
+        self.random_npy("k3.npy", (1, 4, 3, 8), 2)
+        path = self.path("k3.npy")
+        line = self.refuse_run(q="q4.npy", k="k3.npy", v="k3.npy")
+        self.assertEqual(line, "fa4 run: --k %s: num_heads 3 does not divide num_heads_q 4; accepted: 1, 2, 4\n" % path)
+
+    def test_not_there_and_not_a_file(self):
+        self.refuse_run(q="nothing.npy", words=["--q", "nothing.npy", "No such file"])
+        self.refuse("run", "--q", "/dev/zero", "--k", "k", "--v", "v", "--out", "o", words=["--q /dev/zero", "regular file"])
+        self.refuse("run", "--q", self.folder, "--k", "k", "--v", "v", "--out", "o", words=["--q"])
+
+    def test_npy_that_lies(self):
+        good = npy_bytes("<f4", SHAPE, [0.0] * COUNT)
+        damaged = {
+            "empty": b"",
+            "text": b"hello, world, this is not an array",
+            "magic only": good[:8],
+            "half header": good[:40],
+            "truncated": good[:-1],
+            "too long": good + b"\0",
+            "huge": good.replace(b"(1, 4, 2, 8)", b"(9, 4, 2, 8)"),
+            "version": good[:6] + b"\x09" + good[7:],
+            "header length": good[:8] + b"\xff\xff" + good[10:],
+            "no shape": good.replace(b"'shape'", b"'shope'"),
+            "negative": good.replace(b"(1, 4, 2, 8)", b"(1,-4,-2, 8)"),
+        }
+        for name, data in damaged.items():
+            with self.subTest(name):
+                self.write("bad.npy", data)
+                self.refuse_run(q="bad.npy", words=["fa4 run: --q " + self.path("bad.npy") + ": "])
+
+    def test_a_shape_of_2_to_the_62(self):
+        header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4, 2, 8), }"
+        header += " " * (117 - len(header)) + "\n"
+        self.write("bad.npy", b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header.encode() + b"\0" * 256)
+        self.refuse_run(k="bad.npy", words=["--k", "bytes"])
+
+    def test_version_2_header_of_4_gigabytes(self):
+        self.write("bad.npy", b"\x93NUMPY\x02\0" + b"\xff\xff\xff\xff" + b"{" * 100)
+        self.refuse_run(q="bad.npy", words=["--q", "truncated"])
+
+    def test_orders_and_types(self):
+        self.write_npy("bad.npy", SHAPE, [0.0] * COUNT, fortran=True)
+        self.refuse_run(q="bad.npy", words=["--q", "Fortran", "accepted: C order"])
+        self.write_npy("bad.npy", SHAPE, [0.0] * COUNT, ">f4")
+        self.refuse_run(k="bad.npy", words=["--k", "big-endian", "accepted"])
+        self.write_npy("bad.npy", SHAPE, [0] * COUNT, "<i4")
+        self.refuse_run(v="bad.npy", words=["--v", "i4", "accepted"])
+        self.write_npy("bad.npy", SHAPE, [0.0] * COUNT, "<f8")
+        self.refuse_run(q="bad.npy", words=["--q", "f8", "--dtype"])
+        self.write_npy("bad.npy", SHAPE, [0] * COUNT, "<u2")
+        self.refuse_run(q="bad.npy", words=["--q", "u2", "--dtype bf16"])
+        self.refuse_run(q="bad.npy", more=["--dtype", "f16"], words=["--q", "u2", "--dtype bf16"])
+        self.write_npy("bad.npy", SHAPE, [0.0] * COUNT, "<f2")
+        self.refuse_run(k="bad.npy", words=["--k", "dtype f16", "f32"])
+        self.write("bad.npy", npy_bytes("<f4", SHAPE, [0.0] * COUNT).replace(b"'<f4'", b"'|b1'"))
+        self.refuse_run(q="bad.npy", words=["--q", "|b1", "accepted"])
+
+    def test_shapes(self):
+        self.random_npy("d12.npy", (1, 4, 2, 12), 1)
+        self.refuse_run(q="d12.npy", k="d12.npy", words=["--q", "head_dim 12", "multiples of 8"])
+        self.random_npy("d16.npy", (1, 4, 2, 16), 1)
+        self.refuse_run(k="d16.npy", words=["--k", "head_dim 16", "accepted: 8"])
+        self.random_npy("b2.npy", (2, 4, 2, 8), 1)
+        self.refuse_run(k="b2.npy", v="b2.npy", words=["--k", "batch 2", "accepted: 1"])
+        self.random_npy("s5.npy", (1, 5, 2, 8), 1)
+        self.refuse_run(v="s5.npy", words=["--v", "(1, 5, 2, 8)"])
+        self.random_npy("h1.npy", (1, 4, 1, 8), 1)
+        self.refuse_run(v="h1.npy", words=["--v", "num_heads 1", "accepted: 2"])
+        self.random_npy("r3.npy", (4, 2, 8), 1)
+        self.refuse_run(q="r3.npy", words=["--q", "(4, 2, 8)", "--cu-seqlens-q"])
+        self.write_npy("none.npy", (1, 4, 0, 8), [])
+        self.refuse_run(q="none.npy", words=["--q", "num_heads 0"])
+        self.refuse_run(k="none.npy", v="none.npy", words=["--k", "num_heads 0", "accepted: 1, 2"])
+
+    def test_index_tensors(self):
+        for name in ("q", "k", "v"):
+            self.random_npy("p%s.npy" % name, (6, 2, 8), 5)
+        def refuse_cu(values, words, descr="<i4", shape=None):
+            self.write_npy("cu.npy", shape or (len(values),), values, descr)
+            self.refuse_run(q="pq.npy", k="pk.npy", v="pv.npy", more=["--cu-seqlens-q", self.path("cu.npy")],
+                            words=["--cu-seqlens-q", "accepted", *words])
+        refuse_cu([1, 6], ["entry 0 is 1"])
+        refuse_cu([0, 4, 3, 6], ["entry 2 is 3"])
+        refuse_cu([0, 7], ["entry 1 is 7"])
+        refuse_cu([0, 5], ["last entry is 5"])
+        refuse_cu([0, -1, 6], ["entry 1 is -1"])
+        refuse_cu([], ["empty"])
+        refuse_cu([0.0, 6.0], ["f4", "i4, i8"], "<f4")
+        refuse_cu([0, 6], ["(1, 2)"], shape=(1, 2))
+        refuse_cu([0, 2 ** 40], ["32 bits"], "<i8")
+        self.write_npy("used.npy", (1,), [5], "<i4")
+        self.refuse_run(more=["--seqused-k", self.path("used.npy")], words=["--seqused-k", "entry 0 is 5", "0 to 4"])
+        self.write_npy("used.npy", (2,), [1, 1], "<i4")
+        self.refuse_run(more=["--seqused-k", self.path("used.npy")], words=["--seqused-k", "2 entries"])
+        self.write_npy("table.npy", (1, 1), [1], "<i4")
+        self.refuse_run(more=["--page-table", self.path("table.npy")], words=["--page-table", "entry (0, 0) is 1", "0 to 0"])
+        self.write_npy("sink.npy", (3,), [0.0] * 3)
+        self.refuse_run(more=["--sink", self.path("sink.npy")], words=["--sink", "(3,)", "(2,)"])
+
+    def test_safetensors_that_lie(self):
+        tensors = {"q": ("F32", SHAPE, [0.0] * COUNT), "k": ("F32", SHAPE, [0.0] * COUNT)}
+        good = safetensors_bytes(tensors)
+        length = int.from_bytes(good[:8], "little")
+
+        def header(change):
+            entries = json.loads(good[8:8 + length])
+            change(entries)
+            text = json.dumps(entries).encode()
+            return len(text).to_bytes(8, "little") + text + good[8 + length:]
+
+        def set_offsets(name, begin, end):
+            return lambda entries: entries[name].update(data_offsets=[begin, end])
+
+        damaged = {
+            "empty": b"",
+            "2^62": (1 << 62).to_bytes(8, "little") + good[8:],
+            "2^64 - 1": b"\xff" * 8 + good[8:],
+            "past the end": len(good).to_bytes(8, "little") + good[8:],
+            "truncated": good[:-1],
+            "trailing": good + b"\0",
+            "not JSON": good[:8] + b"x" * length + good[8 + length:],
+            "nested": (5000).to_bytes(8, "little") + b"[" * 5000,
+            "overlap": header(set_offsets("k", 128, 384)),
+            "outside": header(set_offsets("k", 256, 5000)),
+            "reversed": header(set_offsets("k", 512, 256)),
+            "negative": header(set_offsets("k", -256, 256)),
+            "wrong size": header(lambda e: e["q"].update(shape=[1, 4, 2, 9])),
+            "huge shape": header(lambda e: e["q"].update(shape=[1 << 62, 1 << 62, 1, 8])),
+            "no dtype": header(lambda e: e["q"].pop("dtype")),
+            "text offsets": header(lambda e: e["q"].update(data_offsets="all")),
+        }
+        for name, data in damaged.items():
+            with self.subTest(name):
+                self.write("bad.safetensors", data)
+                self.refuse_run(q="bad.safetensors:q", words=["fa4 run: --q ", "safetensors"])
+        self.write("good.safetensors", good)
+        self.refuse_run(q="good.safetensors:missing", words=["--q", "missing", "accepted: ", "q"])
+        self.refuse_run(q="good.safetensors", words=["--q", "FILE.safetensors:NAME"])
+        self.refuse_run(q="good.safetensors:", words=["--q", "FILE.safetensors:NAME"])
+
+    def test_outputs_that_are_inputs(self):
+        words = ["--out", "is also the input", "accepted"]
+        self.refuse_run(out="q.npy", words=words + ["--q"])
+        os.symlink(self.path("k.npy"), self.path("link.npy"))
+        self.refuse_run(out="link.npy", words=words + ["--k"])
+        os.link(self.path("v.npy"), self.path("hard.npy"))
+        self.refuse_run(out="hard.npy", words=words + ["--v"])
+        self.refuse_run(more=["--lse", self.path("k.npy")], words=["--lse", "is also the input --k"])
+        self.refuse_run(more=["--lse", self.path("out.npy")], words=["--lse", "--out"])
+        self.refuse_run(out="o.safetensors:a", more=["--lse", self.path("o.safetensors:a")], words=["--lse", "--out"])
+
+    def test_paths_that_cannot_be_written(self):
+        self.refuse_run(out="no/such/folder/out.npy", words=["--out", "accepted"])
+        self.refuse_run(out=".", words=["--out", "directory"])
+        self.refuse_run(out="q.npy/out.npy", words=["--out", "accepted"])
+        self.refuse_run(out="o.safetensors", words=["--out", "FILE.safetensors:NAME"])
+        if os.geteuid() != 0:
+            os.mkdir(self.path("closed"), stat.S_IRUSR | stat.S_IXUSR)
+            self.refuse_run(out="closed/out.npy", words=["--out", "Permission denied"])
+
+    def test_a_full_disk(self):
+        files = ["--q", self.path("q.npy"), "--k", self.path("k.npy"), "--v", self.path("v.npy")]
+        self.refuse("run", *files, "--out", "/dev/full", code=3, words=["--out /dev/full", "No space left"])
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        self.refuse_run(code=3, words=["--out", "cannot be written"], preexec_fn=limit)
+        self.refuse_run(code=3, out="o.safetensors:out", more=["--lse", self.path("o.safetensors:lse")],
+                        words=["cannot be written"], preexec_fn=limit)
+
+    def test_the_target_survives_a_failure(self):
+        self.write("out.npy", b"what was there")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        self.refuse_run(code=3, preexec_fn=limit)
+        with open(self.path("out.npy"), "rb") as file:
+            self.assertEqual(file.read(), b"what was there")
+
+    def test_too_little_memory(self):
+        size = 512 << 20
+        with open(self.path("big.npy"), "wb") as file:
+            header = npy_bytes("<f4", (1, size // 256, 8, 8), [])
+            file.write(header)
+            file.truncate(len(header) + size)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (900 << 20, 900 << 20))
+        self.refuse_run(code=3, q="big.npy", k="big.npy", v="big.npy", preexec_fn=limit)
+
+    def test_expected_values(self):
+        self.write_npy("e.npy", (1, 4, 2, 16), [0.0] * 128)
+        self.refuse_run(more=["--expect", self.path("e.npy")], words=["--expect", "(1, 4, 2, 16)", "(1, 4, 2, 8)"])
+        self.refuse_run(more=["--expect-lse", self.path("e.npy")], words=["--expect-lse", "(1, 2, 4)"])
+
+    def test_numbers(self):
+        self.refuse_run(more=["--softcap", "-1"], words=["--softcap -1", "accepted"])
+        self.refuse_run(more=["--scale", "inf"], words=["--scale", "accepted"])
+        self.refuse_run(more=["--window", "-3", "0"], words=["--window", "accepted"])
+        self.refuse_run(more=["--threads", "0"], words=["--threads 0", "accepted"])
+        self.refuse_run(more=["--device", "cuda:99"], words=["--device cuda:99", "accepted: cpu"])

@@ -1,0 +1,140 @@
+"""devices, verify, bench, plan, compile, cache: their output and their JSON."""
+
+import csv
+import os
+import xml.etree.ElementTree
+
+from support import CommandTest
+
+AXES = {"batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal", "window",
+        "softcap"}
+
+
+class Devices(CommandTest):
+    def test_the_cpu_is_there(self):
+        devices = {device["name"]: device for device in self.json("devices")["devices"]}
+        self.assertEqual(devices["cpu"]["kind"], "cpu")
+        self.assertIn("scalar", devices["cpu"]["features"])
+        self.assertIn("architecture", devices["cpu"])
+        self.assertFalse([name for name in devices if name.startswith("emulated")])
+        for name in devices:
+            self.assertIn(name, self.succeed("devices"))
+
+
+class Verify(CommandTest):
+    def test_one_case(self):
+        document = self.json("verify", "--seqlen-q", "100", "--seqlen-k", "130", "--heads-q", "4", "--heads-kv", "2",
+                             "--head-dim", "64", "--causal", "--window", "50", "-1", "--softcap", "20", "--repeat", "3")
+        self.assertEqual((document["total"], document["failed"], document["skipped"]), (1, 0, 0))
+        case = document["cases"][0]
+        self.assertLessEqual(AXES, set(case))
+        self.assertEqual(case["window"], [50, -1])
+        self.assertTrue(case["passed"])
+        self.assertIsNone(case["skip_reason"])
+        self.assertLessEqual(case["out"]["error"], case["out"]["bound"])
+        self.assertLessEqual(case["lse"]["error"], case["lse"]["bound"])
+
+    def test_defaults(self):
+        case = self.json("verify", "--repeat", "1")["cases"][0]
+        self.assertEqual([case[x] for x in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")],
+                         [1, 8, 8, 1024, 1024, 128, 128])
+        self.assertEqual((case["dtype"], case["causal"], case["softcap"]), ("bf16", False, 0))
+
+    def test_each_path_by_name(self):
+        features = next(d for d in self.json("devices")["devices"] if d["name"] == "cpu")["features"]
+        for path in features:
+            import json
+            output = self.succeed("verify", "--seqlen-q", "70", "--dtype", "bf16", "--json", environment={"FA4_CPU_ISA": path})
+            self.assertIn(json.loads(output)["cases"][0]["kernel"], features)
+        self.assertEqual(json.loads(self.succeed("verify", "--seqlen-q", "70", "--json", environment={"FA4_CPU_ISA": "scalar"}))
+                         ["cases"][0]["kernel"], "scalar")
+
+    def test_the_same_seed_is_the_same_case(self):
+        axes = ["--seqlen-q", "64", "--head-dim", "32"]
+        errors = [self.json("verify", *axes, "--seed", seed)["cases"][0]["out"]["error"] for seed in ("5", "5", "6")]
+        self.assertEqual(errors[0], errors[1])
+        self.assertNotEqual(errors[0], errors[2])
+
+
+class Bench(CommandTest):
+    AXES = ["bench", "forward", "--head-dim", "32,64", "--seqlen", "64,128", "--tokens", "256", "--heads-q", "2", "--rounds", "2"]
+
+    def test_rows(self):
+        document = self.json(*self.AXES)
+        rows = document["rows"]
+        self.assertEqual(len(rows), 8)
+        self.assertEqual({(r["head_dim"], r["seqlen_q"], r["causal"]) for r in rows},
+                         {(d, s, c) for d in (32, 64) for s in (64, 128) for c in (False, True)})
+        for row in rows:
+            self.assertLessEqual(AXES, set(row))
+            self.assertEqual(row["batch"], 256 // row["seqlen_q"])
+            self.assertLessEqual(row["ms"]["min"], row["ms"]["median"])
+            self.assertLessEqual(row["ms"]["median"], row["ms"]["max"])
+            s, d = row["seqlen_q"], row["head_dim"]
+            pairs = s * (s + 1) // 2 if row["causal"] else s * s
+            flops = 2 * 2 * row["batch"] * pairs * 2 * d
+            self.assertAlmostEqual(row["tflops"] * row["ms"]["median"] * 1e9 / flops, 1, places=6)
+            if row["peak_tflops"] is not None:
+                self.assertAlmostEqual(row["share_of_peak"], row["tflops"] / row["peak_tflops"], places=9)
+                self.assertLessEqual(row["share_of_peak"], 1)
+
+    def test_files(self):
+        self.succeed(*self.AXES, "--csv", self.path("rows.csv"), "--plot", self.path("plot.svg"))
+        with open(self.path("rows.csv"), newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 8)
+        self.assertGreater(float(rows[0]["tflops"]), 0)
+        root = xml.etree.ElementTree.parse(self.path("plot.svg")).getroot()
+        bars = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("rx") and r.get("height") != "11"]
+        self.assertEqual(len(bars), 8)
+
+    def test_windows_and_lists(self):
+        base = ["bench", "forward", "--seqlen", "64", "--batch", "1", "--heads-q", "2", "--head-dim", "32", "--causal", "0",
+                "--rounds", "1"]
+        windows = lambda *w: [r["window"] for r in self.json(*base, "--window", *w)["rows"]]
+        self.assertEqual(windows("16", "0"), [[16, 0]])
+        self.assertEqual(windows("16:0,-1:4,-1"), [[16, 0], [-1, 4], [-1, -1]])
+        rows = self.json(*base, "--heads-kv", "1,2", "--dtype", "bf16,f32")["rows"]
+        self.assertEqual([(r["dtype"], r["heads_kv"]) for r in rows], [("bf16", 1), ("bf16", 2), ("f32", 1), ("f32", 2)])
+
+    def test_a_path_that_cannot_be_written(self):
+        self.refuse(*self.AXES, "--csv", self.path("no/rows.csv"), words=["--csv", "accepted"])
+        self.refuse(*self.AXES, "--plot", "/dev/full", code=3, words=["--plot /dev/full", "No space left"])
+
+
+class Plan(CommandTest):
+    def test_steps(self):
+        for device in ("cpu", "cuda:0", "cuda:1"):
+            document = self.json("plan", "--device", device, "--head-dim", "64", "--causal")
+            self.assertEqual(document["device"], device)
+            self.assertGreater(len(document["steps"]), 3)
+            for step in document["steps"]:
+                self.assertEqual(set(step), {"what", "choice", "why"})
+        self.assertIn("fwd_sm90", self.succeed("plan", "--device", "cuda:0"))
+        self.refuse("plan", "--device", "cuda:0", "--dtype", "f32", words=["f32"])
+
+
+class Cache(CommandTest):
+    def test_actions(self):
+        self.assertEqual(self.json("cache", "path")["path"], self.path("cache"))
+        self.assertEqual(self.json("cache", "list")["entries"], [])
+        self.assertEqual(self.json("cache", "clear")["removed"], 0)
+
+
+class Compile(CommandTest):
+    def test_one_kernel(self):
+        line = self.run_fa4("compile", "--arch", "sm_90a", "--kernel", "x").stderr.decode()
+        kernel = line.split("accepted: ")[1].split(",")[0].strip()
+        result = self.run_fa4("compile", "--arch", "sm_90a", "--kernel", kernel)
+        if result.returncode == 3:
+            self.skipTest("no NVRTC: " + result.stderr.decode().strip())
+        os.mkdir(self.path("kept"))
+        document = self.json("compile", "--arch", "sm_90a", "--kernel", kernel, "--keep", self.path("kept"))
+        row, = document["rows"]
+        self.assertEqual(row["kernel"], kernel)
+        self.assertGreater(row["seconds"], 0)
+        self.assertGreater(row["registers"], 0)
+        self.assertEqual(row["spill_bytes"], 0)
+        self.assertGreater(row["smem_bytes"], 1024)
+        self.assertEqual(os.path.getsize(os.path.join(self.path("kept"), kernel + ".cubin")), row["cubin_bytes"])
+        self.assertEqual(self.json("cache", "list")["entries"], [])

@@ -1,0 +1,81 @@
+"""Help, version, and usage errors: status 2 and one line that says what is accepted."""
+
+from support import CommandTest
+
+COMMANDS = ["devices", "run", "verify", "bench", "plan", "compile", "cache"]
+
+
+class Usage(CommandTest):
+    def test_nothing_prints_the_help(self):
+        text = self.succeed()
+        for command in COMMANDS:
+            self.assertIn(command, text)
+        self.assertEqual(text, self.succeed("--help"))
+
+    def test_version(self):
+        self.assertRegex(self.succeed("--version"), r"^fa4 \d+\.\d+\.\d+\n$")
+
+    def test_each_command_has_help_and_json(self):
+        for command in COMMANDS:
+            text = self.succeed(command, "--help")
+            self.assertIn("--json", text)
+            for absent in ("backward", "emulated", "--dout", "--dq", "sm_100a"):
+                self.assertNotIn(absent, text, command)
+
+    def test_unknown_words(self):
+        self.refuse("attend", words=["attend", "accepted", "devices", "cache"])
+        self.refuse("--colour", words=["--colour", "accepted"])
+        for command in COMMANDS:
+            self.refuse(command, "--colour", words=["fa4 " + command + ": --colour", "accepted"])
+
+    def test_missing_and_repeated_values(self):
+        self.refuse("run", words=["--q", "missing", "accepted"])
+        self.refuse("run", "--q", words=["--q", "missing", "accepted"])
+        self.refuse("verify", "--window", "3", words=["--window", "accepted"])
+        self.refuse("verify", "--batch", "1", "--batch", "2", words=["--batch", "once"])
+        self.refuse("bench", words=["accepted: forward"])
+        self.refuse("cache", words=["accepted: list, clear, path"])
+        self.refuse("compile", words=["--arch", "accepted", "sm_90a"])
+
+    def test_values_that_are_not_accepted(self):
+        self.refuse("verify", "--batch", "many", words=["--batch many", "accepted"])
+        self.refuse("verify", "--head-dim", "12", words=["--head-dim 12", "multiples of 8"])
+        self.refuse("verify", "--head-dim", "264", words=["--head-dim 264", "256"])
+        self.refuse("verify", "--heads-q", "4", "--heads-kv", "3", words=["--heads-kv", "accepted: 1, 2, 4"])
+        self.refuse("verify", "--window", "-2", "0", words=["--window", "-2", "accepted"])
+        self.refuse("verify", "--softcap", "nan", words=["--softcap nan", "accepted"])
+        self.refuse("verify", "--dtype", "f64", words=["--dtype f64", "bf16, f16, f32"])
+        self.refuse("verify", "--suite", "huge", words=["--suite huge", "quick, full"])
+        self.refuse("verify", "--suite", "quick", "--batch", "1", words=["--suite", "accepted"])
+        self.refuse("verify", "--repeat", "0", words=["--repeat 0", "accepted"])
+        self.refuse("bench", "forward", "--head-dim", "64,,128", words=["--head-dim 64,,128", "accepted"])
+        self.refuse("bench", "forward", "--causal", "2", words=["--causal 2", "accepted"])
+        self.refuse("bench", "sideways", words=["sideways", "accepted: forward"])
+        self.refuse("cache", "burn", words=["burn", "list, clear, path"])
+        self.refuse("compile", "--arch", "sm_75", words=["--arch sm_75", "sm_90a"])
+        self.refuse("compile", "--arch", "sm_90a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm90"])
+
+    def test_devices_that_are_not_there(self):
+        for command in (["verify"], ["bench", "forward"]):
+            self.refuse(*command, "--device", "cuda:77", words=["--device cuda:77", "accepted: cpu"])
+        self.refuse("plan", "--device", "tpu", words=["--device tpu", "accepted: cpu"])
+
+    def test_what_later_versions_do(self):
+        words = ["not in this version"]
+        self.refuse("verify", "--direction", "backward", words=words)
+        self.refuse("bench", "backward", words=words)
+        for option in ("--dout", "--dq", "--dk", "--dv"):
+            self.refuse("run", "--q", "q.npy", option, "x.npy", words=words)
+        for device in ("emulated:h200", "emulated:b200"):
+            self.refuse("verify", "--device", device, words=words)
+            self.refuse("plan", "--device", device, words=words)
+        for architecture in ("sm_100a", "sm_103a"):
+            self.refuse("compile", "--arch", architecture, words=words)
+
+    def test_standard_output_that_is_full(self):
+        with open("/dev/full", "w") as full:
+            import subprocess
+            from support import COMMAND
+            result = subprocess.run([COMMAND, "devices"], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(result.returncode, 3)
+        self.assertEqual(result.stderr.decode().count("\n"), 1)

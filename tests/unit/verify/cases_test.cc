@@ -1,0 +1,116 @@
+#include "verify/cases.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/device_spec.h"
+#include "plan/forward_plan.h"
+
+namespace fa4::internal {
+namespace {
+
+std::map<std::string, int> count_options(const std::vector<Case>& cases, const DeviceSpec& device) {
+  std::map<std::string, int> counts;
+  for (const Case& c : cases) {
+    const AttentionProblem p = AttentionProblem::make(c.desc);
+    if (!query_support(p, device).supported) {
+      ++counts["skipped"];
+      continue;
+    }
+    ++counts["ran"];
+    counts["causal"] += p.causal;
+    counts["window"] += !p.window.is_full();
+    counts["softcap"] += p.softcap != 0;
+    counts["gqa"] += p.heads_kv > 1 && p.heads_q > p.heads_kv;
+    counts["mqa"] += p.heads_kv == 1 && p.heads_q > 1;
+    counts["varlen"] += p.layout_q == Layout::kPacked;
+    counts["seqused"] += p.has_seqused_k;
+    counts["sink"] += p.has_sink;
+    counts["lse"] += c.wants_lse;
+    counts["differing head_dim_v"] += p.head_dim != p.head_dim_v;
+    ++counts[std::string(name_of(p.dtype))];
+    const int64_t d = std::max(p.head_dim, p.head_dim_v);
+    ++counts[d <= 64 ? "d64" : d <= 96 ? "d96" : d <= 128 ? "d128" : d <= 192 ? "d192" : "d256"];
+    counts["long"] += std::max(p.seqlen_q, p.seqlen_k) > 1024;
+    if (device.kind == DeviceKind::kCuda) {
+      const ForwardPlan plan = plan_forward(p, device);
+      ++counts["kernel " + std::get<Sm90ForwardSpec>(plan.main).source().display_name];
+    }
+  }
+  return counts;
+}
+
+TEST(Cases, TheFullSuiteCoversAGpu) {
+  for (const uint64_t seed : {0, 1, 2}) {
+    const std::map<std::string, int> counts =
+        count_options(make_suite(Suite::kFull, seed), h200_spec());
+    EXPECT_GE(counts.at("ran"), 2000);
+    EXPECT_GE(5 * counts.at("long"), counts.at("ran"));
+    for (const auto& [name, count] : counts) {
+      EXPECT_GE(count, name.starts_with("kernel ") ? 30 : 100) << name << " seed " << seed;
+    }
+    for (const KernelSource& kernel : prebuilt_kernels("sm_90a")) {
+      EXPECT_TRUE(counts.contains("kernel " + kernel.display_name)) << kernel.display_name;
+    }
+  }
+}
+
+TEST(Cases, TheFullSuiteCoversTheCpu) {
+  const std::vector<Case> cases = make_suite(Suite::kFull, 0);
+  const std::map<std::string, int> counts = count_options(cases, host_cpu_spec());
+  EXPECT_FALSE(counts.contains("skipped"));
+  EXPECT_GE(counts.at("f32"), 100);
+  EXPECT_GE(5 * counts.at("long"), counts.at("ran"));
+  const auto paged = std::count_if(
+      cases.begin(), cases.end(), [](const Case& c) { return c.desc.layout_kv == Layout::kPaged; });
+  EXPECT_GE(paged, 100);
+}
+
+TEST(Cases, TheOriginalsPairsAreThere) {
+  std::set<std::pair<int64_t, int64_t>> seen;
+  for (const Case& c : make_suite(Suite::kFull, 0)) seen.insert({c.desc.seqlen_q, c.desc.seqlen_k});
+  for (const auto& pair : std::initializer_list<std::pair<int64_t, int64_t>>{
+           {1, 1},     {3, 3},     {64, 32},     {64, 1},      {239, 1},     {799, 3},
+           {113, 203}, {113, 128}, {128, 217},   {113, 211},   {108, 256},   {255, 256},
+           {384, 256}, {640, 128}, {1023, 1024}, {1024, 1023}, {4096, 4096}, {4224, 4224},
+           {1, 339},   {3, 799},   {64, 800}}) {
+    EXPECT_TRUE(seen.contains(pair)) << pair.first << "x" << pair.second;
+  }
+}
+
+TEST(Cases, TheSeedDecides) {
+  const std::vector<Case> a = make_suite(Suite::kQuick, 7), b = make_suite(Suite::kQuick, 7),
+                          c = make_suite(Suite::kQuick, 8);
+  ASSERT_EQ(a.size(), b.size());
+  size_t differing = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].seed, b[i].seed);
+    EXPECT_EQ(a[i].desc.seqlen_q, b[i].desc.seqlen_q);
+    differing += a[i].seed != c[i].seed;
+  }
+  EXPECT_EQ(differing, a.size());
+}
+
+TEST(Cases, WhatBelongsToNoSequenceIsNan) {
+  Case c;
+  c.desc.dtype = DType::kF32;
+  c.desc.batch = 1;
+  c.desc.seqlen_q = 3;
+  c.desc.seqlen_k = 5;
+  c.desc.heads_q = c.desc.heads_kv = 1;
+  c.desc.head_dim = 8;
+  c.desc.has_seqused_k = true;
+  c.seqused_k = {2};
+  const CaseTensors tensors(c);
+  const float* v = static_cast<const float*>(tensors.args().v);
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(std::isnan(v[i]), i >= 16) << i;
+  const float* q = static_cast<const float*>(tensors.args().q);
+  for (int i = 0; i < 24; ++i) EXPECT_FALSE(std::isnan(q[i])) << i;
+}
+
+}  // namespace
+}  // namespace fa4::internal
