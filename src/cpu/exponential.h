@@ -10,7 +10,7 @@ namespace fa4::internal {
 
 // The degree per dtype: its error stays well below one rounding of the dtype (docs/cpu.md).
 constexpr int exp2_degree(DType dtype) {
-  return dtype == DType::kBF16 ? 3 : dtype == DType::kF16 ? 4 : 6;
+  return dtype == DType::kBF16 ? kBf16Exp2Degree : dtype == DType::kF16 ? 4 : 6;
 }
 
 // How far a row's maximum may rise before its sums are rescaled, in powers of two. f32 rescales at

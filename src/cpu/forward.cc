@@ -13,7 +13,9 @@ RunTile run_tile_of(CpuIsa isa) {
     case CpuIsa::kAvx2: return run_tile_avx2;
     case CpuIsa::kAvx512: return run_tile_avx512;
     case CpuIsa::kAvx512Bf16: return run_tile_avx512_bf16;
-    default: return nullptr;
+    case CpuIsa::kAvx512Fp16: return nullptr;
+    case CpuIsa::kAmxBf16: return run_tile_amx;
+    case CpuIsa::kAmxModel: return run_tile_amx_model;
   }
   return nullptr;
 }

@@ -196,7 +196,7 @@ void pack_shared_block(const TileContext& context, int64_t head, int64_t index_i
   shared_flags(context, shared)[block] = source.pack(block, keys, keys + s.k_block_bytes);
 }
 
-void add_nonfinite_values(TileJob& job, int64_t block) {
+void add_nonfinite_values(TileJob& job, int64_t block, int first_row, int end_row) {
   const Source& source = static_cast<const TileSource*>(job.context)->source;
   const AttentionProblem& p = source.context.problem;
   const bool is_bf16 = source.context.packing.pair == 2;
@@ -205,7 +205,7 @@ void add_nonfinite_values(TileJob& job, int64_t block) {
     for (int64_t d = 0; d < p.head_dim_v; ++d) {
       const float value = load_as_float(p.dtype, source.context.args.v, offset + d);
       if (std::isfinite(value)) continue;
-      for (int64_t r = 0; r < job.num_rows; ++r) {
+      for (int64_t r = first_row; r < end_row; ++r) {
         if (key < job.ranges[r].begin || key >= job.ranges[r].end) continue;
         const float weight = probability(job, is_bf16, r, n);
         // A weight that underflowed is still more than none.
@@ -231,6 +231,7 @@ void run_one_tile(const TileContext& context, int64_t head, int64_t index_in_wav
     from.own = scratch + context.scratch.kv_offset;
   }
   job.load_block = load_block;
+  job.blocks_persist = from.shared != nullptr;
   job.context = &from;
   run_tile(job);
   finish_rows(from.source, first_row, job);

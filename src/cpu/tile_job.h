@@ -45,17 +45,19 @@ struct TileJob {
   const RowRange* ranges;  // num_rows
   int64_t first_block, end_block;
   LoadBlock load_block;
-  void* context;   // of load_block
-  const void* q;   // num_rows packed rows
-  float* s;        // tile_m x tile_n
-  void* p;         // tile_m x tile_n, bf16 or float
-  float* o;        // tile_m x head_dim_v, the sums
-  float* row_max;  // num_rows
-  float* row_sum;  // num_rows x lanes, partial sums
+  bool blocks_persist;  // what load_block returned stays valid after its next call
+  void* context;        // of load_block
+  const void* q;        // num_rows packed rows
+  float* s;             // tile_m x tile_n
+  void* p;              // tile_m x tile_n, bf16 or float
+  float* o;             // tile_m x head_dim_v, the sums
+  float* row_max;       // num_rows
+  float* row_sum;       // num_rows x lanes, partial sums
 };
 
-// Adds p * v of the values that packing replaced by 0, for the rows that see them.
-void add_nonfinite_values(TileJob& job, int64_t block);
+// Adds p * v of the values that packing replaced by 0, for those of the rows [first_row, end_row)
+// that see them.
+void add_nonfinite_values(TileJob& job, int64_t block, int first_row, int end_row);
 
 using RunTile = void (*)(TileJob& job);
 void run_tile_avx2(TileJob& job);

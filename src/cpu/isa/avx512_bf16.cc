@@ -1,12 +1,11 @@
 // AVX-512 BF16: vdpbf16ps multiplies pairs of bf16 and adds both products to a float.
 #include "cpu/isa/tile_loop.h"
-#include "cpu/isa/vec_avx512.h"
+#include "cpu/isa/vec_avx512_bf16.h"
 
 namespace fa4::internal {
 namespace {
 
-struct Avx512Bf16Path : Avx512Vec {
-  using P = uint16_t;
+struct Avx512Bf16Path : Avx512Bf16Vec {
   static constexpr int kPair = 2;
   static constexpr int kPanels = 4;
 
@@ -16,9 +15,6 @@ struct Avx512Bf16Path : Avx512Vec {
   static F load_units(const uint32_t* p) { return _mm512_castsi512_ps(_mm512_loadu_si512(p)); }
   static F multiply_add(F sum, F a, F b) {
     return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
-  }
-  static void store_probabilities(P* p, F first, F second) {
-    _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
   }
 };
 

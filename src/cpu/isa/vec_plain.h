@@ -1,0 +1,91 @@
+// Sixteen floats in plain C++, with the semantics of the vector instructions.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace fa4::internal {
+namespace {
+
+struct PlainVec {
+  struct F {
+    float lane[16];
+  };
+  using P = uint16_t;
+  static constexpr int kLanes = 16;
+
+  template <class Body>
+  static F each(Body body) {
+    F result;
+    for (int i = 0; i < kLanes; ++i) result.lane[i] = body(i);
+    return result;
+  }
+  static uint32_t bits_of(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+  }
+
+  static F zero() { return set1(0.0f); }
+  static F set1(float x) {
+    return each([&](int) { return x; });
+  }
+  static F load(const float* p) {
+    return each([&](int i) { return p[i]; });
+  }
+  static void store(float* p, const F& x) { std::memcpy(p, x.lane, sizeof x.lane); }
+  static F add(const F& a, const F& b) {
+    return each([&](int i) { return a.lane[i] + b.lane[i]; });
+  }
+  static F sub(const F& a, const F& b) {
+    return each([&](int i) { return a.lane[i] - b.lane[i]; });
+  }
+  static F mul(const F& a, const F& b) {
+    return each([&](int i) { return a.lane[i] * b.lane[i]; });
+  }
+  static F div(const F& a, const F& b) {
+    return each([&](int i) { return a.lane[i] / b.lane[i]; });
+  }
+  // Rounds twice, unlike the instruction: enough for bf16 results.
+  static F fma(const F& a, const F& b, const F& c) { return add(mul(a, b), c); }
+  // The second operand when either is NaN.
+  static F max(const F& a, const F& b) {
+    return each([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+  static F min(const F& a, const F& b) {
+    return each([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+  static F to_exponent(const F& x) {
+    return each([&](int i) {
+      const uint32_t bits = bits_of(x.lane[i]) << 23;
+      float value;
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    });
+  }
+  static float reduce_max(const F& x) {
+    float result = x.lane[0];
+    for (int i = 1; i < kLanes; ++i) result = result > x.lane[i] ? result : x.lane[i];
+    return result;
+  }
+  static F keep_range(const F& x, int begin, int end) {
+    return each([&](int i) { return i >= begin && i < end ? x.lane[i] : -__builtin_inff(); });
+  }
+  static void store_probabilities(P* p, const F& first, const F& second) {
+    for (int i = 0; i < kLanes; ++i) {
+      p[i] = to_bf16(first.lane[i]);
+      p[kLanes + i] = to_bf16(second.lane[i]);
+    }
+  }
+
+ private:
+  // To nearest even; a NaN stays one.
+  static uint16_t to_bf16(float x) {
+    const uint32_t bits = bits_of(x);
+    if (x != x) return static_cast<uint16_t>(bits >> 16 | 0x40u);
+    return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  }
+};
+
+}  // namespace
+}  // namespace fa4::internal
