@@ -63,6 +63,21 @@ class AmxTiles {
     _tile_dpbf16ps(3, 5, 7);
   }
 
+  // The products alone, on factors that stay: for the ceiling.
+  void load_factors(const uint32_t* p, int64_t row_bytes) {
+    settle_stores();
+    _tile_loadd(4, p, row_bytes);
+    _tile_loadd(5, p, row_bytes);
+    _tile_loadd(6, p, row_bytes);
+    _tile_loadd(7, p, row_bytes);
+  }
+  void multiply_loaded() {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+
  private:
   // 16 rows further down.
   template <class T>

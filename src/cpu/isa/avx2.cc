@@ -1,6 +1,8 @@
 // AVX2 and FMA: products of floats, eight at a time; bf16 and f16 become floats when packed.
 #include <immintrin.h>
 
+#include "cpu/isa/peak_loop.h"
+#include "cpu/isa/peak_loops.h"
 #include "cpu/isa/tile_loop.h"
 
 namespace fa4::internal {
@@ -57,5 +59,7 @@ struct Avx2Path {
 }  // namespace
 
 void run_tile_avx2(TileJob& job) { run_tile<Avx2Path>(job); }
+
+float peak_loop_avx2(int64_t rounds) { return run_peak_loop<Avx2Path, 12>(rounds); }
 
 }  // namespace fa4::internal

@@ -1,4 +1,6 @@
 // AVX-512: products of floats; bf16 and f16 become floats when packed.
+#include "cpu/isa/peak_loop.h"
+#include "cpu/isa/peak_loops.h"
 #include "cpu/isa/tile_loop.h"
 #include "cpu/isa/vec_avx512.h"
 
@@ -24,5 +26,7 @@ struct Avx512Path : Avx512Vec {
 }  // namespace
 
 void run_tile_avx512(TileJob& job) { run_tile<Avx512Path>(job); }
+
+float peak_loop_avx512(int64_t rounds) { return run_peak_loop<Avx512Path, 24>(rounds); }
 
 }  // namespace fa4::internal
