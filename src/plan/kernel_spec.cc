@@ -31,6 +31,12 @@ KernelSource Sm90ForwardSpec::source() const {
           .display_name = display_name(traits)};
 }
 
+KernelSource sm90_peak_source() {
+  return {.main_file = "sm90/peak_kernel.cuh",
+          .name_expression = "fa4::wgmma_peak_sm90",
+          .display_name = "peak_sm90_bf16"};
+}
+
 std::vector<KernelSource> prebuilt_kernels(const std::string& architecture) {
   std::vector<KernelSource> kernels;
   if (architecture != "sm_90a") return kernels;
@@ -45,6 +51,7 @@ std::vector<KernelSource> prebuilt_kernels(const std::string& architecture) {
       }
     }
   }
+  kernels.push_back(sm90_peak_source());
   return kernels;
 }
 

@@ -24,6 +24,9 @@ struct Sm90ForwardSpec {
   KernelSource source() const;
 };
 
+// The kernel that measures the tensor cores' ceiling.
+KernelSource sm90_peak_source();
+
 // Every kernel that the build compiles ahead of time for `architecture` ("sm_90a"); empty for one
 // it does not know.
 std::vector<KernelSource> prebuilt_kernels(const std::string& architecture);
