@@ -79,6 +79,8 @@ def normal(count, seed):
 
 def attend(q, k, v, causal=False, window=(-1, -1), scale=None, softcap=0.0, sink=None):
     """One head: rows as lists. Returns out rows and lse, straight from the definition."""
+    if not q:
+        return [], []
     offset = len(k) - len(q)
     scale = 1 / math.sqrt(len(q[0])) if scale is None else scale
     out, lse = [], []

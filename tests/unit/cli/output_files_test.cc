@@ -1,0 +1,65 @@
+#include "io/output_files.h"
+
+#include <gtest/gtest.h>
+
+#include "failure.h"
+#include "scratch_folder.h"
+
+namespace fa4::cli {
+namespace {
+
+using Outputs = ScratchFolder;
+
+TEST_F(Outputs, NothingIsThereBeforeTheCommit) {
+  const float values[] = {1, 2};
+  {
+    OutputFiles outputs;
+    outputs.add_tensor("--out", path("a.npy"));
+    outputs.add_tensor("--lse", path("b.safetensors:lse"));
+    outputs.set_tensor("--out", FileType::kF32, {2}, values);
+    outputs.set_tensor("--lse", FileType::kF32, {2}, values);
+    EXPECT_FALSE(std::filesystem::exists(path("a.npy")));
+    outputs.commit();
+    EXPECT_EQ(files(), 2u);
+  }
+  EXPECT_EQ(files(), 2u);
+  EXPECT_EQ(read_tensor(path("b.safetensors:lse")).elements(), 2);
+}
+
+TEST_F(Outputs, WithoutACommitNothingIsLeft) {
+  write("a.npy", "old");
+  {
+    OutputFiles outputs;
+    outputs.add_tensor("--out", path("a.npy"));
+    EXPECT_EQ(files(), 2u);
+  }
+  EXPECT_EQ(files(), 1u);
+  EXPECT_EQ(read("a.npy"), "old");
+}
+
+TEST_F(Outputs, OneSafetensorsIsOneFile) {
+  const float values[] = {1, 2};
+  OutputFiles outputs;
+  outputs.add_tensor("--out", path("a.safetensors:x"));
+  outputs.add_tensor("--lse", path("a.safetensors:y"));
+  outputs.set_tensor("--out", FileType::kF32, {1}, values);
+  outputs.set_tensor("--lse", FileType::kF32, {2}, values);
+  outputs.commit();
+  EXPECT_EQ(files(), 1u);
+  EXPECT_EQ(read_tensor(path("a.safetensors:x")).elements(), 1);
+  EXPECT_EQ(read_tensor(path("a.safetensors:y")).elements(), 2);
+}
+
+TEST_F(Outputs, ConflictsAreRefused) {
+  write("in.npy", "input");
+  OutputFiles outputs;
+  outputs.add_input("--q", path("in.npy"));
+  EXPECT_THROW(outputs.add_tensor("--out", path("in.npy")), Failure);
+  outputs.add_tensor("--out", path("a.npy"));
+  EXPECT_THROW(outputs.add_tensor("--lse", path("a.npy")), Failure);
+  EXPECT_THROW(outputs.add_tensor("--lse", path("c.safetensors")), Failure);
+  EXPECT_EQ(read("in.npy"), "input");
+}
+
+}  // namespace
+}  // namespace fa4::cli

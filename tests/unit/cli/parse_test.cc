@@ -1,0 +1,54 @@
+#include "parse.h"
+
+#include <gtest/gtest.h>
+
+#include "failure.h"
+#include "io/csv.h"
+
+namespace fa4::cli {
+namespace {
+
+TEST(Parse, WholeNumbers) {
+  EXPECT_EQ(parse_int("--n", "-1", -1, 5), -1);
+  for (const char* text : {"", "x", "1x", " 1", "+1", "6", "-2", "1.0", "99999999999999999999"}) {
+    EXPECT_THROW(parse_int("--n", text, -1, 5), Failure) << text;
+  }
+}
+
+TEST(Parse, Numbers) {
+  EXPECT_EQ(parse_number("--x", "-2.5e-3"), -2.5e-3);
+  for (const char* text : {"", "nan", "inf", "1,5", "0x10", "1e999"}) {
+    EXPECT_THROW(parse_number("--x", text), Failure) << text;
+  }
+}
+
+TEST(Parse, Lists) {
+  EXPECT_EQ(parse_int_list("--n", "1,20,3", 0, 100), (std::vector<int64_t>{1, 20, 3}));
+  for (const char* text : {"", ",", "1,", ",1", "1,,2", "1,101"}) {
+    EXPECT_THROW(parse_int_list("--n", text, 0, 100), Failure) << text;
+  }
+}
+
+TEST(Parse, AMessageNamesOptionValueAndWhatIsAccepted) {
+  try {
+    parse_int("--batch", "many", 0, 7);
+    FAIL();
+  } catch (const Failure& failure) {
+    EXPECT_STREQ(failure.what(), "--batch many; accepted: a whole number from 0 to 7");
+    EXPECT_EQ(failure.code(), kBadInput);
+  }
+}
+
+TEST(Parse, OneLine) {
+  EXPECT_EQ(one_line("a\nb\n\nc\n"), "a; b; c");
+  EXPECT_EQ(one_line(""), "");
+}
+
+TEST(Csv, QuotesWhatNeedsIt) {
+  std::string text;
+  append_csv(text, {"plain", "a,b", "say \"x\"", ""});
+  EXPECT_EQ(text, "plain,\"a,b\",\"say \"\"x\"\"\",\n");
+}
+
+}  // namespace
+}  // namespace fa4::cli
