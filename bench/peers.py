@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""fa4's forward on a GPU against cuDNN (through PyTorch), interleaved in one run.
+
+    python3 bench/peers.py --lib build/release/lib/libfa4.so [--rows table|other|all] [--rounds 7]
+                           [--json F] [--markdown F]
+
+Every variant is checked against float32 attention of one head before it is timed. Rounds are
+interleaved and their order rotates; a figure is the median over the rounds. A bf16 matrix product
+of 8192^3 runs in every round: the ceiling of the same minute.
+"""
+import argparse
+import json
+import math
+import statistics
+import sys
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import os
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import fa4_ctypes
+
+SLICE_MS = 25  # of one variant in one round
+
+
+def table_rows():
+    """32768 tokens, hidden size 2048: (batch, seqlen, heads_q, heads_kv, head_dim, head_dim_v)."""
+    for head_dim in (64, 128):
+        heads = 2048 // head_dim
+        for log_seqlen in range(9, 16):
+            seqlen = 1 << log_seqlen
+            yield 32768 // seqlen, seqlen, heads, heads, head_dim, head_dim
+
+
+def other_rows():
+    for head_dim, head_dim_v, heads in ((96, 96, 16), (192, 192, 10), (192, 128, 16), (256, 256, 8)):
+        yield 4, 4096, heads, heads, head_dim, head_dim_v
+    yield 1, 4096, 64, 8, 128, 128
+    yield 1, 16384, 64, 8, 128, 128
+    yield 3, 3000, 16, 16, 128, 128
+    yield 32, 1000, 16, 16, 128, 128
+    yield 1, 2048, 16, 16, 128, 128
+    yield 1, 1024, 16, 16, 128, 128
+
+
+def random_tensor(*shape):
+    return torch.randn(*shape, device="cuda").to(torch.bfloat16)
+
+
+def cudnn(q, k, v, causal):
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    gqa = q.shape[1] != k.shape[1]
+
+    def call():
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=gqa)
+
+    return call
+
+
+def fa4(library, q, k, v, out, causal):
+    batch, seqlen, heads_q, head_dim = q.shape
+    op = library.prepare(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=seqlen, seqlen_k=k.shape[1],
+                         heads_q=heads_q, heads_kv=k.shape[2], head_dim=head_dim,
+                         head_dim_v=v.shape[3], causal=int(causal))
+    workspace = torch.empty(max(op.workspace_bytes, 256), device="cuda", dtype=torch.uint8)
+    lse = torch.empty(batch, heads_q, seqlen, device="cuda")
+    call = op.bind(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), out=out.data_ptr(),
+                   lse=lse.data_ptr(), workspace=workspace.data_ptr(),
+                   workspace_bytes=op.workspace_bytes,
+                   stream=torch.cuda.current_stream().cuda_stream)
+    call.tensors = (workspace, lse)
+    call.kernel = op.kernel
+    return call
+
+
+def worst_error(out, q, k, v, causal):
+    """Largest |out - float32 attention| over the last head of the last sequence."""
+    group = q.shape[2] // k.shape[2]
+    scores = q[-1, :, -1].float() @ k[-1, :, -1].float().T / math.sqrt(q.shape[3])
+    assert group * k.shape[2] == q.shape[2]
+    if causal:
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        scores.masked_fill_(hidden, -math.inf)
+    reference = torch.softmax(scores, -1) @ v[-1, :, -1].float()
+    return (out[-1, :, -1].float() - reference).abs().max().item()
+
+
+def interleave(calls, rounds):
+    """Median milliseconds of each call."""
+    repeats = {}
+    for name, call in calls.items():
+        for _ in range(3):
+            call()
+        repeats[name] = max(2, int(SLICE_MS / time_of(call, 3)))
+    times = {name: [] for name in calls}
+    names = list(calls)
+    for r in range(rounds):
+        shift = r % len(names)
+        for name in names[shift:] + names[:shift]:
+            times[name].append(time_of(calls[name], repeats[name]))
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def time_of(call, repeats):
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        call()
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) / repeats
+
+
+def measure(library, shape, causal, rounds, product):
+    batch, seqlen, heads_q, heads_kv, head_dim, head_dim_v = shape
+    q = random_tensor(batch, seqlen, heads_q, head_dim)
+    k = random_tensor(batch, seqlen, heads_kv, head_dim)
+    v = random_tensor(batch, seqlen, heads_kv, head_dim_v)
+    out = torch.full((batch, seqlen, heads_q, head_dim_v), math.nan, device="cuda",
+                     dtype=torch.bfloat16)
+    calls = {"fa4": fa4(library, q, k, v, out, causal), "cudnn": cudnn(q, k, v, causal)}
+    calls["fa4"]()
+    errors = {"fa4": worst_error(out, q, k, v, causal),
+              "cudnn": worst_error(calls["cudnn"]().transpose(1, 2), q, k, v, causal)}
+    unwritten = int(torch.isnan(out).sum())
+    times = interleave({**calls, "matmul": product}, rounds)
+    pairs = seqlen * (seqlen + 1) / 2 if causal else seqlen * seqlen
+    flops = 2 * batch * heads_q * pairs * (head_dim + head_dim_v)
+    row = dict(batch=batch, seqlen=seqlen, heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim,
+               head_dim_v=head_dim_v, causal=causal, kernel=calls["fa4"].kernel, error=errors,
+               unwritten=unwritten, ms={name: times[name] for name in calls},
+               tflops={name: flops / times[name] / 1e9 for name in calls},
+               ratio=times["cudnn"] / times["fa4"], matmul=2 * 8192**3 / times["matmul"] / 1e9)
+    row["passed"] = unwritten == 0 and errors["fa4"] <= 2 * errors["cudnn"] + 1e-3
+    return row
+
+
+def markdown(rows):
+    lines = ["| d, dv | mask | batch x seqlen | heads q:kv | fa4 | cuDNN | fa4 / cuDNN | matmul |",
+             "|---|---|---|---|---|---|---|---|"]
+    for r in rows:
+        mask = "causal" if r["causal"] else "full"
+        lines.append(f"| {r['head_dim']}, {r['head_dim_v']} | {mask} | {r['batch']} x {r['seqlen']} "
+                     f"| {r['heads_q']}:{r['heads_kv']} | {r['tflops']['fa4']:.0f} "
+                     f"| {r['tflops']['cudnn']:.0f} | {r['ratio']:.2f} | {r['matmul']:.0f} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lib", required=True, help="libfa4.so")
+    parser.add_argument("--rows", choices=("table", "other", "all"), default="all")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", help="write every figure here")
+    parser.add_argument("--markdown", help="write the table here")
+    options = parser.parse_args()
+    library = fa4_ctypes.Library(options.lib, "cuda:0")
+    a, b = random_tensor(8192, 8192), random_tensor(8192, 8192)
+    shapes = (list(table_rows()) if options.rows != "other" else []) + (
+        list(other_rows()) if options.rows != "table" else [])
+    rows = []
+    for shape in shapes:
+        for causal in (False, True):
+            rows.append(measure(library, shape, causal, options.rounds, lambda: a @ b))
+            print(markdown(rows[-1:]).splitlines()[-1] + ("" if rows[-1]["passed"] else " WRONG"),
+                  flush=True)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
+                       "cudnn": torch.backends.cudnn.version(), "rounds": options.rounds,
+                       "rows": rows}, file, indent=1)
+    if options.markdown:
+        with open(options.markdown, "w") as file:
+            file.write(markdown(rows) + "\n")
+    wrong = sum(not row["passed"] for row in rows)
+    print(f"{len(rows)} rows, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

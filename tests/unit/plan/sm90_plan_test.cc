@@ -1,0 +1,263 @@
+#include "plan/sm90_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+
+#include "core/error.h"
+#include "kernels/attention/block_range.h"
+#include "plan/sm90_tuning.h"
+
+namespace fa4::internal {
+namespace {
+
+ProblemDesc dense(int64_t head_dim, int64_t seqlen = 4096, bool causal = false) {
+  ProblemDesc d;
+  d.batch = 4;
+  d.seqlen_q = d.seqlen_k = seqlen;
+  d.heads_q = d.heads_kv = 16;
+  d.head_dim = head_dim;
+  d.causal = causal;
+  return d;
+}
+
+Sm90ForwardSpec spec_of(const ProblemDesc& desc) {
+  const ForwardPlan plan = plan_forward(AttentionProblem::make(desc), h200_spec());
+  return std::get<Sm90ForwardSpec>(plan.main);
+}
+
+std::string refusal(const ProblemDesc& desc) {
+  return query_support(AttentionProblem::make(desc), h200_spec()).reason;
+}
+
+TEST(Sm90Tuning, EveryRowCanBeBuilt) {
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    for (const bool softcap : {false, true}) {
+      const FwdTraits t = traits_of(row, Element::kBF16, softcap);
+      const char* reason = sm90::why_not(t);
+      EXPECT_EQ(reason, nullptr) << "head_dim " << row.head_dim << ": " << reason;
+    }
+    EXPECT_STRNE(row.reason, "");
+  }
+}
+
+TEST(Sm90Tuning, ARowThatDoesNotFitIsNamed) {
+  FwdTraits t;
+  t.tile_n = 192;
+  EXPECT_STREQ(sm90::why_not(t), "shared memory exceeds 227 KiB");
+  t = {};
+  t.tile_m = 192;
+  EXPECT_STREQ(sm90::why_not(t), "scores, probabilities and output exceed the registers");
+}
+
+TEST(Sm90Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
+  for (int64_t d = 8; d <= 256; d += 8) {
+    for (int64_t dv = 8; dv <= 256; dv += 8) {
+      for (const bool masked : {false, true}) {
+        const Sm90TuningRow* row = find_sm90_tuning(d, dv, masked);
+        ASSERT_NE(row, nullptr) << d << " " << dv;
+        EXPECT_GE(row->head_dim, d);
+        EXPECT_GE(row->head_dim_v, dv);
+        EXPECT_EQ(row->masked, masked);
+      }
+    }
+  }
+  EXPECT_EQ(find_sm90_tuning(192, 128, false)->head_dim_v, 128);
+  EXPECT_EQ(find_sm90_tuning(192, 136, false)->head_dim_v, 192);
+  EXPECT_EQ(find_sm90_tuning(264, 8, false), nullptr);
+}
+
+TEST(Sm90Traits, SharedMemoryRegionsFollowEachOther) {
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    const FwdTraits t = traits_of(row, Element::kF16, false);
+    const sm90::SmemLayout s = sm90::smem_layout(t);
+    EXPECT_EQ(s.q, 0);
+    EXPECT_EQ(s.k, t.q_stages * t.tile_m * t.head_dim * 2);
+    EXPECT_EQ(s.v - s.k, t.kv_stages * t.tile_n * t.head_dim * 2);
+    EXPECT_EQ(s.tiles - s.v, t.kv_stages * t.tile_n * t.head_dim_v * 2);
+    EXPECT_EQ(s.k % 1024, 0) << "TMA's 128-byte swizzle repeats every 1024 bytes";
+    EXPECT_EQ(s.v % 1024, 0);
+    EXPECT_EQ(s.barriers % 8, 0);
+    EXPECT_LE(s.total, h200_spec().smem_per_block_bytes);
+  }
+}
+
+TEST(Sm90Traits, EveryBarrierHasArriversAndWaiters) {
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    const sm90::BarrierTable table = sm90::barriers(traits_of(row, Element::kBF16, false));
+    for (const sm90::BarrierRow& barrier : table.rows) {
+      EXPECT_GT(barrier.arrivals, 0) << barrier.name;
+      EXPECT_GT(barrier.stages, 0) << barrier.name;
+      EXPECT_STRNE(barrier.arrives, "");
+      EXPECT_STRNE(barrier.waits, "");
+    }
+  }
+}
+
+TEST(Sm90Traits, RegistersOfAllWarpgroupsFitTheFile) {
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    const FwdTraits t = traits_of(row, Element::kBF16, false);
+    const sm90::RegisterSplit split = sm90::register_split(t);
+    EXPECT_LE(split.producer + sm90::consumer_warpgroups(t) * split.consumer, 512);
+    EXPECT_EQ(split.producer % 8, 0);
+    EXPECT_EQ(split.consumer % 8, 0);
+  }
+}
+
+TEST(KernelSpec, PrintsAsItsOwnName) {
+  const KernelSource source = spec_of(dense(128, 4096, true)).source();
+  EXPECT_EQ(source.display_name, "fwd_sm90_bf16_d128_m128n128");
+  EXPECT_EQ(source.name_expression,
+            "fa4::fwd_sm90<fa4::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
+            ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=2, .kv_stages=2, "
+            ".early_v_release=true, .softcap=false}>");
+}
+
+TEST(KernelSpec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
+  std::set<std::string> prebuilt;
+  for (const KernelSource& k : prebuilt_kernels("sm_90a")) {
+    EXPECT_TRUE(prebuilt.insert(k.display_name).second) << k.display_name;
+  }
+  for (int64_t d = 8; d <= 256; d += 8) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      for (const float softcap : {0.0f, 30.0f}) {
+        for (const bool causal : {false, true}) {
+          ProblemDesc desc = dense(d, 512, causal);
+          desc.dtype = dtype;
+          desc.softcap = softcap;
+          const std::string name = spec_of(desc).source().display_name;
+          EXPECT_TRUE(prebuilt.contains(name)) << name;
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(prebuilt_kernels("sm_80").empty());
+}
+
+TEST(Sm90Plan, OneKernelForAllLengths) {
+  EXPECT_EQ(spec_of(dense(128, 1)).source().name_expression,
+            spec_of(dense(128, 100000)).source().name_expression);
+}
+
+TEST(Sm90Plan, PacksHeadsOfShortQueriesOnly) {
+  ProblemDesc decode = dense(128, 4096);
+  decode.seqlen_q = 1;
+  decode.heads_q = 64;
+  decode.heads_kv = 8;
+  EXPECT_EQ(spec_of(decode).schedule.group, 8);
+  decode.seqlen_q = 4096;
+  EXPECT_EQ(spec_of(decode).schedule.group, 1) << "full tiles gain nothing";
+  decode.seqlen_q = 1;
+  decode.heads_kv = 64;
+  EXPECT_EQ(spec_of(decode).schedule.group, 1);
+  decode.heads_q = 48;
+  decode.heads_kv = 16;
+  EXPECT_EQ(spec_of(decode).schedule.group, 1) << "3 does not divide 64 rows";
+}
+
+TEST(Sm90Plan, MaskedTilesGoLongestFirstAndOnDemand) {
+  const ForwardPlan causal =
+      plan_forward(AttentionProblem::make(dense(128, 8192, true)), h200_spec());
+  const TileSchedule& s = std::get<Sm90ForwardSpec>(causal.main).schedule;
+  EXPECT_TRUE(s.longest_first);
+  EXPECT_TRUE(s.on_demand);
+  EXPECT_EQ(s.grid, 132);
+  // 64 heads of 4 MiB of keys and values: 15 fill the L2 cache of 60 MiB.
+  EXPECT_EQ(s.sections, 5);
+  EXPECT_EQ(causal.workspace_bytes, 256u);
+  const ForwardPlan full = plan_forward(AttentionProblem::make(dense(128, 8192)), h200_spec());
+  EXPECT_FALSE(std::get<Sm90ForwardSpec>(full.main).schedule.on_demand);
+  EXPECT_EQ(full.workspace_bytes, 0u);
+}
+
+TEST(Sm90Plan, SmallProblemsLaunchAsManyBlocksAsTiles) {
+  ProblemDesc d = dense(128, 100);
+  d.batch = 1;
+  EXPECT_EQ(spec_of(d).schedule.grid, 16);
+  EXPECT_FALSE(spec_of(d).schedule.on_demand);
+}
+
+TEST(Sm90Support, NamesWhatIsWrong) {
+  ProblemDesc d = dense(128);
+  d.dtype = DType::kF32;
+  EXPECT_EQ(refusal(d), "dtype f32; accepted on a GPU: bf16, f16");
+  d = dense(128);
+  d.k = {.batch = 4096 * 16 * 132, .seqlen = 16 * 132, .head = 132};
+  EXPECT_EQ(refusal(d),
+            "head stride 132 of k is 264 bytes; accepted on a GPU: multiples of 16 bytes from 0 "
+            "to 2^40");
+  d = dense(128);
+  d.softmax_scale = -1.0f;
+  EXPECT_EQ(refusal(d), "softmax_scale -1; accepted on a GPU: 0 or more");
+  d = dense(128);
+  EXPECT_TRUE(refusal(d).empty());
+}
+
+TEST(Sm90Support, StridesOfASingleElementDoNotMatter) {
+  ProblemDesc d = dense(128);
+  d.batch = 1;
+  d.heads_q = d.heads_kv = 1;
+  d.q = {.batch = 7, .seqlen = 128, .head = 3};
+  EXPECT_TRUE(refusal(d).empty());
+}
+
+TEST(Sm90Support, OtherArchitecturesAreNamed) {
+  DeviceSpec device = h200_spec();
+  device.architecture = "sm_100a";
+  const Support support = query_support(AttentionProblem::make(dense(128)), device);
+  EXPECT_FALSE(support.supported);
+  EXPECT_NE(support.reason.find("architecture sm_100a"), std::string::npos) << support.reason;
+  EXPECT_THROW(plan_forward(AttentionProblem::make(dense(128)), device), Error);
+}
+
+TEST(Plan, TakesMicroseconds) {
+  const AttentionProblem problem = AttentionProblem::make(dense(128, 4096, true));
+  const DeviceSpec device = h200_spec();
+  plan_forward(problem, device);
+  double best = 1;
+  for (int i = 0; i < 100; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    plan_forward(problem, device);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::min(best, seconds.count());
+  }
+  EXPECT_LE(best, 20e-6);
+}
+
+TEST(BlockRange, MatchesTheRowsOneByOne) {
+  for (const int seqlen_q : {1, 5, 64, 200}) {
+    for (const int seqlen_k : {1, 63, 64, 130}) {
+      for (const int left : {0, 10, (1 << 30) - 1}) {
+        for (const int right : {0, 33, (1 << 30) - 1}) {
+          const int tile_m = 64, tile_n = 48;
+          for (int m = 0; m * tile_m < seqlen_q; ++m) {
+            const int last_row = std::min(m * tile_m + tile_m, seqlen_q) - 1;
+            const auto bounds = [&](int row) {
+              return key_bounds(row + seqlen_k - seqlen_q, seqlen_k, left, right);
+            };
+            const BlockRange r = block_range(bounds(m * tile_m), bounds(last_row), tile_n);
+            for (int n = 0; n * tile_n < seqlen_k; ++n) {
+              int seen = 0, rows = 0, keys = 0;
+              for (int row = m * tile_m; row <= last_row; ++row, ++rows) {
+                const KeyBounds b = bounds(row);
+                for (int key = n * tile_n; key < (n + 1) * tile_n; ++key) {
+                  seen += key >= b.begin && key < b.end;
+                  keys += 1;
+                }
+              }
+              const bool visited = n >= r.n_block_min && n < r.n_block_max;
+              if (seen > 0)
+                EXPECT_TRUE(visited) << seqlen_q << " " << seqlen_k << " " << m << " " << n;
+              const bool unmasked = visited && n >= r.full_begin && n < r.full_end;
+              if (unmasked) EXPECT_EQ(seen, keys) << "block " << n << " of tile " << m;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa4::internal
