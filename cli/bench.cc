@@ -117,7 +117,8 @@ Json BenchCommand::row_json(const BenchRow& row) {
   json["share_of_peak"] = peak ? Json(row.share_of_peak()) : Json();
   if (peak) {
     json["peak_instruction"] = row.peak_instruction;
-    json["peak_expected_tflops"] = row.peak_expected_tflops;
+    json["peak_expected_tflops"] =
+        row.peak_expected_tflops > 0 ? Json(row.peak_expected_tflops) : Json();
   }
   json["correct"] = row.correct;
   return json;

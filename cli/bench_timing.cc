@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "attention/sm90_peak.h"
 #include "axes.h"
 #include "bench_rows.h"
 #include "cpu/peak.h"
@@ -80,27 +81,46 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The ceiling of one CPU path, one measurement a round and row.
+// The ceiling of the matrix instruction that a row uses, measured once a round and row.
 class PeakMeter {
  public:
-  PeakMeter(CpuIsa isa, int threads) : isa_(isa), pool_(threads) { measure(); }
-  void measure() {
+  virtual ~PeakMeter() = default;
+  virtual void measure() = 0;
+  void report(BenchRow& row) const {
+    row.peak_tflops = median(peaks_);
+    row.peak_expected_tflops = expected_.empty() ? 0 : median(expected_);
+    row.peak_instruction = instruction_;
+  }
+
+ protected:
+  std::string instruction_;
+  std::vector<double> peaks_, expected_;
+};
+
+class CpuPeakMeter final : public PeakMeter {
+ public:
+  CpuPeakMeter(CpuIsa isa, int threads) : isa_(isa), pool_(threads) {}
+  void measure() override {
     const CpuPeak peak = measure_cpu_peak(isa_, pool_, kSliceMs / 1000);
     instruction_ = peak.instruction;
     peaks_.push_back(peak.flops_per_second / 1e12);
     expected_.push_back(peak.expected_flops_per_second / 1e12);
   }
-  void report(BenchRow& row) const {
-    row.peak_tflops = median(peaks_);
-    row.peak_expected_tflops = median(expected_);
-    row.peak_instruction = instruction_;
-  }
 
  private:
   CpuIsa isa_;
   ThreadPool pool_;
-  std::string instruction_;
-  std::vector<double> peaks_, expected_;
+};
+
+class GpuPeakMeter final : public PeakMeter {
+ public:
+  explicit GpuPeakMeter(std::shared_ptr<Device> device) : peak_(std::move(device)) {
+    instruction_ = "wgmma";
+  }
+  void measure() override { peaks_.push_back(peak_.measure(nullptr) / 1e12); }
+
+ private:
+  Sm90Peak peak_;
 };
 
 class Bench {
@@ -127,7 +147,7 @@ class Bench {
       for (size_t i = 0; i < rows_.size(); ++i) {
         progress.step(done++);
         Row& row = rows_[(i + static_cast<size_t>(round)) % rows_.size()];
-        if (row.meter != nullptr) row.meter->measure();
+        row.meter->measure();
         row.times.push_back(row.execution->milliseconds(row.repeats));
       }
     }
@@ -137,7 +157,7 @@ class Bench {
       row.result.ms_min = *low;
       row.result.ms_max = *high;
       row.result.ms_median = median(row.times);
-      if (row.meter != nullptr) row.meter->report(row.result);
+      row.meter->report(row.result);
       results.push_back(row.result);
     }
     return results;
@@ -172,11 +192,23 @@ class Bench {
     row.execution = std::make_unique<Execution>(problem, device_, options_.threads);
     row.execution->bind_in_place(arenas_.at(problem.dtype).args());
     row.result.kernel = row.execution->kernel_name();
-    if (const auto* cpu = std::get_if<CpuKernelSpec>(&row.execution->plan().main)) {
-      const auto key = std::pair(cpu->isa, cpu->num_threads);
-      row.meter = &meters_.try_emplace(key, cpu->isa, cpu->num_threads).first->second;
-    }
+    row.meter = meter_of(row.execution->plan());
     rows_.push_back(std::move(row));
+  }
+
+  // Rows that use the same instruction on the same threads share one meter.
+  PeakMeter* meter_of(const ForwardPlan& plan) {
+    const auto* cpu = std::get_if<CpuKernelSpec>(&plan.main);
+    const auto key =
+        cpu == nullptr ? std::pair(-1, 0) : std::pair(static_cast<int>(cpu->isa), cpu->num_threads);
+    std::unique_ptr<PeakMeter>& meter = meters_[key];
+    if (meter != nullptr) return meter.get();
+    if (cpu == nullptr) {
+      meter = std::make_unique<GpuPeakMeter>(device_.device);
+    } else {
+      meter = std::make_unique<CpuPeakMeter>(cpu->isa, cpu->num_threads);
+    }
+    return meter.get();
   }
 
   void warm_up(Row& row) {
@@ -229,7 +261,7 @@ class Bench {
   DeviceChoice device_;
   BenchOptions options_;
   std::map<DType, Arena> arenas_;
-  std::map<std::pair<CpuIsa, int>, PeakMeter> meters_;
+  std::map<std::pair<int, int>, std::unique_ptr<PeakMeter>> meters_;
   std::vector<Row> rows_;
 };
 

@@ -8,6 +8,7 @@
 #include "io/output_files.h"
 #include "jit/nvrtc_compiler.h"
 #include "kernels/sm90/fwd_traits.h"
+#include "kernels/sm90/peak_params.h"
 #include "plan/kernel_spec.h"
 #include "plan/sm90_tuning.h"
 #include "progress.h"
@@ -30,7 +31,8 @@ int smem_bytes_of(const KernelImage& image) {
       }
     }
   }
-  return image.resources.static_smem_bytes;
+  const bool peak = image.display_name == sm90_peak_source().display_name;
+  return (peak ? sm90::kPeakSmemBytes : 0) + image.resources.static_smem_bytes;
 }
 
 class CompileCommand final : public Command {

@@ -54,6 +54,7 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
       EXPECT_GE(count, name.starts_with("kernel ") ? 30 : 100) << name << " seed " << seed;
     }
     for (const KernelSource& kernel : prebuilt_kernels("sm_90a")) {
+      if (kernel.display_name == sm90_peak_source().display_name) continue;
       EXPECT_TRUE(counts.contains("kernel " + kernel.display_name)) << kernel.display_name;
     }
   }

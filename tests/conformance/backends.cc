@@ -1,0 +1,79 @@
+#include "backends.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/thread_pool.h"
+#include "cpu/exponential.h"
+#include "cpu/forward.h"
+#include "execution.h"
+
+namespace fa4::internal {
+
+std::vector<Backend> all_backends() {
+  std::vector<Backend> backends;
+  for (const CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16,
+                           CpuIsa::kAvx512Fp16, CpuIsa::kAmxBf16, CpuIsa::kAmxModel}) {
+    if (!has_isa(host_cpu_spec().cpu, isa)) continue;
+    backends.push_back({"cpu " + std::string(name_of(isa)), {host_cpu_spec(), nullptr}, isa});
+  }
+  for (const DeviceSpec& spec : Device::enumerate()) {
+    backends.push_back({spec.name, cli::open_device(spec.name), std::nullopt});
+  }
+  return backends;
+}
+
+std::string unsupported(const Backend& backend, const AttentionProblem& problem) {
+  if (backend.isa) {
+    return isa_supports(*backend.isa, problem.dtype) ? "" : "this path has another dtype";
+  }
+  return query_support(problem, backend.device.spec).reason;
+}
+
+namespace {
+
+void run_path(CpuIsa isa, const AttentionProblem& problem, ForwardArgs args, int threads,
+              Result& result) {
+  const CpuKernelSpec spec = plan_cpu(problem, host_cpu_spec(), threads, isa);
+  const size_t bytes = cpu_workspace_bytes(problem, spec);
+  std::vector<unsigned char> workspace(bytes + 255, 0xff);
+  const uintptr_t at = reinterpret_cast<uintptr_t>(workspace.data());
+  args.workspace = reinterpret_cast<void*>((at + 255) / 256 * 256);
+  args.workspace_bytes = bytes;
+  check_host_args(problem, args);
+  ThreadPool pool(threads);
+  cpu_forward(problem, spec, args, pool);
+  result.tile_m = spec.tile_m;
+  result.kernel = name_of(spec.isa);
+}
+
+}  // namespace
+
+Result run_on(const Backend& backend, const AttentionProblem& problem, const ForwardArgs& inputs,
+              int threads) {
+  Result result;
+  const int64_t elements = std::max<int64_t>(1, extents_of(problem).out);
+  result.out.assign(static_cast<size_t>(elements) * size_of(problem.dtype), 0xff);
+  result.lse.assign(static_cast<size_t>(std::max<int64_t>(1, problem.lse_elements())),
+                    std::nanf(""));
+  ForwardArgs args = inputs;
+  args.out = result.out.data();
+  args.lse = result.lse.data();
+  if (backend.isa) {
+    run_path(*backend.isa, problem, args, threads, result);
+    return result;
+  }
+  cli::Execution execution(problem, backend.device, threads);
+  execution.bind(args);
+  execution.run();
+  execution.fetch();
+  result.tile_m = execution.tile_m();
+  result.kernel = execution.kernel_name();
+  return result;
+}
+
+double exp_error(const Backend& backend, DType dtype) {
+  return backend.is_gpu() ? std::ldexp(1.0, -22) : exp2_max_relative_error(dtype);
+}
+
+}  // namespace fa4::internal

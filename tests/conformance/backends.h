@@ -1,0 +1,42 @@
+// Everything here that can run a forward: each CPU path by name, each CUDA device.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "devices.h"
+#include "plan/cpu_kernel_spec.h"
+#include "verify/accuracy.h"
+#include "verify/cases.h"
+
+namespace fa4::internal {
+
+struct Backend {
+  std::string name;
+  cli::DeviceChoice device;
+  std::optional<CpuIsa> isa;  // CPU
+  bool is_gpu() const { return device.is_gpu(); }
+};
+
+// The paths that this machine has (and the scalar model of AMX), then its CUDA devices.
+std::vector<Backend> all_backends();
+
+// Why `backend` does not run `problem`; empty when it does.
+std::string unsupported(const Backend& backend, const AttentionProblem& problem);
+
+struct Result {
+  std::vector<unsigned char> out;  // with the problem's strides
+  std::vector<float> lse;
+  int tile_m = 0;
+  std::string kernel;
+};
+
+// Outputs begin as NaN. `threads` counts on the CPU.
+Result run_on(const Backend& backend, const AttentionProblem& problem, const ForwardArgs& inputs,
+              int threads = 2);
+
+double exp_error(const Backend& backend, DType dtype);
+
+}  // namespace fa4::internal
