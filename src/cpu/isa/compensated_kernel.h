@@ -72,6 +72,22 @@ bool multiply_rows_compensated(const uint32_t* a, int64_t a_stride, const uint32
   return has_nan;
 }
 
+// The correction of an infinite sum is NaN: such scores, and they alone, are summed plainly.
+template <class Path>
+void replace_nan_scores(const uint32_t* a, const uint32_t* b, int64_t panel_stride, int units,
+                        int rows, float* c, int64_t c_stride) {
+  constexpr int kColumns = Path::kPanels * Path::kLanes;
+  float plain[2 * kColumns];
+  MicroKernels<Path, false>::of(rows, Path::kPanels)(a, units, b, panel_stride, 0, units, plain,
+                                                     kColumns);
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < kColumns; ++j) {
+      float& score = c[i * c_stride + j];
+      if (score != score) score = plain[i * kColumns + j];
+    }
+  }
+}
+
 // `rows` rows times kPanels panels.
 template <class Path>
 void multiply_compensated(const uint32_t* q, const uint32_t* k, int64_t panel_stride, int units,
@@ -82,10 +98,8 @@ void multiply_compensated(const uint32_t* q, const uint32_t* k, int64_t panel_st
     float* c = s + r * s_stride;
     const auto multiply =
         count == 2 ? multiply_rows_compensated<Path, 2> : multiply_rows_compensated<Path, 1>;
-    // The correction of an infinite sum is NaN: such a score is summed plainly.
     if (multiply(a, units, k, panel_stride, units, c, s_stride)) {
-      MicroKernels<Path, false>::of(count, Path::kPanels)(a, units, k, panel_stride, 0, units, c,
-                                                          s_stride);
+      replace_nan_scores<Path>(a, k, panel_stride, units, count, c, s_stride);
     }
   }
 }

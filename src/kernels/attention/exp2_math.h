@@ -69,7 +69,7 @@ inline constexpr float kExp2MaxRelativeError<3> = 7.5e-5f;
 template <>
 inline constexpr float kExp2MaxRelativeError<4> = 2.75e-6f;
 template <>
-inline constexpr float kExp2MaxRelativeError<5> = 2.1e-7f;
+inline constexpr float kExp2MaxRelativeError<5> = 2.4e-7f;
 template <>
 inline constexpr float kExp2MaxRelativeError<6> = 1.5e-7f;
 
