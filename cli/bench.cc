@@ -20,7 +20,8 @@ using namespace fa4::internal;
 namespace {
 
 // What tells a row's series apart in a chart: everything but the sequence's length.
-std::string series_name(const AttentionProblem& p) {
+std::string series_name(const BenchRow& row) {
+  const AttentionProblem& p = row.problem;
   std::string name = fmt::format("{} d{}", name_of(p.dtype), p.head_dim);
   if (p.head_dim_v != p.head_dim) name += fmt::format(",{}", p.head_dim_v);
   if (p.heads_kv != p.heads_q) name += fmt::format(" {}:{}", p.heads_q, p.heads_kv);
@@ -29,7 +30,7 @@ std::string series_name(const AttentionProblem& p) {
     name += fmt::format(" win {}:{}", p.window.window_left, p.window.window_right);
   }
   if (p.softcap != 0) name += fmt::format(" cap {}", p.softcap);
-  return name;
+  return name + (row.threads > 0 ? fmt::format(", {} threads", row.threads) : ", " + row.device);
 }
 
 std::string group_name(const AttentionProblem& p) {
@@ -53,7 +54,7 @@ BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& device
   double fastest = 0;
   for (const BenchRow& row : rows) {
     index_of(chart.groups, group_name(row.problem));
-    index_of(names, series_name(row.problem));
+    index_of(names, series_name(row));
     fastest = std::max(fastest, row.tflops());
   }
   const bool giga = fastest < 2;
@@ -61,7 +62,7 @@ BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& device
     chart.series.push_back({name, std::vector<double>(chart.groups.size(), std::nan(""))});
   }
   for (const BenchRow& row : rows) {
-    const size_t series = index_of(names, series_name(row.problem));
+    const size_t series = index_of(names, series_name(row));
     const size_t group = index_of(chart.groups, group_name(row.problem));
     chart.series[series].values[group] = row.tflops() * (giga ? 1000 : 1);
   }
@@ -81,8 +82,8 @@ class BenchCommand final : public Command {
   void declare(CLI::App& app) override {
     app.add_option("direction", direction_, "forward")->type_name("");
     axes_.declare(app);
-    app.add_option("--device", device_, "cpu (default) or cuda:N")->type_name("NAME");
-    app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
+    app.add_option("--device", device_, "cpu (default), cuda:N")->type_name("A,B,C");
+    app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("A,B,C");
     app.add_option("--rounds", rounds_, "Default 5")->type_name("N");
     app.add_option("--plot", plot_, "Write a bar chart")->type_name("FILE.svg");
     app.add_option("--csv", csv_, "Write the table")->type_name("FILE.csv");
@@ -92,6 +93,7 @@ class BenchCommand final : public Command {
 
  private:
   void check_direction() const;
+  std::vector<BenchJob> choose_jobs() const;
   std::string csv_text(const std::vector<BenchRow>& rows) const;
   static Json row_json(const BenchRow& row);
 
@@ -107,9 +109,25 @@ void BenchCommand::check_direction() const {
                               direction_ == "backward" ? "not in this version" : "unknown"));
 }
 
+std::vector<BenchJob> BenchCommand::choose_jobs() const {
+  std::vector<BenchJob> jobs;
+  for (const AttentionProblem& problem : axes_.problems()) {
+    if (!threads_) {
+      jobs.push_back({problem, 0});
+      continue;
+    }
+    for (const int64_t threads : parse_int_list("--threads", *threads_, 1, 4096)) {
+      jobs.push_back({problem, static_cast<int>(threads)});
+    }
+  }
+  return jobs;
+}
+
 Json BenchCommand::row_json(const BenchRow& row) {
   Json json = axes_json(row.problem);
   const bool peak = row.peak_tflops > 0;
+  json["device"] = row.device;
+  json["threads"] = row.threads > 0 ? Json(row.threads) : Json();
   json["kernel"] = row.kernel;
   json["ms"] = {{"min", row.ms_min}, {"median", row.ms_median}, {"max", row.ms_max}};
   json["tflops"] = row.tflops();
@@ -134,7 +152,8 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
     const AttentionProblem& p = row.problem;
     const auto number = [](auto value) { return fmt::format("{}", value); };
     const bool peak = row.peak_tflops > 0;
-    append_csv(text, {device_,
+    append_csv(text, {row.device,
+                      row.threads > 0 ? std::to_string(row.threads) : "",
                       row.kernel,
                       std::string(name_of(p.dtype)),
                       number(p.batch),
@@ -160,27 +179,31 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
 
 Outcome BenchCommand::run() {
   check_direction();
-  BenchOptions options;
-  if (threads_) options.threads = static_cast<int>(parse_int("--threads", *threads_, 1, 4096));
-  if (rounds_) options.rounds = static_cast<int>(parse_int("--rounds", *rounds_, 1, 100000));
-  const std::vector<AttentionProblem> problems = axes_.problems();
-  const DeviceChoice device = open_device(device_);
+  const int rounds = rounds_ ? static_cast<int>(parse_int("--rounds", *rounds_, 1, 100000)) : 5;
+  const std::vector<BenchJob> jobs = choose_jobs();
+  std::vector<DeviceChoice> devices;
+  for (const std::string& name : split_list("--device", device_)) {
+    devices.push_back(open_device(name));
+  }
   OutputFiles outputs;
   if (plot_) outputs.add_text("--plot", *plot_);
   if (csv_) outputs.add_text("--csv", *csv_);
-  const std::vector<BenchRow> rows = time_rows(problems, device, options);
-  if (plot_) outputs.set_text("--plot", render_svg(make_chart(rows, device_, device.spec.model)));
+  std::vector<BenchRow> rows;
+  for (const DeviceChoice& device : devices) {
+    for (BenchRow& row : time_rows(jobs, device, rounds)) rows.push_back(std::move(row));
+  }
+  const std::string& model = devices.front().spec.model;
+  if (plot_) outputs.set_text("--plot", render_svg(make_chart(rows, device_, model)));
   if (csv_) outputs.set_text("--csv", csv_text(rows));
   outputs.commit();
 
   Outcome outcome;
   outcome.json["device"] = device_;
   outcome.json["direction"] = direction_;
-  outcome.json["model"] = device.spec.model;
-  outcome.json["rounds"] = options.rounds;
+  outcome.json["model"] = model;
+  outcome.json["rounds"] = rounds;
   outcome.json["rows"] = Json::array();
-  outcome.text = fmt::format("{} ({}), median of {} interleaved rounds\n", device_,
-                             device.spec.model, options.rounds);
+  outcome.text = fmt::format("{} ({}), median of {} interleaved rounds\n", device_, model, rounds);
   for (const BenchRow& row : rows) {
     outcome.json["rows"].push_back(row_json(row));
     const bool peak = row.peak_tflops > 0;
@@ -190,7 +213,7 @@ Outcome BenchCommand::run() {
                     peak ? fmt::format("  {:>5.1f} % of {:.4g} ({})", 100 * row.share_of_peak(),
                                        row.peak_tflops, row.peak_instruction)
                          : "",
-                    row.kernel);
+                    row.kernel, row.threads > 0 ? fmt::format(", {} threads", row.threads) : "");
     if (!row.correct) outcome.text += "FAILED: wrong result: " + row.detail + "\n";
     if (row.share_of_peak() > 1) outcome.text += "FAILED: faster than the measured ceiling\n";
     if (!row.correct || row.share_of_peak() > 1) outcome.code = kCheckFailed;

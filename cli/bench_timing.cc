@@ -125,25 +125,24 @@ class GpuPeakMeter final : public PeakMeter {
 
 class Bench {
  public:
-  Bench(const std::vector<AttentionProblem>& problems, const DeviceChoice& device,
-        const BenchOptions& options)
-      : device_(device), options_(options) {
-    for (const AttentionProblem& problem : problems) {
-      const Support support = query_support(problem, device.spec);
+  Bench(const std::vector<BenchJob>& jobs, const DeviceChoice& device, int rounds)
+      : device_(device), rounds_(rounds) {
+    for (const BenchJob& job : jobs) {
+      const Support support = query_support(job.problem, device.spec);
       if (!support.supported) throw Error(ErrorCode::kNotSupported, support.reason);
     }
-    make_arenas(problems);
-    for (const AttentionProblem& problem : problems) add(problem);
+    make_arenas(jobs);
+    for (const BenchJob& job : jobs) add(job);
   }
 
   std::vector<BenchRow> run() {
-    Progress progress("bench", static_cast<int64_t>(rows_.size()) * (options_.rounds + 1));
+    Progress progress("bench", static_cast<int64_t>(rows_.size()) * (rounds_ + 1));
     int64_t done = 0;
     for (Row& row : rows_) {
       progress.step(done++);
       warm_up(row);
     }
-    for (int round = 0; round < options_.rounds; ++round) {
+    for (int round = 0; round < rounds_; ++round) {
       for (size_t i = 0; i < rows_.size(); ++i) {
         progress.step(done++);
         Row& row = rows_[(i + static_cast<size_t>(round)) % rows_.size()];
@@ -172,11 +171,11 @@ class Bench {
     std::vector<double> times;
   };
 
-  void make_arenas(const std::vector<AttentionProblem>& problems) {
+  void make_arenas(const std::vector<BenchJob>& jobs) {
     std::map<DType, TensorExtents> largest;
-    for (const AttentionProblem& problem : problems) {
-      const TensorExtents extents = extents_of(problem);
-      TensorExtents& most = largest[problem.dtype];
+    for (const BenchJob& job : jobs) {
+      const TensorExtents extents = extents_of(job.problem);
+      TensorExtents& most = largest[job.problem.dtype];
       most = {std::max(most.q, extents.q), std::max(most.k, extents.k), std::max(most.v, extents.v),
               std::max(most.out, extents.out)};
     }
@@ -185,14 +184,18 @@ class Bench {
     }
   }
 
-  void add(const AttentionProblem& problem) {
+  void add(const BenchJob& job) {
+    const AttentionProblem& problem = job.problem;
     Row row;
+    row.result.device = device_.spec.name;
     row.result.problem = problem;
     row.result.flops = forward_flops(problem);
-    row.execution = std::make_unique<Execution>(problem, device_, options_.threads);
+    row.execution = std::make_unique<Execution>(problem, device_, job.threads);
     row.execution->bind_in_place(arenas_.at(problem.dtype).args());
     row.result.kernel = row.execution->kernel_name();
     row.meter = meter_of(row.execution->plan());
+    const auto* cpu = std::get_if<CpuKernelSpec>(&row.execution->plan().main);
+    row.result.threads = cpu == nullptr ? 0 : cpu->num_threads;
     rows_.push_back(std::move(row));
   }
 
@@ -259,7 +262,7 @@ class Bench {
   }
 
   DeviceChoice device_;
-  BenchOptions options_;
+  int rounds_;
   std::map<DType, Arena> arenas_;
   std::map<std::pair<int, int>, std::unique_ptr<PeakMeter>> meters_;
   std::vector<Row> rows_;
@@ -267,9 +270,9 @@ class Bench {
 
 }  // namespace
 
-std::vector<BenchRow> time_rows(const std::vector<AttentionProblem>& problems,
-                                const DeviceChoice& device, const BenchOptions& options) {
-  return Bench(problems, device, options).run();
+std::vector<BenchRow> time_rows(const std::vector<BenchJob>& jobs, const DeviceChoice& device,
+                                int rounds) {
+  return Bench(jobs, device, rounds).run();
 }
 
 }  // namespace fa4::cli

@@ -10,8 +10,15 @@
 
 namespace fa4::cli {
 
+struct BenchJob {
+  fa4::internal::AttentionProblem problem;
+  int threads = 0;  // of the CPU; 0: all
+};
+
 struct BenchRow {
   fa4::internal::AttentionProblem problem;
+  std::string device;
+  int threads = 0;  // of the CPU; 0 on a GPU
   std::string kernel;
   double flops = 0;
   double ms_min = 0, ms_median = 0, ms_max = 0;  // of one run, over the rounds
@@ -26,14 +33,9 @@ struct BenchRow {
   double share_of_peak() const { return peak_tflops > 0 ? tflops() / peak_tflops : 0; }
 };
 
-struct BenchOptions {
-  int threads = 0;
-  int rounds = 5;
-};
-
 // Throws the library's Error; Error{kNotSupported} before anything is timed when a row is not
 // supported.
-std::vector<BenchRow> time_rows(const std::vector<fa4::internal::AttentionProblem>& problems,
-                                const DeviceChoice& device, const BenchOptions& options);
+std::vector<BenchRow> time_rows(const std::vector<BenchJob>& jobs, const DeviceChoice& device,
+                                int rounds);
 
 }  // namespace fa4::cli

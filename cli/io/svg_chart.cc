@@ -77,7 +77,7 @@ class Renderer {
   }
 
  private:
-  static constexpr double kEntry = 190;
+  static constexpr double kEntry = 230;
   size_t entries_per_line() const {
     return std::max<size_t>(1, static_cast<size_t>(plot_width_ / kEntry));
   }
