@@ -127,7 +127,8 @@ Support query_sm90_support(const AttentionProblem& p) {
 }
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device) {
-  const Sm90TuningRow* row = find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full());
+  const Sm90TuningRow* row =
+      find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
   const Element element = p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
   Sm90ForwardSpec spec;
   spec.traits = traits_of(*row, element, p.softcap > 0);
@@ -144,7 +145,8 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const auto& spec = std::get<Sm90ForwardSpec>(plan.main);
   const FwdTraits& t = spec.traits;
   const TileSchedule& s = spec.schedule;
-  const Sm90TuningRow* row = find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full());
+  const Sm90TuningRow* row =
+      find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
   const sm90::RegisterSplit registers = sm90::register_split(t);
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
   steps->push_back({"head_dim", fmt::format("{} x {}", t.head_dim, t.head_dim_v),

@@ -11,7 +11,8 @@ namespace fa4::internal {
 struct Sm90TuningRow {
   int head_dim;  // of the kernel; problems round up to the first row that holds them
   int head_dim_v;
-  bool masked;  // causal or window
+  bool masked;           // causal or window
+  int64_t min_seqlen_k;  // the longest sequence has at least so many keys
   int tile_m;
   int tile_n;
   int q_stages;
@@ -21,8 +22,9 @@ struct Sm90TuningRow {
 
 std::span<const Sm90TuningRow> sm90_tuning_rows();
 
-// The row for a problem's head dimensions, or nullptr when none holds them.
-const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked);
+// The first row that takes a problem, or nullptr when none holds its head dimensions.
+const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked,
+                                      int64_t seqlen_k);
 
 FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap);
 

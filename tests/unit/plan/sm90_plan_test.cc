@@ -55,7 +55,7 @@ TEST(Sm90Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
   for (int64_t d = 8; d <= 256; d += 8) {
     for (int64_t dv = 8; dv <= 256; dv += 8) {
       for (const bool masked : {false, true}) {
-        const Sm90TuningRow* row = find_sm90_tuning(d, dv, masked);
+        const Sm90TuningRow* row = find_sm90_tuning(d, dv, masked, 0);
         ASSERT_NE(row, nullptr) << d << " " << dv;
         EXPECT_GE(row->head_dim, d);
         EXPECT_GE(row->head_dim_v, dv);
@@ -63,9 +63,9 @@ TEST(Sm90Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
       }
     }
   }
-  EXPECT_EQ(find_sm90_tuning(192, 128, false)->head_dim_v, 128);
-  EXPECT_EQ(find_sm90_tuning(192, 136, false)->head_dim_v, 192);
-  EXPECT_EQ(find_sm90_tuning(264, 8, false), nullptr);
+  EXPECT_EQ(find_sm90_tuning(192, 128, false, 0)->head_dim_v, 128);
+  EXPECT_EQ(find_sm90_tuning(192, 136, false, 0)->head_dim_v, 192);
+  EXPECT_EQ(find_sm90_tuning(264, 8, false, 0), nullptr);
 }
 
 TEST(Sm90Traits, SharedMemoryRegionsFollowEachOther) {
@@ -116,17 +116,28 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
 
 TEST(KernelSpec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
   std::set<std::string> prebuilt;
+  std::set<std::string> names;  // two variants under one name would lose one
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    const KernelSource k = Sm90ForwardSpec{traits_of(row, Element::kBF16, false), {}}.source();
+    names.insert(k.display_name);
+    prebuilt.insert(k.name_expression);
+  }
+  EXPECT_EQ(names.size(), prebuilt.size());
+  prebuilt.clear();
   for (const KernelSource& k : prebuilt_kernels("sm_90a")) {
     EXPECT_TRUE(prebuilt.insert(k.display_name).second) << k.display_name;
   }
   for (int64_t d = 8; d <= 256; d += 8) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       for (const float softcap : {0.0f, 30.0f}) {
-        for (const bool causal : {false, true}) {
-          ProblemDesc desc = dense(d, 512, causal);
+        for (const int64_t seqlen : {512, 4096, 32768}) {
+          ProblemDesc desc = dense(d, seqlen, true);
           desc.dtype = dtype;
           desc.softcap = softcap;
-          const std::string name = spec_of(desc).source().display_name;
+          std::string name = spec_of(desc).source().display_name;
+          EXPECT_TRUE(prebuilt.contains(name)) << name;
+          desc.causal = false;
+          name = spec_of(desc).source().display_name;
           EXPECT_TRUE(prebuilt.contains(name)) << name;
         }
       }
@@ -135,9 +146,12 @@ TEST(KernelSpec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
   EXPECT_TRUE(prebuilt_kernels("sm_80").empty());
 }
 
-TEST(Sm90Plan, OneKernelForAllLengths) {
-  EXPECT_EQ(spec_of(dense(128, 1)).source().name_expression,
-            spec_of(dense(128, 100000)).source().name_expression);
+TEST(Sm90Plan, AStepThatOnlyGrowsKeepsItsKernel) {
+  const std::string kernel = spec_of(dense(128, 2048)).source().name_expression;
+  for (const int64_t seqlen : {2049, 4096, 100000}) {
+    EXPECT_EQ(spec_of(dense(128, seqlen)).source().name_expression, kernel) << seqlen;
+  }
+  EXPECT_NE(spec_of(dense(128, 2047)).source().name_expression, kernel) << "short rows";
 }
 
 TEST(Sm90Plan, PacksHeadsOfShortQueriesOnly) {
