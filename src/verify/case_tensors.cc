@@ -42,7 +42,9 @@ TensorExtents extents_of(const AttentionProblem& p) {
 CaseTensors::CaseTensors(const Case& c) : problem_(AttentionProblem::make(c.desc)) {
   const AttentionProblem& p = problem_;
   const TensorExtents extents = extents_of(p);
-  const auto bytes = [&](int64_t n) { return static_cast<size_t>(std::max<int64_t>(1, n) * size_of(p.dtype)); };
+  const auto bytes = [&](int64_t n) {
+    return static_cast<size_t>(std::max<int64_t>(1, n) * size_of(p.dtype));
+  };
   q_.assign(bytes(extents.q), 0xff);
   k_.assign(bytes(extents.k), 0xff);
   v_.assign(bytes(extents.v), 0xff);
