@@ -27,8 +27,7 @@ constexpr Name kNames[] = {
 CpuIsa cap() { return parse_cpu_isa(config().cpu_isa).value_or(CpuIsa::kAmxBf16); }
 
 CpuIsa choose(DType dtype, const DeviceSpec& device) {
-  for (CpuIsa isa : {CpuIsa::kAmxBf16, CpuIsa::kAvx512Fp16, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512,
-                     CpuIsa::kAvx2}) {
+  for (CpuIsa isa : {CpuIsa::kAmxBf16, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512, CpuIsa::kAvx2}) {
     if (isa <= cap() && has_isa(device.cpu, isa) && isa_supports(isa, dtype)) return isa;
   }
   return CpuIsa::kScalar;
@@ -98,7 +97,7 @@ bool isa_supports(CpuIsa isa, DType dtype) {
     case CpuIsa::kScalar:
     case CpuIsa::kAvx2:
     case CpuIsa::kAvx512: return true;
-    case CpuIsa::kAvx512Fp16: return dtype == DType::kF16;
+    case CpuIsa::kAvx512Fp16: return false;  // sums in halves break the contract: docs/cpu.md
     case CpuIsa::kAvx512Bf16:
     case CpuIsa::kAmxBf16:
     case CpuIsa::kAmxModel: return dtype == DType::kBF16;

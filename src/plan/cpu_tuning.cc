@@ -9,7 +9,6 @@ constexpr CpuTuning kRows[] = {
     {CpuIsa::kScalar, kAny, 16, 64, 1, 1, "one row at a time; scores of 64 keys on the stack"},
     {CpuIsa::kAvx2, kAny, 96, 128, 6, 24, "6 x 2 ymm of sums; a 16-key panel of k stays in L1"},
     {CpuIsa::kAvx512, kAny, 96, 128, 6, 24, "6 x 4 zmm of sums; scores of a block stay in L2"},
-    {CpuIsa::kAvx512Fp16, kAny, 96, 128, 6, 24, "as avx512"},
     {CpuIsa::kAvx512Bf16, kAny, 192, 256, 6, 24,
      "6 x 4 zmm of sums, a 64-key panel of k in 16 KB. Zen 4, 2 threads, 8192 keys, d 128 and d "
      "64, GFLOP/s: 192 x 128 392, 354; 96 x 128 382; 384 x 128 395; 192 x 256 400, 366"},

@@ -36,7 +36,8 @@ void check_degree() {
   EXPECT_LE(vector, kExp2MaxRelativeError<kDegree>) << "degree " << kDegree;
   // The documented figure is the measured one, not a loose bound.
   EXPECT_GE(std::max(scalar, vector), 0.6 * kExp2MaxRelativeError<kDegree>) << "degree " << kDegree;
-  testing::Test::RecordProperty("degree_" + std::to_string(kDegree), std::to_string(std::max(scalar, vector)));
+  testing::Test::RecordProperty("degree_" + std::to_string(kDegree),
+                                std::to_string(std::max(scalar, vector)));
 }
 
 TEST(Exp2, ErrorOfEveryDegreeIsAsDocumented) {
