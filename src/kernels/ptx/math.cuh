@@ -6,7 +6,7 @@
 namespace fa4::ptx {
 
 // ex2.approx.ftz.f32 d, a;  2^a, largest relative error 2^-22
-// PTX ISA 9.7.3.20, sm_20
+// PTX ISA, "ex2", sm_20
 __device__ inline float ex2_approx_ftz(float a) {
   float d;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(a));
@@ -14,7 +14,7 @@ __device__ inline float ex2_approx_ftz(float a) {
 }
 
 // lg2.approx.ftz.f32 d, a;
-// PTX ISA 9.7.3.19, sm_20
+// PTX ISA, "lg2", sm_20
 __device__ inline float lg2_approx_ftz(float a) {
   float d;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(a));
@@ -22,7 +22,7 @@ __device__ inline float lg2_approx_ftz(float a) {
 }
 
 // tanh.approx.f32 d, a;  largest relative error 2^-11
-// PTX ISA 9.7.3.21, sm_75
+// PTX ISA, "tanh", sm_75
 __device__ inline float tanh_approx(float a) {
   float d;
   asm("tanh.approx.f32 %0, %1;" : "=f"(d) : "f"(a));
@@ -30,7 +30,7 @@ __device__ inline float tanh_approx(float a) {
 }
 
 // rcp.approx.ftz.f32 d, a;  at most 1 ulp
-// PTX ISA 9.7.3.13, sm_20
+// PTX ISA, "rcp", sm_20
 __device__ inline float rcp_approx_ftz(float a) {
   float d;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(d) : "f"(a));
@@ -38,7 +38,7 @@ __device__ inline float rcp_approx_ftz(float a) {
 }
 
 // max.NaN.f32 d, a, b;  NaN if either is
-// PTX ISA 9.7.3.11, sm_80
+// PTX ISA, "max", sm_80
 __device__ inline float max_nan(float a, float b) {
   float d;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
@@ -46,7 +46,7 @@ __device__ inline float max_nan(float a, float b) {
 }
 
 // cvt.rn.bf16x2.f32 d, a, b;  a in the upper half
-// PTX ISA 9.7.9.21, sm_80
+// PTX ISA, "cvt", sm_80
 __device__ inline uint32_t cvt_rn_bf16x2(float upper, float lower) {
   uint32_t d;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(upper), "f"(lower));
@@ -54,7 +54,7 @@ __device__ inline uint32_t cvt_rn_bf16x2(float upper, float lower) {
 }
 
 // cvt.rn.f16x2.f32 d, a, b;  a in the upper half
-// PTX ISA 9.7.9.21, sm_80
+// PTX ISA, "cvt", sm_80
 __device__ inline uint32_t cvt_rn_f16x2(float upper, float lower) {
   uint32_t d;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(upper), "f"(lower));
@@ -62,7 +62,7 @@ __device__ inline uint32_t cvt_rn_f16x2(float upper, float lower) {
 }
 
 // stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [p], r;
-// PTX ISA 9.7.14.5.16, sm_90
+// PTX ISA, "stmatrix", sm_90
 __device__ inline void stmatrix_x4(SmemAddr to, uint32_t r0, uint32_t r1, uint32_t r2,
                                    uint32_t r3) {
   asm volatile(

@@ -6,20 +6,20 @@
 namespace fa4::ptx {
 
 // mbarrier.init.shared::cta.b64 [addr], count;
-// PTX ISA 9.7.13.15.9, sm_80
+// PTX ISA, "mbarrier.init", sm_80
 __device__ inline void mbarrier_init(SmemAddr barrier, uint32_t count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier.value), "r"(count)
                : "memory");
 }
 
 // mbarrier.arrive.shared::cta.b64 _, [addr];  (release, cta)
-// PTX ISA 9.7.13.15.13, sm_80
+// PTX ISA, "mbarrier.arrive", sm_80
 __device__ inline void mbarrier_arrive(SmemAddr barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier.value) : "memory");
 }
 
 // mbarrier.arrive.expect_tx.shared::cta.b64 _, [addr], tx_bytes;
-// PTX ISA 9.7.13.15.13, sm_90
+// PTX ISA, "mbarrier.arrive", sm_90
 __device__ inline void mbarrier_arrive_expect_tx(SmemAddr barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier.value),
                "r"(bytes)
@@ -27,7 +27,7 @@ __device__ inline void mbarrier_arrive_expect_tx(SmemAddr barrier, uint32_t byte
 }
 
 // mbarrier.try_wait.parity.shared::cta.b64 waitComplete, [addr], phaseParity;  (acquire, cta)
-// PTX ISA 9.7.13.15.16, sm_90
+// PTX ISA, "mbarrier.try_wait", sm_90
 __device__ inline bool mbarrier_try_wait_parity(SmemAddr barrier, uint32_t parity) {
   uint32_t complete;
   asm volatile(
@@ -43,7 +43,7 @@ __device__ inline bool mbarrier_try_wait_parity(SmemAddr barrier, uint32_t parit
 }
 
 // fence.mbarrier_init.release.cluster;  makes initialised barriers visible to the async proxy
-// PTX ISA 9.7.13.4, sm_90
+// PTX ISA, "fence.mbarrier_init", sm_90
 __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

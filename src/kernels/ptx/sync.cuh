@@ -6,39 +6,39 @@
 namespace fa4::ptx {
 
 // barrier.cta.sync.aligned a, b;
-// PTX ISA 9.7.13.1, sm_30
+// PTX ISA, "barrier", sm_30
 __device__ inline void barrier_sync(uint32_t barrier, uint32_t threads) {
   asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // barrier.cta.arrive.aligned a, b;
-// PTX ISA 9.7.13.1, sm_30
+// PTX ISA, "barrier", sm_30
 __device__ inline void barrier_arrive(uint32_t barrier, uint32_t threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // fence.proxy.async.shared::cta;  generic accesses to shared memory before, async ones after
-// PTX ISA 9.7.13.4, sm_90
+// PTX ISA, "fence.proxy", sm_90
 __device__ inline void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // setmaxnreg.inc.sync.aligned.u32 count;
-// PTX ISA 9.7.19.5, sm_90a
+// PTX ISA, "setmaxnreg", sm_90a
 template <int kCount>
 __device__ inline void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 // setmaxnreg.dec.sync.aligned.u32 count;
-// PTX ISA 9.7.19.5, sm_90a
+// PTX ISA, "setmaxnreg", sm_90a
 template <int kCount>
 __device__ inline void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
 // elect.sync _|p, membermask;  true in exactly one lane of a converged warp
-// PTX ISA 9.7.13.14, sm_90
+// PTX ISA, "elect.sync", sm_90
 __device__ inline bool elect_sync() {
   uint32_t elected;
   asm volatile(

@@ -7,13 +7,13 @@
 namespace fa4::ptx {
 
 // prefetch.tensormap [a];
-// PTX ISA 9.7.9.17, sm_90
+// PTX ISA, "prefetch.tensormap", sm_90
 __device__ inline void prefetch_tensormap(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 // cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [dstMem], [tensorMap,
-// coords], [mbar]; PTX ISA 9.7.9.27.1.2, sm_90
+// coords], [mbar]; PTX ISA, "cp.async.bulk.tensor", sm_90
 __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap* map,
                                                     SmemAddr barrier, int c0, int c1, int c2,
                                                     int c3) {
@@ -25,7 +25,7 @@ __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap
 }
 
 // cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [tensorMap, coords], [srcMem];
-// PTX ISA 9.7.9.27.1.2, sm_90
+// PTX ISA, "cp.async.bulk.tensor", sm_90
 __device__ inline void cp_async_bulk_tensor_4d_store(const TensorMap* map, SmemAddr from, int c0,
                                                      int c1, int c2, int c3) {
   asm volatile(
@@ -36,13 +36,13 @@ __device__ inline void cp_async_bulk_tensor_4d_store(const TensorMap* map, SmemA
 }
 
 // cp.async.bulk.commit_group;
-// PTX ISA 9.7.9.25.3, sm_90
+// PTX ISA, "cp.async.bulk.commit_group", sm_90
 __device__ inline void cp_async_bulk_commit_group() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
 // cp.async.bulk.wait_group.read N;  until all but N groups have read their sources
-// PTX ISA 9.7.9.25.4, sm_90
+// PTX ISA, "cp.async.bulk.wait_group", sm_90
 template <int kPending>
 __device__ inline void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");

@@ -10,17 +10,17 @@
 namespace fa4::ptx {
 
 // wgmma.fence.sync.aligned;  orders register accesses before the wgmmas that follow
-// PTX ISA 9.7.15.7.1, sm_90a
+// PTX ISA, "wgmma.fence", sm_90a
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 // wgmma.commit_group.sync.aligned;
-// PTX ISA 9.7.15.7.2, sm_90a
+// PTX ISA, "wgmma.commit_group", sm_90a
 __device__ inline void wgmma_commit_group() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 // wgmma.wait_group.sync.aligned N;  until at most N groups are pending
-// PTX ISA 9.7.15.7.3, sm_90a
+// PTX ISA, "wgmma.wait_group", sm_90a
 template <int kPending>
 __device__ inline void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
@@ -34,7 +34,7 @@ __device__ inline void fence_registers(float (&d)[kCount]) {
 }
 
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a, b, scale-d, imm-scale-a, imm-scale-b,
-// imm-trans-a, imm-trans-b; PTX ISA 9.7.15.5.2, sm_90a
+// imm-trans-a, imm-trans-b; PTX ISA, "wgmma.mma_async", sm_90a
 //
 // wgmma_ss: d (64 x N) = A B + (accumulate ? d : 0); A (64 x 16, K-major) and B (N x 16, K-major)
 // by descriptors. wgmma_rs: d (64 x N) += A B; A in registers, B (16 x N, N contiguous) by

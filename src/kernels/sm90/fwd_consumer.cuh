@@ -164,11 +164,7 @@ class Consumer {
     if constexpr (T.q_stages > 1) release_q();
 #pragma unroll 1
     for (; n >= blocks.n_block_min; --n) {
-      if (n >= blocks.full_end || n < blocks.full_begin) {
-        next_block<true>(n);
-      } else {
-        next_block<false>(n);
-      }
+      next_block(n, n >= blocks.full_end || n < blocks.full_begin);
     }
   }
 
@@ -181,8 +177,7 @@ class Consumer {
   }
 
   // Scores of `n_block` and their softmax, under the product of the block before.
-  template <bool kMasked>
-  __device__ void next_block(int n_block) {
+  __device__ void next_block(int n_block, bool masked) {
     c.pipeline(kKFull).consumer_wait(k);
     take_turn<T>(warpgroup);
     issue_qk();
@@ -193,7 +188,7 @@ class Consumer {
     ptx::fence_registers(rS);
     release(c.pipeline(kKFull), k);
     cap_scores();
-    if constexpr (kMasked) mask(n_block);
+    if (masked) mask(n_block);
     const bool rescale = softmax.update_max(rS, c.params.scale_log2);
     // Waiting for P V before the exponentials gives V back early; after them, P V hides them.
     if constexpr (!T.early_v_release) {

@@ -163,27 +163,29 @@ __device__ inline void produce_first(const Context<T>& c, const LoadTile& tile,
 }
 
 // K runs a block ahead of V, also from tile to tile: the consumers multiply a tile's last P by V
-// together with the next tile's Q Kᵀ, if Q has two places.
+// together with the next tile's Q Kᵀ, if Q has two places. The first round has no tile of its own.
 template <FwdTraits T>
 __device__ inline void producer(const Context<T>& c) {
   TileScheduler<T.tile_m> scheduler(c.params);
   PipelineState<kTileSlots> slot;
   ProducerState<T> state;
-  LoadTile tile = hand_out(c, scheduler, slot);
-  produce_first(c, tile, state);
+  LoadTile tile{}, next{};
+  do {
+    int n = tile.blocks.n_block_max - 1;
 #pragma unroll 1
-  while (tile.work.batch >= 0) {
-#pragma unroll 1
-    for (int n = tile.blocks.n_block_max - 1; n > tile.blocks.n_block_min; --n) {
-      produce_k(c, tile, n - 1, state);
-      produce_v(c, tile, n, state);
-    }
-    const LoadTile next = hand_out(c, scheduler, slot);
-    if constexpr (T.q_stages > 1) produce_first(c, next, state);
-    if (tile.has_keys()) produce_v(c, tile, tile.blocks.n_block_min, state);
+    do {
+      const bool last = n <= tile.blocks.n_block_min;
+      if (!last) {
+        produce_k(c, tile, n - 1, state);
+      } else {
+        next = hand_out(c, scheduler, slot);
+        if constexpr (T.q_stages > 1) produce_first(c, next, state);
+      }
+      if (tile.has_keys()) produce_v(c, tile, n, state);
+    } while (--n >= tile.blocks.n_block_min);
     if constexpr (T.q_stages == 1) produce_first(c, next, state);
     tile = next;
-  }
+  } while (tile.work.batch >= 0);
 }
 
 }  // namespace fa4::sm90
