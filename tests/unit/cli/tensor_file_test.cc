@@ -87,7 +87,7 @@ TEST_F(TensorFile, DamagedFilesAreRefusedOrRead) {
                                            {"y", FileType::kF16, {24}, values.data()}})};
   Random random(11);
   int refused = 0, read = 0;
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < 1000; ++round) {
     std::string bytes = good[round % 2];
     for (int64_t n = random.between(1, 3); n > 0; --n) {
       const size_t at =
@@ -112,8 +112,8 @@ TEST_F(TensorFile, DamagedFilesAreRefusedOrRead) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 1000);
-  EXPECT_GT(read, 100);
+  EXPECT_GT(refused, 300);
+  EXPECT_GT(read, 50);
 }
 
 TEST_F(TensorFile, IndicesMustFit) {
