@@ -18,9 +18,9 @@ std::string display_name(const FwdTraits& t) {
 std::string name_expression(const FwdTraits& t) {
   return fmt::format(
       "fa4::fwd_sm90<fa4::FwdTraits{{.element=fa4::Element::{}, .head_dim={}, .head_dim_v={}, "
-      ".tile_m={}, .tile_n={}, .q_stages={}, .kv_stages={}, .early_v_release={}, .softcap={}}}>",
+      ".tile_m={}, .tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}}}>",
       t.element == Element::kBF16 ? "kBF16" : "kF16", t.head_dim, t.head_dim_v, t.tile_m, t.tile_n,
-      t.q_stages, t.kv_stages, t.early_v_release, t.softcap);
+      t.q_stages, t.kv_stages, t.softcap);
 }
 
 }  // namespace

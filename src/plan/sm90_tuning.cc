@@ -7,28 +7,25 @@ namespace {
 
 // Measured on one H200, variants and cuDNN interleaved in one run (docs/performance.md).
 constexpr std::array kRows = {
-    Sm90TuningRow{64, 64, false, 0, 192, 128, 2, true,
-                  "three warpgroups share each block: 1.08 x 128 x 128; early V 1.05 x late"},
-    Sm90TuningRow{64, 64, true, 2048, 192, 128, 2, true, "1.02 to 1.08 x 128 x 128"},
-    Sm90TuningRow{64, 64, true, 0, 128, 128, 2, true,
+    Sm90TuningRow{64, 64, false, 0, 192, 128, 2,
+                  "three warpgroups share each block: 1.08 to 1.22 x 128 x 128"},
+    Sm90TuningRow{64, 64, true, 2048, 192, 128, 2, "1.02 to 1.15 x 128 x 128"},
+    Sm90TuningRow{64, 64, true, 0, 128, 128, 2,
                   "less hidden work on a short diagonal: 1.05 to 1.10 x 192 x 128"},
-    Sm90TuningRow{96, 96, false, 0, 192, 96, 2, true, "1.01 to 1.09 x 128 x 160"},
-    Sm90TuningRow{96, 96, true, 0, 192, 96, 2, true, "1.02 to 1.05 x 128 x 160"},
-    Sm90TuningRow{128, 128, false, 2048, 128, 160, 2, false,
-                  "1.01 to 1.04 x 128 x 128; late V 1.03 x early"},
-    Sm90TuningRow{128, 128, false, 0, 128, 128, 2, true,
-                  "fills short sequences better: 1.04 to 1.10 x 128 x 160"},
-    Sm90TuningRow{128, 128, true, 16384, 128, 160, 2, false, "1.03 to 1.04 x 128 x 128"},
-    Sm90TuningRow{128, 128, true, 0, 128, 128, 2, true,
-                  "less hidden work on the diagonal: 1.03 to 1.07 x 128 x 160 at 2048 keys"},
-    Sm90TuningRow{192, 128, false, 0, 128, 96, 2, true,
-                  "two Q leave room for 96 keys: 1.01 to 1.02 x 128 keys with one Q"},
-    Sm90TuningRow{192, 128, true, 0, 128, 96, 2, true, "level with 128 keys and one Q"},
-    Sm90TuningRow{192, 192, false, 0, 128, 112, 1, true, "fills shared memory with two stages"},
-    Sm90TuningRow{192, 192, true, 0, 128, 112, 1, true, "as without a mask"},
-    Sm90TuningRow{256, 256, false, 0, 128, 80, 1, true,
-                  "fills shared memory with two stages; early V 1.05 x late"},
-    Sm90TuningRow{256, 256, true, 0, 128, 80, 1, true, "as without a mask"},
+    Sm90TuningRow{96, 96, false, 0, 192, 96, 2, "1.06 x 128 x 160"},
+    Sm90TuningRow{96, 96, true, 0, 192, 96, 2, "1.06 x 128 x 160"},
+    Sm90TuningRow{128, 128, false, 2048, 128, 160, 2, "1.02 to 1.04 x 128 x 128 when power-bound"},
+    Sm90TuningRow{128, 128, false, 0, 128, 128, 2,
+                  "fills short sequences better: 1.06 to 1.10 x 128 x 160"},
+    Sm90TuningRow{128, 128, true, 0, 128, 128, 2,
+                  "less hidden work on the diagonal: 1.03 x 128 x 160 at 4096 keys"},
+    Sm90TuningRow{192, 128, false, 0, 128, 96, 2,
+                  "two Q leave room for 96 keys: 1.06 x 128 keys with one Q"},
+    Sm90TuningRow{192, 128, true, 0, 128, 96, 2, "1.06 x 128 keys with one Q"},
+    Sm90TuningRow{192, 192, false, 0, 128, 112, 1, "fills shared memory with two stages"},
+    Sm90TuningRow{192, 192, true, 0, 128, 112, 1, "as without a mask"},
+    Sm90TuningRow{256, 256, false, 0, 128, 80, 1, "fills shared memory with two stages"},
+    Sm90TuningRow{256, 256, true, 0, 128, 80, 1, "as without a mask"},
 };
 
 }  // namespace
@@ -51,7 +48,6 @@ FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap) {
           .tile_m = row.tile_m,
           .tile_n = row.tile_n,
           .q_stages = row.q_stages,
-          .early_v_release = row.early_v_release,
           .softcap = softcap};
 }
 

@@ -16,7 +16,6 @@ struct Sm90TuningRow {
   int tile_m;
   int tile_n;
   int q_stages;
-  bool early_v_release;
   const char* reason;
 };
 

@@ -190,19 +190,13 @@ class Consumer {
     cap_scores();
     if (masked) mask(n_block);
     const bool rescale = softmax.update_max(rS, c.params.scale_log2);
-    // Waiting for P V before the exponentials gives V back early; after them, P V hides them.
-    if constexpr (!T.early_v_release) {
-      softmax.exponentiate(rS, c.params.scale_log2);
-      ptx::fence_registers(rS);
-    }
+    // Before the exponentials: V is given back early, the other warpgroups' products fill in.
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rO);
     release(c.pipeline(kVFull), v);
     if (rescale) rescale_o();
-    if constexpr (T.early_v_release) {
-      ptx::fence_registers(rS);
-      softmax.exponentiate(rS, c.params.scale_log2);
-    }
+    ptx::fence_registers(rS);
+    softmax.exponentiate(rS, c.params.scale_log2);
     pack_p();
   }
 

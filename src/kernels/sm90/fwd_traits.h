@@ -17,8 +17,6 @@ struct FwdTraits {
   int tile_n = 128;      // keys of a block
   int q_stages = 2;      // 2: the next tile's first product runs under this tile's epilogue
   int kv_stages = 2;
-  // V is given back before the block's exponentials, not after them.
-  bool early_v_release = false;
   bool softcap = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;

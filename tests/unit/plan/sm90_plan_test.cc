@@ -111,7 +111,7 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
   EXPECT_EQ(source.name_expression,
             "fa4::fwd_sm90<fa4::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=2, .kv_stages=2, "
-            ".early_v_release=true, .softcap=false}>");
+            ".softcap=false}>");
 }
 
 TEST(KernelSpec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
