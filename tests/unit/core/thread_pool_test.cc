@@ -64,10 +64,12 @@ TEST(ThreadPool, ServesCallersOnSeveralThreads) {
     callers.emplace_back([&, caller] {
       for (int round = 0; round < 50; ++round) {
         std::atomic<int64_t> sum{0};
-        std::atomic<int> first{1};
+        std::atomic<int> begun{0};
+        std::atomic<int> done{0};
         pool.run(20, [&](int64_t task, int) {
-          if (first.exchange(0) == 1 && inside.fetch_add(1) != 0) ++wrong;
-          if (sum.fetch_add(task) + task == 190) --inside;
+          if (begun.fetch_add(1) == 0 && inside.fetch_add(1) != 0) ++wrong;
+          sum += task;
+          if (done.fetch_add(1) == 19) --inside;
         });
         sums[caller] += sum;
       }
