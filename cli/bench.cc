@@ -144,10 +144,11 @@ Json BenchCommand::row_json(const BenchRow& row) {
 
 std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
   std::string text;
-  append_csv(text, {"device",    "kernel",      "dtype",        "batch",       "heads_q",
-                    "heads_kv",  "seqlen_q",    "seqlen_k",     "head_dim",    "head_dim_v",
-                    "causal",    "window_left", "window_right", "softcap",     "ms_min",
-                    "ms_median", "ms_max",      "tflops",       "peak_tflops", "share_of_peak"});
+  append_csv(text,
+             {"device",      "threads",      "kernel",       "dtype",    "batch",      "heads_q",
+              "heads_kv",    "seqlen_q",     "seqlen_k",     "head_dim", "head_dim_v", "causal",
+              "window_left", "window_right", "softcap",      "ms_min",   "ms_median",  "ms_max",
+              "tflops",      "peak_tflops",  "share_of_peak"});
   for (const BenchRow& row : rows) {
     const AttentionProblem& p = row.problem;
     const auto number = [](auto value) { return fmt::format("{}", value); };

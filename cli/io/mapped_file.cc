@@ -15,7 +15,10 @@ namespace fa4::cli {
 
 MappedFile::MappedFile(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) throw bad_input(fmt::format("cannot be read: {}", std::strerror(errno)));
+  if (fd < 0) {
+    throw bad_input(fmt::format("cannot be read: {}; accepted: FILE.npy or FILE.safetensors:NAME",
+                                std::strerror(errno)));
+  }
   struct stat info;
   const bool known = ::fstat(fd, &info) == 0;
   if (!known || !S_ISREG(info.st_mode)) {

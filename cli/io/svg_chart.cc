@@ -57,7 +57,7 @@ class Renderer {
     const double bars = static_cast<double>(chart.series.size());
     bar_ = std::clamp(220.0 / std::max(bars, 1.0), 14.0, 40.0);
     group_ = bars * bar_ + 28;
-    plot_width_ = std::max(360.0, group_ * static_cast<double>(chart.groups.size()));
+    plot_width_ = std::max(520.0, group_ * static_cast<double>(chart.groups.size()));
     group_ = plot_width_ / std::max<double>(1, static_cast<double>(chart.groups.size()));
   }
 

@@ -83,7 +83,12 @@ class Bench(CommandTest):
         with open(self.path("rows.csv"), newline="") as file:
             rows = list(csv.DictReader(file))
         self.assertEqual(len(rows), 8)
-        self.assertGreater(float(rows[0]["tflops"]), 0)
+        self.assertEqual({(r["device"], r["head_dim"], r["seqlen_q"], r["causal"]) for r in rows},
+                         {("cpu", d, s, c) for d in ("32", "64") for s in ("64", "128") for c in ("0", "1")})
+        for row in rows:
+            self.assertNotIn(None, row)
+            self.assertGreater(float(row["tflops"]), 0)
+            self.assertGreaterEqual(float(row["ms_max"]), float(row["ms_min"]))
         root = xml.etree.ElementTree.parse(self.path("plot.svg")).getroot()
         bars = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("rx") and r.get("height") != "11"]
         self.assertEqual(len(bars), 8)
@@ -96,6 +101,11 @@ class Bench(CommandTest):
         self.assertEqual(windows("16:0,-1:4,-1"), [[16, 0], [-1, 4], [-1, -1]])
         rows = self.json(*base, "--heads-kv", "1,2", "--dtype", "bf16,f32")["rows"]
         self.assertEqual([(r["dtype"], r["heads_kv"]) for r in rows], [("bf16", 1), ("bf16", 2), ("f32", 1), ("f32", 2)])
+
+    def test_thread_counts(self):
+        rows = self.json(*self.AXES, "--threads", "1,2")["rows"]
+        self.assertEqual(len(rows), 16)
+        self.assertEqual({row["threads"] for row in rows}, {1, 2})
 
     def test_a_path_that_cannot_be_written(self):
         self.refuse(*self.AXES, "--csv", self.path("no/rows.csv"), words=["--csv", "accepted"])
