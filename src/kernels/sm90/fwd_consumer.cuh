@@ -67,9 +67,10 @@ class Consumer {
         pass_turn<T>(warpgroup);
       }
       wait_scores();
-      if (next.batch < 0) return;
+      if (next.batch < 0) break;
       tile = next;
     }
+    release_q();  // shared memory outlives the last store's reads
   }
 
  private:
