@@ -1,9 +1,9 @@
 // Scores of f32 inputs, summed with compensation.
 //
 // A plain float sum of 128 products is off by several roundings of the whole, and where few keys
-// dominate a row that is more than the f32 contract allows. Here eight products at a time are
-// summed plainly, and those sums with Kahan's correction: 2 to 3 times less error for half again as
-// many operations in Q K^T.
+// dominate a row that is more than the f32 contract allows. Here four products at a time are
+// summed plainly, and those sums with Kahan's correction: about 3 times less error for twice the
+// operations in Q K^T.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int kPlainTerms = 8;
+constexpr int kPlainTerms = 4;
 
 template <class Path, int kRows>
 bool multiply_rows_compensated(const uint32_t* a, int64_t a_stride, const uint32_t* b,
