@@ -99,8 +99,8 @@ class CompileCommand final : public Command {
                                     {"smem_bytes", smem_bytes},
                                     {"cubin_bytes", image.bytes.size()}});
     outcome.text += fmt::format("{:<40} {:>8.3f} {:>9} {:>6} {:>7} {:>7}\n", image.display_name,
-                                image.compile_seconds, used.registers, used.spill_bytes,
-                                used.static_smem_bytes, image.bytes.size());
+                                image.compile_seconds, used.registers, used.spill_bytes, smem_bytes,
+                                image.bytes.size());
     if (!keep_) return;
     OutputFiles outputs;
     outputs.add_text("--keep", *keep_ + "/" + image.display_name + ".cubin");
