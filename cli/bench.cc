@@ -74,6 +74,20 @@ BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& device
   return chart;
 }
 
+// One line a CPU instruction: whether its measured ceiling is what the clock allows.
+std::string ceilings_text(const std::vector<BenchRow>& rows) {
+  std::string text;
+  std::vector<std::string> named;
+  for (const BenchRow& row : rows) {
+    const std::string name = fmt::format("{}, {} threads", row.peak_instruction, row.threads);
+    const size_t known = named.size();
+    if (row.peak_expected_tflops <= 0 || index_of(named, name) < known) continue;
+    text += fmt::format("ceiling of {}: {:.4g} TFLOP/s, {:.0f} % of instructions x width x clock\n",
+                        name, row.peak_tflops, 100 * row.peak_tflops / row.peak_expected_tflops);
+  }
+  return text;
+}
+
 class BenchCommand final : public Command {
  public:
   const char* name() const override { return "bench"; }
@@ -219,6 +233,7 @@ Outcome BenchCommand::run() {
     if (row.share_of_peak() > 1) outcome.text += "FAILED: faster than the measured ceiling\n";
     if (!row.correct || row.share_of_peak() > 1) outcome.code = kCheckFailed;
   }
+  outcome.text += ceilings_text(rows);
   return outcome;
 }
 
