@@ -52,6 +52,7 @@ class Sm90ForwardOp final : public ForwardOp {
     const int64_t total_q = actual_total("total_q", args.total_q, plan_.problem.total_q);
     const int64_t total_k = actual_total("total_k", args.total_k, plan_.problem.total_k);
     if ((packed_q() ? total_q : plan_.problem.seqlen_q) == 0 || plan_.problem.batch == 0) return;
+    check_overlaps(plan_.problem, args);
     check_pointers(args, packed_k() ? total_k : plan_.problem.seqlen_k);
 
     FwdParams params{};

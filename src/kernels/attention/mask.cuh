@@ -18,16 +18,16 @@ __device__ inline uint32_t low_bits(int count, int word) {
   return __funnelshift_lc(0xffffffffu, 0u, in_word > 0 ? in_word : 0);
 }
 
-// Scores of block columns `first_column` + 0.. outside `bounds[r]` become -inf. One bit a column:
-// a bit test costs the seventh part of two comparisons (R2P moves seven to predicates).
+// Scores outside `bounds[r]` become -inf; both count from the thread's first column of key 0, the
+// block begins at `first_key`. One bit a column: R2P moves seven of them to predicates at a time.
 template <int kScores>
 __device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds)[2],
-                                   int first_column) {
+                                   int first_key) {
   constexpr int kColumns = kScores / 2;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int begin = columns_below(bounds[r].begin - first_column);
-    const int end = columns_below(bounds[r].end - first_column);
+    const int begin = columns_below(bounds[r].begin - first_key);
+    const int end = columns_below(bounds[r].end - first_key);
 #pragma unroll
     for (int word = 0; word < (kColumns + 31) / 32; ++word) {
       const uint32_t visible = low_bits(end, word) & ~low_bits(begin, word);

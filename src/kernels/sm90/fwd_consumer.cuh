@@ -151,8 +151,12 @@ class Consumer {
 
   // All blocks of a tile but the product with the last block's V.
   __device__ void attend(const WorkTile& tile, const BlockRange& blocks) {
-    bounds[0] = bounds_of<T>(c.params, tile, row(0));
-    bounds[1] = bounds_of<T>(c.params, tile, row(1));
+    const int first_column = 2 * (lane % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const KeyBounds row_bounds = bounds_of<T>(c.params, tile, row(r));
+      bounds[r] = {row_bounds.begin - first_column, row_bounds.end - first_column};
+    }
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
     softmax.reset();
@@ -201,9 +205,7 @@ class Consumer {
     pack_p();
   }
 
-  __device__ void mask(int n_block) {
-    mask_scores(rS, bounds, n_block * T.tile_n + 2 * (lane % 4));
-  }
+  __device__ void mask(int n_block) { mask_scores(rS, bounds, n_block * T.tile_n); }
 
   __device__ void cap_scores() {
     if constexpr (T.softcap) {
@@ -279,7 +281,7 @@ class Consumer {
   uint32_t rP[T.tile_n / kMmaK][4];
   float rO[kOutputs];
   OnlineSoftmax softmax;
-  KeyBounds bounds[2];  // of this thread's two rows
+  KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 };
 
 }  // namespace fa4::sm90
