@@ -38,6 +38,6 @@ cmake --build "$work/consumer" >>"$work/consumer.log" || { cat "$work/consumer.l
 
 echo "--- pkg-config"
 export PKG_CONFIG_PATH=${library%/*}/pkgconfig
-read -ra flags <<<"$(pkg-config --cflags --libs fa4)"
-gcc -std=c99 "$here/../../examples/attention.c" "${flags[@]}" -o "$work/with_pkg_config"
+flags=$(pkg-config --cflags --libs fa4)
+eval "gcc -std=c99 \"\$here/../../examples/attention.c\" $flags -o \"\$work/with_pkg_config\""
 LD_LIBRARY_PATH=${library%/*} "$work/with_pkg_config"
