@@ -66,7 +66,7 @@ class Device {
 
   virtual const DeviceSpec& spec() const = 0;
   virtual std::unique_ptr<Kernel> load(const KernelImage& image, uint32_t dynamic_smem_bytes) = 0;
-  // Writes the 128 bytes that the hardware reads. Host work only, no allocation.
+  // Writes the 128 bytes that the hardware reads. Enqueues nothing, allocates nothing.
   virtual void encode_tensor_map(const TensorMapDesc& desc, void* map) const = 0;
   virtual bool is_capturing(void* stream) const = 0;
   // Enqueues a fill of `bytes` (a multiple of 4) with zeros; safe in a stream capture.

@@ -196,6 +196,7 @@ std::unique_ptr<Event> CudaDevice::create_event() {
 }
 
 void CudaDevice::encode_tensor_map(const TensorMapDesc& desc, void* map) const {
+  const ContextScope scope = enter();  // the driver (580) refuses to encode without one
   int type = kCuMapBF16;
   if (desc.dtype == DType::kF16) type = kCuMapF16;
   if (desc.dtype == DType::kF32) type = kCuMapF32;
