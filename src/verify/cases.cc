@@ -13,10 +13,11 @@ namespace {
 using Pair = std::pair<int64_t, int64_t>;
 
 // The sequence pairs (q, k) that flash-attn-4's own tests use, and its long-key ones.
-constexpr Pair kPairs[] = {
-    {1, 1},       {3, 3},       {64, 32},     {64, 1},      {239, 1},   {799, 3},   {113, 203},
-    {113, 128},   {128, 217},   {113, 211},   {108, 256},   {255, 256}, {384, 256}, {640, 128},
-    {1023, 1024}, {1024, 1023}, {4096, 4096}, {4224, 4224}, {1, 339},   {3, 799},   {64, 800}};
+constexpr Pair kPairs[] = {{1, 1},       {3, 3},     {64, 32},   {64, 1},    {239, 1},
+                           {799, 3},     {113, 203}, {113, 128}, {128, 217}, {113, 211},
+                           {108, 256},   {255, 256}, {384, 256}, {640, 128}, {1023, 1024},
+                           {1024, 1023}, {1, 339},   {3, 799},   {64, 800}};
+constexpr Pair kLongPairs[] = {{4096, 4096}, {4224, 4224}};
 
 // Head dimensions: the exact ones of a GPU kernel, and everything that rounds up to them.
 Pair choose_head_dims(int64_t family, Random& random) {
@@ -42,33 +43,41 @@ Pair choose_head_dims(int64_t family, Random& random) {
 }
 constexpr int64_t kHeadDimFamilies = 13;
 
-Pair choose_lengths(int64_t index, Random& random) {
-  switch (index % 4) {
-    case 0:  // long
-      switch (random.between(0, 3)) {
-        case 0: return {random.between(1025, 2300), random.between(1025, 2300)};
-        case 1: return {random.between(1, 256), random.between(1025, 4500)};
-        case 2: return {random.between(1025, 3000), random.between(1, 300)};
-        default: {
-          const int64_t n = random.between(1025, 1800);
-          return {n, n};
-        }
-      }
-    case 1: return kPairs[static_cast<size_t>(index / 4) % std::size(kPairs)];
-    default:
-      if (random.chance(3)) return {random.between(0, 1) * 40, random.between(0, 1) * 40};
-      if (random.chance(40)) {
-        const int64_t n = random.between(1, 700);
-        return {n, n};
-      }
-      return {random.between(1, 600), random.between(1, 700)};
+// From 2048 keys on a kernel may have another tile shape.
+Pair choose_long_keys(int64_t index, Random& random) {
+  switch (random.between(0, 7)) {
+    case 0: return {random.between(1025, 2300), random.between(2048, 2600)};
+    case 1: {
+      const int64_t n = random.between(2048, 2300);
+      return {n, n};
+    }
+    case 2:
+      if (random.chance(20)) return kLongPairs[static_cast<size_t>(index) % std::size(kLongPairs)];
+      [[fallthrough]];
+    default: return {random.between(1, 256), random.between(2048, 4500)};
   }
+}
+
+Pair choose_lengths(int64_t index, Random& random) {
+  if (index % 3 == 0) return kPairs[static_cast<size_t>(index / 3) % std::size(kPairs)];
+  const int64_t kind = random.between(0, 99);
+  if (kind < 3) return {random.between(0, 1) * 40, random.between(0, 1) * 40};
+  if (kind < 13) return {random.between(1025, 3000), random.between(1, 300)};
+  if (kind < 20) {
+    const int64_t n = random.between(1025, 1800);
+    return {n, n};
+  }
+  if (kind < 50) {
+    const int64_t n = random.between(1, 700);
+    return {n, n};
+  }
+  return {random.between(1, 600), random.between(1, 700)};
 }
 
 void choose_heads(ProblemDesc& d, Random& random) {
   const int64_t kind = random.between(0, 9);  // 0-4: one key head a query head, 5-7: GQA, 8-9: MQA
   const int64_t pairs = std::max<int64_t>(1, d.seqlen_q * d.seqlen_k);
-  const int64_t most = std::clamp<int64_t>(8'000'000 / pairs / d.batch, 1, 8);
+  const int64_t most = std::clamp<int64_t>(6'000'000 / pairs / d.batch, 1, 8);
   if (kind < 5) {
     d.heads_kv = random.between(1, std::min<int64_t>(most, 3));
     d.heads_q = d.heads_kv;
@@ -146,8 +155,8 @@ void choose_strides(ProblemDesc& d, Random& random) {
 
 enum class Kind { kEverywhere, kF32, kPaged };  // kF32 sometimes paged too
 
-// Head dimensions, dtype, mask and softcap go through all their combinations, so that every kernel
-// has its share; the rest is left to chance.
+// Head dimensions, dtype, mask, softcap and the keys' length go through all their combinations, so
+// that every kernel has its share; the rest is left to chance.
 Case make_case(int64_t index, Kind kind, uint64_t seed) {
   Random random(seed ^ (static_cast<uint64_t>(index) * 0x2545f4914f6cdd1du));
   const int64_t round = index / kHeadDimFamilies;
@@ -155,7 +164,8 @@ Case make_case(int64_t index, Kind kind, uint64_t seed) {
   ProblemDesc& d = c.desc;
   d.dtype = kind == Kind::kF32 ? DType::kF32 : round % 2 == 0 ? DType::kBF16 : DType::kF16;
   std::tie(d.head_dim, d.head_dim_v) = choose_head_dims(index % kHeadDimFamilies, random);
-  std::tie(d.seqlen_q, d.seqlen_k) = choose_lengths(index, random);
+  std::tie(d.seqlen_q, d.seqlen_k) =
+      round / 8 % 2 == 1 ? choose_long_keys(index, random) : choose_lengths(index, random);
   d.batch = std::max(d.seqlen_q, d.seqlen_k) > 1024 ? random.between(1, 2) : random.between(1, 3);
   choose_heads(d, random);
   if (round / 2 % 2 == 0) choose_mask(d, random);
@@ -185,7 +195,7 @@ std::optional<Suite> parse_suite(std::string_view text) {
 }
 
 std::vector<Case> make_suite(Suite suite, uint64_t seed) {
-  const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 164 : 10);
+  const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 272 : 10);
   const int64_t extra = suite == Suite::kFull ? 132 : 12;
   std::vector<Case> cases;
   Random random(seed);
