@@ -21,14 +21,6 @@ __device__ inline float lg2_approx_ftz(float a) {
   return d;
 }
 
-// tanh.approx.f32 d, a;  largest relative error 2^-11
-// PTX ISA, "tanh", sm_75
-__device__ inline float tanh_approx(float a) {
-  float d;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(d) : "f"(a));
-  return d;
-}
-
 // rcp.approx.ftz.f32 d, a;  at most 1 ulp
 // PTX ISA, "rcp", sm_20
 __device__ inline float rcp_approx_ftz(float a) {

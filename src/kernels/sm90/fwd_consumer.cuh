@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention/mask.cuh"
+#include "kernels/attention/softcap.cuh"
 #include "kernels/attention/softmax.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/wgmma.cuh"
@@ -175,7 +176,7 @@ class Consumer {
 
   __device__ void first_block(int n_block) {
     release(c.pipeline(kKFull), k);
-    cap_scores();
+    if constexpr (T.softcap) cap_scores(rS, c.params.softcap, c.params.scale_over_softcap);
     mask(n_block);
     softmax.first_block(rS, c.params.scale_log2);
     pack_p();
@@ -192,7 +193,7 @@ class Consumer {
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rS);
     release(c.pipeline(kKFull), k);
-    cap_scores();
+    if constexpr (T.softcap) cap_scores(rS, c.params.softcap, c.params.scale_over_softcap);
     if (masked) mask(n_block);
     const bool rescale = softmax.update_max(rS, c.params.scale_log2);
     // Before the exponentials: V is given back early, the other warpgroups' products fill in.
@@ -206,15 +207,6 @@ class Consumer {
   }
 
   __device__ void mask(int n_block) { mask_scores(rS, bounds, n_block * T.tile_n); }
-
-  __device__ void cap_scores() {
-    if constexpr (T.softcap) {
-#pragma unroll
-      for (int i = 0; i < kScores; ++i) {
-        rS[i] = c.params.softcap * ptx::tanh_approx(rS[i] * c.params.scale_over_softcap);
-      }
-    }
-  }
 
   // The accumulator layout of two 8-column groups is the A operand of one 16-row step.
   __device__ void pack_p() {

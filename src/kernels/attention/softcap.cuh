@@ -1,0 +1,25 @@
+// Capped scores: softcap * tanh(score / softcap).
+#pragma once
+
+#include "kernels/ptx/math.cuh"
+
+namespace fa4 {
+
+// tanh to about 4e-7 of its value. (tanh.approx is right to 5e-4 only: 30 of it moved lse
+// by 1.5e-4, ten times what docs/api.md allows.)
+__device__ inline float accurate_tanh(float x) {
+  constexpr float kTwoLog2E = 2.8853900817779268f;
+  const float far = 1.0f - 2.0f * ptx::rcp_approx_ftz(ptx::ex2_approx_ftz(x * kTwoLog2E) + 1.0f);
+  // Near 0 that difference cancels; the Taylor series to x^7 is off by 62/2835 x^9.
+  const float x2 = x * x;
+  const float near = x + x * x2 * (-1.0f / 3 + x2 * (2.0f / 15 - x2 * (17.0f / 315)));
+  return fabsf(x) < 0.25f ? near : far;
+}
+
+template <int kScores>
+__device__ inline void cap_scores(float (&s)[kScores], float softcap, float scale_over_softcap) {
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) s[i] = softcap * accurate_tanh(s[i] * scale_over_softcap);
+}
+
+}  // namespace fa4
