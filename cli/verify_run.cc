@@ -97,7 +97,7 @@ CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOp
     result.skip_reason = support.reason;
     return result;
   }
-  const CaseTensors tensors(c);
+  const CaseTensors tensors(c, options.oracle_threads);
   Execution execution(p, device, options.threads);
   result.kernel = execution.kernel_name();
   const auto bytes = [](int64_t count, int size) {

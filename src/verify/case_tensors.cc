@@ -39,7 +39,7 @@ TensorExtents extents_of(const AttentionProblem& p) {
           extent(batch_q, rows_q, p.heads_q, p.head_dim_v, p.out)};
 }
 
-CaseTensors::CaseTensors(const Case& c) : problem_(AttentionProblem::make(c.desc)) {
+CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem::make(c.desc)) {
   const AttentionProblem& p = problem_;
   const TensorExtents extents = extents_of(p);
   const auto bytes = [&](int64_t n) {
@@ -62,31 +62,32 @@ CaseTensors::CaseTensors(const Case& c) : problem_(AttentionProblem::make(c.desc
   if (p.has_sink) {
     for (int64_t h = 0; h < p.heads_q; ++h) sink_.push_back(2 * random.normal());
   }
-  fill_q(c.amplitude, random.bits());
-  fill_kv(random.bits());
+  ThreadPool pool(threads);
+  fill_q(c.amplitude, random.bits(), pool);
+  fill_kv(random.bits(), pool);
 }
 
-void CaseTensors::fill_q(float amplitude, uint64_t seed) {
+void CaseTensors::fill_q(float amplitude, uint64_t seed, ThreadPool& pool) {
   const ForwardArgs inputs = args();
-  Random random(seed);
   for (int64_t b = 0; b < problem_.batch; ++b) {
     const SequenceView view = sequence_view(problem_, inputs, b);
-    for (int64_t m = 0; m < view.seqlen_q; ++m) {
+    pool.run(view.seqlen_q, [&, b](int64_t m, int) {
+      Random random(seed + static_cast<uint64_t>(b << 32 | m));
       for (int64_t h = 0; h < problem_.heads_q; ++h) {
         const int64_t at = view.offset_q + m * problem_.q.seqlen + h * problem_.q.head;
         fill_row(problem_.dtype, q_, at, problem_.head_dim, amplitude, random);
       }
-    }
+    });
   }
 }
 
-void CaseTensors::fill_kv(uint64_t seed) {
+void CaseTensors::fill_kv(uint64_t seed, ThreadPool& pool) {
   const AttentionProblem& p = problem_;
   const ForwardArgs inputs = args();
-  Random random(seed);
   for (int64_t b = 0; b < p.batch; ++b) {
     const SequenceView view = sequence_view(p, inputs, b);
-    for (int64_t n = 0; n < view.seqlen_k; ++n) {
+    pool.run(view.seqlen_k, [&, b](int64_t n, int) {
+      Random random(seed + static_cast<uint64_t>(b << 32 | n));
       int64_t at_k = view.offset_k + n * p.k.seqlen, at_v = view.offset_v + n * p.v.seqlen;
       if (p.layout_kv == Layout::kPaged) {
         const int64_t page = page_table_[b * p.pages_per_seq + n / p.page_size];
@@ -97,7 +98,7 @@ void CaseTensors::fill_kv(uint64_t seed) {
         fill_row(p.dtype, k_, at_k + h * p.k.head, p.head_dim, 1.0f, random);
         fill_row(p.dtype, v_, at_v + h * p.v.head, p.head_dim_v, 1.0f, random);
       }
-    }
+    });
   }
 }
 

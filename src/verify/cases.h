@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "problem/forward_args.h"
 
 namespace fa4::internal {
@@ -38,14 +39,14 @@ TensorExtents extents_of(const AttentionProblem& problem);
 // sequence's end, page tails, spare pages) is 0xff, a NaN.
 class CaseTensors {
  public:
-  explicit CaseTensors(const Case& c);
+  explicit CaseTensors(const Case& c, int threads = 1);  // the values do not depend on `threads`
   const AttentionProblem& problem() const { return problem_; }
   // Inputs only: out, lse and workspace are the caller's.
   ForwardArgs args() const;
 
  private:
-  void fill_q(float amplitude, uint64_t seed);
-  void fill_kv(uint64_t seed);
+  void fill_q(float amplitude, uint64_t seed, ThreadPool& pool);
+  void fill_kv(uint64_t seed, ThreadPool& pool);
 
   AttentionProblem problem_;
   std::vector<unsigned char> q_, k_, v_;

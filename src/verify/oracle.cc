@@ -22,13 +22,10 @@ struct KeyHead {
   bool finite = true;
 };
 
-KeyHead load_key_head(const AttentionProblem& p, const ForwardArgs& args, const SequenceView& view,
-                      int64_t b, int64_t head) {
-  KeyHead keys;
-  keys.num_keys = view.seqlen_k;
-  keys.k.resize(static_cast<size_t>(p.head_dim * keys.num_keys));
-  keys.v.resize(static_cast<size_t>(keys.num_keys * p.head_dim_v));
-  for (int64_t n = 0; n < keys.num_keys; ++n) {
+// Keys [begin, end) into their places.
+void load_keys(const AttentionProblem& p, const ForwardArgs& args, const SequenceView& view,
+               int64_t b, int64_t head, int64_t begin, int64_t end, KeyHead& keys) {
+  for (int64_t n = begin; n < end; ++n) {
     int64_t at_k = view.offset_k + n * p.k.seqlen, at_v = view.offset_v + n * p.v.seqlen;
     if (p.layout_kv == Layout::kPaged) {
       const int64_t page = args.page_table[b * p.pages_per_seq + n / p.page_size];
@@ -41,11 +38,24 @@ KeyHead load_key_head(const AttentionProblem& p, const ForwardArgs& args, const 
       keys.k[d * keys.num_keys + n] = load_as_float(p.dtype, args.k, at_k + d);
     }
     for (int64_t d = 0; d < p.head_dim_v; ++d) {
-      const double value = load_as_float(p.dtype, args.v, at_v + d);
-      keys.v[n * p.head_dim_v + d] = value;
-      keys.finite &= std::isfinite(value);
-      if (std::isfinite(value)) keys.max_abs_v = std::max(keys.max_abs_v, std::fabs(value));
+      keys.v[n * p.head_dim_v + d] = load_as_float(p.dtype, args.v, at_v + d);
     }
+  }
+}
+
+KeyHead load_key_head(const AttentionProblem& p, const ForwardArgs& args, const SequenceView& view,
+                      int64_t b, int64_t head, ThreadPool& pool) {
+  KeyHead keys;
+  keys.num_keys = view.seqlen_k;
+  keys.k.resize(static_cast<size_t>(p.head_dim * keys.num_keys));
+  keys.v.resize(static_cast<size_t>(keys.num_keys * p.head_dim_v));
+  pool.run((keys.num_keys + kRows - 1) / kRows, [&](int64_t task, int) {
+    const int64_t end = std::min((task + 1) * kRows, keys.num_keys);
+    load_keys(p, args, view, b, head, task * kRows, end, keys);
+  });
+  for (const double value : keys.v) {
+    keys.finite &= std::isfinite(value);
+    if (std::isfinite(value)) keys.max_abs_v = std::max(keys.max_abs_v, std::fabs(value));
   }
   return keys;
 }
@@ -141,7 +151,7 @@ Reference reference_forward(const AttentionProblem& p, const ForwardArgs& args, 
     std::vector<Scratch> scratch(static_cast<size_t>(pool.num_threads()),
                                  Scratch(p, view.seqlen_k));
     for (int64_t head = 0; head < p.heads_kv; ++head) {
-      const KeyHead keys = load_key_head(p, args, view, b, head);
+      const KeyHead keys = load_key_head(p, args, view, b, head, pool);
       result.max_abs_v = std::max(result.max_abs_v, keys.max_abs_v);
       const int64_t step = rows_at_once(keys);
       const int64_t blocks = (view.seqlen_q + step - 1) / step;
@@ -162,7 +172,8 @@ Reference reference_forward(const AttentionProblem& p, const ForwardArgs& args, 
 Reference reference_rows(const AttentionProblem& p, const ForwardArgs& args, int64_t b, int64_t h,
                          int64_t first_row, int64_t count) {
   const SequenceView view = sequence_view(p, args, b);
-  const KeyHead keys = load_key_head(p, args, view, b, h / p.group());
+  ThreadPool pool(1);
+  const KeyHead keys = load_key_head(p, args, view, b, h / p.group(), pool);
   Reference result;
   result.out.resize(static_cast<size_t>(count * p.head_dim_v));
   result.plain.resize(result.out.size());

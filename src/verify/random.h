@@ -7,7 +7,8 @@ namespace fa4::internal {
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u) {}
+  // Neighbouring seeds give unrelated numbers.
+  explicit Random(uint64_t seed) : state_(seed) { state_ = bits(); }
 
   uint64_t bits() {  // splitmix64
     uint64_t z = state_ += 0x9e3779b97f4a7c15u;
