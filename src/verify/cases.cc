@@ -195,7 +195,7 @@ std::optional<Suite> parse_suite(std::string_view text) {
 }
 
 std::vector<Case> make_suite(Suite suite, uint64_t seed) {
-  const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 272 : 10);
+  const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 288 : 10);
   const int64_t extra = suite == Suite::kFull ? 132 : 12;
   std::vector<Case> cases;
   Random random(seed);
