@@ -2,23 +2,25 @@
 """fa4's forward on a GPU against cuDNN (through PyTorch), interleaved in one run.
 
     python3 bench/peers.py --lib build/release/lib/libfa4.so [--rows table|other|all] [--rounds 7]
-                           [--json F] [--markdown F]
+                           [--pause S] [--json F] [--markdown F]
 
 Every variant is checked against float32 attention of one head before it is timed. Rounds are
 interleaved and their order rotates; a figure is the median over the rounds. A bf16 matrix product
-of 8192^3 runs in every round: the ceiling of the same minute.
+of 8192^3 runs in every round: the ceiling of the same minute. --pause waits before each slice: a card
+that runs without a break may be bound by its power, and then all kernels look more alike.
 """
 import argparse
 import json
 import math
+import os
 import statistics
 import sys
+import time
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-import os
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
 
@@ -88,7 +90,7 @@ def worst_error(out, q, k, v, causal):
     return (out[-1, :, -1].float() - reference).abs().max().item()
 
 
-def interleave(calls, rounds):
+def interleave(calls, rounds, pause):
     """Median milliseconds of each call."""
     repeats = {}
     for name, call in calls.items():
@@ -100,6 +102,8 @@ def interleave(calls, rounds):
     for r in range(rounds):
         shift = r % len(names)
         for name in names[shift:] + names[:shift]:
+            torch.cuda.synchronize()
+            time.sleep(pause)
             times[name].append(time_of(calls[name], repeats[name]))
     return {name: statistics.median(t) for name, t in times.items()}
 
@@ -114,7 +118,7 @@ def time_of(call, repeats):
     return start.elapsed_time(stop) / repeats
 
 
-def measure(library, shape, causal, rounds, product):
+def measure(library, shape, causal, options, product):
     batch, seqlen, heads_q, heads_kv, head_dim, head_dim_v = shape
     q = random_tensor(batch, seqlen, heads_q, head_dim)
     k = random_tensor(batch, seqlen, heads_kv, head_dim)
@@ -126,7 +130,7 @@ def measure(library, shape, causal, rounds, product):
     errors = {"fa4": worst_error(out, q, k, v, causal),
               "cudnn": worst_error(calls["cudnn"]().transpose(1, 2), q, k, v, causal)}
     unwritten = int(torch.isnan(out).sum())
-    times = interleave({**calls, "matmul": product}, rounds)
+    times = interleave({**calls, "matmul": product}, options.rounds, options.pause)
     pairs = seqlen * (seqlen + 1) / 2 if causal else seqlen * seqlen
     flops = 2 * batch * heads_q * pairs * (head_dim + head_dim_v)
     row = dict(batch=batch, seqlen=seqlen, heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim,
@@ -154,6 +158,7 @@ def main():
     parser.add_argument("--lib", required=True, help="libfa4.so")
     parser.add_argument("--rows", choices=("table", "other", "all"), default="all")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before each slice")
     parser.add_argument("--json", help="write every figure here")
     parser.add_argument("--markdown", help="write the table here")
     options = parser.parse_args()
@@ -164,13 +169,13 @@ def main():
     rows = []
     for shape in shapes:
         for causal in (False, True):
-            rows.append(measure(library, shape, causal, options.rounds, lambda: a @ b))
+            rows.append(measure(library, shape, causal, options, lambda: a @ b))
             print(markdown(rows[-1:]).splitlines()[-1] + ("" if rows[-1]["passed"] else " WRONG"),
                   flush=True)
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
-                       "cudnn": torch.backends.cudnn.version(), "rounds": options.rounds,
+                       "cudnn": torch.backends.cudnn.version(), "rounds": options.rounds, "pause": options.pause,
                        "rows": rows}, file, indent=1)
     if options.markdown:
         with open(options.markdown, "w") as file:
