@@ -20,6 +20,9 @@ TEST_P(CpuPeakTest, IsWhatTheClockAllows) {
   if (!has_isa(host_cpu_spec().cpu, GetParam())) {
     GTEST_SKIP() << "this machine has no " << name_of(GetParam());
   }
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's code is not what is timed";
+#endif
   // Another program may hold the core for a whole slice: the best of a few.
   double best = 0;
   for (int i = 0; i < 10 && best < 0.9; ++i) {

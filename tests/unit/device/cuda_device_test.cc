@@ -186,7 +186,7 @@ TEST_F(CudaDeviceTest, EnqueuesZerosWithoutWaiting) {
   EXPECT_EQ(fake.words_set, 3u);
 }
 
-TEST_F(CudaDeviceTest, TensorMapIsHostWorkAlone) {
+TEST_F(CudaDeviceTest, TensorMapIsHostWorkUnderTheContext) {
   const CudaDevice device = open();
   TensorMapDesc desc;
   desc.dtype = DType::kF16;
@@ -197,7 +197,8 @@ TEST_F(CudaDeviceTest, TensorMapIsHostWorkAlone) {
   fake.calls.clear();
   unsigned char map[128];
   device.encode_tensor_map(desc, map);
-  EXPECT_EQ(fake.calls, std::vector<std::string>{"tensor_map_encode"});
+  EXPECT_EQ(fake.calls, (std::vector<std::string>{"context_current", "context_push",
+                                                  "tensor_map_encode", "context_pop"}));
   EXPECT_EQ(fake.map_type, kCuMapF16);
   EXPECT_EQ(fake.map_swizzle, 3);
 
