@@ -27,19 +27,19 @@ struct HeadAndBlock {
   int head;
   int m_block;
 };
-__device__ inline HeadAndBlock section_order(int32_t index, int heads, int m_blocks, int sections,
-                                             bool longest_first) {
-  const int small = heads / sections,
-            larger = heads % sections;  // the first `larger` have one more
-  const int in_larger = larger * (small + 1) * m_blocks;
+__device__ inline HeadAndBlock section_order(uint32_t index, uint32_t heads, uint32_t m_blocks,
+                                             uint32_t sections, bool longest_first) {
+  const uint32_t small = heads / sections, larger = heads % sections;  // those have one head more
+  const uint32_t in_larger = larger * (small + 1) * m_blocks;
   const bool is_larger = index < in_larger;
-  const int section_heads = is_larger ? small + 1 : small;
-  const int from = is_larger ? index : index - in_larger;
-  const int section = from / (section_heads * m_blocks);
-  const int in_section = from - section * section_heads * m_blocks;
-  const int first_head = (is_larger ? 0 : larger * (small + 1)) + section * section_heads;
-  const int m = in_section / section_heads;
-  return {first_head + in_section % section_heads, longest_first ? m_blocks - 1 - m : m};
+  const uint32_t section_heads = is_larger ? small + 1 : small;
+  const uint32_t from = is_larger ? index : index - in_larger;
+  const uint32_t section = from / (section_heads * m_blocks);
+  const uint32_t in_section = from - section * section_heads * m_blocks;
+  const uint32_t first_head = (is_larger ? 0 : larger * (small + 1)) + section * section_heads;
+  const uint32_t m = in_section / section_heads;
+  return {static_cast<int>(first_head + in_section - m * section_heads),
+          static_cast<int>(longest_first ? m_blocks - 1 - m : m)};
 }
 
 __device__ inline int clamp(int x, int low, int high) {
@@ -63,10 +63,40 @@ class TileScheduler {
     } else {
       next_ += static_cast<int32_t>(gridDim.x);
     }
-    return p_.cu_seqlens_q == nullptr ? dense_tile(index) : packed_tile(index);
+    Run run = {.index = index,
+               .heads = p_.tile_heads * p_.batch,
+               .blocks = m_blocks(p_.seqlen_q),
+               .seqlen_q = p_.seqlen_q};
+    if (p_.cu_seqlens_q != nullptr) run = find_sequence(index);
+    if (run.index >= run.heads * run.blocks) return {.batch = -1};
+    const HeadAndBlock at =
+        section_order(run.index, run.heads, run.blocks, p_.sections, p_.longest_first != 0);
+    const int batch = static_cast<uint32_t>(at.head) / static_cast<uint32_t>(p_.tile_heads);
+    WorkTile tile = {.m_block = at.m_block,
+                     .head = at.head - batch * p_.tile_heads,
+                     .batch = run.batch + batch,
+                     .offset_q = run.offset_q,
+                     .seqlen_q = run.seqlen_q,
+                     .seqlen_k = p_.seqlen_k};
+    if (p_.cu_seqlens_k != nullptr) {
+      tile.offset_k = packed_offset(p_.cu_seqlens_k, tile.batch, p_.total_k);
+      tile.seqlen_k = packed_length(p_.cu_seqlens_k, tile.batch, p_.total_k, p_.seqlen_k);
+    }
+    if (p_.seqused_k != nullptr) tile.seqlen_k = clamp(p_.seqused_k[tile.batch], 0, tile.seqlen_k);
+    return tile;
   }
 
  private:
+  // Tiles of equal sequences in one order: a dense batch, or one packed sequence.
+  struct Run {
+    int32_t index;  // of the tile wanted, in the run
+    int heads;
+    int blocks;  // of each head
+    int batch;
+    int offset_q;
+    int seqlen_q;
+  };
+
   // A tile ahead of its use, so that nobody waits for the counter.
   __device__ void claim() {
     if (threadIdx.x % 32 == 0) {
@@ -74,26 +104,15 @@ class TileScheduler {
     }
   }
 
-  __device__ int tile_heads() const { return p_.tile_heads; }
   __device__ int m_blocks(int seqlen_q) const {
     return ((seqlen_q << p_.group_log2) + kTileM - 1) / kTileM;
   }
 
-  __device__ WorkTile dense_tile(int32_t index) const {
-    const int heads = tile_heads(), blocks = m_blocks(p_.seqlen_q);
-    if (index >= heads * p_.batch * blocks) return {.batch = -1};
-    const HeadAndBlock at =
-        section_order(index, heads * p_.batch, blocks, p_.sections, p_.longest_first != 0);
-    return finish({.m_block = at.m_block,
-                   .head = at.head % heads,
-                   .batch = at.head / heads,
-                   .seqlen_q = p_.seqlen_q});
-  }
-
   // Walks the batch 32 sequences at a time; resumes where the last tile was, since indices only
-  // grow.
-  __device__ WorkTile packed_tile(int32_t index) {
-    const int lane = threadIdx.x % 32, heads = tile_heads();
+  // grow. Past the last sequence: a run of no tiles.
+  __device__ Run find_sequence(int32_t index) {
+    const int lane = threadIdx.x % 32, heads = p_.tile_heads;
+#pragma unroll 1
     for (; first_batch_ < p_.batch; first_batch_ += 32) {
       const int b = first_batch_ + lane;
       const int begin = b < p_.batch ? packed_offset(p_.cu_seqlens_q, b, p_.total_q) : 0;
@@ -107,32 +126,21 @@ class TileScheduler {
         if (lane >= d) end += below;
       }
       const int32_t all = __shfl_sync(0xffffffffu, end, 31);
-      if (index < tiles_before_ + all) {
-        const int32_t in_group = index - tiles_before_;
+      const int32_t in_group = index - tiles_before_;
+      if (in_group < all) {
         const int owner = __popc(__ballot_sync(0xffffffffu, end <= in_group));
         const int owner_blocks = __shfl_sync(0xffffffffu, blocks, owner);
         const int32_t start = __shfl_sync(0xffffffffu, end, owner) - owner_blocks * heads;
-        const HeadAndBlock at = section_order(in_group - start, heads, owner_blocks, p_.sections,
-                                              p_.longest_first != 0);
-        return finish({.m_block = at.m_block,
-                       .head = at.head,
-                       .batch = first_batch_ + owner,
-                       .offset_q = __shfl_sync(0xffffffffu, begin, owner),
-                       .seqlen_q = __shfl_sync(0xffffffffu, length, owner)});
+        return {.index = in_group - start,
+                .heads = heads,
+                .blocks = owner_blocks,
+                .batch = first_batch_ + owner,
+                .offset_q = __shfl_sync(0xffffffffu, begin, owner),
+                .seqlen_q = __shfl_sync(0xffffffffu, length, owner)};
       }
       tiles_before_ += all;
     }
-    return {.batch = -1};
-  }
-
-  __device__ WorkTile finish(WorkTile tile) const {
-    tile.seqlen_k = p_.seqlen_k;
-    if (p_.cu_seqlens_k != nullptr) {
-      tile.offset_k = packed_offset(p_.cu_seqlens_k, tile.batch, p_.total_k);
-      tile.seqlen_k = packed_length(p_.cu_seqlens_k, tile.batch, p_.total_k, p_.seqlen_k);
-    }
-    if (p_.seqused_k != nullptr) tile.seqlen_k = clamp(p_.seqused_k[tile.batch], 0, tile.seqlen_k);
-    return tile;
+    return {};
   }
 
   // Index tensors cannot be checked on the host: whatever they hold, nothing outside the tensors is

@@ -7,13 +7,18 @@
 
 namespace fa4::sm90 {
 
-// ----------------------------------------------------------------------------------------------------
+// Where a tile's keys and values are, for TMA.
+struct KvPlace {
+  int head;
+  int offset;
+  int batch;
+};
 
 // One tile as the producer sees it.
 struct LoadTile {
   WorkTile work;
   BlockRange blocks;
-  int kv_head;
+  KvPlace kv;
   __device__ bool has_keys() const { return blocks.n_block_max > blocks.n_block_min; }
 };
 
@@ -25,14 +30,13 @@ __device__ inline int batch_coordinate(const int32_t* cu_seqlens, const WorkTile
 // One block of K or V: tile_n rows in slabs.
 template <FwdTraits T, int kHeadDim>
 __device__ inline void load_kv_block(const Context<T>& c, const TensorMap& map, ptx::SmemAddr to,
-                                     ptx::SmemAddr barrier, const LoadTile& tile, int n_block) {
+                                     ptx::SmemAddr barrier, const KvPlace& place, int n_block) {
   constexpr int kSlab = slab_columns(kHeadDim);
 #pragma unroll
   for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
     ptx::cp_async_bulk_tensor_4d_load(to + slab * T.tile_n * kSlab * kElementBytes, &map, barrier,
-                                      slab * kSlab, tile.kv_head,
-                                      tile.work.offset_k + n_block * T.tile_n,
-                                      batch_coordinate(c.params.cu_seqlens_k, tile.work));
+                                      slab * kSlab, place.head, place.offset + n_block * T.tile_n,
+                                      place.batch);
   }
 }
 
@@ -80,7 +84,7 @@ struct ProducerState {
 };
 
 template <FwdTraits T>
-__device__ inline void produce_k(const Context<T>& c, const LoadTile& tile, int n_block,
+__device__ inline void produce_k(const Context<T>& c, const KvPlace& place, int n_block,
                                  ProducerState<T>& state) {
   const Pipeline k = c.pipeline(kKFull);
   k.producer_acquire(state.k);
@@ -89,7 +93,7 @@ __device__ inline void produce_k(const Context<T>& c, const LoadTile& tile, int 
     ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T));
     load_kv_block<T, T.head_dim>(c, c.params.k,
                                  c.at(c.kSmem.k + state.k.stage() * k_stage_bytes(T)), barrier,
-                                 tile, n_block);
+                                 place, n_block);
   }
   __syncwarp();
   state.k.advance();
@@ -107,7 +111,7 @@ __device__ inline void produce_v(const Context<T>& c, const LoadTile& tile, int 
   if (ptx::elect_sync()) {
     ptx::mbarrier_arrive_expect_tx(barrier, v_stage_bytes(T));
     load_kv_block<T, T.head_dim_v>(c, p.v, c.at(c.kSmem.v + state.v.stage() * v_stage_bytes(T)),
-                                   barrier, tile, n_block);
+                                   barrier, tile.kv, n_block);
   }
   __syncwarp();
   if (clear) {
@@ -137,7 +141,7 @@ __device__ inline void produce_q(const Context<T>& c, const LoadTile& tile,
 template <FwdTraits T>
 __device__ inline LoadTile hand_out(const Context<T>& c, TileScheduler<T.tile_m>& scheduler,
                                     PipelineState<kTileSlots>& slot) {
-  LoadTile tile{scheduler.next(), {}, 0};
+  LoadTile tile{scheduler.next(), {}, {}};
   const Pipeline tiles = c.pipeline(kTileFull);
   tiles.producer_acquire(slot);
   if (ptx::elect_sync()) {
@@ -148,22 +152,16 @@ __device__ inline LoadTile hand_out(const Context<T>& c, TileScheduler<T.tile_m>
   slot.advance();
   if (tile.work.batch >= 0) {
     tile.blocks = blocks_of<T>(c.params, tile.work);
-    tile.kv_head = tile.work.head / c.params.tile_heads_per_kv;
+    tile.kv = {tile.work.head / c.params.tile_heads_per_kv, tile.work.offset_k,
+               batch_coordinate(c.params.cu_seqlens_k, tile.work)};
   }
   return tile;
 }
 
-// The first loads of a tile. One that sees no keys still loads Q: out takes its place.
-template <FwdTraits T>
-__device__ inline void produce_first(const Context<T>& c, const LoadTile& tile,
-                                     ProducerState<T>& state) {
-  if (tile.work.batch < 0) return;
-  if (tile.has_keys()) produce_k(c, tile, tile.blocks.n_block_max - 1, state);
-  produce_q(c, tile, state);
-}
-
 // K runs a block ahead of V, also from tile to tile: the consumers multiply a tile's last P by V
-// together with the next tile's Q Kᵀ, if Q has two places. The first round has no tile of its own.
+// together with the next tile's Q Kᵀ, if Q has two places (if it has one, out is still in it). A
+// tile that sees no keys still loads Q, whose place out takes. The first round has no tile of its
+// own.
 template <FwdTraits T>
 __device__ inline void producer(const Context<T>& c) {
   TileScheduler<T.tile_m> scheduler(c.params);
@@ -175,15 +173,16 @@ __device__ inline void producer(const Context<T>& c) {
 #pragma unroll 1
     do {
       const bool last = n <= tile.blocks.n_block_min;
-      if (!last) {
-        produce_k(c, tile, n - 1, state);
-      } else {
-        next = hand_out(c, scheduler, slot);
-        if constexpr (T.q_stages > 1) produce_first(c, next, state);
+      if (last) next = hand_out(c, scheduler, slot);
+      const KvPlace ahead = last ? next.kv : tile.kv;
+      if (!last || next.has_keys()) {
+        produce_k(c, ahead, last ? next.blocks.n_block_max - 1 : n - 1, state);
       }
+      const bool has_next = last && next.work.batch >= 0;
+      if (T.q_stages > 1 && has_next) produce_q(c, next, state);
       if (tile.has_keys()) produce_v(c, tile, n, state);
+      if (T.q_stages == 1 && has_next) produce_q(c, next, state);
     } while (--n >= tile.blocks.n_block_min);
-    if constexpr (T.q_stages == 1) produce_first(c, next, state);
     tile = next;
   } while (tile.work.batch >= 0);
 }
