@@ -61,8 +61,8 @@ void run(const NvrtcCompiler& compiler, const DiskCache& before, Job& job) try {
   job.compiled = true;
   if (job.image.resources.spill_bytes != 0) {
     job.problem = fmt::format("spills {} bytes of registers", job.image.resources.spill_bytes);
-  } else if (job.image.log.find("C7510") != std::string::npos) {
-    job.problem = "ptxas serialises its wgmma (C7510)";
+  } else if (job.image.log.find("instructions are serialized") != std::string::npos) {
+    job.problem = "ptxas serialises its wgmma instructions";
   } else if (!before.store(job.key, job.image)) {
     job.problem = "cannot write to " + before.folder();
   }

@@ -117,6 +117,7 @@ class Consumer {
           k_rows + QkDescriptor::offset(slab * T.tile_n * kSlab * kElementBytes + column_bytes),
           i > 0);
     }
+    ptx::wgmma_commit_group();
   }
 
   // O += P V
