@@ -30,7 +30,7 @@ echo "--- the command"
 "$tree/bin/fa4" --version
 
 echo "--- find_package"
-cmake -S "$here/find_package" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$tree" >"$work/consumer.log" ||
+cmake -S "$here/find_package" -B "$work/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$tree" >"$work/consumer.log" ||
   { cat "$work/consumer.log"; exit 1; }
 cmake --build "$work/consumer" >>"$work/consumer.log" || { cat "$work/consumer.log"; exit 1; }
 "$work/consumer/attention_c"
