@@ -104,8 +104,8 @@ const bool kRegistered = [] {
     int m, n;
   };
   const Tile of_vectors[] = {{0, 0}, {96, 128}, {192, 128}, {192, 256}, {288, 256}};
-  const Tile of_amx[] = {{0, 0},     {128, 128}, {128, 256}, {256, 128},
-                         {256, 256}, {256, 512}, {512, 256}};
+  const Tile of_amx[] = {{0, 0},     {256, 128}, {256, 256},  {256, 512},
+                         {512, 128}, {512, 256}, {1024, 128}, {1024, 256}};
   for (int threads : {1, 2}) {
     for (int64_t head_dim : {64, 128}) {
       for (bool causal : {false, true}) {

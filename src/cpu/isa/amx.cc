@@ -6,7 +6,7 @@
 
 namespace fa4::internal {
 
-void run_tile_amx(TileJob& job) { AmxLoop<AmxTiles, Avx512Bf16Vec, kBf16Exp2Degree>(job).run(); }
+void run_tile_amx(TileJob& job) { AmxLoop<AmxTiles, AmxVec, kBf16Exp2Degree>(job).run(); }
 
 float peak_loop_amx(int64_t rounds) {
   alignas(64) float zeros[32 * 32] = {};
