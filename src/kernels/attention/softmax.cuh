@@ -1,19 +1,13 @@
 // Online softmax of two rows a thread, in the register layout of a wgmma accumulator.
 #pragma once
 
+#include "kernels/attention/exp2_math.h"
 #include "kernels/ptx/math.cuh"
 #include "kernels/sm90/fwd_traits.h"
 
 namespace fa4 {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kLn2 = 0.6931471805599453f;
 inline constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
-
-// The output is rescaled only when a row's maximum has risen by more than this (log2); until then
-// probabilities are taken relative to the old maximum, and reach 2^8 at most. The final division
-// makes it exact.
-inline constexpr float kRescaleThreshold = 8.0f;
 
 __device__ inline float quad_max(float x) {
   x = ptx::max_nan(x, __shfl_xor_sync(0xffffffffu, x, 1));

@@ -6,7 +6,7 @@
 
 namespace fa4 {
 
-// 64 or 192 query rows of one head (or of one packed group of heads) of one sequence.
+// 128 or 192 query rows of one head (or of one packed group of heads) of one sequence.
 struct WorkTile {
   int m_block;
   int head;      // of q; of k when heads are packed
@@ -15,7 +15,7 @@ struct WorkTile {
   int offset_k;
   int seqlen_q;
   int seqlen_k;  // keys in use
-  int unused;
+  int unused;    // makes it 32 bytes
 };
 
 // Order of the tiles of `heads` heads with `m_blocks` each: sections of heads whose keys and values
