@@ -3,6 +3,7 @@
 
     python3 bench/peers.py --lib build/release/lib/libfa4.so [--rows table|other|all] [--rounds 7]
                            [--pause S] [--json F] [--markdown F]
+    python3 bench/peers.py --lib build/release/lib/libfa4.so --host-time
 
 Every variant is checked against float32 attention of one head before it is timed. Rounds are
 interleaved and their order rotates; a figure is the median over the rounds. A bf16 matrix product
@@ -73,7 +74,7 @@ def fa4(library, q, k, v, out, causal):
                    lse=lse.data_ptr(), workspace=workspace.data_ptr(),
                    workspace_bytes=op.workspace_bytes,
                    stream=torch.cuda.current_stream().cuda_stream)
-    call.tensors = (workspace, lse)
+    call.tensors = (workspace, lse, q, k, v, out)
     call.kernel = op.kernel
     return call
 
@@ -142,6 +143,22 @@ def measure(library, shape, causal, options, product):
     return row
 
 
+def host_time(library):
+    """Prints the microseconds for which one call keeps the caller, the GPU idle before each."""
+    q, k, v = (random_tensor(4, 1024, 16, 128) for _ in range(3))
+    for causal in (False, True):
+        calls = {"fa4": fa4(library, q, k, v, torch.empty_like(q), causal),
+                 "cudnn": cudnn(q, k, v, causal)}
+        for name, call in calls.items():
+            times = []
+            for _ in range(320):
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                call()
+                times.append((time.perf_counter() - start) * 1e6)
+            print(f"{name}, causal {int(causal)}: {statistics.median(times[20:]):.1f} us a call")
+
+
 def markdown(rows):
     lines = ["| d, dv | mask | batch x seqlen | heads q:kv | fa4 | cuDNN | fa4 / cuDNN | matmul |",
              "|---|---|---|---|---|---|---|---|"]
@@ -159,10 +176,13 @@ def main():
     parser.add_argument("--rows", choices=("table", "other", "all"), default="all")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds before each slice")
+    parser.add_argument("--host-time", action="store_true", help="time one call on the host")
     parser.add_argument("--json", help="write every figure here")
     parser.add_argument("--markdown", help="write the table here")
     options = parser.parse_args()
     library = fa4_ctypes.Library(options.lib, "cuda:0")
+    if options.host_time:
+        return host_time(library)
     a, b = random_tensor(8192, 8192), random_tensor(8192, 8192)
     shapes = (list(table_rows()) if options.rows != "other" else []) + (
         list(other_rows()) if options.rows != "table" else [])
