@@ -24,6 +24,7 @@ TRAITS_PARAMS = r"kernels/.*_(traits|params)\.h"
 # Room -> what it may include beside itself: a room's name, or a pattern of files.
 ROOMS = {
     "core": [],
+    "emulator": ["core"],
     "problem": ["core"],
     "kernels": [],
     "plan": ["core", "problem", TRAITS],
