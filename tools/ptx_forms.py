@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 
-OPCODE = re.compile(r"(?:@!?[\w$%]+\s+)?([a-z]\w*(?:(?:\.|::)\w+)*)(?=[\s;]|$)")
+OPCODE = re.compile(r"(?:@!?[\w$%]+\s+)?([a-z]\w*(?:(?:\.|::)\w+)*)(?=[\s;\[{(]|$)")
 LABEL = re.compile(r"\s*[\w$%]+\s*:(?!:)")
 LINE_DIRECTIVE = re.compile(r"^\s*\.(loc|file|version|target|address_size)\b.*$", re.M)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
@@ -47,16 +47,20 @@ def operand_shape(text):
     """`{r,r},[r,{r,r}],i` -> `{2},[r{2}],i`: registers, immediates, vectors, addresses."""
     text = re.sub(r"\s+", "", text)
     text = re.sub(r"\{([^{}]*)\}", lambda m: "{%d}" % (m[1].count(",") + 1), text)
-    text = re.sub(r"(?<![\w{$%.])-?(0[xX][0-9a-fA-F]+U?|0[fFdD][0-9a-fA-F]+|\d[\w.]*)(?![\w}])", "i", text)
+    number = r"(0[xX][0-9a-fA-F]+U?|0[fFdD][0-9a-fA-F]+|\d[\w.]*)"
+    text = re.sub(r"(?<![\w{$%.])-?" + number + r"(?![\w}])", "i", text)
     return re.sub(r"[%$A-Za-z_][\w$%.]*", lambda m: "i" if m[0] == "i" else "r", text)
 
 
 def forms_of_ptx(text, with_operands):
     for statement in statements(text):
+        if statement.startswith("."):
+            continue  # a declaration
         match = OPCODE.match(statement)
-        if match:
-            shape = operand_shape(statement[match.end() :]) if with_operands else ""
-            yield match[1] + (" " + shape if shape else "")
+        if not match:
+            raise ValueError(f"not an instruction: {statement[:80]!r}")
+        shape = operand_shape(statement[match.end() :]) if with_operands else ""
+        yield match[1] + (" " + shape if shape else "")
 
 
 def key(form):
@@ -127,9 +131,24 @@ def forms_of_manual(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE.ptx")
-    parser.add_argument("--manual", type=pathlib.Path, metavar="DIR", help="adds the forms of the manual's syntax blocks in DIR's markdown; of a block with more than %d forms, each alternative once" % FULL_PRODUCT)
-    parser.add_argument("--counts", action="store_true", help="after each form: occurrences, and the files that hold it")
-    parser.add_argument("--operands", action="store_true", help="distinguishes forms by their operands too: r register, i immediate, {4} vector, [r] address")
+    parser.add_argument(
+        "--manual",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="adds the forms of the manual's syntax blocks in DIR's markdown; of a template with "
+        f"more than {FULL_PRODUCT} spellings, each alternative once",
+    )
+    parser.add_argument(
+        "--counts",
+        action="store_true",
+        help="after each form: occurrences, and the files that hold it",
+    )
+    parser.add_argument(
+        "--operands",
+        action="store_true",
+        help="tells forms apart by their operands too: r register, i immediate, {4} vector, "
+        "[r] address",
+    )
     parser.add_argument("--only", default="", metavar="REGEX", help="forms that begin with it")
     options = parser.parse_args()
     if not options.files and not options.manual:
@@ -138,9 +157,12 @@ def main():
     spellings = collections.defaultdict(collections.Counter)
     files = collections.defaultdict(set)
     for path in options.files:
-        for form in forms_of_ptx(path.read_text(errors="replace"), options.operands):
-            spellings[key(form)][form] += 1
-            files[key(form)].add(path.stem)
+        try:
+            for form in forms_of_ptx(path.read_text(errors="replace"), options.operands):
+                spellings[key(form)][form] += 1
+                files[key(form)].add(path.stem)
+        except ValueError as error:
+            sys.exit(f"ptx_forms: {path}: {error}")
     for form in forms_of_manual(options.manual) if options.manual else ():
         spellings[key(form)][form] += 0
     rows = []
