@@ -52,8 +52,7 @@ void Parser::parse_registers() {
     const Token name = lexer_.expect_name("a register's name");
     bool is_new = false;
     if (lexer_.accept('<')) {
-      const uint64_t count = parse_count(lexer_, "a number of registers", kMaxRegisters);
-      lexer_.expect('>', "a number of registers");
+      const uint64_t count = parse_range_count(lexer_, "a number of registers", kMaxRegisters);
       is_new = scopes_->declare_registers(name.text, static_cast<uint32_t>(count), declaration.type,
                                           declaration.vector);
     } else {
@@ -146,8 +145,7 @@ std::string_view Parser::parse_target_name(uint64_t* count) {
   const Token name = lexer_.expect_name("a label or function");
   *count = 0;
   if (lexer_.accept('<')) {
-    *count = parse_count(lexer_, "a number of labels", 65536);
-    lexer_.expect('>', "a number of labels");
+    *count = parse_range_count(lexer_, "a number of labels", 65536);
     if (*count == 0) lexer_.fail(name, "a list of no labels");
   }
   return name.text;

@@ -77,7 +77,7 @@ constexpr Operator kOperators[] = {
     {"||", 1}, {"&&", 2}, {"|", 3}, {"^", 4}, {"&", 5}, {"==", 6}, {"!=", 6}, {"<=", 7}, {">=", 7},
     {"<<", 8}, {">>", 8}, {"<", 7}, {">", 7}, {"+", 9}, {"-", 9},  {"*", 10}, {"/", 10}, {"%", 10},
 };
-constexpr int kLoosest = 1, kTerm = 10;
+constexpr int kLoosest = 1, kSum = 9, kTerm = 10;
 
 class ExpressionParser {
  public:
@@ -268,6 +268,15 @@ class ExpressionParser {
   int depth_ = 0;
 };
 
+uint64_t checked_count(const Lexer& lexer, const Token& at, const Constant& value,
+                       std::string_view what, uint64_t limit) {
+  const bool is_negative = !value.is_unsigned && value.integer >> 63 != 0;
+  if (value.is_float || is_negative || value.integer > limit) {
+    lexer.fail(at, fmt::format("{} must be an integer from 0 to {}", what, limit));
+  }
+  return value.integer;
+}
+
 }  // namespace
 
 Constant parse_number(const Lexer& lexer, const Token& token) {
@@ -308,12 +317,14 @@ Constant parse_term(Lexer& lexer) { return ExpressionParser(lexer).binary(kTerm)
 
 uint64_t parse_count(Lexer& lexer, std::string_view what, uint64_t limit) {
   const Token first = lexer.peek();
-  const Constant value = parse_constant(lexer);
-  const bool is_negative = !value.is_unsigned && value.integer >> 63 != 0;
-  if (value.is_float || is_negative || value.integer > limit) {
-    lexer.fail(first, fmt::format("{} must be an integer from 0 to {}", what, limit));
-  }
-  return value.integer;
+  return checked_count(lexer, first, parse_constant(lexer), what, limit);
+}
+
+uint64_t parse_range_count(Lexer& lexer, std::string_view what, uint64_t limit) {
+  const Token first = lexer.peek();
+  const Constant value = ExpressionParser(lexer).binary(kSum);
+  lexer.expect('>', what);
+  return checked_count(lexer, first, value, what, limit);
 }
 
 }  // namespace ptxemu::parse

@@ -28,5 +28,7 @@ Constant parse_term(Lexer& lexer);
 
 // A whole integer expression within [0, limit]; `what` it is, for the message.
 uint64_t parse_count(Lexer& lexer, std::string_view what, uint64_t limit);
+// <COUNT> after a name, of which the < is taken: `>` ends it and compares nothing.
+uint64_t parse_range_count(Lexer& lexer, std::string_view what, uint64_t limit);
 
 }  // namespace ptxemu::parse

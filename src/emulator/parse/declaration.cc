@@ -182,8 +182,7 @@ void Parser::parse_variables(const Declaration& declaration,
       declare(parse_declarator(declaration, name));
       continue;
     }
-    const uint64_t count = parse_count(lexer_, "a number of variables", kMaxMadeNames);
-    lexer_.expect('>', "a number of variables");
+    const uint64_t count = parse_range_count(lexer_, "a number of variables", kMaxMadeNames);
     for (uint64_t i = 0; i < count; ++i) {
       Token made = name;
       made.text = made_name(name, name.text, i);

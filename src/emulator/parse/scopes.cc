@@ -32,6 +32,14 @@ void Scopes::open() {
   ++depth_;
 }
 
+void Scopes::forget(const Mark& mark) {
+  symbols_.close(mark.symbols);
+  range_names_.close(mark.ranges);
+  labels_.close(mark.labels);
+  marks_.pop_back();
+  --depth_;
+}
+
 bool Scopes::declare(std::string_view name, const Symbol& symbol) {
   return symbols_.declare(name, symbol, depth_);
 }

@@ -81,6 +81,7 @@ class Scopes {
     size_t symbols, ranges, labels, uses;
   };
 
+  void forget(const Mark& mark);
   bool find_in_range(std::string_view name, size_t digits, Entry<uint32_t>* range,
                      uint32_t* number) const;
   uint32_t& made_register(uint32_t range, uint32_t number);
@@ -113,11 +114,7 @@ void Scopes::close(Found&& found) {
     }
   }
   uses_.resize(kept);
-  symbols_.close(mark.symbols);
-  range_names_.close(mark.ranges);
-  labels_.close(mark.labels);
-  marks_.pop_back();
-  --depth_;
+  forget(mark);
 }
 
 }  // namespace ptxemu::parse
