@@ -1,0 +1,134 @@
+// An emulated GPU that runs PTX on the CPU and says what is wrong with it.
+//
+// ptxemu::Machine machine({.device = "emulated:b200"});
+// uint64_t x = machine.allocate(1024, "x");
+// machine.copy_in(x, host, 1024);
+// auto module = machine.load(ptx_text, "kernel.ptx");
+// LaunchReport report = machine.launch(module, {.kernel = "scale", .grid = {8, 1, 1},
+//     .block = {128, 1, 1}}, {bytes of each argument});
+//
+// Addresses are those of the emulated device. A Machine may be used by one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ptxemu {
+
+struct MachineOptions {
+  std::string device = "emulated:b200";  // or "emulated:h200"
+  std::string policy = "eager";          // late, random, split: when asynchronous work completes
+  uint64_t seed = 0;                     // of random and split
+  std::string math = "hw";               // exact, fast: how tensor cores add
+  bool check = false;                    // hazards, barrier misuse, leaks, uninitialised reads ...
+  uint32_t threads = 0;                  // 0: all cores; results do not depend on it
+  uint64_t max_instructions = 0;         // warp instructions of one launch; 0: no bound
+  std::string trace_file;                // Chrome/Perfetto JSON, written by launch; empty: none
+};
+
+struct LaunchRequest {
+  std::string kernel;  // may be empty when the module has one
+  std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
+  uint32_t shared_bytes = 0;  // dynamic
+};
+
+struct ReportedFinding {
+  std::string severity;  // "error" or "formal"
+  std::string rule;
+  std::array<uint32_t, 3> cta{0, 0, 0};
+  int warp = -1, lane = -1;  // -1: none in particular
+  uint32_t ptx_line = 0;
+  std::string source, object, message;
+  uint64_t count = 1;
+};
+
+struct ReportedWaiter {
+  std::array<uint32_t, 3> cta{0, 0, 0};
+  uint32_t warp = 0, lanes = 0;  // lanes: a mask
+  uint32_t ptx_line = 0;
+  std::string source, waits_on;
+  uint64_t phase = 0;
+  int64_t pending = 0, pending_bytes = 0;
+  std::string last_arrivals;
+};
+
+struct LaunchReport {
+  std::string status;  // "ok", "findings", "deadlock", "trap"
+  std::vector<ReportedFinding> findings;
+  std::vector<ReportedWaiter> deadlock;
+  uint64_t warp_instructions = 0, moves = 0, mma = 0, tma_bytes = 0;
+  double seconds = 0;
+  std::string printed;  // by the kernel's printf
+  bool passed() const;  // no trap, no deadlock, no finding of severity error
+};
+
+// The arguments of cuTensorMapEncodeTiled, by name.
+struct TensorMapRequest {
+  uint64_t address = 0;
+  std::string dtype = "bf16";  // u8 u16 u32 s32 u64 s64 f16 f32 f32_ftz f64 bf16 tf32 tf32_ftz
+  std::vector<uint64_t> dims;  // innermost first, 1 to 5
+  std::vector<uint64_t> strides_bytes;  // of dims 1 ...
+  std::vector<uint32_t> box;
+  std::vector<uint32_t> element_strides;  // empty: all 1
+  std::string interleave = "none";        // 16B, 32B
+  std::string swizzle = "none";           // 32B, 64B, 128B
+  std::string oob = "zero";               // nan
+};
+
+using ModuleHandle = std::shared_ptr<const void>;
+
+// Bad input: text that is no PTX, an unknown form, a launch that cannot be, memory that is not
+// there.
+class InputError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Machine {
+ public:
+  explicit Machine(MachineOptions options = {});
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  const MachineOptions& options() const;
+  void set_options(MachineOptions options);  // all but the device may change
+
+  // 256-byte aligned; uninitialised memory holds NaN patterns. `label` names it in reports.
+  uint64_t allocate(uint64_t bytes, std::string label = "");
+  void free(uint64_t address);
+  void copy_in(uint64_t address, const void* from, uint64_t bytes);
+  void copy_out(void* to, uint64_t address, uint64_t bytes) const;
+  void fill(uint64_t address, unsigned char value, uint64_t bytes);
+  // The host's view of [address, address + bytes); null when it is not inside one allocation.
+  std::byte* host_view(uint64_t address, uint64_t bytes);
+  bool device_addresses_are_host_addresses() const;
+
+  // Parses a module and lays out its variables; kernels are decoded when first launched.
+  ModuleHandle load(std::string ptx, std::string file_name = "");
+  std::vector<std::string> kernels(const ModuleHandle& module) const;
+  // Sizes of the kernel's parameters in order.
+  std::vector<uint32_t> parameter_sizes(const ModuleHandle& module, std::string_view kernel) const;
+  // Address and size of a module's .global or .const variable; {0, 0} when there is none.
+  std::pair<uint64_t, uint64_t> symbol(const ModuleHandle& module, std::string_view name) const;
+
+  // One element of `arguments` for each parameter, with exactly its size. Returns when it has run.
+  LaunchReport launch(const ModuleHandle& module, const LaunchRequest& request,
+                      const std::vector<std::vector<std::byte>>& arguments);
+
+  // The 128 bytes that the hardware reads.
+  static std::array<std::byte, 128> encode_tensor_map(const TensorMapRequest& request);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ptxemu

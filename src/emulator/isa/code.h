@@ -1,0 +1,148 @@
+// A kernel that is ready to run: decoded functions, the layout of its shared memory, how a frame's
+// registers start.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/isa/insn.h"
+#include "emulator/parse/ast.h"
+
+namespace ptxemu {
+
+// What a constant slot is filled with when a frame is made.
+struct ConstantSlot {
+  enum class Base : uint8_t {
+    kNone,           // value
+    kShared,         // value + (the CTA's rank in its cluster << 24)
+    kSpecial,        // the special register `value` (SpecialRegister) of each lane
+    kDynamicShared,  // value + where dynamic shared memory starts + rank << 24
+  };
+  Slot slot = 0;
+  int bits = 32;
+  Base base = Base::kNone;
+  uint64_t value = 0;
+};
+
+// Special registers that do not change while a thread lives.
+enum class SpecialRegister : uint8_t {
+  kTidX,
+  kTidY,
+  kTidZ,
+  kNtidX,
+  kNtidY,
+  kNtidZ,
+  kLaneid,
+  kWarpid,
+  kNwarpid,
+  kCtaidX,
+  kCtaidY,
+  kCtaidZ,
+  kNctaidX,
+  kNctaidY,
+  kNctaidZ,
+  kSmid,
+  kNsmid,
+  kGridid,
+  kClusteridX,
+  kClusteridY,
+  kClusteridZ,
+  kNclusteridX,
+  kNclusteridY,
+  kNclusteridZ,
+  kClusterCtaidX,
+  kClusterCtaidY,
+  kClusterCtaidZ,
+  kClusterNctaidX,
+  kClusterNctaidY,
+  kClusterNctaidZ,
+  kClusterCtarank,
+  kClusterNctarank,
+  kIsExplicitCluster,
+  kLanemaskEq,
+  kLanemaskLe,
+  kLanemaskLt,
+  kLanemaskGe,
+  kLanemaskGt,
+  kDynamicSmemSize,
+  kTotalSmemSize,
+  kAggrSmemSize,
+  kReservedSmemBegin,
+  kReservedSmemEnd,
+  // These change, and are read by a mov of their own.
+  kClock,
+  kClockHi,
+  kClock64,
+  kGlobaltimer,
+  kGlobaltimerLo,
+  kGlobaltimerHi,
+  kCount,
+};
+
+// A .param variable of a function or of a call: where it lies in the frame's parameter area.
+struct ParamVariable {
+  std::string_view name;
+  uint32_t offset = 0, bytes = 0;
+};
+
+struct SlotUse {
+  Slot slot;
+  uint16_t bytes;  // of the 32 lanes
+  bool written;
+};
+
+struct CodeFunction {
+  std::string_view name;
+  bool is_entry = false;
+  std::vector<Insn> code;       // ends with a return that has no statement
+  uint32_t register_bytes = 0;  // of one frame
+  std::vector<ConstantSlot> constants;
+  uint32_t local_bytes = 0;  // .local of one lane
+  uint32_t param_bytes = 0;  // the call's .param area of one lane
+  std::vector<ParamVariable> params, results;
+  std::vector<SourceLocation> sources;
+  // Registers that an instruction reads or writes: uses[use_begin[pc] .. use_begin[pc + 1]).
+  std::vector<SlotUse> uses;
+  std::vector<uint32_t> use_begin;
+  std::vector<std::shared_ptr<void>> owned;
+  std::vector<std::pair<std::string_view, uint32_t>> labels;  // name, pc
+};
+
+// A variable in shared memory of a kernel, for reports.
+struct SharedVariable {
+  std::string_view name;
+  uint32_t offset = 0, bytes = 0;  // bytes 0: dynamic
+};
+
+// One kernel. Immutable; may run in many launches at once.
+struct Code {
+  std::shared_ptr<const Module> module;
+  const Function* entry = nullptr;
+  const CodeFunction* main = nullptr;
+  std::map<std::string_view, std::unique_ptr<CodeFunction>> functions;
+  std::vector<SharedVariable> shared;
+  uint32_t static_shared_end = 0x400;  // offset after the 1 KiB reserved and the static variables
+  uint32_t dynamic_shared_align = 1024;
+  uint32_t param_bytes = 0;
+  std::vector<uint32_t> param_offsets, param_sizes;
+  std::string target;  // "sm_100a"
+
+  uint32_t dynamic_shared_begin() const {
+    return (static_shared_end + dynamic_shared_align - 1) / dynamic_shared_align *
+           dynamic_shared_align;
+  }
+};
+
+// Addresses of the module's .global and .const variables in the machine that will run it.
+using SymbolAddresses = std::map<std::string_view, uint64_t>;
+
+// Decodes entry `name` and all that it calls. Throws Error{kUnknownForm} with the line of the first
+// statement without a handler.
+std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
+                                          std::string_view name, const SymbolAddresses& symbols);
+
+}  // namespace ptxemu

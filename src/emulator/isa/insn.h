@@ -1,0 +1,86 @@
+// A decoded instruction: a handler and where its operands lie.
+//
+// Registers of a warp lie lane by lane: a Slot is a byte offset into the frame's storage, where 32
+// values of the register's width stand side by side (64-byte aligned). A predicate is one uint32_t,
+// a bit a lane. An immediate is a slot too, filled when the frame is made, so that a handler never
+// asks what an operand is.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "emulator/parse/types.h"
+
+namespace ptxemu {
+
+struct Exec;
+struct Insn;
+struct InstructionRow;
+
+using Slot = uint32_t;
+inline constexpr Slot kNoSlot = ~Slot{0};
+inline constexpr uint32_t kNoPc = ~uint32_t{0};
+
+enum class Flow : uint8_t {
+  kNext,     // the next instruction
+  kJump,     // the handler has set group->pc
+  kBlocked,  // not done: the handler is called again; group->wait says what for
+  kExit,     // the lanes of exec.mask are done (the handler has called exit_lanes)
+};
+
+// Executes for the lanes of exec.mask, which is never 0. Throws Trap for what stops a kernel.
+using Handler = Flow (*)(Exec& exec, const Insn& insn);
+
+struct Insn {
+  Handler run = nullptr;
+  Slot guard = kNoSlot;
+  bool guard_negated = false;
+  uint8_t small = 0;  // free use of the family
+  uint16_t list_size = 0;
+  Slot d = kNoSlot, a = kNoSlot, b = kNoSlot, c = kNoSlot;
+  uint64_t imm = 0;             // free use: an address offset, a branch target, a mask ...
+  const Slot* list = nullptr;   // vectors: list_size slots
+  const void* data = nullptr;   // what the family decoded, owned by the function
+  uint32_t reconverge = kNoPc;  // of a branch: where its lanes meet again
+  uint32_t line = 0;            // of the PTX text
+  uint32_t source = 0;          // index into CodeFunction::sources
+  uint32_t pc = 0;
+  const InstructionRow* row = nullptr;
+};
+
+class Decoder;
+
+// One mnemonic: its fixed leading words ("cp.async.bulk.tensor"), how the rest is decoded, and the
+// section of the PTX ISA manual (title) that says what it does. The row with the most leading words
+// that match wins.
+struct InstructionRow {
+  std::string_view mnemonic;
+  void (*decode)(Decoder& decoder, Insn& insn);
+  std::string_view section;
+};
+
+// Every family's rows; isa/table.cc joins them.
+std::span<const InstructionRow> integer_rows();
+std::span<const InstructionRow> float_rows();
+std::span<const InstructionRow> convert_rows();
+std::span<const InstructionRow> move_rows();
+std::span<const InstructionRow> memory_rows();
+std::span<const InstructionRow> atomic_rows();
+std::span<const InstructionRow> mbarrier_rows();
+std::span<const InstructionRow> fence_rows();
+std::span<const InstructionRow> async_copy_rows();
+std::span<const InstructionRow> tma_rows();
+std::span<const InstructionRow> control_rows();
+std::span<const InstructionRow> barrier_rows();
+std::span<const InstructionRow> warp_rows();
+std::span<const InstructionRow> launch_control_rows();
+std::span<const InstructionRow> tensor_memory_rows();
+std::span<const InstructionRow> tensor_core_rows();
+std::span<const InstructionRow> wgmma_rows();
+std::span<const InstructionRow> mma_rows();
+
+// The row of a statement's words, and how many words it covers; null when no mnemonic matches.
+const InstructionRow* find_row(std::span<const std::string_view> words, size_t* covered);
+
+}  // namespace ptxemu

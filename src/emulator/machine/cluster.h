@@ -1,0 +1,64 @@
+// A cluster of CTAs: what is resident together, its asynchronous engines, and how its warps take
+// turns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "emulator/machine/engine.h"
+#include "emulator/machine/warp.h"
+
+namespace ptxemu {
+
+struct Launch;
+struct Cluster;
+
+struct Cta {
+  Cluster* cluster = nullptr;
+  uint32_t rank = 0;           // in its cluster
+  uint32_t id[3] = {0, 0, 0};  // %ctaid
+  std::unique_ptr<std::byte[]> shared_storage;
+  std::byte* shared = nullptr;  // 1 KiB aligned; offset 0 is the reserved part
+  uint32_t shared_bytes = 0;    // reserved, static and dynamic
+  std::vector<std::unique_ptr<Warp>> warps;
+  uint32_t live_warps = 0;  // that have not exited
+  FamilyStates states;
+
+  template <class T>
+  T& state() {
+    return states.get<T>();
+  }
+};
+
+struct Cluster {
+  Cluster(Launch& launch, uint64_t index);
+
+  Launch& launch;
+  uint64_t index = 0;  // of the grid's clusters, in order of %clusterid
+  uint32_t id[3] = {0, 0, 0};
+  std::vector<std::unique_ptr<Cta>> ctas;
+  Engines engines;
+  std::mt19937_64 random;     // seeded by the launch's seed and the index
+  uint64_t instructions = 0;  // warp instructions executed
+  uint64_t progress = 0;      // counts what may free a waiting warp; see note_progress
+  FamilyStates states;
+
+  enum class State : uint8_t { kRunning, kStuck, kDone };
+  // Runs until all is done, nothing can run, or `budget` warp instructions have passed.
+  State run(uint64_t budget);
+  // A barrier phase, a store that others may poll ...: resets the livelock count.
+  void note_progress() { ++progress; }
+  template <class T>
+  T& state() {
+    return states.get<T>();
+  }
+
+ private:
+  bool run_warps(uint64_t* budget);
+  bool release_joins();
+};
+
+}  // namespace ptxemu

@@ -1,0 +1,83 @@
+// Asynchronous work: copies, tensor-core products, loads and stores of tensor memory. A handler
+// makes an AsyncOp and submits it; the policy says when it happens.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/isa/code.h"
+
+namespace ptxemu {
+
+struct Cluster;
+struct Exec;
+
+enum class EngineKind : uint8_t {
+  kCopyIn,       // TMA and bulk loads into shared memory
+  kCopyOut,      // TMA and bulk stores and reductions
+  kTensorCore,   // tcgen05.mma, cp, shift, commit
+  kTensorLoad,   // tcgen05.ld
+  kTensorStore,  // tcgen05.st
+  kWgmma,
+  kCopyAsync,      // cp.async
+  kRemoteStore,    // st.async, red.async
+  kLaunchControl,  // clusterlaunchcontrol.try_cancel
+};
+std::string_view name_of(EngineKind kind);
+
+// One piece of asynchronous work. It keeps whatever it needs by value or by pointer into its
+// cluster, which outlives it.
+class AsyncOp {
+ public:
+  AsyncOp(EngineKind kind, const Exec& issuer);
+  virtual ~AsyncOp() = default;
+  // Does the next part; true when that was the last one. `parts` asks for work in so many parts
+  // where the op can (1, or more under Policy::kSplit): reading its source, writing its destination
+  // and signalling are parts of their own only where the model of the instruction lets others come
+  // between. Never blocks.
+  virtual bool advance(Cluster& cluster, bool split) = 0;
+
+  uint64_t id = 0;  // given by submit, in order of issue in the cluster; never 0
+  EngineKind kind;
+  uint32_t cta_rank;             // of the issuer
+  uint32_t warp;                 // of the issuer, in its CTA
+  uint32_t lane;                 // the first lane of the issuer
+  uint32_t agent;                // the issuing warp's Warp::agent
+  const Insn* insn;              // may be null
+  const CodeFunction* function;  // of insn
+  uint64_t queue = 0;            // ops with the same queue, not 0, happen in order of issue
+};
+
+// Queue numbers of the ordered engines.
+inline uint64_t tensor_core_queue(uint32_t leader_rank) { return 0x100 + leader_rank; }
+inline uint64_t wgmma_queue(uint32_t agent) { return 0x10000 + agent; }
+
+class Engines {
+ public:
+  explicit Engines(Cluster& cluster) : cluster_(cluster) {}
+  // Takes the op; under the eager policy it is finished when submit returns. Returns its id.
+  uint64_t submit(std::unique_ptr<AsyncOp> op);
+  bool is_pending(uint64_t id) const { return pending_.count(id) != 0; }
+  bool idle() const { return pending_.empty(); }
+  // Lets one op do one part, chosen by the policy; false when there is none.
+  bool advance_one();
+  // What the policy lets happen between two turns of the warps.
+  void tick();
+  // Every pending op, for reports.
+  std::vector<const AsyncOp*> pending() const;
+
+ private:
+  void advance(uint64_t id);
+  Cluster& cluster_;
+  uint64_t next_id_ = 1;
+  std::unordered_map<uint64_t, std::unique_ptr<AsyncOp>> pending_;
+  std::vector<uint64_t> free_;                                 // unordered ops, in order of issue
+  std::unordered_map<uint64_t, std::deque<uint64_t>> queues_;  // ordered ones
+  std::vector<uint64_t> queue_names_;                          // of queues_ that are not empty
+};
+
+}  // namespace ptxemu

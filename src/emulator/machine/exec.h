@@ -1,0 +1,104 @@
+// What a handler works on: some lanes of one warp, at one instruction.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "emulator/isa/insn.h"
+#include "emulator/machine/cluster.h"
+#include "emulator/machine/launch.h"
+#include "emulator/machine/warp.h"
+#include "emulator/observe/finding.h"
+#include "emulator/observe/observer.h"
+
+namespace ptxemu {
+
+struct Exec {
+  uint32_t mask = 0;  // lanes that execute, never 0
+  std::byte* registers = nullptr;
+  Group* group = nullptr;
+  Warp* warp = nullptr;
+  Cta* cta = nullptr;
+  Cluster* cluster = nullptr;
+  Launch* launch = nullptr;
+  Observer* observer = nullptr;  // null when nothing observes
+
+  // The 32 lanes of a slot.
+  template <class T>
+  T* lanes(Slot slot) const {
+    return reinterpret_cast<T*>(registers + slot);
+  }
+  uint32_t predicate(Slot slot) const { return *lanes<uint32_t>(slot); }
+  void set_predicate(Slot slot, uint32_t value) const {
+    uint32_t* p = lanes<uint32_t>(slot);
+    *p = (*p & ~mask) | (value & mask);
+  }
+  int first_lane() const { return std::countr_zero(mask); }
+  Frame& frame() const { return *group->frame; }
+
+  // d[i] = f(i) for the lanes of mask.
+  template <class T, class F>
+  void each(T* d, F f) const {
+    if (mask == ~0u) {
+      for (int i = 0; i < 32; ++i) d[i] = f(i);
+    } else {
+      for (uint32_t m = mask; m != 0; m &= m - 1) {
+        int i = std::countr_zero(m);
+        d[i] = f(i);
+      }
+    }
+  }
+  template <class F>
+  void for_lanes(F f) const {
+    for (uint32_t m = mask; m != 0; m &= m - 1) f(std::countr_zero(m));
+  }
+
+  // Blocks the group; the handler runs again when it is scheduled. Returns kBlocked.
+  Flow block(Wait::Kind kind, uint64_t object = 0, uint64_t value = 0) const {
+    group->wait.kind = kind;
+    group->wait.object = object;
+    group->wait.value = value;
+    return Flow::kBlocked;
+  }
+  // True when a previous try of this same instruction blocked with `kind`.
+  bool resumed(Wait::Kind kind) const { return group->wait.kind == kind; }
+
+  // For .sync instructions with a member mask: true when every member lane that has not exited is
+  // here; mask is then all of them, and the other groups of the warp go on after this instruction.
+  // False: return block(kWarpSync, member_mask). Throws Trap when a lane of mask is no member.
+  bool gather(uint32_t member_mask, const Insn& insn);
+  // For .aligned instructions: reports a finding unless all lanes of the warp that have not exited
+  // are in mask.
+  void require_converged(const Insn& insn) const;
+};
+
+// --- Addresses (machine/address.cc) -----------------------------------------------------------
+enum class AccessKind : uint8_t { kRead, kWrite, kAtomic };
+
+// Where an address of lane `lane` lies on the host; checks bounds and alignment to `bytes` (a power
+// of two; pass align for others) and throws Trap{"out-of-bounds"} or {"misaligned"}, which name the
+// address and what lies near it.
+std::byte* resolve(const Exec& exec, int lane, Space space, uint64_t address, uint32_t bytes,
+                   AccessKind kind, uint32_t align = 0);
+// A generic address to a narrower space: kGlobal, kShared(Cluster), kLocal, kParam.
+Space space_of(uint64_t generic_address);
+// A shared address (rank << 24 | offset, or a generic one of the shared window) to the CTA that
+// owns it; `rank_free_is_own`: .shared::cta addresses without rank bits mean the executing CTA,
+// while .shared::cluster ones mean rank 0. Throws Trap when it is outside the cluster or the CTA's
+// memory.
+struct SharedLocation {
+  Cta* cta;
+  uint32_t offset;
+  std::byte* host() const { return cta->shared + offset; }
+};
+SharedLocation locate_shared(const Exec& exec, uint64_t address, uint32_t bytes,
+                             bool rank_free_is_own);
+// Base of an Address operand for one lane, as 64 bits.
+inline uint64_t lane_address(const Exec& exec, Slot base, bool wide, int64_t offset, int lane) {
+  return (wide ? exec.lanes<uint64_t>(base)[lane] : exec.lanes<uint32_t>(base)[lane]) +
+         static_cast<uint64_t>(offset);
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,62 @@
+// One launch of a kernel over the machine's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulator/isa/code.h"
+#include "emulator/machine/memory.h"
+#include "emulator/machine/options.h"
+#include "emulator/observe/finding.h"
+#include "emulator/observe/observer.h"
+
+namespace ptxemu {
+
+struct LaunchShape {
+  uint32_t grid[3] = {1, 1, 1};
+  uint32_t block[3] = {1, 1, 1};
+  uint32_t cluster[3] = {1, 1, 1};
+  uint32_t dynamic_shared_bytes = 0;
+};
+
+enum class Status : uint8_t { kOk, kFindings, kDeadlock, kTrap };
+
+struct Counters {
+  uint64_t warp_instructions = 0;  // statements executed, a warp each
+  uint64_t moves = 0;              // of them mov
+  uint64_t mma = 0;                // tensor-core instructions
+  uint64_t tma_bytes = 0;
+};
+
+struct Launch {
+  const Code* code = nullptr;
+  LaunchShape shape;
+  Options options;
+  GlobalMemory* memory = nullptr;
+  std::vector<std::byte> params;       // the kernel's parameters, laid out as PTX says
+  std::unique_ptr<Observer> observer;  // null when nothing observes
+  Counters counters;
+  std::vector<Finding> findings;
+  std::vector<Waiter> waiters;  // of a deadlock
+  Status status = Status::kOk;
+  std::string printed;  // what the kernel printed
+
+  uint64_t clusters = 0;      // in the grid
+  uint64_t next_cluster = 0;  // the first that has neither started nor been cancelled
+  uint32_t ctas_per_cluster = 1;
+
+  // Adds a finding, or counts it when the same rule was broken at the same line before.
+  void report(Finding finding);
+  // The same, with kernel, CTA, warp, line and source of an instruction filled in.
+  void report(const Exec& exec, const Insn& insn, Severity severity, std::string rule,
+              std::string message, std::string object = "", int lane = -1);
+  // Takes the next cluster that has not started (launch control); false when there is none.
+  bool cancel_cluster(uint64_t* index);
+  // Runs the grid. Findings, status, counters are then filled.
+  void run();
+};
+
+}  // namespace ptxemu

@@ -1,0 +1,67 @@
+// Addresses, and the sandbox that holds global memory.
+//
+// A generic address is 64 bits wide. Windows of it stand for shared memory (rank << 24 | offset, as
+// measured on an H200), for local memory and for parameters; everything else is global. The sandbox
+// reserves one range of addresses; where it can, a device address is also the host's address of the
+// same byte, so that pinned and managed memory need no translation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+
+namespace ptxemu {
+
+inline constexpr uint64_t kSharedWindow = uint64_t{0x10} << 36;  // + rank << 24 | offset
+inline constexpr uint64_t kLocalWindow = uint64_t{0x11} << 36;
+inline constexpr uint64_t kParamWindow = uint64_t{0x12} << 36;
+inline constexpr uint64_t kWindowMask = ~((uint64_t{1} << 36) - 1);
+inline constexpr uint32_t kRankShift = 24;
+inline constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
+inline constexpr uint32_t kReservedShared = 0x400;  // the system's, at offset 0
+
+class GlobalMemory {
+ public:
+  // Throws Error{kMemory} when the host refuses the range.
+  explicit GlobalMemory(uint64_t reserve_bytes);
+  ~GlobalMemory();
+  GlobalMemory(const GlobalMemory&) = delete;
+  GlobalMemory& operator=(const GlobalMemory&) = delete;
+
+  // 256-byte aligned, followed by a gap that belongs to nobody, filled with a pattern that is NaN
+  // in every floating-point format. `label` stands in reports. Throws Error{kMemory} when full.
+  uint64_t allocate(uint64_t bytes, std::string label);
+  // Throws Error{kMemory} for what allocate did not return.
+  void free(uint64_t address);
+  // As allocate, at the host's own page-aligned memory (pinned memory registered by a program).
+  // Only where is_identity().
+  bool is_identity() const;  // a device address is the host's address
+
+  // The host's view of [address, address + bytes), or null when it is not inside one allocation.
+  std::byte* find(uint64_t address, uint64_t bytes) {
+    if (address - last_begin_ < last_bytes_ && bytes <= last_bytes_ - (address - last_begin_)) {
+      return last_host_ + (address - last_begin_);
+    }
+    return find_slow(address, bytes);
+  }
+  // "buffer q (4096 bytes) + 0x120", or where the nearest allocation lies.
+  std::string describe(uint64_t address) const;
+  // The allocation that holds `address`: its base and size; {0, 0} when none.
+  std::pair<uint64_t, uint64_t> allocation_of(uint64_t address) const;
+
+ private:
+  struct Block {
+    uint64_t bytes;
+    std::string label;
+  };
+  std::byte* find_slow(uint64_t address, uint64_t bytes);
+  std::map<uint64_t, Block> blocks_;
+  std::byte* host_ = nullptr;
+  uint64_t base_ = 0, reserved_ = 0, next_ = 0;
+  uint64_t last_begin_ = 0, last_bytes_ = 0;
+  std::byte* last_host_ = nullptr;
+};
+
+}  // namespace ptxemu

@@ -1,0 +1,50 @@
+// How a machine runs: the device it stands for, when asynchronous work completes, how tensor cores
+// add, what is observed.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace ptxemu {
+
+enum class Policy : uint8_t {
+  kEager,   // asynchronous work completes where it is issued
+  kLate,    // only when no warp of its cluster can run
+  kRandom,  // at seeded random times; warps run in seeded random order
+  kSplit,   // as kRandom, and every copy and every product is done in parts with gaps between
+};
+
+enum class Math : uint8_t {
+  kHardware,  // products exact, one sum aligned to the largest exponent, truncated at 25 bits
+  kExact,     // in double, rounded once
+  kFast,      // in float, in any order
+};
+
+// What PTX can see of a device, and the sizes that bound a launch.
+struct DeviceModel {
+  std::string_view name;     // "emulated:b200"
+  std::string_view product;  // "NVIDIA B200"
+  uint32_t compute_major = 10, compute_minor = 0;
+  uint32_t multiprocessors = 148;
+  uint32_t shared_bytes_per_block = 232448;  // 227 KiB, what a launch may ask for
+  uint32_t max_cluster = 16;                 // with the non-portable attribute; else 8
+  uint32_t tensor_memory_columns = 512;      // 0: none
+  uint64_t global_bytes = uint64_t{192} << 30;
+  uint64_t l2_bytes = uint64_t{126} << 20;
+
+  static const DeviceModel& h200();
+  static const DeviceModel& b200();
+};
+
+struct Options {
+  const DeviceModel* device = &DeviceModel::b200();
+  Policy policy = Policy::kEager;
+  uint64_t seed = 0;
+  Math math = Math::kHardware;
+  bool check = false;             // all observers
+  bool trace = false;             // a record of every warp and engine over time
+  uint32_t threads = 0;           // 0: all cores; the result does not depend on it
+  uint64_t max_instructions = 0;  // warp instructions of one launch; 0: no bound
+};
+
+}  // namespace ptxemu

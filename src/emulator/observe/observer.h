@@ -1,0 +1,120 @@
+// What the machine tells those who watch it. Handlers and asynchronous operations call these at the
+// moment of the event, only when there is an observer; nothing here changes what a kernel computes.
+//
+// An agent is a warp (Warp::agent) or an asynchronous operation (AsyncOp::id).
+#pragma once
+
+#include <cstdint>
+
+namespace ptxemu {
+
+struct Exec;
+struct Insn;
+struct Cta;
+struct Cluster;
+struct Warp;
+class AsyncOp;
+
+// Ordinary accesses of the lanes of exec.mask (generic proxy). address[lane] is an offset in the
+// memory of `cta` for shared memory, else a global address.
+struct MemoryAccess {
+  enum class Space : uint8_t { kShared, kGlobal };
+  Space space;
+  bool reads, writes, atomic;
+  bool acquires = false, releases = false;  // ld.acquire, st.release, atom with such an order
+  bool cluster_scope = false;               // scope wider than the CTA
+  uint32_t bytes;                           // of one lane
+  const uint64_t* address;                  // 32 lanes
+  Cta* const* cta;                          // 32 lanes; shared memory only
+};
+
+// Bytes of shared memory, cells of tensor memory or bytes of global memory.
+struct Region {
+  enum class Space : uint8_t { kShared, kTensor, kGlobal };
+  Space space;
+  Cta* cta = nullptr;                                     // kShared, kTensor
+  uint64_t begin = 0, bytes = 0;                          // kShared: offset; kGlobal: address
+  uint32_t lane = 0, lanes = 0, column = 0, columns = 0;  // kTensor
+};
+
+enum class FenceKind : uint8_t {
+  kProxyAsync,
+  kProxyAsyncShared,
+  kProxyAsyncGlobal,
+  kProxyTensorMap,
+  kMembarCta,
+  kMembarGpu,
+  kMembarSys,
+  kFenceCta,
+  kFenceCluster,
+  kFenceGpu,
+  kFenceSys,
+  kMbarrierInit,
+  kTensorBeforeSync,
+  kTensorAfterSync,
+  kWgmma,
+};
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  virtual void cluster_start(Cluster&) {}
+  virtual void cluster_end(Cluster&) {}
+  virtual void warp_exit(const Exec&, const Insn&) {}
+
+  virtual void access(const Exec&, const Insn&, const MemoryAccess&) {}
+  virtual void fence(const Exec&, const Insn&, FenceKind) {}
+
+  // Asynchronous operations: issued by a warp, then reads, writes, done (in this order for one
+  // part).
+  virtual void issue(const Exec&, const Insn&, const AsyncOp&) {}
+  virtual void async_read(const AsyncOp&, const Region&) {}
+  virtual void async_write(const AsyncOp&, const Region&) {}
+  virtual void async_done(Cluster&, const AsyncOp&) {}
+  // What will be read and written later is known at issue: lets a watcher find conflicts under
+  // every policy.
+  virtual void will_read(const Exec&, const AsyncOp&, const Region&) {}
+  virtual void will_write(const Exec&, const AsyncOp&, const Region&) {}
+  // A warp knows that operation `op` has done reading its source / has completed: wait_group,
+  // tcgen05.wait, wgmma.wait_group.
+  virtual void op_read_observed(const Exec&, const Insn&, uint64_t /*op*/) {}
+  virtual void op_done_observed(const Exec&, const Insn&, uint64_t /*op*/) {}
+
+  // Barriers in shared memory; `offset` in the memory of `cta`. phase: how many were completed.
+  virtual void mbarrier_init(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
+                             uint32_t /*count*/) {}
+  virtual void mbarrier_inval(const Exec&, const Insn&, Cta&, uint32_t /*offset*/) {}
+  virtual void mbarrier_arrive(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
+                               uint32_t /*count*/, bool /*releases*/) {}
+  virtual void mbarrier_expect(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
+                               int64_t /*bytes*/) {}
+  virtual void mbarrier_async_arrive(const AsyncOp&, Cta&, uint32_t /*offset*/, int64_t /*bytes*/,
+                                     uint32_t /*arrivals*/) {}
+  virtual void mbarrier_phase(Cta&, uint32_t /*offset*/) {}  // a phase has completed
+  virtual void mbarrier_observed(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
+                                 uint32_t /*parity*/, bool /*acquires*/) {}
+
+  // Named barriers and the cluster's. `generation` counts the barrier's completions before this
+  // one.
+  virtual void barrier_arrive(const Exec&, const Insn&, uint32_t /*number*/,
+                              uint64_t /*generation*/) {}
+  virtual void barrier_passed(const Exec&, const Insn&, uint32_t /*number*/,
+                              uint64_t /*generation*/) {}
+  virtual void cluster_arrive(const Exec&, const Insn&, uint64_t /*generation*/,
+                              bool /*releases*/) {}
+  virtual void cluster_passed(const Exec&, const Insn&, uint64_t /*generation*/,
+                              bool /*acquires*/) {}
+  virtual void warp_sync(const Exec&, const Insn&) {}
+
+  // Tensor memory of exec.cta.
+  virtual void tensor_alloc(const Exec&, const Insn&, Cta&, uint32_t /*column*/,
+                            uint32_t /*columns*/) {}
+  virtual void tensor_dealloc(const Exec&, const Insn&, Cta&, uint32_t /*column*/,
+                              uint32_t /*columns*/) {}
+  // A register range that asynchronous work fills or reads was touched before it was waited for.
+  virtual void pending_register_touched(const Exec&, const Insn&, uint64_t /*op*/) {}
+  virtual void registers_changed(const Exec&, const Insn&) {}
+};
+
+}  // namespace ptxemu
