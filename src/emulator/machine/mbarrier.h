@@ -42,6 +42,7 @@ struct MbarrierRecord {
   };
   std::array<Arrival, 4> last;  // a ring
   uint64_t arrivals = 0;        // since init; last[(arrivals - 1) % 4] is the latest
+  void note(const Arrival& arrival);
   std::string last_arrivals() const;
 };
 
@@ -65,13 +66,17 @@ bool mbarrier_phase_done(Cta& cta, uint32_t offset, uint32_t parity);
 // The same for the object and value of a Wait of kind kMbarrier: rank << 24 | offset, parity.
 bool mbarrier_wait_over(Cluster& cluster, uint64_t object, uint64_t parity);
 
+// A new barrier that awaits `count` arrivals in each phase; the end of one.
+void mbarrier_init(Cta& cta, uint32_t offset, uint32_t count);
+void mbarrier_invalidate(Cta& cta, uint32_t offset);
+
 // An engine's signal: `tx_bytes` are complete (the tx-count goes down by so many), then `arrivals`
 // arrive. Tells the observer.
 void mbarrier_async_arrive(Cluster& cluster, Cta& cta, uint32_t offset, uint32_t arrivals,
                            int64_t tx_bytes, const AsyncOp& op);
 
-// What a thread does; `expect` bytes are expected first, in the same step. drop: the next phases
-// expect one arrival fewer for each of `count`. Returns the state word before.
+// What a thread does: `expect` bytes are expected first, in the same step; the count may be 0.
+// drop: the next phases await `count` fewer. Returns the state word before.
 struct ThreadArrival {
   uint32_t count = 1;
   int64_t expect = 0;

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
+#include <utility>
 
 namespace ptxemu {
 
@@ -22,6 +22,7 @@ inline constexpr uint32_t kRankShift = 24;
 inline constexpr uint32_t kOffsetMask = (1u << kRankShift) - 1;
 inline constexpr uint32_t kReservedShared = 0x400;  // the system's, at offset 0
 
+// Threads that run clusters may find() at the same time; allocate and free stand alone.
 class GlobalMemory {
  public:
   // Throws Error{kMemory} when the host refuses the range.
@@ -30,22 +31,17 @@ class GlobalMemory {
   GlobalMemory(const GlobalMemory&) = delete;
   GlobalMemory& operator=(const GlobalMemory&) = delete;
 
-  // 256-byte aligned, followed by a gap that belongs to nobody, filled with a pattern that is NaN
-  // in every floating-point format. `label` stands in reports. Throws Error{kMemory} when full.
+  // 256-byte aligned, followed by a gap that belongs to nobody. The first 256 MiB hold a pattern
+  // that is NaN in every floating-point format, what follows is zero. `label` stands in reports.
+  // Freed memory is not given out again before the rest of the range is used up. Throws
+  // Error{kMemory} when full.
   uint64_t allocate(uint64_t bytes, std::string label);
   // Throws Error{kMemory} for what allocate did not return.
   void free(uint64_t address);
-  // As allocate, at the host's own page-aligned memory (pinned memory registered by a program).
-  // Only where is_identity().
   bool is_identity() const;  // a device address is the host's address
 
   // The host's view of [address, address + bytes), or null when it is not inside one allocation.
-  std::byte* find(uint64_t address, uint64_t bytes) {
-    if (address - last_begin_ < last_bytes_ && bytes <= last_bytes_ - (address - last_begin_)) {
-      return last_host_ + (address - last_begin_);
-    }
-    return find_slow(address, bytes);
-  }
+  std::byte* find(uint64_t address, uint64_t bytes) const;
   // "buffer q (4096 bytes) + 0x120", or where the nearest allocation lies.
   std::string describe(uint64_t address) const;
   // The allocation that holds `address`: its base and size; {0, 0} when none.
@@ -56,12 +52,17 @@ class GlobalMemory {
     uint64_t bytes;
     std::string label;
   };
-  std::byte* find_slow(uint64_t address, uint64_t bytes);
-  std::map<uint64_t, Block> blocks_;
+  using Blocks = std::map<uint64_t, Block>;
+  Blocks::const_iterator block_of(uint64_t address) const;
+  uint64_t take_range(uint64_t bytes);
+  void give_range(uint64_t begin, uint64_t bytes);
+  std::byte* host_of(uint64_t address) const { return host_ + (address - base_); }
+
+  Blocks blocks_;
+  std::map<uint64_t, uint64_t> free_;  // begin, bytes; gaps included
   std::byte* host_ = nullptr;
   uint64_t base_ = 0, reserved_ = 0, next_ = 0;
-  uint64_t last_begin_ = 0, last_bytes_ = 0;
-  std::byte* last_host_ = nullptr;
+  uint64_t epoch_ = 0;  // of what threads remember: differs in every machine and after every free
 };
 
 }  // namespace ptxemu
