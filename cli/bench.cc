@@ -7,7 +7,7 @@
 #include "axes.h"
 #include "bench_rows.h"
 #include "bench_timing.h"
-#include "command.h"
+#include "commands.h"
 #include "io/csv.h"
 #include "io/output_files.h"
 #include "io/svg_chart.h"

@@ -1,7 +1,7 @@
 // fa4 cache: the compiled kernels on disk.
 #include <fmt/format.h>
 
-#include "command.h"
+#include "commands.h"
 #include "jit/kernel_cache.h"
 
 namespace fa4::cli {

@@ -1,8 +1,7 @@
-// One subcommand of fa4: declares its options, then runs and hands its output back.
+// One subcommand of a program: declares its options, then runs and hands its output back.
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -26,16 +25,9 @@ class Command {
   virtual const char* name() const = 0;
   virtual const char* description() const = 0;
   virtual void declare(CLI::App& app) = 0;
+  virtual bool has_json() const { return true; }
   // Throws Failure, or the library's Error.
   virtual Outcome run() = 0;
 };
-
-std::unique_ptr<Command> make_devices_command();
-std::unique_ptr<Command> make_run_command();
-std::unique_ptr<Command> make_verify_command();
-std::unique_ptr<Command> make_bench_command();
-std::unique_ptr<Command> make_plan_command();
-std::unique_ptr<Command> make_compile_command();
-std::unique_ptr<Command> make_cache_command();
 
 }  // namespace fa4::cli

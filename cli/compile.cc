@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "command.h"
+#include "commands.h"
 #include "io/output_files.h"
 #include "jit/nvrtc_compiler.h"
 #include "kernels/sm90/fwd_traits.h"

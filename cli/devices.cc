@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "command.h"
+#include "commands.h"
 
 namespace fa4::cli {
 

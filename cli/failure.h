@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace fa4::cli {
 
@@ -36,5 +37,8 @@ auto naming(const std::string& argument, const std::string& value, const Body& b
     throw Failure(failure.code(), argument + " " + value + ": " + failure.what());
   }
 }
+
+// The parts of `text` in one line: newlines become "; ".
+std::string one_line(std::string_view text);
 
 }  // namespace fa4::cli

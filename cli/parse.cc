@@ -74,17 +74,4 @@ std::vector<int64_t> parse_int_list(std::string_view option, const std::string& 
   return values;
 }
 
-std::string one_line(std::string_view text) {
-  std::string line;
-  for (const char c : text) {
-    if (c != '\n' && c != '\r') {
-      line += c;
-    } else if (!line.empty() && !line.ends_with("; ")) {
-      line += "; ";
-    }
-  }
-  while (line.ends_with(' ') || line.ends_with(';')) line.pop_back();
-  return line;
-}
-
 }  // namespace fa4::cli

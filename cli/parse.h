@@ -24,7 +24,4 @@ std::vector<std::string> split_list(std::string_view option, const std::string& 
 std::vector<int64_t> parse_int_list(std::string_view option, const std::string& text, int64_t low,
                                     int64_t high);
 
-// The parts of `text` in one line: newlines become "; ".
-std::string one_line(std::string_view text);
-
 }  // namespace fa4::cli

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "axes.h"
-#include "command.h"
+#include "commands.h"
 #include "devices.h"
 #include "parse.h"
 

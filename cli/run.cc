@@ -6,7 +6,7 @@
 
 #include "accuracy_report.h"
 #include "axes.h"
-#include "command.h"
+#include "commands.h"
 #include "execution.h"
 #include "io/convert.h"
 #include "io/output_files.h"

@@ -7,7 +7,7 @@
 
 #include "accuracy_report.h"
 #include "axes.h"
-#include "command.h"
+#include "commands.h"
 #include "core/error.h"
 #include "parse.h"
 #include "progress.h"

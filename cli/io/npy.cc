@@ -154,32 +154,61 @@ Preamble read_preamble(const MappedFile& file) {
   return {8 + width, length};
 }
 
-}  // namespace
+// Bytes of one element of a plain type: a letter of numpy's and its size.
+size_t item_bytes_of(const std::string& descr) {
+  static constexpr std::string_view kAccepted =
+      "accepted: little-endian f2, f4, f8, i1 to i8, u1 to u8, b1, V2";
+  if (descr.starts_with('>')) {
+    throw bad_input(fmt::format("is big-endian (dtype {}); {}", descr, kAccepted));
+  }
+  static constexpr std::string_view kPlain[] = {"f2", "f4", "f8", "i1", "i2", "i4", "i8",
+                                                "u1", "u2", "u4", "u8", "b1", "V2"};
+  const bool marked = descr.starts_with('<') || descr.starts_with('|');
+  for (const std::string_view plain : kPlain) {
+    if (marked && std::string_view(descr).substr(1) == plain) return plain[1] - '0';
+  }
+  throw bad_input(fmt::format("has dtype {}; {}", descr, kAccepted));
+}
 
-FileTensor read_npy(std::shared_ptr<const MappedFile> file) {
+// What a header says; `item_bytes` judges its dtype.
+template <class ItemBytes>
+NpyArray read_array(std::shared_ptr<const MappedFile> file, const ItemBytes& item_bytes) {
   const Preamble preamble = read_preamble(*file);
   HeaderParser header(
       {reinterpret_cast<const char*>(file->data()) + preamble.begin, preamble.length});
   header.parse();
-  FileTensor tensor;
-  tensor.type = parse_descr(*header.descr);
-  tensor.shape = *header.shape;
+  NpyArray array;
+  array.descr = *header.descr;
+  array.item_bytes = item_bytes(array.descr);
+  array.shape = *header.shape;
   if (*header.fortran_order) {
     throw bad_input("is in Fortran order; accepted: C order (numpy.ascontiguousarray)");
   }
   const size_t available = file->size() - preamble.begin - preamble.length;
-  const int64_t elements = tensor.elements();
-  const size_t wanted = elements < 0 ? 0 : static_cast<size_t>(elements) * size_of(tensor.type);
+  const int64_t elements = count_elements(array.shape, array.item_bytes);
+  const size_t wanted = elements < 0 ? 0 : static_cast<size_t>(elements) * array.item_bytes;
   if (elements < 0 || wanted != available) {
     throw bad_input(fmt::format(
         "{}: its header says shape {} of {} ({} bytes), the file holds {} bytes of data",
         elements >= 0 && wanted < available ? "is longer than its header says" : "is truncated",
-        shape_text(tensor.shape), name_of(tensor.type),
+        shape_text(array.shape), array.descr.substr(1),
         elements < 0 ? "more than 2^63" : std::to_string(wanted), available));
   }
-  tensor.data = file->data() + preamble.begin + preamble.length;
-  tensor.file = std::move(file);
-  return tensor;
+  array.data = file->data() + preamble.begin + preamble.length;
+  array.file = std::move(file);
+  return array;
+}
+
+}  // namespace
+
+NpyArray read_npy_array(std::shared_ptr<const MappedFile> file) {
+  return read_array(std::move(file), item_bytes_of);
+}
+
+FileTensor read_npy(std::shared_ptr<const MappedFile> file) {
+  NpyArray array = read_array(std::move(file),
+                              [](const std::string& descr) { return size_of(parse_descr(descr)); });
+  return {parse_descr(array.descr), std::move(array.shape), array.data, std::move(array.file)};
 }
 
 }  // namespace fa4::cli

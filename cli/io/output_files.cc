@@ -149,6 +149,15 @@ void OutputFiles::set_text(const std::string& option, std::string text) {
   item_of(option).text = std::move(text);
 }
 
+void OutputFiles::set_npy(const std::string& option, std::string descr, std::vector<int64_t> shape,
+                          const void* data, size_t bytes) {
+  Item& item = item_of(option);
+  item.descr = std::move(descr);
+  item.shape = std::move(shape);
+  item.data = data;
+  item.bytes = bytes;
+}
+
 void OutputFiles::write(File& file) {
   const Item& first = *file.items.front();
   if (!file.temporary) {
@@ -167,6 +176,9 @@ void OutputFiles::write(File& file) {
   };
   if (first.is_text) {
     sink(first.text.data(), first.text.size());
+  } else if (!first.descr.empty()) {
+    write_npy_header(first.descr, first.shape, sink);
+    sink(first.data, first.bytes);
   } else if (first.name.empty()) {
     write_npy({first.name, first.type, first.shape, first.data}, sink);
   } else {

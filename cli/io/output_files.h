@@ -35,6 +35,9 @@ class OutputFiles {
   void set_tensor(const std::string& option, FileType type, std::vector<int64_t> shape,
                   const void* data);
   void set_text(const std::string& option, std::string text);
+  // A .npy of elements of any type, by numpy's name of it ("<u2"); nothing is converted.
+  void set_npy(const std::string& option, std::string descr, std::vector<int64_t> shape,
+               const void* data, size_t bytes);
 
   // Writes and renames. Throws Failure{kCouldNotRun} when the disk is full.
   void commit();
@@ -45,6 +48,8 @@ class OutputFiles {
     FileType type = FileType::kF32;
     std::vector<int64_t> shape;
     const void* data = nullptr;
+    size_t bytes = 0;   // of an .npy with a descr
+    std::string descr;  // not empty: the elements are written as they are
     std::string text;
     bool is_text = false;
   };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "failure.h"
@@ -12,7 +13,8 @@
 namespace fa4::cli {
 namespace {
 
-constexpr int kSlots = 16;
+constexpr int kSlots = 256;
+const char* program_name = "";
 std::atomic<const char*> temporaries[kSlots];
 
 // Async-signal-safe: unlink, write and _exit only.
@@ -20,8 +22,9 @@ void remove_and_exit(int signal) {
   for (auto& slot : temporaries) {
     if (const char* path = slot.load()) ::unlink(path);
   }
-  static constexpr char kLine[] = "fa4: interrupted\n";
-  if (::write(STDERR_FILENO, kLine, sizeof kLine - 1) < 0) ::_exit(128 + signal);
+  static constexpr char kWords[] = ": interrupted\n";
+  const ssize_t name = ::write(STDERR_FILENO, program_name, std::strlen(program_name));
+  if (name >= 0 && ::write(STDERR_FILENO, kWords, sizeof kWords - 1) < 0) ::_exit(128 + signal);
   ::_exit(128 + signal);
 }
 
@@ -35,7 +38,8 @@ sigset_t ending_signals() {
 
 }  // namespace
 
-void install_signal_handlers() {
+void install_signal_handlers(const char* program) {
+  program_name = program;
   struct sigaction action = {};
   action.sa_handler = remove_and_exit;
   action.sa_mask = ending_signals();
@@ -53,7 +57,7 @@ Temporary::Temporary(std::string path) : path_(std::move(path)) {
       return;
     }
   }
-  throw bad_input("too many output files; accepted: at most 16");
+  throw bad_input("too many output files; accepted: at most 256");
 }
 
 Temporary::~Temporary() { temporaries[slot_].store(nullptr); }

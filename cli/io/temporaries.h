@@ -6,8 +6,9 @@
 namespace fa4::cli {
 
 // Installs handlers for SIGINT (status 130) and SIGTERM (143) that remove the temporaries.
-// Ignores SIGXFSZ and SIGPIPE, so that a write fails instead.
-void install_signal_handlers();
+// Ignores SIGXFSZ and SIGPIPE, so that a write fails instead. `program`, a literal, begins the line
+// that an interrupted one prints.
+void install_signal_handlers(const char* program);
 
 // A path that is removed by a signal while the object lives; otherwise its owner's to remove.
 class Temporary {

@@ -43,6 +43,17 @@ FileTensor read_tensor(const std::string& path);
 FileTensor read_npy(std::shared_ptr<const MappedFile> file);
 FileTensor read_safetensors(std::shared_ptr<const MappedFile> file, const std::string& name);
 
+// A .npy of any fixed-size little-endian elements, taken as bytes.
+struct NpyArray {
+  std::string descr;  // numpy's: "<f4", "|u1"
+  size_t item_bytes = 0;
+  std::vector<int64_t> shape;
+  const unsigned char* data = nullptr;
+  std::shared_ptr<const MappedFile> file;
+};
+// Throws as read_npy does.
+NpyArray read_npy_array(std::shared_ptr<const MappedFile> file);
+
 // "(2, 3)", "(4,)"
 std::string shape_text(const std::vector<int64_t>& shape);
 // Elements of `shape`, or -1 when they and `element_size` overflow 63 bits.

@@ -29,10 +29,9 @@ std::string_view safetensors_dtype(FileType type) {
 
 }  // namespace
 
-void write_npy(const NamedTensor& tensor, const Sink& sink) {
-  std::string header =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
-                  tensor.type == FileType::kF16 ? "<f2" : "<f4", shape_text(tensor.shape));
+void write_npy_header(std::string_view descr, const std::vector<int64_t>& shape, const Sink& sink) {
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
+                                   descr, shape_text(shape));
   while ((10 + header.size() + 1) % 64 != 0) header += ' ';
   header += '\n';
   const char preamble[10] = {'\x93',
@@ -47,6 +46,10 @@ void write_npy(const NamedTensor& tensor, const Sink& sink) {
                              static_cast<char>(header.size() >> 8)};
   sink(preamble, sizeof preamble);
   sink(header.data(), header.size());
+}
+
+void write_npy(const NamedTensor& tensor, const Sink& sink) {
+  write_npy_header(tensor.type == FileType::kF16 ? "<f2" : "<f4", tensor.shape, sink);
   const int64_t count = count_elements(tensor.shape, size_of(tensor.type));
   if (tensor.type == FileType::kBF16) {
     write_widened(tensor, count, sink);

@@ -20,6 +20,7 @@ struct NamedTensor {
 using Sink = std::function<void(const void* data, size_t bytes)>;
 
 void write_npy(const NamedTensor& tensor, const Sink& sink);  // bf16 is widened to f4
+void write_npy_header(std::string_view descr, const std::vector<int64_t>& shape, const Sink& sink);
 void write_safetensors(const std::vector<NamedTensor>& tensors, const Sink& sink);
 
 }  // namespace fa4::cli
