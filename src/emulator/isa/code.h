@@ -21,6 +21,7 @@ struct ConstantSlot {
     kShared,         // value + (the CTA's rank in its cluster << 24)
     kSpecial,        // the special register `value` (SpecialRegister) of each lane
     kDynamicShared,  // value + where dynamic shared memory starts + rank << 24
+    kLocal,          // value + Frame::local_base
   };
   Slot slot = 0;
   int bits = 32;
@@ -83,10 +84,17 @@ enum class SpecialRegister : uint8_t {
   kCount,
 };
 
+// In .param space, offsets below this are in the kernel's parameters, those from here on in the
+// frame's parameter area (of a call, or of a called function).
+inline constexpr uint64_t kFrameParams = uint64_t{1} << 31;
+// The address of function i of Module::functions is this + i.
+inline constexpr uint64_t kFunctionWindow = uint64_t{0x13} << 36;
+
 // A .param variable of a function or of a call: where it lies in the frame's parameter area.
 struct ParamVariable {
   std::string_view name;
   uint32_t offset = 0, bytes = 0;
+  Slot slot = kNoSlot;  // of a parameter or result that is a register
 };
 
 struct SlotUse {

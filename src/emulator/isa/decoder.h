@@ -84,6 +84,10 @@ class Decoder {
   bool is_constant(const Operand& operand) const { return operand.kind == Operand::Kind::kInteger; }
   // A vector operand's elements, or the operand alone.
   std::vector<const Operand*> elements(const Operand& operand) const;
+  // Where the code of a label is (Operand::kLabel).
+  uint32_t target(const Operand& operand) const;
+  // Slots of nobody, of the width of `type`: for results that are not wanted.
+  Slot scratch(Type type);
   // A slot that holds `bits` of this value in every lane.
   Slot constant_slot(uint64_t value, int bits);
 

@@ -36,6 +36,7 @@ struct Insn {
   Handler run = nullptr;
   Slot guard = kNoSlot;
   bool guard_negated = false;
+  bool is_move = false;  // a mov, for the counters
   uint8_t small = 0;  // free use of the family
   uint16_t list_size = 0;
   Slot d = kNoSlot, a = kNoSlot, b = kNoSlot, c = kNoSlot;
@@ -79,6 +80,9 @@ std::span<const InstructionRow> tensor_memory_rows();
 std::span<const InstructionRow> tensor_core_rows();
 std::span<const InstructionRow> wgmma_rows();
 std::span<const InstructionRow> mma_rows();
+
+// All of them.
+std::span<const InstructionRow> all_rows();
 
 // The row of a statement's words, and how many words it covers; null when no mnemonic matches.
 const InstructionRow* find_row(std::span<const std::string_view> words, size_t* covered);

@@ -1,0 +1,207 @@
+// From a module to a kernel that can run: which functions it needs, where its parameters and its
+// shared variables lie, and each statement as an instruction.
+#include <algorithm>
+
+#include "emulator/error.h"
+#include "emulator/isa/builder.h"
+#include "emulator/isa/control.h"
+#include "emulator/isa/control_flow.h"
+#include "emulator/isa/decoder.h"
+#include "emulator/machine/memory.h"
+
+namespace ptxemu {
+namespace {
+
+using Kind = Operand::Kind;
+
+uint64_t round_up(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+template <class Visit>
+void visit_operands(const Operand& operand, const Visit& visit) {
+  visit(operand);
+  for (const Operand& inner : operand.list) visit_operands(inner, visit);
+}
+
+template <class Visit>
+void visit_operands(const Function& function, const Visit& visit) {
+  for (const Statement& statement : function.statements) {
+    for (const Operand& operand : statement.operands) visit_operands(operand, visit);
+  }
+}
+
+// The kernel and every function with a body that it can reach: called by name, through a list of
+// targets, or whose address it takes.
+std::vector<const Function*> reachable(const Module& module, const Function& entry) {
+  std::vector<const Function*> found{&entry};
+  const auto add = [&](std::string_view name) {
+    const Function* function = module.find(name);
+    if (function == nullptr || function->is_declaration) return;
+    if (std::find(found.begin(), found.end(), function) == found.end()) found.push_back(function);
+  };
+  for (size_t i = 0; i < found.size(); ++i) {
+    const Function& function = *found[i];
+    visit_operands(function, [&](const Operand& operand) {
+      if (operand.kind == Kind::kFunction) add(operand.text);
+    });
+    for (const TargetList& targets : function.targets) {
+      for (const std::string_view name : targets.functions) add(name);
+    }
+  }
+  return found;
+}
+
+// Static variables from the end of the system's part on, in the order of first use; those of
+// unknown size share the place after them ("Shared State Space"; PTX ISA 5.1.7).
+class SharedLayout {
+ public:
+  explicit SharedLayout(Program& program) : program_(program) {
+    code().static_shared_end = kReservedShared;
+  }
+
+  void add(const Variable& variable) {
+    if (variable.space != Space::kShared && variable.space != Space::kSharedCluster) return;
+    if (!program_.shared.emplace(&variable, 0).second) return;
+    if (variable.is_extern) {
+      code().dynamic_shared_align =
+          std::max(code().dynamic_shared_align, static_cast<uint32_t>(variable.align));
+      code().shared.push_back({variable.name, 0, 0});
+      return;
+    }
+    const uint64_t offset = round_up(code().static_shared_end, variable.align);
+    if (offset + variable.bytes > kOffsetMask) {
+      throw Error(ErrorCode::kLaunch, variable.line,
+                  "the .shared variables of the kernel end beyond 16 MiB");
+    }
+    program_.shared[&variable] = static_cast<uint32_t>(offset);
+    code().static_shared_end = static_cast<uint32_t>(offset + variable.bytes);
+    code().shared.push_back(
+        {variable.name, static_cast<uint32_t>(offset), static_cast<uint32_t>(variable.bytes)});
+  }
+
+  void finish() {
+    for (SharedVariable& variable : code().shared) {
+      if (variable.bytes == 0) variable.offset = code().dynamic_shared_begin();
+    }
+  }
+
+ private:
+  Code& code() { return program_.code; }
+  Program& program_;
+};
+
+void lay_out_shared(Program& program, const std::vector<const Function*>& functions) {
+  SharedLayout layout(program);
+  for (const Function* function : functions) {
+    visit_operands(*function, [&](const Operand& operand) {
+      if (operand.kind != Kind::kVariable || operand.is_local_variable) return;
+      layout.add(program.module.variables.at(operand.index));
+    });
+    for (const Variable& variable : function->variables) layout.add(variable);
+  }
+  layout.finish();
+}
+
+// "Kernel Function Parameters" (PTX ISA 5.1.6.1): one after the other, each at its alignment.
+void lay_out_params(const Function& entry, Code& code) {
+  uint64_t end = 0;
+  for (const Variable& param : entry.params) {
+    const uint64_t offset = round_up(end, param.align);
+    end = offset + param.bytes;
+    if (end >= kFrameParams) {
+      throw Error(ErrorCode::kLaunch, param.line, "the kernel's parameters are too large");
+    }
+    code.param_offsets.push_back(static_cast<uint32_t>(offset));
+    code.param_sizes.push_back(static_cast<uint32_t>(param.bytes));
+  }
+  code.param_bytes = static_cast<uint32_t>(end);
+}
+
+Insn decode_statement(FunctionBuilder& builder, const Statement& statement) {
+  size_t covered = 0;
+  const InstructionRow* row = find_row(statement.words, &covered);
+  if (row == nullptr) {
+    throw Error(ErrorCode::kUnknownForm, statement.line,
+                "no instruction of this name is known: " + std::string(statement.text));
+  }
+  Insn insn;
+  insn.line = statement.line;
+  insn.source = statement.source;
+  insn.row = row;
+  insn.is_move = row->mnemonic == "mov";
+  insn.pc = static_cast<uint32_t>(builder.code().code.size());
+  Decoder decoder(builder, statement, *row, covered);
+  if (statement.guard.present) {
+    Operand guard;
+    guard.kind = Kind::kRegister;
+    guard.index = statement.guard.reg;
+    insn.guard = decoder.source(guard, Type::kPred);
+    insn.guard_negated = statement.guard.negated;
+  }
+  row->decode(decoder, insn);
+  decoder.finish();
+  return insn;
+}
+
+// The instruction after the last: lanes that come here return.
+Insn final_return(const Function& function) {
+  Insn insn;
+  insn.run = return_from_function;
+  insn.line = function.statements.empty() ? function.line : function.statements.back().line;
+  return insn;
+}
+
+void decode_function(Program& program, const Function& function, CodeFunction& code) {
+  FunctionBuilder builder(program, function, code);
+  code.sources = function.sources;
+  for (const auto& [name, statement] : function.labels) {
+    code.labels.emplace_back(name, builder.pc_of(statement));
+  }
+  const ControlFlow flow = analyze(function);
+  for (size_t i = 0; i < function.statements.size(); ++i) {
+    const Statement& statement = function.statements[i];
+    try {
+      Insn insn = decode_statement(builder, statement);
+      const uint32_t meet = flow.reconverge[i];
+      if (meet != kNoReconvergence) insn.reconverge = builder.pc_of(meet);
+      builder.append(insn);
+    } catch (const Error& error) {
+      if (error.line() != 0) throw;
+      throw Error(error.code(), statement.line,
+                  std::string(error.what()) + ": " + std::string(statement.text));
+    }
+  }
+  builder.append(final_return(function));
+}
+
+}  // namespace
+
+std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
+                                          std::string_view name, const SymbolAddresses& symbols) {
+  const Function* entry = module->find(name);
+  if (entry == nullptr || !entry->is_entry || entry->is_declaration) {
+    throw Error(ErrorCode::kLaunch, 0, "the module has no kernel " + std::string(name));
+  }
+  auto code = std::make_shared<Code>();
+  code->module = module;
+  code->entry = entry;
+  code->target = std::string(module->target);
+  Program program{*module, symbols, *code, {}};
+  const auto functions = reachable(*module, *entry);
+  lay_out_params(*entry, *code);
+  lay_out_shared(program, functions);
+  for (const Function* function : functions) {
+    auto made = std::make_unique<CodeFunction>();
+    made->name = function->name;
+    made->is_entry = function->is_entry;
+    code->functions.emplace(function->name, std::move(made));
+  }
+  for (const Function* function : functions) {
+    decode_function(program, *function, *code->functions.at(function->name));
+  }
+  code->main = code->functions.at(entry->name).get();
+  return code;
+}
+
+}  // namespace ptxemu

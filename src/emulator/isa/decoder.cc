@@ -1,0 +1,286 @@
+#include "emulator/isa/decoder.h"
+
+#include <bit>
+
+#include "emulator/error.h"
+#include "emulator/isa/builder.h"
+#include "emulator/isa/special.h"
+
+namespace ptxemu {
+namespace {
+
+// A vector that the function owns.
+struct KeptSlots {
+  std::vector<Slot> slots;
+};
+
+// What an immediate is when it fills a register of `type` ("Constants"; PTX ISA 4.5).
+uint64_t float_bits(const Operand& operand, Type type) {
+  if (bits_of(type) == 64) {
+    return type == Type::kB64 && operand.is_single ? operand.integer
+                                                   : std::bit_cast<uint64_t>(operand.real);
+  }
+  return operand.is_single ? operand.integer
+                           : std::bit_cast<uint32_t>(static_cast<float>(operand.real));
+}
+
+int slot_bits(Type type) {
+  const int bits = bits_of(type);
+  return type == Type::kPred ? 1 : bits <= 16 ? 16 : bits;
+}
+
+}  // namespace
+
+Decoder::Decoder(FunctionBuilder& builder, const Statement& statement, const InstructionRow& row,
+                 size_t covered_words)
+    : builder_(builder),
+      statement_(statement),
+      row_(row),
+      covered_(covered_words),
+      taken_(statement.words.size() - covered_words, false) {}
+
+void Decoder::fail(const std::string& why) const {
+  throw Error(ErrorCode::kUnknownForm, statement_.line, why + ": " + std::string(statement_.text));
+}
+
+void Decoder::fail_syntax(const std::string& why) const {
+  throw Error(ErrorCode::kSyntax, statement_.line, why + ": " + std::string(statement_.text));
+}
+
+// --- Qualifiers -----------------------------------------------------------------------------
+
+std::span<const std::string_view> Decoder::qualifiers() const {
+  return std::span(statement_.words).subspan(covered_);
+}
+
+bool Decoder::take(std::string_view word) {
+  const auto words = qualifiers();
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (taken_[i] || words[i] != word) continue;
+    taken_[i] = true;
+    return true;
+  }
+  return false;
+}
+
+Type Decoder::take_type() {
+  const auto words = qualifiers();
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (taken_[i]) continue;
+    const Type type = type_of(words[i]);
+    if (type == Type::kNone) continue;
+    taken_[i] = true;
+    return type;
+  }
+  return Type::kNone;
+}
+
+Type Decoder::need_type() {
+  const Type type = take_type();
+  if (type == Type::kNone) fail(std::string(row_.mnemonic) + " without a type");
+  return type;
+}
+
+Space Decoder::take_space() {
+  static constexpr std::pair<std::string_view, Space> kSpaces[] = {
+      {"global", Space::kGlobal},      {"shared", Space::kShared},
+      {"shared::cta", Space::kShared}, {"shared::cluster", Space::kSharedCluster},
+      {"local", Space::kLocal},        {"param", Space::kParam},
+      {"param::entry", Space::kParam}, {"param::func", Space::kParam},
+      {"const", Space::kConst},
+  };
+  const auto words = qualifiers();
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (taken_[i]) continue;
+    for (const auto& [word, space] : kSpaces) {
+      if (words[i] != word) continue;
+      taken_[i] = true;
+      return space;
+    }
+  }
+  return Space::kGeneric;
+}
+
+std::vector<std::string_view> Decoder::untaken() const {
+  std::vector<std::string_view> left;
+  const auto words = qualifiers();
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!taken_[i]) left.push_back(words[i]);
+  }
+  return left;
+}
+
+void Decoder::finish() const {
+  const auto left = untaken();
+  if (left.empty()) return;
+  fail("." + std::string(left.front()) + " is no qualifier that " + std::string(row_.mnemonic) +
+       " takes here");
+}
+
+// --- Operands -------------------------------------------------------------------------------
+
+const Operand& Decoder::operand(size_t i) const {
+  if (i >= statement_.operands.size()) {
+    fail_syntax(std::string(row_.mnemonic) + " takes more than " +
+                std::to_string(statement_.operands.size()) + " operands");
+  }
+  return statement_.operands[i];
+}
+
+void Decoder::need_operands(size_t least, size_t most) const {
+  const size_t count = operand_count();
+  if (count >= least && count <= most) return;
+  fail_syntax(std::string(row_.mnemonic) + " takes " + std::to_string(least) +
+              (least == most ? "" : " to " + std::to_string(most)) + " operands here, not " +
+              std::to_string(count));
+}
+
+Slot Decoder::constant_slot(uint64_t value, int bits) {
+  return builder_.constant(value, bits == 1 ? 1 : bits <= 16 ? 16 : bits);
+}
+
+Slot Decoder::source_any(const Operand& operand, Type type, int* bits) {
+  using Kind = Operand::Kind;
+  *bits = slot_bits(type);
+  switch (operand.kind) {
+    case Kind::kRegister: {
+      if (operand.negated) fail_syntax("! before an operand that cannot be negated");
+      const Slot slot = builder_.register_slot(operand.index);
+      *bits = slot_bits(builder_.register_at(operand.index).type);
+      builder_.use(slot, FunctionBuilder::slot_bytes(*bits), false);
+      return slot;
+    }
+    case Kind::kInteger:
+      if (type == Type::kPred) return builder_.constant(operand.integer == 0 ? 0 : 1, 1);
+      if (is_float(type)) fail_syntax("an integer where a floating-point number must be");
+      return builder_.constant(operand.integer, *bits);
+    case Kind::kFloat:
+      if (bits_of(type) != 32 && bits_of(type) != 64) {
+        fail_syntax("a floating-point number for " + std::string(name_of(type)));
+      }
+      return builder_.constant(float_bits(operand, type), *bits);
+    case Kind::kSpecial: {
+      const SpecialName special = special_register(operand.text);
+      if (special.reg == SpecialRegister::kCount) {
+        fail("special register " + std::string(operand.text) + " is not known");
+      }
+      if (special.reg >= SpecialRegister::kClock) {
+        fail(std::string(operand.text) + " can only be read by a mov");
+      }
+      return builder_.constant(static_cast<uint64_t>(special.reg), *bits,
+                               ConstantSlot::Base::kSpecial);
+    }
+    case Kind::kVariable:
+    case Kind::kParameter:
+    case Kind::kResult:
+    case Kind::kFunction: {
+      const auto symbol = builder_.address_of(operand);
+      return builder_.constant(symbol.value + operand.integer, *bits, symbol.base);
+    }
+    default: break;
+  }
+  fail_syntax("an operand that is no value");
+}
+
+Slot Decoder::source(const Operand& operand, Type type) {
+  int bits = 0;
+  const Slot slot = source_any(operand, type, &bits);
+  if (bits != slot_bits(type)) {
+    fail_syntax("a register of " + std::to_string(bits) + " bits where " +
+                std::string(name_of(type)) + " is wanted");
+  }
+  return slot;
+}
+
+Slot Decoder::dest_any(const Operand& operand, int* bits) {
+  if (operand.kind == Operand::Kind::kSink) return kNoSlot;
+  if (operand.kind != Operand::Kind::kRegister || operand.negated) {
+    fail_syntax("a destination that is no register");
+  }
+  const Slot slot = builder_.register_slot(operand.index);
+  *bits = slot_bits(builder_.register_at(operand.index).type);
+  builder_.use(slot, FunctionBuilder::slot_bytes(*bits), true);
+  return slot;
+}
+
+Slot Decoder::dest(const Operand& operand, Type type) {
+  int bits = slot_bits(type);
+  const Slot slot = dest_any(operand, &bits);
+  if (bits != slot_bits(type)) {
+    fail_syntax("a register of " + std::to_string(bits) + " bits where " +
+                std::string(name_of(type)) + " is wanted");
+  }
+  return slot;
+}
+
+Slot Decoder::scratch(Type type) { return builder_.allocate(slot_bits(type)); }
+
+Slot Decoder::predicate(const Operand& operand, bool* negated) {
+  *negated = operand.negated;
+  if (operand.kind != Operand::Kind::kRegister) return source(operand, Type::kPred);
+  Operand plain = operand;
+  plain.negated = false;
+  return source(plain, Type::kPred);
+}
+
+Address Decoder::address(const Operand& operand) {
+  using Kind = Operand::Kind;
+  const bool bracketed = operand.kind == Kind::kAddress;
+  if (bracketed && operand.list.empty()) fail_syntax("an address without a base");
+  const Operand& base = bracketed ? operand.list[0] : operand;
+  const int64_t offset = static_cast<int64_t>(bracketed ? operand.integer : 0);
+  switch (base.kind) {
+    case Kind::kRegister: {
+      int bits = 0;
+      const Slot slot = source_any(base, Type::kB64, &bits);
+      if (bits != 32 && bits != 64) fail_syntax("an address of " + std::to_string(bits) + " bits");
+      return {slot, bits == 64, offset};
+    }
+    case Kind::kInteger:
+      return {builder_.constant(0, 64), true, offset + static_cast<int64_t>(base.integer)};
+    case Kind::kVariable:
+    case Kind::kParameter:
+    case Kind::kResult: {
+      const auto symbol = builder_.address_of(base);
+      const int64_t whole = offset + static_cast<int64_t>(base.integer);
+      return {builder_.constant(symbol.value, 64, symbol.base), true, whole};
+    }
+    default: fail_syntax("an operand that is no address");
+  }
+}
+
+int64_t Decoder::constant(const Operand& operand) {
+  if (!is_constant(operand)) fail_syntax("an operand that must be a constant integer is not");
+  return static_cast<int64_t>(operand.integer);
+}
+
+std::vector<const Operand*> Decoder::elements(const Operand& operand) const {
+  std::vector<const Operand*> result;
+  if (operand.kind != Operand::Kind::kVector) {
+    result.push_back(&operand);
+    return result;
+  }
+  for (const Operand& element : operand.list) result.push_back(&element);
+  return result;
+}
+
+uint32_t Decoder::target(const Operand& operand) const {
+  if (operand.kind != Operand::Kind::kLabel) fail_syntax("an operand that must be a label is not");
+  return builder_.pc_of(operand.index);
+}
+
+// --- What the instruction keeps ---------------------------------------------------------------
+
+void Decoder::keep_alive(std::shared_ptr<void> owned) { builder_.keep_alive(std::move(owned)); }
+
+std::span<const Slot> Decoder::keep(std::vector<Slot> slots) {
+  return keep(KeptSlots{std::move(slots)})->slots;
+}
+
+void Decoder::set_list(Insn& insn, std::vector<Slot> slots) {
+  const auto kept = keep(std::move(slots));
+  insn.list = kept.data();
+  insn.list_size = static_cast<uint16_t>(kept.size());
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,82 @@
+// The rows of every family in one index.
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "emulator/isa/insn.h"
+
+namespace ptxemu {
+namespace {
+
+struct Entry {
+  const InstructionRow* row;
+  std::vector<std::string_view> words;
+};
+
+// One line a family.
+using Family = std::span<const InstructionRow> (*)();
+constexpr Family kFamilies[] = {
+    integer_rows,
+    float_rows,
+    convert_rows,
+    move_rows,
+};
+
+std::vector<std::string_view> split(std::string_view mnemonic) {
+  std::vector<std::string_view> words;
+  while (true) {
+    const size_t dot = mnemonic.find('.');
+    words.push_back(mnemonic.substr(0, dot));
+    if (dot == std::string_view::npos) return words;
+    mnemonic.remove_prefix(dot + 1);
+  }
+}
+
+using Index = std::unordered_map<std::string_view, std::vector<Entry>>;
+
+// By first word; the rows with the most words first.
+const Index& index() {
+  static const Index built = [] {
+    Index result;
+    for (const InstructionRow& row : all_rows()) {
+      auto words = split(row.mnemonic);
+      result[words.front()].push_back({&row, std::move(words)});
+    }
+    for (auto& [word, entries] : result) {
+      std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+        return a.words.size() > b.words.size();
+      });
+    }
+    return result;
+  }();
+  return built;
+}
+
+}  // namespace
+
+std::span<const InstructionRow> all_rows() {
+  static const std::vector<InstructionRow> rows = [] {
+    std::vector<InstructionRow> result;
+    for (const Family family : kFamilies) {
+      const auto some = family();
+      result.insert(result.end(), some.begin(), some.end());
+    }
+    return result;
+  }();
+  return rows;
+}
+
+const InstructionRow* find_row(std::span<const std::string_view> words, size_t* covered) {
+  if (words.empty()) return nullptr;
+  const auto found = index().find(words.front());
+  if (found == index().end()) return nullptr;
+  for (const Entry& entry : found->second) {
+    if (entry.words.size() > words.size()) continue;
+    if (!std::equal(entry.words.begin(), entry.words.end(), words.begin())) continue;
+    *covered = entry.words.size();
+    return entry.row;
+  }
+  return nullptr;
+}
+
+}  // namespace ptxemu
