@@ -20,6 +20,10 @@ constexpr Family kFamilies[] = {
     float_rows,
     convert_rows,
     move_rows,
+    launch_control_rows,
+    warp_rows,
+    barrier_rows,
+    control_rows,
 };
 
 std::vector<std::string_view> split(std::string_view mnemonic) {

@@ -57,8 +57,11 @@ struct Cluster {
   }
 
  private:
-  bool run_warps(uint64_t* budget);
+  bool run_warps();
   bool release_joins();
+  uint32_t next_quantum();
+  uint64_t spinning_since_ = 0;  // instructions when `progress` last changed
+  uint64_t seen_progress_ = 0;
 };
 
 }  // namespace ptxemu

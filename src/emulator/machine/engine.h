@@ -15,6 +15,7 @@ namespace ptxemu {
 
 struct Cluster;
 struct Exec;
+struct Trap;
 
 enum class EngineKind : uint8_t {
   kCopyIn,       // TMA and bulk loads into shared memory
@@ -59,6 +60,10 @@ inline uint64_t wgmma_queue(uint32_t agent) { return 0x10000 + agent; }
 class Engines {
  public:
   explicit Engines(Cluster& cluster) : cluster_(cluster) {}
+  // Gives the op its id before submit does, for Observer::issue.
+  void name(AsyncOp& op) {
+    if (op.id == 0) op.id = next_id_++;
+  }
   // Takes the op; under the eager policy it is finished when submit returns. Returns its id.
   uint64_t submit(std::unique_ptr<AsyncOp> op);
   bool is_pending(uint64_t id) const { return pending_.count(id) != 0; }
@@ -72,6 +77,8 @@ class Engines {
 
  private:
   void advance(uint64_t id);
+  void finish(uint64_t id);
+  [[noreturn]] void report_trap(const AsyncOp& op, const Trap& trap);
   Cluster& cluster_;
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<AsyncOp>> pending_;

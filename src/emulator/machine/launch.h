@@ -15,6 +15,8 @@
 
 namespace ptxemu {
 
+struct Cluster;
+
 struct LaunchShape {
   uint32_t grid[3] = {1, 1, 1};
   uint32_t block[3] = {1, 1, 1};
@@ -47,6 +49,7 @@ struct Launch {
   uint64_t clusters = 0;      // in the grid
   uint64_t next_cluster = 0;  // the first that has neither started nor been cancelled
   uint32_t ctas_per_cluster = 1;
+  uint32_t registers_per_thread = 255;  // at launch, see setmaxnreg
 
   // Adds a finding, or counts it when the same rule was broken at the same line before.
   void report(Finding finding);
@@ -57,6 +60,10 @@ struct Launch {
   bool cancel_cluster(uint64_t* index);
   // Runs the grid. Findings, status, counters are then filled.
   void run();
+
+ private:
+  void run_clusters();
+  void report_deadlock(const std::vector<std::unique_ptr<Cluster>>& resident);
 };
 
 }  // namespace ptxemu

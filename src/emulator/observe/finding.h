@@ -44,9 +44,9 @@ struct Waiter {
 // Something that stops the kernel: thrown by handlers, made a finding by the launch.
 struct Trap {
   std::string rule;
-  std::string message;
+  std::string message = {};
   int32_t lane = -1;
-  std::string object;
+  std::string object = {};
 };
 
 }  // namespace ptxemu

@@ -1,0 +1,154 @@
+#include "emulator/machine/cluster.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "emulator/machine/exec.h"
+#include "emulator/machine/launch.h"
+#include "emulator/machine/simt.h"
+
+namespace ptxemu {
+
+namespace {
+
+// A warp that polls (test_wait, a flag in memory) can always run: after so many instructions
+// without an event, asynchronous work gets a turn, ...
+constexpr uint64_t kSpinInstructions = 20'000;
+// ... and after so many the cluster is taken to wait for another cluster, or for nothing.
+constexpr uint64_t kStuckInstructions = 2'000'000;
+constexpr uint32_t kQuantum = 512;
+
+std::unique_ptr<Cta> make_cta(Cluster& cluster, uint32_t rank) {
+  const Launch& launch = cluster.launch;
+  const uint32_t* block = launch.shape.block;
+  const uint32_t* shape = launch.shape.cluster;
+  auto cta = std::make_unique<Cta>();
+  cta->cluster = &cluster;
+  cta->rank = rank;
+  const uint32_t inside[3] = {rank % shape[0], rank / shape[0] % shape[1],
+                              rank / (shape[0] * shape[1])};
+  for (int axis = 0; axis < 3; ++axis) {
+    cta->id[axis] = cluster.id[axis] * shape[axis] + inside[axis];
+  }
+  const uint32_t begin = launch.code->dynamic_shared_begin();
+  cta->shared_bytes = launch.shape.dynamic_shared_bytes == 0
+                          ? launch.code->static_shared_end
+                          : begin + launch.shape.dynamic_shared_bytes;
+  cta->shared_storage.reset(new std::byte[cta->shared_bytes + 1024]);
+  auto address = reinterpret_cast<uintptr_t>(cta->shared_storage.get());
+  cta->shared = cta->shared_storage.get() + (1024 - address % 1024) % 1024;
+  for (uint32_t i = 0; i + 4 <= cta->shared_bytes; i += 4) {
+    constexpr uint32_t kUninitialised = 0x7fff'dead;
+    std::memcpy(cta->shared + i, &kUninitialised, 4);
+  }
+  const uint32_t threads = block[0] * block[1] * block[2];
+  const uint32_t warps = (threads + 31) / 32;
+  for (uint32_t w = 0; w < warps; ++w) {
+    auto warp = std::make_unique<Warp>();
+    warp->cta = cta.get();
+    warp->index = w;
+    warp->agent = rank * warps + w;
+    const uint32_t count = std::min(32u, threads - 32 * w);
+    warp->lanes = count == 32 ? ~0u : (1u << count) - 1;
+    warp->register_limit = launch.registers_per_thread;
+    auto group = std::make_unique<Group>();
+    group->mask = warp->lanes;
+    group->frame = make_frame(*launch.code->main, *warp, launch);
+    warp->groups.push_back(std::move(group));
+    cta->warps.push_back(std::move(warp));
+  }
+  cta->live_warps = warps;
+  return cta;
+}
+
+}  // namespace
+
+Cluster::Cluster(Launch& owner, uint64_t number)
+    : launch(owner),
+      index(number),
+      engines(*this),
+      random(owner.options.seed * 0x9e3779b97f4a7c15u + number) {
+  const LaunchShape& shape = launch.shape;
+  uint64_t rest = number;
+  for (int axis = 0; axis < 3; ++axis) {
+    const uint32_t count = shape.grid[axis] / shape.cluster[axis];
+    id[axis] = static_cast<uint32_t>(rest % count);
+    rest /= count;
+  }
+  for (uint32_t rank = 0; rank < launch.ctas_per_cluster; ++rank) {
+    ctas.push_back(make_cta(*this, rank));
+  }
+  if (launch.observer != nullptr) launch.observer->cluster_start(*this);
+}
+
+uint32_t Cluster::next_quantum() {
+  const Policy policy = launch.options.policy;
+  if (policy == Policy::kEager || policy == Policy::kLate) return kQuantum;
+  // Mostly short turns, now and then a long one: 2 to 2048.
+  return 2u << (random() % 11);
+}
+
+bool Cluster::run_warps() {
+  std::vector<Warp*> order;
+  for (const auto& cta : ctas) {
+    for (const auto& warp : cta->warps) {
+      if (!warp->groups.empty()) order.push_back(warp.get());
+    }
+  }
+  const Policy policy = launch.options.policy;
+  if (policy == Policy::kRandom || policy == Policy::kSplit) {
+    std::shuffle(order.begin(), order.end(), random);
+  }
+  bool ran = false;
+  for (Warp* warp : order) {
+    for (size_t i = 0; i < warp->groups.size();) {
+      bool alive = true;
+      ran |= run_group(*this, *warp, i, next_quantum(), &alive) != 0 || !alive;
+      i += alive;
+    }
+  }
+  return ran;
+}
+
+bool Cluster::release_joins() {
+  for (const auto& cta : ctas) {
+    for (const auto& warp : cta->warps) {
+      if (release_join(*warp)) return true;
+    }
+  }
+  return false;
+}
+
+Cluster::State Cluster::run(uint64_t budget) {
+  const uint64_t end = instructions + budget;
+  seen_progress_ = progress;
+  spinning_since_ = instructions;
+  uint64_t since_advance = instructions;
+  while (instructions < end) {
+    const bool ran = run_warps();
+    engines.tick();
+    if (std::all_of(ctas.begin(), ctas.end(), [](const auto& c) { return c->live_warps == 0; })) {
+      while (engines.advance_one()) {
+      }
+      if (launch.observer != nullptr) launch.observer->cluster_end(*this);
+      return State::kDone;
+    }
+    if (progress != seen_progress_) {
+      seen_progress_ = progress;
+      spinning_since_ = since_advance = instructions;
+      if (ran) continue;
+    }
+    if (ran) {
+      if (instructions - since_advance > kSpinInstructions) {
+        since_advance = instructions;
+        if (!engines.advance_one()) release_joins();
+      }
+      if (instructions - spinning_since_ > kStuckInstructions) return State::kRunning;
+    } else if (!engines.advance_one() && !release_joins()) {
+      return State::kStuck;
+    }
+  }
+  return State::kRunning;
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,42 @@
+#include "emulator/machine/exec.h"
+
+#include <fmt/format.h>
+
+namespace ptxemu {
+
+bool Exec::gather(uint32_t member_mask, const Insn& insn) {
+  member_mask &= warp->lanes;
+  if ((mask & ~member_mask) != 0) {
+    throw Trap{"sync-mask",
+               fmt::format("lanes {:#010x} execute with the member mask {:#010x}, which "
+                           "does not hold all of them",
+                           mask, member_mask),
+               std::countr_zero(mask & ~member_mask)};
+  }
+  const uint32_t needed = member_mask & ~warp->exited;
+  if ((mask & needed) == needed) return true;
+  uint32_t here = mask;
+  for (const auto& other : warp->groups) {
+    if (other.get() == group || other->pc != insn.pc || other->frame != group->frame) continue;
+    if (other->wait.kind == Wait::Kind::kWarpSync) here |= other->mask;
+  }
+  if ((here & needed) != needed) return false;
+  for (const auto& other : warp->groups) {
+    if (other.get() == group || other->pc != insn.pc || other->frame != group->frame) continue;
+    if (other->wait.kind != Wait::Kind::kWarpSync) continue;
+    other->wait.kind = Wait::Kind::kNone;
+    ++other->pc;
+  }
+  mask = here;
+  return true;
+}
+
+void Exec::require_converged(const Insn& insn) const {
+  const uint32_t all = warp->lanes & ~warp->exited;
+  if ((group->mask & all) == all) return;
+  launch->report(
+      *this, insn, Severity::kError, "not-converged",
+      fmt::format("an .aligned instruction is executed by lanes {:#010x} of {:#010x}", mask, all));
+}
+
+}  // namespace ptxemu

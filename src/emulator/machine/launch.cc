@@ -1,0 +1,121 @@
+#include "emulator/machine/launch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "emulator/machine/exec.h"
+#include "emulator/machine/simt.h"
+#include "emulator/observe/waiters.h"
+
+namespace ptxemu {
+
+namespace {
+
+// Warp instructions that a cluster runs before others get a turn, if nothing of it waits.
+constexpr uint64_t kClusterBudget = 4'000'000;
+// All clusters together, without one event: a loop that nothing will end.
+constexpr uint64_t kLivelockInstructions = 400'000'000;
+
+// setmaxnreg moves what a kernel starts with, which PTX does not hold: .maxnreg, else what fits.
+uint32_t launch_registers(const Launch& launch) {
+  const Function& entry = *launch.code->entry;
+  if (entry.maxnreg != 0) return entry.maxnreg;
+  const uint32_t* block = launch.shape.block;
+  const uint32_t threads = (block[0] * block[1] * block[2] + 31) / 32 * 32;
+  const uint32_t each = 65536 / (threads * std::max(1u, entry.minnctapersm)) / 8 * 8;
+  return std::min(255u, each);
+}
+
+}  // namespace
+
+void Launch::report(Finding finding) {
+  for (Finding& known : findings) {
+    if (known.rule == finding.rule && known.ptx_line == finding.ptx_line &&
+        known.severity == finding.severity) {
+      ++known.count;
+      return;
+    }
+  }
+  findings.push_back(std::move(finding));
+}
+
+void Launch::report(const Exec& exec, const Insn& insn, Severity severity, std::string rule,
+                    std::string message, std::string object, int lane) {
+  Finding finding;
+  finding.severity = severity;
+  finding.rule = std::move(rule);
+  std::copy_n(exec.cta->id, 3, finding.cta);
+  finding.warp = static_cast<int32_t>(exec.warp->index);
+  finding.lane = lane >= 0 ? lane : exec.first_lane();
+  finding.ptx_line = insn.line;
+  finding.source = source_of(*code, *exec.group->frame->function, insn);
+  finding.object = std::move(object);
+  finding.message = std::move(message);
+  report(std::move(finding));
+}
+
+bool Launch::cancel_cluster(uint64_t* index) {
+  if (next_cluster >= clusters) return false;
+  *index = next_cluster++;
+  return true;
+}
+
+void Launch::run() {
+  ctas_per_cluster = shape.cluster[0] * shape.cluster[1] * shape.cluster[2];
+  clusters = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2] / ctas_per_cluster;
+  registers_per_thread = launch_registers(*this);
+  try {
+    run_clusters();
+  } catch (const LaunchStopped&) {
+  }
+  if (status == Status::kOk && !findings.empty()) status = Status::kFindings;
+}
+
+void Launch::run_clusters() {
+  const uint64_t limit = std::max(1u, options.device->multiprocessors / ctas_per_cluster);
+  std::vector<std::unique_ptr<Cluster>> resident;
+  size_t turn = 0;
+  uint64_t quiet = 0;  // instructions since the last event anywhere
+  bool any_ran = false;
+  while (next_cluster < clusters || !resident.empty()) {
+    if (turn == resident.size()) {
+      if (next_cluster < clusters && resident.size() < limit) {
+        const uint64_t index = next_cluster++;
+        resident.push_back(std::make_unique<Cluster>(*this, index));
+      } else {
+        if (!any_ran || quiet > kLivelockInstructions) return report_deadlock(resident);
+        any_ran = false;
+        turn = 0;
+      }
+    }
+    Cluster& cluster = *resident[turn];
+    const uint64_t instructions = cluster.instructions, progress = cluster.progress;
+    const Cluster::State state = cluster.run(kClusterBudget);
+    const bool moved = cluster.progress != progress;
+    any_ran |= cluster.instructions != instructions || moved;
+    quiet = moved ? 0 : quiet + (cluster.instructions - instructions);
+    if (options.max_instructions != 0 && counters.warp_instructions > options.max_instructions) {
+      return report_deadlock(resident);
+    }
+    if (state == Cluster::State::kDone) {
+      resident.erase(resident.begin() + static_cast<ptrdiff_t>(turn));
+      any_ran = true;
+      if (turn == resident.size()) turn = 0;
+    } else if (state == Cluster::State::kStuck || !moved) {
+      ++turn;
+    }
+  }
+}
+
+void Launch::report_deadlock(const std::vector<std::unique_ptr<Cluster>>& resident) {
+  status = Status::kDeadlock;
+  for (const auto& cluster : resident) {
+    for (const auto& cta : cluster->ctas) {
+      for (const auto& warp : cta->warps) describe_waiters(*this, *warp, &waiters);
+    }
+  }
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,336 @@
+#include "ptxemu/machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+
+#include "emulator/error.h"
+#include "emulator/isa/code.h"
+#include "emulator/machine/launch.h"
+#include "emulator/machine/memory.h"
+#include "emulator/machine/options.h"
+
+namespace ptxemu {
+
+namespace {
+
+// What the sandbox reserves of the host's address space; pages that nobody touches cost nothing.
+constexpr uint64_t kReserveBytes = uint64_t{64} << 30;
+
+template <class T>
+T choose(std::string_view what, std::string_view value,
+         std::initializer_list<std::pair<std::string_view, T>> choices) {
+  std::string accepted;
+  for (const auto& [name, choice] : choices) {
+    if (name == value) return choice;
+    accepted += (accepted.empty() ? "" : ", ") + std::string(name);
+  }
+  throw InputError(fmt::format("{} '{}'; accepted: {}", what, value, accepted));
+}
+
+Options internal_options(const MachineOptions& options) {
+  Options o;
+  o.device = choose<const DeviceModel*>(
+      "device", options.device,
+      {{"emulated:b200", &DeviceModel::b200()}, {"emulated:h200", &DeviceModel::h200()}});
+  o.policy = choose<Policy>("policy", options.policy,
+                            {{"eager", Policy::kEager},
+                             {"late", Policy::kLate},
+                             {"random", Policy::kRandom},
+                             {"split", Policy::kSplit}});
+  o.math = choose<Math>("math", options.math,
+                        {{"hw", Math::kHardware}, {"exact", Math::kExact}, {"fast", Math::kFast}});
+  o.seed = options.seed;
+  o.check = options.check;
+  o.threads = options.threads;
+  o.max_instructions = options.max_instructions;
+  o.trace = !options.trace_file.empty();
+  return o;
+}
+
+// Every error of the rooms below reaches the caller as one type.
+template <class F>
+auto guarded(F body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    throw InputError(error.what());
+  }
+}
+
+struct LoadedModule {
+  std::shared_ptr<const Module> module;
+  SymbolAddresses symbols;
+  std::map<std::string_view, uint64_t> sizes;
+  std::map<std::string, std::shared_ptr<const Code>, std::less<>> kernels;
+};
+
+std::string_view status_name(Status status) {
+  switch (status) {
+    case Status::kOk: return "ok";
+    case Status::kFindings: return "findings";
+    case Status::kDeadlock: return "deadlock";
+    case Status::kTrap: return "trap";
+  }
+  return "";
+}
+
+std::array<uint32_t, 3> array_of(const uint32_t (&v)[3]) { return {v[0], v[1], v[2]}; }
+
+LaunchReport report_of(Launch& launch, double seconds) {
+  LaunchReport report;
+  report.status = status_name(launch.status);
+  for (Finding& f : launch.findings) {
+    report.findings.push_back({f.severity == Severity::kError ? "error" : "formal",
+                               std::move(f.rule), array_of(f.cta), f.warp, f.lane, f.ptx_line,
+                               std::move(f.source), std::move(f.object), std::move(f.message),
+                               f.count});
+  }
+  for (Waiter& w : launch.waiters) {
+    report.deadlock.push_back({array_of(w.cta), w.warp, w.lanes, w.ptx_line, std::move(w.source),
+                               std::move(w.waits_on), w.phase, w.pending, w.pending_bytes,
+                               std::move(w.last_arrivals)});
+  }
+  report.warp_instructions = launch.counters.warp_instructions;
+  report.moves = launch.counters.moves;
+  report.mma = launch.counters.mma;
+  report.tma_bytes = launch.counters.tma_bytes;
+  report.seconds = seconds;
+  report.printed = std::move(launch.printed);
+  return report;
+}
+
+void check_shape(const Code& code, const LaunchRequest& request, const DeviceModel& device) {
+  auto fail = [](const std::string& why) { throw InputError(why); };
+  constexpr uint32_t kMaxGrid[3] = {0x7fffffff, 65535, 65535};
+  constexpr uint32_t kMaxBlock[3] = {1024, 1024, 64};
+  for (size_t i = 0; i < 3; ++i) {
+    const char axis = "xyz"[i];
+    if (request.grid[i] == 0 || request.grid[i] > kMaxGrid[i]) {
+      fail(fmt::format("grid.{} {}; accepted: 1 to {}", axis, request.grid[i], kMaxGrid[i]));
+    }
+    if (request.block[i] == 0 || request.block[i] > kMaxBlock[i]) {
+      fail(fmt::format("block.{} {}; accepted: 1 to {}", axis, request.block[i], kMaxBlock[i]));
+    }
+    if (request.cluster[i] == 0 || request.grid[i] % request.cluster[i] != 0) {
+      fail(fmt::format("cluster.{} {} does not divide grid.{} {}", axis, request.cluster[i], axis,
+                       request.grid[i]));
+    }
+    const uint32_t reqntid = code.entry->reqntid[i];
+    if (code.entry->reqntid[0] != 0 && std::max(1u, reqntid) != request.block[i]) {
+      fail(fmt::format("block.{} {}, but the kernel says .reqntid {}", axis, request.block[i],
+                       std::max(1u, reqntid)));
+    }
+    const uint32_t reqcluster = code.entry->reqnctapercluster[i];
+    if (code.entry->reqnctapercluster[0] != 0 && std::max(1u, reqcluster) != request.cluster[i]) {
+      fail(fmt::format("cluster.{} {}, but the kernel says .reqnctapercluster {}", axis,
+                       request.cluster[i], std::max(1u, reqcluster)));
+    }
+  }
+  const uint32_t threads = request.block[0] * request.block[1] * request.block[2];
+  if (threads > 1024) fail(fmt::format("block of {} threads; accepted: at most 1024", threads));
+  const uint32_t* maxntid = code.entry->maxntid;
+  const uint32_t most = maxntid[0] * std::max(1u, maxntid[1]) * std::max(1u, maxntid[2]);
+  if (most != 0 && threads > most) {
+    fail(fmt::format("block of {} threads, but the kernel says .maxntid {}", threads, most));
+  }
+  const uint64_t ctas = uint64_t{request.cluster[0]} * request.cluster[1] * request.cluster[2];
+  if (ctas > device.max_cluster) {
+    fail(fmt::format("cluster of {} CTAs; accepted: at most {}", ctas, device.max_cluster));
+  }
+  const uint64_t shared = uint64_t{code.static_shared_end} - kReservedShared + request.shared_bytes;
+  if (shared > device.shared_bytes_per_block) {
+    fail(fmt::format("shared_bytes {} and {} static; accepted: at most {} together",
+                     request.shared_bytes, code.static_shared_end - kReservedShared,
+                     device.shared_bytes_per_block));
+  }
+}
+
+std::vector<std::byte> lay_out(const Code& code, const std::vector<std::vector<std::byte>>& args) {
+  if (args.size() != code.param_sizes.size()) {
+    throw InputError(fmt::format("{} arguments; kernel {} takes {}", args.size(), code.entry->name,
+                                 code.param_sizes.size()));
+  }
+  std::vector<std::byte> params(code.param_bytes);
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].size() != code.param_sizes[i]) {
+      throw InputError(fmt::format("argument {} has {} bytes; kernel {} takes {}", i,
+                                   args[i].size(), code.entry->name, code.param_sizes[i]));
+    }
+    std::copy(args[i].begin(), args[i].end(), params.begin() + code.param_offsets[i]);
+  }
+  return params;
+}
+
+}  // namespace
+
+bool LaunchReport::passed() const {
+  if (status == "trap" || status == "deadlock") return false;
+  return std::none_of(findings.begin(), findings.end(),
+                      [](const ReportedFinding& f) { return f.severity == "error"; });
+}
+
+struct Machine::Impl {
+  MachineOptions options;
+  Options internal;
+  GlobalMemory memory{kReserveBytes};
+
+  std::byte* view(uint64_t address, uint64_t bytes) {
+    std::byte* host = memory.find(address, bytes);
+    if (host == nullptr && bytes != 0) {
+      throw InputError(fmt::format("{} bytes at {:#x} are not inside one allocation: {}", bytes,
+                                   address, memory.describe(address)));
+    }
+    return host;
+  }
+  static LoadedModule& module_of(const ModuleHandle& handle) {
+    return *static_cast<LoadedModule*>(const_cast<void*>(handle.get()));
+  }
+  const Code& kernel(const ModuleHandle& handle, std::string_view name);
+  void place_variables(LoadedModule& loaded);
+};
+
+void Machine::Impl::place_variables(LoadedModule& loaded) {
+  for (const Variable& variable : loaded.module->variables) {
+    if (variable.space != Space::kGlobal && variable.space != Space::kConst) continue;
+    const uint64_t address =
+        memory.allocate(std::max<uint64_t>(variable.bytes, 1), std::string(variable.name));
+    loaded.symbols[variable.name] = address;
+    loaded.sizes[variable.name] = variable.bytes;
+    std::memset(memory.find(address, variable.bytes), 0, variable.bytes);
+  }
+  for (const Variable& variable : loaded.module->variables) {
+    const auto found = loaded.symbols.find(variable.name);
+    if (found == loaded.symbols.end()) continue;
+    std::byte* host = memory.find(found->second, variable.bytes);
+    const auto width = static_cast<uint64_t>(bytes_of(variable.type));
+    for (const Initializer& init : variable.init) {
+      uint64_t bits = init.integer;
+      if (init.kind == Initializer::Kind::kFloat) {
+        const float single = static_cast<float>(init.real);
+        if (width == 8) std::memcpy(&bits, &init.real, 8);
+        if (width == 4) std::memcpy(&bits, &single, 4);
+      } else if (init.kind == Initializer::Kind::kAddress) {
+        const auto target = loaded.symbols.find(init.symbol);
+        if (target == loaded.symbols.end()) {
+          throw InputError(
+              fmt::format("initialiser of {}: no variable {}", variable.name, init.symbol));
+        }
+        bits += target->second;
+      }
+      std::memcpy(host + init.byte_offset, &bits, std::min<uint64_t>(width, 8));
+    }
+  }
+}
+
+const Code& Machine::Impl::kernel(const ModuleHandle& handle, std::string_view name) {
+  LoadedModule& loaded = module_of(handle);
+  std::string wanted(name);
+  std::string names;
+  bool found = false;
+  int entries = 0;
+  for (const Function& function : loaded.module->functions) {
+    if (!function.is_entry || function.is_declaration) continue;
+    ++entries;
+    names += (names.empty() ? "" : ", ") + std::string(function.name);
+    if (name.empty()) wanted = function.name;
+    found |= function.name == wanted;
+  }
+  if (!found || (name.empty() && entries != 1)) {
+    throw InputError(fmt::format("kernel '{}'; the module has: {}", name, names));
+  }
+  auto& code = loaded.kernels[wanted];
+  if (code == nullptr) code = decode_kernel(loaded.module, wanted, loaded.symbols);
+  return *code;
+}
+
+Machine::Machine(MachineOptions options) {
+  guarded([&] {
+    impl_ = std::make_unique<Impl>();
+    set_options(std::move(options));
+  });
+}
+Machine::~Machine() = default;
+
+const MachineOptions& Machine::options() const { return impl_->options; }
+
+void Machine::set_options(MachineOptions options) {
+  impl_->internal = internal_options(options);
+  impl_->options = std::move(options);
+}
+
+uint64_t Machine::allocate(uint64_t bytes, std::string label) {
+  return guarded([&] { return impl_->memory.allocate(bytes, std::move(label)); });
+}
+void Machine::free(uint64_t address) {
+  guarded([&] { impl_->memory.free(address); });
+}
+void Machine::copy_in(uint64_t address, const void* from, uint64_t bytes) {
+  if (bytes != 0) std::memcpy(impl_->view(address, bytes), from, bytes);
+}
+void Machine::copy_out(void* to, uint64_t address, uint64_t bytes) const {
+  if (bytes != 0) std::memcpy(to, impl_->view(address, bytes), bytes);
+}
+void Machine::fill(uint64_t address, unsigned char value, uint64_t bytes) {
+  if (bytes != 0) std::memset(impl_->view(address, bytes), value, bytes);
+}
+std::byte* Machine::host_view(uint64_t address, uint64_t bytes) {
+  return impl_->memory.find(address, bytes);
+}
+bool Machine::device_addresses_are_host_addresses() const { return impl_->memory.is_identity(); }
+
+ModuleHandle Machine::load(std::string ptx, std::string file_name) {
+  return guarded([&]() -> ModuleHandle {
+    auto loaded = std::make_shared<LoadedModule>();
+    loaded->module = parse_module(std::move(ptx), std::move(file_name));
+    impl_->place_variables(*loaded);
+    return loaded;
+  });
+}
+
+std::vector<std::string> Machine::kernels(const ModuleHandle& module) const {
+  std::vector<std::string> names;
+  for (const Function& function : Impl::module_of(module).module->functions) {
+    if (function.is_entry && !function.is_declaration) names.emplace_back(function.name);
+  }
+  return names;
+}
+
+std::vector<uint32_t> Machine::parameter_sizes(const ModuleHandle& module,
+                                               std::string_view kernel) const {
+  return guarded([&] { return impl_->kernel(module, kernel).param_sizes; });
+}
+
+std::pair<uint64_t, uint64_t> Machine::symbol(const ModuleHandle& module,
+                                              std::string_view name) const {
+  const LoadedModule& loaded = Impl::module_of(module);
+  const auto found = loaded.symbols.find(name);
+  if (found == loaded.symbols.end()) return {0, 0};
+  return {found->second, loaded.sizes.at(name)};
+}
+
+LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& request,
+                             const std::vector<std::vector<std::byte>>& arguments) {
+  return guarded([&] {
+    const auto start = std::chrono::steady_clock::now();
+    const Code& code = impl_->kernel(module, request.kernel);
+    check_shape(code, request, *impl_->internal.device);
+    Launch launch;
+    launch.code = &code;
+    launch.options = impl_->internal;
+    launch.memory = &impl_->memory;
+    std::copy(request.grid.begin(), request.grid.end(), launch.shape.grid);
+    std::copy(request.block.begin(), request.block.end(), launch.shape.block);
+    std::copy(request.cluster.begin(), request.cluster.end(), launch.shape.cluster);
+    launch.shape.dynamic_shared_bytes = request.shared_bytes;
+    launch.params = lay_out(code, arguments);
+    launch.run();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    return report_of(launch, seconds.count());
+  });
+}
+
+}  // namespace ptxemu
