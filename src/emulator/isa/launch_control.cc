@@ -14,11 +14,20 @@ namespace ptxemu {
 
 namespace {
 
-// The response's 16 bytes are opaque to PTX: here the first CTA's coordinates and whether there is
-// one.
+// The response's 16 bytes are opaque to PTX, but kernels that are known to work read them as words:
+// the first CTA's x, y and z << 16, and bit 0 of the third word for success.
 struct Response {
-  uint32_t first_cta[3] = {0, 0, 0};
-  uint32_t cancelled = 0;
+  uint32_t words[4] = {0, 0, 0, 0};
+
+  void set(const uint32_t (&first_cta)[3]) {
+    words[0] = first_cta[0];
+    words[1] = first_cta[1] | first_cta[2] << 16;
+    words[2] = 1;
+  }
+  bool cancelled() const { return (words[2] & 1) != 0; }
+  uint32_t first_cta(uint32_t axis) const {
+    return axis == 0 ? words[0] : axis == 1 ? words[1] & 0xffff : axis == 2 ? words[1] >> 16 : 0;
+  }
 };
 static_assert(sizeof(Response) == 16);
 
@@ -39,13 +48,14 @@ class TryCancel : public AsyncOp {
     Response response;
     uint64_t index = 0;
     if (cluster.launch.cancel_cluster(&index)) {
-      response.cancelled = 1;
       const LaunchShape& shape = cluster.launch.shape;
+      uint32_t first[3];
       for (int axis = 0; axis < 3; ++axis) {
         const uint32_t count = shape.grid[axis] / shape.cluster[axis];
-        response.first_cta[axis] = static_cast<uint32_t>(index % count) * shape.cluster[axis];
+        first[axis] = static_cast<uint32_t>(index % count) * shape.cluster[axis];
         index /= count;
       }
+      response.set(first);
     } else {
       cluster.ctas[cta_rank]->state<CancelState>().refused = true;
     }
@@ -87,7 +97,6 @@ Flow run_try_cancel(Exec& exec, const Insn& insn) {
     };
     auto op = std::make_unique<TryCancel>(exec, at(form.response, 16), at(form.barrier, 8),
                                           form.multicast);
-    if (exec.observer != nullptr) exec.observer->issue(exec, insn, *op);
     exec.cluster->engines.submit(std::move(op));
   });
   return Flow::kNext;
@@ -112,7 +121,7 @@ const Response* responses(const Exec& exec, Slot slot) { return exec.lanes<Respo
 Flow run_is_canceled(Exec& exec, const Insn& insn) {
   uint32_t mask = 0;
   exec.for_lanes(
-      [&](int lane) { mask |= responses(exec, insn.a)[lane].cancelled != 0 ? 1u << lane : 0; });
+      [&](int lane) { mask |= responses(exec, insn.a)[lane].cancelled() ? 1u << lane : 0; });
   exec.set_predicate(insn.d, mask);
   return Flow::kNext;
 }
@@ -130,9 +139,8 @@ Flow run_first_ctaid(Exec& exec, const Insn& insn) {
   for (uint32_t i = 0; i < insn.list_size; ++i) {
     if (insn.list[i] == kNoSlot) continue;
     const uint32_t axis = insn.small != 0 ? insn.small - 1u : i;
-    exec.each(exec.lanes<uint32_t>(insn.list[i]), [&](int lane) {
-      return axis < 3 ? responses(exec, insn.a)[lane].first_cta[axis] : 0;
-    });
+    exec.each(exec.lanes<uint32_t>(insn.list[i]),
+              [&](int lane) { return responses(exec, insn.a)[lane].first_cta(axis); });
   }
   return Flow::kNext;
 }

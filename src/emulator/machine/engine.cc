@@ -42,6 +42,7 @@ uint64_t Engines::submit(std::unique_ptr<AsyncOp> op) {
   const uint64_t id = op->id;
   const uint64_t queue = op->queue;
   AsyncOp* raw = op.get();
+  if (Observer* observer = cluster_.launch.observer.get()) observer->issue(cluster_, *op);
   if (cluster_.launch.options.policy == Policy::kEager) {
     pending_.emplace(id, std::move(op));
     while (!raw->advance(cluster_, false)) {

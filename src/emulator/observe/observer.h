@@ -72,10 +72,6 @@ class Observer {
   virtual void async_read(const AsyncOp&, const Region&) {}
   virtual void async_write(const AsyncOp&, const Region&) {}
   virtual void async_done(Cluster&, const AsyncOp&) {}
-  // What will be read and written later is known at issue: lets a watcher find conflicts under
-  // every policy.
-  virtual void will_read(const Exec&, const AsyncOp&, const Region&) {}
-  virtual void will_write(const Exec&, const AsyncOp&, const Region&) {}
   // A warp knows that operation `op` has done reading its source / has completed: wait_group,
   // tcgen05.wait, wgmma.wait_group.
   virtual void op_read_observed(const Exec&, const Insn&, uint64_t /*op*/) {}
