@@ -1,0 +1,252 @@
+// The panel kernels in vectors of 16 floats, which the compiler maps to what the host has. Included
+// by one file a host instruction set, which defines PTXEMU_MMA_KERNELS; everything is local to it.
+#include <cstring>
+
+#include "emulator/machine/mma_panel.h"
+#if defined(__AVX512F__) || defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace ptxemu {
+
+namespace {
+
+using Float16 = float __attribute__((vector_size(64)));
+using Int16 = int32_t __attribute__((vector_size(64)));
+using UInt16 = uint32_t __attribute__((vector_size(64)));
+using Short32 = int16_t __attribute__((vector_size(64)));
+using Short16 = int16_t __attribute__((vector_size(32)));
+using UShort16 = uint16_t __attribute__((vector_size(32)));
+using Double16 = double __attribute__((vector_size(128)));
+
+template <class V, class T>
+inline void load(V& v, const T* p) {
+  std::memcpy(&v, p, sizeof(V));
+}
+template <class V, class T>
+inline void store(T* p, const V& v) {
+  std::memcpy(p, &v, sizeof(V));
+}
+
+inline bool any(const Int16& mask) {
+#ifdef __AVX512F__
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#else
+  uint64_t words[8];
+  std::memcpy(words, &mask, sizeof(words));
+  return (words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7]) !=
+         0;
+#endif
+}
+
+inline void select(Int16& d, const Int16& mask, const Int16& yes, const Int16& no) {
+  d = (mask & yes) | (~mask & no);
+}
+
+// Scales of sixteen results: the largest exponent of each, as far as vectors can serve.
+struct Alignment {
+  Int16 exponent;    // in [kLeastFastExponent, kMostFastExponent]
+  Int16 no_product;  // all products are 0
+  Int16 slow;        // must go through fused_sum
+};
+
+inline void align(Alignment& to, const int16_t* products, const Float16& c, const SumRules& rules) {
+  Short16 narrow;
+  load(narrow, products);
+  const Int16 product = __builtin_convertvector(narrow, Int16);
+  Int16 addend = (((Int16)c >> 23) & 255) - 127;
+  const Int16 least = rules.least_addend_exponent - Int16{};
+  select(addend, addend < least, least, addend);
+  select(addend, c == 0.0f, kLeastExponent - Int16{}, addend);
+  to.no_product = product < kNoProductExponent;
+  Int16 top;
+  select(top, product > addend, product, addend);
+  to.slow = (top > kMostFastExponent) | ((top < kLeastFastExponent) & ~to.no_product);
+  const Int16 low = kLeastFastExponent - Int16{}, high = kMostFastExponent - Int16{};
+  select(top, top < low, low, top);
+  select(top, top > high, high, top);
+  to.exponent = top;
+}
+
+// The integer sum to a float: sum * 2^unit, cut to 24 bits towards zero, or to odd.
+inline void finish(Float16& d, const UInt16& sum, const Int16& unit, const SumRules& rules) {
+  const Int16 sign = (Int16)sum >> 31;
+  const UInt16 magnitude = (sum ^ (UInt16)sign) - (UInt16)sign;
+  const Float16 nearest = __builtin_convertvector((Int16)magnitude, Float16);
+  const UInt16 back = (UInt16) __builtin_convertvector(nearest, Int16);
+  Int16 bits = (Int16)nearest + (Int16)(back > magnitude);  // a mask is -1
+  if (rules.round_to_odd) {
+    const UInt16 cut = (UInt16) __builtin_convertvector((Float16)bits, Int16);
+    bits |= (Int16)(cut != magnitude) & 1;
+  }
+  const Float16 scaled = (Float16)bits * (Float16)((unit + 127) << 23);
+  d = (Float16)(((Int16)scaled | (sign & (int32_t)0x80000000)) & (int32_t)rules.result_mask);
+}
+
+inline void add_products(UInt16& sum, const MmaPanel& panel, int row, int half, int begin, int end,
+                         const Float16& scale) {
+  const float* b = panel.b + static_cast<ptrdiff_t>(row) * panel.products;
+  sum = UInt16{};
+  for (int j = begin; j < end; ++j) {
+    Float16 a;
+    load(a, panel.a + j * kPanelWidth + half * 16);
+    const Float16 product = (a * b[j]) * scale;
+    sum += (UInt16) __builtin_convertvector(product, Int16);
+  }
+}
+
+inline void note_overflow(Int16& slow, const UInt16& x, const UInt16& y, const UInt16& sum) {
+  slow |= (Int16)((x ^ sum) & (y ^ sum)) >> 31;
+}
+
+void repair(const MmaPanel& panel, int row, int half, const Int16& slow, const Float16& c,
+            float* d) {
+  int32_t mask[16];
+  float addend[16];
+  store(mask, slow);
+  store(addend, c);
+  const ptrdiff_t b = static_cast<ptrdiff_t>(row) * panel.products;
+  for (int i = 0; i < 16; ++i) {
+    if (mask[i] == 0) continue;
+    const int column = half * 16 + i;
+    d[i] = fused_sum(panel.a + column, panel.a_exponent + column, kPanelWidth, panel.b + b,
+                     panel.b_exponent + b, panel.products, addend[i], panel.rules);
+  }
+}
+
+void hardware_half(const MmaPanel& panel, int row, int half, const int16_t* top) {
+  const SumRules& rules = panel.rules;
+  Float16 c = {};
+  if (panel.c[half] != nullptr) load(c, panel.c[half] + row * panel.stride);
+  Alignment at;
+  align(at, top, c, rules);
+  const Int16 unit = at.exponent - rules.fraction_bits;
+  const Float16 scale = (Float16)((127 - unit) << 23);
+  UInt16 sum;
+  add_products(sum, panel, row, half, 0, panel.products < 16 ? panel.products : 16, scale);
+  if (panel.products > 16) {
+    UInt16 rest;
+    add_products(rest, panel, row, half, 16, panel.products, scale);
+    const UInt16 both = sum + rest;
+    note_overflow(at.slow, sum, rest, both);
+    sum = both;
+  }
+  const UInt16 addend = (UInt16) __builtin_convertvector(c * scale, Int16);
+  const UInt16 total = sum + addend;
+  note_overflow(at.slow, sum, addend, total);
+  at.slow |= (Int16)(total == 0x80000000u);
+  Float16 result;
+  finish(result, total, unit, rules);
+  // Nothing to add: the addend itself, without the sign of zero.
+  Int16 alone;
+  select(alone, c == 0.0f, Int16{}, (Int16)c & (int32_t)rules.result_mask);
+  Int16 bits;
+  select(bits, at.no_product & ~at.slow, alone, (Int16)result);
+  float* d = panel.d[half] + row * panel.stride;
+  store(d, bits);
+  if (any(at.slow)) repair(panel, row, half, at.slow, c, d);
+}
+
+void hardware(const MmaPanel& panel) {
+  for (int row = 0; row < panel.rows; ++row) {
+    const int16_t* b = panel.b_exponent + static_cast<ptrdiff_t>(row) * panel.products;
+    Short32 top = (int16_t)(2 * kZeroExponent) - Short32{};
+    for (int j = 0; j < panel.products; ++j) {
+      Short32 a;
+      load(a, panel.a_exponent + j * kPanelWidth);
+      a += b[j];
+      top = a > top ? a : top;
+    }
+    alignas(64) int16_t tops[kPanelWidth];
+    store(tops, top);
+    hardware_half(panel, row, 0, tops);
+    hardware_half(panel, row, 1, tops + 16);
+  }
+}
+
+void exact(const MmaPanel& panel) {
+  for (int row = 0; row < panel.rows; ++row) {
+    const float* b = panel.b + static_cast<ptrdiff_t>(row) * panel.products;
+    for (int half = 0; half < 2; ++half) {
+      Float16 c = {};
+      if (panel.c[half] != nullptr) load(c, panel.c[half] + row * panel.stride);
+      Double16 sum = __builtin_convertvector(c, Double16);
+      for (int j = 0; j < panel.products; ++j) {
+        Float16 a;
+        load(a, panel.a + j * kPanelWidth + half * 16);
+        sum += __builtin_convertvector(a, Double16) * static_cast<double>(b[j]);
+      }
+      store(panel.d[half] + row * panel.stride, __builtin_convertvector(sum, Float16));
+    }
+  }
+}
+
+// Subnormal numbers are slow on some hosts: in here they count as 0.
+class FlushSubnormals {
+ public:
+#ifdef __SSE2__
+  FlushSubnormals() : old_(_mm_getcsr()) { _mm_setcsr(old_ | 0x8040); }
+  ~FlushSubnormals() { _mm_setcsr(old_); }
+
+ private:
+  unsigned old_;
+#endif
+};
+
+void fast(const MmaPanel& panel) {
+  const FlushSubnormals flush;
+  for (int row = 0; row < panel.rows; ++row) {
+    const float* b = panel.b + static_cast<ptrdiff_t>(row) * panel.products;
+    Float16 sum[2] = {};
+    for (int half = 0; half < 2; ++half) {
+      if (panel.c[half] != nullptr) load(sum[half], panel.c[half] + row * panel.stride);
+    }
+    for (int j = 0; j < panel.products; ++j) {
+      Float16 low, high;
+      load(low, panel.a + j * kPanelWidth);
+      load(high, panel.a + j * kPanelWidth + 16);
+      sum[0] += low * b[j];
+      sum[1] += high * b[j];
+    }
+    for (int half = 0; half < 2; ++half) store(panel.d[half] + row * panel.stride, sum[half]);
+  }
+}
+
+void unpack_bf16(const uint16_t* raw, size_t count, uint32_t flip, float* value) {
+  for (size_t i = 0; i < count; i += 16) {
+    UShort16 bits;
+    load(bits, raw + i);
+    store(value + i, (__builtin_convertvector(bits, UInt16) << 16) ^ flip);
+  }
+}
+
+void unpack_f16(const uint16_t* raw, size_t count, uint32_t flip, float* value) {
+  for (size_t i = 0; i < count; i += 16) {
+    UShort16 narrow;
+    load(narrow, raw + i);
+    const Int16 bits = __builtin_convertvector(narrow, Int16);
+    const Int16 special = (Int16)((bits & 0x7C00) == 0x7C00);
+    const Float16 scaled = (Float16)((bits & 0x7FFF) << 13) * 0x1p112f;
+    const Int16 magnitude = (Int16)scaled | (special & 0x7F800000);
+    store(value + i, (UInt16)(magnitude | (bits & 0x8000) << 16) ^ flip);
+  }
+}
+
+void exponents(const float* value, size_t count, int least, int16_t* exponent) {
+  for (size_t i = 0; i < count; i += 16) {
+    Float16 v;
+    load(v, value + i);
+    const Int16 field = ((Int16)v >> 23) & 255;
+    Int16 e = field - 127;
+    select(e, e < least, least - Int16{}, e);
+    select(e, field == 255, kSpecialExponent - Int16{}, e);
+    select(e, v == 0.0f, kZeroExponent - Int16{}, e);
+    store(exponent + i, __builtin_convertvector(e, Short16));
+  }
+}
+
+}  // namespace
+
+const MmaKernels PTXEMU_MMA_KERNELS = {hardware, exact, fast, unpack_bf16, unpack_f16, exponents};
+
+}  // namespace ptxemu
