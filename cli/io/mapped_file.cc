@@ -13,17 +13,17 @@
 
 namespace fa4::cli {
 
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const std::string& path, const char* accepted) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
-    throw bad_input(fmt::format("cannot be read: {}; accepted: FILE.npy or FILE.safetensors:NAME",
-                                std::strerror(errno)));
+    throw bad_input(
+        fmt::format("cannot be read: {}; accepted: {}", std::strerror(errno), accepted));
   }
   struct stat info;
   const bool known = ::fstat(fd, &info) == 0;
   if (!known || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw bad_input("is not a regular file; accepted: FILE.npy or FILE.safetensors:NAME");
+    throw bad_input(fmt::format("is not a regular file; accepted: {}", accepted));
   }
   size_ = static_cast<size_t>(info.st_size);
   if (size_ > 0) {

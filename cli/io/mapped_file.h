@@ -8,8 +8,9 @@ namespace fa4::cli {
 
 class MappedFile {
  public:
-  // Throws Failure{kBadInput}: "cannot be read: No such file or directory".
-  explicit MappedFile(const std::string& path);
+  // Throws Failure{kBadInput}: "cannot be read: No such file or directory; accepted: <accepted>".
+  explicit MappedFile(const std::string& path,
+                      const char* accepted = "FILE.npy or FILE.safetensors:NAME");
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

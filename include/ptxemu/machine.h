@@ -35,8 +35,9 @@ struct MachineOptions {
 
 struct LaunchRequest {
   std::string kernel;  // may be empty when the module has one
-  std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
-  uint32_t shared_bytes = 0;  // dynamic
+  std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
+  std::array<uint32_t, 3> cluster{0, 0, 0};  // 0, 0, 0: what the kernel says, else 1, 1, 1
+  uint32_t shared_bytes = 0;                 // dynamic
 };
 
 struct ReportedFinding {

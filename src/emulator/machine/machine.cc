@@ -149,6 +149,15 @@ void check_shape(const Code& code, const LaunchRequest& request, const DeviceMod
   }
 }
 
+// The request with the cluster that the kernel names when the launch names none.
+LaunchRequest with_cluster(LaunchRequest request, const Code& code) {
+  if (request.cluster != std::array<uint32_t, 3>{0, 0, 0}) return request;
+  for (size_t i = 0; i < 3; ++i) {
+    request.cluster[i] = std::max<uint32_t>(1, code.entry->reqnctapercluster[i]);
+  }
+  return request;
+}
+
 std::vector<std::byte> lay_out(const Code& code, const std::vector<std::vector<std::byte>>& args) {
   if (args.size() != code.param_sizes.size()) {
     throw InputError(fmt::format("{} arguments; kernel {} takes {}", args.size(), code.entry->name,
@@ -312,11 +321,12 @@ std::pair<uint64_t, uint64_t> Machine::symbol(const ModuleHandle& module,
   return {found->second, loaded.sizes.at(name)};
 }
 
-LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& request,
+LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& asked,
                              const std::vector<std::vector<std::byte>>& arguments) {
   return guarded([&] {
     const auto start = std::chrono::steady_clock::now();
-    const Code& code = impl_->kernel(module, request.kernel);
+    const Code& code = impl_->kernel(module, asked.kernel);
+    const LaunchRequest request = with_cluster(asked, code);
     check_shape(code, request, *impl_->internal.device);
     Launch launch;
     launch.code = &code;

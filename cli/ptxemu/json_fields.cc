@@ -1,0 +1,151 @@
+#include "ptxemu/json_fields.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "io/mapped_file.h"
+
+namespace fa4::cli {
+
+using Value = JsonFields::Value;
+
+namespace {
+
+// Sees every key as it is parsed: a second one in the same object would be lost silently.
+class DuplicateKeys {
+ public:
+  bool operator()(int, Value::parse_event_t event, const Value& parsed) {
+    if (event == Value::parse_event_t::object_start) {
+      open_.emplace_back();
+    } else if (event == Value::parse_event_t::object_end) {
+      open_.pop_back();
+    } else if (event == Value::parse_event_t::key) {
+      const std::string key = parsed.get<std::string>();
+      if (!open_.back().insert(key).second) {
+        throw bad_input(
+            fmt::format("gives the key \"{}\" twice in one object; accepted: once", key));
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::set<std::string>> open_;
+};
+
+}  // namespace
+
+std::string json_excerpt(const Value& value) {
+  std::string text = value.dump(-1, ' ', false, Value::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+bool json_integer(const Value& value, int64_t low, int64_t high, int64_t* result) {
+  if (!value.is_number_integer()) return false;
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+    return false;
+  }
+  *result = value.get<int64_t>();
+  return *result >= low && *result <= high;
+}
+
+Value read_json(const std::string& path) {
+  const MappedFile file(path, "a JSON file");
+  const char* text = reinterpret_cast<const char*>(file.data());
+  try {
+    return Value::parse(text, text + file.size(), DuplicateKeys());
+  } catch (const Value::parse_error& error) {
+    std::string what = error.what();
+    const size_t name = what.find("] ");
+    if (name != std::string::npos) what = what.substr(name + 2);
+    throw bad_input("is not JSON: " + what);
+  }
+}
+
+JsonFields::JsonFields(const Value& object, std::string where,
+                       std::initializer_list<std::string_view> accepted)
+    : object_(&object), where_(std::move(where)) {
+  const std::string keys = fmt::format("{}", fmt::join(accepted, ", "));
+  if (!object.is_object()) {
+    throw bad_input(fmt::format("{} {}; accepted: an object with the keys {}",
+                                where_.empty() ? "the document" : where_, json_excerpt(object),
+                                keys));
+  }
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(accepted.begin(), accepted.end(), key) == accepted.end()) {
+      throw bad_input(fmt::format("{}: unknown key; accepted: {}", this->where(key), keys));
+    }
+  }
+}
+
+std::string JsonFields::where(std::string_view key) const {
+  return where_.empty() ? std::string(key) : fmt::format("{}.{}", where_, key);
+}
+
+Failure JsonFields::refuse(std::string_view key, const std::string& accepted) const {
+  return bad_input(
+      fmt::format("{} {}; accepted: {}", where(key), json_excerpt(value(key)), accepted));
+}
+
+const Value& JsonFields::value(std::string_view key) const {
+  const auto found = object_->find(key);
+  if (found == object_->end()) {
+    throw bad_input(fmt::format("{}: is missing; accepted: \"{}\" in {}", where(key), key,
+                                where_.empty() ? "the document" : where_));
+  }
+  return *found;
+}
+
+std::string JsonFields::text(std::string_view key) const {
+  const Value& found = value(key);
+  if (!found.is_string() || found.get_ref<const std::string&>().empty()) {
+    throw refuse(key, "a string that is not empty");
+  }
+  return found.get<std::string>();
+}
+
+std::string JsonFields::text(std::string_view key, std::string_view otherwise) const {
+  return has(key) ? text(key) : std::string(otherwise);
+}
+
+int64_t JsonFields::integer(std::string_view key, int64_t low, int64_t high) const {
+  int64_t result = 0;
+  if (!json_integer(value(key), low, high, &result)) {
+    throw refuse(key, fmt::format("a whole number from {} to {}", low, high));
+  }
+  return result;
+}
+
+int64_t JsonFields::integer(std::string_view key, int64_t low, int64_t high,
+                            int64_t otherwise) const {
+  return has(key) ? integer(key, low, high) : otherwise;
+}
+
+std::vector<int64_t> JsonFields::integers(std::string_view key, size_t least, size_t most,
+                                          int64_t low, int64_t high) const {
+  const Value& found = value(key);
+  std::vector<int64_t> numbers;
+  bool good = found.is_array() && found.size() >= least && found.size() <= most;
+  for (size_t i = 0; good && i < found.size(); ++i) {
+    numbers.push_back(0);
+    good = json_integer(found[i], low, high, &numbers.back());
+  }
+  if (!good) {
+    const std::string count =
+        least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
+    throw refuse(key, fmt::format("{} whole numbers from {} to {}", count, low, high));
+  }
+  return numbers;
+}
+
+const Value& JsonFields::array(std::string_view key) const {
+  const Value& found = value(key);
+  if (!found.is_array()) throw refuse(key, "an array");
+  return found;
+}
+
+}  // namespace fa4::cli

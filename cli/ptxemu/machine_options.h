@@ -1,0 +1,24 @@
+// The options that choose how the emulated GPU runs, the same for every subcommand.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+#include "ptxemu/machine.h"
+
+namespace fa4::cli {
+
+class MachineFlags {
+ public:
+  // `check` is what --check is when it is not given.
+  void declare(CLI::App& app, const char* check);
+  // Throws Failure{kBadInput}: option, value, what is accepted.
+  ptxemu::MachineOptions options() const;
+
+ private:
+  std::string device_ = "emulated:b200", policy_ = "eager", math_ = "hw", check_;
+  std::optional<std::string> seed_, threads_, max_instructions_;
+};
+
+}  // namespace fa4::cli

@@ -1,0 +1,20 @@
+// What the emulated GPU said about launches, as JSON and as text for a person.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "ptxemu/launches.h"
+#include "ptxemu/machine.h"
+
+namespace fa4::cli {
+
+// status, findings, deadlock, counters, seconds: of all launches together, and of each.
+Json report_json(const ptxemu::MachineOptions& options, const std::vector<LaunchResult>& results);
+// What kernels printed, then a line a launch, a line a finding, a table of every deadlock.
+std::string report_text(const ptxemu::MachineOptions& options,
+                        const std::vector<LaunchResult>& results);
+bool all_passed(const std::vector<LaunchResult>& results);
+
+}  // namespace fa4::cli

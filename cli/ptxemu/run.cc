@@ -1,0 +1,130 @@
+// ptxemu run: kernels of PTX files over buffers, as a launch file says.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "io/output_files.h"
+#include "ptxemu/buffers.h"
+#include "ptxemu/commands.h"
+#include "ptxemu/launch_file.h"
+#include "ptxemu/launches.h"
+#include "ptxemu/machine_options.h"
+#include "ptxemu/report.h"
+#include "ptxemu/trace.h"
+
+namespace fa4::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "The launch file names kernel, grid, block, cluster, shared_bytes, buffers and args, or "
+    "several\n"
+    "launches over the same buffers (docs/cli.md). Paths in it are relative to the current "
+    "directory.";
+
+class EmulateCommand final : public Command {
+ public:
+  const char* name() const override { return "run"; }
+  const char* description() const override { return "Run PTX kernels and say what is wrong"; }
+  void declare(CLI::App& app) override;
+  Outcome run() override;
+
+ private:
+  void claim_outputs(OutputFiles& outputs, const LaunchFile& file,
+                     const EmulatedBuffers& buffers) const;
+  std::vector<LaunchResult> run_all(ptxemu::Machine& machine, std::vector<ReadyLaunch>& launches,
+                                    const EmulatedBuffers& buffers, Traces& traces) const;
+
+  MachineFlags flags_;
+  std::string ptx_, launch_;
+  std::optional<std::string> report_, trace_;
+};
+
+void EmulateCommand::declare(CLI::App& app) {
+  app.add_option("ptx", ptx_, "PTX text; may be left out when every launch names its own")
+      ->type_name("F.ptx");
+  app.add_option("--launch", launch_, "What to launch, over which buffers")->type_name("F.json");
+  flags_.declare(app, "none");
+  app.add_option("--report", report_, "Written: the findings, as JSON")->type_name("F.json");
+  app.add_option("--trace", trace_, "Written: warps and engines over time, for Perfetto or Chrome")
+      ->type_name("F.json");
+  app.footer(kFooter);
+}
+
+void EmulateCommand::claim_outputs(OutputFiles& outputs, const LaunchFile& file,
+                                   const EmulatedBuffers& buffers) const {
+  outputs.add_input("--launch", launch_);
+  std::set<std::string> sources;
+  for (const LaunchSpec& launch : file.launches) {
+    if (sources.insert(launch.ptx).second) outputs.add_input("ptx", launch.ptx);
+  }
+  buffers.claim(outputs);
+  if (report_) outputs.add_text("--report", *report_);
+  if (trace_) outputs.add_text("--trace", *trace_);
+}
+
+// Stops after a launch that did not come to its end: what follows would run on half a result.
+std::vector<LaunchResult> EmulateCommand::run_all(ptxemu::Machine& machine,
+                                                  std::vector<ReadyLaunch>& launches,
+                                                  const EmulatedBuffers& buffers,
+                                                  Traces& traces) const {
+  std::vector<std::vector<std::vector<std::byte>>> arguments;
+  for (const ReadyLaunch& launch : launches) {
+    arguments.push_back(argument_bytes(*launch.spec, buffers));
+  }
+  std::vector<LaunchResult> results;
+  for (size_t i = 0; i < launches.size(); ++i) {
+    ReadyLaunch& launch = launches[i];
+    try {
+      ptxemu::MachineOptions options = machine.options();
+      options.trace_file = traces.next();
+      machine.set_options(options);
+      results.push_back(
+          {launch.request, machine.launch(launch.module, launch.request, arguments[i])});
+    } catch (const ptxemu::InputError& error) {
+      throw bad_input(
+          fmt::format("{}{}: {}", launch.spec->where, launch.request.kernel, error.what()));
+    }
+    const std::string& status = results.back().report.status;
+    if (status == "trap" || status == "deadlock") break;
+  }
+  return results;
+}
+
+Outcome EmulateCommand::run() {
+  const ptxemu::MachineOptions options = flags_.options();
+  if (launch_.empty()) throw bad_input("--launch: is missing; accepted: --launch F.json");
+  const LaunchFile file =
+      naming("--launch", launch_, [&] { return read_launch_file(launch_, ptx_); });
+  EmulatedBuffers buffers =
+      naming("--launch", launch_, [&] { return EmulatedBuffers(file.buffers); });
+  OutputFiles outputs;
+  claim_outputs(outputs, file, buffers);
+
+  ptxemu::Machine machine(options);
+  std::vector<ReadyLaunch> launches =
+      naming("--launch", launch_, [&] { return load_launches(machine, file.launches); });
+  buffers.upload(machine);
+  Traces traces(trace_.value_or(""));
+  const std::vector<LaunchResult> results =
+      naming("--launch", launch_, [&] { return run_all(machine, launches, buffers, traces); });
+
+  Outcome outcome;
+  outcome.code = all_passed(results) ? kSuccess : kCheckFailed;
+  outcome.json = report_json(options, results);
+  outcome.text = report_text(options, results);
+  buffers.save(machine, outputs);
+  if (report_) {
+    Json report{{"schema", 1}};
+    report.update(outcome.json);
+    outputs.set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+  if (trace_) outputs.set_text("--trace", traces.merged());
+  outputs.commit();
+  return outcome;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_emulate_command() { return std::make_unique<EmulateCommand>(); }
+
+}  // namespace fa4::cli
