@@ -12,6 +12,7 @@
 #include "emulator/machine/launch.h"
 #include "emulator/machine/memory.h"
 #include "emulator/machine/options.h"
+#include "emulator/observe/hazards.h"
 
 namespace ptxemu {
 
@@ -337,6 +338,7 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     std::copy(request.cluster.begin(), request.cluster.end(), launch.shape.cluster);
     launch.shape.dynamic_shared_bytes = request.shared_bytes;
     launch.params = lay_out(code, arguments);
+    if (impl_->internal.check) launch.observer = make_checker(launch);
     launch.run();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     return report_of(launch, seconds.count());

@@ -66,9 +66,8 @@ class Observer {
   virtual void access(const Exec&, const Insn&, const MemoryAccess&) {}
   virtual void fence(const Exec&, const Insn&, FenceKind) {}
 
-  // Asynchronous operations: issued by a warp, then reads, writes, done (in this order for one
-  // part).
-  virtual void issue(const Exec&, const Insn&, const AsyncOp&) {}
+  // Asynchronous operations: issued by a warp (Engines::submit tells), then reads, writes, done.
+  virtual void issue(Cluster&, const AsyncOp&) {}
   virtual void async_read(const AsyncOp&, const Region&) {}
   virtual void async_write(const AsyncOp&, const Region&) {}
   virtual void async_done(Cluster&, const AsyncOp&) {}

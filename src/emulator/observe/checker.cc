@@ -1,0 +1,95 @@
+// The observer that a launch with checks has: it gives each event to the hazards of its cluster.
+#include "emulator/machine/cluster.h"
+#include "emulator/machine/exec.h"
+#include "emulator/observe/hazards.h"
+
+namespace ptxemu {
+
+namespace {
+
+// Phases of named barriers and of the cluster's, as keys.
+uint64_t barrier_key(const Exec& exec, uint32_t number, uint64_t generation) {
+  return uint64_t{exec.cta->rank} << 56 | uint64_t{number + 1} << 48 | generation;
+}
+uint64_t cluster_key(uint64_t generation) { return uint64_t{0xff} << 56 | generation; }
+
+class Checker final : public Observer {
+ public:
+  explicit Checker(Launch& launch) : launch_(launch) {}
+
+  void cluster_start(Cluster& cluster) override {
+    hazards_.emplace(&cluster, std::make_unique<ClusterHazards>(launch_, cluster));
+  }
+  void cluster_end(Cluster& cluster) override {
+    of(cluster).finish();
+    hazards_.erase(&cluster);
+    current_ = nullptr;
+  }
+  void warp_exit(const Exec& e, const Insn& i) override { of(*e.cluster).warp_exit(e, i); }
+  void access(const Exec& e, const Insn& i, const MemoryAccess& a) override {
+    of(*e.cluster).access(e, i, a);
+  }
+  void fence(const Exec& e, const Insn&, FenceKind kind) override { of(*e.cluster).fence(e, kind); }
+  void issue(Cluster& cluster, const AsyncOp& op) override { of(cluster).issue(op); }
+  void async_read(const AsyncOp& op, const Region& region) override {
+    if (region.cta != nullptr) of(*region.cta->cluster).async_access(op, region, false);
+  }
+  void async_write(const AsyncOp& op, const Region& region) override {
+    if (region.cta != nullptr) of(*region.cta->cluster).async_access(op, region, true);
+  }
+  void op_read_observed(const Exec& e, const Insn&, uint64_t op) override {
+    of(*e.cluster).op_observed(e, op, true);
+  }
+  void op_done_observed(const Exec& e, const Insn&, uint64_t op) override {
+    of(*e.cluster).op_observed(e, op, false);
+  }
+  void mbarrier_arrive(const Exec& e, const Insn&, Cta& cta, uint32_t offset, uint32_t,
+                       bool releases) override {
+    of(*e.cluster).mbarrier_arrive(e, cta, offset, releases);
+  }
+  void mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset, int64_t,
+                             uint32_t) override {
+    of(*cta.cluster).mbarrier_async_arrive(op, cta, offset);
+  }
+  void mbarrier_phase(Cta& cta, uint32_t offset) override {
+    of(*cta.cluster).mbarrier_phase(cta, offset);
+  }
+  void mbarrier_observed(const Exec& e, const Insn&, Cta& cta, uint32_t offset, uint32_t,
+                         bool) override {
+    of(*e.cluster).mbarrier_observed(e, cta, offset);
+  }
+  void barrier_arrive(const Exec& e, const Insn&, uint32_t number, uint64_t generation) override {
+    of(*e.cluster).barrier_arrive(e, barrier_key(e, number, generation));
+  }
+  void barrier_passed(const Exec& e, const Insn&, uint32_t number, uint64_t generation) override {
+    of(*e.cluster).barrier_passed(e, barrier_key(e, number, generation));
+  }
+  void cluster_arrive(const Exec& e, const Insn&, uint64_t generation, bool) override {
+    of(*e.cluster).barrier_arrive(e, cluster_key(generation));
+  }
+  void cluster_passed(const Exec& e, const Insn&, uint64_t generation, bool) override {
+    of(*e.cluster).barrier_passed(e, cluster_key(generation));
+  }
+  void pending_register_touched(const Exec& e, const Insn& i, uint64_t op) override {
+    of(*e.cluster).pending_register(e, i, op);
+  }
+
+ private:
+  ClusterHazards& of(Cluster& cluster) {
+    if (&cluster != current_) {
+      current_ = &cluster;
+      current_hazards_ = hazards_.at(&cluster).get();
+    }
+    return *current_hazards_;
+  }
+  Launch& launch_;
+  std::unordered_map<Cluster*, std::unique_ptr<ClusterHazards>> hazards_;
+  Cluster* current_ = nullptr;
+  ClusterHazards* current_hazards_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_checker(Launch& launch) { return std::make_unique<Checker>(launch); }
+
+}  // namespace ptxemu
