@@ -1,9 +1,12 @@
-// Any bytes are either an Error or a module whose every index and text is inside what it points to.
+// Any bytes are either an Error or a module whose every index and text is inside what it points to,
+// and whose functions the passes over statements can work on.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "emulator/error.h"
+#include "emulator/isa/control_flow.h"
+#include "emulator/isa/liveness.h"
 #include "emulator/parse/ast.h"
 
 namespace ptxemu {
@@ -63,6 +66,30 @@ class Checker {
       check(!statement.guard.present || statement.guard.reg < function.registers.size());
       check_text(statement.text);
       for (const Operand& operand : statement.operands) check_operand(function, operand);
+    }
+    check_passes(function);
+  }
+
+  // The first operand is written, as most instructions do, and the others are read.
+  static void check_passes(const Function& function) {
+    const ControlFlow flow = analyze(function);
+    check(flow.block_of.size() == function.statements.size());
+    for (const uint32_t place : flow.reconverge) {
+      check(place == kNoReconvergence || place <= function.statements.size());
+    }
+    const SlotSharing sharing =
+        share_slots(function, flow, [&](uint32_t index, RegisterUses* uses) {
+          const Statement& statement = function.statements[index];
+          for (const Operand& operand : statement.operands) {
+            if (operand.kind != Operand::Kind::kRegister) continue;
+            const bool is_first = &operand == statement.operands.data();
+            (is_first ? uses->writes : uses->reads).push_back(operand.index);
+          }
+          if (statement.words[0] == "tcgen05") uses->holds = uses->writes;
+          uses->settles = statement.words[0] == "ret";
+        });
+    for (const uint32_t slot : sharing.slot_of) {
+      check(slot == SlotSharing::kUnused || slot < sharing.slot_bits.size());
     }
   }
 
