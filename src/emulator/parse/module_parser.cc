@@ -185,8 +185,10 @@ void Parser::check_symbols() const {
     if (use.may_be_variable && variables_.count(use.name) != 0) continue;
     lexer_.fail(lexer_.token_of(use.name, use.line),
                 fmt::format("`{}` is not defined; accepted: {}", use.name,
-                            use.may_be_variable ? "a variable or function of the module"
-                                                : "a function of the module or a label"));
+                            use.may_be_variable
+                                ? "a variable or function of the module"
+                                : "a register, variable or label of its scope, or a function of "
+                                  "the module"));
   }
 }
 

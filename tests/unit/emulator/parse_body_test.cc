@@ -264,7 +264,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"ld.u32 %r1, [%rd1, %r2];", "expected coordinates in braces"},
         Mistake{"bra L;", "`L` is not defined here; accepted: a register, variable, parameter or"},
         Mistake{"add.s32 L, 1, 2;", "`L` is not defined here"},
-        Mistake{"call f;", "`f` is not defined; accepted: a function of the module or a label"},
+        Mistake{"call f;", "`f` is not defined; accepted: a register, variable or label of its"},
         Mistake{"{ L: } bra L;", "`L` is not defined here"},
         Mistake{"L: L: ret;", "the label `L` is there twice in its scope"},
         Mistake{"@%r1 ret;", "`%r1` is no predicate; accepted after @"},

@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{".extern .func f { ret; }", "an .extern function has no body"},
         Mistake{".entry k { ret;", "the body of `k` has no closing }"},
         Mistake{".section .debug_str { .b8 1", "a .section has no closing }"},
-        Mistake{".alias a, b;", "`b` is not defined; accepted: a function"},
+        Mistake{".alias a, b;", "`b` is not defined; accepted: "},
         Mistake{".file 1 \"a\n\"", "a string has no closing quote in its line"},
         Mistake{"/* ", "a comment /* has no end */"},
         Mistake{"\x01", "a byte 0x01 that no PTX has, in `?`"},
