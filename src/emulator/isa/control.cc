@@ -68,18 +68,17 @@ void decode_brx(Decoder& decoder, Insn& insn) {
   decoder.take("uni");
   decoder.need_operands(2, 2);
   insn.a = decoder.source(0, Type::kU32);
-  const std::string_view name = decoder.operand(1).text;
-  for (const TargetList& list : decoder.builder().function().targets) {
-    if (list.name != name) continue;
+  const Operand& list = decoder.operand(1);
+  if (list.kind == Operand::Kind::kTargets) {
     BranchTargets targets;
-    for (uint32_t statement : list.statements) {
+    for (uint32_t statement : decoder.builder().function().targets[list.index].statements) {
       targets.pcs.push_back(decoder.builder().pc_of(statement));
     }
     insn.data = decoder.keep(std::move(targets));
     insn.run = run_brx;
     return;
   }
-  decoder.fail_syntax(fmt::format("no .branchtargets named {}", name));
+  decoder.fail_syntax(fmt::format("no .branchtargets named {}", list.text));
 }
 
 // --- Calls
