@@ -9,10 +9,10 @@ import subprocess
 import tempfile
 import unittest
 
-COMMAND = os.environ["FA4_COMMAND"]
+COMMAND = os.environ.get("FA4_COMMAND")
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.join(PROJECT, "examples", "data")
-PACK = {"<f2": "e", "<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "|V2": "H", "<V2": "H", ">f4": "f"}
+PACK = {"<f2": "e", "<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "|u1": "B", "|V2": "H", "<V2": "H", ">f4": "f"}
 SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "I32": 4, "I64": 8}
 CODES = {"BF16": "H", "F16": "e", "F32": "f", "F64": "d", "I32": "i", "I64": "q"}
 
@@ -109,6 +109,9 @@ def attend(q, k, v, causal=False, window=(-1, -1), scale=None, softcap=0.0, sink
 class CommandTest(unittest.TestCase):
     """A scratch folder for each test, and the command."""
 
+    command = COMMAND
+    program = "fa4"
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -134,7 +137,7 @@ class CommandTest(unittest.TestCase):
     def run_fa4(self, *args, environment=None, **options):
         env = dict(os.environ, FA4_CACHE_DIR=os.path.join(self.folder, "cache"))
         env.update(environment or {})
-        return subprocess.run([COMMAND, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, env=env, **options)
+        return subprocess.run([self.command, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, env=env, **options)
 
     def succeed(self, *args, **options):
         result = self.run_fa4(*args, **options)
@@ -158,7 +161,7 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(result.returncode, code, line)
         self.assertEqual(result.stdout, b"")
         self.assertEqual(line.count("\n"), 1, line)
-        self.assertTrue(line.startswith("fa4"), line)
+        self.assertTrue(line.startswith(self.program), line)
         for word in words:
             self.assertIn(word, line)
         self.assertEqual(self.listing(), before)
