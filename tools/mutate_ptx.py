@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Mutation score of the emulator: how many planted bugs does it notice?
+
+mutate_ptx.py F.ptx --launch F.json [--most 500] [--seed 0] [--jobs 2] [--only REGEX] [--json OUT]
+
+One mutant is one statement of F.ptx changed by one operator: a wait, commit, fence, arrive or
+expect_tx deleted, a parity flipped, the next barrier instead of the right one, an arrival count one
+off, transaction bytes 16 off, another swizzle mode, another tensor-memory column, a multicast bit
+dropped. Each is run by `ptxemu run` under several policies with all checks. A mutant is noticed when
+it is reported (an error, a trap, a deadlock) or changes what a buffer with "save" holds, under a
+policy and seed where the original is stable and clean. The rest survive, and are listed.
+
+PTXEMU names the command (default: ptxemu on the PATH). Exit status 1 when the original has findings.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import copy
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+POLICIES = (("random", 1), ("late", 0), ("split", 2), ("eager", 0), ("random", 3))
+
+GUARD = r"(?P<guard>@!?\S+\s+)?"
+
+
+def scoped(guard, text):
+    """A statement with helpers of its own, under the guard of the original."""
+    return "{ " + text.replace("GUARD ", guard or "") + " }"
+
+
+class Operator:
+    """`pattern` finds statements, `change` gives the new text of one or None."""
+
+    def __init__(self, name, pattern, change):
+        self.name = name
+        self.pattern = re.compile(r"^\s*" + GUARD + r"(?P<text>" + pattern + r"[^;]*);")
+        self.change = change
+
+
+def deleted(_match):
+    return ""
+
+
+def wait_passes(match):
+    predicate = re.match(r"\S+\s+(%?[\w$]+)", match["text"])
+    return f"{match['guard'] or ''}setp.eq.u32 {predicate[1]}, 0, 0;" if predicate else None
+
+
+def parity_flipped(match):
+    parts = re.match(r"(\S+\s+%?[\w$|]+\s*,\s*\[[^\]]*\]\s*,\s*)(%?[\w$]+)(.*)", match["text"], re.S)
+    if not parts:
+        return None
+    return scoped(match["guard"], ".reg .b32 mutant; xor.b32 mutant, %s, 1; GUARD %smutant%s;"
+                  % (parts[2], parts[1], parts[3]))
+
+
+def address_plus(amount, which=0):
+    """The address operand number `which` is `amount` further on."""
+    def change(match):
+        found = list(re.finditer(r"\[([^\]+]+)(?:\+(-?\w+))?\]", match["text"]))
+        if len(found) <= which:
+            return None
+        at = found[which]
+        offset = int(at[2] or "0", 0) + amount
+        text = f"{match['text'][:at.start()]}[{at[1].strip()}+{offset}]{match['text'][at.end():]}"
+        return f"{match['guard'] or ''}{text};"
+    return change
+
+
+def last_operand_plus(amount, mnemonic="add.s32"):
+    def change(match):
+        parts = re.match(r"(.*,\s*)(%?[\w$]+)\s*$", match["text"], re.S)
+        if not parts:
+            return None
+        if not parts[2].startswith("%") and not re.match(r"[A-Za-z_$]", parts[2]):
+            value = int(parts[2], 0) + amount
+            return f"{match['guard'] or ''}{parts[1]}{value};" if value > 0 else None
+        return scoped(match["guard"], ".reg .b32 mutant; %s mutant, %s, %d; GUARD %smutant;"
+                      % (mnemonic, parts[2], amount, parts[1]))
+    return change
+
+
+def other_swizzle(match):
+    """A 64-bit constant with a swizzle field (bits 61 to 63) and a stride gets another mode."""
+    def swap(number):
+        value = int(number[0].rstrip("U"), 0) & (1 << 64) - 1
+        mode = value >> 61
+        if mode == 0 or value >> 32 & 0x3fff == 0:
+            return number[0]
+        value = value & ~(7 << 61) | (4 if mode == 2 else 2) << 61
+        return str(value - (1 << 64) if value >> 63 else value)
+    text = re.sub(r"(?<![\w%.])-?(?:0[xX][0-9a-fA-F]+|\d{12,})U?(?!\w)", swap, match["text"])
+    return f"{match['guard'] or ''}{text};" if text != match["text"] else None
+
+
+def multicast_bit_dropped(match):
+    parts = re.match(r"(.*\]\s*,\s*)(%?[\w$]+)(\s*(?:,\s*%?[\w$]+\s*)?)$", match["text"], re.S)
+    if not parts:
+        return None
+    return scoped(match["guard"], ".reg .b16 mutant; sub.s16 mutant, %s, 1; and.b16 mutant, mutant, %s; "
+                  "GUARD %smutant%s;" % (parts[2], parts[2], parts[1], parts[3]))
+
+
+OPERATORS = [
+    Operator("delete mbarrier wait", r"mbarrier\.(?:try_wait|test_wait)\b", wait_passes),
+    Operator("delete wait::ld", r"tcgen05\.wait::ld\b", deleted),
+    Operator("delete wait::st", r"tcgen05\.wait::st\b", deleted),
+    Operator("delete wgmma.wait_group", r"wgmma\.wait_group\b", deleted),
+    Operator("delete bulk wait_group", r"cp\.async\.bulk\.wait_group\b", deleted),
+    Operator("delete cp.async wait_group", r"cp\.async\.wait_(?:group|all)\b", deleted),
+    Operator("delete cluster wait", r"barrier\.cluster\.wait\b", deleted),
+    Operator("delete bar.sync", r"(?:bar|barrier)(?:\.cta)?\.sync\b", deleted),
+    Operator("delete bar.arrive", r"(?:bar|barrier)(?:\.cta)?\.arrive\b", deleted),
+    Operator("delete tcgen05.commit", r"tcgen05\.commit\b", deleted),
+    Operator("delete wgmma.commit_group", r"wgmma\.commit_group\b", deleted),
+    Operator("delete bulk commit_group", r"cp\.async\.bulk\.commit_group\b", deleted),
+    Operator("delete fence.proxy.async", r"fence\.proxy\.async\b", deleted),
+    Operator("delete wgmma.fence", r"wgmma\.fence\b", deleted),
+    Operator("delete arrive", r"mbarrier\.arrive\b(?!\.expect_tx)(?![^\n;]*\.expect_tx)", deleted),
+    Operator("delete expect_tx", r"mbarrier\.(?:arrive\S*\.expect_tx|expect_tx)\b", deleted),
+    Operator("flip parity", r"mbarrier\.(?:try_wait|test_wait)\S*\.parity\b", parity_flipped),
+    Operator("next barrier in wait", r"mbarrier\.(?:try_wait|test_wait)\b", address_plus(8)),
+    Operator("next barrier in arrive", r"mbarrier\.arrive\b", address_plus(8)),
+    Operator("next barrier in commit", r"tcgen05\.commit\b", address_plus(8)),
+    Operator("arrival count + 1", r"mbarrier\.init\b", last_operand_plus(1)),
+    Operator("arrival count - 1", r"mbarrier\.init\b", last_operand_plus(-1)),
+    Operator("tx bytes + 16", r"mbarrier\.(?:arrive\S*\.expect_tx|expect_tx)\b", last_operand_plus(16)),
+    Operator("tx bytes - 16", r"mbarrier\.(?:arrive\S*\.expect_tx|expect_tx)\b", last_operand_plus(-16)),
+    Operator("another swizzle", r"(?:or|mov|add|and)\.(?:b|s|u)64\b", other_swizzle),
+    Operator("another column in ld", r"tcgen05\.ld\b", address_plus(32)),
+    Operator("another column in st", r"tcgen05\.st\b", address_plus(32)),
+    Operator("another column in mma", r"tcgen05\.mma\b", address_plus(32)),
+    Operator("multicast bit dropped", r"\S*\.multicast::cluster\b", multicast_bit_dropped),
+]
+
+
+def statements(text):
+    """Offsets of statements: one begins where a line's code begins or after a ; or a brace."""
+    begin = 0
+    for match in re.finditer(r"[;{}]\s*|:\s*\n|\n", text):
+        yield begin
+        begin = match.end()
+
+
+def mutants(text):
+    """Every (operator, line, changed text), in order."""
+    found = []
+    clean = re.sub(r"//[^\n]*", lambda m: " " * len(m[0]), text)
+    for begin in statements(clean):
+        window = clean[begin:begin + 20000]
+        for operator in OPERATORS:
+            match = operator.pattern.match(window)
+            if not match or "\n\n" in match[0]:
+                continue
+            changed = operator.change(match)
+            if changed is None:
+                continue
+            line = text.count("\n", 0, begin) + 1
+            old = match[0]
+            new = changed + "\n" * old.count("\n")
+            found.append((operator.name, line, old.strip(), text[:begin] + new + text[begin + len(old):]))
+    return found
+
+
+class Runner:
+    def __init__(self, launch_file, timeout):
+        self.launch = json.loads(pathlib.Path(launch_file).read_text())
+        self.timeout = timeout
+        self.command = os.environ.get("PTXEMU", "ptxemu")
+
+    def run(self, ptx_text, policy, seed, options):
+        """(exit status, one line about findings, digest of what was saved)"""
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            launch = copy.deepcopy(self.launch)
+            saved = []
+            for name, buffer in launch.get("buffers", {}).items():
+                if "npy" in buffer:
+                    buffer["npy"] = os.path.abspath(buffer["npy"])
+                if buffer.pop("save", None) is not None:
+                    buffer["save"] = str(folder / f"{name}.npy")
+                    saved.append(folder / f"{name}.npy")
+            (folder / "k.ptx").write_text(ptx_text)
+            for one in launch.get("launches", []):
+                one.pop("ptx", None)
+            (folder / "launch.json").write_text(json.dumps(launch))
+            report = folder / "report.json"
+            command = [self.command, "run", str(folder / "k.ptx"), "--launch", str(folder / "launch.json"),
+                       "--policy", policy, "--seed", str(seed), "--check", "all", "--report", str(report),
+                       *options]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=self.timeout, check=False)
+            except subprocess.TimeoutExpired:
+                return 124, "ran too long", ""
+            digest = hashlib.sha256(b"".join(p.read_bytes() for p in saved if p.exists())).hexdigest()
+            said = done.stderr.strip().splitlines()[-1:] or [""]
+            if report.exists():
+                data = json.loads(report.read_text())
+                errors = [f["rule"] for f in data["findings"] if f["severity"] == "error"]
+                said = [data["status"] + (": " + ", ".join(sorted(set(errors))) if errors else "")]
+            return done.returncode, said[0], digest
+
+
+def judge(runner, mutant, baseline, options):
+    for (policy, seed), digest in baseline.items():
+        status, said, saved = runner.run(mutant, policy, seed, options)
+        where = f"{policy}:{seed}"
+        if status == 2:
+            return "invalid", said
+        if status == 124:
+            return "reported", f"{where} ran too long"
+        if status != 0:
+            return "reported", f"{where} {said}"
+        if saved != digest:
+            return "changed", where
+    return "survived", ""
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ptx")
+    parser.add_argument("--launch", required=True)
+    parser.add_argument("--most", type=int, default=500, help="mutants that are run, chosen by --seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", help="operators whose name matches")
+    parser.add_argument("--json", help="where every mutant's fate is written")
+    parser.add_argument("--option", action="append", default=[], help="more options of ptxemu run")
+    parser.add_argument("--list", action="store_true", help="count the mutants by operator and stop")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    text = pathlib.Path(options.ptx).read_text()
+    found = [m for m in mutants(text) if re.search(options.only, m[0])]
+    if options.list:
+        for name, count in sorted(collections.Counter(m[0] for m in found).items()):
+            print(f"{count:6} {name}")
+        return 0
+    random.Random(options.seed).shuffle(found)
+    found = sorted(found[:options.most], key=lambda m: (m[1], m[0]))
+
+    runner = Runner(options.launch, 120)
+    baseline = {}
+    for policy, seed in POLICIES:
+        status, said, digest = runner.run(text, policy, seed, options.option)
+        if status != 0:
+            print(f"the original under {policy}:{seed}: {said}", file=sys.stderr)
+            return 1
+        baseline[policy, seed] = digest
+
+    fates = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        jobs = [pool.submit(judge, runner, m[3], baseline, options.option) for m in found]
+        for (name, line, old, _), job in zip(found, jobs):
+            fate, detail = job.result()
+            fates.append({"operator": name, "line": line, "statement": old, "fate": fate, "detail": detail})
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(fates, indent=1))
+    return print_table(fates)
+
+
+def print_table(fates):
+    table = collections.defaultdict(collections.Counter)
+    for fate in fates:
+        table[fate["operator"]][fate["fate"]] += 1
+        table["all"][fate["fate"]] += 1
+    print(f"{'operator':28} {'mutants':>8} {'noticed':>8} {'score':>7}")
+    for name in sorted(set(table) - {"all"}) + ["all"]:
+        row = table[name]
+        noticed = row["reported"] + row["changed"]
+        valid = noticed + row["survived"]
+        print(f"{name:28} {valid:8} {noticed:8} {100 * noticed / valid if valid else 0:6.1f}%")
+    for fate in fates:
+        if fate["fate"] in ("survived", "invalid"):
+            print(f"{fate['fate']}: line {fate['line']}: {fate['operator']}: {fate['statement'][:100]} {fate['detail']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
