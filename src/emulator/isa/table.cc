@@ -16,6 +16,12 @@ struct Entry {
 // One line a family.
 using Family = std::span<const InstructionRow> (*)();
 constexpr Family kFamilies[] = {
+    tma_rows,
+    async_copy_rows,
+    fence_rows,
+    mbarrier_rows,
+    atomic_rows,
+    memory_rows,
     integer_rows,
     float_rows,
     convert_rows,

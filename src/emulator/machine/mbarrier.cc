@@ -149,6 +149,16 @@ void mbarrier_init(Cta& cta, uint32_t offset, uint32_t count) {
 
 void mbarrier_invalidate(Cta& cta, uint32_t offset) { live_record(cta, offset).live = false; }
 
+void mbarrier_await_one_more(Cta& cta, uint32_t offset) {
+  MbarrierState state = read_mbarrier(cta, offset);
+  if (state.pending == kMaxMbarrierCount) {
+    throw Trap{"mbarrier-count",
+               fmt::format("the {} awaits as many arrivals as it can count", name_at(cta, offset))};
+  }
+  ++state.pending;
+  store(cta, offset, state);
+}
+
 void mbarrier_async_arrive(Cluster& cluster, Cta& cta, uint32_t offset, uint32_t arrivals,
                            int64_t tx_bytes, const AsyncOp& op) {
   MbarrierRecord& record = live_record(cta, offset);

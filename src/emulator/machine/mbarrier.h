@@ -70,6 +70,9 @@ bool mbarrier_wait_over(Cluster& cluster, uint64_t object, uint64_t parity);
 void mbarrier_init(Cta& cta, uint32_t offset, uint32_t count);
 void mbarrier_invalidate(Cta& cta, uint32_t offset);
 
+// One arrival more is awaited in this phase (cp.async.mbarrier.arrive without .noinc).
+void mbarrier_await_one_more(Cta& cta, uint32_t offset);
+
 // An engine's signal: `tx_bytes` are complete (the tx-count goes down by so many), then `arrivals`
 // arrive. Tells the observer.
 void mbarrier_async_arrive(Cluster& cluster, Cta& cta, uint32_t offset, uint32_t arrivals,

@@ -1,0 +1,40 @@
+#include "emulator/isa/async_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ptxemu {
+namespace {
+
+void poison(const Region& region) {
+  if (region.space != Region::Space::kShared) return;
+  constexpr uint32_t kPattern = 0x7FFF7FFFu;
+  std::byte* at = region.cta->shared + region.begin;
+  for (uint64_t i = 0; i < region.bytes; i += 4) {
+    std::memcpy(at + i, &kPattern, std::min<uint64_t>(4, region.bytes - i));
+  }
+}
+
+}  // namespace
+
+uint64_t start(const Exec& exec, const Insn& insn, std::unique_ptr<AsyncOp> op,
+               std::span<const Region> overwrites) {
+  op->insn = &insn;
+  if (exec.launch->options.policy != Policy::kEager) {
+    for (const Region& region : overwrites) poison(region);
+  }
+  return exec.cluster->engines.submit(std::move(op));
+}
+
+BarrierPlace barrier_place(const Exec& exec, const Address& address, Space space, int lane) {
+  const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
+  if (space == Space::kGeneric && space_of(at) != Space::kSharedCluster) {
+    throw Trap{"out-of-bounds", "an mbarrier at a generic address that is not in shared memory",
+               lane};
+  }
+  if (at % 8 != 0) throw Trap{"misaligned", "an mbarrier's address is no multiple of 8", lane};
+  const SharedLocation place = locate_shared(exec, at, 8, space == Space::kShared);
+  return {place.cta, place.offset};
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,148 @@
+// atom and red ("Parallel Synchronization and Communication Instructions: atom", "red"; PTX ISA
+// 9.7.13.5, 9.7.13.6). Lanes take their turn in order.
+#include <cstring>
+
+#include "emulator/isa/addressing.h"
+#include "emulator/isa/memory_ops.h"
+#include "emulator/isa/reduce_words.h"
+
+namespace ptxemu {
+namespace {
+
+struct AtomicOp {
+  MemoryOperand operand;
+  Reducer in_global, in_shared;
+  bool compares = false, is_wide_exchange = false;
+  uint32_t element_bytes = 0;  // of one register
+  uint32_t parts = 1;          // reducer elements in one register
+  uint32_t count = 1;          // registers
+  Slot d[8], b[8], c = kNoSlot;
+};
+
+bool is_shared(const Exec& exec, const MemoryOperand& operand, int lane) {
+  if (operand.space != Space::kGeneric) return operand.space != Space::kGlobal;
+  return space_of(lane_address(exec, operand.address.base, operand.address.wide,
+                               operand.address.offset, lane)) != Space::kGlobal;
+}
+
+void apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
+  std::byte before[16];
+  for (uint32_t i = 0; i < op.count; ++i) {
+    const auto register_of = [&](Slot slot) {
+      return exec.registers + slot + lane * op.element_bytes;
+    };
+    std::byte* memory = place + i * op.element_bytes;
+    if (op.compares) {
+      compare_and_swap(memory, register_of(op.b[i]), register_of(op.c), before, op.element_bytes);
+    } else if (op.is_wide_exchange) {
+      exchange_wide(memory, register_of(op.b[i]), before);
+    } else {
+      const Reducer& reducer = is_shared(exec, op.operand, lane) ? op.in_shared : op.in_global;
+      reducer.apply(memory, register_of(op.b[i]), before, op.parts);
+    }
+    if (op.d[i] != kNoSlot) std::memcpy(register_of(op.d[i]), before, op.element_bytes);
+  }
+}
+
+Flow run_atomic(Exec& exec, const Insn& insn) {
+  const AtomicOp& op = *static_cast<const AtomicOp*>(insn.data);
+  LaneHosts hosts;
+  resolve_lanes(exec, op.operand, &hosts);
+  exec.for_lanes([&](int lane) { apply(exec, op, hosts.at[lane], lane); });
+  note_access(exec, insn, op.operand);
+  return Flow::kNext;
+}
+
+void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, AtomicOp* atomic) {
+  const uint32_t bytes = static_cast<uint32_t>(bytes_of(type));
+  atomic->element_bytes = bytes;
+  atomic->operand.bytes = bytes * atomic->count;
+  if (compares) {
+    atomic->compares = true;
+    if (bytes != 2 && bytes != 4 && bytes != 8 && bytes != 16) decoder.fail("cas of this type");
+    return;
+  }
+  if (bytes == 16) {
+    if (op != ReduceOp::kExchange || type != Type::kB128) {
+      decoder.fail("only .exch and .cas take a .b128");
+    }
+    atomic->is_wide_exchange = true;
+    return;
+  }
+  atomic->in_global = find_reducer(op, type, true);
+  atomic->in_shared = find_reducer(op, type, false);
+  if (atomic->in_global.apply == nullptr) decoder.fail("this operation does not take this type");
+  atomic->parts = bytes / atomic->in_global.bytes;
+}
+
+// A vector access is atomic element by element and aligned as a whole.
+void check_vector(Decoder& decoder, Type type, const AtomicOp& atomic, ReduceOp op) {
+  if (atomic.count == 1) return;
+  const bool half = type == Type::kF16 || type == Type::kBF16;
+  const bool packed = type == Type::kF16x2 || type == Type::kBF16x2;
+  if (!half && !packed && !(type == Type::kF32 && op == ReduceOp::kAdd)) {
+    decoder.fail("a vector takes .add.f32 or .f16, .bf16, .f16x2, .bf16x2");
+  }
+  if (atomic.count == 8 && !half) decoder.fail(".v8 takes .f16 or .bf16");
+  if (atomic.operand.space != Space::kGeneric && atomic.operand.space != Space::kGlobal) {
+    decoder.fail("a vector atomic works on .global");
+  }
+}
+
+void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
+  AtomicOp atomic;
+  atomic.operand.reads = atomic.operand.writes = atomic.operand.atomic = true;
+  take_ordering(decoder, &atomic.operand);
+  atomic.operand.space = decoder.take_space();
+  if (atomic.operand.space == Space::kConst || atomic.operand.space == Space::kLocal ||
+      atomic.operand.space == Space::kParam) {
+    decoder.fail("an atomic works on .global or .shared");
+  }
+  const bool compares = decoder.take("cas");
+  if (compares && !returns) decoder.fail("red has no .cas");
+  const ReduceOp op = compares ? ReduceOp::kExchange : take_reduce_op(decoder);
+  if (op == ReduceOp::kExchange && !returns) decoder.fail("red has no .exch");
+  const bool no_flush = decoder.take("noftz");
+  const bool policy = decoder.take("L2::cache_hint");
+  atomic.count = take_vector(decoder);
+  const Type type = decoder.need_type();
+  decoder.finish();
+  check_vector(decoder, type, atomic, op);
+  take_operation(decoder, type, compares, op, &atomic);
+  if (no_flush && is_float(type) && bytes_of(type) == 8) decoder.fail(".noftz is for 16 bits");
+  const size_t first = returns ? 1 : 0, least = first + 2 + compares + policy;
+  decoder.need_operands(least, least);
+  atomic.operand.address = decoder.address(first);
+  const auto b = decoder.elements(decoder.operand(first + 1));
+  if (b.size() != atomic.count) decoder.fail_syntax("a vector of the wrong size");
+  for (uint32_t i = 0; i < atomic.count; ++i) atomic.b[i] = decoder.source(*b[i], type);
+  if (compares) atomic.c = decoder.source(first + 2, type);
+  if (policy) decoder.source(least - 1, Type::kB64);
+  std::fill(std::begin(atomic.d), std::end(atomic.d), kNoSlot);
+  if (returns) {
+    const auto d = decoder.elements(decoder.operand(0));
+    const bool sink = decoder.operand(0).kind == Operand::Kind::kSink;
+    if (!sink && d.size() != atomic.count) decoder.fail_syntax("a vector of the wrong size");
+    for (uint32_t i = 0; i < (sink ? 0 : atomic.count); ++i) {
+      atomic.d[i] = decoder.dest(*d[i], type);
+    }
+  }
+  insn.data = decoder.keep(atomic);
+  insn.run = run_atomic;
+}
+
+void decode_atom(Decoder& decoder, Insn& insn) { decode_atomic(decoder, insn, true); }
+void decode_red(Decoder& decoder, Insn& insn) { decode_atomic(decoder, insn, false); }
+
+constexpr InstructionRow kRows[] = {
+    {"atom", decode_atom, "Parallel Synchronization and Communication Instructions: atom"},
+    {"red", decode_red, "Parallel Synchronization and Communication Instructions: red"},
+    {"red.async", decode_reduce_async,
+     "Parallel Synchronization and Communication Instructions: red.async"},
+};
+
+}  // namespace
+
+std::span<const InstructionRow> atomic_rows() { return kRows; }
+
+}  // namespace ptxemu

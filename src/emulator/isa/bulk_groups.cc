@@ -1,0 +1,56 @@
+#include "emulator/isa/bulk_groups.h"
+
+#include <algorithm>
+
+#include "emulator/isa/async_ops.h"
+
+namespace ptxemu {
+
+void BulkGroups::commit(int lane) {
+  Lane& state = lanes_[lane];
+  state.groups.push_back(std::move(state.open));
+  state.open.clear();
+}
+
+bool BulkGroups::ready(int lane, uint64_t keep, bool read_only) const {
+  const Lane& state = lanes_[lane];
+  const size_t count = state.groups.size() - std::min<uint64_t>(keep, state.groups.size());
+  for (size_t i = read_only ? state.read_seen : 0; i < count; ++i) {
+    for (const auto& op : state.groups[i]) {
+      if (read_only ? !op->read : !op->done) return false;
+    }
+  }
+  return true;
+}
+
+void BulkGroups::observe(const Exec& exec, const Insn& insn, int lane, uint64_t keep,
+                         bool read_only) {
+  Lane& state = lanes_[lane];
+  const size_t count = state.groups.size() - std::min<uint64_t>(keep, state.groups.size());
+  if (exec.observer != nullptr) {
+    for (size_t i = read_only ? state.read_seen : 0; i < count; ++i) {
+      for (const auto& op : state.groups[i]) {
+        if (read_only) {
+          exec.observer->op_read_observed(exec, insn, op->id);
+        } else {
+          exec.observer->op_done_observed(exec, insn, op->id);
+        }
+      }
+    }
+  }
+  if (read_only) {
+    state.read_seen = std::max(state.read_seen, count);
+    // Without an observer nobody asks again for what is done.
+    while (exec.observer == nullptr && state.read_seen > 0 &&
+           std::all_of(state.groups.front().begin(), state.groups.front().end(),
+                       [](const auto& op) { return op->done; })) {
+      state.groups.pop_front();
+      --state.read_seen;
+    }
+  } else {
+    state.groups.erase(state.groups.begin(), state.groups.begin() + static_cast<ptrdiff_t>(count));
+    state.read_seen -= std::min(state.read_seen, count);
+  }
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,113 @@
+// What moves data between caches or says how long it should stay there: no value changes, so these
+// only decode ("Data Movement and Conversion Instructions"; PTX ISA 9.7.9.15 to 9.7.9.18). And
+// multimem, which needs multicast memory and is refused.
+#include "emulator/isa/memory_ops.h"
+#include "emulator/machine/exec.h"
+
+namespace ptxemu {
+namespace {
+
+Flow do_nothing(Exec&, const Insn&) { return Flow::kNext; }
+
+Flow write_policy(Exec& exec, const Insn& insn) {
+  exec.each(exec.lanes<uint64_t>(insn.d), [&](int) { return insn.imm; });
+  return Flow::kNext;
+}
+
+Flow copy_policy(Exec& exec, const Insn& insn) {
+  const uint64_t* a = exec.lanes<uint64_t>(insn.a);
+  exec.each(exec.lanes<uint64_t>(insn.d), [&](int lane) { return a[lane]; });
+  return Flow::kNext;
+}
+
+// Policy words as the CUDA headers spell them for whole-access policies.
+constexpr uint64_t kNormal = 0x1600000000000000u, kFirst = 0x12F0000000000000u,
+                   kLast = 0x14F0000000000000u, kUnchanged = 0x1000000000000000u;
+
+// The first priority in the order written, 0 when there is none.
+uint64_t take_priority(Decoder& decoder) {
+  static constexpr std::pair<std::string_view, uint64_t> kPriorities[] = {
+      {"L2::evict_last", kLast},
+      {"L2::evict_normal", kNormal},
+      {"L2::evict_first", kFirst},
+      {"L2::evict_unchanged", kUnchanged}};
+  for (std::string_view word : decoder.untaken()) {
+    for (const auto& [name, value] : kPriorities) {
+      if (word == name && decoder.take(word)) return value;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void decode_prefetch(Decoder& decoder, Insn& insn) {
+  decoder.take_space();
+  const bool known = decoder.take_one<bool>({{"L1", true},
+                                             {"L2", true},
+                                             {"tensormap", true},
+                                             {"L2::evict_last", true},
+                                             {"L2::evict_normal", true}},
+                                            false);
+  if (!known) decoder.fail("a prefetch without a level");
+  decoder.finish();
+  decoder.need_operands(1, 1);
+  decoder.address(0);
+  insn.run = do_nothing;
+}
+
+void decode_apply_priority(Decoder& decoder, Insn& insn) {
+  decoder.take("global");
+  if (!decoder.take("L2::evict_normal")) decoder.fail("applypriority without .L2::evict_normal");
+  decoder.finish();
+  decoder.need_operands(2, 2);
+  decoder.address(0);
+  if (decoder.constant(1) != 128) decoder.fail_syntax("the size must be 128");
+  insn.run = do_nothing;
+}
+
+void decode_discard(Decoder& decoder, Insn& insn) {
+  decoder.take("global");
+  if (!decoder.take("L2")) decoder.fail("discard without .L2");
+  decoder.finish();
+  decoder.need_operands(2, 2);
+  decoder.address(0);
+  if (decoder.constant(1) != 128) decoder.fail_syntax("the size must be 128");
+  insn.run = do_nothing;
+}
+
+void decode_create_policy(Decoder& decoder, Insn& insn) {
+  const int form = decoder.take_one<int>({{"range", 1}, {"fractional", 2}, {"cvt", 3}}, 0);
+  if (form == 0) decoder.fail("createpolicy without .range, .fractional or .cvt");
+  decoder.take("global");
+  if (form == 3) {
+    if (!decoder.take("L2")) decoder.fail("createpolicy.cvt without .L2");
+  } else {
+    insn.imm = take_priority(decoder);
+    if (insn.imm == 0) decoder.fail("createpolicy without a primary priority");
+    take_priority(decoder);  // the secondary one
+  }
+  if (decoder.need_type() != Type::kB64) decoder.fail("createpolicy makes a .b64");
+  decoder.finish();
+  insn.d = decoder.dest(0, Type::kB64);
+  insn.run = write_policy;
+  if (form == 1) {
+    decoder.need_operands(4, 4);
+    decoder.address(1);
+    decoder.source(2, Type::kB32);
+    decoder.source(3, Type::kB32);
+  } else if (form == 2) {
+    decoder.need_operands(1, 2);
+    if (decoder.operand_count() == 2) decoder.source(1, Type::kF32);
+  } else {
+    decoder.need_operands(2, 2);
+    insn.a = decoder.source(1, Type::kB64);
+    insn.run = copy_policy;
+  }
+}
+
+void decode_multimem(Decoder& decoder, Insn&) {
+  decoder.fail("multimem needs memory of several devices, which this emulator does not have");
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,221 @@
+// st.async and red.async, which write the shared memory of any CTA of the cluster and signal a
+// barrier there, and st.bulk (PTX ISA 9.7.9.12, 9.7.13.7, 9.7.9.13).
+#include <array>
+#include <cstring>
+
+#include "emulator/isa/addressing.h"
+#include "emulator/isa/async_ops.h"
+#include "emulator/isa/memory_ops.h"
+#include "emulator/isa/reduce_words.h"
+#include "emulator/machine/mbarrier.h"
+
+namespace ptxemu {
+namespace {
+
+struct RemoteStore {
+  MemoryOperand operand;
+  Space barrier_space = Space::kGeneric;
+  Address barrier;
+  bool signals = false;
+  Reducer reducer;  // apply is null for a store
+  uint32_t element_bytes = 0, count = 1;
+  Slot values[4];
+};
+
+class RemoteStoreOp final : public AsyncOp {
+ public:
+  RemoteStoreOp(const Exec& exec, const RemoteStore& store)
+      : AsyncOp(EngineKind::kRemoteStore, exec), store_(store) {}
+
+  struct Lane {
+    std::byte* host;
+    Region region;
+    std::array<std::byte, 32> value;
+    BarrierPlace barrier;
+  };
+  std::vector<Lane> lanes;
+
+  bool advance(Cluster& cluster, bool split) override {
+    const size_t end = split ? next_ + 1 : lanes.size();
+    for (; next_ < end; ++next_) write(cluster, lanes[next_]);
+    return next_ == lanes.size();
+  }
+
+ private:
+  void write(Cluster& cluster, const Lane& lane) {
+    const uint32_t bytes = store_.operand.bytes;
+    if (store_.reducer.apply != nullptr) {
+      store_.reducer.apply(lane.host, lane.value.data(), nullptr, 1);
+    } else {
+      std::memcpy(lane.host, lane.value.data(), bytes);
+    }
+    note_write(cluster, *this, lane.region);
+    if (lane.barrier.cta != nullptr) {
+      mbarrier_async_arrive(cluster, *lane.barrier.cta, lane.barrier.offset, 0, bytes, *this);
+    }
+  }
+
+  const RemoteStore& store_;
+  size_t next_ = 0;
+};
+
+Flow run_store(Exec& exec, const Insn& insn) {
+  const RemoteStore& store = *static_cast<const RemoteStore*>(insn.data);
+  const MemoryOperand& operand = store.operand;
+  LaneHosts hosts;
+  resolve_lanes(exec, operand, &hosts);
+  auto op = std::make_unique<RemoteStoreOp>(exec, store);
+  std::vector<Region> writes;
+  exec.for_lanes([&](int lane) {
+    RemoteStoreOp::Lane entry{hosts.at[lane], {}, {}, {}};
+    const uint64_t at = lane_address(exec, operand.address.base, operand.address.wide,
+                                     operand.address.offset, lane);
+    if (store.signals) {
+      const SharedLocation place = locate_shared(exec, at, operand.bytes, false);
+      entry.region = shared_region(place.cta, place.offset, operand.bytes);
+      entry.barrier = barrier_place(exec, store.barrier, store.barrier_space, lane);
+      if (entry.barrier.cta != place.cta) {
+        throw Trap{"remote-barrier",
+                   "destination and mbarrier lie in different CTAs: they must be of one", lane};
+      }
+    } else {
+      entry.region = global_region(at, operand.bytes);
+    }
+    for (uint32_t i = 0; i < store.count; ++i) {
+      std::memcpy(entry.value.data() + i * store.element_bytes,
+                  exec.registers + store.values[i] + lane * store.element_bytes,
+                  store.element_bytes);
+    }
+    op->lanes.push_back(entry);
+    writes.push_back(entry.region);
+  });
+  // A reduction keeps what is there until it happens.
+  const bool keeps = store.reducer.apply != nullptr;
+  start(exec, insn, std::move(op), keeps ? std::span<const Region>{} : writes);
+  return Flow::kNext;
+}
+
+// [a], b{, [mbar]} and the qualifiers that both have.
+void decode_remote(Decoder& decoder, Insn& insn, RemoteStore store, Type type) {
+  store.operand.writes = true;
+  if (store.signals && store.operand.space != Space::kGeneric &&
+      store.operand.space != Space::kSharedCluster) {
+    decoder.fail("with a barrier the destination is in .shared::cluster");
+  }
+  if (!store.signals && store.operand.space != Space::kGeneric &&
+      store.operand.space != Space::kGlobal) {
+    decoder.fail("without a barrier the destination is in .global");
+  }
+  decoder.finish();
+  decoder.need_operands(store.signals ? 3 : 2, store.signals ? 3 : 2);
+  store.element_bytes = static_cast<uint32_t>(bytes_of(type));
+  store.operand.bytes = store.element_bytes * store.count;
+  store.operand.address = decoder.address(0);
+  const auto values = decoder.elements(decoder.operand(1));
+  if (values.size() != store.count) decoder.fail_syntax("a vector of the wrong size");
+  for (uint32_t i = 0; i < store.count; ++i) store.values[i] = decoder.source(*values[i], type);
+  if (store.signals) {
+    store.barrier_space = store.operand.space;
+    store.barrier = decoder.address(2);
+  }
+  insn.data = decoder.keep(store);
+  insn.run = run_store;
+}
+
+Flow clear(Exec& exec, const Insn& insn) {
+  const MemoryOperand& operand = *static_cast<const MemoryOperand*>(insn.data);
+  exec.for_lanes([&](int lane) {
+    const uint64_t at = lane_address(exec, operand.address.base, operand.address.wide,
+                                     operand.address.offset, lane);
+    const uint64_t bytes = lane_address(exec, insn.a, insn.small != 0, 0, lane);
+    if (at % 8 != 0 || bytes % 8 != 0 || bytes > kOffsetMask) {
+      throw Trap{"misaligned", "st.bulk takes an address and a size that are multiples of 8", lane};
+    }
+    if (operand.space == Space::kGeneric && space_of(at) != Space::kSharedCluster) {
+      throw Trap{"out-of-bounds", "st.bulk at a generic address outside shared memory", lane};
+    }
+    const SharedLocation place =
+        locate_shared(exec, at, static_cast<uint32_t>(bytes), operand.space == Space::kShared);
+    std::memset(place.host(), 0, bytes);
+    if (exec.observer == nullptr) return;
+    // Told as one access of this lane.
+    uint64_t address[32] = {};
+    Cta* ctas[32] = {};
+    address[lane] = place.offset;
+    ctas[lane] = place.cta;
+    Exec one = exec;
+    one.mask = 1u << lane;
+    exec.observer->access(one, insn,
+                          {.space = MemoryAccess::Space::kShared,
+                           .reads = false,
+                           .writes = true,
+                           .atomic = false,
+                           .bytes = static_cast<uint32_t>(bytes),
+                           .address = address,
+                           .cta = ctas});
+  });
+  exec.cluster->note_progress();
+  return Flow::kNext;
+}
+
+}  // namespace
+
+void decode_store_async(Decoder& decoder, Insn& insn) {
+  RemoteStore store;
+  store.signals = decoder.take("mbarrier::complete_tx::bytes");
+  store.operand.space = decoder.take_space();
+  if (store.signals) {
+    decoder.take("weak");
+    decoder.take("cluster");
+  } else {
+    decoder.take("mmio");
+    if (!decoder.take("release")) decoder.fail("st.async without a barrier must be .release");
+    if (!decoder.take("gpu") && !decoder.take("sys")) decoder.fail("the scope is .gpu or .sys");
+  }
+  store.count = take_vector(decoder);
+  const Type type = decoder.need_type();
+  if (store.count > 4 || (store.count > 1 && !store.signals)) decoder.fail("this vector");
+  decode_remote(decoder, insn, store, type);
+}
+
+void decode_reduce_async(Decoder& decoder, Insn& insn) {
+  RemoteStore store;
+  store.signals = decoder.take("mbarrier::complete_tx::bytes");
+  store.operand.space = decoder.take_space();
+  if (store.signals) {
+    if (!decoder.take("relaxed") || !decoder.take("cluster")) {
+      decoder.fail("red.async with a barrier is .relaxed.cluster");
+    }
+  } else {
+    decoder.take("mmio");
+    if (!decoder.take("release")) decoder.fail("red.async without a barrier must be .release");
+    decoder.take_one<int>({{"gpu", 1}, {"cluster", 2}, {"sys", 3}}, 0);
+  }
+  const ReduceOp op = take_reduce_op(decoder);
+  const Type type = decoder.need_type();
+  if (is_float(type) || op == ReduceOp::kExchange) decoder.fail("red.async takes integers");
+  store.reducer = find_reducer(op, type, false);
+  if (store.reducer.apply == nullptr) decoder.fail("this operation does not take this type");
+  decode_remote(decoder, insn, store, type);
+}
+
+void decode_store_bulk(Decoder& decoder, Insn& insn) {
+  MemoryOperand operand;
+  decoder.take("weak");
+  operand.space = decoder.take_space();
+  if (operand.space != Space::kGeneric && operand.space != Space::kShared) {
+    decoder.fail("st.bulk works on .shared::cta");
+  }
+  decoder.finish();
+  decoder.need_operands(3, 3);
+  operand.address = decoder.address(0);
+  int bits = 0;
+  insn.a = decoder.source_any(decoder.operand(1), Type::kU64, &bits);
+  if (bits < 32) decoder.fail_syntax("the size has 32 or 64 bits");
+  insn.small = bits == 64;
+  if (decoder.constant(2) != 0) decoder.fail_syntax("the value must be 0");
+  insn.data = decoder.keep(operand);
+  insn.run = clear;
+}
+
+}  // namespace ptxemu

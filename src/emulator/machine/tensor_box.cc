@@ -1,0 +1,184 @@
+#include "emulator/machine/tensor_box.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "emulator/observe/finding.h"
+
+namespace ptxemu {
+namespace {
+
+constexpr uint32_t kChunk = 16;
+constexpr uint32_t kMaxRowBytes = 256 * 8;
+// What the hardware writes outside the tensor with NaN fill, as measured on an H200 for 16- and
+// 32-bit types.
+constexpr uint16_t kNanFill = 0x7FF7;
+
+bool converts(TensorType type) {
+  return type == TensorType::kTF32 || type == TensorType::kTF32Ftz || type == TensorType::kF32Ftz;
+}
+
+}  // namespace
+
+TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
+                     const GlobalMemory& memory)
+    : map_(map),
+      element_bytes_(bytes_of(map.type)),
+      row_bytes_(map.row_bytes()),
+      bytes_(map.box_bytes()),
+      mask_(((1u << static_cast<int>(map.swizzle)) - 1) << 4),
+      converts_(converts(map.type)) {
+  if (map.interleave != Interleave::kNone) {
+    throw Trap{"unsupported-tensor-map",
+               "an interleaved tensor map: only interleave none is "
+               "modelled"};
+  }
+  if (row_bytes_ % kChunk != 0) {
+    throw Trap{"bad-tensor-map",
+               fmt::format("the box is {} bytes wide, which is no multiple of 16", row_bytes_)};
+  }
+  // Dimension 0 of the rows: the same in all of them.
+  const int64_t size = static_cast<int64_t>(map.dims[0]), begin = start[0];
+  const int64_t width = map.box_elements(0);
+  first_ = static_cast<uint32_t>(std::clamp<int64_t>(-begin, 0, width));
+  last_ = static_cast<uint32_t>(std::clamp<int64_t>(size - begin, 0, width));
+  make_rows(start, memory);
+}
+
+void TensorBox::make_rows(std::span<const int32_t> start, const GlobalMemory& memory) {
+  rows_.resize(map_.box_rows());
+  const int rank = static_cast<int>(map_.rank);
+  std::array<uint32_t, TensorMap::kMaxRank> at{};
+  uint64_t lowest = ~uint64_t{0}, highest = 0;
+  const uint64_t run = uint64_t{last_ > first_ ? last_ - first_ : 0} * element_bytes_;
+  for (Row& row : rows_) {
+    bool inside = run != 0;
+    uint64_t address = map_.address + (int64_t{start[0]} + first_) * element_bytes_;
+    for (int d = 1; d < rank; ++d) {
+      const int64_t coordinate = int64_t{start[d]} + int64_t{at[d]} * map_.element_strides[d];
+      inside &= coordinate >= 0 && coordinate < static_cast<int64_t>(map_.dims[d]);
+      address += static_cast<uint64_t>(coordinate) * map_.strides[d];
+    }
+    if (inside) {
+      row.address = address;
+      lowest = std::min(lowest, address);
+      highest = std::max(highest, address);
+    }
+    for (int d = 1; d < rank && ++at[d] == map_.box_elements(d); ++d) at[d] = 0;
+  }
+  if (lowest > highest) return;  // all outside
+  std::byte* whole = memory.find(lowest, highest - lowest + run);
+  for (Row& row : rows_) {
+    if (row.address == 0) continue;
+    row.host = whole != nullptr ? whole + (row.address - lowest) : memory.find(row.address, run);
+    if (row.host == nullptr) {
+      throw Trap{"out-of-bounds",
+                 fmt::format("a tensor copy touches {} bytes at 0x{:x}: {}. The tensor map says "
+                             "base 0x{:x}, {} dimensions, sizes {} x {} ...",
+                             run, row.address, memory.describe(row.address), map_.address,
+                             map_.rank, map_.dims[0], map_.dims[1])};
+    }
+  }
+}
+
+void TensorBox::fill(std::byte* row, uint32_t begin, uint32_t end) const {
+  if (!map_.nan_fill) {
+    std::memset(row + begin, 0, end - begin);
+    return;
+  }
+  for (uint32_t i = begin; i < end; i += sizeof kNanFill) {
+    std::memcpy(row + i, &kNanFill, sizeof kNanFill);
+  }
+}
+
+// Values of types that the engine converts on the way to shared memory: f32 subnormals become zero,
+// tf32 keeps 10 bits of mantissa.
+void TensorBox::convert(std::byte* row) const {
+  const bool flush = map_.type != TensorType::kTF32;
+  const bool narrow = map_.type != TensorType::kF32Ftz;
+  for (uint32_t i = first_ * 4; i < last_ * 4; i += 4) {
+    uint32_t bits;
+    std::memcpy(&bits, row + i, sizeof bits);
+    if (flush && (bits & 0x7F800000u) == 0) bits &= 0x80000000u;
+    if (narrow) bits &= 0xFFFFE000u;
+    std::memcpy(row + i, &bits, sizeof bits);
+  }
+}
+
+void TensorBox::build_row(const Row& row, std::byte* out) const {
+  if (row.host == nullptr) {
+    fill(out, 0, row_bytes_);
+    return;
+  }
+  const uint32_t begin = first_ * element_bytes_, end = last_ * element_bytes_;
+  fill(out, 0, begin);
+  std::memcpy(out + begin, row.host, end - begin);
+  fill(out, end, row_bytes_);
+  if (converts_) convert(out);
+}
+
+void TensorBox::load(uint32_t begin, uint32_t end, std::byte* shared, uint32_t offset) const {
+  alignas(16) std::byte built[kMaxRowBytes];
+  const bool plain = first_ == 0 && last_ * element_bytes_ == row_bytes_ && !converts_;
+  for (uint32_t r = begin; r < end; ++r) {
+    const Row& row = rows_[r];
+    const std::byte* source = row.host;
+    if (!plain || source == nullptr) {
+      build_row(row, built);
+      source = built;
+    }
+    const uint32_t at = offset + r * row_bytes_;
+    if (mask_ == 0) {
+      std::memcpy(shared + at, source, row_bytes_);
+      continue;
+    }
+    for (uint32_t i = 0; i < row_bytes_; i += kChunk) {
+      std::memcpy(shared + swizzled(at + i), source + i, kChunk);
+    }
+  }
+}
+
+void TensorBox::read_shared(uint32_t begin, uint32_t end, const std::byte* shared, uint32_t offset,
+                            std::byte* buffer) const {
+  for (uint32_t i = begin * row_bytes_; i < end * row_bytes_; i += kChunk) {
+    std::memcpy(buffer + i, shared + swizzled(offset + i), kChunk);
+  }
+}
+
+void TensorBox::store(uint32_t begin, uint32_t end, const std::byte* buffer,
+                      const Reducer* reducer) const {
+  const uint32_t skip = first_ * element_bytes_;
+  for (uint32_t r = begin; r < end; ++r) {
+    const Row& row = rows_[r];
+    if (row.host == nullptr) continue;
+    const std::byte* source = buffer + r * row_bytes_ + skip;
+    if (reducer == nullptr) {
+      std::memcpy(row.host, source, (last_ - first_) * element_bytes_);
+    } else {
+      reducer->apply(row.host, source, nullptr, last_ - first_);
+    }
+  }
+}
+
+void TensorBox::for_runs(uint32_t begin, uint32_t end,
+                         const std::function<void(uint64_t, uint64_t)>& f) const {
+  const uint64_t run = uint64_t{last_ > first_ ? last_ - first_ : 0} * element_bytes_;
+  uint64_t address = 0, bytes = 0;
+  for (uint32_t r = begin; r < end; ++r) {
+    const Row& row = rows_[r];
+    if (row.host == nullptr) continue;
+    if (bytes != 0 && address + bytes == row.address) {
+      bytes += run;
+      continue;
+    }
+    if (bytes != 0) f(address, bytes);
+    address = row.address;
+    bytes = run;
+  }
+  if (bytes != 0) f(address, bytes);
+}
+
+}  // namespace ptxemu

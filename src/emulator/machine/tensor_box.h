@@ -1,0 +1,62 @@
+// Boxes of tensors to and from shared memory ("Tensor Access Modes", "Tiled Mode", "Swizzling
+// Modes"; PTX ISA 5.5.2, 5.5.3, 5.5.7).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "emulator/machine/memory.h"
+#include "emulator/machine/reduce.h"
+#include "emulator/machine/tensor_map.h"
+
+namespace ptxemu {
+
+// A box of the tensor, whose first element may lie outside. Rows are runs along dimension 0,
+// numbered as they follow each other in shared memory.
+class TensorBox {
+ public:
+  // Finds the box's memory at once. Throws Trap when part of what lies inside the tensor is outside
+  // its allocation, and for layouts that are not modelled (interleaved ones).
+  TensorBox(const TensorMap& map, std::span<const int32_t> start, const GlobalMemory& memory);
+
+  uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }
+  uint32_t bytes() const { return bytes_; }
+  uint32_t row_bytes() const { return row_bytes_; }
+
+  // Rows [begin, end) into a CTA's shared memory; `offset` is the box's place in it, which the
+  // swizzle depends on. Elements outside the tensor get the fill value.
+  void load(uint32_t begin, uint32_t end, std::byte* shared, uint32_t offset) const;
+  // Shared memory into `buffer` (bytes() long), in the order of the box.
+  void read_shared(uint32_t begin, uint32_t end, const std::byte* shared, uint32_t offset,
+                   std::byte* buffer) const;
+  // What read_shared has read to the tensor: elements outside are dropped. With a reducer, they are
+  // combined with what is there.
+  void store(uint32_t begin, uint32_t end, const std::byte* buffer, const Reducer* reducer) const;
+
+  // Calls f(address, bytes) for the runs of global memory that rows [begin, end) touch.
+  void for_runs(uint32_t begin, uint32_t end,
+                const std::function<void(uint64_t, uint64_t)>& f) const;
+
+ private:
+  struct Row {
+    std::byte* host = nullptr;  // of element `first`; null when all of the row is outside
+    uint64_t address = 0;
+  };
+  uint32_t swizzled(uint32_t offset) const { return offset ^ (offset >> 3 & mask_); }
+  void make_rows(std::span<const int32_t> start, const GlobalMemory& memory);
+  void fill(std::byte* row, uint32_t begin, uint32_t end) const;
+  void build_row(const Row& row, std::byte* out) const;
+  void convert(std::byte* row) const;
+
+  TensorMap map_;
+  uint32_t element_bytes_, row_bytes_, bytes_;
+  uint32_t first_ = 0, last_ = 0;  // elements of a row inside the tensor: [first_, last_)
+  uint32_t mask_ = 0;              // swizzle: bits that the bits 3 above them are added to
+  bool converts_ = false;          // tf32 or ftz: values change on the way in
+  std::vector<Row> rows_;
+};
+
+}  // namespace ptxemu
