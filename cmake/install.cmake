@@ -1,11 +1,11 @@
-# What `cmake --install` lays down: the library, its headers, the command, and the two ways to find
-# them (find_package(fa4), pkg-config fa4). The tree can be moved afterwards.
+# What `cmake --install` lays down: the libraries, their headers, the commands, and the ways to find
+# them (find_package(fa4 [COMPONENTS ptxemu]), pkg-config fa4). The tree can be moved afterwards.
 include(CMakePackageConfigHelpers)
 
 set(FA4_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/fa4)
-install(TARGETS fa4 EXPORT fa4Targets
+install(TARGETS fa4 ptxemu EXPORT fa4Targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/fa4 DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY include/fa4 include/ptxemu DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT fa4Targets NAMESPACE fa4:: DESTINATION ${FA4_CMAKE_DIR})
 configure_package_config_file(cmake/fa4Config.cmake.in ${PROJECT_BINARY_DIR}/fa4Config.cmake
                               INSTALL_DESTINATION ${FA4_CMAKE_DIR})
@@ -21,5 +21,5 @@ configure_file(cmake/fa4.pc.in ${PROJECT_BINARY_DIR}/fa4.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/fa4.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 if(TARGET fa4_command)
-  install(TARGETS fa4_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS fa4_command ptxemu_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

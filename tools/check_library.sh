@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# What libfa4 shows and needs: tools/check_library.sh LIBFA4.so
+# What a library shows and needs: tools/check_library.sh LIBRARY.so SYMBOLS.txt
 #
-# Exports exactly src/capi/exported_symbols.txt, links the C and C++ runtimes only, and is named
-# libfa4.so.0.
+# Exports exactly the names in SYMBOLS.txt (as c++filt writes them), links the C and C++ runtimes
+# only, and is named LIBRARY.so.0.
 set -euo pipefail
-library=$1
-root="$(dirname "$(readlink -f "$0")")/.."
+library=$1 symbols=$2
+name=$(basename "$library").0
 status=0
 
-exported=$(nm -D --defined-only "$library" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | LC_ALL=C sort -u)
-expected=$(grep -v '^#' "$root/src/capi/exported_symbols.txt" | LC_ALL=C sort -u)
+exported=$(nm -DC --defined-only "$library" | sed -nE 's/^[0-9a-f]* [^A] //p' | sed 's/@.*//' | LC_ALL=C sort -u)
+expected=$(grep -v '^#' "$symbols" | LC_ALL=C sort -u)
 if ! diff <(echo "$expected") <(echo "$exported"); then
-  echo "check_library: exports differ from src/capi/exported_symbols.txt (< listed, > exported)"
+  echo "check_library: exports differ from $symbols (< listed, > exported)"
   status=1
 fi
 
@@ -22,8 +22,8 @@ if [ -n "$extra" ]; then
   echo "check_library: links ${extra//$'\n'/, }; allowed: libc, libm, libstdc++, libgcc_s"
   status=1
 fi
-if ! grep -q '(SONAME).*\[libfa4\.so\.0\]' <<<"$dynamic"; then
-  echo "check_library: its name is not libfa4.so.0"
+if ! grep -qF "[$name]" <<<"$(grep '(SONAME)' <<<"$dynamic")"; then
+  echo "check_library: its name is not $name"
   status=1
 fi
 [ "$status" != 0 ] || echo "check_library: $(wc -l <<<"$exported") exported symbols, needs ${needed//$'\n'/, }"

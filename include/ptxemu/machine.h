@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#define PTXEMU_PUBLIC __attribute__((visibility("default")))
+
 namespace ptxemu {
 
 struct MachineOptions {
@@ -60,7 +62,7 @@ struct ReportedWaiter {
   std::string last_arrivals;
 };
 
-struct LaunchReport {
+struct PTXEMU_PUBLIC LaunchReport {
   std::string status;  // "ok", "findings", "deadlock", "trap"
   std::vector<ReportedFinding> findings;
   std::vector<ReportedWaiter> deadlock;
@@ -87,12 +89,12 @@ using ModuleHandle = std::shared_ptr<const void>;
 
 // Bad input: text that is no PTX, an unknown form, a launch that cannot be, memory that is not
 // there.
-class InputError : public std::runtime_error {
+class PTXEMU_PUBLIC InputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-class Machine {
+class PTXEMU_PUBLIC Machine {
  public:
   explicit Machine(MachineOptions options = {});
   ~Machine();

@@ -18,7 +18,7 @@ if grep -rl "$work/first\|$build" "$tree" --include='*.cmake' --include='*.pc' -
   echo "the files above name the folder they were built or installed in"
   exit 1
 fi
-for file in "$library" "$tree/bin/fa4"; do
+for file in "$library" "${library%/*}/libptxemu.so" "$tree/bin/fa4" "$tree/bin/ptxemu"; do
   # shellcheck disable=SC2016  # the linker expands $ORIGIN
   if readelf -d "$file" | grep -E '\((RUNPATH|RPATH)\)' | grep -v '\[\$ORIGIN'; then
     echo "$file carries a path of the machine that built it"
@@ -26,8 +26,9 @@ for file in "$library" "$tree/bin/fa4"; do
   fi
 done
 
-echo "--- the command"
+echo "--- the commands"
 "$tree/bin/fa4" --version
+"$tree/bin/ptxemu" --version
 
 echo "--- find_package"
 cmake -S "$here/find_package" -B "$work/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$tree" >"$work/consumer.log" ||
@@ -35,6 +36,7 @@ cmake -S "$here/find_package" -B "$work/consumer" -G Ninja -DCMAKE_PREFIX_PATH="
 cmake --build "$work/consumer" >>"$work/consumer.log" || { cat "$work/consumer.log"; exit 1; }
 "$work/consumer/attention_c"
 "$work/consumer/attention_cc"
+"$work/consumer/emulator"
 
 echo "--- pkg-config"
 export PKG_CONFIG_PATH=${library%/*}/pkgconfig
