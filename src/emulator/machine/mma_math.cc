@@ -217,6 +217,24 @@ void MmaSide::set(int mn, int k, uint32_t bits) {
               static_cast<size_t>(bytes_));
 }
 
+namespace {
+
+template <class T>
+void copy_run(T* to, const uint32_t* words, int shift) {
+  for (int i = 0; i < 16; ++i) to[i] = static_cast<T>(words[i] >> shift);
+}
+
+}  // namespace
+
+void MmaSide::set_run(int mn, int k, const uint32_t* words, int shift) {
+  const size_t at = index(mn, k);
+  switch (bytes_) {
+    case 1: copy_run(reinterpret_cast<uint8_t*>(raw_) + at, words, shift); break;
+    case 2: copy_run(reinterpret_cast<uint16_t*>(raw_) + at, words, shift); break;
+    default: copy_run(reinterpret_cast<uint32_t*>(raw_) + at, words, shift);
+  }
+}
+
 void MmaSide::finish(bool negate) {
   static const MmaKernels& kernels = mma_kernels(host_isa());
   const size_t count = padded();

@@ -35,6 +35,8 @@ class MmaSide {
   void set_chunk(Major major, int mn, int k, const std::byte* chunk);
   // One value as its bit pattern.
   void set(int mn, int k, uint32_t bits);
+  // Of a wide side: 16 values from mn on, each in the bits of a word from `shift` on.
+  void set_run(int mn, int k, const uint32_t* words, int shift);
   // After the last set: makes the values. negate: of every value.
   void finish(bool negate);
 

@@ -1,0 +1,31 @@
+// What the instructions of tensor cores and tensor memory share while they are decoded and issued.
+#pragma once
+
+#include "emulator/isa/decoder.h"
+#include "emulator/machine/exec.h"
+
+namespace ptxemu {
+
+// .cta_group::1 or ::2, which must be there.
+int take_cta_group(Decoder& decoder);
+// .sync.aligned, which must be there.
+void take_sync_aligned(Decoder& decoder);
+
+// "All tcgen05 instructions within a kernel must specify the same value": a finding when they do
+// not.
+void note_cta_group(const Exec& exec, const Insn& insn, int cta_group);
+
+// tensor_alloc.cc
+void decode_tensor_alloc(Decoder& decoder, Insn& insn);
+void decode_tensor_dealloc(Decoder& decoder, Insn& insn);
+void decode_tensor_relinquish(Decoder& decoder, Insn& insn);
+// tensor_copy.cc
+void decode_tensor_copy(Decoder& decoder, Insn& insn);
+void decode_tensor_shift(Decoder& decoder, Insn& insn);
+void decode_tensor_commit(Decoder& decoder, Insn& insn);
+// matrix_move.cc
+void decode_load_matrix(Decoder& decoder, Insn& insn);
+void decode_store_matrix(Decoder& decoder, Insn& insn);
+void decode_move_matrix(Decoder& decoder, Insn& insn);
+
+}  // namespace ptxemu

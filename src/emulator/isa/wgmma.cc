@@ -1,0 +1,244 @@
+// wgmma ("Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions", PTX ISA 9.7.15).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "emulator/isa/tensor_forms.h"
+#include "emulator/machine/wgmma_op.h"
+
+namespace ptxemu {
+
+namespace {
+
+// Registers that must not be touched until a wait_group: D, and A where it is in registers.
+void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
+  std::vector<Slot> slots(insn.list, insn.list + insn.list_size);
+  std::sort(slots.begin(), slots.end());
+  auto& ranges = exec.warp->pending.ranges;
+  const size_t before = ranges.size();
+  for (const Slot slot : slots) {
+    if (ranges.size() > before && ranges.back().end == slot) {
+      ranges.back().end += 128;
+    } else {
+      ranges.push_back({&exec.frame(), slot, slot + 128, op, false});
+    }
+  }
+}
+
+Flow run_multiply(Exec& exec, const Insn& insn) {
+  exec.require_converged(insn);
+  const uint64_t id = exec.cluster->engines.submit(std::make_unique<WgmmaOp>(exec, insn));
+  exec.warp->state<WgmmaGroups>().open.push_back(id);
+  if (exec.observer != nullptr) hold_registers(exec, insn, id);
+  return Flow::kNext;
+}
+
+Flow run_fence(Exec& exec, const Insn& insn) {
+  exec.require_converged(insn);
+  if (exec.observer != nullptr) exec.observer->fence(exec, insn, FenceKind::kWgmma);
+  return Flow::kNext;
+}
+
+Flow run_commit(Exec& exec, const Insn& insn) {
+  exec.require_converged(insn);
+  auto& groups = exec.warp->state<WgmmaGroups>();
+  groups.groups.push_back(std::move(groups.open));
+  groups.open.clear();
+  return Flow::kNext;
+}
+
+Flow run_wait(Exec& exec, const Insn& insn) {
+  if (!exec.resumed(Wait::Kind::kWgmma)) exec.require_converged(insn);
+  auto& groups = exec.warp->state<WgmmaGroups>().groups;
+  const size_t stay = insn.imm;
+  const Engines& engines = exec.cluster->engines;
+  for (size_t i = 0; i + stay < groups.size(); ++i) {
+    for (const uint64_t op : groups[i]) {
+      if (engines.is_pending(op)) return exec.block(Wait::Kind::kWgmma, op, insn.imm);
+    }
+  }
+  while (groups.size() > stay) {
+    for (const uint64_t op : groups.front()) {
+      if (exec.observer != nullptr) exec.observer->op_done_observed(exec, insn, op);
+      std::erase_if(exec.warp->pending.ranges, [op](const auto& range) { return range.op == op; });
+    }
+    groups.pop_front();
+  }
+  return Flow::kNext;
+}
+
+// --- Decoding ------------------------------------------------------------------------------------
+
+// m64nNkK.
+bool parse_shape(std::string_view word, int* n, int* k) {
+  if (!word.starts_with("m64n")) return false;
+  const char* end = word.data() + word.size();
+  const auto first = std::from_chars(word.data() + 4, end, *n);
+  if (first.ec != std::errc{} || first.ptr == end || *first.ptr != 'k') return false;
+  const auto second = std::from_chars(first.ptr + 1, end, *k);
+  return second.ec == std::errc{} && second.ptr == end;
+}
+
+ElementType element_of(Decoder& decoder, Type type) {
+  switch (type) {
+    case Type::kF16: return ElementType::kF16;
+    case Type::kBF16: return ElementType::kBF16;
+    case Type::kTF32: return ElementType::kTF32;
+    case Type::kE4M3: return ElementType::kE4M3;
+    case Type::kE5M2: return ElementType::kE5M2;
+    case Type::kS8: return ElementType::kS8;
+    case Type::kU8: return ElementType::kU8;
+    default:
+      decoder.fail(
+          fmt::format("wgmma with multiplicands of type .{} is not supported; accepted: "
+                      "f16, bf16, tf32, e4m3, e5m2, s8, u8",
+                      name_of(type)));
+  }
+}
+
+void take_types(Decoder& decoder, WgmmaForm* form) {
+  const Type d = decoder.need_type(), a = decoder.need_type(), b = decoder.need_type();
+  form->a = element_of(decoder, a);
+  form->b = element_of(decoder, b);
+  const bool integer = form->a == ElementType::kS8 || form->a == ElementType::kU8;
+  const bool bytes = container_bytes(form->a) == 1;
+  const bool b_integer = form->b == ElementType::kS8 || form->b == ElementType::kU8;
+  if (!bytes && a != b) decoder.fail("multiplicands of different types");
+  if (integer != b_integer || bytes != (container_bytes(form->b) == 1)) {
+    decoder.fail("multiplicands of types that do not go together");
+  }
+  const bool half_too = form->a == ElementType::kF16 || (bytes && !integer);
+  if (d == Type::kS32 && integer) {
+    form->accumulator = Accumulator::kS32;
+  } else if (d == Type::kF16 && half_too) {
+    form->accumulator = Accumulator::kF16;
+  } else if (d != Type::kF32 || integer) {
+    decoder.fail(fmt::format("accumulators of type .{} for .{}", name_of(d), name_of(a)));
+  }
+}
+
+void take_matrix_shape(Decoder& decoder, WgmmaForm* form) {
+  for (const std::string_view word : decoder.untaken()) {
+    if (!parse_shape(word, &form->n, &form->k)) continue;
+    decoder.take(word);
+    break;
+  }
+  const bool integer = form->accumulator == Accumulator::kS32;
+  const bool fits = form->n >= 8 && form->n <= 256 && form->n % 8 == 0 &&
+                    (!integer || form->n <= 32 || form->n % 16 == 0);
+  const int k = 32 / container_bytes(form->a);
+  if (!fits || form->k != k) {
+    decoder.fail(
+        fmt::format("no shape that this type has; accepted: m64nNk{}, N from 8 to 256 in "
+                    "steps of 8{}",
+                    k, integer ? " (16 above 32)" : ""));
+  }
+}
+
+bool take_sign(Decoder& decoder, size_t i) {
+  const int64_t value = decoder.constant(i);
+  if (value != 1 && value != -1) {
+    decoder.fail_syntax(fmt::format("imm-scale is {}; accepted: 1, -1", value));
+  }
+  return value == -1;
+}
+
+bool take_transpose(Decoder& decoder, size_t i) {
+  const int64_t value = decoder.constant(i);
+  if (value != 0 && value != 1) {
+    decoder.fail_syntax(fmt::format("imm-trans is {}; accepted: 0, 1", value));
+  }
+  return value == 1;
+}
+
+// d, a | a-desc, b-desc, scale-d{, imm-scale-a, imm-scale-b{, imm-trans-a}{, imm-trans-b}}
+void take_operands(Decoder& decoder, Insn& insn, WgmmaForm* form) {
+  std::vector<Slot> slots;
+  const uint32_t per_register = form->accumulator == Accumulator::kF16 ? 4 : 2;
+  form->d_registers = static_cast<uint32_t>(form->n) / per_register;
+  for (const Operand* element : decoder.elements(decoder.operand(0))) {
+    decoder.source(*element, Type::kB32);  // read and written
+    slots.push_back(decoder.dest(*element, Type::kB32));
+  }
+  if (slots.size() != form->d_registers) {
+    decoder.fail_syntax(
+        fmt::format("d has {} registers; this shape takes {}", slots.size(), form->d_registers));
+  }
+  form->a_in_registers = decoder.operand(1).kind == Operand::Kind::kVector;
+  if (form->a_in_registers) {
+    const auto elements = decoder.elements(decoder.operand(1));
+    if (elements.size() != 4) decoder.fail_syntax("a has not four registers");
+    for (const Operand* element : elements) slots.push_back(decoder.source(*element, Type::kB32));
+  } else {
+    form->a_descriptor = decoder.source(1, Type::kB64);
+  }
+  form->b_descriptor = decoder.source(2, Type::kB64);
+  form->accumulates = decoder.predicate(decoder.operand(3), &form->accumulates_negated);
+  size_t i = 4;
+  if (form->accumulator != Accumulator::kS32) {
+    form->negate_a = take_sign(decoder, i++);
+    form->negate_b = take_sign(decoder, i++);
+  }
+  if (container_bytes(form->a) == 2) {
+    if (!form->a_in_registers) form->transpose_a = take_transpose(decoder, i++);
+    form->transpose_b = take_transpose(decoder, i++);
+  }
+  decoder.need_operands(i, i);
+  decoder.set_list(insn, std::move(slots));
+}
+
+void decode_multiply(Decoder& decoder, Insn& insn) {
+  take_sync_aligned(decoder);
+  WgmmaForm form;
+  if (decoder.take("b1")) decoder.fail("wgmma with single-bit multiplicands is not supported");
+  take_types(decoder, &form);
+  take_matrix_shape(decoder, &form);
+  if (form.accumulator == Accumulator::kS32) form.saturate = decoder.take("satfinite");
+  decoder.finish();
+  take_operands(decoder, insn, &form);
+  insn.data = decoder.keep(form);
+  insn.run = run_multiply;
+}
+
+void refuse_sparse(Decoder& decoder, Insn&) {
+  decoder.fail("sparse wgmma.mma_async.sp is not supported");
+}
+
+template <Handler kRun>
+void decode_plain(Decoder& decoder, Insn& insn) {
+  take_sync_aligned(decoder);
+  decoder.finish();
+  decoder.need_operands(0, 0);
+  insn.run = kRun;
+}
+
+void decode_wait(Decoder& decoder, Insn& insn) {
+  take_sync_aligned(decoder);
+  decoder.finish();
+  decoder.need_operands(1, 1);
+  const int64_t groups = decoder.constant(0);
+  if (groups < 0) decoder.fail_syntax(fmt::format("wait_group {}; accepted: 0 and more", groups));
+  insn.imm = static_cast<uint64_t>(groups);
+  insn.run = run_wait;
+}
+
+}  // namespace
+
+std::span<const InstructionRow> wgmma_rows() {
+  static constexpr InstructionRow kRows[] = {
+      {"wgmma.mma_async", decode_multiply,
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async"},
+      {"wgmma.mma_async.sp", refuse_sparse,
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async.sp"},
+      {"wgmma.fence", decode_plain<run_fence>,
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.fence"},
+      {"wgmma.commit_group", decode_plain<run_commit>,
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.commit_group"},
+      {"wgmma.wait_group", decode_wait,
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.wait_group"},
+  };
+  return kRows;
+}
+
+}  // namespace ptxemu
