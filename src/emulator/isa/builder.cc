@@ -43,6 +43,11 @@ Slot FunctionBuilder::register_slot(uint32_t index) {
   return slot;
 }
 
+Slot FunctionBuilder::carry_slot() {
+  if (carry_ == kNoSlot) carry_ = allocate(1);
+  return carry_;
+}
+
 Slot FunctionBuilder::constant(uint64_t value, int bits, ConstantSlot::Base base) {
   if (bits == 8) bits = 16;
   if (base == ConstantSlot::Base::kNone && bits < 64) value &= (uint64_t{1} << bits) - 1;

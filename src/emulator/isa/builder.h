@@ -34,6 +34,9 @@ class FunctionBuilder {
   Slot constant(uint64_t value, int bits, ConstantSlot::Base base = ConstantSlot::Base::kNone);
   // 32 lanes of `bits` that nobody else uses.
   Slot allocate(int bits);
+  // The condition code register's carry flag, a predicate ("Extended-Precision Integer Arithmetic
+  // Instructions"; PTX ISA 9.7.2).
+  Slot carry_slot();
   // Bytes of a slot of `bits`: a predicate is 4, 8 and 16 bits lie in 16.
   static uint32_t slot_bytes(int bits);
 
@@ -71,6 +74,7 @@ class FunctionBuilder {
   const Function& function_;
   CodeFunction& code_;
   std::vector<Slot> register_slots_;
+  Slot carry_ = kNoSlot;
   std::map<std::tuple<int, ConstantSlot::Base, uint64_t>, Slot> constants_;
   std::map<const Variable*, uint32_t> locals_;        // offsets of .local variables
   std::map<const Variable*, ParamVariable> scratch_;  // .param variables of the body

@@ -43,6 +43,11 @@ void Decoder::fail(const std::string& why) const {
   throw Error(ErrorCode::kUnknownForm, statement_.line, why + ": " + std::string(statement_.text));
 }
 
+void Decoder::fail_type(Type type) const {
+  fail("." + std::string(name_of(type)) + " is no type that " + std::string(row_.mnemonic) +
+       " takes here");
+}
+
 void Decoder::fail_syntax(const std::string& why) const {
   throw Error(ErrorCode::kSyntax, statement_.line, why + ": " + std::string(statement_.text));
 }

@@ -109,6 +109,7 @@ class Decoder {
   std::span<const std::string_view> qualifiers() const;
 
   [[noreturn]] void fail(const std::string& why) const;         // kUnknownForm, with the line
+  [[noreturn]] void fail_type(Type type) const;                 // kUnknownForm: not of this type
   [[noreturn]] void fail_syntax(const std::string& why) const;  // kSyntax: wrong operands
 
  private:

@@ -1,0 +1,317 @@
+// cvt between single values ("Data Movement and Conversion Instructions: cvt"; PTX ISA 9.7.9.21).
+// The frequent forms vectorise; the others go lane by lane through convert_value.cc. Packed formats
+// are in convert_packed.cc.
+#include "emulator/isa/convert.h"
+
+#include "emulator/isa/alu_rows.h"
+#include "emulator/isa/rounding.h"
+
+namespace ptxemu {
+namespace {
+
+// --- Integers of T's range to a register of D: sign or zero extension, or fewer bits
+// ----------------
+template <class S, class T, class D>
+struct Extend {
+  PTXEMU_INLINE static D apply(S a) { return static_cast<D>(static_cast<T>(a)); }
+};
+
+template <class T, class S>
+Handler extend_to(int d_bits) {
+  switch (d_bits) {
+    case 16: return handler<Map1<Extend<S, T, uint16_t>, uint16_t, S>>();
+    case 32: return handler<Map1<Extend<S, T, uint32_t>, uint32_t, S>>();
+    default: return handler<Map1<Extend<S, T, uint64_t>, uint64_t, S>>();
+  }
+}
+template <class T>
+Handler extend_from(int s_bits, int d_bits) {
+  if constexpr (sizeof(T) <= 2) {
+    if (s_bits == 16) return extend_to<T, uint16_t>(d_bits);
+  }
+  if constexpr (sizeof(T) <= 4) {
+    if (s_bits == 32) return extend_to<T, uint32_t>(d_bits);
+  }
+  return extend_to<T, uint64_t>(d_bits);
+}
+Handler extend(Type type, int s_bits, int d_bits) {
+  switch (type) {
+    case Type::kU8: return extend_from<uint8_t>(s_bits, d_bits);
+    case Type::kS8: return extend_from<int8_t>(s_bits, d_bits);
+    case Type::kU16: return extend_from<uint16_t>(s_bits, d_bits);
+    case Type::kS16: return extend_from<int16_t>(s_bits, d_bits);
+    case Type::kU32: return extend_from<uint32_t>(s_bits, d_bits);
+    case Type::kS32: return extend_from<int32_t>(s_bits, d_bits);
+    case Type::kU64: return extend_from<uint64_t>(s_bits, d_bits);
+    default: return extend_from<int64_t>(s_bits, d_bits);
+  }
+}
+
+// Without .sat. A narrower result keeps the low bits, a wider one is extended as the source's type
+// says and then as the result's.
+Handler integer_handler(const ConvertForm& form) {
+  const int from = bits_of(form.from), to = bits_of(form.to);
+  if (to <= from) return extend(form.to, form.source_bits, form.dest_bits);
+  const bool two_steps =
+      is_signed(form.from) && !is_signed(form.to) && form.dest_bits > to && to != from;
+  return two_steps ? nullptr : extend(form.from, form.source_bits, form.dest_bits);
+}
+
+// --- Floats
+// -----------------------------------------------------------------------------------------
+template <class Format, bool kRelu>
+struct ToSixteen {
+  PTXEMU_INLINE static uint16_t apply(float a) {
+    const uint16_t r = Format::store(a);
+    return kRelu && (r & 0x8000) ? uint16_t{0} : r;
+  }
+};
+template <class Format>
+struct FromSixteen {
+  PTXEMU_INLINE static float apply(uint16_t a) { return canonical(Format::load(a)); }
+};
+template <bool kFlush, bool kSat>
+struct SameFloat {
+  PTXEMU_INLINE static float apply(float a) {
+    const float r = flush_if<kFlush>(a);
+    return kSat ? saturate_unit(r) : canonical(r);
+  }
+};
+template <bool kFlush>
+struct ToDouble {
+  PTXEMU_INLINE static double apply(float a) { return flush_if<kFlush>(a); }
+};
+template <bool kFlush>
+struct FromDouble {
+  PTXEMU_INLINE static float apply(double a) {
+    return canonical(flush_if<kFlush>(static_cast<float>(a)));
+  }
+};
+template <class D, class S>
+struct Number {
+  PTXEMU_INLINE static D apply(S a) { return static_cast<D>(a); }
+};
+
+// float to an integer of 32 bits, clamped, NaN to 0.
+template <class T, Round kRound, bool kFlush>
+struct ToInteger {
+  PTXEMU_INLINE static T apply(float a) {
+    const double x = flush_if<kFlush>(a);
+    double r;
+    switch (kRound) {
+      case Round::kNearest: r = __builtin_nearbyint(x); break;
+      case Round::kZero: r = __builtin_trunc(x); break;
+      case Round::kDown: r = __builtin_floor(x); break;
+      case Round::kUp: r = __builtin_ceil(x); break;
+    }
+    constexpr double kLeast = std::is_signed_v<T> ? -2147483648.0 : 0.0;
+    constexpr double kMost = std::is_signed_v<T> ? 2147483647.0 : 4294967295.0;
+    r = r > kLeast ? r : kLeast;
+    r = r < kMost ? r : kMost;
+    r = a == a ? r : 0.0;
+    return static_cast<T>(static_cast<int64_t>(r));
+  }
+};
+
+template <class T>
+Handler to_integer_handler(Round round, bool ftz) {
+  return by_round(round, [&](auto r) {
+    return by_bool(ftz, [&](auto f) {
+      return handler<Map1<ToInteger<T, decltype(r)::value, decltype(f)::value>, T, float>>();
+    });
+  });
+}
+
+Handler number_handler(const ConvertForm& form) {
+  const bool to_float = form.to == Type::kF32;
+  switch (form.from) {
+    case Type::kS32:
+      return to_float ? handler<Map1<Number<float, int32_t>, float, int32_t>>()
+                      : handler<Map1<Number<double, int32_t>, double, int32_t>>();
+    case Type::kU32:
+      return to_float ? handler<Map1<Number<float, uint32_t>, float, uint32_t>>()
+                      : handler<Map1<Number<double, uint32_t>, double, uint32_t>>();
+    case Type::kS64:
+      return to_float ? handler<Map1<Number<float, int64_t>, float, int64_t>>()
+                      : handler<Map1<Number<double, int64_t>, double, int64_t>>();
+    case Type::kU64:
+      return to_float ? handler<Map1<Number<float, uint64_t>, float, uint64_t>>()
+                      : handler<Map1<Number<double, uint64_t>, double, uint64_t>>();
+    default: return nullptr;
+  }
+}
+
+bool is_sixteen(Type type) { return type == Type::kF16 || type == Type::kBF16; }
+
+// Between floating-point types, to nearest or exact.
+Handler float_handler(const ConvertForm& form) {
+  if (form.integral || form.finite || form.rounding != SmallRound::kNearest) return nullptr;
+  if (form.from == Type::kF32 && form.to == Type::kF32 && !form.relu) {
+    return by_bool(form.ftz, [&](auto f) {
+      return by_bool(form.sat, [&](auto s) {
+        return handler<Map1<SameFloat<decltype(f)::value, decltype(s)::value>, float>>();
+      });
+    });
+  }
+  if (form.sat) return nullptr;
+  if (form.from == Type::kF32 && is_sixteen(form.to) && !form.ftz) {
+    return by_bool(form.relu, [&](auto relu) {
+      constexpr bool kRelu = decltype(relu)::value;
+      return form.to == Type::kF16
+                 ? handler<Map1<ToSixteen<HalfFormat, kRelu>, uint16_t, float>>()
+                 : handler<Map1<ToSixteen<BfloatFormat, kRelu>, uint16_t, float>>();
+    });
+  }
+  if (form.relu) return nullptr;
+  if (is_sixteen(form.from) && form.to == Type::kF32 && !form.ftz) {
+    return form.from == Type::kF16 ? handler<Map1<FromSixteen<HalfFormat>, float, uint16_t>>()
+                                   : handler<Map1<FromSixteen<BfloatFormat>, float, uint16_t>>();
+  }
+  if (form.from == Type::kF32 && form.to == Type::kF64) {
+    return form.ftz ? handler<Map1<ToDouble<true>, double, float>>()
+                    : handler<Map1<ToDouble<false>, double, float>>();
+  }
+  if (form.from == Type::kF64 && form.to == Type::kF32) {
+    return form.ftz ? handler<Map1<FromDouble<true>, float, double>>()
+                    : handler<Map1<FromDouble<false>, float, double>>();
+  }
+  return nullptr;
+}
+
+// Null where only the slow way knows.
+Handler fast_handler(const ConvertForm& form) {
+  const bool from_float = is_float(form.from), to_float = is_float(form.to);
+  if (!from_float && !to_float) return form.sat ? nullptr : integer_handler(form);
+  const auto register_bits = [](Type type) { return std::max(bits_of(type), 16); };
+  if (form.source_bits != register_bits(form.from) || form.dest_bits != register_bits(form.to)) {
+    return nullptr;
+  }
+  if (from_float && to_float) return float_handler(form);
+  if (to_float) {
+    const bool direct = form.to == Type::kF32 || form.to == Type::kF64;
+    return direct && !form.sat && form.rounding == SmallRound::kNearest ? number_handler(form)
+                                                                        : nullptr;
+  }
+  if (form.from != Type::kF32) return nullptr;
+  const auto round = static_cast<Round>(form.rounding);
+  if (form.to == Type::kS32) return to_integer_handler<int32_t>(round, form.ftz);
+  if (form.to == Type::kU32) return to_integer_handler<uint32_t>(round, form.ftz);
+  return nullptr;
+}
+
+struct Slow {
+  static void run(const Exec& exec, const Insn& insn) {
+    const ConvertForm& form = *static_cast<const ConvertForm*>(insn.data);
+    exec.for_lanes([&](int i) {
+      const uint64_t raw = load_lane(exec, insn.a, form.source_bits, i);
+      store_lane(exec, insn.d, form.dest_bits, i, convert_value(form, raw));
+    });
+  }
+};
+
+bool is_value(Type type) {
+  switch (type) {
+    case Type::kU8:
+    case Type::kU16:
+    case Type::kU32:
+    case Type::kU64:
+    case Type::kS8:
+    case Type::kS16:
+    case Type::kS32:
+    case Type::kS64:
+    case Type::kF16:
+    case Type::kBF16:
+    case Type::kF32:
+    case Type::kF64: return true;
+    default: return false;
+  }
+}
+
+void take_rounding(Decoder& decoder, ConvertForm* form) {
+  constexpr int kIntegral = 16;
+  const int none = -1;
+  const int mode = decoder.take_one<int>({{"rn", 0},
+                                          {"rz", 1},
+                                          {"rm", 2},
+                                          {"rp", 3},
+                                          {"rna", 4},
+                                          {"rs", 5},
+                                          {"rni", kIntegral + 0},
+                                          {"rzi", kIntegral + 1},
+                                          {"rmi", kIntegral + 2},
+                                          {"rpi", kIntegral + 3}},
+                                         none);
+  form->has_rounding = mode != none;
+  form->integral = mode >= kIntegral;
+  if (form->has_rounding) form->rounding = static_cast<SmallRound>(mode % kIntegral);
+}
+
+// Where the manual demands a rounding, and where it forbids one.
+void check_rounding(const Decoder& decoder, const ConvertForm& form) {
+  const bool from_float = is_float(form.from), to_float = is_float(form.to);
+  if (!from_float && !to_float && form.has_rounding) {
+    decoder.fail("a conversion between integers takes no rounding");
+  }
+  if (from_float && !to_float && !form.integral) {
+    decoder.fail("a conversion to an integer needs .rni, .rzi, .rmi or .rpi");
+  }
+  if (!from_float && to_float && (!form.has_rounding || form.integral)) {
+    decoder.fail("a conversion of an integer needs .rn, .rz, .rm or .rp");
+  }
+  if (!from_float || !to_float) return;
+  const bool same = bits_of(form.from) == bits_of(form.to);
+  const bool narrower = bits_of(form.to) < bits_of(form.from);
+  if (form.integral && !same) decoder.fail("rounding to an integer needs types of one size");
+  if (narrower && !form.has_rounding) {
+    decoder.fail("a conversion to fewer bits needs .rn, .rz, .rm or .rp");
+  }
+  const bool plain = form.rounding < SmallRound::kNearestAway;
+  if (!plain) decoder.fail("this rounding does not go with these types");
+}
+
+void decode_value(Decoder& decoder, Insn& insn, ConvertForm form) {
+  if (!is_value(form.from) || !is_value(form.to)) {
+    decoder.fail("no conversion from ." + std::string(name_of(form.from)) + " to ." +
+                 std::string(name_of(form.to)));
+  }
+  check_rounding(decoder, form);
+  if (form.from == Type::kF32 || form.to == Type::kF32) form.ftz = decoder.take("ftz");
+  if (form.from == Type::kF32 && is_sixteen(form.to)) {
+    form.relu = decoder.take("relu");
+    form.finite = decoder.take("satfinite");
+  }
+  form.sat = decoder.take("sat");
+  decoder.need_operands(2, 2);
+  insn.a = decoder.source_any(decoder.operand(1), form.from, &form.source_bits);
+  form.dest_bits = std::max(bits_of(form.to), 16);
+  insn.d = decoder.dest_any(decoder.operand(0), &form.dest_bits);
+  if (insn.d == kNoSlot) insn.d = decoder.scratch(form.to);
+  if (form.source_bits < bits_of(form.from) || form.dest_bits < bits_of(form.to) ||
+      form.source_bits > 64 || form.dest_bits > 64) {
+    decoder.fail_syntax("a register too narrow for its type");
+  }
+  insn.run = fast_handler(form);
+  if (insn.run != nullptr) return;
+  insn.data = decoder.keep(form);
+  insn.run = plain_handler<Slow>();
+}
+
+void decode_cvt(Decoder& decoder, Insn& insn) {
+  ConvertForm form;
+  take_rounding(decoder, &form);
+  form.to = decoder.need_type();
+  form.from = decoder.need_type();
+  if (is_packed_conversion(form)) return decode_packed(decoder, insn, form);
+  decode_value(decoder, insn, form);
+}
+
+constexpr InstructionRow kRows[] = {
+    {"cvt", decode_cvt, "Data Movement and Conversion Instructions: cvt"},
+    {"cvt.pack", decode_cvt_pack, "Data Movement and Conversion Instructions: cvt.pack"},
+};
+
+}  // namespace
+
+std::span<const InstructionRow> convert_rows() { return kRows; }
+
+}  // namespace ptxemu

@@ -1,0 +1,200 @@
+// add, sub, mul, fma of .f32, .f32x2, .f64 and the mixed forms ("Floating Point Instructions",
+// "Mixed Precision Floating Point Instructions"; PTX ISA 9.7.3, 9.7.5).
+#include <type_traits>
+
+#include "emulator/isa/alu.h"
+#include "emulator/isa/alu_rows.h"
+#include "emulator/isa/float_decode.h"
+#include "emulator/isa/host_rounding.h"
+
+namespace ptxemu {
+namespace {
+
+enum class Op : uint8_t { kAdd, kSub, kMul, kFma };
+
+template <Op kOp, Round kRound>
+PTXEMU_INLINE float operate(float a, float b, float c) {
+  switch (kOp) {
+    case Op::kAdd: return add_rounded<kRound>(a, b);
+    case Op::kSub: return add_rounded<kRound>(a, -b);
+    case Op::kMul: return mul_rounded<kRound>(a, b);
+    case Op::kFma: return fma_rounded<kRound>(a, b, c);
+  }
+}
+
+template <bool kSat>
+PTXEMU_INLINE float finish(float x) {
+  return kSat ? saturate_unit(x) : canonical(x);
+}
+
+template <Op kOp, Round kRound, bool kFlush, bool kSat>
+struct F32 {
+  PTXEMU_INLINE static float apply(float a, float b) { return apply(a, b, 0.0f); }
+  PTXEMU_INLINE static float apply(float a, float b, float c) {
+    const float r =
+        operate<kOp, kRound>(flush_if<kFlush>(a), flush_if<kFlush>(b), flush_if<kFlush>(c));
+    return finish<kSat>(flush_if<kFlush>(r));
+  }
+};
+
+template <Op kOp, Round kRound, bool kFlush, bool kSat, int kPer>
+using Lanes =
+    std::conditional_t<kOp == Op::kFma,
+                       Map3<F32<kOp, kRound, kFlush, kSat>, float, float, float, float, kPer>,
+                       Map2<F32<kOp, kRound, kFlush, kSat>, float, float, float, kPer>>;
+
+template <Op kOp>
+Handler f32_handler(const FloatForm& form, bool pair) {
+  return by_round(form.round, [&](auto round) {
+    return by_bool(form.ftz, [&](auto ftz) {
+      constexpr Round kRound = decltype(round)::value;
+      constexpr bool kFlush = decltype(ftz)::value;
+      if (form.sat) return plain_handler<Lanes<kOp, kRound, kFlush, true, 1>>();
+      return pair ? handler<Lanes<kOp, kRound, kFlush, false, 2>>()
+                  : handler<Lanes<kOp, kRound, kFlush, false, 1>>();
+    });
+  });
+}
+
+// --- .f64
+// -----------------------------------------------------------------------------------------
+template <Op kOp>
+struct F64 {
+  PTXEMU_INLINE static double apply(double a, double b) { return apply(a, b, 0.0); }
+  PTXEMU_INLINE static double apply(double a, double b, double c) {
+    switch (kOp) {
+      case Op::kAdd: return a + b;
+      case Op::kSub: return a - b;
+      case Op::kMul: return a * b;
+      case Op::kFma: return __builtin_fma(a, b, c);
+    }
+  }
+};
+
+template <Op kOp>
+struct F64Directed {
+  static void run(const Exec& exec, const Insn& insn) {
+    constexpr HostOp kHost = kOp == Op::kMul   ? HostOp::kMul
+                             : kOp == Op::kFma ? HostOp::kFma
+                                               : HostOp::kAdd;
+    const auto *a = exec.lanes<double>(insn.a), *b = exec.lanes<double>(insn.b);
+    const auto* c = kOp == Op::kFma ? exec.lanes<double>(insn.c) : nullptr;
+    auto* d = exec.lanes<double>(insn.d);
+    exec.for_lanes([&](int i) {
+      d[i] = host_rounded(kHost, static_cast<Round>(insn.small), a[i],
+                          kOp == Op::kSub ? -b[i] : b[i], c != nullptr ? c[i] : 0.0);
+    });
+  }
+};
+
+template <Op kOp>
+Handler f64_handler(Insn& insn, const FloatForm& form) {
+  insn.small = static_cast<uint8_t>(form.round);
+  if (form.round != Round::kNearest) return plain_handler<F64Directed<kOp>>();
+  if constexpr (kOp == Op::kFma) return handler<Map3<F64<kOp>, double>>();
+  return handler<Map2<F64<kOp>, double>>();
+}
+
+// --- .f32 with .f16 or .bf16 operands
+// ---------------------------------------------------------------
+template <Op kOp, class Format, Round kRound>
+struct Mixed {
+  PTXEMU_INLINE static float apply(uint16_t a, float c) {
+    return canonical(operate<kOp, kRound>(Format::load(a), c, 0.0f));
+  }
+  PTXEMU_INLINE static float apply(uint16_t a, uint16_t b, float c) {
+    return canonical(operate<kOp, kRound>(Format::load(a), Format::load(b), c));
+  }
+};
+// The result of F limited to [0, 1]; NaN to +0.
+template <class F>
+struct Saturated {
+  template <class... A>
+  PTXEMU_INLINE static float apply(A... a) {
+    return saturate_unit(F::apply(a...));
+  }
+};
+
+template <Op kOp, class Format>
+Handler mixed_handler(const FloatForm& form) {
+  return by_round(form.round, [&](auto round) {
+    using F = Mixed<kOp, Format, decltype(round)::value>;
+    if constexpr (kOp == Op::kFma) {
+      return form.sat ? plain_handler<Map3<Saturated<F>, float, uint16_t, uint16_t, float>>()
+                      : handler<Map3<F, float, uint16_t, uint16_t, float>>();
+    } else {
+      return form.sat ? plain_handler<Map2<Saturated<F>, float, uint16_t, float>>()
+                      : handler<Map2<F, float, uint16_t, float>>();
+    }
+  });
+}
+
+template <Op kOp>
+void decode_mixed(Decoder& decoder, Insn& insn, const FloatForm& form, Type type) {
+  constexpr size_t kSources = kOp == Op::kFma ? 3 : 2;
+  decoder.need_operands(kSources + 1, kSources + 1);
+  insn.a = decoder.source(1, type);
+  if (kOp == Op::kFma) {
+    insn.b = decoder.source(2, type);
+    insn.c = decoder.source(3, Type::kF32);
+  } else {
+    insn.b = decoder.source(2, Type::kF32);
+  }
+  insn.d = result(decoder, 0, Type::kF32);
+  insn.run = type == Type::kF16 ? mixed_handler<kOp, HalfFormat>(form)
+                                : mixed_handler<kOp, BfloatFormat>(form);
+}
+
+template <Op kOp>
+void decode(Decoder& decoder, Insn& insn, Type type) {
+  if (is_half(type)) return decode_half(decoder, insn, type, static_cast<HalfOp>(kOp));
+  FloatForm form = take_float_form(decoder, type);
+  if (kOp == Op::kFma && !form.has_round) decoder.fail("fma needs .rn, .rz, .rm or .rp");
+  const Type second = type == Type::kF32 && kOp != Op::kMul ? decoder.take_type() : Type::kNone;
+  if (second == Type::kF16 || second == Type::kBF16) {
+    if (form.ftz) decoder.fail("the mixed forms take no .ftz");
+    return decode_mixed<kOp>(decoder, insn, form, second);
+  }
+  if (second != Type::kNone) decoder.fail_type(second);
+  if (kOp == Op::kFma) {
+    operands_3(decoder, insn, type);
+  } else {
+    operands_2(decoder, insn, type);
+  }
+  switch (type) {
+    case Type::kF32: insn.run = f32_handler<kOp>(form, false); break;
+    case Type::kF32x2: insn.run = f32_handler<kOp>(form, true); break;
+    case Type::kF64: insn.run = f64_handler<kOp>(insn, form); break;
+    default: decoder.fail_type(type);
+  }
+}
+
+void decode_fma(Decoder& decoder, Insn& insn) {
+  decode_float_fma(decoder, insn, decoder.need_type());
+}
+
+constexpr InstructionRow kRows[] = {
+    {"fma", decode_fma,
+     "Floating Point Instructions: fma; Half Precision Floating Point Instructions: fma; Mixed "
+     "Precision Floating Point Instructions: fma"},
+};
+
+}  // namespace
+
+void decode_float_add(Decoder& decoder, Insn& insn, Type type) {
+  decode<Op::kAdd>(decoder, insn, type);
+}
+void decode_float_sub(Decoder& decoder, Insn& insn, Type type) {
+  decode<Op::kSub>(decoder, insn, type);
+}
+void decode_float_mul(Decoder& decoder, Insn& insn, Type type) {
+  decode<Op::kMul>(decoder, insn, type);
+}
+// mad of floating-point numbers is fma ("Floating Point Instructions: mad").
+void decode_float_fma(Decoder& decoder, Insn& insn, Type type) {
+  decode<Op::kFma>(decoder, insn, type);
+}
+
+std::span<const InstructionRow> float_rows() { return kRows; }
+
+}  // namespace ptxemu

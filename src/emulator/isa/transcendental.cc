@@ -1,0 +1,256 @@
+// div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh ("Floating Point Instructions", PTX ISA 9.7.3.8
+// and 9.7.3.13 to 9.7.3.22; "Half Precision Floating Point Instructions": tanh, ex2).
+#include "emulator/isa/alu.h"
+#include "emulator/isa/alu_rows.h"
+#include "emulator/isa/approx.h"
+#include "emulator/isa/float_decode.h"
+#include "emulator/isa/host_rounding.h"
+
+namespace ptxemu {
+namespace {
+
+struct Ex2 {
+  PTXEMU_INLINE static float of(float a) { return approx_ex2(a); }
+};
+struct Lg2 {
+  PTXEMU_INLINE static float of(float a) { return approx_lg2(a); }
+};
+struct Rcp {
+  PTXEMU_INLINE static float of(float a) { return approx_rcp(a); }
+};
+struct Sqrt {
+  PTXEMU_INLINE static float of(float a) { return approx_sqrt(a); }
+};
+struct Rsqrt {
+  PTXEMU_INLINE static float of(float a) { return approx_rsqrt(a); }
+};
+struct Sin {
+  PTXEMU_INLINE static float of(float a) { return approx_sin(a); }
+};
+struct Cos {
+  PTXEMU_INLINE static float of(float a) { return approx_cos(a); }
+};
+struct Tanh {
+  PTXEMU_INLINE static float of(float a) { return approx_tanh(a); }
+};
+
+template <class F, bool kFlush>
+struct Approx {
+  PTXEMU_INLINE static float apply(float a) { return flush_if<kFlush>(F::of(flush_if<kFlush>(a))); }
+};
+template <class F, class Format, bool kFlush>
+struct ApproxHalf {
+  PTXEMU_INLINE static uint16_t apply(uint16_t a) {
+    const float r = F::of(flush_if<kFlush>(Format::load(a)));
+    return Format::store(flush_if<kFlush>(r));
+  }
+};
+
+template <class F>
+Handler approx_handler(bool ftz) {
+  return ftz ? handler<Map1<Approx<F, true>, float>>() : handler<Map1<Approx<F, false>, float>>();
+}
+
+template <class F>
+void decode_f32_only(Decoder& decoder, Insn& insn) {
+  if (!decoder.take("approx")) decoder.fail("needs .approx");
+  const bool ftz = decoder.take("ftz");
+  if (!decoder.take("f32")) decoder.fail("the type must be .f32");
+  operands_1(decoder, insn, Type::kF32);
+  insn.run = approx_handler<F>(ftz);
+}
+
+template <class F, class Format>
+Handler half_approx(bool pair, bool ftz) {
+  return by_bool(ftz, [&](auto flush) {
+    using Lane = ApproxHalf<F, Format, decltype(flush)::value>;
+    return pair ? handler<Map1<Lane, uint16_t, uint16_t, 2>>() : handler<Map1<Lane, uint16_t>>();
+  });
+}
+
+// ex2.approx.ftz of .bf16 must have .ftz, that of .f16 has none; tanh has it nowhere.
+template <class F, bool kExponential>
+void decode_with_halves(Decoder& decoder, Insn& insn) {
+  if (!decoder.take("approx")) decoder.fail("needs .approx");
+  const Type type = decoder.need_type();
+  const bool bfloat = type == Type::kBF16 || type == Type::kBF16x2;
+  const bool ftz = kExponential && (type == Type::kF32 || bfloat) && decoder.take("ftz");
+  operands_1(decoder, insn, type);
+  if (type == Type::kF32) {
+    insn.run = approx_handler<F>(ftz);
+    return;
+  }
+  if (!is_half(type)) decoder.fail_type(type);
+  if (kExponential && bfloat && !ftz) decoder.fail("ex2 of .bf16 needs .ftz");
+  const bool pair = bits_of(type) == 32;
+  insn.run =
+      bfloat ? half_approx<F, BfloatFormat>(pair, ftz) : half_approx<F, HalfFormat>(pair, ftz);
+}
+
+// --- IEEE roundings -----------------------------------------------------------------------------
+template <bool kFlush>
+struct Divide {
+  PTXEMU_INLINE static float apply(float a, float b) {
+    return canonical(flush_if<kFlush>(flush_if<kFlush>(a) / flush_if<kFlush>(b)));
+  }
+};
+template <bool kFlush>
+struct DivideApprox {
+  PTXEMU_INLINE static float apply(float a, float b) {
+    return flush_if<kFlush>(approx_div(flush_if<kFlush>(a), flush_if<kFlush>(b)));
+  }
+};
+struct Divide64 {
+  PTXEMU_INLINE static double apply(double a, double b) { return a / b; }
+};
+struct Reciprocal64 {
+  PTXEMU_INLINE static double apply(double a) { return 1.0 / a; }
+};
+struct Sqrt64 {
+  PTXEMU_INLINE static double apply(double a) { return __builtin_sqrt(a); }
+};
+struct Rsqrt64 {
+  PTXEMU_INLINE static double apply(double a) { return 1.0 / __builtin_sqrt(a); }
+};
+// The gross approximations of .f64: of the upper halves, with a lower half of zeros; subnormal
+// arguments and results are flushed.
+PTXEMU_INLINE double upper_half(double x) {
+  const uint64_t bits = std::bit_cast<uint64_t>(x) & 0xffffffff00000000;
+  const bool subnormal = (bits & 0x7ff0000000000000) == 0;
+  return std::bit_cast<double>(subnormal ? bits & 0x8000000000000000 : bits);
+}
+struct ReciprocalGross {
+  PTXEMU_INLINE static double apply(double a) { return upper_half(1.0 / upper_half(a)); }
+};
+struct RsqrtGross {
+  PTXEMU_INLINE static double apply(double a) {
+    return upper_half(1.0 / __builtin_sqrt(upper_half(a)));
+  }
+};
+
+// What small holds beside the rounding mode.
+constexpr uint8_t kFlushBit = 8, kReciprocalBit = 16;
+
+// Directed roundings of a / b, 1 / a and sqrt(a).
+template <class T, HostOp kOp>
+struct Directed {
+  static void run(const Exec& exec, const Insn& insn) {
+    const auto round = static_cast<Round>(insn.small & 3);
+    const bool ftz = insn.small & kFlushBit, reciprocal = insn.small & kReciprocalBit;
+    const T* a = exec.lanes<T>(insn.a);
+    const T* b = kOp == HostOp::kDiv && !reciprocal ? exec.lanes<T>(insn.b) : nullptr;
+    T* d = exec.lanes<T>(insn.d);
+    const auto prepare = [&](T x) {
+      if constexpr (std::is_same_v<T, float>) return ftz ? flush(x) : x;
+      return x;
+    };
+    exec.for_lanes([&](int i) {
+      const T first = reciprocal ? T{1} : prepare(a[i]);
+      const T second = b != nullptr ? prepare(b[i]) : prepare(a[i]);
+      T r = prepare(host_rounded(kOp, round, first, second, T{0}));
+      if constexpr (std::is_same_v<T, float>) r = canonical(r);
+      d[i] = r;
+    });
+  }
+};
+
+template <HostOp kOp>
+void set_directed(Insn& insn, Type type, const FloatForm& form, bool reciprocal) {
+  insn.small = static_cast<uint8_t>(static_cast<uint8_t>(form.round) | (form.ftz ? kFlushBit : 0) |
+                                    (reciprocal ? kReciprocalBit : 0));
+  insn.run = type == Type::kF32 ? plain_handler<Directed<float, kOp>>()
+                                : plain_handler<Directed<double, kOp>>();
+}
+
+void need_f32_or_f64(const Decoder& decoder, Type type) {
+  if (type != Type::kF32 && type != Type::kF64) {
+    decoder.fail_type(type);
+  }
+}
+
+void decode_rcp(Decoder& decoder, Insn& insn) {
+  const bool approx = decoder.take("approx");
+  const Type type = decoder.need_type();
+  need_f32_or_f64(decoder, type);
+  operands_1(decoder, insn, type);
+  if (approx && type == Type::kF64) {
+    if (!decoder.take("ftz")) decoder.fail("rcp.approx of .f64 needs .ftz");
+    insn.run = handler<Map1<ReciprocalGross, double>>();
+    return;
+  }
+  const FloatForm form = take_float_form(decoder, type);
+  if (approx == form.has_round) decoder.fail("needs .approx or a rounding mode");
+  if (form.sat) decoder.fail("takes no .sat");
+  if (form.round != Round::kNearest) return set_directed<HostOp::kDiv>(insn, type, form, true);
+  insn.run =
+      type == Type::kF32 ? approx_handler<Rcp>(form.ftz) : handler<Map1<Reciprocal64, double>>();
+}
+
+void decode_sqrt(Decoder& decoder, Insn& insn) {
+  const bool approx = decoder.take("approx");
+  const Type type = decoder.need_type();
+  need_f32_or_f64(decoder, type);
+  operands_1(decoder, insn, type);
+  const FloatForm form = take_float_form(decoder, type);
+  if (approx == form.has_round || (approx && type == Type::kF64)) {
+    decoder.fail("needs a rounding mode, or .approx and .f32");
+  }
+  if (form.sat) decoder.fail("takes no .sat");
+  if (form.round != Round::kNearest) return set_directed<HostOp::kSqrt>(insn, type, form, false);
+  insn.run = type == Type::kF32 ? approx_handler<Sqrt>(form.ftz) : handler<Map1<Sqrt64, double>>();
+}
+
+void decode_rsqrt(Decoder& decoder, Insn& insn) {
+  if (!decoder.take("approx")) decoder.fail("needs .approx");
+  const bool ftz = decoder.take("ftz");
+  const Type type = decoder.need_type();
+  need_f32_or_f64(decoder, type);
+  operands_1(decoder, insn, type);
+  if (type == Type::kF32) {
+    insn.run = approx_handler<Rsqrt>(ftz);
+  } else {
+    insn.run = ftz ? handler<Map1<RsqrtGross, double>>() : handler<Map1<Rsqrt64, double>>();
+  }
+}
+
+constexpr InstructionRow kRows[] = {
+    {"rcp", decode_rcp,
+     "Floating Point Instructions: rcp; Floating Point Instructions: rcp.approx.ftz.f64"},
+    {"sqrt", decode_sqrt, "Floating Point Instructions: sqrt"},
+    {"rsqrt", decode_rsqrt,
+     "Floating Point Instructions: rsqrt; Floating Point Instructions: rsqrt.approx.ftz.f64"},
+    {"sin", decode_f32_only<Sin>, "Floating Point Instructions: sin"},
+    {"cos", decode_f32_only<Cos>, "Floating Point Instructions: cos"},
+    {"lg2", decode_f32_only<Lg2>, "Floating Point Instructions: lg2"},
+    {"ex2", decode_with_halves<Ex2, true>,
+     "Floating Point Instructions: ex2; Half Precision Floating Point Instructions: ex2"},
+    {"tanh", decode_with_halves<Tanh, false>,
+     "Floating Point Instructions: tanh; Half Precision Floating Point Instructions: tanh"},
+};
+
+}  // namespace
+
+void decode_float_div(Decoder& decoder, Insn& insn, Type type) {
+  need_f32_or_f64(decoder, type);
+  const int kind = decoder.take_one<int>({{"approx", 1}, {"full", 2}}, 0);
+  const FloatForm form = take_float_form(decoder, type);
+  operands_2(decoder, insn, type);
+  if ((kind != 0) == form.has_round || (kind != 0 && type == Type::kF64)) {
+    decoder.fail("div needs .approx, .full or a rounding mode");
+  }
+  if (form.sat) decoder.fail("div takes no .sat");
+  if (form.round != Round::kNearest) return set_directed<HostOp::kDiv>(insn, type, form, false);
+  if (type == Type::kF64) {
+    insn.run = handler<Map2<Divide64, double>>();
+  } else if (kind == 1) {
+    insn.run = form.ftz ? handler<Map2<DivideApprox<true>, float>>()
+                        : handler<Map2<DivideApprox<false>, float>>();
+  } else {
+    insn.run =
+        form.ftz ? handler<Map2<Divide<true>, float>>() : handler<Map2<Divide<false>, float>>();
+  }
+}
+
+std::span<const InstructionRow> transcendental_rows() { return kRows; }
+
+}  // namespace ptxemu
