@@ -53,10 +53,19 @@ std::string find_kernel(const ptxemu::Machine& machine, const ptxemu::ModuleHand
                               spec.kernel, spec.ptx, listed(names)));
 }
 
+// Also decodes the kernel, and so finds what no handler knows.
+std::vector<uint32_t> parameter_sizes(const ptxemu::Machine& machine, const ReadyLaunch& launch) {
+  try {
+    return machine.parameter_sizes(launch.module, launch.request.kernel);
+  } catch (const ptxemu::InputError& error) {
+    throw bad_input(fmt::format("{}: {}", launch.spec->ptx, error.what()));
+  }
+}
+
 void check_arguments(const ptxemu::Machine& machine, const ReadyLaunch& launch) {
   const LaunchSpec& spec = *launch.spec;
   const std::string& kernel = launch.request.kernel;
-  const std::vector<uint32_t> sizes = machine.parameter_sizes(launch.module, kernel);
+  const std::vector<uint32_t> sizes = parameter_sizes(machine, launch);
   if (sizes.size() != spec.args.size()) {
     throw bad_input(fmt::format("{}args: has {} arguments; accepted: {}, as {} has parameters",
                                 spec.where, spec.args.size(), sizes.size(), kernel));

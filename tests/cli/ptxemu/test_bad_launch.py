@@ -9,7 +9,7 @@ class BadLaunch(PtxemuTest):
     def test_files_that_are_not_there(self):
         self.refuse("run", self.path("none.ptx"), "--launch", self.launch_file(self.document()), words=["none.ptx", "No such file", "accepted"])
         self.refuse("run", self.ptx, "--launch", self.path("none.json"), words=["--launch", "none.json", "No such file"])
-        self.refuse_changed({"buffers": {"x": {"npy": self.path("none.npy")}}}, "buffers.x", "none.npy", "No such file")
+        self.refuse_changed({"buffers": dict(self.document()["buffers"], x={"npy": self.path("none.npy")})}, "buffers.x", "none.npy", "No such file")
         self.refuse("run", "--launch", self.launch_file(self.document()), words=["ptx: is missing", "accepted"])
         self.refuse("run", self.folder, "--launch", self.launch_file(self.document()), words=["not a regular file"])
 

@@ -32,7 +32,7 @@ class Usage(PtxemuTest):
             ("--math", "float", "hw, exact, fast"),
             ("--seed", "-1", "a whole number from 0"),
             ("--seed", "1.5", "a whole number"),
-            ("--threads", "0", "from 1 to 4096"),
-            ("--max-instructions", "0", "from 1"),
+            ("--threads", "0", "a whole number from 1 to 4096"),
+            ("--max-instructions", "0", "a whole number from 1"),
         ):
             self.refuse_launch(self.document(), f"{option} {value}; accepted: {accepted}", options=[option, value])
