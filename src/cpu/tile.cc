@@ -1,7 +1,9 @@
 #include "cpu/tile.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "cpu/exponential.h"
@@ -11,6 +13,8 @@
 
 namespace fa4::internal {
 namespace {
+
+constexpr int kMaxQueryBytes = 256 * 4;
 
 // Keys and values of one sequence and key head.
 struct Source {
@@ -76,10 +80,15 @@ KvBlock load_block(TileJob& job, int64_t block) {
   return {keys, keys + s.k_block_bytes, shared_flags(from.source.context, from.shared)[block] != 0};
 }
 
-float probability(const TileJob& job, bool is_bf16, int64_t row, int n) {
-  const int64_t at = row * job.tile_n + n;
-  return is_bf16 ? bf16_to_float(static_cast<const uint16_t*>(job.p)[at])
-                 : static_cast<const float*>(job.p)[at];
+// Where the probability of `row` and column n lies: AMX keeps tiles of a few rows x 32.
+int64_t probability_at(const CpuPacking& packing, int64_t row, int n, int tile_n) {
+  if (packing.tile_rows == 0) return row * tile_n + n;
+  return int64_t{n / 32} * packing.tile_rows * 32 + row * 32 + n % 32;
+}
+
+float probability(const void* p, bool is_bf16, int64_t at) {
+  return is_bf16 ? bf16_to_float(static_cast<const uint16_t*>(p)[at])
+                 : static_cast<const float*>(p)[at];
 }
 
 // Cuts the thread's scratch into the job's parts and clears the sums.
@@ -114,6 +123,14 @@ TileJob make_job(const TileContext& context, int num_rows, char* scratch) {
   return job;
 }
 
+// Row r of rows that lie in tiles of `tile_rows` rows x 64 bytes, those of a row in order of
+// columns.
+void store_in_tiles(const char* row, int64_t row_bytes, int r, int tile_rows, char* to) {
+  to += r / tile_rows * tile_rows * row_bytes + r % tile_rows * 64;
+  for (int64_t at = 0; at < row_bytes; at += 64, to += tile_rows * 64)
+    std::memcpy(to, row + at, 64);
+}
+
 // Packs the queries, finds what each row sees and the blocks of all of them.
 void load_rows(const Source& source, int64_t first_row, TileJob& job) {
   const TileContext& context = source.context;
@@ -122,12 +139,15 @@ void load_rows(const Source& source, int64_t first_row, TileJob& job) {
   const int64_t row_bytes = context.scratch.head_dim_padded * context.scratch.element_bytes;
   auto* q = const_cast<char*>(static_cast<const char*>(job.q));
   auto* ranges = const_cast<RowRange*>(job.ranges);
+  const int tile_rows = context.packing.tile_rows;
+  char row[kMaxQueryBytes];
   int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
   for (int r = 0; r < job.num_rows; ++r) {
     const int64_t i = (first_row + r) / group, h = source.kv_head * group + (first_row + r) % group;
     pack_query(p.dtype, context.args.q, source.view.offset_q + i * p.q.seqlen + h * p.q.head,
                p.head_dim, context.scratch.head_dim_padded, context.packing.pair, context.q_sign,
-               q + r * row_bytes);
+               tile_rows > 0 ? row : q + r * row_bytes);
+    if (tile_rows > 0) store_in_tiles(row, row_bytes, r, tile_rows, q);
     const KeyRange range = visible_keys(i, source.view.seqlen_q, source.view.seqlen_k, p.mask);
     ranges[r] = {range.begin, range.end};
     if (range.begin >= range.end) continue;
@@ -138,13 +158,20 @@ void load_rows(const Source& source, int64_t first_row, TileJob& job) {
   job.end_block = (end + job.tile_n - 1) / job.tile_n;
 }
 
+// As float_to_bf16, without a branch, so that the compiler works on many at once.
+uint16_t rounded_to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return static_cast<uint16_t>(value != value ? bits >> 16 | 0x40u : rounded);
+}
+
 void store_row(DType dtype, const float* o, float scale, int64_t dim, void* out, int64_t offset) {
   if (dtype == DType::kF32) {
     float* to = static_cast<float*>(out) + offset;
     for (int64_t d = 0; d < dim; ++d) to[d] = o[d] * scale;
   } else if (dtype == DType::kBF16) {
     uint16_t* to = static_cast<uint16_t*>(out) + offset;
-    for (int64_t d = 0; d < dim; ++d) to[d] = float_to_bf16(o[d] * scale);
+    for (int64_t d = 0; d < dim; ++d) to[d] = rounded_to_bf16(o[d] * scale);
   } else {
     uint16_t* to = static_cast<uint16_t*>(out) + offset;
     for (int64_t d = 0; d < dim; ++d) to[d] = float_to_f16(o[d] * scale);
@@ -196,18 +223,19 @@ void pack_shared_block(const TileContext& context, int64_t head, int64_t index_i
   shared_flags(context, shared)[block] = source.pack(block, keys, keys + s.k_block_bytes);
 }
 
-void add_nonfinite_values(TileJob& job, int64_t block, int first_row, int end_row) {
+void add_nonfinite_values(TileJob& job, int64_t block, int first_row, int end_row, const void* p) {
   const Source& source = static_cast<const TileSource*>(job.context)->source;
-  const AttentionProblem& p = source.context.problem;
+  const AttentionProblem& problem = source.context.problem;
   const bool is_bf16 = source.context.packing.pair == 2;
   for (int n = 0; n < source.count(block); ++n) {
     const int64_t key = block * job.tile_n + n, offset = source.v.offset(key);
-    for (int64_t d = 0; d < p.head_dim_v; ++d) {
-      const float value = load_as_float(p.dtype, source.context.args.v, offset + d);
+    for (int64_t d = 0; d < problem.head_dim_v; ++d) {
+      const float value = load_as_float(problem.dtype, source.context.args.v, offset + d);
       if (std::isfinite(value)) continue;
       for (int64_t r = first_row; r < end_row; ++r) {
         if (key < job.ranges[r].begin || key >= job.ranges[r].end) continue;
-        const float weight = probability(job, is_bf16, r, n);
+        const float weight = probability(
+            p, is_bf16, probability_at(source.context.packing, r - first_row, n, job.tile_n));
         // A weight that underflowed is still more than none.
         job.o[r * job.head_dim_v + d] += weight == 0 && std::isinf(value) ? value : weight * value;
       }

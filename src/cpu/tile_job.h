@@ -48,16 +48,16 @@ struct TileJob {
   bool blocks_persist;  // what load_block returned stays valid after its next call
   void* context;        // of load_block
   const void* q;        // num_rows packed rows
-  float* s;             // tile_m x tile_n
-  void* p;              // tile_m x tile_n, bf16 or float
+  float* s;             // tile_m x tile_n; AMX: two panels of 32 x 64
+  void* p;              // tile_m x tile_n, bf16 or float; AMX: two items of 32 x tile_n
   float* o;             // tile_m x head_dim_v, the sums
   float* row_max;       // num_rows
   float* row_sum;       // num_rows x lanes, partial sums
 };
 
 // Adds p * v of the values that packing replaced by 0, for those of the rows [first_row, end_row)
-// that see them.
-void add_nonfinite_values(TileJob& job, int64_t block, int first_row, int end_row);
+// that see them; `p` points to the probabilities of first_row.
+void add_nonfinite_values(TileJob& job, int64_t block, int first_row, int end_row, const void* p);
 
 using RunTile = void (*)(TileJob& job);
 void run_tile_avx2(TileJob& job);

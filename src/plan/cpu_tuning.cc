@@ -15,11 +15,12 @@ constexpr CpuTuning kRows[] = {
     {CpuIsa::kAvx512Bf16, kAny, 192, 256, 6, 24,
      "6 x 4 zmm of sums, a 64-key panel of k in 16 KB. Zen 4, 2 threads, 8192 keys, d 128 and d "
      "64, GFLOP/s: 192 x 128 392, 354; 96 x 128 382; 384 x 128 395; 192 x 256 400, 366"},
-    {CpuIsa::kAmxBf16, kAny, 512, 256, 32, 32,
-     "2 x 2 tiles of sums; two groups of 32 rows. Xeon (model 207), 2 threads, 8192 keys, d 128 "
-     "and d 64, share of tdpbf16ps, "
-     "median of 3: 256 x 256 23.4 %, 18.8 %; 512 x 256 24.7 %, 19.2 %"},
-    {CpuIsa::kAmxModel, kAny, 64, 64, 32, 32, "small: every edge in a small test"},
+    {CpuIsa::kAmxBf16, kAny, 1024, 256, 32, 32,
+     "2 x 2 tiles of sums; keys and values of a block are fetched once for all rows. Xeon (model "
+     "207), 2 threads, 8192 keys, d 128 and d 64, GFLOP/s: 256 x 256 2343, 1785; 256 x 512 2444, "
+     "1701; 512 x 128 2232, 1680; 512 x 256 2396, 1747; 1024 x 128 2090, 1521; 1024 x 256 2488, "
+     "1793"},
+    {CpuIsa::kAmxModel, kAny, 64, 128, 32, 32, "small: every edge in a small test"},
 };
 
 }  // namespace
@@ -39,7 +40,7 @@ CpuPacking cpu_packing(CpuIsa isa) {
     case CpuIsa::kAvx512Fp16: return {16, 1, 1, 16, 0};
     case CpuIsa::kAvx512Bf16: return {16, 2, 2, 16, 0};
     case CpuIsa::kAmxBf16:
-    case CpuIsa::kAmxModel: return {16, 2, 32, 32, 64};
+    case CpuIsa::kAmxModel: return {16, 2, 32, 32, 32};
   }
   return {1, 1, 1, 1, 0};
 }

@@ -25,9 +25,12 @@ struct CpuPacking {
   int pair;           // elements of one 32-bit unit: 2 bf16 or 1 float
   int head_dim_step;  // packed rows are padded with zeros to this many elements
   int head_dim_v_step;
-  int score_rows;  // rows of scores kept: a tile's (0), or those under way at once
+  int tile_rows;  // q and p lie in tiles of this many rows x 32 elements; 0: row after row
 };
 CpuPacking cpu_packing(CpuIsa isa);
+
+// Scores that a path with tiles keeps: two panels of tile_rows x this.
+inline constexpr int kPanelColumns = 64;
 
 inline constexpr int64_t kTasksPerThread = 32;  // between two barriers: under 3 % idle at the end
 inline constexpr size_t kSharedBytes = size_t{256} << 20;  // packed heads at most, beyond the first

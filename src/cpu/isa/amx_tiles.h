@@ -50,17 +50,25 @@ class AmxTiles {
     _tile_stored(3, const_cast<float*>(lower(c + 16, row_bytes)), row_bytes);
     settle_stores();
   }
-  // sums += A B for 32 rows x 32 bf16 of A and two panels of B (16 pairs x 16 columns each).
-  void multiply(const uint32_t* a, int64_t a_row_bytes, const uint32_t* b, int64_t panel_stride) {
+  // sums += A B for 32 rows x 32 bf16 of A and two panels of B (16 pairs x 16 columns each);
+  // between() after each of the four products. B passes by once for every 32 rows: the hint keeps
+  // it from driving out what stays in L1.
+  template <class Between>
+  void multiply(const uint32_t* a, const uint32_t* b, int64_t panel_stride,
+                const Between& between) {
     settle_stores();
-    _tile_loadd(6, b, 64);
-    _tile_loadd(4, a, a_row_bytes);
-    _tile_loadd(7, b + panel_stride, 64);
+    _tile_stream_loadd(6, b, 64);
+    _tile_loadd(4, a, 64);
+    _tile_stream_loadd(7, b + panel_stride, 64);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, lower(a, a_row_bytes), a_row_bytes);
+    between();
+    _tile_loadd(5, a + 16 * 16, 64);
     _tile_dpbf16ps(1, 4, 7);
+    between();
     _tile_dpbf16ps(2, 5, 6);
+    between();
     _tile_dpbf16ps(3, 5, 7);
+    between();
   }
 
   // The products alone, on factors that stay: for the ceiling.

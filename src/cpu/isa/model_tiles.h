@@ -19,9 +19,11 @@ class ModelTiles {
   }
 
   // TDPBF16PS: for every pair of bf16, first the even product is added, then the odd one.
-  void multiply(const uint32_t* a, int64_t a_row_bytes, const uint32_t* b, int64_t panel_stride) {
+  template <class Between>
+  void multiply(const uint32_t* a, const uint32_t* b, int64_t panel_stride,
+                const Between& between) {
     for (int m = 0; m < 32; ++m) {
-      const uint32_t* left = a + m * a_row_bytes / 4;
+      const uint32_t* left = a + m * 16;
       for (int k = 0; k < 16; ++k) {
         for (int n = 0; n < 32; ++n) {
           const uint32_t right = b[n / 16 * panel_stride + k * 16 + n % 16];
@@ -30,6 +32,7 @@ class ModelTiles {
         }
       }
     }
+    for (int product = 0; product < 4; ++product) between();
   }
 
  private:

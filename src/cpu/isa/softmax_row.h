@@ -19,27 +19,16 @@ typename V::F exp2_horner(typename V::F f) {
   }
 }
 
-// 2^x in additions, a shift and a multiplication: 0 for x <= -127. NaN stays NaN: max keeps its
-// second operand, and a NaN fraction makes the polynomial one whatever the exponent's bits are.
+// 2^x for x <= 127, in additions, a shift and a multiplication: 0 for x <= -127. NaN stays NaN: max
+// keeps its second operand, and a NaN fraction makes the polynomial one whatever the exponent's
+// bits are.
 template <class V, int kDegree>
-typename V::F exp2_of_clamped(typename V::F x) {
+typename V::F exp2_vector(typename V::F x) {
   x = V::max(V::set1(kExp2Lowest), x);
   const auto round = V::set1(12582912.0f + 127.0f);  // as exp2_polynomial
   const auto shifted = V::add(x, round);
   const auto fraction = V::sub(x, V::sub(shifted, round));
   return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
-}
-
-// 2^x for x <= 127; 0 for -infinity, NaN for NaN. A vector type that scales by powers of two in one
-// instruction does without the clamp and the shift; its results below 2^-126 are subnormal.
-template <class V, int kDegree>
-typename V::F exp2_vector(typename V::F x) {
-  if constexpr (requires { V::scale_by_power(x, x); }) {
-    const auto fraction = V::fraction_to_nearest(x);
-    return V::scale_by_power(exp2_horner<V, kDegree>(fraction), V::sub(x, fraction));
-  } else {
-    return exp2_of_clamped<V, kDegree>(x);
-  }
 }
 
 // tanh(x) = (2^y - 1) / (2^y + 1) for y = 2 x log2(e), with 2^y - 1 = 2^n (2^f - 1) + (2^n - 1) so

@@ -31,7 +31,7 @@ class TileLoop {
       multiply_keys(static_cast<const uint32_t*>(kv.k));
       softmax();
       multiply_values(static_cast<const uint32_t*>(kv.v));
-      if (kv.has_nonfinite) add_nonfinite_values(job_, block, 0, job_.num_rows);
+      if (kv.has_nonfinite) add_nonfinite_values(job_, block, 0, job_.num_rows, job_.p);
     }
   }
 

@@ -13,14 +13,27 @@ struct Avx512Bf16Vec : Avx512Vec {
   static void store_probabilities(P* p, F first, F second) {
     _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
   }
+  // kLanes columns.
+  static F load_probabilities(const P* p) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  }
 };
 
-// For Intel cores: two instructions in place of four.
+// For Intel cores, where a fraction and a scaling by a power of two are one instruction each.
 struct AmxVec : Avx512Bf16Vec {
-  // x less the nearest whole number; 0 of an infinity.
-  static F fraction_to_nearest(F x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT); }
-  // x times 2 to a whole number.
-  static F scale_by_power(F x, F power) { return _mm512_scalef_ps(x, power); }
+  // x, in a register: the compiler cannot load it anew wherever it is used.
+  static F keep(F x) {
+    asm("" : "+v"(x));
+    return x;
+  }
+  static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
+  // x - floor(x); 0 of an infinity.
+  static F fraction(F x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF); }
+  // x times 2^floor(power).
+  static F scale_by_floor(F x, F power) { return _mm512_scalef_ps(x, power); }
+  // Whether a lane is above its limit, or NaN.
+  static bool any_above(F x, F limit) { return _mm512_cmp_ps_mask(x, limit, _CMP_NLE_UQ) != 0; }
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Sixteen floats in plain C++, with the semantics of the vector instructions.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -63,6 +64,31 @@ struct PlainVec {
       return value;
     });
   }
+  static F keep(const F& x) { return x; }
+  static F fms(const F& a, const F& b, const F& c) { return sub(mul(a, b), c); }
+  // x - floor(x); 0 of an infinity.
+  static F fraction(const F& x) {
+    return each([&](int i) {
+      const bool infinite = x.lane[i] - x.lane[i] != 0 && x.lane[i] == x.lane[i];
+      return infinite ? 0.0f : x.lane[i] - __builtin_floorf(x.lane[i]);
+    });
+  }
+  // x times 2^floor(power).
+  static F scale_by_floor(const F& x, const F& power) {
+    return each([&](int i) {
+      const float n = __builtin_floorf(power.lane[i]);
+      return n != n ? n
+                    : std::ldexp(x.lane[i], n > 300    ? 300
+                                            : n < -300 ? -300
+                                                       : static_cast<int>(n));
+    });
+  }
+  // Whether a lane is above its limit, or NaN.
+  static bool any_above(const F& x, const F& limit) {
+    bool any = false;
+    for (int i = 0; i < kLanes; ++i) any |= !(x.lane[i] <= limit.lane[i]);
+    return any;
+  }
   static float reduce_max(const F& x) {
     float result = x.lane[0];
     for (int i = 1; i < kLanes; ++i) result = result > x.lane[i] ? result : x.lane[i];
@@ -76,6 +102,15 @@ struct PlainVec {
       p[i] = to_bf16(first.lane[i]);
       p[kLanes + i] = to_bf16(second.lane[i]);
     }
+  }
+  // kLanes columns.
+  static F load_probabilities(const P* p) {
+    return each([&](int i) {
+      const uint32_t bits = static_cast<uint32_t>(p[i]) << 16;
+      float value;
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    });
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "cpu/exponential.h"
+#include "cpu/isa/amx_softmax.h"
 #include "cpu/isa/softmax_row.h"
 #include "cpu/isa/vec_plain.h"
 
@@ -45,6 +46,21 @@ TEST(Exp2, ErrorOfEveryDegreeIsAsDocumented) {
   check_degree<4>();
   check_degree<5>();
   check_degree<6>();
+}
+
+TEST(Exp2, ByFloorIsAsGoodAsByRounding) {
+  const SoftmaxConstants<PlainVec, 3> constants(1.0f, 1.0f);
+  double worst = 0;
+  visit_arguments([&](float x) {
+    worst = std::max(worst, error_of(constants.exp2(PlainVec::set1(x)).lane[0], x));
+  });
+  EXPECT_LE(worst, kExp2MaxRelativeError<3>);
+  EXPECT_GE(worst, 0.6 * kExp2MaxRelativeError<3>);
+  const auto at = [&](float x) { return constants.exp2(PlainVec::set1(x)).lane[3]; };
+  EXPECT_TRUE(std::isnan(at(kNan)));
+  EXPECT_EQ(at(-kInfinity), 0.0f);
+  EXPECT_EQ(at(-1e30f), 0.0f);
+  EXPECT_EQ(at(kInfinity), kInfinity);
 }
 
 TEST(Exp2, DefaultsKeepTheContract) {

@@ -11,10 +11,9 @@ namespace fa4::internal {
 namespace {
 
 TEST(ModelTiles, MultiplyAddsThirtyTwoByThirtyTwo) {
-  constexpr int kPad = 3;  // units behind a row of A
-  std::vector<uint16_t> a(32 * (32 + 2 * kPad)), b(2 * 16 * 16 * 2);
+  std::vector<uint16_t> a(32 * 32), b(2 * 16 * 16 * 2);
   std::vector<float> c(32 * 40, 1.0f);
-  const auto a_at = [&](int m, int k) -> uint16_t& { return a[m * (32 + 2 * kPad) + k]; };
+  const auto a_at = [&](int m, int k) -> uint16_t& { return a[m * 32 + k]; };
   const auto b_at = [&](int k, int n) -> uint16_t& {
     return b[((n / 16 * 16 + k / 2) * 16 + n % 16) * 2 + k % 2];
   };
@@ -28,7 +27,10 @@ TEST(ModelTiles, MultiplyAddsThirtyTwoByThirtyTwo) {
   tiles.load_sums(c.data(), 40 * 4);
   const auto* units_a = reinterpret_cast<const uint32_t*>(a.data());
   const auto* units_b = reinterpret_cast<const uint32_t*>(b.data());
-  tiles.multiply(units_a, (32 + 2 * kPad) * 2, units_b, 16 * 16);
+  int between = 0;
+
+  tiles.multiply(units_a, units_b, 16 * 16, [&] { ++between; });
+  EXPECT_EQ(between, 4);
   tiles.store_sums(c.data(), 40 * 4);
   for (int m = 0; m < 32; ++m) {
     for (int n = 0; n < 40; ++n) {
