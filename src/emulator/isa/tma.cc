@@ -63,8 +63,8 @@ class TensorLoadOp final : public AsyncOp {
     });
     for (const Target& target : targets) {
       note_write(cluster, *this,
-                 shared_region(target.cta, offset + begin * box_.row_bytes(),
-                               (end - begin) * box_.row_bytes()));
+                 shared_region(target.cta, offset + begin * box_.row_pitch(),
+                               (end - begin) * box_.row_pitch()));
     }
   }
   TensorBox box_;
@@ -89,8 +89,8 @@ class TensorStoreOp final : public AsyncOp {
       const uint32_t end = split && read_ == 0 && half != 0 ? half : box_.rows();
       box_.read_shared(read_, end, from_.cta->shared, from_.offset, buffer_.data());
       note_read(cluster, *this,
-                shared_region(from_.cta, from_.offset + read_ * box_.row_bytes(),
-                              (end - read_) * box_.row_bytes()));
+                shared_region(from_.cta, from_.offset + read_ * box_.row_pitch(),
+                              (end - read_) * box_.row_pitch()));
       read_ = end;
       status->read = read_ == box_.rows();
       return false;
@@ -166,7 +166,7 @@ void start_load(const Exec& exec, const Insn& insn, const TensorCopy& copy, int 
   auto op = std::make_unique<TensorLoadOp>(exec, make_box(exec, copy, lane, &map));
   op->lane = static_cast<uint32_t>(lane);
   const uint32_t bytes = op->box().bytes();
-  const SharedLocation to = shared_place(exec, copy, bytes, lane);
+  const SharedLocation to = shared_place(exec, copy, op->box().shared_bytes(), lane);
   const BarrierPlace named = barrier_place(exec, copy.barrier, copy.shared_space, lane);
   op->offset = to.offset;
   if (copy.cta_mask == kNoSlot) {
@@ -185,11 +185,14 @@ void start_load(const Exec& exec, const Insn& insn, const TensorCopy& copy, int 
       op->targets.push_back({cta.get(), signal_of(exec, copy, named, cta.get())});
     }
   }
+  count_copied(*exec.cluster, bytes * op->targets.size());
   std::vector<Region> writes;
-  for (const auto& target : op->targets) {
-    writes.push_back(shared_region(target.cta, to.offset, bytes));
+  // Rows with gaps between them leave the gaps as they are.
+  if (op->box().row_pitch() == op->box().row_bytes()) {
+    for (const auto& target : op->targets) {
+      writes.push_back(shared_region(target.cta, to.offset, bytes));
+    }
   }
-  count_copied(*exec.cluster, bytes * writes.size());
   start(exec, insn, std::move(op), writes);
 }
 
@@ -198,7 +201,8 @@ Reducer reducer_of(const TensorCopy& copy, TensorType type, int lane) {
   constexpr Type kTypes[kTensorTypes] = {
       Type::kNone, Type::kNone, Type::kU32, Type::kS32,  Type::kU64,  Type::kS64, Type::kF16,
       Type::kF32,  Type::kF32,  Type::kF64, Type::kBF16, Type::kNone, Type::kNone};
-  const Reducer reducer = find_reducer(copy.op, kTypes[static_cast<int>(type)], true);
+  const Reducer reducer =
+      find_reducer(copy.op, kTypes[static_cast<int>(type)], type == TensorType::kF32Ftz);
   if (reducer.apply == nullptr) {
     throw Trap{"bad-tensor-map",
                fmt::format("this reduction does not take a tensor of {}", name_of(type)), lane};
@@ -209,7 +213,7 @@ Reducer reducer_of(const TensorCopy& copy, TensorType type, int lane) {
 void start_store(const Exec& exec, const Insn& insn, const TensorCopy& copy, int lane) {
   TensorMap map;
   TensorBox box = make_box(exec, copy, lane, &map);
-  const SharedLocation from = shared_place(exec, copy, box.bytes(), lane);
+  const SharedLocation from = shared_place(exec, copy, box.shared_bytes(), lane);
   auto op =
       std::make_unique<TensorStoreOp>(exec, std::move(box), reducer_of(copy, map.type, lane), from);
   op->lane = static_cast<uint32_t>(lane);

@@ -55,9 +55,12 @@ void reduce_integers(std::byte* memory, const std::byte* values, std::byte* befo
                 [](T old, T value) -> T { return combine_integers<T, kOp>(old, value); });
 }
 
+// min and max drop a NaN and put -0 before +0; every other NaN becomes the format's canonical one
+// (all measured on an H200).
 template <ReduceOp kOp, class F>
 F combine_floats(F a, F b) {
   if constexpr (kOp == ReduceOp::kAdd) return a + b;
+  if (a == 0 && b == 0) return std::signbit(a) == (kOp == ReduceOp::kMin) ? a : b;
   if constexpr (kOp == ReduceOp::kMin) return std::fmin(a, b);
   return std::fmax(a, b);
 }
@@ -66,12 +69,15 @@ float flushed(float value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
 }
 
+constexpr uint16_t kHalfNan = 0x7FFF;  // of f16 and bf16
+
 template <ReduceOp kOp, bool kFlush>
 void reduce_f32(std::byte* memory, const std::byte* values, std::byte* before, size_t count) {
   apply_each<uint32_t>(memory, values, before, count, [](uint32_t old, uint32_t value) {
     float a = std::bit_cast<float>(old), b = std::bit_cast<float>(value);
     if (kFlush) a = flushed(a), b = flushed(b);
     const float sum = combine_floats<kOp>(a, b);
+    if (std::isnan(sum)) return 0x7FFFFFFFu;
     return std::bit_cast<uint32_t>(kFlush ? flushed(sum) : sum);
   });
 }
@@ -96,8 +102,9 @@ void reduce_f16(std::byte* memory, const std::byte* values, std::byte* before, s
 template <ReduceOp kOp>
 void reduce_bf16(std::byte* memory, const std::byte* values, std::byte* before, size_t count) {
   apply_each<uint16_t>(memory, values, before, count, [](uint16_t old, uint16_t value) {
-    return fa4::internal::float_to_bf16(combine_floats<kOp>(fa4::internal::bf16_to_float(old),
-                                                            fa4::internal::bf16_to_float(value)));
+    const float result =
+        combine_floats<kOp>(fa4::internal::bf16_to_float(old), fa4::internal::bf16_to_float(value));
+    return std::isnan(result) ? kHalfNan : fa4::internal::float_to_bf16(result);
   });
 }
 

@@ -25,6 +25,9 @@ class TensorBox {
   uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }
   uint32_t bytes() const { return bytes_; }
   uint32_t row_bytes() const { return row_bytes_; }
+  // From row to row in shared memory: a swizzled box narrower than its swizzle leaves gaps.
+  uint32_t row_pitch() const { return row_pitch_; }
+  uint32_t shared_bytes() const { return rows() * row_pitch_; }
 
   // Rows [begin, end) into a CTA's shared memory; `offset` is the box's place in it, which the
   // swizzle depends on. Elements outside the tensor get the fill value.
@@ -52,7 +55,7 @@ class TensorBox {
   void convert(std::byte* row) const;
 
   TensorMap map_;
-  uint32_t element_bytes_, row_bytes_, bytes_;
+  uint32_t element_bytes_, row_bytes_, row_pitch_, bytes_;
   uint32_t first_ = 0, last_ = 0;  // elements of a row inside the tensor: [first_, last_)
   uint32_t mask_ = 0;              // swizzle: bits that the bits 3 above them are added to
   bool converts_ = false;          // tf32 or ftz: values change on the way in
