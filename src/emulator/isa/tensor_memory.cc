@@ -66,7 +66,8 @@ Flow run_load(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const TransferForm*>(insn.data);
   exec.require_converged(insn);
   Transfer transfer = form.transfer;
-  transfer.at = address_of(exec, form.address);
+  transfer.at =
+      in_quarter(address_of(exec, form.address), transfer.shape, *exec.warp, "tcgen05.ld");
   check_transfer(transfer, *exec.warp, "tcgen05.ld");
   auto op = std::make_unique<TensorLoadOp>(exec, insn, transfer, form.reduction);
   const uint64_t id = exec.cluster->engines.submit(std::move(op));
@@ -79,7 +80,8 @@ Flow run_store(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const TransferForm*>(insn.data);
   exec.require_converged(insn);
   Transfer transfer = form.transfer;
-  transfer.at = address_of(exec, form.address);
+  transfer.at =
+      in_quarter(address_of(exec, form.address), transfer.shape, *exec.warp, "tcgen05.st");
   check_transfer(transfer, *exec.warp, "tcgen05.st");
   const uint64_t id =
       exec.cluster->engines.submit(std::make_unique<TensorStoreOp>(exec, insn, transfer));

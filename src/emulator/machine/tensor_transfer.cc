@@ -66,16 +66,19 @@ void check_transfer(const Transfer& transfer, const Warp& warp, const char* what
   for (const Region& region : regions_of(transfer, warp.cta)) {
     memory.check(region.column, region.columns, what);
   }
-  const uint32_t quarter = warp.index % 4 * 32, lane = transfer.at.lane;
-  const uint32_t last = lane + rows_of(transfer.shape) - 1;
-  if (lane < quarter || last >= quarter + 32 || lane % 16 != 0) {
+}
+
+TensorAddress in_quarter(TensorAddress address, TransferShape shape, const Warp& warp,
+                         const char* what) {
+  const uint32_t quarter = warp.index % 4 * 32, lane = address.lane;
+  const bool own = lane / 32 * 32 == quarter || lane < 32;
+  if (!own || lane % 32 + rows_of(shape) > 32 || lane % 16 != 0) {
     throw Trap{"tmem-lane-quarter",
                fmt::format("{} of lanes {} to {} by warp {}, which may access lanes {} to {}", what,
-                           lane, last, warp.index, quarter, quarter + 31),
-               -1,
-               name_tensor_cells(lane, rows_of(transfer.shape), transfer.at.column,
-                                 column_span(transfer))};
+                           lane, lane + rows_of(shape) - 1, warp.index, quarter, quarter + 31),
+               -1, name_tensor_cells(lane, rows_of(shape), address.column, 1)};
   }
+  return {quarter + lane % 32, address.column};
 }
 
 uint32_t reduce_pair(const TransferReduction& reduction, uint32_t a, uint32_t b) {

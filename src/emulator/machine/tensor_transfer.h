@@ -35,7 +35,12 @@ struct Transfer {
 };
 // The one or two rectangles of cells that a transfer touches.
 std::vector<Region> regions_of(const Transfer& transfer, Cta* cta);
-// Throws Trap unless the cells are allocated and lie in the warp's quarter of the lanes.
+// A warp reaches the quarter of the lanes that its index names, and known kernels leave the quarter
+// out of the address: lanes 0 to 31 then mean the warp's own. Throws Trap{"tmem-lane-quarter"} for
+// an address in another quarter.
+TensorAddress in_quarter(TensorAddress address, TransferShape shape, const Warp& warp,
+                         const char* what);
+// Throws Trap unless the cells are allocated.
 void check_transfer(const Transfer& transfer, const Warp& warp, const char* what);
 
 // Reduction of what a thread loads (tcgen05.ld.red).
