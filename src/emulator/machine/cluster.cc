@@ -84,8 +84,7 @@ Cluster::Cluster(Launch& owner, uint64_t number)
 uint32_t Cluster::next_quantum() {
   const Policy policy = launch.options.policy;
   if (policy == Policy::kEager || policy == Policy::kLate) return kQuantum;
-  // Mostly short turns, now and then a long one: 2 to 2048.
-  return 2u << (random() % 11);
+  return 1u << (random() % 7);
 }
 
 bool Cluster::run_warps() {

@@ -10,6 +10,18 @@
 
 namespace ptxemu {
 
+namespace {
+
+// Rounds between an operation's issue and its first part, and between its parts.
+constexpr uint64_t kLeastDelay = 16, kMostDelay = 128, kMostPartDelay = 32;
+
+bool is_random(const Cluster& cluster) {
+  const Policy policy = cluster.launch.options.policy;
+  return policy == Policy::kRandom || policy == Policy::kSplit;
+}
+
+}  // namespace
+
 std::string_view name_of(EngineKind kind) {
   switch (kind) {
     case EngineKind::kCopyIn: return "copy to shared memory";
@@ -38,27 +50,23 @@ AsyncOp::AsyncOp(EngineKind engine, const Exec& issuer)
 }
 
 uint64_t Engines::submit(std::unique_ptr<AsyncOp> op) {
-  name(*op);
-  const uint64_t id = op->id;
-  const uint64_t queue = op->queue;
-  AsyncOp* raw = op.get();
+  const uint64_t id = next_id_++;
+  op->id = id;
   if (Observer* observer = cluster_.launch.observer.get()) observer->issue(cluster_, *op);
-  if (cluster_.launch.options.policy == Policy::kEager) {
-    pending_.emplace(id, std::move(op));
-    while (!raw->advance(cluster_, false)) {
-    }
-    finish(id);
-    return id;
-  }
-  pending_.emplace(id, std::move(op));
-  if (queue == 0) {
+  if (is_random(cluster_)) delay(*op, kLeastDelay, kMostDelay);
+  if (op->queue == 0) {
     free_.push_back(id);
   } else {
-    auto& ordered = queues_[queue];
-    if (ordered.empty()) queue_names_.push_back(queue);
+    auto& ordered = queues_[op->queue];
+    if (ordered.empty()) queue_names_.push_back(op->queue);
     ordered.push_back(id);
   }
+  pending_.emplace(id, std::move(op));
   return id;
+}
+
+void Engines::delay(AsyncOp& op, uint64_t least, uint64_t most) {
+  op.not_before = round_ + least + cluster_.random() % (most - least + 1);
 }
 
 void Engines::finish(uint64_t id) {
@@ -93,7 +101,10 @@ void Engines::advance(uint64_t id) {
   const bool split = cluster_.launch.options.policy == Policy::kSplit;
   cluster_.note_progress();
   try {
-    if (!op.advance(cluster_, split)) return;
+    if (!op.advance(cluster_, split)) {
+      if (is_random(cluster_)) delay(op, 0, kMostPartDelay);
+      return;
+    }
   } catch (const Trap& trap) {
     report_trap(op, trap);
   }
@@ -109,26 +120,46 @@ void Engines::advance(uint64_t id) {
   finish(id);
 }
 
+std::vector<uint64_t> Engines::candidates() const {
+  std::vector<uint64_t> ids = free_;
+  for (uint64_t queue : queue_names_) ids.push_back(queues_.at(queue).front());
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
 bool Engines::advance_one() {
-  const size_t choices = free_.size() + queue_names_.size();
-  if (choices == 0) return false;
-  if (cluster_.launch.options.policy == Policy::kLate) {
+  const std::vector<uint64_t> ids = candidates();
+  if (ids.empty()) return false;
+  switch (cluster_.launch.options.policy) {
+    case Policy::kEager: advance(ids.front()); break;
     // The one issued last, so that what a kernel takes for the order of completion is not.
-    uint64_t id = free_.empty() ? 0 : free_.back();
-    for (uint64_t queue : queue_names_) id = std::max(id, queues_[queue].front());
-    advance(id);
-    return true;
+    case Policy::kLate: advance(ids.back()); break;
+    case Policy::kRandom:
+    case Policy::kSplit: {
+      // Nothing else can run: time passes until the first is ready.
+      const auto first = std::min_element(ids.begin(), ids.end(), [&](uint64_t a, uint64_t b) {
+        return pending_.at(a)->not_before < pending_.at(b)->not_before;
+      });
+      round_ = std::max(round_, pending_.at(*first)->not_before);
+      advance(*first);
+      break;
+    }
   }
-  const size_t choice = cluster_.random() % choices;
-  advance(choice < free_.size() ? free_[choice]
-                                : queues_[queue_names_[choice - free_.size()]].front());
   return true;
 }
 
 void Engines::tick() {
+  ++round_;
+  if (pending_.empty()) return;
   const Policy policy = cluster_.launch.options.policy;
-  if (policy != Policy::kRandom && policy != Policy::kSplit) return;
-  while (cluster_.random() % 2 == 0 && advance_one()) {
+  if (policy == Policy::kLate) return;
+  if (policy == Policy::kEager) {
+    while (advance_one()) {
+    }
+    return;
+  }
+  for (uint64_t id : candidates()) {
+    if (pending_.at(id)->not_before <= round_) advance(id);
   }
 }
 

@@ -51,6 +51,7 @@ class AsyncOp {
   const Insn* insn;              // may be null
   const CodeFunction* function;  // of insn
   uint64_t queue = 0;            // ops with the same queue, not 0, happen in order of issue
+  uint64_t not_before = 0;       // of Engines' rounds, under the random policies
 };
 
 // Queue numbers of the ordered engines.
@@ -64,19 +65,25 @@ class Engines {
   void name(AsyncOp& op) {
     if (op.id == 0) op.id = next_id_++;
   }
-  // Takes the op; under the eager policy it is finished when submit returns. Returns its id.
+  // Takes the op. Returns its id.
   uint64_t submit(std::unique_ptr<AsyncOp> op);
   bool is_pending(uint64_t id) const { return pending_.count(id) != 0; }
   bool idle() const { return pending_.empty(); }
   // Lets one op do one part, chosen by the policy; false when there is none.
   bool advance_one();
-  // What the policy lets happen between two turns of the warps.
+  // What the policy lets happen after every warp had a turn: a round. Eager: everything. Random and
+  // split: each op a random number of rounds after its issue, never at once, because known-good
+  // kernels rely on warps that wait for a barrier to see a phase before work as long as a matrix
+  // product has come and gone.
   void tick();
   // Every pending op, for reports.
   std::vector<const AsyncOp*> pending() const;
 
  private:
   void advance(uint64_t id);
+  void delay(AsyncOp& op, uint64_t least, uint64_t most);
+  std::vector<uint64_t> candidates() const;  // ops that may go next, in order of issue
+  uint64_t round_ = 0;
   void finish(uint64_t id);
   [[noreturn]] void report_trap(const AsyncOp& op, const Trap& trap);
   Cluster& cluster_;

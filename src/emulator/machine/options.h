@@ -8,7 +8,7 @@
 namespace ptxemu {
 
 enum class Policy : uint8_t {
-  kEager,   // asynchronous work completes where it is issued
+  kEager,   // asynchronous work completes before any warp gets its next turn
   kLate,    // only when no warp of its cluster can run
   kRandom,  // at seeded random times; warps run in seeded random order
   kSplit,   // as kRandom, and every copy and every product is done in parts with gaps between
