@@ -74,7 +74,7 @@ struct SoftmaxConstants {
  private:
   template <int kPower>
   void set_coefficients() {
-    coefficients[kPower] = V::keep(V::set1(kMovedCoefficient<kDegree, kPower>));
+    coefficients[kPower] = V::set1(kMovedCoefficient<kDegree, kPower>);
     if constexpr (kPower < kDegree) set_coefficients<kPower + 1>();
   }
 };

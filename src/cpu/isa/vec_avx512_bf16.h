@@ -22,11 +22,6 @@ struct Avx512Bf16Vec : Avx512Vec {
 
 // For Intel cores, where a fraction and a scaling by a power of two are one instruction each.
 struct AmxVec : Avx512Bf16Vec {
-  // x, in a register: the compiler cannot load it anew wherever it is used.
-  static F keep(F x) {
-    asm("" : "+v"(x));
-    return x;
-  }
   static F fms(F a, F b, F c) { return _mm512_fmsub_ps(a, b, c); }
   // x - floor(x); 0 of an infinity.
   static F fraction(F x) { return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF); }

@@ -64,7 +64,6 @@ struct PlainVec {
       return value;
     });
   }
-  static F keep(const F& x) { return x; }
   static F fms(const F& a, const F& b, const F& c) { return sub(mul(a, b), c); }
   // x - floor(x); 0 of an infinity.
   static F fraction(const F& x) {
