@@ -50,8 +50,8 @@ AsyncOp::AsyncOp(EngineKind engine, const Exec& issuer)
 }
 
 uint64_t Engines::submit(std::unique_ptr<AsyncOp> op) {
-  const uint64_t id = next_id_++;
-  op->id = id;
+  name(*op);
+  const uint64_t id = op->id;
   if (Observer* observer = cluster_.launch.observer.get()) observer->issue(cluster_, *op);
   if (is_random(cluster_)) delay(*op, kLeastDelay, kMostDelay);
   if (op->queue == 0) {
