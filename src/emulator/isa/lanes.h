@@ -36,6 +36,8 @@ namespace ptxemu {
 // --- Choice of the host's instructions ----------------------------------------------------------
 enum class VectorLevel : uint8_t { kBase, kAvx2, kAvx512 };
 VectorLevel vector_level();
+// Kernels decoded from now on use at most this; for tests that compare the levels.
+void limit_vector_level(VectorLevel most);
 
 template <class Op>
 Flow run_base(Exec& exec, const Insn& insn) {

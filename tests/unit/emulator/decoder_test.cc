@@ -1,0 +1,113 @@
+// What the decoder refuses, and the table of instructions.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "emulator/error.h"
+#include "emulator/isa/code.h"
+#include "emulator/isa/insn.h"
+
+namespace ptxemu {
+namespace {
+
+std::shared_ptr<const Code> decode(const std::string& body, const std::string& before = "") {
+  const std::string text =
+      ".version 9.0\n.target sm_100a\n.address_size 64\n" + before +
+      ".visible .entry k(.param .u32 x, .param .align 8 .b8 y[12], .param .u64 z)\n{\n" +
+      ".reg .b32 %r<8>;\n.reg .b64 %rd<8>;\n.reg .f32 %f<8>;\n.reg .pred %p<8>;\n" + body +
+      "\nret;\n}\n";
+  std::shared_ptr<const Module> module = parse_module(text, "test.ptx");
+  return decode_kernel(module, "k", {});
+}
+
+std::string refusal(const std::string& body) {
+  try {
+    decode(body);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.line(), 10u) << error.what();
+    return error.what();
+  }
+  return "";
+}
+void expect_refused(const std::string& body, const std::string& part) {
+  const std::string message = refusal(body);
+  EXPECT_NE(message.find(part), std::string::npos) << body << " gave: " << message;
+}
+
+TEST(Decoder, NamesTheQualifierThatItDoesNotKnow) {
+  expect_refused("add.wrong.s32 %r1, %r2, %r3;", ".wrong");
+  expect_refused("add.s32.sat.sat %r1, %r2, %r3;", ".sat");
+  expect_refused("add.sat.u32 %r1, %r2, %r3;", ".sat");
+  expect_refused("fma.f32 %f1, %f2, %f3, %f4;", ".rn");
+  expect_refused("frobnicate.u32 %r1, %r2;", "frobnicate");
+  expect_refused("min.ftz.s32 %r1, %r2, %r3;", ".ftz");
+  expect_refused("setp.lo.s32 %p1, %r1, %r2;", ".lo");
+  expect_refused("cvt.f16.f32 %r1, %f1;", ".rn");
+}
+
+TEST(Decoder, NamesOperandsThatDoNotFit) {
+  expect_refused("add.s32 %r1, %rd2, %r3;", "64 bits");
+  expect_refused("add.s32 %r1, %r2;", "operands");
+  expect_refused("add.s32 %r1, %r2, %r3, %r4;", "operands");
+  expect_refused("add.f32 %f1, %f2, 1;", "integer");
+  expect_refused("mov.b64 %rd1, {%r1, %r2, %r3};", "vector");
+  expect_refused("lop3.b32 %r1, %r2, %r3, %r4, 256;", "0..255");
+}
+
+TEST(Decoder, TakesQualifiersInAnyOrder) {
+  EXPECT_NO_THROW(decode("fma.ftz.rn.f32 %f1, %f2, %f3, %f4;"));
+  EXPECT_NO_THROW(decode("setp.s32.lt %p1, %r1, %r2;"));
+}
+
+TEST(Decoder, LaysOutParameters) {
+  const auto code = decode("");
+  EXPECT_EQ(code->param_offsets, (std::vector<uint32_t>{0, 8, 24}));
+  EXPECT_EQ(code->param_sizes, (std::vector<uint32_t>{4, 12, 8}));
+  EXPECT_EQ(code->param_bytes, 32u);
+}
+
+TEST(Decoder, LaysOutSharedMemory) {
+  const auto code = decode(
+      ".shared .align 16 .b8 inner[20];\nmov.u32 %r1, used;\nmov.u32 %r2, inner;\nmov.u32 %r3, "
+      "all;",
+      ".shared .align 4 .b8 unused[64];\n.shared .align 4 .b8 used[6];\n"
+      ".extern .shared .align 2048 .b8 all[];\n");
+  ASSERT_EQ(code->shared.size(), 3u);
+  EXPECT_EQ(code->shared[0].name, "used");
+  EXPECT_EQ(code->shared[0].offset, 0x400u);
+  EXPECT_EQ(code->shared[1].name, "all");
+  EXPECT_EQ(code->shared[2].name, "inner");
+  EXPECT_EQ(code->shared[2].offset, 0x410u);
+  EXPECT_EQ(code->static_shared_end, 0x424u);
+  EXPECT_EQ(code->dynamic_shared_align, 2048u);
+  EXPECT_EQ(code->dynamic_shared_begin(), 0x800u);
+}
+
+TEST(Decoder, SharesConstantsAndRecordsUses) {
+  const auto code = decode("add.s32 %r1, %r2, 77;\nadd.s32 %r3, %r2, 77;");
+  const CodeFunction& main = *code->main;
+  ASSERT_GE(main.code.size(), 4u);
+  EXPECT_EQ(main.code[0].b, main.code[1].b);
+  EXPECT_NE(main.code[0].d, main.code[1].d);
+  ASSERT_EQ(main.use_begin.size(), main.code.size() + 1);
+  ASSERT_EQ(main.use_begin[1] - main.use_begin[0], 2u);
+  EXPECT_EQ(main.uses[0].slot, main.code[0].a);
+  EXPECT_FALSE(main.uses[0].written);
+  EXPECT_EQ(main.uses[1].slot, main.code[0].d);
+  EXPECT_TRUE(main.uses[1].written);
+  EXPECT_EQ(main.uses[1].bytes, 128);
+}
+
+TEST(Decoder, EveryRowIsThereOnceAndCitesItsSection) {
+  std::set<std::string_view> seen;
+  for (const InstructionRow& row : all_rows()) {
+    EXPECT_TRUE(seen.insert(row.mnemonic).second) << row.mnemonic;
+    EXPECT_FALSE(row.section.empty()) << row.mnemonic;
+    EXPECT_NE(row.decode, nullptr) << row.mnemonic;
+  }
+  EXPECT_GT(seen.size(), 60u);
+}
+
+}  // namespace
+}  // namespace ptxemu
