@@ -62,13 +62,22 @@ Flow run_shift(Exec& exec, const Insn& insn) {
   return Flow::kNext;
 }
 
+// Known kernels name no state space and give a shared address of 32 bits, widened.
+Space barrier_space(const Exec& exec, const CommitForm& form, int lane) {
+  const Address& barrier = form.barrier;
+  if (form.space != Space::kGeneric) return form.space;
+  const uint64_t at = lane_address(exec, barrier.base, barrier.wide, barrier.offset, lane);
+  return at >> 32 == 0 ? Space::kSharedCluster : Space::kGeneric;
+}
+
 Flow run_commit(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const CommitForm*>(insn.data);
   note_cta_group(exec, insn, form.cta_group);
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
   const auto& ctas = exec.cluster->ctas;
   exec.for_lanes([&](int lane) {
-    const BarrierPlace place = barrier_place(exec, form.barrier, form.space, lane);
+    const BarrierPlace place =
+        barrier_place(exec, form.barrier, barrier_space(exec, form, lane), lane);
     std::vector<Cta*> targets;
     if (form.multicasts) {
       const uint32_t mask = exec.lanes<uint16_t>(form.mask)[lane];
