@@ -94,8 +94,9 @@ void reduce_f64(std::byte* memory, const std::byte* values, std::byte* before, s
 template <ReduceOp kOp>
 void reduce_f16(std::byte* memory, const std::byte* values, std::byte* before, size_t count) {
   apply_each<uint16_t>(memory, values, before, count, [](uint16_t old, uint16_t value) {
-    return fa4::internal::float_to_f16(
-        combine_floats<kOp>(fa4::internal::f16_to_float(old), fa4::internal::f16_to_float(value)));
+    const float result =
+        combine_floats<kOp>(fa4::internal::f16_to_float(old), fa4::internal::f16_to_float(value));
+    return std::isnan(result) ? kHalfNan : fa4::internal::float_to_f16(result);
   });
 }
 

@@ -48,7 +48,7 @@ TEST(GlobalMemory, FreedMemoryIsGoneAndComesBackLast) {
   EXPECT_EQ(memory.find(a, 1), nullptr);
   const uint64_t b = memory.allocate(300000, "b");
   EXPECT_NE(b, a);
-  const uint64_t c = memory.allocate(300000, "c"), d = memory.allocate(290000, "d");
+  const uint64_t c = memory.allocate(300000, "c"), d = memory.allocate(300000, "d");
   EXPECT_EQ(d, a);
   EXPECT_THROW(memory.allocate(300000, "e"), Error);
   memory.free(b);
