@@ -29,7 +29,7 @@ void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
 Flow run_multiply(Exec& exec, const Insn& insn) {
   exec.require_converged(insn);
   const uint64_t id = exec.cluster->engines.submit(std::make_unique<WgmmaOp>(exec, insn));
-  exec.warp->state<WgmmaGroups>().open.push_back(id);
+  exec.warp->state<WgmmaGroups>().note_issue(id);
   if (exec.observer != nullptr) hold_registers(exec, insn, id);
   return Flow::kNext;
 }
@@ -42,29 +42,51 @@ Flow run_fence(Exec& exec, const Insn& insn) {
 
 Flow run_commit(Exec& exec, const Insn& insn) {
   exec.require_converged(insn);
-  auto& groups = exec.warp->state<WgmmaGroups>();
-  groups.groups.push_back(std::move(groups.open));
-  groups.open.clear();
+  auto& state = exec.warp->state<WgmmaGroups>();
+  state.groups.push_back(state.issued);
   return Flow::kNext;
+}
+
+// The warps of the executing warp's warpgroup that exist.
+std::span<const std::unique_ptr<Warp>> warpgroup_of(const Exec& exec) {
+  const auto& warps = exec.cta->warps;
+  const size_t first = exec.warp->index / 4 * 4;
+  return std::span(warps).subspan(first, std::min<size_t>(4, warps.size() - first));
+}
+
+// Parts (from, to] of every warp are done as far as this warp knows now.
+void observe(const Exec& exec, const Insn& insn, uint64_t from, uint64_t to) {
+  if (exec.observer == nullptr) return;
+  for (const auto& warp : warpgroup_of(exec)) {
+    const auto& state = warp->state<WgmmaGroups>();
+    for (uint64_t part = from + 1; part <= to; ++part) {
+      const uint64_t op = state.op_of(part);
+      if (op != 0) exec.observer->op_done_observed(exec, insn, op);
+    }
+  }
+  const auto& own = exec.warp->state<WgmmaGroups>();
+  std::erase_if(exec.warp->pending.ranges, [&](const auto& range) {
+    for (uint64_t part = from + 1; part <= to; ++part) {
+      if (range.op == own.op_of(part)) return true;
+    }
+    return false;
+  });
 }
 
 Flow run_wait(Exec& exec, const Insn& insn) {
   if (!exec.resumed(Wait::Kind::kWgmma)) exec.require_converged(insn);
-  auto& groups = exec.warp->state<WgmmaGroups>().groups;
+  auto& state = exec.warp->state<WgmmaGroups>();
   const size_t stay = insn.imm;
-  const Engines& engines = exec.cluster->engines;
-  for (size_t i = 0; i + stay < groups.size(); ++i) {
-    for (const uint64_t op : groups[i]) {
-      if (engines.is_pending(op)) return exec.block(Wait::Kind::kWgmma, op, insn.imm);
+  if (state.groups.size() <= stay) return Flow::kNext;
+  const uint64_t last = state.groups[state.groups.size() - stay - 1];
+  for (const auto& warp : warpgroup_of(exec)) {
+    if (!warp->done() && warp->state<WgmmaGroups>().done < last) {
+      return exec.block(Wait::Kind::kWgmma, warp->index, last);
     }
   }
-  while (groups.size() > stay) {
-    for (const uint64_t op : groups.front()) {
-      if (exec.observer != nullptr) exec.observer->op_done_observed(exec, insn, op);
-      std::erase_if(exec.warp->pending.ranges, [op](const auto& range) { return range.op == op; });
-    }
-    groups.pop_front();
-  }
+  observe(exec, insn, state.waited, last);
+  state.waited = last;
+  while (state.groups.size() > stay) state.groups.pop_front();
   return Flow::kNext;
 }
 

@@ -147,8 +147,9 @@ bool WgmmaOp::advance(Cluster& cluster, bool split) {
   write_accumulators(buffers.cells, next_, end);
   next_ = end;
   if (end < form_.n) return false;
+  auto& groups = owner_->state<WgmmaGroups>();
+  ++groups.done;
   if (!is_kept_.empty()) {
-    auto& groups = owner_->state<WgmmaGroups>();
     for (uint32_t i = 0; i < form_.d_registers; ++i) --groups.users_of(slots_[i]);
   }
   return true;

@@ -28,14 +28,28 @@ struct WgmmaForm {
   bool accumulates_negated = false;
 };
 
-// Warp state: what has been issued and not been waited for.
+// Warp state: what has been issued and not been waited for. The four warps of a warpgroup multiply
+// together: the i-th wgmma of each is one operation, and done when all four parts are.
 struct WgmmaGroups {
-  std::vector<uint64_t> open;                // not committed
-  std::deque<std::vector<uint64_t>> groups;  // committed, oldest first
-  std::vector<uint16_t> users;               // by Slot / 128: pending ops that write the register
+  uint64_t issued = 0, done = 0;  // parts of this warp, in order
+  std::deque<uint64_t> recent;    // AsyncOp::id of parts (issued - recent.size(), issued]
+  std::deque<uint64_t> groups;    // `issued` at each commit that has not been waited for
+  uint64_t waited = 0;            // parts that a wait_group has covered
+  std::vector<uint16_t> users;    // by Slot / 128: pending parts that write the register
   uint16_t& users_of(Slot slot) {
     if (users.size() <= slot / 128) users.resize(slot / 128 + 1);
     return users[slot / 128];
+  }
+  void note_issue(uint64_t op) {
+    constexpr size_t kRemembered = 4096;
+    ++issued;
+    recent.push_back(op);
+    if (recent.size() > kRemembered) recent.pop_front();
+  }
+  // The op of part number `part`, counted from 1; 0 when it is forgotten or not issued.
+  uint64_t op_of(uint64_t part) const {
+    const uint64_t first = issued - recent.size() + 1;
+    return part < first || part > issued ? 0 : recent[part - first];
   }
 };
 
