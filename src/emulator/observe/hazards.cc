@@ -98,6 +98,13 @@ ClusterHazards::Order ClusterHazards::order(const Touch& earlier, const Asker& a
     if (asker.op != nullptr && (&r == asker.op || (r.queue != 0 && r.queue == asker.op->queue))) {
       return Order::kOrdered;
     }
+    // A warp's loads and stores of tensor memory go in order: a load is over when a register that
+    // it fills has been used, which known-good kernels rely on before they store over what they
+    // loaded.
+    if (asker.op != nullptr && r.kind == EngineKind::kTensorLoad && r.agent == asker.agent &&
+        asker.op->kind == EngineKind::kTensorStore) {
+      return Order::kOrdered;
+    }
     return over(r, asker.knows->generic, earlier_reads) ? Order::kOrdered : Order::kRace;
   }
   const uint32_t agent = earlier.who.agent(), epoch = earlier.who.epoch();
@@ -349,6 +356,13 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
                             const Asker& asker, Order order, const Region& where) {
   Finding finding;
   const bool tensor = where.space == Region::Space::kTensor;
+  const bool by_tensor_core = asker.op != nullptr && (asker.op->kind == EngineKind::kTensorCore ||
+                                                      asker.op->kind == EngineKind::kWgmma);
+  const bool same_store = earlier_wrote && writes && !earlier.who.is_op() && asker.op == nullptr &&
+                          earlier.line == now.line;
+  if ((order == Order::kNoProxyFence && by_tensor_core) || same_store) {
+    finding.severity = Severity::kFormal;
+  }
   finding.rule = order == Order::kNoProxyFence ? "missing-proxy-fence"
                  : tensor                      ? "tensor-race"
                                                : "shared-race";
