@@ -116,6 +116,10 @@ uint32_t phase_parity(const Exec& exec, const BarrierInsn& barrier, int lane) {
   return MbarrierState::of(exec.lanes<uint64_t>(barrier.wanted)[lane]).phase & 1;
 }
 
+uint64_t object_of(BarrierPlace place) {
+  return uint64_t{place.cta->rank} << kRankShift | place.offset;
+}
+
 // A try_wait may give up at any time: now and then it does, in all lanes alike.
 bool gives_up(Exec& exec) {
   const Policy policy = exec.launch->options.policy;
@@ -135,6 +139,18 @@ void tell_observed(const Exec& exec, const Insn& insn, const BarrierInsn& barrie
   }
 }
 
+uint64_t phases_of(BarrierPlace place) {
+  return place.cta->state<MbarrierRecords>().find(place.offset)->phases;
+}
+
+// A wait that has begun passes when its phase completes, even where the barrier is a phase further
+// by the time the warp's turn comes.
+bool has_completed_since(const Exec& exec, BarrierPlace place) {
+  const Wait& begun = exec.group->wait;
+  return begun.kind == Wait::Kind::kMbarrier && begun.object == object_of(place) &&
+         phases_of(place) != begun.value >> 1;
+}
+
 Flow wait(Exec& exec, const Insn& insn) {
   const BarrierInsn& barrier = barrier_of(insn);
   uint32_t done = 0;
@@ -149,15 +165,17 @@ Flow wait(Exec& exec, const Insn& insn) {
                                       place.cta->rank),
                           fmt::format("smem+0x{:x}", place.offset), lane);
     }
-    if (is_done(exec, barrier, place, lane)) done |= 1u << lane;
+    if (is_done(exec, barrier, place, lane) || has_completed_since(exec, place)) {
+      done |= 1u << lane;
+    }
   });
   if (barrier.may_block) {
     if (gives_up(exec)) {
       done = 0;
     } else if (done == 0) {
-      return exec.block(Wait::Kind::kMbarrier,
-                        uint64_t{first.cta->rank} << kRankShift | first.offset,
-                        phase_parity(exec, barrier, exec.first_lane()));
+      // The value: the parity, and above it how many phases had completed.
+      return exec.block(Wait::Kind::kMbarrier, object_of(first),
+                        phases_of(first) << 1 | phase_parity(exec, barrier, exec.first_lane()));
     }
   }
   if (exec.observer != nullptr) tell_observed(exec, insn, barrier, done);

@@ -7,27 +7,21 @@
 namespace ptxemu {
 namespace {
 
-void check_rank(const Exec& exec, uint64_t rank, int lane) {
-  if (rank < exec.cluster->ctas.size()) return;
-  throw Trap{"cluster-rank",
-             fmt::format("mapa to CTA rank {} of a cluster of {}", rank, exec.cluster->ctas.size()),
-             lane};
-}
-
 void check_shared(uint64_t address, int lane) {
   if (space_of(address) == Space::kSharedCluster) return;
   throw Trap{"out-of-bounds",
              fmt::format("generic address 0x{:x} is not in shared memory", address), lane};
 }
 
+// A rank that the cluster does not have is wrong only where the address is used: lanes that do not
+// use it may ask.
 template <class T, bool kGeneric>
 Flow map(Exec& exec, const Insn& insn) {
   const T* a = exec.lanes<T>(insn.a);
   const uint32_t* b = exec.lanes<uint32_t>(insn.b);
   exec.each(exec.lanes<T>(insn.d), [&](int lane) {
-    check_rank(exec, b[lane], lane);
     if (kGeneric) check_shared(a[lane], lane);
-    return static_cast<T>((a[lane] & ~(T{0xFF} << kRankShift)) | T{b[lane]} << kRankShift);
+    return static_cast<T>((a[lane] & ~(T{0xFF} << kRankShift)) | T{b[lane] & 0xFF} << kRankShift);
   });
   return Flow::kNext;
 }

@@ -127,16 +127,6 @@ MbarrierState read_mbarrier(Cta& cta, uint32_t offset) {
   return load(cta, offset);
 }
 
-bool mbarrier_phase_done(Cta& cta, uint32_t offset, uint32_t parity) {
-  return (read_mbarrier(cta, offset).phase & 1) != (parity & 1);
-}
-
-bool mbarrier_wait_over(Cluster& cluster, uint64_t object, uint64_t parity) {
-  Cta& cta = *cluster.ctas[object >> kRankShift];
-  return mbarrier_phase_done(cta, static_cast<uint32_t>(object & kOffsetMask),
-                             static_cast<uint32_t>(parity));
-}
-
 void mbarrier_init(Cta& cta, uint32_t offset, uint32_t count) {
   MbarrierRecord& record = cta.state<MbarrierRecords>().make(offset);
   record = MbarrierRecord{};

@@ -61,10 +61,6 @@ class MbarrierRecords {
 // An operation on a barrier that is not live, arrivals that nothing awaits, and a tx-count out of
 // range throw Trap ("mbarrier-uninitialised", "mbarrier-underflow", "mbarrier-bytes").
 MbarrierState read_mbarrier(Cta& cta, uint32_t offset);
-// Whether the phase with this parity has completed, as a wait for it sees it.
-bool mbarrier_phase_done(Cta& cta, uint32_t offset, uint32_t parity);
-// The same for the object and value of a Wait of kind kMbarrier: rank << 24 | offset, parity.
-bool mbarrier_wait_over(Cluster& cluster, uint64_t object, uint64_t parity);
 
 // A new barrier that awaits `count` arrivals in each phase; the end of one.
 void mbarrier_init(Cta& cta, uint32_t offset, uint32_t count);

@@ -130,6 +130,29 @@ TEST(Mbarrier, ArrivalsAtAnotherCtaWakeIt) {
   }
 }
 
+// A warp that blocks in phase 0 passes although the barrier is two phases further when its turn
+// comes: warp 0 completes both without a pause.
+TEST(Mbarrier, AWaiterPassesWhenItsPhaseCompletesHoweverLateItsTurn) {
+  for (const auto& options : all_policies()) {
+    PtxProgram p(
+        "mov.u32 %r1, bar;\nmov.u32 %r2, tile;\nsetp.eq.u32 %p0, %r0, 0;\n"
+        "@%p0 mbarrier.init.shared::cta.b64 [%r1], 1;\n@%p0 mbarrier.init.shared::cta.b64 "
+        "[%r1+8], 64;\nbar.sync 0;\nsetp.lt.u32 %p2, %r0, 32;\n@%p2 bra first;\n"
+        "mbarrier.arrive.shared.b64 _, [%r1+8];\n"
+        "wait: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;\n@!%p1 bra wait;\n"
+        "bra.uni done;\n"
+        "first: mbarrier.arrive.shared.b64 _, [%r1+8];\n"
+        "poll: mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1+8], 0;\n"
+        "@!%p1 bra poll;\nmov.u32 %r5, 0;\n"
+        "idle: add.u32 %r5, %r5, 1;\nsetp.lt.u32 %p3, %r5, 3000;\n@%p3 bra idle;\n"
+        "@!%p0 bra done;\nmbarrier.arrive.shared.b64 _, [%r1];\n"
+        "mbarrier.arrive.shared.b64 _, [%r1];\ndone:\n",
+        options, ".shared .align 8 .b64 bar[2];\n.shared .align 16 .b8 tile[16];\n");
+    const auto report = p.launch(p.buffer("out", 16), 0, 64);
+    EXPECT_EQ(report.status, "ok") << options.policy << text_of(report);
+  }
+}
+
 // --- Copies into shared memory ------------------------------------------------------------------
 
 TEST(BulkCopy, GlobalToSharedArrivesWithItsBytes) {

@@ -141,6 +141,19 @@ TEST(Memory, AddressesMapBetweenTheCtasOfACluster) {
   EXPECT_EQ(p.read<uint32_t>(out, 8), (std::vector<uint32_t>{41, 41, 1, 1, 40, 40, 0, 0}));
 }
 
+// Known-good kernels map in every lane and use the result only where the rank exists.
+TEST(Memory, ARankThatTheClusterLacksMattersOnlyWhenUsed) {
+  const char* map =
+      "mov.u32 %r2, word;\nmapa.shared::cluster.u32 %r5, %r2, %r0;\n"
+      "setp.lt.u32 %p1, %r0, 1;\n";
+  const char* head = ".shared .align 16 .u32 word;";
+  PtxProgram good(std::string(map) + "@%p1 st.shared::cluster.u32 [%r5], %r0;\n", {}, head);
+  const auto report = good.launch(good.buffer("out", 16));
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+  PtxProgram bad(std::string(map) + "st.shared::cluster.u32 [%r5], %r0;\n", {}, head);
+  EXPECT_EQ(bad.launch(bad.buffer("out", 16)).status, "trap");
+}
+
 // --- Atomics ------------------------------------------------------------------------------------
 
 TEST(Atomics, LanesTakeTheirTurnInOrder) {
