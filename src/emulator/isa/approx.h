@@ -1,108 +1,258 @@
-// The approximations of .f32, each in one place. What the hardware gives is within the manual's
-// bounds but not correctly rounded; here the value is computed in double and rounded once, so that
-// it is the nearest float in all but about one of 10^7 arguments. The same bits on every host: no
-// contraction, no function of the C library but sqrt, and sin, cos and tanh in double.
+// The approximations of .f32 and the gross ones of .f64, bit for bit those of an H200: what its
+// special function unit returns (unit_*; interpolator.h), and the instructions that ptxas puts
+// around it. unit_* take subnormals as zeros and return none.
 //
 // Special cases are those of the manual's tables ("Floating Point Instructions": rcp, sqrt, rsqrt,
-// sin, cos, lg2, ex2, tanh; PTX ISA 9.7.3.13 to 9.7.3.22).
+// sin, cos, lg2, ex2, tanh, div; PTX ISA 9.7.3.8 and 9.7.3.13 to 9.7.3.22).
 #pragma once
 
 #include <cmath>
 
 #include "emulator/isa/formats.h"
+#include "emulator/isa/interpolator.h"
 
 namespace ptxemu {
 
-// 2^f for |f| <= 0.5, error below 1e-16 relative: the exponential series of f ln 2.
-PTXEMU_INLINE double exp2_fraction(double f) {
-  const double x = f * 0.69314718055994530942;
-  double p = 1.0 / 6227020800.0;
-  p = p * x + 1.0 / 479001600.0;
-  p = p * x + 1.0 / 39916800.0;
-  p = p * x + 1.0 / 3628800.0;
-  p = p * x + 1.0 / 362880.0;
-  p = p * x + 1.0 / 40320.0;
-  p = p * x + 1.0 / 5040.0;
-  p = p * x + 1.0 / 720.0;
-  p = p * x + 1.0 / 120.0;
-  p = p * x + 1.0 / 24.0;
-  p = p * x + 1.0 / 6.0;
-  p = p * x + 0.5;
-  p = p * x + 1.0;
-  return p * x + 1.0;
+inline constexpr uint32_t kInfinity32 = 0x7f800000;
+
+// value * scale, a power of 2, for a value below 2^52 of which the upper 24 significant bits count.
+PTXEMU_INLINE float truncated_float(int64_t value, double scale) {
+  constexpr uint64_t kTwo52 = 0x4330000000000000;
+  const double whole = std::bit_cast<double>(kTwo52 | static_cast<uint64_t>(value)) - 0x1p52;
+  const uint64_t kept = std::bit_cast<uint64_t>(whole) & ~uint64_t{0x1fffffff};
+  return static_cast<float>(std::bit_cast<double>(kept) * scale);
 }
 
-PTXEMU_INLINE float approx_ex2(float a) {
-  // Beyond these, the result is 0 or infinity.
-  float clamped = a < 129.0f ? a : 129.0f;
-  clamped = clamped > -160.0f ? clamped : -160.0f;
-  const double x = clamped;
-  constexpr double kRound = 0x1.8p52;
-  const double shifted = x + kRound;  // its low bits are the nearest integer
-  const double fraction = x - (shifted - kRound);
-  const uint64_t exponent = (std::bit_cast<uint64_t>(shifted) + 1023) << 52;
-  const double value = exp2_fraction(fraction) * std::bit_cast<double>(exponent);
-  const float result = static_cast<float>(value);
-  return a == a ? result : float_of_bits(kNan32);
+// `value` with the sign of `of`.
+PTXEMU_INLINE float with_sign_of(uint32_t value, uint32_t of) {
+  return float_of_bits((value & 0x7fffffff) | (of & 0x80000000));
 }
 
-PTXEMU_INLINE float approx_lg2(float a) {
-  // As a double every subnormal is normal.
-  const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(a));
-  // The mantissa in [sqrt(1/2), sqrt(2)).
-  constexpr uint64_t kSqrtHalf = 0x3fe6a09e667f3bcd;
-  const uint64_t moved = bits - kSqrtHalf;
-  const int64_t exponent = static_cast<int64_t>(moved) >> 52;
-  const double mantissa = std::bit_cast<double>(bits - (static_cast<uint64_t>(exponent) << 52));
-  const double s = (mantissa - 1.0) / (mantissa + 1.0);
-  const double z = s * s;
-  double p = 1.0 / 23.0;
-  p = p * z + 1.0 / 21.0;
-  p = p * z + 1.0 / 19.0;
-  p = p * z + 1.0 / 17.0;
-  p = p * z + 1.0 / 15.0;
-  p = p * z + 1.0 / 13.0;
-  p = p * z + 1.0 / 11.0;
-  p = p * z + 1.0 / 9.0;
-  p = p * z + 1.0 / 7.0;
-  p = p * z + 1.0 / 5.0;
-  p = p * z + 1.0 / 3.0;
-  p = p * z + 1.0;
-  const double log = p * s * 2.8853900817779268147;  // 2 / ln 2
-  // An integer of at most 11 bits as a double.
-  const double whole =
-      std::bit_cast<double>(0x4338000000000000 + static_cast<uint64_t>(exponent)) - 0x1.8p52;
-  float result = static_cast<float>(whole + log);
-  const uint32_t of_a = bits_of_float(a);
-  result = (of_a & 0x7fffffff) == 0 ? float_of_bits(0xff800000) : result;
-  result = of_a == 0x7f800000 ? a : result;
-  return a >= 0.0f ? result : float_of_bits(kNan32);
+// --- The unit -----------------------------------------------------------------------------------
+// The argument in fixed point, 23 fractional bits, truncated; of a negative one the complement.
+PTXEMU_INLINE float unit_ex2(float a) {
+  const float magnitude = float_of_bits(bits_of_float(a) & 0x7fffffff);
+  const auto fixed = static_cast<int32_t>((magnitude < 128.0f ? magnitude : 128.0f) * 0x1p23f);
+  const int32_t negated = (fixed & 0x7fffff) == 0 ? -fixed : ~fixed;
+  const int32_t of_a = a < 0.0f ? negated : fixed;
+  const auto value = static_cast<int32_t>(interpolate_ex2(static_cast<uint32_t>(of_a) & 0x7fffff));
+  const int32_t bits = (((of_a >> 23) + 126) * (1 << 23)) + value;
+  const auto result = static_cast<uint32_t>(bits < 1 << 23 ? 0 : bits);
+  return float_of_bits(a == a ? result : kNan32);
 }
 
-PTXEMU_INLINE float approx_rcp(float a) { return canonical(1.0f / a); }
-PTXEMU_INLINE float approx_sqrt(float a) { return canonical(__builtin_sqrtf(a)); }
-PTXEMU_INLINE float approx_rsqrt(float a) {
-  return canonical(static_cast<float>(1.0 / __builtin_sqrt(static_cast<double>(a))));
+PTXEMU_INLINE float unit_rcp(float a) {
+  const uint32_t of_a = bits_of_float(a), magnitude = of_a & 0x7fffffff;
+  const auto value =
+      static_cast<int32_t>(interpolate<RcpTable>(of_a & 0x7fffff) >> (RcpTable::kFraction - 24));
+  const int32_t bits = (252 - static_cast<int32_t>(magnitude >> 23)) * (1 << 23) + value;
+  auto result = static_cast<uint32_t>(bits < 1 << 23 ? 0 : bits);
+  result = magnitude < 0x800000 ? kInfinity32 : result;
+  result = magnitude == kInfinity32 ? 0 : result;
+  return magnitude > kInfinity32 ? float_of_bits(kNan32) : with_sign_of(result, of_a);
 }
 
-inline float approx_sin(float a) {
-  return std::isinf(a) ? float_of_bits(kNan32)
-                       : canonical(static_cast<float>(std::sin(static_cast<double>(a))));
-}
-inline float approx_cos(float a) {
-  return std::isinf(a) ? float_of_bits(kNan32)
-                       : canonical(static_cast<float>(std::cos(static_cast<double>(a))));
-}
-inline float approx_tanh(float a) {
-  return canonical(static_cast<float>(std::tanh(static_cast<double>(a))));
+// The mantissa of a positive number and the parity of its exponent, as the argument of a root.
+PTXEMU_INLINE uint32_t root_argument(uint32_t bits) { return (bits ^ 0x800000) & 0xffffff; }
+
+PTXEMU_INLINE float unit_rsqrt(float a) {
+  const uint32_t of_a = bits_of_float(a), magnitude = of_a & 0x7fffffff;
+  const uint32_t argument = root_argument(of_a);
+  auto value =
+      static_cast<uint32_t>(interpolate<RsqrtTable>(argument) >> (RsqrtTable::kFraction - 24));
+  value = argument == 0 ? 1 << 24 : value;
+  // 125 less half of the exponent, rounded down.
+  uint32_t result = ((378 - (magnitude >> 23)) >> 1 << 23) + value;
+  result = of_a == kInfinity32 ? 0 : result;
+  result = of_a > kInfinity32 ? kNan32 : result;
+  return float_of_bits(magnitude < 0x800000 ? kInfinity32 | (of_a & 0x80000000) : result);
 }
 
-// "div.approx.f32": a * (1 / b), where 1 / b is 0 for |b| above 2^126.
+PTXEMU_INLINE float unit_sqrt(float a) {
+  const uint32_t of_a = bits_of_float(a), magnitude = of_a & 0x7fffffff;
+  const auto value = static_cast<uint32_t>(interpolate<SqrtTable>(root_argument(of_a)) >>
+                                           (SqrtTable::kFraction - 23));
+  // 126 more than half of the exponent, rounded down.
+  uint32_t result = (((magnitude >> 23) + 125) >> 1 << 23) + value;
+  result = of_a == kInfinity32 ? of_a : result;
+  result = of_a > kInfinity32 ? kNan32 : result;
+  return float_of_bits(magnitude < 0x800000 ? of_a & 0x80000000 : result);
+}
+
+// Exponent and logarithm of the mantissa in fixed point, 36 fractional bits; if negative, the
+// complement is the magnitude.
+PTXEMU_INLINE float unit_lg2(float a) {
+  const uint32_t of_a = bits_of_float(a), magnitude = of_a & 0x7fffffff;
+  const int64_t exponent = static_cast<int32_t>(magnitude >> 23) - 127;
+  const int64_t fraction = interpolate<Lg2Table>(of_a & 0x7fffff) >> (Lg2Table::kFraction - 36);
+  const int64_t sum = exponent * (int64_t{1} << 36) + fraction;
+  const float size = truncated_float(sum < 0 ? ~sum : sum, 0x1p-36);
+  float result = sum < 0 ? -size : size;
+  result = of_a == 0x3f800000 ? 0.0f : result;
+  result = of_a == kInfinity32 ? a : result;
+  result = of_a > kInfinity32 ? float_of_bits(kNan32) : result;
+  return magnitude < 0x800000 ? float_of_bits(0xff800000) : result;
+}
+
+// The sine of `quarters` quarter turns more than |turns| turns, with the sign of `sign`; 25
+// fractional bits of the turns count.
+PTXEMU_INLINE float unit_sine(double turns, uint32_t quarters, uint32_t sign) {
+  const double size = std::bit_cast<double>(std::bit_cast<uint64_t>(turns) & ~(uint64_t{1} << 63));
+  const double below = size < 0x1p24 ? size : 0.0;  // an integer beyond
+  const double fraction = below - static_cast<int32_t>(below);
+  const auto fixed = static_cast<uint32_t>(static_cast<int32_t>(fraction * 0x1p25));
+  const uint32_t argument = fixed + (quarters << 23);
+  const uint32_t within = (argument >> 23 & 1) != 0 ? ~argument : argument;
+  const float value = truncated_float(interpolate<SinTable>(within & 0x7fffff), 0x1p-38);
+  const uint32_t result = bits_of_float(value) ^ (argument << 7 & 0x80000000) ^ (sign & 0x80000000);
+  return float_of_bits(size < HUGE_VAL ? result : kNan32);
+}
+
+// Identity below 2^-8, 1 from 8 on.
+PTXEMU_INLINE float unit_tanh(float a) {
+  constexpr uint32_t kLeast = 0x3b800000, kOctaves = 11;
+  constexpr uint32_t kFirst[kOctaves] = {0, 1, 2, 3, 5, 7, 11, 15, 19, 27, 43};
+  constexpr uint32_t kSegmentBits[kOctaves] = {0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 3};
+  const uint32_t of_a = bits_of_float(a), magnitude = of_a & 0x7fffffff;
+  const uint32_t from_least = (magnitude - kLeast) >> 23;
+  const uint32_t octave = from_least < kOctaves ? from_least : 0;
+  const uint32_t argument =
+      (kFirst[octave] << 17) + ((magnitude & 0x7fffff) >> (6 - kSegmentBits[octave]));
+  uint32_t result = bits_of_float(truncated_float(interpolate<TanhTable>(argument), 0x1p-39));
+  result = magnitude < kLeast ? magnitude : result;
+  result = magnitude >= 0x41000000 ? 0x3f800000 : result;
+  return magnitude > kInfinity32 ? float_of_bits(kNan32) : with_sign_of(result, of_a);
+}
+
+// --- The instructions ---------------------------------------------------------------------------
+// Without .ftz, arguments out of the unit's range are scaled into it and the result back.
+PTXEMU_INLINE bool below_normal(float a) { return (bits_of_float(a) & 0x7f800000) == 0; }
+PTXEMU_INLINE bool above_two126(float a) { return std::fabs(a) > 0x1p126f; }
+
+struct Ex2 {
+  template <bool kFlush>
+  PTXEMU_INLINE static float of(float a) {
+    if constexpr (kFlush) return unit_ex2(a);
+    const bool scaled = a < -126.0f;
+    const float result = unit_ex2(scaled ? a * 0.5f : a);
+    return scaled ? result * result : result;
+  }
+};
+struct Lg2 {
+  template <bool kFlush>
+  PTXEMU_INLINE static float of(float a) {
+    if constexpr (kFlush) return unit_lg2(a);
+    const bool scaled = below_normal(a);
+    const float result = unit_lg2(scaled ? a * 0x1p24f : a);
+    return canonical(scaled ? result - 24.0f : result);
+  }
+};
+struct Rcp {
+  template <bool kFlush>
+  PTXEMU_INLINE static float of(float a) {
+    if constexpr (kFlush) return unit_rcp(a);
+    const float scale = above_two126(a) ? 0.25f : below_normal(a) ? 0x1p24f : 1.0f;
+    return canonical(unit_rcp(a * scale) * scale);
+  }
+};
+struct Sqrt {
+  template <bool kFlush>
+  PTXEMU_INLINE static float of(float a) {
+    if constexpr (kFlush) return unit_sqrt(a);
+    const bool scaled = below_normal(a);
+    const float result = unit_sqrt(scaled ? a * 0x1p24f : a);
+    return canonical(scaled ? result * 0x1p-12f : result);
+  }
+};
+struct Rsqrt {
+  template <bool kFlush>
+  PTXEMU_INLINE static float of(float a) {
+    if constexpr (kFlush) return unit_rsqrt(a);
+    const bool scaled = below_normal(a);
+    const float result = unit_rsqrt(scaled ? a * 0x1p24f : a);
+    return canonical(scaled ? result * 0x1p12f : result);
+  }
+};
+
+// The product with the nearest float to 1 / 2 pi, rounded toward zero.
+PTXEMU_INLINE double turns_of(float a) {
+  const double product = static_cast<double>(a) * 0x1.45f306p-3;
+  return std::bit_cast<double>(std::bit_cast<uint64_t>(product) & ~uint64_t{0x1fffffff});
+}
+struct Sin {
+  template <bool>
+  PTXEMU_INLINE static float of(float a) {
+    return unit_sine(turns_of(a), 0, bits_of_float(a));
+  }
+};
+struct Cos {
+  template <bool>
+  PTXEMU_INLINE static float of(float a) {
+    return unit_sine(turns_of(a), 1, 0);
+  }
+};
+struct Tanh {
+  template <bool>
+  PTXEMU_INLINE static float of(float a) {
+    return unit_tanh(a);
+  }
+};
+
+// "div.approx.f32" and, kFull, "div.full.f32": a times the reciprocal of b.
+template <bool kFull, bool kFlush>
 PTXEMU_INLINE float approx_div(float a, float b) {
-  const uint32_t magnitude = bits_of_float(b) & 0x7fffffff;
-  const bool huge = magnitude > 0x7e800000 && magnitude < 0x7f800000;
-  const float sign = float_of_bits(bits_of_float(b) & 0x80000000);
-  return canonical(huge ? a * sign : a / b);
+  const bool large = kFull && above_two126(b), small = !kFlush && below_normal(b);
+  const float scale = large ? 0.25f : small ? 0x1p24f : 1.0f;
+  const float numerator = flush_if<kFlush>(flush_if<kFlush>(a) * scale);
+  const float denominator = flush_if<kFlush>(flush_if<kFlush>(b) * scale);
+  return canonical(flush_if<kFlush>(numerator * unit_rcp(denominator)));
 }
+
+// --- The upper halves of .f64 -------------------------------------------------------------------
+// The unit's value for a mantissa of 20 bits, truncated to 20 bits.
+PTXEMU_INLINE uint32_t unit_rcp64(uint32_t a) {
+  const uint32_t sign = a & 0x80000000, magnitude = a & 0x7fffffff;
+  if (magnitude > 0x7ff00000) return kNan32;
+  if (magnitude == 0x7ff00000) return sign;
+  if (magnitude < 0x100000) return sign | 0x7ff00000;
+  const auto value =
+      static_cast<int32_t>(interpolate<RcpTable>((a & 0xfffff) << 3) >> (RcpTable::kFraction - 21));
+  const int32_t bits = (2044 - static_cast<int32_t>(magnitude >> 20)) * (1 << 20) + value;
+  return sign | static_cast<uint32_t>(bits < 1 << 20 ? 0 : bits);
+}
+PTXEMU_INLINE uint32_t unit_rsqrt64(uint32_t a) {
+  const uint32_t sign = a & 0x80000000, magnitude = a & 0x7fffffff;
+  if (magnitude > 0x7ff00000) return kNan32;
+  if (magnitude < 0x100000) return sign | 0x7ff00000;
+  if (sign != 0) return kNan32;
+  if (magnitude == 0x7ff00000) return 0;
+  const uint32_t argument = root_argument(a << 3);
+  const auto value =
+      static_cast<uint32_t>(interpolate<RsqrtTable>(argument) >> (RsqrtTable::kFraction - 21));
+  return ((3066 - (magnitude >> 20)) >> 1 << 20) + (argument == 0 ? 1 << 21 : value);
+}
+
+// --- Halves -------------------------------------------------------------------------------------
+// Formats whose store truncates (formats.h has those that round); NaN to the canonical NaN.
+struct TruncatedHalf {
+  PTXEMU_INLINE static float load(uint16_t x) { return half_to_float(x); }
+  PTXEMU_INLINE static uint16_t store(float x) {
+    const uint32_t bits = bits_of_float(x), magnitude = bits & 0x7fffffff;
+    // A subnormal half counts units of 2^-24.
+    const auto small = static_cast<uint32_t>(
+        static_cast<int32_t>(float_of_bits(magnitude < 0x38800000 ? magnitude : 0) * 0x1p24f));
+    uint32_t half = magnitude < 0x38800000 ? small : (magnitude - 0x38000000) >> 13;
+    half = magnitude >= 0x47800000 ? 0x7c00 : half;
+    half |= bits >> 16 & 0x8000;
+    return static_cast<uint16_t>(magnitude > kInfinity32 ? kNan16 : half);
+  }
+};
+struct TruncatedBfloat {
+  PTXEMU_INLINE static float load(uint16_t x) { return bfloat_to_float(x); }
+  PTXEMU_INLINE static uint16_t store(float x) {
+    const uint32_t bits = bits_of_float(x);
+    return static_cast<uint16_t>((bits & 0x7fffffff) > kInfinity32 ? kNan16 : bits >> 16);
+  }
+};
 
 }  // namespace ptxemu

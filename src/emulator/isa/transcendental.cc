@@ -9,40 +9,15 @@
 namespace ptxemu {
 namespace {
 
-struct Ex2 {
-  PTXEMU_INLINE static float of(float a) { return approx_ex2(a); }
-};
-struct Lg2 {
-  PTXEMU_INLINE static float of(float a) { return approx_lg2(a); }
-};
-struct Rcp {
-  PTXEMU_INLINE static float of(float a) { return approx_rcp(a); }
-};
-struct Sqrt {
-  PTXEMU_INLINE static float of(float a) { return approx_sqrt(a); }
-};
-struct Rsqrt {
-  PTXEMU_INLINE static float of(float a) { return approx_rsqrt(a); }
-};
-struct Sin {
-  PTXEMU_INLINE static float of(float a) { return approx_sin(a); }
-};
-struct Cos {
-  PTXEMU_INLINE static float of(float a) { return approx_cos(a); }
-};
-struct Tanh {
-  PTXEMU_INLINE static float of(float a) { return approx_tanh(a); }
-};
-
 template <class F, bool kFlush>
 struct Approx {
-  PTXEMU_INLINE static float apply(float a) { return flush_if<kFlush>(F::of(flush_if<kFlush>(a))); }
+  PTXEMU_INLINE static float apply(float a) { return F::template of<kFlush>(a); }
 };
-template <class F, class Format, bool kFlush>
+// Of the halves, the unit's own result is truncated; .ftz makes no difference, as it flushes.
+template <class F, class Format>
 struct ApproxHalf {
   PTXEMU_INLINE static uint16_t apply(uint16_t a) {
-    const float r = F::of(flush_if<kFlush>(Format::load(a)));
-    return Format::store(flush_if<kFlush>(r));
+    return Format::store(F::template of<true>(Format::load(a)));
   }
 };
 
@@ -61,11 +36,9 @@ void decode_f32_only(Decoder& decoder, Insn& insn) {
 }
 
 template <class F, class Format>
-Handler half_approx(bool pair, bool ftz) {
-  return by_bool(ftz, [&](auto flush) {
-    using Lane = ApproxHalf<F, Format, decltype(flush)::value>;
-    return pair ? handler<Map1<Lane, uint16_t, uint16_t, 2>>() : handler<Map1<Lane, uint16_t>>();
-  });
+Handler half_approx(bool pair) {
+  using Lane = ApproxHalf<F, Format>;
+  return pair ? handler<Map1<Lane, uint16_t, uint16_t, 2>>() : handler<Map1<Lane, uint16_t>>();
 }
 
 // ex2.approx.ftz of .bf16 must have .ftz, that of .f16 has none; tanh has it nowhere.
@@ -83,8 +56,7 @@ void decode_with_halves(Decoder& decoder, Insn& insn) {
   if (!is_half(type)) decoder.fail_type(type);
   if (kExponential && bfloat && !ftz) decoder.fail("ex2 of .bf16 needs .ftz");
   const bool pair = bits_of(type) == 32;
-  insn.run =
-      bfloat ? half_approx<F, BfloatFormat>(pair, ftz) : half_approx<F, HalfFormat>(pair, ftz);
+  insn.run = bfloat ? half_approx<F, TruncatedBfloat>(pair) : half_approx<F, TruncatedHalf>(pair);
 }
 
 // --- IEEE roundings -----------------------------------------------------------------------------
@@ -94,10 +66,18 @@ struct Divide {
     return canonical(flush_if<kFlush>(flush_if<kFlush>(a) / flush_if<kFlush>(b)));
   }
 };
-template <bool kFlush>
+template <bool kFull, bool kFlush>
 struct DivideApprox {
-  PTXEMU_INLINE static float apply(float a, float b) {
-    return flush_if<kFlush>(approx_div(flush_if<kFlush>(a), flush_if<kFlush>(b)));
+  PTXEMU_INLINE static float apply(float a, float b) { return approx_div<kFull, kFlush>(a, b); }
+};
+template <bool kFlush>
+struct Reciprocal {
+  PTXEMU_INLINE static float apply(float a) { return Divide<kFlush>::apply(1.0f, a); }
+};
+template <bool kFlush>
+struct SquareRoot {
+  PTXEMU_INLINE static float apply(float a) {
+    return canonical(__builtin_sqrtf(flush_if<kFlush>(a)));
   }
 };
 struct Divide64 {
@@ -109,22 +89,35 @@ struct Reciprocal64 {
 struct Sqrt64 {
   PTXEMU_INLINE static double apply(double a) { return __builtin_sqrt(a); }
 };
-struct Rsqrt64 {
-  PTXEMU_INLINE static double apply(double a) { return 1.0 / __builtin_sqrt(a); }
-};
-// The gross approximations of .f64: of the upper halves, with a lower half of zeros; subnormal
-// arguments and results are flushed.
-PTXEMU_INLINE double upper_half(double x) {
-  const uint64_t bits = std::bit_cast<uint64_t>(x) & 0xffffffff00000000;
-  const bool subnormal = (bits & 0x7ff0000000000000) == 0;
-  return std::bit_cast<double>(subnormal ? bits & 0x8000000000000000 : bits);
+// The gross approximations of .f64: of the upper halves, with a lower half of zeros.
+PTXEMU_INLINE uint32_t upper_half(double x) {
+  return static_cast<uint32_t>(std::bit_cast<uint64_t>(x) >> 32);
+}
+PTXEMU_INLINE double double_of_upper(uint32_t upper) {
+  return std::bit_cast<double>(uint64_t{upper} << 32);
 }
 struct ReciprocalGross {
-  PTXEMU_INLINE static double apply(double a) { return upper_half(1.0 / upper_half(a)); }
+  PTXEMU_INLINE static double apply(double a) { return double_of_upper(unit_rcp64(upper_half(a))); }
 };
 struct RsqrtGross {
   PTXEMU_INLINE static double apply(double a) {
-    return upper_half(1.0 / __builtin_sqrt(upper_half(a)));
+    return double_of_upper(unit_rsqrt64(upper_half(a)));
+  }
+};
+// One step of third order from the gross approximation, as ptxas writes it.
+PTXEMU_INLINE double refined_rsqrt(double a) {
+  const double gross = RsqrtGross::apply(a);
+  const double error = __builtin_fma(-(gross * gross), a, 1.0);
+  return __builtin_fma(__builtin_fma(error, 0.375, 0.5), gross * error, gross);
+}
+struct Rsqrt64 {
+  PTXEMU_INLINE static double apply(double a) {
+    const double magnitude = std::fabs(a);
+    if (!(magnitude <= HUGE_VAL)) return a + a;
+    if (magnitude == 0.0) return std::copysign(HUGE_VAL, a);
+    if (a < 0.0) return std::bit_cast<double>(uint64_t{0xfff8000000000000});
+    if (a == HUGE_VAL) return 0.0;
+    return a < 0x1p-1022 ? refined_rsqrt(a * 0x1p54) * 0x1p27 : refined_rsqrt(a);
   }
 };
 
@@ -182,8 +175,14 @@ void decode_rcp(Decoder& decoder, Insn& insn) {
   if (approx == form.has_round) decoder.fail("needs .approx or a rounding mode");
   if (form.sat) decoder.fail("takes no .sat");
   if (form.round != Round::kNearest) return set_directed<HostOp::kDiv>(insn, type, form, true);
-  insn.run =
-      type == Type::kF32 ? approx_handler<Rcp>(form.ftz) : handler<Map1<Reciprocal64, double>>();
+  if (approx) {
+    insn.run = approx_handler<Rcp>(form.ftz);
+  } else if (type == Type::kF64) {
+    insn.run = handler<Map1<Reciprocal64, double>>();
+  } else {
+    insn.run = form.ftz ? handler<Map1<Reciprocal<true>, float>>()
+                        : handler<Map1<Reciprocal<false>, float>>();
+  }
 }
 
 void decode_sqrt(Decoder& decoder, Insn& insn) {
@@ -197,7 +196,14 @@ void decode_sqrt(Decoder& decoder, Insn& insn) {
   }
   if (form.sat) decoder.fail("takes no .sat");
   if (form.round != Round::kNearest) return set_directed<HostOp::kSqrt>(insn, type, form, false);
-  insn.run = type == Type::kF32 ? approx_handler<Sqrt>(form.ftz) : handler<Map1<Sqrt64, double>>();
+  if (approx) {
+    insn.run = approx_handler<Sqrt>(form.ftz);
+  } else if (type == Type::kF64) {
+    insn.run = handler<Map1<Sqrt64, double>>();
+  } else {
+    insn.run = form.ftz ? handler<Map1<SquareRoot<true>, float>>()
+                        : handler<Map1<SquareRoot<false>, float>>();
+  }
 }
 
 void decode_rsqrt(Decoder& decoder, Insn& insn) {
@@ -242,9 +248,12 @@ void decode_float_div(Decoder& decoder, Insn& insn, Type type) {
   if (form.round != Round::kNearest) return set_directed<HostOp::kDiv>(insn, type, form, false);
   if (type == Type::kF64) {
     insn.run = handler<Map2<Divide64, double>>();
-  } else if (kind == 1) {
-    insn.run = form.ftz ? handler<Map2<DivideApprox<true>, float>>()
-                        : handler<Map2<DivideApprox<false>, float>>();
+  } else if (kind != 0) {
+    insn.run = by_bool(kind == 2, [&](auto full) {
+      return by_bool(form.ftz, [&](auto ftz) {
+        return handler<Map2<DivideApprox<decltype(full)::value, decltype(ftz)::value>, float>>();
+      });
+    });
   } else {
     insn.run =
         form.ftz ? handler<Map2<Divide<true>, float>>() : handler<Map2<Divide<false>, float>>();
