@@ -158,7 +158,6 @@ class Sm90ForwardOp final : public ForwardOp {
     params->out_stride_head = p.out.head;
     params->batch = static_cast<int32_t>(p.batch);
     params->heads_q = static_cast<int32_t>(p.heads_q);
-    params->heads_kv = static_cast<int32_t>(p.heads_kv);
     params->seqlen_q = static_cast<int32_t>(p.seqlen_q);
     params->seqlen_k = static_cast<int32_t>(p.seqlen_k);
     params->total_q = static_cast<int32_t>(total_q);

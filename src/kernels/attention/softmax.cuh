@@ -70,16 +70,10 @@ struct OnlineSoftmax {
     return quad_max(ptx::max_nan(max0, max1));
   }
 
-  template <int kScores>
-  __device__ void first_block(float (&s)[kScores], float scale_log2) {
-    row_max[0] = block_max(s, 0);
-    row_max[1] = block_max(s, 1);
-    exponentiate(s, scale_log2);
-  }
-
   // Moves the maxima to those of the next block's scores. Returns whether any row of the warp did:
-  // then the output is to be multiplied by acc_scale.
-  template <int kScores>
+  // then the output is to be multiplied by acc_scale. kBothRowsAtOnce: without a branch between the
+  // rows, so that ptxas mixes their instructions.
+  template <bool kBothRowsAtOnce, int kScores>
   __device__ bool update_max(const float (&s)[kScores], float scale_log2) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -88,7 +82,11 @@ struct OnlineSoftmax {
       const float rise = (new_max - old_max) * scale_log2;  // NaN if both are -inf
       const bool keep = rise <= kRescaleThreshold;
       row_max[r] = keep ? old_max : new_max;
-      acc_scale[r] = keep ? 1.0f : old_max == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(-rise);
+      if constexpr (kBothRowsAtOnce) {
+        acc_scale[r] = ptx::ex2_approx_ftz(rise > kRescaleThreshold ? -rise : 0.0f);
+      } else {
+        acc_scale[r] = keep ? 1.0f : old_max == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(-rise);
+      }
       row_sum[r] *= acc_scale[r];
     }
     return __any_sync(0xffffffffu, acc_scale[0] != 1.0f || acc_scale[1] != 1.0f);

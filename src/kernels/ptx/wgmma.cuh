@@ -36,11 +36,15 @@ __device__ inline void fence_registers(float (&d)[kCount]) {
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a, b, scale-d, imm-scale-a, imm-scale-b,
 // imm-trans-a, imm-trans-b; PTX ISA, "wgmma.mma_async", sm_90a
 //
-// wgmma_ss: d (64 x N) = A B + (accumulate ? d : 0); A (64 x 16, K-major) and B (N x 16, K-major)
-// by descriptors. wgmma_rs: d (64 x N) += A B; A in registers, B (16 x N, N contiguous) by
-// descriptor.
+// A few steps of 16 in one statement, since each operand of a statement costs the compiler:
+// WgmmaSs::run<kSteps>: d (64 x N) = A B + (accumulate ? d : 0); A (64 x 16 kSteps, K-major) and B
+//   (N x 16 kSteps, K-major) by descriptors; a step is 32 bytes.
+// WgmmaRs::run<kSteps, kStepBytes>: d (64 x N) += A B; A in registers, B (16 kSteps x N, N
+//   contiguous) by descriptor; a step is kStepBytes of B.
 template <int N, Element kElement>
-struct Wgmma;
+struct WgmmaSs;
+template <int N, Element kElement>
+struct WgmmaRs;
 
 // clang-format off
 #define FA4_P0 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -70,54 +74,91 @@ struct Wgmma;
 #define FA4_D_112(d) FA4_D8(d, 0), FA4_D8(d, 8), FA4_D8(d, 16), FA4_D8(d, 24), FA4_D8(d, 32), FA4_D8(d, 40), FA4_D8(d, 48)
 #define FA4_P_128 FA4_P0 ", " FA4_P8 ", " FA4_P16 ", " FA4_P24 ", " FA4_P32 ", " FA4_P40 ", " FA4_P48 ", " FA4_P56
 #define FA4_D_128(d) FA4_D8(d, 0), FA4_D8(d, 8), FA4_D8(d, 16), FA4_D8(d, 24), FA4_D8(d, 32), FA4_D8(d, 40), FA4_D8(d, 48), FA4_D8(d, 56)
-#define FA4_P_144 FA4_P0 ", " FA4_P8 ", " FA4_P16 ", " FA4_P24 ", " FA4_P32 ", " FA4_P40 ", " FA4_P48 ", " FA4_P56 ", " FA4_P64
-#define FA4_D_144(d) FA4_D8(d, 0), FA4_D8(d, 8), FA4_D8(d, 16), FA4_D8(d, 24), FA4_D8(d, 32), FA4_D8(d, 40), FA4_D8(d, 48), FA4_D8(d, 56), FA4_D8(d, 64)
 #define FA4_P_160 FA4_P0 ", " FA4_P8 ", " FA4_P16 ", " FA4_P24 ", " FA4_P32 ", " FA4_P40 ", " FA4_P48 ", " FA4_P56 ", " FA4_P64 ", " FA4_P72
 #define FA4_D_160(d) FA4_D8(d, 0), FA4_D8(d, 8), FA4_D8(d, 16), FA4_D8(d, 24), FA4_D8(d, 32), FA4_D8(d, 40), FA4_D8(d, 48), FA4_D8(d, 56), FA4_D8(d, 64), FA4_D8(d, 72)
-#define FA4_P_176 FA4_P0 ", " FA4_P8 ", " FA4_P16 ", " FA4_P24 ", " FA4_P32 ", " FA4_P40 ", " FA4_P48 ", " FA4_P56 ", " FA4_P64 ", " FA4_P72 ", " FA4_P80
-#define FA4_D_176(d) FA4_D8(d, 0), FA4_D8(d, 8), FA4_D8(d, 16), FA4_D8(d, 24), FA4_D8(d, 32), FA4_D8(d, 40), FA4_D8(d, 48), FA4_D8(d, 56), FA4_D8(d, 64), FA4_D8(d, 72), FA4_D8(d, 80)
 #define FA4_P_192 FA4_P0 ", " FA4_P8 ", " FA4_P16 ", " FA4_P24 ", " FA4_P32 ", " FA4_P40 ", " FA4_P48 ", " FA4_P56 ", " FA4_P64 ", " FA4_P72 ", " FA4_P80 ", " FA4_P88
 #define FA4_D_192(d) FA4_D8(d, 0), FA4_D8(d, 8), FA4_D8(d, 16), FA4_D8(d, 24), FA4_D8(d, 32), FA4_D8(d, 40), FA4_D8(d, 48), FA4_D8(d, 56), FA4_D8(d, 64), FA4_D8(d, 72), FA4_D8(d, 80), FA4_D8(d, 88)
 #define FA4_P_256 FA4_P0 ", " FA4_P8 ", " FA4_P16 ", " FA4_P24 ", " FA4_P32 ", " FA4_P40 ", " FA4_P48 ", " FA4_P56 ", " FA4_P64 ", " FA4_P72 ", " FA4_P80 ", " FA4_P88 ", " FA4_P96 ", " FA4_P104 ", " FA4_P112 ", " FA4_P120
 #define FA4_D_256(d) FA4_D8(d, 0), FA4_D8(d, 8), FA4_D8(d, 16), FA4_D8(d, 24), FA4_D8(d, 32), FA4_D8(d, 40), FA4_D8(d, 48), FA4_D8(d, 56), FA4_D8(d, 64), FA4_D8(d, 72), FA4_D8(d, 80), FA4_D8(d, 88), FA4_D8(d, 96), FA4_D8(d, 104), FA4_D8(d, 112), FA4_D8(d, 120)
+#define FA4_A4(a) "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3])
+// One instruction; the accumulators are the statement's first N / 2 operands.
+#define FA4_SS_STEP(N, T, A, B, ADD)                                                                             \
+  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." T "." T " {" FA4_P_##N "}, " A ", " B ", " ADD ", 1, 1, 0, 0;\n\t"
+#define FA4_RS_STEP(N, T, A0, A1, A2, A3, B)                                                                     \
+  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." T "." T " {" FA4_P_##N "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, " B ", one, 1, 1, 1;\n\t"
 // N, T, enumerator, and the operand numbers that follow N / 2 accumulators.
-#define FA4_WGMMA(N, T, ENUM, R0, R1, R2, R3, R4, R5)                                                                  \
-  template <>                                                                                                      \
-  struct Wgmma<N, Element::ENUM> {                                                                                 \
-    __device__ static void ss(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate) {                         \
-      asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #R2 ", 0;\n\t"                                       \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." T "." T " {" FA4_P_##N "}, %" #R0 ", %" #R1   \
-                   ", p, 1, 1, 0, 0;\n\t}"                                                                         \
-                   : FA4_D_##N(d) : "l"(a), "l"(b), "r"(accumulate));                                              \
-    }                                                                                                              \
-    __device__ static void rs(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b) {                             \
-      asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #R5 ", 0;\n\t"                                       \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." T "." T " {" FA4_P_##N "}, {%" #R0 ", %" #R1  \
-                   ", %" #R2 ", %" #R3 "}, %" #R4 ", p, 1, 1, 1;\n\t}"                                             \
-                   : FA4_D_##N(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));                   \
-    }                                                                                                              \
+#define FA4_WGMMA_SS(N, T, ENUM, R0, R1, R2, R3)                                                                 \
+  template <>                                                                                                    \
+  struct WgmmaSs<N, Element::ENUM> {                                                                             \
+    template <int kSteps>                                                                                        \
+    __device__ static void run(float (&d)[N / 2], uint64_t a, uint64_t b, int accumulate) {                      \
+      static_assert(kSteps == 4 || kSteps == 2);                                                                 \
+      if constexpr (kSteps == 4) {                                                                               \
+        asm volatile("{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"                                            \
+                     "setp.ne.b32 p, %" #R2 ", 0;\n\tsetp.ne.b32 one, %" #R3 ", 0;\n\t"                          \
+                     FA4_SS_STEP(N, T, "%" #R0, "%" #R1, "p")                                                    \
+                     "add.s64 a, %" #R0 ", 2;\n\tadd.s64 b, %" #R1 ", 2;\n\t"                                    \
+                     FA4_SS_STEP(N, T, "a", "b", "one")                                                          \
+                     "add.s64 a, %" #R0 ", 4;\n\tadd.s64 b, %" #R1 ", 4;\n\t"                                    \
+                     FA4_SS_STEP(N, T, "a", "b", "one")                                                          \
+                     "add.s64 a, %" #R0 ", 6;\n\tadd.s64 b, %" #R1 ", 6;\n\t"                                    \
+                     FA4_SS_STEP(N, T, "a", "b", "one")                                                          \
+                     "}" : FA4_D_##N(d) : "l"(a), "l"(b), "r"(accumulate), "r"(1));                              \
+      } else {                                                                                                   \
+        asm volatile("{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"                                            \
+                     "setp.ne.b32 p, %" #R2 ", 0;\n\tsetp.ne.b32 one, %" #R3 ", 0;\n\t"                          \
+                     FA4_SS_STEP(N, T, "%" #R0, "%" #R1, "p")                                                    \
+                     "add.s64 a, %" #R0 ", 2;\n\tadd.s64 b, %" #R1 ", 2;\n\t"                                    \
+                     FA4_SS_STEP(N, T, "a", "b", "one")                                                          \
+                     "}" : FA4_D_##N(d) : "l"(a), "l"(b), "r"(accumulate), "r"(1));                              \
+      }                                                                                                          \
+    }                                                                                                            \
   };
-FA4_WGMMA(64, "bf16", kBF16, 32, 33, 34, 35, 36, 37)
-FA4_WGMMA(64, "f16", kF16, 32, 33, 34, 35, 36, 37)
-FA4_WGMMA(80, "bf16", kBF16, 40, 41, 42, 43, 44, 45)
-FA4_WGMMA(80, "f16", kF16, 40, 41, 42, 43, 44, 45)
-FA4_WGMMA(96, "bf16", kBF16, 48, 49, 50, 51, 52, 53)
-FA4_WGMMA(96, "f16", kF16, 48, 49, 50, 51, 52, 53)
-FA4_WGMMA(112, "bf16", kBF16, 56, 57, 58, 59, 60, 61)
-FA4_WGMMA(112, "f16", kF16, 56, 57, 58, 59, 60, 61)
-FA4_WGMMA(128, "bf16", kBF16, 64, 65, 66, 67, 68, 69)
-FA4_WGMMA(128, "f16", kF16, 64, 65, 66, 67, 68, 69)
-FA4_WGMMA(144, "bf16", kBF16, 72, 73, 74, 75, 76, 77)
-FA4_WGMMA(144, "f16", kF16, 72, 73, 74, 75, 76, 77)
-FA4_WGMMA(160, "bf16", kBF16, 80, 81, 82, 83, 84, 85)
-FA4_WGMMA(160, "f16", kF16, 80, 81, 82, 83, 84, 85)
-FA4_WGMMA(176, "bf16", kBF16, 88, 89, 90, 91, 92, 93)
-FA4_WGMMA(176, "f16", kF16, 88, 89, 90, 91, 92, 93)
-FA4_WGMMA(192, "bf16", kBF16, 96, 97, 98, 99, 100, 101)
-FA4_WGMMA(192, "f16", kF16, 96, 97, 98, 99, 100, 101)
-FA4_WGMMA(256, "bf16", kBF16, 128, 129, 130, 131, 132, 133)
-FA4_WGMMA(256, "f16", kF16, 128, 129, 130, 131, 132, 133)
-#undef FA4_WGMMA
+FA4_WGMMA_SS(80, "bf16", kBF16, 40, 41, 42, 43)
+FA4_WGMMA_SS(80, "f16", kF16, 40, 41, 42, 43)
+FA4_WGMMA_SS(96, "bf16", kBF16, 48, 49, 50, 51)
+FA4_WGMMA_SS(96, "f16", kF16, 48, 49, 50, 51)
+FA4_WGMMA_SS(112, "bf16", kBF16, 56, 57, 58, 59)
+FA4_WGMMA_SS(112, "f16", kF16, 56, 57, 58, 59)
+FA4_WGMMA_SS(128, "bf16", kBF16, 64, 65, 66, 67)
+FA4_WGMMA_SS(128, "f16", kF16, 64, 65, 66, 67)
+FA4_WGMMA_SS(160, "bf16", kBF16, 80, 81, 82, 83)
+FA4_WGMMA_SS(160, "f16", kF16, 80, 81, 82, 83)
+FA4_WGMMA_SS(256, "bf16", kBF16, 128, 129, 130, 131)
+#define FA4_WGMMA_RS(N, T, ENUM, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10)                                    \
+  template <>                                                                                                    \
+  struct WgmmaRs<N, Element::ENUM> {                                                                             \
+    template <int kSteps, int kStepBytes>                                                                        \
+    __device__ static void run(float (&d)[N / 2], const uint32_t (*a)[4], uint64_t b) {                          \
+      static_assert(kSteps == 2 || kSteps == 1);                                                                 \
+      if constexpr (kSteps == 2) {                                                                               \
+        asm volatile("{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %" #R9 ", 0;\n\t"                 \
+                     FA4_RS_STEP(N, T, R0, R1, R2, R3, "%" #R8)                                                  \
+                     "add.s64 b, %" #R8 ", %" #R10 ";\n\t"                                                       \
+                     FA4_RS_STEP(N, T, R4, R5, R6, R7, "b")                                                      \
+                     "}" : FA4_D_##N(d) : FA4_A4(a[0]), FA4_A4(a[1]), "l"(b), "r"(1), "n"(kStepBytes >> 4));     \
+      } else {                                                                                                   \
+        asm volatile("{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %" #R5 ", 0;\n\t"                                 \
+                     FA4_RS_STEP(N, T, R0, R1, R2, R3, "%" #R4)                                                  \
+                     "}" : FA4_D_##N(d) : FA4_A4(a[0]), "l"(b), "r"(1));                                         \
+      }                                                                                                          \
+    }                                                                                                            \
+  };
+FA4_WGMMA_RS(64, "bf16", kBF16, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42)
+FA4_WGMMA_RS(64, "f16", kF16, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42)
+FA4_WGMMA_RS(96, "bf16", kBF16, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58)
+FA4_WGMMA_RS(96, "f16", kF16, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58)
+FA4_WGMMA_RS(128, "bf16", kBF16, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74)
+FA4_WGMMA_RS(128, "f16", kF16, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74)
+FA4_WGMMA_RS(192, "bf16", kBF16, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106)
+FA4_WGMMA_RS(192, "f16", kF16, 96, 97, 98, 99, 100, 101, 102, 103, 104, 105, 106)
+FA4_WGMMA_RS(256, "bf16", kBF16, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138)
+FA4_WGMMA_RS(256, "f16", kF16, 128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138)
+#undef FA4_WGMMA_SS
+#undef FA4_WGMMA_RS
+#undef FA4_SS_STEP
+#undef FA4_RS_STEP
+#undef FA4_A4
 #undef FA4_P_64
 #undef FA4_D_64
 #undef FA4_P_80
@@ -128,12 +169,8 @@ FA4_WGMMA(256, "f16", kF16, 128, 129, 130, 131, 132, 133)
 #undef FA4_D_112
 #undef FA4_P_128
 #undef FA4_D_128
-#undef FA4_P_144
-#undef FA4_D_144
 #undef FA4_P_160
 #undef FA4_D_160
-#undef FA4_P_176
-#undef FA4_D_176
 #undef FA4_P_192
 #undef FA4_D_192
 #undef FA4_P_256

@@ -28,163 +28,133 @@ template <FwdTraits T>
 class Consumer {
  public:
   __device__ Consumer(const Context<T>& context, int warpgroup)
-      : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {}
+      : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {
+    k_rows = k_descriptor(0), k_both = k_rows + k_descriptor(1);
+    v_rows = v_descriptor(0), v_both = v_rows + v_descriptor(1);
+  }
 
+  // One loop over the blocks of a tile: nvcc's time goes with the copies of the matrix instructions
+  // and of the softmax, so that each stands as seldom as it can (docs/jit.md).
   __device__ void run() {
     if (warpgroup == consumer_warpgroups(T) - 1) pass_turn<T>(warpgroup);  // 0 has the first turn
-    WorkTile tile = fetch_tile();
-    if (tile.batch < 0) return;
-    BlockRange blocks = wait_first(tile);
-    take_turn<T>(warpgroup);
-    issue_qk();
-    pass_turn<T>(warpgroup);
-    wait_scores();
 #pragma unroll 1
-    for (;;) {
-      const int out_stage = q_stage;
-      attend(tile, blocks);
-      const bool any = blocks.n_block_max > blocks.n_block_min;
-      if (any) c.pipeline(kVFull).consumer_wait(v);
-      const WorkTile next = fetch_tile();
-      if constexpr (T.q_stages > 1) {  // the next tile's first product runs under this epilogue
-        blocks = wait_first(next);
-        take_turn<T>(warpgroup);
-        issue_pv();
-        issue_qk();
-        pass_turn<T>(warpgroup);
-        ptx::wgmma_wait_group<1>();
-      } else {
-        issue_pv();
+    while (turn_over()) {
+#pragma unroll 1
+      for (;;) {
+        const bool first = n == tile.blocks.n_block_max - 1;
+        release(c.pipeline(kKFull), k);
+        if constexpr (T.softcap) cap_scores(rS, c.params.softcap, c.params.scale_over_softcap);
+        if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) mask();
+        const bool rescale = softmax.template update_max<kBothRowsAtOnce>(rS, c.params.scale_log2);
+        // Before the exponentials: V is given back early, the other warpgroups' products fill in.
         ptx::wgmma_wait_group<0>();
+        ptx::fence_registers(rO);
+        release(c.pipeline(kVFull), v, !first);
+        if (rescale && !first) rescale_o();
+        probabilities();
+        if (first && T.q_stages > 1 && q.count > 1) release_q();
+        if (--n < tile.blocks.n_block_min) break;
+        next_scores();
       }
-      ptx::fence_registers(rO);
-      if (any) release(c.pipeline(kVFull), v);
-      store(tile, out_stage);
-      if constexpr (T.q_stages == 1) {
-        release_q();
-        blocks = wait_first(next);
-        take_turn<T>(warpgroup);
-        issue_qk();
-        pass_turn<T>(warpgroup);
-      }
-      wait_scores();
-      if (next.batch < 0) break;
-      tile = next;
     }
-    release_q();  // shared memory outlives the last store's reads
+    if (T.q_stages > 1 && q.count > 0) release_q();  // shared memory outlives the store's reads
   }
 
  private:
-  using Wgmma = ptx::Wgmma<T.tile_n, T.element>;
-  using WgmmaPv = ptx::Wgmma<T.head_dim_v, T.element>;
+  using Wgmma = ptx::WgmmaSs<T.tile_n, T.element>;
+  using WgmmaPv = ptx::WgmmaRs<T.head_dim_v, T.element>;
   using QkDescriptor = SmemDescriptor<slab_columns(T.head_dim)>;
   using VDescriptor = SmemDescriptor<slab_columns(T.head_dim_v)>;
   static constexpr int kScores = T.tile_n / 2;
   static constexpr int kOutputs = T.head_dim_v / 2;
   static constexpr int kMmaK = 16;
+  static constexpr int kVSlabBytes = T.tile_n * slab_columns(T.head_dim_v) * kElementBytes;
+  // Softcap takes registers that three warpgroups do not have.
+  static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
+  // The maxima of a thread's two rows side by side: 1.01 to 1.02 x with three warpgroups, 0.95 to
+  // 0.96 x with two.
+  static constexpr bool kBothRowsAtOnce = consumer_warpgroups(T) == 3 && !T.softcap;
 
   __device__ int row(int r) const {
     return 64 * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
   }
 
   template <int kStages>
-  __device__ void release(const Pipeline& pipeline, PipelineState<kStages>& state) {
-    if (lane % 32 == 0) pipeline.consumer_release(state);
-    state.advance();
+  __device__ void release(const Pipeline& pipeline, PipelineState<kStages>& state,
+                          bool held = true) {
+    const bool arrives = (lane % 32 == 0) & held;
+    if (arrives) pipeline.consumer_release(state);
+    state.count += held;
   }
 
-  __device__ WorkTile fetch_tile() {
+  __device__ Tile fetch_tile() {
     const Pipeline tiles = c.pipeline(kTileFull);
     tiles.consumer_wait(slot);
-    const WorkTile tile = c.tile(slot.stage());
+    const Tile t = c.tile(slot.stage());
     __syncwarp();
     release(tiles, slot);
-    return tile;
+    return t;
   }
 
-  // S = Q Kᵀ
-  __device__ void issue_qk() {
-    ptx::wgmma_fence();
-    constexpr int kSlab = slab_columns(T.head_dim), kSteps = kSlab / kMmaK;
-    const uint64_t q_rows = QkDescriptor::k_major(
-        c.at(c.kSmem.q + q_stage * q_bytes(T) + warpgroup * 64 * T.head_dim * kElementBytes));
-    const uint64_t k_rows = QkDescriptor::k_major(c.at(c.kSmem.k + k.stage() * k_stage_bytes(T)));
-#pragma unroll
-    for (int i = 0; i < T.head_dim / kMmaK; ++i) {
-      const int slab = i / kSteps, column_bytes = i % kSteps * kMmaK * kElementBytes;
-      Wgmma::ss(
-          rS, q_rows + QkDescriptor::offset(slab * 64 * kSlab * kElementBytes + column_bytes),
-          k_rows + QkDescriptor::offset(slab * T.tile_n * kSlab * kElementBytes + column_bytes),
-          i > 0);
-    }
-    ptx::wgmma_commit_group();
-  }
-
-  // O += P V
-  __device__ void issue_pv() {
-    ptx::wgmma_fence();
-    constexpr int kSlabBytes = T.tile_n * slab_columns(T.head_dim_v) * kElementBytes;
-    const uint64_t v_rows =
-        VDescriptor::mn_major(c.at(c.kSmem.v + v.stage() * v_stage_bytes(T)), kSlabBytes);
-#pragma unroll
-    for (int i = 0; i < T.tile_n / kMmaK; ++i) {
-      WgmmaPv::rs(rO, rP[i], v_rows + VDescriptor::offset(i * 2 * VDescriptor::kEightRows));
-    }
-    ptx::wgmma_commit_group();
-  }
-
-  // Until Q and the first K of `tile` are there, if there is one and it sees keys. A tile without
-  // keys multiplies whatever lies there and ignores it: the matrix instructions of a loop may not
-  // hang on a condition, or ptxas serialises them.
-  __device__ BlockRange wait_first(const WorkTile& tile) {
-    if (tile.batch < 0) return {};
-    const BlockRange blocks = blocks_of<T>(c.params, tile);
+  // Until the Q and the first K of `next` are there.
+  __device__ void wait_first(const Tile& next) {
+    if (next.work.batch < 0) return;
     q_stage = q.stage();
+    q_rows = q_descriptor(q_stage);
     c.pipeline(kQFull).consumer_wait(q);
     q.advance();
-    if (blocks.n_block_max > blocks.n_block_min) c.pipeline(kKFull).consumer_wait(k);
-    return blocks;
+    c.pipeline(kKFull).consumer_wait(k);
   }
 
-  __device__ void wait_scores() {
+  // While the first scores of `tile` are computed.
+  __device__ void begin() {
+    n = tile.blocks.n_block_max - 1;
+    softmax.reset();
+    clear_o();
+    if constexpr (kKeepBounds) find_bounds();
+  }
+
+  // From a tile's last probabilities to the next one's first scores. False: there is no next. (The
+  // last tile's product goes with one of whatever lies in shared memory, which nobody reads: a
+  // condition between the two would make ptxas serialise them.)
+  __device__ bool turn_over() {
+    const bool has_p = tile.work.batch >= 0;
+    if (has_p) c.pipeline(kVFull).consumer_wait(v);
+    const Tile next = fetch_tile();
+    if (!has_p && next.work.batch < 0) return false;
+    const int stage = q_stage;
+    if constexpr (T.q_stages > 1) {  // the next tile's first product runs under this epilogue
+      wait_first(next);
+      take_turn<T>(warpgroup);
+      if (has_p) issue_pv();
+      issue_qk();
+      pass_turn<T>(warpgroup);
+      ptx::wgmma_wait_group<1>();
+    } else if (has_p) {
+      issue_pv();
+      ptx::wgmma_wait_group<0>();
+    }
+    ptx::fence_registers(rO);
+    if (has_p) {
+      release(c.pipeline(kVFull), v);
+      store(stage);
+    }
+    if constexpr (T.q_stages == 1) {
+      if (has_p) release_q();
+      wait_first(next);
+      take_turn<T>(warpgroup);
+      issue_qk();
+      pass_turn<T>(warpgroup);
+    }
+    tile = next;
+    begin();
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
+    return tile.work.batch >= 0;
   }
 
-  // All blocks of a tile but the product with the last block's V.
-  __device__ void attend(const WorkTile& tile, const BlockRange& blocks) {
-    const int first_column = 2 * (lane % 4);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const KeyBounds row_bounds = bounds_of<T>(c.params, tile, row(r));
-      bounds[r] = {row_bounds.begin - first_column, row_bounds.end - first_column};
-    }
-#pragma unroll
-    for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
-    softmax.reset();
-    int n = blocks.n_block_max - 1;
-    if (n >= blocks.n_block_min) {
-      first_block(n--);
-    } else {
-      clear_p();
-    }
-    if constexpr (T.q_stages > 1) release_q();
-#pragma unroll 1
-    for (; n >= blocks.n_block_min; --n) {
-      next_block(n, n >= blocks.full_end || n < blocks.full_begin);
-    }
-  }
-
-  __device__ void first_block(int n_block) {
-    release(c.pipeline(kKFull), k);
-    if constexpr (T.softcap) cap_scores(rS, c.params.softcap, c.params.scale_over_softcap);
-    mask(n_block);
-    softmax.first_block(rS, c.params.scale_log2);
-    pack_p();
-  }
-
-  // Scores of `n_block` and their softmax, under the product of the block before.
-  __device__ void next_block(int n_block, bool masked) {
+  // S of block n, and the product of the P before it, which goes on.
+  __device__ void next_scores() {
     c.pipeline(kKFull).consumer_wait(k);
     take_turn<T>(warpgroup);
     issue_qk();
@@ -193,24 +163,70 @@ class Consumer {
     pass_turn<T>(warpgroup);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rS);
-    release(c.pipeline(kKFull), k);
-    if constexpr (T.softcap) cap_scores(rS, c.params.softcap, c.params.scale_over_softcap);
-    if (masked) mask(n_block);
-    const bool rescale = softmax.update_max(rS, c.params.scale_log2);
-    // Before the exponentials: V is given back early, the other warpgroups' products fill in.
-    ptx::wgmma_wait_group<0>();
-    ptx::fence_registers(rO);
-    release(c.pipeline(kVFull), v);
-    if (rescale) rescale_o();
-    ptx::fence_registers(rS);
-    softmax.exponentiate(rS, c.params.scale_log2);
-    pack_p();
   }
 
-  __device__ void mask(int n_block) { mask_scores(rS, bounds, n_block * T.tile_n); }
+  // Low words of the descriptors.
+  __device__ uint32_t k_descriptor(int stage) const {
+    return QkDescriptor::k_major(c.at(c.kSmem.k + stage * k_stage_bytes(T)));
+  }
+  __device__ uint32_t v_descriptor(int stage) const {
+    return VDescriptor::mn_major(c.at(c.kSmem.v + stage * v_stage_bytes(T)), kVSlabBytes);
+  }
+  __device__ uint32_t q_descriptor(int stage) const {
+    return QkDescriptor::k_major(
+        c.at(c.kSmem.q + stage * q_bytes(T) + warpgroup * 64 * T.head_dim * kElementBytes));
+  }
 
-  // The accumulator layout of two 8-column groups is the A operand of one 16-row step.
-  __device__ void pack_p() {
+  // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a turn and its
+  // product.
+  __device__ void issue_qk() {
+    constexpr int kSlabBytes = slab_columns(T.head_dim) * kElementBytes;  // of a row
+    constexpr int kSteps = slab_columns(T.head_dim) / kMmaK;
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
+      Wgmma::template run<kSteps>(rS, QkDescriptor::at(q_rows, slab * 64 * kSlabBytes),
+                                  QkDescriptor::at(k_rows, slab * T.tile_n * kSlabBytes), slab > 0);
+    }
+    ptx::wgmma_commit_group();
+    k_rows = k_both - k_rows;
+  }
+
+  // O += P V
+  __device__ void issue_pv() {
+    ptx::wgmma_fence();
+    multiply_pv<0>();
+    ptx::wgmma_commit_group();
+    v_rows = v_both - v_rows;
+  }
+  // From step kFirst of 16 keys on, as many at once as there are.
+  template <int kFirst>
+  __device__ void multiply_pv() {
+    constexpr int kLeft = T.tile_n / kMmaK - kFirst, kSteps = kLeft >= 2 ? 2 : 1;
+    constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes;
+    WgmmaPv::template run<kSteps, kStepBytes>(rO, rP + kFirst,
+                                              VDescriptor::at(v_rows, kFirst * kStepBytes));
+    if constexpr (kLeft > kSteps) multiply_pv<kFirst + kSteps>();
+  }
+
+  __device__ void find_bounds() {
+    const int first_column = 2 * (lane % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const KeyBounds b = bounds_of<T>(c.params, tile.work, row(r));
+      bounds[r] = {b.begin - first_column, b.end - first_column};
+    }
+  }
+
+  __device__ void mask() {
+    if constexpr (!kKeepBounds) find_bounds();
+    mask_scores(rS, bounds, n * T.tile_n);
+  }
+
+  // P from S. The accumulator layout of two 8-column groups is the A operand of one 16-row step.
+  __device__ void probabilities() {
+    ptx::fence_registers(rS);
+    softmax.exponentiate(rS, c.params.scale_log2);
 #pragma unroll
     for (int i = 0; i < T.tile_n / kMmaK; ++i) {
 #pragma unroll
@@ -220,12 +236,9 @@ class Consumer {
     }
   }
 
-  __device__ void clear_p() {
+  __device__ void clear_o() {
 #pragma unroll
-    for (int i = 0; i < T.tile_n / kMmaK; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) rP[i][j] = 0;
-    }
+    for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
   }
 
   __device__ void rescale_o() {
@@ -233,8 +246,9 @@ class Consumer {
     for (int i = 0; i < kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];
   }
 
-  __device__ void store(const WorkTile& tile, int stage) {
-    const Epilogue<T> epilogue{c, tile, warpgroup, lane};
+  // Out and lse of `tile`, whose Q lay in `stage`.
+  __device__ void store(int stage) {
+    const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float lse;
@@ -246,17 +260,15 @@ class Consumer {
       }
     }
     epilogue.store_out(rO, stage);
-    out_pending = true;
   }
 
   // Gives the place of the last tile's out back to Q, when its store has been read.
   __device__ void release_q() {
-    if (out_pending && lane == 0) {
+    if (lane == 0) {
       ptx::cp_async_bulk_wait_group_read<0>();
       c.pipeline(kQFull).consumer_release(q_out);
     }
-    if (out_pending) q_out.advance();
-    out_pending = false;
+    q_out.advance();
   }
 
   const Context<T>& c;
@@ -267,14 +279,18 @@ class Consumer {
   PipelineState<T.q_stages> q;
   PipelineState<T.q_stages> q_out;  // whose out was stored last
   PipelineState<T.kv_stages> k, v;
-  int q_stage = 0;  // of the tile in work
-  bool out_pending = false;
+  uint32_t q_rows = 0, k_rows, v_rows;  // low words of the next products' descriptors
+  uint32_t k_both, v_both;              // the sum of both stages' words
+
+  Tile tile{.work = {.batch = -1}};
+  int n = -1;  // the block of S
+  int q_stage = 0;
+  OnlineSoftmax softmax;
+  KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
   float rS[kScores];
   uint32_t rP[T.tile_n / kMmaK][4];
   float rO[kOutputs];
-  OnlineSoftmax softmax;
-  KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 };
 
 }  // namespace fa4::sm90

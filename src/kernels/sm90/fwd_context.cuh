@@ -9,6 +9,13 @@
 
 namespace fa4::sm90 {
 
+// A tile as it travels from the producer to the consumers.
+struct Tile {
+  WorkTile work;
+  BlockRange blocks;
+};
+static_assert(sizeof(Tile) == kTileBytes);
+
 // Everything a role needs besides its tile.
 template <FwdTraits T>
 struct Context {
@@ -25,11 +32,10 @@ struct Context {
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};
   }
-  __device__ WorkTile& tile(int slot) const {
-    return *reinterpret_cast<WorkTile*>(smem + kSmem.tiles + slot * kWorkTileBytes);
+  __device__ Tile& tile(int slot) const {
+    return *reinterpret_cast<Tile*>(smem + kSmem.tiles + slot * kTileBytes);
   }
 };
-static_assert(sizeof(WorkTile) == kWorkTileBytes);
 
 // Named barriers: 0 is __syncthreads.
 enum NamedBarrier { kTurn = 1, kEpilogue = 4 };  // + warpgroup

@@ -26,7 +26,6 @@ struct FwdParams {
   int64_t out_stride_head;
   int32_t batch;
   int32_t heads_q;
-  int32_t heads_kv;
   int32_t seqlen_q;  // dense: of every sequence; packed: the maximum
   int32_t seqlen_k;
   int32_t total_q;  // packed: rows of q, and of a head in lse
@@ -36,7 +35,7 @@ struct FwdParams {
   // heads_kv.
   int32_t group_log2;
   int32_t tile_heads;         // heads_q / group
-  int32_t tile_heads_per_kv;  // tile_heads / heads_kv
+  int32_t tile_heads_per_kv;  // tile_heads / heads of k and v
   int32_t window_left;        // inclusive; at most 2^30 - 1
   int32_t window_right;
   int32_t sections;       // of heads whose keys and values share the L2 cache; at most the heads

@@ -15,9 +15,7 @@ struct KvPlace {
 };
 
 // One tile as the producer sees it.
-struct LoadTile {
-  WorkTile work;
-  BlockRange blocks;
+struct LoadTile : Tile {
   KvPlace kv;
   __device__ bool has_keys() const { return blocks.n_block_max > blocks.n_block_min; }
 };
@@ -83,17 +81,22 @@ struct ProducerState {
   PipelineState<1> v_raw;
 };
 
+// A block of K, or (without keys) a turn of the ring with nothing in it.
 template <FwdTraits T>
-__device__ inline void produce_k(const Context<T>& c, const KvPlace& place, int n_block,
-                                 ProducerState<T>& state) {
+__device__ inline void produce_k(const Context<T>& c, const KvPlace& place, bool has_keys,
+                                 int n_block, ProducerState<T>& state) {
   const Pipeline k = c.pipeline(kKFull);
   k.producer_acquire(state.k);
   if (ptx::elect_sync()) {
     const ptx::SmemAddr barrier = k.full_barrier(state.k.stage());
-    ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T));
-    load_kv_block<T, T.head_dim>(c, c.params.k,
-                                 c.at(c.kSmem.k + state.k.stage() * k_stage_bytes(T)), barrier,
-                                 place, n_block);
+    if (has_keys) {
+      ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T));
+      load_kv_block<T, T.head_dim>(c, c.params.k,
+                                   c.at(c.kSmem.k + state.k.stage() * k_stage_bytes(T)), barrier,
+                                   place, n_block);
+    } else {
+      ptx::mbarrier_arrive(barrier);
+    }
   }
   __syncwarp();
   state.k.advance();
@@ -105,13 +108,18 @@ __device__ inline void produce_v(const Context<T>& c, const LoadTile& tile, int 
   const FwdParams& p = c.params;
   const Pipeline v = c.pipeline(kVFull);
   const int valid = tile.work.seqlen_k - n_block * T.tile_n;
-  const bool clear = valid < T.tile_n && (p.cu_seqlens_k != nullptr || p.seqused_k != nullptr);
+  const bool clear =
+      tile.has_keys() && valid < T.tile_n && (p.cu_seqlens_k != nullptr || p.seqused_k != nullptr);
   v.producer_acquire(state.v);
   const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : v.full_barrier(state.v.stage());
   if (ptx::elect_sync()) {
-    ptx::mbarrier_arrive_expect_tx(barrier, v_stage_bytes(T));
-    load_kv_block<T, T.head_dim_v>(c, p.v, c.at(c.kSmem.v + state.v.stage() * v_stage_bytes(T)),
-                                   barrier, tile.kv, n_block);
+    if (tile.has_keys()) {
+      ptx::mbarrier_arrive_expect_tx(barrier, v_stage_bytes(T));
+      load_kv_block<T, T.head_dim_v>(c, p.v, c.at(c.kSmem.v + state.v.stage() * v_stage_bytes(T)),
+                                     barrier, tile.kv, n_block);
+    } else {
+      ptx::mbarrier_arrive(barrier);
+    }
   }
   __syncwarp();
   if (clear) {
@@ -141,20 +149,20 @@ __device__ inline void produce_q(const Context<T>& c, const LoadTile& tile,
 template <FwdTraits T>
 __device__ inline LoadTile hand_out(const Context<T>& c, TileScheduler<T.tile_m>& scheduler,
                                     PipelineState<kTileSlots>& slot) {
-  LoadTile tile{scheduler.next(), {}, {}};
-  const Pipeline tiles = c.pipeline(kTileFull);
-  tiles.producer_acquire(slot);
-  if (ptx::elect_sync()) {
-    c.tile(slot.stage()) = tile.work;
-    ptx::mbarrier_arrive(tiles.full_barrier(slot.stage()));
-  }
-  __syncwarp();
-  slot.advance();
+  LoadTile tile{{scheduler.next(), {}}, {}};
   if (tile.work.batch >= 0) {
     tile.blocks = blocks_of<T>(c.params, tile.work);
     tile.kv = {tile.work.head / c.params.tile_heads_per_kv, tile.work.offset_k,
                batch_coordinate(c.params.cu_seqlens_k, tile.work)};
   }
+  const Pipeline tiles = c.pipeline(kTileFull);
+  tiles.producer_acquire(slot);
+  if (ptx::elect_sync()) {
+    c.tile(slot.stage()) = tile;
+    ptx::mbarrier_arrive(tiles.full_barrier(slot.stage()));
+  }
+  __syncwarp();
+  slot.advance();
   return tile;
 }
 
@@ -167,20 +175,21 @@ __device__ inline void producer(const Context<T>& c) {
   TileScheduler<T.tile_m> scheduler(c.params);
   PipelineState<kTileSlots> slot;
   ProducerState<T> state;
-  LoadTile tile{}, next{};
+  LoadTile tile{{{.batch = -1}, {}}, {}}, next{};
   do {
     int n = tile.blocks.n_block_max - 1;
 #pragma unroll 1
     do {
       const bool last = n <= tile.blocks.n_block_min;
       if (last) next = hand_out(c, scheduler, slot);
-      const KvPlace ahead = last ? next.kv : tile.kv;
-      if (!last || next.has_keys()) {
-        produce_k(c, ahead, last ? next.blocks.n_block_max - 1 : n - 1, state);
-      }
       const bool has_next = last && next.work.batch >= 0;
+      if (!last || has_next) {
+        const KvPlace ahead = last ? next.kv : tile.kv;
+        produce_k(c, ahead, !last || next.has_keys(), last ? next.blocks.n_block_max - 1 : n - 1,
+                  state);
+      }
       if (T.q_stages > 1 && has_next) produce_q(c, next, state);
-      if (tile.has_keys()) produce_v(c, tile, n, state);
+      if (tile.work.batch >= 0) produce_v(c, tile, n, state);
       if (T.q_stages == 1 && has_next) produce_q(c, next, state);
     } while (--n >= tile.blocks.n_block_min);
     tile = next;

@@ -53,7 +53,7 @@ struct SmemLayout {
   int q;         // [stage][warpgroup][slab][64 rows]; out takes the place of its tile's Q
   int k;         // [stage][slab][tile_n rows]
   int v;         // [stage][slab][tile_n rows]
-  int tiles;     // WorkTile[kTileSlots]
+  int tiles;     // Tile[kTileSlots]
   int barriers;  // uint64_t[barriers().count()]
   int total;     // with 1024 bytes to align the base
 };
@@ -107,14 +107,14 @@ constexpr BarrierTable barriers(const FwdTraits& t) {
   }};
 }
 
-inline constexpr int kWorkTileBytes = 32;
+inline constexpr int kTileBytes = 48;
 
 constexpr SmemLayout smem_layout(const FwdTraits& t) {
   SmemLayout s{};
   s.k = s.q + t.q_stages * q_bytes(t);
   s.v = s.k + t.kv_stages * k_stage_bytes(t);
   s.tiles = s.v + t.kv_stages * v_stage_bytes(t);
-  s.barriers = s.tiles + kTileSlots * kWorkTileBytes;
+  s.barriers = s.tiles + kTileSlots * kTileBytes;
   s.total = s.barriers + barriers(t).count() * 8 + 1024;
   return s;
 }
@@ -130,6 +130,7 @@ constexpr const char* why_not(const FwdTraits& t) {
     return "tile_m is 128 or 192: two or three consumer warpgroups";
   if (t.tile_n % 16 != 0 || t.tile_n < 64 || t.tile_n > 256)
     return "tile_n is a multiple of 16, 64 to 256";
+  if (t.kv_stages != 2) return "K and V have two stages";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim: out takes q's place";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";

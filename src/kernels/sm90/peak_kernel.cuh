@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(sm90::kPeakThreads, 1)
   using Descriptor = SmemDescriptor<64>;
   const ptx::SmemAddr base = ptx::smem_addr(smem);
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);
-  const uint64_t a = Descriptor::k_major(base + warpgroup * sm90::kPeakSlabs * 64 * 128);
-  const uint64_t b = Descriptor::k_major(base + 2 * sm90::kPeakSlabs * 64 * 128);
+  const uint32_t a = Descriptor::k_major(base + warpgroup * sm90::kPeakSlabs * 64 * 128);
+  const uint32_t b = Descriptor::k_major(base + 2 * sm90::kPeakSlabs * 64 * 128);
   float acc[128];
 #pragma unroll
   for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
@@ -36,10 +36,9 @@ __global__ void __launch_bounds__(sm90::kPeakThreads, 1)
   for (int i = 0; i < params.iterations; ++i) {
     ptx::wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < 4 * sm90::kPeakSlabs; ++step) {
-      const int slab = step / 4, bytes = step % 4 * 32;
-      ptx::Wgmma<256, Element::kBF16>::ss(acc, a + Descriptor::offset(slab * 64 * 128 + bytes),
-                                          b + Descriptor::offset(slab * 256 * 128 + bytes), 1);
+    for (int slab = 0; slab < sm90::kPeakSlabs; ++slab) {
+      ptx::WgmmaSs<256, Element::kBF16>::run<4>(acc, Descriptor::at(a, slab * 64 * 128),
+                                                Descriptor::at(b, slab * 256 * 128), 1);
     }
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();

@@ -6,30 +6,29 @@
 namespace fa4 {
 
 // Slabs of kSlabColumns 16-bit columns: rows of 2 kSlabColumns bytes, swizzled over groups of 8
-// rows (PTX ISA, "Matrix Descriptor Format" of wgmma). Fields are in units of 16 bytes.
+// rows (PTX ISA, "Matrix Descriptor Format" of wgmma). Fields are in units of 16 bytes. The low
+// word holds the address, the high one is a constant: what moves is 32 bits wide.
 template <int kSlabColumns>
 struct SmemDescriptor {
   static_assert(kSlabColumns == 64 || kSlabColumns == 32, "128- or 64-byte rows");
-  static constexpr uint64_t kSwizzle = kSlabColumns == 64 ? 1 : 2;
-  static constexpr int kEightRows = 8 * 2 * kSlabColumns;
+  static constexpr int kRowBytes = 2 * kSlabColumns;
+  static constexpr uint32_t kHighWord = (8 * kRowBytes >> 4) | (kSlabColumns == 64 ? 1u : 2u) << 30;
 
-  // The contracted dimension runs along a row (Q, K).
-  __device__ static uint64_t k_major(ptx::SmemAddr tile) { return make(tile, 16); }
+  // Low words. The contracted dimension runs along a row (Q, K).
+  __device__ static uint32_t k_major(ptx::SmemAddr tile) { return low_word(tile, 16); }
   // The contracted dimension runs over rows (V); `slab_bytes` lie between two slabs.
-  __device__ static uint64_t mn_major(ptx::SmemAddr tile, int slab_bytes) {
-    return make(tile, slab_bytes);
+  __device__ static uint32_t mn_major(ptx::SmemAddr tile, int slab_bytes) {
+    return low_word(tile, slab_bytes);
   }
 
-  // Added to a descriptor to move its start.
-  __device__ static constexpr uint64_t offset(int bytes) {
-    return static_cast<uint64_t>(bytes >> 4);
+  // The descriptor with this low word, its start moved by `bytes`.
+  __device__ static uint64_t at(uint32_t low_word, int bytes = 0) {
+    return static_cast<uint64_t>(kHighWord) << 32 | (low_word + (bytes >> 4));
   }
 
  private:
-  __device__ static uint64_t make(ptx::SmemAddr tile, int leading_bytes) {
-    return static_cast<uint64_t>((tile.value & 0x3ffff) >> 4) |
-           static_cast<uint64_t>(leading_bytes >> 4) << 16 |
-           static_cast<uint64_t>(kEightRows >> 4) << 32 | kSwizzle << 62;
+  __device__ static uint32_t low_word(ptx::SmemAddr tile, int leading_bytes) {
+    return (tile.value & 0x3ffff) >> 4 | (leading_bytes >> 4) << 16;
   }
 };
 
