@@ -33,8 +33,8 @@ class Consumer {
     v_rows = v_descriptor(0), v_both = v_rows + v_descriptor(1);
   }
 
-  // One loop over the blocks of a tile: compile time goes with the copies of the matrix instructions
-  // and of the softmax, so that each stands as seldom as it can (docs/jit.md).
+  // One loop over the blocks of a tile: compile time goes with the copies of the matrix
+  // instructions and of the softmax, so that each stands as seldom as it can (docs/jit.md).
   __device__ void run() {
     if (warpgroup == consumer_warpgroups(T) - 1) pass_turn<T>(warpgroup);  // 0 has the first turn
 #pragma unroll 1
