@@ -135,7 +135,7 @@ Cluster::State Cluster::run(uint64_t budget) {
     if (progress != seen_progress_) {
       seen_progress_ = progress;
       spinning_since_ = since_advance = instructions;
-      if (ran) continue;
+      continue;  // also when only an engine moved: what it signalled may wake a warp
     }
     if (ran) {
       if (instructions - since_advance > kSpinInstructions) {
