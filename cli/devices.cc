@@ -18,15 +18,13 @@ bool is_cuda_name(const std::string& name) {
 Failure no_such_device(const std::string& name, std::string_view also = "") {
   std::vector<std::string> names;
   for (const DeviceSpec& spec : all_devices()) names.push_back(spec.name);
-  const std::string_view what =
-      name == "emulated:h200" || name == "emulated:b200" ? "not in this version" : "no such device";
-  return bad_input(
-      fmt::format("--device {}: {}; accepted: {}{}", name, what, fmt::join(names, ", "), also));
+  return bad_input(fmt::format("--device {}: no such device; accepted: {}{}", name,
+                               fmt::join(names, ", "), also));
 }
 
 Json features_of(const DeviceSpec& spec) {
   Json features = Json::array();
-  if (spec.kind == DeviceKind::kCuda) {
+  if (spec.kind != DeviceKind::kCpu) {
     features = {fmt::format("{} SMs", spec.num_sms), fmt::format("{} MiB L2", spec.l2_bytes >> 20),
                 fmt::format("{} KiB shared memory a block", spec.smem_per_block_bytes >> 10)};
     return features;
@@ -38,6 +36,15 @@ Json features_of(const DeviceSpec& spec) {
   if (spec.cpu.avx512_fp16) features.push_back("avx512_fp16");
   if (spec.cpu.amx_bf16) features.push_back("amx");
   return features;
+}
+
+std::string_view kind_name(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu: return "cpu";
+    case DeviceKind::kCuda: return "cuda";
+    case DeviceKind::kEmulated: return "emulated";
+  }
+  return "";
 }
 
 class DevicesCommand final : public Command {
@@ -55,10 +62,10 @@ class DevicesCommand final : public Command {
       const Json features = features_of(spec);
       std::vector<std::string> words = features.get<std::vector<std::string>>();
       if (cpu) words.push_back(fmt::format("{} threads", spec.num_threads));
-      outcome.text += fmt::format("{:<8} {:<5} {:<8} {}: {}\n", spec.name, cpu ? "cpu" : "cuda",
+      outcome.text += fmt::format("{:<13} {:<8} {:<8} {}: {}\n", spec.name, kind_name(spec.kind),
                                   spec.architecture, spec.model, fmt::join(words, ", "));
       outcome.json["devices"].push_back({{"name", spec.name},
-                                         {"kind", cpu ? "cpu" : "cuda"},
+                                         {"kind", kind_name(spec.kind)},
                                          {"architecture", spec.architecture},
                                          {"features", features},
                                          {"model", spec.model},
@@ -73,12 +80,13 @@ class DevicesCommand final : public Command {
 std::vector<DeviceSpec> all_devices() {
   std::vector<DeviceSpec> devices = Device::enumerate();
   devices.insert(devices.begin(), host_cpu_spec());
+  for (DeviceSpec& spec : emulated_specs()) devices.push_back(std::move(spec));
   return devices;
 }
 
 DeviceChoice open_device(const std::string& name) {
   if (name == "cpu") return {host_cpu_spec(), nullptr};
-  for (const DeviceSpec& spec : Device::enumerate()) {
+  for (const DeviceSpec& spec : all_devices()) {
     if (spec.name == name) return {spec, Device::open(name)};
   }
   throw no_such_device(name);

@@ -121,7 +121,8 @@ FA4_API fa4_status fa4_set_log_callback(fa4_log_callback callback, void* context
 
 typedef struct fa4_device fa4_device;
 
-enum { FA4_DEVICE_CPU = 0, FA4_DEVICE_CUDA = 1 }; /* fa4_device_info.kind */
+/* fa4_device_info.kind */
+enum { FA4_DEVICE_CPU = 0, FA4_DEVICE_CUDA = 1, FA4_DEVICE_EMULATED = 2 };
 
 typedef struct fa4_device_info {
   uint32_t struct_size;

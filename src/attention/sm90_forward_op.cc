@@ -42,8 +42,8 @@ class Sm90ForwardOp final : public ForwardOp {
         spec_(std::get<Sm90ForwardSpec>(plan.main)),
         device_(std::move(device)),
         smem_bytes_(sm90::smem_layout(spec_.traits).total) {
-    const auto image =
-        KernelCache::get().find_or_compile(spec_.source(), device_->spec().architecture);
+    const auto image = KernelCache::get().find_or_compile(
+        spec_.source(), device_->spec().architecture, device_->image_kind());
     kernel_ = device_->load(*image, static_cast<uint32_t>(smem_bytes_));
   }
 

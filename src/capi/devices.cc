@@ -20,6 +20,7 @@ using internal::ErrorCode;
 std::vector<DeviceSpec> all_devices() {
   std::vector<DeviceSpec> specs = {internal::host_cpu_spec()};
   for (DeviceSpec& spec : Device::enumerate()) specs.push_back(std::move(spec));
+  for (DeviceSpec& spec : internal::emulated_specs()) specs.push_back(std::move(spec));
   return specs;
 }
 
@@ -45,10 +46,19 @@ std::string feature_text(const CpuFeatures& features) {
   return text;
 }
 
+int32_t kind_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu: return FA4_DEVICE_CPU;
+    case DeviceKind::kCuda: return FA4_DEVICE_CUDA;
+    case DeviceKind::kEmulated: return FA4_DEVICE_EMULATED;
+  }
+  return FA4_DEVICE_CPU;
+}
+
 fa4_device_info to_info(const DeviceSpec& spec) {
   fa4_device_info info{};
   const bool is_cpu = spec.kind == DeviceKind::kCpu;
-  info.kind = is_cpu ? FA4_DEVICE_CPU : FA4_DEVICE_CUDA;
+  info.kind = kind_of(spec.kind);
   info.num_threads = is_cpu ? spec.num_threads : 0;
   info.num_sms = spec.num_sms;
   info.l2_bytes = spec.l2_bytes;

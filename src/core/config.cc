@@ -1,5 +1,6 @@
 #include "core/config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <mutex>
@@ -32,15 +33,25 @@ void set_cache(Config& c, std::string_view name, std::string_view value) {
   c.cache_enabled = value == "1";
 }
 
-void set_cpu_isa(Config& c, std::string_view name, std::string_view value) {
-  for (std::string_view isa :
-       {"", "scalar", "avx2", "avx512", "avx512_bf16", "avx512_fp16", "amx"}) {
-    if (value == isa) {
-      c.cpu_isa = value;
-      return;
-    }
+// `value` when it is one of `accepted`, "a, b, c".
+std::string one_of(std::string_view name, std::string_view value, std::string_view accepted) {
+  for (size_t begin = 0; begin < accepted.size();) {
+    const size_t end = std::min(accepted.find(", ", begin), accepted.size());
+    if (value == accepted.substr(begin, end - begin)) return std::string(value);
+    begin = end + 2;
   }
-  refuse(name, value, "scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx");
+  refuse(name, value, accepted);
+}
+
+void set_cpu_isa(Config& c, std::string_view name, std::string_view value) {
+  constexpr std::string_view kIsas = "scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx";
+  c.cpu_isa = value.empty() ? "" : one_of(name, value, kIsas);
+}
+
+void set_emulator_seed(Config& c, std::string_view name, std::string_view value) {
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, c.emulator_seed);
+  if (error != std::errc() || stop != end) refuse(name, value, "0 to 2^64 - 1");
 }
 
 struct Variable {
@@ -58,6 +69,16 @@ constexpr Variable kVariables[] = {
     {"cpu_isa", "FA4_CPU_ISA", set_cpu_isa},
     {"num_threads", "FA4_NUM_THREADS",
      [](Config& c, Text n, Text v) { c.num_threads = parse_int(n, v, 4096); }},
+    {"emulator_policy", "FA4_EMULATOR_POLICY",
+     [](Config& c, Text n, Text v) {
+       c.emulator_policy = one_of(n, v, "eager, late, random, split");
+     }},
+    {"emulator_seed", "FA4_EMULATOR_SEED", set_emulator_seed},
+    {"emulator_check", "FA4_EMULATOR_CHECK",
+     [](Config& c, Text n, Text v) { c.emulator_check = one_of(n, v, "none, all") == "all"; }},
+    {"emulator_math", "FA4_EMULATOR_MATH",
+     [](Config& c, Text n, Text v) { c.emulator_math = one_of(n, v, "hw, exact, fast"); }},
+    {"emulator_exec", "FA4_EMULATOR_EXEC", [](Config& c, Text, Text v) { c.emulator_exec = v; }},
     {"log", "FA4_LOG", [](Config& c, Text n, Text v) { c.log_level = parse_int(n, v, 2); }},
 };
 constexpr size_t kNumVariables = std::size(kVariables);

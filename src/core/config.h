@@ -3,6 +3,7 @@
 // fa4_configure() overrides a value before that. No other file calls getenv.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,12 @@ struct Config {
   std::string cpu_isa;  // FA4_CPU_ISA: scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx: the
                         // best one allowed
   int num_threads = 0;  // FA4_NUM_THREADS; 0: all hardware threads
+  // How emulated devices run (docs/emulator.md).
+  std::string emulator_policy = "eager";  // FA4_EMULATOR_POLICY: eager, late, random, split
+  uint64_t emulator_seed = 0;             // FA4_EMULATOR_SEED
+  bool emulator_check = false;            // FA4_EMULATOR_CHECK: none, all
+  std::string emulator_math = "hw";       // FA4_EMULATOR_MATH: hw, exact, fast
+  std::string emulator_exec;  // FA4_EMULATOR_EXEC: what ptxemu exec tells its CUDA libraries
   int log_level = 1;  // FA4_LOG: 0 silent, 1 errors, 2 decisions (needs a callback, see logging.h)
 };
 

@@ -135,4 +135,18 @@ DeviceSpec h200_spec() {
   return spec;
 }
 
+std::vector<DeviceSpec> emulated_specs() {
+  DeviceSpec h200 = h200_spec();
+  h200.kind = DeviceKind::kEmulated;
+  h200.name = "emulated:h200";
+  h200.num_threads = 0;
+  DeviceSpec b200 = h200;
+  b200.name = "emulated:b200";
+  b200.model = "NVIDIA B200";
+  b200.architecture = "sm_100a";
+  b200.num_sms = 148;
+  b200.l2_bytes = 132120576;
+  return {h200, b200};
+}
+
 }  // namespace fa4::internal

@@ -3,10 +3,11 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace fa4::internal {
 
-enum class DeviceKind { kCpu, kCuda };
+enum class DeviceKind { kCpu, kCuda, kEmulated };
 
 // Best to worst within a family; `fa4 devices` lists those that this machine has.
 struct CpuFeatures {
@@ -19,7 +20,7 @@ struct CpuFeatures {
 
 struct DeviceSpec {
   DeviceKind kind = DeviceKind::kCpu;
-  std::string name;          // "cpu", "cuda:0"
+  std::string name;          // "cpu", "cuda:0", "emulated:h200"
   std::string model;         // "NVIDIA H200", "AMD EPYC ..."
   std::string architecture;  // "x86_64", "sm_90a"
   // CPU
@@ -36,5 +37,8 @@ const DeviceSpec& host_cpu_spec();
 
 // A data-sheet H200, for plans on machines that have none.
 DeviceSpec h200_spec();
+
+// The GPUs that PTX can be run on without one: "emulated:h200", "emulated:b200".
+std::vector<DeviceSpec> emulated_specs();
 
 }  // namespace fa4::internal

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/logging.h"
 #include "device/cuda/cuda_device.h"
+#include "device/emulated/emulated_device.h"
 
 namespace fa4::internal {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 std::string available() {
   std::string names = "cpu";
   for (const DeviceSpec& spec : Device::enumerate()) names += ", " + spec.name;
+  for (const DeviceSpec& spec : emulated_specs()) names += ", " + spec.name;
   return names;
 }
 
@@ -37,7 +39,15 @@ int cuda_ordinal(std::string_view name) {
 
 struct OpenDevices {
   std::mutex mutex;
-  std::map<int, std::shared_ptr<Device>> devices;
+  std::map<std::string, std::shared_ptr<Device>, std::less<>> devices;
+
+  template <class Make>
+  std::shared_ptr<Device> find_or_make(std::string_view name, const Make& make) {
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<Device>& device = devices[std::string(name)];
+    if (device == nullptr) device = make();
+    return device;
+  }
 };
 
 // Never destroyed: at process exit the driver may be gone before us.
@@ -62,18 +72,18 @@ std::vector<DeviceSpec> Device::enumerate() {
 }
 
 std::shared_ptr<Device> Device::open(std::string_view name) {
-  if (name.starts_with("emulated:")) unavailable(name, "emulated devices are not in this version");
+  for (const DeviceSpec& spec : emulated_specs()) {
+    if (spec.name != name) continue;
+    return open_devices().find_or_make(name,
+                                       [&] { return std::make_shared<EmulatedDevice>(spec); });
+  }
   const int ordinal = cuda_ordinal(name);
   if (ordinal < 0) unavailable(name, "not the name of a GPU, which is cuda:N");
   const DriverApi* api = driver_api();
   if (api == nullptr) unavailable(name, driver_problem());
   if (ordinal >= cuda_device_count(*api)) unavailable(name, "no such device");
-
-  OpenDevices& open = open_devices();
-  const std::lock_guard lock(open.mutex);
-  std::shared_ptr<Device>& device = open.devices[ordinal];
-  if (device == nullptr) device = std::make_shared<CudaDevice>(*api, ordinal);
-  return device;
+  return open_devices().find_or_make(name,
+                                     [&] { return std::make_shared<CudaDevice>(*api, ordinal); });
 }
 
 }  // namespace fa4::internal

@@ -58,13 +58,15 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // Every device of this machine that can be opened ("cuda:0", ...); empty, not an error, without a
-  // driver.
+  // Every GPU of this machine that can be opened ("cuda:0", ...); empty, not an error, without a
+  // driver. The emulated ones (core/device_spec.h) can be opened everywhere.
   static std::vector<DeviceSpec> enumerate();
   // Throws Error{kDeviceUnavailable} that names what is available. One object a device and process.
   static std::shared_ptr<Device> open(std::string_view name);
 
   virtual const DeviceSpec& spec() const = 0;
+  // What load() takes.
+  virtual KernelImage::Kind image_kind() const { return KernelImage::Kind::kCubin; }
   virtual std::unique_ptr<Kernel> load(const KernelImage& image, uint32_t dynamic_smem_bytes) = 0;
   // Writes the 128 bytes that the hardware reads. Enqueues nothing, allocates nothing.
   virtual void encode_tensor_map(const TensorMapDesc& desc, void* map) const = 0;

@@ -30,8 +30,9 @@ KernelCache::Parts process_parts() {
     static const std::string kFingerprint = nvrtc_fingerprint();
     return kFingerprint;
   };
-  parts.compile = [](const KernelSource& source, const std::string& architecture) {
-    return NvrtcCompiler::get().compile(source, architecture);
+  parts.compile = [](const KernelSource& source, const std::string& architecture,
+                     KernelImage::Kind kind) {
+    return NvrtcCompiler::get().compile(source, architecture, kind);
   };
   return parts;
 }
@@ -69,19 +70,22 @@ KernelCache::Counts KernelCache::counts() const {
   return counts_;
 }
 
-std::string KernelCache::key_of(const KernelSource& source, const std::string& architecture) const {
+std::string KernelCache::key_of(const KernelSource& source, const std::string& architecture,
+                                KernelImage::Kind kind) const {
   FieldHasher hasher;
   hasher.add(parts_.fingerprint()).add(source.main_file).add(source.name_expression);
+  if (kind == KernelImage::Kind::kPtx) hasher.add("PTX");
   return hasher.add(architecture).add(std::to_string(kImageFormatVersion)).hex();
 }
 
 std::shared_ptr<const KernelImage> KernelCache::find_or_compile(const KernelSource& source,
-                                                                const std::string& architecture) {
+                                                                const std::string& architecture,
+                                                                KernelImage::Kind kind) {
   std::shared_ptr<Slot> slot;
   {
     const std::lock_guard lock(mutex_);
-    const std::string name =
-        fmt::format("{}\n{}\n{}", source.main_file, source.name_expression, architecture);
+    const std::string name = fmt::format("{}\n{}\n{}\n{}", source.main_file, source.name_expression,
+                                         architecture, static_cast<int>(kind));
     std::shared_ptr<Slot>& found = slots_[name];
     if (found == nullptr) found = std::make_shared<Slot>();
     slot = found;
@@ -90,25 +94,29 @@ std::shared_ptr<const KernelImage> KernelCache::find_or_compile(const KernelSour
   const std::lock_guard lock(slot->mutex);
   if (slot->image != nullptr) {
     count(&Counts::memory);
-  } else if (auto prebuilt = find_prebuilt(parts_.prebuilt, source, architecture)) {
-    slot->image = std::make_shared<const KernelImage>(std::move(*prebuilt));
-    count(&Counts::embedded);
-  } else {
-    slot->image = std::make_shared<const KernelImage>(find_elsewhere(source, architecture));
+    return slot->image;
   }
+  std::optional<KernelImage> prebuilt;
+  if (kind == KernelImage::Kind::kCubin) {
+    prebuilt = find_prebuilt(parts_.prebuilt, source, architecture);
+  }
+  if (prebuilt) count(&Counts::embedded);
+  slot->image = std::make_shared<const KernelImage>(
+      prebuilt ? std::move(*prebuilt) : find_elsewhere(source, architecture, kind));
   return slot->image;
 }
 
-KernelImage KernelCache::find_elsewhere(const KernelSource& source,
-                                        const std::string& architecture) {
+KernelImage KernelCache::find_elsewhere(const KernelSource& source, const std::string& architecture,
+                                        KernelImage::Kind kind) {
   std::string key;
   try {
-    key = key_of(source, architecture);
+    key = key_of(source, architecture, kind);
   } catch (const Error& error) {
-    throw Error(
-        ErrorCode::kCompiler,
-        fmt::format("{} is not prebuilt for {} and cannot be compiled: {}; {}", source.display_name,
-                    architecture, error.what(), list_prebuilt(parts_.prebuilt, architecture)));
+    throw Error(ErrorCode::kCompiler,
+                fmt::format("{} is not prebuilt for {}{} and cannot be compiled: {}; {}",
+                            source.display_name, architecture,
+                            kind == KernelImage::Kind::kPtx ? " as PTX" : "", error.what(),
+                            list_prebuilt(parts_.prebuilt, architecture)));
   }
   if (auto image = disk_->load(key)) {
     count(&Counts::disk);
@@ -125,7 +133,7 @@ KernelImage KernelCache::find_elsewhere(const KernelSource& source,
     count(&Counts::disk);
     return std::move(*image);
   }
-  KernelImage image = parts_.compile(source, architecture);
+  KernelImage image = parts_.compile(source, architecture, kind);
   count(&Counts::compiled);
   log(2, fmt::format("compiled {} for {} in {:.3f} s", source.display_name, architecture,
                      image.compile_seconds));

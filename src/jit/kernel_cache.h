@@ -32,7 +32,9 @@ class KernelCache {
     // All that a compiled image depends on besides source and architecture: the sources' texts,
     // the compiler, its flags. May throw Error{kCompiler} when there is no compiler.
     std::function<std::string()> fingerprint;
-    std::function<KernelImage(const KernelSource&, const std::string& architecture)> compile;
+    std::function<KernelImage(const KernelSource&, const std::string& architecture,
+                              KernelImage::Kind kind)>
+        compile;
     std::chrono::milliseconds lock_timeout{30000};
   };
 
@@ -41,9 +43,10 @@ class KernelCache {
   ~KernelCache();
 
   // Thread-safe; threads that ask for one kernel compile it once. Throws Error{kCompiler}: no
-  // prebuilt image and no NVRTC lists what is available.
-  std::shared_ptr<const KernelImage> find_or_compile(const KernelSource& source,
-                                                     const std::string& architecture);
+  // prebuilt image and no NVRTC lists what is available. PTX is never prebuilt.
+  std::shared_ptr<const KernelImage> find_or_compile(
+      const KernelSource& source, const std::string& architecture,
+      KernelImage::Kind kind = KernelImage::Kind::kCubin);
 
   struct Entry {
     std::string display_name, architecture, compiler, path;
@@ -64,8 +67,10 @@ class KernelCache {
     std::mutex mutex;
     std::shared_ptr<const KernelImage> image;
   };
-  KernelImage find_elsewhere(const KernelSource& source, const std::string& architecture);
-  std::string key_of(const KernelSource& source, const std::string& architecture) const;
+  KernelImage find_elsewhere(const KernelSource& source, const std::string& architecture,
+                             KernelImage::Kind kind);
+  std::string key_of(const KernelSource& source, const std::string& architecture,
+                     KernelImage::Kind kind) const;
   void count(int Counts::*which);
 
   Parts parts_;

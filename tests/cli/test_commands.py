@@ -16,7 +16,8 @@ class Devices(CommandTest):
         self.assertEqual(devices["cpu"]["kind"], "cpu")
         self.assertIn("scalar", devices["cpu"]["features"])
         self.assertIn("architecture", devices["cpu"])
-        self.assertFalse([name for name in devices if name.startswith("emulated")])
+        for name, architecture in (("emulated:h200", "sm_90a"), ("emulated:b200", "sm_100a")):
+            self.assertEqual((devices[name]["kind"], devices[name]["architecture"]), ("emulated", architecture))
         for name in devices:
             self.assertIn(name, self.succeed("devices"))
 

@@ -19,7 +19,7 @@ class Usage(CommandTest):
         for command in COMMANDS:
             text = self.succeed(command, "--help")
             self.assertIn("--json", text)
-            for absent in ("backward", "emulated", "--dout", "--dq", "sm_100a"):
+            for absent in ("backward", "emulated:b200", "--dout", "--dq", "sm_100a"):
                 self.assertNotIn(absent, text, command)
 
     def test_unknown_words(self):
@@ -66,9 +66,8 @@ class Usage(CommandTest):
         self.refuse("bench", "backward", words=words)
         for option in ("--dout", "--dq", "--dk", "--dv"):
             self.refuse("run", "--q", "q.npy", option, "x.npy", words=words)
-        for device in ("emulated:h200", "emulated:b200"):
-            self.refuse("verify", "--device", device, words=words)
-            self.refuse("plan", "--device", device, words=words)
+        for command in ("verify", "plan"):
+            self.refuse(command, "--device", "emulated:b200", words=["sm_100a", "accepted in this version: sm_90a"])
         for architecture in ("sm_100a", "sm_103a"):
             self.refuse("compile", "--arch", architecture, words=words)
 

@@ -23,13 +23,25 @@ std::string error_of(const char* key, const char* value) {
 TEST(Config, IsReadOnceAndOverriddenBefore) {
   EXPECT_EQ(error_of("colour", "red"),
             "configuration key \"colour\"; accepted: cache_dir, cache, nvrtc, cuda_driver, "
-            "cpu_isa, num_threads, log");
+            "cpu_isa, num_threads, emulator_policy, emulator_seed, emulator_check, emulator_math, "
+            "emulator_exec, log");
   EXPECT_EQ(error_of("num_threads", "many"), "num_threads \"many\"; accepted: 0 to 4096");
   EXPECT_EQ(error_of("num_threads", "4097"), "num_threads \"4097\"; accepted: 0 to 4096");
   EXPECT_EQ(error_of("cache", "yes"), "cache \"yes\"; accepted: 0, 1");
   EXPECT_EQ(error_of("cpu_isa", "sse2"),
             "cpu_isa \"sse2\"; accepted: scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx");
 
+  EXPECT_EQ(error_of("emulator_policy", "lazy"),
+            "emulator_policy \"lazy\"; accepted: eager, late, random, split");
+  EXPECT_EQ(error_of("emulator_policy", "eager, late"),
+            "emulator_policy \"eager, late\"; accepted: eager, late, random, split");
+  EXPECT_EQ(error_of("emulator_seed", "-1"), "emulator_seed \"-1\"; accepted: 0 to 2^64 - 1");
+  EXPECT_EQ(error_of("emulator_check", "1"), "emulator_check \"1\"; accepted: none, all");
+  EXPECT_EQ(error_of("emulator_math", ""), "emulator_math \"\"; accepted: hw, exact, fast");
+
+  setenv("FA4_EMULATOR_POLICY", "random", 1);
+  setenv("FA4_EMULATOR_SEED", "18446744073709551615", 1);
+  setenv("FA4_EMULATOR_CHECK", "all", 1);
   setenv("FA4_NUM_THREADS", "3", 1);
   setenv("FA4_CACHE_DIR", "/from/environment", 1);
   setenv("FA4_CACHE", "0", 1);
@@ -50,6 +62,10 @@ TEST(Config, IsReadOnceAndOverriddenBefore) {
   EXPECT_EQ(first.cache_dir, "/from/environment");
   EXPECT_FALSE(first.cache_enabled);
   EXPECT_EQ(first.cpu_isa, "avx2");
+  EXPECT_EQ(first.emulator_policy, "random");
+  EXPECT_EQ(first.emulator_seed, UINT64_MAX);
+  EXPECT_TRUE(first.emulator_check);
+  EXPECT_EQ(first.emulator_math, "hw");
 
   setenv("FA4_CACHE_DIR", "/later", 1);
   EXPECT_EQ(config().cache_dir, "/from/environment");

@@ -21,7 +21,8 @@ int main(int argc, char** argv) {
   KernelCache::Parts parts;
   parts.folder = argv[1];
   parts.fingerprint = [] { return std::string("test"); };
-  parts.compile = [&](const KernelSource& source, const std::string& architecture) {
+  parts.compile = [&](const KernelSource& source, const std::string& architecture,
+                      KernelImage::Kind) {
     const int counter = open(argv[2], O_WRONLY | O_APPEND | O_CREAT, 0600);
     if (counter < 0 || write(counter, "x", 1) != 1) std::exit(3);
     close(counter);

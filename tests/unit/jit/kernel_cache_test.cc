@@ -24,7 +24,8 @@ struct Compiler {
     KernelCache::Parts parts;
     parts.folder = folder;
     parts.fingerprint = [this] { return version; };
-    parts.compile = [this](const KernelSource& source, const std::string& architecture) {
+    parts.compile = [this](const KernelSource& source, const std::string& architecture,
+                           KernelImage::Kind) {
       ++calls;
       return stub_image(source, architecture);
     };
@@ -198,7 +199,8 @@ TEST(KernelCache, AFailureIsNotRemembered) {
   Compiler compiler;
   KernelCache::Parts parts = compiler.parts("");
   bool broken = true;
-  parts.compile = [&](const KernelSource& source, const std::string& architecture) {
+  parts.compile = [&](const KernelSource& source, const std::string& architecture,
+                      KernelImage::Kind) {
     if (broken) throw Error(ErrorCode::kCompiler, "refused");
     return stub_image(source, architecture);
   };

@@ -1,0 +1,213 @@
+#include "device/emulated/emulated_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "core/config.h"
+#include "core/error.h"
+#include "core/logging.h"
+
+namespace fa4::internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+ptxemu::MachineOptions machine_options(const DeviceSpec& spec) {
+  const Config& c = config();
+  ptxemu::MachineOptions options;
+  options.device = spec.name;
+  options.policy = c.emulator_policy;
+  options.seed = c.emulator_seed;
+  options.check = c.emulator_check;
+  options.math = c.emulator_math;
+  options.threads = static_cast<uint32_t>(c.num_threads);
+  return options;
+}
+
+uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+// The host's clock: work is done when it has been enqueued.
+class HostEvent final : public Event {
+ public:
+  void record(void*) override { at_ = Clock::now(); }
+  void synchronize() override {}
+  double milliseconds_since(const Event& start) const override {
+    const std::chrono::duration<double, std::milli> elapsed =
+        at_ - static_cast<const HostEvent&>(start).at_;
+    return elapsed.count();
+  }
+
+ private:
+  Clock::time_point at_ = Clock::now();
+};
+
+std::string place(const ptxemu::ReportedFinding& finding) {
+  return fmt::format("cta ({},{},{}) warp {}, PTX line {}{}{}", finding.cta[0], finding.cta[1],
+                     finding.cta[2], finding.warp, finding.ptx_line,
+                     finding.source.empty() ? "" : ", ", finding.source);
+}
+
+// What went wrong in one line: the first error, or who waits for what.
+std::string describe(const ptxemu::LaunchReport& report) {
+  const auto error =
+      std::find_if(report.findings.begin(), report.findings.end(),
+                   [](const ptxemu::ReportedFinding& f) { return f.severity == "error"; });
+  std::string text = report.status;
+  if (error != report.findings.end()) {
+    const auto errors =
+        std::count_if(error, report.findings.end(),
+                      [](const ptxemu::ReportedFinding& f) { return f.severity == "error"; });
+    text += fmt::format(": {} at {}: {}", error->rule, place(*error), error->message);
+    if (errors > 1) text += fmt::format(" (and {} more errors)", errors - 1);
+  } else if (!report.deadlock.empty()) {
+    const ptxemu::ReportedWaiter& waiter = report.deadlock.front();
+    text += fmt::format(": {} waiters, the first is cta ({},{},{}) warp {} at PTX line {}, for {}",
+                        report.deadlock.size(), waiter.cta[0], waiter.cta[1], waiter.cta[2],
+                        waiter.warp, waiter.ptx_line, waiter.waits_on);
+  }
+  return text;
+}
+
+}  // namespace
+
+template <class Body>
+auto EmulatedDevice::with_machine(ErrorCode code, const char* what, const Body& body) const {
+  const std::lock_guard lock(shared_->mutex);
+  try {
+    return body(shared_->machine);
+  } catch (const ptxemu::InputError& error) {
+    throw Error(code, fmt::format("{}: {}: {}", spec_.name, what, error.what()));
+  }
+}
+
+class EmulatedDevice::LoadedKernel final : public Kernel {
+ public:
+  LoadedKernel(const EmulatedDevice& device, const KernelImage& image)
+      : device_(device.spec_.name),
+        name_(image.display_name),
+        entry_(image.entry),
+        shared_(device.shared_) {
+    module_ = device.with_machine(
+        ErrorCode::kDriver, ("loading " + name_).c_str(), [&](ptxemu::Machine& machine) {
+          ptxemu::ModuleHandle module =
+              machine.load({image.bytes.begin(), image.bytes.end()}, name_ + ".ptx");
+          machine.parameter_sizes(module, entry_);  // decodes it: a form unknown is known now
+          return module;
+        });
+  }
+
+  void launch(const LaunchConfig& config, const void* params, size_t params_bytes,
+              void*) const override {
+    ptxemu::LaunchRequest request;
+    request.kernel = entry_;
+    std::copy_n(config.grid, 3, request.grid.begin());
+    std::copy_n(config.block, 3, request.block.begin());
+    std::copy_n(config.cluster, 3, request.cluster.begin());
+    request.shared_bytes = config.dynamic_smem_bytes;
+    std::vector<std::byte> argument(params_bytes);
+    std::memcpy(argument.data(), params, params_bytes);
+    ptxemu::LaunchReport report;
+    try {
+      const std::lock_guard lock(shared_->mutex);
+      report = shared_->machine.launch(module_, request, {std::move(argument)});
+    } catch (const ptxemu::InputError& error) {
+      throw Error(ErrorCode::kDriver,
+                  fmt::format("{}: launch of {}: {}", device_, name_, error.what()));
+    }
+    if (!report.passed()) {
+      throw Error(ErrorCode::kDriver,
+                  fmt::format("{}: launch of {}: {}", device_, name_, describe(report)));
+    }
+    log(2, fmt::format("{}: {} ran {} warp instructions in {:.3f} s: {}, {} findings", device_,
+                       name_, report.warp_instructions, report.seconds, report.status,
+                       report.findings.size()));
+  }
+
+ private:
+  std::string device_, name_, entry_;
+  std::shared_ptr<Shared> shared_;
+  ptxemu::ModuleHandle module_;
+};
+
+EmulatedDevice::EmulatedDevice(const DeviceSpec& spec)
+    : spec_(spec), shared_(std::make_shared<Shared>(machine_options(spec))) {
+  if (!shared_->machine.device_addresses_are_host_addresses()) {
+    throw Error(
+        ErrorCode::kOutOfMemory,
+        fmt::format("{}: no room for its memory in this process's address space", spec.name));
+  }
+}
+
+std::unique_ptr<Kernel> EmulatedDevice::load(const KernelImage& image, uint32_t) {
+  if (image.kind != KernelImage::Kind::kPtx) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} is machine code; accepted: PTX",
+                                                         spec_.name, image.display_name));
+  }
+  return std::make_unique<LoadedKernel>(*this, image);
+}
+
+void EmulatedDevice::encode_tensor_map(const TensorMapDesc& desc, void* map) const {
+  static constexpr const char* kSwizzles[] = {"none", "32B", "64B", "128B"};
+  const auto rank = static_cast<size_t>(desc.rank);
+  ptxemu::TensorMapRequest request;
+  request.address = address_of(desc.base);
+  request.dtype = name_of(desc.dtype);
+  request.dims.assign(desc.dims, desc.dims + rank);
+  request.strides_bytes.assign(desc.strides_bytes, desc.strides_bytes + rank - 1);
+  request.box.assign(desc.box, desc.box + rank);
+  request.swizzle = kSwizzles[static_cast<int>(desc.swizzle)];
+  try {
+    const std::array<std::byte, 128> bytes = ptxemu::Machine::encode_tensor_map(request);
+    std::memcpy(map, bytes.data(), bytes.size());
+  } catch (const ptxemu::InputError& error) {
+    throw Error(ErrorCode::kDriver, fmt::format("{}: tensor map: {}", spec_.name, error.what()));
+  }
+}
+
+void EmulatedDevice::enqueue_zero(void* to, size_t bytes, void*) const {
+  with_machine(ErrorCode::kDriver, "fill",
+               [&](ptxemu::Machine& machine) { machine.fill(address_of(to), 0, bytes); });
+}
+
+void* EmulatedDevice::allocate(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  return with_machine(ErrorCode::kOutOfMemory, "allocation", [&](ptxemu::Machine& machine) {
+    return reinterpret_cast<void*>(machine.allocate(bytes));
+  });
+}
+
+void EmulatedDevice::free(void* pointer) {
+  if (pointer == nullptr) return;
+  try {
+    with_machine(ErrorCode::kDriver, "free",
+                 [&](ptxemu::Machine& machine) { machine.free(address_of(pointer)); });
+  } catch (const Error& error) {  // called from destructors
+    log(1, error.what());
+  }
+}
+
+void EmulatedDevice::copy_to_device(void* to, const void* from, size_t bytes) {
+  with_machine(ErrorCode::kDriver, "copy to the device",
+               [&](ptxemu::Machine& machine) { machine.copy_in(address_of(to), from, bytes); });
+}
+
+void EmulatedDevice::copy_to_host(void* to, const void* from, size_t bytes) {
+  with_machine(ErrorCode::kDriver, "copy to the host",
+               [&](ptxemu::Machine& machine) { machine.copy_out(to, address_of(from), bytes); });
+}
+
+void EmulatedDevice::fill(void* to, unsigned char value, size_t bytes) {
+  with_machine(ErrorCode::kDriver, "fill",
+               [&](ptxemu::Machine& machine) { machine.fill(address_of(to), value, bytes); });
+}
+
+// A stream has no state: an address of its own is all that tells one from another.
+void* EmulatedDevice::create_stream() { return new char; }
+void EmulatedDevice::destroy_stream(void* stream) { delete static_cast<char*>(stream); }
+
+std::unique_ptr<Event> EmulatedDevice::create_event() { return std::make_unique<HostEvent>(); }
+
+}  // namespace fa4::internal

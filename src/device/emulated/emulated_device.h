@@ -1,0 +1,56 @@
+// A GPU that is not there, behind the door of device.h: PTX runs on the CPU (ptxemu/machine.h).
+//
+// Every call has done its work when it returns, whatever the stream: nothing is ever captured or
+// pending. A launch in which the emulator sees an error of the kernel throws. Policy, seed, checks
+// and arithmetic are config()'s. Thread-safe; launches run one at a time.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/error.h"
+#include "device/device.h"
+#include "ptxemu/machine.h"
+
+namespace fa4::internal {
+
+class EmulatedDevice : public Device {
+ public:
+  explicit EmulatedDevice(const DeviceSpec& spec);
+
+  const DeviceSpec& spec() const override { return spec_; }
+  KernelImage::Kind image_kind() const override { return KernelImage::Kind::kPtx; }
+  std::unique_ptr<Kernel> load(const KernelImage& image, uint32_t dynamic_smem_bytes) override;
+  void encode_tensor_map(const TensorMapDesc& desc, void* map) const override;
+  bool is_capturing(void*) const override { return false; }
+  void enqueue_zero(void* to, size_t bytes, void* stream) const override;
+
+  void* allocate(size_t bytes) override;
+  void free(void* pointer) override;
+  void copy_to_device(void* to, const void* from, size_t bytes) override;
+  void copy_to_host(void* to, const void* from, size_t bytes) override;
+  void fill(void* to, unsigned char value, size_t bytes) override;
+  void* create_stream() override;
+  void destroy_stream(void* stream) override;
+  void synchronize(void*) override {}
+  std::unique_ptr<Event> create_event() override;
+
+ private:
+  // The machine, which one thread may use at a time; kernels share it with the device.
+  struct Shared {
+    std::mutex mutex;
+    ptxemu::Machine machine;
+    explicit Shared(ptxemu::MachineOptions options) : machine(std::move(options)) {}
+  };
+  class LoadedKernel;
+
+  // Runs `body(machine)` alone; its InputError becomes an Error{code} that names device and call.
+  template <class Body>
+  auto with_machine(ErrorCode code, const char* what, const Body& body) const;
+
+  DeviceSpec spec_;
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace fa4::internal

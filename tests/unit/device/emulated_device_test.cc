@@ -1,0 +1,161 @@
+// An emulated GPU behind the same door as a real one.
+#include "device/emulated/emulated_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "core/error.h"
+
+namespace fa4::internal {
+namespace {
+
+// y[i] += add, one thread an element; `trap` instead when add is 0.
+constexpr const char* kPtx = R"(
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry add(.param .align 8 .b8 p[16])
+{
+  .reg .pred %z;
+  .reg .b32 %i, %v, %a;
+  .reg .b64 %y, %o;
+  ld.param.u64 %y, [p];
+  ld.param.u32 %a, [p+8];
+  setp.eq.u32 %z, %a, 0;
+  @%z trap;
+  mov.u32 %i, %tid.x;
+  mul.wide.u32 %o, %i, 4;
+  add.s64 %y, %y, %o;
+  ld.global.u32 %v, [%y];
+  add.u32 %v, %v, %a;
+  st.global.u32 [%y], %v;
+  ret;
+}
+)";
+
+struct Params {
+  void* y;
+  uint32_t add, unused;
+};
+
+KernelImage image_of(const char* text, KernelImage::Kind kind = KernelImage::Kind::kPtx) {
+  KernelImage image;
+  image.kind = kind;
+  image.bytes.assign(text, text + std::strlen(text) + 1);  // NVRTC's PTX ends in NUL
+  image.entry = "add";
+  image.display_name = "add";
+  image.architecture = "sm_90a";
+  return image;
+}
+
+class Emulated : public ::testing::Test {
+ protected:
+  std::string error_of(const std::function<void()>& call, ErrorCode code) {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      return error.what();
+    }
+    return "no error";
+  }
+
+  std::shared_ptr<Device> device_ = Device::open("emulated:h200");
+};
+
+TEST_F(Emulated, IsOneOfTwo) {
+  EXPECT_EQ(device_->spec().kind, DeviceKind::kEmulated);
+  EXPECT_EQ(device_->spec().architecture, "sm_90a");
+  EXPECT_EQ(device_->spec().num_sms, 132);
+  EXPECT_EQ(Device::open("emulated:h200"), device_);
+  EXPECT_EQ(Device::open("emulated:b200")->spec().architecture, "sm_100a");
+  EXPECT_EQ(device_->image_kind(), KernelImage::Kind::kPtx);
+}
+
+TEST_F(Emulated, RunsAKernelOverItsMemory) {
+  constexpr size_t kCount = 96;
+  uint32_t values[kCount];
+  for (uint32_t i = 0; i < kCount; ++i) values[i] = 7 * i;
+  const Buffer buffer(*device_, sizeof values);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 256, 0u);
+  device_->copy_to_device(buffer.data(), values, sizeof values);
+  const auto kernel = device_->load(image_of(kPtx), 0);
+  LaunchConfig config;
+  config.block[0] = kCount;
+  const Params params{buffer.data(), 5, 0};
+  void* stream = device_->create_stream();
+  EXPECT_FALSE(device_->is_capturing(stream));
+  const auto begin = device_->create_event(), end = device_->create_event();
+  begin->record(stream);
+  kernel->launch(config, &params, sizeof params, stream);
+  end->record(stream);
+  EXPECT_GT(end->milliseconds_since(*begin), 0);
+  device_->synchronize(stream);
+  device_->destroy_stream(stream);
+  uint32_t results[kCount];
+  device_->copy_to_host(results, buffer.data(), sizeof results);
+  for (uint32_t i = 0; i < kCount; ++i) EXPECT_EQ(results[i], 7 * i + 5) << i;
+  device_->enqueue_zero(buffer.data(), 8, nullptr);
+  device_->fill(static_cast<char*>(buffer.data()) + 8, 0xab, 4);
+  device_->copy_to_host(results, buffer.data(), 16);
+  EXPECT_EQ(results[1], 0u);
+  EXPECT_EQ(results[2], 0xababababu);
+  EXPECT_EQ(results[3], 26u);
+}
+
+TEST_F(Emulated, ABrokenLaunchThrows) {
+  const Buffer buffer(*device_, 256);
+  const auto kernel = device_->load(image_of(kPtx), 0);
+  const auto launch = [&](uint32_t threads, Params params, size_t bytes) {
+    LaunchConfig config;
+    config.block[0] = threads;
+    return [&kernel, config, params, bytes] { kernel->launch(config, &params, bytes, nullptr); };
+  };
+  std::string text = error_of(launch(1, {buffer.data(), 0, 0}, 16), ErrorCode::kDriver);
+  EXPECT_NE(text.find("emulated:h200: launch of add: trap"), std::string::npos) << text;
+  text = error_of(launch(96, {buffer.data(), 1, 0}, 16), ErrorCode::kDriver);
+  EXPECT_NE(text.find("PTX line 17"), std::string::npos) << text;
+  text = error_of(launch(1, {buffer.data(), 1, 0}, 12), ErrorCode::kDriver);
+  EXPECT_NE(text.find("12 bytes"), std::string::npos) << text;
+  text = error_of(launch(0, {buffer.data(), 1, 0}, 16), ErrorCode::kDriver);
+  EXPECT_NE(text.find("block.x 0"), std::string::npos) << text;
+}
+
+TEST_F(Emulated, LoadsPtxAndNothingElse) {
+  std::string text = error_of([&] { device_->load(image_of(kPtx, KernelImage::Kind::kCubin), 0); },
+                              ErrorCode::kInvalidArgument);
+  EXPECT_NE(text.find("accepted: PTX"), std::string::npos) << text;
+  text = error_of([&] { device_->load(image_of("no PTX"), 0); }, ErrorCode::kDriver);
+  EXPECT_NE(text.find("loading add"), std::string::npos) << text;
+}
+
+TEST_F(Emulated, MemoryThatIsNotThere) {
+  char host[16] = {};
+  const Buffer buffer(*device_, 16);
+  const auto at = static_cast<char*>(buffer.data());
+  error_of([&] { device_->copy_to_host(host, at + 8, 16); }, ErrorCode::kDriver);
+  const std::string text =
+      error_of([&] { device_->allocate(size_t{1} << 50); }, ErrorCode::kOutOfMemory);
+  EXPECT_NE(text.find("emulated:h200: allocation"), std::string::npos) << text;
+}
+
+TEST_F(Emulated, TensorMaps) {
+  TensorMapDesc desc;
+  desc.base = reinterpret_cast<void*>(0x123400);
+  desc.rank = 2;
+  desc.dims[0] = 64, desc.dims[1] = 10;
+  desc.strides_bytes[0] = 128;
+  desc.box[0] = 64, desc.box[1] = 8;
+  alignas(64) unsigned char map[128];
+  device_->encode_tensor_map(desc, map);
+  uint64_t base = 0;
+  std::memcpy(&base, map, sizeof base);
+  EXPECT_EQ(base, 0x123400u);
+  desc.box[0] = 0;
+  error_of([&] { device_->encode_tensor_map(desc, map); }, ErrorCode::kDriver);
+}
+
+}  // namespace
+}  // namespace fa4::internal
