@@ -30,8 +30,6 @@ MatrixDescriptor common_fields(uint64_t bits, const char* operand) {
   return matrix;
 }
 
-uint32_t swizzled(uint32_t offset, uint32_t mask) { return offset ^ (((offset >> 7) & mask) << 4); }
-
 }  // namespace
 
 MatrixDescriptor decode_tcgen05_descriptor(uint64_t bits, const char* operand) {
@@ -65,34 +63,6 @@ MatrixDescriptor decode_wgmma_descriptor(uint64_t bits, const char* operand) {
   constexpr Swizzle kModes[] = {Swizzle::kNone, Swizzle::k128, Swizzle::k64, Swizzle::k32};
   matrix.swizzle = kModes[field(bits, 62, 2)];
   return matrix;
-}
-
-uint32_t chunk_offset(const MatrixDescriptor& matrix, Major major, int elements_per_chunk,
-                      uint32_t mn, uint32_t k) {
-  const uint32_t t = static_cast<uint32_t>(elements_per_chunk);
-  const uint32_t start = matrix.start, leading = matrix.leading, stride = matrix.stride;
-  if (matrix.swizzle == Swizzle::k128Atom32) {  // MN-major only
-    const uint32_t i = mn / t;
-    const uint32_t offset =
-        start + (i % 8) * 16 + (i / 8) * leading + (k % 4) * 128 + (k / 4) * stride;
-    return offset ^ (((offset >> 7) & 3) << 5);
-  }
-  uint32_t chunks = 1, mask = 0;  // 16-byte chunks in a row of the swizzle atom
-  switch (matrix.swizzle) {
-    case Swizzle::k32: chunks = 2, mask = 1; break;
-    case Swizzle::k64: chunks = 4, mask = 3; break;
-    case Swizzle::k128: chunks = 8, mask = 7; break;
-    default: break;
-  }
-  if (major == Major::kK) {
-    const uint32_t column = chunks == 1 ? (k / t) * leading : (k / t) * 16;
-    return swizzled(start + (mn % 8) * 16 * chunks + (mn / 8) * stride + column, mask);
-  }
-  const uint32_t i = mn / t;
-  if (chunks == 1) return start + i * stride + (k % 8) * 16 + (k / 8) * leading;
-  return swizzled(
-      start + (i % chunks) * 16 + (i / chunks) * leading + (k % 8) * 16 * chunks + (k / 8) * stride,
-      mask);
 }
 
 void check_layout(const MatrixDescriptor& matrix, Major major, ElementType type,

@@ -28,8 +28,32 @@ enum class Major : uint8_t { kK, kMN };
 
 // Where the 16-byte chunk lies that holds element (mn, k) and its neighbours along the contiguous
 // dimension; the element's own place in the chunk is (k or mn) % T, T elements a chunk.
-uint32_t chunk_offset(const MatrixDescriptor& matrix, Major major, int elements_per_chunk,
-                      uint32_t mn, uint32_t k);
+inline uint32_t chunk_offset(const MatrixDescriptor& matrix, Major major, int elements_per_chunk,
+                             uint32_t mn, uint32_t k) {
+  const uint32_t t = static_cast<uint32_t>(elements_per_chunk);
+  const uint32_t start = matrix.start, leading = matrix.leading, stride = matrix.stride;
+  if (matrix.swizzle == Swizzle::k128Atom32) {  // MN-major only
+    const uint32_t i = mn / t;
+    const uint32_t offset =
+        start + (i % 8) * 16 + (i / 8) * leading + (k % 4) * 128 + (k / 4) * stride;
+    return offset ^ (((offset >> 7) & 3) << 5);
+  }
+  // 16-byte chunks in a row of the swizzle atom: 1, 2, 4 or 8.
+  constexpr uint32_t kShift[] = {0, 3, 3, 2, 1};
+  const uint32_t shift = kShift[static_cast<uint32_t>(matrix.swizzle)];
+  const uint32_t chunks = 1u << shift, mask = chunks - 1;
+  uint32_t offset;
+  if (major == Major::kK) {
+    const uint32_t column = chunks == 1 ? (k / t) * leading : (k / t) * 16;
+    offset = start + (mn % 8) * 16 * chunks + (mn / 8) * stride + column;
+  } else {
+    const uint32_t i = mn / t;
+    if (chunks == 1) return start + i * stride + (k % 8) * 16 + (k / 8) * leading;
+    offset = start + (i % chunks) * 16 + (i / chunks) * leading + (k % 8) * 16 * chunks +
+             (k / 8) * stride;
+  }
+  return offset ^ (((offset >> 7) & mask) << 4);
+}
 
 // Throws Trap{"matrix-descriptor"} when this layout cannot hold elements of `type`.
 void check_layout(const MatrixDescriptor& matrix, Major major, ElementType type,

@@ -186,6 +186,7 @@ void MmaSide::reset(ElementType type, int k, int count, bool wide) {
   wide_ = wide;
   bytes_ = container_bytes(type);
   chunk_ = 16 / bytes_;
+  packed_bits_ = bits_of(type) < 8 ? bits_of(type) : 0;
   const int rest = wide ? count % kPanelWidth : count * k % 16;
   if (rest != 0) std::memset(raw_, 0, padded() * static_cast<size_t>(bytes_));
 }
@@ -193,8 +194,8 @@ void MmaSide::reset(ElementType type, int k, int count, bool wide) {
 void MmaSide::set_chunk(Major major, int mn, int k, const std::byte* chunk) {
   const size_t at = index(mn, k);
   std::byte codes[16];
-  if (bits_of(type_) < 8) {
-    unpack_codes(chunk, bits_of(type_), reinterpret_cast<uint8_t*>(codes));
+  if (packed_bits_ != 0) {
+    unpack_codes(chunk, packed_bits_, reinterpret_cast<uint8_t*>(codes));
     chunk = codes;
   }
   const ptrdiff_t along_k = wide_ ? kPanelWidth : 1, along_mn = wide_ ? 1 : k_;

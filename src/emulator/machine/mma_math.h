@@ -58,6 +58,7 @@ class MmaSide {
 
   ElementType type_ = ElementType::kF16;
   int k_ = 0, count_ = 0, bytes_ = 2, chunk_ = 8;
+  int packed_bits_ = 0;  // of a format that shared memory packs below a byte
   bool wide_ = false;
   alignas(64) std::byte raw_[kMost * 32];
   alignas(64) float value_[kMost * kMaxProducts];

@@ -19,16 +19,19 @@ using Short16 = int16_t __attribute__((vector_size(32)));
 using UShort16 = uint16_t __attribute__((vector_size(32)));
 using Double16 = double __attribute__((vector_size(128)));
 
+// Small functions on vectors must be part of their callers: constants then stay in registers.
+#define PTXEMU_PART inline __attribute__((always_inline))
+
 template <class V, class T>
-inline void load(V& v, const T* p) {
+PTXEMU_PART void load(V& v, const T* p) {
   std::memcpy(&v, p, sizeof(V));
 }
 template <class V, class T>
-inline void store(T* p, const V& v) {
+PTXEMU_PART void store(T* p, const V& v) {
   std::memcpy(p, &v, sizeof(V));
 }
 
-inline bool any(const Int16& mask) {
+PTXEMU_PART bool any(const Int16& mask) {
 #ifdef __AVX512F__
   return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
 #else
@@ -39,7 +42,7 @@ inline bool any(const Int16& mask) {
 #endif
 }
 
-inline void select(Int16& d, const Int16& mask, const Int16& yes, const Int16& no) {
+PTXEMU_PART void select(Int16& d, const Int16& mask, const Int16& yes, const Int16& no) {
   d = (mask & yes) | (~mask & no);
 }
 
@@ -50,26 +53,25 @@ struct Alignment {
   Int16 slow;        // must go through fused_sum
 };
 
-inline void align(Alignment& to, const int16_t* products, const Float16& c, const SumRules& rules) {
+PTXEMU_PART void align(Alignment& to, const int16_t* products, const Float16& c,
+                       const SumRules& rules) {
   Short16 narrow;
   load(narrow, products);
   const Int16 product = __builtin_convertvector(narrow, Int16);
   Int16 addend = (((Int16)c >> 23) & 255) - 127;
   const Int16 least = rules.least_addend_exponent - Int16{};
-  select(addend, addend < least, least, addend);
+  addend = addend < least ? least : addend;
   select(addend, c == 0.0f, kLeastExponent - Int16{}, addend);
   to.no_product = product < kNoProductExponent;
-  Int16 top;
-  select(top, product > addend, product, addend);
+  Int16 top = product > addend ? product : addend;
   to.slow = (top > kMostFastExponent) | ((top < kLeastFastExponent) & ~to.no_product);
   const Int16 low = kLeastFastExponent - Int16{}, high = kMostFastExponent - Int16{};
-  select(top, top < low, low, top);
-  select(top, top > high, high, top);
-  to.exponent = top;
+  top = top < low ? low : top;
+  to.exponent = top > high ? high : top;
 }
 
 // The integer sum to a float: sum * 2^unit, cut to 24 bits towards zero, or to odd.
-inline void finish(Float16& d, const UInt16& sum, const Int16& unit, const SumRules& rules) {
+PTXEMU_PART void finish(Float16& d, const UInt16& sum, const Int16& unit, const SumRules& rules) {
   const Int16 sign = (Int16)sum >> 31;
   const UInt16 magnitude = (sum ^ (UInt16)sign) - (UInt16)sign;
   const Float16 nearest = __builtin_convertvector((Int16)magnitude, Float16);
@@ -83,19 +85,23 @@ inline void finish(Float16& d, const UInt16& sum, const Int16& unit, const SumRu
   d = (Float16)(((Int16)scaled | (sign & (int32_t)0x80000000)) & (int32_t)rules.result_mask);
 }
 
-inline void add_products(UInt16& sum, const MmaPanel& panel, int row, int half, int begin, int end,
-                         const Float16& scale) {
-  const float* b = panel.b + static_cast<ptrdiff_t>(row) * panel.products;
-  sum = UInt16{};
-  for (int j = begin; j < end; ++j) {
-    Float16 a;
-    load(a, panel.a + j * kPanelWidth + half * 16);
-    const Float16 product = (a * b[j]) * scale;
-    sum += (UInt16) __builtin_convertvector(product, Int16);
+// So many products of one row. Two sums, so that neither waits for the other.
+template <int kCount>
+PTXEMU_PART void add_products(UInt16& sum, const float* a, const float* b, const Float16& scale,
+                              int count) {
+  UInt16 sums[2] = {};
+  const int end = kCount == 0 ? count : kCount;
+#pragma GCC unroll 16
+  for (int j = 0; j < end; ++j) {
+    Float16 factor;
+    load(factor, a + j * kPanelWidth);
+    const Float16 product = (factor * b[j]) * scale;
+    sums[j % 2] += (UInt16) __builtin_convertvector(product, Int16);
   }
+  sum = sums[0] + sums[1];
 }
 
-inline void note_overflow(Int16& slow, const UInt16& x, const UInt16& y, const UInt16& sum) {
+PTXEMU_PART void note_overflow(Int16& slow, const UInt16& x, const UInt16& y, const UInt16& sum) {
   slow |= (Int16)((x ^ sum) & (y ^ sum)) >> 31;
 }
 
@@ -114,7 +120,8 @@ void repair(const MmaPanel& panel, int row, int half, const Int16& slow, const F
   }
 }
 
-void hardware_half(const MmaPanel& panel, int row, int half, const int16_t* top) {
+template <int kProducts>
+PTXEMU_PART void hardware_half(const MmaPanel& panel, int row, int half, const int16_t* top) {
   const SumRules& rules = panel.rules;
   Float16 c = {};
   if (panel.c[half] != nullptr) load(c, panel.c[half] + row * panel.stride);
@@ -122,14 +129,22 @@ void hardware_half(const MmaPanel& panel, int row, int half, const int16_t* top)
   align(at, top, c, rules);
   const Int16 unit = at.exponent - rules.fraction_bits;
   const Float16 scale = (Float16)((127 - unit) << 23);
+  const int products = kProducts == 0 ? panel.products : kProducts;
+  const float* a = panel.a + half * 16;
+  const float* b = panel.b + static_cast<ptrdiff_t>(row) * products;
   UInt16 sum;
-  add_products(sum, panel, row, half, 0, panel.products < 16 ? panel.products : 16, scale);
-  if (panel.products > 16) {
-    UInt16 rest;
-    add_products(rest, panel, row, half, 16, panel.products, scale);
-    const UInt16 both = sum + rest;
-    note_overflow(at.slow, sum, rest, both);
-    sum = both;
+  if constexpr (kProducts == 0) {
+    const int first = products < 16 ? products : 16;
+    add_products<0>(sum, a, b, scale, first);
+    if (products > first) {
+      UInt16 rest;
+      add_products<0>(rest, a + first * kPanelWidth, b + first, scale, products - first);
+      const UInt16 both = sum + rest;
+      note_overflow(at.slow, sum, rest, both);
+      sum = both;
+    }
+  } else {
+    add_products<kProducts>(sum, a, b, scale, 0);
   }
   const UInt16 addend = (UInt16) __builtin_convertvector(c * scale, Int16);
   const UInt16 total = sum + addend;
@@ -147,11 +162,14 @@ void hardware_half(const MmaPanel& panel, int row, int half, const int16_t* top)
   if (any(at.slow)) repair(panel, row, half, at.slow, c, d);
 }
 
-void hardware(const MmaPanel& panel) {
+template <int kProducts>
+void hardware_rows(const MmaPanel& panel) {
+  const int products = kProducts == 0 ? panel.products : kProducts;
   for (int row = 0; row < panel.rows; ++row) {
-    const int16_t* b = panel.b_exponent + static_cast<ptrdiff_t>(row) * panel.products;
+    const int16_t* b = panel.b_exponent + static_cast<ptrdiff_t>(row) * products;
     Short32 top = (int16_t)(2 * kZeroExponent) - Short32{};
-    for (int j = 0; j < panel.products; ++j) {
+#pragma GCC unroll 16
+    for (int j = 0; j < products; ++j) {
       Short32 a;
       load(a, panel.a_exponent + j * kPanelWidth);
       a += b[j];
@@ -159,8 +177,16 @@ void hardware(const MmaPanel& panel) {
     }
     alignas(64) int16_t tops[kPanelWidth];
     store(tops, top);
-    hardware_half(panel, row, 0, tops);
-    hardware_half(panel, row, 1, tops + 16);
+    hardware_half<kProducts>(panel, row, 0, tops);
+    hardware_half<kProducts>(panel, row, 1, tops + 16);
+  }
+}
+
+void hardware(const MmaPanel& panel) {
+  switch (panel.products) {
+    case 8: return hardware_rows<8>(panel);
+    case 16: return hardware_rows<16>(panel);
+    default: return hardware_rows<0>(panel);
   }
 }
 
@@ -244,6 +270,8 @@ void exponents(const float* value, size_t count, int least, int16_t* exponent) {
     store(exponent + i, __builtin_convertvector(e, Short16));
   }
 }
+
+#undef PTXEMU_PART
 
 }  // namespace
 
