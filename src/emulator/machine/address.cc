@@ -43,9 +43,9 @@ std::byte* resolve_param(const Exec& exec, int lane, uint64_t address, uint32_t 
   if (offset < size && bytes <= size - offset) {
     return exec.frame().params.get() + lane * size + offset;
   }
-  out_of_bounds(lane, Space::kParam, address, bytes,
-                fmt::format("{} has {} bytes of call parameters", exec.frame().function->name,
-                            size));
+  out_of_bounds(
+      lane, Space::kParam, address, bytes,
+      fmt::format("{} has {} bytes of call parameters", exec.frame().function->name, size));
 }
 
 }  // namespace
