@@ -70,6 +70,10 @@ template <class Format>
 struct FromSixteen {
   PTXEMU_INLINE static float apply(uint16_t a) { return canonical(Format::load(a)); }
 };
+// The upper half of the result, NaN too.
+struct FromBfloat {
+  PTXEMU_INLINE static uint32_t apply(uint16_t a) { return static_cast<uint32_t>(a) << 16; }
+};
 template <bool kFlush, bool kSat>
 struct SameFloat {
   PTXEMU_INLINE static float apply(float a) {
@@ -79,12 +83,14 @@ struct SameFloat {
 };
 template <bool kFlush>
 struct ToDouble {
-  PTXEMU_INLINE static double apply(float a) { return flush_if<kFlush>(a); }
+  PTXEMU_INLINE static double apply(float a) { return kFlush ? canonical(flush(a)) : a; }
 };
 template <bool kFlush>
 struct FromDouble {
   PTXEMU_INLINE static float apply(double a) {
-    return canonical(flush_if<kFlush>(static_cast<float>(a)));
+    const uint64_t bits = std::bit_cast<uint64_t>(a);
+    const float r = flush_if<kFlush>(static_cast<float>(a));
+    return a == a ? r : float_of_bits(nan_of_double(bits, 23));
   }
 };
 template <class D, class S>
@@ -165,7 +171,7 @@ Handler float_handler(const ConvertForm& form) {
   if (form.relu) return nullptr;
   if (is_sixteen(form.from) && form.to == Type::kF32 && !form.ftz) {
     return form.from == Type::kF16 ? handler<Map1<FromSixteen<HalfFormat>, float, uint16_t>>()
-                                   : handler<Map1<FromSixteen<BfloatFormat>, float, uint16_t>>();
+                                   : handler<Map1<FromBfloat, uint32_t, uint16_t>>();
   }
   if (form.from == Type::kF32 && form.to == Type::kF64) {
     return form.ftz ? handler<Map1<ToDouble<true>, double, float>>()

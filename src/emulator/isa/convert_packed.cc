@@ -181,7 +181,10 @@ struct ToTf32 {
     const PairForm& form = *static_cast<const PairForm*>(insn.data);
     const auto* a = exec.lanes<float>(insn.a);
     each_lane(exec.mask, exec.lanes<uint32_t>(insn.d), [&](int i) {
-      return a[i] != a[i] ? kNan32 : encode_small(a[i], form.format, form.rounding) << 13;
+      // NaN: .rna cuts it off, as it does everything; the others give the canonical one.
+      const bool cut = form.rounding.round == SmallRound::kNearestAway && !form.rounding.finite;
+      if (cut && a[i] != a[i]) return bits_of_float(a[i]) & 0xffffe000;
+      return encode_small(a[i], form.format, form.rounding) << 13;
     });
   }
 };

@@ -70,7 +70,12 @@ const SmallFormat& format_of(Type type) {
 
 uint64_t store_float(const ConvertForm& form, double x) {
   if (form.sat) x = std::isnan(x) ? 0.0 : std::clamp(x, 0.0, 1.0) + 0.0;
-  if (form.to == Type::kF64) return std::bit_cast<uint64_t>(x);
+  if (form.to == Type::kF64) {
+    return std::bit_cast<uint64_t>(x) | (std::isnan(x) ? kQuietBit : 0);
+  }
+  if (form.from == Type::kF64 && std::isnan(x)) {
+    return nan_of_double(std::bit_cast<uint64_t>(x), format_of(form.to).mantissa);
+  }
   const SmallRounding rounding{form.rounding, form.finite, form.relu, 0};
   const uint32_t code = encode_small(x, format_of(form.to), rounding);
   if (form.to == Type::kF32 && form.ftz) return bits_of_float(flush(float_of_bits(code)));
@@ -99,6 +104,9 @@ uint64_t convert_value(const ConvertForm& form, uint64_t raw) {
       return store_float(form, integer_to_double(value, form.rounding, form.to == Type::kF64));
     }
     return extended(form.to, form.sat ? std::clamp(value, least(form.to), most(form.to)) : value);
+  }
+  if (form.from == Type::kBF16 && form.to == Type::kF32 && !form.sat) {
+    return static_cast<uint32_t>(raw) << 16;  // NaN too
   }
   const double x = load_float(form.from, raw, form.ftz);
   if (!is_float(form.to)) return float_to_integer(form, x);

@@ -63,10 +63,10 @@ struct F64 {
   PTXEMU_INLINE static double apply(double a, double b) { return apply(a, b, 0.0); }
   PTXEMU_INLINE static double apply(double a, double b, double c) {
     switch (kOp) {
-      case Op::kAdd: return a + b;
-      case Op::kSub: return a - b;
-      case Op::kMul: return a * b;
-      case Op::kFma: return __builtin_fma(a, b, c);
+      case Op::kAdd: return first_nan(a + b, b, a);
+      case Op::kSub: return first_nan(a - b, b, a);
+      case Op::kMul: return first_nan(a * b, b, a);
+      case Op::kFma: return first_nan(__builtin_fma(a, b, c), b, c, a);
     }
   }
 };
@@ -81,8 +81,10 @@ struct F64Directed {
     const auto* c = kOp == Op::kFma ? exec.lanes<double>(insn.c) : nullptr;
     auto* d = exec.lanes<double>(insn.d);
     exec.for_lanes([&](int i) {
-      d[i] = host_rounded(kHost, static_cast<Round>(insn.small), a[i],
-                          kOp == Op::kSub ? -b[i] : b[i], c != nullptr ? c[i] : 0.0);
+      const double third = c != nullptr ? c[i] : 0.0;
+      const double r = host_rounded(kHost, static_cast<Round>(insn.small), a[i],
+                                    kOp == Op::kSub ? -b[i] : b[i], third);
+      d[i] = first_nan(r, b[i], third, a[i]);
     });
   }
 };

@@ -71,23 +71,30 @@ Handler half_handler(Type type, bool ftz, Clamp clamp) {
 
 // --- abs and neg: the sign bit
 // ----------------------------------------------------------------------
-template <bool kFlush, bool kNegate>
+template <class Format, bool kFlush, bool kNegate>
 struct Sign {
   PTXEMU_INLINE static uint16_t apply(uint16_t a) {
-    const uint16_t x = flush_half<HalfFormat, kFlush>(a);
-    return static_cast<uint16_t>(kNegate ? x ^ 0x8000 : x & 0x7fff);
+    const uint16_t x = flush_half<Format, kFlush>(a);
+    const auto r = static_cast<uint16_t>(kNegate ? x ^ 0x8000 : x & 0x7fff);
+    return (x & 0x7fff) > kInfinity<Format> ? kNan16 : r;
   }
 };
+template <class F>
+Handler sign_handler(bool pair) {
+  return pair ? handler<Map1<F, uint16_t, uint16_t, 2>>() : handler<Map1<F, uint16_t>>();
+}
 template <bool kNegate>
 void decode_sign(Decoder& decoder, Insn& insn, Type type) {
   const bool is_f16 = type == Type::kF16 || type == Type::kF16x2;
   const bool ftz = is_f16 && decoder.take("ftz");
   const bool pair = bits_of(type) == 32;
   operands_1(decoder, insn, type);
-  insn.run = by_bool(ftz, [&](auto flush) {
-    using F = Sign<decltype(flush)::value, kNegate>;
-    return pair ? handler<Map1<F, uint16_t, uint16_t, 2>>() : handler<Map1<F, uint16_t>>();
-  });
+  if (!is_f16) {
+    insn.run = sign_handler<Sign<BfloatFormat, false, kNegate>>(pair);
+  } else {
+    insn.run = ftz ? sign_handler<Sign<HalfFormat, true, kNegate>>(pair)
+                   : sign_handler<Sign<HalfFormat, false, kNegate>>(pair);
+  }
 }
 
 // --- min and max

@@ -101,14 +101,17 @@ template <bool kFlush, bool kNegate>
 struct Sign32 {
   PTXEMU_INLINE static uint32_t apply(uint32_t a) {
     const uint32_t x = kFlush && (a & 0x7f800000) == 0 ? a & 0x80000000 : a;
-    return kNegate ? x ^ 0x80000000 : x & 0x7fffffff;
+    const uint32_t r = kNegate ? x ^ 0x80000000 : x & 0x7fffffff;
+    return (a & 0x7fffffff) > 0x7f800000 ? kNan32 : r;
   }
 };
 template <bool kNegate>
 struct Sign64 {
   PTXEMU_INLINE static uint64_t apply(uint64_t a) {
     constexpr uint64_t kSign = uint64_t{1} << 63;
-    return kNegate ? a ^ kSign : a & ~kSign;
+    const bool is_nan = (a & ~kSign) > 0x7ff0000000000000;
+    const uint64_t r = kNegate ? a ^ kSign : a & ~kSign;
+    return is_nan ? a | kQuietBit : r;
   }
 };
 template <bool kNegate>
@@ -160,7 +163,7 @@ struct Testp {
       case Property::kInfinite: return std::isinf(x);
       case Property::kNumber: return !std::isnan(x);
       case Property::kNotANumber: return std::isnan(x);
-      case Property::kNormal: return std::isnormal(x);
+      case Property::kNormal: return std::isnormal(x) || x == 0;  // zero too, on an H200
       case Property::kSubnormal: return std::fpclassify(x) == FP_SUBNORMAL;
       default: return false;
     }

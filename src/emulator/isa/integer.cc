@@ -78,8 +78,8 @@ struct Sad {
     return static_cast<T>(static_cast<Unsigned<T>>(c) + (a < b ? ub - ua : ua - ub));
   }
 };
-// Division by zero has an unspecified result: all ones, and the dividend as remainder, are what
-// the sequences of the hardware give. MININT / -1 wraps.
+// Division by zero has an unspecified result: an H200 gives all ones, as quotient and as remainder.
+// MININT / -1 wraps.
 struct Div {
   template <class T>
   PTXEMU_INLINE static T apply(T a, T b) {
@@ -93,7 +93,7 @@ struct Div {
 struct Rem {
   template <class T>
   PTXEMU_INLINE static T apply(T a, T b) {
-    if (b == 0) return a;
+    if (b == 0) return static_cast<T>(~T{0});
     if constexpr (std::is_signed_v<T>) {
       if (b == -1) return 0;
     }

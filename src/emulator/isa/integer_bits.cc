@@ -37,6 +37,8 @@ struct Bfind {
 };
 struct Fns {
   static uint32_t apply(uint32_t mask, uint32_t base, int32_t offset) {
+    // |offset| has no value in 32 bits: an H200 gives 0.
+    if (offset == INT32_MIN) return 0;
     if (base > 31) return ~0u;
     if (offset == 0) return mask >> base & 1 ? base : ~0u;
     int64_t count = (offset > 0 ? int64_t{offset} : -int64_t{offset}) - 1;
@@ -63,11 +65,18 @@ template <class T>
 PTXEMU_INLINE T low_bits(uint32_t count) {
   return count >= kBits<T> ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << count) - 1);
 }
+// Places and counts beyond 255 are undefined; an H200 takes the low 8 bits of them in 32-bit
+// fields, and all bits in 64-bit fields.
+template <class T>
+PTXEMU_INLINE uint32_t field_operand(uint32_t x) {
+  if constexpr (sizeof(T) == 4) return x & 0xff;
+  return x < 0xff ? x : 0xff;
+}
 struct Bfe {
   template <class T>
   PTXEMU_INLINE static T apply(T a, uint32_t b, uint32_t c) {
     using U = std::make_unsigned_t<T>;
-    const uint32_t place = b & 0xff, count = c & 0xff;
+    const uint32_t place = field_operand<T>(b), count = field_operand<T>(c);
     if (count == 0) return 0;
     const uint32_t top = std::min(place + count - 1, kBits<T> - 1);
     const U sign = std::is_signed_v<T> && (static_cast<U>(a) >> top & 1) ? ~U{0} : U{0};
@@ -84,7 +93,7 @@ struct Bfi {
     const T *a = exec.lanes<T>(insn.a), *b = exec.lanes<T>(insn.b);
     const auto *c = exec.lanes<uint32_t>(insn.c), *d = exec.lanes<uint32_t>(insn.list[0]);
     each_lane(exec.mask, exec.lanes<T>(insn.d), [=](int i) -> T {
-      const uint32_t place = c[i] & 0xff, count = d[i] & 0xff;
+      const uint32_t place = field_operand<T>(c[i]), count = field_operand<T>(d[i]);
       if (place >= kBits<T>) return b[i];
       const T mask = static_cast<T>(low_bits<T>(count) << place);
       return static_cast<T>((b[i] & ~mask) | (static_cast<T>(a[i] << place) & mask));

@@ -57,7 +57,7 @@ TEST(IntegerOps, Division) {
   EXPECT_EQ(results({"div.s32 d, a, b"}, {{s32(-7), kMin32, 5}, {2, kOnes, 0}}),
             (Values{s32(-3), kMin32, kOnes}));
   EXPECT_EQ(results({"rem.s32 d, a, b"}, {{s32(-7), kMin32, 5}, {2, kOnes, 0}}),
-            (Values{s32(-1), 0, 5}));
+            (Values{s32(-1), 0, kOnes}));
   EXPECT_EQ(results({"div.u16 d, a, b", 16, 16, 16}, {{65535}, {10}}), (Values{6553}));
 }
 
