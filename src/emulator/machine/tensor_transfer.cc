@@ -107,7 +107,9 @@ TensorLoadOp::TensorLoadOp(const Exec& exec, const Insn& insn, const Transfer& t
       transfer_(transfer),
       reduction_(reduction),
       reduced_(insn.d),
-      slots_(insn.list) {}
+      slots_(insn.list) {
+  queue = tensor_memory_queue(cta_->rank, exec.warp->index);
+}
 
 void TensorLoadOp::load_register(uint32_t reg) {
   auto& memory = cta_->state<TensorMemory>();
@@ -162,6 +164,7 @@ TensorStoreOp::TensorStoreOp(const Exec& exec, const Insn& insn, const Transfer&
       mask_(exec.mask),
       transfer_(transfer),
       values_(size_t{transfer.registers} * 32) {
+  queue = tensor_memory_queue(cta_->rank, exec.warp->index);
   for (uint32_t reg = 0; reg < transfer.registers; ++reg) {
     std::memcpy(&values_[size_t{reg} * 32], exec.lanes<uint32_t>(insn.list[reg]), 128);
   }

@@ -51,6 +51,13 @@ struct TransferReduction {
 };
 uint32_t reduce_pair(const TransferReduction& reduction, uint32_t a, uint32_t b);
 
+// tcgen05.ld and st of the warps that share a quarter of a CTA's tensor memory. The manual orders
+// none of them; known kernels store in one warp and load in another of the same quarter with no
+// wait::st between, so the hardware's port must.
+inline uint64_t tensor_memory_queue(uint32_t rank, uint32_t warp) {
+  return 0x20000000 + rank * 4 + warp % 4;
+}
+
 class TensorLoadOp final : public AsyncOp {
  public:
   TensorLoadOp(const Exec& exec, const Insn& insn, const Transfer& transfer,
