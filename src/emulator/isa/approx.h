@@ -6,6 +6,7 @@
 // sin, cos, lg2, ex2, tanh, div; PTX ISA 9.7.3.8 and 9.7.3.13 to 9.7.3.22).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "emulator/isa/formats.h"
@@ -94,33 +95,28 @@ PTXEMU_INLINE float unit_lg2(float a) {
   return magnitude < 0x800000 ? float_of_bits(0xff800000) : result;
 }
 
-// The sine of `quarters` quarter turns more than |turns| turns, with the sign of `sign`; 25
-// fractional bits of the turns count.
-PTXEMU_INLINE float unit_sine(double turns, uint32_t quarters, uint32_t sign) {
-  const double size = std::bit_cast<double>(std::bit_cast<uint64_t>(turns) & ~(uint64_t{1} << 63));
-  const double below = size < 0x1p24 ? size : 0.0;  // an integer beyond
-  const double fraction = below - static_cast<int32_t>(below);
-  const auto fixed = static_cast<uint32_t>(static_cast<int32_t>(fraction * 0x1p25));
-  const uint32_t argument = fixed + (quarters << 23);
-  const uint32_t within = (argument >> 23 & 1) != 0 ? ~argument : argument;
+// The sine of `turns` / 2^25 turns, with the sign of `sign`.
+PTXEMU_INLINE float unit_sine(uint32_t turns, uint32_t sign) {
+  const uint32_t within = (turns >> 23 & 1) != 0 ? ~turns : turns;
   const float value = truncated_float(interpolate<SinTable>(within & 0x7fffff), 0x1p-38);
-  const uint32_t result = bits_of_float(value) ^ (argument << 7 & 0x80000000) ^ (sign & 0x80000000);
-  return float_of_bits(size < HUGE_VAL ? result : kNan32);
+  return float_of_bits(bits_of_float(value) ^ ((turns << 7 ^ sign) & 0x80000000));
 }
 
-// Identity below 2^-8, 1 from 8 on.
+// Identity below 2^-8, 1 from 8 on. Of each octave between: its first segment, and how many
+// segments it has, as a power of 2.
+inline constexpr uint32_t kTanhFirst[16] = {0, 1, 2, 3, 5, 7, 11, 15, 19, 27, 43};
+inline constexpr uint32_t kTanhSegmentBits[16] = {0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 3};
+
 PTXEMU_INLINE float unit_tanh(float a) {
-  constexpr uint32_t kLeast = 0x3b800000, kOctaves = 11;
-  constexpr uint32_t kFirst[kOctaves] = {0, 1, 2, 3, 5, 7, 11, 15, 19, 27, 43};
-  constexpr uint32_t kSegmentBits[kOctaves] = {0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 3};
+  constexpr uint32_t kLeast = 0x3b800000, kMost = 0x41000000;
   const uint32_t of_a = bits_of_float(a), magnitude = of_a & 0x7fffffff;
-  const uint32_t from_least = (magnitude - kLeast) >> 23;
-  const uint32_t octave = from_least < kOctaves ? from_least : 0;
+  const uint32_t in_table = std::clamp(magnitude, kLeast, kMost - 1);
+  const uint32_t octave = (in_table - kLeast) >> 23;
   const uint32_t argument =
-      (kFirst[octave] << 17) + ((magnitude & 0x7fffff) >> (6 - kSegmentBits[octave]));
+      (kTanhFirst[octave] << 17) + ((in_table & 0x7fffff) >> (6 - kTanhSegmentBits[octave]));
   uint32_t result = bits_of_float(truncated_float(interpolate<TanhTable>(argument), 0x1p-39));
   result = magnitude < kLeast ? magnitude : result;
-  result = magnitude >= 0x41000000 ? 0x3f800000 : result;
+  result = magnitude >= kMost ? 0x3f800000 : result;
   return magnitude > kInfinity32 ? float_of_bits(kNan32) : with_sign_of(result, of_a);
 }
 
@@ -174,21 +170,32 @@ struct Rsqrt {
   }
 };
 
-// The product with the nearest float to 1 / 2 pi, rounded toward zero.
-PTXEMU_INLINE double turns_of(float a) {
-  const double product = static_cast<double>(a) * 0x1.45f306p-3;
-  return std::bit_cast<double>(std::bit_cast<uint64_t>(product) & ~uint64_t{0x1fffffff});
+// |a| times the nearest float to 1 / 2 pi, rounded toward zero to a float; of that 25 fractional
+// bits, and whole turns are left out.
+PTXEMU_INLINE uint32_t turns_of(float a) {
+  constexpr uint64_t kInverse = 0xa2f983;  // times 2^-26
+  const uint32_t bits = bits_of_float(a);
+  const uint64_t product = ((bits & 0x7fffff) | 0x800000) * kInverse;
+  const bool carry = product >> 47 != 0;
+  const auto kept = static_cast<uint32_t>(product >> (carry ? 24 : 23));
+  const int32_t shift = static_cast<int32_t>(bits >> 23 & 0xff) - (carry ? 127 : 128);
+  const uint32_t left = shift < 0 ? 0 : shift > 31 ? 31 : shift;
+  const uint32_t right = shift > 0 ? 0 : shift < -31 ? 31 : -shift;
+  return kept << left >> right & 0x1ffffff;
+}
+PTXEMU_INLINE float nan_unless_finite(float of_a, float result) {
+  return (bits_of_float(of_a) & kInfinity32) == kInfinity32 ? float_of_bits(kNan32) : result;
 }
 struct Sin {
   template <bool>
   PTXEMU_INLINE static float of(float a) {
-    return unit_sine(turns_of(a), 0, bits_of_float(a));
+    return nan_unless_finite(a, unit_sine(turns_of(a), bits_of_float(a)));
   }
 };
 struct Cos {
   template <bool>
   PTXEMU_INLINE static float of(float a) {
-    return unit_sine(turns_of(a), 1, 0);
+    return nan_unless_finite(a, unit_sine(turns_of(a) + (1u << 23), 0));
   }
 };
 struct Tanh {
