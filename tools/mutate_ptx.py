@@ -7,7 +7,7 @@ One mutant is one statement of F.ptx changed by one operator: a wait, commit, fe
 expect_tx deleted, a parity flipped, the next barrier instead of the right one, an arrival count one
 off, transaction bytes 16 off, another swizzle mode, another tensor-memory column, a multicast bit
 dropped. Each is run by `ptxemu run` under several policies with all checks. A mutant is noticed when
-it is reported (an error, a trap, a deadlock) or changes what a buffer with "save" holds, under a
+it is reported (a finding that the original has not, a trap, a deadlock) or changes what a buffer with "save" holds, under a
 policy and seed where the original is stable and clean. The rest survive, and are listed.
 
 PTXEMU names the command (default: ptxemu on the PATH). Exit status 1 when the original has findings.
@@ -178,7 +178,7 @@ class Runner:
         self.command = os.environ.get("PTXEMU", "ptxemu")
 
     def run(self, ptx_text, policy, seed, options):
-        """(exit status, one line about findings, digest of what was saved)"""
+        """(exit status, one line about findings, digest of what was saved, {(rule, line)})"""
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             launch = copy.deepcopy(self.launch)
@@ -200,19 +200,21 @@ class Runner:
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=self.timeout, check=False)
             except subprocess.TimeoutExpired:
-                return 124, "ran too long", ""
+                return 124, "ran too long", "", set()
             digest = hashlib.sha256(b"".join(p.read_bytes() for p in saved if p.exists())).hexdigest()
             said = done.stderr.strip().splitlines()[-1:] or [""]
             if report.exists():
                 data = json.loads(report.read_text())
-                errors = [f["rule"] for f in data["findings"] if f["severity"] == "error"]
-                said = [data["status"] + (": " + ", ".join(sorted(set(errors))) if errors else "")]
-            return done.returncode, said[0], digest
+                found = {(f["rule"], f["ptx_line"]) for f in data["findings"]}
+                errors = sorted({f["rule"] for f in data["findings"] if f["severity"] == "error"})
+                said = [data["status"] + (": " + ", ".join(errors) if errors else "")]
+                return done.returncode, said[0], digest, found
+            return done.returncode, said[0], digest, set()
 
 
 def judge(runner, mutant, baseline, options):
-    for (policy, seed), digest in baseline.items():
-        status, said, saved = runner.run(mutant, policy, seed, options)
+    for (policy, seed), (digest, known) in baseline.items():
+        status, said, saved, found = runner.run(mutant, policy, seed, options)
         where = f"{policy}:{seed}"
         if status == 2:
             return "invalid", said
@@ -220,6 +222,8 @@ def judge(runner, mutant, baseline, options):
             return "reported", f"{where} ran too long"
         if status != 0:
             return "reported", f"{where} {said}"
+        if found - known:
+            return "reported", f"{where} {sorted(found - known)[0][0]} (formal)"
         if saved != digest:
             return "changed", where
     return "survived", ""
@@ -253,11 +257,11 @@ def main():
     runner = Runner(options.launch, 120)
     baseline = {}
     for policy, seed in POLICIES:
-        status, said, digest = runner.run(text, policy, seed, options.option)
+        status, said, digest, known = runner.run(text, policy, seed, options.option)
         if status != 0:
             print(f"the original under {policy}:{seed}: {said}", file=sys.stderr)
             return 1
-        baseline[policy, seed] = digest
+        baseline[policy, seed] = digest, known
 
     fates = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

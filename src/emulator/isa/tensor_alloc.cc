@@ -147,6 +147,16 @@ void release(const Exec& exec, const Insn& insn, uint32_t column, uint32_t colum
   exec.cluster->note_progress();
 }
 
+// Loads and stores of the CTA's tensor memory that nobody waited for come before its release.
+bool transfers_pending(const Exec& exec) {
+  for (const AsyncOp* op : exec.cluster->engines.pending()) {
+    const bool transfer =
+        op->kind == EngineKind::kTensorLoad || op->kind == EngineKind::kTensorStore;
+    if (transfer && op->cta_rank == exec.cta->rank) return true;
+  }
+  return false;
+}
+
 Flow run_dealloc(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const AllocForm*>(insn.data);
   const uint32_t columns = column_count(exec, form);
@@ -160,6 +170,7 @@ Flow run_dealloc(Exec& exec, const Insn& insn) {
                                              address, address >> 16)};
     }
   }
+  if (transfers_pending(exec)) return exec.block(Wait::Kind::kTensorAlloc, exec.cta->rank, columns);
   // The pair may or may not wait for each other here; under the eager policy it does not.
   if (form.cta_group == 2 && exec.launch->options.policy != Policy::kEager) {
     if (!agree(exec, insn, columns, at.column, true)) {

@@ -97,6 +97,9 @@ Flow wait_for(Exec& exec, const Insn& insn, std::vector<uint64_t>& ops, Wait::Ki
   }
   if (exec.observer != nullptr) {
     for (const uint64_t op : ops) exec.observer->op_done_observed(exec, insn, op);
+    std::erase_if(exec.warp->pending.ranges, [&](const auto& range) {
+      return std::find(ops.begin(), ops.end(), range.op) != ops.end();
+    });
   }
   ops.clear();
   return Flow::kNext;

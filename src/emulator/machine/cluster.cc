@@ -13,7 +13,7 @@ namespace {
 
 // A warp that polls (test_wait, a flag in memory) can always run: after so many instructions
 // without an event, asynchronous work gets a turn, ...
-constexpr uint64_t kSpinInstructions = 20'000;
+constexpr uint64_t kSpinInstructions = 100'000;
 // ... and after so many the cluster is taken to wait for another cluster, or for nothing.
 constexpr uint64_t kStuckInstructions = 2'000'000;
 constexpr uint32_t kQuantum = 512;
@@ -140,7 +140,9 @@ Cluster::State Cluster::run(uint64_t budget) {
     if (ran) {
       if (instructions - since_advance > kSpinInstructions) {
         since_advance = instructions;
-        if (!engines.advance_one()) release_joins();
+        if (!engines.advance_one() && instructions - spinning_since_ > 5 * kSpinInstructions) {
+          release_joins();
+        }
       }
       if (instructions - spinning_since_ > kStuckInstructions) return State::kRunning;
     } else if (!engines.advance_one() && !release_joins()) {

@@ -149,16 +149,19 @@ bool touches(const CodeFunction& function, uint32_t pc, Slot begin, Slot end) {
 bool stalls(const Exec& exec, const Insn& insn) {
   const Frame& frame = *exec.group->frame;
   if (frame.function->use_begin.size() <= insn.pc + 1) return false;
+  auto& ranges = exec.warp->pending.ranges;
   const bool is_wgmma = insn.row != nullptr && insn.row->mnemonic.starts_with("wgmma");
-  uint64_t told = 0;
-  for (const auto& range : exec.warp->pending.ranges) {
-    if (range.frame != &frame || range.op == told) continue;
-    if (!range.stalls && (exec.observer == nullptr || is_wgmma)) continue;
+  uint64_t touched = 0;
+  for (const auto& range : ranges) {
+    if (range.frame != &frame || (!range.stalls && (exec.observer == nullptr || is_wgmma)))
+      continue;
     if (!touches(*frame.function, insn.pc, range.begin, range.end)) continue;
     if (range.stalls) return true;
-    exec.observer->pending_register_touched(exec, insn, range.op);
-    told = range.op;
+    touched = range.op;
   }
+  if (touched == 0) return false;
+  exec.observer->pending_register_touched(exec, insn, touched);
+  std::erase_if(ranges, [touched](const auto& range) { return range.op == touched; });
   return false;
 }
 

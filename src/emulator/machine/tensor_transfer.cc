@@ -154,7 +154,11 @@ bool TensorLoadOp::advance(Cluster& cluster, bool split) {
   for (; next_ < end; ++next_) load_register(next_);
   if (next_ < transfer_.registers) return false;
   if (reduction_.kind != TransferReduction::Kind::kNone) reduce();
-  std::erase_if(owner_->pending.ranges, [this](const auto& range) { return range.op == id; });
+  auto& ranges = owner_->pending.ranges;
+  if (cluster.launch.observer == nullptr) {
+    std::erase_if(ranges, [this](const auto& range) { return range.op == id; });
+  }
+  for (auto& range : ranges) range.stalls = range.stalls && range.op != id;
   return true;
 }
 

@@ -111,7 +111,7 @@ struct PendingRegisters {
     const Frame* frame;
     Slot begin, end;
     uint64_t op;  // AsyncOp::id
-    bool stalls;  // a reader waits (tcgen05.ld); else a reader is wrong (wgmma)
+    bool stalls;  // on its way, and who touches it waits; else who touches it is told of
   };
   std::vector<Range> ranges;
 };
