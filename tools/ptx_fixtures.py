@@ -389,7 +389,8 @@ def write_inputs(rows_file):
 
 
 def dump(made):
-    return "[\n" + ",\n".join(json.dumps(row) for row in made) + "\n]\n"
+    pairs = [", ".join(json.dumps(row) for row in made[i:i + 2]) for i in range(0, len(made), 2)]
+    return "[\n" + ",\n".join(pairs) + "\n]\n"
 
 
 if __name__ == "__main__":

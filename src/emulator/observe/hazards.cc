@@ -379,9 +379,17 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
   const bool tensor = where.space == Region::Space::kTensor;
   const bool by_tensor_core = asker.op != nullptr && (asker.op->kind == EngineKind::kTensorCore ||
                                                       asker.op->kind == EngineKind::kWgmma);
+  const OpRecord* before_op = earlier.who.is_op() ? &ops_[earlier.who.op_id() - 1] : nullptr;
+  // A store that was issued before what led to the load, but not waited for: it has been seen to
+  // work.
+  const bool store_then_load = before_op != nullptr && asker.op != nullptr &&
+                               before_op->kind == EngineKind::kTensorStore &&
+                               asker.op->kind == EngineKind::kTensorLoad &&
+                               asker.knows->generic.at(before_op->agent) >=
+                                   before_op->at_issue->generic.at(before_op->agent);
   const bool same_store = earlier_wrote && writes && !earlier.who.is_op() && asker.op == nullptr &&
                           earlier.line == now.line;
-  if ((order == Order::kNoProxyFence && by_tensor_core) || same_store) {
+  if ((order == Order::kNoProxyFence && by_tensor_core) || same_store || store_then_load) {
     finding.severity = Severity::kFormal;
   }
   finding.rule = order == Order::kNoProxyFence ? "missing-proxy-fence"
