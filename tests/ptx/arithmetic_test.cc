@@ -24,11 +24,11 @@ struct Kind {
   std::string_view name;
 };
 constexpr Kind kKinds[] = {
-    {8, "b8"},     {8, "u8"},      {8, "s8"},      {16, "b16"},     {16, "u16"},     {16, "s16"},
-    {16, "f16"},   {16, "bf16"},   {32, "b32"},    {32, "u32"},     {32, "s32"},     {32, "f32"},
-    {32, "f16x2"}, {32, "bf16x2"}, {32, "u16x2"},  {32, "s16x2"},   {32, "tf32"},    {64, "b64"},
-    {64, "u64"},   {64, "s64"},    {64, "f64"},    {64, "f32x2"},   {16, "e4m3x2"},  {16, "e5m2x2"},
-    {1, "pred"},
+    {8, "b8"},     {8, "u8"},     {8, "s8"},      {16, "b16"},    {16, "u16"},
+    {16, "s16"},   {16, "f16"},   {16, "bf16"},   {32, "b32"},    {32, "u32"},
+    {32, "s32"},   {32, "f32"},   {32, "f16x2"},  {32, "bf16x2"}, {32, "u16x2"},
+    {32, "s16x2"}, {32, "tf32"},  {64, "b64"},    {64, "u64"},    {64, "s64"},
+    {64, "f64"},   {64, "f32x2"}, {16, "e4m3x2"}, {16, "e5m2x2"}, {1, "pred"},
 };
 
 int width_of(std::string_view name) {
@@ -55,7 +55,8 @@ std::string load_operand(char letter, std::string_view kind, size_t offset) {
   }
   const int bits = std::max(width_of(kind), 16);
   return fmt::format(
-      ".reg .b{1} %{0}_; .reg .{2} %{0}; ld.global.b{1} %{0}_, [%table+{3}]; mov.b{1} %{0}, %{0}_;\n",
+      ".reg .b{1} %{0}_; .reg .{2} %{0}; ld.global.b{1} %{0}_, [%table+{3}]; mov.b{1} %{0}, "
+      "%{0}_;\n",
       letter, bits, declared(kind), offset);
 }
 
@@ -153,10 +154,10 @@ TEST_F(Arithmetic, EqualsTheH200) {
     }
     if (differ == 0) continue;
     ++wrong_forms;
-    ADD_FAILURE() << fmt::format("{}: {} of {} differ, first {:#x} for {:#x} {:#x} {:#x}; the H200 gives {:#x}",
-                                 row["form"].get<std::string>(), differ, kThreads, got[first],
-                                 table[first], table[kThreads + first],
-                                 table[2 * kThreads + first], want[first]);
+    ADD_FAILURE() << fmt::format(
+        "{}: {} of {} differ, first {:#x} for {:#x} {:#x} {:#x}; the H200 gives {:#x}",
+        row["form"].get<std::string>(), differ, kThreads, got[first], table[first],
+        table[kThreads + first], table[2 * kThreads + first], want[first]);
   }
   EXPECT_EQ(wrong_forms, 0u) << "of " << rows.size() << " forms";
 }

@@ -37,7 +37,7 @@ struct Insn {
   Slot guard = kNoSlot;
   bool guard_negated = false;
   bool is_move = false;  // a mov, for the counters
-  uint8_t small = 0;  // free use of the family
+  uint8_t small = 0;     // free use of the family
   uint16_t list_size = 0;
   Slot d = kNoSlot, a = kNoSlot, b = kNoSlot, c = kNoSlot;
   uint64_t imm = 0;             // free use: an address offset, a branch target, a mask ...

@@ -17,13 +17,12 @@ struct Entry {
 // One line a family.
 using Family = std::span<const InstructionRow> (*)();
 constexpr Family kFamilies[] = {
-    tma_rows,     async_copy_rows, fence_rows,   mbarrier_rows, atomic_rows,  memory_rows,
-    integer_rows, bit_rows,        logic_rows,   float_rows,    sign_rows,    transcendental_rows,
-    compare_rows, select_rows,     convert_rows, move_rows,     address_rows, launch_control_rows,
-    warp_rows,    barrier_rows,    control_rows,
-    tensor_memory_rows,
-    tensor_core_rows,
-    wgmma_rows,
+    tma_rows,     async_copy_rows,     fence_rows,       mbarrier_rows,
+    atomic_rows,  memory_rows,         integer_rows,     bit_rows,
+    logic_rows,   float_rows,          sign_rows,        transcendental_rows,
+    compare_rows, select_rows,         convert_rows,     move_rows,
+    address_rows, launch_control_rows, warp_rows,        barrier_rows,
+    control_rows, tensor_memory_rows,  tensor_core_rows, wgmma_rows,
     mma_rows,
 };
 
