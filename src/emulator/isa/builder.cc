@@ -11,11 +11,14 @@ uint32_t round_up(uint64_t value, uint64_t multiple) {
 
 }  // namespace
 
-FunctionBuilder::FunctionBuilder(Program& program, const Function& function, CodeFunction& code)
+FunctionBuilder::FunctionBuilder(Program& program, const Function& function, CodeFunction& code,
+                                 const SlotSharing* sharing)
     : program_(program),
       function_(function),
       code_(code),
-      register_slots_(function.registers.size(), kNoSlot) {
+      sharing_(sharing),
+      register_slots_(function.registers.size(), kNoSlot),
+      shared_slots_(sharing == nullptr ? 0 : sharing->slot_bits.size(), kNoSlot) {
   lay_out_params();
   lay_out_locals();
   code_.use_begin.push_back(0);
@@ -39,8 +42,20 @@ const Register& FunctionBuilder::register_at(uint32_t index) const {
 
 Slot FunctionBuilder::register_slot(uint32_t index) {
   Slot& slot = register_slots_.at(index);
-  if (slot == kNoSlot) slot = allocate(bits_of(register_at(index).type));
-  return slot;
+  if (slot != kNoSlot) return slot;
+  const int bits = bits_of(register_at(index).type);
+  const uint32_t place = sharing_ == nullptr ? SlotSharing::kUnused : sharing_->slot_of.at(index);
+  if (place == SlotSharing::kUnused) return slot = allocate(bits);
+  if (shared_slots_.at(place) == kNoSlot) shared_slots_[place] = allocate(bits);
+  return slot = shared_slots_[place];
+}
+
+std::map<Slot, uint32_t> FunctionBuilder::registers_by_slot() const {
+  std::map<Slot, uint32_t> result;
+  for (uint32_t i = 0; i < register_slots_.size(); ++i) {
+    if (register_slots_[i] != kNoSlot) result[register_slots_[i]] = i;
+  }
+  return result;
 }
 
 Slot FunctionBuilder::carry_slot() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "emulator/isa/code.h"
+#include "emulator/isa/liveness.h"
 #include "emulator/parse/ast.h"
 
 namespace ptxemu {
@@ -24,12 +25,16 @@ struct Program {
 
 class FunctionBuilder {
  public:
-  FunctionBuilder(Program& program, const Function& function, CodeFunction& code);
+  // `sharing`, which must outlive it: the slots of the registers; null: each has its own.
+  FunctionBuilder(Program& program, const Function& function, CodeFunction& code,
+                  const SlotSharing* sharing = nullptr);
 
   // --- Slots --------------------------------------------------------------------------------
   // Where a register lies; a slot of its own is made on first use.
   Slot register_slot(uint32_t index);
   const Register& register_at(uint32_t index) const;
+  // The registers that have a slot of their own so far, by slot.
+  std::map<Slot, uint32_t> registers_by_slot() const;
   // A slot that holds `value` in every lane (bits 1: a predicate). Equal constants share one.
   Slot constant(uint64_t value, int bits, ConstantSlot::Base base = ConstantSlot::Base::kNone);
   // 32 lanes of `bits` that nobody else uses.
@@ -73,7 +78,9 @@ class FunctionBuilder {
   Program& program_;
   const Function& function_;
   CodeFunction& code_;
-  std::vector<Slot> register_slots_;
+  const SlotSharing* sharing_;
+  std::vector<Slot> register_slots_;  // by register
+  std::vector<Slot> shared_slots_;    // by SlotSharing's index
   Slot carry_ = kNoSlot;
   std::map<std::tuple<int, ConstantSlot::Base, uint64_t>, Slot> constants_;
   std::map<const Variable*, uint32_t> locals_;        // offsets of .local variables

@@ -152,13 +152,13 @@ Insn final_return(const Function& function) {
   return insn;
 }
 
-void decode_function(Program& program, const Function& function, CodeFunction& code) {
-  FunctionBuilder builder(program, function, code);
+void decode_body(FunctionBuilder& builder, const ControlFlow& flow) {
+  const Function& function = builder.function();
+  CodeFunction& code = builder.code();
   code.sources = function.sources;
   for (const auto& [name, statement] : function.labels) {
     code.labels.emplace_back(name, builder.pc_of(statement));
   }
-  const ControlFlow flow = analyze(function);
   for (size_t i = 0; i < function.statements.size(); ++i) {
     const Statement& statement = function.statements[i];
     try {
@@ -173,6 +173,46 @@ void decode_function(Program& program, const Function& function, CodeFunction& c
     }
   }
   builder.append(final_return(function));
+}
+
+// What each statement reads and writes is what its instruction says, so the function is decoded
+// once with a slot for every register. wgmma goes on using its registers until a wait_group.
+SlotSharing sharing_of(Program& program, const Function& function, const ControlFlow& flow) {
+  CodeFunction trial;
+  FunctionBuilder builder(program, function, trial);
+  decode_body(builder, flow);
+  const auto registers = builder.registers_by_slot();
+  return share_slots(function, flow, [&](uint32_t statement, RegisterUses* uses) {
+    const auto& words = function.statements[statement].words;
+    const bool wgmma = words.size() > 1 && words[0] == "wgmma";
+    uses->settles = wgmma && words[1] == "wait_group";
+    for (uint32_t i = trial.use_begin[statement]; i < trial.use_begin[statement + 1]; ++i) {
+      const auto found = registers.find(trial.uses[i].slot);
+      if (found == registers.end()) continue;
+      (trial.uses[i].written ? uses->writes : uses->reads).push_back(found->second);
+      if (wgmma && words[1] == "mma_async") uses->holds.push_back(found->second);
+    }
+  });
+}
+
+// Parameters in registers are touched by the caller, whom no statement here shows.
+bool may_share(const Function& function) {
+  const auto none = [](const std::vector<uint32_t>& registers) {
+    return std::all_of(registers.begin(), registers.end(),
+                       [](uint32_t reg) { return reg == kNoRegister; });
+  };
+  return none(function.param_registers) && none(function.result_registers);
+}
+
+void decode_function(Program& program, const Function& function, CodeFunction& code) {
+  const ControlFlow flow = analyze(function);
+  if (!may_share(function)) {
+    FunctionBuilder builder(program, function, code);
+    return decode_body(builder, flow);
+  }
+  const SlotSharing sharing = sharing_of(program, function, flow);
+  FunctionBuilder builder(program, function, code, &sharing);
+  decode_body(builder, flow);
 }
 
 }  // namespace

@@ -89,7 +89,6 @@ TEST(Decoder, SharesConstantsAndRecordsUses) {
   const CodeFunction& main = *code->main;
   ASSERT_GE(main.code.size(), 4u);
   EXPECT_EQ(main.code[0].b, main.code[1].b);
-  EXPECT_NE(main.code[0].d, main.code[1].d);
   ASSERT_EQ(main.use_begin.size(), main.code.size() + 1);
   ASSERT_EQ(main.use_begin[1] - main.use_begin[0], 2u);
   EXPECT_EQ(main.uses[0].slot, main.code[0].a);
@@ -97,6 +96,16 @@ TEST(Decoder, SharesConstantsAndRecordsUses) {
   EXPECT_EQ(main.uses[1].slot, main.code[0].d);
   EXPECT_TRUE(main.uses[1].written);
   EXPECT_EQ(main.uses[1].bytes, 128);
+}
+
+TEST(Decoder, RegistersThatAreNeverLiveTogetherShareASlot) {
+  const auto code = decode(
+      "ld.param.u32 %r1, [x];\nadd.s32 %r2, %r1, 1;\nadd.s32 %r3, %r2, 1;\nadd.s32 %r4, %r3, 1;\n"
+      "st.shared.u32 [%r4], %r1;");
+  const auto& main = code->main->code;
+  EXPECT_EQ(main[1].d, main[3].d);  // %r2 and %r4
+  EXPECT_NE(main[1].d, main[2].d);
+  EXPECT_NE(main[0].d, main[3].d);  // %r1 is read at the end
 }
 
 TEST(Decoder, EveryRowIsThereOnceAndCitesItsSection) {
