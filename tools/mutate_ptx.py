@@ -151,11 +151,23 @@ def statements(text):
         begin = match.end()
 
 
-def mutants(text):
+def body_of(text, kernel):
+    """Where the kernel's body lies; the whole text when no name is given."""
+    if not kernel:
+        return 0, len(text)
+    begin = text.index("{", text.index(")", re.search(r"\.entry\s+" + re.escape(kernel) + r"\b", text).end()))
+    after = text.find(".entry", begin)
+    return begin, after if after >= 0 else len(text)
+
+
+def mutants(text, kernel=""):
     """Every (operator, line, changed text), in order."""
     found = []
+    first, last = body_of(text, kernel)
     clean = re.sub(r"//[^\n]*", lambda m: " " * len(m[0]), text)
     for begin in statements(clean):
+        if not first <= begin < last:
+            continue
         window = clean[begin:begin + 20000]
         for operator in OPERATORS:
             match = operator.pattern.match(window)
@@ -246,7 +258,8 @@ def arguments():
 def main():
     options = arguments()
     text = pathlib.Path(options.ptx).read_text()
-    found = [m for m in mutants(text) if re.search(options.only, m[0])]
+    kernel = "" if options.list else json.loads(pathlib.Path(options.launch).read_text()).get("kernel", "")
+    found = [m for m in mutants(text, kernel) if re.search(options.only, m[0])]
     if options.list:
         for name, count in sorted(collections.Counter(m[0] for m in found).items()):
             print(f"{count:6} {name}")
