@@ -25,7 +25,8 @@ class Command {
   virtual const char* name() const = 0;
   virtual const char* description() const = 0;
   virtual void declare(CLI::App& app) = 0;
-  virtual bool has_json() const { return true; }
+  // Where the program keeps whether --json was given; known when run() is called.
+  virtual void knows_json(const bool&) {}
   // Throws Failure, or the library's Error.
   virtual Outcome run() = 0;
 };

@@ -117,9 +117,8 @@ int run_program(const Program& program, int argc, char** argv) {
   for (const auto& command : program.commands) {
     CLI::App* app = top.add_subcommand(command->name(), command->description());
     command->declare(*app);
-    if (command->has_json()) {
-      app->add_flag("--json", json, "Print one JSON document and nothing else");
-    }
+    app->add_flag("--json", json, "Print one JSON document and nothing else");
+    command->knows_json(json);
   }
   const auto chosen = [&]() -> CLI::App& {
     const std::vector<CLI::App*> parsed = top.get_subcommands();

@@ -65,7 +65,8 @@ class VerifyCommand final : public Command {
   const char* description() const override { return "Check results against double precision"; }
 
   void declare(CLI::App& app) override {
-    app.add_option("--device", device_, "cpu (default), cuda:N or emulated:h200")->type_name("NAME");
+    app.add_option("--device", device_, "cpu (default), cuda:N or emulated:h200")
+        ->type_name("NAME");
     app.add_option("--direction", direction_, "forward (default)")->type_name("WAY");
     app.add_option("--suite", suite_, "quick (default) or full; else the one case of the axes")
         ->type_name("NAME");

@@ -22,4 +22,9 @@ install(FILES ${PROJECT_BINARY_DIR}/fa4.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/p
 
 if(TARGET fa4_command)
   install(TARGETS fa4_command ptxemu_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ptxemu_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ptxemu)
+  foreach(name libcudart.so.13 libcuda.so.1)
+    install(FILES ${PROJECT_BINARY_DIR}/lib/ptxemu/${name}
+            DESTINATION ${CMAKE_INSTALL_LIBDIR}/ptxemu)
+  endforeach()
 endif()

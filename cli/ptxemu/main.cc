@@ -10,6 +10,7 @@ fa4::cli::Program make_program() {
   Program program{
       "ptxemu", "Runs PTX kernels on an emulated Hopper or Blackwell GPU", kVersion, {}};
   program.commands.push_back(make_emulate_command());
+  program.commands.push_back(make_exec_command());
   return program;
 }
 

@@ -9,9 +9,10 @@ namespace fa4::internal {
 struct Sm90Peak::State {
   explicit State(std::shared_ptr<Device> opened)
       : device(std::move(opened)),
-        kernel(device->load(
-            *KernelCache::get().find_or_compile(sm90_peak_source(), device->spec().architecture),
-            sm90::kPeakSmemBytes)),
+        kernel(
+            device->load(*KernelCache::get().find_or_compile(
+                             sm90_peak_source(), device->spec().architecture, device->image_kind()),
+                         sm90::kPeakSmemBytes)),
         start(device->create_event()),
         stop(device->create_event()) {}
 

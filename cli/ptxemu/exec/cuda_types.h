@@ -1,0 +1,86 @@
+// The shapes of what the CUDA 13 runtime and driver take and give, as far as they are used here
+// (CUDA Runtime API and Driver API manuals, data structures). Checked by static_assert.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ptxemu::exec {
+
+struct Dim3 {
+  uint32_t x, y, z;
+};
+
+struct LaunchAttribute {
+  uint32_t id, padding;
+  union {
+    Dim3 cluster;
+    char bytes[64];
+  } value;
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+constexpr uint32_t kClusterDimension = 4;
+
+struct RuntimeLaunch {  // cudaLaunchConfig_t
+  Dim3 grid, block;
+  uint64_t shared_bytes;
+  void* stream;
+  const LaunchAttribute* attributes;
+  uint32_t num_attributes;
+};
+static_assert(sizeof(RuntimeLaunch) == 56);
+
+struct DriverLaunch {  // CUlaunchConfig
+  Dim3 grid, block;
+  uint32_t shared_bytes, padding;
+  void* stream;
+  const LaunchAttribute* attributes;
+  uint32_t num_attributes;
+};
+static_assert(sizeof(DriverLaunch) == 56);
+
+struct FunctionAttributes {  // cudaFuncAttributes
+  uint64_t shared_bytes, const_bytes, local_bytes;
+  int32_t max_threads, registers, ptx_version, binary_version, cache_mode, max_dynamic_shared;
+  int32_t carveout, cluster_must_be_set, cluster[3], scheduling, non_portable, reserved[16];
+};
+static_assert(offsetof(FunctionAttributes, max_dynamic_shared) == 44);
+static_assert(sizeof(FunctionAttributes) == 144);
+
+struct PointerAttributes {  // cudaPointerAttributes
+  int32_t type, device;
+  void *device_pointer, *host_pointer;
+  int64_t reserved[8];
+};
+static_assert(sizeof(PointerAttributes) == 88);
+
+// cudaDeviceProp: 1008 bytes, of which these offsets are filled in.
+constexpr size_t kPropertyBytes = 1008;
+enum PropertyOffset : size_t {
+  kPropName = 0,
+  kPropGlobalBytes = 288,
+  kPropSharedBytes = 296,
+  kPropRegisters = 304,
+  kPropWarp = 308,
+  kPropPitch = 312,
+  kPropMaxThreads = 320,
+  kPropMaxBlock = 324,
+  kPropMaxGrid = 336,
+  kPropConstBytes = 352,
+  kPropMajor = 360,
+  kPropMinor = 364,
+  kPropMultiprocessors = 384,
+  kPropConcurrentKernels = 560,
+  kPropUnifiedAddressing = 588,
+  kPropBusWidth = 592,
+  kPropL2Bytes = 596,
+  kPropThreadsPerSm = 604,
+  kPropSharedPerSm = 624,
+  kPropRegistersPerSm = 632,
+  kPropSharedOptin = 672,
+  kPropBlocksPerSm = 688,
+  kPropSharedReserved = 696,
+  kPropClusterLaunch = 748,
+};
+
+}  // namespace ptxemu::exec

@@ -1,0 +1,285 @@
+#include "ptxemu/exec/gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/config.h"
+#include "emulator/machine/options.h"
+#include "ptxemu/exec/fatbin.h"
+#include "ptxemu/report.h"
+
+namespace ptxemu::exec {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Where a kernel is defined in PTX text: ".entry NAME(" or ".entry NAME\n".
+bool defines(const std::string& ptx, const std::string& kernel) {
+  for (size_t at = ptx.find(kernel); at != std::string::npos; at = ptx.find(kernel, at + 1)) {
+    const size_t end = at + kernel.size();
+    const bool whole = end == ptx.size() || std::strchr(" (\n\r\t", ptx[end]) != nullptr;
+    if (whole && at >= 7 && ptx.compare(at - 7, 7, ".entry ") == 0) return true;
+  }
+  return false;
+}
+
+MachineOptions options_from(const Json& json) {
+  MachineOptions options;
+  options.device = json.value("device", options.device);
+  options.policy = json.value("policy", options.policy);
+  options.math = json.value("math", options.math);
+  options.seed = json.value("seed", options.seed);
+  options.check = json.value("check", options.check);
+  options.threads = json.value("threads", options.threads);
+  options.max_instructions = json.value("max_instructions", options.max_instructions);
+  return options;
+}
+
+}  // namespace
+
+Gpu& Gpu::get() {
+  static Gpu* const gpu = new Gpu;  // outlives the program's own destructors
+  return *gpu;
+}
+
+Gpu::Gpu() {
+  const std::string& text = fa4::internal::config().emulator_exec;
+  const Json json = text.empty() ? Json::object() : Json::parse(text);
+  ptx_folder_ = json.value("ptx", "");
+  log_file_ = json.value("log", "");
+  machine_ = std::make_unique<Machine>(options_from(json));
+  const DeviceModel& model = machine_->options().device == DeviceModel::h200().name
+                                 ? DeviceModel::h200()
+                                 : DeviceModel::b200();
+  facts_.name = model.product;
+  facts_.architecture = model.compute_major * 10 + model.compute_minor;
+  facts_.multiprocessors = static_cast<int>(model.multiprocessors);
+  facts_.l2_bytes = static_cast<int>(model.l2_bytes);
+  facts_.memory_bytes = model.global_bytes;
+}
+
+void Gpu::say(const std::string& line) { fmt::print(stderr, "ptxemu exec: {}\n", line); }
+
+int Gpu::missing(const char* call) {
+  say(fmt::format("{}: not in the emulated CUDA libraries", call));
+  return kNotSupported;
+}
+
+std::shared_ptr<LoadedModule> Gpu::add_module(const void* image) {
+  auto module = std::make_shared<LoadedModule>();
+  try {
+    const std::vector<FatEntry> entries = read_image(image);
+    const FatEntry* ptx = choose_ptx(entries, facts_.architecture, &module->problem);
+    if (ptx != nullptr) module->text = ptx->text;
+  } catch (const std::exception& error) {
+    module->problem = error.what();
+  }
+  return module;
+}
+
+int Gpu::ready(LoadedModule& module) {
+  const std::lock_guard lock(mutex_);
+  if (module.handle != nullptr) return kSuccess;
+  if (!module.problem.empty()) return kNoKernelImage;
+  try {
+    module.handle = machine_->load(std::move(module.text), module.name);
+    return kSuccess;
+  } catch (const InputError& error) {
+    module.problem = error.what();
+    say(module.problem);
+    return kInvalidPtx;
+  }
+}
+
+// The file of --ptx DIR that defines `kernel`; "" when there is none.
+std::string Gpu::replacement(const std::string& kernel) const {
+  if (ptx_folder_.empty()) return "";
+  std::error_code ignored;
+  for (const auto& file : std::filesystem::directory_iterator(ptx_folder_, ignored)) {
+    if (file.path().extension() != ".ptx") continue;
+    if (defines(read_file(file.path()), kernel)) return file.path();
+  }
+  return "";
+}
+
+int Gpu::ready(KernelEntry& kernel) {
+  const std::lock_guard lock(mutex_);
+  if (!kernel.sizes.empty()) return kSuccess;
+  const std::string file = kernel.module->problem.empty() ? "" : replacement(kernel.name);
+  if (!file.empty()) {
+    std::shared_ptr<LoadedModule>& module = replacements_[file];
+    if (module == nullptr) {
+      module = std::make_shared<LoadedModule>();
+      module->name = file;
+      module->text = read_file(file);
+    }
+    kernel.module = module;
+  }
+  if (!kernel.module->problem.empty()) {
+    say(fmt::format("kernel {}: its module {}", kernel.name, kernel.module->problem));
+    return kNoKernelImage;
+  }
+  if (const int status = ready(*kernel.module); status != kSuccess) return status;
+  const std::vector<std::string> names = machine_->kernels(kernel.module->handle);
+  if (std::find(names.begin(), names.end(), kernel.name) == names.end()) {
+    return kInvalidDeviceFunction;
+  }
+  try {
+    kernel.sizes = machine_->parameter_sizes(kernel.module->handle, kernel.name);
+    return kSuccess;
+  } catch (const InputError& error) {
+    say(fmt::format("kernel {}: {}", kernel.name, error.what()));
+    return kInvalidPtx;
+  }
+}
+
+int Gpu::launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments, void* stream) {
+  if (const int status = ready(kernel); status != kSuccess) return status;
+  std::vector<std::vector<std::byte>> bytes;
+  for (size_t i = 0; i < kernel.sizes.size(); ++i) {
+    const auto* data = static_cast<const std::byte*>(arguments[i]);
+    bytes.emplace_back(data, data + kernel.sizes[i]);
+  }
+  return enqueue(stream, [this, &kernel, shape, bytes = std::move(bytes)] {
+    return run(kernel, shape, bytes);
+  });
+}
+
+int Gpu::run(KernelEntry& kernel, const LaunchShape& shape,
+             const std::vector<std::vector<std::byte>>& arguments) {
+  const std::lock_guard lock(mutex_);
+  if (sticky_ != kSuccess) return sticky_;
+  LaunchRequest request;
+  request.kernel = kernel.name;
+  request.grid = shape.grid;
+  request.block = shape.block;
+  request.cluster = shape.cluster;
+  request.shared_bytes = static_cast<uint32_t>(shape.shared_bytes);
+  try {
+    const LaunchReport report = machine_->launch(kernel.module->handle, request, arguments);
+    std::fwrite(report.printed.data(), 1, report.printed.size(), stdout);
+    log(request, report);
+    if (report.status == "trap" || report.status == "deadlock") sticky_ = kLaunchFailure;
+    return sticky_;
+  } catch (const InputError& error) {
+    say(fmt::format("kernel {}: {}", kernel.name, error.what()));
+    return kInvalidConfiguration;
+  }
+}
+
+// One JSON document a line, so that nothing is lost when the program ends without its destructors.
+void Gpu::log(const LaunchRequest& request, const LaunchReport& report) {
+  if (log_file_.empty()) return;
+  const std::vector<fa4::cli::LaunchResult> results{{request, report}};
+  Json line = fa4::cli::report_json(machine_->options(), results);
+  line["text"] = fa4::cli::report_text(machine_->options(), results);
+  line["passed"] = report.passed();
+  std::ofstream file(log_file_, std::ios::app);
+  file << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+int Gpu::symbol(LoadedModule& module, const std::string& name, void** address, size_t* bytes) {
+  const std::lock_guard lock(mutex_);
+  if (const int status = ready(module); status != kSuccess) return status;
+  const auto [at, size] = machine_->symbol(module.handle, name);
+  if (at == 0) return kNotFound;
+  if (address != nullptr) *address = reinterpret_cast<void*>(at);
+  if (bytes != nullptr) *bytes = size;
+  return kSuccess;
+}
+
+int Gpu::allocate(void** pointer, size_t bytes) {
+  if (pointer == nullptr) return kInvalidValue;
+  *pointer = nullptr;
+  if (bytes == 0) return kSuccess;
+  const std::lock_guard lock(mutex_);
+  try {
+    *pointer = reinterpret_cast<void*>(machine_->allocate(bytes));
+    return kSuccess;
+  } catch (const InputError&) {
+    return kOutOfMemory;
+  }
+}
+
+int Gpu::free(void* pointer) {
+  if (pointer == nullptr) return kSuccess;
+  const std::lock_guard lock(mutex_);
+  try {
+    machine_->free(reinterpret_cast<uint64_t>(pointer));
+    return kSuccess;
+  } catch (const InputError&) {
+    return kInvalidValue;
+  }
+}
+
+bool Gpu::is_device(const void* pointer) {
+  const std::lock_guard lock(mutex_);
+  return machine_->host_view(reinterpret_cast<uint64_t>(pointer), 1) != nullptr;
+}
+
+// Host memory is the program's own affair; device memory must lie inside one allocation.
+bool Gpu::in_range(const void* pointer, size_t bytes) {
+  return !is_device(pointer) ||
+         machine_->host_view(reinterpret_cast<uint64_t>(pointer), bytes) != nullptr;
+}
+
+int Gpu::copy(void* to, const void* from, size_t bytes, void* stream) {
+  return enqueue(stream, [=, this] {
+    const std::lock_guard lock(mutex_);
+    if (bytes == 0) return int{kSuccess};
+    if (!in_range(to, bytes) || !in_range(from, bytes)) return int{kInvalidValue};
+    std::memmove(to, from, bytes);
+    return int{kSuccess};
+  });
+}
+
+int Gpu::fill(void* to, uint32_t value, size_t width, size_t count, void* stream) {
+  return enqueue(stream, [=, this] {
+    const std::lock_guard lock(mutex_);
+    if (count == 0) return int{kSuccess};
+    if (!in_range(to, width * count)) return int{kInvalidValue};
+    auto* bytes = static_cast<unsigned char*>(to);
+    if (width == 1) {
+      std::memset(bytes, static_cast<int>(value), count);
+    } else {
+      for (size_t i = 0; i < count; ++i) std::memcpy(bytes + i * width, &value, width);
+    }
+    return int{kSuccess};
+  });
+}
+
+int Gpu::enqueue(void* stream, std::function<int()> work) {
+  constexpr uintptr_t kNamedStreams = 2;  // 1: the legacy one, 2: the thread's own
+  if (reinterpret_cast<uintptr_t>(stream) > kNamedStreams) {
+    if (const auto& graph = static_cast<Stream*>(stream)->captured) {
+      graph->nodes.push_back(std::move(work));
+      return kSuccess;
+    }
+  }
+  return work();
+}
+
+std::string Gpu::tensor_map(const TensorMapRequest& request, void* map) {
+  try {
+    const std::array<std::byte, 128> bytes = Machine::encode_tensor_map(request);
+    std::memcpy(map, bytes.data(), bytes.size());
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+}  // namespace ptxemu::exec

@@ -1,0 +1,232 @@
+// ptxemu exec: a CUDA program on the emulated GPU, through runtime and driver libraries that take
+// the place of the real ones.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "io/output_files.h"
+#include "ptxemu/commands.h"
+#include "ptxemu/machine_options.h"
+
+extern char** environ;
+
+namespace fa4::cli {
+namespace {
+
+constexpr const char* kLibrary = "libptxemu_cuda.so";
+
+// Beside the command's own folder, as built and as installed.
+std::filesystem::path library_folder() {
+  const std::filesystem::path bin = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  const std::filesystem::path folders[] = {bin / "../lib/ptxemu",
+                                           bin / ".." / FA4_LIBDIR / "ptxemu"};
+  for (const auto& folder : folders) {
+    if (std::filesystem::exists(folder / kLibrary)) return std::filesystem::canonical(folder);
+  }
+  throw could_not_run(
+      fmt::format("{} is not in {}", kLibrary, folders[0].lexically_normal().string()));
+}
+
+// A file that only this process knows, gone when the object is.
+class ScratchFile {
+ public:
+  ScratchFile() {
+    std::string name = (std::filesystem::temp_directory_path() / "ptxemu-XXXXXX").string();
+    const int fd = ::mkstemp(name.data());
+    if (fd < 0) throw could_not_run(fmt::format("{}: {}", name, std::strerror(errno)));
+    ::close(fd);
+    file_ = std::make_unique<Temporary>(name);
+  }
+  ~ScratchFile() { ::unlink(file_->path().c_str()); }
+  const std::string& path() const { return file_->path(); }
+
+ private:
+  std::unique_ptr<Temporary> file_;
+};
+
+// The environment with `changes`; where `prepend` says so, before what a list already holds.
+std::vector<std::string> environment(const std::string& preload, const std::string& folder,
+                                     const std::string& settings) {
+  std::vector<std::string> result;
+  std::string libraries = folder, preloads = preload;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (text.starts_with("LD_LIBRARY_PATH=")) {
+      libraries += fmt::format(":{}", text.substr(16));
+    } else if (text.starts_with("LD_PRELOAD=")) {
+      preloads += fmt::format(":{}", text.substr(11));
+    } else if (!text.starts_with("FA4_EMULATOR_EXEC=")) {
+      result.emplace_back(text);
+    }
+  }
+  result.push_back("LD_LIBRARY_PATH=" + libraries);
+  result.push_back("LD_PRELOAD=" + preloads);
+  result.push_back("FA4_EMULATOR_EXEC=" + settings);
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+class ExecCommand final : public Command {
+ public:
+  const char* name() const override { return "exec"; }
+  const char* description() const override { return "Run a CUDA program on the emulated GPU"; }
+  void declare(CLI::App& app) override;
+  void knows_json(const bool& json) override { json_ = &json; }
+  Outcome run() override;
+
+ private:
+  std::string settings(const ptxemu::MachineOptions& options, const std::string& log) const;
+  int run_program(const std::string& log, const ptxemu::MachineOptions& options);
+  static Json merge(const std::string& log, std::string* text, bool* passed);
+
+  MachineFlags flags_;
+  std::vector<std::string> program_;
+  std::optional<std::string> report_;
+  std::string ptx_;
+  const bool* json_ = nullptr;
+};
+
+void ExecCommand::declare(CLI::App& app) {
+  app.add_option("program", program_, "The program and its arguments, after --")
+      ->type_name("-- PROGRAM ARGS");
+  flags_.declare(app, "none");
+  app.add_option("--ptx", ptx_, "PTX by kernel name, for modules that hold machine code only")
+      ->type_name("DIR");
+  app.add_option("--report", report_, "Written: what the emulator saw, as JSON")
+      ->type_name("F.json");
+  app.footer(
+      "The program is one of nvcc -cudart shared, or uses the driver, with PTX in it (nvcc "
+      "-gencode\n"
+      "arch=compute_100a,code=compute_100a). Its output stays its own; with --json it goes to\n"
+      "standard error. The status is the program's, or 1 when it is 0 and the emulator saw an "
+      "error.");
+}
+
+std::string ExecCommand::settings(const ptxemu::MachineOptions& options,
+                                  const std::string& log) const {
+  return Json{{"device", options.device},
+              {"policy", options.policy},
+              {"seed", options.seed},
+              {"check", options.check},
+              {"math", options.math},
+              {"threads", options.threads},
+              {"max_instructions", options.max_instructions},
+              {"ptx", ptx_},
+              {"log", log}}
+      .dump();
+}
+
+// The program's exit status, as a shell gives it.
+int ExecCommand::run_program(const std::string& log, const ptxemu::MachineOptions& options) {
+  const std::filesystem::path folder = library_folder();
+  std::vector<std::string> variables =
+      environment((folder / kLibrary).string(), folder.string(), settings(options, log));
+  const std::vector<char*> envp = pointers(variables), argv = pointers(program_);
+  int failure[2];
+  if (::pipe2(failure, O_CLOEXEC) != 0) throw could_not_run(std::strerror(errno));
+  const pid_t child = ::fork();
+  if (child < 0) throw could_not_run(fmt::format("fork: {}", std::strerror(errno)));
+  if (child == 0) {
+    if (*json_) ::dup2(STDERR_FILENO, STDOUT_FILENO);
+    ::execvpe(argv[0], argv.data(), envp.data());
+    const int error = errno;
+    (void)!::write(failure[1], &error, sizeof error);
+    ::_exit(127);
+  }
+  ::close(failure[1]);
+  int error = 0;
+  const ssize_t told = ::read(failure[0], &error, sizeof error);
+  ::close(failure[0]);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (told == sizeof error) {
+    throw bad_input(fmt::format("program {}: {}; accepted: an executable file", program_[0],
+                                std::strerror(error)));
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// The launches' reports, one a line, as one.
+Json ExecCommand::merge(const std::string& log, std::string* text, bool* passed) {
+  static constexpr std::string_view kOrder[] = {"ok", "findings", "deadlock", "trap"};
+  const auto rank = [](const std::string& status) {
+    return std::find(std::begin(kOrder), std::end(kOrder), status) - std::begin(kOrder);
+  };
+  Json all{{"status", "ok"},
+           {"findings", Json::array()},
+           {"deadlock", Json::array()},
+           {"counters", {{"warp_instructions", 0}, {"moves", 0}, {"mma", 0}, {"tma_bytes", 0}}},
+           {"seconds", 0.0},
+           {"launches", Json::array()}};
+  std::ifstream file(log);
+  for (std::string line; std::getline(file, line);) {
+    const Json one = Json::parse(line);
+    const size_t index = all["launches"].size();
+    if (rank(one["status"]) > rank(all["status"])) all["status"] = one["status"];
+    for (const char* list : {"findings", "deadlock"}) {
+      for (Json entry : one[list]) {
+        entry["launch"] = index;
+        all[list].push_back(std::move(entry));
+      }
+    }
+    for (auto& [key, value] : all["counters"].items()) {
+      value = value.get<uint64_t>() + one["counters"][key].get<uint64_t>();
+    }
+    all["seconds"] = all["seconds"].get<double>() + one["seconds"].get<double>();
+    all["launches"].push_back(one["launches"][0]);
+    if (!one["findings"].empty() || one["status"] != "ok") *text += one["text"].get<std::string>();
+    *passed = *passed && one["passed"].get<bool>();
+  }
+  return all;
+}
+
+Outcome ExecCommand::run() {
+  const ptxemu::MachineOptions options = flags_.options();
+  if (program_.empty()) {
+    throw bad_input("program: is missing; accepted: ptxemu exec [OPTIONS] -- PROGRAM ARGS");
+  }
+  if (!ptx_.empty() && !std::filesystem::is_directory(ptx_)) {
+    throw bad_input(fmt::format("--ptx {}; accepted: a folder of .ptx files", ptx_));
+  }
+  OutputFiles outputs;
+  if (report_) outputs.add_text("--report", *report_);
+  const ScratchFile log;
+  const int status = run_program(log.path(), options);
+
+  Outcome outcome;
+  bool passed = true;
+  outcome.json = {{"device", options.device},
+                  {"policy", options.policy},
+                  {"seed", options.seed},
+                  {"exit_status", status}};
+  outcome.json.update(merge(log.path(), &outcome.text, &passed));
+  outcome.code = static_cast<ExitCode>(status != 0 ? status : passed ? 0 : 1);
+  if (report_) {
+    Json report{{"schema", 1}};
+    report.update(outcome.json);
+    outputs.set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    outputs.commit();
+  }
+  return outcome;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_exec_command() { return std::make_unique<ExecCommand>(); }
+
+}  // namespace fa4::cli
