@@ -44,7 +44,7 @@ Flow run_copy(Exec& exec, const Insn& insn) {
     }
     auto op = std::make_unique<TensorCopyOp>(exec, group, form.shape, form.pairs_02_13, source,
                                              address_of(exec, form.to, lane));
-    op->check();
+    check_cells(exec, insn, [&] { op->check(); });
     exec.cluster->engines.submit(std::move(op));
   });
   return Flow::kNext;
@@ -56,7 +56,7 @@ Flow run_shift(Exec& exec, const Insn& insn) {
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
   exec.for_lanes([&](int lane) {
     auto op = std::make_unique<TensorShiftOp>(exec, group, address_of(exec, form.to, lane));
-    op->check();
+    check_cells(exec, insn, [&] { op->check(); });
     exec.cluster->engines.submit(std::move(op));
   });
   return Flow::kNext;

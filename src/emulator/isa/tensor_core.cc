@@ -68,7 +68,7 @@ Flow run_mma(Exec& exec, const Insn& insn) {
   exec.for_lanes([&](int lane) {
     auto op = std::make_unique<MmaOp>(exec, group, operands_of(exec, form, lane));
     op->lane = static_cast<uint32_t>(lane);
-    op->check();
+    check_cells(exec, insn, [&] { op->check(); });
     exec.cluster->engines.submit(std::move(op));
   });
   return Flow::kNext;

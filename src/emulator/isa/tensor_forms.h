@@ -15,6 +15,18 @@ void take_sync_aligned(Decoder& decoder);
 // not.
 void note_cta_group(const Exec& exec, const Insn& insn, int cta_group);
 
+// Runs a check of tensor memory. What has been released still holds its cells, and known kernels
+// read their last result after another warp's dealloc: a finding, and the kernel goes on.
+template <class Check>
+void check_cells(const Exec& exec, const Insn& insn, Check check) {
+  try {
+    check();
+  } catch (const Trap& trap) {
+    if (trap.rule != "tmem-after-release") throw;
+    exec.launch->report(exec, insn, Severity::kError, trap.rule, trap.message, trap.object);
+  }
+}
+
 // tensor_alloc.cc
 void decode_tensor_alloc(Decoder& decoder, Insn& insn);
 void decode_tensor_dealloc(Decoder& decoder, Insn& insn);

@@ -68,7 +68,7 @@ Flow run_load(Exec& exec, const Insn& insn) {
   Transfer transfer = form.transfer;
   transfer.at =
       in_quarter(address_of(exec, form.address), transfer.shape, *exec.warp, "tcgen05.ld");
-  check_transfer(transfer, *exec.warp, "tcgen05.ld");
+  check_cells(exec, insn, [&] { check_transfer(transfer, *exec.warp, "tcgen05.ld"); });
   auto op = std::make_unique<TensorLoadOp>(exec, insn, transfer, form.reduction);
   const uint64_t id = exec.cluster->engines.submit(std::move(op));
   if (exec.cluster->engines.is_pending(id)) hold_registers(exec, insn, id);
@@ -82,7 +82,7 @@ Flow run_store(Exec& exec, const Insn& insn) {
   Transfer transfer = form.transfer;
   transfer.at =
       in_quarter(address_of(exec, form.address), transfer.shape, *exec.warp, "tcgen05.st");
-  check_transfer(transfer, *exec.warp, "tcgen05.st");
+  check_cells(exec, insn, [&] { check_transfer(transfer, *exec.warp, "tcgen05.st"); });
   const uint64_t id =
       exec.cluster->engines.submit(std::make_unique<TensorStoreOp>(exec, insn, transfer));
   remember(exec, exec.warp->state<TensorTraffic>().stores, id);

@@ -32,7 +32,8 @@ class TensorMemory {
   }
 
   // Throws Trap{"tmem-out-of-bounds", "tmem-unallocated" or "tmem-after-release"} unless all of
-  // [column, column + columns) are allocated. `what` accesses them.
+  // [column, column + columns) are allocated. `what` accesses them. Asked when an instruction is
+  // issued: known kernels release what their last product still writes to.
   void check(uint32_t column, uint32_t columns, const char* what) const;
 
   // The lowest run of free columns, or kColumns when there is none.

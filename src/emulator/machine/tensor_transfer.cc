@@ -143,11 +143,9 @@ void TensorLoadOp::reduce() {
 }
 
 bool TensorLoadOp::advance(Cluster& cluster, bool split) {
-  if (next_ == 0) {
-    check_transfer(transfer_, *owner_, "tcgen05.ld");
-    if (Observer* observer = cluster.launch.observer.get()) {
-      for (const Region& region : regions_of(transfer_, cta_)) observer->async_read(*this, region);
-    }
+  Observer* observer = cluster.launch.observer.get();
+  if (next_ == 0 && observer != nullptr) {
+    for (const Region& region : regions_of(transfer_, cta_)) observer->async_read(*this, region);
   }
   const uint32_t end = split && next_ == 0 && transfer_.registers > 1 ? transfer_.registers / 2
                                                                       : transfer_.registers;
@@ -196,8 +194,6 @@ void TensorStoreOp::store_register(uint32_t reg) {
 }
 
 bool TensorStoreOp::advance(Cluster& cluster, bool split) {
-  const Warp& owner = *cta_->warps[warp];
-  if (next_ == 0) check_transfer(transfer_, owner, "tcgen05.st");
   const uint32_t end = split && next_ == 0 && transfer_.registers > 1 ? transfer_.registers / 2
                                                                       : transfer_.registers;
   for (; next_ < end; ++next_) store_register(next_);
