@@ -241,10 +241,18 @@ def judge(runner, mutant, baseline, options):
     return "survived", ""
 
 
+def judge_all(trials, mutant, options):
+    for runner, baseline in trials:
+        fate, detail = judge(runner, mutant, baseline, options)
+        if fate != "survived":
+            break
+    return fate, detail
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ptx")
-    parser.add_argument("--launch", required=True)
+    parser.add_argument("--launch", action="append", required=True, help="may be given again: noticed by one is noticed")
     parser.add_argument("--most", type=int, default=500, help="mutants that are run, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
@@ -258,7 +266,7 @@ def arguments():
 def main():
     options = arguments()
     text = pathlib.Path(options.ptx).read_text()
-    kernel = "" if options.list else json.loads(pathlib.Path(options.launch).read_text()).get("kernel", "")
+    kernel = "" if options.list else json.loads(pathlib.Path(options.launch[0]).read_text()).get("kernel", "")
     found = [m for m in mutants(text, kernel) if re.search(options.only, m[0])]
     if options.list:
         for name, count in sorted(collections.Counter(m[0] for m in found).items()):
@@ -267,18 +275,20 @@ def main():
     random.Random(options.seed).shuffle(found)
     found = sorted(found[:options.most], key=lambda m: (m[1], m[0]))
 
-    runner = Runner(options.launch, 120)
-    baseline = {}
-    for policy, seed in POLICIES:
-        status, said, digest, known = runner.run(text, policy, seed, options.option)
-        if status != 0:
-            print(f"the original under {policy}:{seed}: {said}", file=sys.stderr)
-            return 1
-        baseline[policy, seed] = digest, known
+    trials = []
+    for launch in options.launch:
+        runner, baseline = Runner(launch, 120), {}
+        for policy, seed in POLICIES:
+            status, said, digest, known = runner.run(text, policy, seed, options.option)
+            if status != 0:
+                print(f"the original under {policy}:{seed}: {said}", file=sys.stderr)
+                return 1
+            baseline[policy, seed] = digest, known
+        trials.append((runner, baseline))
 
     fates = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(judge, runner, m[3], baseline, options.option) for m in found]
+        jobs = [pool.submit(judge_all, trials, m[3], options.option) for m in found]
         for (name, line, old, _), job in zip(found, jobs):
             fate, detail = job.result()
             fates.append({"operator": name, "line": line, "statement": old, "fate": fate, "detail": detail})
