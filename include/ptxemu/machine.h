@@ -130,7 +130,7 @@ class PTXEMU_PUBLIC Machine {
   static std::array<std::byte, 128> encode_tensor_map(const TensorMapRequest& request);
 
  private:
-  struct Impl;
+  struct __attribute__((visibility("hidden"))) Impl;
   std::unique_ptr<Impl> impl_;
 };
 

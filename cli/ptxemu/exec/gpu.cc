@@ -193,8 +193,19 @@ void Gpu::log(const LaunchRequest& request, const LaunchReport& report) {
 
 int Gpu::symbol(LoadedModule& module, const std::string& name, void** address, size_t* bytes) {
   const std::lock_guard lock(mutex_);
-  if (const int status = ready(module); status != kSuccess) return status;
-  const auto [at, size] = machine_->symbol(module.handle, name);
+  std::pair<uint64_t, uint64_t> found{0, 0};
+  if (module.problem.empty()) {
+    if (const int status = ready(module); status != kSuccess) return status;
+    found = machine_->symbol(module.handle, name);
+  }
+  // A module of machine code: its kernels came from elsewhere, and its variables with them.
+  for (auto other = replacements_.begin(); !module.problem.empty() && other != replacements_.end();
+       ++other) {
+    if (found.first == 0 && ready(*other->second) == kSuccess) {
+      found = machine_->symbol(other->second->handle, name);
+    }
+  }
+  const auto [at, size] = found;
   if (at == 0) return kNotFound;
   if (address != nullptr) *address = reinterpret_cast<void*>(at);
   if (bytes != nullptr) *bytes = size;

@@ -44,6 +44,7 @@ TWO_KERNELS = """.version 8.7
 
 
 class PtxemuTest(CommandTest):
+    cuda_program = os.environ.get("PTXEMU_CUDA_PROGRAM")
     command = os.environ["PTXEMU_COMMAND"]
     program = "ptxemu"
 

@@ -1,0 +1,64 @@
+"""ptxemu exec: programs that use CUDA's runtime and driver, on the emulated GPU."""
+
+import json
+
+from launching import PtxemuTest
+
+
+class Exec(PtxemuTest):
+    def execute(self, *arguments, options=()):
+        return self.run_fa4("exec", *options, "--", self.cuda_program, *arguments)
+
+    def test_the_driver_opened_at_run_time(self):
+        for device in ("emulated:b200", "emulated:h200"):
+            result = self.execute("driver", options=["--device", device])
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"right\n", b""))
+
+    def test_the_runtime_with_a_captured_launch(self):
+        result = self.execute("runtime")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"calls 42\nright\n", b""))
+
+    def test_the_program_s_status(self):
+        for status in (0, 1, 7):
+            self.assertEqual(self.execute("status", str(status)).returncode, status)
+
+    def test_json_and_report(self):
+        result = self.execute("driver", options=["--json", "--report", self.path("r.json")])
+        self.assertEqual(result.stderr, b"right\n")
+        document = json.loads(result.stdout)
+        with open(self.path("r.json")) as file:
+            report = json.load(file)
+        for part in (document, report):
+            self.assertEqual((part["schema"], part["status"], part["exit_status"]), (1, "ok", 0))
+            self.assertEqual([launch["kernel"] for launch in part["launches"]], ["add"])
+            self.assertGreater(part["counters"]["warp_instructions"], 10)
+
+    def test_a_trap_is_an_error_of_the_launch(self):
+        result = self.execute("trap")
+        self.assertEqual(result.returncode, 41)
+        self.assertIn(b"cuLaunchKernel: 719", result.stdout)
+        self.assertIn(b"trap", result.stdout)
+
+    def test_machine_code_is_refused_with_the_reason(self):
+        result = self.execute("machine-code")
+        self.assertEqual((result.returncode, result.stdout), (41, b"cudaLaunchKernel: 209\n"))
+        line = result.stderr.decode()
+        self.assertEqual(line.count("\n"), 1)
+        for word in ("ptxemu exec: kernel add", "no PTX for sm_100", "machine code for sm_90", "--ptx DIR"):
+            self.assertIn(word, line)
+
+    def test_ptx_in_place_of_machine_code(self):
+        self.write("add.ptx", self.execute("write").stdout)
+        result = self.execute("machine-code", options=["--ptx", self.folder])
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"calls 42\nright\n", b""))
+
+    def test_a_call_that_is_missing_names_itself(self):
+        result = self.execute("missing")
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stderr, b"ptxemu exec: cudaMallocArray: not in the emulated CUDA libraries\n")
+
+    def test_what_cannot_be_run(self):
+        self.refuse("exec", words=["program: is missing", "accepted"])
+        self.refuse("exec", "--", self.path("none"), words=["none", "No such file"])
+        self.refuse("exec", "--policy", "lazy", "--", self.cuda_program, words=["--policy lazy"])
+        self.refuse("exec", "--ptx", self.path("none"), "--", self.cuda_program, words=["--ptx", "none"])
