@@ -87,7 +87,7 @@ class PeakMeter {
   virtual ~PeakMeter() = default;
   virtual void measure() = 0;
   void report(BenchRow& row) const {
-    row.peak_tflops = median(peaks_);
+    row.peak_tflops = peaks_.empty() ? 0 : median(peaks_);
     row.peak_expected_tflops = expected_.empty() ? 0 : median(expected_);
     row.peak_instruction = instruction_;
   }
@@ -110,6 +110,12 @@ class CpuPeakMeter final : public PeakMeter {
  private:
   CpuIsa isa_;
   ThreadPool pool_;
+};
+
+// An emulated device has none: its time is the host's.
+class NoPeakMeter final : public PeakMeter {
+ public:
+  void measure() override {}
 };
 
 class GpuPeakMeter final : public PeakMeter {
@@ -207,7 +213,11 @@ class Bench {
     std::unique_ptr<PeakMeter>& meter = meters_[key];
     if (meter != nullptr) return meter.get();
     if (cpu == nullptr) {
-      meter = std::make_unique<GpuPeakMeter>(device_.device);
+      if (device_.spec.kind == DeviceKind::kEmulated) {
+        meter = std::make_unique<NoPeakMeter>();
+      } else {
+        meter = std::make_unique<GpuPeakMeter>(device_.device);
+      }
     } else {
       meter = std::make_unique<CpuPeakMeter>(cpu->isa, cpu->num_threads);
     }

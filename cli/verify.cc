@@ -170,6 +170,7 @@ Outcome VerifyCommand::run() {
   const int64_t total = static_cast<int64_t>(cases.size());
   if (!single) outcome.text += "cases that ran, by option:\n" + coverage.text();
   for (const auto& [reason, count] : reasons) {
+    if (count == total) throw bad_input(reason);
     outcome.text += fmt::format("skipped {}: {}\n", count, reason);
   }
   outcome.text += fmt::format("{}: {} cases, {} ran, {} failed, {} skipped\n", device_, total,

@@ -22,6 +22,22 @@ class Devices(CommandTest):
             self.assertIn(name, self.succeed("devices"))
 
 
+class Emulated(CommandTest):
+    """The Hopper kernels on the emulated H200: their PTX comes from NVRTC."""
+
+    def test_verify_and_bench(self):
+        case = ["--device", "emulated:h200", "--heads-q", "2", "--heads-kv", "1", "--head-dim", "64", "--causal"]
+        result = self.run_fa4("verify", *case, "--seqlen-q", "100", "--seqlen-k", "150")
+        if b"cannot be compiled" in result.stderr:
+            self.skipTest(result.stderr.decode())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b"1 ran, 0 failed", result.stdout)
+        rows = self.json("bench", "forward", "--device", "emulated:h200", "--seqlen", "128", "--tokens", "128", "--heads-q", "1",
+                         "--head-dim", "64", "--causal", "1", "--rounds", "1")["rows"]
+        self.assertGreater(rows[0]["ms"]["median"], 0)
+        self.assertIsNone(rows[0]["peak_tflops"])
+
+
 class Verify(CommandTest):
     def test_one_case(self):
         document = self.json("verify", "--seqlen-q", "100", "--seqlen-k", "130", "--heads-q", "4", "--heads-kv", "2",

@@ -1,5 +1,7 @@
 // libcuda as far as programs use it (CUDA Driver API manual): devices, one context, modules and
 // libraries, memory, launches, tensor maps.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -266,9 +268,16 @@ CUDRV int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* addre
                                            "f32_ftz", "tf32", "tf32_ftz"};
   static constexpr const char* kInterleaves[] = {"none", "16B", "32B"};
   static constexpr const char* kSwizzles[] = {"none", "32B", "64B", "128B"};
-  if (type < 0 || type >= static_cast<int>(std::size(kTypes)) || interleave < 0 || interleave > 2 ||
-      swizzle < 0 || swizzle > 3 || rank < 1 || rank > 5) {
-    return Gpu::missing("cuTensorMapEncodeTiled with this type, rank, interleave or swizzle");
+  const auto check = [](const char* what, int64_t value, int64_t low, int64_t high) {
+    if (value >= low && value <= high) return true;
+    Gpu::say(
+        fmt::format("cuTensorMapEncodeTiled: {} {}; accepted: {} to {}", what, value, low, high));
+    return false;
+  };
+  const auto types = static_cast<int64_t>(std::size(kTypes));
+  if (!check("data type", type, 0, types - 1) || !check("rank", rank, 1, 5) ||
+      !check("interleave", interleave, 0, 2) || !check("swizzle", swizzle, 0, 3)) {
+    return kNotSupported;
   }
   ptxemu::TensorMapRequest request;
   request.address = reinterpret_cast<uint64_t>(address);
