@@ -67,7 +67,14 @@ class CopyOp final : public AsyncOp {
     for (; next_ < end; ++next_) copy(cluster, lanes[next_]);
     if (next_ < lanes.size()) return false;
     for (const auto& arrival : followers) {
-      if (--arrival->copies != 0) continue;
+      if (--arrival->copies != 0) {
+        // The arrival that comes with the last of them speaks for this one too.
+        if (Observer* observer = cluster.launch.observer.get()) {
+          observer->mbarrier_async_arrive(*this, *arrival->barrier.cta, arrival->barrier.offset, 0,
+                                          0);
+        }
+        continue;
+      }
       mbarrier_async_arrive(cluster, *arrival->barrier.cta, arrival->barrier.offset, 1, 0, *this);
     }
     return true;
