@@ -52,6 +52,7 @@ AsyncOp::AsyncOp(EngineKind engine, const Exec& issuer)
 uint64_t Engines::submit(std::unique_ptr<AsyncOp> op) {
   name(*op);
   const uint64_t id = op->id;
+  op->issued_at = cluster_.instructions;
   if (Observer* observer = cluster_.launch.observer.get()) observer->issue(cluster_, *op);
   if (is_random(cluster_)) delay(*op, kLeastDelay, kMostDelay);
   if (op->queue == 0) {
@@ -74,6 +75,7 @@ void Engines::finish(uint64_t id) {
   std::unique_ptr<AsyncOp> op = std::move(found->second);
   pending_.erase(found);
   if (Observer* observer = cluster_.launch.observer.get()) observer->async_done(cluster_, *op);
+  if (cluster_.launch.trace != nullptr) cluster_.launch.trace->finished(cluster_, *op);
   cluster_.note_progress();
 }
 

@@ -52,6 +52,7 @@ class AsyncOp {
   const CodeFunction* function;  // of insn
   uint64_t queue = 0;            // ops with the same queue, not 0, happen in order of issue
   uint64_t not_before = 0;       // of Engines' rounds, under the random policies
+  uint64_t issued_at = 0;        // instructions that the cluster had executed
 };
 
 // Queue numbers of the ordered engines.

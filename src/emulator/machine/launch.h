@@ -12,6 +12,7 @@
 #include "emulator/machine/options.h"
 #include "emulator/observe/finding.h"
 #include "emulator/observe/observer.h"
+#include "emulator/observe/trace.h"
 
 namespace ptxemu {
 
@@ -40,6 +41,7 @@ struct Launch {
   GlobalMemory* memory = nullptr;
   std::vector<std::byte> params;       // the kernel's parameters, laid out as PTX says
   std::unique_ptr<Observer> observer;  // null when nothing observes
+  Trace* trace = nullptr;              // null when nothing is recorded
   Counters counters;
   std::vector<Finding> findings;
   std::vector<Waiter> waiters;  // of a deadlock

@@ -339,7 +339,12 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     launch.shape.dynamic_shared_bytes = request.shared_bytes;
     launch.params = lay_out(code, arguments);
     if (impl_->internal.check) launch.observer = make_checker(launch);
+    Trace trace;
+    if (impl_->internal.trace) launch.trace = &trace;
     launch.run();
+    if (launch.trace != nullptr && !trace.write(impl_->options.trace_file)) {
+      throw InputError(fmt::format("trace_file '{}' cannot be written", impl_->options.trace_file));
+    }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     return report_of(launch, seconds.count());
   });

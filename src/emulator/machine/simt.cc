@@ -325,6 +325,10 @@ uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum,
     launch.status = Status::kTrap;
     throw LaunchStopped{};
   }
+  if (launch.trace != nullptr && ran != 0) {
+    launch.trace->ran(warp, cluster.instructions, ran, at->line,
+                      *alive && group.wait.kind != Wait::Kind::kNone);
+  }
   warp.instructions += ran;
   cluster.instructions += ran;
   launch.counters.warp_instructions += ran;
