@@ -9,6 +9,7 @@
 
 #include "emulator/error.h"
 #include "emulator/isa/code.h"
+#include "emulator/machine/choose.h"
 #include "emulator/machine/launch.h"
 #include "emulator/machine/memory.h"
 #include "emulator/machine/options.h"
@@ -20,17 +21,6 @@ namespace {
 
 // What the sandbox reserves of the host's address space; pages that nobody touches cost nothing.
 constexpr uint64_t kReserveBytes = uint64_t{64} << 30;
-
-template <class T>
-T choose(std::string_view what, std::string_view value,
-         std::initializer_list<std::pair<std::string_view, T>> choices) {
-  std::string accepted;
-  for (const auto& [name, choice] : choices) {
-    if (name == value) return choice;
-    accepted += (accepted.empty() ? "" : ", ") + std::string(name);
-  }
-  throw InputError(fmt::format("{} '{}'; accepted: {}", what, value, accepted));
-}
 
 Options internal_options(const MachineOptions& options) {
   Options o;

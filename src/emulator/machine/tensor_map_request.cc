@@ -3,22 +3,12 @@
 
 #include <algorithm>
 
+#include "emulator/machine/choose.h"
 #include "emulator/machine/tensor_map.h"
 #include "ptxemu/machine.h"
 
 namespace ptxemu {
 namespace {
-
-template <class T>
-T choose(std::string_view what, std::string_view value,
-         std::initializer_list<std::pair<std::string_view, T>> choices) {
-  std::string accepted;
-  for (const auto& [name, choice] : choices) {
-    if (name == value) return choice;
-    accepted += (accepted.empty() ? "" : ", ") + std::string(name);
-  }
-  throw InputError(fmt::format("tensor map: {} is '{}'; accepted: {}", what, value, accepted));
-}
 
 TensorType type_named(std::string_view name) {
   std::string accepted;
@@ -54,14 +44,14 @@ std::array<std::byte, 128> Machine::encode_tensor_map(const TensorMapRequest& re
   map.rank = static_cast<uint32_t>(rank);
   map.type = type_named(request.dtype);
   map.interleave = choose<Interleave>(
-      "interleave", request.interleave,
+      "tensor map: interleave is", request.interleave,
       {{"none", Interleave::kNone}, {"16B", Interleave::k16B}, {"32B", Interleave::k32B}});
-  map.swizzle = choose<Swizzle>("swizzle", request.swizzle,
+  map.swizzle = choose<Swizzle>("tensor map: swizzle is", request.swizzle,
                                 {{"none", Swizzle::kNone},
                                  {"32B", Swizzle::k32B},
                                  {"64B", Swizzle::k64B},
                                  {"128B", Swizzle::k128B}});
-  map.nan_fill = choose<bool>("oob", request.oob, {{"zero", false}, {"nan", true}});
+  map.nan_fill = choose<bool>("tensor map: oob is", request.oob, {{"zero", false}, {"nan", true}});
   std::copy(request.dims.begin(), request.dims.end(), map.dims.begin());
   std::copy(request.strides_bytes.begin(), request.strides_bytes.end(), map.strides.begin() + 1);
   std::copy(request.box.begin(), request.box.end(), map.box.begin());

@@ -21,7 +21,6 @@ class Checker final : public Observer {
     hazards_.emplace(&cluster, std::make_unique<ClusterHazards>(launch_, cluster));
   }
   void cluster_end(Cluster& cluster) override {
-    of(cluster).finish();
     hazards_.erase(&cluster);
     current_ = nullptr;
   }

@@ -31,8 +31,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
   tensor_.resize(cluster.ctas.size());
 }
 
-// --- What is known
-// ----------------------------------------------------------------------------------
+// --- What is known ---
 
 Knowledge& ClusterHazards::of_warp(uint32_t agent) {
   snapshots_[agent].reset();
@@ -60,7 +59,6 @@ void ClusterHazards::issue(const AsyncOp& op) {
   r.kind = op.kind;
   r.cta_rank = op.cta_rank;
   r.warp = op.warp;
-  r.lane = op.lane;
   r.agent = op.agent;
   r.insn = op.insn;
   r.function = op.function;
@@ -126,8 +124,7 @@ ClusterHazards::Order ClusterHazards::order(const Touch& earlier, const Asker& a
   return Order::kOrdered;
 }
 
-// --- Barriers
-// ---------------------------------------------------------------------------------------
+// --- Barriers ---
 
 ClusterHazards::Mbarrier& ClusterHazards::mbarrier(const Cta& cta, uint32_t offset) {
   const uint64_t key = uint64_t{cta.rank} << 32 | offset;
@@ -182,8 +179,7 @@ void ClusterHazards::fence(const Exec& exec, FenceKind kind) {
   step(agent);
 }
 
-// --- Accesses
-// ---------------------------------------------------------------------------------------
+// --- Accesses ---
 
 Shadow& ClusterHazards::shared_shadow(const Cta& cta) {
   Shadow& shadow = shared_[cta.rank];
@@ -260,7 +256,6 @@ void ClusterHazards::async_access(const AsyncOp& op, const Region& region, bool 
   if (region.space == Region::Space::kGlobal) return;
   OpRecord& r = record(op);
   if (region.cta != nullptr) check_live(op, *region.cta);
-  r.reads_shared |= !writes && region.space == Region::Space::kShared;
   at_ = r.insn;
   Touch now;
   now.who = Who::op(op.id);
@@ -303,8 +298,7 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   });
 }
 
-// --- Ends
-// -------------------------------------------------------------------------------------------
+// --- Ends ---
 
 void ClusterHazards::check_live(const AsyncOp& op, const Cta& cta) {
   if (cta.live_warps != 0) return;
@@ -355,10 +349,7 @@ void ClusterHazards::pending_register(const Exec& exec, const Insn& insn, uint64
                              name_of(r.kind), r.line));
 }
 
-void ClusterHazards::finish() {}
-
-// --- Reports
-// ----------------------------------------------------------------------------------------
+// --- Reports ---
 
 std::string ClusterHazards::describe(const Touch& touch, const OpRecord* op, bool writes) const {
   const char* verb = writes ? "write" : "read";

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -30,7 +29,6 @@ class ClusterHazards {
   void access(const Exec& exec, const Insn& insn, const MemoryAccess& access);
   void fence(const Exec& exec, FenceKind kind);
   void warp_exit(const Exec& exec, const Insn& insn);
-  void finish();
 
   void issue(const AsyncOp& op);
   void async_access(const AsyncOp& op, const Region& region, bool writes);
@@ -52,14 +50,13 @@ class ClusterHazards {
   };
   struct OpRecord {
     EngineKind kind;
-    uint32_t cta_rank, warp, agent, lane, line;
+    uint32_t cta_rank, warp, agent, line;
     const Insn* insn;
     const CodeFunction* function;
     uint64_t queue;
     uint64_t sequence;  // in its queue
     std::shared_ptr<const Knowledge> at_issue;
     std::vector<Point> done, read;
-    bool reads_shared = false;
   };
   // A tcgen05.commit: all earlier operations of its warp in the queue are over when it is.
   struct Commit {
