@@ -104,6 +104,8 @@ void note_access(Exec& exec, const Insn& insn, const MemoryOperand& operand) {
                       .acquires = operand.acquires,
                       .releases = operand.releases,
                       .cluster_scope = operand.cluster_scope,
+                      .strong = operand.strong || operand.atomic,
+                      .sums_floats = operand.sums_floats,
                       .bytes = operand.bytes,
                       .address = address,
                       .cta = ctas};
@@ -135,6 +137,7 @@ void take_ordering(Decoder& decoder, MemoryOperand* operand) {
   const bool strong = order >= Order::kRelaxed;
   if (strong && !operand->atomic && scope == 0) decoder.fail("an ordering without a scope");
   if (!strong && !operand->atomic && scope != 0) decoder.fail("a scope without an ordering");
+  operand->strong = order != Order::kWeak;
   operand->acquires = order == Order::kAcquire || order == Order::kBoth;
   operand->releases = order == Order::kRelease || order == Order::kBoth;
   // Without a scope an atomic has that of the device, as a volatile access has that of the system.

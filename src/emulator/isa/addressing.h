@@ -18,6 +18,8 @@ struct MemoryOperand {
   bool reads = false, writes = false, atomic = false;
   bool acquires = false, releases = false;
   bool cluster_scope = false;  // an order or atomicity wider than the CTA
+  bool strong = false;         // volatile, or relaxed and stronger
+  bool sums_floats = false;
 };
 
 struct LaneHosts {

@@ -109,6 +109,7 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
   decoder.finish();
   check_vector(decoder, type, atomic, op);
   take_operation(decoder, type, compares, op, &atomic);
+  atomic.operand.sums_floats = !compares && op == ReduceOp::kAdd && is_float(type);
   if (no_flush && is_float(type) && bytes_of(type) == 8) decoder.fail(".noftz is for 16 bits");
   const size_t first = returns ? 1 : 0, least = first + 2 + compares + policy;
   decoder.need_operands(least, least);

@@ -136,6 +136,9 @@ void tell_observed(const Exec& exec, const Insn& insn, const BarrierInsn& barrie
     told = place;
     exec.observer->mbarrier_observed(exec, insn, *place.cta, place.offset,
                                      phase_parity(exec, barrier, lane), barrier.acquires);
+    if (!is_done(exec, barrier, place, lane)) {
+      exec.observer->mbarrier_overtaken(exec, insn, *place.cta, place.offset);
+    }
   }
 }
 
@@ -172,12 +175,13 @@ Flow wait(Exec& exec, const Insn& insn) {
   if (barrier.may_block) {
     if (gives_up(exec)) {
       done = 0;
-    } else if (done == 0) {
+    } else if (done == 0 && !exec.group->wait.expired) {
       // The value: the parity, and above it how many phases had completed.
       return exec.block(Wait::Kind::kMbarrier, object_of(first),
                         phases_of(first) << 1 | phase_parity(exec, barrier, exec.first_lane()));
     }
   }
+  exec.group->wait.expired = false;
   if (exec.observer != nullptr) tell_observed(exec, insn, barrier, done);
   if (insn.d != kNoSlot) exec.set_predicate(insn.d, done);
   return Flow::kNext;

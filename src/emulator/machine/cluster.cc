@@ -17,6 +17,9 @@ constexpr uint64_t kSpinInstructions = 100'000;
 // ... and after so many the cluster is taken to wait for another cluster, or for nothing.
 constexpr uint64_t kStuckInstructions = 2'000'000;
 constexpr uint32_t kQuantum = 512;
+// Rounds in which every try_wait gave up and nothing came of it: a deadlock. As many barriers can
+// be polled in turn.
+constexpr uint32_t kMostExpiries = 256;
 
 std::unique_ptr<Cta> make_cta(Cluster& cluster, uint32_t rank) {
   const Launch& launch = cluster.launch;
@@ -118,11 +121,26 @@ bool Cluster::release_joins() {
   return false;
 }
 
+// Nothing of the cluster can move: the time of every try_wait is over, so that a program that polls
+// several barriers in turn comes to the next. False when there is none.
+bool Cluster::expire_waits() {
+  bool any = false;
+  for (const auto& cta : ctas) {
+    for (const auto& warp : cta->warps) {
+      for (const auto& group : warp->groups) {
+        if (group->wait.kind != Wait::Kind::kMbarrier) continue;
+        group->wait.expired = any = true;
+      }
+    }
+  }
+  return any;
+}
+
 Cluster::State Cluster::run(uint64_t budget) {
   const uint64_t end = instructions + budget;
-  seen_progress_ = progress;
-  spinning_since_ = instructions;
-  uint64_t since_advance = instructions;
+  uint64_t seen_progress = progress;
+  uint64_t spinning_since = instructions, since_advance = instructions;
+  uint32_t expiries = 0;
   while (instructions < end) {
     const bool ran = run_warps();
     engines.tick();
@@ -132,20 +150,22 @@ Cluster::State Cluster::run(uint64_t budget) {
       if (launch.observer != nullptr) launch.observer->cluster_end(*this);
       return State::kDone;
     }
-    if (progress != seen_progress_) {
-      seen_progress_ = progress;
-      spinning_since_ = since_advance = instructions;
+    if (progress != seen_progress) {
+      seen_progress = progress;
+      spinning_since = since_advance = instructions;
+      expiries = 0;
       continue;  // also when only an engine moved: what it signalled may wake a warp
     }
     if (ran) {
       if (instructions - since_advance > kSpinInstructions) {
         since_advance = instructions;
-        if (!engines.advance_one() && instructions - spinning_since_ > 5 * kSpinInstructions) {
+        if (!engines.advance_one() && instructions - spinning_since > 5 * kSpinInstructions) {
           release_joins();
         }
       }
-      if (instructions - spinning_since_ > kStuckInstructions) return State::kRunning;
-    } else if (!engines.advance_one() && !release_joins()) {
+      if (instructions - spinning_since > kStuckInstructions) return State::kRunning;
+    } else if (!engines.advance_one() && !release_joins() &&
+               (++expiries > kMostExpiries || !expire_waits())) {
       return State::kStuck;
     }
   }

@@ -59,9 +59,8 @@ struct Cluster {
  private:
   bool run_warps();
   bool release_joins();
+  bool expire_waits();
   uint32_t next_quantum();
-  uint64_t spinning_since_ = 0;  // instructions when `progress` last changed
-  uint64_t seen_progress_ = 0;
 };
 
 }  // namespace ptxemu

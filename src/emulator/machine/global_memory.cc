@@ -137,6 +137,7 @@ void GlobalMemory::free(uint64_t address) {
         ErrorCode::kMemory, 0,
         fmt::format("0x{:x} is freed but is no allocation: {}", address, describe(address)));
   }
+  unwritten_.forget(address);
   const uint64_t bytes = round_up(block->second.bytes + kGap, kAlign);
   const uint64_t first = round_up(address, kPage), last = (address + bytes) / kPage * kPage;
   if (last > first) madvise(host_of(first), last - first, MADV_DONTNEED);

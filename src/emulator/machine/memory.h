@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "emulator/machine/unwritten.h"
+
 namespace ptxemu {
 
 inline constexpr uint64_t kSharedWindow = uint64_t{0x10} << 36;  // + rank << 24 | offset
@@ -46,6 +48,8 @@ class GlobalMemory {
   std::string describe(uint64_t address) const;
   // The allocation that holds `address`: its base and size; {0, 0} when none.
   std::pair<uint64_t, uint64_t> allocation_of(uint64_t address) const;
+  // What of it nobody has written, where somebody keeps account of that.
+  UnwrittenBytes& unwritten() { return unwritten_; }
 
  private:
   struct Block {
@@ -59,6 +63,7 @@ class GlobalMemory {
   std::byte* host_of(uint64_t address) const { return host_ + (address - base_); }
 
   Blocks blocks_;
+  UnwrittenBytes unwritten_;
   std::map<uint64_t, uint64_t> free_;  // begin, bytes; gaps included
   std::byte* host_ = nullptr;
   uint64_t base_ = 0, reserved_ = 0, next_ = 0;

@@ -150,6 +150,9 @@ bool stalls(const Exec& exec, const Insn& insn) {
   const Frame& frame = *exec.group->frame;
   if (frame.function->use_begin.size() <= insn.pc + 1) return false;
   auto& ranges = exec.warp->pending.ranges;
+  if (exec.observer != nullptr && exec.warp->pending.watched()) {
+    exec.observer->watched_instruction(exec, insn);
+  }
   const bool is_wgmma = insn.row != nullptr && insn.row->mnemonic.starts_with("wgmma");
   uint64_t touched = 0;
   for (const auto& range : ranges) {

@@ -60,9 +60,10 @@ struct Wait {
     kGlobal,
   };
   Kind kind = Kind::kNone;
-  uint64_t object = 0;  // an address, a barrier number ...
-  uint64_t value = 0;   // a phase, a number of groups ...
-  uint64_t since = 0;   // instructions executed by the launch when it began
+  uint64_t object = 0;   // an address, a barrier number ...
+  uint64_t value = 0;    // a phase, a number of groups ...
+  uint64_t since = 0;    // instructions executed by the launch when it began
+  bool expired = false;  // of kMbarrier: the try_wait's time is over, it returns false
 };
 
 struct Group {
@@ -87,16 +88,8 @@ class FamilyStates {
     entries_.push_back({&tag, std::make_shared<T>()});
     return *static_cast<T*>(entries_.back().value.get());
   }
-  template <class T>
-  T* find() {
-    return entries_.empty() ? nullptr : find_in<T>();
-  }
 
  private:
-  template <class T>
-  T* find_in() {
-    return &get<T>();
-  }
   struct Entry {
     const void* tag;
     std::shared_ptr<void> value;
@@ -114,6 +107,9 @@ struct PendingRegisters {
     bool stalls;  // on its way, and who touches it waits; else who touches it is told of
   };
   std::vector<Range> ranges;
+  // A range that no register lies in: has the observer told of every statement of the warp.
+  void watch() { ranges.push_back({nullptr, 0, 0, ~uint64_t{0}, false}); }
+  bool watched() const { return !ranges.empty() && ranges.front().frame == nullptr; }
 };
 
 struct Warp {

@@ -23,9 +23,11 @@ struct MemoryAccess {
   bool reads, writes, atomic;
   bool acquires = false, releases = false;  // ld.acquire, st.release, atom with such an order
   bool cluster_scope = false;               // scope wider than the CTA
-  uint32_t bytes;                           // of one lane
-  const uint64_t* address;                  // 32 lanes
-  Cta* const* cta;                          // 32 lanes; shared memory only
+  bool strong = false;       // atomic, volatile, or relaxed and stronger: no data race by itself
+  bool sums_floats = false;  // an atomic whose result depends on the order of others
+  uint32_t bytes;            // of one lane
+  const uint64_t* address;   // 32 lanes
+  Cta* const* cta;           // 32 lanes; shared memory only
 };
 
 // Bytes of shared memory, cells of tensor memory or bytes of global memory.
@@ -35,6 +37,7 @@ struct Region {
   Cta* cta = nullptr;                                     // kShared, kTensor
   uint64_t begin = 0, bytes = 0;                          // kShared: offset; kGlobal: address
   uint32_t lane = 0, lanes = 0, column = 0, columns = 0;  // kTensor
+  bool reduces = false, sums_floats = false;              // a write that is a reduction
 };
 
 enum class FenceKind : uint8_t {
@@ -89,6 +92,8 @@ class Observer {
   virtual void mbarrier_phase(Cta&, uint32_t /*offset*/) {}  // a phase has completed
   virtual void mbarrier_observed(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
                                  uint32_t /*parity*/, bool /*acquires*/) {}
+  // A wait that had begun has passed, but the barrier has completed another phase since.
+  virtual void mbarrier_overtaken(const Exec&, const Insn&, Cta&, uint32_t /*offset*/) {}
 
   // Named barriers and the cluster's. `generation` counts the barrier's completions before this
   // one.
@@ -109,7 +114,9 @@ class Observer {
                               uint32_t /*columns*/) {}
   // A register range that asynchronous work fills or reads was touched before it was waited for.
   virtual void pending_register_touched(const Exec&, const Insn&, uint64_t /*op*/) {}
-  virtual void registers_changed(const Exec&, const Insn&) {}
+  // Every statement of a warp that the observer watches (PendingRegisters::watched), before it
+  // runs.
+  virtual void watched_instruction(const Exec&, const Insn&) {}
 };
 
 }  // namespace ptxemu
