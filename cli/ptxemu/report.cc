@@ -153,6 +153,18 @@ Json report_json(const ptxemu::MachineOptions& options, const std::vector<Launch
   return json;
 }
 
+Json line_counts_json(const std::vector<LaunchResult>& results) {
+  Json json{{"schema", 1}, {"launches", Json::array()}};
+  for (const auto& [request, report] : results) {
+    Json warps = Json::array();
+    for (const ptxemu::ReportedLines& warp : report.line_counts) {
+      warps.push_back({{"cta", warp.cta}, {"warp", warp.warp}, {"lines", warp.lines}});
+    }
+    json["launches"].push_back({{"kernel", request.kernel}, {"warps", std::move(warps)}});
+  }
+  return json;
+}
+
 std::string report_text(const ptxemu::MachineOptions& options,
                         const std::vector<LaunchResult>& results) {
   std::string text;

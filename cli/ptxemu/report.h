@@ -15,6 +15,8 @@ Json report_json(const ptxemu::MachineOptions& options, const std::vector<Launch
 // What kernels printed, then a line a launch, a line a finding, a table of every deadlock.
 std::string report_text(const ptxemu::MachineOptions& options,
                         const std::vector<LaunchResult>& results);
+// How often each warp executed each line of PTX, a list for every launch.
+Json line_counts_json(const std::vector<LaunchResult>& results);
 bool all_passed(const std::vector<LaunchResult>& results);
 
 }  // namespace fa4::cli

@@ -36,7 +36,7 @@ class EmulateCommand final : public Command {
 
   MachineFlags flags_;
   std::string ptx_, launch_;
-  std::optional<std::string> report_, trace_;
+  std::optional<std::string> report_, trace_, counts_;
 };
 
 void EmulateCommand::declare(CLI::App& app) {
@@ -46,6 +46,8 @@ void EmulateCommand::declare(CLI::App& app) {
   flags_.declare(app, "none");
   app.add_option("--report", report_, "Written: the findings, as JSON")->type_name("F.json");
   app.add_option("--trace", trace_, "Written: warps and engines over time, for Perfetto or Chrome")
+      ->type_name("F.json");
+  app.add_option("--counts", counts_, "Written: how often each warp executed each line of PTX")
       ->type_name("F.json");
   app.footer(kFooter);
 }
@@ -60,6 +62,7 @@ void EmulateCommand::claim_outputs(OutputFiles& outputs, const LaunchFile& file,
   buffers.claim(outputs);
   if (report_) outputs.add_text("--report", *report_);
   if (trace_) outputs.add_text("--trace", *trace_);
+  if (counts_) outputs.add_text("--counts", *counts_);
 }
 
 // Stops after a launch that did not come to its end: what follows would run on half a result.
@@ -91,7 +94,8 @@ std::vector<LaunchResult> EmulateCommand::run_all(ptxemu::Machine& machine,
 }
 
 Outcome EmulateCommand::run() {
-  const ptxemu::MachineOptions options = flags_.options();
+  ptxemu::MachineOptions options = flags_.options();
+  options.count_lines = counts_.has_value();
   if (launch_.empty()) throw bad_input("--launch: is missing; accepted: --launch F.json");
   const LaunchFile file =
       naming("--launch", launch_, [&] { return read_launch_file(launch_, ptx_); });
@@ -119,6 +123,7 @@ Outcome EmulateCommand::run() {
     outputs.set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   if (trace_) outputs.set_text("--trace", traces.merged());
+  if (counts_) outputs.set_text("--counts", line_counts_json(results).dump() + "\n");
   outputs.commit();
   return outcome;
 }

@@ -33,6 +33,7 @@ struct MachineOptions {
   uint32_t threads = 0;                  // 0: all cores; results do not depend on it
   uint64_t max_instructions = 0;         // warp instructions of one launch; 0: no bound
   std::string trace_file;                // Chrome/Perfetto JSON, written by launch; empty: none
+  bool count_lines = false;              // LaunchReport::line_counts is filled
 };
 
 struct LaunchRequest {
@@ -62,14 +63,22 @@ struct ReportedWaiter {
   std::string last_arrivals;
 };
 
+// How often a warp executed lines of the PTX text. A wait counts once.
+struct ReportedLines {
+  std::array<uint32_t, 3> cta{0, 0, 0};
+  uint32_t warp = 0;
+  std::vector<std::pair<uint32_t, uint64_t>> lines;  // line, times; in order, none of 0 times
+};
+
 struct PTXEMU_PUBLIC LaunchReport {
   std::string status;  // "ok", "findings", "deadlock", "trap"
   std::vector<ReportedFinding> findings;
   std::vector<ReportedWaiter> deadlock;
   uint64_t warp_instructions = 0, moves = 0, mma = 0, tma_bytes = 0;
   double seconds = 0;
-  std::string printed;  // by the kernel's printf
-  bool passed() const;  // no trap, no deadlock, no finding of severity error
+  std::string printed;                     // by the kernel's printf
+  std::vector<ReportedLines> line_counts;  // every warp of the clusters that ended
+  bool passed() const;                     // no trap, no deadlock, no finding of severity error
 };
 
 // The arguments of cuTensorMapEncodeTiled, by name.

@@ -148,6 +148,7 @@ Cluster::State Cluster::run(uint64_t budget) {
       while (engines.advance_one()) {
       }
       if (launch.observer != nullptr) launch.observer->cluster_end(*this);
+      if (launch.options.count_lines) collect_lines(*this, &launch.line_counts);
       return State::kDone;
     }
     if (progress != seen_progress) {

@@ -11,6 +11,7 @@
 #include "emulator/machine/memory.h"
 #include "emulator/machine/options.h"
 #include "emulator/observe/finding.h"
+#include "emulator/observe/line_counts.h"
 #include "emulator/observe/observer.h"
 #include "emulator/observe/trace.h"
 
@@ -45,6 +46,7 @@ struct Launch {
   Counters counters;
   std::vector<Finding> findings;
   std::vector<Waiter> waiters;  // of a deadlock
+  std::vector<WarpLines> line_counts;  // under options.count_lines, of clusters that have ended
   Status status = Status::kOk;
   std::string printed;  // what the kernel printed
 

@@ -38,6 +38,7 @@ Options internal_options(const MachineOptions& options) {
   o.check = options.check;
   o.threads = options.threads;
   o.max_instructions = options.max_instructions;
+  o.count_lines = options.count_lines;
   o.trace = !options.trace_file.empty();
   return o;
 }
@@ -84,6 +85,9 @@ LaunchReport report_of(Launch& launch, double seconds) {
     report.deadlock.push_back({array_of(w.cta), w.warp, w.lanes, w.ptx_line, std::move(w.source),
                                std::move(w.waits_on), w.phase, w.pending, w.pending_bytes,
                                std::move(w.last_arrivals)});
+  }
+  for (WarpLines& w : launch.line_counts) {
+    report.line_counts.push_back({array_of(w.cta), w.warp, std::move(w.lines)});
   }
   report.warp_instructions = launch.counters.warp_instructions;
   report.moves = launch.counters.moves;

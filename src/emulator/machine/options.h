@@ -43,6 +43,7 @@ struct Options {
   Math math = Math::kHardware;
   bool check = false;             // all observers
   bool trace = false;             // a record of every warp and engine over time
+  bool count_lines = false;       // how often each warp executed each line of PTX
   uint32_t threads = 0;           // 0: all cores; the result does not depend on it
   uint64_t max_instructions = 0;  // warp instructions of one launch; 0: no bound
 };

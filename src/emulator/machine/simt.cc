@@ -168,6 +168,12 @@ bool stalls(const Exec& exec, const Insn& insn) {
   return false;
 }
 
+// Where the instructions of the group's function are counted; null when they are not.
+uint64_t* counters(const Launch& launch, Warp& warp, const Group& group) {
+  if (!launch.options.count_lines) return nullptr;
+  return warp.state<InstructionCounts>().of(*group.frame->function);
+}
+
 }  // namespace
 
 std::shared_ptr<Frame> make_frame(const CodeFunction& function, const Warp& warp,
@@ -272,6 +278,7 @@ uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum,
             .observer = launch.observer.get()};
   const Insn* code = group.frame->function->code.data();
   exec.registers = group.frame->registers;
+  uint64_t* counts = counters(launch, warp, group);
   uint32_t ran = 0;
   uint64_t moves = 0;
   const Insn* at = nullptr;
@@ -290,6 +297,7 @@ uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum,
         const uint32_t p = exec.predicate(insn.guard);
         exec.mask &= insn.guard_negated ? ~p : p;
         if (exec.mask == 0) {
+          if (counts != nullptr) ++counts[insn.pc];
           ++group.pc;
           ++ran;
           continue;
@@ -301,10 +309,10 @@ uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum,
       }
       if (group.wait.kind == Wait::Kind::kRegisters) group.wait.kind = Wait::Kind::kNone;
       const Flow flow = insn.run(exec, insn);
+      if (flow == Flow::kBlocked) break;
+      if (counts != nullptr) ++counts[insn.pc];
       if (flow == Flow::kNext) {
         ++group.pc;
-      } else if (flow == Flow::kBlocked) {
-        break;
       } else if (flow == Flow::kExit) {
         ++ran;
         if (group.mask == 0) {
@@ -318,6 +326,7 @@ uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum,
       } else {
         code = group.frame->function->code.data();
         exec.registers = group.frame->registers;
+        counts = counters(launch, warp, group);
       }
       group.wait.kind = Wait::Kind::kNone;
       ++ran;

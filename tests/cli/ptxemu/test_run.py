@@ -49,6 +49,22 @@ class Run(PtxemuTest):
         self.assertIn("ok", text)
         self.assertEqual(self.saved(), self.scaled())
 
+    def test_counts_of_lines(self):
+        self.run_launch(self.document(grid=[4, 1, 1]), "--counts", self.path("c.json"))
+        with open(self.path("c.json")) as file:
+            counts = json.load(file)
+        self.assertEqual(counts["schema"], 1)
+        (launch,) = counts["launches"]
+        self.assertEqual(launch["kernel"], "scale")
+        self.assertEqual([(w["cta"][0], w["warp"]) for w in launch["warps"]], [(0, 0), (1, 0), (2, 0), (3, 0)])
+        with open(self.path("scale.ptx")) as file:
+            text = file.read().splitlines()
+        for warp in launch["warps"]:
+            by_text = {text[line - 1].strip(): times for line, times in warp["lines"]}
+            self.assertEqual(by_text["setp.ge.u32 %p1, %r5, %r1;"], 1)
+            self.assertEqual(by_text["mul.rn.f32 %f3, %f2, %f1;"], 1)
+            self.assertEqual(len(by_text), 16)
+
     def test_json_and_report(self):
         document = json.loads(self.run_launch(self.document(), "--json", "--report", self.path("r.json")))
         self.assertEqual((document["schema"], document["command"], document["device"]), (1, "run", "emulated:b200"))
