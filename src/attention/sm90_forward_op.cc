@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "jit/kernel_cache.h"
-#include "kernels/sm90/fwd_params.h"
+#include "kernels/attention/fwd_params.h"
 
 namespace fa4::internal {
 namespace {

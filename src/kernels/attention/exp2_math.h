@@ -73,6 +73,54 @@ inline constexpr float kExp2MaxRelativeError<5> = 2.4e-7f;
 template <>
 inline constexpr float kExp2MaxRelativeError<6> = 1.5e-7f;
 
+// The same for n = floor(x), f in [0, 1), with c0 = 1: 2^n is exact, so that a score clamped to
+// 2^-127 becomes 0 when n is added to the exponent (attention/exp2.cuh).
+template <int kDegree, int kPower>
+inline constexpr float kExp2FloorCoefficient = 0.0f;
+
+template <>
+inline constexpr float kExp2FloorCoefficient<2, 1> = 0.66596096754f;
+template <>
+inline constexpr float kExp2FloorCoefficient<2, 2> = 0.32993239164f;
+
+template <>
+inline constexpr float kExp2FloorCoefficient<3, 1> = 0.69511675835f;
+template <>
+inline constexpr float kExp2FloorCoefficient<3, 2> = 0.22764499485f;
+template <>
+inline constexpr float kExp2FloorCoefficient<3, 3> = 0.077067039907f;
+
+template <>
+inline constexpr float kExp2FloorCoefficient<4, 1> = 0.69304484129f;
+template <>
+inline constexpr float kExp2FloorCoefficient<4, 2> = 0.2412801981f;
+template <>
+inline constexpr float kExp2FloorCoefficient<4, 3> = 0.052242472768f;
+template <>
+inline constexpr float kExp2FloorCoefficient<4, 4> = 0.013426683843f;
+
+template <>
+inline constexpr float kExp2FloorCoefficient<5, 1> = 0.69315129519f;
+template <>
+inline constexpr float kExp2FloorCoefficient<5, 2> = 0.24016444385f;
+template <>
+inline constexpr float kExp2FloorCoefficient<5, 3> = 0.055799912661f;
+template <>
+inline constexpr float kExp2FloorCoefficient<5, 4> = 0.0090170307085f;
+template <>
+inline constexpr float kExp2FloorCoefficient<5, 5> = 0.0018671300495f;
+
+template <int kDegree>
+inline constexpr float kExp2FloorMaxRelativeError = 0.0f;
+template <>
+inline constexpr float kExp2FloorMaxRelativeError<2> = 2.1e-3f;
+template <>
+inline constexpr float kExp2FloorMaxRelativeError<3> = 8.6e-5f;
+template <>
+inline constexpr float kExp2FloorMaxRelativeError<4> = 3.0e-6f;
+template <>
+inline constexpr float kExp2FloorMaxRelativeError<5> = 1.6e-7f;
+
 // What bf16 results need; the paths that know no other type use it without asking.
 inline constexpr int kBf16Exp2Degree = 3;
 

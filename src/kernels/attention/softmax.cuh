@@ -1,9 +1,9 @@
 // Online softmax of two rows a thread, in the register layout of a wgmma accumulator.
 #pragma once
 
+#include "kernels/attention/element.h"
 #include "kernels/attention/exp2_math.h"
 #include "kernels/ptx/math.cuh"
-#include "kernels/sm90/fwd_traits.h"
 
 namespace fa4 {
 

@@ -2,7 +2,7 @@
 // reach the consumers through shared memory.
 #pragma once
 
-#include "kernels/sm90/fwd_params.h"
+#include "kernels/attention/fwd_params.h"
 
 namespace fa4 {
 

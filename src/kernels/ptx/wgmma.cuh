@@ -4,7 +4,7 @@
 // + c, the element d[4 j + 2 r + c] (PTX ISA, "wgmma register fragment layouts").
 #pragma once
 
-#include "kernels/sm90/fwd_traits.h"
+#include "kernels/attention/element.h"
 #include "kernels/tile/integers.h"
 
 namespace fa4::ptx {

@@ -3,9 +3,9 @@
 // compiled from it.
 #pragma once
 
-namespace fa4 {
+#include "kernels/attention/element.h"
 
-enum class Element : int { kBF16 = 0, kF16 = 1 };
+namespace fa4 {
 
 // A structural type: passed as one template argument, and printed as the kernel's name.
 struct FwdTraits {

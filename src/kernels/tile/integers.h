@@ -5,6 +5,7 @@
 #ifdef __CUDACC_RTC__
 using int32_t = int;
 using int64_t = long long;
+using uint16_t = unsigned short;
 using uint32_t = unsigned int;
 using uint64_t = unsigned long long;
 #else

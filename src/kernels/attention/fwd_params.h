@@ -1,4 +1,5 @@
-// The one parameter of the Hopper forward kernel. Filled on the host at each execution; read as a
+// The one parameter of the forward kernels of every GPU. Filled on the host at each execution; read
+// as a
 // __grid_constant__.
 #pragma once
 

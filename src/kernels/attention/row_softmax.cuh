@@ -1,0 +1,67 @@
+// Online softmax of one row a thread, as tensor memory gives it.
+#pragma once
+
+#include "kernels/attention/element.h"
+#include "kernels/attention/exp2_math.h"
+#include "kernels/ptx/math.cuh"
+#include "kernels/ptx/packed.cuh"
+
+namespace fa4 {
+
+inline constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
+inline constexpr float kNaN = __builtin_bit_cast(float, 0x7fffffff);
+
+template <Element kElement>
+__device__ inline uint32_t pack(float lower, float upper) {
+  if constexpr (kElement == Element::kBF16) return ptx::cvt_rn_bf16x2(upper, lower);
+  return ptx::cvt_rn_f16x2(upper, lower);
+}
+
+struct RowSoftmax {
+  float row_max;  // of unscaled scores; may be stale by kRescaleThreshold
+  float row_sum;
+
+  // Of a row that has seen nothing.
+  __device__ void reset() {
+    row_max = -kInfinity;
+    row_sum = 0.0f;
+  }
+
+  // Moves the maximum to `new_max`, which is at least as large, if it rose by more than the
+  // threshold. Returns the factor of the sum and the output so far.
+  __device__ float update_max(float new_max, float scale_log2) {
+    const float rise = (new_max - row_max) * scale_log2;  // NaN if both are -inf
+    if (rise <= kRescaleThreshold) return 1.0f;
+    const float factor = row_max == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(-rise);
+    row_max = new_max;
+    return factor;
+  }
+
+  // Probabilities are 2^(score scale_log2 + offset). A row without a finite maximum is
+  // exponentiated relative to 0: exp(-inf) = 0, and no inf - inf. One with an infinite score
+  // becomes NaN as a whole, in the columns of the polynomial as well.
+  __device__ float offset(float scale_log2) const {
+    if (row_max == -kInfinity) return 0.0f;
+    return row_max == kInfinity ? kNaN : -row_max * scale_log2;
+  }
+
+  // Adds a block's probabilities to the sum, which is multiplied by `factor` first.
+  template <int kCount>
+  __device__ void add(const float (&p)[kCount], float factor) {
+    constexpr int kChains = 4;
+    ptx::Float2 sums[kChains] = {ptx::pack_float2(row_sum * factor, 0.0f), ptx::pack_float2(0.0f),
+                                 ptx::pack_float2(0.0f), ptx::pack_float2(0.0f)};
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      ptx::Float2& sum = sums[i / 2 % kChains];
+      sum = ptx::add_rn_ftz(sum, ptx::pack_float2(p[i], p[i + 1]));
+    }
+    const ptx::Float2 all =
+        ptx::add_rn_ftz(ptx::add_rn_ftz(sums[0], sums[1]), ptx::add_rn_ftz(sums[2], sums[3]));
+    float lower, upper;
+    ptx::unpack_float2(all, &lower, &upper);
+    row_sum = lower + upper;
+  }
+};
+
+}  // namespace fa4

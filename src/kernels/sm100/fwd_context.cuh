@@ -1,0 +1,114 @@
+// What every role of the Blackwell forward kernel shares: addresses, barriers, the geometry of a
+// tile.
+#pragma once
+
+#include "kernels/attention/block_range.h"
+#include "kernels/attention/tile_scheduler.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/tcgen05.cuh"
+#include "kernels/sm100/fwd_traits.h"
+#include "kernels/tile/pipeline.cuh"
+
+namespace fa4::sm100 {
+
+// A tile as it travels from the scheduler to the other roles.
+struct Tile {
+  WorkTile work;
+  BlockRange blocks[2];  // of each Q tile; without any when it sees no keys
+
+  __device__ bool is_valid() const { return work.batch >= 0; }
+  __device__ bool sees(int q_tile, int n) const {
+    return n >= blocks[q_tile].n_block_min && n < blocks[q_tile].n_block_max;
+  }
+  __device__ bool sees_keys(int q_tile) const {
+    return blocks[q_tile].n_block_max > blocks[q_tile].n_block_min;
+  }
+};
+static_assert(sizeof(Tile) == kTileBytes);
+
+// Everything a role needs besides its tile.
+template <FwdTraits T>
+struct Context {
+  static constexpr SmemLayout kSmem = smem_layout(T);
+  static constexpr TmemLayout kTmem = tmem_layout(T);
+  static constexpr BarrierTable kBarriers = barriers(T);
+
+  const FwdParams& params;
+  unsigned char* smem;
+
+  __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
+    return at(kSmem.barriers + 8 * (kBarriers.first(kind) + stage));
+  }
+  __device__ Pipeline pipeline(int full_kind) const {
+    return {barrier(full_kind), barrier(full_kind + 1)};
+  }
+  __device__ Tile& tile(int slot) const {
+    return *reinterpret_cast<Tile*>(smem + kSmem.tiles + slot * kTileBytes);
+  }
+  __device__ float& factor(int q_tile, int row) const {
+    return reinterpret_cast<float*>(smem + kSmem.factors)[q_tile * kTileRows + row];
+  }
+  __device__ float& maximum(int q_tile, int row) const {
+    return reinterpret_cast<float*>(smem + kSmem.maxima)[q_tile * kTileRows + row];
+  }
+};
+
+// The blocks that any Q tile of the work tile visits, from n_block_max - 1 down to n_block_min.
+struct Blocks {
+  int n_block_min;
+  int n_block_max;
+};
+template <FwdTraits T>
+__device__ inline Blocks blocks_of(const Tile& tile) {
+  const BlockRange& first = tile.blocks[0];
+  if constexpr (T.q_tiles == 1) return {first.n_block_min, first.n_block_max};
+  const BlockRange& second = tile.blocks[1];
+  if (!tile.sees_keys(1)) return {first.n_block_min, first.n_block_max};
+  if (!tile.sees_keys(0)) return {second.n_block_min, second.n_block_max};
+  return {min(first.n_block_min, second.n_block_min), max(first.n_block_max, second.n_block_max)};
+}
+
+// Named barriers: 0 is __syncthreads. From a softmax warp to the correction warp of the same rows:
+// the factors of O are written.
+__device__ inline int factors_barrier(int q_tile, int warp) { return 1 + 4 * q_tile + warp; }
+
+// The packed row (position and head of a group) at which a Q tile begins.
+template <FwdTraits T>
+__device__ inline int first_row(const WorkTile& tile, int q_tile) {
+  return tile.m_block * tile_m(T) + q_tile * kTileRows;
+}
+
+template <FwdTraits T>
+__device__ inline bool has_rows(const FwdParams& p, const WorkTile& tile, int q_tile) {
+  return first_row<T>(tile, q_tile) < tile.seqlen_q << p.group_log2;
+}
+
+// Keys that a packed row sees.
+__device__ inline KeyBounds bounds_of(const FwdParams& p, const WorkTile& tile, int packed_row) {
+  const int position = (packed_row >> p.group_log2) + tile.seqlen_k - tile.seqlen_q;
+  return key_bounds(position, tile.seqlen_k, p.window_left, p.window_right);
+}
+
+// The sequence of tiles as a warp reads it.
+template <FwdTraits T>
+class TileReader {
+ public:
+  __device__ explicit TileReader(const Context<T>& context) : c_(context) {}
+  // By all lanes of a warp.
+  __device__ Tile next() {
+    const Pipeline tiles = c_.pipeline(kTileFull);
+    tiles.consumer_wait(slot_);
+    const Tile tile = c_.tile(slot_.stage());
+    __syncwarp();
+    if (ptx::elect_sync()) tiles.consumer_release(slot_);
+    slot_.advance();
+    return tile;
+  }
+
+ private:
+  const Context<T>& c_;
+  PipelineState<kTileSlots> slot_;
+};
+
+}  // namespace fa4::sm100

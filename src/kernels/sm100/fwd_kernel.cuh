@@ -1,0 +1,104 @@
+// FlashAttention-4's forward for Blackwell: two Q tiles of 128 rows in ping-pong, sixteen warps.
+//
+// Shared memory (fwd_traits.h, smem_layout)          Tensor memory (tmem_layout), 128 lanes
+//   Q     q_tiles x 128 rows                           S0 | S1   128 columns each, f32;
+//   out   q_tiles x 128 rows                                     P, 16 bits, over S's first half
+//   K, V  kv_stages blocks of 128 keys, one ring       O0 | O1   head_dim_v columns each, f32
+//   factors, maxima of the rows; tiles; barriers
+//
+// Barriers (fwd_traits.h, barriers):
+//
+//   schedule ── tile_full ──▶ every other warp                                      ── tile_empty
+//   ─▶ load     ── q_full ─────▶ mma: S = Q Kᵀ                            (commit)     ── q_empty
+//   ────▶ load     ── kv_full ────▶ mma: S = Q Kᵀ, O += P V                  (commit)     ──
+//   kv_empty ───▶ mma      ── s_full ─────▶ softmax: S to registers, exponentials, P to tensor
+//   memory softmax  ── p_full ─────▶ mma, together with correction: O is rescaled, or free for a
+//   new tile softmax  ── p_rest ─────▶ mma, in the middle of P V: the last keys' P softmax  ──
+//   factors (named barriers, a pair of warps each) ─▶ correction: O *= factor, if any softmax  ──
+//   stats_full ─▶ correction, at a tile's end              ── stats_empty ─▶ softmax mma      ──
+//   o_full ─────▶ correction: O / sum to shared memory correction ── out_full ─▶ store: TMA ──
+//   out_empty ───▶ correction
+//
+// Three things need no barrier because products run in the order of their issue. S may be
+// overwritten when the product of the P in its place was issued. Scores of a block that have
+// arrived mean that P V of the block before is done, so that O may be rescaled; and they mean that
+// correction has read the factors of the block before.
+#pragma once
+
+#include "kernels/sm100/fwd_correction.cuh"
+#include "kernels/sm100/fwd_load.cuh"
+#include "kernels/sm100/fwd_mma.cuh"
+#include "kernels/sm100/fwd_output.cuh"
+#include "kernels/sm100/fwd_schedule.cuh"
+#include "kernels/sm100/fwd_softmax.cuh"
+
+namespace fa4::sm100 {
+
+template <FwdTraits T>
+__device__ inline void initialise_barriers(const Context<T>& c) {
+  constexpr BarrierTable kTable = barriers(T);
+#pragma unroll
+  for (int kind = 0; kind < kNumBarrierKinds; ++kind) {
+    for (int stage = 0; stage < kTable.rows[kind].stages; ++stage) {
+      ptx::mbarrier_init(c.barrier(kind, stage), kTable.rows[kind].arrivals);
+    }
+  }
+  ptx::fence_mbarrier_init();
+}
+
+template <FwdTraits T>
+__device__ inline void run(const Context<T>& c, Role role) {
+  constexpr RegisterSplit kRegisters = register_split(T);
+  switch (role) {
+    case Role::kSoftmax0:
+    case Role::kSoftmax1:
+      ptx::setmaxnreg_inc<kRegisters.softmax>();
+      if (T.q_tiles > 1 || role == Role::kSoftmax0) {
+        Softmax<T>(c, role == Role::kSoftmax0 ? 0 : 1).run();
+      }
+      return;
+    case Role::kCorrection:
+      ptx::setmaxnreg_dec<kRegisters.correction>();
+      Correction<T>(c).run();
+      return;
+    default:
+      ptx::setmaxnreg_dec<kRegisters.other>();
+      if (role == Role::kMma) MmaIssuer<T>(c).run();
+      if (role == Role::kLoad) Loader<T>(c).run();
+      if (role == Role::kStore) Storer<T>(c).run();
+      if (role == Role::kSchedule) schedule(c);
+  }
+}
+
+}  // namespace fa4::sm100
+
+namespace fa4 {
+
+template <sm100::FwdTraits T>
+__global__ void __launch_bounds__(sm100::kNumThreads, 1)
+    fwd_sm100(const __grid_constant__ FwdParams params) {
+  static_assert(sm100::why_not(T) == nullptr);
+  extern __shared__ __align__(1024) unsigned char smem[];
+  const sm100::Context<T> context{params, smem};
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / sm100::kWarpThreads, 0);
+  const sm100::Role role = sm100::role_of(warp);
+  if (threadIdx.x == 0) sm100::initialise_barriers(context);
+  if (role == sm100::Role::kMma) {
+    ptx::tcgen05_alloc<T.cta_group>(context.at(context.kSmem.tmem), sm100::kTmemColumns);
+    ptx::tcgen05_relinquish_alloc_permit<T.cta_group>();
+  }
+  ptx::tcgen05_fence_before_thread_sync();
+  __syncthreads();
+  ptx::tcgen05_fence_after_thread_sync();
+
+  sm100::run(context, role);
+
+  ptx::tcgen05_fence_before_thread_sync();
+  __syncthreads();
+  ptx::tcgen05_fence_after_thread_sync();
+  if (role == sm100::Role::kMma) {
+    ptx::tcgen05_dealloc<T.cta_group>(ptx::TmemAddr{0}, sm100::kTmemColumns);
+  }
+}
+
+}  // namespace fa4

@@ -1,0 +1,151 @@
+// Where a tile's output goes: from registers to shared memory as TMA wants it, and from there to
+// global memory by the store warp.
+#pragma once
+
+#include "kernels/attention/row_softmax.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/sm100/fwd_context.cuh"
+
+namespace fa4::sm100 {
+
+// A position in a sequence and a head.
+struct Place {
+  int position;
+  int head;
+};
+__device__ inline Place place_of(const FwdParams& p, const WorkTile& tile, int packed_row) {
+  const int g = p.group_log2;
+  return {packed_row >> g, (tile.head << g) + (packed_row & ((1 << g) - 1))};
+}
+
+// Rows of kSlab columns, their 16-byte pieces permuted as TMA's swizzle does.
+template <FwdTraits T>
+struct OutSlabs {
+  static constexpr int kSlab = slab_columns(T.head_dim_v);
+  static constexpr int kRowBytes = kSlab * kElementBytes;
+  static constexpr int kSlabBytes = kTileRows * kRowBytes;
+  static constexpr int kPieces = kRowBytes / 16;
+
+  __device__ static int offset(int row, int slab, int piece) {
+    const int swizzled = piece ^ (kSlab == 64 ? row & 7 : row / 2 & 3);
+    return slab * kSlabBytes + row * kRowBytes + swizzled * 16;
+  }
+};
+
+// One row of a Q tile, as the correction thread that owns it sees it.
+template <FwdTraits T>
+struct OutputRow {
+  const Context<T>& c;
+  const WorkTile& tile;
+  int q_tile;
+  int row;  // of the Q tile
+
+  __device__ Place place() const {
+    return place_of(c.params, tile, first_row<T>(tile, q_tile) + row);
+  }
+
+  // The sink logit of the row's head times log2(e), -inf without sinks.
+  __device__ float sink_log2() const {
+    const Place at = place();
+    const bool has_sink = c.params.sink != nullptr && at.position < tile.seqlen_q;
+    return has_sink ? c.params.sink[at.head] * kLog2E : -kInfinity;
+  }
+
+  __device__ void store_lse(float lse) const {
+    const FwdParams& p = c.params;
+    const Place at = place();
+    if (p.lse == nullptr || at.position >= tile.seqlen_q) return;
+    const int64_t index =
+        p.cu_seqlens_q == nullptr
+            ? (int64_t{tile.batch} * p.heads_q + at.head) * p.seqlen_q + at.position
+            : int64_t{at.head} * p.total_q + tile.offset_q + at.position;
+    p.lse[index] = lse;
+  }
+
+  // Columns [column, column + kCount) of the row to shared memory.
+  template <int kCount>
+  __device__ void stage(int column, const float (&v)[kCount]) const {
+    using Slabs = OutSlabs<T>;
+    unsigned char* to = c.smem + c.kSmem.out + q_tile * out_tile_bytes(T);
+#pragma unroll
+    for (int i = 0; i < kCount; i += 8) {
+      const int slab = (column + i) / Slabs::kSlab, piece = (column + i) % Slabs::kSlab / 8;
+      *reinterpret_cast<uint4*>(to + Slabs::offset(row, slab, piece)) =
+          uint4{pack<T.element>(v[i], v[i + 1]), pack<T.element>(v[i + 2], v[i + 3]),
+                pack<T.element>(v[i + 4], v[i + 5]), pack<T.element>(v[i + 6], v[i + 7])};
+    }
+  }
+};
+
+// The store warp.
+template <FwdTraits T>
+class Storer {
+ public:
+  __device__ explicit Storer(const Context<T>& context) : c(context), p(context.params) {}
+
+  __device__ void run() {
+    TileReader<T> tiles(c);
+    uint32_t phase[2] = {0, 0};
+#pragma unroll 1
+    for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
+#pragma unroll
+      for (int i = 0; i < T.q_tiles; ++i) {
+        if (!has_rows<T>(p, tile.work, i)) continue;
+        wait(c.barrier(kOutFull, i), phase[i]);
+        phase[i] ^= 1;
+        store(i);
+        __syncwarp();
+        if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kOutEmpty, i));
+      }
+    }
+  }
+
+ private:
+  using Slabs = OutSlabs<T>;
+
+  __device__ void store(int q_tile) const {
+    const int first = first_row<T>(tile.work, q_tile) >> p.group_log2;
+    const bool dense = p.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
+    if (dense || first + (kTileRows >> p.group_log2) <= tile.work.seqlen_q) {
+      if (ptx::elect_sync()) store_by_tma(q_tile, first, dense ? tile.work.batch : 0);
+    } else {
+      copy_rows(q_tile);
+    }
+  }
+
+  // Returns when TMA has read shared memory.
+  __device__ void store_by_tma(int q_tile, int first_position, int batch) const {
+    const ptx::SmemAddr from = c.at(c.kSmem.out + q_tile * out_tile_bytes(T));
+#pragma unroll
+    for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
+      ptx::cp_async_bulk_tensor_4d_store(&p.out, from + slab * Slabs::kSlabBytes,
+                                         slab * Slabs::kSlab, tile.work.head << p.group_log2,
+                                         tile.work.offset_q + first_position, batch);
+    }
+    ptx::cp_async_bulk_commit_group();
+    ptx::cp_async_bulk_wait_group_read<0>();
+  }
+
+  // Rows that reach past a packed sequence: 16 bytes a lane of those inside it.
+  __device__ void copy_rows(int q_tile) const {
+    constexpr int kRowPieces = Slabs::kPieces * num_slabs(T.head_dim_v);
+    const unsigned char* from = c.smem + c.kSmem.out + q_tile * out_tile_bytes(T);
+#pragma unroll 1
+    for (int i = threadIdx.x % kWarpThreads; i < kTileRows * kRowPieces; i += kWarpThreads) {
+      const int row = i / kRowPieces, slab = i / Slabs::kPieces % num_slabs(T.head_dim_v);
+      const int piece = i % Slabs::kPieces, column = slab * Slabs::kSlab + piece * 8;
+      const Place at = place_of(p, tile.work, first_row<T>(tile.work, q_tile) + row);
+      if (at.position >= tile.work.seqlen_q || column >= p.head_dim_v) continue;
+      const int64_t element = (int64_t{tile.work.offset_q} + at.position) * p.out_stride_seqlen +
+                              at.head * p.out_stride_head + column;
+      *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.out_data) + element * kElementBytes) =
+          *reinterpret_cast<const uint4*>(from + Slabs::offset(row, slab, piece));
+    }
+  }
+
+  const Context<T>& c;
+  const FwdParams& p;
+  Tile tile;
+};
+
+}  // namespace fa4::sm100
