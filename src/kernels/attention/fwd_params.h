@@ -9,7 +9,7 @@ namespace fa4 {
 
 struct FwdParams {
   // (head_dim, head, position, batch); a packed tensor has one batch and `total` positions.
-  TensorMap q;  // box: slab columns x group x 64 / group x 1: 64 rows
+  TensorMap q;  // box: slab columns x group x rows / group x 1; rows: 64 (Hopper), 128 (Blackwell)
   TensorMap k;  // box: slab columns x 1 x tile_n x 1
   TensorMap v;
   TensorMap out;  // as q

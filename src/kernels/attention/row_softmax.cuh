@@ -31,33 +31,42 @@ struct RowSoftmax {
   // threshold. Returns the factor of the sum and the output so far.
   __device__ float update_max(float new_max, float scale_log2) {
     const float rise = (new_max - row_max) * scale_log2;  // NaN if both are -inf
-    if (rise <= kRescaleThreshold) return 1.0f;
-    const float factor = row_max == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(-rise);
-    row_max = new_max;
-    return factor;
+    const bool keep = rise <= kRescaleThreshold || new_max == -kInfinity;
+    const float factor = ptx::ex2_approx_ftz(-rise);
+    row_max = keep ? row_max : new_max;
+    return keep ? 1.0f : factor;
   }
 
   // Probabilities are 2^(score scale_log2 + offset). A row without a finite maximum is
   // exponentiated relative to 0: exp(-inf) = 0, and no inf - inf. One with an infinite score
   // becomes NaN as a whole, in the columns of the polynomial as well.
   __device__ float offset(float scale_log2) const {
-    if (row_max == -kInfinity) return 0.0f;
-    return row_max == kInfinity ? kNaN : -row_max * scale_log2;
+    const float offset = row_max == kInfinity ? kNaN : -row_max * scale_log2;
+    return row_max == -kInfinity ? 0.0f : offset;
   }
 
-  // Adds a block's probabilities to the sum, which is multiplied by `factor` first.
-  template <int kCount>
-  __device__ void add(const float (&p)[kCount], float factor) {
-    constexpr int kChains = 4;
-    ptx::Float2 sums[kChains] = {ptx::pack_float2(row_sum * factor, 0.0f), ptx::pack_float2(0.0f),
-                                 ptx::pack_float2(0.0f), ptx::pack_float2(0.0f)};
+  // A block's probabilities are added in four chains, pair by pair: chunk by chunk or all at once
+  // gives the same bits, and so does leaving out a chunk of zeros.
+  struct Sum {
+    static constexpr int kChains = 4;
+    ptx::Float2 chains[kChains];
+
+    template <int kCount>
+    __device__ void add(const float (&p)[kCount]) {
 #pragma unroll
-    for (int i = 0; i < kCount; i += 2) {
-      ptx::Float2& sum = sums[i / 2 % kChains];
-      sum = ptx::add_rn_ftz(sum, ptx::pack_float2(p[i], p[i + 1]));
+      for (int i = 0; i < kCount; i += 2) {
+        ptx::Float2& chain = chains[i / 2 % kChains];
+        chain = ptx::add_rn_ftz(chain, ptx::pack_float2(p[i], p[i + 1]));
+      }
     }
-    const ptx::Float2 all =
-        ptx::add_rn_ftz(ptx::add_rn_ftz(sums[0], sums[1]), ptx::add_rn_ftz(sums[2], sums[3]));
+  };
+  __device__ Sum begin_sum(float factor) const {
+    return {{ptx::pack_float2(row_sum * factor, 0.0f), ptx::pack_float2(0.0f),
+             ptx::pack_float2(0.0f), ptx::pack_float2(0.0f)}};
+  }
+  __device__ void end_sum(const Sum& sum) {
+    const ptx::Float2 all = ptx::add_rn_ftz(ptx::add_rn_ftz(sum.chains[0], sum.chains[1]),
+                                            ptx::add_rn_ftz(sum.chains[2], sum.chains[3]));
     float lower, upper;
     ptx::unpack_float2(all, &lower, &upper);
     row_sum = lower + upper;

@@ -110,61 +110,65 @@ __device__ inline void tcgen05_mma_f16_ts(TmemAddr d, TmemAddr a, uint64_t b, ui
       : "memory");
 }
 
-// tcgen05.ld.sync.aligned.32x32b.xN.b32 r, [taddr];  the registers hold nothing before wait::ld
+// tcgen05.ld.sync.aligned.32x32b.xN.b32 r, [taddr + kColumn];  nothing is in r before wait::ld
 // PTX ISA, "tcgen05.ld", sm_100a
 //
-// tcgen05.st.sync.aligned.32x32b.xN.b32 [taddr], r;
+// tcgen05.st.sync.aligned.32x32b.xN.b32 [taddr + kColumn], r;
 // PTX ISA, "tcgen05.st", sm_100a
 //
 // clang-format off
+template <int kColumn>
 __device__ inline void tcgen05_ld_32x32b(float (&r)[16], TmemAddr from) {
   asm volatile(
       "tcgen05.ld.sync.aligned.32x32b.x16.b32 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, [%16];"
+      "}, [%16 + %17];"
       : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
         "=f"(r[7]), "=f"(r[8]), "=f"(r[9]), "=f"(r[10]), "=f"(r[11]), "=f"(r[12]), "=f"(r[13]),
         "=f"(r[14]), "=f"(r[15])
-      : "r"(from.value)
+      : "r"(from.value), "n"(kColumn)
       : "memory");
 }
 
+template <int kColumn>
 __device__ inline void tcgen05_ld_32x32b(float (&r)[32], TmemAddr from) {
   asm volatile(
       "tcgen05.ld.sync.aligned.32x32b.x32.b32 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, [%32];"
+      "}, [%32 + %33];"
       : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
         "=f"(r[7]), "=f"(r[8]), "=f"(r[9]), "=f"(r[10]), "=f"(r[11]), "=f"(r[12]), "=f"(r[13]),
         "=f"(r[14]), "=f"(r[15]), "=f"(r[16]), "=f"(r[17]), "=f"(r[18]), "=f"(r[19]), "=f"(r[20]),
         "=f"(r[21]), "=f"(r[22]), "=f"(r[23]), "=f"(r[24]), "=f"(r[25]), "=f"(r[26]), "=f"(r[27]),
         "=f"(r[28]), "=f"(r[29]), "=f"(r[30]), "=f"(r[31])
-      : "r"(from.value)
+      : "r"(from.value), "n"(kColumn)
       : "memory");
 }
 
+template <int kColumn>
 __device__ inline void tcgen05_st_32x32b(TmemAddr to, const uint32_t (&r)[16]) {
   asm volatile(
-      "tcgen05.st.sync.aligned.32x32b.x16.b32 [%0], {"
+      "tcgen05.st.sync.aligned.32x32b.x16.b32 [%0 + %17], {"
       "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16"
       "};"
       :: "r"(to.value),
          "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "r"(r[4]), "r"(r[5]), "r"(r[6]), "r"(r[7]),
          "r"(r[8]), "r"(r[9]), "r"(r[10]), "r"(r[11]), "r"(r[12]), "r"(r[13]), "r"(r[14]),
-         "r"(r[15])
+         "r"(r[15]), "n"(kColumn)
       : "memory");
 }
 
+template <int kColumn>
 __device__ inline void tcgen05_st_32x32b(TmemAddr to, const float (&r)[16]) {
   asm volatile(
-      "tcgen05.st.sync.aligned.32x32b.x16.b32 [%0], {"
+      "tcgen05.st.sync.aligned.32x32b.x16.b32 [%0 + %17], {"
       "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16"
       "};"
       :: "r"(to.value),
          "f"(r[0]), "f"(r[1]), "f"(r[2]), "f"(r[3]), "f"(r[4]), "f"(r[5]), "f"(r[6]), "f"(r[7]),
          "f"(r[8]), "f"(r[9]), "f"(r[10]), "f"(r[11]), "f"(r[12]), "f"(r[13]), "f"(r[14]),
-         "f"(r[15])
+         "f"(r[15]), "n"(kColumn)
       : "memory");
 }
 // clang-format on

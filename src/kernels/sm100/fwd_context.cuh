@@ -26,6 +26,20 @@ struct Tile {
 };
 static_assert(sizeof(Tile) == kTileBytes);
 
+// One Q tile of it.
+struct QTile {
+  WorkTile work;
+  BlockRange blocks;
+
+  __device__ bool is_valid() const { return work.batch >= 0; }
+  __device__ bool sees_keys() const { return blocks.n_block_max > blocks.n_block_min; }
+};
+
+// Through a shuffle, so that ptxas knows it to be the same in all lanes and keeps it.
+__device__ inline int warp_of_warpgroup() {
+  return __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads % 4, 0);
+}
+
 // Everything a role needs besides its tile.
 template <FwdTraits T>
 struct Context {
@@ -97,16 +111,26 @@ class TileReader {
   __device__ explicit TileReader(const Context<T>& context) : c_(context) {}
   // By all lanes of a warp.
   __device__ Tile next() {
-    const Pipeline tiles = c_.pipeline(kTileFull);
-    tiles.consumer_wait(slot_);
+    c_.pipeline(kTileFull).consumer_wait(slot_);
     const Tile tile = c_.tile(slot_.stage());
-    __syncwarp();
-    if (ptx::elect_sync()) tiles.consumer_release(slot_);
-    slot_.advance();
+    release();
     return tile;
+  }
+  __device__ QTile next(int q_tile) {
+    c_.pipeline(kTileFull).consumer_wait(slot_);
+    const Tile& tile = c_.tile(slot_.stage());
+    const QTile result{tile.work, tile.blocks[q_tile]};
+    release();
+    return result;
   }
 
  private:
+  __device__ void release() {
+    __syncwarp();
+    if (ptx::elect_sync()) c_.pipeline(kTileFull).consumer_release(slot_);
+    slot_.advance();
+  }
+
   const Context<T>& c_;
   PipelineState<kTileSlots> slot_;
 };

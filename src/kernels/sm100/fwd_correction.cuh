@@ -13,7 +13,10 @@ template <FwdTraits T>
 class Correction {
  public:
   __device__ explicit Correction(const Context<T>& context)
-      : c(context), warp(threadIdx.x / kWarpThreads % 4), row(threadIdx.x % kWarpgroupThreads) {}
+      : c(context),
+        warp(warp_of_warpgroup()),
+        row(threadIdx.x % kWarpgroupThreads),
+        lanes{static_cast<uint32_t>(warp * kWarpThreads << 16)} {}
 
   __device__ void run() {
 #pragma unroll
@@ -24,17 +27,11 @@ class Correction {
       const Blocks blocks = blocks_of<T>(tile);
 #pragma unroll 1
       for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
-#pragma unroll
-        for (int i = 0; i < T.q_tiles; ++i) {
-          if (!tile.sees(i, n)) continue;
-          if (n != tile.blocks[i].n_block_max - 1) rescale(i);
-          if (n == tile.blocks[i].n_block_min) arrive(kStatsEmpty, i);
-        }
+        after_block<0>(tile, n);
+        if constexpr (T.q_tiles > 1) after_block<1>(tile, n);
       }
-#pragma unroll
-      for (int i = 0; i < T.q_tiles; ++i) {
-        if (has_rows<T>(c.params, tile.work, i)) finish(tile, i);
-      }
+      if (has_rows<T>(c.params, tile.work, 0)) finish<0>(tile);
+      if (T.q_tiles > 1 && has_rows<T>(c.params, tile.work, 1)) finish<1>(tile);
     }
   }
 
@@ -45,86 +42,101 @@ class Correction {
     __syncwarp();
     if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kind, q_tile));
   }
-  __device__ ptx::TmemAddr o(int q_tile, int column) const {
-    return {static_cast<uint32_t>(warp * kWarpThreads << 16 | (c.kTmem.o[q_tile] + column))};
+
+  template <int kQTile>
+  __device__ void after_block(const Tile& tile, int n) const {
+    if (!tile.sees(kQTile, n)) return;
+    if (n != tile.blocks[kQTile].n_block_max - 1) rescale<kQTile>();
+    if (n == tile.blocks[kQTile].n_block_min) arrive(kStatsEmpty, kQTile);
   }
 
   // The maxima of a block are known: P V so far is done, since its commit came before that block's
   // scores.
-  __device__ void rescale(int q_tile) const {
-    ptx::barrier_sync(factors_barrier(q_tile, warp), 2 * kWarpThreads);
-    const float factor = c.factor(q_tile, row);
+  template <int kQTile>
+  __device__ void rescale() const {
+    ptx::barrier_sync(factors_barrier(kQTile, warp), 2 * kWarpThreads);
+    const float factor = c.factor(kQTile, row);
     if (__any_sync(0xffffffffu, factor != 1.0f)) {
       ptx::tcgen05_fence_after_thread_sync();
-      multiply_o(q_tile, factor);
+      float o[2][kRegisters];
+      load<kQTile, 0>(o[0]);
+      multiply_o<kQTile, 0>(o, ptx::pack_float2(factor));
       ptx::tcgen05_wait_st();
       ptx::tcgen05_fence_before_thread_sync();
     }
-    arrive(kPFull, q_tile);
+    arrive(kPFull, kQTile);
   }
 
-  // A chunk is loaded while the one before it is multiplied.
-  __device__ void multiply_o(int q_tile, float factor) const {
-    constexpr int kSteps = T.head_dim_v / kRegisters;
-    const ptx::Float2 both = ptx::pack_float2(factor);
-    float chunk[2][kRegisters];
-    ptx::tcgen05_ld_32x32b(chunk[0], o(q_tile, 0));
+  template <int kQTile, int kColumn>
+  __device__ void load(float (&r)[kRegisters]) const {
+    ptx::tcgen05_ld_32x32b<tmem_layout(T).o[kQTile] + kColumn>(r, lanes);
+  }
+
+  // From a column on. A chunk is loaded while the one before it is multiplied.
+  template <int kQTile, int kColumn>
+  __device__ void multiply_o(float (&o)[2][kRegisters], ptx::Float2 factor) const {
+    constexpr int kNext = kColumn + kRegisters;
+    float(&r)[kRegisters] = o[kColumn / kRegisters % 2];
+    ptx::tcgen05_wait_ld();
+    ptx::fence_loaded(r);
+    if constexpr (kNext < T.head_dim_v) load<kQTile, kNext>(o[kNext / kRegisters % 2]);
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      float(&r)[kRegisters] = chunk[i % 2];
-      ptx::tcgen05_wait_ld();
-      ptx::fence_loaded(r);
-      if (i + 1 < kSteps) {
-        ptx::tcgen05_ld_32x32b(chunk[(i + 1) % 2], o(q_tile, (i + 1) * kRegisters));
-      }
-#pragma unroll
-      for (int j = 0; j < kRegisters; j += 2) {
-        ptx::unpack_float2(ptx::mul_rn_ftz(ptx::pack_float2(r[j], r[j + 1]), both), &r[j],
-                           &r[j + 1]);
-      }
-      ptx::tcgen05_st_32x32b(o(q_tile, i * kRegisters), r);
+    for (int j = 0; j < kRegisters; j += 2) {
+      ptx::unpack_float2(ptx::mul_rn_ftz(ptx::pack_float2(r[j], r[j + 1]), factor), &r[j],
+                         &r[j + 1]);
     }
+    ptx::tcgen05_st_32x32b<tmem_layout(T).o[kQTile] + kColumn>(lanes, r);
+    if constexpr (kNext < T.head_dim_v) multiply_o<kQTile, kNext>(o, factor);
   }
 
-  __device__ void finish(const Tile& tile, int q_tile) {
-    const OutputRow<T> out{c, tile.work, q_tile, row};
-    const bool sees_keys = tile.sees_keys(q_tile);
+  template <int kQTile>
+  __device__ void finish(const Tile& tile) {
+    const OutputRow<T> out{c, tile.work, kQTile, row};
+    const bool sees_keys = tile.sees_keys(kQTile);
     float sum = 0.0f, maximum = -kInfinity;
     if (sees_keys) {
-      wait(c.barrier(kStatsFull, q_tile), phase[q_tile]);
-      sum = c.factor(q_tile, row);
-      maximum = c.maximum(q_tile, row);
-      wait(c.barrier(kOFull, q_tile), phase[q_tile]);
-      phase[q_tile] ^= 1;
+      wait(c.barrier(kStatsFull, kQTile), phase[kQTile]);
+      sum = c.factor(kQTile, row);
+      maximum = c.maximum(kQTile, row);
+      wait(c.barrier(kOFull, kQTile), phase[kQTile]);
+      phase[kQTile] ^= 1;
       ptx::tcgen05_fence_after_thread_sync();
     }
     const FinishedRow r = finish_row(sum, maximum, c.params.scale_log2, out.sink_log2());
     out.store_lse(r.lse);
-    wait(c.barrier(kOutEmpty, q_tile), out_phase[q_tile] ^ 1);
-    out_phase[q_tile] ^= 1;
-#pragma unroll
-    for (int column = 0; column < T.head_dim_v; column += kRegisters) {
-      float v[kRegisters];
-      if (sees_keys) {
-        ptx::tcgen05_ld_32x32b(v, o(q_tile, column));
-        ptx::tcgen05_wait_ld();
-        ptx::fence_loaded(v);
-      }
-#pragma unroll
-      for (int j = 0; j < kRegisters; ++j) v[j] = r.factor == 0.0f ? 0.0f : v[j] * r.factor;
-      out.stage(column, v);
-    }
+    wait(c.barrier(kOutEmpty, kQTile), out_phase[kQTile] ^ 1);
+    out_phase[kQTile] ^= 1;
+    const typename OutputRow<T>::Staging staging = out.staging();
     if (sees_keys) {
+      stage_out<kQTile, 0>(staging, r.factor);
       ptx::tcgen05_fence_before_thread_sync();
-      arrive(kPFull, q_tile);  // O is free
+      arrive(kPFull, kQTile);  // O is free
+    } else {
+      staging.clear();
     }
     ptx::fence_proxy_async_shared();
-    arrive(kOutFull, q_tile);
+    arrive(kOutFull, kQTile);
+  }
+
+  // From a column on: O times the row's factor to shared memory.
+  template <int kQTile, int kColumn>
+  __device__ void stage_out(const typename OutputRow<T>::Staging& staging, float factor) const {
+    float r[kRegisters];
+    load<kQTile, kColumn>(r);
+    ptx::tcgen05_wait_ld();
+    ptx::fence_loaded(r);
+#pragma unroll
+    for (int j = 0; j < kRegisters; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
+    staging.template put<kColumn>(r);
+    if constexpr (kColumn + kRegisters < T.head_dim_v) {
+      stage_out<kQTile, kColumn + kRegisters>(staging, factor);
+    }
   }
 
   const Context<T>& c;
   const int warp;
   const int row;  // of the Q tile
+  const ptx::TmemAddr lanes;
   uint32_t phase[2] = {0, 0};
   uint32_t out_phase[2] = {0, 0};
 };

@@ -26,9 +26,9 @@ struct OutSlabs {
   static constexpr int kSlabBytes = kTileRows * kRowBytes;
   static constexpr int kPieces = kRowBytes / 16;
 
+  __device__ static int swizzle(int row) { return kSlab == 64 ? row & 7 : row / 2 & 3; }
   __device__ static int offset(int row, int slab, int piece) {
-    const int swizzled = piece ^ (kSlab == 64 ? row & 7 : row / 2 & 3);
-    return slab * kSlabBytes + row * kRowBytes + swizzled * 16;
+    return slab * kSlabBytes + row * kRowBytes + (piece ^ swizzle(row)) * 16;
   }
 };
 
@@ -62,18 +62,37 @@ struct OutputRow {
     p.lse[index] = lse;
   }
 
-  // Columns [column, column + kCount) of the row to shared memory.
-  template <int kCount>
-  __device__ void stage(int column, const float (&v)[kCount]) const {
+  // The row's place in shared memory. A slab's pieces are 8 columns; which of them a piece takes
+  // the place of depends on the row alone.
+  struct Staging {
     using Slabs = OutSlabs<T>;
-    unsigned char* to = c.smem + c.kSmem.out + q_tile * out_tile_bytes(T);
+    unsigned char* begin;
+    int swizzle;
+
+    // Columns [kColumn, kColumn + kCount) of the row.
+    template <int kColumn, int kCount>
+    __device__ void put(const float (&v)[kCount]) const {
 #pragma unroll
-    for (int i = 0; i < kCount; i += 8) {
-      const int slab = (column + i) / Slabs::kSlab, piece = (column + i) % Slabs::kSlab / 8;
-      *reinterpret_cast<uint4*>(to + Slabs::offset(row, slab, piece)) =
-          uint4{pack<T.element>(v[i], v[i + 1]), pack<T.element>(v[i + 2], v[i + 3]),
-                pack<T.element>(v[i + 4], v[i + 5]), pack<T.element>(v[i + 6], v[i + 7])};
+      for (int i = 0; i < kCount; i += 8) {
+        piece(kColumn + i) =
+            uint4{pack<T.element>(v[i], v[i + 1]), pack<T.element>(v[i + 2], v[i + 3]),
+                  pack<T.element>(v[i + 4], v[i + 5]), pack<T.element>(v[i + 6], v[i + 7])};
+      }
     }
+    __device__ void clear() const {
+#pragma unroll 1
+      for (int column = 0; column < T.head_dim_v; column += 8) piece(column) = uint4{0, 0, 0, 0};
+    }
+
+   private:
+    __device__ uint4& piece(int column) const {
+      const int in_row = (column % Slabs::kSlab / 8 ^ swizzle) * 16;
+      return *reinterpret_cast<uint4*>(begin + column / Slabs::kSlab * Slabs::kSlabBytes + in_row);
+    }
+  };
+  __device__ Staging staging() const {
+    return {c.smem + c.kSmem.out + q_tile * out_tile_bytes(T) + row * OutSlabs<T>::kRowBytes,
+            OutSlabs<T>::swizzle(row)};
   }
 };
 

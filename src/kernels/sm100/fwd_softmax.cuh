@@ -17,30 +17,29 @@ class Softmax {
       : c(context),
         p(context.params),
         q_tile(q_tile),
-        warp(threadIdx.x / kWarpThreads % 4),
-        row(threadIdx.x % kWarpgroupThreads) {}
+        warp(warp_of_warpgroup()),
+        row(threadIdx.x % kWarpgroupThreads),
+        scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * kTileN)} {}
 
   __device__ void run() {
     TileReader<T> tiles(c);
 #pragma unroll 1
-    for (Tile tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
-      if (!tile.sees_keys(q_tile)) continue;
+    for (QTile tile = tiles.next(q_tile); tile.is_valid(); tile = tiles.next(q_tile)) {
+      if (!tile.sees_keys()) continue;
       softmax.reset();
       find_bounds(tile.work);
-      const BlockRange blocks = tile.blocks[q_tile];
-      bool first = true;
+      const int n_first = tile.blocks.n_block_max - 1;
 #pragma unroll 1
-      for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
+      for (int n = n_first; n >= tile.blocks.n_block_min; --n) {
         const int first_key = n * kTileN;
         wait(c.barrier(kSFull, q_tile), s_phase);
         s_phase ^= 1;
         ptx::tcgen05_fence_after_thread_sync();
         if (first_key >= seen_by_all.begin && first_key + kTileN <= seen_by_all.end) {
-          block<false>(first_key, first);
+          block<false>(first_key, n == n_first);
         } else {
-          block<true>(first_key, first);
+          block<true>(first_key, n == n_first);
         }
-        first = false;
       }
       hand_over_stats();
     }
@@ -58,8 +57,13 @@ class Softmax {
     if (!first) hand_over_factor(factor);
     const ptx::Float2 scale = ptx::pack_float2(p.scale_log2);
     const ptx::Float2 offset = ptx::pack_float2(softmax.offset(p.scale_log2));
-    exponentials<kMasked, 0>(s, first_key, scale, offset);
-    softmax.template add<kChunks * kChunk>(reinterpret_cast<float(&)[kChunks * kChunk]>(s), factor);
+    RowSoftmax::Sum sum = softmax.begin_sum(factor);
+    exponentials<kMasked, 0>(s, first_key, scale, offset, sum);
+    if constexpr (!kMasked) {  // the tensor core has P already
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) sum.add(s[i]);
+    }
+    softmax.end_sum(sum);
   }
 
   __device__ bool is_hidden(int first_key, int chunk) const {
@@ -75,57 +79,64 @@ class Softmax {
   template <bool kMasked>
   __device__ float maximum(float (&s)[kChunks][kChunk], int first_key) {
     float top[4] = {softmax.row_max, -kInfinity, -kInfinity, -kInfinity};
-    if constexpr (!kMasked) load(s[0], 0);
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      if (kMasked && is_hidden(first_key, i)) {
-#pragma unroll
-        for (int j = 0; j < kChunk; ++j) s[i][j] = 0.0f;
-        continue;
-      }
-      if constexpr (kMasked) load(s[i], i);
-      ptx::tcgen05_wait_ld();
-      ptx::fence_loaded(s[i]);
-      if (!kMasked && i + 1 < kChunks) load(s[i + 1], i + 1);
-      if constexpr (T.softcap) cap_scores(s[i], p.softcap, p.scale_over_softcap);
-      if (kMasked && !is_whole(first_key, i)) {
-        mask_row(s[i], seen.begin - first_key - i * kChunk, seen.end - first_key - i * kChunk);
+    load<0>(s[0]);
+    maximum_of_chunk<kMasked, 0>(s, first_key, top);
+    return softmax.update_max(ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3]),
+                              p.scale_log2);
+  }
+
+  // From a chunk on: four maxima, of every eighth pair each.
+  template <bool kMasked, int kFirst>
+  __device__ void maximum_of_chunk(float (&s)[kChunks][kChunk], int first_key,
+                                   float (&top)[4]) const {
+    ptx::tcgen05_wait_ld();
+    ptx::fence_loaded(s[kFirst]);
+    if constexpr (kFirst + 1 < kChunks) load<kFirst + 1>(s[kFirst + 1]);
+    if (!kMasked || !is_hidden(first_key, kFirst)) {
+      if constexpr (T.softcap) cap_scores(s[kFirst], p.softcap, p.scale_over_softcap);
+      if (kMasked && !is_whole(first_key, kFirst)) {
+        const int key = first_key + kFirst * kChunk;
+        mask_row(s[kFirst], seen.begin - key, seen.end - key);
       }
 #pragma unroll
       for (int j = 0; j < kChunk; j += 8) {
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          top[k] = ptx::max_nan(top[k], s[i][j + 2 * k], s[i][j + 2 * k + 1]);
+          top[k] = ptx::max_nan(top[k], s[kFirst][j + 2 * k], s[kFirst][j + 2 * k + 1]);
         }
       }
     }
-    return softmax.update_max(ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3]),
-                              p.scale_log2);
+    if constexpr (kFirst + 1 < kChunks) maximum_of_chunk<kMasked, kFirst + 1>(s, first_key, top);
   }
 
-  __device__ void load(float (&s)[kChunk], int chunk) const {
-    ptx::tcgen05_ld_32x32b(s, tmem(c.kTmem.s[q_tile_of()] + chunk * kChunk));
+  template <int kIndex>
+  __device__ void load(float (&s)[kChunk]) const {
+    ptx::tcgen05_ld_32x32b<kIndex * kChunk>(s, scores);
   }
 
   // From a chunk on: exponentials, conversion, and P to tensor memory; the first keys are handed
   // over as soon as they are there.
   template <bool kMasked, int kFirst>
   __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, ptx::Float2 scale,
-                               ptx::Float2 offset) {
-    if (!kMasked || !is_hidden(first_key, kFirst)) {
-      exponentiate<kFirst>(s[kFirst], scale, offset);
-    }
+                               ptx::Float2 offset, RowSoftmax::Sum& sum) {
     uint32_t packed[kPairsOfChunk];
+    if (kMasked && is_hidden(first_key, kFirst)) {
 #pragma unroll
-    for (int i = 0; i < kPairsOfChunk; ++i) {
-      packed[i] = pack<T.element>(s[kFirst][2 * i], s[kFirst][2 * i + 1]);
+      for (int i = 0; i < kPairsOfChunk; ++i) packed[i] = 0;
+    } else {
+      exponentiate<kFirst>(s[kFirst], scale, offset);
+#pragma unroll
+      for (int i = 0; i < kPairsOfChunk; ++i) {
+        packed[i] = pack<T.element>(s[kFirst][2 * i], s[kFirst][2 * i + 1]);
+      }
+      if constexpr (kMasked) sum.add(s[kFirst]);
     }
-    ptx::tcgen05_st_32x32b(tmem(c.kTmem.s[q_tile_of()] + kFirst * kPairsOfChunk), packed);
+    ptx::tcgen05_st_32x32b<kFirst * kPairsOfChunk>(scores, packed);
     if constexpr ((kFirst + 1) * kChunk == T.first_keys) hand_over(kPFull);
     if constexpr (kFirst + 1 == kChunks) {
       hand_over(kPRest);
     } else {
-      exponentials<kMasked, kFirst + 1>(s, first_key, scale, offset);
+      exponentials<kMasked, kFirst + 1>(s, first_key, scale, offset, sum);
     }
   }
 
@@ -173,16 +184,12 @@ class Softmax {
     seen_by_some = {top.begin, bottom.end};
   }
 
-  __device__ int q_tile_of() const { return q_tile; }
-  __device__ ptx::TmemAddr tmem(int column) const {
-    return {static_cast<uint32_t>(warp * kWarpThreads << 16 | column)};
-  }
-
   const Context<T>& c;
   const FwdParams& p;
   const int q_tile;
   const int warp;  // of the warpgroup
   const int row;   // of the Q tile
+  const ptx::TmemAddr scores;
   RowSoftmax softmax;
   KeyBounds seen, seen_by_all, seen_by_some;
   uint32_t s_phase = 0;

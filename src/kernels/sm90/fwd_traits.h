@@ -25,11 +25,12 @@ struct FwdTraits {
 namespace sm90 {
 
 inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kWarpgroupRows = 64;  // of a tile: those of one wgmma
 inline constexpr int kElementBytes = 2;
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one block
 inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
 
-constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / 64; }
+constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
 constexpr int num_threads(const FwdTraits& t) {
   return (1 + consumer_warpgroups(t)) * kWarpgroupThreads;
 }

@@ -4,7 +4,7 @@
 
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/wgmma.cuh"
-#include "kernels/sm90/peak_params.h"
+#include "kernels/sm90/peak_traits.h"
 #include "kernels/tile/smem_descriptor.cuh"
 
 namespace fa4 {
