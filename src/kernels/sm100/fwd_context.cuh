@@ -109,28 +109,30 @@ template <FwdTraits T>
 class TileReader {
  public:
   __device__ explicit TileReader(const Context<T>& context) : c_(context) {}
-  // By all lanes of a warp.
-  __device__ Tile next() {
+  // By all lanes of a warp. The next tile, in shared memory until release().
+  __device__ const Tile& wait() const {
     c_.pipeline(kTileFull).consumer_wait(slot_);
-    const Tile tile = c_.tile(slot_.stage());
-    release();
-    return tile;
+    return c_.tile(slot_.stage());
   }
-  __device__ QTile next(int q_tile) {
-    c_.pipeline(kTileFull).consumer_wait(slot_);
-    const Tile& tile = c_.tile(slot_.stage());
-    const QTile result{tile.work, tile.blocks[q_tile]};
-    release();
-    return result;
-  }
-
- private:
   __device__ void release() {
     __syncwarp();
     if (ptx::elect_sync()) c_.pipeline(kTileFull).consumer_release(slot_);
     slot_.advance();
   }
 
+  __device__ Tile next() {
+    const Tile tile = wait();
+    release();
+    return tile;
+  }
+  __device__ QTile next(int q_tile) {
+    const Tile& tile = wait();
+    const QTile result{tile.work, tile.blocks[q_tile]};
+    release();
+    return result;
+  }
+
+ private:
   const Context<T>& c_;
   PipelineState<kTileSlots> slot_;
 };

@@ -23,12 +23,19 @@ class Correction {
     for (int i = 0; i < T.q_tiles; ++i) arrive(kPFull, i);  // O is free
     TileReader<T> tiles(c);
 #pragma unroll 1
-    for (Tile tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
-      const Blocks blocks = blocks_of<T>(tile);
+    for (;; tiles.release()) {
+      const Tile& tile = tiles.wait();  // stays in shared memory: registers are few
+      if (!tile.is_valid()) return;
+      const Blocks all = blocks_of<T>(tile);
+      Blocks blocks[2];
+#pragma unroll
+      for (int i = 0; i < T.q_tiles; ++i) {
+        blocks[i] = {tile.blocks[i].n_block_min, tile.blocks[i].n_block_max};
+      }
 #pragma unroll 1
-      for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
-        after_block<0>(tile, n);
-        if constexpr (T.q_tiles > 1) after_block<1>(tile, n);
+      for (int n = all.n_block_max - 1; n >= all.n_block_min; --n) {
+        after_block<0>(blocks[0], n);
+        if constexpr (T.q_tiles > 1) after_block<1>(blocks[1], n);
       }
       if (has_rows<T>(c.params, tile.work, 0)) finish<0>(tile);
       if (T.q_tiles > 1 && has_rows<T>(c.params, tile.work, 1)) finish<1>(tile);
@@ -44,10 +51,10 @@ class Correction {
   }
 
   template <int kQTile>
-  __device__ void after_block(const Tile& tile, int n) const {
-    if (!tile.sees(kQTile, n)) return;
-    if (n != tile.blocks[kQTile].n_block_max - 1) rescale<kQTile>();
-    if (n == tile.blocks[kQTile].n_block_min) arrive(kStatsEmpty, kQTile);
+  __device__ void after_block(const Blocks& blocks, int n) const {
+    if (n < blocks.n_block_min || n >= blocks.n_block_max) return;
+    if (n != blocks.n_block_max - 1) rescale<kQTile>();
+    if (n == blocks.n_block_min) arrive(kStatsEmpty, kQTile);
   }
 
   // The maxima of a block are known: P V so far is done, since its commit came before that block's
@@ -89,23 +96,28 @@ class Correction {
     if constexpr (kNext < T.head_dim_v) multiply_o<kQTile, kNext>(o, factor);
   }
 
+  template <int kBit>
+  __device__ uint32_t phase() const {
+    return phases >> kBit & 1;
+  }
+
   template <int kQTile>
   __device__ void finish(const Tile& tile) {
     const OutputRow<T> out{c, tile.work, kQTile, row};
     const bool sees_keys = tile.sees_keys(kQTile);
     float sum = 0.0f, maximum = -kInfinity;
     if (sees_keys) {
-      wait(c.barrier(kStatsFull, kQTile), phase[kQTile]);
+      wait(c.barrier(kStatsFull, kQTile), phase<kQTile>());
       sum = c.factor(kQTile, row);
       maximum = c.maximum(kQTile, row);
-      wait(c.barrier(kOFull, kQTile), phase[kQTile]);
-      phase[kQTile] ^= 1;
+      wait(c.barrier(kOFull, kQTile), phase<kQTile>());
+      phases ^= 1u << kQTile;
       ptx::tcgen05_fence_after_thread_sync();
     }
     const FinishedRow r = finish_row(sum, maximum, c.params.scale_log2, out.sink_log2());
     out.store_lse(r.lse);
-    wait(c.barrier(kOutEmpty, kQTile), out_phase[kQTile] ^ 1);
-    out_phase[kQTile] ^= 1;
+    wait(c.barrier(kOutEmpty, kQTile), phase<2 + kQTile>() ^ 1);
+    phases ^= 4u << kQTile;
     const typename OutputRow<T>::Staging staging = out.staging();
     if (sees_keys) {
       stage_out<kQTile, 0>(staging, r.factor);
@@ -137,8 +149,7 @@ class Correction {
   const int warp;
   const int row;  // of the Q tile
   const ptx::TmemAddr lanes;
-  uint32_t phase[2] = {0, 0};
-  uint32_t out_phase[2] = {0, 0};
+  uint32_t phases = 0;  // bits: stats and o of the Q tiles, out of the Q tiles
 };
 
 }  // namespace fa4::sm100
