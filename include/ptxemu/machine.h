@@ -67,6 +67,7 @@ struct ReportedWaiter {
 struct ReportedLines {
   std::array<uint32_t, 3> cta{0, 0, 0};
   uint32_t warp = 0;
+  double seconds = 0;  // of the host, in the warp's turns: without asynchronous work
   std::vector<std::pair<uint32_t, uint64_t>> lines;  // line, times; in order, none of 0 times
 };
 

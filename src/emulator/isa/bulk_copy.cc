@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <cstring>
 
 #include "emulator/isa/reduce_words.h"
@@ -263,9 +262,7 @@ void decode_operands(Decoder& decoder, Insn& insn, BulkCopy copy, bool signals) 
 
 }  // namespace
 
-void count_copied(Cluster& cluster, uint64_t bytes) {
-  std::atomic_ref(cluster.launch.counters.tma_bytes).fetch_add(bytes, std::memory_order_relaxed);
-}
+void count_copied(Cluster& cluster, uint64_t bytes) { cluster.launch.counters.tma_bytes += bytes; }
 
 void decode_bulk_copy(Decoder& decoder, Insn& insn) {
   BulkCopy copy;

@@ -4,6 +4,7 @@
 
 #include "emulator/error.h"
 #include "emulator/isa/builder.h"
+#include "emulator/isa/cluster_contact.h"
 #include "emulator/isa/control.h"
 #include "emulator/isa/control_flow.h"
 #include "emulator/isa/decoder.h"
@@ -237,6 +238,7 @@ std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
     made->is_entry = function->is_entry;
     code->functions.emplace(function->name, std::move(made));
   }
+  code->clusters_meet = std::any_of(functions.begin(), functions.end(), may_meet);
   for (const Function* function : functions) {
     decode_function(program, *function, *code->functions.at(function->name));
   }

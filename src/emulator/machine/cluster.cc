@@ -1,6 +1,7 @@
 #include "emulator/machine/cluster.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "emulator/machine/exec.h"
@@ -64,6 +65,15 @@ std::unique_ptr<Cta> make_cta(Cluster& cluster, uint32_t rank) {
   return cta;
 }
 
+// A turn of one group, and its time where a launch counts lines.
+uint32_t run_turn(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum, bool* alive) {
+  if (!cluster.launch.options.count_lines) return run_group(cluster, warp, index, quantum, alive);
+  const auto start = std::chrono::steady_clock::now();
+  const uint32_t ran = run_group(cluster, warp, index, quantum, alive);
+  warp.state<InstructionCounts>().add(std::chrono::steady_clock::now() - start);
+  return ran;
+}
+
 }  // namespace
 
 Cluster::Cluster(Launch& owner, uint64_t number)
@@ -105,7 +115,7 @@ bool Cluster::run_warps() {
   for (Warp* warp : order) {
     for (size_t i = 0; i < warp->groups.size();) {
       bool alive = true;
-      ran |= run_group(*this, *warp, i, next_quantum(), &alive) != 0 || !alive;
+      ran |= run_turn(*this, *warp, i, next_quantum(), &alive) != 0 || !alive;
       i += alive;
     }
   }

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <iterator>
 
+#include "emulator/machine/cluster_runs.h"
 #include "emulator/machine/exec.h"
 #include "emulator/machine/simt.h"
 #include "emulator/observe/waiters.h"
@@ -13,10 +14,9 @@ namespace ptxemu {
 
 namespace {
 
-// Warp instructions that a cluster runs before others get a turn, if nothing of it waits.
-constexpr uint64_t kClusterBudget = 4'000'000;
-// All clusters together, without one event: a loop that nothing will end.
-constexpr uint64_t kLivelockInstructions = 400'000'000;
+// Warp instructions that a cluster runs before another gets a turn, if nothing of it moves: it may
+// wait for the other. They become more as long as nothing moves anywhere.
+constexpr uint64_t kShortTurn = 16'384;
 
 // setmaxnreg moves what a kernel starts with, which PTX does not hold: .maxnreg, else what fits.
 uint32_t launch_registers(const Launch& launch) {
@@ -30,11 +30,27 @@ uint32_t launch_registers(const Launch& launch) {
 
 }  // namespace
 
+void Counters::add(const Counters& other) {
+  warp_instructions += other.warp_instructions;
+  moves += other.moves;
+  mma += other.mma;
+  tma_bytes += other.tma_bytes;
+}
+
+bool Launch::report_again(std::string_view rule, uint32_t ptx_line, Severity severity) {
+  for (Finding& known : findings) {
+    if (known.ptx_line != ptx_line || known.severity != severity || known.rule != rule) continue;
+    ++known.count;
+    return true;
+  }
+  return false;
+}
+
 void Launch::report(Finding finding) {
   for (Finding& known : findings) {
     if (known.rule == finding.rule && known.ptx_line == finding.ptx_line &&
         known.severity == finding.severity) {
-      ++known.count;
+      known.count += finding.count;
       return;
     }
   }
@@ -67,17 +83,47 @@ void Launch::run() {
   clusters = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2] / ctas_per_cluster;
   registers_per_thread = launch_registers(*this);
   try {
-    run_clusters();
+    // The checker's rules of global memory and a bound on the launch's instructions span clusters.
+    if (code->clusters_meet || observer != nullptr || options.max_instructions != 0) {
+      run_in_turns();
+    } else {
+      run_side_by_side(*this);
+    }
   } catch (const LaunchStopped&) {
   }
   if (status == Status::kOk && !findings.empty()) status = Status::kFindings;
 }
 
-void Launch::run_clusters() {
+std::unique_ptr<Launch> Launch::part() const {
+  auto part = std::make_unique<Launch>();
+  part->code = code;
+  part->shape = shape;
+  part->options = options;
+  part->memory = memory;
+  part->params = params;
+  part->clusters = part->next_cluster = clusters;
+  part->ctas_per_cluster = ctas_per_cluster;
+  part->registers_per_thread = registers_per_thread;
+  if (trace != nullptr) part->trace = std::make_unique<Trace>();
+  return part;
+}
+
+void Launch::take(Launch& part) {
+  counters.add(part.counters);
+  printed += part.printed;
+  for (Finding& finding : part.findings) report(std::move(finding));
+  std::move(part.waiters.begin(), part.waiters.end(), std::back_inserter(waiters));
+  std::move(part.line_counts.begin(), part.line_counts.end(), std::back_inserter(line_counts));
+  if (trace != nullptr) trace->take(*part.trace);
+  status = std::max(status, part.status);
+}
+
+void Launch::run_in_turns() {
   const uint64_t limit = std::max(1u, options.device->multiprocessors / ctas_per_cluster);
   std::vector<std::unique_ptr<Cluster>> resident;
   size_t turn = 0;
   uint64_t quiet = 0;  // instructions since the last event anywhere
+  uint64_t budget = kShortTurn;
   bool any_ran = false;
   while (next_cluster < clusters || !resident.empty()) {
     if (turn == resident.size()) {
@@ -88,13 +134,15 @@ void Launch::run_clusters() {
         if (!any_ran || quiet > kLivelockInstructions) return report_deadlock(resident);
         any_ran = false;
         turn = 0;
+        budget = std::min(2 * budget, kClusterBudget);
       }
     }
     Cluster& cluster = *resident[turn];
     const uint64_t instructions = cluster.instructions, progress = cluster.progress;
-    const Cluster::State state = cluster.run(kClusterBudget);
+    const Cluster::State state = cluster.run(budget);
     const bool moved = cluster.progress != progress;
-    any_ran |= cluster.instructions != instructions || moved;
+    if (moved) budget = kShortTurn;
+    any_ran |= moved || state != Cluster::State::kStuck;
     quiet = moved ? 0 : quiet + (cluster.instructions - instructions);
     if (options.max_instructions != 0 && counters.warp_instructions > options.max_instructions) {
       return report_deadlock(resident);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "emulator/isa/code.h"
@@ -33,6 +34,8 @@ struct Counters {
   uint64_t moves = 0;              // of them mov
   uint64_t mma = 0;                // tensor-core instructions
   uint64_t tma_bytes = 0;
+
+  void add(const Counters& other);
 };
 
 struct Launch {
@@ -42,10 +45,10 @@ struct Launch {
   GlobalMemory* memory = nullptr;
   std::vector<std::byte> params;       // the kernel's parameters, laid out as PTX says
   std::unique_ptr<Observer> observer;  // null when nothing observes
-  Trace* trace = nullptr;              // null when nothing is recorded
+  std::unique_ptr<Trace> trace;        // null when nothing is recorded
   Counters counters;
   std::vector<Finding> findings;
-  std::vector<Waiter> waiters;  // of a deadlock
+  std::vector<Waiter> waiters;         // of a deadlock
   std::vector<WarpLines> line_counts;  // under options.count_lines, of clusters that have ended
   Status status = Status::kOk;
   std::string printed;  // what the kernel printed
@@ -57,6 +60,8 @@ struct Launch {
 
   // Adds a finding, or counts it when the same rule was broken at the same line before.
   void report(Finding finding);
+  // Counts the finding again when this rule was broken at this line before; false when it was not.
+  bool report_again(std::string_view rule, uint32_t ptx_line, Severity severity);
   // The same, with kernel, CTA, warp, line and source of an instruction filled in.
   void report(const Exec& exec, const Insn& insn, Severity severity, std::string rule,
               std::string message, std::string object = "", int lane = -1);
@@ -65,9 +70,16 @@ struct Launch {
   // Runs the grid. Findings, status, counters are then filled.
   void run();
 
- private:
-  void run_clusters();
+  // A launch of the same kernel, arguments and options that nothing observes and that has counted
+  // nothing yet: what one of several host threads fills for one cluster.
+  std::unique_ptr<Launch> part() const;
+  // Adds what a part found. Parts are taken in the order of their clusters.
+  void take(Launch& part);
+  // Fills `waiters` from what is resident.
   void report_deadlock(const std::vector<std::unique_ptr<Cluster>>& resident);
+
+ private:
+  void run_in_turns();
 };
 
 }  // namespace ptxemu

@@ -87,7 +87,7 @@ LaunchReport report_of(Launch& launch, double seconds) {
                                std::move(w.last_arrivals)});
   }
   for (WarpLines& w : launch.line_counts) {
-    report.line_counts.push_back({array_of(w.cta), w.warp, std::move(w.lines)});
+    report.line_counts.push_back({array_of(w.cta), w.warp, w.seconds, std::move(w.lines)});
   }
   report.warp_instructions = launch.counters.warp_instructions;
   report.moves = launch.counters.moves;
@@ -333,10 +333,9 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     launch.shape.dynamic_shared_bytes = request.shared_bytes;
     launch.params = lay_out(code, arguments);
     if (impl_->internal.check) launch.observer = make_checker(launch);
-    Trace trace;
-    if (impl_->internal.trace) launch.trace = &trace;
+    if (impl_->internal.trace) launch.trace = std::make_unique<Trace>();
     launch.run();
-    if (launch.trace != nullptr && !trace.write(impl_->options.trace_file)) {
+    if (launch.trace != nullptr && !launch.trace->write(impl_->options.trace_file)) {
       throw InputError(fmt::format("trace_file '{}' cannot be written", impl_->options.trace_file));
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -34,7 +34,9 @@ void collect_lines(const Cluster& cluster, std::vector<WarpLines>* lines) {
       WarpLines of_warp;
       std::copy_n(cta->id, 3, of_warp.cta);
       of_warp.warp = warp->index;
-      of_warp.lines = warp->state<InstructionCounts>().by_line();
+      const auto& counts = warp->state<InstructionCounts>();
+      of_warp.seconds = counts.seconds();
+      of_warp.lines = counts.by_line();
       lines->push_back(std::move(of_warp));
     }
   }

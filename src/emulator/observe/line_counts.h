@@ -1,6 +1,7 @@
 // How often each warp executed each line of the PTX text.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -20,13 +21,19 @@ class InstructionCounts {
   // (line, how often): lines in order, of those with several instructions the most frequent.
   std::vector<std::pair<uint32_t, uint64_t>> by_line() const;
 
+  // Adds the time of a turn; and all of it, in seconds of the host.
+  void add(std::chrono::steady_clock::duration turn) { time_ += turn; }
+  double seconds() const { return std::chrono::duration<double>(time_).count(); }
+
  private:
   std::vector<std::pair<const CodeFunction*, std::vector<uint64_t>>> functions_;
+  std::chrono::steady_clock::duration time_{};
 };
 
 struct WarpLines {
   uint32_t cta[3] = {0, 0, 0};
-  uint32_t warp = 0;  // in its CTA
+  uint32_t warp = 0;   // in its CTA
+  double seconds = 0;  // of the host, in the warp's turns
   std::vector<std::pair<uint32_t, uint64_t>> lines;
 };
 

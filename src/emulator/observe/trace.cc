@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include "emulator/machine/cluster.h"
@@ -30,6 +31,14 @@ void Trace::finished(const Cluster& cluster, const AsyncOp& op) {
   const uint32_t line = op.insn != nullptr ? op.insn->line : 0;
   events_.push_back({op.issued_at, std::max<uint64_t>(1, cluster.instructions - op.issued_at),
                      process, kEngine + static_cast<uint32_t>(op.kind), line, false});
+}
+
+void Trace::take(Trace& other) {
+  const auto offset = static_cast<uint32_t>(processes_.size());
+  for (Event& e : other.events_) e.process += offset;
+  events_.insert(events_.end(), other.events_.begin(), other.events_.end());
+  keys_.insert(keys_.end(), other.keys_.begin(), other.keys_.end());
+  std::move(other.processes_.begin(), other.processes_.end(), std::back_inserter(processes_));
 }
 
 bool Trace::write(const std::string& file) const {

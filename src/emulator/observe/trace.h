@@ -20,6 +20,8 @@ class Trace {
   void ran(const Warp& warp, uint64_t begin, uint64_t count, uint32_t line, bool blocked);
   // An operation from its issue to its end.
   void finished(const Cluster& cluster, const AsyncOp& op);
+  // Adds the events of other clusters.
+  void take(Trace& other);
   // Writes all events to `file`; false when that fails.
   bool write(const std::string& file) const;
 

@@ -1,0 +1,120 @@
+#include "emulator/machine/cluster_runs.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "emulator/machine/cluster.h"
+#include "emulator/machine/simt.h"
+
+namespace ptxemu {
+
+namespace {
+
+class ClusterRuns {
+ public:
+  explicit ClusterRuns(Launch& launch)
+      : launch_(launch),
+        most_stuck_(std::max(1u, launch.options.device->multiprocessors / launch.ctas_per_cluster)),
+        end_(launch.clusters) {}
+
+  void run() {
+    std::vector<std::jthread> helpers;
+    try {
+      for (uint64_t i = 1; i < thread_count(); ++i) helpers.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+      // The host gives no more threads: those that there are do the work.
+    }
+    work();
+    helpers.clear();
+    if (thrown_ != nullptr) std::rethrow_exception(thrown_);
+  }
+
+ private:
+  struct Result {
+    std::unique_ptr<Launch> part;
+    bool ends_launch = false;  // a trap, a livelock
+    std::exception_ptr thrown;
+  };
+
+  uint64_t thread_count() const {
+    const uint32_t asked = launch_.options.threads;
+    const uint64_t cores = std::max(1u, std::thread::hardware_concurrency());
+    return std::min<uint64_t>(asked != 0 ? asked : cores, launch_.clusters);
+  }
+
+  void work() {
+    while (true) {
+      const uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
+      if (index >= end_.load(std::memory_order_relaxed)) return;
+      Result result;
+      try {
+        result.part = launch_.part();
+        run_cluster(*result.part, index, &result);
+      } catch (const LaunchStopped&) {
+        result.ends_launch = true;
+      } catch (...) {
+        result.thrown = std::current_exception();
+      }
+      finish(index, std::move(result));
+    }
+  }
+
+  void run_cluster(Launch& part, uint64_t index, Result* result) {
+    std::vector<std::unique_ptr<Cluster>> resident;
+    resident.push_back(std::make_unique<Cluster>(part, index));
+    Cluster& cluster = *resident.front();
+    uint64_t quiet = 0;  // instructions since the last event
+    while (index < end_.load(std::memory_order_relaxed)) {
+      const uint64_t instructions = cluster.instructions, progress = cluster.progress;
+      const Cluster::State state = cluster.run(kClusterBudget);
+      if (state == Cluster::State::kDone) return;
+      const uint64_t ran = cluster.instructions - instructions;
+      const bool moved = cluster.progress != progress;
+      quiet = moved ? 0 : quiet + ran;
+      const bool stuck = state == Cluster::State::kStuck && !moved;
+      result->ends_launch = quiet > kLivelockInstructions;
+      if (stuck || result->ends_launch) return part.report_deadlock(resident);
+    }
+  }
+
+  void finish(uint64_t index, Result result) {
+    const std::lock_guard lock(mutex_);
+    finished_.emplace(index, std::move(result));
+    while (!finished_.empty() && finished_.begin()->first == taken_ && taken_ < end_) {
+      take(finished_.begin()->second);
+      finished_.erase(finished_.begin());
+    }
+  }
+
+  void take(Result& result) {
+    ++taken_;
+    bool last = result.ends_launch || result.thrown != nullptr;
+    thrown_ = result.thrown;
+    if (result.part != nullptr) {
+      if (result.part->status == Status::kDeadlock) last |= ++stuck_ >= most_stuck_;
+      launch_.take(*result.part);
+    }
+    if (last) end_ = taken_;
+  }
+
+  Launch& launch_;
+  const uint32_t most_stuck_;
+  std::atomic<uint64_t> next_{0};  // the first cluster that has not started
+  std::atomic<uint64_t> end_;      // clusters from here on do not count
+  std::mutex mutex_;               // of what follows
+  std::map<uint64_t, Result> finished_;
+  uint64_t taken_ = 0;
+  uint32_t stuck_ = 0;
+  std::exception_ptr thrown_;
+};
+
+}  // namespace
+
+void run_side_by_side(Launch& launch) { ClusterRuns(launch).run(); }
+
+}  // namespace ptxemu
