@@ -2,17 +2,28 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "cpu/exponential.h"
+#include "kernels/attention/exp2_math.h"
 
 namespace fa4::cli {
 
 using namespace fa4::internal;
 
 double exp_error_of(const ForwardPlan& plan) {
-  if (plan.device.kind != DeviceKind::kCpu) return std::ldexp(1.0, -22);  // ex2.approx.ftz.f32
-  return exp2_max_relative_error(plan.problem.dtype);
+  if (std::holds_alternative<CpuKernelSpec>(plan.main)) {
+    return exp2_max_relative_error(plan.problem.dtype);
+  }
+  constexpr double kExponentialUnit = 0x1p-22;  // ex2.approx.ftz.f32
+  const auto* blackwell = std::get_if<Sm100ForwardSpec>(&plan.main);
+  if (blackwell == nullptr || blackwell->traits.polynomial_pairs == 0) return kExponentialUnit;
+  switch (blackwell->traits.polynomial_degree) {
+    case 2: return kExp2FloorMaxRelativeError<2>;
+    case 3: return kExp2FloorMaxRelativeError<3>;
+    case 4: return kExp2FloorMaxRelativeError<4>;
+    default: return std::max<double>(kExp2FloorMaxRelativeError<5>, kExponentialUnit);
+  }
 }
 
 Json accuracy_json(const Accuracy& accuracy) {

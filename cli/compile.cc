@@ -7,10 +7,7 @@
 #include "commands.h"
 #include "io/output_files.h"
 #include "jit/nvrtc_compiler.h"
-#include "kernels/sm90/fwd_traits.h"
-#include "kernels/sm90/peak_params.h"
 #include "plan/kernel_spec.h"
-#include "plan/sm90_tuning.h"
 #include "progress.h"
 
 namespace fa4::cli {
@@ -18,22 +15,6 @@ namespace fa4::cli {
 using namespace fa4::internal;
 
 namespace {
-
-// Shared memory of a launch: what the kernel asks for, and what it declares.
-int smem_bytes_of(const KernelImage& image) {
-  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-    for (const Element element : {Element::kBF16, Element::kF16}) {
-      for (const bool softcap : {false, true}) {
-        const FwdTraits traits = traits_of(row, element, softcap);
-        if (Sm90ForwardSpec{traits, {}}.source().display_name == image.display_name) {
-          return sm90::smem_layout(traits).total + image.resources.static_smem_bytes;
-        }
-      }
-    }
-  }
-  const bool peak = image.display_name == sm90_peak_source().display_name;
-  return (peak ? sm90::kPeakSmemBytes : 0) + image.resources.static_smem_bytes;
-}
 
 class CompileCommand final : public Command {
  public:
@@ -43,13 +24,15 @@ class CompileCommand final : public Command {
   }
 
   void declare(CLI::App& app) override {
-    app.add_option("--arch", architecture_, "sm_90a")->type_name("ARCH");
+    app.add_option("--arch", architecture_,
+                   fmt::format("{}", fmt::join(prebuilt_architectures(), ", ")))
+        ->type_name("ARCH");
     app.add_option("--kernel", kernel_, "Only this one")->type_name("NAME");
     app.add_option("--keep", keep_, "Write NAME.cubin here")->type_name("FOLDER");
   }
 
   Outcome run() override {
-    const std::vector<KernelSource> kernels = choose();
+    const std::vector<PrebuiltKernel> kernels = choose();
     if (keep_ && !std::filesystem::is_directory(*keep_)) {
       throw bad_input(fmt::format("--keep {}; accepted: a folder that is there", *keep_));
     }
@@ -62,36 +45,33 @@ class CompileCommand final : public Command {
     outcome.json["compiler"] = compiler.version();
     Progress progress("compile", static_cast<int64_t>(kernels.size()));
     int64_t done = 0;
-    for (const KernelSource& source : kernels) {
+    for (const PrebuiltKernel& kernel : kernels) {
       progress.step(done++);
-      add_row(compiler.compile(source, *architecture_), outcome);
+      add_row(kernel, compiler.compile(kernel.source, *architecture_), outcome);
     }
     return outcome;
   }
 
  private:
-  std::vector<KernelSource> choose() const {
-    if (!architecture_) throw bad_input("--arch: is missing; accepted: --arch sm_90a");
-    if (*architecture_ == "sm_100a" || *architecture_ == "sm_103a") {
-      throw bad_input(
-          fmt::format("--arch {}: not in this version; accepted: sm_90a", *architecture_));
-    }
-    std::vector<KernelSource> kernels = prebuilt_kernels(*architecture_);
+  std::vector<PrebuiltKernel> choose() const {
+    const std::string accepted = fmt::format("{}", fmt::join(prebuilt_architectures(), ", "));
+    if (!architecture_) throw bad_input("--arch: is missing; accepted: " + accepted);
+    const std::vector<PrebuiltKernel> kernels = prebuilt_kernels(*architecture_);
     if (kernels.empty()) {
-      throw bad_input(fmt::format("--arch {}; accepted: sm_90a", *architecture_));
+      throw bad_input(fmt::format("--arch {}; accepted: {}", *architecture_, accepted));
     }
     if (!kernel_) return kernels;
     std::vector<std::string> names;
-    for (const KernelSource& source : kernels) {
-      if (source.display_name == *kernel_) return {source};
-      names.push_back(source.display_name);
+    for (const PrebuiltKernel& kernel : kernels) {
+      if (kernel.source.display_name == *kernel_) return {kernel};
+      names.push_back(kernel.source.display_name);
     }
     throw bad_input(fmt::format("--kernel {}; accepted: {}", *kernel_, fmt::join(names, ", ")));
   }
 
-  void add_row(const KernelImage& image, Outcome& outcome) const {
+  void add_row(const PrebuiltKernel& kernel, const KernelImage& image, Outcome& outcome) const {
     const KernelResources& used = image.resources;
-    const int smem_bytes = smem_bytes_of(image);
+    const int smem_bytes = kernel.smem_bytes + used.static_smem_bytes;
     outcome.json["rows"].push_back({{"kernel", image.display_name},
                                     {"seconds", image.compile_seconds},
                                     {"registers", used.registers},

@@ -31,12 +31,12 @@ std::string Execution::kernel_name() const {
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan().main)) {
     return std::string(name_of(cpu->isa));
   }
-  return std::get<Sm90ForwardSpec>(plan().main).source().display_name;
+  return gpu_launch(plan())->source.display_name;
 }
 
 int Execution::tile_m() const {
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan().main)) return cpu->tile_m;
-  return std::get<Sm90ForwardSpec>(plan().main).traits.tile_m;
+  return gpu_launch(plan())->shape.tile_m;
 }
 
 const void* Execution::upload(const void* data, size_t bytes) {

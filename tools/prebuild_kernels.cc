@@ -43,7 +43,8 @@ std::vector<Job> make_jobs(const NvrtcCompiler& compiler, const std::string& arc
   std::vector<Job> jobs;
   std::istringstream list(architectures);
   for (std::string architecture; std::getline(list, architecture, ',');) {
-    for (const KernelSource& source : prebuilt_kernels(architecture)) {
+    for (const PrebuiltKernel& kernel : prebuilt_kernels(architecture)) {
+      const KernelSource& source = kernel.source;
       FieldHasher key = common;
       key.add(source.main_file).add(source.name_expression).add(source.display_name);
       jobs.push_back({source, architecture, key.add(architecture).hex(), {}, {}, {}, false});

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "attention/cpu_forward_op.h"
-#include "attention/sm90_forward_op.h"
+#include "attention/gpu_forward_op.h"
 #include "core/error.h"
 
 namespace fa4::internal {
@@ -43,7 +43,7 @@ std::shared_ptr<const ForwardOp> prepare(const ForwardPlan& plan, std::shared_pt
                 "device " + plan.device.name + " is not open; accepted: the plan's device");
   }
   refuse_during_capture(*device);
-  return prepare_sm90(plan, std::move(device));
+  return prepare_gpu(plan, std::move(device));
 }
 
 }  // namespace fa4::internal

@@ -20,7 +20,6 @@ using internal::ForwardArgs;
 using internal::ForwardOp;
 using internal::ForwardPlan;
 using internal::PlanOptions;
-using internal::Sm90ForwardSpec;
 
 constexpr size_t kPreparedOps = 8;
 constexpr std::align_val_t kWorkspaceAlignment{256};
@@ -29,7 +28,7 @@ std::string kernel_name(const ForwardPlan& plan) {
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan.main)) {
     return "cpu_" + std::string(name_of(cpu->isa));
   }
-  return std::get<Sm90ForwardSpec>(plan.main).source().display_name;
+  return internal::gpu_launch(plan)->source.display_name;
 }
 
 PlanOptions to_options(const fa4_plan_options* given) {

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include "plan/cpu_kernel_spec.h"
+#include "plan/gpu_plan.h"
+#include "plan/sm100_plan.h"
+#include "plan/sm100_tuning.h"
 #include "plan/sm90_plan.h"
 
 namespace fa4::internal {
@@ -37,11 +40,14 @@ std::string describe(const MaskSpec& mask) {
 
 Support query_support(const AttentionProblem& problem, const DeviceSpec& device) {
   if (device.kind == DeviceKind::kCpu) return {};
-  if (device.architecture != "sm_90a") {
-    return {false, fmt::format("architecture {} of device {}; accepted in this version: sm_90a",
+  const bool blackwell = is_sm100(device.architecture);
+  if (!blackwell && device.architecture != "sm_90a") {
+    return {false, fmt::format("architecture {} of device {}; accepted in this version: sm_90a, "
+                               "sm_100a, sm_103a",
                                device.architecture, device.name)};
   }
-  return query_sm90_support(problem);
+  const Support support = query_gpu_support(problem);
+  return support.supported && blackwell ? query_sm100_support(problem) : support;
 }
 
 ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
@@ -53,12 +59,27 @@ ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& devi
     const CpuKernelSpec spec = plan_cpu(problem, device, options.num_threads);
     plan.workspace_bytes = cpu_workspace_bytes(problem, spec);
     plan.main = spec;
-  } else {
-    const Sm90ForwardSpec spec = plan_sm90(problem, device);
-    plan.workspace_bytes = sm90_workspace_bytes(spec);
+    return plan;
+  }
+  const auto choose = [&](const auto& spec) {
+    plan.workspace_bytes = gpu_workspace_bytes(spec.schedule);
     plan.main = spec;
+  };
+  if (is_sm100(device.architecture)) {
+    choose(plan_sm100(problem, device));
+  } else {
+    choose(plan_sm90(problem, device));
   }
   return plan;
+}
+
+std::optional<GpuLaunch> gpu_launch(const ForwardPlan& plan) {
+  const auto launch = [](const auto& spec) {
+    return GpuLaunch{spec.source(), spec.schedule, spec.shape()};
+  };
+  if (const auto* spec = std::get_if<Sm90ForwardSpec>(&plan.main)) return launch(*spec);
+  if (const auto* spec = std::get_if<Sm100ForwardSpec>(&plan.main)) return launch(*spec);
+  return std::nullopt;
 }
 
 std::vector<PlanStep> explain(const ForwardPlan& plan) {
@@ -73,6 +94,8 @@ std::vector<PlanStep> explain(const ForwardPlan& plan) {
                    fmt::format("{}, {}", plan.device.model, plan.device.architecture)});
   if (std::holds_alternative<CpuKernelSpec>(plan.main)) {
     explain_cpu(plan, &steps);
+  } else if (std::holds_alternative<Sm100ForwardSpec>(plan.main)) {
+    explain_sm100(plan, &steps);
   } else {
     explain_sm90(plan, &steps);
   }

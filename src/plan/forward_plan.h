@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -21,7 +22,7 @@ struct PlanOptions {
 struct ForwardPlan {
   AttentionProblem problem;
   DeviceSpec device;
-  std::variant<CpuKernelSpec, Sm90ForwardSpec> main;
+  std::variant<CpuKernelSpec, Sm90ForwardSpec, Sm100ForwardSpec> main;
   size_t workspace_bytes = 0;  // a multiple of 256; 0: none is needed
 };
 
@@ -36,6 +37,15 @@ Support query_support(const AttentionProblem& problem, const DeviceSpec& device)
 // Throws Error{kNotSupported} with query_support's reason.
 ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
                          const PlanOptions& options = {});
+
+// What a GPU plan launches, whichever kernel it is.
+struct GpuLaunch {
+  KernelSource source;
+  TileSchedule schedule;
+  LaunchShape shape;
+};
+// nullopt for a CPU plan.
+std::optional<GpuLaunch> gpu_launch(const ForwardPlan& plan);
 
 // The chain of decisions, for `fa4 plan`.
 struct PlanStep {

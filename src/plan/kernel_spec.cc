@@ -1,26 +1,71 @@
 #include "plan/kernel_spec.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "kernels/sm90/peak_traits.h"
+#include "plan/sm100_tuning.h"
 #include "plan/sm90_tuning.h"
 
 namespace fa4::internal {
 namespace {
 
+constexpr const char* name_of(Element element) {
+  return element == Element::kBF16 ? "bf16" : "f16";
+}
+constexpr const char* enumerator(Element element) {
+  return element == Element::kBF16 ? "fa4::Element::kBF16" : "fa4::Element::kF16";
+}
+
+// "64", or "192x128" when the two differ.
+std::string head_dims(int head_dim, int head_dim_v) {
+  return head_dim == head_dim_v ? fmt::format("{}", head_dim)
+                                : fmt::format("{}x{}", head_dim, head_dim_v);
+}
+
 std::string display_name(const FwdTraits& t) {
-  return fmt::format("fwd_sm90_{}_d{}{}_m{}n{}{}", t.element == Element::kBF16 ? "bf16" : "f16",
-                     t.head_dim, t.head_dim_v == t.head_dim ? "" : fmt::format("x{}", t.head_dim_v),
-                     t.tile_m, t.tile_n, t.softcap ? "_softcap" : "");
+  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}", name_of(t.element),
+                     head_dims(t.head_dim, t.head_dim_v), t.tile_m, t.tile_n,
+                     t.softcap ? "_softcap" : "");
 }
 
 std::string name_expression(const FwdTraits& t) {
   return fmt::format(
-      "fa4::fwd_sm90<fa4::FwdTraits{{.element=fa4::Element::{}, .head_dim={}, .head_dim_v={}, "
-      ".tile_m={}, .tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}}}>",
-      t.element == Element::kBF16 ? "kBF16" : "kF16", t.head_dim, t.head_dim_v, t.tile_m, t.tile_n,
-      t.q_stages, t.kv_stages, t.softcap);
+      "fa4::fwd_sm90<fa4::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
+      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}}}>",
+      enumerator(t.element), t.head_dim, t.head_dim_v, t.tile_m, t.tile_n, t.q_stages, t.kv_stages,
+      t.softcap);
+}
+
+std::string display_name(const sm100::FwdTraits& t) {
+  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}", name_of(t.element),
+                     head_dims(t.head_dim, t.head_dim_v), t.q_tiles,
+                     t.polynomial_pairs > 0 ? fmt::format("_poly{}", t.polynomial_pairs) : "",
+                     t.softcap ? "_softcap" : "");
+}
+
+// Every member: the compiler counts them.
+std::string name_expression(const sm100::FwdTraits& t) {
+  const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, first_keys,
+              polynomial_pairs, polynomial_degree, softmax_registers, correction_registers,
+              softcap] = t;
+  return fmt::format(
+      "fa4::fwd_sm100<fa4::sm100::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, "
+      ".q_tiles={}, .cta_group={}, .kv_stages={}, .first_keys={}, .polynomial_pairs={}, "
+      ".polynomial_degree={}, .softmax_registers={}, .correction_registers={}, .softcap={}}}>",
+      enumerator(element), head_dim, head_dim_v, q_tiles, cta_group, kv_stages, first_keys,
+      polynomial_pairs, polynomial_degree, softmax_registers, correction_registers, softcap);
+}
+
+// Adds `spec` unless a kernel of that name is there: rows of tuning data may share one.
+template <class Spec>
+void add_once(const Spec& spec, std::vector<PrebuiltKernel>* kernels) {
+  const KernelSource source = spec.source();
+  const bool known = std::any_of(kernels->begin(), kernels->end(), [&](const PrebuiltKernel& k) {
+    return k.source.display_name == source.display_name;
+  });
+  if (!known) kernels->push_back({source, spec.shape().smem_bytes});
 }
 
 }  // namespace
@@ -31,27 +76,57 @@ KernelSource Sm90ForwardSpec::source() const {
           .display_name = display_name(traits)};
 }
 
+LaunchShape Sm90ForwardSpec::shape() const {
+  return {.tile_m = traits.tile_m,
+          .box_rows = sm90::kWarpgroupRows,
+          .box_keys = traits.tile_n,
+          .qk_columns = sm90::slab_columns(traits.head_dim),
+          .v_columns = sm90::slab_columns(traits.head_dim_v),
+          .threads = sm90::num_threads(traits),
+          .smem_bytes = sm90::smem_layout(traits).total};
+}
+
+KernelSource Sm100ForwardSpec::source() const {
+  return {.main_file = "sm100/fwd_kernel.cuh",
+          .name_expression = name_expression(traits),
+          .display_name = display_name(traits)};
+}
+
+LaunchShape Sm100ForwardSpec::shape() const {
+  return {.tile_m = sm100::tile_m(traits),
+          .box_rows = sm100::kTileRows,
+          .box_keys = sm100::k_rows(traits),
+          .qk_columns = sm100::slab_columns(traits.head_dim),
+          .v_columns = sm100::slab_columns(traits.head_dim_v),
+          .threads = sm100::kNumThreads,
+          .smem_bytes = sm100::smem_layout(traits).total,
+          .cluster = traits.cta_group};
+}
+
 KernelSource sm90_peak_source() {
   return {.main_file = "sm90/peak_kernel.cuh",
           .name_expression = "fa4::wgmma_peak_sm90",
           .display_name = "peak_sm90_bf16"};
 }
 
-std::vector<KernelSource> prebuilt_kernels(const std::string& architecture) {
-  std::vector<KernelSource> kernels;
-  if (architecture != "sm_90a") return kernels;
-  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-    for (const Element element : {Element::kBF16, Element::kF16}) {
-      for (const bool softcap : {false, true}) {
-        const KernelSource source = Sm90ForwardSpec{traits_of(row, element, softcap), {}}.source();
-        const bool known = std::any_of(kernels.begin(), kernels.end(), [&](const KernelSource& k) {
-          return k.display_name == source.display_name;
-        });
-        if (!known) kernels.push_back(source);
+std::vector<std::string> prebuilt_architectures() { return {"sm_90a", "sm_100a", "sm_103a"}; }
+
+std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
+  std::vector<PrebuiltKernel> kernels;
+  for (const Element element : {Element::kBF16, Element::kF16}) {
+    for (const bool softcap : {false, true}) {
+      if (architecture == "sm_90a") {
+        for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+          add_once(Sm90ForwardSpec{traits_of(row, element, softcap), {}}, &kernels);
+        }
+      } else if (is_sm100(architecture)) {
+        for (const Sm100TuningRow& row : sm100_tuning_rows()) {
+          add_once(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}}, &kernels);
+        }
       }
     }
   }
-  kernels.push_back(sm90_peak_source());
+  if (architecture == "sm_90a") kernels.push_back({sm90_peak_source(), sm90::kPeakSmemBytes});
   return kernels;
 }
 

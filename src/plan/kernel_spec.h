@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/kernel_source.h"
+#include "kernels/sm100/fwd_traits.h"
 #include "kernels/sm90/fwd_traits.h"
 
 namespace fa4::internal {
@@ -18,17 +19,43 @@ struct TileSchedule {
   int grid = 0;            // blocks launched
 };
 
+// What the host must know of a variant to launch it and to describe its tensors to TMA.
+struct LaunchShape {
+  int tile_m = 0;      // query rows of a work tile
+  int box_rows = 0;    // of q and out that TMA moves at a time
+  int box_keys = 0;    // of k and v
+  int qk_columns = 0;  // of a slab of q and k in shared memory
+  int v_columns = 0;   // of v and out
+  int threads = 0;
+  int smem_bytes = 0;  // dynamic
+  int cluster = 1;     // blocks
+};
+
 struct Sm90ForwardSpec {
   FwdTraits traits;
   TileSchedule schedule;
   KernelSource source() const;
+  LaunchShape shape() const;
+};
+
+struct Sm100ForwardSpec {
+  sm100::FwdTraits traits;
+  TileSchedule schedule;
+  KernelSource source() const;
+  LaunchShape shape() const;
 };
 
 // The kernel that measures the tensor cores' ceiling.
 KernelSource sm90_peak_source();
 
-// Every kernel that the build compiles ahead of time for `architecture` ("sm_90a"); empty for one
-// it does not know.
-std::vector<KernelSource> prebuilt_kernels(const std::string& architecture);
+struct PrebuiltKernel {
+  KernelSource source;
+  int smem_bytes;  // dynamic
+};
+
+// Every kernel that the build compiles ahead of time for `architecture` (of
+// prebuilt_architectures()); empty for one it does not know.
+std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture);
+std::vector<std::string> prebuilt_architectures();
 
 }  // namespace fa4::internal

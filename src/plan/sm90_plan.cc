@@ -2,129 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "plan/gpu_plan.h"
 #include "plan/sm90_tuning.h"
 
 namespace fa4::internal {
-namespace {
-
-constexpr int64_t kMaxRows = int64_t{1} << 30;  // positions and windows add up in 32 bits
-constexpr int64_t kMaxTiles = int64_t{1} << 31;
-constexpr int kRowsOfWarpgroup = 64;
-// Keys and values of a section, in shares of the L2 cache. Of 0.25 to 8, 1 was fastest or within 1
-// % of it at head_dim 64 to 256 and 2048 to 16384 keys: smaller sections end on long tiles more
-// often.
-constexpr double kL2ShareForKv = 1.0;
-
-std::string check_strides(const char* tensor, const Strides& strides, int64_t batch, int64_t seqlen,
-                          int64_t heads, bool packed) {
-  const struct {
-    const char* name;
-    int64_t value;
-    bool used;
-  } rows[] = {{"batch", strides.batch, batch > 1 && !packed},
-              {"seqlen", strides.seqlen, seqlen > 1},
-              {"head", strides.head, heads > 1}};
-  for (const auto& row : rows) {
-    const int64_t bytes = row.value * 2;
-    if (row.used && (bytes % 16 != 0 || bytes < 0 || bytes >= int64_t{1} << 40)) {
-      return fmt::format(
-          "{} stride {} of {} is {} bytes; accepted on a GPU: multiples of 16 bytes from 0 to "
-          "2^40",
-          row.name, row.value, tensor, bytes);
-    }
-  }
-  return "";
-}
-
-std::string check_all_strides(const AttentionProblem& p) {
-  const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
-  const int64_t rows_q = packed_q ? p.total_q : p.seqlen_q;
-  const int64_t rows_k = packed_k ? p.total_k : p.seqlen_k;
-  for (const std::string& problem :
-       {check_strides("q", p.q, p.batch, rows_q, p.heads_q, packed_q),
-        check_strides("k", p.k, p.batch, rows_k, p.heads_kv, packed_k),
-        check_strides("v", p.v, p.batch, rows_k, p.heads_kv, packed_k),
-        check_strides("out", p.out, p.batch, rows_q, p.heads_q, packed_q)}) {
-    if (!problem.empty()) return problem;
-  }
-  return "";
-}
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Packed heads share a tile's rows, so that a short query still fills it. Longer queries fill tiles
-// by themselves, and their rows see fewer keys in common.
-int choose_group(const AttentionProblem& p, int tile_m) {
-  const int64_t group = p.group();
-  if (group == 1 || kRowsOfWarpgroup % group != 0) return 1;
-  const int64_t unpacked = p.heads_q * ceil_div(p.seqlen_q, tile_m);
-  const int64_t packed = p.heads_kv * ceil_div(p.seqlen_q * group, tile_m);
-  return packed < unpacked ? static_cast<int>(group) : 1;
-}
-
-// An upper bound for packed sequences, whose lengths the host does not know.
-int64_t num_tiles(const AttentionProblem& p, int tile_m, int group) {
-  const int64_t heads = p.heads_q / group;
-  const int64_t dense = p.batch * ceil_div(p.seqlen_q * group, tile_m) * heads;
-  if (p.layout_q != Layout::kPacked) return dense;
-  return std::min(dense, (ceil_div(p.total_q * group, tile_m) + p.batch) * heads);
-}
-
-TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device,
-                             const FwdTraits& t) {
-  TileSchedule s;
-  s.group = choose_group(p, t.tile_m);
-  const bool masked = !p.mask.is_full();
-  const bool packed = p.layout_q == Layout::kPacked;
-  const int64_t tiles = num_tiles(p, t.tile_m, s.group);
-  s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, device.num_sms));
-  s.longest_first = masked;
-  s.on_demand = (masked || packed || p.has_seqused_k) && tiles > device.num_sms;
-  const int64_t heads = std::max<int64_t>(p.heads_q / s.group * (packed ? 1 : p.batch), 1);
-  s.sections = static_cast<int>(heads);
-  if (masked) {
-    const double kv_bytes = 2.0 * static_cast<double>(std::max<int64_t>(p.seqlen_k, 1)) *
-                            static_cast<double>(p.head_dim + p.head_dim_v);
-    const double kv_heads =
-        std::max(1.0, kL2ShareForKv * static_cast<double>(device.l2_bytes) / kv_bytes);
-    const double tile_heads =
-        std::min(kv_heads * static_cast<double>(p.group() / s.group), static_cast<double>(heads));
-    s.sections = static_cast<int>(ceil_div(heads, static_cast<int64_t>(tile_heads)));
-  }
-  return s;
-}
-
-}  // namespace
-
-Support query_sm90_support(const AttentionProblem& p) {
-  const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
-  if (p.dtype == DType::kF32) return no("dtype f32; accepted on a GPU: bf16, f16");
-  if (p.layout_kv == Layout::kPaged) {
-    return no("layout_kv paged; accepted on a GPU in this version: dense, packed");
-  }
-  if (p.scale < 0) {
-    return no(fmt::format("softmax_scale {}; accepted on a GPU: 0 or more", p.scale));
-  }
-  const int64_t group = p.group();
-  const int64_t rows_q = std::max(p.seqlen_q * group, p.total_q);
-  const int64_t rows_k = std::max(p.seqlen_k, p.total_k);
-  if (rows_q >= kMaxRows || rows_k >= kMaxRows) {
-    return no(
-        fmt::format("seqlen_q {} (total_q {}), seqlen_k {} (total_k {}); accepted on a GPU: "
-                    "below 2^30 keys, and query rows times query heads of a key head",
-                    p.seqlen_q, p.total_q, p.seqlen_k, p.total_k));
-  }
-  if (num_tiles(p, kRowsOfWarpgroup, 1) >= kMaxTiles) {
-    return no(
-        fmt::format("batch {} with heads_q {} and seqlen_q {}; accepted on a GPU: below 2^31 "
-                    "tiles of 64 rows",
-                    p.batch, p.heads_q, p.seqlen_q));
-  }
-  const std::string strides = check_all_strides(p);
-  return strides.empty() ? Support{} : no(strides);
-}
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device) {
   const Sm90TuningRow* row =
@@ -132,25 +13,19 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device) {
   const Element element = p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
   Sm90ForwardSpec spec;
   spec.traits = traits_of(*row, element, p.softcap > 0);
-  spec.schedule = choose_schedule(p, device, spec.traits);
+  spec.schedule = choose_schedule(p, device, spec.shape());
   return spec;
-}
-
-size_t sm90_workspace_bytes(const Sm90ForwardSpec& spec) {
-  return spec.schedule.on_demand ? 256 : 0;
 }
 
 void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const AttentionProblem& p = plan.problem;
   const auto& spec = std::get<Sm90ForwardSpec>(plan.main);
   const FwdTraits& t = spec.traits;
-  const TileSchedule& s = spec.schedule;
   const Sm90TuningRow* row =
       find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
   const sm90::RegisterSplit registers = sm90::register_split(t);
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
-  steps->push_back({"head_dim", fmt::format("{} x {}", t.head_dim, t.head_dim_v),
-                    fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
+  explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
        fmt::format("{} rows x {} keys, {} stages of K and V", t.tile_m, t.tile_n, t.kv_stages),
@@ -160,21 +35,10 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
        fmt::format("1 producer ({} registers), {} consumers ({} registers)", registers.producer,
                    sm90::consumer_warpgroups(t), registers.consumer),
        "consumers take turns at the tensor cores"});
-  steps->push_back({"shared memory", fmt::format("{} bytes", sm90::smem_layout(t).total),
+  steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     t.q_stages > 1 ? "two Q: the next tile begins under this one's end"
                                    : "one Q, whose place out takes"});
-  steps->push_back({"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
-                    s.group > 1 ? "fewer tiles than head by head"
-                                : "tiles are full, or the group does not divide 64 rows"});
-  steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head",
-                    s.longest_first
-                        ? fmt::format("{} sections of heads, for the L2 cache", s.sections)
-                        : "all tiles are equally long"});
-  steps->push_back(
-      {"schedule",
-       fmt::format("{} blocks, {}", s.grid, s.on_demand ? "tiles on demand" : "tiles by stride"),
-       s.on_demand ? "tiles differ in length: a counter in the workspace"
-                   : "one round, or equal tiles"});
+  explain_schedule(spec.schedule, spec.shape().box_rows, steps);
 }
 
 }  // namespace fa4::internal

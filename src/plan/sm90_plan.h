@@ -1,4 +1,4 @@
-// Hopper: whether the kernel takes a problem, and how it is launched.
+// Hopper: which variant of its kernel a problem runs on.
 #pragma once
 
 #include <vector>
@@ -8,13 +8,8 @@
 
 namespace fa4::internal {
 
-Support query_sm90_support(const AttentionProblem& problem);
-
-// For a supported problem.
+// For a problem that query_gpu_support takes: every head dimension has a kernel.
 Sm90ForwardSpec plan_sm90(const AttentionProblem& problem, const DeviceSpec& device);
-
-// Bytes of a launch's tile counter.
-size_t sm90_workspace_bytes(const Sm90ForwardSpec& spec);
 
 void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps);
 

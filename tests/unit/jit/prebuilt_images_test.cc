@@ -23,7 +23,8 @@ TEST_F(PrebuiltImages, AreEveryKernelOfThePlan) {
   for (const PrebuiltImage& row : prebuilt_images()) architectures.insert(row.architecture);
   size_t wanted = 0;
   for (const std::string& architecture : architectures) {
-    for (const KernelSource& source : prebuilt_kernels(architecture)) {
+    for (const PrebuiltKernel& kernel : prebuilt_kernels(architecture)) {
+      const KernelSource& source = kernel.source;
       EXPECT_TRUE(find_prebuilt(prebuilt_images(), source, architecture)) << source.display_name;
       ++wanted;
     }

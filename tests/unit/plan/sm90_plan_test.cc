@@ -124,8 +124,8 @@ TEST(KernelSpec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
   }
   EXPECT_EQ(names.size(), prebuilt.size());
   prebuilt.clear();
-  for (const KernelSource& k : prebuilt_kernels("sm_90a")) {
-    EXPECT_TRUE(prebuilt.insert(k.display_name).second) << k.display_name;
+  for (const PrebuiltKernel& k : prebuilt_kernels("sm_90a")) {
+    EXPECT_TRUE(prebuilt.insert(k.source.display_name).second) << k.source.display_name;
   }
   for (int64_t d = 8; d <= 256; d += 8) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
@@ -218,10 +218,10 @@ TEST(Sm90Support, StridesOfASingleElementDoNotMatter) {
 
 TEST(Sm90Support, OtherArchitecturesAreNamed) {
   DeviceSpec device = h200_spec();
-  device.architecture = "sm_100a";
+  device.architecture = "sm_120a";
   const Support support = query_support(AttentionProblem::make(dense(128)), device);
   EXPECT_FALSE(support.supported);
-  EXPECT_NE(support.reason.find("architecture sm_100a"), std::string::npos) << support.reason;
+  EXPECT_NE(support.reason.find("architecture sm_120a"), std::string::npos) << support.reason;
   EXPECT_THROW(plan_forward(AttentionProblem::make(dense(128)), device), Error);
 }
 

@@ -36,9 +36,9 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
     const int64_t d = std::max(p.head_dim, p.head_dim_v);
     ++counts[d <= 64 ? "d64" : d <= 96 ? "d96" : d <= 128 ? "d128" : d <= 192 ? "d192" : "d256"];
     counts["long"] += std::max(p.seqlen_q, p.seqlen_k) > 1024;
-    if (device.kind == DeviceKind::kCuda) {
+    if (device.kind != DeviceKind::kCpu) {
       const ForwardPlan plan = plan_forward(p, device);
-      ++counts["kernel " + std::get<Sm90ForwardSpec>(plan.main).source().display_name];
+      ++counts["kernel " + gpu_launch(plan)->source.display_name];
     }
   }
   return counts;
@@ -53,10 +53,21 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
     for (const auto& [name, count] : counts) {
       EXPECT_GE(count, name.starts_with("kernel ") ? 30 : 100) << name << " seed " << seed;
     }
-    for (const KernelSource& kernel : prebuilt_kernels("sm_90a")) {
+    for (const auto& [kernel, smem_bytes] : prebuilt_kernels("sm_90a")) {
       if (kernel.display_name == sm90_peak_source().display_name) continue;
       EXPECT_TRUE(counts.contains("kernel " + kernel.display_name)) << kernel.display_name;
     }
+  }
+}
+
+TEST(Cases, TheFullSuiteCoversBlackwell) {
+  const DeviceSpec b200 = emulated_specs().back();
+  const std::map<std::string, int> counts = count_options(make_suite(Suite::kFull, 0), b200);
+  EXPECT_GE(counts.at("ran"), 1000);
+  EXPECT_GE(5 * counts.at("long"), counts.at("ran"));
+  for (const auto& [kernel, smem_bytes] : prebuilt_kernels(b200.architecture)) {
+    ASSERT_TRUE(counts.contains("kernel " + kernel.display_name)) << kernel.display_name;
+    EXPECT_GE(counts.at("kernel " + kernel.display_name), 20) << kernel.display_name;
   }
 }
 

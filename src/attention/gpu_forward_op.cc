@@ -1,4 +1,4 @@
-#include "attention/sm90_forward_op.h"
+#include "attention/gpu_forward_op.h"
 
 #include <fmt/format.h>
 
@@ -35,16 +35,13 @@ void check_base(const char* name, const void* data) {
   }
 }
 
-class Sm90ForwardOp final : public ForwardOp {
+class GpuForwardOp final : public ForwardOp {
  public:
-  Sm90ForwardOp(const ForwardPlan& plan, std::shared_ptr<Device> device)
-      : ForwardOp(plan),
-        spec_(std::get<Sm90ForwardSpec>(plan.main)),
-        device_(std::move(device)),
-        smem_bytes_(sm90::smem_layout(spec_.traits).total) {
+  GpuForwardOp(const ForwardPlan& plan, std::shared_ptr<Device> device)
+      : ForwardOp(plan), launch_(*gpu_launch(plan)), device_(std::move(device)) {
     const auto image = KernelCache::get().find_or_compile(
-        spec_.source(), device_->spec().architecture, device_->image_kind());
-    kernel_ = device_->load(*image, static_cast<uint32_t>(smem_bytes_));
+        launch_.source, device_->spec().architecture, device_->image_kind());
+    kernel_ = device_->load(*image, static_cast<uint32_t>(launch_.shape.smem_bytes));
   }
 
   void execute(const ForwardArgs& args) const override {
@@ -58,14 +55,15 @@ class Sm90ForwardOp final : public ForwardOp {
     FwdParams params{};
     encode_maps(args, total_q, total_k, &params);
     fill_params(args, total_q, total_k, &params);
-    if (spec_.schedule.on_demand) {
+    if (launch_.schedule.on_demand) {
       params.tile_counter = static_cast<uint32_t*>(args.workspace);
       device_->enqueue_zero(args.workspace, sizeof(uint32_t), args.stream);
     }
     LaunchConfig config;
-    config.grid[0] = static_cast<uint32_t>(spec_.schedule.grid);
-    config.block[0] = static_cast<uint32_t>(sm90::num_threads(spec_.traits));
-    config.dynamic_smem_bytes = static_cast<uint32_t>(smem_bytes_);
+    config.grid[0] = static_cast<uint32_t>(launch_.schedule.grid);
+    config.block[0] = static_cast<uint32_t>(launch_.shape.threads);
+    config.cluster[0] = static_cast<uint32_t>(launch_.shape.cluster);
+    config.dynamic_smem_bytes = static_cast<uint32_t>(launch_.shape.smem_bytes);
     kernel_->launch(config, &params, sizeof(params), args.stream);
   }
 
@@ -103,12 +101,12 @@ class Sm90ForwardOp final : public ForwardOp {
     }
   }
 
-  void encode(const KernelTensor& t, int kernel_head_dim, uint32_t box_heads,
-              uint32_t box_positions, TensorMap* map) const {
-    const int slab = sm90::slab_columns(kernel_head_dim);
+  // `slab`: columns of a box, 64 or 32.
+  void encode(const KernelTensor& t, int slab, int box_heads, int box_positions,
+              TensorMap* map) const {
     // A dimension of one element has no stride that matters; TMA wants a valid one.
-    const auto stride_bytes = [](int64_t extent, int64_t stride) {
-      return static_cast<uint64_t>(extent > 1 ? stride * sm90::kElementBytes : 16);
+    const auto stride_bytes = [this](int64_t extent, int64_t stride) {
+      return static_cast<uint64_t>(extent > 1 ? stride * size_of(plan_.problem.dtype) : 16);
     };
     const TensorMapDesc desc{
         .base = t.data,
@@ -119,7 +117,8 @@ class Sm90ForwardOp final : public ForwardOp {
         .strides_bytes = {stride_bytes(t.heads, t.strides.head),
                           stride_bytes(t.positions, t.strides.seqlen),
                           stride_bytes(t.batch, t.strides.batch)},
-        .box = {static_cast<uint32_t>(slab), box_heads, box_positions, 1},
+        .box = {static_cast<uint32_t>(slab), static_cast<uint32_t>(box_heads),
+                static_cast<uint32_t>(box_positions), 1},
         .swizzle = slab == 64 ? TensorMapDesc::Swizzle::k128B : TensorMapDesc::Swizzle::k64B};
     device_->encode_tensor_map(desc, map);
   }
@@ -127,19 +126,19 @@ class Sm90ForwardOp final : public ForwardOp {
   void encode_maps(const ForwardArgs& args, int64_t total_q, int64_t total_k,
                    FwdParams* params) const {
     const AttentionProblem& p = plan_.problem;
-    const FwdTraits& t = spec_.traits;
+    const LaunchShape& shape = launch_.shape;
     const int64_t rows_q = packed_q() ? total_q : p.seqlen_q, batch_q = packed_q() ? 1 : p.batch;
     const int64_t rows_k = packed_k() ? total_k : p.seqlen_k, batch_k = packed_k() ? 1 : p.batch;
-    const auto group = static_cast<uint32_t>(spec_.schedule.group);
-    const auto keys = static_cast<uint32_t>(t.tile_n);
-    encode({args.q, p.q, p.head_dim, p.heads_q, rows_q, batch_q}, t.head_dim, group, 64 / group,
-           &params->q);
-    encode({args.out, p.out, p.head_dim_v, p.heads_q, rows_q, batch_q}, t.head_dim_v, group,
-           64 / group, &params->out);
+    const int group = launch_.schedule.group, positions = shape.box_rows / group;
+    encode({args.q, p.q, p.head_dim, p.heads_q, rows_q, batch_q}, shape.qk_columns, group,
+           positions, &params->q);
+    encode({args.out, p.out, p.head_dim_v, p.heads_q, rows_q, batch_q}, shape.v_columns, group,
+           positions, &params->out);
     if (rows_k == 0) return;  // no tile loads a key
-    encode({args.k, p.k, p.head_dim, p.heads_kv, rows_k, batch_k}, t.head_dim, 1, keys, &params->k);
-    encode({args.v, p.v, p.head_dim_v, p.heads_kv, rows_k, batch_k}, t.head_dim_v, 1, keys,
-           &params->v);
+    encode({args.k, p.k, p.head_dim, p.heads_kv, rows_k, batch_k}, shape.qk_columns, 1,
+           shape.box_keys, &params->k);
+    encode({args.v, p.v, p.head_dim_v, p.heads_kv, rows_k, batch_k}, shape.v_columns, 1,
+           shape.box_keys, &params->v);
   }
 
   void fill_params(const ForwardArgs& args, int64_t total_q, int64_t total_k,
@@ -163,30 +162,29 @@ class Sm90ForwardOp final : public ForwardOp {
     params->total_q = static_cast<int32_t>(total_q);
     params->total_k = static_cast<int32_t>(total_k);
     params->head_dim_v = static_cast<int32_t>(p.head_dim_v);
-    params->group_log2 = std::countr_zero(static_cast<unsigned>(spec_.schedule.group));
-    params->tile_heads = static_cast<int32_t>(p.heads_q / spec_.schedule.group);
+    params->group_log2 = std::countr_zero(static_cast<unsigned>(launch_.schedule.group));
+    params->tile_heads = static_cast<int32_t>(p.heads_q / launch_.schedule.group);
     params->tile_heads_per_kv = static_cast<int32_t>(params->tile_heads / p.heads_kv);
     params->window_left = window(p.mask.window_left);
     params->window_right = window(p.mask.window_right);
-    params->sections = spec_.schedule.sections;
-    params->longest_first = spec_.schedule.longest_first;
+    params->sections = launch_.schedule.sections;
+    params->longest_first = launch_.schedule.longest_first;
     const double score_scale = p.softcap > 0 ? 1.0 : std::max(p.scale, kSmallestScale);
     params->scale_log2 = static_cast<float>(score_scale * kLog2E);
     params->softcap = p.softcap;
     params->scale_over_softcap = p.softcap > 0 ? p.scale / p.softcap : 0.0f;
   }
 
-  Sm90ForwardSpec spec_;
+  GpuLaunch launch_;
   std::shared_ptr<Device> device_;
-  int smem_bytes_;
   std::unique_ptr<Kernel> kernel_;
 };
 
 }  // namespace
 
-std::shared_ptr<const ForwardOp> prepare_sm90(const ForwardPlan& plan,
-                                              std::shared_ptr<Device> device) {
-  return std::make_shared<Sm90ForwardOp>(plan, std::move(device));
+std::shared_ptr<const ForwardOp> prepare_gpu(const ForwardPlan& plan,
+                                             std::shared_ptr<Device> device) {
+  return std::make_shared<GpuForwardOp>(plan, std::move(device));
 }
 
 }  // namespace fa4::internal

@@ -1,0 +1,66 @@
+#include "plan/sm100_plan.h"
+
+#include <fmt/format.h>
+
+#include "plan/gpu_plan.h"
+#include "plan/sm100_tuning.h"
+
+namespace fa4::internal {
+namespace {
+
+Element element_of(const AttentionProblem& p) {
+  return p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
+}
+
+const Sm100TuningRow* find_row(const AttentionProblem& p) {
+  const int64_t rows = p.seqlen_q * packable_group(p, sm100::kTileRows);
+  return find_sm100_tuning(p.head_dim, p.head_dim_v, rows);
+}
+
+}  // namespace
+
+Support query_sm100_support(const AttentionProblem& p) {
+  if (find_row(p) != nullptr) return {};
+  return {false, fmt::format("head_dim {}, head_dim_v {}; accepted on a Blackwell GPU in this "
+                             "version: both at most 128",
+                             p.head_dim, p.head_dim_v)};
+}
+
+Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device) {
+  Sm100ForwardSpec spec;
+  spec.traits = traits_of(*find_row(p), device.architecture, element_of(p), p.softcap > 0);
+  spec.schedule = choose_schedule(p, device, spec.shape());
+  return spec;
+}
+
+void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
+  const AttentionProblem& p = plan.problem;
+  const auto& spec = std::get<Sm100ForwardSpec>(plan.main);
+  const sm100::FwdTraits& t = spec.traits;
+  const sm100::RegisterSplit registers = sm100::register_split(t);
+  steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
+  explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
+  steps->push_back({"tile",
+                    fmt::format("{} x {} rows x {} keys, {} stages of K and V", t.q_tiles,
+                                sm100::kTileRows, sm100::kTileN, t.kv_stages),
+                    find_row(p)->reason});
+  steps->push_back(
+      {"exponentials",
+       fmt::format("{} of {} pairs by a polynomial of degree {}", t.polynomial_pairs,
+                   sm100::kTileN / 2, t.polynomial_degree),
+       find_sm100_exponential(plan.device.architecture, t.element, t.head_dim).reason});
+  steps->push_back({"warps",
+                    fmt::format("2 x 4 softmax ({} registers), 4 correction ({}), 4 others ({})",
+                                registers.softmax, registers.correction, registers.other),
+                    t.q_tiles > 1 ? "the two softmax warpgroups take turns at the tensor core"
+                                  : "one softmax warpgroup has no tile"});
+  steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
+                    "out has a place of its own: the next tile begins under this one's end"});
+  steps->push_back(
+      {"tensor memory",
+       fmt::format("{} of {} columns", sm100::tmem_layout(t).total, sm100::kTmemColumns),
+       "scores, with probabilities over them, and output"});
+  explain_schedule(spec.schedule, spec.shape().box_rows, steps);
+}
+
+}  // namespace fa4::internal

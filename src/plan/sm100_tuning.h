@@ -1,0 +1,48 @@
+// The Blackwell forward kernel's variants: rows of data, each with its reason.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernels/sm100/fwd_traits.h"
+
+namespace fa4::internal {
+
+struct Sm100TuningRow {
+  int head_dim;  // of the kernel; problems round up to the first row that holds them
+  int head_dim_v;
+  int64_t max_rows;  // of the longest query, all packed heads together; 0: any
+  int q_tiles;
+  int kv_stages;
+  const char* reason;
+};
+
+// How many of a block's 64 pairs of exponentials the polynomial takes. Of these columns and nothing
+// else: neither mask, packing, varlen nor tile changes a row's bits.
+struct Sm100ExponentialRow {
+  const char* architecture;
+  Element element;
+  int head_dim;
+  int polynomial_pairs;
+  const char* reason;
+};
+
+// sm_100a (B200) and sm_103a (B300), which run the same kernel.
+bool is_sm100(const std::string& architecture);
+
+std::span<const Sm100TuningRow> sm100_tuning_rows();
+std::span<const Sm100ExponentialRow> sm100_exponential_rows();
+
+// The first row that takes a problem whose longest query has `rows` rows, or nullptr when none
+// holds its head dimensions.
+const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, int64_t rows);
+
+// For an architecture and head_dim that have a row.
+const Sm100ExponentialRow& find_sm100_exponential(const std::string& architecture, Element element,
+                                                  int head_dim);
+
+sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& architecture,
+                           Element element, bool softcap);
+
+}  // namespace fa4::internal
