@@ -46,12 +46,13 @@ __device__ inline int clamp(int x, int low, int high) {
   return x < low ? low : x > high ? high : x;
 }
 
-// All lanes of one warp call it together.
-template <int kTileM>
+// All lanes of one warp call it together. The CTAs of a cluster share their tiles; a counter serves
+// clusters of one only.
+template <int kTileM, int kClusterSize = 1>
 class TileScheduler {
  public:
   __device__ explicit TileScheduler(const FwdParams& params)
-      : p_(params), next_(static_cast<int32_t>(blockIdx.x)) {
+      : p_(params), next_(static_cast<int32_t>(blockIdx.x / kClusterSize)) {
     if (p_.tile_counter != nullptr) claim();
   }
 
@@ -61,7 +62,7 @@ class TileScheduler {
       next_ = __shfl_sync(0xffffffffu, ticket_, 0);
       claim();
     } else {
-      next_ += static_cast<int32_t>(gridDim.x);
+      next_ += static_cast<int32_t>(gridDim.x / kClusterSize);
     }
     Run run = {.index = index,
                .heads = p_.tile_heads * p_.batch,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/ptx/address.cuh"
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/tile/tensor_map.h"
 
 namespace fa4::ptx {
@@ -20,6 +21,19 @@ __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
       "%4, %5, %6}], [%2];" ::"r"(to.value),
+      "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.4d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes
+// [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair PTX ISA,
+// "cp.async.bulk.tensor", sm_100a
+__device__ inline void cp_async_bulk_tensor_4d_load_pair(SmemAddr to, const TensorMap* map,
+                                                         ClusterAddr barrier, int c0, int c1,
+                                                         int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to.value),
       "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }

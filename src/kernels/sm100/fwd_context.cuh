@@ -4,6 +4,7 @@
 
 #include "kernels/attention/block_range.h"
 #include "kernels/attention/tile_scheduler.cuh"
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tcgen05.cuh"
 #include "kernels/sm100/fwd_traits.h"
@@ -49,6 +50,36 @@ struct Context {
 
   const FwdParams& params;
   unsigned char* smem;
+  uint32_t rank;  // in the group of CTAs; 0 leads: its MMA thread issues for both
+
+  __device__ bool leads() const { return T.cta_group == 1 || rank == 0; }
+
+  // Until the phase of this parity has completed; arrivals may come from both CTAs.
+  __device__ void wait(int kind, int stage, uint32_t parity) const {
+    const ptx::SmemAddr address = barrier(kind, stage);
+    if constexpr (T.cta_group == 1) {
+      fa4::wait(address, parity);
+    } else {
+      while (!ptx::mbarrier_try_wait_parity_cluster(address, parity)) {
+      }
+    }
+  }
+  // One lane: an arrival where the MMA thread waits.
+  __device__ void arrive_at_mma(int kind, int stage) const {
+    if constexpr (T.cta_group == 1) {
+      ptx::mbarrier_arrive(barrier(kind, stage));
+    } else {
+      ptx::mbarrier_arrive_cluster(ptx::mapa(barrier(kind, stage), 0));
+    }
+  }
+  // The MMA thread: an arrival in every CTA of the group when its products so far are done.
+  __device__ void commit(int kind, int stage) const {
+    if constexpr (T.cta_group == 1) {
+      ptx::tcgen05_commit(barrier(kind, stage));
+    } else {
+      ptx::tcgen05_commit_multicast(barrier(kind, stage), 0b11);
+    }
+  }
 
   __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
@@ -87,15 +118,21 @@ __device__ inline Blocks blocks_of(const Tile& tile) {
 // the factors of O are written.
 __device__ inline int factors_barrier(int q_tile, int warp) { return 1 + 4 * q_tile + warp; }
 
-// The packed row (position and head of a group) at which a Q tile begins.
+// The packed row (position and head of a group) at which a Q tile of the group of CTAs begins, and
+// where this CTA's rows of it do.
 template <FwdTraits T>
-__device__ inline int first_row(const WorkTile& tile, int q_tile) {
-  return tile.m_block * tile_m(T) + q_tile * kTileRows;
+__device__ inline int first_row_of_group(const WorkTile& tile, int q_tile) {
+  return tile.m_block * tile_m(T) + q_tile * T.cta_group * kTileRows;
+}
+template <FwdTraits T>
+__device__ inline int first_row(const Context<T>& c, const WorkTile& tile, int q_tile) {
+  return first_row_of_group<T>(tile, q_tile) + static_cast<int>(c.rank) * kTileRows;
 }
 
+// Whether any CTA of the group has rows of the Q tile inside the sequence.
 template <FwdTraits T>
 __device__ inline bool has_rows(const FwdParams& p, const WorkTile& tile, int q_tile) {
-  return first_row<T>(tile, q_tile) < tile.seqlen_q << p.group_log2;
+  return first_row_of_group<T>(tile, q_tile) < tile.seqlen_q << p.group_log2;
 }
 
 // Keys that a packed row sees.

@@ -20,7 +20,7 @@ class Correction {
 
   __device__ void run() {
 #pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) arrive(kPFull, i);  // O is free
+    for (int i = 0; i < T.q_tiles; ++i) let_pv_go(i);  // O is free
     TileReader<T> tiles(c);
 #pragma unroll 1
     for (;; tiles.release()) {
@@ -50,6 +50,11 @@ class Correction {
     if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kind, q_tile));
   }
 
+  __device__ void let_pv_go(int q_tile) const {
+    __syncwarp();
+    if (ptx::elect_sync()) c.arrive_at_mma(kPFull, q_tile);
+  }
+
   template <int kQTile>
   __device__ void after_block(const Blocks& blocks, int n) const {
     if (n < blocks.n_block_min || n >= blocks.n_block_max) return;
@@ -71,7 +76,7 @@ class Correction {
       ptx::tcgen05_wait_st();
       ptx::tcgen05_fence_before_thread_sync();
     }
-    arrive(kPFull, kQTile);
+    let_pv_go(kQTile);
   }
 
   template <int kQTile, int kColumn>
@@ -107,22 +112,22 @@ class Correction {
     const bool sees_keys = tile.sees_keys(kQTile);
     float sum = 0.0f, maximum = -kInfinity;
     if (sees_keys) {
-      wait(c.barrier(kStatsFull, kQTile), phase<kQTile>());
+      c.wait(kStatsFull, kQTile, phase<kQTile>());
       sum = c.factor(kQTile, row);
       maximum = c.maximum(kQTile, row);
-      wait(c.barrier(kOFull, kQTile), phase<kQTile>());
+      c.wait(kOFull, kQTile, phase<kQTile>());
       phases ^= 1u << kQTile;
       ptx::tcgen05_fence_after_thread_sync();
     }
     const FinishedRow r = finish_row(sum, maximum, c.params.scale_log2, out.sink_log2());
     out.store_lse(r.lse);
-    wait(c.barrier(kOutEmpty, kQTile), phase<2 + kQTile>() ^ 1);
+    c.wait(kOutEmpty, kQTile, phase<2 + kQTile>() ^ 1);
     phases ^= 4u << kQTile;
     const typename OutputRow<T>::Staging staging = out.staging();
     if (sees_keys) {
       stage_out<kQTile, 0>(staging, r.factor);
       ptx::tcgen05_fence_before_thread_sync();
-      arrive(kPFull, kQTile);  // O is free
+      let_pv_go(kQTile);  // O is free
     } else {
       staging.clear();
     }

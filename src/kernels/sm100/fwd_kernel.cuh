@@ -46,6 +46,18 @@ __device__ inline void initialise_barriers(const Context<T>& c) {
   ptx::fence_mbarrier_init();
 }
 
+// All threads of the group of CTAs, and what they did in tensor memory.
+template <FwdTraits T>
+__device__ inline void sync_group() {
+  ptx::tcgen05_fence_before_thread_sync();
+  if constexpr (T.cta_group == 1) {
+    __syncthreads();
+  } else {
+    ptx::barrier_cluster();
+  }
+  ptx::tcgen05_fence_after_thread_sync();
+}
+
 template <FwdTraits T>
 __device__ inline void run(const Context<T>& c, Role role) {
   constexpr RegisterSplit kRegisters = register_split(T);
@@ -79,7 +91,7 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
     fwd_sm100(const __grid_constant__ FwdParams params) {
   static_assert(sm100::why_not(T) == nullptr);
   extern __shared__ __align__(1024) unsigned char smem[];
-  const sm100::Context<T> context{params, smem};
+  const sm100::Context<T> context{params, smem, T.cta_group == 1 ? 0 : ptx::cluster_ctarank()};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / sm100::kWarpThreads, 0);
   const sm100::Role role = sm100::role_of(warp);
   if (threadIdx.x == 0) sm100::initialise_barriers(context);
@@ -87,15 +99,11 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
     ptx::tcgen05_alloc<T.cta_group>(context.at(context.kSmem.tmem), sm100::kTmemColumns);
     ptx::tcgen05_relinquish_alloc_permit<T.cta_group>();
   }
-  ptx::tcgen05_fence_before_thread_sync();
-  __syncthreads();
-  ptx::tcgen05_fence_after_thread_sync();
+  sm100::sync_group<T>();
 
   sm100::run(context, role);
 
-  ptx::tcgen05_fence_before_thread_sync();
-  __syncthreads();
-  ptx::tcgen05_fence_after_thread_sync();
+  sm100::sync_group<T>();
   if (role == sm100::Role::kMma) {
     ptx::tcgen05_dealloc<T.cta_group>(ptx::TmemAddr{0}, sm100::kTmemColumns);
   }

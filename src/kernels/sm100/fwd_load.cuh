@@ -31,7 +31,7 @@ class Loader {
 
  private:
   static constexpr int kQkSlab = slab_columns(T.head_dim);
-  static constexpr int kVSlab = slab_columns(T.head_dim_v);
+  static constexpr int kVSlab = slab_columns(v_columns(T));
 
   // Sequences of a packed tensor are one batch to TMA.
   __device__ int batch_coordinate(const int32_t* cu_seqlens) const {
@@ -42,53 +42,77 @@ class Loader {
     return c.at(c.kSmem.kv + kv.stage() * kv_stage_bytes(T));
   }
 
+  // What is loaded is announced where the MMA thread waits, for all CTAs of the group together.
+  __device__ void expect(int kind, int stage, int bytes) const {
+    if (c.leads()) ptx::mbarrier_arrive_expect_tx(c.barrier(kind, stage), T.cta_group * bytes);
+  }
+  __device__ void load(ptx::SmemAddr to, const TensorMap& map, ptx::SmemAddr barrier, int column,
+                       int head, int position, int batch) const {
+    if constexpr (T.cta_group == 1) {
+      ptx::cp_async_bulk_tensor_4d_load(to, &map, barrier, column, head, position, batch);
+    } else {
+      ptx::cp_async_bulk_tensor_4d_load_pair(to, &map, ptx::mapa(barrier, 0), column, head,
+                                             position, batch);
+    }
+  }
+
   __device__ void load_q(int q_tile) {
-    wait(c.barrier(kQEmpty, q_tile), q_phase[q_tile] ^ 1);
+    c.wait(kQEmpty, q_tile, q_phase[q_tile] ^ 1);
     q_phase[q_tile] ^= 1;
     if (ptx::elect_sync()) {
-      const ptx::SmemAddr barrier = c.barrier(kQFull, q_tile);
-      ptx::mbarrier_arrive_expect_tx(barrier, q_tile_bytes(T));
-      const int position = tile.work.offset_q + (first_row<T>(tile.work, q_tile) >> p.group_log2);
+      expect(kQFull, q_tile, q_tile_bytes(T));
+      const int position = tile.work.offset_q + (first_row(c, tile.work, q_tile) >> p.group_log2);
+      const ptx::SmemAddr to = c.at(c.kSmem.q + q_tile * q_tile_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-        ptx::cp_async_bulk_tensor_4d_load(
-            c.at(c.kSmem.q + q_tile * q_tile_bytes(T) + slab * kTileRows * kQkSlab * kElementBytes),
-            &p.q, barrier, slab * kQkSlab, tile.work.head << p.group_log2, position,
-            batch_coordinate(p.cu_seqlens_q));
+        load(to + slab * kTileRows * kQkSlab * kElementBytes, p.q, c.barrier(kQFull, q_tile),
+             slab * kQkSlab, tile.work.head << p.group_log2, position,
+             batch_coordinate(p.cu_seqlens_q));
       }
     }
     __syncwarp();
   }
 
+  // A block of K, or this CTA's rows of it.
   __device__ void load_k(int n) {
-    const Pipeline ring = c.pipeline(kKvFull);
-    ring.producer_acquire(kv);
+    c.wait(kKvEmpty, kv.stage(), kv.phase() ^ 1);
     if (ptx::elect_sync()) {
-      const ptx::SmemAddr barrier = ring.full_barrier(kv.stage());
-      ptx::mbarrier_arrive_expect_tx(barrier, k_bytes(T));
-      load_block<T.head_dim>(p.k, barrier, n);
+      expect(kKvFull, kv.stage(), k_bytes(T));
+      const int row = n * kTileN + static_cast<int>(c.rank) * k_rows(T);
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
+        load(kv_place() + slab * k_rows(T) * kQkSlab * kElementBytes, p.k,
+             c.barrier(kKvFull, kv.stage()), slab * kQkSlab, kv_head(), tile.work.offset_k + row,
+             batch_coordinate(p.cu_seqlens_k));
+      }
     }
     __syncwarp();
     kv.advance();
   }
 
-  // Rows past the sequence's end may hold anything where TMA does not fill them with zeros.
+  // A block of V, or this CTA's columns of it. Rows past the sequence's end may hold anything where
+  // TMA does not fill them with zeros.
   __device__ void load_v(int n) {
-    const Pipeline ring = c.pipeline(kKvFull);
     const int valid = tile.work.seqlen_k - n * kTileN;
-    const bool clear = valid < kTileN && (p.cu_seqlens_k != nullptr || p.seqused_k != nullptr);
-    ring.producer_acquire(kv);
+    const bool clear =
+        T.cta_group == 1 && valid < kTileN && (p.cu_seqlens_k != nullptr || p.seqused_k != nullptr);
+    c.wait(kKvEmpty, kv.stage(), kv.phase() ^ 1);
     if (ptx::elect_sync()) {
-      const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : ring.full_barrier(kv.stage());
-      ptx::mbarrier_arrive_expect_tx(barrier, v_bytes(T));
-      load_block<T.head_dim_v>(p.v, barrier, n);
+      const int kind = clear ? kVRaw : kKvFull, stage = clear ? 0 : kv.stage();
+      expect(kind, stage, v_bytes(T));
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
+        load(kv_place() + slab * kTileN * kVSlab * kElementBytes, p.v, c.barrier(kind, stage),
+             static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head(),
+             tile.work.offset_k + n * kTileN, batch_coordinate(p.cu_seqlens_k));
+      }
     }
     __syncwarp();
     if (clear) {
-      wait(c.barrier(kVRaw), v_raw_phase);
+      c.wait(kVRaw, 0, v_raw_phase);
       v_raw_phase ^= 1;
       clear_tail(valid);
-      if (ptx::elect_sync()) ptx::mbarrier_arrive(ring.full_barrier(kv.stage()));
+      if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage()));
       __syncwarp();
     }
     kv.advance();
@@ -96,25 +120,13 @@ class Loader {
 
   // Until everything loaded was used: the tensor core's last commits must find the CTA alive.
   __device__ void drain() {
-    const Pipeline ring = c.pipeline(kKvFull);
 #pragma unroll 1
     for (int i = 0; i < T.kv_stages; ++i) {
-      ring.producer_acquire(kv);
+      c.wait(kKvEmpty, kv.stage(), kv.phase() ^ 1);
       kv.advance();
     }
 #pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) wait(c.barrier(kQEmpty, i), q_phase[i] ^ 1);
-  }
-
-  template <int kHeadDim>
-  __device__ void load_block(const TensorMap& map, ptx::SmemAddr barrier, int n) const {
-    constexpr int kSlab = slab_columns(kHeadDim);
-#pragma unroll
-    for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
-      ptx::cp_async_bulk_tensor_4d_load(
-          kv_place() + slab * kTileN * kSlab * kElementBytes, &map, barrier, slab * kSlab,
-          kv_head(), tile.work.offset_k + n * kTileN, batch_coordinate(p.cu_seqlens_k));
-    }
+    for (int i = 0; i < T.q_tiles; ++i) c.wait(kQEmpty, i, q_phase[i] ^ 1);
   }
 
   // Rows [first, kTileN) of the block of V at the ring's stage become 0: a probability of 0 does

@@ -1,4 +1,5 @@
-// The MMA thread: issues every product of the CTA, and says by commits when each is done.
+// The MMA thread: issues every product, for both CTAs of a pair from the leading one, and says by
+// commits when each is done.
 //
 // A step is a block of keys of a tile. The tensor core runs
 //   ... | P V of step i, Q tile 0 | Q K of step i + 1, tile 0 | P V of step i, tile 1 | Q K ... |
@@ -32,7 +33,7 @@ class MmaIssuer {
         n = blocks.n_block_max;
       }
       step = tile.is_valid() ? step_of(tile, blocks, n) : Step{};
-      if (ptx::elect_sync()) issue(before, step);
+      if (c.leads() && ptx::elect_sync()) issue(before, step);
       advance(before, step);
       before = step;
     } while (before.any());
@@ -40,7 +41,7 @@ class MmaIssuer {
 
  private:
   using QkDescriptor = UmmaDescriptor<slab_columns(T.head_dim)>;
-  using VDescriptor = UmmaDescriptor<slab_columns(T.head_dim_v)>;
+  using VDescriptor = UmmaDescriptor<slab_columns(v_columns(T))>;
   static constexpr uint32_t kQkInstruction =
       umma_instruction(T.element, kTileRows* T.cta_group, kTileN, false);
   static constexpr uint32_t kPvInstruction =
@@ -63,10 +64,9 @@ class MmaIssuer {
   }
 
   __device__ void issue(const Step& before, const Step& step) {
-    const Pipeline ring = c.pipeline(kKvFull);
     PipelineState<T.kv_stages> v = kv, k = kv;
     if (before.any()) {
-      ring.consumer_wait(v);
+      c.wait(kKvFull, v.stage(), v.phase());
       k.advance();
     }
     const uint32_t v_words = v_descriptor(v.stage()), k_words = k_descriptor(k.stage());
@@ -74,14 +74,14 @@ class MmaIssuer {
 #pragma unroll
     for (int i = 0; i < T.q_tiles; ++i) {
       if (before.active[i]) multiply_pv(i, v_words, before.first[i], before.last[i]);
-      if (i == T.q_tiles - 1 && before.any()) ptx::tcgen05_commit(ring.empty + 8 * v.stage());
+      if (i == T.q_tiles - 1 && before.any()) c.commit(kKvEmpty, v.stage());
       if (step.active[i]) {
-        if (!k_is_there) ring.consumer_wait(k);
+        if (!k_is_there) c.wait(kKvFull, k.stage(), k.phase());
         k_is_there = true;
         multiply_qk(i, k_words, step.first[i], step.last[i]);
       }
     }
-    if (step.any()) ptx::tcgen05_commit(ring.empty + 8 * k.stage());
+    if (step.any()) c.commit(kKvEmpty, k.stage());
   }
 
   // The state after issue(), kept by all lanes alike.
@@ -110,7 +110,7 @@ class MmaIssuer {
   // S = Q Kᵀ. S is free: P V of the P in its place was issued before.
   __device__ void multiply_qk(int q_tile, uint32_t k_words, bool first, bool last) {
     constexpr int kSteps = slab_columns(T.head_dim) / kMmaK, kStepBytes = kMmaK * kElementBytes;
-    if (first) wait(c.barrier(kQFull, q_tile), q_phase[q_tile]);
+    if (first) c.wait(kQFull, q_tile, q_phase[q_tile]);
     const uint32_t q_words = q_descriptor(q_tile);
 #pragma unroll
     for (int i = 0; i < T.head_dim / kMmaK; ++i) {
@@ -121,19 +121,19 @@ class MmaIssuer {
           QkDescriptor::at(k_words, slab * k_rows(T) * QkDescriptor::kRowBytes + in_slab),
           kQkInstruction, i > 0);
     }
-    ptx::tcgen05_commit(c.barrier(kSFull, q_tile));
-    if (last) ptx::tcgen05_commit(c.barrier(kQEmpty, q_tile));
+    c.commit(kSFull, q_tile);
+    if (last) c.commit(kQEmpty, q_tile);
   }
 
   // O (+)= P V: the keys that are handed over first, then the rest.
   __device__ void multiply_pv(int q_tile, uint32_t v_words, bool first, bool last) {
     constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes;
-    wait(c.barrier(kPFull, q_tile), p_phase[q_tile]);
+    c.wait(kPFull, q_tile, p_phase[q_tile]);
     ptx::tcgen05_fence_after_thread_sync();
 #pragma unroll
     for (int i = 0; i < kTileN / kMmaK; ++i) {
       if (i == T.first_keys / kMmaK) {
-        wait(c.barrier(kPRest, q_tile), p_phase[q_tile]);
+        c.wait(kPRest, q_tile, p_phase[q_tile]);
         ptx::tcgen05_fence_after_thread_sync();
       }
       ptx::tcgen05_mma_f16_ts<T.cta_group>(
@@ -141,7 +141,7 @@ class MmaIssuer {
           {static_cast<uint32_t>(c.kTmem.s[q_tile] + i * kMmaK / 2)},
           VDescriptor::at(v_words, i * kStepBytes), kPvInstruction, i > 0 || !first);
     }
-    if (last) ptx::tcgen05_commit(c.barrier(kOFull, q_tile));
+    if (last) c.commit(kOFull, q_tile);
   }
 
   const Context<T>& c;

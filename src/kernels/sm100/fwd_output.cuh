@@ -41,7 +41,7 @@ struct OutputRow {
   int row;  // of the Q tile
 
   __device__ Place place() const {
-    return place_of(c.params, tile, first_row<T>(tile, q_tile) + row);
+    return place_of(c.params, tile, first_row(c, tile, q_tile) + row);
   }
 
   // The sink logit of the row's head times log2(e), -inf without sinks.
@@ -110,7 +110,7 @@ class Storer {
 #pragma unroll
       for (int i = 0; i < T.q_tiles; ++i) {
         if (!has_rows<T>(p, tile.work, i)) continue;
-        wait(c.barrier(kOutFull, i), phase[i]);
+        c.wait(kOutFull, i, phase[i]);
         phase[i] ^= 1;
         store(i);
         __syncwarp();
@@ -123,7 +123,7 @@ class Storer {
   using Slabs = OutSlabs<T>;
 
   __device__ void store(int q_tile) const {
-    const int first = first_row<T>(tile.work, q_tile) >> p.group_log2;
+    const int first = first_row(c, tile.work, q_tile) >> p.group_log2;
     const bool dense = p.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
     if (dense || first + (kTileRows >> p.group_log2) <= tile.work.seqlen_q) {
       if (ptx::elect_sync()) store_by_tma(q_tile, first, dense ? tile.work.batch : 0);
@@ -153,7 +153,7 @@ class Storer {
     for (int i = threadIdx.x % kWarpThreads; i < kTileRows * kRowPieces; i += kWarpThreads) {
       const int row = i / kRowPieces, slab = i / Slabs::kPieces % num_slabs(T.head_dim_v);
       const int piece = i % Slabs::kPieces, column = slab * Slabs::kSlab + piece * 8;
-      const Place at = place_of(p, tile.work, first_row<T>(tile.work, q_tile) + row);
+      const Place at = place_of(p, tile.work, first_row(c, tile.work, q_tile) + row);
       if (at.position >= tile.work.seqlen_q || column >= p.head_dim_v) continue;
       const int64_t element = (int64_t{tile.work.offset_q} + at.position) * p.out_stride_seqlen +
                               at.head * p.out_stride_head + column;

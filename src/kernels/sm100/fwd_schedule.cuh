@@ -8,15 +8,15 @@ namespace fa4::sm100 {
 template <FwdTraits T>
 __device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& tile, int q_tile) {
   if (!has_rows<T>(p, tile, q_tile)) return {};
-  const int first = first_row<T>(tile, q_tile), rows = tile.seqlen_q << p.group_log2;
-  const int last = min(first + kTileRows, rows) - 1;
+  const int first = first_row_of_group<T>(tile, q_tile), rows = tile.seqlen_q << p.group_log2;
+  const int last = min(first + T.cta_group * kTileRows, rows) - 1;
   const BlockRange range = block_range(bounds_of(p, tile, first), bounds_of(p, tile, last), kTileN);
   return range.n_block_max > range.n_block_min ? range : BlockRange{};
 }
 
 template <FwdTraits T>
 __device__ inline void schedule(const Context<T>& c) {
-  TileScheduler<tile_m(T)> scheduler(c.params);
+  TileScheduler<tile_m(T), T.cta_group> scheduler(c.params);
   PipelineState<kTileSlots> slot;
   const Pipeline tiles = c.pipeline(kTileFull);
   bool valid;

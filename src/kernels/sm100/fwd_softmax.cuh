@@ -32,7 +32,7 @@ class Softmax {
 #pragma unroll 1
       for (int n = n_first; n >= tile.blocks.n_block_min; --n) {
         const int first_key = n * kTileN;
-        wait(c.barrier(kSFull, q_tile), s_phase);
+        c.wait(kSFull, q_tile, s_phase);
         s_phase ^= 1;
         ptx::tcgen05_fence_after_thread_sync();
         if (first_key >= seen_by_all.begin && first_key + kTileN <= seen_by_all.end) {
@@ -154,7 +154,7 @@ class Softmax {
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();
     __syncwarp();
-    if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kind, q_tile));
+    if (ptx::elect_sync()) c.arrive_at_mma(kind, q_tile);
   }
 
   // For the correction warp of the same rows. It has read the last factor: the scores of this block
@@ -165,7 +165,7 @@ class Softmax {
   }
 
   __device__ void hand_over_stats() {
-    wait(c.barrier(kStatsEmpty, q_tile), stats_phase);
+    c.wait(kStatsEmpty, q_tile, stats_phase);
     stats_phase ^= 1;
     c.factor(q_tile, row) = softmax.row_sum;
     c.maximum(q_tile, row) = softmax.row_max;
@@ -176,7 +176,7 @@ class Softmax {
   // Keys that this thread's row sees, that all rows of the warp see, and that any of them sees.
   // Both bounds grow from row to row.
   __device__ void find_bounds(const WorkTile& tile) {
-    const int first = first_row<T>(tile, q_tile) + warp * kWarpThreads;
+    const int first = first_row(c, tile, q_tile) + warp * kWarpThreads;
     const KeyBounds top = bounds_of(p, tile, first);
     const KeyBounds bottom = bounds_of(p, tile, first + kWarpThreads - 1);
     seen = bounds_of(p, tile, first + static_cast<int>(threadIdx.x % kWarpThreads));

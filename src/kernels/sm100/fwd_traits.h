@@ -70,8 +70,8 @@ constexpr int tile_m(const FwdTraits& t) { return t.q_tiles * t.cta_group * kTil
 
 // A tile lies in shared memory as slabs of 64 (or 32) columns, rows of 128 (or 64) bytes, swizzled
 // by TMA.
-constexpr int slab_columns(int head_dim) { return head_dim % 64 == 0 ? 64 : 32; }
-constexpr int num_slabs(int head_dim) { return head_dim / slab_columns(head_dim); }
+constexpr int slab_columns(int columns) { return columns % 64 == 0 ? 64 : 32; }
+constexpr int num_slabs(int columns) { return columns / slab_columns(columns); }
 
 // What one CTA holds of a block: all of it, or its half (K: of the keys, V: of the columns).
 constexpr int k_rows(const FwdTraits& t) { return kTileN / t.cta_group; }
@@ -146,7 +146,7 @@ constexpr BarrierTable barriers(const FwdTraits& t) {
       {"v_raw", 1, 1, "load + TMA bytes", "load, before clearing the tail"},
       {"s_full", q, 1, "mma: commit after QK", "softmax"},
       {"p_full", q, 8 * g, "softmax warps: first keys of P; correction warps: O rescaled or free",
-       "mma, before PV"},
+       "mma of the leading CTA, before PV"},
       {"p_rest", q, 4 * g, "softmax warps: the rest of P", "mma, before the rest of PV"},
       {"o_full", q, 1, "mma: commit after the tile's last PV", "correction"},
       {"stats_full", q, 4, "softmax warps: sum and maximum of a tile's rows", "correction"},
@@ -200,7 +200,9 @@ constexpr float log2_largest(Element element) { return element == Element::kBF16
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const FwdTraits& t) {
   if (t.q_tiles != 1 && t.q_tiles != 2) return "q_tiles is 1 or 2";
-  if (t.cta_group != 1) return "cta_group is 1";
+  if (t.cta_group != 1 && t.cta_group != 2) return "cta_group is 1 or 2";
+  if (t.cta_group == 2 && (t.head_dim_v % 64 != 0 || t.head_dim_v < 128))
+    return "a pair of CTAs shares heads of 128 columns or more of V";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim > 128 || t.head_dim_v > 128) return "head dims are at most 128";
   if (t.kv_stages < 2) return "K and V need two stages";

@@ -1,0 +1,60 @@
+// CTAs of a cluster: ranks, each other's shared memory, barriers between them.
+#pragma once
+
+#include "kernels/ptx/address.cuh"
+
+namespace fa4::ptx {
+
+// A byte address in the shared memory of any CTA of the cluster.
+struct ClusterAddr {
+  uint32_t value;
+};
+
+// mov.u32 d, %cluster_ctarank;
+// PTX ISA, "%cluster_ctarank", sm_90
+__device__ inline uint32_t cluster_ctarank() {
+  uint32_t rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// mapa.shared::cluster.u32 d, a, b;  the same place in the CTA of rank b
+// PTX ISA, "mapa", sm_90
+__device__ inline ClusterAddr mapa(SmemAddr address, uint32_t rank) {
+  ClusterAddr d;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(d.value) : "r"(address.value), "r"(rank));
+  return d;
+}
+
+// mbarrier.arrive.release.cluster.shared::cluster.b64 _, [addr];
+// PTX ISA, "mbarrier.arrive", sm_90
+__device__ inline void mbarrier_arrive_cluster(ClusterAddr barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier.value)
+               : "memory");
+}
+
+// mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 waitComplete, [addr], phaseParity;
+// PTX ISA, "mbarrier.try_wait", sm_90
+__device__ inline bool mbarrier_try_wait_parity_cluster(SmemAddr barrier, uint32_t parity) {
+  uint32_t complete;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(complete)
+      : "r"(barrier.value), "r"(parity)
+      : "memory");
+  return complete != 0;
+}
+
+// barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;  all threads of all
+// CTAs
+// PTX ISA, "barrier.cluster", sm_90
+__device__ inline void barrier_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+}  // namespace fa4::ptx
