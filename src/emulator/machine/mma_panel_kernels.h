@@ -31,19 +31,138 @@ PTXEMU_PART void store(T* p, const V& v) {
   std::memcpy(p, &v, sizeof(V));
 }
 
-PTXEMU_PART bool any(const Int16& mask) {
+PTXEMU_PART void select(Int16& d, const Int16& mask, const Int16& yes, const Int16& no) {
+  d = (mask & yes) | (~mask & no);
+}
+
+void repair(const MmaPanel& panel, int row, int half, const Int16& slow, const Float16& c,
+            float* d) {
+  int32_t mask[16];
+  float addend[16];
+  store(mask, slow);
+  store(addend, c);
+  const ptrdiff_t b = static_cast<ptrdiff_t>(row) * panel.products;
+  for (int i = 0; i < 16; ++i) {
+    if (mask[i] == 0) continue;
+    const int column = half * 16 + i;
+    d[i] = fused_sum(panel.a + column, panel.a_exponent + column, kPanelWidth, panel.b + b,
+                     panel.b_exponent + b, panel.products, addend[i], panel.rules);
+  }
+}
+
 #ifdef __AVX512F__
-  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+
+// One half of a row of results, before and after its products are added.
+struct Half {
+  __m512 c, scale;
+  __m512i unit;
+  __mmask16 no_addend, no_product;  // the addend, all products are 0
+  __mmask16 slow;                   // must go through fused_sum
+
+  PTXEMU_PART void start(const MmaPanel& panel, int row, int half, const Short32& tops);
+  PTXEMU_PART void finish(const MmaPanel& panel, int row, int half, __m512i sum);
+};
+
+void Half::start(const MmaPanel& panel, int row, int half, const Short32& tops) {
+  const SumRules& rules = panel.rules;
+  c = _mm512_setzero_ps();
+  if (panel.c[half] != nullptr) c = _mm512_loadu_ps(panel.c[half] + row * panel.stride);
+  const __m256i narrow = half == 0 ? _mm512_castsi512_si256((__m512i)tops)
+                                   : _mm512_extracti64x4_epi64((__m512i)tops, 1);
+  const __m512i product = _mm512_cvtepi16_epi32(narrow);
+  const __m512i field =
+      _mm512_and_epi32(_mm512_srli_epi32(_mm512_castps_si512(c), 23), _mm512_set1_epi32(255));
+  __m512i addend = _mm512_max_epi32(_mm512_sub_epi32(field, _mm512_set1_epi32(127)),
+                                    _mm512_set1_epi32(rules.least_addend_exponent));
+  no_addend = _mm512_cmp_ps_mask(c, _mm512_setzero_ps(), _CMP_EQ_OQ);
+  addend = _mm512_mask_mov_epi32(addend, no_addend, _mm512_set1_epi32(kLeastExponent));
+  no_product = _mm512_cmplt_epi32_mask(product, _mm512_set1_epi32(kNoProductExponent));
+  const __m512i low = _mm512_set1_epi32(kLeastFastExponent);
+  const __m512i high = _mm512_set1_epi32(kMostFastExponent);
+  const __m512i top = _mm512_max_epi32(product, addend);
+  slow = static_cast<__mmask16>(
+      _mm512_cmpgt_epi32_mask(top, high) |
+      _mm512_mask_cmplt_epi32_mask(static_cast<__mmask16>(~no_product), top, low));
+  unit = _mm512_sub_epi32(_mm512_min_epi32(_mm512_max_epi32(top, low), high),
+                          _mm512_set1_epi32(rules.fraction_bits));
+  scale =
+      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(127), unit), 23));
+}
+
+PTXEMU_PART __mmask16 overflowed(__m512i x, __m512i y, __m512i sum) {
+  return _mm512_movepi32_mask(_mm512_and_epi32(_mm512_xor_epi32(x, sum), _mm512_xor_epi32(y, sum)));
+}
+
+void Half::finish(const MmaPanel& panel, int row, int half, __m512i sum) {
+  const SumRules& rules = panel.rules;
+  const __m512i addend = _mm512_cvttps_epi32(_mm512_mul_ps(c, scale));
+  const __m512i total = _mm512_add_epi32(sum, addend);
+  slow |= overflowed(sum, addend, total);
+  slow |= _mm512_cmpeq_epi32_mask(total, _mm512_set1_epi32(INT32_MIN));
+  __m512 cut = _mm512_cvt_roundepi32_ps(total, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  if (rules.round_to_odd) {
+    const __mmask16 inexact = _mm512_cmpneq_epi32_mask(_mm512_cvttps_epi32(cut), total);
+    const __m512i bits = _mm512_castps_si512(cut);
+    cut = _mm512_castsi512_ps(_mm512_mask_or_epi32(bits, inexact, bits, _mm512_set1_epi32(1)));
+  }
+  const __m512 power =
+      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(unit, _mm512_set1_epi32(127)), 23));
+  __m512i bits = _mm512_castps_si512(_mm512_mul_ps(cut, power));
+  // Nothing to add: the addend itself, without the sign of zero.
+  const auto alone = static_cast<__mmask16>(no_product & ~slow);
+  bits = _mm512_mask_mov_epi32(
+      bits, alone,
+      _mm512_maskz_mov_epi32(static_cast<__mmask16>(~no_addend), _mm512_castps_si512(c)));
+  bits = _mm512_and_epi32(bits, _mm512_set1_epi32(static_cast<int>(rules.result_mask)));
+  float* d = panel.d[half] + row * panel.stride;
+  _mm512_storeu_si512(d, bits);
+  if (slow != 0) repair(panel, row, half, (Int16)_mm512_movm_epi32(slow), (Float16)c, d);
+}
+
+// The products [begin, end) of a row, both halves.
+PTXEMU_PART void add_products(const MmaPanel& panel, const float* b, int begin, int end,
+                              const Half (&halves)[2], __m512i (&sums)[2]) {
+  sums[0] = sums[1] = _mm512_setzero_si512();
+#pragma GCC unroll 16
+  for (int j = begin; j < end; ++j) {
+    const float* a = panel.a + j * kPanelWidth;
+    const __m512 factor = _mm512_set1_ps(b[j]);
+    for (int half = 0; half < 2; ++half) {
+      const __m512 product =
+          _mm512_mul_ps(_mm512_mul_ps(_mm512_load_ps(a + half * 16), factor), halves[half].scale);
+      sums[half] = _mm512_add_epi32(sums[half], _mm512_cvttps_epi32(product));
+    }
+  }
+}
+
+template <int kProducts>
+PTXEMU_PART void hardware_row(const MmaPanel& panel, int row, const Short32& tops) {
+  Half halves[2];
+  for (int half = 0; half < 2; ++half) halves[half].start(panel, row, half, tops);
+  const int products = kProducts == 0 ? panel.products : kProducts;
+  const float* b = panel.b + static_cast<ptrdiff_t>(row) * products;
+  __m512i sums[2];
+  const int first = products < 16 ? products : 16;
+  add_products(panel, b, 0, first, halves, sums);
+  if (products > first) {
+    __m512i rest[2];
+    add_products(panel, b, first, products, halves, rest);
+    for (int half = 0; half < 2; ++half) {
+      const __m512i both = _mm512_add_epi32(sums[half], rest[half]);
+      halves[half].slow |= overflowed(sums[half], rest[half], both);
+      sums[half] = both;
+    }
+  }
+  for (int half = 0; half < 2; ++half) halves[half].finish(panel, row, half, sums[half]);
+}
+
 #else
+
+PTXEMU_PART bool any(const Int16& mask) {
   uint64_t words[8];
   std::memcpy(words, &mask, sizeof(words));
   return (words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7]) !=
          0;
-#endif
-}
-
-PTXEMU_PART void select(Int16& d, const Int16& mask, const Int16& yes, const Int16& no) {
-  d = (mask & yes) | (~mask & no);
 }
 
 // Scales of sixteen results: the largest exponent of each, as far as vectors can serve.
@@ -105,21 +224,6 @@ PTXEMU_PART void note_overflow(Int16& slow, const UInt16& x, const UInt16& y, co
   slow |= (Int16)((x ^ sum) & (y ^ sum)) >> 31;
 }
 
-void repair(const MmaPanel& panel, int row, int half, const Int16& slow, const Float16& c,
-            float* d) {
-  int32_t mask[16];
-  float addend[16];
-  store(mask, slow);
-  store(addend, c);
-  const ptrdiff_t b = static_cast<ptrdiff_t>(row) * panel.products;
-  for (int i = 0; i < 16; ++i) {
-    if (mask[i] == 0) continue;
-    const int column = half * 16 + i;
-    d[i] = fused_sum(panel.a + column, panel.a_exponent + column, kPanelWidth, panel.b + b,
-                     panel.b_exponent + b, panel.products, addend[i], panel.rules);
-  }
-}
-
 template <int kProducts>
 PTXEMU_PART void hardware_half(const MmaPanel& panel, int row, int half, const int16_t* top) {
   const SumRules& rules = panel.rules;
@@ -163,6 +267,16 @@ PTXEMU_PART void hardware_half(const MmaPanel& panel, int row, int half, const i
 }
 
 template <int kProducts>
+PTXEMU_PART void hardware_row(const MmaPanel& panel, int row, const Short32& top) {
+  alignas(64) int16_t tops[kPanelWidth];
+  store(tops, top);
+  hardware_half<kProducts>(panel, row, 0, tops);
+  hardware_half<kProducts>(panel, row, 1, tops + 16);
+}
+
+#endif
+
+template <int kProducts>
 void hardware_rows(const MmaPanel& panel) {
   const int products = kProducts == 0 ? panel.products : kProducts;
   for (int row = 0; row < panel.rows; ++row) {
@@ -175,10 +289,7 @@ void hardware_rows(const MmaPanel& panel) {
       a += b[j];
       top = a > top ? a : top;
     }
-    alignas(64) int16_t tops[kPanelWidth];
-    store(tops, top);
-    hardware_half<kProducts>(panel, row, 0, tops);
-    hardware_half<kProducts>(panel, row, 1, tops + 16);
+    hardware_row<kProducts>(panel, row, top);
   }
 }
 
