@@ -1,11 +1,21 @@
-// Warp instructions a second of the emulator, on loops like those of an attention kernel's softmax
-// warps: one 128-element row a thread, scaled, reduced, exponentiated and packed.
+// Warp instructions a second of the emulator.
+//
+//   bench_emulator [--ptx F.ptx --launch F.json [--warps FIRST-LAST]] [Google Benchmark's options]
+//
+// Without a kernel: loops like those of an attention kernel's softmax warps (one 128-element row a
+// thread, scaled, reduced, exponentiated and packed), single statements, and tensor-core products.
+// With one, that kernel alone: a launch file as `ptxemu run` takes it, and of which warps the
+// statements other than mov are counted.
 #include <benchmark/benchmark.h>
 
+#include <charconv>
+#include <cstdio>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
+#include "emulator_kernel_bench.h"
 #include "ptxemu/machine.h"
 
 namespace {
@@ -108,13 +118,69 @@ const std::pair<const char*, const char*> kStatements[] = {
     {"rcp.approx.ftz.f32", "rcp.approx.ftz.f32 %f2, %f130;"},
 };
 
-const int kRegistered = [] {
+void register_statements() {
   for (const auto& [name, statement] : kStatements) {
     benchmark::RegisterBenchmark(name, [body = repeated(statement)](benchmark::State& state) {
       run(state, body, false);
     })->Unit(benchmark::kMillisecond);
   }
-  return 0;
-}();
+}
+
+// "4" or "4-7".
+std::set<uint32_t> parse_warps(std::string_view text) {
+  uint32_t first = 0, last = 0;
+  const char* const end = text.data() + text.size();
+  const char* at = std::from_chars(text.data(), end, first).ptr;
+  last = first;
+  if (at != end && *at == '-') at = std::from_chars(at + 1, end, last).ptr;
+  if (text.empty() || at != end || last < first || last > 31) {
+    throw std::invalid_argument("--warps " + std::string(text) +
+                                "; accepted: 0 to 31, as 4 or 4-7");
+  }
+  std::set<uint32_t> warps;
+  for (uint32_t warp = first; warp <= last; ++warp) warps.insert(warp);
+  return warps;
+}
+
+// Takes our options out of the arguments; the rest is Google Benchmark's.
+KernelFiles take_files(std::vector<char*>& arguments) {
+  KernelFiles files;
+  for (size_t i = 1; i < arguments.size();) {
+    const std::string_view name = arguments[i];
+    if (name != "--ptx" && name != "--launch" && name != "--warps") {
+      ++i;
+      continue;
+    }
+    if (i + 1 == arguments.size())
+      throw std::invalid_argument(std::string(name) + " takes a value");
+    if (name == "--ptx") files.ptx = arguments[i + 1];
+    if (name == "--launch") files.launch = arguments[i + 1];
+    if (name == "--warps") files.warps = parse_warps(arguments[i + 1]);
+    arguments.erase(arguments.begin() + static_cast<ptrdiff_t>(i),
+                    arguments.begin() + static_cast<ptrdiff_t>(i) + 2);
+  }
+  return files;
+}
 
 }  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    std::vector<char*> arguments(argv, argv + argc);
+    const KernelFiles files = take_files(arguments);
+    int count = static_cast<int>(arguments.size());
+    benchmark::Initialize(&count, arguments.data());
+    if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
+    if (files.launch.empty()) {
+      register_statements();
+    } else {
+      benchmark::ClearRegisteredBenchmarks();
+      register_kernel(files);
+    }
+    benchmark::RunSpecifiedBenchmarks();
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_emulator: %s\n", error.what());
+    return 2;
+  }
+}
