@@ -18,12 +18,22 @@ class Loader {
       const Blocks blocks = blocks_of<T>(tile);
 #pragma unroll 1
       for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
+        bool k_is_loaded = false;
 #pragma unroll
         for (int i = 0; i < T.q_tiles; ++i) {
-          if (tile.sees_keys(i) && n == tile.blocks[i].n_block_max - 1) load_q(i);
+          if (!tile.sees(i, n)) continue;
+          if (n == tile.blocks[i].n_block_max - 1) load_q(i);
+          // Before the other tile's Q, whose place may be free only after a product with this K.
+          if (!k_is_loaded) load_k(n);
+          k_is_loaded = true;
         }
-        load_k(n);
         load_v(n);
+      }
+#pragma unroll
+      for (int i = 0; i < T.q_tiles; ++i) {
+        if (!has_rows<T>(p, tile.work, i)) continue;
+        if (!tile.sees_keys(i)) wait_for_store(i);  // every turn of the barrier, or it is missed
+        out_phase[i] ^= 1;
       }
     }
     drain();
@@ -38,8 +48,8 @@ class Loader {
     return cu_seqlens == nullptr ? tile.work.batch : 0;
   }
   __device__ int kv_head() const { return tile.work.head / p.tile_heads_per_kv; }
-  __device__ ptx::SmemAddr kv_place() const {
-    return c.at(c.kSmem.kv + kv.stage() * kv_stage_bytes(T));
+  __device__ int kv_place(bool holds_k) const {
+    return c.kSmem.kv + kv_offset(T, kv.stage(), holds_k);
   }
 
   // What is loaded is announced where the MMA thread waits, for all CTAs of the group together.
@@ -56,9 +66,15 @@ class Loader {
     }
   }
 
+  // Until the last out of a Q tile, in its place, is on its way.
+  __device__ void wait_for_store(int q_tile) const {
+    if constexpr (out_takes_q(T)) c.wait(kOutEmpty, q_tile, out_phase[q_tile] ^ 1);
+  }
+
   __device__ void load_q(int q_tile) {
     c.wait(kQEmpty, q_tile, q_phase[q_tile] ^ 1);
     q_phase[q_tile] ^= 1;
+    wait_for_store(q_tile);
     if (ptx::elect_sync()) {
       expect(kQFull, q_tile, q_tile_bytes(T));
       const int position = tile.work.offset_q + (first_row(c, tile.work, q_tile) >> p.group_log2);
@@ -76,12 +92,17 @@ class Loader {
   // A block of K, or this CTA's rows of it.
   __device__ void load_k(int n) {
     c.wait(kKvEmpty, kv.stage(), kv.phase() ^ 1);
+    if (is_uneven(T) && kv.stage() == 0) {  // reaches into the last K of the stage after it
+      PipelineState<T.kv_stages> next = kv;
+      next.advance();
+      c.wait(kKvEmpty, next.stage(), next.phase() ^ 1);
+    }
     if (ptx::elect_sync()) {
       expect(kKvFull, kv.stage(), k_bytes(T));
       const int row = n * kTileN + static_cast<int>(c.rank) * k_rows(T);
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-        load(kv_place() + slab * k_rows(T) * kQkSlab * kElementBytes, p.k,
+        load(c.at(kv_place(true) + slab * k_rows(T) * kQkSlab * kElementBytes), p.k,
              c.barrier(kKvFull, kv.stage()), slab * kQkSlab, kv_head(), tile.work.offset_k + row,
              batch_coordinate(p.cu_seqlens_k));
       }
@@ -102,9 +123,9 @@ class Loader {
       expect(kind, stage, v_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
-        load(kv_place() + slab * kTileN * kVSlab * kElementBytes, p.v, c.barrier(kind, stage),
-             static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head(),
-             tile.work.offset_k + n * kTileN, batch_coordinate(p.cu_seqlens_k));
+        load(c.at(kv_place(false) + slab * kTileN * kVSlab * kElementBytes), p.v,
+             c.barrier(kind, stage), static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab,
+             kv_head(), tile.work.offset_k + n * kTileN, batch_coordinate(p.cu_seqlens_k));
       }
     }
     __syncwarp();
@@ -133,7 +154,7 @@ class Loader {
   // not silence NaN.
   __device__ void clear_tail(int first) const {
     constexpr int kRowBytes = kVSlab * kElementBytes, kRowChunks = kRowBytes / 16;
-    unsigned char* block = c.smem + c.kSmem.kv + kv.stage() * kv_stage_bytes(T);
+    unsigned char* block = c.smem + kv_place(false);
     const int chunks = (kTileN - first) * kRowChunks;
 #pragma unroll 1
     for (int i = threadIdx.x % 32; i < chunks * num_slabs(T.head_dim_v); i += 32) {
@@ -150,6 +171,7 @@ class Loader {
   Tile tile;
   PipelineState<T.kv_stages> kv;
   uint32_t q_phase[2] = {0, 0};
+  uint32_t out_phase[2] = {0, 0};
   uint32_t v_raw_phase = 0;
 };
 

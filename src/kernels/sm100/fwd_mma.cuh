@@ -100,11 +100,11 @@ class MmaIssuer {
     return QkDescriptor::k_major(c.at(c.kSmem.q + q_tile * q_tile_bytes(T)));
   }
   __device__ uint32_t k_descriptor(int stage) const {
-    return QkDescriptor::k_major(c.at(c.kSmem.kv + stage * kv_stage_bytes(T)));
+    return QkDescriptor::k_major(c.at(c.kSmem.kv + kv_offset(T, stage, true)));
   }
   __device__ uint32_t v_descriptor(int stage) const {
     constexpr int kSlabBytes = kTileN * VDescriptor::kRowBytes;
-    return VDescriptor::mn_major(c.at(c.kSmem.kv + stage * kv_stage_bytes(T)), kSlabBytes);
+    return VDescriptor::mn_major(c.at(c.kSmem.kv + kv_offset(T, stage, false)), kSlabBytes);
   }
 
   // S = Q Kᵀ. S is free: P V of the P in its place was issued before.

@@ -91,7 +91,7 @@ struct OutputRow {
     }
   };
   __device__ Staging staging() const {
-    return {c.smem + c.kSmem.out + q_tile * out_tile_bytes(T) + row * OutSlabs<T>::kRowBytes,
+    return {c.smem + out_offset(T, q_tile) + row * OutSlabs<T>::kRowBytes,
             OutSlabs<T>::swizzle(row)};
   }
 };
@@ -134,7 +134,7 @@ class Storer {
 
   // Returns when TMA has read shared memory.
   __device__ void store_by_tma(int q_tile, int first_position, int batch) const {
-    const ptx::SmemAddr from = c.at(c.kSmem.out + q_tile * out_tile_bytes(T));
+    const ptx::SmemAddr from = c.at(out_offset(T, q_tile));
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
       ptx::cp_async_bulk_tensor_4d_store(&p.out, from + slab * Slabs::kSlabBytes,
@@ -148,7 +148,7 @@ class Storer {
   // Rows that reach past a packed sequence: 16 bytes a lane of those inside it.
   __device__ void copy_rows(int q_tile) const {
     constexpr int kRowPieces = Slabs::kPieces * num_slabs(T.head_dim_v);
-    const unsigned char* from = c.smem + c.kSmem.out + q_tile * out_tile_bytes(T);
+    const unsigned char* from = c.smem + out_offset(T, q_tile);
 #pragma unroll 1
     for (int i = threadIdx.x % kWarpThreads; i < kTileRows * kRowPieces; i += kWarpThreads) {
       const int row = i / kRowPieces, slab = i / Slabs::kPieces % num_slabs(T.head_dim_v);

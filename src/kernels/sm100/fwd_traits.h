@@ -78,12 +78,29 @@ constexpr int k_rows(const FwdTraits& t) { return kTileN / t.cta_group; }
 constexpr int v_columns(const FwdTraits& t) { return t.head_dim_v / t.cta_group; }
 constexpr int k_bytes(const FwdTraits& t) { return k_rows(t) * t.head_dim * kElementBytes; }
 constexpr int v_bytes(const FwdTraits& t) { return kTileN * v_columns(t) * kElementBytes; }
-constexpr int kv_stage_bytes(const FwdTraits& t) {
-  return k_bytes(t) > v_bytes(t) ? k_bytes(t) : v_bytes(t);
-}
 constexpr int q_tile_bytes(const FwdTraits& t) { return kTileRows * t.head_dim * kElementBytes; }
 constexpr int out_tile_bytes(const FwdTraits& t) {
   return kTileRows * t.head_dim_v * kElementBytes;
+}
+
+// Out takes the place of its tile's Q when shared memory does not hold both; Q of the next tile
+// then waits for the store.
+constexpr bool out_takes_q(const FwdTraits& t) { return t.head_dim > t.head_dim_v; }
+
+// The ring of K and V blocks, which alternate. Three stages of unequal blocks change size from
+// round to round (K V K, V K V): the middle one moves, so that they fit the place of two K and one
+// V.
+constexpr bool is_uneven(const FwdTraits& t) { return t.kv_stages == 3 && k_bytes(t) > v_bytes(t); }
+constexpr int kv_offset(const FwdTraits& t, int stage, bool holds_k) {
+  if (is_uneven(t))
+    return stage == 0   ? 0
+           : stage == 2 ? k_bytes(t) + v_bytes(t)
+           : holds_k    ? v_bytes(t)
+                        : k_bytes(t);
+  return stage * (k_bytes(t) > v_bytes(t) ? k_bytes(t) : v_bytes(t));
+}
+constexpr int kv_bytes(const FwdTraits& t) {
+  return is_uneven(t) ? 2 * k_bytes(t) + v_bytes(t) : kv_offset(t, t.kv_stages, true);
 }
 
 // Columns of tensor memory, all 128 lanes of each: 512 are allocated, so that the base is 0.
@@ -164,7 +181,7 @@ inline constexpr int kTileBytes = 64;
 // shared memory: it begins right after the 1024 bytes that the system reserves).
 struct SmemLayout {
   int q;         // [q tile][slab][128 rows]
-  int out;       // [q tile][slab][128 rows]
+  int out;       // [q tile][slab][128 rows], or as q
   int kv;        // [stage][slab][rows]
   int factors;   // float[q tile][128]: what O is multiplied by; at the tile's end the row sums
   int maxima;    // float[q tile][128]: at the tile's end
@@ -176,15 +193,19 @@ struct SmemLayout {
 constexpr SmemLayout smem_layout(const FwdTraits& t) {
   constexpr int kFloatBytes = 4;
   SmemLayout s{};
-  s.out = s.q + t.q_tiles * q_tile_bytes(t);
-  s.kv = s.out + t.q_tiles * out_tile_bytes(t);
-  s.factors = s.kv + t.kv_stages * kv_stage_bytes(t);
+  s.out = out_takes_q(t) ? s.q : s.q + t.q_tiles * q_tile_bytes(t);
+  s.kv = s.out + t.q_tiles * (out_takes_q(t) ? q_tile_bytes(t) : out_tile_bytes(t));
+  s.factors = s.kv + kv_bytes(t);
   s.maxima = s.factors + t.q_tiles * kTileRows * kFloatBytes;
   s.tiles = s.maxima + t.q_tiles * kTileRows * kFloatBytes;
   s.barriers = s.tiles + kTileSlots * kTileBytes;
   s.tmem = s.barriers + barriers(t).count() * 8;
   s.total = s.tmem + 16;
   return s;
+}
+
+constexpr int out_offset(const FwdTraits& t, int q_tile) {
+  return smem_layout(t).out + q_tile * (out_takes_q(t) ? q_tile_bytes(t) : out_tile_bytes(t));
 }
 
 // Which of a block's 64 pairs of columns the polynomial takes: spread evenly. A function of the
@@ -204,7 +225,8 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.cta_group == 2 && (t.head_dim_v % 64 != 0 || t.head_dim_v < 128))
     return "a pair of CTAs shares heads of 128 columns or more of V";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
-  if (t.head_dim > 128 || t.head_dim_v > 128) return "head dims are at most 128";
+  if (t.head_dim_v > 128 || t.head_dim > 192 || (t.head_dim > 128 && t.head_dim_v != 128))
+    return "head dims are at most 128, or 192 with 128";
   if (t.kv_stages < 2) return "K and V need two stages";
   if (t.first_keys % kChunk != 0 || t.first_keys <= 0 || t.first_keys >= kTileN)
     return "first_keys is 32, 64 or 96";
