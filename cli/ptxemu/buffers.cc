@@ -74,6 +74,8 @@ void EmulatedBuffers::upload(ptxemu::Machine& machine) {
       machine.copy_in(addresses_[i], content.array.data, content.bytes);
     } else if (specs_[i].source == BufferSpec::Source::kZeros) {
       machine.fill(addresses_[i], 0, content.bytes);
+    } else {
+      machine.mark_uninitialised(addresses_[i]);
     }
   }
 }

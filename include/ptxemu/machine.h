@@ -120,6 +120,9 @@ class PTXEMU_PUBLIC Machine {
   void copy_in(uint64_t address, const void* from, uint64_t bytes);
   void copy_out(void* to, uint64_t address, uint64_t bytes) const;
   void fill(uint64_t address, unsigned char value, uint64_t bytes);
+  // With options.check: nobody has written any of this allocation, and a kernel that reads it
+  // before something is written there is told of. copy_in, fill and kernels write.
+  void mark_uninitialised(uint64_t address);
   // The host's view of [address, address + bytes); null when it is not inside one allocation.
   std::byte* host_view(uint64_t address, uint64_t bytes);
   bool device_addresses_are_host_addresses() const;

@@ -21,6 +21,7 @@ struct BulkCopy {
   Slot cta_mask = kNoSlot;   // multicast
   Slot byte_mask = kNoSlot;  // of each 16 bytes
   Reducer reducer;           // apply is null for a copy
+  bool sums_floats = false;
 };
 
 struct Piece {
@@ -103,7 +104,10 @@ class BulkOutOp final : public AsyncOp {
     }
     const uint32_t end = split && written_ == 0 && half != 0 ? half : bytes;
     write(written_, end);
-    note_write(cluster, *this, target.part(written_, end));
+    Region region = target.part(written_, end);
+    region.reduces = copy_.reducer.apply != nullptr;
+    region.sums_floats = copy_.sums_floats;
+    note_write(cluster, *this, region);
     written_ = end;
     status->done = written_ == bytes;
     return status->done;
@@ -284,6 +288,7 @@ void decode_bulk_reduce(Decoder& decoder, Insn& insn) {
   if (signals && is_float(type)) decoder.fail("a reduction in shared memory takes integers");
   // f32 sums keep subnormals, as measured on an H200 (those of red.global.add.f32 flush them).
   copy.reducer = op == ReduceOp::kExchange ? Reducer{} : find_reducer(op, type, false);
+  copy.sums_floats = op == ReduceOp::kAdd && is_float(type);
   const bool f64_order = type == Type::kF64 && op != ReduceOp::kAdd;
   const bool f32_order = type == Type::kF32 && op != ReduceOp::kAdd;
   if (copy.reducer.apply == nullptr || f64_order || f32_order) {

@@ -67,7 +67,7 @@ class TryCancel : public AsyncOp {
         region.cta = cta.get();
         region.begin = response_.offset;
         region.bytes = sizeof response;
-        observer->async_write(*this, region);
+        observer->async_write(cluster, *this, region);
       }
       Cta& signalled = multicast_ ? *cta : *barrier_.cta;
       mbarrier_async_arrive(cluster, signalled, barrier_.offset, 0, sizeof response, *this);

@@ -32,6 +32,19 @@ uint32_t checked_count(uint32_t count, int lane) {
 
 // --- init, inval --------------------------------------------------------------------------------
 
+// Known kernels let all lanes of a warp initialise a barrier: the same again changes nothing.
+void report_reinit(const Exec& exec, const Insn& insn, BarrierPlace place,
+                   const MbarrierRecord& old, uint32_t count, int lane) {
+  MbarrierState fresh;
+  fresh.pending = fresh.expected = count;
+  const bool same = old.phases == 0 && old.arrivals == 0 &&
+                    read_mbarrier(*place.cta, place.offset).word() == fresh.word();
+  exec.launch->report(exec, insn, same ? Severity::kFormal : Severity::kError, "mbarrier-reinit",
+                      fmt::format("mbarrier.init over a barrier that is in use: phase {}, {}",
+                                  old.phases, old.last_arrivals()),
+                      fmt::format("smem+0x{:x}", place.offset), lane);
+}
+
 Flow init(Exec& exec, const Insn& insn) {
   const BarrierInsn& barrier = barrier_of(insn);
   const uint32_t* counts = exec.lanes<uint32_t>(barrier.count);
@@ -40,10 +53,7 @@ Flow init(Exec& exec, const Insn& insn) {
     const uint32_t count = checked_count(counts[lane], lane);
     const MbarrierRecord* old = place.cta->state<MbarrierRecords>().find(place.offset);
     if (exec.launch->options.check && old != nullptr && old->live) {
-      exec.launch->report(exec, insn, Severity::kError, "mbarrier-reinit",
-                          fmt::format("mbarrier.init over a barrier that is in use: phase {}, {}",
-                                      old->phases, old->last_arrivals()),
-                          fmt::format("smem+0x{:x}", place.offset), lane);
+      report_reinit(exec, insn, place, *old, count, lane);
     }
     mbarrier_init(*place.cta, place.offset, count);
     if (exec.observer != nullptr) {
@@ -176,6 +186,10 @@ Flow wait(Exec& exec, const Insn& insn) {
     if (gives_up(exec)) {
       done = 0;
     } else if (done == 0 && !exec.group->wait.expired) {
+      if (exec.observer != nullptr && !exec.resumed(Wait::Kind::kMbarrier)) {
+        exec.observer->mbarrier_waits(exec, insn, *first.cta, first.offset,
+                                      phase_parity(exec, barrier, exec.first_lane()));
+      }
       // The value: the parity, and above it how many phases had completed.
       return exec.block(Wait::Kind::kMbarrier, object_of(first),
                         phases_of(first) << 1 | phase_parity(exec, barrier, exec.first_lane()));

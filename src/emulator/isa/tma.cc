@@ -74,10 +74,12 @@ class TensorLoadOp final : public AsyncOp {
 // A box of shared memory to the tensor; part of a bulk group.
 class TensorStoreOp final : public AsyncOp {
  public:
-  TensorStoreOp(const Exec& exec, TensorBox box, const Reducer& reducer, SharedLocation from)
+  TensorStoreOp(const Exec& exec, TensorBox box, const Reducer& reducer, bool sums_floats,
+                SharedLocation from)
       : AsyncOp(EngineKind::kCopyOut, exec),
         box_(std::move(box)),
         reducer_(reducer),
+        sums_floats_(sums_floats),
         from_(from),
         buffer_(box_.bytes()) {}
   std::shared_ptr<BulkStatus> status;
@@ -99,7 +101,10 @@ class TensorStoreOp final : public AsyncOp {
     box_.store(written_, end, buffer_.data(), reducer_.apply == nullptr ? nullptr : &reducer_);
     if (cluster.launch.observer != nullptr) {
       box_.for_runs(written_, end, [&](uint64_t address, uint64_t bytes) {
-        note_write(cluster, *this, global_region(address, bytes));
+        Region region = global_region(address, bytes);
+        region.reduces = reducer_.apply != nullptr;
+        region.sums_floats = sums_floats_;
+        note_write(cluster, *this, region);
       });
     }
     written_ = end;
@@ -110,6 +115,7 @@ class TensorStoreOp final : public AsyncOp {
  private:
   TensorBox box_;
   Reducer reducer_;
+  bool sums_floats_;
   SharedLocation from_;
   std::vector<std::byte> buffer_;
   uint32_t read_ = 0, written_ = 0;  // rows
@@ -214,8 +220,9 @@ void start_store(const Exec& exec, const Insn& insn, const TensorCopy& copy, int
   TensorMap map;
   TensorBox box = make_box(exec, copy, lane, &map);
   const SharedLocation from = shared_place(exec, copy, box.shared_bytes(), lane);
-  auto op =
-      std::make_unique<TensorStoreOp>(exec, std::move(box), reducer_of(copy, map.type, lane), from);
+  auto op = std::make_unique<TensorStoreOp>(
+      exec, std::move(box), reducer_of(copy, map.type, lane),
+      copy.reduces && copy.op == ReduceOp::kAdd && map.type >= TensorType::kF16, from);
   op->lane = static_cast<uint32_t>(lane);
   op->status = join_bulk_group(exec, *op, lane);
   count_copied(*exec.cluster, op->box().bytes());

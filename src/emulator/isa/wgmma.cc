@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
 
 #include "emulator/isa/tensor_forms.h"
 #include "emulator/machine/wgmma_op.h"
@@ -26,11 +27,43 @@ void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
   }
 }
 
+// The warps of the executing warp's warpgroup that exist.
+std::span<const std::unique_ptr<Warp>> warpgroup_of(const Exec& exec) {
+  const auto& warps = exec.cta->warps;
+  const size_t first = exec.warp->index / 4 * 4;
+  return std::span(warps).subspan(first, std::min<size_t>(4, warps.size() - first));
+}
+
+// Warp state: parts that wait for those of the other warps.
+struct WaitingParts {
+  std::deque<std::unique_ptr<WgmmaOp>> parts;
+};
+
+// A product begins when every warp of the warpgroup has come to it: known kernels let each warp
+// wait for its own copies only, and an H200 computes what they mean.
+void start_together(const Exec& exec) {
+  for (const auto& warp : warpgroup_of(exec)) {
+    if (!warp->done() && warp->state<WaitingParts>().parts.empty()) return;
+  }
+  for (const auto& warp : warpgroup_of(exec)) {
+    auto& parts = warp->state<WaitingParts>().parts;
+    if (parts.empty()) continue;
+    exec.cluster->engines.submit(std::move(parts.front()));
+    parts.pop_front();
+  }
+}
+
 Flow run_multiply(Exec& exec, const Insn& insn) {
   exec.require_converged(insn);
-  const uint64_t id = exec.cluster->engines.submit(std::make_unique<WgmmaOp>(exec, insn));
-  exec.warp->state<WgmmaGroups>().note_issue(id);
-  if (exec.observer != nullptr) hold_registers(exec, insn, id);
+  auto op = std::make_unique<WgmmaOp>(exec, insn);
+  exec.cluster->engines.name(*op);
+  exec.warp->state<WgmmaGroups>().note_issue(op->id);
+  if (exec.observer != nullptr) {
+    exec.observer->warp_sync(exec, insn);
+    hold_registers(exec, insn, op->id);
+  }
+  exec.warp->state<WaitingParts>().parts.push_back(std::move(op));
+  start_together(exec);
   return Flow::kNext;
 }
 
@@ -45,13 +78,6 @@ Flow run_commit(Exec& exec, const Insn& insn) {
   auto& state = exec.warp->state<WgmmaGroups>();
   state.groups.push_back(state.issued);
   return Flow::kNext;
-}
-
-// The warps of the executing warp's warpgroup that exist.
-std::span<const std::unique_ptr<Warp>> warpgroup_of(const Exec& exec) {
-  const auto& warps = exec.cta->warps;
-  const size_t first = exec.warp->index / 4 * 4;
-  return std::span(warps).subspan(first, std::min<size_t>(4, warps.size() - first));
 }
 
 // Parts (from, to] of every warp are done as far as this warp knows now.

@@ -273,15 +273,29 @@ void Machine::free(uint64_t address) {
   guarded([&] { impl_->memory.free(address); });
 }
 void Machine::copy_in(uint64_t address, const void* from, uint64_t bytes) {
-  if (bytes != 0) std::memcpy(impl_->view(address, bytes), from, bytes);
+  if (bytes == 0) return;
+  std::memcpy(impl_->view(address, bytes), from, bytes);
+  impl_->memory.unwritten().note_written(address, bytes);
 }
 void Machine::copy_out(void* to, uint64_t address, uint64_t bytes) const {
   if (bytes != 0) std::memcpy(to, impl_->view(address, bytes), bytes);
 }
 void Machine::fill(uint64_t address, unsigned char value, uint64_t bytes) {
-  if (bytes != 0) std::memset(impl_->view(address, bytes), value, bytes);
+  if (bytes == 0) return;
+  std::memset(impl_->view(address, bytes), value, bytes);
+  impl_->memory.unwritten().note_written(address, bytes);
+}
+void Machine::mark_uninitialised(uint64_t address) {
+  const auto [base, bytes] = impl_->memory.allocation_of(address);
+  if (base != address || bytes == 0) {
+    throw InputError(
+        fmt::format("{:#x} is no allocation: {}", address, impl_->memory.describe(address)));
+  }
+  impl_->memory.unwritten().mark(address, bytes);
 }
 std::byte* Machine::host_view(uint64_t address, uint64_t bytes) {
+  // Whoever has the view may write.
+  impl_->memory.unwritten().note_written(address, bytes);
   return impl_->memory.find(address, bytes);
 }
 bool Machine::device_addresses_are_host_addresses() const { return impl_->memory.is_identity(); }
@@ -332,7 +346,11 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     std::copy(request.cluster.begin(), request.cluster.end(), launch.shape.cluster);
     launch.shape.dynamic_shared_bytes = request.shared_bytes;
     launch.params = lay_out(code, arguments);
-    if (impl_->internal.check) launch.observer = make_checker(launch);
+    if (impl_->internal.check) {
+      launch.observer = make_checker(launch);
+    } else {
+      impl_->memory.unwritten().clear();  // nobody sees what this launch writes
+    }
     if (impl_->internal.trace) launch.trace = std::make_unique<Trace>();
     launch.run();
     if (launch.trace != nullptr && !launch.trace->write(impl_->options.trace_file)) {

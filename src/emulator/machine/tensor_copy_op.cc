@@ -88,7 +88,8 @@ void TensorCopyOp::copy(Cluster& cluster, Cta& cta) const {
       }
       if (observer != nullptr) {
         observer->async_read(
-            *this, {.space = Region::Space::kShared, .cta = &cta, .begin = offset, .bytes = 16});
+            cluster, *this,
+            {.space = Region::Space::kShared, .cta = &cta, .begin = offset, .bytes = 16});
       }
     }
     if (observer == nullptr) continue;
@@ -98,7 +99,7 @@ void TensorCopyOp::copy(Cluster& cluster, Cta& cta) const {
       region.lanes = 1;
       region.column = to_.column;
       region.columns = size.columns;
-      observer->async_write(*this, region);
+      observer->async_write(cluster, *this, region);
     }
   }
 }
@@ -137,9 +138,9 @@ bool TensorShiftOp::advance(Cluster& cluster, bool) {
     region.lanes = 32;
     region.column = at_.column;
     region.columns = 8;
-    observer->async_read(*this, region);
+    observer->async_read(cluster, *this, region);
     region.lanes = 31;
-    observer->async_write(*this, region);
+    observer->async_write(cluster, *this, region);
   }
   return true;
 }

@@ -62,8 +62,12 @@ void gather_matrix(const MatrixSource& source, int to, int rows, MmaSide& side, 
       check_shared(cta, offset, 16, operand);
       side.set_chunk(source.major, to + mn, k, cta.shared + offset);
       if (observer != nullptr) {
-        observer->async_read(
-            op, Region{.space = Region::Space::kShared, .cta = &cta, .begin = offset, .bytes = 16});
+        Region region{.space = Region::Space::kShared, .cta = &cta, .begin = offset, .bytes = 16};
+        if (source.rows_are_lanes) {
+          region.lane = static_cast<uint32_t>(mn);
+          region.lanes = static_cast<uint32_t>(mn_step);
+        }
+        observer->async_read(*cta.cluster, op, region);
       }
     }
   }
@@ -113,7 +117,8 @@ void MmaOp::load_a(int cta, MmaSide& side) const {
   if (!operands_.a_in_tensor_memory) {
     side.reset(shape.a, shape.k, rows(), true);
     const Major major = shape.transpose_a ? Major::kMN : Major::kK;
-    gather_matrix({&owner, operands_.a, major}, 0, rows(), side, *this, "A of tcgen05.mma");
+    gather_matrix({&owner, operands_.a, major, 0, rows() == 128}, 0, rows(), side, *this,
+                  "A of tcgen05.mma");
     side.finish(shape.negate_a);
     return;
   }
@@ -135,7 +140,7 @@ void MmaOp::load_a(int cta, MmaSide& side) const {
     region.columns = 8;
     region.lanes = rows() == 64 && group_.size == 1 ? 16 : 128;
     for (region.lane = lane_of(0); region.lane < 128; region.lane += 32) {
-      observer->async_read(*this, region);
+      observer->async_read(*owner.cluster, *this, region);
       if (region.lanes == 128) break;
     }
   }
@@ -197,8 +202,9 @@ void MmaOp::tell_writes(Cluster& cluster, int begin, int end) const {
     }
     for (uint32_t lane = spread ? lane_of(0) : region.lane; lane < 128; lane += 32) {
       region.lane = lane;
-      if (operands_.accumulates) observer->async_read(*this, region);
-      observer->async_write(*this, region);
+      region.reduces = operands_.accumulates;
+      if (operands_.accumulates) observer->async_read(cluster, *this, region);
+      observer->async_write(cluster, *this, region);
       if (!spread) break;
     }
   }

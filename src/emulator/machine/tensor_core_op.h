@@ -31,7 +31,8 @@ struct MatrixSource {
   Cta* cta = nullptr;
   MatrixDescriptor matrix;
   Major major = Major::kK;
-  int first = 0;  // the first of its rows (of B: columns) that is read
+  int first = 0;                // the first of its rows (of B: columns) that is read
+  bool rows_are_lanes = false;  // row i feeds lane i of D and no other
 };
 // Copies `rows` of its rows to those of the side from `to` on. Tells the observer of what is read
 // for `op`. `operand` names the matrix in errors.

@@ -145,7 +145,8 @@ void TensorLoadOp::reduce() {
 bool TensorLoadOp::advance(Cluster& cluster, bool split) {
   Observer* observer = cluster.launch.observer.get();
   if (next_ == 0 && observer != nullptr) {
-    for (const Region& region : regions_of(transfer_, cta_)) observer->async_read(*this, region);
+    for (const Region& region : regions_of(transfer_, cta_))
+      observer->async_read(cluster, *this, region);
   }
   const uint32_t end = split && next_ == 0 && transfer_.registers > 1 ? transfer_.registers / 2
                                                                       : transfer_.registers;
@@ -199,7 +200,8 @@ bool TensorStoreOp::advance(Cluster& cluster, bool split) {
   for (; next_ < end; ++next_) store_register(next_);
   if (next_ < transfer_.registers) return false;
   if (Observer* observer = cluster.launch.observer.get()) {
-    for (const Region& region : regions_of(transfer_, cta_)) observer->async_write(*this, region);
+    for (const Region& region : regions_of(transfer_, cta_))
+      observer->async_write(cluster, *this, region);
   }
   return true;
 }

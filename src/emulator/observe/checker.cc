@@ -1,7 +1,9 @@
 // The observer that a launch with checks has: it gives each event to the hazards of its cluster.
 #include "emulator/machine/cluster.h"
 #include "emulator/machine/exec.h"
+#include "emulator/observe/global_hazards.h"
 #include "emulator/observe/hazards.h"
+#include "emulator/observe/wgmma_fences.h"
 
 namespace ptxemu {
 
@@ -15,12 +17,24 @@ uint64_t cluster_key(uint64_t generation) { return uint64_t{0xff} << 56 | genera
 
 class Checker final : public Observer {
  public:
-  explicit Checker(Launch& launch) : launch_(launch) {}
+  explicit Checker(Launch& launch) : launch_(launch), global_(launch), wgmma_users_(*launch.code) {}
 
   void cluster_start(Cluster& cluster) override {
-    hazards_.emplace(&cluster, std::make_unique<ClusterHazards>(launch_, cluster));
+    auto hazards = std::make_unique<ClusterHazards>(launch_, cluster, global_);
+    global_.start(cluster.index, hazards.get());
+    hazards_.emplace(&cluster, std::move(hazards));
+    if (!wgmma_users_.any()) return;
+    for (const auto& cta : cluster.ctas) {
+      for (const auto& warp : cta->warps) warp->pending.watch();
+    }
   }
   void cluster_end(Cluster& cluster) override {
+    auto& hazards = hazards_.at(&cluster);
+    hazards->end();
+    if (global_.end(cluster.index)) {
+      hazards->drop_shadows();
+      ended_.push_back(std::move(hazards));
+    }
     hazards_.erase(&cluster);
     current_ = nullptr;
   }
@@ -29,18 +43,27 @@ class Checker final : public Observer {
     of(*e.cluster).access(e, i, a);
   }
   void fence(const Exec& e, const Insn&, FenceKind kind) override { of(*e.cluster).fence(e, kind); }
-  void issue(Cluster& cluster, const AsyncOp& op) override { of(cluster).issue(op); }
-  void async_read(const AsyncOp& op, const Region& region) override {
-    if (region.cta != nullptr) of(*region.cta->cluster).async_access(op, region, false);
+  void watched_instruction(const Exec& e, const Insn& i) override {
+    of(*e.cluster).watched(e, i, wgmma_users_.touches(*e.group->frame->function, i.pc));
   }
-  void async_write(const AsyncOp& op, const Region& region) override {
-    if (region.cta != nullptr) of(*region.cta->cluster).async_access(op, region, true);
+  void warp_sync(const Exec& e, const Insn& i) override {
+    if (i.row->mnemonic == "wgmma.mma_async") of(*e.cluster).wgmma_issued(e, i);
+  }
+  void issue(Cluster& cluster, const AsyncOp& op) override { of(cluster).issue(op); }
+  void async_read(Cluster& cluster, const AsyncOp& op, const Region& region) override {
+    of(cluster).async_access(op, region, false);
+  }
+  void async_write(Cluster& cluster, const AsyncOp& op, const Region& region) override {
+    of(cluster).async_access(op, region, true);
   }
   void op_read_observed(const Exec& e, const Insn&, uint64_t op) override {
     of(*e.cluster).op_observed(e, op, true);
   }
   void op_done_observed(const Exec& e, const Insn&, uint64_t op) override {
     of(*e.cluster).op_observed(e, op, false);
+  }
+  void mbarrier_init(const Exec&, const Insn&, Cta& cta, uint32_t offset, uint32_t) override {
+    of(*cta.cluster).mbarrier_init(cta, offset);
   }
   void mbarrier_arrive(const Exec& e, const Insn&, Cta& cta, uint32_t offset, uint32_t,
                        bool releases) override {
@@ -53,10 +76,25 @@ class Checker final : public Observer {
   void mbarrier_phase(Cta& cta, uint32_t offset) override {
     of(*cta.cluster).mbarrier_phase(cta, offset);
   }
-  void mbarrier_observed(const Exec& e, const Insn&, Cta& cta, uint32_t offset, uint32_t,
+  void mbarrier_observed(const Exec& e, const Insn& i, Cta& cta, uint32_t offset, uint32_t parity,
                          bool) override {
-    of(*e.cluster).mbarrier_observed(e, cta, offset);
+    of(*e.cluster).mbarrier_observed(e, i, cta, offset, parity);
   }
+  void mbarrier_waits(const Exec& e, const Insn& i, Cta& cta, uint32_t offset,
+                      uint32_t parity) override {
+    of(*e.cluster).mbarrier_waits(e, i, cta, offset, parity);
+  }
+  void mbarrier_overtaken(const Exec& e, const Insn& i, Cta& cta, uint32_t offset) override {
+    of(*e.cluster).mbarrier_overtaken(e, i, cta, offset);
+  }
+  void tensor_alloc(const Exec&, const Insn&, Cta& cta, uint32_t column,
+                    uint32_t columns) override {
+    of(*cta.cluster).tensor_alloc(cta, column, columns);
+  }
+  void tensor_dealloc(const Exec& e, const Insn&, Cta& cta, uint32_t, uint32_t) override {
+    of(*e.cluster).tensor_dealloc(e, cta);
+  }
+  bool knows_release(const Exec& e) override { return of(*e.cluster).knows_release(e); }
   void barrier_arrive(const Exec& e, const Insn&, uint32_t number, uint64_t generation) override {
     of(*e.cluster).barrier_arrive(e, barrier_key(e, number, generation));
   }
@@ -82,6 +120,9 @@ class Checker final : public Observer {
     return *current_hazards_;
   }
   Launch& launch_;
+  GlobalHazards global_;
+  const WgmmaUsers wgmma_users_;
+  std::vector<std::unique_ptr<ClusterHazards>> ended_;  // that others may know of
   std::unordered_map<Cluster*, std::unique_ptr<ClusterHazards>> hazards_;
   Cluster* current_ = nullptr;
   ClusterHazards* current_hazards_ = nullptr;

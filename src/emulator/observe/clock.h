@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <vector>
 
 namespace ptxemu {
@@ -31,12 +33,30 @@ class Clock {
   std::vector<uint32_t> values_;
 };
 
-// What is known, and of it what the asynchronous proxy also sees (after fence.proxy.async).
+// What is known of other clusters, by their index.
+using ForeignClocks = std::map<uint64_t, Clock>;
+inline void join(ForeignClocks& clocks, const ForeignClocks& other) {
+  for (const auto& [cluster, clock] : other) clocks[cluster].join(clock);
+}
+
+// What is known; of it what the asynchronous proxy also sees of shared and of global memory (after
+// fence.proxy.async), and what later tcgen05 operations come after (tcgen05.fence).
 struct Knowledge {
-  Clock generic, async;
+  Clock generic, async_shared, async_global, tensor;
+  std::shared_ptr<const ForeignClocks> foreign;  // null: of no other cluster
+
   void join(const Knowledge& other) {
     generic.join(other.generic);
-    async.join(other.async);
+    async_shared.join(other.async_shared);
+    async_global.join(other.async_global);
+    tensor.join(other.tensor);
+    if (other.foreign != nullptr && other.foreign != foreign) join_foreign(*other.foreign);
+  }
+  void join_foreign(const ForeignClocks& other) {
+    auto both = foreign == nullptr ? std::make_shared<ForeignClocks>()
+                                   : std::make_shared<ForeignClocks>(*foreign);
+    ptxemu::join(*both, other);
+    foreign = std::move(both);
   }
 };
 

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <bit>
+#include <algorithm>
 
 #include "emulator/machine/cluster.h"
 #include "emulator/machine/exec.h"
-#include "emulator/observe/waiters.h"
+#include "emulator/observe/global_hazards.h"
 
 namespace ptxemu {
 
@@ -17,16 +17,29 @@ bool in_order(EngineKind kind) {
   return kind == EngineKind::kTensorCore || kind == EngineKind::kWgmma;
 }
 
+bool works_on_tensor_memory(EngineKind kind) {
+  return kind == EngineKind::kTensorCore || kind == EngineKind::kTensorLoad ||
+         kind == EngineKind::kTensorStore;
+}
+
 }  // namespace
 
-ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
-    : launch_(launch), cluster_(cluster) {
+ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& global)
+    : launch_(launch), cluster_(cluster), global_(global) {
   size_t warps = 0;
   for (const auto& cta : cluster.ctas) warps += cta->warps.size();
   warps_.resize(warps);
   snapshots_.resize(warps);
+  fenced_.resize(warps);
+  awaiting_fence_.resize(warps);
+  tensor_fences_.resize(warps);
+  waited_knowing_.resize(warps);
+  wgmma_registers_.resize(warps);
+  wgmma_waiting_.resize(warps);
+  wgmma_begun_.resize(warps);
   components_ = static_cast<uint32_t>(warps);
   for (uint32_t w = 0; w < warps; ++w) warps_[w].generic.set(w, 1);
+  releases_.resize(cluster.ctas.size());
   shared_.resize(cluster.ctas.size());
   tensor_.resize(cluster.ctas.size());
 }
@@ -66,6 +79,10 @@ void ClusterHazards::issue(const AsyncOp& op) {
   r.queue = op.queue;
   r.sequence = op.queue == 0 ? 0 : ++queues_[op.queue].operations;
   r.at_issue = snapshot(op.agent);
+  auto& begun = wgmma_begun_[op.agent];
+  if (op.kind != EngineKind::kWgmma || begun.empty()) return;
+  r.at_issue = std::move(begun.front());
+  begun.pop_front();
 }
 
 void ClusterHazards::op_observed(const Exec& exec, uint64_t op, bool only_read) {
@@ -97,31 +114,90 @@ bool ClusterHazards::over(const OpRecord& earlier, const Clock& clock, bool only
   return false;
 }
 
+// Between tcgen05 operations of two warps: fence::after_thread_sync in the later one (after what
+// told it that the earlier is over), and fence::before_thread_sync in the one that waited for its
+// own load or store. A commit implies the latter ("tcgen05 Memory Consistency Model", 9.7.16.6.2).
+bool ClusterHazards::has_tensor_fences(const OpRecord& earlier, const Asker& asker,
+                                       bool only_read) {
+  if (earlier.agent == asker.agent) return true;
+  if (!over(earlier, asker.knows->tensor, only_read)) return false;
+  if (earlier.kind == EngineKind::kTensorCore) return true;
+  const auto& fences = tensor_fences_[earlier.agent];
+  const uint32_t known = asker.knows->generic.at(earlier.agent);
+  for (const Point& p : earlier.done) {
+    if (p.component != earlier.agent) continue;
+    const auto fence = std::lower_bound(fences.begin(), fences.end(), p.value);
+    if (fence != fences.end() && *fence <= known) return true;
+  }
+  return false;
+}
+
+ClusterHazards::Order ClusterHazards::order_of_op(const OpRecord& r, const Asker& asker,
+                                                  bool earlier_reads) {
+  if (asker.op != nullptr && (&r == asker.op || (in_order(r.kind) && r.queue == asker.op->queue))) {
+    return Order::kOrdered;
+  }
+  // A warp's loads and stores of tensor memory go in order: a load is over when a register that it
+  // fills has been used, which known-good kernels rely on before they store over what they loaded.
+  if (asker.op != nullptr && r.kind == EngineKind::kTensorLoad && r.agent == asker.agent &&
+      asker.op->kind == EngineKind::kTensorStore) {
+    return Order::kOrdered;
+  }
+  if (!over(r, asker.knows->generic, earlier_reads)) return Order::kRace;
+  if (asker.in_tensor_memory && works_on_tensor_memory(r.kind) &&
+      !has_tensor_fences(r, asker, earlier_reads)) {
+    return Order::kNoTensorFence;
+  }
+  return Order::kOrdered;
+}
+
 ClusterHazards::Order ClusterHazards::order(const Touch& earlier, const Asker& asker,
                                             bool earlier_reads) {
   if (earlier.who.none()) return Order::kOrdered;
   if (earlier.who.is_op()) {
-    const OpRecord& r = ops_[earlier.who.op_id() - 1];
-    if (asker.op != nullptr &&
-        (&r == asker.op || (in_order(r.kind) && r.queue == asker.op->queue))) {
-      return Order::kOrdered;
-    }
-    // A warp's loads and stores of tensor memory go in order: a load is over when a register that
-    // it fills has been used, which known-good kernels rely on before they store over what they
-    // loaded.
-    if (asker.op != nullptr && r.kind == EngineKind::kTensorLoad && r.agent == asker.agent &&
-        asker.op->kind == EngineKind::kTensorStore) {
-      return Order::kOrdered;
-    }
-    return over(r, asker.knows->generic, earlier_reads) ? Order::kOrdered : Order::kRace;
+    return order_of_op(ops_[earlier.who.op_id() - 1], asker, earlier_reads);
   }
   const uint32_t agent = earlier.who.agent(), epoch = earlier.who.epoch();
   const bool known = agent == asker.agent || asker.knows->generic.at(agent) >= epoch;
   if (!known) return Order::kRace;
-  if (asker.async_read && !earlier_reads && asker.knows->async.at(agent) < epoch) {
+  if (asker.async_read && !earlier_reads && asker.knows->async_shared.at(agent) < epoch) {
     return Order::kNoProxyFence;
   }
   return Order::kOrdered;
+}
+
+ClusterHazards::Order ClusterHazards::order_again(const Touch& earlier, Asker& asker,
+                                                  bool earlier_reads) {
+  if (!(asker.asked == earlier.who) || asker.asked_reads != earlier_reads) {
+    asker.answer = order(earlier, asker, earlier_reads);
+    asker.asked = earlier.who;
+    asker.asked_reads = earlier_reads;
+  }
+  return asker.answer;
+}
+
+ClusterHazards::Order ClusterHazards::order_in_global(const Touch& earlier, bool earlier_reads,
+                                                      uint32_t agent, const Knowledge& knows,
+                                                      const AsyncOp* op, bool async_read) {
+  const Asker asker{&knows, agent, op == nullptr ? nullptr : &record(*op)};
+  const Order o = order(earlier, asker, earlier_reads);
+  if (o != Order::kOrdered || !async_read || earlier_reads || earlier.who.is_op()) return o;
+  const bool seen = knows.async_global.at(earlier.who.agent()) >= earlier.who.epoch();
+  return seen ? Order::kOrdered : Order::kNoProxyFence;
+}
+
+void ClusterHazards::acquire_foreign(uint32_t agent, const ForeignClocks& clocks) {
+  of_warp(agent).join_foreign(clocks);
+}
+
+const Knowledge* ClusterHazards::released_by(uint32_t agent, const MemoryAccess& access) const {
+  if (!access.writes || !access.strong) return nullptr;
+  return access.releases ? &warps_[agent] : fenced_[agent].get();
+}
+
+void ClusterHazards::drop_shadows() {
+  shared_.clear();
+  tensor_.clear();
 }
 
 // --- Barriers ---
@@ -129,7 +205,10 @@ ClusterHazards::Order ClusterHazards::order(const Touch& earlier, const Asker& a
 ClusterHazards::Mbarrier& ClusterHazards::mbarrier(const Cta& cta, uint32_t offset) {
   const uint64_t key = uint64_t{cta.rank} << 32 | offset;
   auto [found, is_new] = mbarriers_.try_emplace(key);
-  if (is_new) found->second.component = components_++;
+  if (is_new) {
+    found->second.component = components_++;
+    found->second.seen.resize(warps_.size());
+  }
   return found->second;
 }
 
@@ -144,6 +223,7 @@ void ClusterHazards::mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t
   Mbarrier& barrier = mbarrier(cta, offset);
   OpRecord& r = record(op);
   barrier.gathering.join(*r.at_issue);
+  barrier.by_engine = true;
   const Point point{barrier.component, barrier.phases + 1};
   r.done.push_back(point);
   if (op.kind == EngineKind::kTensorCore) {
@@ -156,10 +236,44 @@ void ClusterHazards::mbarrier_phase(Cta& cta, uint32_t offset) {
   ++barrier.phases;
   barrier.gathering.generic.set(barrier.component, barrier.phases);
   barrier.completed = barrier.gathering;
+  barrier.completed_by_engine = barrier.by_engine;
+  barrier.by_engine = false;
 }
 
-void ClusterHazards::mbarrier_observed(const Exec& exec, Cta& cta, uint32_t offset) {
-  of_warp(exec.warp->agent).join(mbarrier(cta, offset).completed);
+void ClusterHazards::mbarrier_observed(const Exec& exec, const Insn& insn, Cta& cta,
+                                       uint32_t offset, uint32_t parity) {
+  const uint32_t agent = exec.warp->agent;
+  Mbarrier& barrier = mbarrier(cta, offset);
+  if (barrier.completed_by_engine) waited_knowing_[agent] = warps_[agent].generic;
+  of_warp(agent).join(barrier.completed);
+  uint32_t& seen = barrier.seen[agent];
+  if (barrier.phases >= seen + 3 && (seen & 1) == parity && seen != 0) {
+    launch_.report(exec, insn, Severity::kFormal, "phase-aliased",
+                   fmt::format("phase {} of this parity is awaited, and phase {} is over too: a "
+                               "parity can't tell them apart",
+                               seen, seen + 2));
+  }
+  seen = barrier.phases;
+}
+
+void ClusterHazards::mbarrier_waits(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
+                                    uint32_t parity) {
+  const Mbarrier& barrier = mbarrier(cta, offset);
+  const uint32_t seen = barrier.seen[exec.warp->agent];
+  if (barrier.phases < seen + 2 || (seen & 1) != parity) return;
+  launch_.report(exec, insn, Severity::kFormal, "phase-aliased",
+                 fmt::format("phase {}, the next that this warp has not seen, is over, but so is "
+                             "phase {}: the wait goes on until phase {}",
+                             seen, seen + 1, seen + 2));
+}
+
+void ClusterHazards::mbarrier_overtaken(const Exec& exec, const Insn& insn, Cta& cta,
+                                        uint32_t offset) {
+  const Mbarrier& barrier = mbarrier(cta, offset);
+  launch_.report(exec, insn, Severity::kFormal, "phase-aliased",
+                 fmt::format("the awaited phase was followed by another (phase {} is over) before "
+                             "this waiter was sure to have seen it",
+                             barrier.phases - 1));
 }
 
 void ClusterHazards::barrier_arrive(const Exec& exec, uint64_t key) {
@@ -171,165 +285,35 @@ void ClusterHazards::barrier_passed(const Exec& exec, uint64_t key) {
   of_warp(exec.warp->agent).join(barriers_[key]);
 }
 
+// --- Fences ---
+
 void ClusterHazards::fence(const Exec& exec, FenceKind kind) {
-  if (kind != FenceKind::kProxyAsync && kind != FenceKind::kProxyAsyncShared) return;
   const uint32_t agent = exec.warp->agent;
   Knowledge& k = of_warp(agent);
-  k.async.join(k.generic);
+  switch (kind) {
+    case FenceKind::kProxyAsync:
+      k.async_shared.join(k.generic);
+      k.async_global.join(k.generic);
+      break;
+    case FenceKind::kProxyAsyncShared: k.async_shared.join(k.generic); break;
+    case FenceKind::kProxyAsyncGlobal: k.async_global.join(k.generic); break;
+    case FenceKind::kTensorAfterSync: k.tensor.join(k.generic); return;
+    case FenceKind::kTensorBeforeSync: tensor_fences_[agent].push_back(k.generic.at(agent)); break;
+    case FenceKind::kWgmma: wgmma_registers_[agent].fence(); return;
+    case FenceKind::kMembarCta:
+    case FenceKind::kFenceCta:
+    case FenceKind::kMembarGpu:
+    case FenceKind::kMembarSys:
+    case FenceKind::kFenceCluster:
+    case FenceKind::kFenceGpu:
+    case FenceKind::kFenceSys:
+      k.join(awaiting_fence_[agent]);
+      awaiting_fence_[agent] = {};
+      fenced_[agent] = snapshot(agent);
+      break;
+    default: return;
+  }
   step(agent);
-}
-
-// --- Accesses ---
-
-Shadow& ClusterHazards::shared_shadow(const Cta& cta) {
-  Shadow& shadow = shared_[cta.rank];
-  if (shadow.empty()) shadow.resize(cta.shared_bytes / 4 + 1);
-  return shadow;
-}
-
-// A cell is 16 lanes of one column.
-Shadow& ClusterHazards::tensor_shadow(const Cta& cta) {
-  Shadow& shadow = tensor_[cta.rank];
-  if (shadow.empty()) shadow.resize(size_t{512} * 8);
-  return shadow;
-}
-
-void ClusterHazards::touch(Cell& cell, const Touch& now, const Asker& asker, bool writes,
-                           const Region& where) {
-  if (!(cell.writer.who == now.who) && (cell.writer.bytes & now.bytes) != 0) {
-    const Order o = order(cell.writer, asker, false);
-    if (o != Order::kOrdered) report(cell.writer, true, now, writes, asker, o, where);
-  }
-  if (writes) {
-    for (size_t i = 0; i < cell.reader_count; ++i) {
-      const Touch& reader = cell.readers[i];
-      if (reader.who == now.who || (reader.bytes & now.bytes) == 0) continue;
-      const Order o = order(reader, asker, true);
-      if (o != Order::kOrdered) report(reader, false, now, writes, asker, o, where);
-    }
-    cell.writer = now;
-    cell.reader_count = 0;
-    cell.written = true;
-    return;
-  }
-  // Readers that this one comes after need not be kept: who comes after this one comes after them.
-  size_t kept = 0;
-  for (size_t i = 0; i < cell.reader_count; ++i) {
-    const Touch& reader = cell.readers[i];
-    if (reader.who == now.who && reader.bytes == now.bytes) return;
-    const bool same_warp = !reader.who.is_op() && !now.who.is_op() &&
-                           reader.who.agent() == now.who.agent() && reader.bytes == now.bytes;
-    const bool same_queue = reader.who.is_op() && now.who.is_op() &&
-                            ops_[reader.who.op_id() - 1].queue != 0 &&
-                            ops_[reader.who.op_id() - 1].queue == ops_[now.who.op_id() - 1].queue &&
-                            ops_[reader.who.op_id() - 1].agent == ops_[now.who.op_id() - 1].agent;
-    if (same_warp || same_queue) continue;
-    cell.readers[kept++] = reader;
-  }
-  if (kept == Cell::kReaders) {
-    for (size_t i = 1; i < kept; ++i) cell.readers[i - 1] = cell.readers[i];
-    --kept;
-  }
-  cell.readers[kept++] = now;
-  cell.reader_count = static_cast<uint8_t>(kept);
-}
-
-void ClusterHazards::touch_region(const Touch& now, const Asker& asker, const Region& region,
-                                  bool writes) {
-  if (region.space == Region::Space::kShared) {
-    Shadow& shadow = shared_shadow(*region.cta);
-    const uint64_t first = region.begin / 4;
-    const uint64_t last = std::min<uint64_t>((region.begin + region.bytes + 3) / 4, shadow.size());
-    for (uint64_t i = first; i < last; ++i) touch(shadow[i], now, asker, writes, region);
-  } else if (region.space == Region::Space::kTensor) {
-    Shadow& shadow = tensor_shadow(*region.cta);
-    const uint32_t first = region.lane / 16, last = (region.lane + region.lanes + 15) / 16;
-    for (uint32_t c = region.column; c < region.column + region.columns && c < 512; ++c) {
-      for (uint32_t l = first; l < last && l < 8; ++l) {
-        touch(shadow[size_t{c} * 8 + l], now, asker, writes, region);
-      }
-    }
-  }
-}
-
-void ClusterHazards::async_access(const AsyncOp& op, const Region& region, bool writes) {
-  if (region.space == Region::Space::kGlobal) return;
-  OpRecord& r = record(op);
-  if (region.cta != nullptr) check_live(op, *region.cta);
-  at_ = r.insn;
-  Touch now;
-  now.who = Who::op(op.id);
-  now.line = r.line;
-  const Asker asker{r.at_issue.get(), r.agent, &r,
-                    !writes && region.space == Region::Space::kShared};
-  touch_region(now, asker, region, writes);
-}
-
-void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAccess& access) {
-  const uint32_t agent = exec.warp->agent;
-  if (access.acquires || access.releases) {
-    exec.for_lanes([&](int lane) {
-      uint64_t key = access.address[lane];
-      if (access.space == MemoryAccess::Space::kShared) {
-        key |= uint64_t{access.cta[lane]->rank + 1} << 56;
-      }
-      Knowledge& flag = flags_[key];
-      if (access.releases) flag.join(warps_[agent]);
-      if (access.acquires) of_warp(agent).join(flag);
-    });
-    if (access.releases) step(agent);
-  }
-  if (access.space != MemoryAccess::Space::kShared || access.atomic) return;
-  at_ = &insn;
-  const Asker asker{&warps_[agent], agent, nullptr, false};
-  Touch now;
-  now.who = Who::warp(agent, warps_[agent].generic.at(agent));
-  now.line = insn.line;
-  exec.for_lanes([&](int lane) {
-    const uint64_t offset = access.address[lane];
-    Region where{.space = Region::Space::kShared,
-                 .cta = access.cta[lane],
-                 .begin = offset,
-                 .bytes = access.bytes};
-    now.bytes = access.bytes >= 4
-                    ? uint8_t{15}
-                    : static_cast<uint8_t>(((1u << access.bytes) - 1) << (offset % 4));
-    touch_region(now, asker, where, access.writes);
-  });
-}
-
-// --- Ends ---
-
-void ClusterHazards::check_live(const AsyncOp& op, const Cta& cta) {
-  if (cta.live_warps != 0) return;
-  Finding finding;
-  finding.rule = "exited-cta";
-  // Known-good kernels leave commits and copies of their own behind.
-  if (op.cta_rank == cta.rank) finding.severity = Severity::kFormal;
-  std::copy_n(cta.id, 3, finding.cta);
-  finding.warp = static_cast<int32_t>(op.warp);
-  finding.ptx_line = op.insn != nullptr ? op.insn->line : 0;
-  finding.object = fmt::format("CTA rank {}", cta.rank);
-  finding.message = fmt::format(
-      "{} issued by warp {} of CTA rank {} touches the memory of a CTA "
-      "whose warps have all exited",
-      name_of(op.kind), op.warp, op.cta_rank);
-  launch_.report(std::move(finding));
-}
-
-void ClusterHazards::warp_exit(const Exec& exec, const Insn& insn) {
-  if (exec.cta->live_warps != 0) return;
-  // The CTA is over: what still reads its shared memory must have been waited for.
-  for (const OpRecord& r : ops_) {
-    if (r.cta_rank != exec.cta->rank || r.kind != EngineKind::kCopyOut) continue;
-    if (!r.read.empty() || !r.done.empty()) continue;
-    launch_.report(
-        exec, insn, Severity::kFormal, "copy-not-waited",
-        fmt::format("the CTA exits, but nothing waited for the copy out of shared memory "
-                    "at line {} (cp.async.bulk.wait_group.read)",
-                    r.line));
-    return;
-  }
 }
 
 void ClusterHazards::pending_register(const Exec& exec, const Insn& insn, uint64_t op) {
@@ -347,67 +331,6 @@ void ClusterHazards::pending_register(const Exec& exec, const Insn& insn, uint64
   launch_.report(exec, insn, Severity::kError, "register-in-flight",
                  fmt::format("a register of the {} at line {} is touched before its wait_group",
                              name_of(r.kind), r.line));
-}
-
-// --- Reports ---
-
-std::string ClusterHazards::describe(const Touch& touch, const OpRecord* op, bool writes) const {
-  const char* verb = writes ? "write" : "read";
-  const OpRecord* r = op;
-  if (r == nullptr && touch.who.is_op()) r = &ops_[touch.who.op_id() - 1];
-  if (r != nullptr) {
-    return fmt::format("{} by {} (line {}, issued by warp {} of CTA rank {})", verb,
-                       name_of(r->kind), touch.line, r->warp, r->cta_rank);
-  }
-  const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
-  return fmt::format("{} by warp {} of CTA rank {} (line {})", verb, touch.who.agent() % per_cta,
-                     touch.who.agent() / per_cta, touch.line);
-}
-
-void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
-                            const Asker& asker, Order order, const Region& where) {
-  Finding finding;
-  const bool tensor = where.space == Region::Space::kTensor;
-  const bool by_tensor_core = asker.op != nullptr && (asker.op->kind == EngineKind::kTensorCore ||
-                                                      asker.op->kind == EngineKind::kWgmma);
-  const OpRecord* before_op = earlier.who.is_op() ? &ops_[earlier.who.op_id() - 1] : nullptr;
-  // A store that was issued before what led to the load, but not waited for: it has been seen to
-  // work.
-  const bool store_then_load = before_op != nullptr && asker.op != nullptr &&
-                               before_op->kind == EngineKind::kTensorStore &&
-                               asker.op->kind == EngineKind::kTensorLoad &&
-                               asker.knows->generic.at(before_op->agent) >=
-                                   before_op->at_issue->generic.at(before_op->agent);
-  const bool same_store = earlier_wrote && writes && !earlier.who.is_op() && asker.op == nullptr &&
-                          earlier.line == now.line;
-  if ((order == Order::kNoProxyFence && by_tensor_core) || same_store || store_then_load) {
-    finding.severity = Severity::kFormal;
-  }
-  finding.rule = order == Order::kNoProxyFence ? "missing-proxy-fence"
-                 : tensor                      ? "tensor-race"
-                                               : "shared-race";
-  std::copy_n(where.cta->id, 3, finding.cta);
-  const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
-  finding.warp = static_cast<int32_t>(asker.agent % per_cta);
-  finding.ptx_line = now.line;
-  if (at_ != nullptr && asker.op != nullptr && asker.op->function != nullptr) {
-    finding.source = source_of(*launch_.code, *asker.op->function, *at_);
-  } else if (at_ != nullptr) {
-    finding.source = source_of(*launch_.code, *launch_.code->main, *at_);
-  }
-  finding.object = tensor
-                       ? fmt::format("tmem lanes {}..{} columns {}..{}", where.lane,
-                                     where.lane + where.lanes - 1, where.column,
-                                     where.column + where.columns - 1)
-                       : fmt::format("{}, {} bytes of CTA rank {}",
-                                     name_shared(*launch_.code, static_cast<uint32_t>(where.begin)),
-                                     where.bytes, where.cta->rank);
-  const std::string before = describe(earlier, nullptr, earlier_wrote);
-  const std::string after = describe(now, asker.op, writes);
-  finding.message = order == Order::kNoProxyFence
-                        ? fmt::format("{} sees the {} only after fence.proxy.async", after, before)
-                        : fmt::format("nothing orders the {} after the {}", after, before);
-  launch_.report(std::move(finding));
 }
 
 }  // namespace ptxemu

@@ -1,6 +1,7 @@
 // Finds accesses that nothing orders: between warps, between warps and asynchronous operations, and
 // ordinary writes that the asynchronous proxy reads without a fence ("Memory Consistency Model",
-// PTX ISA 8; "tcgen05 Memory Consistency Model", 9.7.16.6).
+// PTX ISA 8; "tcgen05 Memory Consistency Model", 9.7.16.6). Also reads of what nobody has written,
+// and what is left over at the end.
 //
 // It follows what each warp knows (observe/clock.h) through barriers, and asks of every access
 // whether the earlier ones to the same place are known to be over. The answer does not depend on
@@ -18,30 +19,66 @@
 #include "emulator/observe/clock.h"
 #include "emulator/observe/observer.h"
 #include "emulator/observe/shadow.h"
+#include "emulator/observe/wgmma_fences.h"
 
 namespace ptxemu {
+
+class GlobalHazards;
 
 // The hazards of one cluster.
 class ClusterHazards {
  public:
-  ClusterHazards(Launch& launch, Cluster& cluster);
+  ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& global);
 
   void access(const Exec& exec, const Insn& insn, const MemoryAccess& access);
   void fence(const Exec& exec, FenceKind kind);
   void warp_exit(const Exec& exec, const Insn& insn);
+  // All is over: what is left behind, and findings that had to wait for that.
+  void end();
 
   void issue(const AsyncOp& op);
   void async_access(const AsyncOp& op, const Region& region, bool writes);
   void op_observed(const Exec& exec, uint64_t op, bool only_read);
 
+  void mbarrier_init(Cta& cta, uint32_t offset);
   void mbarrier_arrive(const Exec& exec, Cta& cta, uint32_t offset, bool releases);
   void mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset);
   void mbarrier_phase(Cta& cta, uint32_t offset);
-  void mbarrier_observed(const Exec& exec, Cta& cta, uint32_t offset);
+  void mbarrier_observed(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
+                         uint32_t parity);
+  void mbarrier_waits(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
+                      uint32_t parity);
+  void mbarrier_overtaken(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset);
 
   void barrier_arrive(const Exec& exec, uint64_t key);
   void barrier_passed(const Exec& exec, uint64_t key);
   void pending_register(const Exec& exec, const Insn& insn, uint64_t op);
+  void tensor_alloc(Cta& cta, uint32_t column, uint32_t columns);
+  void tensor_dealloc(const Exec& exec, Cta& cta);
+  bool knows_release(const Exec& exec);
+  // Every statement of a warp whose kernel has wgmma; `touches`: registers that one uses.
+  void watched(const Exec& exec, const Insn& insn, bool touches);
+  void wgmma_issued(const Exec& exec, const Insn& insn);
+
+  // --- For global memory ---
+  Cluster& cluster() { return cluster_; }
+  const Knowledge& known_to(uint32_t agent) const { return warps_[agent]; }
+  const Knowledge& known_at_issue(const AsyncOp& op) { return *record(op).at_issue; }
+  // To whoever knows this of the cluster, the operation is over (or has read its source).
+  bool is_over(uint64_t op, const Clock& clock, bool only_read) {
+    return over(ops_[op - 1], clock, only_read);
+  }
+  // Within the cluster; `async` as for fence.proxy.async.
+  enum class Order : uint8_t { kOrdered, kRace, kNoProxyFence, kNoTensorFence };
+  Order order_in_global(const Touch& earlier, bool earlier_reads, uint32_t agent,
+                        const Knowledge& knows, const AsyncOp* op, bool async_read);
+  void acquire_foreign(uint32_t agent, const ForeignClocks& clocks);
+  // What the warp's strong write tells whoever reads it; null: nothing.
+  const Knowledge* released_by(uint32_t agent, const MemoryAccess& access) const;
+  // What a relaxed read has seen counts from the next fence on.
+  Knowledge& awaiting_fence(uint32_t agent) { return awaiting_fence_[agent]; }
+  void step(uint32_t agent);  // a new epoch
+  void drop_shadows();
 
  private:
   // It is known that an operation is over when `component` of a clock has reached `value`.
@@ -57,6 +94,8 @@ class ClusterHazards {
     uint64_t sequence;  // in its queue
     std::shared_ptr<const Knowledge> at_issue;
     std::vector<Point> done, read;
+    uint64_t accumulates = 0;  // the operation whose D this one adds to; 0: none
+    uint8_t used = 0;          // sixteenths of the lanes of D that somebody has read
   };
   // A tcgen05.commit: all earlier operations of its warp in the queue are over when it is.
   struct Commit {
@@ -69,45 +108,90 @@ class ClusterHazards {
     std::vector<Commit> commits;
   };
   struct Mbarrier {
-    uint32_t component;
+    uint32_t component = 0;
     uint32_t phases = 0;
     Knowledge gathering, completed;
+    bool by_engine = false, completed_by_engine = false;  // an engine has signalled in the phase
+    std::vector<uint32_t> seen;  // by warp: phases when it last passed a wait
   };
-  enum class Order : uint8_t { kOrdered, kRace, kNoProxyFence };
   // Who asks: a warp, or an operation with what it knew at its issue.
   struct Asker {
     const Knowledge* knows;
     uint32_t agent;      // a warp; of an operation that of its issuer
     const OpRecord* op;  // null for a warp
     bool async_read = false;
+    bool in_tensor_memory = false;
+    // The latest answer: neighbouring cells have the same history.
+    Who asked = {};
+    bool asked_reads = false;
+    Order answer = Order::kOrdered;
+  };
+  // A finding about a product that matters only if somebody reads its result.
+  struct Undecided {
+    Finding finding;
+    uint64_t op;
+    uint8_t feeds;
   };
 
   std::shared_ptr<const Knowledge> snapshot(uint32_t agent);
   Knowledge& of_warp(uint32_t agent);
-  void step(uint32_t agent);  // a new epoch
   OpRecord& record(const AsyncOp& op);
   Mbarrier& mbarrier(const Cta& cta, uint32_t offset);
   bool over(const OpRecord& earlier, const Clock& clock, bool only_read);
+  bool has_tensor_fences(const OpRecord& earlier, const Asker& asker, bool only_read);
+  Order order_of_op(const OpRecord& earlier, const Asker& asker, bool earlier_reads);
   Order order(const Touch& earlier, const Asker& asker, bool earlier_reads);
-  void touch(Cell& cell, const Touch& now, const Asker& asker, bool writes, const Region& where);
-  void report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
-              const Asker& asker, Order order, const Region& where);
-  std::string describe(const Touch& touch, const OpRecord* op, bool writes) const;
+  Order order_again(const Touch& earlier, Asker& asker, bool earlier_reads);
+
+  // Accesses (observe/accesses.cc).
+  void exchange(const Exec& exec, const MemoryAccess& access);
+  void touch(Cell& cell, const Touch& now, Asker& asker, bool writes, const Region& where);
+  void add_reader(Cell& cell, const Touch& now);
+  bool is_before(const Touch& reader, const Touch& now) const;
+  void touch_region(Touch now, Asker& asker, const Region& region, bool writes);
+  void touch_tensor(const Cell& cell, const Touch& now, bool writes, const Region& where,
+                    uint8_t lanes);
+  void use_result(uint64_t op, uint8_t lanes);
   Shadow& shared_shadow(const Cta& cta);
   Shadow& tensor_shadow(const Cta& cta);
-  void touch_region(const Touch& now, const Asker& asker, const Region& region, bool writes);
+
+  // Reports (observe/race_report.cc).
+  void report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
+              const Asker& asker, Order order, const Region& where);
+  void report_unwritten(const Touch& now, const Asker& asker, const Region& where);
+  bool was_long_ago(const Touch& read, uint32_t agent) const;
+  Finding found_at(const Touch& now, const Asker& asker, const Region& where) const;
+  Severity severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
+                       const Asker& asker, Order order) const;
+  bool is_product_read(const Touch& touch, bool wrote, bool tensor) const;
+  void conclude_later(Finding finding, const Touch& product);
+  std::string describe(const Touch& touch, const OpRecord* op, bool writes) const;
+
+  // Ends (observe/exits.cc).
   void check_live(const AsyncOp& op, const Cta& cta);
+  void check_leaks(Cta& cta);
 
   Launch& launch_;
   Cluster& cluster_;
+  GlobalHazards& global_;
   std::vector<Knowledge> warps_;
   std::vector<std::shared_ptr<const Knowledge>> snapshots_;  // null when out of date
-  std::deque<OpRecord> ops_;                                 // by id - 1
+  std::vector<std::shared_ptr<const Knowledge>> fenced_;     // at the last fence of the device
+  std::vector<Knowledge> awaiting_fence_;
+  std::vector<std::vector<uint32_t>> tensor_fences_;  // epochs that end in before_thread_sync
+  std::vector<Clock> waited_knowing_;  // by warp: what it knew when it last waited for an engine
+  std::vector<Point> releases_;        // by rank: the last tcgen05.dealloc
+  // By warp: its registers; what it knew at each wgmma that its warpgroup has yet to begin, and
+  // what the warpgroup knew at those begun.
+  std::vector<WgmmaRegisters> wgmma_registers_;
+  std::vector<std::deque<std::shared_ptr<const Knowledge>>> wgmma_waiting_, wgmma_begun_;
+  std::deque<OpRecord> ops_;  // by id - 1
   std::unordered_map<uint64_t, Queue> queues_;
   std::unordered_map<uint64_t, Mbarrier> mbarriers_;  // rank << 32 | offset
   std::unordered_map<uint64_t, Knowledge> barriers_;  // named and cluster barriers, by phase
   std::unordered_map<uint64_t, Knowledge> flags_;     // words that were released to
   std::vector<Shadow> shared_, tensor_;               // by rank
+  std::vector<Undecided> undecided_;
   uint32_t components_;
   const Insn* at_ = nullptr;  // of the access that is looked at
 };

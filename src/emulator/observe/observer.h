@@ -34,10 +34,12 @@ struct MemoryAccess {
 struct Region {
   enum class Space : uint8_t { kShared, kTensor, kGlobal };
   Space space;
-  Cta* cta = nullptr;                                     // kShared, kTensor
-  uint64_t begin = 0, bytes = 0;                          // kShared: offset; kGlobal: address
-  uint32_t lane = 0, lanes = 0, column = 0, columns = 0;  // kTensor
-  bool reduces = false, sums_floats = false;              // a write that is a reduction
+  Cta* cta = nullptr;             // kShared, kTensor
+  uint64_t begin = 0, bytes = 0;  // kShared: offset; kGlobal: address
+  // kTensor; and of kShared that a product reads as A, the lanes of D that it feeds (lanes 0: all).
+  uint32_t lane = 0, lanes = 0, column = 0, columns = 0;
+  // What is written is a sum with what was there; a read: only in order to add to it.
+  bool reduces = false, sums_floats = false;
 };
 
 enum class FenceKind : uint8_t {
@@ -71,8 +73,8 @@ class Observer {
 
   // Asynchronous operations: issued by a warp (Engines::submit tells), then reads, writes, done.
   virtual void issue(Cluster&, const AsyncOp&) {}
-  virtual void async_read(const AsyncOp&, const Region&) {}
-  virtual void async_write(const AsyncOp&, const Region&) {}
+  virtual void async_read(Cluster&, const AsyncOp&, const Region&) {}
+  virtual void async_write(Cluster&, const AsyncOp&, const Region&) {}
   virtual void async_done(Cluster&, const AsyncOp&) {}
   // A warp knows that operation `op` has done reading its source / has completed: wait_group,
   // tcgen05.wait, wgmma.wait_group.
@@ -92,6 +94,9 @@ class Observer {
   virtual void mbarrier_phase(Cta&, uint32_t /*offset*/) {}  // a phase has completed
   virtual void mbarrier_observed(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
                                  uint32_t /*parity*/, bool /*acquires*/) {}
+  // A wait for this parity begins: its phase has not completed.
+  virtual void mbarrier_waits(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
+                              uint32_t /*parity*/) {}
   // A wait that had begun has passed, but the barrier has completed another phase since.
   virtual void mbarrier_overtaken(const Exec&, const Insn&, Cta&, uint32_t /*offset*/) {}
 
@@ -112,6 +117,8 @@ class Observer {
                             uint32_t /*columns*/) {}
   virtual void tensor_dealloc(const Exec&, const Insn&, Cta&, uint32_t /*column*/,
                               uint32_t /*columns*/) {}
+  // The release of tensor memory of exec.cta comes before what this warp does now.
+  virtual bool knows_release(const Exec&) { return true; }
   // A register range that asynchronous work fills or reads was touched before it was waited for.
   virtual void pending_register_touched(const Exec&, const Insn&, uint64_t /*op*/) {}
   // Every statement of a warp that the observer watches (PendingRegisters::watched), before it

@@ -33,6 +33,8 @@ struct Touch {
   Who who;
   uint32_t line = 0;   // of the PTX text
   uint8_t bytes = 15;  // which bytes of the word
+  // Of shared memory that a tcgen05.mma reads: the sixteenths of D's lanes that it feeds.
+  uint8_t feeds = 0xff;
 };
 
 struct Cell {
@@ -40,7 +42,7 @@ struct Cell {
   Touch writer;
   std::array<Touch, kReaders> readers;
   uint8_t reader_count = 0;
-  bool written = false;  // ever
+  uint8_t written = 0;  // bytes that somebody has ever written
 };
 
 // Cells of one memory, made on first use.

@@ -1,0 +1,224 @@
+// What is read and written of shared and of tensor memory, against what was read and written
+// before.
+#include <algorithm>
+
+#include "emulator/machine/cluster.h"
+#include "emulator/machine/exec.h"
+#include "emulator/machine/tensor_memory.h"
+#include "emulator/observe/global_hazards.h"
+#include "emulator/observe/hazards.h"
+
+namespace ptxemu {
+
+namespace {
+
+constexpr uint32_t kPart = 16;  // lanes of a cell of tensor memory
+
+// The sixteenths of the lanes of tensor memory that [lane, lane + lanes) lies in.
+uint8_t parts_of(uint32_t lane, uint32_t lanes) {
+  const uint32_t first = lane / kPart, last = std::min(8u, (lane + lanes + kPart - 1) / kPart);
+  return static_cast<uint8_t>(((1u << last) - 1) & ~((1u << first) - 1));
+}
+
+}  // namespace
+
+Shadow& ClusterHazards::shared_shadow(const Cta& cta) {
+  Shadow& shadow = shared_[cta.rank];
+  if (shadow.empty()) shadow.resize(cta.shared_bytes / 4 + 1);
+  return shadow;
+}
+
+// A cell is 16 lanes of one column.
+Shadow& ClusterHazards::tensor_shadow(const Cta& cta) {
+  Shadow& shadow = tensor_[cta.rank];
+  if (shadow.empty()) shadow.resize(size_t{TensorMemory::kColumns} * 8);
+  return shadow;
+}
+
+// Who comes after `now` comes after `reader` too.
+bool ClusterHazards::is_before(const Touch& reader, const Touch& now) const {
+  if (reader.who.is_op() != now.who.is_op() || reader.bytes != now.bytes) return false;
+  if (!now.who.is_op()) return reader.who.agent() == now.who.agent();
+  const OpRecord& a = ops_[reader.who.op_id() - 1];
+  const OpRecord& b = ops_[now.who.op_id() - 1];
+  return a.queue != 0 && a.queue == b.queue && a.agent == b.agent;
+}
+
+void ClusterHazards::add_reader(Cell& cell, const Touch& now) {
+  size_t kept = 0;
+  for (size_t i = 0; i < cell.reader_count; ++i) {
+    const Touch& reader = cell.readers[i];
+    if (reader.who == now.who && reader.bytes == now.bytes) return;
+    if (!is_before(reader, now)) cell.readers[kept++] = reader;
+  }
+  if (kept == Cell::kReaders) {
+    for (size_t i = 1; i < kept; ++i) cell.readers[i - 1] = cell.readers[i];
+    --kept;
+  }
+  cell.readers[kept++] = now;
+  cell.reader_count = static_cast<uint8_t>(kept);
+}
+
+void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writes,
+                           const Region& where) {
+  if (!(cell.writer.who == now.who) && (cell.writer.bytes & now.bytes) != 0) {
+    const Order o = order_again(cell.writer, asker, false);
+    if (o != Order::kOrdered) report(cell.writer, true, now, writes, asker, o, where);
+  }
+  if (!writes) {
+    if ((now.bytes & ~cell.written) != 0) report_unwritten(now, asker, where);
+    add_reader(cell, now);
+    return;
+  }
+  for (size_t i = 0; i < cell.reader_count; ++i) {
+    const Touch& reader = cell.readers[i];
+    if (reader.who == now.who || (reader.bytes & now.bytes) == 0) continue;
+    const Order o = order_again(reader, asker, true);
+    if (o != Order::kOrdered) report(reader, false, now, writes, asker, o, where);
+  }
+  cell.writer = now;
+  cell.reader_count = 0;
+  cell.written |= now.bytes;
+}
+
+// Somebody reads what operation `op` has left in these sixteenths of the lanes: those whose sums it
+// went on with are used, too.
+void ClusterHazards::use_result(uint64_t op, uint8_t lanes) {
+  while (op != 0 && (lanes & ~ops_[op - 1].used) != 0) {
+    OpRecord& r = ops_[op - 1];
+    r.used |= lanes;
+    op = r.accumulates;
+  }
+}
+
+// Before the cell is touched: whose result is read, or added to.
+void ClusterHazards::touch_tensor(const Cell& cell, const Touch& now, bool writes,
+                                  const Region& where, uint8_t lanes) {
+  if (!cell.writer.who.is_op() || cell.writer.who == now.who) return;
+  const uint64_t before = cell.writer.who.op_id();
+  if (ops_[before - 1].kind != EngineKind::kTensorCore) return;
+  if (!writes && !where.reduces) {
+    use_result(before, lanes);
+  } else if (!writes) {
+    ops_[now.who.op_id() - 1].accumulates = before;
+  }
+}
+
+void ClusterHazards::touch_region(Touch now, Asker& asker, const Region& region, bool writes) {
+  if (region.space == Region::Space::kShared) {
+    Shadow& shadow = shared_shadow(*region.cta);
+    const uint64_t first = region.begin / 4;
+    const uint64_t last = std::min<uint64_t>((region.begin + region.bytes + 3) / 4, shadow.size());
+    if (region.lanes != 0) now.feeds = parts_of(region.lane, region.lanes);
+    for (uint64_t i = first; i < last; ++i) touch(shadow[i], now, asker, writes, region);
+    return;
+  }
+  Shadow& shadow = tensor_shadow(*region.cta);
+  asker.in_tensor_memory = true;
+  const uint32_t first = region.lane / kPart, last = (region.lane + region.lanes + 15) / kPart;
+  for (uint32_t c = region.column; c < region.column + region.columns && c < 512; ++c) {
+    for (uint32_t l = first; l < last && l < 8; ++l) {
+      Cell& cell = shadow[size_t{c} * 8 + l];
+      touch_tensor(cell, now, writes, region, static_cast<uint8_t>(1u << l));
+      touch(cell, now, asker, writes, region);
+    }
+  }
+}
+
+void ClusterHazards::async_access(const AsyncOp& op, const Region& region, bool writes) {
+  OpRecord& r = record(op);
+  at_ = r.insn;
+  if (region.space == Region::Space::kGlobal) {
+    return global_.async_access(*this, op, region, writes);
+  }
+  check_live(op, *region.cta);
+  Touch now;
+  now.who = Who::op(op.id);
+  now.line = r.line;
+  Asker asker{r.at_issue.get(), r.agent, &r, !writes && region.space == Region::Space::kShared};
+  touch_region(now, asker, region, writes);
+}
+
+// A strong access passes on what is known: a release or a fence before it, an acquire or a fence
+// after it ("Release and Acquire Patterns", PTX ISA 8.8).
+void ClusterHazards::exchange(const Exec& exec, const MemoryAccess& access) {
+  const uint32_t agent = exec.warp->agent;
+  const auto each_word = [&](const auto& use) {
+    uint64_t last = ~uint64_t{0};
+    exec.for_lanes([&](int lane) {
+      uint64_t key = access.address[lane];
+      if (access.space == MemoryAccess::Space::kShared) {
+        key |= uint64_t{access.cta[lane]->rank + 1} << 56;
+      }
+      if (key != last) use(key);
+      last = key;
+    });
+  };
+  if (access.reads) {
+    each_word([&](uint64_t key) {
+      const auto flag = flags_.find(key);
+      if (flag == flags_.end()) return;
+      (access.acquires ? of_warp(agent) : awaiting_fence_[agent]).join(flag->second);
+    });
+  }
+  if (const Knowledge* released = released_by(agent, access)) {
+    each_word([&](uint64_t key) { flags_[key].join(*released); });
+  }
+  if (access.space == MemoryAccess::Space::kGlobal && access.cluster_scope) {
+    global_.exchange(*this, exec, access);
+  }
+  if (access.releases) step(agent);
+}
+
+void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAccess& access) {
+  const uint32_t agent = exec.warp->agent;
+  if (access.strong) exchange(exec, access);
+  at_ = &insn;
+  if (access.space == MemoryAccess::Space::kGlobal) {
+    return global_.access(*this, exec, insn, access);
+  }
+  Asker asker{&warps_[agent], agent, nullptr};
+  Touch now;
+  now.who = Who::warp(agent, warps_[agent].generic.at(agent));
+  now.line = insn.line;
+  exec.for_lanes([&](int lane) {
+    const uint64_t offset = access.address[lane];
+    Region where{.space = Region::Space::kShared,
+                 .cta = access.cta[lane],
+                 .begin = offset,
+                 .bytes = access.bytes};
+    now.bytes = access.bytes >= 4
+                    ? uint8_t{15}
+                    : static_cast<uint8_t>(((1u << access.bytes) - 1) << (offset % 4));
+    if (access.atomic) {
+      Cell& cell = shared_shadow(*where.cta)[offset / 4];
+      if ((now.bytes & ~cell.written) != 0) report_unwritten(now, asker, where);
+      return;
+    }
+    touch_region(now, asker, where, access.writes);
+  });
+}
+
+void ClusterHazards::mbarrier_init(Cta& cta, uint32_t offset) {
+  Shadow& shadow = shared_shadow(cta);
+  for (uint32_t word = 0; word < 2; ++word) shadow[offset / 4 + word].written = 15;
+}
+
+void ClusterHazards::tensor_alloc(Cta& cta, uint32_t column, uint32_t columns) {
+  Shadow& shadow = tensor_shadow(cta);
+  for (uint32_t i = column * 8; i < (column + columns) * 8; ++i) shadow[i].written = 0;
+}
+
+void ClusterHazards::tensor_dealloc(const Exec& exec, Cta& cta) {
+  const uint32_t agent = exec.warp->agent;
+  releases_[cta.rank] = {agent, warps_[agent].generic.at(agent)};
+  step(agent);
+}
+
+bool ClusterHazards::knows_release(const Exec& exec) {
+  const Point& release = releases_[exec.cta->rank];
+  const uint32_t agent = exec.warp->agent;
+  return release.component == agent || warps_[agent].generic.at(release.component) >= release.value;
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,225 @@
+#include "emulator/observe/global_hazards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "emulator/machine/cluster.h"
+#include "emulator/machine/exec.h"
+#include "emulator/observe/waiters.h"
+
+namespace ptxemu {
+
+bool GlobalHazards::end(uint64_t cluster) {
+  if (told_.count(cluster) != 0) return true;
+  clusters_.erase(cluster);
+  return false;
+}
+
+// --- What clusters know of each other ---
+
+void GlobalHazards::exchange(ClusterHazards& hazards, const Exec& exec,
+                             const MemoryAccess& access) {
+  const uint64_t own = exec.cluster->index;
+  const uint32_t agent = exec.warp->agent;
+  const auto each_word = [&](const auto& use) {
+    uint64_t last = ~uint64_t{0};
+    exec.for_lanes([&](int lane) {
+      if (access.address[lane] != last) use(access.address[lane]);
+      last = access.address[lane];
+    });
+  };
+  if (access.reads) {
+    each_word([&](uint64_t address) {
+      const auto flag = flags_.find(address);
+      if (flag == flags_.end()) return;
+      ForeignClocks others = flag->second;
+      others.erase(own);
+      if (others.empty()) return;
+      if (access.acquires) {
+        hazards.acquire_foreign(agent, others);
+      } else {
+        hazards.awaiting_fence(agent).join_foreign(others);
+      }
+    });
+  }
+  if (const Knowledge* released = hazards.released_by(agent, access)) {
+    told_[own] = true;
+    each_word([&](uint64_t address) {
+      ForeignClocks& flag = flags_[address];
+      flag[own].join(released->generic);
+      if (released->foreign != nullptr) join(flag, *released->foreign);
+    });
+  }
+}
+
+GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earlier_reads,
+                                          const Access& access) {
+  if (earlier.touch.who.none()) return Order::kOrdered;
+  const uint64_t own = access.hazards->cluster().index;
+  if (earlier.cluster == own) {
+    const bool async_read = access.op != nullptr && !access.writes;
+    switch (access.hazards->order_in_global(earlier.touch, earlier_reads, access.agent,
+                                            *access.knows, access.op, async_read)) {
+      case ClusterHazards::Order::kRace: return Order::kRace;
+      case ClusterHazards::Order::kNoProxyFence: return Order::kNoProxyFence;
+      default: return Order::kOrdered;
+    }
+  }
+  if (access.knows->foreign == nullptr) return Order::kRace;
+  const auto clock = access.knows->foreign->find(earlier.cluster);
+  if (clock == access.knows->foreign->end()) return Order::kRace;
+  const Who who = earlier.touch.who;
+  const bool known =
+      who.is_op()
+          ? clusters_.at(earlier.cluster)->is_over(who.op_id(), clock->second, earlier_reads)
+          : clock->second.at(who.agent()) >= who.epoch();
+  return known ? Order::kOrdered : Order::kRace;
+}
+
+// --- Accesses ---
+
+GlobalHazards::GlobalCell& GlobalHazards::cell(uint64_t word) {
+  const uint64_t page = word / kPageWords;
+  if (page != last_page_) {
+    auto& made = pages_[page];
+    if (made == nullptr) made = std::make_unique<Page>();
+    last_page_ = page;
+    last_ = made.get();
+  }
+  return (*last_)[word % kPageWords];
+}
+
+void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
+  const auto check = [&](const GlobalTouch& earlier, bool wrote) {
+    if (earlier.touch.who == access.now.touch.who && earlier.cluster == access.now.cluster) return;
+    if ((earlier.touch.bytes & access.now.touch.bytes) == 0) return;
+    const bool both_strong = earlier.strong && access.now.strong;
+    const bool open_sum = earlier.sums_floats && access.now.sums_floats;
+    if (both_strong && !open_sum) return;
+    const Order o = order(earlier, !wrote, access);
+    if (o != Order::kOrdered) report(access, earlier, wrote, o);
+  };
+  check(cell.writer, true);
+  if (access.writes) {
+    check(cell.reader, false);
+    cell.writer = access.now;
+    cell.reader = {};
+  } else {
+    cell.reader = access.now;
+  }
+}
+
+void GlobalHazards::touch_bytes(Access& access, uint64_t address, uint64_t bytes) {
+  access.address = address;
+  const uint64_t end = address + bytes;
+  for (uint64_t word = address / 4; word * 4 < end; ++word) {
+    const uint64_t first = std::max(address, word * 4) - word * 4;
+    const uint64_t last = std::min(end, word * 4 + 4) - word * 4;
+    access.now.touch.bytes = static_cast<uint8_t>((1u << last) - (1u << first));
+    touch(cell(word), access);
+  }
+}
+
+void GlobalHazards::check_written(const Access& access, uint64_t address, uint64_t bytes) {
+  UnwrittenBytes& unwritten = launch_.memory->unwritten();
+  if (unwritten.empty()) return;
+  if (access.writes) return unwritten.note_written(address, bytes);
+  const uint64_t first = unwritten.first_in(address, bytes);
+  constexpr std::string_view kRule = "uninitialised-read";
+  const uint32_t line = access.now.touch.line;
+  if (first == 0 || launch_.report_again(kRule, line, Severity::kError)) return;
+  Finding finding = found_at(access);
+  finding.rule = kRule;
+  finding.object = launch_.memory->describe(first);
+  finding.message =
+      fmt::format("nobody has written what the {} finds there", describe(access.now, false));
+  launch_.report(std::move(finding));
+}
+
+void GlobalHazards::access(ClusterHazards& hazards, const Exec& exec, const Insn& insn,
+                           const MemoryAccess& memory) {
+  const uint32_t agent = exec.warp->agent;
+  const Knowledge& knows = hazards.known_to(agent);
+  Access access{
+      &hazards, {}, &knows, agent, nullptr, memory.writes, 0, &insn, exec.group->frame->function};
+  access.now.touch.who = Who::warp(agent, knows.generic.at(agent));
+  access.now.touch.line = insn.line;
+  access.now.cluster = static_cast<uint32_t>(exec.cluster->index);
+  access.now.agent = agent;
+  access.now.strong = memory.strong;
+  access.now.sums_floats = memory.sums_floats;
+  exec.for_lanes([&](int lane) {
+    if (!memory.atomic) check_written(access, memory.address[lane], memory.bytes);
+    touch_bytes(access, memory.address[lane], memory.bytes);
+  });
+}
+
+void GlobalHazards::async_access(ClusterHazards& hazards, const AsyncOp& op, const Region& region,
+                                 bool writes) {
+  Access access{&hazards, {},         &hazards.known_at_issue(op), op.agent, &op, writes, 0,
+                op.insn,  op.function};
+  access.now.touch.who = Who::op(op.id);
+  access.now.touch.line = op.insn == nullptr ? 0 : op.insn->line;
+  access.now.cluster = static_cast<uint32_t>(hazards.cluster().index);
+  access.now.agent = op.agent;
+  access.now.strong = region.reduces;
+  access.now.sums_floats = region.sums_floats;
+  check_written(access, region.begin, region.bytes);
+  touch_bytes(access, region.begin, region.bytes);
+}
+
+// --- Reports ---
+
+std::string GlobalHazards::describe(const GlobalTouch& touch, bool wrote) const {
+  return fmt::format("{} by {} of cluster {} (line {})", wrote ? "write" : "read",
+                     touch.touch.who.is_op() ? std::string("an asynchronous operation")
+                                             : fmt::format("warp {}", touch.touch.who.agent()),
+                     touch.cluster, touch.touch.line);
+}
+
+Finding GlobalHazards::found_at(const Access& access) const {
+  Finding finding;
+  const Cluster& cluster = access.hazards->cluster();
+  const uint32_t per_cta = static_cast<uint32_t>(cluster.ctas[0]->warps.size());
+  std::copy_n(cluster.ctas[access.agent / per_cta]->id, 3, finding.cta);
+  finding.warp = static_cast<int32_t>(access.agent % per_cta);
+  finding.ptx_line = access.now.touch.line;
+  if (access.insn != nullptr) {
+    finding.source = source_of(*launch_.code, *access.function, *access.insn);
+  }
+  finding.object = launch_.memory->describe(access.address);
+  return finding;
+}
+
+void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, bool earlier_wrote,
+                           Order order) {
+  const bool open_sum = earlier.sums_floats && access.now.sums_floats;
+  const char* rule = open_sum                        ? "order_dependent"
+                     : order == Order::kNoProxyFence ? "missing-proxy-fence"
+                                                     : "global-race";
+  // Lanes or warps of one CTA that store at the same statement to the same place: known to work.
+  const uint32_t per_cta = static_cast<uint32_t>(access.hazards->cluster().ctas[0]->warps.size());
+  const bool same_store = earlier_wrote && access.writes && earlier.cluster == access.now.cluster &&
+                          earlier.touch.line == access.now.touch.line &&
+                          earlier.agent / per_cta == access.agent / per_cta;
+  const Severity severity = open_sum || same_store ? Severity::kFormal : Severity::kError;
+  if (launch_.report_again(rule, access.now.touch.line, severity)) return;
+  Finding finding = found_at(access);
+  finding.rule = rule;
+  finding.severity = severity;
+  const std::string before = describe(earlier, earlier_wrote);
+  const std::string after = describe(access.now, access.writes);
+  if (open_sum) {
+    finding.message = fmt::format(
+        "floats are added in no fixed order ({}; {}): the last bits may differ from run to run",
+        before, after);
+  } else if (order == Order::kNoProxyFence) {
+    finding.message = fmt::format("{} sees the {} only after fence.proxy.async", after, before);
+  } else {
+    finding.message = fmt::format("nothing orders the {} after the {}", after, before);
+  }
+  launch_.report(std::move(finding));
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,73 @@
+// Finds accesses to global memory that nothing orders: between clusters, where only strong accesses
+// and fences of the device order anything, and within a cluster as for shared memory. Also reads of
+// buffers that nobody has written, and float sums whose order is left open.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+
+#include "emulator/observe/hazards.h"
+
+namespace ptxemu {
+
+// Of one launch: launches of a stream come one after the other.
+class GlobalHazards {
+ public:
+  explicit GlobalHazards(Launch& launch) : launch_(launch) {}
+
+  void start(uint64_t cluster, ClusterHazards* hazards) { clusters_[cluster] = hazards; }
+  // True when other clusters may know of this one: its hazards must stay.
+  bool end(uint64_t cluster);
+
+  void access(ClusterHazards& hazards, const Exec& exec, const Insn& insn,
+              const MemoryAccess& access);
+  void async_access(ClusterHazards& hazards, const AsyncOp& op, const Region& region, bool writes);
+  // A strong access: what it tells other clusters, and what it learns of them.
+  void exchange(ClusterHazards& hazards, const Exec& exec, const MemoryAccess& access);
+
+ private:
+  struct GlobalTouch {
+    Touch touch;  // who is none: nobody
+    uint32_t cluster = 0;
+    uint32_t agent = 0;  // the warp that stores or issues
+    bool strong = false, sums_floats = false;
+  };
+  struct GlobalCell {
+    GlobalTouch writer, reader;
+  };
+  static constexpr uint64_t kPageWords = 256;
+  using Page = std::array<GlobalCell, kPageWords>;
+  // Who asks.
+  struct Access {
+    ClusterHazards* hazards;
+    GlobalTouch now;
+    const Knowledge* knows;
+    uint32_t agent;
+    const AsyncOp* op;  // null: a warp
+    bool writes;
+    uint64_t address;  // of the first byte, for reports
+    const Insn* insn;
+    const CodeFunction* function;
+  };
+  enum class Order : uint8_t { kOrdered, kRace, kNoProxyFence };
+
+  GlobalCell& cell(uint64_t word);
+  void touch_bytes(Access& access, uint64_t address, uint64_t bytes);
+  void touch(GlobalCell& cell, const Access& access);
+  Order order(const GlobalTouch& earlier, bool earlier_reads, const Access& access);
+  void check_written(const Access& access, uint64_t address, uint64_t bytes);
+  void report(const Access& access, const GlobalTouch& earlier, bool earlier_wrote, Order order);
+  Finding found_at(const Access& access) const;
+  std::string describe(const GlobalTouch& touch, bool wrote) const;
+
+  Launch& launch_;
+  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+  uint64_t last_page_ = ~uint64_t{0};
+  Page* last_ = nullptr;
+  std::unordered_map<uint64_t, ForeignClocks> flags_;  // by address: what was released there
+  std::unordered_map<uint64_t, ClusterHazards*> clusters_;
+  std::unordered_map<uint64_t, bool> told_;  // clusters that have released something
+};
+
+}  // namespace ptxemu

@@ -1,0 +1,143 @@
+// What the checker says about an access that nothing orders, and how bad it is.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "emulator/machine/cluster.h"
+#include "emulator/observe/hazards.h"
+#include "emulator/observe/waiters.h"
+
+namespace ptxemu {
+
+std::string ClusterHazards::describe(const Touch& touch, const OpRecord* op, bool writes) const {
+  const char* verb = writes ? "write" : "read";
+  const OpRecord* r = op;
+  if (r == nullptr && touch.who.is_op()) r = &ops_[touch.who.op_id() - 1];
+  if (r != nullptr) {
+    return fmt::format("{} by {} (line {}, issued by warp {} of CTA rank {})", verb,
+                       name_of(r->kind), touch.line, r->warp, r->cta_rank);
+  }
+  const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
+  return fmt::format("{} by warp {} of CTA rank {} (line {})", verb, touch.who.agent() % per_cta,
+                     touch.who.agent() / per_cta, touch.line);
+}
+
+// Another warp of the CTA has read right after a barrier at which the two met, and since then this
+// one has waited for an engine: a copy or a product takes longer than a read.
+bool ClusterHazards::was_long_ago(const Touch& read, uint32_t agent) const {
+  const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
+  if (read.who.is_op() || read.who.agent() / per_cta != agent / per_cta) return false;
+  return waited_knowing_[agent].at(read.who.agent()) + 1 >= read.who.epoch();
+}
+
+// The closed list of what kernels known to work rely on; docs/emulator.md gives the reasons.
+Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now,
+                                     bool writes, const Asker& asker, Order order) const {
+  if (order == Order::kNoTensorFence) return Severity::kFormal;
+  const bool by_tensor_core = asker.op != nullptr && (asker.op->kind == EngineKind::kTensorCore ||
+                                                      asker.op->kind == EngineKind::kWgmma);
+  if (order == Order::kNoProxyFence && by_tensor_core) return Severity::kFormal;
+  const OpRecord* before = earlier.who.is_op() ? &ops_[earlier.who.op_id() - 1] : nullptr;
+  // A store that was issued before what led to the load, but not waited for.
+  const bool store_then_load =
+      before != nullptr && asker.op != nullptr && before->kind == EngineKind::kTensorStore &&
+      asker.op->kind == EngineKind::kTensorLoad &&
+      asker.knows->generic.at(before->agent) >= before->at_issue->generic.at(before->agent);
+  const bool both_write = earlier_wrote && writes && before == nullptr;
+  const bool same_store = both_write && asker.op == nullptr && earlier.line == now.line;
+  // A peer's result over the initial value that the owner stored.
+  const bool remote_over_initial =
+      both_write && asker.op != nullptr && asker.op->kind == EngineKind::kRemoteStore;
+  const bool known = store_then_load || same_store || remote_over_initial ||
+                     (!earlier_wrote && asker.op == nullptr && was_long_ago(earlier, asker.agent));
+  return known ? Severity::kFormal : Severity::kError;
+}
+
+Finding ClusterHazards::found_at(const Touch& now, const Asker& asker, const Region& where) const {
+  Finding finding;
+  std::copy_n(where.cta->id, 3, finding.cta);
+  const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
+  finding.warp = static_cast<int32_t>(asker.agent % per_cta);
+  finding.ptx_line = now.line;
+  if (at_ != nullptr) {
+    const bool own = asker.op != nullptr && asker.op->function != nullptr;
+    finding.source =
+        source_of(*launch_.code, own ? *asker.op->function : *launch_.code->main, *at_);
+  }
+  if (where.space == Region::Space::kTensor) {
+    finding.object =
+        fmt::format("tmem lanes {}..{} columns {}..{}", where.lane, where.lane + where.lanes - 1,
+                    where.column, where.column + where.columns - 1);
+  } else {
+    finding.object = fmt::format("{}, {} bytes of CTA rank {}",
+                                 name_shared(*launch_.code, static_cast<uint32_t>(where.begin)),
+                                 where.bytes, where.cta->rank);
+  }
+  return finding;
+}
+
+// What a tensor core reads of shared memory matters where its result does.
+bool ClusterHazards::is_product_read(const Touch& touch, bool wrote, bool tensor) const {
+  if (!touch.who.is_op() || wrote || tensor) return false;
+  const EngineKind kind = ops_[touch.who.op_id() - 1].kind;
+  return kind == EngineKind::kTensorCore || kind == EngineKind::kWgmma;
+}
+
+void ClusterHazards::conclude_later(Finding finding, const Touch& product) {
+  const uint64_t op = product.who.op_id();
+  for (auto known = undecided_.rbegin(); known != undecided_.rend() && known->op == op; ++known) {
+    if (known->feeds != product.feeds || known->finding.rule != finding.rule) continue;
+    ++known->finding.count;
+    return;
+  }
+  undecided_.push_back({std::move(finding), op, product.feeds});
+}
+
+void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
+                            const Asker& asker, Order order, const Region& where) {
+  const bool tensor = where.space == Region::Space::kTensor;
+  const char* rule = order == Order::kNoTensorFence  ? "missing-tensor-fence"
+                     : order == Order::kNoProxyFence ? "missing-proxy-fence"
+                     : tensor                        ? "tensor-race"
+                                                     : "shared-race";
+  const Severity severity = severity_of(earlier, earlier_wrote, now, writes, asker, order);
+  const bool now_product = is_product_read(now, writes, tensor);
+  const bool depends = severity == Severity::kError &&
+                       (now_product || is_product_read(earlier, earlier_wrote, tensor));
+  if (!depends && launch_.report_again(rule, now.line, severity)) return;
+  Finding finding = found_at(now, asker, where);
+  finding.rule = rule;
+  finding.severity = severity;
+  const std::string before = describe(earlier, nullptr, earlier_wrote);
+  const std::string after = describe(now, asker.op, writes);
+  if (order == Order::kNoProxyFence) {
+    finding.message = fmt::format("{} sees the {} only after fence.proxy.async", after, before);
+  } else if (order == Order::kNoTensorFence) {
+    finding.message = fmt::format(
+        "the {} comes after the {} only with tcgen05.fence::before_thread_sync and "
+        "::after_thread_sync around what orders the two warps",
+        after, before);
+  } else {
+    finding.message = fmt::format("nothing orders the {} after the {}", after, before);
+  }
+  if (depends) return conclude_later(std::move(finding), now_product ? now : earlier);
+  launch_.report(std::move(finding));
+}
+
+void ClusterHazards::report_unwritten(const Touch& now, const Asker& asker, const Region& where) {
+  const bool product = is_product_read(now, false, where.space == Region::Space::kTensor);
+  constexpr std::string_view kRule = "uninitialised-read";
+  // Known kernels load lanes that no product fills.
+  const bool loads_lanes = asker.op != nullptr && asker.op->kind == EngineKind::kTensorLoad;
+  const Severity severity = loads_lanes ? Severity::kFormal : Severity::kError;
+  if (!product && launch_.report_again(kRule, now.line, severity)) return;
+  Finding finding = found_at(now, asker, where);
+  finding.severity = severity;
+  finding.rule = kRule;
+  finding.message =
+      fmt::format("nobody has written what the {} finds there", describe(now, asker.op, false));
+  if (product) return conclude_later(std::move(finding), now);
+  launch_.report(std::move(finding));
+}
+
+}  // namespace ptxemu

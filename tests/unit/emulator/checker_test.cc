@@ -1,0 +1,418 @@
+// The checker's rules: a small program that breaks each, and one beside it that does not.
+#include <algorithm>
+
+#include "ptx_program.h"
+
+namespace ptxemu {
+namespace {
+
+MachineOptions checked(const char* policy = "eager", const char* device = "emulated:b200") {
+  MachineOptions options;
+  options.device = device;
+  options.policy = policy;
+  options.seed = 1;
+  options.check = true;
+  return options;
+}
+
+// "error", "formal" or "" for the worst finding of the rule.
+std::string severity(const LaunchReport& report, const std::string& rule) {
+  std::string worst;
+  for (const auto& f : report.findings) {
+    if (f.rule == rule && worst != "error") worst = f.severity;
+  }
+  return worst;
+}
+
+// --- try_wait -----------------------------------------------------------------------------------
+
+constexpr const char* kTwoBarriers = ".shared .align 8 .b64 bars[4];\n.shared .u32 flag;\n";
+
+// Warp 0 polls two barriers in turn; warp 1 signals the first only after warp 0 has seen the
+// second.
+std::string polls_two(const char* last_arrival) {
+  return std::string(
+             "mov.u32 %r1, bars;\nsetp.ge.u32 %p0, %r0, 32;\nsetp.ne.u32 %p1, %r0, 0;\n"
+             "@!%p1 mbarrier.init.shared.b64 [%r1], 1;\n"
+             "@!%p1 mbarrier.init.shared.b64 [%r1+8], 1;\n"
+             "@!%p1 mbarrier.init.shared.b64 [%r1+16], 32;\nbar.sync 0;\n@%p0 bra other;\n"
+             "poll: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;\n@%p2 bra done;\n"
+             "mbarrier.try_wait.parity.shared.b64 %p3, [%r1+8], 0;\n@!%p3 bra poll;\n"
+             "setp.eq.u32 %p4, %r9, 1;\n@%p4 bra poll;\nmov.u32 %r9, 1;\n"
+             "mbarrier.arrive.shared.b64 _, [%r1+16];\nbra poll;\n"
+             "other: @!%p1 bra done;\nsetp.eq.u32 %p5, %r0, 32;\n"
+             "@%p5 mbarrier.arrive.shared.b64 _, [%r1+8];\n"
+             "wait: mbarrier.try_wait.parity.shared.b64 %p6, [%r1+16], 0;\n"
+             "@!%p6 bra wait;\n") +
+         last_arrival + "done:\n";
+}
+
+TEST(TryWait, GivesUpSoThatTwoBarriersCanBePolled) {
+  for (const char* policy : {"eager", "late", "random", "split"}) {
+    PtxProgram p("mov.u32 %r9, 0;\n" + polls_two("@%p5 mbarrier.arrive.shared.b64 _, [%r1];\n"),
+                 checked(policy), kTwoBarriers);
+    const auto report = p.launch(p.buffer("out", 16), 0, 64);
+    EXPECT_EQ(report.status, "ok") << policy << text_of(report);
+  }
+}
+
+TEST(TryWait, PollingWhatNeverComesIsADeadlock) {
+  PtxProgram p("mov.u32 %r9, 0;\n" + polls_two(""), checked(), kTwoBarriers);
+  const auto report = p.launch(p.buffer("out", 16), 0, 64);
+  ASSERT_EQ(report.status, "deadlock") << text_of(report);
+  EXPECT_NE(report.deadlock[0].waits_on.find("bars"), std::string::npos) << text_of(report);
+}
+
+// --- Words that warps exchange ------------------------------------------------------------------
+
+// Each round warp 0 writes a word that warp 1 reads after a barrier; nothing but `between` comes
+// before it writes again.
+LaunchReport run_exchange(const char* between) {
+  const std::string body =
+      "mov.u32 %r1, bars;\nsetp.lt.u32 %p0, %r0, 32;\nsetp.eq.u32 %p1, %r0, 0;\n"
+      "@%p1 mbarrier.init.shared.b64 [%r1], 1;\nmov.u32 %r9, 0;\nmov.u32 %r8, 0;\nbar.sync 0;\n"
+      "round: @%p1 st.shared.u32 [flag], %r9;\nbar.sync 0;\n@!%p0 ld.shared.u32 %r2, [flag];\n" +
+      std::string(between) + "add.u32 %r9, %r9, 1;\nsetp.lt.u32 %p2, %r9, 3;\n@%p2 bra round;\n";
+  PtxProgram p(body, checked(), std::string(kTwoBarriers) + ".shared .align 16 .b8 box[16];\n");
+  return p.launch(p.buffer("out", 16), p.buffer("in", 16), 64);
+}
+
+TEST(Exchange, ASecondBarrierOrAtLeastAWaitForAnEngineMustComeBetween) {
+  EXPECT_EQ(run_exchange("bar.sync 0;\n").status, "ok");
+  const auto bare = run_exchange("");
+  EXPECT_EQ(severity(bare, "shared-race"), "error") << text_of(bare);
+  const auto waited = run_exchange(
+      "mov.u32 %r3, box;\n@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;\n"
+      "@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r3], [%d1], 16, "
+      "[%r1];\n"
+      "wait: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], %r8;\n@!%p3 bra wait;\n"
+      "xor.b32 %r8, %r8, 1;\n");
+  EXPECT_EQ(severity(waited, "shared-race"), "formal") << text_of(waited);
+}
+
+// --- Uninitialised reads ------------------------------------------------------------------------
+
+TEST(Uninitialised, SharedMemory) {
+  const std::string load = "ld.shared.u32 %r2, [cell];\nst.global.u32 [%d0], %r2;\n";
+  const std::string head = ".shared .u32 cell;\n";
+  PtxProgram reads(load, checked(), head);
+  auto report = reads.launch(reads.buffer("out", 16), 0, 1);
+  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
+  PtxProgram half("mov.u16 %h1, 1;\nst.shared.u16 [cell], %h1;\n" + load, checked(), head);
+  report = half.launch(half.buffer("out", 16), 0, 1);
+  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
+  PtxProgram writes("st.shared.u32 [cell], 1;\n" + load, checked(), head);
+  report = writes.launch(writes.buffer("out", 16), 0, 1);
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+}
+
+TEST(Uninitialised, GlobalBuffers) {
+  const std::string body = "ld.global.u32 %r2, [%d1];\nst.global.u32 [%d0], %r2;\n";
+  PtxProgram p(body, checked());
+  const uint64_t out = p.buffer("out", 16), in = p.buffer("in", 16);
+  EXPECT_EQ(p.launch(out, in, 1).status, "ok");  // nobody has said that it holds nothing
+  p.machine().mark_uninitialised(in);
+  const auto report = p.launch(out, in, 1);
+  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
+  EXPECT_NE(report.findings[0].object.find("in"), std::string::npos);
+  p.machine().fill(in, 0, 16);
+  EXPECT_EQ(p.launch(out, in, 1).status, "ok");
+}
+
+TEST(Uninitialised, ALaunchMayReadWhatAnEarlierOneWrote) {
+  PtxProgram p("st.global.u32 [%d0], %r0;\nld.global.u32 %r2, [%d1];\n", checked());
+  const uint64_t a = p.buffer("a", 4), b = p.buffer("b", std::vector<uint32_t>{7});
+  p.machine().mark_uninitialised(a);
+  EXPECT_EQ(p.launch(a, b, 1).status, "ok");
+  EXPECT_EQ(p.launch(b, a, 1).status, "ok");
+}
+
+// --- Tensor memory ------------------------------------------------------------------------------
+
+constexpr const char* kTmemHead = ".shared .align 8 .u32 tmem;\n.shared .align 8 .b64 bar;\n";
+constexpr const char* kAlloc =
+    "setp.lt.u32 %p0, %r0, 32;\nmov.u32 %r1, tmem;\n"
+    "@%p0 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;\nbar.sync 0;\n"
+    "ld.shared.u32 %r2, [tmem];\n";
+constexpr const char* kDealloc =
+    "bar.sync 0;\n@%p0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;\n";
+constexpr const char* kStore =
+    "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r2], {%r0};\ntcgen05.wait::st.sync.aligned;\n";
+constexpr const char* kLoad =
+    "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r3}, [%r2];\ntcgen05.wait::ld.sync.aligned;\n";
+
+LaunchReport run_tmem(const std::string& body, uint32_t threads = 32,
+                      const char* policy = "eager") {
+  PtxProgram p(body, checked(policy), kTmemHead);
+  return p.launch(p.buffer("out", 4096), 0, threads);
+}
+
+TEST(TensorMemory, ReadsOfWhatNobodyHasWrittenSinceItsAllocation) {
+  auto report = run_tmem(std::string(kAlloc) + kLoad + kDealloc);
+  EXPECT_EQ(severity(report, "uninitialised-read"), "formal") << text_of(report);
+  report = run_tmem(std::string(kAlloc) + kStore + kLoad + kDealloc);
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+  // What an earlier allocation held does not count.
+  report = run_tmem(std::string(kAlloc) + kStore + kDealloc + kAlloc + kLoad + kDealloc);
+  EXPECT_EQ(severity(report, "uninitialised-read"), "formal") << text_of(report);
+}
+
+TEST(TensorMemory, LeaksAreFoundAtTheEnd) {
+  const auto report = run_tmem(std::string(kAlloc) + kStore);
+  EXPECT_EQ(severity(report, "tmem-leak"), "error") << text_of(report);
+  EXPECT_EQ(severity(run_tmem(std::string(kAlloc) + kStore + kDealloc), "tmem-leak"), "");
+}
+
+// Warp 0 stores, warp 4 loads the same lanes.
+std::string across(const char* before, const char* after) {
+  return std::string(kAlloc) + "setp.ge.u32 %p1, %r0, 128;\n@!%p0 bra one;\n" + kStore + before +
+         "one: bar.sync 1;\n@!%p1 bra two;\n" + after + kLoad + "two: bar.sync 0;\n" + kDealloc;
+}
+
+TEST(TensorMemory, FencesAroundWhatOrdersTwoWarps) {
+  const char* before = "tcgen05.fence::before_thread_sync;\n";
+  const char* after = "tcgen05.fence::after_thread_sync;\n";
+  const auto fenced = run_tmem(across(before, after), 160);
+  EXPECT_EQ(fenced.status, "ok") << text_of(fenced);
+  for (const auto& body : {across("", after), across(before, ""), across("", "")}) {
+    const auto report = run_tmem(body, 160);
+    EXPECT_EQ(severity(report, "missing-tensor-fence"), "formal") << text_of(report);
+    EXPECT_TRUE(report.passed());
+  }
+}
+
+TEST(TensorMemory, AReadAfterItsReleaseIsAnErrorOnlyWhereTheReleaseComesFirst) {
+  const std::string release = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;\n";
+  const auto ordered = run_tmem(std::string(kAlloc) + kStore + release + kLoad);
+  EXPECT_EQ(severity(ordered, "tmem-after-release"), "error") << text_of(ordered);
+  // Warp 4 reads while warp 0 releases; it learns of the dealloc only afterwards.
+  const auto racing =
+      run_tmem(std::string(kAlloc) + "setp.ge.u32 %p1, %r0, 128;\n@!%p0 bra one;\n" + kStore +
+                   "one: bar.sync 1;\n@!%p0 bra two;\n" + release +
+                   "two: @!%p1 bra three;\nmov.u32 %r5, 0;\nspin: add.u32 %r5, %r5, 1;\n"
+                   "setp.lt.u32 %p2, %r5, 2000;\n@%p2 bra spin;\n" +
+                   kLoad + "three:\n",
+               160);
+  EXPECT_EQ(severity(racing, "tmem-after-release"), "formal") << text_of(racing);
+}
+
+// A 128 x 16 x 16 product of which only some lanes of the result are read, while a copy into rows
+// 64 and on of A has not been waited for.
+LaunchReport run_product(const char* reader, const char* scale = "setp.ne.u32 %p4, %r0, 0;\n") {
+  // A: 128 rows of 32 bytes, B: 16; no swizzle: 8 x 16-byte cores, 128 bytes each; the second half
+  // of K 128 bytes further, the next eight rows 256.
+  const std::string body =
+      std::string(kAlloc) +
+      "setp.eq.u32 %p1, %r0, 0;\nmov.u32 %r10, a;\nmov.u32 %r11, bar;\n"
+      "@%p1 mbarrier.init.shared.b64 [%r11], 1;\n@%p1 mbarrier.init.shared.b64 [%r11+8], 1;\n"
+      // Rows 0 to 63 of A and all of B with ordinary stores.
+      "mov.u32 %r12, 0;\nshl.b32 %r13, %r0, 2;\nadd.u32 %r13, %r13, %r10;\n"
+      "fill: st.shared.u32 [%r13], %r12;\nadd.u32 %r13, %r13, 512;\n"
+      "add.u32 %r12, %r12, 1;\nsetp.lt.u32 %p2, %r12, 4;\n@%p2 bra fill;\n"
+      "shl.b32 %r14, %r0, 2;\nmov.u32 %r15, b;\nadd.u32 %r14, %r14, %r15;\n"
+      "st.shared.u32 [%r14], 0;\n"
+      "fence.proxy.async.shared::cta;\nbar.sync 0;\n@!%p1 bra join;\n"
+      "mbarrier.arrive.expect_tx.shared.b64 _, [%r11+8], 2048;\n"
+      "add.u32 %r16, %r10, 2048;\nadd.u32 %r17, %r11, 8;\n"
+      "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r16], [%d1], 2048, [%r17];\n"
+      "shr.u32 %r18, %r10, 4;\ncvt.u64.u32 %d4, %r18;\nor.b64 %d4, %d4, 0x0000401000080000;\n"
+      "shr.u32 %r18, %r15, 4;\ncvt.u64.u32 %d5, %r18;\nor.b64 %d5, %d5, 0x0000401000080000;\n" +
+      std::string(scale) +
+      "tcgen05.mma.cta_group::1.kind::f16 [%r2], %d4, %d5, 0x08040490, %p4;\n"
+      "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];\n"
+      "join: bar.warp.sync -1;\n"
+      "w1: mbarrier.try_wait.parity.shared.b64 %p5, [%r11], 0;\n@!%p5 bra w1;\n"
+      "w2: mbarrier.try_wait.parity.shared.b64 %p5, [%r11+8], 0;\n@!%p5 bra w2;\n"
+      "tcgen05.fence::after_thread_sync;\nshr.u32 %r20, %r0, 5;\n" +
+      std::string(reader) + "@!%p6 bra skip;\n" + kLoad +
+      "tcgen05.fence::before_thread_sync;\nskip: bar.sync 0;\n" + kDealloc;
+  PtxProgram p(body, checked(),
+               ".shared .align 8 .u32 tmem;\n.shared .align 8 .b64 bar[2];\n"
+               ".shared .align 1024 .b8 a[4096];\n.shared .align 1024 .b8 b[512];\n");
+  return p.launch(p.buffer("out", 16), p.buffer("in", std::vector<uint32_t>(512)), 128);
+}
+
+TEST(Products, WhatTheyReadTooEarlyMattersWhereTheirResultDoes) {
+  const auto unread = run_product("setp.lt.u32 %p6, %r20, 2;\n");
+  EXPECT_EQ(severity(unread, "shared-race"), "formal") << text_of(unread);
+  EXPECT_TRUE(unread.passed()) << text_of(unread);
+  const auto read = run_product("setp.lt.u32 %p6, %r20, 3;\n");
+  EXPECT_EQ(severity(read, "shared-race"), "error") << text_of(read);
+}
+
+TEST(Products, ThatAddToWhatNobodyHasWritten) {
+  const auto report = run_product("setp.lt.u32 %p6, %r20, 2;\n", "setp.eq.u32 %p4, %r0, 0;\n");
+  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
+}
+
+// --- Barriers -----------------------------------------------------------------------------------
+
+TEST(Barriers, BytesThatAreLeftAreFoundAtTheEnd) {
+  const std::string init = "mov.u32 %r1, bar;\nmbarrier.init.shared.b64 [%r1], 1;\n";
+  PtxProgram p(init + "mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;\n", checked(), kTmemHead);
+  const auto missing = p.launch(p.buffer("out", 16), 0, 1);
+  EXPECT_EQ(severity(missing, "bytes-left"), "formal") << text_of(missing);
+  PtxProgram o(init + "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;\n", checked(),
+               kTmemHead);
+  const auto unexpected = o.launch(o.buffer("out", 16), 0, 1);
+  EXPECT_EQ(severity(unexpected, "bytes-left"), "error") << text_of(unexpected);
+  PtxProgram q(init + "mbarrier.arrive.shared.b64 _, [%r1];\n", checked(), kTmemHead);
+  EXPECT_EQ(q.launch(q.buffer("out", 16), 0, 1).status, "ok");
+}
+
+TEST(Barriers, TheSameInitialisationByAllLanesIsFormal) {
+  PtxProgram p("mov.u32 %r1, bar;\nmbarrier.init.shared.b64 [%r1], 1;\n", checked(), kTmemHead);
+  const auto same = p.launch(p.buffer("out", 16), 0, 32);
+  EXPECT_EQ(severity(same, "mbarrier-reinit"), "formal") << text_of(same);
+  PtxProgram q(
+      "mov.u32 %r1, bar;\nmbarrier.init.shared.b64 [%r1], 2;\n"
+      "mbarrier.arrive.shared.b64 _, [%r1];\nmbarrier.init.shared.b64 [%r1], 2;\n",
+      checked(), kTmemHead);
+  const auto used = q.launch(q.buffer("out", 16), 0, 1);
+  EXPECT_EQ(severity(used, "mbarrier-reinit"), "error") << text_of(used);
+}
+
+TEST(Barriers, AParityThatStandsForALaterPhaseIsFormal) {
+  // Warp 1 comes to its first wait when two phases are over: its parity now means the third.
+  const std::string body =
+      "mov.u32 %r1, bar;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 mbarrier.init.shared.b64 [%r1], 1;\n"
+      "bar.sync 0;\nsetp.ge.u32 %p1, %r0, 32;\n"
+      "@%p0 mbarrier.arrive.shared.b64 _, [%r1];\n@%p0 mbarrier.arrive.shared.b64 _, [%r1];\n"
+      "bar.sync 0;\n@!%p1 bra end;\n"
+      "wait: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;\n@!%p2 bra wait;\nend:\n";
+  PtxProgram p(body, checked(), kTmemHead);
+  const auto report = p.launch(p.buffer("out", 16), 0, 64);
+  EXPECT_EQ(report.status, "deadlock");
+  EXPECT_EQ(severity(report, "phase-aliased"), "formal") << text_of(report);
+}
+
+// --- Remote stores ------------------------------------------------------------------------------
+
+TEST(RemoteStores, OverTheOwnersInitialValueAreFormal) {
+  const std::string body =
+      "mov.u32 %r1, bar;\nmov.u32 %r2, cell;\nmov.u32 %r4, %cluster_ctarank;\n"
+      "mbarrier.init.shared.b64 [%r1], 1;\n"
+      "mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 4;\n"
+      "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
+      "st.shared.u32 [cell], 0;\nxor.b32 %r5, %r4, 1;\n"
+      "mapa.shared::cluster.u32 %r6, %r2, %r5;\nmapa.shared::cluster.u32 %r7, %r1, %r5;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r6], 7, [%r7];\n"
+      "wait: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;\n@!%p2 bra wait;\n"
+      "ld.shared.u32 %r8, [cell];\n"
+      "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n";
+  PtxProgram p(body, checked("late"), ".shared .align 8 .b64 bar;\n.shared .u32 cell;\n");
+  const auto report = p.launch(p.buffer("out", 16), 0, 1, 2, 2);
+  EXPECT_EQ(severity(report, "shared-race"), "formal") << text_of(report);
+}
+
+// --- Global memory ------------------------------------------------------------------------------
+
+LaunchReport run_ctas(const std::string& body, const char* policy = "eager") {
+  PtxProgram p("mov.u32 %r1, %ctaid.x;\nsetp.eq.u32 %p0, %r1, 0;\n" + body, checked(policy));
+  return p.launch(p.buffer("out", std::vector<uint32_t>(64)), 0, 1, 2);
+}
+
+TEST(GlobalMemory, TwoCtasMayNotStoreToOnePlace) {
+  const auto race = run_ctas("st.global.u32 [%d0], %r1;\n");
+  EXPECT_EQ(severity(race, "global-race"), "error") << text_of(race);
+  const auto apart =
+      run_ctas("mul.wide.u32 %d2, %r1, 4;\nadd.u64 %d2, %d0, %d2;\nst.global.u32 [%d2], %r1;\n");
+  EXPECT_EQ(apart.status, "ok") << text_of(apart);
+  const auto atomics = run_ctas("red.global.add.u32 [%d0], 1;\n");
+  EXPECT_EQ(atomics.status, "ok") << text_of(atomics);
+}
+
+// CTA 0 hands a value to CTA 1, which waits for a flag.
+std::string handed_over(const char* release, const char* acquire) {
+  return std::string("@!%p0 bra other;\nst.global.u32 [%d0], 7;\n") + release +
+         "bra end;\nother: " + acquire + "setp.eq.u32 %p1, %r2, 0;\n@%p1 bra other;\n" +
+         "AFTER ld.global.u32 %r3, [%d0];\nend:\n";
+}
+std::string with(std::string text, const std::string& after) {
+  return text.replace(text.find("AFTER"), 5, after);
+}
+
+TEST(GlobalMemory, FlagsOrderTwoCtas) {
+  const auto good = run_ctas(with(handed_over("st.release.gpu.global.u32 [%d0+128], 1;\n",
+                                              "ld.acquire.gpu.global.u32 %r2, [%d0+128];\n"),
+                                  ""));
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto fences = run_ctas(with(handed_over("membar.gl;\nred.global.add.u32 [%d0+128], 1;\n",
+                                                "ld.volatile.global.u32 %r2, [%d0+128];\n"),
+                                    "fence.acq_rel.gpu;\n"));
+  EXPECT_EQ(fences.status, "ok") << text_of(fences);
+  const auto no_release = run_ctas(with(handed_over("st.relaxed.gpu.global.u32 [%d0+128], 1;\n",
+                                                    "ld.acquire.gpu.global.u32 %r2, [%d0+128];\n"),
+                                        ""));
+  EXPECT_EQ(severity(no_release, "global-race"), "error") << text_of(no_release);
+  const auto no_acquire = run_ctas(with(handed_over("st.release.gpu.global.u32 [%d0+128], 1;\n",
+                                                    "ld.relaxed.gpu.global.u32 %r2, [%d0+128];\n"),
+                                        ""));
+  EXPECT_EQ(severity(no_acquire, "global-race"), "error") << text_of(no_acquire);
+}
+
+TEST(GlobalMemory, FloatSumsInNoFixedOrderAreReported) {
+  const auto floats = run_ctas("red.global.add.f32 [%d0], 0f3f800000;\n");
+  EXPECT_EQ(severity(floats, "order_dependent"), "formal") << text_of(floats);
+  EXPECT_TRUE(floats.passed());
+}
+
+LaunchReport run_staged(const char* fence) {
+  const std::string body =
+      "mov.u32 %r1, bar;\nmov.u32 %r2, box;\nmbarrier.init.shared.b64 [%r1], 1;\n"
+      "st.global.u32 [%d0], 7;\n" +
+      std::string(fence) +
+      "fence.proxy.async.shared::cta;\nmbarrier.arrive.expect_tx.shared.b64 _, [%r1], 16;\n"
+      "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%d0], 16, [%r1];\n"
+      "wait: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;\n@!%p2 bra wait;\n";
+  PtxProgram p(body, checked(), ".shared .align 8 .b64 bar;\n.shared .align 128 .b8 box[16];\n");
+  return p.launch(p.buffer("out", std::vector<uint32_t>(64)), 0, 1);
+}
+
+TEST(GlobalMemory, AsynchronousReadsOfOrdinaryStoresNeedAProxyFence) {
+  for (const char* fence : {"", "fence.proxy.async.shared::cta;\n"}) {
+    const auto report = run_staged(fence);
+    EXPECT_EQ(severity(report, "missing-proxy-fence"), "error") << text_of(report);
+  }
+  for (const char* fence : {"fence.proxy.async;\n", "fence.proxy.async.global;\n"}) {
+    const auto report = run_staged(fence);
+    EXPECT_EQ(report.status, "ok") << text_of(report);
+  }
+}
+
+// --- wgmma --------------------------------------------------------------------------------------
+
+LaunchReport run_wgmma(const char* fence, const char* between) {
+  const std::string product =
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %d4, %d5, 1, 1, "
+      "1, "
+      "0, 0;\nwgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n";
+  const std::string body =
+      "mov.u32 %r10, a;\nshl.b32 %r13, %r0, 2;\nadd.u32 %r13, %r13, %r10;\nmov.u32 %r12, 0;\n"
+      "fill: st.shared.u32 [%r13], 0;\nadd.u32 %r13, %r13, 512;\n"
+      "add.u32 %r12, %r12, 1;\nsetp.lt.u32 %p2, %r12, 8;\n@%p2 bra fill;\n"
+      "fence.proxy.async.shared::cta;\nbar.sync 0;\n"
+      "shr.u32 %r18, %r10, 4;\ncvt.u64.u32 %d4, %r18;\nor.b64 %d4, %d4, 0x0000001000080000;\n"
+      "mov.b64 %d5, %d4;\nmov.f32 %f0, 0f00000000;\nmov.f32 %f1, %f0;\nmov.f32 %f2, %f0;\n"
+      "mov.f32 %f3, %f0;\n" +
+      std::string(fence) + product + between + product + "st.global.f32 [%d0], %f0;\n";
+  PtxProgram p(body, checked("eager", "emulated:h200"), ".shared .align 1024 .b8 a[4096];\n",
+               "sm_90a");
+  return p.launch(p.buffer("out", 16), 0, 128);
+}
+
+TEST(Wgmma, RegistersThatOthersTouchNeedAFence) {
+  const char* fence = "wgmma.fence.sync.aligned;\n";
+  const char* rescale = "mul.f32 %f0, %f0, %f1;\n";
+  const auto good = run_wgmma(fence, "mul.f32 %f0, %f0, %f1;\nwgmma.fence.sync.aligned;\n");
+  EXPECT_EQ(severity(good, "missing-wgmma-fence"), "") << text_of(good);
+  const auto untouched = run_wgmma(fence, "");
+  EXPECT_EQ(severity(untouched, "missing-wgmma-fence"), "") << text_of(untouched);
+  const auto first = run_wgmma("", "");
+  EXPECT_EQ(severity(first, "missing-wgmma-fence"), "error") << text_of(first);
+  const auto second = run_wgmma(fence, rescale);
+  EXPECT_EQ(severity(second, "missing-wgmma-fence"), "error") << text_of(second);
+}
+
+}  // namespace
+}  // namespace ptxemu
