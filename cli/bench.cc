@@ -96,7 +96,8 @@ class BenchCommand final : public Command {
   void declare(CLI::App& app) override {
     app.add_option("direction", direction_, "forward")->type_name("");
     axes_.declare(app);
-    app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200")->type_name("A,B,C");
+    app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200, emulated:b200")
+        ->type_name("A,B,C");
     app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("A,B,C");
     app.add_option("--rounds", rounds_, "Default 5")->type_name("N");
     app.add_option("--plot", plot_, "Write a bar chart")->type_name("FILE.svg");

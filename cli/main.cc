@@ -1,5 +1,8 @@
 // fa4: the command line of the library (docs/cli.md).
+#include <cstdio>
+
 #include "commands.h"
+#include "core/logging.h"
 #include "program.h"
 #include "version.h"
 
@@ -18,6 +21,12 @@ fa4::cli::Program make_program() {
   return program;
 }
 
+// Called with what FA4_LOG asks for, and without it never.
+void log_to_stderr(int, const char* message, void*) { std::fprintf(stderr, "%s\n", message); }
+
 }  // namespace
 
-int main(int argc, char** argv) { return fa4::cli::program_main("fa4", make_program, argc, argv); }
+int main(int argc, char** argv) {
+  fa4::internal::set_log_callback(log_to_stderr, nullptr);
+  return fa4::cli::program_main("fa4", make_program, argc, argv);
+}

@@ -22,7 +22,7 @@ class PlanCommand final : public Command {
   void declare(CLI::App& app) override {
     axes_.declare(app);
     app.add_option("--device", device_,
-                   "cpu (default), cuda:N, which need not be there, or emulated:h200")
+                   "cpu (default), cuda:N, which need not be there, emulated:h200 or emulated:b200")
         ->type_name("NAME");
     app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
   }

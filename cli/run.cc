@@ -61,7 +61,8 @@ void RunCommand::declare(CLI::App& app) {
   file("--v", v_, "As k, with head_dim_v");
   file("--out", out_, "Written: (batch, seqlen_q, heads_q, head_dim_v), the inputs' type");
   file("--lse", lse_, "Written: (batch, heads_q, seqlen_q) or (heads_q, total), f4");
-  app.add_option("--device", device_, "cpu (default), cuda:N or emulated:h200")->type_name("NAME");
+  app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200 or emulated:b200")
+      ->type_name("NAME");
   app.add_option("--dtype", dtype_, "Convert to bf16, f16 or f32; u2 is bf16")->type_name("T");
   app.add_flag("--causal", causal_, "Hide the keys after each query");
   app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")

@@ -65,7 +65,7 @@ class VerifyCommand final : public Command {
   const char* description() const override { return "Check results against double precision"; }
 
   void declare(CLI::App& app) override {
-    app.add_option("--device", device_, "cpu (default), cuda:N or emulated:h200")
+    app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200 or emulated:b200")
         ->type_name("NAME");
     app.add_option("--direction", direction_, "forward (default)")->type_name("WAY");
     app.add_option("--suite", suite_, "quick (default) or full; else the one case of the axes")
@@ -120,6 +120,7 @@ Json VerifyCommand::case_json(const CaseResult& result) {
   json["kernel"] = result.skipped ? Json() : Json(result.kernel);
   json["out"] = result.skipped ? Json() : accuracy_json(result.out);
   json["lse"] = result.skipped || !result.wants_lse ? Json() : accuracy_json(result.lse);
+  json["seconds"] = result.skipped ? Json() : Json(result.seconds);
   json["passed"] = result.skipped ? Json() : Json(result.passed);
   json["skip_reason"] = result.skipped ? Json(result.skip_reason) : Json();
   if (!result.passed) json["detail"] = result.detail;

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
 #include "accuracy_report.h"
 #include "axes.h"
+#include "core/error.h"
 #include "execution.h"
 #include "plan/forward_plan.h"
 
@@ -84,22 +86,10 @@ void run_poisoned(Execution& execution, const ForwardArgs& args, PoisonedOutput&
   execution.fetch();
 }
 
-}  // namespace
-
-CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOptions& options) {
-  CaseResult result;
-  result.problem = make_problem(c.desc);
-  result.wants_lse = c.wants_lse;
+void run_case(const Case& c, Execution& execution, const VerifyOptions& options,
+              CaseResult& result) {
   const AttentionProblem& p = result.problem;
-  const Support support = query_support(p, device.spec);
-  if (!support.supported) {
-    result.skipped = true;
-    result.skip_reason = support.reason;
-    return result;
-  }
   const CaseTensors tensors(c, options.oracle_threads);
-  Execution execution(p, device, options.threads);
-  result.kernel = execution.kernel_name();
   const auto bytes = [](int64_t count, int size) {
     return static_cast<size_t>(std::max<int64_t>(count, 1)) * static_cast<size_t>(size);
   };
@@ -108,7 +98,9 @@ CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOp
   ForwardArgs args = tensors.args();
   args.out = out.data();
   if (c.wants_lse) args.lse = reinterpret_cast<float*>(lse.data());
+  const auto start = std::chrono::steady_clock::now();
   run_poisoned(execution, args, out, lse);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   const Reference reference = reference_forward(p, args, options.oracle_threads);
   result.out = check_out(p, args, reference, out.data(), execution.tile_m());
@@ -127,6 +119,29 @@ CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOp
     run_poisoned(execution, args, out, lse);
     result.detail = check_bits(out, first_out, "out", run);
     if (result.detail.empty()) result.detail = check_bits(lse, first_lse, "lse", run);
+  }
+}
+
+}  // namespace
+
+CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOptions& options) {
+  CaseResult result;
+  result.problem = make_problem(c.desc);
+  result.wants_lse = c.wants_lse;
+  const Support support = query_support(result.problem, device.spec);
+  if (!support.supported) {
+    result.skipped = true;
+    result.skip_reason = support.reason;
+    return result;
+  }
+  Execution execution(result.problem, device, options.threads);
+  result.kernel = execution.kernel_name();
+  try {
+    run_case(c, execution, options, result);
+  } catch (const Error& error) {
+    const bool emulated = device.spec.kind == DeviceKind::kEmulated;
+    if (!emulated || error.code() != ErrorCode::kDriver) throw;
+    result.detail = error.what();
   }
   result.passed = result.detail.empty();
   return result;

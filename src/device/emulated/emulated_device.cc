@@ -121,6 +121,12 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
       throw Error(ErrorCode::kDriver,
                   fmt::format("{}: launch of {}: {}", device_, name_, describe(report)));
     }
+    if (!report.findings.empty()) {
+      const ptxemu::ReportedFinding& formal = report.findings.front();
+      log(1,
+          fmt::format("{}: launch of {}: formal: {} at {}: {} (one of {} formal findings)", device_,
+                      name_, formal.rule, place(formal), formal.message, report.findings.size()));
+    }
     log(2, fmt::format("{}: {} ran {} warp instructions in {:.3f} s: {}, {} findings", device_,
                        name_, report.warp_instructions, report.seconds, report.status,
                        report.findings.size()));
