@@ -132,7 +132,13 @@ class Softmax {
       if constexpr (kMasked) sum.add(s[kFirst]);
     }
     ptx::tcgen05_st_32x32b<kFirst * kPairsOfChunk>(scores, packed);
-    if constexpr ((kFirst + 1) * kChunk == T.first_keys) hand_over(kPFull);
+    if constexpr ((kFirst + 1) * kChunk == T.first_keys) {
+      // The rest waits for the vote that comes with the hand-over: else ptxas begins it before.
+      float low, high;
+      ptx::unpack_float2(offset, &low, &high);
+      const float same = __shfl_sync(0xffffffffu, low, threadIdx.x % kWarpThreads);
+      offset = ptx::pack_float2(hand_over(kPFull) ? same : low);
+    }
     if constexpr (kFirst + 1 == kChunks) {
       hand_over(kPRest);
     } else {
@@ -150,11 +156,13 @@ class Softmax {
   }
 
   // P is in tensor memory: for the tensor core.
-  __device__ void hand_over(int kind) const {
+  __device__ bool hand_over(int kind) const {
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();
     __syncwarp();
-    if (ptx::elect_sync()) c.arrive_at_mma(kind, q_tile);
+    const bool elected = ptx::elect_sync();
+    if (elected) c.arrive_at_mma(kind, q_tile);
+    return elected;
   }
 
   // For the correction warp of the same rows. It has read the last factor: the scores of this block

@@ -21,7 +21,7 @@ struct FwdTraits {
   int polynomial_pairs = 8;   // of a block's 64 pairs of columns: exponentials on the FMA pipe
   int polynomial_degree = 3;  // 2 to 5
   int softmax_registers = 192;
-  int correction_registers = 80;
+  int correction_registers = 88;
   bool softcap = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
@@ -208,11 +208,13 @@ constexpr int out_offset(const FwdTraits& t, int q_tile) {
   return smem_layout(t).out + q_tile * (out_takes_q(t) ? q_tile_bytes(t) : out_tile_bytes(t));
 }
 
-// Which of a block's 64 pairs of columns the polynomial takes: spread evenly. A function of the
-// column alone, so that neither the mask nor the tile a row falls into changes its bits.
+// Which of a block's 64 pairs of columns the polynomial takes: spread evenly over the keys that are
+// handed over first, for the tensor core waits for those. A function of the column alone, so that
+// neither the mask nor the tile a row falls into changes its bits.
 constexpr bool is_polynomial(const FwdTraits& t, int pair) {
-  constexpr int kPairs = kTileN / 2;
-  return (pair + 1) * t.polynomial_pairs / kPairs > pair * t.polynomial_pairs / kPairs;
+  const int pairs = t.first_keys / 2;
+  if (pair >= pairs) return false;
+  return (pair + 1) * t.polynomial_pairs / pairs > pair * t.polynomial_pairs / pairs;
 }
 
 // The base-2 logarithm of the largest finite number of the type of P.
@@ -230,8 +232,8 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.kv_stages < 2) return "K and V need two stages";
   if (t.first_keys % kChunk != 0 || t.first_keys <= 0 || t.first_keys >= kTileN)
     return "first_keys is 32, 64 or 96";
-  if (t.polynomial_pairs < 0 || t.polynomial_pairs > 32)
-    return "polynomial_pairs is 0 to 32: every chunk needs columns that keep NaN";
+  if (t.polynomial_pairs < 0 || t.polynomial_pairs > t.first_keys / 4)
+    return "polynomial_pairs is at most half of the first keys' pairs: the others keep NaN";
   if (t.polynomial_degree < 2 || t.polynomial_degree > 5) return "polynomial_degree is 2 to 5";
   if (kRescaleThreshold >= log2_largest(t.element)) return "P overflows before O is rescaled";
   if (tmem_layout(t).total > kTmemColumns) return "tensor memory exceeds 512 columns";
