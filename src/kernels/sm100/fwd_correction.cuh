@@ -16,7 +16,7 @@ class Correction {
       : c(context),
         warp(warp_of_warpgroup()),
         row(threadIdx.x % kWarpgroupThreads),
-        lanes{static_cast<uint32_t>(warp * kWarpThreads << 16)} {}
+        o{static_cast<uint32_t>(warp * kWarpThreads << 16 | tmem_layout(T).o[0])} {}
 
   __device__ void run() {
 #pragma unroll
@@ -37,8 +37,10 @@ class Correction {
         after_block<0>(blocks[0], n);
         if constexpr (T.q_tiles > 1) after_block<1>(blocks[1], n);
       }
-      if (has_rows<T>(c.params, tile.work, 0)) finish<0>(tile);
-      if (T.q_tiles > 1 && has_rows<T>(c.params, tile.work, 1)) finish<1>(tile);
+#pragma unroll 1
+      for (int i = 0; i < T.q_tiles; ++i) {
+        if (has_rows<T>(c.params, tile.work, i)) finish(tile, i);
+      }
     }
   }
 
@@ -70,91 +72,85 @@ class Correction {
     const float factor = c.factor(kQTile, row);
     if (__any_sync(0xffffffffu, factor != 1.0f)) {
       ptx::tcgen05_fence_after_thread_sync();
-      float o[2][kRegisters];
-      load<kQTile, 0>(o[0]);
-      multiply_o<kQTile, 0>(o, ptx::pack_float2(factor));
+      float chunks[2][kRegisters];
+      ptx::tcgen05_ld_32x32b<kQTile * T.head_dim_v>(chunks[0], o);
+      multiply_o<kQTile, 0>(chunks, ptx::pack_float2(factor));
       ptx::tcgen05_wait_st();
       ptx::tcgen05_fence_before_thread_sync();
     }
     let_pv_go(kQTile);
   }
 
-  template <int kQTile, int kColumn>
-  __device__ void load(float (&r)[kRegisters]) const {
-    ptx::tcgen05_ld_32x32b<tmem_layout(T).o[kQTile] + kColumn>(r, lanes);
-  }
-
   // From a column on. A chunk is loaded while the one before it is multiplied.
   template <int kQTile, int kColumn>
-  __device__ void multiply_o(float (&o)[2][kRegisters], ptx::Float2 factor) const {
-    constexpr int kNext = kColumn + kRegisters;
-    float(&r)[kRegisters] = o[kColumn / kRegisters % 2];
+  __device__ void multiply_o(float (&chunks)[2][kRegisters], ptx::Float2 factor) const {
+    constexpr int kNext = kColumn + kRegisters, kOffset = kQTile * T.head_dim_v;
+    float(&r)[kRegisters] = chunks[kColumn / kRegisters % 2];
     ptx::tcgen05_wait_ld();
     ptx::fence_loaded(r);
-    if constexpr (kNext < T.head_dim_v) load<kQTile, kNext>(o[kNext / kRegisters % 2]);
+    if constexpr (kNext < T.head_dim_v) {
+      ptx::tcgen05_ld_32x32b<kOffset + kNext>(chunks[kNext / kRegisters % 2], o);
+    }
 #pragma unroll
     for (int j = 0; j < kRegisters; j += 2) {
       ptx::unpack_float2(ptx::mul_rn_ftz(ptx::pack_float2(r[j], r[j + 1]), factor), &r[j],
                          &r[j + 1]);
     }
-    ptx::tcgen05_st_32x32b<tmem_layout(T).o[kQTile] + kColumn>(lanes, r);
-    if constexpr (kNext < T.head_dim_v) multiply_o<kQTile, kNext>(o, factor);
+    ptx::tcgen05_st_32x32b<kOffset + kColumn>(o, r);
+    if constexpr (kNext < T.head_dim_v) multiply_o<kQTile, kNext>(chunks, factor);
   }
 
-  template <int kBit>
-  __device__ uint32_t phase() const {
-    return phases >> kBit & 1;
-  }
+  __device__ uint32_t phase(int bit) const { return phases >> bit & 1; }
 
-  template <int kQTile>
-  __device__ void finish(const Tile& tile) {
-    const OutputRow<T> out{c, tile.work, kQTile, row};
-    const bool sees_keys = tile.sees_keys(kQTile);
+  __device__ void finish(const Tile& tile, int q_tile) {
+    const OutputRow<T> out{c, tile.work, q_tile, row};
+    const bool sees_keys = tile.sees_keys(q_tile);
     float sum = 0.0f, maximum = -kInfinity;
     if (sees_keys) {
-      c.wait(kStatsFull, kQTile, phase<kQTile>());
-      sum = c.factor(kQTile, row);
-      maximum = c.maximum(kQTile, row);
-      c.wait(kOFull, kQTile, phase<kQTile>());
-      phases ^= 1u << kQTile;
+      c.wait(kStatsFull, q_tile, phase(q_tile));
+      sum = c.factor(q_tile, row);
+      maximum = c.maximum(q_tile, row);
+      c.wait(kOFull, q_tile, phase(q_tile));
+      phases ^= 1u << q_tile;
       ptx::tcgen05_fence_after_thread_sync();
     }
     const FinishedRow r = finish_row(sum, maximum, c.params.scale_log2, out.sink_log2());
     out.store_lse(r.lse);
-    c.wait(kOutEmpty, kQTile, phase<2 + kQTile>() ^ 1);
-    phases ^= 4u << kQTile;
+    c.wait(kOutEmpty, q_tile, phase(2 + q_tile) ^ 1);
+    phases ^= 4u << q_tile;
     const typename OutputRow<T>::Staging staging = out.staging();
     if (sees_keys) {
-      stage_out<kQTile, 0>(staging, r.factor);
+      stage_out<0>(o + q_tile * T.head_dim_v, staging, r.factor);
       ptx::tcgen05_fence_before_thread_sync();
-      let_pv_go(kQTile);  // O is free
+      let_pv_go(q_tile);  // O is free
     } else {
       staging.clear();
     }
     ptx::fence_proxy_async_shared();
-    arrive(kOutFull, kQTile);
+    arrive(kOutFull, q_tile);
   }
 
   // From a column on: O times the row's factor to shared memory.
-  template <int kQTile, int kColumn>
-  __device__ void stage_out(const typename OutputRow<T>::Staging& staging, float factor) const {
+  template <int kColumn>
+  __device__ void stage_out(ptx::TmemAddr from, const typename OutputRow<T>::Staging& staging,
+                            float factor) const {
     float r[kRegisters];
-    load<kQTile, kColumn>(r);
+    ptx::tcgen05_ld_32x32b<kColumn>(r, from);
     ptx::tcgen05_wait_ld();
     ptx::fence_loaded(r);
 #pragma unroll
     for (int j = 0; j < kRegisters; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
     staging.template put<kColumn>(r);
     if constexpr (kColumn + kRegisters < T.head_dim_v) {
-      stage_out<kQTile, kColumn + kRegisters>(staging, factor);
+      stage_out<kColumn + kRegisters>(from, staging, factor);
     }
   }
 
   const Context<T>& c;
   const int warp;
-  const int row;  // of the Q tile
-  const ptx::TmemAddr lanes;
-  uint32_t phases = 0;  // bits: stats and o of the Q tiles, out of the Q tiles
+  const int row;          // of the Q tile
+  const ptx::TmemAddr o;  // of Q tile 0, this warp's lanes
+  uint32_t phases = 0;    // bits: stats and o of the Q tiles, out of the Q tiles
 };
 
 }  // namespace fa4::sm100
