@@ -64,6 +64,11 @@ class TileScheduler {
     } else {
       next_ += static_cast<int32_t>(gridDim.x / kClusterSize);
     }
+    return at(index);
+  }
+
+  // Indices that only grow, from elsewhere. Past the last tile: batch -1.
+  __device__ WorkTile at(int32_t index) {
     Run run = {.index = index,
                .heads = p_.tile_heads * p_.batch,
                .blocks = m_blocks(p_.seqlen_q),

@@ -78,7 +78,7 @@ __device__ inline void run(const Context<T>& c, Role role) {
       if (role == Role::kMma) MmaIssuer<T>(c).run();
       if (role == Role::kLoad) Loader<T>(c).run();
       if (role == Role::kStore) Storer<T>(c).run();
-      if (role == Role::kSchedule) schedule(c);
+      if (role == Role::kSchedule) Scheduler<T>(c).run();
   }
 }
 

@@ -21,22 +21,23 @@ class MmaIssuer {
     TileReader<T> tiles(c);
     Tile tile = tiles.next();
     Blocks blocks = blocks_of<T>(tile);
-    Step before{}, step{};
+    Step before{};
     int n = blocks.n_block_max;
 #pragma unroll 1
-    do {
-      // The next step: the next block, of the next tile that has one.
-#pragma unroll 1
-      while (tile.is_valid() && --n < blocks.n_block_min) {
+    while (tile.is_valid() || before.any()) {
+      if (tile.is_valid() && --n < blocks.n_block_min) {
         tile = tiles.next();
         blocks = blocks_of<T>(tile);
-        n = blocks.n_block_max;
+        n = blocks.n_block_max - 1;
       }
-      step = tile.is_valid() ? step_of(tile, blocks, n) : Step{};
+      // Nothing for a tile without blocks: the step before must not wait for one further on, which
+      // may come only when correction is done with the tile before.
+      const bool has_block = tile.is_valid() && n >= blocks.n_block_min;
+      const Step step = has_block ? step_of(tile, n) : Step{};
       if (c.leads() && ptx::elect_sync()) issue(before, step);
       advance(before, step);
       before = step;
-    } while (before.any());
+    }
   }
 
  private:
@@ -52,7 +53,7 @@ class MmaIssuer {
     bool active[2], first[2], last[2];
     __device__ bool any() const { return active[0] | active[1]; }
   };
-  __device__ static Step step_of(const Tile& tile, const Blocks& blocks, int n) {
+  __device__ static Step step_of(const Tile& tile, int n) {
     Step s{};
 #pragma unroll
     for (int i = 0; i < T.q_tiles; ++i) {

@@ -1,6 +1,7 @@
 // The scheduler warp: which tile comes next, and the blocks that its Q tiles visit.
 #pragma once
 
+#include "kernels/ptx/launch_control.cuh"
 #include "kernels/sm100/fwd_context.cuh"
 
 namespace fa4::sm100 {
@@ -15,29 +16,62 @@ __device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& 
 }
 
 template <FwdTraits T>
-__device__ inline void schedule(const Context<T>& c) {
-  TileScheduler<tile_m(T), T.cta_group> scheduler(c.params);
-  PipelineState<kTileSlots> slot;
-  const Pipeline tiles = c.pipeline(kTileFull);
-  bool valid;
+class Scheduler {
+ public:
+  __device__ explicit Scheduler(const Context<T>& context) : c(context), tiles(context.params) {}
+
+  __device__ void run() {
+    const Pipeline ring = c.pipeline(kTileFull);
+    PipelineState<kTileSlots> slot;
+    bool valid;
 #pragma unroll 1
-  do {
-    Tile tile{scheduler.next(), {}};
-    valid = tile.is_valid();
-    if (valid) {
+    do {
+      ring.producer_acquire(slot);  // first: a tile is taken over when somebody is ready for it
+      Tile tile{next(), {}};
+      valid = tile.is_valid();
+      if (valid) {
 #pragma unroll
-      for (int i = 0; i < T.q_tiles; ++i) {
-        tile.blocks[i] = block_range_of<T>(c.params, tile.work, i);
+        for (int i = 0; i < T.q_tiles; ++i) {
+          tile.blocks[i] = block_range_of<T>(c.params, tile.work, i);
+        }
       }
-    }
-    tiles.producer_acquire(slot);
+      if (ptx::elect_sync()) {
+        c.tile(slot.stage()) = tile;
+        ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
+      }
+      __syncwarp();
+      slot.advance();
+    } while (valid);
+  }
+
+ private:
+  __device__ WorkTile next() {
+    if (T.cta_group > 1 || c.params.launch_control == 0) return tiles.next();
+    const int32_t index = is_first ? static_cast<int32_t>(blockIdx.x) : take_over();
+    is_first = false;
+    return index < 0 ? WorkTile{.batch = -1} : tiles.at(index);
+  }
+
+  // The tile of a CTA that has not started, or -1 when all have.
+  __device__ int32_t take_over() {
+    const ptx::SmemAddr response = c.at(c.kSmem.cancel), barrier = c.barrier(kCancelled);
     if (ptx::elect_sync()) {
-      c.tile(slot.stage()) = tile;
-      ptx::mbarrier_arrive(tiles.full_barrier(slot.stage()));
+      ptx::fence_proxy_async_shared();  // the last response was read
+      ptx::mbarrier_arrive_expect_tx(barrier, kCancelBytes);
+      ptx::clusterlaunchcontrol_try_cancel(response, barrier);
     }
     __syncwarp();
-    slot.advance();
-  } while (valid);
-}
+    c.wait(kCancelled, 0, cancel_phase);
+    cancel_phase ^= 1;
+    const int32_t index = ptx::clusterlaunchcontrol_first_ctaid_x(response);
+    __syncwarp();
+    return index;
+  }
+
+  const Context<T>& c;
+  TileScheduler<tile_m(T), T.cta_group> tiles;
+  bool is_first = true;
+  uint32_t cancel_phase = 0;
+};
 
 }  // namespace fa4::sm100

@@ -141,6 +141,7 @@ enum BarrierKind {
   kOutEmpty,
   kTileFull,
   kTileEmpty,
+  kCancelled,
   kNumBarrierKinds
 };
 struct BarrierTable {
@@ -172,10 +173,12 @@ constexpr BarrierTable barriers(const FwdTraits& t) {
       {"out_empty", q, 1, "store, after TMA read it", "correction"},
       {"tile_full", kTileSlots, 1, "schedule", "all other warps"},
       {"tile_empty", kTileSlots, readers, "all other warps, after reading", "schedule"},
+      {"cancelled", 1, 1, "schedule + launch control's bytes", "schedule"},
   }};
 }
 
 inline constexpr int kTileBytes = 64;
+inline constexpr int kCancelBytes = 16;
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned (there is no static
 // shared memory: it begins right after the 1024 bytes that the system reserves).
@@ -186,6 +189,7 @@ struct SmemLayout {
   int factors;   // float[q tile][128]: what O is multiplied by; at the tile's end the row sums
   int maxima;    // float[q tile][128]: at the tile's end
   int tiles;     // Tile[kTileSlots]
+  int cancel;    // ptx::CancelResponse
   int barriers;  // uint64_t[barriers().count()]
   int tmem;      // uint32_t: what tcgen05.alloc returned
   int total;
@@ -198,7 +202,8 @@ constexpr SmemLayout smem_layout(const FwdTraits& t) {
   s.factors = s.kv + kv_bytes(t);
   s.maxima = s.factors + t.q_tiles * kTileRows * kFloatBytes;
   s.tiles = s.maxima + t.q_tiles * kTileRows * kFloatBytes;
-  s.barriers = s.tiles + kTileSlots * kTileBytes;
+  s.cancel = s.tiles + kTileSlots * kTileBytes;
+  s.barriers = s.cancel + kCancelBytes;
   s.tmem = s.barriers + barriers(t).count() * 8;
   s.total = s.tmem + 16;
   return s;
