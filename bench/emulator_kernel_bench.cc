@@ -2,6 +2,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include <chrono>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <vector>
@@ -101,7 +103,11 @@ void run_kernel(benchmark::State& state, const KernelFiles& files, bool check, b
   uint64_t statements = 0;
   WarpWork work;
   for (auto _ : state) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::clock_t cpu_start = std::clock();
     const auto reports = kernel.run();
+    const double cpu = static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
     if (!ended(reports)) {
       state.SkipWithError("a launch did not come to its end");
       return;
@@ -112,7 +118,8 @@ void run_kernel(benchmark::State& state, const KernelFiles& files, bool check, b
     if (!count) continue;
     const WarpWork more = kernel.work(reports);
     work.statements += more.statements;
-    work.seconds += more.seconds;
+    // Others may have the processor meanwhile, in a warp's turn as at any other time.
+    work.seconds += more.seconds * cpu / wall.count();
   }
   state.counters["without mov/s"] =
       benchmark::Counter(static_cast<double>(statements), benchmark::Counter::kIsRate);

@@ -80,12 +80,15 @@ class DevicesCommand final : public Command {
 std::vector<DeviceSpec> all_devices() {
   std::vector<DeviceSpec> devices = Device::enumerate();
   devices.insert(devices.begin(), host_cpu_spec());
-  for (DeviceSpec& spec : emulated_specs()) devices.push_back(std::move(spec));
+  for (DeviceSpec& spec : Device::enumerate_emulated()) devices.push_back(std::move(spec));
   return devices;
 }
 
 DeviceChoice open_device(const std::string& name) {
   if (name == "cpu") return {host_cpu_spec(), nullptr};
+  for (const DeviceSpec& spec : emulated_specs()) {
+    if (spec.name == name) return {spec, Device::open(name)};  // or why it cannot be opened
+  }
   for (const DeviceSpec& spec : all_devices()) {
     if (spec.name == name) return {spec, Device::open(name)};
   }
@@ -95,6 +98,9 @@ DeviceChoice open_device(const std::string& name) {
 PlannedDevice describe_device(const std::string& name) {
   for (const DeviceSpec& spec : all_devices()) {
     if (spec.name == name) return {spec, true};
+  }
+  for (const DeviceSpec& spec : emulated_specs()) {
+    if (spec.name == name) return {spec, false};
   }
   if (!is_cuda_name(name)) throw no_such_device(name, ", cuda:N (an H200 where there is none)");
   DeviceSpec spec = h200_spec();

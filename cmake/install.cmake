@@ -1,5 +1,5 @@
 # What `cmake --install` lays down: the libraries, their headers, the commands, and the ways to find
-# them (find_package(fa4 [COMPONENTS ptxemu]), pkg-config fa4). The tree can be moved afterwards.
+# them (find_package(fa4 [COMPONENTS ptxemu]), pkg-config fa4 and ptxemu). The tree can be moved afterwards.
 include(CMakePackageConfigHelpers)
 
 set(FA4_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/fa4)
@@ -14,11 +14,13 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/fa4ConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/fa4Config.cmake ${PROJECT_BINARY_DIR}/fa4ConfigVersion.cmake
         DESTINATION ${FA4_CMAKE_DIR})
 
-# From the directory of fa4.pc back to the prefix, so that the installed tree can be moved.
+# From the directory of the .pc files back to the prefix, so that the installed tree can be moved.
 file(RELATIVE_PATH FA4_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" FA4_PC_PREFIX "${FA4_PC_PREFIX}")
-configure_file(cmake/fa4.pc.in ${PROJECT_BINARY_DIR}/fa4.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/fa4.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(library fa4 ptxemu)
+  configure_file(cmake/${library}.pc.in ${PROJECT_BINARY_DIR}/${library}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${library}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
 if(TARGET fa4_command)
   install(TARGETS fa4_command ptxemu_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

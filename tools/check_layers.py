@@ -29,7 +29,7 @@ ROOMS = {
     "kernels": [],
     "plan": ["core", "problem", TRAITS],
     "jit": ["core"],
-    "device": ["core", "emulator", "ptxemu"],
+    "device": ["core", "ptxemu"],
     "cpu": ["core", "problem", "plan", TRAITS_MATH],
     "attention": ["core", "problem", "plan", "jit", "device", "cpu", TRAITS_PARAMS],
     "verify": ["core", "problem"],

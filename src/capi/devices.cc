@@ -20,7 +20,7 @@ using internal::ErrorCode;
 std::vector<DeviceSpec> all_devices() {
   std::vector<DeviceSpec> specs = {internal::host_cpu_spec()};
   for (DeviceSpec& spec : Device::enumerate()) specs.push_back(std::move(spec));
-  for (DeviceSpec& spec : internal::emulated_specs()) specs.push_back(std::move(spec));
+  for (DeviceSpec& spec : Device::enumerate_emulated()) specs.push_back(std::move(spec));
   return specs;
 }
 

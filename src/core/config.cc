@@ -78,6 +78,8 @@ constexpr Variable kVariables[] = {
      [](Config& c, Text n, Text v) { c.emulator_check = one_of(n, v, "none, all") == "all"; }},
     {"emulator_math", "FA4_EMULATOR_MATH",
      [](Config& c, Text n, Text v) { c.emulator_math = one_of(n, v, "hw, exact, fast"); }},
+    {"emulator_library", "FA4_EMULATOR_LIBRARY",
+     [](Config& c, Text, Text v) { c.emulator_library = v; }},
     {"emulator_exec", "FA4_EMULATOR_EXEC", [](Config& c, Text, Text v) { c.emulator_exec = v; }},
     {"log", "FA4_LOG", [](Config& c, Text n, Text v) { c.log_level = parse_int(n, v, 2); }},
 };

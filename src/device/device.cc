@@ -11,6 +11,7 @@
 #include "core/logging.h"
 #include "device/cuda/cuda_device.h"
 #include "device/emulated/emulated_device.h"
+#include "device/emulated/machine_library.h"
 
 namespace fa4::internal {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 std::string available() {
   std::string names = "cpu";
   for (const DeviceSpec& spec : Device::enumerate()) names += ", " + spec.name;
-  for (const DeviceSpec& spec : emulated_specs()) names += ", " + spec.name;
+  for (const DeviceSpec& spec : Device::enumerate_emulated()) names += ", " + spec.name;
   return names;
 }
 
@@ -71,11 +72,17 @@ std::vector<DeviceSpec> Device::enumerate() {
   return specs;
 }
 
+std::vector<DeviceSpec> Device::enumerate_emulated() {
+  return machine_methods() == nullptr ? std::vector<DeviceSpec>() : emulated_specs();
+}
+
 std::shared_ptr<Device> Device::open(std::string_view name) {
   for (const DeviceSpec& spec : emulated_specs()) {
     if (spec.name != name) continue;
-    return open_devices().find_or_make(name,
-                                       [&] { return std::make_shared<EmulatedDevice>(spec); });
+    const ptxemu::Methods* methods = machine_methods();
+    if (methods == nullptr) unavailable(name, machine_problem());
+    return open_devices().find_or_make(
+        name, [&] { return std::make_shared<EmulatedDevice>(spec, *methods); });
   }
   const int ordinal = cuda_ordinal(name);
   if (ordinal < 0) unavailable(name, "not the name of a GPU, which is cuda:N");

@@ -59,8 +59,10 @@ class Device {
   virtual ~Device() = default;
 
   // Every GPU of this machine that can be opened ("cuda:0", ...); empty, not an error, without a
-  // driver. The emulated ones (core/device_spec.h) can be opened everywhere.
+  // driver.
   static std::vector<DeviceSpec> enumerate();
+  // emulated_specs() where the emulator's library is installed, else none.
+  static std::vector<DeviceSpec> enumerate_emulated();
   // Throws Error{kDeviceUnavailable} that names what is available. One object a device and process.
   static std::shared_ptr<Device> open(std::string_view name);
 

@@ -22,6 +22,27 @@ class Devices(CommandTest):
             self.assertIn(name, self.succeed("devices"))
 
 
+class WithoutTheEmulator(CommandTest):
+    """libptxemu is not installed."""
+
+    ABSENT = {"FA4_EMULATOR_LIBRARY": "/nowhere/libptxemu.so.0"}
+
+    def test_no_emulated_device_is_listed(self):
+        result = self.run_fa4("devices", "--json", environment=self.ABSENT)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b'"cpu"', result.stdout)
+        self.assertNotIn(b"emulated", result.stdout)
+
+    def test_the_error_says_how_to_add_it(self):
+        result = self.run_fa4("verify", "--device", "emulated:b200", environment=self.ABSENT)
+        self.assertEqual(result.returncode, 3)
+        self.assertEqual(result.stdout, b"")
+        line = result.stderr.decode()
+        self.assertEqual(line.count("\n"), 1)
+        for words in ("emulated:b200", "/nowhere/libptxemu.so.0", "beside libfa4.so.0", "FA4_EMULATOR_LIBRARY"):
+            self.assertIn(words, line)
+
+
 class Emulated(CommandTest):
     """The Hopper kernels on the emulated H200: their PTX comes from NVRTC."""
 

@@ -29,6 +29,9 @@ done
 echo "--- the commands"
 "$tree/bin/fa4" --version
 "$tree/bin/ptxemu" --version
+for device in emulated:h200 emulated:b200; do
+  "$tree/bin/fa4" devices | grep -q "^$device " || { echo "the installed fa4 does not list $device"; exit 1; }
+done
 
 echo "--- find_package"
 cmake -S "$here/find_package" -B "$work/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$tree" >"$work/consumer.log" ||
@@ -43,3 +46,13 @@ export PKG_CONFIG_PATH=${library%/*}/pkgconfig
 flags=$(pkg-config --cflags --libs fa4)
 eval "gcc -std=c99 \"\$here/../../examples/attention.c\" $flags -o \"\$work/with_pkg_config\""
 LD_LIBRARY_PATH=${library%/*} "$work/with_pkg_config"
+flags=$(pkg-config --cflags --libs ptxemu)
+eval "g++ -std=c++20 \"\$here/../../examples/emulator.cc\" $flags -o \"\$work/emulator\""
+LD_LIBRARY_PATH=${library%/*} "$work/emulator"
+
+echo "--- without the emulator"
+rm "${library%/*}"/libptxemu.so*
+if "$tree/bin/fa4" devices | grep emulated; then
+  echo "fa4 lists emulated devices, but libptxemu is not installed"
+  exit 1
+fi

@@ -77,7 +77,7 @@ template <class Body>
 auto EmulatedDevice::with_machine(ErrorCode code, const char* what, const Body& body) const {
   const std::lock_guard lock(shared_->mutex);
   try {
-    return body(shared_->machine);
+    return body(*shared_);
   } catch (const ptxemu::InputError& error) {
     throw Error(code, fmt::format("{}: {}: {}", spec_.name, what, error.what()));
   }
@@ -90,11 +90,13 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
         name_(image.display_name),
         entry_(image.entry),
         shared_(device.shared_) {
-    module_ = device.with_machine(
-        ErrorCode::kDriver, ("loading " + name_).c_str(), [&](ptxemu::Machine& machine) {
+    module_ =
+        device.with_machine(ErrorCode::kDriver, ("loading " + name_).c_str(), [&](Shared& machine) {
           ptxemu::ModuleHandle module =
-              machine.load({image.bytes.begin(), image.bytes.end()}, name_ + ".ptx");
-          machine.parameter_sizes(module, entry_);  // decodes it: a form unknown is known now
+              machine.call(&ptxemu::Methods::load,
+                           std::string(image.bytes.begin(), image.bytes.end()), name_ + ".ptx");
+          // Decodes it: a form unknown is known now.
+          machine.call(&ptxemu::Methods::parameter_sizes, module, entry_);
           return module;
         });
   }
@@ -112,12 +114,13 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
     ptxemu::LaunchReport report;
     try {
       const std::lock_guard lock(shared_->mutex);
-      report = shared_->machine.launch(module_, request, {std::move(argument)});
+      report = shared_->call(&ptxemu::Methods::launch, module_, request,
+                             std::vector<std::vector<std::byte>>{std::move(argument)});
     } catch (const ptxemu::InputError& error) {
       throw Error(ErrorCode::kDriver,
                   fmt::format("{}: launch of {}: {}", device_, name_, error.what()));
     }
-    if (!report.passed()) {
+    if (!(report.*shared_->methods.passed)()) {
       throw Error(ErrorCode::kDriver,
                   fmt::format("{}: launch of {}: {}", device_, name_, describe(report)));
     }
@@ -138,9 +141,9 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
   ptxemu::ModuleHandle module_;
 };
 
-EmulatedDevice::EmulatedDevice(const DeviceSpec& spec)
-    : spec_(spec), shared_(std::make_shared<Shared>(machine_options(spec))) {
-  if (!shared_->machine.device_addresses_are_host_addresses()) {
+EmulatedDevice::EmulatedDevice(const DeviceSpec& spec, const ptxemu::Methods& methods)
+    : spec_(spec), shared_(std::make_shared<Shared>(methods, machine_options(spec))) {
+  if (!shared_->call(&ptxemu::Methods::device_addresses_are_host_addresses)) {
     throw Error(
         ErrorCode::kOutOfMemory,
         fmt::format("{}: no room for its memory in this process's address space", spec.name));
@@ -166,7 +169,7 @@ void EmulatedDevice::encode_tensor_map(const TensorMapDesc& desc, void* map) con
   request.box.assign(desc.box, desc.box + rank);
   request.swizzle = kSwizzles[static_cast<int>(desc.swizzle)];
   try {
-    const std::array<std::byte, 128> bytes = ptxemu::Machine::encode_tensor_map(request);
+    const std::array<std::byte, 128> bytes = shared_->methods.encode_tensor_map(request);
     std::memcpy(map, bytes.data(), bytes.size());
   } catch (const ptxemu::InputError& error) {
     throw Error(ErrorCode::kDriver, fmt::format("{}: tensor map: {}", spec_.name, error.what()));
@@ -174,40 +177,45 @@ void EmulatedDevice::encode_tensor_map(const TensorMapDesc& desc, void* map) con
 }
 
 void EmulatedDevice::enqueue_zero(void* to, size_t bytes, void*) const {
-  with_machine(ErrorCode::kDriver, "fill",
-               [&](ptxemu::Machine& machine) { machine.fill(address_of(to), 0, bytes); });
+  with_machine(ErrorCode::kDriver, "fill", [&](Shared& machine) {
+    machine.call(&ptxemu::Methods::fill, address_of(to), 0, bytes);
+  });
 }
 
 void* EmulatedDevice::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
-  return with_machine(ErrorCode::kOutOfMemory, "allocation", [&](ptxemu::Machine& machine) {
-    return reinterpret_cast<void*>(machine.allocate(bytes));
+  return with_machine(ErrorCode::kOutOfMemory, "allocation", [&](Shared& machine) {
+    return reinterpret_cast<void*>(machine.call(&ptxemu::Methods::allocate, bytes, ""));
   });
 }
 
 void EmulatedDevice::free(void* pointer) {
   if (pointer == nullptr) return;
   try {
-    with_machine(ErrorCode::kDriver, "free",
-                 [&](ptxemu::Machine& machine) { machine.free(address_of(pointer)); });
+    with_machine(ErrorCode::kDriver, "free", [&](Shared& machine) {
+      machine.call(&ptxemu::Methods::free, address_of(pointer));
+    });
   } catch (const Error& error) {  // called from destructors
     log(1, error.what());
   }
 }
 
 void EmulatedDevice::copy_to_device(void* to, const void* from, size_t bytes) {
-  with_machine(ErrorCode::kDriver, "copy to the device",
-               [&](ptxemu::Machine& machine) { machine.copy_in(address_of(to), from, bytes); });
+  with_machine(ErrorCode::kDriver, "copy to the device", [&](Shared& machine) {
+    machine.call(&ptxemu::Methods::copy_in, address_of(to), from, bytes);
+  });
 }
 
 void EmulatedDevice::copy_to_host(void* to, const void* from, size_t bytes) {
-  with_machine(ErrorCode::kDriver, "copy to the host",
-               [&](ptxemu::Machine& machine) { machine.copy_out(to, address_of(from), bytes); });
+  with_machine(ErrorCode::kDriver, "copy to the host", [&](Shared& machine) {
+    machine.call(&ptxemu::Methods::copy_out, to, address_of(from), bytes);
+  });
 }
 
 void EmulatedDevice::fill(void* to, unsigned char value, size_t bytes) {
-  with_machine(ErrorCode::kDriver, "fill",
-               [&](ptxemu::Machine& machine) { machine.fill(address_of(to), value, bytes); });
+  with_machine(ErrorCode::kDriver, "fill", [&](Shared& machine) {
+    machine.call(&ptxemu::Methods::fill, address_of(to), value, bytes);
+  });
 }
 
 // A stream has no state: an address of its own is all that tells one from another.

@@ -11,13 +11,14 @@
 
 #include "core/error.h"
 #include "device/device.h"
-#include "ptxemu/machine.h"
+#include "ptxemu/methods.h"
 
 namespace fa4::internal {
 
 class EmulatedDevice : public Device {
  public:
-  explicit EmulatedDevice(const DeviceSpec& spec);
+  // `methods` outlives the device.
+  EmulatedDevice(const DeviceSpec& spec, const ptxemu::Methods& methods);
 
   const DeviceSpec& spec() const override { return spec_; }
   KernelImage::Kind image_kind() const override { return KernelImage::Kind::kPtx; }
@@ -39,13 +40,24 @@ class EmulatedDevice : public Device {
  private:
   // The machine, which one thread may use at a time; kernels share it with the device.
   struct Shared {
+    const ptxemu::Methods& methods;
     std::mutex mutex;
-    ptxemu::Machine machine;
-    explicit Shared(ptxemu::MachineOptions options) : machine(std::move(options)) {}
+    ptxemu::Machine* machine;
+
+    explicit Shared(const ptxemu::Methods& of, const ptxemu::MachineOptions& options)
+        : methods(of), machine(of.create(options)) {}
+    ~Shared() { methods.destroy(machine); }
+    Shared(const Shared&) = delete;
+    Shared& operator=(const Shared&) = delete;
+
+    template <class Method, class... Arguments>
+    auto call(Method ptxemu::Methods::*method, Arguments&&... arguments) {
+      return (machine->*(methods.*method))(std::forward<Arguments>(arguments)...);
+    }
   };
   class LoadedKernel;
 
-  // Runs `body(machine)` alone; its InputError becomes an Error{code} that names device and call.
+  // Runs `body(shared)` alone; its InputError becomes an Error{code} that names device and call.
   template <class Body>
   auto with_machine(ErrorCode code, const char* what, const Body& body) const;
 

@@ -24,7 +24,7 @@ TEST(Config, IsReadOnceAndOverriddenBefore) {
   EXPECT_EQ(error_of("colour", "red"),
             "configuration key \"colour\"; accepted: cache_dir, cache, nvrtc, cuda_driver, "
             "cpu_isa, num_threads, emulator_policy, emulator_seed, emulator_check, emulator_math, "
-            "emulator_exec, log");
+            "emulator_library, emulator_exec, log");
   EXPECT_EQ(error_of("num_threads", "many"), "num_threads \"many\"; accepted: 0 to 4096");
   EXPECT_EQ(error_of("num_threads", "4097"), "num_threads \"4097\"; accepted: 0 to 4096");
   EXPECT_EQ(error_of("cache", "yes"), "cache \"yes\"; accepted: 0, 1");

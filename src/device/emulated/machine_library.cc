@@ -1,0 +1,75 @@
+#include "device/emulated/machine_library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "core/config.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr const char* kName = "libptxemu.so.0";
+
+struct MachineLibrary {
+  const ptxemu::Methods* methods = nullptr;
+  std::string problem;
+
+  MachineLibrary() { open_machine_library(machine_library_places(), methods, problem); }
+};
+
+const MachineLibrary& machine_library() {
+  static const MachineLibrary* const kLibrary = new MachineLibrary;  // outlives every static object
+  return *kLibrary;
+}
+
+std::filesystem::path folder_of_this_code() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&folder_of_this_code), &info) == 0) return {};
+  // A program that was found through PATH has no folder in its name.
+  const std::string_view name = info.dli_fname;
+  const bool bare = name.find('/') == std::string_view::npos;
+  std::error_code error;
+  const auto file = std::filesystem::canonical(bare ? "/proc/self/exe" : name, error);
+  return error ? std::filesystem::path() : file.parent_path();
+}
+
+}  // namespace
+
+std::vector<std::string> machine_library_places() {
+  if (!config().emulator_library.empty()) return {config().emulator_library};
+  std::vector<std::string> places;
+  if (const std::filesystem::path here = folder_of_this_code(); !here.empty()) {
+    places.push_back(here / kName);
+    places.push_back((here.parent_path() / FA4_LIBDIR / kName).lexically_normal());
+  }
+  places.push_back(kName);
+  return places;
+}
+
+bool open_machine_library(const std::vector<std::string>& places, const ptxemu::Methods*& methods,
+                          std::string& problem) {
+  for (const std::string& place : places) {
+    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) continue;
+    const auto find = reinterpret_cast<ptxemu::FindMethods*>(dlsym(library, "ptxemu_methods"));
+    methods = find == nullptr ? nullptr : find(ptxemu::Methods::kVersion);
+    if (methods != nullptr) return true;
+    dlclose(library);
+    problem = fmt::format("{} belongs to another version of fa4", place);
+    return false;
+  }
+  problem = fmt::format(
+      "the emulator's library is not installed (tried {}); put libptxemu.so.0 of this version "
+      "beside libfa4.so.0, or name it in FA4_EMULATOR_LIBRARY",
+      fmt::join(places, ", "));
+  return false;
+}
+
+const ptxemu::Methods* machine_methods() { return machine_library().methods; }
+
+const std::string& machine_problem() { return machine_library().problem; }
+
+}  // namespace fa4::internal
