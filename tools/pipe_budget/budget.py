@@ -1,0 +1,211 @@
+"""Everything that is known of a kernel from its machine code and, where there was a run, from its counts."""
+
+import re
+
+from . import chain, flow, rates, registers, units
+
+MODEL_KEYS = 8192    # of the sequence that a share is quoted for
+Q_TILES = 2
+
+
+class Kernel:
+    """One function with its hot loops. `warps`: PTX line counts of a CTA's warps, by warp, or None."""
+
+    def __init__(self, function, arch="sm_100a", warps=None):
+        self.function, self.arch = function, arch
+        self.cold = flow.retries(function)
+        self.loops = flow.role_loops(function, self.cold)
+        self.counts = {w: flow.block_counts(function, lines, self.cold) for w, lines in (warps or {}).items()}
+
+    def loop(self, role, masked=False):
+        """The loop of a role; of softmax loops that for unmasked blocks where there are two. None: there is none."""
+        of_role = [r for r in self.loops if r.role == role]
+        exact = [r for r in of_role if r.masked == masked]
+        return (exact or of_role or [None])[-1]
+
+    def warp_of(self, role_loop, scheduler=None):
+        """The warp that runs a loop most often; None without counts."""
+        header = role_loop.loop.header
+        able = {w: c[header] for w, c in self.counts.items() if c[header] and scheduler in (None, w % rates.SMSPS)}
+        return max(able, key=lambda w: (able[w], -w)) if able else None
+
+    def path(self, role_loop):
+        warp = self.warp_of(role_loop)
+        return flow.hot_path(self.function, role_loop, None if warp is None else self.counts[warp])
+
+    def mean(self, role_loop, warp):
+        """Instructions that a warp executed in the loop for each time round."""
+        counts = self.counts[warp]
+        total = sum(counts[b] * len(self.function.blocks[b].code) for b in role_loop.blocks)
+        return total / counts[role_loop.loop.header]
+
+
+def describe_loops(kernel):
+    rows = []
+    for role_loop in kernel.loops:
+        code = kernel.path(role_loop)
+        names = flow.tally(code)
+        fewest, most = flow.paths(kernel.function, role_loop) or (len(code), len(code))
+        warp = kernel.warp_of(role_loop)
+        rows.append({
+            "role": role_loop.role, "masked": role_loop.masked,
+            "address": kernel.function.blocks[role_loop.loop.header].address,
+            "instructions": len(code), "fewest": fewest, "most": most,
+            "trips": None if warp is None else kernel.counts[warp][role_loop.loop.header],
+            "mean": None if warp is None else round(kernel.mean(role_loop, warp), 1),
+            "opcodes": {name: names[name] for name in sorted(names, key=lambda n: (-names[n], n))},
+        })
+    return rows
+
+
+def schedulers(kernel):
+    """Of each scheduler: its warps, their roles and instructions a pair of tiles. Without counts one, as it is usual."""
+    softmax = kernel.loop("softmax")
+    if not kernel.counts:
+        rows = [{"warp": None, "role": r, "instructions": len(kernel.path(kernel.loop(r)))}
+                for r in ("softmax", "softmax", "correction", "mma") if kernel.loop(r)]
+        return [{"scheduler": 0, "warps": rows, "instructions": sum(r["instructions"] for r in rows)}]
+    found = []
+    for s in range(rates.SMSPS):
+        rows = []
+        for warp in sorted(w for w in kernel.counts if w % rates.SMSPS == s):
+            ran = [r for r in kernel.loops if kernel.counts[warp][r.loop.header] and not (r.role == "softmax" and r is not softmax)]
+            best = max(ran, key=lambda r: kernel.counts[warp][r.loop.header], default=None)
+            steady = round(len(kernel.path(best)) * rounds(kernel, best, softmax)) if best else 0
+            rows.append({"warp": warp, "role": best.role if best else "other", "instructions": steady})
+        found.append({"scheduler": s, "warps": rows, "instructions": sum(r["instructions"] for r in rows)})
+    return found
+
+
+def rounds(kernel, role_loop, softmax):
+    """Times round a loop for each pair of tiles: 1 when they are nearly as many as a softmax warp's."""
+    def trips(of):
+        return max(c[of.loop.header] for c in kernel.counts.values())
+
+    tiles = sum(trips(r) for r in kernel.loops if r.role == "softmax") if role_loop is not softmax else trips(softmax)
+    ratio = trips(role_loop) / tiles
+    return 1 if 0.75 <= ratio <= 1.5 else ratio
+
+
+def masked_blocks(kernel):
+    """Of each softmax warp: blocks that needed a mask, and the mean of the instructions and exponentials spent on one."""
+    plain, masked = kernel.loop("softmax"), kernel.loop("softmax", masked=True)
+    rows = []
+    for warp, counts in sorted(kernel.counts.items()):
+        if masked is not plain and masked and counts[masked.loop.header]:
+            trips, code = counts[masked.loop.header], [(len(kernel.function.blocks[b].code), counts[b], exponentials(kernel, b)) for b in masked.blocks]
+            rows.append((warp, trips, sum(n * c for n, c, _ in code) / trips, sum(e * c for _, c, e in code) / trips))
+        elif masked is plain and plain and counts[plain.loop.header]:
+            whole = [b for b in plain.blocks if exponentials(kernel, b) >= 48]
+            times = sum(counts[b] for b in whole)
+            trips = counts[plain.loop.header] - times
+            if trips <= 0 or not whole:
+                continue
+            steady = plain_path(kernel, plain, whole[0])
+            spent = sum(counts[b] * len(kernel.function.blocks[b].code) for b in plain.blocks) - times * len(steady)
+            powers = sum(counts[b] * exponentials(kernel, b) for b in plain.blocks if b not in whole)
+            rows.append((warp, trips, spent / trips, powers / trips))
+    return [{"warp": w, "blocks": n, "instructions": round(i, 1), "exponentials": round(e, 1)} for w, n, i, e in rows]
+
+
+def exponentials(kernel, block):
+    return sum(i.opcode.startswith("MUFU.EX2") for i in kernel.function.blocks[block].code)
+
+
+def plain_path(kernel, role_loop, through):
+    """The way round that passes the block of an unmasked step and as little else as can be."""
+    usual = [1] * len(kernel.function.blocks)
+    usual[through] = 1 << 20
+    for b in role_loop.blocks:
+        if kernel.function.dominates(b, through) or through in kernel.function.dominators[b]:
+            usual[b] = max(usual[b], 1 << 19)
+    return flow.hot_path(kernel.function, role_loop, usual)
+
+
+def head_dims(kernel, given=None):
+    if given:
+        return given
+    mma = kernel.loop("mma")
+    d = units.head_dim_of(sum(i.name == "UTCHMMA" for i in kernel.path(mma)))
+    return d, d
+
+
+def unit_clocks(kernel, dims, streams):
+    """Of the busiest scheduler and of its SM, for one pair of tiles."""
+    clocks = units.scheduler_clocks([(i, 1) for code in streams for i in code], kernel.arch)
+    qk, pv = units.tensor_clocks(*dims)
+    shared = units.shared_clocks(*dims, is_pair(kernel))
+    of_warps = clocks.pop("shared", 0) * rates.SMSPS
+    result = {"tensor": Q_TILES * (qk + pv), "shared_reads": shared["reads"] + of_warps, "shared_fills": shared["fills"]}
+    result.update({unit: clocks[unit] for unit in ("mufu", "fma", "alu", "convert", "uniform", "tensor_memory", "issue")})
+    return {unit: round(value) for unit, value in result.items()}
+
+
+def is_pair(kernel):
+    return any(i.name == "UTCHMMA" and "2CTA" in i.opcode for i in kernel.loop("mma").code(kernel.function))
+
+
+def run_chain(kernel, dims, softmax, correction, mma):
+    """The chain's {"period", "w"}: products slow down where their reads meet the fills of shared memory."""
+    qk, pv = units.tensor_clocks(*dims)
+    shared, traffic = units.shared_clocks(*dims, is_pair(kernel)), units.shared_bytes(*dims, is_pair(kernel))
+    ops = chain.mma_ops(mma, kernel.arch)
+    first = next(op.event[0] for op in ops if op.event)
+    result = {"period": Q_TILES * (qk + pv)}
+    for _ in range(3):
+        free = 1 - shared["fills"] / result["period"]
+        step = {kind: max(alone, traffic[kind] / Q_TILES / rates.SHARED_BYTES / free) for kind, alone in (("qk", qk), ("pv", pv))}
+        products = {"qk": step["qk"] / (dims[0] / 16), "pv": step["pv"] / (units.TILE / 16), "qk_tile": step["qk"]}
+        streams = [chain.softmax_ops(softmax, stage, kernel.arch) for stage in (0, 1)]
+        streams += [chain.correction_ops(correction, kernel.arch), ops]
+        result = chain.steady(streams, products, (first == "pv",) * 2)
+    return result
+
+
+def predict(kernel, dims, streams, causal=False, tile_a_cta=False):
+    """W, the period, its share of the tensor core's, and the share of the nominal peak for a long sequence."""
+    softmax, correction, mma = streams
+    tensor = Q_TILES * sum(units.tensor_clocks(*dims))
+    steady = run_chain(kernel, dims, softmax, correction, mma)
+    result = {"w": round(steady["w"]), "period": round(steady["period"]), "share": round(tensor / steady["period"], 3)}
+    blocks = MODEL_KEYS // units.TILE
+    start = steady["w"] + tensor / 4 + (rates.LATENCIES["launch"].clocks if tile_a_cta else 0)
+    if causal:
+        masked = kernel.loop("softmax", masked=True)
+        diagonal = run_chain(kernel, dims, kernel.path(masked), correction, mma)["period"] if masked.masked else steady["period"]
+        result["masked_period"] = round(diagonal)
+        tiles = blocks // Q_TILES   # tile i sees 2 i blocks whole and 2 in part, half of which are needed
+        time = sum(Q_TILES * i * steady["period"] + Q_TILES * diagonal + start for i in range(tiles))
+        useful = sum(Q_TILES * i + Q_TILES / 2 for i in range(tiles)) * tensor
+    else:
+        time, useful = blocks * steady["period"] + start, blocks * tensor
+    of_clocks = useful / time
+    result["share_of_clocks"] = round(of_clocks, 3)
+    result["share_of_nominal"] = round(of_clocks * rates.clock_ghz(of_clocks) / rates.NOMINAL_GHZ, 3)
+    return result
+
+
+def analyse(kernel, dims=None, causal=False, tile_a_cta=False):
+    """The whole report as one dictionary; what a kernel has no loop for is left out."""
+    report = {"kernel": kernel.function.name, "arch": kernel.arch, "loops": describe_loops(kernel)}
+    report["registers"] = registers.roles(kernel)
+    report["spills"] = registers.spills(kernel)
+    roles = {r: kernel.loop(r) for r in ("softmax", "correction", "mma")}
+    if not all(roles.values()):
+        report["missing"] = [r for r, loop in roles.items() if loop is None]
+        return report
+    dims = head_dims(kernel, dims)
+    streams = [kernel.path(roles[r]) for r in ("softmax", "correction", "mma")]
+    report["head_dim"], report["pair_of_ctas"] = list(dims), is_pair(kernel)
+    report["schedulers"] = schedulers(kernel)
+    report["busiest"] = max(report["schedulers"], key=lambda s: s["instructions"])["scheduler"]
+    report["units"] = unit_clocks(kernel, dims, [streams[0]] + streams)
+    if kernel.counts:
+        report["masked_blocks"] = masked_blocks(kernel)
+    report["chain"] = predict(kernel, dims, streams, causal, tile_a_cta)
+    return report
+
+
+def arch_of(listing):
+    match = re.search(r"\.target\s+(sm_\w+)", listing)
+    return match[1] if match and match[1] in rates.MUFU_LANES else "sm_100a"

@@ -1,0 +1,198 @@
+"""A pair of tiles through one scheduler: two softmax warps, correction and the warp that issues products.
+
+Each warp issues its loop's instructions in order when their registers are there and their unit is free, one warp
+instruction a clock: that which has waited longest of those that can. Products run in order of issue. What is asked of
+it: the period of a pair of tiles in steady state, and W, from S full to the first hand-over of P.
+"""
+
+import dataclasses
+
+from . import operands, rates, units
+
+NEVER = float("inf")
+LONGEST = 500_000   # clocks: twelve pairs of tiles take a tenth of it
+
+
+@dataclasses.dataclass
+class Op:
+    unit: str
+    busy: float
+    latency: float
+    reads: list
+    writes: list
+    gate: tuple = ()      # ("S", stage), ("P", stage), ("rest", stage), ("stats", stage): waits for this iteration's
+    event: tuple = ()     # what it brings about: ("P", stage), ("rest", stage), ("qk", stage, last), ("pv", stage)
+
+
+def latency_of(instruction, unit):
+    row = {"mufu": "mufu", "uniform": "uniform", "shared": "shared", "tensor_memory": "tensor_load"}.get(unit, "alu")
+    if instruction.name in operands.PACKED:
+        row = "packed"
+    if instruction.name in ("SYNCS", "BAR", "FENCE"):
+        row = "barrier"
+    return rates.LATENCIES[row].clocks
+
+
+def as_op(instruction, arch):
+    unit, busy = units.busy_clocks(instruction, arch)
+    reads, writes = operands.reads_writes(instruction)
+    latency = latency_of(instruction, unit)
+    if instruction.name == "LDTM":
+        latency += busy
+    return Op(unit, busy, latency, reads, writes)
+
+
+def softmax_ops(code, stage, arch):
+    """S is waited for before the first load; P is handed over by the arrivals after the stores."""
+    ops = [as_op(i, arch) for i in code]
+    first_load = next(k for k, i in enumerate(code) if i.name == "LDTM")
+    waits = [k for k, i in enumerate(code) if "PHASECHK" in i.opcode and k < first_load]
+    ops[waits[-1] if waits else first_load].gate = ("S", stage)
+    stores = [k for k, i in enumerate(code) if i.name == "STTM" and operands.width_of(i) >= 8]
+    arrivals = [k for k, i in enumerate(code) if i.opcode.startswith("SYNCS.ARRIVE") and k > stores[0]]
+    last = next((k for k in arrivals if k > stores[-1]), arrivals[-1])
+    ops[last].event = ("rest", stage)
+    ops[arrivals[0]].event = ("P", stage) if arrivals[0] != last else ("whole", stage)
+    told = next((k for k, i in enumerate(code) if i.opcode.startswith("BAR.ARV")), stores[0])
+    ops[told].event = ops[told].event or ("stats", stage)
+    free = next((k for k, i in enumerate(code) if "PHASECHK" in i.opcode and k > stores[-1]), None)
+    if free is not None:   # correction lets a stage go on when it has the other's next maximum
+        ops[free].gate = ("stats", 1 - stage, stage)
+    return ops
+
+
+def correction_ops(code, arch):
+    """The maxima of stage 0 are waited for first, then those of stage 1."""
+    ops = [as_op(i, arch) for i in code]
+    waits = [k for k, i in enumerate(code) if i.opcode.startswith("BAR.SYNC")] or [0]
+    for stage, k in enumerate(waits[:2]):
+        ops[k].gate = ("stats", stage)
+    return ops
+
+
+def product_kind(instruction):
+    return "pv" if instruction.operands.lstrip().startswith("tmem") else "qk"
+
+
+def mma_ops(code, arch):
+    """Products by kind and stage; a wait inside the P V products of a stage is for the rest of its P."""
+    ops = [as_op(i, arch) for i in code]
+    at = [k for k, i in enumerate(code) if i.name == "UTCHMMA"]
+    groups = []   # [kind, positions]
+    for k in at:
+        kind = product_kind(code[k])
+        if not groups or groups[-1][0] != kind:
+            groups.append([kind, []])
+        groups[-1][1].append(k)
+    if len(groups) > 1 and groups[0][0] == groups[-1][0]:   # the loop begins inside a group
+        groups[-1][1] += groups.pop(0)[1]
+        groups.insert(0, groups.pop())
+    seen = {"pv": 0, "qk": 0}
+    for kind, positions in groups:
+        stage = seen[kind] % 2
+        seen[kind] += 1
+        for k in positions:
+            ops[k].event = (kind, stage, k == positions[-1])
+        if kind == "pv":
+            gate_products(ops, code, positions, stage)
+    return ops
+
+
+def gate_products(ops, code, positions, stage):
+    def wait_before(k, since):
+        found = [j for j in range(since, k) if "PHASECHK" in code[j].opcode]
+        return found[-1] if found else k
+
+    before = max((k for k in range(positions[0]) if code[k].name == "UTCHMMA"), default=-1) + 1
+    ops[wait_before(positions[0], before)].gate = ("P", stage)
+    for a, b in zip(positions, positions[1:]):
+        k = wait_before(b, a) if b > a else b
+        if k != b:
+            ops[k].gate = ("rest", stage)
+            return
+    ops[wait_before(positions[0], before)].gate = ("rest", stage)
+
+
+class Warp:
+    def __init__(self, ops):
+        self.ops, self.at, self.iteration = ops, 0, 0
+        self.ready, self.last, self.stored = {}, -1, 0.0
+
+    def earliest(self, free, events):
+        op = self.ops[self.at]
+        time = max([self.last + 1] + [self.ready.get(r, 0) for r in op.reads + op.writes])
+        if op.unit:
+            time = max(time, free.get(op.unit, 0))
+        if op.gate:
+            kind, stage, *later = op.gate
+            time = max(time, events.get((kind, stage, self.iteration + sum(later)), NEVER))
+        return time
+
+
+class Chain:
+    """`warps`: lists of ops; `products`: clocks of one step of ("qk", "pv"); `steps`: how many steps each group has."""
+
+    def __init__(self, streams, products, preload):
+        self.warps = [Warp(ops) for ops in streams if ops]
+        self.products, self.free, self.tensor = products, {}, 0.0
+        self.events, self.produced = {}, [preload[0], preload[1]]
+        self.full, self.handed = {}, {}
+        for stage in (0, 1):
+            if preload[stage]:
+                self.set_full(stage, 0, stage * products["qk_tile"])
+
+    def set_full(self, stage, number, time):
+        self.full[stage, number] = time
+        self.events["S", stage, number] = time + rates.LATENCIES["commit"].clocks
+
+    def issue(self, warp, time):
+        op = warp.ops[warp.at]
+        if op.unit:
+            self.free[op.unit] = time + op.busy
+        for r in op.writes:
+            warp.ready[r] = time + op.latency
+        if op.unit == "tensor_memory" and not op.writes:
+            warp.stored = time + op.busy + rates.LATENCIES["tensor_store"].clocks
+        if op.event:
+            self.happens(warp, op.event, time)
+        warp.last = time
+        warp.at += 1
+        if warp.at == len(warp.ops):
+            warp.at, warp.iteration = 0, warp.iteration + 1
+
+    def happens(self, warp, event, time):
+        kind, stage = event[:2]
+        arrival = max(time, warp.stored)
+        if kind in ("P", "whole"):
+            self.handed[stage, warp.iteration] = arrival
+        if kind in ("P", "rest", "whole"):
+            for name in (["P", "rest"] if kind == "whole" else [kind]):
+                self.events[name, stage, warp.iteration] = arrival + rates.LATENCIES["arrive"].clocks
+        if kind == "stats":
+            self.events[kind, stage, warp.iteration] = time + rates.LATENCIES["barrier"].clocks
+        if kind in ("qk", "pv"):
+            start = max(self.tensor, time + rates.LATENCIES["product"].clocks)
+            self.tensor = start + self.products[kind]
+            if kind == "qk" and event[2]:
+                self.set_full(stage, self.produced[stage], self.tensor)
+                self.produced[stage] += 1
+
+    def run(self, iterations):
+        time = 0.0
+        while (0, iterations) not in self.full or (1, iterations) not in self.full:
+            times = [w.earliest(self.free, self.events) for w in self.warps]
+            if min(times) == NEVER or time > LONGEST:
+                raise ValueError("the loops wait for one another: the gates of this kernel are not those of the model")
+            time = max(time, min(times))
+            able = [k for k, at in enumerate(times) if at <= time]
+            self.issue(self.warps[min(able, key=lambda k: self.warps[k].last)], time)
+            time += 1
+        return self
+
+
+def steady(streams, products, preload, iterations=12, skip=4):
+    """{"period", "w"} of a pair of tiles, the mean of the iterations after the first `skip`."""
+    chain = Chain(streams, products, preload).run(iterations)
+    period = (chain.full[0, iterations] - chain.full[0, skip]) / (iterations - skip)
+    waits = [chain.handed[s, k] - chain.full[s, k] for s in (0, 1) for k in range(skip, iterations - 1) if (s, k) in chain.handed]
+    return {"period": period, "w": sum(waits) / len(waits)}

@@ -1,0 +1,160 @@
+"""How often each basic block of machine code runs, from how often each line of PTX did, and the loops of the roles.
+
+A warp's count of a block is that of most of its instructions' lines; instructions that stay where they are
+(loads of tensor memory, barriers, products) say more than arithmetic, which ptxas moves between blocks. The
+retries of a wait (a loop that polls a barrier) are taken never to run: a wait counts once.
+"""
+
+import collections
+import dataclasses
+
+FIXED = {"LDTM", "STTM", "SYNCS", "BAR", "UTCHMMA", "UTCBAR", "UTMALDG", "UTMASTG", "STS", "LDS", "STG", "USETMAXREG"}
+FIXED_WEIGHT = 8
+
+
+def polls(block):
+    return any("PHASECHK" in i.opcode for i in block.code)
+
+
+def retries(function):
+    """Blocks that run only when a wait did not succeed at once: they poll in a loop, and nothing else leads there."""
+    cold = set()
+    for block in function.blocks:
+        last = block.code[-1]
+        if not (polls(block) and last.name == "BRA" and last.guard and len(block.after) == 2):
+            continue
+        failed = block.after[0] if last.guard.startswith("@!") else block.after[1]
+        if failed != block.index and function.dominates(block.index, failed) and comes_to_poll(function, failed):
+            cold |= {b.index for b in function.blocks if function.dominates(failed, b.index)}
+    return cold
+
+
+def comes_to_poll(function, start):
+    """Whether the way from here is at once in a loop of one block that polls."""
+    block = function.blocks[start]
+    for _ in range(3):
+        if polls(block):
+            return block.index in block.after
+        if len(block.after) != 1 or len(block.code) > 8:
+            return False
+        block = function.blocks[block.after[0]]
+    return False
+
+
+def block_counts(function, lines, cold=frozenset()):
+    """Executions of each block by the warp that executed PTX lines as `lines` (line: times) says."""
+    counts = []
+    for block in function.blocks:
+        votes = collections.Counter()
+        for i in block.code:
+            if i.line:
+                votes[lines.get(i.line, 0)] += FIXED_WEIGHT if i.name in FIXED else 1
+        counts.append(votes.most_common(1)[0][0] if votes and block.index not in cold else 0)
+    return counts
+
+
+@dataclasses.dataclass
+class RoleLoop:
+    role: str         # softmax, correction, mma, load, store
+    loop: object      # sass.Loop
+    blocks: list      # hot ones, in order of address
+    masked: bool = False
+
+    def code(self, function):
+        return [i for b in self.blocks for i in function.blocks[b].code]
+
+
+def tally(code):
+    return collections.Counter(i.name for i in code)
+
+
+def role_of(names, exponentials):
+    if exponentials >= 24:
+        return "softmax"
+    if names["UTCHMMA"] >= 8:
+        return "mma"
+    if names["LDTM"] and names["STTM"] and names["FMUL2"] + names["FMUL"] >= 16:
+        return "correction"
+    if names["UTMALDG"]:
+        return "load"
+    if names["UTMASTG"]:
+        return "store"
+    return ""
+
+
+def role_loops(function, cold):
+    """Innermost loops that do a role's work."""
+    found, taken = [], set()
+    for loop in function.loops:
+        blocks = sorted(loop.body - cold)
+        if loop.header in cold or any(header in loop.body for header in taken):
+            continue
+        code = [i for b in blocks for i in function.blocks[b].code]
+        names = tally(code)
+        role = role_of(names, sum(i.opcode.startswith("MUFU.EX2") for i in code))
+        if role:
+            selects = names["FSEL"] + names["SEL"] + names["R2P"]
+            found.append(RoleLoop(role, loop, blocks, role == "softmax" and selects >= 48))
+            taken.add(loop.header)
+    return found
+
+
+def paths(function, role_loop):
+    """(fewest, most) instructions of one way round the loop."""
+    inside = set(role_loop.blocks)
+    header = role_loop.loop.header
+    best = {}
+
+    def walk(node):
+        if node in best:
+            return best[node]
+        best[node] = None
+        size = len(function.blocks[node].code)
+        ways = []
+        for n in function.blocks[node].after:
+            if n == header:
+                ways.append((size, size))
+            elif n in inside and (way := walk(n)):
+                ways.append((size + way[0], size + way[1]))
+        best[node] = (min(w[0] for w in ways), max(w[1] for w in ways)) if ways else None
+        return best[node]
+
+    return walk(header)
+
+
+def hot_path(function, role_loop, counts=None):
+    """Instructions of the most usual way round. Without counts the shortest."""
+    inside, header = set(role_loop.blocks), role_loop.loop.header
+    order, node = [], header
+    while node is not None and node not in order:
+        order.append(node)
+        ways = [n for n in function.blocks[node].after if n in inside and n not in order]
+        if counts:
+            node = usual_way(function, node, ways, counts)
+        elif header in function.blocks[node].after or not ways:
+            break
+        else:
+            node = min(ways, key=lambda n: distance(function, n, inside, header))
+    return [i for b in order for i in function.blocks[b].code]
+
+
+def usual_way(function, node, ways, counts):
+    """A block that only this one leads to tells how often that way was taken; where others lead to all, the counts do."""
+    alone = [n for n in ways if function.blocks[n].before == [node] and counts[n] * 2 > counts[node]]
+    return max(alone or ways, key=lambda n: (counts[n], -n), default=None)
+
+
+def distance(function, start, inside, header):
+    """Fewest instructions from here back to the header."""
+    best, queue = {start: len(function.blocks[start].code)}, [start]
+    ends = []
+    while queue:
+        node = min(queue, key=best.get)
+        queue.remove(node)
+        for n in function.blocks[node].after:
+            if n == header:
+                ends.append(best[node])
+            elif n in inside and best[node] + len(function.blocks[n].code) < best.get(n, 1 << 30):
+                best[n] = best[node] + len(function.blocks[n].code)
+                queue.append(n)
+    return min(ends, default=1 << 30)
