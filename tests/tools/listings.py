@@ -24,7 +24,7 @@ class Listing:
         self.later.append((number, line))
 
     def end(self):
-        self.put("EXIT")
+        self.put("EXIT", 17)
         for number, line in self.later:
             self.label(number)
             self.put("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R5", line)

@@ -209,6 +209,10 @@ class Report(unittest.TestCase):
         self.assertEqual([(r["warp"], r["blocks"], r["instructions"], r["exponentials"]) for r in rows],
                          [(0, 2, SOFTMAX + 64, 128), (4, 2, SOFTMAX + 64, 128)])
 
+    def test_what_a_tile_costs_beside_its_loops(self):
+        rows = {r["role"]: r["instructions"] for r in budget.analyse(budget.Kernel(function(), warps=warps()))["outside"]}
+        self.assertEqual(rows, {"softmax": 5, "correction": 3, "mma": 3})
+
     def test_registers_of_each_role(self):
         rows = {tuple(r["roles"]): (r["registers"], r["setmaxnreg"]) for r in registers.roles(budget.Kernel(function()))}
         self.assertEqual(rows[("softmax",)], (144, 192))

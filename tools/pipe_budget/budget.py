@@ -69,7 +69,7 @@ def schedulers(kernel):
     for s in range(rates.SMSPS):
         rows = []
         for warp in sorted(w for w in kernel.counts if w % rates.SMSPS == s):
-            ran = [r for r in kernel.loops if kernel.counts[warp][r.loop.header] and not (r.role == "softmax" and r is not softmax)]
+            ran = [r for r in kernel.loops if kernel.counts[warp][r.loop.header] and (r.role != "softmax" or r is softmax)]
             best = max(ran, key=lambda r: kernel.counts[warp][r.loop.header], default=None)
             steady = round(len(kernel.path(best)) * rounds(kernel, best, softmax)) if best else 0
             rows.append({"warp": warp, "role": best.role if best else "other", "instructions": steady})
@@ -93,8 +93,10 @@ def masked_blocks(kernel):
     rows = []
     for warp, counts in sorted(kernel.counts.items()):
         if masked is not plain and masked and counts[masked.loop.header]:
-            trips, code = counts[masked.loop.header], [(len(kernel.function.blocks[b].code), counts[b], exponentials(kernel, b)) for b in masked.blocks]
-            rows.append((warp, trips, sum(n * c for n, c, _ in code) / trips, sum(e * c for _, c, e in code) / trips))
+            trips = counts[masked.loop.header]
+            spent = sum(counts[b] * len(kernel.function.blocks[b].code) for b in masked.blocks)
+            powers = sum(counts[b] * exponentials(kernel, b) for b in masked.blocks)
+            rows.append((warp, trips, spent / trips, powers / trips))
         elif masked is plain and plain and counts[plain.loop.header]:
             whole = [b for b in plain.blocks if exponentials(kernel, b) >= 48]
             times = sum(counts[b] for b in whole)
@@ -106,6 +108,23 @@ def masked_blocks(kernel):
             powers = sum(counts[b] * exponentials(kernel, b) for b in plain.blocks if b not in whole)
             rows.append((warp, trips, spent / trips, powers / trips))
     return [{"warp": w, "blocks": n, "instructions": round(i, 1), "exponentials": round(e, 1)} for w, n, i, e in rows]
+
+
+def outside_loops(kernel):
+    """Of each role's busiest warp: what it executes for each work tile beside its loops, start of the kernel included."""
+    rows = []
+    for role in ("softmax", "correction", "mma", "load", "store"):
+        role_loop = kernel.loop(role)
+        warp = role_loop and kernel.warp_of(role_loop)
+        if warp is None:
+            continue
+        counts, inside = kernel.counts[warp], set().union(*[r.blocks for r in kernel.loops if r.role == role])
+        around = [l for l in kernel.function.loops if l.body > role_loop.loop.body and counts[l.header]]
+        tiles = counts[around[0].header] if around else 1
+        weighted = [(i, counts[b.index] / tiles) for b in kernel.function.blocks if b.index not in inside for i in b.code]
+        clocks = units.scheduler_clocks(weighted, kernel.arch)
+        rows.append({"role": role, "warp": warp, "tiles": tiles, "instructions": round(clocks["issue"]), "clocks": round(max(clocks.values()))})
+    return rows
 
 
 def exponentials(kernel, block):
@@ -202,6 +221,7 @@ def analyse(kernel, dims=None, causal=False, tile_a_cta=False):
     report["units"] = unit_clocks(kernel, dims, [streams[0]] + streams)
     if kernel.counts:
         report["masked_blocks"] = masked_blocks(kernel)
+        report["outside"] = outside_loops(kernel)
     report["chain"] = predict(kernel, dims, streams, causal, tile_a_cta)
     return report
 

@@ -40,6 +40,11 @@ def masked(report):
     return table(rows)
 
 
+def outside(report):
+    rows = [("beside its loops, a work tile", "warp", "instructions", "clocks at least")]
+    return table(rows + [(o["role"], o["warp"], o["instructions"], o["clocks"]) for o in report["outside"]])
+
+
 def registers(report):
     rows = [("code of", "registers", "setmaxnreg")]
     for r in report["registers"]:
@@ -58,6 +63,8 @@ def text(report):
         parts += [schedulers(report), units(report)]
         if report.get("masked_blocks"):
             parts.append(masked(report))
+        if report.get("outside"):
+            parts.append(outside(report))
         parts.append(f"W {chain['w']} clocks, period {chain['period']}"
                      + (f" (masked blocks {chain['masked_period']})" if "masked_period" in chain else "")
                      + f", {chain['share']:.1%} of the tensor core's; a long sequence {chain['share_of_clocks']:.1%}, "
