@@ -55,7 +55,7 @@ class GpuForwardOp final : public ForwardOp {
     FwdParams params{};
     encode_maps(args, total_q, total_k, &params);
     fill_params(args, total_q, total_k, &params);
-    if (launch_.schedule.on_demand) {
+    if (launch_.schedule.source == TileSource::kCounter) {
       params.tile_counter = static_cast<uint32_t*>(args.workspace);
       device_->enqueue_zero(args.workspace, sizeof(uint32_t), args.stream);
     }
@@ -129,16 +129,16 @@ class GpuForwardOp final : public ForwardOp {
     const LaunchShape& shape = launch_.shape;
     const int64_t rows_q = packed_q() ? total_q : p.seqlen_q, batch_q = packed_q() ? 1 : p.batch;
     const int64_t rows_k = packed_k() ? total_k : p.seqlen_k, batch_k = packed_k() ? 1 : p.batch;
-    const int group = launch_.schedule.group, positions = shape.box_rows / group;
+    const int group = launch_.schedule.group, positions = shape.q_rows / group;
     encode({args.q, p.q, p.head_dim, p.heads_q, rows_q, batch_q}, shape.qk_columns, group,
            positions, &params->q);
-    encode({args.out, p.out, p.head_dim_v, p.heads_q, rows_q, batch_q}, shape.v_columns, group,
+    encode({args.out, p.out, p.head_dim_v, p.heads_q, rows_q, batch_q}, shape.out_columns, group,
            positions, &params->out);
     if (rows_k == 0) return;  // no tile loads a key
     encode({args.k, p.k, p.head_dim, p.heads_kv, rows_k, batch_k}, shape.qk_columns, 1,
-           shape.box_keys, &params->k);
+           shape.k_rows, &params->k);
     encode({args.v, p.v, p.head_dim_v, p.heads_kv, rows_k, batch_k}, shape.v_columns, 1,
-           shape.box_keys, &params->v);
+           shape.v_rows, &params->v);
   }
 
   void fill_params(const ForwardArgs& args, int64_t total_q, int64_t total_k,
@@ -169,6 +169,7 @@ class GpuForwardOp final : public ForwardOp {
     params->window_right = window(p.mask.window_right);
     params->sections = launch_.schedule.sections;
     params->longest_first = launch_.schedule.longest_first;
+    params->launch_control = launch_.schedule.source == TileSource::kLaunchControl;
     const double score_scale = p.softcap > 0 ? 1.0 : std::max(p.scale, kSmallestScale);
     params->scale_log2 = static_cast<float>(score_scale * kLog2E);
     params->softcap = p.softcap;

@@ -66,9 +66,9 @@ ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& devi
     plan.main = spec;
   };
   if (is_sm100(device.architecture)) {
-    choose(plan_sm100(problem, device));
+    choose(plan_sm100(problem, device, options.tile_source));
   } else {
-    choose(plan_sm90(problem, device));
+    choose(plan_sm90(problem, device, options.tile_source));
   }
   return plan;
 }

@@ -62,10 +62,22 @@ int64_t num_tiles(const AttentionProblem& p, int tile_m, int group) {
 
 // Longer queries fill tiles by themselves, and their rows see fewer keys in common.
 int choose_group(const AttentionProblem& p, const LaunchShape& shape) {
-  const int64_t group = packable_group(p, shape.box_rows);
+  const int64_t group = packable_group(p, shape.q_rows);
   const int64_t unpacked = p.heads_q * ceil_div(p.seqlen_q, shape.tile_m);
   const int64_t packed = p.heads_q / group * ceil_div(p.seqlen_q * group, shape.tile_m);
   return packed < unpacked ? static_cast<int>(group) : 1;
+}
+
+// Tiles that differ in length are handed out on demand, when there are more than one round of them.
+TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, bool many,
+                         std::optional<TileSource> forced) {
+  const bool packed = p.layout_q == Layout::kPacked;  // their tiles are not counted on the host
+  const bool uneven = !p.mask.is_full() || packed || p.has_seqused_k;
+  const bool launch_control = shape.launch_control && !packed;
+  if (shape.cluster > 1) return TileSource::kStride;
+  if (forced && (launch_control || *forced != TileSource::kLaunchControl)) return *forced;
+  if (!uneven || !many) return TileSource::kStride;
+  return launch_control ? TileSource::kLaunchControl : TileSource::kCounter;
 }
 
 }  // namespace
@@ -98,21 +110,22 @@ Support query_gpu_support(const AttentionProblem& p) {
   return strides.empty() ? Support{} : no(strides);
 }
 
-int packable_group(const AttentionProblem& p, int box_rows) {
-  return box_rows % p.group() == 0 ? static_cast<int>(p.group()) : 1;
+int packable_group(const AttentionProblem& p, int q_rows) {
+  return q_rows % p.group() == 0 ? static_cast<int>(p.group()) : 1;
 }
 
 TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device,
-                             const LaunchShape& shape) {
+                             const LaunchShape& shape, std::optional<TileSource> forced) {
   TileSchedule s;
   s.group = choose_group(p, shape);
   const bool masked = !p.mask.is_full();
   const bool packed = p.layout_q == Layout::kPacked;
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group);
-  const int clusters = device.num_sms / shape.cluster;
-  s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, clusters)) * shape.cluster;
+  const int64_t clusters = device.num_sms / shape.cluster;
+  s.source = choose_source(p, shape, tiles > clusters, forced);
+  const int64_t most = s.source == TileSource::kLaunchControl ? kMaxTiles - 1 : clusters;
+  s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, most)) * shape.cluster;
   s.longest_first = masked;
-  s.on_demand = (masked || packed || p.has_seqused_k) && tiles > clusters;
   const int64_t heads = std::max<int64_t>(p.heads_q / s.group * (packed ? 1 : p.batch), 1);
   s.sections = static_cast<int>(heads);
   if (masked) {
@@ -127,7 +140,9 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
   return s;
 }
 
-size_t gpu_workspace_bytes(const TileSchedule& schedule) { return schedule.on_demand ? 256 : 0; }
+size_t gpu_workspace_bytes(const TileSchedule& schedule) {
+  return schedule.source == TileSource::kCounter ? 256 : 0;
+}
 
 void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
                        std::vector<PlanStep>* steps) {
@@ -135,21 +150,21 @@ void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
                     fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
 }
 
-void explain_schedule(const TileSchedule& s, int box_rows, std::vector<PlanStep>* steps) {
+void explain_schedule(const TileSchedule& s, int q_rows, std::vector<PlanStep>* steps) {
   steps->push_back(
       {"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
-       s.group > 1
-           ? "fewer tiles than head by head"
-           : fmt::format("tiles are full, or the group does not divide {} rows", box_rows)});
+       s.group > 1 ? "fewer tiles than head by head"
+                   : fmt::format("tiles are full, or the group does not divide {} rows", q_rows)});
   steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head",
                     s.longest_first
                         ? fmt::format("{} sections of heads, for the L2 cache", s.sections)
                         : "all tiles are equally long"});
-  steps->push_back(
-      {"schedule",
-       fmt::format("{} blocks, {}", s.grid, s.on_demand ? "tiles on demand" : "tiles by stride"),
-       s.on_demand ? "tiles differ in length: a counter in the workspace"
-                   : "one round, or equal tiles"});
+  const char* kSources[][2] = {
+      {"tiles by stride", "one round, or equal tiles"},
+      {"tiles on demand", "tiles differ in length: a counter in the workspace"},
+      {"tiles by launch control", "tiles differ in length: a block takes over those not started"}};
+  const auto& source = kSources[static_cast<int>(s.source)];
+  steps->push_back({"schedule", fmt::format("{} blocks, {}", s.grid, source[0]), source[1]});
 }
 
 }  // namespace fa4::internal

@@ -2,6 +2,7 @@
 // how its tiles are handed out.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/device_spec.h"
@@ -12,18 +13,19 @@ namespace fa4::internal {
 // Types, layouts, sizes and strides; a kernel's head dimensions are its own affair.
 Support query_gpu_support(const AttentionProblem& problem);
 
-// Query heads that may share a tile's rows: those of one key head when they divide the `box_rows`
+// Query heads that may share a tile's rows: those of one key head when they divide the `q_rows`
 // rows that TMA moves at a time, else 1.
-int packable_group(const AttentionProblem& problem, int box_rows);
+int packable_group(const AttentionProblem& problem, int q_rows);
 
+// `forced` counts where the shape and the problem allow it.
 TileSchedule choose_schedule(const AttentionProblem& problem, const DeviceSpec& device,
-                             const LaunchShape& shape);
+                             const LaunchShape& shape, std::optional<TileSource> forced);
 
 // Bytes of a launch's tile counter.
 size_t gpu_workspace_bytes(const TileSchedule& schedule);
 
 void explain_head_dims(const AttentionProblem& problem, int head_dim, int head_dim_v,
                        std::vector<PlanStep>* steps);
-void explain_schedule(const TileSchedule& schedule, int box_rows, std::vector<PlanStep>* steps);
+void explain_schedule(const TileSchedule& schedule, int q_rows, std::vector<PlanStep>* steps);
 
 }  // namespace fa4::internal

@@ -39,8 +39,8 @@ std::string name_expression(const FwdTraits& t) {
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
-  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}", name_of(t.element),
-                     head_dims(t.head_dim, t.head_dim_v), t.q_tiles,
+  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}{}", name_of(t.element),
+                     head_dims(t.head_dim, t.head_dim_v), t.q_tiles, t.cta_group > 1 ? "_pair" : "",
                      t.polynomial_pairs > 0 ? fmt::format("_poly{}", t.polynomial_pairs) : "",
                      t.softcap ? "_softcap" : "");
 }
@@ -78,10 +78,12 @@ KernelSource Sm90ForwardSpec::source() const {
 
 LaunchShape Sm90ForwardSpec::shape() const {
   return {.tile_m = traits.tile_m,
-          .box_rows = sm90::kWarpgroupRows,
-          .box_keys = traits.tile_n,
+          .q_rows = sm90::kWarpgroupRows,
+          .k_rows = traits.tile_n,
+          .v_rows = traits.tile_n,
           .qk_columns = sm90::slab_columns(traits.head_dim),
           .v_columns = sm90::slab_columns(traits.head_dim_v),
+          .out_columns = sm90::slab_columns(traits.head_dim_v),
           .threads = sm90::num_threads(traits),
           .smem_bytes = sm90::smem_layout(traits).total};
 }
@@ -94,13 +96,16 @@ KernelSource Sm100ForwardSpec::source() const {
 
 LaunchShape Sm100ForwardSpec::shape() const {
   return {.tile_m = sm100::tile_m(traits),
-          .box_rows = sm100::kTileRows,
-          .box_keys = sm100::k_rows(traits),
+          .q_rows = sm100::kTileRows,
+          .k_rows = sm100::k_rows(traits),
+          .v_rows = sm100::kTileN,
           .qk_columns = sm100::slab_columns(traits.head_dim),
-          .v_columns = sm100::slab_columns(traits.head_dim_v),
+          .v_columns = sm100::slab_columns(sm100::v_columns(traits)),
+          .out_columns = sm100::slab_columns(traits.head_dim_v),
           .threads = sm100::kNumThreads,
           .smem_bytes = sm100::smem_layout(traits).total,
-          .cluster = traits.cta_group};
+          .cluster = traits.cta_group,
+          .launch_control = traits.cta_group == 1};
 }
 
 KernelSource sm90_peak_source() {

@@ -10,25 +10,35 @@
 
 namespace fa4::internal {
 
+// Where a block finds its next tile.
+enum class TileSource {
+  kStride,         // as many tiles on as there are blocks
+  kCounter,        // an atomic counter in the workspace
+  kLaunchControl,  // a block for each tile, whose work another takes over before it starts
+};
+
 // How the tiles of one problem are handed out; values of the launch, not of the compiled kernel.
 struct TileSchedule {
   int group = 1;     // query heads packed into a tile's rows
   int sections = 1;  // of heads whose keys and values share the L2 cache
   bool longest_first = false;
-  bool on_demand = false;  // by an atomic counter in the workspace; else by stride
-  int grid = 0;            // blocks launched
+  TileSource source = TileSource::kStride;
+  int grid = 0;  // blocks launched
 };
 
 // What the host must know of a variant to launch it and to describe its tensors to TMA.
 struct LaunchShape {
   int tile_m = 0;      // query rows of a work tile
-  int box_rows = 0;    // of q and out that TMA moves at a time
-  int box_keys = 0;    // of k and v
+  int q_rows = 0;      // of q and out that TMA moves at a time
+  int k_rows = 0;      // of k
+  int v_rows = 0;      // of v
   int qk_columns = 0;  // of a slab of q and k in shared memory
-  int v_columns = 0;   // of v and out
+  int v_columns = 0;   // of v
+  int out_columns = 0;
   int threads = 0;
-  int smem_bytes = 0;  // dynamic
-  int cluster = 1;     // blocks
+  int smem_bytes = 0;           // dynamic
+  int cluster = 1;              // blocks that share a work tile
+  bool launch_control = false;  // the kernel knows it
 };
 
 struct Sm90ForwardSpec {

@@ -14,7 +14,9 @@ Element element_of(const AttentionProblem& p) {
 
 const Sm100TuningRow* find_row(const AttentionProblem& p) {
   const int64_t rows = p.seqlen_q * packable_group(p, sm100::kTileRows);
-  return find_sm100_tuning(p.head_dim, p.head_dim_v, rows);
+  const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
+  const bool uniform = dense && p.mask.is_full() && !p.has_seqused_k;
+  return find_sm100_tuning(p.head_dim, p.head_dim_v, rows, uniform);
 }
 
 }  // namespace
@@ -22,14 +24,15 @@ const Sm100TuningRow* find_row(const AttentionProblem& p) {
 Support query_sm100_support(const AttentionProblem& p) {
   if (find_row(p) != nullptr) return {};
   return {false, fmt::format("head_dim {}, head_dim_v {}; accepted on a Blackwell GPU in this "
-                             "version: both at most 128",
+                             "version: at most 192, 128",
                              p.head_dim, p.head_dim_v)};
 }
 
-Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device) {
+Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
+                            std::optional<TileSource> forced) {
   Sm100ForwardSpec spec;
   spec.traits = traits_of(*find_row(p), device.architecture, element_of(p), p.softcap > 0);
-  spec.schedule = choose_schedule(p, device, spec.shape());
+  spec.schedule = choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }
 
@@ -40,10 +43,11 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const sm100::RegisterSplit registers = sm100::register_split(t);
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
-  steps->push_back({"tile",
-                    fmt::format("{} x {} rows x {} keys, {} stages of K and V", t.q_tiles,
-                                sm100::kTileRows, sm100::kTileN, t.kv_stages),
-                    find_row(p)->reason});
+  steps->push_back(
+      {"tile",
+       fmt::format("{} x {} rows x {} keys, {} stages of K and V", t.q_tiles * t.cta_group,
+                   sm100::kTileRows, sm100::kTileN, t.kv_stages),
+       find_row(p)->reason});
   steps->push_back(
       {"exponentials",
        fmt::format("{} of {} pairs by a polynomial of degree {}", t.polynomial_pairs,
@@ -55,12 +59,14 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
                     t.q_tiles > 1 ? "the two softmax warpgroups take turns at the tensor core"
                                   : "one softmax warpgroup has no tile"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
-                    "out has a place of its own: the next tile begins under this one's end"});
+                    sm100::out_takes_q(t)
+                        ? "out takes the place of Q"
+                        : "out has a place of its own: the next tile begins under this one's end"});
   steps->push_back(
       {"tensor memory",
        fmt::format("{} of {} columns", sm100::tmem_layout(t).total, sm100::kTmemColumns),
        "scores, with probabilities over them, and output"});
-  explain_schedule(spec.schedule, spec.shape().box_rows, steps);
+  explain_schedule(spec.schedule, spec.shape().q_rows, steps);
 }
 
 }  // namespace fa4::internal

@@ -12,7 +12,8 @@ namespace fa4::internal {
 Support query_sm100_support(const AttentionProblem& problem);
 
 // For a problem that both take.
-Sm100ForwardSpec plan_sm100(const AttentionProblem& problem, const DeviceSpec& device);
+Sm100ForwardSpec plan_sm100(const AttentionProblem& problem, const DeviceSpec& device,
+                            std::optional<TileSource> forced);
 
 void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps);
 

@@ -2,20 +2,28 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace fa4::internal {
 namespace {
 
-constexpr int64_t kOneTile = sm100::kTileRows;
+constexpr int64_t kTile = sm100::kTileRows;
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
 // No Blackwell has run these: they follow from shared memory and from the pipeline.
+constexpr const char* kShortQuery = "one Q tile holds the query; K and V fill the rest";
+constexpr const char* kTwoTiles = "two Q tiles take turns; K and V fill what they leave";
+constexpr const char* kPair = "a pair of CTAs loads each K and V once: half the traffic of two";
 constexpr std::array kRows = {
-    Sm100TuningRow{64, 64, kOneTile, 1, 12, "one Q tile holds the query; K and V fill the rest"},
-    Sm100TuningRow{64, 64, 0, 2, 10, "K and V fill what two Q tiles leave"},
-    Sm100TuningRow{96, 96, kOneTile, 1, 7, "one Q tile holds the query; K and V fill the rest"},
-    Sm100TuningRow{96, 96, 0, 2, 5, "K and V fill what two Q tiles leave"},
-    Sm100TuningRow{128, 128, kOneTile, 1, 5, "one Q tile holds the query; K and V fill the rest"},
-    Sm100TuningRow{128, 128, 0, 2, 3, "K and V fill what two Q tiles leave"},
+    Sm100TuningRow{64, 64, 0, kTile, false, 1, 1, 12, kShortQuery},
+    Sm100TuningRow{64, 64, 0, kAny, false, 2, 1, 10, kTwoTiles},
+    Sm100TuningRow{96, 96, 0, kTile, false, 1, 1, 7, kShortQuery},
+    Sm100TuningRow{96, 96, 0, kAny, false, 2, 1, 5, kTwoTiles},
+    Sm100TuningRow{128, 128, 0, kTile, false, 1, 1, 5, kShortQuery},
+    Sm100TuningRow{128, 128, 2 * kTile + 1, kAny, true, 2, 2, 6, kPair},
+    Sm100TuningRow{128, 128, 0, kAny, false, 2, 1, 3, kTwoTiles},
+    Sm100TuningRow{192, 128, 2 * kTile + 1, kAny, true, 2, 2, 5, kPair},
+    Sm100TuningRow{192, 128, 0, kAny, false, 2, 1, 3, "K V K fit beside two Q that out replaces"},
 };
 
 constexpr const char* kShared = "the exponential unit is as busy as the tensor cores: FMA helps it";
@@ -24,15 +32,19 @@ constexpr std::array kExponentials = {
     Sm100ExponentialRow{"sm_100a", Element::kBF16, 64, 8, kShared},
     Sm100ExponentialRow{"sm_100a", Element::kBF16, 96, 8, kShared},
     Sm100ExponentialRow{"sm_100a", Element::kBF16, 128, 8, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kBF16, 192, 8, kShared},
     Sm100ExponentialRow{"sm_100a", Element::kF16, 64, 8, kShared},
     Sm100ExponentialRow{"sm_100a", Element::kF16, 96, 8, kShared},
     Sm100ExponentialRow{"sm_100a", Element::kF16, 128, 8, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kF16, 192, 8, kShared},
     Sm100ExponentialRow{"sm_103a", Element::kBF16, 64, 0, kFastUnit},
     Sm100ExponentialRow{"sm_103a", Element::kBF16, 96, 0, kFastUnit},
     Sm100ExponentialRow{"sm_103a", Element::kBF16, 128, 0, kFastUnit},
+    Sm100ExponentialRow{"sm_103a", Element::kBF16, 192, 0, kFastUnit},
     Sm100ExponentialRow{"sm_103a", Element::kF16, 64, 0, kFastUnit},
     Sm100ExponentialRow{"sm_103a", Element::kF16, 96, 0, kFastUnit},
     Sm100ExponentialRow{"sm_103a", Element::kF16, 128, 0, kFastUnit},
+    Sm100ExponentialRow{"sm_103a", Element::kF16, 192, 0, kFastUnit},
 };
 
 }  // namespace
@@ -44,10 +56,12 @@ bool is_sm100(const std::string& architecture) {
 std::span<const Sm100TuningRow> sm100_tuning_rows() { return kRows; }
 std::span<const Sm100ExponentialRow> sm100_exponential_rows() { return kExponentials; }
 
-const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, int64_t rows) {
+const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, int64_t rows,
+                                        bool uniform) {
   for (const Sm100TuningRow& row : kRows) {
     const bool holds = head_dim <= row.head_dim && head_dim_v <= row.head_dim_v;
-    if (holds && (row.max_rows == 0 || rows <= row.max_rows)) return &row;
+    const bool fits = rows >= row.min_rows && rows <= row.max_rows && (uniform || !row.uniform);
+    if (holds && fits) return &row;
   }
   return nullptr;
 }
@@ -67,6 +81,7 @@ sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& archite
           .head_dim = row.head_dim,
           .head_dim_v = row.head_dim_v,
           .q_tiles = row.q_tiles,
+          .cta_group = row.cta_group,
           .kv_stages = row.kv_stages,
           .polynomial_pairs =
               find_sm100_exponential(architecture, element, row.head_dim).polynomial_pairs,

@@ -12,8 +12,11 @@ namespace fa4::internal {
 struct Sm100TuningRow {
   int head_dim;  // of the kernel; problems round up to the first row that holds them
   int head_dim_v;
-  int64_t max_rows;  // of the longest query, all packed heads together; 0: any
+  int64_t min_rows;  // of the longest query, the heads that a tile may pack together
+  int64_t max_rows;
+  bool uniform;  // only for dense sequences without a mask, all as long
   int q_tiles;
+  int cta_group;
   int kv_stages;
   const char* reason;
 };
@@ -35,8 +38,9 @@ std::span<const Sm100TuningRow> sm100_tuning_rows();
 std::span<const Sm100ExponentialRow> sm100_exponential_rows();
 
 // The first row that takes a problem whose longest query has `rows` rows, or nullptr when none
-// holds its head dimensions.
-const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, int64_t rows);
+// holds its head dimensions. `uniform`: dense sequences without a mask, all as long.
+const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, int64_t rows,
+                                        bool uniform);
 
 // For an architecture and head_dim that have a row.
 const Sm100ExponentialRow& find_sm100_exponential(const std::string& architecture, Element element,

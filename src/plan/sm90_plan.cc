@@ -7,13 +7,14 @@
 
 namespace fa4::internal {
 
-Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device) {
+Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
+                          std::optional<TileSource> forced) {
   const Sm90TuningRow* row =
       find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
   const Element element = p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
   Sm90ForwardSpec spec;
   spec.traits = traits_of(*row, element, p.softcap > 0);
-  spec.schedule = choose_schedule(p, device, spec.shape());
+  spec.schedule = choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }
 
@@ -38,7 +39,7 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     t.q_stages > 1 ? "two Q: the next tile begins under this one's end"
                                    : "one Q, whose place out takes"});
-  explain_schedule(spec.schedule, spec.shape().box_rows, steps);
+  explain_schedule(spec.schedule, spec.shape().q_rows, steps);
 }
 
 }  // namespace fa4::internal

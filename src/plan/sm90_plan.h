@@ -9,7 +9,8 @@
 namespace fa4::internal {
 
 // For a problem that query_gpu_support takes: every head dimension has a kernel.
-Sm90ForwardSpec plan_sm90(const AttentionProblem& problem, const DeviceSpec& device);
+Sm90ForwardSpec plan_sm90(const AttentionProblem& problem, const DeviceSpec& device,
+                          std::optional<TileSource> forced);
 
 void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps);
 

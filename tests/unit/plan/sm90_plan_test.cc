@@ -170,18 +170,18 @@ TEST(Sm90Plan, PacksHeadsOfShortQueriesOnly) {
   EXPECT_EQ(spec_of(decode).schedule.group, 1) << "3 does not divide 64 rows";
 }
 
-TEST(Sm90Plan, MaskedTilesGoLongestFirstAndOnDemand) {
+TEST(Sm90Plan, MaskedTilesGoLongestFirstAndByACounter) {
   const ForwardPlan causal =
       plan_forward(AttentionProblem::make(dense(128, 8192, true)), h200_spec());
   const TileSchedule& s = std::get<Sm90ForwardSpec>(causal.main).schedule;
   EXPECT_TRUE(s.longest_first);
-  EXPECT_TRUE(s.on_demand);
+  EXPECT_EQ(s.source, TileSource::kCounter);
   EXPECT_EQ(s.grid, 132);
   // 64 heads of 4 MiB of keys and values: 15 fill the L2 cache of 60 MiB.
   EXPECT_EQ(s.sections, 5);
   EXPECT_EQ(causal.workspace_bytes, 256u);
   const ForwardPlan full = plan_forward(AttentionProblem::make(dense(128, 8192)), h200_spec());
-  EXPECT_FALSE(std::get<Sm90ForwardSpec>(full.main).schedule.on_demand);
+  EXPECT_EQ(std::get<Sm90ForwardSpec>(full.main).schedule.source, TileSource::kStride);
   EXPECT_EQ(full.workspace_bytes, 0u);
 }
 
@@ -189,7 +189,7 @@ TEST(Sm90Plan, SmallProblemsLaunchAsManyBlocksAsTiles) {
   ProblemDesc d = dense(128, 100);
   d.batch = 1;
   EXPECT_EQ(spec_of(d).schedule.grid, 16);
-  EXPECT_FALSE(spec_of(d).schedule.on_demand);
+  EXPECT_EQ(spec_of(d).schedule.source, TileSource::kStride);
 }
 
 TEST(Sm90Support, NamesWhatIsWrong) {
