@@ -4,6 +4,8 @@
 ptx_fixtures.py rows                     prints tests/ptx/arithmetic.json: one row an instruction form
 ptx_fixtures.py inputs ROWS              writes ROWS' inputs beside it: .inputs (256 words of 8 bytes for each
                                          type and operand) and .inputs.json (which lies where)
+ptx_fixtures.py write                    makes the other fixtures (tests/ptx/*.fixtures, from tools/ptx_rows, whose
+                                         forms ptxas must take) and src/emulator/isa/forms.txt
 ptx_fixtures.py capture ROWS OUT         runs every row on the GPU of this machine (driver API only) and
                                          writes OUT: for each row 256 results of 8 bytes, in order;
                                          a form that the driver refuses is named and left out of ROWS.kept
@@ -15,12 +17,16 @@ kernels on the emulator and compares every bit.
 """
 
 import ctypes
+import importlib
 import itertools
 import json
 import pathlib
 import struct
 import sys
 
+from ptx_rows import core
+
+FAMILIES = ("memory", "address", "atomics", "warp", "sync", "copies", "tensor_copies", "products", "tcgen05", "control", "plain", "refused")
 THREADS = 256
 WIDTH = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32, "s32": 32,
          "f32": 32, "f16x2": 32, "bf16x2": 32, "u16x2": 32, "s16x2": 32, "tf32": 32, "b64": 64, "u64": 64, "s64": 64,
@@ -388,6 +394,40 @@ def write_inputs(rows_file):
     pathlib.Path(stem + ".inputs.json").write_text(json.dumps(index, indent=1) + "\n")
 
 
+FORMS_HEAD = """# The instruction forms that the emulator knows. Each has a fixture (tests/ptx) and each fixture stands here;
+# a{,.b}.{c,d} is four forms. Written by tools/ptx_fixtures.py; tools/ptx_forms.py --missing compares PTX with it.
+"""
+
+
+def forms_text(runs, refused):
+    """The list: what runs, by mnemonic, and what is refused, by reason."""
+    by_mnemonic = {}
+    for form in sorted(set(runs)):
+        by_mnemonic.setdefault(form.split(".")[0], []).append(form)
+    lines = [FORMS_HEAD.rstrip(), "[runs]"]
+    for _, forms in sorted(by_mnemonic.items()):
+        lines += core.patterns(forms)
+    for reason, forms in refused.items():
+        lines += [f"[refused] {reason}", *core.patterns(forms)]
+    return "\n".join(lines) + "\n"
+
+
+def write(root):
+    """Every family's file, then the list of forms."""
+    folder, runs, refused = root / "tests/ptx", [], {}
+    for file, key in (("arithmetic.json", "form"), ("approx.json", "instruction")):
+        runs += [row[key] for row in json.loads((folder / file).read_text())]
+    for name in FAMILIES:
+        for family in importlib.import_module(f"ptx_rows.{name}").families():
+            family.check()
+            (folder / f"{family.name}.fixtures").write_text(family.text())
+            runs += family.forms()
+            for reason, forms in family.refused().items():
+                refused.setdefault(reason, []).extend(forms)
+            print(f"{family.name}: {len(set(family.forms()))} forms, {len(family.dropped)} that ptxas does not take")
+    (root / "src/emulator/isa/forms.txt").write_text(forms_text(runs, refused))
+
+
 def dump(made):
     pairs = [", ".join(json.dumps(row) for row in made[i:i + 2]) for i in range(0, len(made), 2)]
     return "[\n" + ",\n".join(pairs) + "\n]\n"
@@ -396,6 +436,8 @@ def dump(made):
 if __name__ == "__main__":
     if len(sys.argv) == 2 and sys.argv[1] == "rows":
         sys.stdout.write(dump(rows()))
+    elif len(sys.argv) == 2 and sys.argv[1] == "write":
+        write(pathlib.Path(__file__).resolve().parent.parent)
     elif len(sys.argv) == 4 and sys.argv[1] == "capture":
         capture(sys.argv[2], sys.argv[3])
     elif len(sys.argv) == 3 and sys.argv[1] == "inputs":

@@ -128,6 +128,20 @@ def forms_of_manual(folder):
                     yield from expand(head[1], slots)
 
 
+def spread(pattern):
+    """`ld{,.weak}.{b32,u32}` is four forms."""
+    match = re.match(r"([^{]*)\{([^}]*)\}(.*)", pattern)
+    if not match:
+        return [pattern]
+    return [match[1] + choice + rest for choice in match[2].split(",") for rest in spread(match[3])]
+
+
+def listed(path):
+    for line in path.read_text().splitlines():
+        if line and line[0] not in "#[":
+            yield from spread(line)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FILE.ptx")
@@ -149,6 +163,12 @@ def main():
         help="tells forms apart by their operands too: r register, i immediate, {4} vector, "
         "[r] address",
     )
+    parser.add_argument(
+        "--missing",
+        type=pathlib.Path,
+        metavar="LIST",
+        help="only forms that LIST (src/emulator/isa/forms.txt) has in no spelling",
+    )
     parser.add_argument("--only", default="", metavar="REGEX", help="forms that begin with it")
     options = parser.parse_args()
     if not options.files and not options.manual:
@@ -165,9 +185,12 @@ def main():
             sys.exit(f"ptx_forms: {path}: {error}")
     for form in forms_of_manual(options.manual) if options.manual else ():
         spellings[key(form)][form] += 0
+    known = {key(form) for form in listed(options.missing)} if options.missing else set()
     rows = []
     for identity, counter in spellings.items():
         form = min(counter, key=lambda f: (-counter[f], f))
+        if identity in known:
+            continue
         if re.match(options.only, form):
             rows.append((form, sum(counter.values()), sorted(files[identity])))
     for form, count, names in sorted(rows):

@@ -295,6 +295,7 @@ void take_vectors(Decoder& decoder, Insn& insn, const MmaSyncForm& form, Type ty
 }
 
 void decode_double(Decoder& decoder, Insn& insn, MmaSyncForm form) {
+  decoder.take("rn");  // the only rounding that is modelled, and the default
   for (int i = 0; i < 3; ++i) {
     if (!decoder.take("f64")) decoder.fail("double precision takes .f64.f64.f64.f64");
   }
