@@ -181,6 +181,7 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   Touch now;
   now.who = Who::warp(agent, warps_[agent].generic.at(agent));
   now.line = insn.line;
+  by_ = access.reads && !access.atomic ? &exec : nullptr;
   exec.for_lanes([&](int lane) {
     const uint64_t offset = access.address[lane];
     Region where{.space = Region::Space::kShared,
@@ -197,6 +198,7 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
     }
     touch_region(now, asker, where, access.writes);
   });
+  by_ = nullptr;
 }
 
 void ClusterHazards::mbarrier_init(Cta& cta, uint32_t offset) {

@@ -44,7 +44,7 @@ class Checker final : public Observer {
   }
   void fence(const Exec& e, const Insn&, FenceKind kind) override { of(*e.cluster).fence(e, kind); }
   void watched_instruction(const Exec& e, const Insn& i) override {
-    of(*e.cluster).watched(e, i, wgmma_users_.touches(*e.group->frame->function, i.pc));
+    of(*e.cluster).watched(e, i, wgmma_users_);
   }
   void warp_sync(const Exec& e, const Insn& i) override {
     if (i.row->mnemonic == "wgmma.mma_async") of(*e.cluster).wgmma_issued(e, i);

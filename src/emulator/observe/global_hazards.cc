@@ -121,19 +121,25 @@ void GlobalHazards::touch_bytes(Access& access, uint64_t address, uint64_t bytes
   }
 }
 
-void GlobalHazards::check_written(const Access& access, uint64_t address, uint64_t bytes) {
+void GlobalHazards::check_written(const Access& access, const Exec* exec, uint64_t address,
+                                  uint64_t bytes) {
   UnwrittenBytes& unwritten = launch_.memory->unwritten();
   if (unwritten.empty()) return;
   if (access.writes) return unwritten.note_written(address, bytes);
   const uint64_t first = unwritten.first_in(address, bytes);
   constexpr std::string_view kRule = "uninitialised-read";
-  const uint32_t line = access.now.touch.line;
-  if (first == 0 || launch_.report_again(kRule, line, Severity::kError)) return;
+  if (first == 0) return;
+  if (exec == nullptr && launch_.report_again(kRule, access.now.touch.line, Severity::kError)) {
+    return;
+  }
   Finding finding = found_at(access);
   finding.rule = kRule;
   finding.object = launch_.memory->describe(first);
   finding.message =
       fmt::format("nobody has written what the {} finds there", describe(access.now, false));
+  if (exec != nullptr) {
+    return access.hazards->load_undefined(*exec, *access.insn, std::move(finding));
+  }
   launch_.report(std::move(finding));
 }
 
@@ -150,7 +156,7 @@ void GlobalHazards::access(ClusterHazards& hazards, const Exec& exec, const Insn
   access.now.strong = memory.strong;
   access.now.sums_floats = memory.sums_floats;
   exec.for_lanes([&](int lane) {
-    if (!memory.atomic) check_written(access, memory.address[lane], memory.bytes);
+    if (!memory.atomic) check_written(access, &exec, memory.address[lane], memory.bytes);
     touch_bytes(access, memory.address[lane], memory.bytes);
   });
 }
@@ -165,7 +171,7 @@ void GlobalHazards::async_access(ClusterHazards& hazards, const AsyncOp& op, con
   access.now.agent = op.agent;
   access.now.strong = region.reduces;
   access.now.sums_floats = region.sums_floats;
-  check_written(access, region.begin, region.bytes);
+  check_written(access, nullptr, region.begin, region.bytes);
   touch_bytes(access, region.begin, region.bytes);
 }
 

@@ -56,7 +56,8 @@ class GlobalHazards {
   void touch_bytes(Access& access, uint64_t address, uint64_t bytes);
   void touch(GlobalCell& cell, const Access& access);
   Order order(const GlobalTouch& earlier, bool earlier_reads, const Access& access);
-  void check_written(const Access& access, uint64_t address, uint64_t bytes);
+  // `exec`: of a warp's access, null for an operation's.
+  void check_written(const Access& access, const Exec* exec, uint64_t address, uint64_t bytes);
   void report(const Access& access, const GlobalTouch& earlier, bool earlier_wrote, Order order);
   Finding found_at(const Access& access) const;
   std::string describe(const GlobalTouch& touch, bool wrote) const;

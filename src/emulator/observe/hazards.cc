@@ -35,6 +35,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
   tensor_fences_.resize(warps);
   waited_knowing_.resize(warps);
   wgmma_registers_.resize(warps);
+  undefined_.resize(warps);
   wgmma_waiting_.resize(warps);
   wgmma_begun_.resize(warps);
   components_ = static_cast<uint32_t>(warps);

@@ -19,6 +19,7 @@
 #include "emulator/observe/clock.h"
 #include "emulator/observe/observer.h"
 #include "emulator/observe/shadow.h"
+#include "emulator/observe/undefined_values.h"
 #include "emulator/observe/wgmma_fences.h"
 
 namespace ptxemu {
@@ -56,8 +57,10 @@ class ClusterHazards {
   void tensor_alloc(Cta& cta, uint32_t column, uint32_t columns);
   void tensor_dealloc(const Exec& exec, Cta& cta);
   bool knows_release(const Exec& exec);
-  // Every statement of a warp whose kernel has wgmma; `touches`: registers that one uses.
-  void watched(const Exec& exec, const Insn& insn, bool touches);
+  // Every statement of a warp that has read what nobody wrote, or whose kernel has wgmma.
+  void watched(const Exec& exec, const Insn& insn, const WgmmaUsers& users);
+  // A load has filled registers of the warp with what nobody wrote.
+  void load_undefined(const Exec& exec, const Insn& insn, Finding finding);
   void wgmma_issued(const Exec& exec, const Insn& insn);
 
   // --- For global memory ---
@@ -159,6 +162,7 @@ class ClusterHazards {
   void report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
               const Asker& asker, Order order, const Region& where);
   void report_unwritten(const Touch& now, const Asker& asker, const Region& where);
+  Finding unwritten_at(const Touch& now, const Asker& asker, const Region& where) const;
   bool was_long_ago(const Touch& read, uint32_t agent) const;
   Finding found_at(const Touch& now, const Asker& asker, const Region& where) const;
   Severity severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
@@ -181,6 +185,7 @@ class ClusterHazards {
   std::vector<std::vector<uint32_t>> tensor_fences_;  // epochs that end in before_thread_sync
   std::vector<Clock> waited_knowing_;  // by warp: what it knew when it last waited for an engine
   std::vector<Point> releases_;        // by rank: the last tcgen05.dealloc
+  std::vector<UndefinedValues> undefined_;  // by warp
   // By warp: its registers; what it knew at each wgmma that its warpgroup has yet to begin, and
   // what the warpgroup knew at those begun.
   std::vector<WgmmaRegisters> wgmma_registers_;
@@ -194,6 +199,7 @@ class ClusterHazards {
   std::vector<Undecided> undecided_;
   uint32_t components_;
   const Insn* at_ = nullptr;  // of the access that is looked at
+  const Exec* by_ = nullptr;  // the load that is looked at; null: what it reads is used at once
 };
 
 // All observers of a launch.

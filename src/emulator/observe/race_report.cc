@@ -124,19 +124,26 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
   launch_.report(std::move(finding));
 }
 
+Finding ClusterHazards::unwritten_at(const Touch& now, const Asker& asker,
+                                     const Region& where) const {
+  Finding finding = found_at(now, asker, where);
+  finding.rule = "uninitialised-read";
+  finding.message =
+      fmt::format("nobody has written what the {} finds there", describe(now, asker.op, false));
+  return finding;
+}
+
 void ClusterHazards::report_unwritten(const Touch& now, const Asker& asker, const Region& where) {
-  const bool product = is_product_read(now, false, where.space == Region::Space::kTensor);
-  constexpr std::string_view kRule = "uninitialised-read";
+  if (by_ != nullptr) return load_undefined(*by_, *at_, unwritten_at(now, asker, where));
+  if (is_product_read(now, false, where.space == Region::Space::kTensor)) {
+    return conclude_later(unwritten_at(now, asker, where), now);
+  }
   // Known kernels load lanes that no product fills.
   const bool loads_lanes = asker.op != nullptr && asker.op->kind == EngineKind::kTensorLoad;
   const Severity severity = loads_lanes ? Severity::kFormal : Severity::kError;
-  if (!product && launch_.report_again(kRule, now.line, severity)) return;
-  Finding finding = found_at(now, asker, where);
+  if (launch_.report_again("uninitialised-read", now.line, severity)) return;
+  Finding finding = unwritten_at(now, asker, where);
   finding.severity = severity;
-  finding.rule = kRule;
-  finding.message =
-      fmt::format("nobody has written what the {} finds there", describe(now, asker.op, false));
-  if (product) return conclude_later(std::move(finding), now);
   launch_.report(std::move(finding));
 }
 

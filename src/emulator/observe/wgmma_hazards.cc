@@ -1,4 +1,7 @@
-// wgmma: four warps begin a product together, and its result is registers.
+// What registers hold: results of wgmma, whose four warps begin a product together, and values that
+// nobody has written.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "emulator/machine/cluster.h"
@@ -8,11 +11,29 @@
 
 namespace ptxemu {
 
-void ClusterHazards::watched(const Exec& exec, const Insn& insn, bool touches) {
+void ClusterHazards::load_undefined(const Exec& exec, const Insn& insn, Finding finding) {
+  PendingRegisters& pending = exec.warp->pending;
+  if (!pending.watched()) {
+    pending.watch();
+    std::rotate(pending.ranges.begin(), pending.ranges.end() - 1, pending.ranges.end());
+  }
+  undefined_[exec.warp->agent].loaded(*exec.group->frame->function, insn, std::move(finding));
+}
+
+void ClusterHazards::watched(const Exec& exec, const Insn& insn, const WgmmaUsers& users) {
+  const CodeFunction& function = *exec.group->frame->function;
+  UndefinedValues& undefined = undefined_[exec.warp->agent];
+  if (!undefined.empty()) {
+    if (const Finding* known = undefined.runs(function, insn)) {
+      Finding finding = *known;
+      finding.message += fmt::format("; line {} uses it", insn.line);
+      launch_.report(std::move(finding));
+    }
+  }
   WgmmaRegisters& registers = wgmma_registers_[exec.warp->agent];
-  if (touches) {
+  if (users.touches(function, insn.pc)) {
     std::vector<uint64_t> used;
-    registers.touched(*exec.group->frame->function, insn, &used);
+    registers.touched(function, insn, &used);
     for (const uint64_t op : used) use_result(op, 0xff);
   } else if (insn.row != nullptr && insn.row->mnemonic == "wgmma.mma_async") {
     registers.check(exec, insn);

@@ -106,6 +106,22 @@ TEST(Uninitialised, SharedMemory) {
   EXPECT_EQ(report.status, "ok") << text_of(report);
 }
 
+TEST(Uninitialised, AValueThatNobodyUsesIsNoFinding) {
+  const std::string load =
+      "ld.shared.u32 %r2, [cell];\nadd.u32 %r3, %r2, 1;\nshl.b32 %r4, %r3, 2;\n";
+  const std::string head = ".shared .u32 cell;\n";
+  PtxProgram unused(load, checked(), head);
+  auto report = unused.launch(unused.buffer("out", 16), 0, 1);
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+  PtxProgram decides(load + "setp.eq.u32 %p0, %r4, 0;\n@%p0 st.global.u32 [%d0], 1;\n", checked(),
+                     head);
+  report = decides.launch(decides.buffer("out", 16), 0, 1);
+  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
+  PtxProgram replaced(load + "mov.u32 %r4, 5;\nst.global.u32 [%d0], %r4;\n", checked(), head);
+  report = replaced.launch(replaced.buffer("out", 16), 0, 1);
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+}
+
 TEST(Uninitialised, GlobalBuffers) {
   const std::string body = "ld.global.u32 %r2, [%d1];\nst.global.u32 [%d0], %r2;\n";
   PtxProgram p(body, checked());
