@@ -78,35 +78,35 @@ __device__ inline void tcgen05_commit_multicast(SmemAddr barrier, uint16_t ctas)
       : "memory");
 }
 
-// tcgen05.mma.cta_group.kind::f16 [d-tmem], a-desc, b-desc, idesc, enable-input-d;
+// tcgen05.mma.cta_group.kind::f16 [tmem + kD], a-desc, b-desc, idesc, enable-input-d;
 // d = A B + (accumulate ? d : 0), both operands in shared memory
 // PTX ISA, "tcgen05.mma", sm_100a
-template <int kCtaGroup>
-__device__ inline void tcgen05_mma_f16_ss(TmemAddr d, uint64_t a, uint64_t b, uint32_t idesc,
+template <int kCtaGroup, int kD>
+__device__ inline void tcgen05_mma_f16_ss(TmemAddr tmem, uint64_t a, uint64_t b, uint32_t idesc,
                                           bool accumulate) {
   asm volatile(
       "{\n\t"
       ".reg .pred p;\n\t"
       "setp.ne.u32 p, %4, 0;\n\t"
-      "tcgen05.mma.cta_group::%5.kind::f16 [%0], %1, %2, %3, p;\n\t"
-      "}" ::"r"(d.value),
-      "l"(a), "l"(b), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "n"(kCtaGroup)
+      "tcgen05.mma.cta_group::%5.kind::f16 [%0 + %6], %1, %2, %3, p;\n\t"
+      "}" ::"r"(tmem.value),
+      "l"(a), "l"(b), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "n"(kCtaGroup), "n"(kD)
       : "memory");
 }
 
-// tcgen05.mma.cta_group.kind::f16 [d-tmem], [a-tmem], b-desc, idesc, enable-input-d;  A in tensor
-// memory, two elements a column
+// tcgen05.mma.cta_group.kind::f16 [tmem + kD], [tmem + kA], b-desc, idesc, enable-input-d;  A in
+// tensor memory, two elements a column
 // PTX ISA, "tcgen05.mma", sm_100a
-template <int kCtaGroup>
-__device__ inline void tcgen05_mma_f16_ts(TmemAddr d, TmemAddr a, uint64_t b, uint32_t idesc,
+template <int kCtaGroup, int kD, int kA>
+__device__ inline void tcgen05_mma_f16_ts(TmemAddr tmem, uint64_t b, uint32_t idesc,
                                           bool accumulate) {
   asm volatile(
       "{\n\t"
       ".reg .pred p;\n\t"
-      "setp.ne.u32 p, %4, 0;\n\t"
-      "tcgen05.mma.cta_group::%5.kind::f16 [%0], [%1], %2, %3, p;\n\t"
-      "}" ::"r"(d.value),
-      "r"(a.value), "l"(b), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "n"(kCtaGroup)
+      "setp.ne.u32 p, %3, 0;\n\t"
+      "tcgen05.mma.cta_group::%4.kind::f16 [%0 + %5], [%0 + %6], %1, %2, p;\n\t"
+      "}" ::"r"(tmem.value),
+      "l"(b), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "n"(kCtaGroup), "n"(kD), "n"(kA)
       : "memory");
 }
 

@@ -141,6 +141,20 @@ __device__ inline KeyBounds bounds_of(const FwdParams& p, const WorkTile& tile, 
   return key_bounds(position, tile.seqlen_k, p.window_left, p.window_right);
 }
 
+// Which stage of the K and V ring is next; producers and consumers each keep their own.
+template <FwdTraits T>
+struct RingState {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ void advance() {
+    ++stage;
+    if (stage == T.kv_stages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
 // The sequence of tiles as a warp reads it.
 template <FwdTraits T>
 class TileReader {

@@ -60,7 +60,7 @@ class Correction {
   template <int kQTile>
   __device__ void after_block(const Blocks& blocks, int n) const {
     if (n < blocks.n_block_min || n >= blocks.n_block_max) return;
-    if (n != blocks.n_block_max - 1) rescale<kQTile>();
+    if (n < blocks.n_block_max - 1) rescale<kQTile>();
     if (n == blocks.n_block_min) arrive(kStatsEmpty, kQTile);
   }
 

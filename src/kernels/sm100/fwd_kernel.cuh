@@ -90,7 +90,10 @@ template <sm100::FwdTraits T>
 __global__ void __launch_bounds__(sm100::kNumThreads, 1)
     fwd_sm100(const __grid_constant__ FwdParams params) {
   static_assert(sm100::why_not(T) == nullptr);
-  extern __shared__ __align__(1024) unsigned char smem[];
+  extern __shared__ __align__(1024) unsigned char smem_base[];
+  // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
+  unsigned char* smem =
+      smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const sm100::Context<T> context{params, smem, T.cta_group == 1 ? 0 : ptx::cluster_ctarank()};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / sm100::kWarpThreads, 0);
   const sm100::Role role = sm100::role_of(warp);

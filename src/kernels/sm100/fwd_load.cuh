@@ -16,6 +16,7 @@ class Loader {
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
       const Blocks blocks = blocks_of<T>(tile);
+      kv_head = tile.work.head / p.tile_heads_per_kv;
 #pragma unroll 1
       for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
         bool k_is_loaded = false;
@@ -47,9 +48,8 @@ class Loader {
   __device__ int batch_coordinate(const int32_t* cu_seqlens) const {
     return cu_seqlens == nullptr ? tile.work.batch : 0;
   }
-  __device__ int kv_head() const { return tile.work.head / p.tile_heads_per_kv; }
   __device__ int kv_place(bool holds_k) const {
-    return c.kSmem.kv + kv_offset(T, kv.stage(), holds_k);
+    return c.kSmem.kv + kv_offset(T, kv.stage, holds_k);
   }
 
   // What is loaded is announced where the MMA thread waits, for all CTAs of the group together.
@@ -91,19 +91,19 @@ class Loader {
 
   // A block of K, or this CTA's rows of it.
   __device__ void load_k(int n) {
-    c.wait(kKvEmpty, kv.stage(), kv.phase() ^ 1);
-    if (is_uneven(T) && kv.stage() == 0) {  // reaches into the last K of the stage after it
-      PipelineState<T.kv_stages> next = kv;
+    c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
+    if (is_uneven(T) && kv.stage == 0) {  // reaches into the last K of the stage after it
+      RingState<T> next = kv;
       next.advance();
-      c.wait(kKvEmpty, next.stage(), next.phase() ^ 1);
+      c.wait(kKvEmpty, next.stage, next.phase ^ 1);
     }
     if (ptx::elect_sync()) {
-      expect(kKvFull, kv.stage(), k_bytes(T));
+      expect(kKvFull, kv.stage, k_bytes(T));
       const int row = n * kTileN + static_cast<int>(c.rank) * k_rows(T);
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
         load(c.at(kv_place(true) + slab * k_rows(T) * kQkSlab * kElementBytes), p.k,
-             c.barrier(kKvFull, kv.stage()), slab * kQkSlab, kv_head(), tile.work.offset_k + row,
+             c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head, tile.work.offset_k + row,
              batch_coordinate(p.cu_seqlens_k));
       }
     }
@@ -117,15 +117,15 @@ class Loader {
     const int valid = tile.work.seqlen_k - n * kTileN;
     const bool clear =
         T.cta_group == 1 && valid < kTileN && (p.cu_seqlens_k != nullptr || p.seqused_k != nullptr);
-    c.wait(kKvEmpty, kv.stage(), kv.phase() ^ 1);
+    c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
     if (ptx::elect_sync()) {
-      const int kind = clear ? kVRaw : kKvFull, stage = clear ? 0 : kv.stage();
+      const int kind = clear ? kVRaw : kKvFull, stage = clear ? 0 : kv.stage;
       expect(kind, stage, v_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
         load(c.at(kv_place(false) + slab * kTileN * kVSlab * kElementBytes), p.v,
              c.barrier(kind, stage), static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab,
-             kv_head(), tile.work.offset_k + n * kTileN, batch_coordinate(p.cu_seqlens_k));
+             kv_head, tile.work.offset_k + n * kTileN, batch_coordinate(p.cu_seqlens_k));
       }
     }
     __syncwarp();
@@ -133,7 +133,7 @@ class Loader {
       c.wait(kVRaw, 0, v_raw_phase);
       v_raw_phase ^= 1;
       clear_tail(valid);
-      if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage()));
+      if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage));
       __syncwarp();
     }
     kv.advance();
@@ -143,7 +143,7 @@ class Loader {
   __device__ void drain() {
 #pragma unroll 1
     for (int i = 0; i < T.kv_stages; ++i) {
-      c.wait(kKvEmpty, kv.stage(), kv.phase() ^ 1);
+      c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
       kv.advance();
     }
 #pragma unroll
@@ -169,7 +169,8 @@ class Loader {
   const Context<T>& c;
   const FwdParams& p;
   Tile tile;
-  PipelineState<T.kv_stages> kv;
+  int kv_head = 0;  // of the tile
+  RingState<T> kv;
   uint32_t q_phase[2] = {0, 0};
   uint32_t out_phase[2] = {0, 0};
   uint32_t v_raw_phase = 0;

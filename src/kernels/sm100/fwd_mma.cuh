@@ -14,9 +14,10 @@ namespace fa4::sm100 {
 template <FwdTraits T>
 class MmaIssuer {
  public:
-  __device__ explicit MmaIssuer(const Context<T>& context) : c(context) {}
+  __device__ explicit MmaIssuer(const Context<T>& context)
+      : c(context), tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)} {}
 
-  // By all lanes; one of them issues.
+  // By all lanes, so that ptxas knows all but the products to be the same in each; one issues.
   __device__ void run() {
     TileReader<T> tiles(c);
     Tile tile = tiles.next();
@@ -34,8 +35,7 @@ class MmaIssuer {
       // may come only when correction is done with the tile before.
       const bool has_block = tile.is_valid() && n >= blocks.n_block_min;
       const Step step = has_block ? step_of(tile, n) : Step{};
-      if (c.leads() && ptx::elect_sync()) issue(before, step);
-      advance(before, step);
+      if (c.leads()) issue(before, step);
       before = step;
     }
   }
@@ -48,58 +48,64 @@ class MmaIssuer {
   static constexpr uint32_t kPvInstruction =
       umma_instruction(T.element, kTileRows* T.cta_group, T.head_dim_v, true);
 
-  // Which Q tiles take part in a step; for which it is the first or last of the work tile.
+  // Which Q tiles take part in a step, a bit each; for which it is the first or last of the work
+  // tile.
   struct Step {
-    bool active[2], first[2], last[2];
-    __device__ bool any() const { return active[0] | active[1]; }
+    uint32_t active = 0, first = 0, last = 0;
+    __device__ bool any() const { return active != 0; }
   };
   __device__ static Step step_of(const Tile& tile, int n) {
-    Step s{};
+    Step s;
 #pragma unroll
     for (int i = 0; i < T.q_tiles; ++i) {
-      s.active[i] = tile.sees(i, n);
-      s.first[i] = n == tile.blocks[i].n_block_max - 1;
-      s.last[i] = n == tile.blocks[i].n_block_min;
+      s.active |= static_cast<uint32_t>(tile.sees(i, n)) << i;
+      s.first |= static_cast<uint32_t>(n == tile.blocks[i].n_block_max - 1) << i;
+      s.last |= static_cast<uint32_t>(n == tile.blocks[i].n_block_min) << i;
     }
     return s;
   }
 
+  // P V of the step before and Q K of this one, tile by tile. V of the one lies before K of the
+  // other in the ring.
   __device__ void issue(const Step& before, const Step& step) {
-    PipelineState<T.kv_stages> v = kv, k = kv;
+    const RingState<T> v = kv;
     if (before.any()) {
-      c.wait(kKvFull, v.stage(), v.phase());
-      k.advance();
+      c.wait(kKvFull, v.stage, v.phase);
+      kv.advance();
     }
-    const uint32_t v_words = v_descriptor(v.stage()), k_words = k_descriptor(k.stage());
-    bool k_is_there = false;
-#pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) {
-      if (before.active[i]) multiply_pv(i, v_words, before.first[i], before.last[i]);
-      if (i == T.q_tiles - 1 && before.any()) c.commit(kKvEmpty, v.stage());
-      if (step.active[i]) {
-        if (!k_is_there) c.wait(kKvFull, k.stage(), k.phase());
-        k_is_there = true;
-        multiply_qk(i, k_words, step.first[i], step.last[i]);
-      }
-    }
-    if (step.any()) c.commit(kKvEmpty, k.stage());
-  }
-
-  // The state after issue(), kept by all lanes alike.
-  __device__ void advance(const Step& before, const Step& step) {
-#pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) {
-      p_phase[i] ^= before.active[i];
-      q_phase[i] ^= step.active[i] & step.first[i];
-    }
-    // K of this step follows V of the one before; the next step begins at this step's V.
-    if (before.any()) kv.advance();
+    const RingState<T> k = kv;
     if (step.any()) kv.advance();
+    const uint32_t v_words = v_descriptor(v.stage), k_words = k_descriptor(k.stage);
+    issue_tile<0>(before, step, v, k, v_words, k_words);
+    if constexpr (T.q_tiles > 1) issue_tile<1>(before, step, v, k, v_words, k_words);
+    if (step.any()) commit(kKvEmpty, k.stage);
   }
 
-  __device__ uint32_t q_descriptor(int q_tile) const {
-    return QkDescriptor::k_major(c.at(c.kSmem.q + q_tile * q_tile_bytes(T)));
+  template <int kQTile>
+  __device__ void issue_tile(const Step& before, const Step& step, const RingState<T>& v,
+                             const RingState<T>& k, uint32_t v_words, uint32_t k_words) {
+    constexpr uint32_t kBit = 1u << kQTile;
+    if (before.active & kBit) {
+      multiply_pv<kQTile>(v_words, (before.first & kBit) == 0);
+      if (before.last & kBit) commit(kOFull, kQTile);
+    }
+    if (kQTile == T.q_tiles - 1 && before.any()) commit(kKvEmpty, v.stage);
+    if (step.active & kBit) {
+      if (kQTile == 0 || (step.active & 1) == 0) c.wait(kKvFull, k.stage, k.phase);
+      if (step.first & kBit) {
+        c.wait(kQFull, kQTile, phases >> (2 + kQTile) & 1);
+        phases ^= 4u << kQTile;
+      }
+      multiply_qk<kQTile>(k_words);
+      commit(kSFull, kQTile);
+      if (step.last & kBit) commit(kQEmpty, kQTile);
+    }
   }
+
+  __device__ void commit(int kind, int stage) const {
+    if (ptx::elect_sync()) c.commit(kind, stage);
+  }
+
   __device__ uint32_t k_descriptor(int stage) const {
     return QkDescriptor::k_major(c.at(c.kSmem.kv + kv_offset(T, stage, true)));
   }
@@ -109,46 +115,48 @@ class MmaIssuer {
   }
 
   // S = Q Kᵀ. S is free: P V of the P in its place was issued before.
-  __device__ void multiply_qk(int q_tile, uint32_t k_words, bool first, bool last) {
+  template <int kQTile>
+  __device__ void multiply_qk(uint32_t k_words) const {
+    const uint32_t q_words = QkDescriptor::k_major(c.at(c.kSmem.q + kQTile * q_tile_bytes(T)));
+    if (ptx::elect_sync()) qk_steps<kQTile, 0>(q_words, k_words);
+  }
+  template <int kQTile, int kStep>
+  __device__ void qk_steps(uint32_t q_words, uint32_t k_words) const {
     constexpr int kSteps = slab_columns(T.head_dim) / kMmaK, kStepBytes = kMmaK * kElementBytes;
-    if (first) c.wait(kQFull, q_tile, q_phase[q_tile]);
-    const uint32_t q_words = q_descriptor(q_tile);
-#pragma unroll
-    for (int i = 0; i < T.head_dim / kMmaK; ++i) {
-      const int slab = i / kSteps, in_slab = i % kSteps * kStepBytes;
-      ptx::tcgen05_mma_f16_ss<T.cta_group>(
-          {static_cast<uint32_t>(c.kTmem.s[q_tile])},
-          QkDescriptor::at(q_words, slab * kTileRows * QkDescriptor::kRowBytes + in_slab),
-          QkDescriptor::at(k_words, slab * k_rows(T) * QkDescriptor::kRowBytes + in_slab),
-          kQkInstruction, i > 0);
-    }
-    c.commit(kSFull, q_tile);
-    if (last) c.commit(kQEmpty, q_tile);
+    constexpr int kSlab = kStep / kSteps, kInSlab = kStep % kSteps * kStepBytes;
+    ptx::tcgen05_mma_f16_ss<T.cta_group, tmem_layout(T).s[kQTile]>(
+        tmem, QkDescriptor::at(q_words, kSlab * kTileRows * QkDescriptor::kRowBytes + kInSlab),
+        QkDescriptor::at(k_words, kSlab * k_rows(T) * QkDescriptor::kRowBytes + kInSlab),
+        kQkInstruction, kStep > 0);
+    if constexpr (kStep + 1 < T.head_dim / kMmaK) qk_steps<kQTile, kStep + 1>(q_words, k_words);
   }
 
   // O (+)= P V: the keys that are handed over first, then the rest.
-  __device__ void multiply_pv(int q_tile, uint32_t v_words, bool first, bool last) {
-    constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes;
-    c.wait(kPFull, q_tile, p_phase[q_tile]);
+  template <int kQTile>
+  __device__ void multiply_pv(uint32_t v_words, bool accumulate) {
+    constexpr int kFirst = T.first_keys / kMmaK, kAll = kTileN / kMmaK;
+    const uint32_t parity = phases >> kQTile & 1;
+    phases ^= 1u << kQTile;
+    c.wait(kPFull, kQTile, parity);
     ptx::tcgen05_fence_after_thread_sync();
-#pragma unroll
-    for (int i = 0; i < kTileN / kMmaK; ++i) {
-      if (i == T.first_keys / kMmaK) {
-        c.wait(kPRest, q_tile, p_phase[q_tile]);
-        ptx::tcgen05_fence_after_thread_sync();
-      }
-      ptx::tcgen05_mma_f16_ts<T.cta_group>(
-          {static_cast<uint32_t>(c.kTmem.o[q_tile])},
-          {static_cast<uint32_t>(c.kTmem.s[q_tile] + i * kMmaK / 2)},
-          VDescriptor::at(v_words, i * kStepBytes), kPvInstruction, i > 0 || !first);
-    }
-    if (last) c.commit(kOFull, q_tile);
+    if (ptx::elect_sync()) pv_steps<kQTile, 0, kFirst>(v_words, accumulate);
+    c.wait(kPRest, kQTile, parity);
+    ptx::tcgen05_fence_after_thread_sync();
+    if (ptx::elect_sync()) pv_steps<kQTile, kFirst, kAll>(v_words, true);
+  }
+  template <int kQTile, int kStep, int kEnd>
+  __device__ void pv_steps(uint32_t v_words, bool accumulate) const {
+    constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes;
+    constexpr TmemLayout kTmem = tmem_layout(T);
+    ptx::tcgen05_mma_f16_ts<T.cta_group, kTmem.o[kQTile], kTmem.s[kQTile] + kStep * kMmaK / 2>(
+        tmem, VDescriptor::at(v_words, kStep * kStepBytes), kPvInstruction, accumulate);
+    if constexpr (kStep + 1 < kEnd) pv_steps<kQTile, kStep + 1, kEnd>(v_words, true);
   }
 
   const Context<T>& c;
-  PipelineState<T.kv_stages> kv;  // V of the step before, or K of the first
-  uint32_t p_phase[2] = {0, 0};
-  uint32_t q_phase[2] = {0, 0};
+  const ptx::TmemAddr tmem;
+  RingState<T> kv;      // V of the step before, or K of the first
+  uint32_t phases = 0;  // bits: p of the Q tiles, q of the Q tiles
 };
 
 }  // namespace fa4::sm100
