@@ -62,7 +62,7 @@ def schedulers(kernel):
     """Of each scheduler: its warps, their roles and instructions a pair of tiles. Without counts one, as it is usual."""
     softmax = kernel.loop("softmax")
     if not kernel.counts:
-        rows = [{"warp": None, "role": r, "instructions": len(kernel.path(kernel.loop(r)))}
+        rows = [{"warp": None, "role": r, "rounds": 1, "instructions": len(kernel.path(kernel.loop(r)))}
                 for r in ("softmax", "softmax", "correction", "mma") if kernel.loop(r)]
         return [{"scheduler": 0, "warps": rows, "instructions": sum(r["instructions"] for r in rows)}]
     found = []
@@ -71,8 +71,9 @@ def schedulers(kernel):
         for warp in sorted(w for w in kernel.counts if w % rates.SMSPS == s):
             ran = [r for r in kernel.loops if kernel.counts[warp][r.loop.header] and (r.role != "softmax" or r is softmax)]
             best = max(ran, key=lambda r: kernel.counts[warp][r.loop.header], default=None)
-            steady = round(len(kernel.path(best)) * rounds(kernel, best, softmax)) if best else 0
-            rows.append({"warp": warp, "role": best.role if best else "other", "instructions": steady})
+            times = rounds(kernel, best, softmax) if best else 0
+            steady = round(len(kernel.path(best)) * times) if best else 0
+            rows.append({"warp": warp, "role": best.role if best else "other", "rounds": round(times, 3), "instructions": steady})
         found.append({"scheduler": s, "warps": rows, "instructions": sum(r["instructions"] for r in rows)})
     return found
 
@@ -149,9 +150,9 @@ def head_dims(kernel, given=None):
     return d, d
 
 
-def unit_clocks(kernel, dims, streams):
-    """Of the busiest scheduler and of its SM, for one pair of tiles."""
-    clocks = units.scheduler_clocks([(i, 1) for code in streams for i in code], kernel.arch)
+def unit_clocks(kernel, dims, weighted):
+    """Of the busiest scheduler, which executes `weighted`, and of its SM, for one pair of tiles."""
+    clocks = units.scheduler_clocks(weighted, kernel.arch)
     qk, pv = units.tensor_clocks(*dims)
     shared = units.shared_clocks(*dims, is_pair(kernel))
     of_warps = clocks.pop("shared", 0) * rates.SMSPS
@@ -218,7 +219,9 @@ def analyse(kernel, dims=None, causal=False, tile_a_cta=False):
     report["head_dim"], report["pair_of_ctas"] = list(dims), is_pair(kernel)
     report["schedulers"] = schedulers(kernel)
     report["busiest"] = max(report["schedulers"], key=lambda s: s["instructions"])["scheduler"]
-    report["units"] = unit_clocks(kernel, dims, [streams[0]] + streams)
+    busiest = next(s for s in report["schedulers"] if s["scheduler"] == report["busiest"])
+    of_warps = [(i, w["rounds"]) for w in busiest["warps"] if kernel.loop(w["role"]) for i in kernel.path(kernel.loop(w["role"]))]
+    report["units"] = unit_clocks(kernel, dims, of_warps)
     if kernel.counts:
         report["masked_blocks"] = masked_blocks(kernel)
         report["outside"] = outside_loops(kernel)
