@@ -201,7 +201,8 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   by_ = nullptr;
 }
 
-void ClusterHazards::mbarrier_init(Cta& cta, uint32_t offset) {
+void ClusterHazards::mbarrier_init(const Insn& insn, Cta& cta, uint32_t offset) {
+  mbarrier(cta, offset).line = insn.line;
   Shadow& shadow = shared_shadow(cta);
   for (uint32_t word = 0; word < 2; ++word) shadow[offset / 4 + word].written = 15;
 }

@@ -62,8 +62,8 @@ class Checker final : public Observer {
   void op_done_observed(const Exec& e, const Insn&, uint64_t op) override {
     of(*e.cluster).op_observed(e, op, false);
   }
-  void mbarrier_init(const Exec&, const Insn&, Cta& cta, uint32_t offset, uint32_t) override {
-    of(*cta.cluster).mbarrier_init(cta, offset);
+  void mbarrier_init(const Exec&, const Insn& i, Cta& cta, uint32_t offset, uint32_t) override {
+    of(*cta.cluster).mbarrier_init(i, cta, offset);
   }
   void mbarrier_arrive(const Exec& e, const Insn&, Cta& cta, uint32_t offset, uint32_t,
                        bool releases) override {

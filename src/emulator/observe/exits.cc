@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "emulator/machine/cluster.h"
 #include "emulator/machine/exec.h"
@@ -65,22 +64,28 @@ void ClusterHazards::check_leaks(Cta& cta) {
     launch_.report(std::move(finding));
   }
   for (const MbarrierRecord& record : cta.state<MbarrierRecords>().all()) {
-    if (!record.live) continue;
-    const MbarrierState state = read_mbarrier(cta, record.offset);
-    if (state.bytes == 0) continue;
-    Finding finding = finding_of(
-        cta, "bytes-left", name_shared(*launch_.code, record.offset),
-        fmt::format("the CTA has ended while phase {} of this mbarrier {} {} bytes; last: {}",
-                    record.phases,
-                    state.bytes > 0 ? "still expects" : "has received, but not expected,",
-                    std::abs(state.bytes), record.last_arrivals()));
-    // A last phase that nobody waits for may expect what nobody sends.
-    if (state.bytes > 0) finding.severity = Severity::kFormal;
-    if (record.arrivals != 0) {
-      finding.ptx_line = record.last[(record.arrivals - 1) % record.last.size()].line;
-    }
-    launch_.report(std::move(finding));
+    if (record.live) check_barrier_at_end(cta, record);
   }
+}
+
+// A last phase that nobody waits for may expect what nobody sends.
+void ClusterHazards::check_barrier_at_end(Cta& cta, const MbarrierRecord& record) {
+  const MbarrierState state = read_mbarrier(cta, record.offset);
+  if (state.bytes == 0 && state.pending == state.expected) return;
+  const std::string left =
+      state.bytes > 0 ? fmt::format("still expects {} bytes", state.bytes)
+      : state.bytes < 0
+          ? fmt::format("has received {} bytes that were not expected", -state.bytes)
+          : fmt::format("awaits {} of its {} arrivals", state.pending, state.expected);
+  Finding finding = finding_of(
+      cta, state.bytes != 0 ? "bytes-left" : "arrivals-left",
+      name_shared(*launch_.code, record.offset),
+      fmt::format("the CTA has ended while phase {} of the mbarrier initialised here {}; "
+                  "last: {}",
+                  record.phases, left, record.last_arrivals()));
+  if (state.bytes >= 0) finding.severity = Severity::kFormal;
+  finding.ptx_line = mbarrier(cta, record.offset).line;
+  launch_.report(std::move(finding));
 }
 
 void ClusterHazards::end() {

@@ -25,6 +25,7 @@
 namespace ptxemu {
 
 class GlobalHazards;
+struct MbarrierRecord;
 
 // The hazards of one cluster.
 class ClusterHazards {
@@ -41,7 +42,7 @@ class ClusterHazards {
   void async_access(const AsyncOp& op, const Region& region, bool writes);
   void op_observed(const Exec& exec, uint64_t op, bool only_read);
 
-  void mbarrier_init(Cta& cta, uint32_t offset);
+  void mbarrier_init(const Insn& insn, Cta& cta, uint32_t offset);
   void mbarrier_arrive(const Exec& exec, Cta& cta, uint32_t offset, bool releases);
   void mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset);
   void mbarrier_phase(Cta& cta, uint32_t offset);
@@ -112,6 +113,7 @@ class ClusterHazards {
   };
   struct Mbarrier {
     uint32_t component = 0;
+    uint32_t line = 0;  // of its initialisation
     uint32_t phases = 0;
     Knowledge gathering, completed;
     bool by_engine = false, completed_by_engine = false;  // an engine has signalled in the phase
@@ -174,6 +176,7 @@ class ClusterHazards {
   // Ends (observe/exits.cc).
   void check_live(const AsyncOp& op, const Cta& cta);
   void check_leaks(Cta& cta);
+  void check_barrier_at_end(Cta& cta, const MbarrierRecord& record);
 
   Launch& launch_;
   Cluster& cluster_;

@@ -135,12 +135,10 @@ Finding ClusterHazards::unwritten_at(const Touch& now, const Asker& asker,
 
 void ClusterHazards::report_unwritten(const Touch& now, const Asker& asker, const Region& where) {
   if (by_ != nullptr) return load_undefined(*by_, *at_, unwritten_at(now, asker, where));
-  if (is_product_read(now, false, where.space == Region::Space::kTensor)) {
-    return conclude_later(unwritten_at(now, asker, where), now);
-  }
-  // Known kernels load lanes that no product fills.
+  // Known kernels load lanes that no product fills, and multiply rows that they mask afterwards.
   const bool loads_lanes = asker.op != nullptr && asker.op->kind == EngineKind::kTensorLoad;
-  const Severity severity = loads_lanes ? Severity::kFormal : Severity::kError;
+  const bool multiplies = is_product_read(now, false, where.space == Region::Space::kTensor);
+  const Severity severity = loads_lanes || multiplies ? Severity::kFormal : Severity::kError;
   if (launch_.report_again("uninitialised-read", now.line, severity)) return;
   Finding finding = unwritten_at(now, asker, where);
   finding.severity = severity;

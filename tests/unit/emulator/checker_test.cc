@@ -276,6 +276,13 @@ TEST(Barriers, BytesThatAreLeftAreFoundAtTheEnd) {
   EXPECT_EQ(q.launch(q.buffer("out", 16), 0, 1).status, "ok");
 }
 
+TEST(Barriers, AnUnfinishedPhaseIsFoundAtTheEnd) {
+  const std::string init = "mov.u32 %r1, bar;\nmbarrier.init.shared.b64 [%r1], 2;\n";
+  PtxProgram p(init + "mbarrier.arrive.shared.b64 _, [%r1];\n", checked(), kTmemHead);
+  const auto report = p.launch(p.buffer("out", 16), 0, 1);
+  EXPECT_EQ(severity(report, "arrivals-left"), "formal") << text_of(report);
+}
+
 TEST(Barriers, TheSameInitialisationByAllLanesIsFormal) {
   PtxProgram p("mov.u32 %r1, bar;\nmbarrier.init.shared.b64 [%r1], 1;\n", checked(), kTmemHead);
   const auto same = p.launch(p.buffer("out", 16), 0, 32);
