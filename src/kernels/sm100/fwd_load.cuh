@@ -16,17 +16,13 @@ class Loader {
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
       const Blocks blocks = blocks_of<T>(tile);
-      kv_head = tile.work.head / p.tile_heads_per_kv;
+      find_places();
 #pragma unroll 1
       for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
-        bool k_is_loaded = false;
-#pragma unroll
-        for (int i = 0; i < T.q_tiles; ++i) {
-          if (!tile.sees(i, n)) continue;
-          if (n == tile.blocks[i].n_block_max - 1) load_q(i);
-          // Before the other tile's Q, whose place may be free only after a product with this K.
-          if (!k_is_loaded) load_k(n);
-          k_is_loaded = true;
+        if (n == q_block[0] || n == q_block[1]) {
+          load_q_and_k(n);
+        } else {
+          load_k(n);
         }
         load_v(n);
       }
@@ -44,12 +40,32 @@ class Loader {
   static constexpr int kQkSlab = slab_columns(T.head_dim);
   static constexpr int kVSlab = slab_columns(v_columns(T));
 
-  // Sequences of a packed tensor are one batch to TMA.
-  __device__ int batch_coordinate(const int32_t* cu_seqlens) const {
-    return cu_seqlens == nullptr ? tile.work.batch : 0;
+  // What the loads of a tile have in common. Sequences of a packed tensor are one batch to TMA.
+  __device__ void find_places() {
+    kv_head = tile.work.head / p.tile_heads_per_kv;
+    kv_batch = p.cu_seqlens_k == nullptr ? tile.work.batch : 0;
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) {
+      q_block[i] = tile.sees_keys(i) ? tile.blocks[i].n_block_max - 1 : -1;
+    }
+    const bool may_hold_anything = p.cu_seqlens_k != nullptr || p.seqused_k != nullptr;
+    const bool is_cut = T.cta_group == 1 && may_hold_anything && tile.work.seqlen_k % kTileN != 0;
+    cut_block = is_cut ? tile.work.seqlen_k / kTileN : -1;
   }
   __device__ int kv_place(bool holds_k) const {
     return c.kSmem.kv + kv_offset(T, kv.stage, holds_k);
+  }
+
+  // K comes before the Q of the second tile, whose place may be free only after a product with it.
+  __device__ void load_q_and_k(int n) {
+    bool k_is_loaded = false;
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) {
+      if (!tile.sees(i, n)) continue;
+      if (n == q_block[i]) load_q(i);
+      if (!k_is_loaded) load_k(n);
+      k_is_loaded = true;
+    }
   }
 
   // What is loaded is announced where the MMA thread waits, for all CTAs of the group together.
@@ -83,7 +99,7 @@ class Loader {
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
         load(to + slab * kTileRows * kQkSlab * kElementBytes, p.q, c.barrier(kQFull, q_tile),
              slab * kQkSlab, tile.work.head << p.group_log2, position,
-             batch_coordinate(p.cu_seqlens_q));
+             p.cu_seqlens_q == nullptr ? tile.work.batch : 0);
       }
     }
     __syncwarp();
@@ -104,7 +120,7 @@ class Loader {
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
         load(c.at(kv_place(true) + slab * k_rows(T) * kQkSlab * kElementBytes), p.k,
              c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head, tile.work.offset_k + row,
-             batch_coordinate(p.cu_seqlens_k));
+             kv_batch);
       }
     }
     __syncwarp();
@@ -125,14 +141,14 @@ class Loader {
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
         load(c.at(kv_place(false) + slab * kTileN * kVSlab * kElementBytes), p.v,
              c.barrier(kind, stage), static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab,
-             kv_head, tile.work.offset_k + n * kTileN, batch_coordinate(p.cu_seqlens_k));
+             kv_head, tile.work.offset_k + n * kTileN, kv_batch);
       }
     }
     __syncwarp();
     if (clear) {
       c.wait(kVRaw, 0, v_raw_phase);
       v_raw_phase ^= 1;
-      clear_tail(valid);
+      clear_tail(tile.work.seqlen_k - n * kTileN);
       if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage));
       __syncwarp();
     }
@@ -169,7 +185,9 @@ class Loader {
   const Context<T>& c;
   const FwdParams& p;
   Tile tile;
-  int kv_head = 0;  // of the tile
+  int kv_head, kv_batch;      // of the tile
+  int q_block[2] = {-1, -1};  // where the Q tiles begin, or -1
+  int cut_block;              // of V, which ends in what may hold anything, or -1
   RingState<T> kv;
   uint32_t q_phase[2] = {0, 0};
   uint32_t out_phase[2] = {0, 0};
