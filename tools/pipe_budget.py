@@ -3,6 +3,7 @@
 
 pipe_budget.py F.cubin|F.ptx|F.sass [--ptx F.ptx] [--launch L.json | --counts C.json] [--causal] [--json]
 pipe_budget.py --self-check DIR [--json]     the counts and shares that are known of other authors' kernels
+pipe_budget.py --measured M.json             what fa4_measure_rates found on a GPU beside what is assumed
 
 Prints, for each role's loop, the instructions of one time round; for the busiest scheduler's four warps those of a
 pair of tiles; clocks of every unit; W (S full to the first hand-over of P), the period and its share of the tensor
@@ -16,7 +17,7 @@ import argparse
 import json
 import sys
 
-from pipe_budget import budget, inputs, report, sass, selfcheck
+from pipe_budget import budget, inputs, measured, report, sass, selfcheck
 
 
 def parse_arguments():
@@ -31,6 +32,7 @@ def parse_arguments():
     parser.add_argument("--causal", action="store_true", help="quote the share for a causal sequence")
     parser.add_argument("--tile-a-cta", action="store_true", help="each CTA has one tile: its start counts")
     parser.add_argument("--self-check", metavar="DIR")
+    parser.add_argument("--measured", metavar="M.json")
     parser.add_argument("--json", action="store_true")
     for name in ("ptxas", "nvdisasm", "ptxemu"):
         parser.add_argument(f"--{name}", help=f"default: {name.upper()} in the environment, the PATH, a PyPI package")
@@ -80,8 +82,11 @@ def main():
     try:
         if options.self_check:
             return self_check(options)
+        if options.measured:
+            print(report.table([("instruction", "clocks assumed", "measured", "latency assumed", "measured")] + measured.rows(options.measured)))
+            return 0
         if not options.file:
-            raise inputs.InputError("no file; accepted: F.cubin, F.ptx, F.sass, or --self-check DIR")
+            raise inputs.InputError("no file; accepted: F.cubin, F.ptx, F.sass, --self-check DIR or --measured M.json")
         result = analyse(options)
     except inputs.InputError as error:
         print(f"pipe_budget: {error}", file=sys.stderr)

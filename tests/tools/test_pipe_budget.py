@@ -271,6 +271,14 @@ class Command(unittest.TestCase):
             self.assertIn("; accepted: ", err)
             self.assertEqual(err.count("\n"), 1)
 
+    def test_measured_beside_assumed(self):
+        document = {"architecture": "sm_100a", "emulated": False, "rows": [{"name": "mufu ex2", "clocks": 8.1, "dependent": 22.0}]}
+        code, out, _ = self.run_tool("--measured", self.write("m.json", json.dumps(document)))
+        self.assertEqual((code, out.splitlines()[1].split()), (0, ["mufu", "ex2", "8.0", "8.1", "20", "22.0"]))
+        code, _, err = self.run_tool("--measured", self.write("m.json", json.dumps(document | {"emulated": True})))
+        self.assertEqual(code, 2)
+        self.assertIn("no time", err)
+
     def test_a_failed_self_check_exits_1(self):
         self.write("original_d64.sass", listings.kernel(head_dim=64))
         code, out, _ = self.run_tool("--self-check", self.folder)
