@@ -9,12 +9,22 @@ namespace fa4::cli {
 
 using namespace fa4::internal;
 
-Execution::Execution(const AttentionProblem& problem, const DeviceChoice& device, int threads)
-    : device_(device) {
+namespace {
+
+PlanOptions with_threads(int threads) {
   PlanOptions options;
   options.num_threads = threads;
-  op_ = prepare(plan_forward(problem, device.spec, options), device.device);
-  const size_t bytes = plan().workspace_bytes;
+  return options;
+}
+
+}  // namespace
+
+Execution::Execution(const AttentionProblem& problem, const DeviceChoice& device, int threads)
+    : Execution(plan_forward(problem, device.spec, with_threads(threads)), device) {}
+
+Execution::Execution(const ForwardPlan& made, const DeviceChoice& device)
+    : device_(device), op_(prepare(made, device.device)) {
+  const size_t bytes = made.workspace_bytes;
   if (device_.is_gpu()) {
     stream_ = device_.device->create_stream();
     if (bytes > 0) device_workspace_ = Buffer(*device_.device, bytes);

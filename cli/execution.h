@@ -15,6 +15,7 @@ class Execution {
   // Plans and prepares. Throws the library's Error.
   Execution(const fa4::internal::AttentionProblem& problem, const DeviceChoice& device,
             int threads);
+  Execution(const fa4::internal::ForwardPlan& plan, const DeviceChoice& device);
   ~Execution();
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;

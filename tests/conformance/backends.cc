@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "accuracy_report.h"
 #include "core/thread_pool.h"
 #include "cpu/exponential.h"
 #include "cpu/forward.h"
@@ -32,6 +33,22 @@ std::string unsupported(const Backend& backend, const AttentionProblem& problem)
 
 namespace {
 
+// Room for a problem's outputs, which begin as NaN.
+Result poisoned(const AttentionProblem& problem) {
+  Result result;
+  const int64_t elements = std::max<int64_t>(1, extents_of(problem).out);
+  result.out.assign(static_cast<size_t>(elements) * size_of(problem.dtype), 0xff);
+  result.lse.assign(static_cast<size_t>(std::max<int64_t>(1, problem.lse_elements())),
+                    std::nanf(""));
+  return result;
+}
+
+ForwardArgs outputs_of(Result& result, ForwardArgs args) {
+  args.out = result.out.data();
+  args.lse = result.lse.data();
+  return args;
+}
+
 void run_path(CpuIsa isa, const AttentionProblem& problem, ForwardArgs args, int threads,
               Result& result) {
   const CpuKernelSpec spec = plan_cpu(problem, host_cpu_spec(), threads, isa);
@@ -49,31 +66,33 @@ void run_path(CpuIsa isa, const AttentionProblem& problem, ForwardArgs args, int
 
 }  // namespace
 
-Result run_on(const Backend& backend, const AttentionProblem& problem, const ForwardArgs& inputs,
-              int threads) {
-  Result result;
-  const int64_t elements = std::max<int64_t>(1, extents_of(problem).out);
-  result.out.assign(static_cast<size_t>(elements) * size_of(problem.dtype), 0xff);
-  result.lse.assign(static_cast<size_t>(std::max<int64_t>(1, problem.lse_elements())),
-                    std::nanf(""));
-  ForwardArgs args = inputs;
-  args.out = result.out.data();
-  args.lse = result.lse.data();
-  if (backend.isa) {
-    run_path(*backend.isa, problem, args, threads, result);
-    return result;
-  }
-  cli::Execution execution(problem, backend.device, threads);
-  execution.bind(args);
+Backend emulated_backend(const std::string& name) {
+  return {name, cli::open_device(name), std::nullopt};
+}
+
+Result run_plan(const Backend& backend, const ForwardPlan& plan, const ForwardArgs& inputs) {
+  Result result = poisoned(plan.problem);
+  cli::Execution execution(plan, backend.device);
+  execution.bind(outputs_of(result, inputs));
   execution.run();
   execution.fetch();
   result.tile_m = execution.tile_m();
   result.kernel = execution.kernel_name();
+  result.exp_error = cli::exp_error_of(plan);
   return result;
 }
 
-double exp_error(const Backend& backend, DType dtype) {
-  return backend.is_gpu() ? std::ldexp(1.0, -22) : exp2_max_relative_error(dtype);
+Result run_on(const Backend& backend, const AttentionProblem& problem, const ForwardArgs& inputs,
+              int threads) {
+  if (!backend.isa) {
+    PlanOptions options;
+    options.num_threads = threads;
+    return run_plan(backend, plan_forward(problem, backend.device.spec, options), inputs);
+  }
+  Result result = poisoned(problem);
+  run_path(*backend.isa, problem, outputs_of(result, inputs), threads, result);
+  result.exp_error = exp2_max_relative_error(problem.dtype);
+  return result;
 }
 
 }  // namespace fa4::internal

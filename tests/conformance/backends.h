@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "devices.h"
-#include "plan/cpu_kernel_spec.h"
+#include "plan/forward_plan.h"
 #include "verify/accuracy.h"
 #include "verify/cases.h"
 
@@ -23,6 +23,9 @@ struct Backend {
 // The paths that this machine has (and the scalar model of AMX), then its CUDA devices.
 std::vector<Backend> all_backends();
 
+// A GPU that is not there, "emulated:b200".
+Backend emulated_backend(const std::string& name);
+
 // Why `backend` does not run `problem`; empty when it does.
 std::string unsupported(const Backend& backend, const AttentionProblem& problem);
 
@@ -31,12 +34,13 @@ struct Result {
   std::vector<float> lse;
   int tile_m = 0;
   std::string kernel;
+  double exp_error = 0;  // of the exponential in use
 };
 
 // Outputs begin as NaN. `threads` counts on the CPU.
 Result run_on(const Backend& backend, const AttentionProblem& problem, const ForwardArgs& inputs,
               int threads = 2);
-
-double exp_error(const Backend& backend, DType dtype);
+// The same by a plan that was made with options.
+Result run_plan(const Backend& backend, const ForwardPlan& plan, const ForwardArgs& inputs);
 
 }  // namespace fa4::internal

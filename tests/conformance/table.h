@@ -1,0 +1,23 @@
+// The table of problems that every backend must get right, and how one is judged.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "backends.h"
+
+namespace fa4::internal {
+
+struct Row {
+  const char* name;
+  std::function<void(Case&)> change;  // of a small dense problem
+};
+std::span<const Row> conformance_rows();
+
+// The problem of a row.
+Case make_row(const Row& row, DType dtype);
+
+// Runs the row on each backend that takes it, and expects the oracle's answer; how many ran.
+int expect_answers(const Row& row, DType dtype, std::span<const Backend> backends);
+
+}  // namespace fa4::internal
