@@ -50,6 +50,29 @@ std::string place(const ptxemu::ReportedFinding& finding) {
                      finding.source.empty() ? "" : ", ", finding.source);
 }
 
+// Who waits for what: one waiter for each thing waited for, with how many wait for it.
+std::string describe(const std::vector<ptxemu::ReportedWaiter>& waiters) {
+  constexpr size_t kMostShown = 6;
+  std::vector<std::pair<const ptxemu::ReportedWaiter*, int>> shown;
+  for (const ptxemu::ReportedWaiter& waiter : waiters) {
+    const auto same = std::find_if(shown.begin(), shown.end(), [&](const auto& entry) {
+      return entry.first->waits_on == waiter.waits_on;
+    });
+    if (same != shown.end()) {
+      ++same->second;
+    } else if (shown.size() < kMostShown) {
+      shown.emplace_back(&waiter, 1);
+    }
+  }
+  std::string text = fmt::format("{} waiters", waiters.size());
+  for (const auto& [waiter, count] : shown) {
+    text += fmt::format("; {} for {}, the first is cta ({},{},{}) warp {} at PTX line {}", count,
+                        waiter->waits_on, waiter->cta[0], waiter->cta[1], waiter->cta[2],
+                        waiter->warp, waiter->ptx_line);
+  }
+  return text;
+}
+
 // What went wrong in one line: the first error, or who waits for what.
 std::string describe(const ptxemu::LaunchReport& report) {
   const auto error =
@@ -63,10 +86,7 @@ std::string describe(const ptxemu::LaunchReport& report) {
     text += fmt::format(": {} at {}: {}", error->rule, place(*error), error->message);
     if (errors > 1) text += fmt::format(" (and {} more errors)", errors - 1);
   } else if (!report.deadlock.empty()) {
-    const ptxemu::ReportedWaiter& waiter = report.deadlock.front();
-    text += fmt::format(": {} waiters, the first is cta ({},{},{}) warp {} at PTX line {}, for {}",
-                        report.deadlock.size(), waiter.cta[0], waiter.cta[1], waiter.cta[2],
-                        waiter.warp, waiter.ptx_line, waiter.waits_on);
+    text += ": " + describe(report.deadlock);
   }
   return text;
 }
