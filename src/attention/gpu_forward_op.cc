@@ -155,6 +155,7 @@ class GpuForwardOp final : public ForwardOp {
     params->seqused_k = p.has_seqused_k ? args.seqused_k : nullptr;
     params->out_stride_seqlen = p.out.seqlen;
     params->out_stride_head = p.out.head;
+    params->out_stride_batch = p.out.batch;
     params->batch = static_cast<int32_t>(p.batch);
     params->heads_q = static_cast<int32_t>(p.heads_q);
     params->seqlen_q = static_cast<int32_t>(p.seqlen_q);

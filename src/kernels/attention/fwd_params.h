@@ -44,7 +44,9 @@ struct FwdParams {
   float scale_log2;       // softmax_scale log2(e); softcap: log2(e)
   float softcap;          // or 0
   float scale_over_softcap;
-  int32_t launch_control;  // 1: a CTA for each tile; those that run take over those that have not
-};                         // started (Blackwell)
+  int32_t launch_control;    // 1: a CTA for each tile; those that run take over those that have not
+                             // started (Blackwell)
+  int64_t out_stride_batch;  // elements
+};
 
 }  // namespace fa4

@@ -104,28 +104,22 @@ class Correction {
 
   __device__ void finish(const Tile& tile, int q_tile) {
     const OutputRow<T> out{c, tile.work, q_tile, row};
-    const bool sees_keys = tile.sees_keys(q_tile);
-    float sum = 0.0f, maximum = -kInfinity;
-    if (sees_keys) {
-      c.wait(kStatsFull, q_tile, phase(q_tile));
-      sum = c.factor(q_tile, row);
-      maximum = c.maximum(q_tile, row);
-      c.wait(kOFull, q_tile, phase(q_tile));
-      phases ^= 1u << q_tile;
-      ptx::tcgen05_fence_after_thread_sync();
+    if (!tile.sees_keys(q_tile)) {
+      out.store_lse(finish_row(0.0f, -kInfinity, 1.0f, out.sink_log2()).lse);
+      out.clear();
+      return;
     }
+    c.wait(kStatsFull, q_tile, phase(q_tile));
+    const float sum = c.factor(q_tile, row), maximum = c.maximum(q_tile, row);
     const FinishedRow r = finish_row(sum, maximum, c.params.scale_log2, out.sink_log2());
     out.store_lse(r.lse);
-    c.wait(kOutEmpty, q_tile, phase(2 + q_tile) ^ 1);
-    phases ^= 4u << q_tile;
-    const typename OutputRow<T>::Staging staging = out.staging();
-    if (sees_keys) {
-      stage_out<0>(o + q_tile * T.head_dim_v, staging, r.factor);
-      ptx::tcgen05_fence_before_thread_sync();
-      let_pv_go(q_tile);  // O is free
-    } else {
-      staging.clear();
-    }
+    c.wait(kOFull, q_tile, phase(q_tile));
+    ptx::tcgen05_fence_after_thread_sync();
+    c.wait(kOutEmpty, q_tile, phase(q_tile) ^ 1);
+    phases ^= 1u << q_tile;
+    stage_out<0>(o + q_tile * T.head_dim_v, out.staging(), r.factor);
+    ptx::tcgen05_fence_before_thread_sync();
+    let_pv_go(q_tile);  // O is free
     ptx::fence_proxy_async_shared();
     arrive(kOutFull, q_tile);
   }

@@ -26,12 +26,6 @@ class Loader {
         }
         load_v(n);
       }
-#pragma unroll
-      for (int i = 0; i < T.q_tiles; ++i) {
-        if (!has_rows<T>(p, tile.work, i)) continue;
-        if (!tile.sees_keys(i)) wait_for_store(i);  // every turn of the barrier, or it is missed
-        out_phase[i] ^= 1;
-      }
     }
     drain();
   }
@@ -82,15 +76,13 @@ class Loader {
     }
   }
 
-  // Until the last out of a Q tile, in its place, is on its way.
-  __device__ void wait_for_store(int q_tile) const {
-    if constexpr (out_takes_q(T)) c.wait(kOutEmpty, q_tile, out_phase[q_tile] ^ 1);
-  }
-
   __device__ void load_q(int q_tile) {
     c.wait(kQEmpty, q_tile, q_phase[q_tile] ^ 1);
     q_phase[q_tile] ^= 1;
-    wait_for_store(q_tile);
+    if constexpr (out_takes_q(T)) {  // until the last out in its place is on its way
+      c.wait(kOutEmpty, q_tile, out_phase[q_tile] ^ 1);
+      out_phase[q_tile] ^= 1;
+    }
     if (ptx::elect_sync()) {
       expect(kQFull, q_tile, q_tile_bytes(T));
       const int position = tile.work.offset_q + (first_row(c, tile.work, q_tile) >> p.group_log2);

@@ -62,6 +62,22 @@ struct OutputRow {
     p.lse[index] = lse;
   }
 
+  // Zeros, to global memory at once: the row sees nothing.
+  __device__ void clear() const {
+    const FwdParams& p = c.params;
+    const Place at = place();
+    if (at.position >= tile.seqlen_q) return;
+    const int batch = p.cu_seqlens_q == nullptr ? tile.batch : 0;
+    const int64_t element = batch * p.out_stride_batch +
+                            (int64_t{tile.offset_q} + at.position) * p.out_stride_seqlen +
+                            at.head * p.out_stride_head;
+    unsigned char* row_begin = static_cast<unsigned char*>(p.out_data) + element * kElementBytes;
+#pragma unroll 1
+    for (int i = 0; i < p.head_dim_v; i += 8) {
+      *reinterpret_cast<uint4*>(row_begin + i * kElementBytes) = uint4{0, 0, 0, 0};
+    }
+  }
+
   // The row's place in shared memory. A slab's pieces are 8 columns; which of them a piece takes
   // the place of depends on the row alone.
   struct Staging {
@@ -78,10 +94,6 @@ struct OutputRow {
             uint4{pack<T.element>(v[i], v[i + 1]), pack<T.element>(v[i + 2], v[i + 3]),
                   pack<T.element>(v[i + 4], v[i + 5]), pack<T.element>(v[i + 6], v[i + 7])};
       }
-    }
-    __device__ void clear() const {
-#pragma unroll 1
-      for (int column = 0; column < T.head_dim_v; column += 8) piece(column) = uint4{0, 0, 0, 0};
     }
 
    private:
@@ -109,7 +121,7 @@ class Storer {
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
 #pragma unroll
       for (int i = 0; i < T.q_tiles; ++i) {
-        if (!has_rows<T>(p, tile.work, i)) continue;
+        if (!tile.sees_keys(i)) continue;
         c.wait(kOutFull, i, phase[i]);
         phase[i] ^= 1;
         store(i);
