@@ -41,7 +41,11 @@ bool ClusterHazards::is_before(const Touch& reader, const Touch& now) const {
   if (!now.who.is_op()) return reader.who.agent() == now.who.agent();
   const OpRecord& a = ops_[reader.who.op_id() - 1];
   const OpRecord& b = ops_[now.who.op_id() - 1];
-  return a.queue != 0 && a.queue == b.queue && a.agent == b.agent;
+  if (a.queue == 0 || b.queue == 0 || a.sequence > b.sequence) return false;
+  // The warps of a warpgroup have the same number of products behind them when one is over.
+  const bool together = a.kind == EngineKind::kWgmma && b.kind == EngineKind::kWgmma &&
+                        a.cta_rank == b.cta_rank && a.warp / 4 == b.warp / 4;
+  return together || (a.queue == b.queue && a.agent == b.agent);
 }
 
 void ClusterHazards::add_reader(Cell& cell, const Touch& now) {
@@ -49,6 +53,7 @@ void ClusterHazards::add_reader(Cell& cell, const Touch& now) {
   for (size_t i = 0; i < cell.reader_count; ++i) {
     const Touch& reader = cell.readers[i];
     if (reader.who == now.who && reader.bytes == now.bytes) return;
+    if (reader.who.is_op() && is_before(now, reader)) return;
     if (!is_before(reader, now)) cell.readers[kept++] = reader;
   }
   if (kept == Cell::kReaders) {

@@ -170,7 +170,7 @@ class ClusterHazards {
   Severity severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
                        const Asker& asker, Order order) const;
   bool is_product_read(const Touch& touch, bool wrote, bool tensor) const;
-  void conclude_later(Finding finding, const Touch& product);
+  bool undecided_again(std::string_view rule, const Touch& product);
   std::string describe(const Touch& touch, const OpRecord* op, bool writes) const;
 
   // Ends (observe/exits.cc).

@@ -83,14 +83,14 @@ bool ClusterHazards::is_product_read(const Touch& touch, bool wrote, bool tensor
   return kind == EngineKind::kTensorCore || kind == EngineKind::kWgmma;
 }
 
-void ClusterHazards::conclude_later(Finding finding, const Touch& product) {
+bool ClusterHazards::undecided_again(std::string_view rule, const Touch& product) {
   const uint64_t op = product.who.op_id();
   for (auto known = undecided_.rbegin(); known != undecided_.rend() && known->op == op; ++known) {
-    if (known->feeds != product.feeds || known->finding.rule != finding.rule) continue;
+    if (known->feeds != product.feeds || known->finding.rule != rule) continue;
     ++known->finding.count;
-    return;
+    return true;
   }
-  undecided_.push_back({std::move(finding), op, product.feeds});
+  return false;
 }
 
 void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
@@ -104,7 +104,10 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
   const bool now_product = is_product_read(now, writes, tensor);
   const bool depends = severity == Severity::kError &&
                        (now_product || is_product_read(earlier, earlier_wrote, tensor));
-  if (!depends && launch_.report_again(rule, now.line, severity)) return;
+  const Touch& product = now_product ? now : earlier;
+  if (depends ? undecided_again(rule, product) : launch_.report_again(rule, now.line, severity)) {
+    return;
+  }
   Finding finding = found_at(now, asker, where);
   finding.rule = rule;
   finding.severity = severity;
@@ -120,8 +123,11 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
   } else {
     finding.message = fmt::format("nothing orders the {} after the {}", after, before);
   }
-  if (depends) return conclude_later(std::move(finding), now_product ? now : earlier);
-  launch_.report(std::move(finding));
+  if (depends) {
+    undecided_.push_back({std::move(finding), product.who.op_id(), product.feeds});
+  } else {
+    launch_.report(std::move(finding));
+  }
 }
 
 Finding ClusterHazards::unwritten_at(const Touch& now, const Asker& asker,

@@ -38,7 +38,8 @@ struct Touch {
 };
 
 struct Cell {
-  static constexpr size_t kReaders = 4;
+  // At least the warps of two warpgroups; when there are more, the first is forgotten.
+  static constexpr size_t kReaders = 8;
   Touch writer;
   std::array<Touch, kReaders> readers;
   uint8_t reader_count = 0;
