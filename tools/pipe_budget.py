@@ -9,7 +9,7 @@ Prints, for each role's loop, the instructions of one time round; for the busies
 pair of tiles; clocks of every unit; W (S full to the first hand-over of P), the period and its share of the tensor
 core's; the highest register of each role's code beside its setmaxnreg; stack and spills.
 Trip counts come from a launch on the emulator (ptxemu run --counts), mapped by the line of PTX that each SASS
-instruction is from. Without one a loop counts by its shortest way round. docs/kernels/pipe_budget.md says what is
+instruction is from. Without one a loop counts by the way that does most of its role's work. docs/kernels/pipe_budget.md says what is
 assumed and what this cannot see. Needs nvdisasm, for PTX ptxas, for --launch ptxemu. Exit 1: the self-check failed.
 """
 

@@ -33,29 +33,42 @@ class Listing:
         return "\n".join(self.rows) + "\n"
 
 
-def softmax(out, first, powers, line, masked=False, local=False):
-    """A loop over blocks: labels from `first` on, PTX lines from `line` on."""
+def softmax_block(out, powers, line, masked=False, local=False):
+    """One block of keys: PTX lines `line` to `line` + 7."""
+    for i in range(4):
+        out.put(f"LDTM.x32 R{32 * i + 8}, tmem[UR5+{32 * i:#x}]", line)
+    for i in range(64):
+        out.put(f"FMNMX3 R{140 + i % 4}, R{140 + i % 4}, R{2 * i + 8}, R{2 * i + 9}, !PT", line + 1)
+    for i in range(64 * masked):
+        out.put(f"FSEL R{i + 8}, R{i + 8}, -INF , P1", line + 1)
+    for i in range(64):
+        out.put(f"FFMA2 R{2 * i + 8}, R{2 * i + 8}.F32x2.HI_LO, UR6.F32, R140.F32", line + 2)
+    for i in range(powers - powers // 4):
+        out.put(f"MUFU.EX2 R{i % 128 + 8}, R{i % 128 + 8}", line + 3)
+    out.put("STTM.x16 tmem[UR5], R8", line + 4, times=3)
+    if local:
+        out.put("STL [R1], R8", line + 4)
+    out.put("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR8+0x60], RZ", line + 5)
+    for i in range(powers // 4):
+        out.put(f"MUFU.EX2 R{i % 32 + 104}, R{i % 32 + 104}", line + 6)
+    out.put("STTM.x16 tmem[UR5+0x30], R8", line + 6)
+    out.put("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR8+0x70], RZ", line + 7)
+
+
+def softmax(out, first, powers, line, masked=False, local=False, both=False):
+    """A loop over blocks: labels from `first` on, PTX lines from `line` on. `both`: those that need a mask have a
+    branch of the same loop, of lines from `line` + 20 on."""
     out.put("MOV R3, RZ", line)
     out.label(first)
     out.wait(first + 10, line + 1)
-    for i in range(4):
-        out.put(f"LDTM.x32 R{32 * i + 8}, tmem[UR5+{32 * i:#x}]", line + 2)
-    for i in range(64):
-        out.put(f"FMNMX3 R{140 + i % 4}, R{140 + i % 4}, R{2 * i + 8}, R{2 * i + 9}, !PT", line + 3)
-    for i in range(64 * masked):
-        out.put(f"FSEL R{i + 8}, R{i + 8}, -INF , P1", line + 3)
-    for i in range(64):
-        out.put(f"FFMA2 R{2 * i + 8}, R{2 * i + 8}.F32x2.HI_LO, UR6.F32, R140.F32", line + 4)
-    for i in range(powers - powers // 4):
-        out.put(f"MUFU.EX2 R{i % 128 + 8}, R{i % 128 + 8}", line + 5)
-    out.put("STTM.x16 tmem[UR5], R8", line + 6, times=3)
-    if local:
-        out.put("STL [R1], R8", line + 6)
-    out.put("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR8+0x60], RZ", line + 7)
-    for i in range(powers // 4):
-        out.put(f"MUFU.EX2 R{i % 32 + 104}, R{i % 32 + 104}", line + 8)
-    out.put("STTM.x16 tmem[UR5+0x30], R8", line + 8)
-    out.put("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR8+0x70], RZ", line + 9)
+    if both:
+        out.put(f"BRA `(.L_x_{first + 1})", line + 1, "@P6")
+    softmax_block(out, powers, line + 2, masked, local)
+    if both:
+        out.put(f"BRA `(.L_x_{first + 2})", line + 9)
+        out.label(first + 1)
+        softmax_block(out, powers, line + 20, masked=True)
+        out.label(first + 2)
     out.put("IADD3 R3, R3, 0x1, RZ", line + 10)
     out.put(f"BRA `(.L_x_{first})", line + 10, "@P2")
 
@@ -72,9 +85,9 @@ def correction(out, first, line):
     out.put(f"BRA `(.L_x_{first})", line + 4, "@P2")
 
 
-def products(out, first, line, head_dim, opcode):
+def products(out, first, line, head_dim, opcode, tiles=2):
     out.label(first)
-    for stage in range(2):
+    for stage in range(tiles):
         out.wait(first + 2 + 4 * stage, line + 1)
         out.put(f"{opcode} tmem[UR9], gdesc[UR10], tmem[UR7], tmem[UR24], idesc[UR25], UPT", line + 2, times=6)
         out.wait(first + 4 + 4 * stage, line + 3)
@@ -84,7 +97,7 @@ def products(out, first, line, head_dim, opcode):
     out.put(f"BRA `(.L_x_{first})", line + 6, "@P2")
 
 
-def kernel(powers=128, head_dim=128, masked=False, local=False, pair=False, target="sm_100a"):
+def kernel(powers=128, head_dim=128, masked=False, local=False, pair=False, both=False, tiles=2, target="sm_100a"):
     """Three roles one after another, chosen by the warp. Softmax is of PTX lines 100 to 110 (masked: 200 on),
     correction of 300 to 304, products of 400 to 406."""
     out = Listing(target)
@@ -93,7 +106,7 @@ def kernel(powers=128, head_dim=128, masked=False, local=False, pair=False, targ
     out.put("USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xc0", 12)
     if masked:
         softmax(out, 200, powers, 200, masked=True)
-    softmax(out, 100, powers, 100, local=local)
+    softmax(out, 100, powers, 100, local=local, both=both)
     out.put("EXIT", 13)
     out.label(500)
     out.put("USETMAXREG.DEALLOC.CTAPOOL 0x50", 14)
@@ -101,7 +114,7 @@ def kernel(powers=128, head_dim=128, masked=False, local=False, pair=False, targ
     out.put("EXIT", 15)
     out.label(600)
     out.put("USETMAXREG.DEALLOC.CTAPOOL 0x30", 16)
-    products(out, 601, 400, head_dim, "UTCHMMA.2CTA" if pair else "UTCHMMA")
+    products(out, 601, 400, head_dim, "UTCHMMA.2CTA" if pair else "UTCHMMA", tiles)
     return out.end()
 
 

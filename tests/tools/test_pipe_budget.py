@@ -213,6 +213,25 @@ class Report(unittest.TestCase):
         rows = {r["role"]: r["instructions"] for r in budget.analyse(budget.Kernel(function(), warps=warps()))["outside"]}
         self.assertEqual(rows, {"softmax": 5, "correction": 3, "mma": 3})
 
+    def test_masked_blocks_in_the_same_loop(self):
+        counts = warps()
+        for warp in (0, 4):   # two of the eight blocks needed a mask
+            counts[warp] |= {line: 6 for line in range(102, 110)} | {line: 2 for line in range(120, 128)}
+        kernel = budget.Kernel(function(both=True), warps=counts)
+        report = budget.analyse(kernel, causal=True)
+        whole, masked = SOFTMAX + 2, SOFTMAX + 1 + 64
+        self.assertEqual([(r["warp"], r["blocks"], r["instructions"]) for r in report["masked_blocks"]], [(0, 2, masked), (4, 2, masked)])
+        self.assertEqual(len(budget.masked_path(kernel)), masked)
+        self.assertEqual(len(kernel.path(kernel.loop("softmax"))), whole)
+        self.assertEqual(len(budget.Kernel(function(both=True)).path(kernel.loop("softmax"))), whole)
+        self.assertGreater(report["chain"]["masked_period"], report["chain"]["period"])
+
+    def test_one_q_tile(self):
+        report = budget.analyse(budget.Kernel(function(tiles=1)))
+        self.assertEqual((report["q_tiles"], report["head_dim"], report["units"]["tensor"]), (1, [128, 128], 1024))
+        self.assertEqual([w["role"] for w in report["schedulers"][0]["warps"]], ["softmax", "correction", "mma"])
+        self.assertGreater(report["chain"]["period"], 1024)
+
     def test_registers_of_each_role(self):
         rows = {tuple(r["roles"]): (r["registers"], r["setmaxnreg"]) for r in registers.roles(budget.Kernel(function()))}
         self.assertEqual(rows[("softmax",)], (144, 192))

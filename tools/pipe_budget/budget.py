@@ -5,7 +5,6 @@ import re
 from . import chain, flow, rates, registers, units
 
 MODEL_KEYS = 8192    # of the sequence that a share is quoted for
-Q_TILES = 2
 
 
 class Kernel:
@@ -15,6 +14,9 @@ class Kernel:
         self.function, self.arch = function, arch
         self.cold = flow.retries(function)
         self.loops = flow.role_loops(function, self.cold)
+        mma = self.loop("mma")
+        self.counts = {}
+        self.q_tiles = chain.q_tiles(self.path(mma)) if mma else 2
         self.counts = {w: flow.block_counts(function, lines, self.cold) for w, lines in (warps or {}).items()}
 
     def loop(self, role, masked=False):
@@ -63,7 +65,7 @@ def schedulers(kernel):
     softmax = kernel.loop("softmax")
     if not kernel.counts:
         rows = [{"warp": None, "role": r, "rounds": 1, "instructions": len(kernel.path(kernel.loop(r)))}
-                for r in ("softmax", "softmax", "correction", "mma") if kernel.loop(r)]
+                for r in ("softmax",) * kernel.q_tiles + ("correction", "mma") if kernel.loop(r)]
         return [{"scheduler": 0, "warps": rows, "instructions": sum(r["instructions"] for r in rows)}]
     found = []
     for s in range(rates.SMSPS):
@@ -99,13 +101,13 @@ def masked_blocks(kernel):
             powers = sum(counts[b] * exponentials(kernel, b) for b in masked.blocks)
             rows.append((warp, trips, spent / trips, powers / trips))
         elif masked is plain and plain and counts[plain.loop.header]:
-            whole = [b for b in plain.blocks if exponentials(kernel, b) >= 48]
-            times = sum(counts[b] for b in whole)
+            whole = [b for b in flow.way_round(kernel.function, plain) if exponentials(kernel, b)]
+            times = max((counts[b] for b in whole), default=0)
             trips = counts[plain.loop.header] - times
             if trips <= 0 or not whole:
                 continue
-            steady = plain_path(kernel, plain, whole[0])
-            spent = sum(counts[b] * len(kernel.function.blocks[b].code) for b in plain.blocks) - times * len(steady)
+            steady = sum(len(kernel.function.blocks[b].code) for b in flow.way_round(kernel.function, plain))
+            spent = sum(counts[b] * len(kernel.function.blocks[b].code) for b in plain.blocks) - times * steady
             powers = sum(counts[b] * exponentials(kernel, b) for b in plain.blocks if b not in whole)
             rows.append((warp, trips, spent / trips, powers / trips))
     return [{"warp": w, "blocks": n, "instructions": round(i, 1), "exponentials": round(e, 1)} for w, n, i, e in rows]
@@ -128,35 +130,38 @@ def outside_loops(kernel):
     return rows
 
 
+def masked_path(kernel):
+    """Instructions of a block that needs a mask: of the warp that spends most on one, which the others' P waits for."""
+    masked, plain = kernel.loop("softmax", masked=True), kernel.loop("softmax")
+    rows = masked_blocks(kernel)
+    if masked is not plain or not rows:
+        return [i for b in flow.way_round(kernel.function, masked, masked=True) for i in kernel.function.blocks[b].code]
+    counts = list(kernel.counts[max(rows, key=lambda r: r["instructions"])["warp"]])
+    way = flow.way_round(kernel.function, plain)
+    times = max(counts[b] for b in way if exponentials(kernel, b))
+    for b in way:
+        counts[b] -= times
+    return flow.hot_path(kernel.function, plain, counts)
+
+
 def exponentials(kernel, block):
     return sum(i.opcode.startswith("MUFU.EX2") for i in kernel.function.blocks[block].code)
-
-
-def plain_path(kernel, role_loop, through):
-    """The way round that passes the block of an unmasked step and as little else as can be."""
-    usual = [1] * len(kernel.function.blocks)
-    usual[through] = 1 << 20
-    for b in role_loop.blocks:
-        if kernel.function.dominates(b, through) or through in kernel.function.dominators[b]:
-            usual[b] = max(usual[b], 1 << 19)
-    return flow.hot_path(kernel.function, role_loop, usual)
 
 
 def head_dims(kernel, given=None):
     if given:
         return given
-    mma = kernel.loop("mma")
-    d = units.head_dim_of(sum(i.name == "UTCHMMA" for i in kernel.path(mma)))
-    return d, d
+    d = units.head_dim_of(sum(i.name == "UTCHMMA" for i in kernel.path(kernel.loop("mma"))), kernel.q_tiles)
+    return d, min(d, units.TILE)   # the one above 128 is 192 with 128
 
 
 def unit_clocks(kernel, dims, weighted):
     """Of the busiest scheduler, which executes `weighted`, and of its SM, for one pair of tiles."""
     clocks = units.scheduler_clocks(weighted, kernel.arch)
     qk, pv = units.tensor_clocks(*dims)
-    shared = units.shared_clocks(*dims, is_pair(kernel))
+    shared = units.shared_clocks(*dims, is_pair(kernel), kernel.q_tiles)
     of_warps = clocks.pop("shared", 0) * rates.SMSPS
-    result = {"tensor": Q_TILES * (qk + pv), "shared_reads": shared["reads"] + of_warps, "shared_fills": shared["fills"]}
+    result = {"tensor": kernel.q_tiles * (qk + pv), "shared_reads": shared["reads"] + of_warps, "shared_fills": shared["fills"]}
     result.update({unit: clocks[unit] for unit in ("mufu", "fma", "alu", "convert", "uniform", "tensor_memory", "issue")})
     return {unit: round(value) for unit, value in result.items()}
 
@@ -168,35 +173,36 @@ def is_pair(kernel):
 def run_chain(kernel, dims, softmax, correction, mma):
     """The chain's {"period", "w"}: products slow down where their reads meet the fills of shared memory."""
     qk, pv = units.tensor_clocks(*dims)
-    shared, traffic = units.shared_clocks(*dims, is_pair(kernel)), units.shared_bytes(*dims, is_pair(kernel))
+    shared = units.shared_clocks(*dims, is_pair(kernel), kernel.q_tiles)
+    traffic = units.shared_bytes(*dims, is_pair(kernel), kernel.q_tiles)
     ops = chain.mma_ops(mma, kernel.arch)
     first = next(op.event[0] for op in ops if op.event)
-    result = {"period": Q_TILES * (qk + pv)}
+    result = {"period": kernel.q_tiles * (qk + pv)}
     for _ in range(3):
         free = 1 - shared["fills"] / result["period"]
-        step = {kind: max(alone, traffic[kind] / Q_TILES / rates.SHARED_BYTES / free) for kind, alone in (("qk", qk), ("pv", pv))}
+        reads = {kind: traffic[kind] / kernel.q_tiles / rates.SHARED_BYTES / free for kind in ("qk", "pv")}
+        step = {"qk": max(qk, reads["qk"]), "pv": max(pv, reads["pv"])}
         products = {"qk": step["qk"] / (dims[0] / 16), "pv": step["pv"] / (units.TILE / 16), "qk_tile": step["qk"]}
-        streams = [chain.softmax_ops(softmax, stage, kernel.arch) for stage in (0, 1)]
+        streams = [chain.softmax_ops(softmax, stage, kernel.arch, kernel.q_tiles) for stage in range(kernel.q_tiles)]
         streams += [chain.correction_ops(correction, kernel.arch), ops]
-        result = chain.steady(streams, products, (first == "pv",) * 2)
+        result = chain.steady(streams, products, (first == "pv",) * kernel.q_tiles)
     return result
 
 
 def predict(kernel, dims, streams, causal=False, tile_a_cta=False):
     """W, the period, its share of the tensor core's, and the share of the nominal peak for a long sequence."""
     softmax, correction, mma = streams
-    tensor = Q_TILES * sum(units.tensor_clocks(*dims))
+    tensor = kernel.q_tiles * sum(units.tensor_clocks(*dims))
     steady = run_chain(kernel, dims, softmax, correction, mma)
     result = {"w": round(steady["w"]), "period": round(steady["period"]), "share": round(tensor / steady["period"], 3)}
     blocks = MODEL_KEYS // units.TILE
     start = steady["w"] + tensor / 4 + (rates.LATENCIES["launch"].clocks if tile_a_cta else 0)
     if causal:
-        masked = kernel.loop("softmax", masked=True)
-        diagonal = run_chain(kernel, dims, kernel.path(masked), correction, mma)["period"] if masked.masked else steady["period"]
+        diagonal = run_chain(kernel, dims, masked_path(kernel), correction, mma)["period"]
         result["masked_period"] = round(diagonal)
-        tiles = blocks // Q_TILES   # tile i sees 2 i blocks whole and 2 in part, half of which are needed
-        time = sum(Q_TILES * i * steady["period"] + Q_TILES * diagonal + start for i in range(tiles))
-        useful = sum(Q_TILES * i + Q_TILES / 2 for i in range(tiles)) * tensor
+        tiles = blocks // kernel.q_tiles   # tile i sees 2 i blocks whole and 2 in part, half of which are needed
+        time = sum(kernel.q_tiles * i * steady["period"] + kernel.q_tiles * diagonal + start for i in range(tiles))
+        useful = sum(kernel.q_tiles * i + kernel.q_tiles / 2 for i in range(tiles)) * tensor
     else:
         time, useful = blocks * steady["period"] + start, blocks * tensor
     of_clocks = useful / time
@@ -216,11 +222,12 @@ def analyse(kernel, dims=None, causal=False, tile_a_cta=False):
         return report
     dims = head_dims(kernel, dims)
     streams = [kernel.path(roles[r]) for r in ("softmax", "correction", "mma")]
-    report["head_dim"], report["pair_of_ctas"] = list(dims), is_pair(kernel)
+    report["head_dim"], report["pair_of_ctas"], report["q_tiles"] = list(dims), is_pair(kernel), kernel.q_tiles
     report["schedulers"] = schedulers(kernel)
     report["busiest"] = max(report["schedulers"], key=lambda s: s["instructions"])["scheduler"]
     busiest = next(s for s in report["schedulers"] if s["scheduler"] == report["busiest"])
-    of_warps = [(i, w["rounds"]) for w in busiest["warps"] if kernel.loop(w["role"]) for i in kernel.path(kernel.loop(w["role"]))]
+    of_warps = [(i, w["rounds"]) for w in busiest["warps"] if kernel.loop(w["role"])
+                for i in kernel.path(kernel.loop(w["role"]))]
     report["units"] = unit_clocks(kernel, dims, of_warps)
     if kernel.counts:
         report["masked_blocks"] = masked_blocks(kernel)

@@ -42,7 +42,7 @@ def as_op(instruction, arch):
     return Op(unit, busy, latency, reads, writes)
 
 
-def softmax_ops(code, stage, arch):
+def softmax_ops(code, stage, arch, tiles=2):
     """S is waited for before the first load; P is handed over by the arrivals after the stores."""
     ops = [as_op(i, arch) for i in code]
     first_load = next(k for k, i in enumerate(code) if i.name == "LDTM")
@@ -56,7 +56,7 @@ def softmax_ops(code, stage, arch):
     told = next((k for k, i in enumerate(code) if i.opcode.startswith("BAR.ARV")), stores[0])
     ops[told].event = ops[told].event or ("stats", stage)
     free = next((k for k, i in enumerate(code) if "PHASECHK" in i.opcode and k > stores[-1]), None)
-    if free is not None:   # correction lets a stage go on when it has the other's next maximum
+    if free is not None and tiles == 2:   # correction lets a stage go on when it has the other's next maximum
         ops[free].gate = ("stats", 1 - stage, stage)
     return ops
 
@@ -74,12 +74,10 @@ def product_kind(instruction):
     return "pv" if instruction.operands.lstrip().startswith("tmem") else "qk"
 
 
-def mma_ops(code, arch):
-    """Products by kind and stage; a wait inside the P V products of a stage is for the rest of its P."""
-    ops = [as_op(i, arch) for i in code]
-    at = [k for k, i in enumerate(code) if i.name == "UTCHMMA"]
-    groups = []   # [kind, positions]
-    for k in at:
+def product_groups(code):
+    """[kind, positions] of products that follow one another."""
+    groups = []
+    for k in [k for k, i in enumerate(code) if i.name == "UTCHMMA"]:
         kind = product_kind(code[k])
         if not groups or groups[-1][0] != kind:
             groups.append([kind, []])
@@ -87,9 +85,21 @@ def mma_ops(code, arch):
     if len(groups) > 1 and groups[0][0] == groups[-1][0]:   # the loop begins inside a group
         groups[-1][1] += groups.pop(0)[1]
         groups.insert(0, groups.pop())
+    return groups
+
+
+def q_tiles(code):
+    """Q tiles that the products of one block are for: 1 or 2."""
+    return max(1, min(2, sum(kind == "pv" for kind, _ in product_groups(code))))
+
+
+def mma_ops(code, arch):
+    """Products by kind and stage; a wait inside the P V products of a stage is for the rest of its P."""
+    ops = [as_op(i, arch) for i in code]
+    groups, tiles = product_groups(code), q_tiles(code)
     seen = {"pv": 0, "qk": 0}
     for kind, positions in groups:
-        stage = seen[kind] % 2
+        stage = seen[kind] % tiles
         seen[kind] += 1
         for k in positions:
             ops[k].event = (kind, stage, k == positions[-1])
@@ -135,10 +145,10 @@ class Chain:
     def __init__(self, streams, products, preload):
         self.warps = [Warp(ops) for ops in streams if ops]
         self.products, self.free, self.tensor = products, {}, 0.0
-        self.events, self.produced = {}, [preload[0], preload[1]]
+        self.events, self.produced = {}, list(preload)
         self.full, self.handed = {}, {}
-        for stage in (0, 1):
-            if preload[stage]:
+        for stage, loaded in enumerate(preload):
+            if loaded:
                 self.set_full(stage, 0, stage * products["qk_tile"])
 
     def set_full(self, stage, number, time):
@@ -179,7 +189,7 @@ class Chain:
 
     def run(self, iterations):
         time = 0.0
-        while (0, iterations) not in self.full or (1, iterations) not in self.full:
+        while any((stage, iterations) not in self.full for stage in range(len(self.produced))):
             times = [w.earliest(self.free, self.events) for w in self.warps]
             if min(times) == NEVER or time > LONGEST:
                 raise ValueError("the loops wait for one another: the gates of this kernel are not those of the model")
@@ -194,5 +204,5 @@ def steady(streams, products, preload, iterations=12, skip=4):
     """{"period", "w"} of a pair of tiles, the mean of the iterations after the first `skip`."""
     chain = Chain(streams, products, preload).run(iterations)
     period = (chain.full[0, iterations] - chain.full[0, skip]) / (iterations - skip)
-    waits = [chain.handed[s, k] - chain.full[s, k] for s in (0, 1) for k in range(skip, iterations - 1) if (s, k) in chain.handed]
+    waits = [chain.handed[s, k] - chain.full[s, k] for s, k in chain.handed if skip <= k < iterations - 1]
     return {"period": period, "w": sum(waits) / len(waits)}

@@ -122,19 +122,41 @@ def paths(function, role_loop):
     return walk(header)
 
 
+WORK = {"softmax": ("MUFU", "FMNMX3"), "mma": ("UTCHMMA",), "load": ("UTMALDG",), "store": ("UTMASTG",)}
+MASKING = {"FSEL", "SEL", "R2P", "ISETP"}
+
+
+def way_round(function, role_loop, masked=False):
+    """Blocks of the way that does most of the role's work, with as little masking as can be (or as much), and is
+    the shortest of these. The correction's is the shortest."""
+    inside, header, worth = set(role_loop.blocks), role_loop.loop.header, {}
+
+    def of(block):
+        names = tally(function.blocks[block].code)
+        masking = sum(names[n] for n in MASKING) * (1 if masked else -1)
+        return sum(names[n] for n in WORK.get(role_loop.role, ())), masking, -len(function.blocks[block].code)
+
+    def walk(node):
+        if node not in worth:
+            worth[node] = None   # on the way: another loop inside is not walked again
+            ways = [((0, 0, 0), [])] if header in function.blocks[node].after else []
+            ways += [w for n in function.blocks[node].after if n in inside and n != header and (w := walk(n))]
+            if ways:
+                best, rest = max(ways, key=lambda w: w[0])
+                worth[node] = (tuple(x + y for x, y in zip(of(node), best)), [node] + rest)
+        return worth[node]
+
+    return walk(header)[1]
+
+
 def hot_path(function, role_loop, counts=None):
-    """Instructions of the most usual way round. Without counts the shortest."""
-    inside, header = set(role_loop.blocks), role_loop.loop.header
-    order, node = [], header
+    """Instructions of the most usual way round; without counts of that which does the work."""
+    if not counts:
+        return [i for b in way_round(function, role_loop) for i in function.blocks[b].code]
+    inside, order, node = set(role_loop.blocks), [], role_loop.loop.header
     while node is not None and node not in order:
         order.append(node)
-        ways = [n for n in function.blocks[node].after if n in inside and n not in order]
-        if counts:
-            node = usual_way(function, node, ways, counts)
-        elif header in function.blocks[node].after or not ways:
-            break
-        else:
-            node = min(ways, key=lambda n: distance(function, n, inside, header))
+        node = usual_way(function, node, [n for n in function.blocks[node].after if n in inside and n not in order], counts)
     return [i for b in order for i in function.blocks[b].code]
 
 
@@ -142,19 +164,3 @@ def usual_way(function, node, ways, counts):
     """A block that only this one leads to tells how often that way was taken; where others lead to all, the counts do."""
     alone = [n for n in ways if function.blocks[n].before == [node] and counts[n] * 2 > counts[node]]
     return max(alone or ways, key=lambda n: (counts[n], -n), default=None)
-
-
-def distance(function, start, inside, header):
-    """Fewest instructions from here back to the header."""
-    best, queue = {start: len(function.blocks[start].code)}, [start]
-    ends = []
-    while queue:
-        node = min(queue, key=best.get)
-        queue.remove(node)
-        for n in function.blocks[node].after:
-            if n == header:
-                ends.append(best[node])
-            elif n in inside and best[node] + len(function.blocks[n].code) < best.get(n, 1 << 30):
-                best[n] = best[node] + len(function.blocks[n].code)
-                queue.append(n)
-    return min(ends, default=1 << 30)

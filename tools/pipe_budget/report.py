@@ -59,7 +59,7 @@ def text(report):
     parts = [f"{report['kernel']}, {report['arch']}", loops(report)]
     if "chain" in report:
         chain = report["chain"]
-        parts.append(f"head_dim {'x'.join(map(str, report['head_dim']))}{', pairs of CTAs' if report['pair_of_ctas'] else ''}")
+        parts.append(f"head_dim {'x'.join(map(str, report['head_dim']))}{', pairs of CTAs' if report['pair_of_ctas'] else ''}, Q tiles {report['q_tiles']}")
         parts += [schedulers(report), units(report)]
         if report.get("masked_blocks"):
             parts.append(masked(report))

@@ -8,9 +8,9 @@ TILE = 128
 ELEMENT_BYTES = 2
 
 
-def head_dim_of(products):
-    """Of the QK product, from the products of one pair of tiles: two tiles, 8 steps of P V and head_dim / 16 of Q K."""
-    return 16 * (products // 2 - TILE // 16)
+def head_dim_of(products, tiles=2):
+    """Of Q K, from the products of one block: for each Q tile 8 steps of P V and head_dim / 16 of Q K."""
+    return 16 * (products // tiles - TILE // 16)
 
 
 def busy_clocks(instruction, arch):
@@ -40,14 +40,14 @@ def tensor_clocks(d, dv):
     return 2 * TILE * TILE * d / rates.TENSOR_FLOPS, 2 * TILE * TILE * dv / rates.TENSOR_FLOPS
 
 
-def shared_bytes(d, dv, pair_of_ctas):
-    """Of one pair of tiles in one SM: what products read, Q K and P V apart, and what TMA fills."""
+def shared_bytes(d, dv, pair_of_ctas, tiles=2):
+    """Of one block in one SM: what products read, Q K and P V apart, and what TMA fills."""
     share = 2 if pair_of_ctas else 1   # each CTA of a pair holds half of K and V
     q, k, v = TILE * d, TILE * d // share, TILE * dv // share
-    return {"qk": 2 * (q + k) * ELEMENT_BYTES, "pv": 2 * v * ELEMENT_BYTES, "fill": (k + v) * ELEMENT_BYTES}
+    return {"qk": tiles * (q + k) * ELEMENT_BYTES, "pv": tiles * v * ELEMENT_BYTES, "fill": (k + v) * ELEMENT_BYTES}
 
 
-def shared_clocks(d, dv, pair_of_ctas):
-    traffic = shared_bytes(d, dv, pair_of_ctas)
+def shared_clocks(d, dv, pair_of_ctas, tiles=2):
+    traffic = shared_bytes(d, dv, pair_of_ctas, tiles)
     reads = (traffic["qk"] + traffic["pv"]) / rates.SHARED_BYTES
     return {"reads": reads, "fills": traffic["fill"] / rates.SHARED_BYTES}
