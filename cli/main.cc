@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "commands.h"
+#include "core/config.h"
 #include "core/logging.h"
 #include "program.h"
 #include "version.h"
@@ -21,8 +22,10 @@ fa4::cli::Program make_program() {
   return program;
 }
 
-// Called with what FA4_LOG asks for, and without it never.
-void log_to_stderr(int, const char* message, void*) { std::fprintf(stderr, "%s\n", message); }
+// Standard error has one line of an error at most, unless FA4_LOG asks for more.
+void log_to_stderr(int, const char* message, void*) {
+  if (fa4::internal::config().log_asked) std::fprintf(stderr, "%s\n", message);
+}
 
 }  // namespace
 

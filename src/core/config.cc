@@ -54,6 +54,11 @@ void set_emulator_seed(Config& c, std::string_view name, std::string_view value)
   if (error != std::errc() || stop != end) refuse(name, value, "0 to 2^64 - 1");
 }
 
+void set_log(Config& c, std::string_view name, std::string_view value) {
+  c.log_level = parse_int(name, value, 2);
+  c.log_asked = true;
+}
+
 struct Variable {
   const char* key;
   const char* environment;
@@ -81,7 +86,7 @@ constexpr Variable kVariables[] = {
     {"emulator_library", "FA4_EMULATOR_LIBRARY",
      [](Config& c, Text, Text v) { c.emulator_library = v; }},
     {"emulator_exec", "FA4_EMULATOR_EXEC", [](Config& c, Text, Text v) { c.emulator_exec = v; }},
-    {"log", "FA4_LOG", [](Config& c, Text n, Text v) { c.log_level = parse_int(n, v, 2); }},
+    {"log", "FA4_LOG", set_log},
 };
 constexpr size_t kNumVariables = std::size(kVariables);
 

@@ -25,6 +25,7 @@ struct Config {
   std::string emulator_math = "hw";       // FA4_EMULATOR_MATH: hw, exact, fast
   std::string emulator_library;           // FA4_EMULATOR_LIBRARY: libptxemu.so.0, empty: found
   std::string emulator_exec;  // FA4_EMULATOR_EXEC: what ptxemu exec tells its CUDA libraries
+  bool log_asked = false;     // FA4_LOG is set
   int log_level = 1;  // FA4_LOG: 0 silent, 1 errors, 2 decisions (needs a callback, see logging.h)
 };
 

@@ -48,6 +48,9 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
        fmt::format("{} x {} rows x {} keys, {} stages of K and V", t.q_tiles * t.cta_group,
                    sm100::kTileRows, sm100::kTileN, t.kv_stages),
        find_row(p)->reason});
+  steps->push_back({"cta_group", fmt::format("{}", t.cta_group),
+                    t.cta_group > 1 ? "two CTAs share every product: one tile, half of K and V each"
+                                    : "a CTA works on a tile by itself"});
   steps->push_back(
       {"exponentials",
        fmt::format("{} of {} pairs by a polynomial of degree {}", t.polynomial_pairs,

@@ -1,10 +1,11 @@
 """devices, verify, bench, plan, compile, cache: their output and their JSON."""
 
 import csv
+import json
 import os
 import xml.etree.ElementTree
 
-from support import CommandTest
+from support import DATA, CommandTest
 
 AXES = {"batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal", "window",
         "softcap"}
@@ -57,6 +58,57 @@ class Emulated(CommandTest):
                          "--head-dim", "64", "--causal", "1", "--rounds", "1")["rows"]
         self.assertGreater(rows[0]["ms"]["median"], 0)
         self.assertIsNone(rows[0]["peak_tflops"])
+
+
+class EmulatedBlackwell(CommandTest):
+    """The Blackwell kernel on the emulated B200."""
+
+    DEVICE = ["--device", "emulated:b200"]
+    CHECKED = {"FA4_EMULATOR_CHECK": "all", "FA4_EMULATOR_POLICY": "random"}
+
+    def run_or_skip(self, *arguments):
+        result = self.run_fa4(*arguments, *self.DEVICE, "--json", environment=self.CHECKED)
+        if b"cannot be compiled" in result.stderr:
+            self.skipTest(result.stderr.decode())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, b"")
+        return json.loads(result.stdout)
+
+    def test_verify(self):
+        document = self.run_or_skip("verify", "--seqlen-q", "140", "--seqlen-k", "300", "--heads-q", "4", "--heads-kv", "2",
+                                    "--head-dim", "64", "--causal", "--repeat", "2")
+        self.assertEqual((document["total"], document["failed"], document["skipped"]), (1, 0, 0))
+        case = document["cases"][0]
+        self.assertRegex(case["kernel"], "^fwd_sm100_bf16_d64_q2_poly[0-9]+$")
+        self.assertLessEqual(case["out"]["error"], case["out"]["bound"])
+        self.assertGreater(case["seconds"], 0)
+
+    def test_a_real_models_tensors(self):
+        data = os.path.join(DATA, "minilm_dense.safetensors") + ":"
+        document = self.run_or_skip("run", "--q", data + "q", "--k", data + "k", "--v", data + "v", "--causal",
+                                    "--out", self.path("out.npy"), "--lse", self.path("lse.npy"),
+                                    "--expect", data + "out_causal", "--expect-lse", data + "lse_causal")
+        for name in ("out", "lse"):
+            self.assertLessEqual(document[name]["error"], document[name]["bound"])
+
+    def test_plan(self):
+        steps = {s["what"]: s for s in self.json("plan", *self.DEVICE, "--head-dim", "128", "--seqlen-q", "8192")["steps"]}
+        self.assertRegex(steps["kernel"]["choice"], "^fwd_sm100_bf16_d128_q2_pair_poly[0-9]+$")
+        for what in ("tile", "cta_group", "exponentials", "warps", "shared memory", "tensor memory", "schedule"):
+            self.assertTrue(steps[what]["why"], what)
+
+    def test_compile(self):
+        steps = self.json("plan", *self.DEVICE, "--head-dim", "96", "--seqlen-q", "1", "--dtype", "f16")["steps"]
+        planned = next(step["choice"] for step in steps if step["what"] == "kernel")
+        for architecture, kernel in (("sm_100a", planned), ("sm_103a", "fwd_sm100_f16_d96_q1")):
+            arguments = ["compile", "--arch", architecture, "--kernel", kernel, "--json"]
+            result = self.run_fa4(*arguments)
+            if b"NVRTC" in result.stderr:
+                self.skipTest(result.stderr.decode())
+            self.assertEqual(result.returncode, 0, result.stderr)
+            row, = json.loads(result.stdout)["rows"]
+            self.assertEqual((row["kernel"], row["spill_bytes"]), (kernel, 0))
+            self.assertLessEqual(row["smem_bytes"], 232448)
 
 
 class Verify(CommandTest):

@@ -19,7 +19,7 @@ class Usage(CommandTest):
         for command in COMMANDS:
             text = self.succeed(command, "--help")
             self.assertIn("--json", text)
-            for absent in ("backward", "emulated:b200", "--dout", "--dq", "sm_100a"):
+            for absent in ("backward", "--dout", "--dq"):
                 self.assertNotIn(absent, text, command)
 
     def test_unknown_words(self):
@@ -52,8 +52,9 @@ class Usage(CommandTest):
         self.refuse("bench", "forward", "--causal", "2", words=["--causal 2", "accepted"])
         self.refuse("bench", "sideways", words=["sideways", "accepted: forward"])
         self.refuse("cache", "burn", words=["burn", "list, clear, path"])
-        self.refuse("compile", "--arch", "sm_75", words=["--arch sm_75", "sm_90a"])
+        self.refuse("compile", "--arch", "sm_75", words=["--arch sm_75", "accepted: sm_90a, sm_100a, sm_103a"])
         self.refuse("compile", "--arch", "sm_90a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm90"])
+        self.refuse("compile", "--arch", "sm_103a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm100"])
 
     def test_devices_that_are_not_there(self):
         for command in (["verify"], ["bench", "forward"]):
@@ -67,9 +68,8 @@ class Usage(CommandTest):
         for option in ("--dout", "--dq", "--dk", "--dv"):
             self.refuse("run", "--q", "q.npy", option, "x.npy", words=words)
         for command in ("verify", "plan"):
-            self.refuse(command, "--device", "emulated:b200", words=["sm_100a", "accepted in this version: sm_90a"])
-        for architecture in ("sm_100a", "sm_103a"):
-            self.refuse("compile", "--arch", architecture, words=words)
+            self.refuse(command, "--device", "emulated:b200", "--head-dim", "256",
+                        words=["head_dim 256", "accepted on a Blackwell GPU in this version", "192, 128"])
 
     def test_standard_output_that_is_full(self):
         with open("/dev/full", "w") as full:

@@ -357,8 +357,9 @@ TEST(Sm100Plan, ExplainsEachDecision) {
     EXPECT_NE(step.choice, "") << step.what;
     EXPECT_NE(step.why, "") << step.what;
   }
-  for (const char* step : {"kernel", "head_dim", "tile", "exponentials", "warps", "shared memory",
-                           "tensor memory", "pack_gqa", "order", "schedule", "workspace"}) {
+  for (const char* step :
+       {"kernel", "head_dim", "tile", "cta_group", "exponentials", "warps", "shared memory",
+        "tensor memory", "pack_gqa", "order", "schedule", "workspace"}) {
     EXPECT_TRUE(what.contains(step)) << step;
   }
 }
