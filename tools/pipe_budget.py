@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a Blackwell attention forward kernel will do per pair of 128x128 tiles, from its machine code.
 
-pipe_budget.py F.cubin|F.ptx|F.sass [--ptx F.ptx] [--launch L.json | --counts C.json] [--causal] [--json]
+pipe_budget.py F.cubin|F.ptx|F.sass [--ptx F.ptx] [--launch L.json | --counts C.json | --own QxK] [--causal] [--json]
 pipe_budget.py --self-check DIR [--json]     the counts and shares that are known of other authors' kernels
 pipe_budget.py --measured M.json             what fa4_measure_rates found on a GPU beside what is assumed
 
@@ -15,9 +15,12 @@ assumed and what this cannot see. Needs nvdisasm, for PTX ptxas, for --launch pt
 
 import argparse
 import json
+import pathlib
+import re
 import sys
+import tempfile
 
-from pipe_budget import budget, inputs, measured, report, sass, selfcheck
+from pipe_budget import budget, inputs, measured, own_launch, report, sass, selfcheck
 
 
 def parse_arguments():
@@ -28,6 +31,7 @@ def parse_arguments():
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--launch", help="run it on ptxemu as this file says (docs/cli.md) and count")
     source.add_argument("--counts", help="what ptxemu run --counts wrote")
+    source.add_argument("--own", metavar="QxK", help="run this project's kernel on ptxemu, over so many queries and keys")
     parser.add_argument("--head-dim", help="D or D,DV; default: from the number of products")
     parser.add_argument("--causal", action="store_true", help="quote the share for a causal sequence")
     parser.add_argument("--tile-a-cta", action="store_true", help="each CTA has one tile: its start counts")
@@ -51,13 +55,29 @@ def head_dims(text):
     return numbers[0], numbers[-1]
 
 
+def counts_of_own(options, ptx):
+    match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", options.own)
+    if not match:
+        raise inputs.InputError(f"--own {options.own}; accepted: QxK, queries and keys, as 1024x2048")
+    if ptx is None:
+        raise inputs.InputError("--own: needs the PTX; accepted: F.ptx, or --ptx F.ptx beside a cubin")
+    text = pathlib.Path(ptx).read_text(errors="replace")
+    launch = own_launch.launch_of(text, int(match[1]), int(match[2]), options.causal)
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "launch.json"
+        file.write_text(json.dumps(launch))
+        return inputs.counts_of_launch(file, ptx, options.ptxemu)
+
+
 def analyse(options):
     text = inputs.listing(options.file, options.ptx, options.ptxas, options.nvdisasm)
     function = inputs.choose(sass.parse(text), options.kernel)
     warps = None
+    ptx = options.ptx or (options.file if options.file.endswith(".ptx") else None)
     if options.launch:
-        ptx = options.ptx or (options.file if options.file.endswith(".ptx") else None)
         warps = inputs.counts_of_launch(options.launch, ptx, options.ptxemu)
+    elif options.own:
+        warps = counts_of_own(options, ptx)
     elif options.counts:
         warps = inputs.read_counts(options.counts)
     if warps is not None and not any(i.line for i in function.code):

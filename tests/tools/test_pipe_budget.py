@@ -11,7 +11,8 @@ TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 
 import listings  # noqa: E402
-from pipe_budget import budget, chain, flow, inputs, operands, rates, registers, sass, selfcheck, units  # noqa: E402
+from pipe_budget import (budget, chain, flow, inputs, operands, own_launch, rates, registers,  # noqa: E402
+                         sass, selfcheck, units)
 
 SOFTMAX = 2 + 4 + 64 + 64 + 128 + 4 + 2 + 2   # wait, loads, maxima, scale, powers, stores, arrivals, end
 PRODUCTS = 2 * (2 + 6 + 2 + 2 + 8 + 1) + 1
@@ -247,6 +248,39 @@ class Report(unittest.TestCase):
         out = listings.Listing()
         report = budget.analyse(budget.Kernel(sass.parse(out.end())["kernel"]))
         self.assertEqual(report["missing"], ["softmax", "correction", "mma"])
+
+
+class OwnLaunch(unittest.TestCase):
+    HEADER = """struct FwdParams {
+  TensorMap q;  // box
+  TensorMap k;
+  TensorMap v;
+  TensorMap out;
+  void* out_data;
+  const float* lse;   // or null
+  int32_t seqlen_q;
+  int32_t seqlen_k;
+  float scale_log2;
+  int32_t window_right;
+};
+"""
+
+    def test_members_lie_where_the_compiler_puts_them(self):
+        text = "struct FwdParams {\n  int32_t a;\n  int64_t b;\n  uint32_t*\n      c;  // x; y\n  float d;\n  TensorMap e;\n};\n"
+        self.assertEqual(own_launch.layout(text), ({"a": 0, "b": 8, "c": 16, "d": 24, "e": 64}, 192))
+
+    def test_the_launch_follows_the_traits(self):
+        name = "_ZN3fa49fwd_sm100IXtlNS_5sm1009FwdTraitsELNS_7ElementE1ELi128ELi128ELi2ELi2ELi6EEEEEvNS_9FwdParamsE"
+        launch = own_launch.launch_of(f".visible .entry {name}(", 1024, 512, True, self.HEADER)
+        self.assertEqual((launch["grid"], launch["cluster"]), ([4, 1, 1], [2, 1, 1]))
+        maps = {f["offset"]: f["tensor_map"] for f in launch["args"][0]["struct"]["fields"] if "tensor_map" in f}
+        self.assertEqual([maps[o]["box"] for o in (0, 128, 256, 384)], [[64, 1, 128, 1], [64, 1, 64, 1], [64, 1, 128, 1], [64, 1, 128, 1]])
+        self.assertEqual(maps[128]["dims"], [128, 1, 512, 1])
+        self.assertEqual(launch["buffers"]["q"], {"zeros": [1024, 128], "dtype": "f16"})
+
+    def test_another_kernel_is_refused(self):
+        with self.assertRaises(inputs.InputError):
+            own_launch.launch_of(".entry other(", 128, 128, False, self.HEADER)
 
 
 class SelfCheck(unittest.TestCase):

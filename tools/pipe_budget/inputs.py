@@ -50,8 +50,9 @@ def listing_of_ptx(ptx, ptxas=None, nvdisasm=None, arch=None):
     if not target:
         raise InputError(f"{ptx}: has no .target; accepted: PTX text")
     with tempfile.TemporaryDirectory() as folder:
-        cubin = pathlib.Path(folder) / "kernel.cubin"
-        run([tool("ptxas", ptxas), f"-arch={target}", "--generate-line-info", ptx, "-o", cubin])
+        cubin, source = pathlib.Path(folder) / "kernel.cubin", pathlib.Path(folder) / "kernel.ptx"
+        source.write_text(text.rstrip("\0"))   # NVRTC ends its PTX with a byte that ptxas does not take
+        run([tool("ptxas", ptxas), f"-arch={target}", "--generate-line-info", source, "-o", cubin])
         return listing_of_cubin(cubin, nvdisasm)
 
 
