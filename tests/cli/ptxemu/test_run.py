@@ -63,7 +63,7 @@ class Run(PtxemuTest):
             by_text = {text[line - 1].strip(): times for line, times in warp["lines"]}
             self.assertEqual(by_text["setp.ge.u32 %p1, %r5, %r1;"], 1)
             self.assertEqual(by_text["mul.rn.f32 %f3, %f2, %f1;"], 1)
-            self.assertEqual(len(by_text), 16)
+            self.assertEqual(len(by_text), 17)
 
     def test_json_and_report(self):
         document = json.loads(self.run_launch(self.document(), "--json", "--report", self.path("r.json")))
