@@ -25,7 +25,7 @@ class Correction {
 #pragma unroll 1
     for (;; tiles.release()) {
       const Tile& tile = tiles.wait();  // stays in shared memory: registers are few
-      if (!tile.is_valid()) return;
+      if (!tile.is_valid()) break;
       const Blocks all = blocks_of<T>(tile);
       Blocks blocks[2];
 #pragma unroll
@@ -42,6 +42,10 @@ class Correction {
         if (has_rows<T>(c.params, tile.work, i)) finish(tile, i);
       }
     }
+    tiles.release();
+    // O is free for tiles that do not come: in the softmax warps' place, to end the phase.
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) let_pv_go(i);
   }
 
  private:
