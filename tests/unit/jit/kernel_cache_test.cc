@@ -25,9 +25,11 @@ struct Compiler {
     parts.folder = folder;
     parts.fingerprint = [this] { return version; };
     parts.compile = [this](const KernelSource& source, const std::string& architecture,
-                           KernelImage::Kind) {
+                           KernelImage::Kind kind) {
       ++calls;
-      return stub_image(source, architecture);
+      KernelImage image = stub_image(source, architecture);
+      image.kind = kind;
+      return image;
     };
     parts.lock_timeout = std::chrono::milliseconds(50);
     return parts;
@@ -71,6 +73,24 @@ TEST(KernelCache, MemoryThenDiskThenCompiler) {
   EXPECT_EQ(second.list()[0].architecture, "sm_90a");
   EXPECT_EQ(second.clear(), 1u);
   EXPECT_TRUE(second.list().empty());
+}
+
+// What an emulated device runs is kept like what a GPU runs, beside it.
+TEST(KernelCache, PtxHasItsOwnEntryOnDisk) {
+  const TemporaryFolder folder;
+  Compiler compiler;
+  KernelCache first(compiler.parts(folder.string()));
+  first.find_or_compile(scale_by(2), "sm_90a");
+  first.find_or_compile(scale_by(2), "sm_90a", KernelImage::Kind::kPtx);
+  EXPECT_EQ(first.counts().compiled, 2);
+  EXPECT_EQ(first.list().size(), 2u);
+
+  KernelCache second(compiler.parts(folder.string()));
+  EXPECT_EQ(second.find_or_compile(scale_by(2), "sm_90a", KernelImage::Kind::kPtx)->kind,
+            KernelImage::Kind::kPtx);
+  EXPECT_EQ(second.find_or_compile(scale_by(2), "sm_90a")->kind, KernelImage::Kind::kCubin);
+  EXPECT_EQ(second.counts().disk, 2);
+  EXPECT_EQ(compiler.calls, 2);
 }
 
 TEST(KernelCache, EveryPartOfTheKeyCounts) {
