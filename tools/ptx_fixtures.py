@@ -4,8 +4,9 @@
 ptx_fixtures.py rows                     prints tests/ptx/arithmetic.json: one row an instruction form
 ptx_fixtures.py inputs ROWS              writes ROWS' inputs beside it: .inputs (256 words of 8 bytes for each
                                          type and operand) and .inputs.json (which lies where)
-ptx_fixtures.py write                    makes the other fixtures (tests/ptx/*.fixtures, from tools/ptx_rows, whose
-                                         forms ptxas must take) and src/emulator/isa/forms.txt
+ptx_fixtures.py write [MODULE...]        makes the other fixtures (tests/ptx/*.fixtures, from tools/ptx_rows; all modules
+                                         there, or these), whose forms ptxas must take, and src/emulator/isa/forms.txt
+ptx_fixtures.py check FILE.fixtures...   runs their sm_90a rows on the GPU of this machine and compares
 ptx_fixtures.py capture ROWS OUT         runs every row on the GPU of this machine (driver API only) and
                                          writes OUT: for each row 256 results of 8 bytes, in order;
                                          a form that the driver refuses is named and left out of ROWS.kept
@@ -24,9 +25,10 @@ import pathlib
 import struct
 import sys
 
-from ptx_rows import core
+from ptx_rows import core, hardware
 
-FAMILIES = ("memory", "address", "atomics", "warp", "sync", "copies", "tensor_copies", "products", "tcgen05", "control", "plain", "refused")
+FAMILIES = ("memory", "address", "atomics", "warp", "sync", "copies", "tensor_copies", "products", "tcgen05", "control", "plain", "conversions", "words",
+            "refused")
 THREADS = 256
 WIDTH = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32, "s32": 32,
          "f32": 32, "f16x2": 32, "bf16x2": 32, "u16x2": 32, "s16x2": 32, "tf32": 32, "b64": 64, "u64": 64, "s64": 64,
@@ -412,19 +414,22 @@ def forms_text(runs, refused):
     return "\n".join(lines) + "\n"
 
 
-def write(root):
-    """Every family's file, then the list of forms."""
+def write(root, families):
+    """The families' files, then the list of the forms of all files."""
     folder, runs, refused = root / "tests/ptx", [], {}
-    for file, key in (("arithmetic.json", "form"), ("approx.json", "instruction")):
-        runs += [row[key] for row in json.loads((folder / file).read_text())]
-    for name in FAMILIES:
+    for name in families or FAMILIES:
         for family in importlib.import_module(f"ptx_rows.{name}").families():
             family.check()
             (folder / f"{family.name}.fixtures").write_text(family.text())
-            runs += family.forms()
-            for reason, forms in family.refused().items():
-                refused.setdefault(reason, []).extend(forms)
-            print(f"{family.name}: {len(set(family.forms()))} forms, {len(family.dropped)} that ptxas does not take")
+            print(f"{family.name}: {sum(len(set(f)) for f in family.rows.values())} forms of rows, {len(family.dropped)} forms that ptxas does not take")
+    for file, key in (("arithmetic.json", "form"), ("approx.json", "instruction")):
+        runs += [row[key] for row in json.loads((folder / file).read_text())]
+    for path in sorted(folder.glob("*.fixtures")):
+        for _, _, values, forms, _ in hardware.read(path):
+            if values.get("status") == "refused":
+                refused.setdefault(values["origin"], []).extend(forms)
+            else:
+                runs += forms
     (root / "src/emulator/isa/forms.txt").write_text(forms_text(runs, refused))
 
 
@@ -436,8 +441,10 @@ def dump(made):
 if __name__ == "__main__":
     if len(sys.argv) == 2 and sys.argv[1] == "rows":
         sys.stdout.write(dump(rows()))
-    elif len(sys.argv) == 2 and sys.argv[1] == "write":
-        write(pathlib.Path(__file__).resolve().parent.parent)
+    elif len(sys.argv) > 1 and sys.argv[1] == "write":
+        write(pathlib.Path(__file__).resolve().parent.parent, sys.argv[2:])
+    elif len(sys.argv) > 2 and sys.argv[1] == "check":
+        sys.exit(hardware.check(Driver(), map(pathlib.Path, sys.argv[2:])) != 0)
     elif len(sys.argv) == 4 and sys.argv[1] == "capture":
         capture(sys.argv[2], sys.argv[3])
     elif len(sys.argv) == 3 and sys.argv[1] == "inputs":

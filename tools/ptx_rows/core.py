@@ -124,7 +124,7 @@ def merged_once(items):
     """Joins items (a tuple of alternatives for each word) that differ in one word, or by having it."""
     for position in reversed(range(max(map(len, items)))):
         groups = collections.defaultdict(set)
-        for item in items:
+        for item in sorted(items):
             if position < len(item):
                 groups[item[:position], item[position + 1:]].update(item[position])
             else:
@@ -272,18 +272,6 @@ class Family:
                         key = (kernel, tuple(sorted({**wanted, "arch": taken[form]}.items())), want, origin)
                         done.setdefault(key, []).append(form)
         self.rows = done
-
-    def forms(self):
-        """Those that run."""
-        return [form for (_, values, _, _), forms in self.rows.items() for form in forms if dict(values).get("status") != "refused"]
-
-    def refused(self):
-        """{reason: forms} of the rows that expect a refusal; the origin is the reason."""
-        found = {}
-        for (_, values, _, origin), forms in self.rows.items():
-            if dict(values).get("status") == "refused":
-                found.setdefault(origin, []).extend(forms)
-        return found
 
     def text(self):
         out = [f"# {self.title}", "# Made by tools/ptx_fixtures.py write; docs/emulator.md, \"Fixtures\", has the format."]

@@ -89,11 +89,12 @@ def add_loads(family):
                 + product("ld", ["", "weak"], "global", ["ca", "cg", "cs", "lu", "cv"], vector, kind)
                 + product("ld.global", ["", "ca", "cg", "cs"], "nc", vector, kind)
                 + (product("ld.mmio.relaxed.sys", ["", "global"], kind) if not vector else []), vector, kind, want)
-            if kind in ("b32", "u64", "b128") or size == 32:
-                row("load_global", product("ld", ["", "weak", "relaxed.gpu"], "global", L1, ["", "L2::128B"], vector, kind)
+            row("load_global", product("ld.global", SIZES, vector, kind), vector, kind, want)
+            if kind in ("b8", "b32", "u64", "b128") or size == 32:
+                row("load_global", product("ld", ["", "weak", "relaxed.cta", "relaxed.gpu", "acquire.cta"], ["", "global"], L1, ["", *SIZES], vector, kind)
                     + product("ld.global", ["", "nc"], ["", "L1::no_allocate"], L2 + SIZES, vector, kind)
-                    + product("ld.global.nc", L1, vector, kind) + product("ld", L1 + SIZES, vector, kind)
-                    + product("ld", ["acquire.sys", "volatile"], "global", SIZES, vector, kind), vector, kind, want)
+                    + product("ld.global.nc", L1, vector, kind)
+                    + product("ld", ["", "weak", "relaxed.cta", "acquire.cta", "acquire.sys", "volatile"], ["", "global"], SIZES, vector, kind), vector, kind, want)
                 row("load_global", product("ld", ["", "weak", "relaxed.sys"], "global", ["", "nc"], ["", "L1::evict_last", "L1::no_allocate"],
                     "L2::cache_hint", ["", "L2::128B"], vector, kind), vector, kind, want, policy=True)
             row("load_shared", product("ld", ORDERS, ["shared", "shared::cta", "shared::cluster"], vector, kind), vector, kind, want)
@@ -143,9 +144,9 @@ setp.lt.u32 %p1, %r42, $out; @%p1 bra next;"""
             row("store_global", product("st", STORE_ORDERS, ["", "global"], vector, kind)
                 + product("st", ["", "weak"], "global", ["wb", "cg", "cs", "wt"], vector, kind)
                 + (product("st.mmio.relaxed.sys", ["", "global"], kind) if not vector else []))
-            if kind in ("b32", "u64", "b128") or whole == 32:
-                row("store_global", product("st", ["", "weak", "relaxed.cta", "relaxed.gpu", "release.sys"], "global", ["", *L1],
-                                            ["", *L2], vector, kind) + product("st", L1, vector, kind))
+            if kind in ("b8", "b32", "u64", "b128") or whole == 32:
+                row("store_global", product("st", ["", "weak", "relaxed.cta", "relaxed.gpu", "release.cta", "release.sys"], ["", "global"], ["", *L1],
+                                            ["", *L2], vector, kind))
                 row("store_global", product("st", ["", "weak", "relaxed.sys"], "global", ["", "L1::evict_last", "L1::no_allocate"],
                                             "L2::cache_hint", vector, kind), policy=True)
             row("store_shared", product("st", STORE_ORDERS, ["shared", "shared::cta", "shared::cluster"], vector, kind))

@@ -139,7 +139,7 @@ $form %v, %$name; cvt.u64.$kind %d1, %v; mul.wide.u32 %d2, %r6, 8; add.s64 %d2, 
     rows("lanemask_gt", lambda at: ~((2 << lane(at)) - 1))
     rows("lanemask_ge", lambda at: ~((1 << lane(at)) - 1))
     rows("dynamic_smem_size", lambda at: 0)
-    family.kernel("cluster_flag", "mov.pred %p1, %is_explicit_cluster; selp.b32 %r1, 1, 0, %p1; st.global.b32 [%out], %r1;")
+    family.kernel("cluster_flag", "mov.pred %p1, %is_explicit_cluster; selp.b32 %r1, 1, 0, %p1; mov.u32 %r2, %ctaid.x; setp.eq.u32 %p2, %r2, 0; @%p2 st.global.b32 [%out], %r1;")
     family.row("cluster_flag", "mov.pred", u32s(1), "10.32 %is_explicit_cluster", block=1, cluster=2)
     family.kernel("clocks", """mov.u32 %r1, %clock; mov.u64 %d1, %clock64; mov.u64 %d3, %globaltimer; nanosleep.u32 50; mov.u32 %r2, %clock; mov.u64 %d2, %clock64;
 mov.u64 %d4, %globaltimer; sub.u32 %r3, %r2, %r1; setp.gt.s32 %p1, %r3, 0; setp.gt.u64 %p2, %d2, %d1; and.pred %p1, %p1, %p2; setp.ge.u64 %p2, %d4, %d3;

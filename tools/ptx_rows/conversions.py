@@ -1,0 +1,162 @@
+"""cvt beyond the captured forms (PTX ISA 9.7.9.21): finite values, converted in exact fractions."""
+
+import itertools
+from fractions import Fraction
+from math import ceil, floor
+
+from . import numbers
+from .core import Family, make_data
+from .plain import BITS, GET
+
+INTEGERS = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"]
+FLOATS = ["f16", "bf16", "f32", "f64"]
+PATTERNS = {8: ["00", "01", "7f", "80", "ff", "35"], 16: ["0000", "0001", "7fff", "8000", "ffff", "1234", "00ff", "0080"],
+            32: ["00000000", "00000001", "7fffffff", "80000000", "ffffffff", "12345678", "000000ff", "00008000", "01000001"],
+            64: ["0000000000000000", "0000000000000001", "7fffffffffffffff", "8000000000000000", "ffffffffffffffff", "1234567812345678", "00000000ffffffff", "0020000000000001"]}
+MORE = {"f32": ["3f000000", "3fc00000", "c0200000", "42fe0000", "4f000000"], "f16": ["3800", "3e00", "c100", "57f0"], "bf16": ["3f00", "3fc0", "c020", "42fe"],
+        "f64": ["3fe0000000000000", "3ff8000000000000", "c004000000000000", "41dfffffffc00000"]}
+ORIGIN = "9.7.9.21, in exact fractions in Python"
+
+
+def bits_of(kind):
+    return numbers.width(kind) if kind in numbers.FORMATS else int(kind[1:])
+
+
+def whole(value, mode):
+    """A Fraction rounded to a whole number."""
+    if mode in ("rmi", "rm"):
+        return floor(value)
+    if mode in ("rpi", "rp"):
+        return ceil(value)
+    if mode in ("rzi", "rz"):
+        return floor(value) if value >= 0 else ceil(value)
+    return round(value)  # to even
+
+
+def clamped(kind, value):
+    bits = bits_of(kind)
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
+    return max(low, min(high, value))
+
+
+def converted(d, s, mode, ftz, sat, bits):
+    mask = (1 << bits_of(d)) - 1
+    if s in INTEGERS:
+        value = bits - (1 << bits_of(s)) if s[0] == "s" and bits >> bits_of(s) - 1 else bits
+        if d in INTEGERS:
+            return (clamped(d, value) if sat else value) & mask
+        sign, magnitude = int(value < 0), Fraction(abs(value))
+    else:
+        sign, magnitude = numbers.split(s, numbers.flushed(s, bits, ftz and s == "f32"))
+        if d in INTEGERS:
+            return clamped(d, whole(-magnitude if sign else magnitude, mode)) & mask
+        if mode.endswith("i"):
+            magnitude = Fraction(abs(whole(-magnitude if sign else magnitude, mode)))
+    if sat:
+        sign, magnitude = (0, Fraction(0)) if sign or magnitude == 0 else (0, min(magnitude, Fraction(1)))
+    result = numbers.rounded(d, sign, magnitude, mode if mode in ("rn", "rz", "rm", "rp") else "rn")
+    return numbers.flushed(d, result, ftz and d == "f32")
+
+
+def add_scalars(family):
+    family.kernel("convert", f"{GET} $G $form %$letter9, %$source0; $S")
+    for d, s in itertools.product(INTEGERS + FLOATS, repeat=2):
+        width, out = bits_of(s), bits_of(d)
+        description = f"pick:{32 * width // 8}:" + ",".join(BITS[s] + MORE[s] if s in FLOATS else PATTERNS[width])
+        data = make_data(description)
+        values = [int.from_bytes(data[t * width // 8:(t + 1) * width // 8], "little") for t in range(32)]
+        if d in INTEGERS and s in INTEGERS:
+            modes = [""]
+        elif d in INTEGERS or s == d:
+            modes = ["rni", "rzi", "rmi", "rpi"] + ([""] if s == d else [])
+        elif s in INTEGERS:
+            modes = ["rn", "rz", "rm", "rp"]
+        else:
+            modes = ["", "rn", "rz", "rm", "rp"]
+        register = {8: "h", 16: "h", 32: "r", 64: "d1"}
+        for mode, ftz, sat in itertools.product(modes, (False, True), (False, True)):
+            form = ".".join(w for w in ("cvt", mode, "ftz" if ftz else "", "sat" if sat else "", d, s) if w)
+            want = b"".join(converted(d, s, mode, ftz, sat, v).to_bytes(out // 8, "little") for v in values)
+            family.row("convert", form, want, ORIGIN, size=width // 8, result=out // 8, letter=register[out], source=register[width],
+                       G=f"ld.global.b{width} %{register[width]}0,[%d1];", S=f"st.global.b{out} [%d2],%{register[out]}9;", **{"in": description})
+
+
+def add_pairs(family):
+    """Two values in a register: the first operand goes to the upper half."""
+    family.kernel("pair", f".reg .b8 %b9, %b0;\n{GET} $G $form $D, $O; $S")
+    smaller = {"e4m3x2": "e4m3", "e5m2x2": "e5m2", "e2m3x2": "e2m3", "e3m2x2": "e3m2", "e2m1x2": "e2m1"}
+    relus, finite = ("", "relu"), ("", "satfinite")
+    for d, element in {"f16x2": "f16", "bf16x2": "bf16", **smaller}.items():
+        half = 16 if d in ("f16x2", "bf16x2") else 4 if d == "e2m1x2" else 8
+        total = 2 * half
+        for s in ("f32", "f16x2", "bf16x2"):
+            if s != "f32" and half == 16:
+                continue
+            kind = s.removesuffix("x2")
+            size = numbers.width(kind) // 8
+            description = f"pick:{64 * size}:" + ",".join(BITS[kind] + MORE[kind])
+            data = make_data(description)
+            for mode, relu, saturates in itertools.product(("rn", "rz"), relus, finite):
+                want = b""
+                for t in range(32):
+                    parts = []
+                    for i in (0, 1):
+                        sign, magnitude = numbers.split(kind, int.from_bytes(data[(2 * t + i) * size:][:size], "little"))
+                        if relu and sign:
+                            sign, magnitude = 0, Fraction(0)
+                        parts.append(numbers.rounded(element, sign, magnitude, mode, bool(saturates)))
+                    low, high = (parts[1], parts[0]) if s == "f32" else (parts[0], parts[1])
+                    want += (low | high << half).to_bytes(max(total, 8) // 8, "little")
+                for words in {(mode, saturates, relu), (mode, relu, saturates)}:
+                    form = ".".join(w for w in ("cvt", *words, d, s) if w)
+                    load = "ld.global.b32 %r0,[%d1]; ld.global.b32 %r1,[%d1+4];" if s == "f32" else "ld.global.b32 %r0,[%d1];"
+                    store = {32: "st.global.b32 [%d2],%r9;", 16: "st.global.b16 [%d2],%h9;", 8: "mov.b16 %h9,{%b9,%b9}; st.global.b8 [%d2],%h9;"}[total]
+                    family.row("pair", form, want, ORIGIN, size=2 * size, result=total // 8, G=load, S=store, D={32: "%r9", 16: "%h9", 8: "%b9"}[total],
+                               O="%r0, %r1" if s == "f32" else "%r0", **{"in": description})
+    # And back: every small number is one of f16.
+    for s, element in smaller.items():
+        half = 4 if s == "e2m1x2" else 8
+        codes = [c for c in range(1 << (8 if half == 8 else 4)) if element not in ("e4m3", "e5m2") or c & 0x7F < (0x7F if element == "e4m3" else 0x7C)]
+        if element in ("e2m3", "e3m2"):
+            codes = list(range(64))
+        values = [codes[(7 * t + i * 5) % len(codes)] for t in range(32) for i in (0, 1)]
+        packed = [values[2 * t] | values[2 * t + 1] << half for t in range(32)]
+        description = "words:" + ",".join(f"{p:x}" for p in packed)
+        for relu in relus:
+            want = b""
+            for v in values:
+                sign, magnitude = numbers.split(element, v)
+                if relu and sign:
+                    sign, magnitude = 0, Fraction(0)
+                want += numbers.rounded("f16", sign, magnitude).to_bytes(2, "little")
+            form = ".".join(w for w in ("cvt.rn", relu, "f16x2", s) if w)
+            load = "ld.global.b16 %h0,[%d1];" if half == 8 else "ld.global.b16 %h0,[%d1]; mov.b16 {%b0,%b9}, %h0;"
+            family.row("pair", form, want, ORIGIN, size=4, result=4, G=load, S="st.global.b32 [%d2],%r9;", D="%r9", O="%h0" if half == 8 else "%b0", **{"in": description})
+    add_single(family)
+
+
+def add_single(family):
+    """f32 to one f16, bf16, tf32, with .relu and .satfinite."""
+    description = f"pick:128:" + ",".join(BITS["f32"] + MORE["f32"])
+    data = make_data(description)
+    for d, mode, relu, saturates in itertools.product(("f16", "bf16", "tf32"), ("rn", "rz", "rna"), ("", "relu"), ("", "satfinite")):
+        want = b""
+        for t in range(32):
+            sign, magnitude = numbers.split("f32", int.from_bytes(data[4 * t:4 * t + 4], "little"))
+            if relu and sign:
+                sign, magnitude = 0, Fraction(0)
+            bits = numbers.rounded(d, sign, magnitude, mode, bool(saturates))
+            want += bits.to_bytes(2, "little") if d != "tf32" else (bits << 13).to_bytes(4, "little")
+        for words in {(mode, saturates, relu), (mode, relu, saturates)}:
+            form = ".".join(w for w in ("cvt", *words, d, "f32") if w)
+            wide = d == "tf32"
+            family.row("pair", form, want, ORIGIN, size=4, result=4 if wide else 2, G="ld.global.b32 %r0,[%d1];", D="%r9" if wide else "%h9", O="%r0",
+                       S="st.global.b32 [%d2],%r9;" if wide else "st.global.b16 [%d2],%h9;", **{"in": description})
+
+
+def families():
+    scalars = Family("conversions", "cvt between scalars (PTX ISA 9.7.9.21)")
+    add_scalars(scalars)
+    pairs = Family("conversions_packed", "cvt to and from pairs and small formats (PTX ISA 9.7.9.21)")
+    add_pairs(pairs)
+    return [scalars, pairs]
