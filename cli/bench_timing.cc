@@ -112,7 +112,7 @@ class CpuPeakMeter final : public PeakMeter {
   ThreadPool pool_;
 };
 
-// An emulated device has none: its time is the host's.
+// An emulated device has none, as its time is the host's; on Blackwell none is measured.
 class NoPeakMeter final : public PeakMeter {
  public:
   void measure() override {}
@@ -213,10 +213,10 @@ class Bench {
     std::unique_ptr<PeakMeter>& meter = meters_[key];
     if (meter != nullptr) return meter.get();
     if (cpu == nullptr) {
-      if (device_.spec.kind == DeviceKind::kEmulated) {
-        meter = std::make_unique<NoPeakMeter>();
-      } else {
+      if (device_.spec.kind == DeviceKind::kCuda && device_.spec.architecture == "sm_90a") {
         meter = std::make_unique<GpuPeakMeter>(device_.device);
+      } else {
+        meter = std::make_unique<NoPeakMeter>();
       }
     } else {
       meter = std::make_unique<CpuPeakMeter>(cpu->isa, cpu->num_threads);

@@ -14,15 +14,16 @@ namespace {
 
 using Calls = std::map<std::string, int>;
 
-// A Hopper that accepts everything and runs nothing.
-DriverApi fake_hopper() {
+// A GPU that accepts everything and runs nothing: Hopper or Blackwell.
+template <int kMajor>
+DriverApi fake_gpu() {
   DriverApi api;
   api.device_name = [](char* name, int, CuDevice) {
     name[0] = '\0';
     return kCuSuccess;
   };
   api.device_attribute = [](int* value, int attribute, CuDevice) {
-    *value = attribute == kCuComputeMajor ? 9 : attribute == kCuNumSms ? 132 : 0;
+    *value = attribute == kCuComputeMajor ? kMajor : attribute == kCuNumSms ? 132 : 0;
     if (attribute == kCuSmemPerBlockOptin) *value = 232448;
     return kCuSuccess;
   };
@@ -37,13 +38,22 @@ DriverApi fake_hopper() {
   return api;
 }
 
-class DriverCalls : public testing::TestWithParam<bool> {};
+struct Launch {
+  const char* name;
+  int major;
+  bool causal;
+  const char* kernel;  // begins so
+};
+
+class DriverCalls : public testing::TestWithParam<Launch> {};
 
 TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
-  static const DriverApi api = counting_driver(fake_hopper());
+  const bool hopper = GetParam().major == 9;
+  const DriverApi api = counting_driver(hopper ? fake_gpu<9>() : fake_gpu<10>());
   const auto device = std::make_shared<CudaDevice>(api, 0);
-  const AttentionProblem problem = small_problem(DType::kBF16, GetParam(), 4096);
+  const AttentionProblem problem = small_problem(DType::kBF16, GetParam().causal, 4096);
   const ForwardPlan plan = plan_forward(problem, device->spec());
+  EXPECT_TRUE(gpu_launch(plan)->source.display_name.starts_with(GetParam().kernel));
   std::shared_ptr<const ForwardOp> op;
   try {
     op = prepare(plan, device);
@@ -68,8 +78,12 @@ TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
   expect_only_enqueues(take_driver_calls());
 }
 
-INSTANTIATE_TEST_SUITE_P(Masks, DriverCalls, testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "causal" : "full"; });
+constexpr Launch kLaunches[] = {{"hopper", 9, false, "fwd_sm90_"},
+                                {"hopper_causal", 9, true, "fwd_sm90_"},
+                                {"blackwell", 10, false, "fwd_sm100_"},
+                                {"blackwell_causal", 10, true, "fwd_sm100_"}};
+INSTANTIATE_TEST_SUITE_P(Kernels, DriverCalls, testing::ValuesIn(kLaunches),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace fa4::internal
