@@ -54,8 +54,8 @@ def operand_shape(text):
 
 def forms_of_ptx(text, with_operands):
     for statement in statements(text):
-        if statement.startswith("."):
-            continue  # a declaration
+        if statement.startswith((".", "generic(")):
+            continue  # a declaration, or a part of its initialiser
         match = OPCODE.match(statement)
         if not match:
             raise ValueError(f"not an instruction: {statement[:80]!r}")
