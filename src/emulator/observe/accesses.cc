@@ -66,7 +66,11 @@ void ClusterHazards::add_reader(Cell& cell, const Touch& now) {
 
 void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writes,
                            const Region& where) {
-  if (!(cell.writer.who == now.who) && (cell.writer.bytes & now.bytes) != 0) {
+  const auto races = [&](const Touch& earlier) {
+    return !(earlier.who == now.who) && (earlier.bytes & now.bytes) != 0 &&
+           !(earlier.strong && now.strong);
+  };
+  if (races(cell.writer)) {
     const Order o = order_again(cell.writer, asker, false);
     if (o != Order::kOrdered) report(cell.writer, true, now, writes, asker, o, where);
   }
@@ -77,7 +81,7 @@ void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writ
   }
   for (size_t i = 0; i < cell.reader_count; ++i) {
     const Touch& reader = cell.readers[i];
-    if (reader.who == now.who || (reader.bytes & now.bytes) == 0) continue;
+    if (!races(reader)) continue;
     const Order o = order_again(reader, asker, true);
     if (o != Order::kOrdered) report(reader, false, now, writes, asker, o, where);
   }
@@ -186,6 +190,7 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   Touch now;
   now.who = Who::warp(agent, warps_[agent].generic.at(agent));
   now.line = insn.line;
+  now.strong = access.strong;
   by_ = access.reads && !access.atomic ? &exec : nullptr;
   exec.for_lanes([&](int lane) {
     const uint64_t offset = access.address[lane];

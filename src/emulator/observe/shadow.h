@@ -35,6 +35,7 @@ struct Touch {
   uint8_t bytes = 15;  // which bytes of the word
   // Of shared memory that a tcgen05.mma reads: the sixteenths of D's lanes that it feeds.
   uint8_t feeds = 0xff;
+  bool strong = false;  // relaxed or stronger: two of them are no race
 };
 
 struct Cell {

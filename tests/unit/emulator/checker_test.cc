@@ -90,6 +90,29 @@ TEST(Exchange, ASecondBarrierOrAtLeastAWaitForAnEngineMustComeBetween) {
   EXPECT_EQ(severity(waited, "shared-race"), "formal") << text_of(waited);
 }
 
+// Warp 0 hands a word to warp 1 with a relaxed flag.
+LaunchReport run_flag(const char* before, const char* after) {
+  const std::string body =
+      "setp.eq.u32 %p0, %r0, 0;\nsetp.ne.u32 %p1, %r0, 32;\n@%p0 st.shared.u32 [flag], 0;\n"
+      "bar.sync 0;\n@!%p0 bra other;\nst.shared.u32 [cell], 7;\n" +
+      std::string(before) + "st.relaxed.cta.shared.u32 [flag], 1;\n" +
+      "other: @%p1 bra end;\nwait: ld.relaxed.cta.shared.u32 %r2, [flag];\n"
+      "setp.eq.u32 %p2, %r2, 0;\n@%p2 bra wait;\n" +
+      std::string(after) + "ld.shared.u32 %r3, [cell];\nst.global.u32 [%d0], %r3;\nend:\n";
+  PtxProgram p(body, checked("random"), ".shared .u32 flag;\n.shared .u32 cell;\n");
+  return p.launch(p.buffer("out", 16), 0, 64);
+}
+
+TEST(Exchange, FencesAroundARelaxedFlagOrder) {
+  const char* fence = "fence.acq_rel.cta;\n";
+  const auto both = run_flag(fence, fence);
+  EXPECT_EQ(both.status, "ok") << text_of(both);
+  const auto first = run_flag(fence, "");
+  EXPECT_EQ(severity(first, "shared-race"), "error") << text_of(first);
+  const auto second = run_flag("", fence);
+  EXPECT_EQ(severity(second, "shared-race"), "error") << text_of(second);
+}
+
 // --- Uninitialised reads ------------------------------------------------------------------------
 
 TEST(Uninitialised, SharedMemory) {
