@@ -12,8 +12,13 @@
 namespace ptxemu {
 namespace {
 
+#ifdef __SANITIZE_THREAD__  // which leaves programs little of the address space, and this
+constexpr uint64_t kFirstAddress = uint64_t{0x7e90} << 32;
+constexpr uint64_t kAddressStep = uint64_t{1} << 36;
+#else
 constexpr uint64_t kFirstAddress = uint64_t{0x2000} << 32;  // far from host heaps and the windows
 constexpr uint64_t kAddressStep = uint64_t{1} << 41;        // between the machines of one process
+#endif
 constexpr int kAddressTries = 16;
 constexpr uint64_t kAlign = 256;
 constexpr uint64_t kGap = 512;  // the red zone after each allocation, at least
