@@ -1,7 +1,8 @@
 // The end of a row: its factor and its log-sum-exp, from the online softmax's sum and maximum.
 #pragma once
 
-#include "kernels/attention/row_softmax.cuh"
+#include "kernels/attention/exp2_math.h"
+#include "kernels/attention/pack.cuh"
 
 namespace fa4 {
 

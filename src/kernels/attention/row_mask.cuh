@@ -1,7 +1,7 @@
 // Hiding scores outside a row's key bounds, when a thread holds a row.
 #pragma once
 
-#include "kernels/attention/row_softmax.cuh"
+#include "kernels/attention/pack.cuh"
 
 namespace fa4 {
 

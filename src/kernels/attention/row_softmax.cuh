@@ -1,21 +1,11 @@
 // Online softmax of one row a thread, as tensor memory gives it.
 #pragma once
 
-#include "kernels/attention/element.h"
 #include "kernels/attention/exp2_math.h"
-#include "kernels/ptx/math.cuh"
+#include "kernels/attention/pack.cuh"
 #include "kernels/ptx/packed.cuh"
 
 namespace fa4 {
-
-inline constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
-inline constexpr float kNaN = __builtin_bit_cast(float, 0x7fffffff);
-
-template <Element kElement>
-__device__ inline uint32_t pack(float lower, float upper) {
-  if constexpr (kElement == Element::kBF16) return ptx::cvt_rn_bf16x2(upper, lower);
-  return ptx::cvt_rn_f16x2(upper, lower);
-}
 
 struct RowSoftmax {
   float row_max;  // of unscaled scores; may be stale by kRescaleThreshold

@@ -1,13 +1,11 @@
 // Online softmax of two rows a thread, in the register layout of a wgmma accumulator.
 #pragma once
 
-#include "kernels/attention/element.h"
 #include "kernels/attention/exp2_math.h"
-#include "kernels/ptx/math.cuh"
+#include "kernels/attention/finish_row.cuh"
+#include "kernels/attention/pack.cuh"
 
 namespace fa4 {
-
-inline constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
 
 __device__ inline float quad_max(float x) {
   x = ptx::max_nan(x, __shfl_xor_sync(0xffffffffu, x, 1));
@@ -16,12 +14,6 @@ __device__ inline float quad_max(float x) {
 __device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-template <Element kElement>
-__device__ inline uint32_t pack(float lower, float upper) {
-  if constexpr (kElement == Element::kBF16) return ptx::cvt_rn_bf16x2(upper, lower);
-  return ptx::cvt_rn_f16x2(upper, lower);
 }
 
 // A row without a finite maximum is exponentiated relative to 0: exp(-inf) = 0, and no inf - inf.
@@ -96,14 +88,9 @@ struct OnlineSoftmax {
   // final factor. `sink_log2` is the sink logit times log2(e), or -inf. lse is the natural
   // logarithm.
   __device__ float finish(int r, float scale_log2, float sink_log2, float* lse) {
-    const float sum = quad_sum(row_sum[r]);
-    const float max_log2 = row_max[r] == -kInfinity ? -kInfinity : row_max[r] * scale_log2;
-    const float top = fmaxf(max_log2, sink_log2);
-    const float shrink = max_log2 == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(max_log2 - top);
-    const float total =
-        sum * shrink + (sink_log2 == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(sink_log2 - top));
-    *lse = total == 0.0f ? -kInfinity : (top + ptx::lg2_approx_ftz(total)) * kLn2;
-    return total == 0.0f ? 0.0f : shrink * ptx::rcp_approx_ftz(total);
+    const FinishedRow row = finish_row(quad_sum(row_sum[r]), row_max[r], scale_log2, sink_log2);
+    *lse = row.lse;
+    return row.factor;
   }
 };
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/attention/finish_row.cuh"
-#include "kernels/attention/row_softmax.cuh"
+#include "kernels/ptx/packed.cuh"
 #include "kernels/sm100/fwd_context.cuh"
 #include "kernels/sm100/fwd_output.cuh"
 

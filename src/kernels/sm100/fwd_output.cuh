@@ -2,7 +2,8 @@
 // global memory by the store warp.
 #pragma once
 
-#include "kernels/attention/row_softmax.cuh"
+#include "kernels/attention/exp2_math.h"
+#include "kernels/attention/pack.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm100/fwd_context.cuh"
 
