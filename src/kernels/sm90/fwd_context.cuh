@@ -2,8 +2,8 @@
 #pragma once
 
 #include "kernels/attention/block_range.h"
-#include "kernels/attention/tile_scheduler.cuh"
 #include "kernels/attention/fwd_params.h"
+#include "kernels/attention/tile_scheduler.cuh"
 #include "kernels/sm90/fwd_traits.h"
 #include "kernels/tile/pipeline.cuh"
 
