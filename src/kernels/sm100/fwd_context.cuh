@@ -45,7 +45,6 @@ __device__ inline int warp_of_warpgroup() {
 template <FwdTraits T>
 struct Context {
   static constexpr SmemLayout kSmem = smem_layout(T);
-  static constexpr TmemLayout kTmem = tmem_layout(T);
   static constexpr BarrierTable kBarriers = barriers(T);
 
   const FwdParams& params;
