@@ -4,5 +4,6 @@
 namespace fa4 {
 
 enum class Element : int { kBF16 = 0, kF16 = 1 };
+inline constexpr int kElementBytes = 2;
 
 }  // namespace fa4

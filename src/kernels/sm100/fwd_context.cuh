@@ -45,7 +45,7 @@ __device__ inline int warp_of_warpgroup() {
 template <FwdTraits T>
 struct Context {
   static constexpr SmemLayout kSmem = smem_layout(T);
-  static constexpr BarrierTable kBarriers = barriers(T);
+  static constexpr auto kBarriers = barriers(T);
 
   const FwdParams& params;
   unsigned char* smem;

@@ -104,7 +104,7 @@ class Correction {
     if constexpr (kNext < T.head_dim_v) multiply_o<kQTile, kNext>(chunks, factor);
   }
 
-  __device__ uint32_t phase(int bit) const { return phases >> bit & 1; }
+  __device__ uint32_t phase(int q_tile) const { return phases >> q_tile & 1; }
 
   __device__ void finish(const Tile& tile, int q_tile) {
     const OutputRow<T> out{c, tile.work, q_tile, row};
@@ -148,7 +148,7 @@ class Correction {
   const int warp;
   const int row;          // of the Q tile
   const ptx::TmemAddr o;  // of Q tile 0, this warp's lanes
-  uint32_t phases = 0;    // bits: stats and o of the Q tiles, out of the Q tiles
+  uint32_t phases = 0;    // a bit each Q tile: how many tiles saw keys so far, odd or even
 };
 
 }  // namespace fa4::sm100

@@ -8,16 +8,16 @@
 //
 // Barriers (fwd_traits.h, barriers):
 //
-//   schedule ── tile_full ──▶ every other warp                                      ── tile_empty
-//   ─▶ load     ── q_full ─────▶ mma: S = Q Kᵀ                            (commit)     ── q_empty
-//   ────▶ load     ── kv_full ────▶ mma: S = Q Kᵀ, O += P V                  (commit)     ──
-//   kv_empty ───▶ mma      ── s_full ─────▶ softmax: S to registers, exponentials, P to tensor
-//   memory softmax  ── p_full ─────▶ mma, together with correction: O is rescaled, or free for a
-//   new tile softmax  ── p_rest ─────▶ mma, in the middle of P V: the last keys' P softmax  ──
-//   factors (named barriers, a pair of warps each) ─▶ correction: O *= factor, if any softmax  ──
-//   stats_full ─▶ correction, at a tile's end              ── stats_empty ─▶ softmax mma      ──
-//   o_full ─────▶ correction: O / sum to shared memory correction ── out_full ─▶ store: TMA ──
-//   out_empty ───▶ correction
+//   schedule   ── tile_full ──▶ every other warp                        ── tile_empty ─▶
+//   load       ── q_full ─────▶ mma: S = Q Kᵀ                           ── q_empty (commit) ─▶
+//   load       ── kv_full ────▶ mma: S = Q Kᵀ, O += P V                 ── kv_empty (commit) ─▶
+//   mma        ── s_full ─────▶ softmax: S to registers, exponentials, P over S
+//   softmax    ── p_full ─────▶ mma: P V of the first keys; correction arrives too
+//   softmax    ── p_rest ─────▶ mma: P V of the other keys
+//   softmax    ── factors ────▶ correction: O *= factor, if any (named barriers)
+//   softmax    ── stats_full ─▶ correction: a tile's sums and maxima    ── stats_empty ─▶
+//   mma        ── o_full ─────▶ correction: O / sum to shared memory
+//   correction ── out_full ───▶ store: TMA                              ── out_empty ─▶
 //
 // Three things need no barrier because products run in the order of their issue. S may be
 // overwritten when the product of the P in its place was issued. Scores of a block that have
@@ -33,18 +33,6 @@
 #include "kernels/sm100/fwd_softmax.cuh"
 
 namespace fa4::sm100 {
-
-template <FwdTraits T>
-__device__ inline void initialise_barriers(const Context<T>& c) {
-  constexpr BarrierTable kTable = barriers(T);
-#pragma unroll
-  for (int kind = 0; kind < kNumBarrierKinds; ++kind) {
-    for (int stage = 0; stage < kTable.rows[kind].stages; ++stage) {
-      ptx::mbarrier_init(c.barrier(kind, stage), kTable.rows[kind].arrivals);
-    }
-  }
-  ptx::fence_mbarrier_init();
-}
 
 // All threads of the group of CTAs, and what they did in tensor memory.
 template <FwdTraits T>
@@ -97,7 +85,7 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
   const sm100::Context<T> context{params, smem, T.cta_group == 1 ? 0 : ptx::cluster_ctarank()};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / sm100::kWarpThreads, 0);
   const sm100::Role role = sm100::role_of(warp);
-  if (threadIdx.x == 0) sm100::initialise_barriers(context);
+  if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
   if (role == sm100::Role::kMma) {
     ptx::tcgen05_alloc<T.cta_group>(context.at(context.kSmem.tmem), sm100::kTmemColumns);
     ptx::tcgen05_relinquish_alloc_permit<T.cta_group>();

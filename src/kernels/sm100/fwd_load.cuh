@@ -3,6 +3,7 @@
 
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm100/fwd_context.cuh"
+#include "kernels/tile/clear_rows.cuh"
 
 namespace fa4::sm100 {
 
@@ -122,9 +123,7 @@ class Loader {
   // A block of V, or this CTA's columns of it. Rows past the sequence's end may hold anything where
   // TMA does not fill them with zeros.
   __device__ void load_v(int n) {
-    const int valid = tile.work.seqlen_k - n * kTileN;
-    const bool clear =
-        T.cta_group == 1 && valid < kTileN && (p.cu_seqlens_k != nullptr || p.seqused_k != nullptr);
+    const bool clear = n == cut_block;
     c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
     if (ptx::elect_sync()) {
       const int kind = clear ? kVRaw : kKvFull, stage = clear ? 0 : kv.stage;
@@ -140,7 +139,7 @@ class Loader {
     if (clear) {
       c.wait(kVRaw, 0, v_raw_phase);
       v_raw_phase ^= 1;
-      clear_tail(tile.work.seqlen_k - n * kTileN);
+      clear_rows<kTileN, v_columns(T)>(c.smem + kv_place(false), tile.work.seqlen_k - n * kTileN);
       if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage));
       __syncwarp();
     }
@@ -156,22 +155,6 @@ class Loader {
     }
 #pragma unroll
     for (int i = 0; i < T.q_tiles; ++i) c.wait(kQEmpty, i, q_phase[i] ^ 1);
-  }
-
-  // Rows [first, kTileN) of the block of V at the ring's stage become 0: a probability of 0 does
-  // not silence NaN.
-  __device__ void clear_tail(int first) const {
-    constexpr int kRowBytes = kVSlab * kElementBytes, kRowChunks = kRowBytes / 16;
-    unsigned char* block = c.smem + kv_place(false);
-    const int chunks = (kTileN - first) * kRowChunks;
-#pragma unroll 1
-    for (int i = threadIdx.x % 32; i < chunks * num_slabs(T.head_dim_v); i += 32) {
-      const int slab = i / chunks, chunk = i % chunks;
-      *reinterpret_cast<uint4*>(block + (slab * kTileN + first) * kRowBytes + chunk * 16) =
-          uint4{0, 0, 0, 0};
-    }
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
   }
 
   const Context<T>& c;

@@ -7,7 +7,8 @@
 #pragma once
 
 #include "kernels/sm100/fwd_context.cuh"
-#include "kernels/tile/umma_descriptor.cuh"
+#include "kernels/tile/smem_descriptor.cuh"
+#include "kernels/tile/umma_instruction.cuh"
 
 namespace fa4::sm100 {
 

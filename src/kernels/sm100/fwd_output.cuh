@@ -2,36 +2,17 @@
 // global memory by the store warp.
 #pragma once
 
-#include "kernels/attention/exp2_math.h"
-#include "kernels/attention/pack.cuh"
+#include "kernels/attention/output.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm100/fwd_context.cuh"
 
 namespace fa4::sm100 {
 
-// A position in a sequence and a head.
-struct Place {
-  int position;
-  int head;
-};
-__device__ inline Place place_of(const FwdParams& p, const WorkTile& tile, int packed_row) {
-  const int g = p.group_log2;
-  return {packed_row >> g, (tile.head << g) + (packed_row & ((1 << g) - 1))};
-}
-
-// Rows of kSlab columns, their 16-byte pieces permuted as TMA's swizzle does.
+// A row of a slab of out, and the slab of a Q tile, in bytes.
 template <FwdTraits T>
-struct OutSlabs {
-  static constexpr int kSlab = slab_columns(T.head_dim_v);
-  static constexpr int kRowBytes = kSlab * kElementBytes;
-  static constexpr int kSlabBytes = kTileRows * kRowBytes;
-  static constexpr int kPieces = kRowBytes / 16;
-
-  __device__ static int swizzle(int row) { return kSlab == 64 ? row & 7 : row / 2 & 3; }
-  __device__ static int offset(int row, int slab, int piece) {
-    return slab * kSlabBytes + row * kRowBytes + (piece ^ swizzle(row)) * 16;
-  }
-};
+inline constexpr int kOutRowBytes = slab_columns(T.head_dim_v) * kElementBytes;
+template <FwdTraits T>
+inline constexpr int kOutSlabBytes = kTileRows * kOutRowBytes<T>;
 
 // One row of a Q tile, as the correction thread that owns it sees it.
 template <FwdTraits T>
@@ -45,23 +26,8 @@ struct OutputRow {
     return place_of(c.params, tile, first_row(c, tile, q_tile) + row);
   }
 
-  // The sink logit of the row's head times log2(e), -inf without sinks.
-  __device__ float sink_log2() const {
-    const Place at = place();
-    const bool has_sink = c.params.sink != nullptr && at.position < tile.seqlen_q;
-    return has_sink ? c.params.sink[at.head] * kLog2E : -kInfinity;
-  }
-
-  __device__ void store_lse(float lse) const {
-    const FwdParams& p = c.params;
-    const Place at = place();
-    if (p.lse == nullptr || at.position >= tile.seqlen_q) return;
-    const int64_t index =
-        p.cu_seqlens_q == nullptr
-            ? (int64_t{tile.batch} * p.heads_q + at.head) * p.seqlen_q + at.position
-            : int64_t{at.head} * p.total_q + tile.offset_q + at.position;
-    p.lse[index] = lse;
-  }
+  __device__ float sink_log2() const { return fa4::sink_log2(c.params, tile, place()); }
+  __device__ void store_lse(float lse) const { fa4::store_lse(c.params, tile, place(), lse); }
 
   // Zeros, to global memory at once: the row sees nothing.
   __device__ void clear() const {
@@ -69,9 +35,7 @@ struct OutputRow {
     const Place at = place();
     if (at.position >= tile.seqlen_q) return;
     const int batch = p.cu_seqlens_q == nullptr ? tile.batch : 0;
-    const int64_t element = batch * p.out_stride_batch +
-                            (int64_t{tile.offset_q} + at.position) * p.out_stride_seqlen +
-                            at.head * p.out_stride_head;
+    const int64_t element = batch * p.out_stride_batch + out_element(p, tile, at);
     unsigned char* row_begin = static_cast<unsigned char*>(p.out_data) + element * kElementBytes;
 #pragma unroll 1
     for (int i = 0; i < p.head_dim_v; i += 8) {
@@ -82,7 +46,7 @@ struct OutputRow {
   // The row's place in shared memory. A slab's pieces are 8 columns; which of them a piece takes
   // the place of depends on the row alone.
   struct Staging {
-    using Slabs = OutSlabs<T>;
+    static constexpr int kSlab = slab_columns(T.head_dim_v);
     unsigned char* begin;
     int swizzle;
 
@@ -99,13 +63,13 @@ struct OutputRow {
 
    private:
     __device__ uint4& piece(int column) const {
-      const int in_row = (column % Slabs::kSlab / 8 ^ swizzle) * 16;
-      return *reinterpret_cast<uint4*>(begin + column / Slabs::kSlab * Slabs::kSlabBytes + in_row);
+      const int in_row = (column % kSlab / 8 ^ swizzle) * 16;
+      return *reinterpret_cast<uint4*>(begin + column / kSlab * kOutSlabBytes<T> + in_row);
     }
   };
   __device__ Staging staging() const {
-    return {c.smem + out_offset(T, q_tile) + row * OutSlabs<T>::kRowBytes,
-            OutSlabs<T>::swizzle(row)};
+    return {c.smem + out_offset(T, q_tile) + row * kOutRowBytes<T>,
+            slab_swizzle<slab_columns(T.head_dim_v)>(row)};
   }
 };
 
@@ -133,15 +97,15 @@ class Storer {
   }
 
  private:
-  using Slabs = OutSlabs<T>;
-
   __device__ void store(int q_tile) const {
     const int first = first_row(c, tile.work, q_tile) >> p.group_log2;
     const bool dense = p.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
     if (dense || first + (kTileRows >> p.group_log2) <= tile.work.seqlen_q) {
       if (ptx::elect_sync()) store_by_tma(q_tile, first, dense ? tile.work.batch : 0);
     } else {
-      copy_rows(q_tile);
+      copy_rows<kTileRows, T.head_dim_v, kWarpThreads>(p, tile.work, c.smem + out_offset(T, q_tile),
+                                                       first_row(c, tile.work, q_tile),
+                                                       threadIdx.x % kWarpThreads);
     }
   }
 
@@ -150,29 +114,12 @@ class Storer {
     const ptx::SmemAddr from = c.at(out_offset(T, q_tile));
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
-      ptx::cp_async_bulk_tensor_4d_store(&p.out, from + slab * Slabs::kSlabBytes,
-                                         slab * Slabs::kSlab, tile.work.head << p.group_log2,
-                                         tile.work.offset_q + first_position, batch);
+      ptx::cp_async_bulk_tensor_4d_store(
+          &p.out, from + slab * kOutSlabBytes<T>, slab * slab_columns(T.head_dim_v),
+          tile.work.head << p.group_log2, tile.work.offset_q + first_position, batch);
     }
     ptx::cp_async_bulk_commit_group();
     ptx::cp_async_bulk_wait_group_read<0>();
-  }
-
-  // Rows that reach past a packed sequence: 16 bytes a lane of those inside it.
-  __device__ void copy_rows(int q_tile) const {
-    constexpr int kRowPieces = Slabs::kPieces * num_slabs(T.head_dim_v);
-    const unsigned char* from = c.smem + out_offset(T, q_tile);
-#pragma unroll 1
-    for (int i = threadIdx.x % kWarpThreads; i < kTileRows * kRowPieces; i += kWarpThreads) {
-      const int row = i / kRowPieces, slab = i / Slabs::kPieces % num_slabs(T.head_dim_v);
-      const int piece = i % Slabs::kPieces, column = slab * Slabs::kSlab + piece * 8;
-      const Place at = place_of(p, tile.work, first_row(c, tile.work, q_tile) + row);
-      if (at.position >= tile.work.seqlen_q || column >= p.head_dim_v) continue;
-      const int64_t element = (int64_t{tile.work.offset_q} + at.position) * p.out_stride_seqlen +
-                              at.head * p.out_stride_head + column;
-      *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.out_data) + element * kElementBytes) =
-          *reinterpret_cast<const uint4*>(from + Slabs::offset(row, slab, piece));
-    }
   }
 
   const Context<T>& c;

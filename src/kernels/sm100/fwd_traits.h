@@ -5,6 +5,8 @@
 
 #include "kernels/attention/element.h"
 #include "kernels/attention/exp2_math.h"
+#include "kernels/tile/barrier_table.h"
+#include "kernels/tile/slab.h"
 
 namespace fa4::sm100 {
 
@@ -35,7 +37,6 @@ inline constexpr int kTileRows = 128;  // of one Q tile: the lanes of tensor mem
 inline constexpr int kTileN = 128;     // keys of a block
 inline constexpr int kChunk = 32;      // columns that softmax and correction move at a time
 inline constexpr int kChunks = kTileN / kChunk;
-inline constexpr int kElementBytes = 2;
 inline constexpr int kMmaK = 16;
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kTmemColumns = 512;
@@ -67,11 +68,6 @@ constexpr RegisterSplit register_split(const FwdTraits& t) {
 
 // Query rows of a work tile: of all CTAs of the group.
 constexpr int tile_m(const FwdTraits& t) { return t.q_tiles * t.cta_group * kTileRows; }
-
-// A tile lies in shared memory as slabs of 64 (or 32) columns, rows of 128 (or 64) bytes, swizzled
-// by TMA.
-constexpr int slab_columns(int columns) { return columns % 64 == 0 ? 64 : 32; }
-constexpr int num_slabs(int columns) { return columns / slab_columns(columns); }
 
 // What one CTA holds of a block: all of it, or its half (K: of the keys, V: of the columns).
 constexpr int k_rows(const FwdTraits& t) { return kTileN / t.cta_group; }
@@ -117,14 +113,7 @@ constexpr TmemLayout tmem_layout(const FwdTraits& t) {
   return m;
 }
 
-// Barriers, in the order of shared memory: one row a kind, `stages` of each.
-struct BarrierRow {
-  const char* name;
-  int stages;
-  int arrivals;
-  const char* arrives;  // who
-  const char* waits;
-};
+// Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind {
   kQFull,
   kQEmpty,
@@ -144,16 +133,7 @@ enum BarrierKind {
   kCancelled,
   kNumBarrierKinds
 };
-struct BarrierTable {
-  BarrierRow rows[kNumBarrierKinds];
-  constexpr int first(int kind) const {
-    int index = 0;
-    for (int i = 0; i < kind; ++i) index += rows[i].stages;
-    return index;
-  }
-  constexpr int count() const { return first(kNumBarrierKinds); }
-};
-constexpr BarrierTable barriers(const FwdTraits& t) {
+constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int q = t.q_tiles, g = t.cta_group;
   const int readers = 4 * q + 4 + 3;  // warps: softmax, correction, mma, load, store
   return {{

@@ -63,8 +63,8 @@ class Consumer {
  private:
   using Wgmma = ptx::WgmmaSs<T.tile_n, T.element>;
   using WgmmaPv = ptx::WgmmaRs<T.head_dim_v, T.element>;
-  using QkDescriptor = SmemDescriptor<slab_columns(T.head_dim)>;
-  using VDescriptor = SmemDescriptor<slab_columns(T.head_dim_v)>;
+  using QkDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
+  using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v)>;
   static constexpr int kScores = T.tile_n / 2;
   static constexpr int kOutputs = T.head_dim_v / 2;
   static constexpr int kMmaK = 16;

@@ -20,7 +20,7 @@ static_assert(sizeof(Tile) == kTileBytes);
 template <FwdTraits T>
 struct Context {
   static constexpr SmemLayout kSmem = smem_layout(T);
-  static constexpr BarrierTable kBarriers = barriers(T);
+  static constexpr auto kBarriers = barriers(T);
 
   const FwdParams& params;
   unsigned char* smem;

@@ -1,6 +1,7 @@
 // The end of a tile: a warpgroup's 64 rows of out to global memory, and their lse.
 #pragma once
 
+#include "kernels/attention/output.cuh"
 #include "kernels/attention/softmax.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
@@ -19,33 +20,16 @@ struct Epilogue {
   int warpgroup;
   int lane;  // in the warpgroup
 
-  // Where a row of the tile lies in its sequence.
-  struct Place {
-    int position;
-    int head;
-  };
+  __device__ int packed_row(int row_in_tile) const { return tile.m_block * T.tile_m + row_in_tile; }
   __device__ Place place(int row_in_tile) const {
-    const int packed_row = tile.m_block * T.tile_m + row_in_tile;
-    const int g = c.params.group_log2;
-    return {packed_row >> g, (tile.head << g) + (packed_row & ((1 << g) - 1))};
+    return place_of(c.params, tile, packed_row(row_in_tile));
   }
 
-  // The sink logit of the row's head times log2(e), -inf without sinks.
   __device__ float sink_log2(int row_in_tile) const {
-    const Place at = place(row_in_tile);
-    const bool has_sink = c.params.sink != nullptr && at.position < tile.seqlen_q;
-    return has_sink ? c.params.sink[at.head] * kLog2E : -kInfinity;
+    return fa4::sink_log2(c.params, tile, place(row_in_tile));
   }
-
   __device__ void store_lse(int row_in_tile, float lse) const {
-    const FwdParams& p = c.params;
-    const Place at = place(row_in_tile);
-    if (p.lse == nullptr || at.position >= tile.seqlen_q || lane % 4 != 0) return;
-    const int64_t index =
-        p.cu_seqlens_q == nullptr
-            ? (int64_t{tile.batch} * p.heads_q + at.head) * p.seqlen_q + at.position
-            : int64_t{at.head} * p.total_q + tile.offset_q + at.position;
-    p.lse[index] = lse;
+    if (lane % 4 == 0) fa4::store_lse(c.params, tile, place(row_in_tile), lse);
   }
 
   // Through the place of the tile's Q. A warpgroup's own rows only: no other warpgroup is waited
@@ -65,15 +49,13 @@ struct Epilogue {
     if (dense || first_row + (64 >> p.group_log2) <= tile.seqlen_q) {
       if (lane == 0) store_by_tma(rows, first_row, dense ? tile.batch : 0);
     } else {
-      copy_rows(rows);
+      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(c.params, tile, rows,
+                                                     packed_row(64 * warpgroup), lane);
       ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
     }
   }
 
  private:
-  // 16-byte chunks of a row are permuted as TMA's swizzle does.
-  __device__ static int swizzle(int row) { return kSlab == 64 ? row & 7 : row / 2 & 3; }
-
   template <int kOutputs>
   __device__ void stage_rows(const float (&rO)[kOutputs], unsigned char* rows) const {
     const int matrix = lane % 32 / 8;
@@ -82,7 +64,7 @@ struct Epilogue {
 #pragma unroll
     for (int i = 0; i < T.head_dim_v / 16; ++i) {
       const int slab = 16 * i / kSlab, chunk = 2 * (i % (kSlab / 16)) + matrix / 2;
-      ptx::stmatrix_x4(to + slab * kSlabBytes + 16 * (chunk ^ swizzle(row)),
+      ptx::stmatrix_x4(to + slab * kSlabBytes + 16 * (chunk ^ slab_swizzle<kSlab>(row)),
                        pack<T.element>(rO[8 * i], rO[8 * i + 1]),
                        pack<T.element>(rO[8 * i + 2], rO[8 * i + 3]),
                        pack<T.element>(rO[8 * i + 4], rO[8 * i + 5]),
@@ -98,24 +80,6 @@ struct Epilogue {
                                          tile.offset_q + first_row, batch);
     }
     ptx::cp_async_bulk_commit_group();
-  }
-
-  // Rows that reach past a packed sequence: all threads copy 16 bytes each of those inside it.
-  __device__ void copy_rows(const unsigned char* rows) const {
-    constexpr int kChunks = kRowBytes / 16, kRowChunks = kChunks * num_slabs(T.head_dim_v);
-    const FwdParams& p = c.params;
-#pragma unroll 1
-    for (int i = lane; i < 64 * kRowChunks; i += kWarpgroupThreads) {
-      const int row = i / kRowChunks, slab = i / kChunks % num_slabs(T.head_dim_v);
-      const int chunk = i % kChunks, column = slab * kSlab + chunk * 8;
-      const Place at = place(64 * warpgroup + row);
-      if (at.position >= tile.seqlen_q || column >= p.head_dim_v) continue;
-      const int64_t element = (int64_t{tile.offset_q} + at.position) * p.out_stride_seqlen +
-                              at.head * p.out_stride_head + column;
-      *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.out_data) + element * kElementBytes) =
-          *reinterpret_cast<const uint4*>(rows + slab * kSlabBytes + row * kRowBytes +
-                                          16 * (chunk ^ swizzle(row)));
-    }
   }
 };
 

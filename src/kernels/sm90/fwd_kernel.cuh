@@ -21,22 +21,6 @@
 #include "kernels/sm90/fwd_consumer.cuh"
 #include "kernels/sm90/fwd_producer.cuh"
 
-namespace fa4::sm90 {
-
-template <FwdTraits T>
-__device__ inline void initialise_barriers(const Context<T>& c) {
-  constexpr BarrierTable kTable = barriers(T);
-#pragma unroll
-  for (int kind = 0; kind < kNumBarrierKinds; ++kind) {
-    for (int stage = 0; stage < kTable.rows[kind].stages; ++stage) {
-      ptx::mbarrier_init(c.barrier(kind) + 8 * stage, kTable.rows[kind].arrivals);
-    }
-  }
-  ptx::fence_mbarrier_init();
-}
-
-}  // namespace fa4::sm90
-
 namespace fa4 {
 
 template <FwdTraits T>
@@ -48,7 +32,7 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
   unsigned char* smem =
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const sm90::Context<T> context{params, smem};
-  if (threadIdx.x == 0) sm90::initialise_barriers(context);
+  if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
   __syncthreads();
 
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);

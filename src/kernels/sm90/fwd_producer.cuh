@@ -4,6 +4,7 @@
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm90/fwd_context.cuh"
+#include "kernels/tile/clear_rows.cuh"
 
 namespace fa4::sm90 {
 
@@ -53,24 +54,6 @@ __device__ inline void load_q(const Context<T>& c, const WorkTile& tile, ptx::Sm
                                       tile.offset_q + first_row + warpgroup * warpgroup_rows,
                                       batch_coordinate(p.cu_seqlens_q, tile));
   }
-}
-
-// Rows [first, tile_n) of a block of V may hold anything (the next sequence, unused cache): makes
-// them 0, since a probability of 0 does not silence NaN.
-template <FwdTraits T>
-__device__ inline void clear_tail(const Context<T>& c, int stage, int first) {
-  constexpr int kRowBytes = slab_columns(T.head_dim_v) * kElementBytes;
-  constexpr int kChunks = kRowBytes / 16;
-  unsigned char* block = c.smem + c.kSmem.v + stage * v_stage_bytes(T);
-  const int chunks = (T.tile_n - first) * kChunks;
-#pragma unroll 1
-  for (int i = threadIdx.x % 32; i < chunks * num_slabs(T.head_dim_v); i += 32) {
-    const int slab = i / chunks, chunk = i % chunks;
-    *reinterpret_cast<uint4*>(block + (slab * T.tile_n + first) * kRowBytes + chunk * 16) =
-        uint4{0, 0, 0, 0};
-  }
-  ptx::fence_proxy_async_shared();
-  __syncwarp();
 }
 
 // What the producer warp remembers from tile to tile.
@@ -125,7 +108,8 @@ __device__ inline void produce_v(const Context<T>& c, const LoadTile& tile, int 
   if (clear) {
     wait(barrier, state.v_raw.phase());
     state.v_raw.advance();
-    clear_tail(c, state.v.stage(), valid);
+    clear_rows<T.tile_n, T.head_dim_v>(c.smem + c.kSmem.v + state.v.stage() * v_stage_bytes(T),
+                                       valid);
     if (ptx::elect_sync()) ptx::mbarrier_arrive(v.full_barrier(state.v.stage()));
     __syncwarp();
   }

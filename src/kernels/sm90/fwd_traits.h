@@ -4,6 +4,8 @@
 #pragma once
 
 #include "kernels/attention/element.h"
+#include "kernels/tile/barrier_table.h"
+#include "kernels/tile/slab.h"
 
 namespace fa4 {
 
@@ -25,8 +27,7 @@ struct FwdTraits {
 namespace sm90 {
 
 inline constexpr int kWarpgroupThreads = 128;
-inline constexpr int kWarpgroupRows = 64;  // of a tile: those of one wgmma
-inline constexpr int kElementBytes = 2;
+inline constexpr int kWarpgroupRows = 64;     // of a tile: those of one wgmma
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one block
 inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
 
@@ -44,11 +45,6 @@ constexpr RegisterSplit register_split(const FwdTraits& t) {
   return consumer_warpgroups(t) == 3 ? RegisterSplit{32, 160} : RegisterSplit{40, 232};
 }
 
-// A tile lies in shared memory as slabs of 64 (or 32) columns, rows of 128 (or 64) bytes, swizzled
-// by TMA.
-constexpr int slab_columns(int head_dim) { return head_dim % 64 == 0 ? 64 : 32; }
-constexpr int num_slabs(int head_dim) { return head_dim / slab_columns(head_dim); }
-
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
 struct SmemLayout {
   int q;         // [stage][warpgroup][slab][64 rows]; out takes the place of its tile's Q
@@ -62,14 +58,7 @@ constexpr int q_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim * kElem
 constexpr int k_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim * kElementBytes; }
 constexpr int v_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim_v * kElementBytes; }
 
-// Barriers, in the order of shared memory: one row a kind, `stages` of each.
-struct BarrierRow {
-  const char* name;
-  int stages;
-  int arrivals;
-  const char* arrives;  // who
-  const char* waits;
-};
+// Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind {
   kQFull,
   kQEmpty,
@@ -82,16 +71,7 @@ enum BarrierKind {
   kTileEmpty,
   kNumBarrierKinds
 };
-struct BarrierTable {
-  BarrierRow rows[kNumBarrierKinds];
-  constexpr int first(int kind) const {
-    int index = 0;
-    for (int i = 0; i < kind; ++i) index += rows[i].stages;
-    return index;
-  }
-  constexpr int count() const { return first(kNumBarrierKinds); }
-};
-constexpr BarrierTable barriers(const FwdTraits& t) {
+constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int warps = 4 * consumer_warpgroups(t);
   return {{
       {"q_full", t.q_stages, 1, "producer + TMA bytes", "consumers"},

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(sm90::kPeakThreads, 1)
   ptx::fence_proxy_async_shared();
   __syncthreads();
 
-  using Descriptor = SmemDescriptor<64>;
+  using Descriptor = WgmmaDescriptor<64>;
   const ptx::SmemAddr base = ptx::smem_addr(smem);
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);
   const uint32_t a = Descriptor::k_major(base + warpgroup * sm90::kPeakSlabs * 64 * 128);

@@ -2,12 +2,26 @@
 #pragma once
 
 #include "kernels/ptx/mbarrier.cuh"
+#include "kernels/tile/barrier_table.h"
 
 namespace fa4 {
 
 __device__ inline void wait(ptx::SmemAddr barrier, uint32_t parity) {
   while (!ptx::mbarrier_try_wait_parity(barrier, parity)) {
   }
+}
+
+// By one thread: the table's barriers, the first of them at `first`.
+template <int kNumKinds>
+__device__ inline void initialise_barriers(const BarrierTable<kNumKinds>& table,
+                                           ptx::SmemAddr first) {
+#pragma unroll
+  for (int kind = 0; kind < kNumKinds; ++kind) {
+    for (int stage = 0; stage < table.rows[kind].stages; ++stage) {
+      ptx::mbarrier_init(first + 8 * (table.first(kind) + stage), table.rows[kind].arrivals);
+    }
+  }
+  ptx::fence_mbarrier_init();
 }
 
 // Which stage is next, and how often the ring went round. Producers and consumers each keep their

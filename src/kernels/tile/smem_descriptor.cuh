@@ -1,18 +1,18 @@
-// Matrix descriptors of wgmma operands in shared memory, for the layouts that TMA writes.
+// Descriptors of matrix operands in shared memory, for the layouts that TMA writes (tile/slab.h).
 #pragma once
 
 #include "kernels/ptx/address.cuh"
 
 namespace fa4 {
 
-// Slabs of kSlabColumns 16-bit columns: rows of 2 kSlabColumns bytes, swizzled over groups of 8
-// rows (PTX ISA, "Matrix Descriptor Format" of wgmma). Fields are in units of 16 bytes. The low
-// word holds the address, the high one is a constant: what moves is 32 bits wide.
-template <int kSlabColumns>
-struct SmemDescriptor {
+// Slabs of kSlabColumns 16-bit columns, swizzled over groups of 8 rows. Fields are in units of 16
+// bytes. The low word holds the address, the high one is a constant, of which kLayout says what the
+// architecture calls the swizzle: what moves is 32 bits wide.
+template <int kSlabColumns, uint32_t kLayout>
+struct SlabDescriptor {
   static_assert(kSlabColumns == 64 || kSlabColumns == 32, "128- or 64-byte rows");
   static constexpr int kRowBytes = 2 * kSlabColumns;
-  static constexpr uint32_t kHighWord = (8 * kRowBytes >> 4) | (kSlabColumns == 64 ? 1u : 2u) << 30;
+  static constexpr uint32_t kHighWord = (8 * kRowBytes >> 4) | kLayout;
 
   // Low words. The contracted dimension runs along a row (Q, K).
   __device__ static uint32_t k_major(ptx::SmemAddr tile) { return low_word(tile, 16); }
@@ -31,5 +31,14 @@ struct SmemDescriptor {
     return (tile.value & 0x3ffff) >> 4 | (leading_bytes >> 4) << 16;
   }
 };
+
+// Of wgmma (PTX ISA, "Matrix Descriptor Format").
+template <int kSlabColumns>
+using WgmmaDescriptor = SlabDescriptor<kSlabColumns, (kSlabColumns == 64 ? 1u : 2u) << 30>;
+
+// Of tcgen05.mma (PTX ISA, "Shared memory descriptor"): version 1 and the swizzle.
+template <int kSlabColumns>
+using UmmaDescriptor =
+    SlabDescriptor<kSlabColumns, 1u << 14 | (kSlabColumns == 64 ? 2u : 4u) << 29>;
 
 }  // namespace fa4

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "plan/sm100_tuning.h"
+#include "problems.h"
 
 namespace fa4::internal {
 namespace {
@@ -15,16 +16,6 @@ namespace {
 const DeviceSpec& b200() {
   static const DeviceSpec spec = emulated_specs().back();
   return spec;
-}
-
-ProblemDesc dense(int64_t head_dim, int64_t seqlen = 4096, bool causal = false) {
-  ProblemDesc d;
-  d.batch = 4;
-  d.seqlen_q = d.seqlen_k = seqlen;
-  d.heads_q = d.heads_kv = 16;
-  d.head_dim = head_dim;
-  d.causal = causal;
-  return d;
 }
 
 ForwardPlan plan_of(const ProblemDesc& desc, const DeviceSpec& device = b200()) {
@@ -206,7 +197,7 @@ TEST(Sm100Traits, BlocksOfTheRingDoNotOverlap) {
 
 TEST(Sm100Traits, EveryBarrierHasArriversAndWaiters) {
   for (const sm100::FwdTraits& t : all_variants()) {
-    for (const sm100::BarrierRow& barrier : sm100::barriers(t).rows) {
+    for (const BarrierRow& barrier : sm100::barriers(t).rows) {
       EXPECT_STRNE(barrier.name, "");
       EXPECT_GT(barrier.arrivals, 0) << barrier.name;
       EXPECT_GT(barrier.stages, 0) << barrier.name;

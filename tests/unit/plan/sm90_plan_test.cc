@@ -8,19 +8,10 @@
 #include "core/error.h"
 #include "kernels/attention/block_range.h"
 #include "plan/sm90_tuning.h"
+#include "problems.h"
 
 namespace fa4::internal {
 namespace {
-
-ProblemDesc dense(int64_t head_dim, int64_t seqlen = 4096, bool causal = false) {
-  ProblemDesc d;
-  d.batch = 4;
-  d.seqlen_q = d.seqlen_k = seqlen;
-  d.heads_q = d.heads_kv = 16;
-  d.head_dim = head_dim;
-  d.causal = causal;
-  return d;
-}
 
 Sm90ForwardSpec spec_of(const ProblemDesc& desc) {
   const ForwardPlan plan = plan_forward(AttentionProblem::make(desc), h200_spec());
@@ -85,8 +76,8 @@ TEST(Sm90Traits, SharedMemoryRegionsFollowEachOther) {
 
 TEST(Sm90Traits, EveryBarrierHasArriversAndWaiters) {
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-    const sm90::BarrierTable table = sm90::barriers(traits_of(row, Element::kBF16, false));
-    for (const sm90::BarrierRow& barrier : table.rows) {
+    const auto table = sm90::barriers(traits_of(row, Element::kBF16, false));
+    for (const BarrierRow& barrier : table.rows) {
       EXPECT_GT(barrier.arrivals, 0) << barrier.name;
       EXPECT_GT(barrier.stages, 0) << barrier.name;
       EXPECT_STRNE(barrier.arrives, "");
