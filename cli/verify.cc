@@ -19,6 +19,11 @@ using namespace fa4::internal;
 
 namespace {
 
+// The cases of a suite whose number is `index` modulo `count`.
+struct Shard {
+  int64_t index = 0, count = 1;
+};
+
 // How often each option and kernel was part of a case that ran.
 class Coverage {
  public:
@@ -70,6 +75,8 @@ class VerifyCommand final : public Command {
     app.add_option("--direction", direction_, "forward (default)")->type_name("WAY");
     app.add_option("--suite", suite_, "quick (default) or full; else the one case of the axes")
         ->type_name("NAME");
+    app.add_option("--shard", shard_, "Only the suite's cases I, I + N, I + 2N, ...")
+        ->type_name("I/N");
     app.add_option("--seed", seed_, "Of the cases and their values (default 0)")->type_name("N");
     app.add_option("--repeat", repeat_, "Runs that must give identical bits")->type_name("N");
     app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
@@ -80,13 +87,26 @@ class VerifyCommand final : public Command {
 
  private:
   std::vector<Case> choose_cases(uint64_t seed) const;
+  Shard shard() const;
   VerifyOptions options() const;
-  static Json case_json(const CaseResult& result);
+  static Json case_json(const CaseResult& result, int64_t index);
 
   Axes axes_;
   std::string device_ = "cpu", direction_ = "forward";
-  std::optional<std::string> suite_, seed_, repeat_, threads_;
+  std::optional<std::string> suite_, shard_, seed_, repeat_, threads_;
 };
+
+Shard VerifyCommand::shard() const {
+  if (!shard_) return {};
+  const size_t slash = shard_->find('/');
+  if (slash == std::string::npos) {
+    throw bad_input(fmt::format("--shard {}; accepted: I/N, as 0/4 to 3/4", *shard_));
+  }
+  Shard shard;
+  shard.count = parse_int("--shard", shard_->substr(slash + 1), 1, 1'000'000);
+  shard.index = parse_int("--shard", shard_->substr(0, slash), 0, shard.count - 1);
+  return shard;
+}
 
 std::vector<Case> VerifyCommand::choose_cases(uint64_t seed) const {
   if (suite_ && axes_.any_given()) {
@@ -95,6 +115,10 @@ std::vector<Case> VerifyCommand::choose_cases(uint64_t seed) const {
         *suite_));
   }
   if (!suite_ && (axes_.any_given() || repeat_)) {
+    if (shard_) {
+      throw bad_input(
+          fmt::format("--shard {}: one case has no shards; accepted: with a suite", *shard_));
+    }
     Case one;
     one.desc = axes_.desc();
     one.seed = seed;
@@ -115,12 +139,15 @@ VerifyOptions VerifyCommand::options() const {
   return options;
 }
 
-Json VerifyCommand::case_json(const CaseResult& result) {
+Json VerifyCommand::case_json(const CaseResult& result, int64_t index) {
   Json json = axes_json(result.problem);
+  json["index"] = index;
   json["kernel"] = result.skipped ? Json() : Json(result.kernel);
   json["out"] = result.skipped ? Json() : accuracy_json(result.out);
   json["lse"] = result.skipped || !result.wants_lse ? Json() : accuracy_json(result.lse);
   json["seconds"] = result.skipped ? Json() : Json(result.seconds);
+  json["digest"] = result.digest.empty() ? Json() : Json(result.digest);
+  json["formal_findings"] = result.skipped ? Json() : Json(result.formal_findings);
   json["passed"] = result.skipped ? Json() : Json(result.passed);
   json["skip_reason"] = result.skipped ? Json(result.skip_reason) : Json();
   if (!result.passed) json["detail"] = result.detail;
@@ -138,20 +165,24 @@ Outcome VerifyCommand::run() {
   const uint64_t seed =
       seed_ ? static_cast<uint64_t>(parse_int("--seed", *seed_, 0, INT64_MAX)) : 0;
   const std::vector<Case> cases = choose_cases(seed);
+  const Shard part = shard();
   const DeviceChoice device = open_device(device_);
   const bool single = cases.size() == 1;
+  const auto last = static_cast<int64_t>(cases.size());
+  const int64_t total = (last - part.index + part.count - 1) / part.count;
 
   Outcome outcome;
   Coverage coverage;
   Json rows = Json::array();
   std::map<std::string, int64_t> reasons;
-  int64_t failed = 0, skipped = 0;
-  Progress progress("verify", static_cast<int64_t>(cases.size()));
-  for (size_t i = 0; i < cases.size(); ++i) {
-    progress.step(static_cast<int64_t>(i));
-    const CaseResult result = verify_case(cases[i], device, chosen);
+  int64_t failed = 0, skipped = 0, formal_findings = 0;
+  Progress progress("verify", total);
+  for (int64_t i = part.index; i < last; i += part.count) {
+    progress.step(i / part.count);
+    const CaseResult result = verify_case(cases[static_cast<size_t>(i)], device, chosen);
     if (single && result.skipped) throw bad_input(result.skip_reason);
-    rows.push_back(case_json(result));
+    rows.push_back(case_json(result, i));
+    formal_findings += result.formal_findings;
     if (result.skipped) {
       ++skipped;
       ++reasons[result.skip_reason];
@@ -168,14 +199,14 @@ Outcome VerifyCommand::run() {
     outcome.text += fmt::format("FAILED case {} ({}, {}): {}\n", i, axes_text(result.problem),
                                 result.kernel, result.detail);
   }
-  const int64_t total = static_cast<int64_t>(cases.size());
   if (!single) outcome.text += "cases that ran, by option:\n" + coverage.text();
   for (const auto& [reason, count] : reasons) {
-    if (count == total) throw bad_input(reason);
+    if (count == last) throw bad_input(reason);
     outcome.text += fmt::format("skipped {}: {}\n", count, reason);
   }
   outcome.text += fmt::format("{}: {} cases, {} ran, {} failed, {} skipped\n", device_, total,
                               total - skipped, failed, skipped);
+  if (formal_findings > 0) outcome.text += fmt::format("{} formal findings\n", formal_findings);
   outcome.json["device"] = device_;
   outcome.json["direction"] = direction_;
   outcome.json["seed"] = seed;
@@ -183,6 +214,7 @@ Outcome VerifyCommand::run() {
   outcome.json["total"] = total;
   outcome.json["failed"] = failed;
   outcome.json["skipped"] = skipped;
+  outcome.json["formal_findings"] = formal_findings;
   outcome.json["coverage"] = coverage.json();
   outcome.json["cases"] = std::move(rows);
   if (failed > 0) outcome.code = kCheckFailed;

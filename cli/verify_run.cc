@@ -11,6 +11,7 @@
 #include "axes.h"
 #include "core/error.h"
 #include "execution.h"
+#include "jit/hash.h"
 #include "plan/forward_plan.h"
 
 namespace fa4::cli {
@@ -76,6 +77,13 @@ std::string check_bits(const PoisonedOutput& now, const std::vector<unsigned cha
                      name);
 }
 
+std::string digest_of(const std::vector<unsigned char>& out,
+                      const std::vector<unsigned char>& lse) {
+  std::vector<unsigned char> both(out);
+  both.insert(both.end(), lse.begin(), lse.end());
+  return to_hex(hash128(both.data(), both.size()));
+}
+
 // Runs once more on poisoned outputs.
 void run_poisoned(Execution& execution, const ForwardArgs& args, PoisonedOutput& out,
                   PoisonedOutput& lse) {
@@ -115,6 +123,7 @@ void run_case(const Case& c, Execution& execution, const VerifyOptions& options,
   }
   const std::vector<unsigned char> first_out(out.data(), out.data() + out.bytes());
   const std::vector<unsigned char> first_lse(lse.data(), lse.data() + lse.bytes());
+  result.digest = digest_of(first_out, first_lse);
   for (int64_t run = 2; run <= options.repeat && result.detail.empty(); ++run) {
     run_poisoned(execution, args, out, lse);
     result.detail = check_bits(out, first_out, "out", run);
@@ -136,6 +145,8 @@ CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOp
   }
   Execution execution(result.problem, device, options.threads);
   result.kernel = execution.kernel_name();
+  const auto formal = [&] { return device.is_gpu() ? device.device->formal_findings() : 0; };
+  const int64_t formal_before = formal();
   try {
     run_case(c, execution, options, result);
   } catch (const Error& error) {
@@ -143,6 +154,7 @@ CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOp
     if (!emulated || error.code() != ErrorCode::kDriver) throw;
     result.detail = error.what();
   }
+  result.formal_findings = formal() - formal_before;
   result.passed = result.detail.empty();
   return result;
 }

@@ -17,8 +17,10 @@ struct CaseResult {
   std::string skip_reason;
   fa4::internal::Accuracy out, lse;
   bool passed = true;
-  std::string detail;  // when not passed, one line
-  double seconds = 0;  // of the first run, copies included
+  std::string detail;           // when not passed, one line
+  double seconds = 0;           // of the first run, copies included
+  std::string digest;           // XXH3 of out and lse, 32 digits: equal bits, equal digest
+  int64_t formal_findings = 0;  // of an emulated device's checker, over all runs
 };
 
 struct VerifyOptions {

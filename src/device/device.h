@@ -73,6 +73,9 @@ class Device {
   // Writes the 128 bytes that the hardware reads. Enqueues nothing, allocates nothing.
   virtual void encode_tensor_map(const TensorMapDesc& desc, void* map) const = 0;
   virtual bool is_capturing(void* stream) const = 0;
+  // What launches did so far that PTX does not promise to work, though it did: an emulated device's
+  // checker counts it.
+  virtual int64_t formal_findings() const { return 0; }
   // Enqueues a fill of `bytes` (a multiple of 4) with zeros; safe in a stream capture.
   virtual void enqueue_zero(void* to, size_t bytes, void* stream) const = 0;
 

@@ -139,6 +139,18 @@ class Verify(CommandTest):
         self.assertEqual(json.loads(self.succeed("verify", "--seqlen-q", "70", "--json", environment={"FA4_CPU_ISA": "scalar"}))
                          ["cases"][0]["kernel"], "scalar")
 
+    def test_shards_make_the_suite(self):
+        whole = self.json("verify", "--suite", "quick", "--shard", "3/14")
+        parts = [self.json("verify", "--suite", "quick", "--shard", shard) for shard in ("3/28", "17/28")]
+        self.assertEqual([case["index"] for case in whole["cases"]], list(range(3, 154, 14)))
+        self.assertEqual(whole["total"], sum(part["total"] for part in parts))
+        of_parts = {case["index"]: case for part in parts for case in part["cases"]}
+        for case in whole["cases"]:
+            self.assertEqual(case["digest"], of_parts[case["index"]]["digest"])
+            self.assertRegex(case["digest"], "^[0-9a-f]{32}$")
+        self.assertEqual(len({case["digest"] for case in whole["cases"]}), whole["total"])
+        self.assertEqual(whole["formal_findings"], 0)
+
     def test_the_same_seed_is_the_same_case(self):
         axes = ["--seqlen-q", "64", "--head-dim", "32"]
         errors = [self.json("verify", *axes, "--seed", seed)["cases"][0]["out"]["error"] for seed in ("5", "5", "6")]

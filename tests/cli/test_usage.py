@@ -47,6 +47,9 @@ class Usage(CommandTest):
         self.refuse("verify", "--dtype", "f64", words=["--dtype f64", "bf16, f16, f32"])
         self.refuse("verify", "--suite", "huge", words=["--suite huge", "quick, full"])
         self.refuse("verify", "--suite", "quick", "--batch", "1", words=["--suite", "accepted"])
+        for shard in ("2/2", "-1/2", "0/0", "1", "a/2", "1/"):
+            self.refuse("verify", "--suite", "quick", "--shard", shard, words=["--shard", "accepted"])
+        self.refuse("verify", "--shard", "0/2", "--batch", "1", words=["--shard 0/2", "one case", "accepted: with a suite"])
         self.refuse("verify", "--repeat", "0", words=["--repeat 0", "accepted"])
         self.refuse("bench", "forward", "--head-dim", "64,,128", words=["--head-dim 64,,128", "accepted"])
         self.refuse("bench", "forward", "--causal", "2", words=["--causal 2", "accepted"])

@@ -145,6 +145,7 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
                   fmt::format("{}: launch of {}: {}", device_, name_, describe(report)));
     }
     if (!report.findings.empty()) {
+      shared_->formal_findings += static_cast<int64_t>(report.findings.size());
       const ptxemu::ReportedFinding& formal = report.findings.front();
       log(1,
           fmt::format("{}: launch of {}: formal: {} at {}: {} (one of {} formal findings)", device_,

@@ -5,6 +5,7 @@
 // and arithmetic are config()'s. Thread-safe; launches run one at a time.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +26,7 @@ class EmulatedDevice : public Device {
   std::unique_ptr<Kernel> load(const KernelImage& image, uint32_t dynamic_smem_bytes) override;
   void encode_tensor_map(const TensorMapDesc& desc, void* map) const override;
   bool is_capturing(void*) const override { return false; }
+  int64_t formal_findings() const override { return shared_->formal_findings.load(); }
   void enqueue_zero(void* to, size_t bytes, void* stream) const override;
 
   void* allocate(size_t bytes) override;
@@ -43,6 +45,7 @@ class EmulatedDevice : public Device {
     const ptxemu::Methods& methods;
     std::mutex mutex;
     ptxemu::Machine* machine;
+    std::atomic<int64_t> formal_findings = 0;
 
     explicit Shared(const ptxemu::Methods& of, const ptxemu::MachineOptions& options)
         : methods(of), machine(of.create(options)) {}
