@@ -17,7 +17,7 @@ import zlib
 import numpy as np
 
 sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from ptx_fixtures import Driver  # noqa: E402  (a script beside this one)
+from ptx_rows.hardware import Driver  # noqa: E402  (a module beside this script)
 
 REFERENCE = {
     "ex2": np.exp2, "lg2": np.log2, "rcp": lambda x: 1 / x, "rsqrt": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt,
@@ -53,8 +53,8 @@ def nearest(instruction, bits):
 
 
 def capture(driver, instruction, start, count, stride):
-    handle, function = driver.load(kernel(instruction)), ctypes.c_void_p()
-    driver.call("cuModuleGetFunction", ctypes.byref(function), handle, b"k")
+    handle = driver.load(kernel(instruction).encode())
+    function = driver.function(handle, "k")
     out = driver.allocate(count * 4)
     values = [out, ctypes.c_uint32(start), ctypes.c_uint32(stride)]
     arguments = (ctypes.c_void_p * 3)(*(ctypes.cast(ctypes.pointer(v), ctypes.c_void_p) for v in values))

@@ -6,7 +6,8 @@ ptx_fixtures.py inputs ROWS              writes ROWS' inputs beside it: .inputs 
                                          type and operand) and .inputs.json (which lies where)
 ptx_fixtures.py write [MODULE...]        makes the other fixtures (tests/ptx/*.fixtures, from tools/ptx_rows; all modules
                                          there, or these), whose forms ptxas must take, and src/emulator/isa/forms.txt
-ptx_fixtures.py check FILE.fixtures...   runs their sm_90a rows on the GPU of this machine and compares
+ptx_fixtures.py pack FOLDER FILE.fixtures...  assembles their sm_90a rows (ptxas) into a few modules
+ptx_fixtures.py check FOLDER             runs what `pack` made on the GPU of this machine and compares every byte; --help says more
 ptx_fixtures.py capture ROWS OUT         runs every row on the GPU of this machine (driver API only) and
                                          writes OUT: for each row 256 results of 8 bytes, in order;
                                          a form that the driver refuses is named and left out of ROWS.kept
@@ -25,7 +26,7 @@ import pathlib
 import struct
 import sys
 
-from ptx_rows import core, hardware
+from ptx_rows import compare, core, hardware, pack
 
 FAMILIES = ("memory", "address", "atomics", "warp", "sync", "copies", "tensor_copies", "products", "tcgen05", "control", "plain", "conversions", "words",
             "refused")
@@ -325,42 +326,16 @@ def rows():
     return made
 
 
-class Driver:
-    """The few driver calls that a capture needs."""
-
-    def __init__(self):
-        self.lib = ctypes.CDLL("libcuda.so.1")
-        self.call("cuInit", 0)
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        self.call("cuDeviceGet", ctypes.byref(device), 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("cuCtxSetCurrent", context)
-
-    def call(self, name, *arguments):
-        status = getattr(self.lib, name)(*arguments)
-        if status != 0:
-            raise RuntimeError(f"{name}: {status}")
-
-    def allocate(self, size):
-        pointer = ctypes.c_uint64()
-        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
-        return pointer
-
-    def load(self, text):
-        handle = ctypes.c_void_p()
-        self.call("cuModuleLoadData", ctypes.byref(handle), text.encode() + b"\0")
-        return handle
-
-    def run(self, text, name, out, table):
-        handle, function = self.load(text), ctypes.c_void_p()
-        self.call("cuModuleGetFunction", ctypes.byref(function), handle, name.encode())
-        arguments = (ctypes.c_void_p * 2)(*(ctypes.cast(ctypes.pointer(p), ctypes.c_void_p) for p in (out, table)))
-        self.call("cuLaunchKernel", function, 1, 1, 1, THREADS, 1, 1, 0, None, arguments, None)
-        self.call("cuCtxSynchronize")
-        host = ctypes.create_string_buffer(THREADS * 8)
-        self.call("cuMemcpyDtoH_v2", host, out, ctypes.c_size_t(THREADS * 8))
-        self.call("cuModuleUnload", handle)
-        return host.raw
+def captured(driver, text, name, out, table):
+    """The 256 results of one arithmetic row."""
+    handle = driver.load(text.encode())
+    arguments = (ctypes.c_void_p * 2)(*(ctypes.cast(ctypes.pointer(p), ctypes.c_void_p) for p in (out, table)))
+    driver.call("cuLaunchKernel", driver.function(handle, name), 1, 1, 1, THREADS, 1, 1, 0, None, arguments, None)
+    driver.call("cuCtxSynchronize")
+    host = ctypes.create_string_buffer(THREADS * 8)
+    driver.call("cuMemcpyDtoH_v2", host, out, ctypes.c_size_t(THREADS * 8))
+    driver.call("cuModuleUnload", handle)
+    return host.raw
 
 
 def table_of(row):
@@ -370,13 +345,13 @@ def table_of(row):
 
 
 def capture(rows_file, out_file):
-    driver = Driver()
+    driver = hardware.Driver()
     out, table = driver.allocate(THREADS * 8), driver.allocate(3 * THREADS * 8)
     kept, results = [], b""
     for row in json.loads(pathlib.Path(rows_file).read_text()):
         driver.call("cuMemcpyHtoD_v2", table, table_of(row), ctypes.c_size_t(3 * THREADS * 8))
         try:
-            results += driver.run(module(row), row["name"], out, table)
+            results += captured(driver, module(row), row["name"], out, table)
             kept.append(row)
         except RuntimeError as error:
             print(f"{row['form']}: {error}", file=sys.stderr)
@@ -443,8 +418,10 @@ if __name__ == "__main__":
         sys.stdout.write(dump(rows()))
     elif len(sys.argv) > 1 and sys.argv[1] == "write":
         write(pathlib.Path(__file__).resolve().parent.parent, sys.argv[2:])
+    elif len(sys.argv) > 3 and sys.argv[1] == "pack":
+        pack.pack(pathlib.Path(sys.argv[2]), map(pathlib.Path, sys.argv[3:]))
     elif len(sys.argv) > 2 and sys.argv[1] == "check":
-        sys.exit(hardware.check(Driver(), map(pathlib.Path, sys.argv[2:])) != 0)
+        sys.exit(compare.main(sys.argv[2:]))
     elif len(sys.argv) == 4 and sys.argv[1] == "capture":
         capture(sys.argv[2], sys.argv[3])
     elif len(sys.argv) == 3 and sys.argv[1] == "inputs":

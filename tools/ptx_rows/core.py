@@ -188,21 +188,29 @@ def lines(text):
     return [line.strip() for line in text.strip().splitlines() if line.strip()]
 
 
+def entry(kernel, values, form, name):
+    """The kernel of one form."""
+    _, directives, body = kernel.parts(values, form)
+    return (f".visible .entry {name}(.param .u64 out, .param .u64 in, .param .align 64 .b8 map[128])\n"
+            + "".join(line + "\n" for line in lines(directives)) +
+            "{\n.reg .pred %p<16>; .reg .b16 %h<32>; .reg .b32 %r<64>; .reg .b64 %d<32>;\n"
+            ".reg .f32 %f<32>; .reg .f64 %g<8>; .reg .b128 %q<4>;\n"
+            ".reg .b64 %out, %in; .reg .b32 %t;\n"
+            "ld.param.u64 %out, [out]; ld.param.u64 %in, [in]; mov.u32 %t, %tid.x;\n"
+            + "\n".join(lines(body)) + "\nret; }\n")
+
+
+def preamble(arch, head):
+    return f".version 9.0\n.target {arch}\n.address_size 64\n" + "\n".join(lines(head)) + "\n"
+
+
 def module(kernel, values, forms, arch):
     """A module with a kernel of each form, and the first line of each."""
-    head = kernel.parts(values, forms[0])[0]
-    text = f".version 9.0\n.target {arch}\n.address_size 64\n" + "\n".join(lines(head)) + "\n"
+    text = preamble(arch, kernel.parts(values, forms[0])[0])
     starts = []
     for i, form in enumerate(forms):
-        _, entry, body = kernel.parts(values, form)
         starts.append(text.count("\n") + 1)
-        text += (f".visible .entry k{i}(.param .u64 out, .param .u64 in, .param .align 64 .b8 map[128])\n"
-                 + "".join(line + "\n" for line in lines(entry)) +
-                 "{\n.reg .pred %p<16>; .reg .b16 %h<32>; .reg .b32 %r<64>; .reg .b64 %d<32>;\n"
-                 ".reg .f32 %f<32>; .reg .f64 %g<8>; .reg .b128 %q<4>;\n"
-                 ".reg .b64 %out, %in; .reg .b32 %t;\n"
-                 "ld.param.u64 %out, [out]; ld.param.u64 %in, [in]; mov.u32 %t, %tid.x;\n"
-                 + "\n".join(lines(body)) + "\nret; }\n")
+        text += entry(kernel, values, form, f"k{i}")
     return text, starts
 
 
