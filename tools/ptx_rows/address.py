@@ -13,10 +13,8 @@ def families():
              "local": "cvta.local.u64 %d5, mine;", "param": "cvta.param.u64 %d5, map;"}
     family.kernel("isspacep", f".local .align 16 .b8 mine[64];\n$M $form %p1, %d5; {FLAG}", HEAD)
     for made, text in makes.items():
-        for asked in ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry"):
-            want = asked.split("::")[0] == made
-            if made in ("param", "const") and asked == "global":
-                continue  # where parameters and constants lie is the implementation's
+        for asked in ("const", "global", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry"):
+            want = asked.split("::")[0] == made or (made, asked) == ("param", "global")  # that window is in the global one
             family.row("isspacep", f"isspacep.{asked}", u32s(want), "9.7.9.19", M=text, block=1)
     family.kernel("isspacep_peer", f"mov.u32 %r1, 1; cvta.shared.u64 %d4, tile; mapa.u64 %d5, %d4, %r1; $form %p1, %d5; selp.b32 %r9, 1, 0, %p1; mov.u32 %r2, %ctaid.x; setp.eq.u32 %p2, %r2, 0; @%p2 st.global.b32 [%out], %r9; barrier.cluster.arrive; barrier.cluster.wait;", HEAD)
     family.row("isspacep_peer", "isspacep.shared::cluster", u32s(1), "9.7.9.19: a peer's shared memory is in .shared::cluster", block=1, cluster=2)

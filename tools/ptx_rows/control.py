@@ -51,6 +51,11 @@ kind: .callprototype (.reg .b32 _) _ (.reg .b32 _);
 $form (%r3), %d7, (%r1), kind; st.global.b32 [%d2], %r3;""", TWICE + "\n" + THRICE)
     for form, which in (("call", 0), ("call", 1), ("call.uni", 1)):
         family.row("call_indirect", form, u32s(*[v * (2 + which) for v in DATA[:32]]), "9.7.12.5: through a register", which=which)
+    # Lanes that call one function or the other, or none, and constants as arguments.
+    family.kernel("call_divergent", f"""{GET} mov.u64 %d5, twice; mov.u64 %d6, thrice; and.b32 %r4, %t, 1; setp.eq.u32 %p1, %r4, 0; selp.b64 %d7, %d5, %d6, %p1; setp.ge.u32 %p2, %t, 8; mov.u32 %r3, 9;
+kind: .callprototype (.reg .b32 _) _ (.reg .b32 _);
+@%p2 $form (%r3), %d7, (%r1), kind; @!%p2 $form (%r5), thrice, (5); @!%p2 add.u32 %r3, %r3, %r5; activemask.b32 %r6; popc.b32 %r6, %r6; add.u32 %r3, %r3, %r6; st.global.b32 [%d2], %r3;""", TWICE + "\n" + THRICE)
+    family.row("call_divergent", "call", u32s(*[32 + (v * (2 + i % 2) if i >= 8 else 24) for i, v in enumerate(DATA[:32])]), "9.7.12.5: a call without .uni may be divergent")
     # st.param and ld.param of a call, type by type: the callee gives back what it was given.
     family.kernel("parameter", """shl.b32 %r20, %t, 5; cvt.u64.u32 %d20, %r20; add.s64 %d1, %in, %d20; mul.lo.u32 %r21, %t, $bytes; cvt.u64.u32 %d21, %r21; add.s64 %d2, %out, %d21; $G
 { .param .align 16 .b8 argument[16]; .param .align 16 .b8 answer[16]; $store [argument], $D; call.uni (answer), same, (argument); $load $D, [answer]; } $S""",

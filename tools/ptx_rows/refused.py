@@ -59,7 +59,6 @@ def families():
     several = "multimem needs memory of several devices"
     refuse(several, ["multimem.ld_reduce.relaxed.gpu.global.add.u32"], "%r1, [%d1]")
     refuse(several, ["multimem.st.relaxed.gpu.global.u32", "multimem.red.relaxed.gpu.global.add.u32"], "[%d1], %r1")
-    refuse("constant memory is part of global memory", ["isspacep.const"], "%p1, %d1")
     textures = "textures and surfaces"
     refuse(textures, ["tex.1d.v4.f32.s32"], "{%f0,%f1,%f2,%f3}, [%d1, {%r1}]")
     refuse(textures, ["tex.2d.v4.f32.f32"], "{%f0,%f1,%f2,%f3}, [%d1, {%f4,%f5}]")

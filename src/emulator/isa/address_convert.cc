@@ -1,7 +1,10 @@
 // Between the address of a state space and the generic address ("Data Movement and Conversion
 // Instructions": cvta, isspacep; PTX ISA 9.7.9.19, 9.7.9.20). Windows are those of
 // machine/memory.h.
+#include <algorithm>
+
 #include "emulator/isa/alu_rows.h"
+#include "emulator/isa/builder.h"
 #include "emulator/isa/lanes.h"
 #include "emulator/machine/memory.h"
 
@@ -53,16 +56,28 @@ void decode_cvta(Decoder& decoder, Insn& insn) {
                                 : handler<Convert<uint32_t, uint32_t>>();
 }
 
+// Where the module's .const variables lie: in global memory, each an allocation of its own.
+struct ConstantRanges {
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;  // address, bytes
+  bool hold(uint64_t address) const {
+    return std::any_of(ranges.begin(), ranges.end(), [address](const auto& range) {
+      return address - range.first < range.second;
+    });
+  }
+};
+
 struct IsSpace {
   static void run(const Exec& exec, const Insn& insn) {
     const auto* a = exec.lanes<uint64_t>(insn.a);
+    const auto& constants = *static_cast<const ConstantRanges*>(insn.data);
     uint32_t found = 0;
     for (int i = 0; i < 32; ++i) {
-      if (is_in(exec, static_cast<Space>(insn.small), a[i])) found |= 1u << i;
+      if (is_in(exec, static_cast<Space>(insn.small), constants, a[i])) found |= 1u << i;
     }
     exec.set_predicate(insn.d, found);
   }
-  static bool is_in(const Exec& exec, Space space, uint64_t address) {
+  static bool is_in(const Exec& exec, Space space, const ConstantRanges& constants,
+                    uint64_t address) {
     const uint64_t window = address & kWindowMask;
     switch (space) {
       case Space::kShared:
@@ -70,7 +85,9 @@ struct IsSpace {
       case Space::kSharedCluster: return window == kSharedWindow;
       case Space::kLocal: return window == kLocalWindow;
       case Space::kParam: return window == kParamWindow;
-      default: return window != kSharedWindow && window != kLocalWindow && window != kParamWindow;
+      case Space::kConst: return constants.hold(address);
+      // The kernel's parameters lie in the global window, constants do not.
+      default: return window != kSharedWindow && window != kLocalWindow && !constants.hold(address);
     }
   }
 };
@@ -78,10 +95,15 @@ struct IsSpace {
 void decode_isspacep(Decoder& decoder, Insn& insn) {
   const Space space = decoder.take_space();
   if (space == Space::kGeneric) decoder.fail("isspacep needs a state space");
-  if (space == Space::kConst) {
-    decoder.fail("constant memory is part of global memory here, isspacep cannot tell");
-  }
   decoder.need_operands(2, 2);
+  ConstantRanges constants;
+  const Program& program = decoder.builder().program();
+  for (const Variable& variable : program.module.variables) {
+    const auto address = program.symbols.find(variable.name);
+    if (variable.space != Space::kConst || address == program.symbols.end()) continue;
+    constants.ranges.emplace_back(address->second, variable.bytes);
+  }
+  insn.data = decoder.keep(std::move(constants));
   insn.small = static_cast<uint8_t>(space);
   insn.a = decoder.source(1, Type::kU64);
   insn.d = result(decoder, 0, Type::kPred);

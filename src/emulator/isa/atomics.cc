@@ -48,8 +48,9 @@ Flow run_atomic(Exec& exec, const Insn& insn) {
   const AtomicOp& op = *static_cast<const AtomicOp*>(insn.data);
   LaneHosts hosts;
   resolve_lanes(exec, op.operand, &hosts);
-  exec.for_lanes([&](int lane) { apply(exec, op, hosts.at[lane], lane); });
+  // First, because the result may go to the register that holds the address.
   note_access(exec, insn, op.operand);
+  exec.for_lanes([&](int lane) { apply(exec, op, hosts.at[lane], lane); });
   return Flow::kNext;
 }
 

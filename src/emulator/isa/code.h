@@ -103,6 +103,13 @@ struct SlotUse {
   bool written;
 };
 
+// A register that some way through a function reads before it writes it.
+struct UnwrittenRegister {
+  Slot slot;
+  uint16_t bytes;  // of the 32 lanes
+  std::string_view name;
+};
+
 struct CodeFunction {
   std::string_view name;
   bool is_entry = false;
@@ -116,6 +123,7 @@ struct CodeFunction {
   // Registers that an instruction reads or writes: uses[use_begin[pc] .. use_begin[pc + 1]).
   std::vector<SlotUse> uses;
   std::vector<uint32_t> use_begin;
+  std::vector<UnwrittenRegister> unwritten;
   std::vector<std::shared_ptr<void>> owned;
   std::vector<std::pair<std::string_view, uint32_t>> labels;  // name, pc
 };

@@ -121,6 +121,23 @@ ParamVariable as_param(const Passed& passed, uint32_t bytes) {
   return variable;
 }
 
+// A call that not all lanes of the group make, or not of one function, parts them like a branch:
+// those of one target go first, and all meet after the call.
+void part_at_call(Exec& exec, const Insn& insn, const CallForm& form) {
+  uint32_t same = exec.mask;
+  if (form.pointer != kNoSlot) {
+    const uint64_t* pointer = exec.lanes<uint64_t>(form.pointer);
+    const uint64_t first = pointer[exec.first_lane()];
+    exec.for_lanes([&](int lane) { same &= pointer[lane] == first ? ~0u : ~(1u << lane); });
+  }
+  if (same == exec.group->mask) return;
+  Insn meeting = insn;
+  meeting.reconverge = insn.pc + 1;
+  diverge(exec, meeting, same, insn.pc);
+  if (same != exec.mask) exec.warp->groups.back()->pc = insn.pc;
+  exec.mask = same;
+}
+
 const CodeFunction& callee_of(const Exec& exec, const CallForm& form) {
   std::string_view name = form.name;
   if (form.pointer != kNoSlot) {
@@ -140,17 +157,8 @@ const CodeFunction& callee_of(const Exec& exec, const CallForm& form) {
 
 Flow run_call(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const CallForm*>(insn.data);
-  if (form.pointer != kNoSlot) {
-    const uint64_t* pointer = exec.lanes<uint64_t>(form.pointer);
-    const uint64_t first = pointer[exec.first_lane()];
-    uint32_t same = 0;
-    exec.for_lanes([&](int lane) { same |= pointer[lane] == first ? 1u << lane : 0; });
-    if (same != exec.mask) throw Trap{"call-target", "lanes of one warp call different functions"};
-  }
+  part_at_call(exec, insn, form);
   const CodeFunction& callee = callee_of(exec, form);
-  if (exec.mask != exec.group->mask) {
-    throw Trap{"call-guard", "a guarded call of a function with a body, taken by some lanes only"};
-  }
   const Frame& caller = *exec.group->frame;
   auto frame = make_frame(callee, *exec.warp, *exec.launch,
                           caller.local_base + caller.function->local_bytes);
@@ -185,20 +193,44 @@ Flow run_system_call(Exec& exec, const Insn& insn) {
   return Flow::kNext;
 }
 
-std::vector<Passed> decode_passed(Decoder& decoder, const Operand& list) {
+// One argument or result. `type` is what the callee declares, kNone where that is not known: a
+// constant is then passed in 64 bits, of which the callee takes what its parameter holds.
+Passed decode_passed(Decoder& decoder, const Operand& operand, bool is_result, Type type) {
+  using Kind = Operand::Kind;
+  Passed value;
+  if (const ParamVariable* variable = decoder.builder().param_variable(operand)) {
+    value.offset = variable->offset;
+    value.slot = variable->slot;
+  } else if (is_result && operand.kind == Kind::kRegister) {
+    value.slot = decoder.dest_any(operand, &value.bits);
+  } else if (!is_result && operand.kind == Kind::kRegister) {
+    value.slot = decoder.source_any(operand, Type::kB32, &value.bits);
+  } else if (!is_result && (operand.kind == Kind::kInteger || operand.kind == Kind::kFloat)) {
+    const Type wide = type == Type::kF32 || type == Type::kF64 ? type : Type::kB64;
+    value.slot = decoder.source_any(operand, wide, &value.bits);
+  } else {
+    decoder.fail_syntax(fmt::format("argument {}: accepted: .param variables, registers{}",
+                                    operand.text, is_result ? "" : ", constants"));
+  }
+  return value;
+}
+
+std::vector<Passed> decode_results(Decoder& decoder, const Operand& list) {
   std::vector<Passed> passed;
   for (const Operand& operand : list.list) {
-    Passed value;
-    if (const ParamVariable* variable = decoder.builder().param_variable(operand)) {
-      value.offset = variable->offset;
-      value.slot = variable->slot;
-    } else if (operand.kind == Operand::Kind::kRegister) {
-      value.slot = decoder.source_any(operand, Type::kB32, &value.bits);
-    } else {
-      decoder.fail_syntax(
-          fmt::format("argument {}: accepted: .param variables and registers", operand.text));
-    }
-    passed.push_back(value);
+    passed.push_back(decode_passed(decoder, operand, true, Type::kNone));
+  }
+  return passed;
+}
+
+std::vector<Passed> decode_arguments(Decoder& decoder, const Operand& list,
+                                     const Function* callee) {
+  std::vector<Passed> passed;
+  for (const Operand& operand : list.list) {
+    const size_t i = passed.size();
+    const bool known = callee != nullptr && i < callee->params.size();
+    passed.push_back(
+        decode_passed(decoder, operand, false, known ? callee->params[i].type : Type::kNone));
   }
   return passed;
 }
@@ -209,7 +241,7 @@ void decode_call(Decoder& decoder, Insn& insn) {
   form.module = &decoder.builder().program().module;
   size_t i = 0;
   if (decoder.operand(i).kind == Operand::Kind::kList) {
-    form.results = decode_passed(decoder, decoder.operand(i++));
+    form.results = decode_results(decoder, decoder.operand(i++));
   }
   const Operand& target = decoder.operand(i++);
   if (target.kind == Operand::Kind::kRegister) {
@@ -218,7 +250,7 @@ void decode_call(Decoder& decoder, Insn& insn) {
     form.name = target.text;
   }
   if (i < decoder.operand_count() && decoder.operand(i).kind == Operand::Kind::kList) {
-    form.arguments = decode_passed(decoder, decoder.operand(i++));
+    form.arguments = decode_arguments(decoder, decoder.operand(i++), form.module->find(form.name));
   }
   insn.run = run_call;
   if (form.pointer == kNoSlot && decoder.builder().callee(form.name) == nullptr) {

@@ -205,15 +205,24 @@ bool may_share(const Function& function) {
   return none(function.param_registers) && none(function.result_registers);
 }
 
+// Registers that the checker follows; a caller writes those of parameters.
+void note_unwritten(FunctionBuilder& builder, const SlotSharing& sharing) {
+  const auto& params = builder.function().param_registers;
+  for (const uint32_t reg : sharing.unwritten) {
+    if (std::find(params.begin(), params.end(), reg) != params.end()) continue;
+    const Register& known = builder.register_at(reg);
+    const uint32_t bytes = FunctionBuilder::slot_bytes(bits_of(known.type));
+    builder.code().unwritten.push_back(
+        {builder.register_slot(reg), static_cast<uint16_t>(bytes), known.name});
+  }
+}
+
 void decode_function(Program& program, const Function& function, CodeFunction& code) {
   const ControlFlow flow = analyze(function);
-  if (!may_share(function)) {
-    FunctionBuilder builder(program, function, code);
-    return decode_body(builder, flow);
-  }
   const SlotSharing sharing = sharing_of(program, function, flow);
-  FunctionBuilder builder(program, function, code, &sharing);
+  FunctionBuilder builder(program, function, code, may_share(function) ? &sharing : nullptr);
   decode_body(builder, flow);
+  note_unwritten(builder, sharing);
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ class Spans {
     keep_whole(function.result_registers);
   }
   const std::vector<Span>& of_registers() const { return spans_; }
+  const std::vector<uint32_t>& read_first() const { return read_first_; }
 
  private:
   struct Hold {
@@ -166,6 +167,7 @@ class Spans {
       for (uint32_t e = backward_.first[block]; e < backward_.first[block + 1]; ++e) {
         if (!spend()) {
           span = whole();
+          read_first_.push_back(reg);
           return;
         }
         const uint32_t before = backward_.edges[e];
@@ -176,6 +178,7 @@ class Spans {
         if (!kills) enter(before, reg, &span);
       }
     }
+    if (!seen_in_.empty() && seen_in_.front() == reg) read_first_.push_back(reg);
   }
 
   // The register is live where the block begins.
@@ -207,6 +210,7 @@ class Spans {
   std::vector<uint32_t> first_settling_;
   size_t spent_ = 0;
   std::vector<Span> spans_;  // per register
+  std::vector<uint32_t> read_first_;
 };
 
 // Slots of one width: those in use by when they become free, and the free ones.
@@ -229,6 +233,7 @@ SlotSharing share_slots(const Function& function, const ControlFlow& flow, const
                    [&](uint32_t a, uint32_t b) { return spans[a].begin < spans[b].begin; });
   SlotSharing result;
   result.slot_of.assign(function.registers.size(), SlotSharing::kUnused);
+  result.unwritten = live.read_first();
   std::map<int, Pool> pools;
   for (const uint32_t reg : order) {
     const Span& span = spans[reg];

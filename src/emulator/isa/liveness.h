@@ -26,6 +26,9 @@ struct SlotSharing {
   static constexpr uint32_t kUnused = UINT32_MAX;
   std::vector<uint32_t> slot_of;  // per register: index into slot_bits; kUnused: nothing touches it
   std::vector<int> slot_bits;     // the width (bits_of) of all the registers of a slot
+  // Registers that some way through the text reads before it writes them, a guarded write taken for
+  // none; parameters and results of a .func are among them.
+  std::vector<uint32_t> unwritten;
 };
 
 // A register keeps its slot from the first to the last statement at which it is live, as the text

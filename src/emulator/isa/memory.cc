@@ -150,13 +150,14 @@ Flow run_memory(Exec& exec, const Insn& insn) {
   const MemoryOp& op = *static_cast<const MemoryOp*>(insn.data);
   LaneHosts hosts;
   resolve_lanes(exec, op.operand, &hosts);
+  // First, because a load may write the register that holds its address.
+  if (op.operand.writes || exec.observer != nullptr) note_access(exec, insn, op.operand);
   for (uint32_t i = 0; i < op.count; ++i) {
     const MemoryOp::Element& element = op.elements[i];
     if (element.mover != nullptr) {
       element.mover(exec, hosts, i * op.element_bytes, element.slot);
     }
   }
-  if (op.operand.writes || exec.observer != nullptr) note_access(exec, insn, op.operand);
   return Flow::kNext;
 }
 
@@ -206,6 +207,8 @@ MemoryOp decode_access(Decoder& decoder, bool store, size_t pointer, Type* type)
   return op;
 }
 
+// The observer sees the registers in insn.list, the address in insn.a and, in insn.small, whether
+// the memory is the thread's own.
 template <class Maker>
 void decode_elements(Decoder& decoder, Insn& insn, const Operand& registers, Type type,
                      MemoryOp op) {
@@ -215,13 +218,18 @@ void decode_elements(Decoder& decoder, Insn& insn, const Operand& registers, Typ
     decoder.fail_syntax("a vector of " + std::to_string(elements.size()) + " registers, not " +
                         std::to_string(op.count));
   }
+  std::vector<Slot> slots;
   for (uint32_t i = 0; i < op.count; ++i) {
     int bits = 0;
     const Slot slot = kStore ? decoder.source_any(*elements[i], type, &bits)
                              : decoder.dest_any(*elements[i], &bits);
+    slots.push_back(slot);
     if (slot == kNoSlot) continue;
     op.elements[i] = {find_mover<Maker>(decoder, type, bits), slot};
   }
+  insn.a = op.operand.address.base;
+  insn.small = op.operand.space == Space::kLocal || op.operand.space == Space::kParam;
+  decoder.set_list(insn, std::move(slots));
   insn.data = decoder.keep(op);
   insn.run = run_memory;
 }

@@ -297,6 +297,9 @@ uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum,
         const uint32_t p = exec.predicate(insn.guard);
         exec.mask &= insn.guard_negated ? ~p : p;
         if (exec.mask == 0) {
+          if (warp.pending.watched() && exec.observer != nullptr) {
+            exec.observer->watched_instruction(exec, insn);
+          }
           if (counts != nullptr) ++counts[insn.pc];
           ++group.pc;
           ++ran;

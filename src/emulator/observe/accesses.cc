@@ -194,6 +194,7 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   by_ = access.reads && !access.atomic ? &exec : nullptr;
   exec.for_lanes([&](int lane) {
     const uint64_t offset = access.address[lane];
+    lane_ = static_cast<uint32_t>(lane);
     Region where{.space = Region::Space::kShared,
                  .cta = access.cta[lane],
                  .begin = offset,

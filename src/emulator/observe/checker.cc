@@ -17,13 +17,17 @@ uint64_t cluster_key(uint64_t generation) { return uint64_t{0xff} << 56 | genera
 
 class Checker final : public Observer {
  public:
-  explicit Checker(Launch& launch) : launch_(launch), global_(launch), wgmma_users_(*launch.code) {}
+  explicit Checker(Launch& launch) : launch_(launch), global_(launch), wgmma_users_(*launch.code) {
+    for (const auto& [name, function] : launch.code->functions) {
+      reads_unwritten_ |= !function->unwritten.empty();
+    }
+  }
 
   void cluster_start(Cluster& cluster) override {
     auto hazards = std::make_unique<ClusterHazards>(launch_, cluster, global_);
     global_.start(cluster.index, hazards.get());
     hazards_.emplace(&cluster, std::move(hazards));
-    if (!wgmma_users_.any()) return;
+    if (!wgmma_users_.any() && !reads_unwritten_) return;
     for (const auto& cta : cluster.ctas) {
       for (const auto& warp : cta->warps) warp->pending.watch();
     }
@@ -122,6 +126,8 @@ class Checker final : public Observer {
   Launch& launch_;
   GlobalHazards global_;
   const WgmmaUsers wgmma_users_;
+  bool reads_unwritten_ =
+      false;  // some way through the code reads a register that it wrote nowhere
   std::vector<std::unique_ptr<ClusterHazards>> ended_;  // that others may know of
   std::unordered_map<Cluster*, std::unique_ptr<ClusterHazards>> hazards_;
   Cluster* current_ = nullptr;

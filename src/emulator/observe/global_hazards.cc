@@ -121,8 +121,8 @@ void GlobalHazards::touch_bytes(Access& access, uint64_t address, uint64_t bytes
   }
 }
 
-void GlobalHazards::check_written(const Access& access, const Exec* exec, uint64_t address,
-                                  uint64_t bytes) {
+void GlobalHazards::check_written(const Access& access, const Exec* exec, int lane,
+                                  uint64_t address, uint64_t bytes) {
   UnwrittenBytes& unwritten = launch_.memory->unwritten();
   if (unwritten.empty()) return;
   if (access.writes) return unwritten.note_written(address, bytes);
@@ -138,7 +138,11 @@ void GlobalHazards::check_written(const Access& access, const Exec* exec, uint64
   finding.message =
       fmt::format("nobody has written what the {} finds there", describe(access.now, false));
   if (exec != nullptr) {
-    return access.hazards->load_undefined(*exec, *access.insn, std::move(finding));
+    MissingBytes missing{static_cast<uint32_t>(lane), static_cast<uint32_t>(bytes), 0};
+    for (uint32_t i = 0; i < bytes && i < 32; ++i) {
+      if (unwritten.first_in(address + i, 1) != 0) missing.mask |= 1u << i;
+    }
+    return access.hazards->load_undefined(*exec, *access.insn, missing, std::move(finding));
   }
   launch_.report(std::move(finding));
 }
@@ -156,7 +160,7 @@ void GlobalHazards::access(ClusterHazards& hazards, const Exec& exec, const Insn
   access.now.strong = memory.strong;
   access.now.sums_floats = memory.sums_floats;
   exec.for_lanes([&](int lane) {
-    if (!memory.atomic) check_written(access, &exec, memory.address[lane], memory.bytes);
+    if (!memory.atomic) check_written(access, &exec, lane, memory.address[lane], memory.bytes);
     touch_bytes(access, memory.address[lane], memory.bytes);
   });
 }
@@ -171,7 +175,7 @@ void GlobalHazards::async_access(ClusterHazards& hazards, const AsyncOp& op, con
   access.now.agent = op.agent;
   access.now.strong = region.reduces;
   access.now.sums_floats = region.sums_floats;
-  check_written(access, nullptr, region.begin, region.bytes);
+  check_written(access, nullptr, 0, region.begin, region.bytes);
   touch_bytes(access, region.begin, region.bytes);
 }
 

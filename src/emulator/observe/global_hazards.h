@@ -57,7 +57,8 @@ class GlobalHazards {
   void touch(GlobalCell& cell, const Access& access);
   Order order(const GlobalTouch& earlier, bool earlier_reads, const Access& access);
   // `exec`: of a warp's access, null for an operation's.
-  void check_written(const Access& access, const Exec* exec, uint64_t address, uint64_t bytes);
+  void check_written(const Access& access, const Exec* exec, int lane, uint64_t address,
+                     uint64_t bytes);
   void report(const Access& access, const GlobalTouch& earlier, bool earlier_wrote, Order order);
   Finding found_at(const Access& access) const;
   std::string describe(const GlobalTouch& touch, bool wrote) const;

@@ -58,10 +58,11 @@ class ClusterHazards {
   void tensor_alloc(Cta& cta, uint32_t column, uint32_t columns);
   void tensor_dealloc(const Exec& exec, Cta& cta);
   bool knows_release(const Exec& exec);
-  // Every statement of a warp that has read what nobody wrote, or whose kernel has wgmma.
+  // Every statement of a warp that may read what nobody wrote, or whose kernel has wgmma.
   void watched(const Exec& exec, const Insn& insn, const WgmmaUsers& users);
   // A load has filled registers of the warp with what nobody wrote.
-  void load_undefined(const Exec& exec, const Insn& insn, Finding finding);
+  void load_undefined(const Exec& exec, const Insn& insn, const MissingBytes& missing,
+                      Finding finding);
   void wgmma_issued(const Exec& exec, const Insn& insn);
 
   // --- For global memory ---
@@ -164,6 +165,7 @@ class ClusterHazards {
   void report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
               const Asker& asker, Order order, const Region& where);
   void report_unwritten(const Touch& now, const Asker& asker, const Region& where);
+  MissingBytes missing_bytes(const Region& where);
   Finding unwritten_at(const Touch& now, const Asker& asker, const Region& where) const;
   bool was_long_ago(const Touch& read, uint32_t agent) const;
   Finding found_at(const Touch& now, const Asker& asker, const Region& where) const;
@@ -203,6 +205,7 @@ class ClusterHazards {
   uint32_t components_;
   const Insn* at_ = nullptr;  // of the access that is looked at
   const Exec* by_ = nullptr;  // the load that is looked at; null: what it reads is used at once
+  uint32_t lane_ = 0;         // of that load
 };
 
 // All observers of a launch.

@@ -139,8 +139,23 @@ Finding ClusterHazards::unwritten_at(const Touch& now, const Asker& asker,
   return finding;
 }
 
+// Of what the load that is looked at reads in shared memory.
+MissingBytes ClusterHazards::missing_bytes(const Region& where) {
+  MissingBytes missing{lane_, static_cast<uint32_t>(where.bytes), 0};
+  Shadow& shadow = shared_shadow(*where.cta);
+  for (uint32_t i = 0; i < missing.bytes && i < 32; ++i) {
+    const uint64_t at = where.begin + i;
+    if (at / 4 >= shadow.size() || (shadow[at / 4].written >> at % 4 & 1) == 0) {
+      missing.mask |= 1u << i;
+    }
+  }
+  return missing;
+}
+
 void ClusterHazards::report_unwritten(const Touch& now, const Asker& asker, const Region& where) {
-  if (by_ != nullptr) return load_undefined(*by_, *at_, unwritten_at(now, asker, where));
+  if (by_ != nullptr) {
+    return load_undefined(*by_, *at_, missing_bytes(where), unwritten_at(now, asker, where));
+  }
   // Known kernels load lanes that no product fills, and multiply rows that they mask afterwards.
   const bool loads_lanes = asker.op != nullptr && asker.op->kind == EngineKind::kTensorLoad;
   const bool multiplies = is_product_read(now, false, where.space == Region::Space::kTensor);

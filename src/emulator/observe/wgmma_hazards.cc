@@ -1,7 +1,5 @@
 // What registers hold: results of wgmma, whose four warps begin a product together, and values that
 // nobody has written.
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "emulator/machine/cluster.h"
@@ -11,25 +9,20 @@
 
 namespace ptxemu {
 
-void ClusterHazards::load_undefined(const Exec& exec, const Insn& insn, Finding finding) {
+void ClusterHazards::load_undefined(const Exec& exec, const Insn& insn, const MissingBytes& missing,
+                                    Finding finding) {
   PendingRegisters& pending = exec.warp->pending;
   if (!pending.watched()) {
     pending.watch();
     std::rotate(pending.ranges.begin(), pending.ranges.end() - 1, pending.ranges.end());
   }
-  undefined_[exec.warp->agent].loaded(*exec.group->frame->function, insn, std::move(finding));
+  undefined_[exec.warp->agent].loaded(exec, insn, missing, std::move(finding));
 }
 
 void ClusterHazards::watched(const Exec& exec, const Insn& insn, const WgmmaUsers& users) {
   const CodeFunction& function = *exec.group->frame->function;
-  UndefinedValues& undefined = undefined_[exec.warp->agent];
-  if (!undefined.empty()) {
-    if (const Finding* known = undefined.runs(function, insn)) {
-      Finding finding = *known;
-      finding.message += fmt::format("; line {} uses it", insn.line);
-      launch_.report(std::move(finding));
-    }
-  }
+  undefined_[exec.warp->agent].runs(exec, insn);
+  if (exec.mask == 0) return;
   WgmmaRegisters& registers = wgmma_registers_[exec.warp->agent];
   if (users.touches(function, insn.pc)) {
     std::vector<uint64_t> used;

@@ -1,28 +1,8 @@
 // The checker's rules: a small program that breaks each, and one beside it that does not.
-#include <algorithm>
-
-#include "ptx_program.h"
+#include "checked_program.h"
 
 namespace ptxemu {
 namespace {
-
-MachineOptions checked(const char* policy = "eager", const char* device = "emulated:b200") {
-  MachineOptions options;
-  options.device = device;
-  options.policy = policy;
-  options.seed = 1;
-  options.check = true;
-  return options;
-}
-
-// "error", "formal" or "" for the worst finding of the rule.
-std::string severity(const LaunchReport& report, const std::string& rule) {
-  std::string worst;
-  for (const auto& f : report.findings) {
-    if (f.rule == rule && worst != "error") worst = f.severity;
-  }
-  return worst;
-}
 
 // --- try_wait -----------------------------------------------------------------------------------
 
@@ -111,59 +91,6 @@ TEST(Exchange, FencesAroundARelaxedFlagOrder) {
   EXPECT_EQ(severity(first, "shared-race"), "error") << text_of(first);
   const auto second = run_flag("", fence);
   EXPECT_EQ(severity(second, "shared-race"), "error") << text_of(second);
-}
-
-// --- Uninitialised reads ------------------------------------------------------------------------
-
-TEST(Uninitialised, SharedMemory) {
-  const std::string load = "ld.shared.u32 %r2, [cell];\nst.global.u32 [%d0], %r2;\n";
-  const std::string head = ".shared .u32 cell;\n";
-  PtxProgram reads(load, checked(), head);
-  auto report = reads.launch(reads.buffer("out", 16), 0, 1);
-  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
-  PtxProgram half("mov.u16 %h1, 1;\nst.shared.u16 [cell], %h1;\n" + load, checked(), head);
-  report = half.launch(half.buffer("out", 16), 0, 1);
-  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
-  PtxProgram writes("st.shared.u32 [cell], 1;\n" + load, checked(), head);
-  report = writes.launch(writes.buffer("out", 16), 0, 1);
-  EXPECT_EQ(report.status, "ok") << text_of(report);
-}
-
-TEST(Uninitialised, AValueThatNobodyUsesIsNoFinding) {
-  const std::string load =
-      "ld.shared.u32 %r2, [cell];\nadd.u32 %r3, %r2, 1;\nshl.b32 %r4, %r3, 2;\n";
-  const std::string head = ".shared .u32 cell;\n";
-  PtxProgram unused(load, checked(), head);
-  auto report = unused.launch(unused.buffer("out", 16), 0, 1);
-  EXPECT_EQ(report.status, "ok") << text_of(report);
-  PtxProgram decides(load + "setp.eq.u32 %p0, %r4, 0;\n@%p0 st.global.u32 [%d0], 1;\n", checked(),
-                     head);
-  report = decides.launch(decides.buffer("out", 16), 0, 1);
-  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
-  PtxProgram replaced(load + "mov.u32 %r4, 5;\nst.global.u32 [%d0], %r4;\n", checked(), head);
-  report = replaced.launch(replaced.buffer("out", 16), 0, 1);
-  EXPECT_EQ(report.status, "ok") << text_of(report);
-}
-
-TEST(Uninitialised, GlobalBuffers) {
-  const std::string body = "ld.global.u32 %r2, [%d1];\nst.global.u32 [%d0], %r2;\n";
-  PtxProgram p(body, checked());
-  const uint64_t out = p.buffer("out", 16), in = p.buffer("in", 16);
-  EXPECT_EQ(p.launch(out, in, 1).status, "ok");  // nobody has said that it holds nothing
-  p.machine().mark_uninitialised(in);
-  const auto report = p.launch(out, in, 1);
-  EXPECT_EQ(severity(report, "uninitialised-read"), "error") << text_of(report);
-  EXPECT_NE(report.findings[0].object.find("in"), std::string::npos);
-  p.machine().fill(in, 0, 16);
-  EXPECT_EQ(p.launch(out, in, 1).status, "ok");
-}
-
-TEST(Uninitialised, ALaunchMayReadWhatAnEarlierOneWrote) {
-  PtxProgram p("st.global.u32 [%d0], %r0;\nld.global.u32 %r2, [%d1];\n", checked());
-  const uint64_t a = p.buffer("a", 4), b = p.buffer("b", std::vector<uint32_t>{7});
-  p.machine().mark_uninitialised(a);
-  EXPECT_EQ(p.launch(a, b, 1).status, "ok");
-  EXPECT_EQ(p.launch(b, a, 1).status, "ok");
 }
 
 // --- Tensor memory ------------------------------------------------------------------------------
