@@ -73,14 +73,14 @@ done:""", CELL)
     both = product("fence", ["", "sc", "acq_rel"], ["cta", "cluster", "gpu", "sys"]) + ["membar.cta", "membar.gl", "membar.sys"]
     for form in both:
         family.row("fence", form, u32s(77), "9.7.13.4: what was written before a fence and a flag is read after the flag and a fence",
-                   first=form, second=form, block=64, check="no")
+                   first=form, second=form, block=64)
     for scope in ("cta", "cluster", "gpu", "sys"):
-        family.row("fence", f"fence.release.{scope}", u32s(77), "9.7.13.4", first=f"fence.release.{scope}", second=f"fence.acq_rel.{scope}", block=64, check="no")
-        family.row("fence", f"fence.acquire.{scope}", u32s(77), "9.7.13.4", first=f"fence.acq_rel.{scope}", second=f"fence.acquire.{scope}", block=64, check="no")
+        family.row("fence", f"fence.release.{scope}", u32s(77), "9.7.13.4", first=f"fence.release.{scope}", second=f"fence.acq_rel.{scope}", block=64)
+        family.row("fence", f"fence.acquire.{scope}", u32s(77), "9.7.13.4", first=f"fence.acq_rel.{scope}", second=f"fence.acquire.{scope}", block=64)
     family.row("fence", "fence.release.sync_restrict::shared::cta.cluster", u32s(77), "9.7.13.4",
-               first="fence.release.sync_restrict::shared::cta.cluster", second="fence.acq_rel.cluster", block=64, check="no")
+               first="fence.release.sync_restrict::shared::cta.cluster", second="fence.acq_rel.cluster", block=64)
     family.row("fence", "fence.acquire.sync_restrict::shared::cluster.cluster", u32s(77), "9.7.13.4",
-               first="fence.acq_rel.cluster", second="fence.acquire.sync_restrict::shared::cluster.cluster", block=64, check="no")
+               first="fence.acq_rel.cluster", second="fence.acquire.sync_restrict::shared::cluster.cluster", block=64)
     # Plain writes, a proxy fence, and a bulk copy that reads them.
     family.kernel("proxy", """mov.u32 %r3, cell; st.shared.v4.b32 [%r3], {1, 2, 3, 4}; $form; cp.async.bulk.global.shared::cta.bulk_group [%out], [%r3], 16;
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;""", ".shared .align 16 .b32 cell[4];")

@@ -350,7 +350,7 @@ mad.lo.u32 %r20, %rank, 128, %t; shl.b32 %r20, %r20, 5; cvt.u64.u32 %d1, %r20; a
                        X=", %d4", **common)
         shifted = b"".join(u32s(*[lane + 1 if lane < 31 else lane] * 8) for lane in range(128)) * group
         family.row("copy", f"tcgen05.shift.cta_group::{group}.down", shifted,
-                   "9.7.16.9.3 and 9.7.16.2.2 (shape .31x256b): a warp's rows but one move; that lane i gets lane i + 1 is a reading of a figure, checked nowhere", desc=0, **common)
+                   "9.7.16.9.3 and 9.7.16.2.2 (shape .31x256b): all rows of a warp but the last take the next one's; CUTLASS include/cute/atom/copy_traits_sm100.hpp: the .4x256b copy that follows refreshes the last lane of each quarter", desc=0, **common)
 
 
 def families():

@@ -130,6 +130,7 @@ bool TensorShiftOp::advance(Cluster& cluster, bool) {
     auto& memory = group_.cta[i]->state<TensorMemory>();
     for (uint32_t column = 0; column < 8; ++column) {
       uint32_t* cells = memory.column(at_.column + column) + at_.lane;
+      // Lane i takes what lane i + 1 had: a .4x256b copy then gives the last one its new row.
       std::memmove(cells, cells + 1, 31 * sizeof(*cells));
     }
     if (observer == nullptr) continue;
