@@ -6,6 +6,7 @@
 #include "kernels/ptx/packed.cuh"
 #include "kernels/sm100/fwd_context.cuh"
 #include "kernels/sm100/fwd_output.cuh"
+#include "kernels/tile/unroll.cuh"
 
 namespace fa4::sm100 {
 
@@ -78,7 +79,7 @@ class Correction {
       ptx::tcgen05_fence_after_thread_sync();
       float chunks[2][kRegisters];
       ptx::tcgen05_ld_32x32b<kQTile * T.head_dim_v>(chunks[0], o);
-      multiply_o<kQTile, 0>(chunks, ptx::pack_float2(factor));
+      multiply_o<kQTile>(chunks, ptx::pack_float2(factor));
       ptx::tcgen05_wait_st();
       ptx::tcgen05_fence_before_thread_sync();
     }
@@ -86,22 +87,24 @@ class Correction {
   }
 
   // From a column on. A chunk is loaded while the one before it is multiplied.
-  template <int kQTile, int kColumn>
+  template <int kQTile>
   __device__ void multiply_o(float (&chunks)[2][kRegisters], ptx::Float2 factor) const {
-    constexpr int kNext = kColumn + kRegisters, kOffset = kQTile * T.head_dim_v;
-    float(&r)[kRegisters] = chunks[kColumn / kRegisters % 2];
-    ptx::tcgen05_wait_ld();
-    ptx::fence_loaded(r);
-    if constexpr (kNext < T.head_dim_v) {
-      ptx::tcgen05_ld_32x32b<kOffset + kNext>(chunks[kNext / kRegisters % 2], o);
-    }
+    unroll<T.head_dim_v / kRegisters>([&](auto i) {
+      constexpr int kColumn = i.value * kRegisters;
+      constexpr int kNext = kColumn + kRegisters, kOffset = kQTile * T.head_dim_v;
+      float(&r)[kRegisters] = chunks[kColumn / kRegisters % 2];
+      ptx::tcgen05_wait_ld();
+      ptx::fence_loaded(r);
+      if constexpr (kNext < T.head_dim_v) {
+        ptx::tcgen05_ld_32x32b<kOffset + kNext>(chunks[kNext / kRegisters % 2], o);
+      }
 #pragma unroll
-    for (int j = 0; j < kRegisters; j += 2) {
-      ptx::unpack_float2(ptx::mul_rn_ftz(ptx::pack_float2(r[j], r[j + 1]), factor), &r[j],
-                         &r[j + 1]);
-    }
-    ptx::tcgen05_st_32x32b<kOffset + kColumn>(o, r);
-    if constexpr (kNext < T.head_dim_v) multiply_o<kQTile, kNext>(chunks, factor);
+      for (int j = 0; j < kRegisters; j += 2) {
+        ptx::unpack_float2(ptx::mul_rn_ftz(ptx::pack_float2(r[j], r[j + 1]), factor), &r[j],
+                           &r[j + 1]);
+      }
+      ptx::tcgen05_st_32x32b<kOffset + kColumn>(o, r);
+    });
   }
 
   __device__ uint32_t phase(int q_tile) const { return phases >> q_tile & 1; }
@@ -121,7 +124,7 @@ class Correction {
     ptx::tcgen05_fence_after_thread_sync();
     c.wait(kOutEmpty, q_tile, phase(q_tile) ^ 1);
     phases ^= 1u << q_tile;
-    stage_out<0>(o + q_tile * T.head_dim_v, out.staging(), r.factor);
+    stage_out(o + q_tile * T.head_dim_v, out.staging(), r.factor);
     ptx::tcgen05_fence_before_thread_sync();
     let_pv_go(q_tile);  // O is free
     ptx::fence_proxy_async_shared();
@@ -129,18 +132,17 @@ class Correction {
   }
 
   // From a column on: O times the row's factor to shared memory.
-  template <int kColumn>
   __device__ void stage_out(ptx::TmemAddr from, const typename OutputRow<T>::Staging& staging,
                             float factor) const {
-    float r[kRegisters];
-    ptx::tcgen05_ld_32x32b<kColumn>(r, from);
-    ptx::tcgen05_wait_ld();
-    ptx::fence_loaded(r);
 #pragma unroll
-    for (int j = 0; j < kRegisters; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
-    staging.template put<kColumn>(r);
-    if constexpr (kColumn + kRegisters < T.head_dim_v) {
-      stage_out<kColumn + kRegisters>(from, staging, factor);
+    for (int column = 0; column < T.head_dim_v; column += kRegisters) {
+      float r[kRegisters];
+      ptx::tcgen05_ld_32x32b<0>(r, from + column);
+      ptx::tcgen05_wait_ld();
+      ptx::fence_loaded(r);
+#pragma unroll
+      for (int j = 0; j < kRegisters; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
+      staging.put(column, r);
     }
   }
 

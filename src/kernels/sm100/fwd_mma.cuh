@@ -9,6 +9,7 @@
 #include "kernels/sm100/fwd_context.cuh"
 #include "kernels/tile/smem_descriptor.cuh"
 #include "kernels/tile/umma_instruction.cuh"
+#include "kernels/tile/unroll.cuh"
 
 namespace fa4::sm100 {
 
@@ -119,17 +120,17 @@ class MmaIssuer {
   template <int kQTile>
   __device__ void multiply_qk(uint32_t k_words) const {
     const uint32_t q_words = QkDescriptor::k_major(c.at(c.kSmem.q + kQTile * q_tile_bytes(T)));
-    if (ptx::elect_sync()) qk_steps<kQTile, 0>(q_words, k_words);
-  }
-  template <int kQTile, int kStep>
-  __device__ void qk_steps(uint32_t q_words, uint32_t k_words) const {
-    constexpr int kSteps = slab_columns(T.head_dim) / kMmaK, kStepBytes = kMmaK * kElementBytes;
-    constexpr int kSlab = kStep / kSteps, kInSlab = kStep % kSteps * kStepBytes;
-    ptx::tcgen05_mma_f16_ss<T.cta_group, tmem_layout(T).s[kQTile]>(
-        tmem, QkDescriptor::at(q_words, kSlab * kTileRows * QkDescriptor::kRowBytes + kInSlab),
-        QkDescriptor::at(k_words, kSlab * k_rows(T) * QkDescriptor::kRowBytes + kInSlab),
-        kQkInstruction, kStep > 0);
-    if constexpr (kStep + 1 < T.head_dim / kMmaK) qk_steps<kQTile, kStep + 1>(q_words, k_words);
+    if (ptx::elect_sync()) {
+      constexpr int kSteps = slab_columns(T.head_dim) / kMmaK, kStepBytes = kMmaK * kElementBytes;
+#pragma unroll
+      for (int step = 0; step < T.head_dim / kMmaK; ++step) {
+        const int slab = step / kSteps, in_slab = step % kSteps * kStepBytes;
+        ptx::tcgen05_mma_f16_ss<T.cta_group, tmem_layout(T).s[kQTile]>(
+            tmem, QkDescriptor::at(q_words, slab * kTileRows * QkDescriptor::kRowBytes + in_slab),
+            QkDescriptor::at(k_words, slab * k_rows(T) * QkDescriptor::kRowBytes + in_slab),
+            kQkInstruction, step > 0);
+      }
+    }
   }
 
   // O (+)= P V: the keys that are handed over first, then the rest.
@@ -149,9 +150,12 @@ class MmaIssuer {
   __device__ void pv_steps(uint32_t v_words, bool accumulate) const {
     constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes;
     constexpr TmemLayout kTmem = tmem_layout(T);
-    ptx::tcgen05_mma_f16_ts<T.cta_group, kTmem.o[kQTile], kTmem.s[kQTile] + kStep * kMmaK / 2>(
-        tmem, VDescriptor::at(v_words, kStep * kStepBytes), kPvInstruction, accumulate);
-    if constexpr (kStep + 1 < kEnd) pv_steps<kQTile, kStep + 1, kEnd>(v_words, true);
+    unroll<kEnd - kStep>([&](auto i) {
+      constexpr int kAt = kStep + i.value;
+      ptx::tcgen05_mma_f16_ts<T.cta_group, kTmem.o[kQTile], kTmem.s[kQTile] + kAt * kMmaK / 2>(
+          tmem, VDescriptor::at(v_words, kAt * kStepBytes), kPvInstruction,
+          i.value == 0 ? accumulate : true);
+    });
   }
 
   const Context<T>& c;

@@ -50,12 +50,12 @@ struct OutputRow {
     unsigned char* begin;
     int swizzle;
 
-    // Columns [kColumn, kColumn + kCount) of the row.
-    template <int kColumn, int kCount>
-    __device__ void put(const float (&v)[kCount]) const {
+    // Columns [first, first + kCount) of the row.
+    template <int kCount>
+    __device__ void put(int first, const float (&v)[kCount]) const {
 #pragma unroll
       for (int i = 0; i < kCount; i += 8) {
-        piece(kColumn + i) =
+        piece(first + i) =
             uint4{pack<T.element>(v[i], v[i + 1]), pack<T.element>(v[i + 2], v[i + 3]),
                   pack<T.element>(v[i + 4], v[i + 5]), pack<T.element>(v[i + 6], v[i + 7])};
       }

@@ -124,7 +124,7 @@ class Softmax {
 #pragma unroll
       for (int i = 0; i < kPairsOfChunk; ++i) packed[i] = 0;
     } else {
-      exponentiate<kFirst>(s[kFirst], scale, offset);
+      exponentiate(kFirst, s[kFirst], scale, offset);
 #pragma unroll
       for (int i = 0; i < kPairsOfChunk; ++i) {
         packed[i] = pack<T.element>(s[kFirst][2 * i], s[kFirst][2 * i + 1]);
@@ -146,12 +146,15 @@ class Softmax {
     }
   }
 
-  template <int kChunkIndex, int kPair = 0>
-  __device__ static void exponentiate(float (&s)[kChunk], ptx::Float2 scale, ptx::Float2 offset) {
-    if constexpr (kPair < kPairsOfChunk) {
-      constexpr bool kPolynomial = is_polynomial(T, kChunkIndex * kPairsOfChunk + kPair);
-      exp2_pair<kPolynomial, T.polynomial_degree>(s[2 * kPair], s[2 * kPair + 1], scale, offset);
-      exponentiate<kChunkIndex, kPair + 1>(s, scale, offset);
+  __device__ static void exponentiate(int chunk, float (&s)[kChunk], ptx::Float2 scale,
+                                      ptx::Float2 offset) {
+#pragma unroll
+    for (int i = 0; i < kPairsOfChunk; ++i) {
+      if (is_polynomial(T, chunk * kPairsOfChunk + i)) {
+        exp2_pair<true, T.polynomial_degree>(s[2 * i], s[2 * i + 1], scale, offset);
+      } else {
+        exp2_pair<false, T.polynomial_degree>(s[2 * i], s[2 * i + 1], scale, offset);
+      }
     }
   }
 
