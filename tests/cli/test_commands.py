@@ -84,12 +84,15 @@ class EmulatedBlackwell(CommandTest):
         self.assertGreater(case["seconds"], 0)
 
     def test_a_real_models_tensors(self):
-        data = os.path.join(DATA, "minilm_dense.safetensors") + ":"
-        document = self.run_or_skip("run", "--q", data + "q", "--k", data + "k", "--v", data + "v", "--causal",
-                                    "--out", self.path("out.npy"), "--lse", self.path("lse.npy"),
-                                    "--expect", data + "out_causal", "--expect-lse", data + "lse_causal")
-        for name in ("out", "lse"):
-            self.assertLessEqual(document[name]["error"], document[name]["bound"])
+        for kind, packing in (("dense", []), ("packed", ["--cu-seqlens-q", "cu_seqlens"])):
+            data = os.path.join(DATA, f"minilm_{kind}.safetensors:")
+            rows = [data + word if word == "cu_seqlens" else word for word in packing]
+            for truth, mask in (("", []), ("_causal", ["--causal"])):
+                document = self.run_or_skip("run", "--q", data + "q", "--k", data + "k", "--v", data + "v", *rows, *mask,
+                                            "--out", self.path("out.npy"), "--lse", self.path("lse.npy"),
+                                            "--expect", data + "out" + truth, "--expect-lse", data + "lse" + truth)
+                for name in ("out", "lse"):
+                    self.assertLessEqual(document[name]["error"], document[name]["bound"])
 
     def test_plan(self):
         steps = {s["what"]: s for s in self.json("plan", *self.DEVICE, "--head-dim", "128", "--seqlen-q", "8192")["steps"]}

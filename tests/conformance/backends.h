@@ -23,6 +23,10 @@ struct Backend {
 // The paths that this machine has (and the scalar model of AMX), then its CUDA devices.
 std::vector<Backend> all_backends();
 
+// Those that this program's tests run on, by its own choice; empty where an emulated GPU lacks the
+// compiler that it needs.
+const std::vector<Backend>& tested_backends();
+
 // A GPU that is not there, "emulated:b200".
 Backend emulated_backend(const std::string& name);
 

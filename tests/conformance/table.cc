@@ -1,7 +1,9 @@
 #include "table.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "jit/hash.h"
 #include "plan/forward_plan.h"
 
 namespace fa4::internal {
@@ -196,6 +198,10 @@ int expect_answers(const Row& row, DType dtype, std::span<const Backend> backend
     const Accuracy lse =
         check_lse(p, tensors.args(), reference, result.lse.data(), result.exp_error);
     EXPECT_TRUE(lse.passed) << lse.detail;
+    testing::Test::RecordProperty(
+        fmt::format("{}, {}, {}", row.name, name_of(dtype), backend.name),
+        to_hex(hash128(result.out.data(), result.out.size())) + " " +
+            to_hex(hash128(result.lse.data(), result.lse.size() * sizeof(float))));
   }
   return ran;
 }

@@ -17,7 +17,8 @@ std::span<const Row> conformance_rows();
 // The problem of a row.
 Case make_row(const Row& row, DType dtype);
 
-// Runs the row on each backend that takes it, and expects the oracle's answer; how many ran.
+// Runs the row on each backend that takes it, and expects the oracle's answer; how many ran. The
+// test's report keeps the digests of out and lse, so that two runs can be compared bit by bit.
 int expect_answers(const Row& row, DType dtype, std::span<const Backend> backends);
 
 }  // namespace fa4::internal

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <tuple>
 
 #include "core/error.h"
 #include "plan/sm100_tuning.h"
 #include "problems.h"
+#include "verify/rounding.h"
 
 namespace fa4::internal {
 namespace {
@@ -61,6 +63,18 @@ TEST(Sm100Tuning, AVariantThatDoesNotFitIsNamed) {
                "a pair of CTAs shares heads of 128 columns or more of V");
   EXPECT_STREQ(sm100::why_not({.softmax_registers = 208}),
                "registers come in eights and leave at least 24 for the other warps");
+}
+
+// A stale maximum lets a probability grow to 2^threshold; what why_not compares it with is no more
+// than the type holds.
+TEST(Sm100Tuning, AProbabilityAboveAStaleMaximumFitsTheType) {
+  for (const auto& [element, dtype] :
+       {std::pair{Element::kBF16, DType::kBF16}, {Element::kF16, DType::kF16}}) {
+    const float largest = std::log2(format_of(dtype).largest);
+    EXPECT_LE(sm100::log2_largest(element), largest);
+    EXPECT_GT(sm100::log2_largest(element), largest - 0.5f);
+    EXPECT_GT(largest, kRescaleThreshold);
+  }
 }
 
 TEST(Sm100Tuning, NoStageOfKeysAndValuesIsLeftOut) {
