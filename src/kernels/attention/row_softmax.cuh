@@ -1,38 +1,46 @@
 // Online softmax of one row a thread, as tensor memory gives it.
 #pragma once
 
-#include "kernels/attention/exp2_math.h"
+#include "kernels/attention/exp2.cuh"
 #include "kernels/attention/pack.cuh"
 #include "kernels/ptx/packed.cuh"
 
 namespace fa4 {
 
 struct RowSoftmax {
-  float row_max;  // of unscaled scores; may be stale by kRescaleThreshold
+  // Probabilities are 2^(score scale + offset): the offset is minus a maximum that may be stale by
+  // kRescaleThreshold. +inf for a row that has seen no block; a row with an infinite score has -inf
+  // from then on, one with NaN has a sum of NaN.
+  Exp2Line line;
   float row_sum;
 
   // Of a row that has seen nothing.
   __device__ void reset() {
-    row_max = -kInfinity;
+    line.offset = kInfinity;
     row_sum = 0.0f;
   }
+  __device__ bool is_new() const { return line.offset == kInfinity; }
 
-  // Moves the maximum to `new_max`, which is at least as large, if it rose by more than the
-  // threshold. Returns the factor of the sum and the output so far.
-  __device__ float update_max(float new_max, float scale_log2) {
-    const float rise = (new_max - row_max) * scale_log2;  // NaN if both are -inf
-    const bool keep = rise <= kRescaleThreshold || new_max == -kInfinity;
-    const float factor = ptx::ex2_approx_ftz(-rise);
-    row_max = keep ? row_max : new_max;
-    return keep ? 1.0f : factor;
+  // The least maximum: with it -inf exponentiates to 0 and no inf - inf comes up, without a case
+  // for a block that hides everything from the row. Finite when scaled.
+  __device__ static float lowest_max(float scale_log2) {
+    return -kLargestFloat / fmaxf(scale_log2, 1.0f);
   }
 
-  // Probabilities are 2^(score scale_log2 + offset). A row without a finite maximum is
-  // exponentiated relative to 0: exp(-inf) = 0, and no inf - inf. One with an infinite score
-  // becomes NaN as a whole, in the columns of the polynomial as well.
-  __device__ float offset(float scale_log2) const {
-    const float offset = row_max == kInfinity ? kNaN : -row_max * scale_log2;
-    return row_max == -kInfinity ? 0.0f : offset;
+  // The power of two that a move to a block's maximum, at least lowest_max(), would multiply the
+  // sum and the output so far by, and whether it is worth one: in the first block always.
+  __device__ float shift_to(float block_max, float scale_log2) const {
+    return fmaf(-scale_log2, block_max, -line.offset);
+  }
+  __device__ static bool is_far(float shift) { return !(shift >= -kRescaleThreshold); }
+
+  // The move, of a row for which it is worth one; returns the power of two that it took, else 0.
+  __device__ float move(float block_max, float shift, float scale_log2) {
+    const float to = -scale_log2 * block_max;
+    const float moved = is_far(shift) ? to - line.offset : 0.0f;
+    row_sum *= ptx::ex2_approx_ftz(moved);
+    line.set(scale_log2, is_far(shift) ? to : line.offset);
+    return moved;
   }
 
   // A block's probabilities are added in four chains, pair by pair: chunk by chunk or all at once
@@ -44,23 +52,42 @@ struct RowSoftmax {
     template <int kCount>
     __device__ void add(const float (&p)[kCount]) {
 #pragma unroll
+      for (int i = 0; i < kCount; i += 2) add_pair(i / 2, p[i], p[i + 1]);
+    }
+    // To an empty sum: the first pair of a chain is its value, 0 + p without an addition.
+    template <int kCount>
+    __device__ void begin(const float (&p)[kCount]) {
+#pragma unroll
       for (int i = 0; i < kCount; i += 2) {
-        ptx::Float2& chain = chains[i / 2 % kChains];
-        chain = ptx::add_rn_ftz(chain, ptx::pack_float2(p[i], p[i + 1]));
+        if (i / 2 < kChains) {
+          chains[i / 2] = ptx::pack_float2(p[i], p[i + 1]);
+        } else {
+          add_pair(i / 2, p[i], p[i + 1]);
+        }
       }
     }
+    __device__ void begin_empty() {
+#pragma unroll
+      for (int i = 0; i < kChains; ++i) chains[i] = ptx::pack_float2(0.0f);
+    }
+
+   private:
+    __device__ void add_pair(int pair, float p0, float p1) {
+      ptx::Float2& chain = chains[pair % kChains];
+      chain = ptx::add_rn_ftz(chain, ptx::pack_float2(p0, p1));
+    }
   };
-  __device__ Sum begin_sum(float factor) const {
-    return {{ptx::pack_float2(row_sum * factor, 0.0f), ptx::pack_float2(0.0f),
-             ptx::pack_float2(0.0f), ptx::pack_float2(0.0f)}};
-  }
   __device__ void end_sum(const Sum& sum) {
     const ptx::Float2 all = ptx::add_rn_ftz(ptx::add_rn_ftz(sum.chains[0], sum.chains[1]),
                                             ptx::add_rn_ftz(sum.chains[2], sum.chains[3]));
     float lower, upper;
     ptx::unpack_float2(all, &lower, &upper);
-    row_sum = lower + upper;
+    row_sum += lower + upper;
   }
+
+  // NaN for a row with an infinite score, whose probability the polynomial may have lost.
+  __device__ float final_sum() const { return row_sum + line.offset * 0.0f; }
+  __device__ float max_log2() const { return -line.offset; }
 };
 
 }  // namespace fa4

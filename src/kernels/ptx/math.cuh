@@ -5,6 +5,14 @@
 
 namespace fa4::ptx {
 
+// fma.rn.ftz.sat.f32 d, a, b, c;  clamped to [0, 1], NaN to 0
+// PTX ISA, "fma", sm_20
+__device__ inline float fma_rn_ftz_sat(float a, float b, float c) {
+  float d;
+  asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
+  return d;
+}
+
 // ex2.approx.ftz.f32 d, a;  2^a, largest relative error 2^-22
 // PTX ISA, "ex2", sm_20
 __device__ inline float ex2_approx_ftz(float a) {
@@ -34,6 +42,14 @@ __device__ inline float rcp_approx_ftz(float a) {
 __device__ inline float max_nan(float a, float b) {
   float d;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
+  return d;
+}
+
+// bmsk.clamp.b32 d, a, b;  b bits from bit a on, as many as there are
+// PTX ISA, "bmsk", sm_70
+__device__ inline uint32_t bmsk_clamp(uint32_t first, uint32_t count) {
+  uint32_t d;
+  asm("bmsk.clamp.b32 %0, %1, %2;" : "=r"(d) : "r"(first), "r"(count));
   return d;
 }
 

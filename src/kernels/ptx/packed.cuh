@@ -33,6 +33,14 @@ __device__ inline Float2 fma_rn_ftz(Float2 a, Float2 b, Float2 c) {
   return d;
 }
 
+// fma.rm.ftz.f32x2 d, a, b, c;  towards minus infinity
+// PTX ISA, "fma", sm_100
+__device__ inline Float2 fma_rm_ftz(Float2 a, Float2 b, Float2 c) {
+  Float2 d;
+  asm("fma.rm.ftz.f32x2 %0, %1, %2, %3;" : "=l"(d.bits) : "l"(a.bits), "l"(b.bits), "l"(c.bits));
+  return d;
+}
+
 // mul.rn.ftz.f32x2 d, a, b;
 // PTX ISA, "mul", sm_100
 __device__ inline Float2 mul_rn_ftz(Float2 a, Float2 b) {
@@ -49,11 +57,11 @@ __device__ inline Float2 add_rn_ftz(Float2 a, Float2 b) {
   return d;
 }
 
-// add.rm.ftz.f32x2 d, a, b;  towards minus infinity
-// PTX ISA, "add", sm_100
-__device__ inline Float2 add_rm_ftz(Float2 a, Float2 b) {
+// sub.rn.ftz.f32x2 d, a, b;
+// PTX ISA, "sub", sm_100
+__device__ inline Float2 sub_rn_ftz(Float2 a, Float2 b) {
   Float2 d;
-  asm("add.rm.ftz.f32x2 %0, %1, %2;" : "=l"(d.bits) : "l"(a.bits), "l"(b.bits));
+  asm("sub.rn.ftz.f32x2 %0, %1, %2;" : "=l"(d.bits) : "l"(a.bits), "l"(b.bits));
   return d;
 }
 

@@ -16,6 +16,7 @@ class Correction {
   __device__ explicit Correction(const Context<T>& context)
       : c(context),
         warp(warp_of_warpgroup()),
+        factors(factors_barrier(0, threadIdx.x / kWarpThreads % 4)),
         row(threadIdx.x % kWarpgroupThreads),
         o{static_cast<uint32_t>(warp * kWarpThreads << 16 | tmem_layout(T).o[0])} {}
 
@@ -28,15 +29,22 @@ class Correction {
       const Tile& tile = tiles.wait();  // stays in shared memory: registers are few
       if (!tile.is_valid()) break;
       const Blocks all = blocks_of<T>(tile);
-      Blocks blocks[2];
+      int last[2], times[2];  // block, and how many of them move O: all but the first
 #pragma unroll
       for (int i = 0; i < T.q_tiles; ++i) {
-        blocks[i] = {tile.blocks[i].n_block_min, tile.blocks[i].n_block_max};
+        last[i] = tile.blocks[i].n_block_min;
+        times[i] = max(tile.blocks[i].n_block_max - 1 - last[i], 0);
       }
 #pragma unroll 1
       for (int n = all.n_block_max - 1; n >= all.n_block_min; --n) {
-        after_block<0>(blocks[0], n);
-        if constexpr (T.q_tiles > 1) after_block<1>(blocks[1], n);
+        if (static_cast<uint32_t>(n - last[0]) < times[0]) rescale<0>();
+        if constexpr (T.q_tiles > 1) {
+          if (static_cast<uint32_t>(n - last[1]) < times[1]) rescale<1>();
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < T.q_tiles; ++i) {
+        if (tile.sees_keys(i)) arrive(kStatsEmpty, i);
       }
 #pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
@@ -62,24 +70,18 @@ class Correction {
     if (ptx::elect_sync()) c.arrive_at_mma(kPFull, q_tile);
   }
 
-  template <int kQTile>
-  __device__ void after_block(const Blocks& blocks, int n) const {
-    if (n < blocks.n_block_min || n >= blocks.n_block_max) return;
-    if (n < blocks.n_block_max - 1) rescale<kQTile>();
-    if (n == blocks.n_block_min) arrive(kStatsEmpty, kQTile);
-  }
-
   // The maxima of a block are known: P V so far is done, since its commit came before that block's
   // scores.
   template <int kQTile>
   __device__ void rescale() const {
-    ptx::barrier_sync(factors_barrier(kQTile, warp), 2 * kWarpThreads);
-    const float factor = c.factor(kQTile, row);
-    if (__any_sync(0xffffffffu, factor != 1.0f)) {
+    ptx::barrier_sync(factors + kQTile * (factors_barrier(1, 0) - factors_barrier(0, 0)),
+                      2 * kWarpThreads);
+    const float shift = c.factor(kQTile, row);
+    if (__any_sync(0xffffffffu, shift != 0.0f)) {
       ptx::tcgen05_fence_after_thread_sync();
       float chunks[2][kRegisters];
       ptx::tcgen05_ld_32x32b<kQTile * T.head_dim_v>(chunks[0], o);
-      multiply_o<kQTile>(chunks, ptx::pack_float2(factor));
+      multiply_o<kQTile>(chunks, ptx::pack_float2(ptx::ex2_approx_ftz(shift)));
       ptx::tcgen05_wait_st();
       ptx::tcgen05_fence_before_thread_sync();
     }
@@ -117,8 +119,8 @@ class Correction {
       return;
     }
     c.wait(kStatsFull, q_tile, phase(q_tile));
-    const float sum = c.factor(q_tile, row), maximum = c.maximum(q_tile, row);
-    const FinishedRow r = finish_row(sum, maximum, c.params.scale_log2, out.sink_log2());
+    const float sum = c.factor(q_tile, row), max_log2 = c.maximum(q_tile, row);
+    const FinishedRow r = finish_row(sum, max_log2, 1.0f, out.sink_log2());
     out.store_lse(r.lse);
     c.wait(kOFull, q_tile, phase(q_tile));
     ptx::tcgen05_fence_after_thread_sync();
@@ -148,6 +150,7 @@ class Correction {
 
   const Context<T>& c;
   const int warp;
+  const int factors;      // the named barrier of Q tile 0
   const int row;          // of the Q tile
   const ptx::TmemAddr o;  // of Q tile 0, this warp's lanes
   uint32_t phases = 0;    // a bit each Q tile: how many tiles saw keys so far, odd or even

@@ -19,7 +19,9 @@ class Softmax {
         q_tile(q_tile),
         warp(warp_of_warpgroup()),
         row(threadIdx.x % kWarpgroupThreads),
-        scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * kTileN)} {}
+        factors(factors_barrier(q_tile, threadIdx.x / kWarpThreads % 4)),
+        scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * kTileN)},
+        lowest_max(RowSoftmax::lowest_max(context.params.scale_log2)) {}
 
   __device__ void run() {
     TileReader<T> tiles(c);
@@ -27,20 +29,18 @@ class Softmax {
     for (QTile tile = tiles.next(q_tile); tile.is_valid(); tile = tiles.next(q_tile)) {
       if (!tile.sees_keys()) continue;
       softmax.reset();
-      find_bounds(tile.work);
-      const int n_first = tile.blocks.n_block_max - 1;
+      find_bounds(tile);
+      // Blocks with hidden keys come first, those that all rows of the warp see whole have a loop
+      // of their own, and behind a window's left edge come hidden keys again.
+      int n = n_first, stop = max(whole_end, n_last);
 #pragma unroll 1
-      for (int n = n_first; n >= tile.blocks.n_block_min; --n) {
-        const int first_key = n * kTileN;
-        c.wait(kSFull, q_tile, s_phase);
-        s_phase ^= 1;
-        ptx::tcgen05_fence_after_thread_sync();
-        if (first_key >= seen_by_all.begin && first_key + kTileN <= seen_by_all.end) {
-          block<false>(first_key, n == n_first);
-        } else {
-          block<true>(first_key, n == n_first);
-        }
-      }
+      do {
+#pragma unroll 1
+        for (; n >= stop; --n) block<true>(n);
+#pragma unroll 1
+        for (; n >= whole_begin; --n) block<false>(n);
+        stop = n_last;
+      } while (n >= n_last);
       hand_over_stats();
     }
   }
@@ -51,19 +51,33 @@ class Softmax {
   // Scores to probabilities. Chunks that no row of the warp sees cost next to nothing, and those
   // that all rows see whole need no mask.
   template <bool kMasked>
-  __device__ void block(int first_key, bool first) {
+  __device__ void block(int n) {
+    c.wait(kSFull, q_tile, s_phase);
+    s_phase ^= 1;
+    ptx::tcgen05_fence_after_thread_sync();
+    const int first_key = n * kTileN;
     float s[kChunks][kChunk];
-    const float factor = maximum<kMasked>(s, first_key);
-    if (!first) hand_over_factor(factor);
-    const ptx::Float2 scale = ptx::pack_float2(p.scale_log2);
-    const ptx::Float2 offset = ptx::pack_float2(softmax.offset(p.scale_log2));
-    RowSoftmax::Sum sum = softmax.begin_sum(factor);
-    exponentials<kMasked, 0>(s, first_key, scale, offset, sum);
+    move_maximum(maximum<kMasked>(s, first_key), n == n_first);
+    RowSoftmax::Sum sum;
+    if constexpr (kMasked) sum.begin_empty();
+    exponentials<kMasked, 0>(s, first_key, sum);
     if constexpr (!kMasked) {  // the tensor core has P already
+      sum.begin(s[0]);
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) sum.add(s[i]);
+      for (int i = 1; i < kChunks; ++i) sum.add(s[i]);
     }
     softmax.end_sum(sum);
+  }
+
+  // To that of a block. Most blocks move no row's of the warp, and only tell correction so.
+  __device__ void move_maximum(float block_max, bool is_first) {
+    const float shift = softmax.shift_to(block_max, p.scale_log2);
+    if (__any_sync(0xffffffffu, RowSoftmax::is_far(shift))) {
+      const float moved = softmax.move(block_max, shift, p.scale_log2);
+      if (!is_first) hand_over_shift(moved);
+    } else {
+      hand_over_shift(0.0f);
+    }
   }
 
   __device__ bool is_hidden(int first_key, int chunk) const {
@@ -75,38 +89,41 @@ class Softmax {
     return key >= seen_by_all.begin && key + kChunk <= seen_by_all.end;
   }
 
-  // Loads the scores and moves the row's maximum; returns what O and the sum are multiplied by.
+  // Loads the scores; returns the largest that the row sees.
   template <bool kMasked>
   __device__ float maximum(float (&s)[kChunks][kChunk], int first_key) {
-    float top[4] = {softmax.row_max, -kInfinity, -kInfinity, -kInfinity};
+    float top[3] = {lowest_max, lowest_max, lowest_max};
     load<0>(s[0]);
-    maximum_of_chunk<kMasked, 0>(s, first_key, top);
-    return softmax.update_max(ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3]),
-                              p.scale_log2);
+    load<1>(s[1]);
+    load<2>(s[2]);
+    load<3>(s[3]);
+    ptx::tcgen05_wait_ld();
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) ptx::fence_loaded(s[i]);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) maximum_of_chunk<kMasked>(s[i], first_key, i, top);
+    return ptx::max_nan(top[0], top[1], top[2]);
   }
 
-  // From a chunk on: four maxima, of every eighth pair each.
-  template <bool kMasked, int kFirst>
-  __device__ void maximum_of_chunk(float (&s)[kChunks][kChunk], int first_key,
-                                   float (&top)[4]) const {
-    ptx::tcgen05_wait_ld();
-    ptx::fence_loaded(s[kFirst]);
-    if constexpr (kFirst + 1 < kChunks) load<kFirst + 1>(s[kFirst + 1]);
-    if (!kMasked || !is_hidden(first_key, kFirst)) {
-      if constexpr (T.softcap) cap_scores(s[kFirst], p.softcap, p.scale_over_softcap);
-      if (kMasked && !is_whole(first_key, kFirst)) {
-        const int key = first_key + kFirst * kChunk;
-        mask_row(s[kFirst], seen.begin - key, seen.end - key);
-      }
-#pragma unroll
-      for (int j = 0; j < kChunk; j += 8) {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          top[k] = ptx::max_nan(top[k], s[kFirst][j + 2 * k], s[kFirst][j + 2 * k + 1]);
-        }
-      }
+  // Three maxima, of every third pair each.
+  template <bool kMasked>
+  __device__ void maximum_of_chunk(float (&s)[kChunk], int first_key, int chunk,
+                                   float (&top)[3]) const {
+    if (kMasked && is_hidden(first_key, chunk)) return;
+    if constexpr (T.softcap) cap_scores(s, p.softcap, p.scale_over_softcap);
+    if (kMasked && !is_whole(first_key, chunk)) {
+      const int key = first_key + chunk * kChunk;
+      mask_row(s, seen.begin - key, seen.end - key);
     }
-    if constexpr (kFirst + 1 < kChunks) maximum_of_chunk<kMasked, kFirst + 1>(s, first_key, top);
+    if (!kMasked && chunk == 0) {
+      top[1] = s[0];
+      top[2] = s[1];
+    }
+#pragma unroll
+    for (int i = !kMasked && chunk == 0; i < kPairsOfChunk; ++i) {
+      float& t = top[(i + chunk) % 3];
+      t = ptx::max_nan(t, s[2 * i], s[2 * i + 1]);
+    }
   }
 
   template <int kIndex>
@@ -117,48 +134,46 @@ class Softmax {
   // From a chunk on: exponentials, conversion, and P to tensor memory; the first keys are handed
   // over as soon as they are there.
   template <bool kMasked, int kFirst>
-  __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, ptx::Float2 scale,
-                               ptx::Float2 offset, RowSoftmax::Sum& sum) {
-    uint32_t packed[kPairsOfChunk];
+  __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, RowSoftmax::Sum& sum,
+                               bool elected = false) {
+    constexpr int kColumn = kFirst * kPairsOfChunk;
     if (kMasked && is_hidden(first_key, kFirst)) {
-#pragma unroll
-      for (int i = 0; i < kPairsOfChunk; ++i) packed[i] = 0;
+      constexpr uint32_t kZeros[kPairsOfChunk] = {};
+      ptx::tcgen05_st_32x32b<kColumn>(scores, kZeros);
     } else {
-      exponentiate(kFirst, s[kFirst], scale, offset);
+      exponentiate(kFirst, s[kFirst], softmax.line);
+      uint32_t packed[kPairsOfChunk];
 #pragma unroll
       for (int i = 0; i < kPairsOfChunk; ++i) {
         packed[i] = pack<T.element>(s[kFirst][2 * i], s[kFirst][2 * i + 1]);
       }
+      ptx::tcgen05_st_32x32b<kColumn>(scores, packed);
       if constexpr (kMasked) sum.add(s[kFirst]);
     }
-    ptx::tcgen05_st_32x32b<kFirst * kPairsOfChunk>(scores, packed);
     if constexpr ((kFirst + 1) * kChunk == T.first_keys) {
+      elected = hand_over(kPFull);
       // The rest waits for the vote that comes with the hand-over: else ptxas begins it before.
-      float low, high;
-      ptx::unpack_float2(offset, &low, &high);
-      const float same = __shfl_sync(0xffffffffu, low, threadIdx.x % kWarpThreads);
-      offset = ptx::pack_float2(hand_over(kPFull) ? same : low);
+      if (elected) softmax.line.offset += 0.0f;
     }
     if constexpr (kFirst + 1 == kChunks) {
-      hand_over(kPRest);
+      hand_over(kPRest, elected);
     } else {
-      exponentials<kMasked, kFirst + 1>(s, first_key, scale, offset, sum);
+      exponentials<kMasked, kFirst + 1>(s, first_key, sum, elected);
     }
   }
 
-  __device__ static void exponentiate(int chunk, float (&s)[kChunk], ptx::Float2 scale,
-                                      ptx::Float2 offset) {
+  __device__ static void exponentiate(int chunk, float (&s)[kChunk], const Exp2Line& line) {
 #pragma unroll
     for (int i = 0; i < kPairsOfChunk; ++i) {
       if (is_polynomial(T, chunk * kPairsOfChunk + i)) {
-        exp2_pair<true, T.polynomial_degree>(s[2 * i], s[2 * i + 1], scale, offset);
+        exp2_polynomial<T.polynomial_degree>(s[2 * i], s[2 * i + 1], line);
       } else {
-        exp2_pair<false, T.polynomial_degree>(s[2 * i], s[2 * i + 1], scale, offset);
+        exp2_unit(s[2 * i], s[2 * i + 1], line);
       }
     }
   }
 
-  // P is in tensor memory: for the tensor core.
+  // P is in tensor memory: for the tensor core. Returns whether this lane was elected to say so.
   __device__ bool hand_over(int kind) const {
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();
@@ -167,42 +182,56 @@ class Softmax {
     if (elected) c.arrive_at_mma(kind, q_tile);
     return elected;
   }
+  __device__ void hand_over(int kind, bool elected) const {
+    ptx::tcgen05_wait_st();
+    ptx::tcgen05_fence_before_thread_sync();
+    __syncwarp();
+    if (elected) c.arrive_at_mma(kind, q_tile);
+  }
 
   // For the correction warp of the same rows. It has read the last factor: the scores of this block
   // were multiplied after it let the P before them go.
-  __device__ void hand_over_factor(float factor) const {
-    c.factor(q_tile, row) = factor;
-    ptx::barrier_arrive(factors_barrier(q_tile, warp), 2 * kWarpThreads);
+  __device__ void hand_over_shift(float shift) const {
+    c.factor(q_tile, row) = shift;
+    ptx::barrier_arrive(factors, 2 * kWarpThreads);
   }
 
   __device__ void hand_over_stats() {
     c.wait(kStatsEmpty, q_tile, stats_phase);
     stats_phase ^= 1;
-    c.factor(q_tile, row) = softmax.row_sum;
-    c.maximum(q_tile, row) = softmax.row_max;
+    c.factor(q_tile, row) = softmax.final_sum();
+    c.maximum(q_tile, row) = softmax.max_log2();
     __syncwarp();
     if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kStatsFull, q_tile));
   }
 
   // Keys that this thread's row sees, that all rows of the warp see, and that any of them sees.
   // Both bounds grow from row to row.
-  __device__ void find_bounds(const WorkTile& tile) {
-    const int first = first_row(c, tile, q_tile) + warp * kWarpThreads;
-    const KeyBounds top = bounds_of(p, tile, first);
-    const KeyBounds bottom = bounds_of(p, tile, first + kWarpThreads - 1);
-    seen = bounds_of(p, tile, first + static_cast<int>(threadIdx.x % kWarpThreads));
+  __device__ void find_bounds(const QTile& tile) {
+    const int first = first_row(c, tile.work, q_tile) + warp * kWarpThreads;
+    const KeyBounds top = bounds_of(p, tile.work, first);
+    const KeyBounds bottom = bounds_of(p, tile.work, first + kWarpThreads - 1);
+    seen = bounds_of(p, tile.work, first + static_cast<int>(threadIdx.x % kWarpThreads));
     seen_by_all = {bottom.begin, top.end};
     seen_by_some = {top.begin, bottom.end};
+    n_first = tile.blocks.n_block_max - 1;
+    n_last = tile.blocks.n_block_min;
+    whole_begin = max((bottom.begin + kTileN - 1) / kTileN, n_last);
+    whole_end = top.end / kTileN;
   }
 
   const Context<T>& c;
   const FwdParams& p;
   const int q_tile;
-  const int warp;  // of the warpgroup
-  const int row;   // of the Q tile
+  const int warp;     // of the warpgroup
+  const int row;      // of the Q tile
+  const int factors;  // the named barrier
   const ptx::TmemAddr scores;
   RowSoftmax softmax;
+  const float lowest_max;
   KeyBounds seen, seen_by_all, seen_by_some;
+  int n_first, n_last;         // blocks of the tile, from the first to the last
+  int whole_begin, whole_end;  // those that all rows of the warp see whole
   uint32_t s_phase = 0;
   uint32_t stats_phase = 0;
 };
