@@ -146,6 +146,25 @@ __device__ inline void tcgen05_ld_32x32b(float (&r)[32], TmemAddr from) {
       : "memory");
 }
 
+// tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 r, redval, [taddr + kColumn];  redval is the
+// largest of r, NaN if one is
+// PTX ISA, "tcgen05.ld", sm_103a
+template <int kColumn>
+__device__ inline void tcgen05_ld_max_32x32b(float (&r)[32], float& top, TmemAddr from) {
+  asm volatile(
+      "tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, %32, [%33 + %34];"
+      : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
+        "=f"(r[7]), "=f"(r[8]), "=f"(r[9]), "=f"(r[10]), "=f"(r[11]), "=f"(r[12]), "=f"(r[13]),
+        "=f"(r[14]), "=f"(r[15]), "=f"(r[16]), "=f"(r[17]), "=f"(r[18]), "=f"(r[19]), "=f"(r[20]),
+        "=f"(r[21]), "=f"(r[22]), "=f"(r[23]), "=f"(r[24]), "=f"(r[25]), "=f"(r[26]), "=f"(r[27]),
+        "=f"(r[28]), "=f"(r[29]), "=f"(r[30]), "=f"(r[31]), "=f"(top)
+      : "r"(from.value), "n"(kColumn)
+      : "memory");
+}
+
 template <int kColumn>
 __device__ inline void tcgen05_st_32x32b(TmemAddr to, const uint32_t (&r)[16]) {
   asm volatile(
@@ -172,6 +191,13 @@ __device__ inline void tcgen05_st_32x32b(TmemAddr to, const float (&r)[16]) {
       : "memory");
 }
 // clang-format on
+
+// Whether a load gives the largest of its registers (sm_103a).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 1030
+inline constexpr bool kHasLoadMax = true;
+#else
+inline constexpr bool kHasLoadMax = false;
+#endif
 
 // No instruction: the registers of a load are read after the wait before this point, not earlier.
 template <int kCount>

@@ -92,14 +92,21 @@ class Softmax {
   // Loads the scores; returns the largest that the row sees.
   template <bool kMasked>
   __device__ float maximum(float (&s)[kChunks][kChunk], int first_key) {
-    float top[3] = {lowest_max, lowest_max, lowest_max};
+    if constexpr (ptx::kHasLoadMax && !kMasked && !T.softcap) {
+      float top[kChunks];
+      load_with_maximum<0>(s, top);
+      ptx::tcgen05_wait_ld();
+      fence_loaded(s);
+      ptx::fence_loaded(top);
+      return ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3], lowest_max);
+    }
     load<0>(s[0]);
     load<1>(s[1]);
     load<2>(s[2]);
     load<3>(s[3]);
     ptx::tcgen05_wait_ld();
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) ptx::fence_loaded(s[i]);
+    fence_loaded(s);
+    float top[3] = {lowest_max, lowest_max, lowest_max};
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) maximum_of_chunk<kMasked>(s[i], first_key, i, top);
     return ptx::max_nan(top[0], top[1], top[2]);
@@ -129,6 +136,15 @@ class Softmax {
   template <int kIndex>
   __device__ void load(float (&s)[kChunk]) const {
     ptx::tcgen05_ld_32x32b<kIndex * kChunk>(s, scores);
+  }
+  template <int kIndex>
+  __device__ void load_with_maximum(float (&s)[kChunks][kChunk], float (&top)[kChunks]) const {
+    ptx::tcgen05_ld_max_32x32b<kIndex * kChunk>(s[kIndex], top[kIndex], scores);
+    if constexpr (kIndex + 1 < kChunks) load_with_maximum<kIndex + 1>(s, top);
+  }
+  __device__ static void fence_loaded(float (&s)[kChunks][kChunk]) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) ptx::fence_loaded(s[i]);
   }
 
   // From a chunk on: exponentials, conversion, and P to tensor memory; the first keys are handed

@@ -166,8 +166,8 @@ struct SmemLayout {
   int q;         // [q tile][slab][128 rows]
   int out;       // [q tile][slab][128 rows], or as q
   int kv;        // [stage][slab][rows]
-  int factors;   // float[q tile][128]: what O is multiplied by; at the tile's end the row sums
-  int maxima;    // float[q tile][128]: at the tile's end
+  int factors;   // float[q tile][128]: O is multiplied by 2 to it; at the tile's end the row sums
+  int maxima;    // float[q tile][128]: at the tile's end, in powers of two
   int tiles;     // Tile[kTileSlots]
   int cancel;    // ptx::CancelResponse
   int barriers;  // uint64_t[barriers().count()]
