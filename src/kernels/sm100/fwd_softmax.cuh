@@ -7,6 +7,7 @@
 #include "kernels/attention/row_softmax.cuh"
 #include "kernels/attention/softcap.cuh"
 #include "kernels/sm100/fwd_context.cuh"
+#include "kernels/tile/unroll.cuh"
 
 namespace fa4::sm100 {
 
@@ -60,7 +61,7 @@ class Softmax {
     move_maximum(maximum<kMasked>(s, first_key), n == n_first);
     RowSoftmax::Sum sum;
     if constexpr (kMasked) sum.begin_empty();
-    exponentials<kMasked, 0>(s, first_key, sum);
+    exponentials<kMasked>(s, first_key, sum);
     if constexpr (!kMasked) {  // the tensor core has P already
       sum.begin(s[0]);
 #pragma unroll
@@ -94,16 +95,15 @@ class Softmax {
   __device__ float maximum(float (&s)[kChunks][kChunk], int first_key) {
     if constexpr (ptx::kHasLoadMax && !kMasked && !T.softcap) {
       float top[kChunks];
-      load_with_maximum<0>(s, top);
+      unroll<kChunks>([&](auto i) {
+        ptx::tcgen05_ld_max_32x32b<i.value * kChunk>(s[i.value], top[i.value], scores);
+      });
       ptx::tcgen05_wait_ld();
       fence_loaded(s);
       ptx::fence_loaded(top);
       return ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3], lowest_max);
     }
-    load<0>(s[0]);
-    load<1>(s[1]);
-    load<2>(s[2]);
-    load<3>(s[3]);
+    unroll<kChunks>([&](auto i) { ptx::tcgen05_ld_32x32b<i.value * kChunk>(s[i.value], scores); });
     ptx::tcgen05_wait_ld();
     fence_loaded(s);
     float top[3] = {lowest_max, lowest_max, lowest_max};
@@ -133,49 +133,38 @@ class Softmax {
     }
   }
 
-  template <int kIndex>
-  __device__ void load(float (&s)[kChunk]) const {
-    ptx::tcgen05_ld_32x32b<kIndex * kChunk>(s, scores);
-  }
-  template <int kIndex>
-  __device__ void load_with_maximum(float (&s)[kChunks][kChunk], float (&top)[kChunks]) const {
-    ptx::tcgen05_ld_max_32x32b<kIndex * kChunk>(s[kIndex], top[kIndex], scores);
-    if constexpr (kIndex + 1 < kChunks) load_with_maximum<kIndex + 1>(s, top);
-  }
   __device__ static void fence_loaded(float (&s)[kChunks][kChunk]) {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) ptx::fence_loaded(s[i]);
   }
 
-  // From a chunk on: exponentials, conversion, and P to tensor memory; the first keys are handed
-  // over as soon as they are there.
-  template <bool kMasked, int kFirst>
-  __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, RowSoftmax::Sum& sum,
-                               bool elected = false) {
-    constexpr int kColumn = kFirst * kPairsOfChunk;
-    if (kMasked && is_hidden(first_key, kFirst)) {
-      constexpr uint32_t kZeros[kPairsOfChunk] = {};
-      ptx::tcgen05_st_32x32b<kColumn>(scores, kZeros);
-    } else {
-      exponentiate(kFirst, s[kFirst], softmax.line);
-      uint32_t packed[kPairsOfChunk];
+  // Chunk by chunk exponentials, conversion, and P to tensor memory; the first keys are handed over
+  // as soon as they are there.
+  template <bool kMasked>
+  __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, RowSoftmax::Sum& sum) {
+    bool elected = false;
+    unroll<kChunks>([&](auto i) {
+      constexpr int kIndex = i.value, kColumn = kIndex * kPairsOfChunk;
+      if (kMasked && is_hidden(first_key, kIndex)) {
+        constexpr uint32_t kZeros[kPairsOfChunk] = {};
+        ptx::tcgen05_st_32x32b<kColumn>(scores, kZeros);
+      } else {
+        exponentiate(kIndex, s[kIndex], softmax.line);
+        uint32_t packed[kPairsOfChunk];
 #pragma unroll
-      for (int i = 0; i < kPairsOfChunk; ++i) {
-        packed[i] = pack<T.element>(s[kFirst][2 * i], s[kFirst][2 * i + 1]);
+        for (int j = 0; j < kPairsOfChunk; ++j) {
+          packed[j] = pack<T.element>(s[kIndex][2 * j], s[kIndex][2 * j + 1]);
+        }
+        ptx::tcgen05_st_32x32b<kColumn>(scores, packed);
+        if constexpr (kMasked) sum.add(s[kIndex]);
       }
-      ptx::tcgen05_st_32x32b<kColumn>(scores, packed);
-      if constexpr (kMasked) sum.add(s[kFirst]);
-    }
-    if constexpr ((kFirst + 1) * kChunk == T.first_keys) {
-      elected = hand_over(kPFull);
-      // The rest waits for the vote that comes with the hand-over: else ptxas begins it before.
-      if (elected) softmax.line.offset += 0.0f;
-    }
-    if constexpr (kFirst + 1 == kChunks) {
-      hand_over(kPRest, elected);
-    } else {
-      exponentials<kMasked, kFirst + 1>(s, first_key, sum, elected);
-    }
+      if constexpr ((kIndex + 1) * kChunk == T.first_keys) {
+        elected = hand_over(kPFull);
+        // The rest waits for the vote that comes with the hand-over: else ptxas begins it before.
+        if (elected) softmax.line.offset += 0.0f;
+      }
+    });
+    hand_over(kPRest, elected);
   }
 
   __device__ static void exponentiate(int chunk, float (&s)[kChunk], const Exp2Line& line) {
