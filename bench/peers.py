@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""fa4's forward on a GPU against cuDNN (through PyTorch), interleaved in one run.
+"""fa4's forward on a GPU against cuDNN (through PyTorch) and the original, interleaved in one run.
 
     python3 bench/peers.py --lib build/release/lib/libfa4.so [--rows table|other|all] [--rounds 7]
-                           [--pause S] [--json F] [--markdown F]
+                           [--peers cudnn,original] [--pause S] [--json F] [--markdown F]
     python3 bench/peers.py --lib build/release/lib/libfa4.so --host-time
+
+The original is FlashAttention-4 in Python (pip install flash-attn-4, on CUDA 13 flash-attn-4[cu13]);
+without --peers it takes part where it is installed. A peer that refuses a row is left out of it.
 
 Every variant is checked against float32 attention of one head before it is timed. Rounds are
 interleaved and their order rotates; a figure is the median over the rounds. A bf16 matrix product
@@ -18,13 +21,18 @@ import statistics
 import sys
 import time
 
-import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+try:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+except ImportError as missing:
+    print(f"peers: {missing}; pip install torch, for this Python", file=sys.stderr)
+    sys.exit(2)
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
 
+PEERS = ("cudnn", "original")
 SLICE_MS = 25  # of one variant in one round
 
 
@@ -61,6 +69,37 @@ def cudnn(q, k, v, causal):
             return scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=gqa)
 
     return call
+
+
+def load_original():
+    """The original's function, or why there is none."""
+    try:
+        from flash_attn.cute import flash_attn_func
+    except Exception as problem:  # what it imports fails in many ways without its GPU
+        return None, f"{type(problem).__name__}: {problem}"
+    return flash_attn_func, ""
+
+
+def original(function, q, k, v, causal):
+    def call():
+        result = function(q, k, v, causal=causal)
+        return result[0] if isinstance(result, tuple) else result
+
+    return call
+
+
+def choose_peers(asked):
+    """Those to measure: the names asked for, else each that is here. The original with its function."""
+    names = PEERS if asked is None else tuple(asked.split(","))
+    for name in names:
+        if name not in PEERS:
+            raise ValueError(f"--peers {asked}: {name}; accepted: {', '.join(PEERS)}")
+    function, reason = load_original() if "original" in names else (None, "")
+    if "original" in names and function is None:
+        if asked is not None:
+            raise ValueError(f"--peers {asked}: the original cannot be imported ({reason}); pip install flash-attn-4")
+        print(f"peers: without the original ({reason}); pip install flash-attn-4", file=sys.stderr)
+    return [name for name in names if name != "original" or function], function
 
 
 def fa4(library, q, k, v, out, causal):
@@ -119,17 +158,32 @@ def time_of(call, repeats):
     return start.elapsed_time(stop) / repeats
 
 
-def measure(library, shape, causal, options, product):
+def peer_calls(peers, original_function, q, k, v, causal):
+    """The peers that take the row, by name, and their largest error; others with their reason."""
+    calls, errors, refused = {}, {}, {}
+    for name in peers:
+        call = cudnn(q, k, v, causal) if name == "cudnn" else original(original_function, q, k, v, causal)
+        try:
+            out = call()
+            errors[name] = worst_error(out.transpose(1, 2) if name == "cudnn" else out, q, k, v, causal)
+            calls[name] = call
+        except Exception as problem:
+            refused[name] = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+    return calls, errors, refused
+
+
+def measure(library, shape, causal, options, product, peers, original_function):
     batch, seqlen, heads_q, heads_kv, head_dim, head_dim_v = shape
     q = random_tensor(batch, seqlen, heads_q, head_dim)
     k = random_tensor(batch, seqlen, heads_kv, head_dim)
     v = random_tensor(batch, seqlen, heads_kv, head_dim_v)
     out = torch.full((batch, seqlen, heads_q, head_dim_v), math.nan, device="cuda",
                      dtype=torch.bfloat16)
-    calls = {"fa4": fa4(library, q, k, v, out, causal), "cudnn": cudnn(q, k, v, causal)}
+    calls = {"fa4": fa4(library, q, k, v, out, causal)}
     calls["fa4"]()
-    errors = {"fa4": worst_error(out, q, k, v, causal),
-              "cudnn": worst_error(calls["cudnn"]().transpose(1, 2), q, k, v, causal)}
+    others, errors, refused = peer_calls(peers, original_function, q, k, v, causal)
+    calls |= others
+    errors["fa4"] = worst_error(out, q, k, v, causal)
     unwritten = int(torch.isnan(out).sum())
     times = interleave({**calls, "matmul": product}, options.rounds, options.pause)
     pairs = seqlen * (seqlen + 1) / 2 if causal else seqlen * seqlen
@@ -138,8 +192,10 @@ def measure(library, shape, causal, options, product):
                head_dim_v=head_dim_v, causal=causal, kernel=calls["fa4"].kernel, error=errors,
                unwritten=unwritten, ms={name: times[name] for name in calls},
                tflops={name: flops / times[name] / 1e9 for name in calls},
-               ratio=times["cudnn"] / times["fa4"], matmul=2 * 8192**3 / times["matmul"] / 1e9)
-    row["passed"] = unwritten == 0 and errors["fa4"] <= 2 * errors["cudnn"] + 1e-3
+               refused=refused, matmul=2 * 8192**3 / times["matmul"] / 1e9)
+    row["ratio"] = times["cudnn"] / times["fa4"] if "cudnn" in times else None
+    bound = 2 * max((errors[name] for name in others), default=5e-3) + 1e-3
+    row["passed"] = unwritten == 0 and errors["fa4"] <= bound
     return row
 
 
@@ -160,19 +216,26 @@ def host_time(library):
 
 
 def markdown(rows):
-    lines = ["| d, dv | mask | batch x seqlen | heads q:kv | fa4 | cuDNN | fa4 / cuDNN | matmul |",
-             "|---|---|---|---|---|---|---|---|"]
+    """Beside each peer, how many times as fast fa4 is."""
+    peers = [name for name in PEERS if any(name in r["tflops"] or name in r["refused"] for r in rows)]
+    titles = {"cudnn": "cuDNN", "original": "original"}
+    lines = ["| d, dv | mask | batch x seqlen | heads q:kv | fa4 | "
+             + "".join(f"{titles[name]} | fa4 / {titles[name]} | " for name in peers) + "matmul |",
+             "|---" * (6 + 2 * len(peers)) + "|"]
     for r in rows:
         mask = "causal" if r["causal"] else "full"
+        speed = r["tflops"]
+        cells = "".join(f"| {speed[name]:.0f} | {speed['fa4'] / speed[name]:.2f} " if name in speed else "| – | – "
+                        for name in peers)
         lines.append(f"| {r['head_dim']}, {r['head_dim_v']} | {mask} | {r['batch']} x {r['seqlen']} "
-                     f"| {r['heads_q']}:{r['heads_kv']} | {r['tflops']['fa4']:.0f} "
-                     f"| {r['tflops']['cudnn']:.0f} | {r['ratio']:.2f} | {r['matmul']:.0f} |")
+                     f"| {r['heads_q']}:{r['heads_kv']} | {speed['fa4']:.0f} {cells}| {r['matmul']:.0f} |")
     return "\n".join(lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lib", required=True, help="libfa4.so")
+    parser.add_argument("--peers", help="cudnn,original (default: those that are installed)")
     parser.add_argument("--rows", choices=("table", "other", "all"), default="all")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds before each slice")
@@ -180,6 +243,11 @@ def main():
     parser.add_argument("--json", help="write every figure here")
     parser.add_argument("--markdown", help="write the table here")
     options = parser.parse_args()
+    try:
+        peers, original_function = choose_peers(options.peers)
+    except ValueError as problem:
+        print(f"peers: {problem}", file=sys.stderr)
+        return 2
     library = fa4_ctypes.Library(options.lib, "cuda:0")
     if options.host_time:
         return host_time(library)
@@ -189,7 +257,8 @@ def main():
     rows = []
     for shape in shapes:
         for causal in (False, True):
-            rows.append(measure(library, shape, causal, options, lambda: a @ b))
+            rows.append(measure(library, shape, causal, options, lambda: a @ b, peers,
+                                original_function))
             print(markdown(rows[-1:]).splitlines()[-1] + ("" if rows[-1]["passed"] else " WRONG"),
                   flush=True)
     if options.json:

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # For whoever has a B200 or B300: checks the Blackwell kernels, measures what the budget tool assumes,
-# measures speed, and writes a report to send back.
+# measures speed beside cuDNN and the original, sweeps the tuning rows, and writes a report to send back.
 #
 #   tools/first_b200_run.sh [--device cuda:0] [--build DIR] [--out DIR] [--python COMMAND] [--dry-run | --rehearse]
 #
 # --build: where fa4 was built (build/release; tools/build.sh first). --out: the report's folder, made anew
-# (first-b200-run). --python: one with torch, for the comparison with cuDNN; without torch that step is left out.
+# (first-b200-run). --python: one with torch, for the comparison with cuDNN, and with flash-attn-4 for that with the
+# original; without torch that step is left out, without flash-attn-4 it measures cuDNN alone.
 # --dry-run prints the commands and runs nothing. --rehearse runs every step small on emulated:b200.
 # A step that fails is a line of the report; the rest runs. Exit status 1: a step failed.
 set -uo pipefail
@@ -78,9 +79,11 @@ fi
 if [ "$mode" = rehearse ]; then
   verify=(--batch 1 --heads-q 1 --seqlen-q 256)
   bench=(--batch 1 --heads-q 1 --seqlen 256 --rounds 1)
+  sweep=(--head-dim 64 --seqlen 256 --tokens 64 --rounds 1)
 else
   verify=(--suite full --repeat 2)
   bench=(--head-dim "64,96,128" --seqlen "1024,2048,4096,8192,16384,32768" --dtype "bf16,f16" --rounds 7)
+  sweep=(--head-dim "64,96,128,192" --seqlen "2048,8192" --rounds 7)
 fi
 if [ "$mode" != rehearse ]; then
   step "the GPU" gpu.txt nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=csv
@@ -96,12 +99,18 @@ else
   left_out "rates" "no bin/fa4_measure_rates; cmake --build $build --target fa4_measure_rates"
 fi
 step "speed" bench.json "$fa4" bench forward --device "$device" "${bench[@]}" --csv "$out/bench.csv" --json
-if [ "$mode" = rehearse ]; then
-  left_out "cuDNN" "an emulated device has no speed"
-elif [ "$mode" = dry ] || "$python" -c 'import torch' 2>/dev/null; then
-  step "cuDNN" peers.txt "$python" "$root/bench/peers.py" --lib "$build/lib/libfa4.so" --json "$out/peers.json" --markdown "$out/peers.md"
+if [ -x "$build/bin/fa4_sweep_sm100" ] || [ "$mode" = dry ]; then
+  step "tuning rows" sweep.json "$build/bin/fa4_sweep_sm100" --device "$device" "${sweep[@]}"
 else
-  left_out "cuDNN" "$python has no torch; --python names another"
+  left_out "tuning rows" "no bin/fa4_sweep_sm100; cmake --build $build --target fa4_sweep_sm100"
+fi
+if [ "$mode" = rehearse ]; then
+  left_out "peers" "an emulated device has no speed"
+elif [ "$mode" = dry ] || "$python" -c 'import torch' 2>/dev/null; then
+  step "peers" peers.txt env CUDA_VISIBLE_DEVICES="${device#cuda:}" "$python" "$root/bench/peers.py" --lib "$build/lib/libfa4.so" \
+    --json "$out/peers.json" --markdown "$out/peers.md"
+else
+  left_out "peers" "$python has no torch; --python names another"
 fi
 [ "$mode" = dry ] || echo "Report: $report"
 exit "$failed"

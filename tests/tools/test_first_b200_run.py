@@ -37,18 +37,19 @@ class FirstRun(unittest.TestCase):
         code, out, err = self.run_script("--dry-run", "--device", "cuda:3")
         self.assertEqual((code, err), (0, ""))
         self.assertEqual([line.split(":")[0] for line in out.splitlines()],
-                         ["the GPU", "devices", "results", "rates", "rates beside the assumed", "speed", "cuDNN"])
+                         ["the GPU", "devices", "results", "rates", "rates beside the assumed", "speed", "tuning rows", "peers"])
         self.assertIn("verify --device cuda:3 --suite full", out)
+        self.assertIn("env CUDA_VISIBLE_DEVICES=3 python3", out)
         self.assertFalse(self.out.exists())
 
     def test_a_rehearsal_reports_every_step(self):
-        self.stand_in("fa4", "fa4_measure_rates")
+        self.stand_in("fa4", "fa4_measure_rates", "fa4_sweep_sm100")
         code, out, err = self.run_script("--rehearse")
         self.assertEqual((code, err), (0, ""))
         report = (self.out / "report.md").read_text()
-        for step in ("devices", "results", "rates", "speed"):
+        for step in ("devices", "results", "rates", "speed", "tuning rows"):
             self.assertIn(f"| {step} | passed |", report)
-        self.assertIn("cuDNN | left out", out)
+        self.assertIn("peers | left out", out)
         self.assertEqual((self.out / "verify.json").read_text(),
                          "fa4 verify --device emulated:b200 --batch 1 --heads-q 1 --seqlen-q 256 --json\n")
 
@@ -58,6 +59,7 @@ class FirstRun(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("| results | FAILED (1) |", out)
         self.assertIn("| rates | left out", out)
+        self.assertIn("| tuning rows | left out", out)
         self.assertIn("| speed | passed |", out)
         self.assertEqual((self.out / "verify.json.err").read_text(), "broken\n")
 
