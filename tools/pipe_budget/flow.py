@@ -73,7 +73,8 @@ def role_of(names, exponentials):
         return "softmax"
     if names["UTCHMMA"] >= 8:
         return "mma"
-    if names["LDTM"] and names["STTM"] and names["FMUL2"] + names["FMUL"] >= 16:
+    waits = names["BAR"] + names["SYNCS"]   # a loop over the columns of O, inside, does not
+    if names["LDTM"] and names["STTM"] and names["FMUL2"] + names["FMUL"] >= 16 and waits:
         return "correction"
     if names["UTMALDG"]:
         return "load"

@@ -56,7 +56,9 @@ class TileScheduler {
     if (p_.tile_counter != nullptr) claim();
   }
 
-  __device__ WorkTile next() {
+  __device__ WorkTile next() { return at(next_index()); }
+
+  __device__ int32_t next_index() {
     const int32_t index = next_;
     if (p_.tile_counter != nullptr) {
       next_ = __shfl_sync(0xffffffffu, ticket_, 0);
@@ -64,7 +66,7 @@ class TileScheduler {
     } else {
       next_ += static_cast<int32_t>(gridDim.x / kClusterSize);
     }
-    return at(index);
+    return index;
   }
 
   // Indices that only grow, from elsewhere. Past the last tile: batch -1.
@@ -126,7 +128,7 @@ class TileScheduler {
           b < p_.batch ? packed_length(p_.cu_seqlens_q, b, p_.total_q, p_.seqlen_q) : 0;
       const int blocks = m_blocks(length);
       int32_t end = blocks * heads;  // inclusive sum over the lanes
-#pragma unroll
+#pragma unroll 1
       for (int d = 1; d < 32; d *= 2) {
         const int32_t below = __shfl_up_sync(0xffffffffu, end, d);
         if (lane >= d) end += below;

@@ -45,7 +45,7 @@ __device__ inline int warp_of_warpgroup() {
 template <FwdTraits T>
 struct Context {
   static constexpr SmemLayout kSmem = smem_layout(T);
-  static constexpr auto kBarriers = barriers(T);
+  static constexpr auto kBarriers = places_of(barriers(T));
 
   const FwdParams& params;
   unsigned char* smem;
@@ -82,7 +82,7 @@ struct Context {
 
   __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
-    return at(kSmem.barriers + 8 * (kBarriers.first(kind) + stage));
+    return at(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
   }
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};

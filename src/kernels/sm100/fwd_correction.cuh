@@ -6,7 +6,6 @@
 #include "kernels/ptx/packed.cuh"
 #include "kernels/sm100/fwd_context.cuh"
 #include "kernels/sm100/fwd_output.cuh"
-#include "kernels/tile/unroll.cuh"
 
 namespace fa4::sm100 {
 
@@ -58,7 +57,7 @@ class Correction {
   }
 
  private:
-  static constexpr int kRegisters = 16;  // columns of O in registers at a time
+  static constexpr int kRegisters = 16;  // columns of O that are multiplied at a time
 
   __device__ void arrive(int kind, int q_tile) const {
     __syncwarp();
@@ -79,34 +78,42 @@ class Correction {
     const float shift = c.factor(kQTile, row);
     if (__any_sync(0xffffffffu, shift != 0.0f)) {
       ptx::tcgen05_fence_after_thread_sync();
-      float chunks[2][kRegisters];
-      ptx::tcgen05_ld_32x32b<kQTile * T.head_dim_v>(chunks[0], o);
-      multiply_o<kQTile>(chunks, ptx::pack_float2(ptx::ex2_approx_ftz(shift)));
+      multiply_o<kQTile>(ptx::pack_float2(ptx::ex2_approx_ftz(shift)));
       ptx::tcgen05_wait_st();
       ptx::tcgen05_fence_before_thread_sync();
     }
     let_pv_go(kQTile);
   }
 
-  // From a column on. A chunk is loaded while the one before it is multiplied.
+  // A chunk is loaded while the one before it is multiplied. Rare, so a loop of two chunks.
   template <int kQTile>
-  __device__ void multiply_o(float (&chunks)[2][kRegisters], ptx::Float2 factor) const {
-    unroll<T.head_dim_v / kRegisters>([&](auto i) {
-      constexpr int kColumn = i.value * kRegisters;
-      constexpr int kNext = kColumn + kRegisters, kOffset = kQTile * T.head_dim_v;
-      float(&r)[kRegisters] = chunks[kColumn / kRegisters % 2];
+  __device__ void multiply_o(ptx::Float2 factor) const {
+    static_assert(T.head_dim_v % (2 * kRegisters) == 0);
+    ptx::TmemAddr at = o + kQTile * T.head_dim_v;
+    const ptx::TmemAddr last = at + (T.head_dim_v - 2 * kRegisters);
+    float even[kRegisters], odd[kRegisters];
+    ptx::tcgen05_ld_32x32b<0>(even, at);
+#pragma unroll 1
+    for (;; at = at + 2 * kRegisters) {
       ptx::tcgen05_wait_ld();
-      ptx::fence_loaded(r);
-      if constexpr (kNext < T.head_dim_v) {
-        ptx::tcgen05_ld_32x32b<kOffset + kNext>(chunks[kNext / kRegisters % 2], o);
-      }
+      ptx::fence_loaded(even);
+      ptx::tcgen05_ld_32x32b<kRegisters>(odd, at);
+      multiply(even, factor);
+      ptx::tcgen05_st_32x32b<0>(at, even);
+      ptx::tcgen05_wait_ld();
+      ptx::fence_loaded(odd);
+      if (at.value != last.value) ptx::tcgen05_ld_32x32b<2 * kRegisters>(even, at);
+      multiply(odd, factor);
+      ptx::tcgen05_st_32x32b<kRegisters>(at, odd);
+      if (at.value == last.value) break;
+    }
+  }
+  __device__ static void multiply(float (&r)[kRegisters], ptx::Float2 factor) {
 #pragma unroll
-      for (int j = 0; j < kRegisters; j += 2) {
-        ptx::unpack_float2(ptx::mul_rn_ftz(ptx::pack_float2(r[j], r[j + 1]), factor), &r[j],
-                           &r[j + 1]);
-      }
-      ptx::tcgen05_st_32x32b<kOffset + kColumn>(o, r);
-    });
+    for (int j = 0; j < kRegisters; j += 2) {
+      ptx::unpack_float2(ptx::mul_rn_ftz(ptx::pack_float2(r[j], r[j + 1]), factor), &r[j],
+                         &r[j + 1]);
+    }
   }
 
   __device__ uint32_t phase(int q_tile) const { return phases >> q_tile & 1; }
@@ -133,17 +140,17 @@ class Correction {
     arrive(kOutFull, q_tile);
   }
 
-  // From a column on: O times the row's factor to shared memory.
+  // O times the row's factor to shared memory.
   __device__ void stage_out(ptx::TmemAddr from, const typename OutputRow<T>::Staging& staging,
                             float factor) const {
-#pragma unroll
-    for (int column = 0; column < T.head_dim_v; column += kRegisters) {
-      float r[kRegisters];
+#pragma unroll 1
+    for (int column = 0; column < T.head_dim_v; column += kChunk) {
+      float r[kChunk];
       ptx::tcgen05_ld_32x32b<0>(r, from + column);
       ptx::tcgen05_wait_ld();
       ptx::fence_loaded(r);
 #pragma unroll
-      for (int j = 0; j < kRegisters; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
+      for (int j = 0; j < kChunk; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
       staging.put(column, r);
     }
   }

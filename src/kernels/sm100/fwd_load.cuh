@@ -20,11 +20,10 @@ class Loader {
       find_places();
 #pragma unroll 1
       for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
-        if (n == q_block[0] || n == q_block[1]) {
-          load_q_and_k(n);
-        } else {
-          load_k(n);
-        }
+        if (n == q_block[0]) load_q(0);
+        load_k(n);
+        // After K: its place may be free only after a product with this K.
+        if (T.q_tiles > 1 && n == q_block[1]) load_q(1);
         load_v(n);
       }
     }
@@ -51,21 +50,9 @@ class Loader {
     return c.kSmem.kv + kv_offset(T, kv.stage, holds_k);
   }
 
-  // K comes before the Q of the second tile, whose place may be free only after a product with it.
-  __device__ void load_q_and_k(int n) {
-    bool k_is_loaded = false;
-#pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) {
-      if (!tile.sees(i, n)) continue;
-      if (n == q_block[i]) load_q(i);
-      if (!k_is_loaded) load_k(n);
-      k_is_loaded = true;
-    }
-  }
-
   // What is loaded is announced where the MMA thread waits, for all CTAs of the group together.
-  __device__ void expect(int kind, int stage, int bytes) const {
-    if (c.leads()) ptx::mbarrier_arrive_expect_tx(c.barrier(kind, stage), T.cta_group * bytes);
+  __device__ void expect(ptx::SmemAddr barrier, int bytes) const {
+    if (c.leads()) ptx::mbarrier_arrive_expect_tx(barrier, T.cta_group * bytes);
   }
   __device__ void load(ptx::SmemAddr to, const TensorMap& map, ptx::SmemAddr barrier, int column,
                        int head, int position, int batch) const {
@@ -78,14 +65,13 @@ class Loader {
   }
 
   __device__ void load_q(int q_tile) {
-    c.wait(kQEmpty, q_tile, q_phase[q_tile] ^ 1);
-    q_phase[q_tile] ^= 1;
-    if constexpr (out_takes_q(T)) {  // until the last out in its place is on its way
-      c.wait(kOutEmpty, q_tile, out_phase[q_tile] ^ 1);
-      out_phase[q_tile] ^= 1;
-    }
+    const uint32_t parity = q_phases >> q_tile & 1 ^ 1;
+    q_phases ^= 1u << q_tile;
+    c.wait(kQEmpty, q_tile, parity);
+    // Until the last out in its place is on its way: as many as there were Q.
+    if constexpr (out_takes_q(T)) c.wait(kOutEmpty, q_tile, parity);
     if (ptx::elect_sync()) {
-      expect(kQFull, q_tile, q_tile_bytes(T));
+      expect(c.barrier(kQFull, q_tile), q_tile_bytes(T));
       const int position = tile.work.offset_q + (first_row(c, tile.work, q_tile) >> p.group_log2);
       const ptx::SmemAddr to = c.at(c.kSmem.q + q_tile * q_tile_bytes(T));
 #pragma unroll
@@ -107,7 +93,7 @@ class Loader {
       c.wait(kKvEmpty, next.stage, next.phase ^ 1);
     }
     if (ptx::elect_sync()) {
-      expect(kKvFull, kv.stage, k_bytes(T));
+      expect(c.barrier(kKvFull, kv.stage), k_bytes(T));
       const int row = n * kTileN + static_cast<int>(c.rank) * k_rows(T);
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
@@ -126,13 +112,13 @@ class Loader {
     const bool clear = n == cut_block;
     c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
     if (ptx::elect_sync()) {
-      const int kind = clear ? kVRaw : kKvFull, stage = clear ? 0 : kv.stage;
-      expect(kind, stage, v_bytes(T));
+      const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : c.barrier(kKvFull, kv.stage);
+      expect(barrier, v_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
-        load(c.at(kv_place(false) + slab * kTileN * kVSlab * kElementBytes), p.v,
-             c.barrier(kind, stage), static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab,
-             kv_head, tile.work.offset_k + n * kTileN, kv_batch);
+        load(c.at(kv_place(false) + slab * kTileN * kVSlab * kElementBytes), p.v, barrier,
+             static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head,
+             tile.work.offset_k + n * kTileN, kv_batch);
       }
     }
     __syncwarp();
@@ -153,19 +139,18 @@ class Loader {
       c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
       kv.advance();
     }
-#pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) c.wait(kQEmpty, i, q_phase[i] ^ 1);
+#pragma unroll 1
+    for (int i = 0; i < T.q_tiles; ++i) c.wait(kQEmpty, i, q_phases >> i & 1 ^ 1);
   }
 
   const Context<T>& c;
   const FwdParams& p;
   Tile tile;
-  int kv_head, kv_batch;      // of the tile
-  int q_block[2] = {-1, -1};  // where the Q tiles begin, or -1
-  int cut_block;              // of V, which ends in what may hold anything, or -1
+  int kv_head, kv_batch;  // of the tile
+  int q_block[2];         // where the Q tiles begin, or -1
+  int cut_block;          // of V, which ends in what may hold anything, or -1
   RingState<T> kv;
-  uint32_t q_phase[2] = {0, 0};
-  uint32_t out_phase[2] = {0, 0};
+  uint32_t q_phases = 0;  // a bit each Q tile
   uint32_t v_raw_phase = 0;
 };
 

@@ -50,21 +50,17 @@ struct OutputRow {
     unsigned char* begin;
     int swizzle;
 
-    // Columns [first, first + kCount) of the row.
-    template <int kCount>
-    __device__ void put(int first, const float (&v)[kCount]) const {
+    // Columns [first, first + kChunk) of the row; `first` is a multiple of kChunk, so that the
+    // number of a piece in the chunk moves its place by itself.
+    __device__ void put(int first, const float (&v)[kChunk]) const {
+      unsigned char* slab = begin + first / kSlab * kOutSlabBytes<T>;
+      const int in_row = (first % kSlab / 8 ^ swizzle) * 16;
 #pragma unroll
-      for (int i = 0; i < kCount; i += 8) {
-        piece(first + i) =
+      for (int i = 0; i < kChunk; i += 8) {
+        *reinterpret_cast<uint4*>(slab + (in_row ^ i / 8 * 16)) =
             uint4{pack<T.element>(v[i], v[i + 1]), pack<T.element>(v[i + 2], v[i + 3]),
                   pack<T.element>(v[i + 4], v[i + 5]), pack<T.element>(v[i + 6], v[i + 7])};
       }
-    }
-
-   private:
-    __device__ uint4& piece(int column) const {
-      const int in_row = (column % kSlab / 8 ^ swizzle) * 16;
-      return *reinterpret_cast<uint4*>(begin + column / kSlab * kOutSlabBytes<T> + in_row);
     }
   };
   __device__ Staging staging() const {
@@ -81,14 +77,14 @@ class Storer {
 
   __device__ void run() {
     TileReader<T> tiles(c);
-    uint32_t phase[2] = {0, 0};
+    uint32_t phases = 0;  // a bit each Q tile
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
-#pragma unroll
+#pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
-        if (!tile.sees_keys(i)) continue;
-        c.wait(kOutFull, i, phase[i]);
-        phase[i] ^= 1;
+        if (!(i == 0 ? tile.sees_keys(0) : tile.sees_keys(1))) continue;
+        c.wait(kOutFull, i, phases >> i & 1);
+        phases ^= 1u << i;
         store(i);
         __syncwarp();
         if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kOutEmpty, i));

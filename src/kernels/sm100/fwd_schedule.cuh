@@ -27,18 +27,16 @@ class Scheduler {
 #pragma unroll 1
     do {
       ring.producer_acquire(slot);  // first: a tile is taken over when somebody is ready for it
-      Tile tile{next(), {}};
-      valid = tile.is_valid();
-      if (valid) {
-#pragma unroll
-        for (int i = 0; i < T.q_tiles; ++i) {
-          tile.blocks[i] = block_range_of<T>(c.params, tile.work, i);
-        }
+      const WorkTile work = next();
+      valid = work.batch >= 0;
+      const bool writes = ptx::elect_sync();
+      Tile& tile = c.tile(slot.stage());
+      if (writes) tile.work = work;
+#pragma unroll 1
+      for (int i = 0; i < T.q_tiles; ++i) {
+        if (writes) tile.blocks[i] = block_range_of<T>(c.params, work, i);
       }
-      if (ptx::elect_sync()) {
-        c.tile(slot.stage()) = tile;
-        ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
-      }
+      if (writes) ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
       __syncwarp();
       slot.advance();
     } while (valid);
@@ -46,9 +44,13 @@ class Scheduler {
 
  private:
   __device__ WorkTile next() {
-    if (T.cta_group > 1 || c.params.launch_control == 0) return tiles.next();
-    const int32_t index = is_first ? static_cast<int32_t>(blockIdx.x) : take_over();
-    is_first = false;
+    int32_t index;
+    if (T.cta_group > 1 || c.params.launch_control == 0) {
+      index = tiles.next_index();
+    } else {
+      index = is_first ? static_cast<int32_t>(blockIdx.x) : take_over();
+      is_first = false;
+    }
     return index < 0 ? WorkTile{.batch = -1} : tiles.at(index);
   }
 

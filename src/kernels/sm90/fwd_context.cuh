@@ -20,14 +20,14 @@ static_assert(sizeof(Tile) == kTileBytes);
 template <FwdTraits T>
 struct Context {
   static constexpr SmemLayout kSmem = smem_layout(T);
-  static constexpr auto kBarriers = barriers(T);
+  static constexpr auto kBarriers = places_of(barriers(T));
 
   const FwdParams& params;
   unsigned char* smem;
 
   __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind) const {
-    return at(kSmem.barriers + 8 * kBarriers.first(kind));
+    return at(kSmem.barriers + 8 * kBarriers.first[kind]);
   }
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};

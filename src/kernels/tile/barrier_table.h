@@ -25,4 +25,23 @@ struct BarrierTable {
   constexpr int count() const { return first(kNumKinds); }
 };
 
+// What a kernel needs of the table, without names. `first` is an array, since a constant index into
+// one costs the compiler nothing.
+template <int kNumKinds>
+struct BarrierPlaces {
+  int first[kNumKinds];
+  int stages[kNumKinds];
+  int arrivals[kNumKinds];
+};
+template <int kNumKinds>
+constexpr BarrierPlaces<kNumKinds> places_of(const BarrierTable<kNumKinds>& table) {
+  BarrierPlaces<kNumKinds> p{};
+  for (int kind = 0; kind < kNumKinds; ++kind) {
+    p.first[kind] = table.first(kind);
+    p.stages[kind] = table.rows[kind].stages;
+    p.arrivals[kind] = table.rows[kind].arrivals;
+  }
+  return p;
+}
+
 }  // namespace fa4

@@ -13,12 +13,13 @@ __device__ inline void wait(ptx::SmemAddr barrier, uint32_t parity) {
 
 // By one thread: the table's barriers, the first of them at `first`.
 template <int kNumKinds>
-__device__ inline void initialise_barriers(const BarrierTable<kNumKinds>& table,
+__device__ inline void initialise_barriers(const BarrierPlaces<kNumKinds>& places,
                                            ptx::SmemAddr first) {
 #pragma unroll
   for (int kind = 0; kind < kNumKinds; ++kind) {
-    for (int stage = 0; stage < table.rows[kind].stages; ++stage) {
-      ptx::mbarrier_init(first + 8 * (table.first(kind) + stage), table.rows[kind].arrivals);
+#pragma unroll
+    for (int stage = 0; stage < places.stages[kind]; ++stage) {
+      ptx::mbarrier_init(first + 8 * (places.first[kind] + stage), places.arrivals[kind]);
     }
   }
   ptx::fence_mbarrier_init();
