@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <charconv>
 #include <cstring>
 #include <set>
 #include <stdexcept>
@@ -37,6 +38,7 @@ struct EntryHeader {
 };
 static_assert(sizeof(EntryHeader) == 64);
 constexpr uint64_t kLz4 = 0x2000, kZstd = 0x8000;
+constexpr uint64_t kMostTextBytes = uint64_t{1} << 28;
 
 std::string decompress_zstd(const unsigned char* data, size_t bytes, size_t uncompressed) {
   using Decompress = size_t (*)(void*, size_t, const void*, size_t);
@@ -56,6 +58,13 @@ std::string decompress_zstd(const unsigned char* data, size_t bytes, size_t unco
 
 std::string text_of(const EntryHeader& header, const unsigned char* data) {
   std::string text;
+  if ((header.flags & (kZstd | kLz4)) != 0 && (header.compressed_bytes > header.padded_bytes ||
+                                               header.uncompressed_bytes > kMostTextBytes)) {
+    throw std::runtime_error(fmt::format(
+        "a fat binary's entry of {} bytes says that its {} bytes are {} of text; "
+        "accepted: at most {}",
+        header.padded_bytes, header.compressed_bytes, header.uncompressed_bytes, kMostTextBytes));
+  }
   if ((header.flags & kZstd) != 0) {
     text = decompress_zstd(data, header.compressed_bytes, header.uncompressed_bytes);
   } else if ((header.flags & kLz4) != 0) {
@@ -73,11 +82,12 @@ std::vector<FatEntry> read_fat(const unsigned char* data) {
   std::vector<FatEntry> entries;
   const unsigned char* at = data + fat.header_bytes;
   const unsigned char* end = at + fat.bytes;
-  while (at + sizeof(EntryHeader) <= end) {
+  while (end - at >= static_cast<ptrdiff_t>(sizeof(EntryHeader))) {
     EntryHeader header;
     std::memcpy(&header, at, sizeof header);
-    if (header.header_bytes < sizeof header ||
-        header.padded_bytes > static_cast<uint64_t>(end - at) - header.header_bytes) {
+    const uint64_t left = static_cast<uint64_t>(end - at);
+    if (header.header_bytes < sizeof header || header.header_bytes > left ||
+        header.padded_bytes > left - header.header_bytes) {
       throw std::runtime_error("a fat binary's entry is longer than it");
     }
     FatEntry entry;
@@ -149,10 +159,12 @@ std::vector<FatEntry> read_image(const void* image) {
     entry.kind = FatEntry::Kind::kPtx;
     entry.text = static_cast<const char*>(image);
     const size_t target = entry.text.find(".target sm_");
-    if (target == std::string::npos) {
+    const char* digits = entry.text.c_str() + (target == std::string::npos ? 0 : target + 11);
+    const char* end = digits + std::strspn(digits, "0123456789");
+    if (target == std::string::npos || end - digits < 2 || end - digits > 3) {
       throw std::runtime_error("an image is neither PTX nor a fat binary");
     }
-    entry.architecture = static_cast<uint32_t>(std::stoul(entry.text.substr(target + 11, 3)));
+    std::from_chars(digits, end, entry.architecture);
   }
   return {entry};
 }
