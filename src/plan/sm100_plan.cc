@@ -68,7 +68,8 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   steps->push_back(
       {"tensor memory",
        fmt::format("{} of {} columns", sm100::tmem_layout(t).total, sm100::kTmemColumns),
-       "scores, with probabilities over them, and output"});
+       t.p_apart ? "scores, probabilities beside them, and output: Q K runs a block ahead"
+                 : "scores, with probabilities over them, and output"});
   explain_schedule(spec.schedule, spec.shape().q_rows, steps);
 }
 

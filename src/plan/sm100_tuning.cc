@@ -15,15 +15,16 @@ constexpr const char* kShortQuery = "one Q tile holds the query; K and V fill th
 constexpr const char* kTwoTiles = "two Q tiles take turns; K and V fill what they leave";
 constexpr const char* kPair = "a pair of CTAs loads each K and V once: half the traffic of two";
 constexpr std::array kRows = {
-    Sm100TuningRow{64, 64, 0, kTile, false, 1, 1, 12, kShortQuery},
-    Sm100TuningRow{64, 64, 0, kAny, false, 2, 1, 10, kTwoTiles},
-    Sm100TuningRow{96, 96, 0, kTile, false, 1, 1, 7, kShortQuery},
-    Sm100TuningRow{96, 96, 0, kAny, false, 2, 1, 5, kTwoTiles},
-    Sm100TuningRow{128, 128, 0, kTile, false, 1, 1, 5, kShortQuery},
-    Sm100TuningRow{128, 128, 2 * kTile + 1, kAny, true, 2, 2, 6, kPair},
-    Sm100TuningRow{128, 128, 0, kAny, false, 2, 1, 3, kTwoTiles},
-    Sm100TuningRow{192, 128, 2 * kTile + 1, kAny, true, 2, 2, 5, kPair},
-    Sm100TuningRow{192, 128, 0, kAny, false, 2, 1, 3, "K V K fit beside two Q that out replaces"},
+    Sm100TuningRow{64, 64, 0, kTile, false, 1, 1, 12, true, kShortQuery},
+    Sm100TuningRow{64, 64, 0, kAny, false, 2, 1, 10, true, kTwoTiles},
+    Sm100TuningRow{96, 96, 0, kTile, false, 1, 1, 7, false, kShortQuery},
+    Sm100TuningRow{96, 96, 0, kAny, false, 2, 1, 5, false, kTwoTiles},
+    Sm100TuningRow{128, 128, 0, kTile, false, 1, 1, 5, false, kShortQuery},
+    Sm100TuningRow{128, 128, 2 * kTile + 1, kAny, true, 2, 2, 6, false, kPair},
+    Sm100TuningRow{128, 128, 0, kAny, false, 2, 1, 3, false, kTwoTiles},
+    Sm100TuningRow{192, 128, 2 * kTile + 1, kAny, true, 2, 2, 5, false, kPair},
+    Sm100TuningRow{192, 128, 0, kAny, false, 2, 1, 3, false,
+                   "K V K fit beside two Q that out replaces"},
 };
 
 // Shares: the shortest predicted period of 8 to 24 pairs (docs/kernels/fwd_sm100.md).
@@ -86,6 +87,7 @@ sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& archite
           .kv_stages = row.kv_stages,
           .polynomial_pairs =
               find_sm100_exponential(architecture, element, row.head_dim).polynomial_pairs,
+          .p_apart = row.p_apart,
           .softcap = softcap};
 }
 

@@ -18,6 +18,7 @@ struct Sm100TuningRow {
   int q_tiles;
   int cta_group;
   int kv_stages;
+  bool p_apart;
   const char* reason;
 };
 

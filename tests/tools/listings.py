@@ -33,10 +33,13 @@ class Listing:
         return "\n".join(self.rows) + "\n"
 
 
-def softmax_block(out, powers, line, masked=False, local=False):
-    """One block of keys: PTX lines `line` to `line` + 7."""
+def softmax_block(out, powers, line, masked=False, local=False, apart=0):
+    """One block of keys: PTX lines `line` to `line` + 7. `apart`: P has a place of its own; a label to wait for it."""
     for i in range(4):
         out.put(f"LDTM.x32 R{32 * i + 8}, tmem[UR5+{32 * i:#x}]", line)
+    if apart:
+        out.put("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR8+0x50], RZ", line)
+        out.wait(apart, line)
     for i in range(64):
         out.put(f"FMNMX3 R{140 + i % 4}, R{140 + i % 4}, R{2 * i + 8}, R{2 * i + 9}, !PT", line + 1)
     for i in range(64 * masked):
@@ -55,7 +58,7 @@ def softmax_block(out, powers, line, masked=False, local=False):
     out.put("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR8+0x70], RZ", line + 7)
 
 
-def softmax(out, first, powers, line, masked=False, local=False, both=False):
+def softmax(out, first, powers, line, masked=False, local=False, both=False, apart=False):
     """A loop over blocks: labels from `first` on, PTX lines from `line` on. `both`: those that need a mask have a
     branch of the same loop, of lines from `line` + 20 on."""
     out.put("MOV R3, RZ", line)
@@ -63,7 +66,7 @@ def softmax(out, first, powers, line, masked=False, local=False, both=False):
     out.wait(first + 10, line + 1)
     if both:
         out.put(f"BRA `(.L_x_{first + 1})", line + 1, "@P6")
-    softmax_block(out, powers, line + 2, masked, local)
+    softmax_block(out, powers, line + 2, masked, local, first + 12 if apart else 0)
     if both:
         out.put(f"BRA `(.L_x_{first + 2})", line + 9)
         out.label(first + 1)
@@ -85,19 +88,26 @@ def correction(out, first, line):
     out.put(f"BRA `(.L_x_{first})", line + 4, "@P2")
 
 
-def products(out, first, line, head_dim, opcode, tiles=2):
+def products(out, first, line, head_dim, opcode, tiles=2, apart=False):
+    def scores():
+        out.put(f"{opcode} gdesc[UR6], gdesc[UR24], tmem[UR30], tmem[UR26], idesc[UR27], UPT", line + 5, times=head_dim // 16)
+        out.put("UTCBAR [UR4], URZ", line + 5)
+
     out.label(first)
     for stage in range(tiles):
+        if apart:
+            out.wait(first + 10 + 2 * stage, line + 5)
+            scores()
         out.wait(first + 2 + 4 * stage, line + 1)
         out.put(f"{opcode} tmem[UR9], gdesc[UR10], tmem[UR7], tmem[UR24], idesc[UR25], UPT", line + 2, times=6)
         out.wait(first + 4 + 4 * stage, line + 3)
         out.put(f"{opcode} tmem[UR9], gdesc[UR10], tmem[UR7], tmem[UR24], idesc[UR25], UPT", line + 4, times=2)
-        out.put(f"{opcode} gdesc[UR6], gdesc[UR24], tmem[UR30], tmem[UR26], idesc[UR27], UPT", line + 5, times=head_dim // 16)
-        out.put("UTCBAR [UR4], URZ", line + 5)
+        if not apart:
+            scores()
     out.put(f"BRA `(.L_x_{first})", line + 6, "@P2")
 
 
-def kernel(powers=128, head_dim=128, masked=False, local=False, pair=False, both=False, tiles=2, target="sm_100a"):
+def kernel(powers=128, head_dim=128, masked=False, local=False, pair=False, both=False, tiles=2, target="sm_100a", apart=False):
     """Three roles one after another, chosen by the warp. Softmax is of PTX lines 100 to 110 (masked: 200 on),
     correction of 300 to 304, products of 400 to 406."""
     out = Listing(target)
@@ -106,7 +116,7 @@ def kernel(powers=128, head_dim=128, masked=False, local=False, pair=False, both
     out.put("USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xc0", 12)
     if masked:
         softmax(out, 200, powers, 200, masked=True)
-    softmax(out, 100, powers, 100, local=local, both=both)
+    softmax(out, 100, powers, 100, local=local, both=both, apart=apart)
     out.put("EXIT", 13)
     out.label(500)
     out.put("USETMAXREG.DEALLOC.CTAPOOL 0x50", 14)
@@ -114,7 +124,7 @@ def kernel(powers=128, head_dim=128, masked=False, local=False, pair=False, both
     out.put("EXIT", 15)
     out.label(600)
     out.put("USETMAXREG.DEALLOC.CTAPOOL 0x30", 16)
-    products(out, 601, 400, head_dim, "UTCHMMA.2CTA" if pair else "UTCHMMA", tiles)
+    products(out, 601, 400, head_dim, "UTCHMMA.2CTA" if pair else "UTCHMMA", tiles, apart)
     return out.end()
 
 

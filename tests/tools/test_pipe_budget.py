@@ -186,6 +186,18 @@ class Chain(unittest.TestCase):
         self.assertEqual([op.gate for op in ops if op.gate], [("P", 0), ("rest", 0), ("P", 1), ("rest", 1)])
         self.assertEqual([op.event for op in ops if op.event][8:16], [("qk", 0, i == 7) for i in range(8)])
 
+    def test_scores_of_the_next_block_come_early_where_p_is_apart(self):
+        kernel = budget.Kernel(function(apart=True, powers=96, head_dim=64))
+        softmax = chain.softmax_ops(kernel.path(kernel.loop("softmax")), 0, "sm_100a")
+        self.assertEqual([op.gate for op in softmax if op.gate], [("S", 0), ("done", 0, -1)])
+        self.assertIn(("loaded", 0), [op.event for op in softmax])
+        self.assertTrue(chain.runs_ahead(softmax))
+        ops = chain.mma_ops(kernel.path(kernel.loop("mma")), "sm_100a", ahead=True)
+        self.assertEqual([op.gate for op in ops if op.gate],
+                         [("loaded", 0), ("P", 0), ("rest", 0), ("loaded", 1), ("P", 1), ("rest", 1)])
+        over = self.predict(powers=96, head_dim=64)["period"]
+        self.assertLess(self.predict(powers=96, head_dim=64, apart=True)["period"], over)
+
     def test_loops_that_wait_for_one_another_are_an_error(self):
         kernel = budget.Kernel(function())
         streams = [chain.softmax_ops(kernel.path(kernel.loop("softmax")), 0, "sm_100a"), [], [], []]

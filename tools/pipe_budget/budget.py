@@ -175,17 +175,18 @@ def run_chain(kernel, dims, softmax, correction, mma):
     qk, pv = units.tensor_clocks(*dims)
     shared = units.shared_clocks(*dims, is_pair(kernel), kernel.q_tiles)
     traffic = units.shared_bytes(*dims, is_pair(kernel), kernel.q_tiles)
-    ops = chain.mma_ops(mma, kernel.arch)
-    first = next(op.event[0] for op in ops if op.event)
+    stages = [chain.softmax_ops(softmax, stage, kernel.arch, kernel.q_tiles) for stage in range(kernel.q_tiles)]
+    ahead = chain.runs_ahead(stages[0])
+    ops = chain.mma_ops(mma, kernel.arch, ahead)
+    preload = (ahead or next(op.event[0] for op in ops if op.event) == "pv",) * kernel.q_tiles
     result = {"period": kernel.q_tiles * (qk + pv)}
     for _ in range(3):
         free = 1 - shared["fills"] / result["period"]
         reads = {kind: traffic[kind] / kernel.q_tiles / rates.SHARED_BYTES / free for kind in ("qk", "pv")}
         step = {"qk": max(qk, reads["qk"]), "pv": max(pv, reads["pv"])}
         products = {"qk": step["qk"] / (dims[0] / 16), "pv": step["pv"] / (units.TILE / 16), "qk_tile": step["qk"]}
-        streams = [chain.softmax_ops(softmax, stage, kernel.arch, kernel.q_tiles) for stage in range(kernel.q_tiles)]
-        streams += [chain.correction_ops(correction, kernel.arch), ops]
-        result = chain.steady(streams, products, (first == "pv",) * kernel.q_tiles)
+        streams = stages + [chain.correction_ops(correction, kernel.arch), ops]
+        result = chain.steady(streams, products, preload)
     return result
 
 

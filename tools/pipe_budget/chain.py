@@ -20,8 +20,9 @@ class Op:
     latency: float
     reads: list
     writes: list
-    gate: tuple = ()      # ("S", stage), ("P", stage), ("rest", stage), ("stats", stage): waits for this iteration's
-    event: tuple = ()     # what it brings about: ("P", stage), ("rest", stage), ("qk", stage, last), ("pv", stage)
+    gate: tuple = ()      # ("S", stage), ("P", stage), ("rest", stage), ("stats", stage), ("loaded", stage), ("done", stage):
+                          # waits for this iteration's, or for that of so many iterations later
+    event: tuple = ()     # what it brings about: ("P", stage), ("rest", stage), ("loaded", stage), ("qk" or "pv", stage, last)
 
 
 def latency_of(instruction, unit):
@@ -43,7 +44,8 @@ def as_op(instruction, arch):
 
 
 def softmax_ops(code, stage, arch, tiles=2):
-    """S is waited for before the first load; P is handed over by the arrivals after the stores."""
+    """S is waited for before the first load; P is handed over by the arrivals after the stores. An arrival between loads
+    and stores says that S is in registers: P has a place of its own, and a wait there is for the end of the P V before."""
     ops = [as_op(i, arch) for i in code]
     first_load = next(k for k, i in enumerate(code) if i.name == "LDTM")
     waits = [k for k, i in enumerate(code) if "PHASECHK" in i.opcode and k < first_load]
@@ -53,6 +55,12 @@ def softmax_ops(code, stage, arch, tiles=2):
     last = next((k for k in arrivals if k > stores[-1]), arrivals[-1])
     ops[last].event = ("rest", stage)
     ops[arrivals[0]].event = ("P", stage) if arrivals[0] != last else ("whole", stage)
+    last_load = max(k for k, i in enumerate(code) if i.name == "LDTM")
+    between = range(last_load, stores[0])
+    loaded = next((k for k in between if code[k].opcode.startswith("SYNCS.ARRIVE")), None)
+    if loaded is not None:
+        ops[loaded].event = ("loaded", stage)
+        ops[next((k for k in between if "PHASECHK" in code[k].opcode), stores[0])].gate = ("done", stage, -1)
     told = next((k for k, i in enumerate(code) if i.opcode.startswith("BAR.ARV")), stores[0])
     ops[told].event = ops[told].event or ("stats", stage)
     free = next((k for k, i in enumerate(code) if "PHASECHK" in i.opcode and k > stores[-1]), None)
@@ -93,8 +101,14 @@ def q_tiles(code):
     return max(1, min(2, sum(kind == "pv" for kind, _ in product_groups(code))))
 
 
-def mma_ops(code, arch):
-    """Products by kind and stage; a wait inside the P V products of a stage is for the rest of its P."""
+def runs_ahead(ops):
+    """Whether Q K of the next block waits for the loads of S, not for P V."""
+    return any(op.event[:1] == ("loaded",) for op in ops)
+
+
+def mma_ops(code, arch, ahead=False):
+    """Products by kind and stage; a wait inside the P V products of a stage is for the rest of its P. `ahead`: the last
+    wait before Q K is for the loads of the S before."""
     ops = [as_op(i, arch) for i in code]
     groups, tiles = product_groups(code), q_tiles(code)
     seen = {"pv": 0, "qk": 0}
@@ -105,22 +119,30 @@ def mma_ops(code, arch):
             ops[k].event = (kind, stage, k == positions[-1])
         if kind == "pv":
             gate_products(ops, code, positions, stage)
+        elif ahead:
+            ops[first_wait(code, positions[0])].gate = ("loaded", stage)
     return ops
 
 
-def gate_products(ops, code, positions, stage):
-    def wait_before(k, since):
-        found = [j for j in range(since, k) if "PHASECHK" in code[j].opcode]
-        return found[-1] if found else k
+def wait_before(code, k, since):
+    """The last wait before an instruction; the instruction itself if there is none."""
+    found = [j for j in range(since, k) if "PHASECHK" in code[j].opcode]
+    return found[-1] if found else k
 
-    before = max((k for k in range(positions[0]) if code[k].name == "UTCHMMA"), default=-1) + 1
-    ops[wait_before(positions[0], before)].gate = ("P", stage)
+
+def first_wait(code, first):
+    """The last wait before the first product of a group."""
+    return wait_before(code, first, max((k for k in range(first) if code[k].name == "UTCHMMA"), default=-1) + 1)
+
+
+def gate_products(ops, code, positions, stage):
+    ops[first_wait(code, positions[0])].gate = ("P", stage)
     for a, b in zip(positions, positions[1:]):
-        k = wait_before(b, a) if b > a else b
+        k = wait_before(code, b, a) if b > a else b
         if k != b:
             ops[k].gate = ("rest", stage)
             return
-    ops[wait_before(positions[0], before)].gate = ("rest", stage)
+    ops[first_wait(code, positions[0])].gate = ("rest", stage)
 
 
 class Warp:
@@ -145,7 +167,7 @@ class Chain:
     def __init__(self, streams, products, preload):
         self.warps = [Warp(ops) for ops in streams if ops]
         self.products, self.free, self.tensor = products, {}, 0.0
-        self.events, self.produced = {}, list(preload)
+        self.events, self.produced = {("done", stage, -1): 0.0 for stage in range(len(preload))}, list(preload)
         self.full, self.handed = {}, {}
         for stage, loaded in enumerate(preload):
             if loaded:
@@ -180,12 +202,16 @@ class Chain:
                 self.events[name, stage, warp.iteration] = arrival + rates.LATENCIES["arrive"].clocks
         if kind == "stats":
             self.events[kind, stage, warp.iteration] = time + rates.LATENCIES["barrier"].clocks
+        if kind == "loaded":
+            self.events[kind, stage, warp.iteration] = time + rates.LATENCIES["arrive"].clocks
         if kind in ("qk", "pv"):
             start = max(self.tensor, time + rates.LATENCIES["product"].clocks)
             self.tensor = start + self.products[kind]
             if kind == "qk" and event[2]:
                 self.set_full(stage, self.produced[stage], self.tensor)
                 self.produced[stage] += 1
+            if kind == "pv" and event[2]:
+                self.events["done", stage, warp.iteration] = self.tensor + rates.LATENCIES["commit"].clocks
 
     def run(self, iterations):
         time = 0.0

@@ -1,8 +1,8 @@
 // FlashAttention-4's forward for Blackwell: two Q tiles of 128 rows in ping-pong, sixteen warps.
 //
 // Shared memory (fwd_traits.h, smem_layout)          Tensor memory (tmem_layout), 128 lanes
-//   Q     q_tiles x 128 rows                           S0 | S1   128 columns each, f32;
-//   out   q_tiles x 128 rows                                     P, 16 bits, over S's first half
+//   Q     q_tiles x 128 rows                           S0 | S1   128 columns each, f32; P, 16 bits,
+//   out   q_tiles x 128 rows                                     beside it or over its first half
 //   K, V  kv_stages blocks of 128 keys, one ring       O0 | O1   head_dim_v columns each, f32
 //   factors, maxima of the rows; tiles; barriers
 //
@@ -11,7 +11,7 @@
 //   schedule   ── tile_full ──▶ every other warp                        ── tile_empty ─▶
 //   load       ── q_full ─────▶ mma: S = Q Kᵀ                           ── q_empty (commit) ─▶
 //   load       ── kv_full ────▶ mma: S = Q Kᵀ, O += P V                 ── kv_empty (commit) ─▶
-//   mma        ── s_full ─────▶ softmax: S to registers, exponentials, P over S
+//   mma        ── s_full ─────▶ softmax: S to registers, exponentials, P to tensor memory
 //   softmax    ── p_full ─────▶ mma: P V of the first keys; correction arrives too
 //   softmax    ── p_rest ─────▶ mma: P V of the other keys
 //   softmax    ── factors ────▶ correction: O *= factor, if any (named barriers)
@@ -23,6 +23,11 @@
 // overwritten when the product of the P in its place was issued. Scores of a block that have
 // arrived mean that P V of the block before is done, so that O may be rescaled; and they mean that
 // correction has read the factors of the block before.
+//
+// Where P is beside S (p_apart), Q K of the next block is issued before P V of this one:
+//
+//   softmax    ── s_free ─────▶ mma: the next S; this one is in registers
+//   mma        ── p_free ─────▶ softmax: the next P and factors; P V, and so the factors, are done
 #pragma once
 
 #include "kernels/sm100/fwd_correction.cuh"
@@ -46,6 +51,16 @@ __device__ inline void sync_group() {
   ptx::tcgen05_fence_after_thread_sync();
 }
 
+// Through a shuffle where P has barriers of its own: ptxas then adds it to the barriers' addresses,
+// where it would choose between two of each.
+template <FwdTraits T>
+__device__ inline int q_tile_of(Role role) {
+  if constexpr (T.p_apart && T.q_tiles > 1) {
+    return __shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads, 0);
+  }
+  return role == Role::kSoftmax0 ? 0 : 1;
+}
+
 template <FwdTraits T>
 __device__ inline void run(const Context<T>& c, Role role) {
   constexpr RegisterSplit kRegisters = register_split(T);
@@ -54,7 +69,7 @@ __device__ inline void run(const Context<T>& c, Role role) {
     case Role::kSoftmax1:
       ptx::setmaxnreg_inc<kRegisters.softmax>();
       if (T.q_tiles > 1 || role == Role::kSoftmax0) {
-        Softmax<T>(c, role == Role::kSoftmax0 ? 0 : 1).run();
+        Softmax<T>(c, q_tile_of<T>(role)).run();
       }
       return;
     case Role::kCorrection:

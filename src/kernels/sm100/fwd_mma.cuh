@@ -4,6 +4,7 @@
 // A step is a block of keys of a tile. The tensor core runs
 //   ... | P V of step i, Q tile 0 | Q K of step i + 1, tile 0 | P V of step i, tile 1 | Q K ... |
 // also from one work tile to the next, so that either softmax works under the other's products.
+// Where P is apart, Q K of step i + 1 comes before P V of step i of the same Q tile.
 #pragma once
 
 #include "kernels/sm100/fwd_context.cuh"
@@ -80,18 +81,34 @@ class MmaIssuer {
     const uint32_t v_words = v_descriptor(v.stage), k_words = k_descriptor(k.stage);
     issue_tile<0>(before, step, v, k, v_words, k_words);
     if constexpr (T.q_tiles > 1) issue_tile<1>(before, step, v, k, v_words, k_words);
-    if (step.any()) commit(kKvEmpty, k.stage);
   }
 
   template <int kQTile>
   __device__ void issue_tile(const Step& before, const Step& step, const RingState<T>& v,
                              const RingState<T>& k, uint32_t v_words, uint32_t k_words) {
-    constexpr uint32_t kBit = 1u << kQTile;
-    if (before.active & kBit) {
-      multiply_pv<kQTile>(v_words, (before.first & kBit) == 0);
-      if (before.last & kBit) commit(kOFull, kQTile);
+    if constexpr (T.p_apart) {
+      issue_qk<kQTile>(step, k, k_words);
+      issue_pv<kQTile>(before, v, v_words);
+    } else {
+      issue_pv<kQTile>(before, v, v_words);
+      issue_qk<kQTile>(step, k, k_words);
     }
-    if (kQTile == T.q_tiles - 1 && before.any()) commit(kKvEmpty, v.stage);
+  }
+
+  template <int kQTile>
+  __device__ void issue_pv(const Step& step, const RingState<T>& v, uint32_t v_words) {
+    constexpr uint32_t kBit = 1u << kQTile;
+    if (step.active & kBit) {
+      multiply_pv<kQTile>(v_words, (step.first & kBit) == 0);
+      if constexpr (T.p_apart) commit(kPFree, kQTile);
+      if (step.last & kBit) commit(kOFull, kQTile);
+    }
+    if (kQTile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, v.stage);
+  }
+
+  template <int kQTile>
+  __device__ void issue_qk(const Step& step, const RingState<T>& k, uint32_t k_words) {
+    constexpr uint32_t kBit = 1u << kQTile;
     if (step.active & kBit) {
       if (kQTile == 0 || (step.active & 1) == 0) c.wait(kKvFull, k.stage, k.phase);
       if (step.first & kBit) {
@@ -102,6 +119,7 @@ class MmaIssuer {
       commit(kSFull, kQTile);
       if (step.last & kBit) commit(kQEmpty, kQTile);
     }
+    if (kQTile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, k.stage);
   }
 
   __device__ void commit(int kind, int stage) const {
@@ -116,9 +134,14 @@ class MmaIssuer {
     return VDescriptor::mn_major(c.at(c.kSmem.kv + kv_offset(T, stage, false)), kSlabBytes);
   }
 
-  // S = Q Kᵀ. S is free: P V of the P in its place was issued before.
+  // S = Q Kᵀ. S is free when P V of the P in its place was issued before, or softmax has loaded it.
   template <int kQTile>
-  __device__ void multiply_qk(uint32_t k_words) const {
+  __device__ void multiply_qk(uint32_t k_words) {
+    if constexpr (T.p_apart) {
+      c.wait(kSFree, kQTile, (phases >> (4 + kQTile) & 1) ^ 1);
+      phases ^= 16u << kQTile;
+      ptx::tcgen05_fence_after_thread_sync();
+    }
     const uint32_t q_words = QkDescriptor::k_major(c.at(c.kSmem.q + kQTile * q_tile_bytes(T)));
     if (ptx::elect_sync()) {
       constexpr int kSteps = slab_columns(T.head_dim) / kMmaK, kStepBytes = kMmaK * kElementBytes;
@@ -152,7 +175,7 @@ class MmaIssuer {
     constexpr TmemLayout kTmem = tmem_layout(T);
     unroll<kEnd - kStep>([&](auto i) {
       constexpr int kAt = kStep + i.value;
-      ptx::tcgen05_mma_f16_ts<T.cta_group, kTmem.o[kQTile], kTmem.s[kQTile] + kAt * kMmaK / 2>(
+      ptx::tcgen05_mma_f16_ts<T.cta_group, kTmem.o[kQTile], kTmem.p[kQTile] + kAt * kMmaK / 2>(
           tmem, VDescriptor::at(v_words, kAt * kStepBytes), kPvInstruction,
           i.value == 0 ? accumulate : true);
     });
@@ -161,7 +184,7 @@ class MmaIssuer {
   const Context<T>& c;
   const ptx::TmemAddr tmem;
   RingState<T> kv;      // V of the step before, or K of the first
-  uint32_t phases = 0;  // bits: p of the Q tiles, q of the Q tiles
+  uint32_t phases = 0;  // bits: p of the Q tiles, q, and s where P is apart
 };
 
 }  // namespace fa4::sm100

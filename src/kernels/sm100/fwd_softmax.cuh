@@ -1,5 +1,5 @@
 // A softmax warpgroup: the 128 rows of one Q tile, a row a thread. Scores come from tensor memory
-// and go back to it as probabilities, in the place of the scores.
+// and go back to it as probabilities, in the place of the scores or beside them.
 #pragma once
 
 #include "kernels/attention/exp2.cuh"
@@ -21,7 +21,7 @@ class Softmax {
         warp(warp_of_warpgroup()),
         row(threadIdx.x % kWarpgroupThreads),
         factors(factors_barrier(q_tile, threadIdx.x / kWarpThreads % 4)),
-        scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * kTileN)},
+        scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * s_and_p_columns(T))},
         lowest_max(RowSoftmax::lowest_max(context.params.scale_log2)) {}
 
   __device__ void run() {
@@ -44,10 +44,13 @@ class Softmax {
       } while (n >= n_last);
       hand_over_stats();
     }
+    // The last commit must find the CTA alive.
+    if constexpr (T.p_apart) c.wait(kPFree, q_tile, s_phase ^ 1);
   }
 
  private:
   static constexpr int kPairsOfChunk = kChunk / 2;
+  static constexpr int kPOffset = tmem_layout(T).p[0] - tmem_layout(T).s[0];
 
   // Scores to probabilities. Chunks that no row of the warp sees cost next to nothing, and those
   // that all rows see whole need no mask.
@@ -58,7 +61,12 @@ class Softmax {
     ptx::tcgen05_fence_after_thread_sync();
     const int first_key = n * kTileN;
     float s[kChunks][kChunk];
-    move_maximum(maximum<kMasked>(s, first_key), n == n_first);
+    const float block_max = maximum<kMasked>(s, first_key);
+    if constexpr (T.p_apart) {  // P V of the block before is done, so that O may be rescaled, too
+      c.wait(kPFree, q_tile, s_phase);
+      ptx::tcgen05_fence_after_thread_sync();
+    }
+    move_maximum(block_max, n == n_first);
     RowSoftmax::Sum sum;
     if constexpr (kMasked) sum.begin_empty();
     exponentials<kMasked>(s, first_key, sum);
@@ -101,11 +109,13 @@ class Softmax {
       ptx::tcgen05_wait_ld();
       fence_loaded(s);
       ptx::fence_loaded(top);
+      if constexpr (T.p_apart) arrive_after_tmem(kSFree);
       return ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3], lowest_max);
     }
     unroll<kChunks>([&](auto i) { ptx::tcgen05_ld_32x32b<i.value * kChunk>(s[i.value], scores); });
     ptx::tcgen05_wait_ld();
     fence_loaded(s);
+    if constexpr (T.p_apart) arrive_after_tmem(kSFree);
     float top[3] = {lowest_max, lowest_max, lowest_max};
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) maximum_of_chunk<kMasked>(s[i], first_key, i, top);
@@ -144,7 +154,7 @@ class Softmax {
   __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, RowSoftmax::Sum& sum) {
     bool elected = false;
     unroll<kChunks>([&](auto i) {
-      constexpr int kIndex = i.value, kColumn = kIndex * kPairsOfChunk;
+      constexpr int kIndex = i.value, kColumn = kPOffset + kIndex * kPairsOfChunk;
       if (kMasked && is_hidden(first_key, kIndex)) {
         constexpr uint32_t kZeros[kPairsOfChunk] = {};
         ptx::tcgen05_st_32x32b<kColumn>(scores, kZeros);
@@ -181,6 +191,9 @@ class Softmax {
   // P is in tensor memory: for the tensor core. Returns whether this lane was elected to say so.
   __device__ bool hand_over(int kind) const {
     ptx::tcgen05_wait_st();
+    return arrive_after_tmem(kind);
+  }
+  __device__ bool arrive_after_tmem(int kind) const {
     ptx::tcgen05_fence_before_thread_sync();
     __syncwarp();
     const bool elected = ptx::elect_sync();

@@ -24,6 +24,7 @@ struct FwdTraits {
   int polynomial_degree = 3;  // 2 to 5
   int softmax_registers = 192;
   int correction_registers = 88;
+  bool p_apart = false;  // P beside S, not over it: Q K of the next block comes before this P V
   bool softcap = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
@@ -101,15 +102,21 @@ constexpr int kv_bytes(const FwdTraits& t) {
 
 // Columns of tensor memory, all 128 lanes of each: 512 are allocated, so that the base is 0.
 struct TmemLayout {
-  int s[2];  // scores of a Q tile; P, half as wide, takes the place of their first half
+  int s[2];  // scores of a Q tile
+  int p[2];  // P, half as wide: beside them, or in the place of their first half
   int o[2];  // output
   int total;
 };
+constexpr int s_and_p_columns(const FwdTraits& t) {
+  return t.p_apart ? kTileN + kTileN / 2 : kTileN;
+}
 constexpr TmemLayout tmem_layout(const FwdTraits& t) {
   TmemLayout m{};
-  for (int i = 0; i < t.q_tiles; ++i) m.s[i] = i * kTileN;
-  for (int i = 0; i < t.q_tiles; ++i) m.o[i] = t.q_tiles * kTileN + i * t.head_dim_v;
-  m.total = t.q_tiles * (kTileN + t.head_dim_v);
+  const int columns = s_and_p_columns(t);
+  for (int i = 0; i < t.q_tiles; ++i) m.s[i] = i * columns;
+  for (int i = 0; i < t.q_tiles; ++i) m.p[i] = m.s[i] + (t.p_apart ? kTileN : 0);
+  for (int i = 0; i < t.q_tiles; ++i) m.o[i] = t.q_tiles * columns + i * t.head_dim_v;
+  m.total = t.q_tiles * (columns + t.head_dim_v);
   return m;
 }
 
@@ -121,8 +128,10 @@ enum BarrierKind {
   kKvEmpty,
   kVRaw,
   kSFull,
+  kSFree,
   kPFull,
   kPRest,
+  kPFree,
   kOFull,
   kStatsFull,
   kStatsEmpty,
@@ -135,6 +144,7 @@ enum BarrierKind {
 };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int q = t.q_tiles, g = t.cta_group;
+  const int apart = t.p_apart ? q : 0;
   const int readers = 4 * q + 4 + 3;  // warps: softmax, correction, mma, load, store
   return {{
       {"q_full", q, 1, "load + TMA bytes", "mma"},
@@ -143,9 +153,11 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
       {"kv_empty", t.kv_stages, 1, "mma: commit after the last product of the block", "load"},
       {"v_raw", 1, 1, "load + TMA bytes", "load, before clearing the tail"},
       {"s_full", q, 1, "mma: commit after QK", "softmax"},
+      {"s_free", apart, 4 * g, "softmax warps: S is in registers", "mma, before the next QK"},
       {"p_full", q, 8 * g, "softmax warps: first keys of P; correction warps: O rescaled or free",
        "mma of the leading CTA, before PV"},
       {"p_rest", q, 4 * g, "softmax warps: the rest of P", "mma, before the rest of PV"},
+      {"p_free", apart, 1, "mma: commit after PV", "softmax, before the next P"},
       {"o_full", q, 1, "mma: commit after the tile's last PV", "correction"},
       {"stats_full", q, 4, "softmax warps: sum and maximum of a tile's rows", "correction"},
       {"stats_empty", q, 4, "correction warps, after the tile's last factors", "softmax"},
@@ -222,6 +234,8 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.polynomial_degree < 2 || t.polynomial_degree > 5) return "polynomial_degree is 2 to 5";
   if (kRescaleThreshold >= log2_largest(t.element)) return "P overflows before O is rescaled";
   if (tmem_layout(t).total > kTmemColumns) return "tensor memory exceeds 512 columns";
+  if (t.p_apart && out_takes_q(t))
+    return "P apart: Q K of the next tile comes before the P V whose output takes Q's place";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
   const RegisterSplit r = register_split(t);
   if (r.softmax % 8 != 0 || r.correction % 8 != 0 || r.other < 24)

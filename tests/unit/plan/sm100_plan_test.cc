@@ -178,6 +178,8 @@ TEST(Sm100Traits, RegionsFollowEachOtherAndAreAligned) {
     std::vector<std::pair<int, int>> regions;  // first column, one past the last
     for (int i = 0; i < t.q_tiles; ++i) {
       regions.emplace_back(m.s[i], m.s[i] + 128);
+      EXPECT_EQ(m.p[i], m.s[i] + (t.p_apart ? 128 : 0));
+      if (t.p_apart) regions.emplace_back(m.p[i], m.p[i] + 64);
       regions.emplace_back(m.o[i], m.o[i] + t.head_dim_v);
     }
     std::sort(regions.begin(), regions.end());
@@ -214,11 +216,25 @@ TEST(Sm100Traits, EveryBarrierHasArriversAndWaiters) {
     for (const BarrierRow& barrier : sm100::barriers(t).rows) {
       EXPECT_STRNE(barrier.name, "");
       EXPECT_GT(barrier.arrivals, 0) << barrier.name;
-      EXPECT_GT(barrier.stages, 0) << barrier.name;
+      const bool of_p_apart = std::set<std::string>{"s_free", "p_free"}.contains(barrier.name);
+      EXPECT_EQ(barrier.stages > 0, t.p_apart || !of_p_apart) << barrier.name;
       EXPECT_STRNE(barrier.arrives, "") << barrier.name;
       EXPECT_STRNE(barrier.waits, "") << barrier.name;
     }
   }
+}
+
+TEST(Sm100Traits, PHasColumnsOfItsOwnWhereTensorMemoryHoldsThem) {
+  sm100::FwdTraits t{.head_dim = 64, .head_dim_v = 64, .kv_stages = 10, .p_apart = true};
+  EXPECT_EQ(sm100::why_not(t), nullptr);
+  EXPECT_EQ(sm100::tmem_layout(t).total, 512);
+  t.head_dim = t.head_dim_v = 96;
+  t.kv_stages = 5;
+  EXPECT_STREQ(sm100::why_not(t), "tensor memory exceeds 512 columns");
+  t.head_dim = 128;
+  t.q_tiles = 1;
+  EXPECT_STREQ(sm100::why_not(t),
+               "P apart: Q K of the next tile comes before the P V whose output takes Q's place");
 }
 
 TEST(Sm100Spec, PrintsEveryMemberOfItsTraits) {
