@@ -22,4 +22,11 @@ __device__ inline void cap_scores(float (&s)[kScores], float softcap, float scal
   for (int i = 0; i < kScores; ++i) s[i] = softcap * accurate_tanh(s[i] * scale_over_softcap);
 }
 
+// In units of softcap, which the scale of the exponentials takes over.
+template <int kScores>
+__device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap) {
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) s[i] = accurate_tanh(s[i] * scale_over_softcap);
+}
+
 }  // namespace fa4

@@ -22,7 +22,10 @@ class Softmax {
         row(threadIdx.x % kWarpgroupThreads),
         factors(factors_barrier(q_tile, threadIdx.x / kWarpThreads % 4)),
         scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * s_and_p_columns(T))},
-        lowest_max(RowSoftmax::lowest_max(context.params.scale_log2)) {}
+        scale_log2(T.softcap
+                       ? fminf(context.params.softcap * context.params.scale_log2, kLargestFloat)
+                       : context.params.scale_log2),
+        lowest_max(RowSoftmax::lowest_max(scale_log2)) {}
 
   __device__ void run() {
     TileReader<T> tiles(c);
@@ -32,14 +35,17 @@ class Softmax {
       softmax.reset();
       find_bounds(tile);
       // Blocks with hidden keys come first, those that all rows of the warp see whole have a loop
-      // of their own, and behind a window's left edge come hidden keys again.
-      int n = n_first, stop = max(whole_end, n_last);
+      // of their own, and behind a window's left edge come hidden keys again. Capping takes so many
+      // instructions that with it one loop serves all blocks.
+      int n = n_first, stop = T.softcap ? n_last : max(whole_end, n_last);
 #pragma unroll 1
       do {
 #pragma unroll 1
         for (; n >= stop; --n) block<true>(n);
+        if constexpr (!T.softcap) {
 #pragma unroll 1
-        for (; n >= whole_begin; --n) block<false>(n);
+          for (; n >= whole_begin; --n) block<false>(n);
+        }
         stop = n_last;
       } while (n >= n_last);
       hand_over_stats();
@@ -80,9 +86,9 @@ class Softmax {
 
   // To that of a block. Most blocks move no row's of the warp, and only tell correction so.
   __device__ void move_maximum(float block_max, bool is_first) {
-    const float shift = softmax.shift_to(block_max, p.scale_log2);
+    const float shift = softmax.shift_to(block_max, scale_log2);
     if (__any_sync(0xffffffffu, RowSoftmax::is_far(shift))) {
-      const float moved = softmax.move(block_max, shift, p.scale_log2);
+      const float moved = softmax.move(block_max, shift, scale_log2);
       if (!is_first) hand_over_shift(moved);
     } else {
       hand_over_shift(0.0f);
@@ -127,7 +133,7 @@ class Softmax {
   __device__ void maximum_of_chunk(float (&s)[kChunk], int first_key, int chunk,
                                    float (&top)[3]) const {
     if (kMasked && is_hidden(first_key, chunk)) return;
-    if constexpr (T.softcap) cap_scores(s, p.softcap, p.scale_over_softcap);
+    if constexpr (T.softcap) tanh_scores(s, p.scale_over_softcap);
     if (kMasked && !is_whole(first_key, chunk)) {
       const int key = first_key + chunk * kChunk;
       mask_row(s, seen.begin - key, seen.end - key);
@@ -246,6 +252,7 @@ class Softmax {
   const int factors;  // the named barrier
   const ptx::TmemAddr scores;
   RowSoftmax softmax;
+  const float scale_log2;  // of the scores, which softcap leaves in its units
   const float lowest_max;
   KeyBounds seen, seen_by_all, seen_by_some;
   int n_first, n_last;         // blocks of the tile, from the first to the last
