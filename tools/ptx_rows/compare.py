@@ -14,7 +14,9 @@ import zlib
 from .core import describe
 from .hardware import Driver, run
 
-FIRST = ("wgmma", "mma", "matrices", "tensor_loads", "tensor_stores", "async_copies", "mbarriers", "barriers", "warp", "control", "special")
+FIRST = ("wgmma", "mma", "matrices", "mbarriers", "barriers", "warp", "control", "special")
+LAST = ("async_copies", "tensor_loads", "tensor_stores")  # what is most likely to end a context
+PATIENCE = 8  # failures in a row after which the rest of a file is left
 
 KERNEL_FAILED = 700  # from here to 799 the driver's errors end the context
 
@@ -59,6 +61,10 @@ def guarded(folder, connection):
         connection.send((False, None, str(error)))
 
 
+def family_of(module):
+    return module["file"].rsplit("_", 1)[0]
+
+
 class Crew:
     """Threads with a process each, and what they found: [where, form, "same" | "differs" | "failed", detail]."""
 
@@ -66,6 +72,7 @@ class Crew:
         self.folder, self.options, self.done, self.out = folder, options, done, out
         self.until = time.monotonic() + options.seconds
         self.lock, self.tasks, self.counts = threading.Lock(), queue.Queue(), {"same": 0, "differs": 0, "failed": 0, "left": 0}
+        self.failures = {}  # of each file, in a row
 
     def record(self, module, i, words, detail):
         _, where, form, _, want = module["kernels"][i]
@@ -77,6 +84,7 @@ class Crew:
             line += [want, words, base64.b64encode(zlib.compress(detail)).decode()]
         with self.lock:
             self.counts[fate] += 1
+            self.failures[family_of(module)] = self.failures.get(family_of(module), 0) + 1 if fate == "failed" else 0
             self.out.write(json.dumps(line) + "\n")
             self.out.flush()
 
@@ -122,7 +130,7 @@ class Crew:
                 break
             wanted = [i for i, k in enumerate(module["kernels"]) if (k[1], k[2]) not in self.done]
             while wanted:
-                if time.monotonic() > self.until:
+                if time.monotonic() > self.until or self.failures.get(family_of(module), 0) >= PATIENCE:
                     with self.lock:
                         self.counts["left"] += len(wanted)
                     break
@@ -135,8 +143,8 @@ class Crew:
             self.dismiss(worker)
 
     def go(self, index):
-        rank = {name: i for i, name in enumerate(FIRST)}
-        for module in sorted(index, key=lambda m: rank.get(m["file"].rsplit("_", 1)[0], len(rank))):
+        rank = {name: i for i, name in enumerate((*FIRST, "", *LAST))}
+        for module in sorted(index, key=lambda m: rank.get(family_of(m), rank[""])):
             self.tasks.put(module)
         threads = [threading.Thread(target=self.serve) for _ in range(self.options.processes)]
         for thread in threads:

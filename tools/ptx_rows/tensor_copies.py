@@ -5,7 +5,8 @@ import itertools
 from .copies import FILL, INIT, PLACE, POLICY, TILE, WAIT, show
 from .core import Family, make_data, u32s
 
-# Boxes of 8 x 4 x 2 x 2 x 2 words (fewer dimensions: a prefix) in tensors that are a little wider.
+# Boxes of 8 x 4 x 2 x 2 x 2 words (fewer dimensions: a prefix) in tensors that are a little wider. An H200 wants the
+# first element of a box at a multiple of 16 bytes, inside the tensor or not, and ends in an illegal instruction otherwise.
 BOX, DIMS = [8, 4, 2, 2, 2], [12, 6, 3, 3, 2]
 ORIGIN = "5.5 (Tensors) and 9.7.9.27: box element (i, j, ...) is tensor element start + (i, j, ...), zero outside; by nested loops in Python"
 SWIZZLE = "5.5.7 (Swizzling Modes): 16-byte chunk c of 128-byte line l lies at c xor (l mod 2, 4, 8)"
@@ -73,7 +74,7 @@ done: barrier.cluster.arrive; barrier.cluster.wait;""", TILE)
         values, total = map_values(rank)
         description = f"count4:{total}"
         data = make_data(description)
-        starts = [[0, 0, 0, 0, 0], [-2, 1, 2, 1, 1], [7, 4, -1, 2, 0]]
+        starts = [[0, 0, 0, 0, 0], [-4, 1, 2, 1, 1], [8, 4, -1, 2, 0]]
         for start in starts:
             start = start[:rank] if rank > 1 else [start[0] * 4]
             want = loaded(rank, start, data)
@@ -143,7 +144,7 @@ def add_stores(family):
         for n in box:
             count *= n
         data = make_data("count4:1024")
-        for start in ([0, 0, 0, 0, 0], [-2, 1, 2, 1, 1]):
+        for start in ([0, 0, 0, 0, 0], [8, 4, 1, 2, 1], [-4, 1, 2, 1, 1]):
             start = start[:rank] if rank > 1 else [start[0] * 4]
             for op in (None, "add", "min", "max", "inc", "dec", "and", "or", "xor"):
                 tensor = bytearray(total)

@@ -78,6 +78,23 @@ def add_match(family):
             family.row(f"match_all_{kind}", f"match.all.sync.{kind}", u32s(*[0xFFFFFFFF * whole] * 32, *[whole] * 32), "9.7.13.10", bits=bits)
 
 
+def add_tiles(family):
+    # Tiles of eight lanes, each with its own member mask, at one statement.
+    mask = "and.b32 %r3, %t, 24; shl.b32 %r4, 0xff, %r3;"
+    family.kernel("tile", f"{GET}\n{mask} $I $form $D, $A, %r4; $O mov.b32 %r11, 0;\n{PUT}")
+    tiles = [DATA[lane // 8 * 8:lane // 8 * 8 + 8] for lane in range(32)]
+    odd = [sum((v & 1) << i for i, v in enumerate(tile)) << lane // 8 * 8 for lane, tile in enumerate(tiles)]
+    flag = "and.b32 %r5, %r1, 1; setp.ne.u32 %p1, %r5, 0;"
+    why = ": each lane's own membermask says who takes part"
+    family.row("tile", "redux.sync.add.u32", u32s(*[sum(t) & 0xFFFFFFFF for t in tiles], *[0] * 32), "9.7.13.12" + why, D="%r10", A="%r1")
+    family.row("tile", "redux.sync.max.s32", u32s(*[max(map(signed, t)) & 0xFFFFFFFF for t in tiles], *[0] * 32), "9.7.13.12" + why, D="%r10", A="%r1")
+    family.row("tile", "vote.sync.ballot.b32", u32s(*odd, *[0] * 32), "9.7.13.9" + why, I=flag, D="%r10", A="%p1")
+    family.row("tile", "shfl.sync.idx.b32", u32s(*[t[5] for t in tiles], *[0] * 32), "9.7.9.6" + why, D="%r10", A="%r1, 5, 0x181f")
+    first = [lane % 8 == 0 for lane in range(32)]
+    family.kernel("tile_elect", f"{GET}\n{mask} $form %r10|%p1, %r4; selp.b32 %r11, 1, 0, %p1;\n{PUT}")
+    family.row("tile_elect", "elect.sync", u32s(*[lane // 8 * 8 for lane in range(32)], *first), "9.7.13.15" + why + "; the lowest lane is this machine's leader")
+
+
 def add_redux(family):
     family.kernel("redux", f"{GET}\n$form %r10, %r1, 0xffffffff; mov.b32 %r11, 0;\n{PUT}")
     values = DATA[:32]
@@ -218,7 +235,7 @@ $form [$A], $D; bar.sync 0; setp.lt.u32 %p1, %t, $rows; add.u32 %r22, %r21, %r20
 
 def families():
     warp = Family("warp", "Lanes together: shfl, vote, match, redux, elect, bar.warp.sync (PTX ISA 9.7.9.6, 9.7.13)")
-    for add in (add_shuffles, add_votes, add_match, add_redux):
+    for add in (add_shuffles, add_votes, add_match, add_tiles, add_redux):
         add(warp)
     special = Family("special", "Special registers and clocks (PTX ISA 10)")
     special_registers(special)
