@@ -43,6 +43,16 @@ struct LaunchRequest {
   uint32_t shared_bytes = 0;                 // dynamic
 };
 
+// What a kernel's text says of it.
+struct KernelFacts {
+  uint32_t static_shared_bytes = 0;
+  uint32_t local_bytes = 0;           // of a thread, all functions together
+  uint32_t max_threads = 1024;        // of a block: .maxntid or .reqntid
+  uint32_t registers = 0;             // of a thread: .maxnreg, else what that many threads leave
+  std::array<uint32_t, 3> cluster{};  // .reqnctapercluster; 0, 0, 0: none
+  std::vector<uint32_t> parameter_offsets;
+};
+
 struct ReportedFinding {
   std::string severity;  // "error" or "formal"
   std::string rule;
@@ -132,6 +142,7 @@ class PTXEMU_PUBLIC Machine {
   std::vector<std::string> kernels(const ModuleHandle& module) const;
   // Sizes of the kernel's parameters in order.
   std::vector<uint32_t> parameter_sizes(const ModuleHandle& module, std::string_view kernel) const;
+  KernelFacts facts(const ModuleHandle& module, std::string_view kernel) const;
   // Address and size of a module's .global or .const variable; {0, 0} when there is none.
   std::pair<uint64_t, uint64_t> symbol(const ModuleHandle& module, std::string_view name) const;
 

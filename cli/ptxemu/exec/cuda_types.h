@@ -54,6 +54,76 @@ struct PointerAttributes {  // cudaPointerAttributes
 };
 static_assert(sizeof(PointerAttributes) == 88);
 
+struct Extent {  // cudaExtent, and cudaPos in the same order
+  size_t width, height, depth;
+};
+struct PitchedPointer {  // cudaPitchedPtr
+  void* pointer;
+  size_t pitch, width, height;
+};
+struct Copy3D {  // cudaMemcpy3DParms
+  void* from_array;
+  Extent from_at;
+  PitchedPointer from;
+  void* to_array;
+  Extent to_at;
+  PitchedPointer to;
+  Extent extent;
+  int32_t kind;
+};
+static_assert(sizeof(Copy3D) == 160);
+
+struct DriverPlace {  // one side of CUDA_MEMCPY3D
+  size_t x, y, z, level;
+  int32_t type, padding;
+  void* host;
+  uint64_t device;
+  void *array, *reserved;
+  size_t pitch, height;
+};
+struct DriverCopy3D {
+  DriverPlace from, to;
+  size_t width, height, depth;
+};
+static_assert(sizeof(DriverCopy3D) == 200);
+struct DriverPlace2D {  // one side of CUDA_MEMCPY2D
+  size_t x, y;
+  int32_t type, padding;
+  void* host;
+  uint64_t device;
+  void* array;
+  size_t pitch;
+};
+struct DriverCopy2D {
+  DriverPlace2D from, to;
+  size_t width, height;
+};
+static_assert(sizeof(DriverCopy2D) == 128);
+
+struct MemoryLocation {  // cudaMemLocation
+  int32_t type, id;
+};
+
+struct KernelNode {  // cudaKernelNodeParams
+  const void* function;
+  Dim3 grid, block;
+  uint32_t shared_bytes;
+  void **arguments, **extra;
+};
+static_assert(sizeof(KernelNode) == 56);
+struct MemsetNode {  // cudaMemsetParams
+  void* to;
+  size_t pitch;
+  uint32_t value, element_bytes;
+  size_t width, height;
+};
+static_assert(sizeof(MemsetNode) == 40);
+struct HostNode {  // cudaHostNodeParams
+  void (*function)(void*);
+  void* data;
+};
+constexpr size_t kGraphUpdateBytes = 24;  // cudaGraphExecUpdateResultInfo
+
 // cudaDeviceProp: 1008 bytes, of which these offsets are filled in.
 constexpr size_t kPropertyBytes = 1008;
 enum PropertyOffset : size_t {
@@ -81,6 +151,14 @@ enum PropertyOffset : size_t {
   kPropBlocksPerSm = 688,
   kPropSharedReserved = 696,
   kPropClusterLaunch = 748,
+  kPropMapHost = 392,
+  kPropPciBus = 568,
+  kPropCopyEngines = 584,
+  kPropPriorities = 608,
+  kPropManaged = 636,
+  kPropConcurrentManaged = 656,
+  kPropCooperative = 668,
+  kPropPools = 720,
 };
 
 }  // namespace ptxemu::exec

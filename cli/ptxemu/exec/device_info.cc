@@ -28,6 +28,11 @@ constexpr StatusWords kWords[] = {
     {kInvalidPtx, "cudaErrorInvalidPtx", "PTX that the emulator does not know"},
     {kInvalidHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {kNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
+    {kAssert, "cudaErrorAssert", "device-side assert triggered"},
+    {kCooperativeTooLarge, "cudaErrorCooperativeLaunchTooLarge",
+     "too many blocks in cooperative launch"},
+    {kGraphUpdateFailure, "cudaErrorGraphExecUpdateFailure",
+     "the graph update was not performed because it included changes which violated constraints"},
     {kLaunchFailure, "cudaErrorLaunchFailure", "the emulated kernel trapped or hung"},
     {kNotSupported, "cudaErrorNotSupported", "not in the emulated CUDA libraries"},
 };
@@ -62,12 +67,23 @@ int device_attribute(const DeviceFacts& facts, int attribute) {
     case 12: return kRegisters;
     case 13: return 1965000;  // clock, kHz
     case 16: return facts.multiprocessors;
+    case 14: return 512;      // texture alignment
+    case 19: return 1;        // host memory can be mapped
     case 31: return 1;        // concurrent kernels
+    case 33: return 1;        // PCI bus
     case 36: return 3201000;  // memory clock, kHz
     case 37: return kBusWidth;
     case 38: return facts.l2_bytes;
     case 39: return kThreadsPerSm;
+    case 40: return 3;  // copy engines
     case 41: return 1;  // unified addressing
+    case 78: return 1;  // stream priorities
+    case 79:            // global L1 cache
+    case 80: return 1;  // local L1 cache
+    case 83: return 1;  // managed memory
+    case 89: return 1;  // concurrent access to it
+    case 90: return 1;  // compute preemption
+    case 95: return 1;  // cooperative launches
     case 75: return static_cast<int>(facts.architecture / 10);
     case 76: return static_cast<int>(facts.architecture % 10);
     case 81: return kSharedPerSm;
@@ -78,6 +94,16 @@ int device_attribute(const DeviceFacts& facts, int attribute) {
     case 115: return 1;  // memory pools
     case 120: return 1;  // clusters
     case 127: return 1;  // tensor maps
+    default: return 0;
+  }
+}
+
+size_t device_limit(int limit) {
+  constexpr size_t kStack = 1024, kPrintBuffer = size_t{1} << 20, kHeap = size_t{8} << 20;
+  switch (limit) {
+    case 0: return kStack;
+    case 1: return kPrintBuffer;
+    case 2: return kHeap;
     default: return 0;
   }
 }
@@ -112,6 +138,11 @@ void fill_properties(const DeviceFacts& facts, void* properties) {
   set(kPropBlocksPerSm, kBlocksPerSm);
   set(kPropSharedReserved, uint64_t{kSharedReserved});
   set(kPropClusterLaunch, 1);
+  for (const size_t flag : {kPropMapHost, kPropManaged, kPropConcurrentManaged, kPropCooperative,
+                            kPropPriorities, kPropPools, kPropPciBus}) {
+    set(flag, 1);
+  }
+  set(kPropCopyEngines, 3);
 }
 
 }  // namespace ptxemu::exec

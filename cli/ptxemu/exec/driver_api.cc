@@ -1,18 +1,17 @@
 // libcuda as far as programs use it (CUDA Driver API manual): devices, one context, modules and
-// libraries, memory, launches, tensor maps.
-#include <fmt/format.h>
-
+// libraries, launches. Memory, streams and graphs are in memory_api.cc, driver_memory.cc,
+// stream_api.cc and graph_api.cc.
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string_view>
 
+#include "ptxemu/exec/api.h"
 #include "ptxemu/exec/cuda_types.h"
 #include "ptxemu/exec/device_info.h"
 #include "ptxemu/exec/driver_entry.h"
-#include "ptxemu/exec/gpu.h"
-
-#define CUDRV extern "C" __attribute__((visibility("default")))
 
 using namespace ptxemu::exec;
 
@@ -24,6 +23,16 @@ struct DriverModule {
   std::map<std::string, std::unique_ptr<KernelEntry>, std::less<>> kernels;
 };
 
+// Every kernel that a module or a library gave.
+struct Kernels {
+  std::mutex mutex;
+  std::set<const void*> handles;
+};
+Kernels& known_kernels() {
+  static Kernels* const all = new Kernels;
+  return *all;
+}
+
 int load_module(void** handle, const void* image) {
   auto module = std::make_unique<DriverModule>();
   module->module = Gpu::get().add_module(image);
@@ -31,7 +40,7 @@ int load_module(void** handle, const void* image) {
   return kSuccess;
 }
 
-int find_kernel(void** function, void* handle, const char* name) {
+int find_in_module(void** function, void* handle, const char* name) {
   auto& module = *static_cast<DriverModule*>(handle);
   std::unique_ptr<KernelEntry>& entry = module.kernels[name];
   if (entry == nullptr) {
@@ -41,27 +50,63 @@ int find_kernel(void** function, void* handle, const char* name) {
   }
   const int status = Gpu::get().ready(*entry);
   *function = entry.get();
+  const std::lock_guard lock(known_kernels().mutex);
+  known_kernels().handles.insert(entry.get());
   return status == kInvalidDeviceFunction ? int{kNotFound} : status;
 }
 
 std::array<uint32_t, 3> shape_of(const Dim3& d) { return {d.x, d.y, d.z}; }
 
+// The arguments in one buffer (CU_LAUNCH_PARAM_BUFFER_POINTER): where each of them lies.
+int unpack(KernelEntry& kernel, void** extra, std::vector<void*>* arguments) {
+  constexpr uintptr_t kEnd = 0, kPointer = 1;
+  char* buffer = nullptr;
+  for (; reinterpret_cast<uintptr_t>(*extra) != kEnd; extra += 2) {
+    if (reinterpret_cast<uintptr_t>(*extra) == kPointer) buffer = static_cast<char*>(extra[1]);
+  }
+  ptxemu::KernelFacts facts;
+  const int status = Gpu::get().facts_of(kernel, &facts);
+  for (const uint32_t offset : facts.parameter_offsets) arguments->push_back(buffer + offset);
+  return buffer == nullptr ? int{kInvalidValue} : status;
+}
+
 int launch(const DriverLaunch& config, void* function, void** arguments, void** extra) {
-  if (extra != nullptr) return Gpu::missing("cuLaunchKernel with extra");
   LaunchShape shape{shape_of(config.grid), shape_of(config.block), {}, config.shared_bytes};
   for (uint32_t i = 0; i < config.num_attributes; ++i) {
     if (config.attributes[i].id == kClusterDimension) {
       shape.cluster = shape_of(config.attributes[i].value.cluster);
     }
   }
-  return Gpu::get().launch(*static_cast<KernelEntry*>(function), shape, arguments, config.stream);
+  // A kernel of the runtime is one for the driver, too.
+  KernelEntry* kernel = ptxemu::exec::find_kernel(function);
+  if (kernel == nullptr) return kInvalidHandle;
+  std::vector<void*> unpacked;
+  if (extra != nullptr) {
+    const int status = unpack(*kernel, extra, &unpacked);
+    if (status != kSuccess) return status;
+    arguments = unpacked.data();
+  }
+  return Gpu::get().launch(*kernel, shape, arguments, config.stream);
 }
-
-void* as_pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 int context = 0;  // there is one; its address is the handle
 
 }  // namespace
+
+KernelEntry* ptxemu::exec::driver_kernel(const void* handle) {
+  const std::lock_guard lock(known_kernels().mutex);
+  if (known_kernels().handles.count(handle) == 0) return nullptr;
+  return static_cast<KernelEntry*>(const_cast<void*>(handle));
+}
+
+int ptxemu::exec::parameter_info(KernelEntry& kernel, size_t index, size_t* offset, size_t* bytes) {
+  ptxemu::KernelFacts facts;
+  if (const int status = Gpu::get().facts_of(kernel, &facts); status != kSuccess) return status;
+  if (index >= facts.parameter_offsets.size()) return kInvalidValue;
+  *offset = facts.parameter_offsets[index];
+  if (bytes != nullptr) *bytes = kernel.sizes[index];
+  return kSuccess;
+}
 
 CUDRV int cuInit(unsigned) { return kSuccess; }
 CUDRV int cuDriverGetVersion(int* version) {
@@ -126,7 +171,45 @@ CUDRV int cuCtxGetDevice(int* device) {
   *device = 0;
   return kSuccess;
 }
-CUDRV int cuCtxSynchronize() { return kSuccess; }
+CUDRV int cuCtxSynchronize() { return Gpu::get().sticky(); }
+CUDRV int cuCtxGetApiVersion(void*, unsigned* version) {
+  *version = kDriverVersion;
+  return kSuccess;
+}
+CUDRV int cuCtxGetFlags(unsigned* flags) {
+  *flags = 0;
+  return kSuccess;
+}
+CUDRV int cuCtxGetLimit(size_t* value, int limit) {
+  *value = device_limit(limit);
+  return kSuccess;
+}
+CUDRV int cuCtxSetLimit(int, size_t) { return kSuccess; }
+CUDRV int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  *least = *greatest = 0;
+  return kSuccess;
+}
+CUDRV int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return kSuccess;
+}
+CUDRV int cuDevicePrimaryCtxSetFlags_v2(int, unsigned) { return kSuccess; }
+CUDRV int cuDevicePrimaryCtxReset_v2(int) { return kSuccess; }
+CUDRV int cuDeviceGetUuid_v2(char* uuid, int) {
+  std::memset(uuid, 0, 16);
+  std::strncpy(uuid, Gpu::get().facts().name.c_str(), 15);
+  return kSuccess;
+}
+CUDRV int cuDeviceGetPCIBusId(char* text, int bytes, int) {
+  std::strncpy(text, kBusName, static_cast<size_t>(bytes));
+  if (bytes > 0) text[bytes - 1] = '\0';
+  return kSuccess;
+}
+CUDRV int cuDeviceCanAccessPeer(int* can, int, int) {
+  *can = 0;
+  return kSuccess;
+}
 
 CUDRV int cuModuleLoadData(void** module, const void* image) { return load_module(module, image); }
 CUDRV int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
@@ -137,7 +220,7 @@ CUDRV int cuModuleLoadFatBinary(void** module, const void* image) {
 }
 CUDRV int cuModuleUnload(void*) { return kSuccess; }
 CUDRV int cuModuleGetFunction(void** function, void* module, const char* name) {
-  return find_kernel(function, module, name);
+  return find_in_module(function, module, name);
 }
 CUDRV int cuModuleGetGlobal_v2(uint64_t* address, size_t* bytes, void* module, const char* name) {
   void* at = nullptr;
@@ -152,7 +235,7 @@ CUDRV int cuLibraryLoadData(void** library, const void* image, int*, void**, uns
 }
 CUDRV int cuLibraryUnload(void*) { return kSuccess; }
 CUDRV int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
-  return find_kernel(kernel, library, name);
+  return find_in_module(kernel, library, name);
 }
 CUDRV int cuLibraryGetModule(void** module, void* library) {
   *module = library;
@@ -165,20 +248,103 @@ CUDRV int cuKernelGetFunction(void** function, void* kernel) {
 CUDRV int cuLibraryGetGlobal(uint64_t* address, size_t* bytes, void* library, const char* name) {
   return cuModuleGetGlobal_v2(address, bytes, library, name);
 }
+SAME_AS(cudaLibraryLoadData, cuLibraryLoadData);
+SAME_AS(cudaLibraryUnload, cuLibraryUnload);
+SAME_AS(cudaLibraryGetKernel, cuLibraryGetKernel);
+SAME_AS(cudaLibraryGetGlobal, cuLibraryGetGlobal);
 CUDRV int cuFuncSetAttribute(void*, int, int) { return kSuccess; }
 CUDRV int cuKernelSetAttribute(int, int, void*, int) { return kSuccess; }
 CUDRV int cuFuncSetCacheConfig(void*, int) { return kSuccess; }
-CUDRV int cuFuncGetAttribute(int* value, int attribute, void*) {
-  constexpr int kMaxThreads = 0, kRegisters = 4, kPtx = 5, kBinary = 6, kMaxDynamicShared = 8;
-  const DeviceFacts& facts = Gpu::get().facts();
+CUDRV int cuFuncGetAttribute(int* value, int attribute, void* function) {
+  constexpr int kMaxThreads = 0, kShared = 1, kLocal = 3, kRegisters = 4, kPtx = 5, kBinary = 6,
+                kMaxDynamicShared = 8;
+  KernelEntry* kernel = ptxemu::exec::find_kernel(function);
+  if (kernel == nullptr) return kInvalidHandle;
+  ptxemu::KernelFacts facts;
+  if (const int status = Gpu::get().facts_of(*kernel, &facts); status != kSuccess) return status;
+  const DeviceFacts& device = Gpu::get().facts();
   *value = 0;
-  if (attribute == kMaxThreads) *value = device_attribute(facts, 1);
-  if (attribute == kRegisters) *value = 64;
-  if (attribute == kPtx || attribute == kBinary) *value = static_cast<int>(facts.architecture);
-  if (attribute == kMaxDynamicShared) *value = device_attribute(facts, 97);
+  if (attribute == kMaxThreads) *value = static_cast<int>(facts.max_threads);
+  if (attribute == kShared) *value = static_cast<int>(facts.static_shared_bytes);
+  if (attribute == kLocal) *value = static_cast<int>(facts.local_bytes);
+  if (attribute == kRegisters) *value = static_cast<int>(facts.registers);
+  if (attribute == kPtx) *value = static_cast<int>(kernel->module->architecture);
+  if (attribute == kBinary) *value = static_cast<int>(device.architecture);
+  if (attribute == kMaxDynamicShared) {
+    *value = device_attribute(device, 97) - static_cast<int>(facts.static_shared_bytes);
+  }
+  return kSuccess;
+}
+CUDRV int cuKernelGetAttribute(int* value, int attribute, void* kernel, int) {
+  return cuFuncGetAttribute(value, attribute, kernel);
+}
+CUDRV int cuFuncGetName(const char** name, void* function) {
+  KernelEntry* kernel = ptxemu::exec::find_kernel(function);
+  if (kernel == nullptr) return kInvalidHandle;
+  *name = kernel->name.c_str();
+  return kSuccess;
+}
+SAME_AS(cuKernelGetName, cuFuncGetName);
+CUDRV int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* bytes) {
+  KernelEntry* kernel = ptxemu::exec::find_kernel(function);
+  return kernel == nullptr ? int{kInvalidHandle} : parameter_info(*kernel, index, offset, bytes);
+}
+SAME_AS(cuKernelGetParamInfo, cuFuncGetParamInfo);
+CUDRV int cuFuncIsLoaded(int* state, void*) {
+  *state = 1;
+  return kSuccess;
+}
+CUDRV int cuFuncLoad(void*) { return kSuccess; }
+CUDRV int cuModuleGetFunctionCount(unsigned* count, void* module) {
+  size_t kernels = 0;
+  const int status =
+      Gpu::get().count_kernels(*static_cast<DriverModule*>(module)->module, &kernels);
+  *count = static_cast<unsigned>(kernels);
+  return status;
+}
+SAME_AS(cuLibraryGetKernelCount, cuModuleGetFunctionCount);
+
+// One block a multiprocessor is what the emulator runs.
+CUDRV int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) {
+  *blocks = 1;
+  return kSuccess;
+}
+CUDRV int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, void*, int, size_t,
+                                                               unsigned) {
+  *blocks = 1;
+  return kSuccess;
+}
+CUDRV int cuOccupancyMaxPotentialBlockSize(int* grid, int* block, void* function, void*, size_t,
+                                           int limit) {
+  const int status = cuFuncGetAttribute(block, 0, function);
+  if (limit > 0) *block = std::min(*block, limit);
+  *grid = Gpu::get().facts().multiprocessors;
+  return status;
+}
+CUDRV int cuOccupancyMaxActiveClusters(int* clusters, void*, const DriverLaunch* config) {
+  uint32_t blocks = 1;
+  for (uint32_t i = 0; i < config->num_attributes; ++i) {
+    if (config->attributes[i].id != kClusterDimension) continue;
+    const Dim3& c = config->attributes[i].value.cluster;
+    blocks = std::max(1u, c.x * c.y * c.z);
+  }
+  *clusters = Gpu::get().facts().multiprocessors / static_cast<int>(blocks);
+  return kSuccess;
+}
+CUDRV int cuOccupancyMaxPotentialClusterSize(int* size, void*, const DriverLaunch*) {
+  *size = 8;
   return kSuccess;
 }
 
+CUDRV int cuLaunchCooperativeKernel(void* function, unsigned gx, unsigned gy, unsigned gz,
+                                    unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
+                                    void* stream, void** arguments) {
+  if (uint64_t{gx} * gy * gz > static_cast<uint64_t>(Gpu::get().facts().multiprocessors)) {
+    return kCooperativeTooLarge;
+  }
+  const DriverLaunch config{{gx, gy, gz}, {bx, by, bz}, shared_bytes, 0, stream, nullptr, 0};
+  return launch(config, function, arguments, nullptr);
+}
 CUDRV int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
                          unsigned by, unsigned bz, unsigned shared_bytes, void* stream,
                          void** arguments, void** extra) {
@@ -190,118 +356,15 @@ CUDRV int cuLaunchKernelEx(const DriverLaunch* config, void* function, void** ar
   return launch(*config, function, arguments, extra);
 }
 
-CUDRV int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
-  void* pointer = nullptr;
-  const int status = Gpu::get().allocate(&pointer, bytes);
-  *address = reinterpret_cast<uint64_t>(pointer);
-  return status;
-}
-CUDRV int cuMemAllocAsync(uint64_t* address, size_t bytes, void*) {
-  return cuMemAlloc_v2(address, bytes);
-}
-CUDRV int cuMemFree_v2(uint64_t address) { return Gpu::get().free(as_pointer(address)); }
-CUDRV int cuMemFreeAsync(uint64_t address, void*) { return cuMemFree_v2(address); }
-CUDRV int cuMemAllocHost_v2(void** pointer, size_t bytes) {
-  return Gpu::get().allocate(pointer, bytes);
-}
-CUDRV int cuMemFreeHost(void* pointer) { return Gpu::get().free(pointer); }
-CUDRV int cuMemGetInfo_v2(size_t* free, size_t* total) {
-  *free = *total = Gpu::get().facts().memory_bytes;
-  return kSuccess;
-}
-CUDRV int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
-  return Gpu::get().copy(as_pointer(to), from, bytes, nullptr);
-}
-CUDRV int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
-  return Gpu::get().copy(to, as_pointer(from), bytes, nullptr);
-}
-CUDRV int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t bytes) {
-  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, nullptr);
-}
-CUDRV int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stream) {
-  return Gpu::get().copy(as_pointer(to), from, bytes, stream);
-}
-CUDRV int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) {
-  return Gpu::get().copy(to, as_pointer(from), bytes, stream);
-}
-CUDRV int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
-  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, stream);
-}
-CUDRV int cuMemsetD8_v2(uint64_t to, unsigned char value, size_t count) {
-  return Gpu::get().fill(as_pointer(to), value, 1, count, nullptr);
-}
-CUDRV int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) {
-  return Gpu::get().fill(as_pointer(to), value, 4, count, nullptr);
-}
-CUDRV int cuMemsetD8Async(uint64_t to, unsigned char value, size_t count, void* stream) {
-  return Gpu::get().fill(as_pointer(to), value, 1, count, stream);
-}
-CUDRV int cuMemsetD16Async(uint64_t to, unsigned short value, size_t count, void* stream) {
-  return Gpu::get().fill(as_pointer(to), value, 2, count, stream);
-}
-CUDRV int cuMemsetD32Async(uint64_t to, unsigned value, size_t count, void* stream) {
-  return Gpu::get().fill(as_pointer(to), value, 4, count, stream);
-}
-
-CUDRV int cuStreamCreate(void** stream, unsigned) {
-  *stream = new Stream;
-  return kSuccess;
-}
-CUDRV int cuStreamDestroy_v2(void* stream) {
-  delete static_cast<Stream*>(stream);
-  return kSuccess;
-}
-CUDRV int cuStreamSynchronize(void*) { return kSuccess; }
-CUDRV int cuStreamWaitEvent(void*, void*, unsigned) { return kSuccess; }
-CUDRV int cuStreamIsCapturing(void* stream, int* status) {
-  const bool named = reinterpret_cast<uintptr_t>(stream) <= 2;
-  *status = !named && static_cast<Stream*>(stream)->captured != nullptr ? 1 : 0;
-  return kSuccess;
-}
-
-CUDRV int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* address,
-                                 const uint64_t* dims, const uint64_t* strides, const uint32_t* box,
-                                 const uint32_t* element_strides, int interleave, int swizzle, int,
-                                 int oob) {
-  static constexpr const char* kTypes[] = {"u8",      "u16",  "u32",     "s32", "u64",
-                                           "s64",     "f16",  "f32",     "f64", "bf16",
-                                           "f32_ftz", "tf32", "tf32_ftz"};
-  static constexpr const char* kInterleaves[] = {"none", "16B", "32B"};
-  static constexpr const char* kSwizzles[] = {"none", "32B", "64B", "128B"};
-  const auto check = [](const char* what, int64_t value, int64_t low, int64_t high) {
-    if (value >= low && value <= high) return true;
-    Gpu::say(
-        fmt::format("cuTensorMapEncodeTiled: {} {}; accepted: {} to {}", what, value, low, high));
-    return false;
-  };
-  const auto types = static_cast<int64_t>(std::size(kTypes));
-  if (!check("data type", type, 0, types - 1) || !check("rank", rank, 1, 5) ||
-      !check("interleave", interleave, 0, 2) || !check("swizzle", swizzle, 0, 3)) {
-    return kNotSupported;
-  }
-  ptxemu::TensorMapRequest request;
-  request.address = reinterpret_cast<uint64_t>(address);
-  request.dtype = kTypes[type];
-  request.dims.assign(dims, dims + rank);
-  request.strides_bytes.assign(strides, strides + rank - 1);
-  request.box.assign(box, box + rank);
-  request.element_strides.assign(element_strides, element_strides + rank);
-  request.interleave = kInterleaves[interleave];
-  request.swizzle = kSwizzles[swizzle];
-  request.oob = oob == 0 ? "zero" : "nan";
-  const std::string problem = Gpu::get().tensor_map(request, map);
-  if (problem.empty()) return kSuccess;
-  Gpu::say("cuTensorMapEncodeTiled: " + problem);
-  return kInvalidValue;
-}
-CUDRV int cuTensorMapReplaceAddress(void* map, void* address) {
-  std::memcpy(map, &address, sizeof address);
-  return kSuccess;
-}
-
-CUDRV int cuGetProcAddress_v2(const char* name, void** function, int, uint64_t, int* result) {
+CUDRV int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t,
+                              int* result) {
   constexpr int kFound = 0, kNoSuchSymbol = 1;
-  *function = driver_entry(name);
+  *function = driver_entry(name, static_cast<uint64_t>(version));
   if (result != nullptr) *result = *function == nullptr ? kNoSuchSymbol : kFound;
   return *function == nullptr ? kNotFound : kSuccess;
+}
+// Tables of functions that no manual lists: none.
+CUDRV int cuGetExportTable(const void** table, const void*) {
+  *table = nullptr;
+  return kNotFound;
 }

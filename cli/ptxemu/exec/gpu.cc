@@ -7,11 +7,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "core/config.h"
 #include "emulator/machine/options.h"
 #include "ptxemu/exec/fatbin.h"
+#include "ptxemu/exec/graph.h"
 #include "ptxemu/report.h"
 
 namespace ptxemu::exec {
@@ -83,7 +85,10 @@ std::shared_ptr<LoadedModule> Gpu::add_module(const void* image) {
   try {
     const std::vector<FatEntry> entries = read_image(image);
     const FatEntry* ptx = choose_ptx(entries, facts_.architecture, &module->problem);
-    if (ptx != nullptr) module->text = ptx->text;
+    if (ptx != nullptr) {
+      module->text = ptx->text;
+      module->architecture = ptx->architecture;
+    }
   } catch (const std::exception& error) {
     module->problem = error.what();
   }
@@ -146,20 +151,44 @@ int Gpu::ready(KernelEntry& kernel) {
   }
 }
 
-int Gpu::launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments, void* stream) {
+int Gpu::bind(KernelEntry& kernel, void** arguments, ArgumentBytes* bytes) {
   if (const int status = ready(kernel); status != kSuccess) return status;
-  std::vector<std::vector<std::byte>> bytes;
   for (size_t i = 0; i < kernel.sizes.size(); ++i) {
     const auto* data = static_cast<const std::byte*>(arguments[i]);
-    bytes.emplace_back(data, data + kernel.sizes[i]);
+    bytes->emplace_back(data, data + kernel.sizes[i]);
   }
-  return enqueue(stream, [this, &kernel, shape, bytes = std::move(bytes)] {
-    return run(kernel, shape, bytes);
-  });
+  return kSuccess;
 }
 
-int Gpu::run(KernelEntry& kernel, const LaunchShape& shape,
-             const std::vector<std::vector<std::byte>>& arguments) {
+int Gpu::launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments, void* stream) {
+  ArgumentBytes bytes;
+  if (const int status = bind(kernel, arguments, &bytes); status != kSuccess) return status;
+  return enqueue(
+      stream,
+      [this, &kernel, shape, bytes = std::move(bytes)] { return run(kernel, shape, bytes); },
+      GraphNode::kKernel);
+}
+
+int Gpu::facts_of(KernelEntry& kernel, KernelFacts* facts) {
+  if (const int status = ready(kernel); status != kSuccess) return status;
+  const std::lock_guard lock(mutex_);
+  *facts = machine_->facts(kernel.module->handle, kernel.name);
+  return kSuccess;
+}
+
+int Gpu::count_kernels(LoadedModule& module, size_t* count) {
+  if (const int status = ready(module); status != kSuccess) return status;
+  const std::lock_guard lock(mutex_);
+  *count = machine_->kernels(module.handle).size();
+  return kSuccess;
+}
+
+int Gpu::sticky() {
+  const std::lock_guard lock(mutex_);
+  return sticky_;
+}
+
+int Gpu::run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes& arguments) {
   const std::lock_guard lock(mutex_);
   if (sticky_ != kSuccess) return sticky_;
   LaunchRequest request;
@@ -172,7 +201,10 @@ int Gpu::run(KernelEntry& kernel, const LaunchShape& shape,
     const LaunchReport report = machine_->launch(kernel.module->handle, request, arguments);
     std::fwrite(report.printed.data(), 1, report.printed.size(), stdout);
     log(request, report);
-    if (report.status == "trap" || report.status == "deadlock") sticky_ = kLaunchFailure;
+    if (report.status == "trap" || report.status == "deadlock") {
+      const bool asserts = !report.findings.empty() && report.findings.back().rule == "assert";
+      sticky_ = asserts ? kAssert : kLaunchFailure;
+    }
     return sticky_;
   } catch (const InputError& error) {
     say(fmt::format("kernel {}: {}", kernel.name, error.what()));
@@ -212,13 +244,16 @@ int Gpu::symbol(LoadedModule& module, const std::string& name, void** address, s
   return kSuccess;
 }
 
-int Gpu::allocate(void** pointer, size_t bytes) {
+int Gpu::allocate(void** pointer, size_t bytes, MemoryKind kind) {
   if (pointer == nullptr) return kInvalidValue;
   *pointer = nullptr;
   if (bytes == 0) return kSuccess;
   const std::lock_guard lock(mutex_);
   try {
-    *pointer = reinterpret_cast<void*>(machine_->allocate(bytes));
+    const uint64_t address = machine_->allocate(bytes);
+    *pointer = reinterpret_cast<void*>(address);
+    allocations_[address] = {*pointer, bytes, kind};
+    allocated_ += bytes;
     return kSuccess;
   } catch (const InputError&) {
     return kOutOfMemory;
@@ -228,38 +263,51 @@ int Gpu::allocate(void** pointer, size_t bytes) {
 int Gpu::free(void* pointer) {
   if (pointer == nullptr) return kSuccess;
   const std::lock_guard lock(mutex_);
-  try {
-    machine_->free(reinterpret_cast<uint64_t>(pointer));
-    return kSuccess;
-  } catch (const InputError&) {
-    return kInvalidValue;
-  }
+  const auto found = allocations_.find(reinterpret_cast<uintptr_t>(pointer));
+  if (found == allocations_.end()) return kInvalidValue;
+  machine_->free(found->first);
+  allocated_ -= found->second.bytes;
+  allocations_.erase(found);
+  return kSuccess;
 }
 
-bool Gpu::is_device(const void* pointer) {
+Allocation Gpu::allocation_of(const void* pointer) {
   const std::lock_guard lock(mutex_);
-  return machine_->host_view(reinterpret_cast<uint64_t>(pointer), 1) != nullptr;
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  auto next = allocations_.upper_bound(address);
+  if (next == allocations_.begin()) return {};
+  const Allocation& found = std::prev(next)->second;
+  return address - std::prev(next)->first < found.bytes ? found : Allocation{};
+}
+
+size_t Gpu::allocated_bytes() {
+  const std::lock_guard lock(mutex_);
+  return allocated_;
 }
 
 // Host memory is the program's own affair; device memory must lie inside one allocation.
 bool Gpu::in_range(const void* pointer, size_t bytes) {
-  return !is_device(pointer) ||
-         machine_->host_view(reinterpret_cast<uint64_t>(pointer), bytes) != nullptr;
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  return machine_->host_view(address, 1) == nullptr ||
+         machine_->host_view(address, bytes) != nullptr;
 }
 
 int Gpu::copy(void* to, const void* from, size_t bytes, void* stream) {
-  return enqueue(stream, [=, this] {
+  const auto work = [=, this] {
     const std::lock_guard lock(mutex_);
+    if (sticky_ != kSuccess) return sticky_;
     if (bytes == 0) return int{kSuccess};
     if (!in_range(to, bytes) || !in_range(from, bytes)) return int{kInvalidValue};
     std::memmove(to, from, bytes);
     return int{kSuccess};
-  });
+  };
+  return enqueue(stream, work, GraphNode::kMemcpy);
 }
 
 int Gpu::fill(void* to, uint32_t value, size_t width, size_t count, void* stream) {
-  return enqueue(stream, [=, this] {
+  const auto work = [=, this] {
     const std::lock_guard lock(mutex_);
+    if (sticky_ != kSuccess) return sticky_;
     if (count == 0) return int{kSuccess};
     if (!in_range(to, width * count)) return int{kInvalidValue};
     auto* bytes = static_cast<unsigned char*>(to);
@@ -269,16 +317,14 @@ int Gpu::fill(void* to, uint32_t value, size_t width, size_t count, void* stream
       for (size_t i = 0; i < count; ++i) std::memcpy(bytes + i * width, &value, width);
     }
     return int{kSuccess};
-  });
+  };
+  return enqueue(stream, work, GraphNode::kMemset);
 }
 
-int Gpu::enqueue(void* stream, std::function<int()> work) {
-  constexpr uintptr_t kNamedStreams = 2;  // 1: the legacy one, 2: the thread's own
-  if (reinterpret_cast<uintptr_t>(stream) > kNamedStreams) {
-    if (const auto& graph = static_cast<Stream*>(stream)->captured) {
-      graph->nodes.push_back(std::move(work));
-      return kSuccess;
-    }
+int Gpu::enqueue(void* stream, std::function<int()> work, int node_type) {
+  if (Graph* graph = captured_by(stream)) {
+    graph->append(node_type, std::move(work));
+    return kSuccess;
   }
   return work();
 }

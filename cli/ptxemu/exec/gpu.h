@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ptxemu/machine.h"
@@ -29,8 +30,11 @@ enum Status : int {
   kInvalidPtx = 218,
   kInvalidHandle = 400,
   kNotFound = 500,
+  kAssert = 710,
   kLaunchFailure = 719,
+  kCooperativeTooLarge = 720,
   kNotSupported = 801,
+  kGraphUpdateFailure = 910,
 };
 
 struct DeviceFacts {
@@ -45,7 +49,8 @@ struct DeviceFacts {
 struct LoadedModule {
   std::string name;
   std::string text;
-  std::string problem;  // not empty: there is no PTX, and why
+  std::string problem;        // not empty: there is no PTX, and why
+  uint32_t architecture = 0;  // that the PTX is for
   ModuleHandle handle;
 };
 
@@ -60,11 +65,13 @@ struct LaunchShape {
   uint64_t shared_bytes = 0;
 };
 
-struct Graph {
-  std::vector<std::function<int()>> nodes;
-};
-struct Stream {
-  std::shared_ptr<Graph> captured;  // not null: being captured
+using ArgumentBytes = std::vector<std::vector<std::byte>>;
+
+enum class MemoryKind { kHost, kDevice, kManaged };
+struct Allocation {
+  void* begin = nullptr;
+  size_t bytes = 0;
+  MemoryKind kind = MemoryKind::kDevice;
 };
 
 class Gpu {
@@ -78,17 +85,26 @@ class Gpu {
   int ready(LoadedModule& module);
   int ready(KernelEntry& kernel);
   int launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments, void* stream);
+  // The two halves of a launch: the arguments as they are now, and the run.
+  int bind(KernelEntry& kernel, void** arguments, ArgumentBytes* bytes);
+  int run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes& arguments);
+  int count_kernels(LoadedModule& module, size_t* count);
+  int facts_of(KernelEntry& kernel, KernelFacts* facts);
+  // What a kernel that trapped or hung left behind: all later work fails with it.
+  int sticky();
   int symbol(LoadedModule& module, const std::string& name, void** address, size_t* bytes);
 
-  int allocate(void** pointer, size_t bytes);
+  int allocate(void** pointer, size_t bytes, MemoryKind kind = MemoryKind::kDevice);
   int free(void* pointer);
-  bool is_device(const void* pointer);
+  // The allocation that holds `pointer`; begin is null when none does.
+  Allocation allocation_of(const void* pointer);
+  size_t allocated_bytes();
   int copy(void* to, const void* from, size_t bytes, void* stream);
   // Fills `count` elements of `width` bytes (1, 2, 4).
   int fill(void* to, uint32_t value, size_t width, size_t count, void* stream);
 
-  // Runs `work` now, or keeps it when the stream is being captured.
-  int enqueue(void* stream, std::function<int()> work);
+  // Runs `work` now, or keeps it, as a node of this type, when the stream is being captured.
+  int enqueue(void* stream, std::function<int()> work, int node_type);
 
   // One line on standard error: "ptxemu exec: ...".
   static void say(const std::string& line);
@@ -98,8 +114,6 @@ class Gpu {
 
  private:
   Gpu();
-  int run(KernelEntry& kernel, const LaunchShape& shape,
-          const std::vector<std::vector<std::byte>>& arguments);
   bool in_range(const void* pointer, size_t bytes);
   std::string replacement(const std::string& kernel) const;
   void log(const LaunchRequest& request, const LaunchReport& report);
@@ -109,7 +123,12 @@ class Gpu {
   std::unique_ptr<Machine> machine_;
   std::string ptx_folder_, log_file_;
   int sticky_ = kSuccess;
+  std::map<uintptr_t, Allocation> allocations_;
+  size_t allocated_ = 0;
   std::map<std::string, std::shared_ptr<LoadedModule>> replacements_;
 };
+
+// True for functions of CUDA 13.0 that are there only to say that they are missing.
+bool is_missing(std::string_view name);
 
 }  // namespace ptxemu::exec

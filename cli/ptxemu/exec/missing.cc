@@ -1,122 +1,26 @@
-// Calls of the runtime that the emulated libraries lack: each names itself and fails. (A call that
-// is not even here is named by the dynamic linker.)
+// Calls of runtime and driver that the emulated libraries lack: each names itself and fails, and
+// who asks for one by name is told that there is none.
+#include <algorithm>
+#include <string_view>
+
 #include "ptxemu/exec/gpu.h"
 
 #define MISSING(name)                                            \
   extern "C" __attribute__((visibility("default"))) int name() { \
     return ptxemu::exec::Gpu::missing(#name);                    \
   }
+#include "ptxemu/exec/missing_names.inc"
+#undef MISSING
 
-MISSING(__cudaRegisterManagedVar)
-MISSING(__cudaRegisterHostVar)
-MISSING(cudaArrayGetInfo)
-MISSING(cudaArrayGetMemoryRequirements)
-MISSING(cudaChooseDevice)
-MISSING(cudaCreateSurfaceObject)
-MISSING(cudaCreateTextureObject)
-MISSING(cudaDestroyExternalMemory)
-MISSING(cudaDestroySurfaceObject)
-MISSING(cudaDestroyTextureObject)
-MISSING(cudaDeviceCanAccessPeer)
-MISSING(cudaDeviceDisablePeerAccess)
-MISSING(cudaDeviceEnablePeerAccess)
-MISSING(cudaDeviceGetByPCIBusId)
-MISSING(cudaDeviceGetDefaultMemPool)
-MISSING(cudaDeviceGetGraphMemAttribute)
-MISSING(cudaDeviceGetMemPool)
-MISSING(cudaDeviceGetP2PAttribute)
-MISSING(cudaDeviceGetPCIBusId)
-MISSING(cudaDeviceSetMemPool)
-MISSING(cudaExternalMemoryGetMappedBuffer)
-MISSING(cudaFreeArray)
-MISSING(cudaFuncGetName)
-MISSING(cudaFuncGetParamInfo)
-MISSING(cudaGetChannelDesc)
-MISSING(cudaGetDeviceFlags)
-MISSING(cudaGetFuncBySymbol)
-MISSING(cudaGraphAddChildGraphNode)
-MISSING(cudaGraphAddDependencies)
-MISSING(cudaGraphAddEmptyNode)
-MISSING(cudaGraphAddEventRecordNode)
-MISSING(cudaGraphAddEventWaitNode)
-MISSING(cudaGraphAddHostNode)
-MISSING(cudaGraphAddKernelNode)
-MISSING(cudaGraphAddMemAllocNode)
-MISSING(cudaGraphAddMemFreeNode)
-MISSING(cudaGraphAddMemcpyNode)
-MISSING(cudaGraphAddMemcpyNode1D)
-MISSING(cudaGraphAddMemsetNode)
-MISSING(cudaGraphAddNode)
-MISSING(cudaGraphClone)
-MISSING(cudaGraphConditionalHandleCreate)
-MISSING(cudaGraphCreate)
-MISSING(cudaGraphDebugDotPrint)
-MISSING(cudaGraphExecKernelNodeSetParams)
-MISSING(cudaGraphExecUpdate)
-MISSING(cudaGraphGetNodes)
-MISSING(cudaGraphGetRootNodes)
-MISSING(cudaGraphKernelNodeGetParams)
-MISSING(cudaGraphKernelNodeSetParams)
-MISSING(cudaGraphNodeGetType)
-MISSING(cudaGraphUpload)
-MISSING(cudaHostGetDevicePointer)
-MISSING(cudaHostGetFlags)
-MISSING(cudaHostRegister)
-MISSING(cudaHostUnregister)
-MISSING(cudaImportExternalMemory)
-MISSING(cudaImportExternalSemaphore)
-MISSING(cudaIpcCloseMemHandle)
-MISSING(cudaIpcGetEventHandle)
-MISSING(cudaIpcGetMemHandle)
-MISSING(cudaIpcOpenEventHandle)
-MISSING(cudaIpcOpenMemHandle)
-MISSING(cudaLaunchCooperativeKernel)
-MISSING(cudaLaunchHostFunc)
-MISSING(cudaLibraryGetGlobal)
-MISSING(cudaLibraryGetKernel)
-MISSING(cudaLibraryLoadData)
-MISSING(cudaLibraryLoadFromFile)
-MISSING(cudaLibraryUnload)
-MISSING(cudaMalloc3D)
-MISSING(cudaMalloc3DArray)
-MISSING(cudaMallocArray)
-MISSING(cudaMallocFromPoolAsync)
-MISSING(cudaMallocPitch)
-MISSING(cudaMemAdvise)
-MISSING(cudaMemPoolCreate)
-MISSING(cudaMemPoolDestroy)
-MISSING(cudaMemPoolGetAttribute)
-MISSING(cudaMemPoolSetAccess)
-MISSING(cudaMemPoolSetAttribute)
-MISSING(cudaMemPoolTrimTo)
-MISSING(cudaMemPrefetchAsync)
-MISSING(cudaMemRangeGetAttribute)
-MISSING(cudaMemcpy2DArrayToArray)
-MISSING(cudaMemcpy2DFromArray)
-MISSING(cudaMemcpy2DToArray)
-MISSING(cudaMemcpy3D)
-MISSING(cudaMemcpy3DAsync)
-MISSING(cudaMemcpy3DPeer)
-MISSING(cudaMemcpyBatchAsync)
-MISSING(cudaMemcpyFromSymbolAsync)
-MISSING(cudaMemcpyPeer)
-MISSING(cudaMemcpyPeerAsync)
-MISSING(cudaMemset2D)
-MISSING(cudaMemset2DAsync)
-MISSING(cudaMemset3D)
-MISSING(cudaMemset3DAsync)
-MISSING(cudaOccupancyAvailableDynamicSMemPerBlock)
-MISSING(cudaStreamAddCallback)
-MISSING(cudaStreamAttachMemAsync)
-MISSING(cudaStreamBeginCaptureToGraph)
-MISSING(cudaStreamCopyAttributes)
-MISSING(cudaStreamGetAttribute)
-MISSING(cudaStreamGetCaptureInfo)
-MISSING(cudaStreamGetDevice)
-MISSING(cudaStreamGetFlags)
-MISSING(cudaStreamGetId)
-MISSING(cudaStreamGetPriority)
-MISSING(cudaStreamSetAttribute)
-MISSING(cudaStreamUpdateCaptureDependencies)
-MISSING(cudaThreadExchangeStreamCaptureMode)
-MISSING(cudaUserObjectCreate)
+namespace ptxemu::exec {
+
+bool is_missing(std::string_view name) {
+#define MISSING(name) #name,
+  static constexpr std::string_view kNames[] = {
+#include "ptxemu/exec/missing_names.inc"
+  };
+#undef MISSING
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+}  // namespace ptxemu::exec

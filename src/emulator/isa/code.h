@@ -74,6 +74,8 @@ enum class SpecialRegister : uint8_t {
   kAggrSmemSize,
   kReservedSmemBegin,
   kReservedSmemEnd,
+  kEnvreg1,  // high and low half of Launch::grid_workspace
+  kEnvreg2,
   // These change, and are read by a mov of their own.
   kClock,
   kClockHi,

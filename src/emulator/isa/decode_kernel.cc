@@ -1,6 +1,8 @@
 // From a module to a kernel that can run: which functions it needs, where its parameters and its
 // shared variables lie, and each statement as an instruction.
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "emulator/error.h"
 #include "emulator/isa/builder.h"
@@ -33,7 +35,7 @@ void visit_operands(const Function& function, const Visit& visit) {
 }
 
 // The kernel and every function with a body that it can reach: called by name, through a list of
-// targets, or whose address it takes.
+// targets, or whose address it or a variable that it names holds (tables of virtual functions).
 std::vector<const Function*> reachable(const Module& module, const Function& entry) {
   std::vector<const Function*> found{&entry};
   const auto add = [&](std::string_view name) {
@@ -41,10 +43,23 @@ std::vector<const Function*> reachable(const Module& module, const Function& ent
     if (function == nullptr || function->is_declaration) return;
     if (std::find(found.begin(), found.end(), function) == found.end()) found.push_back(function);
   };
+  std::set<const Variable*> seen;
+  const std::function<void(const Variable&)> look_into = [&](const Variable& variable) {
+    if (variable.init.empty() || !seen.insert(&variable).second) return;
+    for (const Initializer& init : variable.init) {
+      if (init.kind != Initializer::Kind::kAddress) continue;
+      add(init.symbol);
+      for (const Variable& other : module.variables) {
+        if (other.name == init.symbol) look_into(other);
+      }
+    }
+  };
   for (size_t i = 0; i < found.size(); ++i) {
     const Function& function = *found[i];
     visit_operands(function, [&](const Operand& operand) {
       if (operand.kind == Kind::kFunction) add(operand.text);
+      if (operand.kind != Kind::kVariable || operand.is_local_variable) return;
+      look_into(module.variables.at(operand.index));
     });
     for (const TargetList& targets : function.targets) {
       for (const std::string_view name : targets.functions) add(name);

@@ -58,6 +58,8 @@ constexpr Row kRows[] = {
     {"aggr_smem_size", R::kAggrSmemSize},
     {"reserved_smem_offset_begin", R::kReservedSmemBegin},
     {"reserved_smem_offset_end", R::kReservedSmemEnd},
+    {"envreg1", R::kEnvreg1},
+    {"envreg2", R::kEnvreg2},
     {"clock", R::kClock},
     {"clock_hi", R::kClockHi},
     {"clock64", R::kClock64, 64},

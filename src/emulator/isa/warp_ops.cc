@@ -8,16 +8,45 @@
 
 #include "emulator/isa/decoder.h"
 #include "emulator/machine/exec.h"
+#include "emulator/machine/simt.h"
 
 namespace ptxemu {
 
 namespace {
 
-// The slot of the member mask lies in insn.c, kNoSlot for the forms without .sync.
-bool gathered(Exec& exec, const Insn& insn) {
+// Lanes with other member masks (tiles of a warp) stay at the instruction, for a turn of their own.
+void keep_lanes(Exec& exec, const Insn& insn, uint32_t lanes) {
+  Insn meeting = insn;
+  meeting.reconverge = insn.pc + 1;
+  diverge(exec, meeting, lanes, insn.pc);
+  exec.warp->groups.back()->pc = insn.pc;
+  exec.mask = lanes;
+}
+
+// Whether all members of every lane's mask are here.
+bool all_members_here(const Exec& exec, const uint32_t* members) {
+  const uint32_t live = exec.warp->lanes & ~exec.warp->exited;
+  bool complete = true;
+  exec.for_lanes([&](int lane) {
+    complete &= (members[lane] >> lane & 1) != 0 && (members[lane] & live & ~exec.mask) == 0;
+  });
+  return complete;
+}
+
+// The slot of the member mask lies in insn.c, kNoSlot for the forms without .sync. `only_moves`:
+// the result depends on single lanes, not on who takes part.
+bool gathered(Exec& exec, const Insn& insn, bool only_moves = false) {
   if (insn.c == kNoSlot) return true;
-  const uint32_t members = exec.lanes<uint32_t>(insn.c)[exec.first_lane()];
-  if (!exec.gather(members, insn)) {
+  const uint32_t* masks = exec.lanes<uint32_t>(insn.c);
+  const uint32_t members = masks[exec.first_lane()];
+  uint32_t others = 0;
+  for (uint32_t lane = 0; lane < 32; ++lane) others |= uint32_t{masks[lane] != members} << lane;
+  others &= exec.mask;
+  if (others != 0 && !(only_moves && all_members_here(exec, masks))) {
+    keep_lanes(exec, insn, exec.mask & ~others);
+    others = 0;
+  }
+  if (others == 0 && !exec.gather(members, insn)) {
     exec.block(Wait::Kind::kWarpSync, members);
     return false;
   }
@@ -37,7 +66,7 @@ struct ShuffleForm {
 };
 
 Flow run_shfl(Exec& exec, const Insn& insn) {
-  if (!gathered(exec, insn)) return Flow::kBlocked;
+  if (!gathered(exec, insn, true)) return Flow::kBlocked;
   const auto& form = *static_cast<const ShuffleForm*>(insn.data);
   uint32_t values[32];
   std::copy_n(exec.lanes<uint32_t>(insn.a), 32, values);
@@ -331,7 +360,7 @@ void decode_redux(Decoder& decoder, Insn& insn) {
 // ----------------------------------------------------------------------------------
 
 Flow run_warp_sync(Exec& exec, const Insn& insn) {
-  return gathered(exec, insn) ? Flow::kNext : Flow::kBlocked;
+  return gathered(exec, insn, true) ? Flow::kNext : Flow::kBlocked;
 }
 
 void decode_warp_sync(Decoder& decoder, Insn& insn) {

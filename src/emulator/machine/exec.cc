@@ -5,6 +5,7 @@
 namespace ptxemu {
 
 bool Exec::gather(uint32_t member_mask, const Insn& insn) {
+  const uint32_t asked = member_mask;
   member_mask &= warp->lanes;
   if ((mask & ~member_mask) != 0) {
     throw Trap{"sync-mask",
@@ -15,15 +16,17 @@ bool Exec::gather(uint32_t member_mask, const Insn& insn) {
   }
   const uint32_t needed = member_mask & ~warp->exited;
   if ((mask & needed) == needed) return true;
+  const auto waits_here = [&](const Group& other) {
+    return &other != group && other.pc == insn.pc && other.frame == group->frame &&
+           other.wait.kind == Wait::Kind::kWarpSync && other.wait.object == asked;
+  };
   uint32_t here = mask;
   for (const auto& other : warp->groups) {
-    if (other.get() == group || other->pc != insn.pc || other->frame != group->frame) continue;
-    if (other->wait.kind == Wait::Kind::kWarpSync) here |= other->mask;
+    if (waits_here(*other)) here |= other->mask;
   }
   if ((here & needed) != needed) return false;
   for (const auto& other : warp->groups) {
-    if (other.get() == group || other->pc != insn.pc || other->frame != group->frame) continue;
-    if (other->wait.kind != Wait::Kind::kWarpSync) continue;
+    if (!waits_here(*other)) continue;
     other->wait.kind = Wait::Kind::kNone;
     ++other->pc;
   }

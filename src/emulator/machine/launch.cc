@@ -101,6 +101,7 @@ std::unique_ptr<Launch> Launch::part() const {
   part->options = options;
   part->memory = memory;
   part->params = params;
+  part->grid_workspace = grid_workspace;
   part->clusters = part->next_cluster = clusters;
   part->ctas_per_cluster = ctas_per_cluster;
   part->registers_per_thread = registers_per_thread;

@@ -53,6 +53,9 @@ struct Launch {
   Status status = Status::kOk;
   std::string printed;  // what the kernel printed
 
+  // Where the words of a cooperative launch lie by which its CTAs meet (cooperative_groups finds
+  // the address in %envreg1 and %envreg2); 0 for kernels that do not ask.
+  uint64_t grid_workspace = 0;
   uint64_t clusters = 0;      // in the grid
   uint64_t next_cluster = 0;  // the first that has neither started nor been cancelled
   uint32_t ctas_per_cluster = 1;

@@ -12,6 +12,7 @@
 #include "emulator/machine/choose.h"
 #include "emulator/machine/launch.h"
 #include "emulator/machine/memory.h"
+#include "emulator/machine/module_variables.h"
 #include "emulator/machine/options.h"
 #include "emulator/observe/hazards.h"
 
@@ -55,8 +56,7 @@ auto guarded(F body) {
 
 struct LoadedModule {
   std::shared_ptr<const Module> module;
-  SymbolAddresses symbols;
-  std::map<std::string_view, uint64_t> sizes;
+  ModuleVariables variables;
   std::map<std::string, std::shared_ptr<const Code>, std::less<>> kernels;
 };
 
@@ -181,6 +181,7 @@ struct Machine::Impl {
   MachineOptions options;
   Options internal;
   GlobalMemory memory{kReserveBytes};
+  uint64_t workspace = 0;  // of cooperative launches
 
   std::byte* view(uint64_t address, uint64_t bytes) {
     std::byte* host = memory.find(address, bytes);
@@ -194,40 +195,23 @@ struct Machine::Impl {
     return *static_cast<LoadedModule*>(const_cast<void*>(handle.get()));
   }
   const Code& kernel(const ModuleHandle& handle, std::string_view name);
-  void place_variables(LoadedModule& loaded);
+  uint64_t workspace_of(const Code& code);
 };
 
-void Machine::Impl::place_variables(LoadedModule& loaded) {
-  for (const Variable& variable : loaded.module->variables) {
-    if (variable.space != Space::kGlobal && variable.space != Space::kConst) continue;
-    const uint64_t address =
-        memory.allocate(std::max<uint64_t>(variable.bytes, 1), std::string(variable.name));
-    loaded.symbols[variable.name] = address;
-    loaded.sizes[variable.name] = variable.bytes;
-    std::memset(memory.find(address, variable.bytes), 0, variable.bytes);
-  }
-  for (const Variable& variable : loaded.module->variables) {
-    const auto found = loaded.symbols.find(variable.name);
-    if (found == loaded.symbols.end()) continue;
-    std::byte* host = memory.find(found->second, variable.bytes);
-    const auto width = static_cast<uint64_t>(bytes_of(variable.type));
-    for (const Initializer& init : variable.init) {
-      uint64_t bits = init.integer;
-      if (init.kind == Initializer::Kind::kFloat) {
-        const float single = static_cast<float>(init.real);
-        if (width == 8) std::memcpy(&bits, &init.real, 8);
-        if (width == 4) std::memcpy(&bits, &single, 4);
-      } else if (init.kind == Initializer::Kind::kAddress) {
-        const auto target = loaded.symbols.find(init.symbol);
-        if (target == loaded.symbols.end()) {
-          throw InputError(
-              fmt::format("initialiser of {}: no variable {}", variable.name, init.symbol));
-        }
-        bits += target->second;
-      }
-      std::memcpy(host + init.byte_offset, &bits, std::min<uint64_t>(width, 8));
-    }
-  }
+// Zeroed words for a kernel that reads where they are; 0 for others.
+uint64_t Machine::Impl::workspace_of(const Code& code) {
+  constexpr uint64_t kBytes = 64;
+  const auto asks = [](const auto& named) {
+    const auto& constants = named.second->constants;
+    return std::any_of(constants.begin(), constants.end(), [](const ConstantSlot& constant) {
+      return constant.base == ConstantSlot::Base::kSpecial &&
+             constant.value == static_cast<uint64_t>(SpecialRegister::kEnvreg2);
+    });
+  };
+  if (std::none_of(code.functions.begin(), code.functions.end(), asks)) return 0;
+  if (workspace == 0) workspace = memory.allocate(kBytes, "grid workspace");
+  std::memset(memory.find(workspace, kBytes), 0, kBytes);
+  return workspace;
 }
 
 const Code& Machine::Impl::kernel(const ModuleHandle& handle, std::string_view name) {
@@ -247,7 +231,7 @@ const Code& Machine::Impl::kernel(const ModuleHandle& handle, std::string_view n
     throw InputError(fmt::format("kernel '{}'; the module has: {}", name, names));
   }
   auto& code = loaded.kernels[wanted];
-  if (code == nullptr) code = decode_kernel(loaded.module, wanted, loaded.symbols);
+  if (code == nullptr) code = decode_kernel(loaded.module, wanted, loaded.variables.addresses);
   return *code;
 }
 
@@ -304,7 +288,7 @@ ModuleHandle Machine::load(std::string ptx, std::string file_name) {
   return guarded([&]() -> ModuleHandle {
     auto loaded = std::make_shared<LoadedModule>();
     loaded->module = parse_module(std::move(ptx), std::move(file_name));
-    impl_->place_variables(*loaded);
+    loaded->variables = place_variables(*loaded->module, impl_->memory);
     return loaded;
   });
 }
@@ -322,12 +306,29 @@ std::vector<uint32_t> Machine::parameter_sizes(const ModuleHandle& module,
   return guarded([&] { return impl_->kernel(module, kernel).param_sizes; });
 }
 
+KernelFacts Machine::facts(const ModuleHandle& module, std::string_view kernel) const {
+  return guarded([&] {
+    const Code& code = impl_->kernel(module, kernel);
+    const Function& entry = *code.entry;
+    KernelFacts facts;
+    facts.static_shared_bytes = code.static_shared_end - kReservedShared;
+    for (const auto& [name, function] : code.functions) facts.local_bytes += function->local_bytes;
+    const uint32_t* most = entry.reqntid[0] != 0 ? entry.reqntid : entry.maxntid;
+    if (most[0] != 0) facts.max_threads = most[0] * std::max(1u, most[1]) * std::max(1u, most[2]);
+    const uint32_t threads = (facts.max_threads + 31) / 32 * 32 * std::max(1u, entry.minnctapersm);
+    facts.registers = entry.maxnreg != 0 ? entry.maxnreg : std::min(255u, 65536 / threads / 8 * 8);
+    for (size_t i = 0; i < 3; ++i) facts.cluster[i] = entry.reqnctapercluster[i];
+    facts.parameter_offsets = code.param_offsets;
+    return facts;
+  });
+}
+
 std::pair<uint64_t, uint64_t> Machine::symbol(const ModuleHandle& module,
                                               std::string_view name) const {
   const LoadedModule& loaded = Impl::module_of(module);
-  const auto found = loaded.symbols.find(name);
-  if (found == loaded.symbols.end()) return {0, 0};
-  return {found->second, loaded.sizes.at(name)};
+  const auto found = loaded.variables.addresses.find(name);
+  if (found == loaded.variables.addresses.end()) return {0, 0};
+  return {found->second, loaded.variables.sizes.at(name)};
 }
 
 LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& asked,
@@ -346,6 +347,7 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     std::copy(request.cluster.begin(), request.cluster.end(), launch.shape.cluster);
     launch.shape.dynamic_shared_bytes = request.shared_bytes;
     launch.params = lay_out(code, arguments);
+    launch.grid_workspace = impl_->workspace_of(code);
     if (impl_->internal.check) {
       launch.observer = make_checker(launch);
     } else {

@@ -1,105 +1,12 @@
 #include "emulator/machine/simt.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "emulator/machine/barriers.h"
 
 namespace ptxemu {
 
 namespace {
-
-uint64_t special_value(SpecialRegister which, const Warp& warp, const Launch& launch,
-                       uint32_t lane) {
-  const Cta& cta = *warp.cta;
-  const Cluster& cluster = *cta.cluster;
-  const LaunchShape& shape = launch.shape;
-  const uint32_t thread = warp.index * 32 + lane;
-  const uint32_t* block = shape.block;
-  const uint32_t per_cta = block[0] * block[1] * block[2];
-  auto axis = [which](SpecialRegister x) {
-    return static_cast<uint32_t>(which) - static_cast<uint32_t>(x);
-  };
-  using S = SpecialRegister;
-  switch (which) {
-    case S::kTidX: return thread % block[0];
-    case S::kTidY: return thread / block[0] % block[1];
-    case S::kTidZ: return thread / (block[0] * block[1]);
-    case S::kNtidX:
-    case S::kNtidY:
-    case S::kNtidZ: return block[axis(S::kNtidX)];
-    case S::kLaneid: return lane;
-    case S::kWarpid: return warp.index;
-    case S::kNwarpid: return (per_cta + 31) / 32;
-    case S::kCtaidX:
-    case S::kCtaidY:
-    case S::kCtaidZ: return cta.id[axis(S::kCtaidX)];
-    case S::kNctaidX:
-    case S::kNctaidY:
-    case S::kNctaidZ: return shape.grid[axis(S::kNctaidX)];
-    case S::kSmid:
-      return (cluster.index * launch.ctas_per_cluster + cta.rank) %
-             launch.options.device->multiprocessors;
-    case S::kNsmid: return launch.options.device->multiprocessors;
-    case S::kGridid: return 1;
-    case S::kClusteridX:
-    case S::kClusteridY:
-    case S::kClusteridZ: return cluster.id[axis(S::kClusteridX)];
-    case S::kNclusteridX:
-    case S::kNclusteridY:
-    case S::kNclusteridZ:
-      return shape.grid[axis(S::kNclusteridX)] / shape.cluster[axis(S::kNclusteridX)];
-    case S::kClusterCtaidX:
-    case S::kClusterCtaidY:
-    case S::kClusterCtaidZ:
-      return cta.id[axis(S::kClusterCtaidX)] % shape.cluster[axis(S::kClusterCtaidX)];
-    case S::kClusterNctaidX:
-    case S::kClusterNctaidY:
-    case S::kClusterNctaidZ: return shape.cluster[axis(S::kClusterNctaidX)];
-    case S::kClusterCtarank: return cta.rank;
-    case S::kClusterNctarank: return launch.ctas_per_cluster;
-    case S::kIsExplicitCluster: return launch.ctas_per_cluster > 1;
-    case S::kLanemaskEq: return 1u << lane;
-    case S::kLanemaskLe: return (2ull << lane) - 1;
-    case S::kLanemaskLt: return (1ull << lane) - 1;
-    case S::kLanemaskGe: return ~((1u << lane) - 1) & 0xffffffffu;
-    case S::kLanemaskGt: return ~((2ull << lane) - 1) & 0xffffffffu;
-    case S::kDynamicSmemSize: return shape.dynamic_shared_bytes;
-    case S::kTotalSmemSize:
-    case S::kAggrSmemSize: return cta.shared_bytes;
-    case S::kReservedSmemBegin: return 0;
-    case S::kReservedSmemEnd: return kReservedShared;
-    default: return 0;  // those that change are read by a mov of their own
-  }
-}
-
-void fill_constant(const Frame& frame, const ConstantSlot& constant, const Warp& warp,
-                   const Launch& launch) {
-  std::byte* registers = frame.registers;
-  if (constant.bits == 1) {
-    const uint32_t bits = constant.value != 0 ? ~0u : 0u;
-    std::memcpy(registers + constant.slot, &bits, 4);
-    return;
-  }
-  const uint32_t bytes = static_cast<uint32_t>(std::max(constant.bits, 16)) / 8;
-  const uint64_t rank = uint64_t{warp.cta->rank} << kRankShift;
-  for (uint32_t lane = 0; lane < 32; ++lane) {
-    uint64_t value = constant.value;
-    switch (constant.base) {
-      case ConstantSlot::Base::kNone: break;
-      case ConstantSlot::Base::kShared: value += rank; break;
-      case ConstantSlot::Base::kDynamicShared:
-        value += rank + launch.code->dynamic_shared_begin();
-        break;
-      case ConstantSlot::Base::kLocal: value += frame.local_base; break;
-      case ConstantSlot::Base::kSpecial:
-        value = special_value(static_cast<SpecialRegister>(constant.value), warp, launch, lane);
-        break;
-    }
-    const uint64_t wide[2] = {value, 0};
-    std::memcpy(registers + constant.slot + lane * bytes, wide, bytes);
-  }
-}
 
 // Moves the lanes that wait at `join` back among the groups.
 void resume(Warp& warp, Join& join) {
@@ -174,29 +81,79 @@ uint64_t* counters(const Launch& launch, Warp& warp, const Group& group) {
   return warp.state<InstructionCounts>().of(*group.frame->function);
 }
 
-}  // namespace
+// What a group did in one turn.
+struct Turn {
+  uint32_t ran = 0;
+  uint64_t moves = 0;
+  const Insn* at = nullptr;  // the last one
+};
 
-std::shared_ptr<Frame> make_frame(const CodeFunction& function, const Warp& warp,
-                                  const Launch& launch, uint32_t local_base) {
-  auto frame = std::make_shared<Frame>();
-  frame->function = &function;
-  frame->local_base = local_base;
-  frame->storage.reset(new std::byte[function.register_bytes + 64]);
-  auto address = reinterpret_cast<uintptr_t>(frame->storage.get());
-  frame->registers = frame->storage.get() + (64 - address % 64) % 64;
-  std::memset(frame->registers, 0xff, function.register_bytes);
-  for (const ConstantSlot& constant : function.constants) {
-    fill_constant(*frame, constant, warp, launch);
-  }
-  if (function.local_bytes != 0) {
-    frame->local.reset(new std::byte[size_t{32} * function.local_bytes]);
-    std::memset(frame->local.get(), 0xff, size_t{32} * function.local_bytes);
-  }
-  if (function.param_bytes != 0) {
-    frame->params.reset(new std::byte[size_t{32} * function.param_bytes]());
-  }
-  return frame;
+// Lanes of the group's mask that its guard lets execute the instruction.
+uint32_t guarded_mask(const Exec& exec, const Insn& insn) {
+  if (insn.guard == kNoSlot) return exec.group->mask;
+  const uint32_t p = exec.predicate(insn.guard);
+  return exec.group->mask & (insn.guard_negated ? ~p : p);
 }
+
+// All lanes of the group have exited: it leaves the warp.
+void drop_group(Warp& warp, const Group& group) {
+  std::erase_if(warp.groups, [&](const auto& other) { return other.get() == &group; });
+}
+
+// Executes up to `quantum` instructions; *alive becomes false when the group has left the warp.
+void run_turn(Exec& exec, size_t index, uint32_t quantum, Turn& turn, bool* alive) {
+  Group& group = *exec.group;
+  Warp& warp = *exec.warp;
+  const Insn* code = group.frame->function->code.data();
+  exec.registers = group.frame->registers;
+  uint64_t* counts = counters(*exec.launch, warp, group);
+  while (turn.ran < quantum) {
+    if (group.pc == group.join_pc) {
+      park(warp, index);
+      *alive = false;
+      return;
+    }
+    const Insn& insn = code[group.pc];
+    turn.at = &insn;
+    exec.mask = guarded_mask(exec, insn);
+    if (exec.mask == 0) {
+      if (warp.pending.watched() && exec.observer != nullptr) {
+        exec.observer->watched_instruction(exec, insn);
+      }
+      if (counts != nullptr) ++counts[insn.pc];
+      ++group.pc;
+      ++turn.ran;
+      continue;
+    }
+    if (!warp.pending.ranges.empty() && stalls(exec, insn)) {
+      exec.block(Wait::Kind::kRegisters);
+      return;
+    }
+    if (group.wait.kind == Wait::Kind::kRegisters) group.wait.kind = Wait::Kind::kNone;
+    const Flow flow = insn.run(exec, insn);
+    if (flow == Flow::kBlocked) return;
+    if (counts != nullptr) ++counts[insn.pc];
+    ++turn.ran;
+    if (flow == Flow::kNext) {
+      ++group.pc;
+    } else if (flow == Flow::kExit) {
+      if (group.mask == 0) {
+        drop_group(warp, group);
+        *alive = false;
+        return;
+      }
+      ++group.pc;
+    } else {
+      code = group.frame->function->code.data();
+      exec.registers = group.frame->registers;
+      counts = counters(*exec.launch, warp, group);
+    }
+    group.wait.kind = Wait::Kind::kNone;
+    turn.moves += insn.is_move;
+  }
+}
+
+}  // namespace
 
 void diverge(const Exec& exec, const Insn& insn, uint32_t taken, uint32_t target) {
   Group& group = *exec.group;
@@ -276,79 +233,25 @@ uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum,
             .cluster = &cluster,
             .launch = &launch,
             .observer = launch.observer.get()};
-  const Insn* code = group.frame->function->code.data();
-  exec.registers = group.frame->registers;
-  uint64_t* counts = counters(launch, warp, group);
-  uint32_t ran = 0;
-  uint64_t moves = 0;
-  const Insn* at = nullptr;
+  Turn turn;
   *alive = true;
   try {
-    while (ran < quantum) {
-      if (group.pc == group.join_pc) {
-        park(warp, index);
-        *alive = false;
-        break;
-      }
-      const Insn& insn = code[group.pc];
-      at = &insn;
-      exec.mask = group.mask;
-      if (insn.guard != kNoSlot) {
-        const uint32_t p = exec.predicate(insn.guard);
-        exec.mask &= insn.guard_negated ? ~p : p;
-        if (exec.mask == 0) {
-          if (warp.pending.watched() && exec.observer != nullptr) {
-            exec.observer->watched_instruction(exec, insn);
-          }
-          if (counts != nullptr) ++counts[insn.pc];
-          ++group.pc;
-          ++ran;
-          continue;
-        }
-      }
-      if (!warp.pending.ranges.empty() && stalls(exec, insn)) {
-        exec.block(Wait::Kind::kRegisters);
-        break;
-      }
-      if (group.wait.kind == Wait::Kind::kRegisters) group.wait.kind = Wait::Kind::kNone;
-      const Flow flow = insn.run(exec, insn);
-      if (flow == Flow::kBlocked) break;
-      if (counts != nullptr) ++counts[insn.pc];
-      if (flow == Flow::kNext) {
-        ++group.pc;
-      } else if (flow == Flow::kExit) {
-        ++ran;
-        if (group.mask == 0) {
-          auto self = std::find_if(warp.groups.begin(), warp.groups.end(),
-                                   [&](const auto& g) { return g.get() == &group; });
-          warp.groups.erase(self);
-          *alive = false;
-          break;
-        }
-        ++group.pc;
-      } else {
-        code = group.frame->function->code.data();
-        exec.registers = group.frame->registers;
-        counts = counters(launch, warp, group);
-      }
-      group.wait.kind = Wait::Kind::kNone;
-      ++ran;
-      moves += insn.is_move;
-    }
+    run_turn(exec, index, quantum, turn, alive);
   } catch (Trap& trap) {
-    launch.report(exec, *at, Severity::kError, trap.rule, trap.message, trap.object, trap.lane);
+    launch.report(exec, *turn.at, Severity::kError, trap.rule, trap.message, trap.object,
+                  trap.lane);
     launch.status = Status::kTrap;
     throw LaunchStopped{};
   }
-  if (launch.trace != nullptr && ran != 0) {
-    launch.trace->ran(warp, cluster.instructions, ran, at->line,
+  if (launch.trace != nullptr && turn.ran != 0) {
+    launch.trace->ran(warp, cluster.instructions, turn.ran, turn.at->line,
                       *alive && group.wait.kind != Wait::Kind::kNone);
   }
-  warp.instructions += ran;
-  cluster.instructions += ran;
-  launch.counters.warp_instructions += ran;
-  launch.counters.moves += moves;
-  return ran;
+  warp.instructions += turn.ran;
+  cluster.instructions += turn.ran;
+  launch.counters.warp_instructions += turn.ran;
+  launch.counters.moves += turn.moves;
+  return turn.ran;
 }
 
 }  // namespace ptxemu

@@ -2,11 +2,7 @@
    start where there is no GPU.
 
    cuda_program driver|runtime|machine-code|trap|missing|status N */
-#include <dlfcn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "libraries.h"
 
 static const char kPtx[] =
     ".version 8.7\n.target sm_90\n.address_size 64\n"
@@ -18,24 +14,6 @@ static const char kPtx[] =
     "mov.u32 %i, %tid.x;\nmul.wide.u32 %o, %i, 4;\nadd.s64 %y, %y, %o;\n"
     "ld.global.u32 %v, [%y];\nadd.u32 %v, %v, %a;\nst.global.u32 [%y], %v;\n"
     "setp.ne.u32 %z, %i, 0;\n@%z ret;\nred.global.add.u32 [calls], 1;\nret;\n}\n";
-
-static void* open_library(const char* name) {
-  void* library = dlopen(name, RTLD_NOW);
-  if (library == NULL) {
-    fprintf(stderr, "cuda_program: %s\n", dlerror());
-    exit(40);
-  }
-  return library;
-}
-
-#define FUNCTION(library, result, name, ...) \
-  result (*name)(__VA_ARGS__) = (result(*)(__VA_ARGS__))dlsym(library, #name)
-
-static void check(int status, const char* what) {
-  if (status == 0) return;
-  printf("%s: %d\n", what, status);
-  exit(41);
-}
 
 static int compare(const uint32_t* values, uint32_t add) {
   for (uint32_t i = 0; i < 64; ++i) {
@@ -100,9 +78,6 @@ static void* fat_binary(int kind) {
   return &wrapper;
 }
 
-struct dim3 {
-  unsigned x, y, z;
-};
 static int stub, calls_on_the_host;
 
 static int use_runtime(int kind) {

@@ -45,6 +45,7 @@ TWO_KERNELS = """.version 8.7
 
 class PtxemuTest(CommandTest):
     cuda_program = os.environ.get("PTXEMU_CUDA_PROGRAM")
+    cuda_features = os.environ.get("PTXEMU_CUDA_FEATURES")
     command = os.environ["PTXEMU_COMMAND"]
     program = "ptxemu"
 

@@ -57,6 +57,12 @@ class Exec(PtxemuTest):
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr, b"ptxemu exec: cudaMallocArray: not in the emulated CUDA libraries\n")
 
+    def test_what_programs_do_beyond_a_launch(self):
+        for what in ("graphs", "capture", "memory", "launches", "meeting", "names"):
+            with self.subTest(what):
+                result = self.run_fa4("exec", "--", self.cuda_features, what)
+                self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"right\n", b""))
+
     def test_what_cannot_be_run(self):
         self.refuse("exec", words=["program: is missing", "accepted"])
         self.refuse("exec", "--", self.path("none"), words=["none", "No such file"])

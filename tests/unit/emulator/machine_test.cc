@@ -164,5 +164,46 @@ TEST(Policies, GiveTheSameBitsForOneSeed) {
   }
 }
 
+// --- Modules ------------------------------------------------------------------------------------
+
+TEST(Modules, TablesHoldAddressesOfVariablesAndFunctions) {
+  const char* head =
+      ".global .align 8 .u64 nothing;\n"
+      ".func (.reg .b32 d) twice(.reg .b32 a) { add.u32 d, a, a; ret; }\n"
+      ".func (.reg .b32 d) thrice(.reg .b32 a) { mul.lo.u32 d, a, 3; ret; }\n"
+      ".global .align 8 .u64 table[3] = {twice, thrice, nothing};\n"
+      ".global .align 8 .u64 tables[1] = {table};\n"
+      ".global .align 8 .b8 bytes[8] = {0xFF(nothing), 0xFF00(nothing), 0xFF0000(nothing), "
+      "0xFF000000(nothing), 0xFF00000000(nothing), 0xFF0000000000(nothing), "
+      "0xFF000000000000(nothing), 0xFF00000000000000(nothing)};\n";
+  PtxProgram p(
+      "ld.global.u64 %d2, [tables];\nand.b32 %r1, %r0, 1;\nmad.wide.u32 %d3, %r1, 8, %d2;\n"
+      "ld.global.u64 %d4, [%d3];\nproto: .callprototype (.reg .b32 _) _ (.reg .b32 _);\n"
+      "call (%r2), %d4, (%r0), proto;\nmad.wide.u32 %d5, %r0, 4, %d0;\n"
+      "st.global.u32 [%d5], %r2;\nld.global.u64 %d6, [bytes];\nmov.u64 %d7, nothing;\n"
+      "sub.u64 %d6, %d6, %d7;\nld.global.u64 %d8, [table+16];\nsub.u64 %d8, %d8, %d7;\n"
+      "or.b64 %d6, %d6, %d8;\nst.global.u64 [%d1], %d6;\n",
+      checked(), head);
+  const uint64_t out = p.buffer("out", 128), in = p.buffer("in", std::vector<uint64_t>{1});
+  const auto report = p.launch(out, in);
+  ASSERT_TRUE(report.passed()) << text_of(report);
+  const auto values = p.read<uint32_t>(out, 32);
+  for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(values[i], i * (i % 2 == 0 ? 2 : 3)) << i;
+  EXPECT_EQ(p.read<uint64_t>(in, 1)[0], 0u);
+}
+
+TEST(Modules, SayWhatTheirKernelsNeed) {
+  Machine machine;
+  const ModuleHandle module = machine.load(
+      ".version 8.8\n.target sm_100a\n.address_size 64\n.shared .align 16 .b8 tile[96];\n"
+      ".visible .entry k(.param .u32 a, .param .u64 b) .maxntid 192 .minnctapersm 2\n"
+      "{ .reg .b32 %r; .local .align 4 .b8 own[8]; mov.u32 %r, tile; ret; }\n");
+  const KernelFacts facts = machine.facts(module, "k");
+  EXPECT_EQ(facts.static_shared_bytes, 96u);
+  EXPECT_EQ(facts.max_threads, 192u);
+  EXPECT_EQ(facts.registers, 168u);  // 65536 / 384, a multiple of eight
+  EXPECT_EQ(facts.parameter_offsets, (std::vector<uint32_t>{0, 8}));
+}
+
 }  // namespace
 }  // namespace ptxemu

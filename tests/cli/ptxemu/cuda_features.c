@@ -1,0 +1,231 @@
+/* Uses of CUDA beyond a launch, without CUDA's headers:
+
+   cuda_features graphs|capture|memory|launches|meeting|names */
+#include "libraries.h"
+
+static const char kPtx[] =
+    ".version 8.7\n.target sm_90\n.address_size 64\n"
+    ".visible .entry add(.param .u64 y, .param .u32 a)\n{\n"
+    ".reg .b32 %i, %v, %a;\n.reg .b64 %y, %o;\n"
+    "ld.param.u64 %y, [y];\nld.param.u32 %a, [a];\n"
+    "mov.u32 %i, %tid.x;\nmul.wide.u32 %o, %i, 4;\nadd.s64 %y, %y, %o;\n"
+    "ld.global.u32 %v, [%y];\nadd.u32 %v, %v, %a;\nst.global.u32 [%y], %v;\nret;\n}\n"
+    /* All CTAs count themselves in the words that %envreg1 and 2 point to, and wait for the last.
+     */
+    ".visible .entry meet(.param .u64 y)\n{\n"
+    ".reg .pred %w;\n.reg .b32 %h, %l, %n, %c;\n.reg .b64 %y, %g;\n"
+    "ld.param.u64 %y, [y];\nmov.u32 %h, %envreg1;\nmov.u32 %l, %envreg2;\nmov.b64 %g, {%l, %h};\n"
+    "atom.add.acq_rel.gpu.u32 %c, [%g+4], 1;\nmov.u32 %n, %nctaid.x;\n"
+    "wait: ld.acquire.gpu.u32 %c, [%g+4];\nsetp.ne.u32 %w, %c, %n;\n@%w bra wait;\n"
+    "red.global.add.u32 [%y], %c;\nret;\n}\n";
+
+static void *driver, *runtime;
+static void* function_of(void* library, const char* name) {
+  void* found = dlsym(library, name);
+  if (found == NULL) {
+    printf("%s is missing\n", name);
+    exit(44);
+  }
+  return found;
+}
+/* Every function here takes at most eleven words; what is left over does no harm. */
+typedef int (*Call)(uint64_t, ...);
+#define CUDA(name, first, ...) \
+  check(((Call)function_of(runtime, #name))((uint64_t)(first), ##__VA_ARGS__), #name)
+#define DRIVER(name, first, ...) \
+  check(((Call)function_of(driver, #name))((uint64_t)(first), ##__VA_ARGS__), #name)
+
+static void expect(int right, const char* what) {
+  if (right) return;
+  printf("wrong: %s\n", what);
+  exit(45);
+}
+
+static void* kernel(const char* name) {
+  static void* module;
+  void* function;
+  if (module == NULL) DRIVER(cuModuleLoadData, &module, kPtx);
+  DRIVER(cuModuleGetFunction, &function, module, name);
+  return function;
+}
+
+static uint32_t first_of(void* values) {
+  uint32_t first;
+  CUDA(cudaMemcpy, &first, values, (size_t)4, 2);
+  return first;
+}
+
+static void note(void* count) { ++*(int*)count; }
+
+static void use_graphs(void) {
+  void *y, *graph, *program, *fill, *add, *host, *nodes[4];
+  CUDA(cudaMalloc, &y, (size_t)256);
+  CUDA(cudaGraphCreate, &graph, 0);
+  uint32_t amount = 5;
+  int calls = 0;
+  void* arguments[] = {&y, &amount};
+  struct {
+    void* function;
+    struct dim3 grid, block;
+    unsigned shared;
+    void **arguments, **extra;
+  } params = {kernel("add"), {1, 1, 1}, {64, 1, 1}, 0, arguments, NULL};
+  struct {
+    void* to;
+    size_t pitch;
+    unsigned value, element;
+    size_t width, height;
+  } zeros = {y, 0, 7, 4, 64, 1};
+  struct {
+    void (*function)(void*);
+    void* data;
+  } counts = {note, &calls};
+  CUDA(cudaGraphAddKernelNode, &add, graph, NULL, (size_t)0, &params);
+  CUDA(cudaGraphAddMemsetNode, &fill, graph, NULL, (size_t)0, &zeros);
+  CUDA(cudaGraphAddHostNode, &host, graph, &add, (size_t)1, &counts);
+  CUDA(cudaGraphAddDependencies, graph, &fill, &add, NULL, (size_t)1);
+  size_t count = 4;
+  CUDA(cudaGraphGetNodes, graph, nodes, &count);
+  expect(count == 3 && nodes[0] == fill && nodes[1] == add, "the order of the nodes");
+  CUDA(cudaGraphInstantiate, &program, graph, 0ull);
+  CUDA(cudaGraphLaunch, program, NULL);
+  expect(first_of(y) == 12 && calls == 1, "a graph made by hand");
+  amount = 30;
+  CUDA(cudaGraphExecKernelNodeSetParams, program, add, &params);
+  CUDA(cudaGraphLaunch, program, NULL);
+  expect(first_of(y) == 37, "new arguments of a node");
+}
+
+static void use_capture(void) {
+  void *y, *first, *second, *forked, *joined, *graph, *program;
+  CUDA(cudaMalloc, &y, (size_t)256);
+  CUDA(cudaMemset, y, 0, (size_t)256);
+  CUDA(cudaStreamCreate, &first);
+  CUDA(cudaStreamCreateWithFlags, &second, 1u);
+  CUDA(cudaEventCreate, &forked);
+  CUDA(cudaEventCreateWithFlags, &joined, 2u);
+  uint32_t amount = 2;
+  void* arguments[] = {&y, &amount};
+  const struct dim3 one = {1, 1, 1}, block = {64, 1, 1};
+  int (*launch)(const void*, struct dim3, struct dim3, void**, size_t, void*) =
+      (int (*)(const void*, struct dim3, struct dim3, void**, size_t, void*))function_of(
+          runtime, "cudaLaunchKernel");
+  CUDA(cudaStreamBeginCapture, first, 0);
+  CUDA(cudaEventRecord, forked, first);
+  CUDA(cudaStreamWaitEvent, second, forked, 0u);
+  check(launch(kernel("add"), one, block, arguments, 0, second), "cudaLaunchKernel");
+  CUDA(cudaEventRecord, joined, second);
+  CUDA(cudaStreamWaitEvent, first, joined, 0u);
+  int calls = 0, capturing = 0;
+  CUDA(cudaLaunchHostFunc, first, note, &calls);
+  CUDA(cudaStreamIsCapturing, second, &capturing);
+  CUDA(cudaStreamEndCapture, first, &graph);
+  expect(capturing == 1 && calls == 0 && first_of(y) == 0, "nothing runs while it is captured");
+  CUDA(cudaGraphInstantiate, &program, graph, 0ull);
+  for (int i = 0; i < 3; ++i) CUDA(cudaGraphLaunch, program, first);
+  expect(first_of(y) == 6 && calls == 3, "a captured fork");
+  check(launch(kernel("add"), one, block, arguments, 0, second), "cudaLaunchKernel");
+  expect(first_of(y) == 8, "the other stream after the capture");
+}
+
+static void use_memory(void) {
+  char *rows, host[8][20];
+  size_t pitch;
+  CUDA(cudaMallocPitch, &rows, &pitch, (size_t)20, (size_t)8);
+  CUDA(cudaMemset2D, rows, pitch, 3, (size_t)20, (size_t)8);
+  CUDA(cudaMemset2D, rows + 2 * pitch, pitch, 9, (size_t)10, (size_t)4);
+  CUDA(cudaMemcpy2D, host, (size_t)20, rows, pitch, (size_t)20, (size_t)8, 2);
+  expect(host[1][0] == 3 && host[2][9] == 9 && host[2][10] == 3 && host[6][0] == 3, "rows");
+  struct {
+    int type, device;
+    void *on_device, *on_host;
+    int64_t reserved[8];
+  } attributes;
+  void *pinned, *managed;
+  CUDA(cudaMallocHost, &pinned, (size_t)64);
+  CUDA(cudaMallocManaged, &managed, (size_t)64, 1u);
+  const struct {
+    const void* pointer;
+    int type;
+  } kinds[] = {{host, 0}, {pinned, 1}, {rows + 5, 2}, {managed, 3}};
+  for (int i = 0; i < 4; ++i) {
+    CUDA(cudaPointerGetAttributes, &attributes, kinds[i].pointer);
+    expect(attributes.type == kinds[i].type, "the kind of a pointer");
+  }
+  uint64_t begin;
+  size_t bytes;
+  DRIVER(cuMemGetAddressRange_v2, &begin, &bytes, rows + 100);
+  expect((char*)begin == rows && bytes == 8 * pitch, "an allocation's range");
+}
+
+static void use_launches(void) {
+  void *y, *library, *other;
+  const char* name;
+  size_t offset, bytes;
+  CUDA(cudaMalloc, &y, (size_t)256);
+  CUDA(cudaMemset, y, 0, (size_t)256);
+  struct {
+    void* y;
+    uint32_t amount;
+  } packed = {y, 11};
+  size_t size = sizeof packed;
+  void* extra[] = {(void*)1, &packed, (void*)2, &size, NULL};
+  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+                void**, void**) =
+      (int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+               void**, void**))function_of(driver, "cuLaunchKernel");
+  check(launch(kernel("add"), 1, 1, 1, 64, 1, 1, 0, NULL, NULL, extra), "cuLaunchKernel");
+  expect(first_of(y) == 11, "arguments in one buffer");
+  DRIVER(cuLibraryLoadData, &library, kPtx, NULL, NULL, 0u, NULL, NULL, 0u);
+  DRIVER(cuLibraryGetKernel, &other, library, "add");
+  DRIVER(cuFuncGetName, &name, other);
+  DRIVER(cuFuncGetParamInfo, other, (size_t)1, &offset, &bytes);
+  expect(strcmp(name, "add") == 0 && offset == 8 && bytes == 4, "what a kernel says of itself");
+  check(launch(other, 1, 1, 1, 64, 1, 1, 0, NULL, NULL, extra), "cuLaunchKernel");
+  expect(first_of(y) == 22, "a kernel of a library");
+}
+
+static void use_meeting(void) {
+  void* y;
+  CUDA(cudaMalloc, &y, (size_t)256);
+  CUDA(cudaMemset, y, 0, (size_t)256);
+  void* arguments[] = {&y};
+  int (*launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+                void**) =
+      (int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*,
+               void**))function_of(driver, "cuLaunchCooperativeKernel");
+  for (uint32_t i = 1; i < 3; ++i) {
+    check(launch(kernel("meet"), 8, 1, 1, 1, 1, 1, 0, NULL, arguments),
+          "cuLaunchCooperativeKernel");
+    expect(first_of(y) == 64 * i, "all CTAs of a grid meet");
+  }
+  expect(launch(kernel("meet"), 4000, 1, 1, 1, 1, 1, 0, NULL, arguments) == 720, "too large");
+}
+
+static void use_names(void) {
+  int found;
+  void* function;
+  expect(dlsym(driver, "cuTexObjectCreate") != NULL, "a name that a linker wants");
+  int (*entry)(const char*, void**, int, uint64_t, int*) =
+      (int (*)(const char*, void**, int, uint64_t, int*))function_of(driver, "cuGetProcAddress_v2");
+  expect(entry("cuTexObjectCreate", &function, 13000, 0, &found) != 0 && found == 1, "absent");
+  check(entry("cuMemAlloc", &function, 13000, 0, &found), "cuGetProcAddress");
+  expect(function == dlsym(driver, "cuMemAlloc_v2") && found == 0, "the newest version");
+  check(entry("cuCtxCreate", &function, 12000, 0, &found), "cuGetProcAddress");
+  expect(function == dlsym(driver, "cuCtxCreate_v2"), "the version of an older CUDA");
+  expect(dlsym(runtime, "cudaMemcpyAsync_ptsz") == dlsym(runtime, "cudaMemcpyAsync"), "a thread's");
+}
+
+int main(int count, char** arguments) {
+  const char* what = count > 1 ? arguments[1] : "";
+  driver = open_library("libcuda.so.1");
+  runtime = open_library("libcudart.so.13");
+  if (strcmp(what, "graphs") == 0) use_graphs();
+  if (strcmp(what, "capture") == 0) use_capture();
+  if (strcmp(what, "memory") == 0) use_memory();
+  if (strcmp(what, "launches") == 0) use_launches();
+  if (strcmp(what, "meeting") == 0) use_meeting();
+  if (strcmp(what, "names") == 0) use_names();
+  printf("right\n");
+  return 0;
+}
