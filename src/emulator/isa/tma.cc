@@ -131,7 +131,8 @@ TensorBox make_box(const Exec& exec, const TensorCopy& copy, int lane, TensorMap
   for (uint32_t d = 0; d < copy.rank; ++d) {
     start[d] = exec.lanes<int32_t>(copy.coordinates[d])[lane];
   }
-  // Inside the tensor or not; measured on an H200, which ends such a copy as an illegal instruction.
+  // Inside the tensor or not; measured on an H200, which ends such a copy as an illegal
+  // instruction.
   if (start[0] * static_cast<int64_t>(bytes_of(map->type)) % 16 != 0) {
     throw Trap{"misaligned",
                fmt::format("a tensor copy from element {} of {}: its first coordinate times {} "

@@ -393,6 +393,30 @@ TEST(TensorCopy, PairsSignalTheCtaOfTheNamedParity) {
   }
 }
 
+// An H200 ends a copy from another place as an illegal instruction (measured).
+TEST(TensorCopy, ABoxBeginsAtAMultipleOfSixteenBytes) {
+  for (const int first : {-4, -2, 4, 7}) {
+    PtxProgram p(std::string(kInit) +
+                     "@!%p0 bra wait;\nmov.u64 %d5, map;\ncvta.param.u64 %d6, %d5;\n" +
+                     "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 8192;\nmov.s32 %r3, " +
+                     std::to_string(first) +
+                     ";\nmov.u32 %r4, 1;\n"
+                     "cp.async.bulk.tensor.2d.shared::cluster.global"
+                     ".mbarrier::complete_tx::bytes [%r2], [%d6, {%r3, %r4}], [%r1];\n" +
+                     kWait,
+                 all_policies()[0], kBarrier);
+    const uint64_t tensor = p.buffer("tensor", 64 * 40 * 4);
+    const auto map = Machine::encode_tensor_map(request_of(tensor, "none"));
+    const auto report = p.launch(0, 0, 128, 1, 1, 0, map);
+    if (first % 4 == 0) {
+      EXPECT_EQ(report.status, "ok") << text_of(report);
+    } else {
+      ASSERT_EQ(report.status, "trap") << first;
+      EXPECT_EQ(report.findings[0].rule, "misaligned");
+    }
+  }
+}
+
 TEST(TensorCopy, ModesThatAreNotModelledAreNamed) {
   try {
     PtxProgram p(
