@@ -64,6 +64,8 @@ class GpuForwardOp final : public ForwardOp {
     config.block[0] = static_cast<uint32_t>(launch_.shape.threads);
     config.cluster[0] = static_cast<uint32_t>(launch_.shape.cluster);
     config.dynamic_smem_bytes = static_cast<uint32_t>(launch_.shape.smem_bytes);
+    // Behind the counter's fill there is no kernel to overlap with.
+    config.waits_itself = launch_.schedule.source != TileSource::kCounter;
     kernel_->launch(config, &params, sizeof(params), args.stream);
   }
 

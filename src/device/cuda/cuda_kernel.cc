@@ -63,12 +63,17 @@ void CudaKernel::launch(const LaunchConfig& config, const void* params, size_t,
   std::memcpy(launch.block, config.block, sizeof launch.block);
   launch.shared_bytes = config.dynamic_smem_bytes;
   launch.stream = stream;
-  CuLaunchAttribute cluster{};
+  CuLaunchAttribute attributes[2]{};
+  launch.attributes = attributes;
   if (config.cluster[0] * config.cluster[1] * config.cluster[2] > 1) {
+    CuLaunchAttribute& cluster = attributes[launch.num_attributes++];
     cluster.id = kCuLaunchAttributeCluster;
     cluster.value.cluster = {config.cluster[0], config.cluster[1], config.cluster[2]};
-    launch.attributes = &cluster;
-    launch.num_attributes = 1;
+  }
+  if (config.waits_itself) {
+    CuLaunchAttribute& serialization = attributes[launch.num_attributes++];
+    serialization.id = kCuLaunchAttributeProgrammaticSerialization;
+    serialization.value.programmatic_serialization = 1;
   }
   void* arguments[] = {const_cast<void*>(params)};
   const ContextScope scope(api_, context_, device_);

@@ -34,6 +34,7 @@ enum CuFunctionAttribute : int { kCuMaxDynamicSmem = 8, kCuNonPortableCluster = 
 enum CuJitOption : int { kCuJitErrorLog = 5, kCuJitErrorLogBytes = 6 };
 enum CuTensorMapType : int { kCuMapF16 = 6, kCuMapF32 = 7, kCuMapBF16 = 9 };
 constexpr int kCuLaunchAttributeCluster = 4;
+constexpr int kCuLaunchAttributeProgrammaticSerialization = 6;
 constexpr int kCuMapL2Promotion128B = 2;
 
 struct CuLaunchAttribute {
@@ -43,6 +44,7 @@ struct CuLaunchAttribute {
     struct {
       uint32_t x, y, z;
     } cluster;
+    int programmatic_serialization;
     char bytes[64];
   } value;
 };

@@ -105,6 +105,7 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
     ptx::tcgen05_alloc<T.cta_group>(context.at(context.kSmem.tmem), sm100::kTmemColumns);
     ptx::tcgen05_relinquish_alloc_permit<T.cta_group>();
   }
+  ptx::griddepcontrol_wait();
   sm100::sync_group<T>();
 
   sm100::run(context, role);

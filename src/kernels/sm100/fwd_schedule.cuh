@@ -1,6 +1,7 @@
 // The scheduler warp: which tile comes next, and the blocks that its Q tiles visit.
 #pragma once
 
+#include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/launch_control.cuh"
 #include "kernels/sm100/fwd_context.cuh"
 
@@ -40,6 +41,7 @@ class Scheduler {
       __syncwarp();
       slot.advance();
     } while (valid);
+    ptx::griddepcontrol_launch_dependents();
   }
 
  private:

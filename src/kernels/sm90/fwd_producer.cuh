@@ -1,6 +1,7 @@
 // The producer warp: hands out tiles and loads Q, K and V.
 #pragma once
 
+#include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm90/fwd_context.cuh"
@@ -178,6 +179,7 @@ __device__ inline void producer(const Context<T>& c) {
     } while (--n >= tile.blocks.n_block_min);
     tile = next;
   } while (tile.work.batch >= 0);
+  ptx::griddepcontrol_launch_dependents();  // what is left takes no more loads
 }
 
 }  // namespace fa4::sm90
