@@ -50,8 +50,6 @@ class Softmax {
       } while (n >= n_last);
       hand_over_stats();
     }
-    // The last commit must find the CTA alive.
-    if constexpr (T.p_apart) c.wait(kPFree, q_tile, s_phase ^ 1);
   }
 
  private:
