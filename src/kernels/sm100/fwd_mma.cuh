@@ -18,7 +18,10 @@ template <FwdTraits T>
 class MmaIssuer {
  public:
   __device__ explicit MmaIssuer(const Context<T>& context)
-      : c(context), tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)} {}
+      : c(context),
+        tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)},
+        qk_base(__shfl_sync(0xffffffffu, QkDescriptor::k_major(c.at(0)), 0)),
+        v_base(__shfl_sync(0xffffffffu, VDescriptor::mn_major(c.at(0), kVSlabBytes), 0)) {}
 
   // By all lanes, so that ptxas knows all but the products to be the same in each; one issues.
   __device__ void run() {
@@ -34,6 +37,12 @@ class MmaIssuer {
         blocks = blocks_of<T>(tile);
         n = blocks.n_block_max - 1;
       }
+      if (const Blocks middle = middle_of(tile); n < middle.n_block_max) {
+#pragma unroll 1
+        for (; n >= middle.n_block_min; --n) {
+          if (c.leads()) issue({kAllActive}, {kAllActive});
+        }
+      }
       // Nothing for a tile without blocks: the step before must not wait for one further on, which
       // may come only when correction is done with the tile before.
       const bool has_block = tile.is_valid() && n >= blocks.n_block_min;
@@ -46,6 +55,7 @@ class MmaIssuer {
  private:
   using QkDescriptor = UmmaDescriptor<slab_columns(T.head_dim)>;
   using VDescriptor = UmmaDescriptor<slab_columns(v_columns(T))>;
+  static constexpr int kVSlabBytes = kTileN * VDescriptor::kRowBytes;
   static constexpr uint32_t kQkInstruction =
       umma_instruction(T.element, kTileRows* T.cta_group, kTileN, false);
   static constexpr uint32_t kPvInstruction =
@@ -57,6 +67,19 @@ class MmaIssuer {
     uint32_t active = 0, first = 0, last = 0;
     __device__ bool any() const { return active != 0; }
   };
+  // Steps in the middle of a tile, for which there is nothing to ask: neither for them nor for the
+  // step before.
+  static constexpr uint32_t kAllActive = (1u << T.q_tiles) - 1;
+  __device__ static Blocks middle_of(const Tile& tile) {
+    Blocks middle{0, 1 << 30};
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) {
+      middle.n_block_min = max(middle.n_block_min, tile.blocks[i].n_block_min + 1);
+      middle.n_block_max = min(middle.n_block_max, tile.blocks[i].n_block_max - 2);
+    }
+    return middle;
+  }
+
   __device__ static Step step_of(const Tile& tile, int n) {
     Step s;
 #pragma unroll
@@ -126,12 +149,29 @@ class MmaIssuer {
     if (ptx::elect_sync()) c.commit(kind, stage);
   }
 
+  // Low words of descriptors.
+  __device__ uint32_t q_descriptor(int q_tile) const {
+    return qk_base + ((c.kSmem.q + q_tile * q_tile_bytes(T)) >> 4);
+  }
   __device__ uint32_t k_descriptor(int stage) const {
-    return QkDescriptor::k_major(c.at(c.kSmem.kv + kv_offset(T, stage, true)));
+    return qk_base + ((c.kSmem.kv + kv_offset(T, stage, true)) >> 4);
   }
   __device__ uint32_t v_descriptor(int stage) const {
-    constexpr int kSlabBytes = kTileN * VDescriptor::kRowBytes;
-    return VDescriptor::mn_major(c.at(c.kSmem.kv + kv_offset(T, stage, false)), kSlabBytes);
+    return v_base + ((c.kSmem.kv + kv_offset(T, stage, false)) >> 4);
+  }
+
+  // Products are issued a few at a time: ptxas makes a branch around many, which costs more than
+  // they do, and none around few.
+  static constexpr int kTogether = 3;
+  template <int kCount, class Issue>
+  __device__ static void issue_products(const Issue& product) {
+    unroll<(kCount + kTogether - 1) / kTogether>([&](auto group) {
+      constexpr int kFirst = group.value * kTogether;
+      if (ptx::elect_sync()) {
+        unroll<(kFirst + kTogether < kCount ? kTogether : kCount - kFirst)>(
+            [&](auto i) { product(Index<kFirst + i.value>{}); });
+      }
+    });
   }
 
   // S = Q Kᵀ. S is free when P V of the P in its place was issued before, or softmax has loaded it.
@@ -142,18 +182,15 @@ class MmaIssuer {
       phases ^= 16u << kQTile;
       ptx::tcgen05_fence_after_thread_sync();
     }
-    const uint32_t q_words = QkDescriptor::k_major(c.at(c.kSmem.q + kQTile * q_tile_bytes(T)));
-    if (ptx::elect_sync()) {
+    const uint32_t q_words = q_descriptor(kQTile);
+    issue_products<T.head_dim / kMmaK>([&](auto step) {
       constexpr int kSteps = slab_columns(T.head_dim) / kMmaK, kStepBytes = kMmaK * kElementBytes;
-#pragma unroll
-      for (int step = 0; step < T.head_dim / kMmaK; ++step) {
-        const int slab = step / kSteps, in_slab = step % kSteps * kStepBytes;
-        ptx::tcgen05_mma_f16_ss<T.cta_group, tmem_layout(T).s[kQTile]>(
-            tmem, QkDescriptor::at(q_words, slab * kTileRows * QkDescriptor::kRowBytes + in_slab),
-            QkDescriptor::at(k_words, slab * k_rows(T) * QkDescriptor::kRowBytes + in_slab),
-            kQkInstruction, step > 0);
-      }
-    }
+      constexpr int kSlab = step.value / kSteps, kInSlab = step.value % kSteps * kStepBytes;
+      ptx::tcgen05_mma_f16_ss<T.cta_group, tmem_layout(T).s[kQTile]>(
+          tmem, QkDescriptor::at(q_words, kSlab * kTileRows * QkDescriptor::kRowBytes + kInSlab),
+          QkDescriptor::at(k_words, kSlab * k_rows(T) * QkDescriptor::kRowBytes + kInSlab),
+          kQkInstruction, step.value > 0);
+    });
   }
 
   // O (+)= P V: the keys that are handed over first, then the rest.
@@ -164,17 +201,16 @@ class MmaIssuer {
     phases ^= 1u << kQTile;
     c.wait(kPFull, kQTile, parity);
     ptx::tcgen05_fence_after_thread_sync();
-    if (ptx::elect_sync()) pv_steps<kQTile, 0, kFirst>(v_words, accumulate);
+    pv_steps<kQTile, 0, kFirst>(v_words, accumulate);
     c.wait(kPRest, kQTile, parity);
     ptx::tcgen05_fence_after_thread_sync();
-    if (ptx::elect_sync()) pv_steps<kQTile, kFirst, kAll>(v_words, true);
+    pv_steps<kQTile, kFirst, kAll>(v_words, true);
   }
   template <int kQTile, int kStep, int kEnd>
   __device__ void pv_steps(uint32_t v_words, bool accumulate) const {
-    constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes;
-    constexpr TmemLayout kTmem = tmem_layout(T);
-    unroll<kEnd - kStep>([&](auto i) {
-      constexpr int kAt = kStep + i.value;
+    issue_products<kEnd - kStep>([&](auto i) {
+      constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes, kAt = kStep + i.value;
+      constexpr TmemLayout kTmem = tmem_layout(T);
       ptx::tcgen05_mma_f16_ts<T.cta_group, kTmem.o[kQTile], kTmem.p[kQTile] + kAt * kMmaK / 2>(
           tmem, VDescriptor::at(v_words, kAt * kStepBytes), kPvInstruction,
           i.value == 0 ? accumulate : true);
@@ -183,8 +219,9 @@ class MmaIssuer {
 
   const Context<T>& c;
   const ptx::TmemAddr tmem;
-  RingState<T> kv;      // V of the step before, or K of the first
-  uint32_t phases = 0;  // bits: p of the Q tiles, q, and s where P is apart
+  const uint32_t qk_base, v_base;  // low words of descriptors of shared memory's begin
+  RingState<T> kv;                 // V of the step before, or K of the first
+  uint32_t phases = 0;             // bits: p of the Q tiles, q, and s where P is apart
 };
 
 }  // namespace fa4::sm100
