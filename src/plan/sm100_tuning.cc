@@ -27,19 +27,18 @@ constexpr std::array kRows = {
                    "K V K fit beside two Q that out replaces"},
 };
 
-// Shares: the shortest predicted period of 8 to 24 pairs, but at head_dim 64, where 24 would be 2 %
-// shorter for 6 % more instructions (docs/kernels/fwd_sm100.md).
+// Shares: the shortest predicted period of 8 to 20 pairs (docs/kernels/fwd_sm100.md).
 constexpr const char* kShared = "the exponential unit is as busy as the tensor cores: FMA helps it";
 constexpr const char* kFastUnit = "the exponential unit is twice as fast as sm_100a's";
 constexpr std::array kExponentials = {
     Sm100ExponentialRow{"sm_100a", Element::kBF16, 64, 18, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 96, 12, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 128, 12, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 192, 8, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kBF16, 96, 18, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kBF16, 128, 18, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kBF16, 192, 16, kShared},
     Sm100ExponentialRow{"sm_100a", Element::kF16, 64, 18, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 96, 12, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 128, 12, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 192, 8, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kF16, 96, 18, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kF16, 128, 18, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kF16, 192, 16, kShared},
     Sm100ExponentialRow{"sm_103a", Element::kBF16, 64, 0, kFastUnit},
     Sm100ExponentialRow{"sm_103a", Element::kBF16, 96, 0, kFastUnit},
     Sm100ExponentialRow{"sm_103a", Element::kBF16, 128, 0, kFastUnit},

@@ -205,13 +205,14 @@ constexpr int out_offset(const FwdTraits& t, int q_tile) {
   return smem_layout(t).out + q_tile * (out_takes_q(t) ? q_tile_bytes(t) : out_tile_bytes(t));
 }
 
-// Which of a block's 64 pairs of columns the polynomial takes: spread evenly over the keys that are
-// handed over first, for the tensor core waits for those. A function of the column alone, so that
-// neither the mask nor the tile a row falls into changes its bits.
+// Which of a block's 64 pairs of columns the polynomial takes: spread evenly over the first 64 keys,
+// which the tensor core waits for. A function of the column alone, so that neither the mask nor the
+// tile a row falls into changes its bits.
+constexpr int kPolynomialSpan = 32;  // pairs
 constexpr bool is_polynomial(const FwdTraits& t, int pair) {
-  const int pairs = t.first_keys / 2;
-  if (pair >= pairs) return false;
-  return (pair + 1) * t.polynomial_pairs / pairs > pair * t.polynomial_pairs / pairs;
+  if (pair >= kPolynomialSpan) return false;
+  return (pair + 1) * t.polynomial_pairs / kPolynomialSpan >
+         pair * t.polynomial_pairs / kPolynomialSpan;
 }
 
 // The base-2 logarithm of the largest finite number of the type of P.
@@ -229,8 +230,8 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.kv_stages < 2) return "K and V need two stages";
   if (t.first_keys % kChunk != 0 || t.first_keys <= 0 || t.first_keys >= kTileN)
     return "first_keys is 32, 64 or 96";
-  if (t.polynomial_pairs < 0 || t.polynomial_pairs > t.first_keys / 4)
-    return "polynomial_pairs is at most half of the first keys' pairs: the others keep NaN";
+  if (t.polynomial_pairs < 0 || t.polynomial_pairs > kPolynomialSpan * 3 / 4)
+    return "polynomial_pairs is 0 to 24";
   if (t.polynomial_degree < 2 || t.polynomial_degree > 5) return "polynomial_degree is 2 to 5";
   if (kRescaleThreshold >= log2_largest(t.element)) return "P overflows before O is rescaled";
   if (tmem_layout(t).total > kTmemColumns) return "tensor memory exceeds 512 columns";

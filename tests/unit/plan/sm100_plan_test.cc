@@ -240,7 +240,7 @@ TEST(Sm100Traits, PHasColumnsOfItsOwnWhereTensorMemoryHoldsThem) {
 TEST(Sm100Spec, PrintsEveryMemberOfItsTraits) {
   const KernelSource source = spec_of(dense(128, 4096, true)).source();
   EXPECT_EQ(source.main_file, "sm100/fwd_kernel.cuh");
-  EXPECT_EQ(source.display_name, "fwd_sm100_bf16_d128_q2_poly12");
+  EXPECT_EQ(source.display_name, "fwd_sm100_bf16_d128_q2_poly18");
   EXPECT_TRUE(source.name_expression.starts_with(
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
       ".head_dim_v=128, .q_tiles=2, "))
@@ -303,7 +303,7 @@ TEST(Sm100Plan, PairsOfCtasTakeUniformProblems) {
   EXPECT_EQ(spec.shape().k_rows, 64);
   EXPECT_EQ(spec.shape().v_columns, 64);
   EXPECT_EQ(spec.schedule.grid, 148);
-  EXPECT_EQ(spec.source().display_name, "fwd_sm100_bf16_d128_q2_pair_poly12");
+  EXPECT_EQ(spec.source().display_name, "fwd_sm100_bf16_d128_q2_pair_poly18");
   DeviceSpec odd = b200();
   odd.num_sms = 147;
   EXPECT_EQ(spec_of(dense(128, 4096), odd).schedule.grid, 146);
