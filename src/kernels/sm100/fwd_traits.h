@@ -205,9 +205,9 @@ constexpr int out_offset(const FwdTraits& t, int q_tile) {
   return smem_layout(t).out + q_tile * (out_takes_q(t) ? q_tile_bytes(t) : out_tile_bytes(t));
 }
 
-// Which of a block's 64 pairs of columns the polynomial takes: spread evenly over the first 64 keys,
-// which the tensor core waits for. A function of the column alone, so that neither the mask nor the
-// tile a row falls into changes its bits.
+// Which of a block's 64 pairs of columns the polynomial takes: spread evenly over the first 64
+// keys, which the tensor core waits for. A function of the column alone, so that neither the mask
+// nor the tile a row falls into changes its bits.
 constexpr int kPolynomialSpan = 32;  // pairs
 constexpr bool is_polynomial(const FwdTraits& t, int pair) {
   if (pair >= kPolynomialSpan) return false;
