@@ -101,7 +101,7 @@ struct TensorMapRequest {
   std::vector<uint32_t> box;
   std::vector<uint32_t> element_strides;  // empty: all 1
   std::string interleave = "none";        // 16B, 32B
-  std::string swizzle = "none";           // 32B, 64B, 128B
+  std::string swizzle = "none";           // 32B, 64B, 128B, 128B_ATOM_32B
   std::string oob = "zero";               // nan
 };
 

@@ -16,7 +16,7 @@ CUDRV int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* addre
                                            "s64",     "f16",  "f32",     "f64", "bf16",
                                            "f32_ftz", "tf32", "tf32_ftz"};
   static constexpr const char* kInterleaves[] = {"none", "16B", "32B"};
-  static constexpr const char* kSwizzles[] = {"none", "32B", "64B", "128B"};
+  static constexpr const char* kSwizzles[] = {"none", "32B", "64B", "128B", "128B_ATOM_32B"};
   const auto check = [](const char* what, int64_t value, int64_t low, int64_t high) {
     if (value >= low && value <= high) return true;
     Gpu::say(
@@ -25,7 +25,7 @@ CUDRV int cuTensorMapEncodeTiled(void* map, int type, uint32_t rank, void* addre
   };
   const auto types = static_cast<int64_t>(std::size(kTypes));
   if (!check("data type", type, 0, types - 1) || !check("rank", rank, 1, 5) ||
-      !check("interleave", interleave, 0, 2) || !check("swizzle", swizzle, 0, 3)) {
+      !check("interleave", interleave, 0, 2) || !check("swizzle", swizzle, 0, 4)) {
     return kNotSupported;
   }
   ptxemu::TensorMapRequest request;

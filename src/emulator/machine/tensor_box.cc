@@ -34,8 +34,12 @@ TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
       element_bytes_(bytes_of(map.type)),
       row_bytes_(map.row_bytes()),
       bytes_(map.box_bytes()),
-      mask_(((1u << static_cast<int>(map.swizzle)) - 1) << 4) {
-  row_pitch_ = mask_ == 0 ? row_bytes_ : std::max(row_bytes_, mask_ + kChunk);
+      mask_(span_of(map.swizzle) - kChunk) {
+  row_pitch_ = mask_ == 0 ? row_bytes_ : std::max(row_bytes_, span_of(map.swizzle));
+  if (map.swizzle == Swizzle::k128BAtom32B) {
+    mask_ = 0x60;
+    shift_ = 2;
+  }
   if (map.interleave != Interleave::kNone) {
     throw Trap{"unsupported-tensor-map",
                "an interleaved tensor map: only interleave none is "

@@ -48,7 +48,7 @@ class TensorBox {
     std::byte* host = nullptr;  // of element `first`; null when all of the row is outside
     uint64_t address = 0;
   };
-  uint32_t swizzled(uint32_t offset) const { return offset ^ (offset >> 3 & mask_); }
+  uint32_t swizzled(uint32_t offset) const { return offset ^ (offset >> shift_ & mask_); }
   void make_rows(std::span<const int32_t> start, const GlobalMemory& memory);
   void fill(std::byte* row, uint32_t begin, uint32_t end) const;
   void build_row(const Row& row, std::byte* out) const;
@@ -57,8 +57,9 @@ class TensorBox {
   TensorMap map_;
   uint32_t element_bytes_, row_bytes_, row_pitch_, bytes_;
   uint32_t first_ = 0, last_ = 0;  // elements of a row inside the tensor: [first_, last_)
-  uint32_t mask_ = 0;              // swizzle: bits that the bits 3 above them are added to
-  bool converts_ = false;          // tf32 or ftz: values change on the way in
+  // Swizzle: the bits that those `shift_` above them are added to.
+  uint32_t mask_ = 0, shift_ = 3;
+  bool converts_ = false;  // tf32 or ftz: values change on the way in
   std::vector<Row> rows_;
 };
 

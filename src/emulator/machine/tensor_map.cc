@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint32_t kTf32Bit = 1u << 16;
 constexpr uint32_t kIgnoredBits = 0xFu | 1u << 21;
-constexpr uint32_t kKnownBits = 0x0007FFF0u;  // 4 to 18
+constexpr uint32_t kAtom32Bit = 1u << 19;
+constexpr uint32_t kKnownBits = 0x000FFFF0u;  // 4 to 19
 constexpr uint64_t kStrideLimit = uint64_t{1} << 40;
 
 struct TypeFacts {
@@ -20,7 +21,10 @@ constexpr TypeFacts kTypes[kTensorTypes] = {
     {"u8", 1},  {"u16", 2},     {"u32", 4}, {"s32", 4},  {"u64", 8},  {"s64", 8},     {"f16", 2},
     {"f32", 4}, {"f32_ftz", 4}, {"f64", 8}, {"bf16", 2}, {"tf32", 4}, {"tf32_ftz", 4}};
 
-uint32_t swizzle_bytes(Swizzle swizzle) { return 16u << static_cast<int>(swizzle); }
+uint32_t swizzle_bits(Swizzle swizzle) {
+  if (swizzle != Swizzle::k128BAtom32B) return static_cast<uint32_t>(swizzle) << 13;
+  return static_cast<uint32_t>(Swizzle::k128B) << 13 | kAtom32Bit;
+}
 
 std::string check_dimension(const TensorMap& map, uint32_t d) {
   const uint64_t align = map.interleave == Interleave::k32B ? 32 : 16;
@@ -42,6 +46,10 @@ std::string check_dimension(const TensorMap& map, uint32_t d) {
 
 }  // namespace
 
+uint32_t span_of(Swizzle swizzle) {
+  return swizzle == Swizzle::k128BAtom32B ? 128 : 16u << static_cast<int>(swizzle);
+}
+
 uint32_t bytes_of(TensorType type) { return kTypes[static_cast<int>(type)].bytes; }
 std::string_view name_of(TensorType type) { return kTypes[static_cast<int>(type)].name; }
 
@@ -59,8 +67,8 @@ std::array<std::byte, TensorMap::kBytes> TensorMap::encode() const {
   w[0] = static_cast<uint32_t>(address);
   w[1] = static_cast<uint32_t>(address >> 32);
   w[2] = (rank - 1) << 4 | code << 7 | static_cast<uint32_t>(interleave) << 11 |
-         static_cast<uint32_t>(swizzle) << 13 | (nan_fill ? 1u << 15 : 0) |
-         (is_tf32 ? kTf32Bit : 0) | l2_promotion << 17;
+         swizzle_bits(swizzle) | (nan_fill ? 1u << 15 : 0) | (is_tf32 ? kTf32Bit : 0) |
+         l2_promotion << 17;
   for (uint32_t d = 0; d < rank; ++d) {
     w[8 + d] = static_cast<uint32_t>(dims[d] - 1);
     w[13] |= (element_strides[d] - 1) << (3 * d);
@@ -85,7 +93,7 @@ bool TensorMap::decode(const std::byte* bytes, TensorMap* map, std::string* why)
   if (unknown != 0) {
     *why = fmt::format(
         "word 2 of the tensor map is 0x{:08x}: what bits 0x{:x} mean is not known "
-        "(swizzle atoms other than 16 bytes, 4- and 6-bit types?)",
+        "(swizzle atoms of 64 bytes, 4- and 6-bit types?)",
         w[2], unknown);
     return false;
   }
@@ -94,6 +102,11 @@ bool TensorMap::decode(const std::byte* bytes, TensorMap* map, std::string* why)
   map->rank = (w[2] >> 4 & 7) + 1;
   const uint32_t code = w[2] >> 7 & 15, interleave = w[2] >> 11 & 3;
   const bool is_tf32 = (w[2] & kTf32Bit) != 0;
+  const bool wide_atoms = (w[2] & kAtom32Bit) != 0;
+  if (wide_atoms && (w[2] >> 13 & 3) != static_cast<uint32_t>(Swizzle::k128B)) {
+    *why = "a tensor map with swizzle atoms of 32 bytes and no swizzle of 128";
+    return false;
+  }
   if (map->rank > kMaxRank || interleave > 2 || code > 10 || (is_tf32 && code != 7 && code != 8)) {
     *why = fmt::format(
         "no tensor map: rank {} (1 to 5), type {}{} (0 to 10), interleave {} "
@@ -103,7 +116,7 @@ bool TensorMap::decode(const std::byte* bytes, TensorMap* map, std::string* why)
   }
   map->type = static_cast<TensorType>(code + (is_tf32 ? 4 : 0));
   map->interleave = static_cast<Interleave>(interleave);
-  map->swizzle = static_cast<Swizzle>(w[2] >> 13 & 3);
+  map->swizzle = wide_atoms ? Swizzle::k128BAtom32B : static_cast<Swizzle>(w[2] >> 13 & 3);
   map->nan_fill = (w[2] >> 15 & 1) != 0;
   map->l2_promotion = w[2] >> 17 & 3;
   for (uint32_t d = 0; d < map->rank; ++d) {
@@ -137,12 +150,11 @@ std::string TensorMap::check() const {
     return fmt::format("box[0] is {} elements of {} bytes: a multiple of 16 bytes is accepted",
                        box[0], bytes_of(type));
   }
-  if (interleave == Interleave::kNone && swizzle != Swizzle::kNone &&
-      inner > swizzle_bytes(swizzle)) {
+  if (interleave == Interleave::kNone && swizzle != Swizzle::kNone && inner > span_of(swizzle)) {
     return fmt::format(
         "box[0] is {} bytes wide: with a swizzle of {} bytes at most so many are "
         "accepted",
-        inner, swizzle_bytes(swizzle));
+        inner, span_of(swizzle));
   }
   const bool is_integer = type <= TensorType::kS64;
   if (nan_fill && is_integer) {

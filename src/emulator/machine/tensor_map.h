@@ -2,7 +2,8 @@
 // 5.5.8). The layout was measured on an H200 by varying every argument of cuTensorMapEncodeTiled.
 //
 // u32 words: 0-1 address. 2: rank - 1 in bits 4-6, type 7-10, interleave 11-12, swizzle 13-14, NaN
-// fill 15, tf32 16, L2 promotion 17-18; bits 0-3 and 21 carry nothing that a copy depends on. 3-6:
+// fill 15, tf32 16, L2 promotion 17-18, swizzle atoms of 32 bytes 19 (a guess: no map of the driver
+// with such atoms has been seen); bits 0-3 and 21 carry nothing that a copy depends on. 3-6:
 // strides of dimensions 1-4 in 16 bytes, low 32 bits; 7: bits 32-35 of those, a nibble each. 8-12:
 // sizes - 1. 13: element strides - 1 in 3 bits each, box 0 - 1 in bits 24-31. 14: boxes 1-4 - 1, a
 // byte each. The second 64 bytes are not read.
@@ -38,7 +39,10 @@ uint32_t bytes_of(TensorType type);
 std::string_view name_of(TensorType type);  // "bf16", "f32_ftz"
 
 enum class Interleave : uint8_t { kNone, k16B, k32B };
-enum class Swizzle : uint8_t { kNone, k32B, k64B, k128B };
+// k128BAtom32B moves pieces of 32 bytes, the others of 16.
+enum class Swizzle : uint8_t { kNone, k32B, k64B, k128B, k128BAtom32B };
+// Bytes after which the pattern of a row begins anew; 16 for none.
+uint32_t span_of(Swizzle swizzle);
 
 struct TensorMap {
   static constexpr int kBytes = 128;

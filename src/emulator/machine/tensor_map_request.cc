@@ -50,7 +50,8 @@ std::array<std::byte, 128> Machine::encode_tensor_map(const TensorMapRequest& re
                                 {{"none", Swizzle::kNone},
                                  {"32B", Swizzle::k32B},
                                  {"64B", Swizzle::k64B},
-                                 {"128B", Swizzle::k128B}});
+                                 {"128B", Swizzle::k128B},
+                                 {"128B_ATOM_32B", Swizzle::k128BAtom32B}});
   map.nan_fill = choose<bool>("tensor map: oob is", request.oob, {{"zero", false}, {"nan", true}});
   std::copy(request.dims.begin(), request.dims.end(), map.dims.begin());
   std::copy(request.strides_bytes.begin(), request.strides_bytes.end(), map.strides.begin() + 1);

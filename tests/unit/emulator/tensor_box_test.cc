@@ -87,6 +87,23 @@ TEST_F(TensorBoxTest, SwizzlesAndTheirGapsLieAsOnTheHardware) {
   }
 }
 
+// CUTLASS gives this mode the layout Swizzle<2, 5, 2> (include/cute/arch/copy_sm90_desc.hpp and
+// mma_sm100_desc.hpp): pieces of 32 bytes, their number within the row added to the row's.
+TEST_F(TensorBoxTest, AtomsOf32Bytes) {
+  const TensorMap map =
+      make(TensorType::kU8, 128, chunk_numbers(1024), 128, 8, Swizzle::k128BAtom32B);
+  const uint8_t want[] = {0,  1,  2,  3,  4,  5,  6,  7,  10, 11, 8,  9,  14, 15, 12, 13, 20, 21,
+                          22, 23, 16, 17, 18, 19, 30, 31, 28, 29, 26, 27, 24, 25, 32, 33, 34, 35};
+  const auto shared = load(map, 0, 0, 1024);
+  for (size_t i = 0; i < std::size(want); ++i) {
+    EXPECT_EQ(static_cast<uint8_t>(shared[i * 16]), want[i]) << i;
+  }
+  TensorMap read;
+  std::string why;
+  ASSERT_TRUE(TensorMap::decode(map.encode().data(), &read, &why)) << why;
+  EXPECT_EQ(read.swizzle, Swizzle::k128BAtom32B);
+}
+
 TEST_F(TensorBoxTest, WhatIsOutsideIsFilled) {
   std::vector<uint16_t> data(4 * 16);
   for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint16_t>(i + 1);
