@@ -158,6 +158,7 @@ void GlobalHazards::access(ClusterHazards& hazards, const Exec& exec, const Insn
   access.now.cluster = static_cast<uint32_t>(exec.cluster->index);
   access.now.agent = agent;
   access.now.strong = memory.strong;
+  access.now.atomic = memory.atomic;
   access.now.sums_floats = memory.sums_floats;
   exec.for_lanes([&](int lane) {
     if (!memory.atomic) check_written(access, &exec, lane, memory.address[lane], memory.bytes);
@@ -213,7 +214,12 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
   const bool same_store = earlier_wrote && access.writes && earlier.cluster == access.now.cluster &&
                           earlier.touch.line == access.now.touch.line &&
                           earlier.agent / per_cta == access.agent / per_cta;
-  const Severity severity = open_sum || same_store ? Severity::kFormal : Severity::kError;
+  // A plain read beside atomics that add no floats: a loop of compare-and-swap begins with one.
+  const GlobalTouch& writer = earlier_wrote ? earlier : access.now;
+  const bool atomic_read = earlier_wrote != access.writes && access.op == nullptr &&
+                           writer.atomic && !writer.sums_floats;
+  const Severity severity =
+      open_sum || same_store || atomic_read ? Severity::kFormal : Severity::kError;
   if (launch_.report_again(rule, access.now.touch.line, severity)) return;
   Finding finding = found_at(access);
   finding.rule = rule;

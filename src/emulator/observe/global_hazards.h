@@ -31,7 +31,7 @@ class GlobalHazards {
     Touch touch;  // who is none: nobody
     uint32_t cluster = 0;
     uint32_t agent = 0;  // the warp that stores or issues
-    bool strong = false, sums_floats = false;
+    bool strong = false, atomic = false, sums_floats = false;
   };
   struct GlobalCell {
     GlobalTouch writer, reader;

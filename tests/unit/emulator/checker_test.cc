@@ -324,6 +324,17 @@ TEST(GlobalMemory, FlagsOrderTwoCtas) {
   EXPECT_EQ(severity(no_acquire, "global-race"), "error") << text_of(no_acquire);
 }
 
+TEST(GlobalMemory, APlainReadBesideAtomicsIsFormalUnlessTheyAddFloats) {
+  const auto swaps = run_ctas(
+      "ld.global.u32 %r2, [%d0];\nagain: add.u32 %r3, %r2, 1;\nmov.u32 %r4, %r2;\n"
+      "atom.global.cas.b32 %r2, [%d0], %r4, %r3;\nsetp.ne.u32 %p2, %r2, %r4;\n@%p2 bra again;\n");
+  EXPECT_EQ(severity(swaps, "global-race"), "formal") << text_of(swaps);
+  const auto sums = run_ctas(
+      "red.global.add.f32 [%d0], 0f3f800000;\nld.global.u32 %r2, [%d0];\n"
+      "setp.eq.u32 %p2, %r2, 0;\n@%p2 bra end;\nend:\n");
+  EXPECT_EQ(severity(sums, "global-race"), "error") << text_of(sums);
+}
+
 TEST(GlobalMemory, FloatSumsInNoFixedOrderAreReported) {
   const auto floats = run_ctas("red.global.add.f32 [%d0], 0f3f800000;\n");
   EXPECT_EQ(severity(floats, "order_dependent"), "formal") << text_of(floats);
