@@ -88,7 +88,9 @@ struct OnlineSoftmax {
   // final factor. `sink_log2` is the sink logit times log2(e), or -inf. lse is the natural
   // logarithm.
   __device__ float finish(int r, float scale_log2, float sink_log2, float* lse) {
-    const FinishedRow row = finish_row(quad_sum(row_sum[r]), row_max[r], scale_log2, sink_log2);
+    const float sums[2] = {quad_sum(row_sum[0]), quad_sum(row_sum[1])};
+    const FinishedRow row = finish_row(r == 0 ? sums[0] : sums[1], r == 0 ? row_max[0] : row_max[1],
+                                       scale_log2, sink_log2);
     *lse = row.lse;
     return row.factor;
   }

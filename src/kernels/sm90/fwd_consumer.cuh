@@ -194,19 +194,18 @@ class Consumer {
 
   // O += P V
   __device__ void issue_pv() {
+    constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes, kSteps = T.tile_n / kMmaK;
     ptx::wgmma_fence();
-    multiply_pv<0>();
+#pragma unroll
+    for (int i = 0; i + 2 <= kSteps; i += 2) {
+      WgmmaPv::template run<2, kStepBytes>(rO, rP + i, VDescriptor::at(v_rows, i * kStepBytes));
+    }
+    if constexpr (kSteps % 2 == 1) {
+      WgmmaPv::template run<1, kStepBytes>(rO, rP + kSteps - 1,
+                                           VDescriptor::at(v_rows, (kSteps - 1) * kStepBytes));
+    }
     ptx::wgmma_commit_group();
     v_rows = v_both - v_rows;
-  }
-  // From step kFirst of 16 keys on, as many at once as there are.
-  template <int kFirst>
-  __device__ void multiply_pv() {
-    constexpr int kLeft = T.tile_n / kMmaK - kFirst, kSteps = kLeft >= 2 ? 2 : 1;
-    constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes;
-    WgmmaPv::template run<kSteps, kStepBytes>(rO, rP + kFirst,
-                                              VDescriptor::at(v_rows, kFirst * kStepBytes));
-    if constexpr (kLeft > kSteps) multiply_pv<kFirst + kSteps>();
   }
 
   __device__ void find_bounds() {
@@ -249,11 +248,15 @@ class Consumer {
   // Out and lse of `tile`, whose Q lay in `stage`.
   __device__ void store(int stage) {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
+    // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
+    const int own = lane & 1;
+    float lse;
+    const float own_factor =
+        softmax.finish(own, c.params.scale_log2, epilogue.sink_log2(row(own)), &lse);
+    if (lane % 4 < 2) epilogue.store_lse(row(own), lse);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float lse;
-      const float factor = softmax.finish(r, c.params.scale_log2, epilogue.sink_log2(row(r)), &lse);
-      epilogue.store_lse(row(r), lse);
+      const float factor = __shfl_sync(0xffffffffu, own_factor, r, 2);
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) {
         if (i / 2 % 2 == r) rO[i] = factor == 0.0f ? 0.0f : rO[i] * factor;

@@ -29,7 +29,7 @@ struct Epilogue {
     return fa4::sink_log2(c.params, tile, place(row_in_tile));
   }
   __device__ void store_lse(int row_in_tile, float lse) const {
-    if (lane % 4 == 0) fa4::store_lse(c.params, tile, place(row_in_tile), lse);
+    fa4::store_lse(c.params, tile, place(row_in_tile), lse);
   }
 
   // Through the place of the tile's Q. A warpgroup's own rows only: no other warpgroup is waited

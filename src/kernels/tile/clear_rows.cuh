@@ -13,12 +13,13 @@ template <int kRows, int kColumns>
 __device__ inline void clear_rows(unsigned char* tile, int first) {
   constexpr int kRowBytes = slab_columns(kColumns) * kElementBytes;
   constexpr int kPieces = kRowBytes / 16;
-  const int pieces = (kRows - first) * kPieces;
 #pragma unroll 1
-  for (int i = threadIdx.x % 32; i < pieces * num_slabs(kColumns); i += 32) {
-    const int slab = i / pieces, piece = i % pieces;
-    *reinterpret_cast<uint4*>(tile + (slab * kRows + first) * kRowBytes + piece * 16) =
-        uint4{0, 0, 0, 0};
+  for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
+    unsigned char* rows = tile + slab * kRows * kRowBytes;
+#pragma unroll 1
+    for (int i = first * kPieces + threadIdx.x % 32; i < kRows * kPieces; i += 32) {
+      *reinterpret_cast<uint4*>(rows + i * 16) = uint4{0, 0, 0, 0};
+    }
   }
   ptx::fence_proxy_async_shared();
   __syncwarp();
