@@ -22,9 +22,10 @@ struct RowSoftmax {
   __device__ bool is_new() const { return line.offset == kInfinity; }
 
   // The least maximum: with it -inf exponentiates to 0 and no inf - inf comes up, without a case
-  // for a block that hides everything from the row. Finite when scaled.
+  // for a block that hides everything from the row. Finite when scaled, whatever the roundings.
   __device__ static float lowest_max(float scale_log2) {
-    return -kLargestFloat / fmaxf(scale_log2, 1.0f);
+    constexpr float kLowest = -0x1.fffff0p127f;  // 7 steps short of the largest
+    return kLowest / fmaxf(scale_log2, 1.0f);
   }
 
   // The power of two that a move to a block's maximum, at least lowest_max(), would multiply the
