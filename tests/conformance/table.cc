@@ -91,6 +91,18 @@ const Row kRows[] = {
        c.desc.softcap = 17;
        c.desc.causal = true;
      }},
+    {"softcap, rows that see nothing",
+     [](Case& c) {
+       set_lengths(c, 210, 150);
+       c.desc.causal = true;
+       c.desc.softcap = 34;
+     }},
+    {"large scale, rows that see nothing",
+     [](Case& c) {
+       set_lengths(c, 210, 150);
+       c.desc.causal = true;
+       c.desc.softmax_scale = 2.3f;
+     }},
     {"own scale", [](Case& c) { c.desc.softmax_scale = 0.3f; }},
     {"negative scale", [](Case& c) { c.desc.softmax_scale = -0.2f; }},
     {"scale 0", [](Case& c) { c.desc.softmax_scale = 0.0f; }},
