@@ -8,6 +8,7 @@
 #include <span>
 
 #include "backends.h"
+#include "table.h"
 
 namespace fa4::internal {
 namespace {
@@ -26,23 +27,12 @@ Case packed_case(std::vector<int32_t> lengths_q, std::vector<int32_t> lengths_k,
   Case c;
   ProblemDesc& d = c.desc;
   d.dtype = DType::kBF16;
-  d.layout_q = d.layout_kv = Layout::kPacked;
-  d.batch = static_cast<int64_t>(lengths_q.size());
   d.heads_q = d.heads_kv = kHeads;
   d.head_dim = kDim;
   d.causal = true;
-  for (const int32_t n : lengths_q) {
-    d.seqlen_q = std::max<int64_t>(d.seqlen_q, n);
-    d.total_q += n;
-  }
-  for (const int32_t n : lengths_k) {
-    d.seqlen_k = std::max<int64_t>(d.seqlen_k, n);
-    d.total_k += n;
-  }
+  pack(c, std::move(lengths_q), std::move(lengths_k));
   d.total_q += room;
   d.total_k += room;
-  c.lengths_q = std::move(lengths_q);
-  c.lengths_k = std::move(lengths_k);
   c.seed = 21;
   return c;
 }

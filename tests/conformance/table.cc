@@ -26,23 +26,6 @@ void set_lengths(Case& c, int64_t seqlen_q, int64_t seqlen_k) {
   c.desc.seqlen_k = seqlen_k;
 }
 
-void pack(Case& c, std::vector<int32_t> lengths_q, std::vector<int32_t> lengths_k) {
-  ProblemDesc& d = c.desc;
-  d.layout_q = d.layout_kv = Layout::kPacked;
-  d.batch = static_cast<int64_t>(lengths_q.size());
-  d.seqlen_q = d.seqlen_k = d.total_q = d.total_k = 0;
-  for (const int32_t n : lengths_q) {
-    d.seqlen_q = std::max<int64_t>(d.seqlen_q, n);
-    d.total_q += n;
-  }
-  for (const int32_t n : lengths_k) {
-    d.seqlen_k = std::max<int64_t>(d.seqlen_k, n);
-    d.total_k += n;
-  }
-  c.lengths_q = std::move(lengths_q);
-  c.lengths_k = std::move(lengths_k);
-}
-
 void page(Case& c, int64_t page_size) {
   ProblemDesc& d = c.desc;
   d.layout_kv = Layout::kPaged;
@@ -193,6 +176,23 @@ const Row kRows[] = {
 };
 
 }  // namespace
+
+void pack(Case& c, std::vector<int32_t> lengths_q, std::vector<int32_t> lengths_k) {
+  ProblemDesc& d = c.desc;
+  d.layout_q = d.layout_kv = Layout::kPacked;
+  d.batch = static_cast<int64_t>(lengths_q.size());
+  d.seqlen_q = d.seqlen_k = d.total_q = d.total_k = 0;
+  for (const int32_t n : lengths_q) {
+    d.seqlen_q = std::max<int64_t>(d.seqlen_q, n);
+    d.total_q += n;
+  }
+  for (const int32_t n : lengths_k) {
+    d.seqlen_k = std::max<int64_t>(d.seqlen_k, n);
+    d.total_k += n;
+  }
+  c.lengths_q = std::move(lengths_q);
+  c.lengths_k = std::move(lengths_k);
+}
 
 std::span<const Row> conformance_rows() { return kRows; }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "backends.h"
 
@@ -13,6 +14,9 @@ struct Row {
   std::function<void(Case&)> change;  // of a small dense problem
 };
 std::span<const Row> conformance_rows();
+
+// Sequences of these lengths, one after another.
+void pack(Case& c, std::vector<int32_t> lengths_q, std::vector<int32_t> lengths_k);
 
 // The problem of a row.
 Case make_row(const Row& row, DType dtype);
