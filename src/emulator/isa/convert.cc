@@ -282,6 +282,9 @@ void decode_value(Decoder& decoder, Insn& insn, ConvertForm form) {
   }
   check_rounding(decoder, form);
   if (form.from == Type::kF32 || form.to == Type::kF32) form.ftz = decoder.take("ftz");
+  // Which flushes nothing on the way to .f16: ptxas 13.0 makes the same machine instruction with it
+  // and without, and an H200 rounds subnormal inputs.
+  if (form.to == Type::kF16) form.ftz = false;
   if (form.from == Type::kF32 && is_sixteen(form.to)) {
     form.relu = decoder.take("relu");
     form.finite = decoder.take("satfinite");
