@@ -149,7 +149,10 @@ $form %v, %$name; cvt.u64.$kind %d1, %v; mul.wide.u32 %d2, %r6, 8; add.s64 %d2, 
     rows("cluster_nctarank", lambda at: 4)
     lane = lambda at: at["thread"] % 32
     rows("laneid", lane)
-    rows("warpid", lambda at: at["thread"] // 32)
+    family.kernel("warpid", """.shared .align 8 .b32 ids[2]; mov.u32 %r1, ids; shr.u32 %r2, %t, 5; shl.b32 %r2, %r2, 2; add.u32 %r2, %r1, %r2; $form %r3, %warpid; st.shared.b32 [%r2], %r3; bar.sync 0;
+ld.shared.v2.b32 {%r4, %r5}, [%r1]; ld.shared.b32 %r6, [%r2]; setp.ne.u32 %p1, %r4, %r5; setp.eq.and.u32 %p1, %r3, %r6, %p1; selp.b32 %r7, 1, 0, %p1;
+shl.b32 %r8, %t, 2; cvt.u64.u32 %d2, %r8; add.s64 %d2, %out, %d2; st.global.b32 [%d2], %r7;""")
+    family.row("warpid", "mov.u32", u32s(*[1] * 64), "10.4 %warpid: the same in a warp's lanes, another in another warp; which is not said (H200: not counted from 0)", block=64, check="no")
     rows("lanemask_eq", lambda at: 1 << lane(at))
     rows("lanemask_lt", lambda at: (1 << lane(at)) - 1)
     rows("lanemask_le", lambda at: (2 << lane(at)) - 1)
