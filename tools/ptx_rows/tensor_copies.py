@@ -6,7 +6,8 @@ from .copies import FILL, INIT, PLACE, POLICY, TILE, WAIT, show
 from .core import Family, make_data, u32s
 
 # Boxes of 8 x 4 x 2 x 2 x 2 words (fewer dimensions: a prefix) in tensors that are a little wider. An H200 wants the
-# first element of a box at a multiple of 16 bytes, inside the tensor or not, and ends in an illegal instruction otherwise.
+# first element of a box at a multiple of 16 bytes, inside the tensor or not, and a store's coordinates not below 0; it ends
+# in an illegal instruction otherwise.
 BOX, DIMS = [8, 4, 2, 2, 2], [12, 6, 3, 3, 2]
 ORIGIN = "5.5 (Tensors) and 9.7.9.27: box element (i, j, ...) is tensor element start + (i, j, ...), zero outside; by nested loops in Python"
 SWIZZLE = "5.5.7 (Swizzling Modes): 16-byte chunk c of 128-byte line l lies at c xor (l mod 2, 4, 8)"
@@ -144,7 +145,7 @@ def add_stores(family):
         for n in box:
             count *= n
         data = make_data("count4:1024")
-        for start in ([0, 0, 0, 0, 0], [8, 4, 1, 2, 1], [-4, 1, 2, 1, 1]):
+        for start in ([0, 0, 0, 0, 0], [8, 4, 1, 2, 1], [4, 1, 2, 1, 1]):
             start = start[:rank] if rank > 1 else [start[0] * 4]
             for op in (None, "add", "min", "max", "inc", "dec", "and", "or", "xor"):
                 tensor = bytearray(total)
@@ -159,6 +160,12 @@ def add_stores(family):
                 for tile, hint in itertools.product(("", ".tile"), ("", ".L2::cache_hint")):
                     name = f"cp.async.bulk.tensor.{rank}d.global.shared::cta" if op is None else f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{op}"
                     family.row("store", f"{name}{tile}.bulk_group{hint}", bytes(tensor), ORIGIN, P=", %d9" if hint else "", **row)
+    for start in ([-4], [-4, 0], [0, -1]):
+        rank = len(start)
+        values, _ = map_values(rank)
+        for name in (f"cp.async.bulk.tensor.{rank}d.global.shared::cta", f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add"):
+            family.row("store", f"{name}.bulk_group", "coordinates must be 0 or more", "an H200 ends a store whose box begins before the tensor as an illegal instruction",
+                       status="trap", C="{" + ", ".join(map(str, start)) + "}", **{**values, "mapof": "out", "out": 512, "in": "count4:1024", "bytes": 128})
 
 
 def add_maps(family):

@@ -121,7 +121,20 @@ class TensorStoreOp final : public AsyncOp {
   uint32_t read_ = 0, written_ = 0;  // rows
 };
 
-TensorBox make_box(const Exec& exec, const TensorCopy& copy, int lane, TensorMap* map) {
+// Where a store's box begins: an H200 ends one that begins before the tensor as an illegal
+// instruction (measured in one and two dimensions). Loads may.
+void check_store_start(const TensorCopy& copy, const int32_t* start, int lane) {
+  for (uint32_t d = 0; d < copy.rank; ++d) {
+    if (start[d] >= 0) continue;
+    throw Trap{"out-of-bounds",
+               fmt::format("a tensor store from coordinate {} in dimension {}: a store's "
+                           "coordinates must be 0 or more, as only its end may lie outside",
+                           start[d], d),
+               lane};
+  }
+}
+
+TensorBox make_box(const Exec& exec, const TensorCopy& copy, bool store, int lane, TensorMap* map) {
   *map = read_tensor_map(exec, copy.map, lane);
   if (map->rank != copy.rank) {
     throw Trap{"bad-tensor-map",
@@ -140,6 +153,7 @@ TensorBox make_box(const Exec& exec, const TensorCopy& copy, int lane, TensorMap
                            start[0], name_of(map->type), bytes_of(map->type)),
                lane};
   }
+  if (store) check_store_start(copy, start.data(), lane);
   return TensorBox(*map, start, *exec.launch->memory);
 }
 
@@ -178,7 +192,7 @@ void check_barrier(const Exec& exec, const Insn& insn, const BarrierPlace& named
 
 void start_load(const Exec& exec, const Insn& insn, const TensorCopy& copy, int lane) {
   TensorMap map;
-  auto op = std::make_unique<TensorLoadOp>(exec, make_box(exec, copy, lane, &map));
+  auto op = std::make_unique<TensorLoadOp>(exec, make_box(exec, copy, false, lane, &map));
   op->lane = static_cast<uint32_t>(lane);
   const uint32_t bytes = op->box().bytes();
   const SharedLocation to = shared_place(exec, copy, op->box().shared_bytes(), lane);
@@ -227,7 +241,7 @@ Reducer reducer_of(const TensorCopy& copy, TensorType type, int lane) {
 
 void start_store(const Exec& exec, const Insn& insn, const TensorCopy& copy, int lane) {
   TensorMap map;
-  TensorBox box = make_box(exec, copy, lane, &map);
+  TensorBox box = make_box(exec, copy, true, lane, &map);
   const SharedLocation from = shared_place(exec, copy, box.shared_bytes(), lane);
   auto op = std::make_unique<TensorStoreOp>(
       exec, std::move(box), reducer_of(copy, map.type, lane),
