@@ -10,6 +10,7 @@ L1 = ["L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_l
 L2 = ["L2::evict_last", "L2::evict_normal", "L2::evict_first"]
 SIZES = ["L2::64B", "L2::128B", "L2::256B"]
 VECTORS = {"": 1, "v2": 2, "v4": 4, "v8": 8}
+WORDS = ("b32", "s32", "u32", "f32")
 ORIGIN = "bytes of the input, extended as 9.4.1 (Operand Size Exceeding Instruction-Type Size) says"
 
 POLICY = "createpolicy.fractional.L2::evict_first.b64 %d9, 1.0;"
@@ -24,6 +25,11 @@ ld.global.v4.b32 {%r24, %r25, %r26, %r27}, [%d24]; st.local.v4.b32 [%d1], {%r24,
 ld.global.v4.b32 {%r24, %r25, %r26, %r27}, [%d24+16]; st.local.v4.b32 [%d1+16], {%r24, %r25, %r26, %r27};"""
 TILE, MINE = ".shared .align 64 .b8 tile[1024];", ""
 CONST_WORDS = [0x81828384 + 0x01010101 * i & 0xFFFFFFFF for i in range(16)]
+
+
+def exists(vector, kind):
+    """Whether there is such a vector: .v8 is for four types (ptxas 13.0 makes one element of the others, without a word)."""
+    return WIDTH[kind] * VECTORS[vector] <= 256 and (vector != "v8" or kind in WORDS)
 
 
 def registers(vector, kind):
@@ -82,7 +88,7 @@ def add_loads(family):
     for kind in WIDTH:
         for vector in VECTORS:
             size = WIDTH[kind] // 8 * VECTORS[vector]
-            if size > 32:
+            if not exists(vector, kind):
                 continue
             want = loaded(vector, kind, data, size)
             row("load_global", product("ld", ORDERS, ["", "global"], vector, kind) + product("ldu", ["", "global"], vector, kind)
@@ -97,6 +103,8 @@ def add_loads(family):
                     + product("ld", ["", "weak", "relaxed.cta", "acquire.cta", "acquire.sys", "volatile"], ["", "global"], SIZES, vector, kind), vector, kind, want)
                 row("load_global", product("ld", ["", "weak", "relaxed.sys"], "global", ["", "nc"], ["", "L1::evict_last", "L1::no_allocate"],
                     "L2::cache_hint", ["", "L2::128B"], vector, kind), vector, kind, want, policy=True)
+            if size == 32:
+                continue  # in global memory only
             row("load_shared", product("ld", ORDERS, ["shared", "shared::cta", "shared::cluster"], vector, kind), vector, kind, want)
             row("load_shared_generic", product("ld", ["", "acquire.cta"], vector, kind), vector, kind, want)
             row("load_local", product("ld", ["", "weak", "volatile"], "local", vector, kind), vector, kind,
@@ -125,7 +133,7 @@ setp.lt.u32 %p1, %r42, $out; @%p1 bra next;"""
         for vector in VECTORS:
             size = WIDTH[kind] // 8
             whole = size * VECTORS[vector]
-            if whole > 32:
+            if not exists(vector, kind):
                 continue
             names = registers(vector, kind).strip("{}").split(",")
             cell = min(size, 8)
@@ -149,6 +157,8 @@ setp.lt.u32 %p1, %r42, $out; @%p1 bra next;"""
                                             ["", *L2], vector, kind))
                 row("store_global", product("st", ["", "weak", "relaxed.sys"], "global", ["", "L1::evict_last", "L1::no_allocate"],
                                             "L2::cache_hint", vector, kind), policy=True)
+            if whole == 32:
+                continue  # in global memory only
             row("store_shared", product("st", STORE_ORDERS, ["shared", "shared::cta", "shared::cluster"], vector, kind))
             row("store_shared_generic", product("st", ["", "release.cta"], vector, kind))
             row("store_local", product("st", ["", "weak", "volatile"], "local", vector, kind))

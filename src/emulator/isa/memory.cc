@@ -1,5 +1,7 @@
 // ld, ld.global.nc, ldu, st ("Data Movement and Conversion Instructions"; PTX ISA 9.7.9.8 to
 // 9.7.9.11). The rest of the family is in memory_hints.cc and shared_address.cc.
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "emulator/isa/addressing.h"
@@ -161,6 +163,22 @@ Flow run_memory(Exec& exec, const Insn& insn) {
   return Flow::kNext;
 }
 
+// 32 bytes at a generic address, which must be one of global memory.
+Flow run_wide(Exec& exec, const Insn& insn) {
+  const MemoryOperand& operand = static_cast<const MemoryOp*>(insn.data)->operand;
+  const Address& address = operand.address;
+  exec.for_lanes([&](int lane) {
+    const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
+    if (space_of(at) == Space::kGlobal) return;
+    throw Trap{"bad-space",
+               fmt::format("a vector of 32 bytes at the generic address 0x{:x}, which is none of "
+                           "global memory: only that is accepted",
+                           at),
+               lane};
+  });
+  return run_memory(exec, insn);
+}
+
 void check_type(Decoder& decoder, Type type) {
   switch (type) {
     case Type::kB8:
@@ -179,6 +197,24 @@ void check_type(Decoder& decoder, Type type) {
     case Type::kF32:
     case Type::kF64: return;
     default: decoder.fail(std::string(name_of(type)) + " is no type of a load or store");
+  }
+}
+
+// Which vectors there are: .v8 of four types, and 32 bytes at once in global memory alone.
+void check_vector(Decoder& decoder, const MemoryOp& op, Type type) {
+  const bool word =
+      type == Type::kB32 || type == Type::kS32 || type == Type::kU32 || type == Type::kF32;
+  if (op.count == 8 && !word) {
+    decoder.fail(".v8 takes .b32, .s32, .u32 or .f32, not ." + std::string(name_of(type)));
+  }
+  if (op.operand.bytes > 32) decoder.fail("a vector of more than 32 bytes");
+  if (op.operand.bytes < 32) return;
+  const std::string form = ".v" + std::to_string(op.count) + " of ." + std::string(name_of(type));
+  if (decoder.statement().words.front() == "ldu") {
+    decoder.fail(form + " is for ld and st: ldu takes 16 bytes at most");
+  }
+  if (op.operand.space != Space::kGlobal && op.operand.space != Space::kGeneric) {
+    decoder.fail(form + " needs .global, or a generic address of global memory");
   }
 }
 
@@ -202,7 +238,7 @@ MemoryOp decode_access(Decoder& decoder, bool store, size_t pointer, Type* type)
   if (policy) decoder.source(2, Type::kB64);
   op.element_bytes = static_cast<uint32_t>(bytes_of(*type));
   op.operand.bytes = op.element_bytes * op.count;
-  if (op.operand.bytes > 32) decoder.fail("a vector of more than 32 bytes");
+  check_vector(decoder, op, *type);
   op.operand.address = decoder.address(pointer);
   return op;
 }
@@ -231,7 +267,8 @@ void decode_elements(Decoder& decoder, Insn& insn, const Operand& registers, Typ
   insn.small = op.operand.space == Space::kLocal || op.operand.space == Space::kParam;
   decoder.set_list(insn, std::move(slots));
   insn.data = decoder.keep(op);
-  insn.run = run_memory;
+  const bool wide = op.operand.bytes == 32 && op.operand.space == Space::kGeneric;
+  insn.run = wide ? run_wide : run_memory;
 }
 
 void decode_load(Decoder& decoder, Insn& insn) {

@@ -55,6 +55,33 @@ TEST(Decoder, NamesOperandsThatDoNotFit) {
   expect_refused("lop3.b32 %r1, %r2, %r3, %r4, 256;", "0..255");
 }
 
+// ptxas 13.0 takes the first of these and moves one element (PTX ISA 9.7.9.8, 9.7.9.11).
+TEST(Decoder, RefusesVectorsThatDoNotExist) {
+  const std::string eight = "{%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}";
+  const std::string four = "{%rd1, %rd2, %rd3, %rd4}";
+  for (const char* type : {"b8", "u8", "s8", "b16", "u16", "s16"}) {
+    const std::string part = std::string(".v8 takes .b32, .s32, .u32 or .f32, not .") + type;
+    for (const char* space : {"", ".global", ".shared", ".local", ".const", ".param"}) {
+      expect_refused("ld" + std::string(space) + ".v8." + type + " " + eight + ", [%rd0];", part);
+    }
+    expect_refused(std::string("st.global.v8.") + type + " [%rd0], " + eight + ";", part);
+    expect_refused(std::string("ld.global.nc.v8.") + type + " " + eight + ", [%rd0];", part);
+  }
+  for (const char* space : {".shared", ".shared::cluster", ".local", ".const", ".param"}) {
+    const std::string load = "ld" + std::string(space);
+    expect_refused(load + ".v8.b32 " + eight + ", [%rd0];", ".v8 of .b32 needs .global");
+    expect_refused(load + ".v4.u64 " + four + ", [%rd0];", ".v4 of .u64 needs .global");
+  }
+  for (const char* space : {".shared", ".local"}) {
+    expect_refused("st" + std::string(space) + ".v4.b64 [%rd0], " + four + ";", "needs .global");
+  }
+  expect_refused("ldu.global.v8.b32 " + eight + ", [%rd0];", "ldu takes 16 bytes");
+  for (const char* space : {"", ".global"}) {
+    EXPECT_NO_THROW(decode("ld" + std::string(space) + ".v8.b32 " + eight + ", [%rd0];"));
+    EXPECT_NO_THROW(decode("st" + std::string(space) + ".v4.b64 [%rd0], " + four + ";"));
+  }
+}
+
 TEST(Decoder, TakesQualifiersInAnyOrder) {
   EXPECT_NO_THROW(decode("fma.ftz.rn.f32 %f1, %f2, %f3, %f4;"));
   EXPECT_NO_THROW(decode("setp.s32.lt %p1, %r1, %r2;"));

@@ -114,6 +114,24 @@ TEST(Memory, AMisalignedAccessStopsTheKernel) {
   EXPECT_EQ(report.findings[0].rule, "misaligned");
 }
 
+TEST(Memory, ThirtyTwoBytesAtAGenericAddressAreOfGlobalMemory) {
+  for (const bool global : {true, false}) {
+    PtxProgram p(std::string("mov.u64 %d3, tile;\ncvta.shared.u64 %d4, %d3;\n") +
+                     (global ? "mov.b64 %d4, %d1;\n" : "") +
+                     "ld.v4.b64 {%d5, %d6, %d7, %d8}, [%d4];\nst.global.b64 [%d0], %d8;\n",
+                 {}, ".shared .align 32 .b8 tile[32];");
+    const uint64_t in = p.buffer("in", std::vector<uint64_t>{1, 2, 3, 4}), out = p.buffer("out", 8);
+    const auto report = p.launch(out, in, 1);
+    if (global) {
+      ASSERT_EQ(report.status, "ok") << text_of(report);
+      EXPECT_EQ(p.read<uint64_t>(out, 1)[0], 4u);
+    } else {
+      ASSERT_EQ(report.status, "trap");
+      EXPECT_EQ(report.findings[0].rule, "bad-space");
+    }
+  }
+}
+
 TEST(Memory, UnknownQualifiersAreErrorsWithTheirLine) {
   try {
     PtxProgram p("ld.global.L1::sometimes.u32 %r1, [%d1];\n");
