@@ -21,8 +21,6 @@ struct GraphNode {
     kHost = 3,
     kGraph = 4,
     kEmpty = 5,
-    kWaitEvent = 6,
-    kRecordEvent = 7,
   };
   int type = kEmpty;
   std::function<int()> work;

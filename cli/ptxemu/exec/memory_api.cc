@@ -17,30 +17,32 @@ constexpr size_t kPitchUnit = 512;
 struct Rows {
   char* begin;
   size_t pitch, slice;
+
+  char* row(size_t y, size_t z) const { return begin + z * slice + y * pitch; }
 };
 
-int copy_rows(const Rows& to, const Rows& from, size_t width, size_t height, size_t depth,
-              void* stream) {
+// work(y, z) of each row, until one fails.
+template <class Work>
+int for_each_row(size_t height, size_t depth, const Work& work) {
   for (size_t z = 0; z < depth; ++z) {
     for (size_t y = 0; y < height; ++y) {
-      const int status =
-          Gpu::get().copy(to.begin + z * to.slice + y * to.pitch,
-                          from.begin + z * from.slice + y * from.pitch, width, stream);
-      if (status != kSuccess) return kept(status);
+      if (const int status = work(y, z); status != kSuccess) return kept(status);
     }
   }
   return kSuccess;
 }
 
+int copy_rows(const Rows& to, const Rows& from, size_t width, size_t height, size_t depth,
+              void* stream) {
+  return for_each_row(height, depth, [&](size_t y, size_t z) {
+    return Gpu::get().copy(to.row(y, z), from.row(y, z), width, stream);
+  });
+}
+
 int fill_rows(const Rows& to, int value, size_t width, size_t height, size_t depth, void* stream) {
-  for (size_t z = 0; z < depth; ++z) {
-    for (size_t y = 0; y < height; ++y) {
-      char* at = to.begin + z * to.slice + y * to.pitch;
-      const int status = Gpu::get().fill(at, static_cast<uint32_t>(value), 1, width, stream);
-      if (status != kSuccess) return kept(status);
-    }
-  }
-  return kSuccess;
+  return for_each_row(height, depth, [&](size_t y, size_t z) {
+    return Gpu::get().fill(to.row(y, z), static_cast<uint32_t>(value), 1, width, stream);
+  });
 }
 
 Rows rows_of(const PitchedPointer& pointer, const Extent& at) {

@@ -19,7 +19,6 @@ struct RowSoftmax {
     line.offset = kInfinity;
     row_sum = 0.0f;
   }
-  __device__ bool is_new() const { return line.offset == kInfinity; }
 
   // The least maximum: with it -inf exponentiates to 0 and no inf - inf comes up, without a case
   // for a block that hides everything from the row. Finite when scaled, whatever the roundings.

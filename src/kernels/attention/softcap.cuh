@@ -16,17 +16,18 @@ __device__ inline float accurate_tanh(float x) {
   return fabsf(x) < 0.25f ? near : far;
 }
 
-template <int kScores>
-__device__ inline void cap_scores(float (&s)[kScores], float softcap, float scale_over_softcap) {
-#pragma unroll
-  for (int i = 0; i < kScores; ++i) s[i] = softcap * accurate_tanh(s[i] * scale_over_softcap);
-}
-
-// In units of softcap, which the scale of the exponentials takes over.
+// In units of softcap, which the scale of the exponentials may take over.
 template <int kScores>
 __device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap) {
 #pragma unroll
   for (int i = 0; i < kScores; ++i) s[i] = accurate_tanh(s[i] * scale_over_softcap);
+}
+
+template <int kScores>
+__device__ inline void cap_scores(float (&s)[kScores], float softcap, float scale_over_softcap) {
+  tanh_scores(s, scale_over_softcap);
+#pragma unroll
+  for (int i = 0; i < kScores; ++i) s[i] *= softcap;
 }
 
 }  // namespace fa4

@@ -1,11 +1,10 @@
-// Programmatic dependent launch: this grid may start before the grids that it depends on have
-// ended.
+// Programmatic dependent launch: a grid may start before those that it depends on have ended.
 #pragma once
 
 namespace fa4::ptx {
 
-// griddepcontrol.wait;  returns when those grids have ended and what they wrote can be seen; at
-// once when the launch waited for them PTX ISA, "griddepcontrol", sm_90
+// griddepcontrol.wait;  returns when those grids have ended and what they wrote can be seen
+// PTX ISA, "griddepcontrol", sm_90
 __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // griddepcontrol.launch_dependents;  grids that depend on this one may start when each of its CTAs

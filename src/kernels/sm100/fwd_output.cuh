@@ -82,6 +82,7 @@ class Storer {
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
 #pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
+        // Not sees_keys(i): a tile in registers takes no index that varies.
         if (!(i == 0 ? tile.sees_keys(0) : tile.sees_keys(1))) continue;
         c.wait(kOutFull, i, phases >> i & 1);
         phases ^= 1u << i;
