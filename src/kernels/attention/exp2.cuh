@@ -28,9 +28,7 @@ struct Exp2Line {
 
 // (s0, s1) become 2^x, by the special function unit.
 __device__ inline void exp2_unit(float& s0, float& s1, const Exp2Line& line) {
-  const ptx::Float2 x = ptx::fma_rn_ftz(ptx::pack_float2(s0, s1), ptx::pack_float2(line.scale),
-                                        ptx::pack_float2(line.offset));
-  ptx::unpack_float2(x, &s0, &s1);
+  ptx::fma_rn_ftz(s0, s1, ptx::pack_float2(line.scale), ptx::pack_float2(line.offset));
   s0 = ptx::ex2_approx_ftz(s0);
   s1 = ptx::ex2_approx_ftz(s1);
 }
@@ -40,31 +38,23 @@ __device__ inline void exp2_unit(float& s0, float& s1, const Exp2Line& line) {
 // 2^-127 down become 0. NaN becomes 0 too: the columns next to it must carry it.
 template <int kDegree>
 __device__ inline void exp2_polynomial(float& s0, float& s1, const Exp2Line& line) {
-  const ptx::Float2 y =
-      ptx::pack_float2(ptx::fma_rn_ftz_sat(s0, line.clamped_scale, line.clamped_offset),
-                       ptx::fma_rn_ftz_sat(s1, line.clamped_scale, line.clamped_offset));
   constexpr float kInteger = kRoundToInteger + kExp2Lowest;
-  const ptx::Float2 integer =
-      ptx::fma_rm_ftz(y, ptx::pack_float2(256.0f), ptx::pack_float2(kInteger));
-  const ptx::Float2 minus_n = ptx::sub_rn_ftz(ptx::pack_float2(kInteger), integer);
-  const ptx::Float2 f = ptx::fma_rn_ftz(y, ptx::pack_float2(256.0f), minus_n);
-  ptx::Float2 p = ptx::pack_float2(kExp2FloorCoefficient<kDegree, kDegree>);
+  const auto [integer, f] =
+      ptx::split_saturated(s0, s1, line.clamped_scale, line.clamped_offset,
+                           ptx::both_halves(256.0f), ptx::both_halves(kInteger));
+  ptx::Float2 p = ptx::both_halves(kExp2FloorCoefficient<kDegree, kDegree>);
   if constexpr (kDegree >= 5) {
-    p = ptx::fma_rn_ftz(p, f, ptx::pack_float2(kExp2FloorCoefficient<kDegree, 4>));
+    p = ptx::fma_rn_ftz(p, f, ptx::both_halves(kExp2FloorCoefficient<kDegree, 4>));
   }
   if constexpr (kDegree >= 4) {
-    p = ptx::fma_rn_ftz(p, f, ptx::pack_float2(kExp2FloorCoefficient<kDegree, 3>));
+    p = ptx::fma_rn_ftz(p, f, ptx::both_halves(kExp2FloorCoefficient<kDegree, 3>));
   }
   if constexpr (kDegree >= 3) {
-    p = ptx::fma_rn_ftz(p, f, ptx::pack_float2(kExp2FloorCoefficient<kDegree, 2>));
+    p = ptx::fma_rn_ftz(p, f, ptx::both_halves(kExp2FloorCoefficient<kDegree, 2>));
   }
-  p = ptx::fma_rn_ftz(p, f, ptx::pack_float2(kExp2FloorCoefficient<kDegree, 1>));
-  p = ptx::fma_rn_ftz(p, f, ptx::pack_float2(1.0f));
-  float p0, p1, i0, i1;
-  ptx::unpack_float2(p, &p0, &p1);
-  ptx::unpack_float2(integer, &i0, &i1);
-  s0 = __int_as_float((__float_as_int(i0) << 23) + __float_as_int(p0));
-  s1 = __int_as_float((__float_as_int(i1) << 23) + __float_as_int(p1));
+  p = ptx::fma_rn_ftz(p, f, ptx::both_halves(kExp2FloorCoefficient<kDegree, 1>));
+  p = ptx::fma_rn_ftz(p, f, ptx::both_halves(1.0f));
+  ptx::add_to_exponents(p, integer, &s0, &s1);
 }
 
 }  // namespace fa4

@@ -73,8 +73,7 @@ struct RowSoftmax {
 
    private:
     __device__ void add_pair(int pair, float p0, float p1) {
-      ptx::Float2& chain = chains[pair % kChains];
-      chain = ptx::add_rn_ftz(chain, ptx::pack_float2(p0, p1));
+      ptx::add_rn_ftz(chains[pair % kChains], p0, p1);
     }
   };
   __device__ void end_sum(const Sum& sum) {

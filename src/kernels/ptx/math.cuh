@@ -5,14 +5,6 @@
 
 namespace fa4::ptx {
 
-// fma.rn.ftz.sat.f32 d, a, b, c;  clamped to [0, 1], NaN to 0
-// PTX ISA, "fma", sm_20
-__device__ inline float fma_rn_ftz_sat(float a, float b, float c) {
-  float d;
-  asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c));
-  return d;
-}
-
 // ex2.approx.ftz.f32 d, a;  2^a, largest relative error 2^-22
 // PTX ISA, "ex2", sm_20
 __device__ inline float ex2_approx_ftz(float a) {

@@ -79,116 +79,132 @@ __device__ inline void tcgen05_commit_multicast(SmemAddr barrier, uint16_t ctas)
 }
 
 // tcgen05.mma.cta_group.kind::f16 [tmem + kD], a-desc, b-desc, idesc, enable-input-d;
-// d = A B + (accumulate ? d : 0), both operands in shared memory
+// tcgen05.mma.cta_group.kind::f16 [tmem + kD], [tmem + kA], b-desc, idesc, enable-input-d;
+// d = A B + (accumulate ? d : 0); A in shared memory, or in tensor memory, two elements a column
 // PTX ISA, "tcgen05.mma", sm_100a
-template <int kCtaGroup, int kD>
-__device__ inline void tcgen05_mma_f16_ss(TmemAddr tmem, uint64_t a, uint64_t b, uint32_t idesc,
+//
+// kSteps products of 16 in one statement: one for each, with its descriptors, cost the compiler
+// more than all else that the thread does. A descriptor's low word is a + kA + step kAStep; the
+// high one is the same for all.
+//
+// clang-format off
+#define FA4_MMA_BEGIN(ACCUMULATE)                                                        \
+  "{\n\t.reg .pred p, one;\n\t.reg .b32 low;\n\t.reg .b64 a, b;\n\t"                     \
+  "setp.ne.u32 p, %" #ACCUMULATE ", 0;\n\tsetp.eq.u32 one, 0, 0;\n\t"
+#define FA4_MMA_SS(A, B, ADD)                                                            \
+  "add.u32 low, %1, %" #A ";\n\tmov.b64 a, {low, %3};\n\t"                               \
+  "add.u32 low, %2, %" #B ";\n\tmov.b64 b, {low, %3};\n\t"                               \
+  "tcgen05.mma.cta_group::%6.kind::f16 [%0 + %7], a, b, %4, " ADD ";\n\t"
+#define FA4_MMA_TS(A, B, ADD)                                                            \
+  "add.u32 low, %1, %" #B ";\n\tmov.b64 b, {low, %2};\n\t"                               \
+  "tcgen05.mma.cta_group::%5.kind::f16 [%0 + %6], [%0 + %" #A "], b, %3, " ADD ";\n\t"
+#define FA4_MMA_AT(step) "n"(kA + step * kAStep), "n"(kB + step * kBStep)
+
+template <int kCtaGroup, int kSteps, int kD, int kA, int kAStep, int kB, int kBStep>
+__device__ inline void tcgen05_mma_f16_ss(TmemAddr tmem, uint32_t a, uint32_t b, uint32_t high, uint32_t idesc,
                                           bool accumulate) {
-  asm volatile(
-      "{\n\t"
-      ".reg .pred p;\n\t"
-      "setp.ne.u32 p, %4, 0;\n\t"
-      "tcgen05.mma.cta_group::%5.kind::f16 [%0 + %6], %1, %2, %3, p;\n\t"
-      "}" ::"r"(tmem.value),
-      "l"(a), "l"(b), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "n"(kCtaGroup), "n"(kD)
-      : "memory");
+  static_assert(kSteps == 4 || kSteps == 2);
+  if constexpr (kSteps == 4) {
+    asm volatile(FA4_MMA_BEGIN(5) FA4_MMA_SS(8, 9, "p") FA4_MMA_SS(10, 11, "one")
+                 FA4_MMA_SS(12, 13, "one") FA4_MMA_SS(14, 15, "one") "}"
+                 :: "r"(tmem.value), "r"(a), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
+                    "n"(kCtaGroup), "n"(kD), FA4_MMA_AT(0), FA4_MMA_AT(1), FA4_MMA_AT(2), FA4_MMA_AT(3) : "memory");
+  } else {
+    asm volatile(FA4_MMA_BEGIN(5) FA4_MMA_SS(8, 9, "p") FA4_MMA_SS(10, 11, "one") "}"
+                 :: "r"(tmem.value), "r"(a), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
+                    "n"(kCtaGroup), "n"(kD), FA4_MMA_AT(0), FA4_MMA_AT(1) : "memory");
+  }
 }
 
-// tcgen05.mma.cta_group.kind::f16 [tmem + kD], [tmem + kA], b-desc, idesc, enable-input-d;  A in
-// tensor memory, two elements a column
-// PTX ISA, "tcgen05.mma", sm_100a
-template <int kCtaGroup, int kD, int kA>
-__device__ inline void tcgen05_mma_f16_ts(TmemAddr tmem, uint64_t b, uint32_t idesc,
-                                          bool accumulate) {
-  asm volatile(
-      "{\n\t"
-      ".reg .pred p;\n\t"
-      "setp.ne.u32 p, %3, 0;\n\t"
-      "tcgen05.mma.cta_group::%4.kind::f16 [%0 + %5], [%0 + %6], %1, %2, p;\n\t"
-      "}" ::"r"(tmem.value),
-      "l"(b), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "n"(kCtaGroup), "n"(kD), "n"(kA)
-      : "memory");
+template <int kCtaGroup, int kSteps, int kD, int kA, int kAStep, int kB, int kBStep>
+__device__ inline void tcgen05_mma_f16_ts(TmemAddr tmem, uint32_t b, uint32_t high, uint32_t idesc, bool accumulate) {
+  static_assert(kSteps == 4 || kSteps == 2);
+  if constexpr (kSteps == 4) {
+    asm volatile(FA4_MMA_BEGIN(4) FA4_MMA_TS(7, 8, "p") FA4_MMA_TS(9, 10, "one")
+                 FA4_MMA_TS(11, 12, "one") FA4_MMA_TS(13, 14, "one") "}"
+                 :: "r"(tmem.value), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
+                    "n"(kCtaGroup), "n"(kD), FA4_MMA_AT(0), FA4_MMA_AT(1), FA4_MMA_AT(2), FA4_MMA_AT(3) : "memory");
+  } else {
+    asm volatile(FA4_MMA_BEGIN(4) FA4_MMA_TS(7, 8, "p") FA4_MMA_TS(9, 10, "one") "}"
+                 :: "r"(tmem.value), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
+                    "n"(kCtaGroup), "n"(kD), FA4_MMA_AT(0), FA4_MMA_AT(1) : "memory");
+  }
 }
+// clang-format on
 
 // tcgen05.ld.sync.aligned.32x32b.xN.b32 r, [taddr + kColumn];  nothing is in r before wait::ld
+// tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 r, redval, [taddr];  redval is the largest of
+// r, NaN if one is (sm_103a)
 // PTX ISA, "tcgen05.ld", sm_100a
 //
 // tcgen05.st.sync.aligned.32x32b.xN.b32 [taddr + kColumn], r;
 // PTX ISA, "tcgen05.st", sm_100a
 //
+// Loads that are waited for at once have the wait in their statement: behind one of its own, every
+// register needs a fence (fence_loaded), and each is a statement to the compiler.
+//
 // clang-format off
+#define FA4_P8(a, b, c, d, e, f, g, h) "%" #a ", %" #b ", %" #c ", %" #d ", %" #e ", %" #f ", %" #g ", %" #h
+#define FA4_P32_0 FA4_P8(0, 1, 2, 3, 4, 5, 6, 7) ", " FA4_P8(8, 9, 10, 11, 12, 13, 14, 15) ", " FA4_P8(16, 17, 18, 19, 20, 21, 22, 23) ", " FA4_P8(24, 25, 26, 27, 28, 29, 30, 31)
+#define FA4_P32_1 FA4_P8(32, 33, 34, 35, 36, 37, 38, 39) ", " FA4_P8(40, 41, 42, 43, 44, 45, 46, 47) ", " FA4_P8(48, 49, 50, 51, 52, 53, 54, 55) ", " FA4_P8(56, 57, 58, 59, 60, 61, 62, 63)
+#define FA4_P32_2 FA4_P8(64, 65, 66, 67, 68, 69, 70, 71) ", " FA4_P8(72, 73, 74, 75, 76, 77, 78, 79) ", " FA4_P8(80, 81, 82, 83, 84, 85, 86, 87) ", " FA4_P8(88, 89, 90, 91, 92, 93, 94, 95)
+#define FA4_P32_3 FA4_P8(96, 97, 98, 99, 100, 101, 102, 103) ", " FA4_P8(104, 105, 106, 107, 108, 109, 110, 111) ", " FA4_P8(112, 113, 114, 115, 116, 117, 118, 119) ", " FA4_P8(120, 121, 122, 123, 124, 125, 126, 127)
+#define FA4_R8(bind, r, i) bind (r[i]), bind (r[i + 1]), bind (r[i + 2]), bind (r[i + 3]), bind (r[i + 4]), bind (r[i + 5]), bind (r[i + 6]), bind (r[i + 7])
+#define FA4_R16(bind, r) FA4_R8(bind, r, 0), FA4_R8(bind, r, 8)
+#define FA4_R32(bind, r) FA4_R16(bind, r), FA4_R8(bind, r, 16), FA4_R8(bind, r, 24)
+#define FA4_R4X32(bind, r) FA4_R32(bind, r[0]), FA4_R32(bind, r[1]), FA4_R32(bind, r[2]), FA4_R32(bind, r[3])
+
 template <int kColumn>
 __device__ inline void tcgen05_ld_32x32b(float (&r)[16], TmemAddr from) {
   asm volatile(
-      "tcgen05.ld.sync.aligned.32x32b.x16.b32 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, [%16 + %17];"
-      : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
-        "=f"(r[7]), "=f"(r[8]), "=f"(r[9]), "=f"(r[10]), "=f"(r[11]), "=f"(r[12]), "=f"(r[13]),
-        "=f"(r[14]), "=f"(r[15])
-      : "r"(from.value), "n"(kColumn)
-      : "memory");
+      "tcgen05.ld.sync.aligned.32x32b.x16.b32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, [%16 + %17];"
+      : FA4_R16("=f", r) : "r"(from.value), "n"(kColumn) : "memory");
 }
 
-template <int kColumn>
-__device__ inline void tcgen05_ld_32x32b(float (&r)[32], TmemAddr from) {
+__device__ inline void tcgen05_ld_and_wait_32x32b(float (&r)[32], TmemAddr from) {
   asm volatile(
-      "tcgen05.ld.sync.aligned.32x32b.x32.b32 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, [%32 + %33];"
-      : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
-        "=f"(r[7]), "=f"(r[8]), "=f"(r[9]), "=f"(r[10]), "=f"(r[11]), "=f"(r[12]), "=f"(r[13]),
-        "=f"(r[14]), "=f"(r[15]), "=f"(r[16]), "=f"(r[17]), "=f"(r[18]), "=f"(r[19]), "=f"(r[20]),
-        "=f"(r[21]), "=f"(r[22]), "=f"(r[23]), "=f"(r[24]), "=f"(r[25]), "=f"(r[26]), "=f"(r[27]),
-        "=f"(r[28]), "=f"(r[29]), "=f"(r[30]), "=f"(r[31])
-      : "r"(from.value), "n"(kColumn)
-      : "memory");
+      "tcgen05.ld.sync.aligned.32x32b.x32.b32 {" FA4_P32_0 "}, [%32];\n\t"
+      "tcgen05.wait::ld.sync.aligned;"
+      : FA4_R32("=f", r) : "r"(from.value) : "memory");
 }
 
-// tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 r, redval, [taddr + kColumn];  redval is the
-// largest of r, NaN if one is
-// PTX ISA, "tcgen05.ld", sm_103a
-template <int kColumn>
-__device__ inline void tcgen05_ld_max_32x32b(float (&r)[32], float& top, TmemAddr from) {
+__device__ inline void tcgen05_ld_and_wait_32x32b(float (&r)[4][32], TmemAddr from) {
   asm volatile(
-      "tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, [%33 + %34];"
-      : "=f"(r[0]), "=f"(r[1]), "=f"(r[2]), "=f"(r[3]), "=f"(r[4]), "=f"(r[5]), "=f"(r[6]),
-        "=f"(r[7]), "=f"(r[8]), "=f"(r[9]), "=f"(r[10]), "=f"(r[11]), "=f"(r[12]), "=f"(r[13]),
-        "=f"(r[14]), "=f"(r[15]), "=f"(r[16]), "=f"(r[17]), "=f"(r[18]), "=f"(r[19]), "=f"(r[20]),
-        "=f"(r[21]), "=f"(r[22]), "=f"(r[23]), "=f"(r[24]), "=f"(r[25]), "=f"(r[26]), "=f"(r[27]),
-        "=f"(r[28]), "=f"(r[29]), "=f"(r[30]), "=f"(r[31]), "=f"(top)
-      : "r"(from.value), "n"(kColumn)
-      : "memory");
+      "tcgen05.ld.sync.aligned.32x32b.x32.b32 {" FA4_P32_0 "}, [%128];\n\t"
+      "tcgen05.ld.sync.aligned.32x32b.x32.b32 {" FA4_P32_1 "}, [%128 + 32];\n\t"
+      "tcgen05.ld.sync.aligned.32x32b.x32.b32 {" FA4_P32_2 "}, [%128 + 64];\n\t"
+      "tcgen05.ld.sync.aligned.32x32b.x32.b32 {" FA4_P32_3 "}, [%128 + 96];\n\t"
+      "tcgen05.wait::ld.sync.aligned;"
+      : FA4_R4X32("=f", r) : "r"(from.value) : "memory");
+}
+
+__device__ inline void tcgen05_ld_max_and_wait_32x32b(float (&r)[4][32], float (&top)[4], TmemAddr from) {
+  asm volatile(
+      "tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {" FA4_P32_0 "}, %128, [%132];\n\t"
+      "tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {" FA4_P32_1 "}, %129, [%132 + 32];\n\t"
+      "tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {" FA4_P32_2 "}, %130, [%132 + 64];\n\t"
+      "tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {" FA4_P32_3 "}, %131, [%132 + 96];\n\t"
+      "tcgen05.wait::ld.sync.aligned;"
+      : FA4_R4X32("=f", r), "=f"(top[0]), "=f"(top[1]), "=f"(top[2]), "=f"(top[3]) : "r"(from.value) : "memory");
 }
 
 template <int kColumn>
 __device__ inline void tcgen05_st_32x32b(TmemAddr to, const uint32_t (&r)[16]) {
   asm volatile(
-      "tcgen05.st.sync.aligned.32x32b.x16.b32 [%0 + %17], {"
-      "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16"
-      "};"
-      :: "r"(to.value),
-         "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "r"(r[4]), "r"(r[5]), "r"(r[6]), "r"(r[7]),
-         "r"(r[8]), "r"(r[9]), "r"(r[10]), "r"(r[11]), "r"(r[12]), "r"(r[13]), "r"(r[14]),
-         "r"(r[15]), "n"(kColumn)
-      : "memory");
+      "tcgen05.st.sync.aligned.32x32b.x16.b32 [%16 + %17], {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15};"
+      :: FA4_R16("r", r), "r"(to.value), "n"(kColumn) : "memory");
 }
 
 template <int kColumn>
 __device__ inline void tcgen05_st_32x32b(TmemAddr to, const float (&r)[16]) {
   asm volatile(
-      "tcgen05.st.sync.aligned.32x32b.x16.b32 [%0 + %17], {"
-      "%1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16"
-      "};"
-      :: "r"(to.value),
-         "f"(r[0]), "f"(r[1]), "f"(r[2]), "f"(r[3]), "f"(r[4]), "f"(r[5]), "f"(r[6]), "f"(r[7]),
-         "f"(r[8]), "f"(r[9]), "f"(r[10]), "f"(r[11]), "f"(r[12]), "f"(r[13]), "f"(r[14]),
-         "f"(r[15]), "n"(kColumn)
-      : "memory");
+      "tcgen05.st.sync.aligned.32x32b.x16.b32 [%16 + %17], {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15};"
+      :: FA4_R16("f", r), "r"(to.value), "n"(kColumn) : "memory");
+}
+
+// No instruction: the registers of a load are read after the wait before this point, not earlier.
+__device__ inline void fence_loaded(float (&r)[16]) {
+  asm volatile("" : FA4_R16("+f", r) :: "memory");
 }
 // clang-format on
 
@@ -198,12 +214,5 @@ inline constexpr bool kHasLoadMax = true;
 #else
 inline constexpr bool kHasLoadMax = false;
 #endif
-
-// No instruction: the registers of a load are read after the wait before this point, not earlier.
-template <int kCount>
-__device__ inline void fence_loaded(float (&r)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(r[i])::"memory");
-}
 
 }  // namespace fa4::ptx

@@ -146,9 +146,7 @@ class Correction {
 #pragma unroll 1
     for (int column = 0; column < T.head_dim_v; column += kChunk) {
       float r[kChunk];
-      ptx::tcgen05_ld_32x32b<0>(r, from + column);
-      ptx::tcgen05_wait_ld();
-      ptx::fence_loaded(r);
+      ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
 #pragma unroll
       for (int j = 0; j < kChunk; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
       staging.put(column, r);

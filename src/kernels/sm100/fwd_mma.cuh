@@ -160,19 +160,10 @@ class MmaIssuer {
     return v_base + ((c.kSmem.kv + kv_offset(T, stage, false)) >> 4);
   }
 
-  // Products are issued a few at a time: ptxas makes a branch around many, which costs more than
-  // they do, and none around few.
-  static constexpr int kTogether = 3;
-  template <int kCount, class Issue>
-  __device__ static void issue_products(const Issue& product) {
-    unroll<(kCount + kTogether - 1) / kTogether>([&](auto group) {
-      constexpr int kFirst = group.value * kTogether;
-      if (ptx::elect_sync()) {
-        unroll<(kFirst + kTogether < kCount ? kTogether : kCount - kFirst)>(
-            [&](auto i) { product(Index<kFirst + i.value>{}); });
-      }
-    });
-  }
+  // Products are issued a few at a time, two or four by one statement: ptxas makes a branch around
+  // more, which costs more than they do.
+  static constexpr int kStepBytes = kMmaK * kElementBytes;  // of a row of Q or K
+  static constexpr int kVStepBytes = kMmaK * VDescriptor::kRowBytes;
 
   // S = Q Kᵀ. S is free when P V of the P in its place was issued before, or softmax has loaded it.
   template <int kQTile>
@@ -183,13 +174,15 @@ class MmaIssuer {
       ptx::tcgen05_fence_after_thread_sync();
     }
     const uint32_t q_words = q_descriptor(kQTile);
-    issue_products<T.head_dim / kMmaK>([&](auto step) {
-      constexpr int kSteps = slab_columns(T.head_dim) / kMmaK, kStepBytes = kMmaK * kElementBytes;
-      constexpr int kSlab = step.value / kSteps, kInSlab = step.value % kSteps * kStepBytes;
-      ptx::tcgen05_mma_f16_ss<T.cta_group, tmem_layout(T).s[kQTile]>(
-          tmem, QkDescriptor::at(q_words, kSlab * kTileRows * QkDescriptor::kRowBytes + kInSlab),
-          QkDescriptor::at(k_words, kSlab * k_rows(T) * QkDescriptor::kRowBytes + kInSlab),
-          kQkInstruction, step.value > 0);
+    unroll<num_slabs(T.head_dim)>([&](auto slab) {
+      constexpr int kSteps = slab_columns(T.head_dim) / kMmaK;
+      constexpr int kQSlab = slab.value * kTileRows * QkDescriptor::kRowBytes;
+      constexpr int kKSlab = slab.value * k_rows(T) * QkDescriptor::kRowBytes;
+      if (ptx::elect_sync()) {
+        ptx::tcgen05_mma_f16_ss<T.cta_group, kSteps, tmem_layout(T).s[kQTile], kQSlab / 16,
+                                kStepBytes / 16, kKSlab / 16, kStepBytes / 16>(
+            tmem, q_words, k_words, QkDescriptor::kHighWord, kQkInstruction, slab.value > 0);
+      }
     });
   }
 
@@ -208,13 +201,15 @@ class MmaIssuer {
   }
   template <int kQTile, int kStep, int kEnd>
   __device__ void pv_steps(uint32_t v_words, bool accumulate) const {
-    issue_products<kEnd - kStep>([&](auto i) {
-      constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes, kAt = kStep + i.value;
-      constexpr TmemLayout kTmem = tmem_layout(T);
-      ptx::tcgen05_mma_f16_ts<T.cta_group, kTmem.o[kQTile], kTmem.p[kQTile] + kAt * kMmaK / 2>(
-          tmem, VDescriptor::at(v_words, kAt * kStepBytes), kPvInstruction,
-          i.value == 0 ? accumulate : true);
-    });
+    constexpr TmemLayout kTmem = tmem_layout(T);
+    constexpr int kSteps = kEnd - kStep < 4 ? 2 : 4, kPStep = kMmaK / 2;
+    if (ptx::elect_sync()) {
+      ptx::tcgen05_mma_f16_ts<T.cta_group, kSteps, kTmem.o[kQTile],
+                              kTmem.p[kQTile] + kStep * kPStep, kPStep, kStep * kVStepBytes / 16,
+                              kVStepBytes / 16>(tmem, v_words, VDescriptor::kHighWord,
+                                                kPvInstruction, accumulate);
+    }
+    if constexpr (kStep + kSteps < kEnd) pv_steps<kQTile, kStep + kSteps, kEnd>(v_words, true);
   }
 
   const Context<T>& c;

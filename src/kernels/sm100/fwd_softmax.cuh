@@ -107,18 +107,11 @@ class Softmax {
   __device__ float maximum(float (&s)[kChunks][kChunk], int first_key) {
     if constexpr (ptx::kHasLoadMax && !kMasked && !T.softcap) {
       float top[kChunks];
-      unroll<kChunks>([&](auto i) {
-        ptx::tcgen05_ld_max_32x32b<i.value * kChunk>(s[i.value], top[i.value], scores);
-      });
-      ptx::tcgen05_wait_ld();
-      fence_loaded(s);
-      ptx::fence_loaded(top);
+      ptx::tcgen05_ld_max_and_wait_32x32b(s, top, scores);
       if constexpr (T.p_apart) arrive_after_tmem(kSFree);
       return ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3], lowest_max);
     }
-    unroll<kChunks>([&](auto i) { ptx::tcgen05_ld_32x32b<i.value * kChunk>(s[i.value], scores); });
-    ptx::tcgen05_wait_ld();
-    fence_loaded(s);
+    ptx::tcgen05_ld_and_wait_32x32b(s, scores);
     if constexpr (T.p_apart) arrive_after_tmem(kSFree);
     float top[3] = {lowest_max, lowest_max, lowest_max};
 #pragma unroll
@@ -145,11 +138,6 @@ class Softmax {
       float& t = top[(i + chunk) % 3];
       t = ptx::max_nan(t, s[2 * i], s[2 * i + 1]);
     }
-  }
-
-  __device__ static void fence_loaded(float (&s)[kChunks][kChunk]) {
-#pragma unroll
-    for (int i = 0; i < kChunks; ++i) ptx::fence_loaded(s[i]);
   }
 
   // Chunk by chunk exponentials, conversion, and P to tensor memory; the first keys are handed over
