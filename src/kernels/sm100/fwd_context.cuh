@@ -44,7 +44,9 @@ __device__ inline int warp_of_warpgroup() {
 // Everything a role needs besides its tile.
 template <FwdTraits T>
 struct Context {
+  // As constants: the compiler would inline what computes them wherever it is called.
   static constexpr SmemLayout kSmem = smem_layout(T);
+  static constexpr TmemLayout kTmem = tmem_layout(T);
   static constexpr auto kBarriers = places_of(barriers(T));
 
   const FwdParams& params;
@@ -83,6 +85,16 @@ struct Context {
   __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
     return at(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
+  }
+  // Of a Q tile's out, and of a stage of the ring of K and V, in shared memory.
+  __device__ static int out_place(int q_tile) {
+    constexpr int kStride = out_offset(T, 1) - out_offset(T, 0);
+    return kSmem.out + q_tile * kStride;
+  }
+  __device__ static int kv_place(int stage, bool holds_k) {
+    if constexpr (is_uneven(T)) return kSmem.kv + kv_offset(T, stage, holds_k);
+    constexpr int kStride = kv_offset(T, 1, true);
+    return kSmem.kv + stage * kStride;
   }
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};

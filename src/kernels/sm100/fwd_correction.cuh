@@ -17,7 +17,7 @@ class Correction {
         warp(warp_of_warpgroup()),
         factors(factors_barrier(0, threadIdx.x / kWarpThreads % 4)),
         row(threadIdx.x % kWarpgroupThreads),
-        o{static_cast<uint32_t>(warp * kWarpThreads << 16 | tmem_layout(T).o[0])} {}
+        o{static_cast<uint32_t>(warp * kWarpThreads << 16 | context.kTmem.o[0])} {}
 
   __device__ void run() {
 #pragma unroll

@@ -46,9 +46,6 @@ class Loader {
     const bool is_cut = T.cta_group == 1 && may_hold_anything && tile.work.seqlen_k % kTileN != 0;
     cut_block = is_cut ? tile.work.seqlen_k / kTileN : -1;
   }
-  __device__ int kv_place(bool holds_k) const {
-    return c.kSmem.kv + kv_offset(T, kv.stage, holds_k);
-  }
 
   // What is loaded is announced where the MMA thread waits, for all CTAs of the group together.
   __device__ void expect(ptx::SmemAddr barrier, int bytes) const {
@@ -97,7 +94,7 @@ class Loader {
       const int row = n * kTileN + static_cast<int>(c.rank) * k_rows(T);
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-        load(c.at(kv_place(true) + slab * k_rows(T) * kQkSlab * kElementBytes), p.k,
+        load(c.at(c.kv_place(kv.stage, true) + slab * k_rows(T) * kQkSlab * kElementBytes), p.k,
              c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head, tile.work.offset_k + row,
              kv_batch);
       }
@@ -116,7 +113,7 @@ class Loader {
       expect(barrier, v_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
-        load(c.at(kv_place(false) + slab * kTileN * kVSlab * kElementBytes), p.v, barrier,
+        load(c.at(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes), p.v, barrier,
              static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head,
              tile.work.offset_k + n * kTileN, kv_batch);
       }
@@ -125,7 +122,7 @@ class Loader {
     if (clear) {
       c.wait(kVRaw, 0, v_raw_phase);
       v_raw_phase ^= 1;
-      clear_rows<kTileN, v_columns(T)>(c.smem + kv_place(false), tile.work.seqlen_k - n * kTileN);
+      clear_rows<kTileN, v_columns(T)>(c.smem + c.kv_place(kv.stage, false), tile.work.seqlen_k - n * kTileN);
       if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage));
       __syncwarp();
     }

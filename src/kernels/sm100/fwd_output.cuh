@@ -64,7 +64,7 @@ struct OutputRow {
     }
   };
   __device__ Staging staging() const {
-    return {c.smem + out_offset(T, q_tile) + row * kOutRowBytes<T>,
+    return {c.smem + c.out_place(q_tile) + row * kOutRowBytes<T>,
             slab_swizzle<slab_columns(T.head_dim_v)>(row)};
   }
 };
@@ -100,7 +100,7 @@ class Storer {
     if (dense || first + (kTileRows >> p.group_log2) <= tile.work.seqlen_q) {
       if (ptx::elect_sync()) store_by_tma(q_tile, first, dense ? tile.work.batch : 0);
     } else {
-      copy_rows<kTileRows, T.head_dim_v, kWarpThreads>(p, tile.work, c.smem + out_offset(T, q_tile),
+      copy_rows<kTileRows, T.head_dim_v, kWarpThreads>(p, tile.work, c.smem + c.out_place(q_tile),
                                                        first_row(c, tile.work, q_tile),
                                                        threadIdx.x % kWarpThreads);
     }
@@ -108,7 +108,7 @@ class Storer {
 
   // Returns when TMA has read shared memory.
   __device__ void store_by_tma(int q_tile, int first_position, int batch) const {
-    const ptx::SmemAddr from = c.at(out_offset(T, q_tile));
+    const ptx::SmemAddr from = c.at(c.out_place(q_tile));
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
       ptx::cp_async_bulk_tensor_4d_store(
