@@ -78,8 +78,8 @@ __device__ inline void tcgen05_commit_multicast(SmemAddr barrier, uint16_t ctas)
       : "memory");
 }
 
-// tcgen05.mma.cta_group.kind::f16 [tmem + kD], a-desc, b-desc, idesc, enable-input-d;
-// tcgen05.mma.cta_group.kind::f16 [tmem + kD], [tmem + kA], b-desc, idesc, enable-input-d;
+// tcgen05.mma.cta_group.kind::f16 [d], a-desc, b-desc, idesc, enable-input-d;
+// tcgen05.mma.cta_group.kind::f16 [d], [a], b-desc, idesc, enable-input-d;
 // d = A B + (accumulate ? d : 0); A in shared memory, or in tensor memory, two elements a column
 // PTX ISA, "tcgen05.mma", sm_100a
 //
@@ -94,40 +94,40 @@ __device__ inline void tcgen05_commit_multicast(SmemAddr barrier, uint16_t ctas)
 #define FA4_MMA_SS(A, B, ADD)                                                            \
   "add.u32 low, %1, %" #A ";\n\tmov.b64 a, {low, %3};\n\t"                               \
   "add.u32 low, %2, %" #B ";\n\tmov.b64 b, {low, %3};\n\t"                               \
-  "tcgen05.mma.cta_group::%6.kind::f16 [%0 + %7], a, b, %4, " ADD ";\n\t"
+  "tcgen05.mma.cta_group::%6.kind::f16 [%0], a, b, %4, " ADD ";\n\t"
 #define FA4_MMA_TS(A, B, ADD)                                                            \
   "add.u32 low, %1, %" #B ";\n\tmov.b64 b, {low, %2};\n\t"                               \
-  "tcgen05.mma.cta_group::%5.kind::f16 [%0 + %6], [%0 + %" #A "], b, %3, " ADD ";\n\t"
+  "tcgen05.mma.cta_group::%6.kind::f16 [%0], [%5 + %" #A "], b, %3, " ADD ";\n\t"
 #define FA4_MMA_AT(step) "n"(kA + step * kAStep), "n"(kB + step * kBStep)
 
-template <int kCtaGroup, int kSteps, int kD, int kA, int kAStep, int kB, int kBStep>
-__device__ inline void tcgen05_mma_f16_ss(TmemAddr tmem, uint32_t a, uint32_t b, uint32_t high, uint32_t idesc,
+template <int kCtaGroup, int kSteps, int kA, int kAStep, int kB, int kBStep>
+__device__ inline void tcgen05_mma_f16_ss(TmemAddr d, uint32_t a, uint32_t b, uint32_t high, uint32_t idesc,
                                           bool accumulate) {
   static_assert(kSteps == 4 || kSteps == 2);
   if constexpr (kSteps == 4) {
-    asm volatile(FA4_MMA_BEGIN(5) FA4_MMA_SS(8, 9, "p") FA4_MMA_SS(10, 11, "one")
-                 FA4_MMA_SS(12, 13, "one") FA4_MMA_SS(14, 15, "one") "}"
-                 :: "r"(tmem.value), "r"(a), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
-                    "n"(kCtaGroup), "n"(kD), FA4_MMA_AT(0), FA4_MMA_AT(1), FA4_MMA_AT(2), FA4_MMA_AT(3) : "memory");
+    asm volatile(FA4_MMA_BEGIN(5) FA4_MMA_SS(7, 8, "p") FA4_MMA_SS(9, 10, "one")
+                 FA4_MMA_SS(11, 12, "one") FA4_MMA_SS(13, 14, "one") "}"
+                 :: "r"(d.value), "r"(a), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
+                    "n"(kCtaGroup), FA4_MMA_AT(0), FA4_MMA_AT(1), FA4_MMA_AT(2), FA4_MMA_AT(3) : "memory");
   } else {
-    asm volatile(FA4_MMA_BEGIN(5) FA4_MMA_SS(8, 9, "p") FA4_MMA_SS(10, 11, "one") "}"
-                 :: "r"(tmem.value), "r"(a), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
-                    "n"(kCtaGroup), "n"(kD), FA4_MMA_AT(0), FA4_MMA_AT(1) : "memory");
+    asm volatile(FA4_MMA_BEGIN(5) FA4_MMA_SS(7, 8, "p") FA4_MMA_SS(9, 10, "one") "}"
+                 :: "r"(d.value), "r"(a), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
+                    "n"(kCtaGroup), FA4_MMA_AT(0), FA4_MMA_AT(1) : "memory");
   }
 }
 
-template <int kCtaGroup, int kSteps, int kD, int kA, int kAStep, int kB, int kBStep>
-__device__ inline void tcgen05_mma_f16_ts(TmemAddr tmem, uint32_t b, uint32_t high, uint32_t idesc, bool accumulate) {
+template <int kCtaGroup, int kSteps, int kA, int kAStep, int kB, int kBStep>
+__device__ inline void tcgen05_mma_f16_ts(TmemAddr d, TmemAddr a, uint32_t b, uint32_t high, uint32_t idesc, bool accumulate) {
   static_assert(kSteps == 4 || kSteps == 2);
   if constexpr (kSteps == 4) {
     asm volatile(FA4_MMA_BEGIN(4) FA4_MMA_TS(7, 8, "p") FA4_MMA_TS(9, 10, "one")
                  FA4_MMA_TS(11, 12, "one") FA4_MMA_TS(13, 14, "one") "}"
-                 :: "r"(tmem.value), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
-                    "n"(kCtaGroup), "n"(kD), FA4_MMA_AT(0), FA4_MMA_AT(1), FA4_MMA_AT(2), FA4_MMA_AT(3) : "memory");
+                 :: "r"(d.value), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "r"(a.value),
+                    "n"(kCtaGroup), FA4_MMA_AT(0), FA4_MMA_AT(1), FA4_MMA_AT(2), FA4_MMA_AT(3) : "memory");
   } else {
     asm volatile(FA4_MMA_BEGIN(4) FA4_MMA_TS(7, 8, "p") FA4_MMA_TS(9, 10, "one") "}"
-                 :: "r"(tmem.value), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
-                    "n"(kCtaGroup), "n"(kD), FA4_MMA_AT(0), FA4_MMA_AT(1) : "memory");
+                 :: "r"(d.value), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "r"(a.value),
+                    "n"(kCtaGroup), FA4_MMA_AT(0), FA4_MMA_AT(1) : "memory");
   }
 }
 // clang-format on

@@ -102,47 +102,37 @@ class MmaIssuer {
     const RingState<T> k = kv;
     if (step.any()) kv.advance();
     const uint32_t v_words = v_descriptor(v.stage), k_words = k_descriptor(k.stage);
-    issue_tile<0>(before, step, v, k, v_words, k_words);
-    if constexpr (T.q_tiles > 1) issue_tile<1>(before, step, v, k, v_words, k_words);
-  }
-
-  template <int kQTile>
-  __device__ void issue_tile(const Step& before, const Step& step, const RingState<T>& v,
-                             const RingState<T>& k, uint32_t v_words, uint32_t k_words) {
-    if constexpr (T.p_apart) {
-      issue_qk<kQTile>(step, k, k_words);
-      issue_pv<kQTile>(before, v, v_words);
-    } else {
-      issue_pv<kQTile>(before, v, v_words);
-      issue_qk<kQTile>(step, k, k_words);
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) {
+      if constexpr (T.p_apart) issue_qk(i, step, k, k_words);
+      issue_pv(i, before, v, v_words);
+      if constexpr (!T.p_apart) issue_qk(i, step, k, k_words);
     }
   }
 
-  template <int kQTile>
-  __device__ void issue_pv(const Step& step, const RingState<T>& v, uint32_t v_words) {
-    constexpr uint32_t kBit = 1u << kQTile;
-    if (step.active & kBit) {
-      multiply_pv<kQTile>(v_words, (step.first & kBit) == 0);
-      if constexpr (T.p_apart) commit(kPFree, kQTile);
-      if (step.last & kBit) commit(kOFull, kQTile);
+  __device__ void issue_pv(int q_tile, const Step& step, const RingState<T>& v, uint32_t v_words) {
+    const uint32_t bit = 1u << q_tile;
+    if (step.active & bit) {
+      multiply_pv(q_tile, v_words, (step.first & bit) == 0);
+      if constexpr (T.p_apart) commit(kPFree, q_tile);
+      if (step.last & bit) commit(kOFull, q_tile);
     }
-    if (kQTile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, v.stage);
+    if (q_tile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, v.stage);
   }
 
-  template <int kQTile>
-  __device__ void issue_qk(const Step& step, const RingState<T>& k, uint32_t k_words) {
-    constexpr uint32_t kBit = 1u << kQTile;
-    if (step.active & kBit) {
-      if (kQTile == 0 || (step.active & 1) == 0) c.wait(kKvFull, k.stage, k.phase);
-      if (step.first & kBit) {
-        c.wait(kQFull, kQTile, phases >> (2 + kQTile) & 1);
-        phases ^= 4u << kQTile;
+  __device__ void issue_qk(int q_tile, const Step& step, const RingState<T>& k, uint32_t k_words) {
+    const uint32_t bit = 1u << q_tile;
+    if (step.active & bit) {
+      if (q_tile == 0 || (step.active & 1) == 0) c.wait(kKvFull, k.stage, k.phase);
+      if (step.first & bit) {
+        c.wait(kQFull, q_tile, phases >> (2 + q_tile) & 1);
+        phases ^= 4u << q_tile;
       }
-      multiply_qk<kQTile>(k_words);
-      commit(kSFull, kQTile);
-      if (step.last & kBit) commit(kQEmpty, kQTile);
+      multiply_qk(q_tile, k_words);
+      commit(kSFull, q_tile);
+      if (step.last & bit) commit(kQEmpty, q_tile);
     }
-    if (kQTile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, k.stage);
+    if (q_tile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, k.stage);
   }
 
   __device__ void commit(int kind, int stage) const {
@@ -163,53 +153,53 @@ class MmaIssuer {
   // Products are issued a few at a time, two or four by one statement: ptxas makes a branch around
   // more, which costs more than they do.
   static constexpr int kStepBytes = kMmaK * kElementBytes;  // of a row of Q or K
+  static constexpr int kSAndPColumns = s_and_p_columns(T);
   static constexpr int kVStepBytes = kMmaK * VDescriptor::kRowBytes;
 
   // S = Q Kᵀ. S is free when P V of the P in its place was issued before, or softmax has loaded it.
-  template <int kQTile>
-  __device__ void multiply_qk(uint32_t k_words) {
+  __device__ void multiply_qk(int q_tile, uint32_t k_words) {
     if constexpr (T.p_apart) {
-      c.wait(kSFree, kQTile, (phases >> (4 + kQTile) & 1) ^ 1);
-      phases ^= 16u << kQTile;
+      c.wait(kSFree, q_tile, (phases >> (4 + q_tile) & 1) ^ 1);
+      phases ^= 16u << q_tile;
       ptx::tcgen05_fence_after_thread_sync();
     }
-    const uint32_t q_words = q_descriptor(kQTile);
+    const uint32_t q_words = q_descriptor(q_tile);
     unroll<num_slabs(T.head_dim)>([&](auto slab) {
       constexpr int kSteps = slab_columns(T.head_dim) / kMmaK;
       constexpr int kQSlab = slab.value * kTileRows * QkDescriptor::kRowBytes;
       constexpr int kKSlab = slab.value * k_rows(T) * QkDescriptor::kRowBytes;
       if (ptx::elect_sync()) {
-        ptx::tcgen05_mma_f16_ss<T.cta_group, kSteps, tmem_layout(T).s[kQTile], kQSlab / 16,
-                                kStepBytes / 16, kKSlab / 16, kStepBytes / 16>(
-            tmem, q_words, k_words, QkDescriptor::kHighWord, kQkInstruction, slab.value > 0);
+        ptx::tcgen05_mma_f16_ss<T.cta_group, kSteps, kQSlab / 16, kStepBytes / 16, kKSlab / 16,
+                                kStepBytes / 16>(tmem + (c.kTmem.s[0] + q_tile * kSAndPColumns),
+                                                 q_words, k_words, QkDescriptor::kHighWord,
+                                                 kQkInstruction, slab.value > 0);
       }
     });
   }
 
   // O (+)= P V: the keys that are handed over first, then the rest.
-  template <int kQTile>
-  __device__ void multiply_pv(uint32_t v_words, bool accumulate) {
+  __device__ void multiply_pv(int q_tile, uint32_t v_words, bool accumulate) {
     constexpr int kFirst = T.first_keys / kMmaK, kAll = kTileN / kMmaK;
-    const uint32_t parity = phases >> kQTile & 1;
-    phases ^= 1u << kQTile;
-    c.wait(kPFull, kQTile, parity);
+    const uint32_t parity = phases >> q_tile & 1;
+    phases ^= 1u << q_tile;
+    c.wait(kPFull, q_tile, parity);
     ptx::tcgen05_fence_after_thread_sync();
-    pv_steps<kQTile, 0, kFirst>(v_words, accumulate);
-    c.wait(kPRest, kQTile, parity);
+    pv_steps<0, kFirst>(q_tile, v_words, accumulate);
+    c.wait(kPRest, q_tile, parity);
     ptx::tcgen05_fence_after_thread_sync();
-    pv_steps<kQTile, kFirst, kAll>(v_words, true);
+    pv_steps<kFirst, kAll>(q_tile, v_words, true);
   }
-  template <int kQTile, int kStep, int kEnd>
-  __device__ void pv_steps(uint32_t v_words, bool accumulate) const {
-    constexpr TmemLayout kTmem = tmem_layout(T);
+  template <int kStep, int kEnd>
+  __device__ void pv_steps(int q_tile, uint32_t v_words, bool accumulate) const {
     constexpr int kSteps = kEnd - kStep < 4 ? 2 : 4, kPStep = kMmaK / 2;
     if (ptx::elect_sync()) {
-      ptx::tcgen05_mma_f16_ts<T.cta_group, kSteps, kTmem.o[kQTile],
-                              kTmem.p[kQTile] + kStep * kPStep, kPStep, kStep * kVStepBytes / 16,
-                              kVStepBytes / 16>(tmem, v_words, VDescriptor::kHighWord,
-                                                kPvInstruction, accumulate);
+      ptx::tcgen05_mma_f16_ts<T.cta_group, kSteps, kStep * kPStep, kPStep, kStep * kVStepBytes / 16,
+                              kVStepBytes / 16>(tmem + (c.kTmem.o[0] + q_tile * T.head_dim_v),
+                                                tmem + (c.kTmem.p[0] + q_tile * kSAndPColumns),
+                                                v_words, VDescriptor::kHighWord, kPvInstruction,
+                                                accumulate);
     }
-    if constexpr (kStep + kSteps < kEnd) pv_steps<kQTile, kStep + kSteps, kEnd>(v_words, true);
+    if constexpr (kStep + kSteps < kEnd) pv_steps<kStep + kSteps, kEnd>(q_tile, v_words, true);
   }
 
   const Context<T>& c;
