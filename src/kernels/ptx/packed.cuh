@@ -58,6 +58,18 @@ __device__ inline Float2 mul_rn_ftz(Float2 a, Float2 b) {
   return d;
 }
 
+// (a0, a1) become the result.
+__device__ inline void mul_rn_ftz(float& a0, float& a1, Float2 b) {
+  asm("{\n\t"
+      ".reg .b64 a;\n\t"
+      "mov.b64 a, {%0, %1};\n\t"
+      "mul.rn.ftz.f32x2 a, a, %2;\n\t"
+      "mov.b64 {%0, %1}, a;\n\t"
+      "}"
+      : "+f"(a0), "+f"(a1)
+      : "l"(b.bits));
+}
+
 // add.rn.ftz.f32x2 d, a, b;
 // PTX ISA, "add", sm_100
 __device__ inline Float2 add_rn_ftz(Float2 a, Float2 b) {

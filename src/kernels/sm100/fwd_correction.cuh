@@ -111,8 +111,7 @@ class Correction {
   __device__ static void multiply(float (&r)[kRegisters], ptx::Float2 factor) {
 #pragma unroll
     for (int j = 0; j < kRegisters; j += 2) {
-      ptx::unpack_float2(ptx::mul_rn_ftz(ptx::pack_float2(r[j], r[j + 1]), factor), &r[j],
-                         &r[j + 1]);
+      ptx::mul_rn_ftz(r[j], r[j + 1], factor);
     }
   }
 
