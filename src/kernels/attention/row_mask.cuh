@@ -1,8 +1,8 @@
 // Hiding scores outside a row's key bounds, when a thread holds a row.
 #pragma once
 
-#include "kernels/attention/pack.cuh"
 #include "kernels/ptx/math.cuh"
+#include "kernels/ptx/select.cuh"
 
 namespace fa4 {
 
@@ -11,10 +11,7 @@ namespace fa4 {
 __device__ inline void mask_row(float (&s)[32], int begin, int end) {
   const uint32_t visible =
       ptx::bmsk_clamp(0, end > 0 ? end : 0) & ~ptx::bmsk_clamp(0, begin > 0 ? begin : 0);
-#pragma unroll
-  for (int i = 0; i < 32; ++i) {
-    if ((visible >> i & 1) == 0) s[i] = -kInfinity;
-  }
+  ptx::hide_others(s, visible);
 }
 
 }  // namespace fa4

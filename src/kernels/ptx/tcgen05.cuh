@@ -206,6 +206,20 @@ __device__ inline void tcgen05_st_32x32b(TmemAddr to, const float (&r)[16]) {
 __device__ inline void fence_loaded(float (&r)[16]) {
   asm volatile("" : FA4_R16("+f", r) :: "memory");
 }
+
+#undef FA4_MMA_BEGIN
+#undef FA4_MMA_SS
+#undef FA4_MMA_TS
+#undef FA4_MMA_AT
+#undef FA4_P8
+#undef FA4_P32_0
+#undef FA4_P32_1
+#undef FA4_P32_2
+#undef FA4_P32_3
+#undef FA4_R8
+#undef FA4_R16
+#undef FA4_R32
+#undef FA4_R4X32
 // clang-format on
 
 // Whether a load gives the largest of its registers (sm_103a).
