@@ -113,8 +113,8 @@ class Loader {
       expect(barrier, v_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
-        load(c.at(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes), p.v, barrier,
-             static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head,
+        load(c.at(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes), p.v,
+             barrier, static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head,
              tile.work.offset_k + n * kTileN, kv_batch);
       }
     }
@@ -122,7 +122,8 @@ class Loader {
     if (clear) {
       c.wait(kVRaw, 0, v_raw_phase);
       v_raw_phase ^= 1;
-      clear_rows<kTileN, v_columns(T)>(c.smem + c.kv_place(kv.stage, false), tile.work.seqlen_k - n * kTileN);
+      clear_rows<kTileN, v_columns(T)>(c.smem + c.kv_place(kv.stage, false),
+                                       tile.work.seqlen_k - n * kTileN);
       if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage));
       __syncwarp();
     }
