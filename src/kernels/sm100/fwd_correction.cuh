@@ -36,9 +36,9 @@ class Correction {
       }
 #pragma unroll 1
       for (int n = all.n_block_max - 1; n >= all.n_block_min; --n) {
-        if (static_cast<uint32_t>(n - last[0]) < times[0]) rescale<0>();
-        if constexpr (T.q_tiles > 1) {
-          if (static_cast<uint32_t>(n - last[1]) < times[1]) rescale<1>();
+#pragma unroll
+        for (int i = 0; i < T.q_tiles; ++i) {
+          if (static_cast<uint32_t>(n - last[i]) < times[i]) rescale(i);
         }
       }
 #pragma unroll
@@ -71,25 +71,22 @@ class Correction {
 
   // The maxima of a block are known: P V so far is done, since its commit came before that block's
   // scores.
-  template <int kQTile>
-  __device__ void rescale() const {
-    ptx::barrier_sync(factors + kQTile * (factors_barrier(1, 0) - factors_barrier(0, 0)),
+  __device__ void rescale(int q_tile) const {
+    ptx::barrier_sync(factors + q_tile * (factors_barrier(1, 0) - factors_barrier(0, 0)),
                       2 * kWarpThreads);
-    const float shift = c.factor(kQTile, row);
+    const float shift = c.factor(q_tile, row);
     if (__any_sync(0xffffffffu, shift != 0.0f)) {
       ptx::tcgen05_fence_after_thread_sync();
-      multiply_o<kQTile>(ptx::pack_float2(ptx::ex2_approx_ftz(shift)));
+      multiply_o(o + q_tile * T.head_dim_v, ptx::pack_float2(ptx::ex2_approx_ftz(shift)));
       ptx::tcgen05_wait_st();
       ptx::tcgen05_fence_before_thread_sync();
     }
-    let_pv_go(kQTile);
+    let_pv_go(q_tile);
   }
 
   // A chunk is loaded while the one before it is multiplied. Rare, so a loop of two chunks.
-  template <int kQTile>
-  __device__ void multiply_o(ptx::Float2 factor) const {
+  __device__ void multiply_o(ptx::TmemAddr at, ptx::Float2 factor) const {
     static_assert(T.head_dim_v % (2 * kRegisters) == 0);
-    ptx::TmemAddr at = o + kQTile * T.head_dim_v;
     const ptx::TmemAddr last = at + (T.head_dim_v - 2 * kRegisters);
     float even[kRegisters], odd[kRegisters];
     ptx::tcgen05_ld_32x32b<0>(even, at);

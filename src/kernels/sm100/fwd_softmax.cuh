@@ -145,27 +145,28 @@ class Softmax {
   template <bool kMasked>
   __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, RowSoftmax::Sum& sum) {
     bool elected = false;
-    unroll<kChunks>([&](auto i) {
-      constexpr int kIndex = i.value, kColumn = kPOffset + kIndex * kPairsOfChunk;
-      if (kMasked && is_hidden(first_key, kIndex)) {
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      const ptx::TmemAddr to = scores + (kPOffset + i * kPairsOfChunk);
+      if (kMasked && is_hidden(first_key, i)) {
         constexpr uint32_t kZeros[kPairsOfChunk] = {};
-        ptx::tcgen05_st_32x32b<kColumn>(scores, kZeros);
+        ptx::tcgen05_st_32x32b<0>(to, kZeros);
       } else {
-        exponentiate(kIndex, s[kIndex], softmax.line);
+        exponentiate(i, s[i], softmax.line);
         uint32_t packed[kPairsOfChunk];
 #pragma unroll
         for (int j = 0; j < kPairsOfChunk; ++j) {
-          packed[j] = pack<T.element>(s[kIndex][2 * j], s[kIndex][2 * j + 1]);
+          packed[j] = pack<T.element>(s[i][2 * j], s[i][2 * j + 1]);
         }
-        ptx::tcgen05_st_32x32b<kColumn>(scores, packed);
-        if constexpr (kMasked) sum.add(s[kIndex]);
+        ptx::tcgen05_st_32x32b<0>(to, packed);
+        if constexpr (kMasked) sum.add(s[i]);
       }
-      if constexpr ((kIndex + 1) * kChunk == T.first_keys) {
+      if ((i + 1) * kChunk == T.first_keys) {
         elected = hand_over(kPFull);
         // The rest waits for the vote that comes with the hand-over: else ptxas begins it before.
         if (elected) softmax.line.offset += 0.0f;
       }
-    });
+    }
     hand_over(kPRest, elected);
   }
 
