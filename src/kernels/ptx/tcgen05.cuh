@@ -84,8 +84,8 @@ __device__ inline void tcgen05_commit_multicast(SmemAddr barrier, uint16_t ctas)
 // PTX ISA, "tcgen05.mma", sm_100a
 //
 // kSteps products of 16 in one statement: one for each, with its descriptors, cost the compiler
-// more than all else that the thread does. A descriptor's low word is a + kA + step kAStep; the
-// high one is the same for all.
+// more than all else that the thread does. A descriptor's low word is a + kA + step kAStep (of A in
+// tensor memory that is its column); the high one is the same for all.
 //
 // clang-format off
 #define FA4_MMA_BEGIN(ACCUMULATE)                                                        \
@@ -175,7 +175,7 @@ __device__ inline void tcgen05_ld_and_wait_32x32b(float (&r)[4][32], TmemAddr fr
       "tcgen05.ld.sync.aligned.32x32b.x32.b32 {" FA4_P32_2 "}, [%128 + 64];\n\t"
       "tcgen05.ld.sync.aligned.32x32b.x32.b32 {" FA4_P32_3 "}, [%128 + 96];\n\t"
       "tcgen05.wait::ld.sync.aligned;"
-      : FA4_R4X32("=f", r) : "r"(from.value) : "memory");
+      : FA4_R4X32("=&f", r) : "r"(from.value) : "memory");
 }
 
 __device__ inline void tcgen05_ld_max_and_wait_32x32b(float (&r)[4][32], float (&top)[4], TmemAddr from) {
@@ -185,7 +185,7 @@ __device__ inline void tcgen05_ld_max_and_wait_32x32b(float (&r)[4][32], float (
       "tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {" FA4_P32_2 "}, %130, [%132 + 64];\n\t"
       "tcgen05.ld.red.sync.aligned.32x32b.x32.max.NaN.f32 {" FA4_P32_3 "}, %131, [%132 + 96];\n\t"
       "tcgen05.wait::ld.sync.aligned;"
-      : FA4_R4X32("=f", r), "=f"(top[0]), "=f"(top[1]), "=f"(top[2]), "=f"(top[3]) : "r"(from.value) : "memory");
+      : FA4_R4X32("=&f", r), "=&f"(top[0]), "=&f"(top[1]), "=&f"(top[2]), "=&f"(top[3]) : "r"(from.value) : "memory");
 }
 
 template <int kColumn>
