@@ -72,7 +72,10 @@ void add_traits(const ForwardPlan& planned, std::vector<Variant>& variants) {
   for (int stages = std::max(2, t.kv_stages - 2); stages < t.kv_stages; ++stages) {
     add("kv_stages", stages, &sm100::FwdTraits::kv_stages);
   }
-  for (const int keys : {32, 64, 96}) add("first_keys", keys, &sm100::FwdTraits::first_keys);
+  for (const int keys : {32, 64, 96}) {
+    add("first_keys", keys, &sm100::FwdTraits::first_keys);
+    add("next_keys", keys, &sm100::FwdTraits::next_keys);
+  }
 }
 
 // The other rows of the table for this head_dim: Q tiles and CTAs.

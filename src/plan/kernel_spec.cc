@@ -47,17 +47,18 @@ std::string display_name(const sm100::FwdTraits& t) {
 
 // Every member: the compiler counts them.
 std::string name_expression(const sm100::FwdTraits& t) {
-  const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, first_keys,
+  const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, first_keys, next_keys,
               polynomial_pairs, polynomial_degree, softmax_registers, correction_registers, p_apart,
               softcap] = t;
   return fmt::format(
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, "
-      ".q_tiles={}, .cta_group={}, .kv_stages={}, .first_keys={}, .polynomial_pairs={}, "
+      ".q_tiles={}, .cta_group={}, .kv_stages={}, .first_keys={}, .next_keys={}, "
+      ".polynomial_pairs={}, "
       ".polynomial_degree={}, .softmax_registers={}, .correction_registers={}, .p_apart={}, "
       ".softcap={}}}>",
       enumerator(element), head_dim, head_dim_v, q_tiles, cta_group, kv_stages, first_keys,
-      polynomial_pairs, polynomial_degree, softmax_registers, correction_registers, p_apart,
-      softcap);
+      next_keys, polynomial_pairs, polynomial_degree, softmax_registers, correction_registers,
+      p_apart, softcap);
 }
 
 // Adds `spec` unless a kernel of that name is there: rows of tuning data may share one.

@@ -15,15 +15,15 @@ constexpr const char* kShortQuery = "one Q tile holds the query; K and V fill th
 constexpr const char* kTwoTiles = "two Q tiles take turns; K and V fill what they leave";
 constexpr const char* kPair = "a pair of CTAs loads each K and V once: half the traffic of two";
 constexpr std::array kRows = {
-    Sm100TuningRow{64, 64, 0, kTile, false, 1, 1, 12, true, kShortQuery},
-    Sm100TuningRow{64, 64, 0, kAny, false, 2, 1, 10, true, kTwoTiles},
-    Sm100TuningRow{96, 96, 0, kTile, false, 1, 1, 7, false, kShortQuery},
-    Sm100TuningRow{96, 96, 0, kAny, false, 2, 1, 5, false, kTwoTiles},
-    Sm100TuningRow{128, 128, 0, kTile, false, 1, 1, 5, false, kShortQuery},
-    Sm100TuningRow{128, 128, 2 * kTile + 1, kAny, true, 2, 2, 6, false, kPair},
-    Sm100TuningRow{128, 128, 0, kAny, false, 2, 1, 3, false, kTwoTiles},
-    Sm100TuningRow{192, 128, 2 * kTile + 1, kAny, true, 2, 2, 5, false, kPair},
-    Sm100TuningRow{192, 128, 0, kAny, false, 2, 1, 3, false,
+    Sm100TuningRow{64, 64, 0, kTile, false, 1, 1, 12, 96, 96, true, kShortQuery},
+    Sm100TuningRow{64, 64, 0, kAny, false, 2, 1, 10, 96, 96, true, kTwoTiles},
+    Sm100TuningRow{96, 96, 0, kTile, false, 1, 1, 7, 64, 96, false, kShortQuery},
+    Sm100TuningRow{96, 96, 0, kAny, false, 2, 1, 5, 64, 96, false, kTwoTiles},
+    Sm100TuningRow{128, 128, 0, kTile, false, 1, 1, 5, 64, 96, false, kShortQuery},
+    Sm100TuningRow{128, 128, 2 * kTile + 1, kAny, true, 2, 2, 6, 64, 96, false, kPair},
+    Sm100TuningRow{128, 128, 0, kAny, false, 2, 1, 3, 64, 96, false, kTwoTiles},
+    Sm100TuningRow{192, 128, 2 * kTile + 1, kAny, true, 2, 2, 5, 64, 96, false, kPair},
+    Sm100TuningRow{192, 128, 0, kAny, false, 2, 1, 3, 64, 96, false,
                    "K V K fit beside two Q that out replaces"},
 };
 
@@ -31,13 +31,13 @@ constexpr std::array kRows = {
 constexpr const char* kShared = "the exponential unit is as busy as the tensor cores: FMA helps it";
 constexpr const char* kFastUnit = "the exponential unit is twice as fast as sm_100a's";
 constexpr std::array kExponentials = {
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 64, 18, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 96, 18, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 128, 18, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kBF16, 64, 20, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kBF16, 96, 20, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kBF16, 128, 20, kShared},
     Sm100ExponentialRow{"sm_100a", Element::kBF16, 192, 16, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 64, 18, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 96, 18, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 128, 18, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kF16, 64, 20, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kF16, 96, 20, kShared},
+    Sm100ExponentialRow{"sm_100a", Element::kF16, 128, 20, kShared},
     Sm100ExponentialRow{"sm_100a", Element::kF16, 192, 16, kShared},
     Sm100ExponentialRow{"sm_103a", Element::kBF16, 64, 0, kFastUnit},
     Sm100ExponentialRow{"sm_103a", Element::kBF16, 96, 0, kFastUnit},
@@ -85,6 +85,8 @@ sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& archite
           .q_tiles = row.q_tiles,
           .cta_group = row.cta_group,
           .kv_stages = row.kv_stages,
+          .first_keys = row.first_keys,
+          .next_keys = row.next_keys,
           .polynomial_pairs =
               find_sm100_exponential(architecture, element, row.head_dim).polynomial_pairs,
           .p_apart = row.p_apart,

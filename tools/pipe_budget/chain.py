@@ -53,6 +53,8 @@ def softmax_ops(code, stage, arch, tiles=2):
     stores = [k for k, i in enumerate(code) if i.name == "STTM" and operands.width_of(i) >= 8]
     arrivals = [k for k, i in enumerate(code) if i.opcode.startswith("SYNCS.ARRIVE") and k > stores[0]]
     last = next((k for k in arrivals if k > stores[-1]), arrivals[-1])
+    for number, k in enumerate(k for k in arrivals[1:] if k < last):
+        ops[k].event = (f"part {number}", stage)
     ops[last].event = ("rest", stage)
     ops[arrivals[0]].event = ("P", stage) if arrivals[0] != last else ("whole", stage)
     last_load = max(k for k, i in enumerate(code) if i.name == "LDTM")
@@ -137,12 +139,10 @@ def first_wait(code, first):
 
 def gate_products(ops, code, positions, stage):
     ops[first_wait(code, positions[0])].gate = ("P", stage)
-    for a, b in zip(positions, positions[1:]):
-        k = wait_before(code, b, a) if b > a else b
-        if k != b:
-            ops[k].gate = ("rest", stage)
-            return
-    ops[first_wait(code, positions[0])].gate = ("rest", stage)
+    waits = [wait_before(code, b, a) for a, b in zip(positions, positions[1:]) if b > a and wait_before(code, b, a) != b]
+    for number, k in enumerate(waits[:-1]):
+        ops[k].gate = (f"part {number}", stage)
+    ops[waits[-1] if waits else first_wait(code, positions[0])].gate = ("rest", stage)
 
 
 class Warp:
@@ -200,6 +200,8 @@ class Chain:
         if kind in ("P", "rest", "whole"):
             for name in (["P", "rest"] if kind == "whole" else [kind]):
                 self.events[name, stage, warp.iteration] = arrival + rates.LATENCIES["arrive"].clocks
+        if kind.startswith("part"):
+            self.events[kind, stage, warp.iteration] = arrival + rates.LATENCIES["arrive"].clocks
         if kind == "stats":
             self.events[kind, stage, warp.iteration] = time + rates.LATENCIES["barrier"].clocks
         if kind == "loaded":

@@ -5,6 +5,14 @@
 
 namespace fa4::ptx {
 
+// add.rn.ftz.f32 d, a, b;
+// PTX ISA, "add", sm_20
+__device__ inline float add_rn_ftz(float a, float b) {
+  float d;
+  asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b));
+  return d;
+}
+
 // ex2.approx.ftz.f32 d, a;  2^a, largest relative error 2^-22
 // PTX ISA, "ex2", sm_20
 __device__ inline float ex2_approx_ftz(float a) {

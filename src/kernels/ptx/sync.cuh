@@ -51,4 +51,22 @@ __device__ inline bool elect_sync() {
   return elected != 0;
 }
 
+// elect.sync d|p, membermask;  the same, and which lane it is
+// PTX ISA, "elect.sync", sm_90
+struct Election {
+  bool is_elected;
+  uint32_t lane;  // 0 to 31
+};
+__device__ inline Election elect_sync_lane() {
+  uint32_t elected, lane;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "elect.sync %1|p, 0xffffffff;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(elected), "=r"(lane));
+  return {elected != 0, lane};
+}
+
 }  // namespace fa4::ptx

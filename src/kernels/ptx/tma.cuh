@@ -7,12 +7,6 @@
 
 namespace fa4::ptx {
 
-// prefetch.tensormap [a];
-// PTX ISA, "prefetch.tensormap", sm_90
-__device__ inline void prefetch_tensormap(const TensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 // cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [dstMem], [tensorMap,
 // coords], [mbar]; PTX ISA, "cp.async.bulk.tensor", sm_90
 __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap* map,

@@ -13,6 +13,7 @@
 //   load       ── kv_full ────▶ mma: S = Q Kᵀ, O += P V                 ── kv_empty (commit) ─▶
 //   mma        ── s_full ─────▶ softmax: S to registers, exponentials, P to tensor memory
 //   softmax    ── p_full ─────▶ mma: P V of the first keys; correction arrives too
+//   softmax    ── p_next ─────▶ mma: P V of the next keys, where P comes in three parts
 //   softmax    ── p_rest ─────▶ mma: P V of the other keys
 //   softmax    ── factors ────▶ correction: O *= factor, if any (named barriers)
 //   softmax    ── stats_full ─▶ correction: a tile's sums and maxima    ── stats_empty ─▶

@@ -177,17 +177,22 @@ class MmaIssuer {
     });
   }
 
-  // O (+)= P V: the keys that are handed over first, then the rest.
+  // O (+)= P V, in the parts in which P is handed over.
   __device__ void multiply_pv(int q_tile, uint32_t v_words, bool accumulate) {
-    constexpr int kFirst = T.first_keys / kMmaK, kAll = kTileN / kMmaK;
     const uint32_t parity = phases >> q_tile & 1;
     phases ^= 1u << q_tile;
-    c.wait(kPFull, q_tile, parity);
-    ptx::tcgen05_fence_after_thread_sync();
-    pv_steps<0, kFirst>(q_tile, v_words, accumulate);
-    c.wait(kPRest, q_tile, parity);
-    ptx::tcgen05_fence_after_thread_sync();
-    pv_steps<kFirst, kAll>(q_tile, v_words, true);
+    pv_part<0, T.first_keys>(kPFull, q_tile, v_words, parity, accumulate);
+    pv_part<T.first_keys, T.next_keys>(kPNext, q_tile, v_words, parity, true);
+    pv_part<T.next_keys, kTileN>(kPRest, q_tile, v_words, parity, true);
+  }
+  template <int kKey, int kEndKey>
+  __device__ void pv_part(int barrier, int q_tile, uint32_t v_words, uint32_t parity,
+                          bool accumulate) const {
+    if constexpr (kKey < kEndKey) {
+      c.wait(barrier, q_tile, parity);
+      ptx::tcgen05_fence_after_thread_sync();
+      pv_steps<kKey / kMmaK, kEndKey / kMmaK>(q_tile, v_words, accumulate);
+    }
   }
   template <int kStep, int kEnd>
   __device__ void pv_steps(int q_tile, uint32_t v_words, bool accumulate) const {

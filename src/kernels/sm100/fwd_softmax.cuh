@@ -44,7 +44,7 @@ class Softmax {
         for (; n >= stop; --n) block<true>(n);
         if constexpr (!T.softcap) {
 #pragma unroll 1
-          for (; n >= whole_begin; --n) block<false>(n);
+          for (const int end = min(whole_begin - 1, n); n != end; --n) block<false>(n);
         }
         stop = n_last;
       } while (n >= n_last);
@@ -54,6 +54,7 @@ class Softmax {
 
  private:
   static constexpr int kPairsOfChunk = kChunk / 2;
+  static constexpr int kEarlyPairs = T.polynomial_pairs > 0 ? 3 : 0;  // of a chunk
   static constexpr int kPOffset = tmem_layout(T).p[0] - tmem_layout(T).s[0];
 
   // Scores to probabilities. Chunks that no row of the warp sees cost next to nothing, and those
@@ -108,15 +109,21 @@ class Softmax {
     if constexpr (ptx::kHasLoadMax && !kMasked && !T.softcap) {
       float top[kChunks];
       ptx::tcgen05_ld_max_and_wait_32x32b(s, top, scores);
-      if constexpr (T.p_apart) arrive_after_tmem(kSFree);
+      free_s();
       return ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3], lowest_max);
     }
     ptx::tcgen05_ld_and_wait_32x32b(s, scores);
-    if constexpr (T.p_apart) arrive_after_tmem(kSFree);
+    free_s();
     float top[3] = {lowest_max, lowest_max, lowest_max};
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) maximum_of_chunk<kMasked>(s[i], first_key, i, top);
     return ptx::max_nan(top[0], top[1], top[2]);
+  }
+
+  // The scores are in registers: the next ones may come where P has a place of its own.
+  __device__ void free_s() const {
+    ptx::Election by;
+    if constexpr (T.p_apart) arrive_after_tmem<true>(kSFree, by);
   }
 
   // Three maxima, of every third pair each.
@@ -140,11 +147,12 @@ class Softmax {
     }
   }
 
-  // Chunk by chunk exponentials, conversion, and P to tensor memory; the first keys are handed over
+  // Chunk by chunk exponentials, conversion, and P to tensor memory; keys are handed over in parts,
   // as soon as they are there.
   template <bool kMasked>
   __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, RowSoftmax::Sum& sum) {
-    bool elected = false;
+    ptx::Election by{};
+    float early = softmax.line.offset;
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const ptx::TmemAddr to = scores + (kPOffset + i * kPairsOfChunk);
@@ -152,7 +160,7 @@ class Softmax {
         constexpr uint32_t kZeros[kPairsOfChunk] = {};
         ptx::tcgen05_st_32x32b<0>(to, kZeros);
       } else {
-        exponentiate(i, s[i], softmax.line);
+        exponentiate(i, s[i], early);
         uint32_t packed[kPairsOfChunk];
 #pragma unroll
         for (int j = 0; j < kPairsOfChunk; ++j) {
@@ -161,18 +169,28 @@ class Softmax {
         ptx::tcgen05_st_32x32b<0>(to, packed);
         if constexpr (kMasked) sum.add(s[i]);
       }
-      if ((i + 1) * kChunk == T.first_keys) {
-        elected = hand_over(kPFull);
-        // The rest waits for the vote that comes with the hand-over: else ptxas begins it before.
-        if (elected) softmax.line.offset += 0.0f;
+      const int keys = (i + 1) * kChunk;
+      if (keys == T.first_keys) {
+        hand_over<true>(kPFull, by);
+        // What follows waits for the vote, or ptxas begins it before and the hand-over is late; a
+        // lane's number is a denormal, which adds nothing. A few pairs need not wait: they are the
+        // exponential unit's work while P is on its way.
+        early = softmax.line.offset;
+        softmax.line.offset = ptx::add_rn_ftz(early, __uint_as_float(by.lane));
+      } else if (keys == T.next_keys) {
+        hand_over<false>(kPNext, by);
       }
     }
-    hand_over(kPRest, elected);
+    hand_over<false>(kPRest, by);
   }
 
-  __device__ static void exponentiate(int chunk, float (&s)[kChunk], const Exp2Line& line) {
+  // The first pairs with the offset as it was before the hand-over: the same, but there earlier.
+  __device__ void exponentiate(int chunk, float (&s)[kChunk], float early) const {
+    Exp2Line early_line = softmax.line;
+    early_line.offset = early;
 #pragma unroll
     for (int i = 0; i < kPairsOfChunk; ++i) {
+      const Exp2Line& line = i < kEarlyPairs ? early_line : softmax.line;
       if (is_polynomial(T, chunk * kPairsOfChunk + i)) {
         exp2_polynomial<T.polynomial_degree>(s[2 * i], s[2 * i + 1], line);
       } else {
@@ -181,23 +199,18 @@ class Softmax {
     }
   }
 
-  // P is in tensor memory: for the tensor core. Returns whether this lane was elected to say so.
-  __device__ bool hand_over(int kind) const {
+  // P so far is in tensor memory: for the tensor core. By the lane that is elected, or was before.
+  template <bool kElects>
+  __device__ void hand_over(int kind, ptx::Election& by) const {
     ptx::tcgen05_wait_st();
-    return arrive_after_tmem(kind);
+    arrive_after_tmem<kElects>(kind, by);
   }
-  __device__ bool arrive_after_tmem(int kind) const {
+  template <bool kElects>
+  __device__ void arrive_after_tmem(int kind, ptx::Election& by) const {
     ptx::tcgen05_fence_before_thread_sync();
     __syncwarp();
-    const bool elected = ptx::elect_sync();
-    if (elected) c.arrive_at_mma(kind, q_tile);
-    return elected;
-  }
-  __device__ void hand_over(int kind, bool elected) const {
-    ptx::tcgen05_wait_st();
-    ptx::tcgen05_fence_before_thread_sync();
-    __syncwarp();
-    if (elected) c.arrive_at_mma(kind, q_tile);
+    if constexpr (kElects) by = ptx::elect_sync_lane();
+    if (by.is_elected) c.arrive_at_mma(kind, q_tile);
   }
 
   // For the correction warp of the same rows. It has read the last factor: the scores of this block

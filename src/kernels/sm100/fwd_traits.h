@@ -19,7 +19,8 @@ struct FwdTraits {
   int q_tiles = 2;            // of 128 query rows each in a CTA; two take turns at the tensor core
   int cta_group = 1;          // CTAs that share one product: each holds half of every K and V block
   int kv_stages = 3;          // K and V blocks in shared memory, together
-  int first_keys = 96;        // of a block's 128: their P is handed over before the rest is ready
+  int first_keys = 64;        // of a block's 128: their P is handed over before the rest is ready,
+  int next_keys = 96;         // then that up to here; as first_keys: in two parts instead of three
   int polynomial_pairs = 8;   // of a block's 64 pairs of columns: exponentials on the FMA pipe
   int polynomial_degree = 3;  // 2 to 5
   int softmax_registers = 192;
@@ -130,6 +131,7 @@ enum BarrierKind {
   kSFull,
   kSFree,
   kPFull,
+  kPNext,
   kPRest,
   kPFree,
   kOFull,
@@ -144,7 +146,7 @@ enum BarrierKind {
 };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int q = t.q_tiles, g = t.cta_group;
-  const int apart = t.p_apart ? q : 0;
+  const int apart = t.p_apart ? q : 0, next = t.next_keys > t.first_keys ? q : 0;
   const int readers = 4 * q + 4 + 3;  // warps: softmax, correction, mma, load, store
   return {{
       {"q_full", q, 1, "load + TMA bytes", "mma"},
@@ -156,6 +158,7 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
       {"s_free", apart, 4 * g, "softmax warps: S is in registers", "mma, before the next QK"},
       {"p_full", q, 8 * g, "softmax warps: first keys of P; correction warps: O rescaled or free",
        "mma of the leading CTA, before PV"},
+      {"p_next", next, 4 * g, "softmax warps: the next keys of P", "mma, in the middle of PV"},
       {"p_rest", q, 4 * g, "softmax warps: the rest of P", "mma, before the rest of PV"},
       {"p_free", apart, 1, "mma: commit after PV", "softmax, before the next P"},
       {"o_full", q, 1, "mma: commit after the tile's last PV", "correction"},
@@ -205,14 +208,11 @@ constexpr int out_offset(const FwdTraits& t, int q_tile) {
   return smem_layout(t).out + q_tile * (out_takes_q(t) ? q_tile_bytes(t) : out_tile_bytes(t));
 }
 
-// Which of a block's 64 pairs of columns the polynomial takes: spread evenly over the first 64
-// keys, which the tensor core waits for. A function of the column alone, so that neither the mask
-// nor the tile a row falls into changes its bits.
-constexpr int kPolynomialSpan = 32;  // pairs
+// Which of a block's pairs of columns the polynomial takes: spread evenly. A function of the column
+// alone, so that neither the mask nor the tile a row falls into changes its bits.
+constexpr int kPairs = kTileN / 2;
 constexpr bool is_polynomial(const FwdTraits& t, int pair) {
-  if (pair >= kPolynomialSpan) return false;
-  return (pair + 1) * t.polynomial_pairs / kPolynomialSpan >
-         pair * t.polynomial_pairs / kPolynomialSpan;
+  return (pair + 1) * t.polynomial_pairs / kPairs > pair * t.polynomial_pairs / kPairs;
 }
 
 // The base-2 logarithm of the largest finite number of the type of P.
@@ -230,8 +230,10 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.kv_stages < 2) return "K and V need two stages";
   if (t.first_keys % kChunk != 0 || t.first_keys <= 0 || t.first_keys >= kTileN)
     return "first_keys is 32, 64 or 96";
-  if (t.polynomial_pairs < 0 || t.polynomial_pairs > kPolynomialSpan * 3 / 4)
-    return "polynomial_pairs is 0 to 24";
+  if (t.next_keys % kChunk != 0 || t.next_keys < t.first_keys || t.next_keys >= kTileN)
+    return "next_keys is first_keys, 64 or 96";
+  if (t.polynomial_pairs < 0 || t.polynomial_pairs > kPairs / 2)
+    return "polynomial_pairs is 0 to 32";
   if (t.polynomial_degree < 2 || t.polynomial_degree > 5) return "polynomial_degree is 2 to 5";
   if (kRescaleThreshold >= log2_largest(t.element)) return "P overflows before O is rescaled";
   if (tmem_layout(t).total > kTmemColumns) return "tensor memory exceeds 512 columns";

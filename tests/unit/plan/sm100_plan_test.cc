@@ -61,6 +61,11 @@ TEST(Sm100Tuning, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(sm100::why_not({.head_dim = 256}), "head dims are at most 128, or 192 with 128");
   EXPECT_STREQ(sm100::why_not({.head_dim = 64, .head_dim_v = 64, .cta_group = 2}),
                "a pair of CTAs shares heads of 128 columns or more of V");
+  EXPECT_STREQ(sm100::why_not({.first_keys = 128}), "first_keys is 32, 64 or 96");
+  EXPECT_STREQ(sm100::why_not({.first_keys = 64, .next_keys = 32}),
+               "next_keys is first_keys, 64 or 96");
+  EXPECT_STREQ(sm100::why_not({.next_keys = 128}), "next_keys is first_keys, 64 or 96");
+  EXPECT_STREQ(sm100::why_not({.polynomial_pairs = 33}), "polynomial_pairs is 0 to 32");
   EXPECT_STREQ(sm100::why_not({.softmax_registers = 208}),
                "registers come in eights and leave at least 24 for the other warps");
 }
@@ -217,7 +222,9 @@ TEST(Sm100Traits, EveryBarrierHasArriversAndWaiters) {
       EXPECT_STRNE(barrier.name, "");
       EXPECT_GT(barrier.arrivals, 0) << barrier.name;
       const bool of_p_apart = std::set<std::string>{"s_free", "p_free"}.contains(barrier.name);
-      EXPECT_EQ(barrier.stages > 0, t.p_apart || !of_p_apart) << barrier.name;
+      const bool of_three_parts = std::string(barrier.name) == "p_next";
+      const bool is_used = of_p_apart ? t.p_apart : !of_three_parts || t.first_keys < t.next_keys;
+      EXPECT_EQ(barrier.stages > 0, is_used) << barrier.name;
       EXPECT_STRNE(barrier.arrives, "") << barrier.name;
       EXPECT_STRNE(barrier.waits, "") << barrier.name;
     }
@@ -240,7 +247,7 @@ TEST(Sm100Traits, PHasColumnsOfItsOwnWhereTensorMemoryHoldsThem) {
 TEST(Sm100Spec, PrintsEveryMemberOfItsTraits) {
   const KernelSource source = spec_of(dense(128, 4096, true)).source();
   EXPECT_EQ(source.main_file, "sm100/fwd_kernel.cuh");
-  EXPECT_EQ(source.display_name, "fwd_sm100_bf16_d128_q2_poly18");
+  EXPECT_EQ(source.display_name, "fwd_sm100_bf16_d128_q2_poly20");
   EXPECT_TRUE(source.name_expression.starts_with(
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
       ".head_dim_v=128, .q_tiles=2, "))
@@ -303,7 +310,7 @@ TEST(Sm100Plan, PairsOfCtasTakeUniformProblems) {
   EXPECT_EQ(spec.shape().k_rows, 64);
   EXPECT_EQ(spec.shape().v_columns, 64);
   EXPECT_EQ(spec.schedule.grid, 148);
-  EXPECT_EQ(spec.source().display_name, "fwd_sm100_bf16_d128_q2_pair_poly18");
+  EXPECT_EQ(spec.source().display_name, "fwd_sm100_bf16_d128_q2_pair_poly20");
   DeviceSpec odd = b200();
   odd.num_sms = 147;
   EXPECT_EQ(spec_of(dense(128, 4096), odd).schedule.grid, 146);
