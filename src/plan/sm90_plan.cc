@@ -22,6 +22,9 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const AttentionProblem& p = plan.problem;
   const auto& spec = std::get<Sm90ForwardSpec>(plan.main);
   const FwdTraits& t = spec.traits;
+  static constexpr const char* kQReasons[] = {
+      "one Q, whose place out takes", "two Q: the next tile begins under this one's end",
+      "three Q: as two, and the next is there before the last out is stored"};
   const Sm90TuningRow* row =
       find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
   const sm90::RegisterSplit registers = sm90::register_split(t);
@@ -37,8 +40,7 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
                    sm90::consumer_warpgroups(t), registers.consumer),
        "consumers take turns at the tensor cores"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
-                    t.q_stages > 1 ? "two Q: the next tile begins under this one's end"
-                                   : "one Q, whose place out takes"});
+                    kQReasons[t.q_stages - 1]});
   explain_schedule(spec.schedule, spec.shape().q_rows, steps);
 }
 

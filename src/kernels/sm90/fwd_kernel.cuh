@@ -14,8 +14,9 @@
 //        └ v_raw ─▶ clears rows past the sequence's end, then v_full
 //
 // In a warpgroup Q Kᵀ of block n and P V of block n + 1 are issued together: the softmax of n runs
-// under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (two Q stages).
-// Between warpgroups, turns at the tensor cores let one multiply while another exponentiates.
+// under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (from two Q
+// stages on). Between warpgroups, turns at the tensor cores let one multiply while another
+// exponentiates.
 #pragma once
 
 #include "kernels/sm90/fwd_consumer.cuh"

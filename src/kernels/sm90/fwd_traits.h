@@ -17,7 +17,9 @@ struct FwdTraits {
   int head_dim_v = 128;  // of v and out
   int tile_m = 128;      // query rows of a tile: 64 a consumer warpgroup
   int tile_n = 128;      // keys of a block
-  int q_stages = 2;      // 2: the next tile's first product runs under this tile's epilogue
+  // 1: out lies in it until it is stored. 2: the next tile's first product runs under this tile's
+  // epilogue. 3: the next Q comes while the last out is stored, which tiles of few blocks wait for.
+  int q_stages = 2;
   int kv_stages = 2;
   bool softcap = false;
 
@@ -111,6 +113,7 @@ constexpr const char* why_not(const FwdTraits& t) {
     return "tile_m is 128 or 192: two or three consumer warpgroups";
   if (t.tile_n % 16 != 0 || t.tile_n < 64 || t.tile_n > 256)
     return "tile_n is a multiple of 16, 64 to 256";
+  if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
   if (t.kv_stages != 2) return "K and V have two stages";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim: out takes q's place";

@@ -101,7 +101,7 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
   EXPECT_EQ(source.display_name, "fwd_sm90_bf16_d128_m128n128");
   EXPECT_EQ(source.name_expression,
             "fa4::fwd_sm90<fa4::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=2, .kv_stages=2, "
+            ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=3, .kv_stages=2, "
             ".softcap=false}>");
 }
 
