@@ -54,6 +54,8 @@ def other_rows():
     yield 32, 1000, 16, 16, 128, 128
     yield 1, 2048, 16, 16, 128, 128
     yield 1, 1024, 16, 16, 128, 128
+    yield 128, 256, 32, 32, 64, 64
+    yield 128, 256, 16, 16, 128, 128
 
 
 def random_tensor(*shape):

@@ -59,7 +59,6 @@ class TensorBox {
   uint32_t first_ = 0, last_ = 0;  // elements of a row inside the tensor: [first_, last_)
   // Swizzle: the bits that those `shift_` above them are added to.
   uint32_t mask_ = 0, shift_ = 3;
-  bool converts_ = false;  // tf32 or ftz: values change on the way in
   std::vector<Row> rows_;
 };
 

@@ -2,8 +2,8 @@
 // 5.5.8). The layout was measured on an H200 by varying every argument of cuTensorMapEncodeTiled.
 //
 // u32 words: 0-1 address. 2: rank - 1 in bits 4-6, type 7-10, interleave 11-12, swizzle 13-14, NaN
-// fill 15, tf32 16, L2 promotion 17-18, swizzle atoms of 32 bytes 19 (a guess: no map of the driver
-// with such atoms has been seen); bits 0-3 and 21 carry nothing that a copy depends on. 3-6:
+// fill 15, tf32 16, L2 promotion 17-18, swizzle atoms of 32 bytes 19 (a guess: on an H200 the
+// driver makes no map with such atoms); bits 0-3 and 21 carry nothing that a copy depends on. 3-6:
 // strides of dimensions 1-4 in 16 bytes, low 32 bits; 7: bits 32-35 of those, a nibble each. 8-12:
 // sizes - 1. 13: element strides - 1 in 3 bits each, box 0 - 1 in bits 24-31. 14: boxes 1-4 - 1, a
 // byte each. The second 64 bytes are not read.
