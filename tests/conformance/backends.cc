@@ -66,10 +66,6 @@ void run_path(CpuIsa isa, const AttentionProblem& problem, ForwardArgs args, int
 
 }  // namespace
 
-Backend emulated_backend(const std::string& name) {
-  return {name, cli::open_device(name), std::nullopt};
-}
-
 Result run_plan(const Backend& backend, const ForwardPlan& plan, const ForwardArgs& inputs) {
   Result result = poisoned(plan.problem);
   cli::Execution execution(plan, backend.device);

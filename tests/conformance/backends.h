@@ -27,9 +27,6 @@ std::vector<Backend> all_backends();
 // compiler that it needs.
 const std::vector<Backend>& tested_backends();
 
-// A GPU that is not there, "emulated:b200".
-Backend emulated_backend(const std::string& name);
-
 // Why `backend` does not run `problem`; empty when it does.
 std::string unsupported(const Backend& backend, const AttentionProblem& problem);
 

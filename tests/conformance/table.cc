@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "jit/hash.h"
 #include "plan/forward_plan.h"
 
@@ -200,6 +201,19 @@ Case make_row(const Row& row, DType dtype) {
   Case c = base(dtype);
   row.change(c);
   return c;
+}
+
+std::vector<Backend> emulated_backends(const std::string& name) {
+  std::vector<Backend> backends;
+  backends.push_back({name, cli::open_device(name), std::nullopt});
+  try {
+    const CaseTensors tensors(make_row(kRows[0], DType::kBF16));
+    run_on(backends.front(), tensors.problem(), tensors.args());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCompiler) throw;
+    backends.clear();
+  }
+  return backends;
 }
 
 int expect_answers(const Row& row, DType dtype, std::span<const Backend> backends) {

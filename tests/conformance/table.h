@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backends.h"
@@ -20,6 +21,9 @@ void pack(Case& c, std::vector<int32_t> lengths_q, std::vector<int32_t> lengths_
 
 // The problem of a row.
 Case make_row(const Row& row, DType dtype);
+
+// An emulated GPU alone, "emulated:b200"; nothing where its kernels cannot be compiled.
+std::vector<Backend> emulated_backends(const std::string& name);
 
 // Runs the row on each backend that takes it, and expects the oracle's answer; how many ran. The
 // test's report keeps the digests of out and lse, so that two runs can be compared bit by bit.
