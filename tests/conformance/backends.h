@@ -1,6 +1,8 @@
 // Everything here that can run a forward: each CPU path by name, each CUDA device.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +28,14 @@ std::vector<Backend> all_backends();
 // Those that this program's tests run on, by its own choice; empty where an emulated GPU lacks the
 // compiler that it needs.
 const std::vector<Backend>& tested_backends();
+
+// Skips where there are none.
+class BackendTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (tested_backends().empty()) GTEST_SKIP() << "no NVRTC for an emulated GPU";
+  }
+};
 
 // Why `backend` does not run `problem`; empty when it does.
 std::string unsupported(const Backend& backend, const AttentionProblem& problem);

@@ -45,12 +45,7 @@ struct Changed {
 
 size_t row_bytes(DType dtype) { return static_cast<size_t>(kHeads * kDim * size_of(dtype)); }
 
-class Guarantees : public testing::Test {
- protected:
-  void SetUp() override {
-    if (tested_backends().empty()) GTEST_SKIP() << "no NVRTC for an emulated GPU";
-  }
-};
+class Guarantees : public BackendTest {};
 
 template <class Body>
 void for_each_backend(const CaseTensors& tensors, const Body& body) {

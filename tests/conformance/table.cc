@@ -239,4 +239,14 @@ int expect_answers(const Row& row, DType dtype, std::span<const Backend> backend
   return ran;
 }
 
+int expect_all_answers(std::span<const Backend> backends) {
+  int ran = 0;
+  for (const Row& row : kRows) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      ran += expect_answers(row, dtype, backends);
+    }
+  }
+  return ran;
+}
+
 }  // namespace fa4::internal

@@ -29,4 +29,7 @@ std::vector<Backend> emulated_backends(const std::string& name);
 // test's report keeps the digests of out and lse, so that two runs can be compared bit by bit.
 int expect_answers(const Row& row, DType dtype, std::span<const Backend> backends);
 
+// All rows, in the types of a GPU.
+int expect_all_answers(std::span<const Backend> backends);
+
 }  // namespace fa4::internal

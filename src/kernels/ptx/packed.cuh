@@ -50,15 +50,8 @@ __device__ inline void fma_rn_ftz(float& a0, float& a1, Float2 b, Float2 c) {
       : "l"(b.bits), "l"(c.bits));
 }
 
-// mul.rn.ftz.f32x2 d, a, b;
+// mul.rn.ftz.f32x2 d, a, b;  (a0, a1) become the result, as above
 // PTX ISA, "mul", sm_100
-__device__ inline Float2 mul_rn_ftz(Float2 a, Float2 b) {
-  Float2 d;
-  asm("mul.rn.ftz.f32x2 %0, %1, %2;" : "=l"(d.bits) : "l"(a.bits), "l"(b.bits));
-  return d;
-}
-
-// (a0, a1) become the result.
 __device__ inline void mul_rn_ftz(float& a0, float& a1, Float2 b) {
   asm("{\n\t"
       ".reg .b64 a;\n\t"

@@ -144,10 +144,10 @@ class MmaIssuer {
     return qk_base + ((c.kSmem.q + q_tile * q_tile_bytes(T)) >> 4);
   }
   __device__ uint32_t k_descriptor(int stage) const {
-    return qk_base + ((c.kv_place(stage, true)) >> 4);
+    return qk_base + (c.kv_place(stage, true) >> 4);
   }
   __device__ uint32_t v_descriptor(int stage) const {
-    return v_base + ((c.kv_place(stage, false)) >> 4);
+    return v_base + (c.kv_place(stage, false) >> 4);
   }
 
   // Products are issued a few at a time, two or four by one statement: ptxas makes a branch around

@@ -210,7 +210,7 @@ constexpr int out_offset(const FwdTraits& t, int q_tile) {
 
 // Which of a block's pairs of columns the polynomial takes: spread evenly. A function of the column
 // alone, so that neither the mask nor the tile a row falls into changes its bits.
-constexpr int kPairs = kTileN / 2;
+inline constexpr int kPairs = kTileN / 2;
 constexpr bool is_polynomial(const FwdTraits& t, int pair) {
   return (pair + 1) * t.polynomial_pairs / kPairs > pair * t.polynomial_pairs / kPairs;
 }
