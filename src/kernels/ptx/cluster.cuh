@@ -49,11 +49,21 @@ __device__ inline bool mbarrier_try_wait_parity_cluster(SmemAddr barrier, uint32
   return complete != 0;
 }
 
-// barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;  all threads of all
-// CTAs
+// barrier.cluster.arrive.release.aligned;  all threads of all CTAs
 // PTX ISA, "barrier.cluster", sm_90
-__device__ inline void barrier_cluster() {
+__device__ inline void barrier_cluster_arrive_release() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+// barrier.cluster.arrive.relaxed.aligned;  orders no memory
+// PTX ISA, "barrier.cluster", sm_90
+__device__ inline void barrier_cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+// barrier.cluster.wait.acquire.aligned;  each thread between any two of its arrivals
+// PTX ISA, "barrier.cluster", sm_90
+__device__ inline void barrier_cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 

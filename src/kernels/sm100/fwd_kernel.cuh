@@ -47,7 +47,8 @@ __device__ inline void sync_group() {
   if constexpr (T.cta_group == 1) {
     __syncthreads();
   } else {
-    ptx::barrier_cluster();
+    ptx::barrier_cluster_arrive_release();
+    ptx::barrier_cluster_wait();
   }
   ptx::tcgen05_fence_after_thread_sync();
 }
@@ -95,13 +96,20 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
     fwd_sm100(const __grid_constant__ FwdParams params) {
   static_assert(sm100::why_not(T) == nullptr);
   extern __shared__ __align__(1024) unsigned char smem_base[];
+  // Shared memory has no room to align the base, which begins where the system's 1024 bytes end. A
+  // system that takes another number of them is to be noticed, although the compiler believes the
+  // array's alignment: it does not follow the address through a shuffle.
+  if ((__shfl_sync(0xffffffffu, ptx::smem_addr(smem_base).value, 0) & 1023u) != 0) __trap();
   // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
   unsigned char* smem =
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
+  // A pair allocates tensor memory together: both CTAs must run before either begins.
+  if constexpr (T.cta_group > 1) ptx::barrier_cluster_arrive_relaxed();
   const sm100::Context<T> context{params, smem, T.cta_group == 1 ? 0 : ptx::cluster_ctarank()};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / sm100::kWarpThreads, 0);
   const sm100::Role role = sm100::role_of(warp);
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
+  if constexpr (T.cta_group > 1) ptx::barrier_cluster_wait();
   if (role == sm100::Role::kMma) {
     ptx::tcgen05_alloc<T.cta_group>(context.at(context.kSmem.tmem), sm100::kTmemColumns);
     ptx::tcgen05_relinquish_alloc_permit<T.cta_group>();
