@@ -105,8 +105,10 @@ TileJob make_job(const TileContext& context, int num_rows, char* scratch) {
   job.rescale_threshold = rescale_threshold(context.problem.dtype);
   job.scale_log2 = context.abs_scale * kLog2E;
   if (context.problem.softcap != 0) {
-    job.softcap_scale =
-        static_cast<float>(2 * 1.4426950408889634 * context.abs_scale / context.problem.softcap);
+    // Finite, since 0 times infinity is NaN.
+    job.softcap_scale = static_cast<float>(
+        std::min(2 * 1.4426950408889634 * context.abs_scale / context.problem.softcap,
+                 static_cast<double>(std::numeric_limits<float>::max())));
     job.softcap_log2 = context.problem.softcap * kLog2E;
   }
   job.q = scratch + layout.q_offset;

@@ -1,5 +1,6 @@
 #include "problem/attention_problem.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -111,6 +112,16 @@ void fold_mask(AttentionProblem& p) {
   if (p.mask.window_right >= p.seqlen_q - 1) p.mask.window_right = -1;
 }
 
+// From the first on tanh(x) = x to float precision for every score that is not NaN anyway; below
+// the second all scores are equal to float precision, and arithmetic with it would underflow.
+constexpr float kSoftcapOff = 0x1p80f;
+constexpr float kSmallestSoftcap = 0x1p-100f;
+
+float canonical_softcap(float softcap) {
+  if (softcap == 0 || softcap >= kSoftcapOff) return 0;
+  return std::max(softcap, kSmallestSoftcap);
+}
+
 void check_numbers(AttentionProblem& p) {
   if (p.softmax_scale.has_value() && !std::isfinite(*p.softmax_scale)) {
     refuse("softmax_scale {}; accepted: a finite number", *p.softmax_scale);
@@ -118,6 +129,7 @@ void check_numbers(AttentionProblem& p) {
   if (!std::isfinite(p.softcap) || p.softcap < 0) {
     refuse("softcap {}; accepted: 0 (off) or a positive finite number", p.softcap);
   }
+  p.softcap = canonical_softcap(p.softcap);
   p.scale = p.softmax_scale.value_or(
       static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
 }
