@@ -7,8 +7,11 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int64_t kMaxRows = int64_t{1} << 30;  // positions and windows add up in 32 bits
-constexpr int64_t kMaxTiles = int64_t{1} << 31;
+// Positions and windows add up in 32 bits, also those of rows past the end in the last tile.
+constexpr int64_t kMaxRows = (int64_t{1} << 30) - 512;
+// Indices of tiles are 32 bits wide, also those past the last tile that each cluster asks for:
+// there are at most two, and fewer than 2^16 clusters run at a time.
+constexpr int64_t kMaxTiles = (int64_t{1} << 31) - (int64_t{1} << 20);
 constexpr int kSmallestTile = 64;  // rows
 // Keys and values of a section, in shares of the L2 cache. On an H200, of 0.25 to 8, 1 was fastest
 // or within 1 % of it at head_dim 64 to 256 and 2048 to 16384 keys: smaller sections end on long
@@ -97,14 +100,14 @@ Support query_gpu_support(const AttentionProblem& p) {
   if (rows_q >= kMaxRows || rows_k >= kMaxRows) {
     return no(
         fmt::format("seqlen_q {} (total_q {}), seqlen_k {} (total_k {}); accepted on a GPU: "
-                    "below 2^30 keys, and query rows times query heads of a key head",
+                    "below 2^30 - 512 keys, and query rows times query heads of a key head",
                     p.seqlen_q, p.total_q, p.seqlen_k, p.total_k));
   }
   if (num_tiles(p, kSmallestTile, 1) >= kMaxTiles) {
-    return no(
-        fmt::format("batch {} with heads_q {} and seqlen_q {}; accepted on a GPU: below 2^31 "
-                    "tiles of 64 rows",
-                    p.batch, p.heads_q, p.seqlen_q));
+    return no(fmt::format(
+        "batch {} with heads_q {} and seqlen_q {}; accepted on a GPU: below 2^31 - 2^20 "
+        "tiles of 64 rows",
+        p.batch, p.heads_q, p.seqlen_q));
   }
   const std::string strides = check_all_strides(p);
   return strides.empty() ? Support{} : no(strides);

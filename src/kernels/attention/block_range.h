@@ -9,8 +9,8 @@ struct KeyBounds {
   int end;
 };
 
-// `position` = row + seqlen_k - seqlen_q. Windows are at most 2^30 - 1, lengths below 2^30: nothing
-// overflows.
+// `position` = row + seqlen_k - seqlen_q. Windows are at most 2^30 - 1 and lengths below 2^30 -
+// 512, so that nothing overflows, not even for rows of a tile that lie past the sequence's end.
 constexpr KeyBounds key_bounds(int position, int seqlen_k, int window_left, int window_right) {
   const int begin = position - window_left;
   const int end = position + window_right + 1;
