@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "jit/kernel_cache.h"
@@ -17,6 +18,12 @@ constexpr double kLog2E = 1.4426950408889634;
 constexpr int64_t kUnboundedWindow = (int64_t{1} << 30) - 1;
 // A scale of 0 would make a hidden score's -inf NaN; this one makes every finite score 0.
 constexpr float kSmallestScale = 1e-30f;
+
+// The factor of a score: finite, since 0 times infinity is NaN.
+float finite_float(double factor) {
+  return static_cast<float>(
+      std::min(factor, static_cast<double>(std::numeric_limits<float>::max())));
+}
 
 // A tensor as the kernel sees it: (head_dim, head, position, batch).
 struct KernelTensor {
@@ -174,9 +181,10 @@ class GpuForwardOp final : public ForwardOp {
     params->longest_first = launch_.schedule.longest_first;
     params->launch_control = launch_.schedule.source == TileSource::kLaunchControl;
     const double score_scale = p.softcap > 0 ? 1.0 : std::max(p.scale, kSmallestScale);
-    params->scale_log2 = static_cast<float>(score_scale * kLog2E);
+    params->scale_log2 = finite_float(score_scale * kLog2E);
     params->softcap = p.softcap;
-    params->scale_over_softcap = p.softcap > 0 ? p.scale / p.softcap : 0.0f;
+    params->scale_over_softcap =
+        p.softcap > 0 ? finite_float(static_cast<double>(p.scale) / p.softcap) : 0.0f;
   }
 
   GpuLaunch launch_;

@@ -14,14 +14,13 @@ RowEnd finish_row(float row_max, float row_sum, bool sees_keys, const float* sin
     const double lse = sink == nullptr ? -kInfinity : *sink;
     return {0.0f, static_cast<float>(lse)};
   }
-  if (row_max == -kInfinity && log2_sink == -kInfinity && row_sum == 0) {
-    // Every visible score is -inf: 0 / 0.
+  if (!(std::fabs(row_max) < kScoreLimitLog2)) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     return {nan, nan};
   }
   // The larger of the two is the reference, so that neither power overflows.
   const double top = log2_sink > row_max ? log2_sink : row_max;
-  const double of_row = row_max == -kInfinity ? 0.0 : std::exp2(row_max - top);
+  const double of_row = std::exp2(row_max - top);
   const double of_sink = log2_sink == -kInfinity ? 0.0 : std::exp2(log2_sink - top);
   const double total = row_sum * of_row + of_sink;
   const double lse = (top + std::log2(total)) * 0.6931471805599453;

@@ -7,6 +7,7 @@
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
 #include "cpu/key_rows.h"
+#include "kernels/attention/exp2_math.h"
 
 namespace fa4::internal {
 namespace {
@@ -78,7 +79,8 @@ class Row {
   // Conditional rescaling: a maximum that moves little is left stale.
   void raise_maximum(float block_max) {
     if (row_max_ == -kInfinity) {
-      row_max_ = block_max;
+      const bool is_low = block_max < kLowestMaxLog2 && block_max != -kInfinity;
+      row_max_ = is_low ? kLowestMaxLog2 : block_max;  // beyond the limit: as finish_row wants it
     } else if (block_max > row_max_ + rescale_threshold(kType)) {
       const double factor = std::exp2(static_cast<double>(row_max_) - block_max);
       row_sum_ *= factor;

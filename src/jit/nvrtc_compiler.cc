@@ -110,7 +110,7 @@ std::vector<int> NvrtcCompiler::architectures() const {
 }
 
 std::vector<std::string> NvrtcCompiler::flags() {
-  return {"--std=c++20", "-default-device", "--ptxas-options=-v"};
+  return {"--std=c++20", "-default-device", "-fmad=false", "--ptxas-options=-v"};
 }
 
 KernelImage NvrtcCompiler::compile(const KernelSource& source, const std::string& architecture,

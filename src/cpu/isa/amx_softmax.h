@@ -96,7 +96,7 @@ float move_maximum(const float* s, float scale, float& row_max) {
   const Columns all{0, kPanel, 0, kPanel};
   const float panel_max = max_of_scores<V>(s, all) * scale, old = row_max;
   if (old == -__builtin_inff()) {
-    row_max = panel_max;
+    row_max = first_maximum(panel_max);
     return 1.0f;
   }
   if (!(panel_max > old)) return 1.0f;

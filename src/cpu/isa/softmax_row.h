@@ -95,13 +95,21 @@ void rescale_row(const TileJob& job, int row, float factor) {
   for (int d = 0; d < job.head_dim_v; d += V::kLanes) V::store(o + d, V::mul(V::load(o + d), f));
 }
 
+// The maximum of a row whose first visible scores these are; -inf while all of them are. Raised to
+// kLowestMaxLog2: what lies below it is beyond the limit, and its rounding would be a power of its
+// own.
+inline float first_maximum(float block_max) {
+  const bool is_low = block_max < kLowestMaxLog2 && block_max != -__builtin_inff();
+  return is_low ? kLowestMaxLog2 : block_max;
+}
+
 // Returns what is subtracted from every score: the row's maximum, stale while the new one is at
 // most rescale_threshold above it.
 template <class V>
 float update_maximum(const TileJob& job, int row, float block_max) {
   float& row_max = job.row_max[row];
   if (row_max == -__builtin_inff()) {
-    row_max = block_max;
+    row_max = first_maximum(block_max);
   } else if (block_max > row_max + job.rescale_threshold) {
     float factor[V::kLanes];
     V::store(factor, exp2_vector<V, 5>(V::set1(row_max - block_max)));

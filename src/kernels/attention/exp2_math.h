@@ -128,6 +128,17 @@ inline constexpr int kBf16Exp2Degree = 3;
 // probabilities then reach 2^8, which floats hold without loss, and most blocks rescale nothing.
 inline constexpr float kRescaleThreshold = 8.0f;
 
+// A row is NaN, in out and lse, when its largest score, scaled and times log2(e), is not below this
+// in magnitude: floats are then so far apart that the maximum's own rounding decides what its
+// probability is, and a row with the largest of all scores could end as one that saw nothing. Below
+// it sums of a maximum and the polynomial's offset are exact. All devices share the limit.
+inline constexpr float kScoreLimitLog2 = 0x1p23f;
+
+// The least maximum that probabilities are relative to: a row with only -inf so far, or with
+// nothing but scores beyond the limit, has probabilities of 0 instead of inf - inf. It lies beyond
+// the limit, so that a row whose maximum it is stays one.
+inline constexpr float kLowestMaxLog2 = -2 * kScoreLimitLog2;
+
 // Scores below 2^-127 of the (stale) maximum count as zero.
 inline constexpr float kExp2Lowest = -127.0f;
 

@@ -7,21 +7,23 @@
 namespace fa4 {
 
 struct FinishedRow {
-  float factor;  // of the output; 0: the row saw nothing, whatever the output holds
+  float factor;  // of the output; 0: the output is 0, whatever the sums of the row hold
   float lse;     // natural logarithm; -inf for a row that saw nothing
 };
 
-// `row_max` of unscaled scores, -inf when the row saw nothing; `sink_log2` is the sink logit times
-// log2(e), or -inf.
-__device__ inline FinishedRow finish_row(float row_sum, float row_max, float scale_log2,
-                                         float sink_log2) {
-  const float max_log2 = row_max == -kInfinity ? -kInfinity : row_max * scale_log2;
-  const float top = fmaxf(max_log2, sink_log2);
-  const float shrink = max_log2 == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(max_log2 - top);
-  const float total =
-      row_sum * shrink + (sink_log2 == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(sink_log2 - top));
-  if (total == 0.0f) return {0.0f, -kInfinity};
-  return {shrink * ptx::rcp_approx_ftz(total), (top + ptx::lg2_approx_ftz(total)) * kLn2};
+// `max_log2` is the maximum of the scaled scores times log2(e), to which `row_sum` is relative, of
+// a row that sees keys; `sink` is the head's sink logit, or -inf. In natural units, since a sink
+// may be any float and its product with log2(e) would overflow.
+__device__ inline FinishedRow finish_row(float row_sum, float max_log2, bool sees_keys,
+                                         float sink) {
+  if (sees_keys && !(fabsf(max_log2) < kScoreLimitLog2)) return {kNaN, kNaN};
+  const float row_max = sees_keys ? max_log2 * kLn2 : -kInfinity;
+  const float top = fmaxf(row_max, sink);
+  if (top == -kInfinity) return {0.0f, -kInfinity};
+  const float of_row = sees_keys ? ptx::ex2_approx_ftz((row_max - top) * kLog2E) : 0.0f;
+  const float of_sink = sink == -kInfinity ? 0.0f : ptx::ex2_approx_ftz((sink - top) * kLog2E);
+  const float total = fmaf(row_sum, of_row, of_sink);
+  return {of_row * ptx::rcp_approx_ftz(total), fmaf(ptx::lg2_approx_ftz(total), kLn2, top)};
 }
 
 }  // namespace fa4

@@ -21,10 +21,10 @@ __device__ inline Place place_of(const FwdParams& p, const WorkTile& tile, int p
   return {packed_row >> g, (tile.head << g) + (packed_row & ((1 << g) - 1))};
 }
 
-// The sink logit of the place's head times log2(e), -inf without sinks.
-__device__ inline float sink_log2(const FwdParams& p, const WorkTile& tile, Place at) {
+// The sink logit of the place's head, -inf without sinks.
+__device__ inline float sink_of(const FwdParams& p, const WorkTile& tile, Place at) {
   const bool has_sink = p.sink != nullptr && at.position < tile.seqlen_q;
-  return has_sink ? p.sink[at.head] * kLog2E : -kInfinity;
+  return has_sink ? p.sink[at.head] : -kInfinity;
 }
 
 __device__ inline void store_lse(const FwdParams& p, const WorkTile& tile, Place at, float lse) {

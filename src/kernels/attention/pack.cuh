@@ -7,7 +7,7 @@
 namespace fa4 {
 
 inline constexpr float kInfinity = __builtin_bit_cast(float, 0x7f800000);
-inline constexpr float kLargestFloat = __builtin_bit_cast(float, 0x7f7fffff);
+inline constexpr float kNaN = __builtin_bit_cast(float, 0x7fffffff);
 
 template <Element kElement>
 __device__ inline uint32_t pack(float lower, float upper) {

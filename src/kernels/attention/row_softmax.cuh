@@ -10,7 +10,7 @@ namespace fa4 {
 struct RowSoftmax {
   // Probabilities are 2^(score scale + offset): the offset is minus a maximum that may be stale by
   // kRescaleThreshold. +inf for a row that has seen no block; a row with an infinite score has -inf
-  // from then on, one with NaN has a sum of NaN.
+  // from then on, one with NaN has NaN.
   Exp2Line line;
   float row_sum;
 
@@ -20,12 +20,9 @@ struct RowSoftmax {
     row_sum = 0.0f;
   }
 
-  // The least maximum: with it -inf exponentiates to 0 and no inf - inf comes up, without a case
-  // for a block that hides everything from the row. Finite when scaled, whatever the roundings.
-  __device__ static float lowest_max(float scale_log2) {
-    constexpr float kLowest = -0x1.fffff0p127f;  // 7 steps short of the largest
-    return kLowest / fmaxf(scale_log2, 1.0f);
-  }
+  // The least maximum, of unscaled scores: with it -inf exponentiates to 0 and no inf - inf comes
+  // up, without a case for a block that hides everything from the row.
+  __device__ static float lowest_max(float scale_log2) { return kLowestMaxLog2 / scale_log2; }
 
   // The power of two that a move to a block's maximum, at least lowest_max(), would multiply the
   // sum and the output so far by, and whether it is worth one: in the first block always.
@@ -84,8 +81,6 @@ struct RowSoftmax {
     row_sum += lower + upper;
   }
 
-  // NaN for a row with an infinite score, whose probability the polynomial may have lost.
-  __device__ float final_sum() const { return row_sum + line.offset * 0.0f; }
   __device__ float max_log2() const { return -line.offset; }
 };
 

@@ -16,9 +16,6 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// A row without a finite maximum is exponentiated relative to 0: exp(-inf) = 0, and no inf - inf.
-__device__ inline float safe_max(float row_max) { return row_max == -kInfinity ? 0.0f : row_max; }
-
 struct OnlineSoftmax {
   float row_max[2];  // of unscaled scores; may be stale by kRescaleThreshold
   float row_sum[2];  // of this thread's columns
@@ -33,21 +30,22 @@ struct OnlineSoftmax {
     }
   }
 
-  // Scores to probabilities relative to row_max, in place; adds them to row_sum.
+  // After update_max(): scores to probabilities relative to row_max, in place; moves row_sum to
+  // that maximum and adds them.
   template <int kScores>
   __device__ void exponentiate(float (&s)[kScores], float scale_log2) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float max_scaled = safe_max(row_max[r]) * scale_log2;
+      const float offset = -ptx::max_nan(row_max[r] * scale_log2, kLowestMaxLog2);
       float sum0 = 0.0f, sum1 = 0.0f;
 #pragma unroll
       for (int i = 2 * r; i < kScores; i += 4) {
-        s[i] = ptx::ex2_approx_ftz(s[i] * scale_log2 - max_scaled);
-        s[i + 1] = ptx::ex2_approx_ftz(s[i + 1] * scale_log2 - max_scaled);
+        s[i] = ptx::ex2_approx_ftz(fmaf(s[i], scale_log2, offset));
+        s[i + 1] = ptx::ex2_approx_ftz(fmaf(s[i + 1], scale_log2, offset));
         sum0 += s[i];
         sum1 += s[i + 1];
       }
-      row_sum[r] += sum0 + sum1;
+      row_sum[r] = fmaf(row_sum[r], acc_scale[r], sum0 + sum1);
     }
   }
 
@@ -79,20 +77,16 @@ struct OnlineSoftmax {
       } else {
         acc_scale[r] = keep ? 1.0f : old_max == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(-rise);
       }
-      row_sum[r] *= acc_scale[r];
     }
     return __any_sync(0xffffffffu, acc_scale[0] != 1.0f || acc_scale[1] != 1.0f);
   }
 
-  // After the last block: sums over the quad, adds the sink's exponential, and returns the row's
-  // final factor. `sink_log2` is the sink logit times log2(e), or -inf. lse is the natural
-  // logarithm.
-  __device__ float finish(int r, float scale_log2, float sink_log2, float* lse) {
+  // After the last block: the quad's sums make the end of row `r`. `sees_keys` and `sink` are the
+  // row's, as finish_row takes them.
+  __device__ FinishedRow finish(int r, float scale_log2, bool sees_keys, float sink) const {
     const float sums[2] = {quad_sum(row_sum[0]), quad_sum(row_sum[1])};
-    const FinishedRow row = finish_row(r == 0 ? sums[0] : sums[1], r == 0 ? row_max[0] : row_max[1],
-                                       scale_log2, sink_log2);
-    *lse = row.lse;
-    return row.factor;
+    const float max_log2 = (r == 0 ? row_max[0] : row_max[1]) * scale_log2;
+    return finish_row(r == 0 ? sums[0] : sums[1], max_log2, sees_keys, sink);
   }
 };
 

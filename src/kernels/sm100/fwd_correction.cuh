@@ -117,13 +117,13 @@ class Correction {
   __device__ void finish(const Tile& tile, int q_tile) {
     const OutputRow<T> out{c, tile.work, q_tile, row};
     if (!tile.sees_keys(q_tile)) {
-      out.store_lse(finish_row(0.0f, -kInfinity, 1.0f, out.sink_log2()).lse);
+      out.store_lse(finish_row(0.0f, -kInfinity, false, out.sink()).lse);
       out.clear();
       return;
     }
     c.wait(kStatsFull, q_tile, phase(q_tile));
     const float sum = c.factor(q_tile, row), max_log2 = c.maximum(q_tile, row);
-    const FinishedRow r = finish_row(sum, max_log2, 1.0f, out.sink_log2());
+    const FinishedRow r = finish_row(sum, max_log2, out.sees_keys(), out.sink());
     out.store_lse(r.lse);
     c.wait(kOFull, q_tile, phase(q_tile));
     ptx::tcgen05_fence_after_thread_sync();

@@ -26,7 +26,11 @@ struct OutputRow {
     return place_of(c.params, tile, first_row(c, tile, q_tile) + row);
   }
 
-  __device__ float sink_log2() const { return fa4::sink_log2(c.params, tile, place()); }
+  __device__ bool sees_keys() const {
+    const KeyBounds b = bounds_of(c.params, tile, first_row(c, tile, q_tile) + row);
+    return b.begin < b.end;
+  }
+  __device__ float sink() const { return sink_of(c.params, tile, place()); }
   __device__ void store_lse(float lse) const { fa4::store_lse(c.params, tile, place(), lse); }
 
   // Zeros, to global memory at once: the row sees nothing.

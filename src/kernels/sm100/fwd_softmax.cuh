@@ -22,9 +22,8 @@ class Softmax {
         row(threadIdx.x % kWarpgroupThreads),
         factors(factors_barrier(q_tile, threadIdx.x / kWarpThreads % 4)),
         scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * s_and_p_columns(T))},
-        scale_log2(T.softcap
-                       ? fminf(context.params.softcap * context.params.scale_log2, kLargestFloat)
-                       : context.params.scale_log2),
+        scale_log2(T.softcap ? context.params.softcap * context.params.scale_log2
+                             : context.params.scale_log2),
         lowest_max(RowSoftmax::lowest_max(scale_log2)) {}
 
   __device__ void run() {
@@ -223,7 +222,7 @@ class Softmax {
   __device__ void hand_over_stats() {
     c.wait(kStatsEmpty, q_tile, stats_phase);
     stats_phase ^= 1;
-    c.factor(q_tile, row) = softmax.final_sum();
+    c.factor(q_tile, row) = softmax.row_sum;
     c.maximum(q_tile, row) = softmax.max_log2();
     __syncwarp();
     if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kStatsFull, q_tile));

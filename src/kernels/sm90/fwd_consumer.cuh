@@ -250,13 +250,12 @@ class Consumer {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
     const int own = lane & 1;
-    float lse;
-    const float own_factor =
-        softmax.finish(own, c.params.scale_log2, epilogue.sink_log2(row(own)), &lse);
-    if (lane % 4 < 2) epilogue.store_lse(row(own), lse);
+    const FinishedRow end = softmax.finish(own, c.params.scale_log2, epilogue.sees_keys(row(own)),
+                                           epilogue.sink(row(own)));
+    if (lane % 4 < 2) epilogue.store_lse(row(own), end.lse);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float factor = __shfl_sync(0xffffffffu, own_factor, r, 2);
+      const float factor = __shfl_sync(0xffffffffu, end.factor, r, 2);
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) {
         if (i / 2 % 2 == r) rO[i] = factor == 0.0f ? 0.0f : rO[i] * factor;

@@ -25,8 +25,12 @@ struct Epilogue {
     return place_of(c.params, tile, packed_row(row_in_tile));
   }
 
-  __device__ float sink_log2(int row_in_tile) const {
-    return fa4::sink_log2(c.params, tile, place(row_in_tile));
+  __device__ bool sees_keys(int row_in_tile) const {
+    const KeyBounds b = bounds_of<T>(c.params, tile, row_in_tile);
+    return b.begin < b.end;
+  }
+  __device__ float sink(int row_in_tile) const {
+    return sink_of(c.params, tile, place(row_in_tile));
   }
   __device__ void store_lse(int row_in_tile, float lse) const {
     fa4::store_lse(c.params, tile, place(row_in_tile), lse);
