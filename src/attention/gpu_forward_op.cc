@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "jit/kernel_cache.h"
 #include "kernels/attention/fwd_params.h"
+#include "plan/gpu_plan.h"
 
 namespace fa4::internal {
 namespace {
@@ -25,11 +26,13 @@ float finite_float(double factor) {
       std::min(factor, static_cast<double>(std::numeric_limits<float>::max())));
 }
 
-// A tensor as the kernel sees it: (head_dim, head, position, batch).
+// A tensor as the kernel sees it: (head_dim, head, position, batch), and where `group` is not 0
+// (head_dim, head of the group, group, position, batch).
 struct KernelTensor {
   const void* data;
   Strides strides;
   int64_t head_dim, heads, positions, batch;
+  int64_t group = 0;
 };
 
 void check_base(const char* name, const void* data) {
@@ -113,22 +116,28 @@ class GpuForwardOp final : public ForwardOp {
   // `slab`: columns of a box, 64 or 32.
   void encode(const KernelTensor& t, int slab, int box_heads, int box_positions,
               TensorMap* map) const {
-    // A dimension of one element has no stride that matters; TMA wants a valid one.
-    const auto stride_bytes = [this](int64_t extent, int64_t stride) {
-      return static_cast<uint64_t>(extent > 1 ? stride * size_of(plan_.problem.dtype) : 16);
-    };
-    const TensorMapDesc desc{
+    TensorMapDesc desc{
         .base = t.data,
         .dtype = plan_.problem.dtype,
-        .rank = 4,
-        .dims = {static_cast<uint64_t>(t.head_dim), static_cast<uint64_t>(t.heads),
-                 static_cast<uint64_t>(t.positions), static_cast<uint64_t>(t.batch)},
-        .strides_bytes = {stride_bytes(t.heads, t.strides.head),
-                          stride_bytes(t.positions, t.strides.seqlen),
-                          stride_bytes(t.batch, t.strides.batch)},
-        .box = {static_cast<uint32_t>(slab), static_cast<uint32_t>(box_heads),
-                static_cast<uint32_t>(box_positions), 1},
+        .rank = 1,
+        .dims = {static_cast<uint64_t>(t.head_dim)},
+        .box = {static_cast<uint32_t>(slab)},
         .swizzle = slab == 64 ? TensorMapDesc::Swizzle::k128B : TensorMapDesc::Swizzle::k64B};
+    const auto add = [&](int64_t extent, int64_t stride, int box) {
+      // A dimension of one element has no stride that matters; TMA wants a valid one.
+      desc.strides_bytes[desc.rank - 1] =
+          static_cast<uint64_t>(extent > 1 ? stride * size_of(plan_.problem.dtype) : 16);
+      desc.dims[desc.rank] = static_cast<uint64_t>(extent);
+      desc.box[desc.rank++] = static_cast<uint32_t>(box);
+    };
+    if (t.group > 0) {
+      add(t.group, t.strides.head, box_heads);
+      add(t.heads / t.group, t.strides.head * t.group, 1);
+    } else {
+      add(t.heads, t.strides.head, box_heads);
+    }
+    add(t.positions, t.strides.seqlen, box_positions);
+    add(t.batch, t.strides.batch, 1);
     device_->encode_tensor_map(desc, map);
   }
 
@@ -138,11 +147,12 @@ class GpuForwardOp final : public ForwardOp {
     const LaunchShape& shape = launch_.shape;
     const int64_t rows_q = packed_q() ? total_q : p.seqlen_q, batch_q = packed_q() ? 1 : p.batch;
     const int64_t rows_k = packed_k() ? total_k : p.seqlen_k, batch_k = packed_k() ? 1 : p.batch;
-    const int group = launch_.schedule.group, positions = shape.q_rows / group;
-    encode({args.q, p.q, p.head_dim, p.heads_q, rows_q, batch_q}, shape.qk_columns, group,
+    const int group = launch_.schedule.group;
+    const int heads = std::min(packed_rows(group), shape.q_rows), positions = shape.q_rows / heads;
+    encode({args.q, p.q, p.head_dim, p.heads_q, rows_q, batch_q, group}, shape.qk_columns, heads,
            positions, &params->q);
-    encode({args.out, p.out, p.head_dim_v, p.heads_q, rows_q, batch_q}, shape.out_columns, group,
-           positions, &params->out);
+    encode({args.out, p.out, p.head_dim_v, p.heads_q, rows_q, batch_q, group}, shape.out_columns,
+           heads, positions, &params->out);
     if (rows_k == 0) return;  // no tile loads a key
     encode({args.k, p.k, p.head_dim, p.heads_kv, rows_k, batch_k}, shape.qk_columns, 1,
            shape.k_rows, &params->k);
@@ -172,7 +182,8 @@ class GpuForwardOp final : public ForwardOp {
     params->total_q = static_cast<int32_t>(total_q);
     params->total_k = static_cast<int32_t>(total_k);
     params->head_dim_v = static_cast<int32_t>(p.head_dim_v);
-    params->group_log2 = std::countr_zero(static_cast<unsigned>(launch_.schedule.group));
+    params->group = launch_.schedule.group;
+    params->group_log2 = std::countr_zero(static_cast<unsigned>(packed_rows(params->group)));
     params->tile_heads = static_cast<int32_t>(p.heads_q / launch_.schedule.group);
     params->tile_heads_per_kv = static_cast<int32_t>(params->tile_heads / p.heads_kv);
     params->window_left = window(p.mask.window_left);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace fa4::internal {
 namespace {
@@ -13,6 +14,7 @@ constexpr int64_t kMaxRows = (int64_t{1} << 30) - 512;
 // there are at most two, and fewer than 2^16 clusters run at a time.
 constexpr int64_t kMaxTiles = (int64_t{1} << 31) - (int64_t{1} << 20);
 constexpr int kSmallestTile = 64;  // rows
+constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 // Keys and values of a section, in shares of the L2 cache. On an H200, of 0.25 to 8, 1 was fastest
 // or within 1 % of it at head_dim 64 to 256 and 2048 to 16384 keys: smaller sections end on long
 // tiles more often.
@@ -29,7 +31,7 @@ std::string check_strides(const char* tensor, const Strides& strides, int64_t ba
               {"head", strides.head, heads > 1}};
   for (const auto& row : rows) {
     const int64_t bytes = row.value * 2;
-    if (row.used && (bytes % 16 != 0 || bytes < 0 || bytes >= int64_t{1} << 40)) {
+    if (row.used && (bytes % 16 != 0 || bytes < 0 || bytes >= kMaxStrideBytes)) {
       return fmt::format(
           "{} stride {} of {} is {} bytes; accepted on a GPU: multiples of 16 bytes from 0 to "
           "2^40",
@@ -58,17 +60,19 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // An upper bound for packed sequences, whose lengths the host does not know.
 int64_t num_tiles(const AttentionProblem& p, int tile_m, int group) {
   const int64_t heads = p.heads_q / group;
-  const int64_t dense = p.batch * ceil_div(p.seqlen_q * group, tile_m) * heads;
+  const int64_t rows = packed_rows(group);  // of a position
+  const int64_t dense = p.batch * ceil_div(p.seqlen_q * rows, tile_m) * heads;
   if (p.layout_q != Layout::kPacked) return dense;
-  return std::min(dense, (ceil_div(p.total_q * group, tile_m) + p.batch) * heads);
+  return std::min(dense, (ceil_div(p.total_q * rows, tile_m) + p.batch) * heads);
 }
 
 // Longer queries fill tiles by themselves, and their rows see fewer keys in common.
 int choose_group(const AttentionProblem& p, const LaunchShape& shape) {
-  const int64_t group = packable_group(p, shape.q_rows);
+  const int group = packable_group(p);
   const int64_t unpacked = p.heads_q * ceil_div(p.seqlen_q, shape.tile_m);
-  const int64_t packed = p.heads_q / group * ceil_div(p.seqlen_q * group, shape.tile_m);
-  return packed < unpacked ? static_cast<int>(group) : 1;
+  const int64_t packed =
+      p.heads_q / group * ceil_div(p.seqlen_q * packed_rows(group), shape.tile_m);
+  return packed < unpacked ? group : 1;
 }
 
 // Tiles that differ in length are handed out on demand, when there are more than one round of them.
@@ -94,13 +98,13 @@ Support query_gpu_support(const AttentionProblem& p) {
   if (p.scale < 0) {
     return no(fmt::format("softmax_scale {}; accepted on a GPU: 0 or more", p.scale));
   }
-  const int64_t group = p.group();
-  const int64_t rows_q = std::max(p.seqlen_q * group, p.total_q);
+  const int64_t rows_q = std::max(p.seqlen_q * packed_rows(packable_group(p)), p.total_q);
   const int64_t rows_k = std::max(p.seqlen_k, p.total_k);
   if (rows_q >= kMaxRows || rows_k >= kMaxRows) {
     return no(
         fmt::format("seqlen_q {} (total_q {}), seqlen_k {} (total_k {}); accepted on a GPU: "
-                    "below 2^30 - 512 keys, and query rows times query heads of a key head",
+                    "below 2^30 - 512 keys, and query rows times the rows of a tile that the query "
+                    "heads of a key head take",
                     p.seqlen_q, p.total_q, p.seqlen_k, p.total_k));
   }
   if (num_tiles(p, kSmallestTile, 1) >= kMaxTiles) {
@@ -113,9 +117,15 @@ Support query_gpu_support(const AttentionProblem& p) {
   return strides.empty() ? Support{} : no(strides);
 }
 
-int packable_group(const AttentionProblem& p, int q_rows) {
-  return q_rows % p.group() == 0 ? static_cast<int>(p.group()) : 1;
+int packable_group(const AttentionProblem& p) {
+  constexpr int64_t kMostHeads = 128;
+  // The group's own stride is one to TMA.
+  const int64_t stride = std::max(p.q.head, p.out.head) * p.group();
+  const bool packable = p.group() <= kMostHeads && stride < kMaxStrideBytes / 2;
+  return packable ? static_cast<int>(p.group()) : 1;
 }
+
+int packed_rows(int group) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(group))); }
 
 TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device,
                              const LaunchShape& shape, std::optional<TileSource> forced) {
@@ -153,11 +163,10 @@ void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
                     fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
 }
 
-void explain_schedule(const TileSchedule& s, int q_rows, std::vector<PlanStep>* steps) {
-  steps->push_back(
-      {"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
-       s.group > 1 ? "fewer tiles than head by head"
-                   : fmt::format("tiles are full, or the group does not divide {} rows", q_rows)});
+void explain_schedule(const TileSchedule& s, std::vector<PlanStep>* steps) {
+  steps->push_back({"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
+                    s.group > 1 ? "fewer tiles than head by head"
+                                : "head by head is as few tiles, or the group is above 128"});
   steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head",
                     s.longest_first
                         ? fmt::format("{} sections of heads, for the L2 cache", s.sections)

@@ -13,7 +13,7 @@ Element element_of(const AttentionProblem& p) {
 }
 
 const Sm100TuningRow* find_row(const AttentionProblem& p) {
-  const int64_t rows = p.seqlen_q * packable_group(p, sm100::kTileRows);
+  const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
   const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
   const bool uniform = dense && p.mask.is_full() && !p.has_seqused_k;
   return find_sm100_tuning(p.head_dim, p.head_dim_v, rows, uniform);
@@ -70,7 +70,7 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
        fmt::format("{} of {} columns", sm100::tmem_layout(t).total, sm100::kTmemColumns),
        t.p_apart ? "scores, probabilities beside them, and output: Q K runs a block ahead"
                  : "scores, with probabilities over them, and output"});
-  explain_schedule(spec.schedule, spec.shape().q_rows, steps);
+  explain_schedule(spec.schedule, steps);
 }
 
 }  // namespace fa4::internal

@@ -31,9 +31,11 @@ def slab(columns):
 
 
 def tensor_map(name, seqlen, columns, box_columns, rows, dtype):
-    width = slab(box_columns)
-    return {"ptr": name, "dtype": dtype, "dims": [columns, 1, seqlen, 1], "strides_bytes": [2 * columns, 2 * columns, 2 * columns * seqlen],
-            "box": [width, 1, rows, 1], "swizzle": "128B" if width == 64 else "64B"}
+    """(column, head, position, batch); of q and out (column, head of the group, group, position, batch)."""
+    width, heads = slab(box_columns), [1, 1] if name in ("q", "out") else [1]
+    return {"ptr": name, "dtype": dtype, "dims": [columns, *heads, seqlen, 1],
+            "strides_bytes": [2 * columns for _ in heads] + [2 * columns, 2 * columns * seqlen],
+            "box": [width, *heads, rows, 1], "swizzle": "128B" if width == 64 else "64B"}
 
 
 def launch_of(ptx_text, seqlen_q, seqlen_k, causal, header=None):
@@ -46,7 +48,7 @@ def launch_of(ptx_text, seqlen_q, seqlen_k, causal, header=None):
     dtype = ("bf16", "f16")[element]
     offsets, size = layout(header or HEADER.read_text())
     numbers = {"out_stride_seqlen": dv, "out_stride_head": dv, "out_stride_batch": dv * seqlen_q, "batch": 1, "heads_q": 1,
-               "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "head_dim_v": dv, "tile_heads": 1, "tile_heads_per_kv": 1,
+               "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "head_dim_v": dv, "group": 1, "tile_heads": 1, "tile_heads_per_kv": 1,
                "window_left": UNBOUNDED, "window_right": 0 if causal else UNBOUNDED, "sections": 1, "longest_first": int(causal)}
     fields = [{"offset": offsets[n], "i32": v} for n, v in numbers.items() if n in offsets]
     maps = {"q": (seqlen_q, d, d, TILE), "k": (seqlen_k, d, d, TILE // ctas), "v": (seqlen_k, dv, dv // ctas, TILE), "out": (seqlen_q, dv, dv, TILE)}

@@ -8,9 +8,12 @@
 namespace fa4 {
 
 struct FwdParams {
-  // (head_dim, head, position, batch); a packed tensor has one batch and `total` positions.
-  TensorMap q;  // box: slab columns x group x rows / group x 1; rows: 64 (Hopper), 128 (Blackwell)
-  TensorMap k;  // box: slab columns x 1 x tile_n x 1
+  // (head_dim, head of the group, group, position, batch); a packed tensor has one batch and
+  // `total` positions. A box is 64 (Hopper) or 128 rows (Blackwell) of slab columns: where
+  // 2^group_log2 is more than the group it reaches past the group's heads, for which TMA reads
+  // zeros and writes nothing.
+  TensorMap q;
+  TensorMap k;  // (head_dim, head, position, batch); box: slab columns x 1 x tile_n x 1
   TensorMap v;
   TensorMap out;  // as q
 
@@ -32,9 +35,10 @@ struct FwdParams {
   int32_t total_q;  // packed: rows of q, and of a head in lse
   int32_t total_k;
   int32_t head_dim_v;
-  // A tile's rows are `group` = 2^group_log2 query heads of each position: 1, or heads_q /
-  // heads_kv.
+  // A position has 2^group_log2 rows of a tile: one for each of `group` query heads (1, or heads_q
+  // / heads_kv), and rows of no head up to the power of two.
   int32_t group_log2;
+  int32_t group;
   int32_t tile_heads;         // heads_q / group
   int32_t tile_heads_per_kv;  // tile_heads / heads of k and v
   int32_t window_left;        // inclusive; at most 2^30 - 1

@@ -15,10 +15,16 @@ struct Place {
   int head;
 };
 
-// Of a packed row: row and head of the group, from the first row of the sequence on.
+// A position past every sequence: of a row of no head.
+inline constexpr int kNowhere = 0x7fffffff;
+
+// Of a packed row, counted from the first row of the sequence.
+__device__ inline int head_of_group(const FwdParams& p, int packed_row) {
+  return packed_row & ((1 << p.group_log2) - 1);
+}
 __device__ inline Place place_of(const FwdParams& p, const WorkTile& tile, int packed_row) {
-  const int g = p.group_log2;
-  return {packed_row >> g, (tile.head << g) + (packed_row & ((1 << g) - 1))};
+  const int head = head_of_group(p, packed_row);
+  return {head < p.group ? packed_row >> p.group_log2 : kNowhere, tile.head * p.group + head};
 }
 
 // The sink logit of the place's head, -inf without sinks.

@@ -46,6 +46,12 @@ __device__ inline int clamp(int x, int low, int high) {
   return x < low ? low : x > high ? high : x;
 }
 
+// Of two counts that are not negative; stays at the largest.
+constexpr int32_t add_saturated(int32_t a, int32_t b) {
+  constexpr int32_t kLargest = 0x7fffffff;
+  return a > kLargest - b ? kLargest : a + b;
+}
+
 // All lanes of one warp call it together. The CTAs of a cluster share their tiles; a counter serves
 // clusters of one only.
 template <int kTileM, int kClusterSize = 1>
@@ -69,8 +75,10 @@ class TileScheduler {
     return index;
   }
 
-  // Indices that only grow, from elsewhere. Past the last tile: batch -1.
+  // Indices that only grow, from elsewhere. Past the last tile: batch -1. (Negative: offsets that
+  // lie made so many tiles that the index ran over.)
   __device__ WorkTile at(int32_t index) {
+    if (index < 0) return {.batch = -1};
     Run run = {.index = index,
                .heads = p_.tile_heads * p_.batch,
                .blocks = m_blocks(p_.seqlen_q),
@@ -117,7 +125,9 @@ class TileScheduler {
   }
 
   // Walks the batch 32 sequences at a time; resumes where the last tile was, since indices only
-  // grow. Past the last sequence: a run of no tiles.
+  // grow. Past the last sequence: a run of no tiles. Offsets that lie may make more than 2^31
+  // tiles: sums stay at the largest, where an index's sequence and place in it are still inside the
+  // batch.
   __device__ Run find_sequence(int32_t index) {
     const int lane = threadIdx.x % 32, heads = p_.tile_heads;
 #pragma unroll 1
@@ -131,7 +141,7 @@ class TileScheduler {
 #pragma unroll 1
       for (int d = 1; d < 32; d *= 2) {
         const int32_t below = __shfl_up_sync(0xffffffffu, end, d);
-        if (lane >= d) end += below;
+        if (lane >= d) end = add_saturated(end, below);
       }
       const int32_t all = __shfl_sync(0xffffffffu, end, 31);
       const int32_t in_group = index - tiles_before_;

@@ -32,14 +32,39 @@ __device__ inline void cp_async_bulk_tensor_4d_load_pair(SmemAddr to, const Tens
       : "memory");
 }
 
-// cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [tensorMap, coords], [srcMem];
-// PTX ISA, "cp.async.bulk.tensor", sm_90
-__device__ inline void cp_async_bulk_tensor_4d_store(const TensorMap* map, SmemAddr from, int c0,
-                                                     int c1, int c2, int c3) {
+// cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [dstMem], [tensorMap,
+// coords], [mbar]; PTX ISA, "cp.async.bulk.tensor", sm_90
+__device__ inline void cp_async_bulk_tensor_5d_load(SmemAddr to, const TensorMap* map,
+                                                    SmemAddr barrier, int c0, int c1, int c2,
+                                                    int c3, int c4) {
   asm volatile(
-      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
-          map),
-      "r"(from.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5, %6, %7}], [%2];" ::"r"(to.value),
+      "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.5d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes
+// [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair PTX ISA,
+// "cp.async.bulk.tensor", sm_100a
+__device__ inline void cp_async_bulk_tensor_5d_load_pair(SmemAddr to, const TensorMap* map,
+                                                         ClusterAddr barrier, int c0, int c1,
+                                                         int c2, int c3, int c4) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to.value),
+      "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [tensorMap, coords], [srcMem];
+// PTX ISA, "cp.async.bulk.tensor", sm_90
+__device__ inline void cp_async_bulk_tensor_5d_store(const TensorMap* map, SmemAddr from, int c0,
+                                                     int c1, int c2, int c3, int c4) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], "
+      "[%1];" ::"l"(map),
+      "r"(from.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
 }
 

@@ -60,6 +60,17 @@ class Loader {
                                              position, batch);
     }
   }
+  // Of Q: all heads of the group, from head 0 on.
+  __device__ void load(ptx::SmemAddr to, const TensorMap& map, ptx::SmemAddr barrier, int column,
+                       int head_of_group, int group, int position, int batch) const {
+    if constexpr (T.cta_group == 1) {
+      ptx::cp_async_bulk_tensor_5d_load(to, &map, barrier, column, head_of_group, group, position,
+                                        batch);
+    } else {
+      ptx::cp_async_bulk_tensor_5d_load_pair(to, &map, ptx::mapa(barrier, 0), column, head_of_group,
+                                             group, position, batch);
+    }
+  }
 
   __device__ void load_q(int q_tile) {
     const uint32_t parity = q_phases >> q_tile & 1 ^ 1;
@@ -74,7 +85,7 @@ class Loader {
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
         load(to + slab * kTileRows * kQkSlab * kElementBytes, p.q, c.barrier(kQFull, q_tile),
-             slab * kQkSlab, tile.work.head << p.group_log2, position,
+             slab * kQkSlab, 0, tile.work.head, position,
              p.cu_seqlens_q == nullptr ? tile.work.batch : 0);
       }
     }

@@ -115,9 +115,9 @@ class Storer {
     const ptx::SmemAddr from = c.at(c.out_place(q_tile));
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
-      ptx::cp_async_bulk_tensor_4d_store(
-          &p.out, from + slab * kOutSlabBytes<T>, slab * slab_columns(T.head_dim_v),
-          tile.work.head << p.group_log2, tile.work.offset_q + first_position, batch);
+      ptx::cp_async_bulk_tensor_5d_store(&p.out, from + slab * kOutSlabBytes<T>,
+                                         slab * slab_columns(T.head_dim_v), 0, tile.work.head,
+                                         tile.work.offset_q + first_position, batch);
     }
     ptx::cp_async_bulk_commit_group();
     ptx::cp_async_bulk_wait_group_read<0>();

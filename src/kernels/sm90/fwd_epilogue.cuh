@@ -48,13 +48,12 @@ struct Epilogue {
     ptx::fence_proxy_async_shared();
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
 
-    const int first_row = (tile.m_block * T.tile_m + 64 * warpgroup) >> p.group_log2;
+    const int first_row = packed_row(64 * warpgroup);
     const bool dense = p.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
-    if (dense || first_row + (64 >> p.group_log2) <= tile.seqlen_q) {
+    if (dense || (first_row + 63) >> p.group_log2 < tile.seqlen_q) {
       if (lane == 0) store_by_tma(rows, first_row, dense ? tile.batch : 0);
     } else {
-      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(c.params, tile, rows,
-                                                     packed_row(64 * warpgroup), lane);
+      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(c.params, tile, rows, first_row, lane);
       ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
     }
   }
@@ -77,11 +76,12 @@ struct Epilogue {
   }
 
   __device__ void store_by_tma(const unsigned char* rows, int first_row, int batch) const {
+    const int head = head_of_group(c.params, first_row);
+    const int position = tile.offset_q + (first_row >> c.params.group_log2);
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
-      ptx::cp_async_bulk_tensor_4d_store(&c.params.out, ptx::smem_addr(rows) + slab * kSlabBytes,
-                                         slab * kSlab, tile.head << c.params.group_log2,
-                                         tile.offset_q + first_row, batch);
+      ptx::cp_async_bulk_tensor_5d_store(&c.params.out, ptx::smem_addr(rows) + slab * kSlabBytes,
+                                         slab * kSlab, head, tile.head, position, batch);
     }
     ptx::cp_async_bulk_commit_group();
   }

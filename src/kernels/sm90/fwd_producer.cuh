@@ -1,6 +1,7 @@
 // The producer warp: hands out tiles and loads Q, K and V.
 #pragma once
 
+#include "kernels/attention/output.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
@@ -45,15 +46,13 @@ __device__ inline void load_q(const Context<T>& c, const WorkTile& tile, ptx::Sm
                               ptx::SmemAddr barrier) {
   constexpr int kSlab = slab_columns(T.head_dim);
   const FwdParams& p = c.params;
-  const int first_row = tile.m_block * T.tile_m >> p.group_log2;
-  const int warpgroup_rows = 64 >> p.group_log2;
 #pragma unroll
   for (int i = 0; i < consumer_warpgroups(T) * num_slabs(T.head_dim); ++i) {
     const int warpgroup = i / num_slabs(T.head_dim), slab = i % num_slabs(T.head_dim);
-    ptx::cp_async_bulk_tensor_4d_load(to + i * 64 * kSlab * kElementBytes, &p.q, barrier,
-                                      slab * kSlab, tile.head << p.group_log2,
-                                      tile.offset_q + first_row + warpgroup * warpgroup_rows,
-                                      batch_coordinate(p.cu_seqlens_q, tile));
+    const int row = tile.m_block * T.tile_m + 64 * warpgroup;
+    ptx::cp_async_bulk_tensor_5d_load(
+        to + i * 64 * kSlab * kElementBytes, &p.q, barrier, slab * kSlab, head_of_group(p, row),
+        tile.head, tile.offset_q + (row >> p.group_log2), batch_coordinate(p.cu_seqlens_q, tile));
   }
 }
 
