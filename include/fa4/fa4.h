@@ -235,9 +235,11 @@ FA4_API fa4_status fa4_plan_describe(const fa4_plan* plan, char* text, size_t ca
 
 typedef struct fa4_op fa4_op;
 
-/* Compiles and loads what the plan needs: may take a second, allocates, may use the disk cache.
- * FA4_STREAM_CAPTURE when the legacy or this thread's stream is being captured. Destroy the
- * operation with fa4_destroy_op, after its executions have ended. */
+/* Compiles and loads what the plan needs: may take a second, allocates, may use the disk cache. A
+ * kernel stays loaded as long as the process, so that preparing with it again takes microseconds,
+ * also in a stream capture; FA4_STREAM_CAPTURE when one must be loaded while the legacy or this
+ * thread's stream is being captured. Destroy the operation with fa4_destroy_op once no call of
+ * fa4_execute is under way; what they enqueued may still run, and graphs may hold it. */
 FA4_API fa4_status fa4_prepare(const fa4_plan* plan, fa4_op** op);
 FA4_API void fa4_destroy_op(fa4_op* op);
 
@@ -270,7 +272,7 @@ typedef struct fa4_forward_args {
  * pointers. On the CPU index tensors are checked; on a GPU kernels clamp them. */
 FA4_API fa4_status fa4_execute(const fa4_op* op, const fa4_forward_args* args);
 
-/* All steps in one call; the device keeps the operations of its last 8 problems. On a GPU
+/* All steps in one call; the device keeps the operations of its last 64 problems. On a GPU
  * the workspace is the caller's, sized by a plan of the same problem. On the CPU it may be NULL:
  * then this call allocates it and frees it. */
 FA4_API fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,

@@ -7,22 +7,6 @@
 #include "core/error.h"
 
 namespace fa4::internal {
-namespace {
-
-// The two streams that every thread has, by the driver's handles: the legacy one (whose query also
-// fails while any blocking stream is captured) and the thread's own.
-void refuse_during_capture(const Device& device) {
-  void* const kLegacyStream = nullptr;
-  void* const kPerThreadStream = reinterpret_cast<void*>(uintptr_t{2});
-  if (device.is_capturing(kLegacyStream) || device.is_capturing(kPerThreadStream)) {
-    throw Error(ErrorCode::kStreamCapture,
-                "prepare during a stream capture; accepted: prepare before the capture begins, "
-                "then execute inside it");
-  }
-}
-
-}  // namespace
-
 void ForwardOp::check_workspace(const ForwardArgs& args) const {
   if (plan_.workspace_bytes == 0) return;
   if (args.workspace == nullptr || args.workspace_bytes < plan_.workspace_bytes) {
@@ -36,14 +20,14 @@ void ForwardOp::check_workspace(const ForwardArgs& args) const {
   }
 }
 
-std::shared_ptr<const ForwardOp> prepare(const ForwardPlan& plan, std::shared_ptr<Device> device) {
+std::shared_ptr<const ForwardOp> prepare(const ForwardPlan& plan, std::shared_ptr<Device> device,
+                                         void* stream) {
   if (std::holds_alternative<CpuKernelSpec>(plan.main)) return prepare_cpu(plan);
   if (device == nullptr) {
     throw Error(ErrorCode::kDeviceUnavailable,
                 "device " + plan.device.name + " is not open; accepted: the plan's device");
   }
-  refuse_during_capture(*device);
-  return prepare_gpu(plan, std::move(device));
+  return prepare_gpu(plan, std::move(device), stream);
 }
 
 }  // namespace fa4::internal

@@ -29,9 +29,11 @@ class ForwardOp {
   ForwardPlan plan_;
 };
 
-// Compiles or loads what the plan names. `device` is null for a CPU plan. May take long, allocates,
-// may throw Error{kCompiler, kDriver, kOutOfMemory, kStreamCapture}: refused while any stream of
-// this thread is captured.
-std::shared_ptr<const ForwardOp> prepare(const ForwardPlan& plan, std::shared_ptr<Device> device);
+// Compiles and loads what the plan names and `device` has not loaded yet, which may take long; then
+// it only allocates. `device` is null for a CPU plan. `stream`: one that the caller will execute
+// on, or NULL. Throws Error{kCompiler, kDriver, kOutOfMemory}, and Error{kStreamCapture} when
+// something must be loaded while `stream`, the legacy stream or this thread's is being captured.
+std::shared_ptr<const ForwardOp> prepare(const ForwardPlan& plan, std::shared_ptr<Device> device,
+                                         void* stream = nullptr);
 
 }  // namespace fa4::internal

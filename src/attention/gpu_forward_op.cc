@@ -45,14 +45,43 @@ void check_base(const char* name, const void* data) {
   }
 }
 
+// Whether `stream` is being captured, or one of the two that every thread has, by the driver's
+// handles: the legacy one (whose query also fails while any blocking stream is captured) and the
+// thread's own.
+bool is_any_capturing(const Device& device, void* stream) {
+  void* const kLegacyStream = nullptr;
+  void* const kPerThreadStream = reinterpret_cast<void*>(uintptr_t{2});
+  return device.is_capturing(kLegacyStream) || device.is_capturing(kPerThreadStream) ||
+         (stream != nullptr && device.is_capturing(stream));
+}
+
+// The kernel as `device` has it, or compiled and loaded now: not during a capture, which a load
+// would break.
+const Kernel& find_kernel(const GpuLaunch& launch, Device& device, void* stream) {
+  KernelCache& cache = KernelCache::get();
+  const std::string& architecture = device.spec().architecture;
+  const auto smem_bytes = static_cast<uint32_t>(launch.shape.smem_bytes);
+  const auto known = cache.find_in_memory(launch.source, architecture, device.image_kind());
+  if (known != nullptr) {
+    if (const Kernel* kernel = device.find_loaded(known, smem_bytes)) return *kernel;
+  }
+  if (is_any_capturing(device, stream)) {
+    throw Error(ErrorCode::kStreamCapture,
+                fmt::format("kernel {} is not loaded and a stream is being captured; accepted: "
+                            "prepare before the capture begins, then execute inside it",
+                            launch.source.display_name));
+  }
+  return device.find_or_load(
+      cache.find_or_compile(launch.source, architecture, device.image_kind()), smem_bytes);
+}
+
 class GpuForwardOp final : public ForwardOp {
  public:
-  GpuForwardOp(const ForwardPlan& plan, std::shared_ptr<Device> device)
-      : ForwardOp(plan), launch_(*gpu_launch(plan)), device_(std::move(device)) {
-    const auto image = KernelCache::get().find_or_compile(
-        launch_.source, device_->spec().architecture, device_->image_kind());
-    kernel_ = device_->load(*image, static_cast<uint32_t>(launch_.shape.smem_bytes));
-  }
+  GpuForwardOp(const ForwardPlan& plan, std::shared_ptr<Device> device, void* stream)
+      : ForwardOp(plan),
+        launch_(*gpu_launch(plan)),
+        device_(std::move(device)),
+        kernel_(find_kernel(launch_, *device_, stream)) {}
 
   void execute(const ForwardArgs& args) const override {
     check_workspace(args);
@@ -76,7 +105,7 @@ class GpuForwardOp final : public ForwardOp {
     config.dynamic_smem_bytes = static_cast<uint32_t>(launch_.shape.smem_bytes);
     // Behind the counter's fill there is no kernel to overlap with.
     config.waits_itself = launch_.schedule.source != TileSource::kCounter;
-    kernel_->launch(config, &params, sizeof(params), args.stream);
+    kernel_.launch(config, &params, sizeof(params), args.stream);
   }
 
  private:
@@ -200,14 +229,14 @@ class GpuForwardOp final : public ForwardOp {
 
   GpuLaunch launch_;
   std::shared_ptr<Device> device_;
-  std::unique_ptr<Kernel> kernel_;
+  const Kernel& kernel_;  // the device's
 };
 
 }  // namespace
 
 std::shared_ptr<const ForwardOp> prepare_gpu(const ForwardPlan& plan,
-                                             std::shared_ptr<Device> device) {
-  return std::make_shared<GpuForwardOp>(plan, std::move(device));
+                                             std::shared_ptr<Device> device, void* stream) {
+  return std::make_shared<GpuForwardOp>(plan, std::move(device), stream);
 }
 
 }  // namespace fa4::internal

@@ -7,8 +7,8 @@
 
 namespace fa4::internal {
 
-// Loads the plan's kernel on `device`. Throws Error{kCompiler, kDriver}.
+// As prepare(), for a plan of `device`.
 std::shared_ptr<const ForwardOp> prepare_gpu(const ForwardPlan& plan,
-                                             std::shared_ptr<Device> device);
+                                             std::shared_ptr<Device> device, void* stream);
 
 }  // namespace fa4::internal

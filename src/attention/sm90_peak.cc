@@ -9,15 +9,15 @@ namespace fa4::internal {
 struct Sm90Peak::State {
   explicit State(std::shared_ptr<Device> opened)
       : device(std::move(opened)),
-        kernel(
-            device->load(*KernelCache::get().find_or_compile(
-                             sm90_peak_source(), device->spec().architecture, device->image_kind()),
-                         sm90::kPeakSmemBytes)),
+        kernel(device->find_or_load(
+            KernelCache::get().find_or_compile(sm90_peak_source(), device->spec().architecture,
+                                               device->image_kind()),
+            sm90::kPeakSmemBytes)),
         start(device->create_event()),
         stop(device->create_event()) {}
 
   std::shared_ptr<Device> device;
-  std::unique_ptr<Kernel> kernel;
+  const Kernel& kernel;  // the device's
   std::unique_ptr<Event> start, stop;
 };
 
@@ -34,7 +34,7 @@ double Sm90Peak::measure(void* stream) {
   config.dynamic_smem_bytes = sm90::kPeakSmemBytes;
   const PeakParams params{.iterations = kIterations, .never_written = nullptr};
   state_->start->record(stream);
-  state_->kernel->launch(config, &params, sizeof(params), stream);
+  state_->kernel.launch(config, &params, sizeof(params), stream);
   state_->stop->record(stream);
   state_->stop->synchronize();
   const double seconds = state_->stop->milliseconds_since(*state_->start) / 1e3;

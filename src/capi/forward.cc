@@ -21,7 +21,7 @@ using internal::ForwardOp;
 using internal::ForwardPlan;
 using internal::PlanOptions;
 
-constexpr size_t kPreparedOps = 8;
+constexpr size_t kPreparedOps = 64;
 constexpr std::align_val_t kWorkspaceAlignment{256};
 
 std::string kernel_name(const ForwardPlan& plan) {
@@ -58,10 +58,11 @@ std::shared_ptr<const ForwardOp> find_prepared(fa4_device& device, const fa4_pro
   return device.prepared.front().op;
 }
 
-std::shared_ptr<const ForwardOp> prepare_now(const fa4_device& device, const fa4_problem& problem) {
+std::shared_ptr<const ForwardOp> prepare_now(const fa4_device& device, const fa4_problem& problem,
+                                             void* stream) {
   const ForwardPlan plan =
       internal::plan_forward(internal::to_problem(problem), device.spec, PlanOptions{});
-  return internal::prepare(plan, device.device);
+  return internal::prepare(plan, device.device, stream);
 }
 
 void keep_prepared(fa4_device& device, const fa4_problem& problem,
@@ -168,7 +169,7 @@ fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,
     ForwardArgs forward_args = internal::to_args(args);
     const std::shared_ptr<const ForwardOp> kept = find_prepared(*device, wanted);
     const std::shared_ptr<const ForwardOp> op =
-        kept != nullptr ? kept : prepare_now(*device, wanted);
+        kept != nullptr ? kept : prepare_now(*device, wanted, forward_args.stream);
     const bool is_cpu = device->spec.kind == internal::DeviceKind::kCpu;
     const bool needs_workspace = is_cpu && forward_args.workspace == nullptr;
     const HostWorkspace workspace(needs_workspace ? op->plan().workspace_bytes : 0);

@@ -76,6 +76,21 @@ std::vector<DeviceSpec> Device::enumerate_emulated() {
   return machine_methods() == nullptr ? std::vector<DeviceSpec>() : emulated_specs();
 }
 
+const Kernel& Device::find_or_load(std::shared_ptr<const KernelImage> image,
+                                   uint32_t dynamic_smem_bytes) {
+  const std::lock_guard lock(loaded_mutex_);
+  std::unique_ptr<const Kernel>& kernel = loaded_[{image, dynamic_smem_bytes}];
+  if (kernel == nullptr) kernel = load(*image, dynamic_smem_bytes);
+  return *kernel;
+}
+
+const Kernel* Device::find_loaded(const std::shared_ptr<const KernelImage>& image,
+                                  uint32_t dynamic_smem_bytes) const {
+  const std::lock_guard lock(loaded_mutex_);
+  const auto found = loaded_.find({image, dynamic_smem_bytes});
+  return found == loaded_.end() ? nullptr : found->second.get();
+}
+
 std::shared_ptr<Device> Device::open(std::string_view name) {
   for (const DeviceSpec& spec : emulated_specs()) {
     if (spec.name != name) continue;

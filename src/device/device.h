@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,7 +74,18 @@ class Device {
   virtual const DeviceSpec& spec() const = 0;
   // What load() takes.
   virtual KernelImage::Kind image_kind() const { return KernelImage::Kind::kCubin; }
+  // The kernel belongs to the caller, who keeps it as long as a launch of it may run or be
+  // captured.
   virtual std::unique_ptr<Kernel> load(const KernelImage& image, uint32_t dynamic_smem_bytes) = 0;
+
+  // The kernel of `image`, loaded at the first call for it and kept as long as this device, which
+  // for a device of open() is the process: whoever launches it may forget it while launches still
+  // run, and while a captured graph holds it. Thread-safe.
+  const Kernel& find_or_load(std::shared_ptr<const KernelImage> image, uint32_t dynamic_smem_bytes);
+  // Null when find_or_load() would have to load.
+  const Kernel* find_loaded(const std::shared_ptr<const KernelImage>& image,
+                            uint32_t dynamic_smem_bytes) const;
+
   // Writes the 128 bytes that the hardware reads. Enqueues nothing, allocates nothing.
   virtual void encode_tensor_map(const TensorMapDesc& desc, void* map) const = 0;
   virtual bool is_capturing(void* stream) const = 0;
@@ -92,6 +105,12 @@ class Device {
   virtual void destroy_stream(void* stream) = 0;
   virtual void synchronize(void* stream) = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
+
+ private:
+  // An image is kept with its kernel, so that no other one gets its address.
+  using LoadKey = std::pair<std::shared_ptr<const KernelImage>, uint32_t>;
+  mutable std::mutex loaded_mutex_;
+  std::map<LoadKey, std::unique_ptr<const Kernel>> loaded_;
 };
 
 // A block of device memory, freed with the object.

@@ -37,6 +37,13 @@ KernelCache::Parts process_parts() {
   return parts;
 }
 
+// What tells one image from another within a process.
+std::string slot_name(const KernelSource& source, const std::string& architecture,
+                      KernelImage::Kind kind) {
+  return fmt::format("{}\n{}\n{}\n{}", source.main_file, source.name_expression, architecture,
+                     static_cast<int>(kind));
+}
+
 // "prebuilt for sm_90a: a, b, c"
 std::string list_prebuilt(std::span<const PrebuiltImage> images, const std::string& architecture) {
   std::string names;
@@ -84,9 +91,7 @@ std::shared_ptr<const KernelImage> KernelCache::find_or_compile(const KernelSour
   std::shared_ptr<Slot> slot;
   {
     const std::lock_guard lock(mutex_);
-    const std::string name = fmt::format("{}\n{}\n{}\n{}", source.main_file, source.name_expression,
-                                         architecture, static_cast<int>(kind));
-    std::shared_ptr<Slot>& found = slots_[name];
+    std::shared_ptr<Slot>& found = slots_[slot_name(source, architecture, kind)];
     if (found == nullptr) found = std::make_shared<Slot>();
     slot = found;
   }
@@ -104,6 +109,20 @@ std::shared_ptr<const KernelImage> KernelCache::find_or_compile(const KernelSour
   slot->image = std::make_shared<const KernelImage>(
       prebuilt ? std::move(*prebuilt) : find_elsewhere(source, architecture, kind));
   return slot->image;
+}
+
+std::shared_ptr<const KernelImage> KernelCache::find_in_memory(const KernelSource& source,
+                                                               const std::string& architecture,
+                                                               KernelImage::Kind kind) const {
+  std::shared_ptr<Slot> slot;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = slots_.find(slot_name(source, architecture, kind));
+    if (found == slots_.end()) return nullptr;
+    slot = found->second;
+  }
+  const std::unique_lock lock(slot->mutex, std::try_to_lock);
+  return lock.owns_lock() ? slot->image : nullptr;  // else it is being compiled
 }
 
 KernelImage KernelCache::find_elsewhere(const KernelSource& source, const std::string& architecture,

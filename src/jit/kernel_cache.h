@@ -48,6 +48,12 @@ class KernelCache {
       const KernelSource& source, const std::string& architecture,
       KernelImage::Kind kind = KernelImage::Kind::kCubin);
 
+  // What find_or_compile() returned before; null when this object has not been asked for it yet.
+  // Neither reads a file nor compiles.
+  std::shared_ptr<const KernelImage> find_in_memory(
+      const KernelSource& source, const std::string& architecture,
+      KernelImage::Kind kind = KernelImage::Kind::kCubin) const;
+
   struct Entry {
     std::string display_name, architecture, compiler, path;
     size_t bytes = 0;
@@ -64,7 +70,7 @@ class KernelCache {
 
  private:
   struct Slot {
-    std::mutex mutex;
+    std::mutex mutex;  // of the image
     std::shared_ptr<const KernelImage> image;
   };
   KernelImage find_elsewhere(const KernelSource& source, const std::string& architecture,

@@ -18,7 +18,7 @@ namespace fa4::internal {
 struct PlanOptions {
   int num_threads = 0;  // CPU: 0: as many as the device has
   // GPU: where blocks find their tiles, if the kernel can for this problem; for tests.
-  std::optional<TileSource> tile_source;
+  std::optional<TileSource> tile_source = {};
 };
 
 struct ForwardPlan {

@@ -243,6 +243,53 @@ TEST_F(GpuCapi, AGraphReplaysTheSameBits) {
   driver().stream_destroy(stream);
 }
 
+// More problems than a device keeps operations of, in one graph that outlives all of them.
+TEST_F(GpuCapi, AGraphOfManyProblemsOutlivesTheirOperationsAndTheDevice) {
+  constexpr int kProblems = 70;
+  upload();
+  const auto problem_of = [](int i) {
+    fa4::Problem problem = make_problem();
+    problem.seqlen_q = problem.seqlen_k = kSeqlen - i;
+    problem.causal = i % 2;
+    return problem;
+  };
+  void* stream = nullptr;
+  ASSERT_EQ(driver().stream_create(&stream, 1), 0);  // non-blocking
+  std::vector<std::unique_ptr<Outputs>> outputs;
+  const auto enqueue = [&](int i) {
+    const fa4::Problem problem = problem_of(i);
+    const fa4::ForwardArgs args = args_of(*outputs[i], stream);
+    ASSERT_EQ(fa4_forward(device_->get(), &problem, &args), FA4_OK) << fa4_last_error();
+  };
+  std::vector<std::vector<uint16_t>> direct;
+  for (int i = 0; i < kProblems; ++i) {
+    const fa4::Plan plan(*device_, problem_of(i));
+    outputs.push_back(std::make_unique<Outputs>(plan.workspace_bytes()));
+    enqueue(i);
+    ASSERT_EQ(driver().stream_synchronize(stream), 0);
+    direct.push_back(outputs[i]->out.read());
+    outputs[i]->out.clear();
+  }
+  ASSERT_EQ(driver().begin_capture(stream, 0), 0);  // global: unsafe calls of any thread fail
+  for (int i = 0; i < kProblems; ++i) enqueue(i);
+  void* graph = nullptr;
+  ASSERT_EQ(driver().end_capture(stream, &graph), 0) << "a call broke the capture";
+  void* executable = nullptr;
+  ASSERT_EQ(driver().instantiate(&executable, graph, 0), 0);
+  op_.reset();
+  plan_.reset();
+  device_.reset();
+  for (int replay = 0; replay < 2; ++replay) {
+    ASSERT_EQ(driver().graph_launch(executable, stream), 0);
+    ASSERT_EQ(driver().stream_synchronize(stream), 0);
+    for (int i = 0; i < kProblems; ++i) {
+      ASSERT_EQ(outputs[i]->out.read(), direct[i]) << "problem " << i << ", replay " << replay;
+      outputs[i]->out.clear();
+    }
+  }
+  driver().stream_destroy(stream);
+}
+
 // Kernels without a tile counter start before the last one has ended (programmatic dependent
 // launch).
 TEST_F(GpuCapi, ACallSeesWhatTheOneBeforeItWrote) {
@@ -259,7 +306,9 @@ TEST_F(GpuCapi, ACallSeesWhatTheOneBeforeItWrote) {
     args.q = x.data();
     for (int step = 0; step < 3; ++step) {  // later ones hardly differ: all rows near v's mean
       op.execute(args);
-      if (synchronise) EXPECT_EQ(driver().stream_synchronize(nullptr), 0);
+      if (synchronise) {
+        EXPECT_EQ(driver().stream_synchronize(nullptr), 0);
+      }
       const void* read = args.q;
       args.q = args.out;
       args.out = const_cast<void*>(read);
@@ -271,12 +320,16 @@ TEST_F(GpuCapi, ACallSeesWhatTheOneBeforeItWrote) {
   for (int round = 0; round < 50; ++round) ASSERT_EQ(chain(false), expected) << "round " << round;
 }
 
-TEST_F(GpuCapi, PrepareIsRefusedDuringACaptureAndDoesNotBreakIt) {
+TEST_F(GpuCapi, ALoadIsRefusedDuringACaptureAndDoesNotBreakIt) {
+  fa4::Problem other = make_problem();
+  other.softcap = 30;  // a kernel that no other test here loads
+  const fa4::Plan unloaded(*device_, other);
   void* stream = nullptr;
   ASSERT_EQ(driver().stream_create(&stream, 0), 0);  // blocking: the legacy stream knows of it
   ASSERT_EQ(driver().begin_capture(stream, 1), 0);   // thread-local
   fa4_op* op = nullptr;
-  EXPECT_EQ(fa4_prepare(plan_->get(), &op), FA4_STREAM_CAPTURE) << fa4_last_error();
+  EXPECT_EQ(fa4_prepare(unloaded.get(), &op), FA4_STREAM_CAPTURE) << fa4_last_error();
+  EXPECT_EQ(fa4_prepare(plan_->get(), &op), FA4_OK) << "its kernel is loaded: " << fa4_last_error();
   void* graph = nullptr;
   EXPECT_EQ(driver().end_capture(stream, &graph), 0);
   fa4_destroy_op(op);

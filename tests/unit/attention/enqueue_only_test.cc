@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "counting_driver.h"
 #include "device/cuda/cuda_device.h"
+#include "idle_gpu.h"
 #include "malloc_counter.h"
 #include "small_problem.h"
 
@@ -13,30 +14,6 @@ namespace fa4::internal {
 namespace {
 
 using Calls = std::map<std::string, int>;
-
-// A GPU that accepts everything and runs nothing: Hopper or Blackwell.
-template <int kMajor>
-DriverApi fake_gpu() {
-  DriverApi api;
-  api.device_name = [](char* name, int, CuDevice) {
-    name[0] = '\0';
-    return kCuSuccess;
-  };
-  api.device_attribute = [](int* value, int attribute, CuDevice) {
-    *value = attribute == kCuComputeMajor ? kMajor : attribute == kCuNumSms ? 132 : 0;
-    if (attribute == kCuSmemPerBlockOptin) *value = 232448;
-    return kCuSuccess;
-  };
-  api.context_current = [](CuContext* context) {
-    *context = nullptr;
-    return kCuSuccess;
-  };
-  api.stream_is_capturing = [](CuStream, int* status) {
-    *status = 0;
-    return kCuSuccess;
-  };
-  return api;
-}
 
 struct Launch {
   const char* name;
@@ -49,7 +26,7 @@ class DriverCalls : public testing::TestWithParam<Launch> {};
 
 TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
   const bool hopper = GetParam().major == 9;
-  const DriverApi api = counting_driver(hopper ? fake_gpu<9>() : fake_gpu<10>());
+  const DriverApi api = counting_driver(hopper ? idle_gpu<9>() : idle_gpu<10>());
   const auto device = std::make_shared<CudaDevice>(api, 0);
   const AttentionProblem problem = small_problem(DType::kBF16, GetParam().causal, 4096);
   const ForwardPlan plan = plan_forward(problem, device->spec());
