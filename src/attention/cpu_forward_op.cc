@@ -37,10 +37,7 @@ class CpuForwardOp final : public ForwardOp {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("stream {}; accepted: NULL on the CPU", given.stream));
     }
-    check_workspace(given);
-    ForwardArgs args = given;
-    args.workspace_bytes = plan_.workspace_bytes;
-    if (args.workspace_bytes == 0) args.workspace = nullptr;
+    const ForwardArgs args = with_planned_workspace(given);
     check_host_args(plan_.problem, args);
     cpu_forward(plan_.problem, spec_, args, *pool_);
   }

@@ -7,8 +7,13 @@
 #include "core/error.h"
 
 namespace fa4::internal {
-void ForwardOp::check_workspace(const ForwardArgs& args) const {
-  if (plan_.workspace_bytes == 0) return;
+ForwardArgs ForwardOp::with_planned_workspace(const ForwardArgs& args) const {
+  ForwardArgs used = args;
+  used.workspace_bytes = plan_.workspace_bytes;
+  if (plan_.workspace_bytes == 0) {
+    used.workspace = nullptr;
+    return used;
+  }
   if (args.workspace == nullptr || args.workspace_bytes < plan_.workspace_bytes) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("workspace {} of workspace_bytes {}; accepted: at least {} bytes",
@@ -18,6 +23,7 @@ void ForwardOp::check_workspace(const ForwardArgs& args) const {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("workspace {}; accepted: multiples of 256", args.workspace));
   }
+  return used;
 }
 
 std::shared_ptr<const ForwardOp> prepare(const ForwardPlan& plan, std::shared_ptr<Device> device,

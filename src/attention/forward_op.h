@@ -23,8 +23,9 @@ class ForwardOp {
  protected:
   explicit ForwardOp(const ForwardPlan& plan) : plan_(plan) {}
 
-  // Throws Error{kInvalidArgument} unless the workspace is as large as the plan says, and aligned.
-  void check_workspace(const ForwardArgs& args) const;
+  // The arguments with as much of the workspace as the plan uses: what lies behind it in a larger
+  // one may be anything's. Throws Error{kInvalidArgument} when it is smaller, or not aligned.
+  ForwardArgs with_planned_workspace(const ForwardArgs& args) const;
 
   ForwardPlan plan_;
 };

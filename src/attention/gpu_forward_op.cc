@@ -35,10 +35,8 @@ struct KernelTensor {
   int64_t group = 0;
 };
 
+// TMA reads and writes whole units of 16 bytes.
 void check_base(const char* name, const void* data) {
-  if (data == nullptr) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} NULL; accepted: a pointer", name));
-  }
   if (reinterpret_cast<uintptr_t>(data) % 16 != 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} {}; accepted on a GPU: multiples of 16 bytes", name, data));
@@ -83,13 +81,18 @@ class GpuForwardOp final : public ForwardOp {
         device_(std::move(device)),
         kernel_(find_kernel(launch_, *device_, stream)) {}
 
-  void execute(const ForwardArgs& args) const override {
-    check_workspace(args);
-    const int64_t total_q = actual_total("total_q", args.total_q, plan_.problem.total_q);
-    const int64_t total_k = actual_total("total_k", args.total_k, plan_.problem.total_k);
+  void execute(const ForwardArgs& given) const override {
+    const ForwardArgs args = with_planned_workspace(given);
+    check_pointers(plan_.problem, args);
+    const int64_t total_q = rows_of_packed_q(plan_.problem, args);
+    const int64_t total_k = rows_of_packed_k(plan_.problem, args);
     if ((packed_q() ? total_q : plan_.problem.seqlen_q) == 0 || plan_.problem.batch == 0) return;
-    check_overlaps(plan_.problem, args);
-    check_pointers(args, packed_k() ? total_k : plan_.problem.seqlen_k);
+    check_base("q", args.q);
+    check_base("out", args.out);
+    if ((packed_k() ? total_k : plan_.problem.seqlen_k) > 0) {
+      check_base("k", args.k);
+      check_base("v", args.v);
+    }
 
     FwdParams params{};
     encode_maps(args, total_q, total_k, &params);
@@ -111,36 +114,6 @@ class GpuForwardOp final : public ForwardOp {
  private:
   bool packed_q() const { return plan_.problem.layout_q == Layout::kPacked; }
   bool packed_k() const { return plan_.problem.layout_kv == Layout::kPacked; }
-
-  static int64_t actual_total(const char* name, int64_t given, int64_t planned) {
-    if (given < -1 || given > planned) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{} {}; accepted: -1 to the plan's {}", name, given, planned));
-    }
-    return given < 0 ? planned : given;
-  }
-
-  void check_pointers(const ForwardArgs& args, int64_t keys) const {
-    const AttentionProblem& p = plan_.problem;
-    check_base("q", args.q);
-    check_base("out", args.out);
-    if (keys > 0) check_base("k", args.k);
-    if (keys > 0) check_base("v", args.v);
-    const struct {
-      const char* name;
-      const void* data;
-      bool wanted;
-    } rows[] = {{"cu_seqlens_q", args.cu_seqlens_q, packed_q()},
-                {"cu_seqlens_k", args.cu_seqlens_k, packed_k()},
-                {"seqused_k", args.seqused_k, p.has_seqused_k},
-                {"sink", args.sink, p.has_sink}};
-    for (const auto& row : rows) {
-      if (row.wanted && row.data == nullptr) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    fmt::format("{} NULL; accepted: a device pointer, as planned", row.name));
-      }
-    }
-  }
 
   // `slab`: columns of a box, 64 or 32.
   void encode(const KernelTensor& t, int slab, int box_heads, int box_positions,

@@ -15,13 +15,6 @@ template <class... Values>
   throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
 }
 
-int64_t total_q(const AttentionProblem& p, const ForwardArgs& a) {
-  return a.total_q < 0 ? p.total_q : a.total_q;
-}
-int64_t total_k(const AttentionProblem& p, const ForwardArgs& a) {
-  return a.total_k < 0 ? p.total_k : a.total_k;
-}
-
 void check_total(const char* name, bool packed, int64_t given, int64_t maximum) {
   if (given < -1 || (packed && given > maximum)) {
     refuse("{} {}; accepted: -1 (the problem's), 0 to {}", name, given, maximum);
@@ -78,7 +71,7 @@ void check_page_table(const AttentionProblem& p, const ForwardArgs& a) {
   }
 }
 
-void check_index_tensors(const AttentionProblem& p, const ForwardArgs& a) {
+void check_index_pointers(const AttentionProblem& p, const ForwardArgs& a) {
   const bool packed_q = p.layout_q == Layout::kPacked;
   const bool packed_k = p.layout_kv == Layout::kPacked;
   const bool paged = p.layout_kv == Layout::kPaged;
@@ -90,15 +83,18 @@ void check_index_tensors(const AttentionProblem& p, const ForwardArgs& a) {
   check_presence("seqused_k", a.seqused_k, p.has_seqused_k, any, "seqused_k");
   check_presence("page_table", a.page_table, paged, any && p.pages_per_seq > 0, "paged k");
   check_presence("sink", a.sink, p.has_sink, true, "sink");
-  if (!any) return;
-  if (packed_q) {
-    check_cu_seqlens("cu_seqlens_q", a.cu_seqlens_q, p.batch, total_q(p, a), p.seqlen_q);
+}
+
+void check_index_tensors(const AttentionProblem& p, const ForwardArgs& a) {
+  if (p.batch == 0) return;
+  if (p.layout_q == Layout::kPacked) {
+    check_cu_seqlens("cu_seqlens_q", a.cu_seqlens_q, p.batch, rows_of_packed_q(p, a), p.seqlen_q);
   }
-  if (packed_k) {
-    check_cu_seqlens("cu_seqlens_k", a.cu_seqlens_k, p.batch, total_k(p, a), p.seqlen_k);
+  if (p.layout_kv == Layout::kPacked) {
+    check_cu_seqlens("cu_seqlens_k", a.cu_seqlens_k, p.batch, rows_of_packed_k(p, a), p.seqlen_k);
   }
   if (p.has_seqused_k) check_seqused(p, a);
-  if (paged) check_page_table(p, a);
+  if (p.layout_kv == Layout::kPaged) check_page_table(p, a);
 }
 
 // A tensor of `count` contiguous elements.
@@ -115,9 +111,9 @@ Regions regions_of(const AttentionProblem& p, const ForwardArgs& a) {
   const bool packed_q = p.layout_q == Layout::kPacked;
   const int bytes = size_of(p.dtype);
   TensorExtent q{p.batch, p.seqlen_q, p.heads_q, p.head_dim};
-  if (packed_q) q = {1, total_q(p, a), p.heads_q, p.head_dim};
+  if (packed_q) q = {1, rows_of_packed_q(p, a), p.heads_q, p.head_dim};
   TensorExtent k{p.batch, p.seqlen_k, p.heads_kv, p.head_dim};
-  if (p.layout_kv == Layout::kPacked) k = {1, total_k(p, a), p.heads_kv, p.head_dim};
+  if (p.layout_kv == Layout::kPacked) k = {1, rows_of_packed_k(p, a), p.heads_kv, p.head_dim};
   if (p.layout_kv == Layout::kPaged) k = {p.num_pages, p.page_size, p.heads_kv, p.head_dim};
   TensorExtent v = k;
   v.dim = p.head_dim_v;
@@ -147,6 +143,21 @@ void check_pointer(const MemoryRegion& region) {
   }
 }
 
+// Refuses an output that overlaps an input or another output.
+void check_overlaps(const Regions& regions) {
+  for (size_t i = 0; i < regions.outputs.size(); ++i) {
+    const MemoryRegion& output = regions.outputs[i];
+    const auto check = [&](const MemoryRegion& other) {
+      if (may_overlap(output, other)) {
+        refuse("{} {} overlaps {} {}; accepted: memory of its own", output.name, output.data,
+               other.name, other.data);
+      }
+    };
+    for (const MemoryRegion& input : regions.inputs) check(input);
+    for (size_t j = 0; j < i; ++j) check(regions.outputs[j]);
+  }
+}
+
 }  // namespace
 
 SequenceView sequence_view(const AttentionProblem& p, const ForwardArgs& a, int64_t b) {
@@ -157,7 +168,7 @@ SequenceView sequence_view(const AttentionProblem& p, const ForwardArgs& a, int6
     view.offset_q = first * p.q.seqlen;
     view.offset_out = first * p.out.seqlen;
     view.lse_offset = first;
-    view.lse_head_stride = total_q(p, a);
+    view.lse_head_stride = rows_of_packed_q(p, a);
   } else {
     view.seqlen_q = p.seqlen_q;
     view.offset_q = b * p.q.batch;
@@ -179,29 +190,29 @@ SequenceView sequence_view(const AttentionProblem& p, const ForwardArgs& a, int6
   return view;
 }
 
-void check_host_args(const AttentionProblem& p, const ForwardArgs& a) {
-  check_index_tensors(p, a);
+int64_t rows_of_packed_q(const AttentionProblem& p, const ForwardArgs& a) {
+  if (p.layout_q != Layout::kPacked) return 0;
+  return a.total_q < 0 ? p.total_q : a.total_q;
+}
+
+int64_t rows_of_packed_k(const AttentionProblem& p, const ForwardArgs& a) {
+  if (p.layout_kv != Layout::kPacked) return 0;
+  return a.total_k < 0 ? p.total_k : a.total_k;
+}
+
+void check_pointers(const AttentionProblem& p, const ForwardArgs& a) {
+  check_index_pointers(p, a);
   const Regions regions = regions_of(p, a);
   const int read = regions.inputs[0].extent.empty() ? 1 : 3;  // without queries no key is read
   for (int i = 0; i < read; ++i) check_pointer(regions.inputs[i]);
   check_pointer(regions.outputs[0]);
   check_pointer(regions.outputs[1]);
-  check_overlaps(p, a);
+  check_overlaps(regions);
 }
 
-void check_overlaps(const AttentionProblem& p, const ForwardArgs& a) {
-  const Regions regions = regions_of(p, a);
-  for (size_t i = 0; i < regions.outputs.size(); ++i) {
-    const MemoryRegion& output = regions.outputs[i];
-    const auto check = [&](const MemoryRegion& other) {
-      if (may_overlap(output, other)) {
-        refuse("{} {} overlaps {} {}; accepted: memory of its own", output.name, output.data,
-               other.name, other.data);
-      }
-    };
-    for (const MemoryRegion& input : regions.inputs) check(input);
-    for (size_t j = 0; j < i; ++j) check(regions.outputs[j]);
-  }
+void check_host_args(const AttentionProblem& p, const ForwardArgs& a) {
+  check_pointers(p, a);
+  check_index_tensors(p, a);
 }
 
 }  // namespace fa4::internal

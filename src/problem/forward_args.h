@@ -41,13 +41,19 @@ struct SequenceView {
 };
 SequenceView sequence_view(const AttentionProblem& problem, const ForwardArgs& args, int64_t b);
 
-// Checks the pointers and index tensors on the host: non-null where needed, cu_seqlens ascending
-// from 0 to at most the total, lengths within the maxima, page numbers within num_pages. Throws
-// Error{kInvalidArgument}.
-void check_host_args(const AttentionProblem& problem, const ForwardArgs& args);
+// Rows of packed q, and of packed k, that are there in this execution; 0 in another layout,
+// whatever the arguments say.
+int64_t rows_of_packed_q(const AttentionProblem& problem, const ForwardArgs& args);
+int64_t rows_of_packed_k(const AttentionProblem& problem, const ForwardArgs& args);
 
-// Refuses an output (out, lse, the workspace) that overlaps an input or another output. Part of
-// check_host_args; reads no memory, so that it serves device pointers too.
-void check_overlaps(const AttentionProblem& problem, const ForwardArgs& args);
+// What holds on every device, because no tensor is read for it: totals within the problem's, an
+// index tensor and sinks exactly when the problem announced them, pointers where something is read
+// or written, aligned to their elements, and outputs (out, lse, the workspace) that overlap
+// neither inputs nor each other. Neither allocates nor throws anything but Error{kInvalidArgument}.
+void check_pointers(const AttentionProblem& problem, const ForwardArgs& args);
+
+// The above and, since host memory can be read, the index tensors: cu_seqlens ascending from 0 to
+// at most the total, lengths within the maxima, page numbers within num_pages.
+void check_host_args(const AttentionProblem& problem, const ForwardArgs& args);
 
 }  // namespace fa4::internal

@@ -1,4 +1,4 @@
-// The driver of a GPU that accepts everything and runs nothing.
+// What counting_driver() passes on to: a GPU that accepts everything and runs nothing.
 #pragma once
 
 #include "device/cuda/driver_api.h"

@@ -130,6 +130,22 @@ TEST(CheckHostArgs, ReadsCuSeqlens) {
             "total_q 11; accepted: -1 (the problem's), 0 to 10");
 }
 
+TEST(CheckPointers, ReadsNoTensor) {
+  Fixture f(Layout::kPacked, Layout::kPacked);
+  f.args.cu_seqlens_q = f.args.cu_seqlens_k = reinterpret_cast<const int32_t*>(uintptr_t{4096});
+  EXPECT_NO_THROW(check_pointers(AttentionProblem::make(f.desc), f.args));
+}
+
+TEST(RowsOfPacked, AreThoseOfThePackedSide) {
+  Fixture f(Layout::kDense, Layout::kPacked);
+  f.args.total_q = f.args.total_k = 8;
+  const AttentionProblem p = AttentionProblem::make(f.desc);
+  EXPECT_EQ(rows_of_packed_q(p, f.args), 0);
+  EXPECT_EQ(rows_of_packed_k(p, f.args), 8);
+  f.args.total_k = -1;
+  EXPECT_EQ(rows_of_packed_k(p, f.args), 9);
+}
+
 TEST(CheckHostArgs, ReadsSequsedAndPages) {
   EXPECT_EQ(paged_error([](Fixture& f) { f.seqused[0] = 8; }), "seqused_k[0] 8; accepted: 0 to 7");
   EXPECT_EQ(paged_error([](Fixture& f) { f.seqused[1] = -1; }),
