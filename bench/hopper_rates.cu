@@ -1,0 +1,218 @@
+// What a Hopper SM gives a backward kernel, measured one resource at a time: wgmma beside other
+// traffic of shared memory, and tiles sent to the other CTA of a pair. Compiled and launched by
+// hopper_rates.py, which defines the macros in capitals. Being about single instructions, this is
+// the one place outside of kernels/ptx with assembly of its own.
+#include "kernels/attention/element.h"
+#include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/mbarrier.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/wgmma.cuh"
+#include "kernels/tile/smem_descriptor.cuh"
+
+using namespace fa4;
+
+__device__ inline long long clocks() {
+  long long t;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
+  return t;
+}
+
+__device__ inline long long nanoseconds() {
+  long long t;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
+  return t;
+}
+
+// What one CTA reports.
+struct Report {
+  long long clocks;       // of the measured loop
+  long long nanoseconds;  // the same by the global timer
+  long long traffic;      // bytes that the fourth party moved meanwhile
+  long long wrong;        // words that did not arrive as they were sent
+};
+
+__device__ inline void fill(unsigned char* smem, int bytes) {
+  uint32_t state = blockIdx.x * blockDim.x + threadIdx.x + 1;
+  for (int i = threadIdx.x; i < bytes / 4; i += blockDim.x) {
+    state = state * 1664525u + 1013904223u;
+    // Two bf16 of magnitude 0.5 to 2 with random signs and mantissas.
+    reinterpret_cast<uint32_t*>(smem)[i] = (state & 0x807f807fu) | 0x3f003f00u;
+  }
+}
+
+#ifdef PRODUCTS
+// WARPGROUPS warpgroups run m64nCOLUMNSk16, eight a group, two groups in flight; A from shared
+// memory (A_IN_REGISTERS 0) or from registers (A_IN_REGISTERS 1). One more warpgroup loads (TRAFFIC
+// 1) or stores (TRAFFIC 2) 16 bytes a lane, 32 KB between pauses of `pause` clocks.
+extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
+    products(int iterations, int pause, Report* reports, float* never_written) {
+  extern __shared__ unsigned char smem_base[];
+  __shared__ volatile int running;
+  unsigned char* smem = smem_base + (-ptx::smem_addr(smem_base).value & 1023u);
+  constexpr int kABytes = WARPGROUPS * 64 * 256, kBBytes = COLUMNS * 256;
+  fill(smem, kABytes + kBBytes + 32768);
+  if (threadIdx.x == 0) running = WARPGROUPS;
+  ptx::fence_proxy_async_shared();
+  __syncthreads();
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
+  if (warpgroup == WARPGROUPS) {
+    const uint32_t mine = ptx::smem_addr(smem).value + kABytes + kBBytes + threadIdx.x % 128 * 16;
+    long long bytes = 0;
+    uint32_t sum = threadIdx.x;
+    while (TRAFFIC != 0 && running != 0) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        uint32_t a, b = sum, c = sum, d = sum;
+        if (TRAFFIC == 1) {
+          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                       : "r"(mine + i * 2048));
+          sum ^= a ^ b ^ c ^ d;
+        } else {
+          asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(mine + i * 2048), "r"(sum),
+                       "r"(b), "r"(c), "r"(d));
+        }
+      }
+      bytes += 16 * 16 * 128;
+      for (const long long until = clocks() + pause; pause != 0 && clocks() < until;) {
+      }
+    }
+    if (sum == 12345u) *never_written = 1.0f;
+    if (threadIdx.x % 128 == 0) reports[blockIdx.x].traffic = bytes;
+    return;
+  }
+  using Descriptor = WgmmaDescriptor<64>;
+  const ptx::SmemAddr base = ptx::smem_addr(smem);
+  const uint32_t a = Descriptor::k_major(base + warpgroup * 64 * 256);
+  const uint32_t b = Descriptor::k_major(base + kABytes);
+  float acc[COLUMNS / 2];
+#pragma unroll
+  for (int i = 0; i < COLUMNS / 2; ++i) acc[i] = 0.0f;
+  uint32_t ra[4] = {0x3f803f80u, 0xbf813f82u, 0x3f83bf84u, 0x3f853f86u};
+  const long long begin = clocks(), begin_ns = nanoseconds();
+#pragma unroll 1
+  for (int i = 0; i < iterations; ++i) {
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 8; ++step) {
+      const uint64_t at_b = Descriptor::at(b, step / 4 * COLUMNS * 128 + step % 4 * 32);
+#if A_IN_REGISTERS
+      WGMMA_RS(acc, ra, at_b);
+#else
+      const uint64_t at_a = Descriptor::at(a, step / 4 * 64 * 128 + step % 4 * 32);
+      WGMMA_SS(acc, at_a, at_b);
+#endif
+    }
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<1>();
+  }
+  ptx::wgmma_wait_group<0>();
+  ptx::fence_registers(acc);
+  const long long end = clocks(), end_ns = nanoseconds();
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < COLUMNS / 2; ++i) sum += acc[i];
+  if (sum == 12345.0f) *never_written = sum + static_cast<float>(ra[0] + a);
+  if (threadIdx.x % 128 == 0) atomicSub(const_cast<int*>(&running), 1);
+  if (threadIdx.x == 0) {
+    reports[blockIdx.x].clocks = end - begin;
+    reports[blockIdx.x].nanoseconds = end_ns - begin_ns;
+  }
+}
+#endif
+
+#ifdef EXCHANGE
+// A pair of CTAs: each sends BYTES to the other and waits for as many, `iterations` times, with
+// STAGES buffers. HOW 0: cp.async.bulk by one thread; 1: st.async of 16 bytes a lane by 4 warps;
+// 2: st.shared::cluster of 16 bytes a lane and a remote arrival a warp. ONE_WAY 1: only the first
+// CTA sends. A buffer is sent again when its receiver has said so.
+__device__ inline void wait(ptx::SmemAddr barrier, uint32_t parity) {
+  while (!ptx::mbarrier_try_wait_parity_cluster(barrier, parity)) {
+  }
+}
+
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1)
+    exchange(int iterations, int, Report* reports, float*) {
+  extern __shared__ __align__(1024) unsigned char smem[];
+  __shared__ __align__(8) uint64_t barriers[2 * STAGES];  // full, then free
+  unsigned char* const outgoing = smem;
+  unsigned char* const incoming = smem + BYTES;
+  const uint32_t rank = ptx::cluster_ctarank(), peer = rank ^ 1;
+  const bool sends = !ONE_WAY || rank == 0, receives = !ONE_WAY || rank == 1;
+  const ptx::SmemAddr full = ptx::smem_addr(barriers), free = full + 8 * STAGES;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      ptx::mbarrier_init(full + 8 * s, HOW == 2 ? 4 : 1);
+      ptx::mbarrier_init(free + 8 * s, 1);
+    }
+    ptx::fence_mbarrier_init();
+  }
+  for (int i = threadIdx.x; i < BYTES / 4; i += blockDim.x) {
+    reinterpret_cast<uint32_t*>(outgoing)[i] = i * 2654435761u + rank;
+  }
+  ptx::fence_proxy_async_shared();
+  ptx::barrier_cluster();
+  const long long begin = clocks(), begin_ns = nanoseconds();
+  if (threadIdx.x < 128) {  // sends
+    if (sends && (HOW != 0 || threadIdx.x == 0)) {
+      const uint32_t from = ptx::smem_addr(outgoing).value;
+      uint4 mine = *reinterpret_cast<const uint4*>(outgoing + threadIdx.x * 16);
+      for (int i = 0; i < iterations; ++i) {
+        const int s = i % STAGES;
+        if (i >= STAGES) wait(free + 8 * s, (i / STAGES - 1) & 1);
+        const uint32_t to = ptx::mapa(ptx::smem_addr(incoming) + s * BYTES, peer).value;
+        const uint32_t barrier = ptx::mapa(full + 8 * s, peer).value;
+        if (HOW == 0) {
+          asm volatile(
+              "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], "
+              "%2, [%3];" ::"r"(to),
+              "r"(from), "r"(BYTES), "r"(barrier)
+              : "memory");
+        } else {
+#pragma unroll
+          for (int at = 0; at < BYTES; at += 2048) {
+            const uint32_t place = to + at + threadIdx.x * 16;
+            mine = *reinterpret_cast<const uint4*>(outgoing + at + threadIdx.x * 16);
+            if (HOW == 1) {
+              asm volatile(
+                  "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, "
+                  "%4}, [%5];" ::"r"(place),
+                  "r"(mine.x), "r"(mine.y), "r"(mine.z), "r"(mine.w), "r"(barrier)
+                  : "memory");
+            } else {
+              asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(place),
+                           "r"(mine.x), "r"(mine.y), "r"(mine.z), "r"(mine.w)
+                           : "memory");
+            }
+          }
+          if (HOW == 2) {
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive_cluster({barrier});
+          }
+        }
+      }
+    }
+  } else if (threadIdx.x == 128 && receives) {  // receives
+    for (int i = 0; i < iterations; ++i) {
+      const int s = i % STAGES;
+      if (HOW != 2) ptx::mbarrier_arrive_expect_tx(full + 8 * s, BYTES);
+      wait(full + 8 * s, i / STAGES & 1);
+      ptx::mbarrier_arrive_cluster(ptx::mapa(free + 8 * s, peer));
+    }
+  }
+  __syncthreads();
+  const long long end = clocks(), end_ns = nanoseconds();
+  ptx::barrier_cluster();
+  long long wrong = 0;
+  for (int i = threadIdx.x; receives && i < BYTES / 4 * STAGES; i += blockDim.x) {
+    wrong +=
+        reinterpret_cast<const uint32_t*>(incoming)[i] != (i % (BYTES / 4)) * 2654435761u + peer;
+  }
+  atomicAdd(reinterpret_cast<unsigned long long*>(&reports[blockIdx.x].wrong), wrong);
+  if (threadIdx.x == 0) {
+    reports[blockIdx.x].clocks = end - begin;
+    reports[blockIdx.x].nanoseconds = end_ns - begin_ns;
+  }
+  ptx::barrier_cluster();
+}
+#endif
