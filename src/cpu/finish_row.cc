@@ -8,20 +8,18 @@
 namespace fa4::internal {
 
 RowEnd finish_row(float row_max, float row_sum, bool sees_keys, const float* sink) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const double log2_sink = sink == nullptr ? -kInfinity : *sink * 1.4426950408889634;
-  if (!sees_keys) {
-    const double lse = sink == nullptr ? -kInfinity : *sink;
-    return {0.0f, static_cast<float>(lse)};
-  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float logit = sink == nullptr ? -kInfinity : *sink;
+  if (!sees_keys || is_nothing_beside(row_max, logit)) return {0.0f, logit};
   if (!(std::fabs(row_max) < kScoreLimitLog2)) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     return {nan, nan};
   }
   // The larger of the two is the reference, so that neither power overflows.
+  const double log2_sink = logit * 1.4426950408889634;
   const double top = log2_sink > row_max ? log2_sink : row_max;
   const double of_row = std::exp2(row_max - top);
-  const double of_sink = log2_sink == -kInfinity ? 0.0 : std::exp2(log2_sink - top);
+  const double of_sink = std::exp2(log2_sink - top);
   const double total = row_sum * of_row + of_sink;
   const double lse = (top + std::log2(total)) * 0.6931471805599453;
   return {static_cast<float>(of_row / total), static_cast<float>(lse)};

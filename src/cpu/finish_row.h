@@ -12,7 +12,7 @@ struct RowEnd {
 // 2^(score - row_max). `sees_keys`: the mask leaves the row at least one key. `sink`: NULL or the
 // head's sink logit. A row that sees keys and whose maximum is not below kScoreLimitLog2 in
 // magnitude
-// (-inf: all its scores are) is NaN in both.
+// (-inf: all its scores are) is NaN in both, unless its keys are nothing beside the sink.
 RowEnd finish_row(float row_max, float row_sum, bool sees_keys, const float* sink);
 
 }  // namespace fa4::internal

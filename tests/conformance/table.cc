@@ -101,6 +101,36 @@ const Row kRows[] = {
        c.desc.heads_q = 8;
        c.desc.heads_kv = 1;
      }},
+    {"one query, group of 7",
+     [](Case& c) {
+       set_lengths(c, 1, 210);
+       c.desc.heads_q = 14;
+     }},
+    {"group of 3, causal",
+     [](Case& c) {
+       set_lengths(c, 19, 150);
+       c.desc.heads_q = 6;
+       c.desc.causal = true;
+       c.desc.has_sink = true;
+     }},
+    {"group of 96",
+     [](Case& c) {
+       set_lengths(c, 3, 150);
+       c.desc.heads_q = 96;
+       c.desc.heads_kv = 1;
+     }},
+    {"group of 128, packed",
+     [](Case& c) {
+       pack(c, {1, 0, 2, 3}, {80, 17, 0, 140});
+       c.desc.heads_q = 128;
+       c.desc.heads_kv = 1;
+       c.desc.causal = true;
+     }},
+    {"group of 12, packed",
+     [](Case& c) {
+       pack(c, {1, 0, 17, 3}, {80, 17, 40, 140});
+       c.desc.heads_q = 24;
+     }},
     {"sink",
      [](Case& c) {
        c.desc.has_sink = true;

@@ -134,6 +134,12 @@ inline constexpr float kRescaleThreshold = 8.0f;
 // it sums of a maximum and the polynomial's offset are exact. All devices share the limit.
 inline constexpr float kScoreLimitLog2 = 0x1p23f;
 
+// A row whose maximum is below the limit on the negative side (-inf: all its scores are) is exact
+// beside a sink that is not as low: its keys count for nothing.
+constexpr bool is_nothing_beside(float max_log2, float sink) {
+  return max_log2 <= -kScoreLimitLog2 && sink > -kScoreLimitLog2 / 4;
+}
+
 // The least maximum that probabilities are relative to: a row with only -inf so far, or with
 // nothing but scores beyond the limit, has probabilities of 0 instead of inf - inf. It lies beyond
 // the limit, so that a row whose maximum it is stays one.

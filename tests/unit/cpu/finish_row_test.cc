@@ -38,6 +38,21 @@ TEST(FinishRow, EmptyRows) {
   EXPECT_TRUE(std::isnan(finish_row(-INFINITY, 0.0f, true, nullptr).lse));
 }
 
+// kScoreLimitLog2 is 2^23: one step below it counts.
+TEST(FinishRow, RowsOfScoresBeyondTheLimitAreNan) {
+  EXPECT_TRUE(std::isfinite(finish_row(0x1.fffffep22f, 1.0f, true, nullptr).lse));
+  EXPECT_TRUE(std::isfinite(finish_row(-0x1.fffffep22f, 1.0f, true, nullptr).lse));
+  for (const float row_max : {0x1p23f, -0x1p23f, 1e38f, -1e38f, INFINITY}) {
+    EXPECT_TRUE(std::isnan(finish_row(row_max, 1.0f, true, nullptr).lse)) << row_max;
+    EXPECT_TRUE(std::isnan(finish_row(row_max, 1.0f, true, nullptr).out_scale)) << row_max;
+  }
+  const float sink = 5.0f, low = -0x1p22f;
+  EXPECT_EQ(finish_row(-1e38f, 1.0f, true, &sink).lse, sink) << "no key counts beside the sink";
+  EXPECT_EQ(finish_row(-1e38f, 1.0f, true, &sink).out_scale, 0.0f);
+  EXPECT_TRUE(std::isnan(finish_row(-1e38f, 1.0f, true, &low).lse));
+  EXPECT_TRUE(std::isnan(finish_row(1e38f, 1.0f, true, &sink).lse));
+}
+
 TEST(FinishRow, NanStays) {
   EXPECT_TRUE(std::isnan(finish_row(0.0f, NAN, true, nullptr).lse));
   EXPECT_TRUE(std::isnan(finish_row(0.0f, NAN, true, nullptr).out_scale));

@@ -324,15 +324,15 @@ TEST(Sm100Plan, PairsOfCtasTakeUniformProblems) {
   EXPECT_EQ(spec_of(used).traits.cta_group, 1);
 }
 
-TEST(Sm100Plan, PacksGroupsThatDivide128Rows) {
+TEST(Sm100Plan, PacksGroupsOfUpTo128Heads) {
   ProblemDesc d = dense(64);
   d.seqlen_q = 1;
   d.heads_kv = 1;
-  for (const int64_t heads : {2, 16, 64, 128}) {
+  for (const int64_t heads : {2, 3, 7, 16, 48, 64, 96, 128}) {
     d.heads_q = heads;
     EXPECT_EQ(spec_of(d).schedule.group, heads);
   }
-  for (const int64_t heads : {3, 48, 256}) {
+  for (const int64_t heads : {129, 256}) {
     d.heads_q = heads;
     EXPECT_EQ(spec_of(d).schedule.group, 1) << heads;
   }

@@ -1,0 +1,192 @@
+// Scores, sinks and softcaps at both ends of float, alike on every backend.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "backends.h"
+#include "verify/oracle.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr double kLimitLog2 = 0x1p23;  // docs/api.md: from here on a row is NaN
+constexpr double kLog2E = 1.4426950408889634;
+
+class Extremes : public BackendTest {};
+
+Case small_case(DType dtype) {
+  Case c;
+  c.desc.dtype = dtype;
+  c.desc.batch = 1;
+  c.desc.heads_q = c.desc.heads_kv = 1;
+  c.desc.seqlen_q = 64;
+  c.desc.seqlen_k = 200;  // the first block visited ends with hidden keys
+  c.desc.head_dim = 64;
+  c.seed = 5;
+  return c;
+}
+
+// q and k of a case, element by element.
+struct Inputs {
+  std::vector<unsigned char> q, k;
+  ForwardArgs args;
+
+  using Change = std::function<float(float, int64_t row)>;
+  Inputs(const CaseTensors& tensors, const Change& change_q, const Change& change_k)
+      : args(tensors.args()) {
+    const AttentionProblem& p = tensors.problem();
+    q = changed(p, args.q, p.seqlen_q, change_q);
+    k = changed(p, args.k, p.seqlen_k, change_k);
+    args.q = q.data();
+    args.k = k.data();
+  }
+
+ private:
+  static std::vector<unsigned char> changed(const AttentionProblem& p, const void* from,
+                                            int64_t rows, const Change& change) {
+    std::vector<unsigned char> data(static_cast<size_t>(rows * p.head_dim * size_of(p.dtype)));
+    for (int64_t i = 0; i < rows * p.head_dim; ++i) {
+      store_from_float(p.dtype, data.data(), i,
+                       change(load_as_float(p.dtype, from, i), i / p.head_dim));
+    }
+    return data;
+  }
+};
+
+template <class Body>
+void for_each_backend(const Case& c, const Body& body) {
+  const CaseTensors tensors(c);
+  for (const Backend& backend : tested_backends()) {
+    if (!unsupported(backend, tensors.problem()).empty()) continue;
+    SCOPED_TRACE(backend.name);
+    body(backend, tensors);
+  }
+}
+
+bool row_is_nan(const AttentionProblem& p, const Result& result, int64_t row) {
+  int64_t count = 0;
+  for (int64_t d = 0; d < p.head_dim_v; ++d) {
+    count += std::isnan(load_as_float(p.dtype, result.out.data(), row * p.head_dim_v + d));
+  }
+  const bool lse = std::isnan(result.lse[static_cast<size_t>(row)]);
+  EXPECT_EQ(count, lse ? p.head_dim_v : 0) << "row " << row << ": out and lse differ";
+  return lse;
+}
+
+// Rows whose largest score is below the limit are right, those beyond it NaN: never one that looks
+// as if it had seen nothing. `sign` of all scores.
+void expect_right_or_nan(DType dtype, float scale, float sign) {
+  Case c = small_case(dtype);
+  c.desc.softmax_scale = scale;
+  const auto positive = [](float x, int64_t) { return std::fabs(x); };
+  const auto signed_k = [&](float x, int64_t) { return sign * std::fabs(x); };
+  for_each_backend(c, [&](const Backend& backend, const CaseTensors& tensors) {
+    const Inputs inputs(tensors, positive, signed_k);
+    const AttentionProblem& p = tensors.problem();
+    const Reference reference = reference_forward(p, inputs.args, 2);
+    const Result result = run_on(backend, p, inputs.args);
+    for (int64_t i = 0; i < p.seqlen_q; ++i) {
+      const double lse = reference.lse[static_cast<size_t>(i)];
+      const double magnitude = std::fabs(lse) * kLog2E;
+      if (std::fabs(magnitude / kLimitLog2 - 1) < 0.001) continue;  // as the device rounds
+      const bool is_nan = row_is_nan(p, result, i);
+      EXPECT_EQ(is_nan, magnitude > kLimitLog2) << scale << ", row " << i << ", lse " << lse;
+      if (is_nan) continue;
+      EXPECT_NEAR(result.lse[static_cast<size_t>(i)], lse, 1e-5 * std::max(1.0, std::fabs(lse)))
+          << scale << ", row " << i;
+    }
+  });
+}
+
+TEST_F(Extremes, AFiniteScoreNeverEmptiesARow) {
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const int exponent : {10, 17, 19, 26, 30, 100}) {
+      for (const float sign : {1.0f, -1.0f}) {
+        expect_right_or_nan(dtype, std::ldexp(1.0f, exponent), sign);
+      }
+    }
+  }
+}
+
+// The first blocks that a device meets hold scores beyond the limit, a later one does not: what
+// they were rounded to must not stay.
+TEST_F(Extremes, LowScoresDoNotSpoilARow) {
+  for (const int64_t kept : {3, 150}) {
+    Case c = small_case(DType::kBF16);
+    c.desc.softmax_scale = 1.0f;
+    const auto one = [](float, int64_t) { return 1.0f; };
+    const auto low = [&](float x, int64_t row) { return row == kept ? x : -0x1p27f - 0x1p20f * x; };
+    for_each_backend(c, [&](const Backend& backend, const CaseTensors& tensors) {
+      const Inputs inputs(tensors, one, low);
+      const AttentionProblem& p = tensors.problem();
+      const Reference reference = reference_forward(p, inputs.args, 2);
+      const Result result = run_on(backend, p, inputs.args);
+      const Accuracy out = check_out(p, inputs.args, reference, result.out.data());
+      EXPECT_TRUE(out.passed) << out.detail;
+      const Accuracy lse =
+          check_lse(p, inputs.args, reference, result.lse.data(), result.exp_error);
+      EXPECT_TRUE(lse.passed) << lse.detail;
+    });
+  }
+}
+
+TEST_F(Extremes, ARowOfNothingButMinusInfinityIsNan) {
+  const auto one = [](float, int64_t) { return 1.0f; };
+  const auto minus_infinity = [](float, int64_t) {
+    return -std::numeric_limits<float>::infinity();
+  };
+  for_each_backend(small_case(DType::kBF16),
+                   [&](const Backend& backend, const CaseTensors& tensors) {
+                     const Inputs inputs(tensors, one, minus_infinity);
+                     const Result result = run_on(backend, tensors.problem(), inputs.args);
+                     for (const int64_t i : {0, 40, 63}) {
+                       EXPECT_TRUE(row_is_nan(tensors.problem(), result, i)) << i;
+                     }
+                   });
+}
+
+TEST_F(Extremes, ASinkOfAnySizeReachesLse) {
+  Case c = small_case(DType::kBF16);
+  c.desc.has_sink = true;
+  for (const bool hides_all : {false, true}) {
+    c.desc.window = {-1, hides_all ? -1 : 0};
+    c.desc.seqlen_k = hides_all ? 0 : 200;
+    for (const float sink : {3e38f, 1e30f, -3e38f}) {
+      for_each_backend(c, [&](const Backend& backend, const CaseTensors& tensors) {
+        ForwardArgs args = tensors.args();
+        args.sink = &sink;
+        const Result result = run_on(backend, tensors.problem(), args);
+        if (sink > 0 || hides_all) {
+          EXPECT_EQ(result.lse[0], sink);
+          EXPECT_EQ(load_as_float(DType::kBF16, result.out.data(), 0), 0.0f);
+        } else {
+          EXPECT_TRUE(std::isfinite(result.lse[0]));
+          EXPECT_NE(load_as_float(DType::kBF16, result.out.data(), 0), 0.0f);
+        }
+      });
+    }
+  }
+}
+
+// A cap that no score comes near changes nothing; one so small that all scores are equal averages.
+TEST_F(Extremes, SoftcapsAtBothEndsOfFloat) {
+  for (const float softcap : {1e30f, 1e37f, 3e38f, 1e20f, 1e-28f, 1e-38f, 1e-45f}) {
+    Case c = small_case(DType::kBF16);
+    c.desc.softcap = softcap;
+    for_each_backend(c, [&](const Backend& backend, const CaseTensors& tensors) {
+      const AttentionProblem& p = tensors.problem();
+      const Reference reference = reference_forward(p, tensors.args(), 2);
+      const Result result = run_on(backend, p, tensors.args());
+      const Accuracy out = check_out(p, tensors.args(), reference, result.out.data());
+      EXPECT_TRUE(out.passed) << softcap << ": " << out.detail;
+      const Accuracy lse =
+          check_lse(p, tensors.args(), reference, result.lse.data(), result.exp_error);
+      EXPECT_TRUE(lse.passed) << softcap << ": " << lse.detail;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace fa4::internal
