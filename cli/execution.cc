@@ -24,7 +24,7 @@ Execution::Execution(const AttentionProblem& problem, const DeviceChoice& device
 
 Execution::Execution(const ForwardPlan& made, const DeviceChoice& device)
     : device_(device), op_(prepare(made, device.device)) {
-  const size_t bytes = made.workspace_bytes;
+  const size_t bytes = made.workspace.bytes();
   if (device_.is_gpu()) {
     stream_ = device_.device->create_stream();
     if (bytes > 0) device_workspace_ = Buffer(*device_.device, bytes);
@@ -41,12 +41,12 @@ std::string Execution::kernel_name() const {
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan().main)) {
     return std::string(name_of(cpu->isa));
   }
-  return gpu_launch(plan())->source.display_name;
+  return plan().steps.front().source.display_name;
 }
 
 int Execution::tile_m() const {
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan().main)) return cpu->tile_m;
-  return gpu_launch(plan())->shape.tile_m;
+  return gpu_tiling(plan())->shape.tile_m;
 }
 
 const void* Execution::upload(const void* data, size_t bytes) {
@@ -85,7 +85,7 @@ void Execution::bind(const ForwardArgs& host) {
 void Execution::bind_in_place(const ForwardArgs& args) {
   args_ = args;
   args_.stream = stream_;
-  args_.workspace_bytes = plan().workspace_bytes;
+  args_.workspace_bytes = plan().workspace.bytes();
   args_.workspace = device_workspace_.data();
   if (!host_workspace_.empty()) {
     const uintptr_t at = reinterpret_cast<uintptr_t>(host_workspace_.data());

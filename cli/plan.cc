@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/forward_params.h"
 #include "axes.h"
 #include "commands.h"
 #include "devices.h"
@@ -13,6 +14,36 @@ namespace fa4::cli {
 using namespace fa4::internal;
 
 namespace {
+
+Json to_json(const ParamsLayout& layout) {
+  Json json = {{"name", layout.name}, {"bytes", layout.bytes}, {"fields", Json::array()}};
+  for (const ParamsField& field : layout.fields) {
+    json["fields"].push_back(
+        {{"name", field.name}, {"type", field.type}, {"offset", field.offset}});
+  }
+  return json;
+}
+
+Json to_json(const KernelStep& step) {
+  return {{"kernel", step.source.display_name},
+          {"name_expression", step.source.name_expression},
+          {"grid", step.grid},
+          {"threads", step.threads},
+          {"cluster", step.cluster},
+          {"smem_bytes", step.smem_bytes},
+          {"params", to_json(params_layout(step.params))}};
+}
+
+Json to_json(const WorkspaceLayout& workspace) {
+  Json json = {{"bytes", workspace.bytes()}, {"parts", Json::array()}};
+  for (const WorkspacePart& part : workspace.parts()) {
+    json["parts"].push_back({{"name", part.name},
+                             {"offset", part.offset},
+                             {"bytes", part.bytes},
+                             {"zeroed", part.zeroed}});
+  }
+  return json;
+}
 
 class PlanCommand final : public Command {
  public:
@@ -33,7 +64,8 @@ class PlanCommand final : public Command {
     PlanOptions options;
     if (threads_)
       options.num_threads = static_cast<int>(parse_int("--threads", *threads_, 1, 4096));
-    std::vector<PlanStep> steps = explain(plan_forward(problem, device.spec, options));
+    const ForwardPlan plan = plan_forward(problem, device.spec, options);
+    std::vector<PlanStep> steps = explain(plan);
     if (!device.present) {
       steps.insert(steps.begin(), {"device present", "no",
                                    device_ + " is not on this machine: planned for an H200 by its "
@@ -43,6 +75,9 @@ class PlanCommand final : public Command {
     outcome.json["device"] = device_;
     outcome.json.update(axes_json(problem));
     outcome.json["steps"] = Json::array();
+    outcome.json["launches"] = Json::array();
+    for (const KernelStep& step : plan.steps) outcome.json["launches"].push_back(to_json(step));
+    outcome.json["workspace"] = to_json(plan.workspace);
     size_t what = 0, choice = 0;
     for (const PlanStep& step : steps) {
       what = std::max(what, step.what.size());

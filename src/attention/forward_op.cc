@@ -9,15 +9,15 @@
 namespace fa4::internal {
 ForwardArgs ForwardOp::with_planned_workspace(const ForwardArgs& args) const {
   ForwardArgs used = args;
-  used.workspace_bytes = plan_.workspace_bytes;
-  if (plan_.workspace_bytes == 0) {
+  used.workspace_bytes = plan_.workspace.bytes();
+  if (plan_.workspace.bytes() == 0) {
     used.workspace = nullptr;
     return used;
   }
-  if (args.workspace == nullptr || args.workspace_bytes < plan_.workspace_bytes) {
+  if (args.workspace == nullptr || args.workspace_bytes < plan_.workspace.bytes()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("workspace {} of workspace_bytes {}; accepted: at least {} bytes",
-                            args.workspace, args.workspace_bytes, plan_.workspace_bytes));
+                            args.workspace, args.workspace_bytes, plan_.workspace.bytes()));
   }
   if (reinterpret_cast<uintptr_t>(args.workspace) % 256 != 0) {
     throw Error(ErrorCode::kInvalidArgument,

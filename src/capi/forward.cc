@@ -28,7 +28,7 @@ std::string kernel_name(const ForwardPlan& plan) {
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan.main)) {
     return "cpu_" + std::string(name_of(cpu->isa));
   }
-  return internal::gpu_launch(plan)->source.display_name;
+  return plan.steps.front().source.display_name;
 }
 
 PlanOptions to_options(const fa4_plan_options* given) {
@@ -118,7 +118,7 @@ fa4_status fa4_plan_forward(const fa4_device* device, const fa4_problem* problem
 void fa4_destroy_plan(fa4_plan* plan) { delete plan; }
 
 size_t fa4_plan_workspace_bytes(const fa4_plan* plan) {
-  return plan == nullptr ? 0 : plan->plan.workspace_bytes;
+  return plan == nullptr ? 0 : plan->plan.workspace.bytes();
 }
 
 const char* fa4_plan_kernel_name(const fa4_plan* plan) {
@@ -172,10 +172,10 @@ fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,
         kept != nullptr ? kept : prepare_now(*device, wanted, forward_args.stream);
     const bool is_cpu = device->spec.kind == internal::DeviceKind::kCpu;
     const bool needs_workspace = is_cpu && forward_args.workspace == nullptr;
-    const HostWorkspace workspace(needs_workspace ? op->plan().workspace_bytes : 0);
+    const HostWorkspace workspace(needs_workspace ? op->plan().workspace.bytes() : 0);
     if (needs_workspace) {
       forward_args.workspace = workspace.data();
-      forward_args.workspace_bytes = op->plan().workspace_bytes;
+      forward_args.workspace_bytes = op->plan().workspace.bytes();
     }
     if (kept == nullptr) keep_prepared(*device, wanted, op);
     op->execute(forward_args);

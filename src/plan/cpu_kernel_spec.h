@@ -52,7 +52,8 @@ struct CpuScratch {
   size_t kv_offset = 0;         // of a thread that packs its own: k block, v block
   size_t bytes_per_thread = 0;  // 0: this path needs none
   size_t bytes_per_head = 0;    // shared: all blocks (k, v), then a flag a block
-  size_t total_bytes = 0;       // threads first, then shared heads
+  size_t threads_bytes = 0, heads_bytes = 0;
+  size_t total_bytes = 0;  // threads first, then shared heads
 };
 CpuScratch cpu_scratch(const AttentionProblem& problem, const CpuKernelSpec& spec);
 

@@ -3,6 +3,7 @@
 
 #include "plan/cpu_kernel_spec.h"
 #include "plan/cpu_tuning.h"
+#include "plan/steps.h"
 
 namespace fa4::internal {
 namespace {
@@ -10,20 +11,6 @@ namespace {
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
-
-// Hands out parts one after another, each at a multiple of 256.
-class Parts {
- public:
-  size_t add(int64_t bytes) {
-    const size_t at = end_;
-    end_ += static_cast<size_t>(round_up(bytes, 256));
-    return at;
-  }
-  size_t end() const { return end_; }
-
- private:
-  size_t end_ = 0;
-};
 
 }  // namespace
 
@@ -64,8 +51,9 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
     head.add(scratch.num_n_blocks);
     scratch.bytes_per_head = head.end();
   }
-  scratch.total_bytes = static_cast<size_t>(spec.num_threads) * scratch.bytes_per_thread +
-                        static_cast<size_t>(spec.heads_per_wave) * scratch.bytes_per_head;
+  scratch.threads_bytes = static_cast<size_t>(spec.num_threads) * scratch.bytes_per_thread;
+  scratch.heads_bytes = static_cast<size_t>(spec.heads_per_wave) * scratch.bytes_per_head;
+  scratch.total_bytes = scratch.threads_bytes + scratch.heads_bytes;
   return scratch;
 }
 

@@ -36,6 +36,40 @@ std::string describe(const MaskSpec& mask) {
   return fmt::format("window ({}, {})", mask.window_left, mask.window_right);
 }
 
+// "threads of 1024 bytes, heads of 512 bytes: "; nothing when there are no parts.
+std::string describe(const WorkspaceLayout& workspace) {
+  std::string text;
+  for (const WorkspacePart& part : workspace.parts()) {
+    text += fmt::format("{}{} of {} bytes{}", text.empty() ? "" : ", ", part.name, part.bytes,
+                        part.zeroed ? " (zeroed before the first launch)" : "");
+  }
+  return text.empty() ? text : text + ": ";
+}
+
+void explain_launches(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const KernelStep& step = plan.steps[i];
+    steps->push_back(
+        {fmt::format("launch {} of {}", i + 1, plan.steps.size()),
+         fmt::format("{} x {} threads in clusters of {}", step.grid, step.threads, step.cluster),
+         fmt::format("{}, {} bytes of shared memory", step.source.display_name, step.smem_bytes)});
+  }
+}
+
+// The launch of a forward kernel and what it needs of the workspace.
+void add_forward_step(const KernelSource& source, const LaunchShape& shape,
+                      const TileSchedule& schedule, ForwardPlan* plan) {
+  if (schedule.source == TileSource::kCounter) {
+    plan->workspace.add(kTileCounter, sizeof(uint32_t), true);
+  }
+  plan->steps.push_back({.source = source,
+                         .params = KernelParams::kForward,
+                         .grid = schedule.grid,
+                         .threads = shape.threads,
+                         .cluster = shape.cluster,
+                         .smem_bytes = shape.smem_bytes});
+}
+
 }  // namespace
 
 Support query_support(const AttentionProblem& problem, const DeviceSpec& device) {
@@ -54,31 +88,38 @@ ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& devi
                          const PlanOptions& options) {
   const Support support = query_support(problem, device);
   if (!support.supported) throw Error(ErrorCode::kNotSupported, support.reason);
-  ForwardPlan plan{.problem = problem, .device = device, .main = {}, .workspace_bytes = 0};
   if (device.kind == DeviceKind::kCpu) {
-    const CpuKernelSpec spec = plan_cpu(problem, device, options.num_threads);
-    plan.workspace_bytes = cpu_workspace_bytes(problem, spec);
-    plan.main = spec;
-    return plan;
+    return plan_with(problem, device, plan_cpu(problem, device, options.num_threads));
   }
-  const auto choose = [&](const auto& spec) {
-    plan.workspace_bytes = gpu_workspace_bytes(spec.schedule);
-    plan.main = spec;
-  };
   if (is_sm100(device.architecture)) {
-    choose(plan_sm100(problem, device, options.tile_source));
-  } else {
-    choose(plan_sm90(problem, device, options.tile_source));
+    return plan_with(problem, device, plan_sm100(problem, device, options.tile_source));
+  }
+  return plan_with(problem, device, plan_sm90(problem, device, options.tile_source));
+}
+
+ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
+                      const ForwardSpec& main) {
+  ForwardPlan plan{
+      .problem = problem, .device = device, .main = main, .steps = {}, .workspace = {}};
+  if (const auto* cpu = std::get_if<CpuKernelSpec>(&main)) {
+    const CpuScratch scratch = cpu_scratch(problem, *cpu);
+    if (scratch.threads_bytes > 0) plan.workspace.add("threads", scratch.threads_bytes);
+    if (scratch.heads_bytes > 0) plan.workspace.add("heads", scratch.heads_bytes);
+  } else if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&main)) {
+    add_forward_step(sm90->source(), sm90->shape(), sm90->schedule, &plan);
+  } else if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&main)) {
+    add_forward_step(sm100->source(), sm100->shape(), sm100->schedule, &plan);
   }
   return plan;
 }
 
-std::optional<GpuLaunch> gpu_launch(const ForwardPlan& plan) {
-  const auto launch = [](const auto& spec) {
-    return GpuLaunch{spec.source(), spec.schedule, spec.shape()};
-  };
-  if (const auto* spec = std::get_if<Sm90ForwardSpec>(&plan.main)) return launch(*spec);
-  if (const auto* spec = std::get_if<Sm100ForwardSpec>(&plan.main)) return launch(*spec);
+std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan) {
+  if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&plan.main)) {
+    return GpuTiling{sm90->schedule, sm90->shape()};
+  }
+  if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&plan.main)) {
+    return GpuTiling{sm100->schedule, sm100->shape()};
+  }
   return std::nullopt;
 }
 
@@ -99,8 +140,10 @@ std::vector<PlanStep> explain(const ForwardPlan& plan) {
   } else {
     explain_sm90(plan, &steps);
   }
-  steps.push_back({"workspace", fmt::format("{} bytes", plan.workspace_bytes),
-                   "the caller's, 256-byte aligned, contents undefined before and after"});
+  explain_launches(plan, &steps);
+  steps.push_back({"workspace", fmt::format("{} bytes", plan.workspace.bytes()),
+                   describe(plan.workspace) +
+                       "the caller's, 256-byte aligned, contents undefined before and after"});
   return steps;
 }
 

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "plan/cpu_kernel_spec.h"
 #include "plan/kernel_spec.h"
+#include "plan/steps.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::internal {
@@ -21,11 +22,15 @@ struct PlanOptions {
   std::optional<TileSource> tile_source = {};
 };
 
+// The kernel that does the work, in its variant.
+using ForwardSpec = std::variant<CpuKernelSpec, Sm90ForwardSpec, Sm100ForwardSpec>;
+
 struct ForwardPlan {
   AttentionProblem problem;
   DeviceSpec device;
-  std::variant<CpuKernelSpec, Sm90ForwardSpec, Sm100ForwardSpec> main;
-  size_t workspace_bytes = 0;  // a multiple of 256; 0: none is needed
+  ForwardSpec main;
+  std::vector<KernelStep> steps;  // that a GPU launches, the main kernel first; none on the CPU
+  WorkspaceLayout workspace;
 };
 
 struct Support {
@@ -40,14 +45,17 @@ Support query_support(const AttentionProblem& problem, const DeviceSpec& device)
 ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
                          const PlanOptions& options = {});
 
-// What a GPU plan launches, whichever kernel it is.
-struct GpuLaunch {
-  KernelSource source;
+// The plan that runs `problem` as `main` says: steps and workspace follow from it.
+ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
+                      const ForwardSpec& main);
+
+// How a GPU's main kernel cuts the problem into tiles, whichever kernel it is.
+struct GpuTiling {
   TileSchedule schedule;
   LaunchShape shape;
 };
 // nullopt for a CPU plan.
-std::optional<GpuLaunch> gpu_launch(const ForwardPlan& plan);
+std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan);
 
 // The chain of decisions, for `fa4 plan`.
 struct PlanStep {

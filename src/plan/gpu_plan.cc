@@ -153,10 +153,6 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
   return s;
 }
 
-size_t gpu_workspace_bytes(const TileSchedule& schedule) {
-  return schedule.source == TileSource::kCounter ? 256 : 0;
-}
-
 void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
                        std::vector<PlanStep>* steps) {
   steps->push_back({"head_dim", fmt::format("{} x {}", head_dim, head_dim_v),

@@ -24,9 +24,6 @@ int packed_rows(int group);
 TileSchedule choose_schedule(const AttentionProblem& problem, const DeviceSpec& device,
                              const LaunchShape& shape, std::optional<TileSource> forced);
 
-// Bytes of a launch's tile counter.
-size_t gpu_workspace_bytes(const TileSchedule& schedule);
-
 void explain_head_dims(const AttentionProblem& problem, int head_dim, int head_dim_v,
                        std::vector<PlanStep>* steps);
 void explain_schedule(const TileSchedule& schedule, std::vector<PlanStep>* steps);

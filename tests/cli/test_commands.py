@@ -218,6 +218,18 @@ class Bench(CommandTest):
 
 
 class Plan(CommandTest):
+    def test_a_launch_says_how_its_parameter_lies_in_memory(self):
+        launch, = self.json("plan", "--device", "cuda:0", "--seqlen-q", "4096")["launches"]
+        fields, end = launch["params"]["fields"], 0
+        self.assertEqual(len({field["name"] for field in fields}), len(fields))
+        size = {"tensor_map": 128, "ptr": 8, "i64": 8, "i32": 4, "f32": 4}
+        for field in sorted(fields, key=lambda f: f["offset"]):
+            self.assertEqual(field["offset"] % min(size[field["type"]], 64), 0, field)
+            self.assertGreaterEqual(field["offset"], end, field)
+            self.assertLess(field["offset"] - end, 8, f"nothing before {field} is left out")
+            end = field["offset"] + size[field["type"]]
+        self.assertLess(launch["params"]["bytes"] - end, 64)
+
     def test_steps(self):
         for device in ("cpu", "cuda:0", "cuda:1"):
             document = self.json("plan", "--device", device, "--head-dim", "64", "--causal")
@@ -225,6 +237,11 @@ class Plan(CommandTest):
             self.assertGreater(len(document["steps"]), 3)
             for step in document["steps"]:
                 self.assertEqual(set(step), {"what", "choice", "why"})
+            launches = 0 if device == "cpu" else 1
+            self.assertEqual(len(document["launches"]), launches)
+            self.assertEqual(sum("launch" in step["what"] for step in document["steps"]), launches)
+            for part in document["workspace"]["parts"]:
+                self.assertLessEqual(part["offset"] + part["bytes"], document["workspace"]["bytes"])
         self.assertIn("fwd_sm90", self.succeed("plan", "--device", "cuda:0"))
         self.refuse("plan", "--device", "cuda:0", "--dtype", "f32", words=["f32"])
 

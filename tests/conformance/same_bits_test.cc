@@ -164,18 +164,15 @@ TEST_F(EmulatedB200, EveryWayToAskForARowGivesItsBits) {
 }
 
 // A plan by the row of the tuning table, and the group of heads, that a test chose.
-ForwardPlan plan_with(const Sm100TuningRow& row, const AttentionProblem& p, const Backend& backend,
-                      int group) {
-  ForwardPlan plan = plan_forward(p, backend.device.spec);
+ForwardPlan plan_of_row(const Sm100TuningRow& row, const AttentionProblem& p,
+                        const Backend& backend, int group) {
   const Element element = p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
   Sm100ForwardSpec spec;
   spec.traits = traits_of(row, backend.device.spec.architecture, element, p.softcap > 0);
   spec.schedule = choose_schedule(p, backend.device.spec, spec.shape(), TileSource::kStride);
   spec.schedule.group = group;
   spec.schedule.grid = spec.shape().cluster * 4;
-  plan.main = spec;
-  plan.workspace_bytes = gpu_workspace_bytes(spec.schedule);
-  return plan;
+  return plan_with(p, backend.device.spec, spec);
 }
 
 // One or two CTAs, one or two Q tiles, heads packed or not.
@@ -190,7 +187,7 @@ TEST_F(EmulatedB200, EveryVariantGivesTheSameBits) {
       for (const Sm100TuningRow& row : sm100_tuning_rows()) {
         if (row.head_dim != shape.head_dim || (row.uniform && causal)) continue;
         for (const int group : {1, 2}) {
-          const ForwardPlan plan = plan_with(row, tensors.problem(), b200(), group);
+          const ForwardPlan plan = plan_of_row(row, tensors.problem(), b200(), group);
           const Result result = run_plan(b200(), plan, tensors.args());
           EXPECT_EQ(result.out, planned.out) << result.kernel << " against " << planned.kernel;
           EXPECT_EQ(result.lse, planned.lse) << result.kernel << " against " << planned.kernel;

@@ -36,7 +36,7 @@ TEST(GpuDriverCalls, OfExecuteOnlyEnqueue) {
   };
   const Buffer q(*device, bytes_of(problem.heads_q)), out(*device, bytes_of(problem.heads_q));
   const Buffer k(*device, bytes_of(problem.heads_kv)), v(*device, bytes_of(problem.heads_kv));
-  const Buffer workspace(*device, plan.workspace_bytes);
+  const Buffer workspace(*device, plan.workspace.bytes());
   for (const Buffer* input : {&q, &k, &v}) device->fill(input->data(), 0, input->bytes());
   ForwardArgs args;
   args.q = q.data();
@@ -44,7 +44,7 @@ TEST(GpuDriverCalls, OfExecuteOnlyEnqueue) {
   args.v = v.data();
   args.out = out.data();
   args.workspace = workspace.data();
-  args.workspace_bytes = plan.workspace_bytes;
+  args.workspace_bytes = plan.workspace.bytes();
   take_driver_calls();
   op->execute(args);
   expect_only_enqueues(take_driver_calls());

@@ -64,10 +64,10 @@ TEST(CpuForwardOp, ThreadsAndCallersChangeNoBit) {
     std::vector<std::thread> callers;
     for (Tensors& t : tensors) {
       callers.emplace_back([&] {
-        Scratch scratch(plan.workspace_bytes);
+        Scratch scratch(plan.workspace.bytes());
         ForwardArgs args = t.args();
         args.workspace = scratch.data;
-        args.workspace_bytes = plan.workspace_bytes;
+        args.workspace_bytes = plan.workspace.bytes();
         op->execute(args);
       });
     }
@@ -83,13 +83,13 @@ TEST(CpuForwardOp, WritesNothingBehindItsWorkspace) {
   const ForwardPlan plan = plan_forward(problem, host_cpu_spec(), {.num_threads = 3});
   const auto op = prepare(plan, nullptr);
   Tensors t(problem);
-  Scratch scratch(plan.workspace_bytes + 512);
+  Scratch scratch(plan.workspace.bytes() + 512);
   std::fill(scratch.memory.begin(), scratch.memory.end(), 0xa5);
   ForwardArgs args = t.args();
   args.workspace = scratch.data;
-  args.workspace_bytes = plan.workspace_bytes;
+  args.workspace_bytes = plan.workspace.bytes();
   op->execute(args);
-  for (size_t i = 0; i < 512; ++i) ASSERT_EQ(scratch.data[plan.workspace_bytes + i], 0xa5) << i;
+  for (size_t i = 0; i < 512; ++i) ASSERT_EQ(scratch.data[plan.workspace.bytes() + i], 0xa5) << i;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
   const auto device = std::make_shared<CudaDevice>(api, 0);
   const AttentionProblem problem = small_problem(DType::kBF16, GetParam().causal, 4096);
   const ForwardPlan plan = plan_forward(problem, device->spec());
-  EXPECT_TRUE(gpu_launch(plan)->source.display_name.starts_with(GetParam().kernel));
+  EXPECT_TRUE(plan.steps.at(0).source.display_name.starts_with(GetParam().kernel));
   std::shared_ptr<const ForwardOp> op;
   try {
     op = prepare(plan, device);
@@ -48,7 +48,7 @@ TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
   args.out = reinterpret_cast<void*>(uintptr_t{0x400000000});
   args.lse = reinterpret_cast<float*>(uintptr_t{0x500000000});
   args.workspace = reinterpret_cast<void*>(uintptr_t{0x600000000});
-  args.workspace_bytes = plan.workspace_bytes;
+  args.workspace_bytes = plan.workspace.bytes();
   const int64_t mallocs = num_mallocs();
   op->execute(args);
   EXPECT_EQ(num_mallocs(), mallocs);

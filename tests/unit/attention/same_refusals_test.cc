@@ -95,7 +95,8 @@ class SameRefusals : public testing::Test {
     change(arguments);
     const ForwardPlan plan = plan_forward(AttentionProblem::make(arguments.desc), device);
     const auto op = prepare(plan, device.kind == DeviceKind::kCpu ? nullptr : gpu_);
-    if (arguments.args.workspace_bytes == 0) arguments.args.workspace_bytes = plan.workspace_bytes;
+    if (arguments.args.workspace_bytes == 0)
+      arguments.args.workspace_bytes = plan.workspace.bytes();
     try {
       op->execute(arguments.args);
     } catch (const Error& error) {

@@ -345,7 +345,7 @@ TEST(Sm100Plan, MaskedTilesGoLongestFirstAndByLaunchControl) {
   EXPECT_EQ(s.source, TileSource::kLaunchControl);
   EXPECT_EQ(s.grid, 4 * 16 * 32) << "a block for each tile of 256 rows";
   EXPECT_EQ(s.sections, 3) << "64 heads of 4 MiB of keys and values in an L2 cache of 126 MiB";
-  EXPECT_EQ(causal.workspace_bytes, 0u);
+  EXPECT_EQ(causal.workspace.bytes(), 0u);
   ProblemDesc few = dense(128, 1024, true);
   few.batch = 1;
   EXPECT_EQ(spec_of(few).schedule.source, TileSource::kStride) << "one round";
@@ -357,7 +357,7 @@ TEST(Sm100Plan, PackedSequencesGoByACounter) {
   d.total_q = d.total_k = 4 * 8192;
   const ForwardPlan plan = plan_of(d);
   EXPECT_EQ(std::get<Sm100ForwardSpec>(plan.main).schedule.source, TileSource::kCounter);
-  EXPECT_EQ(plan.workspace_bytes, 256u);
+  EXPECT_EQ(plan.workspace.bytes(), 256u);
 }
 
 TEST(Sm100Plan, ATileSourceIsForcedWhereItCanBe) {

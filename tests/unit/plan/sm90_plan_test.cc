@@ -170,10 +170,10 @@ TEST(Sm90Plan, MaskedTilesGoLongestFirstAndByACounter) {
   EXPECT_EQ(s.grid, 132);
   // 64 heads of 4 MiB of keys and values: 15 fill the L2 cache of 60 MiB.
   EXPECT_EQ(s.sections, 5);
-  EXPECT_EQ(causal.workspace_bytes, 256u);
+  EXPECT_EQ(causal.workspace.bytes(), 256u);
   const ForwardPlan full = plan_forward(AttentionProblem::make(dense(128, 8192)), h200_spec());
   EXPECT_EQ(std::get<Sm90ForwardSpec>(full.main).schedule.source, TileSource::kStride);
-  EXPECT_EQ(full.workspace_bytes, 0u);
+  EXPECT_EQ(full.workspace.bytes(), 0u);
 }
 
 TEST(Sm90Plan, SmallProblemsLaunchAsManyBlocksAsTiles) {

@@ -38,7 +38,7 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
     counts["long"] += std::max(p.seqlen_q, p.seqlen_k) > 1024;
     if (device.kind != DeviceKind::kCpu) {
       const ForwardPlan plan = plan_forward(p, device);
-      ++counts["kernel " + gpu_launch(plan)->source.display_name];
+      ++counts["kernel " + plan.steps.at(0).source.display_name];
     }
   }
   return counts;

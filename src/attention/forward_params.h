@@ -1,0 +1,34 @@
+// The one parameter of the forward kernels: filled from a plan and one execution's arguments, and
+// described for tools that fill one themselves.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "kernels/attention/fwd_params.h"
+#include "plan/forward_plan.h"
+#include "problem/forward_args.h"
+
+namespace fa4::internal {
+
+// Everything but the tensor maps, which a device encodes. `tile_counter`: in the workspace, or
+// null.
+FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& schedule,
+                         const ForwardArgs& args, void* tile_counter);
+
+struct ParamsField {
+  const char* name;
+  const char* type;  // "tensor_map", "ptr", "i64", "i32", "f32"
+  size_t offset;     // bytes
+};
+
+// A parameter's memory, member by member.
+struct ParamsLayout {
+  const char* name;
+  size_t bytes;
+  std::vector<ParamsField> fields;
+};
+ParamsLayout params_layout(KernelParams params);
+
+}  // namespace fa4::internal
