@@ -147,7 +147,6 @@ struct Code {
   uint32_t dynamic_shared_align = 1024;
   uint32_t param_bytes = 0;
   std::vector<uint32_t> param_offsets, param_sizes;
-  std::string target;  // "sm_100a"
   // Its clusters can learn of one another while they run (isa/cluster_contact.h).
   bool clusters_meet = false;
 

@@ -10,6 +10,7 @@
 #include "emulator/isa/control.h"
 #include "emulator/isa/control_flow.h"
 #include "emulator/isa/decoder.h"
+#include "emulator/isa/target.h"
 #include "emulator/machine/memory.h"
 
 namespace ptxemu {
@@ -135,6 +136,7 @@ void lay_out_params(const Function& entry, Code& code) {
 }
 
 Insn decode_statement(FunctionBuilder& builder, const Statement& statement) {
+  check_in_target(statement.words, builder.program().module.target);
   size_t covered = 0;
   const InstructionRow* row = find_row(statement.words, &covered);
   if (row == nullptr) {
@@ -251,7 +253,6 @@ std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
   auto code = std::make_shared<Code>();
   code->module = module;
   code->entry = entry;
-  code->target = std::string(module->target);
   Program program{*module, symbols, *code, {}};
   const auto functions = reachable(*module, *entry);
   lay_out_params(*entry, *code);

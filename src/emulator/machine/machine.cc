@@ -9,6 +9,7 @@
 
 #include "emulator/error.h"
 #include "emulator/isa/code.h"
+#include "emulator/isa/target.h"
 #include "emulator/machine/choose.h"
 #include "emulator/machine/launch.h"
 #include "emulator/machine/memory.h"
@@ -288,6 +289,7 @@ ModuleHandle Machine::load(std::string ptx, std::string file_name) {
   return guarded([&]() -> ModuleHandle {
     auto loaded = std::make_shared<LoadedModule>();
     loaded->module = parse_module(std::move(ptx), std::move(file_name));
+    check_runs_on(*loaded->module, *impl_->internal.device);
     loaded->variables = place_variables(*loaded->module, impl_->memory);
     return loaded;
   });

@@ -10,6 +10,8 @@ const DeviceModel& DeviceModel::h200() {
     m.compute_major = 9;
     m.multiprocessors = 132;
     m.tensor_memory_columns = 0;
+    m.newest_target = m.oldest_own_target = 90;
+    m.accepted_targets = "sm_90 and older, sm_90a";
     m.global_bytes = uint64_t{141} << 30;
     m.l2_bytes = uint64_t{60} << 20;
     return m;

@@ -1,0 +1,140 @@
+#include "emulator/isa/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "emulator/error.h"
+
+namespace ptxemu {
+
+namespace {
+
+constexpr int kNewestVersion = 94;  // of the manual that the instructions were written from
+
+// What an instruction asks of its target.
+enum class Need : uint8_t {
+  kHopper,            // sm_90 or higher
+  kBlackwell,         // sm_100 or higher
+  kOwnArchitecture,   // sm_90 or higher, with an a or an f
+  kHopperAlone,       // sm_90a
+  kBlackwellFamily,   // sm_100 to sm_119, with an a or an f: those that have tensor memory
+  kBlackwellFamilies  // sm_100 or higher, with an a or an f
+};
+
+struct Feature {
+  std::string_view mnemonic;   // the statement's first word, or its first words
+  std::string_view qualifier;  // empty: with any
+  Need need;
+};
+
+constexpr Feature kFeatures[] = {
+    {"wgmma", "", Need::kHopperAlone},
+    {"tcgen05", "", Need::kBlackwellFamily},
+    {"redux", "f32", Need::kBlackwellFamilies},
+    {"cp.async.bulk.tensor", "cta_group::1", Need::kBlackwellFamily},
+    {"cp.async.bulk.tensor", "cta_group::2", Need::kBlackwellFamily},
+    {"setmaxnreg", "", Need::kOwnArchitecture},
+    {"tensormap.replace", "", Need::kOwnArchitecture},
+    {"clusterlaunchcontrol", "", Need::kBlackwell},
+    {"add", "f32x2", Need::kBlackwell},
+    {"sub", "f32x2", Need::kBlackwell},
+    {"mul", "f32x2", Need::kBlackwell},
+    {"fma", "f32x2", Need::kBlackwell},
+    {"cp.async.bulk", "", Need::kHopper},
+    {"cp.reduce.async.bulk", "", Need::kHopper},
+    {"barrier.cluster", "", Need::kHopper},
+    {"elect", "", Need::kHopper},
+    {"fence.mbarrier_init", "", Need::kHopper},
+    {"fence.proxy", "", Need::kHopper},
+    {"getctarank", "", Need::kHopper},
+    {"griddepcontrol", "", Need::kHopper},
+    {"mapa", "", Need::kHopper},
+    {"red.async", "", Need::kHopper},
+    {"st.async", "", Need::kHopper},
+    {"stmatrix", "", Need::kHopper},
+};
+
+std::string_view accepted(Need need) {
+  switch (need) {
+    case Need::kHopper: return "sm_90 or higher";
+    case Need::kBlackwell: return "sm_100 or higher";
+    case Need::kOwnArchitecture: return "sm_90a, sm_100a, sm_100f, sm_103a, sm_103f";
+    case Need::kHopperAlone: return "sm_90a";
+    case Need::kBlackwellFamily:
+    case Need::kBlackwellFamilies: return "sm_100a, sm_100f, sm_103a, sm_103f";
+  }
+  return "";
+}
+
+bool meets(const Target& target, Need need) {
+  const bool own = target.suffix != 0;
+  switch (need) {
+    case Need::kHopper: return target.number >= 90;
+    case Need::kBlackwell: return target.number >= 100;
+    case Need::kOwnArchitecture: return target.number >= 90 && own;
+    case Need::kHopperAlone: return target.number == 90 && own;
+    case Need::kBlackwellFamily: return target.number >= 100 && target.number < 120 && own;
+    case Need::kBlackwellFamilies: return target.number >= 100 && own;
+  }
+  return false;
+}
+
+bool begins_with(std::span<const std::string_view> words, std::string_view mnemonic) {
+  for (const std::string_view word : words) {
+    const size_t dot = mnemonic.find('.');
+    if (word != mnemonic.substr(0, dot)) return false;
+    if (dot == std::string_view::npos) return true;
+    mnemonic.remove_prefix(dot + 1);
+  }
+  return false;
+}
+
+// Targets of one architecture name it with an a, those of a family with an f; others run on
+// whatever is not older.
+bool runs_on(const Target& target, const DeviceModel& device) {
+  if (target.number == 0 || target.number > device.newest_target) return false;
+  return target.suffix == 0 || target.number >= device.oldest_own_target;
+}
+
+}  // namespace
+
+Target Target::of(std::string_view name) {
+  Target target;
+  if (!name.starts_with("sm_")) return target;
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + 3, end, target.number);
+  const std::string_view suffix(rest, static_cast<size_t>(end - rest));
+  if (error != std::errc() || (suffix != "" && suffix != "a" && suffix != "f")) return {};
+  target.suffix = suffix.empty() ? '\0' : suffix[0];
+  return target;
+}
+
+void check_runs_on(const Module& module, const DeviceModel& device) {
+  if (module.version > kNewestVersion) {
+    throw Error(ErrorCode::kLaunch, 0,
+                fmt::format(".version {}.{}; accepted: at most {}.{}", module.version / 10,
+                            module.version % 10, kNewestVersion / 10, kNewestVersion % 10));
+  }
+  if (runs_on(Target::of(module.target), device)) return;
+  throw Error(ErrorCode::kLaunch, 0,
+              fmt::format(".target {} does not run on {}; accepted: {} (--device says which GPU is "
+                          "emulated)",
+                          module.target, device.name, device.accepted_targets));
+}
+
+void check_in_target(std::span<const std::string_view> words, std::string_view target) {
+  for (const Feature& feature : kFeatures) {
+    if (!begins_with(words, feature.mnemonic)) continue;
+    const bool all = feature.qualifier.empty();
+    if (!all && std::find(words.begin(), words.end(), feature.qualifier) == words.end()) continue;
+    if (meets(Target::of(target), feature.need)) continue;
+    throw Error(
+        ErrorCode::kUnknownForm, 0,
+        fmt::format("{}{}{} is not in .target {}; accepted: {}", feature.mnemonic,
+                    all ? "" : " with .", feature.qualifier, target, accepted(feature.need)));
+  }
+}
+
+}  // namespace ptxemu

@@ -1,0 +1,78 @@
+// Which modules a device runs, and which instructions a target has.
+#include "ptx_program.h"
+
+namespace ptxemu {
+namespace {
+
+std::string module_text(const std::string& target, const std::string& body = "",
+                        const std::string& version = "9.0") {
+  return ".version " + version + "\n.target " + target +
+         "\n.address_size 64\n.visible .entry k()\n{\n.reg .f32 %f<4>;\n" + body + "\nret;\n}\n";
+}
+
+// "" or what is wrong with it.
+std::string problem(const char* device, const std::string& text) {
+  MachineOptions options;
+  options.device = device;
+  try {
+    Machine machine(options);
+    machine.parameter_sizes(machine.load(text, "test.ptx"), "k");
+    return "";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+bool names(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Target, OfOneArchitectureRunsOnThatAlone) {
+  const std::string on_b200 = problem("emulated:b200", module_text("sm_90a"));
+  EXPECT_TRUE(names(on_b200, ".target sm_90a does not run on emulated:b200")) << on_b200;
+  EXPECT_TRUE(names(on_b200, "sm_100a")) << on_b200;
+  EXPECT_EQ(problem("emulated:h200", module_text("sm_90a")), "");
+  for (const char* target : {"sm_100a", "sm_100f", "sm_103a"}) {
+    EXPECT_TRUE(names(problem("emulated:h200", module_text(target)), "accepted: sm_90")) << target;
+    EXPECT_EQ(problem("emulated:b200", module_text(target)), "") << target;
+  }
+}
+
+TEST(Target, WithoutALetterRunsOnWhatIsNotOlder) {
+  for (const char* target : {"sm_52", "sm_80", "sm_90"}) {
+    EXPECT_EQ(problem("emulated:h200", module_text(target)), "") << target;
+    EXPECT_EQ(problem("emulated:b200", module_text(target)), "") << target;
+  }
+  EXPECT_NE(problem("emulated:h200", module_text("sm_100")), "");
+  EXPECT_NE(problem("emulated:b200", module_text("sm_120")), "");
+  EXPECT_NE(problem("emulated:b200", module_text("sm_90b")), "");
+}
+
+TEST(Target, HasTheInstructionsOfItsArchitecture) {
+  struct Case {
+    const char *body, *without, *with;
+  };
+  for (const Case& c : {Case{"wgmma.fence.sync.aligned;", "sm_90", "sm_90a"},
+                        Case{"setmaxnreg.dec.sync.aligned.u32 40;", "sm_90", "sm_90a"}}) {
+    EXPECT_TRUE(names(problem("emulated:h200", module_text(c.without, c.body)), c.with)) << c.body;
+    EXPECT_EQ(problem("emulated:h200", module_text(c.with, c.body)), "") << c.body;
+  }
+  for (const char* body :
+       {"tcgen05.fence::before_thread_sync;", "redux.sync.max.f32 %f1, %f2, -1;"}) {
+    EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_100", body)), "sm_100a")) << body;
+    EXPECT_EQ(problem("emulated:b200", module_text("sm_100f", body)), "") << body;
+  }
+  EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_100a", "wgmma.fence.sync.aligned;")),
+                    "wgmma is not in .target sm_100a; accepted: sm_90a"));
+  EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_80", "griddepcontrol.wait;")),
+                    "accepted: sm_90 or higher"));
+}
+
+TEST(Target, OfAVersionThatNoManualDescribesIsRefused) {
+  EXPECT_EQ(problem("emulated:b200", module_text("sm_100a", "", "9.4")), "");
+  const std::string said = problem("emulated:b200", module_text("sm_100a", "", "99.9"));
+  EXPECT_TRUE(names(said, ".version 99.9; accepted: at most 9.4")) << said;
+}
+
+}  // namespace
+}  // namespace ptxemu
