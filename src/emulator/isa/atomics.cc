@@ -54,7 +54,10 @@ Flow run_atomic(Exec& exec, const Insn& insn) {
   return Flow::kNext;
 }
 
-void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, AtomicOp* atomic) {
+// Sums of .f32 in global memory flush subnormal numbers unless .noftz says not to; those in shared
+// memory never do.
+void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, bool no_flush,
+                    AtomicOp* atomic) {
   const uint32_t bytes = static_cast<uint32_t>(bytes_of(type));
   atomic->element_bytes = bytes;
   atomic->operand.bytes = bytes * atomic->count;
@@ -70,7 +73,7 @@ void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, Ato
     atomic->is_wide_exchange = true;
     return;
   }
-  atomic->in_global = find_reducer(op, type, true);
+  atomic->in_global = find_reducer(op, type, !no_flush);
   atomic->in_shared = find_reducer(op, type, false);
   if (atomic->in_global.apply == nullptr) decoder.fail("this operation does not take this type");
   atomic->parts = bytes / atomic->in_global.bytes;
@@ -87,6 +90,15 @@ void check_vector(Decoder& decoder, Type type, const AtomicOp& atomic, ReduceOp 
   if (atomic.count == 8 && !half) decoder.fail(".v8 takes .f16 or .bf16");
   if (atomic.operand.space != Space::kGeneric && atomic.operand.space != Space::kGlobal) {
     decoder.fail("a vector atomic works on .global");
+  }
+}
+
+void check_no_flush(Decoder& decoder, Type type, bool compares, ReduceOp op) {
+  const bool half =
+      type == Type::kF16 || type == Type::kBF16 || type == Type::kF16x2 || type == Type::kBF16x2;
+  const bool sum = type == Type::kF32 && op == ReduceOp::kAdd;
+  if (compares || (!half && !sum)) {
+    decoder.fail(".noftz is for .add.f32 and for .f16, .bf16, .f16x2, .bf16x2");
   }
 }
 
@@ -109,9 +121,9 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
   const Type type = decoder.need_type();
   decoder.finish();
   check_vector(decoder, type, atomic, op);
-  take_operation(decoder, type, compares, op, &atomic);
+  take_operation(decoder, type, compares, op, no_flush, &atomic);
   atomic.operand.sums_floats = !compares && op == ReduceOp::kAdd && is_float(type);
-  if (no_flush && is_float(type) && bytes_of(type) == 8) decoder.fail(".noftz is for 16 bits");
+  if (no_flush) check_no_flush(decoder, type, compares, op);
   const size_t first = returns ? 1 : 0, least = first + 2 + compares + policy;
   decoder.need_operands(least, least);
   atomic.operand.address = decoder.address(first);
