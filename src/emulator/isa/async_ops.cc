@@ -1,5 +1,7 @@
 #include "emulator/isa/async_ops.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -35,6 +37,22 @@ BarrierPlace barrier_place(const Exec& exec, const Address& address, Space space
   if (at % 8 != 0) throw Trap{"misaligned", "an mbarrier's address is no multiple of 8", lane};
   const SharedLocation place = locate_shared(exec, at, 8, space == Space::kShared);
   return {place.cta, place.offset};
+}
+
+std::vector<Cta*> multicast_targets(const Exec& exec, Slot cta_mask, int lane) {
+  const auto& ctas = exec.cluster->ctas;
+  const uint32_t mask = exec.lanes<uint16_t>(cta_mask)[lane];
+  if (mask >> ctas.size() != 0) {
+    throw Trap{
+        "multicast-mask",
+        fmt::format("ctaMask {:#06x} names CTAs beyond the {} of the cluster", mask, ctas.size()),
+        lane};
+  }
+  std::vector<Cta*> targets;
+  for (const auto& cta : ctas) {
+    if ((mask >> cta->rank & 1) != 0) targets.push_back(cta.get());
+  }
+  return targets;
 }
 
 }  // namespace ptxemu

@@ -26,6 +26,9 @@ struct BarrierPlace {
 };
 // The barrier of an operand in .shared::cta or .shared::cluster, for one lane.
 BarrierPlace barrier_place(const Exec& exec, const Address& address, Space space, int lane);
+// The CTAs of a .multicast::cluster, for one lane. Throws Trap where ctaMask, a slot of 16 bits,
+// names one that the cluster does not have.
+std::vector<Cta*> multicast_targets(const Exec& exec, Slot cta_mask, int lane);
 
 inline Region shared_region(Cta* cta, uint64_t offset, uint64_t bytes) {
   return {.space = Region::Space::kShared, .cta = cta, .begin = offset, .bytes = bytes};

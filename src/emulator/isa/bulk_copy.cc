@@ -92,6 +92,7 @@ class BulkOutOp final : public AsyncOp {
   std::shared_ptr<BulkStatus> status;
 
   bool advance(Cluster& cluster, bool split) override {
+    if (bytes == 0) return status->read = status->done = true;
     if (buffer_.empty()) buffer_.resize(bytes);
     const uint32_t half = half_of(bytes);
     if (read_ < bytes) {
@@ -160,12 +161,10 @@ void start_in(const Exec& exec, const Insn& insn, const BulkCopy& copy, int lane
     op->targets.push_back({to, barrier});
     writes.push_back(to.region);
   } else {
-    const uint32_t mask = exec.lanes<uint16_t>(copy.cta_mask)[lane];
-    for (const auto& cta : exec.cluster->ctas) {
-      if ((mask >> cta->rank & 1) == 0) continue;
+    for (Cta* cta : multicast_targets(exec, copy.cta_mask, lane)) {
       const auto offset = static_cast<uint32_t>(to.region.begin);
-      const Region region = shared_region(cta.get(), offset, bytes);
-      op->targets.push_back({{cta->shared + offset, region}, {cta.get(), barrier.offset}});
+      const Region region = shared_region(cta, offset, bytes);
+      op->targets.push_back({{cta->shared + offset, region}, {cta, barrier.offset}});
       writes.push_back(region);
     }
   }

@@ -74,22 +74,12 @@ Flow run_commit(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const CommitForm*>(insn.data);
   note_cta_group(exec, insn, form.cta_group);
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
-  const auto& ctas = exec.cluster->ctas;
   exec.for_lanes([&](int lane) {
     const BarrierPlace place =
         barrier_place(exec, form.barrier, barrier_space(exec, form, lane), lane);
     std::vector<Cta*> targets;
     if (form.multicasts) {
-      const uint32_t mask = exec.lanes<uint16_t>(form.mask)[lane];
-      if (mask >> ctas.size() != 0) {
-        throw Trap{"multicast-mask",
-                   fmt::format("ctaMask {:#06x} names CTAs beyond the {} of the cluster", mask,
-                               ctas.size()),
-                   lane};
-      }
-      for (const auto& cta : ctas) {
-        if ((mask >> cta->rank & 1) != 0) targets.push_back(cta.get());
-      }
+      targets = multicast_targets(exec, form.mask, lane);
     } else {
       targets.push_back(place.cta);
     }

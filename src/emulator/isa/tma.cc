@@ -202,16 +202,8 @@ void start_load(const Exec& exec, const Insn& insn, const TensorCopy& copy, int 
     if (!copy.pair_signal) check_barrier(exec, insn, named, to.cta, lane);
     op->targets.push_back({to.cta, signal_of(exec, copy, named, to.cta)});
   } else {
-    const uint32_t mask = exec.lanes<uint16_t>(copy.cta_mask)[lane];
-    if (mask >> exec.cluster->ctas.size() != 0) {
-      throw Trap{"cluster-rank",
-                 fmt::format("multicast to the CTAs 0x{:x} of a cluster of {}", mask,
-                             exec.cluster->ctas.size()),
-                 lane};
-    }
-    for (const auto& cta : exec.cluster->ctas) {
-      if ((mask >> cta->rank & 1) == 0) continue;
-      op->targets.push_back({cta.get(), signal_of(exec, copy, named, cta.get())});
+    for (Cta* cta : multicast_targets(exec, copy.cta_mask, lane)) {
+      op->targets.push_back({cta, signal_of(exec, copy, named, cta)});
     }
   }
   count_copied(*exec.cluster, bytes * op->targets.size());
