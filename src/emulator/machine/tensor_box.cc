@@ -64,14 +64,14 @@ void TensorBox::make_rows(std::span<const int32_t> start, const GlobalMemory& me
   uint64_t lowest = ~uint64_t{0}, highest = 0;
   const uint64_t run = uint64_t{last_ > first_ ? last_ - first_ : 0} * element_bytes_;
   for (Row& row : rows_) {
-    bool inside = run != 0;
+    row.inside = run != 0;
     uint64_t address = map_.address + (int64_t{start[0]} + first_) * element_bytes_;
     for (int d = 1; d < rank; ++d) {
       const int64_t coordinate = int64_t{start[d]} + int64_t{at[d]} * map_.element_strides[d];
-      inside &= coordinate >= 0 && coordinate < static_cast<int64_t>(map_.dims[d]);
+      row.inside &= coordinate >= 0 && coordinate < static_cast<int64_t>(map_.dims[d]);
       address += static_cast<uint64_t>(coordinate) * map_.strides[d];
     }
-    if (inside) {
+    if (row.inside) {
       row.address = address;
       lowest = std::min(lowest, address);
       highest = std::max(highest, address);
@@ -81,7 +81,7 @@ void TensorBox::make_rows(std::span<const int32_t> start, const GlobalMemory& me
   if (lowest > highest) return;  // all outside
   std::byte* whole = memory.find(lowest, highest - lowest + run);
   for (Row& row : rows_) {
-    if (row.address == 0) continue;
+    if (!row.inside) continue;
     row.host = whole != nullptr ? whole + (row.address - lowest) : memory.find(row.address, run);
     if (row.host == nullptr) {
       throw Trap{"out-of-bounds",

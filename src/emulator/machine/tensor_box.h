@@ -45,6 +45,7 @@ class TensorBox {
 
  private:
   struct Row {
+    bool inside = false;        // some of the row lies in the tensor
     std::byte* host = nullptr;  // of element `first`; null when all of the row is outside
     uint64_t address = 0;
   };

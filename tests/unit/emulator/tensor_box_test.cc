@@ -43,6 +43,13 @@ class TensorBoxTest : public testing::Test {
   GlobalMemory memory_;
 };
 
+TEST_F(TensorBoxTest, AtAddressZeroIsNotOutsideTheTensor) {
+  TensorMap map = make(TensorType::kU32, 16, std::vector<uint32_t>(16 * 8), 16, 1);
+  map.address = 0;
+  const int32_t start[] = {0, 0};
+  EXPECT_THROW(TensorBox(map, start, memory_), Trap);
+}
+
 std::vector<uint8_t> chunk_numbers(size_t bytes) {
   std::vector<uint8_t> data(bytes);
   for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(i / 16);
