@@ -152,13 +152,13 @@ def add_mbarriers(family):
     # Bytes: the phase waits for them too.
     tail = f"{check} st.global.b32 [%out], %r8; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r3], 48; {check} st.global.b32 [%out+4], %r8; " \
            f"mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r3], 16; {check} st.global.b32 [%out+8], %r8;"
-    family.kernel("expect_arrive", f"{START} $form $D, [$A], 64; {tail}", BAR)
-    family.kernel("expect_arrive_cluster", f"{START} mov.u32 %r7, 0; mapa.shared::cluster.u32 %r6, %r3, %r7; $form _, [%r6], 64; {tail}", BAR)
+    family.kernel("expect_arrive", f"{START} $form $D, [$A], 64; mbarrier.arrive.shared.b64 _, [%r3]; {tail}", BAR)
+    family.kernel("expect_arrive_cluster", f"{START} mov.u32 %r7, 0; mapa.shared::cluster.u32 %r6, %r3, %r7; $form _, [%r6], 64; mbarrier.arrive.shared.b64 _, [%r3]; {tail}", BAR)
     origin = "9.7.13.15.5: a phase completes when no arrival and no byte is pending"
     for op, sem in itertools.product(("arrive", "arrive_drop"), ordered):
         for space, d in itertools.product(SPACES, ("%d7", "_")):
-            family.row("expect_arrive", f"mbarrier.{op}.expect_tx{sem}{space}.b64", u32s(0, 0, 1), origin, A=barrier_operand(space), D=d, count=1, block=1)
-        family.row("expect_arrive_cluster", f"mbarrier.{op}.expect_tx{sem}.shared::cluster.b64", u32s(0, 0, 1), origin, count=1, block=1)
+            family.row("expect_arrive", f"mbarrier.{op}.expect_tx{sem}{space}.b64", u32s(0, 0, 1), origin, A=barrier_operand(space), D=d, count=2, block=1)
+        family.row("expect_arrive_cluster", f"mbarrier.{op}.expect_tx{sem}.shared::cluster.b64", u32s(0, 0, 1), origin, count=2, block=1)
     family.kernel("expect", f"{START} mov.u32 %r7, 0; mapa.shared::cluster.u32 %r6, %r3, %r7; cvt.u64.u32 %d8, %r6; $form [$A], 64; mbarrier.arrive.shared.b64 _, [%r3]; {tail}", BAR)
     family.kernel("complete", f"{START} mov.u32 %r7, 0; mapa.shared::cluster.u32 %r6, %r3, %r7; cvt.u64.u32 %d8, %r6; mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 64; "
                   f"$form [$A], 63; {check} st.global.b32 [%out], %r8; $form [$A], 1; {check} st.global.b32 [%out+4], %r8;", BAR)

@@ -76,6 +76,16 @@ void finish(Cta& cta, uint32_t offset, MbarrierRecord* record, MbarrierState* st
   }
 }
 
+// "If the decrement causes the expected arrivals count to be zero, the behavior is undefined."
+void report_nobody_left(const Exec& exec, const Insn& insn, const Cta& cta, uint32_t offset) {
+  if (!exec.launch->options.check) return;
+  exec.launch->report(exec, insn, Severity::kError, "mbarrier-dropped",
+                      fmt::format("the {} expects no arrivals any more: arrive_drop must leave at "
+                                  "least one",
+                                  name_at(cta, offset)),
+                      fmt::format("smem+0x{:x}", offset));
+}
+
 }  // namespace
 
 uint64_t MbarrierState::word() const {
@@ -174,7 +184,10 @@ uint64_t mbarrier_thread_arrive(const Exec& exec, const Insn& insn, Cta& cta, ui
     }
   }
   take_arrivals(cta, offset, arrival.count, record, &state);
-  if (arrival.drop) state.expected -= std::min(state.expected, arrival.count);
+  if (arrival.drop) {
+    state.expected -= std::min(state.expected, arrival.count);
+    if (state.expected == 0) report_nobody_left(exec, insn, cta, offset);
+  }
   if (arrival.count != 0) {
     record.note({false, exec.cta->rank, exec.warp->index, insn.line});
     if (exec.observer != nullptr) {
