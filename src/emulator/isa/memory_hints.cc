@@ -1,6 +1,9 @@
-// What moves data between caches or says how long it should stay there: no value changes, so these
-// only decode ("Data Movement and Conversion Instructions"; PTX ISA 9.7.9.15 to 9.7.9.18). And
-// multimem, which needs multicast memory and is refused.
+// What moves data between caches or says how long it should stay there: no value changes but by
+// discard, so the others only decode ("Data Movement and Conversion Instructions"; PTX ISA 9.7.9.15
+// to 9.7.9.18). And multimem, which needs multicast memory and is refused.
+#include <cstring>
+
+#include "emulator/isa/addressing.h"
 #include "emulator/isa/memory_ops.h"
 #include "emulator/machine/exec.h"
 
@@ -8,6 +11,23 @@ namespace ptxemu {
 namespace {
 
 Flow do_nothing(Exec&, const Insn&) { return Flow::kNext; }
+
+constexpr uint32_t kDiscarded = 128;  // bytes
+
+// "discard.L2 ... destroys the data": what lies there afterwards is indeterminate.
+Flow discard(Exec& exec, const Insn& insn) {
+  const auto& operand = *static_cast<const MemoryOperand*>(insn.data);
+  LaneHosts hosts;
+  resolve_lanes(exec, operand, &hosts);
+  note_access(exec, insn, operand);
+  constexpr uint16_t kPattern = 0x7FFF;  // a NaN in every format
+  exec.for_lanes([&](int lane) {
+    for (uint32_t i = 0; i < kDiscarded; i += sizeof kPattern) {
+      std::memcpy(hosts.at[lane] + i, &kPattern, sizeof kPattern);
+    }
+  });
+  return Flow::kNext;
+}
 
 Flow write_policy(Exec& exec, const Insn& insn) {
   exec.each(exec.lanes<uint64_t>(insn.d), [&](int) { return insn.imm; });
@@ -67,13 +87,17 @@ void decode_apply_priority(Decoder& decoder, Insn& insn) {
 }
 
 void decode_discard(Decoder& decoder, Insn& insn) {
-  decoder.take("global");
+  MemoryOperand operand;
+  operand.writes = true;
+  operand.bytes = kDiscarded;
+  if (decoder.take("global")) operand.space = Space::kGlobal;
   if (!decoder.take("L2")) decoder.fail("discard without .L2");
   decoder.finish();
   decoder.need_operands(2, 2);
-  decoder.address(0);
-  if (decoder.constant(1) != 128) decoder.fail_syntax("the size must be 128");
-  insn.run = do_nothing;
+  operand.address = decoder.address(0);
+  if (decoder.constant(1) != kDiscarded) decoder.fail_syntax("the size must be 128");
+  insn.data = decoder.keep(operand);
+  insn.run = discard;
 }
 
 void decode_create_policy(Decoder& decoder, Insn& insn) {
