@@ -196,7 +196,7 @@ def place(m_total, group, n_total, m, n):
     return m // 64, m % 64 + 64 * (n // (n_total // 2)), n % (n_total // 2)
 
 
-def mma_row(family, forms, kind, a, b, d, m, n, group=1, ts=False, majors=("k", "k"), w=(1, 1), accumulate=True, disabled=None, scale=None, negate=(0, 0)):
+def mma_row(family, forms, kind, a, b, d, m, n, group=1, ts=False, majors=("k", "k"), w=(1, 1), accumulate=True, disabled=None, scale=None, negate=(0, 0), **more):
     rows_a, rows_b = m // group, n // group
     side_a, side_b = Side(a, rows_a, majors[0], w[0]), Side(b, rows_b, majors[1], w[1])
     boffset = (side_a.bytes + 1023) // 1024 * 1024
@@ -240,7 +240,7 @@ def mma_row(family, forms, kind, a, b, d, m, n, group=1, ts=False, majors=("k", 
     family.row("mma", forms, want, MMA_ORIGIN, tile=tile, group=group, meet=BAR if group == 1 else CLUSTER, cluster=group, block=128, arch="sm_100a",
                start=initial, lanes=63 if duplicated else 127, aoffset=aoffset, boffset=boffset, adesc=side_a.descriptor(), bdesc=side_b.descriptor(), idesc=idesc,
                accumulate=int(accumulate), A="[%r17]" if ts else "%d4", M="{" + ", ".join(map(str, disabled)) + "}, " if disabled else "",
-               H="" if scale is None else f", {scale}", commit=commit, stride=4 * columns, columns=columns, mask=0xFFFF if d == "f16" else 0xFFFFFFFF, **{"in": description})
+               H="" if scale is None else f", {scale}", commit=commit, stride=4 * columns, columns=columns, mask=0xFFFF if d == "f16" else 0xFFFFFFFF, **{"in": description}, **more)
 
 
 def add_mma(family):
@@ -248,13 +248,15 @@ def add_mma(family):
     defaults = {"f16": [("f16", "f16", "f32"), ("bf16", "bf16", "f32"), ("f16", "f16", "f16")], "tf32": [("tf32", "tf32", "f32")],
                 "f8f6f4": [("e4m3", "e4m3", "f32"), ("e5m2", "e4m3", "f16"), ("e4m3", "e2m1", "f32"), ("e3m2", "e5m2", "f32"), ("e2m3", "e2m3", "f32"), ("e2m1", "e3m2", "f32")],
                 "i8": [("s8", "s8", "s32"), ("u8", "s8", "s32"), ("u8", "u8", "s32")]}
-    collectors = ["", ".collector::a::discard", ".collector::a::lastuse", ".collector::a::fill", ".collector::a::use"]
+    collectors = ["", ".collector::a::discard", ".collector::a::fill"]
     for kind, group in itertools.product(defaults, (1, 2)):
         form = f"tcgen05.mma.cta_group::{group}.kind::{kind}"
         a, b, d = defaults[kind][0]
         big = 128 * group
-        mma_row(family, [form + c for c in collectors[:4]], kind, a, b, d, big, 64, group)
-        mma_row(family, [form + c for c in collectors[:4]], kind, a, b, d, big, 64, group, ts=True)
+        for ts in (False, True):
+            mma_row(family, [form + c for c in collectors], kind, a, b, d, big, 64, group, ts=ts)
+            # The value is the same, but no instruction before has filled the buffer.
+            mma_row(family, form + ".collector::a::lastuse", kind, a, b, d, big, 64, group, ts=ts, check="no")
         for a, b, d in defaults[kind][1:]:
             mma_row(family, form, kind, a, b, d, big, 32, group, accumulate=False)
         a, b, d = defaults[kind][0]

@@ -8,8 +8,12 @@ namespace ptxemu {
 
 namespace {
 
+// What an instruction does with the buffer that keeps A for the next ones ("Collector buffer").
+enum class Collector : uint8_t { kDiscard, kFill, kUse, kLastUse };
+
 struct MmaForm {
   int cta_group = 1;
+  Collector collector = Collector::kDiscard;
   MmaKind kind = MmaKind::kF16;
   Address d, a_address;
   bool a_in_tensor_memory = false;
@@ -60,6 +64,39 @@ MmaOperands operands_of(const Exec& exec, const MmaForm& form, int lane) {
   return operands;
 }
 
+// CTA state, of the even CTA of a pair: the A that the collector buffer holds. No value depends on
+// it; an instruction that says it is there must be right.
+struct CollectorBuffer {
+  bool holds = false;
+  uint64_t a = 0;  // the descriptor's bits, or the address in tensor memory
+  bool in_tensor_memory = false;
+  uint32_t descriptor = 0;  // but for what it says of B and N
+};
+
+void use_collector(const Exec& exec, const Insn& insn, const MmaForm& form, Cta& owner, int lane) {
+  if (!exec.launch->options.check) return;
+  constexpr uint32_t kOfA = ~(7u << 10 | 1u << 14 | 1u << 16 | 0x3fu << 17);
+  CollectorBuffer asked;
+  asked.a = form.a_in_tensor_memory ? tensor_address(exec, form.a_address, lane)
+                                    : exec.lanes<uint64_t>(form.a)[lane];
+  asked.in_tensor_memory = form.a_in_tensor_memory;
+  asked.descriptor = exec.lanes<uint32_t>(form.descriptor)[lane] & kOfA;
+  auto& buffer = owner.state<CollectorBuffer>();
+  const bool uses = form.collector == Collector::kUse || form.collector == Collector::kLastUse;
+  const bool same = buffer.holds && buffer.a == asked.a &&
+                    buffer.in_tensor_memory == asked.in_tensor_memory &&
+                    buffer.descriptor == asked.descriptor;
+  if (uses && !same) {
+    exec.launch->report(exec, insn, Severity::kError, "collector-empty",
+                        fmt::format("the collector buffer holds {}: .collector::a::fill for this A "
+                                    "comes first",
+                                    buffer.holds ? "another A" : "no A"),
+                        fmt::format("A {:#x}", asked.a), lane);
+  }
+  buffer = asked;
+  buffer.holds = form.collector == Collector::kFill || form.collector == Collector::kUse;
+}
+
 // Each lane issues an instruction of its own; kernels elect one.
 Flow run_mma(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const MmaForm*>(insn.data);
@@ -69,6 +106,7 @@ Flow run_mma(Exec& exec, const Insn& insn) {
     auto op = std::make_unique<MmaOp>(exec, group, operands_of(exec, form, lane));
     op->lane = static_cast<uint32_t>(lane);
     check_cells(exec, insn, [&] { op->check(); });
+    use_collector(exec, insn, form, *group.cta[0], lane);
     exec.cluster->engines.submit(std::move(op));
   });
   return Flow::kNext;
@@ -86,12 +124,12 @@ MmaKind take_kind(Decoder& decoder) {
   return static_cast<MmaKind>(kind);
 }
 
-// Hints: whether A stays in a buffer between instructions changes no value.
-void take_collector(Decoder& decoder) {
-  for (const char* hint : {"collector::a::fill", "collector::a::use", "collector::a::lastuse",
-                           "collector::a::discard"}) {
-    decoder.take(hint);
-  }
+Collector take_collector(Decoder& decoder) {
+  return decoder.take_one<Collector>({{"collector::a::discard", Collector::kDiscard},
+                                      {"collector::a::fill", Collector::kFill},
+                                      {"collector::a::use", Collector::kUse},
+                                      {"collector::a::lastuse", Collector::kLastUse}},
+                                     Collector::kDiscard);
 }
 
 void take_disabled(Decoder& decoder, const Operand& operand, MmaForm* form) {
@@ -111,7 +149,7 @@ void decode_mma(Decoder& decoder, Insn& insn) {
   MmaForm form;
   form.cta_group = take_cta_group(decoder);
   form.kind = take_kind(decoder);
-  take_collector(decoder);
+  form.collector = take_collector(decoder);
   if (decoder.take("ashift")) decoder.fail(".ashift is not supported");
   decoder.finish();
   decoder.need_operands(5, 7);
