@@ -2,11 +2,15 @@
 """Mutation score of the emulator: how many planted bugs does it notice?
 
 mutate_ptx.py F.ptx --launch F.json [--most 500] [--seed 0] [--jobs 2] [--only REGEX] [--json OUT]
+mutate_ptx.py FOLDER [--shard 0/2] [...]
 
 One mutant is one statement of F.ptx changed by one operator: a wait, commit, fence, arrive or
-expect_tx deleted, a parity flipped, the next barrier instead of the right one, an arrival count one
-off, transaction bytes 16 off, another swizzle mode, another tensor-memory column, a multicast bit
-dropped. Each is run by `ptxemu run` under several policies with all checks. A mutant is noticed when
+expect_tx deleted, a release or an acquire made relaxed, a scope made one narrower, a cluster barrier
+of the start-up deleted, a parity flipped, the next barrier instead of the right one, an arrival count
+one off, transaction bytes 16 off, another swizzle mode, another tensor-memory column, a multicast bit
+dropped. A FOLDER holds suite.json, {"name": {"ptx": F, "launch": [F, ...], "option": [...]}, ...}:
+one score for each, and of --shard i/n every n-th mutant, so that several machines share the work;
+--json files of all shards together give the table (--merge A.json B.json). Each is run by `ptxemu run` under several policies with all checks. A mutant is noticed when
 it is reported (a finding that the original has not, a trap, a deadlock) or changes what a buffer with "save" holds, under a
 policy and seed where the original is stable and clean. The rest survive, and are listed.
 
@@ -38,12 +42,14 @@ def scoped(guard, text):
 
 
 class Operator:
-    """`pattern` finds statements, `change` gives the new text of one or None."""
+    """`pattern` finds statements, `change` gives the new text of one or None; `before`: only those
+    that stand before the first statement of this pattern."""
 
-    def __init__(self, name, pattern, change):
+    def __init__(self, name, pattern, change, before=None):
         self.name = name
         self.pattern = re.compile(r"^\s*" + GUARD + r"(?P<text>" + pattern + r"[^;]*);")
         self.change = change
+        self.before = re.compile(before) if before else None
 
 
 def deleted(_match):
@@ -89,6 +95,30 @@ def last_operand_plus(amount, mnemonic="add.s32"):
     return change
 
 
+def relaxed(match):
+    """The default orders are .acquire and .release: .relaxed has to name its scope."""
+    text = match["text"]
+    changed = re.sub(r"\.(acquire|release|acq_rel)\b", ".relaxed", text)
+    if changed == text and text.startswith("mbarrier"):
+        changed = re.sub(r"^(mbarrier\.\w+(?:\.parity|\.expect_tx|\.noComplete)*)(?=\.)", r"\1.relaxed.cta", text)
+    if changed == text:
+        changed = re.sub(r"^(barrier\.cluster\.arrive)(?!\.relaxed)", r"\1.relaxed", text)
+    return f"{match['guard'] or ''}{changed};" if changed != text else None
+
+
+def scope_narrowed(wide, narrow):
+    def change(match):
+        text = re.sub(r"(?<!barrier)\." + wide + r"(?![\w:])", "." + narrow, match["text"])
+        return f"{match['guard'] or ''}{text};" if text != match["text"] else None
+    return change
+
+
+def barrier_deleted(match):
+    """An arrive and the wait that belongs to it; what stands between stays."""
+    between = match["text"].split(";", 1)[1].rsplit("barrier.cluster.wait", 1)[0]
+    return re.sub(r"@!?\S+\s+$", "", between)
+
+
 def other_swizzle(match):
     """A 64-bit constant with a swizzle field (bits 61 to 63) and a stride gets another mode."""
     def swap(number):
@@ -124,6 +154,16 @@ OPERATORS = [
     Operator("delete wgmma.commit_group", r"wgmma\.commit_group\b", deleted),
     Operator("delete bulk commit_group", r"cp\.async\.bulk\.commit_group\b", deleted),
     Operator("delete fence.proxy.async", r"fence\.proxy\.async\b", deleted),
+    Operator("delete fence.proxy.tensormap", r"fence\.proxy\.tensormap\b", deleted),
+    Operator("delete fence.mbarrier_init", r"fence\.mbarrier_init\b", deleted),
+    Operator("delete griddepcontrol.wait", r"griddepcontrol\.wait\b", deleted),
+    Operator("delete start-up cluster barrier",
+             r"barrier\.cluster\.arrive\b[^;]*;(?:(?!barrier\.cluster\.arrive\b)[^{}]){0,2000}?barrier\.cluster\.wait\b", barrier_deleted,
+             before=r"mbarrier\.(?:try_wait|test_wait)\b"),
+    Operator("acquire to relaxed", r"(?:mbarrier\.(?:try_wait|test_wait)\b|ld\.(?:\w+\.)?acquire\b)", relaxed),
+    Operator("release to relaxed", r"(?:mbarrier\.arrive\b|barrier\.cluster\.arrive\b|(?:st|red|atom)\.(?:\w+\.)?(?:release|acq_rel)\b)", relaxed),
+    Operator(".cluster to .cta", r"(?:mbarrier|fence\.(?:acq_rel|sc|acquire|release)|fence\.proxy\.tensormap|ld|st|red|atom)\b", scope_narrowed("cluster", "cta")),
+    Operator(".gpu to .cluster", r"(?:mbarrier|fence|ld|st|red|atom)\b", scope_narrowed("gpu", "cluster")),
     Operator("delete wgmma.fence", r"wgmma\.fence\b", deleted),
     Operator("delete arrive", r"mbarrier\.arrive\b(?!\.expect_tx)(?![^\n;]*\.expect_tx)", deleted),
     Operator("delete expect_tx", r"mbarrier\.(?:arrive\S*\.expect_tx|expect_tx)\b", deleted),
@@ -171,14 +211,16 @@ def mutants(text, kernel=""):
         window = clean[begin:begin + 20000]
         for operator in OPERATORS:
             match = operator.pattern.match(window)
-            if not match or "\n\n" in match[0]:
+            if not match or "\n\n" in match["text"].partition(";")[0]:
+                continue
+            if operator.before and operator.before.search(clean, first, begin):
                 continue
             changed = operator.change(match)
             if changed is None:
                 continue
             line = text.count("\n", 0, begin) + 1
             old = match[0]
-            new = changed + "\n" * old.count("\n")
+            new = changed + "\n" * (old.count("\n") - changed.count("\n"))
             found.append((operator.name, line, old.strip(), text[:begin] + new + text[begin + len(old):]))
     return found
 
@@ -186,6 +228,7 @@ def mutants(text, kernel=""):
 class Runner:
     def __init__(self, launch_file, timeout):
         self.launch = json.loads(pathlib.Path(launch_file).read_text())
+        self.folder = pathlib.Path(launch_file).parent
         self.timeout = timeout
         self.command = os.environ.get("PTXEMU", "ptxemu")
 
@@ -197,7 +240,8 @@ class Runner:
             saved = []
             for name, buffer in launch.get("buffers", {}).items():
                 if "npy" in buffer:
-                    buffer["npy"] = os.path.abspath(buffer["npy"])
+                    beside = self.folder / buffer["npy"]
+                    buffer["npy"] = os.path.abspath(beside if beside.exists() else buffer["npy"])
                 if buffer.pop("save", None) is not None:
                     buffer["save"] = str(folder / f"{name}.npy")
                     saved.append(folder / f"{name}.npy")
@@ -251,50 +295,105 @@ def judge_all(trials, mutant, options):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ptx")
-    parser.add_argument("--launch", action="append", required=True, help="may be given again: noticed by one is noticed")
-    parser.add_argument("--most", type=int, default=500, help="mutants that are run, chosen by --seed")
+    parser.add_argument("ptx", nargs="?", help="or a folder with a suite.json")
+    parser.add_argument("--launch", action="append", default=[], help="may be given again: noticed by one is noticed")
+    parser.add_argument("--most", type=int, default=500, help="mutants of a kernel that are run, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="operators whose name matches")
+    parser.add_argument("--shard", default="0/1", help="i/n: every n-th mutant, from the i-th on")
     parser.add_argument("--json", help="where every mutant's fate is written")
+    parser.add_argument("--merge", nargs="+", default=[], help="files of --json: their table, nothing is run")
     parser.add_argument("--option", action="append", default=[], help="more options of ptxemu run")
     parser.add_argument("--list", action="store_true", help="count the mutants by operator and stop")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not options.merge and not options.ptx:
+        parser.error("ptx: is missing; accepted: F.ptx, or a folder with a suite.json")
+    return options
+
+
+def kernels(options):
+    """(name, PTX text, launch files, options of ptxemu run) of each kernel."""
+    path = pathlib.Path(options.ptx)
+    if not path.is_dir():
+        return [(path.stem, path.read_text(), options.launch, options.option)]
+    suite = json.loads((path / "suite.json").read_text())
+    return [(name, (path / one["ptx"]).read_text(), [str(path / launch) for launch in one["launch"]],
+             [*one.get("option", []), *options.option]) for name, one in suite.items()]
+
+
+def chosen(options, text, launches):
+    """The mutants that are run, in order of their lines."""
+    kernel = json.loads(pathlib.Path(launches[0]).read_text()).get("kernel", "") if launches else ""
+    found = [m for m in mutants(text, kernel) if re.search(options.only, m[0])]
+    random.Random(options.seed).shuffle(found)
+    shard, shards = map(int, options.shard.split("/"))
+    return sorted(found[:options.most], key=lambda m: (m[1], m[0]))[shard::shards]
+
+
+def baselines(text, launches, more):
+    """A runner and what the original does, for each launch; raises when the original has findings."""
+    trials = []
+    for launch in launches:
+        runner, baseline = Runner(launch, 120), {}
+        for policy, seed in POLICIES:
+            status, said, digest, known = runner.run(text, policy, seed, more)
+            if status != 0:
+                raise RuntimeError(f"{launch}: the original under {policy}:{seed}: {said}")
+            baseline[policy, seed] = digest, known
+        trials.append((runner, baseline))
+    return trials
+
+
+def run_kernels(options, pool):
+    """The fate of every mutant, by kernel."""
+    started = []
+    for name, text, launches, more in kernels(options):
+        trials = pool.submit(baselines, text, launches, more)
+        found = chosen(options, text, launches)
+        started.append((name, found, [pool.submit(lambda m, t=trials, o=more: judge_all(t.result(), m, o), m[3]) for m in found]))
+    fates = {}
+    for name, found, jobs in started:
+        fates[name] = []
+        for (operator, line, old, _), job in zip(found, jobs):
+            fate, detail = job.result()
+            fates[name].append({"operator": operator, "line": line, "statement": old, "fate": fate, "detail": detail})
+        print(f"{name}: {len(found)} mutants", file=sys.stderr, flush=True)
+    return fates
+
+
+def merged(files):
+    fates = collections.defaultdict(list)
+    for file in files:
+        for name, some in json.loads(pathlib.Path(file).read_text()).items():
+            fates[name] += some
+    return {name: sorted(all_of, key=lambda f: (f["line"], f["operator"])) for name, all_of in fates.items()}
 
 
 def main():
     options = arguments()
-    text = pathlib.Path(options.ptx).read_text()
-    kernel = "" if options.list else json.loads(pathlib.Path(options.launch[0]).read_text()).get("kernel", "")
-    found = [m for m in mutants(text, kernel) if re.search(options.only, m[0])]
     if options.list:
-        for name, count in sorted(collections.Counter(m[0] for m in found).items()):
-            print(f"{count:6} {name}")
+        for name, text, launches, _ in kernels(options):
+            print(name)
+            for operator, count in sorted(collections.Counter(m[0] for m in chosen(options, text, launches)).items()):
+                print(f"{count:6} {operator}")
         return 0
-    random.Random(options.seed).shuffle(found)
-    found = sorted(found[:options.most], key=lambda m: (m[1], m[0]))
-
-    trials = []
-    for launch in options.launch:
-        runner, baseline = Runner(launch, 120), {}
-        for policy, seed in POLICIES:
-            status, said, digest, known = runner.run(text, policy, seed, options.option)
-            if status != 0:
-                print(f"the original under {policy}:{seed}: {said}", file=sys.stderr)
+    if options.merge:
+        fates = merged(options.merge)
+    else:
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            try:
+                fates = run_kernels(options, pool)
+            except RuntimeError as error:
+                pool.shutdown(cancel_futures=True)
+                print(error, file=sys.stderr)
                 return 1
-            baseline[policy, seed] = digest, known
-        trials.append((runner, baseline))
-
-    fates = []
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(judge_all, trials, m[3], options.option) for m in found]
-        for (name, line, old, _), job in zip(found, jobs):
-            fate, detail = job.result()
-            fates.append({"operator": name, "line": line, "statement": old, "fate": fate, "detail": detail})
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(fates, indent=1))
-    return print_table(fates)
+    for name, some in fates.items():
+        print(f"\n{name}")
+        print_table(some)
+    return 0
 
 
 def print_table(fates):
@@ -311,7 +410,6 @@ def print_table(fates):
     for fate in fates:
         if fate["fate"] in ("survived", "invalid"):
             print(f"{fate['fate']}: line {fate['line']}: {fate['operator']}: {fate['statement'][:100]} {fate['detail']}")
-    return 0
 
 
 if __name__ == "__main__":
