@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "command.h"
+#include "json.h"
 #include "plan/forward_plan.h"
 #include "verify/accuracy.h"
 

@@ -2,16 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
+#include "failure.h"
 #include "parse.h"
 
 namespace fa4::cli {
 
 using namespace fa4::internal;
 
-void Axes::declare(CLI::App& app) {
+void Axes::declare(Options& app) {
   app.add_option("--batch", batch_, "Sequences (default 1)")->type_name("N");
   app.add_option("--heads-q", heads_q_, "Query heads (default 8)")->type_name("N");
   app.add_option("--heads-kv", heads_kv_, "Key heads (default heads-q)")->type_name("N");

@@ -5,14 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
+#include "json.h"
+#include "options.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::cli {
 
 class Axes {
  public:
-  void declare(CLI::App& app);
+  void declare(Options& options);
   bool any_given() const;
   // Defaults filled in. Throws Failure{kBadInput}; sizes are checked by AttentionProblem::make.
   fa4::internal::ProblemDesc desc() const;

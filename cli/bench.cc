@@ -93,7 +93,7 @@ class BenchCommand final : public Command {
   const char* name() const override { return "bench"; }
   const char* description() const override { return "Measure speed beside the machine's ceiling"; }
 
-  void declare(CLI::App& app) override {
+  void declare(Options& app) override {
     app.add_option("direction", direction_, "forward")->type_name("");
     axes_.declare(app);
     app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200, emulated:b200")

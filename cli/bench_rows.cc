@@ -5,13 +5,14 @@
 #include <algorithm>
 
 #include "axes.h"
+#include "failure.h"
 #include "parse.h"
 
 namespace fa4::cli {
 
 using namespace fa4::internal;
 
-void BenchAxes::declare(CLI::App& app) {
+void BenchAxes::declare(Options& app) {
   const auto axis = [&](const char* option, Text& text, const char* help) {
     app.add_option(option, text, help)->type_name("A,B,C");
   };

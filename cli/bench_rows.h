@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "command.h"
+#include "options.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::cli {
 
 class BenchAxes {
  public:
-  void declare(CLI::App& app);
+  void declare(Options& options);
   // One problem a combination, in the order of the axes. Throws Failure{kBadInput}.
   std::vector<fa4::internal::AttentionProblem> problems() const;
 

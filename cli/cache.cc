@@ -15,7 +15,7 @@ class CacheCommand final : public Command {
   const char* name() const override { return "cache"; }
   const char* description() const override { return "List or clear the compiled kernels on disk"; }
 
-  void declare(CLI::App& app) override {
+  void declare(Options& app) override {
     app.add_option("action", action_, "list, clear or path")->type_name("");
   }
 

@@ -1,16 +1,15 @@
 // One subcommand of a program: declares its options, then runs and hands its output back.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "failure.h"
+#include "json.h"
+#include "options.h"
 
 namespace fa4::cli {
-
-using Json = nlohmann::ordered_json;
 
 // What goes to standard output, in one piece, when the command is done.
 struct Outcome {
@@ -24,7 +23,7 @@ class Command {
   virtual ~Command() = default;
   virtual const char* name() const = 0;
   virtual const char* description() const = 0;
-  virtual void declare(CLI::App& app) = 0;
+  virtual void declare(Options& options) = 0;
   // Where the program keeps whether --json was given; known when run() is called.
   virtual void knows_json(const bool&) {}
   // Throws Failure, or the library's Error.

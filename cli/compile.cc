@@ -23,7 +23,7 @@ class CompileCommand final : public Command {
     return "Compile the prebuilt GPU kernels, caches off";
   }
 
-  void declare(CLI::App& app) override {
+  void declare(Options& app) override {
     app.add_option("--arch", architecture_,
                    fmt::format("{}", fmt::join(prebuilt_architectures(), ", ")))
         ->type_name("ARCH");

@@ -51,7 +51,7 @@ class DevicesCommand final : public Command {
  public:
   const char* name() const override { return "devices"; }
   const char* description() const override { return "List what attention can run on here"; }
-  void declare(CLI::App&) override {}
+  void declare(Options&) override {}
 
   Outcome run() override {
     Outcome outcome;

@@ -50,7 +50,7 @@ class PlanCommand final : public Command {
   const char* name() const override { return "plan"; }
   const char* description() const override { return "How a problem would be run, and why"; }
 
-  void declare(CLI::App& app) override {
+  void declare(Options& app) override {
     axes_.declare(app);
     app.add_option("--device", device_,
                    "cpu (default), cuda:N, which need not be there, emulated:h200 or emulated:b200")

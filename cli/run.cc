@@ -26,7 +26,7 @@ class RunCommand final : public Command {
  public:
   const char* name() const override { return "run"; }
   const char* description() const override { return "Attention on tensors in files"; }
-  void declare(CLI::App& app) override;
+  void declare(Options& app) override;
   Outcome run() override;
 
  private:
@@ -51,7 +51,7 @@ class RunCommand final : public Command {
   bool causal_ = false;
 };
 
-void RunCommand::declare(CLI::App& app) {
+void RunCommand::declare(Options& app) {
   const auto file = [&](const char* option, Text& text, const char* help) {
     return app.add_option(option, text, help)->type_name(kFile);
   };
@@ -80,7 +80,7 @@ void RunCommand::declare(CLI::App& app) {
   file("--expect-lse", expect_lse_, "The true lse");
   for (const auto& [option, text] :
        {std::pair{"--dout", &dout_}, {"--dq", &dq_}, {"--dk", &dk_}, {"--dv", &dv_}}) {
-    app.add_option(option, *text)->group("");
+    app.add_option(option, *text)->hidden();
   }
 }
 

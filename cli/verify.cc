@@ -69,7 +69,7 @@ class VerifyCommand final : public Command {
   const char* name() const override { return "verify"; }
   const char* description() const override { return "Check results against double precision"; }
 
-  void declare(CLI::App& app) override {
+  void declare(Options& app) override {
     app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200 or emulated:b200")
         ->type_name("NAME");
     app.add_option("--direction", direction_, "forward (default)")->type_name("WAY");

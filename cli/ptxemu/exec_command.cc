@@ -84,7 +84,7 @@ class ExecCommand final : public Command {
  public:
   const char* name() const override { return "exec"; }
   const char* description() const override { return "Run a CUDA program on the emulated GPU"; }
-  void declare(CLI::App& app) override;
+  void declare(Options& app) override;
   void knows_json(const bool& json) override { json_ = &json; }
   Outcome run() override;
 
@@ -100,7 +100,7 @@ class ExecCommand final : public Command {
   const bool* json_ = nullptr;
 };
 
-void ExecCommand::declare(CLI::App& app) {
+void ExecCommand::declare(Options& app) {
   app.add_option("program", program_, "The program and its arguments, after --")
       ->type_name("-- PROGRAM ARGS");
   flags_.declare(app, "none");

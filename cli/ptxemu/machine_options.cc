@@ -34,7 +34,7 @@ uint64_t whole_number(const char* option, const std::optional<std::string>& text
 
 }  // namespace
 
-void MachineFlags::declare(CLI::App& app, const char* check) {
+void MachineFlags::declare(Options& app, const char* check) {
   check_ = check;
   app.add_option("--device", device_, "emulated:b200 (default) or emulated:h200")
       ->type_name("NAME");

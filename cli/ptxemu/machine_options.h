@@ -1,10 +1,10 @@
 // The options that choose how the emulated GPU runs, the same for every subcommand.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
+#include "options.h"
 #include "ptxemu/machine.h"
 
 namespace fa4::cli {
@@ -12,7 +12,7 @@ namespace fa4::cli {
 class MachineFlags {
  public:
   // `check` is what --check is when it is not given.
-  void declare(CLI::App& app, const char* check);
+  void declare(Options& options, const char* check);
   // Throws Failure{kBadInput}: option, value, what is accepted.
   ptxemu::MachineOptions options() const;
 

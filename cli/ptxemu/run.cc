@@ -25,7 +25,7 @@ class EmulateCommand final : public Command {
  public:
   const char* name() const override { return "run"; }
   const char* description() const override { return "Run PTX kernels and say what is wrong"; }
-  void declare(CLI::App& app) override;
+  void declare(Options& app) override;
   Outcome run() override;
 
  private:
@@ -39,7 +39,7 @@ class EmulateCommand final : public Command {
   std::optional<std::string> report_, trace_, counts_;
 };
 
-void EmulateCommand::declare(CLI::App& app) {
+void EmulateCommand::declare(Options& app) {
   app.add_option("ptx", ptx_, "PTX text; may be left out when every launch names its own")
       ->type_name("F.ptx");
   app.add_option("--launch", launch_, "What to launch, over which buffers")->type_name("F.json");

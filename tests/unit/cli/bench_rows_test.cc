@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "command_line.h"
 #include "failure.h"
 
 namespace fa4::cli {
@@ -14,7 +16,9 @@ using fa4::internal::AttentionProblem;
 std::vector<AttentionProblem> rows(std::vector<std::string> arguments) {
   CLI::App app;
   BenchAxes axes;
-  axes.declare(app);
+  Options options;
+  axes.declare(options);
+  give_options(options, app);
   std::reverse(arguments.begin(), arguments.end());
   app.parse(arguments);
   return axes.problems();

@@ -1,0 +1,113 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+
+#include "program.h"
+
+namespace fa4::cli {
+namespace {
+
+using Asks = CommandLine::Asks;
+
+std::string options_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    const bool hidden = option->get_group().empty();
+    if (!hidden && !option->get_lnames().empty()) names.push_back("--" + option->get_lnames()[0]);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+std::string subcommands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// CLI11's words about the usage, as this program's: argument, value, what is accepted.
+std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::ParseError& error) {
+  const std::string text = one_line(error.what());
+  const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if (extra && &top == &app) {
+    const std::vector<std::string> rest = app.remaining();
+    const std::string word = rest.empty() ? text : rest.front();
+    return fmt::format("{}: unknown command; accepted: {}, --version, --help", word,
+                       subcommands_of(top));
+  }
+  if (extra) {
+    const std::vector<std::string> rest = app.remaining();
+    return fmt::format("{}: unknown argument; accepted: {}", rest.empty() ? text : rest.front(),
+                       options_of(app));
+  }
+  const size_t colon = text.find(": ");
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != std::string::npos) {
+    const std::string option = text.substr(0, colon);
+    const CLI::Option* declared = app.get_option_no_throw(option);
+    if (text.find("At Most") != std::string::npos) {
+      return option + ": is given more than once; accepted: once";
+    }
+    return fmt::format("{}: a value is missing; accepted: {} {}", option, option,
+                       declared == nullptr ? "VALUE" : declared->get_type_name());
+  }
+  return fmt::format("{}; accepted: {}", text, options_of(app));
+}
+
+CLI::Option* give(const Option& option, CLI::App& app) {
+  if (bool* const* flag = std::get_if<bool*>(&option.value())) {
+    return app.add_flag(option.name(), **flag, option.help());
+  }
+  return std::visit(
+      [&](auto* value) { return app.add_option(option.name(), *value, option.help()); },
+      option.value());
+}
+
+}  // namespace
+
+void give_options(const Options& options, CLI::App& app) {
+  app.footer(options.footer());
+  for (const Option& option : options.all()) {
+    CLI::Option* given = give(option, app);
+    if (!option.type_name().empty()) given->type_name(option.type_name());
+    if (option.most() != 0) given->expected(option.least(), option.most());
+    if (option.is_hidden()) given->group("");
+  }
+}
+
+CommandLine read_command_line(const Program& program, int argc, char** argv, bool& json) {
+  CLI::App top(program.description, program.name);
+  top.set_version_flag("--version", fmt::format("{} {}", program.name, program.version));
+  top.require_subcommand(0, 1);
+  for (const auto& command : program.commands) {
+    CLI::App* app = top.add_subcommand(command->name(), command->description());
+    Options options;
+    command->declare(options);
+    options.add_flag("--json", json, "Print one JSON document and nothing else");
+    give_options(options, *app);
+    command->knows_json(json);
+  }
+  const auto chosen = [&]() -> CLI::App& {
+    const std::vector<CLI::App*> parsed = top.get_subcommands();
+    return parsed.empty() ? top : *parsed.front();
+  };
+  const auto who = [&] {
+    return &chosen() == &top ? program.name : program.name + " " + chosen().get_name();
+  };
+  try {
+    top.parse(argc, argv);
+  } catch (const CLI::CallForVersion& version) {
+    return {Asks::kText, program.name, std::string(version.what()) + "\n"};
+  } catch (const CLI::Success&) {
+    return {Asks::kText, program.name, chosen().help()};
+  } catch (const CLI::ParseError& error) {
+    return {Asks::kMistake, who(), explain_usage(top, chosen(), error)};
+  }
+  for (const auto& command : program.commands) {
+    if (chosen().get_name() == command->name()) return {Asks::kRun, who(), "", command.get()};
+  }
+  return {Asks::kText, program.name, top.help()};
+}
+
+}  // namespace fa4::cli

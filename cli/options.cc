@@ -1,0 +1,45 @@
+#include "options.h"
+
+#include <utility>
+
+namespace fa4::cli {
+
+Option* Option::type_name(std::string name) {
+  type_name_ = std::move(name);
+  return this;
+}
+
+Option* Option::expected(int least, int most) {
+  least_ = least;
+  most_ = most;
+  return this;
+}
+
+Option* Option::hidden() {
+  hidden_ = true;
+  return this;
+}
+
+Option* Options::add(std::string name, Option::Value value, std::string help) {
+  return &options_.emplace_back(std::move(name), value, std::move(help));
+}
+
+Option* Options::add_option(std::string name, std::string& value, std::string help) {
+  return add(std::move(name), &value, std::move(help));
+}
+
+Option* Options::add_option(std::string name, std::optional<std::string>& value, std::string help) {
+  return add(std::move(name), &value, std::move(help));
+}
+
+Option* Options::add_option(std::string name, std::vector<std::string>& value, std::string help) {
+  return add(std::move(name), &value, std::move(help));
+}
+
+Option* Options::add_flag(std::string name, bool& value, std::string help) {
+  return add(std::move(name), &value, std::move(help));
+}
+
+void Options::footer(std::string text) { footer_ = std::move(text); }
+
+}  // namespace fa4::cli
