@@ -20,10 +20,12 @@
 //   mma        ── o_full ─────▶ correction: O / sum to shared memory
 //   correction ── out_full ───▶ store: TMA                              ── out_empty ─▶
 //
-// Three things need no barrier because products run in the order of their issue. S may be
-// overwritten when the product of the P in its place was issued. Scores of a block that have
-// arrived mean that P V of the block before is done, so that O may be rescaled; and they mean that
-// correction has read the factors of the block before.
+// Three things need no barrier because products run in the order of their issue, of which the
+// manual promises only what concerns one accumulator: that P V has read P before a later Q K
+// overwrites it as S is relied on by flash-attention, cuDNN and ThunderKittens too, and holds on a
+// B200. S may be overwritten when the product of the P in its place was issued. Scores of a block
+// that have arrived mean that P V of the block before is done, so that O may be rescaled; and they
+// mean that correction has read the factors of the block before.
 //
 // Where P is beside S (p_apart), Q K of the next block is issued before P V of this one:
 //
