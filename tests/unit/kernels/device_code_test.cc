@@ -1,0 +1,121 @@
+// What the compiler makes of the kernels' sources.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+#include "jit/nvrtc_compiler.h"
+#include "plan/kernel_spec.h"
+
+namespace fa4::internal {
+namespace {
+
+// NVRTC as it is, and with the option to fuse what the sources do not.
+NvrtcApi::Result (*compile_as_asked)(NvrtcApi::Program, int, const char* const*) = nullptr;
+
+NvrtcApi::Result compile_fusing(NvrtcApi::Program program, int count, const char* const* options) {
+  std::vector<const char*> others;
+  for (int i = 0; i < count; ++i) {
+    if (std::strcmp(options[i], "-fmad=false") != 0) others.push_back(options[i]);
+  }
+  EXPECT_LT(static_cast<int>(others.size()), count);
+  return compile_as_asked(program, static_cast<int>(others.size()), others.data());
+}
+
+NvrtcLibrary fusing_library() {
+  NvrtcLibrary library = open_nvrtc(nvrtc_candidates());
+  compile_as_asked = library.api.compile_program;
+  library.api.compile_program = compile_fusing;
+  return library;
+}
+
+template <class T>
+T read(const std::vector<unsigned char>& bytes, size_t offset) {
+  T value;
+  EXPECT_LE(offset + sizeof value, bytes.size());
+  std::memcpy(&value, bytes.data() + offset, sizeof value);
+  return value;
+}
+
+// Instructions FFMA in a cubin's code: 16 bytes each, the low 9 bits are the operation.
+int count_ffma(const KernelImage& image) {
+  constexpr size_t kSectionBytes = 64, kInstructionBytes = 16;
+  constexpr uint32_t kCode = 1, kExecutable = 4;  // SHT_PROGBITS, SHF_EXECINSTR
+  constexpr uint16_t kFfma = 0x23;
+  const std::vector<unsigned char> bytes(image.bytes.begin(), image.bytes.end());
+  const auto sections = read<uint64_t>(bytes, 0x28);
+  int found = 0;
+  for (int i = 0; i < read<uint16_t>(bytes, 0x3c); ++i) {
+    const size_t section = sections + static_cast<size_t>(i) * kSectionBytes;
+    const bool is_code = read<uint32_t>(bytes, section + 4) == kCode &&
+                         (read<uint64_t>(bytes, section + 8) & kExecutable) != 0;
+    const auto begin = read<uint64_t>(bytes, section + 24);
+    const auto size = is_code ? read<uint64_t>(bytes, section + 32) : 0;
+    for (uint64_t at = begin; at < begin + size; at += kInstructionBytes) {
+      found += (read<uint16_t>(bytes, at) & 0x1ff) == kFfma;
+    }
+  }
+  return found;
+}
+
+std::vector<KernelSource> kernels_named(const std::string& architecture,
+                                        const std::vector<std::string>& names) {
+  std::vector<KernelSource> found;
+  for (const PrebuiltKernel& kernel : prebuilt_kernels(architecture)) {
+    if (std::count(names.begin(), names.end(), kernel.source.display_name) > 0) {
+      found.push_back(kernel.source);
+    }
+  }
+  EXPECT_EQ(found.size(), names.size());
+  return found;
+}
+
+class DeviceCode : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!NvrtcCompiler::available()) GTEST_SKIP() << "NVRTC is not on this machine";
+  }
+  static std::string ptx_of(const KernelSource& source, const std::string& architecture) {
+    const KernelImage image =
+        NvrtcCompiler::get().compile(source, architecture, KernelImage::Kind::kPtx);
+    return {image.bytes.begin(), image.bytes.end()};
+  }
+};
+
+// The emulator computes what the PTX says: a product and a sum that only ptxas makes one would be
+// two roundings there.
+TEST_F(DeviceCode, EveryFmaIsWritten) {
+  const NvrtcCompiler fusing(fusing_library(), embedded_sources());
+  const struct {
+    const char* architecture;
+    std::vector<std::string> names;
+  } kernels[] = {{"sm_90a",
+                  {"fwd_sm90_bf16_d64_m192n128", "fwd_sm90_bf16_d128_m128n160",
+                   "fwd_sm90_f16_d128_m128n128_softcap"}},
+                 {"sm_100a",
+                  {"fwd_sm100_bf16_d64_q1_poly20", "fwd_sm100_bf16_d128_q2_pair_poly20",
+                   "fwd_sm100_f16_d128_q2_poly20_softcap"}}};
+  for (const auto& [architecture, names] : kernels) {
+    for (const KernelSource& source : kernels_named(architecture, names)) {
+      const int written = count_ffma(NvrtcCompiler::get().compile(source, architecture));
+      EXPECT_GT(written, 20) << source.display_name;
+      EXPECT_EQ(written, count_ffma(fusing.compile(source, architecture))) << source.display_name;
+    }
+  }
+}
+
+// "The issuing warp must make sure that the peer CTA is launched" (PTX ISA, tcgen05.alloc).
+TEST_F(DeviceCode, APairAllocatesTensorMemoryWhenBothCtasRun) {
+  const std::vector<KernelSource> pair =
+      kernels_named("sm_100a", {"fwd_sm100_bf16_d128_q2_pair_poly20"});
+  const std::string text = ptx_of(pair.at(0), "sm_100a");
+  const size_t arrive = text.find("barrier.cluster.arrive"),
+               wait = text.find("barrier.cluster.wait"),
+               allocate = text.find("tcgen05.alloc.cta_group::2");
+  ASSERT_NE(allocate, std::string::npos);
+  EXPECT_LT(arrive, wait);
+  EXPECT_LT(wait, allocate);
+}
+
+}  // namespace
+}  // namespace fa4::internal
