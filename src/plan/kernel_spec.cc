@@ -30,12 +30,13 @@ std::string display_name(const FwdTraits& t) {
                      t.softcap ? "_softcap" : "");
 }
 
+// Every member, here and below: the compiler counts them.
 std::string name_expression(const FwdTraits& t) {
+  const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap] = t;
   return fmt::format(
       "fa4::fwd_sm90<fa4::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
       ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}}}>",
-      enumerator(t.element), t.head_dim, t.head_dim_v, t.tile_m, t.tile_n, t.q_stages, t.kv_stages,
-      t.softcap);
+      enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap);
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
@@ -45,7 +46,6 @@ std::string display_name(const sm100::FwdTraits& t) {
                      t.softcap ? "_softcap" : "");
 }
 
-// Every member: the compiler counts them.
 std::string name_expression(const sm100::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, first_keys, next_keys,
               polynomial_pairs, polynomial_degree, softmax_registers, correction_registers, p_apart,
@@ -61,14 +61,9 @@ std::string name_expression(const sm100::FwdTraits& t) {
       p_apart, softcap);
 }
 
-// Adds `spec` unless a kernel of that name is there: rows of tuning data may share one.
 template <class Spec>
-void add_once(const Spec& spec, std::vector<PrebuiltKernel>* kernels) {
-  const KernelSource source = spec.source();
-  const bool known = std::any_of(kernels->begin(), kernels->end(), [&](const PrebuiltKernel& k) {
-    return k.source.display_name == source.display_name;
-  });
-  if (!known) kernels->push_back({source, spec.shape().smem_bytes});
+PrebuiltKernel prebuilt(const Spec& spec) {
+  return {spec.source(), spec.shape().smem_bytes};
 }
 
 }  // namespace
@@ -117,6 +112,13 @@ KernelSource sm90_peak_source() {
           .display_name = "peak_sm90_bf16"};
 }
 
+void add_once(const PrebuiltKernel& kernel, std::vector<PrebuiltKernel>* kernels) {
+  const bool known = std::any_of(kernels->begin(), kernels->end(), [&](const PrebuiltKernel& k) {
+    return k.source.name_expression == kernel.source.name_expression;
+  });
+  if (!known) kernels->push_back(kernel);
+}
+
 std::vector<std::string> prebuilt_architectures() { return {"sm_90a", "sm_100a", "sm_103a"}; }
 
 std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
@@ -125,11 +127,12 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
     for (const bool softcap : {false, true}) {
       if (architecture == "sm_90a") {
         for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-          add_once(Sm90ForwardSpec{traits_of(row, element, softcap), {}}, &kernels);
+          add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}}), &kernels);
         }
       } else if (is_sm100(architecture)) {
         for (const Sm100TuningRow& row : sm100_tuning_rows()) {
-          add_once(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}}, &kernels);
+          add_once(prebuilt(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}}),
+                   &kernels);
         }
       }
     }

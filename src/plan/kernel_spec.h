@@ -63,6 +63,10 @@ struct PrebuiltKernel {
   int smem_bytes;  // dynamic
 };
 
+// Adds `kernel` unless one with all the same members is there: rows of tuning data may share one.
+// Names do not tell, since they leave members out.
+void add_once(const PrebuiltKernel& kernel, std::vector<PrebuiltKernel>* kernels);
+
 // Every kernel that the build compiles ahead of time for `architecture` (of
 // prebuilt_architectures()); empty for one it does not know.
 std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture);
