@@ -75,15 +75,21 @@ int choose_group(const AttentionProblem& p, const LaunchShape& shape) {
   return packed < unpacked ? group : 1;
 }
 
+// Whether some tiles see more keys than others: by the mask, or because each sequence has as many
+// as index tensors say.
+bool tiles_differ(const AttentionProblem& p) {
+  const bool packed = p.layout_q == Layout::kPacked || p.layout_kv == Layout::kPacked;
+  return !p.mask.is_full() || packed || p.has_seqused_k;
+}
+
 // Tiles that differ in length are handed out on demand, when there are more than one round of them.
 TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, bool many,
                          std::optional<TileSource> forced) {
-  const bool packed = p.layout_q == Layout::kPacked;  // their tiles are not counted on the host
-  const bool uneven = !p.mask.is_full() || packed || p.has_seqused_k;
-  const bool launch_control = shape.launch_control && !packed;
+  // Tiles of packed queries are not counted on the host.
+  const bool launch_control = shape.launch_control && p.layout_q != Layout::kPacked;
   if (shape.cluster > 1) return TileSource::kStride;
   if (forced && (launch_control || *forced != TileSource::kLaunchControl)) return *forced;
-  if (!uneven || !many) return TileSource::kStride;
+  if (!tiles_differ(p) || !many) return TileSource::kStride;
   return launch_control ? TileSource::kLaunchControl : TileSource::kCounter;
 }
 
@@ -159,20 +165,21 @@ void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
                     fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
 }
 
-void explain_schedule(const TileSchedule& s, std::vector<PlanStep>* steps) {
+void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
+                      std::vector<PlanStep>* steps) {
   steps->push_back({"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
                     s.group > 1 ? "fewer tiles than head by head"
                                 : "head by head is as few tiles, or the group is above 128"});
-  steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head",
-                    s.longest_first
-                        ? fmt::format("{} sections of heads, for the L2 cache", s.sections)
-                        : "all tiles are equally long"});
+  std::string order = "all tiles are equally long";
+  if (tiles_differ(p)) order = "which sequences are long is in device memory";
+  if (s.longest_first) order = fmt::format("{} sections of heads, for the L2 cache", s.sections);
+  steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head", order});
   const char* kSources[][2] = {
-      {"tiles by stride", "one round, or equal tiles"},
+      {"tiles by stride", tiles_differ(p) ? "one round" : "equal tiles"},
       {"tiles on demand", "tiles differ in length: a counter in the workspace"},
-      {"tiles by launch control", "tiles differ in length: a block takes over those not started"}};
+      {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"}};
   const auto& source = kSources[static_cast<int>(s.source)];
-  steps->push_back({"schedule", fmt::format("{} blocks, {}", s.grid, source[0]), source[1]});
+  steps->push_back({"schedule", fmt::format("{} CTAs, {}", s.grid, source[0]), source[1]});
 }
 
 }  // namespace fa4::internal

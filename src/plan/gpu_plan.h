@@ -26,6 +26,7 @@ TileSchedule choose_schedule(const AttentionProblem& problem, const DeviceSpec& 
 
 void explain_head_dims(const AttentionProblem& problem, int head_dim, int head_dim_v,
                        std::vector<PlanStep>* steps);
-void explain_schedule(const TileSchedule& schedule, std::vector<PlanStep>* steps);
+void explain_schedule(const AttentionProblem& problem, const TileSchedule& schedule,
+                      std::vector<PlanStep>* steps);
 
 }  // namespace fa4::internal

@@ -70,7 +70,7 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
        fmt::format("{} of {} columns", sm100::tmem_layout(t).total, sm100::kTmemColumns),
        t.p_apart ? "scores, probabilities beside them, and output: Q K runs a block ahead"
                  : "scores, with probabilities over them, and output"});
-  explain_schedule(spec.schedule, steps);
+  explain_schedule(p, spec.schedule, steps);
 }
 
 }  // namespace fa4::internal

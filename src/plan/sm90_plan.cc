@@ -41,7 +41,7 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
        "consumers take turns at the tensor cores"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     kQReasons[t.q_stages - 1]});
-  explain_schedule(spec.schedule, steps);
+  explain_schedule(p, spec.schedule, steps);
 }
 
 }  // namespace fa4::internal

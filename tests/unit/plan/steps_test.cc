@@ -52,5 +52,59 @@ TEST(Steps, TheCpuLaunchesNothing) {
             cpu_workspace_bytes(plan.problem, std::get<CpuKernelSpec>(plan.main)));
 }
 
+std::string why(const ForwardPlan& plan, const std::string& what) {
+  for (const PlanStep& step : explain(plan)) {
+    if (step.what == what) return step.why;
+  }
+  return "";
+}
+
+// Keys of packed sequences and seqused_k make tiles differ where neither mask nor queries do.
+TEST(Schedule, SequencesOfDifferentLengthsGoOnDemand) {
+  const ProblemDesc even = dense(128, 4096);
+  ProblemDesc packed_k = even;
+  packed_k.layout_kv = Layout::kPacked;
+  packed_k.total_k = 4 * 4096;
+  ProblemDesc used = even;
+  used.has_seqused_k = true;
+  for (const bool blackwell : {false, true}) {
+    const DeviceSpec device = blackwell ? emulated_specs().back() : h200_spec();
+    const auto plan_of = [&](const ProblemDesc& desc) {
+      return plan_forward(AttentionProblem::make(desc), device);
+    };
+    EXPECT_EQ(gpu_tiling(plan_of(even))->schedule.source, TileSource::kStride);
+    EXPECT_EQ(why(plan_of(even), "order"), "all tiles are equally long");
+    for (const ProblemDesc& desc : {packed_k, used}) {
+      const ForwardPlan plan = plan_of(desc);
+      EXPECT_EQ(gpu_tiling(plan)->schedule.source,
+                blackwell ? TileSource::kLaunchControl : TileSource::kCounter);
+      EXPECT_EQ(why(plan, "order"), "which sequences are long is in device memory");
+    }
+  }
+}
+
+// Else the second is never built ahead of time.
+TEST(PrebuiltKernels, VariantsOfOneNameAreTwoKernels) {
+  Sm90ForwardSpec hopper;
+  Sm100ForwardSpec blackwell;
+  std::vector<PrebuiltKernel> kernels;
+  const auto add = [&](const auto& spec) { add_once({spec.source(), 0}, &kernels); };
+  add(hopper);
+  hopper.traits.q_stages = 1;
+  add(hopper);
+  hopper.traits.kv_stages = 3;
+  add(hopper);
+  EXPECT_EQ(kernels.size(), 3u);
+  add(blackwell);
+  blackwell.traits.kv_stages = 4;
+  add(blackwell);
+  blackwell.traits.next_keys = 64;
+  add(blackwell);
+  EXPECT_EQ(kernels.size(), 6u);
+  add(hopper);
+  add(blackwell);
+  EXPECT_EQ(kernels.size(), 6u) << "these were there";
+}
+
 }  // namespace
 }  // namespace fa4::internal
