@@ -67,9 +67,10 @@ class PlanCommand final : public Command {
     const ForwardPlan plan = plan_forward(problem, device.spec, options);
     std::vector<PlanStep> steps = explain(plan);
     if (!device.present) {
-      steps.insert(steps.begin(), {"device present", "no",
-                                   device_ + " is not on this machine: planned for an H200 by its "
-                                             "data sheet"});
+      steps.insert(steps.begin(),
+                   {"device present", "no",
+                    fmt::format("{} is not on this machine: planned for {} by its data sheet",
+                                device_, device.spec.model)});
     }
     Outcome outcome;
     outcome.json["device"] = device_;

@@ -2,6 +2,18 @@
 # them (find_package(fa4 [COMPONENTS ptxemu]), pkg-config fa4 and ptxemu). The tree can be moved afterwards.
 include(CMakePackageConfigHelpers)
 
+# A library without prebuilt kernels is laid down only for who asked for that.
+if(FA4_PREBUILD_KERNELS)
+  set(FA4_WITHOUT_IMAGES FALSE)
+  set(FA4_HOW_TO_ADD "cmake --build ${PROJECT_BINARY_DIR}")
+  if(NOT TARGET fa4_prebuild)
+    set(FA4_WITHOUT_IMAGES TRUE)
+    set(FA4_HOW_TO_ADD "cmake -DFA4_NVRTC=/path/to/libnvrtc.so.13 ${PROJECT_BINARY_DIR}, and a new build")
+  endif()
+  configure_file(cmake/refuse_install.cmake.in ${PROJECT_BINARY_DIR}/refuse_install.cmake @ONLY)
+  install(SCRIPT ${PROJECT_BINARY_DIR}/refuse_install.cmake)
+endif()
+
 set(FA4_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/fa4)
 install(TARGETS fa4 ptxemu EXPORT fa4Targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

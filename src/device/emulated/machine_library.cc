@@ -36,6 +36,19 @@ std::filesystem::path folder_of_this_code() {
   return error ? std::filesystem::path() : file.parent_path();
 }
 
+// The build that `library` would be a part of, as a shell reads it; "" when it is no build's.
+std::string build_folder_of(const std::filesystem::path& library) {
+  const std::filesystem::path folder = library.parent_path().parent_path();
+  std::error_code error;
+  if (folder.empty() || !std::filesystem::exists(folder / "CMakeCache.txt", error)) return "";
+  std::string text;
+  for (const char c : folder.string()) {
+    if (std::string_view(" '\"\\$&;()<>|*?[]#~`!").find(c) != std::string_view::npos) text += '\\';
+    text += c;
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<std::string> machine_library_places() {
@@ -59,6 +72,10 @@ bool open_machine_library(const std::vector<std::string>& places, const ptxemu::
     if (methods != nullptr) return true;
     dlclose(library);
     problem = fmt::format("{} belongs to another version of fa4", place);
+    return false;
+  }
+  if (const std::string folder = build_folder_of(places.front()); !folder.empty()) {
+    problem = "the emulator is not built yet; this builds it: cmake --build " + folder;
     return false;
   }
   problem = fmt::format(

@@ -1,7 +1,12 @@
 // How the emulator's library is found, and what is said when it is not.
 #include "device/emulated/machine_library.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "core/device_spec.h"
 #include "device/device.h"
@@ -25,6 +30,20 @@ TEST(MachineLibrary, NamesWhereItWasNotFoundAndHowToAddIt) {
             "the emulator's library is not installed (tried /nowhere/a.so, /nowhere/b.so); put "
             "libptxemu.so.0 of this version beside libfa4.so.0, or name it in "
             "FA4_EMULATOR_LIBRARY");
+}
+
+TEST(MachineLibrary, SaysInABuildHowToBuildIt) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / fmt::format("build of {}", getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "CMakeCache.txt") << "";
+  const ptxemu::Methods* methods = nullptr;
+  std::string problem;
+  EXPECT_FALSE(open_machine_library({folder / "bin/libptxemu.so.0"}, methods, problem));
+  EXPECT_EQ(problem, fmt::format("the emulator is not built yet; this builds it: cmake --build "
+                                 "{}/build\\ of\\ {}",
+                                 folder.parent_path().string(), getpid()));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(MachineLibrary, RefusesALibraryWithoutTheseMethods) {
