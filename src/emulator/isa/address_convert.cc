@@ -106,7 +106,7 @@ void decode_isspacep(Decoder& decoder, Insn& insn) {
   insn.data = decoder.keep(std::move(constants));
   insn.small = static_cast<uint8_t>(space);
   insn.a = decoder.source(1, Type::kU64);
-  insn.d = result(decoder, 0, Type::kPred);
+  insn.d = decoder.dest(0, Type::kPred);
   insn.run = plain_handler<IsSpace>();
 }
 

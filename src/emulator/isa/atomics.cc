@@ -29,7 +29,7 @@ void apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
   std::byte before[16];
   for (uint32_t i = 0; i < op.count; ++i) {
     const auto register_of = [&](Slot slot) {
-      return exec.registers + slot + lane * op.element_bytes;
+      return exec.slot_bytes(slot, 32 * op.element_bytes) + lane * op.element_bytes;
     };
     std::byte* memory = place + i * op.element_bytes;
     if (op.compares) {
@@ -138,7 +138,7 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
     const bool sink = decoder.operand(0).kind == Operand::Kind::kSink;
     if (!sink && d.size() != atomic.count) decoder.fail_syntax("a vector of the wrong size");
     for (uint32_t i = 0; i < (sink ? 0 : atomic.count); ++i) {
-      atomic.d[i] = decoder.dest(*d[i], type);
+      atomic.d[i] = decoder.dest_or_none(*d[i], type);
     }
   }
   insn.data = decoder.keep(atomic);

@@ -116,6 +116,9 @@ void decode_barrier(Decoder& decoder, Insn& insn, bool is_bar) {
         {{"popc", Reduction::kPopc}, {"and", Reduction::kAnd}, {"or", Reduction::kOr}},
         Reduction::kNone);
     const Type type = decoder.need_type();
+    const Type wanted = form.reduction == Reduction::kPopc ? Type::kU32 : Type::kPred;
+    if (form.reduction == Reduction::kNone) decoder.fail("no operation; accepted: popc, and, or");
+    if (type != wanted) decoder.fail_type(type);
     insn.d = decoder.dest(i++, type);
   }
   form.number = decoder.source(i++, Type::kU32);

@@ -1,12 +1,28 @@
 #include "emulator/isa/builder.h"
 
+#include <fmt/format.h>
+
 #include "emulator/error.h"
 
 namespace ptxemu {
 namespace {
 
-uint32_t round_up(uint64_t value, uint64_t multiple) {
-  return static_cast<uint32_t>((value + multiple - 1) / multiple * multiple);
+uint64_t round_up(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Gives out `bytes` at the next multiple of `align`, *end being where the area ends so far. `bytes`
+// is any number, so it is compared with what is left before anything is added to it.
+uint32_t place(uint64_t bytes, uint64_t align, uint64_t most, uint32_t line, const char* what,
+               uint32_t* end) {
+  const uint64_t begin = round_up(*end, align);
+  if (begin > most || bytes > most - begin) {
+    throw Error(ErrorCode::kLaunch, line,
+                fmt::format("{} of {} bytes do not fit after {} others; accepted: {} in all", what,
+                            bytes, *end, most));
+  }
+  *end = static_cast<uint32_t>(begin + bytes);
+  return static_cast<uint32_t>(begin);
 }
 
 }  // namespace
@@ -31,8 +47,10 @@ uint32_t FunctionBuilder::slot_bytes(int bits) {
 
 Slot FunctionBuilder::allocate(int bits) {
   const uint32_t bytes = slot_bytes(bits);
-  const Slot slot = round_up(code_.register_bytes, bits == 1 ? 4 : 64);
-  code_.register_bytes = slot + bytes;
+  const Slot slot = place(bytes, bits == 1 ? 4 : 64, kMostRegisterBytes, function_.line,
+                          "registers of a warp", &code_.register_bytes);
+  code_.slot_bytes.resize(round_up(code_.register_bytes, 4) / 4);
+  code_.slot_bytes[slot / 4] = static_cast<uint16_t>(bytes);
   return slot;
 }
 
@@ -58,6 +76,12 @@ std::map<Slot, uint32_t> FunctionBuilder::registers_by_slot() const {
   return result;
 }
 
+Slot FunctionBuilder::sink(int bits) {
+  const auto [entry, is_new] = sinks_.try_emplace(bits, kNoSlot);
+  if (is_new) entry->second = allocate(bits);
+  return entry->second;
+}
+
 Slot FunctionBuilder::carry_slot() {
   if (carry_ == kNoSlot) carry_ = allocate(1);
   return carry_;
@@ -78,9 +102,9 @@ Slot FunctionBuilder::constant(uint64_t value, int bits, ConstantSlot::Base base
 // its own alignment ("Parameter State Space"; PTX ISA 5.1.6).
 uint32_t FunctionBuilder::add_param(const Variable& variable, uint32_t reg,
                                     std::vector<ParamVariable>* list) {
-  ParamVariable param{variable.name, round_up(code_.param_bytes, variable.align),
-                      static_cast<uint32_t>(variable.bytes), kNoSlot};
-  code_.param_bytes = param.offset + param.bytes;
+  const uint32_t offset = place(variable.bytes, variable.align, kMostCallParamBytes, variable.line,
+                                ".param variables of calls", &code_.param_bytes);
+  ParamVariable param{variable.name, offset, static_cast<uint32_t>(variable.bytes), kNoSlot};
   if (reg != kNoRegister) param.slot = register_slot(reg);
   if (list != nullptr) list->push_back(param);
   if (list == nullptr) scratch_[&variable] = param;
@@ -104,11 +128,10 @@ void FunctionBuilder::lay_out_params() {
 void FunctionBuilder::lay_out_locals() {
   for (const Variable& variable : function_.variables) {
     if (variable.space != Space::kLocal) continue;
-    const uint32_t offset = round_up(code_.local_bytes, variable.align);
-    locals_[&variable] = offset;
-    code_.local_bytes = offset + static_cast<uint32_t>(variable.bytes);
+    locals_[&variable] = place(variable.bytes, variable.align, kMostLocalBytes, variable.line,
+                               ".local variables of a thread", &code_.local_bytes);
   }
-  code_.local_bytes = round_up(code_.local_bytes, 16);
+  code_.local_bytes = static_cast<uint32_t>(round_up(code_.local_bytes, 16));
 }
 
 FunctionBuilder::Symbol FunctionBuilder::address_of(const Variable& variable) const {

@@ -39,6 +39,8 @@ class FunctionBuilder {
   Slot constant(uint64_t value, int bits, ConstantSlot::Base base = ConstantSlot::Base::kNone);
   // 32 lanes of `bits` that nobody else uses.
   Slot allocate(int bits);
+  // A slot of `bits` that takes what nobody reads; one for each width.
+  Slot sink(int bits);
   // The condition code register's carry flag, a predicate ("Extended-Precision Integer Arithmetic
   // Instructions"; PTX ISA 9.7.2).
   Slot carry_slot();
@@ -82,6 +84,7 @@ class FunctionBuilder {
   std::vector<Slot> register_slots_;  // by register
   std::vector<Slot> shared_slots_;    // by SlotSharing's index
   Slot carry_ = kNoSlot;
+  std::map<int, Slot> sinks_;  // by bits
   std::map<std::tuple<int, ConstantSlot::Base, uint64_t>, Slot> constants_;
   std::map<const Variable*, uint32_t> locals_;        // offsets of .local variables
   std::map<const Variable*, ParamVariable> scratch_;  // .param variables of the body

@@ -99,6 +99,14 @@ struct ParamVariable {
   Slot slot = kNoSlot;  // of a parameter or result that is a register
 };
 
+// Of one thread: what the hardware has of local memory, what the manual allows a kernel's
+// parameters, and more than any call passes.
+inline constexpr uint64_t kMostLocalBytes = 512 << 10;
+inline constexpr uint64_t kMostKernelParamBytes = 32764;
+inline constexpr uint64_t kMostCallParamBytes = 1 << 20;
+// Of the registers and constants of one warp in one call.
+inline constexpr uint64_t kMostRegisterBytes = 64 << 20;
+
 struct SlotUse {
   Slot slot;
   uint16_t bytes;  // of the 32 lanes
@@ -117,6 +125,8 @@ struct CodeFunction {
   bool is_entry = false;
   std::vector<Insn> code;       // ends with a return that has no statement
   uint32_t register_bytes = 0;  // of one frame
+  // Bytes of the slot that begins at 4 times the index; 0 where none does.
+  std::vector<uint16_t> slot_bytes;
   std::vector<ConstantSlot> constants;
   uint32_t local_bytes = 0;  // .local of one lane
   uint32_t param_bytes = 0;  // the call's .param area of one lane

@@ -92,7 +92,7 @@ struct Form {
 template <Test kTest, class Load, int kStep, int kOffset>
 PTXEMU_INLINE uint32_t compare(const Exec& exec, const Insn& insn) {
   using E = typename Load::Element;
-  const E *a = exec.lanes<E>(insn.a), *b = exec.lanes<E>(insn.b);
+  const E *a = exec.lanes<E, kStep>(insn.a), *b = exec.lanes<E, kStep>(insn.b);
   return lane_mask([=](int i) PTXEMU_LAMBDA {
     return holds<kTest>(Load::load(a[i * kStep + kOffset]), Load::load(b[i * kStep + kOffset]));
   });
@@ -108,7 +108,7 @@ struct Setp {
     }
     const Form& form = *static_cast<const Form*>(insn.data);
     const uint32_t first = form.combined(exec, found), second = form.combined(exec, ~found);
-    if (insn.d != kNoSlot) exec.set_predicate(insn.d, first);
+    exec.set_predicate(insn.d, first);
     if (form.second != kNoSlot) exec.set_predicate(form.second, second);
   }
 };
@@ -120,7 +120,7 @@ struct SetpPair {
     const uint32_t flip = form.complement ? ~0u : 0;
     const uint32_t low = form.combined(exec, compare<kTest, Load, 2, 0>(exec, insn) ^ flip);
     const uint32_t high = form.combined(exec, compare<kTest, Load, 2, 1>(exec, insn) ^ flip);
-    if (insn.d != kNoSlot) exec.set_predicate(insn.d, low);
+    exec.set_predicate(insn.d, low);
     if (form.second != kNoSlot) exec.set_predicate(form.second, high);
   }
 };
@@ -269,7 +269,7 @@ void decode_setp(Decoder& decoder, Insn& insn) {
     return;
   }
   insn.small = comparison.complement;
-  const bool plain = combine == Combine::kNone && !two && insn.d != kNoSlot;
+  const bool plain = combine == Combine::kNone && !two;
   if (!plain) insn.data = decoder.keep(form);
   insn.run = by_type<Setp>(type, comparison.test, ftz);
   if (insn.run == nullptr) decoder.fail_type(type);
@@ -297,7 +297,7 @@ void decode_set(Decoder& decoder, Insn& insn) {
   check_comparison(decoder, comparison, from);
   const bool ftz = take_ftz(decoder, from);
   insn.data = decoder.keep(take_sources(decoder, insn, comparison, combine, from));
-  insn.d = result(decoder, 0, to);
+  insn.d = decoder.dest(0, to);
   insn.imm = true_value(decoder, to);
   insn.small = static_cast<uint8_t>(bits_of(to));
   if (is_pair(to) && !is_pair(from)) decoder.fail("set of a pair compares pairs");

@@ -292,9 +292,7 @@ void decode_value(Decoder& decoder, Insn& insn, ConvertForm form) {
   form.sat = decoder.take("sat");
   decoder.need_operands(2, 2);
   insn.a = decoder.source_any(decoder.operand(1), form.from, &form.source_bits);
-  form.dest_bits = std::max(bits_of(form.to), 16);
-  insn.d = decoder.dest_any(decoder.operand(0), &form.dest_bits);
-  if (insn.d == kNoSlot) insn.d = decoder.scratch(form.to);
+  insn.d = decoder.dest_any(decoder.operand(0), form.to, &form.dest_bits);
   if (form.source_bits < bits_of(form.from) || form.dest_bits < bits_of(form.to) ||
       form.source_bits > 64 || form.dest_bits > 64) {
     decoder.fail_syntax("a register too narrow for its type");

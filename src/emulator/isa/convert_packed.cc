@@ -69,7 +69,7 @@ void decode_to_sixteen_pair(Decoder& decoder, Insn& insn, const ConvertForm& for
   insn.a = decoder.source(1, Type::kF32);
   insn.b = decoder.source(2, Type::kF32);
   if (random) insn.c = decoder.source(3, Type::kB32);
-  insn.d = result(decoder, 0, Type::kB32);
+  insn.d = decoder.dest(0, Type::kB32);
   if (form.rounding == SmallRound::kNearest && !finite) {
     insn.run = by_bool(relu, [&](auto r) {
       constexpr bool kRelu = decltype(r)::value;
@@ -149,7 +149,7 @@ void decode_to_small(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   decoder.need_operands(two ? 3 : 2, two ? 3 : 2);
   insn.a = decoder.source(1, two ? Type::kF32 : Type::kB32);
   if (two) insn.b = decoder.source(2, Type::kF32);
-  insn.d = result(decoder, 0, form.to);
+  insn.d = decoder.dest(0, form.to);
   switch (form.to) {
     case Type::kE4M3x2: insn.run = to_small<kE4M3Format>(form.from, relu); break;
     case Type::kE5M2x2: insn.run = to_small<kE5M2Format>(form.from, relu); break;
@@ -164,7 +164,7 @@ void decode_from_small(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   const bool relu = decoder.take("relu");
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, form.from);
-  insn.d = result(decoder, 0, Type::kB32);
+  insn.d = decoder.dest(0, Type::kB32);
   switch (form.from) {
     case Type::kE4M3x2: insn.run = from_small<kE4M3Format>(form.to, relu); break;
     case Type::kE5M2x2: insn.run = from_small<kE5M2Format>(form.to, relu); break;
@@ -198,7 +198,7 @@ void decode_to_tf32(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   const bool relu = form.rounding != SmallRound::kNearestAway && decoder.take("relu");
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, Type::kF32);
-  insn.d = result(decoder, 0, Type::kB32);
+  insn.d = decoder.dest(0, Type::kB32);
   insn.data = decoder.keep(PairForm{kTF32Format, {form.rounding, finite, relu, 0}, 0});
   insn.run = plain_handler<ToTf32>();
 }
@@ -246,7 +246,7 @@ void decode_to_scale(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   decoder.need_operands(two ? 3 : 2, two ? 3 : 2);
   insn.a = decoder.source(1, two ? Type::kF32 : Type::kB32);
   if (two) insn.b = decoder.source(2, Type::kF32);
-  insn.d = result(decoder, 0, form.to);
+  insn.d = decoder.dest(0, form.to);
   insn.data = decoder.keep(ScaleForm{form.rounding == SmallRound::kUp, two});
   insn.run = plain_handler<ToScale>();
 }
@@ -255,7 +255,7 @@ void decode_from_scale(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   if (form.to != Type::kBF16x2) decoder.fail("converts .ue8m0x2 to .bf16x2");
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, form.from);
-  insn.d = result(decoder, 0, Type::kB32);
+  insn.d = decoder.dest(0, Type::kB32);
   insn.run = plain_handler<Map1<FromScale, uint32_t, uint16_t>>();
 }
 
@@ -309,7 +309,7 @@ void decode_cvt_pack(Decoder& decoder, Insn& insn) {
   insn.a = decoder.source(1, Type::kS32);
   insn.b = decoder.source(2, Type::kS32);
   if (form.has_rest) insn.c = decoder.source(3, Type::kB32);
-  insn.d = result(decoder, 0, Type::kU32);
+  insn.d = decoder.dest(0, Type::kU32);
   insn.data = decoder.keep(form);
   insn.run = plain_handler<PackIntegers>();
 }

@@ -1,7 +1,8 @@
 // From a module to a kernel that can run: which functions it needs, where its parameters and its
 // shared variables lie, and each statement as an instruction.
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <functional>
 #include <set>
 
 #include "emulator/error.h"
@@ -44,14 +45,21 @@ std::vector<const Function*> reachable(const Module& module, const Function& ent
     if (function == nullptr || function->is_declaration) return;
     if (std::find(found.begin(), found.end(), function) == found.end()) found.push_back(function);
   };
+  std::map<std::string_view, const Variable*> variables;
+  for (const Variable& variable : module.variables) variables.emplace(variable.name, &variable);
   std::set<const Variable*> seen;
-  const std::function<void(const Variable&)> look_into = [&](const Variable& variable) {
-    if (variable.init.empty() || !seen.insert(&variable).second) return;
-    for (const Initializer& init : variable.init) {
-      if (init.kind != Initializer::Kind::kAddress) continue;
-      add(init.symbol);
-      for (const Variable& other : module.variables) {
-        if (other.name == init.symbol) look_into(other);
+  // Tables name tables: those that are left to look into stand in a list, however long the chain.
+  const auto look_into = [&](const Variable& first) {
+    std::vector<const Variable*> left{&first};
+    while (!left.empty()) {
+      const Variable& variable = *left.back();
+      left.pop_back();
+      if (variable.init.empty() || !seen.insert(&variable).second) continue;
+      for (const Initializer& init : variable.init) {
+        if (init.kind != Initializer::Kind::kAddress) continue;
+        add(init.symbol);
+        const auto other = variables.find(init.symbol);
+        if (other != variables.end()) left.push_back(other->second);
       }
     }
   };
@@ -87,7 +95,7 @@ class SharedLayout {
       return;
     }
     const uint64_t offset = round_up(code().static_shared_end, variable.align);
-    if (offset + variable.bytes > kOffsetMask) {
+    if (offset > kOffsetMask || variable.bytes > kOffsetMask - offset) {
       throw Error(ErrorCode::kLaunch, variable.line,
                   "the .shared variables of the kernel end beyond 16 MiB");
     }
@@ -125,10 +133,12 @@ void lay_out_params(const Function& entry, Code& code) {
   uint64_t end = 0;
   for (const Variable& param : entry.params) {
     const uint64_t offset = round_up(end, param.align);
-    end = offset + param.bytes;
-    if (end >= kFrameParams) {
-      throw Error(ErrorCode::kLaunch, param.line, "the kernel's parameters are too large");
+    if (offset > kMostKernelParamBytes || param.bytes > kMostKernelParamBytes - offset) {
+      throw Error(ErrorCode::kLaunch, param.line,
+                  fmt::format("a parameter of {} bytes after {} of others; accepted: {} in all",
+                              param.bytes, end, kMostKernelParamBytes));
     }
+    end = offset + param.bytes;
     code.param_offsets.push_back(static_cast<uint32_t>(offset));
     code.param_sizes.push_back(static_cast<uint32_t>(param.bytes));
   }

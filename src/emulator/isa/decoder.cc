@@ -1,5 +1,7 @@
 #include "emulator/isa/decoder.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 
 #include "emulator/error.h"
@@ -144,16 +146,27 @@ Slot Decoder::constant_slot(uint64_t value, int bits) {
   return builder_.constant(value, bits == 1 ? 1 : bits <= 16 ? 16 : bits);
 }
 
+// Registers may be wider or narrower than `type`, but a predicate is one bit a lane and lies like
+// nothing else.
+Slot Decoder::used_register(const Operand& operand, Type type, bool written, int* bits) {
+  const Slot slot = builder_.register_slot(operand.index);
+  *bits = slot_bits(builder_.register_at(operand.index).type);
+  if ((*bits == 1) != (type == Type::kPred)) {
+    fail_syntax(*bits == 1
+                    ? fmt::format("a predicate where {} is wanted", name_of(type))
+                    : fmt::format("a register of {} bits where a predicate is wanted", *bits));
+  }
+  builder_.use(slot, FunctionBuilder::slot_bytes(*bits), written);
+  return slot;
+}
+
 Slot Decoder::source_any(const Operand& operand, Type type, int* bits) {
   using Kind = Operand::Kind;
   *bits = slot_bits(type);
   switch (operand.kind) {
     case Kind::kRegister: {
       if (operand.negated) fail_syntax("! before an operand that cannot be negated");
-      const Slot slot = builder_.register_slot(operand.index);
-      *bits = slot_bits(builder_.register_at(operand.index).type);
-      builder_.use(slot, FunctionBuilder::slot_bytes(*bits), false);
-      return slot;
+      return used_register(operand, type, false, bits);
     }
     case Kind::kInteger:
       if (type == Type::kPred) return builder_.constant(operand.integer == 0 ? 0 : 1, 1);
@@ -197,25 +210,27 @@ Slot Decoder::source(const Operand& operand, Type type) {
   return slot;
 }
 
-Slot Decoder::dest_any(const Operand& operand, int* bits) {
-  if (operand.kind == Operand::Kind::kSink) return kNoSlot;
+Slot Decoder::dest_any(const Operand& operand, Type type, int* bits) {
+  *bits = slot_bits(type);
+  if (operand.kind == Operand::Kind::kSink) return builder_.sink(*bits);
   if (operand.kind != Operand::Kind::kRegister || operand.negated) {
     fail_syntax("a destination that is no register");
   }
-  const Slot slot = builder_.register_slot(operand.index);
-  *bits = slot_bits(builder_.register_at(operand.index).type);
-  builder_.use(slot, FunctionBuilder::slot_bytes(*bits), true);
-  return slot;
+  return used_register(operand, type, true, bits);
 }
 
 Slot Decoder::dest(const Operand& operand, Type type) {
-  int bits = slot_bits(type);
-  const Slot slot = dest_any(operand, &bits);
+  int bits = 0;
+  const Slot slot = dest_any(operand, type, &bits);
   if (bits != slot_bits(type)) {
     fail_syntax("a register of " + std::to_string(bits) + " bits where " +
                 std::string(name_of(type)) + " is wanted");
   }
   return slot;
+}
+
+Slot Decoder::dest_or_none(const Operand& operand, Type type) {
+  return operand.kind == Operand::Kind::kSink ? kNoSlot : dest(operand, type);
 }
 
 Slot Decoder::scratch(Type type) { return builder_.allocate(slot_bits(type)); }

@@ -71,9 +71,16 @@ class Decoder {
   // A source of any width: the slot and, in *bits, the register's own width (8 and 16 both lie in
   // 16-bit slots). For ld, st and cvt, whose registers may be wider than the type.
   Slot source_any(const Operand& operand, Type type, int* bits);
+  // A register that is written. A sink (_) is a slot of the same width that nobody reads, so that a
+  // handler writes its result wherever it is told to.
   Slot dest(size_t i, Type type) { return dest(operand(i), type); }
-  Slot dest(const Operand& operand, Type type);  // kNoSlot for a sink
-  Slot dest_any(const Operand& operand, int* bits);
+  Slot dest(const Operand& operand, Type type);
+  // The same, but kNoSlot for a sink: for handlers that do something else where no result is
+  // wanted.
+  Slot dest_or_none(size_t i, Type type) { return dest_or_none(operand(i), type); }
+  Slot dest_or_none(const Operand& operand, Type type);
+  // A destination of any width, in *bits; that of `type` for a sink.
+  Slot dest_any(const Operand& operand, Type type, int* bits);
   // A predicate operand with an optional !; *negated says so.
   Slot predicate(const Operand& operand, bool* negated);
   Address address(size_t i) { return address(operand(i)); }
@@ -113,6 +120,8 @@ class Decoder {
   [[noreturn]] void fail_syntax(const std::string& why) const;  // kSyntax: wrong operands
 
  private:
+  Slot used_register(const Operand& operand, Type type, bool written, int* bits);
+
   FunctionBuilder& builder_;
   const Statement& statement_;
   const InstructionRow& row_;

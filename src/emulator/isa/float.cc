@@ -142,7 +142,7 @@ void decode_mixed(Decoder& decoder, Insn& insn, const FloatForm& form, Type type
   } else {
     insn.b = decoder.source(2, Type::kF32);
   }
-  insn.d = result(decoder, 0, Type::kF32);
+  insn.d = decoder.dest(0, Type::kF32);
   insn.run = type == Type::kF16 ? mixed_handler<kOp, HalfFormat>(form)
                                 : mixed_handler<kOp, BfloatFormat>(form);
 }

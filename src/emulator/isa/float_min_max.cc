@@ -188,7 +188,7 @@ void decode_testp(Decoder& decoder, Insn& insn) {
   decoder.need_operands(2, 2);
   insn.small = static_cast<uint8_t>(property);
   insn.a = decoder.source(1, type);
-  insn.d = result(decoder, 0, Type::kPred);
+  insn.d = decoder.dest(0, Type::kPred);
   insn.run = type == Type::kF32 ? plain_handler<Testp<float>>() : plain_handler<Testp<double>>();
 }
 

@@ -140,7 +140,7 @@ void decode_count(Decoder& decoder, Insn& insn, Handler of_32, Handler of_64) {
   if (type != Type::kB32 && type != Type::kB64) decoder.fail("the type must be .b32 or .b64");
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, type);
-  insn.d = result(decoder, 0, Type::kU32);
+  insn.d = decoder.dest(0, Type::kU32);
   insn.run = type == Type::kB32 ? of_32 : of_64;
 }
 void decode_popc(Decoder& decoder, Insn& insn) {
@@ -168,7 +168,7 @@ void decode_bfind(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, type);
-  insn.d = result(decoder, 0, Type::kU32);
+  insn.d = decoder.dest(0, Type::kU32);
   insn.run =
       shift_amount ? bfind_handler<true>(decoder, type) : bfind_handler<false>(decoder, type);
 }
@@ -192,7 +192,7 @@ void decode_bfe(Decoder& decoder, Insn& insn) {
   insn.a = decoder.source(1, type);
   insn.b = decoder.source(2, Type::kU32);
   insn.c = decoder.source(3, Type::kU32);
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
   switch (type) {
     case Type::kU32: insn.run = handler<Map3<Bfe, uint32_t>>(); break;
     case Type::kS32: insn.run = handler<Map3<Bfe, int32_t, int32_t, uint32_t>>(); break;
@@ -210,7 +210,7 @@ void decode_bfi(Decoder& decoder, Insn& insn) {
   insn.b = decoder.source(2, type);
   insn.c = decoder.source(3, Type::kU32);
   decoder.set_list(insn, {decoder.source(4, Type::kU32)});
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
   insn.run = type == Type::kB32 ? plain_handler<Bfi<uint32_t>>() : plain_handler<Bfi<uint64_t>>();
 }
 

@@ -226,7 +226,7 @@ void decode_mul(Decoder& decoder, Insn& insn) {
     decoder.need_operands(3, 3);
     insn.a = decoder.source(1, type);
     insn.b = decoder.source(2, type);
-    insn.d = result(decoder, 0, twice(decoder, type));
+    insn.d = decoder.dest(0, twice(decoder, type));
     insn.run = wide_product(decoder, type);
     return;
   }
@@ -249,7 +249,7 @@ void decode_mad(Decoder& decoder, Insn& insn) {
     insn.a = decoder.source(1, type);
     insn.b = decoder.source(2, type);
     insn.c = decoder.source(3, twice(decoder, type));
-    insn.d = result(decoder, 0, twice(decoder, type));
+    insn.d = decoder.dest(0, twice(decoder, type));
     insn.run = wide_sum(decoder, type);
     return;
   }

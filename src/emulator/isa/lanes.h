@@ -111,8 +111,8 @@ PTXEMU_INLINE uint32_t lane_mask(F f) {
 template <class F, class D, class A = D, int N = 1>
 struct Map1 {
   PTXEMU_INLINE static void run(const Exec& exec, const Insn& insn) {
-    const A* a = exec.lanes<A>(insn.a);
-    each_lane<N>(exec.mask, exec.lanes<D>(insn.d),
+    const A* a = exec.lanes<A, N>(insn.a);
+    each_lane<N>(exec.mask, exec.lanes<D, N>(insn.d),
                  [=](int i) PTXEMU_LAMBDA { return F::apply(a[i]); });
   }
 };
@@ -120,9 +120,9 @@ struct Map1 {
 template <class F, class D, class A = D, class B = A, int N = 1>
 struct Map2 {
   PTXEMU_INLINE static void run(const Exec& exec, const Insn& insn) {
-    const A* a = exec.lanes<A>(insn.a);
-    const B* b = exec.lanes<B>(insn.b);
-    each_lane<N>(exec.mask, exec.lanes<D>(insn.d),
+    const A* a = exec.lanes<A, N>(insn.a);
+    const B* b = exec.lanes<B, N>(insn.b);
+    each_lane<N>(exec.mask, exec.lanes<D, N>(insn.d),
                  [=](int i) PTXEMU_LAMBDA { return F::apply(a[i], b[i]); });
   }
 };
@@ -130,10 +130,10 @@ struct Map2 {
 template <class F, class D, class A = D, class B = A, class C = B, int N = 1>
 struct Map3 {
   PTXEMU_INLINE static void run(const Exec& exec, const Insn& insn) {
-    const A* a = exec.lanes<A>(insn.a);
-    const B* b = exec.lanes<B>(insn.b);
-    const C* c = exec.lanes<C>(insn.c);
-    each_lane<N>(exec.mask, exec.lanes<D>(insn.d),
+    const A* a = exec.lanes<A, N>(insn.a);
+    const B* b = exec.lanes<B, N>(insn.b);
+    const C* c = exec.lanes<C, N>(insn.c);
+    each_lane<N>(exec.mask, exec.lanes<D, N>(insn.d),
                  [=](int i) PTXEMU_LAMBDA { return F::apply(a[i], b[i], c[i]); });
   }
 };
@@ -164,29 +164,24 @@ Handler for_width(const Decoder& decoder, Type type) {
 }
 
 // --- Operands -----------------------------------------------------------------------------------
-// A destination that may be a sink.
-inline Slot result(Decoder& decoder, size_t i, Type type) {
-  const Slot slot = decoder.dest(i, type);
-  return slot == kNoSlot ? decoder.scratch(type) : slot;
-}
 // d, a / d, a, b / d, a, b, c of one type.
 inline void operands_1(Decoder& decoder, Insn& insn, Type type) {
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, type);
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
 }
 inline void operands_2(Decoder& decoder, Insn& insn, Type type) {
   decoder.need_operands(3, 3);
   insn.a = decoder.source(1, type);
   insn.b = decoder.source(2, type);
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
 }
 inline void operands_3(Decoder& decoder, Insn& insn, Type type) {
   decoder.need_operands(4, 4);
   insn.a = decoder.source(1, type);
   insn.b = decoder.source(2, type);
   insn.c = decoder.source(3, type);
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
 }
 
 }  // namespace ptxemu

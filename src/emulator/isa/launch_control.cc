@@ -137,7 +137,6 @@ void decode_is_canceled(Decoder& decoder, Insn& insn) {
 
 Flow run_first_ctaid(Exec& exec, const Insn& insn) {
   for (uint32_t i = 0; i < insn.list_size; ++i) {
-    if (insn.list[i] == kNoSlot) continue;
     const uint32_t axis = insn.small != 0 ? insn.small - 1u : i;
     exec.each(exec.lanes<uint32_t>(insn.list[i]),
               [&](int lane) { return responses(exec, insn.a)[lane].first_cta(axis); });

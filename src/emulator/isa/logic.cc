@@ -137,7 +137,7 @@ void shift_operands(Decoder& decoder, Insn& insn, Type type) {
   decoder.need_operands(3, 3);
   insn.a = decoder.source(1, type);
   insn.b = decoder.source(2, Type::kU32);
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
 }
 
 void decode_shl(Decoder& decoder, Insn& insn) {
@@ -209,7 +209,7 @@ void decode_lop3(Decoder& decoder, Insn& insn) {
   insn.imm = static_cast<uint64_t>(decoder.constant(4));
   if (insn.imm > 255) decoder.fail_syntax("the table of lop3 must lie in 0..255");
   if (combine == 0) {
-    insn.d = result(decoder, 0, Type::kB32);
+    insn.d = decoder.dest(0, Type::kB32);
     insn.run = handler<Lop3>();
     return;
   }
@@ -219,9 +219,7 @@ void decode_lop3(Decoder& decoder, Insn& insn) {
   form.other = decoder.predicate(decoder.operand(5), &form.negated);
   form.is_or = combine == 1;
   insn.d = decoder.dest(pair.list[0], Type::kB32);
-  if (insn.d == kNoSlot) insn.d = decoder.scratch(Type::kB32);
   form.predicate = decoder.dest(pair.list[1], Type::kPred);
-  if (form.predicate == kNoSlot) form.predicate = decoder.scratch(Type::kPred);
   insn.data = decoder.keep(form);
   insn.run = plain_handler<Lop3Predicate>();
 }

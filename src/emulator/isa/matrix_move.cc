@@ -50,7 +50,7 @@ Flow run_load(Exec& exec, const Insn& insn) {
   Exec rows = addressing(exec, form);
   LaneHosts hosts;
   resolve_lanes(rows, form.memory, &hosts);
-  uint8_t memory[32][16];
+  uint8_t memory[32][16] = {};  // rows whose lane does not execute read as zeros
   rows.for_lanes([&](int lane) { std::memcpy(memory[lane], hosts.at[lane], 16); });
   note_access(rows, insn, form.memory);
   for (uint32_t reg = 0; reg < form.registers; ++reg) {
@@ -119,9 +119,8 @@ void take_registers(Decoder& decoder, Insn& insn, const MatrixForm& form, const 
                     bool writes) {
   std::vector<Slot> slots;
   for (const Operand* element : decoder.elements(operand)) {
-    Slot slot = writes ? decoder.dest(*element, Type::kB32) : decoder.source(*element, Type::kB32);
-    if (slot == kNoSlot) slot = decoder.scratch(Type::kB32);
-    slots.push_back(slot);
+    slots.push_back(writes ? decoder.dest(*element, Type::kB32)
+                           : decoder.source(*element, Type::kB32));
   }
   if (slots.size() != form.registers) {
     decoder.fail_syntax(
@@ -187,7 +186,6 @@ void decode_move_matrix(Decoder& decoder, Insn& insn) {
   decoder.finish();
   decoder.need_operands(2, 2);
   insn.d = decoder.dest(0, Type::kB32);
-  if (insn.d == kNoSlot) insn.d = decoder.scratch(Type::kB32);
   insn.a = decoder.source(1, Type::kB32);
   insn.run = run_move;
 }

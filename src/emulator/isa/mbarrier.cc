@@ -197,7 +197,7 @@ Flow wait(Exec& exec, const Insn& insn) {
   }
   exec.group->wait.expired = false;
   if (exec.observer != nullptr) tell_observed(exec, insn, barrier, done);
-  if (insn.d != kNoSlot) exec.set_predicate(insn.d, done);
+  exec.set_predicate(insn.d, done);
   return Flow::kNext;
 }
 
@@ -264,7 +264,7 @@ void decode_any_arrive(Decoder& decoder, Insn& insn, bool drop) {
   const bool needs_count = expects || barrier.no_complete;
   decoder.need_operands(needs_count ? 3 : 2, 3);
   barrier.address = decoder.address(1);
-  insn.d = decoder.dest(0, Type::kB64);
+  insn.d = decoder.dest_or_none(0, Type::kB64);
   if (insn.d != kNoSlot && barrier.space == Space::kSharedCluster) {
     decoder.fail_syntax("an arrival at .shared::cluster returns no state: write _");
   }

@@ -74,7 +74,7 @@ void load_element(const Exec& exec, const LaneHosts& hosts, uint32_t at, Slot sl
 
 template <int Bytes, int RegisterBytes, bool>
 void store_element(const Exec& exec, const LaneHosts& hosts, uint32_t at, Slot slot) {
-  const std::byte* source = exec.registers + slot;
+  const std::byte* source = exec.slot_bytes(slot, 32 * RegisterBytes);
   over_lanes(exec.mask, [&](int lane) {
     std::memcpy(hosts.at[lane] + at, source + lane * RegisterBytes, Bytes);
   });
@@ -143,7 +143,7 @@ struct MemoryOp {
   uint32_t element_bytes = 0;
   uint32_t count = 0;
   struct Element {
-    Mover mover = nullptr;  // null for a sink
+    Mover mover = nullptr;
     Slot slot = kNoSlot;
   } elements[8];
 };
@@ -156,9 +156,7 @@ Flow run_memory(Exec& exec, const Insn& insn) {
   if (op.operand.writes || exec.observer != nullptr) note_access(exec, insn, op.operand);
   for (uint32_t i = 0; i < op.count; ++i) {
     const MemoryOp::Element& element = op.elements[i];
-    if (element.mover != nullptr) {
-      element.mover(exec, hosts, i * op.element_bytes, element.slot);
-    }
+    element.mover(exec, hosts, i * op.element_bytes, element.slot);
   }
   return Flow::kNext;
 }
@@ -258,9 +256,8 @@ void decode_elements(Decoder& decoder, Insn& insn, const Operand& registers, Typ
   for (uint32_t i = 0; i < op.count; ++i) {
     int bits = 0;
     const Slot slot = kStore ? decoder.source_any(*elements[i], type, &bits)
-                             : decoder.dest_any(*elements[i], &bits);
+                             : decoder.dest_any(*elements[i], type, &bits);
     slots.push_back(slot);
-    if (slot == kNoSlot) continue;
     op.elements[i] = {find_mover<Maker>(decoder, type, bits), slot};
   }
   insn.a = op.operand.address.base;

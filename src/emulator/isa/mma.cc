@@ -286,8 +286,7 @@ void take_vectors(Decoder& decoder, Insn& insn, const MmaSyncForm& form, Type ty
                                       elements.size(), counts[i]));
     }
     for (const Operand* element : elements) {
-      Slot slot = i == 0 ? decoder.dest(*element, type) : decoder.source(*element, type);
-      if (slot == kNoSlot) slot = decoder.scratch(type);
+      const Slot slot = i == 0 ? decoder.dest(*element, type) : decoder.source(*element, type);
       slots.push_back(slot);
     }
   }

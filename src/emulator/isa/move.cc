@@ -51,7 +51,6 @@ struct Unpack {
     const A* a = exec.lanes<A>(insn.a);
     constexpr E kMask = static_cast<E>(kShift == 8 ? 0xff : ~E{0});
     for (int k = 0; k < kCount; ++k) {
-      if (insn.list[k] == kNoSlot) continue;
       each_lane(exec.mask, exec.lanes<E>(insn.list[k]), [=](int i) PTXEMU_LAMBDA {
         return static_cast<E>(static_cast<E>(a[i] >> (k * kShift)) & kMask);
       });
@@ -64,7 +63,7 @@ template <class E>
 struct Pack128 {
   static void run(const Exec& exec, const Insn& insn) {
     constexpr int kCount = 16 / sizeof(E);
-    E* d = exec.lanes<E>(insn.d);
+    E* d = exec.lanes<E, kCount>(insn.d);
     exec.for_lanes([&](int i) {
       for (int k = 0; k < kCount; ++k) d[i * kCount + k] = exec.lanes<E>(insn.list[k])[i];
     });
@@ -74,10 +73,10 @@ template <class E>
 struct Unpack128 {
   static void run(const Exec& exec, const Insn& insn) {
     constexpr int kCount = 16 / sizeof(E);
-    const E* a = exec.lanes<E>(insn.a);
+    const E* a = exec.lanes<E, kCount>(insn.a);
     exec.for_lanes([&](int i) {
       for (int k = 0; k < kCount; ++k) {
-        if (insn.list[k] != kNoSlot) exec.lanes<E>(insn.list[k])[i] = a[i * kCount + k];
+        exec.lanes<E>(insn.list[k])[i] = a[i * kCount + k];
       }
     });
   }
@@ -131,7 +130,7 @@ void decode_vector(Decoder& decoder, Insn& insn, Type type) {
   std::vector<Slot> slots;
   if (pack) {
     for (const Operand* operand : elements) slots.push_back(decoder.source(*operand, element));
-    insn.d = result(decoder, 0, type);
+    insn.d = decoder.dest(0, type);
     insn.run = pack_handler(decoder, bits, bits_of(element));
   } else {
     insn.a = decoder.source(a, type);
@@ -165,7 +164,7 @@ bool decode_clock(Decoder& decoder, Insn& insn, Type type) {
   insn.imm = static_cast<uint64_t>(bits_of(type));
   if (insn.imm != 32 && insn.imm != 64) decoder.fail("a clock has 32 or 64 bits");
   insn.small = static_cast<uint8_t>(special.reg);
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
   insn.run = plain_handler<Clock>();
   return true;
 }

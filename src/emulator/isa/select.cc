@@ -64,7 +64,7 @@ void decode_selp(Decoder& decoder, Insn& insn) {
   bool negated = false;
   insn.c = decoder.predicate(decoder.operand(3), &negated);
   insn.small = negated;
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
   insn.run = for_width<Select>(decoder, type);
 }
 
@@ -76,7 +76,7 @@ void decode_slct(Decoder& decoder, Insn& insn) {
   insn.a = decoder.source(1, type);
   insn.b = decoder.source(2, type);
   insn.c = decoder.source(3, by);
-  insn.d = result(decoder, 0, type);
+  insn.d = decoder.dest(0, type);
   if (by == Type::kS32) {
     insn.run = for_width<SignedLanes>(decoder, type);
   } else {

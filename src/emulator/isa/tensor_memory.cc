@@ -44,7 +44,6 @@ void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
   auto& ranges = exec.warp->pending.ranges;
   const size_t before = ranges.size();
   for (const Slot slot : slots) {
-    if (slot == kNoSlot) continue;
     if (ranges.size() > before && ranges.back().end == slot) {
       ranges.back().end += 128;
     } else {
@@ -152,7 +151,9 @@ std::vector<Slot> take_vector(Decoder& decoder, const Operand& operand, uint32_t
                               bool writes) {
   std::vector<Slot> slots;
   for (const Operand* element : decoder.elements(operand)) {
-    Slot slot = writes ? decoder.dest(*element, Type::kB32) : decoder.source(*element, Type::kB32);
+    Slot slot =
+        writes ? decoder.dest_or_none(*element, Type::kB32) : decoder.source(*element, Type::kB32);
+    // A reduction reads what was loaded, so that sinks may not share a slot.
     if (slot == kNoSlot) slot = decoder.scratch(Type::kB32);
     slots.push_back(slot);
   }
@@ -165,7 +166,12 @@ std::vector<Slot> take_vector(Decoder& decoder, const Operand& operand, uint32_t
 
 uint32_t take_halves(Decoder& decoder, const Transfer& transfer, size_t i) {
   if (transfer.shape != TransferShape::k16x32bx2) return 0;
-  return static_cast<uint32_t>(decoder.constant(i));
+  const int64_t columns = decoder.constant(i);
+  if (columns < 0 || columns >= TensorMemory::kColumns) {
+    decoder.fail_syntax(
+        fmt::format("immHalfSplitoff {}; accepted: 0 to {}", columns, TensorMemory::kColumns - 1));
+  }
+  return static_cast<uint32_t>(columns);
 }
 
 TransferReduction take_reduction(Decoder& decoder) {

@@ -103,9 +103,7 @@ Flow run_shfl(Exec& exec, const Insn& insn) {
     result[lane] = values[from];
     in_range |= ok ? 1u << lane : 0;
   });
-  if (insn.d != kNoSlot) {
-    exec.each(exec.lanes<uint32_t>(insn.d), [&](int lane) { return result[lane]; });
-  }
+  exec.each(exec.lanes<uint32_t>(insn.d), [&](int lane) { return result[lane]; });
   if (form.p != kNoSlot) exec.set_predicate(form.p, in_range);
   return Flow::kNext;
 }
@@ -118,7 +116,8 @@ void decode_shfl(Decoder& decoder, Insn& insn) {
                                          {"bfly", Shuffle::kBfly},
                                          {"idx", Shuffle::kIdx}},
                                         Shuffle::kIdx);
-  decoder.need_type();
+  const Type type = decoder.need_type();
+  if (type == Type::kPred || bits_of(type) != 32) decoder.fail_type(type);
   decoder.need_operands(sync ? 5 : 4, sync ? 5 : 4);
   const Operand& d = decoder.operand(0);
   if (d.kind == Operand::Kind::kPair) {
@@ -160,7 +159,7 @@ void decode_vote(Decoder& decoder, Insn& insn) {
       {{"all", Vote::kAll}, {"any", Vote::kAny}, {"uni", Vote::kUni}, {"ballot", Vote::kBallot}},
       Vote::kAll);
   const Type type = decoder.need_type();
-  if ((type == Type::kPred) == (mode == Vote::kBallot)) decoder.fail("this mode has another type");
+  if (type != (mode == Vote::kBallot ? Type::kB32 : Type::kPred)) decoder.fail_type(type);
   decoder.need_operands(sync ? 3 : 2, sync ? 3 : 2);
   insn.d = decoder.dest(0, type);
   bool negated = false;
@@ -178,7 +177,8 @@ Flow run_activemask(Exec& exec, const Insn& insn) {
 }
 
 void decode_activemask(Decoder& decoder, Insn& insn) {
-  decoder.need_type();
+  const Type type = decoder.need_type();
+  if (type != Type::kB32) decoder.fail_type(type);
   decoder.need_operands(1, 1);
   insn.d = decoder.dest(0, Type::kB32);
   insn.run = run_activemask;
@@ -211,6 +211,7 @@ void decode_match(Decoder& decoder, Insn& insn) {
   const bool all = decoder.take("all");
   if (!all && !decoder.take("any")) decoder.fail("match needs .any or .all");
   const Type type = decoder.need_type();
+  if (type != Type::kB32 && type != Type::kB64) decoder.fail_type(type);
   decoder.need_operands(3, 3);
   const Operand& d = decoder.operand(0);
   insn.imm = kNoSlot;
@@ -235,11 +236,8 @@ void decode_match(Decoder& decoder, Insn& insn) {
 Flow run_elect(Exec& exec, const Insn& insn) {
   if (!gathered(exec, insn)) return Flow::kBlocked;
   const int leader = exec.first_lane();
-  if (insn.a != kNoSlot) {
-    exec.each(exec.lanes<uint32_t>(insn.a),
-              [leader](int) { return static_cast<uint32_t>(leader); });
-  }
-  if (insn.d != kNoSlot) exec.set_predicate(insn.d, 1u << leader);
+  exec.each(exec.lanes<uint32_t>(insn.a), [leader](int) { return static_cast<uint32_t>(leader); });
+  exec.set_predicate(insn.d, 1u << leader);
   return Flow::kNext;
 }
 
@@ -329,6 +327,11 @@ void decode_redux(Decoder& decoder, Insn& insn) {
                                      Op::kNone);
   const bool absolute = decoder.take("abs"), keeps_nan = decoder.take("NaN");
   const Type type = decoder.need_type();
+  const bool bitwise = op == Op::kAnd || op == Op::kOr || op == Op::kXor;
+  if (bitwise ? type != Type::kB32
+              : type != Type::kU32 && type != Type::kS32 && type != Type::kF32) {
+    decoder.fail_type(type);
+  }
   decoder.need_operands(3, 3);
   insn.d = decoder.dest(0, type);
   insn.a = decoder.source(1, type);

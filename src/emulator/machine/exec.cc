@@ -2,7 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 namespace ptxemu {
+
+void Exec::require_slot(Slot slot, size_t bytes) const {
+  const std::vector<uint16_t>& known = frame().function->slot_bytes;
+  if (slot % 4 == 0 && slot / 4 < known.size() && bytes <= known[slot / 4]) return;
+  throw std::logic_error(fmt::format("{} bytes of slot {} of {}, which has {}", bytes, slot,
+                                     frame().function->name,
+                                     slot / 4 < known.size() ? known[slot / 4] : 0));
+}
 
 bool Exec::gather(uint32_t member_mask, const Insn& insn) {
   const uint32_t asked = member_mask;

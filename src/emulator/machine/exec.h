@@ -1,6 +1,15 @@
 // What a handler works on: some lanes of one warp, at one instruction.
 #pragma once
 
+// Debug and sanitizer builds compare every access to a slot with what was allocated there.
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__)
+#define PTXEMU_CHECK_SLOTS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PTXEMU_CHECK_SLOTS 1
+#endif
+#endif
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -25,16 +34,33 @@ struct Exec {
   Launch* launch = nullptr;
   Observer* observer = nullptr;  // null when nothing observes
 
-  // The 32 lanes of a slot.
-  template <class T>
+  // The 32 lanes of a slot, N values T each.
+  template <class T, int N = 1>
   T* lanes(Slot slot) const {
+    check_slot(slot, 32 * N * sizeof(T));
     return reinterpret_cast<T*>(registers + slot);
   }
-  uint32_t predicate(Slot slot) const { return *lanes<uint32_t>(slot); }
+  // The bytes of a slot, `bytes` of them.
+  std::byte* slot_bytes(Slot slot, size_t bytes) const {
+    check_slot(slot, bytes);
+    return registers + slot;
+  }
+  uint32_t predicate(Slot slot) const {
+    return *reinterpret_cast<uint32_t*>(slot_bytes(slot, sizeof(uint32_t)));
+  }
   void set_predicate(Slot slot, uint32_t value) const {
-    uint32_t* p = lanes<uint32_t>(slot);
+    auto* p = reinterpret_cast<uint32_t*>(slot_bytes(slot, sizeof(uint32_t)));
     *p = (*p & ~mask) | (value & mask);
   }
+  // In builds that check slots: throws std::logic_error unless the function has a slot there that
+  // is at least so long. A handler that works on a type which its decoder let through unread would
+  // write over its neighbours.
+  void check_slot([[maybe_unused]] Slot slot, [[maybe_unused]] size_t bytes) const {
+#ifdef PTXEMU_CHECK_SLOTS
+    require_slot(slot, bytes);
+#endif
+  }
+  void require_slot(Slot slot, size_t bytes) const;
   int first_lane() const { return std::countr_zero(mask); }
   Frame& frame() const { return *group->frame; }
 

@@ -15,7 +15,7 @@ void TensorMemory::make_cells() {
 }
 
 void TensorMemory::check(uint32_t column, uint32_t columns, const char* what) const {
-  const uint32_t end = column + columns;
+  const uint64_t end = uint64_t{column} + columns;
   const auto object = [&] { return name_tensor_cells(0, kLanes, column, columns); };
   if (end > kColumns) {
     throw Trap{"tmem-out-of-bounds",

@@ -133,7 +133,7 @@ class Trial {
     for (const SlotUse& use : uses_) {
       const auto value = use.written ? values.end() : values.find(use.slot);
       if (value == values.end()) continue;
-      auto* at = exec_.lanes<uint8_t>(use.slot);
+      auto* at = reinterpret_cast<uint8_t*>(exec_.slot_bytes(use.slot, use.bytes));
       for (size_t i = 0; i < use.bytes; ++i) {
         const auto pattern = static_cast<uint8_t>(fill >> i % 4 * 8);
         at[i] = static_cast<uint8_t>((at[i] & ~value->second.bits[i]) |
@@ -150,12 +150,13 @@ class Trial {
 
  private:
   std::vector<uint8_t> read(const SlotUse& use) const {
-    const auto* at = exec_.lanes<uint8_t>(use.slot);
+    const auto* at = reinterpret_cast<const uint8_t*>(exec_.slot_bytes(use.slot, use.bytes));
     return {at, at + use.bytes};
   }
   void restore() {
     for (size_t i = 0; i < uses_.size(); ++i) {
-      std::copy(saved_[i].begin(), saved_[i].end(), exec_.lanes<uint8_t>(uses_[i].slot));
+      std::memcpy(exec_.slot_bytes(uses_[i].slot, uses_[i].bytes), saved_[i].data(),
+                  saved_[i].size());
     }
   }
   const Exec& exec_;
