@@ -31,9 +31,17 @@ struct MachineOptions {
   std::string math = "hw";               // exact, fast: how tensor cores add
   bool check = false;                    // hazards, barrier misuse, leaks, uninitialised reads ...
   uint32_t threads = 0;                  // 0: all cores; results do not depend on it
-  uint64_t max_instructions = 0;         // warp instructions of one launch; 0: no bound
-  std::string trace_file;                // Chrome/Perfetto JSON, written by launch; empty: none
-  bool count_lines = false;              // LaunchReport::line_counts is filled
+  uint64_t max_instructions = 10'000'000'000;  // warp instructions of one cluster; 0: no bound
+  std::string trace_file;    // Chrome/Perfetto JSON, written by launch; empty: none
+  bool count_lines = false;  // LaunchReport::line_counts is filled
+  // What a launch or a module may take, whatever its text says; 0: no bound. A launch that comes to
+  // its end so has the status "trap" and a finding of the rule "limit" that names the option; a
+  // module that asks for too much is a MemoryError.
+  uint64_t max_memory = uint64_t{16} << 30;       // bytes of global memory: allocations, variables
+  uint64_t max_local_memory = uint64_t{1} << 30;  // bytes of registers, .local, .param of a
+                                                  // launch's clusters that run together
+  uint64_t max_printed = 16 << 20;  // bytes that one launch prints
+  uint32_t max_call_depth = 1024;   // calls of a thread inside each other
 };
 
 struct LaunchRequest {
@@ -112,6 +120,12 @@ using ModuleHandle = std::shared_ptr<const void>;
 class PTXEMU_PUBLIC InputError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// Of them: more memory than there is, or than the options allow.
+class PTXEMU_PUBLIC MemoryError : public InputError {
+ public:
+  using InputError::InputError;
 };
 
 class PTXEMU_PUBLIC Machine {

@@ -32,6 +32,24 @@ struct CopyGroups {
   std::vector<CopyOp*> pending;  // of the warp; ops take themselves out
 };
 
+// Kernels that never wait leave what is done behind: it is forgotten, and the two oldest groups
+// become one, which nobody who waits for all but the latest can tell.
+constexpr size_t kMostRemembered = 4096;
+
+void forget_done(const Exec& exec, CopyGroups::Ids* ids) {
+  if (ids->empty() || ids->size() % kMostRemembered != 0) return;
+  std::erase_if(*ids, [&](uint64_t id) { return !exec.cluster->engines.is_pending(id); });
+}
+
+void join_oldest(const Exec& exec, std::deque<CopyGroups::Ids>* groups) {
+  if (groups->size() <= kMostRemembered) return;
+  CopyGroups::Ids oldest = std::move(groups->front());
+  groups->pop_front();
+  CopyGroups::Ids& next = groups->front();
+  next.insert(next.end(), oldest.begin(), oldest.end());
+  forget_done(exec, &next);
+}
+
 struct AsyncCopy {
   MemoryOperand to;
   MemoryOperand from;
@@ -143,7 +161,10 @@ Flow run_copy(Exec& exec, const Insn& insn) {
   });
   exec.cluster->engines.name(*op);
   auto& groups = exec.warp->state<CopyGroups>();
-  exec.for_lanes([&](int lane) { groups.lanes[lane].open.push_back(op->id); });
+  exec.for_lanes([&](int lane) {
+    forget_done(exec, &groups.lanes[lane].open);
+    groups.lanes[lane].open.push_back(op->id);
+  });
   start(exec, insn, std::move(op), writes);
   return Flow::kNext;
 }
@@ -154,6 +175,7 @@ Flow commit(Exec& exec, const Insn&) {
     CopyGroups::Lane& state = groups.lanes[lane];
     state.groups.push_back(std::move(state.open));
     state.open.clear();
+    join_oldest(exec, &state.groups);
   });
   return Flow::kNext;
 }

@@ -181,6 +181,7 @@ void start_out(const Exec& exec, const Insn& insn, const BulkCopy& copy, int lan
   op->source = piece_at(exec, copy.from, copy.from_space, bytes, lane, AccessKind::kRead);
   op->target = piece_at(exec, copy.to, copy.to_space, bytes, lane, AccessKind::kWrite);
   if (copy.byte_mask != kNoSlot) op->byte_mask = exec.lanes<uint16_t>(copy.byte_mask)[lane];
+  op->held_bytes = bytes;
   op->status = join_bulk_group(exec, *op, lane);
   count_copied(*exec.cluster, bytes);
   start(exec, insn, std::move(op), {});

@@ -6,10 +6,36 @@
 
 namespace ptxemu {
 
+namespace {
+
+// Kernels that never wait leave what is done behind.
+constexpr size_t kMostRemembered = 4096;
+
+template <class Group>
+void forget_done(Group* group) {
+  if (group->empty() || group->size() % kMostRemembered != 0) return;
+  std::erase_if(*group, [](const auto& op) { return op->done; });
+}
+
+}  // namespace
+
+void BulkGroups::add(int lane, std::shared_ptr<BulkStatus> op) {
+  forget_done(&lanes_[lane].open);
+  lanes_[lane].open.push_back(std::move(op));
+}
+
 void BulkGroups::commit(int lane) {
   Lane& state = lanes_[lane];
   state.groups.push_back(std::move(state.open));
   state.open.clear();
+  if (state.groups.size() <= kMostRemembered) return;
+  // The two oldest become one, which nobody who waits for all but the latest can tell.
+  const Group oldest = std::move(state.groups.front());
+  state.groups.pop_front();
+  Group& next = state.groups.front();
+  next.insert(next.end(), oldest.begin(), oldest.end());
+  forget_done(&next);
+  if (state.read_seen > 0) --state.read_seen;
 }
 
 bool BulkGroups::ready(int lane, uint64_t keep, bool read_only) const {

@@ -20,7 +20,7 @@ struct BulkStatus {
 // Warp state.
 class BulkGroups {
  public:
-  void add(int lane, std::shared_ptr<BulkStatus> op) { lanes_[lane].open.push_back(std::move(op)); }
+  void add(int lane, std::shared_ptr<BulkStatus> op);
   void commit(int lane);
   // True when all but the latest `keep` groups of the lane have been read, or are done.
   bool ready(int lane, uint64_t keep, bool read_only) const;

@@ -12,6 +12,8 @@
 namespace ptxemu {
 namespace {
 
+constexpr uint32_t kMostElementBytes = 8, kMostElements = 4;
+
 struct RemoteStore {
   MemoryOperand operand;
   Space barrier_space = Space::kGeneric;
@@ -19,7 +21,7 @@ struct RemoteStore {
   bool signals = false;
   Reducer reducer;  // apply is null for a store
   uint32_t element_bytes = 0, count = 1;
-  Slot values[4];
+  Slot values[kMostElements];
 };
 
 class RemoteStoreOp final : public AsyncOp {
@@ -30,7 +32,7 @@ class RemoteStoreOp final : public AsyncOp {
   struct Lane {
     std::byte* host;
     Region region;
-    std::array<std::byte, 32> value;
+    std::array<std::byte, kMostElementBytes * kMostElements> value;
     BarrierPlace barrier;
   };
   std::vector<Lane> lanes;
@@ -82,13 +84,15 @@ Flow run_store(Exec& exec, const Insn& insn) {
       entry.region = global_region(at, operand.bytes);
     }
     for (uint32_t i = 0; i < store.count; ++i) {
-      std::memcpy(entry.value.data() + i * store.element_bytes,
-                  exec.registers + store.values[i] + lane * store.element_bytes,
-                  store.element_bytes);
+      std::memcpy(
+          entry.value.data() + i * store.element_bytes,
+          exec.slot_bytes(store.values[i], 32 * store.element_bytes) + lane * store.element_bytes,
+          store.element_bytes);
     }
     op->lanes.push_back(entry);
     writes.push_back(entry.region);
   });
+  op->held_bytes = op->lanes.size() * sizeof(RemoteStoreOp::Lane);
   // A reduction keeps what is there until it happens.
   const bool keeps = store.reducer.apply != nullptr;
   start(exec, insn, std::move(op), keeps ? std::span<const Region>{} : writes);
@@ -109,6 +113,7 @@ void decode_remote(Decoder& decoder, Insn& insn, RemoteStore store, Type type) {
   decoder.finish();
   decoder.need_operands(store.signals ? 3 : 2, store.signals ? 3 : 2);
   store.element_bytes = static_cast<uint32_t>(bytes_of(type));
+  if (type == Type::kPred || store.element_bytes > kMostElementBytes) decoder.fail_type(type);
   store.operand.bytes = store.element_bytes * store.count;
   store.operand.address = decoder.address(0);
   const auto values = decoder.elements(decoder.operand(1));
@@ -174,7 +179,8 @@ void decode_store_async(Decoder& decoder, Insn& insn) {
   }
   store.count = take_vector(decoder);
   const Type type = decoder.need_type();
-  if (store.count > 4 || (store.count > 1 && !store.signals)) decoder.fail("this vector");
+  if (store.count > kMostElements || (store.count > 1 && !store.signals))
+    decoder.fail("this vector");
   decode_remote(decoder, insn, store, type);
 }
 

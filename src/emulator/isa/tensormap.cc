@@ -165,6 +165,10 @@ TensorMap read_tensor_map(const Exec& exec, const Address& address, int lane) {
   if (!TensorMap::decode(host, &map, &why)) {
     throw Trap{"bad-tensor-map", fmt::format("the tensor map at 0x{:x}: {}", at, why), lane};
   }
+  // A kernel may have edited it, or made it up.
+  if (why = map.check(); !why.empty()) {
+    throw Trap{"bad-tensor-map", fmt::format("the tensor map at 0x{:x}: {}", at, why), lane};
+  }
   return map;
 }
 

@@ -31,7 +31,9 @@ struct TensorCopy {
 class TensorLoadOp final : public AsyncOp {
  public:
   TensorLoadOp(const Exec& exec, TensorBox box)
-      : AsyncOp(EngineKind::kCopyIn, exec), box_(std::move(box)) {}
+      : AsyncOp(EngineKind::kCopyIn, exec), box_(std::move(box)) {
+    held_bytes = box_.host_bytes();
+  }
   struct Target {
     Cta* cta;
     BarrierPlace barrier;
@@ -81,7 +83,9 @@ class TensorStoreOp final : public AsyncOp {
         reducer_(reducer),
         sums_floats_(sums_floats),
         from_(from),
-        buffer_(box_.bytes()) {}
+        buffer_(box_.bytes()) {
+    held_bytes = box_.host_bytes() + buffer_.size();
+  }
   std::shared_ptr<BulkStatus> status;
   const TensorBox& box() const { return box_; }
 

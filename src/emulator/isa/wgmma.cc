@@ -54,6 +54,12 @@ void start_together(const Exec& exec) {
 }
 
 Flow run_multiply(Exec& exec, const Insn& insn) {
+  // The other warps of the warpgroup do not come: this one waits for them before its parts fill the
+  // host.
+  constexpr size_t kMostParts = 256;
+  if (exec.warp->state<WaitingParts>().parts.size() >= kMostParts) {
+    return exec.block(Wait::Kind::kWgmma, exec.warp->index, 0);
+  }
   exec.require_converged(insn);
   auto op = std::make_unique<WgmmaOp>(exec, insn);
   exec.cluster->engines.name(*op);
@@ -77,6 +83,9 @@ Flow run_commit(Exec& exec, const Insn& insn) {
   exec.require_converged(insn);
   auto& state = exec.warp->state<WgmmaGroups>();
   state.groups.push_back(state.issued);
+  // A group is done when its last part is, and the next group's last part comes after it.
+  constexpr size_t kMostGroups = 4096;
+  if (state.groups.size() > kMostGroups) state.groups.pop_front();
   return Flow::kNext;
 }
 

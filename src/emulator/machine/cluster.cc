@@ -1,5 +1,7 @@
 #include "emulator/machine/cluster.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -23,7 +25,7 @@ constexpr uint32_t kQuantum = 512;
 constexpr uint32_t kMostExpiries = 256;
 
 std::unique_ptr<Cta> make_cta(Cluster& cluster, uint32_t rank) {
-  const Launch& launch = cluster.launch;
+  Launch& launch = cluster.launch;
   const uint32_t* block = launch.shape.block;
   const uint32_t* shape = launch.shape.cluster;
   auto cta = std::make_unique<Cta>();
@@ -88,10 +90,39 @@ Cluster::Cluster(Launch& owner, uint64_t number)
     id[axis] = static_cast<uint32_t>(rest % count);
     rest /= count;
   }
-  for (uint32_t rank = 0; rank < launch.ctas_per_cluster; ++rank) {
-    ctas.push_back(make_cta(*this, rank));
+  try {
+    for (uint32_t rank = 0; rank < launch.ctas_per_cluster; ++rank) {
+      ctas.push_back(make_cta(*this, rank));
+    }
+  } catch (const Trap& trap) {
+    stop(trap.rule, trap.message);
   }
   if (launch.observer != nullptr) launch.observer->cluster_start(*this);
+}
+
+void Cluster::stop(const std::string& rule, const std::string& message) {
+  Finding finding;
+  finding.rule = rule;
+  finding.message = message;
+  for (const auto& cta : ctas) {
+    for (const auto& warp : cta->warps) {
+      if (warp->groups.empty() || finding.ptx_line != 0) continue;
+      const Group& group = *warp->groups.front();
+      const Insn& insn = group.frame->function->code[group.pc];
+      std::copy_n(cta->id, 3, finding.cta);
+      finding.warp = static_cast<int32_t>(warp->index);
+      finding.ptx_line = insn.line;
+      finding.source = source_of(*launch.code, *group.frame->function, insn);
+    }
+  }
+  launch.stop(std::move(finding));
+}
+
+void Cluster::check_limit() {
+  const uint64_t most = launch.options.max_instructions;
+  if (most == 0 || instructions <= most) return;
+  stop("limit", fmt::format("a cluster has executed {} warp instructions: --max-instructions is {}",
+                            instructions, most));
 }
 
 uint32_t Cluster::next_quantum() {
@@ -153,7 +184,10 @@ Cluster::State Cluster::run(uint64_t budget) {
   uint32_t expiries = 0;
   while (instructions < end) {
     const bool ran = run_warps();
+    check_limit();
     engines.tick();
+    while (engines.full() && engines.advance_one()) {
+    }
     if (std::all_of(ctas.begin(), ctas.end(), [](const auto& c) { return c->live_warps == 0; })) {
       while (engines.advance_one()) {
       }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "emulator/machine/engine.h"
@@ -61,6 +62,9 @@ struct Cluster {
   bool release_joins();
   bool expire_waits();
   uint32_t next_quantum();
+  void check_limit();
+  // Ends the launch as a trap, at the line where the first warp that runs is.
+  [[noreturn]] void stop(const std::string& rule, const std::string& message);
 };
 
 }  // namespace ptxemu

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -35,6 +36,7 @@ class ClusterRuns {
   }
 
  private:
+  static constexpr uint64_t kMostAhead = 4096;
   struct Result {
     std::unique_ptr<Launch> part;
     bool ends_launch = false;  // a trap, a livelock
@@ -50,7 +52,7 @@ class ClusterRuns {
   void work() {
     while (true) {
       const uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-      if (index >= end_.load(std::memory_order_relaxed)) return;
+      if (!may_start(index)) return;
       Result result;
       try {
         result.part = launch_.part();
@@ -62,6 +64,14 @@ class ClusterRuns {
       }
       finish(index, std::move(result));
     }
+  }
+
+  // Waits while the cluster is so far ahead of the first that has not ended that the results
+  // between them would fill the memory; false when it does not count any more.
+  bool may_start(uint64_t index) {
+    std::unique_lock lock(mutex_);
+    taken_some_.wait(lock, [&] { return index < taken_ + kMostAhead || index >= end_; });
+    return index < end_;
   }
 
   void run_cluster(Launch& part, uint64_t index, Result* result) {
@@ -83,12 +93,20 @@ class ClusterRuns {
   }
 
   void finish(uint64_t index, Result result) {
-    const std::lock_guard lock(mutex_);
-    finished_.emplace(index, std::move(result));
-    while (!finished_.empty() && finished_.begin()->first == taken_ && taken_ < end_) {
-      take(finished_.begin()->second);
-      finished_.erase(finished_.begin());
+    {
+      const std::lock_guard lock(mutex_);
+      try {
+        finished_.emplace(index, std::move(result));
+        while (!finished_.empty() && finished_.begin()->first == taken_ && taken_ < end_) {
+          take(finished_.begin()->second);
+          finished_.erase(finished_.begin());
+        }
+      } catch (...) {
+        thrown_ = std::current_exception();
+        end_ = 0;
+      }
     }
+    taken_some_.notify_all();
   }
 
   void take(Result& result) {
@@ -98,6 +116,7 @@ class ClusterRuns {
     if (result.part != nullptr) {
       if (result.part->status == Status::kDeadlock) last |= ++stuck_ >= most_stuck_;
       launch_.take(*result.part);
+      last |= launch_.status == Status::kTrap;
     }
     if (last) end_ = taken_;
   }
@@ -107,6 +126,7 @@ class ClusterRuns {
   std::atomic<uint64_t> next_{0};  // the first cluster that has not started
   std::atomic<uint64_t> end_;      // clusters from here on do not count
   std::mutex mutex_;               // of what follows
+  std::condition_variable taken_some_;
   std::map<uint64_t, Result> finished_;
   uint64_t taken_ = 0;
   uint32_t stuck_ = 0;

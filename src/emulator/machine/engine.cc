@@ -56,12 +56,13 @@ uint64_t Engines::submit(std::unique_ptr<AsyncOp> op) {
   if (Observer* observer = cluster_.launch.observer.get()) observer->issue(cluster_, *op);
   if (is_random(cluster_)) delay(*op, kLeastDelay, kMostDelay);
   if (op->queue == 0) {
-    free_.push_back(id);
+    free_.insert(id);
   } else {
     auto& ordered = queues_[op->queue];
     if (ordered.empty()) queue_names_.push_back(op->queue);
     ordered.push_back(id);
   }
+  held_bytes_ += op->held_bytes;
   pending_.emplace(id, std::move(op));
   return id;
 }
@@ -74,6 +75,7 @@ void Engines::finish(uint64_t id) {
   auto found = pending_.find(id);
   std::unique_ptr<AsyncOp> op = std::move(found->second);
   pending_.erase(found);
+  held_bytes_ -= op->held_bytes;
   if (Observer* observer = cluster_.launch.observer.get()) observer->async_done(cluster_, *op);
   if (cluster_.launch.trace != nullptr) cluster_.launch.trace->finished(cluster_, *op);
   cluster_.note_progress();
@@ -92,9 +94,7 @@ void Engines::report_trap(const AsyncOp& op, const Trap& trap) {
     finding.ptx_line = op.insn->line;
     finding.source = source_of(*launch.code, *op.function, *op.insn);
   }
-  launch.report(std::move(finding));
-  launch.status = Status::kTrap;
-  throw LaunchStopped{};
+  launch.stop(std::move(finding));
 }
 
 void Engines::advance(uint64_t id) {
@@ -111,7 +111,7 @@ void Engines::advance(uint64_t id) {
     report_trap(op, trap);
   }
   if (queue == 0) {
-    free_.erase(std::find(free_.begin(), free_.end(), id));
+    free_.erase(id);
   } else {
     auto& ordered = queues_[queue];
     ordered.pop_front();
@@ -123,21 +123,33 @@ void Engines::advance(uint64_t id) {
 }
 
 std::vector<uint64_t> Engines::candidates() const {
-  std::vector<uint64_t> ids = free_;
+  std::vector<uint64_t> ids(free_.begin(), free_.end());
   for (uint64_t queue : queue_names_) ids.push_back(queues_.at(queue).front());
   std::sort(ids.begin(), ids.end());
   return ids;
 }
 
+uint64_t Engines::oldest() const {
+  uint64_t id = free_.empty() ? ~uint64_t{0} : *free_.begin();
+  for (uint64_t queue : queue_names_) id = std::min(id, queues_.at(queue).front());
+  return id;
+}
+
+uint64_t Engines::newest() const {
+  uint64_t id = free_.empty() ? 0 : *free_.rbegin();
+  for (uint64_t queue : queue_names_) id = std::max(id, queues_.at(queue).front());
+  return id;
+}
+
 bool Engines::advance_one() {
-  const std::vector<uint64_t> ids = candidates();
-  if (ids.empty()) return false;
+  if (pending_.empty()) return false;
   switch (cluster_.launch.options.policy) {
-    case Policy::kEager: advance(ids.front()); break;
+    case Policy::kEager: advance(oldest()); break;
     // The one issued last, so that what a kernel takes for the order of completion is not.
-    case Policy::kLate: advance(ids.back()); break;
+    case Policy::kLate: advance(newest()); break;
     case Policy::kRandom:
     case Policy::kSplit: {
+      const std::vector<uint64_t> ids = candidates();
       // Nothing else can run: time passes until the first is ready.
       const auto first = std::min_element(ids.begin(), ids.end(), [&](uint64_t a, uint64_t b) {
         return pending_.at(a)->not_before < pending_.at(b)->not_before;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -53,6 +54,7 @@ class AsyncOp {
   uint64_t queue = 0;            // ops with the same queue, not 0, happen in order of issue
   uint64_t not_before = 0;       // of Engines' rounds, under the random policies
   uint64_t issued_at = 0;        // instructions that the cluster had executed
+  uint64_t held_bytes = 0;  // of the host, for what the op keeps beside itself; set before submit
 };
 
 // Queue numbers of the ordered engines.
@@ -70,6 +72,9 @@ class Engines {
   uint64_t submit(std::unique_ptr<AsyncOp> op);
   bool is_pending(uint64_t id) const { return pending_.count(id) != 0; }
   bool idle() const { return pending_.empty(); }
+  // More work waits than any kernel that is known has under way: nothing is issued before some of
+  // it is done, as a queue of the hardware is finite too.
+  bool full() const { return pending_.size() >= kMostPending || held_bytes_ >= kMostHeldBytes; }
   // Lets one op do one part, chosen by the policy; false when there is none.
   bool advance_one();
   // What the policy lets happen after every warp had a turn: a round. Eager: everything. Random and
@@ -81,7 +86,11 @@ class Engines {
   std::vector<const AsyncOp*> pending() const;
 
  private:
+  static constexpr size_t kMostPending = 16'384;
+  static constexpr uint64_t kMostHeldBytes = 256 << 20;
   void advance(uint64_t id);
+  uint64_t oldest() const;
+  uint64_t newest() const;
   void delay(AsyncOp& op, uint64_t least, uint64_t most);
   std::vector<uint64_t> candidates() const;  // ops that may go next, in order of issue
   uint64_t round_ = 0;
@@ -90,7 +99,8 @@ class Engines {
   Cluster& cluster_;
   uint64_t next_id_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<AsyncOp>> pending_;
-  std::vector<uint64_t> free_;                                 // unordered ops, in order of issue
+  uint64_t held_bytes_ = 0;                                    // of pending_
+  std::set<uint64_t> free_;                                    // unordered ops
   std::unordered_map<uint64_t, std::deque<uint64_t>> queues_;  // ordered ones
   std::vector<uint64_t> queue_names_;                          // of queues_ that are not empty
 };

@@ -1,4 +1,6 @@
 // What a call's storage holds when it begins: constants and special registers.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -104,9 +106,28 @@ void fill_constant(const Frame& frame, const ConstantSlot& constant, const Warp&
 
 }  // namespace
 
-std::shared_ptr<Frame> make_frame(const CodeFunction& function, const Warp& warp,
-                                  const Launch& launch, uint32_t local_base) {
+Frame::~Frame() {
+  if (counted != nullptr) *counted -= bytes;
+  while (caller != nullptr && caller.use_count() == 1) {
+    std::shared_ptr<Frame> next = std::move(caller->caller);
+    caller = std::move(next);
+  }
+}
+
+std::shared_ptr<Frame> make_frame(const CodeFunction& function, const Warp& warp, Launch& launch,
+                                  uint32_t local_base) {
+  const uint64_t bytes = sizeof(Frame) + function.register_bytes +
+                         uint64_t{32} * function.local_bytes + uint64_t{32} * function.param_bytes;
+  const uint64_t most = launch.options.max_local_memory;
+  if (most != 0 && launch.frame_bytes + bytes > most) {
+    throw Trap{"limit", fmt::format("registers, .local and .param of {} take {} bytes beside {} of "
+                                    "others: --max-local-memory is {}",
+                                    function.name, bytes, launch.frame_bytes, most)};
+  }
   auto frame = std::make_shared<Frame>();
+  launch.frame_bytes += bytes;
+  frame->bytes = bytes;
+  frame->counted = &launch.frame_bytes;
   frame->function = &function;
   frame->local_base = local_base;
   frame->storage.reset(new std::byte[function.register_bytes + 64]);

@@ -119,9 +119,28 @@ void GlobalMemory::give_range(uint64_t begin, uint64_t bytes) {
 }
 
 uint64_t GlobalMemory::allocate(uint64_t bytes, std::string label) {
+  const uint64_t address = reserve(bytes, std::move(label));
+  poison(host_of(address), bytes);
+  return address;
+}
+
+uint64_t GlobalMemory::allocate_zeroed(uint64_t bytes, std::string label) {
+  const uint64_t fresh = next_;
+  const uint64_t address = reserve(bytes, std::move(label));
+  if (address < fresh) std::memset(host_of(address), 0, bytes);
+  return address;
+}
+
+uint64_t GlobalMemory::reserve(uint64_t bytes, std::string label) {
   if (bytes == 0 || bytes > reserved_) {
     throw Error(ErrorCode::kMemory, 0,
                 fmt::format("an allocation of {} bytes: 1 to {} are accepted", bytes, reserved_));
+  }
+  if (limit_ != 0 && (bytes > limit_ || used_ > limit_ - bytes)) {
+    throw Error(ErrorCode::kMemory, 0,
+                fmt::format("{} bytes of {} do not fit beside {} bytes of other allocations; "
+                            "accepted: {} in all (--max-memory)",
+                            bytes, label.empty() ? "an allocation" : label, used_, limit_));
   }
   const uint64_t address = take_range(round_up(bytes + kGap, kAlign));
   if (address == 0) {
@@ -130,8 +149,8 @@ uint64_t GlobalMemory::allocate(uint64_t bytes, std::string label) {
                             "{} bytes",
                             bytes, blocks_.size(), reserved_));
   }
-  poison(host_of(address), bytes);
   blocks_.emplace(address, Block{bytes, std::move(label)});
+  used_ += bytes;
   return address;
 }
 
@@ -143,6 +162,7 @@ void GlobalMemory::free(uint64_t address) {
         fmt::format("0x{:x} is freed but is no allocation: {}", address, describe(address)));
   }
   unwritten_.forget(address);
+  used_ -= block->second.bytes;
   const uint64_t bytes = round_up(block->second.bytes + kGap, kAlign);
   const uint64_t first = round_up(address, kPage), last = (address + bytes) / kPage * kPage;
   if (last > first) madvise(host_of(first), last - first, MADV_DONTNEED);

@@ -18,17 +18,23 @@ namespace {
 // wait for the other. They become more as long as nothing moves anywhere.
 constexpr uint64_t kShortTurn = 16'384;
 
-// setmaxnreg moves what a kernel starts with, which PTX does not hold: .maxnreg, else what fits.
-uint32_t launch_registers(const Launch& launch) {
-  const Function& entry = *launch.code->entry;
-  if (entry.maxnreg != 0) return entry.maxnreg;
-  const uint32_t* block = launch.shape.block;
-  const uint32_t threads = (block[0] * block[1] * block[2] + 31) / 32 * 32;
-  const uint32_t each = 65536 / (threads * std::max(1u, entry.minnctapersm)) / 8 * 8;
-  return std::min(255u, each);
+}  // namespace
+
+Finding printed_limit(uint64_t most) {
+  Finding finding;
+  finding.rule = "limit";
+  finding.message = fmt::format("the launch prints more than --max-printed, {} bytes", most);
+  return finding;
 }
 
-}  // namespace
+uint32_t registers_of_thread(const Function& entry, uint64_t threads) {
+  constexpr uint64_t kRegisterFile = 65536, kMostRegisters = 255, kUnit = 8;
+  if (entry.maxnreg != 0) return entry.maxnreg;
+  const uint64_t warps = std::clamp<uint64_t>((threads + 31) / 32, 1, kRegisterFile / 32);
+  const uint64_t ctas = std::max(1u, entry.minnctapersm);
+  const uint64_t each = kRegisterFile / (warps * 32 * ctas) / kUnit * kUnit;
+  return static_cast<uint32_t>(std::min(kMostRegisters, each));
+}
 
 void Counters::add(const Counters& other) {
   warp_instructions += other.warp_instructions;
@@ -72,6 +78,12 @@ void Launch::report(const Exec& exec, const Insn& insn, Severity severity, std::
   report(std::move(finding));
 }
 
+void Launch::stop(Finding finding) {
+  report(std::move(finding));
+  status = Status::kTrap;
+  throw LaunchStopped{};
+}
+
 bool Launch::cancel_cluster(uint64_t* index) {
   if (next_cluster >= clusters) return false;
   *index = next_cluster++;
@@ -81,10 +93,12 @@ bool Launch::cancel_cluster(uint64_t* index) {
 void Launch::run() {
   ctas_per_cluster = shape.cluster[0] * shape.cluster[1] * shape.cluster[2];
   clusters = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2] / ctas_per_cluster;
-  registers_per_thread = launch_registers(*this);
+  // setmaxnreg moves what a kernel starts with, which PTX does not hold.
+  registers_per_thread =
+      registers_of_thread(*code->entry, uint64_t{shape.block[0]} * shape.block[1] * shape.block[2]);
   try {
-    // The checker's rules of global memory and a bound on the launch's instructions span clusters.
-    if (code->clusters_meet || observer != nullptr || options.max_instructions != 0) {
+    // The checker's rules of global memory span clusters.
+    if (code->clusters_meet || observer != nullptr) {
       run_in_turns();
     } else {
       run_side_by_side(*this);
@@ -111,12 +125,17 @@ std::unique_ptr<Launch> Launch::part() const {
 
 void Launch::take(Launch& part) {
   counters.add(part.counters);
-  printed += part.printed;
+  const bool fits =
+      options.max_printed == 0 || printed.size() + part.printed.size() <= options.max_printed;
+  if (fits) printed += part.printed;
   for (Finding& finding : part.findings) report(std::move(finding));
   std::move(part.waiters.begin(), part.waiters.end(), std::back_inserter(waiters));
   std::move(part.line_counts.begin(), part.line_counts.end(), std::back_inserter(line_counts));
   if (trace != nullptr) trace->take(*part.trace);
   status = std::max(status, part.status);
+  if (fits) return;
+  report(printed_limit(options.max_printed));
+  status = Status::kTrap;
 }
 
 void Launch::run_in_turns() {
@@ -145,9 +164,6 @@ void Launch::run_in_turns() {
     if (moved) budget = kShortTurn;
     any_ran |= moved || state != Cluster::State::kStuck;
     quiet = moved ? 0 : quiet + (cluster.instructions - instructions);
-    if (options.max_instructions != 0 && counters.warp_instructions > options.max_instructions) {
-      return report_deadlock(resident);
-    }
     if (state == Cluster::State::kDone) {
       resident.erase(resident.begin() + static_cast<ptrdiff_t>(turn));
       any_ran = true;

@@ -38,6 +38,13 @@ struct Counters {
   void add(const Counters& other);
 };
 
+// A launch that prints more than its options allow.
+Finding printed_limit(uint64_t most);
+
+// Registers of a thread when CTAs of so many threads run: .maxnreg, else what the register file
+// leaves each where .minnctapersm of them share it.
+uint32_t registers_of_thread(const Function& entry, uint64_t threads);
+
 struct Launch {
   const Code* code = nullptr;
   LaunchShape shape;
@@ -51,7 +58,8 @@ struct Launch {
   std::vector<Waiter> waiters;         // of a deadlock
   std::vector<WarpLines> line_counts;  // under options.count_lines, of clusters that have ended
   Status status = Status::kOk;
-  std::string printed;  // what the kernel printed
+  std::string printed;       // what the kernel printed
+  uint64_t frame_bytes = 0;  // of all frames that there are, see Options::max_local_memory
 
   // Where the words of a cooperative launch lie by which its CTAs meet (cooperative_groups finds
   // the address in %envreg1 and %envreg2); 0 for kernels that do not ask.
@@ -68,6 +76,8 @@ struct Launch {
   // The same, with kernel, CTA, warp, line and source of an instruction filled in.
   void report(const Exec& exec, const Insn& insn, Severity severity, std::string rule,
               std::string message, std::string object = "", int lane = -1);
+  // Ends the launch as a trap with this finding: throws LaunchStopped.
+  [[noreturn]] void stop(Finding finding);
   // Takes the next cluster that has not started (launch control); false when there is none.
   bool cancel_cluster(uint64_t* index);
   // Runs the grid. Findings, status, counters are then filled.

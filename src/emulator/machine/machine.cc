@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <new>
 
 #include "emulator/error.h"
 #include "emulator/isa/code.h"
@@ -23,6 +24,7 @@ namespace {
 
 // What the sandbox reserves of the host's address space; pages that nobody touches cost nothing.
 constexpr uint64_t kReserveBytes = uint64_t{64} << 30;
+constexpr uint32_t kMostThreads = 1024;  // of a CTA
 
 Options internal_options(const MachineOptions& options) {
   Options o;
@@ -40,6 +42,9 @@ Options internal_options(const MachineOptions& options) {
   o.check = options.check;
   o.threads = options.threads;
   o.max_instructions = options.max_instructions;
+  o.max_local_memory = options.max_local_memory;
+  o.max_printed = options.max_printed;
+  o.max_call_depth = options.max_call_depth;
   o.count_lines = options.count_lines;
   o.trace = !options.trace_file.empty();
   return o;
@@ -51,7 +56,10 @@ auto guarded(F body) {
   try {
     return body();
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kMemory) throw MemoryError(error.what());
     throw InputError(error.what());
+  } catch (const std::bad_alloc&) {
+    throw MemoryError("the host has not enough memory");
   }
 }
 
@@ -99,6 +107,17 @@ LaunchReport report_of(Launch& launch, double seconds) {
   return report;
 }
 
+// Threads of a CTA that .maxntid or .reqntid names, 0 when it is not there. No CTA has more than
+// 1024, and the three numbers may be any.
+uint64_t threads_named(const uint32_t (&sizes)[3]) {
+  if (sizes[0] == 0) return 0;
+  uint64_t threads = 1;
+  for (const uint32_t size : sizes) {
+    threads = std::min<uint64_t>(kMostThreads, threads * std::max(1u, size));
+  }
+  return threads;
+}
+
 void check_shape(const Code& code, const LaunchRequest& request, const DeviceModel& device) {
   auto fail = [](const std::string& why) { throw InputError(why); };
   constexpr uint32_t kMaxGrid[3] = {0x7fffffff, 65535, 65535};
@@ -126,10 +145,11 @@ void check_shape(const Code& code, const LaunchRequest& request, const DeviceMod
                        request.cluster[i], std::max(1u, reqcluster)));
     }
   }
-  const uint32_t threads = request.block[0] * request.block[1] * request.block[2];
-  if (threads > 1024) fail(fmt::format("block of {} threads; accepted: at most 1024", threads));
-  const uint32_t* maxntid = code.entry->maxntid;
-  const uint32_t most = maxntid[0] * std::max(1u, maxntid[1]) * std::max(1u, maxntid[2]);
+  const uint64_t threads = uint64_t{request.block[0]} * request.block[1] * request.block[2];
+  if (threads > kMostThreads) {
+    fail(fmt::format("block of {} threads; accepted: at most {}", threads, kMostThreads));
+  }
+  const uint64_t most = threads_named(code.entry->maxntid);
   if (most != 0 && threads > most) {
     fail(fmt::format("block of {} threads, but the kernel says .maxntid {}", threads, most));
   }
@@ -248,6 +268,7 @@ const MachineOptions& Machine::options() const { return impl_->options; }
 
 void Machine::set_options(MachineOptions options) {
   impl_->internal = internal_options(options);
+  impl_->memory.set_limit(options.max_memory);
   impl_->options = std::move(options);
 }
 
@@ -315,10 +336,10 @@ KernelFacts Machine::facts(const ModuleHandle& module, std::string_view kernel) 
     KernelFacts facts;
     facts.static_shared_bytes = code.static_shared_end - kReservedShared;
     for (const auto& [name, function] : code.functions) facts.local_bytes += function->local_bytes;
-    const uint32_t* most = entry.reqntid[0] != 0 ? entry.reqntid : entry.maxntid;
-    if (most[0] != 0) facts.max_threads = most[0] * std::max(1u, most[1]) * std::max(1u, most[2]);
-    const uint32_t threads = (facts.max_threads + 31) / 32 * 32 * std::max(1u, entry.minnctapersm);
-    facts.registers = entry.maxnreg != 0 ? entry.maxnreg : std::min(255u, 65536 / threads / 8 * 8);
+    const auto& most = entry.reqntid[0] != 0 ? entry.reqntid : entry.maxntid;
+    const uint64_t threads = threads_named(most);
+    if (threads != 0) facts.max_threads = static_cast<uint32_t>(threads);
+    facts.registers = registers_of_thread(entry, facts.max_threads);
     for (size_t i = 0; i < 3; ++i) facts.cluster[i] = entry.reqnctapercluster[i];
     facts.parameter_offsets = code.param_offsets;
     return facts;

@@ -36,8 +36,12 @@ class GlobalMemory {
   // 256-byte aligned, followed by a gap that belongs to nobody. The first 256 MiB hold a pattern
   // that is NaN in every floating-point format, what follows is zero. `label` stands in reports.
   // Freed memory is not given out again before the rest of the range is used up. Throws
-  // Error{kMemory} when full.
+  // Error{kMemory} when full or over the limit.
   uint64_t allocate(uint64_t bytes, std::string label);
+  // The same, all zero. Pages that nobody has used cost nothing.
+  uint64_t allocate_zeroed(uint64_t bytes, std::string label);
+  // Bytes of all allocations together; 0: no bound but the range.
+  void set_limit(uint64_t bytes) { limit_ = bytes; }
   // Throws Error{kMemory} for what allocate did not return.
   void free(uint64_t address);
   bool is_identity() const;  // a device address is the host's address
@@ -58,6 +62,7 @@ class GlobalMemory {
   };
   using Blocks = std::map<uint64_t, Block>;
   Blocks::const_iterator block_of(uint64_t address) const;
+  uint64_t reserve(uint64_t bytes, std::string label);
   uint64_t take_range(uint64_t bytes);
   void give_range(uint64_t begin, uint64_t bytes);
   std::byte* host_of(uint64_t address) const { return host_ + (address - base_); }
@@ -67,6 +72,7 @@ class GlobalMemory {
   std::map<uint64_t, uint64_t> free_;  // begin, bytes; gaps included
   std::byte* host_ = nullptr;
   uint64_t base_ = 0, reserved_ = 0, next_ = 0;
+  uint64_t used_ = 0, limit_ = 0;  // bytes of blocks_
   uint64_t epoch_ = 0;  // of what threads remember: differs in every machine and after every free
 };
 

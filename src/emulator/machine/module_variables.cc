@@ -48,10 +48,9 @@ ModuleVariables place_variables(const Module& module, GlobalMemory& memory) {
   for (const Variable& variable : module.variables) {
     if (variable.space != Space::kGlobal && variable.space != Space::kConst) continue;
     const uint64_t address =
-        memory.allocate(std::max<uint64_t>(variable.bytes, 1), std::string(variable.name));
+        memory.allocate_zeroed(std::max<uint64_t>(variable.bytes, 1), std::string(variable.name));
     placed.addresses[variable.name] = address;
     placed.sizes[variable.name] = variable.bytes;
-    std::memset(memory.find(address, variable.bytes), 0, variable.bytes);
   }
   for (const Variable& variable : module.variables) {
     const auto found = placed.addresses.find(variable.name);

@@ -45,11 +45,15 @@ struct Options {
   Policy policy = Policy::kEager;
   uint64_t seed = 0;
   Math math = Math::kHardware;
-  bool check = false;             // all observers
-  bool trace = false;             // a record of every warp and engine over time
-  bool count_lines = false;       // how often each warp executed each line of PTX
-  uint32_t threads = 0;           // 0: all cores; the result does not depend on it
-  uint64_t max_instructions = 0;  // warp instructions of one launch; 0: no bound
+  bool check = false;        // all observers
+  bool trace = false;        // a record of every warp and engine over time
+  bool count_lines = false;  // how often each warp executed each line of PTX
+  uint32_t threads = 0;      // 0: all cores; the result does not depend on it
+  // 0: no bound.
+  uint64_t max_instructions = 0;  // warp instructions of one cluster
+  uint64_t max_local_memory = 0;  // bytes of the frames of a Launch
+  uint64_t max_printed = 0;       // bytes that a launch prints
+  uint64_t max_call_depth = 0;    // frames of a thread but the kernel's
 };
 
 }  // namespace ptxemu

@@ -107,7 +107,7 @@ void run_turn(Exec& exec, size_t index, uint32_t quantum, Turn& turn, bool* aliv
   const Insn* code = group.frame->function->code.data();
   exec.registers = group.frame->registers;
   uint64_t* counts = counters(*exec.launch, warp, group);
-  while (turn.ran < quantum) {
+  while (turn.ran < quantum && !exec.cluster->engines.full()) {
     if (group.pc == group.join_pc) {
       park(warp, index);
       *alive = false;
@@ -200,6 +200,7 @@ void exit_lanes(const Exec& exec, const Insn& insn) {
 void enter(const Exec& exec, const Insn& insn, std::shared_ptr<Frame> callee) {
   Group& group = *exec.group;
   callee->caller = group.frame;
+  callee->depth = group.frame->depth + 1;
   callee->return_pc = insn.pc + 1;
   callee->caller_join_pc = group.join_pc;
   group.frame = std::move(callee);

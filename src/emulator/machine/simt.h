@@ -8,9 +8,10 @@
 namespace ptxemu {
 
 // A frame of `function` for `warp`: storage, constants, special registers;
-// local_base: where its .local variables start in a lane's local memory.
-std::shared_ptr<Frame> make_frame(const CodeFunction& function, const Warp& warp,
-                                  const Launch& launch, uint32_t local_base = 0);
+// local_base: where its .local variables start in a lane's local memory. Throws
+// Trap{"limit"} when the launch's frames take more than its options allow.
+std::shared_ptr<Frame> make_frame(const CodeFunction& function, const Warp& warp, Launch& launch,
+                                  uint32_t local_base = 0);
 
 // Lanes `taken` of exec.group go to `target`, the others go on after `insn`; they meet again at
 // insn.reconverge. Sets the group's pc: the handler returns Flow::kJump.

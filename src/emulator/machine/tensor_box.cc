@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint32_t kChunk = 16;
 constexpr uint32_t kMaxRowBytes = 256 * 8;
+constexpr uint64_t kMostSharedBytes = kOffsetMask;
 // What the hardware writes outside the tensor with NaN fill, over and over for wider types
 // (measured on an H200).
 constexpr uint16_t kNanFill = 0x7FF7;
@@ -33,7 +34,6 @@ TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
     : map_(map),
       element_bytes_(bytes_of(map.type)),
       row_bytes_(map.row_bytes()),
-      bytes_(map.box_bytes()),
       mask_(span_of(map.swizzle) - kChunk) {
   row_pitch_ = mask_ == 0 ? row_bytes_ : std::max(row_bytes_, span_of(map.swizzle));
   if (map.swizzle == Swizzle::k128BAtom32B) {
@@ -49,6 +49,14 @@ TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
     throw Trap{"bad-tensor-map",
                fmt::format("the box is {} bytes wide, which is no multiple of 16", row_bytes_)};
   }
+  const uint64_t rows = map.box_rows();  // at most 256^4
+  if (rows * row_pitch_ > kMostSharedBytes) {
+    throw Trap{"bad-tensor-map",
+               fmt::format("a box of {} rows of {} bytes: at most {} bytes of shared memory are "
+                           "accepted",
+                           rows, row_pitch_, kMostSharedBytes)};
+  }
+  bytes_ = static_cast<uint32_t>(rows * row_bytes_);
   // Dimension 0 of the rows: the same in all of them.
   const int64_t size = static_cast<int64_t>(map.dims[0]), begin = start[0];
   const int64_t width = map.box_elements(0);

@@ -19,11 +19,13 @@ namespace ptxemu {
 class TensorBox {
  public:
   // Finds the box's memory at once. Throws Trap when part of what lies inside the tensor is outside
-  // its allocation, and for layouts that are not modelled (interleaved ones).
+  // its allocation, for a box that no shared memory holds, and for layouts that are not modelled
+  // (interleaved ones). The map is one that TensorMap::check accepts.
   TensorBox(const TensorMap& map, std::span<const int32_t> start, const GlobalMemory& memory);
 
   uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }
   uint32_t bytes() const { return bytes_; }
+  uint64_t host_bytes() const { return rows_.size() * sizeof(Row); }  // what this object keeps
   uint32_t row_bytes() const { return row_bytes_; }
   // From row to row in shared memory: a swizzled box narrower than its swizzle leaves gaps.
   uint32_t row_pitch() const { return row_pitch_; }
@@ -56,7 +58,7 @@ class TensorBox {
   void convert(std::byte* row) const;
 
   TensorMap map_;
-  uint32_t element_bytes_, row_bytes_, row_pitch_, bytes_;
+  uint32_t element_bytes_, row_bytes_, row_pitch_, bytes_ = 0;
   uint32_t first_ = 0, last_ = 0;  // elements of a row inside the tensor: [first_, last_)
   // Swizzle: the bits that those `shift_` above them are added to.
   uint32_t mask_ = 0, shift_ = 3;

@@ -53,8 +53,8 @@ uint32_t span_of(Swizzle swizzle) {
 uint32_t bytes_of(TensorType type) { return kTypes[static_cast<int>(type)].bytes; }
 std::string_view name_of(TensorType type) { return kTypes[static_cast<int>(type)].name; }
 
-uint32_t TensorMap::box_rows() const {
-  uint32_t rows = 1;
+uint64_t TensorMap::box_rows() const {
+  uint64_t rows = 1;
   for (uint32_t d = 1; d < rank; ++d) rows *= box_elements(static_cast<int>(d));
   return rows;
 }

@@ -66,8 +66,7 @@ struct TensorMap {
     return (box[d] + element_strides[d] - 1) / element_strides[d];
   }
   uint32_t row_bytes() const { return box_elements(0) * bytes_of(type); }
-  uint32_t box_rows() const;
-  uint32_t box_bytes() const { return row_bytes() * box_rows(); }
+  uint64_t box_rows() const;
 
   std::array<std::byte, kBytes> encode() const;
   // False when a field has a value that nobody has seen; *why then says which and what is known.

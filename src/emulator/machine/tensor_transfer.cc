@@ -167,6 +167,7 @@ TensorStoreOp::TensorStoreOp(const Exec& exec, const Insn& insn, const Transfer&
       mask_(exec.mask),
       transfer_(transfer),
       values_(size_t{transfer.registers} * 32) {
+  held_bytes = values_.size() * sizeof values_[0];
   queue = tensor_memory_queue(cta_->rank, exec.warp->index);
   for (uint32_t reg = 0; reg < transfer.registers; ++reg) {
     std::memcpy(&values_[size_t{reg} * 32], exec.lanes<uint32_t>(insn.list[reg]), 128);

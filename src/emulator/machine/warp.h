@@ -19,6 +19,11 @@ struct Warp;
 
 // Storage of one call of a function, for the lanes of one group: registers, .local and .param.
 struct Frame {
+  Frame() = default;
+  ~Frame();  // lets go of its callers one by one: a chain may be longer than the host's stack
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
   const CodeFunction* function = nullptr;
   std::unique_ptr<std::byte[]> storage;
   std::byte* registers = nullptr;       // 64-byte aligned, function->register_bytes
@@ -28,6 +33,10 @@ struct Frame {
   uint32_t return_pc = kNoPc;
   uint32_t caller_join_pc = kNoPc;
   uint32_t local_base = 0;  // of this frame in the lane's local memory
+  uint32_t depth = 0;       // calls up to the kernel's frame
+  // What it takes of the launch's memory, and where that is counted.
+  uint64_t bytes = 0;
+  uint64_t* counted = nullptr;
 };
 
 // Where lanes of one frame meet again.
