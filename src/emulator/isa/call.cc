@@ -14,11 +14,11 @@ namespace ptxemu {
 
 namespace {
 
-// An argument or a result on the caller's side: bytes of its parameter area, or a register.
+// An argument or a result on the caller's side: a variable of its parameter area or a register,
+// with the size that it has there.
 struct Passed {
-  Slot slot = kNoSlot;
-  int bits = 0;  // of the register
-  uint32_t offset = 0;
+  ParamVariable variable;
+  bool is_constant = false;  // of 8 bytes, of which the callee takes what its parameter holds
 };
 
 struct CallForm {
@@ -29,26 +29,45 @@ struct CallForm {
   std::vector<Passed> arguments, results;
 };
 
+// Where a value of one lane lies.
+std::span<std::byte> place_of(const Frame& frame, const ParamVariable& variable, int lane) {
+  const auto l = static_cast<size_t>(lane);
+  std::byte* at = variable.slot != kNoSlot
+                      ? frame.registers + variable.slot + l * std::max(variable.bytes, 2u)
+                      : frame.params.get() + l * frame.function->param_bytes + variable.offset;
+  return {at, variable.bytes};
+}
+
 void copy_value(const Exec& exec, const Frame& from, const ParamVariable& source, const Frame& to,
                 const ParamVariable& target) {
   const uint32_t bytes = std::min(source.bytes, target.bytes);
+  if (bytes == 0) return;
   exec.for_lanes([&](int lane) {
-    auto place = [lane](const Frame& frame, const ParamVariable& variable) {
-      const auto l = static_cast<size_t>(lane);
-      return variable.slot != kNoSlot
-                 ? frame.registers + variable.slot + l * std::max(variable.bytes, 2u)
-                 : frame.params.get() + l * frame.function->param_bytes + variable.offset;
-    };
-    std::memcpy(place(to, target), place(from, source), bytes);
+    std::memcpy(place_of(to, target, lane).data(), place_of(from, source, lane).data(), bytes);
   });
 }
 
-ParamVariable as_param(const Passed& passed, uint32_t bytes) {
-  ParamVariable variable;
-  variable.offset = passed.offset;
-  variable.slot = passed.slot;
-  variable.bytes = passed.slot == kNoSlot ? bytes : static_cast<uint32_t>(passed.bits) / 8;
-  return variable;
+// Why what is passed does not fit what the callee declares; empty when it does. Nothing is read or
+// written beyond the shorter of the two, but a value cut in silence would be a wrong one.
+std::string mismatch(const char* what, std::string_view callee, const std::vector<Passed>& passed,
+                     const std::vector<ParamVariable>& declared) {
+  if (passed.size() != declared.size()) {
+    return fmt::format("{} {}s for {}, which has {}", passed.size(), what, callee, declared.size());
+  }
+  for (size_t i = 0; i < passed.size(); ++i) {
+    const uint32_t bytes = passed[i].variable.bytes, wanted = declared[i].bytes;
+    const bool byte_in_register = wanted == 1 && bytes == 2 && passed[i].variable.slot != kNoSlot;
+    if (bytes == wanted || byte_in_register || (passed[i].is_constant && bytes > wanted)) continue;
+    return fmt::format("{} {} of {} has {} bytes; accepted: {}, as the function declares", what, i,
+                       callee, bytes, wanted);
+  }
+  return "";
+}
+
+std::string mismatch(const CallForm& form, const CodeFunction& callee) {
+  const std::string why = mismatch("argument", callee.name, form.arguments, callee.params);
+  if (!why.empty() || form.results.empty()) return why;
+  return mismatch("result", callee.name, form.results, callee.results);
 }
 
 // A call that not all lanes of the group make, or not of one function, parts them like a branch:
@@ -85,21 +104,36 @@ const CodeFunction& callee_of(const Exec& exec, const CallForm& form) {
   return *found->second;
 }
 
+void check_depth(const Exec& exec, const CodeFunction& callee, const Frame& caller) {
+  const uint64_t most = exec.launch->options.max_call_depth;
+  if (most != 0 && caller.depth >= most) {
+    throw Trap{"limit", fmt::format("{} calls inside each other, and {} is one more: "
+                                    "--max-call-depth is {}",
+                                    caller.depth, callee.name, most)};
+  }
+  const uint64_t local = uint64_t{caller.local_base} + caller.function->local_bytes;
+  if (local + callee.local_bytes > kMostLocalBytes) {
+    throw Trap{
+        "local-memory",
+        fmt::format("{} needs {} bytes of local memory after {} of its callers; a thread has "
+                    "{}",
+                    callee.name, callee.local_bytes, local, kMostLocalBytes)};
+  }
+}
+
 Flow run_call(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const CallForm*>(insn.data);
   part_at_call(exec, insn, form);
   const CodeFunction& callee = callee_of(exec, form);
   const Frame& caller = *exec.group->frame;
+  if (const std::string why = mismatch(form, callee); !why.empty()) {
+    throw Trap{"call-arguments", why};
+  }
+  check_depth(exec, callee, caller);
   auto frame = make_frame(callee, *exec.warp, *exec.launch,
                           caller.local_base + caller.function->local_bytes);
-  if (callee.params.size() != form.arguments.size()) {
-    throw Trap{"call-arguments",
-               fmt::format("{} arguments for {}, which takes {}", form.arguments.size(),
-                           callee.name, callee.params.size())};
-  }
   for (size_t i = 0; i < form.arguments.size(); ++i) {
-    copy_value(exec, caller, as_param(form.arguments[i], callee.params[i].bytes), *frame,
-               callee.params[i]);
+    copy_value(exec, caller, form.arguments[i].variable, *frame, callee.params[i]);
   }
   enter(exec, insn, std::move(frame));
   return Flow::kJump;
@@ -108,16 +142,13 @@ Flow run_call(Exec& exec, const Insn& insn) {
 Flow run_system_call(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const CallForm*>(insn.data);
   const Frame& frame = *exec.group->frame;
-  auto place = [&](const Passed& passed, int lane) {
-    const auto l = static_cast<size_t>(lane);
-    return passed.slot != kNoSlot
-               ? frame.registers + passed.slot + l * static_cast<size_t>(passed.bits) / 8
-               : frame.params.get() + l * frame.function->param_bytes + passed.offset;
-  };
   exec.for_lanes([&](int lane) {
-    std::vector<std::byte*> arguments;
-    for (const Passed& passed : form.arguments) arguments.push_back(place(passed, lane));
-    std::byte* result = form.results.empty() ? nullptr : place(form.results[0], lane);
+    std::vector<std::span<const std::byte>> arguments;
+    for (const Passed& passed : form.arguments) {
+      arguments.push_back(place_of(frame, passed.variable, lane));
+    }
+    std::span<std::byte> result;
+    if (!form.results.empty()) result = place_of(frame, form.results[0].variable, lane);
     form.system(exec, lane, arguments, result);
   });
   return Flow::kNext;
@@ -127,42 +158,60 @@ Flow run_system_call(Exec& exec, const Insn& insn) {
 // constant is then passed in 64 bits, of which the callee takes what its parameter holds.
 Passed decode_passed(Decoder& decoder, const Operand& operand, bool is_result, Type type) {
   using Kind = Operand::Kind;
+  const ParamVariable* variable = decoder.builder().param_variable(operand);
+  if (variable != nullptr) return {*variable, false};
   Passed value;
-  if (const ParamVariable* variable = decoder.builder().param_variable(operand)) {
-    value.offset = variable->offset;
-    value.slot = variable->slot;
-  } else if (is_result && operand.kind == Kind::kRegister) {
-    value.slot = decoder.dest_any(operand, &value.bits);
+  int bits = 0;
+  const bool is_number = operand.kind == Kind::kInteger || operand.kind == Kind::kFloat;
+  if (is_result && operand.kind == Kind::kRegister) {
+    value.variable.slot = decoder.dest_any(operand, Type::kB32, &bits);
   } else if (!is_result && operand.kind == Kind::kRegister) {
-    value.slot = decoder.source_any(operand, Type::kB32, &value.bits);
-  } else if (!is_result && (operand.kind == Kind::kInteger || operand.kind == Kind::kFloat)) {
+    value.variable.slot = decoder.source_any(operand, Type::kB32, &bits);
+  } else if (!is_result && is_number) {
     const Type wide = type == Type::kF32 || type == Type::kF64 ? type : Type::kB64;
-    value.slot = decoder.source_any(operand, wide, &value.bits);
+    value.variable.slot = decoder.source_any(operand, wide, &bits);
+    value.is_constant = true;
   } else {
     decoder.fail_syntax(fmt::format("argument {}: accepted: .param variables, registers{}",
                                     operand.text, is_result ? "" : ", constants"));
   }
+  value.variable.bytes = static_cast<uint32_t>(bits) / 8;
   return value;
 }
 
-std::vector<Passed> decode_results(Decoder& decoder, const Operand& list) {
+// `declared`: the callee's variables, null where it is not known.
+std::vector<Passed> decode_list(Decoder& decoder, const Operand& list, bool is_result,
+                                const std::vector<Variable>* declared) {
   std::vector<Passed> passed;
   for (const Operand& operand : list.list) {
-    passed.push_back(decode_passed(decoder, operand, true, Type::kNone));
+    const size_t i = passed.size();
+    const bool known = declared != nullptr && i < declared->size();
+    passed.push_back(
+        decode_passed(decoder, operand, is_result, known ? (*declared)[i].type : Type::kNone));
   }
   return passed;
 }
 
-std::vector<Passed> decode_arguments(Decoder& decoder, const Operand& list,
-                                     const Function* callee) {
-  std::vector<Passed> passed;
-  for (const Operand& operand : list.list) {
-    const size_t i = passed.size();
-    const bool known = callee != nullptr && i < callee->params.size();
-    passed.push_back(
-        decode_passed(decoder, operand, false, known ? callee->params[i].type : Type::kNone));
+// The callee's parameters and results as it declares them, before it is decoded itself.
+std::vector<ParamVariable> sizes_of(const std::vector<Variable>& variables) {
+  std::vector<ParamVariable> sizes;
+  for (const Variable& variable : variables) {
+    // What does not fit 32 bits is refused where the callee is decoded.
+    const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(variable.bytes, ~uint32_t{0}));
+    sizes.push_back({variable.name, 0, bytes, kNoSlot});
   }
-  return passed;
+  return sizes;
+}
+
+// A call by name is compared with the declaration while it is decoded; the system's functions, too.
+void check_call(Decoder& decoder, const CallForm& form) {
+  const Function* callee = form.module->find(form.name);
+  if (callee == nullptr) return;
+  std::string why = mismatch("argument", form.name, form.arguments, sizes_of(callee->params));
+  if (why.empty() && !form.results.empty()) {
+    why = mismatch("result", form.name, form.results, sizes_of(callee->results));
+  }
+  if (!why.empty()) decoder.fail_syntax(why);
 }
 
 }  // namespace
@@ -173,7 +222,7 @@ void decode_call(Decoder& decoder, Insn& insn) {
   form.module = &decoder.builder().program().module;
   size_t i = 0;
   if (decoder.operand(i).kind == Operand::Kind::kList) {
-    form.results = decode_results(decoder, decoder.operand(i++));
+    form.results = decode_list(decoder, decoder.operand(i++), true, nullptr);
   }
   const Operand& target = decoder.operand(i++);
   if (target.kind == Operand::Kind::kRegister) {
@@ -182,7 +231,9 @@ void decode_call(Decoder& decoder, Insn& insn) {
     form.name = target.text;
   }
   if (i < decoder.operand_count() && decoder.operand(i).kind == Operand::Kind::kList) {
-    form.arguments = decode_arguments(decoder, decoder.operand(i++), form.module->find(form.name));
+    const Function* callee = form.module->find(form.name);
+    form.arguments = decode_list(decoder, decoder.operand(i++), false,
+                                 callee == nullptr ? nullptr : &callee->params);
   }
   insn.run = run_call;
   if (form.pointer == kNoSlot && decoder.builder().callee(form.name) == nullptr) {
@@ -193,6 +244,7 @@ void decode_call(Decoder& decoder, Insn& insn) {
     }
     insn.run = run_system_call;
   }
+  if (form.pointer == kNoSlot) check_call(decoder, form);
   insn.data = decoder.keep(std::move(form));
 }
 
@@ -207,7 +259,7 @@ Flow return_from_function(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const CallForm*>(call.data);
   const auto& results = callee->function->results;
   for (size_t i = 0; i < form.results.size() && i < results.size(); ++i) {
-    copy_value(exec, *callee, results[i], caller, as_param(form.results[i], results[i].bytes));
+    copy_value(exec, *callee, results[i], caller, form.results[i].variable);
   }
   leave(exec);
   return Flow::kJump;

@@ -3,19 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
+#include "emulator/isa/printf_format.h"
 #include "emulator/machine/exec.h"
 
 namespace ptxemu {
 
 namespace {
 
+using Arguments = std::span<const std::span<const std::byte>>;
+
+// An argument of at most 8 bytes; what it lacks of T is 0.
 template <class T>
-T value_of(const std::byte* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof value);
+T value_of(std::span<const std::byte> bytes) {
+  T value{};
+  std::memcpy(&value, bytes.data(), std::min(bytes.size(), sizeof value));
   return value;
 }
 
@@ -30,72 +34,86 @@ std::string read_string(const Exec& exec, int lane, uint64_t address) {
   return text;
 }
 
-// One conversion of a printf format, with its argument at `address`: 4 bytes for int and what is
-// narrower, else 8, aligned to their size (how vprintf's buffer is laid out).
-class Conversion {
+// The values of a format, one after the other at `address`: 4 bytes for int and what is narrower,
+// else 8, aligned to their size (how vprintf's buffer is laid out).
+class PrintfValues {
  public:
-  Conversion(const Exec& exec, int lane, uint64_t* address)
+  PrintfValues(const Exec& exec, int lane, uint64_t address)
       : exec_(exec), lane_(lane), address_(address) {}
 
-  std::string format(const std::string& spec) {
-    const char kind = spec.back();
-    char out[512];
-    if (kind == 's') {
-      const std::string text = read_string(exec_, lane_, next<uint64_t>());
-      std::snprintf(out, sizeof out, spec.c_str(), text.c_str());
-    } else if (std::strchr("eEfFgGaA", kind) != nullptr) {
-      std::snprintf(out, sizeof out, spec.c_str(), next<double>());
-    } else if (kind == 'p') {
-      std::snprintf(out, sizeof out, "%#llx", static_cast<unsigned long long>(next<uint64_t>()));
-    } else if (kind == 'c') {
-      std::snprintf(out, sizeof out, spec.c_str(), next<int32_t>());
-    } else if (spec.find('l') != std::string::npos || spec.find('z') != std::string::npos ||
-               spec.find('j') != std::string::npos) {
-      std::snprintf(out, sizeof out, spec.c_str(), next<int64_t>());
-    } else {
-      std::snprintf(out, sizeof out, spec.c_str(), next<int32_t>());
-    }
-    return out;
+  std::string text(PrintfConversion conversion) {
+    if (conversion.width_is_argument) set_width(&conversion);
+    if (conversion.precision_is_argument) set_precision(&conversion);
+    if (conversion.type == 's') return conversion.text(read_string(exec_, lane_, next<uint64_t>()));
+    if (conversion.is_float()) return conversion.text(next<double>());
+    const bool wide = conversion.type == 'p' || conversion.is_wide();
+    return conversion.text(wide ? next<int64_t>() : int64_t{next<int32_t>()});
   }
 
  private:
+  // A negative width is the flag - and a positive one; a negative precision is none.
+  void set_width(PrintfConversion* conversion) {
+    const int32_t width = next<int32_t>();
+    if (width < 0) conversion->flags += '-';
+    conversion->width =
+        static_cast<int>(std::min<int64_t>(std::abs(int64_t{width}), kMostPrintfWidth));
+  }
+  void set_precision(PrintfConversion* conversion) {
+    const int32_t precision = next<int32_t>();
+    if (precision >= 0) conversion->precision = std::min(precision, kMostPrintfWidth);
+  }
   template <class T>
   T next() {
-    *address_ = (*address_ + sizeof(T) - 1) / sizeof(T) * sizeof(T);
+    address_ = (address_ + sizeof(T) - 1) / sizeof(T) * sizeof(T);
     const std::byte* at =
-        resolve(exec_, lane_, Space::kGeneric, *address_, sizeof(T), AccessKind::kRead);
-    *address_ += sizeof(T);
-    return value_of<T>(at);
+        resolve(exec_, lane_, Space::kGeneric, address_, sizeof(T), AccessKind::kRead);
+    address_ += sizeof(T);
+    return value_of<T>({at, sizeof(T)});
   }
   const Exec& exec_;
   int lane_;
-  uint64_t* address_;
+  uint64_t address_;
 };
 
-void call_vprintf(Exec& exec, int lane, std::span<std::byte* const> arguments, std::byte* result) {
+void call_vprintf(Exec& exec, int lane, Arguments arguments, std::span<std::byte> result) {
   if (arguments.size() < 2) throw Trap{"call-arguments", "vprintf takes a format and a buffer"};
   const std::string format = read_string(exec, lane, value_of<uint64_t>(arguments[0]));
-  uint64_t buffer = value_of<uint64_t>(arguments[1]);
-  Conversion conversion(exec, lane, &buffer);
+  PrintfValues values(exec, lane, value_of<uint64_t>(arguments[1]));
   std::string out;
-  for (size_t i = 0; i < format.size(); ++i) {
-    if (format[i] != '%') {
-      out += format[i];
-      continue;
+  for (size_t i = 0; i < format.size();) {
+    const std::string_view rest = std::string_view(format).substr(i);
+    if (rest.front() != '%') {
+      out += rest.front();
+      ++i;
+    } else if (rest.starts_with("%%")) {
+      out += '%';
+      i += 2;
+    } else if (const auto conversion = parse_conversion(rest)) {
+      out += values.text(*conversion);
+      i += conversion->length;
+    } else {
+      throw Trap{"printf-format",
+                 fmt::format("printf of \"{}\"; accepted: % flags width .precision size and one of "
+                             "d i o u x X c s p e E f F g G a A, with width and precision up to {}",
+                             rest.substr(0, 16), kMostPrintfWidth),
+                 lane};
     }
-    const size_t end = format.find_first_of("%diouxXeEfFgGaAcsp", i + 1);
-    if (end == std::string::npos) break;
-    const std::string spec = format.substr(i, end - i + 1);
-    out += spec.back() == '%' ? "%" : conversion.format(spec);
-    i = end;
   }
-  exec.launch->printed += out;
+  Launch& launch = *exec.launch;
+  const uint64_t most = launch.options.max_printed;
+  if (most != 0 && launch.printed.size() + out.size() > most) {
+    const Finding finding = printed_limit(most);
+    throw Trap{finding.rule, finding.message, lane};
+  }
+  launch.printed += out;
   const auto length = static_cast<int32_t>(out.size());
-  if (result != nullptr) std::memcpy(result, &length, sizeof length);
+  if (!result.empty()) {
+    std::memcpy(result.data(), &length, std::min(result.size(), sizeof length));
+  }
 }
 
 // message, file, line, function, size of a character.
-void call_assertfail(Exec& exec, int lane, std::span<std::byte* const> arguments, std::byte*) {
+void call_assertfail(Exec& exec, int lane, Arguments arguments, std::span<std::byte>) {
   if (arguments.size() < 4) throw Trap{"assert", "an assertion failed"};
   auto text = [&](size_t i) { return read_string(exec, lane, value_of<uint64_t>(arguments[i])); };
   throw Trap{"assert",

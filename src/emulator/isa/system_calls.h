@@ -10,9 +10,11 @@ namespace ptxemu {
 
 struct Exec;
 
-// Runs for one lane; `arguments` and `result` (null when there is none) point to their bytes.
-using SystemCall = void (*)(Exec& exec, int lane, std::span<std::byte* const> arguments,
-                            std::byte* result);
+// Runs for one lane, with the bytes of the arguments and of the result (none when nobody wants it)
+// as long as the kernel made them, which need not be what the function declares.
+using SystemCall = void (*)(Exec& exec, int lane,
+                            std::span<const std::span<const std::byte>> arguments,
+                            std::span<std::byte> result);
 
 SystemCall find_system_call(std::string_view name);  // null when there is none
 std::string system_call_names();
