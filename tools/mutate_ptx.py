@@ -252,6 +252,7 @@ class Runner:
             report = folder / "report.json"
             command = [self.command, "run", str(folder / "k.ptx"), "--launch", str(folder / "launch.json"),
                        "--policy", policy, "--seed", str(seed), "--check", "all", "--report", str(report),
+                       "--allow-paths",
                        *options]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=self.timeout, check=False)

@@ -52,6 +52,12 @@ class ScratchFile {
   std::unique_ptr<Temporary> file_;
 };
 
+// `list` with what the environment has of it; an empty part of a list of folders would mean the
+// current one.
+void append(std::string* list, std::string_view rest) {
+  if (!rest.empty()) *list += fmt::format(":{}", rest);
+}
+
 // The environment with `changes`; where `prepend` says so, before what a list already holds.
 std::vector<std::string> environment(const std::string& preload, const std::string& folder,
                                      const std::string& settings) {
@@ -60,9 +66,9 @@ std::vector<std::string> environment(const std::string& preload, const std::stri
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     if (text.starts_with("LD_LIBRARY_PATH=")) {
-      libraries += fmt::format(":{}", text.substr(16));
+      append(&libraries, text.substr(16));
     } else if (text.starts_with("LD_PRELOAD=")) {
-      preloads += fmt::format(":{}", text.substr(11));
+      append(&preloads, text.substr(11));
     } else if (!text.starts_with("FA4_EMULATOR_EXEC=")) {
       result.emplace_back(text);
     }
@@ -125,6 +131,10 @@ std::string ExecCommand::settings(const ptxemu::MachineOptions& options,
               {"math", options.math},
               {"threads", options.threads},
               {"max_instructions", options.max_instructions},
+              {"max_memory", options.max_memory},
+              {"max_local_memory", options.max_local_memory},
+              {"max_printed", options.max_printed},
+              {"max_call_depth", options.max_call_depth},
               {"ptx", ptx_},
               {"log", log}}
       .dump();

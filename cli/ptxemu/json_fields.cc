@@ -36,9 +36,21 @@ class DuplicateKeys {
   std::vector<std::set<std::string>> open_;
 };
 
+// dump() recurses, and a document may be deeper than the host's stack.
+bool is_deeper_than(const Value& value, int most) {
+  if (!value.is_structured()) return false;
+  if (most == 0) return true;
+  return std::any_of(value.begin(), value.end(),
+                     [most](const Value& inner) { return is_deeper_than(inner, most - 1); });
+}
+
 }  // namespace
 
 std::string json_excerpt(const Value& value) {
+  constexpr int kMostDepth = 32;
+  if (is_deeper_than(value, kMostDepth)) {
+    return fmt::format("a value of more than {} levels", kMostDepth);
+  }
   std::string text = value.dump(-1, ' ', false, Value::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;

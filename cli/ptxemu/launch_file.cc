@@ -116,6 +116,7 @@ LaunchSpec read_launch(const JsonFields& fields, const std::string& where, const
   LaunchSpec launch;
   launch.where = where;
   launch.ptx = fields.text("ptx", ptx);
+  launch.names_ptx = fields.has("ptx");
   if (launch.ptx.empty()) {
     throw bad_input(
         fmt::format("{}: is missing; accepted: F.ptx on the command line, or \"ptx\" in the launch",

@@ -54,6 +54,7 @@ struct ArgumentSpec {
 struct LaunchSpec {
   std::string where;                                   // "" or "launches[2]."
   std::string ptx;                                     // file
+  bool names_ptx = false;                              // itself; else the command line does
   std::string kernel;                                  // empty: the module's only one
   std::array<uint32_t, 3> grid{}, block{}, cluster{};  // cluster 0, 0, 0: the kernel's own
   uint32_t shared_bytes = 0;

@@ -22,6 +22,8 @@ ptxemu::ModuleHandle load_module(ptxemu::Machine& machine, const LaunchSpec& spe
   try {
     return machine.load(naming(spec.where + "ptx", spec.ptx, [&] { return read_text(spec.ptx); }),
                         spec.ptx);
+  } catch (const ptxemu::MemoryError& error) {
+    throw could_not_run(fmt::format("{}: {}", spec.ptx, error.what()));
   } catch (const ptxemu::InputError& error) {
     throw bad_input(fmt::format("{}: {}", spec.ptx, error.what()));
   }

@@ -20,8 +20,8 @@ std::string one_of(const char* option, const std::string& value,
 }
 
 uint64_t whole_number(const char* option, const std::optional<std::string>& text, uint64_t low,
-                      uint64_t high) {
-  if (!text) return 0;
+                      uint64_t high, uint64_t otherwise = 0) {
+  if (!text) return otherwise;
   uint64_t value = 0;
   const char* end = text->data() + text->size();
   const auto [stopped, error] = std::from_chars(text->data(), end, value);
@@ -48,9 +48,20 @@ void MachineFlags::declare(Options& app, const char* check) {
   app.add_option("--math", math_, "How tensor cores add: hw (default), exact, fast")
       ->type_name("M");
   app.add_option("--threads", threads_, "Host threads (default: all cores)")->type_name("N");
-  app.add_option("--max-instructions", max_instructions_,
-                 "Stop a launch after N warp instructions (default: none)")
-      ->type_name("N");
+  const ptxemu::MachineOptions defaults;
+  const auto limit = [&](const char* name, std::optional<std::string>& value, const char* what,
+                         uint64_t number) {
+    app.add_option(name, value, fmt::format("{} (default {})", what, number))->type_name("N");
+  };
+  limit("--max-instructions", max_instructions_, "Most warp instructions of a cluster",
+        defaults.max_instructions);
+  limit("--max-memory", max_memory_, "Most bytes of buffers and module variables",
+        defaults.max_memory);
+  limit("--max-local-memory", max_local_memory_, "Most bytes of a launch's registers and .local",
+        defaults.max_local_memory);
+  limit("--max-printed", max_printed_, "Most bytes that a launch prints", defaults.max_printed);
+  limit("--max-call-depth", max_call_depth_, "Most calls of a thread inside each other",
+        defaults.max_call_depth);
 }
 
 ptxemu::MachineOptions MachineFlags::options() const {
@@ -61,7 +72,15 @@ ptxemu::MachineOptions MachineFlags::options() const {
   options.check = one_of("--check", check_, {"none", "all"}) == "all";
   options.seed = whole_number("--seed", seed_, 0, UINT64_MAX);
   options.threads = static_cast<uint32_t>(whole_number("--threads", threads_, 1, 4096));
-  options.max_instructions = whole_number("--max-instructions", max_instructions_, 1, UINT64_MAX);
+  options.max_instructions = whole_number("--max-instructions", max_instructions_, 1, UINT64_MAX,
+                                          options.max_instructions);
+  options.max_memory = whole_number("--max-memory", max_memory_, 1, UINT64_MAX, options.max_memory);
+  options.max_local_memory = whole_number("--max-local-memory", max_local_memory_, 1, UINT64_MAX,
+                                          options.max_local_memory);
+  options.max_printed =
+      whole_number("--max-printed", max_printed_, 1, UINT64_MAX, options.max_printed);
+  options.max_call_depth = static_cast<uint32_t>(
+      whole_number("--max-call-depth", max_call_depth_, 1, UINT32_MAX, options.max_call_depth));
   return options;
 }
 

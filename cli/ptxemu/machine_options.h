@@ -18,7 +18,9 @@ class MachineFlags {
 
  private:
   std::string device_ = "emulated:b200", policy_ = "eager", math_ = "hw", check_;
-  std::optional<std::string> seed_, threads_, max_instructions_;
+  std::optional<std::string> seed_, threads_;
+  std::optional<std::string> max_instructions_, max_memory_, max_local_memory_, max_printed_,
+      max_call_depth_;
 };
 
 }  // namespace fa4::cli

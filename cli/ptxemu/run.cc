@@ -4,6 +4,7 @@
 #include <set>
 
 #include "io/output_files.h"
+#include "ptxemu/allowed_paths.h"
 #include "ptxemu/buffers.h"
 #include "ptxemu/commands.h"
 #include "ptxemu/launch_file.h"
@@ -36,6 +37,8 @@ class EmulateCommand final : public Command {
 
   MachineFlags flags_;
   std::string ptx_, launch_;
+  std::vector<std::string> folders_;
+  bool allow_paths_ = false;
   std::optional<std::string> report_, trace_, counts_;
 };
 
@@ -43,6 +46,10 @@ void EmulateCommand::declare(Options& app) {
   app.add_option("ptx", ptx_, "PTX text; may be left out when every launch names its own")
       ->type_name("F.ptx");
   app.add_option("--launch", launch_, "What to launch, over which buffers")->type_name("F.json");
+  app.add_option("--files", folders_, "A folder whose files the launch file may name as well")
+      ->type_name("DIR")
+      ->expected(1);
+  app.add_flag("--allow-paths", allow_paths_, "The launch file may name any file");
   flags_.declare(app, "none");
   app.add_option("--report", report_, "Written: the findings, as JSON")->type_name("F.json");
   app.add_option("--trace", trace_, "Written: warps and engines over time, for Perfetto or Chrome")
@@ -83,6 +90,9 @@ std::vector<LaunchResult> EmulateCommand::run_all(ptxemu::Machine& machine,
       machine.set_options(options);
       results.push_back(
           {launch.request, machine.launch(launch.module, launch.request, arguments[i])});
+    } catch (const ptxemu::MemoryError& error) {
+      throw could_not_run(
+          fmt::format("{}{}: {}", launch.spec->where, launch.request.kernel, error.what()));
     } catch (const ptxemu::InputError& error) {
       throw bad_input(
           fmt::format("{}{}: {}", launch.spec->where, launch.request.kernel, error.what()));
@@ -99,6 +109,9 @@ Outcome EmulateCommand::run() {
   if (launch_.empty()) throw bad_input("--launch: is missing; accepted: --launch F.json");
   const LaunchFile file =
       naming("--launch", launch_, [&] { return read_launch_file(launch_, ptx_); });
+  if (!allow_paths_) {
+    naming("--launch", launch_, [&] { AllowedPaths(launch_, folders_).check(file); });
+  }
   EmulatedBuffers buffers =
       naming("--launch", launch_, [&] { return EmulatedBuffers(file.buffers); });
   OutputFiles outputs;

@@ -3,8 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
 #include <nlohmann/json.hpp>
 
+#include "failure.h"
 #include "io/mapped_file.h"
 
 namespace fa4::cli {
@@ -24,7 +29,17 @@ Traces::~Traces() {
 
 std::string Traces::next() {
   if (target_.empty()) return "";
-  parts_.emplace_back(fmt::format("{}.{}-{}.tmp", target_, ::getpid(), parts_.size()));
+  // Made anew, so that no link which lies there already is followed.
+  std::string name = target_ + ".XXXXXX";
+  const int fd = ::mkstemp(name.data());
+  if (fd < 0) {
+    throw bad_input(
+        fmt::format("--trace {}: {}: {}; accepted: a file in a directory that can be "
+                    "written",
+                    target_, name, std::strerror(errno)));
+  }
+  ::close(fd);
+  parts_.emplace_back(name);
   return parts_.back().path();
 }
 

@@ -10,8 +10,8 @@ namespace fa4::cli {
 
 class Traces {
  public:
-  // `target` is where the whole trace goes; parts are written beside it and removed with this
-  // object. Empty: nothing is traced.
+  // `target` is where the whole trace goes; parts are written beside it, under names that nobody
+  // can know before, and removed with this object. Empty: nothing is traced.
   explicit Traces(std::string target) : target_(std::move(target)) {}
   ~Traces();
   Traces(const Traces&) = delete;

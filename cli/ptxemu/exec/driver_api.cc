@@ -363,8 +363,16 @@ CUDRV int cuGetProcAddress_v2(const char* name, void** function, int version, ui
   if (result != nullptr) *result = *function == nullptr ? kNoSuchSymbol : kFound;
   return *function == nullptr ? kNotFound : kSuccess;
 }
-// Tables of functions that no manual lists: none.
+// Tables of functions that no manual lists: none. Only a runtime that is linked statically asks the
+// driver for them, and it cannot go on without.
 CUDRV int cuGetExportTable(const void** table, const void*) {
+  static std::once_flag said;
+  std::call_once(said, [] {
+    Gpu::say(
+        "cuGetExportTable: the program has its CUDA runtime linked statically, which asks the "
+        "driver "
+        "for functions that no manual names; accepted: nvcc -cudart shared, or the driver alone");
+  });
   *table = nullptr;
   return kNotFound;
 }

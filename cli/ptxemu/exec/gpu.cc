@@ -47,6 +47,10 @@ MachineOptions options_from(const Json& json) {
   options.check = json.value("check", options.check);
   options.threads = json.value("threads", options.threads);
   options.max_instructions = json.value("max_instructions", options.max_instructions);
+  options.max_memory = json.value("max_memory", options.max_memory);
+  options.max_local_memory = json.value("max_local_memory", options.max_local_memory);
+  options.max_printed = json.value("max_printed", options.max_printed);
+  options.max_call_depth = json.value("max_call_depth", options.max_call_depth);
   return options;
 }
 

@@ -1,6 +1,7 @@
 """ptxemu run: what a launch computes, saves and reports."""
 
 import json
+import os
 import struct
 
 from launching import PtxemuTest, TWO_KERNELS
@@ -174,5 +175,46 @@ class Run(PtxemuTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(self.saved(), self.scaled())
 
-    def test_a_bound_on_instructions(self):
-        self.run_launch(self.document(), "--max-instructions", "3", code=1)
+    def test_a_limit_that_ends_a_run_names_its_option(self):
+        text = self.run_launch(self.document(), "--max-instructions", "3", code=1)
+        self.assertIn("trap", text)
+        self.assertIn("--max-instructions is 3", text)
+        text = self.run_launch(self.document(), "--max-local-memory", "3", code=1)
+        self.assertIn("--max-local-memory is 3", text)
+
+    def test_memory_that_the_option_does_not_allow(self):
+        self.refuse_launch(self.document(), "--max-memory", options=("--max-memory", "799"), code=3)
+        self.run_launch(self.document(), "--max-memory", "800")
+
+    def test_a_launch_file_names_files_of_its_own_folder(self):
+        os.mkdir(self.path("inner"))
+        outside = self.document(buffers={"x": {"npy": self.path("x.npy")},
+                                         "y": {"zeros": [100], "dtype": "f32", "save": self.path("y.npy")}})
+        inner = self.launch_file(outside, "inner/launch.json")
+        for words, document in (
+            (("buffers.x.npy", "x.npy", "--allow-paths"), outside),
+            (("buffers.y.save", "..", "--files"),
+             self.document(buffers={"x": {"zeros": [100], "dtype": "f32"},
+                                    "y": {"zeros": [100], "dtype": "f32", "save": self.path("inner/../y.npy")}})),
+            (("ptx", "scale.ptx", "launch file's folder"), self.document(buffers={}, args=[], ptx=self.ptx)),
+        ):
+            self.launch_file(document, "inner/launch.json")
+            self.refuse("run", self.ptx, "--launch", inner, words=["ptxemu run: ", *words])
+        self.launch_file(outside, "inner/launch.json")
+        for options in (("--files", self.folder), ("--allow-paths",)):
+            result = self.run_fa4("run", self.ptx, "--launch", inner, *options)
+            self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_launch_file_does_not_leave_its_folder_by_a_link(self):
+        os.mkdir(self.path("inner"))
+        os.symlink(self.path("x.npy"), self.path("inner/x.npy"))
+        document = self.document(buffers={"x": {"npy": self.path("inner/x.npy")},
+                                          "y": {"zeros": [100], "dtype": "f32"}})
+        inner = self.launch_file(document, "inner/launch.json")
+        self.refuse("run", self.ptx, "--launch", inner, words=["buffers.x.npy", "lies outside"])
+
+    def test_a_trace_follows_no_link(self):
+        for number in range(3):
+            os.symlink(self.path("victim"), self.path(f"t.json.{os.getpid()}-{number}.tmp"))
+        self.run_launch(self.document(), "--trace", self.path("t.json"))
+        self.assertFalse(os.path.exists(self.path("victim")))

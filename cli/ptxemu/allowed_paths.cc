@@ -1,0 +1,68 @@
+#include "ptxemu/allowed_paths.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "failure.h"
+
+namespace fa4::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The path without links and dots, as far as it exists.
+fs::path real(const fs::path& path) {
+  std::error_code error;
+  fs::path result = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? fs::path() : result;
+}
+
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  const auto [in_folder, in_path] =
+      std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return in_folder == folder.end() && in_path != path.end();
+}
+
+}  // namespace
+
+AllowedPaths::AllowedPaths(const std::string& launch_file,
+                           const std::vector<std::string>& folders) {
+  folders_.push_back(real(fs::path(launch_file).parent_path() / "."));
+  for (const std::string& folder : folders) {
+    if (!fs::is_directory(folder)) {
+      throw bad_input(fmt::format("--files {}; accepted: a folder", folder));
+    }
+    folders_.push_back(real(folder));
+  }
+  // "folder/" has an empty last part, which nothing below it has.
+  for (fs::path& folder : folders_) {
+    if (!folder.has_filename()) folder = folder.parent_path();
+  }
+}
+
+void AllowedPaths::check(const std::string& where, const std::string& path) const {
+  const fs::path target = real(path);
+  const bool allowed =
+      !target.empty() && std::any_of(folders_.begin(), folders_.end(), [&](const fs::path& folder) {
+        return is_inside(target, folder);
+      });
+  if (allowed) return;
+  throw bad_input(
+      fmt::format("{} {}: lies outside of {}; accepted: files of the launch file's folder and of "
+                  "--files DIR, or any with --allow-paths",
+                  where, path, folders_.front().string()));
+}
+
+void AllowedPaths::check(const LaunchFile& file) const {
+  for (const BufferSpec& buffer : file.buffers) {
+    if (!buffer.file.empty()) check(fmt::format("buffers.{}.npy", buffer.name), buffer.file);
+    if (!buffer.save.empty()) check(fmt::format("buffers.{}.save", buffer.name), buffer.save);
+  }
+  for (const LaunchSpec& launch : file.launches) {
+    if (launch.names_ptx) check(launch.where + "ptx", launch.ptx);
+  }
+}
+
+}  // namespace fa4::cli
