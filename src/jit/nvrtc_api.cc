@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <type_traits>
 
 #include "core/config.h"
 #include "core/error.h"
@@ -19,34 +20,32 @@ constexpr const char* kHowToAdd =
     "to add it: `pip install nvidia-cuda-nvrtc==13.0.*` (in a venv) or a CUDA toolkit, then set "
     "FA4_NVRTC to its libnvrtc.so.13";
 
-template <class Function>
-void resolve(void* library, const char* name, const std::string& path, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) {
-    throw Error(ErrorCode::kCompiler,
-                fmt::format("{} has no function {}: NVRTC 12.0 or newer is needed; {}", path, name,
-                            kHowToAdd));
-  }
-}
+constexpr int kOldestMajor = 12;  // knows C++20 and sm_90a
 
-NvrtcApi resolve_all(void* library, const std::string& path) {
-  NvrtcApi api{};
-  resolve(library, "nvrtcVersion", path, api.version);
-  resolve(library, "nvrtcGetNumSupportedArchs", path, api.num_supported_archs);
-  resolve(library, "nvrtcGetSupportedArchs", path, api.supported_archs);
-  resolve(library, "nvrtcGetErrorString", path, api.error_string);
-  resolve(library, "nvrtcCreateProgram", path, api.create_program);
-  resolve(library, "nvrtcDestroyProgram", path, api.destroy_program);
-  resolve(library, "nvrtcAddNameExpression", path, api.add_name_expression);
-  resolve(library, "nvrtcCompileProgram", path, api.compile_program);
-  resolve(library, "nvrtcGetLoweredName", path, api.lowered_name);
-  resolve(library, "nvrtcGetProgramLogSize", path, api.log_size);
-  resolve(library, "nvrtcGetProgramLog", path, api.log);
-  resolve(library, "nvrtcGetCUBINSize", path, api.cubin_size);
-  resolve(library, "nvrtcGetCUBIN", path, api.cubin);
-  resolve(library, "nvrtcGetPTXSize", path, api.ptx_size);
-  resolve(library, "nvrtcGetPTX", path, api.ptx);
-  return api;
+// Every function of the table; false, with the name of the first that is missing, for a library
+// that is no NVRTC or an old one.
+bool resolve_all(void* library, NvrtcApi& api, const char*& missing) {
+  const auto resolve = [&](const char* name, auto& function) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    if (function == nullptr && missing == nullptr) missing = name;
+  };
+  missing = nullptr;
+  resolve("nvrtcVersion", api.version);
+  resolve("nvrtcGetNumSupportedArchs", api.num_supported_archs);
+  resolve("nvrtcGetSupportedArchs", api.supported_archs);
+  resolve("nvrtcGetErrorString", api.error_string);
+  resolve("nvrtcCreateProgram", api.create_program);
+  resolve("nvrtcDestroyProgram", api.destroy_program);
+  resolve("nvrtcAddNameExpression", api.add_name_expression);
+  resolve("nvrtcCompileProgram", api.compile_program);
+  resolve("nvrtcGetLoweredName", api.lowered_name);
+  resolve("nvrtcGetProgramLogSize", api.log_size);
+  resolve("nvrtcGetProgramLog", api.log);
+  resolve("nvrtcGetCUBINSize", api.cubin_size);
+  resolve("nvrtcGetCUBIN", api.cubin);
+  resolve("nvrtcGetPTXSize", api.ptx_size);
+  resolve("nvrtcGetPTX", api.ptx);
+  return missing == nullptr;
 }
 
 // The file behind a handle: a bare name was found by the loader.
@@ -56,6 +55,15 @@ std::string real_path(void* library, const std::string& asked) {
     return map->l_name;
   }
   return asked;
+}
+
+// Fills `library` from its handle; what is wrong with it, or nothing.
+std::string problem_of(void* handle, NvrtcLibrary& library) {
+  const char* missing = nullptr;
+  if (!resolve_all(handle, library.api, missing)) return fmt::format("has no {}", missing);
+  if (library.api.version(&library.major, &library.minor) != 0) return "does not say its version";
+  if (library.major >= kOldestMajor) return "";
+  return fmt::format("is {}.{}", library.major, library.minor);
 }
 
 // NVRTC opens its builtins by bare name at the first compilation; it has no run path, so that the
@@ -108,23 +116,29 @@ std::vector<std::string> nvrtc_candidates() {
 
 NvrtcLibrary open_nvrtc(const std::vector<std::string>& candidates) {
   const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> tried;
   for (const std::string& candidate : candidates) {
     void* handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) continue;
+    if (handle == nullptr) {
+      tried.push_back(candidate);
+      continue;
+    }
     NvrtcLibrary library;
     library.path = real_path(handle, candidate);
-    library.api = resolve_all(handle, library.path);
-    if (library.api.version(&library.major, &library.minor) != 0) {
-      throw Error(ErrorCode::kCompiler, library.path + ": nvrtcVersion failed");
+    if (const std::string problem = problem_of(handle, library); !problem.empty()) {
+      tried.push_back(fmt::format("{}: {}", library.path, problem));
+      dlclose(handle);
+      continue;
     }
     open_builtins(library);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     library.open_seconds = elapsed.count();
     return library;
   }
-  throw Error(ErrorCode::kCompiler, fmt::format("NVRTC, NVIDIA's run-time compiler, was not found "
-                                                "(tried {}); {}",
-                                                fmt::join(candidates, ", "), kHowToAdd));
+  throw Error(ErrorCode::kCompiler,
+              fmt::format("NVRTC {}.0 or newer, NVIDIA's run-time compiler, was not found (tried "
+                          "{}); {}",
+                          kOldestMajor, fmt::join(tried, ", "), kHowToAdd));
 }
 
 }  // namespace fa4::internal

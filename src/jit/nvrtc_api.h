@@ -44,8 +44,9 @@ struct NvrtcLibrary {
 // folders.
 std::vector<std::string> nvrtc_candidates();
 
-// Opens the first candidate that loads, for the life of the process. Throws Error{kCompiler} that
-// says where it looked and how to add NVRTC.
+// Opens the first candidate that is an NVRTC of 12.0 or newer, for the life of the process: one of
+// an old toolkit on the loader's path does not hide a new one elsewhere. Throws Error{kCompiler}
+// that says where it looked, what was wrong there and how to add NVRTC.
 NvrtcLibrary open_nvrtc(const std::vector<std::string>& candidates);
 
 }  // namespace fa4::internal

@@ -23,7 +23,16 @@ TEST(Nvrtc, MissingLibrarySaysHowToAddOne) {
   }
 }
 
-TEST(Nvrtc, LibraryWithoutItsFunctionsIsRefused) { EXPECT_THROW(open_nvrtc({"libm.so.6"}), Error); }
+TEST(Nvrtc, SaysWhatIsWrongWithALibraryThatWasThere) {
+  try {
+    open_nvrtc({"libm.so.6", FA4_OLD_NVRTC});
+    FAIL();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("libm.so.6: has no nvrtcVersion"), std::string::npos) << text;
+    EXPECT_NE(text.find("old_nvrtc.so: is 11.8"), std::string::npos) << text;
+  }
+}
 
 class NvrtcTest : public testing::Test {
  protected:
@@ -37,6 +46,11 @@ class NvrtcTest : public testing::Test {
                                   test_file("kernels/test/traits.h", kTestTraits)};
   std::unique_ptr<NvrtcCompiler> compiler_;
 };
+
+TEST_F(NvrtcTest, ALibraryThatCannotServeDoesNotHideOneThatCan) {
+  const std::string good = compiler_->path();
+  EXPECT_EQ(open_nvrtc({"/nowhere.so", "libm.so.6", FA4_OLD_NVRTC, good}).path, good);
+}
 
 TEST_F(NvrtcTest, CompilesAVariantForAnArchitecture) {
   const KernelImage image = compiler_->compile(scale_by(3), "sm_90a");
