@@ -24,6 +24,8 @@ class CacheCommand final : public Command {
     outcome.json["device"] = "cpu";
     const std::string path = KernelCache::get().path();
     outcome.json["path"] = path.empty() ? Json() : Json(path);
+    const std::string problem = KernelCache::get().problem();
+    if (!problem.empty()) throw bad_input(problem);
     if (action_ == "path") {
       outcome.text = path.empty() ? "the disk cache is off\n" : path + "\n";
     } else if (action_ == "list") {

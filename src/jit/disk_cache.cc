@@ -3,14 +3,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <mutex>
 #include <thread>
 
+#include "core/logging.h"
 #include "jit/image_file.h"
 
 namespace fa4::internal {
@@ -39,9 +42,24 @@ class File {
   int fd_;
 };
 
+// "" when only this user (or root) can have put it there and only they can change it; else who may.
+std::string why_untrusted(const struct stat& file) {
+  if (file.st_uid != ::geteuid() && file.st_uid != 0) {
+    return fmt::format("belongs to user {}", file.st_uid);
+  }
+  if ((file.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return fmt::format("may be written by others (mode {:04o})", file.st_mode & 07777);
+  }
+  return "";
+}
+
+// Nothing for a file that another user could have written: it holds code that would be run.
 std::optional<std::string> read_file(const std::string& path) {
   const File file(path, O_RDONLY);
-  if (file.get() < 0) return std::nullopt;
+  struct stat found {};
+  if (file.get() < 0 || ::fstat(file.get(), &found) != 0 || !why_untrusted(found).empty()) {
+    return std::nullopt;
+  }
   std::string bytes;
   char block[65536];
   for (;;) {
@@ -73,29 +91,48 @@ std::vector<fs::path> files_in(const std::string& folder, const char* extension)
   return paths;
 }
 
-// Only this user may put code into the folder.
-bool make_folder(const std::string& folder) {
-  std::error_code error;
-  if (fs::is_directory(folder, error)) return true;
-  if (!fs::create_directories(folder, error) && error) return false;
-  fs::permissions(folder, fs::perms::owner_all, error);
-  return true;
-}
-
 }  // namespace
 
 std::string DiskCache::file_of(const std::string& key, const char* extension) const {
   return folder_ + "/" + key + extension;
 }
 
+std::string DiskCache::problem() const {
+  struct stat folder {};
+  if (!enabled() || ::stat(folder_.c_str(), &folder) != 0) return "";
+  if (!S_ISDIR(folder.st_mode)) return fmt::format("{} is not a folder", folder_);
+  const std::string why = why_untrusted(folder);
+  if (why.empty()) return "";
+  return fmt::format("{} {}; accepted: a folder of this user's that nobody else may write", folder_,
+                     why);
+}
+
+bool DiskCache::usable() const {
+  if (!enabled()) return false;
+  const std::string found = problem();
+  if (found.empty()) return true;
+  static std::once_flag said;
+  std::call_once(said, [&] { log(1, "the kernel cache is off: " + found); });
+  return false;
+}
+
+bool DiskCache::make_folder() const {
+  if (!usable()) return false;
+  std::error_code error;
+  if (fs::is_directory(folder_, error)) return true;
+  if (!fs::create_directories(folder_, error) && error) return false;
+  fs::permissions(folder_, fs::perms::owner_all, error);
+  return true;
+}
+
 std::optional<KernelImage> DiskCache::load(const std::string& key) const {
-  if (!enabled()) return std::nullopt;
+  if (!usable()) return std::nullopt;
   const std::optional<std::string> bytes = read_file(file_of(key, kEntry));
   return bytes ? parse_image(*bytes, key) : std::nullopt;
 }
 
 bool DiskCache::store(const std::string& key, const KernelImage& image) const {
-  if (!enabled() || !make_folder(folder_)) return false;
+  if (!make_folder()) return false;
   static std::atomic<unsigned> counter{0};
   const std::string temporary =
       file_of(key, fmt::format(".{}.{}{}", getpid(), counter.fetch_add(1), kTemporary).c_str());
@@ -109,7 +146,7 @@ bool DiskCache::store(const std::string& key, const KernelImage& image) const {
 
 std::vector<KernelCache::Entry> DiskCache::list() const {
   std::vector<KernelCache::Entry> entries;
-  if (!enabled()) return entries;
+  if (!usable()) return entries;
   for (const fs::path& path : files_in(folder_, kEntry)) {
     const std::optional<std::string> bytes = read_file(path.string());
     const std::optional<KernelImage> image =
@@ -122,7 +159,7 @@ std::vector<KernelCache::Entry> DiskCache::list() const {
 }
 
 size_t DiskCache::clear() const {
-  if (!enabled()) return 0;
+  if (!usable()) return 0;
   size_t removed = 0;
   std::error_code error;
   for (const fs::path& path : files_in(folder_, kEntry)) removed += fs::remove(path, error);
@@ -134,7 +171,7 @@ size_t DiskCache::clear() const {
 
 DiskCache::Lock::Lock(const DiskCache& cache, const std::string& key,
                       std::chrono::milliseconds timeout) {
-  if (!cache.enabled() || !make_folder(cache.folder_)) return;
+  if (!cache.make_folder()) return;
   file_ = ::open(cache.file_of(key, kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file_ < 0) return;
   const auto deadline = std::chrono::steady_clock::now() + timeout;

@@ -1,5 +1,8 @@
-// Compiled kernels in a folder, shared by processes. No failure of the disk is an error here: a
-// read that fails is a miss, a write that fails is forgotten.
+// Compiled kernels in a folder, shared by the processes of one user. No failure of the disk is an
+// error here: a read that fails is a miss, a write that fails is forgotten.
+//
+// What is read here is run on the GPU: folder and files must belong to this user (or to root), and
+// nobody else may write them. A folder that is not so is left alone, and the log says why.
 #pragma once
 
 #include <chrono>
@@ -19,6 +22,8 @@ class DiskCache {
 
   bool enabled() const { return !folder_.empty(); }
   const std::string& folder() const { return folder_; }
+  // Why the folder that is there cannot be used, in one line; "" when it can, or can be made.
+  std::string problem() const;
 
   // Nothing for an entry that is absent, damaged or of another format.
   std::optional<KernelImage> load(const std::string& key) const;
@@ -46,6 +51,8 @@ class DiskCache {
   };
 
  private:
+  bool usable() const;       // on, and the folder has no problem
+  bool make_folder() const;  // unless it is there: with mode 0700; false when it cannot be used
   std::string file_of(const std::string& key, const char* extension) const;
 
   std::string folder_;

@@ -175,4 +175,6 @@ size_t KernelCache::clear() { return disk_->clear(); }
 
 std::string KernelCache::path() const { return disk_->folder(); }
 
+std::string KernelCache::problem() const { return disk_->problem(); }
+
 }  // namespace fa4::internal

@@ -61,6 +61,7 @@ class KernelCache {
   std::vector<Entry> list() const;  // on disk, in the order of their display names
   size_t clear();                   // removes all entries on disk; returns how many
   std::string path() const;         // the directory; "" when off
+  std::string problem() const;      // why that directory is not used; "" when it is
 
   // Where this object's answers came from.
   struct Counts {

@@ -38,6 +38,42 @@ TEST(DiskCache, OffFindsAndStoresNothing) {
   EXPECT_FALSE(lock.timed_out());
 }
 
+TEST(DiskCache, WhatOthersMayWriteIsNotRun) {
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.string());
+  ASSERT_TRUE(cache.store("key", stub_image(scale_by(2), "sm_90a")));
+  ASSERT_TRUE(cache.load("key"));
+  EXPECT_EQ(cache.problem(), "");
+  for (const fs::perms others : {fs::perms::group_write, fs::perms::others_write}) {
+    fs::permissions(folder.path(), others, fs::perm_options::add);
+    EXPECT_FALSE(cache.load("key"));
+    EXPECT_FALSE(cache.store("other", stub_image(scale_by(3), "sm_90a")));
+    EXPECT_TRUE(cache.list().empty());
+    EXPECT_EQ(cache.clear(), 0u);
+    EXPECT_FALSE(DiskCache::Lock(cache, "key", milliseconds(0)).held());
+    EXPECT_NE(cache.problem().find("may be written by others (mode 07"), std::string::npos)
+        << cache.problem();
+    fs::permissions(folder.path(), others, fs::perm_options::remove);
+    EXPECT_TRUE(cache.load("key"));
+
+    const fs::path entry = folder.path() / "key.fa4image";
+    fs::permissions(entry, others, fs::perm_options::add);
+    EXPECT_FALSE(cache.load("key"));
+    fs::permissions(entry, others, fs::perm_options::remove);
+    EXPECT_TRUE(cache.load("key"));
+  }
+}
+
+TEST(DiskCache, AnotherUsersFolderIsNotUsed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  const TemporaryFolder folder;
+  const DiskCache cache(folder.string());
+  ASSERT_TRUE(cache.store("key", stub_image(scale_by(2), "sm_90a")));
+  ASSERT_EQ(chown(folder.string().c_str(), 12345, 12345), 0);
+  EXPECT_FALSE(cache.load("key"));
+  EXPECT_NE(cache.problem().find("belongs to user 12345"), std::string::npos) << cache.problem();
+}
+
 TEST(DiskCache, ListsAndClears) {
   const TemporaryFolder folder;
   const DiskCache cache(folder.string());
