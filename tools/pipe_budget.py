@@ -10,7 +10,7 @@ pair of tiles; clocks of every unit; W (S full to the first hand-over of P), the
 core's; the highest register of each role's code beside its setmaxnreg; stack and spills.
 Trip counts come from a launch on the emulator (ptxemu run --counts), mapped by the line of PTX that each SASS
 instruction is from. Without one a loop counts by the way that does most of its role's work. docs/kernels/pipe_budget.md says what is
-assumed and what this cannot see. Needs nvdisasm, for PTX ptxas, for --launch ptxemu. Exit 1: the self-check failed.
+assumed and what this cannot see. Needs nvdisasm, for PTX ptxas, for --launch ptxemu, for --own fa4 too. Exit 1: the self-check failed.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def parse_arguments():
     parser.add_argument("--self-check", metavar="DIR")
     parser.add_argument("--measured", metavar="M.json")
     parser.add_argument("--json", action="store_true")
-    for name in ("ptxas", "nvdisasm", "ptxemu"):
+    for name in ("ptxas", "nvdisasm", "ptxemu", "fa4"):
         parser.add_argument(f"--{name}", help=f"default: {name.upper()} in the environment, the PATH, a PyPI package")
     return parser.parse_args()
 
@@ -62,7 +62,7 @@ def counts_of_own(options, ptx):
     if ptx is None:
         raise inputs.InputError("--own: needs the PTX; accepted: F.ptx, or --ptx F.ptx beside a cubin")
     text = pathlib.Path(ptx).read_text(errors="replace")
-    launch = own_launch.launch_of(text, int(match[1]), int(match[2]), options.causal)
+    launch = own_launch.launch_of(text, int(match[1]), int(match[2]), options.causal, own_launch.layout(options.fa4))
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "launch.json"
         file.write_text(json.dumps(launch))

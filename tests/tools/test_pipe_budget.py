@@ -263,36 +263,46 @@ class Report(unittest.TestCase):
 
 
 class OwnLaunch(unittest.TestCase):
-    HEADER = """struct FwdParams {
-  TensorMap q;  // box
-  TensorMap k;
-  TensorMap v;
-  TensorMap out;
-  void* out_data;
-  const float* lse;   // or null
-  int32_t seqlen_q;
-  int32_t seqlen_k;
-  float scale_log2;
-  int32_t window_right;
-};
-"""
+    MEMBERS = ("out_data lse out_stride_seqlen out_stride_head out_stride_batch batch heads_q seqlen_q seqlen_k head_dim_v group tile_heads "
+               "tile_heads_per_kv window_left window_right sections longest_first scale_log2").split()
+    OFFSETS = {"q": 0, "k": 128, "v": 256, "out": 384} | {name: 512 + 8 * i for i, name in enumerate(MEMBERS)}
+    PARAMS = OFFSETS, 704
 
-    def test_members_lie_where_the_compiler_puts_them(self):
-        text = "struct FwdParams {\n  int32_t a;\n  int64_t b;\n  uint32_t*\n      c;  // x; y\n  float d;\n  TensorMap e;\n};\n"
-        self.assertEqual(own_launch.layout(text), ({"a": 0, "b": 8, "c": 16, "d": 24, "e": 64}, 192))
+    def command(self, text):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = pathlib.Path(folder.name) / "fa4"
+        file.write_text(f"#!/bin/sh\ncat <<'E'\n{text}\nE\n")
+        file.chmod(0o755)
+        return file
+
+    def test_members_lie_where_fa4_says(self):
+        fields = [{"name": n, "type": "i32", "offset": o} for n, o in self.OFFSETS.items()]
+        document = {"launches": [{"params": {"name": "FwdParams", "bytes": 704, "fields": fields}}]}
+        self.assertEqual(own_launch.layout(self.command(json.dumps(document))), self.PARAMS)
+        for text in ("no JSON", "{}", '{"launches": []}'):
+            with self.assertRaisesRegex(inputs.InputError, "accepted: launches with params"):
+                own_launch.layout(self.command(text))
+
+    def test_a_member_that_is_not_there_is_named(self):
+        name = "_ZN3fa49fwd_sm100IXtlNS_5sm1009FwdTraitsELNS_7ElementE1ELi128ELi128ELi2ELi2ELi6EEEEEvNS_9FwdParamsE"
+        offsets = {member: at for member, at in self.OFFSETS.items() if member != "seqlen_k"}
+        with self.assertRaisesRegex(inputs.InputError, "no seqlen_k; accepted"):
+            own_launch.launch_of(f".entry {name}(", 1024, 512, True, (offsets, 704))
 
     def test_the_launch_follows_the_traits(self):
         name = "_ZN3fa49fwd_sm100IXtlNS_5sm1009FwdTraitsELNS_7ElementE1ELi128ELi128ELi2ELi2ELi6EEEEEvNS_9FwdParamsE"
-        launch = own_launch.launch_of(f".visible .entry {name}(", 1024, 512, True, self.HEADER)
+        launch = own_launch.launch_of(f".visible .entry {name}(", 1024, 512, True, self.PARAMS)
         self.assertEqual((launch["grid"], launch["cluster"]), ([4, 1, 1], [2, 1, 1]))
         maps = {f["offset"]: f["tensor_map"] for f in launch["args"][0]["struct"]["fields"] if "tensor_map" in f}
-        self.assertEqual([maps[o]["box"] for o in (0, 128, 256, 384)], [[64, 1, 128, 1], [64, 1, 64, 1], [64, 1, 128, 1], [64, 1, 128, 1]])
+        self.assertEqual([maps[o]["box"] for o in (0, 128, 256, 384)],
+                         [[64, 1, 1, 128, 1], [64, 1, 64, 1], [64, 1, 128, 1], [64, 1, 1, 128, 1]])
         self.assertEqual(maps[128]["dims"], [128, 1, 512, 1])
         self.assertEqual(launch["buffers"]["q"], {"zeros": [1024, 128], "dtype": "f16"})
 
     def test_another_kernel_is_refused(self):
         with self.assertRaises(inputs.InputError):
-            own_launch.launch_of(".entry other(", 128, 128, False, self.HEADER)
+            own_launch.launch_of(".entry other(", 128, 128, False, self.PARAMS)
 
 
 class SelfCheck(unittest.TestCase):
