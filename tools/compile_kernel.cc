@@ -1,8 +1,9 @@
 // Compiles one kernel and prints what the compiler said: for those who write kernels.
 //
-//   fa4_compile_kernel FILE EXPRESSION [--arch sm_90a] [--ptx] [--out FILE] [--root SRC]
-// FILE is below src/kernels ("sm90/fwd_kernel.cuh"). --root reads the sources from a checkout's
-// src/ now instead of those embedded at build time.
+//   fa4_compile_kernel FILE EXPRESSION [--arch sm_90a] [--ptx] [--lines] [--out FILE] [--root SRC]
+// FILE is below src/kernels ("sm90/fwd_kernel.cuh"). --lines adds to PTX which line and function of
+// the source each statement comes from, and changes nothing else. --root reads the sources from a
+// checkout's src/ now instead of those embedded at build time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,11 +38,14 @@ struct SourceFolder {
 int compile(const std::vector<std::string>& arguments) {
   KernelSource source;
   std::string architecture = "sm_90a", out, root;
+  std::vector<std::string> more_flags;
   auto kind = KernelImage::Kind::kCubin;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const bool has_value = i + 1 < arguments.size();
     if (arguments[i] == "--ptx") {
       kind = KernelImage::Kind::kPtx;
+    } else if (arguments[i] == "--lines") {
+      more_flags = {"--generate-line-info"};
     } else if (arguments[i] == "--arch" && has_value) {
       architecture = arguments[++i];
     } else if (arguments[i] == "--out" && has_value) {
@@ -63,7 +67,7 @@ int compile(const std::vector<std::string>& arguments) {
   const NvrtcCompiler compiler(
       open_nvrtc(nvrtc_candidates()),
       root.empty() ? embedded_sources() : std::span<const EmbeddedFile>(folder.files));
-  const KernelImage image = compiler.compile(source, architecture, kind);
+  const KernelImage image = compiler.compile(source, architecture, kind, more_flags);
   fmt::print(
       "{}{}\n{}: {:.3f} s, {} registers, {} spill bytes, {} stack bytes, {} static smem bytes, "
       "{} bytes\n",

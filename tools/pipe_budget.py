@@ -9,7 +9,8 @@ Prints, for each role's loop, the instructions of one time round; for the busies
 pair of tiles; clocks of every unit; W (S full to the first hand-over of P), the period and its share of the tensor
 core's; the highest register of each role's code beside its setmaxnreg; stack and spills.
 Trip counts come from a launch on the emulator (ptxemu run --counts), mapped by the line of PTX that each SASS
-instruction is from. Without one a loop counts by the way that does most of its role's work. docs/kernels/pipe_budget.md says what is
+instruction is from. Without one a loop counts by the way that does most of its role's work. PTX that NVRTC made with line
+information (fa4_compile_kernel --lines) names the roles; those of other kernels are guessed. docs/kernels/pipe_budget.md says what is
 assumed and what this cannot see. Needs nvdisasm, for PTX ptxas, for --launch ptxemu, for --own fa4 too. Exit 1: the self-check failed.
 """
 
@@ -20,7 +21,7 @@ import re
 import sys
 import tempfile
 
-from pipe_budget import budget, inputs, measured, own_launch, report, sass, selfcheck
+from pipe_budget import budget, inputs, measured, own_launch, report, roles, sass, selfcheck
 
 
 def parse_arguments():
@@ -82,7 +83,8 @@ def analyse(options):
         warps = inputs.read_counts(options.counts)
     if warps is not None and not any(i.line for i in function.code):
         raise inputs.InputError(f"{options.file}: names no lines of PTX, so counts cannot be mapped; accepted: --ptx F.ptx beside it")
-    kernel = budget.Kernel(function, budget.arch_of(text), warps)
+    named = roles.roles_of(pathlib.Path(ptx).read_text(errors="replace")) if ptx else {}
+    kernel = budget.Kernel(function, budget.arch_of(text), warps, named)
     return budget.analyse(kernel, head_dims(options.head_dim), options.causal, options.tile_a_cta)
 
 

@@ -114,7 +114,8 @@ std::vector<std::string> NvrtcCompiler::flags() {
 }
 
 KernelImage NvrtcCompiler::compile(const KernelSource& source, const std::string& architecture,
-                                   KernelImage::Kind kind) const {
+                                   KernelImage::Kind kind,
+                                   const std::vector<std::string>& more_flags) const {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<int> known = architectures();
   if (std::find(known.begin(), known.end(), architecture_number(architecture)) == known.end()) {
@@ -128,6 +129,7 @@ KernelImage NvrtcCompiler::compile(const KernelSource& source, const std::string
                 "nvrtcAddNameExpression");
 
   std::vector<std::string> options = flags();
+  options.insert(options.end(), more_flags.begin(), more_flags.end());
   const bool cubin = kind == KernelImage::Kind::kCubin;
   options.push_back("--gpu-architecture=" +
                     (cubin ? architecture : "compute_" + architecture.substr(3)));

@@ -42,11 +42,13 @@ class NvrtcCompiler {
   const std::string& path() const { return library_.path; }  // of the opened library
   static std::vector<std::string> flags();                   // less the architecture
 
-  // Always compiles: knows no cache. Thread-safe. Throws CompileError with the compiler's log.
+  // Always compiles: knows no cache. `more_flags`: beside flags(). Thread-safe. Throws CompileError
+  // with the compiler's log.
   // compile_seconds is what the caller waited; the process's first compilation also counts the
   // time that opening NVRTC took.
   KernelImage compile(const KernelSource& source, const std::string& architecture,
-                      KernelImage::Kind kind = KernelImage::Kind::kCubin) const;
+                      KernelImage::Kind kind = KernelImage::Kind::kCubin,
+                      const std::vector<std::string>& more_flags = {}) const;
 
  private:
   NvrtcLibrary library_;

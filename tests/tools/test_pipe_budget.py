@@ -12,7 +12,7 @@ sys.path.insert(0, str(TOOLS))
 
 import listings  # noqa: E402
 from pipe_budget import (budget, chain, flow, inputs, operands, own_launch, rates, registers,  # noqa: E402
-                         sass, selfcheck, units)
+                         roles, sass, selfcheck, units)
 
 SOFTMAX = 2 + 4 + 64 + 64 + 128 + 4 + 2 + 2   # wait, loads, maxima, scale, powers, stores, arrivals, end
 PRODUCTS = 2 * (2 + 6 + 2 + 2 + 8 + 1) + 1
@@ -102,6 +102,14 @@ class Flow(unittest.TestCase):
         out.put("BRA `(.L_x_1)", guard="@P2")
         f = sass.parse(out.end())["kernel"]
         self.assertNotIn(1, flow.retries(f))
+
+    def test_a_role_that_the_kernel_names_is_not_guessed(self):
+        guessed = budget.Kernel(function(powers=16))
+        self.assertEqual({r.role for r in guessed.loops}, {"correction", "mma"}, "too few powers to guess by")
+        lines = {i.line for loop in budget.Kernel(function(powers=128)).loops if loop.role == "softmax" for i in loop.code(function(powers=128))}
+        told = budget.Kernel(function(powers=16), roles={line: "softmax" for line in lines if line})
+        self.assertEqual({r.role for r in told.loops}, {"softmax"}, "what is not named is no role's")
+        self.assertEqual((budget.analyse(told)["roles"], budget.analyse(guessed)["roles"]), ("told", "guessed"))
 
     def test_the_loops_of_the_roles(self):
         kernel = budget.Kernel(function(masked=True))
@@ -260,6 +268,36 @@ class Report(unittest.TestCase):
         out = listings.Listing()
         report = budget.analyse(budget.Kernel(sass.parse(out.end())["kernel"]))
         self.assertEqual(report["missing"], ["softmax", "correction", "mma"])
+
+
+class Roles(unittest.TestCase):
+    @staticmethod
+    def ptx(*names):
+        rows = [".visible .entry kernel()", "{",
+                "\t.loc\t1 10 3", "\tmov.u32 %r1, 0;",
+                "\t.loc\t2 20 5, function_name $L__info_string0, inlined_at 1 10 3", "\tmov.u32 %r1, 1;",
+                "\t.loc\t3 30 7, function_name $L__info_string1, inlined_at 2 20 5", "$L__BB0_1:", "\t@%p1 bra $L__BB0_1;",
+                "\t.loc\t3 30 7, function_name $L__info_string1, inlined_at 1 10 3", "\tret;", "}", "\t.section\t.debug_str", "\t{"]
+        for i, name in enumerate(names):
+            rows += [f"$L__info_string{i}:"] + [f".b8 {ord(c)}" for c in name] + [".b8 0"]
+        return "\n".join(rows + ["\t}"])
+
+    SOFTMAX_RUN = "_ZN3fa45sm1007SoftmaxIXtlNS0_9FwdTraitsELi128EEEE3runEv"
+    EX2 = "_ZN3fa43ptx4ex2_Ef"
+
+    def test_a_line_belongs_to_the_class_whose_run_it_was_inlined_in(self):
+        self.assertEqual(roles.roles_of(self.ptx(self.SOFTMAX_RUN, self.EX2)), {6: "softmax", 9: "softmax"})
+        nested = "_ZN3fa45sm1007forward9MmaIssuerIXtlNS0_9FwdTraitsELi128EEEE3runEv"
+        self.assertEqual(set(roles.roles_of(self.ptx(nested, self.EX2)).values()), {"mma"})
+
+    def test_kernels_that_name_no_role_leave_it_to_guesses(self):
+        self.assertEqual(roles.roles_of(self.ptx(self.EX2, self.EX2)), {})
+        self.assertEqual(roles.roles_of("\t.loc\t1 10 3\n\tret;"), {})
+        self.assertEqual(roles.roles_of(self.ptx("_ZN5other3runEv", self.EX2)), {})
+
+    def test_a_role_that_the_tool_does_not_know_is_an_error(self):
+        with self.assertRaisesRegex(inputs.InputError, "a role Relay; accepted: Softmax"):
+            roles.roles_of(self.ptx("_ZN3fa45sm1005RelayIXtlNS0_9FwdTraitsELi128EEEE3runEv", self.EX2))
 
 
 class OwnLaunch(unittest.TestCase):

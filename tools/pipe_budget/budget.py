@@ -8,12 +8,14 @@ MODEL_KEYS = 8192    # of the sequence that a share is quoted for
 
 
 class Kernel:
-    """One function with its hot loops. `warps`: PTX line counts of a CTA's warps, by warp, or None."""
+    """One function with its hot loops. `warps`: PTX line counts of a CTA's warps, by warp, or None. `roles`: by line of
+    PTX, as the kernel says, or None."""
 
-    def __init__(self, function, arch="sm_100a", warps=None):
+    def __init__(self, function, arch="sm_100a", warps=None, roles=None):
         self.function, self.arch = function, arch
         self.cold = flow.retries(function)
-        self.loops = flow.role_loops(function, self.cold)
+        self.roles_are_told = bool(roles)
+        self.loops = flow.role_loops(function, self.cold, roles)
         mma = self.loop("mma")
         self.counts = {}
         self.q_tiles = chain.q_tiles(self.path(mma)) if mma else 2
@@ -214,7 +216,8 @@ def predict(kernel, dims, streams, causal=False, tile_a_cta=False):
 
 def analyse(kernel, dims=None, causal=False, tile_a_cta=False):
     """The whole report as one dictionary; what a kernel has no loop for is left out."""
-    report = {"kernel": kernel.function.name, "arch": kernel.arch, "loops": describe_loops(kernel)}
+    report = {"kernel": kernel.function.name, "arch": kernel.arch, "roles": "told" if kernel.roles_are_told else "guessed",
+              "loops": describe_loops(kernel)}
     report["registers"] = registers.roles(kernel)
     report["spills"] = registers.spills(kernel)
     roles = {r: kernel.loop(r) for r in ("softmax", "correction", "mma")}

@@ -68,7 +68,20 @@ def tally(code):
     return collections.Counter(i.name for i in code)
 
 
-def role_of(names, exponentials):
+def told_role(code, roles):
+    """The role that most of the code's lines of PTX belong to; "" when they belong to none."""
+    votes = collections.Counter(roles[i.line] for i in code if i.line in roles)
+    return votes.most_common(1)[0][0] if votes else ""
+
+
+def does_its_work(role, names, exponentials):
+    waits = names["BAR"] + names["SYNCS"]   # a loop over the columns of O, inside the correction's, does not
+    return {"softmax": exponentials, "mma": names["UTCHMMA"], "load": names["UTMALDG"], "store": names["UTMASTG"],
+            "correction": names["LDTM"] and names["STTM"] and waits}.get(role, 0) > 0
+
+
+def guessed_role(names, exponentials):
+    """Of a kernel that does not say: what the loop does most likely is."""
     if exponentials >= 24:
         return "softmax"
     if names["UTCHMMA"] >= 8:
@@ -83,8 +96,8 @@ def role_of(names, exponentials):
     return ""
 
 
-def role_loops(function, cold):
-    """Innermost loops that do a role's work."""
+def role_loops(function, cold, roles=None):
+    """Innermost loops that do a role's work. `roles`: {line of PTX: role}, as the kernel says; without it they are guessed."""
     found, taken = [], set()
     for loop in function.loops:
         blocks = sorted(loop.body - cold)
@@ -92,7 +105,12 @@ def role_loops(function, cold):
             continue
         code = [i for b in blocks for i in function.blocks[b].code]
         names = tally(code)
-        role = role_of(names, sum(i.opcode.startswith("MUFU.EX2") for i in code))
+        exponentials = sum(i.opcode.startswith("MUFU.EX2") for i in code)
+        if roles:
+            told = told_role(code, roles)
+            role = told if does_its_work(told, names, exponentials) else ""
+        else:
+            role = guessed_role(names, exponentials)
         if role:
             selects = names["FSEL"] + names["SEL"] + names["R2P"]
             found.append(RoleLoop(role, loop, blocks, role == "softmax" and selects >= 48))

@@ -56,7 +56,8 @@ def registers(report):
 
 
 def text(report):
-    parts = [f"{report['kernel']}, {report['arch']}", loops(report)]
+    roles = "roles as the kernel's lines name them" if report["roles"] == "told" else "roles guessed from what loops do"
+    parts = [f"{report['kernel']}, {report['arch']}; {roles}", loops(report)]
     if "chain" in report:
         chain = report["chain"]
         parts.append(f"head_dim {'x'.join(map(str, report['head_dim']))}{', pairs of CTAs' if report['pair_of_ctas'] else ''}, Q tiles {report['q_tiles']}")

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <sstream>
 #include <thread>
 
 #include "test_kernels.h"
@@ -74,6 +75,25 @@ TEST_F(NvrtcTest, CompilesPtx) {
   const std::string text(image.bytes.begin(), image.bytes.end());
   EXPECT_NE(text.find(".target sm_90a"), std::string::npos);
   EXPECT_EQ(text.back(), '\0');
+}
+
+// What tools/pipe_budget reads the roles of a kernel's warps from.
+TEST_F(NvrtcTest, LineInformationNamesFunctionsAndChangesNoStatement) {
+  const auto statements = [&](const std::vector<std::string>& more_flags) {
+    const KernelImage image =
+        compiler_->compile(scale_by(3), "sm_90a", KernelImage::Kind::kPtx, more_flags);
+    std::istringstream text(std::string(image.bytes.begin(), image.bytes.end() - 1));
+    std::vector<std::string> kept;
+    bool names_lines = false;
+    for (std::string line; std::getline(text, line) && line.find(".section") == line.npos;) {
+      names_lines = names_lines || line.find(".loc") != line.npos;
+      const bool about_lines = line.find(".loc") != line.npos || line.find(".file") != line.npos;
+      if (!line.empty() && !about_lines && !line.starts_with("//")) kept.push_back(line);
+    }
+    EXPECT_EQ(names_lines, !more_flags.empty());
+    return kept;
+  };
+  EXPECT_EQ(statements({"--generate-line-info"}), statements({}));
 }
 
 TEST_F(NvrtcTest, SameSourceSameBytes) {
