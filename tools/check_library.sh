@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What a library shows and needs: tools/check_library.sh LIBRARY.so SYMBOLS.txt
+# What a library shows and needs: tools/check_library.sh LIBRARY.so SYMBOLS.txt [BYTES]
 #
 # Exports exactly the names in SYMBOLS.txt (as c++filt writes them), links the C and C++ runtimes
-# only, and is named LIBRARY.so.0.
+# only, is named LIBRARY.so.0, and has at most BYTES bytes.
 set -euo pipefail
 library=$1 symbols=$2
 name=$(basename "$library").0
@@ -24,6 +24,10 @@ if [ -n "$extra" ]; then
 fi
 if ! grep -qF "[$name]" <<<"$(grep '(SONAME)' <<<"$dynamic")"; then
   echo "check_library: its name is not $name"
+  status=1
+fi
+if [ -n "${3:-}" ] && [ "$(stat -Lc %s "$library")" -gt "$3" ]; then
+  echo "check_library: has $(stat -Lc %s "$library") bytes; allowed: $3"
   status=1
 fi
 [ "$status" != 0 ] || echo "check_library: $(wc -l <<<"$exported") exported symbols, needs ${needed//$'\n'/, }"

@@ -26,6 +26,7 @@ needs=(
   "- libcli11-dev"
   "- nlohmann-json3-dev"
   "- libxxhash-dev"
+  "- libzstd-dev"
   "- libgtest-dev"
 )
 [ "${1:-}" = --ci ] && needs+=("clang-format-16 clang-format-16" "git git")

@@ -1,6 +1,26 @@
 #include "jit/prebuilt_images.h"
 
+#include <fmt/format.h>
+#include <zstd.h>
+
+#include "core/error.h"
+
 namespace fa4::internal {
+namespace {
+
+std::vector<unsigned char> decompress(const PrebuiltImage& row) {
+  std::vector<unsigned char> bytes(row.num_bytes);
+  const size_t written = ZSTD_decompress(bytes.data(), bytes.size(), row.frame, row.frame_bytes);
+  if (written != row.num_bytes) {
+    throw Error(ErrorCode::kInternal,
+                fmt::format("the prebuilt image of {} for {} is damaged: {}", row.display_name,
+                            row.architecture,
+                            ZSTD_isError(written) ? ZSTD_getErrorName(written) : "too short"));
+  }
+  return bytes;
+}
+
+}  // namespace
 
 std::optional<KernelImage> find_prebuilt(std::span<const PrebuiltImage> images,
                                          const KernelSource& source,
@@ -12,7 +32,7 @@ std::optional<KernelImage> find_prebuilt(std::span<const PrebuiltImage> images,
     }
     KernelImage image;
     image.kind = KernelImage::Kind::kCubin;
-    image.bytes.assign(row.bytes, row.bytes + row.num_bytes);
+    image.bytes = decompress(row);
     image.entry = row.entry;
     image.display_name = row.display_name;
     image.architecture = row.architecture;

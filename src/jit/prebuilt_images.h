@@ -1,4 +1,4 @@
-// Kernels that the build compiled and put into the library.
+// Kernels that the build compiled and put, compressed, into the library.
 //
 // prebuilt_images() is defined by the library fa4_images (what fa4_prebuild made) or by
 // fa4_no_images (an empty table); src/jit/CMakeLists.txt says who links which.
@@ -21,14 +21,16 @@ struct PrebuiltImage {
   const char* architecture;
   const char* compiler;
   const char* entry;
-  const unsigned char* bytes;
-  size_t num_bytes;
+  const unsigned char* frame;  // the cubin as one zstd frame
+  size_t frame_bytes;
+  size_t num_bytes;  // of the cubin
   KernelResources resources;
 };
 
 std::span<const PrebuiltImage> prebuilt_images();
 
-// The row of `images` that is `source` compiled for `architecture`, as an image.
+// The row of `images` that is `source` compiled for `architecture`, as an image. Throws
+// Error{kInternal} when its frame is damaged.
 std::optional<KernelImage> find_prebuilt(std::span<const PrebuiltImage> images,
                                          const KernelSource& source,
                                          const std::string& architecture);

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "core/error.h"
 #include "jit/kernel_cache.h"
 #include "plan/kernel_spec.h"
 
@@ -54,6 +55,26 @@ TEST_F(PrebuiltImages, ComeFromTheCacheOfTheProcess) {
   EXPECT_EQ(image->bytes.size(), row.num_bytes);
   EXPECT_EQ(KernelCache::get().counts().embedded, 1);
   EXPECT_EQ(KernelCache::get().counts().compiled, 0);
+}
+
+TEST(PrebuiltImage, ThatIsDamagedIsAnErrorThatNamesIt) {
+  constexpr unsigned char kFrame[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 3, 0x19, 0, 0, 9, 8, 7};
+  PrebuiltImage row{"a.cuh", "a", "kernel_a", "sm_90a", "", "a", kFrame, sizeof kFrame, 3, {}};
+  const auto find = [&] { return find_prebuilt({&row, 1}, {"a.cuh", "a", "kernel_a"}, "sm_90a"); };
+  EXPECT_EQ(find()->bytes, std::vector<unsigned char>({9, 8, 7}));
+  const auto message = [&]() -> std::string {
+    try {
+      find();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  row.frame_bytes = sizeof kFrame - 1;
+  EXPECT_TRUE(message().starts_with("the prebuilt image of kernel_a for sm_90a is damaged: "));
+  row.frame_bytes = sizeof kFrame;
+  row.num_bytes = 4;
+  EXPECT_EQ(message(), "the prebuilt image of kernel_a for sm_90a is damaged: too short");
 }
 
 }  // namespace
