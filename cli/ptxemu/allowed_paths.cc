@@ -28,13 +28,14 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
 }  // namespace
 
 AllowedPaths::AllowedPaths(const std::string& launch_file,
-                           const std::vector<std::string>& folders) {
+                           const std::optional<std::string>& files) {
   folders_.push_back(real(fs::path(launch_file).parent_path() / "."));
-  for (const std::string& folder : folders) {
-    if (!fs::is_directory(folder)) {
-      throw bad_input(fmt::format("--files {}; accepted: a folder", folder));
+  if (files) {
+    std::error_code error;
+    if (!fs::is_directory(*files, error)) {
+      throw bad_input(fmt::format("--files {}; accepted: a folder", *files));
     }
-    folders_.push_back(real(folder));
+    folders_.push_back(real(*files));
   }
   // "folder/" has an empty last part, which nothing below it has.
   for (fs::path& folder : folders_) {

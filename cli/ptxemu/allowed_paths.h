@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,8 @@ namespace fa4::cli {
 
 class AllowedPaths {
  public:
-  // The folder of `launch_file` and those of --files.
-  AllowedPaths(const std::string& launch_file, const std::vector<std::string>& folders);
+  // The folder of `launch_file`, and that of --files.
+  AllowedPaths(const std::string& launch_file, const std::optional<std::string>& files);
 
   // Throws Failure{kBadInput} for the first "npy", "save" or "ptx" of the file that lies outside of
   // all folders, symbolic links followed.

@@ -37,18 +37,16 @@ class EmulateCommand final : public Command {
 
   MachineFlags flags_;
   std::string ptx_, launch_;
-  std::vector<std::string> folders_;
   bool allow_paths_ = false;
-  std::optional<std::string> report_, trace_, counts_;
+  std::optional<std::string> files_, report_, trace_, counts_;
 };
 
 void EmulateCommand::declare(Options& app) {
   app.add_option("ptx", ptx_, "PTX text; may be left out when every launch names its own")
       ->type_name("F.ptx");
   app.add_option("--launch", launch_, "What to launch, over which buffers")->type_name("F.json");
-  app.add_option("--files", folders_, "A folder whose files the launch file may name as well")
-      ->type_name("DIR")
-      ->expected(1);
+  app.add_option("--files", files_, "A folder whose files the launch file may name as well")
+      ->type_name("DIR");
   app.add_flag("--allow-paths", allow_paths_, "The launch file may name any file");
   flags_.declare(app, "none");
   app.add_option("--report", report_, "Written: the findings, as JSON")->type_name("F.json");
@@ -110,7 +108,7 @@ Outcome EmulateCommand::run() {
   const LaunchFile file =
       naming("--launch", launch_, [&] { return read_launch_file(launch_, ptx_); });
   if (!allow_paths_) {
-    naming("--launch", launch_, [&] { AllowedPaths(launch_, folders_).check(file); });
+    naming("--launch", launch_, [&] { AllowedPaths(launch_, files_).check(file); });
   }
   EmulatedBuffers buffers =
       naming("--launch", launch_, [&] { return EmulatedBuffers(file.buffers); });

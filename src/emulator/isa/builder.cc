@@ -102,6 +102,11 @@ Slot FunctionBuilder::constant(uint64_t value, int bits, ConstantSlot::Base base
 // its own alignment ("Parameter State Space"; PTX ISA 5.1.6).
 uint32_t FunctionBuilder::add_param(const Variable& variable, uint32_t reg,
                                     std::vector<ParamVariable>* list) {
+  if (reg != kNoRegister && register_at(reg).type == Type::kPred) {
+    throw Error(ErrorCode::kUnknownForm, variable.line,
+                fmt::format("{} is a predicate; accepted as parameters: registers of 8 to 128 bits",
+                            variable.name));
+  }
   const uint32_t offset = place(variable.bytes, variable.align, kMostCallParamBytes, variable.line,
                                 ".param variables of calls", &code_.param_bytes);
   ParamVariable param{variable.name, offset, static_cast<uint32_t>(variable.bytes), kNoSlot};

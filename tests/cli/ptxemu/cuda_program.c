@@ -1,7 +1,7 @@
 /* A CUDA program without CUDA: opens runtime and driver at run time, as programs do that must also
    start where there is no GPU.
 
-   cuda_program driver|runtime|machine-code|trap|missing|status N */
+   cuda_program driver|runtime|machine-code|trap|missing|static-runtime|empty-path|status N */
 #include "libraries.h"
 
 static const char kPtx[] =
@@ -124,6 +124,29 @@ static int use_runtime(int kind) {
   return compare(values, 6);
 }
 
+/* What a runtime that is linked statically asks of the driver, again and again. */
+static int ask_for_tables(void) {
+  static const char kSomeTable[16] = {1};
+  void* library = open_library("libcuda.so.1");
+  FUNCTION(library, int, cuGetExportTable, const void**, const void*);
+  const void* table = &table;
+  for (int i = 0; i < 3; ++i) {
+    if (cuGetExportTable(&table, kSomeTable) == 0 || table != NULL) return 44;
+  }
+  return 0;
+}
+
+/* Where libraries are searched: no part of the list is empty, which would be the current folder. */
+static int look_at_paths(void) {
+  const char* const names[] = {"LD_LIBRARY_PATH", "LD_PRELOAD"};
+  for (int i = 0; i < 2; ++i) {
+    const char* list = getenv(names[i]);
+    const size_t length = list == NULL ? 0 : strlen(list);
+    if (length == 0 || list[0] == ':' || list[length - 1] == ':' || strstr(list, "::")) return 45;
+  }
+  return 0;
+}
+
 static int use_what_is_missing(void) {
   void* library = open_library("libcudart.so.13");
   FUNCTION(library, int, cudaMallocArray, void);
@@ -137,6 +160,8 @@ int main(int count, char** arguments) {
   if (strcmp(what, "runtime") == 0) return use_runtime(1);
   if (strcmp(what, "machine-code") == 0) return use_runtime(2);
   if (strcmp(what, "missing") == 0) return use_what_is_missing();
+  if (strcmp(what, "static-runtime") == 0) return ask_for_tables();
+  if (strcmp(what, "empty-path") == 0) return look_at_paths();
   if (strcmp(what, "write") == 0) puts(kPtx);
   return count > 2 ? atoi(arguments[2]) : 0;
 }

@@ -6,8 +6,8 @@ from launching import PtxemuTest
 
 
 class Exec(PtxemuTest):
-    def execute(self, *arguments, options=()):
-        return self.run_fa4("exec", *options, "--", self.cuda_program, *arguments)
+    def execute(self, *arguments, options=(), environment=None):
+        return self.run_fa4("exec", *options, "--", self.cuda_program, *arguments, environment=environment)
 
     def test_the_driver_opened_at_run_time(self):
         for device in ("emulated:b200", "emulated:h200"):
@@ -56,6 +56,18 @@ class Exec(PtxemuTest):
         result = self.execute("missing")
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr, b"ptxemu exec: cudaMallocArray: not in the emulated CUDA libraries\n")
+
+    def test_a_runtime_that_is_linked_statically_is_refused_in_one_line(self):
+        result = self.execute("static-runtime")
+        self.assertEqual(result.returncode, 0)
+        line = result.stderr.decode()
+        self.assertEqual(line.count("\n"), 1)
+        for word in ("ptxemu exec: cuGetExportTable", "linked statically", "accepted: nvcc -cudart shared"):
+            self.assertIn(word, line)
+
+    def test_an_empty_list_of_folders_does_not_become_the_current_one(self):
+        result = self.execute("empty-path", environment={"LD_LIBRARY_PATH": "", "LD_PRELOAD": ""})
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
 
     def test_what_programs_do_beyond_a_launch(self):
         for what in ("graphs", "capture", "memory", "launches", "meeting", "names"):
