@@ -9,6 +9,7 @@
 #include "emulator/machine/exec.h"
 #include "emulator/machine/launch.h"
 #include "emulator/machine/simt.h"
+#include "emulator/observe/waiters.h"
 
 namespace ptxemu {
 
