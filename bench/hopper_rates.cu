@@ -2,7 +2,7 @@
 // traffic of shared memory, and tiles sent to the other CTA of a pair. Compiled and launched by
 // hopper_rates.py, which defines the macros in capitals. Being about single instructions, this is
 // the one place outside of kernels/ptx with assembly of its own.
-#include "kernels/attention/element.h"
+#include "kernels/base/element.h"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/mbarrier.cuh"
 #include "kernels/ptx/sync.cuh"

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "cpu/exponential.h"
-#include "kernels/attention/exp2_math.h"
+#include "kernels/softmax/exp2_math.h"
 
 namespace fa4::cli {
 

@@ -17,9 +17,9 @@ MAX_LINES = 700
 CODE = {".h", ".cc", ".cuh", ".c", ".S", ".in"}
 TEXT = CODE | {".py", ".sh", ".cmake", ".txt", ".md", ".yml", ".json"}
 
-TRAITS = r"kernels/.*_traits\.h"
-TRAITS_MATH = r"kernels/.*_(traits|math)\.h"
-TRAITS_PARAMS = r"kernels/.*_(traits|params)\.h"
+TRAITS = r"kernels/(\w+/)*traits\.h"
+TRAITS_MATH = r"kernels/(\w+/)*(traits|\w+_math)\.h"
+TRAITS_PARAMS = r"kernels/(\w+/)*(traits|params)\.h"
 
 # Room -> what it may include beside itself: a room's name, or a pattern of files.
 ROOMS = {
@@ -34,6 +34,20 @@ ROOMS = {
     "attention": ["core", "problem", "plan", "jit", "device", "cpu", TRAITS_PARAMS],
     "verify": ["core", "problem"],
     "capi": ["core", "problem", "plan", "jit", "device", "cpu", "attention", "verify", "fa4", TRAITS_PARAMS],
+}
+
+# Folder of src/kernels -> the folders of it that it may include beside itself.
+KERNELS = {
+    "base": [],
+    "ptx": ["base"],
+    "tile": ["base", "ptx"],
+    "forward": ["base"],
+    "geometry": ["base", "tile", "forward"],
+    "softmax": ["base", "ptx", "tile"],
+    "scores": ["base", "ptx", "tile", "geometry"],
+    "output": ["base", "ptx", "tile", "forward", "geometry", "softmax"],
+    "sm90": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output"],
+    "sm100": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output"],
 }
 
 # (what, pattern, folders it is looked for in, folders where it may stand, said when found)
@@ -102,6 +116,13 @@ def include_errors(root, name, code):
             if target.split("/")[0] != parts[1]:
                 yield number, f"a public header includes {target}; only {parts[1]}/ is installed with it"
             continue
+        if room == "kernels" and target.startswith("kernels/"):
+            folder, other = parts[2], target.split("/")[1]
+            if folder not in KERNELS:
+                yield number, f"src/kernels/{folder} is no folder of the kernels; folders: {', '.join(KERNELS)}"
+            elif other != folder and other not in KERNELS[folder]:
+                yield number, f"kernels/{folder} may not include {target}; allowed: {', '.join([folder] + KERNELS[folder])}"
+            continue
         allowed = [room] + ROOMS[room]
         if not any(target.split("/")[0] == rule or re.fullmatch(rule, target) for rule in allowed):
             yield number, f"{room} may not include {target}; allowed: {', '.join(allowed)}"
@@ -129,9 +150,9 @@ def violations(root):
 
 PLANTED = [  # file, its content, what the report must say; None: nothing
     ("src/core/good.h", '// asm("x"); getenv\n#include <string>\n', None),
-    ("src/plan/good.cc", '#include "core/good.h"\n#include "kernels/sm90/fwd_traits.h"\n', None),
-    ("src/kernels/sm90/fwd_traits.h", "#pragma once\n", None),
-    ("src/kernels/attention/fwd_params.h", "#pragma once\n", None),
+    ("src/plan/good.cc", '#include "core/good.h"\n#include "kernels/sm90/forward/traits.h"\n', None),
+    ("src/kernels/sm90/forward/traits.h", "#pragma once\n", None),
+    ("src/kernels/forward/params.h", "#pragma once\n", None),
     ("src/kernels/ptx/good.cuh", 'inline void f() { asm volatile("nop;"); }\n', None),
     ("src/core/config.cc", 'auto* x = getenv("FA4_LOG");\n', None),
     ("src/device/cuda/driver.cc", 'auto* f = symbol("cuInit");\n', None),
@@ -141,8 +162,13 @@ PLANTED = [  # file, its content, what the report must say; None: nothing
     ("src/emulator/machine/good.cc", '#include "ptxemu/machine.h"\n#include "core/good.h"\n', None),
     ("src/emulator/isa/up.cc", '#include "plan/good.cc"\n', "emulator may not include plan/good.cc"),
     ("src/core/up.cc", '#include "plan/good.cc"\n', "core may not include plan/good.cc"),
-    ("src/jit/attention.cc", '#include "kernels/sm90/fwd_traits.h"\n', "jit may not include kernels"),
-    ("src/plan/params.cc", '#include "kernels/attention/fwd_params.h"\n', "plan may not include kernels"),
+    ("src/jit/attention.cc", '#include "kernels/sm90/forward/traits.h"\n', "jit may not include kernels"),
+    ("src/plan/params.cc", '#include "kernels/forward/params.h"\n', "plan may not include kernels"),
+    ("src/kernels/base/down.h", "#pragma once\n", None),
+    ("src/kernels/ptx/down.cuh", '#include "kernels/base/down.h"\n', None),
+    ("src/kernels/base/up.h", '#include "kernels/ptx/down.cuh"\n', "kernels/base may not include kernels/ptx/down.cuh"),
+    ("src/kernels/scores/across.cuh", '#include "kernels/sm90/forward/traits.h"\n', "kernels/scores may not include kernels/sm90"),
+    ("src/kernels/attic/a.cuh", '#include "kernels/base/down.h"\n', "src/kernels/attic is no folder of the kernels"),
     ("src/kernels/sm90/host.cuh", '#include "../../core/good.h"\n', "kernels may not include core/good.h"),
     ("src/lounge/a.cc", "int a;\n", "src/lounge is not a room"),
     ("include/fa4/leak.h", '#include "../../src/core/good.h"\n', "a public header includes core/good.h"),

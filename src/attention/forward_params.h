@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/attention/fwd_params.h"
+#include "kernels/forward/params.h"
 #include "plan/forward_plan.h"
 #include "problem/forward_args.h"
 

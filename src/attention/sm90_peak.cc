@@ -1,7 +1,7 @@
 #include "attention/sm90_peak.h"
 
 #include "jit/kernel_cache.h"
-#include "kernels/sm90/peak_traits.h"
+#include "kernels/sm90/peak/traits.h"
 #include "plan/kernel_spec.h"
 
 namespace fa4::internal {

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "kernels/attention/exp2_math.h"
+#include "kernels/softmax/exp2_math.h"
 
 namespace fa4::internal {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/attention/exp2_math.h"
+#include "kernels/softmax/exp2_math.h"
 
 namespace fa4::internal {
 

@@ -9,7 +9,7 @@
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
 #include "cpu/pack.h"
-#include "kernels/attention/exp2_math.h"
+#include "kernels/softmax/exp2_math.h"
 
 namespace fa4::internal {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/sm90/peak_traits.h"
+#include "kernels/sm90/peak/traits.h"
 #include "plan/sm100_tuning.h"
 #include "plan/sm90_tuning.h"
 
@@ -69,7 +69,7 @@ PrebuiltKernel prebuilt(const Spec& spec) {
 }  // namespace
 
 KernelSource Sm90ForwardSpec::source() const {
-  return {.main_file = "sm90/fwd_kernel.cuh",
+  return {.main_file = "sm90/forward/kernel.cuh",
           .name_expression = name_expression(traits),
           .display_name = display_name(traits)};
 }
@@ -87,7 +87,7 @@ LaunchShape Sm90ForwardSpec::shape() const {
 }
 
 KernelSource Sm100ForwardSpec::source() const {
-  return {.main_file = "sm100/fwd_kernel.cuh",
+  return {.main_file = "sm100/forward/kernel.cuh",
           .name_expression = name_expression(traits),
           .display_name = display_name(traits)};
 }
@@ -107,7 +107,7 @@ LaunchShape Sm100ForwardSpec::shape() const {
 }
 
 KernelSource sm90_peak_source() {
-  return {.main_file = "sm90/peak_kernel.cuh",
+  return {.main_file = "sm90/peak/kernel.cuh",
           .name_expression = "fa4::wgmma_peak_sm90",
           .display_name = "peak_sm90_bf16"};
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/kernel_source.h"
-#include "kernels/sm100/fwd_traits.h"
-#include "kernels/sm90/fwd_traits.h"
+#include "kernels/sm100/forward/traits.h"
+#include "kernels/sm90/forward/traits.h"
 
 namespace fa4::internal {
 

@@ -14,40 +14,111 @@ constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 constexpr const char* kShortQuery = "one Q tile holds the query; K and V fill the rest";
 constexpr const char* kTwoTiles = "two Q tiles take turns; K and V fill what they leave";
 constexpr const char* kPair = "a pair of CTAs loads each K and V once: half the traffic of two";
+// clang-format off
 constexpr std::array kRows = {
-    Sm100TuningRow{64, 64, 0, kTile, false, 1, 1, 12, 96, 96, true, kShortQuery},
-    Sm100TuningRow{64, 64, 0, kAny, false, 2, 1, 10, 96, 96, true, kTwoTiles},
-    Sm100TuningRow{96, 96, 0, kTile, false, 1, 1, 7, 64, 96, false, kShortQuery},
-    Sm100TuningRow{96, 96, 0, kAny, false, 2, 1, 5, 64, 96, false, kTwoTiles},
-    Sm100TuningRow{128, 128, 0, kTile, false, 1, 1, 5, 64, 96, false, kShortQuery},
-    Sm100TuningRow{128, 128, 2 * kTile + 1, kAny, true, 2, 2, 6, 64, 96, false, kPair},
-    Sm100TuningRow{128, 128, 0, kAny, false, 2, 1, 3, 64, 96, false, kTwoTiles},
-    Sm100TuningRow{192, 128, 2 * kTile + 1, kAny, true, 2, 2, 5, 64, 96, false, kPair},
-    Sm100TuningRow{192, 128, 0, kAny, false, 2, 1, 3, 64, 96, false,
-                   "K V K fit beside two Q that out replaces"},
+    Sm100TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .min_rows = 0, .max_rows = kTile, .uniform = false,
+        .q_tiles = 1, .cta_group = 1, .kv_stages = 12,
+        .first_keys = 96, .next_keys = 96, .p_apart = true,
+        .reason = kShortQuery},
+    Sm100TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .min_rows = 0, .max_rows = kAny, .uniform = false,
+        .q_tiles = 2, .cta_group = 1, .kv_stages = 10,
+        .first_keys = 96, .next_keys = 96, .p_apart = true,
+        .reason = kTwoTiles},
+    Sm100TuningRow{
+        .head_dim = 96, .head_dim_v = 96, .min_rows = 0, .max_rows = kTile, .uniform = false,
+        .q_tiles = 1, .cta_group = 1, .kv_stages = 7,
+        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .reason = kShortQuery},
+    Sm100TuningRow{
+        .head_dim = 96, .head_dim_v = 96, .min_rows = 0, .max_rows = kAny, .uniform = false,
+        .q_tiles = 2, .cta_group = 1, .kv_stages = 5,
+        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .reason = kTwoTiles},
+    Sm100TuningRow{
+        .head_dim = 128, .head_dim_v = 128, .min_rows = 0, .max_rows = kTile, .uniform = false,
+        .q_tiles = 1, .cta_group = 1, .kv_stages = 5,
+        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .reason = kShortQuery},
+    Sm100TuningRow{
+        .head_dim = 128, .head_dim_v = 128, .min_rows = 2 * kTile + 1, .max_rows = kAny, .uniform = true,
+        .q_tiles = 2, .cta_group = 2, .kv_stages = 6,
+        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .reason = kPair},
+    Sm100TuningRow{
+        .head_dim = 128, .head_dim_v = 128, .min_rows = 0, .max_rows = kAny, .uniform = false,
+        .q_tiles = 2, .cta_group = 1, .kv_stages = 3,
+        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .reason = kTwoTiles},
+    Sm100TuningRow{
+        .head_dim = 192, .head_dim_v = 128, .min_rows = 2 * kTile + 1, .max_rows = kAny, .uniform = true,
+        .q_tiles = 2, .cta_group = 2, .kv_stages = 5,
+        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .reason = kPair},
+    Sm100TuningRow{
+        .head_dim = 192, .head_dim_v = 128, .min_rows = 0, .max_rows = kAny, .uniform = false,
+        .q_tiles = 2, .cta_group = 1, .kv_stages = 3,
+        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .reason = "K V K fit beside two Q that out replaces"},
 };
+// clang-format on
 
 // Shares: the shortest predicted period of 8 to 20 pairs (docs/kernels/fwd_sm100.md).
 constexpr const char* kShared = "the exponential unit is as busy as the tensor cores: FMA helps it";
 constexpr const char* kFastUnit = "the exponential unit is twice as fast as sm_100a's";
+// clang-format off
 constexpr std::array kExponentials = {
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 64, 20, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 96, 20, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 128, 20, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kBF16, 192, 16, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 64, 20, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 96, 20, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 128, 20, kShared},
-    Sm100ExponentialRow{"sm_100a", Element::kF16, 192, 16, kShared},
-    Sm100ExponentialRow{"sm_103a", Element::kBF16, 64, 0, kFastUnit},
-    Sm100ExponentialRow{"sm_103a", Element::kBF16, 96, 0, kFastUnit},
-    Sm100ExponentialRow{"sm_103a", Element::kBF16, 128, 0, kFastUnit},
-    Sm100ExponentialRow{"sm_103a", Element::kBF16, 192, 0, kFastUnit},
-    Sm100ExponentialRow{"sm_103a", Element::kF16, 64, 0, kFastUnit},
-    Sm100ExponentialRow{"sm_103a", Element::kF16, 96, 0, kFastUnit},
-    Sm100ExponentialRow{"sm_103a", Element::kF16, 128, 0, kFastUnit},
-    Sm100ExponentialRow{"sm_103a", Element::kF16, 192, 0, kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 64,
+        .polynomial_pairs = 20, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 96,
+        .polynomial_pairs = 20, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 128,
+        .polynomial_pairs = 20, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 192,
+        .polynomial_pairs = 16, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 64,
+        .polynomial_pairs = 20, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 96,
+        .polynomial_pairs = 20, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 128,
+        .polynomial_pairs = 20, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 192,
+        .polynomial_pairs = 16, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 64,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 96,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 128,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 192,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 64,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 96,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 128,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 192,
+        .polynomial_pairs = 0, .reason = kFastUnit},
 };
+// clang-format on
 
 }  // namespace
 

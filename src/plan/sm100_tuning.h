@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/sm100/fwd_traits.h"
+#include "kernels/sm100/forward/traits.h"
 
 namespace fa4::internal {
 

@@ -6,29 +6,70 @@ namespace fa4::internal {
 namespace {
 
 // Measured on one H200, variants and cuDNN interleaved in one run (docs/performance.md).
+// clang-format off
 constexpr std::array kRows = {
-    Sm90TuningRow{64, 64, false, 257, 192, 128, 2,
-                  "three warpgroups share each block: 1.08 to 1.22 x 128 x 128"},
-    Sm90TuningRow{64, 64, false, 0, 128, 128, 3,
-                  "no tile is two thirds empty: 1.25 x 192 x 128 at 256 keys"},
-    Sm90TuningRow{64, 64, true, 2048, 192, 128, 2, "1.02 to 1.15 x 128 x 128"},
-    Sm90TuningRow{64, 64, true, 0, 128, 128, 3,
-                  "less work hidden in a diagonal; third Q 1.26, 1.06, 1.02 x at 256 .. 1024"},
-    Sm90TuningRow{96, 96, false, 0, 192, 96, 2, "1.06 x 128 x 160"},
-    Sm90TuningRow{96, 96, true, 0, 192, 96, 2, "1.06 x 128 x 160"},
-    Sm90TuningRow{128, 128, false, 2048, 128, 160, 2, "1.02 to 1.04 x 128 x 128 when power-bound"},
-    Sm90TuningRow{128, 128, false, 0, 128, 128, 3,
-                  "fills short sequences better than 128 x 160; third Q 1.06 x at 256 keys"},
-    Sm90TuningRow{128, 128, true, 0, 128, 128, 3,
-                  "less work hidden in a diagonal; third Q 1.07, 1.06, 1.01 x at 256 .. 1024"},
-    Sm90TuningRow{192, 128, false, 0, 128, 96, 2,
-                  "two Q leave room for 96 keys: 1.06 x 128 keys with one Q"},
-    Sm90TuningRow{192, 128, true, 0, 128, 96, 2, "1.06 x 128 keys with one Q"},
-    Sm90TuningRow{192, 192, false, 0, 128, 112, 1, "fills shared memory with two stages"},
-    Sm90TuningRow{192, 192, true, 0, 128, 112, 1, "as without a mask"},
-    Sm90TuningRow{256, 256, false, 0, 128, 80, 1, "fills shared memory with two stages"},
-    Sm90TuningRow{256, 256, true, 0, 128, 80, 1, "as without a mask"},
+    Sm90TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 257,
+        .tile_m = 192, .tile_n = 128, .q_stages = 2,
+        .reason = "three warpgroups share each block: 1.08 to 1.22 x 128 x 128"},
+    Sm90TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .reason = "no tile is two thirds empty: 1.25 x 192 x 128 at 256 keys"},
+    Sm90TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .masked = true, .min_seqlen_k = 2048,
+        .tile_m = 192, .tile_n = 128, .q_stages = 2,
+        .reason = "1.02 to 1.15 x 128 x 128"},
+    Sm90TuningRow{
+        .head_dim = 64, .head_dim_v = 64, .masked = true, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .reason = "less work hidden in a diagonal; third Q 1.26, 1.06, 1.02 x at 256 .. 1024"},
+    Sm90TuningRow{
+        .head_dim = 96, .head_dim_v = 96, .masked = false, .min_seqlen_k = 0,
+        .tile_m = 192, .tile_n = 96, .q_stages = 2,
+        .reason = "1.06 x 128 x 160"},
+    Sm90TuningRow{
+        .head_dim = 96, .head_dim_v = 96, .masked = true, .min_seqlen_k = 0,
+        .tile_m = 192, .tile_n = 96, .q_stages = 2,
+        .reason = "1.06 x 128 x 160"},
+    Sm90TuningRow{
+        .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 2048,
+        .tile_m = 128, .tile_n = 160, .q_stages = 2,
+        .reason = "1.02 to 1.04 x 128 x 128 when power-bound"},
+    Sm90TuningRow{
+        .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .reason = "fills short sequences better than 128 x 160; third Q 1.06 x at 256 keys"},
+    Sm90TuningRow{
+        .head_dim = 128, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .reason = "less work hidden in a diagonal; third Q 1.07, 1.06, 1.01 x at 256 .. 1024"},
+    Sm90TuningRow{
+        .head_dim = 192, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 96, .q_stages = 2,
+        .reason = "two Q leave room for 96 keys: 1.06 x 128 keys with one Q"},
+    Sm90TuningRow{
+        .head_dim = 192, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 96, .q_stages = 2,
+        .reason = "1.06 x 128 keys with one Q"},
+    Sm90TuningRow{
+        .head_dim = 192, .head_dim_v = 192, .masked = false, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 112, .q_stages = 1,
+        .reason = "fills shared memory with two stages"},
+    Sm90TuningRow{
+        .head_dim = 192, .head_dim_v = 192, .masked = true, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 112, .q_stages = 1,
+        .reason = "as without a mask"},
+    Sm90TuningRow{
+        .head_dim = 256, .head_dim_v = 256, .masked = false, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 80, .q_stages = 1,
+        .reason = "fills shared memory with two stages"},
+    Sm90TuningRow{
+        .head_dim = 256, .head_dim_v = 256, .masked = true, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 80, .q_stages = 1,
+        .reason = "as without a mask"},
 };
+// clang-format on
 
 }  // namespace
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/sm90/fwd_traits.h"
+#include "kernels/sm90/forward/traits.h"
 
 namespace fa4::internal {
 

@@ -10,7 +10,7 @@
 
 namespace fa4::internal {
 
-// The struct that a kernel takes as its one parameter (kernels/**/*_params.h).
+// The struct that a kernel takes as its one parameter (kernels/**/params.h).
 enum class KernelParams { kForward };
 
 // One launch. A plan's steps run in their order on one stream; each may begin while the one before

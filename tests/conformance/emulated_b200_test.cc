@@ -1,7 +1,7 @@
 // The Blackwell kernel on the emulated B200: the table, and rows whose maximum rises.
 #include "emulated_b200.h"
 
-#include "kernels/attention/exp2_math.h"
+#include "kernels/softmax/exp2_math.h"
 #include "table.h"
 
 namespace fa4::internal {

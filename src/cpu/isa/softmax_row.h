@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cpu/tile_job.h"
-#include "kernels/attention/exp2_math.h"
+#include "kernels/softmax/exp2_math.h"
 
 namespace fa4::internal {
 namespace {

@@ -1,7 +1,7 @@
 // Typed addresses of the memory spaces.
 #pragma once
 
-#include "kernels/tile/integers.h"
+#include "kernels/base/integers.h"
 
 namespace fa4::ptx {
 

@@ -1,7 +1,7 @@
 // Two floats in a 64-bit register pair: one instruction works on both (Blackwell).
 #pragma once
 
-#include "kernels/tile/integers.h"
+#include "kernels/base/integers.h"
 
 namespace fa4::ptx {
 

@@ -1,7 +1,7 @@
 // Replacing 32 floats by a mask of bits.
 #pragma once
 
-#include "kernels/tile/integers.h"
+#include "kernels/base/integers.h"
 
 namespace fa4::ptx {
 

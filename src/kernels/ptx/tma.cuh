@@ -1,9 +1,9 @@
 // The bulk tensor copy engine (TMA): tiles of a tensor map between global and shared memory.
 #pragma once
 
+#include "kernels/base/tensor_map.h"
 #include "kernels/ptx/address.cuh"
 #include "kernels/ptx/cluster.cuh"
-#include "kernels/tile/tensor_map.h"
 
 namespace fa4::ptx {
 

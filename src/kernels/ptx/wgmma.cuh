@@ -4,8 +4,8 @@
 // + c, the element d[4 j + 2 r + c] (PTX ISA, "wgmma register fragment layouts").
 #pragma once
 
-#include "kernels/attention/element.h"
-#include "kernels/tile/integers.h"
+#include "kernels/base/element.h"
+#include "kernels/base/integers.h"
 
 namespace fa4::ptx {
 

@@ -1,7 +1,7 @@
 // Making rows of a tile in shared memory zero.
 #pragma once
 
-#include "kernels/attention/element.h"
+#include "kernels/base/element.h"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/tile/slab.h"
 

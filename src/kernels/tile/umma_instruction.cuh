@@ -1,8 +1,8 @@
 // The instruction descriptor of tcgen05.mma: types and shape.
 #pragma once
 
-#include "kernels/attention/element.h"
-#include "kernels/tile/integers.h"
+#include "kernels/base/element.h"
+#include "kernels/base/integers.h"
 
 namespace fa4 {
 

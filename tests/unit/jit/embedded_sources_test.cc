@@ -20,7 +20,7 @@ TEST(EmbeddedSources, HoldTheKernelsSortedAndEndInNul) {
     if (i > 0) {
       EXPECT_LT(std::strcmp(files[i - 1].name, files[i].name), 0);
     }
-    if (std::string_view(files[i].name) != "kernels/sm90/fwd_traits.h") continue;
+    if (std::string_view(files[i].name) != "kernels/sm90/forward/traits.h") continue;
     traits = true;
     EXPECT_NE(std::string_view(files[i].text).find("struct FwdTraits"), std::string_view::npos);
   }

@@ -7,13 +7,13 @@
 
 #include "device/device.h"
 #include "jit/nvrtc_compiler.h"
-#include "kernels/attention/fwd_params.h"
+#include "kernels/forward/params.h"
 
 namespace fa4::internal {
 namespace {
 
 constexpr const char* kSource = R"(#pragma once
-#include "kernels/attention/tile_scheduler.cuh"
+#include "kernels/geometry/tile_scheduler.cuh"
 namespace fa4 {
 struct Query {
   FwdParams forward;

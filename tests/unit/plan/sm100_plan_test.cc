@@ -246,7 +246,7 @@ TEST(Sm100Traits, PHasColumnsOfItsOwnWhereTensorMemoryHoldsThem) {
 
 TEST(Sm100Spec, PrintsEveryMemberOfItsTraits) {
   const KernelSource source = spec_of(dense(128, 4096, true)).source();
-  EXPECT_EQ(source.main_file, "sm100/fwd_kernel.cuh");
+  EXPECT_EQ(source.main_file, "sm100/forward/kernel.cuh");
   EXPECT_EQ(source.display_name, "fwd_sm100_bf16_d128_q2_poly20");
   EXPECT_TRUE(source.name_expression.starts_with(
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "

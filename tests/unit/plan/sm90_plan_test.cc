@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "kernels/attention/block_range.h"
+#include "kernels/geometry/block_range.h"
 #include "plan/sm90_tuning.h"
 #include "problems.h"
 

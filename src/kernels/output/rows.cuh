@@ -1,0 +1,69 @@
+// Rows of a tile in global memory: where they lie, their sinks, their lse, and copies of out where
+// TMA may not store.
+#pragma once
+
+#include "kernels/geometry/tile_scheduler.cuh"
+#include "kernels/softmax/exp2_math.h"
+#include "kernels/tile/pack.cuh"
+#include "kernels/tile/slab.h"
+
+namespace fa4 {
+
+// A position in a tile's sequence and a head.
+struct Place {
+  int position;
+  int head;
+};
+
+// A position past every sequence: of a row of no head.
+inline constexpr int kNowhere = 0x7fffffff;
+
+// Of a packed row, counted from the first row of the sequence.
+__device__ inline int head_of_group(const FwdParams& p, int packed_row) {
+  return packed_row & ((1 << p.group_log2) - 1);
+}
+__device__ inline Place place_of(const FwdParams& p, const WorkTile& tile, int packed_row) {
+  const int head = head_of_group(p, packed_row);
+  return {head < p.group ? packed_row >> p.group_log2 : kNowhere, tile.head * p.group + head};
+}
+
+// The sink logit of the place's head, -inf without sinks.
+__device__ inline float sink_of(const FwdParams& p, const WorkTile& tile, Place at) {
+  const bool has_sink = p.sink != nullptr && at.position < tile.seqlen_q;
+  return has_sink ? p.sink[at.head] : -kInfinity;
+}
+
+__device__ inline void store_lse(const FwdParams& p, const WorkTile& tile, Place at, float lse) {
+  if (p.lse == nullptr || at.position >= tile.seqlen_q) return;
+  const int64_t index = p.cu_seqlens_q == nullptr
+                            ? (int64_t{tile.batch} * p.heads_q + at.head) * p.seqlen_q + at.position
+                            : int64_t{at.head} * p.total_q + tile.offset_q + at.position;
+  p.lse[index] = lse;
+}
+
+// The first element of a place in out, but for the batch of a dense tensor.
+__device__ inline int64_t out_element(const FwdParams& p, const WorkTile& tile, Place at) {
+  return (int64_t{tile.offset_q} + at.position) * p.out_stride_seqlen + at.head * p.out_stride_head;
+}
+
+// The rows of a packed sequence's last tile that lie inside it, 16 bytes a thread, from shared
+// memory: kRows rows of kColumns, as slabs; `first_row` is the packed row of the first one.
+template <int kRows, int kColumns, int kThreads>
+__device__ inline void copy_rows(const FwdParams& p, const WorkTile& tile,
+                                 const unsigned char* from, int first_row, int thread) {
+  constexpr int kSlab = slab_columns(kColumns), kRowBytes = kSlab * kElementBytes;
+  constexpr int kPieces = kRowBytes / 16, kRowPieces = kPieces * num_slabs(kColumns);
+#pragma unroll 1
+  for (int i = thread; i < kRows * kRowPieces; i += kThreads) {
+    const int row = i / kRowPieces, slab = i / kPieces % num_slabs(kColumns);
+    const int piece = i % kPieces, column = slab * kSlab + piece * 8;
+    const Place at = place_of(p, tile, first_row + row);
+    if (at.position >= tile.seqlen_q || column >= p.head_dim_v) continue;
+    const int64_t element = out_element(p, tile, at) + column;
+    *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.out_data) + element * kElementBytes) =
+        *reinterpret_cast<const uint4*>(from + slab * kRows * kRowBytes + row * kRowBytes +
+                                        16 * (piece ^ slab_swizzle<kSlab>(row)));
+  }
+}
+
+}  // namespace fa4

@@ -1,0 +1,202 @@
+// What every role of the Blackwell forward kernel shares: addresses, barriers, the geometry of a
+// tile.
+#pragma once
+
+#include "kernels/geometry/block_range.h"
+#include "kernels/geometry/tile_scheduler.cuh"
+#include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/tcgen05.cuh"
+#include "kernels/sm100/forward/traits.h"
+#include "kernels/tile/pipeline.cuh"
+
+namespace fa4::sm100 {
+
+// A tile as it travels from the scheduler to the other roles.
+struct Tile {
+  WorkTile work;
+  BlockRange blocks[2];  // of each Q tile; without any when it sees no keys
+
+  __device__ bool is_valid() const { return work.batch >= 0; }
+  __device__ bool sees(int q_tile, int n) const {
+    return n >= blocks[q_tile].n_block_min && n < blocks[q_tile].n_block_max;
+  }
+  __device__ bool sees_keys(int q_tile) const {
+    return blocks[q_tile].n_block_max > blocks[q_tile].n_block_min;
+  }
+};
+static_assert(sizeof(Tile) == kTileBytes);
+
+// One Q tile of it.
+struct QTile {
+  WorkTile work;
+  BlockRange blocks;
+
+  __device__ bool is_valid() const { return work.batch >= 0; }
+  __device__ bool sees_keys() const { return blocks.n_block_max > blocks.n_block_min; }
+};
+
+// Through a shuffle, so that ptxas knows it to be the same in all lanes and keeps it.
+__device__ inline int warp_of_warpgroup() {
+  return __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads % 4, 0);
+}
+
+// Everything a role needs besides its tile.
+template <FwdTraits T>
+struct Context {
+  // As constants: the compiler would inline what computes them wherever it is called.
+  static constexpr SmemLayout kSmem = smem_layout(T);
+  static constexpr TmemLayout kTmem = tmem_layout(T);
+  static constexpr auto kBarriers = places_of(barriers(T));
+
+  const FwdParams& params;
+  unsigned char* smem;
+  uint32_t rank;  // in the group of CTAs; 0 leads: its MMA thread issues for both
+
+  __device__ bool leads() const { return T.cta_group == 1 || rank == 0; }
+
+  // Until the phase of this parity has completed; arrivals may come from both CTAs.
+  __device__ void wait(int kind, int stage, uint32_t parity) const {
+    const ptx::SmemAddr address = barrier(kind, stage);
+    if constexpr (T.cta_group == 1) {
+      fa4::wait(address, parity);
+    } else {
+      while (!ptx::mbarrier_try_wait_parity_cluster(address, parity)) {
+      }
+    }
+  }
+  // One lane: an arrival where the MMA thread waits.
+  __device__ void arrive_at_mma(int kind, int stage) const {
+    if constexpr (T.cta_group == 1) {
+      ptx::mbarrier_arrive(barrier(kind, stage));
+    } else {
+      ptx::mbarrier_arrive_cluster(ptx::mapa(barrier(kind, stage), 0));
+    }
+  }
+  // The MMA thread: an arrival in every CTA of the group when its products so far are done.
+  __device__ void commit(int kind, int stage) const {
+    if constexpr (T.cta_group == 1) {
+      ptx::tcgen05_commit(barrier(kind, stage));
+    } else {
+      ptx::tcgen05_commit_multicast(barrier(kind, stage), 0b11);
+    }
+  }
+
+  __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
+    return at(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
+  }
+  // Of a Q tile's out, and of a stage of the ring of K and V, in shared memory.
+  __device__ static int out_place(int q_tile) {
+    constexpr int kStride = out_offset(T, 1) - out_offset(T, 0);
+    return kSmem.out + q_tile * kStride;
+  }
+  __device__ static int kv_place(int stage, bool holds_k) {
+    if constexpr (is_uneven(T)) return kSmem.kv + kv_offset(T, stage, holds_k);
+    constexpr int kStride = kv_offset(T, 1, true);
+    return kSmem.kv + stage * kStride;
+  }
+  __device__ Pipeline pipeline(int full_kind) const {
+    return {barrier(full_kind), barrier(full_kind + 1)};
+  }
+  __device__ Tile& tile(int slot) const {
+    return *reinterpret_cast<Tile*>(smem + kSmem.tiles + slot * kTileBytes);
+  }
+  __device__ float& factor(int q_tile, int row) const {
+    return reinterpret_cast<float*>(smem + kSmem.factors)[q_tile * kTileRows + row];
+  }
+  __device__ float& maximum(int q_tile, int row) const {
+    return reinterpret_cast<float*>(smem + kSmem.maxima)[q_tile * kTileRows + row];
+  }
+};
+
+// The blocks that any Q tile of the work tile visits, from n_block_max - 1 down to n_block_min.
+struct Blocks {
+  int n_block_min;
+  int n_block_max;
+};
+template <FwdTraits T>
+__device__ inline Blocks blocks_of(const Tile& tile) {
+  const BlockRange& first = tile.blocks[0];
+  if constexpr (T.q_tiles == 1) return {first.n_block_min, first.n_block_max};
+  const BlockRange& second = tile.blocks[1];
+  if (!tile.sees_keys(1)) return {first.n_block_min, first.n_block_max};
+  if (!tile.sees_keys(0)) return {second.n_block_min, second.n_block_max};
+  return {min(first.n_block_min, second.n_block_min), max(first.n_block_max, second.n_block_max)};
+}
+
+// Named barriers: 0 is __syncthreads. From a softmax warp to the correction warp of the same rows:
+// the factors of O are written.
+__device__ inline int factors_barrier(int q_tile, int warp) { return 1 + 4 * q_tile + warp; }
+
+// The packed row (position and head of a group) at which a Q tile of the group of CTAs begins, and
+// where this CTA's rows of it do.
+template <FwdTraits T>
+__device__ inline int first_row_of_group(const WorkTile& tile, int q_tile) {
+  return tile.m_block * tile_m(T) + q_tile * T.cta_group * kTileRows;
+}
+template <FwdTraits T>
+__device__ inline int first_row(const Context<T>& c, const WorkTile& tile, int q_tile) {
+  return first_row_of_group<T>(tile, q_tile) + static_cast<int>(c.rank) * kTileRows;
+}
+
+// Whether any CTA of the group has rows of the Q tile inside the sequence.
+template <FwdTraits T>
+__device__ inline bool has_rows(const FwdParams& p, const WorkTile& tile, int q_tile) {
+  return first_row_of_group<T>(tile, q_tile) < tile.seqlen_q << p.group_log2;
+}
+
+// Keys that a packed row sees.
+__device__ inline KeyBounds bounds_of(const FwdParams& p, const WorkTile& tile, int packed_row) {
+  const int position = (packed_row >> p.group_log2) + tile.seqlen_k - tile.seqlen_q;
+  return key_bounds(position, tile.seqlen_k, p.window_left, p.window_right);
+}
+
+// Which stage of the K and V ring is next; producers and consumers each keep their own.
+template <FwdTraits T>
+struct RingState {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ void advance() {
+    ++stage;
+    if (stage == T.kv_stages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// The sequence of tiles as a warp reads it.
+template <FwdTraits T>
+class TileReader {
+ public:
+  __device__ explicit TileReader(const Context<T>& context) : c_(context) {}
+  // By all lanes of a warp. The next tile, in shared memory until release().
+  __device__ const Tile& wait() const {
+    c_.pipeline(kTileFull).consumer_wait(slot_);
+    return c_.tile(slot_.stage());
+  }
+  __device__ void release() {
+    __syncwarp();
+    if (ptx::elect_sync()) c_.pipeline(kTileFull).consumer_release(slot_);
+    slot_.advance();
+  }
+
+  __device__ Tile next() {
+    const Tile tile = wait();
+    release();
+    return tile;
+  }
+  __device__ QTile next(int q_tile) {
+    const Tile& tile = wait();
+    const QTile result{tile.work, tile.blocks[q_tile]};
+    release();
+    return result;
+  }
+
+ private:
+  const Context<T>& c_;
+  PipelineState<kTileSlots> slot_;
+};
+
+}  // namespace fa4::sm100

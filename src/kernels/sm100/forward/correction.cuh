@@ -1,0 +1,160 @@
+// The correction warpgroup: multiplies O when a row's maximum rose, and ends each Q tile: O divided
+// by the row sums to shared memory, lse to global memory.
+#pragma once
+
+#include "kernels/ptx/packed.cuh"
+#include "kernels/sm100/forward/context.cuh"
+#include "kernels/sm100/forward/output.cuh"
+#include "kernels/softmax/finish_row.cuh"
+
+namespace fa4::sm100 {
+
+template <FwdTraits T>
+class Correction {
+ public:
+  __device__ explicit Correction(const Context<T>& context)
+      : c(context),
+        warp(warp_of_warpgroup()),
+        factors(factors_barrier(0, threadIdx.x / kWarpThreads % 4)),
+        row(threadIdx.x % kWarpgroupThreads),
+        o{static_cast<uint32_t>(warp * kWarpThreads << 16 | context.kTmem.o[0])} {}
+
+  __device__ void run() {
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) let_pv_go(i);  // O is free
+    TileReader<T> tiles(c);
+#pragma unroll 1
+    for (;; tiles.release()) {
+      const Tile& tile = tiles.wait();  // stays in shared memory: registers are few
+      if (!tile.is_valid()) break;
+      const Blocks all = blocks_of<T>(tile);
+      int last[2], times[2];  // block, and how many of them move O: all but the first
+#pragma unroll
+      for (int i = 0; i < T.q_tiles; ++i) {
+        last[i] = tile.blocks[i].n_block_min;
+        times[i] = max(tile.blocks[i].n_block_max - 1 - last[i], 0);
+      }
+#pragma unroll 1
+      for (int n = all.n_block_max - 1; n >= all.n_block_min; --n) {
+#pragma unroll
+        for (int i = 0; i < T.q_tiles; ++i) {
+          if (static_cast<uint32_t>(n - last[i]) < times[i]) rescale(i);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < T.q_tiles; ++i) {
+        if (tile.sees_keys(i)) arrive(kStatsEmpty, i);
+      }
+#pragma unroll 1
+      for (int i = 0; i < T.q_tiles; ++i) {
+        if (has_rows<T>(c.params, tile.work, i)) finish(tile, i);
+      }
+    }
+    tiles.release();
+    // O is free for tiles that do not come: in the softmax warps' place, to end the phase.
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) let_pv_go(i);
+  }
+
+ private:
+  static constexpr int kRegisters = 16;  // columns of O that are multiplied at a time
+
+  __device__ void arrive(int kind, int q_tile) const {
+    __syncwarp();
+    if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kind, q_tile));
+  }
+
+  __device__ void let_pv_go(int q_tile) const {
+    __syncwarp();
+    if (ptx::elect_sync()) c.arrive_at_mma(kPFull, q_tile);
+  }
+
+  // The maxima of a block are known: P V so far is done, since its commit came before that block's
+  // scores.
+  __device__ void rescale(int q_tile) const {
+    ptx::barrier_sync(factors + q_tile * (factors_barrier(1, 0) - factors_barrier(0, 0)),
+                      2 * kWarpThreads);
+    const float shift = c.factor(q_tile, row);
+    if (__any_sync(0xffffffffu, shift != 0.0f)) {
+      ptx::tcgen05_fence_after_thread_sync();
+      multiply_o(o + q_tile * T.head_dim_v, ptx::pack_float2(ptx::ex2_approx_ftz(shift)));
+      ptx::tcgen05_wait_st();
+      ptx::tcgen05_fence_before_thread_sync();
+    }
+    let_pv_go(q_tile);
+  }
+
+  // A chunk is loaded while the one before it is multiplied. Rare, so a loop of two chunks.
+  __device__ void multiply_o(ptx::TmemAddr at, ptx::Float2 factor) const {
+    static_assert(T.head_dim_v % (2 * kRegisters) == 0);
+    const ptx::TmemAddr last = at + (T.head_dim_v - 2 * kRegisters);
+    float even[kRegisters], odd[kRegisters];
+    ptx::tcgen05_ld_32x32b<0>(even, at);
+#pragma unroll 1
+    for (;; at = at + 2 * kRegisters) {
+      ptx::tcgen05_wait_ld();
+      ptx::fence_loaded(even);
+      ptx::tcgen05_ld_32x32b<kRegisters>(odd, at);
+      multiply(even, factor);
+      ptx::tcgen05_st_32x32b<0>(at, even);
+      ptx::tcgen05_wait_ld();
+      ptx::fence_loaded(odd);
+      if (at.value != last.value) ptx::tcgen05_ld_32x32b<2 * kRegisters>(even, at);
+      multiply(odd, factor);
+      ptx::tcgen05_st_32x32b<kRegisters>(at, odd);
+      if (at.value == last.value) break;
+    }
+  }
+  __device__ static void multiply(float (&r)[kRegisters], ptx::Float2 factor) {
+#pragma unroll
+    for (int j = 0; j < kRegisters; j += 2) {
+      ptx::mul_rn_ftz(r[j], r[j + 1], factor);
+    }
+  }
+
+  __device__ uint32_t phase(int q_tile) const { return phases >> q_tile & 1; }
+
+  __device__ void finish(const Tile& tile, int q_tile) {
+    const OutputRow<T> out{c, tile.work, q_tile, row};
+    if (!tile.sees_keys(q_tile)) {
+      out.store_lse(finish_row(0.0f, -kInfinity, false, out.sink()).lse);
+      out.clear();
+      return;
+    }
+    c.wait(kStatsFull, q_tile, phase(q_tile));
+    const float sum = c.factor(q_tile, row), max_log2 = c.maximum(q_tile, row);
+    const FinishedRow r = finish_row(sum, max_log2, out.sees_keys(), out.sink());
+    out.store_lse(r.lse);
+    c.wait(kOFull, q_tile, phase(q_tile));
+    ptx::tcgen05_fence_after_thread_sync();
+    c.wait(kOutEmpty, q_tile, phase(q_tile) ^ 1);
+    phases ^= 1u << q_tile;
+    stage_out(o + q_tile * T.head_dim_v, out.staging(), r.factor);
+    ptx::tcgen05_fence_before_thread_sync();
+    let_pv_go(q_tile);  // O is free
+    ptx::fence_proxy_async_shared();
+    arrive(kOutFull, q_tile);
+  }
+
+  // O times the row's factor to shared memory.
+  __device__ void stage_out(ptx::TmemAddr from, const typename OutputRow<T>::Staging& staging,
+                            float factor) const {
+#pragma unroll 1
+    for (int column = 0; column < T.head_dim_v; column += kChunk) {
+      float r[kChunk];
+      ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
+#pragma unroll
+      for (int j = 0; j < kChunk; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
+      staging.put(column, r);
+    }
+  }
+
+  const Context<T>& c;
+  const int warp;
+  const int factors;      // the named barrier of Q tile 0
+  const int row;          // of the Q tile
+  const ptx::TmemAddr o;  // of Q tile 0, this warp's lanes
+  uint32_t phases = 0;    // a bit each Q tile: how many tiles saw keys so far, odd or even
+};
+
+}  // namespace fa4::sm100

@@ -1,0 +1,166 @@
+// The load warp: Q tiles, and K and V blocks through one ring, in the order of their use.
+#pragma once
+
+#include "kernels/ptx/tma.cuh"
+#include "kernels/sm100/forward/context.cuh"
+#include "kernels/tile/clear_rows.cuh"
+
+namespace fa4::sm100 {
+
+template <FwdTraits T>
+class Loader {
+ public:
+  __device__ explicit Loader(const Context<T>& context) : c(context), p(context.params) {}
+
+  __device__ void run() {
+    TileReader<T> tiles(c);
+#pragma unroll 1
+    for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
+      const Blocks blocks = blocks_of<T>(tile);
+      find_places();
+#pragma unroll 1
+      for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
+        if (n == q_block[0]) load_q(0);
+        load_k(n);
+        // After K: its place may be free only after a product with this K.
+        if (T.q_tiles > 1 && n == q_block[1]) load_q(1);
+        load_v(n);
+      }
+    }
+    drain();
+  }
+
+ private:
+  static constexpr int kQkSlab = slab_columns(T.head_dim);
+  static constexpr int kVSlab = slab_columns(v_columns(T));
+
+  // What the loads of a tile have in common. Sequences of a packed tensor are one batch to TMA.
+  __device__ void find_places() {
+    kv_head = tile.work.head / p.tile_heads_per_kv;
+    kv_batch = p.cu_seqlens_k == nullptr ? tile.work.batch : 0;
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) {
+      q_block[i] = tile.sees_keys(i) ? tile.blocks[i].n_block_max - 1 : -1;
+    }
+    const bool may_hold_anything = p.cu_seqlens_k != nullptr || p.seqused_k != nullptr;
+    const bool is_cut = T.cta_group == 1 && may_hold_anything && tile.work.seqlen_k % kTileN != 0;
+    cut_block = is_cut ? tile.work.seqlen_k / kTileN : -1;
+  }
+
+  // What is loaded is announced where the MMA thread waits, for all CTAs of the group together.
+  __device__ void expect(ptx::SmemAddr barrier, int bytes) const {
+    if (c.leads()) ptx::mbarrier_arrive_expect_tx(barrier, T.cta_group * bytes);
+  }
+  __device__ void load(ptx::SmemAddr to, const TensorMap& map, ptx::SmemAddr barrier, int column,
+                       int head, int position, int batch) const {
+    if constexpr (T.cta_group == 1) {
+      ptx::cp_async_bulk_tensor_4d_load(to, &map, barrier, column, head, position, batch);
+    } else {
+      ptx::cp_async_bulk_tensor_4d_load_pair(to, &map, ptx::mapa(barrier, 0), column, head,
+                                             position, batch);
+    }
+  }
+  // Of Q: all heads of the group, from head 0 on.
+  __device__ void load(ptx::SmemAddr to, const TensorMap& map, ptx::SmemAddr barrier, int column,
+                       int head_of_group, int group, int position, int batch) const {
+    if constexpr (T.cta_group == 1) {
+      ptx::cp_async_bulk_tensor_5d_load(to, &map, barrier, column, head_of_group, group, position,
+                                        batch);
+    } else {
+      ptx::cp_async_bulk_tensor_5d_load_pair(to, &map, ptx::mapa(barrier, 0), column, head_of_group,
+                                             group, position, batch);
+    }
+  }
+
+  __device__ void load_q(int q_tile) {
+    const uint32_t parity = q_phases >> q_tile & 1 ^ 1;
+    q_phases ^= 1u << q_tile;
+    c.wait(kQEmpty, q_tile, parity);
+    // Until the last out in its place is on its way: as many as there were Q.
+    if constexpr (out_takes_q(T)) c.wait(kOutEmpty, q_tile, parity);
+    if (ptx::elect_sync()) {
+      expect(c.barrier(kQFull, q_tile), q_tile_bytes(T));
+      const int position = tile.work.offset_q + (first_row(c, tile.work, q_tile) >> p.group_log2);
+      const ptx::SmemAddr to = c.at(c.kSmem.q + q_tile * q_tile_bytes(T));
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
+        load(to + slab * kTileRows * kQkSlab * kElementBytes, p.q, c.barrier(kQFull, q_tile),
+             slab * kQkSlab, 0, tile.work.head, position,
+             p.cu_seqlens_q == nullptr ? tile.work.batch : 0);
+      }
+    }
+    __syncwarp();
+  }
+
+  // A block of K, or this CTA's rows of it.
+  __device__ void load_k(int n) {
+    c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
+    if (is_uneven(T) && kv.stage == 0) {  // reaches into the last K of the stage after it
+      RingState<T> next = kv;
+      next.advance();
+      c.wait(kKvEmpty, next.stage, next.phase ^ 1);
+    }
+    if (ptx::elect_sync()) {
+      expect(c.barrier(kKvFull, kv.stage), k_bytes(T));
+      const int row = n * kTileN + static_cast<int>(c.rank) * k_rows(T);
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
+        load(c.at(c.kv_place(kv.stage, true) + slab * k_rows(T) * kQkSlab * kElementBytes), p.k,
+             c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head, tile.work.offset_k + row,
+             kv_batch);
+      }
+    }
+    __syncwarp();
+    kv.advance();
+  }
+
+  // A block of V, or this CTA's columns of it. Rows past the sequence's end may hold anything where
+  // TMA does not fill them with zeros.
+  __device__ void load_v(int n) {
+    const bool clear = n == cut_block;
+    c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
+    if (ptx::elect_sync()) {
+      const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : c.barrier(kKvFull, kv.stage);
+      expect(barrier, v_bytes(T));
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
+        load(c.at(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes), p.v,
+             barrier, static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head,
+             tile.work.offset_k + n * kTileN, kv_batch);
+      }
+    }
+    __syncwarp();
+    if (clear) {
+      c.wait(kVRaw, 0, v_raw_phase);
+      v_raw_phase ^= 1;
+      clear_rows<kTileN, v_columns(T)>(c.smem + c.kv_place(kv.stage, false),
+                                       tile.work.seqlen_k - n * kTileN);
+      if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage));
+      __syncwarp();
+    }
+    kv.advance();
+  }
+
+  // Until everything loaded was used: the tensor core's last commits must find the CTA alive.
+  __device__ void drain() {
+#pragma unroll 1
+    for (int i = 0; i < T.kv_stages; ++i) {
+      c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
+      kv.advance();
+    }
+#pragma unroll 1
+    for (int i = 0; i < T.q_tiles; ++i) c.wait(kQEmpty, i, q_phases >> i & 1 ^ 1);
+  }
+
+  const Context<T>& c;
+  const FwdParams& p;
+  Tile tile;
+  int kv_head, kv_batch;  // of the tile
+  int q_block[2];         // where the Q tiles begin, or -1
+  int cut_block;          // of V, which ends in what may hold anything, or -1
+  RingState<T> kv;
+  uint32_t q_phases = 0;  // a bit each Q tile
+  uint32_t v_raw_phase = 0;
+};
+
+}  // namespace fa4::sm100

@@ -1,0 +1,217 @@
+// The MMA thread: issues every product, for both CTAs of a pair from the leading one, and says by
+// commits when each is done.
+//
+// A step is a block of keys of a tile. The tensor core runs
+//   ... | P V of step i, Q tile 0 | Q K of step i + 1, tile 0 | P V of step i, tile 1 | Q K ... |
+// also from one work tile to the next, so that either softmax works under the other's products.
+// Where P is apart, Q K of step i + 1 comes before P V of step i of the same Q tile.
+#pragma once
+
+#include "kernels/sm100/forward/context.cuh"
+#include "kernels/tile/smem_descriptor.cuh"
+#include "kernels/tile/umma_instruction.cuh"
+#include "kernels/tile/unroll.cuh"
+
+namespace fa4::sm100 {
+
+template <FwdTraits T>
+class MmaIssuer {
+ public:
+  __device__ explicit MmaIssuer(const Context<T>& context)
+      : c(context),
+        tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)},
+        qk_base(__shfl_sync(0xffffffffu, QkDescriptor::k_major(c.at(0)), 0)),
+        v_base(__shfl_sync(0xffffffffu, VDescriptor::mn_major(c.at(0), kVSlabBytes), 0)) {}
+
+  // By all lanes, so that ptxas knows all but the products to be the same in each; one issues.
+  __device__ void run() {
+    TileReader<T> tiles(c);
+    Tile tile = tiles.next();
+    Blocks blocks = blocks_of<T>(tile);
+    Step before{};
+    int n = blocks.n_block_max;
+#pragma unroll 1
+    while (tile.is_valid() || before.any()) {
+      if (tile.is_valid() && --n < blocks.n_block_min) {
+        tile = tiles.next();
+        blocks = blocks_of<T>(tile);
+        n = blocks.n_block_max - 1;
+      }
+      if (const Blocks middle = middle_of(tile); n < middle.n_block_max) {
+#pragma unroll 1
+        for (; n >= middle.n_block_min; --n) {
+          if (c.leads()) issue({kAllActive}, {kAllActive});
+        }
+      }
+      // Nothing for a tile without blocks: the step before must not wait for one further on, which
+      // may come only when correction is done with the tile before.
+      const bool has_block = tile.is_valid() && n >= blocks.n_block_min;
+      const Step step = has_block ? step_of(tile, n) : Step{};
+      if (c.leads()) issue(before, step);
+      before = step;
+    }
+  }
+
+ private:
+  using QkDescriptor = UmmaDescriptor<slab_columns(T.head_dim)>;
+  using VDescriptor = UmmaDescriptor<slab_columns(v_columns(T))>;
+  static constexpr int kVSlabBytes = kTileN * VDescriptor::kRowBytes;
+  static constexpr uint32_t kQkInstruction =
+      umma_instruction(T.element, kTileRows* T.cta_group, kTileN, false);
+  static constexpr uint32_t kPvInstruction =
+      umma_instruction(T.element, kTileRows* T.cta_group, T.head_dim_v, true);
+
+  // Which Q tiles take part in a step, a bit each; for which it is the first or last of the work
+  // tile.
+  struct Step {
+    uint32_t active = 0, first = 0, last = 0;
+    __device__ bool any() const { return active != 0; }
+  };
+  // Steps in the middle of a tile, for which there is nothing to ask: neither for them nor for the
+  // step before.
+  static constexpr uint32_t kAllActive = (1u << T.q_tiles) - 1;
+  __device__ static Blocks middle_of(const Tile& tile) {
+    Blocks middle{0, 1 << 30};
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) {
+      middle.n_block_min = max(middle.n_block_min, tile.blocks[i].n_block_min + 1);
+      middle.n_block_max = min(middle.n_block_max, tile.blocks[i].n_block_max - 2);
+    }
+    return middle;
+  }
+
+  __device__ static Step step_of(const Tile& tile, int n) {
+    Step s;
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) {
+      s.active |= static_cast<uint32_t>(tile.sees(i, n)) << i;
+      s.first |= static_cast<uint32_t>(n == tile.blocks[i].n_block_max - 1) << i;
+      s.last |= static_cast<uint32_t>(n == tile.blocks[i].n_block_min) << i;
+    }
+    return s;
+  }
+
+  // P V of the step before and Q K of this one, tile by tile. V of the one lies before K of the
+  // other in the ring.
+  __device__ void issue(const Step& before, const Step& step) {
+    const RingState<T> v = kv;
+    if (before.any()) {
+      c.wait(kKvFull, v.stage, v.phase);
+      kv.advance();
+    }
+    const RingState<T> k = kv;
+    if (step.any()) kv.advance();
+    const uint32_t v_words = v_descriptor(v.stage), k_words = k_descriptor(k.stage);
+#pragma unroll
+    for (int i = 0; i < T.q_tiles; ++i) {
+      if constexpr (T.p_apart) issue_qk(i, step, k, k_words);
+      issue_pv(i, before, v, v_words);
+      if constexpr (!T.p_apart) issue_qk(i, step, k, k_words);
+    }
+  }
+
+  __device__ void issue_pv(int q_tile, const Step& step, const RingState<T>& v, uint32_t v_words) {
+    const uint32_t bit = 1u << q_tile;
+    if (step.active & bit) {
+      multiply_pv(q_tile, v_words, (step.first & bit) == 0);
+      if constexpr (T.p_apart) commit(kPFree, q_tile);
+      if (step.last & bit) commit(kOFull, q_tile);
+    }
+    if (q_tile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, v.stage);
+  }
+
+  __device__ void issue_qk(int q_tile, const Step& step, const RingState<T>& k, uint32_t k_words) {
+    const uint32_t bit = 1u << q_tile;
+    if (step.active & bit) {
+      if (q_tile == 0 || (step.active & 1) == 0) c.wait(kKvFull, k.stage, k.phase);
+      if (step.first & bit) {
+        c.wait(kQFull, q_tile, phases >> (2 + q_tile) & 1);
+        phases ^= 4u << q_tile;
+      }
+      multiply_qk(q_tile, k_words);
+      commit(kSFull, q_tile);
+      if (step.last & bit) commit(kQEmpty, q_tile);
+    }
+    if (q_tile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, k.stage);
+  }
+
+  __device__ void commit(int kind, int stage) const {
+    if (ptx::elect_sync()) c.commit(kind, stage);
+  }
+
+  // Low words of descriptors.
+  __device__ uint32_t q_descriptor(int q_tile) const {
+    return qk_base + ((c.kSmem.q + q_tile * q_tile_bytes(T)) >> 4);
+  }
+  __device__ uint32_t k_descriptor(int stage) const {
+    return qk_base + (c.kv_place(stage, true) >> 4);
+  }
+  __device__ uint32_t v_descriptor(int stage) const {
+    return v_base + (c.kv_place(stage, false) >> 4);
+  }
+
+  // Products are issued a few at a time, two or four by one statement: ptxas makes a branch around
+  // more, which costs more than they do.
+  static constexpr int kStepBytes = kMmaK * kElementBytes;  // of a row of Q or K
+  static constexpr int kSAndPColumns = s_and_p_columns(T);
+  static constexpr int kVStepBytes = kMmaK * VDescriptor::kRowBytes;
+
+  // S = Q Kᵀ. S is free when P V of the P in its place was issued before, or softmax has loaded it.
+  __device__ void multiply_qk(int q_tile, uint32_t k_words) {
+    if constexpr (T.p_apart) {
+      c.wait(kSFree, q_tile, (phases >> (4 + q_tile) & 1) ^ 1);
+      phases ^= 16u << q_tile;
+      ptx::tcgen05_fence_after_thread_sync();
+    }
+    const uint32_t q_words = q_descriptor(q_tile);
+    unroll<num_slabs(T.head_dim)>([&](auto slab) {
+      constexpr int kSteps = slab_columns(T.head_dim) / kMmaK;
+      constexpr int kQSlab = slab.value * kTileRows * QkDescriptor::kRowBytes;
+      constexpr int kKSlab = slab.value * k_rows(T) * QkDescriptor::kRowBytes;
+      if (ptx::elect_sync()) {
+        ptx::tcgen05_mma_f16_ss<T.cta_group, kSteps, kQSlab / 16, kStepBytes / 16, kKSlab / 16,
+                                kStepBytes / 16>(tmem + (c.kTmem.s[0] + q_tile * kSAndPColumns),
+                                                 q_words, k_words, QkDescriptor::kHighWord,
+                                                 kQkInstruction, slab.value > 0);
+      }
+    });
+  }
+
+  // O (+)= P V, in the parts in which P is handed over.
+  __device__ void multiply_pv(int q_tile, uint32_t v_words, bool accumulate) {
+    const uint32_t parity = phases >> q_tile & 1;
+    phases ^= 1u << q_tile;
+    pv_part<0, T.first_keys>(kPFull, q_tile, v_words, parity, accumulate);
+    pv_part<T.first_keys, T.next_keys>(kPNext, q_tile, v_words, parity, true);
+    pv_part<T.next_keys, kTileN>(kPRest, q_tile, v_words, parity, true);
+  }
+  template <int kKey, int kEndKey>
+  __device__ void pv_part(int barrier, int q_tile, uint32_t v_words, uint32_t parity,
+                          bool accumulate) const {
+    if constexpr (kKey < kEndKey) {
+      c.wait(barrier, q_tile, parity);
+      ptx::tcgen05_fence_after_thread_sync();
+      pv_steps<kKey / kMmaK, kEndKey / kMmaK>(q_tile, v_words, accumulate);
+    }
+  }
+  template <int kStep, int kEnd>
+  __device__ void pv_steps(int q_tile, uint32_t v_words, bool accumulate) const {
+    constexpr int kSteps = kEnd - kStep < 4 ? 2 : 4, kPStep = kMmaK / 2;
+    if (ptx::elect_sync()) {
+      ptx::tcgen05_mma_f16_ts<T.cta_group, kSteps, kStep * kPStep, kPStep, kStep * kVStepBytes / 16,
+                              kVStepBytes / 16>(tmem + (c.kTmem.o[0] + q_tile * T.head_dim_v),
+                                                tmem + (c.kTmem.p[0] + q_tile * kSAndPColumns),
+                                                v_words, VDescriptor::kHighWord, kPvInstruction,
+                                                accumulate);
+    }
+    if constexpr (kStep + kSteps < kEnd) pv_steps<kStep + kSteps, kEnd>(q_tile, v_words, true);
+  }
+
+  const Context<T>& c;
+  const ptx::TmemAddr tmem;
+  const uint32_t qk_base, v_base;  // low words of descriptors of shared memory's begin
+  RingState<T> kv;                 // V of the step before, or K of the first
+  uint32_t phases = 0;             // bits: p of the Q tiles, q, and s where P is apart
+};
+
+}  // namespace fa4::sm100

@@ -1,0 +1,131 @@
+// Where a tile's output goes: from registers to shared memory as TMA wants it, and from there to
+// global memory by the store warp.
+#pragma once
+
+#include "kernels/output/rows.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/sm100/forward/context.cuh"
+
+namespace fa4::sm100 {
+
+// A row of a slab of out, and the slab of a Q tile, in bytes.
+template <FwdTraits T>
+inline constexpr int kOutRowBytes = slab_columns(T.head_dim_v) * kElementBytes;
+template <FwdTraits T>
+inline constexpr int kOutSlabBytes = kTileRows * kOutRowBytes<T>;
+
+// One row of a Q tile, as the correction thread that owns it sees it.
+template <FwdTraits T>
+struct OutputRow {
+  const Context<T>& c;
+  const WorkTile& tile;
+  int q_tile;
+  int row;  // of the Q tile
+
+  __device__ Place place() const {
+    return place_of(c.params, tile, first_row(c, tile, q_tile) + row);
+  }
+
+  __device__ bool sees_keys() const {
+    const KeyBounds b = bounds_of(c.params, tile, first_row(c, tile, q_tile) + row);
+    return b.begin < b.end;
+  }
+  __device__ float sink() const { return sink_of(c.params, tile, place()); }
+  __device__ void store_lse(float lse) const { fa4::store_lse(c.params, tile, place(), lse); }
+
+  // Zeros, to global memory at once: the row sees nothing.
+  __device__ void clear() const {
+    const FwdParams& p = c.params;
+    const Place at = place();
+    if (at.position >= tile.seqlen_q) return;
+    const int batch = p.cu_seqlens_q == nullptr ? tile.batch : 0;
+    const int64_t element = batch * p.out_stride_batch + out_element(p, tile, at);
+    unsigned char* row_begin = static_cast<unsigned char*>(p.out_data) + element * kElementBytes;
+#pragma unroll 1
+    for (int i = 0; i < p.head_dim_v; i += 8) {
+      *reinterpret_cast<uint4*>(row_begin + i * kElementBytes) = uint4{0, 0, 0, 0};
+    }
+  }
+
+  // The row's place in shared memory. A slab's pieces are 8 columns; which of them a piece takes
+  // the place of depends on the row alone.
+  struct Staging {
+    static constexpr int kSlab = slab_columns(T.head_dim_v);
+    unsigned char* begin;
+    int swizzle;
+
+    // Columns [first, first + kChunk) of the row; `first` is a multiple of kChunk, so that the
+    // number of a piece in the chunk moves its place by itself.
+    __device__ void put(int first, const float (&v)[kChunk]) const {
+      unsigned char* slab = begin + first / kSlab * kOutSlabBytes<T>;
+      const int in_row = (first % kSlab / 8 ^ swizzle) * 16;
+#pragma unroll
+      for (int i = 0; i < kChunk; i += 8) {
+        *reinterpret_cast<uint4*>(slab + (in_row ^ i / 8 * 16)) =
+            uint4{pack<T.element>(v[i], v[i + 1]), pack<T.element>(v[i + 2], v[i + 3]),
+                  pack<T.element>(v[i + 4], v[i + 5]), pack<T.element>(v[i + 6], v[i + 7])};
+      }
+    }
+  };
+  __device__ Staging staging() const {
+    return {c.smem + c.out_place(q_tile) + row * kOutRowBytes<T>,
+            slab_swizzle<slab_columns(T.head_dim_v)>(row)};
+  }
+};
+
+// The store warp.
+template <FwdTraits T>
+class Storer {
+ public:
+  __device__ explicit Storer(const Context<T>& context) : c(context), p(context.params) {}
+
+  __device__ void run() {
+    TileReader<T> tiles(c);
+    uint32_t phases = 0;  // a bit each Q tile
+#pragma unroll 1
+    for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
+#pragma unroll 1
+      for (int i = 0; i < T.q_tiles; ++i) {
+        // Not sees_keys(i): a tile in registers takes no index that varies.
+        if (!(i == 0 ? tile.sees_keys(0) : tile.sees_keys(1))) continue;
+        c.wait(kOutFull, i, phases >> i & 1);
+        phases ^= 1u << i;
+        store(i);
+        __syncwarp();
+        if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kOutEmpty, i));
+      }
+    }
+  }
+
+ private:
+  __device__ void store(int q_tile) const {
+    const int first = first_row(c, tile.work, q_tile) >> p.group_log2;
+    const bool dense = p.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
+    if (dense || first + (kTileRows >> p.group_log2) <= tile.work.seqlen_q) {
+      if (ptx::elect_sync()) store_by_tma(q_tile, first, dense ? tile.work.batch : 0);
+    } else {
+      copy_rows<kTileRows, T.head_dim_v, kWarpThreads>(p, tile.work, c.smem + c.out_place(q_tile),
+                                                       first_row(c, tile.work, q_tile),
+                                                       threadIdx.x % kWarpThreads);
+    }
+  }
+
+  // Returns when TMA has read shared memory.
+  __device__ void store_by_tma(int q_tile, int first_position, int batch) const {
+    const ptx::SmemAddr from = c.at(c.out_place(q_tile));
+#pragma unroll
+    for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
+      ptx::cp_async_bulk_tensor_5d_store(&p.out, from + slab * kOutSlabBytes<T>,
+                                         slab * slab_columns(T.head_dim_v), 0, tile.work.head,
+                                         tile.work.offset_q + first_position, batch);
+    }
+    ptx::cp_async_bulk_commit_group();
+    ptx::cp_async_bulk_wait_group_read<0>();
+  }
+
+  const Context<T>& c;
+  const FwdParams& p;
+  Tile tile;
+};
+
+}  // namespace fa4::sm100

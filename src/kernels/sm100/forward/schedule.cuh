@@ -1,0 +1,81 @@
+// The scheduler warp: which tile comes next, and the blocks that its Q tiles visit.
+#pragma once
+
+#include "kernels/ptx/grid_dependency.cuh"
+#include "kernels/ptx/launch_control.cuh"
+#include "kernels/sm100/forward/context.cuh"
+
+namespace fa4::sm100 {
+
+template <FwdTraits T>
+__device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& tile, int q_tile) {
+  if (!has_rows<T>(p, tile, q_tile)) return {};
+  const int first = first_row_of_group<T>(tile, q_tile), rows = tile.seqlen_q << p.group_log2;
+  const int last = min(first + T.cta_group * kTileRows, rows) - 1;
+  const BlockRange range = block_range(bounds_of(p, tile, first), bounds_of(p, tile, last), kTileN);
+  return range.n_block_max > range.n_block_min ? range : BlockRange{};
+}
+
+template <FwdTraits T>
+class Scheduler {
+ public:
+  __device__ explicit Scheduler(const Context<T>& context) : c(context), tiles(context.params) {}
+
+  __device__ void run() {
+    const Pipeline ring = c.pipeline(kTileFull);
+    PipelineState<kTileSlots> slot;
+    bool valid;
+#pragma unroll 1
+    do {
+      ring.producer_acquire(slot);  // first: a tile is taken over when somebody is ready for it
+      const WorkTile work = next();
+      valid = work.batch >= 0;
+      const bool writes = ptx::elect_sync();
+      Tile& tile = c.tile(slot.stage());
+      if (writes) tile.work = work;
+#pragma unroll 1
+      for (int i = 0; i < T.q_tiles; ++i) {
+        if (writes) tile.blocks[i] = block_range_of<T>(c.params, work, i);
+      }
+      if (writes) ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
+      __syncwarp();
+      slot.advance();
+    } while (valid);
+    ptx::griddepcontrol_launch_dependents();
+  }
+
+ private:
+  __device__ WorkTile next() {
+    int32_t index;
+    if (T.cta_group > 1 || c.params.launch_control == 0) {
+      index = tiles.next_index();
+    } else {
+      index = is_first ? static_cast<int32_t>(blockIdx.x) : take_over();
+      is_first = false;
+    }
+    return index < 0 ? WorkTile{.batch = -1} : tiles.at(index);
+  }
+
+  // The tile of a CTA that has not started, or -1 when all have.
+  __device__ int32_t take_over() {
+    const ptx::SmemAddr response = c.at(c.kSmem.cancel), barrier = c.barrier(kCancelled);
+    if (ptx::elect_sync()) {
+      ptx::fence_proxy_async_shared();  // the last response was read
+      ptx::mbarrier_arrive_expect_tx(barrier, kCancelBytes);
+      ptx::clusterlaunchcontrol_try_cancel(response, barrier);
+    }
+    __syncwarp();
+    c.wait(kCancelled, 0, cancel_phase);
+    cancel_phase ^= 1;
+    const int32_t index = ptx::clusterlaunchcontrol_first_ctaid_x(response);
+    __syncwarp();
+    return index;
+  }
+
+  const Context<T>& c;
+  TileScheduler<tile_m(T), T.cta_group> tiles;
+  bool is_first = true;
+  uint32_t cancel_phase = 0;
+};
+
+}  // namespace fa4::sm100

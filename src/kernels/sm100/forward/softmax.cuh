@@ -1,0 +1,263 @@
+// A softmax warpgroup: the 128 rows of one Q tile, a row a thread. Scores come from tensor memory
+// and go back to it as probabilities, in the place of the scores or beside them.
+#pragma once
+
+#include "kernels/scores/mask_row.cuh"
+#include "kernels/scores/softcap.cuh"
+#include "kernels/sm100/forward/context.cuh"
+#include "kernels/softmax/exp2.cuh"
+#include "kernels/softmax/row_softmax.cuh"
+#include "kernels/tile/unroll.cuh"
+
+namespace fa4::sm100 {
+
+template <FwdTraits T>
+class Softmax {
+ public:
+  __device__ Softmax(const Context<T>& context, int q_tile)
+      : c(context),
+        p(context.params),
+        q_tile(q_tile),
+        warp(warp_of_warpgroup()),
+        row(threadIdx.x % kWarpgroupThreads),
+        factors(factors_barrier(q_tile, threadIdx.x / kWarpThreads % 4)),
+        scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * s_and_p_columns(T))},
+        scale_log2(T.softcap ? context.params.softcap * context.params.scale_log2
+                             : context.params.scale_log2),
+        lowest_max(RowSoftmax::lowest_max(scale_log2)) {}
+
+  __device__ void run() {
+    TileReader<T> tiles(c);
+#pragma unroll 1
+    for (QTile tile = tiles.next(q_tile); tile.is_valid(); tile = tiles.next(q_tile)) {
+      if (!tile.sees_keys()) continue;
+      softmax.reset();
+      find_bounds(tile);
+      // Blocks with hidden keys come first, those that all rows of the warp see whole have a loop
+      // of their own, and behind a window's left edge come hidden keys again. Capping takes so many
+      // instructions that with it one loop serves all blocks.
+      int n = n_first, stop = T.softcap ? n_last : max(whole_end, n_last);
+#pragma unroll 1
+      do {
+#pragma unroll 1
+        for (; n >= stop; --n) block<true>(n);
+        if constexpr (!T.softcap) {
+#pragma unroll 1
+          for (const int end = min(whole_begin - 1, n); n != end; --n) block<false>(n);
+        }
+        stop = n_last;
+      } while (n >= n_last);
+      hand_over_stats();
+    }
+  }
+
+ private:
+  static constexpr int kPairsOfChunk = kChunk / 2;
+  static constexpr int kEarlyPairs = T.polynomial_pairs > 0 ? 3 : 0;  // of a chunk
+  static constexpr int kPOffset = tmem_layout(T).p[0] - tmem_layout(T).s[0];
+
+  // Scores to probabilities. Chunks that no row of the warp sees cost next to nothing, and those
+  // that all rows see whole need no mask.
+  template <bool kMasked>
+  __device__ void block(int n) {
+    c.wait(kSFull, q_tile, s_phase);
+    s_phase ^= 1;
+    ptx::tcgen05_fence_after_thread_sync();
+    const int first_key = n * kTileN;
+    float s[kChunks][kChunk];
+    const float block_max = maximum<kMasked>(s, first_key);
+    if constexpr (T.p_apart) {  // P V of the block before is done, so that O may be rescaled, too
+      c.wait(kPFree, q_tile, s_phase);
+      ptx::tcgen05_fence_after_thread_sync();
+    }
+    move_maximum(block_max, n == n_first);
+    RowSoftmax::Sum sum;
+    if constexpr (kMasked) sum.begin_empty();
+    exponentials<kMasked>(s, first_key, sum);
+    if constexpr (!kMasked) {  // the tensor core has P already
+      sum.begin(s[0]);
+#pragma unroll
+      for (int i = 1; i < kChunks; ++i) sum.add(s[i]);
+    }
+    softmax.end_sum(sum);
+  }
+
+  // To that of a block. Most blocks move no row's of the warp, and only tell correction so.
+  __device__ void move_maximum(float block_max, bool is_first) {
+    const float shift = softmax.shift_to(block_max, scale_log2);
+    if (__any_sync(0xffffffffu, RowSoftmax::is_far(shift))) {
+      const float moved = softmax.move(block_max, shift, scale_log2);
+      if (!is_first) hand_over_shift(moved);
+    } else {
+      hand_over_shift(0.0f);
+    }
+  }
+
+  __device__ bool is_hidden(int first_key, int chunk) const {
+    const int key = first_key + chunk * kChunk;
+    return key >= seen_by_some.end || key + kChunk <= seen_by_some.begin;
+  }
+  __device__ bool is_whole(int first_key, int chunk) const {
+    const int key = first_key + chunk * kChunk;
+    return key >= seen_by_all.begin && key + kChunk <= seen_by_all.end;
+  }
+
+  // Loads the scores; returns the largest that the row sees.
+  template <bool kMasked>
+  __device__ float maximum(float (&s)[kChunks][kChunk], int first_key) {
+    if constexpr (ptx::kHasLoadMax && !kMasked && !T.softcap) {
+      float top[kChunks];
+      ptx::tcgen05_ld_max_and_wait_32x32b(s, top, scores);
+      free_s();
+      return ptx::max_nan(ptx::max_nan(top[0], top[1], top[2]), top[3], lowest_max);
+    }
+    ptx::tcgen05_ld_and_wait_32x32b(s, scores);
+    free_s();
+    float top[3] = {lowest_max, lowest_max, lowest_max};
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) maximum_of_chunk<kMasked>(s[i], first_key, i, top);
+    return ptx::max_nan(top[0], top[1], top[2]);
+  }
+
+  // The scores are in registers: the next ones may come where P has a place of its own.
+  __device__ void free_s() const {
+    ptx::Election by;
+    if constexpr (T.p_apart) arrive_after_tmem<true>(kSFree, by);
+  }
+
+  // Three maxima, of every third pair each.
+  template <bool kMasked>
+  __device__ void maximum_of_chunk(float (&s)[kChunk], int first_key, int chunk,
+                                   float (&top)[3]) const {
+    if (kMasked && is_hidden(first_key, chunk)) return;
+    if constexpr (T.softcap) tanh_scores(s, p.scale_over_softcap);
+    if (kMasked && !is_whole(first_key, chunk)) {
+      const int key = first_key + chunk * kChunk;
+      mask_row(s, seen.begin - key, seen.end - key);
+    }
+    if (!kMasked && chunk == 0) {
+      top[1] = s[0];
+      top[2] = s[1];
+    }
+#pragma unroll
+    for (int i = !kMasked && chunk == 0; i < kPairsOfChunk; ++i) {
+      float& t = top[(i + chunk) % 3];
+      t = ptx::max_nan(t, s[2 * i], s[2 * i + 1]);
+    }
+  }
+
+  // Chunk by chunk exponentials, conversion, and P to tensor memory; keys are handed over in parts,
+  // as soon as they are there.
+  template <bool kMasked>
+  __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, RowSoftmax::Sum& sum) {
+    ptx::Election by{};
+    float early = softmax.line.offset;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      const ptx::TmemAddr to = scores + (kPOffset + i * kPairsOfChunk);
+      if (kMasked && is_hidden(first_key, i)) {
+        constexpr uint32_t kZeros[kPairsOfChunk] = {};
+        ptx::tcgen05_st_32x32b<0>(to, kZeros);
+      } else {
+        exponentiate(i, s[i], early);
+        uint32_t packed[kPairsOfChunk];
+#pragma unroll
+        for (int j = 0; j < kPairsOfChunk; ++j) {
+          packed[j] = pack<T.element>(s[i][2 * j], s[i][2 * j + 1]);
+        }
+        ptx::tcgen05_st_32x32b<0>(to, packed);
+        if constexpr (kMasked) sum.add(s[i]);
+      }
+      const int keys = (i + 1) * kChunk;
+      if (keys == T.first_keys) {
+        hand_over<true>(kPFull, by);
+        // What follows waits for the vote, or ptxas begins it before and the hand-over is late; a
+        // lane's number is a denormal, which adds nothing. A few pairs need not wait: they are the
+        // exponential unit's work while P is on its way.
+        early = softmax.line.offset;
+        softmax.line.offset = ptx::add_rn_ftz(early, __uint_as_float(by.lane));
+      } else if (keys == T.next_keys) {
+        hand_over<false>(kPNext, by);
+      }
+    }
+    hand_over<false>(kPRest, by);
+  }
+
+  // The first pairs with the offset as it was before the hand-over: the same, but there earlier.
+  __device__ void exponentiate(int chunk, float (&s)[kChunk], float early) const {
+    Exp2Line early_line = softmax.line;
+    early_line.offset = early;
+#pragma unroll
+    for (int i = 0; i < kPairsOfChunk; ++i) {
+      const Exp2Line& line = i < kEarlyPairs ? early_line : softmax.line;
+      if (is_polynomial(T, chunk * kPairsOfChunk + i)) {
+        exp2_polynomial<T.polynomial_degree>(s[2 * i], s[2 * i + 1], line);
+      } else {
+        exp2_unit(s[2 * i], s[2 * i + 1], line);
+      }
+    }
+  }
+
+  // P so far is in tensor memory: for the tensor core. By the lane that is elected, or was before.
+  template <bool kElects>
+  __device__ void hand_over(int kind, ptx::Election& by) const {
+    ptx::tcgen05_wait_st();
+    arrive_after_tmem<kElects>(kind, by);
+  }
+  template <bool kElects>
+  __device__ void arrive_after_tmem(int kind, ptx::Election& by) const {
+    ptx::tcgen05_fence_before_thread_sync();
+    __syncwarp();
+    if constexpr (kElects) by = ptx::elect_sync_lane();
+    if (by.is_elected) c.arrive_at_mma(kind, q_tile);
+  }
+
+  // For the correction warp of the same rows. It has read the last factor: the scores of this block
+  // were multiplied after it let the P before them go.
+  __device__ void hand_over_shift(float shift) const {
+    c.factor(q_tile, row) = shift;
+    ptx::barrier_arrive(factors, 2 * kWarpThreads);
+  }
+
+  __device__ void hand_over_stats() {
+    c.wait(kStatsEmpty, q_tile, stats_phase);
+    stats_phase ^= 1;
+    c.factor(q_tile, row) = softmax.row_sum;
+    c.maximum(q_tile, row) = softmax.max_log2();
+    __syncwarp();
+    if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kStatsFull, q_tile));
+  }
+
+  // Keys that this thread's row sees, that all rows of the warp see, and that any of them sees.
+  // Both bounds grow from row to row.
+  __device__ void find_bounds(const QTile& tile) {
+    const int first = first_row(c, tile.work, q_tile) + warp * kWarpThreads;
+    const KeyBounds top = bounds_of(p, tile.work, first);
+    const KeyBounds bottom = bounds_of(p, tile.work, first + kWarpThreads - 1);
+    seen = bounds_of(p, tile.work, first + static_cast<int>(threadIdx.x % kWarpThreads));
+    seen_by_all = {bottom.begin, top.end};
+    seen_by_some = {top.begin, bottom.end};
+    n_first = tile.blocks.n_block_max - 1;
+    n_last = tile.blocks.n_block_min;
+    whole_begin = max((bottom.begin + kTileN - 1) / kTileN, n_last);
+    whole_end = top.end / kTileN;
+  }
+
+  const Context<T>& c;
+  const FwdParams& p;
+  const int q_tile;
+  const int warp;     // of the warpgroup
+  const int row;      // of the Q tile
+  const int factors;  // the named barrier
+  const ptx::TmemAddr scores;
+  RowSoftmax softmax;
+  const float scale_log2;  // of the scores, which softcap leaves in its units
+  const float lowest_max;
+  KeyBounds seen, seen_by_all, seen_by_some;
+  int n_first, n_last;         // blocks of the tile, from the first to the last
+  int whole_begin, whole_end;  // those that all rows of the warp see whole
+  uint32_t s_phase = 0;
+  uint32_t stats_phase = 0;
+};
+
+}  // namespace fa4::sm100

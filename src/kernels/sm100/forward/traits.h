@@ -1,0 +1,249 @@
+// The Blackwell forward kernel's shape: what differs between two compiled variants, and all that
+// follows from it. Shared by host and device: the host plans and checks with it, the kernel is
+// compiled from it.
+#pragma once
+
+#include "kernels/base/element.h"
+#include "kernels/softmax/exp2_math.h"
+#include "kernels/tile/barrier_table.h"
+#include "kernels/tile/slab.h"
+
+namespace fa4::sm100 {
+
+// A structural type: passed as one template argument, and printed as the kernel's name.
+struct FwdTraits {
+  Element element = Element::kBF16;
+  // Multiples of 32; the tensors may be narrower (TMA fills with zeros and clips the store).
+  int head_dim = 128;         // of q and k
+  int head_dim_v = 128;       // of v and out
+  int q_tiles = 2;            // of 128 query rows each in a CTA; two take turns at the tensor core
+  int cta_group = 1;          // CTAs that share one product: each holds half of every K and V block
+  int kv_stages = 3;          // K and V blocks in shared memory, together
+  int first_keys = 64;        // of a block's 128: their P is handed over before the rest is ready,
+  int next_keys = 96;         // then that up to here; as first_keys: in two parts instead of three
+  int polynomial_pairs = 8;   // of a block's 64 pairs of columns: exponentials on the FMA pipe
+  int polynomial_degree = 3;  // 2 to 5
+  int softmax_registers = 192;
+  int correction_registers = 88;
+  bool p_apart = false;  // P beside S, not over it: Q K of the next block comes before this P V
+  bool softcap = false;
+
+  constexpr bool operator==(const FwdTraits&) const = default;
+};
+
+inline constexpr int kWarpThreads = 32;
+inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kNumWarps = 16;
+inline constexpr int kNumThreads = kNumWarps * kWarpThreads;
+inline constexpr int kTileRows = 128;  // of one Q tile: the lanes of tensor memory
+inline constexpr int kTileN = 128;     // keys of a block
+inline constexpr int kChunk = 32;      // columns that softmax and correction move at a time
+inline constexpr int kChunks = kTileN / kChunk;
+inline constexpr int kMmaK = 16;
+inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
+inline constexpr int kTmemColumns = 512;
+inline constexpr int kTileSlots = 2;  // work tiles between the scheduler and its readers
+
+// Who a warp is.
+enum class Role { kSoftmax0, kSoftmax1, kCorrection, kMma, kLoad, kStore, kSchedule };
+constexpr Role role_of(int warp) {
+  if (warp < 4) return Role::kSoftmax0;
+  if (warp < 8) return Role::kSoftmax1;
+  if (warp < 12) return Role::kCorrection;
+  return warp == 12   ? Role::kMma
+         : warp == 13 ? Role::kStore
+         : warp == 14 ? Role::kLoad
+                      : Role::kSchedule;
+}
+
+// Registers of a thread. Each quarter of the SM holds one warp of either softmax warpgroup, one of
+// correction and one of the others: together 512 a lane.
+struct RegisterSplit {
+  int softmax;
+  int correction;
+  int other;
+};
+constexpr RegisterSplit register_split(const FwdTraits& t) {
+  return {t.softmax_registers, t.correction_registers,
+          512 - 2 * t.softmax_registers - t.correction_registers};
+}
+
+// Query rows of a work tile: of all CTAs of the group.
+constexpr int tile_m(const FwdTraits& t) { return t.q_tiles * t.cta_group * kTileRows; }
+
+// What one CTA holds of a block: all of it, or its half (K: of the keys, V: of the columns).
+constexpr int k_rows(const FwdTraits& t) { return kTileN / t.cta_group; }
+constexpr int v_columns(const FwdTraits& t) { return t.head_dim_v / t.cta_group; }
+constexpr int k_bytes(const FwdTraits& t) { return k_rows(t) * t.head_dim * kElementBytes; }
+constexpr int v_bytes(const FwdTraits& t) { return kTileN * v_columns(t) * kElementBytes; }
+constexpr int q_tile_bytes(const FwdTraits& t) { return kTileRows * t.head_dim * kElementBytes; }
+constexpr int out_tile_bytes(const FwdTraits& t) {
+  return kTileRows * t.head_dim_v * kElementBytes;
+}
+
+// Out takes the place of its tile's Q when shared memory does not hold both; Q of the next tile
+// then waits for the store.
+constexpr bool out_takes_q(const FwdTraits& t) { return t.head_dim > t.head_dim_v; }
+
+// The ring of K and V blocks, which alternate. Three stages of unequal blocks change size from
+// round to round (K V K, V K V): the middle one moves, so that they fit the place of two K and one
+// V.
+constexpr bool is_uneven(const FwdTraits& t) { return t.kv_stages == 3 && k_bytes(t) > v_bytes(t); }
+constexpr int kv_offset(const FwdTraits& t, int stage, bool holds_k) {
+  if (is_uneven(t))
+    return stage == 0   ? 0
+           : stage == 2 ? k_bytes(t) + v_bytes(t)
+           : holds_k    ? v_bytes(t)
+                        : k_bytes(t);
+  return stage * (k_bytes(t) > v_bytes(t) ? k_bytes(t) : v_bytes(t));
+}
+constexpr int kv_bytes(const FwdTraits& t) {
+  return is_uneven(t) ? 2 * k_bytes(t) + v_bytes(t) : kv_offset(t, t.kv_stages, true);
+}
+
+// Columns of tensor memory, all 128 lanes of each: 512 are allocated, so that the base is 0.
+struct TmemLayout {
+  int s[2];  // scores of a Q tile
+  int p[2];  // P, half as wide: beside them, or in the place of their first half
+  int o[2];  // output
+  int total;
+};
+constexpr int s_and_p_columns(const FwdTraits& t) {
+  return t.p_apart ? kTileN + kTileN / 2 : kTileN;
+}
+constexpr TmemLayout tmem_layout(const FwdTraits& t) {
+  TmemLayout m{};
+  const int columns = s_and_p_columns(t);
+  for (int i = 0; i < t.q_tiles; ++i) m.s[i] = i * columns;
+  for (int i = 0; i < t.q_tiles; ++i) m.p[i] = m.s[i] + (t.p_apart ? kTileN : 0);
+  for (int i = 0; i < t.q_tiles; ++i) m.o[i] = t.q_tiles * columns + i * t.head_dim_v;
+  m.total = t.q_tiles * (columns + t.head_dim_v);
+  return m;
+}
+
+// Barriers, in the order of shared memory: a row of the table each.
+enum BarrierKind {
+  kQFull,
+  kQEmpty,
+  kKvFull,
+  kKvEmpty,
+  kVRaw,
+  kSFull,
+  kSFree,
+  kPFull,
+  kPNext,
+  kPRest,
+  kPFree,
+  kOFull,
+  kStatsFull,
+  kStatsEmpty,
+  kOutFull,
+  kOutEmpty,
+  kTileFull,
+  kTileEmpty,
+  kCancelled,
+  kNumBarrierKinds
+};
+constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
+  const int q = t.q_tiles, g = t.cta_group;
+  const int apart = t.p_apart ? q : 0, next = t.next_keys > t.first_keys ? q : 0;
+  const int readers = 4 * q + 4 + 3;  // warps: softmax, correction, mma, load, store
+  return {{
+      {"q_full", q, 1, "load + TMA bytes", "mma"},
+      {"q_empty", q, 1, "mma: commit after the tile's last QK", "load"},
+      {"kv_full", t.kv_stages, 1, "load + TMA bytes, or load after clearing the tail", "mma"},
+      {"kv_empty", t.kv_stages, 1, "mma: commit after the last product of the block", "load"},
+      {"v_raw", 1, 1, "load + TMA bytes", "load, before clearing the tail"},
+      {"s_full", q, 1, "mma: commit after QK", "softmax"},
+      {"s_free", apart, 4 * g, "softmax warps: S is in registers", "mma, before the next QK"},
+      {"p_full", q, 8 * g, "softmax warps: first keys of P; correction warps: O rescaled or free",
+       "mma of the leading CTA, before PV"},
+      {"p_next", next, 4 * g, "softmax warps: the next keys of P", "mma, in the middle of PV"},
+      {"p_rest", q, 4 * g, "softmax warps: the rest of P", "mma, before the rest of PV"},
+      {"p_free", apart, 1, "mma: commit after PV", "softmax, before the next P"},
+      {"o_full", q, 1, "mma: commit after the tile's last PV", "correction"},
+      {"stats_full", q, 4, "softmax warps: sum and maximum of a tile's rows", "correction"},
+      {"stats_empty", q, 4, "correction warps, after the tile's last factors", "softmax"},
+      {"out_full", q, 4, "correction warps", "store"},
+      {"out_empty", q, 1, "store, after TMA read it", "correction"},
+      {"tile_full", kTileSlots, 1, "schedule", "all other warps"},
+      {"tile_empty", kTileSlots, readers, "all other warps, after reading", "schedule"},
+      {"cancelled", 1, 1, "schedule + launch control's bytes", "schedule"},
+  }};
+}
+
+inline constexpr int kTileBytes = 64;
+inline constexpr int kCancelBytes = 16;
+
+// Byte offsets in dynamic shared memory, whose base is 1024-byte aligned (there is no static
+// shared memory: it begins right after the 1024 bytes that the system reserves).
+struct SmemLayout {
+  int q;         // [q tile][slab][128 rows]
+  int out;       // [q tile][slab][128 rows], or as q
+  int kv;        // [stage][slab][rows]
+  int factors;   // float[q tile][128]: O is multiplied by 2 to it; at the tile's end the row sums
+  int maxima;    // float[q tile][128]: at the tile's end, in powers of two
+  int tiles;     // Tile[kTileSlots]
+  int cancel;    // ptx::CancelResponse
+  int barriers;  // uint64_t[barriers().count()]
+  int tmem;      // uint32_t: what tcgen05.alloc returned
+  int total;
+};
+constexpr SmemLayout smem_layout(const FwdTraits& t) {
+  constexpr int kFloatBytes = 4;
+  SmemLayout s{};
+  s.out = out_takes_q(t) ? s.q : s.q + t.q_tiles * q_tile_bytes(t);
+  s.kv = s.out + t.q_tiles * (out_takes_q(t) ? q_tile_bytes(t) : out_tile_bytes(t));
+  s.factors = s.kv + kv_bytes(t);
+  s.maxima = s.factors + t.q_tiles * kTileRows * kFloatBytes;
+  s.tiles = s.maxima + t.q_tiles * kTileRows * kFloatBytes;
+  s.cancel = s.tiles + kTileSlots * kTileBytes;
+  s.barriers = s.cancel + kCancelBytes;
+  s.tmem = s.barriers + barriers(t).count() * 8;
+  s.total = s.tmem + 16;
+  return s;
+}
+
+constexpr int out_offset(const FwdTraits& t, int q_tile) {
+  return smem_layout(t).out + q_tile * (out_takes_q(t) ? q_tile_bytes(t) : out_tile_bytes(t));
+}
+
+// Which of a block's pairs of columns the polynomial takes: spread evenly. A function of the column
+// alone, so that neither the mask nor the tile a row falls into changes its bits.
+inline constexpr int kPairs = kTileN / 2;
+constexpr bool is_polynomial(const FwdTraits& t, int pair) {
+  return (pair + 1) * t.polynomial_pairs / kPairs > pair * t.polynomial_pairs / kPairs;
+}
+
+// The base-2 logarithm of the largest finite number of the type of P.
+constexpr float log2_largest(Element element) { return element == Element::kBF16 ? 127.9f : 15.9f; }
+
+// nullptr, or what is wrong with a variant. Every tuning row is checked with it.
+constexpr const char* why_not(const FwdTraits& t) {
+  if (t.q_tiles != 1 && t.q_tiles != 2) return "q_tiles is 1 or 2";
+  if (t.cta_group != 1 && t.cta_group != 2) return "cta_group is 1 or 2";
+  if (t.cta_group == 2 && (t.head_dim_v % 64 != 0 || t.head_dim_v < 128))
+    return "a pair of CTAs shares heads of 128 columns or more of V";
+  if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
+  if (t.head_dim_v > 128 || t.head_dim > 192 || (t.head_dim > 128 && t.head_dim_v != 128))
+    return "head dims are at most 128, or 192 with 128";
+  if (t.kv_stages < 2) return "K and V need two stages";
+  if (t.first_keys % kChunk != 0 || t.first_keys <= 0 || t.first_keys >= kTileN)
+    return "first_keys is 32, 64 or 96";
+  if (t.next_keys % kChunk != 0 || t.next_keys < t.first_keys || t.next_keys >= kTileN)
+    return "next_keys is first_keys, 64 or 96";
+  if (t.polynomial_pairs < 0 || t.polynomial_pairs > kPairs / 2)
+    return "polynomial_pairs is 0 to 32";
+  if (t.polynomial_degree < 2 || t.polynomial_degree > 5) return "polynomial_degree is 2 to 5";
+  if (kRescaleThreshold >= log2_largest(t.element)) return "P overflows before O is rescaled";
+  if (tmem_layout(t).total > kTmemColumns) return "tensor memory exceeds 512 columns";
+  if (t.p_apart && out_takes_q(t))
+    return "P apart: Q K of the next tile comes before the P V whose output takes Q's place";
+  if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
+  const RegisterSplit r = register_split(t);
+  if (r.softmax % 8 != 0 || r.correction % 8 != 0 || r.other < 24)
+    return "registers come in eights and leave at least 24 for the other warps";
+  return nullptr;
+}
+
+}  // namespace fa4::sm100

@@ -1,0 +1,298 @@
+// A consumer warpgroup: 64 query rows of each tile, from the first Q Kᵀ to the last store of out.
+#pragma once
+
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/wgmma.cuh"
+#include "kernels/scores/mask_fragment.cuh"
+#include "kernels/scores/softcap.cuh"
+#include "kernels/sm90/forward/context.cuh"
+#include "kernels/sm90/forward/epilogue.cuh"
+#include "kernels/softmax/fragment_softmax.cuh"
+#include "kernels/tile/smem_descriptor.cuh"
+
+namespace fa4::sm90 {
+
+// The consumer warpgroups' turns at the tensor cores.
+template <FwdTraits T>
+__device__ inline void take_turn(int warpgroup) {
+  ptx::barrier_sync(kTurn + warpgroup, 2 * kWarpgroupThreads);
+}
+template <FwdTraits T>
+__device__ inline void pass_turn(int warpgroup) {
+  constexpr int kCount = consumer_warpgroups(T);
+  const int next = warpgroup + 1 == kCount ? 0 : warpgroup + 1;
+  ptx::barrier_arrive(kTurn + next, 2 * kWarpgroupThreads);
+}
+
+template <FwdTraits T>
+class Consumer {
+ public:
+  __device__ Consumer(const Context<T>& context, int warpgroup)
+      : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {
+    k_rows = k_descriptor(0), k_both = k_rows + k_descriptor(1);
+    v_rows = v_descriptor(0), v_both = v_rows + v_descriptor(1);
+  }
+
+  // One loop over the blocks of a tile: compile time goes with the copies of the matrix
+  // instructions and of the softmax, so that each stands as seldom as it can (docs/jit.md).
+  __device__ void run() {
+    if (warpgroup == consumer_warpgroups(T) - 1) pass_turn<T>(warpgroup);  // 0 has the first turn
+#pragma unroll 1
+    while (turn_over()) {
+#pragma unroll 1
+      for (;;) {
+        const bool first = n == tile.blocks.n_block_max - 1;
+        release(c.pipeline(kKFull), k);
+        if constexpr (T.softcap) cap_scores(rS, c.params.softcap, c.params.scale_over_softcap);
+        if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) mask();
+        const bool rescale = softmax.template update_max<kBothRowsAtOnce>(rS, c.params.scale_log2);
+        // Before the exponentials: V is given back early, the other warpgroups' products fill in.
+        ptx::wgmma_wait_group<0>();
+        ptx::fence_registers(rO);
+        release(c.pipeline(kVFull), v, !first);
+        if (rescale && !first) rescale_o();
+        probabilities();
+        if (first && T.q_stages > 1 && q.count > 1) release_q();
+        if (--n < tile.blocks.n_block_min) break;
+        next_scores();
+      }
+    }
+    if (T.q_stages > 1 && q.count > 0) release_q();  // shared memory outlives the store's reads
+  }
+
+ private:
+  using Wgmma = ptx::WgmmaSs<T.tile_n, T.element>;
+  using WgmmaPv = ptx::WgmmaRs<T.head_dim_v, T.element>;
+  using QkDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
+  using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v)>;
+  static constexpr int kScores = T.tile_n / 2;
+  static constexpr int kOutputs = T.head_dim_v / 2;
+  static constexpr int kMmaK = 16;
+  static constexpr int kVSlabBytes = T.tile_n * slab_columns(T.head_dim_v) * kElementBytes;
+  // Softcap takes registers that three warpgroups do not have.
+  static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
+  // The maxima of a thread's two rows side by side: 1.01 to 1.02 x with three warpgroups, 0.95 to
+  // 0.96 x with two.
+  static constexpr bool kBothRowsAtOnce = consumer_warpgroups(T) == 3 && !T.softcap;
+
+  __device__ int row(int r) const {
+    return 64 * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
+  }
+
+  template <int kStages>
+  __device__ void release(const Pipeline& pipeline, PipelineState<kStages>& state,
+                          bool held = true) {
+    const bool arrives = (lane % 32 == 0) & held;
+    if (arrives) pipeline.consumer_release(state);
+    state.count += held;
+  }
+
+  __device__ Tile fetch_tile() {
+    const Pipeline tiles = c.pipeline(kTileFull);
+    tiles.consumer_wait(slot);
+    const Tile t = c.tile(slot.stage());
+    __syncwarp();
+    release(tiles, slot);
+    return t;
+  }
+
+  // Until the Q and the first K of `next` are there.
+  __device__ void wait_first(const Tile& next) {
+    if (next.work.batch < 0) return;
+    q_stage = q.stage();
+    q_rows = q_descriptor(q_stage);
+    c.pipeline(kQFull).consumer_wait(q);
+    q.advance();
+    c.pipeline(kKFull).consumer_wait(k);
+  }
+
+  // While the first scores of `tile` are computed.
+  __device__ void begin() {
+    n = tile.blocks.n_block_max - 1;
+    softmax.reset();
+    clear_o();
+    if constexpr (kKeepBounds) find_bounds();
+  }
+
+  // From a tile's last probabilities to the next one's first scores. False: there is no next. (The
+  // last tile's product goes with one of whatever lies in shared memory, which nobody reads: a
+  // condition between the two would make ptxas serialise them.)
+  __device__ bool turn_over() {
+    const bool has_p = tile.work.batch >= 0;
+    if (has_p) c.pipeline(kVFull).consumer_wait(v);
+    const Tile next = fetch_tile();
+    if (!has_p && next.work.batch < 0) return false;
+    const int stage = q_stage;
+    if constexpr (T.q_stages > 1) {  // the next tile's first product runs under this epilogue
+      wait_first(next);
+      take_turn<T>(warpgroup);
+      if (has_p) issue_pv();
+      issue_qk();
+      pass_turn<T>(warpgroup);
+      ptx::wgmma_wait_group<1>();
+    } else if (has_p) {
+      issue_pv();
+      ptx::wgmma_wait_group<0>();
+    }
+    ptx::fence_registers(rO);
+    if (has_p) {
+      release(c.pipeline(kVFull), v);
+      store(stage);
+    }
+    if constexpr (T.q_stages == 1) {
+      if (has_p) release_q();
+      wait_first(next);
+      take_turn<T>(warpgroup);
+      issue_qk();
+      pass_turn<T>(warpgroup);
+    }
+    tile = next;
+    begin();
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rS);
+    return tile.work.batch >= 0;
+  }
+
+  // S of block n, and the product of the P before it, which goes on.
+  __device__ void next_scores() {
+    c.pipeline(kKFull).consumer_wait(k);
+    take_turn<T>(warpgroup);
+    issue_qk();
+    c.pipeline(kVFull).consumer_wait(v);
+    issue_pv();
+    pass_turn<T>(warpgroup);
+    ptx::wgmma_wait_group<1>();
+    ptx::fence_registers(rS);
+  }
+
+  // Low words of the descriptors.
+  __device__ uint32_t k_descriptor(int stage) const {
+    return QkDescriptor::k_major(c.at(c.kSmem.k + stage * k_stage_bytes(T)));
+  }
+  __device__ uint32_t v_descriptor(int stage) const {
+    return VDescriptor::mn_major(c.at(c.kSmem.v + stage * v_stage_bytes(T)), kVSlabBytes);
+  }
+  __device__ uint32_t q_descriptor(int stage) const {
+    return QkDescriptor::k_major(
+        c.at(c.kSmem.q + stage * q_bytes(T) + warpgroup * 64 * T.head_dim * kElementBytes));
+  }
+
+  // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a turn and its
+  // product.
+  __device__ void issue_qk() {
+    constexpr int kSlabBytes = slab_columns(T.head_dim) * kElementBytes;  // of a row
+    constexpr int kSteps = slab_columns(T.head_dim) / kMmaK;
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
+      Wgmma::template run<kSteps>(rS, QkDescriptor::at(q_rows, slab * 64 * kSlabBytes),
+                                  QkDescriptor::at(k_rows, slab * T.tile_n * kSlabBytes), slab > 0);
+    }
+    ptx::wgmma_commit_group();
+    k_rows = k_both - k_rows;
+  }
+
+  // O += P V
+  __device__ void issue_pv() {
+    constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes, kSteps = T.tile_n / kMmaK;
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i + 2 <= kSteps; i += 2) {
+      WgmmaPv::template run<2, kStepBytes>(rO, rP + i, VDescriptor::at(v_rows, i * kStepBytes));
+    }
+    if constexpr (kSteps % 2 == 1) {
+      WgmmaPv::template run<1, kStepBytes>(rO, rP + kSteps - 1,
+                                           VDescriptor::at(v_rows, (kSteps - 1) * kStepBytes));
+    }
+    ptx::wgmma_commit_group();
+    v_rows = v_both - v_rows;
+  }
+
+  __device__ void find_bounds() {
+    const int first_column = 2 * (lane % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const KeyBounds b = bounds_of<T>(c.params, tile.work, row(r));
+      bounds[r] = {b.begin - first_column, b.end - first_column};
+    }
+  }
+
+  __device__ void mask() {
+    if constexpr (!kKeepBounds) find_bounds();
+    mask_scores(rS, bounds, n * T.tile_n);
+  }
+
+  // P from S. The accumulator layout of two 8-column groups is the A operand of one 16-row step.
+  __device__ void probabilities() {
+    ptx::fence_registers(rS);
+    softmax.exponentiate(rS, c.params.scale_log2);
+#pragma unroll
+    for (int i = 0; i < T.tile_n / kMmaK; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        rP[i][j] = pack<T.element>(rS[8 * i + 2 * j], rS[8 * i + 2 * j + 1]);
+      }
+    }
+  }
+
+  __device__ void clear_o() {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
+  }
+
+  __device__ void rescale_o() {
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];
+  }
+
+  // Out and lse of `tile`, whose Q lay in `stage`.
+  __device__ void store(int stage) {
+    const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
+    // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
+    const int own = lane & 1;
+    const FinishedRow end = softmax.finish(own, c.params.scale_log2, epilogue.sees_keys(row(own)),
+                                           epilogue.sink(row(own)));
+    if (lane % 4 < 2) epilogue.store_lse(row(own), end.lse);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float factor = __shfl_sync(0xffffffffu, end.factor, r, 2);
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i) {
+        if (i / 2 % 2 == r) rO[i] = factor == 0.0f ? 0.0f : rO[i] * factor;
+      }
+    }
+    epilogue.store_out(rO, stage);
+  }
+
+  // Gives the place of the last tile's out back to Q, when its store has been read.
+  __device__ void release_q() {
+    if (lane == 0) {
+      ptx::cp_async_bulk_wait_group_read<0>();
+      c.pipeline(kQFull).consumer_release(q_out);
+    }
+    q_out.advance();
+  }
+
+  const Context<T>& c;
+  const int warpgroup;
+  const int lane;  // in the warpgroup
+
+  PipelineState<kTileSlots> slot;
+  PipelineState<T.q_stages> q;
+  PipelineState<T.q_stages> q_out;  // whose out was stored last
+  PipelineState<T.kv_stages> k, v;
+  uint32_t q_rows = 0, k_rows, v_rows;  // low words of the next products' descriptors
+  uint32_t k_both, v_both;              // the sum of both stages' words
+
+  Tile tile{.work = {.batch = -1}};
+  int n = -1;  // the block of S
+  int q_stage = 0;
+  OnlineSoftmax softmax;
+  KeyBounds bounds[2];  // of this thread's two rows, from its first column on
+
+  float rS[kScores];
+  uint32_t rP[T.tile_n / kMmaK][4];
+  float rO[kOutputs];
+};
+
+}  // namespace fa4::sm90

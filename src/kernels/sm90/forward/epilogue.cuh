@@ -1,0 +1,90 @@
+// The end of a tile: a warpgroup's 64 rows of out to global memory, and their lse.
+#pragma once
+
+#include "kernels/output/rows.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/sm90/forward/context.cuh"
+#include "kernels/softmax/fragment_softmax.cuh"
+
+namespace fa4::sm90 {
+
+template <FwdTraits T>
+struct Epilogue {
+  static constexpr int kSlab = slab_columns(T.head_dim_v);
+  static constexpr int kRowBytes = kSlab * kElementBytes;
+  static constexpr int kSlabBytes = 64 * kRowBytes;
+
+  const Context<T>& c;
+  const WorkTile& tile;
+  int warpgroup;
+  int lane;  // in the warpgroup
+
+  __device__ int packed_row(int row_in_tile) const { return tile.m_block * T.tile_m + row_in_tile; }
+  __device__ Place place(int row_in_tile) const {
+    return place_of(c.params, tile, packed_row(row_in_tile));
+  }
+
+  __device__ bool sees_keys(int row_in_tile) const {
+    const KeyBounds b = bounds_of<T>(c.params, tile, row_in_tile);
+    return b.begin < b.end;
+  }
+  __device__ float sink(int row_in_tile) const {
+    return sink_of(c.params, tile, place(row_in_tile));
+  }
+  __device__ void store_lse(int row_in_tile, float lse) const {
+    fa4::store_lse(c.params, tile, place(row_in_tile), lse);
+  }
+
+  // Through the place of the tile's Q. A warpgroup's own rows only: no other warpgroup is waited
+  // for. The store is still being read on return.
+  template <int kOutputs>
+  __device__ void store_out(const float (&rO)[kOutputs], int stage) const {
+    const FwdParams& p = c.params;
+    unsigned char* rows =
+        c.smem + c.kSmem.q + stage * q_bytes(T) + warpgroup * 64 * T.head_dim * kElementBytes;
+    ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);  // all its warps are done with Q
+    stage_rows(rO, rows);
+    ptx::fence_proxy_async_shared();
+    ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
+
+    const int first_row = packed_row(64 * warpgroup);
+    const bool dense = p.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
+    if (dense || (first_row + 63) >> p.group_log2 < tile.seqlen_q) {
+      if (lane == 0) store_by_tma(rows, first_row, dense ? tile.batch : 0);
+    } else {
+      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(c.params, tile, rows, first_row, lane);
+      ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
+    }
+  }
+
+ private:
+  template <int kOutputs>
+  __device__ void stage_rows(const float (&rO)[kOutputs], unsigned char* rows) const {
+    const int matrix = lane % 32 / 8;
+    const int row = 16 * (lane / 32) + lane % 8 + 8 * (matrix & 1);
+    const ptx::SmemAddr to = ptx::smem_addr(rows) + row * kRowBytes;
+#pragma unroll
+    for (int i = 0; i < T.head_dim_v / 16; ++i) {
+      const int slab = 16 * i / kSlab, chunk = 2 * (i % (kSlab / 16)) + matrix / 2;
+      ptx::stmatrix_x4(to + slab * kSlabBytes + 16 * (chunk ^ slab_swizzle<kSlab>(row)),
+                       pack<T.element>(rO[8 * i], rO[8 * i + 1]),
+                       pack<T.element>(rO[8 * i + 2], rO[8 * i + 3]),
+                       pack<T.element>(rO[8 * i + 4], rO[8 * i + 5]),
+                       pack<T.element>(rO[8 * i + 6], rO[8 * i + 7]));
+    }
+  }
+
+  __device__ void store_by_tma(const unsigned char* rows, int first_row, int batch) const {
+    const int head = head_of_group(c.params, first_row);
+    const int position = tile.offset_q + (first_row >> c.params.group_log2);
+#pragma unroll
+    for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
+      ptx::cp_async_bulk_tensor_5d_store(&c.params.out, ptx::smem_addr(rows) + slab * kSlabBytes,
+                                         slab * kSlab, head, tile.head, position, batch);
+    }
+    ptx::cp_async_bulk_commit_group();
+  }
+};
+
+}  // namespace fa4::sm90

@@ -1,0 +1,50 @@
+// FlashAttention forward for Hopper: one producer warp, two or three consumer warpgroups.
+//
+// Shared memory (traits.h, smem_layout):
+//   Q     q_stages x tile_m x head_dim, 64 rows a consumer warpgroup; out takes its tile's place
+//   K, V  kv_stages x tile_n rows each                      WorkTile x 2, barriers
+//
+// Barriers (traits.h, barriers):
+//
+//   producer warp                              consumer warpgroups, 64 query rows each
+//     scheduler ──── tile_full ───────────────▶  which tile               ── tile_empty ──▶
+//     TMA K block ── k_full[stage] ───────────▶  S = Q Kᵀ     (wgmma SS)  ── k_empty ─────▶
+//     TMA Q ──────── q_full[stage] ───────────▶  ... out by TMA store     ── q_empty ─────▶
+//     TMA V block ── v_full[stage] ───────────▶  O += P V     (wgmma RS)  ── v_empty ─────▶
+//        └ v_raw ─▶ clears rows past the sequence's end, then v_full
+//
+// In a warpgroup Q Kᵀ of block n and P V of block n + 1 are issued together: the softmax of n runs
+// under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (from two Q
+// stages on). Between warpgroups, turns at the tensor cores let one multiply while another
+// exponentiates.
+#pragma once
+
+#include "kernels/sm90/forward/consumer.cuh"
+#include "kernels/sm90/forward/producer.cuh"
+
+namespace fa4 {
+
+template <FwdTraits T>
+__global__ void __launch_bounds__(sm90::num_threads(T), 1)
+    fwd_sm90(const __grid_constant__ FwdParams params) {
+  static_assert(sm90::why_not(T) == nullptr);
+  extern __shared__ unsigned char smem_base[];
+  // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
+  unsigned char* smem =
+      smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
+  const sm90::Context<T> context{params, smem};
+  if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
+  ptx::griddepcontrol_wait();
+  __syncthreads();
+
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);
+  if (warpgroup == 0) {
+    ptx::setmaxnreg_dec<sm90::register_split(T).producer>();
+    if (threadIdx.x < 32) sm90::producer(context);
+  } else {
+    ptx::setmaxnreg_inc<sm90::register_split(T).consumer>();
+    sm90::Consumer<T>(context, warpgroup - 1).run();
+  }
+}
+
+}  // namespace fa4

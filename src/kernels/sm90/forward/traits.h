@@ -1,0 +1,127 @@
+// The Hopper forward kernel's shape: what differs between two compiled variants, and all that
+// follows from it. Shared by host and device: the host plans and checks with it, the kernel is
+// compiled from it.
+#pragma once
+
+#include "kernels/base/element.h"
+#include "kernels/tile/barrier_table.h"
+#include "kernels/tile/slab.h"
+
+namespace fa4 {
+
+// A structural type: passed as one template argument, and printed as the kernel's name.
+struct FwdTraits {
+  Element element = Element::kBF16;
+  // Multiples of 32; the tensors may be narrower (TMA fills with zeros and clips the store).
+  int head_dim = 128;    // of q and k
+  int head_dim_v = 128;  // of v and out
+  int tile_m = 128;      // query rows of a tile: 64 a consumer warpgroup
+  int tile_n = 128;      // keys of a block
+  // 1: out lies in it until it is stored. 2: the next tile's first product runs under this tile's
+  // epilogue. 3: the next Q comes while the last out is stored, which tiles of few blocks wait for.
+  int q_stages = 2;
+  int kv_stages = 2;
+  bool softcap = false;
+
+  constexpr bool operator==(const FwdTraits&) const = default;
+};
+
+namespace sm90 {
+
+inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kWarpgroupRows = 64;     // of a tile: those of one wgmma
+inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one block
+inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
+
+constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
+constexpr int num_threads(const FwdTraits& t) {
+  return (1 + consumer_warpgroups(t)) * kWarpgroupThreads;
+}
+
+// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup.
+struct RegisterSplit {
+  int producer;
+  int consumer;
+};
+constexpr RegisterSplit register_split(const FwdTraits& t) {
+  return consumer_warpgroups(t) == 3 ? RegisterSplit{32, 160} : RegisterSplit{40, 232};
+}
+
+// Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
+struct SmemLayout {
+  int q;         // [stage][warpgroup][slab][64 rows]; out takes the place of its tile's Q
+  int k;         // [stage][slab][tile_n rows]
+  int v;         // [stage][slab][tile_n rows]
+  int tiles;     // Tile[kTileSlots]
+  int barriers;  // uint64_t[barriers().count()]
+  int total;     // with 1024 bytes to align the base
+};
+constexpr int q_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim * kElementBytes; }
+constexpr int k_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim * kElementBytes; }
+constexpr int v_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim_v * kElementBytes; }
+
+// Barriers, in the order of shared memory: a row of the table each.
+enum BarrierKind {
+  kQFull,
+  kQEmpty,
+  kKFull,
+  kKEmpty,
+  kVFull,
+  kVEmpty,
+  kVRaw,
+  kTileFull,
+  kTileEmpty,
+  kNumBarrierKinds
+};
+constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
+  const int warps = 4 * consumer_warpgroups(t);
+  return {{
+      {"q_full", t.q_stages, 1, "producer + TMA bytes", "consumers"},
+      {"q_empty", t.q_stages, consumer_warpgroups(t),
+       "a consumer warpgroup, when its rows of out were read", "producer"},
+      {"k_full", t.kv_stages, 1, "producer + TMA bytes", "consumers"},
+      {"k_empty", t.kv_stages, warps, "consumer warps, after QK", "producer"},
+      {"v_full", t.kv_stages, 1, "producer + TMA bytes, or producer after clearing the tail",
+       "consumers"},
+      {"v_empty", t.kv_stages, warps, "consumer warps, after PV", "producer"},
+      {"v_raw", 1, 1, "producer + TMA bytes", "producer, before clearing the tail"},
+      {"tile_full", kTileSlots, 1, "producer", "consumers"},
+      {"tile_empty", kTileSlots, warps, "consumer warps, after reading", "producer"},
+  }};
+}
+
+inline constexpr int kTileBytes = 48;
+
+constexpr SmemLayout smem_layout(const FwdTraits& t) {
+  SmemLayout s{};
+  s.k = s.q + t.q_stages * q_bytes(t);
+  s.v = s.k + t.kv_stages * k_stage_bytes(t);
+  s.tiles = s.v + t.kv_stages * v_stage_bytes(t);
+  s.barriers = s.tiles + kTileSlots * kTileBytes;
+  s.total = s.barriers + barriers(t).count() * 8 + 1024;
+  return s;
+}
+
+// Registers that a consumer thread holds across the loop: scores, probabilities, output.
+constexpr int live_registers(const FwdTraits& t) {
+  return t.tile_n / 2 + t.tile_n / 4 + t.head_dim_v / 2;
+}
+
+// nullptr, or what is wrong with a variant. Every tuning row is checked with it.
+constexpr const char* why_not(const FwdTraits& t) {
+  if (t.tile_m != 128 && t.tile_m != 192)
+    return "tile_m is 128 or 192: two or three consumer warpgroups";
+  if (t.tile_n % 16 != 0 || t.tile_n < 64 || t.tile_n > 256)
+    return "tile_n is a multiple of 16, 64 to 256";
+  if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
+  if (t.kv_stages != 2) return "K and V have two stages";
+  if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
+  if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim: out takes q's place";
+  if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
+  if (live_registers(t) + 24 > register_split(t).consumer)
+    return "scores, probabilities and output exceed the registers";
+  return nullptr;
+}
+
+}  // namespace sm90
+}  // namespace fa4
