@@ -1,9 +1,9 @@
 // Compiles one kernel and prints what the compiler said: for those who write kernels.
 //
 //   fa4_compile_kernel FILE EXPRESSION [--arch sm_90a] [--ptx] [--lines] [--out FILE] [--root SRC]
-// FILE is below src/kernels ("sm90/forward/kernel.cuh"). --lines adds to PTX which line and function of
-// the source each statement comes from, and changes nothing else. --root reads the sources from a
-// checkout's src/ now instead of those embedded at build time.
+// FILE is below src/kernels ("sm90/forward/kernel.cuh"). --lines adds to PTX which line and
+// function of the source each statement comes from, and changes nothing else. --root reads the
+// sources from a checkout's src/ now instead of those embedded at build time.
 #include <fmt/format.h>
 
 #include <algorithm>
