@@ -252,6 +252,12 @@ class Cache(CommandTest):
         self.assertEqual(self.json("cache", "list")["entries"], [])
         self.assertEqual(self.json("cache", "clear")["removed"], 0)
 
+    def test_a_folder_that_others_may_write_is_refused(self):
+        os.mkdir(self.path("cache"))
+        os.chmod(self.path("cache"), 0o777)
+        for action in ("path", "list", "clear"):
+            self.refuse("cache", action, words=[self.path("cache"), "may be written by others (mode 0777)", "accepted"])
+
 
 class Compile(CommandTest):
     def test_one_kernel(self):
