@@ -29,7 +29,7 @@ struct Instruction {
   double per_cycle_newer;  // Zen 5 server cores
 };
 // Rates: the vendors' optimisation guides, but vdpbf16ps of Intel as measured on a Xeon with AMX
-// (model 207): 0.48 of one a cycle. The measurement has to come within 90 % of them.
+// (model 207): 0.48 of one a cycle. `fa4 bench` prints what share of them was measured.
 constexpr Instruction kInstructions[] = {
     {CpuIsa::kAvx2, "vfmadd231ps ymm", peak_loop_avx2, 96, 16, 2, 2, 2},
     {CpuIsa::kAvx512, "vfmadd231ps zmm", peak_loop_avx512, 192, 32, 2, 1, 2},

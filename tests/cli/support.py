@@ -137,7 +137,7 @@ class CommandTest(unittest.TestCase):
     def run_fa4(self, *args, environment=None, **options):
         env = dict(os.environ, FA4_CACHE_DIR=os.path.join(self.folder, "cache"))
         env.update(environment or {})
-        return subprocess.run([self.command, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, env=env, **options)
+        return subprocess.run([self.command, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=3600, env=env, **options)
 
     def succeed(self, *args, **options):
         result = self.run_fa4(*args, **options)

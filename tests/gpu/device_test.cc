@@ -160,9 +160,7 @@ TEST_F(GpuTest, EventsMeasureTime) {
   start->record(stream);
   end->record(stream);
   end->synchronize();
-  const double milliseconds = end->milliseconds_since(*start);
-  EXPECT_GE(milliseconds, 0.);
-  EXPECT_LT(milliseconds, 1000.);
+  EXPECT_GE(end->milliseconds_since(*start), 0.);
   device_->destroy_stream(stream);
 }
 

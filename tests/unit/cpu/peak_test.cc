@@ -1,4 +1,5 @@
-// The measured ceiling agrees with instructions x width x measured clock.
+// The ceiling: what is counted, and what a measurement leaves behind. How much of instructions x
+// width x clock it reaches depends on who else uses the core; `fa4 bench` prints it.
 #include "cpu/peak.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 #include <sched.h>
 
 #include "core/device_spec.h"
+#include "cpu/isa/peak_loops.h"
 
 namespace fa4::internal {
 namespace {
@@ -16,23 +18,39 @@ INSTANTIATE_TEST_SUITE_P(Paths, CpuPeakTest,
                                          CpuIsa::kAmxBf16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(CpuPeakTest, IsWhatTheClockAllows) {
+TEST_P(CpuPeakTest, NamesItsInstructionAndSeesAClock) {
   if (!has_isa(host_cpu_spec().cpu, GetParam())) {
     GTEST_SKIP() << "this machine has no " << name_of(GetParam());
   }
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's code is not what is timed";
-#endif
-  // Another program may hold the core for a whole slice: the best of a few.
-  double best = 0;
-  for (int i = 0; i < 10 && best < 0.9; ++i) {
-    const CpuPeak peak = measure_cpu_peak(GetParam(), 0.05);
-    EXPECT_FALSE(peak.instruction.empty());
-    EXPECT_GT(peak.clock_hz, 5e8);
-    best = peak.flops_per_second / peak.expected_flops_per_second;
+  const CpuPeak peak = measure_cpu_peak(GetParam(), 0.02);
+  EXPECT_FALSE(peak.instruction.empty());
+  EXPECT_GT(peak.flops_per_second, 0);
+  EXPECT_GT(peak.clock_hz, 0);
+  EXPECT_GT(peak.expected_flops_per_second, peak.clock_hz);  // many FLOPs a cycle
+}
+
+// A ceiling is the products of a round over time; the time is the machine's, the products are ours.
+TEST(CpuPeakLoops, ExecuteTheProductsThatTheyAreCountedFor) {
+  struct Row {
+    CpuIsa isa;
+    PeakLoop loop;
+    double products;  // of one lane in a round
+  };
+  constexpr Row kRows[] = {{CpuIsa::kAvx2, peak_loop_avx2, 96},
+                           {CpuIsa::kAvx512, peak_loop_avx512, 192},
+                           {CpuIsa::kAvx512Bf16, peak_loop_avx512_bf16, 2 * 192}};
+  constexpr double kProduct = 0x1p-20;  // factors of 2^-10; as floats 0.2 % more each
+  constexpr int kRounds = 1 << 10;
+  bool ran = false;
+  for (const Row& row : kRows) {
+    if (!has_isa(host_cpu_spec().cpu, row.isa)) continue;
+    ran = true;
+    for (const int rounds : {2, kRounds}) {
+      EXPECT_NEAR(row.loop(rounds) / (rounds * kProduct * row.products), 1, 0.005)
+          << name_of(row.isa) << ", " << rounds << " rounds";
+    }
   }
-  EXPECT_GE(best, 0.9);
-  EXPECT_LE(best, 1.1);
+  if (!ran) GTEST_SKIP() << "this machine has no avx2";
 }
 
 TEST(CpuPeakOfPools, ThreadsAddUpAndStayUnpinned) {

@@ -169,7 +169,7 @@ TEST(DiskCache, LockOfADeadHolderIsFree) {
     EXPECT_FALSE(lock.held());
   }
   ASSERT_EQ(kill(child, SIGKILL), 0);
-  const DiskCache::Lock lock(cache, "key", milliseconds(5000));
+  const DiskCache::Lock lock(cache, "key", std::chrono::minutes(10));
   EXPECT_TRUE(lock.held());
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
   close(ready[0]);

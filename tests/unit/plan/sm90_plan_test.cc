@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <set>
 
 #include "core/error.h"
@@ -214,20 +213,6 @@ TEST(Sm90Support, OtherArchitecturesAreNamed) {
   EXPECT_FALSE(support.supported);
   EXPECT_NE(support.reason.find("architecture sm_120a"), std::string::npos) << support.reason;
   EXPECT_THROW(plan_forward(AttentionProblem::make(dense(128)), device), Error);
-}
-
-TEST(Plan, TakesMicroseconds) {
-  const AttentionProblem problem = AttentionProblem::make(dense(128, 4096, true));
-  const DeviceSpec device = h200_spec();
-  plan_forward(problem, device);
-  double best = 1;
-  for (int i = 0; i < 100; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    plan_forward(problem, device);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    best = std::min(best, seconds.count());
-  }
-  EXPECT_LE(best, 20e-6);
 }
 
 TEST(BlockRange, MatchesTheRowsOneByOne) {
