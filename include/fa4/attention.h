@@ -2,8 +2,10 @@
 // standard library crosses the boundary of libfa4.so.0.
 //
 //   fa4::Problem problem;
-//   problem.dtype = FA4_BF16;          // and batch, seqlen_q, seqlen_k, heads_q, heads_kv,
-//   head_dim fa4::ForwardArgs args; args.q = q;                        // and k, v, out
+//   problem.dtype = FA4_BF16;
+//   problem.batch = 2;  // and seqlen_q, seqlen_k, heads_q, heads_kv, head_dim
+//   fa4::ForwardArgs args;
+//   args.q = q;  // and k, v, out
 //   fa4::forward(fa4::Device("cpu"), problem, args);
 //
 // Meaning, shapes and rules are those of fa4.h. Every failure is thrown as fa4::Error. Handles move

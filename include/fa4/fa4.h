@@ -9,8 +9,9 @@
  *
  * Rules
  *  1. Every struct begins with `uint32_t struct_size`, which the caller sets to sizeof of the
- * struct (FA4_INIT). A shorter struct, from an older header, is accepted: what it lacks is 0. A
- * longer one is accepted when its unknown tail is all 0, else refused with FA4_NOT_SUPPORTED.
+ *     struct (FA4_INIT). A shorter struct, from an older header, is accepted: what it lacks is 0.
+ *     A longer one is accepted when its unknown tail is all 0, else refused with
+ *     FA4_NOT_SUPPORTED.
  *  2. A field that is 0 asks for the default, or means "not given". Flags are 0 or 1.
  *  3. Enums travel as int32_t, sizes as int64_t, byte counts as size_t.
  *  4. Every function that can fail returns a fa4_status, FA4_OK being 0. Output parameters are
@@ -21,8 +22,8 @@
  *     function named beside them. Destroying NULL does nothing. A handle may be destroyed before
  *     those it was made from, or after.
  *  7. Tensors and index tensors are borrowed: until fa4_execute returns on the CPU, until the
- * stream has passed the work on a GPU. Pointers are host pointers on the CPU, device pointers on a
- * GPU.
+ *     stream has passed the work on a GPU. Pointers are host pointers on the CPU, device pointers
+ *     on a GPU.
  *  8. A stream is a CUstream (cudaStream_t) as void*. On the CPU it is NULL and calls are
  *     synchronous.
  *  9. Every function may be called from any thread at any time. Any number of threads may execute
@@ -30,7 +31,7 @@
  *     not meet another use of it.
  * 10. No exception leaves the library; it never prints, never ends the process, and allocates no
  *     device memory but that of loaded kernels. When host memory runs out, a call returns
- * FA4_OUT_OF_MEMORY and changes nothing.
+ *     FA4_OUT_OF_MEMORY and changes nothing.
  * 11. Workspace: its size depends on the plan alone. It is aligned to 256 bytes, of undefined
  *     contents before and after, may be larger than needed, and may be NULL when the size is 0.
  * 12. The environment is read once, at the first call that needs it; fa4_configure sets the same

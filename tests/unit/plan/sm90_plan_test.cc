@@ -237,10 +237,13 @@ TEST(BlockRange, MatchesTheRowsOneByOne) {
                 }
               }
               const bool visited = n >= r.n_block_min && n < r.n_block_max;
-              if (seen > 0)
+              if (seen > 0) {
                 EXPECT_TRUE(visited) << seqlen_q << " " << seqlen_k << " " << m << " " << n;
+              }
               const bool unmasked = visited && n >= r.full_begin && n < r.full_end;
-              if (unmasked) EXPECT_EQ(seen, keys) << "block " << n << " of tile " << m;
+              if (unmasked) {
+                EXPECT_EQ(seen, keys) << "block " << n << " of tile " << m;
+              }
             }
           }
         }
