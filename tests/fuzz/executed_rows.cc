@@ -1,8 +1,11 @@
 #include "executed_rows.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "emulator/isa/insn.h"
 #include "emulator/parse/ast.h"
@@ -15,8 +18,13 @@ std::set<size_t>& executed() {  // places in all_rows()
   return rows;
 }
 
-// A form that is known and always refused: it works on what a single device does not have.
-bool is_refused(const InstructionRow& row) { return row.mnemonic == "multimem"; }
+// Known and always refused, by a message that says why.
+bool is_refused(const InstructionRow& row) {
+  static constexpr std::string_view kRefused[] = {"multimem",       "tcgen05.mma.sp",
+                                                  "tcgen05.mma.ws", "wgmma.mma_async.sp",
+                                                  "mma.sp",         "mma.sp::ordered_metadata"};
+  return std::find(std::begin(kRefused), std::end(kRefused), row.mnemonic) != std::end(kRefused);
+}
 
 }  // namespace
 
@@ -25,6 +33,8 @@ void note_executed_rows(std::string ptx, const LaunchReport& report) {
   for (const ReportedLines& warp : report.line_counts) {
     for (const auto& [line, times] : warp.lines) lines.insert(line);
   }
+  // Where a launch ends as a trap, the statement has run too.
+  for (const ReportedFinding& finding : report.findings) lines.insert(finding.ptx_line);
   const auto module = parse_module(std::move(ptx), "fuzz.ptx");
   std::map<uint32_t, const Statement*> alone;  // null: several on the line
   for (const Function& function : module->functions) {

@@ -1,6 +1,7 @@
 // The first line of an input of fuzz_kernel: how the PTX below it is launched.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>

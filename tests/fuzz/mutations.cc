@@ -1,6 +1,8 @@
 #include "mutations.h"
 
+#include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <set>
 #include <string_view>
 

@@ -1,5 +1,6 @@
 // cp.async and what waits for it ("Data Movement and Conversion Instructions: Non-bulk copy"; PTX
 // ISA 9.7.9.25.3, cp.async.mbarrier.arrive 9.7.13.15.16); the rows of the bulk copies too.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
@@ -21,33 +22,36 @@ struct DelayedArrival {
 
 class CopyOp;
 
+// Kernels that never wait leave what is done behind: it is forgotten, and the two oldest groups
+// become one, which nobody who waits for all but the latest can tell.
+constexpr size_t kMostRemembered = 4096;
+
 // Warp state: what each thread has issued.
 struct CopyGroups {
   using Ids = std::vector<uint64_t>;
   struct Lane {
     Ids open;
     std::deque<Ids> groups;
+    size_t look_at = kMostRemembered;  // ids in a list before those that are done are looked for
   };
   Lane lanes[32];
   std::vector<CopyOp*> pending;  // of the warp; ops take themselves out
 };
 
-// Kernels that never wait leave what is done behind: it is forgotten, and the two oldest groups
-// become one, which nobody who waits for all but the latest can tell.
-constexpr size_t kMostRemembered = 4096;
-
-void forget_done(const Exec& exec, CopyGroups::Ids* ids) {
-  if (ids->empty() || ids->size() % kMostRemembered != 0) return;
+void forget_done(const Exec& exec, CopyGroups::Lane* lane, CopyGroups::Ids* ids) {
+  if (ids->size() < lane->look_at) return;
   std::erase_if(*ids, [&](uint64_t id) { return !exec.cluster->engines.is_pending(id); });
+  lane->look_at = std::max(kMostRemembered, 2 * ids->size());
 }
 
-void join_oldest(const Exec& exec, std::deque<CopyGroups::Ids>* groups) {
-  if (groups->size() <= kMostRemembered) return;
-  CopyGroups::Ids oldest = std::move(groups->front());
-  groups->pop_front();
-  CopyGroups::Ids& next = groups->front();
-  next.insert(next.end(), oldest.begin(), oldest.end());
-  forget_done(exec, &next);
+void join_oldest(const Exec& exec, CopyGroups::Lane* lane) {
+  auto& groups = lane->groups;
+  if (groups.size() <= kMostRemembered) return;
+  CopyGroups::Ids oldest = std::move(groups.front());
+  groups.pop_front();
+  oldest.insert(oldest.end(), groups.front().begin(), groups.front().end());
+  forget_done(exec, lane, &oldest);
+  groups.front() = std::move(oldest);
 }
 
 struct AsyncCopy {
@@ -162,7 +166,7 @@ Flow run_copy(Exec& exec, const Insn& insn) {
   exec.cluster->engines.name(*op);
   auto& groups = exec.warp->state<CopyGroups>();
   exec.for_lanes([&](int lane) {
-    forget_done(exec, &groups.lanes[lane].open);
+    forget_done(exec, &groups.lanes[lane], &groups.lanes[lane].open);
     groups.lanes[lane].open.push_back(op->id);
   });
   start(exec, insn, std::move(op), writes);
@@ -175,7 +179,7 @@ Flow commit(Exec& exec, const Insn&) {
     CopyGroups::Lane& state = groups.lanes[lane];
     state.groups.push_back(std::move(state.open));
     state.open.clear();
-    join_oldest(exec, &state.groups);
+    join_oldest(exec, &state);
   });
   return Flow::kNext;
 }

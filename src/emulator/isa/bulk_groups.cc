@@ -8,19 +8,17 @@ namespace ptxemu {
 
 namespace {
 
-// Kernels that never wait leave what is done behind.
-constexpr size_t kMostRemembered = 4096;
-
 template <class Group>
-void forget_done(Group* group) {
-  if (group->empty() || group->size() % kMostRemembered != 0) return;
+void forget_done(Group* group, size_t* look_at) {
+  if (group->size() < *look_at) return;
   std::erase_if(*group, [](const auto& op) { return op->done; });
+  *look_at = std::max<size_t>(kMostRemembered, 2 * group->size());
 }
 
 }  // namespace
 
 void BulkGroups::add(int lane, std::shared_ptr<BulkStatus> op) {
-  forget_done(&lanes_[lane].open);
+  forget_done(&lanes_[lane].open, &lanes_[lane].look_at);
   lanes_[lane].open.push_back(std::move(op));
 }
 
@@ -30,11 +28,11 @@ void BulkGroups::commit(int lane) {
   state.open.clear();
   if (state.groups.size() <= kMostRemembered) return;
   // The two oldest become one, which nobody who waits for all but the latest can tell.
-  const Group oldest = std::move(state.groups.front());
+  Group oldest = std::move(state.groups.front());
   state.groups.pop_front();
-  Group& next = state.groups.front();
-  next.insert(next.end(), oldest.begin(), oldest.end());
-  forget_done(&next);
+  oldest.insert(oldest.end(), state.groups.front().begin(), state.groups.front().end());
+  forget_done(&oldest, &state.look_at);
+  state.groups.front() = std::move(oldest);
   if (state.read_seen > 0) --state.read_seen;
 }
 

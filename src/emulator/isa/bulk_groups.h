@@ -17,6 +17,9 @@ struct BulkStatus {
   bool done = false;
 };
 
+// What is kept for kernels that never wait before what is done is forgotten.
+inline constexpr size_t kMostRemembered = 4096;
+
 // Warp state.
 class BulkGroups {
  public:
@@ -32,7 +35,8 @@ class BulkGroups {
   struct Lane {
     Group open;
     std::deque<Group> groups;
-    size_t read_seen = 0;  // of groups: the thread knows that their sources were read
+    size_t look_at = kMostRemembered;  // ops in a group before those that are done are looked for
+    size_t read_seen = 0;              // of groups: the thread knows that their sources were read
   };
   Lane lanes_[32];
 };
