@@ -57,7 +57,11 @@ bool is_small(const LaunchFile& file) {
 }
 
 void load(std::string_view input) {
-  const MemoryFile launch(take_part(&input)), ptx(take_part(&input)), npy(input);
+  const MemoryFile launch(take_part(&input));
+  const std::string_view text = take_part(&input);
+  // The GPU on which that target runs; what names no target is refused by both.
+  const bool hopper = text.find(".target sm_90a") != std::string_view::npos;
+  const MemoryFile ptx(text), npy(input);
   LaunchFile file = read_launch_file(launch.path(), ptx.path());
   for (BufferSpec& buffer : file.buffers) {
     if (!buffer.file.empty()) buffer.file = npy.path();
@@ -65,7 +69,7 @@ void load(std::string_view input) {
   for (LaunchSpec& one : file.launches) one.ptx = ptx.path();
   if (!is_small(file)) return;
   EmulatedBuffers buffers(file.buffers);
-  ptxemu::Machine machine({.device = "emulated:b200", .threads = 1});
+  ptxemu::Machine machine({.device = hopper ? "emulated:h200" : "emulated:b200", .threads = 1});
   const auto launches = load_launches(machine, file.launches);
   buffers.upload(machine);
   for (const ReadyLaunch& one : launches) argument_bytes(*one.spec, buffers);

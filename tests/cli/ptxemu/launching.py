@@ -7,7 +7,7 @@ from support import CommandTest
 
 # y[i] = x[i] * factor + bias for i < n; one block is one tile.
 SCALE = """.version 8.7
-.target sm_90a
+.target sm_90
 .address_size 64
 .visible .entry scale(.param .u64 x, .param .u64 y, .param .f32 factor, .param .u32 n)
 {
@@ -36,7 +36,7 @@ $done:
 }
 """
 TWO_KERNELS = """.version 8.7
-.target sm_90a
+.target sm_90
 .address_size 64
 .visible .entry first() { ret; }
 .visible .entry second(.param .u32 n) { ret; }

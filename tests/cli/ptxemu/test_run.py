@@ -8,7 +8,7 @@ from launching import PtxemuTest, TWO_KERNELS
 from support import read_npy
 
 TRAP = """.version 8.7
-.target sm_90a
+.target sm_90
 .address_size 64
 .visible .entry store(.param .u64 y, .param .u32 n)
 {
@@ -22,7 +22,7 @@ TRAP = """.version 8.7
 """
 # Thread i writes parameter i's i-th word of a 16-byte struct.
 STRUCT = """.version 8.7
-.target sm_90a
+.target sm_90
 .address_size 64
 .visible .entry copy(.param .align 8 .b8 s[16], .param .u64 y)
 {

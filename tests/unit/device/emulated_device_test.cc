@@ -14,7 +14,7 @@ namespace {
 // y[i] += add, one thread an element; `trap` instead when add is 0.
 constexpr const char* kPtx = R"(
 .version 8.7
-.target sm_90a
+.target sm_90
 .address_size 64
 .visible .entry add(.param .align 8 .b8 p[16])
 {
