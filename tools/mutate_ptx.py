@@ -325,7 +325,8 @@ def kernels(options):
 
 def chosen(options, text, launches):
     """The mutants that are run, in order of their lines."""
-    kernel = json.loads(pathlib.Path(launches[0]).read_text()).get("kernel", "") if launches else ""
+    first = json.loads(pathlib.Path(launches[0]).read_text()) if launches else {}
+    kernel = first.get("launches", [first])[0].get("kernel", "")
     found = [m for m in mutants(text, kernel) if re.search(options.only, m[0])]
     random.Random(options.seed).shuffle(found)
     shard, shards = map(int, options.shard.split("/"))
