@@ -135,6 +135,8 @@ std::string ExecCommand::settings(const ptxemu::MachineOptions& options,
               {"max_local_memory", options.max_local_memory},
               {"max_printed", options.max_printed},
               {"max_call_depth", options.max_call_depth},
+              {"launch_order", options.launch_order},
+              {"reorder_products", options.reorder_products},
               {"ptx", ptx_},
               {"log", log}}
       .dump();

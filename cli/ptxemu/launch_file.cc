@@ -126,6 +126,11 @@ LaunchSpec read_launch(const JsonFields& fields, const std::string& where, const
   read_shapes(fields, launch);
   launch.shared_bytes =
       static_cast<uint32_t>(fields.integer("shared_bytes", 0, kMostSharedBytes, 0));
+  if (fields.has("programmatic")) {
+    const Value& value = fields.value("programmatic");
+    if (!value.is_boolean()) throw fields.refuse("programmatic", "true, false");
+    launch.programmatic = value.get<bool>();
+  }
   if (!fields.has("args")) return launch;
   const Value& args = fields.array("args");
   for (size_t i = 0; i < args.size(); ++i) {
@@ -169,13 +174,13 @@ LaunchFile parse_launch_document(const Value& document, const std::string& ptx) 
       const std::string where = fmt::format("launches[{}]", i);
       const JsonFields fields(
           launches[i], where,
-          {"ptx", "kernel", "grid", "block", "cluster", "shared_bytes", "args"});
+          {"ptx", "kernel", "grid", "block", "cluster", "shared_bytes", "programmatic", "args"});
       file.launches.push_back(read_launch(fields, where + ".", ptx));
     }
   } else {
     const JsonFields top(document, "",
                          {"buffers", "ptx", "kernel", "grid", "block", "cluster", "shared_bytes",
-                          "args", "launches"});
+                          "programmatic", "args", "launches"});
     file.buffers = read_buffers(top);
     file.launches.push_back(read_launch(top, "", ptx));
   }

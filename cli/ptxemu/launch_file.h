@@ -58,6 +58,7 @@ struct LaunchSpec {
   std::string kernel;                                  // empty: the module's only one
   std::array<uint32_t, 3> grid{}, block{}, cluster{};  // cluster 0, 0, 0: the kernel's own
   uint32_t shared_bytes = 0;
+  bool programmatic = false;  // may start before the launch before it has ended
   std::vector<ArgumentSpec> args;
 };
 

@@ -117,6 +117,7 @@ std::vector<ReadyLaunch> load_launches(ptxemu::Machine& machine,
     launch.request.block = spec.block;
     launch.request.cluster = spec.cluster;
     launch.request.shared_bytes = spec.shared_bytes;
+    launch.request.programmatic = spec.programmatic;
     check_arguments(machine, launch);
     launches.push_back(std::move(launch));
   }

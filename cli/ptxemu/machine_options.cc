@@ -47,6 +47,11 @@ void MachineFlags::declare(Options& app, const char* check) {
       ->type_name("C");
   app.add_option("--math", math_, "How tensor cores add: hw (default), exact, fast")
       ->type_name("M");
+  app.add_option("--launch-order", launch_order_,
+                 "In which order clusters start: in_order (default), random (by --seed)")
+      ->type_name("O");
+  app.add_flag("--reorder-products", reorder_products_,
+               "tcgen05.mma of different accumulators may overtake each other");
   app.add_option("--threads", threads_, "Host threads (default: all cores)")->type_name("N");
   const ptxemu::MachineOptions defaults;
   const auto limit = [&](const char* name, std::optional<std::string>& value, const char* what,
@@ -69,6 +74,8 @@ ptxemu::MachineOptions MachineFlags::options() const {
   options.device = one_of("--device", device_, {"emulated:b200", "emulated:h200"});
   options.policy = one_of("--policy", policy_, {"eager", "late", "random", "split"});
   options.math = one_of("--math", math_, {"hw", "exact", "fast"});
+  options.launch_order = one_of("--launch-order", launch_order_, {"in_order", "random"});
+  options.reorder_products = reorder_products_;
   options.check = one_of("--check", check_, {"none", "all"}) == "all";
   options.seed = whole_number("--seed", seed_, 0, UINT64_MAX);
   options.threads = static_cast<uint32_t>(whole_number("--threads", threads_, 1, 4096));

@@ -32,16 +32,19 @@ struct MachineOptions {
   bool check = false;                    // hazards, barrier misuse, leaks, uninitialised reads ...
   uint32_t threads = 0;                  // 0: all cores; results do not depend on it
   uint64_t max_instructions = 10'000'000'000;  // warp instructions of one cluster; 0: no bound
-  std::string trace_file;    // Chrome/Perfetto JSON, written by launch; empty: none
-  bool count_lines = false;  // LaunchReport::line_counts is filled
+  std::string trace_file;                 // Chrome/Perfetto JSON, written by launch; empty: none
+  bool count_lines = false;               // LaunchReport::line_counts is filled
+  std::string launch_order = "in_order";  // random: clusters start in an order drawn from the seed
+  // tcgen05.mma of different accumulators may overtake each other, as the ISA leaves open.
+  bool reorder_products = false;
   // What a launch or a module may take, whatever its text says; 0: no bound. A launch that comes to
   // its end so has the status "trap" and a finding of the rule "limit" that names the option; a
   // module that asks for too much is a MemoryError.
   uint64_t max_memory = uint64_t{16} << 30;       // bytes of global memory: allocations, variables
   uint64_t max_local_memory = uint64_t{1} << 30;  // bytes of registers, .local, .param of a
                                                   // launch's clusters that run together
-  uint64_t max_printed = 16 << 20;  // bytes that one launch prints
-  uint32_t max_call_depth = 1024;   // calls of a thread inside each other
+  uint64_t max_printed = 16 << 20;                // bytes that one launch prints
+  uint32_t max_call_depth = 1024;                 // calls of a thread inside each other
 };
 
 struct LaunchRequest {
@@ -49,6 +52,9 @@ struct LaunchRequest {
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1};
   std::array<uint32_t, 3> cluster{0, 0, 0};  // 0, 0, 0: what the kernel says, else 1, 1, 1
   uint32_t shared_bytes = 0;                 // dynamic
+  // The kernel may start before the launch before this one has ended (programmatic dependent
+  // launch): only griddepcontrol.wait orders what it does after that.
+  bool programmatic = false;
 };
 
 // What a kernel's text says of it.
@@ -144,6 +150,9 @@ class PTXEMU_PUBLIC Machine {
   void copy_in(uint64_t address, const void* from, uint64_t bytes);
   void copy_out(void* to, uint64_t address, uint64_t bytes) const;
   void fill(uint64_t address, unsigned char value, uint64_t bytes);
+  // The host has waited for all launches, as it does by every function above but allocate: a
+  // programmatic launch that follows runs beside none.
+  void synchronize();
   // With options.check: nobody has written any of this allocation, and a kernel that reads it
   // before something is written there is told of. copy_in, fill and kernels write.
   void mark_uninitialised(uint64_t address);

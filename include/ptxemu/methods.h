@@ -16,7 +16,7 @@ namespace ptxemu {
 
 struct Methods {
   // Another number whenever this struct or one of machine.h changes.
-  static constexpr uint32_t kVersion = 2;
+  static constexpr uint32_t kVersion = 3;
 
   Machine* (*create)(const MachineOptions& options);  // to be given to destroy
   void (*destroy)(Machine* machine);                  // null does nothing
@@ -26,6 +26,7 @@ struct Methods {
   decltype(&Machine::copy_in) copy_in;
   decltype(&Machine::copy_out) copy_out;
   decltype(&Machine::fill) fill;
+  decltype(&Machine::synchronize) synchronize;
   decltype(&Machine::host_view) host_view;
   decltype(&Machine::device_addresses_are_host_addresses) device_addresses_are_host_addresses;
   decltype(&Machine::load) load;

@@ -24,7 +24,8 @@ struct LaunchConfig {
   uint32_t cluster[3] = {1, 1, 1};
   uint32_t dynamic_smem_bytes = 0;
   // Programmatic dependent launch: the kernel may start before the stream's last one has ended, and
-  // waits for it itself (griddepcontrol.wait). An emulated device runs one after the other.
+  // waits for it itself (griddepcontrol.wait). An emulated device runs one after the other, and
+  // checks that the kernel waits.
   bool waits_itself = false;
 };
 

@@ -15,11 +15,13 @@ struct LaunchAttribute {
   uint32_t id, padding;
   union {
     Dim3 cluster;
+    int32_t programmatic;  // kProgrammaticSerialization
     char bytes[64];
   } value;
 };
 static_assert(sizeof(LaunchAttribute) == 72);
 constexpr uint32_t kClusterDimension = 4;
+constexpr uint32_t kProgrammaticSerialization = 6;
 
 struct RuntimeLaunch {  // cudaLaunchConfig_t
   Dim3 grid, block;

@@ -73,8 +73,10 @@ int unpack(KernelEntry& kernel, void** extra, std::vector<void*>* arguments) {
 int launch(const DriverLaunch& config, void* function, void** arguments, void** extra) {
   LaunchShape shape{shape_of(config.grid), shape_of(config.block), {}, config.shared_bytes};
   for (uint32_t i = 0; i < config.num_attributes; ++i) {
-    if (config.attributes[i].id == kClusterDimension) {
-      shape.cluster = shape_of(config.attributes[i].value.cluster);
+    const LaunchAttribute& attribute = config.attributes[i];
+    if (attribute.id == kClusterDimension) shape.cluster = shape_of(attribute.value.cluster);
+    if (attribute.id == kProgrammaticSerialization) {
+      shape.programmatic = attribute.value.programmatic != 0;
     }
   }
   // A kernel of the runtime is one for the driver, too.
@@ -171,7 +173,7 @@ CUDRV int cuCtxGetDevice(int* device) {
   *device = 0;
   return kSuccess;
 }
-CUDRV int cuCtxSynchronize() { return Gpu::get().sticky(); }
+CUDRV int cuCtxSynchronize() { return Gpu::get().synchronize(); }
 CUDRV int cuCtxGetApiVersion(void*, unsigned* version) {
   *version = kDriverVersion;
   return kSuccess;

@@ -51,6 +51,8 @@ MachineOptions options_from(const Json& json) {
   options.max_local_memory = json.value("max_local_memory", options.max_local_memory);
   options.max_printed = json.value("max_printed", options.max_printed);
   options.max_call_depth = json.value("max_call_depth", options.max_call_depth);
+  options.launch_order = json.value("launch_order", options.launch_order);
+  options.reorder_products = json.value("reorder_products", options.reorder_products);
   return options;
 }
 
@@ -169,7 +171,9 @@ int Gpu::launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments,
   if (const int status = bind(kernel, arguments, &bytes); status != kSuccess) return status;
   return enqueue(
       stream,
-      [this, &kernel, shape, bytes = std::move(bytes)] { return run(kernel, shape, bytes); },
+      [this, &kernel, shape, bytes = std::move(bytes), stream] {
+        return run(kernel, shape, bytes, stream);
+      },
       GraphNode::kKernel);
 }
 
@@ -192,7 +196,14 @@ int Gpu::sticky() {
   return sticky_;
 }
 
-int Gpu::run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes& arguments) {
+int Gpu::synchronize() {
+  const std::lock_guard lock(mutex_);
+  machine_->synchronize();
+  return sticky_;
+}
+
+int Gpu::run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes& arguments,
+             void* stream) {
   const std::lock_guard lock(mutex_);
   if (sticky_ != kSuccess) return sticky_;
   LaunchRequest request;
@@ -201,6 +212,8 @@ int Gpu::run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes&
   request.block = shape.block;
   request.cluster = shape.cluster;
   request.shared_bytes = static_cast<uint32_t>(shape.shared_bytes);
+  request.programmatic = shape.programmatic && stream == last_kernel_stream_;
+  last_kernel_stream_ = stream;
   try {
     const LaunchReport report = machine_->launch(kernel.module->handle, request, arguments);
     std::fwrite(report.printed.data(), 1, report.printed.size(), stdout);

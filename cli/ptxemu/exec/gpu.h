@@ -63,6 +63,7 @@ struct KernelEntry {
 struct LaunchShape {
   std::array<uint32_t, 3> grid{}, block{}, cluster{};
   uint64_t shared_bytes = 0;
+  bool programmatic = false;  // may start before the stream's last kernel has ended
 };
 
 using ArgumentBytes = std::vector<std::vector<std::byte>>;
@@ -87,11 +88,14 @@ class Gpu {
   int launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments, void* stream);
   // The two halves of a launch: the arguments as they are now, and the run.
   int bind(KernelEntry& kernel, void** arguments, ArgumentBytes* bytes);
-  int run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes& arguments);
+  int run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes& arguments,
+          void* stream);
   int count_kernels(LoadedModule& module, size_t* count);
   int facts_of(KernelEntry& kernel, KernelFacts* facts);
   // What a kernel that trapped or hung left behind: all later work fails with it.
   int sticky();
+  // The same, when the host has waited for what was enqueued.
+  int synchronize();
   int symbol(LoadedModule& module, const std::string& name, void** address, size_t* bytes);
 
   int allocate(void** pointer, size_t bytes, MemoryKind kind = MemoryKind::kDevice);
@@ -123,6 +127,7 @@ class Gpu {
   std::unique_ptr<Machine> machine_;
   std::string ptx_folder_, log_file_;
   int sticky_ = kSuccess;
+  void* last_kernel_stream_ = nullptr;  // of the last kernel that ran
   std::map<uintptr_t, Allocation> allocations_;
   size_t allocated_ = 0;
   std::map<std::string, std::shared_ptr<LoadedModule>> replacements_;

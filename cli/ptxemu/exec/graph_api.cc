@@ -28,7 +28,7 @@ int kernel_work(const KernelNode& node, std::function<int()>* work) {
   ArgumentBytes bytes;
   const int status = Gpu::get().bind(*kernel, node.arguments, &bytes);
   const LaunchShape shape{shape_of(node.grid), shape_of(node.block), {}, node.shared_bytes};
-  *work = [kernel, shape, bytes] { return Gpu::get().run(*kernel, shape, bytes); };
+  *work = [kernel, shape, bytes] { return Gpu::get().run(*kernel, shape, bytes, nullptr); };
   return status;
 }
 

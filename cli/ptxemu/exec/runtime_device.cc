@@ -32,7 +32,7 @@ CUDART int cudaGetDevice(int* device) {
 CUDART int cudaSetDevice(int device) { return kept(device == 0 ? kSuccess : kInvalidDevice); }
 CUDART int cudaInitDevice(int device, unsigned, unsigned) { return cudaSetDevice(device); }
 CUDART int cudaSetDeviceFlags(unsigned) { return kSuccess; }
-CUDART int cudaDeviceSynchronize() { return kept(Gpu::get().sticky()); }
+CUDART int cudaDeviceSynchronize() { return kept(Gpu::get().synchronize()); }
 CUDART int cudaDeviceReset() { return kSuccess; }
 CUDART int cudaDeviceSetLimit(int, size_t) { return kSuccess; }
 CUDART int cudaDeviceGetLimit(size_t* value, int limit) {

@@ -46,18 +46,24 @@ thread_local std::vector<Configuration> configurations;
 std::array<uint32_t, 3> shape_of(const Dim3& d) { return {d.x, d.y, d.z}; }
 
 int launch(const void* function, const Dim3& grid, const Dim3& block, const Dim3& cluster,
-           uint64_t shared_bytes, void** arguments, void* stream) {
+           uint64_t shared_bytes, void** arguments, void* stream, bool programmatic = false) {
   KernelEntry* kernel = find_kernel(function);
   if (kernel == nullptr) return kept(kInvalidDeviceFunction);
-  const LaunchShape shape{shape_of(grid), shape_of(block), shape_of(cluster), shared_bytes};
+  const LaunchShape shape{shape_of(grid), shape_of(block), shape_of(cluster), shared_bytes,
+                          programmatic};
   return kept(Gpu::get().launch(*kernel, shape, arguments, stream));
 }
 
-Dim3 cluster_of(const RuntimeLaunch& launch) {
+// Null: the launch does not have it.
+const LaunchAttribute* attribute_of(const RuntimeLaunch& launch, uint32_t id) {
   for (uint32_t i = 0; i < launch.num_attributes; ++i) {
-    if (launch.attributes[i].id == kClusterDimension) return launch.attributes[i].value.cluster;
+    if (launch.attributes[i].id == id) return &launch.attributes[i];
   }
-  return {0, 0, 0};
+  return nullptr;
+}
+Dim3 cluster_of(const RuntimeLaunch& launch) {
+  const LaunchAttribute* cluster = attribute_of(launch, kClusterDimension);
+  return cluster == nullptr ? Dim3{0, 0, 0} : cluster->value.cluster;
 }
 
 int symbol(const void* host, void** address, size_t* bytes) {
@@ -165,8 +171,9 @@ CUDART int cudaLaunchKernel(const void* function, Dim3 grid, Dim3 block, void** 
 }
 CUDART int cudaLaunchKernelExC(const RuntimeLaunch* config, const void* function,
                                void** arguments) {
+  const LaunchAttribute* serial = attribute_of(*config, kProgrammaticSerialization);
   return launch(function, config->grid, config->block, cluster_of(*config), config->shared_bytes,
-                arguments, config->stream);
+                arguments, config->stream, serial != nullptr && serial->value.programmatic != 0);
 }
 CUDART int cudaGetKernel(const void** kernel, const void* function) {
   return __cudaGetKernel(kernel, function);

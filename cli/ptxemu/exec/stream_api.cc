@@ -61,7 +61,7 @@ CUDART int cudaStreamDestroy(void* stream) {
   return kSuccess;
 }
 SAME_AS(cuStreamDestroy_v2, cudaStreamDestroy);
-CUDART int cudaStreamSynchronize(void*) { return kept(Gpu::get().sticky()); }
+CUDART int cudaStreamSynchronize(void*) { return kept(Gpu::get().synchronize()); }
 SAME_AS(cuStreamSynchronize, cudaStreamSynchronize);
 CUDART int cudaStreamQuery(void*) { return kept(Gpu::get().sticky()); }
 SAME_AS(cuStreamQuery, cudaStreamQuery);
@@ -128,7 +128,7 @@ CUDART int cudaEventRecordWithFlags(void* event, void* stream, unsigned) {
   return cudaEventRecord(event, stream);
 }
 SAME_AS(cuEventRecordWithFlags, cudaEventRecordWithFlags);
-CUDART int cudaEventSynchronize(void*) { return kept(Gpu::get().sticky()); }
+CUDART int cudaEventSynchronize(void*) { return kept(Gpu::get().synchronize()); }
 SAME_AS(cuEventSynchronize, cudaEventSynchronize);
 CUDART int cudaEventQuery(void*) { return kept(Gpu::get().sticky()); }
 SAME_AS(cuEventQuery, cudaEventQuery);

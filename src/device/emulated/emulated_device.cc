@@ -122,7 +122,7 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
   }
 
   void launch(const LaunchConfig& config, const void* params, size_t params_bytes,
-              void*) const override {
+              void* stream) const override {
     ptxemu::LaunchRequest request;
     request.kernel = entry_;
     std::copy_n(config.grid, 3, request.grid.begin());
@@ -134,6 +134,8 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
     ptxemu::LaunchReport report;
     try {
       const std::lock_guard lock(shared_->mutex);
+      request.programmatic = config.waits_itself && stream == shared_->last_stream;
+      shared_->last_stream = stream;
       report = shared_->call(&ptxemu::Methods::launch, module_, request,
                              std::vector<std::vector<std::byte>>{std::move(argument)});
     } catch (const ptxemu::InputError& error) {
@@ -195,6 +197,11 @@ void EmulatedDevice::encode_tensor_map(const TensorMapDesc& desc, void* map) con
   } catch (const ptxemu::InputError& error) {
     throw Error(ErrorCode::kDriver, fmt::format("{}: tensor map: {}", spec_.name, error.what()));
   }
+}
+
+void EmulatedDevice::synchronize(void*) {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->call(&ptxemu::Methods::synchronize);
 }
 
 void EmulatedDevice::enqueue_zero(void* to, size_t bytes, void*) const {

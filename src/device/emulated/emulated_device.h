@@ -36,7 +36,7 @@ class EmulatedDevice : public Device {
   void fill(void* to, unsigned char value, size_t bytes) override;
   void* create_stream() override;
   void destroy_stream(void* stream) override;
-  void synchronize(void*) override {}
+  void synchronize(void*) override;
   std::unique_ptr<Event> create_event() override;
 
  private:
@@ -45,6 +45,7 @@ class EmulatedDevice : public Device {
     const ptxemu::Methods& methods;
     std::mutex mutex;
     ptxemu::Machine* machine;
+    void* last_stream = nullptr;  // of the last launch
     std::atomic<int64_t> formal_findings = 0;
 
     explicit Shared(const ptxemu::Methods& of, const ptxemu::MachineOptions& options)

@@ -166,15 +166,27 @@ void decode_setmaxnreg(Decoder& decoder, Insn& insn) {
   insn.run = run_setmaxnreg;
 }
 
-// The grid before this one has finished when this one starts, so a wait never waits.
-Flow run_nothing(Exec&, const Insn&) { return Flow::kNext; }
+// The machine runs one launch after the other, so a wait never waits; what overlapping launches
+// could do to each other is the checker's (observe/grid_dependencies.h).
+Flow run_grid_wait(Exec& exec, const Insn& insn) {
+  if (exec.observer != nullptr) exec.observer->grid_wait(exec, insn);
+  return Flow::kNext;
+}
+
+Flow run_grid_trigger(Exec& exec, const Insn& insn) {
+  if (exec.observer != nullptr) exec.observer->grid_trigger(exec, insn);
+  return Flow::kNext;
+}
 
 void decode_griddepcontrol(Decoder& decoder, Insn& insn) {
-  if (!decoder.take("wait") && !decoder.take("launch_dependents")) {
+  if (decoder.take("wait")) {
+    insn.run = run_grid_wait;
+  } else if (decoder.take("launch_dependents")) {
+    insn.run = run_grid_trigger;
+  } else {
     decoder.fail("accepted: .wait, .launch_dependents");
   }
   decoder.need_operands(0, 0);
-  insn.run = run_nothing;
 }
 
 constexpr InstructionRow kRows[] = {

@@ -76,7 +76,7 @@ class ClusterRuns {
 
   void run_cluster(Launch& part, uint64_t index, Result* result) {
     std::vector<std::unique_ptr<Cluster>> resident;
-    resident.push_back(std::make_unique<Cluster>(part, index));
+    resident.push_back(std::make_unique<Cluster>(part, launch_.cluster_at(index)));
     Cluster& cluster = *resident.front();
     uint64_t quiet = 0;  // instructions since the last event
     while (index < end_.load(std::memory_order_relaxed)) {

@@ -11,9 +11,10 @@ inline constexpr uint64_t kLivelockInstructions = 400'000'000;
 inline constexpr uint64_t kClusterBudget = 4'000'000;
 
 // Runs every cluster from its start to its end as a part of the launch, on options.threads host
-// threads (0: all cores), and takes the parts in the order of the clusters. A trap or a livelock
-// ends the launch at its cluster; deadlocked ones are collected up to as many as the device holds.
-// What the launch then holds is the same for any number of threads. Rethrows what a cluster threw.
+// threads (0: all cores), and takes the parts in the order in which the clusters start. A trap or a
+// livelock ends the launch at its cluster; deadlocked ones are collected up to as many as the
+// device holds. What the launch then holds is the same for any number of threads. Rethrows what a
+// cluster threw.
 void run_side_by_side(Launch& launch);
 
 }  // namespace ptxemu

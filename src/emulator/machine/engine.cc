@@ -114,7 +114,7 @@ void Engines::advance(uint64_t id) {
     free_.erase(id);
   } else {
     auto& ordered = queues_[queue];
-    ordered.pop_front();
+    ordered.erase(std::find(ordered.begin(), ordered.end(), id));
     if (ordered.empty()) {
       queue_names_.erase(std::find(queue_names_.begin(), queue_names_.end(), queue));
     }
@@ -124,7 +124,11 @@ void Engines::advance(uint64_t id) {
 
 std::vector<uint64_t> Engines::candidates() const {
   std::vector<uint64_t> ids(free_.begin(), free_.end());
-  for (uint64_t queue : queue_names_) ids.push_back(queues_.at(queue).front());
+  for (uint64_t queue : queue_names_) {
+    const std::deque<uint64_t>& ordered = queues_.at(queue);
+    ids.push_back(ordered.front());
+    if (cluster_.launch.options.reorder_products) add_overtakers(ordered, &ids);
+  }
   std::sort(ids.begin(), ids.end());
   return ids;
 }
@@ -136,9 +140,23 @@ uint64_t Engines::oldest() const {
 }
 
 uint64_t Engines::newest() const {
+  if (cluster_.launch.options.reorder_products) return candidates().back();
   uint64_t id = free_.empty() ? 0 : *free_.rbegin();
   for (uint64_t queue : queue_names_) id = std::max(id, queues_.at(queue).front());
   return id;
+}
+
+// Of the first ones of a queue, those that may pass all before them.
+void Engines::add_overtakers(const std::deque<uint64_t>& ordered,
+                             std::vector<uint64_t>* ids) const {
+  constexpr size_t kMostInFlight = 64;
+  for (size_t i = 1; i < std::min(ordered.size(), kMostInFlight); ++i) {
+    const AsyncOp& later = *pending_.at(ordered[i]);
+    const bool passes =
+        std::all_of(ordered.begin(), ordered.begin() + static_cast<ptrdiff_t>(i),
+                    [&](uint64_t earlier) { return may_overtake(later, *pending_.at(earlier)); });
+    if (passes) ids->push_back(ordered[i]);
+  }
 }
 
 bool Engines::advance_one() {

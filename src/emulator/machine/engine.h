@@ -52,14 +52,27 @@ class AsyncOp {
   const Insn* insn;              // may be null
   const CodeFunction* function;  // of insn
   uint64_t queue = 0;            // ops with the same queue, not 0, happen in order of issue
-  uint64_t not_before = 0;       // of Engines' rounds, under the random policies
-  uint64_t issued_at = 0;        // instructions that the cluster had executed
-  uint64_t held_bytes = 0;  // of the host, for what the op keeps beside itself; set before submit
+  // Of a tcgen05.mma: what it has in common with those that stay in order with it (its place, shape
+  // and kind of D). 0: no product.
+  uint64_t accumulator = 0;
+  bool only_signals = false;  // a tcgen05.commit, which waits for what was issued before it
+  uint64_t not_before = 0;    // of Engines' rounds, under the random policies
+  uint64_t issued_at = 0;     // instructions that the cluster had executed
+  uint64_t held_bytes = 0;    // of the host, for what the op keeps beside itself; set before submit
 };
 
 // Queue numbers of the ordered engines.
 inline uint64_t tensor_core_queue(uint32_t leader_rank) { return 0x100 + leader_rank; }
 inline uint64_t wgmma_queue(uint32_t agent) { return 0x10000 + agent; }
+
+// Products of different accumulators may overtake each other, and the commits between them
+// ("tcgen05 pipelined instructions", PTX ISA 9.7.16.6.2, orders only those of the same N,
+// accumulator, shape and kind).
+inline bool may_overtake(const AsyncOp& later, const AsyncOp& earlier) {
+  if (later.accumulator == 0) return false;
+  if (earlier.only_signals) return true;
+  return earlier.accumulator != 0 && earlier.accumulator != later.accumulator;
+}
 
 class Engines {
  public:
@@ -93,6 +106,7 @@ class Engines {
   uint64_t newest() const;
   void delay(AsyncOp& op, uint64_t least, uint64_t most);
   std::vector<uint64_t> candidates() const;  // ops that may go next, in order of issue
+  void add_overtakers(const std::deque<uint64_t>& ordered, std::vector<uint64_t>* ids) const;
   uint64_t round_ = 0;
   void finish(uint64_t id);
   [[noreturn]] void report_trap(const AsyncOp& op, const Trap& trap);

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
+#include <random>
+#include <utility>
 
 #include "emulator/machine/cluster_runs.h"
 #include "emulator/machine/exec.h"
@@ -17,6 +20,26 @@ namespace {
 // Warp instructions that a cluster runs before another gets a turn, if nothing of it moves: it may
 // wait for the other. They become more as long as nothing moves anywhere.
 constexpr uint64_t kShortTurn = 16'384;
+
+// CTAs that share a multiprocessor, by what each takes of its threads, registers and shared memory;
+// one that allocates tensor memory has it alone.
+uint32_t ctas_per_multiprocessor(const Launch& launch) {
+  constexpr uint64_t kThreads = 2048, kRegisters = 65536, kMostCtas = 32;
+  for (const auto& [name, function] : launch.code->functions) {
+    for (const Insn& insn : function->code) {
+      if (insn.row != nullptr && insn.row->mnemonic == "tcgen05.alloc") return 1;
+    }
+  }
+  const uint32_t* block = launch.shape.block;
+  const uint64_t threads = (uint64_t{block[0]} * block[1] * block[2] + 31) / 32 * 32;
+  const uint64_t registers = std::max(1u, launch.registers_per_thread) * threads;
+  const uint64_t shared =
+      uint64_t{launch.code->static_shared_end} + launch.shape.dynamic_shared_bytes;
+  const uint64_t all_shared = launch.options.device->shared_bytes_per_block + kReservedShared;
+  const uint64_t ctas =
+      std::min({kMostCtas, kThreads / threads, kRegisters / registers, all_shared / shared});
+  return static_cast<uint32_t>(std::max<uint64_t>(1, ctas));
+}
 
 }  // namespace
 
@@ -86,8 +109,26 @@ void Launch::stop(Finding finding) {
 
 bool Launch::cancel_cluster(uint64_t* index) {
   if (next_cluster >= clusters) return false;
-  *index = next_cluster++;
+  *index = cluster_at(next_cluster++);
   return true;
+}
+
+// A permutation of the numbers below `clusters` by four rounds that swap the halves of a number's
+// bits, over and over while the result is no cluster's number.
+uint64_t Launch::cluster_at(uint64_t number) const {
+  if (!options.random_launch_order) return number;
+  const int half = (std::bit_width(clusters - 1) + 1) / 2;
+  const uint64_t mask = (uint64_t{1} << half) - 1;
+  do {
+    uint64_t left = number >> half, right = number & mask;
+    for (uint64_t round = 0; round < 4; ++round) {
+      std::mt19937_64 hash(options.seed * 4 + round + (right << 32));
+      left ^= hash() & mask;
+      std::swap(left, right);
+    }
+    number = left << half | right;
+  } while (number >= clusters);
+  return number;
 }
 
 void Launch::run() {
@@ -96,6 +137,8 @@ void Launch::run() {
   // setmaxnreg moves what a kernel starts with, which PTX does not hold.
   registers_per_thread =
       registers_of_thread(*code->entry, uint64_t{shape.block[0]} * shape.block[1] * shape.block[2]);
+  // Without an observer nobody knows what this launch touches, nor whether it waits.
+  if (observer == nullptr) earlier_grids = nullptr;
   try {
     // The checker's rules of global memory span clusters.
     if (code->clusters_meet || observer != nullptr) {
@@ -105,6 +148,7 @@ void Launch::run() {
     }
   } catch (const LaunchStopped&) {
   }
+  if (observer != nullptr) observer->launch_end();
   if (status == Status::kOk && !findings.empty()) status = Status::kFindings;
 }
 
@@ -139,7 +183,8 @@ void Launch::take(Launch& part) {
 }
 
 void Launch::run_in_turns() {
-  const uint64_t limit = std::max(1u, options.device->multiprocessors / ctas_per_cluster);
+  const uint64_t ctas = uint64_t{options.device->multiprocessors} * ctas_per_multiprocessor(*this);
+  const uint64_t limit = std::max<uint64_t>(1, ctas / ctas_per_cluster);
   std::vector<std::unique_ptr<Cluster>> resident;
   size_t turn = 0;
   uint64_t quiet = 0;  // instructions since the last event anywhere
@@ -148,7 +193,7 @@ void Launch::run_in_turns() {
   while (next_cluster < clusters || !resident.empty()) {
     if (turn == resident.size()) {
       if (next_cluster < clusters && resident.size() < limit) {
-        const uint64_t index = next_cluster++;
+        const uint64_t index = cluster_at(next_cluster++);
         resident.push_back(std::make_unique<Cluster>(*this, index));
       } else {
         if (!any_ran || quiet > kLivelockInstructions) return report_deadlock(resident);

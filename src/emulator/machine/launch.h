@@ -19,6 +19,7 @@
 namespace ptxemu {
 
 struct Cluster;
+struct EarlierGrid;
 
 struct LaunchShape {
   uint32_t grid[3] = {1, 1, 1};
@@ -64,8 +65,11 @@ struct Launch {
   // Where the words of a cooperative launch lie by which its CTAs meet (cooperative_groups finds
   // the address in %envreg1 and %envreg2); 0 for kernels that do not ask.
   uint64_t grid_workspace = 0;
+  // What a programmatic launch may run beside, and after run() what the next one may; the checker
+  // keeps it. Null: nothing.
+  std::shared_ptr<const std::vector<EarlierGrid>> earlier_grids;
   uint64_t clusters = 0;      // in the grid
-  uint64_t next_cluster = 0;  // the first that has neither started nor been cancelled
+  uint64_t next_cluster = 0;  // how many have started or been cancelled
   uint32_t ctas_per_cluster = 1;
   uint32_t registers_per_thread = 255;  // at launch, see setmaxnreg
 
@@ -80,6 +84,8 @@ struct Launch {
   [[noreturn]] void stop(Finding finding);
   // Takes the next cluster that has not started (launch control); false when there is none.
   bool cancel_cluster(uint64_t* index);
+  // The cluster that starts as the `number`-th.
+  uint64_t cluster_at(uint64_t number) const;
   // Runs the grid. Findings, status, counters are then filled.
   void run();
 

@@ -46,6 +46,9 @@ Options internal_options(const MachineOptions& options) {
   o.max_printed = options.max_printed;
   o.max_call_depth = options.max_call_depth;
   o.count_lines = options.count_lines;
+  o.reorder_products = options.reorder_products;
+  o.random_launch_order =
+      choose<bool>("launch_order", options.launch_order, {{"in_order", false}, {"random", true}});
   o.trace = !options.trace_file.empty();
   return o;
 }
@@ -203,6 +206,8 @@ struct Machine::Impl {
   Options internal;
   GlobalMemory memory{kReserveBytes};
   uint64_t workspace = 0;  // of cooperative launches
+  // What a programmatic launch would run beside: nothing after the host has waited.
+  std::shared_ptr<const std::vector<EarlierGrid>> earlier_grids;
 
   std::byte* view(uint64_t address, uint64_t bytes) {
     std::byte* host = memory.find(address, bytes);
@@ -276,21 +281,26 @@ uint64_t Machine::allocate(uint64_t bytes, std::string label) {
   return guarded([&] { return impl_->memory.allocate(bytes, std::move(label)); });
 }
 void Machine::free(uint64_t address) {
+  impl_->earlier_grids = nullptr;
   guarded([&] { impl_->memory.free(address); });
 }
 void Machine::copy_in(uint64_t address, const void* from, uint64_t bytes) {
+  impl_->earlier_grids = nullptr;
   if (bytes == 0) return;
   std::memcpy(impl_->view(address, bytes), from, bytes);
   impl_->memory.unwritten().note_written(address, bytes);
 }
 void Machine::copy_out(void* to, uint64_t address, uint64_t bytes) const {
+  impl_->earlier_grids = nullptr;
   if (bytes != 0) std::memcpy(to, impl_->view(address, bytes), bytes);
 }
 void Machine::fill(uint64_t address, unsigned char value, uint64_t bytes) {
+  impl_->earlier_grids = nullptr;
   if (bytes == 0) return;
   std::memset(impl_->view(address, bytes), value, bytes);
   impl_->memory.unwritten().note_written(address, bytes);
 }
+void Machine::synchronize() { impl_->earlier_grids = nullptr; }
 void Machine::mark_uninitialised(uint64_t address) {
   const auto [base, bytes] = impl_->memory.allocation_of(address);
   if (base != address || bytes == 0) {
@@ -300,7 +310,8 @@ void Machine::mark_uninitialised(uint64_t address) {
   impl_->memory.unwritten().mark(address, bytes);
 }
 std::byte* Machine::host_view(uint64_t address, uint64_t bytes) {
-  // Whoever has the view may write.
+  // Whoever has the view may write, and knows that he may.
+  impl_->earlier_grids = nullptr;
   impl_->memory.unwritten().note_written(address, bytes);
   return impl_->memory.find(address, bytes);
 }
@@ -371,6 +382,8 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     launch.shape.dynamic_shared_bytes = request.shared_bytes;
     launch.params = lay_out(code, arguments);
     launch.grid_workspace = impl_->workspace_of(code);
+    if (request.programmatic) launch.earlier_grids = std::move(impl_->earlier_grids);
+    impl_->earlier_grids = nullptr;
     if (impl_->internal.check) {
       launch.observer = make_checker(launch);
     } else {
@@ -378,6 +391,7 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     }
     if (impl_->internal.trace) launch.trace = std::make_unique<Trace>();
     launch.run();
+    impl_->earlier_grids = std::move(launch.earlier_grids);
     if (launch.trace != nullptr && !launch.trace->write(impl_->options.trace_file)) {
       throw InputError(fmt::format("trace_file '{}' cannot be written", impl_->options.trace_file));
     }

@@ -11,6 +11,7 @@ constexpr ptxemu::Methods kMethods{
     .copy_in = &ptxemu::Machine::copy_in,
     .copy_out = &ptxemu::Machine::copy_out,
     .fill = &ptxemu::Machine::fill,
+    .synchronize = &ptxemu::Machine::synchronize,
     .host_view = &ptxemu::Machine::host_view,
     .device_addresses_are_host_addresses = &ptxemu::Machine::device_addresses_are_host_addresses,
     .load = &ptxemu::Machine::load,

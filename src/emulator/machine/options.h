@@ -45,10 +45,12 @@ struct Options {
   Policy policy = Policy::kEager;
   uint64_t seed = 0;
   Math math = Math::kHardware;
-  bool check = false;        // all observers
-  bool trace = false;        // a record of every warp and engine over time
-  bool count_lines = false;  // how often each warp executed each line of PTX
-  uint32_t threads = 0;      // 0: all cores; the result does not depend on it
+  bool check = false;                // all observers
+  bool trace = false;                // a record of every warp and engine over time
+  bool count_lines = false;          // how often each warp executed each line of PTX
+  bool random_launch_order = false;  // clusters start in an order that the seed draws
+  bool reorder_products = false;     // those of different accumulators may overtake each other
+  uint32_t threads = 0;              // 0: all cores; the result does not depend on it
   // 0: no bound.
   uint64_t max_instructions = 0;  // warp instructions of one cluster
   uint64_t max_local_memory = 0;  // bytes of the frames of a Launch

@@ -78,6 +78,10 @@ void gather_matrix(const MatrixSource& source, int to, int rows, MmaSide& side, 
 MmaOp::MmaOp(const Exec& exec, const CtaGroup& group, const MmaOperands& operands)
     : AsyncOp(EngineKind::kTensorCore, exec), group_(group), operands_(operands) {
   queue = group.queue();
+  accumulator = uint64_t{1} << 63 | uint64_t{operands.d.column} << 48 |
+                uint64_t{operands.d.lane} << 32 | static_cast<uint64_t>(operands.kind) << 24 |
+                static_cast<uint64_t>(operands.shape.m) << 12 |
+                static_cast<uint64_t>(operands.shape.n);
 }
 
 // "Data Path Layout Organization" (PTX ISA 9.7.16.10.5): layouts A and D use every lane, F every
@@ -251,6 +255,7 @@ TensorCommitOp::TensorCommitOp(const Exec& exec, const CtaGroup& group, std::vec
                                uint32_t offset)
     : AsyncOp(EngineKind::kTensorCore, exec), targets_(std::move(targets)), offset_(offset) {
   queue = group.queue();
+  only_signals = true;
 }
 
 bool TensorCommitOp::advance(Cluster& cluster, bool) {

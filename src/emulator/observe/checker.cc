@@ -2,6 +2,7 @@
 #include "emulator/machine/cluster.h"
 #include "emulator/machine/exec.h"
 #include "emulator/observe/global_hazards.h"
+#include "emulator/observe/grid_dependencies.h"
 #include "emulator/observe/hazards.h"
 #include "emulator/observe/wgmma_fences.h"
 
@@ -17,12 +18,14 @@ uint64_t cluster_key(uint64_t generation) { return uint64_t{0xff} << 56 | genera
 
 class Checker final : public Observer {
  public:
-  explicit Checker(Launch& launch) : launch_(launch), global_(launch), wgmma_users_(*launch.code) {
+  explicit Checker(Launch& launch)
+      : launch_(launch), global_(launch), grids_(launch), wgmma_users_(*launch.code) {
     for (const auto& [name, function] : launch.code->functions) {
       reads_unwritten_ |= !function->unwritten.empty();
     }
   }
 
+  void launch_end() override { launch_.earlier_grids = grids_.history(); }
   void cluster_start(Cluster& cluster) override {
     auto hazards = std::make_unique<ClusterHazards>(launch_, cluster, global_);
     global_.start(cluster.index, hazards.get());
@@ -35,6 +38,7 @@ class Checker final : public Observer {
   void cluster_end(Cluster& cluster) override {
     auto& hazards = hazards_.at(&cluster);
     hazards->end();
+    end_of_dependencies(cluster, *hazards);
     if (global_.end(cluster.index)) {
       hazards->drop_shadows();
       ended_.push_back(std::move(hazards));
@@ -44,7 +48,11 @@ class Checker final : public Observer {
   }
   void warp_exit(const Exec& e, const Insn& i) override { of(*e.cluster).warp_exit(e, i); }
   void access(const Exec& e, const Insn& i, const MemoryAccess& a) override {
-    of(*e.cluster).access(e, i, a);
+    ClusterHazards& hazards = of(*e.cluster);
+    if (a.space == MemoryAccess::Space::kGlobal) {
+      grids_.access(e, i, a, hazards.known_to(e.warp->agent));
+    }
+    hazards.access(e, i, a);
   }
   void fence(const Exec& e, const Insn&, FenceKind kind) override { of(*e.cluster).fence(e, kind); }
   void watched_instruction(const Exec& e, const Insn& i) override {
@@ -55,10 +63,10 @@ class Checker final : public Observer {
   }
   void issue(Cluster& cluster, const AsyncOp& op) override { of(cluster).issue(op); }
   void async_read(Cluster& cluster, const AsyncOp& op, const Region& region) override {
-    of(cluster).async_access(op, region, false);
+    async_access(cluster, op, region, false);
   }
   void async_write(Cluster& cluster, const AsyncOp& op, const Region& region) override {
-    of(cluster).async_access(op, region, true);
+    async_access(cluster, op, region, true);
   }
   void op_read_observed(const Exec& e, const Insn&, uint64_t op) override {
     of(*e.cluster).op_observed(e, op, true);
@@ -111,11 +119,35 @@ class Checker final : public Observer {
   void cluster_passed(const Exec& e, const Insn&, uint64_t generation, bool) override {
     of(*e.cluster).barrier_passed(e, cluster_key(generation));
   }
+  void grid_wait(const Exec& e, const Insn&) override {
+    of(*e.cluster).earlier_grids_over(e.warp->agent);
+    grids_.waited();
+  }
+  void grid_trigger(const Exec& e, const Insn&) override {
+    grids_.triggered(*e.cta, of(*e.cluster).known_to(e.warp->agent).earlier_grids_over);
+  }
   void pending_register_touched(const Exec& e, const Insn& i, uint64_t op) override {
     of(*e.cluster).pending_register(e, i, op);
   }
 
  private:
+  void async_access(Cluster& cluster, const AsyncOp& op, const Region& region, bool writes) {
+    ClusterHazards& hazards = of(cluster);
+    if (region.space == Region::Space::kGlobal) {
+      grids_.async_access(cluster, op, region, writes, hazards.known_at_issue(op));
+    }
+    hazards.async_access(op, region, writes);
+  }
+  // A CTA that ends without griddepcontrol.launch_dependents lets the next launch start then.
+  void end_of_dependencies(const Cluster& cluster, const ClusterHazards& hazards) {
+    for (const auto& cta : cluster.ctas) {
+      const bool waited = std::any_of(cta->warps.begin(), cta->warps.end(), [&](const auto& warp) {
+        return hazards.known_to(warp->agent).earlier_grids_over;
+      });
+      grids_.triggered(*cta, waited);
+      grids_.forget(*cta);
+    }
+  }
   ClusterHazards& of(Cluster& cluster) {
     if (&cluster != current_) {
       current_ = &cluster;
@@ -125,6 +157,7 @@ class Checker final : public Observer {
   }
   Launch& launch_;
   GlobalHazards global_;
+  GridDependencies grids_;
   const WgmmaUsers wgmma_users_;
   bool reads_unwritten_ =
       false;  // some way through the code reads a register that it wrote nowhere

@@ -44,12 +44,14 @@ inline void join(ForeignClocks& clocks, const ForeignClocks& other) {
 struct Knowledge {
   Clock generic, async_shared, async_global, tensor;
   std::shared_ptr<const ForeignClocks> foreign;  // null: of no other cluster
+  bool earlier_grids_over = false;               // griddepcontrol.wait has passed
 
   void join(const Knowledge& other) {
     generic.join(other.generic);
     async_shared.join(other.async_shared);
     async_global.join(other.async_global);
     tensor.join(other.tensor);
+    earlier_grids_over |= other.earlier_grids_over;
     if (other.foreign != nullptr && other.foreign != foreign) join_foreign(*other.foreign);
   }
   void join_foreign(const ForeignClocks& other) {

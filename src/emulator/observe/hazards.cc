@@ -79,6 +79,7 @@ void ClusterHazards::issue(const AsyncOp& op) {
   r.line = op.insn != nullptr ? op.insn->line : 0;
   r.queue = op.queue;
   r.sequence = op.queue == 0 ? 0 : ++queues_[op.queue].operations;
+  r.accumulator = op.accumulator;
   r.at_issue = snapshot(op.agent);
   auto& begun = wgmma_begun_[op.agent];
   if (op.kind != EngineKind::kWgmma || begun.empty()) return;
@@ -136,7 +137,10 @@ bool ClusterHazards::has_tensor_fences(const OpRecord& earlier, const Asker& ask
 ClusterHazards::Order ClusterHazards::order_of_op(const OpRecord& r, const Asker& asker,
                                                   bool earlier_reads) {
   if (asker.op != nullptr && (&r == asker.op || (in_order(r.kind) && r.queue == asker.op->queue))) {
-    return Order::kOrdered;
+    const bool overtakes = launch_.options.reorder_products && r.accumulator != 0 &&
+                           asker.op->accumulator != 0 && r.accumulator != asker.op->accumulator &&
+                           !over(r, asker.knows->generic, earlier_reads);
+    return overtakes ? Order::kMayOvertake : Order::kOrdered;
   }
   // A warp's loads and stores of tensor memory go in order: a load is over when a register that it
   // fills has been used, which known-good kernels rely on before they store over what they loaded.

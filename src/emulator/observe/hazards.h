@@ -74,7 +74,7 @@ class ClusterHazards {
     return over(ops_[op - 1], clock, only_read);
   }
   // Within the cluster; `async` as for fence.proxy.async.
-  enum class Order : uint8_t { kOrdered, kRace, kNoProxyFence, kNoTensorFence };
+  enum class Order : uint8_t { kOrdered, kRace, kNoProxyFence, kNoTensorFence, kMayOvertake };
   Order order_in_global(const Touch& earlier, bool earlier_reads, uint32_t agent,
                         const Knowledge& knows, const AsyncOp* op, bool async_read);
   void acquire_foreign(uint32_t agent, const ForeignClocks& clocks);
@@ -83,6 +83,8 @@ class ClusterHazards {
   // What a relaxed read has seen counts from the next fence on.
   Knowledge& awaiting_fence(uint32_t agent) { return awaiting_fence_[agent]; }
   void step(uint32_t agent);  // a new epoch
+  // The warp's griddepcontrol.wait has passed.
+  void earlier_grids_over(uint32_t agent) { of_warp(agent).earlier_grids_over = true; }
   void drop_shadows();
 
  private:
@@ -99,6 +101,7 @@ class ClusterHazards {
     uint64_t sequence;  // in its queue
     std::shared_ptr<const Knowledge> at_issue;
     std::vector<Point> done, read;
+    uint64_t accumulator = 0;  // AsyncOp::accumulator
     uint64_t accumulates = 0;  // the operation whose D this one adds to; 0: none
     uint8_t used = 0;          // sixteenths of the lanes of D that somebody has read
   };

@@ -64,6 +64,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
+  virtual void launch_end() {}
   virtual void cluster_start(Cluster&) {}
   virtual void cluster_end(Cluster&) {}
   virtual void warp_exit(const Exec&, const Insn&) {}
@@ -111,6 +112,10 @@ class Observer {
   virtual void cluster_passed(const Exec&, const Insn&, uint64_t /*generation*/,
                               bool /*acquires*/) {}
   virtual void warp_sync(const Exec&, const Insn&) {}
+
+  // griddepcontrol.wait has passed; .launch_dependents was executed.
+  virtual void grid_wait(const Exec&, const Insn&) {}
+  virtual void grid_trigger(const Exec&, const Insn&) {}
 
   // Tensor memory of exec.cta.
   virtual void tensor_alloc(const Exec&, const Insn&, Cta&, uint32_t /*column*/,

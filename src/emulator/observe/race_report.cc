@@ -33,7 +33,7 @@ bool ClusterHazards::was_long_ago(const Touch& read, uint32_t agent) const {
 // The closed list of what kernels known to work rely on; docs/emulator.md gives the reasons.
 Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now,
                                      bool writes, const Asker& asker, Order order) const {
-  if (order == Order::kNoTensorFence) return Severity::kFormal;
+  if (order == Order::kNoTensorFence || order == Order::kMayOvertake) return Severity::kFormal;
   const bool by_tensor_core = asker.op != nullptr && (asker.op->kind == EngineKind::kTensorCore ||
                                                       asker.op->kind == EngineKind::kWgmma);
   if (order == Order::kNoProxyFence && by_tensor_core) return Severity::kFormal;
@@ -96,10 +96,11 @@ bool ClusterHazards::undecided_again(std::string_view rule, const Touch& product
 void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
                             const Asker& asker, Order order, const Region& where) {
   const bool tensor = where.space == Region::Space::kTensor;
-  const char* rule = order == Order::kNoTensorFence  ? "missing-tensor-fence"
-                     : order == Order::kNoProxyFence ? "missing-proxy-fence"
-                     : tensor                        ? "tensor-race"
-                                                     : "shared-race";
+  const char* rule = order == Order::kMayOvertake     ? "product-order"
+                     : order == Order::kNoTensorFence ? "missing-tensor-fence"
+                     : order == Order::kNoProxyFence  ? "missing-proxy-fence"
+                     : tensor                         ? "tensor-race"
+                                                      : "shared-race";
   const Severity severity = severity_of(earlier, earlier_wrote, now, writes, asker, order);
   const bool now_product = is_product_read(now, writes, tensor);
   const bool depends = severity == Severity::kError &&
@@ -113,7 +114,12 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
   finding.severity = severity;
   const std::string before = describe(earlier, nullptr, earlier_wrote);
   const std::string after = describe(now, asker.op, writes);
-  if (order == Order::kNoProxyFence) {
+  if (order == Order::kMayOvertake) {
+    finding.message = fmt::format(
+        "only their issue orders the {} after the {}: products of other accumulators, shapes or "
+        "kinds may overtake",
+        after, before);
+  } else if (order == Order::kNoProxyFence) {
     finding.message = fmt::format("{} sees the {} only after fence.proxy.async", after, before);
   } else if (order == Order::kNoTensorFence) {
     finding.message = fmt::format(
