@@ -103,9 +103,10 @@ void note_access(Exec& exec, const Insn& insn, const MemoryOperand& operand) {
                       .atomic = operand.atomic,
                       .acquires = operand.acquires,
                       .releases = operand.releases,
-                      .cluster_scope = operand.cluster_scope,
+                      .scope = operand.scope,
                       .strong = operand.strong || operand.atomic,
                       .sums_floats = operand.sums_floats,
+                      .read_only = operand.read_only,
                       .bytes = operand.bytes,
                       .address = address,
                       .cta = ctas};
@@ -122,6 +123,11 @@ void note_access(Exec& exec, const Insn& insn, const MemoryOperand& operand) {
   exec.mask = mask;
 }
 
+std::optional<Scope> take_scope(Decoder& decoder) {
+  const int scope = decoder.take_one<int>({{"cta", 0}, {"cluster", 1}, {"gpu", 2}, {"sys", 3}}, -1);
+  return scope < 0 ? std::nullopt : std::optional(static_cast<Scope>(scope));
+}
+
 void take_ordering(Decoder& decoder, MemoryOperand* operand) {
   enum class Order : uint8_t { kWeak, kVolatile, kRelaxed, kAcquire, kRelease, kBoth };
   const bool mmio = decoder.take("mmio");
@@ -132,17 +138,17 @@ void take_ordering(Decoder& decoder, MemoryOperand* operand) {
                                                {"release", Order::kRelease},
                                                {"acq_rel", Order::kBoth}},
                                               Order::kWeak);
-  const int scope = decoder.take_one<int>({{"cta", 1}, {"cluster", 2}, {"gpu", 3}, {"sys", 4}}, 0);
+  const std::optional<Scope> scope = take_scope(decoder);
   if (mmio && order == Order::kWeak) decoder.fail(".mmio without .relaxed or .release");
   const bool strong = order >= Order::kRelaxed;
-  if (strong && !operand->atomic && scope == 0) decoder.fail("an ordering without a scope");
-  if (!strong && !operand->atomic && scope != 0) decoder.fail("a scope without an ordering");
+  if (strong && !operand->atomic && !scope) decoder.fail("an ordering without a scope");
+  if (!strong && !operand->atomic && scope) decoder.fail("a scope without an ordering");
   operand->strong = order != Order::kWeak;
   operand->acquires = order == Order::kAcquire || order == Order::kBoth;
   operand->releases = order == Order::kRelease || order == Order::kBoth;
   // Without a scope an atomic has that of the device, as a volatile access has that of the system.
-  operand->cluster_scope =
-      scope >= 2 || order == Order::kVolatile || (operand->atomic && scope == 0);
+  const Scope by_default = order == Order::kVolatile ? Scope::kSystem : Scope::kGpu;
+  if (operand->strong || operand->atomic) operand->scope = scope.value_or(by_default);
 }
 
 bool take_cache_hints(Decoder& decoder) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "emulator/isa/decoder.h"
 #include "emulator/machine/exec.h"
@@ -17,9 +18,10 @@ struct MemoryOperand {
   uint32_t bytes = 0;  // of one lane; the alignment too
   bool reads = false, writes = false, atomic = false;
   bool acquires = false, releases = false;
-  bool cluster_scope = false;  // an order or atomicity wider than the CTA
-  bool strong = false;         // volatile, or relaxed and stronger
+  Scope scope = Scope::kCta;  // of a strong access
+  bool strong = false;        // volatile, or relaxed and stronger
   bool sums_floats = false;
+  bool read_only = false;  // .nc
 };
 
 struct LaneHosts {
@@ -31,6 +33,8 @@ void resolve_lanes(const Exec& exec, const MemoryOperand& operand, LaneHosts* ho
 // Tells the observer, and that memory has changed.
 void note_access(Exec& exec, const Insn& insn, const MemoryOperand& operand);
 
+// .cta .cluster .gpu .sys, if one of them stands there.
+std::optional<Scope> take_scope(Decoder& decoder);
 // .weak .volatile .relaxed .acquire .release .acq_rel .mmio, and the scope they name.
 void take_ordering(Decoder& decoder, MemoryOperand* operand);
 // Cache operators, eviction priorities and prefetch sizes: hints that change no value ("Cache

@@ -136,7 +136,7 @@ void decode_barrier(Decoder& decoder, Insn& insn, bool is_bar) {
 
 struct ClusterForm {
   bool aligned = false;
-  bool orders = true;  // release or acquire; false: relaxed
+  bool releases = true;  // of an arrive; false: .relaxed
 };
 
 Flow cluster_arrive(Exec& exec, const Insn& insn) {
@@ -151,7 +151,7 @@ Flow cluster_arrive(Exec& exec, const Insn& insn) {
       [&](int lane) { arrival.generation[static_cast<size_t>(lane)] = barrier.generation; });
   arrival.waiting |= exec.mask;
   if (exec.observer != nullptr) {
-    exec.observer->cluster_arrive(exec, insn, barrier.generation, form.orders);
+    exec.observer->cluster_arrive(exec, insn, barrier.generation, form.releases);
   }
   barrier.complete_if_all(*exec.cluster);
   return Flow::kNext;
@@ -170,14 +170,14 @@ Flow cluster_wait(Exec& exec, const Insn& insn) {
     return exec.block(Wait::Kind::kClusterBarrier, 0, generation);
   }
   arrival.waiting &= ~exec.mask;
-  if (exec.observer != nullptr) exec.observer->cluster_passed(exec, insn, generation, form.orders);
+  if (exec.observer != nullptr) exec.observer->cluster_passed(exec, insn, generation);
   return Flow::kNext;
 }
 
 void decode_cluster_arrive(Decoder& decoder, Insn& insn) {
   ClusterForm form;
   form.aligned = decoder.take("aligned");
-  form.orders = !decoder.take("relaxed");
+  form.releases = !decoder.take("relaxed");
   decoder.take("release");
   decoder.need_operands(0, 0);
   insn.data = decoder.keep(form);

@@ -62,7 +62,9 @@ class BulkInOp final : public AsyncOp {
     note_read(cluster, *this, source.part(done_, end));
     for (const Target& target : targets) {
       move(target.piece.host, done_, end);
-      note_write(cluster, *this, target.piece.part(done_, end));
+      Region written = target.piece.part(done_, end);
+      written.reduces = copy_.reducer.apply != nullptr;
+      note_write(cluster, *this, written);
     }
     done_ = end;
     return false;
@@ -148,6 +150,26 @@ uint32_t checked_size(const Exec& exec, const BulkCopy& copy, int lane) {
              fmt::format("a bulk copy of {} bytes: a multiple of 16 is accepted", bytes), lane};
 }
 
+// A copy from shared memory goes to another CTA, and signals a barrier there.
+void check_target(const Exec& exec, const Insn& insn, const BulkCopy& copy, const Cta* to,
+                  const Cta* barrier, int lane) {
+  if (!exec.launch->options.check) return;
+  if (copy.from_space == Space::kShared && to == exec.cta) {
+    // An H200 copies all the same.
+    exec.launch->report(exec, insn, Severity::kFormal, "copy-to-own-cta",
+                        "a copy from .shared::cta to .shared::cluster stays in its own CTA: the "
+                        "destination must be in another",
+                        "", lane);
+  }
+  if (barrier != to) {
+    exec.launch->report(exec, insn, Severity::kFormal, "bulk-barrier",
+                        fmt::format("the copy goes to CTA rank {} and names the mbarrier of rank "
+                                    "{}: it should be the destination's",
+                                    to->rank, barrier->rank),
+                        "", lane);
+  }
+}
+
 void start_in(const Exec& exec, const Insn& insn, const BulkCopy& copy, int lane) {
   const uint32_t bytes = checked_size(exec, copy, lane);
   auto op = std::make_unique<BulkInOp>(exec, copy);
@@ -158,6 +180,7 @@ void start_in(const Exec& exec, const Insn& insn, const BulkCopy& copy, int lane
   const BarrierPlace barrier = barrier_place(exec, copy.barrier, copy.to_space, lane);
   std::vector<Region> writes;
   if (copy.cta_mask == kNoSlot) {
+    check_target(exec, insn, copy, to.region.cta, barrier.cta, lane);
     op->targets.push_back({to, barrier});
     writes.push_back(to.region);
   } else {

@@ -135,6 +135,7 @@ Flow run_setmaxnreg(Exec& exec, const Insn& insn) {
   const bool grows = insn.small != 0;
   if (!exec.resumed(Wait::Kind::kRegisterPool)) {
     exec.require_converged(insn);
+    if (exec.observer != nullptr) exec.observer->setmaxnreg(exec, insn, wanted);
     if (grows ? wanted < now : wanted > now) {
       exec.launch->report(
           exec, insn, Severity::kFormal, "setmaxnreg-direction",

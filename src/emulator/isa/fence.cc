@@ -3,52 +3,79 @@
 // only observers learn something, and threads of the host that run other clusters.
 #include <atomic>
 
-#include "emulator/isa/decoder.h"
+#include "emulator/isa/addressing.h"
 #include "emulator/machine/exec.h"
 
 namespace ptxemu {
 namespace {
 
-Flow fence(Exec& exec, const Insn& insn) {
+struct FenceForm {
+  Fence fence;
+  Address map;  // that an acquiring fence.proxy.tensormap names
+};
+
+Flow run_fence(Exec& exec, const Insn& insn) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (exec.observer != nullptr) {
-    exec.observer->fence(exec, insn, static_cast<FenceKind>(insn.small));
+  if (exec.observer == nullptr) return Flow::kNext;
+  const auto& form = *static_cast<const FenceForm*>(insn.data);
+  if (form.fence.kind != FenceKind::kProxyTensorMap || !form.fence.acquires) {
+    exec.observer->fence(exec, insn, form.fence);
+    return Flow::kNext;
   }
+  Fence fence = form.fence;
+  exec.for_lanes([&](int lane) {
+    const Address& map = form.map;
+    fence.maps.push_back(lane_address(exec, map.base, map.wide, map.offset, lane));
+  });
+  exec.observer->fence(exec, insn, fence);
   return Flow::kNext;
 }
 
-void decode_as(Decoder& decoder, Insn& insn, FenceKind kind) {
+void decode_as(Decoder& decoder, Insn& insn, const Fence& fence, const Address& map = {}) {
   decoder.finish();
-  insn.small = static_cast<uint8_t>(kind);
-  insn.run = fence;
+  insn.data = decoder.keep(FenceForm{fence, map});
+  insn.run = run_fence;
 }
 
-FenceKind take_scope(Decoder& decoder) {
-  const int scope = decoder.take_one<int>({{"cta", 0}, {"cluster", 1}, {"gpu", 2}, {"sys", 3}}, -1);
-  if (scope < 0) decoder.fail("a fence without a scope");
-  return static_cast<FenceKind>(static_cast<int>(FenceKind::kFenceCta) + scope);
+Scope need_scope(Decoder& decoder) {
+  const std::optional<Scope> scope = take_scope(decoder);
+  if (!scope) decoder.fail("a fence without a scope");
+  return *scope;
 }
 
+// .sync_restrict: what a release releases is its own CTA's, what an acquire acquires the cluster's.
 bool take_restriction(Decoder& decoder) {
   return decoder.take_one<bool>(
       {{"sync_restrict::shared::cluster", true}, {"sync_restrict::shared::cta", true}}, false);
 }
 
 void decode_fence(Decoder& decoder, Insn& insn) {
+  enum class Order : uint8_t { kBoth, kAcquire, kRelease };
   decoder.need_operands(0, 0);
-  decoder.take_one<int>({{"sc", 1}, {"acq_rel", 2}, {"acquire", 3}, {"release", 4}}, 2);
-  take_restriction(decoder);
-  decode_as(decoder, insn, take_scope(decoder));
+  const Order order = decoder.take_one<Order>({{"sc", Order::kBoth},
+                                               {"acq_rel", Order::kBoth},
+                                               {"acquire", Order::kAcquire},
+                                               {"release", Order::kRelease}},
+                                              Order::kBoth);
+  Fence fence{.kind = FenceKind::kMemory,
+              .acquires = order != Order::kRelease,
+              .releases = order != Order::kAcquire};
+  fence.only_shared = take_restriction(decoder);
+  fence.scope = need_scope(decoder);
+  decode_as(decoder, insn, fence);
 }
 
 void decode_membar(Decoder& decoder, Insn& insn) {
   decoder.need_operands(0, 0);
-  const FenceKind kind = decoder.take_one<FenceKind>({{"cta", FenceKind::kMembarCta},
-                                                      {"gl", FenceKind::kMembarGpu},
-                                                      {"sys", FenceKind::kMembarSys}},
-                                                     FenceKind::kWgmma);
-  if (kind == FenceKind::kWgmma) decoder.fail("membar without .cta, .gl or .sys");
-  decode_as(decoder, insn, kind);
+  Fence fence{.kind = FenceKind::kMemory};
+  if (decoder.take("gl")) {
+    fence.scope = Scope::kGpu;
+  } else if (decoder.take("sys")) {
+    fence.scope = Scope::kSystem;
+  } else if (!decoder.take("cta")) {
+    decoder.fail("membar without .cta, .gl or .sys");
+  }
+  decode_as(decoder, insn, fence);
 }
 
 void decode_init_fence(Decoder& decoder, Insn& insn) {
@@ -56,40 +83,44 @@ void decode_init_fence(Decoder& decoder, Insn& insn) {
   if (!decoder.take("release") || !decoder.take("cluster")) {
     decoder.fail("fence.mbarrier_init is .release.cluster");
   }
-  decode_as(decoder, insn, FenceKind::kMbarrierInit);
+  decode_as(decoder, insn, {.kind = FenceKind::kMbarrierInit});
+}
+
+void decode_map_fence(Decoder& decoder, Insn& insn) {
+  const bool acquire = decoder.take("acquire");
+  if (!acquire && !decoder.take("release")) decoder.fail("the fence is .acquire or .release");
+  const Scope scope = need_scope(decoder);
+  decoder.need_operands(acquire ? 2 : 0, acquire ? 2 : 0);
+  Address map;
+  if (acquire) {
+    map = decoder.address(0);
+    if (decoder.constant(1) != 128) decoder.fail_syntax("the size must be 128");
+  }
+  decode_as(decoder, insn,
+            {.kind = FenceKind::kProxyTensorMap,
+             .acquires = acquire,
+             .releases = !acquire,
+             .scope = scope},
+            map);
 }
 
 void decode_proxy(Decoder& decoder, Insn& insn) {
-  if (decoder.take("alias")) {
-    decoder.need_operands(0, 0);
-    return decode_as(decoder, insn, FenceKind::kFenceCta);
-  }
+  if (decoder.take("tensormap::generic")) return decode_map_fence(decoder, insn);
+  decoder.need_operands(0, 0);
+  if (decoder.take("alias")) return decode_as(decoder, insn, {.kind = FenceKind::kProxyAlias});
   if (decoder.take("async::generic")) {
-    decoder.need_operands(0, 0);
     decoder.take_one<int>({{"acquire", 1}, {"release", 2}}, 0);
     if (!take_restriction(decoder)) decoder.fail("fence.proxy.async::generic restricts its memory");
     decoder.take("cluster");
-    return decode_as(decoder, insn, FenceKind::kProxyAsyncShared);
+    return decode_as(decoder, insn, {.kind = FenceKind::kProxyAsyncShared});
   }
-  if (decoder.take("tensormap::generic")) {
-    const bool acquire = decoder.take("acquire");
-    if (!acquire && !decoder.take("release")) decoder.fail("the fence is .acquire or .release");
-    take_scope(decoder);
-    decoder.need_operands(acquire ? 2 : 0, acquire ? 2 : 0);
-    if (acquire) {
-      decoder.address(0);
-      if (decoder.constant(1) != 128) decoder.fail_syntax("the size must be 128");
-    }
-    return decode_as(decoder, insn, FenceKind::kProxyTensorMap);
-  }
-  decoder.need_operands(0, 0);
   if (!decoder.take("async")) decoder.fail("an unknown proxy");
   const FenceKind kind =
       decoder.take_one<FenceKind>({{"global", FenceKind::kProxyAsyncGlobal},
                                    {"shared::cta", FenceKind::kProxyAsyncShared},
                                    {"shared::cluster", FenceKind::kProxyAsyncShared}},
                                   FenceKind::kProxyAsync);
-  decode_as(decoder, insn, kind);
+  decode_as(decoder, insn, {.kind = kind});
 }
 
 constexpr std::string_view kSection =

@@ -17,7 +17,8 @@ struct BarrierInsn {
   Slot wanted = kNoSlot;  // a parity, or a state word
   bool drop = false, no_complete = false;
   bool parity = false, may_block = false;
-  bool releases = true, acquires = true;
+  bool ordered = true;  // an arrival releases, a wait acquires; else .relaxed
+  Scope scope = Scope::kCta;
 };
 
 const BarrierInsn& barrier_of(const Insn& insn) {
@@ -28,6 +29,11 @@ uint32_t checked_count(uint32_t count, int lane) {
   if (count >= 1 && count <= kMaxMbarrierCount) return count;
   throw Trap{"mbarrier-count",
              fmt::format("a count of {}: 1 to {} are accepted", count, kMaxMbarrierCount), lane};
+}
+
+// A thread's operation on the barrier, which must be known to be initialised.
+void note_use(const Exec& exec, const Insn& insn, BarrierPlace place) {
+  if (exec.observer != nullptr) exec.observer->mbarrier_used(exec, insn, *place.cta, place.offset);
 }
 
 // --- init, inval --------------------------------------------------------------------------------
@@ -81,7 +87,8 @@ Flow arrive(Exec& exec, const Insn& insn) {
   const BarrierInsn& barrier = barrier_of(insn);
   exec.for_lanes([&](int lane) {
     const BarrierPlace place = barrier_place(exec, barrier.address, barrier.space, lane);
-    ThreadArrival arrival{.drop = barrier.drop, .releases = barrier.releases};
+    note_use(exec, insn, place);
+    ThreadArrival arrival{.drop = barrier.drop, .order = {barrier.ordered, barrier.scope}};
     if (barrier.count != kNoSlot) {
       arrival.count = checked_count(exec.lanes<uint32_t>(barrier.count)[lane], lane);
     }
@@ -106,9 +113,9 @@ Flow count_bytes(Exec& exec, const Insn& insn) {
   exec.for_lanes([&](int lane) {
     const BarrierPlace place = barrier_place(exec, barrier.address, barrier.space, lane);
     const int64_t count = bytes[lane];
-    mbarrier_thread_arrive(
-        exec, insn, *place.cta, place.offset,
-        {.count = 0, .expect = completes ? -count : count, .expects = true, .releases = false});
+    note_use(exec, insn, place);
+    mbarrier_thread_arrive(exec, insn, *place.cta, place.offset,
+                           {.count = 0, .expect = completes ? -count : count, .expects = true});
   });
   return Flow::kNext;
 }
@@ -144,8 +151,9 @@ void tell_observed(const Exec& exec, const Insn& insn, const BarrierInsn& barrie
     const BarrierPlace place = barrier_place(exec, barrier.address, barrier.space, lane);
     if (place.cta == told.cta && place.offset == told.offset) continue;
     told = place;
-    exec.observer->mbarrier_observed(exec, insn, *place.cta, place.offset,
-                                     phase_parity(exec, barrier, lane), barrier.acquires);
+    exec.observer->mbarrier_observed(
+        exec, insn, *place.cta, place.offset,
+        {phase_parity(exec, barrier, lane), barrier.ordered, barrier.scope});
     if (!is_done(exec, barrier, place, lane)) {
       exec.observer->mbarrier_overtaken(exec, insn, *place.cta, place.offset);
     }
@@ -170,7 +178,10 @@ Flow wait(Exec& exec, const Insn& insn) {
   BarrierPlace first;
   exec.for_lanes([&](int lane) {
     const BarrierPlace place = barrier_place(exec, barrier.address, barrier.space, lane);
-    if (first.cta == nullptr) first = place;
+    if (first.cta == nullptr) {
+      first = place;
+      note_use(exec, insn, place);
+    }
     if (place.cta != exec.cta && exec.launch->options.check) {
       exec.launch->report(exec, insn, Severity::kError, "mbarrier-remote-wait",
                           fmt::format("a wait on the barrier of CTA rank {}: a thread may wait "
@@ -222,13 +233,17 @@ void take_place(Decoder& decoder, bool remote, BarrierInsn* barrier) {
   if (decoder.need_type() != Type::kB64) decoder.fail("an mbarrier is a .b64");
 }
 
-// {.sem.scope}: only the scope and ordering that observers ask for.
-void take_order(Decoder& decoder, std::string_view strong, bool* ordered) {
+// {.sem.scope}, which only observers ask for: .release or .acquire, and .cta, when they are left
+// out.
+void take_order(Decoder& decoder, std::string_view strong, BarrierInsn* barrier) {
   const bool is_strong = decoder.take(strong), relaxed = decoder.take("relaxed");
-  const bool scope = decoder.take_one<int>({{"cta", 1}, {"cluster", 2}}, 0) != 0;
-  if ((is_strong || relaxed) != scope) decoder.fail("an ordering and its scope go together");
-  if (is_strong && relaxed) decoder.fail("contradicting qualifiers");
-  *ordered = !relaxed;
+  const bool cta = decoder.take("cta"), cluster = decoder.take("cluster");
+  if ((is_strong || relaxed) != (cta || cluster)) {
+    decoder.fail("an ordering and its scope go together");
+  }
+  if ((is_strong && relaxed) || (cta && cluster)) decoder.fail("contradicting qualifiers");
+  barrier->ordered = !relaxed;
+  barrier->scope = cluster ? Scope::kCluster : Scope::kCta;
 }
 
 void decode_init(Decoder& decoder, Insn& insn) {
@@ -258,7 +273,7 @@ void decode_any_arrive(Decoder& decoder, Insn& insn, bool drop) {
   const bool expects = decoder.take("expect_tx");
   barrier.no_complete = decoder.take("noComplete");
   if (expects && barrier.no_complete) decoder.fail("contradicting qualifiers");
-  take_order(decoder, "release", &barrier.releases);
+  take_order(decoder, "release", &barrier);
   take_place(decoder, !barrier.no_complete, &barrier);
   decoder.finish();
   const bool needs_count = expects || barrier.no_complete;
@@ -300,7 +315,7 @@ void decode_wait(Decoder& decoder, Insn& insn, bool may_block) {
   BarrierInsn barrier;
   barrier.may_block = may_block;
   barrier.parity = decoder.take("parity");
-  take_order(decoder, "acquire", &barrier.acquires);
+  take_order(decoder, "acquire", &barrier);
   take_place(decoder, false, &barrier);
   decoder.finish();
   decoder.need_operands(3, may_block ? 4 : 3);

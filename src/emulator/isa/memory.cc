@@ -224,7 +224,8 @@ MemoryOp decode_access(Decoder& decoder, bool store, size_t pointer, Type* type)
   take_ordering(decoder, &op.operand);
   op.operand.space = decoder.take_space();
   if (store && op.operand.space == Space::kConst) decoder.fail("a store to .const");
-  if (!store && decoder.take("nc") && op.operand.space != Space::kGlobal) {
+  op.operand.read_only = !store && decoder.take("nc");
+  if (op.operand.read_only && op.operand.space != Space::kGlobal) {
     decoder.fail(".nc without .global");
   }
   const bool policy = take_cache_hints(decoder);

@@ -64,6 +64,11 @@ class RemoteStoreOp final : public AsyncOp {
 Flow run_store(Exec& exec, const Insn& insn) {
   const RemoteStore& store = *static_cast<const RemoteStore*>(insn.data);
   const MemoryOperand& operand = store.operand;
+  if (store.signals && exec.cluster->ctas.size() == 1 && exec.launch->options.check) {
+    exec.launch->report(exec, insn, Severity::kError, "remote-store-alone",
+                        "a store that signals an mbarrier, in a cluster of one CTA: it is for "
+                        "clusters of two or more");
+  }
   LaneHosts hosts;
   resolve_lanes(exec, operand, &hosts);
   auto op = std::make_unique<RemoteStoreOp>(exec, store);
@@ -83,6 +88,7 @@ Flow run_store(Exec& exec, const Insn& insn) {
     } else {
       entry.region = global_region(at, operand.bytes);
     }
+    entry.region.reduces = store.reducer.apply != nullptr;
     for (uint32_t i = 0; i < store.count; ++i) {
       std::memcpy(
           entry.value.data() + i * store.element_bytes,

@@ -10,7 +10,7 @@ namespace ptxemu {
 // The address of a tensor map, generic: a kernel parameter by name gets its window.
 Address tensor_map_address(Decoder& decoder, const Operand& base);
 // Throws Trap when there is none, or one that cuTensorMapEncodeTiled would not make.
-TensorMap read_tensor_map(const Exec& exec, const Address& address, int lane);
+TensorMap read_tensor_map(const Exec& exec, const Insn& insn, const Address& address, int lane);
 
 void decode_tensormap_replace(Decoder& decoder, Insn& insn);
 void decode_tensormap_copy(Decoder& decoder, Insn& insn);

@@ -61,12 +61,25 @@ void remember(const Exec& exec, std::vector<uint64_t>& ops, uint64_t id) {
   std::erase_if(ops, [&](uint64_t op) { return !engines.is_pending(op); });
 }
 
+// The lanes of the warp's own quarter; known kernels name lane 0 in every warp and mean them.
+TensorAddress own_lanes(const Exec& exec, const Insn& insn, const TransferForm& form,
+                        const char* what) {
+  const TensorAddress named = address_of(exec, form.address);
+  const TensorAddress own = in_quarter(named, form.transfer.shape, *exec.warp, what);
+  if (named.lane != own.lane && exec.launch->options.check) {
+    exec.launch->report(
+        exec, insn, Severity::kFormal, "tmem-lanes",
+        fmt::format("{} names lane {}, but warp {} has lanes {} to {}", what, named.lane,
+                    exec.warp->index, own.lane / 32 * 32, own.lane / 32 * 32 + 31));
+  }
+  return own;
+}
+
 Flow run_load(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const TransferForm*>(insn.data);
   exec.require_converged(insn);
   Transfer transfer = form.transfer;
-  transfer.at =
-      in_quarter(address_of(exec, form.address), transfer.shape, *exec.warp, "tcgen05.ld");
+  transfer.at = own_lanes(exec, insn, form, "tcgen05.ld");
   check_cells(exec, insn, [&] { check_transfer(transfer, *exec.warp, "tcgen05.ld"); });
   auto op = std::make_unique<TensorLoadOp>(exec, insn, transfer, form.reduction);
   const uint64_t id = exec.cluster->engines.submit(std::move(op));
@@ -79,8 +92,7 @@ Flow run_store(Exec& exec, const Insn& insn) {
   const auto& form = *static_cast<const TransferForm*>(insn.data);
   exec.require_converged(insn);
   Transfer transfer = form.transfer;
-  transfer.at =
-      in_quarter(address_of(exec, form.address), transfer.shape, *exec.warp, "tcgen05.st");
+  transfer.at = own_lanes(exec, insn, form, "tcgen05.st");
   check_cells(exec, insn, [&] { check_transfer(transfer, *exec.warp, "tcgen05.st"); });
   const uint64_t id =
       exec.cluster->engines.submit(std::make_unique<TensorStoreOp>(exec, insn, transfer));
@@ -113,12 +125,14 @@ Flow run_wait_store(Exec& exec, const Insn& insn) {
 }
 
 Flow run_fence_before(Exec& exec, const Insn& insn) {
-  if (exec.observer != nullptr) exec.observer->fence(exec, insn, FenceKind::kTensorBeforeSync);
+  if (exec.observer != nullptr)
+    exec.observer->fence(exec, insn, {.kind = FenceKind::kTensorBeforeSync});
   return Flow::kNext;
 }
 
 Flow run_fence_after(Exec& exec, const Insn& insn) {
-  if (exec.observer != nullptr) exec.observer->fence(exec, insn, FenceKind::kTensorAfterSync);
+  if (exec.observer != nullptr)
+    exec.observer->fence(exec, insn, {.kind = FenceKind::kTensorAfterSync});
   return Flow::kNext;
 }
 
@@ -271,6 +285,7 @@ struct SeenCtaGroup {
 }  // namespace
 
 void note_cta_group(const Exec& exec, const Insn& insn, int cta_group) {
+  if (cta_group == 2 && exec.observer != nullptr) exec.observer->pair_used(exec, insn);
   int& first = exec.cluster->state<SeenCtaGroup>().value;
   if (first == 0) first = cta_group;
   if (first == cta_group) return;

@@ -109,7 +109,8 @@ Flow run_copy(Exec& exec, const Insn& insn) {
   std::memcpy(to.at[one.first_lane()], from.at[one.first_lane()], kMapBytes);
   note_access(one, insn, copy.from);
   note_access(one, insn, copy.to);
-  if (exec.observer != nullptr) exec.observer->fence(exec, insn, FenceKind::kProxyTensorMap);
+  if (exec.observer != nullptr)
+    exec.observer->fence(exec, insn, {.kind = FenceKind::kProxyTensorMap, .acquires = false});
   return Flow::kNext;
 }
 
@@ -156,10 +157,13 @@ Address tensor_map_address(Decoder& decoder, const Operand& base) {
   return address;
 }
 
-TensorMap read_tensor_map(const Exec& exec, const Address& address, int lane) {
+TensorMap read_tensor_map(const Exec& exec, const Insn& insn, const Address& address, int lane) {
   const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
   const std::byte* host =
       resolve(exec, lane, Space::kGeneric, at, kMapBytes, AccessKind::kRead, 64);
+  if (exec.observer != nullptr && space_of(at) == Space::kGlobal) {
+    exec.observer->tensor_map_read(exec, insn, at);
+  }
   TensorMap map;
   std::string why;
   if (!TensorMap::decode(host, &map, &why)) {

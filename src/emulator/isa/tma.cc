@@ -138,8 +138,9 @@ void check_store_start(const TensorCopy& copy, const int32_t* start, int lane) {
   }
 }
 
-TensorBox make_box(const Exec& exec, const TensorCopy& copy, bool store, int lane, TensorMap* map) {
-  *map = read_tensor_map(exec, copy.map, lane);
+TensorBox make_box(const Exec& exec, const Insn& insn, const TensorCopy& copy, bool store, int lane,
+                   TensorMap* map) {
+  *map = read_tensor_map(exec, insn, copy.map, lane);
   if (map->rank != copy.rank) {
     throw Trap{"bad-tensor-map",
                fmt::format("a {}d copy with a tensor map of rank {}", copy.rank, map->rank), lane};
@@ -196,7 +197,7 @@ void check_barrier(const Exec& exec, const Insn& insn, const BarrierPlace& named
 
 void start_load(const Exec& exec, const Insn& insn, const TensorCopy& copy, int lane) {
   TensorMap map;
-  auto op = std::make_unique<TensorLoadOp>(exec, make_box(exec, copy, false, lane, &map));
+  auto op = std::make_unique<TensorLoadOp>(exec, make_box(exec, insn, copy, false, lane, &map));
   op->lane = static_cast<uint32_t>(lane);
   const uint32_t bytes = op->box().bytes();
   const SharedLocation to = shared_place(exec, copy, op->box().shared_bytes(), lane);
@@ -237,7 +238,7 @@ Reducer reducer_of(const TensorCopy& copy, TensorType type, int lane) {
 
 void start_store(const Exec& exec, const Insn& insn, const TensorCopy& copy, int lane) {
   TensorMap map;
-  TensorBox box = make_box(exec, copy, true, lane, &map);
+  TensorBox box = make_box(exec, insn, copy, true, lane, &map);
   const SharedLocation from = shared_place(exec, copy, box.shared_bytes(), lane);
   auto op = std::make_unique<TensorStoreOp>(
       exec, std::move(box), reducer_of(copy, map.type, lane),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
+#include <span>
 
 #include "emulator/isa/tensor_forms.h"
 #include "emulator/machine/wgmma_op.h"
@@ -12,9 +13,8 @@ namespace ptxemu {
 
 namespace {
 
-// Registers that must not be touched until a wait_group: D, and A where it is in registers.
-void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
-  std::vector<Slot> slots(insn.list, insn.list + insn.list_size);
+void hold(const Exec& exec, std::span<const Slot> list, uint64_t op, uint32_t shape) {
+  std::vector<Slot> slots(list.begin(), list.end());
   std::sort(slots.begin(), slots.end());
   auto& ranges = exec.warp->pending.ranges;
   const size_t before = ranges.size();
@@ -22,9 +22,17 @@ void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
     if (ranges.size() > before && ranges.back().end == slot) {
       ranges.back().end += 128;
     } else {
-      ranges.push_back({&exec.frame(), slot, slot + 128, op, false});
+      ranges.push_back({&exec.frame(), slot, slot + 128, op, false, shape});
     }
   }
+}
+
+// Registers that must not be touched until a wait_group: D, and A where it is in registers.
+void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
+  const auto& form = *static_cast<const WgmmaForm*>(insn.data);
+  const std::span<const Slot> list(insn.list, insn.list_size);
+  hold(exec, list.first(form.d_registers), op, form.shape());
+  hold(exec, list.subspan(form.d_registers), op, 0);
 }
 
 // The warps of the executing warp's warpgroup that exist.
@@ -75,7 +83,7 @@ Flow run_multiply(Exec& exec, const Insn& insn) {
 
 Flow run_fence(Exec& exec, const Insn& insn) {
   exec.require_converged(insn);
-  if (exec.observer != nullptr) exec.observer->fence(exec, insn, FenceKind::kWgmma);
+  if (exec.observer != nullptr) exec.observer->fence(exec, insn, {.kind = FenceKind::kWgmma});
   return Flow::kNext;
 }
 

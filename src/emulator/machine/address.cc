@@ -48,6 +48,16 @@ std::byte* resolve_param(const Exec& exec, int lane, uint64_t address, uint32_t 
       fmt::format("{} has {} bytes of call parameters", exec.frame().function->name, size));
 }
 
+// .shared::cta is the executing CTA's: an address that mapa made is of .shared::cluster.
+void report_foreign(const Exec& exec, const Cta& cta) {
+  const CodeFunction& function = *exec.frame().function;
+  const Insn& insn = function.code[exec.group->pc];
+  exec.launch->report(exec, insn, Severity::kError, "not-own-shared",
+                      fmt::format("a .shared::cta address of CTA rank {}: only .shared::cluster "
+                                  "reaches another CTA",
+                                  cta.rank));
+}
+
 }  // namespace
 
 Space space_of(uint64_t generic_address) {
@@ -79,6 +89,7 @@ SharedLocation locate_shared(const Exec& exec, uint64_t address, uint32_t bytes,
                            "memory",
                            bytes, address, rank, cta->shared_bytes)};
   }
+  if (cta != exec.cta && rank_free_is_own && exec.launch->options.check) report_foreign(exec, *cta);
   return {cta, offset};
 }
 

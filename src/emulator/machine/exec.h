@@ -32,7 +32,8 @@ struct Exec {
   Cta* cta = nullptr;
   Cluster* cluster = nullptr;
   Launch* launch = nullptr;
-  Observer* observer = nullptr;  // null when nothing observes
+  Observer* observer = nullptr;   // null when nothing observes
+  const uint32_t* ran = nullptr;  // instructions of the warp's turn before this one
 
   // The 32 lanes of a slot, N values T each.
   template <class T, int N = 1>
@@ -63,6 +64,10 @@ struct Exec {
   void require_slot(Slot slot, size_t bytes) const;
   int first_lane() const { return std::countr_zero(mask); }
   Frame& frame() const { return *group->frame; }
+  // Tells this execution of the statement from every other (Finding::statement).
+  uint64_t statement() const {
+    return ran == nullptr ? 0 : (cluster->index << 40 | (cluster->instructions + *ran + 1)) << 1;
+  }
 
   // d[i] = f(i) for the lanes of mask.
   template <class T, class F>

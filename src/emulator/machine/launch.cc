@@ -66,10 +66,12 @@ void Counters::add(const Counters& other) {
   tma_bytes += other.tma_bytes;
 }
 
-bool Launch::report_again(std::string_view rule, uint32_t ptx_line, Severity severity) {
+bool Launch::report_again(std::string_view rule, uint32_t ptx_line, Severity severity,
+                          uint64_t statement) {
   for (Finding& known : findings) {
     if (known.ptx_line != ptx_line || known.severity != severity || known.rule != rule) continue;
-    ++known.count;
+    if (statement == 0 || known.statement != statement) ++known.count;
+    known.statement = statement;
     return true;
   }
   return false;
@@ -79,7 +81,9 @@ void Launch::report(Finding finding) {
   for (Finding& known : findings) {
     if (known.rule == finding.rule && known.ptx_line == finding.ptx_line &&
         known.severity == finding.severity) {
-      known.count += finding.count;
+      const bool again = finding.statement != 0 && finding.statement == known.statement;
+      if (!again) known.count += finding.count;
+      known.statement = finding.statement;
       return;
     }
   }
@@ -95,6 +99,7 @@ void Launch::report(const Exec& exec, const Insn& insn, Severity severity, std::
   finding.warp = static_cast<int32_t>(exec.warp->index);
   finding.lane = lane >= 0 ? lane : exec.first_lane();
   finding.ptx_line = insn.line;
+  finding.statement = exec.statement();
   finding.source = source_of(*code, *exec.group->frame->function, insn);
   finding.object = std::move(object);
   finding.message = std::move(message);

@@ -191,7 +191,7 @@ uint64_t mbarrier_thread_arrive(const Exec& exec, const Insn& insn, Cta& cta, ui
   if (arrival.count != 0) {
     record.note({false, exec.cta->rank, exec.warp->index, insn.line});
     if (exec.observer != nullptr) {
-      exec.observer->mbarrier_arrive(exec, insn, cta, offset, arrival.count, arrival.releases);
+      exec.observer->mbarrier_arrive(exec, insn, cta, offset, arrival.order);
     }
   }
   finish(cta, offset, &record, &state);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "emulator/machine/cluster.h"
+#include "emulator/observe/observer.h"
 
 namespace ptxemu {
 
@@ -81,7 +82,7 @@ struct ThreadArrival {
   int64_t expect = 0;
   bool expects = false;  // even when expect is 0
   bool drop = false;
-  bool releases = true;
+  ArriveOrder order = {};
 };
 uint64_t mbarrier_thread_arrive(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
                                 const ThreadArrival& arrival);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "emulator/machine/barriers.h"
+#include "emulator/machine/wgmma_op.h"
 
 namespace ptxemu {
 
@@ -52,6 +53,16 @@ bool touches(const CodeFunction& function, uint32_t pc, Slot begin, Slot end) {
   return false;
 }
 
+// Products of one shape may follow on the same accumulators without a wait, and several may read
+// one A ("wgmma.mma_async", PTX ISA 9.7.15.5.2); everything else must wait for the range.
+bool follows_in_order(const PendingRegisters::Range& range, const Insn& insn) {
+  const auto& form = *static_cast<const WgmmaForm*>(insn.data);
+  const auto in_range = [&](Slot slot) { return slot >= range.begin && slot < range.end; };
+  const Slot* d_end = insn.list + form.d_registers;
+  if (range.shape == 0) return std::none_of(insn.list, d_end, in_range);
+  return range.shape == form.shape() && std::none_of(d_end, insn.list + insn.list_size, in_range);
+}
+
 // True when the instruction must wait for registers on their way.
 bool stalls(const Exec& exec, const Insn& insn) {
   const Frame& frame = *exec.group->frame;
@@ -60,11 +71,11 @@ bool stalls(const Exec& exec, const Insn& insn) {
   if (exec.observer != nullptr && exec.warp->pending.watched()) {
     exec.observer->watched_instruction(exec, insn);
   }
-  const bool is_wgmma = insn.row != nullptr && insn.row->mnemonic.starts_with("wgmma");
+  const bool multiplies = insn.row != nullptr && insn.row->mnemonic == "wgmma.mma_async";
   uint64_t touched = 0;
   for (const auto& range : ranges) {
-    if (range.frame != &frame || (!range.stalls && (exec.observer == nullptr || is_wgmma)))
-      continue;
+    if (range.frame != &frame || (!range.stalls && exec.observer == nullptr)) continue;
+    if (multiplies && follows_in_order(range, insn)) continue;
     if (!touches(*frame.function, insn.pc, range.begin, range.end)) continue;
     if (range.stalls) return true;
     touched = range.op;
@@ -228,13 +239,14 @@ bool release_join(Warp& warp) {
 uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum, bool* alive) {
   Group& group = *warp.groups[index];
   Launch& launch = cluster.launch;
+  Turn turn;
   Exec exec{.group = &group,
             .warp = &warp,
             .cta = warp.cta,
             .cluster = &cluster,
             .launch = &launch,
-            .observer = launch.observer.get()};
-  Turn turn;
+            .observer = launch.observer.get(),
+            .ran = &turn.ran};
   *alive = true;
   try {
     run_turn(exec, index, quantum, turn, alive);

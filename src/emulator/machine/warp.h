@@ -112,8 +112,9 @@ struct PendingRegisters {
   struct Range {
     const Frame* frame;
     Slot begin, end;
-    uint64_t op;  // AsyncOp::id
-    bool stalls;  // on its way, and who touches it waits; else who touches it is told of
+    uint64_t op;         // AsyncOp::id
+    bool stalls;         // on its way, and who touches it waits; else who touches it is told of
+    uint32_t shape = 0;  // of a wgmma's accumulators: N and K of the product; of its A: 0
   };
   std::vector<Range> ranges;
   // A range that no register lies in: has the observer told of every statement of the warp.

@@ -26,6 +26,8 @@ struct WgmmaForm {
   Slot a_descriptor = kNoSlot, b_descriptor = kNoSlot;
   Slot accumulates = kNoSlot;
   bool accumulates_negated = false;
+
+  uint32_t shape() const { return static_cast<uint32_t>(n) << 16 | static_cast<uint32_t>(k); }
 };
 
 // Warp state: what has been issued and not been waited for. The four warps of a warpgroup multiply

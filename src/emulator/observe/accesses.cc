@@ -70,6 +70,7 @@ void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writ
     return !(earlier.who == now.who) && (earlier.bytes & now.bytes) != 0 &&
            !(earlier.strong && now.strong);
   };
+  if (cell.mbarrier) report_over_mbarrier(now, writes, asker, where);
   if (races(cell.writer)) {
     const Order o = order_again(cell.writer, asker, false);
     if (o != Order::kOrdered) report(cell.writer, true, now, writes, asker, o, where);
@@ -123,7 +124,7 @@ void ClusterHazards::touch_region(Touch now, Asker& asker, const Region& region,
     return;
   }
   Shadow& shadow = tensor_shadow(*region.cta);
-  asker.in_tensor_memory = true;
+  asker.space = Region::Space::kTensor;
   const uint32_t first = region.lane / kPart, last = (region.lane + region.lanes + 15) / kPart;
   for (uint32_t c = region.column; c < region.column + region.columns && c < 512; ++c) {
     for (uint32_t l = first; l < last && l < 8; ++l) {
@@ -137,52 +138,25 @@ void ClusterHazards::touch_region(Touch now, Asker& asker, const Region& region,
 void ClusterHazards::async_access(const AsyncOp& op, const Region& region, bool writes) {
   OpRecord& r = record(op);
   at_ = r.insn;
+  statement_ = (cluster_.index << 40 | op.id) << 1 | 1;
   if (region.space == Region::Space::kGlobal) {
     return global_.async_access(*this, op, region, writes);
   }
-  check_live(op, *region.cta);
+  check_peer(op, *region.cta, false);
   Touch now;
   now.who = Who::op(op.id);
   now.line = r.line;
-  Asker asker{r.at_issue.get(), r.agent, &r, !writes && region.space == Region::Space::kShared};
+  now.strong = region.reduces && writes && region.space == Region::Space::kShared;
+  Asker asker{r.at_issue.get(), r.agent, &r, region.space};
+  asker.async_proxy = region.space == Region::Space::kShared && in_async_proxy(op.kind);
   touch_region(now, asker, region, writes);
-}
-
-// A strong access passes on what is known: a release or a fence before it, an acquire or a fence
-// after it ("Release and Acquire Patterns", PTX ISA 8.8).
-void ClusterHazards::exchange(const Exec& exec, const MemoryAccess& access) {
-  const uint32_t agent = exec.warp->agent;
-  const auto each_word = [&](const auto& use) {
-    uint64_t last = ~uint64_t{0};
-    exec.for_lanes([&](int lane) {
-      uint64_t key = access.address[lane];
-      if (access.space == MemoryAccess::Space::kShared) {
-        key |= uint64_t{access.cta[lane]->rank + 1} << 56;
-      }
-      if (key != last) use(key);
-      last = key;
-    });
-  };
-  if (access.reads) {
-    each_word([&](uint64_t key) {
-      const auto flag = flags_.find(key);
-      if (flag == flags_.end()) return;
-      (access.acquires ? of_warp(agent) : awaiting_fence_[agent]).join(flag->second);
-    });
-  }
-  if (const Knowledge* released = released_by(agent, access)) {
-    each_word([&](uint64_t key) { flags_[key].join(*released); });
-  }
-  if (access.space == MemoryAccess::Space::kGlobal && access.cluster_scope) {
-    global_.exchange(*this, exec, access);
-  }
-  if (access.releases) step(agent);
 }
 
 void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAccess& access) {
   const uint32_t agent = exec.warp->agent;
   if (access.strong) exchange(exec, access);
   at_ = &insn;
+  statement_ = exec.statement();
   if (access.space == MemoryAccess::Space::kGlobal) {
     return global_.access(*this, exec, insn, access);
   }
@@ -191,10 +165,16 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   now.who = Who::warp(agent, warps_[agent].generic.at(agent));
   now.line = insn.line;
   now.strong = access.strong;
+  now.atomic = access.atomic && !access.sums_floats;
   by_ = access.reads && !access.atomic ? &exec : nullptr;
+  const Cta* peer = nullptr;
   exec.for_lanes([&](int lane) {
     const uint64_t offset = access.address[lane];
     lane_ = static_cast<uint32_t>(lane);
+    if (access.cta[lane] != exec.cta && access.cta[lane] != peer) {
+      peer = access.cta[lane];
+      check_peer(exec, insn, *peer);
+    }
     Region where{.space = Region::Space::kShared,
                  .cta = access.cta[lane],
                  .begin = offset,
@@ -205,17 +185,10 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
     if (access.atomic) {
       Cell& cell = shared_shadow(*where.cta)[offset / 4];
       if ((now.bytes & ~cell.written) != 0) report_unwritten(now, asker, where);
-      return;
     }
     touch_region(now, asker, where, access.writes);
   });
   by_ = nullptr;
-}
-
-void ClusterHazards::mbarrier_init(const Insn& insn, Cta& cta, uint32_t offset) {
-  mbarrier(cta, offset).line = insn.line;
-  Shadow& shadow = shared_shadow(cta);
-  for (uint32_t word = 0; word < 2; ++word) shadow[offset / 4 + word].written = 15;
 }
 
 void ClusterHazards::tensor_alloc(Cta& cta, uint32_t column, uint32_t columns) {

@@ -54,7 +54,9 @@ class Checker final : public Observer {
     }
     hazards.access(e, i, a);
   }
-  void fence(const Exec& e, const Insn&, FenceKind kind) override { of(*e.cluster).fence(e, kind); }
+  void fence(const Exec& e, const Insn&, const Fence& fence) override {
+    of(*e.cluster).fence(e, fence);
+  }
   void watched_instruction(const Exec& e, const Insn& i) override {
     of(*e.cluster).watched(e, i, wgmma_users_);
   }
@@ -74,23 +76,29 @@ class Checker final : public Observer {
   void op_done_observed(const Exec& e, const Insn&, uint64_t op) override {
     of(*e.cluster).op_observed(e, op, false);
   }
-  void mbarrier_init(const Exec&, const Insn& i, Cta& cta, uint32_t offset, uint32_t) override {
-    of(*cta.cluster).mbarrier_init(i, cta, offset);
+  void mbarrier_init(const Exec& e, const Insn& i, Cta& cta, uint32_t offset, uint32_t) override {
+    of(*e.cluster).mbarrier_init(e, i, cta, offset);
   }
-  void mbarrier_arrive(const Exec& e, const Insn&, Cta& cta, uint32_t offset, uint32_t,
-                       bool releases) override {
-    of(*e.cluster).mbarrier_arrive(e, cta, offset, releases);
+  void mbarrier_inval(const Exec& e, const Insn&, Cta& cta, uint32_t offset) override {
+    of(*e.cluster).mbarrier_inval(cta, offset);
+  }
+  void mbarrier_used(const Exec& e, const Insn& i, Cta& cta, uint32_t offset) override {
+    of(*e.cluster).mbarrier_used(e, i, cta, offset);
+  }
+  void mbarrier_arrive(const Exec& e, const Insn& i, Cta& cta, uint32_t offset,
+                       const ArriveOrder& order) override {
+    of(*e.cluster).mbarrier_arrive(e, i, cta, offset, order);
   }
   void mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset, int64_t,
-                             uint32_t) override {
-    of(*cta.cluster).mbarrier_async_arrive(op, cta, offset);
+                             uint32_t arrivals) override {
+    of(*cta.cluster).mbarrier_async_arrive(op, cta, offset, arrivals != 0);
   }
   void mbarrier_phase(Cta& cta, uint32_t offset) override {
     of(*cta.cluster).mbarrier_phase(cta, offset);
   }
-  void mbarrier_observed(const Exec& e, const Insn& i, Cta& cta, uint32_t offset, uint32_t parity,
-                         bool) override {
-    of(*e.cluster).mbarrier_observed(e, i, cta, offset, parity);
+  void mbarrier_observed(const Exec& e, const Insn& i, Cta& cta, uint32_t offset,
+                         const WaitOrder& order) override {
+    of(*e.cluster).mbarrier_observed(e, i, cta, offset, order);
   }
   void mbarrier_waits(const Exec& e, const Insn& i, Cta& cta, uint32_t offset,
                       uint32_t parity) override {
@@ -106,6 +114,13 @@ class Checker final : public Observer {
   void tensor_dealloc(const Exec& e, const Insn&, Cta& cta, uint32_t, uint32_t) override {
     of(*e.cluster).tensor_dealloc(e, cta);
   }
+  void pair_used(const Exec& e, const Insn& i) override { of(*e.cluster).pair_used(e, i); }
+  void tensor_map_read(const Exec& e, const Insn& i, uint64_t address) override {
+    global_.tensor_map_read(of(*e.cluster), e, i, address);
+  }
+  void setmaxnreg(const Exec& e, const Insn& i, uint32_t registers) override {
+    of(*e.cluster).setmaxnreg(e, i, registers);
+  }
   bool knows_release(const Exec& e) override { return of(*e.cluster).knows_release(e); }
   void barrier_arrive(const Exec& e, const Insn&, uint32_t number, uint64_t generation) override {
     of(*e.cluster).barrier_arrive(e, barrier_key(e, number, generation));
@@ -113,10 +128,10 @@ class Checker final : public Observer {
   void barrier_passed(const Exec& e, const Insn&, uint32_t number, uint64_t generation) override {
     of(*e.cluster).barrier_passed(e, barrier_key(e, number, generation));
   }
-  void cluster_arrive(const Exec& e, const Insn&, uint64_t generation, bool) override {
-    of(*e.cluster).barrier_arrive(e, cluster_key(generation));
+  void cluster_arrive(const Exec& e, const Insn&, uint64_t generation, bool releases) override {
+    of(*e.cluster).cluster_arrive(e, cluster_key(generation), releases);
   }
-  void cluster_passed(const Exec& e, const Insn&, uint64_t generation, bool) override {
+  void cluster_passed(const Exec& e, const Insn&, uint64_t generation) override {
     of(*e.cluster).barrier_passed(e, cluster_key(generation));
   }
   void grid_wait(const Exec& e, const Insn&) override {

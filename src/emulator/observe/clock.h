@@ -33,16 +33,28 @@ class Clock {
   std::vector<uint32_t> values_;
 };
 
-// What is known of other clusters, by their index.
-using ForeignClocks = std::map<uint64_t, Clock>;
+// What is known of another cluster; of it what the asynchronous proxy also sees of global memory.
+struct ForeignClock {
+  Clock generic, async_global;
+  void join(const ForeignClock& other) {
+    generic.join(other.generic);
+    async_global.join(other.async_global);
+  }
+};
+using ForeignClocks = std::map<uint64_t, ForeignClock>;  // by the cluster's index
 inline void join(ForeignClocks& clocks, const ForeignClocks& other) {
   for (const auto& [cluster, clock] : other) clocks[cluster].join(clock);
 }
 
-// What is known; of it what the asynchronous proxy also sees of shared and of global memory (after
-// fence.proxy.async), and what later tcgen05 operations come after (tcgen05.fence).
+// What is known. Of it what other proxies see, too: the asynchronous one of shared and of global
+// memory (after fence.proxy.async), the one of tensor maps (after fence.proxy.tensormap); and what
+// later tcgen05 operations come after (tcgen05.fence).
 struct Knowledge {
-  Clock generic, async_shared, async_global, tensor;
+  Clock generic, async_shared, async_global, tensor_maps, tensor;
+  // Known beyond `generic`: of shared memory alone (.sync_restrict), and of mbarrier.init alone
+  // (fence.mbarrier_init).
+  Clock shared, inits;
+  uint32_t running = 0;  // the ranks of the cluster's CTAs that are known to run
   std::shared_ptr<const ForeignClocks> foreign;  // null: of no other cluster
   bool earlier_grids_over = false;               // griddepcontrol.wait has passed
 
@@ -50,7 +62,11 @@ struct Knowledge {
     generic.join(other.generic);
     async_shared.join(other.async_shared);
     async_global.join(other.async_global);
+    tensor_maps.join(other.tensor_maps);
     tensor.join(other.tensor);
+    shared.join(other.shared);
+    inits.join(other.inits);
+    running |= other.running;
     earlier_grids_over |= other.earlier_grids_over;
     if (other.foreign != nullptr && other.foreign != foreign) join_foreign(*other.foreign);
   }
@@ -59,6 +75,23 @@ struct Knowledge {
                                    : std::make_shared<ForeignClocks>(*foreign);
     ptxemu::join(*both, other);
     foreign = std::move(both);
+  }
+  // What it is of other clusters is now seen by the asynchronous proxy.
+  void show_foreign_to_async() {
+    if (foreign == nullptr) return;
+    auto seen = std::make_shared<ForeignClocks>(*foreign);
+    for (auto& [cluster, clock] : *seen) clock.async_global.join(clock.generic);
+    foreign = std::move(seen);
+  }
+  // What of it concerns shared memory alone (fence with .sync_restrict).
+  Knowledge only_shared() const {
+    Knowledge part;
+    part.shared = generic;
+    part.shared.join(shared);
+    part.async_shared = async_shared;
+    part.inits = inits;
+    part.running = running;
+    return part;
   }
 };
 

@@ -25,22 +25,85 @@ Finding finding_of(const Cta& cta, std::string rule, std::string object, std::st
 
 }  // namespace
 
-void ClusterHazards::check_live(const AsyncOp& op, const Cta& cta) {
-  if (cta.live_warps != 0) return;
+Finding ClusterHazards::finding_at(const Exec& exec, const Insn& insn) const {
+  Finding finding;
+  std::copy_n(exec.cta->id, 3, finding.cta);
+  finding.warp = static_cast<int32_t>(exec.warp->index);
+  finding.ptx_line = insn.line;
+  finding.statement = exec.statement();
+  finding.source = source_of(*launch_.code, *exec.group->frame->function, insn);
+  return finding;
+}
+
+Finding ClusterHazards::found_by(const AsyncOp& op, const Cta& cta, std::string rule,
+                                 std::string message) const {
   Finding finding =
-      finding_of(cta, "exited-cta", fmt::format("CTA rank {}", cta.rank),
-                 fmt::format("{} issued by warp {} of CTA rank {} touches the memory of a CTA "
-                             "whose warps have all exited",
-                             name_of(op.kind), op.warp, op.cta_rank));
-  // Known-good kernels leave commits and copies of their own behind.
-  if (op.cta_rank == cta.rank) finding.severity = Severity::kFormal;
+      finding_of(cta, std::move(rule), fmt::format("CTA rank {}", cta.rank), std::move(message));
   finding.warp = static_cast<int32_t>(op.warp);
   finding.ptx_line = op.insn != nullptr ? op.insn->line : 0;
+  finding.statement = (cluster_.index << 40 | op.id) << 1 | 1;
+  return finding;
+}
+
+// --- Peers ---
+
+// "The peer CTA has started": a barrier of the cluster says so, directly or by what came after one.
+void ClusterHazards::check_peer(const AsyncOp& op, const Cta& cta, bool signals) {
+  if ((record(op).at_issue->running >> cta.rank & 1) == 0) {
+    launch_.report(found_by(op, cta, "peer-before-barrier",
+                            fmt::format("{} issued by warp {} of CTA rank {} works on CTA rank {}, "
+                                        "which is not known to have started: a barrier.cluster "
+                                        "must come first",
+                                        name_of(op.kind), op.warp, op.cta_rank, cta.rank)));
+  }
+  if (cta.live_warps != 0) return;
+  Finding finding =
+      found_by(op, cta, "exited-cta",
+               fmt::format("{} issued by warp {} of CTA rank {} touches the memory of a CTA "
+                           "whose warps have all exited",
+                           name_of(op.kind), op.warp, op.cta_rank));
+  // Known-good kernels leave commits and copies of their own behind, and commits to their pair.
+  const bool commits = signals && op.kind == EngineKind::kTensorCore;
+  if (op.cta_rank == cta.rank || (commits && op.cta_rank / 2 == cta.rank / 2)) {
+    finding.severity = Severity::kFormal;
+  }
   launch_.report(std::move(finding));
 }
 
+void ClusterHazards::check_peer(const Exec& exec, const Insn& insn, const Cta& cta) {
+  if ((warps_[exec.warp->agent].running >> cta.rank & 1) == 0) {
+    launch_.report(exec, insn, Severity::kError, "peer-before-barrier",
+                   fmt::format("CTA rank {} is not known to have started: a barrier.cluster must "
+                               "come before its shared memory is used",
+                               cta.rank));
+  }
+  if (cta.live_warps != 0) return;
+  launch_.report(
+      exec, insn, Severity::kError, "exited-cta",
+      fmt::format("the shared memory of CTA rank {} is used after all its warps have exited",
+                  cta.rank));
+}
+
+// Known-good kernels allocate tensor memory of the pair before the cluster has met; that is agreed
+// on by both CTAs.
+void ClusterHazards::pair_used(const Exec& exec, const Insn& insn) {
+  const uint32_t peer = exec.cta->rank ^ 1;
+  if (peer >= cluster_.ctas.size() || (warps_[exec.warp->agent].running >> peer & 1) != 0) return;
+  const bool allocates = insn.row->mnemonic == "tcgen05.alloc" ||
+                         insn.row->mnemonic == "tcgen05.dealloc" ||
+                         insn.row->mnemonic == "tcgen05.relinquish_alloc_permit";
+  launch_.report(exec, insn, allocates ? Severity::kFormal : Severity::kError,
+                 "peer-before-barrier",
+                 fmt::format(".cta_group::2, while CTA rank {} is not known to have started: a "
+                             "barrier.cluster must come first",
+                             peer));
+}
+
+// --- Ends ---
+
 void ClusterHazards::warp_exit(const Exec& exec, const Insn& insn) {
   if (exec.cta->live_warps != 0) return;
+  check_register_moves(exec, insn);
   // The CTA is over: what still reads its shared memory must have been waited for.
   for (const OpRecord& r : ops_) {
     if (r.cta_rank != exec.cta->rank || r.kind != EngineKind::kCopyOut) continue;

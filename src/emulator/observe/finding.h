@@ -24,7 +24,9 @@ struct Finding {
   std::string source;  // "file.cu:12", empty without .loc
   std::string object;  // what it is about: "smem+0x400 (barriers)", "tmem[32..63, 128..255]"
   std::string message;
-  uint64_t count = 1;  // how often the same rule was broken at the same line
+  uint64_t count = 1;  // how many statements broke the same rule at the same line
+  // Which execution of a statement was counted last; 0: each report is one.
+  uint64_t statement = 0;
 };
 
 // One warp (or part of one) of a deadlock.

@@ -11,6 +11,7 @@
 namespace ptxemu {
 
 bool GlobalHazards::end(uint64_t cluster) {
+  settle_second_stores();
   if (told_.count(cluster) != 0) return true;
   clusters_.erase(cluster);
   return false;
@@ -39,15 +40,15 @@ void GlobalHazards::exchange(ClusterHazards& hazards, const Exec& exec,
       if (access.acquires) {
         hazards.acquire_foreign(agent, others);
       } else {
-        hazards.awaiting_fence(agent).join_foreign(others);
+        hazards.awaiting_fence(agent, Scope::kGpu).join_foreign(others);
       }
     });
   }
-  if (const Knowledge* released = hazards.released_by(agent, access)) {
+  if (const Knowledge* released = hazards.released_by(agent, access, Scope::kGpu)) {
     told_[own] = true;
     each_word([&](uint64_t address) {
       ForeignClocks& flag = flags_[address];
-      flag[own].join(released->generic);
+      flag[own].join({released->generic, released->async_global});
       if (released->foreign != nullptr) join(flag, *released->foreign);
     });
   }
@@ -57,8 +58,8 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
                                           const Access& access) {
   if (earlier.touch.who.none()) return Order::kOrdered;
   const uint64_t own = access.hazards->cluster().index;
+  const bool async_read = access.op != nullptr && !access.writes && in_async_proxy(access.op->kind);
   if (earlier.cluster == own) {
-    const bool async_read = access.op != nullptr && !access.writes;
     switch (access.hazards->order_in_global(earlier.touch, earlier_reads, access.agent,
                                             *access.knows, access.op, async_read)) {
       case ClusterHazards::Order::kRace: return Order::kRace;
@@ -70,11 +71,15 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
   const auto clock = access.knows->foreign->find(earlier.cluster);
   if (clock == access.knows->foreign->end()) return Order::kRace;
   const Who who = earlier.touch.who;
-  const bool known =
-      who.is_op()
-          ? clusters_.at(earlier.cluster)->is_over(who.op_id(), clock->second, earlier_reads)
-          : clock->second.at(who.agent()) >= who.epoch();
-  return known ? Order::kOrdered : Order::kRace;
+  const auto& [generic, async_global] = clock->second;
+  if (who.is_op()) {
+    return clusters_.at(earlier.cluster)->is_over(who.op_id(), generic, earlier_reads)
+               ? Order::kOrdered
+               : Order::kRace;
+  }
+  if (generic.at(who.agent()) < who.epoch()) return Order::kRace;
+  const bool seen = !async_read || earlier_reads || async_global.at(who.agent()) >= who.epoch();
+  return seen ? Order::kOrdered : Order::kNoProxyFence;
 }
 
 // --- Accesses ---
@@ -101,6 +106,10 @@ void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
     if (o != Order::kOrdered) report(access, earlier, wrote, o);
   };
   check(cell.writer, true);
+  if (access.read_only && !cell.writer.touch.who.none() &&
+      (cell.writer.touch.bytes & access.now.touch.bytes) != 0) {
+    report_read_only(access, cell.writer);
+  }
   if (access.writes) {
     check(cell.reader, false);
     cell.writer = access.now;
@@ -117,6 +126,7 @@ void GlobalHazards::touch_bytes(Access& access, uint64_t address, uint64_t bytes
     const uint64_t first = std::max(address, word * 4) - word * 4;
     const uint64_t last = std::min(end, word * 4 + 4) - word * 4;
     access.now.touch.bytes = static_cast<uint8_t>((1u << last) - (1u << first));
+    access.word = word;
     touch(cell(word), access);
   }
 }
@@ -129,7 +139,8 @@ void GlobalHazards::check_written(const Access& access, const Exec* exec, int la
   const uint64_t first = unwritten.first_in(address, bytes);
   constexpr std::string_view kRule = "uninitialised-read";
   if (first == 0) return;
-  if (exec == nullptr && launch_.report_again(kRule, access.now.touch.line, Severity::kError)) {
+  if (exec == nullptr && launch_.report_again(kRule, access.now.touch.line, Severity::kError,
+                                              access.hazards->statement())) {
     return;
   }
   Finding finding = found_at(access);
@@ -151,8 +162,17 @@ void GlobalHazards::access(ClusterHazards& hazards, const Exec& exec, const Insn
                            const MemoryAccess& memory) {
   const uint32_t agent = exec.warp->agent;
   const Knowledge& knows = hazards.known_to(agent);
-  Access access{
-      &hazards, {}, &knows, agent, nullptr, memory.writes, 0, &insn, exec.group->frame->function};
+  Access access{&hazards,
+                {},
+                &knows,
+                agent,
+                nullptr,
+                memory.writes,
+                0,
+                &insn,
+                exec.group->frame->function,
+                memory.read_only};
+  settle_second_stores();
   access.now.touch.who = Who::warp(agent, knows.generic.at(agent));
   access.now.touch.line = insn.line;
   access.now.cluster = static_cast<uint32_t>(exec.cluster->index);
@@ -170,6 +190,7 @@ void GlobalHazards::async_access(ClusterHazards& hazards, const AsyncOp& op, con
                                  bool writes) {
   Access access{&hazards, {},         &hazards.known_at_issue(op), op.agent, &op, writes, 0,
                 op.insn,  op.function};
+  settle_second_stores();
   access.now.touch.who = Who::op(op.id);
   access.now.touch.line = op.insn == nullptr ? 0 : op.insn->line;
   access.now.cluster = static_cast<uint32_t>(hazards.cluster().index);
@@ -196,6 +217,7 @@ Finding GlobalHazards::found_at(const Access& access) const {
   std::copy_n(cluster.ctas[access.agent / per_cta]->id, 3, finding.cta);
   finding.warp = static_cast<int32_t>(access.agent % per_cta);
   finding.ptx_line = access.now.touch.line;
+  finding.statement = access.hazards->statement();
   if (access.insn != nullptr) {
     finding.source = source_of(*launch_.code, *access.function, *access.insn);
   }
@@ -211,16 +233,31 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
                                                      : "global-race";
   // Lanes or warps of one CTA that store at the same statement to the same place: known to work.
   const uint32_t per_cta = static_cast<uint32_t>(access.hazards->cluster().ctas[0]->warps.size());
-  const bool same_store = earlier_wrote && access.writes && earlier.cluster == access.now.cluster &&
-                          earlier.touch.line == access.now.touch.line &&
-                          earlier.agent / per_cta == access.agent / per_cta;
+  const bool same_statement = earlier_wrote && access.writes && access.op == nullptr &&
+                              !earlier.touch.who.is_op() &&
+                              earlier.touch.line == access.now.touch.line;
+  const bool same_cta =
+      earlier.cluster == access.now.cluster && earlier.agent / per_cta == access.agent / per_cta;
   // A plain read beside atomics that add no floats: a loop of compare-and-swap begins with one.
   const GlobalTouch& writer = earlier_wrote ? earlier : access.now;
   const bool atomic_read = earlier_wrote != access.writes && access.op == nullptr &&
                            writer.atomic && !writer.sums_floats;
-  const Severity severity =
-      open_sum || same_store || atomic_read ? Severity::kFormal : Severity::kError;
-  if (launch_.report_again(rule, access.now.touch.line, severity)) return;
+  const bool plain = !earlier.strong && !access.now.strong;
+  if (order == Order::kRace && same_statement && !same_cta && plain) {
+    const uint64_t word = access.word;
+    if (second_stores_.empty()) second_store_ = found_at(access);
+    second_stores_.push_back(
+        {word, access.now.touch.bytes, value_of(word, access.now.touch.bytes)});
+    second_store_.message = fmt::format("nothing orders the {} after the {}",
+                                        describe(access.now, true), describe(earlier, true));
+    return;
+  }
+  const Severity severity = open_sum || (same_statement && same_cta) || atomic_read
+                                ? Severity::kFormal
+                                : Severity::kError;
+  if (launch_.report_again(rule, access.now.touch.line, severity, access.hazards->statement())) {
+    return;
+  }
   Finding finding = found_at(access);
   finding.rule = rule;
   finding.severity = severity;
@@ -236,6 +273,72 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
     finding.message = fmt::format("nothing orders the {} after the {}", after, before);
   }
   launch_.report(std::move(finding));
+}
+
+// What these bytes of a word of memory hold now.
+uint32_t GlobalHazards::value_of(uint64_t word, uint8_t bytes) const {
+  uint32_t value = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    if ((bytes >> i & 1) == 0) continue;
+    const std::byte* at = launch_.memory->find(word * 4 + i, 1);
+    if (at != nullptr) value |= std::to_integer<uint32_t>(*at) << 8 * i;
+  }
+  return value;
+}
+
+void GlobalHazards::settle_second_stores() {
+  if (second_stores_.empty()) return;
+  const bool same =
+      std::all_of(second_stores_.begin(), second_stores_.end(),
+                  [&](const SecondStore& s) { return value_of(s.word, s.bytes) == s.before; });
+  second_stores_.clear();
+  second_store_.rule = "global-race";
+  second_store_.severity = same ? Severity::kFormal : Severity::kError;
+  if (same) second_store_.message += "; both store the same value";
+  launch_.report(std::move(second_store_));
+  second_store_ = {};
+}
+
+void GlobalHazards::report_read_only(const Access& access, const GlobalTouch& writer) {
+  constexpr const char* kRule = "read-only-written";
+  if (launch_.report_again(kRule, access.now.touch.line, Severity::kError,
+                           access.hazards->statement())) {
+    return;
+  }
+  Finding finding = found_at(access);
+  finding.rule = kRule;
+  finding.message = fmt::format(
+      "ld.global.nc, after the {}: what it reads must not be written while the kernel runs",
+      describe(writer, true));
+  launch_.report(std::move(finding));
+}
+
+// "fence.proxy.tensormap": whoever wrote the map releases it, whoever lets the engine read it names
+// it in one that acquires.
+void GlobalHazards::tensor_map_read(ClusterHazards& hazards, const Exec& exec, const Insn& insn,
+                                    uint64_t address) {
+  const uint32_t agent = exec.warp->agent;
+  const uint64_t own = exec.cluster->index;
+  const ForeignClocks* foreign = hazards.known_to(agent).foreign.get();
+  const auto sees = [&](const GlobalTouch& writer) {
+    const Who who = writer.touch.who;
+    if (who.none() || who.is_op()) return true;
+    if (writer.cluster == own) return hazards.sees_tensor_map(agent, address, who);
+    if (foreign == nullptr || !hazards.has_fenced_map(agent, address)) return false;
+    const auto clock = foreign->find(writer.cluster);
+    return clock != foreign->end() && clock->second.generic.at(who.agent()) >= who.epoch();
+  };
+  for (uint64_t word = address / 4; word < address / 4 + 32; ++word) {
+    const GlobalTouch writer = cell(word).writer;
+    if (sees(writer)) continue;
+    launch_.report(exec, insn, Severity::kError, "missing-tensormap-fence",
+                   fmt::format("the copy engine sees the {} in its tensor map only after "
+                               "fence.proxy.tensormap::generic.release, and .acquire of this map "
+                               "in the warp that issues the copy",
+                               describe(writer, true)),
+                   launch_.memory->describe(address));
+    return;
+  }
 }
 
 }  // namespace ptxemu

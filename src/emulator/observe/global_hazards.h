@@ -25,6 +25,9 @@ class GlobalHazards {
   void async_access(ClusterHazards& hazards, const AsyncOp& op, const Region& region, bool writes);
   // A strong access: what it tells other clusters, and what it learns of them.
   void exchange(ClusterHazards& hazards, const Exec& exec, const MemoryAccess& access);
+  // The copy engine reads the 128 bytes of a tensor map, in the proxy of tensor maps.
+  void tensor_map_read(ClusterHazards& hazards, const Exec& exec, const Insn& insn,
+                       uint64_t address);
 
  private:
   struct GlobalTouch {
@@ -49,6 +52,15 @@ class GlobalHazards {
     uint64_t address;  // of the first byte, for reports
     const Insn* insn;
     const CodeFunction* function;
+    bool read_only = false;  // ld.global.nc
+    uint64_t word = 0;       // that is looked at
+  };
+  // Two CTAs have stored to one place at the same statement. Whether it is the same value shows
+  // once the second store has happened, which is when the next event comes.
+  struct SecondStore {
+    uint64_t word;
+    uint8_t bytes;
+    uint32_t before;
   };
   enum class Order : uint8_t { kOrdered, kRace, kNoProxyFence };
 
@@ -59,12 +71,17 @@ class GlobalHazards {
   // `exec`: of a warp's access, null for an operation's.
   void check_written(const Access& access, const Exec* exec, int lane, uint64_t address,
                      uint64_t bytes);
+  uint32_t value_of(uint64_t word, uint8_t bytes) const;
+  void settle_second_stores();
+  void report_read_only(const Access& access, const GlobalTouch& writer);
   void report(const Access& access, const GlobalTouch& earlier, bool earlier_wrote, Order order);
   Finding found_at(const Access& access) const;
   std::string describe(const GlobalTouch& touch, bool wrote) const;
 
   Launch& launch_;
   std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+  std::vector<SecondStore> second_stores_;  // of one statement
+  Finding second_store_;
   uint64_t last_page_ = ~uint64_t{0};
   Page* last_ = nullptr;
   std::unordered_map<uint64_t, ForeignClocks> flags_;  // by address: what was released there

@@ -24,6 +24,10 @@ bool works_on_tensor_memory(EngineKind kind) {
 
 }  // namespace
 
+bool in_async_proxy(EngineKind kind) {
+  return kind != EngineKind::kCopyAsync && kind != EngineKind::kRemoteStore;
+}
+
 ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& global)
     : launch_(launch), cluster_(cluster), global_(global) {
   size_t warps = 0;
@@ -34,15 +38,24 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
   awaiting_fence_.resize(warps);
   tensor_fences_.resize(warps);
   waited_knowing_.resize(warps);
+  fenced_maps_.resize(warps);
+  register_moves_.resize(warps);
   wgmma_registers_.resize(warps);
   undefined_.resize(warps);
   wgmma_waiting_.resize(warps);
   wgmma_begun_.resize(warps);
   components_ = static_cast<uint32_t>(warps);
-  for (uint32_t w = 0; w < warps; ++w) warps_[w].generic.set(w, 1);
+  for (uint32_t w = 0; w < warps; ++w) {
+    warps_[w].generic.set(w, 1);
+    warps_[w].running = 1u << w / warps_per_cta();
+  }
   releases_.resize(cluster.ctas.size());
   shared_.resize(cluster.ctas.size());
   tensor_.resize(cluster.ctas.size());
+}
+
+uint32_t ClusterHazards::warps_per_cta() const {
+  return static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
 }
 
 // --- What is known ---
@@ -148,8 +161,16 @@ ClusterHazards::Order ClusterHazards::order_of_op(const OpRecord& r, const Asker
       asker.op->kind == EngineKind::kTensorStore) {
     return Order::kOrdered;
   }
-  if (!over(r, asker.knows->generic, earlier_reads)) return Order::kRace;
-  if (asker.in_tensor_memory && works_on_tensor_memory(r.kind) &&
+  const Knowledge& knows = *asker.knows;
+  const bool known =
+      over(r, knows.generic, earlier_reads) ||
+      (asker.space == Region::Space::kShared && over(r, knows.shared, earlier_reads));
+  if (!known) return Order::kRace;
+  if (asker.async_proxy && !earlier_reads && !in_async_proxy(r.kind) &&
+      !over(r, knows.async_shared, false)) {
+    return Order::kNoProxyFence;
+  }
+  if (asker.space == Region::Space::kTensor && works_on_tensor_memory(r.kind) &&
       !has_tensor_fences(r, asker, earlier_reads)) {
     return Order::kNoTensorFence;
   }
@@ -163,9 +184,11 @@ ClusterHazards::Order ClusterHazards::order(const Touch& earlier, const Asker& a
     return order_of_op(ops_[earlier.who.op_id() - 1], asker, earlier_reads);
   }
   const uint32_t agent = earlier.who.agent(), epoch = earlier.who.epoch();
-  const bool known = agent == asker.agent || asker.knows->generic.at(agent) >= epoch;
+  const Knowledge& knows = *asker.knows;
+  const bool known = agent == asker.agent || knows.generic.at(agent) >= epoch ||
+                     (asker.space == Region::Space::kShared && knows.shared.at(agent) >= epoch);
   if (!known) return Order::kRace;
-  if (asker.async_read && !earlier_reads && asker.knows->async_shared.at(agent) < epoch) {
+  if (asker.async_proxy && !earlier_reads && knows.async_shared.at(agent) < epoch) {
     return Order::kNoProxyFence;
   }
   return Order::kOrdered;
@@ -184,20 +207,11 @@ ClusterHazards::Order ClusterHazards::order_again(const Touch& earlier, Asker& a
 ClusterHazards::Order ClusterHazards::order_in_global(const Touch& earlier, bool earlier_reads,
                                                       uint32_t agent, const Knowledge& knows,
                                                       const AsyncOp* op, bool async_read) {
-  const Asker asker{&knows, agent, op == nullptr ? nullptr : &record(*op)};
+  const Asker asker{&knows, agent, op == nullptr ? nullptr : &record(*op), Region::Space::kGlobal};
   const Order o = order(earlier, asker, earlier_reads);
   if (o != Order::kOrdered || !async_read || earlier_reads || earlier.who.is_op()) return o;
   const bool seen = knows.async_global.at(earlier.who.agent()) >= earlier.who.epoch();
   return seen ? Order::kOrdered : Order::kNoProxyFence;
-}
-
-void ClusterHazards::acquire_foreign(uint32_t agent, const ForeignClocks& clocks) {
-  of_warp(agent).join_foreign(clocks);
-}
-
-const Knowledge* ClusterHazards::released_by(uint32_t agent, const MemoryAccess& access) const {
-  if (!access.writes || !access.strong) return nullptr;
-  return access.releases ? &warps_[agent] : fenced_[agent].get();
 }
 
 void ClusterHazards::drop_shadows() {
@@ -205,121 +219,7 @@ void ClusterHazards::drop_shadows() {
   tensor_.clear();
 }
 
-// --- Barriers ---
-
-ClusterHazards::Mbarrier& ClusterHazards::mbarrier(const Cta& cta, uint32_t offset) {
-  const uint64_t key = uint64_t{cta.rank} << 32 | offset;
-  auto [found, is_new] = mbarriers_.try_emplace(key);
-  if (is_new) {
-    found->second.component = components_++;
-    found->second.seen.resize(warps_.size());
-  }
-  return found->second;
-}
-
-void ClusterHazards::mbarrier_arrive(const Exec& exec, Cta& cta, uint32_t offset, bool releases) {
-  if (!releases) return;
-  mbarrier(cta, offset).gathering.join(warps_[exec.warp->agent]);
-  step(exec.warp->agent);
-}
-
-void ClusterHazards::mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset) {
-  check_live(op, cta);
-  Mbarrier& barrier = mbarrier(cta, offset);
-  OpRecord& r = record(op);
-  barrier.gathering.join(*r.at_issue);
-  barrier.by_engine = true;
-  const Point point{barrier.component, barrier.phases + 1};
-  r.done.push_back(point);
-  if (op.kind == EngineKind::kTensorCore) {
-    queues_[op.queue].commits.push_back({r.sequence, r.agent, point});
-  }
-}
-
-void ClusterHazards::mbarrier_phase(Cta& cta, uint32_t offset) {
-  Mbarrier& barrier = mbarrier(cta, offset);
-  ++barrier.phases;
-  barrier.gathering.generic.set(barrier.component, barrier.phases);
-  barrier.completed = barrier.gathering;
-  barrier.completed_by_engine = barrier.by_engine;
-  barrier.by_engine = false;
-}
-
-void ClusterHazards::mbarrier_observed(const Exec& exec, const Insn& insn, Cta& cta,
-                                       uint32_t offset, uint32_t parity) {
-  const uint32_t agent = exec.warp->agent;
-  Mbarrier& barrier = mbarrier(cta, offset);
-  if (barrier.completed_by_engine) waited_knowing_[agent] = warps_[agent].generic;
-  of_warp(agent).join(barrier.completed);
-  uint32_t& seen = barrier.seen[agent];
-  if (barrier.phases >= seen + 3 && (seen & 1) == parity && seen != 0) {
-    launch_.report(exec, insn, Severity::kFormal, "phase-aliased",
-                   fmt::format("phase {} of this parity is awaited, and phase {} is over too: a "
-                               "parity can't tell them apart",
-                               seen, seen + 2));
-  }
-  seen = barrier.phases;
-}
-
-void ClusterHazards::mbarrier_waits(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
-                                    uint32_t parity) {
-  const Mbarrier& barrier = mbarrier(cta, offset);
-  const uint32_t seen = barrier.seen[exec.warp->agent];
-  if (barrier.phases < seen + 2 || (seen & 1) != parity) return;
-  launch_.report(exec, insn, Severity::kFormal, "phase-aliased",
-                 fmt::format("phase {}, the next that this warp has not seen, is over, but so is "
-                             "phase {}: the wait goes on until phase {}",
-                             seen, seen + 1, seen + 2));
-}
-
-void ClusterHazards::mbarrier_overtaken(const Exec& exec, const Insn& insn, Cta& cta,
-                                        uint32_t offset) {
-  const Mbarrier& barrier = mbarrier(cta, offset);
-  launch_.report(exec, insn, Severity::kFormal, "phase-aliased",
-                 fmt::format("the awaited phase was followed by another (phase {} is over) before "
-                             "this waiter was sure to have seen it",
-                             barrier.phases - 1));
-}
-
-void ClusterHazards::barrier_arrive(const Exec& exec, uint64_t key) {
-  barriers_[key].join(warps_[exec.warp->agent]);
-  step(exec.warp->agent);
-}
-
-void ClusterHazards::barrier_passed(const Exec& exec, uint64_t key) {
-  of_warp(exec.warp->agent).join(barriers_[key]);
-}
-
-// --- Fences ---
-
-void ClusterHazards::fence(const Exec& exec, FenceKind kind) {
-  const uint32_t agent = exec.warp->agent;
-  Knowledge& k = of_warp(agent);
-  switch (kind) {
-    case FenceKind::kProxyAsync:
-      k.async_shared.join(k.generic);
-      k.async_global.join(k.generic);
-      break;
-    case FenceKind::kProxyAsyncShared: k.async_shared.join(k.generic); break;
-    case FenceKind::kProxyAsyncGlobal: k.async_global.join(k.generic); break;
-    case FenceKind::kTensorAfterSync: k.tensor.join(k.generic); return;
-    case FenceKind::kTensorBeforeSync: tensor_fences_[agent].push_back(k.generic.at(agent)); break;
-    case FenceKind::kWgmma: wgmma_registers_[agent].fence(); return;
-    case FenceKind::kMembarCta:
-    case FenceKind::kFenceCta:
-    case FenceKind::kMembarGpu:
-    case FenceKind::kMembarSys:
-    case FenceKind::kFenceCluster:
-    case FenceKind::kFenceGpu:
-    case FenceKind::kFenceSys:
-      k.join(awaiting_fence_[agent]);
-      awaiting_fence_[agent] = {};
-      fenced_[agent] = snapshot(agent);
-      break;
-    default: return;
-  }
-  step(agent);
-}
+// --- Registers ---
 
 void ClusterHazards::pending_register(const Exec& exec, const Insn& insn, uint64_t op) {
   if (op == 0 || op > ops_.size()) return;

@@ -8,7 +8,9 @@
 // when asynchronous work happened to complete, so a race is found even where it did no harm.
 #pragma once
 
+#include <array>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -27,13 +29,17 @@ namespace ptxemu {
 class GlobalHazards;
 struct MbarrierRecord;
 
+// Whether the engine's accesses are of the asynchronous proxy; cp.async, st.async and red.async are
+// asynchronous, but of the generic one.
+bool in_async_proxy(EngineKind kind);
+
 // The hazards of one cluster.
 class ClusterHazards {
  public:
   ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& global);
 
   void access(const Exec& exec, const Insn& insn, const MemoryAccess& access);
-  void fence(const Exec& exec, FenceKind kind);
+  void fence(const Exec& exec, const Fence& fence);
   void warp_exit(const Exec& exec, const Insn& insn);
   // All is over: what is left behind, and findings that had to wait for that.
   void end();
@@ -42,18 +48,24 @@ class ClusterHazards {
   void async_access(const AsyncOp& op, const Region& region, bool writes);
   void op_observed(const Exec& exec, uint64_t op, bool only_read);
 
-  void mbarrier_init(const Insn& insn, Cta& cta, uint32_t offset);
-  void mbarrier_arrive(const Exec& exec, Cta& cta, uint32_t offset, bool releases);
-  void mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset);
+  void mbarrier_init(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset);
+  void mbarrier_inval(Cta& cta, uint32_t offset);
+  void mbarrier_used(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset);
+  void mbarrier_arrive(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
+                       const ArriveOrder& order);
+  void mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset, bool arrives);
   void mbarrier_phase(Cta& cta, uint32_t offset);
   void mbarrier_observed(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
-                         uint32_t parity);
+                         const WaitOrder& order);
   void mbarrier_waits(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
                       uint32_t parity);
   void mbarrier_overtaken(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset);
 
   void barrier_arrive(const Exec& exec, uint64_t key);
   void barrier_passed(const Exec& exec, uint64_t key);
+  void cluster_arrive(const Exec& exec, uint64_t key, bool releases);
+  void pair_used(const Exec& exec, const Insn& insn);
+  void setmaxnreg(const Exec& exec, const Insn& insn, uint32_t registers);
   void pending_register(const Exec& exec, const Insn& insn, uint64_t op);
   void tensor_alloc(Cta& cta, uint32_t column, uint32_t columns);
   void tensor_dealloc(const Exec& exec, Cta& cta);
@@ -78,10 +90,21 @@ class ClusterHazards {
   Order order_in_global(const Touch& earlier, bool earlier_reads, uint32_t agent,
                         const Knowledge& knows, const AsyncOp* op, bool async_read);
   void acquire_foreign(uint32_t agent, const ForeignClocks& clocks);
-  // What the warp's strong write tells whoever reads it; null: nothing.
-  const Knowledge* released_by(uint32_t agent, const MemoryAccess& access) const;
-  // What a relaxed read has seen counts from the next fence on.
-  Knowledge& awaiting_fence(uint32_t agent) { return awaiting_fence_[agent]; }
+  // What the warp's strong write tells those readers that its own scope, and that of the fence
+  // before a relaxed one, reaches; null: nothing.
+  const Knowledge* released_by(uint32_t agent, const MemoryAccess& access, Scope readers) const;
+  // What a relaxed read has seen counts from the next fence on that reaches the writers.
+  Knowledge& awaiting_fence(uint32_t agent, Scope writers) {
+    return awaiting_fence_[agent][static_cast<size_t>(writers)];
+  }
+  // The tensor map was written by this warp in this epoch: the proxy of tensor maps sees it. Of a
+  // writer in another cluster: the warp has fenced the map at all.
+  bool sees_tensor_map(uint32_t agent, uint64_t map, Who writer) const;
+  bool has_fenced_map(uint32_t agent, uint64_t map) const {
+    return fenced_maps_[agent].count(map) != 0;
+  }
+  // The statement that is looked at, for Finding::statement.
+  uint64_t statement() const { return statement_; }
   void step(uint32_t agent);  // a new epoch
   // The warp's griddepcontrol.wait has passed.
   void earlier_grids_over(uint32_t agent) { of_warp(agent).earlier_grids_over = true; }
@@ -93,7 +116,7 @@ class ClusterHazards {
     uint32_t component, value;
   };
   struct OpRecord {
-    EngineKind kind;
+    EngineKind kind;  // also of a wgmma that has yet to begin; so is the line
     uint32_t cta_rank, warp, agent, line;
     const Insn* insn;
     const CodeFunction* function;
@@ -120,20 +143,31 @@ class ClusterHazards {
     uint32_t line = 0;  // of its initialisation
     uint32_t phases = 0;
     Knowledge gathering, completed;
-    bool by_engine = false, completed_by_engine = false;  // an engine has signalled in the phase
-    std::vector<uint32_t> seen;  // by warp: phases when it last passed a wait
+    // Who has signalled in the phase: an engine, a thread of another CTA.
+    struct Signals {
+      bool engine = false, remote = false;
+    } signals, completed_signals;
+    std::vector<uint32_t> seen;    // by warp: phases when it last passed a wait
+    uint32_t observed = 0;         // phases when somebody last did
+    Point init = {};               // the warp that initialised it, and when
+    std::vector<bool> knows_init;  // by warp
   };
   // Who asks: a warp, or an operation with what it knew at its issue.
   struct Asker {
     const Knowledge* knows;
     uint32_t agent;      // a warp; of an operation that of its issuer
     const OpRecord* op;  // null for a warp
-    bool async_read = false;
-    bool in_tensor_memory = false;
+    Region::Space space = Region::Space::kShared;
+    bool async_proxy = false;  // shared memory through the asynchronous proxy
     // The latest answer: neighbouring cells have the same history.
     Who asked = {};
     bool asked_reads = false;
     Order answer = Order::kOrdered;
+  };
+  // One setmaxnreg of a warp.
+  struct RegisterMove {
+    Point at;
+    uint32_t registers, line;
   };
   // A finding about a product that matters only if somebody reads its result.
   struct Undecided {
@@ -145,14 +179,21 @@ class ClusterHazards {
   std::shared_ptr<const Knowledge> snapshot(uint32_t agent);
   Knowledge& of_warp(uint32_t agent);
   OpRecord& record(const AsyncOp& op);
+  uint32_t warps_per_cta() const;
+  void release_at_fence(uint32_t agent, Scope scope, const Knowledge& covered);
+  // Barriers (observe/barrier_hazards.cc).
   Mbarrier& mbarrier(const Cta& cta, uint32_t offset);
+  bool knows_init(Mbarrier& barrier, uint32_t agent, const Knowledge& knows);
+  void check_observed(const Mbarrier& barrier, Finding finding);
+  Finding finding_at(const Exec& exec, const Insn& insn) const;
+
   bool over(const OpRecord& earlier, const Clock& clock, bool only_read);
   bool has_tensor_fences(const OpRecord& earlier, const Asker& asker, bool only_read);
   Order order_of_op(const OpRecord& earlier, const Asker& asker, bool earlier_reads);
   Order order(const Touch& earlier, const Asker& asker, bool earlier_reads);
   Order order_again(const Touch& earlier, Asker& asker, bool earlier_reads);
 
-  // Accesses (observe/accesses.cc).
+  // Accesses (observe/accesses.cc, observe/memory_order.cc).
   void exchange(const Exec& exec, const MemoryAccess& access);
   void touch(Cell& cell, const Touch& now, Asker& asker, bool writes, const Region& where);
   void add_reader(Cell& cell, const Touch& now);
@@ -168,6 +209,7 @@ class ClusterHazards {
   void report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
               const Asker& asker, Order order, const Region& where);
   void report_unwritten(const Touch& now, const Asker& asker, const Region& where);
+  void report_over_mbarrier(const Touch& now, bool writes, const Asker& asker, const Region& where);
   MissingBytes missing_bytes(const Region& where);
   Finding unwritten_at(const Touch& now, const Asker& asker, const Region& where) const;
   bool was_long_ago(const Touch& read, uint32_t agent) const;
@@ -178,8 +220,11 @@ class ClusterHazards {
   bool undecided_again(std::string_view rule, const Touch& product);
   std::string describe(const Touch& touch, const OpRecord* op, bool writes) const;
 
-  // Ends (observe/exits.cc).
-  void check_live(const AsyncOp& op, const Cta& cta);
+  // Peers: whether they run yet, and whether they still do (observe/exits.cc).
+  Finding found_by(const AsyncOp& op, const Cta& cta, std::string rule, std::string message) const;
+  void check_peer(const AsyncOp& op, const Cta& cta, bool signals);
+  void check_peer(const Exec& exec, const Insn& insn, const Cta& cta);
+  void check_register_moves(const Exec& exec, const Insn& insn);
   void check_leaks(Cta& cta);
   void check_barrier_at_end(Cta& cta, const MbarrierRecord& record);
 
@@ -188,8 +233,14 @@ class ClusterHazards {
   GlobalHazards& global_;
   std::vector<Knowledge> warps_;
   std::vector<std::shared_ptr<const Knowledge>> snapshots_;  // null when out of date
-  std::vector<std::shared_ptr<const Knowledge>> fenced_;     // at the last fence of the device
-  std::vector<Knowledge> awaiting_fence_;
+  // By the scope of the fences: what the last ones that release covered, and what the next that
+  // acquires takes in. Scope::kGpu stands for kSystem, too.
+  static constexpr size_t kScopes = 3;
+  std::vector<std::array<std::shared_ptr<const Knowledge>, kScopes>> fenced_;
+  std::vector<std::array<Knowledge, kScopes>> awaiting_fence_;
+  // By warp: what the proxy of tensor maps saw at the last fence that named the map.
+  std::vector<std::unordered_map<uint64_t, Clock>> fenced_maps_;
+  std::vector<std::vector<RegisterMove>> register_moves_;
   std::vector<std::vector<uint32_t>> tensor_fences_;  // epochs that end in before_thread_sync
   std::vector<Clock> waited_knowing_;  // by warp: what it knew when it last waited for an engine
   std::vector<Point> releases_;        // by rank: the last tcgen05.dealloc
@@ -202,10 +253,16 @@ class ClusterHazards {
   std::unordered_map<uint64_t, Queue> queues_;
   std::unordered_map<uint64_t, Mbarrier> mbarriers_;  // rank << 32 | offset
   std::unordered_map<uint64_t, Knowledge> barriers_;  // named and cluster barriers, by phase
-  std::unordered_map<uint64_t, Knowledge> flags_;     // words that were released to
-  std::vector<Shadow> shared_, tensor_;               // by rank
+  // A word that was released to: what its readers learn in any CTA, and in the writer's, by rank.
+  struct Flag {
+    Knowledge wide;
+    std::map<uint32_t, Knowledge> own;
+  };
+  std::unordered_map<uint64_t, Flag> flags_;
+  std::vector<Shadow> shared_, tensor_;  // by rank
   std::vector<Undecided> undecided_;
   uint32_t components_;
+  uint64_t statement_ = 0;
   const Insn* at_ = nullptr;  // of the access that is looked at
   const Exec* by_ = nullptr;  // the load that is looked at; null: what it reads is used at once
   uint32_t lane_ = 0;         // of that load

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace ptxemu {
 
@@ -15,6 +16,9 @@ struct Cluster;
 struct Warp;
 class AsyncOp;
 
+// The threads that an ordering reaches ("Scope", PTX ISA 8.5).
+enum class Scope : uint8_t { kCta, kCluster, kGpu, kSystem };
+
 // Ordinary accesses of the lanes of exec.mask (generic proxy). address[lane] is an offset in the
 // memory of `cta` for shared memory, else a global address.
 struct MemoryAccess {
@@ -22,9 +26,10 @@ struct MemoryAccess {
   Space space;
   bool reads, writes, atomic;
   bool acquires = false, releases = false;  // ld.acquire, st.release, atom with such an order
-  bool cluster_scope = false;               // scope wider than the CTA
+  Scope scope = Scope::kCta;                // of a strong access
   bool strong = false;       // atomic, volatile, or relaxed and stronger: no data race by itself
   bool sums_floats = false;  // an atomic whose result depends on the order of others
+  bool read_only = false;    // ld.global.nc: the memory is not written while the kernel runs
   uint32_t bytes;            // of one lane
   const uint64_t* address;   // 32 lanes
   Cta* const* cta;           // 32 lanes; shared memory only
@@ -43,21 +48,36 @@ struct Region {
 };
 
 enum class FenceKind : uint8_t {
+  kMemory,  // fence, membar
   kProxyAsync,
   kProxyAsyncShared,
   kProxyAsyncGlobal,
+  kProxyAlias,
   kProxyTensorMap,
-  kMembarCta,
-  kMembarGpu,
-  kMembarSys,
-  kFenceCta,
-  kFenceCluster,
-  kFenceGpu,
-  kFenceSys,
   kMbarrierInit,
   kTensorBeforeSync,
   kTensorAfterSync,
   kWgmma,
+};
+
+struct Fence {
+  FenceKind kind;
+  // Of kMemory and kProxyTensorMap, which may work in one direction only.
+  bool acquires = true, releases = true;
+  Scope scope = Scope::kCta;     // of kMemory
+  bool only_shared = false;      // of kMemory: .sync_restrict
+  std::vector<uint64_t> maps{};  // of an acquiring kProxyTensorMap: the maps that it names
+};
+
+// What a thread's arrive-on operation and a thread's wait ask for.
+struct ArriveOrder {
+  bool releases = true;
+  Scope scope = Scope::kCta;
+};
+struct WaitOrder {
+  uint32_t parity = 0;
+  bool acquires = true;
+  Scope scope = Scope::kCta;
 };
 
 class Observer {
@@ -70,7 +90,7 @@ class Observer {
   virtual void warp_exit(const Exec&, const Insn&) {}
 
   virtual void access(const Exec&, const Insn&, const MemoryAccess&) {}
-  virtual void fence(const Exec&, const Insn&, FenceKind) {}
+  virtual void fence(const Exec&, const Insn&, const Fence&) {}
 
   // Asynchronous operations: issued by a warp (Engines::submit tells), then reads, writes, done.
   virtual void issue(Cluster&, const AsyncOp&) {}
@@ -86,15 +106,17 @@ class Observer {
   virtual void mbarrier_init(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
                              uint32_t /*count*/) {}
   virtual void mbarrier_inval(const Exec&, const Insn&, Cta&, uint32_t /*offset*/) {}
+  // A thread has come to an operation on a barrier, other than its initialisation.
+  virtual void mbarrier_used(const Exec&, const Insn&, Cta&, uint32_t /*offset*/) {}
   virtual void mbarrier_arrive(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
-                               uint32_t /*count*/, bool /*releases*/) {}
+                               const ArriveOrder&) {}
   virtual void mbarrier_expect(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
                                int64_t /*bytes*/) {}
   virtual void mbarrier_async_arrive(const AsyncOp&, Cta&, uint32_t /*offset*/, int64_t /*bytes*/,
                                      uint32_t /*arrivals*/) {}
   virtual void mbarrier_phase(Cta&, uint32_t /*offset*/) {}  // a phase has completed
   virtual void mbarrier_observed(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
-                                 uint32_t /*parity*/, bool /*acquires*/) {}
+                                 const WaitOrder&) {}
   // A wait for this parity begins: its phase has not completed.
   virtual void mbarrier_waits(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
                               uint32_t /*parity*/) {}
@@ -109,8 +131,7 @@ class Observer {
                               uint64_t /*generation*/) {}
   virtual void cluster_arrive(const Exec&, const Insn&, uint64_t /*generation*/,
                               bool /*releases*/) {}
-  virtual void cluster_passed(const Exec&, const Insn&, uint64_t /*generation*/,
-                              bool /*acquires*/) {}
+  virtual void cluster_passed(const Exec&, const Insn&, uint64_t /*generation*/) {}
   virtual void warp_sync(const Exec&, const Insn&) {}
 
   // griddepcontrol.wait has passed; .launch_dependents was executed.
@@ -122,6 +143,11 @@ class Observer {
                             uint32_t /*columns*/) {}
   virtual void tensor_dealloc(const Exec&, const Insn&, Cta&, uint32_t /*column*/,
                               uint32_t /*columns*/) {}
+  // A statement with .cta_group::2: it works on the peer CTA of the pair, too.
+  virtual void pair_used(const Exec&, const Insn&) {}
+  // The copy engine reads a tensor map in global memory.
+  virtual void tensor_map_read(const Exec&, const Insn&, uint64_t /*address*/) {}
+  virtual void setmaxnreg(const Exec&, const Insn&, uint32_t /*registers*/) {}
   // The release of tensor memory of exec.cta comes before what this warp does now.
   virtual bool knows_release(const Exec&) { return true; }
   // A register range that asynchronous work fills or reads was touched before it was waited for.

@@ -48,7 +48,10 @@ Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, c
   // A peer's result over the initial value that the owner stored.
   const bool remote_over_initial =
       both_write && asker.op != nullptr && asker.op->kind == EngineKind::kRemoteStore;
-  const bool known = store_then_load || same_store || remote_over_initial ||
+  // A plain read beside atomics that add no floats: a loop of compare-and-swap begins with one.
+  const bool atomic_read = earlier_wrote != writes && before == nullptr && asker.op == nullptr &&
+                           (earlier_wrote ? earlier.atomic : now.atomic);
+  const bool known = store_then_load || same_store || remote_over_initial || atomic_read ||
                      (!earlier_wrote && asker.op == nullptr && was_long_ago(earlier, asker.agent));
   return known ? Severity::kFormal : Severity::kError;
 }
@@ -59,6 +62,7 @@ Finding ClusterHazards::found_at(const Touch& now, const Asker& asker, const Reg
   const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
   finding.warp = static_cast<int32_t>(asker.agent % per_cta);
   finding.ptx_line = now.line;
+  finding.statement = statement_;
   if (at_ != nullptr) {
     const bool own = asker.op != nullptr && asker.op->function != nullptr;
     finding.source =
@@ -87,7 +91,8 @@ bool ClusterHazards::undecided_again(std::string_view rule, const Touch& product
   const uint64_t op = product.who.op_id();
   for (auto known = undecided_.rbegin(); known != undecided_.rend() && known->op == op; ++known) {
     if (known->feeds != product.feeds || known->finding.rule != rule) continue;
-    ++known->finding.count;
+    known->finding.count += known->finding.statement != statement_;
+    known->finding.statement = statement_;
     return true;
   }
   return false;
@@ -106,7 +111,8 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
   const bool depends = severity == Severity::kError &&
                        (now_product || is_product_read(earlier, earlier_wrote, tensor));
   const Touch& product = now_product ? now : earlier;
-  if (depends ? undecided_again(rule, product) : launch_.report_again(rule, now.line, severity)) {
+  if (depends ? undecided_again(rule, product)
+              : launch_.report_again(rule, now.line, severity, statement_)) {
     return;
   }
   Finding finding = found_at(now, asker, where);
@@ -166,9 +172,22 @@ void ClusterHazards::report_unwritten(const Touch& now, const Asker& asker, cons
   const bool loads_lanes = asker.op != nullptr && asker.op->kind == EngineKind::kTensorLoad;
   const bool multiplies = is_product_read(now, false, where.space == Region::Space::kTensor);
   const Severity severity = loads_lanes || multiplies ? Severity::kFormal : Severity::kError;
-  if (launch_.report_again("uninitialised-read", now.line, severity)) return;
+  if (launch_.report_again("uninitialised-read", now.line, severity, statement_)) return;
   Finding finding = unwritten_at(now, asker, where);
   finding.severity = severity;
+  launch_.report(std::move(finding));
+}
+
+// Only the operations of mbarrier may touch one that is initialised.
+void ClusterHazards::report_over_mbarrier(const Touch& now, bool writes, const Asker& asker,
+                                          const Region& where) {
+  constexpr const char* kRule = "mbarrier-access";
+  if (launch_.report_again(kRule, now.line, Severity::kError, statement_)) return;
+  Finding finding = found_at(now, asker, where);
+  finding.rule = kRule;
+  finding.message =
+      fmt::format("{} where an mbarrier is initialised: mbarrier.inval must come first",
+                  describe(now, asker.op, writes));
   launch_.report(std::move(finding));
 }
 

@@ -36,6 +36,7 @@ struct Touch {
   // Of shared memory that a tcgen05.mma reads: the sixteenths of D's lanes that it feeds.
   uint8_t feeds = 0xff;
   bool strong = false;  // relaxed or stronger: two of them are no race
+  bool atomic = false;  // an atomic that adds no floats
 };
 
 struct Cell {
@@ -44,7 +45,8 @@ struct Cell {
   Touch writer;
   std::array<Touch, kReaders> readers;
   uint8_t reader_count = 0;
-  uint8_t written = 0;  // bytes that somebody has ever written
+  uint8_t written = 0;    // bytes that somebody has ever written
+  bool mbarrier = false;  // half of an mbarrier that is initialised
 };
 
 // Cells of one memory, made on first use.

@@ -37,7 +37,10 @@ void ClusterHazards::wgmma_issued(const Exec& exec, const Insn& insn) {
   const uint32_t agent = exec.warp->agent;
   const uint64_t op = exec.warp->state<WgmmaGroups>().recent.back();
   while (ops_.size() < op) ops_.emplace_back();
-  ops_[op - 1].accumulates = wgmma_registers_[agent].issued(exec, insn, op);
+  OpRecord& issued = ops_[op - 1];
+  issued.kind = EngineKind::kWgmma;
+  issued.line = insn.line;
+  issued.accumulates = wgmma_registers_[agent].issued(exec, insn, op);
   wgmma_waiting_[agent].push_back(snapshot(agent));
   // What any of them knows, the product comes after.
   const auto& warps = exec.cta->warps;

@@ -1,0 +1,134 @@
+// What warps tell each other by strong accesses and fences ("Release and Acquire Patterns",
+// "Scope", "Proxies"; PTX ISA 8.5 to 8.8).
+#include <algorithm>
+
+#include "emulator/machine/cluster.h"
+#include "emulator/machine/exec.h"
+#include "emulator/observe/global_hazards.h"
+#include "emulator/observe/hazards.h"
+
+namespace ptxemu {
+
+namespace {
+
+// The system is no more than the device here.
+Scope widest(Scope scope) { return std::min(scope, Scope::kGpu); }
+
+}  // namespace
+
+// --- Strong accesses ---
+
+void ClusterHazards::acquire_foreign(uint32_t agent, const ForeignClocks& clocks) {
+  of_warp(agent).join_foreign(clocks);
+}
+
+const Knowledge* ClusterHazards::released_by(uint32_t agent, const MemoryAccess& access,
+                                             Scope readers) const {
+  if (!access.writes || !access.strong || access.scope < readers) return nullptr;
+  if (access.releases) return &warps_[agent];
+  return fenced_[agent][static_cast<size_t>(readers)].get();
+}
+
+// A strong access passes on what is known: a release or a fence before it, an acquire or a fence
+// after it. Both must have a scope that reaches the other thread.
+void ClusterHazards::exchange(const Exec& exec, const MemoryAccess& access) {
+  const uint32_t agent = exec.warp->agent, rank = exec.cta->rank;
+  const auto each_word = [&](const auto& use) {
+    uint64_t last = ~uint64_t{0};
+    exec.for_lanes([&](int lane) {
+      uint64_t key = access.address[lane];
+      if (access.space == MemoryAccess::Space::kShared) {
+        key |= uint64_t{access.cta[lane]->rank + 1} << 56;
+      }
+      if (key != last) use(key);
+      last = key;
+    });
+  };
+  const auto learn = [&](const Knowledge& told, Scope writers) {
+    (access.acquires ? of_warp(agent) : awaiting_fence(agent, writers)).join(told);
+  };
+  if (access.reads) {
+    each_word([&](uint64_t key) {
+      const auto flag = flags_.find(key);
+      if (flag == flags_.end()) return;
+      const auto own = flag->second.own.find(rank);
+      if (own != flag->second.own.end()) learn(own->second, Scope::kCta);
+      if (access.scope >= Scope::kCluster) learn(flag->second.wide, Scope::kCluster);
+    });
+  }
+  if (const Knowledge* released = released_by(agent, access, Scope::kCta)) {
+    each_word([&](uint64_t key) { flags_[key].own[rank].join(*released); });
+  }
+  if (const Knowledge* released = released_by(agent, access, Scope::kCluster)) {
+    each_word([&](uint64_t key) { flags_[key].wide.join(*released); });
+  }
+  if (access.space == MemoryAccess::Space::kGlobal && access.scope >= Scope::kGpu) {
+    global_.exchange(*this, exec, access);
+  }
+  if (access.releases) step(agent);
+}
+
+// --- Fences ---
+
+// A relaxed store or arrival that follows passes on what the fence covers, beside what earlier ones
+// did.
+void ClusterHazards::release_at_fence(uint32_t agent, Scope scope, const Knowledge& covered) {
+  for (size_t i = 0; i <= static_cast<size_t>(widest(scope)); ++i) {
+    auto both = std::make_shared<Knowledge>(covered);
+    if (fenced_[agent][i] != nullptr) both->join(*fenced_[agent][i]);
+    fenced_[agent][i] = std::move(both);
+  }
+}
+
+void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
+  const uint32_t agent = exec.warp->agent;
+  Knowledge& k = of_warp(agent);
+  switch (fence.kind) {
+    case FenceKind::kProxyAsync:
+    case FenceKind::kProxyAsyncGlobal:
+      if (fence.kind == FenceKind::kProxyAsync) k.async_shared.join(k.generic);
+      k.async_global.join(k.generic);
+      k.show_foreign_to_async();
+      break;
+    case FenceKind::kProxyAsyncShared: k.async_shared.join(k.generic); break;
+    case FenceKind::kProxyTensorMap:
+      if (fence.releases) k.tensor_maps.join(k.generic);
+      for (const uint64_t map : fence.maps) fenced_maps_[agent][map] = k.tensor_maps;
+      break;
+    case FenceKind::kTensorAfterSync: k.tensor.join(k.generic); return;
+    case FenceKind::kTensorBeforeSync: tensor_fences_[agent].push_back(k.generic.at(agent)); break;
+    case FenceKind::kWgmma: wgmma_registers_[agent].fence(); return;
+    case FenceKind::kProxyAlias: return;
+    case FenceKind::kMbarrierInit: {
+      Knowledge covered;
+      covered.inits.set(agent, k.generic.at(agent));
+      covered.running = k.running;
+      release_at_fence(agent, Scope::kCluster, covered);
+      break;
+    }
+    case FenceKind::kMemory:
+      for (size_t i = 0; fence.acquires && i <= static_cast<size_t>(widest(fence.scope)); ++i) {
+        Knowledge& awaiting = awaiting_fence_[agent][i];
+        k.join(fence.only_shared ? awaiting.only_shared() : awaiting);
+        if (!fence.only_shared) awaiting = {};
+      }
+      if (!fence.releases) return;
+      if (fence.only_shared) {
+        release_at_fence(agent, fence.scope, k.only_shared());
+        break;
+      }
+      // All that earlier fences covered is among what the warp knows.
+      for (size_t i = 0; i <= static_cast<size_t>(widest(fence.scope)); ++i) {
+        fenced_[agent][i] = snapshot(agent);
+      }
+      break;
+  }
+  step(agent);
+}
+
+bool ClusterHazards::sees_tensor_map(uint32_t agent, uint64_t map, Who writer) const {
+  const auto fenced = fenced_maps_[agent].find(map);
+  return fenced != fenced_maps_[agent].end() && fenced->second.at(writer.agent()) >= writer.epoch();
+}
+
+}  // namespace ptxemu

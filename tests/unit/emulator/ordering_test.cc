@@ -1,0 +1,219 @@
+// What an ordering passes on depends on its direction, its scope and what it is restricted to.
+#include "checked_program.h"
+
+namespace ptxemu {
+namespace {
+
+// --- Between the CTAs of a cluster --------------------------------------------------------------
+
+constexpr const char* kWord = ".shared .align 8 .b64 bar;\n.shared .align 8 .u32 word;\n";
+// Thread 0 of each CTA; %p0: CTA rank 0; %r3, %r4: the word and the barrier of the other CTA.
+constexpr const char* kPair =
+    "mov.u32 %r1, %cluster_ctarank;\nsetp.eq.u32 %p0, %r1, 0;\nxor.b32 %r2, %r1, 1;\n"
+    "mov.u32 %r5, word;\nmov.u32 %r6, bar;\nmapa.shared::cluster.u32 %r3, %r5, %r2;\n"
+    "mapa.shared::cluster.u32 %r4, %r6, %r2;\n";
+constexpr const char* kInit =
+    "mbarrier.init.shared::cta.b64 [%r6], 1;\nfence.mbarrier_init.release.cluster;\n"
+    "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n";
+constexpr const char* kMeet = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n";
+
+LaunchReport run_pair(const std::string& body, const char* policy = "eager") {
+  PtxProgram p(kPair + body, checked(policy), kWord);
+  return p.launch(p.buffer("out", 256), 0, 1, 2, 2);
+}
+
+// CTA rank 1 hands a word to rank 0.
+LaunchReport hand_over(const char* arrive, const char* wait, const char* before = "",
+                       const char* after = "") {
+  return run_pair(std::string(kInit) + "@%p0 bra owner;\nst.shared::cluster.u32 [%r3], 77;\n" +
+                  before + "mbarrier.arrive" + arrive +
+                  ".shared::cluster.b64 _, [%r4];\nbra end;\n"
+                  "owner: mbarrier.try_wait.parity" +
+                  wait + ".shared::cta.b64 %p1, [%r6], 0;\n@!%p1 bra owner;\n" + after +
+                  "ld.shared.u32 %r7, [%r5];\nst.global.u32 [%d0], %r7;\nend:\n" + kMeet);
+}
+
+TEST(Orderings, ARelaxedWaitOrdersNothing) {
+  const auto good = hand_over(".release.cluster", ".acquire.cluster");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto relaxed = hand_over(".release.cluster", ".relaxed.cluster");
+  EXPECT_EQ(severity(relaxed, "shared-race"), "error") << text_of(relaxed);
+  const auto fenced =
+      hand_over(".release.cluster", ".relaxed.cluster", "", "fence.acq_rel.cluster;\n");
+  EXPECT_EQ(fenced.status, "ok") << text_of(fenced);
+  const auto narrow = hand_over(".release.cluster", ".relaxed.cluster", "", "fence.acq_rel.cta;\n");
+  EXPECT_EQ(severity(narrow, "shared-race"), "error") << text_of(narrow);
+}
+
+TEST(Orderings, ARelaxedArrivalPassesOnWhatAFenceCovers) {
+  const auto relaxed = hand_over(".relaxed.cluster", ".acquire.cluster");
+  EXPECT_EQ(severity(relaxed, "shared-race"), "error") << text_of(relaxed);
+  const auto fenced = hand_over(".relaxed.cluster", ".acquire.cluster", "fence.acq_rel.cluster;\n");
+  EXPECT_EQ(fenced.status, "ok") << text_of(fenced);
+  const auto restricted = hand_over(".relaxed.cluster", ".acquire.cluster",
+                                    "fence.release.sync_restrict::shared::cta.cluster;\n");
+  EXPECT_EQ(restricted.status, "ok") << text_of(restricted);
+}
+
+TEST(Orderings, OfScopeCtaReachNoOtherCta) {
+  for (const auto& [arrive, wait] : {std::pair{".release.cta", ".acquire.cluster"},
+                                     {"", ".acquire.cluster"},
+                                     {".release.cluster", ".acquire.cta"},
+                                     {".release.cluster", ""}}) {
+    const auto report = hand_over(arrive, wait);
+    EXPECT_EQ(severity(report, "narrow-scope"), "formal") << text_of(report);
+    EXPECT_TRUE(report.passed()) << text_of(report);
+  }
+}
+
+// Before the barrier CTA rank 1 writes a word of rank 0, which reads it afterwards.
+LaunchReport over_cluster_barrier(const char* before, const char* arrive) {
+  return run_pair(std::string(kMeet) + "@!%p0 st.shared::cluster.u32 [%r3], 77;\n" + before +
+                  "barrier.cluster.arrive" + arrive +
+                  ".aligned;\nbarrier.cluster.wait.aligned;\n"
+                  "@!%p0 bra end;\nld.shared.u32 %r7, [%r5];\nst.global.u32 [%d0], %r7;\nend:\n");
+}
+
+TEST(Orderings, ARelaxedClusterArrivalPassesOnWhatAFenceCovers) {
+  const auto good = over_cluster_barrier("", "");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto fenced = over_cluster_barrier("fence.acq_rel.cluster;\n", ".relaxed");
+  EXPECT_EQ(fenced.status, "ok") << text_of(fenced);
+  for (const char* fence : {"", "fence.acq_rel.cta;\n", "fence.mbarrier_init.release.cluster;\n",
+                            "fence.acquire.cluster;\n"}) {
+    const auto report = over_cluster_barrier(fence, ".relaxed");
+    EXPECT_EQ(severity(report, "shared-race"), "error") << fence << text_of(report);
+  }
+}
+
+// --- Initialisation of mbarriers ----------------------------------------------------------------
+
+LaunchReport run_initialised(const char* between) {
+  PtxProgram p(
+      "mov.u32 %r6, bar;\nsetp.eq.u32 %p0, %r0, 0;\nsetp.eq.u32 %p1, %r0, 32;\n"
+      "@%p0 mbarrier.init.shared::cta.b64 [%r6], 1;\n" +
+          std::string(between) + "@%p1 mbarrier.arrive.shared::cta.b64 _, [%r6];\n",
+      checked(), kWord);
+  return p.launch(p.buffer("out", 16), 0, 64);
+}
+
+TEST(Initialisation, OfAnMbarrierMustComeBeforeItsUseByOtherWarps) {
+  const auto good = run_initialised("bar.sync 0;\n");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto bare = run_initialised("");
+  EXPECT_EQ(severity(bare, "mbarrier-race"), "error") << text_of(bare);
+}
+
+LaunchReport run_initialised_in_pair(const char* fence, const char* arrive) {
+  return run_pair("mbarrier.init.shared::cta.b64 [%r6], 1;\n" + std::string(fence) +
+                  "barrier.cluster.arrive" + arrive +
+                  ".aligned;\nbarrier.cluster.wait.aligned;\n"
+                  "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];\n"
+                  "wait: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r6], 0;\n"
+                  "@!%p1 bra wait;\n" +
+                  kMeet);
+}
+
+TEST(Initialisation, IsPassedOnByItsFenceAndARelaxedClusterBarrier) {
+  const char* fence = "fence.mbarrier_init.release.cluster;\n";
+  for (const auto& [fenced, arrive] : {std::pair{fence, ".relaxed"},
+                                       {fence, ""},
+                                       {"", ""},
+                                       {"fence.acq_rel.cluster;\n", ".relaxed"}}) {
+    const auto good = run_initialised_in_pair(fenced, arrive);
+    EXPECT_EQ(good.status, "ok") << text_of(good);
+  }
+  const auto bare = run_initialised_in_pair("", ".relaxed");
+  EXPECT_EQ(severity(bare, "mbarrier-race"), "error") << text_of(bare);
+}
+
+// The copy engine signals a barrier that another warp has initialised.
+LaunchReport run_copy_into_initialised(const char* between) {
+  PtxProgram p(
+      "mov.u32 %r6, bar;\nmov.u32 %r2, box;\nsetp.eq.u32 %p0, %r0, 0;\nsetp.eq.u32 %p1, %r0, 32;\n"
+      "@%p0 mbarrier.init.shared::cta.b64 [%r6], 1;\n" +
+          std::string(between) +
+          "@%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r2], [%d1], 16, "
+          "[%r6];\n@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 16;\n"
+          "wait: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r6], 0;\n@!%p2 bra wait;\n",
+      checked("late"), ".shared .align 8 .b64 bar;\n.shared .align 128 .b8 box[16];\n");
+  return p.launch(p.buffer("out", 16), p.buffer("in", std::vector<uint32_t>(4)), 64);
+}
+
+TEST(Initialisation, OfAnMbarrierMustComeBeforeAnEngineSignalsIt) {
+  const auto good = run_copy_into_initialised("bar.sync 0;\n");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto bare = run_copy_into_initialised("");
+  EXPECT_EQ(severity(bare, "mbarrier-race"), "error") << text_of(bare);
+}
+
+// --- Between clusters ---------------------------------------------------------------------------
+
+// One thread of cluster 0 hands a value to one of cluster 1: `release` is before or at the store to
+// the flag, `acquire` at or after the load of it.
+LaunchReport run_flag(const char* store, const char* load, const char* release = "",
+                      const char* acquire = "", uint32_t cluster = 1) {
+  const std::string body =
+      "mov.u32 %r1, %ctaid.x;\nsetp.eq.u32 %p0, %r1, 0;\n@!%p0 bra wait;\n"
+      "st.global.u32 [%d0], 42;\n" +
+      std::string(release) + "st" + store +
+      ".global.u32 [%d0+128], 1;\nbra end;\n"
+      "wait: ld" +
+      load + ".global.u32 %r2, [%d0+128];\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 bra wait;\n" + acquire +
+      "ld.global.u32 %r3, [%d0];\nst.global.u32 [%d0+8], %r3;\nend:\n";
+  PtxProgram p(body, checked());
+  return p.launch(p.buffer("out", std::vector<uint32_t>(64)), 0, 1, 2, cluster);
+}
+
+TEST(Scopes, OfAFlagMustReachBothThreads) {
+  EXPECT_EQ(run_flag(".release.gpu", ".acquire.gpu").status, "ok");
+  for (const auto& [store, load] : {std::pair{".release.cluster", ".acquire.cluster"},
+                                    {".release.gpu", ".acquire.cluster"},
+                                    {".release.cta", ".acquire.gpu"}}) {
+    const auto report = run_flag(store, load);
+    EXPECT_EQ(severity(report, "global-race"), "error") << store << text_of(report);
+  }
+  EXPECT_EQ(run_flag(".release.cluster", ".acquire.cluster", "", "", 2).status, "ok");
+  const auto cta = run_flag(".release.cta", ".acquire.cta", "", "", 2);
+  EXPECT_EQ(severity(cta, "global-race"), "error") << text_of(cta);
+}
+
+TEST(Scopes, OfAFenceMustReachBothThreads) {
+  const auto run = [](const char* release, const char* acquire, uint32_t cluster = 1) {
+    return run_flag(".relaxed.gpu", ".relaxed.gpu", release, acquire, cluster);
+  };
+  EXPECT_EQ(run("fence.acq_rel.gpu;\n", "fence.acq_rel.gpu;\n").status, "ok");
+  EXPECT_EQ(run("fence.release.gpu;\n", "fence.acquire.gpu;\n").status, "ok");
+  EXPECT_EQ(run("fence.release.cluster;\n", "fence.acquire.cluster;\n", 2).status, "ok");
+  for (const auto& [release, acquire] : {std::pair{"fence.acq_rel.cta;\n", "fence.acq_rel.gpu;\n"},
+                                         {"fence.acq_rel.gpu;\n", "fence.acq_rel.cluster;\n"}}) {
+    const auto report = run(release, acquire);
+    EXPECT_EQ(severity(report, "global-race"), "error") << release << text_of(report);
+  }
+}
+
+TEST(Fences, WorkInTheDirectionThatTheyName) {
+  const auto run = [](const char* release, const char* acquire) {
+    return run_flag(".relaxed.gpu", ".relaxed.gpu", release, acquire);
+  };
+  const auto first = run("fence.acquire.gpu;\n", "fence.acq_rel.gpu;\n");
+  EXPECT_EQ(severity(first, "global-race"), "error") << text_of(first);
+  const auto second = run("fence.acq_rel.gpu;\n", "fence.release.gpu;\n");
+  EXPECT_EQ(severity(second, "global-race"), "error") << text_of(second);
+}
+
+TEST(Fences, ThatAreRestrictedToSharedMemoryOrderNoOther) {
+  const char* acquire = "fence.acquire.sync_restrict::shared::cluster.cluster;\n";
+  const auto run = [&](const char* release, const char* after) {
+    return run_flag(".relaxed.cluster", ".relaxed.cluster", release, after, 2);
+  };
+  EXPECT_EQ(run("fence.release.cluster;\n", "fence.acquire.cluster;\n").status, "ok");
+  const auto released =
+      run("fence.release.sync_restrict::shared::cta.cluster;\n", "fence.acquire.cluster;\n");
+  EXPECT_EQ(severity(released, "global-race"), "error") << text_of(released);
+  const auto acquired = run("fence.release.cluster;\n", acquire);
+  EXPECT_EQ(severity(acquired, "global-race"), "error") << text_of(acquired);
+}
+
+}  // namespace
+}  // namespace ptxemu

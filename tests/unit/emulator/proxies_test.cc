@@ -1,0 +1,157 @@
+// What one proxy has written another sees only after a fence between the two.
+#include "checked_program.h"
+
+namespace ptxemu {
+namespace {
+
+constexpr const char* kBox = ".shared .align 8 .b64 bar;\n.shared .align 128 .b8 box[512];\n";
+
+// A thread copies 16 bytes into shared memory as `write` says, and then out by the copy engine.
+LaunchReport copy_out(const std::string& write, const char* fence) {
+  PtxProgram p("mov.u32 %r1, box;\n" + write + fence +
+                   "cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], 16;\n"
+                   "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n",
+               checked(), kBox);
+  return p.launch(p.buffer("out", 64), p.buffer("in", std::vector<uint32_t>(16)), 1);
+}
+
+TEST(Proxies, CpAsyncWritesInTheGenericOne) {
+  const std::string write = "cp.async.cg.shared.global [%r1], [%d1], 16;\ncp.async.wait_all;\n";
+  const auto good = copy_out(write, "fence.proxy.async.shared::cta;\n");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto bare = copy_out(write, "");
+  EXPECT_EQ(severity(bare, "missing-proxy-fence"), "error") << text_of(bare);
+  const auto early = copy_out(
+      "cp.async.cg.shared.global [%r1], [%d1], 16;\nfence.proxy.async.shared::cta;\n"
+      "cp.async.wait_all;\n",
+      "");
+  EXPECT_EQ(severity(early, "missing-proxy-fence"), "error") << text_of(early);
+}
+
+TEST(Proxies, CpAsyncReadsInTheGenericOne) {
+  PtxProgram p(
+      "mov.u32 %r1, box;\nst.global.u32 [%d0], 7;\n"
+      "cp.async.ca.shared.global [%r1], [%d0], 4;\ncp.async.wait_all;\nld.shared.u32 %r2, [%r1];\n"
+      "st.global.u32 [%d0+4], %r2;\n",
+      checked(), kBox);
+  const auto report = p.launch(p.buffer("out", 64), 0, 1);
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+}
+
+LaunchReport store_to_peer(const char* fence) {
+  const std::string body =
+      "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmov.u32 %r3, %cluster_ctarank;\nxor.b32 %r4, %r3, 1;\n"
+      "mbarrier.init.shared::cta.b64 [%r2], 1;\n"
+      "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 16;\n"
+      "mapa.shared::cluster.u32 %r5, %r1, %r4;\nmapa.shared::cluster.u32 %r6, %r2, %r4;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r5], {%r3, %r3, %r3, %r3}, "
+      "[%r6];\n"
+      "wait: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p0, [%r2], 0;\n"
+      "@!%p0 bra wait;\n" +
+      std::string(fence) +
+      "mul.wide.u32 %d2, %r3, 16;\nadd.u64 %d2, %d0, %d2;\n"
+      "cp.async.bulk.global.shared::cta.bulk_group [%d2], [%r1], 16;\n"
+      "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n"
+      "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n";
+  PtxProgram p(body, checked("late"), kBox);
+  return p.launch(p.buffer("out", 64), 0, 1, 2, 2);
+}
+
+TEST(Proxies, StAsyncWritesInTheGenericOne) {
+  const auto good = store_to_peer("fence.proxy.async.shared::cta;\n");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto bare = store_to_peer("");
+  EXPECT_EQ(severity(bare, "missing-proxy-fence"), "error") << text_of(bare);
+}
+
+LaunchReport copy_over_store(const char* fence) {
+  PtxProgram p(
+      "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmbarrier.init.shared::cta.b64 [%r2], 1;\n"
+      "st.shared.u32 [%r1], 7;\n" +
+          std::string(fence) +
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 16;\n"
+          "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r2];\n"
+          "wait: mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n",
+      checked(), kBox);
+  return p.launch(p.buffer("out", 64), p.buffer("in", std::vector<uint32_t>(16)), 1);
+}
+
+TEST(Proxies, ACopyOverAnOrdinaryStoreNeedsAFence) {
+  const auto good = copy_over_store("fence.proxy.async.shared::cta;\n");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto bare = copy_over_store("");
+  EXPECT_EQ(severity(bare, "missing-proxy-fence"), "error") << text_of(bare);
+}
+
+// Cluster 0 stores a value that the copy engine of cluster 1 reads.
+LaunchReport copy_of_other_cluster(const char* by_writer, const char* by_reader) {
+  const std::string body =
+      "mov.u32 %r3, %ctaid.x;\nsetp.eq.u32 %p1, %r3, 0;\n@!%p1 bra flag;\n"
+      "st.global.u32 [%d0], 42;\n" +
+      std::string(by_writer) +
+      "st.release.gpu.global.u32 [%d0+64], 1;\nbra end;\n"
+      "flag: ld.acquire.gpu.global.u32 %r4, [%d0+64];\nsetp.eq.u32 %p2, %r4, 0;\n@%p2 bra flag;\n" +
+      by_reader +
+      "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmbarrier.init.shared::cta.b64 [%r2], 1;\n"
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 16;\n"
+      "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d0], 16, [%r2];\n"
+      "wait: mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\nend:\n";
+  PtxProgram p(body, checked(), kBox);
+  return p.launch(p.buffer("out", std::vector<uint32_t>(32)), 0, 1, 2);
+}
+
+TEST(Proxies, ACopyOfWhatAnotherClusterHasStoredNeedsAFence) {
+  const char* fence = "fence.proxy.async;\n";
+  EXPECT_EQ(copy_of_other_cluster(fence, "").status, "ok");
+  EXPECT_EQ(copy_of_other_cluster("", "fence.proxy.async.global;\n").status, "ok");
+  const auto bare = copy_of_other_cluster("", "");
+  EXPECT_EQ(severity(bare, "missing-proxy-fence"), "error") << text_of(bare);
+  const auto shared = copy_of_other_cluster("", "fence.proxy.async.shared::cta;\n");
+  EXPECT_EQ(severity(shared, "missing-proxy-fence"), "error") << text_of(shared);
+}
+
+// --- Tensor maps --------------------------------------------------------------------------------
+
+// A map in global memory gets another address, and a box is copied by it.
+LaunchReport copy_by_edited_map(const char* release, const char* acquire) {
+  std::string body = "add.u64 %d4, %d0, 1024;\n";
+  for (int i = 0; i < 128; i += 8) {
+    body += "ld.param.b64 %d5, [map+" + std::to_string(i) + "];\nst.global.b64 [%d4+" +
+            std::to_string(i) + "], %d5;\n";
+  }
+  body += "tensormap.replace.tile.global_address.global.b1024.b64 [%d4], %d1;\n" +
+          std::string(release) + acquire +
+          "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmbarrier.init.shared::cta.b64 [%r2], 1;\n"
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 64;\nmov.u32 %r3, 0;\n"
+          "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], "
+          "[%d4, {%r3}], [%r2];\n"
+          "wait: mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n";
+  PtxProgram p(body, checked("eager", "emulated:h200"), kBox, "sm_90a");
+  const uint64_t in = p.buffer("in", std::vector<uint32_t>(64));
+  TensorMapRequest request;
+  request.dtype = "f32";
+  request.address = in;
+  request.dims = {64};
+  request.box = {16};
+  return p.launch(p.buffer("out", std::vector<uint32_t>(512)), in, 1, 1, 1, 0,
+                  Machine::encode_tensor_map(request));
+}
+
+TEST(Proxies, AnEditedTensorMapIsReleasedAndAcquired) {
+  const char* release = "fence.proxy.tensormap::generic.release.gpu;\n";
+  const char* acquire = "fence.proxy.tensormap::generic.acquire.gpu [%d4], 128;\n";
+  const auto good = copy_by_edited_map(release, acquire);
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  for (const auto& [first, second] :
+       {std::pair{"", ""},
+        {release, ""},
+        {"", acquire},
+        {release, "fence.proxy.tensormap::generic.acquire.gpu [%d0], 128;\n"}}) {
+    const auto report = copy_by_edited_map(first, second);
+    EXPECT_EQ(severity(report, "missing-tensormap-fence"), "error") << text_of(report);
+  }
+}
+
+}  // namespace
+}  // namespace ptxemu
