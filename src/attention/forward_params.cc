@@ -20,56 +20,56 @@ float finite_float(double factor) {
       std::min(factor, static_cast<double>(std::numeric_limits<float>::max())));
 }
 
-void fill_outputs(const AttentionProblem& p, const ForwardArgs& args, FwdParams* params) {
-  params->out_data = args.out;
-  params->lse = args.lse;
-  params->out_stride_seqlen = p.out.seqlen;
-  params->out_stride_head = p.out.head;
-  params->out_stride_batch = p.out.batch;
-  params->head_dim_v = static_cast<int32_t>(p.head_dim_v);
+OutputParams output_params(const AttentionProblem& p, const ForwardArgs& args) {
+  return {.data = args.out,
+          .lse = args.lse,
+          .stride_batch = p.out.batch,
+          .stride_seqlen = p.out.seqlen,
+          .stride_head = p.out.head,
+          .head_dim_v = static_cast<int32_t>(p.head_dim_v)};
 }
 
-void fill_sequences(const AttentionProblem& p, const ForwardArgs& args, FwdParams* params) {
-  params->cu_seqlens_q = args.cu_seqlens_q;
-  params->cu_seqlens_k = args.cu_seqlens_k;
-  params->seqused_k = args.seqused_k;
-  params->batch = static_cast<int32_t>(p.batch);
-  params->seqlen_q = static_cast<int32_t>(p.seqlen_q);
-  params->seqlen_k = static_cast<int32_t>(p.seqlen_k);
-  params->total_q = static_cast<int32_t>(rows_of_packed_q(p, args));
-  params->total_k = static_cast<int32_t>(rows_of_packed_k(p, args));
+SequenceParams sequence_params(const AttentionProblem& p, const ForwardArgs& args) {
+  return {.cu_seqlens_q = args.cu_seqlens_q,
+          .cu_seqlens_k = args.cu_seqlens_k,
+          .seqused_k = args.seqused_k,
+          .batch = static_cast<int32_t>(p.batch),
+          .seqlen_q = static_cast<int32_t>(p.seqlen_q),
+          .seqlen_k = static_cast<int32_t>(p.seqlen_k),
+          .total_q = static_cast<int32_t>(rows_of_packed_q(p, args)),
+          .total_k = static_cast<int32_t>(rows_of_packed_k(p, args))};
 }
 
-void fill_heads(const AttentionProblem& p, int group, FwdParams* params) {
-  params->heads_q = static_cast<int32_t>(p.heads_q);
-  params->group = group;
-  params->group_log2 = std::countr_zero(static_cast<unsigned>(packed_rows(group)));
-  params->tile_heads = static_cast<int32_t>(p.heads_q / group);
-  params->tile_heads_per_kv = static_cast<int32_t>(params->tile_heads / p.heads_kv);
+HeadParams head_params(const AttentionProblem& p, int group) {
+  const int64_t tile_heads = p.heads_q / group;
+  return {.heads_q = static_cast<int32_t>(p.heads_q),
+          .group = group,
+          .group_log2 = std::countr_zero(static_cast<unsigned>(packed_rows(group))),
+          .tile_heads = static_cast<int32_t>(tile_heads),
+          .tile_heads_per_kv = static_cast<int32_t>(tile_heads / p.heads_kv)};
 }
 
-void fill_mask(const MaskSpec& mask, FwdParams* params) {
+MaskParams mask_params(const MaskSpec& mask) {
   const auto window = [](int64_t w) {
     return static_cast<int32_t>(w < 0 ? kUnboundedWindow : std::min(w, kUnboundedWindow));
   };
-  params->window_left = window(mask.window_left);
-  params->window_right = window(mask.window_right);
+  return {.window_left = window(mask.window_left), .window_right = window(mask.window_right)};
 }
 
-void fill_schedule(const TileSchedule& schedule, void* tile_counter, FwdParams* params) {
-  params->tile_counter = static_cast<uint32_t*>(tile_counter);
-  params->sections = schedule.sections;
-  params->longest_first = schedule.longest_first;
-  params->launch_control = schedule.source == TileSource::kLaunchControl;
+ScheduleParams schedule_params(const TileSchedule& schedule, void* tile_counter) {
+  return {.tile_counter = static_cast<uint32_t*>(tile_counter),
+          .sections = schedule.sections,
+          .longest_first = schedule.longest_first,
+          .launch_control = schedule.source == TileSource::kLaunchControl};
 }
 
-void fill_scores(const AttentionProblem& p, const ForwardArgs& args, FwdParams* params) {
-  params->sink = args.sink;
+ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
   const double score_scale = p.softcap > 0 ? 1.0 : std::max(p.scale, kSmallestScale);
-  params->scale_log2 = finite_float(score_scale * kLog2E);
-  params->softcap = p.softcap;
-  params->scale_over_softcap =
-      p.softcap > 0 ? finite_float(static_cast<double>(p.scale) / p.softcap) : 0.0f;
+  const double of_cap = p.softcap > 0 ? static_cast<double>(p.scale) / p.softcap : 0.0;
+  return {.sink = args.sink,
+          .scale_log2 = finite_float(score_scale * kLog2E),
+          .softcap = p.softcap,
+          .scale_over_softcap = finite_float(of_cap)};
 }
 
 // Members of one struct by their addresses, so that the compiler knows each one's type.
@@ -98,59 +98,76 @@ class Fields {
 
 FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& schedule,
                          const ForwardArgs& args, void* tile_counter) {
-  FwdParams params{};
-  fill_outputs(problem, args, &params);
-  fill_sequences(problem, args, &params);
-  fill_heads(problem, schedule.group, &params);
-  fill_mask(problem.mask, &params);
-  fill_schedule(schedule, tile_counter, &params);
-  fill_scores(problem, args, &params);
-  return params;
+  return {.maps = {},
+          .output = output_params(problem, args),
+          .sequences = sequence_params(problem, args),
+          .heads = head_params(problem, schedule.group),
+          .mask = mask_params(problem.mask),
+          .schedule = schedule_params(schedule, tile_counter),
+          .scores = score_params(problem, args)};
 }
 
-// Every member: the compiler counts them.
+// Every member of every part: the compiler counts them.
 ParamsLayout params_layout(KernelParams) {
   static const FwdParams kParams{};
-  const auto& [q, k, v, out, out_data, lse, sink, cu_seqlens_q, cu_seqlens_k, seqused_k,
-               tile_counter, out_stride_seqlen, out_stride_head, batch, heads_q, seqlen_q, seqlen_k,
-               total_q, total_k, head_dim_v, group_log2, group, tile_heads, tile_heads_per_kv,
-               window_left, window_right, sections, longest_first, scale_log2, softcap,
-               scale_over_softcap, launch_control, out_stride_batch] = kParams;
   Fields fields(&kParams);
 #define FA4_FIELD(member) fields.add(#member, member)
-  FA4_FIELD(q);
-  FA4_FIELD(k);
-  FA4_FIELD(v);
-  FA4_FIELD(out);
-  FA4_FIELD(out_data);
-  FA4_FIELD(lse);
-  FA4_FIELD(sink);
-  FA4_FIELD(cu_seqlens_q);
-  FA4_FIELD(cu_seqlens_k);
-  FA4_FIELD(seqused_k);
-  FA4_FIELD(tile_counter);
-  FA4_FIELD(out_stride_seqlen);
-  FA4_FIELD(out_stride_head);
-  FA4_FIELD(batch);
-  FA4_FIELD(heads_q);
-  FA4_FIELD(seqlen_q);
-  FA4_FIELD(seqlen_k);
-  FA4_FIELD(total_q);
-  FA4_FIELD(total_k);
-  FA4_FIELD(head_dim_v);
-  FA4_FIELD(group_log2);
-  FA4_FIELD(group);
-  FA4_FIELD(tile_heads);
-  FA4_FIELD(tile_heads_per_kv);
-  FA4_FIELD(window_left);
-  FA4_FIELD(window_right);
-  FA4_FIELD(sections);
-  FA4_FIELD(longest_first);
-  FA4_FIELD(scale_log2);
-  FA4_FIELD(softcap);
-  FA4_FIELD(scale_over_softcap);
-  FA4_FIELD(launch_control);
-  FA4_FIELD(out_stride_batch);
+  const auto& [maps, output, sequences, heads, mask, schedule, scores] = kParams;
+  {
+    const auto& [q, k, v, out] = maps;
+    FA4_FIELD(q);
+    FA4_FIELD(k);
+    FA4_FIELD(v);
+    FA4_FIELD(out);
+  }
+  {
+    const auto& [data, lse, stride_batch, stride_seqlen, stride_head, head_dim_v] = output;
+    fields.add("out_data", data);
+    FA4_FIELD(lse);
+    fields.add("out_stride_batch", stride_batch);
+    fields.add("out_stride_seqlen", stride_seqlen);
+    fields.add("out_stride_head", stride_head);
+    FA4_FIELD(head_dim_v);
+  }
+  {
+    const auto& [cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q, seqlen_k, total_q,
+                 total_k] = sequences;
+    FA4_FIELD(cu_seqlens_q);
+    FA4_FIELD(cu_seqlens_k);
+    FA4_FIELD(seqused_k);
+    FA4_FIELD(batch);
+    FA4_FIELD(seqlen_q);
+    FA4_FIELD(seqlen_k);
+    FA4_FIELD(total_q);
+    FA4_FIELD(total_k);
+  }
+  {
+    const auto& [heads_q, group, group_log2, tile_heads, tile_heads_per_kv] = heads;
+    FA4_FIELD(heads_q);
+    FA4_FIELD(group);
+    FA4_FIELD(group_log2);
+    FA4_FIELD(tile_heads);
+    FA4_FIELD(tile_heads_per_kv);
+  }
+  {
+    const auto& [window_left, window_right] = mask;
+    FA4_FIELD(window_left);
+    FA4_FIELD(window_right);
+  }
+  {
+    const auto& [tile_counter, sections, longest_first, launch_control] = schedule;
+    FA4_FIELD(tile_counter);
+    FA4_FIELD(sections);
+    FA4_FIELD(longest_first);
+    FA4_FIELD(launch_control);
+  }
+  {
+    const auto& [sink, scale_log2, softcap, scale_over_softcap] = scores;
+    FA4_FIELD(sink);
+    FA4_FIELD(scale_log2);
+    FA4_FIELD(softcap);
+    FA4_FIELD(scale_over_softcap);
+  }
 #undef FA4_FIELD
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }

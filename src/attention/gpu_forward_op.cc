@@ -30,13 +30,15 @@ class GpuForwardOp final : public ForwardOp {
     if (q.positions == 0 || q.batch == 0) return;
     FwdParams params =
         forward_params(p, tiling_.schedule, args, gpu_.part(kTileCounter, args.workspace));
-    encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.qk_columns, q, &params.q);
+    encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.qk_columns, q, &params.maps.q);
     encode_query_map("out", args.out, p.out, p.head_dim_v, tiling_.shape.out_columns, q,
-                     &params.out);
+                     &params.maps.out);
     if (k.positions > 0) {  // else no tile loads a key
       const LaunchShape& shape = tiling_.shape;
-      encode_key_map("k", args.k, p.k, p.head_dim, shape.qk_columns, shape.k_rows, k, &params.k);
-      encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, shape.v_rows, k, &params.v);
+      encode_key_map("k", args.k, p.k, p.head_dim, shape.qk_columns, shape.k_rows, k,
+                     &params.maps.k);
+      encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, shape.v_rows, k,
+                     &params.maps.v);
     }
     gpu_.zero_workspace(args.workspace, args.stream);
     gpu_.launch(0, params, args.stream);

@@ -1,5 +1,5 @@
-// The one parameter of the forward kernels of every GPU. Filled on the host at each execution; read
-// as a
+// The one parameter of the forward kernels of every GPU, in parts by theme: what works on rows,
+// keys or tiles takes the parts that it needs. Filled on the host at each execution; read as a
 // __grid_constant__.
 #pragma once
 
@@ -7,7 +7,8 @@
 
 namespace fa4 {
 
-struct FwdParams {
+// Where TMA loads and stores.
+struct FwdTensorMaps {
   // (head_dim, head of the group, group, position, batch); a packed tensor has one batch and
   // `total` positions. A box is 64 (Hopper) or 128 rows (Blackwell) of slab columns: where
   // 2^group_log2 is more than the group it reaches past the group's heads, for which TMA reads
@@ -16,41 +17,67 @@ struct FwdParams {
   TensorMap k;  // (head_dim, head, position, batch); box: slab columns x 1 x tile_n x 1
   TensorMap v;
   TensorMap out;  // as q
+};
 
-  void* out_data;  // for tiles that TMA may not store (a packed sequence's last)
-  float* lse;      // or null
-  const float* sink;
+// Where threads store: rows that TMA may not (a packed sequence's last), and lse.
+struct OutputParams {
+  void* data;            // of out
+  float* lse;            // or null
+  int64_t stride_batch;  // of out, elements
+  int64_t stride_seqlen;
+  int64_t stride_head;
+  int32_t head_dim_v;
+};
+
+struct SequenceParams {
   const int32_t* cu_seqlens_q;  // null: dense
   const int32_t* cu_seqlens_k;
-  const int32_t* seqused_k;
-  uint32_t*
-      tile_counter;  // zero before the launch: tiles are handed out on demand. null: by stride
-
-  int64_t out_stride_seqlen;  // elements
-  int64_t out_stride_head;
+  const int32_t* seqused_k;  // or null
   int32_t batch;
-  int32_t heads_q;
   int32_t seqlen_q;  // dense: of every sequence; packed: the maximum
   int32_t seqlen_k;
   int32_t total_q;  // packed: rows of q, and of a head in lse
   int32_t total_k;
-  int32_t head_dim_v;
+};
+
+struct HeadParams {
+  int32_t heads_q;
   // A position has 2^group_log2 rows of a tile: one for each of `group` query heads (1, or heads_q
   // / heads_kv), and rows of no head up to the power of two.
-  int32_t group_log2;
   int32_t group;
+  int32_t group_log2;
   int32_t tile_heads;         // heads_q / group
   int32_t tile_heads_per_kv;  // tile_heads / heads of k and v
-  int32_t window_left;        // inclusive; at most 2^30 - 1
+};
+
+struct MaskParams {
+  int32_t window_left;  // inclusive; at most 2^30 - 1
   int32_t window_right;
-  int32_t sections;       // of heads whose keys and values share the L2 cache; at most the heads
-  int32_t longest_first;  // tiles of the last rows first
-  float scale_log2;       // softmax_scale log2(e); softcap: log2(e)
-  float softcap;          // or 0
+};
+
+struct ScheduleParams {
+  uint32_t* tile_counter;  // zero before the launch: tiles on demand. null: by stride
+  int32_t sections;        // of heads whose keys and values share the L2 cache; at most the heads
+  int32_t longest_first;   // tiles of the last rows first
+  int32_t launch_control;  // 1: a CTA for each tile; those that run take over those that have not
+                           // started (Blackwell)
+};
+
+struct ScoreParams {
+  const float* sink;  // logits, one a query head; or null
+  float scale_log2;   // softmax_scale log2(e); softcap: log2(e)
+  float softcap;      // or 0
   float scale_over_softcap;
-  int32_t launch_control;    // 1: a CTA for each tile; those that run take over those that have not
-                             // started (Blackwell)
-  int64_t out_stride_batch;  // elements
+};
+
+struct FwdParams {
+  FwdTensorMaps maps;
+  OutputParams output;
+  SequenceParams sequences;
+  HeadParams heads;
+  MaskParams mask;
+  ScheduleParams schedule;
+  ScoreParams scores;
 };
 
 }  // namespace fa4

@@ -57,16 +57,20 @@ constexpr int32_t add_saturated(int32_t a, int32_t b) {
 template <int kTileM, int kClusterSize = 1>
 class TileScheduler {
  public:
-  __device__ explicit TileScheduler(const FwdParams& params)
-      : p_(params), next_(static_cast<int32_t>(blockIdx.x / kClusterSize)) {
-    if (p_.tile_counter != nullptr) claim();
+  __device__ TileScheduler(const SequenceParams& sequences, const HeadParams& heads,
+                           const ScheduleParams& schedule)
+      : sequences_(sequences),
+        heads_(heads),
+        schedule_(schedule),
+        next_(static_cast<int32_t>(blockIdx.x / kClusterSize)) {
+    if (schedule_.tile_counter != nullptr) claim();
   }
 
   __device__ WorkTile next() { return at(next_index()); }
 
   __device__ int32_t next_index() {
     const int32_t index = next_;
-    if (p_.tile_counter != nullptr) {
+    if (schedule_.tile_counter != nullptr) {
       next_ = __shfl_sync(0xffffffffu, ticket_, 0);
       claim();
     } else {
@@ -80,25 +84,27 @@ class TileScheduler {
   __device__ WorkTile at(int32_t index) {
     if (index < 0) return {.batch = -1};
     Run run = {.index = index,
-               .heads = p_.tile_heads * p_.batch,
-               .blocks = m_blocks(p_.seqlen_q),
-               .seqlen_q = p_.seqlen_q};
-    if (p_.cu_seqlens_q != nullptr) run = find_sequence(index);
+               .heads = heads_.tile_heads * sequences_.batch,
+               .blocks = m_blocks(sequences_.seqlen_q),
+               .seqlen_q = sequences_.seqlen_q};
+    if (sequences_.cu_seqlens_q != nullptr) run = find_sequence(index);
     if (run.index >= run.heads * run.blocks) return {.batch = -1};
-    const HeadAndBlock at =
-        section_order(run.index, run.heads, run.blocks, p_.sections, p_.longest_first != 0);
-    const int batch = static_cast<uint32_t>(at.head) / static_cast<uint32_t>(p_.tile_heads);
+    const HeadAndBlock at = section_order(run.index, run.heads, run.blocks, schedule_.sections,
+                                          schedule_.longest_first != 0);
+    const int batch = static_cast<uint32_t>(at.head) / static_cast<uint32_t>(heads_.tile_heads);
     WorkTile tile = {.m_block = at.m_block,
-                     .head = at.head - batch * p_.tile_heads,
+                     .head = at.head - batch * heads_.tile_heads,
                      .batch = run.batch + batch,
                      .offset_q = run.offset_q,
                      .seqlen_q = run.seqlen_q,
-                     .seqlen_k = p_.seqlen_k};
-    if (p_.cu_seqlens_k != nullptr) {
-      tile.offset_k = packed_offset(p_.cu_seqlens_k, tile.batch, p_.total_k);
-      tile.seqlen_k = packed_length(p_.cu_seqlens_k, tile.batch, p_.total_k, p_.seqlen_k);
+                     .seqlen_k = sequences_.seqlen_k};
+    if (sequences_.cu_seqlens_k != nullptr) {
+      tile.offset_k = packed_offset(sequences_.cu_seqlens_k, tile.batch, sequences_.total_k);
+      tile.seqlen_k = packed_length(sequences_.cu_seqlens_k, tile.batch, sequences_.total_k,
+                                    sequences_.seqlen_k);
     }
-    if (p_.seqused_k != nullptr) tile.seqlen_k = clamp(p_.seqused_k[tile.batch], 0, tile.seqlen_k);
+    if (sequences_.seqused_k != nullptr)
+      tile.seqlen_k = clamp(sequences_.seqused_k[tile.batch], 0, tile.seqlen_k);
     return tile;
   }
 
@@ -116,12 +122,12 @@ class TileScheduler {
   // A tile ahead of its use, so that nobody waits for the counter.
   __device__ void claim() {
     if (threadIdx.x % 32 == 0) {
-      ticket_ = static_cast<int32_t>(gridDim.x + atomicAdd(p_.tile_counter, 1u));
+      ticket_ = static_cast<int32_t>(gridDim.x + atomicAdd(schedule_.tile_counter, 1u));
     }
   }
 
   __device__ int m_blocks(int seqlen_q) const {
-    return ((seqlen_q << p_.group_log2) + kTileM - 1) / kTileM;
+    return ((seqlen_q << heads_.group_log2) + kTileM - 1) / kTileM;
   }
 
   // Walks the batch 32 sequences at a time; resumes where the last tile was, since indices only
@@ -129,13 +135,16 @@ class TileScheduler {
   // tiles: sums stay at the largest, where an index's sequence and place in it are still inside the
   // batch.
   __device__ Run find_sequence(int32_t index) {
-    const int lane = threadIdx.x % 32, heads = p_.tile_heads;
+    const int lane = threadIdx.x % 32, heads = heads_.tile_heads;
 #pragma unroll 1
-    for (; first_batch_ < p_.batch; first_batch_ += 32) {
+    for (; first_batch_ < sequences_.batch; first_batch_ += 32) {
       const int b = first_batch_ + lane;
-      const int begin = b < p_.batch ? packed_offset(p_.cu_seqlens_q, b, p_.total_q) : 0;
+      const int begin =
+          b < sequences_.batch ? packed_offset(sequences_.cu_seqlens_q, b, sequences_.total_q) : 0;
       const int length =
-          b < p_.batch ? packed_length(p_.cu_seqlens_q, b, p_.total_q, p_.seqlen_q) : 0;
+          b < sequences_.batch
+              ? packed_length(sequences_.cu_seqlens_q, b, sequences_.total_q, sequences_.seqlen_q)
+              : 0;
       const int blocks = m_blocks(length);
       int32_t end = blocks * heads;  // inclusive sum over the lanes
 #pragma unroll 1
@@ -172,7 +181,9 @@ class TileScheduler {
     return clamp(packed_offset(cu_seqlens, b + 1, total) - begin, 0, longest);
   }
 
-  const FwdParams& p_;
+  const SequenceParams& sequences_;
+  const HeadParams& heads_;
+  const ScheduleParams& schedule_;
   int32_t next_;
   int32_t ticket_ = 0;  // lane 0: the tile after next_
   int first_batch_ = 0;

@@ -19,48 +19,54 @@ struct Place {
 inline constexpr int kNowhere = 0x7fffffff;
 
 // Of a packed row, counted from the first row of the sequence.
-__device__ inline int head_of_group(const FwdParams& p, int packed_row) {
-  return packed_row & ((1 << p.group_log2) - 1);
+__device__ inline int head_of_group(const HeadParams& heads, int packed_row) {
+  return packed_row & ((1 << heads.group_log2) - 1);
 }
-__device__ inline Place place_of(const FwdParams& p, const WorkTile& tile, int packed_row) {
-  const int head = head_of_group(p, packed_row);
-  return {head < p.group ? packed_row >> p.group_log2 : kNowhere, tile.head * p.group + head};
+__device__ inline Place place_of(const HeadParams& heads, const WorkTile& tile, int packed_row) {
+  const int head = head_of_group(heads, packed_row);
+  return {head < heads.group ? packed_row >> heads.group_log2 : kNowhere,
+          tile.head * heads.group + head};
 }
 
 // The sink logit of the place's head, -inf without sinks.
-__device__ inline float sink_of(const FwdParams& p, const WorkTile& tile, Place at) {
-  const bool has_sink = p.sink != nullptr && at.position < tile.seqlen_q;
-  return has_sink ? p.sink[at.head] : -kInfinity;
+__device__ inline float sink_of(const ScoreParams& scores, const WorkTile& tile, Place at) {
+  const bool has_sink = scores.sink != nullptr && at.position < tile.seqlen_q;
+  return has_sink ? scores.sink[at.head] : -kInfinity;
 }
 
-__device__ inline void store_lse(const FwdParams& p, const WorkTile& tile, Place at, float lse) {
-  if (p.lse == nullptr || at.position >= tile.seqlen_q) return;
-  const int64_t index = p.cu_seqlens_q == nullptr
-                            ? (int64_t{tile.batch} * p.heads_q + at.head) * p.seqlen_q + at.position
-                            : int64_t{at.head} * p.total_q + tile.offset_q + at.position;
-  p.lse[index] = lse;
+// `lse`: of all rows, or null.
+__device__ inline void store_lse(float* lse, const SequenceParams& sequences, int heads_q,
+                                 const WorkTile& tile, Place at, float value) {
+  if (lse == nullptr || at.position >= tile.seqlen_q) return;
+  const int64_t index =
+      sequences.cu_seqlens_q == nullptr
+          ? (int64_t{tile.batch} * heads_q + at.head) * sequences.seqlen_q + at.position
+          : int64_t{at.head} * sequences.total_q + tile.offset_q + at.position;
+  lse[index] = value;
 }
 
 // The first element of a place in out, but for the batch of a dense tensor.
-__device__ inline int64_t out_element(const FwdParams& p, const WorkTile& tile, Place at) {
-  return (int64_t{tile.offset_q} + at.position) * p.out_stride_seqlen + at.head * p.out_stride_head;
+__device__ inline int64_t out_element(const OutputParams& output, const WorkTile& tile, Place at) {
+  return (int64_t{tile.offset_q} + at.position) * output.stride_seqlen +
+         at.head * output.stride_head;
 }
 
 // The rows of a packed sequence's last tile that lie inside it, 16 bytes a thread, from shared
 // memory: kRows rows of kColumns, as slabs; `first_row` is the packed row of the first one.
 template <int kRows, int kColumns, int kThreads>
-__device__ inline void copy_rows(const FwdParams& p, const WorkTile& tile,
-                                 const unsigned char* from, int first_row, int thread) {
+__device__ inline void copy_rows(const HeadParams& heads, const OutputParams& output,
+                                 const WorkTile& tile, const unsigned char* from, int first_row,
+                                 int thread) {
   constexpr int kSlab = slab_columns(kColumns), kRowBytes = kSlab * kElementBytes;
   constexpr int kPieces = kRowBytes / 16, kRowPieces = kPieces * num_slabs(kColumns);
 #pragma unroll 1
   for (int i = thread; i < kRows * kRowPieces; i += kThreads) {
     const int row = i / kRowPieces, slab = i / kPieces % num_slabs(kColumns);
     const int piece = i % kPieces, column = slab * kSlab + piece * 8;
-    const Place at = place_of(p, tile, first_row + row);
-    if (at.position >= tile.seqlen_q || column >= p.head_dim_v) continue;
-    const int64_t element = out_element(p, tile, at) + column;
-    *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.out_data) + element * kElementBytes) =
+    const Place at = place_of(heads, tile, first_row + row);
+    if (at.position >= tile.seqlen_q || column >= output.head_dim_v) continue;
+    const int64_t element = out_element(output, tile, at) + column;
+    *reinterpret_cast<uint4*>(static_cast<unsigned char*>(output.data) + element * kElementBytes) =
         *reinterpret_cast<const uint4*>(from + slab * kRows * kRowBytes + row * kRowBytes +
                                         16 * (piece ^ slab_swizzle<kSlab>(row)));
   }

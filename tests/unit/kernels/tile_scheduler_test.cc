@@ -22,7 +22,8 @@ struct Query {
   int32_t count;
 };
 __global__ void find_tiles(const __grid_constant__ Query query) {
-  TileScheduler<64> scheduler(query.forward);
+  TileScheduler<64> scheduler(query.forward.sequences, query.forward.heads,
+                              query.forward.schedule);
   for (int i = 0; i < query.count; ++i) {
     const WorkTile tile = scheduler.at(query.indices[i]);
     if (threadIdx.x == 0) query.tiles[i] = tile;
@@ -88,11 +89,11 @@ TEST_F(TileSchedulerTest, OffsetsThatLieMakeNoTileOutsideTheBatch) {
   std::vector<int32_t> offsets(kBatch + 1, 0);
   for (size_t b = 1; b <= kBatch; b += 2) offsets[b] = kRows;
   FwdParams params{};
-  params.cu_seqlens_q = copy(offsets);
-  params.batch = kBatch;
-  params.seqlen_q = params.total_q = kRows;
-  params.heads_q = params.tile_heads = params.tile_heads_per_kv = kHeads;
-  params.group = params.sections = 1;
+  params.sequences.cu_seqlens_q = copy(offsets);
+  params.sequences.batch = kBatch;
+  params.sequences.seqlen_q = params.sequences.total_q = kRows;
+  params.heads.heads_q = params.heads.tile_heads = params.heads.tile_heads_per_kv = kHeads;
+  params.heads.group = params.schedule.sections = 1;
   const std::vector<int32_t> indices = {0,          kTilesEach - 1, kTilesEach, 5 * kTilesEach + 3,
                                         0x7ffffffe, -0x7fffffff - 1};
   const std::vector<WorkTile> tiles = find(params, indices);

@@ -142,14 +142,15 @@ __device__ inline int first_row(const Context<T>& c, const WorkTile& tile, int q
 
 // Whether any CTA of the group has rows of the Q tile inside the sequence.
 template <FwdTraits T>
-__device__ inline bool has_rows(const FwdParams& p, const WorkTile& tile, int q_tile) {
-  return first_row_of_group<T>(tile, q_tile) < tile.seqlen_q << p.group_log2;
+__device__ inline bool has_rows(const HeadParams& heads, const WorkTile& tile, int q_tile) {
+  return first_row_of_group<T>(tile, q_tile) < tile.seqlen_q << heads.group_log2;
 }
 
 // Keys that a packed row sees.
-__device__ inline KeyBounds bounds_of(const FwdParams& p, const WorkTile& tile, int packed_row) {
-  const int position = (packed_row >> p.group_log2) + tile.seqlen_k - tile.seqlen_q;
-  return key_bounds(position, tile.seqlen_k, p.window_left, p.window_right);
+__device__ inline KeyBounds bounds_of(const HeadParams& heads, const MaskParams& mask,
+                                      const WorkTile& tile, int packed_row) {
+  const int position = (packed_row >> heads.group_log2) + tile.seqlen_k - tile.seqlen_q;
+  return key_bounds(position, tile.seqlen_k, mask.window_left, mask.window_right);
 }
 
 // Which stage of the K and V ring is next; producers and consumers each keep their own.

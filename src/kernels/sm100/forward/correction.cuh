@@ -47,7 +47,7 @@ class Correction {
       }
 #pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
-        if (has_rows<T>(c.params, tile.work, i)) finish(tile, i);
+        if (has_rows<T>(c.params.heads, tile.work, i)) finish(tile, i);
       }
     }
     tiles.release();

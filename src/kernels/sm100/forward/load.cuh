@@ -36,13 +36,14 @@ class Loader {
 
   // What the loads of a tile have in common. Sequences of a packed tensor are one batch to TMA.
   __device__ void find_places() {
-    kv_head = tile.work.head / p.tile_heads_per_kv;
-    kv_batch = p.cu_seqlens_k == nullptr ? tile.work.batch : 0;
+    kv_head = tile.work.head / p.heads.tile_heads_per_kv;
+    kv_batch = p.sequences.cu_seqlens_k == nullptr ? tile.work.batch : 0;
 #pragma unroll
     for (int i = 0; i < T.q_tiles; ++i) {
       q_block[i] = tile.sees_keys(i) ? tile.blocks[i].n_block_max - 1 : -1;
     }
-    const bool may_hold_anything = p.cu_seqlens_k != nullptr || p.seqused_k != nullptr;
+    const bool may_hold_anything =
+        p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
     const bool is_cut = T.cta_group == 1 && may_hold_anything && tile.work.seqlen_k % kTileN != 0;
     cut_block = is_cut ? tile.work.seqlen_k / kTileN : -1;
   }
@@ -80,13 +81,14 @@ class Loader {
     if constexpr (out_takes_q(T)) c.wait(kOutEmpty, q_tile, parity);
     if (ptx::elect_sync()) {
       expect(c.barrier(kQFull, q_tile), q_tile_bytes(T));
-      const int position = tile.work.offset_q + (first_row(c, tile.work, q_tile) >> p.group_log2);
+      const int position =
+          tile.work.offset_q + (first_row(c, tile.work, q_tile) >> p.heads.group_log2);
       const ptx::SmemAddr to = c.at(c.kSmem.q + q_tile * q_tile_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-        load(to + slab * kTileRows * kQkSlab * kElementBytes, p.q, c.barrier(kQFull, q_tile),
+        load(to + slab * kTileRows * kQkSlab * kElementBytes, p.maps.q, c.barrier(kQFull, q_tile),
              slab * kQkSlab, 0, tile.work.head, position,
-             p.cu_seqlens_q == nullptr ? tile.work.batch : 0);
+             p.sequences.cu_seqlens_q == nullptr ? tile.work.batch : 0);
       }
     }
     __syncwarp();
@@ -105,9 +107,9 @@ class Loader {
       const int row = n * kTileN + static_cast<int>(c.rank) * k_rows(T);
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-        load(c.at(c.kv_place(kv.stage, true) + slab * k_rows(T) * kQkSlab * kElementBytes), p.k,
-             c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head, tile.work.offset_k + row,
-             kv_batch);
+        load(c.at(c.kv_place(kv.stage, true) + slab * k_rows(T) * kQkSlab * kElementBytes),
+             p.maps.k, c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head,
+             tile.work.offset_k + row, kv_batch);
       }
     }
     __syncwarp();
@@ -124,7 +126,7 @@ class Loader {
       expect(barrier, v_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
-        load(c.at(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes), p.v,
+        load(c.at(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes), p.maps.v,
              barrier, static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head,
              tile.work.offset_k + n * kTileN, kv_batch);
       }

@@ -23,26 +23,30 @@ struct OutputRow {
   int row;  // of the Q tile
 
   __device__ Place place() const {
-    return place_of(c.params, tile, first_row(c, tile, q_tile) + row);
+    return place_of(c.params.heads, tile, first_row(c, tile, q_tile) + row);
   }
 
   __device__ bool sees_keys() const {
-    const KeyBounds b = bounds_of(c.params, tile, first_row(c, tile, q_tile) + row);
+    const KeyBounds b =
+        bounds_of(c.params.heads, c.params.mask, tile, first_row(c, tile, q_tile) + row);
     return b.begin < b.end;
   }
-  __device__ float sink() const { return sink_of(c.params, tile, place()); }
-  __device__ void store_lse(float lse) const { fa4::store_lse(c.params, tile, place(), lse); }
+  __device__ float sink() const { return sink_of(c.params.scores, tile, place()); }
+  __device__ void store_lse(float lse) const {
+    fa4::store_lse(c.params.output.lse, c.params.sequences, c.params.heads.heads_q, tile, place(),
+                   lse);
+  }
 
   // Zeros, to global memory at once: the row sees nothing.
   __device__ void clear() const {
     const FwdParams& p = c.params;
     const Place at = place();
     if (at.position >= tile.seqlen_q) return;
-    const int batch = p.cu_seqlens_q == nullptr ? tile.batch : 0;
-    const int64_t element = batch * p.out_stride_batch + out_element(p, tile, at);
-    unsigned char* row_begin = static_cast<unsigned char*>(p.out_data) + element * kElementBytes;
+    const int batch = p.sequences.cu_seqlens_q == nullptr ? tile.batch : 0;
+    const int64_t element = batch * p.output.stride_batch + out_element(p.output, tile, at);
+    unsigned char* row_begin = static_cast<unsigned char*>(p.output.data) + element * kElementBytes;
 #pragma unroll 1
-    for (int i = 0; i < p.head_dim_v; i += 8) {
+    for (int i = 0; i < p.output.head_dim_v; i += 8) {
       *reinterpret_cast<uint4*>(row_begin + i * kElementBytes) = uint4{0, 0, 0, 0};
     }
   }
@@ -99,14 +103,14 @@ class Storer {
 
  private:
   __device__ void store(int q_tile) const {
-    const int first = first_row(c, tile.work, q_tile) >> p.group_log2;
-    const bool dense = p.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
-    if (dense || first + (kTileRows >> p.group_log2) <= tile.work.seqlen_q) {
+    const int first = first_row(c, tile.work, q_tile) >> p.heads.group_log2;
+    const bool dense = p.sequences.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
+    if (dense || first + (kTileRows >> p.heads.group_log2) <= tile.work.seqlen_q) {
       if (ptx::elect_sync()) store_by_tma(q_tile, first, dense ? tile.work.batch : 0);
     } else {
-      copy_rows<kTileRows, T.head_dim_v, kWarpThreads>(p, tile.work, c.smem + c.out_place(q_tile),
-                                                       first_row(c, tile.work, q_tile),
-                                                       threadIdx.x % kWarpThreads);
+      copy_rows<kTileRows, T.head_dim_v, kWarpThreads>(
+          p.heads, p.output, tile.work, c.smem + c.out_place(q_tile),
+          first_row(c, tile.work, q_tile), threadIdx.x % kWarpThreads);
     }
   }
 
@@ -115,7 +119,7 @@ class Storer {
     const ptx::SmemAddr from = c.at(c.out_place(q_tile));
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
-      ptx::cp_async_bulk_tensor_5d_store(&p.out, from + slab * kOutSlabBytes<T>,
+      ptx::cp_async_bulk_tensor_5d_store(&p.maps.out, from + slab * kOutSlabBytes<T>,
                                          slab * slab_columns(T.head_dim_v), 0, tile.work.head,
                                          tile.work.offset_q + first_position, batch);
     }

@@ -8,18 +8,22 @@
 namespace fa4::sm100 {
 
 template <FwdTraits T>
-__device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& tile, int q_tile) {
-  if (!has_rows<T>(p, tile, q_tile)) return {};
-  const int first = first_row_of_group<T>(tile, q_tile), rows = tile.seqlen_q << p.group_log2;
+__device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskParams& mask,
+                                            const WorkTile& tile, int q_tile) {
+  if (!has_rows<T>(heads, tile, q_tile)) return {};
+  const int first = first_row_of_group<T>(tile, q_tile), rows = tile.seqlen_q << heads.group_log2;
   const int last = min(first + T.cta_group * kTileRows, rows) - 1;
-  const BlockRange range = block_range(bounds_of(p, tile, first), bounds_of(p, tile, last), kTileN);
+  const BlockRange range =
+      block_range(bounds_of(heads, mask, tile, first), bounds_of(heads, mask, tile, last), kTileN);
   return range.n_block_max > range.n_block_min ? range : BlockRange{};
 }
 
 template <FwdTraits T>
 class Scheduler {
  public:
-  __device__ explicit Scheduler(const Context<T>& context) : c(context), tiles(context.params) {}
+  __device__ explicit Scheduler(const Context<T>& context)
+      : c(context),
+        tiles(context.params.sequences, context.params.heads, context.params.schedule) {}
 
   __device__ void run() {
     const Pipeline ring = c.pipeline(kTileFull);
@@ -35,7 +39,7 @@ class Scheduler {
       if (writes) tile.work = work;
 #pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
-        if (writes) tile.blocks[i] = block_range_of<T>(c.params, work, i);
+        if (writes) tile.blocks[i] = block_range_of<T>(c.params.heads, c.params.mask, work, i);
       }
       if (writes) ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
       __syncwarp();
@@ -47,7 +51,7 @@ class Scheduler {
  private:
   __device__ WorkTile next() {
     int32_t index;
-    if (T.cta_group > 1 || c.params.launch_control == 0) {
+    if (T.cta_group > 1 || c.params.schedule.launch_control == 0) {
       index = tiles.next_index();
     } else {
       index = is_first ? static_cast<int32_t>(blockIdx.x) : take_over();

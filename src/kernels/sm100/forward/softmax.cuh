@@ -22,8 +22,8 @@ class Softmax {
         row(threadIdx.x % kWarpgroupThreads),
         factors(factors_barrier(q_tile, threadIdx.x / kWarpThreads % 4)),
         scores{static_cast<uint32_t>(warp * kWarpThreads << 16 | q_tile * s_and_p_columns(T))},
-        scale_log2(T.softcap ? context.params.softcap * context.params.scale_log2
-                             : context.params.scale_log2),
+        scale_log2(T.softcap ? context.params.scores.softcap * context.params.scores.scale_log2
+                             : context.params.scores.scale_log2),
         lowest_max(RowSoftmax::lowest_max(scale_log2)) {}
 
   __device__ void run() {
@@ -130,7 +130,7 @@ class Softmax {
   __device__ void maximum_of_chunk(float (&s)[kChunk], int first_key, int chunk,
                                    float (&top)[3]) const {
     if (kMasked && is_hidden(first_key, chunk)) return;
-    if constexpr (T.softcap) tanh_scores(s, p.scale_over_softcap);
+    if constexpr (T.softcap) tanh_scores(s, p.scores.scale_over_softcap);
     if (kMasked && !is_whole(first_key, chunk)) {
       const int key = first_key + chunk * kChunk;
       mask_row(s, seen.begin - key, seen.end - key);
@@ -232,9 +232,10 @@ class Softmax {
   // Both bounds grow from row to row.
   __device__ void find_bounds(const QTile& tile) {
     const int first = first_row(c, tile.work, q_tile) + warp * kWarpThreads;
-    const KeyBounds top = bounds_of(p, tile.work, first);
-    const KeyBounds bottom = bounds_of(p, tile.work, first + kWarpThreads - 1);
-    seen = bounds_of(p, tile.work, first + static_cast<int>(threadIdx.x % kWarpThreads));
+    const KeyBounds top = bounds_of(p.heads, p.mask, tile.work, first);
+    const KeyBounds bottom = bounds_of(p.heads, p.mask, tile.work, first + kWarpThreads - 1);
+    seen =
+        bounds_of(p.heads, p.mask, tile.work, first + static_cast<int>(threadIdx.x % kWarpThreads));
     seen_by_all = {bottom.begin, top.end};
     seen_by_some = {top.begin, bottom.end};
     n_first = tile.blocks.n_block_max - 1;

@@ -43,9 +43,11 @@ class Consumer {
       for (;;) {
         const bool first = n == tile.blocks.n_block_max - 1;
         release(c.pipeline(kKFull), k);
-        if constexpr (T.softcap) cap_scores(rS, c.params.softcap, c.params.scale_over_softcap);
+        if constexpr (T.softcap)
+          cap_scores(rS, c.params.scores.softcap, c.params.scores.scale_over_softcap);
         if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) mask();
-        const bool rescale = softmax.template update_max<kBothRowsAtOnce>(rS, c.params.scale_log2);
+        const bool rescale =
+            softmax.template update_max<kBothRowsAtOnce>(rS, c.params.scores.scale_log2);
         // Before the exponentials: V is given back early, the other warpgroups' products fill in.
         ptx::wgmma_wait_group<0>();
         ptx::fence_registers(rO);
@@ -212,7 +214,7 @@ class Consumer {
     const int first_column = 2 * (lane % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const KeyBounds b = bounds_of<T>(c.params, tile.work, row(r));
+      const KeyBounds b = bounds_of<T>(c.params.heads, c.params.mask, tile.work, row(r));
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
   }
@@ -225,7 +227,7 @@ class Consumer {
   // P from S. The accumulator layout of two 8-column groups is the A operand of one 16-row step.
   __device__ void probabilities() {
     ptx::fence_registers(rS);
-    softmax.exponentiate(rS, c.params.scale_log2);
+    softmax.exponentiate(rS, c.params.scores.scale_log2);
 #pragma unroll
     for (int i = 0; i < T.tile_n / kMmaK; ++i) {
 #pragma unroll
@@ -250,8 +252,8 @@ class Consumer {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
     const int own = lane & 1;
-    const FinishedRow end = softmax.finish(own, c.params.scale_log2, epilogue.sees_keys(row(own)),
-                                           epilogue.sink(row(own)));
+    const FinishedRow end = softmax.finish(own, c.params.scores.scale_log2,
+                                           epilogue.sees_keys(row(own)), epilogue.sink(row(own)));
     if (lane % 4 < 2) epilogue.store_lse(row(own), end.lse);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

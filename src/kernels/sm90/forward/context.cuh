@@ -42,21 +42,24 @@ enum NamedBarrier { kTurn = 1, kEpilogue = 4 };  // + warpgroup
 
 // Position in the sequence of a row of the tile (rows of packed heads share one).
 template <FwdTraits T>
-__device__ inline int row_of(const FwdParams& p, const WorkTile& tile, int row_in_tile) {
-  return (tile.m_block * T.tile_m + row_in_tile) >> p.group_log2;
+__device__ inline int row_of(const HeadParams& heads, const WorkTile& tile, int row_in_tile) {
+  return (tile.m_block * T.tile_m + row_in_tile) >> heads.group_log2;
 }
 
 template <FwdTraits T>
-__device__ inline KeyBounds bounds_of(const FwdParams& p, const WorkTile& tile, int row_in_tile) {
-  const int position = row_of<T>(p, tile, row_in_tile) + tile.seqlen_k - tile.seqlen_q;
-  return key_bounds(position, tile.seqlen_k, p.window_left, p.window_right);
+__device__ inline KeyBounds bounds_of(const HeadParams& heads, const MaskParams& mask,
+                                      const WorkTile& tile, int row_in_tile) {
+  const int position = row_of<T>(heads, tile, row_in_tile) + tile.seqlen_k - tile.seqlen_q;
+  return key_bounds(position, tile.seqlen_k, mask.window_left, mask.window_right);
 }
 
 template <FwdTraits T>
-__device__ inline BlockRange blocks_of(const FwdParams& p, const WorkTile& tile) {
-  const int rows = (tile.seqlen_q << p.group_log2) - tile.m_block * T.tile_m;
+__device__ inline BlockRange blocks_of(const HeadParams& heads, const MaskParams& mask,
+                                       const WorkTile& tile) {
+  const int rows = (tile.seqlen_q << heads.group_log2) - tile.m_block * T.tile_m;
   const int last = rows < T.tile_m ? rows - 1 : T.tile_m - 1;
-  return block_range(bounds_of<T>(p, tile, 0), bounds_of<T>(p, tile, last), T.tile_n);
+  return block_range(bounds_of<T>(heads, mask, tile, 0), bounds_of<T>(heads, mask, tile, last),
+                     T.tile_n);
 }
 
 }  // namespace fa4::sm90

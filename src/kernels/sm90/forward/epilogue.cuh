@@ -22,18 +22,19 @@ struct Epilogue {
 
   __device__ int packed_row(int row_in_tile) const { return tile.m_block * T.tile_m + row_in_tile; }
   __device__ Place place(int row_in_tile) const {
-    return place_of(c.params, tile, packed_row(row_in_tile));
+    return place_of(c.params.heads, tile, packed_row(row_in_tile));
   }
 
   __device__ bool sees_keys(int row_in_tile) const {
-    const KeyBounds b = bounds_of<T>(c.params, tile, row_in_tile);
+    const KeyBounds b = bounds_of<T>(c.params.heads, c.params.mask, tile, row_in_tile);
     return b.begin < b.end;
   }
   __device__ float sink(int row_in_tile) const {
-    return sink_of(c.params, tile, place(row_in_tile));
+    return sink_of(c.params.scores, tile, place(row_in_tile));
   }
   __device__ void store_lse(int row_in_tile, float lse) const {
-    fa4::store_lse(c.params, tile, place(row_in_tile), lse);
+    fa4::store_lse(c.params.output.lse, c.params.sequences, c.params.heads.heads_q, tile,
+                   place(row_in_tile), lse);
   }
 
   // Through the place of the tile's Q. A warpgroup's own rows only: no other warpgroup is waited
@@ -49,11 +50,12 @@ struct Epilogue {
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
 
     const int first_row = packed_row(64 * warpgroup);
-    const bool dense = p.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
-    if (dense || (first_row + 63) >> p.group_log2 < tile.seqlen_q) {
+    const bool dense = p.sequences.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
+    if (dense || (first_row + 63) >> p.heads.group_log2 < tile.seqlen_q) {
       if (lane == 0) store_by_tma(rows, first_row, dense ? tile.batch : 0);
     } else {
-      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(c.params, tile, rows, first_row, lane);
+      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(p.heads, p.output, tile, rows, first_row,
+                                                     lane);
       ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
     }
   }
@@ -76,12 +78,13 @@ struct Epilogue {
   }
 
   __device__ void store_by_tma(const unsigned char* rows, int first_row, int batch) const {
-    const int head = head_of_group(c.params, first_row);
-    const int position = tile.offset_q + (first_row >> c.params.group_log2);
+    const int head = head_of_group(c.params.heads, first_row);
+    const int position = tile.offset_q + (first_row >> c.params.heads.group_log2);
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
-      ptx::cp_async_bulk_tensor_5d_store(&c.params.out, ptx::smem_addr(rows) + slab * kSlabBytes,
-                                         slab * kSlab, head, tile.head, position, batch);
+      ptx::cp_async_bulk_tensor_5d_store(&c.params.maps.out,
+                                         ptx::smem_addr(rows) + slab * kSlabBytes, slab * kSlab,
+                                         head, tile.head, position, batch);
     }
     ptx::cp_async_bulk_commit_group();
   }

@@ -50,9 +50,10 @@ __device__ inline void load_q(const Context<T>& c, const WorkTile& tile, ptx::Sm
   for (int i = 0; i < consumer_warpgroups(T) * num_slabs(T.head_dim); ++i) {
     const int warpgroup = i / num_slabs(T.head_dim), slab = i % num_slabs(T.head_dim);
     const int row = tile.m_block * T.tile_m + 64 * warpgroup;
-    ptx::cp_async_bulk_tensor_5d_load(
-        to + i * 64 * kSlab * kElementBytes, &p.q, barrier, slab * kSlab, head_of_group(p, row),
-        tile.head, tile.offset_q + (row >> p.group_log2), batch_coordinate(p.cu_seqlens_q, tile));
+    ptx::cp_async_bulk_tensor_5d_load(to + i * 64 * kSlab * kElementBytes, &p.maps.q, barrier,
+                                      slab * kSlab, head_of_group(p.heads, row), tile.head,
+                                      tile.offset_q + (row >> p.heads.group_log2),
+                                      batch_coordinate(p.sequences.cu_seqlens_q, tile));
   }
 }
 
@@ -74,7 +75,7 @@ __device__ inline void produce_k(const Context<T>& c, const KvPlace& place, bool
     const ptx::SmemAddr barrier = k.full_barrier(state.k.stage());
     if (has_keys) {
       ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T));
-      load_kv_block<T, T.head_dim>(c, c.params.k,
+      load_kv_block<T, T.head_dim>(c, c.params.maps.k,
                                    c.at(c.kSmem.k + state.k.stage() * k_stage_bytes(T)), barrier,
                                    place, n_block);
     } else {
@@ -91,15 +92,16 @@ __device__ inline void produce_v(const Context<T>& c, const LoadTile& tile, int 
   const FwdParams& p = c.params;
   const Pipeline v = c.pipeline(kVFull);
   const int valid = tile.work.seqlen_k - n_block * T.tile_n;
-  const bool clear =
-      tile.has_keys() && valid < T.tile_n && (p.cu_seqlens_k != nullptr || p.seqused_k != nullptr);
+  const bool clear = tile.has_keys() && valid < T.tile_n &&
+                     (p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr);
   v.producer_acquire(state.v);
   const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : v.full_barrier(state.v.stage());
   if (ptx::elect_sync()) {
     if (tile.has_keys()) {
       ptx::mbarrier_arrive_expect_tx(barrier, v_stage_bytes(T));
-      load_kv_block<T, T.head_dim_v>(c, p.v, c.at(c.kSmem.v + state.v.stage() * v_stage_bytes(T)),
-                                     barrier, tile.kv, n_block);
+      load_kv_block<T, T.head_dim_v>(c, p.maps.v,
+                                     c.at(c.kSmem.v + state.v.stage() * v_stage_bytes(T)), barrier,
+                                     tile.kv, n_block);
     } else {
       ptx::mbarrier_arrive(barrier);
     }
@@ -135,9 +137,9 @@ __device__ inline LoadTile hand_out(const Context<T>& c, TileScheduler<T.tile_m>
                                     PipelineState<kTileSlots>& slot) {
   LoadTile tile{{scheduler.next(), {}}, {}};
   if (tile.work.batch >= 0) {
-    tile.blocks = blocks_of<T>(c.params, tile.work);
-    tile.kv = {tile.work.head / c.params.tile_heads_per_kv, tile.work.offset_k,
-               batch_coordinate(c.params.cu_seqlens_k, tile.work)};
+    tile.blocks = blocks_of<T>(c.params.heads, c.params.mask, tile.work);
+    tile.kv = {tile.work.head / c.params.heads.tile_heads_per_kv, tile.work.offset_k,
+               batch_coordinate(c.params.sequences.cu_seqlens_k, tile.work)};
   }
   const Pipeline tiles = c.pipeline(kTileFull);
   tiles.producer_acquire(slot);
@@ -156,7 +158,7 @@ __device__ inline LoadTile hand_out(const Context<T>& c, TileScheduler<T.tile_m>
 // own.
 template <FwdTraits T>
 __device__ inline void producer(const Context<T>& c) {
-  TileScheduler<T.tile_m> scheduler(c.params);
+  TileScheduler<T.tile_m> scheduler(c.params.sequences, c.params.heads, c.params.schedule);
   PipelineState<kTileSlots> slot;
   ProducerState<T> state;
   LoadTile tile{{{.batch = -1}, {}}, {}}, next{};
