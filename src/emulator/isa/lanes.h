@@ -20,15 +20,17 @@
 #define PTXEMU_LAMBDA __attribute__((always_inline))
 #if defined(__clang__)
 #define PTXEMU_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#define PTXEMU_WIDE ""  // the word below makes clang ignore the whole attribute
 #else
 #define PTXEMU_INDEPENDENT _Pragma("GCC ivdep")
+#define PTXEMU_WIDE ",prefer-vector-width=512"
 #endif
 #if defined(__x86_64__)
 #define PTXEMU_AVX2 __attribute__((target("avx2,fma,f16c,bmi,bmi2,lzcnt,popcnt")))
 #define PTXEMU_AVX512                                                              \
   __attribute__((                                                                  \
       target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,fma,f16c,bmi,bmi2," \
-             "lzcnt,popcnt,prefer-vector-width=512")))
+             "lzcnt,popcnt" PTXEMU_WIDE)))
 #endif
 
 namespace ptxemu {
