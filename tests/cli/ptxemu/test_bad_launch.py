@@ -36,6 +36,7 @@ class BadLaunch(PtxemuTest):
         self.refuse_changed({"cluster": [16, 2, 1]}, "cluster [16,2,1]", "at most 16 blocks")
         self.refuse_changed({"shared_bytes": 232449}, "shared_bytes 232449", "from 0 to 232448")
         self.refuse_changed({"shared_bytes": -1}, "shared_bytes -1")
+        self.refuse_changed({"programmatic": 1}, "programmatic 1", "accepted: true, false")
 
     def test_buffers(self):
         def refuse(buffer, *words):

@@ -107,6 +107,15 @@ class Run(PtxemuTest):
         self.assertEqual([launch["kernel"] for launch in report["launches"]], ["scale", "scale", "second"])
         self.assertEqual(self.saved(), self.scaled(5))
 
+    def test_a_programmatic_launch_waits_for_the_one_before_it(self):
+        first = self.document(buffers=None)
+        second = dict(first, args=[{"ptr": "y"}, {"ptr": "y"}, {"f32": 2}, {"i32": 100}], programmatic=True)
+        document = {"buffers": self.document()["buffers"], "launches": [first, second]}
+        report = json.loads(self.run_launch(document, "--check", "all", "--json", code=1))
+        self.assertEqual({(f["rule"], f["launch"]) for f in report["findings"]}, {("global-race", 1)})
+        document["launches"][1] = dict(second, programmatic=False)
+        self.run_launch(document, "--check", "all")
+
     def test_a_trap_saves_what_is_there(self):
         self.ptx = self.write("trap.ptx", TRAP.encode())
         buffers = {"y": {"zeros": [1], "dtype": "u32", "save": self.path("y.npy")}}

@@ -30,6 +30,7 @@ class Usage(PtxemuTest):
             ("--policy", "lazy", "eager, late, random, split"),
             ("--check", "some", "none, all"),
             ("--math", "float", "hw, exact, fast"),
+            ("--launch-order", "backwards", "in_order, random"),
             ("--seed", "-1", "a whole number from 0"),
             ("--seed", "1.5", "a whole number"),
             ("--threads", "0", "a whole number from 1 to 4096"),
