@@ -351,8 +351,10 @@ def run_kernels(options, pool):
     """The fate of every mutant, by kernel."""
     started = []
     for name, text, launches, more in kernels(options):
-        trials = pool.submit(baselines, text, launches, more)
         found = chosen(options, text, launches)
+        if not found:
+            continue
+        trials = pool.submit(baselines, text, launches, more)
         started.append((name, found, [pool.submit(lambda m, t=trials, o=more: judge_all(t.result(), m, o), m[3]) for m in found]))
     fates = {}
     for name, found, jobs in started:
