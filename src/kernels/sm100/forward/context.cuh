@@ -4,9 +4,9 @@
 
 #include "kernels/geometry/block_range.h"
 #include "kernels/geometry/tile_scheduler.cuh"
-#include "kernels/ptx/cluster.cuh"
-#include "kernels/ptx/sync.cuh"
-#include "kernels/ptx/tcgen05.cuh"
+#include "kernels/sm100/common/cta_group.cuh"
+#include "kernels/sm100/common/ring_state.cuh"
+#include "kernels/sm100/common/tile_reader.cuh"
 #include "kernels/sm100/forward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -48,39 +48,21 @@ struct Context {
   static constexpr SmemLayout kSmem = smem_layout(T);
   static constexpr TmemLayout kTmem = tmem_layout(T);
   static constexpr auto kBarriers = places_of(barriers(T));
+  static constexpr int kTileSlots = sm100::kTileSlots;
+  using Tile = sm100::Tile;
 
   const FwdParams& params;
   unsigned char* smem;
-  uint32_t rank;  // in the group of CTAs; 0 leads: its MMA thread issues for both
+  CtaGroup<T.cta_group> group;
 
-  __device__ bool leads() const { return T.cta_group == 1 || rank == 0; }
-
-  // Until the phase of this parity has completed; arrivals may come from both CTAs.
   __device__ void wait(int kind, int stage, uint32_t parity) const {
-    const ptx::SmemAddr address = barrier(kind, stage);
-    if constexpr (T.cta_group == 1) {
-      fa4::wait(address, parity);
-    } else {
-      while (!ptx::mbarrier_try_wait_parity_cluster(address, parity)) {
-      }
-    }
+    group.wait(barrier(kind, stage), parity);
   }
-  // One lane: an arrival where the MMA thread waits.
+  // By one lane: an arrival where the MMA thread waits.
   __device__ void arrive_at_mma(int kind, int stage) const {
-    if constexpr (T.cta_group == 1) {
-      ptx::mbarrier_arrive(barrier(kind, stage));
-    } else {
-      ptx::mbarrier_arrive_cluster(ptx::mapa(barrier(kind, stage), 0));
-    }
+    group.arrive_at_leader(barrier(kind, stage));
   }
-  // The MMA thread: an arrival in every CTA of the group when its products so far are done.
-  __device__ void commit(int kind, int stage) const {
-    if constexpr (T.cta_group == 1) {
-      ptx::tcgen05_commit(barrier(kind, stage));
-    } else {
-      ptx::tcgen05_commit_multicast(barrier(kind, stage), 0b11);
-    }
-  }
+  __device__ void commit(int kind, int stage) const { group.commit(barrier(kind, stage)); }
 
   __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
@@ -99,6 +81,7 @@ struct Context {
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};
   }
+  __device__ Pipeline tile_ring() const { return pipeline(kTileFull); }
   __device__ Tile& tile(int slot) const {
     return *reinterpret_cast<Tile*>(smem + kSmem.tiles + slot * kTileBytes);
   }
@@ -137,7 +120,7 @@ __device__ inline int first_row_of_group(const WorkTile& tile, int q_tile) {
 }
 template <FwdTraits T>
 __device__ inline int first_row(const Context<T>& c, const WorkTile& tile, int q_tile) {
-  return first_row_of_group<T>(tile, q_tile) + static_cast<int>(c.rank) * kTileRows;
+  return first_row_of_group<T>(tile, q_tile) + static_cast<int>(c.group.rank) * kTileRows;
 }
 
 // Whether any CTA of the group has rows of the Q tile inside the sequence.
@@ -153,51 +136,16 @@ __device__ inline KeyBounds bounds_of(const HeadParams& heads, const MaskParams&
   return key_bounds(position, tile.seqlen_k, mask.window_left, mask.window_right);
 }
 
-// Which stage of the K and V ring is next; producers and consumers each keep their own.
 template <FwdTraits T>
-struct RingState {
-  int stage = 0;
-  uint32_t phase = 0;
-  __device__ void advance() {
-    ++stage;
-    if (stage == T.kv_stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
+using KvRing = RingState<T.kv_stages>;
 
-// The sequence of tiles as a warp reads it.
+// One Q tile of the next work tile.
 template <FwdTraits T>
-class TileReader {
- public:
-  __device__ explicit TileReader(const Context<T>& context) : c_(context) {}
-  // By all lanes of a warp. The next tile, in shared memory until release().
-  __device__ const Tile& wait() const {
-    c_.pipeline(kTileFull).consumer_wait(slot_);
-    return c_.tile(slot_.stage());
-  }
-  __device__ void release() {
-    __syncwarp();
-    if (ptx::elect_sync()) c_.pipeline(kTileFull).consumer_release(slot_);
-    slot_.advance();
-  }
-
-  __device__ Tile next() {
-    const Tile tile = wait();
-    release();
-    return tile;
-  }
-  __device__ QTile next(int q_tile) {
-    const Tile& tile = wait();
-    const QTile result{tile.work, tile.blocks[q_tile]};
-    release();
-    return result;
-  }
-
- private:
-  const Context<T>& c_;
-  PipelineState<kTileSlots> slot_;
-};
+__device__ inline QTile next_q_tile(TileReader<Context<T>>& tiles, int q_tile) {
+  const Tile& tile = tiles.wait();
+  const QTile result{tile.work, tile.blocks[q_tile]};
+  tiles.release();
+  return result;
+}
 
 }  // namespace fa4::sm100

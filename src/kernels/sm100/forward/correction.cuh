@@ -22,7 +22,7 @@ class Correction {
   __device__ void run() {
 #pragma unroll
     for (int i = 0; i < T.q_tiles; ++i) let_pv_go(i);  // O is free
-    TileReader<T> tiles(c);
+    TileReader<Context<T>> tiles(c);
 #pragma unroll 1
     for (;; tiles.release()) {
       const Tile& tile = tiles.wait();  // stays in shared memory: registers are few

@@ -42,19 +42,6 @@
 
 namespace fa4::sm100 {
 
-// All threads of the group of CTAs, and what they did in tensor memory.
-template <FwdTraits T>
-__device__ inline void sync_group() {
-  ptx::tcgen05_fence_before_thread_sync();
-  if constexpr (T.cta_group == 1) {
-    __syncthreads();
-  } else {
-    ptx::barrier_cluster_arrive_release();
-    ptx::barrier_cluster_wait();
-  }
-  ptx::tcgen05_fence_after_thread_sync();
-}
-
 // Through a shuffle where P has barriers of its own: ptxas then adds it to the barriers' addresses,
 // where it would choose between two of each.
 template <FwdTraits T>
@@ -105,26 +92,23 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
   // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
   unsigned char* smem =
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
-  // A pair allocates tensor memory together: both CTAs must run before either begins.
-  if constexpr (T.cta_group > 1) ptx::barrier_cluster_arrive_relaxed();
-  const sm100::Context<T> context{params, smem, T.cta_group == 1 ? 0 : ptx::cluster_ctarank()};
+  using Group = sm100::CtaGroup<T.cta_group>;
+  Group::announce();
+  const sm100::Context<T> context{params, smem, {Group::own_rank()}};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / sm100::kWarpThreads, 0);
   const sm100::Role role = sm100::role_of(warp);
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
-  if constexpr (T.cta_group > 1) ptx::barrier_cluster_wait();
+  Group::wait_for_peer();
   if (role == sm100::Role::kMma) {
-    ptx::tcgen05_alloc<T.cta_group>(context.at(context.kSmem.tmem), sm100::kTmemColumns);
-    ptx::tcgen05_relinquish_alloc_permit<T.cta_group>();
+    Group::allocate(context.at(context.kSmem.tmem), sm100::kTmemColumns);
   }
   ptx::griddepcontrol_wait();
-  sm100::sync_group<T>();
+  Group::sync();
 
   sm100::run(context, role);
 
-  sm100::sync_group<T>();
-  if (role == sm100::Role::kMma) {
-    ptx::tcgen05_dealloc<T.cta_group>(ptx::TmemAddr{0}, sm100::kTmemColumns);
-  }
+  Group::sync();
+  if (role == sm100::Role::kMma) Group::free(sm100::kTmemColumns);
 }
 
 }  // namespace fa4

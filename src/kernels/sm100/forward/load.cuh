@@ -13,7 +13,7 @@ class Loader {
   __device__ explicit Loader(const Context<T>& context) : c(context), p(context.params) {}
 
   __device__ void run() {
-    TileReader<T> tiles(c);
+    TileReader<Context<T>> tiles(c);
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
       const Blocks blocks = blocks_of<T>(tile);
@@ -50,7 +50,7 @@ class Loader {
 
   // What is loaded is announced where the MMA thread waits, for all CTAs of the group together.
   __device__ void expect(ptx::SmemAddr barrier, int bytes) const {
-    if (c.leads()) ptx::mbarrier_arrive_expect_tx(barrier, T.cta_group * bytes);
+    if (c.group.leads()) ptx::mbarrier_arrive_expect_tx(barrier, T.cta_group * bytes);
   }
   __device__ void load(ptx::SmemAddr to, const TensorMap& map, ptx::SmemAddr barrier, int column,
                        int head, int position, int batch) const {
@@ -98,13 +98,13 @@ class Loader {
   __device__ void load_k(int n) {
     c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
     if (is_uneven(T) && kv.stage == 0) {  // reaches into the last K of the stage after it
-      RingState<T> next = kv;
+      KvRing<T> next = kv;
       next.advance();
       c.wait(kKvEmpty, next.stage, next.phase ^ 1);
     }
     if (ptx::elect_sync()) {
       expect(c.barrier(kKvFull, kv.stage), k_bytes(T));
-      const int row = n * kTileN + static_cast<int>(c.rank) * k_rows(T);
+      const int row = n * kTileN + static_cast<int>(c.group.rank) * k_rows(T);
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
         load(c.at(c.kv_place(kv.stage, true) + slab * k_rows(T) * kQkSlab * kElementBytes),
@@ -127,7 +127,7 @@ class Loader {
 #pragma unroll
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
         load(c.at(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes), p.maps.v,
-             barrier, static_cast<int>(c.rank) * v_columns(T) + slab * kVSlab, kv_head,
+             barrier, static_cast<int>(c.group.rank) * v_columns(T) + slab * kVSlab, kv_head,
              tile.work.offset_k + n * kTileN, kv_batch);
       }
     }
@@ -160,7 +160,7 @@ class Loader {
   int kv_head, kv_batch;  // of the tile
   int q_block[2];         // where the Q tiles begin, or -1
   int cut_block;          // of V, which ends in what may hold anything, or -1
-  RingState<T> kv;
+  KvRing<T> kv;
   uint32_t q_phases = 0;  // a bit each Q tile
   uint32_t v_raw_phase = 0;
 };

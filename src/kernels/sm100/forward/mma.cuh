@@ -25,7 +25,7 @@ class MmaIssuer {
 
   // By all lanes, so that ptxas knows all but the products to be the same in each; one issues.
   __device__ void run() {
-    TileReader<T> tiles(c);
+    TileReader<Context<T>> tiles(c);
     Tile tile = tiles.next();
     Blocks blocks = blocks_of<T>(tile);
     Step before{};
@@ -40,14 +40,14 @@ class MmaIssuer {
       if (const Blocks middle = middle_of(tile); n < middle.n_block_max) {
 #pragma unroll 1
         for (; n >= middle.n_block_min; --n) {
-          if (c.leads()) issue({kAllActive}, {kAllActive});
+          if (c.group.leads()) issue({kAllActive}, {kAllActive});
         }
       }
       // Nothing for a tile without blocks: the step before must not wait for one further on, which
       // may come only when correction is done with the tile before.
       const bool has_block = tile.is_valid() && n >= blocks.n_block_min;
       const Step step = has_block ? step_of(tile, n) : Step{};
-      if (c.leads()) issue(before, step);
+      if (c.group.leads()) issue(before, step);
       before = step;
     }
   }
@@ -94,12 +94,12 @@ class MmaIssuer {
   // P V of the step before and Q K of this one, tile by tile. V of the one lies before K of the
   // other in the ring.
   __device__ void issue(const Step& before, const Step& step) {
-    const RingState<T> v = kv;
+    const KvRing<T> v = kv;
     if (before.any()) {
       c.wait(kKvFull, v.stage, v.phase);
       kv.advance();
     }
-    const RingState<T> k = kv;
+    const KvRing<T> k = kv;
     if (step.any()) kv.advance();
     const uint32_t v_words = v_descriptor(v.stage), k_words = k_descriptor(k.stage);
 #pragma unroll
@@ -110,7 +110,7 @@ class MmaIssuer {
     }
   }
 
-  __device__ void issue_pv(int q_tile, const Step& step, const RingState<T>& v, uint32_t v_words) {
+  __device__ void issue_pv(int q_tile, const Step& step, const KvRing<T>& v, uint32_t v_words) {
     const uint32_t bit = 1u << q_tile;
     if (step.active & bit) {
       multiply_pv(q_tile, v_words, (step.first & bit) == 0);
@@ -120,7 +120,7 @@ class MmaIssuer {
     if (q_tile == T.q_tiles - 1 && step.any()) commit(kKvEmpty, v.stage);
   }
 
-  __device__ void issue_qk(int q_tile, const Step& step, const RingState<T>& k, uint32_t k_words) {
+  __device__ void issue_qk(int q_tile, const Step& step, const KvRing<T>& k, uint32_t k_words) {
     const uint32_t bit = 1u << q_tile;
     if (step.active & bit) {
       if (q_tile == 0 || (step.active & 1) == 0) c.wait(kKvFull, k.stage, k.phase);
@@ -210,7 +210,7 @@ class MmaIssuer {
   const Context<T>& c;
   const ptx::TmemAddr tmem;
   const uint32_t qk_base, v_base;  // low words of descriptors of shared memory's begin
-  RingState<T> kv;                 // V of the step before, or K of the first
+  KvRing<T> kv;                    // V of the step before, or K of the first
   uint32_t phases = 0;             // bits: p of the Q tiles, q, and s where P is apart
 };
 

@@ -84,7 +84,7 @@ class Storer {
   __device__ explicit Storer(const Context<T>& context) : c(context), p(context.params) {}
 
   __device__ void run() {
-    TileReader<T> tiles(c);
+    TileReader<Context<T>> tiles(c);
     uint32_t phases = 0;  // a bit each Q tile
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/ptx/grid_dependency.cuh"
-#include "kernels/ptx/launch_control.cuh"
+#include "kernels/sm100/common/launch_control.cuh"
 #include "kernels/sm100/forward/context.cuh"
 
 namespace fa4::sm100 {
@@ -54,32 +54,17 @@ class Scheduler {
     if (T.cta_group > 1 || c.params.schedule.launch_control == 0) {
       index = tiles.next_index();
     } else {
-      index = is_first ? static_cast<int32_t>(blockIdx.x) : take_over();
+      index = is_first ? static_cast<int32_t>(blockIdx.x)
+                       : launch_control.next(c.at(c.kSmem.cancel), c.barrier(kCancelled));
       is_first = false;
     }
     return index < 0 ? WorkTile{.batch = -1} : tiles.at(index);
   }
 
-  // The tile of a CTA that has not started, or -1 when all have.
-  __device__ int32_t take_over() {
-    const ptx::SmemAddr response = c.at(c.kSmem.cancel), barrier = c.barrier(kCancelled);
-    if (ptx::elect_sync()) {
-      ptx::fence_proxy_async_shared();  // the last response was read
-      ptx::mbarrier_arrive_expect_tx(barrier, kCancelBytes);
-      ptx::clusterlaunchcontrol_try_cancel(response, barrier);
-    }
-    __syncwarp();
-    c.wait(kCancelled, 0, cancel_phase);
-    cancel_phase ^= 1;
-    const int32_t index = ptx::clusterlaunchcontrol_first_ctaid_x(response);
-    __syncwarp();
-    return index;
-  }
-
   const Context<T>& c;
   TileScheduler<tile_m(T), T.cta_group> tiles;
   bool is_first = true;
-  uint32_t cancel_phase = 0;
+  LaunchControl<kCancelBytes> launch_control;
 };
 
 }  // namespace fa4::sm100

@@ -27,9 +27,10 @@ class Softmax {
         lowest_max(RowSoftmax::lowest_max(scale_log2)) {}
 
   __device__ void run() {
-    TileReader<T> tiles(c);
+    TileReader<Context<T>> tiles(c);
 #pragma unroll 1
-    for (QTile tile = tiles.next(q_tile); tile.is_valid(); tile = tiles.next(q_tile)) {
+    for (QTile tile = next_q_tile<T>(tiles, q_tile); tile.is_valid();
+         tile = next_q_tile<T>(tiles, q_tile)) {
       if (!tile.sees_keys()) continue;
       softmax.reset();
       find_bounds(tile);

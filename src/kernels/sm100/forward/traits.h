@@ -173,7 +173,7 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
 }
 
 inline constexpr int kTileBytes = 64;
-inline constexpr int kCancelBytes = 16;
+inline constexpr int kCancelBytes = 16;  // of launch control's response
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned (there is no static
 // shared memory: it begins right after the 1024 bytes that the system reserves).
