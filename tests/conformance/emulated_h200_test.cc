@@ -1,6 +1,6 @@
 // The Hopper kernels on the emulated H200: the table, and CTAs that go through many short tiles. An
 // error of the checker fails a launch; formal findings are not counted, since a CTA's last product
-// reads what nobody looks at (turn_over in kernels/sm90/forward/consumer.cuh).
+// reads what nobody looks at (switch_tiles_overlapped in kernels/sm90/forward/consumer.cuh).
 #include <gtest/gtest.h>
 
 #include "table.h"

@@ -12,33 +12,42 @@
 
 namespace fa4::sm90 {
 
-// The consumer warpgroups' turns at the tensor cores.
-template <FwdTraits T>
-__device__ inline void take_turn(int warpgroup) {
-  ptx::barrier_sync(kTurn + warpgroup, 2 * kWarpgroupThreads);
+// Ping-pong: the consumer warpgroups issue their products one after the other, so that one
+// multiplies while another exponentiates.
+__device__ inline void ping_pong_wait(int warpgroup) {
+  ptx::barrier_sync(kPingPong + warpgroup, 2 * kWarpgroupThreads);
 }
 template <FwdTraits T>
-__device__ inline void pass_turn(int warpgroup) {
+__device__ inline void ping_pong_arrive(int warpgroup) {
   constexpr int kCount = consumer_warpgroups(T);
   const int next = warpgroup + 1 == kCount ? 0 : warpgroup + 1;
-  ptx::barrier_arrive(kTurn + next, 2 * kWarpgroupThreads);
+  ptx::barrier_arrive(kPingPong + next, 2 * kWarpgroupThreads);
 }
+
+// The low word of the descriptor of a ring's stage, from stage to stage. With two stages the next
+// one is the sum of both less this one: one subtraction, computed before it is needed.
+struct StageDescriptor {
+  uint32_t lo;
+  uint32_t sum;
+  __device__ void next() { lo = sum - lo; }
+};
 
 template <FwdTraits T>
 class Consumer {
  public:
   __device__ Consumer(const Context<T>& context, int warpgroup)
       : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {
-    k_rows = k_descriptor(0), k_both = k_rows + k_descriptor(1);
-    v_rows = v_descriptor(0), v_both = v_rows + v_descriptor(1);
+    static_assert(T.kv_stages == 2);
+    k_descriptor = {k_descriptor_lo(0), k_descriptor_lo(0) + k_descriptor_lo(1)};
+    v_descriptor = {v_descriptor_lo(0), v_descriptor_lo(0) + v_descriptor_lo(1)};
   }
 
   // One loop over the blocks of a tile: compile time goes with the copies of the matrix
   // instructions and of the softmax, so that each stands as seldom as it can (docs/jit.md).
   __device__ void run() {
-    if (warpgroup == consumer_warpgroups(T) - 1) pass_turn<T>(warpgroup);  // 0 has the first turn
+    if (warpgroup == consumer_warpgroups(T) - 1) ping_pong_arrive<T>(warpgroup);  // 0 is first
 #pragma unroll 1
-    while (turn_over()) {
+    while (switch_tiles()) {
 #pragma unroll 1
       for (;;) {
         const bool first = n == tile.blocks.n_block_max - 1;
@@ -102,7 +111,7 @@ class Consumer {
   __device__ void wait_first(const Tile& next) {
     if (next.work.batch < 0) return;
     q_stage = q.stage();
-    q_rows = q_descriptor(q_stage);
+    q_lo = q_descriptor_lo(q_stage);
     c.pipeline(kQFull).consumer_wait(q);
     q.advance();
     c.pipeline(kKFull).consumer_wait(k);
@@ -116,37 +125,17 @@ class Consumer {
     if constexpr (kKeepBounds) find_bounds();
   }
 
-  // From a tile's last probabilities to the next one's first scores. False: there is no next. (The
-  // last tile's product goes with one of whatever lies in shared memory, which nobody reads: a
-  // condition between the two would make ptxas serialise them.)
-  __device__ bool turn_over() {
-    const bool has_p = tile.work.batch >= 0;
-    if (has_p) c.pipeline(kVFull).consumer_wait(v);
+  // From a tile's last probabilities to the next one's first scores. Before the first tile and
+  // after the last there is one side only. False: there is no next tile.
+  __device__ bool switch_tiles() {
+    const bool has_tile = tile.work.batch >= 0;
+    if (has_tile) c.pipeline(kVFull).consumer_wait(v);
     const Tile next = fetch_tile();
-    if (!has_p && next.work.batch < 0) return false;
-    const int stage = q_stage;
-    if constexpr (T.q_stages > 1) {  // the next tile's first product runs under this epilogue
-      wait_first(next);
-      take_turn<T>(warpgroup);
-      if (has_p) issue_pv();
-      issue_qk();
-      pass_turn<T>(warpgroup);
-      ptx::wgmma_wait_group<1>();
-    } else if (has_p) {
-      issue_pv();
-      ptx::wgmma_wait_group<0>();
-    }
-    ptx::fence_registers(rO);
-    if (has_p) {
-      release(c.pipeline(kVFull), v);
-      store(stage);
-    }
-    if constexpr (T.q_stages == 1) {
-      if (has_p) release_q();
-      wait_first(next);
-      take_turn<T>(warpgroup);
-      issue_qk();
-      pass_turn<T>(warpgroup);
+    if (!has_tile && next.work.batch < 0) return false;
+    if constexpr (T.q_stages > 1) {
+      switch_tiles_overlapped(next, has_tile);
+    } else {
+      switch_tiles_in_turn(next, has_tile);
     }
     tile = next;
     begin();
@@ -155,31 +144,72 @@ class Consumer {
     return tile.work.batch >= 0;
   }
 
+  // 1. The tile's last O += P V and the next tile's first S = Q Kᵀ are issued together.
+  // 2. The epilogue runs under that Q Kᵀ.
+  // After the last tile Q Kᵀ multiplies whatever lies in shared memory, and nobody reads it: a
+  // condition between the two products would make ptxas serialise them.
+  __device__ void switch_tiles_overlapped(const Tile& next, bool has_tile) {
+    const int stage = q_stage;
+    wait_first(next);
+    ping_pong_wait(warpgroup);
+    if (has_tile) issue_pv();
+    issue_qk();
+    ping_pong_arrive<T>(warpgroup);
+    ptx::wgmma_wait_group<1>();
+    ptx::fence_registers(rO);
+    if (has_tile) end_tile(stage);
+  }
+
+  // One Q, whose place out takes, so that one follows the other:
+  // 1. the tile's last P V, 2. its epilogue, 3. the next tile's Q, 4. its first Q Kᵀ.
+  __device__ void switch_tiles_in_turn(const Tile& next, bool has_tile) {
+    const int stage = q_stage;
+    if (has_tile) {
+      issue_pv();
+      ptx::wgmma_wait_group<0>();
+    }
+    ptx::fence_registers(rO);
+    if (has_tile) {
+      end_tile(stage);
+      release_q();
+    }
+    wait_first(next);
+    ping_pong_wait(warpgroup);
+    issue_qk();
+    ping_pong_arrive<T>(warpgroup);
+  }
+
+  // O is complete: V is free, and out goes where Q was.
+  __device__ void end_tile(int stage) {
+    release(c.pipeline(kVFull), v);
+    store(stage);
+  }
+
   // S of block n, and the product of the P before it, which goes on.
   __device__ void next_scores() {
     c.pipeline(kKFull).consumer_wait(k);
-    take_turn<T>(warpgroup);
+    ping_pong_wait(warpgroup);
     issue_qk();
     c.pipeline(kVFull).consumer_wait(v);
     issue_pv();
-    pass_turn<T>(warpgroup);
+    ping_pong_arrive<T>(warpgroup);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rS);
   }
 
   // Low words of the descriptors.
-  __device__ uint32_t k_descriptor(int stage) const {
+  __device__ uint32_t k_descriptor_lo(int stage) const {
     return QkDescriptor::k_major(c.at(c.kSmem.k + stage * k_stage_bytes(T)));
   }
-  __device__ uint32_t v_descriptor(int stage) const {
+  __device__ uint32_t v_descriptor_lo(int stage) const {
     return VDescriptor::mn_major(c.at(c.kSmem.v + stage * v_stage_bytes(T)), kVSlabBytes);
   }
-  __device__ uint32_t q_descriptor(int stage) const {
+  __device__ uint32_t q_descriptor_lo(int stage) const {
     return QkDescriptor::k_major(
         c.at(c.kSmem.q + stage * q_bytes(T) + warpgroup * 64 * T.head_dim * kElementBytes));
   }
 
-  // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a turn and its
+  // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a wait and its
   // product.
   __device__ void issue_qk() {
     constexpr int kSlabBytes = slab_columns(T.head_dim) * kElementBytes;  // of a row
@@ -187,11 +217,12 @@ class Consumer {
     ptx::wgmma_fence();
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-      Wgmma::template run<kSteps>(rS, QkDescriptor::at(q_rows, slab * 64 * kSlabBytes),
-                                  QkDescriptor::at(k_rows, slab * T.tile_n * kSlabBytes), slab > 0);
+      Wgmma::template run<kSteps>(rS, QkDescriptor::at(q_lo, slab * 64 * kSlabBytes),
+                                  QkDescriptor::at(k_descriptor.lo, slab * T.tile_n * kSlabBytes),
+                                  slab > 0);
     }
     ptx::wgmma_commit_group();
-    k_rows = k_both - k_rows;
+    k_descriptor.next();
   }
 
   // O += P V
@@ -200,14 +231,15 @@ class Consumer {
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i + 2 <= kSteps; i += 2) {
-      WgmmaPv::template run<2, kStepBytes>(rO, rP + i, VDescriptor::at(v_rows, i * kStepBytes));
+      WgmmaPv::template run<2, kStepBytes>(rO, rP + i,
+                                           VDescriptor::at(v_descriptor.lo, i * kStepBytes));
     }
     if constexpr (kSteps % 2 == 1) {
-      WgmmaPv::template run<1, kStepBytes>(rO, rP + kSteps - 1,
-                                           VDescriptor::at(v_rows, (kSteps - 1) * kStepBytes));
+      WgmmaPv::template run<1, kStepBytes>(
+          rO, rP + kSteps - 1, VDescriptor::at(v_descriptor.lo, (kSteps - 1) * kStepBytes));
     }
     ptx::wgmma_commit_group();
-    v_rows = v_both - v_rows;
+    v_descriptor.next();
   }
 
   __device__ void find_bounds() {
@@ -283,8 +315,8 @@ class Consumer {
   PipelineState<T.q_stages> q;
   PipelineState<T.q_stages> q_out;  // whose out was stored last
   PipelineState<T.kv_stages> k, v;
-  uint32_t q_rows = 0, k_rows, v_rows;  // low words of the next products' descriptors
-  uint32_t k_both, v_both;              // the sum of both stages' words
+  uint32_t q_lo = 0;                           // the low word of the descriptor of the tile's Q
+  StageDescriptor k_descriptor, v_descriptor;  // of the next products
 
   Tile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S

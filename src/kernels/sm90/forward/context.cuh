@@ -38,7 +38,7 @@ struct Context {
 };
 
 // Named barriers: 0 is __syncthreads.
-enum NamedBarrier { kTurn = 1, kEpilogue = 4 };  // + warpgroup
+enum NamedBarrier { kPingPong = 1, kEpilogue = 4 };  // + warpgroup
 
 // Position in the sequence of a row of the tile (rows of packed heads share one).
 template <FwdTraits T>

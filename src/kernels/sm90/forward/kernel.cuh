@@ -15,7 +15,7 @@
 //
 // In a warpgroup Q Kᵀ of block n and P V of block n + 1 are issued together: the softmax of n runs
 // under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (from two Q
-// stages on). Between warpgroups, turns at the tensor cores let one multiply while another
+// stages on). Between warpgroups, ping-pong at the tensor cores lets one multiply while another
 // exponentiates.
 #pragma once
 

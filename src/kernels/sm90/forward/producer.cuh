@@ -65,7 +65,7 @@ struct ProducerState {
   PipelineState<1> v_raw;
 };
 
-// A block of K, or (without keys) a turn of the ring with nothing in it.
+// A block of K, or (without keys) a stage of the ring with nothing in it.
 template <FwdTraits T>
 __device__ inline void produce_k(const Context<T>& c, const KvPlace& place, bool has_keys,
                                  int n_block, ProducerState<T>& state) {
