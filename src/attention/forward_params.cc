@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <string_view>
+#include <utility>
 
 #include "plan/gpu_plan.h"
 
@@ -72,27 +74,42 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
           .scale_over_softcap = finite_float(of_cap)};
 }
 
-// Members of one struct by their addresses, so that the compiler knows each one's type.
+const char* type_of(const TensorMap&) { return "tensor_map"; }
+const char* type_of(const void*) { return "ptr"; }
+const char* type_of(int64_t) { return "i64"; }
+const char* type_of(int32_t) { return "i32"; }
+const char* type_of(float) { return "f32"; }
+
+// Members of one struct by their addresses, so that the compiler knows where each lies.
 class Fields {
  public:
   explicit Fields(const void* base) : base_(static_cast<const char*>(base)) {}
-  void add(const char* name, const TensorMap& member) { add(name, "tensor_map", &member); }
-  template <class T>
-  void add(const char* name, T* const& member) {
-    add(name, "ptr", &member);
+
+  // `names`: "a, b, c", one for each member.
+  template <class... Members>
+  void add(std::string_view names, const Members&... members) {
+    (add_one(take_name(names), type_of(members), &members), ...);
   }
-  void add(const char* name, const int64_t& member) { add(name, "i64", &member); }
-  void add(const char* name, const int32_t& member) { add(name, "i32", &member); }
-  void add(const char* name, const float& member) { add(name, "f32", &member); }
   std::vector<ParamsField> take() { return std::move(fields_); }
 
  private:
-  void add(const char* name, const char* type, const void* member) {
-    fields_.push_back({name, type, static_cast<size_t>(static_cast<const char*>(member) - base_)});
+  static std::string take_name(std::string_view& names) {
+    const std::string name(names.substr(0, names.find(',')));
+    names.remove_prefix(std::min(names.size(), name.size() + 2));
+    return name;
+  }
+  void add_one(std::string name, const char* type, const void* member) {
+    const auto offset = static_cast<const char*>(member) - base_;
+    fields_.push_back({std::move(name), type, static_cast<size_t>(offset)});
   }
   const char* base_;
   std::vector<ParamsField> fields_;
 };
+
+// Every member of a struct: the compiler counts them.
+#define FA4_ADD_FIELDS(fields, of, ...) \
+  const auto& [__VA_ARGS__] = of;       \
+  fields.add(#__VA_ARGS__, __VA_ARGS__)
 
 }  // namespace
 
@@ -107,68 +124,20 @@ FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& sc
           .scores = score_params(problem, args)};
 }
 
-// Every member of every part: the compiler counts them.
+// The parts' members under names that are one namespace to whoever reads the layout.
 ParamsLayout params_layout(KernelParams) {
   static const FwdParams kParams{};
-  Fields fields(&kParams);
-#define FA4_FIELD(member) fields.add(#member, member)
   const auto& [maps, output, sequences, heads, mask, schedule, scores] = kParams;
-  {
-    const auto& [q, k, v, out] = maps;
-    FA4_FIELD(q);
-    FA4_FIELD(k);
-    FA4_FIELD(v);
-    FA4_FIELD(out);
-  }
-  {
-    const auto& [data, lse, stride_batch, stride_seqlen, stride_head, head_dim_v] = output;
-    fields.add("out_data", data);
-    FA4_FIELD(lse);
-    fields.add("out_stride_batch", stride_batch);
-    fields.add("out_stride_seqlen", stride_seqlen);
-    fields.add("out_stride_head", stride_head);
-    FA4_FIELD(head_dim_v);
-  }
-  {
-    const auto& [cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q, seqlen_k, total_q,
-                 total_k] = sequences;
-    FA4_FIELD(cu_seqlens_q);
-    FA4_FIELD(cu_seqlens_k);
-    FA4_FIELD(seqused_k);
-    FA4_FIELD(batch);
-    FA4_FIELD(seqlen_q);
-    FA4_FIELD(seqlen_k);
-    FA4_FIELD(total_q);
-    FA4_FIELD(total_k);
-  }
-  {
-    const auto& [heads_q, group, group_log2, tile_heads, tile_heads_per_kv] = heads;
-    FA4_FIELD(heads_q);
-    FA4_FIELD(group);
-    FA4_FIELD(group_log2);
-    FA4_FIELD(tile_heads);
-    FA4_FIELD(tile_heads_per_kv);
-  }
-  {
-    const auto& [window_left, window_right] = mask;
-    FA4_FIELD(window_left);
-    FA4_FIELD(window_right);
-  }
-  {
-    const auto& [tile_counter, sections, longest_first, launch_control] = schedule;
-    FA4_FIELD(tile_counter);
-    FA4_FIELD(sections);
-    FA4_FIELD(longest_first);
-    FA4_FIELD(launch_control);
-  }
-  {
-    const auto& [sink, scale_log2, softcap, scale_over_softcap] = scores;
-    FA4_FIELD(sink);
-    FA4_FIELD(scale_log2);
-    FA4_FIELD(softcap);
-    FA4_FIELD(scale_over_softcap);
-  }
-#undef FA4_FIELD
+  Fields fields(&kParams);
+  FA4_ADD_FIELDS(fields, maps, q, k, v, out);
+  FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
+                 out_stride_head, head_dim_v);
+  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q,
+                 seqlen_k, total_q, total_k);
+  FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);
+  FA4_ADD_FIELDS(fields, mask, window_left, window_right);
+  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap);
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 

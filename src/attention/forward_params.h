@@ -18,7 +18,7 @@ FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& sc
                          const ForwardArgs& args, void* tile_counter);
 
 struct ParamsField {
-  const char* name;
+  std::string name;
   const char* type;  // "tensor_map", "ptr", "i64", "i32", "f32"
   size_t offset;     // bytes
 };
