@@ -1,0 +1,70 @@
+#include "attention/forward_params.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "small_problem.h"
+
+namespace fa4::internal {
+namespace {
+
+FwdParams params_of(const ProblemDesc& desc, const ForwardArgs& args = {}) {
+  const AttentionProblem problem = AttentionProblem::make(desc);
+  const ForwardPlan plan = plan_forward(problem, h200_spec());
+  return forward_params(problem, gpu_tiling(plan)->schedule, args, nullptr);
+}
+
+ProblemDesc desc_of(bool causal) { return small_problem(DType::kBF16, causal, 256); }
+
+TEST(ForwardParams, TotalsAreThoseOfPackedSides) {
+  ProblemDesc desc = desc_of(false);
+  desc.layout_kv = Layout::kPacked;
+  desc.total_k = 512;
+  ForwardArgs args;
+  args.total_q = 512;
+  args.total_k = 300;
+  EXPECT_EQ(params_of(desc, args).sequences.total_q, 0);
+  EXPECT_EQ(params_of(desc, args).sequences.total_k, 300);
+  EXPECT_EQ(params_of(desc).sequences.total_k, 512);
+}
+
+TEST(ForwardParams, ASideWithoutBoundReachesEveryKey) {
+  const FwdParams causal = params_of(desc_of(true));
+  EXPECT_EQ(causal.mask.window_right, 0);
+  EXPECT_EQ(causal.mask.window_left, (1 << 30) - 1);
+  const FwdParams full = params_of(desc_of(false));
+  EXPECT_EQ(full.mask.window_right, (1 << 30) - 1);
+}
+
+TEST(ForwardParams, FactorsOfScoresAreFiniteAndNotZero) {
+  ProblemDesc desc = desc_of(false);
+  for (const float scale : {0.0f, 1e-38f, 3e38f}) {
+    for (const float softcap : {0.0f, 1e-38f, 30.0f, 3e38f}) {
+      desc.softmax_scale = scale;
+      desc.softcap = softcap;
+      const FwdParams params = params_of(desc);
+      EXPECT_GT(params.scores.scale_log2, 0) << scale << ", " << softcap;
+      EXPECT_TRUE(std::isfinite(params.scores.scale_log2)) << scale << ", " << softcap;
+      EXPECT_TRUE(std::isfinite(params.scores.scale_over_softcap)) << scale << ", " << softcap;
+    }
+  }
+}
+
+TEST(ParamsLayout, NamesEveryMemberOnceInsideTheStruct) {
+  const ParamsLayout layout = params_layout(KernelParams::kForward);
+  std::set<std::string> names;
+  std::set<size_t> offsets;
+  for (const ParamsField& field : layout.fields) {
+    EXPECT_TRUE(names.insert(field.name).second) << field.name;
+    EXPECT_TRUE(offsets.insert(field.offset).second) << field.name;
+    EXPECT_LT(field.offset, layout.bytes) << field.name;
+    EXPECT_EQ(field.name.find_first_of(", "), field.name.npos) << field.name;
+  }
+  EXPECT_TRUE(names.contains("lse"));
+  EXPECT_EQ(layout.bytes, sizeof(FwdParams));
+}
+
+}  // namespace
+}  // namespace fa4::internal
