@@ -32,7 +32,7 @@ struct MachineOptions {
   bool check = false;                    // hazards, barrier misuse, leaks, uninitialised reads ...
   uint32_t threads = 0;                  // 0: all cores; results do not depend on it
   uint64_t max_instructions = 10'000'000'000;  // warp instructions of one cluster; 0: no bound
-  std::string trace_file;                 // Chrome/Perfetto JSON, written by launch; empty: none
+  std::string trace_file{};               // Chrome/Perfetto JSON, written by launch; empty: none
   bool count_lines = false;               // LaunchReport::line_counts is filled
   std::string launch_order = "in_order";  // random: clusters start in an order drawn from the seed
   // tcgen05.mma of different accumulators may overtake each other, as the ISA leaves open.

@@ -215,7 +215,9 @@ TEST(ReorderedProducts, OfOtherAccumulatorsOvertakeAndAreNamed) {
     const auto reordered = two_products(over_a, policy, true, &value);
     EXPECT_EQ(severity(reordered, "product-order"), "formal") << policy << text_of(reordered);
     EXPECT_TRUE(reordered.passed()) << policy << text_of(reordered);
-    if (std::string(policy) == "late") EXPECT_EQ(value, 22);
+    if (std::string(policy) == "late") {
+      EXPECT_EQ(value, 22);
+    }
   }
 }
 
