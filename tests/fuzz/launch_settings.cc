@@ -97,6 +97,13 @@ std::vector<uint8_t> fuzz_data(std::string_view description) {
   const auto append = [&](uint64_t value, size_t size) {
     for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<uint8_t>(value >> (8 * i)));
   };
+  // Hexadecimal digits of a number of any length, two a byte.
+  const auto append_digits = [&](std::string digits) {
+    digits.insert(0, digits.empty() ? "00" : digits.size() % 2 != 0 ? "0" : "");
+    for (size_t end = digits.size(); end >= 2; end -= 2) {
+      append(std::strtoull(digits.substr(end - 2, 2).c_str(), nullptr, 16), 1);
+    }
+  };
   if (parts[0] == "words" && parts.size() > 1) {
     for (const std::string& word : split(parts[1], ',')) {
       append(std::strtoull(word.c_str(), nullptr, 16), 4);
@@ -113,8 +120,7 @@ std::vector<uint8_t> fuzz_data(std::string_view description) {
     } else if (parts[0] == "count4") {
       append(i, 4);
     } else if (parts[0] == "pick") {
-      const std::string& choice = choices[(state >> 8) % choices.size()];
-      append(std::strtoull(choice.c_str(), nullptr, 16), std::max<size_t>(1, choice.size() / 2));
+      append_digits(choices[(state >> 8) % choices.size()]);
     } else {
       append(state, 4);
     }
