@@ -30,11 +30,11 @@ void check_cells(const Exec& exec, const Insn& insn, Check check) {
   }
 }
 
-// tensor_alloc.cc
+// tcgen05_alloc.cc
 void decode_tensor_alloc(Decoder& decoder, Insn& insn);
 void decode_tensor_dealloc(Decoder& decoder, Insn& insn);
 void decode_tensor_relinquish(Decoder& decoder, Insn& insn);
-// tensor_copy.cc
+// tcgen05_cp.cc
 void decode_tensor_copy(Decoder& decoder, Insn& insn);
 void decode_tensor_shift(Decoder& decoder, Insn& insn);
 void decode_tensor_commit(Decoder& decoder, Insn& insn);

@@ -28,9 +28,9 @@ struct TensorCopy {
 };
 
 // A tensor box into shared memory of one CTA or more.
-class TensorLoadOp final : public AsyncOp {
+class TmaLoadOp final : public AsyncOp {
  public:
-  TensorLoadOp(const Exec& exec, TensorBox box)
+  TmaLoadOp(const Exec& exec, TensorBox box)
       : AsyncOp(EngineKind::kCopyIn, exec), box_(std::move(box)) {
     held_bytes = box_.host_bytes();
   }
@@ -74,10 +74,10 @@ class TensorLoadOp final : public AsyncOp {
 };
 
 // A box of shared memory to the tensor; part of a bulk group.
-class TensorStoreOp final : public AsyncOp {
+class TmaStoreOp final : public AsyncOp {
  public:
-  TensorStoreOp(const Exec& exec, TensorBox box, const Reducer& reducer, bool sums_floats,
-                SharedLocation from)
+  TmaStoreOp(const Exec& exec, TensorBox box, const Reducer& reducer, bool sums_floats,
+             SharedLocation from)
       : AsyncOp(EngineKind::kCopyOut, exec),
         box_(std::move(box)),
         reducer_(reducer),
@@ -197,7 +197,7 @@ void check_barrier(const Exec& exec, const Insn& insn, const BarrierPlace& named
 
 void start_load(const Exec& exec, const Insn& insn, const TensorCopy& copy, int lane) {
   TensorMap map;
-  auto op = std::make_unique<TensorLoadOp>(exec, make_box(exec, insn, copy, false, lane, &map));
+  auto op = std::make_unique<TmaLoadOp>(exec, make_box(exec, insn, copy, false, lane, &map));
   op->lane = static_cast<uint32_t>(lane);
   const uint32_t bytes = op->box().bytes();
   const SharedLocation to = shared_place(exec, copy, op->box().shared_bytes(), lane);
@@ -240,7 +240,7 @@ void start_store(const Exec& exec, const Insn& insn, const TensorCopy& copy, int
   TensorMap map;
   TensorBox box = make_box(exec, insn, copy, true, lane, &map);
   const SharedLocation from = shared_place(exec, copy, box.shared_bytes(), lane);
-  auto op = std::make_unique<TensorStoreOp>(
+  auto op = std::make_unique<TmaStoreOp>(
       exec, std::move(box), reducer_of(copy, map.type, lane),
       copy.reduces && copy.op == ReduceOp::kAdd && map.type >= TensorType::kF16, from);
   op->lane = static_cast<uint32_t>(lane);

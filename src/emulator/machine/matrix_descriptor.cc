@@ -43,11 +43,11 @@ MatrixDescriptor decode_tcgen05_descriptor(uint64_t bits, const char* operand) {
   }
   if (field(bits, 53, 8) != 0) refuse(operand, bits, "bits 53-60 are set; accepted: 0");
   switch (field(bits, 61, 3)) {
-    case 0: matrix.swizzle = Swizzle::kNone; break;
-    case 1: matrix.swizzle = Swizzle::k128Atom32; break;
-    case 2: matrix.swizzle = Swizzle::k128; break;
-    case 4: matrix.swizzle = Swizzle::k64; break;
-    case 6: matrix.swizzle = Swizzle::k32; break;
+    case 0: matrix.swizzle = MatrixSwizzle::kNone; break;
+    case 1: matrix.swizzle = MatrixSwizzle::k128Atom32; break;
+    case 2: matrix.swizzle = MatrixSwizzle::k128; break;
+    case 4: matrix.swizzle = MatrixSwizzle::k64; break;
+    case 6: matrix.swizzle = MatrixSwizzle::k32; break;
     default:
       refuse(operand, bits,
              fmt::format("swizzling mode {} (bits 61-63); accepted: 0, 1, 2, 4, 6",
@@ -60,7 +60,8 @@ MatrixDescriptor decode_wgmma_descriptor(uint64_t bits, const char* operand) {
   MatrixDescriptor matrix = common_fields(bits, operand);
   if (field(bits, 46, 3) != 0) refuse(operand, bits, "bits 46-48 are set; accepted: 0");
   if (field(bits, 52, 10) != 0) refuse(operand, bits, "bits 52-61 are set; accepted: 0");
-  constexpr Swizzle kModes[] = {Swizzle::kNone, Swizzle::k128, Swizzle::k64, Swizzle::k32};
+  constexpr MatrixSwizzle kModes[] = {MatrixSwizzle::kNone, MatrixSwizzle::k128, MatrixSwizzle::k64,
+                                      MatrixSwizzle::k32};
   matrix.swizzle = kModes[field(bits, 62, 2)];
   return matrix;
 }
@@ -68,7 +69,7 @@ MatrixDescriptor decode_wgmma_descriptor(uint64_t bits, const char* operand) {
 void check_layout(const MatrixDescriptor& matrix, Major major, ElementType type,
                   const char* operand) {
   const bool is_32_bit = type == ElementType::kTF32;
-  const bool atom32 = matrix.swizzle == Swizzle::k128Atom32;
+  const bool atom32 = matrix.swizzle == MatrixSwizzle::k128Atom32;
   if (major == Major::kMN && is_32_bit && !atom32) {
     throw Trap{"matrix-descriptor",
                fmt::format("{} is transposed and of 32-bit elements; accepted: 128-byte swizzling "

@@ -9,14 +9,16 @@
 
 namespace ptxemu {
 
-enum class Swizzle : uint8_t { kNone, k128Atom32, k128, k64, k32 };
+// How a multiplicand of wgmma or tcgen05 lies in shared memory; a tensor map has modes and numbers
+// of its own (TmaSwizzle).
+enum class MatrixSwizzle : uint8_t { kNone, k128Atom32, k128, k64, k32 };
 
 // A multiplicand in shared memory. Addresses are offsets in the memory of the CTA that reads it.
 struct MatrixDescriptor {
   uint32_t start = 0;    // bytes
   uint32_t leading = 0;  // leading dimension byte offset
   uint32_t stride = 0;   // stride dimension byte offset
-  Swizzle swizzle = Swizzle::kNone;
+  MatrixSwizzle swizzle = MatrixSwizzle::kNone;
 };
 
 // Throw Trap{"matrix-descriptor"} for a set bit that means nothing or is not supported.
@@ -32,7 +34,7 @@ inline uint32_t chunk_offset(const MatrixDescriptor& matrix, Major major, int el
                              uint32_t mn, uint32_t k) {
   const uint32_t t = static_cast<uint32_t>(elements_per_chunk);
   const uint32_t start = matrix.start, leading = matrix.leading, stride = matrix.stride;
-  if (matrix.swizzle == Swizzle::k128Atom32) {  // MN-major only
+  if (matrix.swizzle == MatrixSwizzle::k128Atom32) {  // MN-major only
     const uint32_t i = mn / t;
     const uint32_t offset =
         start + (i % 8) * 16 + (i / 8) * leading + (k % 4) * 128 + (k / 4) * stride;

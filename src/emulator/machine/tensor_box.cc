@@ -36,7 +36,7 @@ TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
       row_bytes_(map.row_bytes()),
       mask_(span_of(map.swizzle) - kChunk) {
   row_pitch_ = mask_ == 0 ? row_bytes_ : std::max(row_bytes_, span_of(map.swizzle));
-  if (map.swizzle == Swizzle::k128BAtom32B) {
+  if (map.swizzle == TmaSwizzle::k128BAtom32B) {
     mask_ = 0x60;
     shift_ = 2;
   }

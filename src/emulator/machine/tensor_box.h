@@ -60,7 +60,7 @@ class TensorBox {
   TensorMap map_;
   uint32_t element_bytes_, row_bytes_, row_pitch_, bytes_ = 0;
   uint32_t first_ = 0, last_ = 0;  // elements of a row inside the tensor: [first_, last_)
-  // Swizzle: the bits that those `shift_` above them are added to.
+  // The swizzle: the bits that those `shift_` above them are added to.
   uint32_t mask_ = 0, shift_ = 3;
   std::vector<Row> rows_;
 };

@@ -21,9 +21,9 @@ constexpr TypeFacts kTypes[kTensorTypes] = {
     {"u8", 1},  {"u16", 2},     {"u32", 4}, {"s32", 4},  {"u64", 8},  {"s64", 8},     {"f16", 2},
     {"f32", 4}, {"f32_ftz", 4}, {"f64", 8}, {"bf16", 2}, {"tf32", 4}, {"tf32_ftz", 4}};
 
-uint32_t swizzle_bits(Swizzle swizzle) {
-  if (swizzle != Swizzle::k128BAtom32B) return static_cast<uint32_t>(swizzle) << 13;
-  return static_cast<uint32_t>(Swizzle::k128B) << 13 | kAtom32Bit;
+uint32_t swizzle_bits(TmaSwizzle swizzle) {
+  if (swizzle != TmaSwizzle::k128BAtom32B) return static_cast<uint32_t>(swizzle) << 13;
+  return static_cast<uint32_t>(TmaSwizzle::k128B) << 13 | kAtom32Bit;
 }
 
 std::string check_dimension(const TensorMap& map, uint32_t d) {
@@ -46,8 +46,8 @@ std::string check_dimension(const TensorMap& map, uint32_t d) {
 
 }  // namespace
 
-uint32_t span_of(Swizzle swizzle) {
-  return swizzle == Swizzle::k128BAtom32B ? 128 : 16u << static_cast<int>(swizzle);
+uint32_t span_of(TmaSwizzle swizzle) {
+  return swizzle == TmaSwizzle::k128BAtom32B ? 128 : 16u << static_cast<int>(swizzle);
 }
 
 uint32_t bytes_of(TensorType type) { return kTypes[static_cast<int>(type)].bytes; }
@@ -103,7 +103,7 @@ bool TensorMap::decode(const std::byte* bytes, TensorMap* map, std::string* why)
   const uint32_t code = w[2] >> 7 & 15, interleave = w[2] >> 11 & 3;
   const bool is_tf32 = (w[2] & kTf32Bit) != 0;
   const bool wide_atoms = (w[2] & kAtom32Bit) != 0;
-  if (wide_atoms && (w[2] >> 13 & 3) != static_cast<uint32_t>(Swizzle::k128B)) {
+  if (wide_atoms && (w[2] >> 13 & 3) != static_cast<uint32_t>(TmaSwizzle::k128B)) {
     *why = "a tensor map with swizzle atoms of 32 bytes and no swizzle of 128";
     return false;
   }
@@ -116,7 +116,7 @@ bool TensorMap::decode(const std::byte* bytes, TensorMap* map, std::string* why)
   }
   map->type = static_cast<TensorType>(code + (is_tf32 ? 4 : 0));
   map->interleave = static_cast<Interleave>(interleave);
-  map->swizzle = wide_atoms ? Swizzle::k128BAtom32B : static_cast<Swizzle>(w[2] >> 13 & 3);
+  map->swizzle = wide_atoms ? TmaSwizzle::k128BAtom32B : static_cast<TmaSwizzle>(w[2] >> 13 & 3);
   map->nan_fill = (w[2] >> 15 & 1) != 0;
   map->l2_promotion = w[2] >> 17 & 3;
   for (uint32_t d = 0; d < map->rank; ++d) {
@@ -150,7 +150,7 @@ std::string TensorMap::check() const {
     return fmt::format("box[0] is {} elements of {} bytes: a multiple of 16 bytes is accepted",
                        box[0], bytes_of(type));
   }
-  if (interleave == Interleave::kNone && swizzle != Swizzle::kNone && inner > span_of(swizzle)) {
+  if (interleave == Interleave::kNone && swizzle != TmaSwizzle::kNone && inner > span_of(swizzle)) {
     return fmt::format(
         "box[0] is {} bytes wide: with a swizzle of {} bytes at most so many are "
         "accepted",

@@ -39,10 +39,10 @@ uint32_t bytes_of(TensorType type);
 std::string_view name_of(TensorType type);  // "bf16", "f32_ftz"
 
 enum class Interleave : uint8_t { kNone, k16B, k32B };
-// k128BAtom32B moves pieces of 32 bytes, the others of 16.
-enum class Swizzle : uint8_t { kNone, k32B, k64B, k128B, k128BAtom32B };
+// How a box lies in shared memory. k128BAtom32B moves pieces of 32 bytes, the others of 16.
+enum class TmaSwizzle : uint8_t { kNone, k32B, k64B, k128B, k128BAtom32B };
 // Bytes after which the pattern of a row begins anew; 16 for none.
-uint32_t span_of(Swizzle swizzle);
+uint32_t span_of(TmaSwizzle swizzle);
 
 struct TensorMap {
   static constexpr int kBytes = 128;
@@ -52,7 +52,7 @@ struct TensorMap {
   uint32_t rank = 1;
   TensorType type = TensorType::kU8;
   Interleave interleave = Interleave::kNone;
-  Swizzle swizzle = Swizzle::kNone;
+  TmaSwizzle swizzle = TmaSwizzle::kNone;
   bool nan_fill = false;
   uint32_t l2_promotion = 0;  // none, 64, 128, 256 bytes
   // Innermost first; dimensions past the rank are 1 long.

@@ -46,12 +46,12 @@ std::array<std::byte, 128> Machine::encode_tensor_map(const TensorMapRequest& re
   map.interleave = choose<Interleave>(
       "tensor map: interleave is", request.interleave,
       {{"none", Interleave::kNone}, {"16B", Interleave::k16B}, {"32B", Interleave::k32B}});
-  map.swizzle = choose<Swizzle>("tensor map: swizzle is", request.swizzle,
-                                {{"none", Swizzle::kNone},
-                                 {"32B", Swizzle::k32B},
-                                 {"64B", Swizzle::k64B},
-                                 {"128B", Swizzle::k128B},
-                                 {"128B_ATOM_32B", Swizzle::k128BAtom32B}});
+  map.swizzle = choose<TmaSwizzle>("tensor map: swizzle is", request.swizzle,
+                                   {{"none", TmaSwizzle::kNone},
+                                    {"32B", TmaSwizzle::k32B},
+                                    {"64B", TmaSwizzle::k64B},
+                                    {"128B", TmaSwizzle::k128B},
+                                    {"128B_ATOM_32B", TmaSwizzle::k128BAtom32B}});
   map.nan_fill = choose<bool>("tensor map: oob is", request.oob, {{"zero", false}, {"nan", true}});
   std::copy(request.dims.begin(), request.dims.end(), map.dims.begin());
   std::copy(request.strides_bytes.begin(), request.strides_bytes.end(), map.strides.begin() + 1);

@@ -97,8 +97,8 @@ uint32_t reduce_pair(const TransferReduction& reduction, uint32_t a, uint32_t b)
   return (x > y) == reduction.maximum ? a : b;
 }
 
-TensorLoadOp::TensorLoadOp(const Exec& exec, const Insn& insn, const Transfer& transfer,
-                           const TransferReduction& reduction)
+TmemLoadOp::TmemLoadOp(const Exec& exec, const Insn& insn, const Transfer& transfer,
+                       const TransferReduction& reduction)
     : AsyncOp(EngineKind::kTensorLoad, exec),
       cta_(exec.cta),
       owner_(exec.warp),
@@ -111,7 +111,7 @@ TensorLoadOp::TensorLoadOp(const Exec& exec, const Insn& insn, const Transfer& t
   queue = tensor_memory_queue(cta_->rank, exec.warp->index);
 }
 
-void TensorLoadOp::load_register(uint32_t reg) {
+void TmemLoadOp::load_register(uint32_t reg) {
   auto& memory = cta_->state<TensorMemory>();
   auto* d = reinterpret_cast<uint32_t*>(frame_->registers + slots_[reg]);
   const bool plain = transfer_.shape == TransferShape::k32x32b && !transfer_.halfwords;
@@ -128,7 +128,7 @@ void TensorLoadOp::load_register(uint32_t reg) {
   }
 }
 
-void TensorLoadOp::reduce() {
+void TmemLoadOp::reduce() {
   auto* d = reinterpret_cast<uint32_t*>(frame_->registers + reduced_);
   const uint32_t bits = reduction_.absolute ? 0x7FFFFFFF : ~0u;
   for (uint32_t lane = 0; lane < 32; ++lane) {
@@ -142,7 +142,7 @@ void TensorLoadOp::reduce() {
   }
 }
 
-bool TensorLoadOp::advance(Cluster& cluster, bool split) {
+bool TmemLoadOp::advance(Cluster& cluster, bool split) {
   Observer* observer = cluster.launch.observer.get();
   if (next_ == 0 && observer != nullptr) {
     for (const Region& region : regions_of(transfer_, cta_))
@@ -161,7 +161,7 @@ bool TensorLoadOp::advance(Cluster& cluster, bool split) {
   return true;
 }
 
-TensorStoreOp::TensorStoreOp(const Exec& exec, const Insn& insn, const Transfer& transfer)
+TmemStoreOp::TmemStoreOp(const Exec& exec, const Insn& insn, const Transfer& transfer)
     : AsyncOp(EngineKind::kTensorStore, exec),
       cta_(exec.cta),
       mask_(exec.mask),
@@ -174,7 +174,7 @@ TensorStoreOp::TensorStoreOp(const Exec& exec, const Insn& insn, const Transfer&
   }
 }
 
-void TensorStoreOp::store_register(uint32_t reg) {
+void TmemStoreOp::store_register(uint32_t reg) {
   auto& memory = cta_->state<TensorMemory>();
   const uint32_t* values = &values_[size_t{reg} * 32];
   const bool plain = transfer_.shape == TransferShape::k32x32b && !transfer_.halfwords;
@@ -195,7 +195,7 @@ void TensorStoreOp::store_register(uint32_t reg) {
   }
 }
 
-bool TensorStoreOp::advance(Cluster& cluster, bool split) {
+bool TmemStoreOp::advance(Cluster& cluster, bool split) {
   const uint32_t end = split && next_ == 0 && transfer_.registers > 1 ? transfer_.registers / 2
                                                                       : transfer_.registers;
   for (; next_ < end; ++next_) store_register(next_);

@@ -58,10 +58,10 @@ inline uint64_t tensor_memory_queue(uint32_t rank, uint32_t warp) {
   return 0x20000000 + rank * 4 + warp % 4;
 }
 
-class TensorLoadOp final : public AsyncOp {
+class TmemLoadOp final : public AsyncOp {
  public:
-  TensorLoadOp(const Exec& exec, const Insn& insn, const Transfer& transfer,
-               const TransferReduction& reduction);
+  TmemLoadOp(const Exec& exec, const Insn& insn, const Transfer& transfer,
+             const TransferReduction& reduction);
   bool advance(Cluster& cluster, bool split) override;
 
  private:
@@ -79,9 +79,9 @@ class TensorLoadOp final : public AsyncOp {
   uint32_t next_ = 0;
 };
 
-class TensorStoreOp final : public AsyncOp {
+class TmemStoreOp final : public AsyncOp {
  public:
-  TensorStoreOp(const Exec& exec, const Insn& insn, const Transfer& transfer);
+  TmemStoreOp(const Exec& exec, const Insn& insn, const Transfer& transfer);
   bool advance(Cluster& cluster, bool split) override;
 
  private:

@@ -48,31 +48,31 @@ void expect_layout(const MatrixDescriptor& matrix, Major major, uint32_t element
 TEST(MatrixDescriptor, LayoutsOfTheManual) {
   const uint32_t start = 0x2000;
   // K-major, no swizzling, tf32: ((8,2),(4,4)):((4,32),(1,64)).
-  expect_layout({start, 64 * 4, 32 * 4, Swizzle::kNone}, Major::kK, 4, 16, 16, {{8, 4}, {2, 32}},
-                {{4, 1}, {4, 64}}, 0);
+  expect_layout({start, 64 * 4, 32 * 4, MatrixSwizzle::kNone}, Major::kK, 4, 16, 16,
+                {{8, 4}, {2, 32}}, {{4, 1}, {4, 64}}, 0);
   // K-major, 32B, tf32: Swizzle<1,4,3> o ((8,2),(4,4)):((8,64),(1,4)); two chunks are an atom.
-  expect_layout({start, 16, 64 * 4, Swizzle::k32}, Major::kK, 4, 16, 8, {{8, 8}, {2, 64}},
+  expect_layout({start, 16, 64 * 4, MatrixSwizzle::k32}, Major::kK, 4, 16, 8, {{8, 8}, {2, 64}},
                 {{4, 1}, {2, 4}}, 1);
   // MN-major, no swizzling, bf16: ((8,1,2),(8,2)):((1,8,64),(8,128)).
-  expect_layout({start, 128 * 2, 64 * 2, Swizzle::kNone}, Major::kMN, 2, 16, 16, {{8, 1}, {2, 64}},
-                {{8, 8}, {2, 128}}, 0);
+  expect_layout({start, 128 * 2, 64 * 2, MatrixSwizzle::kNone}, Major::kMN, 2, 16, 16,
+                {{8, 1}, {2, 64}}, {{8, 8}, {2, 128}}, 0);
   // MN-major, 32B, bf16: Swizzle<1,4,3> o ((8,2,2),(8,2)):((1,8,128),(16,256)).
-  expect_layout({start, 128 * 2, 256 * 2, Swizzle::k32}, Major::kMN, 2, 32, 16,
+  expect_layout({start, 128 * 2, 256 * 2, MatrixSwizzle::k32}, Major::kMN, 2, 32, 16,
                 {{8, 1}, {2, 8}, {2, 128}}, {{8, 16}, {2, 256}}, 1);
   // MN-major, 64B, bf16: Swizzle<2,4,3> o ((8,4,2),(8,2)):((1,8,256),(32,512)).
-  expect_layout({start, 256 * 2, 512 * 2, Swizzle::k64}, Major::kMN, 2, 64, 16,
+  expect_layout({start, 256 * 2, 512 * 2, MatrixSwizzle::k64}, Major::kMN, 2, 64, 16,
                 {{8, 1}, {4, 8}, {2, 256}}, {{8, 32}, {2, 512}}, 2);
 }
 
 // 128B, both majors, from the canonical forms: ((8,m),(T,2k)):((8T,SBO),(1,T)) and
 // ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO)), T = 8.
 TEST(MatrixDescriptor, LayoutsOfThe128ByteSwizzle) {
-  expect_layout({0x4000, 16, 1024, Swizzle::k128}, Major::kK, 2, 64, 64, {{8, 64}, {8, 512}},
+  expect_layout({0x4000, 16, 1024, MatrixSwizzle::k128}, Major::kK, 2, 64, 64, {{8, 64}, {8, 512}},
                 {{8, 1}, {8, 8}}, 3);
-  expect_layout({0x4000, 2048, 1024, Swizzle::k128}, Major::kMN, 2, 128, 16,
+  expect_layout({0x4000, 2048, 1024, MatrixSwizzle::k128}, Major::kMN, 2, 128, 16,
                 {{8, 1}, {8, 8}, {2, 1024}}, {{8, 64}, {2, 512}}, 3);
   // A start inside the atom: K advanced by 32 bytes.
-  const MatrixDescriptor advanced = {0x4020, 16, 1024, Swizzle::k128};
+  const MatrixDescriptor advanced = {0x4020, 16, 1024, MatrixSwizzle::k128};
   EXPECT_EQ(chunk_offset(advanced, Major::kK, 8, 1, 0), 0x40B0u);  // row 1: chunk 2 at 2 ^ 1
 }
 
@@ -83,9 +83,9 @@ TEST(MatrixDescriptor, FieldsOfTcgen05) {
   EXPECT_EQ(matrix.start, 0x8400u);
   EXPECT_EQ(matrix.leading, 16u);
   EXPECT_EQ(matrix.stride, 1024u);
-  EXPECT_EQ(matrix.swizzle, Swizzle::k128);
+  EXPECT_EQ(matrix.swizzle, MatrixSwizzle::k128);
   EXPECT_EQ(decode_tcgen05_descriptor((uint64_t{6} << 61) | (uint64_t{1} << 46), "A").swizzle,
-            Swizzle::k32);
+            MatrixSwizzle::k32);
 }
 
 TEST(MatrixDescriptor, FieldsOfWgmma) {
@@ -93,7 +93,7 @@ TEST(MatrixDescriptor, FieldsOfWgmma) {
   const MatrixDescriptor matrix = decode_wgmma_descriptor(bits, "B");
   EXPECT_EQ(matrix.start, 0x400u);
   EXPECT_EQ(matrix.stride, 256u);
-  EXPECT_EQ(matrix.swizzle, Swizzle::k32);
+  EXPECT_EQ(matrix.swizzle, MatrixSwizzle::k32);
 }
 
 template <class F>
@@ -125,10 +125,11 @@ TEST(MatrixDescriptor, RefusesWhatItDoesNotKnow) {
   expect_refusal(refusal([&] { decode_wgmma_descriptor(uint64_t{1} << 46, "B"); }), "bits 46-48");
   expect_refusal(refusal([&] { check_layout({}, Major::kMN, ElementType::kTF32, "A"); }),
                  "32-byte atoms");
-  EXPECT_EQ(refusal([&] {
-              check_layout({0, 0, 0, Swizzle::k128Atom32}, Major::kMN, ElementType::kTF32, "A");
-            }),
-            "accepted");
+  EXPECT_EQ(
+      refusal([&] {
+        check_layout({0, 0, 0, MatrixSwizzle::k128Atom32}, Major::kMN, ElementType::kTF32, "A");
+      }),
+      "accepted");
 }
 
 // Table 42: f16 kind, f32 accumulators, bf16, B transposed, N 64, M 128.

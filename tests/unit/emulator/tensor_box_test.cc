@@ -19,7 +19,7 @@ class TensorBoxTest : public testing::Test {
   // A 2-D tensor of `type`, filled with `data`.
   template <class T>
   TensorMap make(TensorType type, uint64_t columns, const std::vector<T>& data, uint32_t box0,
-                 uint32_t box1, Swizzle swizzle = Swizzle::kNone) {
+                 uint32_t box1, TmaSwizzle swizzle = TmaSwizzle::kNone) {
     TensorMap map;
     map.address = memory_.allocate(data.size() * sizeof(T), "tensor");
     std::memcpy(memory_.find(map.address, data.size() * sizeof(T)), data.data(),
@@ -59,26 +59,27 @@ std::vector<uint8_t> chunk_numbers(size_t bytes) {
 // The first bytes of the 16-byte chunks of shared memory, as captured.
 struct Layout {
   uint32_t inner;  // bytes of a box row
-  Swizzle swizzle;
+  TmaSwizzle swizzle;
   std::vector<uint8_t> chunks;
 };
 
 TEST_F(TensorBoxTest, SwizzlesAndTheirGapsLieAsOnTheHardware) {
   constexpr uint8_t x = 0xAB;
   const Layout layouts[] = {
-      {128, Swizzle::kNone, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}},
-      {128, Swizzle::k128B, {0,  1,  2,  3,  4,  5,  6,  7,  9,  8,  11, 10, 13, 12, 15, 14,
-                             18, 19, 16, 17, 22, 23, 20, 21, 27, 26, 25, 24, 31, 30, 29, 28}},
-      {64, Swizzle::k64B, {0,  1,  2,  3,  4,  5,  6,  7,  9,  8,  11, 10, 13, 12, 15, 14,
-                           18, 19, 16, 17, 22, 23, 20, 21, 27, 26, 25, 24, 31, 30, 29, 28}},
-      {32, Swizzle::k32B, {0,  1,  2,  3,  4,  5,  6,  7,  9,  8,  11, 10, 13, 12, 15, 14,
-                           16, 17, 18, 19, 20, 21, 22, 23, 25, 24, 27, 26, 29, 28, 31, 30}},
-      {64, Swizzle::k128B, {0,  1,  2, 3, x,  x,  x,  x,  5,  4,  7,  6,  x,  x,  x,  x,
-                            10, 11, 8, 9, x,  x,  x,  x,  15, 14, 13, 12, x,  x,  x,  x,
-                            x,  x,  x, x, 16, 17, 18, 19, x,  x,  x,  x,  21, 20, 23, 22}},
-      {32, Swizzle::k64B, {0, 1, x, x, 2, 3, x,  x,  5, 4, x,  x,  7, 6, x,  x,
-                           x, x, 8, 9, x, x, 10, 11, x, x, 13, 12, x, x, 15, 14}},
-      {16, Swizzle::k32B, {0, x, 1, x, 2, x, 3, x, x, 4, x, 5, x, 6, x, 7, 8, x, 9, x}},
+      {128, TmaSwizzle::kNone, {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,
+                                10, 11, 12, 13, 14, 15, 16, 17, 18, 19}},
+      {128, TmaSwizzle::k128B, {0,  1,  2,  3,  4,  5,  6,  7,  9,  8,  11, 10, 13, 12, 15, 14,
+                                18, 19, 16, 17, 22, 23, 20, 21, 27, 26, 25, 24, 31, 30, 29, 28}},
+      {64, TmaSwizzle::k64B, {0,  1,  2,  3,  4,  5,  6,  7,  9,  8,  11, 10, 13, 12, 15, 14,
+                              18, 19, 16, 17, 22, 23, 20, 21, 27, 26, 25, 24, 31, 30, 29, 28}},
+      {32, TmaSwizzle::k32B, {0,  1,  2,  3,  4,  5,  6,  7,  9,  8,  11, 10, 13, 12, 15, 14,
+                              16, 17, 18, 19, 20, 21, 22, 23, 25, 24, 27, 26, 29, 28, 31, 30}},
+      {64, TmaSwizzle::k128B, {0,  1,  2, 3, x,  x,  x,  x,  5,  4,  7,  6,  x,  x,  x,  x,
+                               10, 11, 8, 9, x,  x,  x,  x,  15, 14, 13, 12, x,  x,  x,  x,
+                               x,  x,  x, x, 16, 17, 18, 19, x,  x,  x,  x,  21, 20, 23, 22}},
+      {32, TmaSwizzle::k64B, {0, 1, x, x, 2, 3, x,  x,  5, 4, x,  x,  7, 6, x,  x,
+                              x, x, 8, 9, x, x, 10, 11, x, x, 13, 12, x, x, 15, 14}},
+      {16, TmaSwizzle::k32B, {0, x, 1, x, 2, x, 3, x, x, 4, x, 5, x, 6, x, 7, 8, x, 9, x}},
   };
   for (const Layout& layout : layouts) {
     const TensorMap map = make(TensorType::kU8, layout.inner, chunk_numbers(4096), layout.inner,
@@ -98,7 +99,7 @@ TEST_F(TensorBoxTest, SwizzlesAndTheirGapsLieAsOnTheHardware) {
 // mma_sm100_desc.hpp): pieces of 32 bytes, their number within the row added to the row's.
 TEST_F(TensorBoxTest, AtomsOf32Bytes) {
   const TensorMap map =
-      make(TensorType::kU8, 128, chunk_numbers(1024), 128, 8, Swizzle::k128BAtom32B);
+      make(TensorType::kU8, 128, chunk_numbers(1024), 128, 8, TmaSwizzle::k128BAtom32B);
   const uint8_t want[] = {0,  1,  2,  3,  4,  5,  6,  7,  10, 11, 8,  9,  14, 15, 12, 13, 20, 21,
                           22, 23, 16, 17, 18, 19, 30, 31, 28, 29, 26, 27, 24, 25, 32, 33, 34, 35};
   const auto shared = load(map, 0, 0, 1024);
@@ -108,7 +109,7 @@ TEST_F(TensorBoxTest, AtomsOf32Bytes) {
   TensorMap read;
   std::string why;
   ASSERT_TRUE(TensorMap::decode(map.encode().data(), &read, &why)) << why;
-  EXPECT_EQ(read.swizzle, Swizzle::k128BAtom32B);
+  EXPECT_EQ(read.swizzle, TmaSwizzle::k128BAtom32B);
 }
 
 TEST_F(TensorBoxTest, WhatIsOutsideIsFilled) {
@@ -167,7 +168,7 @@ TEST_F(TensorBoxTest, Tf32IsRoundedOnTheWayIn) {
 
 TEST_F(TensorBoxTest, StoresDropWhatIsOutside) {
   const TensorMap map =
-      make(TensorType::kU8, 32, std::vector<uint8_t>(32 * 4, 1), 32, 4, Swizzle::k32B);
+      make(TensorType::kU8, 32, std::vector<uint8_t>(32 * 4, 1), 32, 4, TmaSwizzle::k32B);
   std::vector<std::byte> shared(128, std::byte{7}), buffer(128);
   const int32_t start[] = {-16, 3};
   const TensorBox box(map, start, memory_);

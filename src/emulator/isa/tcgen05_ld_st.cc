@@ -81,7 +81,7 @@ Flow run_load(Exec& exec, const Insn& insn) {
   Transfer transfer = form.transfer;
   transfer.at = own_lanes(exec, insn, form, "tcgen05.ld");
   check_cells(exec, insn, [&] { check_transfer(transfer, *exec.warp, "tcgen05.ld"); });
-  auto op = std::make_unique<TensorLoadOp>(exec, insn, transfer, form.reduction);
+  auto op = std::make_unique<TmemLoadOp>(exec, insn, transfer, form.reduction);
   const uint64_t id = exec.cluster->engines.submit(std::move(op));
   if (exec.cluster->engines.is_pending(id)) hold_registers(exec, insn, id);
   remember(exec, exec.warp->state<TensorTraffic>().loads, id);
@@ -95,7 +95,7 @@ Flow run_store(Exec& exec, const Insn& insn) {
   transfer.at = own_lanes(exec, insn, form, "tcgen05.st");
   check_cells(exec, insn, [&] { check_transfer(transfer, *exec.warp, "tcgen05.st"); });
   const uint64_t id =
-      exec.cluster->engines.submit(std::make_unique<TensorStoreOp>(exec, insn, transfer));
+      exec.cluster->engines.submit(std::make_unique<TmemStoreOp>(exec, insn, transfer));
   remember(exec, exec.warp->state<TensorTraffic>().stores, id);
   return Flow::kNext;
 }

@@ -38,7 +38,7 @@ Flow run_copy(Exec& exec, const Insn& insn) {
   exec.for_lanes([&](int lane) {
     const MatrixDescriptor source =
         decode_tcgen05_descriptor(exec.lanes<uint64_t>(form.descriptor)[lane], "tcgen05.cp");
-    if (source.swizzle == Swizzle::k128Atom32) {
+    if (source.swizzle == MatrixSwizzle::k128Atom32) {
       throw Trap{"matrix-descriptor",
                  "tcgen05.cp from 128-byte swizzling with 32-byte atoms is not supported", lane};
     }
