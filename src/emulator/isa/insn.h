@@ -4,6 +4,8 @@
 // values of the register's width stand side by side (64-byte aligned). A predicate is one uint32_t,
 // a bit a lane. An immediate is a slot too, filled when the frame is made, so that a handler never
 // asks what an operand is.
+//
+// How an instruction is added: docs/emulator_adding.md.
 #pragma once
 
 #include <cstdint>
