@@ -50,6 +50,15 @@ KERNELS = {
     "sm100": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output"],
 }
 
+# Folder of src/emulator -> what of it it may include beside itself: a folder, or a pattern of files. Handlers know the
+# machine; the machine knows an instruction as decoded, and of those who watch it what they are told and what they tell.
+EMULATOR = {
+    "parse": [],
+    "isa": ["parse", "machine"],
+    "machine": [r"parse/types\.h", r"isa/(code|insn|target)\.h", r"observe/(observer|finding|line_counts|trace|waiters|hazards)\.h"],
+    "observe": [r"isa/(code|insn)\.h", "machine"],
+}
+
 # (what, pattern, folders it is looked for in, folders where it may stand, said when found)
 LIBRARY = ("src/", "include/")
 PRODUCT = ("src/", "include/", "cli/")
@@ -99,6 +108,11 @@ def included(root, name, path):
     return None
 
 
+def matches(path, rules):
+    """True where a rule is the path's first folder, or a pattern of the whole path."""
+    return any(path.split("/")[0] == rule or re.fullmatch(rule, path) for rule in rules)
+
+
 def include_errors(root, name, code):
     parts = pathlib.Path(name).parts
     room = parts[1] if parts[0] == "src" else parts[0]
@@ -123,8 +137,15 @@ def include_errors(root, name, code):
             elif other != folder and other not in KERNELS[folder]:
                 yield number, f"kernels/{folder} may not include {target}; allowed: {', '.join([folder] + KERNELS[folder])}"
             continue
+        if room == "emulator" and len(parts) > 3 and re.match(r"emulator/\w+/", target):
+            folder, path = parts[2], target.split("/", 1)[1]
+            if folder not in EMULATOR:
+                yield number, f"src/emulator/{folder} is no folder of the emulator; folders: {', '.join(EMULATOR)}"
+            elif not matches(path, [folder] + EMULATOR[folder]):
+                yield number, f"emulator/{folder} may not include {path}; allowed: {', '.join([folder] + EMULATOR[folder])}"
+            continue
         allowed = [room] + ROOMS[room]
-        if not any(target.split("/")[0] == rule or re.fullmatch(rule, target) for rule in allowed):
+        if not matches(target, allowed):
             yield number, f"{room} may not include {target}; allowed: {', '.join(allowed)}"
 
 
@@ -161,6 +182,15 @@ PLANTED = [  # file, its content, what the report must say; None: nothing
     ("include/ptxemu/machine.h", "#pragma once\n", None),
     ("src/emulator/machine/good.cc", '#include "ptxemu/machine.h"\n#include "core/good.h"\n', None),
     ("src/emulator/isa/up.cc", '#include "plan/good.cc"\n', "emulator may not include plan/good.cc"),
+    ("src/emulator/parse/ast.h", "#pragma once\n", None),
+    ("src/emulator/isa/insn.h", '#include "emulator/parse/ast.h"\n', None),
+    ("src/emulator/isa/decoder.h", "#pragma once\n", None),
+    ("src/emulator/machine/exec.h", '#include "emulator/isa/insn.h"\n', None),
+    ("src/emulator/isa/alu.cc", '#include "emulator/machine/exec.h"\n', None),
+    ("src/emulator/parse/up.cc", '#include "emulator/isa/insn.h"\n', "emulator/parse may not include isa/insn.h"),
+    ("src/emulator/machine/up.cc", '#include "emulator/isa/decoder.h"\n', "emulator/machine may not include isa/decoder.h"),
+    ("src/emulator/observe/up.cc", '#include "emulator/parse/ast.h"\n', "emulator/observe may not include parse/ast.h"),
+    ("src/emulator/attic/a.cc", '#include "emulator/isa/insn.h"\n', "src/emulator/attic is no folder of the emulator"),
     ("src/core/up.cc", '#include "plan/good.cc"\n', "core may not include plan/good.cc"),
     ("src/jit/attention.cc", '#include "kernels/sm90/forward/traits.h"\n', "jit may not include kernels"),
     ("src/plan/params.cc", '#include "kernels/forward/params.h"\n', "plan may not include kernels"),
