@@ -16,14 +16,22 @@ struct FinishedRow {
 // may be any float and its product with log2(e) would overflow.
 __device__ inline FinishedRow finish_row(float row_sum, float max_log2, bool sees_keys,
                                          float sink) {
-  if (!sees_keys || is_nothing_beside(max_log2, sink)) return {0.0f, sink};
-  if (!(fabsf(max_log2) < kScoreLimitLog2)) return {kNaN, kNaN};
   const float row_max = max_log2 * kLn2;
   const float top = fmaxf(row_max, sink);
   const float of_row = ptx::ex2_approx_ftz((row_max - top) * kLog2E);
   const float of_sink = ptx::ex2_approx_ftz((sink - top) * kLog2E);
   const float total = fmaf(row_sum, of_row, of_sink);
-  return {of_row * ptx::rcp_approx_ftz(total), fmaf(ptx::lg2_approx_ftz(total), kLn2, top)};
+  const FinishedRow row = {of_row * ptx::rcp_approx_ftz(total),
+                           fmaf(ptx::lg2_approx_ftz(total), kLn2, top)};
+  // Chosen at the end, without a branch: this lies between a tile's last product and its stores.
+  const bool is_nothing = !sees_keys | is_nothing_beside(max_log2, sink);
+  const bool is_nan = !(fabsf(max_log2) < kScoreLimitLog2);
+  return {is_nothing ? 0.0f
+          : is_nan   ? kNaN
+                     : row.factor,
+          is_nothing ? sink
+          : is_nan   ? kNaN
+                     : row.lse};
 }
 
 }  // namespace fa4

@@ -286,7 +286,6 @@ class Consumer {
     const int own = lane & 1;
     const FinishedRow end = softmax.finish(own, c.params.scores.scale_log2,
                                            epilogue.sees_keys(row(own)), epilogue.sink(row(own)));
-    if (lane % 4 < 2) epilogue.store_lse(row(own), end.lse);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float factor = __shfl_sync(0xffffffffu, end.factor, r, 2);
@@ -296,6 +295,7 @@ class Consumer {
       }
     }
     epilogue.store_out(rO, stage);
+    if (lane % 4 < 2) epilogue.store_lse(row(own), end.lse);  // last: out waits for none of it
   }
 
   // Gives the place of the last tile's out back to Q, when its store has been read.
