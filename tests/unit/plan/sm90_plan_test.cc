@@ -198,6 +198,32 @@ TEST(Sm90Support, NamesWhatIsWrong) {
   EXPECT_TRUE(refusal(d).empty());
 }
 
+// Each cluster asks for at most two tiles past the last one.
+TEST(Sm90Support, IndicesPastTheLastTileStayBelow2To31) {
+  ProblemDesc d = dense(64, 1);
+  d.heads_q = d.heads_kv = 49981;
+  d.batch = 42966;  // 2^31 - 2 tiles
+  EXPECT_EQ(refusal(d),
+            "batch 42966 with heads_q 49981 and seqlen_q 1; accepted on a GPU: below 2^31 - 2^20 "
+            "tiles of 64 rows");
+  d.batch = 42945;  // the most of as many heads
+  EXPECT_EQ(refusal(d), "");
+  EXPECT_LT(d.batch * d.heads_q + 2 * spec_of(d).schedule.grid, int64_t{1} << 31);
+}
+
+TEST(Sm90Support, PositionsPastASequencesEndStayBelow2To31) {
+  constexpr int64_t kLongest = (int64_t{1} << 30) - 513;
+  constexpr int64_t kUnboundedWindow = (int64_t{1} << 30) - 1;
+  ProblemDesc d = dense(64, kLongest);
+  d.heads_q = d.heads_kv = d.batch = 1;
+  EXPECT_EQ(refusal(d), "");
+  EXPECT_LT(kLongest + spec_of(d).traits.tile_m + kUnboundedWindow + 1, int64_t{1} << 31);
+  d.seqlen_k += 1;
+  EXPECT_NE(refusal(d).find("below 2^30 - 512 keys"), std::string::npos) << refusal(d);
+  d.seqlen_k = 1, d.seqlen_q += 1;
+  EXPECT_NE(refusal(d).find("below 2^30 - 512 keys"), std::string::npos) << refusal(d);
+}
+
 TEST(Sm90Support, StridesOfASingleElementDoNotMatter) {
   ProblemDesc d = dense(128);
   d.batch = 1;
