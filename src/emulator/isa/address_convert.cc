@@ -111,7 +111,7 @@ void decode_isspacep(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"cvta", decode_cvta, "Data Movement and Conversion Instructions: cvta"},
+    {"cvta", decode_cvta, "Data Movement and Conversion Instructions: cvta", ValueFlow::kComputes},
     {"isspacep", decode_isspacep, "Data Movement and Conversion Instructions: isspacep"},
 };
 

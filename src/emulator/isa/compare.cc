@@ -308,9 +308,11 @@ void decode_set(Decoder& decoder, Insn& insn) {
 
 constexpr InstructionRow kRows[] = {
     {"setp", decode_setp,
-     "Comparison and Selection Instructions: setp; Half Precision Comparison Instructions: setp"},
+     "Comparison and Selection Instructions: setp; Half Precision Comparison Instructions: setp",
+     ValueFlow::kDecides},
     {"set", decode_set,
-     "Comparison and Selection Instructions: set; Half Precision Comparison Instructions: set"},
+     "Comparison and Selection Instructions: set; Half Precision Comparison Instructions: set",
+     ValueFlow::kDecides},
 };
 
 }  // namespace

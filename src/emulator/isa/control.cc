@@ -193,7 +193,8 @@ void decode_griddepcontrol(Decoder& decoder, Insn& insn) {
 constexpr InstructionRow kRows[] = {
     {"bra", decode_bra, "Control Flow Instructions: bra"},
     {"brx.idx", decode_brx, "Control Flow Instructions: brx.idx"},
-    {"call", decode_call, "Control Flow Instructions: call"},
+    {"call", decode_call, "Control Flow Instructions: call", ValueFlow::kUses,
+     InstructionKind::kCall},
     {"ret", decode_ret, "Control Flow Instructions: ret"},
     {"exit", decode_exit, "Control Flow Instructions: exit"},
     {"trap", decode_trap, "Miscellaneous Instructions: trap"},

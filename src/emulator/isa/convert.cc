@@ -313,8 +313,9 @@ void decode_cvt(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"cvt", decode_cvt, "Data Movement and Conversion Instructions: cvt"},
-    {"cvt.pack", decode_cvt_pack, "Data Movement and Conversion Instructions: cvt.pack"},
+    {"cvt", decode_cvt, "Data Movement and Conversion Instructions: cvt", ValueFlow::kMoves},
+    {"cvt.pack", decode_cvt_pack, "Data Movement and Conversion Instructions: cvt.pack",
+     ValueFlow::kMoves},
 };
 
 }  // namespace

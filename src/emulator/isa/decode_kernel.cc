@@ -157,7 +157,7 @@ Insn decode_statement(FunctionBuilder& builder, const Statement& statement) {
   insn.line = statement.line;
   insn.source = statement.source;
   insn.row = row;
-  insn.is_move = row->mnemonic == "mov";
+  insn.is_move = row->kind == InstructionKind::kMov;
   insn.pc = static_cast<uint32_t>(builder.code().code.size());
   Decoder decoder(builder, statement, *row, covered);
   if (statement.guard.present) {
@@ -211,14 +211,13 @@ SlotSharing sharing_of(Program& program, const Function& function, const Control
   decode_body(builder, flow);
   const auto registers = builder.registers_by_slot();
   return share_slots(function, flow, [&](uint32_t statement, RegisterUses* uses) {
-    const auto& words = function.statements[statement].words;
-    const bool wgmma = words.size() > 1 && words[0] == "wgmma";
-    uses->settles = wgmma && words[1] == "wait_group";
+    const InstructionKind kind = kind_of(trial.code[statement]);
+    uses->settles = kind == InstructionKind::kWgmmaWait;
     for (uint32_t i = trial.use_begin[statement]; i < trial.use_begin[statement + 1]; ++i) {
       const auto found = registers.find(trial.uses[i].slot);
       if (found == registers.end()) continue;
       (trial.uses[i].written ? uses->writes : uses->reads).push_back(found->second);
-      if (wgmma && words[1] == "mma_async") uses->holds.push_back(found->second);
+      if (kind == InstructionKind::kWgmma) uses->holds.push_back(found->second);
     }
   });
 }

@@ -178,7 +178,8 @@ void decode_fma(Decoder& decoder, Insn& insn) {
 constexpr InstructionRow kRows[] = {
     {"fma", decode_fma,
      "Floating Point Instructions: fma; Half Precision Floating Point Instructions: fma; Mixed "
-     "Precision Floating Point Instructions: fma"},
+     "Precision Floating Point Instructions: fma",
+     ValueFlow::kComputes},
 };
 
 }  // namespace

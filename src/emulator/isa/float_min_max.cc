@@ -193,8 +193,8 @@ void decode_testp(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"copysign", decode_copysign, "Floating Point Instructions: copysign"},
-    {"testp", decode_testp, "Floating Point Instructions: testp"},
+    {"copysign", decode_copysign, "Floating Point Instructions: copysign", ValueFlow::kComputes},
+    {"testp", decode_testp, "Floating Point Instructions: testp", ValueFlow::kDecides},
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ struct Insn {
   Handler run = nullptr;
   Slot guard = kNoSlot;
   bool guard_negated = false;
-  bool is_move = false;  // a mov, for the counters
+  bool is_move = false;  // InstructionKind::kMov, for the counters
   uint8_t small = 0;     // free use of the family
   uint16_t list_size = 0;
   Slot d = kNoSlot, a = kNoSlot, b = kNoSlot, c = kNoSlot;
@@ -54,6 +54,30 @@ struct Insn {
 
 class Decoder;
 
+// How bits that nobody has written pass through an instruction; the checker asks
+// (observe/undefined_values.h).
+enum class ValueFlow : uint8_t {
+  kUses,      // it does something that depends on them
+  kMoves,     // a bit of its result depends on some bits of its sources
+  kComputes,  // a word of its result depends on words of its sources
+  kDecides,   // its whole result depends on all of its sources
+};
+
+// What the machine and the checker must know about an instruction beside its handler.
+enum class InstructionKind : uint8_t {
+  kOther,
+  kMov,
+  kLoad,   // ld, ldu
+  kStore,  // st
+  kCall,
+  kShuffle,
+  kWgmma,        // wgmma.mma_async
+  kWgmmaSync,    // wgmma.fence, wgmma.commit_group
+  kWgmmaWait,    // wgmma.wait_group
+  kTmemAlloc,    // tcgen05.alloc
+  kTmemRelease,  // tcgen05.dealloc, relinquish_alloc_permit
+};
+
 // One mnemonic: its fixed leading words ("cp.async.bulk.tensor"), how the rest is decoded, and the
 // section of the PTX ISA manual (title) that says what it does. The row with the most leading words
 // that match wins.
@@ -61,7 +85,14 @@ struct InstructionRow {
   std::string_view mnemonic;
   void (*decode)(Decoder& decoder, Insn& insn);
   std::string_view section;
+  ValueFlow flow = ValueFlow::kUses;
+  InstructionKind kind = InstructionKind::kOther;
 };
+
+// The return that ends a function has no row: it stands for no statement.
+inline InstructionKind kind_of(const Insn& insn) {
+  return insn.row == nullptr ? InstructionKind::kOther : insn.row->kind;
+}
 
 // Every family's rows; isa/table.cc joins them.
 std::span<const InstructionRow> integer_rows();

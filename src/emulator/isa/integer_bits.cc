@@ -270,13 +270,13 @@ void decode_dp2a(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"popc", decode_popc, "Integer Arithmetic Instructions: popc"},
-    {"clz", decode_clz, "Integer Arithmetic Instructions: clz"},
-    {"bfind", decode_bfind, "Integer Arithmetic Instructions: bfind"},
+    {"popc", decode_popc, "Integer Arithmetic Instructions: popc", ValueFlow::kDecides},
+    {"clz", decode_clz, "Integer Arithmetic Instructions: clz", ValueFlow::kDecides},
+    {"bfind", decode_bfind, "Integer Arithmetic Instructions: bfind", ValueFlow::kDecides},
     {"fns", decode_fns, "Integer Arithmetic Instructions: fns"},
-    {"brev", decode_brev, "Integer Arithmetic Instructions: brev"},
-    {"bfe", decode_bfe, "Integer Arithmetic Instructions: bfe"},
-    {"bfi", decode_bfi, "Integer Arithmetic Instructions: bfi"},
+    {"brev", decode_brev, "Integer Arithmetic Instructions: brev", ValueFlow::kComputes},
+    {"bfe", decode_bfe, "Integer Arithmetic Instructions: bfe", ValueFlow::kMoves},
+    {"bfi", decode_bfi, "Integer Arithmetic Instructions: bfi", ValueFlow::kMoves},
     {"szext", decode_szext, "Integer Arithmetic Instructions: szext"},
     {"bmsk", decode_bmsk, "Integer Arithmetic Instructions: bmsk"},
     {"dp4a", decode_dp4a, "Integer Arithmetic Instructions: dp4a"},

@@ -262,16 +262,16 @@ void decode_prmt(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"and", decode_logic<And>, "Logic and Shift Instructions: and"},
-    {"or", decode_logic<Or>, "Logic and Shift Instructions: or"},
-    {"xor", decode_logic<Xor>, "Logic and Shift Instructions: xor"},
-    {"not", decode_not, "Logic and Shift Instructions: not"},
-    {"cnot", decode_cnot, "Logic and Shift Instructions: cnot"},
-    {"lop3", decode_lop3, "Logic and Shift Instructions: lop3"},
-    {"shf", decode_shf, "Logic and Shift Instructions: shf"},
-    {"shl", decode_shl, "Logic and Shift Instructions: shl"},
-    {"shr", decode_shr, "Logic and Shift Instructions: shr"},
-    {"prmt", decode_prmt, "Data Movement and Conversion Instructions: prmt"},
+    {"and", decode_logic<And>, "Logic and Shift Instructions: and", ValueFlow::kMoves},
+    {"or", decode_logic<Or>, "Logic and Shift Instructions: or", ValueFlow::kMoves},
+    {"xor", decode_logic<Xor>, "Logic and Shift Instructions: xor", ValueFlow::kMoves},
+    {"not", decode_not, "Logic and Shift Instructions: not", ValueFlow::kMoves},
+    {"cnot", decode_cnot, "Logic and Shift Instructions: cnot", ValueFlow::kDecides},
+    {"lop3", decode_lop3, "Logic and Shift Instructions: lop3", ValueFlow::kMoves},
+    {"shf", decode_shf, "Logic and Shift Instructions: shf", ValueFlow::kMoves},
+    {"shl", decode_shl, "Logic and Shift Instructions: shl", ValueFlow::kMoves},
+    {"shr", decode_shr, "Logic and Shift Instructions: shr", ValueFlow::kMoves},
+    {"prmt", decode_prmt, "Data Movement and Conversion Instructions: prmt", ValueFlow::kMoves},
 };
 
 }  // namespace

@@ -282,9 +282,12 @@ void decode_store(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"ld", decode_load, "Data Movement and Conversion Instructions: ld"},
-    {"ldu", decode_load, "Data Movement and Conversion Instructions: ldu"},
-    {"st", decode_store, "Data Movement and Conversion Instructions: st"},
+    {"ld", decode_load, "Data Movement and Conversion Instructions: ld", ValueFlow::kUses,
+     InstructionKind::kLoad},
+    {"ldu", decode_load, "Data Movement and Conversion Instructions: ldu", ValueFlow::kUses,
+     InstructionKind::kLoad},
+    {"st", decode_store, "Data Movement and Conversion Instructions: st", ValueFlow::kUses,
+     InstructionKind::kStore},
     {"st.async", decode_store_async, "Data Movement and Conversion Instructions: st.async"},
     {"st.bulk", decode_store_bulk, "Data Movement and Conversion Instructions: st.bulk"},
     {"mapa", decode_mapa, "Data Movement and Conversion Instructions: mapa"},

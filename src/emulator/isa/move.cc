@@ -189,7 +189,8 @@ void decode_mov(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"mov", decode_mov, "Data Movement and Conversion Instructions: mov"},
+    {"mov", decode_mov, "Data Movement and Conversion Instructions: mov", ValueFlow::kMoves,
+     InstructionKind::kMov},
 };
 
 }  // namespace

@@ -86,8 +86,8 @@ void decode_slct(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"selp", decode_selp, "Comparison and Selection Instructions: selp"},
-    {"slct", decode_slct, "Comparison and Selection Instructions: slct"},
+    {"selp", decode_selp, "Comparison and Selection Instructions: selp", ValueFlow::kComputes},
+    {"slct", decode_slct, "Comparison and Selection Instructions: slct", ValueFlow::kDecides},
 };
 
 }  // namespace

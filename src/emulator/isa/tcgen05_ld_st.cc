@@ -297,12 +297,14 @@ void note_cta_group(const Exec& exec, const Insn& insn, int cta_group) {
 
 std::span<const InstructionRow> tensor_memory_rows() {
   static constexpr InstructionRow kRows[] = {
-      {"tcgen05.alloc", decode_tensor_alloc,
-       "Tensor Memory Allocation and Management Instructions"},
+      {"tcgen05.alloc", decode_tensor_alloc, "Tensor Memory Allocation and Management Instructions",
+       ValueFlow::kUses, InstructionKind::kTmemAlloc},
       {"tcgen05.dealloc", decode_tensor_dealloc,
-       "Tensor Memory Allocation and Management Instructions"},
+       "Tensor Memory Allocation and Management Instructions", ValueFlow::kUses,
+       InstructionKind::kTmemRelease},
       {"tcgen05.relinquish_alloc_permit", decode_tensor_relinquish,
-       "Tensor Memory Allocation and Management Instructions"},
+       "Tensor Memory Allocation and Management Instructions", ValueFlow::kUses,
+       InstructionKind::kTmemRelease},
       {"tcgen05.ld", decode_load, "Tensorcore 5th Generation Instructions: tcgen05.ld"},
       {"tcgen05.st", decode_store, "Tensorcore 5th Generation Instructions: tcgen05.st"},
       {"tcgen05.wait::ld", decode_wait<run_wait_load>,

@@ -221,17 +221,21 @@ void decode_rsqrt(Decoder& decoder, Insn& insn) {
 
 constexpr InstructionRow kRows[] = {
     {"rcp", decode_rcp,
-     "Floating Point Instructions: rcp; Floating Point Instructions: rcp.approx.ftz.f64"},
-    {"sqrt", decode_sqrt, "Floating Point Instructions: sqrt"},
+     "Floating Point Instructions: rcp; Floating Point Instructions: rcp.approx.ftz.f64",
+     ValueFlow::kDecides},
+    {"sqrt", decode_sqrt, "Floating Point Instructions: sqrt", ValueFlow::kDecides},
     {"rsqrt", decode_rsqrt,
-     "Floating Point Instructions: rsqrt; Floating Point Instructions: rsqrt.approx.ftz.f64"},
-    {"sin", decode_f32_only<Sin>, "Floating Point Instructions: sin"},
-    {"cos", decode_f32_only<Cos>, "Floating Point Instructions: cos"},
-    {"lg2", decode_f32_only<Lg2>, "Floating Point Instructions: lg2"},
+     "Floating Point Instructions: rsqrt; Floating Point Instructions: rsqrt.approx.ftz.f64",
+     ValueFlow::kDecides},
+    {"sin", decode_f32_only<Sin>, "Floating Point Instructions: sin", ValueFlow::kDecides},
+    {"cos", decode_f32_only<Cos>, "Floating Point Instructions: cos", ValueFlow::kDecides},
+    {"lg2", decode_f32_only<Lg2>, "Floating Point Instructions: lg2", ValueFlow::kDecides},
     {"ex2", decode_with_halves<Ex2, true>,
-     "Floating Point Instructions: ex2; Half Precision Floating Point Instructions: ex2"},
+     "Floating Point Instructions: ex2; Half Precision Floating Point Instructions: ex2",
+     ValueFlow::kDecides},
     {"tanh", decode_with_halves<Tanh, false>,
-     "Floating Point Instructions: tanh; Half Precision Floating Point Instructions: tanh"},
+     "Floating Point Instructions: tanh; Half Precision Floating Point Instructions: tanh",
+     ValueFlow::kDecides},
 };
 
 }  // namespace

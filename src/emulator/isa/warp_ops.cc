@@ -373,7 +373,8 @@ void decode_warp_sync(Decoder& decoder, Insn& insn) {
 }
 
 constexpr InstructionRow kRows[] = {
-    {"shfl", decode_shfl, "Data Movement and Conversion Instructions: shfl.sync"},
+    {"shfl", decode_shfl, "Data Movement and Conversion Instructions: shfl.sync", ValueFlow::kMoves,
+     InstructionKind::kShuffle},
     {"vote", decode_vote, "Parallel Synchronization and Communication Instructions: vote.sync"},
     {"activemask", decode_activemask,
      "Parallel Synchronization and Communication Instructions: activemask"},

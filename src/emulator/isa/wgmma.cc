@@ -293,15 +293,19 @@ void decode_wait(Decoder& decoder, Insn& insn) {
 std::span<const InstructionRow> wgmma_rows() {
   static constexpr InstructionRow kRows[] = {
       {"wgmma.mma_async", decode_multiply,
-       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async"},
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async", ValueFlow::kUses,
+       InstructionKind::kWgmma},
       {"wgmma.mma_async.sp", refuse_sparse,
        "Asynchronous Multiply-and-Accumulate Instruction: wgmma.mma_async.sp"},
       {"wgmma.fence", decode_plain<run_fence>,
-       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.fence"},
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.fence", ValueFlow::kUses,
+       InstructionKind::kWgmmaSync},
       {"wgmma.commit_group", decode_plain<run_commit>,
-       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.commit_group"},
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.commit_group", ValueFlow::kUses,
+       InstructionKind::kWgmmaSync},
       {"wgmma.wait_group", decode_wait,
-       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.wait_group"},
+       "Asynchronous Multiply-and-Accumulate Instruction: wgmma.wait_group", ValueFlow::kUses,
+       InstructionKind::kWgmmaWait},
   };
   return kRows;
 }

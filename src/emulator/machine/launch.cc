@@ -27,7 +27,7 @@ uint32_t ctas_per_multiprocessor(const Launch& launch) {
   constexpr uint64_t kThreads = 2048, kRegisters = 65536, kMostCtas = 32;
   for (const auto& [name, function] : launch.code->functions) {
     for (const Insn& insn : function->code) {
-      if (insn.row != nullptr && insn.row->mnemonic == "tcgen05.alloc") return 1;
+      if (kind_of(insn) == InstructionKind::kTmemAlloc) return 1;
     }
   }
   const uint32_t* block = launch.shape.block;

@@ -63,27 +63,50 @@ bool follows_in_order(const PendingRegisters::Range& range, const Insn& insn) {
   return range.shape == form.shape() && std::none_of(d_end, insn.list + insn.list_size, in_range);
 }
 
+// What an instruction reads and writes is known for those of the text: the return that ends a
+// function touches nothing.
+bool is_of_text(const Exec& exec, const Insn& insn) {
+  return insn.pc + 1 < exec.group->frame->function->use_begin.size();
+}
+
+bool touches_pending(const Exec& exec, const Insn& insn, const PendingRegisters::Range& range) {
+  const Frame& frame = *exec.group->frame;
+  if (range.frame != &frame) return false;
+  if (kind_of(insn) == InstructionKind::kWgmma && follows_in_order(range, insn)) return false;
+  return touches(*frame.function, insn.pc, range.begin, range.end);
+}
+
 // True when the instruction must wait for registers on their way.
 bool stalls(const Exec& exec, const Insn& insn) {
-  const Frame& frame = *exec.group->frame;
-  if (frame.function->use_begin.size() <= insn.pc + 1) return false;
+  const auto& ranges = exec.warp->pending.ranges;
+  return std::any_of(ranges.begin(), ranges.end(), [&](const auto& range) {
+    return range.stalls && touches_pending(exec, insn, range);
+  });
+}
+
+// Tells the observer of registers that the instruction touches before anyone has waited for them,
+// once for each operation.
+void tell_of_pending(const Exec& exec, const Insn& insn) {
   auto& ranges = exec.warp->pending.ranges;
-  if (exec.observer != nullptr && exec.warp->pending.watched()) {
-    exec.observer->watched_instruction(exec, insn);
-  }
-  const bool multiplies = insn.row != nullptr && insn.row->mnemonic == "wgmma.mma_async";
   uint64_t touched = 0;
   for (const auto& range : ranges) {
-    if (range.frame != &frame || (!range.stalls && exec.observer == nullptr)) continue;
-    if (multiplies && follows_in_order(range, insn)) continue;
-    if (!touches(*frame.function, insn.pc, range.begin, range.end)) continue;
-    if (range.stalls) return true;
-    touched = range.op;
+    if (!range.stalls && touches_pending(exec, insn, range)) touched = range.op;
   }
-  if (touched == 0) return false;
+  if (touched == 0) return;
   exec.observer->pending_register_touched(exec, insn, touched);
   std::erase_if(ranges, [touched](const auto& range) { return range.op == touched; });
-  return false;
+}
+
+// Before an instruction runs: the observer sees it where it watches the warp; false when it must
+// wait for its registers.
+bool registers_ready(const Exec& exec, const Insn& insn) {
+  Warp& warp = *exec.warp;
+  if (!is_of_text(exec, insn)) return true;
+  if (warp.watched) exec.observer->watched_instruction(exec, insn);
+  if (warp.pending.ranges.empty()) return true;
+  if (stalls(exec, insn)) return false;
+  if (exec.observer != nullptr) tell_of_pending(exec, insn);
+  return true;
 }
 
 // Where the instructions of the group's function are counted; null when they are not.
@@ -128,15 +151,13 @@ void run_turn(Exec& exec, size_t index, uint32_t quantum, Turn& turn, bool* aliv
     turn.at = &insn;
     exec.mask = guarded_mask(exec, insn);
     if (exec.mask == 0) {
-      if (warp.pending.watched() && exec.observer != nullptr) {
-        exec.observer->watched_instruction(exec, insn);
-      }
+      if (warp.watched) exec.observer->watched_instruction(exec, insn);
       if (counts != nullptr) ++counts[insn.pc];
       ++group.pc;
       ++turn.ran;
       continue;
     }
-    if (!warp.pending.ranges.empty() && stalls(exec, insn)) {
+    if ((warp.watched || !warp.pending.ranges.empty()) && !registers_ready(exec, insn)) {
       exec.block(Wait::Kind::kRegisters);
       return;
     }

@@ -117,9 +117,6 @@ struct PendingRegisters {
     uint32_t shape = 0;  // of a wgmma's accumulators: N and K of the product; of its A: 0
   };
   std::vector<Range> ranges;
-  // A range that no register lies in: has the observer told of every statement of the warp.
-  void watch() { ranges.push_back({nullptr, 0, 0, ~uint64_t{0}, false}); }
-  bool watched() const { return !ranges.empty() && ranges.front().frame == nullptr; }
 };
 
 struct Warp {
@@ -131,6 +128,7 @@ struct Warp {
   std::vector<std::unique_ptr<Group>> groups;  // those that may run or are blocked
   std::vector<std::shared_ptr<Join>> joins;    // with lanes that wait there
   PendingRegisters pending;
+  bool watched = false;  // by the launch's observer, which is told of every statement of the warp
   uint64_t instructions = 0;
   uint32_t register_limit = 0;  // a thread's registers, as setmaxnreg moves it
   FamilyStates states;

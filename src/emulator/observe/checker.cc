@@ -32,7 +32,7 @@ class Checker final : public Observer {
     hazards_.emplace(&cluster, std::move(hazards));
     if (!wgmma_users_.any() && !reads_unwritten_) return;
     for (const auto& cta : cluster.ctas) {
-      for (const auto& warp : cta->warps) warp->pending.watch();
+      for (const auto& warp : cta->warps) warp->watched = true;
     }
   }
   void cluster_end(Cluster& cluster) override {
@@ -61,7 +61,7 @@ class Checker final : public Observer {
     of(*e.cluster).watched(e, i, wgmma_users_);
   }
   void warp_sync(const Exec& e, const Insn& i) override {
-    if (i.row->mnemonic == "wgmma.mma_async") of(*e.cluster).wgmma_issued(e, i);
+    if (kind_of(i) == InstructionKind::kWgmma) of(*e.cluster).wgmma_issued(e, i);
   }
   void issue(Cluster& cluster, const AsyncOp& op) override { of(cluster).issue(op); }
   void async_read(Cluster& cluster, const AsyncOp& op, const Region& region) override {

@@ -89,9 +89,9 @@ void ClusterHazards::check_peer(const Exec& exec, const Insn& insn, const Cta& c
 void ClusterHazards::pair_used(const Exec& exec, const Insn& insn) {
   const uint32_t peer = exec.cta->rank ^ 1;
   if (peer >= cluster_.ctas.size() || (warps_[exec.warp->agent].running >> peer & 1) != 0) return;
-  const bool allocates = insn.row->mnemonic == "tcgen05.alloc" ||
-                         insn.row->mnemonic == "tcgen05.dealloc" ||
-                         insn.row->mnemonic == "tcgen05.relinquish_alloc_permit";
+  const InstructionKind kind = kind_of(insn);
+  const bool allocates =
+      kind == InstructionKind::kTmemAlloc || kind == InstructionKind::kTmemRelease;
   launch_.report(exec, insn, allocates ? Severity::kFormal : Severity::kError,
                  "peer-before-barrier",
                  fmt::format(".cta_group::2, while CTA rank {} is not known to have started: a "

@@ -152,7 +152,7 @@ class Observer {
   virtual bool knows_release(const Exec&) { return true; }
   // A register range that asynchronous work fills or reads was touched before it was waited for.
   virtual void pending_register_touched(const Exec&, const Insn&, uint64_t /*op*/) {}
-  // Every statement of a warp that the observer watches (PendingRegisters::watched), before it
+  // Every statement of a warp that the observer watches (Warp::watched), before it
   // runs.
   virtual void watched_instruction(const Exec&, const Insn&) {}
 };

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <span>
@@ -16,29 +15,14 @@ namespace ptxemu {
 
 namespace {
 
-using Effect = UndefinedValues::Effect;
-
 bool all_here(const Exec& exec) { return exec.mask == (exec.warp->lanes & ~exec.warp->exited); }
 
-Effect effect_of(const Exec& exec, const Insn& insn) {
-  constexpr std::array<std::string_view, 13> kMoving = {
-      "mov", "and", "or", "xor", "not", "shl", "shr", "shf", "lop3", "prmt", "bfi", "bfe", "cvt"};
-  constexpr std::array<std::string_view, 13> kComputing = {"selp", "add", "sub", "mul",      "mad",
-                                                           "fma",  "abs", "neg", "copysign", "cvta",
-                                                           "brev", "max", "min"};
-  constexpr std::array<std::string_view, 24> kDeciding = {
-      "addc", "subc", "madc", "mul24", "mad24", "sad",  "div",   "rem",
-      "popc", "clz",  "cnot", "ex2",   "lg2",   "rcp",  "rsqrt", "sqrt",
-      "sin",  "cos",  "tanh", "bfind", "set",   "setp", "slct",  "testp"};
-  if (insn.row == nullptr) return Effect::kUses;
-  const std::string_view all = insn.row->mnemonic, word = all.substr(0, all.find('.'));
-  const auto among = [word](const auto& names) {
-    return std::find(names.begin(), names.end(), word) != names.end();
-  };
-  if (among(kMoving)) return Effect::kMoves;
-  if (among(kComputing)) return Effect::kComputes;
-  if (among(kDeciding)) return Effect::kDecides;
-  return word == "shfl" && all_here(exec) ? Effect::kMoves : Effect::kUses;
+// A shuffle moves bits where every lane takes part; else what a lane gets from another is not
+// known.
+ValueFlow flow_of(const Exec& exec, const Insn& insn) {
+  if (insn.row == nullptr) return ValueFlow::kUses;
+  if (insn.row->kind == InstructionKind::kShuffle && !all_here(exec)) return ValueFlow::kUses;
+  return insn.row->flow;
 }
 
 std::span<const SlotUse> uses_of(const CodeFunction& function, const Insn& insn) {
@@ -50,11 +34,11 @@ std::span<const SlotUse> uses_of(const CodeFunction& function, const Insn& insn)
 // a product replaces, what goes to another function or to a variable of the thread (an aggregate
 // may have parts that are never read), and what shfl takes from lanes that come later.
 bool is_idle(const Exec& exec, const Insn& insn, Slot slot) {
-  if (insn.row == nullptr) return false;
-  const std::string_view name = insn.row->mnemonic;
-  if (name == "st" && insn.small != 0) return slot != insn.a;
-  if (name == "call" || (name.starts_with("shfl") && !all_here(exec))) return true;
-  if (name != "wgmma.mma_async") return false;
+  const InstructionKind kind = kind_of(insn);
+  if (kind == InstructionKind::kStore && insn.small != 0) return slot != insn.a;
+  if (kind == InstructionKind::kCall) return true;
+  if (kind == InstructionKind::kShuffle && !all_here(exec)) return true;
+  if (kind != InstructionKind::kWgmma) return false;
   const auto& form = *static_cast<const WgmmaForm*>(insn.data);
   const uint32_t scale = exec.predicate(form.accumulates) >> exec.first_lane() & 1;
   if ((scale != 0) != form.accumulates_negated) return false;
@@ -196,7 +180,7 @@ void UndefinedValues::loaded(const Exec& exec, const Insn& insn, const MissingBy
                              Finding finding) {
   Values& values = of_frame(exec.group->frame);
   const uint32_t origin = origin_of(insn, std::move(finding));
-  const bool by_elements = insn.row->mnemonic == "ld" || insn.row->mnemonic == "ldu";
+  const bool by_elements = kind_of(insn) == InstructionKind::kLoad;
   const uint32_t element_bytes = by_elements ? missing.bytes / insn.list_size : 0;
   for (const SlotUse& use : uses_of(*exec.group->frame->function, insn)) {
     if (!use.written) continue;
@@ -246,7 +230,7 @@ uint32_t UndefinedValues::read_by(const Exec& exec, const Insn& insn, const Valu
 }
 
 // The registers that the statement writes, with what it makes of the bits of its sources.
-void UndefinedValues::pass_on(const Exec& exec, const Insn& insn, Values& values, Effect effect,
+void UndefinedValues::pass_on(const Exec& exec, const Insn& insn, Values& values, ValueFlow flow,
                               uint32_t origin) {
   const auto uses = uses_of(*exec.group->frame->function, insn);
   uint32_t lanes = 0;
@@ -255,7 +239,7 @@ void UndefinedValues::pass_on(const Exec& exec, const Insn& insn, Values& values
     if (value != values.end()) lanes |= value->second.lanes & exec.mask;
   }
   std::vector<std::vector<uint8_t>> differ(uses.size());
-  if (effect == Effect::kDecides) {
+  if (flow == ValueFlow::kDecides) {
     for (size_t i = 0; i < uses.size(); ++i) differ[i] = whole_lanes(uses[i].bytes, lanes);
   } else {
     Trial trial(exec, insn, uses);
@@ -270,7 +254,7 @@ void UndefinedValues::pass_on(const Exec& exec, const Insn& insn, Values& values
   }
   for (size_t i = 0; i < uses.size(); ++i) {
     if (!uses[i].written) continue;
-    if (effect == Effect::kComputes) widen(differ[i]);
+    if (flow == ValueFlow::kComputes) widen(differ[i]);
     mark(values, uses[i], differ[i], exec.mask, origin);
   }
 }
@@ -284,8 +268,8 @@ void UndefinedValues::runs(const Exec& exec, const Insn& insn) {
   }
   if (exec.mask == 0) return;
   const uint32_t origin = read_by(exec, insn, values);
-  const Effect effect = origin == kNone ? Effect::kUses : effect_of(exec, insn);
-  if (effect != Effect::kUses) return pass_on(exec, insn, values, effect, origin);
+  const ValueFlow flow = origin == kNone ? ValueFlow::kUses : flow_of(exec, insn);
+  if (flow != ValueFlow::kUses) return pass_on(exec, insn, values, flow, origin);
   for (const SlotUse& use : uses_of(*exec.group->frame->function, insn)) {
     if (use.written) mark(values, use, std::vector<uint8_t>(use.bytes), exec.mask, kNone);
   }

@@ -28,14 +28,6 @@ struct MissingBytes {
 // Of one warp.
 class UndefinedValues {
  public:
-  // What a statement makes of bits that nobody has written.
-  enum class Effect : uint8_t {
-    kUses,      // it does something that depends on them
-    kMoves,     // a bit of its result depends on some bits of its sources
-    kComputes,  // a word of its result depends on words of its sources
-    kDecides,   // its whole result depends on all of its sources
-  };
-
   // The load `insn` fills its registers with such bytes; `finding` tells of it once they are used.
   void loaded(const Exec& exec, const Insn& insn, const MissingBytes& missing, Finding finding);
   // `insn` is about to run for exec.mask (0: its guard keeps it from all lanes that are here).
@@ -66,7 +58,7 @@ class UndefinedValues {
   static void mark(Values& values, const SlotUse& reg, const std::vector<uint8_t>& bits,
                    uint32_t mask, uint32_t origin);
   uint32_t read_by(const Exec& exec, const Insn& insn, const Values& values) const;
-  void pass_on(const Exec& exec, const Insn& insn, Values& values, Effect effect, uint32_t origin);
+  void pass_on(const Exec& exec, const Insn& insn, Values& values, ValueFlow flow, uint32_t origin);
   void report(const Exec& exec, const Insn& insn, uint32_t origin, uint32_t lanes);
 
   std::vector<FrameValues> frames_;

@@ -15,7 +15,9 @@ namespace {
 constexpr Slot kUnit = 64;  // the smallest register: 32 lanes of 16 bits
 
 bool is_wgmma(const Insn& insn) {
-  return insn.row != nullptr && insn.row->mnemonic.starts_with("wgmma");
+  const InstructionKind kind = kind_of(insn);
+  return kind == InstructionKind::kWgmma || kind == InstructionKind::kWgmmaSync ||
+         kind == InstructionKind::kWgmmaWait;
 }
 
 std::set<Slot> wgmma_registers(const CodeFunction& function) {

@@ -11,11 +11,7 @@ namespace ptxemu {
 
 void ClusterHazards::load_undefined(const Exec& exec, const Insn& insn, const MissingBytes& missing,
                                     Finding finding) {
-  PendingRegisters& pending = exec.warp->pending;
-  if (!pending.watched()) {
-    pending.watch();
-    std::rotate(pending.ranges.begin(), pending.ranges.end() - 1, pending.ranges.end());
-  }
+  exec.warp->watched = true;
   undefined_[exec.warp->agent].loaded(exec, insn, missing, std::move(finding));
 }
 
@@ -28,7 +24,7 @@ void ClusterHazards::watched(const Exec& exec, const Insn& insn, const WgmmaUser
     std::vector<uint64_t> used;
     registers.touched(function, insn, &used);
     for (const uint64_t op : used) use_result(op, 0xff);
-  } else if (insn.row != nullptr && insn.row->mnemonic == "wgmma.mma_async") {
+  } else if (kind_of(insn) == InstructionKind::kWgmma) {
     registers.check(exec, insn);
   }
 }
