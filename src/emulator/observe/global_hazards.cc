@@ -231,10 +231,12 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
   const char* rule = open_sum                        ? "order_dependent"
                      : order == Order::kNoProxyFence ? "missing-proxy-fence"
                                                      : "global-race";
-  // Lanes or warps of one CTA that store at the same statement to the same place: known to work.
+  // Lanes or warps of one CTA that store at the same statement to the same place, or copy there:
+  // known to work.
   const uint32_t per_cta = static_cast<uint32_t>(access.hazards->cluster().ctas[0]->warps.size());
-  const bool same_statement = earlier_wrote && access.writes && access.op == nullptr &&
-                              !earlier.touch.who.is_op() &&
+  const bool is_copy = access.op != nullptr;
+  const bool same_statement = earlier_wrote && access.writes &&
+                              earlier.touch.who.is_op() == is_copy &&
                               earlier.touch.line == access.now.touch.line;
   const bool same_cta =
       earlier.cluster == access.now.cluster && earlier.agent / per_cta == access.agent / per_cta;
@@ -243,7 +245,7 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
   const bool atomic_read = earlier_wrote != access.writes && access.op == nullptr &&
                            writer.atomic && !writer.sums_floats;
   const bool plain = !earlier.strong && !access.now.strong;
-  if (order == Order::kRace && same_statement && !same_cta && plain) {
+  if (order == Order::kRace && same_statement && !is_copy && !same_cta && plain) {
     const uint64_t word = access.word;
     if (second_stores_.empty()) second_store_ = found_at(access);
     second_stores_.push_back(

@@ -298,6 +298,24 @@ TEST(SecondStores, OfTheSameValueByTwoCtasAreFormal) {
   EXPECT_EQ(severity(other, "global-race"), "error") << text_of(other);
 }
 
+// cuDNN's forward and flash-attn-4's backward store their tiles with all lanes of a warp.
+TEST(SecondStores, OfLanesThatCopyTheSameTileAreFormal) {
+  const auto with = [](const char* second) {
+    return run(
+        "mov.u32 %r1, word;\nsetp.eq.u32 %p0, %r0, 0;\nmov.b32 %r2, 7;\n"
+        "@%p0 st.shared.v4.b32 [%r1], {%r2, %r2, %r2, %r2};\n"
+        "@%p0 fence.proxy.async.shared::cta;\nbar.sync 0;\n"
+        "cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], 16;\n" +
+            std::string(second) + "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n",
+        kHead, 32, 1, "random");
+  };
+  const auto lanes = with("");
+  EXPECT_EQ(severity(lanes, "global-race"), "formal") << text_of(lanes);
+  const auto statements =
+      with("@%p0 cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], 16;\n");
+  EXPECT_EQ(severity(statements, "global-race"), "error") << text_of(statements);
+}
+
 TEST(Counts, AreOfStatements) {
   PtxProgram p(
       "mov.u32 %r1, %ctaid.x;\nmul.wide.u32 %d2, %r0, 16;\nadd.u64 %d2, %d0, %d2;\n"
