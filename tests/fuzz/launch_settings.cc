@@ -4,21 +4,13 @@
 #include <array>
 #include <cstdlib>
 
+#include "../support/split.h"
+
 namespace ptxemu::fuzz {
 namespace {
 
 constexpr uint32_t kMostThreads = 256, kMostCtas = 8, kMostCluster = 4;
 constexpr size_t kMostData = 64 << 10;
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  while (true) {
-    const size_t end = text.find(separator);
-    parts.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
 
 uint64_t number(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 0); }
 

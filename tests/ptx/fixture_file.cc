@@ -8,6 +8,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "../support/split.h"
+
 namespace ptxemu::fixtures {
 namespace {
 
@@ -18,16 +20,6 @@ uint64_t splitmix(uint64_t* state) {
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
   z = (z ^ z >> 27) * 0x94D049BB133111EBu;
   return z ^ z >> 31;
-}
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  while (true) {
-    const size_t end = text.find(separator);
-    parts.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
 }
 
 void append(std::vector<uint8_t>* bytes, uint64_t value, size_t size) {

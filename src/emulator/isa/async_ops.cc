@@ -28,6 +28,20 @@ uint64_t start(const Exec& exec, const Insn& insn, std::unique_ptr<AsyncOp> op,
   return exec.cluster->engines.submit(std::move(op));
 }
 
+void hold_registers(const Exec& exec, std::vector<Slot> slots, uint64_t op, bool stalls,
+                    uint32_t shape) {
+  std::sort(slots.begin(), slots.end());
+  auto& ranges = exec.warp->pending.ranges;
+  const size_t before = ranges.size();
+  for (const Slot slot : slots) {
+    if (ranges.size() > before && ranges.back().end == slot) {
+      ranges.back().end += 128;
+    } else {
+      ranges.push_back({&exec.frame(), slot, slot + 128, op, stalls, shape});
+    }
+  }
+}
+
 BarrierPlace barrier_place(const Exec& exec, const Address& address, Space space, int lane) {
   const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
   if (space == Space::kGeneric && space_of(at) != Space::kSharedCluster) {

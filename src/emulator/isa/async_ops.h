@@ -19,6 +19,11 @@ namespace ptxemu {
 uint64_t start(const Exec& exec, const Insn& insn, std::unique_ptr<AsyncOp> op,
                std::span<const Region> overwrites);
 
+// The executing warp's registers of `slots` are the op's until it is done; neighbours are joined.
+// `stalls` and `shape` as in PendingRegisters::Range.
+void hold_registers(const Exec& exec, std::vector<Slot> slots, uint64_t op, bool stalls,
+                    uint32_t shape = 0);
+
 // Where an engine signals.
 struct BarrierPlace {
   Cta* cta = nullptr;  // null: nowhere

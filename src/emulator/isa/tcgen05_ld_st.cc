@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "emulator/isa/async_ops.h"
 #include "emulator/isa/tensor_forms.h"
 #include "emulator/machine/tensor_transfer.h"
 
@@ -36,20 +37,11 @@ TensorAddress address_of(const Exec& exec, const Address& address) {
   return TensorAddress::of(common);
 }
 
-// Registers that the op fills stall whoever touches them; neighbours are joined.
-void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
+// Registers that the op fills stall whoever touches them.
+void hold_filled(const Exec& exec, const Insn& insn, uint64_t op) {
   std::vector<Slot> slots(insn.list, insn.list + insn.list_size);
   if (insn.d != kNoSlot) slots.push_back(insn.d);
-  std::sort(slots.begin(), slots.end());
-  auto& ranges = exec.warp->pending.ranges;
-  const size_t before = ranges.size();
-  for (const Slot slot : slots) {
-    if (ranges.size() > before && ranges.back().end == slot) {
-      ranges.back().end += 128;
-    } else {
-      ranges.push_back({&exec.frame(), slot, slot + 128, op, true});
-    }
-  }
+  hold_registers(exec, std::move(slots), op, true);
 }
 
 // Remembers the op for the next wait. Kernels that never wait leave finished ones behind.
@@ -83,7 +75,7 @@ Flow run_load(Exec& exec, const Insn& insn) {
   check_cells(exec, insn, [&] { check_transfer(transfer, *exec.warp, "tcgen05.ld"); });
   auto op = std::make_unique<TmemLoadOp>(exec, insn, transfer, form.reduction);
   const uint64_t id = exec.cluster->engines.submit(std::move(op));
-  if (exec.cluster->engines.is_pending(id)) hold_registers(exec, insn, id);
+  if (exec.cluster->engines.is_pending(id)) hold_filled(exec, insn, id);
   remember(exec, exec.warp->state<TensorTraffic>().loads, id);
   return Flow::kNext;
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <span>
 
+#include "emulator/isa/async_ops.h"
 #include "emulator/isa/tensor_forms.h"
 #include "emulator/machine/wgmma_op.h"
 
@@ -13,26 +14,13 @@ namespace ptxemu {
 
 namespace {
 
-void hold(const Exec& exec, std::span<const Slot> list, uint64_t op, uint32_t shape) {
-  std::vector<Slot> slots(list.begin(), list.end());
-  std::sort(slots.begin(), slots.end());
-  auto& ranges = exec.warp->pending.ranges;
-  const size_t before = ranges.size();
-  for (const Slot slot : slots) {
-    if (ranges.size() > before && ranges.back().end == slot) {
-      ranges.back().end += 128;
-    } else {
-      ranges.push_back({&exec.frame(), slot, slot + 128, op, false, shape});
-    }
-  }
-}
-
 // Registers that must not be touched until a wait_group: D, and A where it is in registers.
-void hold_registers(const Exec& exec, const Insn& insn, uint64_t op) {
+void hold_operands(const Exec& exec, const Insn& insn, uint64_t op) {
   const auto& form = *static_cast<const WgmmaForm*>(insn.data);
-  const std::span<const Slot> list(insn.list, insn.list_size);
-  hold(exec, list.first(form.d_registers), op, form.shape());
-  hold(exec, list.subspan(form.d_registers), op, 0);
+  const Slot* const d = insn.list;
+  const Slot* const a = d + form.d_registers;
+  hold_registers(exec, {d, a}, op, false, form.shape());
+  hold_registers(exec, {a, d + insn.list_size}, op, false);
 }
 
 // The warps of the executing warp's warpgroup that exist.
@@ -74,7 +62,7 @@ Flow run_multiply(Exec& exec, const Insn& insn) {
   exec.warp->state<WgmmaGroups>().note_issue(op->id);
   if (exec.observer != nullptr) {
     exec.observer->warp_sync(exec, insn);
-    hold_registers(exec, insn, op->id);
+    hold_operands(exec, insn, op->id);
   }
   exec.warp->state<WaitingParts>().parts.push_back(std::move(op));
   start_together(exec);

@@ -84,17 +84,6 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
 
 // --- Accesses ---
 
-GlobalHazards::GlobalCell& GlobalHazards::cell(uint64_t word) {
-  const uint64_t page = word / kPageWords;
-  if (page != last_page_) {
-    auto& made = pages_[page];
-    if (made == nullptr) made = std::make_unique<Page>();
-    last_page_ = page;
-    last_ = made.get();
-  }
-  return (*last_)[word % kPageWords];
-}
-
 void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
   const auto check = [&](const GlobalTouch& earlier, bool wrote) {
     if (earlier.touch.who == access.now.touch.who && earlier.cluster == access.now.cluster) return;
@@ -121,14 +110,11 @@ void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
 
 void GlobalHazards::touch_bytes(Access& access, uint64_t address, uint64_t bytes) {
   access.address = address;
-  const uint64_t end = address + bytes;
-  for (uint64_t word = address / 4; word * 4 < end; ++word) {
-    const uint64_t first = std::max(address, word * 4) - word * 4;
-    const uint64_t last = std::min(end, word * 4 + 4) - word * 4;
-    access.now.touch.bytes = static_cast<uint8_t>((1u << last) - (1u << first));
+  for_words(address, bytes, [&](uint64_t word, uint8_t mask) {
+    access.now.touch.bytes = mask;
     access.word = word;
-    touch(cell(word), access);
-  }
+    touch(cells_[word], access);
+  });
 }
 
 void GlobalHazards::check_written(const Access& access, const Exec* exec, int lane,
@@ -331,7 +317,7 @@ void GlobalHazards::tensor_map_read(ClusterHazards& hazards, const Exec& exec, c
     return clock != foreign->end() && clock->second.generic.at(who.agent()) >= who.epoch();
   };
   for (uint64_t word = address / 4; word < address / 4 + 32; ++word) {
-    const GlobalTouch writer = cell(word).writer;
+    const GlobalTouch writer = cells_[word].writer;
     if (sees(writer)) continue;
     launch_.report(exec, insn, Severity::kError, "missing-tensormap-fence",
                    fmt::format("the copy engine sees the {} in its tensor map only after "

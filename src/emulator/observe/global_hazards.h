@@ -3,7 +3,6 @@
 // buffers that nobody has written, and float sums whose order is left open.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <unordered_map>
 
@@ -39,8 +38,6 @@ class GlobalHazards {
   struct GlobalCell {
     GlobalTouch writer, reader;
   };
-  static constexpr uint64_t kPageWords = 256;
-  using Page = std::array<GlobalCell, kPageWords>;
   // Who asks.
   struct Access {
     ClusterHazards* hazards;
@@ -64,7 +61,6 @@ class GlobalHazards {
   };
   enum class Order : uint8_t { kOrdered, kRace, kNoProxyFence };
 
-  GlobalCell& cell(uint64_t word);
   void touch_bytes(Access& access, uint64_t address, uint64_t bytes);
   void touch(GlobalCell& cell, const Access& access);
   Order order(const GlobalTouch& earlier, bool earlier_reads, const Access& access);
@@ -79,11 +75,9 @@ class GlobalHazards {
   std::string describe(const GlobalTouch& touch, bool wrote) const;
 
   Launch& launch_;
-  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+  PagedWords<GlobalCell> cells_;
   std::vector<SecondStore> second_stores_;  // of one statement
   Finding second_store_;
-  uint64_t last_page_ = ~uint64_t{0};
-  Page* last_ = nullptr;
   std::unordered_map<uint64_t, ForeignClocks> flags_;  // by address: what was released there
   std::unordered_map<uint64_t, ClusterHazards*> clusters_;
   std::unordered_map<uint64_t, bool> told_;  // clusters that have released something

@@ -17,34 +17,17 @@ constexpr std::string_view kRule = "global-race";
 // Launches that nobody waits for go on being remembered, up to so many.
 constexpr size_t kMostGrids = 4;
 
-void add(GridAccesses::Touch& known, const GridAccesses::Touch& now) {
+void add(GridWord::Touch& known, const GridWord::Touch& now) {
   known.line = now.line;
   known.bytes |= now.bytes;
   known.strong &= now.strong;
 }
 
-bool conflicts(const GridAccesses::Touch& earlier, uint8_t bytes, bool strong) {
+bool conflicts(const GridWord::Touch& earlier, uint8_t bytes, bool strong) {
   return (earlier.bytes & bytes) != 0 && !(earlier.strong && strong);
 }
 
 }  // namespace
-
-void GridAccesses::note(uint64_t word, const Touch& touch, bool writes) {
-  const uint64_t page = word / kPageWords;
-  if (page != last_page_) {
-    auto& made = pages_[page];
-    if (made == nullptr) made = std::make_unique<Page>();
-    last_page_ = page;
-    last_ = made.get();
-  }
-  Word& cell = (*last_)[word % kPageWords];
-  add(writes ? cell.write : cell.read, touch);
-}
-
-const GridAccesses::Word* GridAccesses::find(uint64_t word) const {
-  const auto page = pages_.find(word / kPageWords);
-  return page == pages_.end() ? nullptr : &(*page->second)[word % kPageWords];
-}
 
 GridDependencies::GridDependencies(Launch& launch) : launch_(launch) {}
 
@@ -52,16 +35,13 @@ GridDependencies::Conflict GridDependencies::touch(uint64_t address, uint64_t by
                                                    bool writes, bool strong,
                                                    const Knowledge& knows) {
   Conflict conflict;
-  const uint64_t end = address + bytes;
-  for (uint64_t word = address / 4; word * 4 < end; ++word) {
-    const uint64_t first = std::max(address, word * 4) - word * 4;
-    const uint64_t last = std::min(end, word * 4 + 4) - word * 4;
-    const auto mask = static_cast<uint8_t>((1u << last) - (1u << first));
-    own_->note(word, {line, mask, strong}, writes);
-    if (launch_.earlier_grids == nullptr || conflict.grid != nullptr) continue;
+  for_words(address, bytes, [&](uint64_t word, uint8_t mask) {
+    GridWord& own = (*own_)[word];
+    add(writes ? own.write : own.read, {line, mask, strong});
+    if (launch_.earlier_grids == nullptr || conflict.grid != nullptr) return;
     for (const EarlierGrid& grid : *launch_.earlier_grids) {
       if (knows.earlier_grids_over && grid.over_after_wait) continue;
-      const GridAccesses::Word* before = grid.accesses->find(word);
+      const GridWord* before = grid.accesses->find(word);
       if (before == nullptr) continue;
       if (conflicts(before->write, mask, strong)) {
         conflict = {&grid, before->write.line, true};
@@ -69,7 +49,7 @@ GridDependencies::Conflict GridDependencies::touch(uint64_t address, uint64_t by
         conflict = {&grid, before->read.line, false};
       }
     }
-  }
+  });
   return conflict;
 }
 

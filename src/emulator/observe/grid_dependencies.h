@@ -3,42 +3,30 @@
 // grids touch, however the machine ran them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "emulator/machine/launch.h"
+#include "emulator/observe/shadow.h"
 
 namespace ptxemu {
 
 struct Knowledge;
 
-// What one launch has done to global memory, by word.
-class GridAccesses {
- public:
+// What one launch has done to a word of global memory.
+struct GridWord {
   struct Touch {
     uint32_t line = 0;   // of the PTX text, the last; 0: nobody
     uint8_t bytes = 0;   // of the word, all that were touched
     bool strong = true;  // all of them: two strong ones are no race
   };
-  struct Word {
-    Touch write, read;
-  };
-  void note(uint64_t word, const Touch& touch, bool writes);
-  const Word* find(uint64_t word) const;  // null: nobody has touched it or its neighbours
-
- private:
-  static constexpr uint64_t kPageWords = 256;
-  using Page = std::array<Word, kPageWords>;
-  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
-  uint64_t last_page_ = ~uint64_t{0};
-  Page* last_ = nullptr;
+  Touch write, read;
 };
+using GridAccesses = PagedWords<GridWord>;
 
 // Earlier launches that may not be over when a launch starts.
 struct EarlierGrid {

@@ -2,9 +2,11 @@
 // and who has read it since.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 namespace ptxemu {
@@ -61,5 +63,44 @@ class Shadow {
  private:
   std::vector<Cell> cells_;
 };
+
+// Something for every word of global memory, made by pages on first use.
+template <class Word>
+class PagedWords {
+ public:
+  Word& operator[](uint64_t word) {
+    const uint64_t page = word / kPageWords;
+    if (page != last_page_) {
+      auto& made = pages_[page];
+      if (made == nullptr) made = std::make_unique<Page>();
+      last_page_ = page;
+      last_ = made.get();
+    }
+    return (*last_)[word % kPageWords];
+  }
+  // Null: the word's page has not been made.
+  const Word* find(uint64_t word) const {
+    const auto page = pages_.find(word / kPageWords);
+    return page == pages_.end() ? nullptr : &(*page->second)[word % kPageWords];
+  }
+
+ private:
+  static constexpr uint64_t kPageWords = 256;
+  using Page = std::array<Word, kPageWords>;
+  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+  uint64_t last_page_ = ~uint64_t{0};
+  Page* last_ = nullptr;
+};
+
+// use(word, bytes of it as a mask) for every word that the bytes from `address` on touch.
+template <class Use>
+void for_words(uint64_t address, uint64_t bytes, const Use& use) {
+  const uint64_t end = address + bytes;
+  for (uint64_t word = address / 4; word * 4 < end; ++word) {
+    const uint64_t first = std::max(address, word * 4) - word * 4;
+    const uint64_t last = std::min(end, word * 4 + 4) - word * 4;
+    use(word, static_cast<uint8_t>((1u << last) - (1u << first)));
+  }
+}
 
 }  // namespace ptxemu

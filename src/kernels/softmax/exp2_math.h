@@ -74,7 +74,7 @@ template <>
 inline constexpr float kExp2MaxRelativeError<6> = 1.5e-7f;
 
 // The same for n = floor(x), f in [0, 1), with c0 = 1: 2^n is exact, so that a score clamped to
-// 2^-127 becomes 0 when n is added to the exponent (attention/exp2.cuh).
+// 2^-127 becomes 0 when n is added to the exponent (softmax/exp2.cuh).
 template <int kDegree, int kPower>
 inline constexpr float kExp2FloorCoefficient = 0.0f;
 
