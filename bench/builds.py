@@ -23,6 +23,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
+import problems
 
 SLICE_MS = 25  # of one build in one round
 PATTERN = 1 << 20  # random elements that tensors repeat
@@ -105,22 +106,10 @@ def row(batch, seqlen_q, seqlen_k, heads_q, heads_kv, head_dim, head_dim_v, caus
                 head_dim=head_dim, head_dim_v=head_dim_v, causal=causal)
 
 
-def table_rows():
-    """32768 tokens, hidden size 2048."""
-    for head_dim in (64, 128):
-        for log_seqlen in range(9, 16):
-            for causal in (0, 1):
-                seqlen, heads = 1 << log_seqlen, 2048 // head_dim
-                yield row(32768 // seqlen, seqlen, seqlen, heads, heads, head_dim, head_dim, causal)
-
-
-def other_rows():
-    for batch, seqlen, heads_q, heads_kv, head_dim, head_dim_v in (
-            (4, 4096, 16, 16, 96, 96), (4, 4096, 10, 10, 192, 192), (4, 4096, 16, 16, 192, 128), (4, 4096, 8, 8, 256, 256),
-            (1, 4096, 64, 8, 128, 128), (1, 16384, 64, 8, 128, 128), (3, 3000, 16, 16, 128, 128), (32, 1000, 16, 16, 128, 128),
-            (128, 256, 32, 32, 64, 64), (128, 256, 16, 16, 128, 128)):
+def both_masks(shapes):
+    for s in shapes:
         for causal in (0, 1):
-            yield row(batch, seqlen, seqlen, heads_q, heads_kv, head_dim, head_dim_v, causal)
+            yield row(s.batch, s.seqlen, s.seqlen, s.heads_q, s.heads_kv, s.head_dim, s.head_dim_v, causal)
 
 
 def decode_rows():
@@ -132,7 +121,7 @@ def decode_rows():
         yield row(16, 1, 8192, group, 1, 128, 128, 0)
 
 
-ROWS = {"table": table_rows, "other": other_rows, "decode": decode_rows}
+ROWS = {"table": lambda: both_masks(problems.table()), "other": lambda: both_masks(problems.other()), "decode": decode_rows}
 
 
 def name_of(r):

@@ -31,31 +31,10 @@ except ImportError as missing:
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
+import problems
 
 PEERS = ("cudnn", "original")
 SLICE_MS = 25  # of one variant in one round
-
-
-def table_rows():
-    """32768 tokens, hidden size 2048: (batch, seqlen, heads_q, heads_kv, head_dim, head_dim_v)."""
-    for head_dim in (64, 128):
-        heads = 2048 // head_dim
-        for log_seqlen in range(9, 16):
-            seqlen = 1 << log_seqlen
-            yield 32768 // seqlen, seqlen, heads, heads, head_dim, head_dim
-
-
-def other_rows():
-    for head_dim, head_dim_v, heads in ((96, 96, 16), (192, 192, 10), (192, 128, 16), (256, 256, 8)):
-        yield 4, 4096, heads, heads, head_dim, head_dim_v
-    yield 1, 4096, 64, 8, 128, 128
-    yield 1, 16384, 64, 8, 128, 128
-    yield 3, 3000, 16, 16, 128, 128
-    yield 32, 1000, 16, 16, 128, 128
-    yield 1, 2048, 16, 16, 128, 128
-    yield 1, 1024, 16, 16, 128, 128
-    yield 128, 256, 32, 32, 64, 64
-    yield 128, 256, 16, 16, 128, 128
 
 
 def random_tensor(*shape):
@@ -254,8 +233,8 @@ def main():
     if options.host_time:
         return host_time(library)
     a, b = random_tensor(8192, 8192), random_tensor(8192, 8192)
-    shapes = (list(table_rows()) if options.rows != "other" else []) + (
-        list(other_rows()) if options.rows != "table" else [])
+    shapes = (list(problems.table()) if options.rows != "other" else []) + (
+        list(problems.other()) if options.rows != "table" else [])
     rows = []
     for shape in shapes:
         for causal in (False, True):
