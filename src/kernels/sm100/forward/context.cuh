@@ -18,12 +18,7 @@ struct Tile {
   BlockRange blocks[2];  // of each Q tile; without any when it sees no keys
 
   __device__ bool is_valid() const { return work.batch >= 0; }
-  __device__ bool sees(int q_tile, int n) const {
-    return n >= blocks[q_tile].n_block_min && n < blocks[q_tile].n_block_max;
-  }
-  __device__ bool sees_keys(int q_tile) const {
-    return blocks[q_tile].n_block_max > blocks[q_tile].n_block_min;
-  }
+  __device__ bool sees_keys(int q_tile) const { return !blocks[q_tile].is_empty(); }
 };
 static_assert(sizeof(Tile) == kTileBytes);
 
@@ -33,7 +28,7 @@ struct QTile {
   BlockRange blocks;
 
   __device__ bool is_valid() const { return work.batch >= 0; }
-  __device__ bool sees_keys() const { return blocks.n_block_max > blocks.n_block_min; }
+  __device__ bool sees_keys() const { return !blocks.is_empty(); }
 };
 
 // Through a shuffle, so that ptxas knows it to be the same in all lanes and keeps it.
@@ -92,21 +87,6 @@ struct Context {
     return reinterpret_cast<float*>(smem + kSmem.maxima)[q_tile * kTileRows + row];
   }
 };
-
-// The blocks that any Q tile of the work tile visits, from n_block_max - 1 down to n_block_min.
-struct Blocks {
-  int n_block_min;
-  int n_block_max;
-};
-template <FwdTraits T>
-__device__ inline Blocks blocks_of(const Tile& tile) {
-  const BlockRange& first = tile.blocks[0];
-  if constexpr (T.q_tiles == 1) return {first.n_block_min, first.n_block_max};
-  const BlockRange& second = tile.blocks[1];
-  if (!tile.sees_keys(1)) return {first.n_block_min, first.n_block_max};
-  if (!tile.sees_keys(0)) return {second.n_block_min, second.n_block_max};
-  return {min(first.n_block_min, second.n_block_min), max(first.n_block_max, second.n_block_max)};
-}
 
 // Named barriers: 0 is __syncthreads. From a softmax warp to the correction warp of the same rows:
 // the factors of O are written.

@@ -2,6 +2,7 @@
 // by the row sums to shared memory, lse to global memory.
 #pragma once
 
+#include "kernels/geometry/step_sequence.h"
 #include "kernels/ptx/packed.cuh"
 #include "kernels/sm100/forward/context.cuh"
 #include "kernels/sm100/forward/output.cuh"
@@ -27,18 +28,11 @@ class Correction {
     for (;; tiles.release()) {
       const Tile& tile = tiles.wait();  // stays in shared memory: registers are few
       if (!tile.is_valid()) break;
-      const Blocks all = blocks_of<T>(tile);
-      int last[2], times[2];  // block, and how many of them move O: all but the first
-#pragma unroll
-      for (int i = 0; i < T.q_tiles; ++i) {
-        last[i] = tile.blocks[i].n_block_min;
-        times[i] = max(tile.blocks[i].n_block_max - 1 - last[i], 0);
-      }
 #pragma unroll 1
-      for (int n = all.n_block_max - 1; n >= all.n_block_min; --n) {
+      for (StepSequence<T.q_tiles> steps(tile.blocks); !steps.is_done(); steps.advance()) {
 #pragma unroll
         for (int i = 0; i < T.q_tiles; ++i) {
-          if (static_cast<uint32_t>(n - last[i]) < times[i]) rescale(i);
+          if (steps.is_later(i)) rescale(i);
         }
       }
 #pragma unroll

@@ -1,6 +1,7 @@
 // The load warp: Q tiles, and K and V blocks through one ring, in the order of their use.
 #pragma once
 
+#include "kernels/geometry/step_sequence.h"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm100/forward/context.cuh"
 #include "kernels/tile/clear_rows.cuh"
@@ -16,15 +17,14 @@ class Loader {
     TileReader<Context<T>> tiles(c);
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
-      const Blocks blocks = blocks_of<T>(tile);
       find_places();
 #pragma unroll 1
-      for (int n = blocks.n_block_max - 1; n >= blocks.n_block_min; --n) {
-        if (n == q_block[0]) load_q(0);
-        load_k(n);
+      for (StepSequence<T.q_tiles> steps(tile.blocks); !steps.is_done(); steps.advance()) {
+        if (steps.is_first(0)) load_q(0);
+        load_k(steps.block());
         // After K: its place may be free only after a product with this K.
-        if (T.q_tiles > 1 && n == q_block[1]) load_q(1);
-        load_v(n);
+        if (T.q_tiles > 1 && steps.is_first(1)) load_q(1);
+        load_v(steps.block());
       }
     }
     drain();
@@ -38,10 +38,6 @@ class Loader {
   __device__ void find_places() {
     kv_head = tile.work.head / p.heads.tile_heads_per_kv;
     kv_batch = p.sequences.cu_seqlens_k == nullptr ? tile.work.batch : 0;
-#pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) {
-      q_block[i] = tile.sees_keys(i) ? tile.blocks[i].n_block_max - 1 : -1;
-    }
     const bool may_hold_anything =
         p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
     const bool is_cut = T.cta_group == 1 && may_hold_anything && tile.work.seqlen_k % kTileN != 0;
@@ -158,7 +154,6 @@ class Loader {
   const FwdParams& p;
   Tile tile;
   int kv_head, kv_batch;  // of the tile
-  int q_block[2];         // where the Q tiles begin, or -1
   int cut_block;          // of V, which ends in what may hold anything, or -1
   KvRing<T> kv;
   uint32_t q_phases = 0;  // a bit each Q tile

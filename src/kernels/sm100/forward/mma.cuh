@@ -7,6 +7,7 @@
 // Where P is apart, Q K of step i + 1 comes before P V of step i of the same Q tile.
 #pragma once
 
+#include "kernels/geometry/step_sequence.h"
 #include "kernels/sm100/forward/context.cuh"
 #include "kernels/tile/smem_descriptor.cuh"
 #include "kernels/tile/umma_instruction.cuh"
@@ -27,32 +28,32 @@ class MmaIssuer {
   __device__ void run() {
     TileReader<Context<T>> tiles(c);
     Tile tile = tiles.next();
-    Blocks blocks = blocks_of<T>(tile);
+    Steps steps(tile.blocks);
     Step before{};
-    int n = blocks.n_block_max;
 #pragma unroll 1
     while (tile.is_valid() || before.any()) {
-      if (tile.is_valid() && --n < blocks.n_block_min) {
+      if (tile.is_valid() && steps.is_done()) {
         tile = tiles.next();
-        blocks = blocks_of<T>(tile);
-        n = blocks.n_block_max - 1;
+        steps = Steps(tile.blocks);
       }
-      if (const Blocks middle = middle_of(tile); n < middle.n_block_max) {
 #pragma unroll 1
-        for (; n >= middle.n_block_min; --n) {
-          if (c.group.leads()) issue({kAllActive}, {kAllActive});
-        }
+      for (int left = steps.take_middle_run(); left > 0; --left) {
+        if (c.group.leads()) issue(Steps::kMiddle, Steps::kMiddle);
       }
       // Nothing for a tile without blocks: the step before must not wait for one further on, which
       // may come only when correction is done with the tile before.
-      const bool has_block = tile.is_valid() && n >= blocks.n_block_min;
-      const Step step = has_block ? step_of(tile, n) : Step{};
+      Step step{};
+      if (!steps.is_done()) {
+        step = steps.step();
+        steps.advance();
+      }
       if (c.group.leads()) issue(before, step);
       before = step;
     }
   }
 
  private:
+  using Steps = StepSequence<T.q_tiles>;
   using QkDescriptor = UmmaDescriptor<slab_columns(T.head_dim)>;
   using VDescriptor = UmmaDescriptor<slab_columns(v_columns(T))>;
   static constexpr int kVSlabBytes = kTileN * VDescriptor::kRowBytes;
@@ -60,36 +61,6 @@ class MmaIssuer {
       umma_instruction(T.element, kTileRows* T.cta_group, kTileN, false);
   static constexpr uint32_t kPvInstruction =
       umma_instruction(T.element, kTileRows* T.cta_group, T.head_dim_v, true);
-
-  // Which Q tiles take part in a step, a bit each; for which it is the first or last of the work
-  // tile.
-  struct Step {
-    uint32_t active = 0, first = 0, last = 0;
-    __device__ bool any() const { return active != 0; }
-  };
-  // Steps in the middle of a tile, for which there is nothing to ask: neither for them nor for the
-  // step before.
-  static constexpr uint32_t kAllActive = (1u << T.q_tiles) - 1;
-  __device__ static Blocks middle_of(const Tile& tile) {
-    Blocks middle{0, 1 << 30};
-#pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) {
-      middle.n_block_min = max(middle.n_block_min, tile.blocks[i].n_block_min + 1);
-      middle.n_block_max = min(middle.n_block_max, tile.blocks[i].n_block_max - 2);
-    }
-    return middle;
-  }
-
-  __device__ static Step step_of(const Tile& tile, int n) {
-    Step s;
-#pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) {
-      s.active |= static_cast<uint32_t>(tile.sees(i, n)) << i;
-      s.first |= static_cast<uint32_t>(n == tile.blocks[i].n_block_max - 1) << i;
-      s.last |= static_cast<uint32_t>(n == tile.blocks[i].n_block_min) << i;
-    }
-    return s;
-  }
 
   // P V of the step before and Q K of this one, tile by tile. V of the one lies before K of the
   // other in the ring.

@@ -15,7 +15,7 @@ __device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskP
   const int last = min(first + T.cta_group * kTileRows, rows) - 1;
   const BlockRange range =
       block_range(bounds_of(heads, mask, tile, first), bounds_of(heads, mask, tile, last), kTileN);
-  return range.n_block_max > range.n_block_min ? range : BlockRange{};
+  return range.is_empty() ? BlockRange{} : range;
 }
 
 template <FwdTraits T>

@@ -20,7 +20,7 @@ struct KvPlace {
 // One tile as the producer sees it.
 struct LoadTile : Tile {
   KvPlace kv;
-  __device__ bool has_keys() const { return blocks.n_block_max > blocks.n_block_min; }
+  __device__ bool has_keys() const { return !blocks.is_empty(); }
 };
 
 // Sequences of a packed tensor are one batch to TMA.
