@@ -2,13 +2,20 @@
 // them, the docs print them. Host and device.
 #pragma once
 
+#include "kernels/base/integers.h"
+
 namespace fa4 {
+
+// What the first wait at a barrier finds: a phase that others have yet to complete, or what it
+// waits for free from the start.
+enum class Start { kTaken, kFree };
 
 // One kind: `stages` barriers side by side.
 struct BarrierRow {
   const char* name;
   int stages;
   int arrivals;
+  Start start;
   const char* arrives;  // who
   const char* waits;
 };
@@ -23,6 +30,15 @@ struct BarrierTable {
     return index;
   }
   constexpr int count() const { return first(kNumKinds); }
+  // The kinds that start free, a bit each.
+  constexpr uint32_t start_free() const {
+    static_assert(kNumKinds <= 32);
+    uint32_t kinds = 0;
+    for (int i = 0; i < kNumKinds; ++i) {
+      kinds |= static_cast<uint32_t>(rows[i].start == Start::kFree) << i;
+    }
+    return kinds;
+  }
 };
 
 // What a kernel needs of the table, without names. `first` is an array, since a constant index into

@@ -8,6 +8,7 @@
 #include "kernels/sm100/common/ring_state.cuh"
 #include "kernels/sm100/common/tile_reader.cuh"
 #include "kernels/sm100/forward/traits.h"
+#include "kernels/tile/phases.h"
 #include "kernels/tile/pipeline.cuh"
 
 namespace fa4::sm100 {
@@ -118,6 +119,10 @@ __device__ inline KeyBounds bounds_of(const HeadParams& heads, const MaskParams&
 
 template <FwdTraits T>
 using KvRing = RingState<T.kv_stages>;
+
+// Of a role that waits at so many barriers of each of these kinds.
+template <FwdTraits T, int kStages, int... kKinds>
+using PhasesOf = Phases<barriers(T).start_free(), kStages, kKinds...>;
 
 // One Q tile of the next work tile.
 template <FwdTraits T>

@@ -106,8 +106,6 @@ class Correction {
     }
   }
 
-  __device__ uint32_t phase(int q_tile) const { return phases >> q_tile & 1; }
-
   __device__ void finish(const Tile& tile, int q_tile) {
     const OutputRow<T> out{c, tile.work, q_tile, row};
     if (!tile.sees_keys(q_tile)) {
@@ -115,14 +113,14 @@ class Correction {
       out.clear();
       return;
     }
-    c.wait(kStatsFull, q_tile, phase(q_tile));
+    const auto phase = phases.next(kStatsFull, q_tile);
+    phase.wait(c, kStatsFull, q_tile);
     const float sum = c.factor(q_tile, row), max_log2 = c.maximum(q_tile, row);
     const FinishedRow r = finish_row(sum, max_log2, out.sees_keys(), out.sink());
     out.store_lse(r.lse);
-    c.wait(kOFull, q_tile, phase(q_tile));
+    phase.wait(c, kOFull, q_tile);
     ptx::tcgen05_fence_after_thread_sync();
-    c.wait(kOutEmpty, q_tile, phase(q_tile) ^ 1);
-    phases ^= 1u << q_tile;
+    phase.wait(c, kOutEmpty, q_tile);
     stage_out(o + q_tile * T.head_dim_v, out.staging(), r.factor);
     ptx::tcgen05_fence_before_thread_sync();
     let_pv_go(q_tile);  // O is free
@@ -148,7 +146,7 @@ class Correction {
   const int factors;      // the named barrier of Q tile 0
   const int row;          // of the Q tile
   const ptx::TmemAddr o;  // of Q tile 0, this warp's lanes
-  uint32_t phases = 0;    // a bit each Q tile: how many tiles saw keys so far, odd or even
+  PhasesOf<T, T.q_tiles, kStatsFull> phases;
 };
 
 }  // namespace fa4::sm100

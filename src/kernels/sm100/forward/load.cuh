@@ -70,11 +70,10 @@ class Loader {
   }
 
   __device__ void load_q(int q_tile) {
-    const uint32_t parity = q_phases >> q_tile & 1 ^ 1;
-    q_phases ^= 1u << q_tile;
-    c.wait(kQEmpty, q_tile, parity);
-    // Until the last out in its place is on its way: as many as there were Q.
-    if constexpr (out_takes_q(T)) c.wait(kOutEmpty, q_tile, parity);
+    const auto phase = phases.next(kQEmpty, q_tile);
+    phase.wait(c, kQEmpty, q_tile);
+    // Until the last out in its place is on its way: there was one for each Q.
+    if constexpr (out_takes_q(T)) phase.wait(c, kOutEmpty, q_tile);
     if (ptx::elect_sync()) {
       expect(c.barrier(kQFull, q_tile), q_tile_bytes(T));
       const int position =
@@ -129,8 +128,7 @@ class Loader {
     }
     __syncwarp();
     if (clear) {
-      c.wait(kVRaw, 0, v_raw_phase);
-      v_raw_phase ^= 1;
+      phases.wait(c, kVRaw);
       clear_rows<kTileN, v_columns(T)>(c.smem + c.kv_place(kv.stage, false),
                                        tile.work.seqlen_k - n * kTileN);
       if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kKvFull, kv.stage));
@@ -147,7 +145,7 @@ class Loader {
       kv.advance();
     }
 #pragma unroll 1
-    for (int i = 0; i < T.q_tiles; ++i) c.wait(kQEmpty, i, q_phases >> i & 1 ^ 1);
+    for (int i = 0; i < T.q_tiles; ++i) phases.wait(c, kQEmpty, i);
   }
 
   const Context<T>& c;
@@ -156,8 +154,7 @@ class Loader {
   int kv_head, kv_batch;  // of the tile
   int cut_block;          // of V, which ends in what may hold anything, or -1
   KvRing<T> kv;
-  uint32_t q_phases = 0;  // a bit each Q tile
-  uint32_t v_raw_phase = 0;
+  PhasesOf<T, T.q_tiles, kQEmpty, kVRaw> phases;
 };
 
 }  // namespace fa4::sm100

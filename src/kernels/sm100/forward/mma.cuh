@@ -53,6 +53,8 @@ class MmaIssuer {
   }
 
  private:
+  using RolePhases = PhasesOf<T, T.q_tiles, kPFull, kQFull, kSFree>;
+  using Phase = typename RolePhases::Phase;
   using Steps = StepSequence<T.q_tiles>;
   using QkDescriptor = UmmaDescriptor<slab_columns(T.head_dim)>;
   using VDescriptor = UmmaDescriptor<slab_columns(v_columns(T))>;
@@ -95,10 +97,7 @@ class MmaIssuer {
     const uint32_t bit = 1u << q_tile;
     if (step.active & bit) {
       if (q_tile == 0 || (step.active & 1) == 0) c.wait(kKvFull, k.stage, k.phase);
-      if (step.first & bit) {
-        c.wait(kQFull, q_tile, phases >> (2 + q_tile) & 1);
-        phases ^= 4u << q_tile;
-      }
+      if (step.first & bit) phases.wait(c, kQFull, q_tile);
       multiply_qk(q_tile, k_words);
       commit(kSFull, q_tile);
       if (step.last & bit) commit(kQEmpty, q_tile);
@@ -130,8 +129,7 @@ class MmaIssuer {
   // S = Q Kᵀ. S is free when P V of the P in its place was issued before, or softmax has loaded it.
   __device__ void multiply_qk(int q_tile, uint32_t k_words) {
     if constexpr (T.p_apart) {
-      c.wait(kSFree, q_tile, (phases >> (4 + q_tile) & 1) ^ 1);
-      phases ^= 16u << q_tile;
+      phases.wait(c, kSFree, q_tile);
       ptx::tcgen05_fence_after_thread_sync();
     }
     const uint32_t q_words = q_descriptor(q_tile);
@@ -150,17 +148,16 @@ class MmaIssuer {
 
   // O (+)= P V, in the parts in which P is handed over.
   __device__ void multiply_pv(int q_tile, uint32_t v_words, bool accumulate) {
-    const uint32_t parity = phases >> q_tile & 1;
-    phases ^= 1u << q_tile;
-    pv_part<0, T.first_keys>(kPFull, q_tile, v_words, parity, accumulate);
-    pv_part<T.first_keys, T.next_keys>(kPNext, q_tile, v_words, parity, true);
-    pv_part<T.next_keys, kTileN>(kPRest, q_tile, v_words, parity, true);
+    const Phase phase = phases.next(kPFull, q_tile);  // each part has one for each
+    pv_part<0, T.first_keys>(phase, kPFull, q_tile, v_words, accumulate);
+    pv_part<T.first_keys, T.next_keys>(phase, kPNext, q_tile, v_words, true);
+    pv_part<T.next_keys, kTileN>(phase, kPRest, q_tile, v_words, true);
   }
   template <int kKey, int kEndKey>
-  __device__ void pv_part(int barrier, int q_tile, uint32_t v_words, uint32_t parity,
+  __device__ void pv_part(Phase phase, int barrier, int q_tile, uint32_t v_words,
                           bool accumulate) const {
     if constexpr (kKey < kEndKey) {
-      c.wait(barrier, q_tile, parity);
+      phase.wait(c, barrier, q_tile);
       ptx::tcgen05_fence_after_thread_sync();
       pv_steps<kKey / kMmaK, kEndKey / kMmaK>(q_tile, v_words, accumulate);
     }
@@ -182,7 +179,7 @@ class MmaIssuer {
   const ptx::TmemAddr tmem;
   const uint32_t qk_base, v_base;  // low words of descriptors of shared memory's begin
   KvRing<T> kv;                    // V of the step before, or K of the first
-  uint32_t phases = 0;             // bits: p of the Q tiles, q, and s where P is apart
+  RolePhases phases;
 };
 
 }  // namespace fa4::sm100

@@ -85,15 +85,14 @@ class Storer {
 
   __device__ void run() {
     TileReader<Context<T>> tiles(c);
-    uint32_t phases = 0;  // a bit each Q tile
+    PhasesOf<T, T.q_tiles, kOutFull> phases;
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
 #pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
         // Not sees_keys(i): a tile in registers takes no index that varies.
         if (!(i == 0 ? tile.sees_keys(0) : tile.sees_keys(1))) continue;
-        c.wait(kOutFull, i, phases >> i & 1);
-        phases ^= 1u << i;
+        phases.wait(c, kOutFull, i);
         store(i);
         __syncwarp();
         if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kOutEmpty, i));

@@ -61,14 +61,14 @@ class Softmax {
   // that all rows see whole need no mask.
   template <bool kMasked>
   __device__ void block(int n) {
-    c.wait(kSFull, q_tile, s_phase);
-    s_phase ^= 1;
+    const auto phase = phases.next(kSFull);
+    phase.wait(c, kSFull, q_tile);
     ptx::tcgen05_fence_after_thread_sync();
     const int first_key = n * kTileN;
     float s[kChunks][kChunk];
     const float block_max = maximum<kMasked>(s, first_key);
     if constexpr (T.p_apart) {  // P V of the block before is done, so that O may be rescaled, too
-      c.wait(kPFree, q_tile, s_phase);
+      phase.wait(c, kPFree, q_tile);
       ptx::tcgen05_fence_after_thread_sync();
     }
     move_maximum(block_max, n == n_first);
@@ -221,8 +221,7 @@ class Softmax {
   }
 
   __device__ void hand_over_stats() {
-    c.wait(kStatsEmpty, q_tile, stats_phase);
-    stats_phase ^= 1;
+    phases.wait(c, kStatsEmpty, q_tile);
     c.factor(q_tile, row) = softmax.row_sum;
     c.maximum(q_tile, row) = softmax.max_log2();
     __syncwarp();
@@ -258,8 +257,7 @@ class Softmax {
   KeyBounds seen, seen_by_all, seen_by_some;
   int n_first, n_last;         // blocks of the tile, from the first to the last
   int whole_begin, whole_end;  // those that all rows of the warp see whole
-  uint32_t s_phase = 0;
-  uint32_t stats_phase = 0;
+  PhasesOf<T, kOneStage, kSFull, kStatsEmpty> phases;  // of this Q tile's barriers
 };
 
 }  // namespace fa4::sm100

@@ -76,17 +76,17 @@ enum BarrierKind {
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int warps = 4 * consumer_warpgroups(t);
   return {{
-      {"q_full", t.q_stages, 1, "producer + TMA bytes", "consumers"},
-      {"q_empty", t.q_stages, consumer_warpgroups(t),
+      {"q_full", t.q_stages, 1, Start::kTaken, "producer + TMA bytes", "consumers"},
+      {"q_empty", t.q_stages, consumer_warpgroups(t), Start::kFree,
        "a consumer warpgroup, when its rows of out were read", "producer"},
-      {"k_full", t.kv_stages, 1, "producer + TMA bytes", "consumers"},
-      {"k_empty", t.kv_stages, warps, "consumer warps, after QK", "producer"},
-      {"v_full", t.kv_stages, 1, "producer + TMA bytes, or producer after clearing the tail",
-       "consumers"},
-      {"v_empty", t.kv_stages, warps, "consumer warps, after PV", "producer"},
-      {"v_raw", 1, 1, "producer + TMA bytes", "producer, before clearing the tail"},
-      {"tile_full", kTileSlots, 1, "producer", "consumers"},
-      {"tile_empty", kTileSlots, warps, "consumer warps, after reading", "producer"},
+      {"k_full", t.kv_stages, 1, Start::kTaken, "producer + TMA bytes", "consumers"},
+      {"k_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after QK", "producer"},
+      {"v_full", t.kv_stages, 1, Start::kTaken,
+       "producer + TMA bytes, or producer after clearing the tail", "consumers"},
+      {"v_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after PV", "producer"},
+      {"v_raw", 1, 1, Start::kTaken, "producer + TMA bytes", "producer, before clearing the tail"},
+      {"tile_full", kTileSlots, 1, Start::kTaken, "producer", "consumers"},
+      {"tile_empty", kTileSlots, warps, Start::kFree, "consumer warps, after reading", "producer"},
   }};
 }
 
