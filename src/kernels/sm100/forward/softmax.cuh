@@ -2,6 +2,7 @@
 // and go back to it as probabilities, in the place of the scores or beside them.
 #pragma once
 
+#include "kernels/ptx/order.cuh"
 #include "kernels/scores/mask_row.cuh"
 #include "kernels/scores/softcap.cuh"
 #include "kernels/sm100/forward/context.cuh"
@@ -121,9 +122,8 @@ class Softmax {
   }
 
   // The scores are in registers: the next ones may come where P has a place of its own.
-  __device__ void free_s() const {
-    ptx::Election by;
-    if constexpr (T.p_apart) arrive_after_tmem<true>(kSFree, by);
+  __device__ void free_s() {
+    if constexpr (T.p_apart) arrive<true>(kSFree);
   }
 
   // Three maxima, of every third pair each.
@@ -151,8 +151,7 @@ class Softmax {
   // as soon as they are there.
   template <bool kMasked>
   __device__ void exponentials(float (&s)[kChunks][kChunk], int first_key, RowSoftmax::Sum& sum) {
-    ptx::Election by{};
-    float early = softmax.line.offset;
+    const float offset_before_arrival = softmax.line.offset;
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const ptx::TmemAddr to = scores + (kPOffset + i * kPairsOfChunk);
@@ -160,7 +159,7 @@ class Softmax {
         constexpr uint32_t kZeros[kPairsOfChunk] = {};
         ptx::tcgen05_st_32x32b<0>(to, kZeros);
       } else {
-        exponentiate(i, s[i], early);
+        exponentiate(i, s[i], offset_before_arrival);
         uint32_t packed[kPairsOfChunk];
 #pragma unroll
         for (int j = 0; j < kPairsOfChunk; ++j) {
@@ -171,23 +170,23 @@ class Softmax {
       }
       const int keys = (i + 1) * kChunk;
       if (keys == T.first_keys) {
-        hand_over<true>(kPFull, by);
-        // What follows waits for the vote, or ptxas begins it before and the hand-over is late; a
-        // lane's number is a denormal, which adds nothing. A few pairs need not wait: they are the
-        // exponential unit's work while P is on its way.
-        early = softmax.line.offset;
-        softmax.line.offset = ptx::add_rn_ftz(early, __uint_as_float(by.lane));
+        ptx::tcgen05_wait_st();
+        arrive<true>(kPFull);
+        softmax.line.offset = ptx::order_after(elected, offset_before_arrival);
       } else if (keys == T.next_keys) {
-        hand_over<false>(kPNext, by);
+        ptx::tcgen05_wait_st();
+        arrive(kPNext);
       }
     }
-    hand_over<false>(kPRest, by);
+    ptx::tcgen05_wait_st();
+    arrive(kPRest);
   }
 
-  // The first pairs with the offset as it was before the hand-over: the same, but there earlier.
-  __device__ void exponentiate(int chunk, float (&s)[kChunk], float early) const {
+  // The first pairs of a chunk do not wait for the arrival: they are the exponential unit's work
+  // while P is on its way. Their offset is the same number, known earlier.
+  __device__ void exponentiate(int chunk, float (&s)[kChunk], float offset_before_arrival) const {
     Exp2Line early_line = softmax.line;
-    early_line.offset = early;
+    early_line.offset = offset_before_arrival;
 #pragma unroll
     for (int i = 0; i < kPairsOfChunk; ++i) {
       const Exp2Line& line = i < kEarlyPairs ? early_line : softmax.line;
@@ -199,18 +198,14 @@ class Softmax {
     }
   }
 
-  // P so far is in tensor memory: for the tensor core. By the lane that is elected, or was before.
-  template <bool kElects>
-  __device__ void hand_over(int kind, ptx::Election& by) const {
-    ptx::tcgen05_wait_st();
-    arrive_after_tmem<kElects>(kind, by);
-  }
-  template <bool kElects>
-  __device__ void arrive_after_tmem(int kind, ptx::Election& by) const {
+  // For the tensor core: this warp has done with tensor memory what `kind` stands for. One lane
+  // arrives, elected here or, to save votes, where the warp last arrived with kElects.
+  template <bool kElects = false>
+  __device__ void arrive(int kind) {
     ptx::tcgen05_fence_before_thread_sync();
     __syncwarp();
-    if constexpr (kElects) by = ptx::elect_sync_lane();
-    if (by.is_elected) c.arrive_at_mma(kind, q_tile);
+    if constexpr (kElects) elected = ptx::elect_sync_lane();
+    if (elected.is_elected) c.arrive_at_mma(kind, q_tile);
   }
 
   // For the correction warp of the same rows. It has read the last factor: the scores of this block
@@ -252,7 +247,8 @@ class Softmax {
   const int factors;  // the named barrier
   const ptx::TmemAddr scores;
   RowSoftmax softmax;
-  const float scale_log2;  // of the scores, which softcap leaves in its units
+  ptx::Election elected{};  // who arrives
+  const float scale_log2;   // of the scores, which softcap leaves in its units
   const float lowest_max;
   KeyBounds seen, seen_by_all, seen_by_some;
   int n_first, n_last;         // blocks of the tile, from the first to the last
