@@ -49,13 +49,10 @@ struct Variant {
 
 ForwardPlan with_traits(const ForwardPlan& planned, const sm100::FwdTraits& traits,
                         std::optional<TileSource> source = std::nullopt) {
-  ForwardPlan plan = planned;
   Sm100ForwardSpec spec;
   spec.traits = traits;
-  spec.schedule = choose_schedule(plan.problem, plan.device, spec.shape(), source);
-  plan.workspace_bytes = gpu_workspace_bytes(spec.schedule);
-  plan.main = spec;
-  return plan;
+  spec.schedule = choose_schedule(planned.problem, planned.device, spec.shape(), source);
+  return plan_with(planned.problem, planned.device, spec);
 }
 
 void add_traits(const ForwardPlan& planned, std::vector<Variant>& variants) {
@@ -72,9 +69,17 @@ void add_traits(const ForwardPlan& planned, std::vector<Variant>& variants) {
   for (int stages = std::max(2, t.kv_stages - 2); stages < t.kv_stages; ++stages) {
     add("kv_stages", stages, &sm100::FwdTraits::kv_stages);
   }
-  for (const int keys : {32, 64, 96}) {
-    add("first_keys", keys, &sm100::FwdTraits::first_keys);
-    add("next_keys", keys, &sm100::FwdTraits::next_keys);
+  for (const sm100::PParts& parts : {sm100::PParts{{32, 128}},
+                                     {{64, 128}},
+                                     {{96, 128}},
+                                     {{32, 64, 128}},
+                                     {{32, 96, 128}},
+                                     {{64, 96, 128}}}) {
+    sm100::FwdTraits changed = t;
+    changed.p_parts = parts;
+    if (t.p_parts == parts || sm100::why_not(changed) != nullptr) continue;
+    variants.push_back(
+        {"p_parts", fmt::format("{}", fmt::join(parts.ends, " ")), with_traits(planned, changed)});
   }
 }
 

@@ -47,18 +47,18 @@ std::string display_name(const sm100::FwdTraits& t) {
 }
 
 std::string name_expression(const sm100::FwdTraits& t) {
-  const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, first_keys, next_keys,
+  const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, p_parts,
               polynomial_pairs, polynomial_degree, softmax_registers, correction_registers, p_apart,
               softcap] = t;
   return fmt::format(
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, "
-      ".q_tiles={}, .cta_group={}, .kv_stages={}, .first_keys={}, .next_keys={}, "
+      ".q_tiles={}, .cta_group={}, .kv_stages={}, .p_parts={{{{{}, {}, {}}}}}, "
       ".polynomial_pairs={}, "
       ".polynomial_degree={}, .softmax_registers={}, .correction_registers={}, .p_apart={}, "
       ".softcap={}}}>",
-      enumerator(element), head_dim, head_dim_v, q_tiles, cta_group, kv_stages, first_keys,
-      next_keys, polynomial_pairs, polynomial_degree, softmax_registers, correction_registers,
-      p_apart, softcap);
+      enumerator(element), head_dim, head_dim_v, q_tiles, cta_group, kv_stages, p_parts.ends[0],
+      p_parts.ends[1], p_parts.ends[2], polynomial_pairs, polynomial_degree, softmax_registers,
+      correction_registers, p_apart, softcap);
 }
 
 template <class Spec>

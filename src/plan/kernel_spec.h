@@ -10,11 +10,11 @@
 
 namespace fa4::internal {
 
-// Where a block finds its next tile.
+// Where a CTA finds its next work tile.
 enum class TileSource {
-  kStride,         // as many tiles on as there are blocks
+  kStride,         // as many tiles on as there are CTAs
   kCounter,        // an atomic counter in the workspace
-  kLaunchControl,  // a block for each tile, whose work another takes over before it starts
+  kLaunchControl,  // a CTA for each tile, whose work another takes over before it starts
 };
 
 // How the tiles of one problem are handed out; values of the launch, not of the compiled kernel.
@@ -23,7 +23,7 @@ struct TileSchedule {
   int sections = 1;  // of heads whose keys and values share the L2 cache
   bool longest_first = false;
   TileSource source = TileSource::kStride;
-  int grid = 0;  // blocks launched
+  int grid = 0;  // CTAs launched
 };
 
 // What the host must know of a variant to launch it and to describe its tensors to TMA.
@@ -37,7 +37,7 @@ struct LaunchShape {
   int out_columns = 0;
   int threads = 0;
   int smem_bytes = 0;           // dynamic
-  int cluster = 1;              // blocks that share a work tile
+  int cluster = 1;              // CTAs that share a work tile
   bool launch_control = false;  // the kernel knows it
 };
 

@@ -19,47 +19,47 @@ constexpr std::array kRows = {
     Sm100TuningRow{
         .head_dim = 64, .head_dim_v = 64, .min_rows = 0, .max_rows = kTile, .uniform = false,
         .q_tiles = 1, .cta_group = 1, .kv_stages = 12,
-        .first_keys = 96, .next_keys = 96, .p_apart = true,
+        .p_parts = {{96, 128}}, .p_apart = true,
         .reason = kShortQuery},
     Sm100TuningRow{
         .head_dim = 64, .head_dim_v = 64, .min_rows = 0, .max_rows = kAny, .uniform = false,
         .q_tiles = 2, .cta_group = 1, .kv_stages = 10,
-        .first_keys = 96, .next_keys = 96, .p_apart = true,
+        .p_parts = {{96, 128}}, .p_apart = true,
         .reason = kTwoTiles},
     Sm100TuningRow{
         .head_dim = 96, .head_dim_v = 96, .min_rows = 0, .max_rows = kTile, .uniform = false,
         .q_tiles = 1, .cta_group = 1, .kv_stages = 7,
-        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = kShortQuery},
     Sm100TuningRow{
         .head_dim = 96, .head_dim_v = 96, .min_rows = 0, .max_rows = kAny, .uniform = false,
         .q_tiles = 2, .cta_group = 1, .kv_stages = 5,
-        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = kTwoTiles},
     Sm100TuningRow{
         .head_dim = 128, .head_dim_v = 128, .min_rows = 0, .max_rows = kTile, .uniform = false,
         .q_tiles = 1, .cta_group = 1, .kv_stages = 5,
-        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = kShortQuery},
     Sm100TuningRow{
         .head_dim = 128, .head_dim_v = 128, .min_rows = 2 * kTile + 1, .max_rows = kAny, .uniform = true,
         .q_tiles = 2, .cta_group = 2, .kv_stages = 6,
-        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = kPair},
     Sm100TuningRow{
         .head_dim = 128, .head_dim_v = 128, .min_rows = 0, .max_rows = kAny, .uniform = false,
         .q_tiles = 2, .cta_group = 1, .kv_stages = 3,
-        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = kTwoTiles},
     Sm100TuningRow{
         .head_dim = 192, .head_dim_v = 128, .min_rows = 2 * kTile + 1, .max_rows = kAny, .uniform = true,
         .q_tiles = 2, .cta_group = 2, .kv_stages = 5,
-        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = kPair},
     Sm100TuningRow{
         .head_dim = 192, .head_dim_v = 128, .min_rows = 0, .max_rows = kAny, .uniform = false,
         .q_tiles = 2, .cta_group = 1, .kv_stages = 3,
-        .first_keys = 64, .next_keys = 96, .p_apart = false,
+        .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = "K V K fit beside two Q that out replaces"},
 };
 // clang-format on
@@ -156,8 +156,7 @@ sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& archite
           .q_tiles = row.q_tiles,
           .cta_group = row.cta_group,
           .kv_stages = row.kv_stages,
-          .first_keys = row.first_keys,
-          .next_keys = row.next_keys,
+          .p_parts = row.p_parts,
           .polynomial_pairs =
               find_sm100_exponential(architecture, element, row.head_dim).polynomial_pairs,
           .p_apart = row.p_apart,

@@ -18,8 +18,7 @@ struct Sm100TuningRow {
   int q_tiles;
   int cta_group;
   int kv_stages;
-  int first_keys;  // of a block's 128, up to which P is handed over first, and next
-  int next_keys;
+  sm100::PParts p_parts;
   bool p_apart;
   const char* reason;
 };

@@ -1,14 +1,16 @@
-// Which tiles of the output a block works on, in which order. Run by the producer warp; the tiles
-// reach the consumers through shared memory.
+// Which work tiles a CTA takes, in which order. One warp asks; the tiles reach the others through
+// shared memory.
 #pragma once
 
 #include "kernels/forward/params.h"
+#include "kernels/geometry/section_order.h"
 
 namespace fa4 {
 
-// 128 or 192 query rows of one head (or of one packed group of heads) of one sequence.
+// Some rows of one head (or of one packed group of heads) of one sequence: query rows in the
+// forward.
 struct WorkTile {
-  int m_block;
+  int block;     // of rows, as many as the scheduler's tile has
   int head;      // of q; of k when heads are packed
   int batch;     // -1: no more work
   int offset_q;  // rows before this sequence in a packed tensor, else 0
@@ -17,30 +19,6 @@ struct WorkTile {
   int seqlen_k;  // keys in use
   int unused;    // makes it 32 bytes
 };
-
-// Order of the tiles of `heads` heads with `m_blocks` each: sections of heads whose keys and values
-// fit the L2 cache together; inside a section all heads' first blocks, then all heads' second ones.
-// Longest first: the last rows of a causal mask see most keys, so they come first and the short
-// ones fill the end. Sections differ by one head at most: a small one at the end would start long
-// tiles last.
-struct HeadAndBlock {
-  int head;
-  int m_block;
-};
-__device__ inline HeadAndBlock section_order(uint32_t index, uint32_t heads, uint32_t m_blocks,
-                                             uint32_t sections, bool longest_first) {
-  const uint32_t small = heads / sections, larger = heads % sections;  // those have one head more
-  const uint32_t in_larger = larger * (small + 1) * m_blocks;
-  const bool is_larger = index < in_larger;
-  const uint32_t section_heads = is_larger ? small + 1 : small;
-  const uint32_t from = is_larger ? index : index - in_larger;
-  const uint32_t section = from / (section_heads * m_blocks);
-  const uint32_t in_section = from - section * section_heads * m_blocks;
-  const uint32_t first_head = (is_larger ? 0 : larger * (small + 1)) + section * section_heads;
-  const uint32_t m = in_section / section_heads;
-  return {static_cast<int>(first_head + in_section - m * section_heads),
-          static_cast<int>(longest_first ? m_blocks - 1 - m : m)};
-}
 
 __device__ inline int clamp(int x, int low, int high) {
   return x < low ? low : x > high ? high : x;
@@ -54,7 +32,7 @@ constexpr int32_t add_saturated(int32_t a, int32_t b) {
 
 // All lanes of one warp call it together. The CTAs of a cluster share their tiles; a counter serves
 // clusters of one only.
-template <int kTileM, int kClusterSize = 1>
+template <int kTileRows, int kClusterSize = 1>
 class TileScheduler {
  public:
   __device__ TileScheduler(const SequenceParams& sequences, const HeadParams& heads,
@@ -66,7 +44,7 @@ class TileScheduler {
     if (schedule_.tile_counter != nullptr) claim();
   }
 
-  __device__ WorkTile next() { return at(next_index()); }
+  __device__ WorkTile next() { return tile_of(next_index()); }
 
   __device__ int32_t next_index() {
     const int32_t index = next_;
@@ -81,19 +59,19 @@ class TileScheduler {
 
   // Indices that only grow, from elsewhere. Past the last tile: batch -1. (Negative: offsets that
   // lie made so many tiles that the index ran over.)
-  __device__ WorkTile at(int32_t index) {
+  __device__ WorkTile tile_of(int32_t index) {
     if (index < 0) return {.batch = -1};
     Run run = {.index = index,
                .heads = heads_.tile_heads * sequences_.batch,
-               .blocks = m_blocks(sequences_.seqlen_q),
+               .blocks = blocks_of(sequences_.seqlen_q),
                .seqlen_q = sequences_.seqlen_q};
     if (sequences_.cu_seqlens_q != nullptr) run = find_sequence(index);
     if (run.index >= run.heads * run.blocks) return {.batch = -1};
-    const HeadAndBlock at = section_order(run.index, run.heads, run.blocks, schedule_.sections,
-                                          schedule_.longest_first != 0);
-    const int batch = static_cast<uint32_t>(at.head) / static_cast<uint32_t>(heads_.tile_heads);
-    WorkTile tile = {.m_block = at.m_block,
-                     .head = at.head - batch * heads_.tile_heads,
+    const auto [head, block] = section_order(run.index, run.heads, run.blocks, schedule_.sections,
+                                             schedule_.longest_first != 0);
+    const int batch = static_cast<uint32_t>(head) / static_cast<uint32_t>(heads_.tile_heads);
+    WorkTile tile = {.block = block,
+                     .head = head - batch * heads_.tile_heads,
                      .batch = run.batch + batch,
                      .offset_q = run.offset_q,
                      .seqlen_q = run.seqlen_q,
@@ -126,8 +104,8 @@ class TileScheduler {
     }
   }
 
-  __device__ int m_blocks(int seqlen_q) const {
-    return ((seqlen_q << heads_.group_log2) + kTileM - 1) / kTileM;
+  __device__ int blocks_of(int seqlen_q) const {
+    return ((seqlen_q << heads_.group_log2) + kTileRows - 1) / kTileRows;
   }
 
   // Walks the batch 32 sequences at a time; resumes where the last tile was, since indices only
@@ -145,7 +123,7 @@ class TileScheduler {
           b < sequences_.batch
               ? packed_length(sequences_.cu_seqlens_q, b, sequences_.total_q, sequences_.seqlen_q)
               : 0;
-      const int blocks = m_blocks(length);
+      const int blocks = blocks_of(length);
       int32_t end = blocks * heads;  // inclusive sum over the lanes
 #pragma unroll 1
       for (int d = 1; d < 32; d *= 2) {

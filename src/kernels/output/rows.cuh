@@ -29,26 +29,27 @@ __device__ inline Place place_of(const HeadParams& heads, const WorkTile& tile, 
 }
 
 // The sink logit of the place's head, -inf without sinks.
-__device__ inline float sink_of(const ScoreParams& scores, const WorkTile& tile, Place at) {
-  const bool has_sink = scores.sink != nullptr && at.position < tile.seqlen_q;
-  return has_sink ? scores.sink[at.head] : -kInfinity;
+__device__ inline float sink_of(const ScoreParams& scores, const WorkTile& tile, Place place) {
+  const bool has_sink = scores.sink != nullptr && place.position < tile.seqlen_q;
+  return has_sink ? scores.sink[place.head] : -kInfinity;
 }
 
 // `lse`: of all rows, or null.
 __device__ inline void store_lse(float* lse, const SequenceParams& sequences, int heads_q,
-                                 const WorkTile& tile, Place at, float value) {
-  if (lse == nullptr || at.position >= tile.seqlen_q) return;
+                                 const WorkTile& tile, Place place, float value) {
+  if (lse == nullptr || place.position >= tile.seqlen_q) return;
   const int64_t index =
       sequences.cu_seqlens_q == nullptr
-          ? (int64_t{tile.batch} * heads_q + at.head) * sequences.seqlen_q + at.position
-          : int64_t{at.head} * sequences.total_q + tile.offset_q + at.position;
+          ? (int64_t{tile.batch} * heads_q + place.head) * sequences.seqlen_q + place.position
+          : int64_t{place.head} * sequences.total_q + tile.offset_q + place.position;
   lse[index] = value;
 }
 
 // The first element of a place in out, but for the batch of a dense tensor.
-__device__ inline int64_t out_element(const OutputParams& output, const WorkTile& tile, Place at) {
-  return (int64_t{tile.offset_q} + at.position) * output.stride_seqlen +
-         at.head * output.stride_head;
+__device__ inline int64_t out_element(const OutputParams& output, const WorkTile& tile,
+                                      Place place) {
+  return (int64_t{tile.offset_q} + place.position) * output.stride_seqlen +
+         place.head * output.stride_head;
 }
 
 // The rows of a packed sequence's last tile that lie inside it, 16 bytes a thread, from shared
@@ -63,9 +64,9 @@ __device__ inline void copy_rows(const HeadParams& heads, const OutputParams& ou
   for (int i = thread; i < kRows * kRowPieces; i += kThreads) {
     const int row = i / kRowPieces, slab = i / kPieces % num_slabs(kColumns);
     const int piece = i % kPieces, column = slab * kSlab + piece * 8;
-    const Place at = place_of(heads, tile, first_row + row);
-    if (at.position >= tile.seqlen_q || column >= output.head_dim_v) continue;
-    const int64_t element = out_element(output, tile, at) + column;
+    const Place place = place_of(heads, tile, first_row + row);
+    if (place.position >= tile.seqlen_q || column >= output.head_dim_v) continue;
+    const int64_t element = out_element(output, tile, place) + column;
     *reinterpret_cast<uint4*>(static_cast<unsigned char*>(output.data) + element * kElementBytes) =
         *reinterpret_cast<const uint4*>(from + slab * kRows * kRowBytes + row * kRowBytes +
                                         16 * (piece ^ slab_swizzle<kSlab>(row)));

@@ -22,7 +22,7 @@ struct SlabDescriptor {
   }
 
   // The descriptor with this low word, its start moved by `bytes`.
-  __device__ static uint64_t at(uint32_t low_word, int bytes = 0) {
+  __device__ static uint64_t descriptor_at(uint32_t low_word, int bytes = 0) {
     return static_cast<uint64_t>(kHighWord) << 32 | (low_word + (bytes >> 4));
   }
 

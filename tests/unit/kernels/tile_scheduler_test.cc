@@ -25,7 +25,7 @@ __global__ void find_tiles(const __grid_constant__ Query query) {
   TileScheduler<64> scheduler(query.forward.sequences, query.forward.heads,
                               query.forward.schedule);
   for (int i = 0; i < query.count; ++i) {
-    const WorkTile tile = scheduler.at(query.indices[i]);
+    const WorkTile tile = scheduler.tile_of(query.indices[i]);
     if (threadIdx.x == 0) query.tiles[i] = tile;
   }
 }
@@ -40,7 +40,7 @@ struct Query {
   int32_t count;
 };
 struct WorkTile {
-  int m_block, head, batch, offset_q, offset_k, seqlen_q, seqlen_k, unused;
+  int block, head, batch, offset_q, offset_k, seqlen_q, seqlen_k, unused;
 };
 
 class TileSchedulerTest : public testing::Test {
@@ -101,7 +101,7 @@ TEST_F(TileSchedulerTest, OffsetsThatLieMakeNoTileOutsideTheBatch) {
     EXPECT_EQ(tiles[i].batch, 2 * (indices[i] / kTilesEach)) << i;
     EXPECT_EQ(tiles[i].seqlen_q, kRows) << i;
     EXPECT_LT(static_cast<uint32_t>(tiles[i].head), static_cast<uint32_t>(kHeads)) << i;
-    EXPECT_LT(static_cast<uint32_t>(tiles[i].m_block), static_cast<uint32_t>(kBlocks)) << i;
+    EXPECT_LT(static_cast<uint32_t>(tiles[i].block), static_cast<uint32_t>(kBlocks)) << i;
   }
   EXPECT_EQ(tiles.back().batch, -1) << "an index that ran over";
 }

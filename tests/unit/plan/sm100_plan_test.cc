@@ -61,10 +61,12 @@ TEST(Sm100Tuning, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(sm100::why_not({.head_dim = 256}), "head dims are at most 128, or 192 with 128");
   EXPECT_STREQ(sm100::why_not({.head_dim = 64, .head_dim_v = 64, .cta_group = 2}),
                "a pair of CTAs shares heads of 128 columns or more of V");
-  EXPECT_STREQ(sm100::why_not({.first_keys = 128}), "first_keys is 32, 64 or 96");
-  EXPECT_STREQ(sm100::why_not({.first_keys = 64, .next_keys = 32}),
-               "next_keys is first_keys, 64 or 96");
-  EXPECT_STREQ(sm100::why_not({.next_keys = 128}), "next_keys is first_keys, 64 or 96");
+  const auto* const not_growing = "p_parts end at multiples of 32 that grow";
+  EXPECT_STREQ(sm100::why_not({.p_parts = {{48, 128}}}), not_growing);
+  EXPECT_STREQ(sm100::why_not({.p_parts = {{64, 32, 128}}}), not_growing);
+  EXPECT_STREQ(sm100::why_not({.p_parts = {{64, 128, 160}}}), not_growing);
+  EXPECT_STREQ(sm100::why_not({.p_parts = {{64}}}), not_growing);
+  EXPECT_STREQ(sm100::why_not({.p_parts = {{64, 96}}}), "the last of p_parts ends at 128");
   EXPECT_STREQ(sm100::why_not({.polynomial_pairs = 33}), "polynomial_pairs is 0 to 32");
   EXPECT_STREQ(sm100::why_not({.softmax_registers = 208}),
                "registers come in eights and leave at least 24 for the other warps");
@@ -223,7 +225,7 @@ TEST(Sm100Traits, EveryBarrierHasArriversAndWaiters) {
       EXPECT_GT(barrier.arrivals, 0) << barrier.name;
       const bool of_p_apart = std::set<std::string>{"s_free", "p_free"}.contains(barrier.name);
       const bool of_three_parts = std::string(barrier.name) == "p_next";
-      const bool is_used = of_p_apart ? t.p_apart : !of_three_parts || t.first_keys < t.next_keys;
+      const bool is_used = of_p_apart ? t.p_apart : !of_three_parts || t.p_parts.count() == 3;
       EXPECT_EQ(barrier.stages > 0, is_used) << barrier.name;
       EXPECT_STRNE(barrier.arrives, "") << barrier.name;
       EXPECT_STRNE(barrier.waits, "") << barrier.name;

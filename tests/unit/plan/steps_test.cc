@@ -98,7 +98,7 @@ TEST(PrebuiltKernels, VariantsOfOneNameAreTwoKernels) {
   add(blackwell);
   blackwell.traits.kv_stages = 4;
   add(blackwell);
-  blackwell.traits.next_keys = 64;
+  blackwell.traits.p_parts = {{64, 128}};
   add(blackwell);
   EXPECT_EQ(kernels.size(), 6u);
   add(hopper);

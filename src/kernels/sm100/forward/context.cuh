@@ -60,9 +60,9 @@ struct Context {
   }
   __device__ void commit(int kind, int stage) const { group.commit(barrier(kind, stage)); }
 
-  __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr smem_address(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
-    return at(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
+    return smem_address(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
   }
   // Of a Q tile's out, and of a stage of the ring of K and V, in shared memory.
   __device__ static int out_place(int q_tile) {
@@ -97,7 +97,7 @@ __device__ inline int factors_barrier(int q_tile, int warp) { return 1 + 4 * q_t
 // where this CTA's rows of it do.
 template <FwdTraits T>
 __device__ inline int first_row_of_group(const WorkTile& tile, int q_tile) {
-  return tile.m_block * tile_m(T) + q_tile * T.cta_group * kTileRows;
+  return tile.block * tile_m(T) + q_tile * T.cta_group * kTileRows;
 }
 template <FwdTraits T>
 __device__ inline int first_row(const Context<T>& c, const WorkTile& tile, int q_tile) {

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
   Group::wait_for_peer();
   if (role == sm100::Role::kMma) {
-    Group::allocate(context.at(context.kSmem.tmem), sm100::kTmemColumns);
+    Group::allocate(context.smem_address(context.kSmem.tmem), sm100::kTmemColumns);
   }
   ptx::griddepcontrol_wait();
   Group::sync();

@@ -78,7 +78,7 @@ class Loader {
       expect(c.barrier(kQFull, q_tile), q_tile_bytes(T));
       const int position =
           tile.work.offset_q + (first_row(c, tile.work, q_tile) >> p.heads.group_log2);
-      const ptx::SmemAddr to = c.at(c.kSmem.q + q_tile * q_tile_bytes(T));
+      const ptx::SmemAddr to = c.smem_address(c.kSmem.q + q_tile * q_tile_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
         load(to + slab * kTileRows * kQkSlab * kElementBytes, p.maps.q, c.barrier(kQFull, q_tile),
@@ -102,9 +102,10 @@ class Loader {
       const int row = n * kTileN + static_cast<int>(c.group.rank) * k_rows(T);
 #pragma unroll
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-        load(c.at(c.kv_place(kv.stage, true) + slab * k_rows(T) * kQkSlab * kElementBytes),
-             p.maps.k, c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head,
-             tile.work.offset_k + row, kv_batch);
+        load(
+            c.smem_address(c.kv_place(kv.stage, true) + slab * k_rows(T) * kQkSlab * kElementBytes),
+            p.maps.k, c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head,
+            tile.work.offset_k + row, kv_batch);
       }
     }
     __syncwarp();
@@ -121,9 +122,9 @@ class Loader {
       expect(barrier, v_bytes(T));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
-        load(c.at(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes), p.maps.v,
-             barrier, static_cast<int>(c.group.rank) * v_columns(T) + slab * kVSlab, kv_head,
-             tile.work.offset_k + n * kTileN, kv_batch);
+        load(c.smem_address(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes),
+             p.maps.v, barrier, static_cast<int>(c.group.rank) * v_columns(T) + slab * kVSlab,
+             kv_head, tile.work.offset_k + n * kTileN, kv_batch);
       }
     }
     __syncwarp();

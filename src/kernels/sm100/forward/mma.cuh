@@ -21,8 +21,9 @@ class MmaIssuer {
   __device__ explicit MmaIssuer(const Context<T>& context)
       : c(context),
         tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)},
-        qk_base(__shfl_sync(0xffffffffu, QkDescriptor::k_major(c.at(0)), 0)),
-        v_base(__shfl_sync(0xffffffffu, VDescriptor::mn_major(c.at(0), kVSlabBytes), 0)) {}
+        qk_base(__shfl_sync(0xffffffffu, QkDescriptor::k_major(c.smem_address(0)), 0)),
+        v_base(__shfl_sync(0xffffffffu, VDescriptor::mn_major(c.smem_address(0), kVSlabBytes), 0)) {
+  }
 
   // By all lanes, so that ptxas knows all but the products to be the same in each; one issues.
   __device__ void run() {
@@ -53,8 +54,6 @@ class MmaIssuer {
   }
 
  private:
-  using RolePhases = PhasesOf<T, T.q_tiles, kPFull, kQFull, kSFree>;
-  using Phase = typename RolePhases::Phase;
   using Steps = StepSequence<T.q_tiles>;
   using QkDescriptor = UmmaDescriptor<slab_columns(T.head_dim)>;
   using VDescriptor = UmmaDescriptor<slab_columns(v_columns(T))>;
@@ -148,19 +147,13 @@ class MmaIssuer {
 
   // O (+)= P V, in the parts in which P is handed over.
   __device__ void multiply_pv(int q_tile, uint32_t v_words, bool accumulate) {
-    const Phase phase = phases.next(kPFull, q_tile);  // each part has one for each
-    pv_part<0, T.first_keys>(phase, kPFull, q_tile, v_words, accumulate);
-    pv_part<T.first_keys, T.next_keys>(phase, kPNext, q_tile, v_words, true);
-    pv_part<T.next_keys, kTileN>(phase, kPRest, q_tile, v_words, true);
-  }
-  template <int kKey, int kEndKey>
-  __device__ void pv_part(Phase phase, int barrier, int q_tile, uint32_t v_words,
-                          bool accumulate) const {
-    if constexpr (kKey < kEndKey) {
-      phase.wait(c, barrier, q_tile);
+    const auto phase = phases.next(kPFull, q_tile);  // the other parts have one for each of it
+    unroll<T.p_parts.count()>([&](auto part) {
+      constexpr int kBegin = T.p_parts.begin(part.value), kEnd = T.p_parts.ends[part.value];
+      phase.wait(c, p_barrier(T, part.value), q_tile);
       ptx::tcgen05_fence_after_thread_sync();
-      pv_steps<kKey / kMmaK, kEndKey / kMmaK>(q_tile, v_words, accumulate);
-    }
+      pv_steps<kBegin / kMmaK, kEnd / kMmaK>(q_tile, v_words, part.value > 0 || accumulate);
+    });
   }
   template <int kStep, int kEnd>
   __device__ void pv_steps(int q_tile, uint32_t v_words, bool accumulate) const {
@@ -179,7 +172,7 @@ class MmaIssuer {
   const ptx::TmemAddr tmem;
   const uint32_t qk_base, v_base;  // low words of descriptors of shared memory's begin
   KvRing<T> kv;                    // V of the step before, or K of the first
-  RolePhases phases;
+  PhasesOf<T, T.q_tiles, kPFull, kQFull, kSFree> phases;
 };
 
 }  // namespace fa4::sm100

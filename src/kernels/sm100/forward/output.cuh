@@ -40,10 +40,10 @@ struct OutputRow {
   // Zeros, to global memory at once: the row sees nothing.
   __device__ void clear() const {
     const FwdParams& p = c.params;
-    const Place at = place();
-    if (at.position >= tile.seqlen_q) return;
+    const Place to = place();
+    if (to.position >= tile.seqlen_q) return;
     const int batch = p.sequences.cu_seqlens_q == nullptr ? tile.batch : 0;
-    const int64_t element = batch * p.output.stride_batch + out_element(p.output, tile, at);
+    const int64_t element = batch * p.output.stride_batch + out_element(p.output, tile, to);
     unsigned char* row_begin = static_cast<unsigned char*>(p.output.data) + element * kElementBytes;
 #pragma unroll 1
     for (int i = 0; i < p.output.head_dim_v; i += 8) {
@@ -115,7 +115,7 @@ class Storer {
 
   // Returns when TMA has read shared memory.
   __device__ void store_by_tma(int q_tile, int first_position, int batch) const {
-    const ptx::SmemAddr from = c.at(c.out_place(q_tile));
+    const ptx::SmemAddr from = c.smem_address(c.out_place(q_tile));
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
       ptx::cp_async_bulk_tensor_5d_store(&p.maps.out, from + slab * kOutSlabBytes<T>,

@@ -55,10 +55,10 @@ class Scheduler {
       index = tiles.next_index();
     } else {
       index = is_first ? static_cast<int32_t>(blockIdx.x)
-                       : launch_control.next(c.at(c.kSmem.cancel), c.barrier(kCancelled));
+                       : launch_control.next(c.smem_address(c.kSmem.cancel), c.barrier(kCancelled));
       is_first = false;
     }
-    return index < 0 ? WorkTile{.batch = -1} : tiles.at(index);
+    return index < 0 ? WorkTile{.batch = -1} : tiles.tile_of(index);
   }
 
   const Context<T>& c;

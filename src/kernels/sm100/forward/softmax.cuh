@@ -169,17 +169,15 @@ class Softmax {
         if constexpr (kMasked) sum.add(s[i]);
       }
       const int keys = (i + 1) * kChunk;
-      if (keys == T.first_keys) {
+      if (keys == T.p_parts.ends[0]) {
         ptx::tcgen05_wait_st();
         arrive<true>(kPFull);
         softmax.line.offset = ptx::order_after(elected, offset_before_arrival);
-      } else if (keys == T.next_keys) {
+      } else if (keys == T.p_parts.ends[1] || keys == T.p_parts.ends[2]) {
         ptx::tcgen05_wait_st();
-        arrive(kPNext);
+        arrive(keys == kTileN ? kPRest : kPNext);
       }
     }
-    ptx::tcgen05_wait_st();
-    arrive(kPRest);
   }
 
   // The first pairs of a chunk do not wait for the arrival: they are the exponential unit's work

@@ -10,6 +10,16 @@
 
 namespace fa4::sm100 {
 
+// The parts of a block's P: the tensor core has one before the next is ready. Where each ends, of
+// the block's 128 keys; 0: there are two.
+struct PParts {
+  int ends[3] = {64, 96, 128};
+
+  constexpr int count() const { return ends[2] == 0 ? 2 : 3; }
+  constexpr int begin(int part) const { return part == 0 ? 0 : ends[part - 1]; }
+  constexpr bool operator==(const PParts&) const = default;
+};
+
 // A structural type: passed as one template argument, and printed as the kernel's name.
 struct FwdTraits {
   Element element = Element::kBF16;
@@ -19,8 +29,7 @@ struct FwdTraits {
   int q_tiles = 2;            // of 128 query rows each in a CTA; two take turns at the tensor core
   int cta_group = 1;          // CTAs that share one product: each holds half of every K and V block
   int kv_stages = 3;          // K and V blocks in shared memory, together
-  int first_keys = 64;        // of a block's 128: their P is handed over before the rest is ready,
-  int next_keys = 96;         // then that up to here; as first_keys: in two parts instead of three
+  PParts p_parts{};           // in which P goes to the tensor core
   int polynomial_pairs = 8;   // of a block's 64 pairs of columns: exponentials on the FMA pipe
   int polynomial_degree = 3;  // 2 to 5
   int softmax_registers = 192;
@@ -85,17 +94,21 @@ constexpr int out_tile_bytes(const FwdTraits& t) {
 // then waits for the store.
 constexpr bool out_takes_q(const FwdTraits& t) { return t.head_dim > t.head_dim_v; }
 
-// The ring of K and V blocks, which alternate. Three stages of unequal blocks change size from
-// round to round (K V K, V K V): the middle one moves, so that they fit the place of two K and one
-// V.
+// The ring of K and V blocks, which alternate: a stage has room for the larger of the two. With
+// three stages K and V change places from round to round; where K is larger, two K and one V have
+// room for all of it when the middle block moves. K at stage 0 reaches over the begin of the K that
+// was in the middle.
+//
+//             0       v   k       k + v       2 k + v
+//   round 0   | K         | V     | K         |
+//   round 1   | V     | K         | V     |
 constexpr bool is_uneven(const FwdTraits& t) { return t.kv_stages == 3 && k_bytes(t) > v_bytes(t); }
 constexpr int kv_offset(const FwdTraits& t, int stage, bool holds_k) {
-  if (is_uneven(t))
-    return stage == 0   ? 0
-           : stage == 2 ? k_bytes(t) + v_bytes(t)
-           : holds_k    ? v_bytes(t)
-                        : k_bytes(t);
-  return stage * (k_bytes(t) > v_bytes(t) ? k_bytes(t) : v_bytes(t));
+  const int k = k_bytes(t), v = v_bytes(t);
+  if (!is_uneven(t)) return stage * (k > v ? k : v);
+  if (stage == 0) return 0;
+  if (stage == 2) return k + v;
+  return holds_k ? v : k;
 }
 constexpr int kv_bytes(const FwdTraits& t) {
   return is_uneven(t) ? 2 * k_bytes(t) + v_bytes(t) : kv_offset(t, t.kv_stages, true);
@@ -144,9 +157,15 @@ enum BarrierKind {
   kCancelled,
   kNumBarrierKinds
 };
+
+// That of a part of P. The last one's is the same for two parts and for three.
+constexpr BarrierKind p_barrier(const FwdTraits& t, int part) {
+  return part == 0 ? kPFull : part == t.p_parts.count() - 1 ? kPRest : kPNext;
+}
+
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int q = t.q_tiles, g = t.cta_group;
-  const int apart = t.p_apart ? q : 0, next = t.next_keys > t.first_keys ? q : 0;
+  const int apart = t.p_apart ? q : 0, next = t.p_parts.count() > 2 ? q : 0;
   const int readers = 4 * q + 4 + 3;  // warps: softmax, correction, mma, load, store
   return {{
       {"q_full", q, 1, Start::kTaken, "load + TMA bytes", "mma"},
@@ -237,10 +256,12 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.head_dim_v > 128 || t.head_dim > 192 || (t.head_dim > 128 && t.head_dim_v != 128))
     return "head dims are at most 128, or 192 with 128";
   if (t.kv_stages < 2) return "K and V need two stages";
-  if (t.first_keys % kChunk != 0 || t.first_keys <= 0 || t.first_keys >= kTileN)
-    return "first_keys is 32, 64 or 96";
-  if (t.next_keys % kChunk != 0 || t.next_keys < t.first_keys || t.next_keys >= kTileN)
-    return "next_keys is first_keys, 64 or 96";
+  for (int i = 0; i < t.p_parts.count(); ++i) {
+    const int end = t.p_parts.ends[i];
+    if (end % kChunk != 0 || end <= t.p_parts.begin(i) || end > kTileN)
+      return "p_parts end at multiples of 32 that grow";
+  }
+  if (t.p_parts.ends[t.p_parts.count() - 1] != kTileN) return "the last of p_parts ends at 128";
   if (t.polynomial_pairs < 0 || t.polynomial_pairs > kPairs / 2)
     return "polynomial_pairs is 0 to 32";
   if (t.polynomial_degree < 2 || t.polynomial_degree > 5) return "polynomial_degree is 2 to 5";

@@ -199,14 +199,14 @@ class Consumer {
 
   // Low words of the descriptors.
   __device__ uint32_t k_descriptor_lo(int stage) const {
-    return QkDescriptor::k_major(c.at(c.kSmem.k + stage * k_stage_bytes(T)));
+    return QkDescriptor::k_major(c.smem_address(c.kSmem.k + stage * k_stage_bytes(T)));
   }
   __device__ uint32_t v_descriptor_lo(int stage) const {
-    return VDescriptor::mn_major(c.at(c.kSmem.v + stage * v_stage_bytes(T)), kVSlabBytes);
+    return VDescriptor::mn_major(c.smem_address(c.kSmem.v + stage * v_stage_bytes(T)), kVSlabBytes);
   }
   __device__ uint32_t q_descriptor_lo(int stage) const {
-    return QkDescriptor::k_major(
-        c.at(c.kSmem.q + stage * q_bytes(T) + warpgroup * 64 * T.head_dim * kElementBytes));
+    return QkDescriptor::k_major(c.smem_address(c.kSmem.q + stage * q_bytes(T) +
+                                                warpgroup * 64 * T.head_dim * kElementBytes));
   }
 
   // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a wait and its
@@ -217,9 +217,9 @@ class Consumer {
     ptx::wgmma_fence();
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-      Wgmma::template run<kSteps>(rS, QkDescriptor::at(q_lo, slab * 64 * kSlabBytes),
-                                  QkDescriptor::at(k_descriptor.lo, slab * T.tile_n * kSlabBytes),
-                                  slab > 0);
+      Wgmma::template run<kSteps>(
+          rS, QkDescriptor::descriptor_at(q_lo, slab * 64 * kSlabBytes),
+          QkDescriptor::descriptor_at(k_descriptor.lo, slab * T.tile_n * kSlabBytes), slab > 0);
     }
     ptx::wgmma_commit_group();
     k_descriptor.next();
@@ -231,12 +231,13 @@ class Consumer {
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i + 2 <= kSteps; i += 2) {
-      WgmmaPv::template run<2, kStepBytes>(rO, rP + i,
-                                           VDescriptor::at(v_descriptor.lo, i * kStepBytes));
+      WgmmaPv::template run<2, kStepBytes>(
+          rO, rP + i, VDescriptor::descriptor_at(v_descriptor.lo, i * kStepBytes));
     }
     if constexpr (kSteps % 2 == 1) {
       WgmmaPv::template run<1, kStepBytes>(
-          rO, rP + kSteps - 1, VDescriptor::at(v_descriptor.lo, (kSteps - 1) * kStepBytes));
+          rO, rP + kSteps - 1,
+          VDescriptor::descriptor_at(v_descriptor.lo, (kSteps - 1) * kStepBytes));
     }
     ptx::wgmma_commit_group();
     v_descriptor.next();

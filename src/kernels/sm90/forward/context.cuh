@@ -25,9 +25,9 @@ struct Context {
   const FwdParams& params;
   unsigned char* smem;
 
-  __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr smem_address(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind) const {
-    return at(kSmem.barriers + 8 * kBarriers.first[kind]);
+    return smem_address(kSmem.barriers + 8 * kBarriers.first[kind]);
   }
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};
@@ -43,7 +43,7 @@ enum NamedBarrier { kPingPong = 1, kEpilogue = 4 };  // + warpgroup
 // Position in the sequence of a row of the tile (rows of packed heads share one).
 template <FwdTraits T>
 __device__ inline int row_of(const HeadParams& heads, const WorkTile& tile, int row_in_tile) {
-  return (tile.m_block * T.tile_m + row_in_tile) >> heads.group_log2;
+  return (tile.block * T.tile_m + row_in_tile) >> heads.group_log2;
 }
 
 template <FwdTraits T>
@@ -56,7 +56,7 @@ __device__ inline KeyBounds bounds_of(const HeadParams& heads, const MaskParams&
 template <FwdTraits T>
 __device__ inline BlockRange blocks_of(const HeadParams& heads, const MaskParams& mask,
                                        const WorkTile& tile) {
-  const int rows = (tile.seqlen_q << heads.group_log2) - tile.m_block * T.tile_m;
+  const int rows = (tile.seqlen_q << heads.group_log2) - tile.block * T.tile_m;
   const int last = rows < T.tile_m ? rows - 1 : T.tile_m - 1;
   return block_range(bounds_of<T>(heads, mask, tile, 0), bounds_of<T>(heads, mask, tile, last),
                      T.tile_n);

@@ -20,7 +20,7 @@ struct Epilogue {
   int warpgroup;
   int lane;  // in the warpgroup
 
-  __device__ int packed_row(int row_in_tile) const { return tile.m_block * T.tile_m + row_in_tile; }
+  __device__ int packed_row(int row_in_tile) const { return tile.block * T.tile_m + row_in_tile; }
   __device__ Place place(int row_in_tile) const {
     return place_of(c.params.heads, tile, packed_row(row_in_tile));
   }

@@ -49,7 +49,7 @@ __device__ inline void load_q(const Context<T>& c, const WorkTile& tile, ptx::Sm
 #pragma unroll
   for (int i = 0; i < consumer_warpgroups(T) * num_slabs(T.head_dim); ++i) {
     const int warpgroup = i / num_slabs(T.head_dim), slab = i % num_slabs(T.head_dim);
-    const int row = tile.m_block * T.tile_m + 64 * warpgroup;
+    const int row = tile.block * T.tile_m + 64 * warpgroup;
     ptx::cp_async_bulk_tensor_5d_load(to + i * 64 * kSlab * kElementBytes, &p.maps.q, barrier,
                                       slab * kSlab, head_of_group(p.heads, row), tile.head,
                                       tile.offset_q + (row >> p.heads.group_log2),
@@ -76,8 +76,8 @@ __device__ inline void produce_k(const Context<T>& c, const KvPlace& place, bool
     if (has_keys) {
       ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T));
       load_kv_block<T, T.head_dim>(c, c.params.maps.k,
-                                   c.at(c.kSmem.k + state.k.stage() * k_stage_bytes(T)), barrier,
-                                   place, n_block);
+                                   c.smem_address(c.kSmem.k + state.k.stage() * k_stage_bytes(T)),
+                                   barrier, place, n_block);
     } else {
       ptx::mbarrier_arrive(barrier);
     }
@@ -100,8 +100,8 @@ __device__ inline void produce_v(const Context<T>& c, const LoadTile& tile, int 
     if (tile.has_keys()) {
       ptx::mbarrier_arrive_expect_tx(barrier, v_stage_bytes(T));
       load_kv_block<T, T.head_dim_v>(c, p.maps.v,
-                                     c.at(c.kSmem.v + state.v.stage() * v_stage_bytes(T)), barrier,
-                                     tile.kv, n_block);
+                                     c.smem_address(c.kSmem.v + state.v.stage() * v_stage_bytes(T)),
+                                     barrier, tile.kv, n_block);
     } else {
       ptx::mbarrier_arrive(barrier);
     }
@@ -126,7 +126,7 @@ __device__ inline void produce_q(const Context<T>& c, const LoadTile& tile,
   if (ptx::elect_sync()) {
     const ptx::SmemAddr barrier = q.full_barrier(state.q.stage());
     ptx::mbarrier_arrive_expect_tx(barrier, q_bytes(T));
-    load_q(c, tile.work, c.at(c.kSmem.q + state.q.stage() * q_bytes(T)), barrier);
+    load_q(c, tile.work, c.smem_address(c.kSmem.q + state.q.stage() * q_bytes(T)), barrier);
   }
   __syncwarp();
   state.q.advance();

@@ -30,7 +30,7 @@ namespace sm90 {
 
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;     // of a tile: those of one wgmma
-inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one block
+inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }

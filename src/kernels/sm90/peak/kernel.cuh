@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(sm90::kPeakThreads, 1)
     ptx::wgmma_fence();
 #pragma unroll
     for (int slab = 0; slab < sm90::kPeakSlabs; ++slab) {
-      ptx::WgmmaSs<256, Element::kBF16>::run<4>(acc, Descriptor::at(a, slab * 64 * 128),
-                                                Descriptor::at(b, slab * 256 * 128), 1);
+      ptx::WgmmaSs<256, Element::kBF16>::run<4>(acc, Descriptor::descriptor_at(a, slab * 64 * 128),
+                                                Descriptor::descriptor_at(b, slab * 256 * 128), 1);
     }
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();

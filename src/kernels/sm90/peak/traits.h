@@ -16,7 +16,7 @@ inline constexpr int kPeakThreads = 2 * kWarpgroupThreads;
 inline constexpr int kPeakSlabs = 4;
 inline constexpr int kPeakOperandBytes = kPeakSlabs * (2 * 64 + 256) * 128;
 inline constexpr int kPeakSmemBytes = kPeakOperandBytes + 1024;
-// Of one block and iteration: 2 warpgroups x 4 steps a slab of m64n256k16.
+// Of one CTA and iteration: 2 warpgroups x 4 steps a slab of m64n256k16.
 inline constexpr double kPeakFlops = 2.0 * 4 * kPeakSlabs * (2.0 * 64 * 256 * 16);
 
 }  // namespace sm90
