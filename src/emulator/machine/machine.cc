@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <utility>
 
 #include "emulator/error.h"
 #include "emulator/isa/code.h"
@@ -208,6 +209,8 @@ struct Machine::Impl {
   uint64_t workspace = 0;  // of cooperative launches
   // What a programmatic launch would run beside: nothing after the host has waited.
   std::shared_ptr<const std::vector<EarlierGrid>> earlier_grids;
+  // The host waits for all launches, as whatever of it touches memory does.
+  void host_waits() { earlier_grids = nullptr; }
 
   std::byte* view(uint64_t address, uint64_t bytes) {
     std::byte* host = memory.find(address, bytes);
@@ -281,26 +284,26 @@ uint64_t Machine::allocate(uint64_t bytes, std::string label) {
   return guarded([&] { return impl_->memory.allocate(bytes, std::move(label)); });
 }
 void Machine::free(uint64_t address) {
-  impl_->earlier_grids = nullptr;
+  impl_->host_waits();
   guarded([&] { impl_->memory.free(address); });
 }
 void Machine::copy_in(uint64_t address, const void* from, uint64_t bytes) {
-  impl_->earlier_grids = nullptr;
+  impl_->host_waits();
   if (bytes == 0) return;
   std::memcpy(impl_->view(address, bytes), from, bytes);
   impl_->memory.unwritten().note_written(address, bytes);
 }
 void Machine::copy_out(void* to, uint64_t address, uint64_t bytes) const {
-  impl_->earlier_grids = nullptr;
+  impl_->host_waits();
   if (bytes != 0) std::memcpy(to, impl_->view(address, bytes), bytes);
 }
 void Machine::fill(uint64_t address, unsigned char value, uint64_t bytes) {
-  impl_->earlier_grids = nullptr;
+  impl_->host_waits();
   if (bytes == 0) return;
   std::memset(impl_->view(address, bytes), value, bytes);
   impl_->memory.unwritten().note_written(address, bytes);
 }
-void Machine::synchronize() { impl_->earlier_grids = nullptr; }
+void Machine::synchronize() { impl_->host_waits(); }
 void Machine::mark_uninitialised(uint64_t address) {
   const auto [base, bytes] = impl_->memory.allocation_of(address);
   if (base != address || bytes == 0) {
@@ -311,7 +314,7 @@ void Machine::mark_uninitialised(uint64_t address) {
 }
 std::byte* Machine::host_view(uint64_t address, uint64_t bytes) {
   // Whoever has the view may write, and knows that he may.
-  impl_->earlier_grids = nullptr;
+  impl_->host_waits();
   impl_->memory.unwritten().note_written(address, bytes);
   return impl_->memory.find(address, bytes);
 }
@@ -382,8 +385,8 @@ LaunchReport Machine::launch(const ModuleHandle& module, const LaunchRequest& as
     launch.shape.dynamic_shared_bytes = request.shared_bytes;
     launch.params = lay_out(code, arguments);
     launch.grid_workspace = impl_->workspace_of(code);
-    if (request.programmatic) launch.earlier_grids = std::move(impl_->earlier_grids);
-    impl_->earlier_grids = nullptr;
+    auto earlier_grids = std::exchange(impl_->earlier_grids, nullptr);
+    if (request.programmatic) launch.earlier_grids = std::move(earlier_grids);
     if (impl_->internal.check) {
       launch.observer = make_checker(launch);
     } else {
