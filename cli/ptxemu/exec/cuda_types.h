@@ -124,6 +124,11 @@ struct HostNode {  // cudaHostNodeParams
   void (*function)(void*);
   void* data;
 };
+struct GraphEdge {  // cudaGraphEdgeData
+  uint8_t from_port, to_port, type, reserved[5];
+};
+static_assert(sizeof(GraphEdge) == 8);
+constexpr uint8_t kProgrammaticEdge = 1;
 constexpr size_t kGraphUpdateBytes = 24;  // cudaGraphExecUpdateResultInfo
 
 // cudaDeviceProp: 1008 bytes, of which these offsets are filled in.

@@ -169,12 +169,21 @@ int Gpu::bind(KernelEntry& kernel, void** arguments, ArgumentBytes* bytes) {
 int Gpu::launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments, void* stream) {
   ArgumentBytes bytes;
   if (const int status = bind(kernel, arguments, &bytes); status != kSuccess) return status;
-  return enqueue(
-      stream,
-      [this, &kernel, shape, bytes = std::move(bytes), stream] {
-        return run(kernel, shape, bytes, stream);
-      },
-      GraphNode::kKernel);
+  KernelWork work{&kernel, shape, std::move(bytes)};
+  if (Graph* graph = captured_by(stream)) {
+    graph->append(std::move(work), stream);
+    return kSuccess;
+  }
+  const std::lock_guard lock(mutex_);
+  const bool beside_last = shape.programmatic && last_kernel_stream_ == stream;
+  last_kernel_stream_ = stream;
+  return run_now(work, beside_last);
+}
+
+int Gpu::run(const KernelWork& work, bool beside_last) {
+  const std::lock_guard lock(mutex_);
+  last_kernel_stream_.reset();
+  return run_now(work, beside_last);
 }
 
 int Gpu::facts_of(KernelEntry& kernel, KernelFacts* facts) {
@@ -202,9 +211,9 @@ int Gpu::synchronize() {
   return sticky_;
 }
 
-int Gpu::run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes& arguments,
-             void* stream) {
-  const std::lock_guard lock(mutex_);
+int Gpu::run_now(const KernelWork& work, bool beside_last) {
+  const auto& [entry, shape, arguments] = work;
+  const KernelEntry& kernel = *entry;
   if (sticky_ != kSuccess) return sticky_;
   LaunchRequest request;
   request.kernel = kernel.name;
@@ -212,8 +221,7 @@ int Gpu::run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes&
   request.block = shape.block;
   request.cluster = shape.cluster;
   request.shared_bytes = static_cast<uint32_t>(shape.shared_bytes);
-  request.programmatic = shape.programmatic && stream == last_kernel_stream_;
-  last_kernel_stream_ = stream;
+  request.programmatic = beside_last;
   try {
     const LaunchReport report = machine_->launch(kernel.module->handle, request, arguments);
     std::fwrite(report.printed.data(), 1, report.printed.size(), stdout);

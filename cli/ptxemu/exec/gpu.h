@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,10 +64,12 @@ struct KernelEntry {
 struct LaunchShape {
   std::array<uint32_t, 3> grid{}, block{}, cluster{};
   uint64_t shared_bytes = 0;
-  bool programmatic = false;  // may start before the stream's last kernel has ended
+  bool programmatic = false;  // may start before the last kernel of its stream ends
 };
 
 using ArgumentBytes = std::vector<std::vector<std::byte>>;
+
+struct KernelWork;  // exec/graph.h
 
 enum class MemoryKind { kHost, kDevice, kManaged };
 struct Allocation {
@@ -86,10 +89,9 @@ class Gpu {
   int ready(LoadedModule& module);
   int ready(KernelEntry& kernel);
   int launch(KernelEntry& kernel, const LaunchShape& shape, void** arguments, void* stream);
-  // The two halves of a launch: the arguments as they are now, and the run.
+  // The two halves of a launch: the arguments as they are now, and the run, of a graph's kernel.
   int bind(KernelEntry& kernel, void** arguments, ArgumentBytes* bytes);
-  int run(KernelEntry& kernel, const LaunchShape& shape, const ArgumentBytes& arguments,
-          void* stream);
+  int run(const KernelWork& work, bool beside_last);
   int count_kernels(LoadedModule& module, size_t* count);
   int facts_of(KernelEntry& kernel, KernelFacts* facts);
   // What a kernel that trapped or hung left behind: all later work fails with it.
@@ -120,6 +122,7 @@ class Gpu {
   Gpu();
   bool in_range(const void* pointer, size_t bytes);
   std::string replacement(const std::string& kernel) const;
+  int run_now(const KernelWork& work, bool beside_last);
   void log(const LaunchRequest& request, const LaunchReport& report);
 
   std::recursive_mutex mutex_;
@@ -127,7 +130,7 @@ class Gpu {
   std::unique_ptr<Machine> machine_;
   std::string ptx_folder_, log_file_;
   int sticky_ = kSuccess;
-  void* last_kernel_stream_ = nullptr;  // of the last kernel that ran
+  std::optional<void*> last_kernel_stream_;  // of the last kernel that ran; none: a graph's
   std::map<uintptr_t, Allocation> allocations_;
   size_t allocated_ = 0;
   std::map<std::string, std::shared_ptr<LoadedModule>> replacements_;

@@ -10,10 +10,26 @@ GraphNode* Graph::add(int type, std::function<int()> work, std::vector<GraphNode
   return nodes.back().get();
 }
 
+GraphNode* Graph::add(KernelWork work, std::vector<GraphNode*> before) {
+  GraphNode* node = add(GraphNode::kKernel, {}, std::move(before));
+  node->kernel = std::move(work);
+  return node;
+}
+
 GraphNode* Graph::append(int type, std::function<int()> work) {
   std::vector<GraphNode*> before;
   if (!nodes.empty()) before.push_back(nodes.back().get());
   return add(type, std::move(work), std::move(before));
+}
+
+GraphNode* Graph::append(KernelWork work, const void* stream) {
+  GraphNode* last = nodes.empty() ? nullptr : nodes.back().get();
+  GraphNode* node = append(GraphNode::kKernel, {});
+  const bool follows = last != nullptr && last->kernel && last->stream == stream;
+  if (follows && work.shape.programmatic) node->beside.push_back(last);
+  node->kernel = std::move(work);
+  node->stream = stream;
+  return node;
 }
 
 std::vector<GraphNode*> Graph::in_order() const {
@@ -34,13 +50,23 @@ std::vector<GraphNode*> Graph::in_order() const {
 }
 
 GraphProgram::GraphProgram(const Graph& graph) {
-  for (const GraphNode* node : graph.in_order()) steps.push_back({node, node->type, node->work});
+  const GraphNode* last_kernel = nullptr;
+  for (const GraphNode* node : graph.in_order()) {
+    const auto& beside = node->beside;
+    const bool beside_last = std::find(beside.begin(), beside.end(), last_kernel) != beside.end();
+    steps.push_back({node, node->type, node->work, node->kernel, beside_last});
+    if (node->kernel || node->type == GraphNode::kGraph) last_kernel = node;
+  }
+}
+
+int GraphProgram::Step::run() const {
+  if (kernel) return Gpu::get().run(*kernel, beside_last);
+  return work ? work() : int{kSuccess};
 }
 
 int GraphProgram::run() const {
   for (const Step& step : steps) {
-    const int status = step.work ? step.work() : int{kSuccess};
-    if (status != kSuccess) return status;
+    if (const int status = step.run(); status != kSuccess) return status;
   }
   return kSuccess;
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ptxemu/exec/gpu.h"
@@ -12,6 +13,13 @@
 namespace ptxemu::exec {
 
 struct Graph;
+
+// A kernel with its arguments as they were when its node was made.
+struct KernelWork {
+  KernelEntry* kernel = nullptr;
+  LaunchShape shape;
+  ArgumentBytes arguments;
+};
 
 struct GraphNode {
   enum Type : int {
@@ -23,8 +31,11 @@ struct GraphNode {
     kEmpty = 5,
   };
   int type = kEmpty;
-  std::function<int()> work;
+  std::function<int()> work;       // of all but kernels
   std::vector<GraphNode*> before;  // what it comes after
+  std::optional<KernelWork> kernel = {};
+  std::vector<GraphNode*> beside = {};  // of `before`: kernels before whose end it may start
+  const void* stream = nullptr;         // that it was captured from
 };
 
 struct Graph {
@@ -32,8 +43,11 @@ struct Graph {
 
   // A node after `before`.
   GraphNode* add(int type, std::function<int()> work, std::vector<GraphNode*> before);
+  GraphNode* add(KernelWork work, std::vector<GraphNode*> before);
   // A node after all others, as capture makes them.
   GraphNode* append(int type, std::function<int()> work);
+  // A programmatic kernel may start before the kernel that its stream has just captured ends.
+  GraphNode* append(KernelWork work, const void* stream);
   std::vector<GraphNode*> in_order() const;
 };
 
@@ -43,6 +57,9 @@ struct GraphProgram {
     const GraphNode* node;
     int type;
     std::function<int()> work;
+    std::optional<KernelWork> kernel;
+    bool beside_last;  // may start before the kernel of the steps before it ends
+    int run() const;
   };
   std::vector<Step> steps;
   explicit GraphProgram(const Graph& graph);

@@ -21,15 +21,24 @@ std::vector<GraphNode*> nodes_of(void* const* nodes, size_t count) {
 
 std::array<uint32_t, 3> shape_of(const Dim3& d) { return {d.x, d.y, d.z}; }
 
-int kernel_work(const KernelNode& node, std::function<int()>* work) {
+// What a kernel node runs from now on; its attributes stay as they are.
+int set_kernel(const KernelNode& node, KernelWork* work) {
   KernelEntry* kernel = find_kernel(node.function);
   if (kernel == nullptr) return kInvalidDeviceFunction;
   if (node.extra != nullptr) return Gpu::missing("a kernel node with extra");
   ArgumentBytes bytes;
   const int status = Gpu::get().bind(*kernel, node.arguments, &bytes);
-  const LaunchShape shape{shape_of(node.grid), shape_of(node.block), {}, node.shared_bytes};
-  *work = [kernel, shape, bytes] { return Gpu::get().run(*kernel, shape, bytes, nullptr); };
-  return status;
+  if (status != kSuccess) return status;
+  work->kernel = kernel;
+  work->shape.grid = shape_of(node.grid);
+  work->shape.block = shape_of(node.block);
+  work->shape.shared_bytes = node.shared_bytes;
+  work->arguments = std::move(bytes);
+  return kSuccess;
+}
+
+int set_kernel(const KernelNode& node, std::optional<KernelWork>* work) {
+  return *work ? set_kernel(node, &**work) : int{kInvalidValue};
 }
 
 std::function<int()> memset_work(const MemsetNode& node) {
@@ -64,9 +73,9 @@ SAME_AS(cuGraphDestroy, cudaGraphDestroy);
 
 CUDART int cudaGraphAddKernelNode(void** node, void* graph, void* const* before, size_t count,
                                   const KernelNode* params) {
-  std::function<int()> work;
-  if (const int status = kernel_work(*params, &work); status != kSuccess) return kept(status);
-  *node = graph_of(graph).add(GraphNode::kKernel, std::move(work), nodes_of(before, count));
+  KernelWork work;
+  if (const int status = set_kernel(*params, &work); status != kSuccess) return kept(status);
+  *node = graph_of(graph).add(std::move(work), nodes_of(before, count));
   return kSuccess;
 }
 CUDART int cudaGraphAddMemsetNode(void** node, void* graph, void* const* before, size_t count,
@@ -102,10 +111,16 @@ CUDART int cudaGraphAddChildGraphNode(void** node, void* graph, void* const* bef
   return kSuccess;
 }
 SAME_AS(cuGraphAddChildGraphNode, cudaGraphAddChildGraphNode);
-CUDART int cudaGraphAddDependencies(void*, void* const* from, void* const* to, const void*,
-                                    size_t count) {
+// A programmatic edge: the kernel after it may start before the one in front of it ends.
+CUDART int cudaGraphAddDependencies(void*, void* const* from, void* const* to,
+                                    const GraphEdge* edges, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    static_cast<GraphNode*>(to[i])->before.push_back(static_cast<GraphNode*>(from[i]));
+    auto* first = static_cast<GraphNode*>(from[i]);
+    auto* second = static_cast<GraphNode*>(to[i]);
+    const bool programmatic = edges != nullptr && edges[i].type == kProgrammaticEdge;
+    if (programmatic && !(first->kernel && second->kernel)) return kept(kInvalidValue);
+    second->before.push_back(first);
+    if (programmatic) second->beside.push_back(first);
   }
   return kSuccess;
 }
@@ -126,7 +141,7 @@ CUDART int cudaGraphNodeGetType(void* node, int* type) {
 }
 SAME_AS(cuGraphNodeGetType, cudaGraphNodeGetType);
 CUDART int cudaGraphKernelNodeSetParams(void* node, const KernelNode* params) {
-  return kept(kernel_work(*params, &static_cast<GraphNode*>(node)->work));
+  return kept(set_kernel(*params, &static_cast<GraphNode*>(node)->kernel));
 }
 
 // --- Execution
@@ -156,7 +171,7 @@ CUDART int cudaGraphExecDestroy(void* program) {
 SAME_AS(cuGraphExecDestroy, cudaGraphExecDestroy);
 CUDART int cudaGraphExecKernelNodeSetParams(void* program, void* node, const KernelNode* params) {
   for (GraphProgram::Step& step : static_cast<GraphProgram*>(program)->steps) {
-    if (step.node == node) return kept(kernel_work(*params, &step.work));
+    if (step.node == node) return kept(set_kernel(*params, &step.kernel));
   }
   return kept(kInvalidValue);
 }
@@ -164,14 +179,17 @@ CUDART int cudaGraphExecKernelNodeSetParams(void* program, void* node, const Ker
 CUDART int cudaGraphExecUpdate(void* program, void* graph, int* result) {
   constexpr int kTopologyChanged = 2;
   auto& known = *static_cast<GraphProgram*>(program);
-  const GraphProgram now(graph_of(graph));
+  GraphProgram now(graph_of(graph));
   const bool same =
       std::equal(known.steps.begin(), known.steps.end(), now.steps.begin(), now.steps.end(),
                  [](const auto& a, const auto& b) { return a.type == b.type; });
   if (result != nullptr) std::memset(result, 0, kGraphUpdateBytes);
   if (result != nullptr && !same) *result = kTopologyChanged;
   if (!same) return kept(kGraphUpdateFailure);
-  for (size_t i = 0; i < now.steps.size(); ++i) known.steps[i].work = now.steps[i].work;
+  for (size_t i = 0; i < now.steps.size(); ++i) {
+    now.steps[i].node = known.steps[i].node;
+    known.steps[i] = std::move(now.steps[i]);
+  }
   return kSuccess;
 }
 SAME_AS(cuGraphExecUpdate_v2, cudaGraphExecUpdate);

@@ -1,6 +1,7 @@
 /* Uses of CUDA beyond a launch, without CUDA's headers:
 
-   cuda_features graphs|capture|memory|launches|meeting|names */
+   cuda_features graphs|capture|memory|launches|meeting|names
+   cuda_features programmatic WAY KERNEL: two launches of which the second may start early */
 #include "libraries.h"
 
 static const char kPtx[] =
@@ -9,6 +10,12 @@ static const char kPtx[] =
     ".reg .b32 %i, %v, %a;\n.reg .b64 %y, %o;\n"
     "ld.param.u64 %y, [y];\nld.param.u32 %a, [a];\n"
     "mov.u32 %i, %tid.x;\nmul.wide.u32 %o, %i, 4;\nadd.s64 %y, %y, %o;\n"
+    "ld.global.u32 %v, [%y];\nadd.u32 %v, %v, %a;\nst.global.u32 [%y], %v;\nret;\n}\n"
+    ".visible .entry wait_add(.param .u64 y, .param .u32 a)\n{\n"
+    ".reg .b32 %i, %v, %a;\n.reg .b64 %y, %o;\n"
+    "ld.param.u64 %y, [y];\nld.param.u32 %a, [a];\n"
+    "mov.u32 %i, %tid.x;\nmul.wide.u32 %o, %i, 4;\nadd.s64 %y, %y, %o;\n"
+    "griddepcontrol.wait;\n"
     "ld.global.u32 %v, [%y];\nadd.u32 %v, %v, %a;\nst.global.u32 [%y], %v;\nret;\n}\n"
     /* All CTAs count themselves in the words that %envreg1 and 2 point to, and wait for the last.
      */
@@ -202,6 +209,88 @@ static void use_meeting(void) {
   expect(launch(kernel("meet"), 4000, 1, 1, 1, 1, 1, 0, NULL, arguments) == 720, "too large");
 }
 
+/* cudaLaunchConfig_t, and CUlaunchConfig, whose shared bytes are the low half. */
+struct config {
+  struct dim3 grid, block;
+  uint64_t shared;
+  void* stream;
+  const void* attributes;
+  unsigned count;
+};
+struct attribute {
+  unsigned id, padding;
+  union {
+    int programmatic;
+    char bytes[64];
+  } value;
+};
+static const struct attribute kMayStartEarly = {6, 0, {1}};
+
+struct kernel_node {
+  void* function;
+  struct dim3 grid, block;
+  unsigned shared;
+  void **arguments, **extra;
+};
+
+/* A graph of two kernels: captured, or made by hand with an edge of type 1 (programmatic). */
+static void* two_kernels(const char* way, void* early, void** arguments, struct config* config,
+                         void** last) {
+  void *graph, *nodes[2];
+  size_t count = 2;
+  if (strcmp(way, "node") != 0) {
+    CUDA(cudaStreamBeginCapture, config->stream, 0);
+    config->count = 0;
+    CUDA(cudaLaunchKernelExC, config, kernel("add"), arguments);
+    config->count = 1;
+    CUDA(cudaLaunchKernelExC, config, early, arguments);
+    CUDA(cudaStreamEndCapture, config->stream, &graph);
+    CUDA(cudaGraphGetNodes, graph, nodes, &count);
+  } else {
+    const struct {
+      unsigned char from_port, to_port, type, reserved[5];
+    } edge = {1, 0, 1, {0}};
+    struct kernel_node params = {kernel("add"), {1, 1, 1}, {64, 1, 1}, 0, arguments, NULL};
+    CUDA(cudaGraphCreate, &graph, 0);
+    CUDA(cudaGraphAddKernelNode, &nodes[0], graph, NULL, (size_t)0, &params);
+    params.function = early;
+    CUDA(cudaGraphAddKernelNode, &nodes[1], graph, NULL, (size_t)0, &params);
+    CUDA(cudaGraphAddDependencies, graph, &nodes[0], &nodes[1], &edge, (size_t)1);
+  }
+  *last = nodes[1];
+  return graph;
+}
+
+static void use_programmatic(const char* way, const char* name) {
+  void *y, *graph, *program, *last, *early = kernel(name);
+  CUDA(cudaMalloc, &y, (size_t)256);
+  CUDA(cudaMemset, y, 0, (size_t)256);
+  uint32_t amount = 2;
+  void* arguments[] = {&y, &amount};
+  struct config config = {{1, 1, 1}, {64, 1, 1}, 0, NULL, &kMayStartEarly, 0};
+  CUDA(cudaStreamCreate, &config.stream);
+  if (strcmp(way, "runtime") == 0 || strcmp(way, "other") == 0) {
+    CUDA(cudaLaunchKernelExC, &config, kernel("add"), arguments);
+    config.count = 1;
+    if (strcmp(way, "other") == 0) CUDA(cudaStreamCreate, &config.stream);
+    CUDA(cudaLaunchKernelExC, &config, early, arguments);
+  } else if (strcmp(way, "driver") == 0) {
+    DRIVER(cuLaunchKernelEx, &config, kernel("add"), arguments, NULL);
+    config.count = 1;
+    DRIVER(cuLaunchKernelEx, &config, early, arguments, NULL);
+  } else {
+    graph = two_kernels(way, early, arguments, &config, &last);
+    CUDA(cudaGraphInstantiate, &program, graph, 0ull);
+    struct kernel_node params = {early, {1, 1, 1}, {64, 1, 1}, 0, arguments, NULL};
+    if (strcmp(way, "updated") == 0) {
+      CUDA(cudaGraphExecKernelNodeSetParams, program, last, &params);
+    }
+    CUDA(cudaGraphLaunch, program, config.stream);
+    if (strcmp(way, "after") == 0) CUDA(cudaLaunchKernelExC, &config, early, arguments);
+  }
+  expect(first_of(y) == (strcmp(way, "after") == 0 ? 6 : 4), "two launches");
+}
+
 static void use_names(void) {
   int found;
   void* function;
@@ -226,6 +315,7 @@ int main(int count, char** arguments) {
   if (strcmp(what, "launches") == 0) use_launches();
   if (strcmp(what, "meeting") == 0) use_meeting();
   if (strcmp(what, "names") == 0) use_names();
+  if (strcmp(what, "programmatic") == 0) use_programmatic(arguments[2], arguments[3]);
   printf("right\n");
   return 0;
 }

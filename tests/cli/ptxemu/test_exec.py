@@ -75,6 +75,27 @@ class Exec(PtxemuTest):
                 result = self.run_fa4("exec", "--", self.cuda_features, what)
                 self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"right\n", b""))
 
+    def races(self, way, kernel):
+        report = self.path("r.json")
+        options = ("--check", "all", "--device", "emulated:h200", "--report", report)
+        result = self.run_fa4("exec", *options, "--", self.cuda_features, "programmatic", way, kernel)
+        self.assertIn(b"right\n", result.stdout, result.stderr)
+        with open(report) as file:
+            document = json.load(file)
+        self.assertEqual(len(document["launches"]), 3 if way == "after" else 2)
+        return {(finding["launch"], finding["rule"]) for finding in document["findings"]}
+
+    def test_a_programmatic_launch_runs_beside_the_one_before_it(self):
+        for way in ("runtime", "driver", "capture", "updated", "node"):
+            with self.subTest(way):
+                self.assertEqual(self.races(way, "add"), {(1, "global-race")})
+                self.assertEqual(self.races(way, "wait_add"), set())
+
+    def test_a_programmatic_launch_runs_beside_no_other_stream_and_no_graph(self):
+        self.assertEqual(self.races("other", "add"), set())
+        self.assertEqual(self.races("after", "wait_add"), set())
+        self.assertEqual(self.races("after", "add"), {(1, "global-race")})
+
     def test_what_cannot_be_run(self):
         self.refuse("exec", words=["program: is missing", "accepted"])
         self.refuse("exec", "--", self.path("none"), words=["none", "No such file"])
