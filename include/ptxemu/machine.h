@@ -41,8 +41,8 @@ struct MachineOptions {
   // its end so has the status "trap" and a finding of the rule "limit" that names the option; a
   // module that asks for too much is a MemoryError.
   uint64_t max_memory = uint64_t{16} << 30;       // bytes of global memory: allocations, variables
-  uint64_t max_local_memory = uint64_t{1} << 30;  // bytes of registers, .local, .param of a
-                                                  // launch's clusters that run together
+  uint64_t max_local_memory = uint64_t{1} << 30;  // bytes of registers, .local, .param that a
+                                                  // launch holds at a time
   uint64_t max_printed = 16 << 20;                // bytes that one launch prints
   uint32_t max_call_depth = 1024;                 // calls of a thread inside each other
 };

@@ -159,6 +159,8 @@ struct Code {
   std::vector<uint32_t> param_offsets, param_sizes;
   // Its clusters can learn of one another while they run (isa/cluster_contact.h).
   bool clusters_meet = false;
+  // No function can be inside another call of itself (isa/call_graph.h).
+  bool calls_are_bounded = false;
 
   uint32_t dynamic_shared_begin() const {
     return (static_shared_end + dynamic_shared_align - 1) / dynamic_shared_align *

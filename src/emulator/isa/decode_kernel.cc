@@ -7,6 +7,7 @@
 
 #include "emulator/error.h"
 #include "emulator/isa/builder.h"
+#include "emulator/isa/call_graph.h"
 #include "emulator/isa/cluster_contact.h"
 #include "emulator/isa/control.h"
 #include "emulator/isa/control_flow.h"
@@ -273,6 +274,7 @@ std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
     code->functions.emplace(function->name, std::move(made));
   }
   code->clusters_meet = std::any_of(functions.begin(), functions.end(), may_meet);
+  code->calls_are_bounded = calls_are_bounded(*module, functions);
   for (const Function* function : functions) {
     decode_function(program, *function, *code->functions.at(function->name));
   }

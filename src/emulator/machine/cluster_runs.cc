@@ -16,6 +16,21 @@ namespace ptxemu {
 
 namespace {
 
+// Most bytes of frames that one cluster has at a time: each lane of a warp may be in a call of its
+// own. A cluster that takes more than the option allows ends the launch.
+uint64_t most_frame_bytes(const Launch& launch) {
+  const uint64_t most = launch.options.max_local_memory;
+  if (!launch.code->calls_are_bounded) return most;
+  const uint32_t* block = launch.shape.block;
+  const uint64_t warps =
+      (uint64_t{block[0]} * block[1] * block[2] + 31) / 32 * launch.ctas_per_cluster;
+  uint64_t bytes = 0;
+  for (const auto& [name, function] : launch.code->functions) {
+    bytes += warps * (function.get() == launch.code->main ? 1 : 32) * frame_bytes(*function);
+  }
+  return std::min(bytes, most);
+}
+
 class ClusterRuns {
  public:
   explicit ClusterRuns(Launch& launch)
@@ -26,7 +41,7 @@ class ClusterRuns {
   void run() {
     std::vector<std::jthread> helpers;
     try {
-      for (uint64_t i = 1; i < thread_count(); ++i) helpers.emplace_back([this] { work(); });
+      for (uint64_t i = 1; i < host_threads(launch_); ++i) helpers.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
       // The host gives no more threads: those that there are do the work.
     }
@@ -42,12 +57,6 @@ class ClusterRuns {
     bool ends_launch = false;  // a trap, a livelock
     std::exception_ptr thrown;
   };
-
-  uint64_t thread_count() const {
-    const uint32_t asked = launch_.options.threads;
-    const uint64_t cores = std::max(1u, std::thread::hardware_concurrency());
-    return std::min<uint64_t>(asked != 0 ? asked : cores, launch_.clusters);
-  }
 
   void work() {
     while (true) {
@@ -134,6 +143,13 @@ class ClusterRuns {
 };
 
 }  // namespace
+
+uint64_t host_threads(const Launch& launch) {
+  const uint64_t asked = launch.options.threads, most = launch.options.max_local_memory;
+  const uint64_t cores = std::max(1u, std::thread::hardware_concurrency());
+  const uint64_t threads = std::min(asked != 0 ? asked : cores, launch.clusters);
+  return most == 0 ? threads : std::min(threads, most / most_frame_bytes(launch));
+}
 
 void run_side_by_side(Launch& launch) { ClusterRuns(launch).run(); }
 

@@ -114,10 +114,14 @@ Frame::~Frame() {
   }
 }
 
+uint64_t frame_bytes(const CodeFunction& function) {
+  return sizeof(Frame) + function.register_bytes + uint64_t{32} * function.local_bytes +
+         uint64_t{32} * function.param_bytes;
+}
+
 std::shared_ptr<Frame> make_frame(const CodeFunction& function, const Warp& warp, Launch& launch,
                                   uint32_t local_base) {
-  const uint64_t bytes = sizeof(Frame) + function.register_bytes +
-                         uint64_t{32} * function.local_bytes + uint64_t{32} * function.param_bytes;
+  const uint64_t bytes = frame_bytes(function);
   const uint64_t most = launch.options.max_local_memory;
   if (most != 0 && launch.frame_bytes + bytes > most) {
     throw Trap{"limit", fmt::format("registers, .local and .param of {} take {} bytes beside {} of "

@@ -13,6 +13,9 @@ namespace ptxemu {
 std::shared_ptr<Frame> make_frame(const CodeFunction& function, const Warp& warp, Launch& launch,
                                   uint32_t local_base = 0);
 
+// What a frame of `function` takes of them.
+uint64_t frame_bytes(const CodeFunction& function);
+
 // Lanes `taken` of exec.group go to `target`, the others go on after `insn`; they meet again at
 // insn.reconverge. Sets the group's pc: the handler returns Flow::kJump.
 void diverge(const Exec& exec, const Insn& insn, uint32_t taken, uint32_t target);

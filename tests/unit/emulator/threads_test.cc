@@ -7,6 +7,8 @@
 #include <set>
 #include <sstream>
 
+#include "emulator/isa/code.h"
+#include "emulator/machine/cluster_runs.h"
 #include "ptx_program.h"
 
 namespace ptxemu {
@@ -227,6 +229,71 @@ TEST(HostThreads, TracesAndLineCountsDoNotDependOnThem) {
     for (uint32_t i = 0; i < 16; ++i) {
       EXPECT_EQ(report.line_counts[i].cta[0], i / 2);
       EXPECT_EQ(report.line_counts[i].warp, i % 2);
+    }
+  }
+}
+
+// --- Local memory --------------------------------------------------------------------------------
+
+// A kernel whose 64 threads have 64 KiB of .local each, in 12 clusters; it calls `callee`.
+constexpr uint64_t kLocalOfCluster = 64 * 65536;
+std::string with_local_memory(const std::string& callee = "") {
+  return ".local .align 4 .b8 x[65536];\nst.local.u32 [x+64], %r0;\nld.local.u32 %r1, [x+64];\n"
+         "mul.wide.u32 %d2, %r0, 4;\nadd.u64 %d3, %d0, %d2;\nst.global.u32 [%d3], %r1;\n" +
+         (callee.empty() ? "" : "call " + callee + ";\n");
+}
+const char* const kLeaf =
+    ".func leaf()\n{\n.local .align 4 .b8 y[65536];\nst.local.u32 [y], 1;\nret;\n}\n";
+const char* const kCircle =
+    ".func odd();\n.func even()\n{\ncall odd;\nret;\n}\n"
+    ".func odd()\n{\n.reg .pred %p;\nsetp.eq.u32 %p, 0, 0;\n@%p ret;\ncall even;\nret;\n}\n";
+
+uint64_t threads_of(const std::string& body, uint64_t most, const std::string& head = "") {
+  const std::shared_ptr<const Module> module =
+      parse_module(".version 8.8\n.target sm_100a\n.address_size 64\n" + head +
+                   "\n.visible .entry k(.param .u64 out)\n{\n.reg .b32 %r<8>;\n.reg .b64 %d<8>;\n" +
+                   body + "ret;\n}\n");
+  const auto code = decode_kernel(module, "k", {});
+  Launch launch;
+  launch.code = code.get();
+  launch.shape.block[0] = 64;
+  launch.clusters = 12;
+  launch.options.threads = 8;
+  launch.options.max_local_memory = most;
+  return host_threads(launch);
+}
+
+TEST(LocalMemory, OfAllClustersThatRunSideBySideStaysWithinTheLimit) {
+  const std::string body = with_local_memory();
+  EXPECT_EQ(threads_of(body, 0), 8u);
+  EXPECT_EQ(threads_of(body, 1 << 30), 8u);
+  EXPECT_EQ(threads_of(body, 3 * kLocalOfCluster + kLocalOfCluster / 2), 3u);
+  EXPECT_EQ(threads_of(body, kLocalOfCluster / 2), 1u);
+}
+
+// Each of 32 lanes may be in a call of its own, whose frame holds the .local of 32.
+TEST(LocalMemory, OfCallsCountsForEachLaneAndIsUnknownWhereTheyMayRecurse) {
+  const std::string calls = with_local_memory("leaf");
+  EXPECT_EQ(threads_of(calls, 67 * kLocalOfCluster, kLeaf), 2u);
+  EXPECT_EQ(threads_of(calls, 8 * 34 * kLocalOfCluster, kLeaf), 8u);
+  EXPECT_EQ(threads_of(with_local_memory("even"), 1 << 30, kCircle), 1u);
+  const std::string by_pointer = "mov.u64 %d1, leaf;\ncall %d1, t;\nt: .callprototype _ ();\n";
+  EXPECT_EQ(threads_of(with_local_memory() + by_pointer, 1 << 30, kLeaf), 1u);
+}
+
+TEST(LocalMemory, EndsALaunchAlikeOnAnyNumberOfThreads) {
+  for (const auto& [most, status] :
+       {std::pair{2 * kLocalOfCluster, "ok"}, std::pair{kLocalOfCluster + (1 << 20), "ok"},
+        std::pair{kLocalOfCluster / 2, "trap"}}) {
+    std::string expected;
+    for (uint32_t threads : kThreads) {
+      MachineOptions options = with_threads(threads);
+      options.max_local_memory = most;
+      PtxProgram program(with_local_memory(), options);
+      const auto report = program.launch(program.buffer("out", 4096), 0, 64, 12);
+      EXPECT_EQ(report.status, status) << text_of(report);
+      if (expected.empty()) expected = text_of(report);
+      EXPECT_EQ(text_of(report), expected) << threads;
     }
   }
 }
