@@ -159,49 +159,67 @@ struct SetPair {
 
 // --- The handler for a type
 // -----------------------------------------------------------------------
+// setp of one value is in every loop; what else compares is worth no vector.
+template <template <Test, class> class Op, Test kTest, class Load>
+Handler one_handler() {
+  using Value = decltype(Load::load({}));
+  constexpr bool kFromSixteen = sizeof(typename Load::Element) < sizeof(Value);
+  if constexpr (std::is_same_v<Op<kTest, Load>, Setp<kTest, Load>> && !kFromSixteen) {
+    return handler<Op<kTest, Load>>();
+  } else {
+    return plain_handler<Op<kTest, Load>>();
+  }
+}
+
 template <template <Test, class> class Op, class Load>
-Handler by_test(Test test, bool is_float) {
+Handler by_test(Test test) {
+  using Value = decltype(Load::load({}));
   switch (test) {
-    case Test::kEq: return handler<Op<Test::kEq, Load>>();
-    case Test::kLt: return handler<Op<Test::kLt, Load>>();
-    case Test::kLe: return handler<Op<Test::kLe, Load>>();
-    case Test::kNe: return handler<Op<Test::kNe, Load>>();
+    case Test::kEq: return one_handler<Op, Test::kEq, Load>();
+    case Test::kLt: return one_handler<Op, Test::kLt, Load>();
+    case Test::kLe: return one_handler<Op, Test::kLe, Load>();
+    case Test::kNe: return one_handler<Op, Test::kNe, Load>();
     case Test::kNum: break;
   }
-  if constexpr (std::is_same_v<decltype(Load::load({})), float> ||
-                std::is_same_v<decltype(Load::load({})), double>) {
-    if (is_float) return handler<Op<Test::kNum, Load>>();
-  }
+  if constexpr (std::is_floating_point_v<Value>) return one_handler<Op, Test::kNum, Load>();
   return nullptr;
+}
+// Whether numbers are equal does not depend on their sign.
+template <template <Test, class> class Op, class T>
+Handler by_signed_test(Test test) {
+  switch (test) {
+    case Test::kLt: return one_handler<Op, Test::kLt, Plain<T>>();
+    case Test::kLe: return one_handler<Op, Test::kLe, Plain<T>>();
+    default: return by_test<Op, Plain<std::make_unsigned_t<T>>>(test);
+  }
 }
 
 template <template <Test, class> class Op>
 Handler by_type(Type type, Test test, bool ftz) {
   switch (type) {
     case Type::kB16:
-    case Type::kU16: return by_test<Op, Plain<uint16_t>>(test, false);
+    case Type::kU16: return by_test<Op, Plain<uint16_t>>(test);
     case Type::kB32:
-    case Type::kU32: return by_test<Op, Plain<uint32_t>>(test, false);
+    case Type::kU32: return by_test<Op, Plain<uint32_t>>(test);
     case Type::kB64:
-    case Type::kU64: return by_test<Op, Plain<uint64_t>>(test, false);
-    case Type::kS16: return by_test<Op, Plain<int16_t>>(test, false);
-    case Type::kS32: return by_test<Op, Plain<int32_t>>(test, false);
-    case Type::kS64: return by_test<Op, Plain<int64_t>>(test, false);
-    case Type::kF32:
-      return ftz ? by_test<Op, Flushed>(test, true) : by_test<Op, Plain<float>>(test, true);
-    case Type::kF64: return by_test<Op, Plain<double>>(test, true);
+    case Type::kU64: return by_test<Op, Plain<uint64_t>>(test);
+    case Type::kS16: return by_signed_test<Op, int16_t>(test);
+    case Type::kS32: return by_signed_test<Op, int32_t>(test);
+    case Type::kS64: return by_signed_test<Op, int64_t>(test);
+    case Type::kF32: return ftz ? by_test<Op, Flushed>(test) : by_test<Op, Plain<float>>(test);
+    case Type::kF64: return by_test<Op, Plain<double>>(test);
     case Type::kF16:
-      return ftz ? by_test<Op, Sixteen<HalfFormat, true>>(test, true)
-                 : by_test<Op, Sixteen<HalfFormat, false>>(test, true);
-    case Type::kBF16: return by_test<Op, Sixteen<BfloatFormat, false>>(test, true);
+      return ftz ? by_test<Op, Sixteen<HalfFormat, true>>(test)
+                 : by_test<Op, Sixteen<HalfFormat, false>>(test);
+    case Type::kBF16: return by_test<Op, Sixteen<BfloatFormat, false>>(test);
     default: return nullptr;
   }
 }
 template <template <Test, class> class Op>
 Handler by_pair_type(Type type, Test test, bool ftz) {
-  if (type == Type::kBF16x2) return by_test<Op, Sixteen<BfloatFormat, false>>(test, true);
-  return ftz ? by_test<Op, Sixteen<HalfFormat, true>>(test, true)
-             : by_test<Op, Sixteen<HalfFormat, false>>(test, true);
+  if (type == Type::kBF16x2) return by_test<Op, Sixteen<BfloatFormat, false>>(test);
+  return ftz ? by_test<Op, Sixteen<HalfFormat, true>>(test)
+             : by_test<Op, Sixteen<HalfFormat, false>>(test);
 }
 
 bool is_pair(Type type) { return type == Type::kF16x2 || type == Type::kBF16x2; }

@@ -114,25 +114,34 @@ struct SixteensOfSmall {
   }
 };
 
+// Of the formats of 6 bits and of what .relu clamps there is little.
+template <const SmallFormat& kFormat, bool kRelu, class Lanes>
+Handler small_handler() {
+  constexpr bool kSixBits = &kFormat == &kE2M3Format || &kFormat == &kE3M2Format;
+  if constexpr (kSixBits || kRelu) return plain_handler<Lanes>();
+  return handler<Lanes>();
+}
+
 template <const SmallFormat& kFormat>
 Handler to_small(Type from, bool relu) {
   return by_bool(relu, [&](auto r) {
     constexpr bool kRelu = decltype(r)::value;
-    if (from == Type::kF32) {
-      return handler<Map2<SmallOfFloats<kFormat, kRelu>, uint16_t, float>>();
-    }
-    return from == Type::kF16x2
-               ? handler<Map1<SmallOfSixteens<kFormat, kRelu, HalfFormat>, uint16_t, uint32_t>>()
-               : handler<Map1<SmallOfSixteens<kFormat, kRelu, BfloatFormat>, uint16_t, uint32_t>>();
+    using OfFloats = Map2<SmallOfFloats<kFormat, kRelu>, uint16_t, float>;
+    using OfHalves = Map1<SmallOfSixteens<kFormat, kRelu, HalfFormat>, uint16_t, uint32_t>;
+    using OfBfloats = Map1<SmallOfSixteens<kFormat, kRelu, BfloatFormat>, uint16_t, uint32_t>;
+    if (from == Type::kF32) return small_handler<kFormat, kRelu, OfFloats>();
+    return from == Type::kF16x2 ? small_handler<kFormat, kRelu, OfHalves>()
+                                : small_handler<kFormat, kRelu, OfBfloats>();
   });
 }
 template <const SmallFormat& kFormat>
 Handler from_small(Type to, bool relu) {
   return by_bool(relu, [&](auto r) {
     constexpr bool kRelu = decltype(r)::value;
-    return to == Type::kF16x2
-               ? handler<Map1<SixteensOfSmall<kFormat, kRelu, HalfFormat>, uint32_t, uint16_t>>()
-               : handler<Map1<SixteensOfSmall<kFormat, kRelu, BfloatFormat>, uint32_t, uint16_t>>();
+    using Halves = Map1<SixteensOfSmall<kFormat, kRelu, HalfFormat>, uint32_t, uint16_t>;
+    using Bfloats = Map1<SixteensOfSmall<kFormat, kRelu, BfloatFormat>, uint32_t, uint16_t>;
+    return to == Type::kF16x2 ? small_handler<kFormat, kRelu, Halves>()
+                              : small_handler<kFormat, kRelu, Bfloats>();
   });
 }
 

@@ -43,6 +43,15 @@ using Lanes =
                        Map3<F32<kOp, kRound, kFlush, kSat>, float, float, float, float, kPer>,
                        Map2<F32<kOp, kRound, kFlush, kSat>, float, float, float, kPer>>;
 
+// Directed roundings are rare, but for add.rm, by which exponentials find the integer below.
+template <Op kOp, Round kRound, class L>
+Handler handler_for() {
+  constexpr bool kFrequent =
+      kRound == Round::kNearest || (kOp == Op::kAdd && kRound == Round::kDown);
+  if constexpr (kFrequent) return handler<L>();
+  return plain_handler<L>();
+}
+
 template <Op kOp>
 Handler f32_handler(const FloatForm& form, bool pair) {
   return by_round(form.round, [&](auto round) {
@@ -50,8 +59,8 @@ Handler f32_handler(const FloatForm& form, bool pair) {
       constexpr Round kRound = decltype(round)::value;
       constexpr bool kFlush = decltype(ftz)::value;
       if (form.sat) return plain_handler<Lanes<kOp, kRound, kFlush, true, 1>>();
-      return pair ? handler<Lanes<kOp, kRound, kFlush, false, 2>>()
-                  : handler<Lanes<kOp, kRound, kFlush, false, 1>>();
+      return pair ? handler_for<kOp, kRound, Lanes<kOp, kRound, kFlush, false, 2>>()
+                  : handler_for<kOp, kRound, Lanes<kOp, kRound, kFlush, false, 1>>();
     });
   });
 }
@@ -120,13 +129,14 @@ struct Saturated {
 template <Op kOp, class Format>
 Handler mixed_handler(const FloatForm& form) {
   return by_round(form.round, [&](auto round) {
-    using F = Mixed<kOp, Format, decltype(round)::value>;
+    constexpr Round kRound = decltype(round)::value;
+    using F = Mixed<kOp, Format, kRound>;
     if constexpr (kOp == Op::kFma) {
       return form.sat ? plain_handler<Map3<Saturated<F>, float, uint16_t, uint16_t, float>>()
-                      : handler<Map3<F, float, uint16_t, uint16_t, float>>();
+                      : handler_for<kOp, kRound, Map3<F, float, uint16_t, uint16_t, float>>();
     } else {
       return form.sat ? plain_handler<Map2<Saturated<F>, float, uint16_t, float>>()
-                      : handler<Map2<F, float, uint16_t, float>>();
+                      : handler_for<kOp, kRound, Map2<F, float, uint16_t, float>>();
     }
   });
 }

@@ -51,20 +51,30 @@ template <class F, HalfOp kOp>
 Handler lanes(bool pair) {
   return pair ? handler<Lanes<kOp, F, 2>>() : handler<Lanes<kOp, F, 1>>();
 }
+// Of forms that no compiler writes by itself.
+template <class F, HalfOp kOp>
+Handler rare_lanes(bool pair) {
+  return pair ? plain_handler<Lanes<kOp, F, 2>>() : plain_handler<Lanes<kOp, F, 1>>();
+}
 
 template <HalfOp kOp>
 Handler half_handler(Type type, bool ftz, Clamp clamp) {
   const bool pair = bits_of(type) == 32;
   if (type == Type::kBF16 || type == Type::kBF16x2) {
-    return clamp == Clamp::kRelu ? lanes<Half<kOp, BfloatFormat, false, Clamp::kRelu>, kOp>(pair)
-                                 : lanes<Half<kOp, BfloatFormat, false, Clamp::kNone>, kOp>(pair);
+    if (clamp == Clamp::kNone) {
+      return lanes<Half<kOp, BfloatFormat, false, Clamp::kNone>, kOp>(pair);
+    }
+    return rare_lanes<Half<kOp, BfloatFormat, false, Clamp::kRelu>, kOp>(pair);
+  }
+  if (!ftz && clamp == Clamp::kNone) {
+    return lanes<Half<kOp, HalfFormat, false, Clamp::kNone>, kOp>(pair);
   }
   return by_bool(ftz, [&](auto flush) {
     constexpr bool kFlush = decltype(flush)::value;
     switch (clamp) {
-      case Clamp::kSat: return lanes<Half<kOp, HalfFormat, kFlush, Clamp::kSat>, kOp>(pair);
-      case Clamp::kRelu: return lanes<Half<kOp, HalfFormat, kFlush, Clamp::kRelu>, kOp>(pair);
-      default: return lanes<Half<kOp, HalfFormat, kFlush, Clamp::kNone>, kOp>(pair);
+      case Clamp::kSat: return rare_lanes<Half<kOp, HalfFormat, kFlush, Clamp::kSat>, kOp>(pair);
+      case Clamp::kRelu: return rare_lanes<Half<kOp, HalfFormat, kFlush, Clamp::kRelu>, kOp>(pair);
+      default: return rare_lanes<Half<kOp, HalfFormat, true, Clamp::kNone>, kOp>(pair);
     }
   });
 }

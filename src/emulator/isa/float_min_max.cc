@@ -64,8 +64,8 @@ Handler f32_handler(bool three, bool nan, bool ftz, bool abs, bool xorsign) {
       using Plain = MinMax<kMax, kNan, kFlush, false, false>;
       using Abs = MinMax<kMax, kNan, kFlush, true, false>;
       using XorSign = MinMax<kMax, kNan, kFlush, true, true>;
-      if (three) return abs ? handler<Map3<Abs, float>>() : handler<Map3<Plain, float>>();
-      if (xorsign) return handler<Map2<XorSign, float>>();
+      if (three) return abs ? plain_handler<Map3<Abs, float>>() : handler<Map3<Plain, float>>();
+      if (xorsign) return plain_handler<Map2<XorSign, float>>();
       return handler<Map2<Plain, float>>();
     });
   });

@@ -38,7 +38,8 @@ void decode_f32_only(Decoder& decoder, Insn& insn) {
 template <class F, class Format>
 Handler half_approx(bool pair) {
   using Lane = ApproxHalf<F, Format>;
-  return pair ? handler<Map1<Lane, uint16_t, uint16_t, 2>>() : handler<Map1<Lane, uint16_t>>();
+  return pair ? handler<Map1<Lane, uint16_t, uint16_t, 2>>()
+              : plain_handler<Map1<Lane, uint16_t>>();
 }
 
 // ex2.approx.ftz of .bf16 must have .ftz, that of .f16 has none; tanh has it nowhere.
@@ -168,7 +169,7 @@ void decode_rcp(Decoder& decoder, Insn& insn) {
   operands_1(decoder, insn, type);
   if (approx && type == Type::kF64) {
     if (!decoder.take("ftz")) decoder.fail("rcp.approx of .f64 needs .ftz");
-    insn.run = handler<Map1<ReciprocalGross, double>>();
+    insn.run = plain_handler<Map1<ReciprocalGross, double>>();
     return;
   }
   const FloatForm form = take_float_form(decoder, type);
@@ -215,7 +216,8 @@ void decode_rsqrt(Decoder& decoder, Insn& insn) {
   if (type == Type::kF32) {
     insn.run = approx_handler<Rsqrt>(ftz);
   } else {
-    insn.run = ftz ? handler<Map1<RsqrtGross, double>>() : handler<Map1<Rsqrt64, double>>();
+    insn.run =
+        ftz ? plain_handler<Map1<RsqrtGross, double>>() : plain_handler<Map1<Rsqrt64, double>>();
   }
 }
 
