@@ -64,7 +64,7 @@ constexpr std::array kRows = {
 };
 // clang-format on
 
-// Shares: the shortest predicted period of 8 to 20 pairs (docs/kernels/fwd_sm100.md).
+// Shares: the shortest predicted period of 8 to 20 pairs (docs/kernels/fwd_sm100_evidence.md).
 constexpr const char* kShared = "the exponential unit is as busy as the tensor cores: FMA helps it";
 constexpr const char* kFastUnit = "the exponential unit is twice as fast as sm_100a's";
 // clang-format off
