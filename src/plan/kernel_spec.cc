@@ -24,17 +24,17 @@ std::string head_dims(int head_dim, int head_dim_v) {
                                 : fmt::format("{}x{}", head_dim, head_dim_v);
 }
 
-std::string display_name(const FwdTraits& t) {
+std::string display_name(const sm90::FwdTraits& t) {
   return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}", name_of(t.element),
                      head_dims(t.head_dim, t.head_dim_v), t.tile_m, t.tile_n,
                      t.softcap ? "_softcap" : "");
 }
 
 // Every member, here and below: the compiler counts them.
-std::string name_expression(const FwdTraits& t) {
+std::string name_expression(const sm90::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap] = t;
   return fmt::format(
-      "fa4::fwd_sm90<fa4::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
+      "fa4::fwd_sm90<fa4::sm90::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
       ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}}}>",
       enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap);
 }

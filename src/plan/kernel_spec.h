@@ -42,7 +42,7 @@ struct LaunchShape {
 };
 
 struct Sm90ForwardSpec {
-  FwdTraits traits;
+  sm90::FwdTraits traits;
   TileSchedule schedule;
   KernelSource source() const;
   LaunchShape shape() const;

@@ -21,7 +21,7 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
 void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const AttentionProblem& p = plan.problem;
   const auto& spec = std::get<Sm90ForwardSpec>(plan.main);
-  const FwdTraits& t = spec.traits;
+  const sm90::FwdTraits& t = spec.traits;
   static constexpr const char* kQReasons[] = {
       "one Q, whose place out takes", "two Q: the next tile begins under this one's end",
       "three Q: as two, and the next is there before the last out is stored"};

@@ -84,7 +84,7 @@ const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool
   return nullptr;
 }
 
-FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap) {
+sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap) {
   return {.element = element,
           .head_dim = row.head_dim,
           .head_dim_v = row.head_dim_v,

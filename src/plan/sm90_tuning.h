@@ -25,6 +25,6 @@ std::span<const Sm90TuningRow> sm90_tuning_rows();
 const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked,
                                       int64_t seqlen_k);
 
-FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap);
+sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap);
 
 }  // namespace fa4::internal

@@ -2,23 +2,10 @@
 // shared memory.
 #pragma once
 
-#include "kernels/forward/params.h"
 #include "kernels/geometry/section_order.h"
+#include "kernels/geometry/work_tile.cuh"
 
 namespace fa4 {
-
-// Some rows of one head (or of one packed group of heads) of one sequence: query rows in the
-// forward.
-struct WorkTile {
-  int block;     // of rows, as many as the scheduler's tile has
-  int head;      // of q; of k when heads are packed
-  int batch;     // -1: no more work
-  int offset_q;  // rows before this sequence in a packed tensor, else 0
-  int offset_k;
-  int seqlen_q;
-  int seqlen_k;  // keys in use
-  int unused;    // makes it 32 bytes
-};
 
 __device__ inline int clamp(int x, int low, int high) {
   return x < low ? low : x > high ? high : x;
@@ -63,7 +50,7 @@ class TileScheduler {
     if (index < 0) return {.batch = -1};
     Run run = {.index = index,
                .heads = heads_.tile_heads * sequences_.batch,
-               .blocks = blocks_of(sequences_.seqlen_q),
+               .blocks = num_blocks(sequences_.seqlen_q),
                .seqlen_q = sequences_.seqlen_q};
     if (sequences_.cu_seqlens_q != nullptr) run = find_sequence(index);
     if (run.index >= run.heads * run.blocks) return {.batch = -1};
@@ -104,7 +91,7 @@ class TileScheduler {
     }
   }
 
-  __device__ int blocks_of(int seqlen_q) const {
+  __device__ int num_blocks(int seqlen_q) const {
     return ((seqlen_q << heads_.group_log2) + kTileRows - 1) / kTileRows;
   }
 
@@ -123,7 +110,7 @@ class TileScheduler {
           b < sequences_.batch
               ? packed_length(sequences_.cu_seqlens_q, b, sequences_.total_q, sequences_.seqlen_q)
               : 0;
-      const int blocks = blocks_of(length);
+      const int blocks = num_blocks(length);
       int32_t end = blocks * heads;  // inclusive sum over the lanes
 #pragma unroll 1
       for (int d = 1; d < 32; d *= 2) {

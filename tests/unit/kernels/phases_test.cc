@@ -117,7 +117,7 @@ void expect_what_starts_free(const Table& table) {
 }
 
 TEST(BarrierTables, SayWhatStartsFree) {
-  expect_what_starts_free(sm90::barriers(FwdTraits{}));
+  expect_what_starts_free(sm90::barriers(sm90::FwdTraits{}));
   expect_what_starts_free(sm100::barriers(sm100::FwdTraits{}));
 }
 

@@ -24,7 +24,7 @@ std::string refusal(const ProblemDesc& desc) {
 TEST(Sm90Tuning, EveryRowCanBeBuilt) {
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
     for (const bool softcap : {false, true}) {
-      const FwdTraits t = traits_of(row, Element::kBF16, softcap);
+      const sm90::FwdTraits t = traits_of(row, Element::kBF16, softcap);
       const char* reason = sm90::why_not(t);
       EXPECT_EQ(reason, nullptr) << "head_dim " << row.head_dim << ": " << reason;
     }
@@ -33,7 +33,7 @@ TEST(Sm90Tuning, EveryRowCanBeBuilt) {
 }
 
 TEST(Sm90Tuning, ARowThatDoesNotFitIsNamed) {
-  FwdTraits t;
+  sm90::FwdTraits t;
   t.tile_n = 192;
   EXPECT_STREQ(sm90::why_not(t), "shared memory exceeds 227 KiB");
   t = {};
@@ -60,7 +60,7 @@ TEST(Sm90Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
 
 TEST(Sm90Traits, SharedMemoryRegionsFollowEachOther) {
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-    const FwdTraits t = traits_of(row, Element::kF16, false);
+    const sm90::FwdTraits t = traits_of(row, Element::kF16, false);
     const sm90::SmemLayout s = sm90::smem_layout(t);
     EXPECT_EQ(s.q, 0);
     EXPECT_EQ(s.k, t.q_stages * t.tile_m * t.head_dim * 2);
@@ -87,7 +87,7 @@ TEST(Sm90Traits, EveryBarrierHasArriversAndWaiters) {
 
 TEST(Sm90Traits, RegistersOfAllWarpgroupsFitTheFile) {
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-    const FwdTraits t = traits_of(row, Element::kBF16, false);
+    const sm90::FwdTraits t = traits_of(row, Element::kBF16, false);
     const sm90::RegisterSplit split = sm90::register_split(t);
     EXPECT_LE(split.producer + sm90::consumer_warpgroups(t) * split.consumer, 512);
     EXPECT_EQ(split.producer % 8, 0);
@@ -99,7 +99,7 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
   const KernelSource source = spec_of(dense(128, 4096, true)).source();
   EXPECT_EQ(source.display_name, "fwd_sm90_bf16_d128_m128n128");
   EXPECT_EQ(source.name_expression,
-            "fa4::fwd_sm90<fa4::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
+            "fa4::fwd_sm90<fa4::sm90::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=3, .kv_stages=2, "
             ".softcap=false}>");
 }

@@ -2,7 +2,6 @@
 // tile.
 #pragma once
 
-#include "kernels/geometry/block_range.h"
 #include "kernels/geometry/tile_scheduler.cuh"
 #include "kernels/sm100/common/cta_group.cuh"
 #include "kernels/sm100/common/ring_state.cuh"
@@ -13,24 +12,16 @@
 
 namespace fa4::sm100 {
 
-// A tile as it travels from the scheduler to the other roles.
-struct Tile {
+// A work tile and the blocks of each Q tile of it, as it travels from the scheduler to the other
+// roles.
+struct QTiles {
   WorkTile work;
-  BlockRange blocks[2];  // of each Q tile; without any when it sees no keys
+  BlockRange blocks[2];  // {} for one that sees no keys
 
   __device__ bool is_valid() const { return work.batch >= 0; }
   __device__ bool sees_keys(int q_tile) const { return !blocks[q_tile].is_empty(); }
 };
-static_assert(sizeof(Tile) == kTileBytes);
-
-// One Q tile of it.
-struct QTile {
-  WorkTile work;
-  BlockRange blocks;
-
-  __device__ bool is_valid() const { return work.batch >= 0; }
-  __device__ bool sees_keys() const { return !blocks.is_empty(); }
-};
+static_assert(sizeof(QTiles) == kTileBytes);
 
 // Through a shuffle, so that ptxas knows it to be the same in all lanes and keeps it.
 __device__ inline int warp_of_warpgroup() {
@@ -39,13 +30,13 @@ __device__ inline int warp_of_warpgroup() {
 
 // Everything a role needs besides its tile.
 template <FwdTraits T>
-struct Context {
+struct FwdContext {
   // As constants: the compiler would inline what computes them wherever it is called.
   static constexpr SmemLayout kSmem = smem_layout(T);
   static constexpr TmemLayout kTmem = tmem_layout(T);
   static constexpr auto kBarriers = places_of(barriers(T));
   static constexpr int kTileSlots = sm100::kTileSlots;
-  using Tile = sm100::Tile;
+  using Tile = QTiles;
 
   const FwdParams& params;
   unsigned char* smem;
@@ -78,8 +69,8 @@ struct Context {
     return {barrier(full_kind), barrier(full_kind + 1)};
   }
   __device__ Pipeline tile_ring() const { return pipeline(kTileFull); }
-  __device__ Tile& tile(int slot) const {
-    return *reinterpret_cast<Tile*>(smem + kSmem.tiles + slot * kTileBytes);
+  __device__ QTiles& tile(int slot) const {
+    return *reinterpret_cast<QTiles*>(smem + kSmem.tiles + slot * kTileBytes);
   }
   __device__ float& factor(int q_tile, int row) const {
     return reinterpret_cast<float*>(smem + kSmem.factors)[q_tile * kTileRows + row];
@@ -100,7 +91,7 @@ __device__ inline int first_row_of_group(const WorkTile& tile, int q_tile) {
   return tile.block * tile_m(T) + q_tile * T.cta_group * kTileRows;
 }
 template <FwdTraits T>
-__device__ inline int first_row(const Context<T>& c, const WorkTile& tile, int q_tile) {
+__device__ inline int first_row(const FwdContext<T>& c, const WorkTile& tile, int q_tile) {
   return first_row_of_group<T>(tile, q_tile) + static_cast<int>(c.group.rank) * kTileRows;
 }
 
@@ -108,13 +99,6 @@ __device__ inline int first_row(const Context<T>& c, const WorkTile& tile, int q
 template <FwdTraits T>
 __device__ inline bool has_rows(const HeadParams& heads, const WorkTile& tile, int q_tile) {
   return first_row_of_group<T>(tile, q_tile) < tile.seqlen_q << heads.group_log2;
-}
-
-// Keys that a packed row sees.
-__device__ inline KeyBounds bounds_of(const HeadParams& heads, const MaskParams& mask,
-                                      const WorkTile& tile, int packed_row) {
-  const int position = (packed_row >> heads.group_log2) + tile.seqlen_k - tile.seqlen_q;
-  return key_bounds(position, tile.seqlen_k, mask.window_left, mask.window_right);
 }
 
 template <FwdTraits T>
@@ -126,8 +110,8 @@ using PhasesOf = Phases<barriers(T).start_free(), kStages, kKinds...>;
 
 // One Q tile of the next work tile.
 template <FwdTraits T>
-__device__ inline QTile next_q_tile(TileReader<Context<T>>& tiles, int q_tile) {
-  const Tile& tile = tiles.wait();
+__device__ inline QTile next_q_tile(TileReader<FwdContext<T>>& tiles, int q_tile) {
+  const QTiles& tile = tiles.wait();
   const QTile result{tile.work, tile.blocks[q_tile]};
   tiles.release();
   return result;

@@ -13,7 +13,7 @@ namespace fa4::sm100 {
 template <FwdTraits T>
 class Correction {
  public:
-  __device__ explicit Correction(const Context<T>& context)
+  __device__ explicit Correction(const FwdContext<T>& context)
       : c(context),
         warp(warp_of_warpgroup()),
         factors(factors_barrier(0, threadIdx.x / kWarpThreads % 4)),
@@ -23,10 +23,10 @@ class Correction {
   __device__ void run() {
 #pragma unroll
     for (int i = 0; i < T.q_tiles; ++i) let_pv_go(i);  // O is free
-    TileReader<Context<T>> tiles(c);
+    TileReader<FwdContext<T>> tiles(c);
 #pragma unroll 1
     for (;; tiles.release()) {
-      const Tile& tile = tiles.wait();  // stays in shared memory: registers are few
+      const QTiles& tile = tiles.wait();  // stays in shared memory: registers are few
       if (!tile.is_valid()) break;
 #pragma unroll 1
       for (StepSequence<T.q_tiles> steps(tile.blocks); !steps.is_done(); steps.advance()) {
@@ -106,7 +106,7 @@ class Correction {
     }
   }
 
-  __device__ void finish(const Tile& tile, int q_tile) {
+  __device__ void finish(const QTiles& tile, int q_tile) {
     const OutputRow<T> out{c, tile.work, q_tile, row};
     if (!tile.sees_keys(q_tile)) {
       out.store_lse(finish_row(0.0f, -kInfinity, false, out.sink()).lse);
@@ -141,7 +141,7 @@ class Correction {
     }
   }
 
-  const Context<T>& c;
+  const FwdContext<T>& c;
   const int warp;
   const int factors;      // the named barrier of Q tile 0
   const int row;          // of the Q tile

@@ -53,7 +53,7 @@ __device__ inline int q_tile_of(Role role) {
 }
 
 template <FwdTraits T>
-__device__ inline void run(const Context<T>& c, Role role) {
+__device__ inline void run(const FwdContext<T>& c, Role role) {
   constexpr RegisterSplit kRegisters = register_split(T);
   switch (role) {
     case Role::kSoftmax0:
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   using Group = sm100::CtaGroup<T.cta_group>;
   Group::announce();
-  const sm100::Context<T> context{params, smem, {Group::own_rank()}};
+  const sm100::FwdContext<T> context{params, smem, {Group::own_rank()}};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / sm100::kWarpThreads, 0);
   const sm100::Role role = sm100::role_of(warp);
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));

@@ -11,10 +11,10 @@ namespace fa4::sm100 {
 template <FwdTraits T>
 class Loader {
  public:
-  __device__ explicit Loader(const Context<T>& context) : c(context), p(context.params) {}
+  __device__ explicit Loader(const FwdContext<T>& context) : c(context), p(context.params) {}
 
   __device__ void run() {
-    TileReader<Context<T>> tiles(c);
+    TileReader<FwdContext<T>> tiles(c);
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
       find_places();
@@ -149,9 +149,9 @@ class Loader {
     for (int i = 0; i < T.q_tiles; ++i) phases.wait(c, kQEmpty, i);
   }
 
-  const Context<T>& c;
+  const FwdContext<T>& c;
   const FwdParams& p;
-  Tile tile;
+  QTiles tile;
   int kv_head, kv_batch;  // of the tile
   int cut_block;          // of V, which ends in what may hold anything, or -1
   KvRing<T> kv;

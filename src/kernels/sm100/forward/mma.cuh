@@ -18,7 +18,7 @@ namespace fa4::sm100 {
 template <FwdTraits T>
 class MmaIssuer {
  public:
-  __device__ explicit MmaIssuer(const Context<T>& context)
+  __device__ explicit MmaIssuer(const FwdContext<T>& context)
       : c(context),
         tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)},
         qk_base(__shfl_sync(0xffffffffu, QkDescriptor::k_major(c.smem_address(0)), 0)),
@@ -27,8 +27,8 @@ class MmaIssuer {
 
   // By all lanes, so that ptxas knows all but the products to be the same in each; one issues.
   __device__ void run() {
-    TileReader<Context<T>> tiles(c);
-    Tile tile = tiles.next();
+    TileReader<FwdContext<T>> tiles(c);
+    QTiles tile = tiles.next();
     Steps steps(tile.blocks);
     Step before{};
 #pragma unroll 1
@@ -168,7 +168,7 @@ class MmaIssuer {
     if constexpr (kStep + kSteps < kEnd) pv_steps<kStep + kSteps, kEnd>(q_tile, v_words, true);
   }
 
-  const Context<T>& c;
+  const FwdContext<T>& c;
   const ptx::TmemAddr tmem;
   const uint32_t qk_base, v_base;  // low words of descriptors of shared memory's begin
   KvRing<T> kv;                    // V of the step before, or K of the first

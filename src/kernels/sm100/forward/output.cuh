@@ -17,7 +17,7 @@ inline constexpr int kOutSlabBytes = kTileRows * kOutRowBytes<T>;
 // One row of a Q tile, as the correction thread that owns it sees it.
 template <FwdTraits T>
 struct OutputRow {
-  const Context<T>& c;
+  const FwdContext<T>& c;
   const WorkTile& tile;
   int q_tile;
   int row;  // of the Q tile
@@ -28,7 +28,7 @@ struct OutputRow {
 
   __device__ bool sees_keys() const {
     const KeyBounds b =
-        bounds_of(c.params.heads, c.params.mask, tile, first_row(c, tile, q_tile) + row);
+        key_bounds_of(c.params.heads, c.params.mask, tile, first_row(c, tile, q_tile) + row);
     return b.begin < b.end;
   }
   __device__ float sink() const { return sink_of(c.params.scores, tile, place()); }
@@ -81,10 +81,10 @@ struct OutputRow {
 template <FwdTraits T>
 class Storer {
  public:
-  __device__ explicit Storer(const Context<T>& context) : c(context), p(context.params) {}
+  __device__ explicit Storer(const FwdContext<T>& context) : c(context), p(context.params) {}
 
   __device__ void run() {
-    TileReader<Context<T>> tiles(c);
+    TileReader<FwdContext<T>> tiles(c);
     PhasesOf<T, T.q_tiles, kOutFull> phases;
 #pragma unroll 1
     for (tile = tiles.next(); tile.is_valid(); tile = tiles.next()) {
@@ -126,9 +126,9 @@ class Storer {
     ptx::cp_async_bulk_wait_group_read<0>();
   }
 
-  const Context<T>& c;
+  const FwdContext<T>& c;
   const FwdParams& p;
-  Tile tile;
+  QTiles tile;
 };
 
 }  // namespace fa4::sm100

@@ -13,15 +13,15 @@ __device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskP
   if (!has_rows<T>(heads, tile, q_tile)) return {};
   const int first = first_row_of_group<T>(tile, q_tile), rows = tile.seqlen_q << heads.group_log2;
   const int last = min(first + T.cta_group * kTileRows, rows) - 1;
-  const BlockRange range =
-      block_range(bounds_of(heads, mask, tile, first), bounds_of(heads, mask, tile, last), kTileN);
+  const BlockRange range = block_range(key_bounds_of(heads, mask, tile, first),
+                                       key_bounds_of(heads, mask, tile, last), kTileN);
   return range.is_empty() ? BlockRange{} : range;
 }
 
 template <FwdTraits T>
 class Scheduler {
  public:
-  __device__ explicit Scheduler(const Context<T>& context)
+  __device__ explicit Scheduler(const FwdContext<T>& context)
       : c(context),
         tiles(context.params.sequences, context.params.heads, context.params.schedule) {}
 
@@ -35,7 +35,7 @@ class Scheduler {
       const WorkTile work = next();
       valid = work.batch >= 0;
       const bool writes = ptx::elect_sync();
-      Tile& tile = c.tile(slot.stage());
+      QTiles& tile = c.tile(slot.stage());
       if (writes) tile.work = work;
 #pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
@@ -61,7 +61,7 @@ class Scheduler {
     return index < 0 ? WorkTile{.batch = -1} : tiles.tile_of(index);
   }
 
-  const Context<T>& c;
+  const FwdContext<T>& c;
   TileScheduler<tile_m(T), T.cta_group> tiles;
   bool is_first = true;
   LaunchControl<kCancelBytes> launch_control;

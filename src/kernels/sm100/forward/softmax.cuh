@@ -15,7 +15,7 @@ namespace fa4::sm100 {
 template <FwdTraits T>
 class Softmax {
  public:
-  __device__ Softmax(const Context<T>& context, int q_tile)
+  __device__ Softmax(const FwdContext<T>& context, int q_tile)
       : c(context),
         p(context.params),
         q_tile(q_tile),
@@ -28,7 +28,7 @@ class Softmax {
         lowest_max(RowSoftmax::lowest_max(scale_log2)) {}
 
   __device__ void run() {
-    TileReader<Context<T>> tiles(c);
+    TileReader<FwdContext<T>> tiles(c);
 #pragma unroll 1
     for (QTile tile = next_q_tile<T>(tiles, q_tile); tile.is_valid();
          tile = next_q_tile<T>(tiles, q_tile)) {
@@ -225,10 +225,10 @@ class Softmax {
   // Both bounds grow from row to row.
   __device__ void find_bounds(const QTile& tile) {
     const int first = first_row(c, tile.work, q_tile) + warp * kWarpThreads;
-    const KeyBounds top = bounds_of(p.heads, p.mask, tile.work, first);
-    const KeyBounds bottom = bounds_of(p.heads, p.mask, tile.work, first + kWarpThreads - 1);
-    seen =
-        bounds_of(p.heads, p.mask, tile.work, first + static_cast<int>(threadIdx.x % kWarpThreads));
+    const KeyBounds top = key_bounds_of(p.heads, p.mask, tile.work, first);
+    const KeyBounds bottom = key_bounds_of(p.heads, p.mask, tile.work, first + kWarpThreads - 1);
+    seen = key_bounds_of(p.heads, p.mask, tile.work,
+                         first + static_cast<int>(threadIdx.x % kWarpThreads));
     seen_by_all = {bottom.begin, top.end};
     seen_by_some = {top.begin, bottom.end};
     n_first = tile.blocks.n_block_max - 1;
@@ -237,7 +237,7 @@ class Softmax {
     whole_end = top.end / kTileN;
   }
 
-  const Context<T>& c;
+  const FwdContext<T>& c;
   const FwdParams& p;
   const int q_tile;
   const int warp;     // of the warpgroup

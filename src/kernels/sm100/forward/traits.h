@@ -211,7 +211,7 @@ struct SmemLayout {
   int kv;        // [stage][slab][rows]
   int factors;   // float[q tile][128]: O is multiplied by 2 to it; at the tile's end the row sums
   int maxima;    // float[q tile][128]: at the tile's end, in powers of two
-  int tiles;     // Tile[kTileSlots]
+  int tiles;     // QTiles[kTileSlots]
   int cancel;    // ptx::CancelResponse
   int barriers;  // uint64_t[barriers().count()]
   int tmem;      // uint32_t: what tcgen05.alloc returned

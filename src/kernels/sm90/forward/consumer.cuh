@@ -35,7 +35,7 @@ struct StageDescriptor {
 template <FwdTraits T>
 class Consumer {
  public:
-  __device__ Consumer(const Context<T>& context, int warpgroup)
+  __device__ Consumer(const FwdContext<T>& context, int warpgroup)
       : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {
     static_assert(T.kv_stages == 2);
     k_descriptor = {k_descriptor_lo(0), k_descriptor_lo(0) + k_descriptor_lo(1)};
@@ -98,17 +98,17 @@ class Consumer {
     state.count += held;
   }
 
-  __device__ Tile fetch_tile() {
+  __device__ QTile fetch_tile() {
     const Pipeline tiles = c.pipeline(kTileFull);
     tiles.consumer_wait(slot);
-    const Tile t = c.tile(slot.stage());
+    const QTile t = c.tile(slot.stage());
     __syncwarp();
     release(tiles, slot);
     return t;
   }
 
   // Until the Q and the first K of `next` are there.
-  __device__ void wait_first(const Tile& next) {
+  __device__ void wait_first(const QTile& next) {
     if (next.work.batch < 0) return;
     q_stage = q.stage();
     q_lo = q_descriptor_lo(q_stage);
@@ -130,7 +130,7 @@ class Consumer {
   __device__ bool switch_tiles() {
     const bool has_tile = tile.work.batch >= 0;
     if (has_tile) c.pipeline(kVFull).consumer_wait(v);
-    const Tile next = fetch_tile();
+    const QTile next = fetch_tile();
     if (!has_tile && next.work.batch < 0) return false;
     if constexpr (T.q_stages > 1) {
       switch_tiles_overlapped(next, has_tile);
@@ -148,7 +148,7 @@ class Consumer {
   // 2. The epilogue runs under that Q Kᵀ.
   // After the last tile Q Kᵀ multiplies whatever lies in shared memory, and nobody reads it: a
   // condition between the two products would make ptxas serialise them.
-  __device__ void switch_tiles_overlapped(const Tile& next, bool has_tile) {
+  __device__ void switch_tiles_overlapped(const QTile& next, bool has_tile) {
     const int stage = q_stage;
     wait_first(next);
     ping_pong_wait(warpgroup);
@@ -162,7 +162,7 @@ class Consumer {
 
   // One Q, whose place out takes, so that one follows the other:
   // 1. the tile's last P V, 2. its epilogue, 3. the next tile's Q, 4. its first Q Kᵀ.
-  __device__ void switch_tiles_in_turn(const Tile& next, bool has_tile) {
+  __device__ void switch_tiles_in_turn(const QTile& next, bool has_tile) {
     const int stage = q_stage;
     if (has_tile) {
       issue_pv();
@@ -247,7 +247,8 @@ class Consumer {
     const int first_column = 2 * (lane % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const KeyBounds b = bounds_of<T>(c.params.heads, c.params.mask, tile.work, row(r));
+      const KeyBounds b = key_bounds_of(c.params.heads, c.params.mask, tile.work,
+                                        packed_row_of<T>(tile.work, row(r)));
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
   }
@@ -316,7 +317,7 @@ class Consumer {
     q_out.advance();
   }
 
-  const Context<T>& c;
+  const FwdContext<T>& c;
   const int warpgroup;
   const int lane;  // in the warpgroup
 
@@ -327,7 +328,7 @@ class Consumer {
   uint32_t q_lo = 0;                           // the low word of the descriptor of the tile's Q
   StageDescriptor k_descriptor, v_descriptor;  // of the next products
 
-  Tile tile{.work = {.batch = -1}};
+  QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S
   int q_stage = 0;
   OnlineSoftmax softmax;

@@ -2,23 +2,18 @@
 #pragma once
 
 #include "kernels/forward/params.h"
-#include "kernels/geometry/block_range.h"
 #include "kernels/geometry/tile_scheduler.cuh"
 #include "kernels/sm90/forward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
 namespace fa4::sm90 {
 
-// A tile as it travels from the producer to the consumers.
-struct Tile {
-  WorkTile work;
-  BlockRange blocks;
-};
-static_assert(sizeof(Tile) == kTileBytes);
+// A tile travels from the producer to the consumers.
+static_assert(sizeof(QTile) == kTileBytes);
 
 // Everything a role needs besides its tile.
 template <FwdTraits T>
-struct Context {
+struct FwdContext {
   static constexpr SmemLayout kSmem = smem_layout(T);
   static constexpr auto kBarriers = places_of(barriers(T));
 
@@ -32,34 +27,27 @@ struct Context {
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};
   }
-  __device__ Tile& tile(int slot) const {
-    return *reinterpret_cast<Tile*>(smem + kSmem.tiles + slot * kTileBytes);
+  __device__ QTile& tile(int slot) const {
+    return *reinterpret_cast<QTile*>(smem + kSmem.tiles + slot * kTileBytes);
   }
 };
 
 // Named barriers: 0 is __syncthreads.
 enum NamedBarrier { kPingPong = 1, kEpilogue = 4 };  // + warpgroup
 
-// Position in the sequence of a row of the tile (rows of packed heads share one).
+// The packed row (position and head of a group) of a row of the tile.
 template <FwdTraits T>
-__device__ inline int row_of(const HeadParams& heads, const WorkTile& tile, int row_in_tile) {
-  return (tile.block * T.tile_m + row_in_tile) >> heads.group_log2;
+__device__ inline int packed_row_of(const WorkTile& tile, int row_in_tile) {
+  return tile.block * T.tile_m + row_in_tile;
 }
 
 template <FwdTraits T>
-__device__ inline KeyBounds bounds_of(const HeadParams& heads, const MaskParams& mask,
-                                      const WorkTile& tile, int row_in_tile) {
-  const int position = row_of<T>(heads, tile, row_in_tile) + tile.seqlen_k - tile.seqlen_q;
-  return key_bounds(position, tile.seqlen_k, mask.window_left, mask.window_right);
-}
-
-template <FwdTraits T>
-__device__ inline BlockRange blocks_of(const HeadParams& heads, const MaskParams& mask,
-                                       const WorkTile& tile) {
-  const int rows = (tile.seqlen_q << heads.group_log2) - tile.block * T.tile_m;
+__device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskParams& mask,
+                                            const WorkTile& tile) {
+  const int rows = (tile.seqlen_q << heads.group_log2) - packed_row_of<T>(tile, 0);
   const int last = rows < T.tile_m ? rows - 1 : T.tile_m - 1;
-  return block_range(bounds_of<T>(heads, mask, tile, 0), bounds_of<T>(heads, mask, tile, last),
-                     T.tile_n);
+  return block_range(key_bounds_of(heads, mask, tile, packed_row_of<T>(tile, 0)),
+                     key_bounds_of(heads, mask, tile, packed_row_of<T>(tile, last)), T.tile_n);
 }
 
 }  // namespace fa4::sm90

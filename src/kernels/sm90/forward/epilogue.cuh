@@ -15,18 +15,18 @@ struct Epilogue {
   static constexpr int kRowBytes = kSlab * kElementBytes;
   static constexpr int kSlabBytes = 64 * kRowBytes;
 
-  const Context<T>& c;
+  const FwdContext<T>& c;
   const WorkTile& tile;
   int warpgroup;
   int lane;  // in the warpgroup
 
-  __device__ int packed_row(int row_in_tile) const { return tile.block * T.tile_m + row_in_tile; }
+  __device__ int packed_row(int row_in_tile) const { return packed_row_of<T>(tile, row_in_tile); }
   __device__ Place place(int row_in_tile) const {
     return place_of(c.params.heads, tile, packed_row(row_in_tile));
   }
 
   __device__ bool sees_keys(int row_in_tile) const {
-    const KeyBounds b = bounds_of<T>(c.params.heads, c.params.mask, tile, row_in_tile);
+    const KeyBounds b = key_bounds_of(c.params.heads, c.params.mask, tile, packed_row(row_in_tile));
     return b.begin < b.end;
   }
   __device__ float sink(int row_in_tile) const {

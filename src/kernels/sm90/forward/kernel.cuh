@@ -24,7 +24,7 @@
 
 namespace fa4 {
 
-template <FwdTraits T>
+template <sm90::FwdTraits T>
 __global__ void __launch_bounds__(sm90::num_threads(T), 1)
     fwd_sm90(const __grid_constant__ FwdParams params) {
   static_assert(sm90::why_not(T) == nullptr);
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
   // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
   unsigned char* smem =
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
-  const sm90::Context<T> context{params, smem};
+  const sm90::FwdContext<T> context{params, smem};
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
   ptx::griddepcontrol_wait();
   __syncthreads();

@@ -18,9 +18,8 @@ struct KvPlace {
 };
 
 // One tile as the producer sees it.
-struct LoadTile : Tile {
+struct LoadTile : QTile {
   KvPlace kv;
-  __device__ bool has_keys() const { return !blocks.is_empty(); }
 };
 
 // Sequences of a packed tensor are one batch to TMA.
@@ -30,7 +29,7 @@ __device__ inline int batch_coordinate(const int32_t* cu_seqlens, const WorkTile
 
 // One block of K or V: tile_n rows in slabs.
 template <FwdTraits T, int kHeadDim>
-__device__ inline void load_kv_block(const Context<T>& c, const TensorMap& map, ptx::SmemAddr to,
+__device__ inline void load_kv_block(const FwdContext<T>& c, const TensorMap& map, ptx::SmemAddr to,
                                      ptx::SmemAddr barrier, const KvPlace& place, int n_block) {
   constexpr int kSlab = slab_columns(kHeadDim);
 #pragma unroll
@@ -42,14 +41,14 @@ __device__ inline void load_kv_block(const Context<T>& c, const TensorMap& map, 
 }
 
 template <FwdTraits T>
-__device__ inline void load_q(const Context<T>& c, const WorkTile& tile, ptx::SmemAddr to,
+__device__ inline void load_q(const FwdContext<T>& c, const WorkTile& tile, ptx::SmemAddr to,
                               ptx::SmemAddr barrier) {
   constexpr int kSlab = slab_columns(T.head_dim);
   const FwdParams& p = c.params;
 #pragma unroll
   for (int i = 0; i < consumer_warpgroups(T) * num_slabs(T.head_dim); ++i) {
     const int warpgroup = i / num_slabs(T.head_dim), slab = i % num_slabs(T.head_dim);
-    const int row = tile.block * T.tile_m + 64 * warpgroup;
+    const int row = packed_row_of<T>(tile, 64 * warpgroup);
     ptx::cp_async_bulk_tensor_5d_load(to + i * 64 * kSlab * kElementBytes, &p.maps.q, barrier,
                                       slab * kSlab, head_of_group(p.heads, row), tile.head,
                                       tile.offset_q + (row >> p.heads.group_log2),
@@ -67,7 +66,7 @@ struct ProducerState {
 
 // A block of K, or (without keys) a stage of the ring with nothing in it.
 template <FwdTraits T>
-__device__ inline void produce_k(const Context<T>& c, const KvPlace& place, bool has_keys,
+__device__ inline void produce_k(const FwdContext<T>& c, const KvPlace& place, bool has_keys,
                                  int n_block, ProducerState<T>& state) {
   const Pipeline k = c.pipeline(kKFull);
   k.producer_acquire(state.k);
@@ -87,17 +86,17 @@ __device__ inline void produce_k(const Context<T>& c, const KvPlace& place, bool
 }
 
 template <FwdTraits T>
-__device__ inline void produce_v(const Context<T>& c, const LoadTile& tile, int n_block,
+__device__ inline void produce_v(const FwdContext<T>& c, const LoadTile& tile, int n_block,
                                  ProducerState<T>& state) {
   const FwdParams& p = c.params;
   const Pipeline v = c.pipeline(kVFull);
   const int valid = tile.work.seqlen_k - n_block * T.tile_n;
-  const bool clear = tile.has_keys() && valid < T.tile_n &&
+  const bool clear = tile.sees_keys() && valid < T.tile_n &&
                      (p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr);
   v.producer_acquire(state.v);
   const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : v.full_barrier(state.v.stage());
   if (ptx::elect_sync()) {
-    if (tile.has_keys()) {
+    if (tile.sees_keys()) {
       ptx::mbarrier_arrive_expect_tx(barrier, v_stage_bytes(T));
       load_kv_block<T, T.head_dim_v>(c, p.maps.v,
                                      c.smem_address(c.kSmem.v + state.v.stage() * v_stage_bytes(T)),
@@ -119,7 +118,7 @@ __device__ inline void produce_v(const Context<T>& c, const LoadTile& tile, int 
 }
 
 template <FwdTraits T>
-__device__ inline void produce_q(const Context<T>& c, const LoadTile& tile,
+__device__ inline void produce_q(const FwdContext<T>& c, const LoadTile& tile,
                                  ProducerState<T>& state) {
   const Pipeline q = c.pipeline(kQFull);
   q.producer_acquire(state.q);
@@ -133,11 +132,11 @@ __device__ inline void produce_q(const Context<T>& c, const LoadTile& tile,
 }
 
 template <FwdTraits T>
-__device__ inline LoadTile hand_out(const Context<T>& c, TileScheduler<T.tile_m>& scheduler,
+__device__ inline LoadTile hand_out(const FwdContext<T>& c, TileScheduler<T.tile_m>& scheduler,
                                     PipelineState<kTileSlots>& slot) {
   LoadTile tile{{scheduler.next(), {}}, {}};
   if (tile.work.batch >= 0) {
-    tile.blocks = blocks_of<T>(c.params.heads, c.params.mask, tile.work);
+    tile.blocks = block_range_of<T>(c.params.heads, c.params.mask, tile.work);
     tile.kv = {tile.work.head / c.params.heads.tile_heads_per_kv, tile.work.offset_k,
                batch_coordinate(c.params.sequences.cu_seqlens_k, tile.work)};
   }
@@ -157,7 +156,7 @@ __device__ inline LoadTile hand_out(const Context<T>& c, TileScheduler<T.tile_m>
 // tile that sees no keys still loads Q, whose place out takes. The first round has no tile of its
 // own.
 template <FwdTraits T>
-__device__ inline void producer(const Context<T>& c) {
+__device__ inline void producer(const FwdContext<T>& c) {
   TileScheduler<T.tile_m> scheduler(c.params.sequences, c.params.heads, c.params.schedule);
   PipelineState<kTileSlots> slot;
   ProducerState<T> state;
@@ -171,7 +170,7 @@ __device__ inline void producer(const Context<T>& c) {
       const bool has_next = last && next.work.batch >= 0;
       if (!last || has_next) {
         const KvPlace ahead = last ? next.kv : tile.kv;
-        produce_k(c, ahead, !last || next.has_keys(), last ? next.blocks.n_block_max - 1 : n - 1,
+        produce_k(c, ahead, !last || next.sees_keys(), last ? next.blocks.n_block_max - 1 : n - 1,
                   state);
       }
       if (T.q_stages > 1 && has_next) produce_q(c, next, state);

@@ -7,7 +7,7 @@
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
 
-namespace fa4 {
+namespace fa4::sm90 {
 
 // A structural type: passed as one template argument, and printed as the kernel's name.
 struct FwdTraits {
@@ -25,8 +25,6 @@ struct FwdTraits {
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
-
-namespace sm90 {
 
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;     // of a tile: those of one wgmma
@@ -52,7 +50,7 @@ struct SmemLayout {
   int q;         // [stage][warpgroup][slab][64 rows]; out takes the place of its tile's Q
   int k;         // [stage][slab][tile_n rows]
   int v;         // [stage][slab][tile_n rows]
-  int tiles;     // Tile[kTileSlots]
+  int tiles;     // QTile[kTileSlots]
   int barriers;  // uint64_t[barriers().count()]
   int total;     // with 1024 bytes to align the base
 };
@@ -123,5 +121,4 @@ constexpr const char* why_not(const FwdTraits& t) {
   return nullptr;
 }
 
-}  // namespace sm90
-}  // namespace fa4
+}  // namespace fa4::sm90

@@ -1,0 +1,39 @@
+// A work tile, and which keys its rows see.
+#pragma once
+
+#include "kernels/forward/params.h"
+#include "kernels/geometry/block_range.h"
+
+namespace fa4 {
+
+// Some rows of one head (or of one packed group of heads) of one sequence: query rows in the
+// forward.
+struct WorkTile {
+  int block;     // of rows, as many as the scheduler's tile has
+  int head;      // of q; of k when heads are packed
+  int batch;     // -1: no more work
+  int offset_q;  // rows before this sequence in a packed tensor, else 0
+  int offset_k;
+  int seqlen_q;
+  int seqlen_k;  // keys in use
+  int unused;    // makes it 32 bytes
+};
+
+// Query rows of a work tile, and the blocks that they visit: all its rows on Hopper, 128 of them on
+// Blackwell.
+struct QTile {
+  WorkTile work;
+  BlockRange blocks;
+
+  __device__ bool is_valid() const { return work.batch >= 0; }
+  __device__ bool sees_keys() const { return !blocks.is_empty(); }
+};
+
+// Keys that a packed row (position and head of a group) sees.
+__device__ inline KeyBounds key_bounds_of(const HeadParams& heads, const MaskParams& mask,
+                                          const WorkTile& tile, int packed_row) {
+  const int position = (packed_row >> heads.group_log2) + tile.seqlen_k - tile.seqlen_q;
+  return key_bounds(position, tile.seqlen_k, mask.window_left, mask.window_right);
+}
+
+}  // namespace fa4
