@@ -1,0 +1,25 @@
+// The matrix products of wgmma that there may be; tools/generate_ptx.py writes those that are used.
+#pragma once
+
+#include "kernels/base/element.h"
+#include "kernels/base/integers.h"
+
+namespace fa4::ptx {
+
+// Along which dimension an operand in shared memory is contiguous: the contracted one, or its rows.
+enum class Major { kK, kMn };
+
+// wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a, b, scale-d, imm-scale-a, imm-scale-b,
+// imm-trans-a, imm-trans-b; PTX ISA, "wgmma.mma_async", sm_90a
+//
+// WgmmaSs::run<kSteps>(d, a, b, accumulate): d (64 x N) = A B + (accumulate ? d : 0); A (64 x 16
+//   kSteps) and B (16 kSteps x N) by descriptors. A step is 32 bytes of a K-major operand; of one
+//   that is MN-major it is a further template argument.
+// WgmmaRs::run<kSteps, kStepBytes>(d, a, b): d += A B; A in registers, B by descriptor; a step is
+//   kStepBytes of B.
+template <int N, Element kElement, Major kA = Major::kK, Major kB = Major::kK>
+struct WgmmaSs;
+template <int N, Element kElement, Major kB = Major::kMn>
+struct WgmmaRs;
+
+}  // namespace fa4::ptx

@@ -1,0 +1,476 @@
+// Written by tools/generate_ptx.py; do not edit.
+// clang-format off
+//
+// wgmma.mma_async of both operands in shared memory, a few steps of 16 in one statement, since each
+// operand of a statement costs the compiler. Two steps at N = 16, D in %0 to %7, as PTX:
+//
+//   { .reg .pred p, one;  .reg .b64 a, b;
+//     setp.ne.b32 p, %10, 0;  setp.ne.b32 one, %11, 0;
+//     wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, ..., %7}, %8, %9, p, 1, 1, 0, 0;
+//     add.s64 a, %8, 2;  add.s64 b, %9, 2;
+//     wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, ..., %7}, a, b, one, 1, 1, 0, 0; }
+//
+// %8 and %9 are the descriptors, %10 says whether D is added to. The last two numbers are
+// imm-trans-a and imm-trans-b, 1 for an operand that is MN-major.
+#pragma once
+
+#include "kernels/ptx/wgmma_forms.cuh"
+
+namespace fa4::ptx {
+
+#define FA4_D_80 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39"
+#define FA4_OPERANDS_80(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+#define FA4_D_96 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define FA4_OPERANDS_96(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
+  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+#define FA4_D_112 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55"
+#define FA4_OPERANDS_112(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
+  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
+  "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+#define FA4_D_128 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define FA4_OPERANDS_128(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
+  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
+  "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
+  "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+#define FA4_D_160 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define FA4_OPERANDS_160(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
+  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
+  "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
+  "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), \
+  "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), \
+  "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+#define FA4_D_256 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define FA4_OPERANDS_256(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
+  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
+  "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
+  "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), \
+  "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), \
+  "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), \
+  "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), \
+  "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), \
+  "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), \
+  "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), \
+  "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), \
+  "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+template <>
+struct WgmmaSs<80, Element::kBF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[40], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %42, 0;\n\tsetp.ne.b32 one, %43, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" FA4_D_80 "}, %40, %41, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %40, 2;\n\tadd.s64 b, %41, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" FA4_D_80 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %40, 4;\n\tadd.s64 b, %41, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" FA4_D_80 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %40, 6;\n\tadd.s64 b, %41, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" FA4_D_80 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_80(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %42, 0;\n\tsetp.ne.b32 one, %43, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" FA4_D_80 "}, %40, %41, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %40, 2;\n\tadd.s64 b, %41, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 {" FA4_D_80 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_80(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<80, Element::kF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[40], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %42, 0;\n\tsetp.ne.b32 one, %43, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" FA4_D_80 "}, %40, %41, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %40, 2;\n\tadd.s64 b, %41, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" FA4_D_80 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %40, 4;\n\tadd.s64 b, %41, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" FA4_D_80 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %40, 6;\n\tadd.s64 b, %41, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" FA4_D_80 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_80(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %42, 0;\n\tsetp.ne.b32 one, %43, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" FA4_D_80 "}, %40, %41, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %40, 2;\n\tadd.s64 b, %41, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n80k16.f32.f16.f16 {" FA4_D_80 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_80(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<96, Element::kBF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[48], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %50, 0;\n\tsetp.ne.b32 one, %51, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, %48, %49, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %48, 2;\n\tadd.s64 b, %49, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %48, 4;\n\tadd.s64 b, %49, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %48, 6;\n\tadd.s64 b, %49, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_96(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %50, 0;\n\tsetp.ne.b32 one, %51, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, %48, %49, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %48, 2;\n\tadd.s64 b, %49, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_96(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<96, Element::kF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[48], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %50, 0;\n\tsetp.ne.b32 one, %51, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, %48, %49, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %48, 2;\n\tadd.s64 b, %49, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %48, 4;\n\tadd.s64 b, %49, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %48, 6;\n\tadd.s64 b, %49, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_96(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %50, 0;\n\tsetp.ne.b32 one, %51, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, %48, %49, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %48, 2;\n\tadd.s64 b, %49, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_96(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<112, Element::kBF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[56], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %58, 0;\n\tsetp.ne.b32 one, %59, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" FA4_D_112 "}, %56, %57, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %56, 2;\n\tadd.s64 b, %57, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" FA4_D_112 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %56, 4;\n\tadd.s64 b, %57, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" FA4_D_112 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %56, 6;\n\tadd.s64 b, %57, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" FA4_D_112 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_112(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %58, 0;\n\tsetp.ne.b32 one, %59, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" FA4_D_112 "}, %56, %57, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %56, 2;\n\tadd.s64 b, %57, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.bf16.bf16 {" FA4_D_112 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_112(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<112, Element::kF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[56], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %58, 0;\n\tsetp.ne.b32 one, %59, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" FA4_D_112 "}, %56, %57, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %56, 2;\n\tadd.s64 b, %57, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" FA4_D_112 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %56, 4;\n\tadd.s64 b, %57, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" FA4_D_112 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %56, 6;\n\tadd.s64 b, %57, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" FA4_D_112 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_112(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %58, 0;\n\tsetp.ne.b32 one, %59, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" FA4_D_112 "}, %56, %57, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %56, 2;\n\tadd.s64 b, %57, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n112k16.f32.f16.f16 {" FA4_D_112 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_112(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<128, Element::kBF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[64], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %66, 0;\n\tsetp.ne.b32 one, %67, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, %64, %65, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %64, 2;\n\tadd.s64 b, %65, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %64, 4;\n\tadd.s64 b, %65, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %64, 6;\n\tadd.s64 b, %65, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %66, 0;\n\tsetp.ne.b32 one, %67, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, %64, %65, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %64, 2;\n\tadd.s64 b, %65, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<128, Element::kF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[64], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %66, 0;\n\tsetp.ne.b32 one, %67, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, %64, %65, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %64, 2;\n\tadd.s64 b, %65, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %64, 4;\n\tadd.s64 b, %65, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %64, 6;\n\tadd.s64 b, %65, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %66, 0;\n\tsetp.ne.b32 one, %67, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, %64, %65, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %64, 2;\n\tadd.s64 b, %65, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<160, Element::kBF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[80], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %82, 0;\n\tsetp.ne.b32 one, %83, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FA4_D_160 "}, %80, %81, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %80, 2;\n\tadd.s64 b, %81, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FA4_D_160 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %80, 4;\n\tadd.s64 b, %81, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FA4_D_160 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %80, 6;\n\tadd.s64 b, %81, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FA4_D_160 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_160(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %82, 0;\n\tsetp.ne.b32 one, %83, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FA4_D_160 "}, %80, %81, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %80, 2;\n\tadd.s64 b, %81, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.bf16.bf16 {" FA4_D_160 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_160(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<160, Element::kF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[80], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %82, 0;\n\tsetp.ne.b32 one, %83, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FA4_D_160 "}, %80, %81, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %80, 2;\n\tadd.s64 b, %81, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FA4_D_160 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %80, 4;\n\tadd.s64 b, %81, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FA4_D_160 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %80, 6;\n\tadd.s64 b, %81, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FA4_D_160 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_160(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %82, 0;\n\tsetp.ne.b32 one, %83, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FA4_D_160 "}, %80, %81, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %80, 2;\n\tadd.s64 b, %81, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n160k16.f32.f16.f16 {" FA4_D_160 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_160(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<256, Element::kBF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[128], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %130, 0;\n\tsetp.ne.b32 one, %131, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, %128, %129, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %128, 2;\n\tadd.s64 b, %129, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %128, 4;\n\tadd.s64 b, %129, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %128, 6;\n\tadd.s64 b, %129, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_256(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %130, 0;\n\tsetp.ne.b32 one, %131, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, %128, %129, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %128, 2;\n\tadd.s64 b, %129, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_256(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+#undef FA4_D_80
+#undef FA4_OPERANDS_80
+#undef FA4_D_96
+#undef FA4_OPERANDS_96
+#undef FA4_D_112
+#undef FA4_OPERANDS_112
+#undef FA4_D_128
+#undef FA4_OPERANDS_128
+#undef FA4_D_160
+#undef FA4_OPERANDS_160
+#undef FA4_D_256
+#undef FA4_OPERANDS_256
+}  // namespace fa4::ptx
