@@ -11,7 +11,7 @@ __device__ inline int clamp(int x, int low, int high) {
   return x < low ? low : x > high ? high : x;
 }
 
-// Of two counts that are not negative; stays at the largest.
+// The counts are not negative. A sum that int32_t does not hold is the largest that it does.
 constexpr int32_t add_saturated(int32_t a, int32_t b) {
   constexpr int32_t kLargest = 0x7fffffff;
   return a > kLargest - b ? kLargest : a + b;

@@ -18,7 +18,7 @@ struct Place {
 // A position past every sequence: of a row of no head.
 inline constexpr int kNowhere = 0x7fffffff;
 
-// Of a packed row, counted from the first row of the sequence.
+// Which of the group a packed row belongs to; rows count from the first one of the sequence.
 __device__ inline int head_of_group(const HeadParams& heads, int packed_row) {
   return packed_row & ((1 << heads.group_log2) - 1);
 }

@@ -18,7 +18,7 @@ __device__ inline float accurate_tanh(float x) {
   return fabsf(x) < 0.25f ? near : far;
 }
 
-// In units of softcap, which the scale of the exponentials may take over.
+// The result is in units of softcap: the scale of the exponentials may hold the factor.
 template <int kScores>
 __device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap) {
 #pragma unroll

@@ -21,7 +21,7 @@ struct OnlineSoftmax {
   float row_sum[2];  // of this thread's columns
   float acc_scale[2];
 
-  // Of a row that has seen nothing.
+  // The state of a row that has seen nothing, in which every tile begins.
   __device__ void reset() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

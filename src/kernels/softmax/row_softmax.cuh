@@ -14,7 +14,7 @@ struct RowSoftmax {
   Exp2Line line;
   float row_sum;
 
-  // Of a row that has seen nothing.
+  // The state of a row that has seen nothing, in which every tile begins.
   __device__ void reset() {
     line.offset = kInfinity;
     row_sum = 0.0f;
@@ -51,7 +51,7 @@ struct RowSoftmax {
 #pragma unroll
       for (int i = 0; i < kCount; i += 2) add_pair(i / 2, p[i], p[i + 1]);
     }
-    // To an empty sum: the first pair of a chain is its value, 0 + p without an addition.
+    // The sum is empty: the first pair of a chain becomes its value, which saves the addition to 0.
     template <int kCount>
     __device__ void begin(const float (&p)[kCount]) {
 #pragma unroll

@@ -20,7 +20,7 @@ struct BarrierRow {
   const char* waits;
 };
 
-// In the order of shared memory.
+// Kinds follow each other in shared memory as here.
 template <int kNumKinds>
 struct BarrierTable {
   BarrierRow rows[kNumKinds];

@@ -5,11 +5,12 @@
 
 namespace fa4 {
 
-// In place of a number of stages: the role knows one barrier of each kind, whichever stage that is.
+// Stands for a number of stages where the role knows one barrier of each kind, whichever stage that
+// is.
 inline constexpr int kOneStage = 0;
 
-// Of each of these kinds of barriers, whose every phase the role waits for in turn, kStages.
-// `kStartFree`: BarrierTable::start_free().
+// The role waits for every phase, in turn, of kStages barriers of each of these kinds. `kStartFree`
+// is BarrierTable::start_free().
 template <uint32_t kStartFree, int kStages, int... kKinds>
 class Phases {
  public:
@@ -18,8 +19,8 @@ class Phases {
   struct Phase {
     uint32_t is_odd;  // the first is 0
 
-    // Until it has completed. Parities follow the turns, but where a barrier starts free its first
-    // wait is for the phase before the first, which has parity 1 and counts as completed.
+    // Returns when it has completed. Parities follow the turns, but where a barrier starts free its
+    // first wait is for the phase before the first, which has parity 1 and counts as completed.
     template <class Context>
     constexpr void wait(const Context& context, int kind, int stage = 0) const {
       context.wait(kind, stage, is_odd ^ (kStartFree >> kind & 1));

@@ -11,7 +11,7 @@ __device__ inline void wait(ptx::SmemAddr barrier, uint32_t parity) {
   }
 }
 
-// By one thread: the table's barriers, the first of them at `first`.
+// One thread calls it, for the table's barriers, the first of which lies at `first`.
 template <int kNumKinds>
 __device__ inline void initialise_barriers(const BarrierPlaces<kNumKinds>& places,
                                            ptx::SmemAddr first) {
@@ -49,7 +49,7 @@ struct Pipeline {
   __device__ void consumer_wait(const PipelineState<kStages>& s) const {
     wait(full + 8 * s.stage(), s.phase());
   }
-  // By one lane of each consumer warp.
+  // One lane of each consumer warp calls it: the table counts warps.
   template <int kStages>
   __device__ void consumer_release(const PipelineState<kStages>& s) const {
     ptx::mbarrier_arrive(empty + 8 * s.stage());

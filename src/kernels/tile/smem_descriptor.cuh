@@ -32,11 +32,11 @@ struct SlabDescriptor {
   }
 };
 
-// Of wgmma (PTX ISA, "Matrix Descriptor Format").
+// What wgmma takes (PTX ISA, "Matrix Descriptor Format").
 template <int kSlabColumns>
 using WgmmaDescriptor = SlabDescriptor<kSlabColumns, (kSlabColumns == 64 ? 1u : 2u) << 30>;
 
-// Of tcgen05.mma (PTX ISA, "Shared memory descriptor"): version 1 and the swizzle.
+// What tcgen05.mma takes (PTX ISA, "Shared memory descriptor"): version 1 and the swizzle.
 template <int kSlabColumns>
 using UmmaDescriptor =
     SlabDescriptor<kSlabColumns, 1u << 14 | (kSlabColumns == 64 ? 2u : 4u) << 29>;

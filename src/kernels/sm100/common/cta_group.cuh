@@ -15,7 +15,7 @@ struct CtaGroup {
   __device__ static uint32_t own_rank() { return kCtas == 1 ? 0 : ptx::cluster_ctarank(); }
   __device__ bool leads() const { return kCtas == 1 || rank == 0; }
 
-  // Until the phase of this parity has completed; arrivals may come from both CTAs.
+  // Returns when the phase of this parity has completed; arrivals may come from both CTAs.
   __device__ static void wait(ptx::SmemAddr barrier, uint32_t parity) {
     if constexpr (kCtas == 1) {
       fa4::wait(barrier, parity);
@@ -24,7 +24,7 @@ struct CtaGroup {
       }
     }
   }
-  // By one lane: an arrival at the leading CTA's barrier.
+  // One lane calls it, to arrive at the leading CTA's barrier: that CTA issues for both.
   __device__ static void arrive_at_leader(ptx::SmemAddr barrier) {
     if constexpr (kCtas == 1) {
       ptx::mbarrier_arrive(barrier);
@@ -32,7 +32,8 @@ struct CtaGroup {
       ptx::mbarrier_arrive_cluster(ptx::mapa(barrier, 0));
     }
   }
-  // By the MMA thread: an arrival at this barrier of every CTA when its MMAs so far are done.
+  // The MMA thread calls it: this barrier of every CTA has an arrival when its MMAs so far are
+  // done.
   __device__ static void commit(ptx::SmemAddr barrier) {
     if constexpr (kCtas == 1) {
       ptx::tcgen05_commit(barrier);
@@ -62,7 +63,8 @@ struct CtaGroup {
     ptx::tcgen05_fence_after_thread_sync();
   }
 
-  // By one warp: all columns of tensor memory, whose address goes to `to`.
+  // One warp calls it, as the manual wants: all columns of tensor memory, whose address goes to
+  // `to`.
   __device__ static void allocate(ptx::SmemAddr to, int columns) {
     ptx::tcgen05_alloc<kCtas>(to, columns);
     ptx::tcgen05_relinquish_alloc_permit<kCtas>();

@@ -11,8 +11,8 @@ namespace fa4::sm100 {
 template <int kResponseBytes>
 class LaunchControl {
  public:
-  // By all lanes of one warp: blockIdx.x of the CTA that was cancelled, or -1 when all have
-  // started.
+  // All lanes of one warp call it. Returns blockIdx.x of the CTA that was cancelled, or -1 when all
+  // have started.
   // `response` is kResponseBytes of shared memory, `barrier` takes one arrival and those bytes.
   __device__ int32_t next(ptx::SmemAddr response, ptx::SmemAddr barrier) {
     if (ptx::elect_sync()) {

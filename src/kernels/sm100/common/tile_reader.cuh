@@ -14,7 +14,7 @@ class TileReader {
 
   __device__ explicit TileReader(const Context& context) : c_(context) {}
 
-  // By all lanes of a warp. The next tile, in shared memory until release().
+  // All lanes of a warp call it. The next tile stays in shared memory until release().
   __device__ const Tile& wait() const {
     c_.tile_ring().consumer_wait(slot_);
     return c_.tile(slot_.stage());

@@ -23,7 +23,7 @@ struct QTiles {
 };
 static_assert(sizeof(QTiles) == kTileBytes);
 
-// Through a shuffle, so that ptxas knows it to be the same in all lanes and keeps it.
+// It goes through a shuffle, so that ptxas knows it to be the same in all lanes and keeps it.
 __device__ inline int warp_of_warpgroup() {
   return __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads % 4, 0);
 }
@@ -31,7 +31,7 @@ __device__ inline int warp_of_warpgroup() {
 // Everything a role needs besides its tile.
 template <FwdTraits T>
 struct FwdContext {
-  // As constants: the compiler would inline what computes them wherever it is called.
+  // These are constants because the compiler would inline what computes them at every call.
   static constexpr SmemLayout kSmem = smem_layout(T);
   static constexpr TmemLayout kTmem = tmem_layout(T);
   static constexpr auto kBarriers = places_of(barriers(T));
@@ -45,7 +45,7 @@ struct FwdContext {
   __device__ void wait(int kind, int stage, uint32_t parity) const {
     group.wait(barrier(kind, stage), parity);
   }
-  // By one lane: an arrival where the MMA thread waits.
+  // One lane calls it, to arrive where the MMA thread waits.
   __device__ void arrive_at_mma(int kind, int stage) const {
     group.arrive_at_leader(barrier(kind, stage));
   }
@@ -55,7 +55,7 @@ struct FwdContext {
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
     return smem_address(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
   }
-  // Of a Q tile's out, and of a stage of the ring of K and V, in shared memory.
+  // Where a Q tile's out lies in shared memory, and a stage of the ring of K and V.
   __device__ static int out_place(int q_tile) {
     constexpr int kStride = out_offset(T, 1) - out_offset(T, 0);
     return kSmem.out + q_tile * kStride;
@@ -104,7 +104,7 @@ __device__ inline bool has_rows(const HeadParams& heads, const WorkTile& tile, i
 template <FwdTraits T>
 using KvRing = RingState<T.kv_stages>;
 
-// Of a role that waits at so many barriers of each of these kinds.
+// The phases of a role that waits at so many barriers of each of these kinds.
 template <FwdTraits T, int kStages, int... kKinds>
 using PhasesOf = Phases<barriers(T).start_free(), kStages, kKinds...>;
 

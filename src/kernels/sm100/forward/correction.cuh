@@ -22,7 +22,7 @@ class Correction {
 
   __device__ void run() {
 #pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) let_pv_go(i);  // O is free
+    for (int i = 0; i < T.q_tiles; ++i) release_o(i);  // nothing lies in it yet
     TileReader<FwdContext<T>> tiles(c);
 #pragma unroll 1
     for (;; tiles.release()) {
@@ -45,9 +45,10 @@ class Correction {
       }
     }
     tiles.release();
-    // O is free for tiles that do not come: in the softmax warps' place, to end the phase.
+    // The last release of O began a phase in which no softmax warp will arrive. These arrivals
+    // stand for theirs, so that no barrier is left in the middle of a phase.
 #pragma unroll
-    for (int i = 0; i < T.q_tiles; ++i) let_pv_go(i);
+    for (int i = 0; i < T.q_tiles; ++i) release_o(i);
   }
 
  private:
@@ -58,7 +59,8 @@ class Correction {
     if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kind, q_tile));
   }
 
-  __device__ void let_pv_go(int q_tile) const {
+  // P V may add to O, or begin it anew: p_full waits for this as for the first keys of P.
+  __device__ void release_o(int q_tile) const {
     __syncwarp();
     if (ptx::elect_sync()) c.arrive_at_mma(kPFull, q_tile);
   }
@@ -75,7 +77,7 @@ class Correction {
       ptx::tcgen05_wait_st();
       ptx::tcgen05_fence_before_thread_sync();
     }
-    let_pv_go(q_tile);
+    release_o(q_tile);
   }
 
   // A chunk is loaded while the one before it is multiplied. Rare, so a loop of two chunks.
@@ -123,7 +125,7 @@ class Correction {
     phase.wait(c, kOutEmpty, q_tile);
     stage_out(o + q_tile * T.head_dim_v, out.staging(), r.factor);
     ptx::tcgen05_fence_before_thread_sync();
-    let_pv_go(q_tile);  // O is free
+    release_o(q_tile);
     ptx::fence_proxy_async_shared();
     arrive(kOutFull, q_tile);
   }

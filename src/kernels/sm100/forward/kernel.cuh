@@ -42,8 +42,8 @@
 
 namespace fa4::sm100 {
 
-// Through a shuffle where P has barriers of its own: ptxas then adds it to the barriers' addresses,
-// where it would choose between two of each.
+// It goes through a shuffle where P has barriers of its own: ptxas then adds it to the barriers'
+// addresses, where it would choose between two of each.
 template <FwdTraits T>
 __device__ inline int q_tile_of(Role role) {
   if constexpr (T.p_apart && T.q_tiles > 1) {
@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
   // system that takes another number of them is to be noticed, although the compiler believes the
   // array's alignment: it does not follow the address through a shuffle.
   if ((__shfl_sync(0xffffffffu, ptx::smem_addr(smem_base).value, 0) & 1023u) != 0) __trap();
-  // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
+  // The offset goes through a shuffle, so that ptxas keeps the base instead of computing it again
+  // in the loops.
   unsigned char* smem =
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   using Group = sm100::CtaGroup<T.cta_group>;

@@ -57,7 +57,7 @@ class Loader {
                                              position, batch);
     }
   }
-  // Of Q: all heads of the group, from head 0 on.
+  // Q has a dimension more: a box takes all heads of the group, from head 0 on.
   __device__ void load(ptx::SmemAddr to, const TensorMap& map, ptx::SmemAddr barrier, int column,
                        int head_of_group, int group, int position, int batch) const {
     if constexpr (T.cta_group == 1) {
@@ -72,7 +72,7 @@ class Loader {
   __device__ void load_q(int q_tile) {
     const auto phase = phases.next(kQEmpty, q_tile);
     phase.wait(c, kQEmpty, q_tile);
-    // Until the last out in its place is on its way: there was one for each Q.
+    // Out took its place: TMA must have read the last one. There was one for each Q.
     if constexpr (out_takes_q(T)) phase.wait(c, kOutEmpty, q_tile);
     if (ptx::elect_sync()) {
       expect(c.barrier(kQFull, q_tile), q_tile_bytes(T));
@@ -138,7 +138,7 @@ class Loader {
     kv.advance();
   }
 
-  // Until everything loaded was used: the tensor core's last commits must find the CTA alive.
+  // Waits until everything loaded was used: the tensor core's last commits must find the CTA alive.
   __device__ void drain() {
 #pragma unroll 1
     for (int i = 0; i < T.kv_stages; ++i) {

@@ -25,7 +25,7 @@ class MmaIssuer {
         v_base(__shfl_sync(0xffffffffu, VDescriptor::mn_major(c.smem_address(0), kVSlabBytes), 0)) {
   }
 
-  // By all lanes, so that ptxas knows all but the products to be the same in each; one issues.
+  // All lanes run it, so that ptxas knows all but the products to be the same in each; one issues.
   __device__ void run() {
     TileReader<FwdContext<T>> tiles(c);
     QTiles tile = tiles.next();

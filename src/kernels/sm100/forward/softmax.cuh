@@ -49,7 +49,7 @@ class Softmax {
         }
         stop = n_last;
       } while (n >= n_last);
-      hand_over_stats();
+      arrive_with_stats();
     }
   }
 
@@ -84,14 +84,15 @@ class Softmax {
     softmax.end_sum(sum);
   }
 
-  // To that of a block. Most blocks move no row's of the warp, and only tell correction so.
+  // Takes a block's maximum into the row's. Most blocks move no maximum of the warp's rows, and
+  // only tell correction so.
   __device__ void move_maximum(float block_max, bool is_first) {
     const float shift = softmax.shift_to(block_max, scale_log2);
     if (__any_sync(0xffffffffu, RowSoftmax::is_far(shift))) {
       const float moved = softmax.move(block_max, shift, scale_log2);
-      if (!is_first) hand_over_shift(moved);
+      if (!is_first) arrive_with_shift(moved);
     } else {
-      hand_over_shift(0.0f);
+      arrive_with_shift(0.0f);
     }
   }
 
@@ -196,7 +197,7 @@ class Softmax {
     }
   }
 
-  // For the tensor core: this warp has done with tensor memory what `kind` stands for. One lane
+  // Tells the tensor core that this warp has done in tensor memory what `kind` stands for. One lane
   // arrives, elected here or, to save votes, where the warp last arrived with kElects.
   template <bool kElects = false>
   __device__ void arrive(int kind) {
@@ -206,14 +207,14 @@ class Softmax {
     if (elected.is_elected) c.arrive_at_mma(kind, q_tile);
   }
 
-  // For the correction warp of the same rows. It has read the last factor: the scores of this block
-  // were multiplied after it let the P before them go.
-  __device__ void hand_over_shift(float shift) const {
+  // The correction warp of the same rows multiplies O by it. It has read the shift before: the
+  // scores of this block were multiplied after it had released O for the P before them.
+  __device__ void arrive_with_shift(float shift) const {
     c.factor(q_tile, row) = shift;
     ptx::barrier_arrive(factors, 2 * kWarpThreads);
   }
 
-  __device__ void hand_over_stats() {
+  __device__ void arrive_with_stats() {
     phases.wait(c, kStatsEmpty, q_tile);
     c.factor(q_tile, row) = softmax.row_sum;
     c.maximum(q_tile, row) = softmax.max_log2();

@@ -107,7 +107,7 @@ class Consumer {
     return t;
   }
 
-  // Until the Q and the first K of `next` are there.
+  // Waits until the Q and the first K of `next` are there.
   __device__ void wait_first(const QTile& next) {
     if (next.work.batch < 0) return;
     q_stage = q.stage();

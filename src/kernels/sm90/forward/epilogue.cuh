@@ -37,8 +37,8 @@ struct Epilogue {
                    place(row_in_tile), lse);
   }
 
-  // Through the place of the tile's Q. A warpgroup's own rows only: no other warpgroup is waited
-  // for. The store is still being read on return.
+  // Out goes through the place of the tile's Q, of which the warpgroup takes its own rows, so that
+  // no other is waited for. The store is still being read on return.
   template <int kOutputs>
   __device__ void store_out(const float (&rO)[kOutputs], int stage) const {
     const FwdParams& p = c.params;

@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
     fwd_sm90(const __grid_constant__ FwdParams params) {
   static_assert(sm90::why_not(T) == nullptr);
   extern __shared__ unsigned char smem_base[];
-  // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
+  // The offset goes through a shuffle, so that ptxas keeps the base instead of computing it again
+  // in the loops.
   unsigned char* smem =
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const sm90::FwdContext<T> context{params, smem};

@@ -132,8 +132,8 @@ __device__ inline void produce_q(const FwdContext<T>& c, const LoadTile& tile,
 }
 
 template <FwdTraits T>
-__device__ inline LoadTile hand_out(const FwdContext<T>& c, TileScheduler<T.tile_m>& scheduler,
-                                    PipelineState<kTileSlots>& slot) {
+__device__ inline LoadTile next_tile(const FwdContext<T>& c, TileScheduler<T.tile_m>& scheduler,
+                                     PipelineState<kTileSlots>& slot) {
   LoadTile tile{{scheduler.next(), {}}, {}};
   if (tile.work.batch >= 0) {
     tile.blocks = block_range_of<T>(c.params.heads, c.params.mask, tile.work);
@@ -166,7 +166,7 @@ __device__ inline void producer(const FwdContext<T>& c) {
 #pragma unroll 1
     do {
       const bool last = n <= tile.blocks.n_block_min;
-      if (last) next = hand_out(c, scheduler, slot);
+      if (last) next = next_tile(c, scheduler, slot);
       const bool has_next = last && next.work.batch >= 0;
       if (!last || has_next) {
         const KvPlace ahead = last ? next.kv : tile.kv;
