@@ -13,20 +13,20 @@ namespace {
 
 constexpr uint64_t kInWindow = ~kWindowMask;
 
+struct Window {
+  uint64_t keep, base;
+};
+
 // d = (a & keep) | base.
 template <class D, class A>
 struct Convert {
   PTXEMU_INLINE static void run(const Exec& exec, const Insn& insn) {
     const A* a = exec.lanes<A>(insn.a);
-    const uint64_t keep = *static_cast<const uint64_t*>(insn.data), base = insn.imm;
+    const uint64_t keep = insn.form<Window>().keep, base = insn.form<Window>().base;
     each_lane(exec.mask, exec.lanes<D>(insn.d), [=](int i) PTXEMU_LAMBDA {
       return static_cast<D>((static_cast<uint64_t>(a[i]) & keep) | base);
     });
   }
-};
-
-struct Window {
-  uint64_t keep, base;
 };
 
 Window window_of(const Decoder& decoder, Space space) {
@@ -50,8 +50,7 @@ void decode_cvta(Decoder& decoder, Insn& insn) {
     decoder.fail("a generic address of this machine has 64 bits, so cvta needs .u64");
   }
   operands_1(decoder, insn, type);
-  insn.imm = to ? 0 : window.base;
-  insn.data = decoder.keep(window.keep);
+  decoder.set_form(insn, Window{window.keep, to ? 0 : window.base});
   insn.run = type == Type::kU64 ? handler<Convert<uint64_t, uint64_t>>()
                                 : handler<Convert<uint32_t, uint32_t>>();
 }
@@ -66,13 +65,18 @@ struct ConstantRanges {
   }
 };
 
+struct SpaceTest {
+  Space space;
+  ConstantRanges constants;
+};
+
 struct IsSpace {
   static void run(const Exec& exec, const Insn& insn) {
     const auto* a = exec.lanes<uint64_t>(insn.a);
-    const auto& constants = *static_cast<const ConstantRanges*>(insn.data);
+    const SpaceTest& test = insn.form<SpaceTest>();
     uint32_t found = 0;
     for (int i = 0; i < 32; ++i) {
-      if (is_in(exec, static_cast<Space>(insn.small), constants, a[i])) found |= 1u << i;
+      if (is_in(exec, test.space, test.constants, a[i])) found |= 1u << i;
     }
     exec.set_predicate(insn.d, found);
   }
@@ -103,8 +107,7 @@ void decode_isspacep(Decoder& decoder, Insn& insn) {
     if (variable.space != Space::kConst || address == program.symbols.end()) continue;
     constants.ranges.emplace_back(address->second, variable.bytes);
   }
-  insn.data = decoder.keep(std::move(constants));
-  insn.small = static_cast<uint8_t>(space);
+  decoder.set_form(insn, SpaceTest{space, std::move(constants)});
   insn.a = decoder.source(1, Type::kU64);
   insn.d = decoder.dest(0, Type::kPred);
   insn.run = plain_handler<IsSpace>();

@@ -141,7 +141,7 @@ uint32_t bytes_to_read(const Exec& exec, const AsyncCopy& copy, int lane) {
 }
 
 Flow run_copy(Exec& exec, const Insn& insn) {
-  const AsyncCopy& copy = *static_cast<const AsyncCopy*>(insn.data);
+  const AsyncCopy& copy = insn.form<AsyncCopy>();
   auto op = std::make_unique<CopyOp>(exec, copy.bytes);
   op->mask = exec.mask;
   LaneHosts targets;
@@ -196,23 +196,28 @@ void tell_done(const Exec& exec, const Insn& insn, const CopyGroups::Ids& ids) {
   for (uint64_t id : ids) exec.observer->op_done_observed(exec, insn, id);
 }
 
-// imm: groups that may go on; small: cp.async.wait_all, which waits for what is not committed too.
+struct GroupWait {
+  uint64_t may_stay = 0;     // groups that need not be done
+  bool uncommitted = false;  // wait_all: what is in no group yet must be done, too
+};
+
 Flow wait(Exec& exec, const Insn& insn) {
+  const GroupWait& form = insn.form<GroupWait>();
   auto& groups = exec.warp->state<CopyGroups>();
-  const bool all = insn.small != 0;
+  const bool all = form.uncommitted;
   bool ready = true;
   exec.for_lanes([&](int lane) {
     CopyGroups::Lane& state = groups.lanes[lane];
-    const size_t keep = std::min<uint64_t>(insn.imm, state.groups.size());
+    const size_t keep = std::min<uint64_t>(form.may_stay, state.groups.size());
     for (size_t i = 0; i + keep < state.groups.size(); ++i) {
       ready = ready && all_done(exec, state.groups[i]);
     }
     if (all) ready = ready && all_done(exec, state.open);
   });
-  if (!ready) return exec.block(Wait::Kind::kCopyGroup, all, insn.imm);
+  if (!ready) return exec.block(Wait::Kind::kCopyGroup, all, form.may_stay);
   exec.for_lanes([&](int lane) {
     CopyGroups::Lane& state = groups.lanes[lane];
-    while (state.groups.size() > insn.imm) {
+    while (state.groups.size() > form.may_stay) {
       tell_done(exec, insn, state.groups.front());
       state.groups.pop_front();
     }
@@ -230,7 +235,7 @@ struct ArriveInsn {
 };
 
 Flow run_arrive(Exec& exec, const Insn& insn) {
-  const ArriveInsn& arrive = *static_cast<const ArriveInsn*>(insn.data);
+  const ArriveInsn& arrive = insn.form<ArriveInsn>();
   auto& groups = exec.warp->state<CopyGroups>();
   auto at_once = std::make_unique<ArriveOp>(exec);
   exec.for_lanes([&](int lane) {
@@ -281,7 +286,7 @@ void decode_copy(Decoder& decoder, Insn& insn) {
     }
   }
   if (policy) decoder.source(decoder.operand_count() - 1, Type::kB64);
-  insn.data = decoder.keep(copy);
+  decoder.set_form(insn, copy);
   insn.run = run_copy;
 }
 
@@ -296,14 +301,14 @@ void decode_wait(Decoder& decoder, Insn& insn) {
   decoder.need_operands(1, 1);
   const int64_t keep = decoder.constant(0);
   if (keep < 0) decoder.fail_syntax("a negative number of groups");
-  insn.imm = static_cast<uint64_t>(keep);
+  decoder.set_form(insn, GroupWait{.may_stay = static_cast<uint64_t>(keep)});
   insn.run = wait;
 }
 
 void decode_wait_all(Decoder& decoder, Insn& insn) {
   decoder.finish();
   decoder.need_operands(0, 0);
-  insn.small = 1;
+  decoder.set_form(insn, GroupWait{.uncommitted = true});
   insn.run = wait;
 }
 
@@ -318,7 +323,7 @@ void decode_arrive(Decoder& decoder, Insn& insn) {
   decoder.finish();
   decoder.need_operands(1, 1);
   arrive.address = decoder.address(0);
-  insn.data = decoder.keep(arrive);
+  decoder.set_form(insn, arrive);
   insn.run = run_arrive;
 }
 

@@ -45,7 +45,7 @@ void apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
 }
 
 Flow run_atomic(Exec& exec, const Insn& insn) {
-  const AtomicOp& op = *static_cast<const AtomicOp*>(insn.data);
+  const AtomicOp& op = insn.form<AtomicOp>();
   LaneHosts hosts;
   resolve_lanes(exec, op.operand, &hosts);
   // First, because the result may go to the register that holds the address.
@@ -141,7 +141,7 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
       atomic.d[i] = decoder.dest_or_none(*d[i], type);
     }
   }
-  insn.data = decoder.keep(atomic);
+  decoder.set_form(insn, atomic);
   insn.run = run_atomic;
 }
 

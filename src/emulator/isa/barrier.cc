@@ -71,7 +71,7 @@ void store_result(const Exec& exec, const Insn& insn, const BarrierForm& form,
 }
 
 Flow run_barrier(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const BarrierForm*>(insn.data);
+  const auto& form = insn.form<BarrierForm>();
   const uint32_t number = exec.lanes<uint32_t>(form.number)[exec.first_lane()];
   NamedBarrier& barrier = barrier_of(exec, number);
   if (exec.resumed(Wait::Kind::kNamedBarrier)) {
@@ -128,7 +128,7 @@ void decode_barrier(Decoder& decoder, Insn& insn, bool is_bar) {
   decoder.need_operands(i, i);
   if (form.arrives_only && form.count == kNoSlot)
     decoder.fail_syntax("arrive needs a thread count");
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_barrier;
 }
 
@@ -140,7 +140,7 @@ struct ClusterForm {
 };
 
 Flow cluster_arrive(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const ClusterForm*>(insn.data);
+  const auto& form = insn.form<ClusterForm>();
   if (form.aligned) exec.require_converged(insn);
   auto& barrier = exec.cluster->state<ClusterBarrier>();
   auto& arrival = exec.warp->state<ClusterArrival>();
@@ -158,7 +158,7 @@ Flow cluster_arrive(Exec& exec, const Insn& insn) {
 }
 
 Flow cluster_wait(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const ClusterForm*>(insn.data);
+  const auto& form = insn.form<ClusterForm>();
   if (form.aligned && !exec.resumed(Wait::Kind::kClusterBarrier)) exec.require_converged(insn);
   auto& barrier = exec.cluster->state<ClusterBarrier>();
   auto& arrival = exec.warp->state<ClusterArrival>();
@@ -180,7 +180,7 @@ void decode_cluster_arrive(Decoder& decoder, Insn& insn) {
   form.releases = !decoder.take("relaxed");
   decoder.take("release");
   decoder.need_operands(0, 0);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = cluster_arrive;
 }
 
@@ -189,7 +189,7 @@ void decode_cluster_wait(Decoder& decoder, Insn& insn) {
   form.aligned = decoder.take("aligned");
   decoder.take("acquire");
   decoder.need_operands(0, 0);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = cluster_wait;
 }
 

@@ -211,13 +211,13 @@ void start_out(const Exec& exec, const Insn& insn, const BulkCopy& copy, int lan
 }
 
 Flow run_in(Exec& exec, const Insn& insn) {
-  const BulkCopy& copy = *static_cast<const BulkCopy*>(insn.data);
+  const BulkCopy& copy = insn.form<BulkCopy>();
   exec.for_lanes([&](int lane) { start_in(exec, insn, copy, lane); });
   return Flow::kNext;
 }
 
 Flow run_out(Exec& exec, const Insn& insn) {
-  const BulkCopy& copy = *static_cast<const BulkCopy*>(insn.data);
+  const BulkCopy& copy = insn.form<BulkCopy>();
   exec.for_lanes([&](int lane) { start_out(exec, insn, copy, lane); });
   return Flow::kNext;
 }
@@ -228,13 +228,19 @@ Flow commit(Exec& exec, const Insn&) {
   return Flow::kNext;
 }
 
+struct GroupWait {
+  uint64_t may_stay;  // groups that need not be done
+  bool read_only;     // .read: done with their sources
+};
+
 Flow wait(Exec& exec, const Insn& insn) {
   auto& groups = exec.warp->state<BulkGroups>();
-  const bool read_only = insn.small != 0;
+  const GroupWait& form = insn.form<GroupWait>();
   bool ready = true;
-  exec.for_lanes([&](int lane) { ready &= groups.ready(lane, insn.imm, read_only); });
-  if (!ready) return exec.block(Wait::Kind::kBulkGroup, read_only, insn.imm);
-  exec.for_lanes([&](int lane) { groups.observe(exec, insn, lane, insn.imm, read_only); });
+  exec.for_lanes([&](int lane) { ready &= groups.ready(lane, form.may_stay, form.read_only); });
+  if (!ready) return exec.block(Wait::Kind::kBulkGroup, form.read_only, form.may_stay);
+  exec.for_lanes(
+      [&](int lane) { groups.observe(exec, insn, lane, form.may_stay, form.read_only); });
   return Flow::kNext;
 }
 
@@ -283,7 +289,7 @@ void decode_operands(Decoder& decoder, Insn& insn, BulkCopy copy, bool signals) 
   if (multicast) copy.cta_mask = decoder.source(next++, Type::kU16);
   if (policy) decoder.source(next++, Type::kB64);
   if (masked) copy.byte_mask = decoder.source(next++, Type::kU16);
-  insn.data = decoder.keep(copy);
+  decoder.set_form(insn, copy);
   insn.run = signals ? run_in : run_out;
 }
 
@@ -340,12 +346,12 @@ void decode_bulk_commit(Decoder& decoder, Insn& insn) {
 }
 
 void decode_bulk_wait(Decoder& decoder, Insn& insn) {
-  insn.small = decoder.take("read");
+  const bool read_only = decoder.take("read");
   decoder.finish();
   decoder.need_operands(1, 1);
   const int64_t keep = decoder.constant(0);
   if (keep < 0) decoder.fail_syntax("a negative number of groups");
-  insn.imm = static_cast<uint64_t>(keep);
+  decoder.set_form(insn, GroupWait{static_cast<uint64_t>(keep), read_only});
   insn.run = wait;
 }
 

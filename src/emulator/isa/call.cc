@@ -122,7 +122,7 @@ void check_depth(const Exec& exec, const CodeFunction& callee, const Frame& call
 }
 
 Flow run_call(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const CallForm*>(insn.data);
+  const auto& form = insn.form<CallForm>();
   part_at_call(exec, insn, form);
   const CodeFunction& callee = callee_of(exec, form);
   const Frame& caller = *exec.group->frame;
@@ -140,7 +140,7 @@ Flow run_call(Exec& exec, const Insn& insn) {
 }
 
 Flow run_system_call(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const CallForm*>(insn.data);
+  const auto& form = insn.form<CallForm>();
   const Frame& frame = *exec.group->frame;
   exec.for_lanes([&](int lane) {
     std::vector<std::span<const std::byte>> arguments;
@@ -245,7 +245,7 @@ void decode_call(Decoder& decoder, Insn& insn) {
     insn.run = run_system_call;
   }
   if (form.pointer == kNoSlot) check_call(decoder, form);
-  insn.data = decoder.keep(std::move(form));
+  decoder.set_form(insn, std::move(form));
 }
 
 Flow return_from_function(Exec& exec, const Insn& insn) {
@@ -256,7 +256,7 @@ Flow return_from_function(Exec& exec, const Insn& insn) {
   const std::shared_ptr<Frame> callee = exec.group->frame;
   const Frame& caller = *callee->caller;
   const Insn& call = caller.function->code[callee->return_pc - 1];
-  const auto& form = *static_cast<const CallForm*>(call.data);
+  const auto& form = call.form<CallForm>();
   const auto& results = callee->function->results;
   for (size_t i = 0; i < form.results.size() && i < results.size(); ++i) {
     copy_value(exec, *callee, results[i], caller, form.results[i].variable);

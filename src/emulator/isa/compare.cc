@@ -75,7 +75,6 @@ struct Form {
   bool other_negated = false;
   Slot other = kNoSlot;
   Slot second = kNoSlot;  // q of p|q
-  bool pair = false;      // p and q are of the low and the high half
 
   uint32_t combined(const Exec& exec, uint32_t found) const {
     if (combine == Combine::kNone) return found;
@@ -101,12 +100,12 @@ PTXEMU_INLINE uint32_t compare(const Exec& exec, const Insn& insn) {
 template <Test kTest, class Load>
 struct Setp {
   PTXEMU_INLINE static void run(const Exec& exec, const Insn& insn) {
-    const uint32_t found = compare<kTest, Load, 1, 0>(exec, insn) ^ (insn.small ? ~0u : 0);
-    if (insn.data == nullptr) {
+    const Form& form = insn.form<Form>();
+    const uint32_t found = compare<kTest, Load, 1, 0>(exec, insn) ^ (form.complement ? ~0u : 0);
+    if (form.combine == Combine::kNone && form.second == kNoSlot) {
       exec.set_predicate(insn.d, found);
       return;
     }
-    const Form& form = *static_cast<const Form*>(insn.data);
     const uint32_t first = form.combined(exec, found), second = form.combined(exec, ~found);
     exec.set_predicate(insn.d, first);
     if (form.second != kNoSlot) exec.set_predicate(form.second, second);
@@ -116,7 +115,7 @@ struct Setp {
 template <Test kTest, class Load>
 struct SetpPair {
   static void run(const Exec& exec, const Insn& insn) {
-    const Form& form = *static_cast<const Form*>(insn.data);
+    const Form& form = insn.form<Form>();
     const uint32_t flip = form.complement ? ~0u : 0;
     const uint32_t low = form.combined(exec, compare<kTest, Load, 2, 0>(exec, insn) ^ flip);
     const uint32_t high = form.combined(exec, compare<kTest, Load, 2, 1>(exec, insn) ^ flip);
@@ -125,17 +124,21 @@ struct SetpPair {
   }
 };
 
-// set: imm is what a true comparison writes.
+struct SetForm {
+  Form form;
+  uint32_t yes = 0;  // what a true comparison writes
+  int bits = 32;     // of it
+};
 template <Test kTest, class Load>
 struct Set {
   static void run(const Exec& exec, const Insn& insn) {
-    const Form& form = *static_cast<const Form*>(insn.data);
+    const SetForm& set = insn.form<SetForm>();
+    const Form& form = set.form;
     const uint32_t flip = form.complement ? ~0u : 0;
     const uint32_t low = form.combined(exec, compare<kTest, Load, 1, 0>(exec, insn) ^ flip);
-    const auto yes = static_cast<uint32_t>(insn.imm);
     exec.for_lanes([&](int i) {
-      const uint32_t value = low >> i & 1 ? yes : 0;
-      if (insn.small == 16) {
+      const uint32_t value = low >> i & 1 ? set.yes : 0;
+      if (set.bits == 16) {
         exec.lanes<uint16_t>(insn.d)[i] = static_cast<uint16_t>(value);
       } else {
         exec.lanes<uint32_t>(insn.d)[i] = value;
@@ -146,11 +149,12 @@ struct Set {
 template <Test kTest, class Load>
 struct SetPair {
   static void run(const Exec& exec, const Insn& insn) {
-    const Form& form = *static_cast<const Form*>(insn.data);
+    const SetForm& set = insn.form<SetForm>();
+    const Form& form = set.form;
+    const uint32_t yes = set.yes & 0xffff;
     const uint32_t flip = form.complement ? ~0u : 0;
     const uint32_t low = form.combined(exec, compare<kTest, Load, 2, 0>(exec, insn) ^ flip);
     const uint32_t high = form.combined(exec, compare<kTest, Load, 2, 1>(exec, insn) ^ flip);
-    const auto yes = static_cast<uint32_t>(insn.imm) & 0xffff;
     exec.for_lanes([&](int i) {
       exec.lanes<uint32_t>(insn.d)[i] = (low >> i & 1 ? yes : 0) | (high >> i & 1 ? yes << 16 : 0);
     });
@@ -281,19 +285,16 @@ void decode_setp(Decoder& decoder, Insn& insn) {
   const bool two = d.kind == Operand::Kind::kPair;
   insn.d = decoder.dest(two ? d.list[0] : d, Type::kPred);
   if (two) form.second = decoder.dest(d.list[1], Type::kPred);
+  decoder.set_form(insn, form);
   if (is_pair(type)) {
-    insn.data = decoder.keep(form);
     insn.run = by_pair_type<SetpPair>(type, comparison.test, ftz);
     return;
   }
-  insn.small = comparison.complement;
-  const bool plain = combine == Combine::kNone && !two;
-  if (!plain) insn.data = decoder.keep(form);
   insn.run = by_type<Setp>(type, comparison.test, ftz);
   if (insn.run == nullptr) decoder.fail_type(type);
 }
 
-uint64_t true_value(const Decoder& decoder, Type type) {
+uint32_t true_value(const Decoder& decoder, Type type) {
   switch (type) {
     case Type::kU32:
     case Type::kS32: return 0xffffffff;
@@ -314,10 +315,9 @@ void decode_set(Decoder& decoder, Insn& insn) {
   const Type to = decoder.need_type(), from = decoder.need_type();
   check_comparison(decoder, comparison, from);
   const bool ftz = take_ftz(decoder, from);
-  insn.data = decoder.keep(take_sources(decoder, insn, comparison, combine, from));
+  const Form form = take_sources(decoder, insn, comparison, combine, from);
   insn.d = decoder.dest(0, to);
-  insn.imm = true_value(decoder, to);
-  insn.small = static_cast<uint8_t>(bits_of(to));
+  decoder.set_form(insn, SetForm{form, true_value(decoder, to), bits_of(to)});
   if (is_pair(to) && !is_pair(from)) decoder.fail("set of a pair compares pairs");
   insn.run = is_pair(from) ? by_pair_type<SetPair>(from, comparison.test, ftz)
                            : by_type<Set>(from, comparison.test, ftz);

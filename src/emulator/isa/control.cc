@@ -24,8 +24,12 @@ Flow jump(Exec& exec, const Insn& insn, uint32_t target) {
   return Flow::kJump;
 }
 
+struct BranchTarget {
+  uint32_t pc;
+};
+
 Flow run_bra(Exec& exec, const Insn& insn) {
-  return jump(exec, insn, static_cast<uint32_t>(insn.imm));
+  return jump(exec, insn, insn.form<BranchTarget>().pc);
 }
 
 void decode_bra(Decoder& decoder, Insn& insn) {
@@ -33,7 +37,7 @@ void decode_bra(Decoder& decoder, Insn& insn) {
   decoder.need_operands(1, 1);
   const Operand& target = decoder.operand(0);
   if (target.kind != Operand::Kind::kLabel) decoder.fail_syntax("bra needs a label");
-  insn.imm = decoder.builder().pc_of(target.index);
+  decoder.set_form(insn, BranchTarget{decoder.builder().pc_of(target.index)});
   insn.run = run_bra;
 }
 
@@ -42,7 +46,7 @@ struct BranchTargets {
 };
 
 Flow run_brx(Exec& exec, const Insn& insn) {
-  const auto& targets = static_cast<const BranchTargets*>(insn.data)->pcs;
+  const auto& targets = insn.form<BranchTargets>().pcs;
   const uint32_t* index = exec.lanes<uint32_t>(insn.a);
   const uint32_t first = index[exec.first_lane()];
   if (first >= targets.size()) {
@@ -70,7 +74,7 @@ void decode_brx(Decoder& decoder, Insn& insn) {
     for (uint32_t statement : decoder.builder().function().targets[list.index].statements) {
       targets.pcs.push_back(decoder.builder().pc_of(statement));
     }
-    insn.data = decoder.keep(std::move(targets));
+    decoder.set_form(insn, std::move(targets));
     insn.run = run_brx;
     return;
   }
@@ -128,11 +132,15 @@ struct RegisterPool {
   int64_t free = 0;
 };
 
+struct RegisterLimit {
+  uint32_t wanted;  // registers of a thread
+  bool grows;       // .inc, else .dec
+};
+
 Flow run_setmaxnreg(Exec& exec, const Insn& insn) {
   auto& pool = exec.cta->state<RegisterPool>();
-  const auto wanted = static_cast<uint32_t>(insn.imm);
+  const auto [wanted, grows] = insn.form<RegisterLimit>();
   const uint32_t now = exec.warp->register_limit;
-  const bool grows = insn.small != 0;
   if (!exec.resumed(Wait::Kind::kRegisterPool)) {
     exec.require_converged(insn);
     if (exec.observer != nullptr) exec.observer->setmaxnreg(exec, insn, wanted);
@@ -162,8 +170,7 @@ void decode_setmaxnreg(Decoder& decoder, Insn& insn) {
     decoder.fail_syntax(
         fmt::format("{} registers; accepted: multiples of 8 from 24 to 256", count));
   }
-  insn.small = grows;
-  insn.imm = static_cast<uint64_t>(count);
+  decoder.set_form(insn, RegisterLimit{static_cast<uint32_t>(count), grows});
   insn.run = run_setmaxnreg;
 }
 

@@ -207,7 +207,7 @@ Handler fast_handler(const ConvertForm& form) {
 
 struct Slow {
   static void run(const Exec& exec, const Insn& insn) {
-    const ConvertForm& form = *static_cast<const ConvertForm*>(insn.data);
+    const ConvertForm& form = insn.form<ConvertForm>();
     exec.for_lanes([&](int i) {
       const uint64_t raw = load_lane(exec, insn.a, form.source_bits, i);
       store_lane(exec, insn.d, form.dest_bits, i, convert_value(form, raw));
@@ -299,7 +299,7 @@ void decode_value(Decoder& decoder, Insn& insn, ConvertForm form) {
   }
   insn.run = fast_handler(form);
   if (insn.run != nullptr) return;
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = plain_handler<Slow>();
 }
 

@@ -40,7 +40,7 @@ struct PairForm {
 };
 struct SlowPair {
   static void run(const Exec& exec, const Insn& insn) {
-    const PairForm& form = *static_cast<const PairForm*>(insn.data);
+    const PairForm& form = insn.form<PairForm>();
     const auto *a = exec.lanes<float>(insn.a), *b = exec.lanes<float>(insn.b);
     const bool random = form.rounding.round == SmallRound::kStochastic;
     const auto* bits = random ? exec.lanes<uint32_t>(insn.c) : nullptr;
@@ -78,7 +78,8 @@ void decode_to_sixteen_pair(Decoder& decoder, Insn& insn, const ConvertForm& for
     });
     return;
   }
-  insn.data = decoder.keep(
+  decoder.set_form(
+      insn,
       PairForm{half ? kF16Format : kBF16Format, {form.rounding, finite, relu, 0}, half ? 13 : 16});
   insn.run = plain_handler<SlowPair>();
 }
@@ -187,7 +188,7 @@ void decode_from_small(Decoder& decoder, Insn& insn, const ConvertForm& form) {
 // ------------------------------------------------------------------------------------------
 struct ToTf32 {
   static void run(const Exec& exec, const Insn& insn) {
-    const PairForm& form = *static_cast<const PairForm*>(insn.data);
+    const PairForm& form = insn.form<PairForm>();
     const auto* a = exec.lanes<float>(insn.a);
     each_lane(exec.mask, exec.lanes<uint32_t>(insn.d), [&](int i) {
       // NaN: .rna cuts it off, as it does everything; the others give the canonical one.
@@ -208,7 +209,7 @@ void decode_to_tf32(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   decoder.need_operands(2, 2);
   insn.a = decoder.source(1, Type::kF32);
   insn.d = decoder.dest(0, Type::kB32);
-  insn.data = decoder.keep(PairForm{kTF32Format, {form.rounding, finite, relu, 0}, 0});
+  decoder.set_form(insn, PairForm{kTF32Format, {form.rounding, finite, relu, 0}, 0});
   insn.run = plain_handler<ToTf32>();
 }
 
@@ -227,7 +228,7 @@ struct ScaleForm {
 };
 struct ToScale {
   static void run(const Exec& exec, const Insn& insn) {
-    const ScaleForm& form = *static_cast<const ScaleForm*>(insn.data);
+    const ScaleForm& form = insn.form<ScaleForm>();
     exec.for_lanes([&](int i) {
       const uint32_t packed = exec.lanes<uint32_t>(insn.a)[i];
       const float a = form.two ? float_of_bits(packed) : float_of_bits(packed & 0xffff0000);
@@ -256,7 +257,7 @@ void decode_to_scale(Decoder& decoder, Insn& insn, const ConvertForm& form) {
   insn.a = decoder.source(1, two ? Type::kF32 : Type::kB32);
   if (two) insn.b = decoder.source(2, Type::kF32);
   insn.d = decoder.dest(0, form.to);
-  insn.data = decoder.keep(ScaleForm{form.rounding == SmallRound::kUp, two});
+  decoder.set_form(insn, ScaleForm{form.rounding == SmallRound::kUp, two});
   insn.run = plain_handler<ToScale>();
 }
 void decode_from_scale(Decoder& decoder, Insn& insn, const ConvertForm& form) {
@@ -276,7 +277,7 @@ struct PackForm {
 };
 struct PackIntegers {
   static void run(const Exec& exec, const Insn& insn) {
-    const PackForm& form = *static_cast<const PackForm*>(insn.data);
+    const PackForm& form = insn.form<PackForm>();
     const int64_t least = form.is_signed ? -(int64_t{1} << (form.bits - 1)) : 0;
     const int64_t most = (int64_t{1} << (form.bits - (form.is_signed ? 1 : 0))) - 1;
     const uint64_t mask = (uint64_t{1} << form.bits) - 1;
@@ -319,7 +320,7 @@ void decode_cvt_pack(Decoder& decoder, Insn& insn) {
   insn.b = decoder.source(2, Type::kS32);
   if (form.has_rest) insn.c = decoder.source(3, Type::kB32);
   insn.d = decoder.dest(0, Type::kU32);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = plain_handler<PackIntegers>();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <stdexcept>
 
 #include "emulator/error.h"
 #include "emulator/isa/builder.h"
@@ -290,6 +291,12 @@ uint32_t Decoder::target(const Operand& operand) const {
 }
 
 // --- What the instruction keeps ---------------------------------------------------------------
+
+#ifdef PTXEMU_CHECK_SLOTS
+void DecodedForm::require_type(const char* type) const {
+  if (type != type_) throw std::logic_error("a handler asks for another form than was decoded");
+}
+#endif
 
 void Decoder::keep_alive(std::shared_ptr<void> owned) { builder_.keep_alive(std::move(owned)); }
 

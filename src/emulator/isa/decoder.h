@@ -107,6 +107,15 @@ class Decoder {
     keep_alive(std::move(owned));
     return pointer;
   }
+  // What the instruction's handlers get by insn.form<T>().
+  template <class T>
+  void set_form(Insn& insn, T form) {
+    if constexpr (DecodedForm::kInside<T>) {
+      insn.decoded.set(form);
+    } else {
+      insn.decoded.refer(keep(std::move(form)));
+    }
+  }
   void set_list(Insn& insn, std::vector<Slot> slots);  // insn.list, insn.list_size
   void keep_alive(std::shared_ptr<void> owned);
 

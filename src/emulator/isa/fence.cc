@@ -17,7 +17,7 @@ struct FenceForm {
 Flow run_fence(Exec& exec, const Insn& insn) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (exec.observer == nullptr) return Flow::kNext;
-  const auto& form = *static_cast<const FenceForm*>(insn.data);
+  const auto& form = insn.form<FenceForm>();
   if (form.fence.kind != FenceKind::kProxyTensorMap || !form.fence.acquires) {
     exec.observer->fence(exec, insn, form.fence);
     return Flow::kNext;
@@ -33,7 +33,7 @@ Flow run_fence(Exec& exec, const Insn& insn) {
 
 void decode_as(Decoder& decoder, Insn& insn, const Fence& fence, const Address& map = {}) {
   decoder.finish();
-  insn.data = decoder.keep(FenceForm{fence, map});
+  decoder.set_form(insn, FenceForm{fence, map});
   insn.run = run_fence;
 }
 

@@ -91,16 +91,16 @@ struct F64Directed {
     auto* d = exec.lanes<double>(insn.d);
     exec.for_lanes([&](int i) {
       const double third = c != nullptr ? c[i] : 0.0;
-      const double r = host_rounded(kHost, static_cast<Round>(insn.small), a[i],
-                                    kOp == Op::kSub ? -b[i] : b[i], third);
+      const double r =
+          host_rounded(kHost, insn.form<Round>(), a[i], kOp == Op::kSub ? -b[i] : b[i], third);
       d[i] = first_nan(r, b[i], third, a[i]);
     });
   }
 };
 
 template <Op kOp>
-Handler f64_handler(Insn& insn, const FloatForm& form) {
-  insn.small = static_cast<uint8_t>(form.round);
+Handler f64_handler(Decoder& decoder, Insn& insn, const FloatForm& form) {
+  decoder.set_form(insn, form.round);
   if (form.round != Round::kNearest) return plain_handler<F64Directed<kOp>>();
   if constexpr (kOp == Op::kFma) return handler<Map3<F64<kOp>, double>>();
   return handler<Map2<F64<kOp>, double>>();
@@ -176,7 +176,7 @@ void decode(Decoder& decoder, Insn& insn, Type type) {
   switch (type) {
     case Type::kF32: insn.run = f32_handler<kOp>(form, false); break;
     case Type::kF32x2: insn.run = f32_handler<kOp>(form, true); break;
-    case Type::kF64: insn.run = f64_handler<kOp>(insn, form); break;
+    case Type::kF64: insn.run = f64_handler<kOp>(decoder, insn, form); break;
     default: decoder.fail_type(type);
   }
 }

@@ -138,7 +138,7 @@ template <class Format, bool kFlush, int kPer>
 struct MinMaxLanes {
   static void run(const Exec& exec, const Insn& insn) {
     const auto *a = exec.lanes<uint16_t>(insn.a), *b = exec.lanes<uint16_t>(insn.b);
-    const MinMaxFlags flags{(insn.small & 1) != 0, (insn.small & 2) != 0, (insn.small & 4) != 0};
+    const MinMaxFlags flags = insn.form<MinMaxFlags>();
     each_lane<kPer>(exec.mask, exec.lanes<uint16_t>(insn.d),
                     [=](int i) { return MinMax<Format, kFlush>::apply(a[i], b[i], flags); });
   }
@@ -183,7 +183,7 @@ void decode_half_min_max(Decoder& decoder, Insn& insn, Type type, bool is_max) {
   const bool nan = decoder.take("NaN"), xorsign = decoder.take("xorsign");
   if (xorsign && !decoder.take("abs")) decoder.fail(".xorsign needs .abs");
   operands_2(decoder, insn, type);
-  insn.small = static_cast<uint8_t>(is_max | nan << 1 | xorsign << 2);
+  decoder.set_form(insn, MinMaxFlags{is_max, nan, xorsign});
   const bool pair = bits_of(type) == 32;
   if (!is_f16) {
     insn.run = pair ? plain_handler<MinMaxLanes<BfloatFormat, false, 2>>()

@@ -170,7 +170,7 @@ struct Testp {
   }
   static void run(const Exec& exec, const Insn& insn) {
     const T* a = exec.lanes<T>(insn.a);
-    const auto property = static_cast<Property>(insn.small);
+    const auto property = insn.form<Property>();
     exec.set_predicate(insn.d, lane_mask([=](int i) { return holds(property, a[i]); }));
   }
 };
@@ -186,7 +186,7 @@ void decode_testp(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
   if (type != Type::kF32 && type != Type::kF64) decoder.fail("testp takes .f32 and .f64");
   decoder.need_operands(2, 2);
-  insn.small = static_cast<uint8_t>(property);
+  decoder.set_form(insn, property);
   insn.a = decoder.source(1, type);
   insn.d = decoder.dest(0, Type::kPred);
   insn.run = type == Type::kF32 ? plain_handler<Testp<float>>() : plain_handler<Testp<double>>();

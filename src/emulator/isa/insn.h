@@ -8,9 +8,23 @@
 // How an instruction is added: docs/emulator_adding.md.
 #pragma once
 
+// Debug and sanitizer builds compare every access to a slot with what was allocated there, and the
+// type by which a handler asks for what was decoded with the one that was set.
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__)
+#define PTXEMU_CHECK_SLOTS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PTXEMU_CHECK_SLOTS 1
+#endif
+#endif
+
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <new>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include "emulator/parse/types.h"
 
@@ -34,22 +48,75 @@ enum class Flow : uint8_t {
 // Executes for the lanes of exec.mask, which is never 0. Throws Trap for what stops a kernel.
 using Handler = Flow (*)(Exec& exec, const Insn& insn);
 
+// What a family's decoder keeps for its handlers beside the operands, of a type of its own. A small
+// one lies in the instruction, another with the function. Debug and sanitizer builds throw
+// std::logic_error where it is asked for as another type.
+class DecodedForm {
+ public:
+  template <class T>
+  static constexpr bool kInside =
+      sizeof(T) <= 16 && alignof(T) <= 8 && std::is_trivially_copyable_v<T>;
+
+  template <class T>
+  void set(const T& form) {
+    static_assert(kInside<T>);
+    std::memcpy(bytes_, &form, sizeof form);
+    note_type<T>();
+  }
+  // Of one that lives as long as the instruction.
+  template <class T>
+  void refer(const T* form) {
+    static_assert(!kInside<T>);
+    std::memcpy(bytes_, &form, sizeof form);
+    note_type<T>();
+  }
+  template <class T>
+  const T& get() const {
+#ifdef PTXEMU_CHECK_SLOTS
+    require_type(&kTypeOf<T>);
+#endif
+    if constexpr (kInside<T>) return *std::launder(reinterpret_cast<const T*>(bytes_));
+    return **std::launder(reinterpret_cast<const T* const*>(bytes_));
+  }
+
+ private:
+  template <class T>
+  static constexpr char kTypeOf = 0;  // its address stands for T
+  template <class T>
+  void note_type() {
+#ifdef PTXEMU_CHECK_SLOTS
+    type_ = &kTypeOf<T>;
+#endif
+  }
+
+  alignas(8) std::byte bytes_[16] = {};
+#ifdef PTXEMU_CHECK_SLOTS
+  void require_type(const char* type) const;
+  const char* type_ = nullptr;
+#endif
+};
+
 struct Insn {
   Handler run = nullptr;
   Slot guard = kNoSlot;
   bool guard_negated = false;
-  bool is_move = false;  // InstructionKind::kMov, for the counters
-  uint8_t small = 0;     // free use of the family
+  bool is_move = false;     // InstructionKind::kMov, for the counters
+  bool is_private = false;  // ld, st: .local and .param, which are the thread's own
   uint16_t list_size = 0;
   Slot d = kNoSlot, a = kNoSlot, b = kNoSlot, c = kNoSlot;
-  uint64_t imm = 0;             // free use: an address offset, a branch target, a mask ...
+  DecodedForm decoded;
   const Slot* list = nullptr;   // vectors: list_size slots
-  const void* data = nullptr;   // what the family decoded, owned by the function
   uint32_t reconverge = kNoPc;  // of a branch: where its lanes meet again
   uint32_t line = 0;            // of the PTX text
   uint32_t source = 0;          // index into CodeFunction::sources
   uint32_t pc = 0;
   const InstructionRow* row = nullptr;
+
+  // What the family's decoder set (Decoder::set_form), of the type that it set.
+  template <class T>
+  const T& form() const {
+    return decoded.get<T>();
+  }
 };
 
 class Decoder;

@@ -159,12 +159,13 @@ Handler wide_sum(const Decoder& decoder, Type type) {
 struct CarryForm {
   Slot flag;
   bool in, out, subtract, high;
+  bool is_signed = false;
 };
 
 template <class T, bool kMultiply>
 struct Carry {
   static void run(const Exec& exec, const Insn& insn) {
-    const auto& form = *static_cast<const CarryForm*>(insn.data);
+    const auto& form = insn.form<CarryForm>();
     const T *a = exec.lanes<T>(insn.a), *b = exec.lanes<T>(insn.b);
     const T* c = kMultiply ? exec.lanes<T>(insn.c) : nullptr;
     T* d = exec.lanes<T>(insn.d);
@@ -173,7 +174,7 @@ struct Carry {
     exec.for_lanes([&](int i) {
       T x = a[i], y = b[i];
       if constexpr (kMultiply) {
-        x = product(a[i], b[i], form.high, insn.small != 0);
+        x = product(a[i], b[i], form.high, form.is_signed);
         y = c[i];
       }
       const T one = carry >> i & 1;
@@ -204,8 +205,8 @@ void decode_carry(Decoder& decoder, Insn& insn, Type type, bool multiply, CarryF
   form.flag = decoder.builder().carry_slot();
   if (form.in) decoder.builder().use(form.flag, 4, false);
   if (form.out) decoder.builder().use(form.flag, 4, true);
-  insn.small = is_signed(type);
-  insn.data = decoder.keep(form);
+  form.is_signed = is_signed(type);
+  decoder.set_form(insn, form);
   if (bits_of(type) == 32) {
     insn.run =
         multiply ? plain_handler<Carry<uint32_t, true>>() : plain_handler<Carry<uint32_t, false>>();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "emulator/isa/decoder.h"
@@ -86,7 +87,7 @@ struct TryCancelForm {
 };
 
 Flow run_try_cancel(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const TryCancelForm*>(insn.data);
+  const auto& form = insn.form<TryCancelForm>();
   if (exec.cta->state<CancelState>().refused) {
     exec.launch->report(exec, insn, Severity::kError, "try-cancel-after-refusal",
                         "clusterlaunchcontrol.try_cancel after one that was refused");
@@ -112,7 +113,7 @@ void decode_try_cancel(Decoder& decoder, Insn& insn) {
   decoder.need_operands(2, 2);
   form.response = decoder.address(size_t{0});
   form.barrier = decoder.address(size_t{1});
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_try_cancel;
 }
 
@@ -135,9 +136,13 @@ void decode_is_canceled(Decoder& decoder, Insn& insn) {
   insn.run = run_is_canceled;
 }
 
+struct FirstCtaForm {
+  std::optional<uint32_t> axis;  // none: all of them
+};
+
 Flow run_first_ctaid(Exec& exec, const Insn& insn) {
   for (uint32_t i = 0; i < insn.list_size; ++i) {
-    const uint32_t axis = insn.small != 0 ? insn.small - 1u : i;
+    const uint32_t axis = insn.form<FirstCtaForm>().axis.value_or(i);
     exec.each(exec.lanes<uint32_t>(insn.list[i]),
               [&](int lane) { return responses(exec, insn.a)[lane].first_cta(axis); });
   }
@@ -146,8 +151,11 @@ Flow run_first_ctaid(Exec& exec, const Insn& insn) {
 
 void decode_first_ctaid(Decoder& decoder, Insn& insn) {
   decoder.take("v4");
-  insn.small = decoder.take_one<uint8_t>(
-      {{"get_first_ctaid::x", 1}, {"get_first_ctaid::y", 2}, {"get_first_ctaid::z", 3}}, 0);
+  using Axis = std::optional<uint32_t>;
+  decoder.set_form(insn, FirstCtaForm{decoder.take_one<Axis>({{"get_first_ctaid::x", Axis{0}},
+                                                              {"get_first_ctaid::y", Axis{1}},
+                                                              {"get_first_ctaid::z", Axis{2}}},
+                                                             std::nullopt)});
   decoder.take("get_first_ctaid");
   decoder.need_type();
   decoder.need_type();

@@ -169,12 +169,19 @@ void decode_shf(Decoder& decoder, Insn& insn) {
 }
 
 // --- lop3 -----------------------------------------------------------------------------------
+struct Lop3Form {
+  uint8_t table = 0;
+  // With .or and .and: d|p and the predicate that p is combined with.
+  bool negated = false, is_or = false;
+  Slot predicate = kNoSlot, other = kNoSlot;
+};
 struct Lop3 {
   PTXEMU_INLINE static void run(const Exec& exec, const Insn& insn) {
     const auto *a = exec.lanes<uint32_t>(insn.a), *b = exec.lanes<uint32_t>(insn.b);
     const auto* c = exec.lanes<uint32_t>(insn.c);
     uint32_t m[8];
-    for (int i = 0; i < 8; ++i) m[i] = insn.imm >> i & 1 ? ~0u : 0;
+    const uint32_t table = insn.form<Lop3Form>().table;
+    for (int i = 0; i < 8; ++i) m[i] = table >> i & 1 ? ~0u : 0;
     each_lane(exec.mask, exec.lanes<uint32_t>(insn.d), [=](int i) PTXEMU_LAMBDA {
       const uint32_t x = a[i], y = b[i], z = c[i];
       const uint32_t low = (~y & ((~z & m[0]) | (z & m[1]))) | (y & ((~z & m[2]) | (z & m[3])));
@@ -184,14 +191,10 @@ struct Lop3 {
   }
 };
 
-struct Lop3Bool {
-  Slot predicate, other;
-  bool negated, is_or;
-};
 struct Lop3Predicate {
   static void run(const Exec& exec, const Insn& insn) {
     Lop3::run(exec, insn);
-    const auto& form = *static_cast<const Lop3Bool*>(insn.data);
+    const Lop3Form& form = insn.form<Lop3Form>();
     const auto* d = exec.lanes<uint32_t>(insn.d);
     const uint32_t is_set = lane_mask([=](int i) { return d[i] != 0; });
     const uint32_t other = exec.predicate(form.other) ^ (form.negated ? ~0u : 0);
@@ -206,21 +209,23 @@ void decode_lop3(Decoder& decoder, Insn& insn) {
   insn.a = decoder.source(1, Type::kB32);
   insn.b = decoder.source(2, Type::kB32);
   insn.c = decoder.source(3, Type::kB32);
-  insn.imm = static_cast<uint64_t>(decoder.constant(4));
-  if (insn.imm > 255) decoder.fail_syntax("the table of lop3 must lie in 0..255");
+  const int64_t table = decoder.constant(4);
+  if (table < 0 || table > 255) decoder.fail_syntax("the table of lop3 must lie in 0..255");
+  Lop3Form form;
+  form.table = static_cast<uint8_t>(table);
   if (combine == 0) {
+    decoder.set_form(insn, form);
     insn.d = decoder.dest(0, Type::kB32);
     insn.run = handler<Lop3>();
     return;
   }
   const Operand& pair = decoder.operand(0);
   if (pair.kind != Operand::Kind::kPair) decoder.fail_syntax("lop3 with .or or .and writes d|p");
-  Lop3Bool form{};
   form.other = decoder.predicate(decoder.operand(5), &form.negated);
   form.is_or = combine == 1;
   insn.d = decoder.dest(pair.list[0], Type::kB32);
   form.predicate = decoder.dest(pair.list[1], Type::kPred);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = plain_handler<Lop3Predicate>();
 }
 
@@ -238,27 +243,32 @@ struct Prmt {
   }
 };
 // The selectors of each mode by the low bits of c: four digits as the generic form has them.
+struct PrmtForm {
+  uint64_t selectors;
+};
 struct PrmtMode {
   static void run(const Exec& exec, const Insn& insn) {
+    const uint64_t selectors = insn.form<PrmtForm>().selectors;
     const auto *a = exec.lanes<uint32_t>(insn.a), *b = exec.lanes<uint32_t>(insn.b);
     const auto* c = exec.lanes<uint32_t>(insn.c);
     each_lane(exec.mask, exec.lanes<uint32_t>(insn.d), [=](int i) {
-      return Prmt::apply(a[i], b[i], static_cast<uint32_t>(insn.imm >> (c[i] & 3) * 16) & 0xffff);
+      return Prmt::apply(a[i], b[i], static_cast<uint32_t>(selectors >> (c[i] & 3) * 16) & 0xffff);
     });
   }
 };
 
 void decode_prmt(Decoder& decoder, Insn& insn) {
   if (!decoder.take("b32")) decoder.fail("the type must be .b32");
-  insn.imm = decoder.take_one<uint64_t>({{"f4e", 0x6543'5432'4321'3210},
-                                         {"b4e", 0x0123'7012'6701'5670},
-                                         {"rc8", 0x3333'2222'1111'0000},
-                                         {"ecl", 0x3333'3222'3211'3210},
-                                         {"ecr", 0x3210'2210'1110'0000},
-                                         {"rc16", 0x3232'1010'3232'1010}},
-                                        0);
+  const auto selectors = decoder.take_one<uint64_t>({{"f4e", 0x6543'5432'4321'3210},
+                                                     {"b4e", 0x0123'7012'6701'5670},
+                                                     {"rc8", 0x3333'2222'1111'0000},
+                                                     {"ecl", 0x3333'3222'3211'3210},
+                                                     {"ecr", 0x3210'2210'1110'0000},
+                                                     {"rc16", 0x3232'1010'3232'1010}},
+                                                    0);
   operands_3(decoder, insn, Type::kB32);
-  insn.run = insn.imm == 0 ? handler<Map3<Prmt, uint32_t>>() : plain_handler<PrmtMode>();
+  decoder.set_form(insn, PrmtForm{selectors});
+  insn.run = selectors == 0 ? handler<Map3<Prmt, uint32_t>>() : plain_handler<PrmtMode>();
 }
 
 constexpr InstructionRow kRows[] = {

@@ -45,7 +45,7 @@ Exec addressing(const Exec& exec, const MatrixForm& form) {
 }
 
 Flow run_load(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const MatrixForm*>(insn.data);
+  const auto& form = insn.form<MatrixForm>();
   exec.require_converged(insn);
   Exec rows = addressing(exec, form);
   LaneHosts hosts;
@@ -67,7 +67,7 @@ Flow run_load(Exec& exec, const Insn& insn) {
 }
 
 Flow run_store(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const MatrixForm*>(insn.data);
+  const auto& form = insn.form<MatrixForm>();
   exec.require_converged(insn);
   Exec rows = addressing(exec, form);
   LaneHosts hosts;
@@ -165,7 +165,7 @@ MatrixForm take_form(Decoder& decoder, bool loads) {
 void decode_load_matrix(Decoder& decoder, Insn& insn) {
   const MatrixForm form = take_form(decoder, true);
   take_registers(decoder, insn, form, decoder.operand(0), true);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_load;
 }
 
@@ -173,7 +173,7 @@ void decode_load_matrix(Decoder& decoder, Insn& insn) {
 void decode_store_matrix(Decoder& decoder, Insn& insn) {
   const MatrixForm form = take_form(decoder, false);
   take_registers(decoder, insn, form, decoder.operand(1), false);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_store;
 }
 

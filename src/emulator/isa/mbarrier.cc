@@ -16,14 +16,13 @@ struct BarrierInsn {
   Slot bytes = kNoSlot;   // expected; kNoSlot: none
   Slot wanted = kNoSlot;  // a parity, or a state word
   bool drop = false, no_complete = false;
+  bool completes = false;  // complete_tx, else expect_tx
   bool parity = false, may_block = false;
   bool ordered = true;  // an arrival releases, a wait acquires; else .relaxed
   Scope scope = Scope::kCta;
 };
 
-const BarrierInsn& barrier_of(const Insn& insn) {
-  return *static_cast<const BarrierInsn*>(insn.data);
-}
+const BarrierInsn& barrier_of(const Insn& insn) { return insn.form<BarrierInsn>(); }
 
 uint32_t checked_count(uint32_t count, int lane) {
   if (count >= 1 && count <= kMaxMbarrierCount) return count;
@@ -109,7 +108,7 @@ Flow arrive(Exec& exec, const Insn& insn) {
 Flow count_bytes(Exec& exec, const Insn& insn) {
   const BarrierInsn& barrier = barrier_of(insn);
   const uint32_t* bytes = exec.lanes<uint32_t>(barrier.bytes);
-  const bool completes = insn.small != 0;
+  const bool completes = barrier.completes;
   exec.for_lanes([&](int lane) {
     const BarrierPlace place = barrier_place(exec, barrier.address, barrier.space, lane);
     const int64_t count = bytes[lane];
@@ -253,7 +252,7 @@ void decode_init(Decoder& decoder, Insn& insn) {
   decoder.need_operands(2, 2);
   barrier.address = decoder.address(0);
   barrier.count = decoder.source(1, Type::kU32);
-  insn.data = decoder.keep(barrier);
+  decoder.set_form(insn, barrier);
   insn.run = init;
 }
 
@@ -263,7 +262,7 @@ void decode_inval(Decoder& decoder, Insn& insn) {
   decoder.finish();
   decoder.need_operands(1, 1);
   barrier.address = decoder.address(0);
-  insn.data = decoder.keep(barrier);
+  decoder.set_form(insn, barrier);
   insn.run = invalidate;
 }
 
@@ -286,7 +285,7 @@ void decode_any_arrive(Decoder& decoder, Insn& insn, bool drop) {
   if (decoder.operand_count() == 3) {
     (expects ? barrier.bytes : barrier.count) = decoder.source(2, Type::kU32);
   }
-  insn.data = decoder.keep(barrier);
+  decoder.set_form(insn, barrier);
   insn.run = arrive;
 }
 
@@ -303,8 +302,8 @@ void decode_bytes(Decoder& decoder, Insn& insn, bool completes) {
   decoder.need_operands(2, 2);
   barrier.address = decoder.address(0);
   barrier.bytes = decoder.source(1, Type::kU32);
-  insn.small = completes;
-  insn.data = decoder.keep(barrier);
+  barrier.completes = completes;
+  decoder.set_form(insn, barrier);
   insn.run = count_bytes;
 }
 
@@ -323,7 +322,7 @@ void decode_wait(Decoder& decoder, Insn& insn, bool may_block) {
   insn.d = decoder.dest(0, Type::kPred);
   barrier.wanted = decoder.source(2, barrier.parity ? Type::kU32 : Type::kB64);
   if (decoder.operand_count() == 4) decoder.source(3, Type::kU32);  // how long to suspend
-  insn.data = decoder.keep(barrier);
+  decoder.set_form(insn, barrier);
   insn.run = wait;
 }
 

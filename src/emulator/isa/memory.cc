@@ -149,7 +149,7 @@ struct MemoryOp {
 };
 
 Flow run_memory(Exec& exec, const Insn& insn) {
-  const MemoryOp& op = *static_cast<const MemoryOp*>(insn.data);
+  const MemoryOp& op = insn.form<MemoryOp>();
   LaneHosts hosts;
   resolve_lanes(exec, op.operand, &hosts);
   // First, because a load may write the register that holds its address.
@@ -163,7 +163,7 @@ Flow run_memory(Exec& exec, const Insn& insn) {
 
 // 32 bytes at a generic address, which must be one of global memory.
 Flow run_wide(Exec& exec, const Insn& insn) {
-  const MemoryOperand& operand = static_cast<const MemoryOp*>(insn.data)->operand;
+  const MemoryOperand& operand = insn.form<MemoryOp>().operand;
   const Address& address = operand.address;
   exec.for_lanes([&](int lane) {
     const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
@@ -242,8 +242,7 @@ MemoryOp decode_access(Decoder& decoder, bool store, size_t pointer, Type* type)
   return op;
 }
 
-// The observer sees the registers in insn.list, the address in insn.a and, in insn.small, whether
-// the memory is the thread's own.
+// The observer sees the registers in insn.list, the address in insn.a.
 template <class Maker>
 void decode_elements(Decoder& decoder, Insn& insn, const Operand& registers, Type type,
                      MemoryOp op) {
@@ -262,9 +261,9 @@ void decode_elements(Decoder& decoder, Insn& insn, const Operand& registers, Typ
     op.elements[i] = {find_mover<Maker>(decoder, type, bits), slot};
   }
   insn.a = op.operand.address.base;
-  insn.small = op.operand.space == Space::kLocal || op.operand.space == Space::kParam;
+  insn.is_private = op.operand.space == Space::kLocal || op.operand.space == Space::kParam;
   decoder.set_list(insn, std::move(slots));
-  insn.data = decoder.keep(op);
+  decoder.set_form(insn, op);
   const bool wide = op.operand.bytes == 32 && op.operand.space == Space::kGeneric;
   insn.run = wide ? run_wide : run_memory;
 }

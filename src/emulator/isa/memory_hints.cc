@@ -16,7 +16,7 @@ constexpr uint32_t kDiscarded = 128;  // bytes
 
 // "discard.L2 ... destroys the data": what lies there afterwards is indeterminate.
 Flow discard(Exec& exec, const Insn& insn) {
-  const auto& operand = *static_cast<const MemoryOperand*>(insn.data);
+  const auto& operand = insn.form<MemoryOperand>();
   LaneHosts hosts;
   resolve_lanes(exec, operand, &hosts);
   note_access(exec, insn, operand);
@@ -29,8 +29,12 @@ Flow discard(Exec& exec, const Insn& insn) {
   return Flow::kNext;
 }
 
+struct CachePolicy {
+  uint64_t bits;
+};
+
 Flow write_policy(Exec& exec, const Insn& insn) {
-  exec.each(exec.lanes<uint64_t>(insn.d), [&](int) { return insn.imm; });
+  exec.each(exec.lanes<uint64_t>(insn.d), [&](int) { return insn.form<CachePolicy>().bits; });
   return Flow::kNext;
 }
 
@@ -96,7 +100,7 @@ void decode_discard(Decoder& decoder, Insn& insn) {
   decoder.need_operands(2, 2);
   operand.address = decoder.address(0);
   if (decoder.constant(1) != kDiscarded) decoder.fail_syntax("the size must be 128");
-  insn.data = decoder.keep(operand);
+  decoder.set_form(insn, operand);
   insn.run = discard;
 }
 
@@ -104,15 +108,17 @@ void decode_create_policy(Decoder& decoder, Insn& insn) {
   const int form = decoder.take_one<int>({{"range", 1}, {"fractional", 2}, {"cvt", 3}}, 0);
   if (form == 0) decoder.fail("createpolicy without .range, .fractional or .cvt");
   decoder.take("global");
+  CachePolicy policy{0};
   if (form == 3) {
     if (!decoder.take("L2")) decoder.fail("createpolicy.cvt without .L2");
   } else {
-    insn.imm = take_priority(decoder);
-    if (insn.imm == 0) decoder.fail("createpolicy without a primary priority");
+    policy.bits = take_priority(decoder);
+    if (policy.bits == 0) decoder.fail("createpolicy without a primary priority");
     take_priority(decoder);  // the secondary one
   }
   if (decoder.need_type() != Type::kB64) decoder.fail("createpolicy makes a .b64");
   decoder.finish();
+  decoder.set_form(insn, policy);
   insn.d = decoder.dest(0, Type::kB64);
   insn.run = write_policy;
   if (form == 1) {

@@ -144,7 +144,7 @@ void multiply_fp8(const Exec& exec, const MmaSyncForm& form, const Slot* a, cons
 }
 
 Flow run_mma(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const MmaSyncForm*>(insn.data);
+  const auto& form = insn.form<MmaSyncForm>();
   exec.require_converged(insn);
   Work& buffers = work();
   const Slot* a = insn.list + form.c_registers;
@@ -167,7 +167,7 @@ Flow run_mma(Exec& exec, const Insn& insn) {
 
 // Double precision: fused multiply-adds in the order of k.
 Flow run_double(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const MmaSyncForm*>(insn.data);
+  const auto& form = insn.form<MmaSyncForm>();
   exec.require_converged(insn);
   double a[16][16], b[16][8], c[16][8];
   const Slot* slots = insn.list + form.c_registers;
@@ -306,7 +306,7 @@ void decode_double(Decoder& decoder, Insn& insn, MmaSyncForm form) {
   form.b_registers = static_cast<uint32_t>(form.k / 4);
   form.c_registers = static_cast<uint32_t>(form.m / 4);
   take_vectors(decoder, insn, form, Type::kF64);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_double;
 }
 
@@ -330,7 +330,7 @@ void decode_mma(Decoder& decoder, Insn& insn) {
   form.c_registers =
       static_cast<uint32_t>(form.m / (form.accumulator == Accumulator::kF16 ? 8 : 4));
   take_vectors(decoder, insn, form, Type::kB32);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_mma;
 }
 

@@ -142,12 +142,16 @@ void decode_vector(Decoder& decoder, Insn& insn, Type type) {
 
 // --- Clocks: they count the warp instructions of the cluster
 // --------------------------------------
+struct ClockForm {
+  SpecialRegister reg;
+  int bits;
+};
 struct Clock {
   static void run(const Exec& exec, const Insn& insn) {
     uint64_t value = exec.cluster->instructions;
-    const auto reg = static_cast<SpecialRegister>(insn.small);
+    const auto [reg, bits] = insn.form<ClockForm>();
     if (reg == SpecialRegister::kClockHi || reg == SpecialRegister::kGlobaltimerHi) value >>= 32;
-    if (insn.imm == 64) {
+    if (bits == 64) {
       each_lane(exec.mask, exec.lanes<uint64_t>(insn.d), [=](int) { return value; });
     } else {
       each_lane(exec.mask, exec.lanes<uint32_t>(insn.d),
@@ -161,9 +165,9 @@ bool decode_clock(Decoder& decoder, Insn& insn, Type type) {
   if (a.kind != Operand::Kind::kSpecial) return false;
   const SpecialName special = special_register(a.text);
   if (special.reg == SpecialRegister::kCount || special.reg < SpecialRegister::kClock) return false;
-  insn.imm = static_cast<uint64_t>(bits_of(type));
-  if (insn.imm != 32 && insn.imm != 64) decoder.fail("a clock has 32 or 64 bits");
-  insn.small = static_cast<uint8_t>(special.reg);
+  const int bits = bits_of(type);
+  if (bits != 32 && bits != 64) decoder.fail("a clock has 32 or 64 bits");
+  decoder.set_form(insn, ClockForm{special.reg, bits});
   insn.d = decoder.dest(0, type);
   insn.run = plain_handler<Clock>();
   return true;

@@ -62,7 +62,7 @@ class RemoteStoreOp final : public AsyncOp {
 };
 
 Flow run_store(Exec& exec, const Insn& insn) {
-  const RemoteStore& store = *static_cast<const RemoteStore*>(insn.data);
+  const RemoteStore& store = insn.form<RemoteStore>();
   const MemoryOperand& operand = store.operand;
   if (store.signals && exec.cluster->ctas.size() == 1 && exec.launch->options.check) {
     exec.launch->report(exec, insn, Severity::kError, "remote-store-alone",
@@ -129,16 +129,22 @@ void decode_remote(Decoder& decoder, Insn& insn, RemoteStore store, Type type) {
     store.barrier_space = store.operand.space;
     store.barrier = decoder.address(2);
   }
-  insn.data = decoder.keep(store);
+  decoder.set_form(insn, store);
   insn.run = run_store;
 }
 
+struct ClearForm {
+  MemoryOperand place;
+  bool wide_size;  // the number of bytes has 64 bits
+};
+
 Flow clear(Exec& exec, const Insn& insn) {
-  const MemoryOperand& operand = *static_cast<const MemoryOperand*>(insn.data);
+  const ClearForm& form = insn.form<ClearForm>();
+  const MemoryOperand& operand = form.place;
   exec.for_lanes([&](int lane) {
     const uint64_t at = lane_address(exec, operand.address.base, operand.address.wide,
                                      operand.address.offset, lane);
-    const uint64_t bytes = lane_address(exec, insn.a, insn.small != 0, 0, lane);
+    const uint64_t bytes = lane_address(exec, insn.a, form.wide_size, 0, lane);
     if (at % 8 != 0 || bytes % 8 != 0 || bytes > kOffsetMask) {
       throw Trap{"misaligned", "st.bulk takes an address and a size that are multiples of 8", lane};
     }
@@ -224,9 +230,8 @@ void decode_store_bulk(Decoder& decoder, Insn& insn) {
   int bits = 0;
   insn.a = decoder.source_any(decoder.operand(1), Type::kU64, &bits);
   if (bits < 32) decoder.fail_syntax("the size has 32 or 64 bits");
-  insn.small = bits == 64;
   if (decoder.constant(2) != 0) decoder.fail_syntax("the value must be 0");
-  insn.data = decoder.keep(operand);
+  decoder.set_form(insn, ClearForm{operand, bits == 64});
   insn.run = clear;
 }
 

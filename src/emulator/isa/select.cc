@@ -5,11 +5,14 @@
 namespace ptxemu {
 namespace {
 
+struct SelectForm {
+  bool negated;  // @!p
+};
 template <class T>
 struct Select {
   PTXEMU_INLINE static void run(const Exec& exec, const Insn& insn) {
     const T *a = exec.lanes<T>(insn.a), *b = exec.lanes<T>(insn.b);
-    const uint32_t chosen = exec.predicate(insn.c) ^ (insn.small ? ~0u : 0);
+    const uint32_t chosen = exec.predicate(insn.c) ^ (insn.form<SelectForm>().negated ? ~0u : 0);
     each_lane(exec.mask, exec.lanes<T>(insn.d),
               [=](int i) PTXEMU_LAMBDA { return chosen >> i & 1 ? a[i] : b[i]; });
   }
@@ -63,7 +66,7 @@ void decode_selp(Decoder& decoder, Insn& insn) {
   insn.b = decoder.source(2, type);
   bool negated = false;
   insn.c = decoder.predicate(decoder.operand(3), &negated);
-  insn.small = negated;
+  decoder.set_form(insn, SelectForm{negated});
   insn.d = decoder.dest(0, type);
   insn.run = for_width<Select>(decoder, type);
 }

@@ -103,7 +103,7 @@ bool agree(Exec& exec, const Insn& insn, uint32_t columns, uint32_t column, bool
 }
 
 Flow run_alloc(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const AllocForm*>(insn.data);
+  const auto& form = insn.form<AllocForm>();
   auto& memory = exec.cta->state<TensorMemory>();
   const uint32_t columns = column_count(exec, form);
   if (!exec.resumed(Wait::Kind::kTensorAlloc)) {
@@ -158,7 +158,7 @@ bool transfers_pending(const Exec& exec) {
 }
 
 Flow run_dealloc(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const AllocForm*>(insn.data);
+  const auto& form = insn.form<AllocForm>();
   const uint32_t columns = column_count(exec, form);
   const uint32_t address = exec.lanes<uint32_t>(form.address)[exec.first_lane()];
   const TensorAddress at = TensorAddress::of(address);
@@ -183,7 +183,7 @@ Flow run_dealloc(Exec& exec, const Insn& insn) {
 }
 
 Flow run_relinquish(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const AllocForm*>(insn.data);
+  const auto& form = insn.form<AllocForm>();
   exec.require_converged(insn);
   note_cta_group(exec, insn, form.cta_group);
   exec.cta->state<TensorMemory>().relinquished = true;
@@ -209,7 +209,7 @@ void decode_tensor_alloc(Decoder& decoder, Insn& insn) {
   form.place.bytes = 4;
   form.place.writes = true;
   form.columns = decoder.source(1, Type::kU32);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_alloc;
 }
 
@@ -220,7 +220,7 @@ void decode_tensor_dealloc(Decoder& decoder, Insn& insn) {
   decoder.need_operands(2, 2);
   form.address = decoder.source(0, Type::kU32);
   form.columns = decoder.source(1, Type::kU32);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_dealloc;
 }
 
@@ -228,7 +228,7 @@ void decode_tensor_relinquish(Decoder& decoder, Insn& insn) {
   const AllocForm form = decode_form(decoder);
   decoder.finish();
   decoder.need_operands(0, 0);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_relinquish;
 }
 

@@ -32,7 +32,7 @@ TensorAddress address_of(const Exec& exec, const Address& address, int lane) {
 }
 
 Flow run_copy(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const CopyForm*>(insn.data);
+  const auto& form = insn.form<CopyForm>();
   note_cta_group(exec, insn, form.cta_group);
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
   exec.for_lanes([&](int lane) {
@@ -51,7 +51,7 @@ Flow run_copy(Exec& exec, const Insn& insn) {
 }
 
 Flow run_shift(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const CopyForm*>(insn.data);
+  const auto& form = insn.form<CopyForm>();
   note_cta_group(exec, insn, form.cta_group);
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
   exec.for_lanes([&](int lane) {
@@ -71,7 +71,7 @@ Space barrier_space(const Exec& exec, const CommitForm& form, int lane) {
 }
 
 Flow run_commit(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const CommitForm*>(insn.data);
+  const auto& form = insn.form<CommitForm>();
   note_cta_group(exec, insn, form.cta_group);
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
   exec.for_lanes([&](int lane) {
@@ -120,7 +120,7 @@ void decode_tensor_copy(Decoder& decoder, Insn& insn) {
   decoder.need_operands(2, 2);
   form.to = decoder.address(0);
   form.descriptor = decoder.source(1, Type::kB64);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_copy;
 }
 
@@ -132,7 +132,7 @@ void decode_tensor_shift(Decoder& decoder, Insn& insn) {
   decoder.finish();
   decoder.need_operands(1, 1);
   form.to = decoder.address(0);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_shift;
 }
 
@@ -151,7 +151,7 @@ void decode_tensor_commit(Decoder& decoder, Insn& insn) {
   decoder.need_operands(operands, operands);
   form.barrier = decoder.address(0);
   if (form.multicasts) form.mask = decoder.source(1, Type::kB16);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_commit;
 }
 

@@ -68,7 +68,7 @@ TensorAddress own_lanes(const Exec& exec, const Insn& insn, const TransferForm& 
 }
 
 Flow run_load(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const TransferForm*>(insn.data);
+  const auto& form = insn.form<TransferForm>();
   exec.require_converged(insn);
   Transfer transfer = form.transfer;
   transfer.at = own_lanes(exec, insn, form, "tcgen05.ld");
@@ -81,7 +81,7 @@ Flow run_load(Exec& exec, const Insn& insn) {
 }
 
 Flow run_store(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const TransferForm*>(insn.data);
+  const auto& form = insn.form<TransferForm>();
   exec.require_converged(insn);
   Transfer transfer = form.transfer;
   transfer.at = own_lanes(exec, insn, form, "tcgen05.st");
@@ -222,7 +222,7 @@ void decode_load(Decoder& decoder, Insn& insn) {
   const size_t address = reduces ? 2 : 1;
   form.address = decoder.address(address);
   form.transfer.halves = take_halves(decoder, form.transfer, address + 1);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_load;
 }
 
@@ -239,7 +239,7 @@ void decode_store(Decoder& decoder, Insn& insn) {
   form.transfer.halves = take_halves(decoder, form.transfer, 1);
   decoder.set_list(insn,
                    take_vector(decoder, decoder.operand(last), form.transfer.registers, false));
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_store;
 }
 

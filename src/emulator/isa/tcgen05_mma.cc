@@ -99,7 +99,7 @@ void use_collector(const Exec& exec, const Insn& insn, const MmaForm& form, Cta&
 
 // Each lane issues an instruction of its own; kernels elect one.
 Flow run_mma(Exec& exec, const Insn& insn) {
-  const auto& form = *static_cast<const MmaForm*>(insn.data);
+  const auto& form = insn.form<MmaForm>();
   note_cta_group(exec, insn, form.cta_group);
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
   exec.for_lanes([&](int lane) {
@@ -178,7 +178,7 @@ void decode_mma(Decoder& decoder, Insn& insn) {
     form.scale = static_cast<int>(scale);
   }
   decoder.need_operands(i, i);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_mma;
 }
 

@@ -77,7 +77,7 @@ void replace(uint32_t* w, const Replacement& change, uint64_t value) {
 }
 
 Flow run_replace(Exec& exec, const Insn& insn) {
-  const Replacement& change = *static_cast<const Replacement*>(insn.data);
+  const Replacement& change = insn.form<Replacement>();
   exec.for_lanes([&](int lane) {
     const Address& address = change.map.address;
     const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
@@ -98,7 +98,7 @@ struct MapCopy {
 };
 
 Flow run_copy(Exec& exec, const Insn& insn) {
-  const MapCopy& copy = *static_cast<const MapCopy*>(insn.data);
+  const MapCopy& copy = insn.form<MapCopy>();
   exec.require_converged(insn);
   // All lanes copy the same map.
   Exec one = exec;
@@ -207,7 +207,7 @@ void decode_tensormap_replace(Decoder& decoder, Insn& insn) {
   }
   change.value = decoder.source(last, type);
   change.wide = wide;
-  insn.data = decoder.keep(change);
+  decoder.set_form(insn, change);
   insn.run = run_replace;
 }
 
@@ -231,7 +231,7 @@ void decode_tensormap_copy(Decoder& decoder, Insn& insn) {
   if (decoder.constant(2) != kMapBytes) decoder.fail_syntax("the size must be 128");
   copy.to.bytes = copy.from.bytes = kMapBytes;
   copy.to.writes = copy.from.reads = true;
-  insn.data = decoder.keep(copy);
+  decoder.set_form(insn, copy);
   insn.run = run_copy;
 }
 

@@ -250,13 +250,13 @@ void start_store(const Exec& exec, const Insn& insn, const TensorCopy& copy, int
 }
 
 Flow run_load(Exec& exec, const Insn& insn) {
-  const TensorCopy& copy = *static_cast<const TensorCopy*>(insn.data);
+  const TensorCopy& copy = insn.form<TensorCopy>();
   exec.for_lanes([&](int lane) { start_load(exec, insn, copy, lane); });
   return Flow::kNext;
 }
 
 Flow run_store(Exec& exec, const Insn& insn) {
-  const TensorCopy& copy = *static_cast<const TensorCopy*>(insn.data);
+  const TensorCopy& copy = insn.form<TensorCopy>();
   exec.for_lanes([&](int lane) { start_store(exec, insn, copy, lane); });
   return Flow::kNext;
 }
@@ -315,7 +315,7 @@ void decode_load(Decoder& decoder, Insn& insn, TensorCopy copy) {
   copy.barrier = decoder.address(2);
   if (multicast) copy.cta_mask = decoder.source(3, Type::kU16);
   if (policy) decoder.source(count - 1, Type::kB64);
-  insn.data = decoder.keep(copy);
+  decoder.set_form(insn, copy);
   insn.run = run_load;
 }
 
@@ -327,7 +327,7 @@ void decode_store(Decoder& decoder, Insn& insn, TensorCopy copy) {
   take_tensor(decoder, 0, &copy);
   copy.shared = decoder.address(1);
   if (policy) decoder.source(2, Type::kB64);
-  insn.data = decoder.keep(copy);
+  decoder.set_form(insn, copy);
   insn.run = run_store;
 }
 

@@ -122,15 +122,17 @@ struct Rsqrt64 {
   }
 };
 
-// What small holds beside the rounding mode.
-constexpr uint8_t kFlushBit = 8, kReciprocalBit = 16;
+struct DirectedForm {
+  Round round;
+  bool ftz, reciprocal;
+};
 
 // Directed roundings of a / b, 1 / a and sqrt(a).
 template <class T, HostOp kOp>
 struct Directed {
   static void run(const Exec& exec, const Insn& insn) {
-    const auto round = static_cast<Round>(insn.small & 3);
-    const bool ftz = insn.small & kFlushBit, reciprocal = insn.small & kReciprocalBit;
+    const DirectedForm& form = insn.form<DirectedForm>();
+    const bool ftz = form.ftz, reciprocal = form.reciprocal;
     const T* a = exec.lanes<T>(insn.a);
     const T* b = kOp == HostOp::kDiv && !reciprocal ? exec.lanes<T>(insn.b) : nullptr;
     T* d = exec.lanes<T>(insn.d);
@@ -141,7 +143,7 @@ struct Directed {
     exec.for_lanes([&](int i) {
       const T first = reciprocal ? T{1} : prepare(a[i]);
       const T second = b != nullptr ? prepare(b[i]) : prepare(a[i]);
-      T r = prepare(host_rounded(kOp, round, first, second, T{0}));
+      T r = prepare(host_rounded(kOp, form.round, first, second, T{0}));
       if constexpr (std::is_same_v<T, float>) r = canonical(r);
       d[i] = r;
     });
@@ -149,9 +151,8 @@ struct Directed {
 };
 
 template <HostOp kOp>
-void set_directed(Insn& insn, Type type, const FloatForm& form, bool reciprocal) {
-  insn.small = static_cast<uint8_t>(static_cast<uint8_t>(form.round) | (form.ftz ? kFlushBit : 0) |
-                                    (reciprocal ? kReciprocalBit : 0));
+void set_directed(Decoder& decoder, Insn& insn, Type type, const FloatForm& form, bool reciprocal) {
+  decoder.set_form(insn, DirectedForm{form.round, form.ftz, reciprocal});
   insn.run = type == Type::kF32 ? plain_handler<Directed<float, kOp>>()
                                 : plain_handler<Directed<double, kOp>>();
 }
@@ -175,7 +176,8 @@ void decode_rcp(Decoder& decoder, Insn& insn) {
   const FloatForm form = take_float_form(decoder, type);
   if (approx == form.has_round) decoder.fail("needs .approx or a rounding mode");
   if (form.sat) decoder.fail("takes no .sat");
-  if (form.round != Round::kNearest) return set_directed<HostOp::kDiv>(insn, type, form, true);
+  if (form.round != Round::kNearest)
+    return set_directed<HostOp::kDiv>(decoder, insn, type, form, true);
   if (approx) {
     insn.run = approx_handler<Rcp>(form.ftz);
   } else if (type == Type::kF64) {
@@ -196,7 +198,8 @@ void decode_sqrt(Decoder& decoder, Insn& insn) {
     decoder.fail("needs a rounding mode, or .approx and .f32");
   }
   if (form.sat) decoder.fail("takes no .sat");
-  if (form.round != Round::kNearest) return set_directed<HostOp::kSqrt>(insn, type, form, false);
+  if (form.round != Round::kNearest)
+    return set_directed<HostOp::kSqrt>(decoder, insn, type, form, false);
   if (approx) {
     insn.run = approx_handler<Sqrt>(form.ftz);
   } else if (type == Type::kF64) {
@@ -251,7 +254,8 @@ void decode_float_div(Decoder& decoder, Insn& insn, Type type) {
     decoder.fail("div needs .approx, .full or a rounding mode");
   }
   if (form.sat) decoder.fail("div takes no .sat");
-  if (form.round != Round::kNearest) return set_directed<HostOp::kDiv>(insn, type, form, false);
+  if (form.round != Round::kNearest)
+    return set_directed<HostOp::kDiv>(decoder, insn, type, form, false);
   if (type == Type::kF64) {
     insn.run = handler<Map2<Divide64, double>>();
   } else if (kind != 0) {

@@ -67,7 +67,7 @@ struct ShuffleForm {
 
 Flow run_shfl(Exec& exec, const Insn& insn) {
   if (!gathered(exec, insn, true)) return Flow::kBlocked;
-  const auto& form = *static_cast<const ShuffleForm*>(insn.data);
+  const auto& form = insn.form<ShuffleForm>();
   uint32_t values[32];
   std::copy_n(exec.lanes<uint32_t>(insn.a), 32, values);
   uint32_t in_range = 0;
@@ -130,7 +130,7 @@ void decode_shfl(Decoder& decoder, Insn& insn) {
   insn.b = decoder.source(2, Type::kB32);
   form.clamp = decoder.source(3, Type::kB32);
   if (sync) insn.c = decoder.source(4, Type::kB32);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_shfl;
 }
 
@@ -139,12 +139,18 @@ void decode_shfl(Decoder& decoder, Insn& insn) {
 
 enum class Vote : uint8_t { kAll, kAny, kUni, kBallot };
 
+struct VoteForm {
+  Vote mode;
+  bool negated;  // !p
+};
+
 Flow run_vote(Exec& exec, const Insn& insn) {
   if (!gathered(exec, insn)) return Flow::kBlocked;
+  const VoteForm& form = insn.form<VoteForm>();
   uint32_t p = exec.predicate(insn.a);
-  if (insn.imm != 0) p = ~p;
+  if (form.negated) p = ~p;
   p &= exec.mask;
-  switch (static_cast<Vote>(insn.small)) {
+  switch (form.mode) {
     case Vote::kAll: exec.set_predicate(insn.d, p == exec.mask ? ~0u : 0); break;
     case Vote::kAny: exec.set_predicate(insn.d, p != 0 ? ~0u : 0); break;
     case Vote::kUni: exec.set_predicate(insn.d, p == 0 || p == exec.mask ? ~0u : 0); break;
@@ -164,9 +170,8 @@ void decode_vote(Decoder& decoder, Insn& insn) {
   insn.d = decoder.dest(0, type);
   bool negated = false;
   insn.a = decoder.predicate(decoder.operand(1), &negated);
-  insn.imm = negated;
+  decoder.set_form(insn, VoteForm{mode, negated});
   if (sync) insn.c = decoder.source(2, Type::kB32);
-  insn.small = static_cast<uint8_t>(mode);
   insn.run = run_vote;
 }
 
@@ -186,6 +191,10 @@ void decode_activemask(Decoder& decoder, Insn& insn) {
 
 // --- match.sync ---------------------------------------------------------------------------------
 
+struct MatchForm {
+  Slot unanimous = kNoSlot;  // p of d|p
+};
+
 template <class T, bool kAll>
 Flow run_match(Exec& exec, const Insn& insn) {
   if (!gathered(exec, insn)) return Flow::kBlocked;
@@ -201,7 +210,7 @@ Flow run_match(Exec& exec, const Insn& insn) {
   exec.each(exec.lanes<uint32_t>(insn.d), [&](int lane) {
     return !kAll ? equal[lane] : unanimous == mask ? mask : 0;
   });
-  const auto p = static_cast<Slot>(insn.imm);
+  const Slot p = insn.form<MatchForm>().unanimous;
   if (p != kNoSlot) exec.set_predicate(p, unanimous == mask ? ~0u : 0);
   return Flow::kNext;
 }
@@ -214,13 +223,14 @@ void decode_match(Decoder& decoder, Insn& insn) {
   if (type != Type::kB32 && type != Type::kB64) decoder.fail_type(type);
   decoder.need_operands(3, 3);
   const Operand& d = decoder.operand(0);
-  insn.imm = kNoSlot;
+  MatchForm form;
   if (d.kind == Operand::Kind::kPair) {
     insn.d = decoder.dest(d.list[0], Type::kB32);
-    insn.imm = decoder.dest(d.list[1], Type::kPred);
+    form.unanimous = decoder.dest(d.list[1], Type::kPred);
   } else {
     insn.d = decoder.dest(d, Type::kB32);
   }
+  decoder.set_form(insn, form);
   insn.a = decoder.source(1, type);
   insn.c = decoder.source(2, Type::kB32);
   if (bits_of(type) == 64) {
@@ -267,25 +277,29 @@ Flow reduce(Exec& exec, const Insn& insn, F combine) {
   return Flow::kNext;
 }
 
-// f32 min and max: of what is left of insn.small: bit 0 max, bit 1 .abs, bit 2 .NaN.
+struct ReduxFloatForm {
+  bool max;  // else min
+  bool absolute, keeps_nan;
+};
+
 Flow run_redux_float(Exec& exec, const Insn& insn) {
   if (!gathered(exec, insn)) return Flow::kBlocked;
-  const bool max = insn.small & 1, absolute = insn.small & 2, keeps_nan = insn.small & 4;
+  const ReduxFloatForm& form = insn.form<ReduxFloatForm>();
   const float* a = exec.lanes<float>(insn.a);
   float value = NAN;
   bool saw_nan = false;
   exec.for_lanes([&](int lane) {
-    const float x = absolute ? std::fabs(a[lane]) : a[lane];
+    const float x = form.absolute ? std::fabs(a[lane]) : a[lane];
     saw_nan |= std::isnan(x);
     if (std::isnan(value)) {
       value = x;
-    } else if (max ? x > value || (x == value && std::signbit(value))
-                   : x < value || (x == value && std::signbit(x))) {
+    } else if (form.max ? x > value || (x == value && std::signbit(value))
+                        : x < value || (x == value && std::signbit(x))) {
       value = x;
     }
   });
   uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((keeps_nan && saw_nan) || std::isnan(value)) bits = 0x7fffffffu;
+  if ((form.keeps_nan && saw_nan) || std::isnan(value)) bits = 0x7fffffffu;
   exec.each(exec.lanes<uint32_t>(insn.d), [bits](int) { return bits; });
   return Flow::kNext;
 }
@@ -338,7 +352,7 @@ void decode_redux(Decoder& decoder, Insn& insn) {
   insn.c = decoder.source(2, Type::kB32);
   if (type == Type::kF32) {
     if (op != Op::kMin && op != Op::kMax) decoder.fail("of f32 there are .min and .max");
-    insn.small = static_cast<uint8_t>((op == Op::kMax) | absolute << 1 | keeps_nan << 2);
+    decoder.set_form(insn, ReduxFloatForm{op == Op::kMax, absolute, keeps_nan});
     insn.run = run_redux_float;
     return;
   }

@@ -16,7 +16,7 @@ namespace {
 
 // Registers that must not be touched until a wait_group: D, and A where it is in registers.
 void hold_operands(const Exec& exec, const Insn& insn, uint64_t op) {
-  const auto& form = *static_cast<const WgmmaForm*>(insn.data);
+  const auto& form = insn.form<WgmmaForm>();
   const Slot* const d = insn.list;
   const Slot* const a = d + form.d_registers;
   hold_registers(exec, {d, a}, op, false, form.shape());
@@ -104,10 +104,14 @@ void observe(const Exec& exec, const Insn& insn, uint64_t from, uint64_t to) {
   });
 }
 
+struct GroupWait {
+  uint64_t may_stay;  // groups that need not be done
+};
+
 Flow run_wait(Exec& exec, const Insn& insn) {
   if (!exec.resumed(Wait::Kind::kWgmma)) exec.require_converged(insn);
   auto& state = exec.warp->state<WgmmaGroups>();
-  const size_t stay = insn.imm;
+  const size_t stay = insn.form<GroupWait>().may_stay;
   if (state.groups.size() <= stay) return Flow::kNext;
   const uint64_t last = state.groups[state.groups.size() - stay - 1];
   for (const auto& warp : warpgroup_of(exec)) {
@@ -250,7 +254,7 @@ void decode_multiply(Decoder& decoder, Insn& insn) {
   if (form.accumulator == Accumulator::kS32) form.saturate = decoder.take("satfinite");
   decoder.finish();
   take_operands(decoder, insn, &form);
-  insn.data = decoder.keep(form);
+  decoder.set_form(insn, form);
   insn.run = run_multiply;
 }
 
@@ -272,7 +276,7 @@ void decode_wait(Decoder& decoder, Insn& insn) {
   decoder.need_operands(1, 1);
   const int64_t groups = decoder.constant(0);
   if (groups < 0) decoder.fail_syntax(fmt::format("wait_group {}; accepted: 0 and more", groups));
-  insn.imm = static_cast<uint64_t>(groups);
+  decoder.set_form(insn, GroupWait{static_cast<uint64_t>(groups)});
   insn.run = run_wait;
 }
 

@@ -1,15 +1,6 @@
 // What a handler works on: some lanes of one warp, at one instruction.
 #pragma once
 
-// Debug and sanitizer builds compare every access to a slot with what was allocated there.
-#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__)
-#define PTXEMU_CHECK_SLOTS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define PTXEMU_CHECK_SLOTS 1
-#endif
-#endif
-
 #include <bit>
 #include <cstddef>
 #include <cstdint>

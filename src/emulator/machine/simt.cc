@@ -56,7 +56,7 @@ bool touches(const CodeFunction& function, uint32_t pc, Slot begin, Slot end) {
 // Products of one shape may follow on the same accumulators without a wait, and several may read
 // one A ("wgmma.mma_async", PTX ISA 9.7.15.5.2); everything else must wait for the range.
 bool follows_in_order(const PendingRegisters::Range& range, const Insn& insn) {
-  const auto& form = *static_cast<const WgmmaForm*>(insn.data);
+  const auto& form = insn.form<WgmmaForm>();
   const auto in_range = [&](Slot slot) { return slot >= range.begin && slot < range.end; };
   const Slot* d_end = insn.list + form.d_registers;
   if (range.shape == 0) return std::none_of(insn.list, d_end, in_range);

@@ -40,7 +40,7 @@ WgmmaOp::WgmmaOp(const Exec& exec, const Insn& insn)
       cta_(exec.cta),
       owner_(exec.warp),
       frame_(exec.group->frame),
-      form_(*static_cast<const WgmmaForm*>(insn.data)),
+      form_(insn.form<WgmmaForm>()),
       slots_(insn.list) {
   queue = wgmma_queue(exec.warp->agent);
   const int lane = exec.first_lane();

@@ -35,11 +35,11 @@ std::span<const SlotUse> uses_of(const CodeFunction& function, const Insn& insn)
 // may have parts that are never read), and what shfl takes from lanes that come later.
 bool is_idle(const Exec& exec, const Insn& insn, Slot slot) {
   const InstructionKind kind = kind_of(insn);
-  if (kind == InstructionKind::kStore && insn.small != 0) return slot != insn.a;
+  if (kind == InstructionKind::kStore && insn.is_private) return slot != insn.a;
   if (kind == InstructionKind::kCall) return true;
   if (kind == InstructionKind::kShuffle && !all_here(exec)) return true;
   if (kind != InstructionKind::kWgmma) return false;
-  const auto& form = *static_cast<const WgmmaForm*>(insn.data);
+  const auto& form = insn.form<WgmmaForm>();
   const uint32_t scale = exec.predicate(form.accumulates) >> exec.first_lane() & 1;
   if ((scale != 0) != form.accumulates_negated) return false;
   const Slot* end = insn.list + form.d_registers;

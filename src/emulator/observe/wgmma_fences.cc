@@ -91,7 +91,7 @@ void WgmmaRegisters::check(const Exec& exec, const Insn& insn) const {
 }
 
 uint64_t WgmmaRegisters::issued(const Exec& exec, const Insn& insn, uint64_t op) {
-  const auto& form = *static_cast<const WgmmaForm*>(insn.data);
+  const auto& form = insn.form<WgmmaForm>();
   const uint32_t scale = exec.predicate(form.accumulates) >> exec.first_lane() & 1;
   uint64_t before = 0;
   for (uint32_t i = 0; i < form.d_registers; ++i) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "emulator/error.h"
@@ -134,6 +135,42 @@ TEST(Decoder, RegistersThatAreNeverLiveTogetherShareASlot) {
   EXPECT_NE(main[1].d, main[2].d);
   EXPECT_NE(main[0].d, main[3].d);  // %r1 is read at the end
 }
+
+// Small ones lie in the instruction, so that it may be copied; others are referred to.
+TEST(DecodedForm, GivesBackWhatWasSet) {
+  struct Small {
+    uint64_t a;
+    bool b;
+  };
+  struct Large {
+    uint64_t words[3];
+  };
+  Insn insn;
+  insn.decoded.set(Small{7, true});
+  const Insn copy = insn;
+  EXPECT_EQ(copy.form<Small>().a, 7u);
+  EXPECT_TRUE(copy.form<Small>().b);
+  EXPECT_EQ(static_cast<const void*>(&copy.form<Small>()), &copy.decoded);
+  const Large large{{1, 2, 3}};
+  insn.decoded.refer(&large);
+  EXPECT_EQ(&insn.form<Large>(), &large);
+}
+
+#ifdef PTXEMU_CHECK_SLOTS
+TEST(DecodedForm, IsNotTakenForAnother) {
+  struct One {
+    uint32_t value;
+  };
+  struct Other {
+    uint32_t value;
+  };
+  Insn insn;
+  EXPECT_THROW(insn.form<One>(), std::logic_error);
+  insn.decoded.set(One{1});
+  EXPECT_EQ(insn.form<One>().value, 1u);
+  EXPECT_THROW(insn.form<Other>(), std::logic_error);
+}
+#endif
 
 TEST(Decoder, EveryRowIsThereOnceAndCitesItsSection) {
   std::set<std::string_view> seen;
