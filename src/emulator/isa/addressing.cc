@@ -56,31 +56,7 @@ std::byte* resolve_extent(const Exec& exec, Space space, const Extent& extent, u
   }
 }
 
-}  // namespace
-
-void resolve_lanes(const Exec& exec, const MemoryOperand& operand, LaneHosts* hosts) {
-  alignas(64) uint64_t address[32];
-  lane_addresses(exec, operand.address, address);
-  const Extent extent = extent_of(exec, address);
-  if (std::byte* lowest = resolve_extent(exec, operand.space, extent, operand.bytes)) {
-    // Lanes outside the mask get an address that nobody uses.
-    const auto base = reinterpret_cast<uint64_t>(lowest) - extent.lowest;
-    auto* out = reinterpret_cast<uint64_t*>(hosts->at);
-    for (int lane = 0; lane < 32; ++lane) out[lane] = base + address[lane];
-    return;
-  }
-  const AccessKind kind = operand.atomic   ? AccessKind::kAtomic
-                          : operand.writes ? AccessKind::kWrite
-                                           : AccessKind::kRead;
-  exec.for_lanes([&](int lane) {
-    hosts->at[lane] = resolve(exec, lane, operand.space, address[lane], operand.bytes, kind);
-  });
-}
-
-void note_access(Exec& exec, const Insn& insn, const MemoryOperand& operand) {
-  if (operand.space == Space::kLocal || operand.space == Space::kParam) return;
-  if (operand.writes) exec.cluster->note_progress();
-  if (exec.observer == nullptr) return;
+void tell_access(Exec& exec, const Insn& insn, const MemoryOperand& operand) {
   alignas(64) uint64_t address[32];
   lane_addresses(exec, operand.address, address);
   Cta* ctas[32] = {};
@@ -88,8 +64,7 @@ void note_access(Exec& exec, const Insn& insn, const MemoryOperand& operand) {
   exec.for_lanes([&](int lane) {
     const Space space = operand.space == Space::kGeneric ? space_of(address[lane]) : operand.space;
     if (space == Space::kShared || space == Space::kSharedCluster) {
-      const SharedLocation place =
-          locate_shared(exec, address[lane], operand.bytes, space == Space::kShared);
+      const SharedLocation place = locate_shared(exec, address[lane], operand.bytes, space);
       address[lane] = place.offset;
       ctas[lane] = place.cta;
       shared |= 1u << lane;
@@ -121,6 +96,34 @@ void note_access(Exec& exec, const Insn& insn, const MemoryOperand& operand) {
     exec.observer->access(exec, insn, access);
   }
   exec.mask = mask;
+}
+
+}  // namespace
+
+void resolve_lanes(const Exec& exec, const MemoryOperand& operand, LaneHosts* hosts) {
+  alignas(64) uint64_t address[32];
+  lane_addresses(exec, operand.address, address);
+  const Extent extent = extent_of(exec, address);
+  if (std::byte* lowest = resolve_extent(exec, operand.space, extent, operand.bytes)) {
+    // Lanes outside the mask get an address that nobody uses.
+    const auto base = reinterpret_cast<uint64_t>(lowest) - extent.lowest;
+    auto* out = reinterpret_cast<uint64_t*>(hosts->at);
+    for (int lane = 0; lane < 32; ++lane) out[lane] = base + address[lane];
+    return;
+  }
+  const AccessKind kind = operand.atomic   ? AccessKind::kAtomic
+                          : operand.writes ? AccessKind::kWrite
+                                           : AccessKind::kRead;
+  exec.for_lanes([&](int lane) {
+    hosts->at[lane] = resolve(exec, lane, operand.space, address[lane], operand.bytes, kind);
+  });
+}
+
+void access_lanes(Exec& exec, const Insn& insn, const MemoryOperand& operand, LaneHosts* hosts) {
+  resolve_lanes(exec, operand, hosts);
+  if (operand.space == Space::kLocal || operand.space == Space::kParam) return;
+  if (operand.writes) exec.cluster->note_progress();
+  if (exec.observer != nullptr) tell_access(exec, insn, operand);
 }
 
 std::optional<Scope> take_scope(Decoder& decoder) {

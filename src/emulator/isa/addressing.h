@@ -28,10 +28,12 @@ struct LaneHosts {
   std::byte* at[32];  // of the lanes of exec.mask
 };
 
-// Throws Trap for the first lane whose access is out of bounds or misaligned.
+// The access of the lanes of exec.mask: where it happens on the host, and who must know is told.
+// Called before the instruction writes a register, which may hold its address. Throws Trap for the
+// first lane that is out of bounds or misaligned.
+void access_lanes(Exec& exec, const Insn& insn, const MemoryOperand& operand, LaneHosts* hosts);
+// The places alone, of asynchronous work, which tells of each access when it happens.
 void resolve_lanes(const Exec& exec, const MemoryOperand& operand, LaneHosts* hosts);
-// Tells the observer, and that memory has changed.
-void note_access(Exec& exec, const Insn& insn, const MemoryOperand& operand);
 
 // .cta .cluster .gpu .sys, if one of them stands there.
 std::optional<Scope> take_scope(Decoder& decoder);

@@ -106,10 +106,10 @@ class CopyOp final : public AsyncOp {
   void copy(Cluster& cluster, const Lane& lane) {
     if (lane.read != 0) {
       std::memcpy(lane.to, lane.from, lane.read);
-      note_read(cluster, *this, lane.source);
+      note_read(cluster, lane.source);
     }
     std::memset(lane.to + lane.read, 0, bytes_ - lane.read);
-    note_write(cluster, *this, lane.target);
+    note_write(cluster, lane.target);
   }
   uint32_t bytes_;
   CopyGroups& groups_;
@@ -153,7 +153,7 @@ Flow run_copy(Exec& exec, const Insn& insn) {
                           lane);
     };
     CopyOp::Lane entry{targets.at[lane], nullptr, bytes_to_read(exec, copy, lane), {}, {}};
-    const SharedLocation place = locate_shared(exec, at(copy.to), copy.bytes, true);
+    const SharedLocation place = locate_shared(exec, at(copy.to), copy.bytes, Space::kShared);
     entry.target = shared_region(place.cta, place.offset, copy.bytes);
     writes.push_back(entry.target);
     if (entry.read != 0) {

@@ -49,7 +49,7 @@ BarrierPlace barrier_place(const Exec& exec, const Address& address, Space space
                lane};
   }
   if (at % 8 != 0) throw Trap{"misaligned", "an mbarrier's address is no multiple of 8", lane};
-  const SharedLocation place = locate_shared(exec, at, 8, space == Space::kShared);
+  const SharedLocation place = locate_shared(exec, at, 8, space);
   return {place.cta, place.offset};
 }
 

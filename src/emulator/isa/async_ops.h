@@ -41,12 +41,5 @@ inline Region shared_region(Cta* cta, uint64_t offset, uint64_t bytes) {
 inline Region global_region(uint64_t address, uint64_t bytes) {
   return {.space = Region::Space::kGlobal, .begin = address, .bytes = bytes};
 }
-inline void note_read(Cluster& cluster, const AsyncOp& op, const Region& region) {
-  if (Observer* observer = cluster.launch.observer.get()) observer->async_read(cluster, op, region);
-}
-inline void note_write(Cluster& cluster, const AsyncOp& op, const Region& region) {
-  if (Observer* observer = cluster.launch.observer.get())
-    observer->async_write(cluster, op, region);
-}
 
 }  // namespace ptxemu

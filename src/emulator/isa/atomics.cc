@@ -47,9 +47,7 @@ void apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
 Flow run_atomic(Exec& exec, const Insn& insn) {
   const AtomicOp& op = insn.form<AtomicOp>();
   LaneHosts hosts;
-  resolve_lanes(exec, op.operand, &hosts);
-  // First, because the result may go to the register that holds the address.
-  note_access(exec, insn, op.operand);
+  access_lanes(exec, insn, op.operand, &hosts);
   exec.for_lanes([&](int lane) { apply(exec, op, hosts.at[lane], lane); });
   return Flow::kNext;
 }

@@ -78,7 +78,7 @@ Flow run_barrier(Exec& exec, const Insn& insn) {
     const uint64_t generation = exec.group->wait.value;
     if (barrier.generation == generation) return Flow::kBlocked;
     store_result(exec, insn, form, barrier, generation);
-    if (exec.observer != nullptr) exec.observer->barrier_passed(exec, insn, number, generation);
+    exec.tell(&Observer::barrier_passed, insn, number, generation);
     return Flow::kNext;
   }
   if (form.aligned) exec.require_converged(insn);
@@ -88,7 +88,7 @@ Flow run_barrier(Exec& exec, const Insn& insn) {
   const uint32_t all = exec.warp->lanes & ~exec.warp->exited;
   const bool whole = form.aligned || exec.mask == all;
   barrier.arrived += whole ? 32 : static_cast<uint32_t>(std::popcount(exec.mask));
-  if (exec.observer != nullptr) exec.observer->barrier_arrive(exec, insn, number, generation);
+  exec.tell(&Observer::barrier_arrive, insn, number, generation);
   if (barrier.arrived > barrier.expected) {
     throw Trap{"barrier-overflow", fmt::format("{} threads at barrier {}, which awaits {}",
                                                barrier.arrived, number, barrier.expected)};
@@ -99,7 +99,7 @@ Flow run_barrier(Exec& exec, const Insn& insn) {
     return exec.block(Wait::Kind::kNamedBarrier, number, generation);
   }
   store_result(exec, insn, form, barrier, generation);
-  if (exec.observer != nullptr) exec.observer->barrier_passed(exec, insn, number, generation);
+  exec.tell(&Observer::barrier_passed, insn, number, generation);
   return Flow::kNext;
 }
 
@@ -150,9 +150,8 @@ Flow cluster_arrive(Exec& exec, const Insn& insn) {
   exec.for_lanes(
       [&](int lane) { arrival.generation[static_cast<size_t>(lane)] = barrier.generation; });
   arrival.waiting |= exec.mask;
-  if (exec.observer != nullptr) {
-    exec.observer->cluster_arrive(exec, insn, barrier.generation, form.releases);
-  }
+  exec.tell(&Observer::cluster_arrive, insn, barrier.generation,
+            {.releases = form.releases, .scope = Scope::kCluster});
   barrier.complete_if_all(*exec.cluster);
   return Flow::kNext;
 }
@@ -170,7 +169,7 @@ Flow cluster_wait(Exec& exec, const Insn& insn) {
     return exec.block(Wait::Kind::kClusterBarrier, 0, generation);
   }
   arrival.waiting &= ~exec.mask;
-  if (exec.observer != nullptr) exec.observer->cluster_passed(exec, insn, generation);
+  exec.tell(&Observer::cluster_passed, insn, generation);
   return Flow::kNext;
 }
 

@@ -59,12 +59,12 @@ class BulkInOp final : public AsyncOp {
       return true;
     }
     const uint32_t end = split && done_ == 0 && half_of(bytes) != 0 ? half_of(bytes) : bytes;
-    note_read(cluster, *this, source.part(done_, end));
+    note_read(cluster, source.part(done_, end));
     for (const Target& target : targets) {
       move(target.piece.host, done_, end);
       Region written = target.piece.part(done_, end);
       written.reduces = copy_.reducer.apply != nullptr;
-      note_write(cluster, *this, written);
+      note_write(cluster, written);
     }
     done_ = end;
     return false;
@@ -100,7 +100,7 @@ class BulkOutOp final : public AsyncOp {
     if (read_ < bytes) {
       const uint32_t end = split && read_ == 0 && half != 0 ? half : bytes;
       std::memcpy(buffer_.data() + read_, source.host + read_, end - read_);
-      note_read(cluster, *this, source.part(read_, end));
+      note_read(cluster, source.part(read_, end));
       read_ = end;
       status->read = read_ == bytes;
       return false;
@@ -110,7 +110,7 @@ class BulkOutOp final : public AsyncOp {
     Region region = target.part(written_, end);
     region.reduces = copy_.reducer.apply != nullptr;
     region.sums_floats = copy_.sums_floats;
-    note_write(cluster, *this, region);
+    note_write(cluster, region);
     written_ = end;
     status->done = written_ == bytes;
     return status->done;
@@ -139,7 +139,7 @@ Piece piece_at(const Exec& exec, const Address& address, Space space, uint32_t b
   const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
   std::byte* host = resolve(exec, lane, space, at, bytes, kind, kUnit);
   if (space == Space::kGlobal) return {host, global_region(at, bytes)};
-  const SharedLocation place = locate_shared(exec, at, bytes, space == Space::kShared);
+  const SharedLocation place = locate_shared(exec, at, bytes, space);
   return {host, shared_region(place.cta, place.offset, bytes)};
 }
 

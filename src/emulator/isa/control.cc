@@ -143,7 +143,7 @@ Flow run_setmaxnreg(Exec& exec, const Insn& insn) {
   const uint32_t now = exec.warp->register_limit;
   if (!exec.resumed(Wait::Kind::kRegisterPool)) {
     exec.require_converged(insn);
-    if (exec.observer != nullptr) exec.observer->setmaxnreg(exec, insn, wanted);
+    exec.tell(&Observer::setmaxnreg, insn, wanted);
     if (grows ? wanted < now : wanted > now) {
       exec.launch->report(
           exec, insn, Severity::kFormal, "setmaxnreg-direction",
@@ -177,12 +177,12 @@ void decode_setmaxnreg(Decoder& decoder, Insn& insn) {
 // The machine runs one launch after the other, so a wait never waits; what overlapping launches
 // could do to each other is the checker's (observe/grid_dependencies.h).
 Flow run_grid_wait(Exec& exec, const Insn& insn) {
-  if (exec.observer != nullptr) exec.observer->grid_wait(exec, insn);
+  exec.tell(&Observer::grid_wait, insn);
   return Flow::kNext;
 }
 
 Flow run_grid_trigger(Exec& exec, const Insn& insn) {
-  if (exec.observer != nullptr) exec.observer->grid_trigger(exec, insn);
+  exec.tell(&Observer::grid_trigger, insn);
   return Flow::kNext;
 }
 

@@ -63,13 +63,10 @@ class TryCancel : public AsyncOp {
     for (const auto& cta : cluster.ctas) {
       if (!multicast_ && cta.get() != response_.cta) continue;
       std::memcpy(cta->shared + response_.offset, &response, sizeof response);
-      if (Observer* observer = cluster.launch.observer.get()) {
-        Region region{.space = Region::Space::kShared};
-        region.cta = cta.get();
-        region.begin = response_.offset;
-        region.bytes = sizeof response;
-        observer->async_write(cluster, *this, region);
-      }
+      note_write(cluster, {.space = Region::Space::kShared,
+                           .cta = cta.get(),
+                           .begin = response_.offset,
+                           .bytes = sizeof response});
       Cta& signalled = multicast_ ? *cta : *barrier_.cta;
       mbarrier_async_arrive(cluster, signalled, barrier_.offset, 0, sizeof response, *this);
     }
@@ -94,7 +91,8 @@ Flow run_try_cancel(Exec& exec, const Insn& insn) {
   }
   exec.for_lanes([&](int lane) {
     auto at = [&](const Address& a, uint32_t bytes) {
-      return locate_shared(exec, lane_address(exec, a.base, a.wide, a.offset, lane), bytes, true);
+      return locate_shared(exec, lane_address(exec, a.base, a.wide, a.offset, lane), bytes,
+                           Space::kShared);
     };
     auto op = std::make_unique<TryCancel>(exec, at(form.response, 16), at(form.barrier, 8),
                                           form.multicast);

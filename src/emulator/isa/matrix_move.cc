@@ -49,10 +49,9 @@ Flow run_load(Exec& exec, const Insn& insn) {
   exec.require_converged(insn);
   Exec rows = addressing(exec, form);
   LaneHosts hosts;
-  resolve_lanes(rows, form.memory, &hosts);
+  access_lanes(rows, insn, form.memory, &hosts);
   uint8_t memory[32][16] = {};  // rows whose lane does not execute read as zeros
   rows.for_lanes([&](int lane) { std::memcpy(memory[lane], hosts.at[lane], 16); });
-  note_access(rows, insn, form.memory);
   for (uint32_t reg = 0; reg < form.registers; ++reg) {
     exec.each(exec.lanes<uint32_t>(insn.list[reg]), [&](int lane) {
       uint32_t value = 0;
@@ -71,7 +70,7 @@ Flow run_store(Exec& exec, const Insn& insn) {
   exec.require_converged(insn);
   Exec rows = addressing(exec, form);
   LaneHosts hosts;
-  resolve_lanes(rows, form.memory, &hosts);
+  access_lanes(rows, insn, form.memory, &hosts);
   uint8_t memory[32][16];
   for (uint32_t reg = 0; reg < form.registers; ++reg) {
     const uint32_t* values = exec.lanes<uint32_t>(insn.list[reg]);
@@ -83,7 +82,6 @@ Flow run_store(Exec& exec, const Insn& insn) {
     }
   }
   rows.for_lanes([&](int lane) { std::memcpy(hosts.at[lane], memory[lane], 16); });
-  note_access(rows, insn, form.memory);
   return Flow::kNext;
 }
 

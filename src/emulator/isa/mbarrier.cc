@@ -32,7 +32,7 @@ uint32_t checked_count(uint32_t count, int lane) {
 
 // A thread's operation on the barrier, which must be known to be initialised.
 void note_use(const Exec& exec, const Insn& insn, BarrierPlace place) {
-  if (exec.observer != nullptr) exec.observer->mbarrier_used(exec, insn, *place.cta, place.offset);
+  exec.tell(&Observer::mbarrier_used, insn, *place.cta, place.offset);
 }
 
 // --- init, inval --------------------------------------------------------------------------------
@@ -61,9 +61,7 @@ Flow init(Exec& exec, const Insn& insn) {
       report_reinit(exec, insn, place, *old, count, lane);
     }
     mbarrier_init(*place.cta, place.offset, count);
-    if (exec.observer != nullptr) {
-      exec.observer->mbarrier_init(exec, insn, *place.cta, place.offset, count);
-    }
+    exec.tell(&Observer::mbarrier_init, insn, *place.cta, place.offset, count);
   });
   return Flow::kNext;
 }
@@ -73,9 +71,7 @@ Flow invalidate(Exec& exec, const Insn& insn) {
   exec.for_lanes([&](int lane) {
     const BarrierPlace place = barrier_place(exec, barrier.address, barrier.space, lane);
     mbarrier_invalidate(*place.cta, place.offset);
-    if (exec.observer != nullptr) {
-      exec.observer->mbarrier_inval(exec, insn, *place.cta, place.offset);
-    }
+    exec.tell(&Observer::mbarrier_inval, insn, *place.cta, place.offset);
   });
   return Flow::kNext;
 }
@@ -168,7 +164,7 @@ uint64_t phases_of(BarrierPlace place) {
 bool has_completed_since(const Exec& exec, BarrierPlace place) {
   const Wait& begun = exec.group->wait;
   return begun.kind == Wait::Kind::kMbarrier && begun.object == object_of(place) &&
-         phases_of(place) != begun.value >> 1;
+         phases_of(place) != begun.value;
 }
 
 Flow wait(Exec& exec, const Insn& insn) {
@@ -196,13 +192,12 @@ Flow wait(Exec& exec, const Insn& insn) {
     if (gives_up(exec)) {
       done = 0;
     } else if (done == 0 && !exec.group->wait.expired) {
-      if (exec.observer != nullptr && !exec.resumed(Wait::Kind::kMbarrier)) {
-        exec.observer->mbarrier_waits(exec, insn, *first.cta, first.offset,
-                                      phase_parity(exec, barrier, exec.first_lane()));
+      const uint32_t parity = phase_parity(exec, barrier, exec.first_lane());
+      if (!exec.resumed(Wait::Kind::kMbarrier)) {
+        exec.tell(&Observer::mbarrier_waits, insn, *first.cta, first.offset, parity);
       }
-      // The value: the parity, and above it how many phases had completed.
-      return exec.block(Wait::Kind::kMbarrier, object_of(first),
-                        phases_of(first) << 1 | phase_parity(exec, barrier, exec.first_lane()));
+      exec.group->wait.parity = parity;
+      return exec.block(Wait::Kind::kMbarrier, object_of(first), phases_of(first));
     }
   }
   exec.group->wait.expired = false;

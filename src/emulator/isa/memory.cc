@@ -151,9 +151,7 @@ struct MemoryOp {
 Flow run_memory(Exec& exec, const Insn& insn) {
   const MemoryOp& op = insn.form<MemoryOp>();
   LaneHosts hosts;
-  resolve_lanes(exec, op.operand, &hosts);
-  // First, because a load may write the register that holds its address.
-  if (op.operand.writes || exec.observer != nullptr) note_access(exec, insn, op.operand);
+  access_lanes(exec, insn, op.operand, &hosts);
   for (uint32_t i = 0; i < op.count; ++i) {
     const MemoryOp::Element& element = op.elements[i];
     element.mover(exec, hosts, i * op.element_bytes, element.slot);

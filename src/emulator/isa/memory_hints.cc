@@ -18,8 +18,7 @@ constexpr uint32_t kDiscarded = 128;  // bytes
 Flow discard(Exec& exec, const Insn& insn) {
   const auto& operand = insn.form<MemoryOperand>();
   LaneHosts hosts;
-  resolve_lanes(exec, operand, &hosts);
-  note_access(exec, insn, operand);
+  access_lanes(exec, insn, operand, &hosts);
   constexpr uint16_t kPattern = 0x7FFF;  // a NaN in every format
   exec.for_lanes([&](int lane) {
     for (uint32_t i = 0; i < kDiscarded; i += sizeof kPattern) {

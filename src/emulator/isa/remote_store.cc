@@ -51,7 +51,7 @@ class RemoteStoreOp final : public AsyncOp {
     } else {
       std::memcpy(lane.host, lane.value.data(), bytes);
     }
-    note_write(cluster, *this, lane.region);
+    note_write(cluster, lane.region);
     if (lane.barrier.cta != nullptr) {
       mbarrier_async_arrive(cluster, *lane.barrier.cta, lane.barrier.offset, 0, bytes, *this);
     }
@@ -78,7 +78,7 @@ Flow run_store(Exec& exec, const Insn& insn) {
     const uint64_t at = lane_address(exec, operand.address.base, operand.address.wide,
                                      operand.address.offset, lane);
     if (store.signals) {
-      const SharedLocation place = locate_shared(exec, at, operand.bytes, false);
+      const SharedLocation place = locate_shared(exec, at, operand.bytes, Space::kSharedCluster);
       entry.region = shared_region(place.cta, place.offset, operand.bytes);
       entry.barrier = barrier_place(exec, store.barrier, store.barrier_space, lane);
       if (entry.barrier.cta != place.cta) {
@@ -152,7 +152,7 @@ Flow clear(Exec& exec, const Insn& insn) {
       throw Trap{"out-of-bounds", "st.bulk at a generic address outside shared memory", lane};
     }
     const SharedLocation place =
-        locate_shared(exec, at, static_cast<uint32_t>(bytes), operand.space == Space::kShared);
+        locate_shared(exec, at, static_cast<uint32_t>(bytes), operand.space);
     std::memset(place.host(), 0, bytes);
     if (exec.observer == nullptr) return;
     // Told as one access of this lane.

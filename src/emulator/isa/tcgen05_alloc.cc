@@ -61,9 +61,8 @@ void write_address(Exec& exec, const Insn& insn, const AllocForm& form, uint32_t
   Exec one = exec;  // a single access, as one thread makes it
   one.mask = 1u << exec.first_lane();
   LaneHosts hosts;
-  resolve_lanes(one, form.place, &hosts);
+  access_lanes(one, insn, form.place, &hosts);
   std::memcpy(hosts.at[exec.first_lane()], &column, sizeof(column));
-  note_access(one, insn, form.place);
 }
 
 // Both CTAs of a pair do the same. True when done: `request` of the own CTA then says where.
@@ -91,10 +90,8 @@ bool agree(Exec& exec, const Insn& insn, uint32_t columns, uint32_t column, bool
     if (found == TensorMemory::kColumns) return false;
     own.take(found, columns, insn.line);
     peer.take(found, columns, insn.line);
-    if (exec.observer != nullptr) {
-      exec.observer->tensor_alloc(exec, insn, *exec.cta, found, columns);
-      exec.observer->tensor_alloc(exec, insn, peer_cta, found, columns);
-    }
+    exec.tell(&Observer::tensor_alloc, insn, *exec.cta, found, columns);
+    exec.tell(&Observer::tensor_alloc, insn, peer_cta, found, columns);
   }
   mine.column = other.column = found;
   mine.state = other.state = Request::State::kGranted;
@@ -124,7 +121,7 @@ Flow run_alloc(Exec& exec, const Insn& insn) {
     return exec.block(Wait::Kind::kTensorAlloc, exec.cta->rank, columns);
   }
   memory.take(column, columns, insn.line);
-  if (exec.observer != nullptr) exec.observer->tensor_alloc(exec, insn, *exec.cta, column, columns);
+  exec.tell(&Observer::tensor_alloc, insn, *exec.cta, column, columns);
   write_address(exec, insn, form, column);
   return Flow::kNext;
 }
@@ -141,9 +138,7 @@ void release(const Exec& exec, const Insn& insn, uint32_t column, uint32_t colum
                            live.empty() ? "none" : live),
                -1, name_tensor_cells(0, TensorMemory::kLanes, column, columns)};
   }
-  if (exec.observer != nullptr) {
-    exec.observer->tensor_dealloc(exec, insn, *exec.cta, column, columns);
-  }
+  exec.tell(&Observer::tensor_dealloc, insn, *exec.cta, column, columns);
   exec.cluster->note_progress();
 }
 

@@ -117,14 +117,12 @@ Flow run_wait_store(Exec& exec, const Insn& insn) {
 }
 
 Flow run_fence_before(Exec& exec, const Insn& insn) {
-  if (exec.observer != nullptr)
-    exec.observer->fence(exec, insn, {.kind = FenceKind::kTensorBeforeSync});
+  exec.tell(&Observer::fence, insn, {.kind = FenceKind::kTensorBeforeSync});
   return Flow::kNext;
 }
 
 Flow run_fence_after(Exec& exec, const Insn& insn) {
-  if (exec.observer != nullptr)
-    exec.observer->fence(exec, insn, {.kind = FenceKind::kTensorAfterSync});
+  exec.tell(&Observer::fence, insn, {.kind = FenceKind::kTensorAfterSync});
   return Flow::kNext;
 }
 
@@ -170,7 +168,7 @@ std::vector<Slot> take_vector(Decoder& decoder, const Operand& operand, uint32_t
   return slots;
 }
 
-uint32_t take_halves(Decoder& decoder, const Transfer& transfer, size_t i) {
+uint32_t take_half_split(Decoder& decoder, const Transfer& transfer, size_t i) {
   if (transfer.shape != TransferShape::k16x32bx2) return 0;
   const int64_t columns = decoder.constant(i);
   if (columns < 0 || columns >= TensorMemory::kColumns) {
@@ -205,9 +203,9 @@ void decode_load(Decoder& decoder, Insn& insn) {
   const bool reduces = form.reduction.kind != TransferReduction::Kind::kNone;
   form.transfer = take_shape(decoder, "pack::16b");
   const TransferShape shape = form.transfer.shape;
-  const bool two_halves = shape == TransferShape::k16x32bx2;
+  const bool is_split = shape == TransferShape::k16x32bx2;
   if (reduces) {
-    if (shape != TransferShape::k32x32b && !two_halves) {
+    if (shape != TransferShape::k32x32b && !is_split) {
       decoder.fail("tcgen05.ld.red takes the shapes 32x32b and 16x32bx2");
     }
     if (form.transfer.registers < 2) decoder.fail("tcgen05.ld.red takes x2 and more");
@@ -215,13 +213,13 @@ void decode_load(Decoder& decoder, Insn& insn) {
     decoder.fail("tcgen05.ld without .b32");
   }
   decoder.finish();
-  const size_t operands = 2 + (reduces ? 1 : 0) + (two_halves ? 1 : 0);
+  const size_t operands = 2 + (reduces ? 1 : 0) + (is_split ? 1 : 0);
   decoder.need_operands(operands, operands);
   decoder.set_list(insn, take_vector(decoder, decoder.operand(0), form.transfer.registers, true));
   if (reduces) insn.d = decoder.dest(1, Type::kB32);
   const size_t address = reduces ? 2 : 1;
   form.address = decoder.address(address);
-  form.transfer.halves = take_halves(decoder, form.transfer, address + 1);
+  form.transfer.half_split = take_half_split(decoder, form.transfer, address + 1);
   decoder.set_form(insn, form);
   insn.run = run_load;
 }
@@ -236,7 +234,7 @@ void decode_store(Decoder& decoder, Insn& insn) {
   const size_t last = form.transfer.shape == TransferShape::k16x32bx2 ? 2 : 1;
   decoder.need_operands(last + 1, last + 1);
   form.address = decoder.address(0);
-  form.transfer.halves = take_halves(decoder, form.transfer, 1);
+  form.transfer.half_split = take_half_split(decoder, form.transfer, 1);
   decoder.set_list(insn,
                    take_vector(decoder, decoder.operand(last), form.transfer.registers, false));
   decoder.set_form(insn, form);
@@ -277,7 +275,7 @@ struct SeenCtaGroup {
 }  // namespace
 
 void note_cta_group(const Exec& exec, const Insn& insn, int cta_group) {
-  if (cta_group == 2 && exec.observer != nullptr) exec.observer->pair_used(exec, insn);
+  if (cta_group == 2) exec.tell(&Observer::pair_used, insn);
   int& first = exec.cluster->state<SeenCtaGroup>().value;
   if (first == 0) first = cta_group;
   if (first == cta_group) return;

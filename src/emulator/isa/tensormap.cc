@@ -78,10 +78,10 @@ void replace(uint32_t* w, const Replacement& change, uint64_t value) {
 
 Flow run_replace(Exec& exec, const Insn& insn) {
   const Replacement& change = insn.form<Replacement>();
+  LaneHosts hosts;
+  access_lanes(exec, insn, change.map, &hosts);
   exec.for_lanes([&](int lane) {
-    const Address& address = change.map.address;
-    const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
-    std::byte* host = resolve(exec, lane, change.map.space, at, kMapBytes, AccessKind::kWrite);
+    std::byte* host = hosts.at[lane];
     uint32_t words[kMapBytes / 4];
     std::memcpy(words, host, kMapBytes);
     replace(words, change,
@@ -89,7 +89,6 @@ Flow run_replace(Exec& exec, const Insn& insn) {
                         : exec.lanes<uint32_t>(change.value)[lane]);
     std::memcpy(host, words, kMapBytes);
   });
-  note_access(exec, insn, change.map);
   return Flow::kNext;
 }
 
@@ -104,13 +103,10 @@ Flow run_copy(Exec& exec, const Insn& insn) {
   Exec one = exec;
   one.mask = exec.mask & -exec.mask;
   LaneHosts to, from;
-  resolve_lanes(one, copy.to, &to);
-  resolve_lanes(one, copy.from, &from);
+  access_lanes(one, insn, copy.from, &from);
+  access_lanes(one, insn, copy.to, &to);
   std::memcpy(to.at[one.first_lane()], from.at[one.first_lane()], kMapBytes);
-  note_access(one, insn, copy.from);
-  note_access(one, insn, copy.to);
-  if (exec.observer != nullptr)
-    exec.observer->fence(exec, insn, {.kind = FenceKind::kProxyTensorMap, .acquires = false});
+  exec.tell(&Observer::fence, insn, {.kind = FenceKind::kProxyTensorMap, .acquires = false});
   return Flow::kNext;
 }
 
@@ -161,9 +157,7 @@ TensorMap read_tensor_map(const Exec& exec, const Insn& insn, const Address& add
   const uint64_t at = lane_address(exec, address.base, address.wide, address.offset, lane);
   const std::byte* host =
       resolve(exec, lane, Space::kGeneric, at, kMapBytes, AccessKind::kRead, 64);
-  if (exec.observer != nullptr && space_of(at) == Space::kGlobal) {
-    exec.observer->tensor_map_read(exec, insn, at);
-  }
+  if (space_of(at) == Space::kGlobal) exec.tell(&Observer::tensor_map_read, insn, at);
   TensorMap map;
   std::string why;
   if (!TensorMap::decode(host, &map, &why)) {

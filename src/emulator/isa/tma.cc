@@ -61,12 +61,11 @@ class TmaLoadOp final : public AsyncOp {
  private:
   void tell(Cluster& cluster, uint32_t begin, uint32_t end) {
     box_.for_runs(begin, end, [&](uint64_t address, uint64_t bytes) {
-      note_read(cluster, *this, global_region(address, bytes));
+      note_read(cluster, global_region(address, bytes));
     });
     for (const Target& target : targets) {
-      note_write(cluster, *this,
-                 shared_region(target.cta, offset + begin * box_.row_pitch(),
-                               (end - begin) * box_.row_pitch()));
+      note_write(cluster, shared_region(target.cta, offset + begin * box_.row_pitch(),
+                                        (end - begin) * box_.row_pitch()));
     }
   }
   TensorBox box_;
@@ -94,9 +93,8 @@ class TmaStoreOp final : public AsyncOp {
     if (read_ < box_.rows()) {
       const uint32_t end = split && read_ == 0 && half != 0 ? half : box_.rows();
       box_.read_shared(read_, end, from_.cta->shared, from_.offset, buffer_.data());
-      note_read(cluster, *this,
-                shared_region(from_.cta, from_.offset + read_ * box_.row_pitch(),
-                              (end - read_) * box_.row_pitch()));
+      note_read(cluster, shared_region(from_.cta, from_.offset + read_ * box_.row_pitch(),
+                                       (end - read_) * box_.row_pitch()));
       read_ = end;
       status->read = read_ == box_.rows();
       return false;
@@ -108,7 +106,7 @@ class TmaStoreOp final : public AsyncOp {
         Region region = global_region(address, bytes);
         region.reduces = reducer_.apply != nullptr;
         region.sums_floats = sums_floats_;
-        note_write(cluster, *this, region);
+        note_write(cluster, region);
       });
     }
     written_ = end;
@@ -171,7 +169,7 @@ SharedLocation shared_place(const Exec& exec, const TensorCopy& copy, uint32_t b
         fmt::format("shared address 0x{:x} of a tensor copy: a multiple of 128 is accepted", at),
         lane};
   }
-  return locate_shared(exec, at, bytes, copy.shared_space == Space::kShared);
+  return locate_shared(exec, at, bytes, copy.shared_space);
 }
 
 // Which barrier the copy to one CTA signals: at the same place in that CTA, or with .cta_group::2

@@ -50,7 +50,7 @@ bool gathered(Exec& exec, const Insn& insn, bool only_moves = false) {
     exec.block(Wait::Kind::kWarpSync, members);
     return false;
   }
-  if (exec.observer != nullptr) exec.observer->warp_sync(exec, insn);
+  exec.tell(&Observer::warp_sync, insn);
   return true;
 }
 

@@ -71,7 +71,7 @@ Flow run_multiply(Exec& exec, const Insn& insn) {
 
 Flow run_fence(Exec& exec, const Insn& insn) {
   exec.require_converged(insn);
-  if (exec.observer != nullptr) exec.observer->fence(exec, insn, {.kind = FenceKind::kWgmma});
+  exec.tell(&Observer::fence, insn, {.kind = FenceKind::kWgmma});
   return Flow::kNext;
 }
 

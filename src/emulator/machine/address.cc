@@ -69,13 +69,13 @@ Space space_of(uint64_t generic_address) {
   }
 }
 
-SharedLocation locate_shared(const Exec& exec, uint64_t address, uint32_t bytes,
-                             bool rank_free_is_own) {
+SharedLocation locate_shared(const Exec& exec, uint64_t address, uint32_t bytes, Space space) {
+  const bool is_cta = space == Space::kShared;
   const uint64_t inside =
       (address & kWindowMask) == kSharedWindow ? address & ~kWindowMask : address;
   uint64_t rank = inside >> kRankShift;
   const auto offset = static_cast<uint32_t>(inside & kOffsetMask);
-  if (rank == 0 && rank_free_is_own && inside == address) rank = exec.cta->rank;
+  if (rank == 0 && is_cta && inside == address) rank = exec.cta->rank;
   const auto& ctas = exec.cluster->ctas;
   if (rank >= ctas.size()) {
     throw Trap{"out-of-bounds",
@@ -89,9 +89,23 @@ SharedLocation locate_shared(const Exec& exec, uint64_t address, uint32_t bytes,
                            "memory",
                            bytes, address, rank, cta->shared_bytes)};
   }
-  if (cta != exec.cta && rank_free_is_own && exec.launch->options.check) report_foreign(exec, *cta);
+  if (cta != exec.cta && is_cta && exec.launch->options.check) report_foreign(exec, *cta);
   return {cta, offset};
 }
+
+namespace {
+
+std::byte* resolve_shared(const Exec& exec, int lane, Space space, uint64_t address,
+                          uint32_t bytes) {
+  try {
+    return locate_shared(exec, address, bytes, space).host();
+  } catch (Trap& trap) {
+    trap.lane = lane;
+    throw;
+  }
+}
+
+}  // namespace
 
 std::byte* resolve(const Exec& exec, int lane, Space space, uint64_t address, uint32_t bytes,
                    AccessKind kind, uint32_t align) {
@@ -105,13 +119,7 @@ std::byte* resolve(const Exec& exec, int lane, Space space, uint64_t address, ui
   if (space == Space::kGeneric) space = space_of(address);
   switch (space) {
     case Space::kShared:
-    case Space::kSharedCluster:
-      try {
-        return locate_shared(exec, address, bytes, space == Space::kShared).host();
-      } catch (Trap& trap) {
-        trap.lane = lane;
-        throw;
-      }
+    case Space::kSharedCluster: return resolve_shared(exec, lane, space, address, bytes);
     case Space::kLocal: return resolve_local(exec, lane, address, bytes);
     case Space::kParam: return resolve_param(exec, lane, address, bytes, kind);
     default: break;

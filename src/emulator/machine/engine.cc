@@ -49,6 +49,18 @@ AsyncOp::AsyncOp(EngineKind engine, const Exec& issuer)
   if (issuer.group->pc < code.size()) insn = &code[issuer.group->pc];
 }
 
+void AsyncOp::note_read(Cluster& cluster, const Region& region) const {
+  if (Observer* observer = cluster.launch.observer.get()) {
+    observer->async_read(cluster, *this, region);
+  }
+}
+
+void AsyncOp::note_write(Cluster& cluster, const Region& region) const {
+  if (Observer* observer = cluster.launch.observer.get()) {
+    observer->async_write(cluster, *this, region);
+  }
+}
+
 uint64_t Engines::submit(std::unique_ptr<AsyncOp> op) {
   name(*op);
   const uint64_t id = op->id;

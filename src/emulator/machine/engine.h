@@ -16,6 +16,7 @@ namespace ptxemu {
 
 struct Cluster;
 struct Exec;
+struct Region;
 struct Trap;
 
 enum class EngineKind : uint8_t {
@@ -42,6 +43,9 @@ class AsyncOp {
   // and signalling are parts of their own only where the model of the instruction lets others come
   // between. Never blocks.
   virtual bool advance(Cluster& cluster, bool split) = 0;
+  // What it reads and writes, at the moment it does.
+  void note_read(Cluster& cluster, const Region& region) const;
+  void note_write(Cluster& cluster, const Region& region) const;
 
   uint64_t id = 0;  // given by submit, in order of issue in the cluster; never 0
   EngineKind kind;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "emulator/isa/insn.h"
 #include "emulator/machine/cluster.h"
@@ -53,6 +54,13 @@ struct Exec {
 #endif
   }
   void require_slot(Slot slot, size_t bytes) const;
+  // Tells the observer of an event of this instruction, if there is one:
+  // exec.tell(&Observer::fence, insn, fence).
+  template <class... P>
+  void tell(void (Observer::*event)(const Exec&, const Insn&, P...), const Insn& insn,
+            std::type_identity_t<P>... what) const {
+    if (observer != nullptr) (observer->*event)(*this, insn, what...);
+  }
   int first_lane() const { return std::countr_zero(mask); }
   Frame& frame() const { return *group->frame; }
   // Tells this execution of the statement from every other (Finding::statement).
@@ -107,16 +115,15 @@ std::byte* resolve(const Exec& exec, int lane, Space space, uint64_t address, ui
 // A generic address to a narrower space: kGlobal, kShared(Cluster), kLocal, kParam.
 Space space_of(uint64_t generic_address);
 // A shared address (rank << 24 | offset, or a generic one of the shared window) to the CTA that
-// owns it; `rank_free_is_own`: .shared::cta addresses without rank bits mean the executing CTA,
-// while .shared::cluster ones mean rank 0. Throws Trap when it is outside the cluster or the CTA's
+// owns it. Of kShared (.shared::cta) those without rank bits mean the executing CTA; else, as of
+// .shared::cluster, they mean rank 0. Throws Trap when it is outside the cluster or the CTA's
 // memory.
 struct SharedLocation {
   Cta* cta;
   uint32_t offset;
   std::byte* host() const { return cta->shared + offset; }
 };
-SharedLocation locate_shared(const Exec& exec, uint64_t address, uint32_t bytes,
-                             bool rank_free_is_own);
+SharedLocation locate_shared(const Exec& exec, uint64_t address, uint32_t bytes, Space space);
 // Base of an Address operand for one lane, as 64 bits.
 inline uint64_t lane_address(const Exec& exec, Slot base, bool wide, int64_t offset, int lane) {
   return (wide ? exec.lanes<uint64_t>(base)[lane] : exec.lanes<uint32_t>(base)[lane]) +

@@ -179,9 +179,7 @@ uint64_t mbarrier_thread_arrive(const Exec& exec, const Insn& insn, Cta& cta, ui
   const uint64_t before = state.word();
   if (arrival.expects) {
     add_bytes(cta, offset, arrival.expect, &state);
-    if (exec.observer != nullptr) {
-      exec.observer->mbarrier_expect(exec, insn, cta, offset, arrival.expect);
-    }
+    exec.tell(&Observer::mbarrier_expect, insn, cta, offset, arrival.expect);
   }
   take_arrivals(cta, offset, arrival.count, record, &state);
   if (arrival.drop) {
@@ -190,9 +188,7 @@ uint64_t mbarrier_thread_arrive(const Exec& exec, const Insn& insn, Cta& cta, ui
   }
   if (arrival.count != 0) {
     record.note({false, exec.cta->rank, exec.warp->index, insn.line});
-    if (exec.observer != nullptr) {
-      exec.observer->mbarrier_arrive(exec, insn, cta, offset, arrival.order);
-    }
+    exec.tell(&Observer::mbarrier_arrive, insn, cta, offset, arrival.order);
   }
   finish(cta, offset, &record, &state);
   return before;

@@ -131,16 +131,16 @@ Reducer integer_reducer(ReduceOp op) {
 
 using Apply = decltype(Reducer::apply);
 
-Reducer float_reducer(ReduceOp op, uint32_t bytes, Apply add, Apply least, Apply most) {
+Reducer float_reducer(ReduceOp op, uint32_t bytes, Apply add, Apply min, Apply max) {
   switch (op) {
     case ReduceOp::kAdd: return {add, bytes};
-    case ReduceOp::kMin: return {least, bytes};
-    case ReduceOp::kMax: return {most, bytes};
+    case ReduceOp::kMin: return {min, bytes};
+    case ReduceOp::kMax: return {max, bytes};
     default: return {};
   }
 }
 
-constexpr ReduceOp kA = ReduceOp::kAdd, kL = ReduceOp::kMin, kM = ReduceOp::kMax;
+constexpr ReduceOp kAdd = ReduceOp::kAdd, kMin = ReduceOp::kMin, kMax = ReduceOp::kMax;
 
 std::mutex wide_mutex;
 
@@ -165,18 +165,19 @@ Reducer find_reducer(ReduceOp op, Type type, bool flush) {
     case Type::kS64: return integer_reducer<int64_t>(op);
     case Type::kF32:
       if (op == ReduceOp::kExchange) return integer_reducer<uint32_t>(op);
-      return flush ? float_reducer(op, 4, reduce_f32<kA, true>, reduce_f32<kL, true>,
-                                   reduce_f32<kM, true>)
-                   : float_reducer(op, 4, reduce_f32<kA, false>, reduce_f32<kL, false>,
-                                   reduce_f32<kM, false>);
+      return flush ? float_reducer(op, 4, reduce_f32<kAdd, true>, reduce_f32<kMin, true>,
+                                   reduce_f32<kMax, true>)
+                   : float_reducer(op, 4, reduce_f32<kAdd, false>, reduce_f32<kMin, false>,
+                                   reduce_f32<kMax, false>);
     case Type::kF64:
       if (op == ReduceOp::kExchange) return integer_reducer<uint64_t>(op);
-      return float_reducer(op, 8, reduce_f64<kA>, reduce_f64<kL>, reduce_f64<kM>);
+      return float_reducer(op, 8, reduce_f64<kAdd>, reduce_f64<kMin>, reduce_f64<kMax>);
     case Type::kF16:
-    case Type::kF16x2: return float_reducer(op, 2, reduce_f16<kA>, reduce_f16<kL>, reduce_f16<kM>);
+    case Type::kF16x2:
+      return float_reducer(op, 2, reduce_f16<kAdd>, reduce_f16<kMin>, reduce_f16<kMax>);
     case Type::kBF16:
     case Type::kBF16x2:
-      return float_reducer(op, 2, reduce_bf16<kA>, reduce_bf16<kL>, reduce_bf16<kM>);
+      return float_reducer(op, 2, reduce_bf16<kAdd>, reduce_bf16<kMin>, reduce_bf16<kMax>);
     default: return {};
   }
 }

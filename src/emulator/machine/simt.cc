@@ -225,7 +225,7 @@ void exit_lanes(const Exec& exec, const Insn& insn) {
   if (warp.done()) {
     --exec.cta->live_warps;
     complete_named_barriers(*exec.cta);
-    if (exec.observer != nullptr) exec.observer->warp_exit(exec, insn);
+    exec.tell(&Observer::warp_exit, insn);
   }
 }
 

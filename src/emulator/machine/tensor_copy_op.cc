@@ -86,11 +86,8 @@ void TensorCopyOp::copy(Cluster& cluster, Cta& cta) const {
       for (uint32_t i = 0; i < lanes.count * 4; ++i) {
         memory.column(to_.column + chunk * 4 + i % 4)[to_.lane + lanes.lane[i / 4]] = words[i % 4];
       }
-      if (observer != nullptr) {
-        observer->async_read(
-            cluster, *this,
-            {.space = Region::Space::kShared, .cta = &cta, .begin = offset, .bytes = 16});
-      }
+      note_read(cluster,
+                {.space = Region::Space::kShared, .cta = &cta, .begin = offset, .bytes = 16});
     }
     if (observer == nullptr) continue;
     for (uint32_t i = 0; i < lanes.count; ++i) {
@@ -99,7 +96,7 @@ void TensorCopyOp::copy(Cluster& cluster, Cta& cta) const {
       region.lanes = 1;
       region.column = to_.column;
       region.columns = size.columns;
-      observer->async_write(cluster, *this, region);
+      note_write(cluster, region);
     }
   }
 }
@@ -139,9 +136,9 @@ bool TensorShiftOp::advance(Cluster& cluster, bool) {
     region.lanes = 32;
     region.column = at_.column;
     region.columns = 8;
-    observer->async_read(cluster, *this, region);
+    note_read(cluster, region);
     region.lanes = 31;
-    observer->async_write(cluster, *this, region);
+    note_write(cluster, region);
   }
   return true;
 }

@@ -67,7 +67,7 @@ void gather_matrix(const MatrixSource& source, int to, int rows, MmaSide& side, 
           region.lane = static_cast<uint32_t>(mn);
           region.lanes = static_cast<uint32_t>(mn_step);
         }
-        observer->async_read(*cta.cluster, op, region);
+        op.note_read(*cta.cluster, region);
       }
     }
   }
@@ -138,13 +138,13 @@ void MmaOp::load_a(int cta, MmaSide& side) const {
     for (int row = 0; row < count; row += 16) side.set_run(row, k, column + lane_of(row), shift);
   }
   side.finish(shape.negate_a);
-  if (Observer* observer = owner.cluster->launch.observer.get()) {
+  if (owner.cluster->launch.observer != nullptr) {
     Region region{.space = Region::Space::kTensor, .cta = &owner};
     region.column = operands_.a_address.column;
     region.columns = 8;
     region.lanes = rows() == 64 && group_.size == 1 ? 16 : 128;
     for (region.lane = lane_of(0); region.lane < 128; region.lane += 32) {
-      observer->async_read(*owner.cluster, *this, region);
+      note_read(*owner.cluster, region);
       if (region.lanes == 128) break;
     }
   }
@@ -207,8 +207,8 @@ void MmaOp::tell_writes(Cluster& cluster, int begin, int end) const {
     for (uint32_t lane = spread ? lane_of(0) : region.lane; lane < 128; lane += 32) {
       region.lane = lane;
       region.reduces = operands_.accumulates;
-      if (operands_.accumulates) observer->async_read(cluster, *this, region);
-      observer->async_write(cluster, *this, region);
+      if (operands_.accumulates) note_read(cluster, region);
+      note_write(cluster, region);
       if (!spread) break;
     }
   }

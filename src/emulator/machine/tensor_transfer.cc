@@ -22,7 +22,9 @@ uint32_t column_span(const Transfer& transfer) {
 TensorCell cell_of(const Transfer& transfer, uint32_t thread, uint32_t reg) {
   TensorCell cell = tensor_cell(transfer.shape, thread, reg, 0);
   if (transfer.halfwords) cell.column *= 2;
-  if (transfer.shape == TransferShape::k16x32bx2) cell.column += (thread >> 4) * transfer.halves;
+  if (transfer.shape == TransferShape::k16x32bx2) {
+    cell.column += (thread >> 4) * transfer.half_split;
+  }
   return {transfer.at.lane + cell.row, transfer.at.column + cell.column};
 }
 
@@ -36,7 +38,7 @@ uint32_t registers_of(TransferShape shape) {
   }
 }
 
-TensorCell tensor_cell(TransferShape shape, uint32_t thread, uint32_t reg, uint32_t halves) {
+TensorCell tensor_cell(TransferShape shape, uint32_t thread, uint32_t reg, uint32_t half_split) {
   const uint32_t t = thread, r = reg;
   switch (shape) {
     case TransferShape::k32x32b: return {t, r};
@@ -44,7 +46,7 @@ TensorCell tensor_cell(TransferShape shape, uint32_t thread, uint32_t reg, uint3
     case TransferShape::k16x128b: return {(t >> 2) + 8 * (r & 1), 4 * (r >> 1) + (t & 3)};
     case TransferShape::k16x256b:
       return {(t >> 2) + 8 * ((r >> 1) & 1), 8 * (r >> 2) + 2 * (t & 3) + (r & 1)};
-    case TransferShape::k16x32bx2: return {t & 15, r + (t >> 4) * halves};
+    case TransferShape::k16x32bx2: return {t & 15, r + (t >> 4) * half_split};
   }
   return {0, 0};
 }
@@ -57,7 +59,7 @@ std::vector<Region> regions_of(const Transfer& transfer, Cta* cta) {
   region.columns = column_span(transfer);
   if (transfer.shape != TransferShape::k16x32bx2) return {region};
   Region second = region;
-  second.column += transfer.halves;
+  second.column += transfer.half_split;
   return {region, second};
 }
 
@@ -145,8 +147,7 @@ void TmemLoadOp::reduce() {
 bool TmemLoadOp::advance(Cluster& cluster, bool split) {
   Observer* observer = cluster.launch.observer.get();
   if (next_ == 0 && observer != nullptr) {
-    for (const Region& region : regions_of(transfer_, cta_))
-      observer->async_read(cluster, *this, region);
+    for (const Region& region : regions_of(transfer_, cta_)) note_read(cluster, region);
   }
   const uint32_t end = split && next_ == 0 && transfer_.registers > 1 ? transfer_.registers / 2
                                                                       : transfer_.registers;
@@ -200,9 +201,8 @@ bool TmemStoreOp::advance(Cluster& cluster, bool split) {
                                                                       : transfer_.registers;
   for (; next_ < end; ++next_) store_register(next_);
   if (next_ < transfer_.registers) return false;
-  if (Observer* observer = cluster.launch.observer.get()) {
-    for (const Region& region : regions_of(transfer_, cta_))
-      observer->async_write(cluster, *this, region);
+  if (cluster.launch.observer != nullptr) {
+    for (const Region& region : regions_of(transfer_, cta_)) note_write(cluster, region);
   }
   return true;
 }

@@ -22,15 +22,15 @@ inline uint32_t rows_of(TransferShape shape) { return shape == TransferShape::k3
 struct TensorCell {
   uint32_t row, column;
 };
-// `halves` is immHalfSplitoff of .16x32bx2, in columns.
-TensorCell tensor_cell(TransferShape shape, uint32_t thread, uint32_t reg, uint32_t halves);
+// `half_split` is immHalfSplitoff of .16x32bx2, in columns.
+TensorCell tensor_cell(TransferShape shape, uint32_t thread, uint32_t reg, uint32_t half_split);
 
 // What is moved.
 struct Transfer {
   TransferShape shape = TransferShape::k32x32b;
   bool halfwords = false;  // .pack::16b, .unpack::16b: two columns a register
   uint32_t registers = 0;  // of a thread
-  uint32_t halves = 0;
+  uint32_t half_split = 0;
   TensorAddress at;
 };
 // The one or two rectangles of cells that a transfer touches.

@@ -70,7 +70,8 @@ struct Wait {
   };
   Kind kind = Kind::kNone;
   uint64_t object = 0;   // an address, a barrier number ...
-  uint64_t value = 0;    // a phase, a number of groups ...
+  uint64_t value = 0;    // a number of phases, of groups ...
+  uint32_t parity = 0;   // of kMbarrier
   uint64_t since = 0;    // instructions executed by the launch when it began
   bool expired = false;  // of kMbarrier: the try_wait's time is over, it returns false
 };

@@ -46,22 +46,24 @@ class Checker final : public Observer {
     hazards_.erase(&cluster);
     current_ = nullptr;
   }
-  void warp_exit(const Exec& e, const Insn& i) override { of(*e.cluster).warp_exit(e, i); }
-  void access(const Exec& e, const Insn& i, const MemoryAccess& a) override {
-    ClusterHazards& hazards = of(*e.cluster);
-    if (a.space == MemoryAccess::Space::kGlobal) {
-      grids_.access(e, i, a, hazards.known_to(e.warp->agent));
+  void warp_exit(const Exec& exec, const Insn& insn) override {
+    of(*exec.cluster).warp_exit(exec, insn);
+  }
+  void access(const Exec& exec, const Insn& insn, const MemoryAccess& access) override {
+    ClusterHazards& hazards = of(*exec.cluster);
+    if (access.space == MemoryAccess::Space::kGlobal) {
+      grids_.access(exec, insn, access, hazards.known_to(exec.warp->agent));
     }
-    hazards.access(e, i, a);
+    hazards.access(exec, insn, access);
   }
-  void fence(const Exec& e, const Insn&, const Fence& fence) override {
-    of(*e.cluster).fence(e, fence);
+  void fence(const Exec& exec, const Insn&, const Fence& fence) override {
+    of(*exec.cluster).fence(exec, fence);
   }
-  void watched_instruction(const Exec& e, const Insn& i) override {
-    of(*e.cluster).watched(e, i, wgmma_users_);
+  void watched_instruction(const Exec& exec, const Insn& insn) override {
+    of(*exec.cluster).watched(exec, insn, wgmma_users_);
   }
-  void warp_sync(const Exec& e, const Insn& i) override {
-    if (kind_of(i) == InstructionKind::kWgmma) of(*e.cluster).wgmma_issued(e, i);
+  void warp_sync(const Exec& exec, const Insn& insn) override {
+    if (kind_of(insn) == InstructionKind::kWgmma) of(*exec.cluster).wgmma_issued(exec, insn);
   }
   void issue(Cluster& cluster, const AsyncOp& op) override { of(cluster).issue(op); }
   void async_read(Cluster& cluster, const AsyncOp& op, const Region& region) override {
@@ -70,24 +72,25 @@ class Checker final : public Observer {
   void async_write(Cluster& cluster, const AsyncOp& op, const Region& region) override {
     async_access(cluster, op, region, true);
   }
-  void op_read_observed(const Exec& e, const Insn&, uint64_t op) override {
-    of(*e.cluster).op_observed(e, op, true);
+  void op_read_observed(const Exec& exec, const Insn&, uint64_t op) override {
+    of(*exec.cluster).op_observed(exec, op, true);
   }
-  void op_done_observed(const Exec& e, const Insn&, uint64_t op) override {
-    of(*e.cluster).op_observed(e, op, false);
+  void op_done_observed(const Exec& exec, const Insn&, uint64_t op) override {
+    of(*exec.cluster).op_observed(exec, op, false);
   }
-  void mbarrier_init(const Exec& e, const Insn& i, Cta& cta, uint32_t offset, uint32_t) override {
-    of(*e.cluster).mbarrier_init(e, i, cta, offset);
+  void mbarrier_init(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
+                     uint32_t) override {
+    of(*exec.cluster).mbarrier_init(exec, insn, cta, offset);
   }
-  void mbarrier_inval(const Exec& e, const Insn&, Cta& cta, uint32_t offset) override {
-    of(*e.cluster).mbarrier_inval(cta, offset);
+  void mbarrier_inval(const Exec& exec, const Insn&, Cta& cta, uint32_t offset) override {
+    of(*exec.cluster).mbarrier_inval(cta, offset);
   }
-  void mbarrier_used(const Exec& e, const Insn& i, Cta& cta, uint32_t offset) override {
-    of(*e.cluster).mbarrier_used(e, i, cta, offset);
+  void mbarrier_used(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset) override {
+    of(*exec.cluster).mbarrier_used(exec, insn, cta, offset);
   }
-  void mbarrier_arrive(const Exec& e, const Insn& i, Cta& cta, uint32_t offset,
+  void mbarrier_arrive(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
                        const ArriveOrder& order) override {
-    of(*e.cluster).mbarrier_arrive(e, i, cta, offset, order);
+    of(*exec.cluster).mbarrier_arrive(exec, insn, cta, offset, order);
   }
   void mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset, int64_t,
                              uint32_t arrivals) override {
@@ -96,53 +99,58 @@ class Checker final : public Observer {
   void mbarrier_phase(Cta& cta, uint32_t offset) override {
     of(*cta.cluster).mbarrier_phase(cta, offset);
   }
-  void mbarrier_observed(const Exec& e, const Insn& i, Cta& cta, uint32_t offset,
+  void mbarrier_observed(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
                          const WaitOrder& order) override {
-    of(*e.cluster).mbarrier_observed(e, i, cta, offset, order);
+    of(*exec.cluster).mbarrier_observed(exec, insn, cta, offset, order);
   }
-  void mbarrier_waits(const Exec& e, const Insn& i, Cta& cta, uint32_t offset,
+  void mbarrier_waits(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
                       uint32_t parity) override {
-    of(*e.cluster).mbarrier_waits(e, i, cta, offset, parity);
+    of(*exec.cluster).mbarrier_waits(exec, insn, cta, offset, parity);
   }
-  void mbarrier_overtaken(const Exec& e, const Insn& i, Cta& cta, uint32_t offset) override {
-    of(*e.cluster).mbarrier_overtaken(e, i, cta, offset);
+  void mbarrier_overtaken(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset) override {
+    of(*exec.cluster).mbarrier_overtaken(exec, insn, cta, offset);
   }
   void tensor_alloc(const Exec&, const Insn&, Cta& cta, uint32_t column,
                     uint32_t columns) override {
     of(*cta.cluster).tensor_alloc(cta, column, columns);
   }
-  void tensor_dealloc(const Exec& e, const Insn&, Cta& cta, uint32_t, uint32_t) override {
-    of(*e.cluster).tensor_dealloc(e, cta);
+  void tensor_dealloc(const Exec& exec, const Insn&, Cta& cta, uint32_t, uint32_t) override {
+    of(*exec.cluster).tensor_dealloc(exec, cta);
   }
-  void pair_used(const Exec& e, const Insn& i) override { of(*e.cluster).pair_used(e, i); }
-  void tensor_map_read(const Exec& e, const Insn& i, uint64_t address) override {
-    global_.tensor_map_read(of(*e.cluster), e, i, address);
+  void pair_used(const Exec& exec, const Insn& insn) override {
+    of(*exec.cluster).pair_used(exec, insn);
   }
-  void setmaxnreg(const Exec& e, const Insn& i, uint32_t registers) override {
-    of(*e.cluster).setmaxnreg(e, i, registers);
+  void tensor_map_read(const Exec& exec, const Insn& insn, uint64_t address) override {
+    global_.tensor_map_read(of(*exec.cluster), exec, insn, address);
   }
-  bool knows_release(const Exec& e) override { return of(*e.cluster).knows_release(e); }
-  void barrier_arrive(const Exec& e, const Insn&, uint32_t number, uint64_t generation) override {
-    of(*e.cluster).barrier_arrive(e, barrier_key(e, number, generation));
+  void setmaxnreg(const Exec& exec, const Insn& insn, uint32_t registers) override {
+    of(*exec.cluster).setmaxnreg(exec, insn, registers);
   }
-  void barrier_passed(const Exec& e, const Insn&, uint32_t number, uint64_t generation) override {
-    of(*e.cluster).barrier_passed(e, barrier_key(e, number, generation));
+  bool knows_release(const Exec& exec) override { return of(*exec.cluster).knows_release(exec); }
+  void barrier_arrive(const Exec& exec, const Insn&, uint32_t number,
+                      uint64_t generation) override {
+    of(*exec.cluster).barrier_arrive(exec, barrier_key(exec, number, generation));
   }
-  void cluster_arrive(const Exec& e, const Insn&, uint64_t generation, bool releases) override {
-    of(*e.cluster).cluster_arrive(e, cluster_key(generation), releases);
+  void barrier_passed(const Exec& exec, const Insn&, uint32_t number,
+                      uint64_t generation) override {
+    of(*exec.cluster).barrier_passed(exec, barrier_key(exec, number, generation));
   }
-  void cluster_passed(const Exec& e, const Insn&, uint64_t generation) override {
-    of(*e.cluster).barrier_passed(e, cluster_key(generation));
+  void cluster_arrive(const Exec& exec, const Insn&, uint64_t generation,
+                      const ArriveOrder& order) override {
+    of(*exec.cluster).cluster_arrive(exec, cluster_key(generation), order.releases);
   }
-  void grid_wait(const Exec& e, const Insn&) override {
-    of(*e.cluster).earlier_grids_over(e.warp->agent);
+  void cluster_passed(const Exec& exec, const Insn&, uint64_t generation) override {
+    of(*exec.cluster).barrier_passed(exec, cluster_key(generation));
+  }
+  void grid_wait(const Exec& exec, const Insn&) override {
+    of(*exec.cluster).earlier_grids_over(exec.warp->agent);
     grids_.waited();
   }
-  void grid_trigger(const Exec& e, const Insn&) override {
-    grids_.triggered(*e.cta, of(*e.cluster).known_to(e.warp->agent).earlier_grids_over);
+  void grid_trigger(const Exec& exec, const Insn&) override {
+    grids_.triggered(*exec.cta, of(*exec.cluster).known_to(exec.warp->agent).earlier_grids_over);
   }
-  void pending_register_touched(const Exec& e, const Insn& i, uint64_t op) override {
-    of(*e.cluster).pending_register(e, i, op);
+  void pending_register_touched(const Exec& exec, const Insn& insn, uint64_t op) override {
+    of(*exec.cluster).pending_register(exec, insn, op);
   }
 
  private:

@@ -69,7 +69,7 @@ struct Fence {
   std::vector<uint64_t> maps{};  // of an acquiring kProxyTensorMap: the maps that it names
 };
 
-// What a thread's arrive-on operation and a thread's wait ask for.
+// What a thread's arrival (at an mbarrier, at the cluster's barrier) and its wait ask for.
 struct ArriveOrder {
   bool releases = true;
   Scope scope = Scope::kCta;
@@ -130,7 +130,7 @@ class Observer {
   virtual void barrier_passed(const Exec&, const Insn&, uint32_t /*number*/,
                               uint64_t /*generation*/) {}
   virtual void cluster_arrive(const Exec&, const Insn&, uint64_t /*generation*/,
-                              bool /*releases*/) {}
+                              const ArriveOrder&) {}
   virtual void cluster_passed(const Exec&, const Insn&, uint64_t /*generation*/) {}
   virtual void warp_sync(const Exec&, const Insn&) {}
 

@@ -17,7 +17,7 @@ void describe_mbarrier(const Launch& launch, Cluster& cluster, const Wait& wait,
   const uint32_t rank = static_cast<uint32_t>(wait.object >> kRankShift);
   const uint32_t offset = static_cast<uint32_t>(wait.object) & kOffsetMask;
   row->waits_on = fmt::format("mbarrier {} of CTA rank {}, parity {}",
-                              name_shared(*launch.code, offset), rank, wait.value & 1);
+                              name_shared(*launch.code, offset), rank, wait.parity);
   if (rank >= cluster.ctas.size()) return;
   Cta& cta = *cluster.ctas[rank];
   const MbarrierRecord* record = cta.state<MbarrierRecords>().find(offset);
