@@ -42,8 +42,8 @@ Flow run_copy(Exec& exec, const Insn& insn) {
       throw Trap{"matrix-descriptor",
                  "tcgen05.cp from 128-byte swizzling with 32-byte atoms is not supported", lane};
     }
-    auto op = std::make_unique<TensorCopyOp>(exec, group, form.shape, form.pairs_02_13, source,
-                                             address_of(exec, form.to, lane));
+    auto op = std::make_unique<Tcgen05CpOp>(exec, group, form.shape, form.pairs_02_13, source,
+                                            address_of(exec, form.to, lane));
     check_cells(exec, insn, [&] { op->check(); });
     exec.cluster->engines.submit(std::move(op));
   });
@@ -55,7 +55,7 @@ Flow run_shift(Exec& exec, const Insn& insn) {
   note_cta_group(exec, insn, form.cta_group);
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
   exec.for_lanes([&](int lane) {
-    auto op = std::make_unique<TensorShiftOp>(exec, group, address_of(exec, form.to, lane));
+    auto op = std::make_unique<Tcgen05ShiftOp>(exec, group, address_of(exec, form.to, lane));
     check_cells(exec, insn, [&] { op->check(); });
     exec.cluster->engines.submit(std::move(op));
   });

@@ -75,10 +75,10 @@ class MmaOp final : public AsyncOp {
 
 enum class CopyShape : uint8_t { k128x256b, k4x256b, k128x128b, k64x128b, k32x128b };
 
-class TensorCopyOp final : public AsyncOp {
+class Tcgen05CpOp final : public AsyncOp {
  public:
-  TensorCopyOp(const Exec& exec, const CtaGroup& group, CopyShape shape, bool pairs_02_13,
-               const MatrixDescriptor& source, TensorAddress to);
+  Tcgen05CpOp(const Exec& exec, const CtaGroup& group, CopyShape shape, bool pairs_02_13,
+              const MatrixDescriptor& source, TensorAddress to);
   void check() const;
   bool advance(Cluster& cluster, bool split) override;
 
@@ -92,9 +92,9 @@ class TensorCopyOp final : public AsyncOp {
   TensorAddress to_;
 };
 
-class TensorShiftOp final : public AsyncOp {
+class Tcgen05ShiftOp final : public AsyncOp {
  public:
-  TensorShiftOp(const Exec& exec, const CtaGroup& group, TensorAddress at);
+  Tcgen05ShiftOp(const Exec& exec, const CtaGroup& group, TensorAddress at);
   void check() const;
   bool advance(Cluster& cluster, bool split) override;
 

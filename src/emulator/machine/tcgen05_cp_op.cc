@@ -45,8 +45,8 @@ CopyLanes lanes_of(CopyShape shape, bool pairs_02_13, uint32_t row) {
 
 }  // namespace
 
-TensorCopyOp::TensorCopyOp(const Exec& exec, const CtaGroup& group, CopyShape shape,
-                           bool pairs_02_13, const MatrixDescriptor& source, TensorAddress to)
+Tcgen05CpOp::Tcgen05CpOp(const Exec& exec, const CtaGroup& group, CopyShape shape, bool pairs_02_13,
+                         const MatrixDescriptor& source, TensorAddress to)
     : AsyncOp(EngineKind::kTensorCore, exec),
       group_(group),
       shape_(shape),
@@ -56,7 +56,7 @@ TensorCopyOp::TensorCopyOp(const Exec& exec, const CtaGroup& group, CopyShape sh
   queue = group.queue();
 }
 
-void TensorCopyOp::check() const {
+void Tcgen05CpOp::check() const {
   const bool few = shape_ == CopyShape::k4x256b;
   if (few ? to_.lane >= 32 : to_.lane != 0) {
     throw Trap{"tmem-lane",
@@ -67,7 +67,7 @@ void TensorCopyOp::check() const {
   }
 }
 
-void TensorCopyOp::copy(Cluster& cluster, Cta& cta) const {
+void Tcgen05CpOp::copy(Cluster& cluster, Cta& cta) const {
   auto& memory = cta.state<TensorMemory>();
   Observer* observer = cluster.launch.observer.get();
   const CopySize size = size_of(shape_);
@@ -101,17 +101,17 @@ void TensorCopyOp::copy(Cluster& cluster, Cta& cta) const {
   }
 }
 
-bool TensorCopyOp::advance(Cluster& cluster, bool) {
+bool Tcgen05CpOp::advance(Cluster& cluster, bool) {
   for (int i = 0; i < group_.size; ++i) copy(cluster, *group_.cta[i]);
   return true;
 }
 
-TensorShiftOp::TensorShiftOp(const Exec& exec, const CtaGroup& group, TensorAddress at)
+Tcgen05ShiftOp::Tcgen05ShiftOp(const Exec& exec, const CtaGroup& group, TensorAddress at)
     : AsyncOp(EngineKind::kTensorCore, exec), group_(group), at_(at) {
   queue = group.queue();
 }
 
-void TensorShiftOp::check() const {
+void Tcgen05ShiftOp::check() const {
   if (at_.lane % 32 != 0) {
     throw Trap{"tmem-lane",
                fmt::format("tcgen05.shift at lane {}; accepted: multiples of 32", at_.lane)};
@@ -121,7 +121,7 @@ void TensorShiftOp::check() const {
   }
 }
 
-bool TensorShiftOp::advance(Cluster& cluster, bool) {
+bool Tcgen05ShiftOp::advance(Cluster& cluster, bool) {
   Observer* observer = cluster.launch.observer.get();
   for (int i = 0; i < group_.size; ++i) {
     auto& memory = group_.cta[i]->state<TensorMemory>();
