@@ -8,6 +8,8 @@
 //   args.q = q;  // and k, v, out
 //   fa4::forward(fa4::Device("cpu"), problem, args);
 //
+// BackwardArgs and fa4::backward compute the gradients.
+//
 // Meaning, shapes and rules are those of fa4.h. Every failure is thrown as fa4::Error. Handles move
 // and are not copied; one handle may be used by any number of threads.
 #pragma once
@@ -60,6 +62,11 @@ struct ForwardArgs : fa4_forward_args {
   ForwardArgs() : fa4_forward_args() { struct_size = sizeof(fa4_forward_args); }
 };
 
+// fa4_backward_args with its struct_size set.
+struct BackwardArgs : fa4_backward_args {
+  BackwardArgs() : fa4_backward_args() { struct_size = sizeof(fa4_backward_args); }
+};
+
 struct DeviceInfo : fa4_device_info {
   DeviceInfo() : fa4_device_info() { struct_size = sizeof(fa4_device_info); }
 };
@@ -96,9 +103,14 @@ class Device : public Owned<fa4_device, fa4_close_device> {
   explicit Device(const std::string& name) { check(fa4_open_device(name.c_str(), &handle_)); }
 };
 
+enum class Direction { kForward, kBackward };
+
 // Nothing when `device` runs `problem`, else the reason. Throws for a problem that no device runs.
-inline std::optional<std::string> unsupported_reason(const Device& device, const Problem& problem) {
-  const fa4_status status = fa4_query_support(device.get(), &problem);
+inline std::optional<std::string> unsupported_reason(const Device& device, const Problem& problem,
+                                                     Direction direction = Direction::kForward) {
+  const fa4_status status = direction == Direction::kForward
+                                ? fa4_query_support(device.get(), &problem)
+                                : fa4_query_backward_support(device.get(), &problem);
   if (status == FA4_NOT_SUPPORTED) return fa4_last_error();
   check(status);
   return std::nullopt;
@@ -108,12 +120,16 @@ inline std::optional<std::string> unsupported_reason(const Device& device, const
 class Plan : public Owned<fa4_plan, fa4_destroy_plan> {
  public:
   // num_threads: of the CPU; 0: all.
-  Plan(const Device& device, const Problem& problem, int32_t num_threads = 0) {
+  Plan(const Device& device, const Problem& problem, int32_t num_threads = 0,
+       Direction direction = Direction::kForward) {
     fa4_plan_options options{};
     options.struct_size = sizeof(options);
     options.num_threads = num_threads;
-    check(fa4_plan_forward(device.get(), &problem, &options, &handle_));
+    const auto make = direction == Direction::kForward ? fa4_plan_forward : fa4_plan_backward;
+    check(make(device.get(), &problem, &options, &handle_));
   }
+  Plan(const Device& device, const Problem& problem, Direction direction)
+      : Plan(device, problem, 0, direction) {}
 
   size_t workspace_bytes() const { return fa4_plan_workspace_bytes(handle_); }
   std::string kernel_name() const { return fa4_plan_kernel_name(handle_); }
@@ -138,9 +154,21 @@ class ForwardOp : public Owned<fa4_op, fa4_destroy_op> {
   void execute(const ForwardArgs& args) const { check(fa4_execute(handle_, &args)); }
 };
 
+// The same of a plan in Direction::kBackward.
+class BackwardOp : public Owned<fa4_op, fa4_destroy_op> {
+ public:
+  explicit BackwardOp(const Plan& plan) { check(fa4_prepare(plan.get(), &handle_)); }
+
+  void execute(const BackwardArgs& args) const { check(fa4_execute_backward(handle_, &args)); }
+};
+
 // All steps in one call; the device keeps what it prepared.
 inline void forward(const Device& device, const Problem& problem, const ForwardArgs& args) {
   check(fa4_forward(device.get(), &problem, &args));
+}
+
+inline void backward(const Device& device, const Problem& problem, const BackwardArgs& args) {
+  check(fa4_backward(device.get(), &problem, &args));
 }
 
 }  // namespace fa4

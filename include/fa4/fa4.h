@@ -5,7 +5,8 @@
  *   fa4_plan_forward   how: kernel, threads, workspace size; pure, microseconds
  *   fa4_prepare        compiles and loads kernels, starts threads; slow, once
  *   fa4_execute        runs on pointers; allocates nothing, synchronises nothing
- * or fa4_forward, which does all four and keeps what it prepared.
+ * or fa4_forward, which does all four and keeps what it prepared. The backward has the same steps:
+ * fa4_query_backward_support, fa4_plan_backward, fa4_prepare, fa4_execute_backward; fa4_backward.
  *
  * Rules
  *  1. Every struct begins with `uint32_t struct_size`, which the caller sets to sizeof of the
@@ -18,10 +19,10 @@
  *     written on success only.
  *  5. After a failure fa4_last_error() is one line that names the argument, its value and what is
  *     accepted. It belongs to the calling thread and is valid until this thread's next call.
- *  6. Handles are made by fa4_open_device, fa4_plan_forward and fa4_prepare, and destroyed by the
- *     function named beside them. Destroying NULL does nothing. A handle may be destroyed before
- *     those it was made from, or after.
- *  7. Tensors and index tensors are borrowed: until fa4_execute returns on the CPU, until the
+ *  6. Handles are made by fa4_open_device, fa4_plan_forward, fa4_plan_backward and fa4_prepare, and
+ *     destroyed by the function named beside them. Destroying NULL does nothing. A handle may be
+ *     destroyed before those it was made from, or after.
+ *  7. Tensors and index tensors are borrowed: until the call returns on the CPU, until the
  *     stream has passed the work on a GPU. Pointers are host pointers on the CPU, device pointers
  *     on a GPU.
  *  8. A stream is a CUstream (cudaStream_t) as void*. On the CPU it is NULL and calls are
@@ -199,11 +200,23 @@ typedef struct fa4_problem {
   int32_t has_max_logit; /* 0; 1 is not in this version */
   int32_t has_descales;  /* 0; 1 is not in this version */
   int32_t sm_margin;     /* 0; others are not in this version */
+  int32_t has_seqused_q; /* 1: executions bring seqused_q; positions count from used lengths */
+  /* Of the backward; a forward ignores them. */
+  int32_t deterministic;   /* 1: the same bits in every run, also on a GPU */
+  int32_t has_dlse;        /* 1: executions bring dlse, the gradient of lse */
+  int32_t grad_dtype;      /* of dq, dk, dv: 0 for dtype, or FA4_F32 */
+  int64_t dout_strides[3]; /* all 0: contiguous, as the others */
+  int64_t dq_strides[3];   /* outputs may not overlap themselves: no stride 0 */
+  int64_t dk_strides[3];
+  int64_t dv_strides[3];
 } fa4_problem;
 
-/* FA4_OK: `device` runs `problem`. FA4_NOT_SUPPORTED: it does not, and fa4_last_error() is the
- * reason. FA4_INVALID_ARGUMENT: no device does. */
+/* FA4_OK: `device` runs `problem` forward. FA4_NOT_SUPPORTED: it does not, and fa4_last_error() is
+ * the reason. FA4_INVALID_ARGUMENT: no device does. */
 FA4_API fa4_status fa4_query_support(const fa4_device* device, const fa4_problem* problem);
+
+/* The same of the backward. */
+FA4_API fa4_status fa4_query_backward_support(const fa4_device* device, const fa4_problem* problem);
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
 
@@ -219,6 +232,11 @@ typedef struct fa4_plan_options {
 FA4_API fa4_status fa4_plan_forward(const fa4_device* device, const fa4_problem* problem,
                                     const fa4_plan_options* options, fa4_plan** plan);
 FA4_API void fa4_destroy_plan(fa4_plan* plan);
+
+/* The same for the backward: the plan, and what fa4_prepare makes of it, is executed by
+ * fa4_execute_backward. */
+FA4_API fa4_status fa4_plan_backward(const fa4_device* device, const fa4_problem* problem,
+                                     const fa4_plan_options* options, fa4_plan** plan);
 
 /* Rule 11. 0 for NULL. */
 FA4_API size_t fa4_plan_workspace_bytes(const fa4_plan* plan);
@@ -239,8 +257,8 @@ typedef struct fa4_op fa4_op;
 /* Compiles and loads what the plan needs: may take a second, allocates, may use the disk cache. A
  * kernel stays loaded as long as the process, so that preparing with it again takes microseconds,
  * also in a stream capture; FA4_STREAM_CAPTURE when one must be loaded while the legacy or this
- * thread's stream is being captured. Destroy the operation with fa4_destroy_op once no call of
- * fa4_execute is under way; what they enqueued may still run, and graphs may hold it. */
+ * thread's stream is being captured. Destroy the operation with fa4_destroy_op once no call that
+ * executes it is under way; what they enqueued may still run, and graphs may hold it. */
 FA4_API fa4_status fa4_prepare(const fa4_plan* plan, fa4_op** op);
 FA4_API void fa4_destroy_op(fa4_op* op);
 
@@ -267,6 +285,7 @@ typedef struct fa4_forward_args {
   const float* k_descale;
   const float* v_descale;
   float* max_logit;
+  const int32_t* seqused_q; /* (batch) queries of each sequence, when has_seqused_q */
 } fa4_forward_args;
 
 /* Runs (CPU) or enqueues (GPU) the operation. Safe in a stream capture: the graph holds the
@@ -278,6 +297,49 @@ FA4_API fa4_status fa4_execute(const fa4_op* op, const fa4_forward_args* args);
  * then this call allocates it and frees it. */
 FA4_API fa4_status fa4_forward(fa4_device* device, const fa4_problem* problem,
                                const fa4_forward_args* args);
+
+/* ---- Backward -------------------------------------------------------------------------------- */
+
+/* The pointers of one execution of the backward. With D = rowsum(dout o out) - dlse,
+ * P = exp(score - lse) and dS = P o (dout v^T - D), times 1 - tanh^2 under a softcap:
+ *   dq = scale dS k   dk = scale dS^T q   dv = P^T dout   dsink = -sum exp(sink - lse) D
+ * dk and dv add up over the query heads of a key head, dsink over batch and rows. out and lse need
+ * not be of these keys alone: a part of a distributed attention passes the whole's. A row whose lse
+ * is -infinity sees nothing. Rows that see nothing and keys that nobody sees get 0; rows and keys
+ * beyond seqused, and behind the last packed sequence, are left as they are. Outputs may overlap
+ * neither inputs nor each other. */
+typedef struct fa4_backward_args {
+  uint32_t struct_size;
+  int32_t has_totals; /* as in fa4_forward_args */
+  const void* q;
+  const void* k;
+  const void* v;
+  const void* out;             /* as the forward wrote it; may be NULL when dout is */
+  const void* dout;            /* shape of out; NULL: zeros, when has_dlse */
+  const float* lse;            /* as the forward wrote it */
+  const float* dlse;           /* shape of lse, when has_dlse */
+  const float* sink;           /* (heads_q), when has_sink */
+  void* dq;                    /* shape of q, grad_dtype; NULL: not wanted */
+  void* dk;                    /* shape of k, grad_dtype; NULL together with dv: not wanted */
+  void* dv;                    /* shape of v, grad_dtype */
+  float* dsink;                /* (heads_q), when has_sink; NULL: not wanted */
+  const int32_t* cu_seqlens_q; /* these as in fa4_forward_args */
+  const int32_t* cu_seqlens_k;
+  const int32_t* seqused_q;
+  const int32_t* seqused_k;
+  int64_t total_q;
+  int64_t total_k;
+  void* workspace;
+  size_t workspace_bytes;
+  void* stream;
+} fa4_backward_args;
+
+/* As fa4_execute, of an operation that was prepared from a plan of fa4_plan_backward. */
+FA4_API fa4_status fa4_execute_backward(const fa4_op* op, const fa4_backward_args* args);
+
+/* As fa4_forward: all steps in one call. */
+FA4_API fa4_status fa4_backward(fa4_device* device, const fa4_problem* problem,
+                                const fa4_backward_args* args);
 
 #ifdef __cplusplus
 }

@@ -7,8 +7,7 @@
 
 namespace fa4::internal {
 
-// Starts the plan's threads, or shares those of a living operation with as many: operations that
-// share them are served one after another. Throws Error{kOutOfMemory}.
+// Starts the plan's threads, or shares those of a living operation. Throws Error{kOutOfMemory}.
 std::shared_ptr<const ForwardOp> prepare_cpu(const ForwardPlan& plan);
 
 }  // namespace fa4::internal

@@ -23,10 +23,6 @@ class ForwardOp {
  protected:
   explicit ForwardOp(const ForwardPlan& plan) : plan_(plan) {}
 
-  // The arguments with as much of the workspace as the plan uses: what lies behind it in a larger
-  // one may be anything's. Throws Error{kInvalidArgument} when it is smaller, or not aligned.
-  ForwardArgs with_planned_workspace(const ForwardArgs& args) const;
-
   ForwardPlan plan_;
 };
 

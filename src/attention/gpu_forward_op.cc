@@ -4,6 +4,7 @@
 
 #include "attention/forward_params.h"
 #include "attention/gpu_op.h"
+#include "attention/planned_workspace.h"
 #include "plan/gpu_plan.h"
 
 namespace fa4::internal {
@@ -23,7 +24,7 @@ class GpuForwardOp final : public ForwardOp {
 
   void execute(const ForwardArgs& given) const override {
     const AttentionProblem& p = plan_.problem;
-    const ForwardArgs args = with_planned_workspace(given);
+    const ForwardArgs args = with_planned_workspace(given, plan_.workspace);
     check_pointers(p, args);
     const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
     const Rows k = rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));

@@ -44,6 +44,26 @@ bool to_flag(const char* name, int32_t value) {
 
 Strides to_strides(const int64_t (&strides)[3]) { return {strides[0], strides[1], strides[2]}; }
 
+// What the structs of both directions hold.
+template <class Given, class Args>
+void read_common(const Given& args, Args& result) {
+  result.q = args.q;
+  result.k = args.k;
+  result.v = args.v;
+  result.sink = args.sink;
+  result.cu_seqlens_q = args.cu_seqlens_q;
+  result.cu_seqlens_k = args.cu_seqlens_k;
+  result.seqused_q = args.seqused_q;
+  result.seqused_k = args.seqused_k;
+  if (to_flag("has_totals", args.has_totals)) {
+    result.total_q = args.total_q;
+    result.total_k = args.total_k;
+  }
+  result.workspace = args.workspace;
+  result.workspace_bytes = args.workspace_bytes;
+  result.stream = args.stream;
+}
+
 }  // namespace
 
 fa4_problem read_problem(const fa4_problem* given) {
@@ -67,6 +87,7 @@ AttentionProblem to_problem(const fa4_problem& problem) {
   desc.page_size = problem.page_size;
   desc.num_pages = problem.num_pages;
   desc.pages_per_seq = problem.pages_per_seq;
+  desc.has_seqused_q = to_flag("has_seqused_q", problem.has_seqused_q);
   desc.has_seqused_k = to_flag("has_seqused_k", problem.has_seqused_k);
   desc.has_sink = to_flag("has_sink", problem.has_sink);
   desc.causal = to_flag("causal", problem.causal);
@@ -81,6 +102,13 @@ AttentionProblem to_problem(const fa4_problem& problem) {
   desc.k = to_strides(problem.k_strides);
   desc.v = to_strides(problem.v_strides);
   desc.out = to_strides(problem.out_strides);
+  desc.deterministic = to_flag("deterministic", problem.deterministic);
+  desc.has_dlse = to_flag("has_dlse", problem.has_dlse);
+  desc.grad_dtype = static_cast<DType>(problem.grad_dtype);
+  desc.dout = to_strides(problem.dout_strides);
+  desc.dq = to_strides(problem.dq_strides);
+  desc.dk = to_strides(problem.dk_strides);
+  desc.dv = to_strides(problem.dv_strides);
   AttentionProblem result = AttentionProblem::make(desc);
   check_reserved(problem);
   return result;
@@ -90,23 +118,25 @@ ForwardArgs to_args(const fa4_forward_args* given) {
   const fa4_forward_args args = read_struct(given, "args", "fa4_forward_args");
   check_reserved(args);
   ForwardArgs result;
-  result.q = args.q;
-  result.k = args.k;
-  result.v = args.v;
+  read_common(args, result);
   result.out = args.out;
   result.lse = args.lse;
-  result.sink = args.sink;
-  result.cu_seqlens_q = args.cu_seqlens_q;
-  result.cu_seqlens_k = args.cu_seqlens_k;
-  result.seqused_k = args.seqused_k;
   result.page_table = args.page_table;
-  if (to_flag("has_totals", args.has_totals)) {
-    result.total_q = args.total_q;
-    result.total_k = args.total_k;
-  }
-  result.workspace = args.workspace;
-  result.workspace_bytes = args.workspace_bytes;
-  result.stream = args.stream;
+  return result;
+}
+
+BackwardArgs to_args(const fa4_backward_args* given) {
+  const fa4_backward_args args = read_struct(given, "args", "fa4_backward_args");
+  BackwardArgs result;
+  read_common(args, result);
+  result.out = args.out;
+  result.dout = args.dout;
+  result.lse = args.lse;
+  result.dlse = args.dlse;
+  result.dq = args.dq;
+  result.dk = args.dk;
+  result.dv = args.dv;
+  result.dsink = args.dsink;
   return result;
 }
 

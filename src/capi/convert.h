@@ -3,6 +3,7 @@
 
 #include "fa4/fa4.h"
 #include "problem/attention_problem.h"
+#include "problem/backward_args.h"
 #include "problem/forward_args.h"
 
 namespace fa4::internal {
@@ -12,5 +13,6 @@ fa4_problem read_problem(const fa4_problem* given);
 // Validated. Throws Error{kNotSupported} for an option that this version reserves.
 AttentionProblem to_problem(const fa4_problem& problem);
 ForwardArgs to_args(const fa4_forward_args* given);
+BackwardArgs to_args(const fa4_backward_args* given);
 
 }  // namespace fa4::internal

@@ -2,34 +2,32 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
+#include <variant>
 
+#include "attention/backward_op.h"
 #include "attention/forward_op.h"
+#include "capi/prepared_ops.h"
 #include "device/device.h"
 #include "fa4/fa4.h"
-#include "plan/forward_plan.h"
 
 struct fa4_plan {
-  fa4::internal::ForwardPlan plan;
+  std::variant<fa4::internal::ForwardPlan, fa4::internal::BackwardPlan> plan;
   std::shared_ptr<fa4::internal::Device> device;  // null: the CPU
   std::string kernel_name;
 };
 
+// One of the two is there.
 struct fa4_op {
-  std::shared_ptr<const fa4::internal::ForwardOp> op;
+  std::shared_ptr<const fa4::internal::ForwardOp> forward;
+  std::shared_ptr<const fa4::internal::BackwardOp> backward;
 };
 
 struct fa4_device {
   fa4::internal::DeviceSpec spec;
   std::shared_ptr<fa4::internal::Device> device;  // null: the CPU
 
-  // The operations of fa4_forward, the last used first.
-  struct Prepared {
-    fa4_problem problem;
-    std::shared_ptr<const fa4::internal::ForwardOp> op;
-  };
-  std::mutex mutex;
-  std::vector<Prepared> prepared;
+  // The operations of fa4_forward and of fa4_backward.
+  fa4::internal::PreparedOps<fa4::internal::ForwardOp> forward_ops;
+  fa4::internal::PreparedOps<fa4::internal::BackwardOp> backward_ops;
 };

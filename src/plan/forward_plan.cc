@@ -22,40 +22,6 @@ void explain_cpu(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
       {"threads", fmt::format("{}", spec.num_threads), "the result's bits do not depend on it"});
 }
 
-std::string describe(const AttentionProblem& p) {
-  static constexpr const char* kLayouts[] = {"dense", "packed", "paged"};
-  return fmt::format("{} q {}x{}x{}x{} ({}), k {}x{}x{} ({}), v head_dim {}", name_of(p.dtype),
-                     p.batch, p.seqlen_q, p.heads_q, p.head_dim,
-                     kLayouts[static_cast<int>(p.layout_q)], p.seqlen_k, p.heads_kv, p.head_dim,
-                     kLayouts[static_cast<int>(p.layout_kv)], p.head_dim_v);
-}
-
-std::string describe(const MaskSpec& mask) {
-  if (mask.is_full()) return "full";
-  if (mask == MaskSpec{-1, 0}) return "causal";
-  return fmt::format("window ({}, {})", mask.window_left, mask.window_right);
-}
-
-// "threads of 1024 bytes, heads of 512 bytes: "; nothing when there are no parts.
-std::string describe(const WorkspaceLayout& workspace) {
-  std::string text;
-  for (const WorkspacePart& part : workspace.parts()) {
-    text += fmt::format("{}{} of {} bytes{}", text.empty() ? "" : ", ", part.name, part.bytes,
-                        part.zeroed ? " (zeroed before the first launch)" : "");
-  }
-  return text.empty() ? text : text + ": ";
-}
-
-void explain_launches(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const KernelStep& step = plan.steps[i];
-    steps->push_back(
-        {fmt::format("launch {} of {}", i + 1, plan.steps.size()),
-         fmt::format("{} x {} threads in clusters of {}", step.grid, step.threads, step.cluster),
-         fmt::format("{}, {} bytes of shared memory", step.source.display_name, step.smem_bytes)});
-  }
-}
-
 // The launch of a forward kernel and what it needs of the workspace.
 void add_forward_step(const KernelSource& source, const LaunchShape& shape,
                       const TileSchedule& schedule, ForwardPlan* plan) {
@@ -124,15 +90,8 @@ std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan) {
 }
 
 std::vector<PlanStep> explain(const ForwardPlan& plan) {
-  const AttentionProblem& p = plan.problem;
   std::vector<PlanStep> steps;
-  steps.push_back({"problem", describe(p), "validated; defaults filled in"});
-  steps.push_back(
-      {"mask", describe(p.mask),
-       fmt::format("{} of {} (query, key) pairs of the longest sequence are visible",
-                   visible_pairs(p.seqlen_q, p.seqlen_k, p.mask), p.seqlen_q * p.seqlen_k)});
-  steps.push_back({"device", plan.device.name,
-                   fmt::format("{}, {}", plan.device.model, plan.device.architecture)});
+  explain_problem(plan.problem, plan.device, &steps);
   if (std::holds_alternative<CpuKernelSpec>(plan.main)) {
     explain_cpu(plan, &steps);
   } else if (std::holds_alternative<Sm100ForwardSpec>(plan.main)) {
@@ -140,10 +99,7 @@ std::vector<PlanStep> explain(const ForwardPlan& plan) {
   } else {
     explain_sm90(plan, &steps);
   }
-  explain_launches(plan, &steps);
-  steps.push_back({"workspace", fmt::format("{} bytes", plan.workspace.bytes()),
-                   describe(plan.workspace) +
-                       "the caller's, 256-byte aligned, contents undefined before and after"});
+  explain_launches(plan.steps, plan.workspace, &steps);
   return steps;
 }
 

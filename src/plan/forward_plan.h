@@ -10,6 +10,7 @@
 #include "core/device_spec.h"
 #include "core/error.h"
 #include "plan/cpu_kernel_spec.h"
+#include "plan/explain.h"
 #include "plan/kernel_spec.h"
 #include "plan/steps.h"
 #include "problem/attention_problem.h"
@@ -33,11 +34,6 @@ struct ForwardPlan {
   WorkspaceLayout workspace;
 };
 
-struct Support {
-  bool supported = true;
-  std::string reason;  // when not: argument, value, what is accepted
-};
-
 // Whether `device` runs `problem`, and the reason when it does not.
 Support query_support(const AttentionProblem& problem, const DeviceSpec& device);
 
@@ -58,11 +54,6 @@ struct GpuTiling {
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan);
 
 // The chain of decisions, for `fa4 plan`.
-struct PlanStep {
-  std::string what;
-  std::string choice;
-  std::string why;
-};
 std::vector<PlanStep> explain(const ForwardPlan& plan);
 
 }  // namespace fa4::internal

@@ -101,6 +101,7 @@ Support query_gpu_support(const AttentionProblem& p) {
   if (p.layout_kv == Layout::kPaged) {
     return no("layout_kv paged; accepted on a GPU in this version: dense, packed");
   }
+  if (p.has_seqused_q) return no("has_seqused_q 1; accepted on a GPU in this version: 0");
   if (p.scale < 0) {
     return no(fmt::format("softmax_scale {}; accepted on a GPU: 0 or more", p.scale));
   }

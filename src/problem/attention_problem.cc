@@ -31,6 +31,10 @@ void check_enums(const ProblemDesc& d) {
   if (d.dtype != DType::kF32 && d.dtype != DType::kF16 && d.dtype != DType::kBF16) {
     refuse("dtype {}; accepted: 1 (f32), 2 (f16), 3 (bf16)", static_cast<int32_t>(d.dtype));
   }
+  if (d.grad_dtype != DType{} && d.grad_dtype != d.dtype && d.grad_dtype != DType::kF32) {
+    refuse("grad_dtype {}; accepted: 0 (dtype), {} ({}), 1 (f32)",
+           static_cast<int32_t>(d.grad_dtype), static_cast<int32_t>(d.dtype), name_of(d.dtype));
+  }
   if (d.layout_q != Layout::kDense && d.layout_q != Layout::kPacked) {
     refuse("layout_q {}; accepted: 0 (dense), 1 (packed)", static_cast<int32_t>(d.layout_q));
   }
@@ -153,27 +157,32 @@ void check_tensor(const char* name, const TensorExtent& extent, DType dtype, boo
   }
 }
 
+void check_output(const char* name, const TensorExtent& extent, const Strides& strides) {
+  if (!is_injective(extent, strides)) {
+    refuse("strides ({}, {}, {}) of {} overlap; accepted: each at least what the smaller ones span",
+           strides.batch, strides.seqlen, strides.head, name);
+  }
+}
+
 void check_tensors(AttentionProblem& p) {
   const bool packed_q = p.layout_q == Layout::kPacked;
   const bool packed_k = p.layout_kv == Layout::kPacked;
-  const TensorExtent q{packed_q ? 1 : p.batch, packed_q ? p.total_q : p.seqlen_q, p.heads_q,
-                       p.head_dim};
-  TensorExtent k{p.batch, p.seqlen_k, p.heads_kv, p.head_dim};
-  if (packed_k) k = {1, p.total_k, p.heads_kv, p.head_dim};
-  if (p.layout_kv == Layout::kPaged) k = {p.num_pages, p.page_size, p.heads_kv, p.head_dim};
-  TensorExtent v = k;
-  v.dim = p.head_dim_v;
-  TensorExtent out = q;
-  out.dim = p.head_dim_v;
+  const TensorExtent q = query_extent(p, p.total_q, p.head_dim);
+  const TensorExtent out = query_extent(p, p.total_q, p.head_dim_v);
+  const TensorExtent k = key_extent(p, p.total_k, p.head_dim);
+  const TensorExtent v = key_extent(p, p.total_k, p.head_dim_v);
   check_tensor("q", q, p.dtype, packed_q, p.q);
   check_tensor("k", k, p.dtype, packed_k, p.k);
   check_tensor("v", v, p.dtype, packed_k, p.v);
   check_tensor("out", out, p.dtype, packed_q, p.out);
-  if (!is_injective(out, p.out)) {
-    refuse(
-        "strides ({}, {}, {}) of out overlap; accepted: each at least what the smaller ones span",
-        p.out.batch, p.out.seqlen, p.out.head);
-  }
+  check_output("out", out, p.out);
+  check_tensor("dout", out, p.dtype, packed_q, p.dout);
+  check_tensor("dq", q, p.grad_dtype, packed_q, p.dq);
+  check_tensor("dk", k, p.grad_dtype, packed_k, p.dk);
+  check_tensor("dv", v, p.grad_dtype, packed_k, p.dv);
+  check_output("dq", q, p.dq);
+  check_output("dk", k, p.dk);
+  check_output("dv", v, p.dv);
 }
 
 }  // namespace
@@ -182,6 +191,7 @@ AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
   AttentionProblem p;
   static_cast<ProblemDesc&>(p) = desc;
   check_enums(p);
+  if (p.grad_dtype == DType{}) p.grad_dtype = p.dtype;
   check_size("batch", p.batch);
   check_size("seqlen_q", p.seqlen_q);
   check_size("seqlen_k", p.seqlen_k);

@@ -1,11 +1,12 @@
 // What the user asked for, validated and canonical. Every message that a user's numbers can cause
-// is made here.
+// is made here. A problem is the same for both directions; a forward ignores what only the backward
+// has.
 //
 // Shapes, in elements: q (batch, seqlen_q, heads_q, head_dim), k (batch, seqlen_k, heads_kv,
 // head_dim), v (batch, seqlen_k, heads_kv, head_dim_v), out (batch, seqlen_q, heads_q, head_dim_v);
 // lse (batch, heads_q, seqlen_q) f32. Packed: q (total_q, heads_q, head_dim), lse (heads_q,
 // total_q), and so on, split by cu_seqlens. Paged: k and v are (num_pages, page_size, heads_kv,
-// dim), indexed by page_table (batch, pages_per_seq).
+// dim), indexed by page_table (batch, pages_per_seq). dout is as out; dq, dk, dv as q, k, v.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +53,7 @@ struct ProblemDesc {
   int64_t page_size = 0;       // paged only
   int64_t num_pages = 0;       // paged only
   int64_t pages_per_seq = 0;   // paged only
+  bool has_seqused_q = false;  // per-sequence query counts are given at execution
   bool has_seqused_k = false;  // per-sequence key counts are given at execution (always with paged)
   bool has_sink = false;       // per-query-head sink logits are given at execution
   bool causal = false;
@@ -59,6 +61,11 @@ struct ProblemDesc {
   std::optional<float> softmax_scale;  // none: 1/sqrt(head_dim)
   float softcap = 0.0f;                // 0: off
   Strides q, k, v, out;                // all zero: contiguous
+  // Of the backward alone.
+  bool deterministic = false;  // the same bits in every run
+  bool has_dlse = false;       // the gradient of lse is given at execution
+  DType grad_dtype{};          // of dq, dk, dv: dtype, kF32, or none: dtype
+  Strides dout, dq, dk, dv;    // all zero: contiguous
 };
 
 // Validated: invariants hold, defaults are filled in (scale, strides, head_dim_v), causal is folded
@@ -71,6 +78,7 @@ struct AttentionProblem : ProblemDesc {
   static AttentionProblem make(const ProblemDesc& desc);
 
   int64_t group() const { return heads_q / heads_kv; }  // query heads per key head
+  int64_t rows_k() const { return layout_kv == Layout::kPacked ? total_k : batch * seqlen_k; }
   int64_t rows_q() const { return layout_q == Layout::kPacked ? total_q : batch * seqlen_q; }
   int64_t out_elements() const { return rows_q() * heads_q * head_dim_v; }
   int64_t lse_elements() const { return rows_q() * heads_q; }
@@ -86,5 +94,12 @@ struct KeyRange {
   int64_t end = 0;
 };
 KeyRange visible_keys(int64_t i, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask);
+
+// One sequence's queries that see key `j`: [begin, end), empty when begin >= end.
+struct QueryRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+QueryRange visible_queries(int64_t j, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask);
 
 }  // namespace fa4::internal

@@ -39,4 +39,14 @@ KeyRange visible_keys(int64_t i, int64_t seqlen_q, int64_t seqlen_k, const MaskS
   return range;
 }
 
+QueryRange visible_queries(int64_t j, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask) {
+  const int64_t same_position = j - (seqlen_k - seqlen_q);  // the query that sits at the key
+  const int64_t left = std::min(mask.window_left, seqlen_k);
+  const int64_t right = std::min(mask.window_right, seqlen_q + seqlen_k);
+  QueryRange range;
+  range.begin = right < 0 ? 0 : std::max<int64_t>(0, same_position - right);
+  range.end = left < 0 ? seqlen_q : std::min(seqlen_q, same_position + left + 1);
+  return range;
+}
+
 }  // namespace fa4::internal

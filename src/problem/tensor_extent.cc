@@ -6,8 +6,17 @@
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "core/error.h"
+
 namespace fa4::internal {
 namespace {
+
+template <class... Values>
+[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
+}
 
 struct Axis {
   int64_t extent = 0;
@@ -64,6 +73,17 @@ Runs runs_of(const MemoryRegion& region) {
 }
 
 }  // namespace
+
+TensorExtent query_extent(const AttentionProblem& p, int64_t packed_rows, int64_t dim) {
+  if (p.layout_q == Layout::kPacked) return {1, packed_rows, p.heads_q, dim};
+  return {p.batch, p.seqlen_q, p.heads_q, dim};
+}
+
+TensorExtent key_extent(const AttentionProblem& p, int64_t packed_rows, int64_t dim) {
+  if (p.layout_kv == Layout::kPacked) return {1, packed_rows, p.heads_kv, dim};
+  if (p.layout_kv == Layout::kPaged) return {p.num_pages, p.page_size, p.heads_kv, dim};
+  return {p.batch, p.seqlen_k, p.heads_kv, dim};
+}
 
 std::optional<Strides> contiguous_strides(const TensorExtent& extent) {
   Strides strides;
@@ -126,6 +146,35 @@ bool may_overlap(const MemoryRegion& a, const MemoryRegion& b) {
   const int64_t a_to_b = ((base_b - base_a) % period + period) % period;
   const int64_t b_to_a = (period - a_to_b) % period;
   return a_to_b < runs_a.run_bytes || b_to_a < runs_b.run_bytes;
+}
+
+MemoryRegion flat_region(const char* name, const void* data, int64_t count, int element_bytes) {
+  return {name, data, {1, 1, 1, data == nullptr ? 0 : count}, {}, element_bytes};
+}
+
+void check_pointer(const MemoryRegion& region) {
+  if (region.data == nullptr && !region.extent.empty()) {
+    refuse("{} is NULL; accepted: a pointer to {} x {} x {} x {} elements", region.name,
+           region.extent.outer, region.extent.rows, region.extent.heads, region.extent.dim);
+  }
+  if (reinterpret_cast<uintptr_t>(region.data) % region.element_bytes != 0) {
+    refuse("{} {} is misaligned; accepted: multiples of {}", region.name, region.data,
+           region.element_bytes);
+  }
+}
+
+void check_overlaps(std::span<const MemoryRegion> inputs, std::span<const MemoryRegion> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const MemoryRegion& output = outputs[i];
+    const auto check = [&](const MemoryRegion& other) {
+      if (may_overlap(output, other)) {
+        refuse("{} {} overlaps {} {}; accepted: memory of its own", output.name, output.data,
+               other.name, other.data);
+      }
+    };
+    for (const MemoryRegion& input : inputs) check(input);
+    for (size_t j = 0; j < i; ++j) check(outputs[j]);
+  }
 }
 
 }  // namespace fa4::internal

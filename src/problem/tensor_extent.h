@@ -1,8 +1,11 @@
-// The memory that a strided tensor spans: sizes without overflow, overlaps of two tensors.
+// The memory that a strided tensor spans: sizes without overflow, overlaps of two tensors, and the
+// errors that pointers cause. Nothing here allocates or throws anything but
+// Error{kInvalidArgument}.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "problem/attention_problem.h"
 
@@ -16,6 +19,10 @@ struct TensorExtent {
   int64_t dim = 0;
   bool empty() const { return outer == 0 || rows == 0 || heads == 0 || dim == 0; }
 };
+
+// Of q, out and their gradients, and of k, v and theirs. `packed_rows` counts in a packed layout.
+TensorExtent query_extent(const AttentionProblem& problem, int64_t packed_rows, int64_t dim);
+TensorExtent key_extent(const AttentionProblem& problem, int64_t packed_rows, int64_t dim);
 
 // Contiguous strides; nothing when a product overflows int64.
 std::optional<Strides> contiguous_strides(const TensorExtent& extent);
@@ -41,5 +48,13 @@ struct MemoryRegion {
   int element_bytes = 0;
 };
 bool may_overlap(const MemoryRegion& a, const MemoryRegion& b);
+
+// A tensor of `count` contiguous elements; empty when it is not there.
+MemoryRegion flat_region(const char* name, const void* data, int64_t count, int element_bytes);
+
+// Refuses a pointer that is missing or not aligned to its elements.
+void check_pointer(const MemoryRegion& region);
+// Refuses an output that overlaps an input or another output.
+void check_overlaps(std::span<const MemoryRegion> inputs, std::span<const MemoryRegion> outputs);
 
 }  // namespace fa4::internal

@@ -24,33 +24,46 @@ double distance(double value, double reference) {
   return std::isfinite(value) ? std::fabs(value - reference) : kInfinity;
 }
 
+// A result beside what it should be.
+struct Checked {
+  const char* name;
+  const void* data;
+  DType stored;
+  Strides strides;
+  bool of_keys;  // its rows are keys, else queries
+  int64_t heads, dim;
+  const std::vector<double>& ref;
+  const std::vector<double>& plain;
+  double f32_slack;  // what the f32 rule allows beyond twice plain's error
+  int tile_m;        // rows of a tile, for the message
+};
+
 // What the whole tensor allows, element by element.
-double largest_allowed(const AttentionProblem& p, const Reference& reference) {
-  const Rounding round(p.dtype);
+double largest_allowed(DType dtype, const std::vector<double>& truth,
+                       const std::vector<double>& plain, double f32_slack) {
+  const Rounding round(dtype);
   double plain_error = 0, ulp = 0;
-  for (size_t i = 0; i < reference.out.size(); ++i) {
-    const double ref = reference.out[i];
+  for (size_t i = 0; i < truth.size(); ++i) {
+    const double ref = truth[i];
     if (!std::isfinite(ref)) continue;
-    if (std::isfinite(reference.plain[i])) {
-      plain_error = std::max(plain_error, std::fabs(reference.plain[i] - ref));
-    }
+    if (std::isfinite(plain[i])) plain_error = std::max(plain_error, std::fabs(plain[i] - ref));
     ulp = std::max(ulp, 2 * std::fabs(round(round(ref + 0.3) - 0.3) - ref));
   }
-  if (p.dtype == DType::kF32) return 2 * plain_error + std::ldexp(reference.max_abs_v, -21);
-  return 2 * plain_error + ulp;
+  return 2 * plain_error + (dtype == DType::kF32 ? f32_slack : ulp);
 }
 
 struct Place {
   int64_t b = 0, h = 0, m = 0, n = 0;
 };
 
-std::string describe(const AttentionProblem& p, std::string_view rule, const Place& at,
-                     int64_t element, double value, double reference, int tile_m) {
+std::string describe(const AttentionProblem& p, const Checked& checked, std::string_view rule,
+                     const Place& at, int64_t element, double value, double reference) {
   return fmt::format(
-      "{}: element {} (b={}, h={}, m={}, n={}) is {:.9g}, expected {:.9g}, {:.4g} ulp apart, tile "
-      "m_block={}",
-      rule, element, at.b, at.h, at.m, at.n, value, reference,
-      std::fabs(value - reference) / ulp_at(p.dtype, reference), at.m / tile_m);
+      "{}: {}: element {} (b={}, h={}, {}={}, {}={}) is {:.9g}, expected {:.9g}, {:.4g} ulp apart, "
+      "tile m_block={}",
+      checked.name, rule, element, at.b, at.h, checked.of_keys ? "n" : "m", at.m,
+      checked.of_keys ? "d" : "n", at.n, value, reference,
+      std::fabs(value - reference) / ulp_at(p.dtype, reference), at.m / checked.tile_m);
 }
 
 // One (batch, head, block of 128 rows).
@@ -79,35 +92,40 @@ struct Block {
   double rms(double sum) const { return count == 0 ? 0 : std::sqrt(sum / count); }
 };
 
-// Calls visit(place, contiguous index, value) for the elements of one block of rows.
-template <class Visit>
-void visit_block(const AttentionProblem& p, const ForwardArgs& args, const SequenceView& view,
-                 const void* out, int64_t b, int64_t h, int64_t first, const Visit& visit) {
-  const int64_t last = std::min(first + kBlockRows, view.seqlen_q);
-  for (int64_t m = first; m < last; ++m) {
-    const int64_t row = first_row_of(p, args, b) + m;
-    const int64_t at = view.offset_out + m * p.out.seqlen + h * p.out.head;
-    for (int64_t n = 0; n < p.head_dim_v; ++n) {
-      visit(Place{b, h, m, n}, (row * p.heads_q + h) * p.head_dim_v + n,
-            static_cast<double>(load_as_float(p.dtype, out, at + n)));
-    }
+// Where one sequence's rows lie in the tensor, and in a contiguous one.
+struct Rows {
+  int64_t offset, first, count;
+};
+Rows rows_of(const AttentionProblem& p, const Checked& checked, const SequenceView& view,
+             int64_t b) {
+  if (checked.of_keys) {
+    const bool packed = p.layout_kv == Layout::kPacked;
+    return {view.key_offset(checked.strides), packed ? view.first_k : b * p.seqlen_k,
+            view.seqlen_k};
   }
+  const bool packed = p.layout_q == Layout::kPacked;
+  return {view.query_offset(checked.strides), packed ? view.first_q : b * p.seqlen_q,
+          view.seqlen_q};
 }
 
-void check_block(const AttentionProblem& p, const ForwardArgs& args, const SequenceView& view,
-                 const Reference& reference, const void* out, int64_t b, int64_t h, int64_t first,
-                 int tile_m, Accuracy& result) {
+void check_block(const AttentionProblem& p, const Checked& checked, const Rows& rows, int64_t b,
+                 int64_t h, int64_t first, Accuracy& result) {
   Block block;
-  visit_block(p, args, view, out, b, h, first, [&](const Place& at, int64_t i, double value) {
-    const double ref = reference.out[i];
-    const double difference = distance(value, ref);
-    result.error = std::max(result.error, difference);
-    if (difference > result.bound && result.passed) {
-      result.passed = false;
-      result.detail = describe(p, "largest error", at, i, value, ref, tile_m);
+  const int64_t last = std::min(first + kBlockRows, rows.count);
+  for (int64_t m = first; m < last; ++m) {
+    const int64_t from = rows.offset + m * checked.strides.seqlen + h * checked.strides.head;
+    for (int64_t n = 0; n < checked.dim; ++n) {
+      const int64_t i = ((rows.first + m) * checked.heads + h) * checked.dim + n;
+      const double value = load_as_float(checked.stored, checked.data, from + n);
+      const double ref = checked.ref[i], difference = distance(value, ref);
+      result.error = std::max(result.error, difference);
+      if (difference > result.bound && result.passed) {
+        result.passed = false;
+        result.detail = describe(p, checked, "largest error", {b, h, m, n}, i, value, ref);
+      }
+      block.add({b, h, m, n}, i, value, checked.plain[i], ref);
     }
-    block.add(at, i, value, reference.plain[i], ref);
-  });
+  }
   if (p.dtype == DType::kF32) return;
   const double u = std::ldexp(1.0, p.dtype == DType::kBF16 ? -9 : -12);
   const double error = block.rms(block.sum_error);
@@ -119,26 +137,93 @@ void check_block(const AttentionProblem& p, const ForwardArgs& args, const Seque
   if (!(error <= bound) && result.passed) {
     result.passed = false;
     result.detail = describe(
-        p,
+        p, checked,
         fmt::format("RMS {:.3g} of the rows from {} above {:.3g}; the worst", error, first, bound),
-        block.worst_at, block.worst_element, block.worst_value, block.worst_ref, tile_m);
+        block.worst_at, block.worst_element, block.worst_value, block.worst_ref);
   }
+}
+
+Accuracy check_tensor(const AttentionProblem& p, const SequenceArgs& args, const Checked& checked) {
+  Accuracy result;
+  if (checked.data == nullptr) return result;
+  result.bound = largest_allowed(p.dtype, checked.ref, checked.plain, checked.f32_slack);
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const Rows rows = rows_of(p, checked, sequence_view(p, args, b), b);
+    for (int64_t h = 0; h < checked.heads; ++h) {
+      for (int64_t first = 0; first < rows.count; first += kBlockRows) {
+        check_block(p, checked, rows, b, h, first, result);
+      }
+    }
+  }
+  return result;
+}
+
+double largest_of(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double value : values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
+  }
+  return largest;
+}
+
+Accuracy check_dsink(const BackwardArgs& args, const BackwardReference& reference) {
+  Accuracy result;
+  if (args.dsink == nullptr) return result;
+  result.bound = std::ldexp(1.0, -10);
+  for (size_t h = 0; h < reference.truth.dsink.size(); ++h) {
+    const double ref = reference.truth.dsink[h], plain = reference.plain.dsink[h];
+    const double error = distance(args.dsink[h], ref);
+    double bound = std::ldexp(1.0, -10);
+    if (std::isfinite(ref)) bound *= 1 + std::fabs(ref);
+    if (std::isfinite(plain) && std::isfinite(ref)) bound += 2 * std::fabs(plain - ref);
+    if (error * result.bound > result.error * bound) {
+      result.error = error;
+      result.bound = bound;
+    }
+    if (error > bound && result.passed) {
+      result.passed = false;
+      result.detail = fmt::format("dsink: element {} is {:.9g}, expected {:.9g}, bound {:.3g}", h,
+                                  static_cast<double>(args.dsink[h]), ref, bound);
+    }
+  }
+  return result;
 }
 
 }  // namespace
 
 Accuracy check_out(const AttentionProblem& p, const ForwardArgs& args, const Reference& reference,
                    const void* out, int tile_m) {
-  Accuracy result;
-  result.bound = largest_allowed(p, reference);
-  for (int64_t b = 0; b < p.batch; ++b) {
-    const SequenceView view = sequence_view(p, args, b);
-    for (int64_t h = 0; h < p.heads_q; ++h) {
-      for (int64_t first = 0; first < view.seqlen_q; first += kBlockRows) {
-        check_block(p, args, view, reference, out, b, h, first, tile_m, result);
-      }
-    }
+  const double slack = std::ldexp(reference.max_abs_v, -21);
+  return check_tensor(p, args,
+                      {"out", out, p.dtype, p.out, false, p.heads_q, p.head_dim_v, reference.out,
+                       reference.plain, slack, tile_m});
+}
+
+std::string BackwardAccuracy::detail() const {
+  for (const Accuracy* accuracy : {&dq, &dk, &dv, &dsink}) {
+    if (!accuracy->passed) return accuracy->detail;
   }
+  return "";
+}
+
+BackwardAccuracy check_backward(const AttentionProblem& p, const BackwardArgs& args,
+                                const BackwardReference& reference, int tile_m) {
+  const Gradients& truth = reference.truth;
+  const Gradients& plain = reference.plain;
+  const auto slack = [](const std::vector<double>& ref) {
+    return std::ldexp(largest_of(ref), -20);
+  };
+  BackwardAccuracy result;
+  result.dq = check_tensor(p, args,
+                           {"dq", args.dq, p.grad_dtype, p.dq, false, p.heads_q, p.head_dim,
+                            truth.dq, plain.dq, slack(truth.dq), tile_m});
+  result.dk = check_tensor(p, args,
+                           {"dk", args.dk, p.grad_dtype, p.dk, true, p.heads_kv, p.head_dim,
+                            truth.dk, plain.dk, slack(truth.dk), tile_m});
+  result.dv = check_tensor(p, args,
+                           {"dv", args.dv, p.grad_dtype, p.dv, true, p.heads_kv, p.head_dim_v,
+                            truth.dv, plain.dv, slack(truth.dv), tile_m});
+  result.dsink = check_dsink(args, reference);
   return result;
 }
 
@@ -173,7 +258,7 @@ Accuracy check_lse(const AttentionProblem& p, const ForwardArgs& args, const Ref
 
 Accuracy check_rows(const AttentionProblem& p, const Reference& rows, const void* out) {
   Accuracy result;
-  result.bound = largest_allowed(p, rows);
+  result.bound = largest_allowed(p.dtype, rows.out, rows.plain, std::ldexp(rows.max_abs_v, -21));
   for (size_t i = 0; i < rows.out.size(); ++i) {
     const double value = load_as_float(p.dtype, out, static_cast<int64_t>(i));
     const double difference = distance(value, rows.out[i]);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "verify/backward_oracle.h"
 #include "verify/oracle.h"
 
 namespace fa4::internal {
@@ -11,7 +12,7 @@ namespace fa4::internal {
 struct Accuracy {
   double error = 0;  // largest absolute difference (lse: of the element nearest its bound)
   double bound = 0;
-  double rms_error = 0;  // of the block of 128 rows nearest its bound; 16-bit out only
+  double rms_error = 0;  // of the block of 128 rows nearest its bound; 16-bit inputs only
   double rms_bound = 0;
   bool passed = true;
   std::string detail;  // when not passed: the rule, and the first element that breaks it
@@ -30,6 +31,19 @@ Accuracy check_out(const AttentionProblem& problem, const ForwardArgs& args,
 // exponential in use.
 Accuracy check_lse(const AttentionProblem& problem, const ForwardArgs& args,
                    const Reference& reference, const float* lse, double exp_error);
+
+struct BackwardAccuracy {
+  Accuracy dq, dk, dv, dsink;
+  bool passed() const { return dq.passed && dk.passed && dv.passed && dsink.passed; }
+  // Of the first that has not passed.
+  std::string detail() const;
+};
+
+// The gradients that `args` points to, those that are wanted. T of 16 bits: the rules of check_out,
+// with blocks of 128 rows of queries for dq and of keys for dk and dv. f32: max|g - ref| <=
+// 2 max|pt - ref| + 2^-20 max|ref|. dsink: |g - ref| <= 2 |pt - ref| + 2^-10 (1 + |ref|).
+BackwardAccuracy check_backward(const AttentionProblem& problem, const BackwardArgs& args,
+                                const BackwardReference& reference, int tile_m = 128);
 
 // The first rule of check_out on `count` rows that reference_rows made; `out` holds them
 // contiguously.

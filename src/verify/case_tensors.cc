@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "verify/cases.h"
@@ -36,7 +37,11 @@ TensorExtents extents_of(const AttentionProblem& p) {
   return {extent(batch_q, rows_q, p.heads_q, p.head_dim, p.q),
           extent(batch_k, rows_k, p.heads_kv, p.head_dim, p.k),
           extent(batch_k, rows_k, p.heads_kv, p.head_dim_v, p.v),
-          extent(batch_q, rows_q, p.heads_q, p.head_dim_v, p.out)};
+          extent(batch_q, rows_q, p.heads_q, p.head_dim_v, p.out),
+          extent(batch_q, rows_q, p.heads_q, p.head_dim_v, p.dout),
+          extent(batch_q, rows_q, p.heads_q, p.head_dim, p.dq),
+          extent(batch_k, rows_k, p.heads_kv, p.head_dim, p.dk),
+          extent(batch_k, rows_k, p.heads_kv, p.head_dim_v, p.dv)};
 }
 
 CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem::make(c.desc)) {
@@ -50,6 +55,7 @@ CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem
   v_.assign(bytes(extents.v), 0xff);
   if (p.layout_q == Layout::kPacked) cu_seqlens_q_ = cumulative(c.lengths_q);
   if (p.layout_kv == Layout::kPacked) cu_seqlens_k_ = cumulative(c.lengths_k);
+  seqused_q_ = c.seqused_q;
   seqused_k_ = c.seqused_k;
   Random random(c.seed);
   if (p.layout_kv == Layout::kPaged) {
@@ -65,6 +71,29 @@ CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem
   ThreadPool pool(threads);
   fill_q(c.amplitude, random.bits(), pool);
   fill_kv(random.bits(), pool);
+  dout_.assign(bytes(extents.dout), 0xff);
+  fill_dout(random.bits(), pool);
+}
+
+// dout, and dlse when the problem has it.
+void CaseTensors::fill_dout(uint64_t seed, ThreadPool& pool) {
+  const AttentionProblem& p = problem_;
+  const BackwardArgs inputs = backward_args();
+  if (p.has_dlse) {
+    dlse_.assign(static_cast<size_t>(p.lse_elements()), std::numeric_limits<float>::quiet_NaN());
+  }
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const SequenceView view = sequence_view(p, inputs, b);
+    pool.run(view.seqlen_q, [&, b](int64_t m, int) {
+      Random random(seed + static_cast<uint64_t>(b << 32 | m));
+      for (int64_t h = 0; h < p.heads_q; ++h) {
+        const int64_t at = view.query_offset(p.dout) + m * p.dout.seqlen + h * p.dout.head;
+        fill_row(p.dtype, dout_, at, p.head_dim_v, 1.0f, random);
+        if (!p.has_dlse) continue;
+        dlse_[view.lse_offset + h * view.lse_head_stride + m] = random.normal();
+      }
+    });
+  }
 }
 
 void CaseTensors::fill_q(float amplitude, uint64_t seed, ThreadPool& pool) {
@@ -102,19 +131,30 @@ void CaseTensors::fill_kv(uint64_t seed, ThreadPool& pool) {
   }
 }
 
-ForwardArgs CaseTensors::args() const {
+template <class Args>
+Args CaseTensors::common_args() const {
   const auto or_null = [](const auto& v) { return v.empty() ? nullptr : v.data(); };
-  ForwardArgs args;
+  Args args;
   args.q = q_.data();
   args.k = k_.data();
   args.v = v_.data();
   args.sink = or_null(sink_);
   args.cu_seqlens_q = or_null(cu_seqlens_q_);
   args.cu_seqlens_k = or_null(cu_seqlens_k_);
+  args.seqused_q = or_null(seqused_q_);
   args.seqused_k = or_null(seqused_k_);
   args.page_table = or_null(page_table_);
   if (args.cu_seqlens_q != nullptr) args.total_q = cu_seqlens_q_.back();
   if (args.cu_seqlens_k != nullptr) args.total_k = cu_seqlens_k_.back();
+  return args;
+}
+
+ForwardArgs CaseTensors::args() const { return common_args<ForwardArgs>(); }
+
+BackwardArgs CaseTensors::backward_args() const {
+  auto args = common_args<BackwardArgs>();
+  args.dout = dout_.data();
+  args.dlse = dlse_.empty() ? nullptr : dlse_.data();
   return args;
 }
 

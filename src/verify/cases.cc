@@ -128,11 +128,15 @@ void choose_pages(Case& c, Random& random) {
   d.has_seqused_k = true;
 }
 
-void choose_seqused(Case& c, Random& random) {
-  for (int64_t b = 0; b < c.desc.batch; ++b) {
-    const int64_t most = c.lengths_k.empty() ? c.desc.seqlen_k : c.lengths_k[b];
-    c.seqused_k.push_back(static_cast<int32_t>(random.chance(20) ? most : random.between(0, most)));
+// `lengths`: of packed sequences, else all are `seqlen` long.
+std::vector<int32_t> choose_seqused(int64_t batch, int64_t seqlen,
+                                    const std::vector<int32_t>& lengths, Random& random) {
+  std::vector<int32_t> used;
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t most = lengths.empty() ? seqlen : lengths[b];
+    used.push_back(static_cast<int32_t>(random.chance(20) ? most : random.between(0, most)));
   }
+  return used;
 }
 
 // Head-major memory, or rows of one fused tensor: what inference engines pass.
@@ -151,6 +155,12 @@ void choose_strides(ProblemDesc& d, Random& random) {
   d.out = strides(d.seqlen_q, d.heads_q, d.head_dim_v);
   if (d.layout_q == Layout::kPacked) d.q.batch = d.out.batch = 0;
   if (d.layout_kv == Layout::kPacked) d.k.batch = d.v.batch = 0;
+}
+
+void choose_seqused_q(Case& c, int percent, Random& random) {
+  if (!random.chance(percent)) return;
+  c.desc.has_seqused_q = true;
+  c.seqused_q = choose_seqused(c.desc.batch, c.desc.seqlen_q, c.lengths_q, random);
 }
 
 enum class Kind { kEverywhere, kF32, kPaged };  // kF32 sometimes paged too
@@ -178,12 +188,52 @@ Case make_case(int64_t index, Kind kind, uint64_t seed) {
   if (random.chance(10)) d.softmax_scale = 0.02f * static_cast<float>(random.between(1, 20));
   d.has_sink = random.chance(15);
   d.has_seqused_k |= random.chance(15);
-  if (d.has_seqused_k) choose_seqused(c, random);
+  if (d.has_seqused_k) c.seqused_k = choose_seqused(d.batch, d.seqlen_k, c.lengths_k, random);
   if (random.chance(15)) choose_strides(d, random);
   c.wants_lse = random.chance(80);
   c.amplitude = random.chance(70) ? 1.0f : random.chance(50) ? 4.0f : 0.25f;
   c.seed = random.bits();
+  if (kind != Kind::kEverywhere) choose_seqused_q(c, 25, random);
   return c;
+}
+
+// Slices of a wider buffer for every tensor that only the backward has; a gated dout repeats a row.
+void choose_gradient_strides(ProblemDesc& d, Random& random) {
+  const auto strides = [&](bool packed, int64_t seqlen, int64_t heads, int64_t dim) {
+    const int64_t row = heads * dim + 8 * random.between(0, 4);
+    return Strides{packed ? 0 : seqlen * row, row, dim};
+  };
+  const bool packed_q = d.layout_q == Layout::kPacked, packed_k = d.layout_kv == Layout::kPacked;
+  d.dout = strides(packed_q, d.seqlen_q, d.heads_q, d.head_dim_v);
+  d.dq = strides(packed_q, d.seqlen_q, d.heads_q, d.head_dim);
+  d.dk = strides(packed_k, d.seqlen_k, d.heads_kv, d.head_dim);
+  d.dv = strides(packed_k, d.seqlen_k, d.heads_kv, d.head_dim_v);
+}
+
+Case make_backward_case(int64_t index, Kind kind, uint64_t seed) {
+  Case c = make_case(index, kind, seed);
+  Random random(c.seed);
+  ProblemDesc& d = c.desc;
+  // The oracle's gradients take three times what its forward takes.
+  while (d.batch * d.heads_q * d.seqlen_q * d.seqlen_k > 6'000'000 && d.heads_q > d.heads_kv &&
+         d.heads_q % 2 == 0 && d.heads_q / 2 % d.heads_kv == 0) {
+    d.heads_q /= 2;
+  }
+  choose_seqused_q(c, 20, random);
+  d.deterministic = random.chance(50);
+  d.has_dlse = random.chance(25);
+  if (random.chance(15)) d.grad_dtype = DType::kF32;
+  if (random.chance(10)) d.softmax_scale = -0.02f * static_cast<float>(random.between(0, 10));
+  if (random.chance(30)) choose_gradient_strides(d, random);
+  return c;
+}
+
+// Any prefix becomes a fair sample.
+void mix(std::vector<Case>& cases, uint64_t seed) {
+  Random random(seed);
+  for (size_t i = cases.size(); i > 1; --i) {
+    std::swap(cases[i - 1], cases[static_cast<size_t>(random.between(0, i - 1))]);
+  }
 }
 
 }  // namespace
@@ -198,15 +248,28 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 288 : 10);
   const int64_t extra = suite == Suite::kFull ? 132 : 12;
   std::vector<Case> cases;
-  Random random(seed);
   for (int64_t i = 0; i < base; ++i) cases.push_back(make_case(i, Kind::kEverywhere, seed));
   for (int64_t i = 0; i < extra; ++i) {
     cases.push_back(make_case(base + i, Kind::kF32, seed));
     cases.push_back(make_case(base + extra + i, Kind::kPaged, seed));
   }
-  for (size_t i = cases.size(); i > 1; --i) {
-    std::swap(cases[i - 1], cases[static_cast<size_t>(random.between(0, i - 1))]);
+  mix(cases, seed);
+  return cases;
+}
+
+std::vector<Case> make_backward_suite(Suite suite, uint64_t seed) {
+  const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 80 : 6);
+  const int64_t f32 = kHeadDimFamilies * (suite == Suite::kFull ? 20 : 2);
+  std::vector<Case> cases;
+  for (int64_t i = 0; i < base; ++i) {
+    cases.push_back(make_backward_case(i, Kind::kEverywhere, seed));
   }
+  for (int64_t i = 0; i < f32; ++i) {
+    Case c = make_backward_case(base + i, Kind::kEverywhere, seed);
+    c.desc.dtype = DType::kF32;
+    cases.push_back(c);
+  }
+  mix(cases, seed);
   return cases;
 }
 

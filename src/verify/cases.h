@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
+#include "problem/backward_args.h"
 #include "problem/forward_args.h"
 
 namespace fa4::internal {
@@ -15,6 +16,7 @@ struct Case {
   ProblemDesc desc;
   // Packed: one length a sequence; the totals of `desc` may leave room behind the last one.
   std::vector<int32_t> lengths_q, lengths_k;
+  std::vector<int32_t> seqused_q;  // when desc.has_seqused_q
   std::vector<int32_t> seqused_k;  // when desc.has_seqused_k
   bool wants_lse = true;
   float amplitude = 1.0f;  // of q: how far the scores spread
@@ -29,9 +31,14 @@ std::optional<Suite> parse_suite(std::string_view text);  // "quick", "full"
 // a fifth with a sequence above 1024. The order is mixed: any prefix is a fair sample.
 std::vector<Case> make_suite(Suite suite, uint64_t seed);
 
+// The same for the backward. Quick: 104; full: 1300. No pages; dlse, seqused_q, scales of every
+// sign, gradients in f32, wide scores and strides of every tensor come on top.
+std::vector<Case> make_backward_suite(Suite suite, uint64_t seed);
+
 // Elements from a tensor's base to one past its last element.
 struct TensorExtents {
   int64_t q = 0, k = 0, v = 0, out = 0;
+  int64_t dout = 0, dq = 0, dk = 0, dv = 0;
 };
 TensorExtents extents_of(const AttentionProblem& problem);
 
@@ -43,15 +50,20 @@ class CaseTensors {
   const AttentionProblem& problem() const { return problem_; }
   // Inputs only: out, lse and workspace are the caller's.
   ForwardArgs args() const;
+  // Likewise: out, lse, gradients and workspace are the caller's.
+  BackwardArgs backward_args() const;
 
  private:
+  template <class Args>
+  Args common_args() const;
+  void fill_dout(uint64_t seed, ThreadPool& pool);
   void fill_q(float amplitude, uint64_t seed, ThreadPool& pool);
   void fill_kv(uint64_t seed, ThreadPool& pool);
 
   AttentionProblem problem_;
-  std::vector<unsigned char> q_, k_, v_;
-  std::vector<float> sink_;
-  std::vector<int32_t> cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_;
+  std::vector<unsigned char> q_, k_, v_, dout_;
+  std::vector<float> sink_, dlse_;
+  std::vector<int32_t> cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_;
 };
 
 }  // namespace fa4::internal

@@ -135,7 +135,7 @@ int64_t rows_at_once(const KeyHead& keys) { return keys.finite ? kRows : 1; }
 
 }  // namespace
 
-int64_t first_row_of(const AttentionProblem& problem, const ForwardArgs& args, int64_t b) {
+int64_t first_row_of(const AttentionProblem& problem, const SequenceArgs& args, int64_t b) {
   return problem.layout_q == Layout::kPacked ? args.cu_seqlens_q[b] : b * problem.seqlen_q;
 }
 

@@ -30,6 +30,6 @@ Reference reference_rows(const AttentionProblem& problem, const ForwardArgs& arg
                          int64_t h, int64_t first_row, int64_t count);
 
 // Index of the first of a sequence's rows in a contiguous out.
-int64_t first_row_of(const AttentionProblem& problem, const ForwardArgs& args, int64_t b);
+int64_t first_row_of(const AttentionProblem& problem, const SequenceArgs& args, int64_t b);
 
 }  // namespace fa4::internal

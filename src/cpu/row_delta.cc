@@ -1,0 +1,62 @@
+#include "cpu/row_delta.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace fa4::internal {
+namespace {
+
+constexpr int64_t kRows = 64;  // of a task
+
+double dot_of_row(const AttentionProblem& p, const BackwardArgs& args, int64_t at_out,
+                  int64_t at_dout) {
+  double sums[4] = {};
+  for (int64_t d = 0; d < p.head_dim_v; d += 4) {
+    for (int64_t i = 0; i < 4; ++i) {
+      sums[i] += static_cast<double>(load_as_float(p.dtype, args.out, at_out + d + i)) *
+                 load_as_float(p.dtype, args.dout, at_dout + d + i);
+    }
+  }
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+}  // namespace
+
+void compute_row_delta(const AttentionProblem& p, const BackwardArgs& args, float* delta,
+                       ThreadPool& pool) {
+  const int64_t blocks = (p.seqlen_q + kRows - 1) / kRows;
+  pool.run(blocks * p.batch * p.heads_q, [&](int64_t task, int) {
+    const int64_t h = task % p.heads_q, block = task / p.heads_q % blocks;
+    const SequenceView view = sequence_view(p, args, task / (p.heads_q * blocks));
+    const int64_t end = std::min((block + 1) * kRows, view.seqlen_q);
+    for (int64_t i = block * kRows; i < end; ++i) {
+      const int64_t at = view.lse_offset + h * view.lse_head_stride + i;
+      double sum = 0;
+      if (args.dout != nullptr) {
+        sum = dot_of_row(p, args, view.offset_out + i * p.out.seqlen + h * p.out.head,
+                         view.query_offset(p.dout) + i * p.dout.seqlen + h * p.dout.head);
+      }
+      delta[at] = static_cast<float>(p.has_dlse ? sum - args.dlse[at] : sum);
+    }
+  });
+}
+
+void compute_dsink(const AttentionProblem& p, const BackwardArgs& args, const float* delta,
+                   ThreadPool& pool) {
+  if (args.dsink == nullptr) return;
+  pool.run(p.heads_q, [&](int64_t h, int) {
+    double sum = 0;
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const SequenceView view = sequence_view(p, args, b);
+      const int64_t first = view.lse_offset + h * view.lse_head_stride;
+      for (int64_t at = first; at < first + view.seqlen_q; ++at) {
+        if (args.lse[at] == -std::numeric_limits<float>::infinity()) continue;
+        sum += std::exp(static_cast<double>(args.sink[h]) - args.lse[at]) * delta[at];
+      }
+    }
+    args.dsink[h] = static_cast<float>(-sum);
+  });
+}
+
+}  // namespace fa4::internal

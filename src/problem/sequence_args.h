@@ -1,0 +1,59 @@
+// What every execution says of its sequences: index tensors, totals, and where each sequence lies.
+#pragma once
+
+#include <cstdint>
+
+#include "problem/attention_problem.h"
+
+namespace fa4::internal {
+
+struct SequenceArgs {
+  const int32_t* cu_seqlens_q = nullptr;  // (batch + 1), packed q
+  const int32_t* cu_seqlens_k = nullptr;  // (batch + 1), packed k
+  const int32_t* seqused_q = nullptr;     // (batch)
+  const int32_t* seqused_k = nullptr;     // (batch)
+  const int32_t* page_table = nullptr;    // (batch, pages_per_seq)
+  int64_t total_q = -1;  // packed: rows actually there, at most the problem's; -1: the problem's
+  int64_t total_k = -1;
+};
+
+// One sequence of the batch: where it starts and how long it is. CPU only (reads the index
+// tensors).
+struct SequenceView {
+  int64_t seqlen_q = 0;  // seqused_q applied
+  int64_t seqlen_k = 0;  // seqused_k applied
+  // The first row of q, out and their gradients, and of k, v and theirs: an index of the batch
+  // (packed: 0), and a row. Paged: 0, rows are found through page_table.
+  int64_t outer_q = 0, first_q = 0;
+  int64_t outer_k = 0, first_k = 0;
+  int64_t offset_q = 0;  // elements from q's base to row 0 of this sequence, head 0
+  int64_t offset_out = 0;
+  int64_t offset_k = 0;
+  int64_t offset_v = 0;
+  int64_t lse_offset = 0;       // elements to (this sequence, head 0, row 0)
+  int64_t lse_head_stride = 0;  // elements between heads
+
+  // Elements from a tensor's base to its row 0 of this sequence, head 0: on q's side, on k's.
+  int64_t query_offset(const Strides& s) const { return outer_q * s.batch + first_q * s.seqlen; }
+  int64_t key_offset(const Strides& s) const { return outer_k * s.batch + first_k * s.seqlen; }
+};
+SequenceView sequence_view(const AttentionProblem& problem, const SequenceArgs& args, int64_t b);
+
+// Rows of packed q, and of packed k, that are there in this execution; 0 in another layout,
+// whatever the arguments say.
+int64_t rows_of_packed_q(const AttentionProblem& problem, const SequenceArgs& args);
+int64_t rows_of_packed_k(const AttentionProblem& problem, const SequenceArgs& args);
+
+// An index tensor or a sink is there exactly when the problem announced it: refuses what is not
+// `wanted`, and, when `needed` too, what is missing, naming `announced_by`.
+void check_presence(const char* name, const void* data, bool wanted, bool needed,
+                    const char* announced_by);
+
+// Totals within the problem's; pointers where the problem announced them.
+void check_index_pointers(const AttentionProblem& problem, const SequenceArgs& args);
+
+// The tensors' own numbers: cu_seqlens ascending from 0 to at most the total, lengths within the
+// maxima, page numbers within num_pages. CPU only.
+void check_index_tensors(const AttentionProblem& problem, const SequenceArgs& args);
+
+}  // namespace fa4::internal

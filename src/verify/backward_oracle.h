@@ -1,0 +1,35 @@
+// The gradients of attention in double precision, straight from their definition.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "problem/backward_args.h"
+
+namespace fa4::internal {
+
+// Indexed like contiguous tensors: dq (rows of q, heads_q, head_dim), dk (rows of k, heads_kv,
+// head_dim), dv (..., head_dim_v), dsink (heads_q). Rows that belong to no sequence hold 0.
+struct Gradients {
+  std::vector<double> dq, dk, dv, dsink;
+};
+
+struct BackwardReference {
+  Gradients truth;
+  // In the inputs' type T, the textbook way: scores, probabilities, out, the probabilities'
+  // gradient, the scores' and the results each rounded to T.
+  Gradients plain;
+  // What the forward hands over: indexed like a contiguous out, and like lse; not rounded.
+  std::vector<double> out, lse;
+};
+
+// Host pointers; reads q, k, v, dout, dlse, sink and the index tensors of `args`, nothing else: out
+// and lse are its own. Not paged. `threads` >= 1 changes no bit. Throws std::bad_alloc only.
+BackwardReference reference_backward(const AttentionProblem& problem, const BackwardArgs& args,
+                                     int threads);
+
+// Writes the reference's out, with the problem's dtype and strides, and lse as a forward does.
+void store_forward_results(const AttentionProblem& problem, const SequenceArgs& args,
+                           const BackwardReference& reference, void* out, float* lse);
+
+}  // namespace fa4::internal
