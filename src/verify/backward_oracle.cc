@@ -40,7 +40,7 @@ Matrix transposed(const Matrix& rows, int64_t count, int64_t dim) {
   return columns;
 }
 
-// The truth, or what rounds to the inputs' type on the way.
+// The truth, which comes first, or what rounds to the inputs' type on the way.
 struct Way {
   Matrix p, ds;        // kChunk x keys, 0 where a row does not see a key
   Matrix lse;          // kChunk
@@ -135,12 +135,21 @@ class Head {
                  k_columns_.data() + all.begin, keys, s.data(), width);
     multiply_add(count, p_.head_dim_v, width, dout_.data() + at * p_.head_dim_v, p_.head_dim_v,
                  v_columns_.data() + all.begin, keys, dp.data(), width);
+    Matrix out(count_of(count, p_.head_dim_v), 0.0);
     for (Way& way : ways_) {
       softmax_rows(way, h, first, at, count, all, s);
-      Matrix out(count_of(count, p_.head_dim_v), 0.0), dq(count_of(count, p_.head_dim), 0.0);
-      multiply_add(count, width, p_.head_dim_v, way.p.data() + at * keys + all.begin, keys,
-                   v_.data() + all.begin * p_.head_dim_v, p_.head_dim_v, out.data(), p_.head_dim_v);
+      if (way.round == nullptr) {
+        multiply_add(count, width, p_.head_dim_v, way.p.data() + at * keys + all.begin, keys,
+                     v_.data() + all.begin * p_.head_dim_v, p_.head_dim_v, out.data(),
+                     p_.head_dim_v);
+        for (int64_t r = 0; r < count; ++r) {
+          std::copy_n(
+              out.begin() + r * p_.head_dim_v, p_.head_dim_v,
+              result_.out.begin() + ((row_q_ + first + at + r) * p_.heads_q + h) * p_.head_dim_v);
+        }
+      }
       differentiate_rows(way, h, first, at, count, all, s, dp, out);
+      Matrix dq(count_of(count, p_.head_dim), 0.0);
       multiply_add(count, width, p_.head_dim, way.ds.data() + at * keys + all.begin, keys,
                    k_.data() + all.begin * p_.head_dim, p_.head_dim, dq.data(), p_.head_dim);
       for (int64_t r = 0; r < count; ++r) {
@@ -149,9 +158,6 @@ class Head {
         for (int64_t d = 0; d < p_.head_dim; ++d) {
           to[d] = way.rounded(p_.scale * dq[r * p_.head_dim + d]);
         }
-        if (way.round != nullptr) continue;
-        std::copy_n(out.begin() + r * p_.head_dim_v, p_.head_dim_v,
-                    result_.out.begin() + (row * p_.heads_q + h) * p_.head_dim_v);
       }
     }
   }
@@ -180,7 +186,8 @@ class Head {
     }
   }
 
-  // ds of the rows; `dp`: the products of their dout with the values, `out`: their out.
+  // ds of the rows; `dp`: the products of their dout with the values, `out`: their out in
+  // truth, since a backward is given its out.
   void differentiate_rows(Way& way, int64_t h, int64_t first, int64_t at, int64_t count,
                           const KeyRange& all, const Matrix& s, const Matrix& dp,
                           const Matrix& out) {

@@ -16,8 +16,8 @@ struct Gradients {
 
 struct BackwardReference {
   Gradients truth;
-  // In the inputs' type T, the textbook way: scores, probabilities, out, the probabilities'
-  // gradient, the scores' and the results each rounded to T.
+  // In the inputs' type T, the textbook way: scores, probabilities, out (the truth's: a backward is
+  // given it), the probabilities' gradient, the scores' and the results each rounded to T.
   Gradients plain;
   // What the forward hands over: indexed like a contiguous out, and like lse; not rounded.
   std::vector<double> out, lse;
