@@ -109,6 +109,7 @@ Json axes_json(const AttentionProblem& p) {
   if (p.layout_q == Layout::kPacked) json["total_q"] = p.total_q;
   if (p.layout_kv == Layout::kPacked) json["total_k"] = p.total_k;
   if (p.layout_kv == Layout::kPaged) json["page_size"] = p.page_size;
+  json["seqused_q"] = p.has_seqused_q;
   json["seqused_k"] = p.has_seqused_k;
   json["sink"] = p.has_sink;
   return json;
@@ -126,8 +127,10 @@ std::string axes_text(const AttentionProblem& p) {
   if (p.layout_q == Layout::kPacked) text += fmt::format(" packed q {}", p.total_q);
   if (p.layout_kv == Layout::kPacked) text += fmt::format(" packed k {}", p.total_k);
   if (p.layout_kv == Layout::kPaged) text += fmt::format(" pages of {}", p.page_size);
-  if (p.has_seqused_k) text += " seqused";
+  if (p.has_seqused_q) text += " seqused_q";
+  if (p.has_seqused_k) text += " seqused_k";
   if (p.has_sink) text += " sink";
+  if (p.has_dlse) text += " dlse";
   return text;
 }
 

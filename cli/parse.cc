@@ -51,6 +51,12 @@ MaskSpec parse_window(std::string_view option, const std::vector<std::string>& s
   return window;
 }
 
+Direction parse_direction(std::string_view option, const std::string& text) {
+  if (text == "forward") return Direction::kForward;
+  if (text == "backward") return Direction::kBackward;
+  throw bad_input(fmt::format("{} {}; accepted: forward, backward", option, text));
+}
+
 std::vector<std::string> split_list(std::string_view option, const std::string& text) {
   std::vector<std::string> pieces;
   size_t begin = 0;

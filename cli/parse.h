@@ -19,6 +19,9 @@ fa4::internal::DType parse_dtype(std::string_view option, const std::string& tex
 fa4::internal::MaskSpec parse_window(std::string_view option,
                                      const std::vector<std::string>& sides);
 
+enum class Direction { kForward, kBackward };
+Direction parse_direction(std::string_view option, const std::string& text);
+
 // "a,b,c"; an empty piece is an error.
 std::vector<std::string> split_list(std::string_view option, const std::string& text);
 std::vector<int64_t> parse_int_list(std::string_view option, const std::string& text, int64_t low,

@@ -1,5 +1,5 @@
 // fa4 plan: how a problem would be run, without running it.
-#include "plan/forward_plan.h"
+#include "plan/backward_plan.h"
 
 #include <fmt/format.h>
 
@@ -56,15 +56,28 @@ class PlanCommand final : public Command {
                    "cpu (default), cuda:N, which need not be there, emulated:h200 or emulated:b200")
         ->type_name("NAME");
     app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
+    app.add_option("--direction", direction_, "forward (default) or backward")->type_name("WAY");
+    app.add_flag("--deterministic", deterministic_, "Backward: the same bits in every run");
   }
 
   Outcome run() override {
-    const AttentionProblem problem = make_problem(axes_.desc());
+    const Direction direction = parse_direction("--direction", direction_);
+    ProblemDesc desc = axes_.desc();
+    desc.deterministic = deterministic_;
+    const AttentionProblem problem = make_problem(desc);
     const PlannedDevice device = describe_device(device_);
     PlanOptions options;
     if (threads_)
       options.num_threads = static_cast<int>(parse_int("--threads", *threads_, 1, 4096));
-    const ForwardPlan plan = plan_forward(problem, device.spec, options);
+    if (direction == Direction::kBackward) {
+      return describe(plan_backward(problem, device.spec, options), device);
+    }
+    return describe(plan_forward(problem, device.spec, options), device);
+  }
+
+ private:
+  template <class Plan>
+  Outcome describe(const Plan& plan, const PlannedDevice& device) const {
     std::vector<PlanStep> steps = explain(plan);
     if (!device.present) {
       steps.insert(steps.begin(),
@@ -74,7 +87,8 @@ class PlanCommand final : public Command {
     }
     Outcome outcome;
     outcome.json["device"] = device_;
-    outcome.json.update(axes_json(problem));
+    outcome.json["direction"] = direction_;
+    outcome.json.update(axes_json(plan.problem));
     outcome.json["steps"] = Json::array();
     outcome.json["launches"] = Json::array();
     for (const KernelStep& step : plan.steps) outcome.json["launches"].push_back(to_json(step));
@@ -93,10 +107,10 @@ class PlanCommand final : public Command {
     return outcome;
   }
 
- private:
   Axes axes_;
-  std::string device_ = "cpu";
+  std::string device_ = "cpu", direction_ = "forward";
   std::optional<std::string> threads_;
+  bool deterministic_ = false;
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ struct Shard {
 // How often each option and kernel was part of a case that ran.
 class Coverage {
  public:
+  explicit Coverage(bool backward) : backward_(backward) {}
   void add(const CaseResult& result) {
     const AttentionProblem& p = result.problem;
     ++counts_[fmt::format("dtype {}", name_of(p.dtype))];
@@ -42,7 +43,15 @@ class Coverage {
     count("paged", p.layout_kv == Layout::kPaged);
     count("seqused_k", p.has_seqused_k);
     count("sink", p.has_sink);
-    count("lse", result.wants_lse);
+    count("seqused_q", p.has_seqused_q);
+    if (backward_) {
+      count("dlse", p.has_dlse);
+      count("deterministic", p.deterministic);
+      count("grad_dtype f32", p.grad_dtype != p.dtype);
+      count("scale <= 0", p.scale <= 0);
+    } else {
+      count("lse", result.wants_lse);
+    }
     count("seqlen > 1024", std::max(p.seqlen_q, p.seqlen_k) > 1024);
   }
   Json json() const { return Json(counts_); }
@@ -61,8 +70,18 @@ class Coverage {
     }
     return "to 256";
   }
+  bool backward_;
   std::map<std::string, int64_t> counts_;
 };
+
+std::string results_text(const CaseResult& result, bool backward) {
+  if (backward) {
+    const BackwardAccuracy& g = result.gradients;
+    return fmt::format("dq   {}\ndk   {}\ndv   {}\n", accuracy_text(g.dq), accuracy_text(g.dk),
+                       accuracy_text(g.dv));
+  }
+  return fmt::format("out  {}\nlse  {}\n", accuracy_text(result.out), accuracy_text(result.lse));
+}
 
 class VerifyCommand final : public Command {
  public:
@@ -72,7 +91,7 @@ class VerifyCommand final : public Command {
   void declare(Options& app) override {
     app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200 or emulated:b200")
         ->type_name("NAME");
-    app.add_option("--direction", direction_, "forward (default)")->type_name("WAY");
+    app.add_option("--direction", direction_, "forward (default) or backward")->type_name("WAY");
     app.add_option("--suite", suite_, "quick (default) or full; else the one case of the axes")
         ->type_name("NAME");
     app.add_option("--shard", shard_, "Only the suite's cases I, I + N, I + 2N, ...")
@@ -81,6 +100,7 @@ class VerifyCommand final : public Command {
     app.add_option("--repeat", repeat_, "Runs that must give identical bits")->type_name("N");
     app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
     axes_.declare(app);
+    app.add_flag("--deterministic", deterministic_, "Backward: the same bits in every run");
   }
 
   Outcome run() override;
@@ -88,12 +108,14 @@ class VerifyCommand final : public Command {
  private:
   std::vector<Case> choose_cases(uint64_t seed) const;
   Shard shard() const;
+  Direction direction() const { return parse_direction("--direction", direction_); }
   VerifyOptions options() const;
-  static Json case_json(const CaseResult& result, int64_t index);
+  static Json case_json(const CaseResult& result, int64_t index, bool backward);
 
   Axes axes_;
   std::string device_ = "cpu", direction_ = "forward";
   std::optional<std::string> suite_, shard_, seed_, repeat_, threads_;
+  bool deterministic_ = false;
 };
 
 Shard VerifyCommand::shard() const {
@@ -121,6 +143,7 @@ std::vector<Case> VerifyCommand::choose_cases(uint64_t seed) const {
     }
     Case one;
     one.desc = axes_.desc();
+    one.desc.deterministic = deterministic_;
     one.seed = seed;
     make_problem(one.desc);
     return {one};
@@ -128,23 +151,35 @@ std::vector<Case> VerifyCommand::choose_cases(uint64_t seed) const {
   const std::string text = suite_.value_or("quick");
   const std::optional<Suite> suite = parse_suite(text);
   if (!suite) throw bad_input(fmt::format("--suite {}; accepted: quick, full", text));
-  return make_suite(*suite, seed);
+  if (direction() == Direction::kForward) return make_suite(*suite, seed);
+  std::vector<Case> cases = make_backward_suite(*suite, seed);
+  for (Case& c : cases) c.desc.deterministic |= deterministic_;
+  return cases;
 }
 
 VerifyOptions VerifyCommand::options() const {
   VerifyOptions options;
+  options.backward = direction() == Direction::kBackward;
   if (threads_) options.threads = static_cast<int>(parse_int("--threads", *threads_, 1, 4096));
   if (repeat_) options.repeat = parse_int("--repeat", *repeat_, 1, 1'000'000'000);
   options.oracle_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return options;
 }
 
-Json VerifyCommand::case_json(const CaseResult& result, int64_t index) {
+Json VerifyCommand::case_json(const CaseResult& result, int64_t index, bool backward) {
   Json json = axes_json(result.problem);
   json["index"] = index;
   json["kernel"] = result.skipped ? Json() : Json(result.kernel);
-  json["out"] = result.skipped ? Json() : accuracy_json(result.out);
-  json["lse"] = result.skipped || !result.wants_lse ? Json() : accuracy_json(result.lse);
+  if (backward) {
+    const BackwardAccuracy& g = result.gradients;
+    json["dq"] = result.skipped ? Json() : accuracy_json(g.dq);
+    json["dk"] = result.skipped ? Json() : accuracy_json(g.dk);
+    json["dv"] = result.skipped ? Json() : accuracy_json(g.dv);
+    json["dsink"] = result.skipped || !result.problem.has_sink ? Json() : accuracy_json(g.dsink);
+  } else {
+    json["out"] = result.skipped ? Json() : accuracy_json(result.out);
+    json["lse"] = result.skipped || !result.wants_lse ? Json() : accuracy_json(result.lse);
+  }
   json["seconds"] = result.skipped ? Json() : Json(result.seconds);
   json["digest"] = result.digest.empty() ? Json() : Json(result.digest);
   json["formal_findings"] = result.skipped ? Json() : Json(result.formal_findings);
@@ -155,12 +190,6 @@ Json VerifyCommand::case_json(const CaseResult& result, int64_t index) {
 }
 
 Outcome VerifyCommand::run() {
-  if (direction_ == "backward") {
-    throw bad_input("--direction backward: not in this version; accepted: forward");
-  }
-  if (direction_ != "forward") {
-    throw bad_input(fmt::format("--direction {}; accepted: forward", direction_));
-  }
   const VerifyOptions chosen = options();
   const uint64_t seed =
       seed_ ? static_cast<uint64_t>(parse_int("--seed", *seed_, 0, INT64_MAX)) : 0;
@@ -172,7 +201,7 @@ Outcome VerifyCommand::run() {
   const int64_t total = (last - part.index + part.count - 1) / part.count;
 
   Outcome outcome;
-  Coverage coverage;
+  Coverage coverage(chosen.backward);
   Json rows = Json::array();
   std::map<std::string, int64_t> reasons;
   int64_t failed = 0, skipped = 0, formal_findings = 0;
@@ -181,7 +210,7 @@ Outcome VerifyCommand::run() {
     progress.step(i / part.count);
     const CaseResult result = verify_case(cases[static_cast<size_t>(i)], device, chosen);
     if (single && result.skipped) throw bad_input(result.skip_reason);
-    rows.push_back(case_json(result, i));
+    rows.push_back(case_json(result, i, chosen.backward));
     formal_findings += result.formal_findings;
     if (result.skipped) {
       ++skipped;
@@ -190,9 +219,8 @@ Outcome VerifyCommand::run() {
     }
     coverage.add(result);
     if (single) {
-      outcome.text +=
-          fmt::format("{}\n{} {}\nout  {}\nlse  {}\n", axes_text(result.problem), device_,
-                      result.kernel, accuracy_text(result.out), accuracy_text(result.lse));
+      outcome.text += fmt::format("{}\n{} {}\n{}", axes_text(result.problem), device_,
+                                  result.kernel, results_text(result, chosen.backward));
     }
     if (result.passed) continue;
     ++failed;

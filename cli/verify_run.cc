@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <cmath>
 #include <vector>
 
 #include "accuracy_report.h"
@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "execution.h"
 #include "jit/hash.h"
-#include "plan/forward_plan.h"
+#include "poisoned_output.h"
 
 namespace fa4::cli {
 
@@ -20,129 +20,122 @@ using namespace fa4::internal;
 
 namespace {
 
-constexpr size_t kGuard = 256;
-constexpr unsigned char kPoison = 0xff;  // a NaN in every type
+// Hash of all outputs one after another.
+std::string digest_of(const std::vector<std::vector<unsigned char>>& outputs) {
+  std::vector<unsigned char> all;
+  for (const auto& output : outputs) all.insert(all.end(), output.begin(), output.end());
+  return to_hex(hash128(all.data(), all.size()));
+}
 
-// Host memory of an output, poisoned, with a guard before and behind it.
-class PoisonedOutput {
- public:
-  explicit PoisonedOutput(size_t bytes) : bytes_(bytes), memory_(bytes + 2 * kGuard, kPoison) {}
-  unsigned char* data() { return memory_.data() + kGuard; }
-  size_t bytes() const { return bytes_; }
-  void poison() { std::fill(memory_.begin(), memory_.end(), kPoison); }
-  bool guard_intact() const {
-    const auto untouched = [](unsigned char byte) { return byte == kPoison; };
-    return std::all_of(memory_.begin(), memory_.begin() + kGuard, untouched) &&
-           std::all_of(memory_.end() - kGuard, memory_.end(), untouched);
-  }
-  bool untouched(size_t at, size_t count) const {
-    const auto* begin = memory_.data() + kGuard + at;
-    return std::all_of(begin, begin + count, [](unsigned char byte) { return byte == kPoison; });
-  }
+size_t bytes_of(int64_t count, int size) {
+  return static_cast<size_t>(std::max<int64_t>(count, 1)) * static_cast<size_t>(size);
+}
 
- private:
-  size_t bytes_;
-  std::vector<unsigned char> memory_;
+// One output: its memory, and what it must be compared with.
+struct Output {
+  OutputTensor tensor;
+  PoisonedOutput memory;
+  bool has_rows = true;  // with strides; else every element belongs to it
 };
 
-// Everything that belongs to no element of out must still be poison: marks what does, then looks.
-std::string find_stray_write(const AttentionProblem& p, const ForwardArgs& args,
-                             const PoisonedOutput& out) {
-  if (!out.guard_intact()) return "out was written outside its bounds";
-  const size_t element = static_cast<size_t>(size_of(p.dtype));
-  std::vector<bool> owned(out.bytes() / element, false);
-  for (int64_t b = 0; b < p.batch; ++b) {
-    const SequenceView view = sequence_view(p, args, b);
-    for (int64_t m = 0; m < view.seqlen_q; ++m) {
-      for (int64_t h = 0; h < p.heads_q; ++h) {
-        const int64_t at = view.offset_out + m * p.out.seqlen + h * p.out.head;
-        std::fill_n(owned.begin() + at, p.head_dim_v, true);
-      }
-    }
-  }
-  for (size_t i = 0; i < owned.size(); ++i) {
-    if (!owned[i] && !out.untouched(i * element, element)) {
-      return fmt::format("element {} of out belongs to no row and was written", i);
-    }
-  }
-  return "";
-}
-
-std::string check_bits(const PoisonedOutput& now, const std::vector<unsigned char>& first,
-                       std::string_view name, int64_t run) {
-  const unsigned char* bytes = const_cast<PoisonedOutput&>(now).data();
-  const auto [at, other] = std::mismatch(first.begin(), first.end(), bytes);
-  if (at == first.end()) return "";
-  return fmt::format("run {} of the same input differs in byte {} of {}", run, at - first.begin(),
-                     name);
-}
-
-std::string digest_of(const std::vector<unsigned char>& out,
-                      const std::vector<unsigned char>& lse) {
-  std::vector<unsigned char> both(out);
-  both.insert(both.end(), lse.begin(), lse.end());
-  return to_hex(hash128(both.data(), both.size()));
-}
-
-// Runs once more on poisoned outputs.
-void run_poisoned(Execution& execution, const ForwardArgs& args, PoisonedOutput& out,
-                  PoisonedOutput& lse) {
-  out.poison();
-  lse.poison();
+// Runs on poisoned outputs; `execution` is bound to `args`, whose outputs these are.
+template <class Execution, class Args>
+void run_poisoned(Execution& execution, const Args& args, std::vector<Output>& outputs) {
+  for (Output& output : outputs) output.memory.poison();
   execution.bind(args);
   execution.run();
   execution.fetch();
+}
+
+template <class Execution, class Args>
+double timed_run(Execution& execution, const Args& args, std::vector<Output>& outputs) {
+  const auto start = std::chrono::steady_clock::now();
+  run_poisoned(execution, args, outputs);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// What holds for any operation: nothing written elsewhere, and the same bits again.
+template <class Execution, class Args>
+void check_writes_and_bits(Execution& execution, const Args& args, int64_t repeat,
+                           std::vector<Output>& outputs, CaseResult& result) {
+  std::vector<std::vector<unsigned char>> first;
+  for (const Output& output : outputs) {
+    first.push_back(output.memory.copy());
+    if (!result.detail.empty()) continue;
+    if (output.has_rows) {
+      result.detail = find_stray_write(result.problem, args, output.tensor, output.memory);
+    } else if (!output.memory.guard_intact()) {
+      result.detail = fmt::format("{} was written outside its bounds", output.tensor.name);
+    }
+  }
+  result.digest = digest_of(first);
+  for (int64_t run = 2; run <= repeat && result.detail.empty(); ++run) {
+    run_poisoned(execution, args, outputs);
+    for (size_t i = 0; i < outputs.size() && result.detail.empty(); ++i) {
+      result.detail = check_bits(outputs[i].memory, first[i], outputs[i].tensor.name, run);
+    }
+  }
 }
 
 void run_case(const Case& c, Execution& execution, const VerifyOptions& options,
               CaseResult& result) {
   const AttentionProblem& p = result.problem;
   const CaseTensors tensors(c, options.oracle_threads);
-  const auto bytes = [](int64_t count, int size) {
-    return static_cast<size_t>(std::max<int64_t>(count, 1)) * static_cast<size_t>(size);
-  };
-  PoisonedOutput out(bytes(extents_of(p).out, size_of(p.dtype)));
-  PoisonedOutput lse(bytes(p.lse_elements(), 4));
+  std::vector<Output> outputs{{{"out", p.dtype, p.out, false, p.heads_q, p.head_dim_v},
+                               PoisonedOutput(bytes_of(extents_of(p).out, size_of(p.dtype)))},
+                              {{"lse", DType::kF32, {}, false, 0, 0},
+                               PoisonedOutput(bytes_of(p.lse_elements(), 4)),
+                               false}};
   ForwardArgs args = tensors.args();
-  args.out = out.data();
-  if (c.wants_lse) args.lse = reinterpret_cast<float*>(lse.data());
-  const auto start = std::chrono::steady_clock::now();
-  run_poisoned(execution, args, out, lse);
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  args.out = outputs[0].memory.data();
+  if (c.wants_lse) args.lse = reinterpret_cast<float*>(outputs[1].memory.data());
+  result.seconds = timed_run(execution, args, outputs);
 
   const Reference reference = reference_forward(p, args, options.oracle_threads);
-  result.out = check_out(p, args, reference, out.data(), execution.tile_m());
+  result.out = check_out(p, args, reference, args.out, execution.tile_m());
   result.detail = result.out.detail;
   if (c.wants_lse) {
     result.lse = check_lse(p, args, reference, args.lse, exp_error_of(execution.plan()));
     if (result.detail.empty()) result.detail = result.lse.detail;
   }
-  if (result.detail.empty()) result.detail = find_stray_write(p, args, out);
-  if (result.detail.empty() && !lse.guard_intact()) {
-    result.detail = "lse was written outside its bounds";
-  }
-  const std::vector<unsigned char> first_out(out.data(), out.data() + out.bytes());
-  const std::vector<unsigned char> first_lse(lse.data(), lse.data() + lse.bytes());
-  result.digest = digest_of(first_out, first_lse);
-  for (int64_t run = 2; run <= options.repeat && result.detail.empty(); ++run) {
-    run_poisoned(execution, args, out, lse);
-    result.detail = check_bits(out, first_out, "out", run);
-    if (result.detail.empty()) result.detail = check_bits(lse, first_lse, "lse", run);
-  }
+  check_writes_and_bits(execution, args, options.repeat, outputs, result);
 }
 
-}  // namespace
+// out and lse, as every forward hands them over, are the oracle's.
+void run_case(const Case& c, BackwardExecution& execution, const VerifyOptions& options,
+              CaseResult& result) {
+  const AttentionProblem& p = result.problem;
+  const CaseTensors tensors(c, options.oracle_threads);
+  BackwardArgs args = tensors.backward_args();
+  const BackwardReference reference = reference_backward(p, args, options.oracle_threads);
+  std::vector<unsigned char> out(bytes_of(extents_of(p).out, size_of(p.dtype)), 0xff);
+  std::vector<float> lse(bytes_of(p.lse_elements(), 1), std::nanf(""));
+  store_forward_results(p, args, reference, out.data(), lse.data());
+  const TensorExtents extents = extents_of(p);
+  const DType grad = p.grad_dtype;
+  const auto memory = [&](int64_t elements) {
+    return PoisonedOutput(bytes_of(elements, size_of(grad)));
+  };
+  std::vector<Output> outputs{
+      {{"dq", grad, p.dq, false, p.heads_q, p.head_dim}, memory(extents.dq)},
+      {{"dk", grad, p.dk, true, p.heads_kv, p.head_dim}, memory(extents.dk)},
+      {{"dv", grad, p.dv, true, p.heads_kv, p.head_dim_v}, memory(extents.dv)},
+      {{"dsink", DType::kF32, {}, false, 0, 0}, PoisonedOutput(bytes_of(p.heads_q, 4)), false}};
+  args.out = out.data();
+  args.lse = lse.data();
+  args.dq = outputs[0].memory.data();
+  args.dk = outputs[1].memory.data();
+  args.dv = outputs[2].memory.data();
+  if (p.has_sink) args.dsink = reinterpret_cast<float*>(outputs[3].memory.data());
+  result.seconds = timed_run(execution, args, outputs);
+  result.gradients = check_backward(p, args, reference, execution.tile_m());
+  result.detail = result.gradients.detail();
+  check_writes_and_bits(execution, args, options.repeat, outputs, result);
+}
 
-CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOptions& options) {
-  CaseResult result;
-  result.problem = make_problem(c.desc);
-  result.wants_lse = c.wants_lse;
-  const Support support = query_support(result.problem, device.spec);
-  if (!support.supported) {
-    result.skipped = true;
-    result.skip_reason = support.reason;
-    return result;
-  }
+template <class Execution>
+void run_on(const Case& c, const DeviceChoice& device, const VerifyOptions& options,
+            CaseResult& result) {
   Execution execution(result.problem, device, options.threads);
   result.kernel = execution.kernel_name();
   const auto formal = [&] { return device.is_gpu() ? device.device->formal_findings() : 0; };
@@ -156,6 +149,24 @@ CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOp
   }
   result.formal_findings = formal() - formal_before;
   result.passed = result.detail.empty();
+}
+
+}  // namespace
+
+CaseResult verify_case(const Case& c, const DeviceChoice& device, const VerifyOptions& options) {
+  CaseResult result;
+  result.problem = make_problem(c.desc);
+  result.wants_lse = c.wants_lse;
+  const Support support = options.backward ? query_backward_support(result.problem, device.spec)
+                                           : query_support(result.problem, device.spec);
+  if (!support.supported) {
+    result.skipped = true;
+    result.skip_reason = support.reason;
+  } else if (options.backward) {
+    run_on<BackwardExecution>(c, device, options, result);
+  } else {
+    run_on<Execution>(c, device, options, result);
+  }
   return result;
 }
 

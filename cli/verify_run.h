@@ -15,15 +15,17 @@ struct CaseResult {
   bool wants_lse = false;
   bool skipped = false;
   std::string skip_reason;
-  fa4::internal::Accuracy out, lse;
+  fa4::internal::Accuracy out, lse;           // of a forward
+  fa4::internal::BackwardAccuracy gradients;  // of a backward
   bool passed = true;
   std::string detail;           // when not passed, one line
   double seconds = 0;           // of the first run, copies included
-  std::string digest;           // XXH3 of out and lse, 32 digits: equal bits, equal digest
+  std::string digest;           // XXH3 of all outputs, 32 digits: equal bits, equal digest
   int64_t formal_findings = 0;  // of an emulated device's checker, over all runs
 };
 
 struct VerifyOptions {
+  bool backward = false;
   int threads = 0;  // of the CPU backend
   int oracle_threads = 1;
   int64_t repeat = 1;  // runs that must give identical bits
