@@ -178,12 +178,20 @@ class Head {
       double row_sum = sink == -kInfinity ? 0 : std::exp(sink - row_max);
       for (int64_t n = range.begin; n < range.end; ++n) row_sum += p[n] = std::exp(p[n] - row_max);
       const double lse = row_max == -kInfinity ? -kInfinity : row_max + std::log(row_sum);
-      for (int64_t n = range.begin; n < range.end; ++n) {
-        p[n] = lse == -kInfinity ? 0.0 : way.rounded(p[n] / row_sum);
-      }
       way.lse[at + r] = lse;
+      const double sum = row_sum * lse_rounding(way, at + r);
+      for (int64_t n = range.begin; n < range.end; ++n) {
+        p[n] = lse == -kInfinity ? 0.0 : way.rounded(p[n] / sum);
+      }
       if (way.round == nullptr) result_.lse[lse_index(h, first + at + r)] = lse;
     }
+  }
+
+  // What the probabilities of a backward are off by, which is given its lse as a float.
+  double lse_rounding(const Way& way, int64_t r) const {
+    const double lse = ways_[0].lse[r];
+    if (way.round == nullptr || !std::isfinite(lse)) return 1;
+    return std::exp(static_cast<float>(lse) - lse);
   }
 
   // ds of the rows; `dp`: the products of their dout with the values, `out`: their out in

@@ -16,8 +16,10 @@ struct Gradients {
 
 struct BackwardReference {
   Gradients truth;
-  // In the inputs' type T, the textbook way: scores, probabilities, out (the truth's: a backward is
-  // given it), the probabilities' gradient, the scores' and the results each rounded to T.
+  // In the inputs' type T, the textbook way: scores, probabilities, out, the probabilities'
+  // gradient, the scores' and the results each rounded to T. out is the truth's, rounded, and
+  // probabilities carry the rounding of the truth's lse to a float, since a backward is given the
+  // two.
   Gradients plain;
   // What the forward hands over: indexed like a contiguous out, and like lse; not rounded.
   std::vector<double> out, lse;
