@@ -47,8 +47,8 @@ size_t index_of(std::vector<T>& list, const T& value) {
   return list.size() - 1;
 }
 
-BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& device,
-                    const std::string& model) {
+BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& direction,
+                    const std::string& device, const std::string& model) {
   BarChart chart;
   std::vector<std::string> names;
   double fastest = 0;
@@ -66,7 +66,7 @@ BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& device
     const size_t group = index_of(chart.groups, group_name(row.problem));
     chart.series[series].values[group] = row.tflops() * (giga ? 1000 : 1);
   }
-  chart.title = "Attention forward, " + model;
+  chart.title = "Attention " + direction + ", " + model;
   chart.subtitle = fmt::format("{}, {}: median of interleaved rounds, higher is better", device,
                                rows.front().kernel);
   chart.unit = giga ? "GFLOP/s" : "TFLOP/s";
@@ -94,8 +94,9 @@ class BenchCommand final : public Command {
   const char* description() const override { return "Measure speed beside the machine's ceiling"; }
 
   void declare(Options& app) override {
-    app.add_option("direction", direction_, "forward")->type_name("");
+    app.add_option("direction", direction_, "forward or backward")->type_name("");
     axes_.declare(app);
+    app.add_flag("--deterministic", deterministic_, "Backward: the same bits in every run");
     app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200, emulated:b200")
         ->type_name("A,B,C");
     app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("A,B,C");
@@ -107,7 +108,7 @@ class BenchCommand final : public Command {
   Outcome run() override;
 
  private:
-  void check_direction() const;
+  Direction direction() const;
   std::vector<BenchJob> choose_jobs() const;
   std::string csv_text(const std::vector<BenchRow>& rows) const;
   static Json row_json(const BenchRow& row);
@@ -115,24 +116,25 @@ class BenchCommand final : public Command {
   BenchAxes axes_;
   std::string direction_, device_ = "cpu";
   std::optional<std::string> threads_, rounds_, plot_, csv_;
+  bool deterministic_ = false;
 };
 
-void BenchCommand::check_direction() const {
-  if (direction_ == "forward") return;
-  if (direction_.empty()) throw bad_input("what to measure is missing; accepted: forward");
-  throw bad_input(fmt::format("{}: {}; accepted: forward", direction_,
-                              direction_ == "backward" ? "not in this version" : "unknown"));
+Direction BenchCommand::direction() const {
+  if (direction_.empty())
+    throw bad_input("what to measure is missing; accepted: forward, backward");
+  return parse_direction("direction", direction_);
 }
 
 std::vector<BenchJob> BenchCommand::choose_jobs() const {
   std::vector<BenchJob> jobs;
-  for (const AttentionProblem& problem : axes_.problems()) {
+  for (AttentionProblem problem : axes_.problems()) {
+    problem.deterministic = deterministic_;
     if (!threads_) {
-      jobs.push_back({problem, 0});
+      jobs.push_back({problem, direction(), 0});
       continue;
     }
     for (const int64_t threads : parse_int_list("--threads", *threads_, 1, 4096)) {
-      jobs.push_back({problem, static_cast<int>(threads)});
+      jobs.push_back({problem, direction(), static_cast<int>(threads)});
     }
   }
   return jobs;
@@ -194,7 +196,7 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
 }
 
 Outcome BenchCommand::run() {
-  check_direction();
+  direction();
   const int rounds = rounds_ ? static_cast<int>(parse_int("--rounds", *rounds_, 1, 100000)) : 5;
   const std::vector<BenchJob> jobs = choose_jobs();
   std::vector<DeviceChoice> devices;
@@ -209,7 +211,7 @@ Outcome BenchCommand::run() {
     for (BenchRow& row : time_rows(jobs, device, rounds)) rows.push_back(std::move(row));
   }
   const std::string& model = devices.front().spec.model;
-  if (plot_) outputs.set_text("--plot", render_svg(make_chart(rows, device_, model)));
+  if (plot_) outputs.set_text("--plot", render_svg(make_chart(rows, direction_, device_, model)));
   if (csv_) outputs.set_text("--csv", csv_text(rows));
   outputs.commit();
 

@@ -152,4 +152,6 @@ double forward_flops(const AttentionProblem& p) {
          static_cast<double>(p.head_dim + p.head_dim_v);
 }
 
+double backward_flops(const AttentionProblem& p) { return 2.5 * forward_flops(p); }
+
 }  // namespace fa4::cli

@@ -33,5 +33,7 @@ class BenchAxes {
 
 // FLOPs of one forward: 2 heads (visible pairs) (head_dim + head_dim_v), over the batch.
 double forward_flops(const fa4::internal::AttentionProblem& problem);
+// Of one backward: 2.5 times the forward's.
+double backward_flops(const fa4::internal::AttentionProblem& problem);
 
 }  // namespace fa4::cli

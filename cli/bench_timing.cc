@@ -3,18 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
 #include "attention/sm90_peak.h"
 #include "axes.h"
+#include "bench_arena.h"
 #include "bench_rows.h"
 #include "cpu/peak.h"
 #include "execution.h"
 #include "progress.h"
 #include "verify/accuracy.h"
 #include "verify/cases.h"
-#include "verify/random.h"
+#include "verify/gradient_samples.h"
 
 namespace fa4::cli {
 
@@ -23,57 +25,6 @@ using namespace fa4::internal;
 namespace {
 
 constexpr double kSliceMs = 20;  // what one row runs for in a round, at least one run
-
-// The tensors that all rows of one type share, as large as the largest needs.
-struct Arena {
-  std::vector<unsigned char> q, k, v, out;  // out: the CPU's
-  Buffer device_q, device_k, device_v, device_out;
-
-  Arena(DType dtype, const TensorExtents& extents, const DeviceChoice& device) {
-    Random random(2026);
-    const auto fill = [&](std::vector<unsigned char>& data, int64_t elements) {
-      data.resize(static_cast<size_t>(elements) * size_of(dtype));
-      for (int64_t i = 0; i < elements; ++i) {
-        store_from_float(dtype, data.data(), i, random.normal());
-      }
-    };
-    fill(q, extents.q);
-    fill(k, extents.k);
-    fill(v, extents.v);
-    const size_t out_bytes = static_cast<size_t>(extents.out) * size_of(dtype);
-    if (!device.is_gpu()) {
-      out.resize(out_bytes);
-      return;
-    }
-    const auto upload = [&](Buffer& buffer, const std::vector<unsigned char>& data) {
-      buffer = Buffer(*device.device, data.size());
-      device.device->copy_to_device(buffer.data(), data.data(), data.size());
-    };
-    upload(device_q, q);
-    upload(device_k, k);
-    upload(device_v, v);
-    device_out = Buffer(*device.device, out_bytes);
-  }
-
-  ForwardArgs host_inputs() const {
-    ForwardArgs args;
-    args.q = q.data();
-    args.k = k.data();
-    args.v = v.data();
-    return args;
-  }
-  ForwardArgs args() {
-    ForwardArgs args = host_inputs();
-    args.out = out.data();
-    if (out.empty()) {
-      args.q = device_q.data();
-      args.k = device_k.data();
-      args.v = device_v.data();
-      args.out = device_out.data();
-    }
-    return args;
-  }
-};
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -134,8 +85,10 @@ class Bench {
   Bench(const std::vector<BenchJob>& jobs, const DeviceChoice& device, int rounds)
       : device_(device), rounds_(rounds) {
     for (const BenchJob& job : jobs) {
-      const Support support = query_support(job.problem, device.spec);
-      if (!support.supported) throw Error(ErrorCode::kNotSupported, support.reason);
+      refuse_unsupported(query_support(job.problem, device.spec));
+      if (job.direction == Direction::kBackward) {
+        refuse_unsupported(query_backward_support(job.problem, device.spec));
+      }
     }
     make_arenas(jobs);
     for (const BenchJob& job : jobs) add(job);
@@ -153,7 +106,7 @@ class Bench {
         progress.step(done++);
         Row& row = rows_[(i + static_cast<size_t>(round)) % rows_.size()];
         row.meter->measure();
-        row.times.push_back(row.execution->milliseconds(row.repeats));
+        row.times.push_back(row.milliseconds(row.repeats));
       }
     }
     std::vector<BenchRow> results;
@@ -171,110 +124,158 @@ class Bench {
  private:
   struct Row {
     BenchRow result;
-    std::unique_ptr<Execution> execution;
+    std::unique_ptr<Execution> execution;         // of a backward: makes its out and lse
+    std::unique_ptr<BackwardExecution> backward;  // of a forward: none
+    BenchBuffer lse;                              // of a backward
     PeakMeter* meter = nullptr;
     int repeats = 1;
     std::vector<double> times;
+
+    double milliseconds(int runs) {
+      return backward == nullptr ? execution->milliseconds(runs) : backward->milliseconds(runs);
+    }
+    // What the CPU's kernel is named and how many threads it has; 0 threads on a GPU.
+    std::pair<CpuIsa, int> cpu_path() const {
+      const auto path = [](const auto* cpu) {
+        return cpu == nullptr ? std::pair(CpuIsa::kScalar, 0)
+                              : std::pair(cpu->isa, cpu->num_threads);
+      };
+      return backward == nullptr ? path(std::get_if<CpuKernelSpec>(&execution->plan().main))
+                                 : path(std::get_if<CpuBackwardSpec>(&backward->plan().main));
+    }
   };
 
+  static void refuse_unsupported(const Support& support) {
+    if (!support.supported) throw Error(ErrorCode::kNotSupported, support.reason);
+  }
+
   void make_arenas(const std::vector<BenchJob>& jobs) {
-    std::map<DType, TensorExtents> largest;
     for (const BenchJob& job : jobs) {
-      const TensorExtents extents = extents_of(job.problem);
-      TensorExtents& most = largest[job.problem.dtype];
-      most = {std::max(most.q, extents.q), std::max(most.k, extents.k), std::max(most.v, extents.v),
-              std::max(most.out, extents.out)};
+      const bool backward = job.direction == Direction::kBackward;
+      arenas_.try_emplace(job.problem.dtype, job.problem.dtype, device_)
+          .first->second.reserve(extents_of(job.problem), backward);
     }
-    for (const auto& [dtype, extents] : largest) {
-      arenas_.try_emplace(dtype, dtype, extents, device_);
-    }
+    for (auto& [dtype, arena] : arenas_) arena.fill();
   }
 
   void add(const BenchJob& job) {
     const AttentionProblem& problem = job.problem;
+    Arena& arena = arenas_.at(problem.dtype);
     Row row;
     row.result.device = device_.spec.name;
     row.result.problem = problem;
-    row.result.flops = forward_flops(problem);
     row.execution = std::make_unique<Execution>(problem, device_, job.threads);
-    row.execution->bind_in_place(arenas_.at(problem.dtype).args());
-    row.result.kernel = row.execution->kernel_name();
-    row.meter = meter_of(row.execution->plan());
-    const auto* cpu = std::get_if<CpuKernelSpec>(&row.execution->plan().main);
-    row.result.threads = cpu == nullptr ? 0 : cpu->num_threads;
+    ForwardArgs args = arena.forward_args();
+    if (job.direction == Direction::kBackward) {
+      row.lse = BenchBuffer(device_, problem.lse_elements() * 4);
+      args.lse = static_cast<float*>(row.lse.data());
+      row.backward = std::make_unique<BackwardExecution>(problem, device_, job.threads);
+      row.backward->bind_in_place(arena.backward_args(args.lse));
+      row.result.flops = backward_flops(problem);
+      row.result.kernel = row.backward->kernel_name();
+    } else {
+      row.result.flops = forward_flops(problem);
+      row.result.kernel = row.execution->kernel_name();
+    }
+    row.execution->bind_in_place(args);
+    const auto [isa, threads] = row.cpu_path();
+    row.result.threads = threads;
+    row.meter = meter_of(isa, threads);
     rows_.push_back(std::move(row));
   }
 
   // Rows that use the same instruction on the same threads share one meter.
-  PeakMeter* meter_of(const ForwardPlan& plan) {
-    const auto* cpu = std::get_if<CpuKernelSpec>(&plan.main);
-    const auto key =
-        cpu == nullptr ? std::pair(-1, 0) : std::pair(static_cast<int>(cpu->isa), cpu->num_threads);
-    std::unique_ptr<PeakMeter>& meter = meters_[key];
+  PeakMeter* meter_of(CpuIsa isa, int threads) {
+    std::unique_ptr<PeakMeter>& meter = meters_[{isa, threads}];
     if (meter != nullptr) return meter.get();
-    if (cpu == nullptr) {
-      if (device_.spec.kind == DeviceKind::kCuda && device_.spec.architecture == "sm_90a") {
-        meter = std::make_unique<GpuPeakMeter>(device_.device);
-      } else {
-        meter = std::make_unique<NoPeakMeter>();
-      }
+    if (threads > 0) {
+      meter = std::make_unique<CpuPeakMeter>(isa, threads);
+    } else if (device_.spec.kind == DeviceKind::kCuda && device_.spec.architecture == "sm_90a") {
+      meter = std::make_unique<GpuPeakMeter>(device_.device);
     } else {
-      meter = std::make_unique<CpuPeakMeter>(cpu->isa, cpu->num_threads);
+      meter = std::make_unique<NoPeakMeter>();
     }
     return meter.get();
   }
 
   void warm_up(Row& row) {
     Arena& arena = arenas_.at(row.result.problem.dtype);
-    if (device_.is_gpu()) {
-      device_.device->fill(arena.device_out.data(), 0xff, arena.device_out.bytes());
-    } else {
-      std::fill(arena.out.begin(), arena.out.end(), 0xff);
-    }
+    arena.poison_outputs();
     row.execution->run();
-    check(row, arena);
-    const double once = row.execution->milliseconds(1);
+    check_forward(row, arena);
+    if (row.backward != nullptr) {
+      row.backward->run();
+      check_gradients(row, arena);
+    }
+    const double once = row.milliseconds(1);
     row.repeats = static_cast<int>(std::clamp(kSliceMs / std::max(once, 1e-4), 1.0, 1000.0));
   }
 
+  void fail(Row& row, const std::string& detail) {
+    if (!row.result.correct) return;
+    row.result.correct = false;
+    row.result.detail = detail;
+  }
+
   // The first rows of the first head and the last rows of the last one.
-  void check(Row& row, const Arena& arena) {
+  void check_forward(Row& row, const Arena& arena) {
     const AttentionProblem& p = row.result.problem;
     const int64_t count = std::min<int64_t>(8, p.seqlen_q);
     for (const bool last : {false, true}) {
       const int64_t b = last ? p.batch - 1 : 0, h = last ? p.heads_q - 1 : 0;
       const int64_t first = last ? p.seqlen_q - count : 0;
       const Reference reference = reference_rows(p, arena.host_inputs(), b, h, first, count);
-      const std::vector<unsigned char> out = read_rows(arena, p, b, h, first, count);
-      const Accuracy accuracy = check_rows(p, reference, out.data());
-      if (accuracy.passed || !row.result.correct) continue;
-      row.result.correct = false;
-      row.result.detail = fmt::format("b={}, h={}, rows from {}: {}", b, h, first, accuracy.detail);
+      std::vector<unsigned char> rows;
+      for (int64_t m = first; m < first + count; ++m) {
+        const std::vector<unsigned char> one =
+            arena.out.read(element_of(p.out, b, m, h), p.head_dim_v, p.dtype);
+        rows.insert(rows.end(), one.begin(), one.end());
+      }
+      const Accuracy accuracy = check_rows(p, reference, rows.data());
+      if (accuracy.passed) continue;
+      fail(row, fmt::format("b={}, h={}, rows from {}: {}", b, h, first, accuracy.detail));
     }
   }
 
-  std::vector<unsigned char> read_rows(const Arena& arena, const AttentionProblem& p, int64_t b,
-                                       int64_t h, int64_t first, int64_t count) const {
-    const size_t row_bytes = static_cast<size_t>(p.head_dim_v) * size_of(p.dtype);
-    std::vector<unsigned char> rows(static_cast<size_t>(count) * row_bytes);
-    for (int64_t m = 0; m < count; ++m) {
-      const int64_t element = b * p.out.batch + (first + m) * p.out.seqlen + h * p.out.head;
-      const size_t at = static_cast<size_t>(element) * size_of(p.dtype);
-      unsigned char* to = rows.data() + static_cast<size_t>(m) * row_bytes;
-      if (device_.is_gpu()) {
-        const auto* from = static_cast<const unsigned char*>(arena.device_out.data()) + at;
-        device_.device->copy_to_host(to, from, row_bytes);
-      } else {
-        std::copy_n(arena.out.begin() + at, row_bytes, to);
+  // The first and the last row of dq, dk and dv.
+  void check_gradients(Row& row, const Arena& arena) {
+    const AttentionProblem& p = row.result.problem;
+    BackwardArgs args = arena.host_gradient_inputs();
+    const std::vector<unsigned char> out = arena.out.read(0, extents_of(p).out, p.dtype);
+    const std::vector<unsigned char> lse = row.lse.read(0, p.lse_elements(), DType::kF32);
+    args.out = out.data();
+    args.lse = reinterpret_cast<const float*>(lse.data());
+    const auto expect = [&](const char* name, const BenchBuffer& buffer, int64_t element,
+                            const std::vector<double>& wanted) {
+      const auto count = static_cast<int64_t>(wanted.size());
+      const std::vector<unsigned char> got = buffer.read(element, count, p.grad_dtype);
+      const double bound = gradient_bound(p.dtype, wanted);
+      for (int64_t d = 0; d < count; ++d) {
+        const double value = load_as_float(p.grad_dtype, got.data(), d);
+        if (std::fabs(value - wanted[d]) <= bound) continue;
+        return fail(row, fmt::format("{} element {} is {:.6g}, expected {:.6g}, bound {:.3g}", name,
+                                     element + d, value, wanted[d], bound));
       }
+    };
+    for (const bool last : {false, true}) {
+      const int64_t b = last ? p.batch - 1 : 0, h = last ? p.heads_q - 1 : 0;
+      const int64_t i = last ? p.seqlen_q - 1 : 0, j = last ? p.seqlen_k - 1 : 0;
+      const int64_t head = h / p.group();
+      expect("dq", arena.dq, element_of(p.dq, b, i, h), dq_of_row(p, args, b, h, i));
+      const KeyGradients keys = gradients_of_key(p, args, b, head, j);
+      expect("dk", arena.dk, element_of(p.dk, b, j, head), keys.dk);
+      expect("dv", arena.dv, element_of(p.dv, b, j, head), keys.dv);
     }
-    return rows;
+  }
+
+  static int64_t element_of(const Strides& s, int64_t b, int64_t row, int64_t head) {
+    return b * s.batch + row * s.seqlen + head * s.head;
   }
 
   DeviceChoice device_;
   int rounds_;
   std::map<DType, Arena> arenas_;
-  std::map<std::pair<int, int>, std::unique_ptr<PeakMeter>> meters_;
+  std::map<std::pair<CpuIsa, int>, std::unique_ptr<PeakMeter>> meters_;
   std::vector<Row> rows_;
 };
 

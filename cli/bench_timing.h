@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "devices.h"
+#include "parse.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::cli {
 
 struct BenchJob {
   fa4::internal::AttentionProblem problem;
+  Direction direction = Direction::kForward;
   int threads = 0;  // of the CPU; 0: all
 };
 
