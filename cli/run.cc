@@ -11,6 +11,7 @@
 #include "io/convert.h"
 #include "io/output_files.h"
 #include "parse.h"
+#include "run_backward.h"
 #include "run_inputs.h"
 #include "verify/accuracy.h"
 
@@ -32,7 +33,6 @@ class RunCommand final : public Command {
  private:
   using Text = std::optional<std::string>;
 
-  void refuse_backward() const;
   RunFiles files() const;
   RunOptions options() const;
   void claim_outputs(OutputFiles& outputs) const;
@@ -43,9 +43,10 @@ class RunCommand final : public Command {
   std::vector<double> read_truth(const char* option, const Text& file,
                                  const std::vector<int64_t>& shape) const;
 
-  Text q_, k_, v_, out_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_k_, page_table_, sink_;
+  Text q_, k_, v_, out_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_,
+      sink_;
   Text expect_, expect_lse_, dtype_, scale_, softcap_, threads_;
-  Text dout_, dq_, dk_, dv_;
+  RunBackward backward_;
   std::string device_ = "cpu";
   std::vector<std::string> window_;
   bool causal_ = false;
@@ -73,27 +74,13 @@ void RunCommand::declare(Options& app) {
   file("--sink", sink_, "(heads_q), a logit that takes part in each row's sum");
   file("--cu-seqlens-q", cu_seqlens_q_, "(batch + 1) i4 or i8: q is packed");
   file("--cu-seqlens-k", cu_seqlens_k_, "Of k and v (default: those of q)");
+  file("--seqused-q", seqused_q_, "(batch), queries in use of each sequence");
   file("--seqused-k", seqused_k_, "(batch), keys in use of each sequence");
   file("--page-table", page_table_, "(batch, pages a sequence): k and v are pages");
   app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
   file("--expect", expect_, "The true out: check against it, exit 1 when over the bound");
   file("--expect-lse", expect_lse_, "The true lse");
-  for (const auto& [option, text] :
-       {std::pair{"--dout", &dout_}, {"--dq", &dq_}, {"--dk", &dk_}, {"--dv", &dv_}}) {
-    app.add_option(option, *text)->hidden();
-  }
-}
-
-void RunCommand::refuse_backward() const {
-  for (const auto& [option, text] :
-       {std::pair{"--dout", &dout_}, {"--dq", &dq_}, {"--dk", &dk_}, {"--dv", &dv_}}) {
-    if (*text) {
-      throw bad_input(
-          fmt::format("{} {}: the backward is not in this version; accepted: --out, "
-                      "--lse",
-                      option, **text));
-    }
-  }
+  backward_.declare(app);
 }
 
 RunFiles RunCommand::files() const {
@@ -102,9 +89,10 @@ RunFiles RunCommand::files() const {
       throw bad_input(fmt::format("{}: is missing; accepted: {} {}", option, option, kFile));
     return *text;
   };
-  RunFiles files{needed("--q", q_), needed("--k", k_), needed("--v", v_), cu_seqlens_q_,
-                 cu_seqlens_k_,     seqused_k_,        page_table_,       sink_};
-  if (!expect_ && !expect_lse_) needed("--out", out_);
+  RunFiles files{needed("--q", q_), needed("--k", k_), needed("--v", v_),
+                 cu_seqlens_q_,     cu_seqlens_k_,     seqused_q_,
+                 seqused_k_,        page_table_,       sink_};
+  if (!expect_ && !expect_lse_ && !backward_.wanted()) needed("--out", out_);
   return files;
 }
 
@@ -112,6 +100,8 @@ RunOptions RunCommand::options() const {
   RunOptions options;
   if (dtype_) options.dtype = parse_dtype("--dtype", *dtype_);
   options.causal = causal_;
+  options.deterministic = backward_.deterministic();
+  options.has_dlse = backward_.has_dlse();
   options.window = parse_window("--window", window_);
   if (scale_) options.scale = static_cast<float>(parse_number("--scale", *scale_));
   if (softcap_) options.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
@@ -131,12 +121,14 @@ void RunCommand::claim_outputs(OutputFiles& outputs) const {
   input("--sink", sink_);
   input("--cu-seqlens-q", cu_seqlens_q_);
   input("--cu-seqlens-k", cu_seqlens_k_);
+  input("--seqused-q", seqused_q_);
   input("--seqused-k", seqused_k_);
   input("--page-table", page_table_);
   input("--expect", expect_);
   input("--expect-lse", expect_lse_);
   if (out_) outputs.add_tensor("--out", *out_);
   if (lse_) outputs.add_tensor("--lse", *lse_);
+  backward_.claim(outputs);
 }
 
 void RunCommand::write(OutputFiles& outputs, const RunInputs& inputs,
@@ -146,7 +138,6 @@ void RunCommand::write(OutputFiles& outputs, const RunInputs& inputs,
   const FileType type = kTypes[static_cast<int>(inputs.problem().dtype)];
   if (out_) outputs.set_tensor("--out", type, inputs.out_shape(), args.out);
   if (lse_) outputs.set_tensor("--lse", FileType::kF32, inputs.lse_shape(), args.lse);
-  outputs.commit();
 }
 
 std::vector<double> RunCommand::read_truth(const char* option, const Text& file,
@@ -205,7 +196,7 @@ double measure(Execution& execution) {
 }
 
 Outcome RunCommand::run() {
-  refuse_backward();
+  const bool wants_gradients = backward_.wanted();
   const RunFiles names = files();
   const RunOptions chosen = options();
   const int threads = threads_ ? static_cast<int>(parse_int("--threads", *threads_, 1, 4096)) : 0;
@@ -214,6 +205,11 @@ Outcome RunCommand::run() {
   const AttentionProblem& p = inputs.problem();
   const std::vector<double> truth = read_truth("--expect", expect_, inputs.out_shape());
   const std::vector<double> lse_truth = read_truth("--expect-lse", expect_lse_, inputs.lse_shape());
+  if (wants_gradients) {
+    const Support support = query_backward_support(p, device.spec);
+    if (!support.supported) throw bad_input(support.reason);
+    backward_.read(inputs, chosen.dtype);
+  }
   OutputFiles outputs;
   claim_outputs(outputs);
 
@@ -222,7 +218,7 @@ Outcome RunCommand::run() {
   std::vector<float> lse;
   ForwardArgs args = inputs.args();
   args.out = out.data();
-  if (lse_ || expect_lse_) {
+  if (lse_ || expect_lse_ || wants_gradients) {
     lse.resize(static_cast<size_t>(std::max<int64_t>(1, p.lse_elements())));
     args.lse = lse.data();
   }
@@ -242,6 +238,10 @@ Outcome RunCommand::run() {
   outcome.text = fmt::format("{}\n{} {}: {:.4g} ms, {:.4g} TFLOP/s\n", axes_text(p), device_,
                              execution.kernel_name(), ms, tflops);
   if (expect_ || expect_lse_) check(inputs, execution, args, truth, lse_truth, outcome);
+  if (wants_gradients) {
+    backward_.run(inputs, device, threads, args.out, args.lse, outputs, outcome);
+  }
+  outputs.commit();
   return outcome;
 }
 

@@ -179,21 +179,30 @@ void RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d
   if (d.page_size < 1) refuse("--k", files.k, "page_size 0; accepted: 1 or more");
 }
 
+// `cu_seqlens`: empty when each sequence has `seqlen` rows.
+std::vector<int32_t> RunInputs::read_seqused(const char* option, const std::string& file,
+                                             int64_t batch, int64_t seqlen,
+                                             const std::vector<int32_t>& cu_seqlens) const {
+  std::vector<int32_t> used = read_indices(option, file, 1);
+  if (static_cast<int64_t>(used.size()) != batch) {
+    refuse(option, file, "{} entries; accepted: {}, one a sequence", used.size(), batch);
+  }
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t most = cu_seqlens.empty() ? seqlen : cu_seqlens[b + 1] - cu_seqlens[b];
+    if (used[b] < 0 || used[b] > most) {
+      refuse(option, file, "entry {} is {}; accepted: 0 to {}", b, used[b], most);
+    }
+  }
+  return used;
+}
+
 void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
+  if (files.seqused_q) {
+    seqused_q_ = read_seqused("--seqused-q", *files.seqused_q, d.batch, d.seqlen_q, cu_seqlens_q_);
+    d.has_seqused_q = true;
+  }
   if (files.seqused_k) {
-    const std::string& file = *files.seqused_k;
-    seqused_k_ = read_indices("--seqused-k", file, 1);
-    if (static_cast<int64_t>(seqused_k_.size()) != d.batch) {
-      refuse("--seqused-k", file, "{} entries; accepted: {}, one a sequence", seqused_k_.size(),
-             d.batch);
-    }
-    for (int64_t b = 0; b < d.batch; ++b) {
-      const int64_t most =
-          cu_seqlens_k_.empty() ? d.seqlen_k : cu_seqlens_k_[b + 1] - cu_seqlens_k_[b];
-      if (seqused_k_[b] < 0 || seqused_k_[b] > most) {
-        refuse("--seqused-k", file, "entry {} is {}; accepted: 0 to {}", b, seqused_k_[b], most);
-      }
-    }
+    seqused_k_ = read_seqused("--seqused-k", *files.seqused_k, d.batch, d.seqlen_k, cu_seqlens_k_);
     d.has_seqused_k = true;
   } else if (d.layout_kv == Layout::kPaged) {
     seqused_k_.assign(static_cast<size_t>(d.batch), static_cast<int32_t>(d.seqlen_k));
@@ -255,6 +264,8 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
   d.softmax_scale = options.scale;
   d.softcap = options.softcap;
   d.has_sink = files.sink.has_value();
+  d.deterministic = options.deterministic;
+  d.has_dlse = options.has_dlse;
   problem_ = make_problem(d);
   q_ = as_elements(q, d.dtype);
   k_ = as_elements(k, d.dtype);
@@ -268,22 +279,22 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
   sink_ = naming("--sink", *files.sink, [&] { return as_floats(sink, options.dtype); });
 }
 
-ForwardArgs RunInputs::args() const {
-  static const int64_t kNothing[2] = {};  // what empty tensors point to
-  const auto tensor = [](const std::vector<unsigned char>& data) -> const void* {
-    return data.empty() ? static_cast<const void*>(kNothing) : data.data();
-  };
-  const auto or_null = [](const auto& data) { return data.empty() ? nullptr : data.data(); };
-  ForwardArgs args;
-  args.q = tensor(q_);
-  args.k = tensor(k_);
-  args.v = tensor(v_);
-  args.sink = or_null(sink_);
-  args.cu_seqlens_q = or_null(cu_seqlens_q_);
-  args.cu_seqlens_k = or_null(cu_seqlens_k_);
-  args.seqused_k = or_null(seqused_k_);
-  args.page_table = or_null(page_table_);
-  return args;
+std::vector<int64_t> RunInputs::q_shape() const {
+  std::vector<int64_t> shape = out_shape();
+  shape.back() = problem_.head_dim;
+  return shape;
+}
+
+std::vector<int64_t> RunInputs::k_shape() const {
+  const AttentionProblem& p = problem_;
+  if (p.layout_kv == Layout::kPacked) return {p.total_k, p.heads_kv, p.head_dim};
+  return {p.batch, p.seqlen_k, p.heads_kv, p.head_dim};
+}
+
+std::vector<int64_t> RunInputs::v_shape() const {
+  std::vector<int64_t> shape = k_shape();
+  shape.back() = problem_.head_dim_v;
+  return shape;
 }
 
 std::vector<int64_t> RunInputs::out_shape() const {
