@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cpu/key_rows.h"
+#include "cpu/tensor_rows.h"
 #include "plan/cpu_tuning.h"
 
 namespace fa4::internal {
@@ -17,7 +17,7 @@ void pack_query(DType dtype, const void* q, int64_t offset, int64_t head_dim, in
 struct BlockSource {
   DType dtype;
   const void* data;
-  const KeyRows& rows;
+  const TensorRows& rows;
   int64_t first;
   int count;
   int tile_n;

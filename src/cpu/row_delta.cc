@@ -23,7 +23,7 @@ double dot_of_row(const AttentionProblem& p, const BackwardArgs& args, int64_t a
 
 }  // namespace
 
-void compute_row_delta(const AttentionProblem& p, const BackwardArgs& args, float* delta,
+void compute_row_delta(const AttentionProblem& p, const BackwardArgs& args, double* delta,
                        ThreadPool& pool) {
   const int64_t blocks = (p.seqlen_q + kRows - 1) / kRows;
   pool.run(blocks * p.batch * p.heads_q, [&](int64_t task, int) {
@@ -37,12 +37,12 @@ void compute_row_delta(const AttentionProblem& p, const BackwardArgs& args, floa
         sum = dot_of_row(p, args, view.offset_out + i * p.out.seqlen + h * p.out.head,
                          view.query_offset(p.dout) + i * p.dout.seqlen + h * p.dout.head);
       }
-      delta[at] = static_cast<float>(p.has_dlse ? sum - args.dlse[at] : sum);
+      delta[at] = p.has_dlse ? sum - args.dlse[at] : sum;
     }
   });
 }
 
-void compute_dsink(const AttentionProblem& p, const BackwardArgs& args, const float* delta,
+void compute_dsink(const AttentionProblem& p, const BackwardArgs& args, const double* delta,
                    ThreadPool& pool) {
   if (args.dsink == nullptr) return;
   pool.run(p.heads_q, [&](int64_t h, int) {

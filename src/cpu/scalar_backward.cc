@@ -34,7 +34,8 @@ void add_scaled(double factor, const FloatRow& row, int64_t dim, double* sums) {
 // A query's side of a pair, and a key's.
 struct QueryRow {
   FloatRow q, dout;
-  float lse, delta;
+  float lse;
+  double delta;
 };
 struct KeyRow {
   FloatRow k, v;
@@ -47,7 +48,8 @@ struct Pair {
 
 class Backward {
  public:
-  Backward(const AttentionProblem& problem, const BackwardArgs& args, const float* delta, int64_t b)
+  Backward(const AttentionProblem& problem, const BackwardArgs& args, const double* delta,
+           int64_t b)
       : p_(problem), args_(args), delta_(delta), view_(sequence_view(problem, args, b)) {}
 
   const SequenceView& view() const { return view_; }
@@ -129,14 +131,14 @@ class Backward {
 
   const AttentionProblem& p_;
   const BackwardArgs& args_;
-  const float* delta_;
+  const double* delta_;
   SequenceView view_;
 };
 
 }  // namespace
 
 void scalar_backward(const AttentionProblem& p, const CpuBackwardSpec& spec,
-                     const BackwardArgs& args, const float* delta, ThreadPool& pool) {
+                     const BackwardArgs& args, const double* delta, ThreadPool& pool) {
   const int64_t q_blocks = (p.seqlen_q + spec.tile_m - 1) / spec.tile_m;
   if (args.dq != nullptr) {
     pool.run(q_blocks * p.batch * p.heads_q, [&](int64_t task, int) {

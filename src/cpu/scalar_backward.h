@@ -9,6 +9,6 @@ namespace fa4::internal {
 
 // dq, dk and dv. `delta`: as compute_row_delta left it.
 void scalar_backward(const AttentionProblem& problem, const CpuBackwardSpec& spec,
-                     const BackwardArgs& args, const float* delta, ThreadPool& pool);
+                     const BackwardArgs& args, const double* delta, ThreadPool& pool);
 
 }  // namespace fa4::internal

@@ -6,7 +6,7 @@
 
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
-#include "cpu/key_rows.h"
+#include "cpu/tensor_rows.h"
 #include "kernels/softmax/exp2_math.h"
 
 namespace fa4::internal {
@@ -34,7 +34,7 @@ class Row {
     std::fill_n(o_, p_.head_dim_v, 0.0);
   }
 
-  void add_block(const KeyRows& k, const KeyRows& v, int64_t first, int count) {
+  void add_block(const TensorRows& k, const TensorRows& v, int64_t first, int count) {
     double s[kMaxBlock];
     double block_max = -kInfinity;
     for (int n = 0; n < count; ++n) {
@@ -109,7 +109,7 @@ template <DType kType>
 void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
              const SequenceView& view, int64_t b, int64_t h, int64_t i) {
   const int64_t head = h / p.group();
-  const KeyRows k(p, args, view, b, head, false), v(p, args, view, b, head, true);
+  const TensorRows k(p, args, view, b, head, false), v(p, args, view, b, head, true);
   const KeyRange range = visible_keys(i, view.seqlen_q, view.seqlen_k, p.mask);
   Row<kType> row(p, args, view.offset_q + i * p.q.seqlen + h * p.q.head);
   int64_t n = range.begin;

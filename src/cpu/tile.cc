@@ -53,7 +53,7 @@ struct Source {
   const TileContext& context;
   int64_t b, kv_head;
   SequenceView view;
-  KeyRows k, v;
+  TensorRows k, v;
 };
 
 // What TileJob::context points to.

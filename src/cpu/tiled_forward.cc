@@ -1,27 +1,11 @@
 #include "cpu/tiled_forward.h"
 
 #include <algorithm>
-#include <atomic>
 
+#include "cpu/slots.h"
 #include "cpu/tile.h"
 
 namespace fa4::internal {
-namespace {
-
-// Runs body(task, slot) for tasks [0, count) on at most `slots` threads at once, each with a slot
-// of its own: a slot is a thread's scratch, whatever the pool's size.
-template <class Body>
-void run_in_slots(ThreadPool& pool, int slots, int64_t count, const Body& body) {
-  std::atomic<int64_t> next{0};
-  pool.run(std::min<int64_t>(slots, count), [&](int64_t slot, int) {
-    for (int64_t task = next.fetch_add(1, std::memory_order_relaxed); task < count;
-         task = next.fetch_add(1, std::memory_order_relaxed)) {
-      body(task, slot);
-    }
-  });
-}
-
-}  // namespace
 
 // Heads are taken in waves: all threads pack a wave's keys and values, then run its tiles, the
 // longest first. A problem of one tile a head packs a block when its tile comes to it.

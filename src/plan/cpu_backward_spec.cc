@@ -4,29 +4,153 @@
 
 #include <fmt/format.h>
 
+#include "core/config.h"
 #include "core/error.h"
+#include "plan/cpu_tuning.h"
 
 namespace fa4::internal {
+namespace {
 
-bool isa_supports_backward(CpuIsa isa, DType) { return isa == CpuIsa::kScalar; }
+struct Tuning {
+  CpuIsa isa;
+  int tile_m;  // a multiple of 6, the rows of the products' inner loop, and even
+  int tile_n;  // a multiple of the path's column panel
+  const char* why;
+};
+constexpr Tuning kRows[] = {
+    {CpuIsa::kScalar, 16, 16, "rows and keys one at a time"},
+    {CpuIsa::kAvx2, 96, 128, "a block's scores stay in L2"},
+    {CpuIsa::kAvx512, 96, 128, "a block's scores stay in L2"},
+    {CpuIsa::kAvx512Bf16, 192, 128, "a block's scores stay in L2"},
+};
+
+const Tuning& tuning_of(CpuIsa isa) {
+  for (const Tuning& row : kRows) {
+    if (row.isa == isa) return row;
+  }
+  return kRows[0];
+}
+
+CpuIsa choose(DType dtype, const DeviceSpec& device) {
+  const CpuIsa cap = parse_cpu_isa(config().cpu_isa).value_or(CpuIsa::kAmxBf16);
+  for (CpuIsa isa : {CpuIsa::kAmxBf16, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512, CpuIsa::kAvx2}) {
+    if (isa <= cap && has_isa(device.cpu, isa) && isa_supports_backward(isa, dtype)) return isa;
+  }
+  return CpuIsa::kScalar;
+}
+
+// Threads work on heads of their own where there are enough, and find enough tasks between two
+// barriers.
+int choose_heads_per_wave(const AttentionProblem& p, const CpuBackwardSpec& spec) {
+  const int64_t heads = p.batch * p.heads_kv;
+  const int64_t blocks = std::max<int64_t>(1, (p.seqlen_k + spec.tile_n - 1) / spec.tile_n);
+  const int64_t wanted = std::max<int64_t>(
+      spec.num_threads, (kTasksPerThread * spec.num_threads + blocks - 1) / blocks);
+  const size_t bytes = std::max<size_t>(1, cpu_backward_scratch(p, spec).bytes_per_head);
+  const int64_t fitting = std::max<int64_t>(1, static_cast<int64_t>(kSharedBytes / bytes));
+  return static_cast<int>(
+      std::clamp<int64_t>(std::min(wanted, fitting), 1, std::max<int64_t>(1, heads)));
+}
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+bool isa_supports_backward(CpuIsa isa, DType dtype) {
+  switch (isa) {
+    case CpuIsa::kScalar:
+    case CpuIsa::kAvx2:
+    case CpuIsa::kAvx512: return true;
+    case CpuIsa::kAvx512Bf16: return dtype == DType::kBF16;
+    case CpuIsa::kAvx512Fp16:
+    case CpuIsa::kAmxBf16:
+    case CpuIsa::kAmxModel: return false;
+  }
+  return false;
+}
 
 CpuBackwardSpec plan_cpu_backward(const AttentionProblem& problem, const DeviceSpec& device,
                                   int num_threads, std::optional<CpuIsa> forced) {
   CpuBackwardSpec spec;
-  spec.isa = forced.value_or(CpuIsa::kScalar);
+  spec.isa = forced.value_or(choose(problem.dtype, device));
   if (!has_isa(device.cpu, spec.isa) || !isa_supports_backward(spec.isa, problem.dtype)) {
     throw Error(ErrorCode::kNotSupported,
-                fmt::format("cpu_isa {} for the backward in {} on {}; accepted: scalar",
+                fmt::format("cpu_isa {} has no backward for dtype {} on {}; accepted: scalar",
                             name_of(spec.isa), name_of(problem.dtype), device.model));
   }
-  spec.tile_m = spec.tile_n = 16;
   spec.num_threads = std::max(1, num_threads > 0 ? num_threads : device.num_threads);
+  const Tuning& tuning = tuning_of(spec.isa);
+  spec.tile_m = tuning.tile_m;
+  spec.tile_n = tuning.tile_n;
+  if (spec.isa != CpuIsa::kScalar) spec.heads_per_wave = choose_heads_per_wave(problem, spec);
   return spec;
 }
 
-WorkspaceLayout cpu_backward_workspace(const AttentionProblem& problem, const CpuBackwardSpec&) {
+CpuBackwardScratch cpu_backward_scratch(const AttentionProblem& p, const CpuBackwardSpec& spec) {
+  CpuBackwardScratch s;
+  if (spec.isa == CpuIsa::kScalar) return s;
+  const CpuPacking packing = cpu_packing(spec.isa);
+  const int64_t tile_m = spec.tile_m, tile_n = spec.tile_n, bytes = 4 / packing.pair;
+  s.row_bytes = p.dtype == DType::kF32 ? 8 : bytes;
+  s.head_dim_padded = round_up(p.head_dim, packing.head_dim_step);
+  s.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_step);
+  s.dq_columns = round_up(p.head_dim, packing.lanes);
+  s.dv_columns = round_up(p.head_dim_v, packing.lanes);
+  s.s_stride = tile_n + 16;
+  s.num_m_blocks = (p.seqlen_q * p.group() + tile_m - 1) / tile_m;
+  s.num_n_blocks = (p.seqlen_k + tile_n - 1) / tile_n;
+
+  Parts thread;
+  s.k = thread.add(tile_n * s.head_dim_padded * s.row_bytes);
+  s.v = thread.add(tile_n * s.head_dim_v_padded * s.row_bytes);
+  s.k_panels = thread.add(tile_n * s.dq_columns * bytes);
+  s.dk = thread.add(tile_n * s.dq_columns * 4);
+  s.dv = thread.add(tile_n * s.dv_columns * 4);
+  s.s = thread.add(tile_m * s.s_stride * 4);
+  s.dp = thread.add(tile_m * s.s_stride * 4);
+  if (p.dtype == DType::kF32) {
+    s.s_low = thread.add(tile_m * s.s_stride * 4);
+    s.dp_low = thread.add(tile_m * s.s_stride * 4);
+  }
+  if (packing.pair == 2) {
+    s.p_pairs = thread.add(tile_m / 2 * s.s_stride * 4);
+    s.ds_pairs = thread.add(tile_m / 2 * s.s_stride * 4);
+    s.ds = thread.add(tile_m * tile_n * bytes);
+  }
+  s.bytes_per_thread = thread.end();
+
+  Parts block;
+  s.q = block.add(tile_m * s.head_dim_padded * s.row_bytes);
+  s.dout = block.add(tile_m * s.head_dim_v_padded * s.row_bytes);
+  s.q_panels = block.add(tile_m * s.dq_columns * bytes);
+  s.dout_panels = block.add(tile_m * s.dv_columns * bytes);
+  s.lse = block.add(tile_m * 4);
+  s.lse_low = block.add(tile_m * 4);
+  s.row_delta = block.add(tile_m * 4);
+  s.delta_low = block.add(tile_m * 4);
+  s.ranges = block.add(tile_m * 16);
+  s.dq = block.add(tile_m * s.dq_columns * 4);
+  s.bytes_per_block = block.end();
+
+  Parts head;
+  head.add(s.num_m_blocks * static_cast<int64_t>(s.bytes_per_block));
+  s.turn = head.add(s.num_m_blocks * 4);
+  s.nonfinite = head.add(s.num_m_blocks * 4);
+  s.bytes_per_head = head.end();
+  s.threads_bytes = static_cast<size_t>(spec.num_threads) * s.bytes_per_thread;
+  s.heads_bytes = static_cast<size_t>(spec.heads_per_wave) * s.bytes_per_head;
+  return s;
+}
+
+WorkspaceLayout cpu_backward_workspace(const AttentionProblem& problem,
+                                       const CpuBackwardSpec& spec) {
+  const CpuBackwardScratch scratch = cpu_backward_scratch(problem, spec);
   WorkspaceLayout layout;
-  layout.add(kDelta, problem.lse_elements() * 4);
+  layout.add(kDelta, problem.lse_elements() * 8);
+  layout.add(kThreads, static_cast<int64_t>(scratch.threads_bytes));
+  layout.add(kHeads, static_cast<int64_t>(scratch.heads_bytes));
   return layout;
 }
 

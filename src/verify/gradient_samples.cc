@@ -87,7 +87,7 @@ double gradient_bound(DType dtype, const std::vector<double>& row) {
   double largest = 0;
   for (const double value : row) largest = std::max(largest, std::fabs(value));
   const int bits = dtype == DType::kBF16 ? -5 : dtype == DType::kF16 ? -8 : -15;
-  return std::ldexp(largest, bits) + std::ldexp(1.0, bits - 8);
+  return std::ldexp(largest, bits) + std::ldexp(1.0, bits - 4);
 }
 
 }  // namespace fa4::internal

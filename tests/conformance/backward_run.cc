@@ -85,7 +85,10 @@ GradientResult run_backward_on(const Backend& backend, const AttentionProblem& p
 void expect_gradients(const BackwardCase& c, GradientResult& result) {
   const BackwardArgs args = result.outputs_of(c.problem(), c.args());
   const BackwardAccuracy accuracy = check_backward(c.problem(), args, c.reference, result.tile_m);
-  EXPECT_TRUE(accuracy.passed()) << accuracy.detail();
+  EXPECT_TRUE(accuracy.passed()) << accuracy.detail() << "; largest errors and bounds: dq "
+                                 << accuracy.dq.error << ", " << accuracy.dq.bound << ", dk "
+                                 << accuracy.dk.error << ", " << accuracy.dk.bound << ", dv "
+                                 << accuracy.dv.error << ", " << accuracy.dv.bound;
 }
 
 void expect_gradients(const BackwardCase& c) {

@@ -1,6 +1,7 @@
 // AVX2 and FMA: products of floats, eight at a time; bf16 and f16 become floats when packed.
 #include <immintrin.h>
 
+#include "cpu/isa/backward_loop.h"
 #include "cpu/isa/peak_loop.h"
 #include "cpu/isa/peak_loops.h"
 #include "cpu/isa/tile_loop.h"
@@ -35,12 +36,31 @@ struct Avx2Path {
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
   }
-  static F keep_range(F x, int begin, int end) {
+  static F lanes_of(int begin, int end) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i from = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(begin - 1));
     const __m256i until = _mm256_cmpgt_epi32(_mm256_set1_epi32(end), lane);
-    const __m256 kept = _mm256_castsi256_ps(_mm256_and_si256(from, until));
-    return _mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), x, kept);
+    return _mm256_castsi256_ps(_mm256_and_si256(from, until));
+  }
+  static F keep_range(F x, int begin, int end) {
+    return _mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), x, lanes_of(begin, end));
+  }
+  static F keep_or_zero(F x, int begin, int end) { return _mm256_and_ps(x, lanes_of(begin, end)); }
+
+  // Four doubles: half as many lanes.
+  using D = __m256d;
+  static constexpr int kDoubleRows = 3;    // of sums in registers
+  static constexpr int kDoublePanels = 2;  // of kLanes columns
+  static D zero_doubles() { return _mm256_setzero_pd(); }
+  static D load_doubles(const double* p) { return _mm256_loadu_pd(p); }
+  static D broadcast_double(const double* p) { return _mm256_broadcast_sd(p); }
+  static D multiply_add_doubles(D sum, D a, D b) { return _mm256_fmadd_pd(a, b, sum); }
+  // As floats, and what those lack; NaN and infinities lack nothing.
+  static void store_split(float* high, float* low, D x) {
+    const __m128 rounded = _mm256_cvtpd_ps(x);
+    const __m128 rest = _mm256_cvtpd_ps(_mm256_sub_pd(x, _mm256_cvtps_pd(rounded)));
+    _mm_storeu_ps(high, rounded);
+    _mm_storeu_ps(low, _mm_and_ps(rest, _mm_cmpord_ps(rest, rest)));
   }
 
   static F broadcast_unit(const uint32_t* p) {
@@ -59,6 +79,8 @@ struct Avx2Path {
 }  // namespace
 
 void run_tile_avx2(TileJob& job) { run_tile<Avx2Path>(job); }
+
+void run_backward_block_avx2(BackwardJob& job) { run_backward_block<Avx2Path>(job); }
 
 float peak_loop_avx2(int64_t rounds) { return run_peak_loop<Avx2Path, 12>(rounds); }
 

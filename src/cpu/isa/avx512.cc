@@ -1,4 +1,5 @@
 // AVX-512: products of floats; bf16 and f16 become floats when packed.
+#include "cpu/isa/backward_loop.h"
 #include "cpu/isa/peak_loop.h"
 #include "cpu/isa/peak_loops.h"
 #include "cpu/isa/tile_loop.h"
@@ -26,6 +27,8 @@ struct Avx512Path : Avx512Vec {
 }  // namespace
 
 void run_tile_avx512(TileJob& job) { run_tile<Avx512Path>(job); }
+
+void run_backward_block_avx512(BackwardJob& job) { run_backward_block<Avx512Path>(job); }
 
 float peak_loop_avx512(int64_t rounds) { return run_peak_loop<Avx512Path, 24>(rounds); }
 

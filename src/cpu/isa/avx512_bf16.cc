@@ -1,4 +1,5 @@
 // AVX-512 BF16: vdpbf16ps multiplies pairs of bf16 and adds both products to a float.
+#include "cpu/isa/backward_loop.h"
 #include "cpu/isa/peak_loop.h"
 #include "cpu/isa/peak_loops.h"
 #include "cpu/isa/tile_loop.h"
@@ -23,6 +24,8 @@ struct Avx512Bf16Path : Avx512Bf16Vec {
 }  // namespace
 
 void run_tile_avx512_bf16(TileJob& job) { run_tile<Avx512Bf16Path>(job); }
+
+void run_backward_block_avx512_bf16(BackwardJob& job) { run_backward_block<Avx512Bf16Path>(job); }
 
 float peak_loop_avx512_bf16(int64_t rounds) { return run_peak_loop<Avx512Bf16Path, 24>(rounds); }
 

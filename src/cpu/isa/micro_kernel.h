@@ -10,9 +10,12 @@
 namespace fa4::internal {
 namespace {
 
+// How A's units lie: row after row, or unit after unit, the rows side by side.
+enum class UnitsOfA { kInRows, kInColumns };
+
 // Path: F, kLanes, kPanels (B vectors at once), zero, load, store, add, broadcast_unit, load_units,
-// multiply_add.
-template <class Path, int kRows, int kPanels, bool kAccumulate>
+// multiply_add. `a_stride`: between rows, or between units.
+template <class Path, int kRows, int kPanels, bool kAccumulate, UnitsOfA kUnits>
 void multiply_panels(const uint32_t* a, int64_t a_stride, const uint32_t* b, int64_t panel_stride,
                      int first_unit, int end_unit, float* c, int64_t c_stride) {
   using F = typename Path::F;
@@ -30,7 +33,8 @@ void multiply_panels(const uint32_t* a, int64_t a_stride, const uint32_t* b, int
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const F left = Path::broadcast_unit(a + i * a_stride + u);
+      const F left = Path::broadcast_unit(kUnits == UnitsOfA::kInRows ? a + i * a_stride + u
+                                                                      : a + u * a_stride + i);
 #pragma GCC unroll 4
       for (int j = 0; j < kPanels; ++j) {
         sums[i][j] = Path::multiply_add(sums[i][j], left, right[j]);
@@ -52,7 +56,7 @@ using MultiplyPanels = void (*)(const uint32_t*, int64_t, const uint32_t*, int64
                                 float*, int64_t);
 
 // One function for every number of rows and panels.
-template <class Path, bool kAccumulate>
+template <class Path, bool kAccumulate, UnitsOfA kUnits = UnitsOfA::kInRows>
 struct MicroKernels {
   static constexpr int kRows = 6;
   static constexpr int kPanels = Path::kPanels;
@@ -60,12 +64,12 @@ struct MicroKernels {
   template <int kPanelCount>
   static MultiplyPanels of_rows(int rows) {
     switch (rows) {
-      case 1: return multiply_panels<Path, 1, kPanelCount, kAccumulate>;
-      case 2: return multiply_panels<Path, 2, kPanelCount, kAccumulate>;
-      case 3: return multiply_panels<Path, 3, kPanelCount, kAccumulate>;
-      case 4: return multiply_panels<Path, 4, kPanelCount, kAccumulate>;
-      case 5: return multiply_panels<Path, 5, kPanelCount, kAccumulate>;
-      default: return multiply_panels<Path, 6, kPanelCount, kAccumulate>;
+      case 1: return multiply_panels<Path, 1, kPanelCount, kAccumulate, kUnits>;
+      case 2: return multiply_panels<Path, 2, kPanelCount, kAccumulate, kUnits>;
+      case 3: return multiply_panels<Path, 3, kPanelCount, kAccumulate, kUnits>;
+      case 4: return multiply_panels<Path, 4, kPanelCount, kAccumulate, kUnits>;
+      case 5: return multiply_panels<Path, 5, kPanelCount, kAccumulate, kUnits>;
+      default: return multiply_panels<Path, 6, kPanelCount, kAccumulate, kUnits>;
     }
   }
 

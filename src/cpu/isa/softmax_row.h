@@ -31,6 +31,17 @@ typename V::F exp2_vector(typename V::F x) {
   return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
 }
 
+// 2^(x + low), `low` being far below 1; beside an infinite x it may be anything.
+template <class V, int kDegree>
+typename V::F exp2_vector(typename V::F x, typename V::F low) {
+  x = V::max(V::set1(kExp2Lowest), x);
+  low = V::max(V::min(low, V::set1(1.0f)), V::set1(-1.0f));
+  const auto round = V::set1(12582912.0f + 127.0f);
+  const auto shifted = V::add(x, round);
+  const auto fraction = V::add(V::sub(x, V::sub(shifted, round)), low);
+  return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
+}
+
 // tanh(x) = (2^y - 1) / (2^y + 1) for y = 2 x log2(e), with 2^y - 1 = 2^n (2^f - 1) + (2^n - 1) so
 // that small arguments keep their digits.
 template <class V>

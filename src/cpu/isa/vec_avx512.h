@@ -35,10 +35,35 @@ struct Avx512Vec {
   static float reduce_max(F x) { return _mm512_reduce_max_ps(x); }
   // x in the lanes [begin, end), -infinity elsewhere; begin and end may lie outside [0, 16].
   static F keep_range(F x, int begin, int end) {
+    return _mm512_mask_blend_ps(lanes_of(begin, end), _mm512_set1_ps(-__builtin_inff()), x);
+  }
+  // The same with 0 elsewhere.
+  static F keep_or_zero(F x, int begin, int end) {
+    return _mm512_maskz_mov_ps(lanes_of(begin, end), x);
+  }
+
+  // Eight doubles: half as many lanes.
+  using D = __m512d;
+  static constexpr int kDoubleRows = 6;    // of sums in registers
+  static constexpr int kDoublePanels = 2;  // of kLanes columns
+  static D zero_doubles() { return _mm512_setzero_pd(); }
+  static D load_doubles(const double* p) { return _mm512_loadu_pd(p); }
+  static D broadcast_double(const double* p) { return _mm512_set1_pd(*p); }
+  static D multiply_add_doubles(D sum, D a, D b) { return _mm512_fmadd_pd(a, b, sum); }
+  // As floats, and what those lack; NaN and infinities lack nothing.
+  static void store_split(float* high, float* low, D x) {
+    const __m256 rounded = _mm512_cvtpd_ps(x);
+    const __m256 rest = _mm512_cvtpd_ps(_mm512_sub_pd(x, _mm512_cvtps_pd(rounded)));
+    const __mmask8 is_number = _mm256_cmp_ps_mask(rest, rest, _CMP_ORD_Q);
+    _mm256_storeu_ps(high, rounded);
+    _mm256_storeu_ps(low, _mm256_maskz_mov_ps(is_number, rest));
+  }
+
+ private:
+  static __mmask16 lanes_of(int begin, int end) {
     const uint32_t from = begin <= 0 ? 0xffffu : begin >= 16 ? 0u : 0xffffu << begin;
     const uint32_t until = end >= 16 ? 0xffffu : end <= 0 ? 0u : (1u << end) - 1;
-    const auto mask = static_cast<__mmask16>(from & until);
-    return _mm512_mask_blend_ps(mask, _mm512_set1_ps(-__builtin_inff()), x);
+    return static_cast<__mmask16>(from & until);
   }
 };
 

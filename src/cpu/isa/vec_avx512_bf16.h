@@ -13,6 +13,13 @@ struct Avx512Bf16Vec : Avx512Vec {
   static void store_probabilities(P* p, F first, F second) {
     _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
   }
+  // kLanes columns of two rows as pairs of bf16, `low`'s first.
+  static void store_row_pairs(uint32_t* pairs, F low, F high) {
+    const __m512i first = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(low)));
+    const __m512i second =
+        _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(high)));
+    _mm512_storeu_si512(pairs, _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
+  }
   // kLanes columns.
   static F load_probabilities(const P* p) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

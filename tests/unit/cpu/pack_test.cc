@@ -32,7 +32,7 @@ struct Data {
     }
     args.k = args.v = bytes.data();
   }
-  BlockSource source(const KeyRows& rows, int64_t padded) const {
+  BlockSource source(const TensorRows& rows, int64_t padded) const {
     return {problem.dtype, bytes.data(), rows, 0, kKeys, 32, kDim, padded};
   }
   float at(int64_t n, int64_t d) const {
@@ -45,7 +45,7 @@ struct Data {
 
 TEST(Pack, KeysAsPairsAndAsFloats) {
   const Data data(DType::kBF16);
-  const KeyRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
+  const TensorRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
                      false);
   std::vector<uint16_t> pairs(32 * 32, 0xffff);
   pack_keys(data.source(rows, 32), kPairs, pairs.data());
@@ -65,7 +65,7 @@ TEST(Pack, KeysAsPairsAndAsFloats) {
 TEST(Pack, ValuesAsPairsAndAsFloats) {
   for (DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     const Data data(dtype);
-    const KeyRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
+    const TensorRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
                        true);
     std::vector<float> floats(32 * kDim, NAN);
     EXPECT_FALSE(pack_values(data.source(rows, kDim), kFloats, floats.data()));
@@ -89,7 +89,7 @@ TEST(Pack, NonfiniteValuesAreReportedAndCleared) {
     for (float value : {std::numeric_limits<float>::infinity(), -HUGE_VALF, NAN}) {
       Data data(dtype);
       store_from_float(dtype, data.bytes.data(), 20 * kDim + 3, value);
-      const KeyRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
+      const TensorRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
                          true);
       std::vector<float> floats(32 * kDim, NAN);
       EXPECT_TRUE(pack_values(data.source(rows, kDim), kFloats, floats.data()));
