@@ -32,8 +32,8 @@ void check_enums(const ProblemDesc& d) {
     refuse("dtype {}; accepted: 1 (f32), 2 (f16), 3 (bf16)", static_cast<int32_t>(d.dtype));
   }
   if (d.grad_dtype != DType{} && d.grad_dtype != d.dtype && d.grad_dtype != DType::kF32) {
-    refuse("grad_dtype {}; accepted: 0 (dtype), {} ({}), 1 (f32)",
-           static_cast<int32_t>(d.grad_dtype), static_cast<int32_t>(d.dtype), name_of(d.dtype));
+    refuse("grad_dtype {}; accepted: 0 (dtype, {}), 1 (f32)", static_cast<int32_t>(d.grad_dtype),
+           name_of(d.dtype));
   }
   if (d.layout_q != Layout::kDense && d.layout_q != Layout::kPacked) {
     refuse("layout_q {}; accepted: 0 (dense), 1 (packed)", static_cast<int32_t>(d.layout_q));
