@@ -45,7 +45,7 @@ struct Avx512Vec {
   // Eight doubles: half as many lanes.
   using D = __m512d;
   static constexpr int kDoubleRows = 6;    // of sums in registers
-  static constexpr int kDoublePanels = 2;  // of kLanes columns
+  static constexpr int kDoublePanels = 1;  // of kLanes columns
   static D zero_doubles() { return _mm512_setzero_pd(); }
   static D load_doubles(const double* p) { return _mm512_loadu_pd(p); }
   static D broadcast_double(const double* p) { return _mm512_set1_pd(*p); }

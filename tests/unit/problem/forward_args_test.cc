@@ -208,5 +208,32 @@ TEST(SequenceView, FindsEachSequence) {
   EXPECT_EQ(sequence_view(AttentionProblem::make(dense.desc), dense.args, 1).offset_k, 7 * 2 * 8);
 }
 
+TEST(ForwardArgs, QueriesInUseAreChecked) {
+  for (const Layout layout : {Layout::kDense, Layout::kPacked}) {
+    Fixture f(layout, layout);
+    f.args.seqused_q = f.seqused.data();
+    EXPECT_EQ(f.error(), "seqused_q is given, but the problem has no seqused_q; accepted: NULL");
+    f.desc.has_seqused_q = true;
+    f.seqused = {3, 5};
+    EXPECT_EQ(f.error(), "accepted");
+    f.seqused = {3, 6};
+    EXPECT_EQ(f.error(), "seqused_q[1] 6; accepted: 0 to 5");
+    f.seqused = {-1, 5};
+    EXPECT_EQ(f.error().substr(0, 28), "seqused_q[0] -1; accepted: 0");
+    f.args.seqused_q = nullptr;
+    EXPECT_EQ(f.error(), "seqused_q is NULL; accepted: a pointer, as the problem has seqused_q");
+  }
+}
+
+TEST(ForwardArgs, PositionsCountFromQueriesInUse) {
+  Fixture f(Layout::kPacked, Layout::kDense);
+  f.desc.has_seqused_q = true;
+  f.seqused = {1, 4};
+  f.args.seqused_q = f.seqused.data();
+  const AttentionProblem p = AttentionProblem::make(f.desc);
+  EXPECT_EQ(sequence_view(p, f.args, 1).seqlen_q, 4);
+  EXPECT_EQ(sequence_view(p, f.args, 1).first_q, 3);
+}
+
 }  // namespace
 }  // namespace fa4::internal

@@ -49,5 +49,22 @@ TEST(Mask, LargeNumbersDoNotOverflow) {
   EXPECT_EQ(range.end, n);
 }
 
+TEST(Mask, AKeyIsSeenByThoseThatSeeIt) {
+  for (const auto& [seqlen_q, seqlen_k] :
+       {std::pair<int64_t, int64_t>{5, 5}, {4, 9}, {9, 4}, {1, 7}, {7, 1}, {3, 0}}) {
+    for (const MaskSpec& mask : {MaskSpec{}, MaskSpec{-1, 0}, MaskSpec{2, 1}, MaskSpec{0, 0},
+                                 MaskSpec{3, -1}, MaskSpec{-1, 2}}) {
+      for (int64_t j = 0; j < seqlen_k; ++j) {
+        const QueryRange seen_by = visible_queries(j, seqlen_q, seqlen_k, mask);
+        for (int64_t i = 0; i < seqlen_q; ++i) {
+          const KeyRange sees = visible_keys(i, seqlen_q, seqlen_k, mask);
+          EXPECT_EQ(i >= seen_by.begin && i < seen_by.end, j >= sees.begin && j < sees.end)
+              << i << ", " << j << " of " << seqlen_q << " x " << seqlen_k;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fa4::internal

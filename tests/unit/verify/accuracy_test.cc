@@ -123,5 +123,72 @@ TEST(Accuracy, AnEmptyRowIsMinusInfinity) {
   EXPECT_FALSE(checked.check_lse_now().passed);
 }
 
+// Gradients of a small case as the oracle has them, rounded, to spoil.
+struct CheckedGradients {
+  CaseTensors tensors;
+  BackwardReference reference;
+  std::vector<float> dq, dk, dv, dsink;
+
+  static Case make() {
+    Case c;
+    c.desc.dtype = DType::kBF16;
+    c.desc.grad_dtype = DType::kF32;
+    c.desc.batch = 1;
+    c.desc.heads_q = 2;
+    c.desc.heads_kv = 1;
+    c.desc.seqlen_q = 300;
+    c.desc.seqlen_k = 40;
+    c.desc.head_dim = 8;
+    c.desc.has_sink = true;
+    return c;
+  }
+  CheckedGradients()
+      : tensors(make()),
+        reference(reference_backward(tensors.problem(), tensors.backward_args(), 1)),
+        dq(reference.truth.dq.begin(), reference.truth.dq.end()),
+        dk(reference.truth.dk.begin(), reference.truth.dk.end()),
+        dv(reference.truth.dv.begin(), reference.truth.dv.end()),
+        dsink(reference.truth.dsink.begin(), reference.truth.dsink.end()) {}
+
+  BackwardAccuracy check() {
+    BackwardArgs args = tensors.backward_args();
+    args.dq = dq.data();
+    args.dk = dk.data();
+    args.dv = dv.data();
+    args.dsink = dsink.data();
+    return check_backward(tensors.problem(), args, reference);
+  }
+};
+
+TEST(Accuracy, GradientsAreCheckedEach) {
+  CheckedGradients checked;
+  EXPECT_TRUE(checked.check().passed()) << checked.check().detail();
+  const auto expect_noticed = [&](std::vector<float>& values, size_t at, const std::string& words) {
+    const float kept = values[at];
+    for (const float wrong : {kept + 2, std::numeric_limits<float>::quiet_NaN()}) {
+      values[at] = wrong;
+      EXPECT_FALSE(checked.check().passed());
+      EXPECT_NE(checked.check().detail().find(words), std::string::npos)
+          << checked.check().detail();
+    }
+    values[at] = kept;
+  };
+  expect_noticed(checked.dq, (150 * 2 + 1) * 8 + 3,
+                 "dq: largest error: element 2411 (b=0, h=1, m=150, n=3)");
+  expect_noticed(checked.dk, 17 * 8 + 5, "dk: largest error: element 141 (b=0, h=0, n=17, d=5)");
+  expect_noticed(checked.dv, 0, "dv: largest error");
+  expect_noticed(checked.dsink, 1, "dsink: element 1");
+}
+
+TEST(Accuracy, AnAverageOverRowsOfQueriesIsBound) {
+  CheckedGradients checked;
+  // Each element within the bound of the largest, all of one block of rows together not.
+  const double bound = checked.check().dq.bound;
+  for (int64_t i = 128 * 16; i < 256 * 16; ++i) checked.dq[i] += static_cast<float>(0.9 * bound);
+  const BackwardAccuracy accuracy = checked.check();
+  EXPECT_FALSE(accuracy.dq.passed);
+  EXPECT_NE(accuracy.dq.detail.find("RMS"), std::string::npos) << accuracy.dq.detail;
+}
+
 }  // namespace
 }  // namespace fa4::internal

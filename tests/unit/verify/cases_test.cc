@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/device_spec.h"
-#include "plan/forward_plan.h"
+#include "plan/backward_plan.h"
 
 namespace fa4::internal {
 namespace {
@@ -80,6 +80,24 @@ TEST(Cases, TheFullSuiteCoversTheCpu) {
   const auto paged = std::count_if(
       cases.begin(), cases.end(), [](const Case& c) { return c.desc.layout_kv == Layout::kPaged; });
   EXPECT_GE(paged, 100);
+}
+
+TEST(Cases, TheFullBackwardSuiteCoversTheCpu) {
+  const std::vector<Case> cases = make_backward_suite(Suite::kFull, 0);
+  EXPECT_EQ(cases.size(), 1300u);
+  EXPECT_EQ(make_backward_suite(Suite::kQuick, 0).size(), 104u);
+  std::map<std::string, int> counts = count_options(cases, host_cpu_spec());
+  for (const Case& c : cases) {
+    const AttentionProblem p = AttentionProblem::make(c.desc);
+    EXPECT_TRUE(query_backward_support(p, host_cpu_spec()).supported);
+    counts["seqused_q"] += p.has_seqused_q;
+    counts["dlse"] += p.has_dlse;
+    counts["deterministic"] += p.deterministic;
+    counts["grad f32"] += p.dtype != DType::kF32 && p.grad_dtype == DType::kF32;
+    counts["negative scale"] += p.scale < 0;
+  }
+  EXPECT_FALSE(counts.contains("skipped"));
+  for (const auto& [name, count] : counts) EXPECT_GE(count, 100) << name;
 }
 
 TEST(Cases, TheOriginalsPairsAreThere) {
