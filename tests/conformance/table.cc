@@ -171,6 +171,20 @@ const Row kRows[] = {
        c.desc.causal = true;
        c.seqused_k = {0, 130};
      }},
+    {"queries in use",
+     [](Case& c) {
+       c.desc.has_seqused_q = true;
+       c.desc.causal = true;
+       c.seqused_q = {0, 130};
+     }},
+    {"packed, queries and keys in use",
+     [](Case& c) {
+       pack(c, {100, 0, 1, 129, 64}, {80, 17, 0, 300, 64});
+       c.desc.has_seqused_q = c.desc.has_seqused_k = true;
+       c.desc.causal = true;
+       c.seqused_q = {100, 0, 0, 77, 33};
+       c.seqused_k = {31, 17, 0, 300, 64};
+     }},
     {"packed",
      [](Case& c) {
        pack(c, {100, 0, 1, 129, 64}, {80, 17, 0, 300, 64});

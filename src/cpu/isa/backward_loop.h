@@ -275,14 +275,17 @@ class BackwardLoop {
     for (int d = 0; d < job_.dq_columns; d += kPanel) {
       const int left = (job_.dq_columns - d) / Path::kLanes;
       const int count = left < Path::kPanels ? left : Path::kPanels;
-      for (int g = 0; g < groups_; ++g) {
-        const int64_t row = g * kRowStep;
-        const int end = end_[g] / Path::kPair;
-        for (int u = first_[g] / Path::kPair; u < end; u = chain_end(u)) {
+      // Terms of one chain for all rows, then those of the next: their panels stay in L1.
+      for (int chain = 0; chain < job_.tile_n / Path::kPair; chain = chain_end(chain)) {
+        for (int g = 0; g < groups_; ++g) {
+          const int64_t row = g * kRowStep;
+          const int first = first_[g] / Path::kPair, end = end_[g] / Path::kPair;
+          const int from = first > chain ? first : chain;
+          const int until = end < chain_end(chain) ? end : chain_end(chain);
+          if (from >= until) continue;
           MicroKernels<Path, true>::of(rows_of(g), count)(
-              ds + row * stride, stride, b + d / Path::kLanes * panel_stride, panel_stride, u,
-              chain_end(u) < end ? chain_end(u) : end, job_.dq + row * job_.dq_columns + d,
-              job_.dq_columns);
+              ds + row * stride, stride, b + d / Path::kLanes * panel_stride, panel_stride, from,
+              until, job_.dq + row * job_.dq_columns + d, job_.dq_columns);
         }
       }
     }
