@@ -13,6 +13,8 @@ RunBackwardBlock run_block_of(CpuIsa isa) {
     case CpuIsa::kAvx2: return run_backward_block_avx2;
     case CpuIsa::kAvx512: return run_backward_block_avx512;
     case CpuIsa::kAvx512Bf16: return run_backward_block_avx512_bf16;
+    case CpuIsa::kAmxBf16: return run_backward_block_amx;
+    case CpuIsa::kAmxModel: return run_backward_block_amx_model;
     default: return nullptr;
   }
 }

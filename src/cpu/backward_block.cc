@@ -15,6 +15,7 @@ namespace fa4::internal {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr int kMaxHeadDim = 256;
 constexpr double kLog2EInDouble = 1.4426950408889634;
 
 template <class T>
@@ -46,6 +47,24 @@ void widen(int64_t count, char* memory) {
     const double wide = value;
     std::memcpy(memory + i * 8, &wide, 8);
   }
+}
+
+// Packed rows of bf16 as columns of `tile_m`, zeros behind them; values that are not finite become
+// 0. True when there was one.
+bool pack_columns(const char* packed_rows, int rows, int64_t padded, int64_t columns, int tile_m,
+                  char* to_columns) {
+  const auto* from = reinterpret_cast<const uint16_t*>(packed_rows);
+  auto* to = reinterpret_cast<uint16_t*>(to_columns);
+  bool nonfinite = false;
+  for (int64_t d = 0; d < columns; ++d) {
+    for (int r = 0; r < tile_m; ++r) {
+      const uint16_t value = r < rows && d < padded ? from[r * padded + d] : uint16_t{0};
+      const bool bad = (value & 0x7f80u) == 0x7f80u;
+      nonfinite |= bad;
+      to[d * tile_m + r] = bad ? uint16_t{0} : value;
+    }
+  }
+  return nonfinite;
 }
 
 // Waits for the block of keys whose turn it is before this one's.
@@ -144,6 +163,12 @@ void HeadBlocks::pack_rows(int64_t m) const {
       pack_query(p.dtype, data, from.offset(first_row + r), dim, padded, context_.packing.pair,
                  1.0f, to_rows + r * row_bytes);
       if (p.dtype == DType::kF32) widen(padded, to_rows + r * row_bytes);
+    }
+    if (context_.packing.tile_rows > 0) {
+      if (pack_columns(to_rows, rows, padded, columns, context_.spec.tile_m, to_panels)) {
+        nonfinite(m) |= flag;
+      }
+      return;
     }
     const BlockSource source{p.dtype, data,   from, first_row, rows, context_.spec.tile_m,
                              dim,     columns};
@@ -326,7 +351,7 @@ class KeyTask {
         const float value = load_as_float(p.dtype, data, offset + d);
         if (std::isfinite(value)) continue;
         for (int64_t j = 0; j < count_; ++j) {
-          if (sees(job, r, j)) sums[j * columns + d] += weight_of(r, j) * value;
+          if (sees(job, r, j)) sums[sum_at(j, d, columns)] += weight_of(r, j) * value;
         }
       }
     };
@@ -342,14 +367,24 @@ class KeyTask {
     }
   }
 
+  // Where the sum of key j and column d lies: AMX sums transposed.
+  int64_t sum_at(int64_t j, int64_t d, int64_t columns) const {
+    return context_.packing.tile_rows > 0 ? d * context_.spec.tile_n + j : j * columns + d;
+  }
+
   void store_keys(const BackwardJob& job) const {
     const AttentionProblem& p = problem();
+    const auto store = [&](const float* sums, int64_t columns, int64_t j, float factor, int64_t dim,
+                           void* to, const Strides& strides) {
+      float row[kMaxHeadDim];
+      for (int64_t d = 0; d < dim; ++d) row[d] = sums[sum_at(j, d, columns)];
+      const int64_t offset = blocks_.view().key_offset(strides) +
+                             (job.first_key + j) * strides.seqlen + blocks_.head() * strides.head;
+      store_row(p.grad_dtype, row, factor, dim, to, offset);
+    };
     for (int64_t j = 0; j < count_; ++j) {
-      const int64_t row = job.first_key + j;
-      store_row(p.grad_dtype, job.dk + j * job.dq_columns, p.scale, p.head_dim, context_.args.dk,
-                blocks_.view().key_offset(p.dk) + row * p.dk.seqlen + blocks_.head() * p.dk.head);
-      store_row(p.grad_dtype, job.dv + j * job.dv_columns, 1.0f, p.head_dim_v, context_.args.dv,
-                blocks_.view().key_offset(p.dv) + row * p.dv.seqlen + blocks_.head() * p.dv.head);
+      store(job.dk, job.dq_columns, j, p.scale, p.head_dim, context_.args.dk, p.dk);
+      store(job.dv, job.dv_columns, j, 1.0f, p.head_dim_v, context_.args.dv, p.dv);
     }
   }
 

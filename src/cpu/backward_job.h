@@ -35,7 +35,7 @@ struct BackwardJob {
   const float* delta_low;
   const void* q;         // num_rows rows along head_dim
   const void* dout;      // along head_dim_v
-  const void* q_panels;  // panels of columns along tile_m rows
+  const void* q_panels;  // panels of columns along tile_m rows; AMX: columns, one after another
   const void* dout_panels;
   const void* k;         // panels of keys along head_dim
   const void* v;         // panels of keys along head_dim_v
@@ -49,8 +49,8 @@ struct BackwardJob {
   uint32_t* ds_pairs;  // bf16: likewise the gradients of scores
   void* ds;            // bf16: the same row after row, tile_m x tile_n
   float* dq;           // tile_m x dq_columns, sums over all blocks of keys
-  float* dk;           // tile_n x dq_columns, sums over all blocks of queries
-  float* dv;           // tile_n x dv_columns
+  float* dk;           // tile_n x dq_columns, sums over all blocks of queries; AMX: transposed
+  float* dv;           // tile_n x dv_columns; AMX: transposed
   void (*begin_dq)(BackwardJob& job);  // returns when it is this block's turn to add to dq
   void* context;
 };
@@ -59,5 +59,7 @@ using RunBackwardBlock = void (*)(BackwardJob& job);
 void run_backward_block_avx2(BackwardJob& job);
 void run_backward_block_avx512(BackwardJob& job);
 void run_backward_block_avx512_bf16(BackwardJob& job);
+void run_backward_block_amx(BackwardJob& job);
+void run_backward_block_amx_model(BackwardJob& job);
 
 }  // namespace fa4::internal

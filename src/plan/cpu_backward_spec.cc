@@ -13,7 +13,7 @@ namespace {
 
 struct Tuning {
   CpuIsa isa;
-  int tile_m;  // a multiple of 6, the rows of the products' inner loop, and even
+  int tile_m;  // a multiple of 6, the rows of the products' inner loop, and even; AMX: of 32
   int tile_n;  // a multiple of the path's column panel
   const char* why;
 };
@@ -26,6 +26,8 @@ constexpr Tuning kRows[] = {
     {CpuIsa::kAvx512Bf16, 96, 128,
      "the same, bf16: 96 x 128 185, 176; 96 x 256 182, 177; 96 x 384 185, 176; 192 x 64 185, 173; "
      "192 x 128 185, 177; 192 x 256 179, 176; 384 x 128 181, 173: the smallest that is fastest"},
+    {CpuIsa::kAmxBf16, 192, 256, "not measured: what fits L2 with a block's scores"},
+    {CpuIsa::kAmxModel, 64, 64, "small: every edge in a small test"},
 };
 
 const Tuning& tuning_of(CpuIsa isa) {
@@ -67,10 +69,10 @@ bool isa_supports_backward(CpuIsa isa, DType dtype) {
     case CpuIsa::kScalar:
     case CpuIsa::kAvx2:
     case CpuIsa::kAvx512: return true;
-    case CpuIsa::kAvx512Bf16: return dtype == DType::kBF16;
-    case CpuIsa::kAvx512Fp16:
+    case CpuIsa::kAvx512Bf16:
     case CpuIsa::kAmxBf16:
-    case CpuIsa::kAmxModel: return false;
+    case CpuIsa::kAmxModel: return dtype == DType::kBF16;
+    case CpuIsa::kAvx512Fp16: return false;
   }
   return false;
 }
@@ -100,8 +102,8 @@ CpuBackwardScratch cpu_backward_scratch(const AttentionProblem& p, const CpuBack
   s.row_bytes = p.dtype == DType::kF32 ? 8 : bytes;
   s.head_dim_padded = round_up(p.head_dim, packing.head_dim_step);
   s.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_step);
-  s.dq_columns = round_up(p.head_dim, packing.lanes);
-  s.dv_columns = round_up(p.head_dim_v, packing.lanes);
+  s.dq_columns = round_up(p.head_dim, packing.head_dim_v_step);
+  s.dv_columns = round_up(p.head_dim_v, packing.head_dim_v_step);
   s.s_stride = tile_n + 16;
   s.num_m_blocks = (p.seqlen_q * p.group() + tile_m - 1) / tile_m;
   s.num_n_blocks = (p.seqlen_k + tile_n - 1) / tile_n;

@@ -1,10 +1,23 @@
 // AMX: tdpbf16ps multiplies tiles of 16 x 32 bf16; the softmax runs on AVX-512.
+#include "cpu/isa/amx_backward.h"
 #include "cpu/isa/amx_loop.h"
 #include "cpu/isa/amx_tiles.h"
 #include "cpu/isa/peak_loops.h"
 #include "cpu/isa/vec_avx512_bf16.h"
 
 namespace fa4::internal {
+namespace {
+
+struct AmxBackwardPath : Avx512Bf16Vec {
+  static constexpr int kPair = 2;
+  static constexpr int kPanels = 2;
+};
+
+}  // namespace
+
+void run_backward_block_amx(BackwardJob& job) {
+  AmxBackwardLoop<AmxTiles, AmxBackwardPath>(job).run();
+}
 
 void run_tile_amx(TileJob& job) { AmxLoop<AmxTiles, AmxVec, kBf16Exp2Degree>(job).run(); }
 

@@ -1,9 +1,22 @@
 // The AMX path's logic on the scalar model of its tiles and on plain vectors: for any machine.
+#include "cpu/isa/amx_backward.h"
 #include "cpu/isa/amx_loop.h"
 #include "cpu/isa/model_tiles.h"
 #include "cpu/isa/vec_plain.h"
 
 namespace fa4::internal {
+namespace {
+
+struct ModelBackwardPath : PlainVec {
+  static constexpr int kPair = 2;
+  static constexpr int kPanels = 2;
+};
+
+}  // namespace
+
+void run_backward_block_amx_model(BackwardJob& job) {
+  AmxBackwardLoop<ModelTiles, ModelBackwardPath>(job).run();
+}
 
 void run_tile_amx_model(TileJob& job) { AmxLoop<ModelTiles, PlainVec, kBf16Exp2Degree>(job).run(); }
 

@@ -71,6 +71,21 @@ class AmxTiles {
     between();
   }
 
+  // The same for rows of A that are `a_bytes` apart, and units of B that are `b_bytes` apart, its
+  // second 16 columns `b_second` units on.
+  void multiply_apart(const uint32_t* a, int64_t a_bytes, const uint32_t* b, int64_t b_bytes,
+                      int64_t b_second) {
+    settle_stores();
+    _tile_loadd(4, a, a_bytes);
+    _tile_loadd(6, b, b_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + b_second, b_bytes);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, lower(a, a_bytes), a_bytes);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+
   // The products alone, on factors that stay: for the ceiling.
   void load_factors(const uint32_t* p, int64_t row_bytes) {
     settle_stores();

@@ -96,6 +96,14 @@ struct PlainVec {
   static F keep_range(const F& x, int begin, int end) {
     return each([&](int i) { return i >= begin && i < end ? x.lane[i] : -__builtin_inff(); });
   }
+  static F keep_or_zero(const F& x, int begin, int end) {
+    return each([&](int i) { return i >= begin && i < end ? x.lane[i] : 0.0f; });
+  }
+  static void store_row_pairs(uint32_t* pairs, const F& low, const F& high) {
+    for (int i = 0; i < kLanes; ++i) {
+      pairs[i] = to_bf16(low.lane[i]) | static_cast<uint32_t>(to_bf16(high.lane[i])) << 16;
+    }
+  }
   static void store_probabilities(P* p, const F& first, const F& second) {
     for (int i = 0; i < kLanes; ++i) {
       p[i] = to_bf16(first.lane[i]);
