@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backends.h"
-#include "backward_case.h"
+#include "support/backward_case.h"
 
 namespace fa4::internal {
 

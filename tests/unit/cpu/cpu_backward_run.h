@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "backward_case.h"
 #include "core/device_spec.h"
 #include "cpu/backward.h"
 #include "cpu_run.h"
+#include "support/backward_case.h"
 #include "verify/accuracy.h"
 #include "verify/cases.h"
 

@@ -46,7 +46,7 @@ struct Data {
 TEST(Pack, KeysAsPairsAndAsFloats) {
   const Data data(DType::kBF16);
   const TensorRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
-                     false);
+                        false);
   std::vector<uint16_t> pairs(32 * 32, 0xffff);
   pack_keys(data.source(rows, 32), kPairs, pairs.data());
   std::vector<float> floats(32 * kDim, NAN);
@@ -66,7 +66,7 @@ TEST(Pack, ValuesAsPairsAndAsFloats) {
   for (DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
     const Data data(dtype);
     const TensorRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
-                       true);
+                          true);
     std::vector<float> floats(32 * kDim, NAN);
     EXPECT_FALSE(pack_values(data.source(rows, kDim), kFloats, floats.data()));
     for (int n = 0; n < 32; ++n) {
@@ -89,8 +89,8 @@ TEST(Pack, NonfiniteValuesAreReportedAndCleared) {
     for (float value : {std::numeric_limits<float>::infinity(), -HUGE_VALF, NAN}) {
       Data data(dtype);
       store_from_float(dtype, data.bytes.data(), 20 * kDim + 3, value);
-      const TensorRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0, 0,
-                         true);
+      const TensorRows rows(data.problem, data.args, sequence_view(data.problem, data.args, 0), 0,
+                            0, true);
       std::vector<float> floats(32 * kDim, NAN);
       EXPECT_TRUE(pack_values(data.source(rows, kDim), kFloats, floats.data()));
       EXPECT_EQ(floats[20 * 8 + 3], 0.0f);
