@@ -91,7 +91,7 @@ BackwardContext::BackwardContext(const AttentionProblem& given, const CpuBackwar
       delta(given_delta),
       scratch(cpu_backward_scratch(given, given_spec)),
       packing(cpu_packing(given_spec.isa)) {
-  // The layout of cpu_backward_workspace.
+  // The layout of cpu_backward_workspace, which allocates.
   Parts parts;
   parts.add(given.lse_elements() * 8);
   auto* workspace = static_cast<char*>(given_args.workspace);

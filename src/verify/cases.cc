@@ -197,7 +197,7 @@ Case make_case(int64_t index, Kind kind, uint64_t seed) {
   return c;
 }
 
-// Slices of a wider buffer for every tensor that only the backward has; a gated dout repeats a row.
+// Slices of wider buffers for the tensors that only the backward has.
 void choose_gradient_strides(ProblemDesc& d, Random& random) {
   const auto strides = [&](bool packed, int64_t seqlen, int64_t heads, int64_t dim) {
     const int64_t row = heads * dim + 8 * random.between(0, 4);
