@@ -205,7 +205,8 @@ void decode_body(FunctionBuilder& builder, const ControlFlow& flow) {
 }
 
 // What each statement reads and writes is what its instruction says, so the function is decoded
-// once with a slot for every register. wgmma goes on using its registers until a wait_group.
+// once with a slot for every register. wgmma goes on using its registers until a wait_group, of
+// which those that leave groups pending may have left its own.
 SlotSharing sharing_of(Program& program, const Function& function, const ControlFlow& flow) {
   CodeFunction trial;
   FunctionBuilder builder(program, function, trial);
@@ -213,7 +214,7 @@ SlotSharing sharing_of(Program& program, const Function& function, const Control
   const auto registers = builder.registers_by_slot();
   return share_slots(function, flow, [&](uint32_t statement, RegisterUses* uses) {
     const InstructionKind kind = kind_of(trial.code[statement]);
-    uses->settles = kind == InstructionKind::kWgmmaWait;
+    uses->settles = kind == InstructionKind::kWgmmaWait && trial.code[statement].imm == 0;
     for (uint32_t i = trial.use_begin[statement]; i < trial.use_begin[statement + 1]; ++i) {
       const auto found = registers.find(trial.uses[i].slot);
       if (found == registers.end()) continue;

@@ -63,5 +63,18 @@ TEST(WgmmaRegisters, AnotherShapeNeedsAWaitBetween) {
   EXPECT_EQ(severity(waited, "register-in-flight"), "") << text_of(waited);
 }
 
+// A wait that leaves a group pending has left its registers in use: no other register may lie where
+// they do.
+TEST(WgmmaRegisters, StayTheirOwnBeyondAWaitForOlderGroups) {
+  std::string text = product(kD, "%d4") + "wgmma.commit_group.sync.aligned;\n" + product(kE, kA) +
+                     "wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 1;\n";
+  for (int i = 0; i < 8; ++i) {
+    const std::string r = "%r" + std::to_string(40 + i);
+    text += "mov.b32 " + r + ", 1;\nst.shared.u32 [a], " + r + ";\n";
+  }
+  const auto report = run_products(text);
+  EXPECT_EQ(severity(report, "register-in-flight"), "") << text_of(report);
+}
+
 }  // namespace
 }  // namespace ptxemu
