@@ -13,6 +13,7 @@
 #include "emulator/isa/control_flow.h"
 #include "emulator/isa/decoder.h"
 #include "emulator/isa/target.h"
+#include "emulator/isa/tensor_forms.h"
 #include "emulator/machine/memory.h"
 
 namespace ptxemu {
@@ -214,7 +215,8 @@ SlotSharing sharing_of(Program& program, const Function& function, const Control
   const auto registers = builder.registers_by_slot();
   return share_slots(function, flow, [&](uint32_t statement, RegisterUses* uses) {
     const InstructionKind kind = kind_of(trial.code[statement]);
-    uses->settles = kind == InstructionKind::kWgmmaWait && trial.code[statement].imm == 0;
+    uses->settles = kind == InstructionKind::kWgmmaWait &&
+                    trial.code[statement].form<WgmmaGroupWait>().may_stay == 0;
     for (uint32_t i = trial.use_begin[statement]; i < trial.use_begin[statement + 1]; ++i) {
       const auto found = registers.find(trial.uses[i].slot);
       if (found == registers.end()) continue;

@@ -11,6 +11,11 @@ int take_cta_group(Decoder& decoder);
 // .sync.aligned, which must be there.
 void take_sync_aligned(Decoder& decoder);
 
+// wgmma.wait_group. With no group pending the registers of all products are free.
+struct WgmmaGroupWait {
+  uint64_t may_stay;  // groups that need not be done
+};
+
 // "All tcgen05 instructions within a kernel must specify the same value": a finding when they do
 // not.
 void note_cta_group(const Exec& exec, const Insn& insn, int cta_group);

@@ -104,14 +104,10 @@ void observe(const Exec& exec, const Insn& insn, uint64_t from, uint64_t to) {
   });
 }
 
-struct GroupWait {
-  uint64_t may_stay;  // groups that need not be done
-};
-
 Flow run_wait(Exec& exec, const Insn& insn) {
   if (!exec.resumed(Wait::Kind::kWgmma)) exec.require_converged(insn);
   auto& state = exec.warp->state<WgmmaGroups>();
-  const size_t stay = insn.form<GroupWait>().may_stay;
+  const size_t stay = insn.form<WgmmaGroupWait>().may_stay;
   if (state.groups.size() <= stay) return Flow::kNext;
   const uint64_t last = state.groups[state.groups.size() - stay - 1];
   for (const auto& warp : warpgroup_of(exec)) {
@@ -276,7 +272,7 @@ void decode_wait(Decoder& decoder, Insn& insn) {
   decoder.need_operands(1, 1);
   const int64_t groups = decoder.constant(0);
   if (groups < 0) decoder.fail_syntax(fmt::format("wait_group {}; accepted: 0 and more", groups));
-  decoder.set_form(insn, GroupWait{static_cast<uint64_t>(groups)});
+  decoder.set_form(insn, WgmmaGroupWait{static_cast<uint64_t>(groups)});
   insn.run = run_wait;
 }
 
