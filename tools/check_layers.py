@@ -46,7 +46,8 @@ KERNELS = {
     "softmax": ["base", "ptx", "tile"],
     "scores": ["base", "ptx", "tile", "geometry"],
     "output": ["base", "ptx", "tile", "forward", "geometry", "softmax"],
-    "sm90": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output"],
+    "backward": ["base", "ptx", "tile", "forward", "geometry"],
+    "sm90": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output", "backward"],
     "sm100": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output"],
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/backward/params.h"
 #include "plan/gpu_plan.h"
 
 namespace fa4::internal {
@@ -16,12 +17,6 @@ constexpr int64_t kUnboundedWindow = (int64_t{1} << 30) - 1;
 // A scale of 0 would make a hidden score's -inf NaN; this one makes every finite score 0.
 constexpr float kSmallestScale = 1e-30f;
 
-// The factor of a score: finite, since 0 times infinity is NaN.
-float finite_float(double factor) {
-  return static_cast<float>(
-      std::min(factor, static_cast<double>(std::numeric_limits<float>::max())));
-}
-
 OutputParams output_params(const AttentionProblem& p, const ForwardArgs& args) {
   return {.data = args.out,
           .lse = args.lse,
@@ -31,17 +26,6 @@ OutputParams output_params(const AttentionProblem& p, const ForwardArgs& args) {
           .head_dim_v = static_cast<int32_t>(p.head_dim_v)};
 }
 
-SequenceParams sequence_params(const AttentionProblem& p, const ForwardArgs& args) {
-  return {.cu_seqlens_q = args.cu_seqlens_q,
-          .cu_seqlens_k = args.cu_seqlens_k,
-          .seqused_k = args.seqused_k,
-          .batch = static_cast<int32_t>(p.batch),
-          .seqlen_q = static_cast<int32_t>(p.seqlen_q),
-          .seqlen_k = static_cast<int32_t>(p.seqlen_k),
-          .total_q = static_cast<int32_t>(rows_of_packed_q(p, args)),
-          .total_k = static_cast<int32_t>(rows_of_packed_k(p, args))};
-}
-
 HeadParams head_params(const AttentionProblem& p, int group) {
   const int64_t tile_heads = p.heads_q / group;
   return {.heads_q = static_cast<int32_t>(p.heads_q),
@@ -49,13 +33,6 @@ HeadParams head_params(const AttentionProblem& p, int group) {
           .group_log2 = std::countr_zero(static_cast<unsigned>(packed_rows(group))),
           .tile_heads = static_cast<int32_t>(tile_heads),
           .tile_heads_per_kv = static_cast<int32_t>(tile_heads / p.heads_kv)};
-}
-
-MaskParams mask_params(const MaskSpec& mask) {
-  const auto window = [](int64_t w) {
-    return static_cast<int32_t>(w < 0 ? kUnboundedWindow : std::min(w, kUnboundedWindow));
-  };
-  return {.window_left = window(mask.window_left), .window_right = window(mask.window_right)};
 }
 
 ScheduleParams schedule_params(const TileSchedule& schedule, void* tile_counter) {
@@ -113,6 +90,29 @@ class Fields {
 
 }  // namespace
 
+float finite_float(double factor) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(factor, -kLargest, kLargest));
+}
+
+SequenceParams sequence_params(const AttentionProblem& p, const SequenceArgs& args) {
+  return {.cu_seqlens_q = args.cu_seqlens_q,
+          .cu_seqlens_k = args.cu_seqlens_k,
+          .seqused_k = args.seqused_k,
+          .batch = static_cast<int32_t>(p.batch),
+          .seqlen_q = static_cast<int32_t>(p.seqlen_q),
+          .seqlen_k = static_cast<int32_t>(p.seqlen_k),
+          .total_q = static_cast<int32_t>(rows_of_packed_q(p, args)),
+          .total_k = static_cast<int32_t>(rows_of_packed_k(p, args))};
+}
+
+MaskParams mask_params(const MaskSpec& mask) {
+  const auto window = [](int64_t w) {
+    return static_cast<int32_t>(w < 0 ? kUnboundedWindow : std::min(w, kUnboundedWindow));
+  };
+  return {.window_left = window(mask.window_left), .window_right = window(mask.window_right)};
+}
+
 FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& schedule,
                          const ForwardArgs& args, void* tile_counter) {
   return {.maps = {},
@@ -125,7 +125,8 @@ FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& sc
 }
 
 // The parts' members under names that are one namespace to whoever reads the layout.
-ParamsLayout params_layout(KernelParams) {
+ParamsLayout params_layout(KernelParams params) {
+  if (params == KernelParams::kBackward) return {"BwdParams", sizeof(BwdParams), {}};
   static const FwdParams kParams{};
   const auto& [maps, output, sequences, heads, mask, schedule, scores] = kParams;
   Fields fields(&kParams);

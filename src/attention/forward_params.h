@@ -17,13 +17,19 @@ namespace fa4::internal {
 FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& schedule,
                          const ForwardArgs& args, void* tile_counter);
 
+// Parts that the backward fills in likewise.
+SequenceParams sequence_params(const AttentionProblem& problem, const SequenceArgs& args);
+MaskParams mask_params(const MaskSpec& mask);
+// The factor of a score: finite, since 0 times infinity is NaN.
+float finite_float(double factor);
+
 struct ParamsField {
   std::string name;
   const char* type;  // "tensor_map", "ptr", "i64", "i32", "f32"
   size_t offset;     // bytes
 };
 
-// A parameter's memory, member by member.
+// A parameter's memory, member by member; of the backward's the size alone.
 struct ParamsLayout {
   const char* name;
   size_t bytes;

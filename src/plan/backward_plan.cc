@@ -11,14 +11,19 @@ Support query_backward_support(const AttentionProblem& problem, const DeviceSpec
     return {false, "layout_kv paged; accepted for the backward: dense, packed"};
   }
   if (device.kind == DeviceKind::kCpu) return {};
-  return {false,
-          fmt::format("device {} has no backward in this version; accepted: cpu", device.name)};
+  if (device.architecture == "sm_90a") return query_sm90_backward_support(problem);
+  return {false, fmt::format("architecture {} of device {} has no backward in this version; "
+                             "accepted: a CPU, sm_90a",
+                             device.architecture, device.name)};
 }
 
 BackwardPlan plan_backward(const AttentionProblem& problem, const DeviceSpec& device,
                            const PlanOptions& options) {
   const Support support = query_backward_support(problem, device);
   if (!support.supported) throw Error(ErrorCode::kNotSupported, support.reason);
+  if (device.kind != DeviceKind::kCpu) {
+    return plan_backward_with(problem, device, plan_sm90_backward(problem, device));
+  }
   return plan_backward_with(problem, device,
                             plan_cpu_backward(problem, device, options.num_threads));
 }
@@ -29,6 +34,9 @@ BackwardPlan plan_backward_with(const AttentionProblem& problem, const DeviceSpe
       .problem = problem, .device = device, .main = main, .steps = {}, .workspace = {}};
   if (const auto* cpu = std::get_if<CpuBackwardSpec>(&main)) {
     plan.workspace = cpu_backward_workspace(problem, *cpu);
+  } else if (const auto* sm90 = std::get_if<Sm90BackwardSpec>(&main)) {
+    plan.steps = sm90_backward_steps(problem, *sm90);
+    plan.workspace = sm90_backward_workspace(problem, *sm90);
   }
   return plan;
 }
@@ -44,6 +52,8 @@ std::vector<PlanStep> explain(const BackwardPlan& plan) {
                      "scores and packed operands stay in the first two caches"});
     steps.push_back(
         {"threads", fmt::format("{}", cpu->num_threads), "the result's bits do not depend on it"});
+  } else if (const auto* sm90 = std::get_if<Sm90BackwardSpec>(&plan.main)) {
+    explain_sm90_backward(plan.problem, *sm90, &steps);
   }
   explain_launches(plan.steps, plan.workspace, &steps);
   return steps;

@@ -9,13 +9,14 @@
 #include "plan/cpu_backward_spec.h"
 #include "plan/explain.h"
 #include "plan/forward_plan.h"
+#include "plan/sm90_backward_plan.h"
 #include "plan/steps.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::internal {
 
 // The kernel that does the work, in its variant.
-using BackwardSpec = std::variant<CpuBackwardSpec>;
+using BackwardSpec = std::variant<CpuBackwardSpec, Sm90BackwardSpec>;
 
 struct BackwardPlan {
   AttentionProblem problem;

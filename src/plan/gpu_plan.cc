@@ -20,36 +20,15 @@ constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 // tiles more often.
 constexpr double kL2ShareForKv = 1.0;
 
-std::string check_strides(const char* tensor, const Strides& strides, int64_t batch, int64_t seqlen,
-                          int64_t heads, bool packed) {
-  const struct {
-    const char* name;
-    int64_t value;
-    bool used;
-  } rows[] = {{"batch", strides.batch, batch > 1 && !packed},
-              {"seqlen", strides.seqlen, seqlen > 1},
-              {"head", strides.head, heads > 1}};
-  for (const auto& row : rows) {
-    const int64_t bytes = row.value * 2;
-    if (row.used && (bytes % 16 != 0 || bytes < 0 || bytes >= kMaxStrideBytes)) {
-      return fmt::format(
-          "{} stride {} of {} is {} bytes; accepted on a GPU: multiples of 16 bytes from 0 to "
-          "2^40",
-          row.name, row.value, tensor, bytes);
-    }
-  }
-  return "";
-}
-
 std::string check_all_strides(const AttentionProblem& p) {
   const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
   const int64_t rows_q = packed_q ? p.total_q : p.seqlen_q;
   const int64_t rows_k = packed_k ? p.total_k : p.seqlen_k;
   for (const std::string& problem :
-       {check_strides("q", p.q, p.batch, rows_q, p.heads_q, packed_q),
-        check_strides("k", p.k, p.batch, rows_k, p.heads_kv, packed_k),
-        check_strides("v", p.v, p.batch, rows_k, p.heads_kv, packed_k),
-        check_strides("out", p.out, p.batch, rows_q, p.heads_q, packed_q)}) {
+       {check_gpu_strides("q", p.q, 2, p.batch, rows_q, p.heads_q, packed_q),
+        check_gpu_strides("k", p.k, 2, p.batch, rows_k, p.heads_kv, packed_k),
+        check_gpu_strides("v", p.v, 2, p.batch, rows_k, p.heads_kv, packed_k),
+        check_gpu_strides("out", p.out, 2, p.batch, rows_q, p.heads_q, packed_q)}) {
     if (!problem.empty()) return problem;
   }
   return "";
@@ -95,15 +74,32 @@ TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, bo
 
 }  // namespace
 
-Support query_gpu_support(const AttentionProblem& p) {
+std::string check_gpu_strides(const char* tensor, const Strides& strides, int element_bytes,
+                              int64_t batch, int64_t seqlen, int64_t heads, bool packed) {
+  const struct {
+    const char* name;
+    int64_t value;
+    bool used;
+  } rows[] = {{"batch", strides.batch, batch > 1 && !packed},
+              {"seqlen", strides.seqlen, seqlen > 1},
+              {"head", strides.head, heads > 1}};
+  for (const auto& row : rows) {
+    const int64_t bytes = row.value * element_bytes;
+    if (row.used && (bytes % 16 != 0 || bytes < 0 || bytes >= kMaxStrideBytes)) {
+      return fmt::format(
+          "{} stride {} of {} is {} bytes; accepted on a GPU: multiples of 16 bytes from 0 to "
+          "2^40",
+          row.name, row.value, tensor, bytes);
+    }
+  }
+  return "";
+}
+
+Support query_common_gpu_support(const AttentionProblem& p) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (p.dtype == DType::kF32) return no("dtype f32; accepted on a GPU: bf16, f16");
   if (p.layout_kv == Layout::kPaged) {
     return no("layout_kv paged; accepted on a GPU in this version: dense, packed");
-  }
-  if (p.has_seqused_q) return no("has_seqused_q 1; accepted on a GPU in this version: 0");
-  if (p.scale < 0) {
-    return no(fmt::format("softmax_scale {}; accepted on a GPU: 0 or more", p.scale));
   }
   const int64_t rows_q = std::max(p.seqlen_q * packed_rows(packable_group(p)), p.total_q);
   const int64_t rows_k = std::max(p.seqlen_k, p.total_k);
@@ -122,6 +118,14 @@ Support query_gpu_support(const AttentionProblem& p) {
   }
   const std::string strides = check_all_strides(p);
   return strides.empty() ? Support{} : no(strides);
+}
+
+Support query_gpu_support(const AttentionProblem& p) {
+  if (p.has_seqused_q) return {false, "has_seqused_q 1; accepted on a GPU in this version: 0"};
+  if (p.scale < 0) {
+    return {false, fmt::format("softmax_scale {}; accepted on a GPU: 0 or more", p.scale)};
+  }
+  return query_common_gpu_support(p);
 }
 
 int packable_group(const AttentionProblem& p) {

@@ -6,23 +6,22 @@
 
 #include "kernels/sm90/peak/traits.h"
 #include "plan/sm100_tuning.h"
+#include "plan/sm90_backward_plan.h"
 #include "plan/sm90_tuning.h"
 
 namespace fa4::internal {
-namespace {
 
-constexpr const char* name_of(Element element) {
-  return element == Element::kBF16 ? "bf16" : "f16";
-}
-constexpr const char* enumerator(Element element) {
+const char* name_of(Element element) { return element == Element::kBF16 ? "bf16" : "f16"; }
+const char* enumerator(Element element) {
   return element == Element::kBF16 ? "fa4::Element::kBF16" : "fa4::Element::kF16";
 }
 
-// "64", or "192x128" when the two differ.
 std::string head_dims(int head_dim, int head_dim_v) {
   return head_dim == head_dim_v ? fmt::format("{}", head_dim)
                                 : fmt::format("{}x{}", head_dim, head_dim_v);
 }
+
+namespace {
 
 std::string display_name(const sm90::FwdTraits& t) {
   return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}", name_of(t.element),
@@ -137,7 +136,10 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
       }
     }
   }
-  if (architecture == "sm_90a") kernels.push_back({sm90_peak_source(), sm90::kPeakSmemBytes});
+  if (architecture == "sm_90a") {
+    for (const PrebuiltKernel& kernel : sm90_backward_kernels()) add_once(kernel, &kernels);
+    kernels.push_back({sm90_peak_source(), sm90::kPeakSmemBytes});
+  }
   return kernels;
 }
 

@@ -26,6 +26,11 @@ struct TileSchedule {
   int grid = 0;  // CTAs launched
 };
 
+// Parts of kernels' names: "bf16"; "fa4::Element::kBF16"; "64", or "192x128" when the two differ.
+const char* name_of(Element element);
+const char* enumerator(Element element);
+std::string head_dims(int head_dim, int head_dim_v);
+
 // What the host must know of a variant to launch it and to describe its tensors to TMA.
 struct LaunchShape {
   int tile_m = 0;      // query rows of a work tile

@@ -14,12 +14,6 @@
 #include "table.h"
 
 namespace fa4::internal {
-
-const std::vector<Backend>& tested_backends() {
-  static const std::vector<Backend> kBackends = all_backends();
-  return kBackends;
-}
-
 namespace {
 
 class BackwardGuarantees : public BackendTest {};

@@ -69,6 +69,14 @@ __device__ inline uint32_t cvt_rn_f16x2(float upper, float lower) {
   return d;
 }
 
+// cvt.f32.f16 d, a;
+// PTX ISA, "cvt", sm_53
+__device__ inline float cvt_f32_f16(uint16_t a) {
+  float d;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(d) : "h"(a));
+  return d;
+}
+
 // stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [p], r;
 // PTX ISA, "stmatrix", sm_90
 __device__ inline void stmatrix_x4(SmemAddr to, uint32_t r0, uint32_t r1, uint32_t r2,

@@ -40,4 +40,24 @@ __device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds
   }
 }
 
+// The same for probabilities as A operands in 16 bits, of which those outside become 0: pair j of a
+// row stands in p[j / 2][2 * (j % 2) + r].
+template <int kSteps>
+__device__ inline void hide_probabilities(uint32_t (&p)[kSteps][4], const KeyBounds (&bounds)[2],
+                                          int first_column) {
+  static_assert(4 * kSteps <= 32);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int begin = columns_below(bounds[r].begin - first_column);
+    const int end = columns_below(bounds[r].end - first_column);
+    const uint32_t visible = low_bits(end, 0) & ~low_bits(begin, 0);
+#pragma unroll
+    for (int j = 0; j < 2 * kSteps; ++j) {
+      uint32_t& pair = p[j / 2][2 * (j % 2) + r];
+      if ((visible >> (2 * j) & 1) == 0) pair &= 0xffff0000u;
+      if ((visible >> (2 * j + 1) & 1) == 0) pair &= 0x0000ffffu;
+    }
+  }
+}
+
 }  // namespace fa4

@@ -1,0 +1,108 @@
+#include "attention/gpu_backward_op.h"
+
+#include <fmt/format.h>
+
+#include "attention/backward_params.h"
+#include "attention/gpu_op.h"
+#include "attention/planned_workspace.h"
+#include "core/error.h"
+#include "kernels/backward/traits.h"
+
+namespace fa4::internal {
+namespace {
+
+// The two outer dimensions of a tensor: packed sequences are one.
+struct Rows {
+  int64_t positions, batch;
+  bool empty() const { return positions == 0 || batch == 0; }
+};
+
+// Threads move 16 bytes at a time.
+void check_alignment(const char* name, const void* data) {
+  if (reinterpret_cast<uintptr_t>(data) % 16 != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} {}; accepted on a GPU: multiples of 16 bytes", name, data));
+  }
+}
+
+class GpuBackwardOp final : public BackwardOp {
+ public:
+  GpuBackwardOp(const BackwardPlan& plan, std::shared_ptr<Device> device, void* stream)
+      : BackwardOp(plan),
+        spec_(std::get<Sm90BackwardSpec>(plan.main)),
+        gpu_(std::move(device), plan.steps, plan.workspace, stream) {}
+
+  void execute(const BackwardArgs& given) const override {
+    const AttentionProblem& p = plan_.problem;
+    const BackwardArgs args = with_planned_workspace(given, plan_.workspace);
+    check_pointers(p, args);
+    check_alignment("out", args.out);
+    check_alignment("dout", args.dout);
+    check_alignment("dq", args.dq);
+    check_alignment("dk", args.dk);
+    check_alignment("dv", args.dv);
+    BwdParams params = backward_params(p, spec_, args);
+    params.workspace = workspace_params(args);
+    const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
+    const Rows k = rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));
+    if (!q.empty() && !k.empty()) encode_maps(args, q, k, &params.maps);
+    launch(kPreprocess, params, args.stream);
+    if (!k.empty()) launch(kBackward, params, args.stream);
+    if (args.dq != nullptr || args.dsink != nullptr) launch(kPostprocess, params, args.stream);
+  }
+
+ private:
+  void launch(BackwardStep step, const BwdParams& params, void* stream) const {
+    if (plan_.steps[step].grid > 0) gpu_.launch(step, params, stream);
+  }
+
+  BwdWorkspace workspace_params(const BackwardArgs& args) const {
+    const auto floats = [&](std::string_view name) {
+      return static_cast<float*>(gpu_.part(name, args.workspace));
+    };
+    return {.neg_lse_log2 = floats(kNegLseLog2),
+            .delta = floats(kRowDelta),
+            .dq = args.dq == nullptr ? nullptr : floats(kDqSums),
+            .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
+            .dq_columns = spec_.traits.head_dim,
+            .head_blocks = static_cast<int32_t>(packed_head_blocks(plan_.problem))};
+  }
+
+  Rows rows_of(Layout layout, int64_t seqlen, int64_t packed_rows) const {
+    return layout == Layout::kPacked ? Rows{packed_rows, 1} : Rows{seqlen, plan_.problem.batch};
+  }
+
+  void encode_maps(const BackwardArgs& args, const Rows& q, const Rows& k,
+                   BwdTensorMaps* maps) const {
+    const AttentionProblem& p = plan_.problem;
+    const int qk_slab = slab_columns(spec_.traits.head_dim);
+    const int v_slab = slab_columns(spec_.traits.head_dim_v);
+    const auto encode = [&](const char* name, const void* data, const Strides& strides,
+                            int64_t heads, int64_t columns, int slab, int box_rows,
+                            const Rows& rows, TensorMap* map) {
+      const TensorAxis axes[] = {{heads, strides.head, 1},
+                                 {rows.positions, strides.seqlen, box_rows},
+                                 {rows.batch, strides.batch, 1}};
+      gpu_.encode({name, data, p.dtype, columns, slab, axes}, map);
+    };
+    encode("q", args.q, p.q, p.heads_q, p.head_dim, qk_slab, kQueryRows, q, &maps->q);
+    if (args.dout != nullptr) {
+      encode("dout", args.dout, p.dout, p.heads_q, p.head_dim_v, v_slab, kQueryRows, q,
+             &maps->dout);
+    }
+    encode("k", args.k, p.k, p.heads_kv, p.head_dim, qk_slab, sm90::bwd::kKeys, k, &maps->k);
+    encode("v", args.v, p.v, p.heads_kv, p.head_dim_v, v_slab, sm90::bwd::kKeys, k, &maps->v);
+  }
+
+  Sm90BackwardSpec spec_;
+  GpuOp gpu_;
+};
+
+}  // namespace
+
+std::shared_ptr<const BackwardOp> prepare_gpu(const BackwardPlan& plan,
+                                              std::shared_ptr<Device> device, void* stream) {
+  return std::make_shared<GpuBackwardOp>(plan, std::move(device), stream);
+}
+
+}  // namespace fa4::internal

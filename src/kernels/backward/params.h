@@ -1,0 +1,72 @@
+// The one parameter of the backward's kernels, in parts by theme: what comes before and after the
+// main kernel takes the parts that it needs. Filled on the host at each execution; read as a
+// __grid_constant__.
+#pragma once
+
+#include "kernels/base/tensor_map.h"
+#include "kernels/forward/params.h"
+
+namespace fa4 {
+
+// Where TMA loads: (head_dim, head, position, batch); a packed tensor has one batch and `total`
+// positions. Boxes: slab columns x 1 x rows of a block x 1.
+struct BwdTensorMaps {
+  TensorMap q;
+  TensorMap dout;
+  TensorMap k;
+  TensorMap v;
+};
+
+// A tensor that threads read or write; its last dimension is contiguous.
+struct RowTensor {
+  void* data;  // or null: zeros to read, not wanted to write
+  int64_t stride_batch;
+  int64_t stride_seqlen;  // elements
+  int64_t stride_head;
+  int32_t columns;  // multiple of 8
+};
+
+struct BwdInputs {
+  RowTensor out;
+  RowTensor dout;
+  const float* lse;          // (batch, heads_q, seqlen_q), packed (heads_q, total_q)
+  const float* dlse;         // or null; likewise
+  const int32_t* seqused_q;  // or null
+};
+
+struct BwdGradients {
+  RowTensor dq;
+  RowTensor dk;
+  RowTensor dv;
+  float* dsink;    // (heads_q), or null
+  int32_t is_f32;  // dq, dk, dv
+};
+
+// The workspace. Query rows count in blocks of kQueryRows: a head's blocks in a dense batch lie one
+// after the other, then the next head's, then the next sequence's; packed, a sequence begins at
+// block (rows before it + 64 sequences before it) / 64 of its head.
+struct BwdWorkspace {
+  float* neg_lse_log2;  // of each row: -lse log2(e); -inf where nothing is seen, past the end too
+  float* delta;         // of each row: rowsum(dout o out) - dlse; 0 past the end
+  float* dq;            // (block, columns / 8, 128, 4) as wgmma's accumulators lie; or null
+  float* dsink;         // (heads_q, batch, blocks of a sequence): parts of dsink; or null
+  int32_t dq_columns;   // of the main kernel: head_dim rounded up
+  int32_t head_blocks;  // packed: blocks of a head
+};
+
+struct BwdParams {
+  BwdTensorMaps maps;
+  SequenceParams sequences;
+  MaskParams mask;
+  ScoreParams scores;
+  BwdInputs inputs;
+  BwdGradients gradients;
+  BwdWorkspace workspace;
+  float scale;  // of dq and dk: softmax_scale
+  int32_t heads_q;
+  int32_t heads_kv;
+  int32_t group;     // heads_q / heads_kv
+  int32_t sections;  // of key heads whose queries and dq share the L2 cache
+};
+
+}  // namespace fa4

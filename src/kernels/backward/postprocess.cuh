@@ -1,0 +1,59 @@
+// dq from the sums of the main kernel; dsink from its parts.
+#pragma once
+
+#include "kernels/backward/gradient_rows.cuh"
+#include "kernels/ptx/grid_dependency.cuh"
+
+namespace fa4 {
+namespace postprocess {
+
+// In one order, so that its bits are always the same.
+__device__ inline void add_up_dsink(const BwdParams& p, int head) {
+  __shared__ float sums[kPostprocessThreads];
+  if (p.gradients.dsink == nullptr) return;
+  const int count = p.sequences.batch * num_query_blocks(p.sequences.seqlen_q);
+  float sum = 0.0f;
+  for (int i = threadIdx.x; i < count; i += kPostprocessThreads) {
+    sum += p.workspace.dsink[head * count + i];
+  }
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int i = 1; i < kPostprocessThreads; ++i) sum += sums[i];
+  p.gradients.dsink[head] = sum;
+}
+
+}  // namespace postprocess
+
+// A CTA a block of query rows; after those one for each query head's dsink. Threads hold the sums
+// as the accumulators of a warpgroup.
+template <BwdRowTraits T>
+__global__ void __launch_bounds__(kPostprocessThreads)
+    bwd_postprocess(const __grid_constant__ BwdParams p) {
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+  const int blocks = p.sequences.batch * p.heads_q * num_query_blocks(p.sequences.seqlen_q);
+  if (static_cast<int>(blockIdx.x) >= blocks) {
+    return postprocess::add_up_dsink(p, static_cast<int>(blockIdx.x) - blocks);
+  }
+  const QueryBlock of = query_block(p, static_cast<int>(blockIdx.x));
+  if (!of.is_inside() || p.workspace.dq == nullptr) return;
+  const int thread = threadIdx.x, lane = thread % 32;
+  const GradientPlace to{
+      p.gradients.dq,       of.sequence, of.sequence.offset_q,
+      of.sequence.seqlen_q, of.head,     of.first_row() + 16 * (thread / 32) + lane / 4};
+  const auto* from = reinterpret_cast<const float4*>(p.workspace.dq + of.block * kQueryRows *
+                                                                          p.workspace.dq_columns) +
+                     thread;
+  for (int column = 0; column < p.workspace.dq_columns; column += 32) {
+    float x[16];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float4 four = from[(column / 8 + j) * 128];
+      x[4 * j] = four.x, x[4 * j + 1] = four.y, x[4 * j + 2] = four.z, x[4 * j + 3] = four.w;
+    }
+    store_gradient<T.element>(x, to, column, p.scale, p.gradients.is_f32 != 0, lane);
+  }
+}
+
+}  // namespace fa4

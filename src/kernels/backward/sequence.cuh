@@ -1,0 +1,86 @@
+// Where a sequence of the batch lies, for the kernels of the backward.
+#pragma once
+
+#include "kernels/backward/params.h"
+#include "kernels/backward/traits.h"
+#include "kernels/geometry/tile_scheduler.cuh"
+
+namespace fa4 {
+
+struct Sequence {
+  int batch;
+  int offset_q;  // rows before it in a packed tensor, else 0
+  int offset_k;
+  int seqlen_q;  // in use
+  int seqlen_k;
+};
+
+// Rows [begin, begin + length) of a packed tensor. Index tensors cannot be checked on the host:
+// whatever they hold, nothing outside the tensors is touched.
+struct PackedRows {
+  int begin;
+  int length;
+};
+__device__ inline PackedRows packed_rows_of(const int32_t* cu_seqlens, int batch, int total,
+                                            int longest) {
+  const int begin = clamp(cu_seqlens[batch], 0, total);
+  const int end = clamp(cu_seqlens[batch + 1], 0, total);
+  return {begin, clamp(end - begin, 0, longest)};
+}
+
+__device__ inline Sequence sequence_of(const BwdParams& p, int batch) {
+  const SequenceParams& s = p.sequences;
+  Sequence of{batch, 0, 0, s.seqlen_q, s.seqlen_k};
+  if (s.cu_seqlens_q != nullptr) {
+    const PackedRows rows = packed_rows_of(s.cu_seqlens_q, batch, s.total_q, s.seqlen_q);
+    of.offset_q = rows.begin, of.seqlen_q = rows.length;
+  }
+  if (s.cu_seqlens_k != nullptr) {
+    const PackedRows rows = packed_rows_of(s.cu_seqlens_k, batch, s.total_k, s.seqlen_k);
+    of.offset_k = rows.begin, of.seqlen_k = rows.length;
+  }
+  if (p.inputs.seqused_q != nullptr) of.seqlen_q = clamp(p.inputs.seqused_q[batch], 0, of.seqlen_q);
+  if (s.seqused_k != nullptr) of.seqlen_k = clamp(s.seqused_k[batch], 0, of.seqlen_k);
+  return of;
+}
+
+__device__ inline int num_query_blocks(int seqlen_q) {
+  return (seqlen_q + kQueryRows - 1) / kQueryRows;
+}
+
+// Blocks of the workspace from one head's to the next one's.
+__device__ inline int head_blocks(const BwdParams& p) {
+  return p.sequences.cu_seqlens_q == nullptr ? num_query_blocks(p.sequences.seqlen_q)
+                                             : p.workspace.head_blocks;
+}
+// The first block of a sequence's head in the workspace.
+__device__ inline int64_t first_query_block(const BwdParams& p, const Sequence& of, int head) {
+  const int64_t before = p.sequences.cu_seqlens_q == nullptr
+                             ? int64_t{of.batch} * p.heads_q * head_blocks(p)
+                             : (int64_t{of.offset_q} + int64_t{of.batch} * kQueryRows) / kQueryRows;
+  return before + int64_t{head} * head_blocks(p);
+}
+
+// A block of query rows of one head, as the kernels before and after the main one divide them.
+struct QueryBlock {
+  Sequence sequence;
+  int head;
+  int m_block;
+  int64_t block;  // in the workspace
+  __device__ int first_row() const { return m_block * kQueryRows; }
+  __device__ bool is_inside() const { return first_row() < sequence.seqlen_q; }
+};
+__device__ inline QueryBlock query_block(const BwdParams& p, int index) {
+  const int blocks = num_query_blocks(p.sequences.seqlen_q);
+  const int row = index / blocks, batch = row / p.heads_q;
+  QueryBlock of{sequence_of(p, batch), row - batch * p.heads_q, index - row * blocks, 0};
+  of.block = first_query_block(p, of.sequence, of.head) + of.m_block;
+  return of;
+}
+
+// The first element of a row.
+__device__ inline int64_t row_element(const RowTensor& tensor, int batch, int row, int head) {
+  return batch * tensor.stride_batch + row * tensor.stride_seqlen + head * tensor.stride_head;
+}
+
+}  // namespace fa4

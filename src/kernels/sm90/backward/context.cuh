@@ -1,0 +1,77 @@
+// What every role of the Hopper backward kernel shares: addresses, barriers, which keys a CTA has
+// and which query blocks it visits.
+#pragma once
+
+#include "kernels/backward/sequence.cuh"
+#include "kernels/geometry/query_range.h"
+#include "kernels/sm90/backward/traits.h"
+#include "kernels/tile/pipeline.cuh"
+
+namespace fa4::sm90::bwd {
+
+// A CTA's block of keys of one head, and the query blocks that see it: for each query head of the
+// group `rows.n_block_min` up to `rows.n_block_max`.
+struct Work {
+  Sequence sequence;
+  int head;  // of k and v
+  int n_block;
+  BlockRange rows;
+  int steps;  // of all heads of the group; -1: the sequence has no such block of keys
+
+  __device__ int first_key() const { return n_block * kKeys; }
+  __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
+};
+
+__device__ inline QueryBounds bounds_of_key(const MaskParams& mask, const Sequence& s, int key) {
+  return query_bounds(key, s.seqlen_q, s.seqlen_k, mask.window_left, mask.window_right);
+}
+
+__device__ inline Work find_work(const BwdParams& p) {
+  const int blocks = (p.sequences.seqlen_k + kKeys - 1) / kKeys;
+  const HeadAndBlock at =
+      section_order(blockIdx.x, static_cast<uint32_t>(p.heads_kv * p.sequences.batch),
+                    static_cast<uint32_t>(blocks), static_cast<uint32_t>(p.sections), false);
+  const int batch = at.head / p.heads_kv;
+  Work work{.sequence = sequence_of(p, batch),
+            .head = at.head - batch * p.heads_kv,
+            .n_block = at.m_block,
+            .rows = {},
+            .steps = -1};
+  const Sequence& s = work.sequence;
+  const int first = work.first_key(), end = first + kKeys;
+  if (first >= s.seqlen_k) return work;
+  work.rows =
+      block_range(bounds_of_key(p.mask, s, first),
+                  bounds_of_key(p.mask, s, (end < s.seqlen_k ? end : s.seqlen_k) - 1), kQueryRows);
+  if (end > s.seqlen_k) work.rows.full_end = work.rows.full_begin;  // keys that are not there
+  work.steps = p.group * work.blocks();
+  return work;
+}
+
+// Everything a role needs. What it reads of the work seldom stays in shared memory: registers are
+// scarce.
+template <BwdTraits T>
+struct Context {
+  static constexpr SmemLayout kSmem = smem_layout(T);
+  static constexpr auto kBarriers = places_of(barriers(T));
+
+  const BwdParams& params;
+  unsigned char* smem;
+
+  __device__ Work& work() const { return *reinterpret_cast<Work*>(smem + kSmem.work); }
+  __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
+    return at(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
+  }
+  __device__ Pipeline pipeline(int full_kind) const {
+    return {barrier(full_kind), barrier(full_kind + 1)};
+  }
+};
+
+static_assert(sizeof(Work) == kWorkBytes);
+
+// The rings of Q, dO and dS go round together.
+template <BwdTraits T>
+using RingState = PipelineState<T.stages>;
+
+}  // namespace fa4::sm90::bwd

@@ -1,0 +1,65 @@
+// Attention backward on Hopper: a load warp, two math warpgroups, a reducing warpgroup. A CTA has
+// 128 keys of one key head and visits the query blocks of its group's heads that see them, so that
+// dk and dv add up in registers; dq adds up in f32 in global memory.
+//
+// Shared memory (traits.h, smem_layout):
+//   K, V     128 rows, 64 a math warpgroup; Work, barriers
+//   Q, dO    stages x 64 rows each, and of each row -lse log2(e) and delta
+//   dSᵀ      stages x 128 keys x 64 queries
+//
+// Barriers (traits.h, barriers):
+//
+//   load warp                              math warpgroups, 64 keys each
+//     TMA K, V ────── k_full, v_full ────▶   (and K: the reducing warpgroup)
+//     TMA Q, lse ──── q_full[stage] ─────▶   Sᵀ = K Qᵀ     (wgmma SS), P
+//     TMA dO, delta ─ dout_full[stage] ──▶   dPᵀ = V dOᵀ   (wgmma SS), dS
+//                                            dV += Pᵀ dO   (wgmma RS)   ── dout_empty ──▶
+//     reducing warpgroup ◀─ ds_full[stage] ─ dSᵀ to shared memory
+//       dQ = dS K (wgmma SS) ── ds_empty ▶   dK += dSᵀ Q   (wgmma RS)   ── q_empty ─────▶
+//       red to global memory                 dk, dv to global memory at the end
+//
+// Scores lie transposed, keys along M, so that P and dS are operands from registers for dV and dK;
+// only dQ, which adds up over all keys of the CTA, takes dS through shared memory. The reducing
+// warpgroup carries what leaves the SM, a step behind, and no warpgroup waits for another one's
+// arithmetic: while one exponentiates, the others multiply.
+#pragma once
+
+#include "kernels/sm90/backward/load.cuh"
+#include "kernels/sm90/backward/math.cuh"
+#include "kernels/sm90/backward/reduce.cuh"
+
+namespace fa4 {
+
+template <sm90::BwdTraits T>
+__global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
+    bwd_sm90(const __grid_constant__ BwdParams params) {
+  using namespace sm90::bwd;
+  static_assert(why_not(T) == nullptr);
+  extern __shared__ unsigned char smem_base[];
+  // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
+  unsigned char* smem =
+      smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
+  const Context<T> context{params, smem};
+  ptx::griddepcontrol_wait();
+  if (threadIdx.x == 0) {
+    initialise_barriers(context.kBarriers, context.barrier(0));
+    context.work() = find_work(params);
+  }
+  __syncthreads();
+  if (context.work().steps < 0) return;
+
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads, 0);
+  constexpr RegisterSplit kRegisters = register_split(T);
+  if (warpgroup == kLoad) {
+    ptx::setmaxnreg_dec<kRegisters.load>();
+    if (threadIdx.x < 32) Loader<T>(context).run();
+  } else if (warpgroup == kReduce) {
+    ptx::setmaxnreg_dec<kRegisters.reduce>();
+    Reducer<T>(context).run();
+  } else {
+    ptx::setmaxnreg_inc<kRegisters.math>();
+    Math<T>(context, warpgroup - kMath0).run();
+  }
+}
+
+}  // namespace fa4

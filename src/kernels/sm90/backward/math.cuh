@@ -1,0 +1,232 @@
+// A math warpgroup: 64 keys, from the first K Qᵀ to the last store of dk and dv.
+#pragma once
+
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/wgmma_backward.cuh"
+#include "kernels/scores/mask_fragment.cuh"
+#include "kernels/sm90/backward/store.cuh"
+#include "kernels/tile/smem_descriptor.cuh"
+#include "kernels/tile/unpack.cuh"
+
+namespace fa4::sm90::bwd {
+
+template <BwdTraits T>
+class Math {
+ public:
+  __device__ Math(const Context<T>& context, int warpgroup)
+      : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {}
+
+  __device__ void run() {
+    clear(rDK);
+    clear(rDV);
+    int steps = c.work().steps, m = c.work().rows.n_block_min;
+    float rS[kScores];
+    if (steps > 0) {
+      wait(c.barrier(kKFull), 0);
+      wait(c.barrier(kVFull), 0);
+      wait_for_q(ring);
+    }
+    issue_scores(rS, 0);
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rS);
+#pragma unroll 1
+    for (; steps > 0; --steps) {
+      visit(rS, m, steps > 1);
+      if (++m == c.work().rows.n_block_max) m = c.work().rows.n_block_min;
+    }
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rDK);
+    ptx::fence_registers(rDV);
+    const GradientStore<T> to{c, warpgroup, lane};
+    to.store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
+    to.store<T.head_dim>(rDK, c.params.gradients.dk, c.params.scale);
+  }
+
+ private:
+  using WgmmaScores = ptx::WgmmaStep<kQueryRows, T.element>;
+  using WgmmaDk = ptx::WgmmaRs<T.head_dim, T.element>;
+  using WgmmaDv = ptx::WgmmaRs<T.head_dim_v, T.element>;
+  using QkDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
+  using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v)>;
+  static constexpr int kMmaK = 16;
+  static constexpr int kScores = kQueryRows / 2;
+  // 64 keys x 64 queries in 16 bits, as A in registers.
+  using Operand = uint32_t[kQueryRows / kMmaK][4];
+
+  static constexpr bool kEarlyDp = early_dp(T);
+
+  // From the scores of block m to those of the next one. After the last step S is computed once
+  // more, and nobody reads it: a condition between two products would make ptxas serialise them.
+  __device__ void visit(float (&rS)[kScores], int m, bool has_next) {
+    const int stage = ring.stage();
+    float rDP[kScores];
+    Operand rP, rDS;
+    if constexpr (kEarlyDp) issue_dp(rDP, stage);
+    probabilities(rS, rP, stage);
+    if (m >= c.work().rows.full_end || m < c.work().rows.full_begin) mask(rP, m);
+    if constexpr (!kEarlyDp) issue_dp(rDP, stage);
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rDP);
+    if constexpr (kEarlyDp) release_last(kQFull);
+    score_gradients(rP, rDP, rDS, stage);
+    store_ds(rDS, stage);
+    const RingState<T> next{ring.count + has_next};
+    issue_dv(rP, stage);
+    if constexpr (kEarlyDp) {
+      wait_for_q(next);
+      issue_scores(rS, next.stage());
+      issue_dk(rDS, stage);
+      ptx::wgmma_wait_group<1>();
+      release(kDoutFull, ring);
+    } else {
+      issue_dk(rDS, stage);
+      ptx::wgmma_wait_group<0>();
+      release(kDoutFull, ring);
+      release(kQFull, ring);
+      wait_for_q(next);
+      issue_scores(rS, next.stage());
+      ptx::wgmma_wait_group<0>();
+    }
+    ptx::fence_registers(rS);
+    ring = next;
+  }
+
+  template <int kCount>
+  __device__ static void clear(float (&x)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) x[i] = 0.0f;
+    ptx::fence_registers(x);  // before any product is under way
+  }
+
+  __device__ int row(int r) const {
+    return kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
+  }
+
+  __device__ void wait_for_q(const RingState<T>& of) const { c.pipeline(kQFull).consumer_wait(of); }
+  __device__ void release(int full_kind, const RingState<T>& of) const {
+    if (lane % 32 == 0) c.pipeline(full_kind).consumer_release(of);
+  }
+  // The stage of the step before this one.
+  __device__ void release_last(int full_kind) const {
+    if (ring.count > 0) release(full_kind, RingState<T>{ring.count - 1});
+  }
+
+  // Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: 64 keys x 64 queries. Of a slab, A has kKeys rows and B kQueryRows.
+  template <class Descriptor, int kHeadDim>
+  __device__ void issue_product(float (&d)[kScores], int a, int b) const {
+    constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
+    constexpr int kSteps = slab_columns(kHeadDim) / kMmaK;
+    const uint32_t a_lo = Descriptor::k_major(c.at(a + warpgroup * kWarpgroupKeys * kRowBytes));
+    const uint32_t b_lo = Descriptor::k_major(c.at(b));
+    ptx::wgmma_fence();
+    WgmmaScores::template start<kSteps>(d, Descriptor::at(a_lo), Descriptor::at(b_lo));
+#pragma unroll
+    for (int slab = 1; slab < num_slabs(kHeadDim); ++slab) {
+      WgmmaScores::template run<kSteps>(d, Descriptor::at(a_lo, slab * kKeys * kRowBytes),
+                                        Descriptor::at(b_lo, slab * kQueryRows * kRowBytes));
+    }
+    ptx::wgmma_commit_group();
+  }
+  __device__ void issue_scores(float (&rS)[kScores], int stage) const {
+    issue_product<QkDescriptor, T.head_dim>(rS, c.kSmem.k, c.kSmem.q + stage * q_bytes(T));
+  }
+  __device__ void issue_dp(float (&rDP)[kScores], int stage) const {
+    c.pipeline(kDoutFull).consumer_wait(ring);
+    issue_product<VDescriptor, T.head_dim_v>(rDP, c.kSmem.v, c.kSmem.dout + stage * dout_bytes(T));
+  }
+
+  // dV += Pᵀ dO and dK += dSᵀ Q: A in registers, B's contracted dimension runs over its rows.
+  template <class Wgmma, class Descriptor, int kCount>
+  __device__ void issue_sum(float (&d)[kCount], const Operand& a, int b) const {
+    constexpr int kStepBytes = kMmaK * Descriptor::kRowBytes;
+    const uint32_t b_lo = Descriptor::mn_major(c.at(b), kQueryRows * Descriptor::kRowBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < kQueryRows / kMmaK; i += 2) {
+      Wgmma::template run<2, kStepBytes>(d, a + i, Descriptor::at(b_lo, i * kStepBytes));
+    }
+    ptx::wgmma_commit_group();
+  }
+  __device__ void issue_dv(const Operand& rP, int stage) {
+    issue_sum<WgmmaDv, VDescriptor>(rDV, rP, c.kSmem.dout + stage * dout_bytes(T));
+  }
+  __device__ void issue_dk(const Operand& rDS, int stage) {
+    issue_sum<WgmmaDk, QkDescriptor>(rDK, rDS, c.kSmem.q + stage * q_bytes(T));
+  }
+
+  // This thread's columns 8 j + 2 (lane % 4) of a statistic, j = 0, 1, ...: [4 j].
+  __device__ const float2* stats(int stage, int kind) const {
+    return reinterpret_cast<const float2*>(c.smem + c.kSmem.stats +
+                                           (2 * stage + kind) * kStatBytes) +
+           lane % 4;
+  }
+
+  // P = 2^(S scale log2(e) - lse log2(e)), rounded. The accumulator layout of two 8-column groups
+  // is the A operand of one step of 16 columns.
+  __device__ void probabilities(const float (&rS)[kScores], Operand& rP, int stage) const {
+    const float2* neg_lse_log2 = stats(stage, 0);
+    const float scale_log2 = c.params.scores.scale_log2;
+#pragma unroll
+    for (int i = 0; i < kScores / 2; ++i) {
+      const float2 offset = neg_lse_log2[4 * (i / 2)];
+      rP[i / 4][i % 4] =
+          pack<T.element>(ptx::ex2_approx_ftz(fmaf(rS[2 * i], scale_log2, offset.x)),
+                          ptx::ex2_approx_ftz(fmaf(rS[2 * i + 1], scale_log2, offset.y)));
+    }
+  }
+
+  // After the exponential, since the scale may have any sign; and after the rounding, which ptxas
+  // would put off otherwise, and with it the end of the scores' registers.
+  __device__ void mask(Operand& rP, int m) const {
+    QueryBounds bounds[2];  // of this thread's two keys, from its first column on
+    const int first_column = 2 * (lane % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const QueryBounds b =
+          bounds_of_key(c.params.mask, c.work().sequence, c.work().first_key() + row(r));
+      bounds[r] = {b.begin - first_column, b.end - first_column};
+    }
+    hide_probabilities(rP, bounds, m * kQueryRows);
+  }
+
+  // dS = P (dP - delta), rounded.
+  __device__ void score_gradients(const Operand& rP, const float (&rDP)[kScores], Operand& rDS,
+                                  int stage) const {
+    const float2* delta = stats(stage, 1);
+#pragma unroll
+    for (int i = 0; i < kScores / 2; ++i) {
+      const float2 d = delta[4 * (i / 2)];
+      const uint32_t p = rP[i / 4][i % 4];
+      rDS[i / 4][i % 4] = pack<T.element>(unpack_lower<T.element>(p) * (rDP[2 * i] - d.x),
+                                          unpack_upper<T.element>(p) * (rDP[2 * i + 1] - d.y));
+    }
+  }
+
+  // Rows of dSᵀ for dQ = dS K.
+  __device__ void store_ds(const Operand& rDS, int stage) const {
+    constexpr int kRowBytes = kQueryRows * kElementBytes;
+    const int matrix = lane % 32 / 8;
+    const int key = kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 8 + 8 * (matrix & 1);
+    const ptx::SmemAddr to = c.at(c.kSmem.ds + stage * kDsBytes + key * kRowBytes);
+    wait(c.barrier(kDsEmpty, stage), ring.phase() ^ 1);
+#pragma unroll
+    for (int i = 0; i < kQueryRows / kMmaK; ++i) {
+      const int chunk = 2 * i + matrix / 2;
+      ptx::stmatrix_x4(to + 16 * (chunk ^ slab_swizzle<kQueryRows>(key)), rDS[i][0], rDS[i][1],
+                       rDS[i][2], rDS[i][3]);
+    }
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane % 32 == 0) ptx::mbarrier_arrive(c.barrier(kDsFull, stage));
+  }
+
+  const Context<T>& c;
+  const int warpgroup;
+  const int lane;  // in the warpgroup
+
+  RingState<T> ring;
+
+  float rDK[T.head_dim / 2], rDV[T.head_dim_v / 2];
+};
+
+}  // namespace fa4::sm90::bwd

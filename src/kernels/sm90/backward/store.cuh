@@ -1,0 +1,106 @@
+// The end of a math warpgroup: 64 rows of dk and dv from its accumulators to global memory.
+#pragma once
+
+#include "kernels/ptx/sync.cuh"
+#include "kernels/sm90/backward/context.cuh"
+#include "kernels/tile/pack.cuh"
+
+namespace fa4::sm90::bwd {
+
+// Named barriers: 0 is __syncthreads.
+enum NamedBarrier { kStore = 1 };  // + warpgroup
+
+// 16-bit gradients go through the place of the warpgroup's rows of V, which nobody else reads.
+template <BwdTraits T>
+struct GradientStore {
+  static constexpr int kWarpRows = 16;
+  static constexpr int kSlab = slab_columns(T.head_dim_v);
+  static constexpr int kRowBytes = kSlab * kElementBytes;
+
+  const Context<T>& c;
+  int warpgroup;
+  int lane;  // in the warpgroup
+
+  template <int kColumns>
+  __device__ void store(const float (&x)[kColumns / 2], const RowTensor& tensor,
+                        float factor) const {
+    static_assert(kColumns <= T.head_dim_v);
+    if (tensor.data == nullptr) return;
+    if (c.params.gradients.is_f32 != 0) return store_f32<kColumns>(x, tensor, factor);
+    // Every warp's products are done with V, and every lane with the copy before this one.
+    ptx::barrier_sync(kStore + warpgroup, kWarpgroupThreads);
+    stage<kColumns>(x, factor);
+    __syncwarp();
+    copy<kColumns>(tensor);
+  }
+
+ private:
+  __device__ int first_row() const {  // of this warp, in the block
+    return kWarpgroupKeys * warpgroup + kWarpRows * (lane / 32);
+  }
+  // The last row of this warp that the sequence has, counted from its first: may be negative.
+  __device__ int num_rows() const {
+    return c.work().sequence.seqlen_k - c.work().first_key() - first_row();
+  }
+  __device__ int64_t element(const RowTensor& tensor, int row) const {
+    const Work& w = c.work();
+    return row_element(tensor, w.sequence.batch,
+                       w.sequence.offset_k + w.first_key() + first_row() + row, w.head);
+  }
+  // Of a piece of 8 columns.
+  __device__ static int offset(int row, int piece) {
+    constexpr int kPieces = kSlab / 8;
+    return piece / kPieces * kKeys * kRowBytes + row * kRowBytes +
+           16 * (piece % kPieces ^ slab_swizzle<kSlab>(row));
+  }
+
+  template <int kColumns>
+  __device__ void stage(const float (&x)[kColumns / 2], float factor) const {
+    const int matrix = lane % 32 / 8;
+    const int row = first_row() + lane % 8 + 8 * (matrix & 1);
+#pragma unroll
+    for (int i = 0; i < kColumns / 16; ++i) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        words[j] = pack<T.element>(x[8 * i + 2 * j] * factor, x[8 * i + 2 * j + 1] * factor);
+      }
+      ptx::stmatrix_x4(c.at(c.kSmem.v + offset(row, 2 * i + matrix / 2)), words[0], words[1],
+                       words[2], words[3]);
+    }
+  }
+
+  // 16 bytes a lane; neighbours in a row.
+  template <int kColumns>
+  __device__ void copy(const RowTensor& tensor) const {
+    constexpr int kPieces = kColumns / 8;
+    const int rows = num_rows();
+#pragma unroll 1
+    for (int i = lane % 32; i < kWarpRows * kPieces; i += 32) {
+      const int row = i / kPieces, piece = i % kPieces;
+      if (row >= rows || 8 * piece >= tensor.columns) continue;
+      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(tensor.data) + element(tensor, row) +
+                                8 * piece) =
+          *reinterpret_cast<const uint4*>(c.smem + c.kSmem.v + offset(first_row() + row, piece));
+    }
+  }
+
+  template <int kColumns>
+  __device__ void store_f32(const float (&x)[kColumns / 2], const RowTensor& tensor,
+                            float factor) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = lane % 32 / 4 + 8 * r, column = 2 * (lane % 4);
+      auto* to = static_cast<float*>(tensor.data) + element(tensor, row) + column;
+      const int columns = row < num_rows() ? tensor.columns - column : 0;
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+        if (8 * j >= columns) continue;
+        *reinterpret_cast<float2*>(to + 8 * j) =
+            float2{x[4 * j + 2 * r] * factor, x[4 * j + 2 * r + 1] * factor};
+      }
+    }
+  }
+};
+
+}  // namespace fa4::sm90::bwd

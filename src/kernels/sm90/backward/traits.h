@@ -1,0 +1,133 @@
+// The Hopper backward kernel's shape: what differs between two compiled variants, and all that
+// follows from it. Shared by host and device: the host plans and checks with it, the kernel is
+// compiled from it.
+#pragma once
+
+#include "kernels/backward/traits.h"
+#include "kernels/base/element.h"
+#include "kernels/tile/barrier_table.h"
+#include "kernels/tile/slab.h"
+
+namespace fa4::sm90 {
+
+// A structural type: passed as one template argument, and printed as the kernel's name.
+struct BwdTraits {
+  Element element = Element::kBF16;
+  // Multiples of 32; the tensors may be narrower: TMA fills with zeros.
+  int head_dim = 128;    // of q, k and their gradients
+  int head_dim_v = 128;  // of v, out and their gradients
+  int stages = 3;        // of Q, dO and dS
+  bool softcap = false;
+
+  constexpr bool operator==(const BwdTraits&) const = default;
+};
+
+namespace bwd {
+
+inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kMathWarpgroups = 2;
+inline constexpr int kWarpgroupKeys = 64;                       // those of one wgmma
+inline constexpr int kKeys = kMathWarpgroups * kWarpgroupKeys;  // of a block
+inline constexpr int kNumThreads = (2 + kMathWarpgroups) * kWarpgroupThreads;
+inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
+
+enum Role { kLoad, kMath0, kMath1, kReduce };  // warpgroups
+
+// Columns of dq that the reducing warpgroup computes at a time.
+constexpr int dq_columns(const BwdTraits& t) { return t.head_dim % 64 == 0 ? 64 : t.head_dim; }
+
+// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup.
+struct RegisterSplit {
+  int load;
+  int math;
+  int reduce;
+};
+constexpr RegisterSplit register_split(const BwdTraits& t) {
+  return dq_columns(t) > 64 ? RegisterSplit{24, 200, 88} : RegisterSplit{24, 208, 72};
+}
+
+// Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
+struct SmemLayout {
+  int k;         // [slab][kKeys rows]
+  int v;         // [slab][kKeys rows]
+  int q;         // [stage][slab][kQueryRows rows]
+  int dout;      // [stage][slab][kQueryRows rows]
+  int ds;        // [stage][kKeys rows][kQueryRows]: transposed
+  int stats;     // [stage]: -lse log2(e), delta of kQueryRows rows
+  int work;      // Work
+  int barriers;  // uint64_t[barriers().count()]
+  int total;     // with 1024 bytes to align the base
+};
+constexpr int k_bytes(const BwdTraits& t) { return kKeys * t.head_dim * kElementBytes; }
+constexpr int v_bytes(const BwdTraits& t) { return kKeys * t.head_dim_v * kElementBytes; }
+constexpr int q_bytes(const BwdTraits& t) { return kQueryRows * t.head_dim * kElementBytes; }
+constexpr int dout_bytes(const BwdTraits& t) { return kQueryRows * t.head_dim_v * kElementBytes; }
+inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
+inline constexpr int kStatBytes = kQueryRows * 4;
+inline constexpr int kWorkBytes = 48;
+
+// Barriers, in the order of shared memory: a row of the table each.
+enum BarrierKind {
+  kKFull,
+  kVFull,
+  kQFull,
+  kQEmpty,
+  kDoutFull,
+  kDoutEmpty,
+  kDsFull,
+  kDsEmpty,
+  kRaw,
+  kNumBarrierKinds
+};
+constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
+  const int math_warps = 4 * kMathWarpgroups;
+  const char* loaded = "load warp + TMA bytes, or load warp after clearing the tail";
+  return {{
+      {"k_full", 1, 1, loaded, "math, reduce"},
+      {"v_full", 1, 1, loaded, "math"},
+      {"q_full", t.stages, 1, loaded, "math"},
+      {"q_empty", t.stages, math_warps, "math warps, after dK", "load"},
+      {"dout_full", t.stages, 1, loaded, "math"},
+      {"dout_empty", t.stages, math_warps, "math warps, after dV", "load"},
+      {"ds_full", t.stages, math_warps, "math warps, after their rows are there", "reduce"},
+      {"ds_empty", t.stages, 4, "reduce warps, after dQ", "math"},
+      {"raw", 1, 1, "load warp + TMA bytes", "load, before clearing the tail"},
+  }};
+}
+
+constexpr SmemLayout smem_layout(const BwdTraits& t) {
+  SmemLayout s{};
+  s.v = s.k + k_bytes(t);
+  s.q = s.v + v_bytes(t);
+  s.dout = s.q + t.stages * q_bytes(t);
+  s.ds = s.dout + t.stages * dout_bytes(t);
+  s.stats = s.ds + t.stages * kDsBytes;
+  s.work = s.stats + t.stages * 2 * kStatBytes;
+  s.barriers = s.work + kWorkBytes;
+  s.total = s.barriers + barriers(t).count() * 8 + 1024;
+  return s;
+}
+
+// Whether registers hold scores and dP at once, and the next scores while dV and dK are under way:
+// then dP is issued before the exponentials, and these run under dK.
+constexpr bool early_dp(const BwdTraits& t) { return t.head_dim + t.head_dim_v <= 128; }
+
+// Registers that a math thread holds at once: dK, dV, dS of the dK that runs, and scores and dP, or
+// dP and P.
+constexpr int live_registers(const BwdTraits& t) {
+  return (t.head_dim + t.head_dim_v) / 2 + kQueryRows / 4 * (early_dp(t) ? 5 : 3);
+}
+
+// nullptr, or what is wrong with a variant. Every tuning row is checked with it.
+constexpr const char* why_not(const BwdTraits& t) {
+  if (t.stages < 2 || t.stages > 4) return "Q, dO and dS have two to four stages";
+  if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
+  if (dq_columns(t) > 96) return "dq is computed in equal parts of 64 columns, or at once";
+  if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
+  if (live_registers(t) + 24 > register_split(t).math)
+    return "dK, dV, P and dP exceed the registers";
+  return nullptr;
+}
+
+}  // namespace bwd
+}  // namespace fa4::sm90

@@ -1,0 +1,41 @@
+#include "plan/sm90_backward_tuning.h"
+
+#include <array>
+
+namespace fa4::internal {
+namespace {
+
+// clang-format off
+constexpr std::array kRows = {
+    Sm90BackwardRow{
+        .head_dim = 64, .head_dim_v = 64, .stages = 4,
+        .reason = "scores and dP fit the registers together; four stages fit shared memory"},
+    Sm90BackwardRow{
+        .head_dim = 96, .head_dim_v = 96, .stages = 3,
+        .reason = "as 128"},
+    Sm90BackwardRow{
+        .head_dim = 128, .head_dim_v = 128, .stages = 3,
+        .reason = "three stages of Q, dO and dS fill shared memory"},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Sm90BackwardRow> sm90_backward_rows() { return kRows; }
+
+const Sm90BackwardRow* find_sm90_backward(int64_t head_dim, int64_t head_dim_v) {
+  for (const Sm90BackwardRow& row : kRows) {
+    if (head_dim <= row.head_dim && head_dim_v <= row.head_dim_v) return &row;
+  }
+  return nullptr;
+}
+
+sm90::BwdTraits traits_of(const Sm90BackwardRow& row, Element element, bool softcap) {
+  return {.element = element,
+          .head_dim = row.head_dim,
+          .head_dim_v = row.head_dim_v,
+          .stages = row.stages,
+          .softcap = softcap};
+}
+
+}  // namespace fa4::internal

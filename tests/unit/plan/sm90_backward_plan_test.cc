@@ -1,0 +1,140 @@
+#include "plan/sm90_backward_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/error.h"
+#include "kernels/geometry/query_range.h"
+#include "plan/backward_plan.h"
+#include "plan/sm90_backward_tuning.h"
+#include "problems.h"
+
+namespace fa4::internal {
+namespace {
+
+std::string refusal(const ProblemDesc& desc) {
+  return query_backward_support(AttentionProblem::make(desc), h200_spec()).reason;
+}
+
+TEST(Sm90Backward, EveryRowCanBeBuilt) {
+  for (const Sm90BackwardRow& row : sm90_backward_rows()) {
+    const char* reason = sm90::bwd::why_not(traits_of(row, Element::kF16, false));
+    EXPECT_EQ(reason, nullptr) << "head_dim " << row.head_dim << ": " << reason;
+    EXPECT_STRNE(row.reason, "");
+  }
+}
+
+TEST(Sm90Backward, RegistersOfAllWarpgroupsAreThoseOfAnSm) {
+  for (const Sm90BackwardRow& row : sm90_backward_rows()) {
+    const sm90::bwd::RegisterSplit r =
+        sm90::bwd::register_split(traits_of(row, Element::kBF16, false));
+    EXPECT_EQ(r.load % 8 + r.math % 8 + r.reduce % 8, 0);
+    EXPECT_EQ(r.load + sm90::bwd::kMathWarpgroups * r.math + r.reduce, 512) << row.head_dim;
+  }
+}
+
+TEST(Sm90Backward, AVariantThatDoesNotFitIsNamed) {
+  sm90::BwdTraits t;
+  t.stages = 4;
+  EXPECT_STREQ(sm90::bwd::why_not(t), "shared memory exceeds 227 KiB");
+  t = {.head_dim = 160, .head_dim_v = 160, .stages = 2};
+  EXPECT_STREQ(sm90::bwd::why_not(t), "dq is computed in equal parts of 64 columns, or at once");
+  t = {.head_dim = 192, .head_dim_v = 128, .stages = 2};
+  EXPECT_STREQ(sm90::bwd::why_not(t), "dK, dV, P and dP exceed the registers");
+}
+
+TEST(Sm90Backward, EveryHeadDimUpTo128HasAKernelThatHoldsIt) {
+  for (int64_t d = 8; d <= 128; d += 8) {
+    for (int64_t dv = 8; dv <= 128; dv += 8) {
+      const Sm90BackwardRow* row = find_sm90_backward(d, dv);
+      ASSERT_NE(row, nullptr) << d << " " << dv;
+      EXPECT_GE(row->head_dim, d);
+      EXPECT_GE(row->head_dim_v, dv);
+    }
+  }
+  EXPECT_EQ(find_sm90_backward(136, 64), nullptr);
+}
+
+TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
+  ProblemDesc desc = dense(128, 1000, true);
+  desc.heads_kv = 4;
+  const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+  ASSERT_EQ(plan.steps.size(), 3u);
+  EXPECT_EQ(plan.steps[kPreprocess].grid, 4 * 16 * 16);
+  EXPECT_EQ(plan.steps[kBackward].grid, 4 * 4 * 8);
+  EXPECT_EQ(plan.steps[kPostprocess].grid, 4 * 16 * 16);
+  EXPECT_EQ(plan.steps[kBackward].source.name_expression,
+            "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
+            ".head_dim_v=128, .stages=3, .softcap=false}>");
+  for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
+  for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
+  EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 4u * 16 * 1024 * 128 * 4);
+  EXPECT_EQ(plan.workspace.find(kDsinkParts), nullptr);
+}
+
+// The workspace grows with tokens, whatever the lengths, and holds a block more for each sequence.
+TEST(Sm90Backward, PackedSequencesTakeTheRoomOfTheirRows) {
+  ProblemDesc desc = dense(64, 4096);
+  desc.layout_q = desc.layout_kv = Layout::kPacked;
+  desc.total_q = desc.total_k = 5000;
+  const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+  EXPECT_EQ(plan.workspace.find(kRowDelta)->bytes, 16u * (79 + 4) * 64 * 4);
+}
+
+TEST(Sm90Backward, PrebuiltKernelsHoldEveryPlannedOne) {
+  std::set<std::string> prebuilt;
+  for (const PrebuiltKernel& k : prebuilt_kernels("sm_90a"))
+    prebuilt.insert(k.source.name_expression);
+  for (int64_t d = 8; d <= 128; d += 8) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      ProblemDesc desc = dense(d);
+      desc.dtype = dtype;
+      for (const KernelStep& step :
+           plan_backward(AttentionProblem::make(desc), h200_spec()).steps) {
+        EXPECT_TRUE(prebuilt.contains(step.source.name_expression)) << step.source.display_name;
+      }
+    }
+  }
+}
+
+TEST(Sm90Backward, RefusalsNameTheArgument) {
+  ProblemDesc desc = dense(136);
+  EXPECT_EQ(refusal(desc),
+            "head_dim 136 with head_dim_v 136; accepted for the backward on a GPU in this version: "
+            "up to 128");
+  desc = dense(128);
+  desc.softcap = 20;
+  EXPECT_EQ(refusal(desc), "softcap 20; accepted for the backward on a GPU in this version: 0");
+  desc = dense(128);
+  desc.deterministic = true;
+  EXPECT_EQ(refusal(desc),
+            "deterministic 1; accepted for the backward on a GPU in this version: 0");
+  desc = dense(128);
+  desc.dq = {4096 * 2052, 2052, 128};
+  EXPECT_EQ(
+      refusal(desc),
+      "seqlen stride 2052 of dq is 4104 bytes; accepted on a GPU: multiples of 16 bytes from 0 "
+      "to 2^40");
+  desc.grad_dtype = DType::kF32;
+  EXPECT_EQ(refusal(desc), "");
+}
+
+// A key's rows are those whose keys hold it.
+TEST(QueryBounds, AreTheKeyBoundsTheOtherWayRound) {
+  for (const auto& [left, right] : {std::pair{1000, 1000}, {1000, 0}, {3, 0}, {0, 2}, {5, 7}}) {
+    for (const auto& [sq, sk] : {std::pair{10, 10}, {6, 13}, {13, 6}, {1, 9}, {9, 1}}) {
+      for (int key = 0; key < sk + 4; ++key) {
+        const QueryBounds rows = query_bounds(key, sq, sk, left, right);
+        for (int row = 0; row < sq; ++row) {
+          const KeyBounds keys = key_bounds(row + sk - sq, sk, left, right);
+          EXPECT_EQ(rows.begin <= row && row < rows.end, keys.begin <= key && key < keys.end)
+              << "key " << key << " of " << sk << ", row " << row << " of " << sq;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa4::internal
