@@ -18,13 +18,14 @@ RowTensor row_tensor(const void* data, const Strides& strides, int64_t columns) 
 BwdParams backward_params(const AttentionProblem& p, const Sm90BackwardSpec& spec,
                           const BackwardArgs& args) {
   constexpr double kLog2E = 1.4426950408889634;
+  const double scale = p.scale;
   return {.maps = {},
           .sequences = sequence_params(p, args),
           .mask = mask_params(p.mask),
           .scores = {.sink = args.sink,
-                     .scale_log2 = finite_float(static_cast<double>(p.scale) * kLog2E),
-                     .softcap = 0,
-                     .scale_over_softcap = 0},
+                     .scale_log2 = finite_float((p.softcap > 0 ? p.softcap : p.scale) * kLog2E),
+                     .softcap = p.softcap,
+                     .scale_over_softcap = finite_float(p.softcap > 0 ? scale / p.softcap : 0.0)},
           .inputs = {.out = row_tensor(args.out, p.out, p.head_dim_v),
                      .dout = row_tensor(args.dout, p.dout, p.head_dim_v),
                      .lse = args.lse,
@@ -40,7 +41,8 @@ BwdParams backward_params(const AttentionProblem& p, const Sm90BackwardSpec& spe
           .heads_q = static_cast<int32_t>(p.heads_q),
           .heads_kv = static_cast<int32_t>(p.heads_kv),
           .group = static_cast<int32_t>(p.group()),
-          .sections = spec.sections};
+          .sections = spec.sections,
+          .last_keys_first = spec.last_keys_first};
 }
 
 }  // namespace fa4::internal

@@ -60,10 +60,17 @@ class GpuBackwardOp final : public BackwardOp {
     const auto floats = [&](std::string_view name) {
       return static_cast<float*>(gpu_.part(name, args.workspace));
     };
+    // Without queries nobody takes turns, and nobody clears the ticket.
+    const auto words = [&](std::string_view name) {
+      const bool taken = plan_.steps[kPreprocess].grid > 0;
+      return taken ? static_cast<uint32_t*>(gpu_.part(name, args.workspace)) : nullptr;
+    };
     return {.neg_lse_log2 = floats(kNegLseLog2),
             .delta = floats(kRowDelta),
             .dq = args.dq == nullptr ? nullptr : floats(kDqSums),
             .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
+            .turns = words(kDqTurns),
+            .ticket = words(kTicket),
             .dq_columns = spec_.traits.head_dim,
             .head_blocks = static_cast<int32_t>(packed_head_blocks(plan_.problem))};
   }

@@ -81,13 +81,6 @@ Support query_sm90_backward_support(const AttentionProblem& p) {
                     "this version: up to 128",
                     p.head_dim, p.head_dim_v));
   }
-  if (p.softcap > 0) {
-    return no(fmt::format("softcap {}; accepted for the backward on a GPU in this version: 0",
-                          p.softcap));
-  }
-  if (p.deterministic) {
-    return no("deterministic 1; accepted for the backward on a GPU in this version: 0");
-  }
   if (query_ctas(p) + p.heads_q >= kMaxCtas || key_ctas(p) >= kMaxCtas) {
     return no(
         fmt::format("batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
@@ -112,6 +105,9 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
     const auto section = std::clamp<int64_t>(static_cast<int64_t>(at_once), 1, heads);
     spec.sections = static_cast<int>(ceil_div(heads, section));
   }
+  // CTAs take turns to add to dq. Where a row sees no keys far behind it, the last keys' CTAs are
+  // those that see few rows, and each comes to a block after those behind it have been there.
+  spec.last_keys_first = p.deterministic && p.mask.window_right >= 0;
   return spec;
 }
 
@@ -142,6 +138,10 @@ WorkspaceLayout sm90_backward_workspace(const AttentionProblem& p, const Sm90Bac
   layout.add(kRowDelta, rows * 4);
   layout.add(kDqSums, rows * 4 * spec.traits.head_dim);
   if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
+  if (p.deterministic) {
+    layout.add(kDqTurns, rows / kQueryRows * 4);
+    layout.add(kTicket, 4);
+  }
   return layout;
 }
 
@@ -150,8 +150,10 @@ std::vector<PrebuiltKernel> sm90_backward_kernels() {
   for (const Element element : {Element::kBF16, Element::kF16}) {
     kernels.push_back({row_kernel("preprocess", element), 0});
     for (const Sm90BackwardRow& row : sm90_backward_rows()) {
-      const Sm90BackwardSpec spec{traits_of(row, element, false)};
-      add_once({spec.source(), sm90::bwd::smem_layout(spec.traits).total}, &kernels);
+      for (const bool softcap : {false, true}) {
+        const Sm90BackwardSpec spec{traits_of(row, element, softcap)};
+        add_once({spec.source(), sm90::bwd::smem_layout(spec.traits).total}, &kernels);
+      }
     }
     kernels.push_back({row_kernel("postprocess", element), 0});
   }
@@ -173,10 +175,14 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
        fmt::format("1 loads ({} registers), {} for scores, dk and dv ({}), 1 for dq ({})",
                    registers.load, sm90::bwd::kMathWarpgroups, registers.math, registers.reduce),
        "none waits for another one's arithmetic"});
-  steps->push_back(
-      {"order", fmt::format("{} sections of key heads, first keys first", spec.sections),
-       p.mask.is_full() ? "head by head: queries and sums of dq stay in the L2 cache"
-                        : "longest first; queries and sums of dq of a section fit the L2 cache"});
+  steps->push_back({"order",
+                    fmt::format("{} sections of key heads, {} keys first", spec.sections,
+                                spec.last_keys_first ? "last" : "first"),
+                    p.mask.is_full() ? "head by head: queries and sums of dq stay in the L2 cache"
+                                     : "queries and sums of dq of a section fit the L2 cache"});
+  if (p.deterministic) {
+    steps->push_back({"dq", "added up in turns", "deterministic: the same order in every run"});
+  }
 }
 
 }  // namespace fa4::internal

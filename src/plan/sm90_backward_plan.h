@@ -16,6 +16,7 @@ namespace fa4::internal {
 struct Sm90BackwardSpec {
   sm90::BwdTraits traits;
   int sections = 1;  // of key heads whose queries and dq share the L2 cache
+  bool last_keys_first = false;
   KernelSource source() const;
 };
 
@@ -27,6 +28,9 @@ inline constexpr std::string_view kNegLseLog2 = "neg_lse_log2";
 inline constexpr std::string_view kRowDelta = "row_delta";
 inline constexpr std::string_view kDqSums = "dq_sums";
 inline constexpr std::string_view kDsinkParts = "dsink_parts";
+// Likewise, u32.
+inline constexpr std::string_view kDqTurns = "dq_turns";
+inline constexpr std::string_view kTicket = "ticket";
 
 // Blocks of query rows: of the longest sequence; of a head of packed sequences.
 int64_t query_blocks(const AttentionProblem& problem);

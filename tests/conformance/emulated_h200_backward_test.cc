@@ -121,5 +121,34 @@ TEST_F(EmulatedH200Backward, SinksDlseGradientsInF32AndEveryScale) {
   }
 }
 
+TEST_F(EmulatedH200Backward, Softcap) {
+  for (const int64_t head_dim : {64, 96, 128}) {
+    Case c = make(130, 200, head_dim);
+    c.desc.softcap = 8;
+    c.desc.causal = head_dim != 96;
+    c.amplitude = 4;
+    expect_right(c);
+  }
+}
+
+// Turns follow from the mask: each rank comes once, or the launch hangs.
+TEST_F(EmulatedH200Backward, DeterministicGivesTheSameBits) {
+  for (const MaskSpec window :
+       {MaskSpec{-1, -1}, {-1, 0}, {60, 0}, {60, -1}, {-1, 150}, {0, 300}, {200, 10}}) {
+    for (const auto& [q, k] : {std::pair{200, 700}, {700, 200}, {330, 330}}) {
+      Case c = make(q, k, 64);
+      c.desc.heads_q = 2;
+      c.desc.deterministic = true;
+      c.desc.window = window;
+      expect_right(c);
+      const BackwardCase given(c);
+      const Backend& h200 = tested_backends()[0];
+      GradientResult first = run_backward_on(h200, given.problem(), given.args());
+      EXPECT_TRUE(first == run_backward_on(h200, given.problem(), given.args()))
+          << window.window_left << " " << window.window_right << ", " << q << " x " << k;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fa4::internal

@@ -50,6 +50,8 @@ struct BwdWorkspace {
   float* delta;         // of each row: rowsum(dout o out) - dlse; 0 past the end
   float* dq;            // (block, columns / 8, 128, 4) as wgmma's accumulators lie; or null
   float* dsink;         // (heads_q, batch, blocks of a sequence): parts of dsink; or null
+  uint32_t* turns;      // deterministic: of each block, how many CTAs have added to dq; or null
+  uint32_t* ticket;     // deterministic: how many CTAs of the main kernel have begun; or null
   int32_t dq_columns;   // of the main kernel: head_dim rounded up
   int32_t head_blocks;  // packed: blocks of a head
 };
@@ -65,8 +67,9 @@ struct BwdParams {
   float scale;  // of dq and dk: softmax_scale
   int32_t heads_q;
   int32_t heads_kv;
-  int32_t group;     // heads_q / heads_kv
-  int32_t sections;  // of key heads whose queries and dq share the L2 cache
+  int32_t group;            // heads_q / heads_kv
+  int32_t sections;         // of key heads whose queries and dq share the L2 cache
+  int32_t last_keys_first;  // CTAs begin with a sequence's last block of keys
 };
 
 }  // namespace fa4

@@ -90,6 +90,7 @@ TEST(Sm90Backward, PrebuiltKernelsHoldEveryPlannedOne) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       ProblemDesc desc = dense(d);
       desc.dtype = dtype;
+      desc.softcap = d % 16 == 0 ? 30.0f : 0.0f;
       for (const KernelStep& step :
            plan_backward(AttentionProblem::make(desc), h200_spec()).steps) {
         EXPECT_TRUE(prebuilt.contains(step.source.name_expression)) << step.source.display_name;
@@ -98,18 +99,27 @@ TEST(Sm90Backward, PrebuiltKernelsHoldEveryPlannedOne) {
   }
 }
 
+// Turns are taken in the order in which CTAs come to a block without waiting, where there is one.
+TEST(Sm90Backward, ADeterministicPlanTakesTurns) {
+  ProblemDesc desc = dense(128, 1000, true);
+  desc.deterministic = true;
+  BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+  EXPECT_TRUE(std::get<Sm90BackwardSpec>(plan.main).last_keys_first);
+  EXPECT_EQ(plan.workspace.find(kDqTurns)->bytes, 4u * 16 * 16 * 4);
+  EXPECT_EQ(plan.workspace.find(kTicket)->bytes, 4u);
+  desc.causal = false;
+  plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+  EXPECT_FALSE(std::get<Sm90BackwardSpec>(plan.main).last_keys_first);
+  desc.deterministic = false;
+  plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+  EXPECT_EQ(plan.workspace.find(kTicket), nullptr);
+}
+
 TEST(Sm90Backward, RefusalsNameTheArgument) {
   ProblemDesc desc = dense(136);
   EXPECT_EQ(refusal(desc),
             "head_dim 136 with head_dim_v 136; accepted for the backward on a GPU in this version: "
             "up to 128");
-  desc = dense(128);
-  desc.softcap = 20;
-  EXPECT_EQ(refusal(desc), "softcap 20; accepted for the backward on a GPU in this version: 0");
-  desc = dense(128);
-  desc.deterministic = true;
-  EXPECT_EQ(refusal(desc),
-            "deterministic 1; accepted for the backward on a GPU in this version: 0");
   desc = dense(128);
   desc.dq = {4096 * 2052, 2052, 128};
   EXPECT_EQ(

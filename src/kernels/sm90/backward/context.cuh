@@ -26,11 +26,15 @@ __device__ inline QueryBounds bounds_of_key(const MaskParams& mask, const Sequen
   return query_bounds(key, s.seqlen_q, s.seqlen_k, mask.window_left, mask.window_right);
 }
 
+// By one thread. Deterministic: CTAs take their work in the order in which they begin, so that who
+// waits for a turn waits for CTAs that have begun.
 __device__ inline Work find_work(const BwdParams& p) {
+  const uint32_t index =
+      p.workspace.ticket == nullptr ? blockIdx.x : atomicAdd(p.workspace.ticket, 1u);
   const int blocks = (p.sequences.seqlen_k + kKeys - 1) / kKeys;
-  const HeadAndBlock at =
-      section_order(blockIdx.x, static_cast<uint32_t>(p.heads_kv * p.sequences.batch),
-                    static_cast<uint32_t>(blocks), static_cast<uint32_t>(p.sections), false);
+  const HeadAndBlock at = section_order(
+      index, static_cast<uint32_t>(p.heads_kv * p.sequences.batch), static_cast<uint32_t>(blocks),
+      static_cast<uint32_t>(p.sections), p.last_keys_first != 0);
   const int batch = at.head / p.heads_kv;
   Work work{.sequence = sequence_of(p, batch),
             .head = at.head - batch * p.heads_kv,
@@ -47,6 +51,9 @@ __device__ inline Work find_work(const BwdParams& p) {
   work.steps = p.group * work.blocks();
   return work;
 }
+
+// Named barriers: 0 is __syncthreads.
+enum NamedBarrier { kTurn = 1, kStore = 2 };  // kStore: + math warpgroup
 
 // Everything a role needs. What it reads of the work seldom stays in shared memory: registers are
 // scarce.

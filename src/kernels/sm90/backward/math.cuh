@@ -4,6 +4,7 @@
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/wgmma_backward.cuh"
 #include "kernels/scores/mask_fragment.cuh"
+#include "kernels/scores/softcap.cuh"
 #include "kernels/sm90/backward/store.cuh"
 #include "kernels/tile/smem_descriptor.cuh"
 #include "kernels/tile/unpack.cuh"
@@ -53,6 +54,18 @@ class Math {
   // 64 keys x 64 queries in 16 bits, as A in registers.
   using Operand = uint32_t[kQueryRows / kMmaK][4];
 
+  // Softcap: P (1 - tanh²), which takes P's place in dS. Else nothing.
+  struct None {};
+  template <bool kCondition, class A, class B>
+  struct Choice {
+    using type = A;
+  };
+  template <class A, class B>
+  struct Choice<false, A, B> {
+    using type = B;
+  };
+  using Factors = typename Choice<T.softcap, Operand, None>::type;
+
   static constexpr bool kEarlyDp = early_dp(T);
 
   // From the scores of block m to those of the next one. After the last step S is computed once
@@ -61,14 +74,19 @@ class Math {
     const int stage = ring.stage();
     float rDP[kScores];
     Operand rP, rDS;
+    Factors rFactor;
     if constexpr (kEarlyDp) issue_dp(rDP, stage);
-    probabilities(rS, rP, stage);
-    if (m >= c.work().rows.full_end || m < c.work().rows.full_begin) mask(rP, m);
+    probabilities(rS, rP, rFactor, stage);
+    if (m >= c.work().rows.full_end || m < c.work().rows.full_begin) mask(rP, rFactor, m);
     if constexpr (!kEarlyDp) issue_dp(rDP, stage);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
     if constexpr (kEarlyDp) release_last(kQFull);
-    score_gradients(rP, rDP, rDS, stage);
+    if constexpr (T.softcap) {
+      score_gradients(rFactor, rDP, rDS, stage);
+    } else {
+      score_gradients(rP, rDP, rDS, stage);
+    }
     store_ds(rDS, stage);
     const RingState<T> next{ring.count + has_next};
     issue_dv(rP, stage);
@@ -161,23 +179,33 @@ class Math {
            lane % 4;
   }
 
-  // P = 2^(S scale log2(e) - lse log2(e)), rounded. The accumulator layout of two 8-column groups
-  // is the A operand of one step of 16 columns.
-  __device__ void probabilities(const float (&rS)[kScores], Operand& rP, int stage) const {
+  // P = 2^(S scale log2(e) - lse log2(e)), rounded; with softcap, tanh(S scale / softcap) softcap
+  // in the place of S scale. The accumulator layout of two 8-column groups is the A operand of one
+  // step of 16 columns.
+  __device__ void probabilities(float (&rS)[kScores], Operand& rP, Factors& rFactor,
+                                int stage) const {
     const float2* neg_lse_log2 = stats(stage, 0);
-    const float scale_log2 = c.params.scores.scale_log2;
+    const ScoreParams& scores = c.params.scores;
 #pragma unroll
     for (int i = 0; i < kScores / 2; ++i) {
       const float2 offset = neg_lse_log2[4 * (i / 2)];
-      rP[i / 4][i % 4] =
-          pack<T.element>(ptx::ex2_approx_ftz(fmaf(rS[2 * i], scale_log2, offset.x)),
-                          ptx::ex2_approx_ftz(fmaf(rS[2 * i + 1], scale_log2, offset.y)));
+      float s0 = rS[2 * i], s1 = rS[2 * i + 1];
+      if constexpr (T.softcap) {
+        s0 = accurate_tanh(s0 * scores.scale_over_softcap);
+        s1 = accurate_tanh(s1 * scores.scale_over_softcap);
+      }
+      const float p0 = ptx::ex2_approx_ftz(fmaf(s0, scores.scale_log2, offset.x));
+      const float p1 = ptx::ex2_approx_ftz(fmaf(s1, scores.scale_log2, offset.y));
+      rP[i / 4][i % 4] = pack<T.element>(p0, p1);
+      if constexpr (T.softcap) {
+        rFactor[i / 4][i % 4] = pack<T.element>(p0 * fmaf(-s0, s0, 1.0f), p1 * fmaf(-s1, s1, 1.0f));
+      }
     }
   }
 
   // After the exponential, since the scale may have any sign; and after the rounding, which ptxas
   // would put off otherwise, and with it the end of the scores' registers.
-  __device__ void mask(Operand& rP, int m) const {
+  __device__ void mask(Operand& rP, Factors& rFactor, int m) const {
     QueryBounds bounds[2];  // of this thread's two keys, from its first column on
     const int first_column = 2 * (lane % 4);
 #pragma unroll
@@ -187,6 +215,7 @@ class Math {
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
     hide_probabilities(rP, bounds, m * kQueryRows);
+    if constexpr (T.softcap) hide_probabilities(rFactor, bounds, m * kQueryRows);
   }
 
   // dS = P (dP - delta), rounded.

@@ -7,9 +7,6 @@
 
 namespace fa4::sm90::bwd {
 
-// Named barriers: 0 is __syncthreads.
-enum NamedBarrier { kStore = 1 };  // + warpgroup
-
 // 16-bit gradients go through the place of the warpgroup's rows of V, which nobody else reads.
 template <BwdTraits T>
 struct GradientStore {

@@ -1,0 +1,30 @@
+// Additions to global memory, and accesses of it that order others.
+#pragma once
+
+#include "kernels/base/integers.h"
+
+namespace fa4::ptx {
+
+// red.relaxed.gpu.global.add.v4.f32 [a], {b0, b1, b2, b3};
+// PTX ISA, "red", sm_90
+__device__ inline void red_add_v4(float* to, float b0, float b1, float b2, float b3) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(b0),
+               "f"(b1), "f"(b2), "f"(b3)
+               : "memory");
+}
+
+// ld.acquire.gpu.global.u32 d, [a];
+// PTX ISA, "ld", sm_70
+__device__ inline uint32_t ld_acquire_gpu(const uint32_t* from) {
+  uint32_t d;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(d) : "l"(from) : "memory");
+  return d;
+}
+
+// red.release.gpu.global.add.u32 [a], b;
+// PTX ISA, "red", sm_70
+__device__ inline void red_release_gpu_add(uint32_t* to, uint32_t b) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(b) : "memory");
+}
+
+}  // namespace fa4::ptx
