@@ -62,12 +62,12 @@ int64_t packed_head_blocks(const AttentionProblem& p) {
 }
 
 KernelSource Sm90BackwardSpec::source() const {
-  const auto [element, head_dim, head_dim_v, stages, softcap] = traits;
+  const auto [element, head_dim, head_dim_v, stages, split, softcap] = traits;
   return {.main_file = "sm90/backward/kernel.cuh",
           .name_expression =
               fmt::format("fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
-                          ".head_dim_v={}, .stages={}, .softcap={}}}>",
-                          enumerator(element), head_dim, head_dim_v, stages, softcap),
+                          ".head_dim_v={}, .stages={}, .split={}, .softcap={}}}>",
+                          enumerator(element), head_dim, head_dim_v, stages, split, softcap),
           .display_name = fmt::format("bwd_sm90_{}_d{}{}", name_of(element),
                                       head_dims(head_dim, head_dim_v), softcap ? "_softcap" : "")};
 }
@@ -75,13 +75,7 @@ KernelSource Sm90BackwardSpec::source() const {
 Support query_sm90_backward_support(const AttentionProblem& p) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (const Support common = query_common_gpu_support(p); !common.supported) return common;
-  if (find_sm90_backward(p.head_dim, p.head_dim_v) == nullptr) {
-    return no(
-        fmt::format("head_dim {} with head_dim_v {}; accepted for the backward on a GPU in "
-                    "this version: up to 128",
-                    p.head_dim, p.head_dim_v));
-  }
-  if (query_ctas(p) + p.heads_q >= kMaxCtas || key_ctas(p) >= kMaxCtas) {
+  if (query_ctas(p) + p.heads_q >= kMaxCtas || 2 * key_ctas(p) >= kMaxCtas) {
     return no(
         fmt::format("batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
                     "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys",
@@ -121,7 +115,7 @@ std::vector<KernelStep> sm90_backward_steps(const AttentionProblem& p,
            .threads = kPreprocessThreads},
           {.source = spec.source(),
            .params = KernelParams::kBackward,
-           .grid = static_cast<int>(key_ctas(p)),
+           .grid = static_cast<int>(key_ctas(p)) * sm90::bwd::num_parts(spec.traits),
            .threads = sm90::bwd::kNumThreads,
            .smem_bytes = sm90::bwd::smem_layout(spec.traits).total},
           {.source = row_kernel("postprocess", element),

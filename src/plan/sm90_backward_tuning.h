@@ -12,6 +12,7 @@ struct Sm90BackwardRow {
   int head_dim;  // of the kernel; problems round up to the first row that holds them
   int head_dim_v;
   int stages;
+  bool split;
   const char* reason;
 };
 

@@ -40,20 +40,21 @@ TEST(Sm90Backward, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(sm90::bwd::why_not(t), "shared memory exceeds 227 KiB");
   t = {.head_dim = 160, .head_dim_v = 160, .stages = 2};
   EXPECT_STREQ(sm90::bwd::why_not(t), "dq is computed in equal parts of 64 columns, or at once");
-  t = {.head_dim = 192, .head_dim_v = 128, .stages = 2};
+  t = {.head_dim = 192, .head_dim_v = 128, .stages = 2, .split = false};
   EXPECT_STREQ(sm90::bwd::why_not(t), "dK, dV, P and dP exceed the registers");
 }
 
-TEST(Sm90Backward, EveryHeadDimUpTo128HasAKernelThatHoldsIt) {
-  for (int64_t d = 8; d <= 128; d += 8) {
-    for (int64_t dv = 8; dv <= 128; dv += 8) {
+TEST(Sm90Backward, EveryHeadDimHasAKernelThatHoldsIt) {
+  for (int64_t d = 8; d <= 256; d += 8) {
+    for (int64_t dv = 8; dv <= 256; dv += 8) {
       const Sm90BackwardRow* row = find_sm90_backward(d, dv);
       ASSERT_NE(row, nullptr) << d << " " << dv;
       EXPECT_GE(row->head_dim, d);
       EXPECT_GE(row->head_dim_v, dv);
     }
   }
-  EXPECT_EQ(find_sm90_backward(136, 64), nullptr);
+  EXPECT_EQ(find_sm90_backward(192, 128)->head_dim_v, 128);
+  EXPECT_EQ(find_sm90_backward(264, 64), nullptr);
 }
 
 TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
@@ -66,7 +67,7 @@ TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kPostprocess].grid, 4 * 16 * 16);
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .stages=3, .softcap=false}>");
+            ".head_dim_v=128, .stages=3, .split=false, .softcap=false}>");
   for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
   EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 4u * 16 * 1024 * 128 * 4);
@@ -86,7 +87,7 @@ TEST(Sm90Backward, PrebuiltKernelsHoldEveryPlannedOne) {
   std::set<std::string> prebuilt;
   for (const PrebuiltKernel& k : prebuilt_kernels("sm_90a"))
     prebuilt.insert(k.source.name_expression);
-  for (int64_t d = 8; d <= 128; d += 8) {
+  for (int64_t d = 8; d <= 256; d += 8) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       ProblemDesc desc = dense(d);
       desc.dtype = dtype;
@@ -116,11 +117,7 @@ TEST(Sm90Backward, ADeterministicPlanTakesTurns) {
 }
 
 TEST(Sm90Backward, RefusalsNameTheArgument) {
-  ProblemDesc desc = dense(136);
-  EXPECT_EQ(refusal(desc),
-            "head_dim 136 with head_dim_v 136; accepted for the backward on a GPU in this version: "
-            "up to 128");
-  desc = dense(128);
+  ProblemDesc desc = dense(128);
   desc.dq = {4096 * 2052, 2052, 128};
   EXPECT_EQ(
       refusal(desc),

@@ -12,6 +12,7 @@ namespace fa4::sm90::bwd {
 // A CTA's block of keys of one head, and the query blocks that see it: for each query head of the
 // group `rows.n_block_min` up to `rows.n_block_max`.
 struct Work {
+  Part part;
   Sequence sequence;
   int head;  // of k and v
   int n_block;
@@ -28,15 +29,21 @@ __device__ inline QueryBounds bounds_of_key(const MaskParams& mask, const Sequen
 
 // By one thread. Deterministic: CTAs take their work in the order in which they begin, so that who
 // waits for a turn waits for CTAs that have begun.
+template <BwdTraits T>
 __device__ inline Work find_work(const BwdParams& p) {
-  const uint32_t index =
-      p.workspace.ticket == nullptr ? blockIdx.x : atomicAdd(p.workspace.ticket, 1u);
+  uint32_t index = p.workspace.ticket == nullptr ? blockIdx.x : atomicAdd(p.workspace.ticket, 1u);
+  Part part = Part::kAll;
+  if constexpr (T.split) {
+    part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
+    index /= 2;
+  }
   const int blocks = (p.sequences.seqlen_k + kKeys - 1) / kKeys;
   const HeadAndBlock at = section_order(
       index, static_cast<uint32_t>(p.heads_kv * p.sequences.batch), static_cast<uint32_t>(blocks),
       static_cast<uint32_t>(p.sections), p.last_keys_first != 0);
   const int batch = at.head / p.heads_kv;
-  Work work{.sequence = sequence_of(p, batch),
+  Work work{.part = part,
+            .sequence = sequence_of(p, batch),
             .head = at.head - batch * p.heads_kv,
             .n_block = at.m_block,
             .rows = {},

@@ -21,7 +21,9 @@
 // Scores lie transposed, keys along M, so that P and dS are operands from registers for dV and dK;
 // only dQ, which adds up over all keys of the CTA, takes dS through shared memory. The reducing
 // warpgroup carries what leaves the SM, a step behind, and no warpgroup waits for another one's
-// arithmetic: while one exponentiates, the others multiply.
+// arithmetic: while one exponentiates, the others multiply. Head dimensions whose dk and dv do not
+// fit the registers together are split: CTAs for dk and dq, and CTAs for dv, which need neither V
+// nor dS.
 #pragma once
 
 #include "kernels/sm90/backward/load.cuh"
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
   ptx::griddepcontrol_wait();
   if (threadIdx.x == 0) {
     initialise_barriers(context.kBarriers, context.barrier(0));
-    context.work() = find_work(params);
+    context.work() = find_work<T>(params);
   }
   __syncthreads();
   if (context.work().steps < 0) return;
@@ -55,10 +57,16 @@ __global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
     if (threadIdx.x < 32) Loader<T>(context).run();
   } else if (warpgroup == kReduce) {
     ptx::setmaxnreg_dec<kRegisters.reduce>();
-    Reducer<T>(context).run();
+    if (context.work().part != Part::kDv) Reducer<T>(context).run();
   } else {
     ptx::setmaxnreg_inc<kRegisters.math>();
-    Math<T>(context, warpgroup - kMath0).run();
+    if constexpr (!T.split) {
+      Math<T, Part::kAll>(context, warpgroup - kMath0).run();
+    } else if (context.work().part == Part::kDkAndDq) {
+      Math<T, Part::kDkAndDq>(context, warpgroup - kMath0).run();
+    } else {
+      Math<T, Part::kDv>(context, warpgroup - kMath0).run();
+    }
   }
 }
 

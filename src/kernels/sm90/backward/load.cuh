@@ -36,8 +36,10 @@ class Loader {
     const int batch_k = packed_k ? 0 : s.batch, batch_q = packed_q ? 0 : s.batch;
     load<kKeys, T.head_dim>({&p.maps.k, w.head, s.offset_k + w.first_key(), batch_k}, c.kSmem.k,
                             c.barrier(kKFull), keys);
-    load<kKeys, T.head_dim_v>({&p.maps.v, w.head, s.offset_k + w.first_key(), batch_k}, c.kSmem.v,
-                              c.barrier(kVFull), keys);
+    if (w.part != Part::kDv) {
+      load<kKeys, T.head_dim_v>({&p.maps.v, w.head, s.offset_k + w.first_key(), batch_k}, c.kSmem.v,
+                                c.barrier(kVFull), keys);
+    }
     const TensorMap* map_of_dout = p.inputs.dout.data == nullptr ? nullptr : &p.maps.dout;
     RingState<T> ring;
 #pragma unroll 1

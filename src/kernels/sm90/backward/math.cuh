@@ -11,20 +11,20 @@
 
 namespace fa4::sm90::bwd {
 
-template <BwdTraits T>
+template <BwdTraits T, Part kPart>
 class Math {
  public:
   __device__ Math(const Context<T>& context, int warpgroup)
       : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {}
 
   __device__ void run() {
-    clear(rDK);
-    clear(rDV);
+    if constexpr (kHasDk) clear(rDK);
+    if constexpr (kHasDv) clear(rDV);
     int steps = c.work().steps, m = c.work().rows.n_block_min;
     float rS[kScores];
     if (steps > 0) {
       wait(c.barrier(kKFull), 0);
-      wait(c.barrier(kVFull), 0);
+      if constexpr (kHasDk) wait(c.barrier(kVFull), 0);
       wait_for_q(ring);
     }
     issue_scores(rS, 0);
@@ -32,21 +32,28 @@ class Math {
     ptx::fence_registers(rS);
 #pragma unroll 1
     for (; steps > 0; --steps) {
-      visit(rS, m, steps > 1);
+      if constexpr (kPart == Part::kDv) {
+        visit_for_dv(rS, m, steps > 1);
+      } else {
+        visit(rS, m, steps > 1);
+      }
       if (++m == c.work().rows.n_block_max) m = c.work().rows.n_block_min;
     }
     ptx::wgmma_wait_group<0>();
-    ptx::fence_registers(rDK);
-    ptx::fence_registers(rDV);
     const GradientStore<T> to{c, warpgroup, lane};
-    to.store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
-    to.store<T.head_dim>(rDK, c.params.gradients.dk, c.params.scale);
+    if constexpr (kHasDv) {
+      ptx::fence_registers(rDV);
+      to.template store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
+    }
+    if constexpr (kHasDk) {
+      ptx::fence_registers(rDK);
+      to.template store<T.head_dim>(rDK, c.params.gradients.dk, c.params.scale);
+    }
   }
 
  private:
+  static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
   using WgmmaScores = ptx::WgmmaStep<kQueryRows, T.element>;
-  using WgmmaDk = ptx::WgmmaRs<T.head_dim, T.element>;
-  using WgmmaDv = ptx::WgmmaRs<T.head_dim_v, T.element>;
   using QkDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
   using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v)>;
   static constexpr int kMmaK = 16;
@@ -64,7 +71,7 @@ class Math {
   struct Choice<false, A, B> {
     using type = B;
   };
-  using Factors = typename Choice<T.softcap, Operand, None>::type;
+  using Factors = typename Choice<T.softcap && kHasDk, Operand, None>::type;
 
   static constexpr bool kEarlyDp = early_dp(T);
 
@@ -89,13 +96,20 @@ class Math {
     }
     store_ds(rDS, stage);
     const RingState<T> next{ring.count + has_next};
-    issue_dv(rP, stage);
+    if constexpr (kHasDv) issue_dv(rP, stage);
     if constexpr (kEarlyDp) {
       wait_for_q(next);
       issue_scores(rS, next.stage());
       issue_dk(rDS, stage);
       ptx::wgmma_wait_group<1>();
       release(kDoutFull, ring);
+    } else if constexpr (!kHasDv && T.stages > 1) {
+      release(kDoutFull, ring);
+      wait_for_q(next);
+      issue_scores(rS, next.stage());
+      issue_dk(rDS, stage);
+      ptx::wgmma_wait_group<0>();
+      release(kQFull, ring);
     } else {
       issue_dk(rDS, stage);
       ptx::wgmma_wait_group<0>();
@@ -106,6 +120,25 @@ class Math {
       ptx::wgmma_wait_group<0>();
     }
     ptx::fence_registers(rS);
+    ring = next;
+  }
+
+  // The same where dv is all that is computed.
+  __device__ void visit_for_dv(float (&rS)[kScores], int m, bool has_next) {
+    Operand rP;
+    Factors none;
+    probabilities(rS, rP, none, ring.stage());
+    __syncwarp();  // every lane has read its lse, which came with Q
+    release(kQFull, ring);
+    if (m >= c.work().rows.full_end || m < c.work().rows.full_begin) mask(rP, none, m);
+    const RingState<T> next{ring.count + has_next};
+    if (has_next) wait_for_q(next);
+    issue_scores(rS, next.stage());
+    c.pipeline(kDoutFull).consumer_wait(ring);
+    issue_dv(rP, ring.stage());
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rS);
+    release(kDoutFull, ring);
     ring = next;
   }
 
@@ -153,23 +186,34 @@ class Math {
     issue_product<VDescriptor, T.head_dim_v>(rDP, c.kSmem.v, c.kSmem.dout + stage * dout_bytes(T));
   }
 
-  // dV += Pᵀ dO and dK += dSᵀ Q: A in registers, B's contracted dimension runs over its rows.
-  template <class Wgmma, class Descriptor, int kCount>
-  __device__ void issue_sum(float (&d)[kCount], const Operand& a, int b) const {
+  // dV += Pᵀ dO and dK += dSᵀ Q: A in registers, B's contracted dimension runs over its rows. At
+  // most 192 columns an instruction: ptxas does not place more in a kernel of 512 threads.
+  template <int kColumns>
+  __device__ void issue_sum(float (&d)[kColumns / 2], const Operand& a, int b) const {
+    using Descriptor = WgmmaDescriptor<slab_columns(kColumns)>;
+    constexpr int kAtOnce = kColumns > 192 ? kColumns / 2 : kColumns;
+    using Wgmma = ptx::WgmmaRs<kAtOnce, T.element>;
     constexpr int kStepBytes = kMmaK * Descriptor::kRowBytes;
-    const uint32_t b_lo = Descriptor::mn_major(c.at(b), kQueryRows * Descriptor::kRowBytes);
+    constexpr int kSlabBytes = kQueryRows * Descriptor::kRowBytes;
+    const uint32_t b_lo = Descriptor::mn_major(c.at(b), kSlabBytes);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < kQueryRows / kMmaK; i += 2) {
-      Wgmma::template run<2, kStepBytes>(d, a + i, Descriptor::at(b_lo, i * kStepBytes));
+    for (int first = 0; first < kColumns; first += kAtOnce) {
+      auto& part = *reinterpret_cast<float(*)[kAtOnce / 2]>(d + first / 2);
+      const int slabs = first / slab_columns(kColumns) * kSlabBytes;
+#pragma unroll
+      for (int i = 0; i < kQueryRows / kMmaK; i += 2) {
+        Wgmma::template run<2, kStepBytes>(part, a + i,
+                                           Descriptor::at(b_lo, slabs + i * kStepBytes));
+      }
     }
     ptx::wgmma_commit_group();
   }
   __device__ void issue_dv(const Operand& rP, int stage) {
-    issue_sum<WgmmaDv, VDescriptor>(rDV, rP, c.kSmem.dout + stage * dout_bytes(T));
+    issue_sum<T.head_dim_v>(rDV, rP, c.kSmem.dout + stage * dout_bytes(T));
   }
   __device__ void issue_dk(const Operand& rDS, int stage) {
-    issue_sum<WgmmaDk, QkDescriptor>(rDK, rDS, c.kSmem.q + stage * q_bytes(T));
+    issue_sum<T.head_dim>(rDK, rDS, c.kSmem.q + stage * q_bytes(T));
   }
 
   // This thread's columns 8 j + 2 (lane % 4) of a statistic, j = 0, 1, ...: [4 j].
@@ -197,7 +241,7 @@ class Math {
       const float p0 = ptx::ex2_approx_ftz(fmaf(s0, scores.scale_log2, offset.x));
       const float p1 = ptx::ex2_approx_ftz(fmaf(s1, scores.scale_log2, offset.y));
       rP[i / 4][i % 4] = pack<T.element>(p0, p1);
-      if constexpr (T.softcap) {
+      if constexpr (T.softcap && kHasDk) {
         rFactor[i / 4][i % 4] = pack<T.element>(p0 * fmaf(-s0, s0, 1.0f), p1 * fmaf(-s1, s1, 1.0f));
       }
     }
@@ -215,7 +259,7 @@ class Math {
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
     hide_probabilities(rP, bounds, m * kQueryRows);
-    if constexpr (T.softcap) hide_probabilities(rFactor, bounds, m * kQueryRows);
+    if constexpr (T.softcap && kHasDk) hide_probabilities(rFactor, bounds, m * kQueryRows);
   }
 
   // dS = P (dP - delta), rounded.
@@ -255,7 +299,7 @@ class Math {
 
   RingState<T> ring;
 
-  float rDK[T.head_dim / 2], rDV[T.head_dim_v / 2];
+  float rDK[kHasDk ? T.head_dim / 2 : 1], rDV[kHasDv ? T.head_dim_v / 2 : 1];
 };
 
 }  // namespace fa4::sm90::bwd

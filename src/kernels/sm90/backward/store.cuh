@@ -4,6 +4,7 @@
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/backward/context.cuh"
 #include "kernels/tile/pack.cuh"
+#include "kernels/tile/unroll.cuh"
 
 namespace fa4::sm90::bwd {
 
@@ -21,14 +22,19 @@ struct GradientStore {
   template <int kColumns>
   __device__ void store(const float (&x)[kColumns / 2], const RowTensor& tensor,
                         float factor) const {
-    static_assert(kColumns <= T.head_dim_v);
     if (tensor.data == nullptr) return;
     if (c.params.gradients.is_f32 != 0) return store_f32<kColumns>(x, tensor, factor);
-    // Every warp's products are done with V, and every lane with the copy before this one.
+    constexpr int kAtOnce = kColumns < T.head_dim_v ? kColumns : T.head_dim_v;
+    // Every warp's products are done with V.
     ptx::barrier_sync(kStore + warpgroup, kWarpgroupThreads);
-    stage<kColumns>(x, factor);
-    __syncwarp();
-    copy<kColumns>(tensor);
+    unroll<(kColumns + kAtOnce - 1) / kAtOnce>([&](auto part) {
+      constexpr int kFirst = decltype(part)::value * kAtOnce;
+      constexpr int kCount = kColumns - kFirst < kAtOnce ? kColumns - kFirst : kAtOnce;
+      __syncwarp();  // the copy before is over
+      stage<kFirst, kCount>(x, factor);
+      __syncwarp();
+      copy<kFirst, kCount>(tensor);
+    });
   }
 
  private:
@@ -51,16 +57,18 @@ struct GradientStore {
            16 * (piece % kPieces ^ slab_swizzle<kSlab>(row));
   }
 
-  template <int kColumns>
-  __device__ void stage(const float (&x)[kColumns / 2], float factor) const {
+  // kCount columns from kFirst on.
+  template <int kFirst, int kCount, int kElements>
+  __device__ void stage(const float (&x)[kElements], float factor) const {
     const int matrix = lane % 32 / 8;
     const int row = first_row() + lane % 8 + 8 * (matrix & 1);
 #pragma unroll
-    for (int i = 0; i < kColumns / 16; ++i) {
+    for (int i = 0; i < kCount / 16; ++i) {
       uint32_t words[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        words[j] = pack<T.element>(x[8 * i + 2 * j] * factor, x[8 * i + 2 * j + 1] * factor);
+        const int e = kFirst / 2 + 8 * i + 2 * j;
+        words[j] = pack<T.element>(x[e] * factor, x[e + 1] * factor);
       }
       ptx::stmatrix_x4(c.at(c.kSmem.v + offset(row, 2 * i + matrix / 2)), words[0], words[1],
                        words[2], words[3]);
@@ -68,16 +76,16 @@ struct GradientStore {
   }
 
   // 16 bytes a lane; neighbours in a row.
-  template <int kColumns>
+  template <int kFirst, int kCount>
   __device__ void copy(const RowTensor& tensor) const {
-    constexpr int kPieces = kColumns / 8;
+    constexpr int kPieces = kCount / 8;
     const int rows = num_rows();
 #pragma unroll 1
     for (int i = lane % 32; i < kWarpRows * kPieces; i += 32) {
       const int row = i / kPieces, piece = i % kPieces;
-      if (row >= rows || 8 * piece >= tensor.columns) continue;
+      if (row >= rows || kFirst + 8 * piece >= tensor.columns) continue;
       *reinterpret_cast<uint4*>(static_cast<uint16_t*>(tensor.data) + element(tensor, row) +
-                                8 * piece) =
+                                kFirst + 8 * piece) =
           *reinterpret_cast<const uint4*>(c.smem + c.kSmem.v + offset(first_row() + row, piece));
     }
   }

@@ -17,6 +17,9 @@ struct BwdTraits {
   int head_dim = 128;    // of q, k and their gradients
   int head_dim_v = 128;  // of v, out and their gradients
   int stages = 3;        // of Q, dO and dS
+  // dk with dq, and dv, by CTAs of their own, where registers do not hold both: scores are computed
+  // twice, six products in place of five.
+  bool split = false;
   bool softcap = false;
 
   constexpr bool operator==(const BwdTraits&) const = default;
@@ -30,6 +33,10 @@ inline constexpr int kWarpgroupKeys = 64;                       // those of one 
 inline constexpr int kKeys = kMathWarpgroups * kWarpgroupKeys;  // of a block
 inline constexpr int kNumThreads = (2 + kMathWarpgroups) * kWarpgroupThreads;
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
+
+// What a CTA computes.
+enum class Part { kAll, kDkAndDq, kDv };
+constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
 
 enum Role { kLoad, kMath0, kMath1, kReduce };  // warpgroups
 
@@ -64,7 +71,7 @@ constexpr int q_bytes(const BwdTraits& t) { return kQueryRows * t.head_dim * kEl
 constexpr int dout_bytes(const BwdTraits& t) { return kQueryRows * t.head_dim_v * kElementBytes; }
 inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 inline constexpr int kStatBytes = kQueryRows * 4;
-inline constexpr int kWorkBytes = 48;
+inline constexpr int kWorkBytes = 52;
 
 // Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind {
@@ -103,24 +110,27 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.ds = s.dout + t.stages * dout_bytes(t);
   s.stats = s.ds + t.stages * kDsBytes;
   s.work = s.stats + t.stages * 2 * kStatBytes;
-  s.barriers = s.work + kWorkBytes;
+  s.barriers = s.work + (kWorkBytes + 7) / 8 * 8;
   s.total = s.barriers + barriers(t).count() * 8 + 1024;
   return s;
 }
 
 // Whether registers hold scores and dP at once, and the next scores while dV and dK are under way:
 // then dP is issued before the exponentials, and these run under dK.
-constexpr bool early_dp(const BwdTraits& t) { return t.head_dim + t.head_dim_v <= 128; }
+constexpr bool early_dp(const BwdTraits& t) { return !t.split && t.head_dim + t.head_dim_v <= 128; }
 
 // Registers that a math thread holds at once: dK, dV, dS of the dK that runs, and scores and dP, or
 // dP and P.
 constexpr int live_registers(const BwdTraits& t) {
-  return (t.head_dim + t.head_dim_v) / 2 + kQueryRows / 4 * (early_dp(t) ? 5 : 3);
+  const int larger = t.head_dim > t.head_dim_v ? t.head_dim : t.head_dim_v;
+  return (t.split ? larger : t.head_dim + t.head_dim_v) / 2 +
+         kQueryRows / 4 * (early_dp(t) ? 5 : 3);
 }
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const BwdTraits& t) {
-  if (t.stages < 2 || t.stages > 4) return "Q, dO and dS have two to four stages";
+  if (t.stages < (t.split ? 1 : 2) || t.stages > 4)
+    return "Q, dO and dS have two to four stages; one where dk and dv are split";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (dq_columns(t) > 96) return "dq is computed in equal parts of 64 columns, or at once";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
