@@ -45,7 +45,7 @@ __device__ inline Work find_work(const BwdParams& p) {
   Work work{.part = part,
             .sequence = sequence_of(p, batch),
             .head = at.head - batch * p.heads_kv,
-            .n_block = at.m_block,
+            .n_block = at.block,
             .rows = {},
             .steps = -1};
   const Sequence& s = work.sequence;

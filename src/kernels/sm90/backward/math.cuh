@@ -170,11 +170,13 @@ class Math {
     const uint32_t a_lo = Descriptor::k_major(c.at(a + warpgroup * kWarpgroupKeys * kRowBytes));
     const uint32_t b_lo = Descriptor::k_major(c.at(b));
     ptx::wgmma_fence();
-    WgmmaScores::template start<kSteps>(d, Descriptor::at(a_lo), Descriptor::at(b_lo));
+    WgmmaScores::template start<kSteps>(d, Descriptor::descriptor_at(a_lo),
+                                        Descriptor::descriptor_at(b_lo));
 #pragma unroll
     for (int slab = 1; slab < num_slabs(kHeadDim); ++slab) {
-      WgmmaScores::template run<kSteps>(d, Descriptor::at(a_lo, slab * kKeys * kRowBytes),
-                                        Descriptor::at(b_lo, slab * kQueryRows * kRowBytes));
+      WgmmaScores::template run<kSteps>(
+          d, Descriptor::descriptor_at(a_lo, slab * kKeys * kRowBytes),
+          Descriptor::descriptor_at(b_lo, slab * kQueryRows * kRowBytes));
     }
     ptx::wgmma_commit_group();
   }
@@ -204,7 +206,7 @@ class Math {
 #pragma unroll
       for (int i = 0; i < kQueryRows / kMmaK; i += 2) {
         Wgmma::template run<2, kStepBytes>(part, a + i,
-                                           Descriptor::at(b_lo, slabs + i * kStepBytes));
+                                           Descriptor::descriptor_at(b_lo, slabs + i * kStepBytes));
       }
     }
     ptx::wgmma_commit_group();

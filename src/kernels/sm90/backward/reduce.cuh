@@ -113,12 +113,12 @@ class Reducer {
     const int first = part * kColumns / slab_columns(T.head_dim) * kSlabBytes;
     constexpr int kStepA = kMmaK * DsDescriptor::kRowBytes, kStepB = kMmaK * KDescriptor::kRowBytes;
     ptx::wgmma_fence();
-    Wgmma::template start<kStepA, kStepB>(rDQ, DsDescriptor::at(ds_lo),
-                                          KDescriptor::at(k_lo, first));
+    Wgmma::template start<kStepA, kStepB>(rDQ, DsDescriptor::descriptor_at(ds_lo),
+                                          KDescriptor::descriptor_at(k_lo, first));
 #pragma unroll
     for (int i = 4; i < kKeys / kMmaK; i += 4) {
-      Wgmma::template run<kStepA, kStepB>(rDQ, DsDescriptor::at(ds_lo, i * kStepA),
-                                          KDescriptor::at(k_lo, first + i * kStepB));
+      Wgmma::template run<kStepA, kStepB>(rDQ, DsDescriptor::descriptor_at(ds_lo, i * kStepA),
+                                          KDescriptor::descriptor_at(k_lo, first + i * kStepB));
     }
     ptx::wgmma_commit_group();
     ptx::wgmma_wait_group<0>();

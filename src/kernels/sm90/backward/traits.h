@@ -90,15 +90,16 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
   const int math_warps = 4 * kMathWarpgroups;
   const char* loaded = "load warp + TMA bytes, or load warp after clearing the tail";
   return {{
-      {"k_full", 1, 1, loaded, "math, reduce"},
-      {"v_full", 1, 1, loaded, "math"},
-      {"q_full", t.stages, 1, loaded, "math"},
-      {"q_empty", t.stages, math_warps, "math warps, after dK", "load"},
-      {"dout_full", t.stages, 1, loaded, "math"},
-      {"dout_empty", t.stages, math_warps, "math warps, after dV", "load"},
-      {"ds_full", t.stages, math_warps, "math warps, after their rows are there", "reduce"},
-      {"ds_empty", t.stages, 4, "reduce warps, after dQ", "math"},
-      {"raw", 1, 1, "load warp + TMA bytes", "load, before clearing the tail"},
+      {"k_full", 1, 1, Start::kTaken, loaded, "math, reduce"},
+      {"v_full", 1, 1, Start::kTaken, loaded, "math"},
+      {"q_full", t.stages, 1, Start::kTaken, loaded, "math"},
+      {"q_empty", t.stages, math_warps, Start::kFree, "math warps, after dK", "load"},
+      {"dout_full", t.stages, 1, Start::kTaken, loaded, "math"},
+      {"dout_empty", t.stages, math_warps, Start::kFree, "math warps, after dV", "load"},
+      {"ds_full", t.stages, math_warps, Start::kTaken, "math warps, after their rows are there",
+       "reduce"},
+      {"ds_empty", t.stages, 4, Start::kFree, "reduce warps, after dQ", "math"},
+      {"raw", 1, 1, Start::kTaken, "load warp + TMA bytes", "load, before clearing the tail"},
   }};
 }
 
