@@ -150,6 +150,19 @@ FA4_API fa4_status fa4_describe_device(int32_t index, fa4_device_info* info);
 FA4_API fa4_status fa4_open_device(const char* name, fa4_device** device);
 FA4_API void fa4_close_device(fa4_device* device);
 
+/* Memory of a GPU, emulated or not, for programs that have no other way to it; the library itself
+ * never calls these. Allocations are 256-byte aligned and outlive the handle; freeing NULL does
+ * nothing. A copy has been made when fa4_device_copy returns, after what the device's blocking
+ * streams were given before. On the CPU, whose memory is the host's, each is FA4_INVALID_ARGUMENT.
+ */
+FA4_API fa4_status fa4_device_alloc(fa4_device* device, size_t bytes, void** pointer);
+FA4_API fa4_status fa4_device_free(fa4_device* device, void* pointer);
+
+/* The direction of fa4_device_copy. */
+enum { FA4_TO_DEVICE = 1, FA4_TO_HOST = 2 };
+FA4_API fa4_status fa4_device_copy(fa4_device* device, void* to, const void* from, size_t bytes,
+                                   int32_t direction);
+
 /* ---- The problem ----------------------------------------------------------------------------- */
 
 enum { FA4_F32 = 1, FA4_F16 = 2, FA4_BF16 = 3 };       /* dtype */

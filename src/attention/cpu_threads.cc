@@ -1,5 +1,7 @@
 #include "attention/cpu_threads.h"
 
+#include <unistd.h>
+
 #include <map>
 #include <mutex>
 
@@ -12,7 +14,13 @@ namespace fa4::internal {
 std::shared_ptr<ThreadPool> shared_threads(int num_threads) {
   static std::mutex mutex;
   static std::map<int, std::weak_ptr<ThreadPool>> pools;
+  static pid_t owner = getpid();
   const std::lock_guard lock(mutex);
+  // The threads of a pool stay behind in the parent when the process forks.
+  if (owner != getpid()) {
+    pools.clear();
+    owner = getpid();
+  }
   std::weak_ptr<ThreadPool>& slot = pools[num_threads];
   std::shared_ptr<ThreadPool> pool = slot.lock();
   if (pool == nullptr) {

@@ -7,8 +7,8 @@
 
 namespace fa4::internal {
 
-// Those of a living operation with as many, or new ones: operations that share them are served one
-// after another. Throws Error{kOutOfMemory}.
+// Those of a living operation of this process with as many, or new ones: operations that share them
+// are served one after another. Throws Error{kOutOfMemory}.
 std::shared_ptr<ThreadPool> shared_threads(int num_threads);
 
 // Throws Error{kInvalidArgument} unless `stream` is NULL.

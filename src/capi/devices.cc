@@ -70,6 +70,18 @@ fa4_device_info to_info(const DeviceSpec& spec) {
   return info;
 }
 
+// The door to the memory of `device`, for the call `function`.
+Device& memory_of(fa4_device* device, const char* function) {
+  internal::require(device, "device");
+  if (device->device == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: device cpu; accepted: a GPU, emulated or not (the CPU's memory is "
+                            "the host's)",
+                            function));
+  }
+  return *device->device;
+}
+
 }  // namespace
 
 extern "C" {
@@ -110,5 +122,40 @@ fa4_status fa4_open_device(const char* name, fa4_device** device) {
 }
 
 void fa4_close_device(fa4_device* device) { delete device; }
+
+fa4_status fa4_device_alloc(fa4_device* device, size_t bytes, void** pointer) {
+  return internal::guarded([&] {
+    Device& memory = memory_of(device, "fa4_device_alloc");
+    internal::require(pointer, "pointer");
+    *pointer = memory.allocate(std::max<size_t>(bytes, 1));
+  });
+}
+
+fa4_status fa4_device_free(fa4_device* device, void* pointer) {
+  return internal::guarded([&] {
+    Device& memory = memory_of(device, "fa4_device_free");
+    if (pointer != nullptr) memory.free(pointer);
+  });
+}
+
+fa4_status fa4_device_copy(fa4_device* device, void* to, const void* from, size_t bytes,
+                           int32_t direction) {
+  return internal::guarded([&] {
+    Device& memory = memory_of(device, "fa4_device_copy");
+    if (direction != FA4_TO_DEVICE && direction != FA4_TO_HOST) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("direction {}; accepted: 1 (FA4_TO_DEVICE), 2 (FA4_TO_HOST)", direction));
+    }
+    if (bytes == 0) return;
+    internal::require(to, "to");
+    internal::require(from, "from");
+    if (direction == FA4_TO_DEVICE) {
+      memory.copy_to_device(to, from, bytes);
+    } else {
+      memory.copy_to_host(to, from, bytes);
+    }
+  });
+}
 
 }  // extern "C"

@@ -47,6 +47,34 @@ TEST(Status, HasNames) {
   EXPECT_STREQ(fa4_status_name(-1), "UNKNOWN");
 }
 
+TEST(DeviceMemory, HoldsWhatWasCopiedThere) {
+  fa4_device* device = nullptr;
+  ASSERT_EQ(fa4_open_device("emulated:b200", &device), FA4_OK) << fa4_last_error();
+  void* memory = nullptr;
+  ASSERT_EQ(fa4_device_alloc(device, 1000, &memory), FA4_OK) << fa4_last_error();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 256, 0u);
+  char given[1000], back[1000] = {};
+  for (int i = 0; i < 1000; ++i) given[i] = static_cast<char>(i);
+  EXPECT_EQ(fa4_device_copy(device, memory, given, 1000, FA4_TO_DEVICE), FA4_OK);
+  EXPECT_EQ(fa4_device_copy(device, back, memory, 1000, FA4_TO_HOST), FA4_OK);
+  EXPECT_EQ(std::memcmp(given, back, 1000), 0);
+  EXPECT_EQ(fa4_device_copy(device, back, nullptr, 0, FA4_TO_HOST), FA4_OK);
+  EXPECT_EQ(fa4_device_copy(device, back, memory, 1000, 3), FA4_INVALID_ARGUMENT);
+  EXPECT_TRUE(starts_with(fa4_last_error(), "direction 3; accepted: ")) << fa4_last_error();
+  EXPECT_EQ(fa4_device_free(device, memory), FA4_OK);
+  EXPECT_EQ(fa4_device_free(device, nullptr), FA4_OK);
+  fa4_close_device(device);
+}
+
+TEST(DeviceMemory, IsNotTheCpus) {
+  void* memory = nullptr;
+  EXPECT_EQ(fa4_device_alloc(cpu(), 256, &memory), FA4_INVALID_ARGUMENT);
+  EXPECT_TRUE(starts_with(fa4_last_error(), "fa4_device_alloc: device cpu; accepted: "))
+      << fa4_last_error();
+  EXPECT_EQ(fa4_device_free(cpu(), nullptr), FA4_INVALID_ARGUMENT);
+  EXPECT_EQ(fa4_device_copy(nullptr, memory, memory, 0, FA4_TO_HOST), FA4_INVALID_ARGUMENT);
+}
+
 TEST(Library, HasItsVersions) {
   EXPECT_EQ(fa4_abi_version(), static_cast<uint32_t>(FA4_ABI_VERSION));
   EXPECT_EQ(std::count(fa4_version(), fa4_version() + std::strlen(fa4_version()), '.'), 2);

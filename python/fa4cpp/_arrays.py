@@ -1,0 +1,204 @@
+"""What the library needs to know of an array: where it lies, its dtype, shape and strides.
+
+Without importing numpy, torch or jax: arrays say it themselves, through `__array_interface__` (numpy),
+DLPack, or the buffer protocol. Results are arrays of the kind that the queries are.
+"""
+
+import ctypes
+import sys
+
+from ._abi_table import CONSTANTS
+from ._errors import InvalidArgumentError, NotSupportedError
+
+F32, F16, BF16 = CONSTANTS["FA4_F32"], CONSTANTS["FA4_F16"], CONSTANTS["FA4_BF16"]
+I32, I64 = -1, -2  # index tensors; no number of fa4.h
+DTYPE_NAMES = {F32: "float32", F16: "float16", BF16: "bfloat16", I32: "int32", I64: "int64"}
+ITEM_BYTES = {F32: 4, F16: 2, BF16: 2, I32: 4, I64: 8}
+DTYPES = {"float32": F32, "float16": F16, "bfloat16": BF16}
+
+_TYPESTRS = {"<f4": F32, "<f2": F16, "<i4": I32, "<i8": I64}
+_FORMATS = {"f": F32, "e": F16, "i": I32, "q": I64, "l": I64}
+_DLPACK_TYPES = {(2, 32): F32, (2, 16): F16, (4, 16): BF16, (0, 32): I32, (0, 64): I64}
+
+
+class View:
+    """One array. `owner` keeps its memory; strides are in elements."""
+
+    __slots__ = ("pointer", "dtype", "shape", "strides", "owner", "writable", "kind")
+
+    def __init__(self, pointer, dtype, shape, strides, owner, writable, kind):
+        self.pointer, self.dtype, self.shape, self.strides = pointer, dtype, shape, strides
+        self.owner, self.writable, self.kind = owner, writable, kind
+
+    @property
+    def nbytes(self):
+        total = ITEM_BYTES[self.dtype]
+        for size in self.shape:
+            total *= size
+        return total
+
+    def is_contiguous(self):
+        return 0 in self.shape or all(size == 1 or stride == wanted for size, stride, wanted in
+                                      zip(self.shape, self.strides, contiguous_strides(self.shape)))
+
+
+def contiguous_strides(shape):
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _refuse_dtype(name, dtype):
+    raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: float32, float16, bfloat16 for tensors, "
+                               "int32, int64 for lengths and indices")
+
+
+def _element_strides(name, strides, itemsize):
+    if any(stride % itemsize for stride in strides):
+        raise InvalidArgumentError(f"{name} has strides {tuple(strides)} bytes; "
+                                   f"accepted: multiples of the {itemsize} bytes of an element")
+    return tuple(stride // itemsize for stride in strides)
+
+
+def _from_interface(name, array, interface):
+    dtype = _TYPESTRS.get(interface["typestr"])
+    if dtype is None and str(getattr(array, "dtype", "")) == "bfloat16":
+        dtype = BF16  # ml_dtypes
+    if dtype is None:
+        _refuse_dtype(name, getattr(array, "dtype", interface["typestr"]))
+    shape = tuple(interface["shape"])
+    pointer, read_only = interface["data"]
+    strides = interface.get("strides")
+    strides = contiguous_strides(shape) if strides is None else _element_strides(name, strides, ITEM_BYTES[dtype])
+    return View(pointer, dtype, shape, strides, array, not read_only, "numpy")
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
+
+
+_CAPSULE_POINTER = ctypes.pythonapi.PyCapsule_GetPointer
+_CAPSULE_POINTER.restype, _CAPSULE_POINTER.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def _from_dlpack(name, array):
+    device_type, _ = array.__dlpack_device__()
+    if device_type != 1:
+        raise NotSupportedError(f"{name} is an array of DLPack device type {device_type}; "
+                                "accepted: 1, the CPU (torch's tensors may lie on any device)")
+    capsule = array.__dlpack__()  # it keeps the memory as long as it is not taken over
+    tensor = _DLTensor.from_address(_CAPSULE_POINTER(capsule, b"dltensor"))
+    dtype = _DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        _refuse_dtype(name, getattr(array, "dtype", f"DLPack ({tensor.code}, {tensor.bits}, {tensor.lanes})"))
+    shape = tuple(tensor.shape[:tensor.ndim])
+    strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else contiguous_strides(shape)
+    return View((tensor.data or 0) + tensor.byte_offset, dtype, shape, strides, (array, capsule), False, "dlpack")
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+                ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)]
+
+
+_GET_BUFFER = ctypes.pythonapi.PyObject_GetBuffer
+_GET_BUFFER.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
+_RELEASE_BUFFER = ctypes.pythonapi.PyBuffer_Release
+_RELEASE_BUFFER.restype, _RELEASE_BUFFER.argtypes = None, [ctypes.POINTER(_PyBuffer)]
+_STRIDED = 0x18  # PyBUF_STRIDES
+
+
+def _from_buffer(name, array):
+    view = memoryview(array)
+    dtype = _FORMATS.get(view.format.lstrip("@=<"))
+    if dtype is None:
+        _refuse_dtype(name, f"{view.format!r} (of the buffer protocol)")
+    buffer = _PyBuffer()
+    _GET_BUFFER(view, ctypes.byref(buffer), _STRIDED)
+    pointer = buffer.buf
+    _RELEASE_BUFFER(ctypes.byref(buffer))  # `view` holds the memory from here on
+    strides = _element_strides(name, view.strides, ITEM_BYTES[dtype])
+    return View(pointer or 0, dtype, tuple(view.shape), strides, view, not view.readonly, "buffer")
+
+
+def view_of(name, array):
+    """The View of what a caller passed as the argument `name`."""
+    interface = getattr(array, "__array_interface__", None)
+    if interface is not None:
+        return _from_interface(name, array, interface)
+    if hasattr(array, "__dlpack__"):
+        return _from_dlpack(name, array)
+    try:
+        return _from_buffer(name, array)
+    except TypeError:
+        raise TypeError(f"{name} is {type(array).__name__}; accepted: an array of numpy, torch or jax, or of anything "
+                        "with DLPack or the buffer protocol") from None
+
+
+def _numpy_dtype(numpy, dtype):
+    if dtype != BF16:
+        return numpy.dtype(DTYPE_NAMES[dtype])
+    import ml_dtypes
+
+    return numpy.dtype(ml_dtypes.bfloat16)
+
+
+def empty(shape, dtype, like):
+    """A new array of the kind that the View `like` is, and its View."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None and like.kind == "dlpack":
+        import numpy
+    if numpy is not None and like.kind != "buffer":
+        array = numpy.empty(shape, _numpy_dtype(numpy, dtype))
+        return array, View(array.ctypes.data, dtype, tuple(shape), contiguous_strides(shape), array, True, "numpy")
+    if dtype == F16:
+        raise NotSupportedError("q has dtype float16 of the buffer protocol, in which Python makes no arrays of it; "
+                                "accepted: an array `out` of yours, or numpy's arrays")
+    count = 1
+    for size in shape:
+        count *= size
+    memory = bytearray(max(count, 1) * ITEM_BYTES[dtype])
+    flat = memoryview(memory)[:count * ITEM_BYTES[dtype]]
+    # Python has no views with a dimension of 0.
+    array = flat.cast("f", tuple(shape)) if count else flat.cast("f")
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return array, View(address, dtype, tuple(shape), contiguous_strides(shape), array, True, "buffer")
+
+
+def contiguous(name, view):
+    """`view`, or a copy of it whose elements lie side by side."""
+    if view.is_contiguous():
+        return view
+    if view.kind == "numpy":
+        import numpy
+
+        return view_of(name, numpy.ascontiguousarray(view.owner))
+    raise NotSupportedError(f"{name} has strides {view.strides}; accepted here: contiguous arrays, or numpy's")
+
+
+def int32_indices(name, array):
+    """The View of lengths or indices, contiguous and int32; int64 is copied."""
+    view = array if isinstance(array, View) else view_of(name, array)
+    if view.dtype not in (I32, I64):
+        raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[view.dtype]}; accepted: int32, int64")
+    view = contiguous(name, view)
+    if view.dtype == I32:
+        return view
+    values = (ctypes.c_int64 * max(1, view.nbytes // 8)).from_address(view.pointer) if view.nbytes else ()
+    for value in values:
+        if not -2**31 <= value < 2**31:
+            raise InvalidArgumentError(f"{name} holds {value}; accepted: numbers of 32 bits")
+    narrow = (ctypes.c_int32 * max(1, len(values)))(*values)
+    return View(ctypes.addressof(narrow), I32, view.shape, contiguous_strides(view.shape), narrow, True, view.kind)
+
+
+def read_indices(view):
+    """The numbers of an int32 View."""
+    return list((ctypes.c_int32 * (view.nbytes // 4)).from_address(view.pointer)) if view.nbytes else []
