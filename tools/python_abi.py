@@ -3,7 +3,7 @@
 
 python_abi.py             writes python/fa4cpp/_abi_table.py
 python_abi.py --check     exit 1 when that file is not what it would write
-python_abi.py --probe     prints a C program that prints where each field of each struct lies
+python_abi.py --probe F   writes a C program that prints where each field of each struct lies
 """
 
 import argparse
@@ -88,11 +88,11 @@ def probe(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--probe", action="store_true")
+    parser.add_argument("--probe", type=pathlib.Path)
     options = parser.parse_args()
     text = without_comments(HEADER.read_text(encoding="utf-8"))
     if options.probe:
-        sys.stdout.write(probe(text))
+        options.probe.write_text(probe(text), encoding="utf-8")
     elif not options.check:
         TABLE.write_text(table(text), encoding="utf-8")
     elif TABLE.read_text(encoding="utf-8") != table(text):

@@ -1,0 +1,368 @@
+"""The functions that users call."""
+
+import array as stdlib_array
+import sys
+from typing import NamedTuple
+
+from . import _arrays, _call, _device, _options
+from ._arrays import BF16, DTYPE_NAMES, DTYPES, F32
+from ._errors import InvalidArgumentError, NotSupportedError
+from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_shapes, described, layout_of_shapes, problem_bytes
+
+
+def _torch_of(q):
+    """fa4cpp.torch when q is a tensor of torch."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(q, torch.Tensor):
+        return None
+    from . import torch as ours
+
+    return ours
+
+
+class _Sides(NamedTuple):
+    """q, k and v with the arrays that say where sequences lie."""
+
+    q: object
+    k: object
+    v: object
+    sink: object = None
+    cu_seqlens_q: object = None
+    cu_seqlens_k: object = None
+    seqused_q: object = None
+    seqused_k: object = None
+    page_table: object = None
+
+
+def _views(given):
+    """_Sides of Views from _Sides of arrays."""
+    tensors = [_arrays.view_of(name, getattr(given, name)) for name in ("q", "k", "v")]
+    sink = None
+    if given.sink is not None:
+        sink = _arrays.view_of("sink", given.sink)
+        if sink.dtype != F32 and sink.kind == "numpy":
+            sink = _arrays.view_of("sink", given.sink.astype("float32"))
+        if sink.dtype != F32 or sink.shape != (tensors[0].shape[-2],):
+            raise InvalidArgumentError(f"sink has shape {sink.shape} and dtype {DTYPE_NAMES[sink.dtype]}; "
+                                       f"accepted: ({tensors[0].shape[-2]},) for heads_q, float32")
+        sink = _arrays.contiguous("sink", sink)
+    indices = []
+    for name in _Sides._fields[4:]:
+        value = getattr(given, name)
+        if isinstance(value, (list, tuple)):
+            value = stdlib_array.array("i", value)
+        indices.append(None if value is None else _arrays.int32_indices(name, value))
+    return _Sides(*tensors, sink, *indices)
+
+
+def _lengths(views, batch):
+    for name in ("seqused_q", "seqused_k"):
+        view = getattr(views, name)
+        if view is not None and view.shape != (batch,):
+            raise InvalidArgumentError(f"{name} has shape {view.shape}; accepted: ({batch},), a number for each sequence")
+
+
+def _longest(name, given, cu_seqlens):
+    """max_seqlen_q or max_seqlen_k of packed sequences: the caller's number, else theirs."""
+    if given is not None:
+        return int(given)
+    starts = _arrays.read_indices(cu_seqlens)
+    return max([end - start for start, end in zip(starts, starts[1:])], default=0)
+
+
+def _readable(name, view, on_cpu):
+    """(View, Tensor) as the library reads it: a copy where the strides ask for one."""
+    tensor = described(name, view.shape, view.strides)
+    if tensor is None or (not on_cpu and tensor.strides is not None):
+        view = _arrays.contiguous(name, view)
+        tensor = Tensor(view.shape)
+    return view, tensor
+
+
+def _cu_batch(name, view):
+    if len(view.shape) != 1 or view.shape[0] < 1:
+        raise InvalidArgumentError(f"{name} has shape {view.shape}; accepted: (batch + 1,)")
+    return view.shape[0] - 1
+
+
+def _prepare(given, options, max_q=None, max_k=None):
+    """(Views, Tensors of q, k, v, what problem_bytes takes, numbers of the arguments)"""
+    views = _views(given)
+    q, k, v = views.q, views.k, views.v
+    layout_q = DENSE if views.cu_seqlens_q is None else PACKED
+    layout_kv = layout_of_shapes(views.page_table, views.cu_seqlens_k)
+    batch = q.shape[0] if layout_q == DENSE and q.shape else _cu_batch("cu_seqlens_q", views.cu_seqlens_q)
+    check_shapes(layout_q, layout_kv, q.shape, k.shape, v.shape, (q.dtype, k.dtype, v.dtype), batch)
+    _lengths(views, batch)
+    pages_per_seq = 0
+    if layout_kv == PACKED and _cu_batch("cu_seqlens_k", views.cu_seqlens_k) != batch:
+        raise InvalidArgumentError(f"cu_seqlens_k has {views.cu_seqlens_k.shape[0]} numbers; "
+                                   f"accepted: {batch + 1}, one more than sequences")
+    if layout_kv == PAGED:
+        if len(views.page_table.shape) != 2 or views.page_table.shape[0] != batch:
+            raise InvalidArgumentError(f"page_table has shape {views.page_table.shape}; accepted: ({batch}, pages_per_seq)")
+        if views.seqused_k is None:
+            raise InvalidArgumentError("seqused_k None beside page_table; accepted: how many keys each sequence has")
+        pages_per_seq = views.page_table.shape[1]
+        max_k = pages_per_seq * k.shape[1] if max_k is None else int(max_k)
+    elif layout_kv == PACKED:
+        max_k = _longest("max_seqlen_k", max_k, views.cu_seqlens_k)
+    if layout_q == PACKED:
+        max_q = _longest("max_seqlen_q", max_q, views.cu_seqlens_q)
+    on_cpu = _device.in_use() == "cpu"
+    (q, tq), (k, tk), (v, tv) = (_readable(name, view, on_cpu) for name, view in (("q", q), ("k", k), ("v", v)))
+    views = views._replace(q=q, k=k, v=v)
+    options = options._replace(has_sink=views.sink is not None, has_seqused_q=views.seqused_q is not None,
+                               has_seqused_k=views.seqused_k is not None)
+    described_as = dict(batch=batch, max_q=max_q or 0, max_k=max_k or 0, pages_per_seq=pages_per_seq)
+    return views, (q.dtype, layout_q, layout_kv, tq, tk, tv, options), described_as
+
+
+def _output(views, out, layout_q, on_cpu):
+    """(the array, its View, its Tensor)"""
+    shape = (*views.q.shape[:-1], views.v.shape[-1])
+    if out is None:
+        array, view = _arrays.empty(shape, views.q.dtype, views.q)
+        return array, view, None
+    view = _arrays.view_of("out", out)
+    if view.shape != shape or view.dtype != views.q.dtype or not view.writable:
+        raise InvalidArgumentError(f"out has shape {view.shape}, dtype {DTYPE_NAMES[view.dtype]}, "
+                                   f"{'writable' if view.writable else 'read-only'}; "
+                                   f"accepted: {shape}, {DTYPE_NAMES[views.q.dtype]}, writable")
+    tensor = described("out", view.shape, view.strides)
+    if tensor is None or (not on_cpu and tensor.strides is not None):
+        raise InvalidArgumentError(f"out has strides {view.strides}; accepted: contiguous"
+                                   f"{' in the last dimension' if on_cpu else ' on an emulated GPU'}")
+    return out, view, tensor
+
+
+def _attention(given, options, return_lse, out, max_q=None, max_k=None):
+    views, key, described_as = _prepare(given, options, max_q, max_k)
+    device = _device.in_use()
+    result, out_view, out_tensor = _output(views, out, key[1], device == "cpu")
+    lse = lse_view = None
+    if return_lse:
+        shape = views.q.shape
+        lse_shape = (shape[0], shape[2], shape[1]) if key[1] == DENSE else (shape[1], shape[0])
+        lse, lse_view = _arrays.empty(lse_shape, F32, views.q)
+    problem = problem_bytes(*key, out=out_tensor, **described_as)
+    _call.run("forward", device, problem, views._asdict(), {"out": out_view, "lse": lse_view})
+    return (result, lse) if return_lse else result
+
+
+def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None,
+                    deterministic=False, return_lse=False, out=None, seqused_q=None, seqused_k=None, **others):
+    """Exact attention.
+
+    Query i sits at position i + seqlen_k - seqlen_q, so that the last query sits at the last key.
+
+    Parameters
+    ----------
+    q : array (batch, seqlen_q, heads_q, head_dim)
+        bfloat16, float16, or float32 on the CPU. numpy, torch, or anything with DLPack or the buffer protocol.
+    k : array (batch, seqlen_k, heads_kv, head_dim)
+        heads_kv divides heads_q.
+    v : array (batch, seqlen_k, heads_kv, head_dim_v)
+    softmax_scale : float, optional
+        1 / sqrt(head_dim) by default.
+    causal : bool
+        Hides the keys after a query's position.
+    window_size : (left, right)
+        How many keys before and after its position a query sees; -1: all.
+    softcap : float
+        Scores become softcap * tanh(score / softcap); 0: off.
+    sink : array (heads_q,), optional
+        A logit beside every row's scores.
+    deterministic : bool
+        The backward gives the same bits in every run; the forward always does.
+    return_lse : bool
+        Return (out, lse), lse being float32 (batch, heads_q, seqlen_q), natural logarithm.
+    out : array, optional
+        Where to write, of the result's shape and dtype.
+    seqused_q, seqused_k : array (batch,), optional
+        How many queries and keys of each sequence there are.
+    **others
+        Keywords of other libraries: aliases (`learnable_sink`, `s_aux`, `return_attn_probs`,
+        `return_softmax_lse`), hints (`num_splits`, `pack_gqa`, `sm_margin`, `scheduler_metadata`), and
+        those that are refused unless they ask for nothing (`dropout_p`, `alibi_slopes`, ...).
+
+    Returns
+    -------
+    array (batch, seqlen_q, heads_q, head_dim_v), or (that, lse)
+
+    Raises
+    ------
+    InvalidArgumentError
+        A value that is never accepted; a ValueError.
+    NotSupportedError
+        What this device or version does not do; a NotImplementedError.
+
+    Examples
+    --------
+    >>> import numpy, fa4cpp
+    >>> q = k = v = numpy.ones((1, 4, 2, 8), numpy.float32)
+    >>> out, lse = fa4cpp.flash_attn_func(q, k, v, causal=True, return_lse=True)
+    >>> out.shape, lse.shape
+    ((1, 4, 2, 8), (1, 2, 4))
+    """
+    if others:
+        sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
+    torch = _torch_of(q)
+    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
+    if torch is not None:
+        return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, return_lse, out)
+    return _attention(_Sides(q, k, v, sink, seqused_q=seqused_q, seqused_k=seqused_k), _checked(options), return_lse, out)
+
+
+def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None,
+                           causal=False, window_size=(-1, -1), softcap=0.0, sink=None, deterministic=False,
+                           return_lse=False, out=None, seqused_q=None, seqused_k=None, page_table=None, **others):
+    """Exact attention of packed sequences, or over pages of keys and values.
+
+    Parameters
+    ----------
+    q : array (total_q, heads_q, head_dim)
+        Sequence b is rows cu_seqlens_q[b] to cu_seqlens_q[b + 1]; (batch, seqlen_q, ...) when cu_seqlens_q is None.
+    k, v : array (total_k, heads_kv, head_dim)
+        (batch, seqlen_k, ...) when cu_seqlens_k is None; (num_pages, page_size, ...) with page_table.
+    cu_seqlens_q, cu_seqlens_k : array (batch + 1,) or None
+        int32, ascending from 0.
+    max_seqlen_q, max_seqlen_k : int or None
+        The longest sequences; None on the CPU: found in cu_seqlens.
+    page_table : array (batch, pages_per_seq), optional
+        Key j of sequence b is row j % page_size of page page_table[b, j // page_size]; needs seqused_k.
+
+    The others are those of `flash_attn_func`; lse is (heads_q, total_q).
+
+    Examples
+    --------
+    >>> import numpy, fa4cpp
+    >>> q = k = v = numpy.ones((5, 2, 8), numpy.float32)
+    >>> starts = numpy.array([0, 2, 5], numpy.int32)  # sequences of 2 and of 3
+    >>> out = fa4cpp.flash_attn_varlen_func(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=3,
+    ...                                     max_seqlen_k=3, causal=True)
+    >>> out.shape
+    (5, 2, 8)
+    """
+    if others:
+        sink, return_lse, page_table = _options.take("flash_attn_varlen_func", others, sink=sink, return_lse=return_lse,
+                                                     page_table=page_table)
+    torch = _torch_of(q)
+    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
+    if torch is not None:
+        return torch._varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
+                             page_table, options, return_lse, out)
+    sides = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
+    return _attention(sides, _checked(options), return_lse, out, max_seqlen_q, max_seqlen_k)
+
+
+def _checked(options):
+    """Options as plain numbers, so that arrays' scalars do not make keys of their own."""
+    scale = None if options.softmax_scale is None else float(options.softmax_scale)
+    return options._replace(softmax_scale=scale, causal=bool(options.causal), softcap=float(options.softcap),
+                            deterministic=bool(options.deterministic))
+
+
+class Support(NamedTuple):
+    """Whether a call would run, and if not, why."""
+
+    ok: bool
+    reason: str
+
+    def __bool__(self):
+        return self.ok
+
+
+def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+             sink=None, deterministic=False, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
+             seqused_q=None, seqused_k=None, page_table=None, **others):
+    """Whether these arrays with these options run, without running them: (ok, reason).
+
+    `direction` is "forward" or "backward"; the others are those of `flash_attn_varlen_func`.
+
+    >>> import numpy, fa4cpp
+    >>> q = numpy.ones((1, 4, 3, 8), numpy.float32)
+    >>> k = numpy.ones((1, 4, 2, 8), numpy.float32)
+    >>> fa4cpp.supports(q, k, k).ok
+    False
+    """
+    if direction not in ("forward", "backward"):
+        raise InvalidArgumentError(f"direction {direction!r}; accepted: 'forward', 'backward'")
+    try:
+        sink, page_table = _options.take("supports", others, sink=sink, page_table=page_table)
+        options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
+        given = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
+        torch = _torch_of(q)
+        if torch is not None:
+            return torch._supports(given, options, max_seqlen_q, max_seqlen_k, direction)
+        _, key, described_as = _prepare(given, _checked(options), max_seqlen_q, max_seqlen_k)
+        _call.query(direction, _device.in_use(), problem_bytes(*key, **described_as))
+    except (InvalidArgumentError, NotSupportedError) as refused:
+        return Support(False, str(refused))
+    return Support(True, "")
+
+
+def plan(*, batch=1, seqlen_q=1024, seqlen_k=None, heads_q=8, heads_kv=None, head_dim=128, head_dim_v=None,
+         dtype="bfloat16", softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=False,
+         deterministic=False, device="cpu", direction="forward"):
+    """How the library would run attention of these sizes: the chain of its decisions, a line each.
+
+    The device need not be the one of the arrays; `direction` is "forward" or "backward".
+
+    >>> import fa4cpp
+    >>> print(fa4cpp.plan(seqlen_q=256, dtype="float32").splitlines()[0].split(":")[0])
+    problem
+    """
+    if direction not in ("forward", "backward"):
+        raise InvalidArgumentError(f"direction {direction!r}; accepted: 'forward', 'backward'")
+    if dtype not in DTYPES:
+        raise InvalidArgumentError(f"dtype {dtype!r}; accepted: {', '.join(map(repr, DTYPES))}")
+    heads_kv = heads_q if heads_kv is None else heads_kv
+    seqlen_k = seqlen_q if seqlen_k is None else seqlen_k
+    keys = (batch, seqlen_k, heads_kv)
+    options = _checked(Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic))
+    problem = problem_bytes(DTYPES[dtype], DENSE, DENSE, Tensor((batch, seqlen_q, heads_q, head_dim)),
+                            Tensor((*keys, head_dim)), Tensor((*keys, head_dim if head_dim_v is None else head_dim_v)),
+                            options._replace(has_sink=bool(sink)), batch=batch, max_q=0, max_k=0)
+    with _call.planned(direction, device, problem) as made:
+        return _call.describe(made)
+
+
+def merge_partials(outs, lses):
+    """Attention over all keys from attention over parts of them.
+
+    Parameters
+    ----------
+    outs : sequence of arrays (batch, seqlen_q, heads_q, head_dim_v), or (total_q, heads_q, head_dim_v)
+        What each part of the keys gave; numpy or torch.
+    lses : sequence of arrays (batch, heads_q, seqlen_q), or (heads_q, total_q)
+
+    Returns
+    -------
+    (out, lse)
+        out in the parts' dtype, lse in float32. Rows that no part sees get 0 and -inf.
+    """
+    outs, lses = list(outs), list(lses)
+    if not outs or len(outs) != len(lses):
+        raise InvalidArgumentError(f"merge_partials: {len(outs)} outs, {len(lses)} lses; accepted: one or more of each, as many")
+    for index, (out, lse) in enumerate(zip(outs, lses)):
+        shape = tuple(out.shape)
+        wanted = (*shape[:-3], shape[-2], shape[-3])
+        if shape != tuple(outs[0].shape) or tuple(lse.shape) != wanted:
+            raise InvalidArgumentError(f"merge_partials: part {index} has out {shape}, lse {tuple(lse.shape)}; "
+                                       f"accepted: out {tuple(outs[0].shape)}, lse {wanted}")
+    torch = _torch_of(outs[0])
+    if torch is not None:
+        return torch._merge(outs, lses)
+    import numpy
+
+    stacked = numpy.stack([numpy.asarray(lse, numpy.float64) for lse in lses])
+    top = stacked.max(0)
+    top = numpy.where(numpy.isneginf(top), 0, top)
+    weights = numpy.exp(stacked - top)
+    total = weights.sum(0)
+    with numpy.errstate(divide="ignore"):
+        lse = top + numpy.log(total)
+    weights = numpy.swapaxes(weights / numpy.where(total == 0, 1, total), -1, -2)[..., None]
+    out = sum(weight * numpy.asarray(part, numpy.float64) for weight, part in zip(weights, outs))
+    return out.astype(outs[0].dtype), lse.astype(numpy.float32)

@@ -1,0 +1,107 @@
+"""Devices: those that are open, and the one that arrays of the CPU run on."""
+
+import contextlib
+import contextvars
+import ctypes
+import os
+import threading
+from typing import NamedTuple
+
+from ._abi import DEVICE_INFO, LIBRARY, check, out_pointer
+from ._abi_table import CONSTANTS
+from ._errors import InvalidArgumentError
+
+_KINDS = {CONSTANTS["FA4_DEVICE_CPU"]: "cpu", CONSTANTS["FA4_DEVICE_CUDA"]: "cuda",
+          CONSTANTS["FA4_DEVICE_EMULATED"]: "emulated"}
+
+_lock = threading.Lock()
+_handles = {}
+_in_use = contextvars.ContextVar("fa4cpp_device", default="cpu")
+
+
+class DeviceInfo(NamedTuple):
+    """A device of this machine; `name` is what the parameter `device` takes."""
+
+    name: str
+    kind: str
+    model: str
+    architecture: str
+    features: str
+    num_threads: int
+    num_sms: int
+
+
+def devices():
+    """The devices of this machine: the CPU first, then GPUs, then emulated ones.
+
+    >>> import fa4cpp
+    >>> fa4cpp.devices()[0].name
+    'cpu'
+    """
+    count = ctypes.c_int32()
+    check(LIBRARY.fa4_device_count(ctypes.byref(count)))
+    result = []
+    for index in range(count.value):
+        info = ctypes.create_string_buffer(DEVICE_INFO.make(), DEVICE_INFO.size)
+        check(LIBRARY.fa4_describe_device(index, info))
+        fields = DEVICE_INFO.read(info.raw)
+        texts = {name: fields[name].split(b"\0", 1)[0].decode() for name in ("name", "model", "architecture", "features")}
+        result.append(DeviceInfo(kind=_KINDS[fields["kind"]], num_threads=fields["num_threads"],
+                                 num_sms=fields["num_sms"], **texts))
+    return result
+
+
+def handle_of(name):
+    """The open device of that name, opened at the first call."""
+    found = _handles.get(name)
+    if found is None:
+        with _lock:
+            found = _handles.get(name)
+            if found is None:
+                found = _handles[name] = out_pointer(LIBRARY.fa4_open_device, name.encode())
+    return found
+
+
+def in_use():
+    """The name of the device that arrays of the CPU run on."""
+    return _in_use.get()
+
+
+@contextlib.contextmanager
+def emulate(gpu):
+    """A context in which arrays of the CPU run on an emulated GPU: the GPU's own kernels, executed on the CPU.
+
+    Slow: for tests of the kernels' results on machines without that GPU. The context holds for the calling
+    thread or task.
+
+    Parameters
+    ----------
+    gpu : str
+        "b200" or "h200".
+
+    Raises
+    ------
+    InvalidArgumentError
+        For another name.
+    Error
+        When the emulator's library is not there.
+    """
+    if gpu not in ("b200", "h200"):
+        raise InvalidArgumentError(f"gpu {gpu!r}; accepted: 'b200', 'h200'")
+    name = f"emulated:{gpu}"
+    handle_of(name)
+    token = _in_use.set(name)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
+
+
+def _forget():
+    """In a forked child: the parent's threads are not there, so that its devices are opened anew."""
+    global _lock
+    _lock = threading.Lock()
+    _handles.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

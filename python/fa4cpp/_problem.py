@@ -1,0 +1,112 @@
+"""From shapes and options to the bytes of an fa4_problem."""
+
+import functools
+from typing import NamedTuple, Optional
+
+from ._abi import PROBLEM
+from ._abi_table import CONSTANTS
+from ._arrays import DTYPE_NAMES, contiguous_strides
+from ._errors import InvalidArgumentError, NotSupportedError
+
+DENSE, PACKED, PAGED = CONSTANTS["FA4_DENSE"], CONSTANTS["FA4_PACKED"], CONSTANTS["FA4_PAGED"]
+_AXES = {DENSE: "batch, seqlen", PACKED: "total", PAGED: "num_pages, page_size"}
+
+
+class Options(NamedTuple):
+    """What is computed, beside the shapes."""
+
+    softmax_scale: Optional[float] = None
+    causal: bool = False
+    window: tuple = (-1, -1)
+    softcap: float = 0.0
+    deterministic: bool = False
+    has_sink: bool = False
+    has_seqused_q: bool = False
+    has_seqused_k: bool = False
+    has_dlse: bool = False
+
+
+class Tensor(NamedTuple):
+    """A shape and the strides of all dimensions but the last; None: contiguous."""
+
+    shape: tuple
+    strides: Optional[tuple] = None
+
+
+def described(name, shape, strides):
+    """The Tensor of a shape and its strides in elements; None when the library cannot read it as it lies."""
+    if len(shape) < 3:
+        raise InvalidArgumentError(f"{name} has shape {tuple(shape)}; accepted: (batch, seqlen, heads, head_dim), "
+                                   "or (total, heads, head_dim) with cu_seqlens")
+    shape, strides = tuple(shape), tuple(strides)
+    contiguous = contiguous_strides(shape)
+    if 0 in shape or all(size == 1 or stride == wanted for size, stride, wanted in zip(shape, strides, contiguous)):
+        return Tensor(shape)
+    if strides[-1] != 1 and shape[-1] != 1:
+        return None
+    strides = list(strides[:-1])
+    if not any(strides):  # three strides of 0 would say contiguous
+        if 1 not in shape[:-1]:
+            return None
+        strides[shape.index(1)] = shape[-1]
+    return Tensor(shape, tuple(strides))
+
+
+def check_shapes(layout_q, layout_kv, q, k, v, dtypes, batch):
+    """Raises where shapes and dtypes of q, k and v do not fit together; the library judges their sizes."""
+    for name, tensor, layout, dim in (("q", q, layout_q, "head_dim"), ("k", k, layout_kv, "head_dim"),
+                                      ("v", v, layout_kv, "head_dim_v")):
+        if len(tensor) != (3 if layout == PACKED else 4):
+            heads = "heads_q" if name == "q" else "heads_kv"
+            raise InvalidArgumentError(f"{name} has shape {tuple(tensor)}; accepted: ({_AXES[layout]}, {heads}, {dim})")
+    for name, dtype in zip("kv", dtypes[1:]):
+        if dtype != dtypes[0]:
+            raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[dtype]}; accepted: {DTYPE_NAMES[dtypes[0]]}, q's")
+    if k[-1] != q[-1]:
+        raise InvalidArgumentError(f"k has head_dim {k[-1]}; accepted: {q[-1]}, q's")
+    if tuple(v[:-1]) != tuple(k[:-1]):
+        raise InvalidArgumentError(f"v has shape {tuple(v)}; accepted: {(*k[:-1], 'head_dim_v')}, as k".replace("'", ""))
+    for name, tensor, layout in (("q", q, layout_q), ("k", k, layout_kv)):
+        if layout == DENSE and tensor[0] != batch:
+            raise InvalidArgumentError(f"{name} has batch {tensor[0]}; accepted: {batch}, "
+                                       f"{'that of q' if layout_q == DENSE else 'that of cu_seqlens_q'}")
+
+
+def _strides(tensor, layout):
+    if tensor is None or tensor.strides is None:
+        return (0, 0, 0)
+    return tensor.strides if layout != PACKED else (tensor.shape[-1], *tensor.strides)
+
+
+@functools.lru_cache(maxsize=1024)
+def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q, max_k, pages_per_seq=0, out=None,
+                  dout=None):
+    """The struct. q, k, v, out, dout are Tensors; max_q and max_k hold where a side is not dense."""
+    o = options
+    left, right = o.window
+    gradients = {"dout_strides": _strides(dout, layout_q)}
+    return PROBLEM.make(
+        dtype=dtype, layout_q=layout_q, layout_kv=layout_kv, batch=batch,
+        seqlen_q=q.shape[1] if layout_q == DENSE else max_q, seqlen_k=k.shape[1] if layout_kv == DENSE else max_k,
+        heads_q=q.shape[-2], heads_kv=k.shape[-2], head_dim=q.shape[-1], head_dim_v=_dim_v(v),
+        total_q=q.shape[0] if layout_q == PACKED else 0, total_k=k.shape[0] if layout_kv == PACKED else 0,
+        page_size=k.shape[1] if layout_kv == PAGED else 0, num_pages=k.shape[0] if layout_kv == PAGED else 0,
+        pages_per_seq=pages_per_seq, has_seqused_q=o.has_seqused_q, has_seqused_k=o.has_seqused_k, has_sink=o.has_sink,
+        causal=o.causal, has_window=(left, right) != (-1, -1), window_left=left, window_right=right,
+        has_softmax_scale=o.softmax_scale is not None, softmax_scale=o.softmax_scale or 0.0, softcap=o.softcap,
+        q_strides=_strides(q, layout_q), k_strides=_strides(k, layout_kv), v_strides=_strides(v, layout_kv),
+        out_strides=_strides(out, layout_q), deterministic=o.deterministic, has_dlse=o.has_dlse, **gradients)
+
+
+def _dim_v(v):
+    if v.shape[-1] == 0:  # which the C ABI takes as head_dim
+        raise InvalidArgumentError("head_dim_v 0; accepted: multiples of 8 from 8 to 256")
+    return v.shape[-1]
+
+
+def layout_of_shapes(page_table, cu_seqlens_k):
+    if page_table is not None:
+        if cu_seqlens_k is not None:
+            raise NotSupportedError("cu_seqlens_k and page_table are both given; accepted: seqused_k beside page_table")
+        return PAGED
+    return DENSE if cu_seqlens_k is None else PACKED
