@@ -10,12 +10,14 @@ from typing import NamedTuple
 from ._abi import DEVICE_INFO, LIBRARY, check, out_pointer
 from ._abi_table import CONSTANTS
 from ._errors import InvalidArgumentError
+from ._nvrtc import tell_library
 
 _KINDS = {CONSTANTS["FA4_DEVICE_CPU"]: "cpu", CONSTANTS["FA4_DEVICE_CUDA"]: "cuda",
           CONSTANTS["FA4_DEVICE_EMULATED"]: "emulated"}
 
 _lock = threading.Lock()
 _handles = {}
+_told = False  # the library, where NVRTC is
 _in_use = contextvars.ContextVar("fa4cpp_device", default="cpu")
 
 
@@ -31,6 +33,13 @@ class DeviceInfo(NamedTuple):
     num_sms: int
 
 
+def _tell_once():
+    global _told
+    if not _told:
+        tell_library()
+        _told = True
+
+
 def devices():
     """The devices of this machine: the CPU first, then GPUs, then emulated ones.
 
@@ -38,6 +47,7 @@ def devices():
     >>> fa4cpp.devices()[0].name
     'cpu'
     """
+    _tell_once()
     count = ctypes.c_int32()
     check(LIBRARY.fa4_device_count(ctypes.byref(count)))
     result = []
@@ -58,6 +68,7 @@ def handle_of(name):
         with _lock:
             found = _handles.get(name)
             if found is None:
+                _tell_once()
                 found = _handles[name] = out_pointer(LIBRARY.fa4_open_device, name.encode())
     return found
 

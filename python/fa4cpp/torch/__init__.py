@@ -1,0 +1,109 @@
+"""fa4cpp for PyTorch: tensors on the CPU and on CUDA GPUs, gradients, operators, F.scaled_dot_product_attention.
+
+`fa4cpp.flash_attn_func` and `fa4cpp.flash_attn_varlen_func` take tensors; here is what only torch has.
+"""
+
+import torch
+
+from .. import _call, _device
+from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
+from .._errors import InvalidArgumentError, NotSupportedError
+from .._problem import Options
+from . import _ops, _tensors
+from ._autograd import attention as _attention
+from ._sdpa import activate, deactivate, fallbacks, launches
+
+__all__ = ["activate", "deactivate", "fallbacks", "flash_attn_func", "flash_attn_varlen_func", "launches",
+           "merge_partials", "supports"]
+
+
+def _tensor(name, value, device):
+    """Lengths and indices may be lists."""
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+
+
+def _bound(value):
+    """-1, where the operator finds the longest sequence itself, for None and for tensors: reading one would synchronise."""
+    return -1 if value is None or isinstance(value, torch.Tensor) else value
+
+
+def _numbers(max_q, max_k, options):
+    deterministic = bool(options.deterministic) or torch.are_deterministic_algorithms_enabled()
+    scale = None if options.softmax_scale is None else float(options.softmax_scale)
+    left, right = options.window
+    return (max_q, max_k, scale, bool(options.causal), left, right, float(options.softcap), deterministic)
+
+
+def _autocast(q, k, v):
+    """As F.scaled_dot_product_attention: float32 becomes autocast's dtype."""
+    kind = q.device.type
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for tensor in (q, k, v))
+
+
+def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
+    for name, tensor in (("k", k), ("v", v)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor, as q is")
+    q, k, v = _autocast(q, k, v)
+    sink = _tensor("sink", sink, q.device)
+    if sink is not None and sink.dtype != torch.float32:
+        sink = sink.float()
+    indices = tuple(_tensor(name, value, q.device) for name, value in
+                    zip(("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table"), indices))
+    numbers = _numbers(max_q, max_k, options)
+    if out is None:
+        out, lse = _attention(q, k, v, sink, indices, numbers)
+    else:
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v, out)):
+            raise NotSupportedError("out is given and a gradient is required; accepted: out=None, or torch.no_grad()")
+        arguments = (q, k, v, sink, *indices, *numbers, out)
+        plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
+        lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
+    return (out, lse) if return_lse else out
+
+
+def _dense(q, k, v, sink, seqused_q, seqused_k, options, return_lse, out):
+    if q.is_nested:
+        return _nested(q, k, v, sink, options, return_lse, out)
+    return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, return_lse, out)
+
+
+def _nested(q, k, v, sink, options, return_lse, out):
+    """Jagged (batch, ragged length, heads, head_dim): packed sequences."""
+    if return_lse or out is not None or not (k.is_nested and v.is_nested):
+        raise NotSupportedError("return_lse, out or a dense k or v beside a nested q; accepted: nested q, k and v alone")
+    result = _run(q.values(), k.values(), v.values(), sink, (q.offsets(), k.offsets(), None, None, None), -1, -1, options,
+                  False, None)
+    return torch.nested.nested_tensor_from_jagged(result, q.offsets())
+
+
+def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, return_lse,
+            out):
+    return _run(q, k, v, sink, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), _bound(max_q), _bound(max_k),
+                options, return_lse, out)
+
+
+def _supports(given, options, max_q, max_k, direction):
+    device = given.q.device
+    sink = _tensor("sink", given.sink, device)
+    indices = [_tensor(name, getattr(given, name), device) for name in given._fields[4:]]
+    scale, causal, left, right, softcap, deterministic = _numbers(0, 0, options)[2:]
+    call = _tensors.Call(given.q, given.k, given.v, None if sink is None else sink.float(), *indices, _bound(max_q), _bound(max_k),
+                         Options(scale, causal, (left, right), softcap, deterministic))
+    _call.query(direction, call.device, call.problem())
+    return Support(True, "")
+
+
+def _merge(outs, lses):
+    stacked = torch.stack([lse.float() for lse in lses])
+    lse = torch.logsumexp(stacked, 0)
+    weights = torch.exp(stacked - torch.where(torch.isneginf(lse), 0, lse)).transpose(-1, -2)[..., None]
+    return sum(weight * out.float() for weight, out in zip(weights, outs)).to(outs[0].dtype), lse

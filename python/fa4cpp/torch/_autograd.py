@@ -1,0 +1,92 @@
+"""Gradients: torch.autograd.Function outside the operators."""
+
+import torch
+
+from .. import _call
+from .._errors import NotSupportedError
+from .._problem import Options
+from . import _ops, _tensors
+
+
+def _operator(name, tensors, arguments):
+    """The function itself in eager mode, else the operator."""
+    if not torch.compiler.is_compiling() and _ops.is_plain(*tensors):
+        return getattr(_ops, name)(*arguments)
+    return getattr(torch.ops.fa4cpp, name)(*arguments)
+
+
+class _Once(torch.autograd.Function):
+    """Gradients of a backward under create_graph=True: they have none of their own."""
+
+    @staticmethod
+    def forward(_, *gradients):
+        return tuple(None if gradient is None else gradient.view_as(gradient) for gradient in gradients)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise NotSupportedError("a gradient of attention's gradient is not in this version; accepted: one backward "
+                                "(F.scaled_dot_product_attention has more under sdpa_kernel(SDPBackend.MATH))")
+
+
+class Attention(torch.autograd.Function):
+    """(out, lse) of q, k, v, sink, five index tensors, and the numbers of an operator."""
+
+    @staticmethod
+    def forward(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
+        arguments = (q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers)
+        return _operator("forward", (q, k, v), arguments)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[:9], *output)
+        ctx.numbers = inputs[9:]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, dout, dlse):
+        count = 9 + len(ctx.numbers)
+        if dout is None and dlse is None:
+            return (None,) * count
+        *inputs, out, lse = ctx.saved_tensors
+        dq, dk, dv, dsink = _operator("backward", inputs[:3], (dout, dlse, out, lse, *inputs, *ctx.numbers))
+        gradients = dq, dk, dv, None if inputs[3] is None else dsink
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            gradients = _Once.apply(next(tensor for tensor in inputs[:4] if tensor is not None and tensor.requires_grad), *gradients)
+        return *gradients, *(None,) * (count - 4)
+
+
+def _distinct(arguments):
+    """Views where one tensor stands twice, as self-attention's may: Dynamo takes no such Function."""
+    result = []
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor) and any(argument is other for other in result):
+            argument = argument.view_as(argument)
+        result.append(argument)
+    return result
+
+
+def attention(q, k, v, sink, indices, numbers):
+    """(out, lse), with gradients where they are wanted."""
+    arguments = (q, k, v, sink, *indices, *numbers)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad
+                                    or (sink is not None and sink.requires_grad)):
+        if torch.compiler.is_compiling():
+            arguments = _distinct(arguments)
+        elif _ops.is_plain(q, k, v):
+            _refuse_early(arguments)
+        return Attention.apply(*arguments)
+    return _operator("forward", (q, k, v), arguments)
+
+
+def _refuse_early(arguments):
+    """Raises at the call, not in the backward, where the backward does not run it."""
+    scale, causal, left, right, softcap, deterministic = arguments[11:]
+    call = _tensors.Call(*arguments[:11], Options(scale, causal, (left, right), softcap, deterministic))
+    try:
+        _call.query("backward", call.device, call.problem())
+    except NotSupportedError as error:
+        raise NotSupportedError(f"{error} (q, k, v or sink requires a gradient)") from None

@@ -1,0 +1,69 @@
+"""torch.ops.fa4cpp.*: what compilers, exporters and dispatch modes see. In eager mode they are not entered."""
+
+import torch
+
+from .._problem import Options
+from . import _tensors
+
+_TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_q, " \
+           "Tensor? seqused_k, Tensor? page_table"
+_NUMBERS = "SymInt max_seqlen_q, SymInt max_seqlen_k, float? softmax_scale, bool causal, int window_left, int window_right, " \
+           "float softcap, bool deterministic"
+
+_library = torch.library.Library("fa4cpp", "DEF")
+_tags = (torch.Tag.pt2_compliant_tag,)
+_library.define(f"forward({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)", tags=_tags)
+_library.define(f"forward_out({_TENSORS}, {_NUMBERS}, Tensor(a!) out) -> Tensor", tags=_tags)
+_library.define(f"backward(Tensor? dout, Tensor? dlse, Tensor out, Tensor lse, {_TENSORS}, {_NUMBERS}) "
+                "-> (Tensor, Tensor, Tensor, Tensor)", tags=_tags)
+
+
+def _call(tensors, max_q, max_k, scale, causal, left, right, softcap, deterministic):
+    return _tensors.Call(*tensors, max_q, max_k, Options(scale, causal, (left, right), softcap, deterministic))
+
+
+def forward(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
+    """(out, lse)"""
+    call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
+    return _tensors.forward(call)
+
+
+def forward_out(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *rest):
+    """lse; out is written."""
+    call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *rest[:-1])
+    return _tensors.forward(call, rest[-1])[1]
+
+
+def backward(dout, dlse, out, lse, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
+    """(dq, dk, dv, dsink); dsink is empty without a sink."""
+    call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
+    dq, dk, dv, dsink = _tensors.backward(call, dout, dlse, out, lse)
+    return dq, dk, dv, q.new_empty(0, dtype=torch.float32) if dsink is None else dsink
+
+
+for _name, _function in (("forward", forward), ("forward_out", forward_out), ("backward", backward)):
+    for _key in ("CPU", "CUDA"):
+        _library.impl(_name, _function, _key)
+
+
+@torch.library.register_fake("fa4cpp::forward", lib=_library)
+def _(q, k, v, *rest):
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
+
+
+@torch.library.register_fake("fa4cpp::forward_out", lib=_library)
+def _(q, *rest):
+    return q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
+
+
+@torch.library.register_fake("fa4cpp::backward", lib=_library)
+def _(dout, dlse, out, lse, q, k, v, sink, *rest):
+    heads = 0 if sink is None else q.shape[-2]
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v)) + (q.new_empty(heads, dtype=torch.float32),)
+
+
+def is_plain(*tensors):
+    """Whether these tensors may skip the dispatcher: no subclass, mode or transformation wants to see the call."""
+    return (all(type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type in ("cpu", "cuda") for tensor in tensors)
+            and torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0
+            and torch._C._functorch.peek_interpreter_stack() is None)

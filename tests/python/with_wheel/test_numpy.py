@@ -1,0 +1,124 @@
+"""fa4cpp with numpy, from the installed wheel."""
+
+import doctest
+import os
+import subprocess
+import sys
+import unittest
+
+import ml_dtypes
+import numpy
+
+import fa4cpp
+import fa4cpp._api
+import fa4cpp._device
+import fa4cpp._operation
+
+
+def reference(q, k, v, causal=False):
+    q, k, v = (array.astype(numpy.float64) for array in (q, k, v))
+    group = q.shape[2] // k.shape[2]
+    k, v = numpy.repeat(k, group, 2), numpy.repeat(v, group, 2)
+    scores = numpy.einsum("bqhd,bkhd->bhqk", q, k) / numpy.sqrt(q.shape[-1])
+    if causal:
+        rows, keys = scores.shape[-2:]
+        scores = numpy.where(numpy.arange(keys) <= numpy.arange(rows)[:, None] + keys - rows, scores, -numpy.inf)
+    top = scores.max(-1, keepdims=True)
+    weights = numpy.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    return numpy.einsum("bhqk,bkhd->bqhd", weights / total, v), (top + numpy.log(total))[..., 0]
+
+
+def some(*shape, dtype=numpy.float32, seed=0):
+    return numpy.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+class Numpy(unittest.TestCase):
+    def test_dtypes(self):
+        for dtype, bound in ((numpy.float32, 2e-6), (numpy.float16, 4e-3), (ml_dtypes.bfloat16, 3e-2)):
+            q, k, v = (some(2, 33, heads, 64, dtype=dtype, seed=heads) for heads in (4, 2, 2))
+            out, lse = fa4cpp.flash_attn_func(q, k, v, causal=True, return_lse=True)
+            wanted_out, wanted_lse = reference(q, k, v, True)
+            self.assertEqual((out.dtype, lse.dtype), (numpy.dtype(dtype), numpy.dtype(numpy.float32)))
+            self.assertLess(abs(out.astype(float) - wanted_out).max(), bound)
+            self.assertLess(abs(lse - wanted_lse).max(), 1e-4)
+
+    def test_views(self):
+        base = some(2, 4, 17, 64)
+        q = base.transpose(0, 2, 1, 3)
+        backwards = q[:, ::-1]
+        every = some(2, 17, 4, 128)[..., ::2]
+        for array in (q, backwards, every, numpy.broadcast_to(q[:, :1], q.shape), numpy.broadcast_to(q[:1, :1, :1], q.shape)):
+            copy = numpy.ascontiguousarray(array)
+            numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(array, array, array), fa4cpp.flash_attn_func(copy, copy, copy))
+
+    def test_empty(self):
+        for batch, rows, keys in ((0, 3, 3), (2, 0, 3), (2, 3, 0)):
+            out, lse = fa4cpp.flash_attn_func(some(batch, rows, 2, 8), some(batch, keys, 2, 8), some(batch, keys, 2, 8), return_lse=True)
+            self.assertEqual(out.shape, (batch, rows, 2, 8))
+            self.assertTrue((out == 0).all() and numpy.isneginf(lse).all())
+
+    def test_sinks_of_sixteen_bits(self):
+        q, sink = some(1, 9, 2, 32), some(2, dtype=numpy.float16)
+        numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(q, q, q, learnable_sink=sink),
+                                         fa4cpp.flash_attn_func(q, q, q, sink=sink.astype(numpy.float32)))
+
+    def test_partials(self):
+        q, k, v = some(2, 9, 4, 32), some(2, 20, 2, 32, seed=1), some(2, 20, 2, 32, seed=2)
+        parts = [fa4cpp.flash_attn_func(q, k[:, a:b], v[:, a:b], return_lse=True) for a, b in ((0, 7), (7, 7), (7, 20))]
+        out, lse = fa4cpp.merge_partials(*zip(*parts))
+        wanted_out, wanted_lse = reference(q, k, v)
+        self.assertLess(abs(out - wanted_out).max(), 2e-6)
+        self.assertLess(abs(lse - wanted_lse).max(), 2e-6)
+        nothing = fa4cpp.merge_partials([parts[1][0]] * 2, [parts[1][1]] * 2)
+        self.assertTrue((nothing[0] == 0).all() and numpy.isneginf(nothing[1]).all())
+        with self.assertRaisesRegex(ValueError, "1 outs, 0 lses"):
+            fa4cpp.merge_partials([out], [])
+        with self.assertRaisesRegex(ValueError, "part 1 has out"):
+            fa4cpp.merge_partials([out, out[:1]], [lse, lse[:1]])
+
+    def test_dlpack(self):
+        class Foreign:
+            def __init__(self, array):
+                self.array = array
+
+            def __dlpack__(self, **_):
+                return self.array.__dlpack__()
+
+            def __dlpack_device__(self):
+                return self.array.__dlpack_device__()
+
+        q = some(1, 9, 2, 32)
+        out = fa4cpp.flash_attn_func(Foreign(q), Foreign(q), Foreign(q))
+        numpy.testing.assert_array_equal(out, fa4cpp.flash_attn_func(q, q, q))
+
+    def test_the_emulated_b200(self):
+        q, k, v = (some(1, 40, 2, 64, dtype=ml_dtypes.bfloat16, seed=seed) for seed in range(3))
+        with fa4cpp.emulate("b200"):
+            out = fa4cpp.flash_attn_func(q, k, v, causal=True)
+        self.assertLess(abs(out.astype(float) - reference(q, k, v, True)[0]).max(), 3e-2)
+
+
+class Wheel(unittest.TestCase):
+    def test_examples_of_the_documentation(self):
+        for module in (fa4cpp._api, fa4cpp._device, fa4cpp._operation):
+            result = doctest.testmod(module)
+            self.assertEqual(result.failed, 0, module.__name__)
+            self.assertGreater(result.attempted, 0, module.__name__)
+
+    def test_what_it_carries(self):
+        for path in ("fa4/fa4.h", "fa4/attention.h", "ptxemu/machine.h"):
+            self.assertTrue(os.path.isfile(os.path.join(fa4cpp.get_include(), path)), path)
+        for path in ("libfa4.so.0", "libptxemu.so.0"):
+            self.assertTrue(os.path.isfile(os.path.join(fa4cpp.get_library_dir(), path)), path)
+        self.assertTrue(os.path.isfile(os.path.join(fa4cpp.get_cmake_dir(), "fa4Config.cmake")))
+        self.assertTrue(os.path.isfile(os.path.join(os.path.dirname(fa4cpp.__file__), "py.typed")))
+        self.assertIn("emulated:b200", [device.name for device in fa4cpp.devices()])
+
+    def test_torch_is_not_imported(self):
+        code = "import sys, numpy, fa4cpp; q = numpy.ones((1, 2, 1, 8), 'f4'); fa4cpp.flash_attn_func(q, q, q); print('torch' in sys.modules)"
+        self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout, "False\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,266 @@
+"""fa4cpp with torch on the CPU, from the installed wheel."""
+
+import unittest
+
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import fa4cpp
+
+NUMBERS = (-1, -1, None, True, -1, -1, 0.0, False)  # of an operator of torch.ops.fa4cpp
+
+
+def some(*shape, dtype=torch.float32, gradient=False, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_(gradient)
+
+
+def reference(q, k, v, *, causal=False, sink=None, softcap=0.0):
+    """(out, lse) in double precision, of (batch, seqlen, heads, head_dim)."""
+    q, k, v = (tensor.double().transpose(1, 2) for tensor in (q, k, v))
+    k, v = (tensor.repeat_interleave(q.shape[1] // k.shape[1], 1) for tensor in (k, v))
+    scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    if causal:
+        rows, keys = scores.shape[-2:]
+        hidden = torch.arange(keys) > torch.arange(rows)[:, None] + keys - rows
+        scores = scores.masked_fill(hidden, -torch.inf)
+    everything = scores
+    if sink is not None:
+        everything = torch.cat([scores, sink.double()[None, :, None, None].expand(*scores.shape[:3], 1)], -1)
+    lse = everything.logsumexp(-1)
+    return (torch.exp(scores - lse[..., None]) @ v).transpose(1, 2), lse
+
+
+class Case(unittest.TestCase):
+    def close(self, given, wanted, bound=3e-6):
+        self.assertEqual(given.shape, wanted.shape)
+        self.assertLess((given.double() - wanted.double()).abs().max().item(), bound)
+
+
+class Calls(Case):
+    def test_dtypes(self):
+        for dtype, bound in ((torch.float32, 2e-6), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)):
+            q, k, v = some(2, 33, 4, 64, dtype=dtype), some(2, 33, 2, 64, dtype=dtype, seed=1), some(2, 33, 2, 32, dtype=dtype, seed=2)
+            out, lse = fa4cpp.flash_attn_func(q, k, v, causal=True, return_lse=True)
+            self.assertEqual((out.dtype, lse.dtype), (dtype, torch.float32))
+            for given, wanted in zip((out, lse), reference(q, k, v, causal=True)):
+                self.close(given, wanted, bound)
+
+    def test_views_and_an_out_of_ones_own(self):
+        q = some(2, 4, 17, 64).transpose(1, 2)
+        wanted = fa4cpp.flash_attn_func(q.contiguous(), q.contiguous(), q.contiguous())
+        self.close(fa4cpp.flash_attn_func(q, q, q), wanted, 1e-9)
+        out = torch.empty_like(q)
+        self.assertIs(fa4cpp.flash_attn_func(q, q, q, out=out), out)
+        self.close(out, wanted, 1e-9)
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "out is given and a gradient is required"):
+            fa4cpp.flash_attn_func(q.clone().requires_grad_(), q, q, out=out)
+
+    def test_refusals(self):
+        q = some(1, 4, 3, 8)
+        with self.assertRaisesRegex(ValueError, "^k has head_dim 16; accepted: 8"):
+            fa4cpp.flash_attn_func(q, some(1, 4, 3, 16), some(1, 4, 3, 16))
+        with self.assertRaisesRegex(ValueError, "^q has dtype float64; accepted: float32, float16, bfloat16"):
+            fa4cpp.flash_attn_func(*(q.double(),) * 3)
+        with self.assertRaisesRegex(ValueError, "num_heads 2 of k does not divide"):
+            fa4cpp.flash_attn_func(q, some(1, 4, 2, 8), some(1, 4, 2, 8))
+        self.assertIn("q is on the device meta; accepted: cpu, cuda", fa4cpp.supports(*(q.to("meta"),) * 3).reason)
+        self.assertEqual(fa4cpp.flash_attn_func(*(q.to("meta"),) * 3).shape, q.shape)
+        self.assertIn("num_heads 2", fa4cpp.supports(q, some(1, 4, 2, 8), some(1, 4, 2, 8)).reason)
+        self.assertTrue(fa4cpp.supports(q, q, q, direction="backward"))
+
+    def test_nested(self):
+        parts = [some(3, 4, 32), some(5, 4, 32, seed=1)]
+        nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
+        out = fa4cpp.flash_attn_func(nested, nested, nested, causal=True)
+        for part, given in zip(parts, out.unbind()):
+            self.close(given, reference(*(part[None],) * 3, causal=True)[0][0])
+
+    def test_autocast_and_inference_mode(self):
+        q = some(1, 9, 2, 32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.assertEqual(fa4cpp.flash_attn_func(q, q, q).dtype, torch.bfloat16)
+        with torch.inference_mode():
+            self.close(fa4cpp.flash_attn_func(q, q, q), reference(q, q, q)[0])
+
+    def test_partials_have_gradients(self):
+        q, k, v = some(1, 5, 2, 16, gradient=True), some(1, 8, 2, 16, gradient=True, seed=1), some(1, 8, 2, 16, gradient=True, seed=2)
+        parts = [fa4cpp.flash_attn_func(q, k[:, part], v[:, part], return_lse=True) for part in (slice(0, 3), slice(3, 8))]
+        out, _ = fa4cpp.merge_partials(*zip(*parts))
+        wanted, _ = reference(q, k, v)
+        self.close(out, wanted)
+        weights = some(*out.shape, seed=9)
+        for given, truth in zip(torch.autograd.grad((out * weights).sum(), (q, k, v)),
+                                torch.autograd.grad((wanted * weights).sum(), (q, k, v))):
+            self.close(given, truth)
+
+
+class Gradients(Case):
+    def setUp(self):
+        self.tensors = some(2, 9, 4, 32, gradient=True), some(2, 11, 2, 32, gradient=True, seed=1), some(2, 11, 2, 16, gradient=True, seed=2)
+        self.sink = some(4, gradient=True, seed=3)
+
+    def test_against_double_precision(self):
+        for options in ({}, {"causal": True}, {"causal": True, "softcap": 2.0}, {"causal": True, "sink": self.sink}):
+            with self.subTest(**options):
+                inputs = self.tensors + ((self.sink,) if "sink" in options else ())
+                given = fa4cpp.flash_attn_func(*self.tensors, return_lse=True, **options)
+                wanted = reference(*self.tensors, **options)
+                weights = [some(*part.shape, seed=index) for index, part in enumerate(given)]
+                losses = [sum((weight * part).sum() for weight, part in zip(weights, side)) for side in (given, wanted)]
+                for mine, truth in zip(*(torch.autograd.grad(loss, inputs) for loss in losses)):
+                    self.close(mine, truth, 1e-5)
+
+    def test_of_lse_alone_and_of_a_sum(self):
+        q, k, v = self.tensors
+        for pick in (lambda pair: pair[1].sum(), lambda pair: pair[0].sum()):  # a sum's gradient has no strides
+            given = torch.autograd.grad(pick(fa4cpp.flash_attn_func(q, k, v, return_lse=True)), (q, k, v), allow_unused=True)
+            wanted = torch.autograd.grad(pick(reference(q, k, v)), (q, k, v), allow_unused=True)
+            for mine, truth in zip(given, wanted):
+                self.close(mine, torch.zeros_like(mine) if truth is None else truth, 1e-5)
+
+    def test_packed(self):
+        q, k, v = (tensor.detach().flatten(0, 1).requires_grad_() for tensor in self.tensors)
+        out = fa4cpp.flash_attn_varlen_func(q, k, v, cu_seqlens_q=torch.tensor([0, 9, 18]), cu_seqlens_k=torch.tensor([0, 11, 22]),
+                                            max_seqlen_q=9, max_seqlen_k=11, causal=True)
+        wanted, _ = reference(*self.tensors, causal=True)
+        self.close(out, wanted.flatten(0, 1))
+        weights = some(*out.shape)
+        for mine, truth in zip(torch.autograd.grad((out * weights).sum(), (q, k, v)),
+                               torch.autograd.grad((wanted.flatten(0, 1) * weights).sum(), self.tensors)):
+            self.close(mine, truth.flatten(0, 1), 1e-5)
+
+    def test_rows_past_the_used_lengths_get_zero(self):
+        q, k, v = self.tensors
+        out = fa4cpp.flash_attn_func(q, k, v, seqused_q=[5, 9], seqused_k=[11, 6])
+        dq, dk, _ = torch.autograd.grad(out.sum(), (q, k, v))
+        self.assertEqual(out[0, 5:].abs().sum() + dq[0, 5:].abs().sum() + dk[1, 6:].abs().sum(), 0)
+        self.assertGreater(dk[0].abs().sum(), 0)
+
+    def test_checkpointing(self):
+        q, k, v = self.tensors
+
+        def attention(*tensors):
+            return fa4cpp.flash_attn_func(*tensors, causal=True)
+
+        plain = torch.autograd.grad(attention(q, k, v).square().sum(), (q, k, v))
+        out = checkpoint(attention, q, k, v, use_reentrant=False)
+        for mine, truth in zip(torch.autograd.grad(out.square().sum(), (q, k, v)), plain):
+            self.assertTrue(torch.equal(mine, truth))
+
+    def test_a_second_derivative_is_refused_in_words(self):
+        q, k, v = self.tensors
+        first, = torch.autograd.grad(fa4cpp.flash_attn_func(q, k, v).sum(), q, create_graph=True)
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "a gradient of attention's gradient is not in this version"):
+            torch.autograd.grad(first.sum(), q)
+
+    def test_pages_have_none(self):
+        q, pages = some(1, 3, 2, 8, gradient=True), some(4, 2, 1, 8)
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "requires a gradient"):
+            fa4cpp.flash_attn_varlen_func(q, pages, pages, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
+                                          page_table=torch.arange(4)[None], seqused_k=[7])
+
+
+class Operators(Case):
+    def test_opcheck(self):
+        q, k, v = some(2, 9, 4, 32), some(2, 11, 2, 32), some(2, 11, 2, 16)
+        nothing = (None,) * 6
+        starts = torch.tensor([0, 4, 9], dtype=torch.int32)
+        ops = torch.ops.fa4cpp
+        fa4cpp.torch  # defines them
+        out, lse = ops.forward(q, k, v, *nothing, *NUMBERS)
+        packed = some(9, 4, 32), some(9, 2, 32), some(9, 2, 32)
+        for op, arguments in ((ops.forward, (q, k, v, some(4), *nothing[1:], *NUMBERS)),
+                              (ops.forward, (*packed, None, starts, starts, None, None, None, *NUMBERS)),
+                              (ops.forward_out, (q, k, v, *nothing, *NUMBERS, torch.empty_like(out))),
+                              (ops.backward, (some(*out.shape), None, out, lse, q, k, v, *nothing, *NUMBERS))):
+            self.assertEqual(set(torch.library.opcheck(op, arguments).values()), {"SUCCESS"})
+
+    def test_compile_without_a_graph_break(self):
+        def dense(q, k, v):
+            return fa4cpp.flash_attn_func(q * 2, k, v, causal=True) + 1
+
+        def itself(q, k, v):
+            return fa4cpp.flash_attn_func(q, q, q)
+
+        def packed(q, k, v):
+            starts = torch.tensor([0, 4, 9], dtype=torch.int32)
+            return fa4cpp.flash_attn_varlen_func(q[0], k[0], v[0], cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=None,
+                                                 max_seqlen_k=None)
+
+        for function in (dense, itself, packed):
+            for dynamic in (False, True):
+                torch.compiler.reset()
+                compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+                for rows in (9, 12):
+                    tensors = [some(1, rows, heads, 32, gradient=True, seed=heads) for heads in (4, 2, 2)]
+                    results = [each(*tensors) for each in (function, compiled)]
+                    self.assertTrue(torch.equal(*results), f"{function.__name__}, dynamic={dynamic}")
+                    gradients = [torch.autograd.grad(result.square().sum(), tensors, allow_unused=True) for result in results]
+                    for mine, truth in zip(*gradients):
+                        self.assertEqual(mine is None, truth is None)
+                        if truth is not None:  # three gradients of one tensor may add up in another order
+                            self.close(mine, truth, 1e-5)
+
+    def test_export(self):
+        class Module(torch.nn.Module):
+            def forward(self, q, k, v):
+                return fa4cpp.flash_attn_func(q, k, v, causal=True)
+
+        tensors = [some(1, 9, heads, 32, seed=heads) for heads in (4, 2, 2)]
+        free = {1: torch.export.Dim.AUTO}
+        program = torch.export.export(Module(), tuple(tensors), dynamic_shapes={"q": free, "k": free, "v": free})
+        longer = [some(1, 14, heads, 32, seed=heads) for heads in (4, 2, 2)]
+        self.assertTrue(torch.equal(program.module()(*longer), fa4cpp.flash_attn_func(*longer, causal=True)))
+
+
+class Sdpa(Case):
+    def setUp(self):
+        fa4cpp.torch.activate()
+        self.addCleanup(fa4cpp.torch.deactivate)
+        self.started = fa4cpp.torch.launches()
+
+    def launches(self):
+        return fa4cpp.torch.launches() - self.started
+
+    def test_ours_runs_and_gives_what_pytorch_gives(self):
+        q, k, v = (some(2, heads, 16, 32, gradient=True, seed=heads) for heads in (4, 4, 4))
+        results = []
+        for active in (True, False):
+            if not active:
+                fa4cpp.torch.deactivate()
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            results.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
+        self.assertEqual(self.launches(), 2)
+        for mine, theirs in zip(*results):
+            self.assertEqual(mine.stride(), theirs.stride())
+            self.close(mine, theirs, 5e-5)
+
+    def test_what_is_not_ours_falls_back(self):
+        q, k = some(1, 2, 16, 32), some(1, 2, 20, 32)
+        before = {(each.direction, each.reason): each.count for each in fa4cpp.torch.fallbacks()}
+        cases = {"dtype float64": lambda: F.scaled_dot_product_attention(*(q.double(),) * 3),
+                 "attn_mask is given": lambda: F.scaled_dot_product_attention(q, q, q, attn_mask=torch.ones(16, 16, dtype=torch.bool)),
+                 "is_causal with lengths 16 and 20: top-left there, bottom-right here":
+                     lambda: F.scaled_dot_product_attention(q, k, k, is_causal=True)}
+        for reason, call in cases.items():
+            mine = call()
+            self.assertEqual([each.count for each in fa4cpp.torch.fallbacks() if each.reason == reason][0],
+                             before.get(("forward", reason), 0) + 1)
+            fa4cpp.torch.deactivate()
+            self.assertTrue(torch.equal(mine, call()))
+            fa4cpp.torch.activate()
+        self.assertEqual(self.launches(), 0)
+
+    def test_compiled(self):
+        q = some(1, 2, 16, 32, gradient=True)
+        compiled = torch.compile(lambda q: F.scaled_dot_product_attention(q, q, q), fullgraph=True, backend="aot_eager")
+        out = compiled(q)
+        self.close(torch.autograd.grad(out.sum(), q)[0], torch.autograd.grad(F.scaled_dot_product_attention(q, q, q).sum(), q)[0], 1e-6)
+        self.assertEqual(self.launches(), 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
