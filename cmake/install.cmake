@@ -1,6 +1,7 @@
 # What `cmake --install` lays down: the libraries, their headers, the commands, and the ways to find
 # them (find_package(fa4 [COMPONENTS ptxemu]), pkg-config fa4 and ptxemu). The tree can be moved afterwards.
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME library)  # what the Python wheel takes
 
 # A library without prebuilt kernels is laid down only for who asked for that.
 if(FA4_PREBUILD_KERNELS)
@@ -35,6 +36,7 @@ foreach(library fa4 ptxemu)
 endforeach()
 
 if(TARGET fa4_command)
+  set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME commands)
   install(TARGETS fa4_command ptxemu_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS ptxemu_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/ptxemu)
   foreach(name libcudart.so.13 libcuda.so.1)

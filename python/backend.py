@@ -102,7 +102,7 @@ def _build(prefix):
     if not given or not (build / "CMakeCache.txt").is_file():
         _configure(build)
     _run("cmake", "--build", build, "--target", "fa4", "ptxemu", "--parallel", str(os.cpu_count()))
-    _run("cmake", "--install", build, "--strip", "--prefix", prefix)
+    _run("cmake", "--install", build, "--component", "library", "--strip", "--prefix", prefix)
 
 
 def _configure(build):
@@ -134,7 +134,7 @@ def _package_files(prefix):
     for path in sorted((HERE / "fa4cpp").rglob("*")):
         if path.is_file() and not LEFT_OUT & set(path.parts) and path.suffix in (".py", ".pyi", ".typed"):
             yield f"fa4cpp/{path.relative_to(HERE / 'fa4cpp').as_posix()}", path
-    # Without the commands and what belongs to them, links, which no wheel has, and pkg-config's files, which ask for one.
+    # Without links, which no wheel has, and pkg-config's files, which ask for one.
     wanted = [*sorted(prefix.glob("include/**/*.h")), *sorted(prefix.glob("lib/*.so.0")), *sorted(prefix.glob("lib/cmake/**/*.cmake"))]
     for path in wanted:
         yield f"fa4cpp/{path.relative_to(prefix).as_posix()}", path
@@ -142,6 +142,14 @@ def _package_files(prefix):
 
 def _digest(data):
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    info = f"fa4cpp-{_version()}.dist-info"
+    folder = pathlib.Path(metadata_directory) / info
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "METADATA").write_text(_metadata(), encoding="utf-8")
+    return info
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -10,15 +10,15 @@ import importlib as _importlib
 import os as _os
 
 from . import _abi
-from ._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, plan, supports
+from ._api import Support, flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache, merge_partials, plan, supports
 from ._device import DeviceInfo, devices, emulate
 from ._errors import Error, InvalidArgumentError, NotSupportedError
 from ._operation import Operation
 
 __version__ = _abi.VERSION
 __all__ = ["DeviceInfo", "Error", "InvalidArgumentError", "NotSupportedError", "Operation", "Support", "devices", "emulate",
-           "flash_attn_func", "flash_attn_varlen_func", "get_cmake_dir", "get_include", "get_library_dir",
-           "merge_partials", "plan", "supports", "__version__"]
+           "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "get_cmake_dir", "get_include",
+           "get_library_dir", "merge_partials", "plan", "supports", "__version__"]
 
 _LAZY = ("torch",)
 

@@ -256,6 +256,69 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     return _attention(sides, _checked(options), return_lse, out, max_seqlen_q, max_seqlen_k)
 
 
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlens=None, page_table=None, softmax_scale=None,
+                            causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False, out=None, **others):
+    """Attention over a cache, as in decoding.
+
+    Parameters
+    ----------
+    q : array (batch, seqlen_q, heads_q, head_dim)
+    k_cache, v_cache : array (batch, capacity, heads_kv, ...), or (num_pages, page_size, heads_kv, ...) with page_table
+    k, v : array (batch, new, heads_kv, ...), optional
+        Written into the cache behind each sequence's keys first, and seen.
+    cache_seqlens : int or array (batch,), optional
+        How many keys of each sequence the cache holds, without the new ones; all by default.
+    page_table : array (batch, pages_per_seq), optional
+
+    The others are those of `flash_attn_func`. There are no gradients.
+
+    Examples
+    --------
+    >>> import numpy, fa4cpp
+    >>> cache = numpy.zeros((1, 16, 2, 8), numpy.float32)
+    >>> new = numpy.ones((1, 1, 2, 8), numpy.float32)
+    >>> out = fa4cpp.flash_attn_with_kvcache(new, cache, cache, new, new, cache_seqlens=3, causal=True)
+    >>> float(cache[0, 3, 0, 0])
+    1.0
+    """
+    if others:
+        sink, return_lse, page_table = _options.take("flash_attn_with_kvcache", others, sink=sink, return_lse=return_lse,
+                                                     page_table=page_table)
+    if len(q.shape) != 4:
+        raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
+    if cache_seqlens is None and (page_table is not None or k is not None):
+        raise InvalidArgumentError("cache_seqlens None beside new keys or page_table; accepted: how many keys each sequence has")
+    used = None
+    if cache_seqlens is not None:
+        used = [cache_seqlens] * q.shape[0] if isinstance(cache_seqlens, int) else [int(length) for length in cache_seqlens]
+    if (k is None) != (v is None):
+        raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
+    if k is not None:
+        used = _append(k_cache, v_cache, k, v, used, page_table)
+    return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
+                                  max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+                                  softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table)
+
+
+def _append(k_cache, v_cache, k, v, used, page_table):
+    """Writes new keys and values into numpy's or torch's caches; the lengths afterwards."""
+    rows = k.shape[1]
+    size = k_cache.shape[1]
+    for b, length in enumerate(used):
+        capacity = size if page_table is None else size * page_table.shape[1]
+        if length < 0 or length + rows > capacity:
+            raise InvalidArgumentError(f"cache_seqlens[{b}] {length} with {rows} new keys; accepted: 0 to {capacity - rows}")
+    for b, length in enumerate(used):
+        for cache, new in ((k_cache, k), (v_cache, v)):
+            if page_table is None:
+                cache[b, length:length + rows] = new[b]
+                continue
+            for i in range(rows):
+                page, row = divmod(length + i, size)
+                cache[int(page_table[b, page]), row] = new[b, i]
+    return [length + rows for length in used]
+
+
 def _checked(options):
     """Options as plain numbers, so that arrays' scalars do not make keys of their own."""
     scale = None if options.softmax_scale is None else float(options.softmax_scale)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -79,7 +78,12 @@ class ClusterRuns {
   // between them would fill the memory; false when it does not count any more.
   bool may_start(uint64_t index) {
     std::unique_lock lock(mutex_);
-    taken_some_.wait(lock, [&] { return index < taken_ + kMostAhead || index >= end_; });
+    while (index >= taken_ + kMostAhead && index < end_) {
+      const uint32_t seen = changes_.load();
+      lock.unlock();
+      changes_.wait(seen);
+      lock.lock();
+    }
     return index < end_;
   }
 
@@ -115,7 +119,8 @@ class ClusterRuns {
         end_ = 0;
       }
     }
-    taken_some_.notify_all();
+    changes_.fetch_add(1);
+    changes_.notify_all();
   }
 
   void take(Result& result) {
@@ -134,8 +139,10 @@ class ClusterRuns {
   const uint32_t most_stuck_;
   std::atomic<uint64_t> next_{0};  // the first cluster that has not started
   std::atomic<uint64_t> end_;      // clusters from here on do not count
-  std::mutex mutex_;               // of what follows
-  std::condition_variable taken_some_;
+  // Counts the calls of finish. A condition variable's wait would ask for a newer C++ library than
+  // the wheel's.
+  std::atomic<uint32_t> changes_{0};
+  std::mutex mutex_;  // of what follows
   std::map<uint64_t, Result> finished_;
   uint64_t taken_ = 0;
   uint32_t stuck_ = 0;

@@ -92,6 +92,27 @@ class Numpy(unittest.TestCase):
         out = fa4cpp.flash_attn_func(Foreign(q), Foreign(q), Foreign(q))
         numpy.testing.assert_array_equal(out, fa4cpp.flash_attn_func(q, q, q))
 
+    def test_a_cache(self):
+        rng = [some(2, 12, 2, 32, seed=seed) for seed in (1, 2)]
+        new = [some(2, 3, 2, 32, seed=seed) for seed in (3, 4)]
+        q = some(2, 3, 4, 32)
+        used = [4, 7]
+        wanted = [reference(q[b:b + 1], *(numpy.concatenate([old[b:b + 1, :used[b]], fresh[b:b + 1]], 1) for old, fresh in zip(rng, new)),
+                            causal=True)[0] for b in range(2)]
+        caches = [array.copy() for array in rng]
+        out = fa4cpp.flash_attn_with_kvcache(q, *caches, *new, cache_seqlens=numpy.array(used), causal=True)
+        self.assertLess(abs(out - numpy.concatenate(wanted)).max(), 2e-6)
+        table = numpy.array([[5, 0, 3], [1, 4, 2]], numpy.int32)
+        pages = [numpy.empty((6, 4, 2, 32), numpy.float32) for _ in rng]
+        for page, old in zip(pages, rng):
+            page[table] = old.reshape(2, 3, 4, 2, 32)
+        out = fa4cpp.flash_attn_with_kvcache(q, *pages, *new, cache_seqlens=used, block_table=table, causal=True)
+        self.assertLess(abs(out - numpy.concatenate(wanted)).max(), 2e-6)
+        with self.assertRaisesRegex(ValueError, r"cache_seqlens\[1\] 10 with 3 new keys; accepted: 0 to 9"):
+            fa4cpp.flash_attn_with_kvcache(q, *caches, *new, cache_seqlens=[1, 10])
+        with self.assertRaisesRegex(NotImplementedError, "rotary_cos of type"):
+            fa4cpp.flash_attn_with_kvcache(q, *caches, cache_seqlens=3, rotary_cos=q)
+
     def test_the_emulated_b200(self):
         q, k, v = (some(1, 40, 2, 64, dtype=ml_dtypes.bfloat16, seed=seed) for seed in range(3))
         with fa4cpp.emulate("b200"):

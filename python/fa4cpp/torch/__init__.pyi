@@ -1,0 +1,16 @@
+from typing import NamedTuple
+
+from .. import flash_attn_func as flash_attn_func
+from .. import flash_attn_varlen_func as flash_attn_varlen_func
+from .. import merge_partials as merge_partials
+from .. import supports as supports
+
+class Fallback(NamedTuple):
+    direction: str
+    reason: str
+    count: int
+
+def activate() -> None: ...
+def deactivate() -> None: ...
+def fallbacks() -> list[Fallback]: ...
+def launches() -> int: ...
