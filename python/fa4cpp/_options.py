@@ -10,7 +10,9 @@ _REFUSED = {"dropout_p": 0.0, "alibi_slopes": None, "qv": None, "q_v": None, "at
             "score_mod_bwd": None, "mask_mod": None, "aux_tensors": None, "aux_scalars": None,
             "block_sparse_tensors": None, "block_sparse_tensors_bwd": None, "gather_kv_indices": None,
             "q_descale": None, "k_descale": None, "v_descale": None, "rotary_cos": None, "rotary_sin": None,
-            "cache_batch_idx": None, "cache_leftpad": None}
+            "cache_batch_idx": None, "cache_leftpad": None, "cu_seqlens_k_new": None, "rotary_seqlens": None,
+            "virtual_batch_idx": None, "gather_bwd_recompute_p": False, "gather_bwd_token_chunk": None, "cp_world_size": 1,
+            "cp_rank": 0, "cp_tot_seqused_k": None}
 
 
 def refuse(keyword, value):

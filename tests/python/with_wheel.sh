@@ -48,6 +48,6 @@ cmake -S "$work"/fa4cpp-*/ -B "$work/from_sdist" -DFA4_BUILD_CLI=OFF -DFA4_BUILD
 
 echo "--- torch"
 pip install torch
-(cd "$here/with_wheel" && "$python" -m unittest test_torch)
+(cd "$here/with_wheel" && "$python" -m unittest test_torch test_compat)
 "$python" -m pip list --disable-pip-version-check 2>/dev/null | grep -E '^(numpy|torch|ml_dtypes) '
 rm -rf "$work/env"

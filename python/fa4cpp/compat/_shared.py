@@ -1,0 +1,88 @@
+"""What the other libraries' functions have in common."""
+
+import torch
+
+from .. import _api
+from .._errors import InvalidArgumentError, NotSupportedError
+from .._options import refuse
+from .._problem import Options
+from ..torch import _tensors
+
+
+def refuse_others(**keywords):
+    """Raises for keywords that ask for what is not here."""
+    for keyword, value in keywords.items():
+        refuse(keyword, value)
+
+
+def window(window_size):
+    """Any negative number is no bound, as in flash-attn 2 and 3."""
+    if window_size is None:
+        return (-1, -1)
+    return tuple(-1 if bound is None or bound < 0 else bound for bound in window_size)
+
+
+def window_of_fa4(window_size):
+    """None is no bound, and so are two negative numbers; one negative number is a real bound there."""
+    left, right = (-1, -1) if window_size is None else window_size
+    if left is not None and right is not None and left < 0 and right < 0:
+        return (-1, -1)
+    for bound in (left, right):
+        if bound is not None and bound < 0:
+            raise NotSupportedError(f"window_size {(left, right)}: a bound before the query's own position is not in this version; "
+                                    "accepted: None, 0 or more")
+    return tuple(-1 if bound is None else bound for bound in (left, right))
+
+
+def dense(q, k, v, **options):
+    """(out, lse)"""
+    return _api.flash_attn_func(q, k, v, return_lse=True, **options)
+
+
+def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, *, page_table=None, seqused_k=None, **options):
+    """(out, lse); with a page_table, the lengths of keys are seqused_k or those of cu_seqlens_k."""
+    if page_table is not None:
+        if seqused_k is None and cu_seqlens_k is not None:
+            seqused_k = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
+        cu_seqlens_k = None
+    return _api.flash_attn_varlen_func(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
+                                       max_seqlen_k=max_seqlen_k, page_table=page_table, seqused_k=seqused_k, return_lse=True, **options)
+
+
+def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
+             seqused_q=None, seqused_k=None, sink=None, dlse=None, softmax_scale=None, causal=False, window_size=(-1, -1),
+             softcap=0.0, deterministic=False):
+    """(dq, dk, dv, dsink), written into those that are given."""
+    options = Options(None if softmax_scale is None else float(softmax_scale), bool(causal), window_size, float(softcap), bool(deterministic))
+    call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None,
+                         -1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k, options)
+    gradients = _tensors.backward(call, dout, dlse, out, lse.float())
+    given = [made if wanted is None else wanted.copy_(made) for wanted, made in zip((dq, dk, dv), gradients)]
+    return (*given, gradients[3])
+
+
+def row_sums(dout, out, lse):
+    """rowsum(dout o out) in the shape of lse: what flash-attn's backward returns beside the gradients."""
+    sums = (dout.float() * out.float()).sum(-1)
+    return sums.transpose(-1, -2).reshape(lse.shape)
+
+
+def cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_q=None, max_seqlen_q=None, **options):
+    """(out, lse) over a cache."""
+    if cu_seqlens_q is None:
+        return _api.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=cache_seqlens, page_table=page_table,
+                                            return_lse=True, **options)
+    if k is not None:
+        raise NotSupportedError("k is given beside cu_seqlens_q; accepted: a cache that holds the new keys")
+    if cache_seqlens is None:
+        raise InvalidArgumentError("cache_seqlens None beside cu_seqlens_q; accepted: how many keys each sequence has")
+    if isinstance(cache_seqlens, int):
+        cache_seqlens = torch.full((cu_seqlens_q.numel() - 1,), cache_seqlens, dtype=torch.int32, device=q.device)
+    return varlen(q, k_cache, v_cache, cu_seqlens_q, None, max_seqlen_q, None, page_table=page_table, seqused_k=cache_seqlens, **options)
+
+
+def combine(out_partial, lse_partial, out, out_dtype):
+    """(out, lse) of partial (splits, ..., seqlen, heads, head_dim) and (splits, ..., seqlen, heads)."""
+    merged, lse = _api.merge_partials(out_partial.unbind(0), lse_partial.transpose(-1, -2).unbind(0))
+    merged = merged.to(out.dtype if out is not None else out_dtype or out_partial.dtype)
+    return (merged if out is None else out.copy_(merged)), lse.transpose(-1, -2)

@@ -1,0 +1,34 @@
+"""vLLM's fork of flash-attn: `flash_attn_varlen_func` with its own order of arguments."""
+
+from typing import List, Optional
+
+from . import _shared
+from .._errors import InvalidArgumentError
+from .fa3 import get_scheduler_metadata
+
+__all__ = ["fa_version_unsupported_reason", "flash_attn_varlen_func", "get_scheduler_metadata", "is_fa_version_supported"]
+
+
+def is_fa_version_supported(fa_version: int, device=None) -> bool:
+    """Whether calls for that version of flash-attn are taken: 2, whose meaning this has."""
+    return fa_version_unsupported_reason(fa_version, device) is None
+
+
+def fa_version_unsupported_reason(fa_version: int, device=None) -> Optional[str]:
+    return None if fa_version == 2 else f"fa_version {fa_version}; accepted: 2"
+
+
+def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu_seqlens_k=None, seqused_k=None, q_v=None,
+                           dropout_p=0.0, softmax_scale=None, causal=False, window_size: Optional[List[int]] = None, softcap=0.0,
+                           alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None,
+                           return_softmax_lse=False, out=None, scheduler_metadata=None, q_descale=None, k_descale=None,
+                           v_descale=None, num_splits: int = 0, fa_version: int = 2, s_aux=None, cp_world_size=1, cp_rank=0,
+                           cp_tot_seqused_k=None):
+    _shared.refuse_others(q_v=q_v, dropout_p=dropout_p, alibi_slopes=alibi_slopes, q_descale=q_descale, k_descale=k_descale,
+                          v_descale=v_descale, cp_world_size=cp_world_size, cp_rank=cp_rank, cp_tot_seqused_k=cp_tot_seqused_k)
+    if (cu_seqlens_k is None) == (seqused_k is None):
+        raise InvalidArgumentError("cu_seqlens_k and seqused_k: accepted: one of them")
+    result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=block_table,
+                            seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
+                            window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic, out=out, sink=s_aux)
+    return result if return_softmax_lse or return_attn_probs else result[0]

@@ -1,0 +1,195 @@
+"""fa4cpp.compat: the other libraries' signatures, return values and conventions."""
+
+import inspect
+import unittest
+
+import torch
+
+import fa4cpp
+from fa4cpp.compat import fa2, fa3, fa4, vllm
+from test_torch import Case, reference, some
+
+FA2_TAIL = "dropout_p=0.0 softmax_scale=None causal=False window_size=(-1,-1) softcap=0.0 alibi_slopes=None deterministic=False return_attn_probs=False"
+FA2_PACKED = "cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k"
+SCALES = "q_descale=None k_descale=None v_descale=None"
+FA4_MODS = "score_mod=None score_mod_bwd=None mask_mod=None"
+GATHER = "gather_bwd_recompute_p=False gather_bwd_token_chunk=None"
+# As the originals have them: flash-attn 2.8.4 and 3 at 0251105, flash-attn-4 4.0.0b36, vLLM's fork at 617264c.
+SIGNATURES = {
+    fa2.flash_attn_func: f"q k v {FA2_TAIL}",
+    fa2.flash_attn_kvpacked_func: f"q kv {FA2_TAIL}",
+    fa2.flash_attn_qkvpacked_func: f"qkv {FA2_TAIL}",
+    fa2.flash_attn_varlen_func: f"q k v {FA2_PACKED} {FA2_TAIL} block_table=None",
+    fa2.flash_attn_varlen_kvpacked_func: f"q kv {FA2_PACKED} {FA2_TAIL}",
+    fa2.flash_attn_varlen_qkvpacked_func: f"qkv cu_seqlens max_seqlen {FA2_TAIL}",
+    fa2.flash_attn_with_kvcache: "q k_cache v_cache k=None v=None rotary_cos=None rotary_sin=None cache_seqlens=None cache_batch_idx=None "
+                                 "cache_leftpad=None block_table=None softmax_scale=None causal=False window_size=(-1,-1) softcap=0.0 "
+                                 "rotary_interleaved=True alibi_slopes=None num_splits=0 return_softmax_lse=False",
+    fa2._flash_attn_forward: "q k v dropout_p softmax_scale causal window_size_left window_size_right softcap alibi_slopes return_softmax",
+    fa2._flash_attn_backward: "dout q k v out softmax_lse dq dk dv dropout_p softmax_scale causal window_size_left window_size_right softcap "
+                              "alibi_slopes deterministic rng_state=None",
+    fa2._flash_attn_varlen_forward: f"q k v {FA2_PACKED} dropout_p softmax_scale causal window_size_left=-1 window_size_right=-1 softcap=0.0 "
+                                    "alibi_slopes=None return_softmax=False block_table=None leftpad_k=None seqused_k=None "
+                                    "zero_tensors=False num_splits=0",
+    fa2._flash_attn_varlen_backward: f"dout q k v out softmax_lse dq dk dv {FA2_PACKED} dropout_p softmax_scale causal window_size_left "
+                                     "window_size_right softcap alibi_slopes deterministic rng_state=None zero_tensors=False",
+    fa2.unpad_input: "hidden_states attention_mask unused_mask=None",
+    fa2.pad_input: "hidden_states indices batch seqlen",
+    fa3.flash_attn_func: f"q k v softmax_scale=None causal=False qv=None {SCALES} window_size=(-1,-1) attention_chunk=0 softcap=0.0 "
+                         "num_splits=1 pack_gqa=None deterministic=False sm_margin=0 return_attn_probs=False",
+    fa3.flash_attn_varlen_func: f"q k v {FA2_PACKED} seqused_q=None seqused_k=None softmax_scale=None causal=False qv=None {SCALES} "
+                                "window_size=(-1,-1) attention_chunk=0 softcap=0.0 num_splits=1 pack_gqa=None deterministic=False "
+                                "sm_margin=0 return_attn_probs=False",
+    fa3.flash_attn_qkvpacked_func: f"qkv softmax_scale=None causal=False {SCALES} window_size=(-1,-1) attention_chunk=0 softcap=0.0 "
+                                   "deterministic=False num_heads_q=None sm_margin=0 return_attn_probs=False",
+    fa3.flash_attn_with_kvcache: "q k_cache v_cache k=None v=None qv=None rotary_cos=None rotary_sin=None cache_seqlens=None "
+                                 "cache_batch_idx=None cache_leftpad=None page_table=None cu_seqlens_q=None cu_seqlens_k_new=None "
+                                 f"max_seqlen_q=None rotary_seqlens=None {SCALES} softmax_scale=None causal=False window_size=(-1,-1) "
+                                 "attention_chunk=0 softcap=0.0 rotary_interleaved=True scheduler_metadata=None num_splits=0 pack_gqa=None "
+                                 "sm_margin=0 return_softmax_lse=False",
+    fa3.flash_attn_combine: "out_partial lse_partial out=None out_dtype=None",
+    fa4.flash_attn_func: "q k v qv=None gather_kv_indices=None softmax_scale=None causal=False window_size=(None,None) learnable_sink=None "
+                         f"softcap=0.0 num_splits=1 pack_gqa=None deterministic=False {FA4_MODS} aux_tensors=None aux_scalars=None "
+                         f"block_sparse_tensors=None block_sparse_tensors_bwd=None return_lse=False {GATHER}",
+    fa4.flash_attn_varlen_func: "q k v qv=None cu_seqlens_q=None cu_seqlens_k=None max_seqlen_q=None max_seqlen_k=None min_seqlen_k=None "
+                                "seqused_q=None seqused_k=None gather_kv_indices=None page_table=None softmax_scale=None causal=False "
+                                "window_size=(None,None) learnable_sink=None softcap=0.0 num_splits=1 pack_gqa=None deterministic=False "
+                                f"{FA4_MODS} block_sparse_tensors=None aux_tensors=None aux_scalars=None return_lse=False "
+                                f"scheduler_metadata=None seqlen_k_per_split=None disable_scheduler_metadata=False {GATHER}",
+    fa4.flash_attn_combine: "out_partial lse_partial out=None out_dtype=None cu_seqlens=None seqused=None virtual_batch_idx=None return_lse=True",
+    vllm.flash_attn_varlen_func: "q k v max_seqlen_q cu_seqlens_q max_seqlen_k cu_seqlens_k=None seqused_k=None q_v=None dropout_p=0.0 "
+                                 "softmax_scale=None causal=False window_size=None softcap=0.0 alibi_slopes=None deterministic=False "
+                                 "return_attn_probs=False block_table=None return_softmax_lse=False out=None scheduler_metadata=None "
+                                 f"{SCALES} num_splits=0 fa_version=2 s_aux=None cp_world_size=1 cp_rank=0 cp_tot_seqused_k=None",
+}
+
+
+class Signatures(unittest.TestCase):
+    def test_they_are_the_originals(self):
+        for function, wanted in SIGNATURES.items():
+            parameters = inspect.signature(function).parameters.values()
+            given = " ".join(each.name if each.default is each.empty else f"{each.name}={each.default}".replace(" ", "") for each in parameters)
+            self.assertEqual(given, wanted, f"{function.__module__}.{function.__name__}")
+
+    def test_names_that_are_not_there(self):
+        with self.assertRaisesRegex(AttributeError, "has no attribute 'fa5'; it has fa2, fa3, fa4, vllm"):
+            fa4cpp.compat.fa5
+
+
+class Meanings(Case):
+    def setUp(self):
+        self.q, self.k, self.v = some(2, 9, 4, 32), some(2, 9, 2, 32, seed=1), some(2, 9, 2, 32, seed=2)
+        self.wanted, self.lse = reference(self.q, self.k, self.v, causal=True)
+
+    def test_what_is_returned(self):
+        q, k, v = self.q, self.k, self.v
+        out, lse, weights = fa2.flash_attn_func(q, k, v, 0.0, None, True, return_attn_probs=True)
+        self.close(out, self.wanted)
+        self.close(lse, self.lse)
+        self.assertEqual(weights.numel(), 0)
+        self.close(fa2.flash_attn_func(q, k, v, causal=True), self.wanted)
+        self.close(fa3.flash_attn_func(q, k, v, None, True), self.wanted)
+        self.assertEqual(len(fa3.flash_attn_func(q, k, v, return_attn_probs=True)), 2)
+        out, lse = fa4.flash_attn_func(q, k, v, causal=True)
+        self.close(out, self.wanted)
+        self.assertIsNone(lse)
+        self.assertIsNotNone(fa4.flash_attn_func(q.clone().requires_grad_(), k, v)[1])
+
+    def test_packed_in_one_tensor(self):
+        qkv = torch.stack([self.q[:, :, :2], self.k, self.v], 2)
+        wanted = fa4cpp.flash_attn_func(self.q[:, :, :2], self.k, self.v, causal=True)
+        starts = torch.tensor([0, 9, 18], dtype=torch.int32)
+        self.close(fa2.flash_attn_qkvpacked_func(qkv, causal=True), wanted, 1e-9)
+        self.close(fa2.flash_attn_kvpacked_func(self.q, qkv[:, :, 1:], causal=True), self.wanted)
+        self.close(fa3.flash_attn_qkvpacked_func(torch.cat([self.q, self.k, self.v], 2), causal=True, num_heads_q=4), self.wanted)
+        self.close(fa2.flash_attn_varlen_qkvpacked_func(qkv.flatten(0, 1), starts, 9, causal=True), wanted.flatten(0, 1), 1e-9)
+        self.close(fa2.flash_attn_varlen_kvpacked_func(self.q.flatten(0, 1), qkv[:, :, 1:].flatten(0, 1), starts, starts, 9, 9, causal=True),
+                   self.wanted.flatten(0, 1))
+
+    def test_windows(self):
+        q, k, v = self.q, self.k, self.v
+        self.close(fa2.flash_attn_func(q, k, v, window_size=(-7, 0)), self.wanted)
+        self.close(fa4.flash_attn_func(q, k, v, window_size=(None, 0))[0], self.wanted)
+        self.close(fa4.flash_attn_func(q, k, v, window_size=(-1, -1))[0], reference(q, k, v)[0])
+        with self.assertRaisesRegex(NotImplementedError, r"window_size \(-1, 0\): a bound before"):
+            fa4.flash_attn_func(q, k, v, window_size=(-1, 0))
+
+    def test_pages(self):
+        pages = torch.empty(6, 4, 2, 32), torch.empty(6, 4, 2, 32)
+        table = torch.tensor([[5, 0, 3], [1, 4, 2]], dtype=torch.int32)
+        for page, source in zip(pages, (self.k, self.v)):
+            page[table.long()] = torch.nn.functional.pad(source, (0, 0, 0, 0, 0, 3)).unflatten(1, (3, 4))
+        starts = torch.tensor([0, 9, 18], dtype=torch.int32)
+        packed = self.q.flatten(0, 1)
+        used = torch.tensor([9, 9], dtype=torch.int32)
+        out = torch.empty_like(packed)
+        results = (fa2.flash_attn_varlen_func(packed, *pages, starts, starts, 9, 9, causal=True, block_table=table),
+                   vllm.flash_attn_varlen_func(packed, *pages, 9, starts, 9, seqused_k=used, causal=True, block_table=table, out=out),
+                   fa4.flash_attn_varlen_func(packed, *pages, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True)[0],
+                   fa3.flash_attn_with_kvcache(packed, *pages, cache_seqlens=used, page_table=table, cu_seqlens_q=starts, max_seqlen_q=9, causal=True))
+        for result in results:
+            self.close(result, self.wanted.flatten(0, 1))
+        self.assertIs(results[1], out)
+
+    def test_a_cache_grows(self):
+        for with_cache in (fa2.flash_attn_with_kvcache, fa3.flash_attn_with_kvcache):
+            caches = torch.zeros(2, 16, 2, 32), torch.zeros(2, 16, 2, 32)
+            for cache, source in zip(caches, (self.k, self.v)):
+                cache[:, :8] = source[:, :8]
+            out, lse = with_cache(self.q[:, 8:], *caches, self.k[:, 8:], self.v[:, 8:], cache_seqlens=8, causal=True, return_softmax_lse=True)
+            self.close(out, self.wanted[:, 8:])
+            self.close(lse, self.lse[..., 8:])
+            self.assertTrue(torch.equal(caches[0][:, 8], self.k[:, 8]))
+
+    def test_the_private_pair(self):
+        q, k, v = (tensor.clone().requires_grad_() for tensor in (self.q, self.k, self.v))
+        wanted, _ = reference(q, k, v, causal=True)
+        dout = some(*wanted.shape, seed=5)
+        gradients = torch.autograd.grad((wanted * dout).sum(), (q, k, v))
+        out, lse, _, state = fa2._flash_attn_forward(self.q, self.k, self.v, 0.0, 32 ** -0.5, True, -1, -1, 0.0, None, False)
+        made = [torch.empty_like(tensor) for tensor in (q, k, v)]
+        sums = fa2._flash_attn_backward(dout, self.q, self.k, self.v, out, lse, *made, 0.0, 32 ** -0.5, True, -1, -1, 0.0, None, False, state)
+        self.close(sums, (dout * wanted).sum(-1).transpose(1, 2))
+        starts = torch.tensor([0, 9, 18], dtype=torch.int32)
+        flat = [tensor.flatten(0, 1) for tensor in (dout, self.q, self.k, self.v)]
+        out2, lse2, _, _ = fa2._flash_attn_varlen_forward(*flat[1:], starts, starts, 9, 9, 0.0, 32 ** -0.5, True)
+        made2 = [torch.empty_like(tensor) for tensor in flat[1:]]
+        fa2._flash_attn_varlen_backward(*flat, out2, lse2, *made2, starts, starts, 9, 9, 0.0, 32 ** -0.5, True, -1, -1, 0.0, None, True)
+        out4, lse4, *rest = fa4._flash_attn_fwd(self.q, self.k, self.v, causal=True, return_lse=True)
+        self.assertEqual(rest, [None] * 3)
+        made4 = fa4._flash_attn_bwd(self.q, self.k, self.v, out4, dout, lse4, causal=True)
+        for given, packed, cute, truth in zip(made, made2, made4, gradients):
+            self.close(given, truth, 1e-5)
+            self.close(packed, truth.flatten(0, 1), 1e-5)
+            self.close(cute, truth, 1e-5)
+
+    def test_combine(self):
+        parts = [fa4cpp.flash_attn_func(self.q, self.k[:, part], self.v[:, part], return_lse=True) for part in (slice(0, 4), slice(4, 9))]
+        outs, lses = torch.stack([out for out, _ in parts]), torch.stack([lse.transpose(-1, -2) for _, lse in parts])
+        wanted, lse = reference(self.q, self.k, self.v)
+        for combine in (fa3.flash_attn_combine, fa4.flash_attn_combine):
+            out, merged = combine(outs, lses, out_dtype=torch.float32)
+            self.close(out, wanted)
+            self.close(merged, lse.transpose(-1, -2))
+
+    def test_padding(self):
+        mask = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 0]])
+        hidden = some(2, 4, 3)
+        rows, indices, starts, longest, used = fa2.unpad_input(hidden, mask)
+        self.assertEqual((rows.shape, starts.tolist(), longest, used.tolist()), ((5, 3), [0, 3, 5], 3, [3, 2]))
+        self.assertTrue(torch.equal(fa2.pad_input(rows, indices, 2, 4), hidden * mask[..., None]))
+
+    def test_refusals(self):
+        q, k, v = self.q, self.k, self.v
+        for call in (lambda: fa2.flash_attn_func(q, k, v, 0.1), lambda: fa2.flash_attn_func(q, k, v, alibi_slopes=some(4)),
+                     lambda: fa3.flash_attn_func(q, k, v, qv=q), lambda: fa3.flash_attn_func(q, k, v, attention_chunk=4),
+                     lambda: fa4.flash_attn_func(q, k, v, score_mod=max), lambda: fa2.flash_attn_with_kvcache(q, k, v, cache_leftpad=q),
+                     lambda: fa4.flash_attn_func(q, k, v, gather_bwd_recompute_p=True)):
+            with self.assertRaisesRegex(fa4cpp.NotSupportedError, "is not in this version; accepted: "):
+                call()
+        self.assertTrue(vllm.is_fa_version_supported(2))
+        self.assertIn("fa_version 3", vllm.fa_version_unsupported_reason(3))
+
+
+if __name__ == "__main__":
+    unittest.main()
