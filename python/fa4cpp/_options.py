@@ -42,6 +42,8 @@ def take(function, others, **ours):
 
 def window_of(window_size):
     """(left, right) as the library takes them: -1 for no bound, which None says too."""
+    if type(window_size) is tuple and window_size == (-1, -1):
+        return window_size
     try:
         left, right = (-1, -1) if window_size is None else window_size
         return tuple(-1 if bound is None else int(bound) for bound in (left, right))

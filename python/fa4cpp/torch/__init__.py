@@ -17,6 +17,9 @@ __all__ = ["activate", "deactivate", "fallbacks", "flash_attn_func", "flash_attn
            "merge_partials", "supports"]
 
 
+_NO_INDICES = (None,) * 5
+
+
 def _tensor(name, value, device):
     """Lengths and indices may be lists."""
     if value is None or isinstance(value, torch.Tensor):
@@ -53,11 +56,10 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor, as q is")
     q, k, v = _autocast(q, k, v)
-    sink = _tensor("sink", sink, q.device)
-    if sink is not None and sink.dtype != torch.float32:
-        sink = sink.float()
-    indices = tuple(_tensor(name, value, q.device) for name, value in
-                    zip(("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table"), indices))
+    if sink is not None:
+        sink = _tensor("sink", sink, q.device).float()
+    if indices is not _NO_INDICES:
+        indices = tuple([_tensor(name, value, q.device) for name, value in zip(_tensors.INDICES, indices)])
     numbers = _numbers(max_q, max_k, options)
     if out is None:
         out, lse = _attention(q, k, v, sink, indices, numbers)
@@ -73,7 +75,8 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
 def _dense(q, k, v, sink, seqused_q, seqused_k, options, return_lse, out):
     if q.is_nested:
         return _nested(q, k, v, sink, options, return_lse, out)
-    return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, return_lse, out)
+    indices = _NO_INDICES if seqused_q is None and seqused_k is None else (None, None, seqused_q, seqused_k, None)
+    return _run(q, k, v, sink, indices, -1, -1, options, return_lse, out)
 
 
 def _nested(q, k, v, sink, options, return_lse, out):
@@ -98,7 +101,7 @@ def _supports(given, options, max_q, max_k, direction):
     scale, causal, left, right, softcap, deterministic = _numbers(0, 0, options)[2:]
     call = _tensors.Call(given.q, given.k, given.v, None if sink is None else sink.float(), *indices, _bound(max_q), _bound(max_k),
                          Options(scale, causal, (left, right), softcap, deterministic))
-    _call.query(direction, call.device, call.problem())
+    _call.query(direction, call.shapes.device, call.shapes.forward)
     return Support(True, "")
 
 

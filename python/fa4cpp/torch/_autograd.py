@@ -2,7 +2,6 @@
 
 import torch
 
-from .. import _call
 from .._errors import NotSupportedError
 from .._problem import Options
 from . import _ops, _tensors
@@ -87,6 +86,6 @@ def _refuse_early(arguments):
     scale, causal, left, right, softcap, deterministic = arguments[11:]
     call = _tensors.Call(*arguments[:11], Options(scale, causal, (left, right), softcap, deterministic))
     try:
-        _call.query("backward", call.device, call.problem())
+        call.shapes.query_backward()
     except NotSupportedError as error:
         raise NotSupportedError(f"{error} (q, k, v or sink requires a gradient)") from None

@@ -62,8 +62,11 @@ def _(dout, dlse, out, lse, q, k, v, sink, *rest):
     return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v)) + (q.new_empty(heads, dtype=torch.float32),)
 
 
-def is_plain(*tensors):
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def is_plain(q, k, v):
     """Whether these tensors may skip the dispatcher: no subclass, mode or transformation wants to see the call."""
-    return (all(type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type in ("cpu", "cuda") for tensor in tensors)
+    return (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN and (q.is_cpu or q.is_cuda)
             and torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0
             and torch._C._functorch.peek_interpreter_stack() is None)

@@ -35,7 +35,7 @@ def _why_not(query, key, value, dropout_p, is_causal, attn_mask, scale, directio
     options = Options(scale, bool(is_causal))
     try:
         call = _tensors.Call(*(tensor.transpose(1, 2) for tensor in (query, key, value)), *[None] * 6, 0, 0, options)
-        _call.query(direction, call.device, call.problem())
+        _call.query(direction, call.shapes.device, call.shapes.forward)
     except (InvalidArgumentError, NotSupportedError) as refused:
         return str(refused), None
     return None, call
@@ -65,7 +65,7 @@ class _Handle:
             _count("forward", reason)
             return self.originals[0].call_boxed(keyset, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
         _count("forward", None)
-        if call.device == "cpu":  # written with the strides that the operator's meta kernel has
+        if call.shapes.device == "cpu":  # written with the strides that the operator's meta kernel has
             out = torch.empty_like(query)
             _, lse = _tensors.forward(call, out.transpose(1, 2))
         else:

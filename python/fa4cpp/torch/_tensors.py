@@ -10,6 +10,7 @@ from .._arrays import BF16, F16, F32, I32, View, contiguous_strides
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._problem import DENSE, PACKED, PAGED, Tensor, check_shapes, described, layout_of_shapes, problem_bytes
 
+INDICES = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table")
 NUMBERS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 TORCH_DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 
@@ -31,16 +32,12 @@ def device_of(tensor):
     raise NotSupportedError(f"q is on the device {tensor.device}; accepted: cpu, cuda")
 
 
-def readable(name, tensor, on_cpu=True):
-    """(tensor, Tensor) as the library reads it: a copy where it lies otherwise."""
-    found = described(name, tensor.shape, tensor.stride())
-    if not on_cpu and found is not None and found.strides is not None:
-        unaligned = tensor.data_ptr() % 16 or any(stride * tensor.element_size() % 16 for stride in found.strides)
-        found = None if unaligned else found
-    if found is None:
-        tensor = tensor.contiguous()
-        found = Tensor(tuple(tensor.shape))
-    return tensor, found
+def _as_read(name, shape, strides, item_bytes, on_gpu):
+    """The Tensor of what lies so; None when it must be copied. A GPU wants strides of multiples of 16 bytes."""
+    found = described(name, shape, strides)
+    if on_gpu and found is not None and found.strides is not None:
+        return None if any(stride * item_bytes % 16 for stride in found.strides) else found
+    return found
 
 
 def lse_shape(q):
@@ -48,19 +45,15 @@ def lse_shape(q):
     return (q.shape[0], q.shape[2], q.shape[1]) if q.dim() == 4 else (q.shape[1], q.shape[0])
 
 
-def _longest(given, cu_seqlens, rows):
-    """The bound on lengths of packed sequences; -1 asks for the data on the CPU, and for all rows on a GPU."""
-    if given >= 0:
-        return given
+def _longest(cu_seqlens, rows):
+    """A bound on the lengths of packed sequences: the longest on the CPU, all rows on a GPU, which would have to be waited for."""
     if cu_seqlens.device.type != "cpu":
         return rows
     return int((cu_seqlens[1:] - cu_seqlens[:-1]).max()) if cu_seqlens.numel() > 1 else 0
 
 
-class Call:
-    """What both directions take: tensors as the library reads them, and the problem."""
-
-    __slots__ = ("tensors", "key", "described_as", "device")
+class _Shapes:
+    """What follows of shapes, strides and options alone: kept from call to call."""
 
     def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options):
         layout_q = DENSE if cu_seqlens_q is None else PACKED
@@ -75,29 +68,79 @@ class Call:
             raise InvalidArgumentError(f"sink has shape {tuple(sink.shape)} and dtype {str(sink.dtype)[6:]}; "
                                        f"accepted: ({q.shape[-2]},) for heads_q, float32")
         pages_per_seq = 0 if page_table is None else page_table.shape[1]
-        max_q = _longest(max_q, cu_seqlens_q, q.shape[0]) if layout_q == PACKED else 0
-        if layout_kv == PAGED:
-            max_k = pages_per_seq * k.shape[1] if max_k < 0 else max_k
-        else:
-            max_k = _longest(max_k, cu_seqlens_k, k.shape[0]) if layout_kv == PACKED else 0
+        if layout_kv == PAGED and max_k < 0:
+            max_k = pages_per_seq * k.shape[1]
         self.device = device_of(q)
-        on_cpu = q.device.type == "cpu"
-        (q, tq), (k, tk), (v, tv) = readable("q", q, on_cpu), readable("k", k, on_cpu), readable("v", v, on_cpu)
-        indices = {name: None if index is None else index.to(torch.int32).contiguous() for name, index in (
-            ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k), ("seqused_q", seqused_q),
-            ("seqused_k", seqused_k), ("page_table", page_table))}
-        self.tensors = dict(q=q, k=k, v=v, sink=None if sink is None else sink.contiguous(), **indices)
-        options = options._replace(has_sink=sink is not None, has_seqused_q=seqused_q is not None,
-                                   has_seqused_k=seqused_k is not None)
-        self.key = (dtypes[0], layout_q, layout_kv, tq, tk, tv, options)
-        self.described_as = dict(batch=batch, max_q=max_q, max_k=max_k, pages_per_seq=pages_per_seq)
+        self.copied = []  # names of what the library cannot read as it lies
+        read = []
+        for name, tensor in (("q", q), ("k", k), ("v", v)):
+            found = _as_read(name, tensor.shape, tensor.stride(), tensor.element_size(), self.device != "cpu")
+            # On an emulated GPU tensors are copied whole: they lie contiguous.
+            if found is None or (self.device.startswith("emulated") and found.strides is not None):
+                self.copied.append(name)
+                found = Tensor(tuple(tensor.shape))
+            read.append(found)
+        self.options = options._replace(has_sink=sink is not None, has_seqused_q=seqused_q is not None,
+                                        has_seqused_k=seqused_k is not None)
+        self._key = (dtypes[0], layout_q, layout_kv, *read)
+        self._described_as = dict(batch=batch, max_q=max_q if layout_q == PACKED else 0, max_k=max_k if layout_kv != DENSE else 0,
+                                  pages_per_seq=pages_per_seq)
+        self.out_shape = (*q.shape[:-1], v.shape[-1])
+        self.lse_shape = lse_shape(q)
+        # Rows of a side that no sequence has stay unwritten: those past seqused and behind the last packed sequence.
+        self.leaves_q = layout_q == PACKED or seqused_q is not None
+        self.leaves_k = layout_kv != DENSE or seqused_k is not None
+        self.forward = self.problem()
+        self.has_backward = False  # unknown, until it was asked for
 
-    def problem(self, **more):
-        return problem_bytes(*self.key, **self.described_as, **more)
+    def problem(self, has_dlse=False, **more):
+        return problem_bytes(*self._key, self.options._replace(has_dlse=has_dlse), **self._described_as, **more)
 
-    def leaves_rows(self):
-        """Whether rows of q's side may stay unwritten: those past seqused_q and behind the last packed sequence."""
-        return self.key[1] == PACKED or self.key[6].has_seqused_q
+    def query_backward(self):
+        """Raises unless the device runs the backward."""
+        if not self.has_backward:
+            _call.query("backward", self.device, self.forward)
+            self.has_backward = True
+
+
+_kept = {}
+_MOST_KEPT = 4096
+
+
+class Call:
+    """What both directions take: tensors as the library reads them, and their _Shapes."""
+
+    __slots__ = ("tensors", "shapes")
+
+    def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options):
+        indices = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
+        if cu_seqlens_q is not None and max_q < 0:
+            max_q = _longest(cu_seqlens_q, q.shape[0])
+        if cu_seqlens_k is not None and page_table is None and max_k < 0:
+            max_k = _longest(cu_seqlens_k, k.shape[0])
+        key = (q.dtype, q.device, _device.in_use(), q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), max_q, max_k,
+               options, k.dtype, v.dtype, k.device, v.device)
+        has_indices = any(tensor is not None for tensor in indices)
+        if has_indices or sink is not None:
+            key += tuple(None if tensor is None else (tensor.shape, tensor.dtype, tensor.device) for tensor in (sink, *indices))
+        shapes = _kept.get(key)
+        if shapes is None:
+            shapes = _Shapes(q, k, v, sink, *indices, max_q, max_k, options)
+            if len(_kept) >= _MOST_KEPT:
+                _kept.clear()
+            _kept[key] = shapes
+        self.shapes = shapes
+        self.tensors = tensors = {"q": q, "k": k, "v": v}
+        for name in shapes.copied:
+            tensors[name] = tensors[name].contiguous()
+        if sink is not None:
+            tensors["sink"] = sink.contiguous()
+        if has_indices:
+            tensors.update((name, index.to(torch.int32).contiguous()) for name, index in zip(INDICES, indices) if index is not None)
+        if shapes.device.startswith("cuda"):
+            for name in "qkv":
+                if tensors[name].data_ptr() % 16:
+                    tensors[name] = tensors[name].clone(memory_format=torch.contiguous_format)
 
 
 def _check_places(q, **others):
@@ -165,59 +208,50 @@ def _run_on_gpu(direction, device, problem, tensors):
         check(LIBRARY.fa4_execute_backward(op.handle, BACKWARD_ARGS.make(**fields)))
 
 
-def contiguous_unless_cpu(call):
-    """On an emulated GPU tensors are copied whole: they lie contiguous."""
-    if call.device.startswith("emulated"):
-        for name in ("q", "k", "v"):
-            call.tensors[name] = call.tensors[name].contiguous()
-        call.key = (*call.key[:3], *(Tensor(tensor.shape) for tensor in call.key[3:6]), call.key[6])
-
-
 def forward(call, out=None):
     """(out, lse)"""
-    contiguous_unless_cpu(call)
-    q, v = call.tensors["q"], call.tensors["v"]
-    shape = (*q.shape[:-1], v.shape[-1])
-    make = torch.zeros if call.leaves_rows() else torch.empty
-    out_tensor = None
+    shapes, q = call.shapes, call.tensors["q"]
+    make = torch.zeros if shapes.leaves_q else torch.empty
+    problem = shapes.forward
     if out is None:
-        out = make(shape, dtype=q.dtype, device=q.device)
+        out = make(shapes.out_shape, dtype=q.dtype, device=q.device)
     else:
-        if tuple(out.shape) != shape or out.dtype != q.dtype or out.device != q.device:
-            raise InvalidArgumentError(f"out has shape {tuple(out.shape)}, dtype {str(out.dtype)[6:]}, device {out.device}; "
-                                       f"accepted: {shape}, {str(q.dtype)[6:]}, {q.device}")
-        out_tensor = described("out", out.shape, out.stride())
-        if out_tensor is None or (call.device != "cpu" and out_tensor.strides is not None):
-            raise InvalidArgumentError(f"out has strides {out.stride()}; accepted: contiguous"
-                                       f"{' in the last dimension' if call.device == 'cpu' else ''}")
-    lse = make(lse_shape(q), dtype=torch.float32, device=q.device)
-    run("forward", call.device, call.problem(out=out_tensor), call.tensors, {"out": out, "lse": lse})
+        problem = shapes.problem(out=_writable(shapes, q, out))
+    lse = make(shapes.lse_shape, dtype=torch.float32, device=q.device)
+    run("forward", shapes.device, problem, call.tensors, {"out": out, "lse": lse})
     return out, lse
 
 
-def backward(call, dout, dlse, out, lse, *, want_q=True, want_kv=True):
-    """(dq, dk, dv, dsink); None for what is not wanted."""
-    contiguous_unless_cpu(call)
-    options = call.key[6]._replace(has_dlse=dlse is not None)
-    call.key = (*call.key[:6], options)
+def _writable(shapes, q, out):
+    """The Tensor of a caller's out."""
+    if tuple(out.shape) != shapes.out_shape or out.dtype != q.dtype or out.device != q.device:
+        raise InvalidArgumentError(f"out has shape {tuple(out.shape)}, dtype {str(out.dtype)[6:]}, device {out.device}; "
+                                   f"accepted: {shapes.out_shape}, {str(q.dtype)[6:]}, {q.device}")
+    found = described("out", out.shape, out.stride())
+    if found is None or (shapes.device != "cpu" and found.strides is not None):
+        raise InvalidArgumentError(f"out has strides {out.stride()}; accepted: contiguous"
+                                   f"{' in the last dimension' if shapes.device == 'cpu' else ''}")
+    return found
+
+
+def backward(call, dout, dlse, out, lse):
+    """(dq, dk, dv, dsink); None for the sink's without a sink."""
+    shapes, tensors = call.shapes, call.tensors
     dout_tensor = None
     if dout is not None:
-        dout, dout_tensor = readable("dout", dout, call.device == "cpu")
-        if call.device.startswith("emulated"):
+        dout_tensor = _as_read("dout", dout.shape, dout.stride(), dout.element_size(), shapes.device != "cpu")
+        if dout_tensor is None or shapes.device.startswith("emulated"):
             dout, dout_tensor = dout.contiguous(), None
-    tensors, leaves_q = call.tensors, call.leaves_rows()
-    leaves_k = call.key[2] != DENSE or options.has_seqused_k
 
-    def gradient(name, wanted, leaves):
-        if not wanted:
-            return None
+    def gradient(name, leaves):
         like = tensors[name]
         return (torch.zeros if leaves else torch.empty)(like.shape, dtype=like.dtype, device=like.device)
 
-    dq, dk, dv = gradient("q", want_q, leaves_q), gradient("k", want_kv, leaves_k), gradient("v", want_kv, leaves_k)
-    dsink = None if tensors["sink"] is None else torch.empty_like(tensors["sink"])
+    dq, dk, dv = gradient("q", shapes.leaves_q), gradient("k", shapes.leaves_k), gradient("v", shapes.leaves_k)
+    dsink = torch.empty_like(tensors["sink"]) if "sink" in tensors else None
     inputs = {name: tensor for name, tensor in tensors.items() if name != "page_table"}
     inputs.update(out=out.contiguous() if dout is not None else None, dout=dout, lse=lse.contiguous(),
                   dlse=None if dlse is None else dlse.contiguous())
-    run("backward", call.device, call.problem(dout=dout_tensor), inputs, {"dq": dq, "dk": dk, "dv": dv, "dsink": dsink})
+    problem = shapes.problem(has_dlse=dlse is not None, dout=dout_tensor)
+    run("backward", shapes.device, problem, inputs, {"dq": dq, "dk": dk, "dv": dv, "dsink": dsink})
     return dq, dk, dv, dsink
