@@ -101,8 +101,9 @@ def _build(prefix):
     build = pathlib.Path(given or ROOT / "build/wheel").absolute()
     if not given or not (build / "CMakeCache.txt").is_file():
         _configure(build)
-    _run("cmake", "--build", build, "--target", "fa4", "ptxemu", "--parallel", str(os.cpu_count()))
-    _run("cmake", "--install", build, "--component", "library", "--strip", "--prefix", prefix)
+    _run("cmake", "--build", build, "--target", "fa4", "ptxemu", "fa4_xla", "--parallel", str(os.cpu_count()))
+    for component in ("library", "python"):
+        _run("cmake", "--install", build, "--component", component, "--strip", "--prefix", prefix)
 
 
 def _configure(build):

@@ -3,7 +3,7 @@
     import fa4cpp
     out = fa4cpp.flash_attn_func(q, k, v, causal=True)      # (batch, seqlen, heads, head_dim)
 
-`fa4cpp.torch` and `fa4cpp.compat` are imported when they are first asked for. The documentation is docs/python in the sources.
+`fa4cpp.torch`, `fa4cpp.jax` and `fa4cpp.compat` are imported when they are first asked for. The documentation is docs/python in the sources.
 """
 
 import importlib as _importlib
@@ -20,7 +20,7 @@ __all__ = ["DeviceInfo", "Error", "InvalidArgumentError", "NotSupportedError", "
            "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "get_cmake_dir", "get_include",
            "get_library_dir", "merge_partials", "plan", "supports", "__version__"]
 
-_LAZY = ("compat", "torch")
+_LAZY = ("compat", "jax", "torch")
 
 
 def get_include():

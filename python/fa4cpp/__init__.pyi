@@ -2,6 +2,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Callable, Literal, NamedTuple, Sequence, TypeVar, overload
 
 from . import compat as compat
+from . import jax as jax
 from . import torch as torch
 
 _A = TypeVar("_A")

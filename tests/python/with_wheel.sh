@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the wheel of a build and tests it as a user has it: tests/python/with_wheel.sh BUILD_DIR
 #
-# numpy and torch come from PyPI, into BUILD_DIR/python. Fails when they cannot be installed.
+# numpy, torch and jax come from PyPI, into BUILD_DIR/python. Fails when they cannot be installed.
 set -euo pipefail
 exec </dev/null
 here=$(dirname "$(readlink -f "$0")")
@@ -49,5 +49,11 @@ cmake -S "$work"/fa4cpp-*/ -B "$work/from_sdist" -DFA4_BUILD_CLI=OFF -DFA4_BUILD
 echo "--- torch"
 pip install torch
 (cd "$here/with_wheel" && "$python" -m unittest test_torch test_compat)
-"$python" -m pip list --disable-pip-version-check 2>/dev/null | grep -E '^(numpy|torch|ml_dtypes) '
+
+echo "--- jax"
+pip install jax
+includes=$("$python" -c "import jax; print(jax.ffi.include_dir())")
+g++ -std=c++17 -fsyntax-only -I "$includes" "$here/with_wheel/xla_layout.cc"
+(cd "$here/with_wheel" && JAX_PLATFORMS=cpu "$python" -m unittest test_jax)
+"$python" -m pip list --disable-pip-version-check 2>/dev/null | grep -E '^(numpy|torch|jax|jaxlib|ml_dtypes) '
 rm -rf "$work/env"

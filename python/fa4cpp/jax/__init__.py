@@ -1,0 +1,94 @@
+"""fa4cpp for JAX on the CPU: attention under jit, grad and vmap, through XLA's foreign function interface."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from .. import _options
+from .._errors import InvalidArgumentError, NotSupportedError
+from .._problem import Options
+from . import _calls
+
+__all__ = ["attention", "dot_product_attention"]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(options, q, k, v, sink, seqused_q, seqused_k):
+    """(out, lse)"""
+    problem = _calls.problem_of(q, k, v, sink, seqused_q, seqused_k, options)
+    batch, rows, heads, _ = q.shape
+    unwritten = seqused_q is not None
+    made = _calls.call("forward", problem, dict(q=q, k=k, v=v, sink=sink, seqused_q=seqused_q, seqused_k=seqused_k),
+                       dict(out=((batch, rows, heads, v.shape[3]), q.dtype, unwritten), lse=((batch, heads, rows), jnp.float32, unwritten)))
+    return made["out"], made["lse"]
+
+
+def _forward(options, q, k, v, sink, seqused_q, seqused_k):
+    _calls.problem_of(q, k, v, sink, seqused_q, seqused_k, options, has_dlse=True)  # raises here, not in the backward
+    out, lse = _attention(options, q, k, v, sink, seqused_q, seqused_k)
+    return (out, lse), (q, k, v, sink, seqused_q, seqused_k, out, lse)
+
+
+def _backward(options, kept, cotangents):
+    q, k, v, sink, seqused_q, seqused_k, out, lse = kept
+    dout, dlse = cotangents
+    problem = _calls.problem_of(q, k, v, sink, seqused_q, seqused_k, options, has_dlse=True)
+    outputs = dict(dq=(q.shape, q.dtype, seqused_q is not None), dk=(k.shape, k.dtype, seqused_k is not None),
+                   dv=(v.shape, v.dtype, seqused_k is not None))
+    if sink is not None:
+        outputs["dsink"] = (sink.shape, jnp.float32, False)
+    made = _calls.call("backward", problem, dict(q=q, k=k, v=v, out=out, dout=dout, lse=lse, dlse=dlse, sink=sink,
+                                                 seqused_q=seqused_q, seqused_k=seqused_k), outputs)
+    return made["dq"], made["dk"], made["dv"], made.get("dsink"), None, None
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False,
+              seqused_q=None, seqused_k=None):
+    """Exact attention of (batch, seqlen, heads, head_dim), as `fa4cpp.flash_attn_func` defines it.
+
+    Under jit, grad (of q, k, v and sink, through out and lse), vmap and shard_map over batch and heads. On the CPU.
+
+    >>> import jax.numpy as jnp, fa4cpp
+    >>> q = jnp.ones((1, 4, 2, 8))
+    >>> fa4cpp.jax.attention(q, q, q, causal=True).shape
+    (1, 4, 2, 8)
+    """
+    options = Options(None if scale is None else float(scale), bool(causal), _options.window_of(window_size), float(softcap))
+    q, k, v = jnp.asarray(q), jnp.asarray(k), jnp.asarray(v)
+    sink = None if sink is None else jnp.asarray(sink, jnp.float32)
+    used = [None if lengths is None else jnp.asarray(lengths, jnp.int32) for lengths in (seqused_q, seqused_k)]
+    out, lse = _attention(options, q, k, v, sink, *used)
+    return (out, lse) if return_lse else out
+
+
+def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
+                          key_value_seq_lengths=None, local_window_size=None, implementation=None, return_residual=False):
+    """`jax.nn.dot_product_attention` by fa4cpp: its parameters and their meaning.
+
+    There positions count from the first key, here from the last: with a mask of positions (`is_causal`,
+    `local_window_size`) lengths that may differ are refused, as are `bias` and `mask`. `implementation` is a hint.
+    """
+    for name, value_given in (("bias", bias), ("mask", mask)):
+        if value_given is not None:
+            raise NotSupportedError(f"{name} of type {type(value_given).__name__} is not in this version; accepted: None")
+    query, key, value = (jnp.asarray(array) for array in (query, key, value))
+    if query.ndim not in (3, 4) or key.ndim != query.ndim or value.ndim != query.ndim:
+        raise InvalidArgumentError(f"query, key and value have shapes {query.shape}, {key.shape}, {value.shape}; "
+                                   "accepted: (batch, seqlen, heads, head_dim), or without batch")
+    positional = is_causal or local_window_size is not None
+    if positional and (query.shape[-3] != key.shape[-3] or query_seq_lengths is not None or key_value_seq_lengths is not None):
+        raise NotSupportedError(f"is_causal or local_window_size with lengths {query.shape[-3]} and {key.shape[-3]}, or with sequence "
+                                "lengths: accepted: equal lengths without them")
+    window = (local_window_size,) * 2 if isinstance(local_window_size, int) else local_window_size
+    add_batch = query.ndim == 3
+    arrays = [array[None] if add_batch else array for array in (query, key, value)]
+    out, lse = attention(*arrays, scale=scale, causal=is_causal, window_size=window, return_lse=True,
+                         seqused_q=query_seq_lengths, seqused_k=key_value_seq_lengths)
+    lse = jnp.swapaxes(lse, -1, -2)
+    if add_batch:
+        out, lse = out[0], lse[0]
+    return (out, lse) if return_residual else out

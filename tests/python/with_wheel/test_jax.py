@@ -1,0 +1,123 @@
+"""fa4cpp with JAX on the CPU, from the installed wheel."""
+
+import doctest
+import inspect
+import unittest
+
+import jax
+import jax.numpy as jnp
+import numpy
+
+import fa4cpp
+import fa4cpp.jax
+
+
+def some(*shape, dtype=jnp.float32, seed=0):
+    return jnp.asarray(numpy.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def reference(q, k, v, *, causal=False, sink=None, softcap=0.0):
+    """(out, lse) by jax.numpy."""
+    k, v = (jnp.repeat(array, q.shape[2] // array.shape[2], 2) for array in (k, v))
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, precision="highest") / q.shape[-1] ** 0.5
+    if softcap:
+        scores = softcap * jnp.tanh(scores / softcap)
+    if causal:
+        rows, keys = scores.shape[-2:]
+        scores = jnp.where(jnp.arange(keys) <= jnp.arange(rows)[:, None] + keys - rows, scores, -jnp.inf)
+    lse = jax.nn.logsumexp(scores, -1)
+    if sink is not None:
+        lse = jnp.logaddexp(lse, sink[None, :, None])
+    return jnp.einsum("bhqk,bkhd->bqhd", jnp.exp(scores - lse[..., None]), v, precision="highest"), lse
+
+
+class Jax(unittest.TestCase):
+    def setUp(self):
+        self.q, self.k, self.v = some(2, 9, 4, 32), some(2, 11, 2, 32, seed=1), some(2, 11, 2, 16, seed=2)
+
+    def close(self, given, wanted, bound=5e-6):
+        self.assertEqual(given.shape, wanted.shape)
+        self.assertLess(float(jnp.abs(given.astype(jnp.float32) - wanted.astype(jnp.float32)).max()), bound)
+
+    def test_forward(self):
+        for options in ({}, {"causal": True}, {"causal": True, "softcap": 2.0}, {"sink": some(4, seed=3)}):
+            wanted = reference(self.q, self.k, self.v, **options)
+            for function in (fa4cpp.jax.attention, jax.jit(fa4cpp.jax.attention, static_argnames=("causal", "softcap", "return_lse"))):
+                for given, truth in zip(function(self.q, self.k, self.v, return_lse=True, **options), wanted):
+                    self.close(given, truth)
+
+    def test_sixteen_bits(self):
+        for dtype, bound in ((jnp.float16, 4e-3), (jnp.bfloat16, 3e-2)):
+            arrays = [array.astype(dtype) for array in (self.q, self.k, self.v)]
+            out = fa4cpp.jax.attention(*arrays)
+            self.assertEqual(out.dtype, dtype)
+            self.close(out, reference(*(array.astype(jnp.float32) for array in arrays))[0], bound)
+
+    def test_gradients(self):
+        sink = some(4, seed=3)
+        weights = some(2, 9, 4, 16, seed=4), some(2, 4, 9, seed=5)
+
+        def loss(function):
+            def of(q, k, v, sink):
+                out, lse = function(q, k, v, causal=True, sink=sink)
+                return (out * weights[0]).sum() + (lse * weights[1]).sum()
+
+            return of
+
+        ours = jax.grad(loss(lambda *arrays, **options: fa4cpp.jax.attention(*arrays, return_lse=True, **options)), argnums=(0, 1, 2, 3))
+        truth = jax.grad(loss(reference), argnums=(0, 1, 2, 3))(self.q, self.k, self.v, sink)
+        for function in (ours, jax.jit(ours)):
+            for given, wanted in zip(function(self.q, self.k, self.v, sink), truth):
+                self.close(given, wanted, 2e-5)
+
+    def test_used_lengths(self):
+        used_q, used_k = jnp.array([5, 9]), jnp.array([11, 6])
+
+        def total(q, k):
+            return fa4cpp.jax.attention(q, k, self.v, seqused_q=used_q, seqused_k=used_k).sum()
+
+        dq, dk = jax.grad(total, argnums=(0, 1))(self.q, self.k)
+        out = fa4cpp.jax.attention(self.q, self.k, self.v, seqused_q=used_q, seqused_k=used_k)
+        self.close(out[0, :5], reference(self.q[:1, :5], self.k[:1], self.v[:1])[0][0])
+        self.assertEqual(float(jnp.abs(out[0, 5:]).sum() + jnp.abs(dq[0, 5:]).sum() + jnp.abs(dk[1, 6:]).sum()), 0)
+
+    def test_vmap(self):
+        wide = [jnp.stack([array, 2 * array]) for array in (self.q, self.k, self.v)]
+        out = jax.vmap(lambda *arrays: fa4cpp.jax.attention(*arrays, causal=True))(*wide)
+        for i in range(2):
+            self.close(out[i], reference(*(array[i] for array in wide), causal=True)[0])
+        self.assertEqual(jax.vmap(jax.grad(lambda q: fa4cpp.jax.attention(q, self.k, self.v).sum()))(wide[0]).shape, wide[0].shape)
+
+    def test_the_twin_of_jax_nn(self):
+        ours, theirs = (inspect.signature(function) for function in (fa4cpp.jax.dot_product_attention, jax.nn.dot_product_attention))
+        names = [(each.name, each.kind, each.default) for each in theirs.parameters.values()]
+        self.assertEqual([(each.name, each.kind, each.default) for each in ours.parameters.values()][:len(names)], names)
+        q = some(2, 11, 4, 32)
+        k, v = some(2, 11, 2, 32, seed=1), some(2, 11, 2, 32, seed=2)
+        for options in ({}, {"is_causal": True}, {"local_window_size": 3}, {"local_window_size": (2, 0)}, {"scale": 0.5},
+                        {"key_value_seq_lengths": jnp.array([4, 11])}):
+            self.close(fa4cpp.jax.dot_product_attention(q, k, v, **options), jax.nn.dot_product_attention(q, k, v, **options), 2e-5)
+        self.close(fa4cpp.jax.dot_product_attention(q[0], k[0], v[0]), jax.nn.dot_product_attention(q[0], k[0], v[0]), 2e-5)
+        with self.assertRaisesRegex(NotImplementedError, "is_causal or local_window_size with lengths 9 and 11"):
+            fa4cpp.jax.dot_product_attention(q[:, :9], k, v, is_causal=True)
+        with self.assertRaisesRegex(NotImplementedError, "^bias of type"):
+            fa4cpp.jax.dot_product_attention(q, k, v, bias=jnp.zeros((1, 1, 11, 11)))
+
+    def test_refusals(self):
+        with self.assertRaisesRegex(ValueError, "num_heads 3"):
+            fa4cpp.jax.attention(some(1, 4, 3, 8), some(1, 4, 2, 8), some(1, 4, 2, 8))
+        with self.assertRaisesRegex(ValueError, "^q has dtype int32"):
+            fa4cpp.jax.attention(*(jnp.zeros((1, 4, 2, 8), jnp.int32),) * 3)
+        with self.assertRaisesRegex(Exception, "seqused_k"):  # what only a run can know, in XLA's wrapping
+            fa4cpp.jax.attention(self.q, self.k, self.v, seqused_k=jnp.array([3, 12])).block_until_ready()
+
+    def test_eager_arrays_of_jax_by_dlpack(self):
+        out = fa4cpp.flash_attn_func(self.q, self.k, self.v, causal=True)
+        self.close(jnp.asarray(out), reference(self.q, self.k, self.v, causal=True)[0])
+
+    def test_examples_of_the_documentation(self):
+        self.assertEqual(doctest.testmod(fa4cpp.jax).failed, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
