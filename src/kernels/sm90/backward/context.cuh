@@ -73,9 +73,9 @@ struct Context {
   unsigned char* smem;
 
   __device__ Work& work() const { return *reinterpret_cast<Work*>(smem + kSmem.work); }
-  __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr smem_address(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
-    return at(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
+    return smem_address(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
   }
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};

@@ -83,10 +83,11 @@ class Loader {
                                                   (stat == nullptr ? 0 : kStatBytes));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(kColumns) && given; ++slab) {
-        ptx::cp_async_bulk_tensor_4d_load(c.at(to + slab * kSlabBytes), from.map, barrier,
+        ptx::cp_async_bulk_tensor_4d_load(c.smem_address(to + slab * kSlabBytes), from.map, barrier,
                                           slab * kSlab, from.head, from.row, from.batch);
       }
-      if (stat != nullptr) ptx::cp_async_bulk_load(c.at(to_stat), stat, kStatBytes, barrier);
+      if (stat != nullptr)
+        ptx::cp_async_bulk_load(c.smem_address(to_stat), stat, kStatBytes, barrier);
     }
     __syncwarp();
     if (!clear) return;

@@ -167,8 +167,9 @@ class Math {
   __device__ void issue_product(float (&d)[kScores], int a, int b) const {
     constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
     constexpr int kSteps = slab_columns(kHeadDim) / kMmaK;
-    const uint32_t a_lo = Descriptor::k_major(c.at(a + warpgroup * kWarpgroupKeys * kRowBytes));
-    const uint32_t b_lo = Descriptor::k_major(c.at(b));
+    const uint32_t a_lo =
+        Descriptor::k_major(c.smem_address(a + warpgroup * kWarpgroupKeys * kRowBytes));
+    const uint32_t b_lo = Descriptor::k_major(c.smem_address(b));
     ptx::wgmma_fence();
     WgmmaScores::template start<kSteps>(d, Descriptor::descriptor_at(a_lo),
                                         Descriptor::descriptor_at(b_lo));
@@ -197,7 +198,7 @@ class Math {
     using Wgmma = ptx::WgmmaRs<kAtOnce, T.element>;
     constexpr int kStepBytes = kMmaK * Descriptor::kRowBytes;
     constexpr int kSlabBytes = kQueryRows * Descriptor::kRowBytes;
-    const uint32_t b_lo = Descriptor::mn_major(c.at(b), kSlabBytes);
+    const uint32_t b_lo = Descriptor::mn_major(c.smem_address(b), kSlabBytes);
     ptx::wgmma_fence();
 #pragma unroll
     for (int first = 0; first < kColumns; first += kAtOnce) {
@@ -282,7 +283,7 @@ class Math {
     constexpr int kRowBytes = kQueryRows * kElementBytes;
     const int matrix = lane % 32 / 8;
     const int key = kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 8 + 8 * (matrix & 1);
-    const ptx::SmemAddr to = c.at(c.kSmem.ds + stage * kDsBytes + key * kRowBytes);
+    const ptx::SmemAddr to = c.smem_address(c.kSmem.ds + stage * kDsBytes + key * kRowBytes);
     wait(c.barrier(kDsEmpty, stage), ring.phase() ^ 1);
 #pragma unroll
     for (int i = 0; i < kQueryRows / kMmaK; ++i) {

@@ -108,8 +108,8 @@ class Reducer {
   __device__ void multiply(int part) {
     constexpr int kSlabBytes = kKeys * KDescriptor::kRowBytes;
     const uint32_t ds_lo =
-        DsDescriptor::mn_major(c.at(c.kSmem.ds + ring.stage() * kDsBytes), kDsBytes);
-    const uint32_t k_lo = KDescriptor::mn_major(c.at(c.kSmem.k), kSlabBytes);
+        DsDescriptor::mn_major(c.smem_address(c.kSmem.ds + ring.stage() * kDsBytes), kDsBytes);
+    const uint32_t k_lo = KDescriptor::mn_major(c.smem_address(c.kSmem.k), kSlabBytes);
     const int first = part * kColumns / slab_columns(T.head_dim) * kSlabBytes;
     constexpr int kStepA = kMmaK * DsDescriptor::kRowBytes, kStepB = kMmaK * KDescriptor::kRowBytes;
     ptx::wgmma_fence();

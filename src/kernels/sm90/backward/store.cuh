@@ -70,8 +70,8 @@ struct GradientStore {
         const int e = kFirst / 2 + 8 * i + 2 * j;
         words[j] = pack<T.element>(x[e] * factor, x[e + 1] * factor);
       }
-      ptx::stmatrix_x4(c.at(c.kSmem.v + offset(row, 2 * i + matrix / 2)), words[0], words[1],
-                       words[2], words[3]);
+      ptx::stmatrix_x4(c.smem_address(c.kSmem.v + offset(row, 2 * i + matrix / 2)), words[0],
+                       words[1], words[2], words[3]);
     }
   }
 
