@@ -247,6 +247,8 @@ TEST(Setmaxnreg, IsExecutedByAWholeWarpgroup) {
   EXPECT_EQ(severity(one, rule), "error") << text_of(one);
   const auto unmet = with(dec + inc);
   EXPECT_EQ(severity(unmet, rule), "error") << text_of(unmet);
+  const auto same = with(dec + dec);
+  EXPECT_EQ(severity(same, rule), "formal") << text_of(same);
   const auto unequal = with("@!%p0 bra other;\n" + dec +
                             "bra end;\nother: setmaxnreg.dec.sync.aligned.u32 48;\nend:\n");
   EXPECT_EQ(severity(unequal, rule), "formal") << text_of(unequal);
