@@ -1,5 +1,7 @@
 // What is read and written of shared and of tensor memory, against what was read and written
 // before.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "emulator/machine/cluster.h"
@@ -196,8 +198,30 @@ void ClusterHazards::tensor_alloc(Cta& cta, uint32_t column, uint32_t columns) {
   for (uint32_t i = column * 8; i < (column + columns) * 8; ++i) shadow[i].written = 0;
 }
 
-void ClusterHazards::tensor_dealloc(const Exec& exec, Cta& cta) {
+// Loads, stores and products of other warps must be over before the columns are released. Formal:
+// cuDNN's sm100 forward and flash-attn-4's release them while nothing says that every load is over.
+void ClusterHazards::tensor_dealloc(const Exec& exec, const Insn& insn, Cta& cta, uint32_t column,
+                                    uint32_t columns) {
   const uint32_t agent = exec.warp->agent;
+  Asker asker{&warps_[agent], agent, nullptr, Region::Space::kTensor};
+  const auto unordered = [&](const Touch& earlier, bool wrote) {
+    const Order o = order_again(earlier, asker, !wrote);
+    return o == Order::kRace || o == Order::kLoadNotWaited;
+  };
+  Shadow& shadow = tensor_shadow(cta);
+  for (uint32_t i = column * 8; i < (column + columns) * 8; ++i) {
+    const Cell& cell = shadow[i];
+    const auto readers = cell.readers.begin() + cell.reader_count;
+    const auto reader = std::find_if(cell.readers.begin(), readers,
+                                     [&](const Touch& read) { return unordered(read, false); });
+    const bool wrote = unordered(cell.writer, true);
+    if (!wrote && reader == readers) continue;
+    launch_.report(
+        exec, insn, Severity::kFormal, "tmem-after-release",
+        fmt::format("nothing orders this release of columns {} to {} after the {}", column,
+                    column + columns - 1, describe(wrote ? cell.writer : *reader, nullptr, wrote)));
+    break;
+  }
   releases_[cta.rank] = {agent, warps_[agent].generic.at(agent)};
   step(agent);
 }

@@ -114,8 +114,9 @@ class Checker final : public Observer {
                     uint32_t columns) override {
     of(*cta.cluster).tensor_alloc(cta, column, columns);
   }
-  void tensor_dealloc(const Exec& exec, const Insn&, Cta& cta, uint32_t, uint32_t) override {
-    of(*exec.cluster).tensor_dealloc(exec, cta);
+  void tensor_dealloc(const Exec& exec, const Insn& insn, Cta& cta, uint32_t column,
+                      uint32_t columns) override {
+    of(*exec.cluster).tensor_dealloc(exec, insn, cta, column, columns);
   }
   void pair_used(const Exec& exec, const Insn& insn) override {
     of(*exec.cluster).pair_used(exec, insn);

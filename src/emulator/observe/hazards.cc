@@ -165,7 +165,11 @@ ClusterHazards::Order ClusterHazards::order_of_op(const OpRecord& r, const Asker
   const bool known =
       over(r, knows.generic, earlier_reads) ||
       (asker.space == Region::Space::kShared && over(r, knows.shared, earlier_reads));
-  if (!known) return Order::kRace;
+  if (!known) {
+    const auto used = [&](const Point& p) { return knows.generic.at(p.component) >= p.value; };
+    const bool is_used = std::any_of(r.used_registers.begin(), r.used_registers.end(), used);
+    return is_used ? Order::kLoadNotWaited : Order::kRace;
+  }
   if (asker.async_proxy && !earlier_reads && !in_async_proxy(r.kind) &&
       !over(r, knows.async_shared, false)) {
     return Order::kNoProxyFence;
@@ -223,10 +227,12 @@ void ClusterHazards::drop_shadows() {
 
 void ClusterHazards::pending_register(const Exec& exec, const Insn& insn, uint64_t op) {
   if (op == 0 || op > ops_.size()) return;
-  const OpRecord& r = ops_[op - 1];
+  OpRecord& r = ops_[op - 1];
   if (r.kind == EngineKind::kTensorLoad) {
-    // The register's value is there, so the load is over; the manual asks for a wait all the same.
-    op_observed(exec, op, false);
+    // The register's value is there here; but ptxas may move a use that is no more than a copy, so
+    // that only the wait tells others that the load is over.
+    const uint32_t agent = exec.warp->agent;
+    r.used_registers.push_back({agent, warps_[agent].generic.at(agent)});
     launch_.report(exec, insn, Severity::kFormal, "register-before-wait",
                    fmt::format("a register of the tcgen05.ld at line {} is used before "
                                "tcgen05.wait::ld",

@@ -68,7 +68,8 @@ class ClusterHazards {
   void setmaxnreg(const Exec& exec, const Insn& insn, uint32_t registers);
   void pending_register(const Exec& exec, const Insn& insn, uint64_t op);
   void tensor_alloc(Cta& cta, uint32_t column, uint32_t columns);
-  void tensor_dealloc(const Exec& exec, Cta& cta);
+  void tensor_dealloc(const Exec& exec, const Insn& insn, Cta& cta, uint32_t column,
+                      uint32_t columns);
   bool knows_release(const Exec& exec);
   // Every statement of a warp that may read what nobody wrote, or whose kernel has wgmma.
   void watched(const Exec& exec, const Insn& insn, const WgmmaUsers& users);
@@ -86,7 +87,14 @@ class ClusterHazards {
     return over(ops_[op - 1], clock, only_read);
   }
   // Within the cluster; `async` as for fence.proxy.async.
-  enum class Order : uint8_t { kOrdered, kRace, kNoProxyFence, kNoTensorFence, kMayOvertake };
+  enum class Order : uint8_t {
+    kOrdered,
+    kRace,
+    kNoProxyFence,
+    kNoTensorFence,
+    kMayOvertake,
+    kLoadNotWaited
+  };
   Order order_in_global(const Touch& earlier, bool earlier_reads, uint32_t agent,
                         const Knowledge& knows, const AsyncOp* op, bool async_read);
   void acquire_foreign(uint32_t agent, const ForeignClocks& clocks);
@@ -124,9 +132,10 @@ class ClusterHazards {
     uint64_t sequence;  // in its queue
     std::shared_ptr<const Knowledge> at_issue;
     std::vector<Point> done, read;
-    uint64_t accumulator = 0;  // AsyncOp::accumulator
-    uint64_t accumulates = 0;  // the operation whose D this one adds to; 0: none
-    uint8_t used = 0;          // sixteenths of the lanes of D that somebody has read
+    std::vector<Point> used_registers;  // of a tcgen05.ld: a use of what it fills, not waited for
+    uint64_t accumulator = 0;           // AsyncOp::accumulator
+    uint64_t accumulates = 0;           // the operation whose D this one adds to; 0: none
+    uint8_t used = 0;                   // sixteenths of the lanes of D that somebody has read
   };
   // A tcgen05.commit: all earlier operations of its warp in the queue are over when it is.
   struct Commit {

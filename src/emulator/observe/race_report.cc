@@ -33,7 +33,10 @@ bool ClusterHazards::was_long_ago(const Touch& read, uint32_t agent) const {
 // The closed list of what kernels known to work rely on; docs/emulator.md gives the reasons.
 Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now,
                                      bool writes, const Asker& asker, Order order) const {
-  if (order == Order::kNoTensorFence || order == Order::kMayOvertake) return Severity::kFormal;
+  if (order == Order::kNoTensorFence || order == Order::kMayOvertake ||
+      order == Order::kLoadNotWaited) {
+    return Severity::kFormal;
+  }
   const bool by_tensor_core = asker.op != nullptr && (asker.op->kind == EngineKind::kTensorCore ||
                                                       asker.op->kind == EngineKind::kWgmma);
   if (order == Order::kNoProxyFence && by_tensor_core) return Severity::kFormal;
@@ -102,6 +105,7 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
                             const Asker& asker, Order order, const Region& where) {
   const bool tensor = where.space == Region::Space::kTensor;
   const char* rule = order == Order::kMayOvertake     ? "product-order"
+                     : order == Order::kLoadNotWaited ? "load-not-waited"
                      : order == Order::kNoTensorFence ? "missing-tensor-fence"
                      : order == Order::kNoProxyFence  ? "missing-proxy-fence"
                      : tensor                         ? "tensor-race"
@@ -124,6 +128,10 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
     finding.message = fmt::format(
         "only their issue orders the {} after the {}: products of other accumulators, shapes or "
         "kinds may overtake",
+        after, before);
+  } else if (order == Order::kLoadNotWaited) {
+    finding.message = fmt::format(
+        "only the use of a register orders the {} after the {}: tcgen05.wait::ld must come between",
         after, before);
   } else if (order == Order::kNoProxyFence) {
     finding.message = fmt::format("{} sees the {} only after fence.proxy.async", after, before);

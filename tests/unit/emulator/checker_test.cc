@@ -162,6 +162,42 @@ TEST(TensorMemory, AReadAfterItsReleaseIsAnErrorOnlyWhereTheReleaseComesFirst) {
   EXPECT_EQ(severity(racing, "tmem-after-release"), "formal") << text_of(racing);
 }
 
+// Warp 4 loads what warp 0 then releases.
+TEST(TensorMemory, AReleaseComesAfterWhatOtherWarpsDidThere) {
+  const auto with = [](const char* load, const char* between) {
+    return run_tmem(std::string(kAlloc) + "setp.ge.u32 %p1, %r0, 128;\n@!%p0 bra one;\n" + kStore +
+                        "one: bar.sync 1;\n@!%p1 bra two;\n" + load + "two:\n" + between +
+                        "@%p0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;\n",
+                    160);
+  };
+  const auto rule = "tmem-after-release";
+  const auto met = with(kLoad, "bar.sync 0;\n");
+  EXPECT_EQ(severity(met, rule), "") << text_of(met);
+  const auto unmet = with(kLoad, "");
+  EXPECT_EQ(severity(unmet, rule), "formal") << text_of(unmet);
+  // A copy of the register is no wait: ptxas may move it.
+  const auto copied = with(
+      "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r3}, [%r2];\nmov.u32 %r4, %r3;\n", "bar.sync 0;\n");
+  EXPECT_EQ(severity(copied, rule), "formal") << text_of(copied);
+}
+
+// Warp 4 loads, warp 0 then stores over what it loaded.
+TEST(TensorMemory, OnlyTheWaitTellsOtherWarpsThatALoadIsOver) {
+  const auto with = [](const char* wait) {
+    return run_tmem(std::string(kAlloc) + "setp.ge.u32 %p1, %r0, 128;\n@!%p0 bra one;\n" + kStore +
+                        "one: bar.sync 1;\n@!%p1 bra two;\n"
+                        "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r3}, [%r2];\nmov.u32 %r4, %r3;\n" +
+                        wait + "two: bar.sync 2;\n@!%p0 bra three;\n" + kStore + "three:\n" +
+                        kDealloc,
+                    160);
+  };
+  const auto rule = "load-not-waited";
+  const auto waited = with("tcgen05.wait::ld.sync.aligned;\n");
+  EXPECT_EQ(severity(waited, rule), "") << text_of(waited);
+  const auto used = with("");
+  EXPECT_EQ(severity(used, rule), "formal") << text_of(used);
+}
+
 // A 128 x 16 x 16 product of which only some lanes of the result are read, while a copy into rows
 // 64 and on of A has not been waited for.
 LaunchReport run_product(const char* reader, const char* scale = "setp.ne.u32 %p4, %r0, 0;\n") {
