@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Makes the wheel of a build and tests it as a user has it: tests/python/with_wheel.sh BUILD_DIR
 #
-# numpy, torch and jax come from PyPI, into BUILD_DIR/python. Fails when they cannot be installed.
+# numpy, torch and jax come from PyPI, into BUILD_DIR/wheel-test. Fails when they cannot be installed.
 set -euo pipefail
 exec </dev/null
 here=$(dirname "$(readlink -f "$0")")
 root=$(readlink -f "$here/../..")
 build=$(readlink -f "$1")
-work=$build/python
+work=$build/wheel-test
 rm -rf "$work"
 mkdir -p "$work/dist"
 python3 -m venv "$work/env"
@@ -47,8 +47,8 @@ cmake -S "$work"/fa4cpp-*/ -B "$work/from_sdist" -DFA4_BUILD_CLI=OFF -DFA4_BUILD
   { cat "$work/from_sdist.log"; exit 1; }
 
 echo "--- torch"
-pip install torch
-(cd "$here/with_wheel" && "$python" -m unittest test_torch test_compat)
+pip install torch pytest
+(cd "$here/with_wheel" && "$python" -m unittest test_torch test_compat test_peer)
 
 echo "--- jax"
 pip install jax

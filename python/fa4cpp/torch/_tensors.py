@@ -161,8 +161,13 @@ def _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table):
             raise InvalidArgumentError("seqused_k None beside page_table; accepted: how many keys each sequence has")
 
 
+launches = 0  # how often run() was called: what fa4cpp.testing counts
+
+
 def run(direction, device, problem, inputs, outputs):
     """Executes on dicts of tensors or None."""
+    global launches
+    launches += 1
     if device.startswith("cuda"):
         _run_on_gpu(direction, device, problem, {**inputs, **outputs})
     elif device == "cpu":
