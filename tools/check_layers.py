@@ -48,7 +48,7 @@ KERNELS = {
     "output": ["base", "ptx", "tile", "forward", "geometry", "softmax"],
     "backward": ["base", "ptx", "tile", "forward", "geometry"],
     "sm90": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output", "backward"],
-    "sm100": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output"],
+    "sm100": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output", "backward"],
 }
 
 # Folder of src/emulator -> what of it it may include beside itself: a folder, or a pattern of files. Handlers know the

@@ -1,6 +1,7 @@
 // dq from the sums of the main kernel; dsink from its parts.
 #pragma once
 
+#include "kernels/backward/gradient_piece.cuh"
 #include "kernels/backward/gradient_rows.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 
@@ -23,6 +24,30 @@ __device__ inline void add_up_dsink(const BwdParams& p, int head) {
   p.gradients.dsink[head] = sum;
 }
 
+// Of sums in rows: a thread takes 32 columns of one, then those 64 further on.
+template <Element kElement>
+__device__ inline void store_rows(const BwdParams& p, const QueryBlock& of) {
+  const int row = threadIdx.x % kQueryRows, position = of.first_row() + row;
+  const GradientRow to(p.gradients.dq, p.gradients.is_f32 != 0, position < of.sequence.seqlen_q,
+                       of.sequence.batch, of.sequence.offset_q + position, of.head);
+  const auto* from = reinterpret_cast<const float4*>(
+                         p.workspace.dq + of.block * kQueryRows * p.workspace.dq_columns) +
+                     row;
+  constexpr int kColumns = 32, kStride = kPostprocessThreads / kQueryRows * kColumns;
+#pragma unroll 1
+  for (int column = threadIdx.x / kQueryRows * kColumns; column < p.workspace.dq_columns;
+       column += kStride) {
+    float r[kColumns];
+#pragma unroll
+    for (int i = 0; i < kColumns; i += 4) {
+      const float4 four = from[(column + i) / 4 * kQueryRows];
+      r[i] = four.x * p.scale, r[i + 1] = four.y * p.scale;
+      r[i + 2] = four.z * p.scale, r[i + 3] = four.w * p.scale;
+    }
+    to.store<kElement>(column, r);
+  }
+}
+
 }  // namespace postprocess
 
 // A CTA a block of query rows; after those one for each query head's dsink. Threads hold the sums
@@ -38,6 +63,10 @@ __global__ void __launch_bounds__(kPostprocessThreads)
   }
   const QueryBlock of = query_block(p, static_cast<int>(blockIdx.x));
   if (!of.is_inside() || p.workspace.dq == nullptr) return;
+  if constexpr (T.dq_layout == DqLayout::kRows) {
+    postprocess::store_rows<T.element>(p, of);
+    return;
+  }
   const int thread = threadIdx.x, lane = thread % 32;
   const GradientPlace to{
       p.gradients.dq,       of.sequence, of.sequence.offset_q,

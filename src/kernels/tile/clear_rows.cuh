@@ -7,14 +7,14 @@
 
 namespace fa4 {
 
-// Rows [first, kRows) of a tile of kColumns, by one warp, for the async proxy. Of V past a
-// sequence's end, where anything may stand: a probability of 0 does not silence NaN.
-template <int kRows, int kColumns>
+// Rows [first, kRows) of a tile of kColumns in slabs of kSlab, by one warp, for the async proxy. Of
+// V past a sequence's end, where anything may stand: a probability of 0 does not silence NaN.
+template <int kRows, int kColumns, int kSlab = slab_columns(kColumns)>
 __device__ inline void clear_rows(unsigned char* tile, int first) {
-  constexpr int kRowBytes = slab_columns(kColumns) * kElementBytes;
+  constexpr int kRowBytes = kSlab * kElementBytes;
   constexpr int kPieces = kRowBytes / 16;
 #pragma unroll 1
-  for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
+  for (int slab = 0; slab < kColumns / kSlab; ++slab) {
     unsigned char* rows = tile + slab * kRows * kRowBytes;
 #pragma unroll 1
     for (int i = first * kPieces + threadIdx.x % 32; i < kRows * kPieces; i += 32) {

@@ -1,0 +1,227 @@
+// A compute warpgroup: a key a thread, 64 of each block's 128 queries. Scores come from tensor
+// memory and go back to it as P, dP as dS; in the end sums of dV, or of dK, go to global memory.
+#pragma once
+
+#include "kernels/backward/gradient_piece.cuh"
+#include "kernels/ptx/score_gradient.cuh"
+#include "kernels/ptx/store_async.cuh"
+#include "kernels/scores/softcap.cuh"
+#include "kernels/sm100/backward/context.cuh"
+#include "kernels/tile/pack.cuh"
+
+namespace fa4::sm100::bwd {
+
+template <BwdTraits T>
+class Compute {
+ public:
+  __device__ explicit Compute(const Context<T>& context)
+      : c(context),
+        p(context.params),
+        lanes(first_lane()),
+        part(__shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads - 1, 0)),
+        row(threadIdx.x % kWarpgroupThreads),
+        scale_log2(p.scores.scale_log2 * (T.softcap ? p.scores.softcap : 1.0f)) {}
+
+  __device__ void run() {
+    const Work& w = c.work();
+    seen = bounds_of_key(p.mask, w.sequence, w.first_key + row);
+    if (w.first_key + row >= w.sequence.seqlen_k) seen.end = seen.begin;
+#pragma unroll 1
+    for (Steps steps(w, p.group); !steps.is_done(); steps.advance(w)) {
+      const bool is_whole = steps.m_block >= w.rows.full_begin && steps.m_block < w.rows.full_end;
+      step(steps.m_block * kRows + part * kColumns, !is_whole);
+    }
+    store_sums(w);
+  }
+
+ private:
+  static constexpr int kChunks = kColumns / kChunk;
+  static constexpr bool kLateDq = dq_over_s(T);
+  using Block = float[kChunks][kChunk];
+
+  __device__ ptx::TmemAddr tmem(int column) const {
+    return {lanes | static_cast<uint32_t>(column)};
+  }
+
+  // One block of queries, of which this warpgroup's begin at `first_row`.
+  __device__ void step(int first_row, bool is_masked) {
+    c.wait(kStatsFull, stats.stage(), stats.phase());
+    Block rP;
+    probabilities(rP, first_row, is_masked);
+    score_gradients(rP, first_row, is_masked);
+    c.arrive(kStatsEmpty, stats.stage());
+    stats.advance();
+  }
+
+  // P = 2^(S scale log2(e) - lse log2(e)). The mask comes after the exponential: the scale may have
+  // any sign. With softcap rP becomes P (1 - tanh²) when P has been handed over.
+  __device__ void probabilities(Block& rP, int first_row, bool is_masked) {
+    const ptx::Float2* neg_lse_log2 = statistic(0);
+    const ptx::Float2 scale = ptx::pack_float2(scale_log2);
+    phases.wait(c, kSFull);
+    ptx::tcgen05_fence_after_thread_sync();
+    const ptx::TmemAddr s = tmem(c.kTmem.s + part * kColumns);
+    const ptx::TmemAddr to = tmem(c.kTmem.p + part * c.kTmem.p_stride);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
+    hand_over_scores();
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      float slope[T.softcap ? kChunk : 1];
+      if constexpr (T.softcap) cap(rP[i], slope);
+#pragma unroll
+      for (int j = 0; j < kChunk; j += 2) {
+        float &p0 = rP[i][j], &p1 = rP[i][j + 1];
+        ptx::fma_rn_ftz(p0, p1, scale, neg_lse_log2[(i * kChunk + j) / 2]);
+        p0 = ptx::ex2_approx_ftz(p0);
+        p1 = ptx::ex2_approx_ftz(p1);
+      }
+      if (is_masked) mask(rP[i], first_row + i * kChunk);
+      uint32_t packed[kChunk / 2];
+      round(rP[i], packed);
+      if (i == 0) wait_for_p();
+      ptx::tcgen05_st_32x32b<0>(to + i * kChunk / 2, packed);
+      if constexpr (T.softcap) {
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j) rP[i][j] *= slope[j];
+      }
+    }
+    ptx::tcgen05_wait_st();
+    ptx::tcgen05_fence_before_thread_sync();
+    c.arrive_at_mma(kPFull);
+  }
+
+  // The scores are in registers, so that what comes in their place may: the next ones, where P is
+  // apart; dQ; P of the other warpgroup.
+  __device__ void hand_over_scores() const {
+    if constexpr (T.apart || kLateDq) ptx::tcgen05_fence_before_thread_sync();
+    if (T.apart || (kLateDq && part == 1)) c.arrive_at_mma(kSFree);
+    if (kLateDq && part == 0) ptx::barrier_arrive(scores_barrier(), 2 * kWarpThreads);
+  }
+  // Until this warp's P may be written.
+  __device__ void wait_for_p() {
+    if constexpr (T.apart) phases.wait(c, kPFree);
+    if (kLateDq && part == 1) ptx::barrier_sync(scores_barrier(), 2 * kWarpThreads);
+    if constexpr (T.apart || kLateDq) ptx::tcgen05_fence_after_thread_sync();
+  }
+  // Named barriers: 0 is __syncthreads. From a warp of the first warpgroup to the second one's with
+  // the same lanes.
+  __device__ int scores_barrier() const { return 1 + (lanes >> 21); }
+
+  // dS = P (dP - delta), to tensor memory and to shared memory. dP of a key that is not there may
+  // be NaN.
+  __device__ void score_gradients(const Block& rP, int first_row, bool is_masked) {
+    const ptx::Float2* delta = statistic(1);
+    const ptx::TmemAddr from = tmem(c.kTmem.dp + part * kColumns);
+    const ptx::TmemAddr to = tmem(c.kTmem.ds + part * kColumns);
+    phases.wait(c, kDpFull);
+    ptx::tcgen05_fence_after_thread_sync();
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) {
+      float r[kChunk];
+      ptx::tcgen05_ld_and_wait_32x32b(r, from + i * kChunk);
+#pragma unroll
+      for (int j = 0; j < kChunk; j += 2) {
+        ptx::sub_mul_rn_ftz(r[j], r[j + 1], delta[(i * kChunk + j) / 2], rP[i][j], rP[i][j + 1]);
+      }
+      if (is_masked) mask(r, first_row + i * kChunk);
+      uint32_t packed[kChunk / 2];
+      round(r, packed);
+      ptx::tcgen05_st_32x32b<0>(to + i * kChunk / 2, packed);
+      if (i == 0 && kLateDq) phases.wait(c, kDsFree);
+      share(i, packed);
+    }
+    ptx::fence_proxy_async_shared();
+    ptx::tcgen05_wait_st();
+    ptx::tcgen05_fence_before_thread_sync();
+    c.arrive_at_mma(kDsFull);
+  }
+
+  // Of this warpgroup's queries.
+  __device__ const ptx::Float2* statistic(int kind) const {
+    const int place = c.kSmem.stats + (2 * stats.stage() + kind) * kStatBytes;
+    return reinterpret_cast<const ptx::Float2*>(c.smem + place) + part * (kColumns / 2);
+  }
+
+  // Zeros where the query does not see this thread's key.
+  __device__ void mask(float (&r)[kChunk], int first_row) const {
+    const int begin = seen.begin - first_row, end = seen.end - first_row;
+    ptx::zero_others(
+        r, ptx::bmsk_clamp(0, end > 0 ? end : 0) & ~ptx::bmsk_clamp(0, begin > 0 ? begin : 0));
+  }
+
+  // s becomes tanh(s / softcap), whose slope is 1 - tanh².
+  __device__ void cap(float (&s)[kChunk], float (&slope)[T.softcap ? kChunk : 1]) const {
+    tanh_scores(s, p.scores.scale_over_softcap);
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) slope[j % (T.softcap ? kChunk : 1)] = fmaf(-s[j], s[j], 1.0f);
+  }
+
+  __device__ static void round(const float (&r)[kChunk], uint32_t (&packed)[kChunk / 2]) {
+#pragma unroll
+    for (int j = 0; j < kChunk / 2; ++j) packed[j] = pack<T.element>(r[2 * j], r[2 * j + 1]);
+  }
+
+  // A chunk of this key's row of dSᵀ, as TMA would lay it into shared memory: that of the CTA of
+  // the pair that computes dQ of these queries.
+  __device__ void share(int chunk, const uint32_t (&r)[kChunk / 2]) const {
+    constexpr int kSlab = qk_slab(T), kRowBytes = kSlab * kElementBytes;
+    const int column = (T.cta_group > 1 ? 0 : part * kColumns) + chunk * kChunk;
+    const int key = static_cast<int>(c.group.rank) * kKeys + row;
+    const int to = c.kSmem.ds + column / kSlab * ds_slab_bytes(T) + key * kRowBytes;
+    const int piece = column % kSlab / 8, swizzle = slab_swizzle<kSlab>(row);
+    const bool is_own = T.cta_group == 1 || part == static_cast<int>(c.group.rank);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int at = to + ((piece + i) ^ swizzle) * 16;
+      if (is_own) {
+        *reinterpret_cast<uint4*>(c.smem + at) =
+            uint4{r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]};
+      } else {
+        ptx::st_async_v4(ptx::mapa(c.at(at), part), r[4 * i], r[4 * i + 1], r[4 * i + 2],
+                         r[4 * i + 3], ptx::mapa(c.barrier(kDsPeer), part));
+      }
+    }
+  }
+
+  // The first warpgroup's is dV, the other one's dK.
+  __device__ void store_sums(const Work& w) const {
+    if (w.steps > 0) {
+      c.wait(kSumsFull, 0, 0);
+      ptx::tcgen05_fence_after_thread_sync();
+    }
+    if (part == 0) {
+      store<T.head_dim_v>(w, p.gradients.dv, c.kTmem.dv, 1.0f);
+    } else {
+      store<T.head_dim>(w, p.gradients.dk, c.kTmem.dk, p.scale);
+    }
+  }
+
+  // Zeros for keys that nobody sees.
+  template <int kHeadDim>
+  __device__ void store(const Work& w, const RowTensor& tensor, int from, float factor) const {
+    const int key = w.first_key + row;
+    const GradientRow to(tensor, p.gradients.is_f32 != 0, key < w.sequence.seqlen_k,
+                         w.sequence.batch, w.sequence.offset_k + key, w.head);
+#pragma unroll 1
+    for (int column = 0; column < kHeadDim; column += kChunk) {
+      float r[kChunk] = {};
+      if (w.steps > 0) ptx::tcgen05_ld_and_wait_32x32b(r, tmem(from + column));
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) r[i] *= factor;
+      to.template store<T.element>(column, r);
+    }
+  }
+
+  const Context<T>& c;
+  const BwdParams& p;
+  const uint32_t lanes;    // of this warp, in tensor memory
+  const int part;          // which compute warpgroup
+  const int row;           // of the keys: a lane of tensor memory
+  const float scale_log2;  // of the scores, which softcap leaves in its units
+  QueryBounds seen;        // queries that see this thread's key
+  PipelineState<kStatStages> stats;
+  PhasesOf<T, kSFull, kPFree, kDpFull, kDsFree> phases;
+};
+
+}  // namespace fa4::sm100::bwd

@@ -1,0 +1,122 @@
+// What every role of the Blackwell backward kernel shares: addresses, barriers, which keys a CTA
+// has and which blocks of queries it visits.
+#pragma once
+
+#include "kernels/backward/sequence.cuh"
+#include "kernels/geometry/query_range.h"
+#include "kernels/sm100/backward/traits.h"
+#include "kernels/sm100/common/cta_group.cuh"
+#include "kernels/tile/phases.h"
+#include "kernels/tile/pipeline.cuh"
+
+namespace fa4::sm100::bwd {
+
+// A CTA's block of keys of one head, and the blocks of queries that it visits: for each query head
+// of the group `rows.n_block_min` up to `rows.n_block_max`. The CTAs of a pair visit the same ones.
+struct Work {
+  Sequence sequence;
+  int head;  // of k and v
+  int first_key;
+  BlockRange rows;  // whole are those that see all keys of this CTA
+  int steps;        // of all heads of the group; -1: the sequence has no such block of keys
+};
+static_assert(sizeof(Work) == kWorkBytes);
+
+__device__ inline QueryBounds bounds_of_key(const MaskParams& mask, const Sequence& s, int key) {
+  return query_bounds(key, s.seqlen_q, s.seqlen_k, mask.window_left, mask.window_right);
+}
+
+// Blocks that see one of the keys [begin, end), of which those from seqlen_k on are not there.
+__device__ inline BlockRange rows_of_keys(const MaskParams& mask, const Sequence& s, int begin,
+                                          int end) {
+  BlockRange rows = block_range(bounds_of_key(mask, s, begin),
+                                bounds_of_key(mask, s, min(end, s.seqlen_k) - 1), kRows);
+  if (end > s.seqlen_k) rows.full_end = rows.full_begin;
+  return rows;
+}
+
+template <int kCtas>
+__device__ inline Work find_work(const BwdParams& p, uint32_t rank) {
+  constexpr int kGroupKeys = kCtas * kKeys;
+  const int blocks = (p.sequences.seqlen_k + kGroupKeys - 1) / kGroupKeys;
+  const HeadAndBlock at =
+      section_order(blockIdx.x / kCtas, static_cast<uint32_t>(p.heads_kv * p.sequences.batch),
+                    static_cast<uint32_t>(blocks), static_cast<uint32_t>(p.sections), false);
+  const int batch = at.head / p.heads_kv, first = at.block * kGroupKeys;
+  Work work{.sequence = sequence_of(p, batch),
+            .head = at.head - batch * p.heads_kv,
+            .first_key = first + static_cast<int>(rank) * kKeys,
+            .rows = {},
+            .steps = -1};
+  const Sequence& s = work.sequence;
+  if (first >= s.seqlen_k) return work;
+  work.rows = rows_of_keys(p.mask, s, first, first + kGroupKeys);
+  if constexpr (kCtas > 1) {
+    const BlockRange own = rows_of_keys(p.mask, s, work.first_key, work.first_key + kKeys);
+    work.rows.full_begin = own.full_begin;
+    work.rows.full_end = own.full_end;
+  }
+  work.steps = p.group * (work.rows.n_block_max - work.rows.n_block_min);
+  return work;
+}
+
+// The steps of a CTA, one after the other: every block of queries of every head of the group.
+struct Steps {
+  int head;  // of q
+  int m_block;
+  int left;
+
+  __device__ Steps(const Work& work, int group)
+      : head(work.head * group), m_block(work.rows.n_block_min), left(work.steps) {}
+  __device__ bool is_done() const { return left == 0; }
+  __device__ void advance(const Work& work) {
+    --left;
+    if (++m_block == work.rows.n_block_max) {
+      m_block = work.rows.n_block_min;
+      ++head;
+    }
+  }
+};
+
+// Everything a role needs.
+template <BwdTraits T>
+struct Context {
+  // As constants: the compiler would inline what computes them wherever it is called.
+  static constexpr SmemLayout kSmem = smem_layout(T);
+  static constexpr TmemLayout kTmem = tmem_layout(T);
+  static constexpr auto kBarriers = places_of(barriers(T));
+
+  const BwdParams& params;
+  unsigned char* smem;
+  CtaGroup<T.cta_group> group;
+
+  __device__ Work& work() const { return *reinterpret_cast<Work*>(smem + kSmem.work); }
+  __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
+    return at(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
+  }
+  __device__ void wait(int kind, int stage, uint32_t parity) const {
+    group.wait(barrier(kind, stage), parity);
+  }
+  // By all lanes of a warp: one arrival for all of them, at this CTA's barrier, or where the MMA
+  // thread waits.
+  __device__ void arrive(int kind, int stage = 0) const {
+    __syncwarp();
+    if (ptx::elect_sync()) ptx::mbarrier_arrive(barrier(kind, stage));
+  }
+  __device__ void arrive_at_mma(int kind) const {
+    __syncwarp();
+    if (ptx::elect_sync()) group.arrive_at_leader(barrier(kind));
+  }
+};
+
+// Of a role that waits at the one barrier of each of these kinds.
+template <BwdTraits T, int... kKinds>
+using PhasesOf = Phases<barriers(T).start_free(), kOneStage, kKinds...>;
+
+// Lanes of tensor memory that this warp may touch.
+__device__ inline uint32_t first_lane() {
+  return __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads % 4, 0) * kWarpThreads << 16;
+}
+
+}  // namespace fa4::sm100::bwd

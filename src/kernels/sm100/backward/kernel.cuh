@@ -1,0 +1,100 @@
+// FlashAttention-4's backward for Blackwell: sixteen warps. A CTA has 128 keys of one key head and
+// visits the blocks of 128 queries of its group's heads that see them, so that dK and dV add up in
+// tensor memory; dQ adds up in f32 in global memory.
+//
+// Shared memory (traits.h, smem_layout)          Tensor memory (tmem_layout), 128 lanes
+//   K, V     128 rows                                S    128 columns, f32; P, 16 bits, over it
+//   Q, dO    stages of 128 rows each                 dP   128 columns, f32; dS, 16 bits, over it
+//   dSᵀ      128 keys x 128 queries                  dV   head_dim_v columns
+//   of each row -lse log2(e) and delta               dK   head_dim columns
+//   Work; barriers                                   dQ   over dP
+//                                                    apart: P and dQ have columns of their own
+//
+// Scores lie transposed, a key a lane: P and dS go from registers to tensor memory as the first
+// operands of dV += Pᵀ dO and dK += dSᵀ Q; only dQ = dS K takes dS through shared memory.
+//
+// Barriers (traits.h, barriers):
+//
+//   load    ── k_full, q_full ─────▶ mma: Sᵀ = K Qᵀ                 ── q_empty (after dK) ───▶
+//   load    ── v_full, dout_full ──▶ mma: dPᵀ = V dOᵀ               ── dout_empty (after dV) ▶
+//   load    ── stats_full ─────────▶ compute: lse, delta            ── stats_empty ──────────▶
+//   mma     ── s_full ─────────────▶ compute: P to tensor memory
+//   compute ── p_full ─────────────▶ mma: dV += Pᵀ dO
+//   mma     ── dp_full ────────────▶ compute: dS to tensor and shared memory
+//   compute ── ds_full ────────────▶ mma: dK += dSᵀ Q, dQ = dS K
+//   mma     ── dq_full ────────────▶ reduce: to registers           ── dq_free ──────────────▶
+//                                    and from there to global memory
+//   mma     ── sums_full ──────────▶ compute: dV and dK to global memory
+//   apart:  compute ── s_free ─────▶ mma: the next S;   mma ── p_free ──▶ compute: the next P
+//
+// A compute warp arrives by itself: it reads and writes its own 32 lanes and its warpgroup's own 64
+// columns, so that no two warps meet, and what it writes over S or dP lies in columns that it has
+// loaded. Products run in the order of their issue, as in the forward (docs/kernels/fwd_sm100.md):
+// that is why S may overwrite the P whose dV was issued before, and dQ the dS whose dK was. A dP
+// that has arrived means that every product issued before it is done, dQ of the block before among
+// them: dS in shared memory may be written.
+#pragma once
+
+#include "kernels/ptx/grid_dependency.cuh"
+#include "kernels/sm100/backward/compute.cuh"
+#include "kernels/sm100/backward/load.cuh"
+#include "kernels/sm100/backward/mma.cuh"
+#include "kernels/sm100/backward/reduce.cuh"
+#include "kernels/sm100/backward/relay.cuh"
+
+namespace fa4::sm100::bwd {
+
+template <BwdTraits T>
+__device__ inline void run(const Context<T>& c, Role role) {
+  constexpr RegisterSplit kRegisters = register_split(T);
+  switch (role) {
+    case Role::kReduce:
+      ptx::setmaxnreg_inc<kRegisters.reduce>();
+      Reducer<T>(c).run();
+      return;
+    case Role::kCompute0:
+    case Role::kCompute1:
+      ptx::setmaxnreg_inc<kRegisters.compute>();
+      Compute<T>(c).run();
+      return;
+    default:
+      ptx::setmaxnreg_dec<kRegisters.other>();
+      if (role == Role::kMma) MmaIssuer<T>(c).run();
+      if (role == Role::kLoad) Loader<T>(c).run();
+      if (T.cta_group > 1 && role == Role::kRelay) relay<T>(c);
+  }
+}
+
+}  // namespace fa4::sm100::bwd
+
+namespace fa4 {
+
+template <sm100::BwdTraits T>
+__global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
+    bwd_sm100(const __grid_constant__ BwdParams params) {
+  using namespace sm100::bwd;
+  using Group = sm100::CtaGroup<T.cta_group>;
+  static_assert(why_not(T) == nullptr);
+  extern __shared__ __align__(1024) unsigned char smem_base[];
+  // As the forward: the base is aligned, which is to be noticed where it is not.
+  if ((__shfl_sync(0xffffffffu, ptx::smem_addr(smem_base).value, 0) & 1023u) != 0) __trap();
+  unsigned char* smem =
+      smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
+  Group::announce();
+  const Context<T> context{params, smem, {Group::own_rank()}};
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads, 0);
+  const Role role = role_of(warp);
+  if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
+  Group::wait_for_peer();
+  if (role == Role::kMma) Group::allocate(context.at(context.kSmem.tmem), kTmemColumns);
+  ptx::griddepcontrol_wait();
+  if (threadIdx.x == 0) context.work() = find_work<T.cta_group>(params, context.group.rank);
+  Group::sync();
+
+  if (context.work().steps >= 0) run(context, role);
+
+  Group::sync();
+  if (role == Role::kMma) Group::free(kTmemColumns);
+}
+
+}  // namespace fa4

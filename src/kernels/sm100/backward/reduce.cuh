@@ -1,0 +1,64 @@
+// The reducing warpgroup: dQ of each step from tensor memory to the sums in the workspace.
+#pragma once
+
+#include "kernels/ptx/bulk.cuh"
+#include "kernels/sm100/backward/context.cuh"
+
+namespace fa4::sm100::bwd {
+
+template <BwdTraits T>
+class Reducer {
+ public:
+  __device__ explicit Reducer(const Context<T>& context)
+      : c(context),
+        row(threadIdx.x % kWarpgroupThreads % q_rows(T)),
+        first_column(threadIdx.x % kWarpgroupThreads / q_rows(T) * kColumnsOfLane),
+        dq{first_lane() | static_cast<uint32_t>(context.kTmem.dq)} {}
+
+  // All of dQ is loaded before any of it is added, so that its place is free early.
+  __device__ void run() {
+    const Work& w = c.work();
+    const BwdParams& p = c.params;
+    PhasesOf<T, kDqFull> phases;
+#pragma unroll 1
+    for (Steps steps(w, p.group); !steps.is_done(); steps.advance(w)) {
+      phases.wait(c, kDqFull);
+      ptx::tcgen05_fence_after_thread_sync();
+      float r[kChunks][kChunk];
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) ptx::tcgen05_ld_and_wait_32x32b(r[i], dq + i * kChunk);
+      ptx::tcgen05_fence_before_thread_sync();
+      c.arrive_at_mma(kDqFree);
+      const int position = steps.m_block * kRows + static_cast<int>(c.group.rank) * q_rows(T) + row;
+      if (p.workspace.dq == nullptr || position >= w.sequence.seqlen_q) continue;
+      add(place(first_query_block(p, w.sequence, steps.head), position), r);
+    }
+  }
+
+ private:
+  static constexpr int kColumnsOfLane = dk_columns(T);
+  static constexpr int kChunks = kColumnsOfLane / kChunk;
+
+  // Of this lane's first four columns. The sums of a block are (columns / 4, kQueryRows, 4): a warp
+  // adds 512 bytes in a row.
+  __device__ float* place(int64_t first_block, int position) const {
+    const int64_t block = first_block + position / kQueryRows;
+    return c.params.workspace.dq + block * kQueryRows * T.head_dim + first_column * kQueryRows +
+           position % kQueryRows * 4;
+  }
+
+  __device__ static void add(float* to, const float (&r)[kChunks][kChunk]) {
+#pragma unroll
+    for (int i = 0; i < kColumnsOfLane; i += 4) {
+      const float* four = r[i / kChunk] + i % kChunk;
+      ptx::red_add_v4(to + i * kQueryRows, four[0], four[1], four[2], four[3]);
+    }
+  }
+
+  const Context<T>& c;
+  const int row;           // of this CTA's rows of the block
+  const int first_column;  // of dQ in this lane of tensor memory
+  const ptx::TmemAddr dq;
+};
+
+}  // namespace fa4::sm100::bwd
