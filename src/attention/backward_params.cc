@@ -15,7 +15,7 @@ RowTensor row_tensor(const void* data, const Strides& strides, int64_t columns) 
 
 }  // namespace
 
-BwdParams backward_params(const AttentionProblem& p, const Sm90BackwardSpec& spec,
+BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tiling,
                           const BackwardArgs& args) {
   constexpr double kLog2E = 1.4426950408889634;
   const double scale = p.scale;
@@ -41,8 +41,8 @@ BwdParams backward_params(const AttentionProblem& p, const Sm90BackwardSpec& spe
           .heads_q = static_cast<int32_t>(p.heads_q),
           .heads_kv = static_cast<int32_t>(p.heads_kv),
           .group = static_cast<int32_t>(p.group()),
-          .sections = spec.sections,
-          .last_keys_first = spec.last_keys_first};
+          .sections = tiling.sections,
+          .last_keys_first = tiling.last_keys_first};
 }
 
 }  // namespace fa4::internal

@@ -8,7 +8,7 @@
 namespace fa4::internal {
 
 // Everything but the tensor maps, which a device encodes, and the workspace.
-BwdParams backward_params(const AttentionProblem& problem, const Sm90BackwardSpec& spec,
+BwdParams backward_params(const AttentionProblem& problem, const BackwardTiling& tiling,
                           const BackwardArgs& args);
 
 }  // namespace fa4::internal

@@ -29,7 +29,7 @@ class GpuBackwardOp final : public BackwardOp {
  public:
   GpuBackwardOp(const BackwardPlan& plan, std::shared_ptr<Device> device, void* stream)
       : BackwardOp(plan),
-        spec_(std::get<Sm90BackwardSpec>(plan.main)),
+        tiling_(*backward_tiling(plan)),
         gpu_(std::move(device), plan.steps, plan.workspace, stream) {}
 
   void execute(const BackwardArgs& given) const override {
@@ -41,7 +41,7 @@ class GpuBackwardOp final : public BackwardOp {
     check_alignment("dq", args.dq);
     check_alignment("dk", args.dk);
     check_alignment("dv", args.dv);
-    BwdParams params = backward_params(p, spec_, args);
+    BwdParams params = backward_params(p, tiling_, args);
     params.workspace = workspace_params(args);
     const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
     const Rows k = rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));
@@ -71,7 +71,7 @@ class GpuBackwardOp final : public BackwardOp {
             .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
             .turns = words(kDqTurns),
             .ticket = words(kTicket),
-            .dq_columns = spec_.traits.head_dim,
+            .dq_columns = tiling_.shape.head_dim,
             .head_blocks = static_cast<int32_t>(packed_head_blocks(plan_.problem))};
   }
 
@@ -82,8 +82,7 @@ class GpuBackwardOp final : public BackwardOp {
   void encode_maps(const BackwardArgs& args, const Rows& q, const Rows& k,
                    BwdTensorMaps* maps) const {
     const AttentionProblem& p = plan_.problem;
-    const int qk_slab = slab_columns(spec_.traits.head_dim);
-    const int v_slab = slab_columns(spec_.traits.head_dim_v);
+    const BackwardShape& shape = tiling_.shape;
     const auto encode = [&](const char* name, const void* data, const Strides& strides,
                             int64_t heads, int64_t columns, int slab, int box_rows,
                             const Rows& rows, TensorMap* map) {
@@ -92,16 +91,16 @@ class GpuBackwardOp final : public BackwardOp {
                                  {rows.batch, strides.batch, 1}};
       gpu_.encode({name, data, p.dtype, columns, slab, axes}, map);
     };
-    encode("q", args.q, p.q, p.heads_q, p.head_dim, qk_slab, kQueryRows, q, &maps->q);
+    encode("q", args.q, p.q, p.heads_q, p.head_dim, shape.qk_slab, shape.q_rows, q, &maps->q);
     if (args.dout != nullptr) {
-      encode("dout", args.dout, p.dout, p.heads_q, p.head_dim_v, v_slab, kQueryRows, q,
+      encode("dout", args.dout, p.dout, p.heads_q, p.head_dim_v, shape.v_slab, shape.q_rows, q,
              &maps->dout);
     }
-    encode("k", args.k, p.k, p.heads_kv, p.head_dim, qk_slab, sm90::bwd::kKeys, k, &maps->k);
-    encode("v", args.v, p.v, p.heads_kv, p.head_dim_v, v_slab, sm90::bwd::kKeys, k, &maps->v);
+    encode("k", args.k, p.k, p.heads_kv, p.head_dim, shape.qk_slab, shape.k_rows, k, &maps->k);
+    encode("v", args.v, p.v, p.heads_kv, p.head_dim_v, shape.v_slab, shape.k_rows, k, &maps->v);
   }
 
-  Sm90BackwardSpec spec_;
+  BackwardTiling tiling_;
   GpuOp gpu_;
 };
 

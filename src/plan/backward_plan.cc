@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "plan/sm100_tuning.h"
 
 namespace fa4::internal {
 
@@ -12,8 +13,9 @@ Support query_backward_support(const AttentionProblem& problem, const DeviceSpec
   }
   if (device.kind == DeviceKind::kCpu) return {};
   if (device.architecture == "sm_90a") return query_sm90_backward_support(problem);
+  if (is_sm100(device.architecture)) return query_sm100_backward_support(problem);
   return {false, fmt::format("architecture {} of device {} has no backward in this version; "
-                             "accepted: a CPU, sm_90a",
+                             "accepted: a CPU, sm_90a, sm_100a, sm_103a",
                              device.architecture, device.name)};
 }
 
@@ -21,6 +23,9 @@ BackwardPlan plan_backward(const AttentionProblem& problem, const DeviceSpec& de
                            const PlanOptions& options) {
   const Support support = query_backward_support(problem, device);
   if (!support.supported) throw Error(ErrorCode::kNotSupported, support.reason);
+  if (is_sm100(device.architecture)) {
+    return plan_backward_with(problem, device, plan_sm100_backward(problem, device));
+  }
   if (device.kind != DeviceKind::kCpu) {
     return plan_backward_with(problem, device, plan_sm90_backward(problem, device));
   }
@@ -34,11 +39,22 @@ BackwardPlan plan_backward_with(const AttentionProblem& problem, const DeviceSpe
       .problem = problem, .device = device, .main = main, .steps = {}, .workspace = {}};
   if (const auto* cpu = std::get_if<CpuBackwardSpec>(&main)) {
     plan.workspace = cpu_backward_workspace(problem, *cpu);
-  } else if (const auto* sm90 = std::get_if<Sm90BackwardSpec>(&main)) {
-    plan.steps = sm90_backward_steps(problem, *sm90);
-    plan.workspace = sm90_backward_workspace(problem, *sm90);
+  } else {
+    const BackwardShape shape = backward_tiling(plan)->shape;
+    plan.steps = gpu_backward_steps(problem, shape);
+    plan.workspace = gpu_backward_workspace(problem, shape);
   }
   return plan;
+}
+
+std::optional<BackwardTiling> backward_tiling(const BackwardPlan& plan) {
+  if (const auto* sm90 = std::get_if<Sm90BackwardSpec>(&plan.main)) {
+    return BackwardTiling{sm90->shape(), sm90->sections, sm90->last_keys_first};
+  }
+  if (const auto* sm100 = std::get_if<Sm100BackwardSpec>(&plan.main)) {
+    return BackwardTiling{.shape = sm100->shape(), .sections = sm100->sections};
+  }
+  return std::nullopt;
 }
 
 std::vector<PlanStep> explain(const BackwardPlan& plan) {
@@ -54,6 +70,8 @@ std::vector<PlanStep> explain(const BackwardPlan& plan) {
         {"threads", fmt::format("{}", cpu->num_threads), "the result's bits do not depend on it"});
   } else if (const auto* sm90 = std::get_if<Sm90BackwardSpec>(&plan.main)) {
     explain_sm90_backward(plan.problem, *sm90, &steps);
+  } else if (const auto* sm100 = std::get_if<Sm100BackwardSpec>(&plan.main)) {
+    explain_sm100_backward(plan.problem, *sm100, &steps);
   }
   explain_launches(plan.steps, plan.workspace, &steps);
   return steps;

@@ -9,6 +9,7 @@
 #include "plan/cpu_backward_spec.h"
 #include "plan/explain.h"
 #include "plan/forward_plan.h"
+#include "plan/sm100_backward_plan.h"
 #include "plan/sm90_backward_plan.h"
 #include "plan/steps.h"
 #include "problem/attention_problem.h"
@@ -16,7 +17,7 @@
 namespace fa4::internal {
 
 // The kernel that does the work, in its variant.
-using BackwardSpec = std::variant<CpuBackwardSpec, Sm90BackwardSpec>;
+using BackwardSpec = std::variant<CpuBackwardSpec, Sm90BackwardSpec, Sm100BackwardSpec>;
 
 struct BackwardPlan {
   AttentionProblem problem;
@@ -36,6 +37,14 @@ BackwardPlan plan_backward(const AttentionProblem& problem, const DeviceSpec& de
 // The plan that runs `problem` as `main` says: steps and workspace follow from it.
 BackwardPlan plan_backward_with(const AttentionProblem& problem, const DeviceSpec& device,
                                 const BackwardSpec& main);
+
+// What a GPU's main kernel is like, and the order of its work; nothing on the CPU.
+struct BackwardTiling {
+  BackwardShape shape;
+  int sections = 1;
+  bool last_keys_first = false;
+};
+std::optional<BackwardTiling> backward_tiling(const BackwardPlan& plan);
 
 // The chain of decisions, for `fa4 plan`.
 std::vector<PlanStep> explain(const BackwardPlan& plan);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/sm90/peak/traits.h"
+#include "plan/sm100_backward_plan.h"
 #include "plan/sm100_tuning.h"
 #include "plan/sm90_backward_plan.h"
 #include "plan/sm90_tuning.h"
@@ -139,6 +140,8 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
   if (architecture == "sm_90a") {
     for (const PrebuiltKernel& kernel : sm90_backward_kernels()) add_once(kernel, &kernels);
     kernels.push_back({sm90_peak_source(), sm90::kPeakSmemBytes});
+  } else if (is_sm100(architecture)) {
+    for (const PrebuiltKernel& kernel : sm100_backward_kernels()) add_once(kernel, &kernels);
   }
   return kernels;
 }

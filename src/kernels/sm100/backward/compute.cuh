@@ -20,7 +20,7 @@ class Compute {
         lanes(first_lane()),
         part(__shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads - 1, 0)),
         row(threadIdx.x % kWarpgroupThreads),
-        scale_log2(p.scores.scale_log2 * (T.softcap ? p.scores.softcap : 1.0f)) {}
+        scale_log2(p.scores.scale_log2) {}
 
   __device__ void run() {
     const Work& w = c.work();

@@ -1,0 +1,140 @@
+#include "plan/gpu_backward_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/gpu_plan.h"
+
+namespace fa4::internal {
+namespace {
+
+// CTAs of a launch are numbered in 31 bits.
+constexpr int64_t kMaxCtas = (int64_t{1} << 31) - (int64_t{1} << 20);
+// Of the L2 cache: Q, dO and dq's sums of the heads in flight. Beyond the cache sums fall to the
+// rate of DRAM, a third (docs/kernels/hopper_rates.md has the L2's).
+constexpr double kL2ShareForQueries = 0.8;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+Element element_of(const AttentionProblem& p) {
+  return p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
+}
+
+int64_t query_ctas(const AttentionProblem& p) { return p.batch * p.heads_q * query_blocks(p); }
+int64_t key_blocks(const AttentionProblem& p, int keys) {
+  return p.batch * p.heads_kv * ceil_div(p.seqlen_k, keys);
+}
+
+std::string check_strides_of_gradients(const AttentionProblem& p) {
+  const int gradient_bytes = size_of(p.grad_dtype);
+  const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
+  const int64_t rows_q = packed_q ? p.total_q : p.seqlen_q;
+  const int64_t rows_k = packed_k ? p.total_k : p.seqlen_k;
+  for (const std::string& problem :
+       {check_gpu_strides("dout", p.dout, 2, p.batch, rows_q, p.heads_q, packed_q),
+        check_gpu_strides("dq", p.dq, gradient_bytes, p.batch, rows_q, p.heads_q, packed_q),
+        check_gpu_strides("dk", p.dk, gradient_bytes, p.batch, rows_k, p.heads_kv, packed_k),
+        check_gpu_strides("dv", p.dv, gradient_bytes, p.batch, rows_k, p.heads_kv, packed_k)}) {
+    if (!problem.empty()) return problem;
+  }
+  return "";
+}
+
+}  // namespace
+
+int64_t query_blocks(const AttentionProblem& p) { return ceil_div(p.seqlen_q, kQueryRows); }
+
+// A sequence begins at a block of its own: at most one more each.
+int64_t packed_head_blocks(const AttentionProblem& p) {
+  return ceil_div(p.total_q, kQueryRows) + p.batch;
+}
+
+Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
+  const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
+  if (const Support common = query_common_gpu_support(p); !common.supported) return common;
+  if (query_ctas(p) + p.heads_q >= kMaxCtas || 2 * key_blocks(p, keys) >= kMaxCtas) {
+    return no(
+        fmt::format("batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
+                    "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys",
+                    p.batch, p.heads_q, p.seqlen_q, p.heads_kv, p.seqlen_k));
+  }
+  const std::string strides = check_strides_of_gradients(p);
+  return strides.empty() ? Support{} : no(strides);
+}
+
+int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device, int head_dim) {
+  const int64_t heads = std::max<int64_t>(p.heads_kv * p.batch, 1);
+  if (p.mask.is_full()) return static_cast<int>(heads);
+  const double row_bytes =
+      2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * static_cast<double>(head_dim);
+  const double head_bytes = std::max(1.0, row_bytes * static_cast<double>(p.group() * p.seqlen_q));
+  const double at_once = kL2ShareForQueries * static_cast<double>(device.l2_bytes) / head_bytes;
+  const auto section = std::clamp<int64_t>(static_cast<int64_t>(at_once), 1, heads);
+  return static_cast<int>(ceil_div(heads, section));
+}
+
+std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
+  const Element element = element_of(p);
+  const int64_t queries = query_ctas(p);
+  return {{.source = preprocess_source(element),
+           .params = KernelParams::kBackward,
+           .grid = static_cast<int>(queries),
+           .threads = kPreprocessThreads},
+          {.source = shape.source,
+           .params = KernelParams::kBackward,
+           .grid = static_cast<int>(key_blocks(p, shape.keys) * shape.cluster * shape.parts),
+           .threads = shape.threads,
+           .cluster = shape.cluster,
+           .smem_bytes = shape.smem_bytes},
+          {.source = postprocess_source(element, shape.dq_layout),
+           .params = KernelParams::kBackward,
+           .grid = static_cast<int>(queries + (p.has_sink ? p.heads_q : 0)),
+           .threads = kPostprocessThreads}};
+}
+
+WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const BackwardShape& shape) {
+  const bool packed = p.layout_q == Layout::kPacked;
+  const int64_t rows = kQueryRows * (packed ? p.heads_q * packed_head_blocks(p) : query_ctas(p));
+  WorkspaceLayout layout;
+  layout.add(kNegLseLog2, rows * 4);
+  layout.add(kRowDelta, rows * 4);
+  layout.add(kDqSums, rows * 4 * shape.head_dim);
+  if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
+  if (p.deterministic) {
+    layout.add(kDqTurns, rows / kQueryRows * 4);
+    layout.add(kTicket, 4);
+  }
+  return layout;
+}
+
+KernelSource preprocess_source(Element element) {
+  return {.main_file = "backward/preprocess.cuh",
+          .name_expression = fmt::format("fa4::bwd_preprocess<fa4::BwdRowTraits{{.element={}}}>",
+                                         enumerator(element)),
+          .display_name = fmt::format("bwd_preprocess_{}", name_of(element))};
+}
+
+KernelSource postprocess_source(Element element, DqLayout layout) {
+  const bool rows = layout == DqLayout::kRows;
+  return {
+      .main_file = "backward/postprocess.cuh",
+      .name_expression = fmt::format(
+          "fa4::bwd_postprocess<fa4::BwdRowTraits{{.element={}, .dq_layout={}}}>",
+          enumerator(element), rows ? "fa4::DqLayout::kRows" : "fa4::DqLayout::kFragments"),
+      .display_name = fmt::format("bwd_postprocess{}_{}", rows ? "_rows" : "", name_of(element))};
+}
+
+void explain_backward_order(const AttentionProblem& p, int sections, bool last_keys_first,
+                            std::vector<PlanStep>* steps) {
+  steps->push_back({"order",
+                    fmt::format("{} sections of key heads, {} keys first", sections,
+                                last_keys_first ? "last" : "first"),
+                    p.mask.is_full() ? "head by head: queries and sums of dq stay in the L2 cache"
+                                     : "queries and sums of dq of a section fit the L2 cache"});
+  if (p.deterministic) {
+    steps->push_back({"dq", "added up in turns", "deterministic: the same order in every run"});
+  }
+}
+
+}  // namespace fa4::internal

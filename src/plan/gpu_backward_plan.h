@@ -1,0 +1,68 @@
+// What the backward kernels of all GPUs share: the rules that hold for every one, the launches, and
+// what of the workspace they share.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/device_spec.h"
+#include "kernels/backward/traits.h"
+#include "plan/forward_plan.h"
+#include "plan/kernel_spec.h"
+#include "plan/steps.h"
+
+namespace fa4::internal {
+
+// What the host must know of a main kernel to launch it and to describe its tensors to TMA.
+struct BackwardShape {
+  KernelSource source;
+  int keys = 0;    // of a CTA, or of the CTAs of a cluster together
+  int q_rows = 0;  // of q and dout that TMA moves at a time
+  int k_rows = 0;  // of k and v
+  int qk_slab = 0;
+  int v_slab = 0;
+  int head_dim = 0;  // of the kernel: columns of dq's sums
+  DqLayout dq_layout = DqLayout::kFragments;
+  int threads = 0;
+  int smem_bytes = 0;
+  int cluster = 1;
+  int parts = 1;  // CTAs for the same keys, each with some of the products
+};
+
+// The launches, in their order. One of grid 0 has nothing to do.
+enum BackwardStep { kPreprocess, kBackward, kPostprocess };
+
+// Parts of the workspace, all f32 (kernels/backward/params.h).
+inline constexpr std::string_view kNegLseLog2 = "neg_lse_log2";
+inline constexpr std::string_view kRowDelta = "row_delta";
+inline constexpr std::string_view kDqSums = "dq_sums";
+inline constexpr std::string_view kDsinkParts = "dsink_parts";
+// Likewise, u32.
+inline constexpr std::string_view kDqTurns = "dq_turns";
+inline constexpr std::string_view kTicket = "ticket";
+
+// Blocks of query rows: of the longest sequence; of a head of packed sequences.
+int64_t query_blocks(const AttentionProblem& problem);
+int64_t packed_head_blocks(const AttentionProblem& problem);
+
+// Everything but head dimensions and softcap, which are a kernel's own affair. `keys`: of its
+// block.
+Support query_gpu_backward_support(const AttentionProblem& problem, int keys);
+
+// Of key heads whose queries and dq's sums share the L2 cache.
+int choose_backward_sections(const AttentionProblem& problem, const DeviceSpec& device,
+                             int head_dim);
+
+std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& problem,
+                                           const BackwardShape& shape);
+WorkspaceLayout gpu_backward_workspace(const AttentionProblem& problem, const BackwardShape& shape);
+
+// The first launch, and the last one after a main kernel that leaves dq's sums as `layout` says.
+KernelSource preprocess_source(Element element);
+KernelSource postprocess_source(Element element, DqLayout layout);
+
+void explain_backward_order(const AttentionProblem& problem, int sections, bool last_keys_first,
+                            std::vector<PlanStep>* steps);
+
+}  // namespace fa4::internal

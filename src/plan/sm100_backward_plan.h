@@ -1,0 +1,32 @@
+// Blackwell: whether its backward kernel takes a problem, and which variant runs it.
+#pragma once
+
+#include <vector>
+
+#include "core/device_spec.h"
+#include "kernels/sm100/backward/traits.h"
+#include "plan/explain.h"
+#include "plan/gpu_backward_plan.h"
+
+namespace fa4::internal {
+
+struct Sm100BackwardSpec {
+  sm100::BwdTraits traits;
+  int sections = 1;  // of key heads whose queries and dq share the L2 cache
+  KernelSource source() const;
+  BackwardShape shape() const;
+};
+
+Support query_sm100_backward_support(const AttentionProblem& problem);
+
+// For a problem that it takes.
+Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& problem, const DeviceSpec& device);
+
+// Every kernel of the backward that the build compiles ahead of time: those of softcap are rare,
+// and compiled on first use.
+std::vector<PrebuiltKernel> sm100_backward_kernels();
+
+void explain_sm100_backward(const AttentionProblem& problem, const Sm100BackwardSpec& spec,
+                            std::vector<PlanStep>* steps);
+
+}  // namespace fa4::internal

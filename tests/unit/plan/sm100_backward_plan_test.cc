@@ -1,0 +1,208 @@
+#include "plan/sm100_backward_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "plan/backward_plan.h"
+#include "plan/sm100_backward_tuning.h"
+#include "problems.h"
+
+namespace fa4::internal {
+namespace {
+
+using sm100::BwdTraits;
+namespace bwd = sm100::bwd;
+
+std::vector<BwdTraits> all_variants() {
+  std::vector<BwdTraits> variants;
+  for (const Sm100BackwardRow& row : sm100_backward_rows()) {
+    for (const Element element : {Element::kBF16, Element::kF16}) {
+      for (const bool softcap : {false, true}) {
+        variants.push_back(traits_of(row, element, softcap));
+      }
+    }
+  }
+  return variants;
+}
+
+std::string refusal(const ProblemDesc& desc) {
+  return query_backward_support(AttentionProblem::make(desc), emulated_specs().back()).reason;
+}
+
+struct Range {
+  const char* name;
+  int begin;
+  int size;
+};
+// Not one of the ranges reaches into another one, or past `end`.
+void expect_apart(std::vector<Range> ranges, int end) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const int next = i + 1 < ranges.size() ? ranges[i + 1].begin : end;
+    EXPECT_LE(ranges[i].begin + ranges[i].size, next) << ranges[i].name;
+  }
+}
+
+TEST(Sm100Backward, EveryRowCanBeBuilt) {
+  for (const BwdTraits& t : all_variants()) {
+    const char* reason = bwd::why_not(t);
+    EXPECT_EQ(reason, nullptr) << "head_dim " << t.head_dim << ": " << reason;
+  }
+  for (const Sm100BackwardRow& row : sm100_backward_rows()) EXPECT_STRNE(row.reason, "");
+}
+
+TEST(Sm100Backward, AVariantThatDoesNotFitIsNamed) {
+  EXPECT_STREQ(bwd::why_not({.q_stages = 3}), "shared memory exceeds 227 KiB");
+  EXPECT_STREQ(bwd::why_not({.apart = true}), "tensor memory exceeds 512 columns");
+  EXPECT_STREQ(bwd::why_not({.head_dim = 192}), "head dims are 64 or 128");
+  EXPECT_STREQ(bwd::why_not({.cta_group = 3}), "cta_group is 1 or 2");
+  EXPECT_STREQ(bwd::why_not({.q_stages = 1}),
+               "S of the next block is multiplied before dK of this one");
+  EXPECT_STREQ(bwd::why_not({.dout_stages = 0}), "Q and dO need a stage");
+  EXPECT_STREQ(bwd::why_not({.compute_registers = 176}),
+               "registers come in eights and leave at least 24 for the other warps");
+}
+
+TEST(Sm100Backward, EveryHeadDimUpTo128HasAKernelThatHoldsIt) {
+  for (int64_t d = 8; d <= 128; d += 8) {
+    for (int64_t dv = 8; dv <= 128; dv += 8) {
+      for (const int64_t keys : {0, 128, 129, 5000}) {
+        const Sm100BackwardRow* row = find_sm100_backward(d, dv, keys);
+        ASSERT_NE(row, nullptr) << d << " " << dv;
+        EXPECT_GE(row->head_dim, d);
+        EXPECT_GE(row->head_dim_v, dv);
+        EXPECT_EQ(row->cta_group, keys > 128 ? 2 : 1);
+      }
+    }
+  }
+  EXPECT_EQ(find_sm100_backward(136, 64, 1000), nullptr);
+}
+
+TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
+  for (const BwdTraits& t : all_variants()) {
+    const bwd::SmemLayout s = bwd::smem_layout(t);
+    std::vector<Range> ranges = {{"k", s.k, bwd::k_bytes(t)},
+                                 {"v", s.v, bwd::v_bytes(t)},
+                                 {"q", s.q, t.q_stages * bwd::q_bytes(t)},
+                                 {"dout", s.dout, t.dout_stages * bwd::dout_bytes(t)},
+                                 {"ds", s.ds, bwd::ds_bytes(t)},
+                                 {"stats", s.stats, 2 * bwd::kStatStages * bwd::kStatBytes},
+                                 {"work", s.work, bwd::kWorkBytes},
+                                 {"barriers", s.barriers, 8 * bwd::barriers(t).count()},
+                                 {"tmem", s.tmem, 4}};
+    for (const int tile : {s.k, s.v, s.q, s.dout, s.ds, s.k_sum, s.q_sum, s.dout_sum}) {
+      EXPECT_EQ(tile % 1024, 0);
+    }
+    if (t.cta_group > 1) {
+      ranges.push_back({"k_sum", s.k_sum, bwd::k_bytes(t)});
+      ranges.push_back({"q_sum", s.q_sum, t.sum_stages * bwd::q_bytes(t)});
+      ranges.push_back({"dout_sum", s.dout_sum, t.sum_stages * bwd::dout_bytes(t)});
+    }
+    expect_apart(ranges, s.total);
+    EXPECT_EQ(s.barriers % 8, 0);
+  }
+}
+
+// What may not share columns at any time; P lies over S, dS over dP, and dQ over one of them where
+// it is not apart.
+TEST(Sm100Backward, ColumnsOfTensorMemory) {
+  for (const BwdTraits& t : all_variants()) {
+    const bwd::TmemLayout m = bwd::tmem_layout(t);
+    std::vector<Range> ranges = {{"s", m.s, bwd::kRows},
+                                 {"dp", m.dp, bwd::kRows},
+                                 {"dv", m.dv, t.head_dim_v},
+                                 {"dk", m.dk, t.head_dim}};
+    const int p_end = m.p + m.p_stride + bwd::kColumns / 2;
+    if (t.apart) {
+      ranges.push_back({"dq", m.dq, bwd::dk_columns(t)});
+      ranges.push_back({"p", m.p, p_end - m.p});
+    } else if (bwd::dq_over_s(t)) {
+      EXPECT_GE(m.dq, p_end);
+      EXPECT_LE(m.dq + bwd::dk_columns(t), m.s + bwd::kRows);
+    } else {
+      EXPECT_EQ(m.dq, m.dp);
+      EXPECT_LE(bwd::dk_columns(t), bwd::kRows);
+      EXPECT_LE(p_end, m.s + bwd::kRows);
+    }
+    expect_apart(ranges, m.total);
+    EXPECT_LE(m.total, bwd::kTmemColumns);
+  }
+}
+
+TEST(Sm100Backward, EveryBarrierHasWhoArrivesAndWhoWaits) {
+  for (const BwdTraits& t : all_variants()) {
+    const std::set<std::string> of_pairs = {"k_sum_full",    "q_sum_full",     "q_sum_empty",
+                                            "dout_sum_full", "dout_sum_empty", "ds_peer",
+                                            "ds_relayed"};
+    for (const BarrierRow& barrier : bwd::barriers(t).rows) {
+      const std::string name = barrier.name;
+      const bool is_used = of_pairs.contains(name) ? t.cta_group > 1
+                           : name == "p_free"      ? t.apart
+                           : name == "ds_free"     ? bwd::dq_over_s(t)
+                           : name == "s_free"      ? t.apart || bwd::dq_over_s(t)
+                                                   : true;
+      EXPECT_EQ(barrier.stages > 0, is_used) << name;
+      EXPECT_GT(barrier.arrivals, 0) << name;
+      EXPECT_STRNE(barrier.arrives, "") << name;
+      EXPECT_STRNE(barrier.waits, "") << name;
+    }
+  }
+}
+
+TEST(Sm100Backward, IsThreeLaunchesWithoutAFill) {
+  ProblemDesc desc = dense(128, 1000, true);
+  desc.heads_kv = 4;
+  const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), emulated_specs().back());
+  ASSERT_EQ(plan.steps.size(), 3u);
+  EXPECT_EQ(plan.steps[kPreprocess].grid, 4 * 16 * 16);
+  EXPECT_EQ(plan.steps[kBackward].grid, 4 * 4 * 4 * 2);
+  EXPECT_EQ(plan.steps[kBackward].cluster, 2);
+  EXPECT_EQ(plan.steps[kBackward].source.display_name, "bwd_sm100_bf16_d128_pair");
+  EXPECT_EQ(plan.steps[kBackward].source.name_expression,
+            "fa4::bwd_sm100<fa4::sm100::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
+            ".head_dim_v=128, .cta_group=2, .q_stages=2, .dout_stages=2, .sum_stages=1, "
+            ".reduce_registers=152, .compute_registers=136, .apart=false, .softcap=false}>");
+  for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
+}
+
+TEST(Sm100Backward, PrebuiltKernelsHoldEveryPlannedOneWithoutSoftcap) {
+  for (const char* architecture : {"sm_100a", "sm_103a"}) {
+    std::set<std::string> prebuilt;
+    for (const PrebuiltKernel& k : prebuilt_kernels(architecture)) {
+      prebuilt.insert(k.source.name_expression);
+    }
+    DeviceSpec device = emulated_specs().back();
+    device.architecture = architecture;
+    for (int64_t d = 8; d <= 128; d += 8) {
+      for (const int64_t seqlen : {100, 1000}) {
+        ProblemDesc desc = dense(d, seqlen);
+        desc.dtype = d % 16 == 0 ? DType::kBF16 : DType::kF16;
+        for (const KernelStep& step : plan_backward(AttentionProblem::make(desc), device).steps) {
+          EXPECT_TRUE(prebuilt.contains(step.source.name_expression)) << step.source.display_name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Sm100Backward, RefusalsNameTheArgument) {
+  ProblemDesc desc = dense(136);
+  EXPECT_EQ(refusal(desc),
+            "head_dim 136 with head_dim_v 136; accepted for the backward on a Blackwell GPU in "
+            "this version: up to 128");
+  desc = dense(128);
+  desc.deterministic = true;
+  EXPECT_EQ(refusal(desc),
+            "deterministic 1; accepted for the backward on a GPU in this version: 0");
+  desc = dense(128);
+  desc.softcap = 20;
+  EXPECT_EQ(refusal(desc), "");
+}
+
+}  // namespace
+}  // namespace fa4::internal
