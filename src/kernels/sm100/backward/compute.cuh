@@ -169,17 +169,20 @@ class Compute {
     const int column = (T.cta_group > 1 ? 0 : part * kColumns) + chunk * kChunk;
     const int key = static_cast<int>(c.group.rank) * kKeys + row;
     const int to = c.kSmem.ds + column / kSlab * ds_slab_bytes(T) + key * kRowBytes;
-    const int piece = column % kSlab / 8, swizzle = slab_swizzle<kSlab>(row);
-    const bool is_own = T.cta_group == 1 || part == static_cast<int>(c.group.rank);
+    const int place = (column % kSlab / 8 ^ slab_swizzle<kSlab>(row)) * 16;  // of the first piece
+    if (T.cta_group == 1 || part == static_cast<int>(c.group.rank)) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int at = to + ((piece + i) ^ swizzle) * 16;
-      if (is_own) {
-        *reinterpret_cast<uint4*>(c.smem + at) =
+      for (int i = 0; i < 4; ++i) {
+        *reinterpret_cast<uint4*>(c.smem + to + (place ^ i * 16)) =
             uint4{r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]};
-      } else {
-        ptx::st_async_v4(ptx::mapa(c.at(at), part), r[4 * i], r[4 * i + 1], r[4 * i + 2],
-                         r[4 * i + 3], ptx::mapa(c.barrier(kDsPeer), part));
+      }
+    } else {
+      const ptx::ClusterAddr there = ptx::mapa(c.at(to), part);
+      const ptx::ClusterAddr barrier = ptx::mapa(c.barrier(kDsPeer), part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        ptx::st_async_v4({there.value + (place ^ i * 16)}, r[4 * i], r[4 * i + 1], r[4 * i + 2],
+                         r[4 * i + 3], barrier);
       }
     }
   }
