@@ -30,8 +30,8 @@ __device__ inline void store_rows(const BwdParams& p, const QueryBlock& of) {
   const int row = threadIdx.x % kQueryRows, position = of.first_row() + row;
   const GradientRow to(p.gradients.dq, p.gradients.is_f32 != 0, position < of.sequence.seqlen_q,
                        of.sequence.batch, of.sequence.offset_q + position, of.head);
-  const auto* from = reinterpret_cast<const float4*>(
-                         p.workspace.dq + of.block * kQueryRows * p.workspace.dq_columns) +
+  const auto* from = reinterpret_cast<const float4*>(p.workspace.dq + of.block * kQueryRows *
+                                                                          p.workspace.dq_columns) +
                      row;
   constexpr int kColumns = 32, kStride = kPostprocessThreads / kQueryRows * kColumns;
 #pragma unroll 1
