@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "attention/forward_params.h"
+#include "attention/params_layout.h"
 #include "axes.h"
 #include "commands.h"
 #include "devices.h"

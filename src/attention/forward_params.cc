@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <string_view>
-#include <utility>
 
-#include "kernels/backward/params.h"
 #include "plan/gpu_plan.h"
 
 namespace fa4::internal {
@@ -51,43 +48,6 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
           .scale_over_softcap = finite_float(of_cap)};
 }
 
-const char* type_of(const TensorMap&) { return "tensor_map"; }
-const char* type_of(const void*) { return "ptr"; }
-const char* type_of(int64_t) { return "i64"; }
-const char* type_of(int32_t) { return "i32"; }
-const char* type_of(float) { return "f32"; }
-
-// Members of one struct by their addresses, so that the compiler knows where each lies.
-class Fields {
- public:
-  explicit Fields(const void* base) : base_(static_cast<const char*>(base)) {}
-
-  // `names`: "a, b, c", one for each member.
-  template <class... Members>
-  void add(std::string_view names, const Members&... members) {
-    (add_one(take_name(names), type_of(members), &members), ...);
-  }
-  std::vector<ParamsField> take() { return std::move(fields_); }
-
- private:
-  static std::string take_name(std::string_view& names) {
-    const std::string name(names.substr(0, names.find(',')));
-    names.remove_prefix(std::min(names.size(), name.size() + 2));
-    return name;
-  }
-  void add_one(std::string name, const char* type, const void* member) {
-    const auto offset = static_cast<const char*>(member) - base_;
-    fields_.push_back({std::move(name), type, static_cast<size_t>(offset)});
-  }
-  const char* base_;
-  std::vector<ParamsField> fields_;
-};
-
-// Every member of a struct: the compiler counts them.
-#define FA4_ADD_FIELDS(fields, of, ...) \
-  const auto& [__VA_ARGS__] = of;       \
-  fields.add(#__VA_ARGS__, __VA_ARGS__)
-
 }  // namespace
 
 float finite_float(double factor) {
@@ -122,24 +82,6 @@ FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& sc
           .mask = mask_params(problem.mask),
           .schedule = schedule_params(schedule, tile_counter),
           .scores = score_params(problem, args)};
-}
-
-// The parts' members under names that are one namespace to whoever reads the layout.
-ParamsLayout params_layout(KernelParams params) {
-  if (params == KernelParams::kBackward) return {"BwdParams", sizeof(BwdParams), {}};
-  static const FwdParams kParams{};
-  const auto& [maps, output, sequences, heads, mask, schedule, scores] = kParams;
-  Fields fields(&kParams);
-  FA4_ADD_FIELDS(fields, maps, q, k, v, out);
-  FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
-                 out_stride_head, head_dim_v);
-  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q,
-                 seqlen_k, total_q, total_k);
-  FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);
-  FA4_ADD_FIELDS(fields, mask, window_left, window_right);
-  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
-  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap);
-  return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 
 }  // namespace fa4::internal

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <set>
 
+#include "attention/params_layout.h"
+#include "kernels/backward/params.h"
 #include "small_problem.h"
 
 namespace fa4::internal {
@@ -53,17 +55,20 @@ TEST(ForwardParams, FactorsOfScoresAreFiniteAndNotZero) {
 }
 
 TEST(ParamsLayout, NamesEveryMemberOnceInsideTheStruct) {
-  const ParamsLayout layout = params_layout(KernelParams::kForward);
-  std::set<std::string> names;
-  std::set<size_t> offsets;
-  for (const ParamsField& field : layout.fields) {
-    EXPECT_TRUE(names.insert(field.name).second) << field.name;
-    EXPECT_TRUE(offsets.insert(field.offset).second) << field.name;
-    EXPECT_LT(field.offset, layout.bytes) << field.name;
-    EXPECT_EQ(field.name.find_first_of(", "), field.name.npos) << field.name;
+  for (const KernelParams params : {KernelParams::kForward, KernelParams::kBackward}) {
+    const ParamsLayout layout = params_layout(params);
+    std::set<std::string> names;
+    std::set<size_t> offsets;
+    for (const ParamsField& field : layout.fields) {
+      EXPECT_TRUE(names.insert(field.name).second) << field.name;
+      EXPECT_TRUE(offsets.insert(field.offset).second) << field.name;
+      EXPECT_LT(field.offset, layout.bytes) << field.name;
+      EXPECT_EQ(field.name.find_first_of(", "), field.name.npos) << field.name;
+    }
+    EXPECT_TRUE(names.contains("lse"));
+    EXPECT_EQ(layout.bytes,
+              params == KernelParams::kForward ? sizeof(FwdParams) : sizeof(BwdParams));
   }
-  EXPECT_TRUE(names.contains("lse"));
-  EXPECT_EQ(layout.bytes, sizeof(FwdParams));
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+#include "attention/params_layout.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "kernels/backward/params.h"
+#include "kernels/forward/params.h"
+
+namespace fa4::internal {
+namespace {
+
+const char* type_of(const TensorMap&) { return "tensor_map"; }
+const char* type_of(const void*) { return "ptr"; }
+const char* type_of(int64_t) { return "i64"; }
+const char* type_of(int32_t) { return "i32"; }
+const char* type_of(float) { return "f32"; }
+
+// Members of one struct by their addresses, so that the compiler knows where each lies.
+class Fields {
+ public:
+  explicit Fields(const void* base) : base_(static_cast<const char*>(base)) {}
+
+  // `names`: "a, b, c", one for each member.
+  template <class... Members>
+  void add(std::string_view names, const Members&... members) {
+    (add_one(take_name(names), type_of(members), &members), ...);
+  }
+  std::vector<ParamsField> take() { return std::move(fields_); }
+
+ private:
+  static std::string take_name(std::string_view& names) {
+    const std::string name(names.substr(0, names.find(',')));
+    names.remove_prefix(std::min(names.size(), name.size() + 2));
+    return name;
+  }
+  void add_one(std::string name, const char* type, const void* member) {
+    const auto offset = static_cast<const char*>(member) - base_;
+    fields_.push_back({std::move(name), type, static_cast<size_t>(offset)});
+  }
+  const char* base_;
+  std::vector<ParamsField> fields_;
+};
+
+// Every member of a struct: the compiler counts them.
+#define FA4_ADD_FIELDS(fields, of, ...) \
+  const auto& [__VA_ARGS__] = of;       \
+  fields.add(#__VA_ARGS__, __VA_ARGS__)
+
+// The parts' members under names that are one namespace to whoever reads the layout.
+ParamsLayout forward_layout() {
+  static const FwdParams kParams{};
+  const auto& [maps, output, sequences, heads, mask, schedule, scores] = kParams;
+  Fields fields(&kParams);
+  FA4_ADD_FIELDS(fields, maps, q, k, v, out);
+  FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
+                 out_stride_head, head_dim_v);
+  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q,
+                 seqlen_k, total_q, total_k);
+  FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);
+  FA4_ADD_FIELDS(fields, mask, window_left, window_right);
+  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap);
+  return {"FwdParams", sizeof(FwdParams), fields.take()};
+}
+
+// A tensor's members are "dq_data", "dq_stride_batch", ...
+void add_tensor(const std::string& name, const RowTensor& of, Fields* fields) {
+  const auto& [data, stride_batch, stride_seqlen, stride_head, columns] = of;
+  const std::string names = name + "_data, " + name + "_stride_batch, " + name +
+                            "_stride_seqlen, " + name + "_stride_head, " + name + "_columns";
+  fields->add(names, data, stride_batch, stride_seqlen, stride_head, columns);
+}
+
+ParamsLayout backward_layout() {
+  static const BwdParams kParams{};
+  const auto& [maps, sequences, mask, scores, inputs, gradients, workspace, softmax_scale, heads_q,
+               heads_kv, group, sections, last_keys_first] = kParams;
+  Fields fields(&kParams);
+  { FA4_ADD_FIELDS(fields, maps, q, dout, k, v); }
+  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q,
+                 seqlen_k, total_q, total_k);
+  FA4_ADD_FIELDS(fields, mask, window_left, window_right);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap);
+  {
+    const auto& [out, dout, lse, dlse, seqused_q] = inputs;
+    add_tensor("out", out, &fields);
+    add_tensor("dout", dout, &fields);
+    fields.add("lse, dlse, seqused_q", lse, dlse, seqused_q);
+  }
+  const auto& [dq, dk, dv, dsink, is_f32] = gradients;
+  add_tensor("dq", dq, &fields);
+  add_tensor("dk", dk, &fields);
+  add_tensor("dv", dv, &fields);
+  fields.add("dsink, is_f32", dsink, is_f32);
+  FA4_ADD_FIELDS(fields, workspace, neg_lse_log2, delta, dq_sums, dsink_parts, turns, ticket,
+                 dq_sum_columns, head_blocks);
+  fields.add("softmax_scale, heads_q, heads_kv, group, sections, last_keys_first", softmax_scale,
+             heads_q, heads_kv, group, sections, last_keys_first);
+  return {"BwdParams", sizeof(BwdParams), fields.take()};
+}
+
+}  // namespace
+
+ParamsLayout params_layout(KernelParams params) {
+  return params == KernelParams::kForward ? forward_layout() : backward_layout();
+}
+
+}  // namespace fa4::internal
