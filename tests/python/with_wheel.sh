@@ -47,8 +47,8 @@ cmake -S "$work"/fa4cpp-*/ -B "$work/from_sdist" -DFA4_BUILD_CLI=OFF -DFA4_BUILD
   { cat "$work/from_sdist.log"; exit 1; }
 
 echo "--- torch"
-pip install torch pytest
-(cd "$here/with_wheel" && "$python" -m unittest test_torch test_compat test_peer)
+pip install torch pytest transformers
+(cd "$here/with_wheel" && "$python" -m unittest test_torch test_compat test_peer test_transformers)
 
 echo "--- jax"
 pip install jax

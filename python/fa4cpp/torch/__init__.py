@@ -17,9 +17,6 @@ __all__ = ["activate", "deactivate", "fallbacks", "flash_attn_func", "flash_attn
            "merge_partials", "supports"]
 
 
-_NO_INDICES = (None,) * 5
-
-
 def _tensor(name, value, device):
     """Lengths and indices may be lists."""
     if value is None or isinstance(value, torch.Tensor):
@@ -58,7 +55,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
     q, k, v = _autocast(q, k, v)
     if sink is not None:
         sink = _tensor("sink", sink, q.device).float()
-    if indices is not _NO_INDICES:
+    if any(value is not None for value in indices):
         indices = tuple([_tensor(name, value, q.device) for name, value in zip(_tensors.INDICES, indices)])
     numbers = _numbers(max_q, max_k, options)
     if out is None:
@@ -75,8 +72,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
 def _dense(q, k, v, sink, seqused_q, seqused_k, options, return_lse, out):
     if q.is_nested:
         return _nested(q, k, v, sink, options, return_lse, out)
-    indices = _NO_INDICES if seqused_q is None and seqused_k is None else (None, None, seqused_q, seqused_k, None)
-    return _run(q, k, v, sink, indices, -1, -1, options, return_lse, out)
+    return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, return_lse, out)
 
 
 def _nested(q, k, v, sink, options, return_lse, out):

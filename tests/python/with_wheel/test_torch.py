@@ -204,6 +204,7 @@ class Operators(Case):
                         if truth is not None:  # three gradients of one tensor may add up in another order
                             self.close(mine, truth, 1e-5)
 
+    @unittest.skipUnless(hasattr(torch.export.Dim, "AUTO"), "this torch exports no automatic dimensions")
     def test_export(self):
         class Module(torch.nn.Module):
             def forward(self, q, k, v):
@@ -216,6 +217,17 @@ class Operators(Case):
         self.assertTrue(torch.equal(program.module()(*longer), fa4cpp.flash_attn_func(*longer, causal=True)))
 
 
+HAS_REGISTRY = hasattr(torch.nn.attention, "register_flash_attention_impl")
+
+
+class OldTorch(unittest.TestCase):
+    @unittest.skipIf(HAS_REGISTRY, "this torch has the registry")
+    def test_activate_says_what_it_needs(self):
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "no registry of flash attentions; accepted: 2.10 or newer"):
+            fa4cpp.torch.activate()
+
+
+@unittest.skipUnless(HAS_REGISTRY, "this torch has no registry of flash attentions")
 class Sdpa(Case):
     def setUp(self):
         fa4cpp.torch.activate()

@@ -1,0 +1,1 @@
+"""fa4cpp in other frameworks: `import fa4cpp.integrations.transformers`."""
