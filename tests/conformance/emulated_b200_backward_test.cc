@@ -1,7 +1,7 @@
 // The Blackwell backward on the emulated B200: lengths about its blocks of 128 queries and of 128
 // or 256 keys, every head dimension, groups, masks, softcap, layouts. An error of the checker fails
 // a launch; formal findings are those of dq's sums alone, which are added in no fixed order: none
-// where a pair of CTAs holds all keys.
+// where a pair of CTAs holds all keys, or where deterministic.
 #include <gtest/gtest.h>
 
 #include "backward_run.h"
@@ -39,7 +39,7 @@ void expect_right(const Case& c) {
   const int64_t formal_before = device.formal_findings();
   expect_gradients(c);
   constexpr int64_t kPairKeys = 256;
-  if (p.seqlen_k <= kPairKeys) {
+  if (p.seqlen_k <= kPairKeys || p.deterministic) {
     EXPECT_EQ(device.formal_findings(), formal_before);
   }
 }
@@ -69,6 +69,25 @@ TEST_F(EmulatedB200Backward, Windows) {
     c.desc.window = window;
     expect_right(c);
   }
+}
+
+TEST_F(EmulatedB200Backward, DeterministicUnderEveryMask) {
+  for (const int64_t head_dim : {64, 128}) {
+    for (const MaskSpec window : {MaskSpec{-1, -1}, {-1, 0}, {150, 40}, {-1, 130}, {10, -1}}) {
+      Case c = make(300, 600, head_dim);
+      c.desc.window = window;
+      c.desc.deterministic = true;
+      expect_right(c);
+    }
+  }
+  Case c = make(0, 0, 64);
+  c.desc.heads_q = 2;
+  c.desc.causal = c.desc.deterministic = true;
+  pack(c, {300, 0, 1, 130}, {520, 30, 0, 300});
+  expect_right(c);
+  const BackwardCase given(c);
+  const GradientResult once = run_backward_on(tested_backends()[0], given.problem(), given.args());
+  EXPECT_TRUE(once == run_backward_on(tested_backends()[0], given.problem(), given.args()));
 }
 
 TEST_F(EmulatedB200Backward, Softcap) {

@@ -50,8 +50,10 @@ struct BwdWorkspace {
   float* delta;         // of each row: rowsum(dout o out) - dlse; 0 past the end
   float* dq;            // (block, columns / 8, 128, 4) as wgmma's accumulators lie; or null
   float* dsink;         // (heads_q, batch, blocks of a sequence): parts of dsink; or null
-  uint32_t* turns;      // deterministic: of each block, how many CTAs have added to dq; or null
-  uint32_t* ticket;     // deterministic: how many CTAs of the main kernel have begun; or null
+  // Deterministic: of each block, how many CTAs (on Blackwell warps) have added to dq, and how many
+  // CTAs of the main kernel have begun. Zeros before the main kernel; null: in any order.
+  uint32_t* turns;
+  uint32_t* ticket;
   int32_t dq_columns;   // of the main kernel: head_dim rounded up
   int32_t head_blocks;  // packed: blocks of a head
 };

@@ -19,4 +19,12 @@ constexpr QueryBounds query_bounds(int key, int seqlen_q, int seqlen_k, int wind
   return {begin > 0 ? begin : 0, end < seqlen_q ? end : seqlen_q};
 }
 
+// The first block of `keys` keys of which rows from `first_row` on see any. The others that a block
+// of rows sees follow without a gap, since both ends of what a key's rows are grow from key to key.
+constexpr int first_key_block(int first_row, int seqlen_q, int seqlen_k, int window_left,
+                              int keys) {
+  const int key = first_row + seqlen_k - seqlen_q - window_left;
+  return (key > 0 ? key : 0) / keys;
+}
+
 }  // namespace fa4

@@ -49,6 +49,12 @@ __device__ inline bool mbarrier_try_wait_parity_cluster(SmemAddr barrier, uint32
   return complete != 0;
 }
 
+// st.shared::cluster.u32 [a], b;
+// PTX ISA, "st", sm_90
+__device__ inline void st_cluster(ClusterAddr to, uint32_t b) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(to.value), "r"(b) : "memory");
+}
+
 // barrier.cluster.arrive.release.aligned;  all threads of all CTAs
 // PTX ISA, "barrier.cluster", sm_90
 __device__ inline void barrier_cluster_arrive_release() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/geometry/query_range.h"
 #include "plan/backward_plan.h"
 #include "plan/sm100_backward_tuning.h"
 #include "problems.h"
@@ -196,12 +197,42 @@ TEST(Sm100Backward, RefusalsNameTheArgument) {
             "head_dim 136 with head_dim_v 136; accepted for the backward on a Blackwell GPU in "
             "this version: up to 128");
   desc = dense(128);
-  desc.deterministic = true;
-  EXPECT_EQ(refusal(desc),
-            "deterministic 1; accepted for the backward on a GPU in this version: 0");
-  desc = dense(128);
   desc.softcap = 20;
+  desc.deterministic = true;
   EXPECT_EQ(refusal(desc), "");
+}
+
+TEST(Sm100Backward, ADeterministicOneCountsTurnsInTheWorkspace) {
+  ProblemDesc desc = dense(128, 1000);
+  const auto parts = [&] {
+    return plan_backward(AttentionProblem::make(desc), emulated_specs().back()).workspace;
+  };
+  EXPECT_EQ(parts().find(kDqTurns), nullptr);
+  EXPECT_EQ(parts().find(kBackwardTicket), nullptr);
+  desc.deterministic = true;
+  ASSERT_NE(parts().find(kDqTurns), nullptr);
+  EXPECT_EQ(parts().find(kDqTurns)->bytes, 4u * 16 * 16 * 4);
+  EXPECT_EQ(parts().find(kBackwardTicket)->bytes, 4u);
+}
+
+// Blocks of keys that visit a block of rows are neighbours, from the one that the formula names on:
+// else a deterministic order would wait for one that does not come.
+TEST(QueryBounds, BlocksOfKeysThatVisitABlockOfRowsAreNeighbours) {
+  constexpr int kKeys = 4, kRows = 3;
+  for (const auto& [left, right] : {std::pair{1000, 1000}, {1000, 0}, {3, 0}, {0, 2}, {5, 7}}) {
+    for (const auto& [sq, sk] : {std::pair{10, 10}, {6, 29}, {29, 6}, {1, 9}, {9, 1}, {20, 23}}) {
+      for (int m = 0; m * kRows < sq; ++m) {
+        int next = first_key_block(m * kRows, sq, sk, left, kKeys);
+        for (int n = 0; n * kKeys < sk; ++n) {
+          const int last = std::min((n + 1) * kKeys, sk) - 1;
+          const BlockRange rows = block_range(query_bounds(n * kKeys, sq, sk, left, right),
+                                              query_bounds(last, sq, sk, left, right), kRows);
+          if (!rows.contains(m)) continue;
+          EXPECT_EQ(n, next++) << "rows " << m << " of " << sq << ", " << sk;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -36,11 +36,11 @@ __device__ inline BlockRange rows_of_keys(const MaskParams& mask, const Sequence
 }
 
 template <int kCtas>
-__device__ inline Work find_work(const BwdParams& p, uint32_t rank) {
+__device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
   constexpr int kGroupKeys = kCtas * kKeys;
   const int blocks = (p.sequences.seqlen_k + kGroupKeys - 1) / kGroupKeys;
   const HeadAndBlock at =
-      section_order(blockIdx.x / kCtas, static_cast<uint32_t>(p.heads_kv * p.sequences.batch),
+      section_order(index, static_cast<uint32_t>(p.heads_kv * p.sequences.batch),
                     static_cast<uint32_t>(blocks), static_cast<uint32_t>(p.sections), false);
   const int batch = at.head / p.heads_kv, first = at.block * kGroupKeys;
   Work work{.sequence = sequence_of(p, batch),
@@ -58,6 +58,15 @@ __device__ inline Work find_work(const BwdParams& p, uint32_t rank) {
   }
   work.steps = p.group * (work.rows.n_block_max - work.rows.n_block_min);
   return work;
+}
+
+// How many blocks of keys add to dq of a block of queries before this one does.
+template <int kCtas>
+__device__ inline int turn_of(const BwdParams& p, const Work& work, uint32_t rank, int m_block) {
+  constexpr int kGroupKeys = kCtas * kKeys;
+  const int own = (work.first_key - static_cast<int>(rank) * kKeys) / kGroupKeys;
+  return own - first_key_block(m_block * kRows, work.sequence.seqlen_q, work.sequence.seqlen_k,
+                               p.mask.window_left, kGroupKeys);
 }
 
 // The steps of a CTA, one after the other: every block of queries of every head of the group.
@@ -90,6 +99,7 @@ struct Context {
   unsigned char* smem;
   CtaGroup<T.cta_group> group;
 
+  __device__ uint32_t ticket() const { return *reinterpret_cast<uint32_t*>(smem + kSmem.tmem + 4); }
   __device__ Work& work() const { return *reinterpret_cast<Work*>(smem + kSmem.work); }
   __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {

@@ -35,6 +35,7 @@
 // them: dS in shared memory may be written.
 #pragma once
 
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/sm100/backward/compute.cuh"
 #include "kernels/sm100/backward/load.cuh"
@@ -43,6 +44,20 @@
 #include "kernels/sm100/backward/relay.cuh"
 
 namespace fa4::sm100::bwd {
+
+// In a deterministic order a CTA waits for those of earlier keys. These must have started, so that
+// work comes in the order in which CTAs do, whatever their numbers.
+template <BwdTraits T>
+__device__ inline void take_ticket(const Context<T>& c) {
+  if (threadIdx.x == 0 && c.group.leads()) {
+    const uint32_t ticket = atomicAdd(c.params.workspace.ticket, 1u);
+#pragma unroll
+    for (int i = 0; i < T.cta_group; ++i) {
+      ptx::st_cluster(ptx::mapa(c.at(c.kSmem.tmem + 4), i), ticket);
+    }
+  }
+  CtaGroup<T.cta_group>::sync();
+}
 
 template <BwdTraits T>
 __device__ inline void run(const Context<T>& c, Role role) {
@@ -88,7 +103,12 @@ __global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
   Group::wait_for_peer();
   if (role == Role::kMma) Group::allocate(context.at(context.kSmem.tmem), kTmemColumns);
   ptx::griddepcontrol_wait();
-  if (threadIdx.x == 0) context.work() = find_work<T.cta_group>(params, context.group.rank);
+  if (params.workspace.ticket != nullptr) take_ticket(context);
+  if (threadIdx.x == 0) {
+    const uint32_t index =
+        params.workspace.ticket == nullptr ? blockIdx.x / T.cta_group : context.ticket();
+    context.work() = find_work<T.cta_group>(params, context.group.rank, index);
+  }
   Group::sync();
 
   if (context.work().steps >= 0) run(context, role);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/ptx/bulk.cuh"
+#include "kernels/ptx/global.cuh"
 #include "kernels/sm100/backward/context.cuh"
 
 namespace fa4::sm100::bwd {
@@ -30,14 +31,36 @@ class Reducer {
       ptx::tcgen05_fence_before_thread_sync();
       c.arrive_at_mma(kDqFree);
       const int position = steps.m_block * kRows + static_cast<int>(c.group.rank) * q_rows(T) + row;
-      if (p.workspace.dq == nullptr || position >= w.sequence.seqlen_q) continue;
-      add(place(first_query_block(p, w.sequence, steps.head), position), r);
+      if (p.workspace.dq == nullptr) continue;
+      const int64_t first_block = first_query_block(p, w.sequence, steps.head);
+      // Of a block that the sequence has: all of its warps count.
+      const bool is_block = position / kQueryRows * kQueryRows < w.sequence.seqlen_q;
+      uint32_t* turns = is_block && p.workspace.turns != nullptr
+                            ? p.workspace.turns + first_block + position / kQueryRows
+                            : nullptr;
+      if (turns != nullptr) wait_for_turn(turns, steps.m_block);
+      if (position < w.sequence.seqlen_q) add(place(first_block, position), r);
+      if (turns != nullptr) end_turn(turns);
     }
   }
 
  private:
   static constexpr int kColumnsOfLane = dk_columns(T);
   static constexpr int kChunks = kColumnsOfLane / kChunk;
+
+  // Warps that add to a block of the workspace at each turn.
+  static constexpr int kBlockWarps = 4 * kQueryRows / q_rows(T);
+
+  __device__ void wait_for_turn(const uint32_t* turns, int m_block) const {
+    const auto turn =
+        static_cast<uint32_t>(turn_of<T.cta_group>(c.params, c.work(), c.group.rank, m_block));
+    while (ptx::ld_acquire_gpu(turns) < turn * kBlockWarps) {
+    }
+  }
+  __device__ static void end_turn(uint32_t* turns) {
+    __syncwarp();
+    if (ptx::elect_sync()) ptx::red_release_gpu_add(turns, 1);
+  }
 
   // Of this lane's first four columns. The sums of a block are (columns / 4, kQueryRows, 4): a warp
   // adds 512 bytes in a row.

@@ -214,7 +214,7 @@ struct SmemLayout {
   int stats;     // [stage]: -lse log2(e), delta of kRows rows
   int work;      // Work
   int barriers;  // uint64_t[barriers().count()]
-  int tmem;      // uint32_t: what tcgen05.alloc returned
+  int tmem;      // uint32_t[2]: what tcgen05.alloc returned; the ticket
   int total;
 };
 constexpr SmemLayout smem_layout(const BwdTraits& t) {
