@@ -1,14 +1,15 @@
-// FlashAttention-4's backward for Blackwell: sixteen warps. A CTA has 128 keys of one key head and
-// visits the blocks of 128 queries of its group's heads that see them, so that dK and dV add up in
-// tensor memory; dQ adds up in f32 in global memory.
+// FlashAttention-4's backward for Blackwell: sixteen warps. A CTA has 128 keys of one key head, a
+// pair of CTAs 256, and visits the blocks of 128 queries of its group's heads that see them, so
+// that dK and dV add up in tensor memory; dQ adds up in f32 in global memory.
 //
 // Shared memory (traits.h, smem_layout)          Tensor memory (tmem_layout), 128 lanes
 //   K, V     128 rows                                S    128 columns, f32; P, 16 bits, over it
-//   Q, dO    stages of 128 rows each                 dP   128 columns, f32; dS, 16 bits, over it
-//   dSᵀ      128 keys x 128 queries                  dV   head_dim_v columns
-//   of each row -lse log2(e) and delta               dK   head_dim columns
-//   Work; barriers                                   dQ   over dP
-//                                                    apart: P and dQ have columns of their own
+//   Q, dO    stages of 128 rows, a pair's 64         dP   128 columns, f32; dS, 16 bits, over it
+//   dSᵀ      128 queries, a pair's 64, of all keys   dV   head_dim_v columns
+//   of a pair half the columns of K, Q and dO        dK   head_dim columns
+//            again (k_sum, q_sum, dout_sum)          dQ   over dP; a pair's over S
+//   of each row -lse log2(e) and delta               apart: P and dQ have columns of their own
+//   Work; barriers
 //
 // Scores lie transposed, a key a lane: P and dS go from registers to tensor memory as the first
 // operands of dV += Pᵀ dO and dK += dSᵀ Q; only dQ = dS K takes dS through shared memory.
@@ -26,13 +27,19 @@
 //                                    and from there to global memory
 //   mma     ── sums_full ──────────▶ compute: dV and dK to global memory
 //   apart:  compute ── s_free ─────▶ mma: the next S;   mma ── p_free ──▶ compute: the next P
+//   pair:   load ── k_sum_full, q_sum_full, dout_sum_full ──▶ mma: dQ, dK, dV; q_empty comes after
+//   S
+//           and dout_empty after dP, q_sum_empty and dout_sum_empty after dK and dV
+//           compute ── ds_peer ────▶ the other CTA's relay ── ds_relayed ──▶ mma: dQ
+//   a pair's dQ over S:  compute ── s_free ──▶ mma: dQ;  mma ── ds_free ──▶ compute: the next dS
 //
 // A compute warp arrives by itself: it reads and writes its own 32 lanes and its warpgroup's own 64
-// columns, so that no two warps meet, and what it writes over S or dP lies in columns that it has
-// loaded. Products run in the order of their issue, as in the forward (docs/kernels/fwd_sm100.md):
-// that is why S may overwrite the P whose dV was issued before, and dQ the dS whose dK was. A dP
-// that has arrived means that every product issued before it is done, dQ of the block before among
-// them: dS in shared memory may be written.
+// columns, and what it writes over S or dP lies in columns that it has loaded. (Where a pair's dQ
+// lies over S, P of the second warpgroup lies in columns of the first one, for which its warps wait
+// at named barriers.) Products run in the order of their issue, as in the forward
+// (docs/kernels/fwd_sm100.md): that is why S may overwrite the P whose dV was issued before, and dQ
+// the dS whose dK was. A dP that has arrived means that every product issued before it is done, dQ
+// of the block before among them: dS in shared memory may be written.
 #pragma once
 
 #include "kernels/ptx/cluster.cuh"
