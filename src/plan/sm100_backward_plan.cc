@@ -56,10 +56,6 @@ Support query_sm100_backward_support(const AttentionProblem& p) {
                                "Blackwell GPU in this version: up to 128",
                                p.head_dim, p.head_dim_v)};
   }
-  if (p.deterministic) {
-    return {false,
-            "deterministic 1; accepted for the backward on a Blackwell GPU in this version: 0"};
-  }
   return query_gpu_backward_support(p, sm100::bwd::kKeys);
 }
 
