@@ -118,7 +118,7 @@ struct SixteensOfSmall {
 // Of the formats of 6 bits and of what .relu clamps there is little.
 template <const SmallFormat& kFormat, bool kRelu, class Lanes>
 Handler small_handler() {
-  constexpr bool kSixBits = &kFormat == &kE2M3Format || &kFormat == &kE3M2Format;
+  constexpr bool kSixBits = kFormat.sign_bit == 0x20;
   if constexpr (kSixBits || kRelu) return plain_handler<Lanes>();
   return handler<Lanes>();
 }

@@ -208,11 +208,11 @@ TEST(Sm100Backward, ADeterministicOneCountsTurnsInTheWorkspace) {
     return plan_backward(AttentionProblem::make(desc), emulated_specs().back()).workspace;
   };
   EXPECT_EQ(parts().find(kDqTurns), nullptr);
-  EXPECT_EQ(parts().find(kBackwardTicket), nullptr);
+  EXPECT_EQ(parts().find(kTicket), nullptr);
   desc.deterministic = true;
   ASSERT_NE(parts().find(kDqTurns), nullptr);
   EXPECT_EQ(parts().find(kDqTurns)->bytes, 4u * 16 * 16 * 4);
-  EXPECT_EQ(parts().find(kBackwardTicket)->bytes, 4u);
+  EXPECT_EQ(parts().find(kTicket)->bytes, 4u);
 }
 
 // Blocks of keys that visit a block of rows are neighbours, from the one that the formula names on:
