@@ -48,7 +48,7 @@ struct BwdGradients {
 struct BwdWorkspace {
   float* neg_lse_log2;  // of each row: -lse log2(e); -inf where nothing is seen, past the end too
   float* delta;         // of each row: rowsum(dout o out) - dlse; 0 past the end
-  float* dq;            // (block, columns / 8, 128, 4) as wgmma's accumulators lie; or null
+  float* dq;            // (block, ...): a block lies as the kernel's DqLayout says; or null
   float* dsink;         // (heads_q, batch, blocks of a sequence): parts of dsink; or null
   // Deterministic: of each block, how many CTAs (on Blackwell warps) have added to dq, and how many
   // CTAs of the main kernel have begun. Zeros before the main kernel; null: in any order.
