@@ -194,8 +194,8 @@ class Head {
     return std::exp(static_cast<float>(lse) - lse);
   }
 
-  // ds of the rows; `dp`: the products of their dout with the values, `out`: their out in
-  // truth, since a backward is given its out.
+  // ds of the rows; `dp`: the products of their dout with the values, `out`: their exact out, which
+  // a backward is given as numbers of T.
   void differentiate_rows(Way& way, int64_t h, int64_t first, int64_t at, int64_t count,
                           const KeyRange& all, const Matrix& s, const Matrix& dp,
                           const Matrix& out) {
@@ -206,7 +206,7 @@ class Head {
       if (lse == -kInfinity) continue;
       double delta = p_.has_dlse ? -args_.dlse[lse_index(h, first + at + r)] : 0.0;
       for (int64_t d = 0; d < p_.head_dim_v; ++d) {
-        delta += dout_[(at + r) * p_.head_dim_v + d] * way.rounded(out[r * p_.head_dim_v + d]);
+        delta += dout_[(at + r) * p_.head_dim_v + d] * ways_[1].rounded(out[r * p_.head_dim_v + d]);
       }
       const KeyRange range = keys_of(first + at + r);
       const double* p = way.p.data() + (at + r) * view_.seqlen_k;

@@ -15,6 +15,8 @@ struct Gradients {
 };
 
 struct BackwardReference {
+  // Of the out that a backward is given, the exact one rounded to the inputs' type T: it enters
+  // every ds by rowsum(dout o out), and a backward cannot know better.
   Gradients truth;
   // In the inputs' type T, the textbook way: scores, probabilities, out, the probabilities'
   // gradient, the scores' and the results each rounded to T. out is the truth's, rounded, and

@@ -44,6 +44,11 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
   return counts;
 }
 
+bool is_in(const KernelSource& kernel, const char* folder) {
+  return kernel.main_file.find(folder) != std::string::npos;
+}
+bool is_forward(const KernelSource& kernel) { return is_in(kernel, "forward/"); }
+
 TEST(Cases, TheFullSuiteCoversAGpu) {
   for (const uint64_t seed : {0, 1, 2, 3, 4, 5}) {
     const std::map<std::string, int> counts =
@@ -54,7 +59,7 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
       EXPECT_GE(count, name.starts_with("kernel ") ? 30 : 100) << name << " seed " << seed;
     }
     for (const auto& [kernel, smem_bytes] : prebuilt_kernels("sm_90a")) {
-      if (kernel.display_name == sm90_peak_source().display_name) continue;
+      if (!is_forward(kernel)) continue;
       EXPECT_TRUE(counts.contains("kernel " + kernel.display_name)) << kernel.display_name;
     }
   }
@@ -66,6 +71,7 @@ TEST(Cases, TheFullSuiteCoversBlackwell) {
   EXPECT_GE(counts.at("ran"), 1000);
   EXPECT_GE(5 * counts.at("long"), counts.at("ran"));
   for (const auto& [kernel, smem_bytes] : prebuilt_kernels(b200.architecture)) {
+    if (!is_forward(kernel)) continue;
     ASSERT_TRUE(counts.contains("kernel " + kernel.display_name)) << kernel.display_name;
     EXPECT_GE(counts.at("kernel " + kernel.display_name), 10) << kernel.display_name;
   }
@@ -80,6 +86,23 @@ TEST(Cases, TheFullSuiteCoversTheCpu) {
   const auto paged = std::count_if(
       cases.begin(), cases.end(), [](const Case& c) { return c.desc.layout_kv == Layout::kPaged; });
   EXPECT_GE(paged, 100);
+}
+
+TEST(Cases, TheFullBackwardSuiteLaunchesEveryBackwardKernel) {
+  for (const DeviceSpec& device : emulated_specs()) {
+    std::set<std::string> launched;
+    for (const Case& c : make_backward_suite(Suite::kFull, 0)) {
+      const AttentionProblem p = AttentionProblem::make(c.desc);
+      if (!query_backward_support(p, device).supported) continue;
+      for (const KernelStep& step : plan_backward(p, device).steps) {
+        launched.insert(step.source.display_name);
+      }
+    }
+    for (const auto& [kernel, smem_bytes] : prebuilt_kernels(device.architecture)) {
+      if (!is_in(kernel, "backward/")) continue;
+      EXPECT_TRUE(launched.contains(kernel.display_name)) << kernel.display_name;
+    }
+  }
 }
 
 TEST(Cases, TheFullBackwardSuiteCoversTheCpu) {
