@@ -103,7 +103,10 @@ Flow run_mma(Exec& exec, const Insn& insn) {
   note_cta_group(exec, insn, form.cta_group);
   const CtaGroup group = CtaGroup::of(exec, form.cta_group);
   exec.for_lanes([&](int lane) {
-    auto op = std::make_unique<MmaOp>(exec, group, operands_of(exec, form, lane));
+    const MmaOperands operands = operands_of(exec, form, lane);
+    auto op = std::make_unique<MmaOp>(exec, group, operands);
+    exec.cluster->product_instructions +=
+        static_cast<uint64_t>(operands.shape.m * operands.shape.n) / 64;
     op->lane = static_cast<uint32_t>(lane);
     check_cells(exec, insn, [&] { op->check(); });
     use_collector(exec, insn, form, *group.cta[0], lane);

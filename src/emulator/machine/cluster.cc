@@ -121,9 +121,11 @@ void Cluster::stop(const std::string& rule, const std::string& message) {
 
 void Cluster::check_limit() {
   const uint64_t most = launch.options.max_instructions;
-  if (most == 0 || instructions <= most) return;
-  stop("limit", fmt::format("a cluster has executed {} warp instructions: --max-instructions is {}",
-                            instructions, most));
+  if (most == 0 || instructions + product_instructions <= most) return;
+  stop("limit",
+       fmt::format("a cluster has executed {} warp instructions, and products that count as "
+                   "{}: --max-instructions is {}",
+                   instructions, product_instructions, most));
 }
 
 uint32_t Cluster::next_quantum() {

@@ -44,7 +44,10 @@ struct Cluster {
   Engines engines;
   std::mt19937_64 random;     // seeded by the launch's seed and the index
   uint64_t instructions = 0;  // warp instructions executed
-  uint64_t progress = 0;      // counts what may free a waiting warp; see note_progress
+  // What its products count as beside them: each lane of a warp may issue a tcgen05.mma, whose work
+  // is that of a thousand instructions, and a limit on instructions is one on the time of a run.
+  uint64_t product_instructions = 0;
+  uint64_t progress = 0;  // counts what may free a waiting warp; see note_progress
   FamilyStates states;
 
   enum class State : uint8_t { kRunning, kStuck, kDone };

@@ -234,6 +234,29 @@ TEST(Instructions, AreCountedByCluster) {
   EXPECT_NE(report.findings.at(0).ptx_line, 0u);
 }
 
+// Every lane issues a product of 128 x 16 as often: 32 x 10 x 32 are more than the limit, the few
+// instructions that issue them are not.
+TEST(Instructions, CountProductsByTheirSize) {
+  MachineOptions options;
+  options.max_instructions = 2000;
+  const auto products = [&](int count) {
+    return run(
+        "mov.u32 %r4, slot;\nmov.u32 %r2, tile;\n"
+        "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r4], 32;\n"
+        "bar.sync 0;\nld.shared.u32 %r10, [%r4];\nshr.u32 %r7, %r2, 4;\n"
+        "cvt.u64.u32 %d2, %r7;\nor.b64 %d3, %d2, 0x0000401000080000;\n"
+        "setp.ne.u32 %p3, %r0, %r0;\nmov.u32 %r1, 0;\n"
+        "again: tcgen05.mma.cta_group::1.kind::f16 [%r10], %d3, %d3, 0x08040010, %p3;\n"
+        "add.u32 %r1, %r1, 1;\nsetp.lt.u32 %p0, %r1, " +
+            std::to_string(count) +
+            ";\n@%p0 bra again;\n"
+            "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r10, 32;\n",
+        ".shared .align 1024 .b8 tile[4096];\n.shared .align 4 .b32 slot;\n", options);
+  };
+  EXPECT_EQ(products(1).status, "ok");
+  expect_trap("limit", "--max-instructions is 2000", products(10));
+}
+
 TEST(LocalMemory, IsWhatAThreadOfTheHardwareHas) {
   expect_refusal(".local variables of a thread of 4000000000 bytes",
                  ".local .align 4 .b8 x[4000000000];\nst.local.u32 [x], 1;\n");
