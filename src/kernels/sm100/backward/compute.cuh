@@ -177,7 +177,7 @@ class Compute {
             uint4{r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]};
       }
     } else {
-      const ptx::ClusterAddr there = ptx::mapa(c.at(to), part);
+      const ptx::ClusterAddr there = ptx::mapa(c.smem_address(to), part);
       const ptx::ClusterAddr barrier = ptx::mapa(c.barrier(kDsPeer), part);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -101,9 +101,9 @@ struct Context {
 
   __device__ uint32_t ticket() const { return *reinterpret_cast<uint32_t*>(smem + kSmem.tmem + 4); }
   __device__ Work& work() const { return *reinterpret_cast<Work*>(smem + kSmem.work); }
-  __device__ ptx::SmemAddr at(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr smem_address(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
-    return at(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
+    return smem_address(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
   }
   __device__ void wait(int kind, int stage, uint32_t parity) const {
     group.wait(barrier(kind, stage), parity);

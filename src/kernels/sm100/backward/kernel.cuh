@@ -60,7 +60,7 @@ __device__ inline void take_ticket(const Context<T>& c) {
     const uint32_t ticket = atomicAdd(c.params.workspace.ticket, 1u);
 #pragma unroll
     for (int i = 0; i < T.cta_group; ++i) {
-      ptx::st_cluster(ptx::mapa(c.at(c.kSmem.tmem + 4), i), ticket);
+      ptx::st_cluster(ptx::mapa(c.smem_address(c.kSmem.tmem + 4), i), ticket);
     }
   }
   CtaGroup<T.cta_group>::sync();
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
   const Role role = role_of(warp);
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
   Group::wait_for_peer();
-  if (role == Role::kMma) Group::allocate(context.at(context.kSmem.tmem), kTmemColumns);
+  if (role == Role::kMma) Group::allocate(context.smem_address(context.kSmem.tmem), kTmemColumns);
   ptx::griddepcontrol_wait();
   if (params.workspace.ticket != nullptr) take_ticket(context);
   if (threadIdx.x == 0) {

@@ -146,7 +146,8 @@ class Loader {
         for (int row = 0; row < Tile::kRows; row += Tile::kBoxRows) {
           const int place =
               (column * Tile::kRows + row * Tile::kSlab) * kElementBytes;  // slabs, then rows
-          copy(c.at(to + place), from, column, row, clear ? c.barrier(kRaw) : full, clear);
+          copy(c.smem_address(to + place), from, column, row, clear ? c.barrier(kRaw) : full,
+               clear);
         }
       }
     }
@@ -186,7 +187,7 @@ class Loader {
     c.wait(kStatsEmpty, stats.stage(), stats.phase() ^ 1);
     if (ptx::elect_sync()) {
       const ptx::SmemAddr barrier = c.barrier(kStatsFull, stats.stage());
-      const ptx::SmemAddr to = c.at(c.kSmem.stats + stats.stage() * 2 * kStatBytes);
+      const ptx::SmemAddr to = c.smem_address(c.kSmem.stats + stats.stage() * 2 * kStatBytes);
       ptx::mbarrier_arrive_expect_tx(barrier, 2 * kStatBytes);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
