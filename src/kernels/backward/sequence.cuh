@@ -1,8 +1,10 @@
-// Where a sequence of the batch lies, for the kernels of the backward.
+// Where a sequence of the batch lies and which of its query rows see a key, for the kernels of the
+// backward.
 #pragma once
 
 #include "kernels/backward/params.h"
 #include "kernels/backward/traits.h"
+#include "kernels/geometry/query_range.h"
 #include "kernels/geometry/tile_scheduler.cuh"
 
 namespace fa4 {
@@ -42,6 +44,20 @@ __device__ inline Sequence sequence_of(const BwdParams& p, int batch) {
   if (p.inputs.seqused_q != nullptr) of.seqlen_q = clamp(p.inputs.seqused_q[batch], 0, of.seqlen_q);
   if (s.seqused_k != nullptr) of.seqlen_k = clamp(s.seqused_k[batch], 0, of.seqlen_k);
   return of;
+}
+
+__device__ inline QueryBounds bounds_of_key(const MaskParams& mask, const Sequence& s, int key) {
+  return query_bounds(key, s.seqlen_q, s.seqlen_k, mask.window_left, mask.window_right);
+}
+
+// Blocks of query rows that see one of the keys [begin, end), of which those from seqlen_k on are
+// not there.
+__device__ inline BlockRange rows_of_keys(const MaskParams& mask, const Sequence& s, int begin,
+                                          int end, int block_rows) {
+  BlockRange rows = block_range(bounds_of_key(mask, s, begin),
+                                bounds_of_key(mask, s, min(end, s.seqlen_k) - 1), block_rows);
+  if (end > s.seqlen_k) rows.full_end = rows.full_begin;
+  return rows;
 }
 
 __device__ inline int num_query_blocks(int seqlen_q) {

@@ -22,19 +22,6 @@ struct Work {
 };
 static_assert(sizeof(Work) == kWorkBytes);
 
-__device__ inline QueryBounds bounds_of_key(const MaskParams& mask, const Sequence& s, int key) {
-  return query_bounds(key, s.seqlen_q, s.seqlen_k, mask.window_left, mask.window_right);
-}
-
-// Blocks that see one of the keys [begin, end), of which those from seqlen_k on are not there.
-__device__ inline BlockRange rows_of_keys(const MaskParams& mask, const Sequence& s, int begin,
-                                          int end) {
-  BlockRange rows = block_range(bounds_of_key(mask, s, begin),
-                                bounds_of_key(mask, s, min(end, s.seqlen_k) - 1), kRows);
-  if (end > s.seqlen_k) rows.full_end = rows.full_begin;
-  return rows;
-}
-
 template <int kCtas>
 __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
   constexpr int kGroupKeys = kCtas * kKeys;
@@ -50,9 +37,9 @@ __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t ind
             .steps = -1};
   const Sequence& s = work.sequence;
   if (first >= s.seqlen_k) return work;
-  work.rows = rows_of_keys(p.mask, s, first, first + kGroupKeys);
+  work.rows = rows_of_keys(p.mask, s, first, first + kGroupKeys, kRows);
   if constexpr (kCtas > 1) {
-    const BlockRange own = rows_of_keys(p.mask, s, work.first_key, work.first_key + kKeys);
+    const BlockRange own = rows_of_keys(p.mask, s, work.first_key, work.first_key + kKeys, kRows);
     work.rows.full_begin = own.full_begin;
     work.rows.full_end = own.full_end;
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/backward/sequence.cuh"
-#include "kernels/geometry/query_range.h"
 #include "kernels/sm90/backward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -22,10 +21,6 @@ struct Work {
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
 };
-
-__device__ inline QueryBounds bounds_of_key(const MaskParams& mask, const Sequence& s, int key) {
-  return query_bounds(key, s.seqlen_q, s.seqlen_k, mask.window_left, mask.window_right);
-}
 
 // By one thread. Deterministic: CTAs take their work in the order in which they begin, so that who
 // waits for a turn waits for CTAs that have begun.
@@ -49,12 +44,9 @@ __device__ inline Work find_work(const BwdParams& p) {
             .rows = {},
             .steps = -1};
   const Sequence& s = work.sequence;
-  const int first = work.first_key(), end = first + kKeys;
+  const int first = work.first_key();
   if (first >= s.seqlen_k) return work;
-  work.rows =
-      block_range(bounds_of_key(p.mask, s, first),
-                  bounds_of_key(p.mask, s, (end < s.seqlen_k ? end : s.seqlen_k) - 1), kQueryRows);
-  if (end > s.seqlen_k) work.rows.full_end = work.rows.full_begin;  // keys that are not there
+  work.rows = rows_of_keys(p.mask, s, first, first + kKeys, kQueryRows);
   work.steps = p.group * work.blocks();
   return work;
 }
