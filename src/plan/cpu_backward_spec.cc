@@ -6,6 +6,7 @@
 
 #include "core/config.h"
 #include "core/error.h"
+#include "core/rounding.h"
 #include "plan/cpu_tuning.h"
 
 namespace fa4::internal {
@@ -52,17 +53,13 @@ CpuIsa choose(DType dtype, const DeviceSpec& device) {
 // barriers.
 int choose_heads_per_wave(const AttentionProblem& p, const CpuBackwardSpec& spec) {
   const int64_t heads = p.batch * p.heads_kv;
-  const int64_t blocks = std::max<int64_t>(1, (p.seqlen_k + spec.tile_n - 1) / spec.tile_n);
-  const int64_t wanted = std::max<int64_t>(
-      spec.num_threads, (kTasksPerThread * spec.num_threads + blocks - 1) / blocks);
+  const int64_t blocks = std::max<int64_t>(1, ceil_div(p.seqlen_k, spec.tile_n));
+  const int64_t wanted =
+      std::max<int64_t>(spec.num_threads, ceil_div(kTasksPerThread * spec.num_threads, blocks));
   const size_t bytes = std::max<size_t>(1, cpu_backward_scratch(p, spec).bytes_per_head);
   const int64_t fitting = std::max<int64_t>(1, static_cast<int64_t>(kSharedBytes / bytes));
   return static_cast<int>(
       std::clamp<int64_t>(std::min(wanted, fitting), 1, std::max<int64_t>(1, heads)));
-}
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
 }
 
 }  // namespace
@@ -108,8 +105,8 @@ CpuBackwardScratch cpu_backward_scratch(const AttentionProblem& p, const CpuBack
   s.dq_columns = round_up(p.head_dim, packing.head_dim_v_step);
   s.dv_columns = round_up(p.head_dim_v, packing.head_dim_v_step);
   s.s_stride = tile_n + 16;
-  s.num_m_blocks = (p.seqlen_q * p.group() + tile_m - 1) / tile_m;
-  s.num_n_blocks = (p.seqlen_k + tile_n - 1) / tile_n;
+  s.num_m_blocks = ceil_div(p.seqlen_q * p.group(), tile_m);
+  s.num_n_blocks = ceil_div(p.seqlen_k, tile_n);
 
   Parts thread;
   s.k = thread.add(tile_n * s.head_dim_padded * s.row_bytes);

@@ -7,6 +7,7 @@
 
 #include "core/config.h"
 #include "core/error.h"
+#include "core/rounding.h"
 #include "plan/cpu_tuning.h"
 
 namespace fa4::internal {
@@ -43,16 +44,12 @@ std::string paths_of(DType dtype, const DeviceSpec& device) {
   return list;
 }
 
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 // Rows of a task: the row of the table, fewer when there are fewer rows or too few tasks.
 int choose_tile_m(const AttentionProblem& p, const CpuTuning& tuning, int num_threads) {
   const int64_t rows = std::max<int64_t>(1, p.seqlen_q * p.group());
   const int64_t heads = std::max<int64_t>(1, p.batch * p.heads_kv);
-  const int64_t tiles_wanted = (4 * num_threads + heads - 1) / heads;
-  const int64_t fair = round_up((rows + tiles_wanted - 1) / tiles_wanted, tuning.row_step);
+  const int64_t tiles_wanted = ceil_div(4 * num_threads, heads);
+  const int64_t fair = round_up(ceil_div(rows, tiles_wanted), tuning.row_step);
   const int64_t least = std::min<int64_t>(tuning.least_tile_m, round_up(rows, tuning.row_step));
   return static_cast<int>(std::clamp<int64_t>(fair, least, tuning.tile_m));
 }
@@ -60,10 +57,10 @@ int choose_tile_m(const AttentionProblem& p, const CpuTuning& tuning, int num_th
 // Heads packed at once, so that every thread finds enough tasks between two barriers.
 int choose_heads_per_wave(const AttentionProblem& p, int tile_m, int num_threads,
                           size_t bytes_per_head) {
-  const int64_t tiles = (p.seqlen_q * p.group() + tile_m - 1) / tile_m;
+  const int64_t tiles = ceil_div(p.seqlen_q * p.group(), tile_m);
   const int64_t heads = p.batch * p.heads_kv;
   if (tiles <= 1 || heads == 0) return 0;
-  const int64_t wanted = (kTasksPerThread * num_threads + tiles - 1) / tiles;
+  const int64_t wanted = ceil_div(kTasksPerThread * num_threads, tiles);
   const int64_t fitting = std::max<int64_t>(1, kSharedBytes / std::max<size_t>(1, bytes_per_head));
   return static_cast<int>(std::min({wanted, fitting, heads}));
 }

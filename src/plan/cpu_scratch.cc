@@ -1,18 +1,12 @@
 // How a CPU path's scratch is cut up: a pure function of the plan.
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "plan/cpu_kernel_spec.h"
 #include "plan/cpu_tuning.h"
 #include "plan/steps.h"
 
 namespace fa4::internal {
-namespace {
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-}  // namespace
 
 CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   CpuScratch scratch;
@@ -22,7 +16,7 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   scratch.head_dim_padded = round_up(p.head_dim, packing.head_dim_step);
   scratch.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_v_step);
   scratch.element_bytes = 4 / packing.pair;
-  scratch.num_n_blocks = (p.seqlen_k + tile_n - 1) / tile_n;
+  scratch.num_n_blocks = ceil_div(p.seqlen_k, tile_n);
   scratch.k_block_bytes =
       static_cast<size_t>(round_up(tile_n * scratch.head_dim_padded * scratch.element_bytes, 256));
   scratch.v_block_bytes = static_cast<size_t>(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "plan/gpu_plan.h"
 
 namespace fa4::internal {
@@ -14,12 +15,6 @@ constexpr int64_t kMaxCtas = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Of the L2 cache: Q, dO and dq's sums of the heads in flight. Beyond the cache sums fall to the
 // rate of DRAM, a third (docs/kernels/hopper_rates.md has the L2's).
 constexpr double kL2ShareForQueries = 0.8;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-Element element_of(const AttentionProblem& p) {
-  return p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
-}
 
 int64_t query_ctas(const AttentionProblem& p) { return p.batch * p.heads_q * query_blocks(p); }
 int64_t key_blocks(const AttentionProblem& p, int keys) {

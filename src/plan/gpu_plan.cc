@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/rounding.h"
+
 namespace fa4::internal {
 namespace {
 
@@ -33,8 +35,6 @@ std::string check_all_strides(const AttentionProblem& p) {
   }
   return "";
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // An upper bound for packed sequences, whose lengths the host does not know.
 int64_t num_tiles(const AttentionProblem& p, int tile_m, int group) {

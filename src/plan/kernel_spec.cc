@@ -12,6 +12,10 @@
 
 namespace fa4::internal {
 
+Element element_of(const AttentionProblem& problem) {
+  return problem.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
+}
+
 const char* name_of(Element element) { return element == Element::kBF16 ? "bf16" : "f16"; }
 const char* enumerator(Element element) {
   return element == Element::kBF16 ? "fa4::Element::kBF16" : "fa4::Element::kF16";

@@ -7,6 +7,7 @@
 #include "core/kernel_source.h"
 #include "kernels/sm100/forward/traits.h"
 #include "kernels/sm90/forward/traits.h"
+#include "problem/attention_problem.h"
 
 namespace fa4::internal {
 
@@ -25,6 +26,9 @@ struct TileSchedule {
   TileSource source = TileSource::kStride;
   int grid = 0;  // CTAs launched
 };
+
+// What the kernels of a 16-bit problem multiply.
+Element element_of(const AttentionProblem& problem);
 
 // Parts of kernels' names: "bf16"; "fa4::Element::kBF16"; "64", or "192x128" when the two differ.
 const char* name_of(Element element);

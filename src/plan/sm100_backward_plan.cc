@@ -10,10 +10,6 @@ namespace {
 
 using sm100::BwdTraits;
 
-Element element_of(const AttentionProblem& p) {
-  return p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
-}
-
 const Sm100BackwardRow* find_row(const AttentionProblem& p) {
   return find_sm100_backward(p.head_dim, p.head_dim_v, p.seqlen_k);
 }

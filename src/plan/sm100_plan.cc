@@ -8,10 +8,6 @@
 namespace fa4::internal {
 namespace {
 
-Element element_of(const AttentionProblem& p) {
-  return p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
-}
-
 const Sm100TuningRow* find_row(const AttentionProblem& p) {
   const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
   const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;

@@ -6,15 +6,6 @@
 #include "plan/sm90_backward_tuning.h"
 
 namespace fa4::internal {
-namespace {
-
-using sm90::BwdTraits;
-
-Element element_of(const AttentionProblem& p) {
-  return p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
-}
-
-}  // namespace
 
 KernelSource Sm90BackwardSpec::source() const {
   const auto [element, head_dim, head_dim_v, stages, split, softcap] = traits;
@@ -72,7 +63,7 @@ std::vector<PrebuiltKernel> sm90_backward_kernels() {
 
 void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& spec,
                            std::vector<PlanStep>* steps) {
-  const BwdTraits& t = spec.traits;
+  const sm90::BwdTraits& t = spec.traits;
   const sm90::bwd::RegisterSplit registers = sm90::bwd::register_split(t);
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);

@@ -11,9 +11,8 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                           std::optional<TileSource> forced) {
   const Sm90TuningRow* row =
       find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
-  const Element element = p.dtype == DType::kBF16 ? Element::kBF16 : Element::kF16;
   Sm90ForwardSpec spec;
-  spec.traits = traits_of(*row, element, p.softcap > 0);
+  spec.traits = traits_of(*row, element_of(p), p.softcap > 0);
   spec.schedule = choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }

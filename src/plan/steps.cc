@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
+
 namespace fa4::internal {
 
 size_t Parts::add(int64_t bytes) {
-  constexpr size_t kAlignment = 256;
+  constexpr int64_t kAlignment = 256;
   const size_t at = end_;
-  end_ += (static_cast<size_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  end_ += static_cast<size_t>(round_up(bytes, kAlignment));
   return at;
 }
 
