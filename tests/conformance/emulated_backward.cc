@@ -1,0 +1,113 @@
+#include "emulated_backward.h"
+
+namespace fa4::internal {
+
+Case small_case(int64_t seqlen_q, int64_t seqlen_k, int64_t head_dim) {
+  Case c;
+  c.desc.dtype = DType::kBF16;
+  c.desc.batch = 1;
+  c.desc.heads_q = c.desc.heads_kv = 1;
+  c.desc.seqlen_q = seqlen_q;
+  c.desc.seqlen_k = seqlen_k;
+  c.desc.head_dim = head_dim;
+  c.seed = 41;
+  return c;
+}
+
+void expect_right(const Case& c) {
+  const AttentionProblem p = AttentionProblem::make(c.desc);
+  SCOPED_TRACE(testing::Message() << c.desc.seqlen_q << " x " << c.desc.seqlen_k << ", head_dim "
+                                  << p.head_dim << " x " << p.head_dim_v);
+  EXPECT_EQ(unsupported_backward(tested_backends()[0], p), "");
+  const Device& device = *tested_backends()[0].device.device;
+  const int64_t formal_before = device.formal_findings();
+  expect_gradients(c);
+  if (!may_have_formal_findings(p)) {
+    EXPECT_EQ(device.formal_findings(), formal_before);
+  }
+}
+
+void expect_lengths_about_blocks(HeadDims head_dims) {
+  for (const int64_t head_dim : head_dims) {
+    for (const auto& [q, k] :
+         {std::pair{1, 1}, {64, 128}, {65, 129}, {63, 127}, {192, 64}, {130, 260}}) {
+      expect_right(small_case(q, k, head_dim));
+    }
+  }
+}
+
+void expect_causal(HeadDims head_dims) {
+  for (const int64_t head_dim : head_dims) {
+    for (const auto& [q, k] : {std::pair{260, 100}, {200, 200}, {100, 260}, {64, 400}, {400, 64}}) {
+      Case c = small_case(q, k, head_dim);
+      c.desc.causal = true;
+      expect_right(c);
+    }
+  }
+}
+
+void expect_windows() {
+  for (const MaskSpec window : {MaskSpec{20, 0}, {100, 30}, {-1, 70}, {0, 0}, {40, -1}}) {
+    Case c = small_case(210, 300, 64);
+    c.desc.window = window;
+    expect_right(c);
+  }
+}
+
+void expect_head_dims_round_up(std::initializer_list<std::pair<int64_t, int64_t>> head_dims) {
+  for (const auto& [head_dim, head_dim_v] : head_dims) {
+    expect_right(small_case(70, 140, head_dim));
+    Case c = small_case(70, 140, head_dim);
+    c.desc.head_dim_v = head_dim_v;
+    c.desc.dtype = DType::kF16;
+    expect_right(c);
+  }
+}
+
+void expect_groups_of_every_size() {
+  for (const int64_t group : {2, 3, 8}) {
+    Case c = small_case(100, 150, 64);
+    c.desc.batch = 2;
+    c.desc.heads_kv = 2;
+    c.desc.heads_q = 2 * group;
+    c.desc.causal = group == 3;
+    expect_right(c);
+  }
+}
+
+void expect_packed_sequences(HeadDims head_dims) {
+  for (const int64_t head_dim : head_dims) {
+    Case c = small_case(0, 0, head_dim);
+    c.desc.heads_q = 4;
+    c.desc.heads_kv = 2;
+    c.desc.causal = true;
+    pack(c, {70, 0, 1, 130, 64}, {140, 30, 0, 130, 200});
+    c.desc.total_q += 9;
+    c.desc.total_k += 70;
+    expect_right(c);
+  }
+}
+
+void expect_rows_in_use() {
+  Case c = small_case(150, 300, 128);
+  c.desc.batch = 3;
+  c.desc.has_seqused_q = c.desc.has_seqused_k = true;
+  c.seqused_q = {150, 0, 65};
+  c.seqused_k = {129, 300, 10};
+  c.desc.causal = true;
+  expect_right(c);
+}
+
+void expect_sinks_dlse_and_every_scale() {
+  for (const float scale : {0.0f, -0.3f, 1.0f}) {
+    Case c = small_case(130, 200, 64);
+    c.desc.heads_q = 2;
+    c.desc.has_sink = c.desc.has_dlse = true;
+    c.desc.grad_dtype = DType::kF32;
+    c.desc.softmax_scale = scale;
+    c.desc.causal = true;
+    expect_right(c);
+  }
+}
+
+}  // namespace fa4::internal
