@@ -4,6 +4,7 @@
 
 #include "kernels/backward/gradient_piece.cuh"
 #include "kernels/ptx/score_gradient.cuh"
+#include "kernels/ptx/select.cuh"
 #include "kernels/ptx/store_async.cuh"
 #include "kernels/scores/softcap.cuh"
 #include "kernels/sm100/backward/context.cuh"
