@@ -13,12 +13,7 @@ struct Driver {
   std::string problem;  // empty: usable
 
   Driver() {
-    if (!open_driver(config().cuda_driver_path, api, problem)) return;
-    const CuResult result = api.init(0);
-    if (result == kCuSuccess) return;
-    const char* name = nullptr;
-    if (api.error_name(result, &name) != kCuSuccess || name == nullptr) name = "unknown error";
-    problem = fmt::format("the CUDA driver does not start: cuInit: {}", name);
+    if (open_driver(config().cuda_driver_path, api, problem)) start_driver(api, problem);
   }
 };
 
@@ -44,6 +39,20 @@ bool open_driver(const std::string& path, DriverApi& api, std::string& problem) 
 #undef FA4_RESOLVE
   if (missing == nullptr) return true;
   problem = fmt::format("the CUDA driver ({}) is too old: it has no {}", file, missing);
+  return false;
+}
+
+bool start_driver(const DriverApi& api, std::string& problem) {
+  const CuResult result = api.init(0);
+  if (result == kCuSuccess) return true;
+  if (result == kCuNoDevice) {
+    problem =
+        "the CUDA driver finds no GPU (CUDA_VISIBLE_DEVICES hides those that it does not name)";
+    return false;
+  }
+  const char* name = nullptr;
+  if (api.error_name(result, &name) != kCuSuccess || name == nullptr) name = "unknown error";
+  problem = fmt::format("the CUDA driver does not start: cuInit: {}", name);
   return false;
 }
 

@@ -19,6 +19,7 @@ using CuPointer = unsigned long long;
 
 constexpr CuResult kCuSuccess = 0;
 constexpr CuResult kCuOutOfMemory = 2;
+constexpr CuResult kCuNoDevice = 100;  // of cuInit where no GPU is there, or none is visible
 constexpr CuResult kCuStreamCaptureFirst = 900;  // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 constexpr CuResult kCuStreamCaptureImplicit = 906;
 constexpr CuResult kCuStreamCaptureLast = 908;  // CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
@@ -117,5 +118,7 @@ const std::string& driver_problem();
 // Opens `path` ("" for libcuda.so.1) without initialising it. On failure returns false and fills
 // `problem`.
 bool open_driver(const std::string& path, DriverApi& api, std::string& problem);
+// Initialises it, and answers likewise.
+bool start_driver(const DriverApi& api, std::string& problem);
 
 }  // namespace fa4::internal

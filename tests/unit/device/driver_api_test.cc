@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "device/device.h"
+#include "fake_driver.h"
 
 namespace fa4::internal {
 namespace {
@@ -15,12 +16,37 @@ TEST(DriverApi, NamesTheLibraryThatIsMissing) {
   EXPECT_EQ(problem, "no CUDA driver (/nowhere/libcuda.so.1) on this machine");
 }
 
+TEST(DriverApi, LibraryIsLibcudaUnlessNamed) {
+  DriverApi api;
+  std::string problem;
+  if (open_driver("", api, problem)) GTEST_SKIP() << "this machine has a CUDA driver";
+  EXPECT_NE(problem.find("(libcuda.so.1)"), std::string::npos) << problem;
+}
+
 TEST(DriverApi, NamesTheFunctionThatIsMissing) {
   DriverApi api;
   std::string problem;
   EXPECT_FALSE(open_driver("libm.so.6", api, problem));
   EXPECT_NE(problem.find("libm.so.6"), std::string::npos) << problem;
   EXPECT_NE(problem.find("it has no cu"), std::string::npos) << problem;
+}
+
+// cuInit's answer where CUDA_VISIBLE_DEVICES is empty is a result like any other: the library goes
+// on without GPUs.
+TEST(DriverApi, SaysWhyTheDriverDoesNotStart) {
+  fake = FakeDriver();
+  const DriverApi api = fake_driver_api();
+  std::string problem;
+  EXPECT_TRUE(start_driver(api, problem));
+  EXPECT_EQ(problem, "");
+  fake.failing["init"] = kCuNoDevice;
+  EXPECT_FALSE(start_driver(api, problem));
+  EXPECT_EQ(
+      problem,
+      "the CUDA driver finds no GPU (CUDA_VISIBLE_DEVICES hides those that it does not name)");
+  fake.failing["init"] = 999;
+  EXPECT_FALSE(start_driver(api, problem));
+  EXPECT_EQ(problem, "the CUDA driver does not start: cuInit: CUDA_ERROR_OF_TEST");
 }
 
 std::string open_error(const char* name) {
@@ -44,12 +70,12 @@ TEST(DeviceOpen, NamesWhatIsAccepted) {
   EXPECT_NE(open_error("emulated:h100").find("available: cpu"), std::string::npos);
 }
 
+// No driver, or one that finds no GPU.
 TEST(DeviceOpen, WithoutADriverSaysSo) {
-  if (driver_api() != nullptr) GTEST_SKIP() << "this machine has a CUDA driver";
+  if (driver_api() != nullptr) GTEST_SKIP() << "this machine has a CUDA driver and a GPU";
   EXPECT_TRUE(Device::enumerate().empty());
   EXPECT_EQ(open_error("cuda:0"),
-            "cuda:0: no CUDA driver (libcuda.so.1) on this machine; available: cpu, emulated:h200, "
-            "emulated:b200");
+            "cuda:0: " + driver_problem() + "; available: cpu, emulated:h200, emulated:b200");
 }
 
 TEST(DeviceOpen, BeyondTheLastOneNamesThose) {
