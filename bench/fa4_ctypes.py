@@ -1,48 +1,36 @@
 """The C ABI of libfa4 through ctypes, as far as the peer benchmarks need it.
 
-Field names and order are those of include/fa4/fa4.h. Nothing is allocated here but host structs.
+Structs and constants are those of the table that the Python package has of include/fa4/fa4.h; nothing of the package is
+imported, so that a checkout is enough. Nothing is allocated here but host structs.
 """
 import ctypes
 import os
+import pathlib
+import runpy
 
-F32, F16, BF16 = 1, 2, 3
-DENSE, PACKED = 0, 1
+TABLE = runpy.run_path(str(pathlib.Path(__file__).resolve().parents[1] / "python/fa4cpp/_abi_table.py"))
+# What the table's codes are to ctypes.
+TYPES = {"I": ctypes.c_uint32, "i": ctypes.c_int32, "q": ctypes.c_int64, "N": ctypes.c_size_t, "f": ctypes.c_float,
+         "P": ctypes.c_void_p, "s": ctypes.c_char_p, "": None}
+
+F32, F16, BF16 = (TABLE["CONSTANTS"][f"FA4_{name}"] for name in ("F32", "F16", "BF16"))
+DENSE, PACKED = (TABLE["CONSTANTS"][f"FA4_{name}"] for name in ("DENSE", "PACKED"))
+
+
+def fields_of(struct):
+    return [(field, TYPES[code] if count == 1 else TYPES[code] * count) for field, code, count in TABLE["STRUCTS"][struct]]
 
 
 class Problem(ctypes.Structure):
-    _fields_ = (
-        [("struct_size", ctypes.c_uint32)]
-        + [(name, ctypes.c_int32) for name in ("dtype", "layout_q", "layout_kv")]
-        + [(name, ctypes.c_int64) for name in (
-            "batch", "seqlen_q", "seqlen_k", "heads_q", "heads_kv", "head_dim", "head_dim_v",
-            "total_q", "total_k", "page_size", "num_pages", "pages_per_seq")]
-        + [(name, ctypes.c_int32) for name in ("has_seqused_k", "has_sink", "causal", "has_window")]
-        + [("window_left", ctypes.c_int64), ("window_right", ctypes.c_int64)]
-        + [("has_softmax_scale", ctypes.c_int32), ("softmax_scale", ctypes.c_float),
-           ("softcap", ctypes.c_float), ("out_dtype", ctypes.c_int32)]
-        + [(name, ctypes.c_int64 * 3) for name in (
-            "q_strides", "k_strides", "v_strides", "out_strides")]
-        + [(name, ctypes.c_int32) for name in (
-            "num_splits", "has_max_logit", "has_descales", "sm_margin")]
-    )
+    _fields_ = fields_of("fa4_problem")
 
 
 class ForwardArgs(ctypes.Structure):
-    _fields_ = (
-        [("struct_size", ctypes.c_uint32), ("has_totals", ctypes.c_int32)]
-        + [(name, ctypes.c_void_p) for name in (
-            "q", "k", "v", "out", "lse", "sink", "cu_seqlens_q", "cu_seqlens_k", "seqused_k",
-            "page_table")]
-        + [("total_q", ctypes.c_int64), ("total_k", ctypes.c_int64),
-           ("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t),
-           ("stream", ctypes.c_void_p)]
-        + [(name, ctypes.c_void_p) for name in (
-            "q_descale", "k_descale", "v_descale", "max_logit")]
-    )
+    _fields_ = fields_of("fa4_forward_args")
 
 
 class PlanOptions(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("num_threads", ctypes.c_int32)]
+    _fields_ = fields_of("fa4_plan_options")
 
 
 class Library:
@@ -50,9 +38,9 @@ class Library:
 
     def __init__(self, path, device):
         self.lib = ctypes.CDLL(os.path.abspath(path))
-        for name in ("fa4_last_error", "fa4_plan_kernel_name", "fa4_version"):
-            getattr(self.lib, name).restype = ctypes.c_char_p
-        self.lib.fa4_plan_workspace_bytes.restype = ctypes.c_size_t
+        for name, (returned, _) in TABLE["FUNCTIONS"].items():
+            if hasattr(self.lib, name):  # an older library may be timed beside this one
+                getattr(self.lib, name).restype = TYPES[returned]
         self.device = ctypes.c_void_p()
         self.check(self.lib.fa4_open_device(device.encode(), ctypes.byref(self.device)))
 
