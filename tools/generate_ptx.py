@@ -21,6 +21,9 @@ ENUMERATORS = {"bf16": "kBF16", "f16": "kF16"}
 # In shared memory A and B are K-major or MN-major alike; A in registers has no major.
 WGMMA_SS = [(n, kind, False, False) for n in (80, 96, 112, 128, 160) for kind in BOTH] + [(256, "bf16", False, False)]
 WGMMA_RS = [(n, kind, True) for n in (64, 96, 128, 192, 256) for kind in BOTH]
+# Likewise with both in shared memory, where D may begin at zero: K-major A and B, MN-major A and B.
+WGMMA_STEP = [(64, kind) for kind in BOTH]
+WGMMA_ROWS_STEP = [(n, kind) for n in (64, 96) for kind in BOTH]
 
 HEAD = """// Written by tools/generate_ptx.py; do not edit.
 // clang-format off
@@ -49,29 +52,37 @@ def statement(indent, body, outputs, inputs, clobber=""):
     return f"{indent}asm volatile(\n{text}\n" + "\n".join(f"{indent}    : {each}".rstrip() for each in lists) + ");\n"
 
 
-def accumulators(n):
-    """The N / 2 accumulators of a thread: as PTX names them, and as operands of a statement."""
+def accumulators(n, bindings):
+    """The N / 2 accumulators of a thread: as PTX names them, and as operands of a statement, each way of `bindings`."""
     numbers = [f"%{i}" for i in range(n // 2)]
     rows = [", ".join(numbers[i:i + 16]) for i in range(0, len(numbers), 16)]
     text = ', " \\\n  "'.join(rows)
-    operands = lines_of([f'"+f"(d[{i}])' for i in range(n // 2)], 8, "  ").replace("\n", " \\\n")
-    return f'#define FA4_D_{n} \\\n  "{text}"\n#define FA4_OPERANDS_{n}(d) \\\n  {operands}\n'
+    result = f'#define FA4_D_{n} \\\n  "{text}"\n'
+    for name, bind in bindings.items():
+        operands = lines_of([f'"{bind}"(d[{i}])' for i in range(n // 2)], 8, "  ").replace("\n", " \\\n")
+        result += f"#define FA4_{name}_{n}(d) \\\n  {operands}\n"
+    return result
 
 
-def families(rows, one):
+# Macros of accumulators as operands: of those that are added to, and of those that are written alone.
+SUMS = {"OPERANDS": "+f"}
+SUMS_AND_RESULTS = {"OPERANDS": "+f", "RESULTS": "=f"}
+
+
+def families(rows, one, bindings=SUMS):
     sizes = sorted({row[0] for row in rows})
-    text = "".join(accumulators(n) for n in sizes)
+    text = "".join(accumulators(n, bindings) for n in sizes)
     text += "".join(one(*row) for row in rows)
-    return text + "".join(f"#undef FA4_D_{n}\n#undef FA4_OPERANDS_{n}\n" for n in sizes)
+    return text + "".join("".join(f"#undef FA4_{name}_{n}\n" for name in ("D", *bindings)) for n in sizes)
 
 
 def major(is_transposed):
     return "Major::kMn" if is_transposed else "Major::kK"
 
 
-def wgmma_ss_steps(n, kind, trans_a, trans_b, steps):
+def wgmma_ss_steps(n, kind, trans_a, trans_b, steps, d="OPERANDS", accumulate="accumulate"):
     a, b, add, one, first_step = n // 2, n // 2 + 1, n // 2 + 2, n // 2 + 3, n // 2 + 4
-    inputs = ['"l"(a)', '"l"(b)', '"r"(accumulate)', '"r"(1)']
+    inputs = ['"l"(a)', '"l"(b)', f'"r"({accumulate})', '"r"(1)']
     product = f'"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{" FA4_D_{n} "}}, '
     flags = f'1, 1, {int(trans_a)}, {int(trans_b)};\\n\\t"'
     body = ["{\\n\\t.reg .pred p, one;\\n\\t.reg .b64 a, b;\\n\\t",
@@ -85,7 +96,7 @@ def wgmma_ss_steps(n, kind, trans_a, trans_b, steps):
                 inputs.append(f'"n"({step} * k{operand.upper()}StepBytes >> 4)')
         body.append(f"add.s64 a, %{a}, {moves[0]};\\n\\tadd.s64 b, %{b}, {moves[1]};\\n\\t")
         body.append(f"{product}a, b, one, {flags}")
-    return statement("      ", body + ["}"], f"FA4_OPERANDS_{n}(d)", inputs)
+    return statement("      ", body + ["}"], f"FA4_{d}_{n}(d)", inputs)
 
 
 def wgmma_ss(n, kind, trans_a, trans_b):
@@ -101,6 +112,33 @@ struct WgmmaSs<{n}, Element::{ENUMERATORS[kind]}, {major(trans_a)}, {major(trans
   }}
 }};
 """
+
+
+def start_and_run(function):
+    """What begins at zero writes its results alone: no other instruction may write them while products are under way."""
+    return function("start", "RESULTS", "0") + function("run", "OPERANDS", "1")
+
+
+def wgmma_step(n, kind):
+    def function(name, d, accumulate):
+        return f"""  template <int kSteps>
+  __device__ static void {name}(float (&d)[{n // 2}], uint64_t a, uint64_t b) {{
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {{
+{wgmma_ss_steps(n, kind, False, False, 4, d, accumulate)}    }} else {{
+{wgmma_ss_steps(n, kind, False, False, 2, d, accumulate)}    }}
+  }}
+"""
+    return f"template <>\nstruct WgmmaStep<{n}, Element::{ENUMERATORS[kind]}> {{\n{start_and_run(function)}}};\n"
+
+
+def wgmma_rows_step(n, kind):
+    def function(name, d, accumulate):
+        return f"""  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void {name}(float (&d)[{n // 2}], uint64_t a, uint64_t b) {{
+{wgmma_ss_steps(n, kind, True, True, 4, d, accumulate)}  }}
+"""
+    return f"template <>\nstruct WgmmaRowsStep<{n}, Element::{ENUMERATORS[kind]}> {{\n{start_and_run(function)}}};\n"
 
 
 def wgmma_rs_steps(n, kind, trans_b, steps):
@@ -144,6 +182,8 @@ WGMMA_SS_ABOUT = """// wgmma.mma_async of both operands in shared memory, a few 
 //
 // %8 and %9 are the descriptors, %10 says whether D is added to. The last two numbers are
 // imm-trans-a and imm-trans-b, 1 for an operand that is MN-major."""
+WGMMA_STEP_ABOUT = """// wgmma.mma_async as in wgmma_ss.gen.cuh, of results that begin at zero: `start` has them as
+// outputs alone and 0 in the place of `accumulate`, `run` adds."""
 WGMMA_RS_ABOUT = """// wgmma.mma_async of A in registers, a step or two of 16 in one statement, since each operand of a
 // statement costs the compiler. Two steps at N = 16, D in %0 to %7, as PTX:
 //
@@ -276,6 +316,8 @@ def generated():
     mma = tcgen05_mma_function("tcgen05_mma_f16_ss", "uint32_t", False) + tcgen05_mma_function("tcgen05_mma_f16_ts", "TmemAddr", True)
     return {
         f"{FOLDER}/wgmma_ss.gen.cuh": write(WGMMA_SS_ABOUT, wgmma, families(WGMMA_SS, wgmma_ss)),
+        f"{FOLDER}/wgmma_step.gen.cuh": write(WGMMA_STEP_ABOUT, wgmma, families(WGMMA_STEP, wgmma_step, SUMS_AND_RESULTS) +
+                                              families(WGMMA_ROWS_STEP, wgmma_rows_step, SUMS_AND_RESULTS)),
         f"{FOLDER}/wgmma_rs.gen.cuh": write(WGMMA_RS_ABOUT, wgmma, families(WGMMA_RS, wgmma_rs)),
         f"{FOLDER}/tcgen05_mma.gen.cuh": write(TCGEN05_MMA_ABOUT, tensor, mma),
         f"{FOLDER}/tcgen05_ld_st.gen.cuh": write(TCGEN05_LD_ST_ABOUT, tensor, tcgen05_ld_st()),

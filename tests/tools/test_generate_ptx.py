@@ -55,6 +55,14 @@ class Operands(unittest.TestCase):
             self.check(text, 2)
             self.assertEqual(text.count(f"one, 1, 1, {int(a)};"), 3)
 
+    def test_results_that_begin_at_zero_are_outputs_alone(self):
+        text = generate_ptx.families([(96, "bf16")], generate_ptx.wgmma_rows_step, generate_ptx.SUMS_AND_RESULTS)
+        self.check(text, 2)
+        (_, start), (_, run) = statements(text)
+        self.assertEqual((start.count("=f"), start.count("+f")), (48, 0))
+        self.assertEqual((run.count("=f"), run.count("+f")), (0, 48))
+        self.assertEqual(re.findall(r'"r"\((\d)\), "r"\(1\)', text), ["0", "1"])
+
 
 class CheckedIn(unittest.TestCase):
     def test_files_are_what_the_script_writes(self):

@@ -17,9 +17,16 @@ enum class Major { kK, kMn };
 //   that is MN-major it is a further template argument.
 // WgmmaRs::run<kSteps, kStepBytes>(d, a, b): d += A B; A in registers, B by descriptor; a step is
 //   kStepBytes of B.
+// WgmmaStep::start<kSteps>(d, a, b): d = A B, whatever d was, so that no other instruction writes
+//   to d while products are under way; run: d += A B. A and B as WgmmaSs has them, K-major.
+// WgmmaRowsStep::start<kAStepBytes, kBStepBytes>(d, a, b), run: four steps of MN-major A and B.
 template <int N, Element kElement, Major kA = Major::kK, Major kB = Major::kK>
 struct WgmmaSs;
 template <int N, Element kElement, Major kB = Major::kMn>
 struct WgmmaRs;
+template <int N, Element kElement>
+struct WgmmaStep;
+template <int N, Element kElement>
+struct WgmmaRowsStep;
 
 }  // namespace fa4::ptx

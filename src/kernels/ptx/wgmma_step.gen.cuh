@@ -1,0 +1,335 @@
+// Written by tools/generate_ptx.py; do not edit.
+// clang-format off
+//
+// wgmma.mma_async as in wgmma_ss.gen.cuh, of results that begin at zero: `start` has them as
+// outputs alone and 0 in the place of `accumulate`, `run` adds.
+#pragma once
+
+#include "kernels/ptx/wgmma_forms.cuh"
+
+namespace fa4::ptx {
+
+#define FA4_D_64 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FA4_OPERANDS_64(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define FA4_RESULTS_64(d) \
+  "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]), "=f"(d[7]), \
+  "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]), "=f"(d[14]), "=f"(d[15]), \
+  "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]), "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), \
+  "=f"(d[24]), "=f"(d[25]), "=f"(d[26]), "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
+template <>
+struct WgmmaStep<64, Element::kBF16> {
+  template <int kSteps>
+  __device__ static void start(float (&d)[32], uint64_t a, uint64_t b) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 4;\n\tadd.s64 b, %33, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 6;\n\tadd.s64 b, %33, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_RESULTS_64(d)
+          : "l"(a), "l"(b), "r"(0), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_RESULTS_64(d)
+          : "l"(a), "l"(b), "r"(0), "r"(1));
+    }
+  }
+  template <int kSteps>
+  __device__ static void run(float (&d)[32], uint64_t a, uint64_t b) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 4;\n\tadd.s64 b, %33, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 6;\n\tadd.s64 b, %33, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(1), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(1), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaStep<64, Element::kF16> {
+  template <int kSteps>
+  __device__ static void start(float (&d)[32], uint64_t a, uint64_t b) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 4;\n\tadd.s64 b, %33, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 6;\n\tadd.s64 b, %33, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_RESULTS_64(d)
+          : "l"(a), "l"(b), "r"(0), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_RESULTS_64(d)
+          : "l"(a), "l"(b), "r"(0), "r"(1));
+    }
+  }
+  template <int kSteps>
+  __device__ static void run(float (&d)[32], uint64_t a, uint64_t b) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 4;\n\tadd.s64 b, %33, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 6;\n\tadd.s64 b, %33, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(1), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(1), "r"(1));
+    }
+  }
+};
+#undef FA4_D_64
+#undef FA4_OPERANDS_64
+#undef FA4_RESULTS_64
+#define FA4_D_64 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FA4_OPERANDS_64(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define FA4_RESULTS_64(d) \
+  "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]), "=f"(d[7]), \
+  "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]), "=f"(d[14]), "=f"(d[15]), \
+  "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]), "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), \
+  "=f"(d[24]), "=f"(d[25]), "=f"(d[26]), "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31])
+#define FA4_D_96 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define FA4_OPERANDS_96(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
+  "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
+  "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+#define FA4_RESULTS_96(d) \
+  "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]), "=f"(d[7]), \
+  "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]), "=f"(d[14]), "=f"(d[15]), \
+  "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]), "=f"(d[21]), "=f"(d[22]), "=f"(d[23]), \
+  "=f"(d[24]), "=f"(d[25]), "=f"(d[26]), "=f"(d[27]), "=f"(d[28]), "=f"(d[29]), "=f"(d[30]), "=f"(d[31]), \
+  "=f"(d[32]), "=f"(d[33]), "=f"(d[34]), "=f"(d[35]), "=f"(d[36]), "=f"(d[37]), "=f"(d[38]), "=f"(d[39]), \
+  "=f"(d[40]), "=f"(d[41]), "=f"(d[42]), "=f"(d[43]), "=f"(d[44]), "=f"(d[45]), "=f"(d[46]), "=f"(d[47])
+template <>
+struct WgmmaRowsStep<64, Element::kBF16> {
+  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void start(float (&d)[32], uint64_t a, uint64_t b) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %36;\n\tadd.s64 b, %33, %37;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %38;\n\tadd.s64 b, %33, %39;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %40;\n\tadd.s64 b, %33, %41;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "}"
+          : FA4_RESULTS_64(d)
+          : "l"(a), "l"(b), "r"(0), "r"(1), "n"(1 * kAStepBytes >> 4), "n"(1 * kBStepBytes >> 4),
+            "n"(2 * kAStepBytes >> 4), "n"(2 * kBStepBytes >> 4), "n"(3 * kAStepBytes >> 4), "n"(3 * kBStepBytes >> 4));
+  }
+  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void run(float (&d)[32], uint64_t a, uint64_t b) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %36;\n\tadd.s64 b, %33, %37;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %38;\n\tadd.s64 b, %33, %39;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %40;\n\tadd.s64 b, %33, %41;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(1), "r"(1), "n"(1 * kAStepBytes >> 4), "n"(1 * kBStepBytes >> 4),
+            "n"(2 * kAStepBytes >> 4), "n"(2 * kBStepBytes >> 4), "n"(3 * kAStepBytes >> 4), "n"(3 * kBStepBytes >> 4));
+  }
+};
+template <>
+struct WgmmaRowsStep<64, Element::kF16> {
+  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void start(float (&d)[32], uint64_t a, uint64_t b) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %36;\n\tadd.s64 b, %33, %37;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %38;\n\tadd.s64 b, %33, %39;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %40;\n\tadd.s64 b, %33, %41;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "}"
+          : FA4_RESULTS_64(d)
+          : "l"(a), "l"(b), "r"(0), "r"(1), "n"(1 * kAStepBytes >> 4), "n"(1 * kBStepBytes >> 4),
+            "n"(2 * kAStepBytes >> 4), "n"(2 * kBStepBytes >> 4), "n"(3 * kAStepBytes >> 4), "n"(3 * kBStepBytes >> 4));
+  }
+  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void run(float (&d)[32], uint64_t a, uint64_t b) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %36;\n\tadd.s64 b, %33, %37;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %38;\n\tadd.s64 b, %33, %39;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %32, %40;\n\tadd.s64 b, %33, %41;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(1), "r"(1), "n"(1 * kAStepBytes >> 4), "n"(1 * kBStepBytes >> 4),
+            "n"(2 * kAStepBytes >> 4), "n"(2 * kBStepBytes >> 4), "n"(3 * kAStepBytes >> 4), "n"(3 * kBStepBytes >> 4));
+  }
+};
+template <>
+struct WgmmaRowsStep<96, Element::kBF16> {
+  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void start(float (&d)[48], uint64_t a, uint64_t b) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %50, 0;\n\tsetp.ne.b32 one, %51, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, %48, %49, p, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %52;\n\tadd.s64 b, %49, %53;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %54;\n\tadd.s64 b, %49, %55;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %56;\n\tadd.s64 b, %49, %57;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "}"
+          : FA4_RESULTS_96(d)
+          : "l"(a), "l"(b), "r"(0), "r"(1), "n"(1 * kAStepBytes >> 4), "n"(1 * kBStepBytes >> 4),
+            "n"(2 * kAStepBytes >> 4), "n"(2 * kBStepBytes >> 4), "n"(3 * kAStepBytes >> 4), "n"(3 * kBStepBytes >> 4));
+  }
+  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void run(float (&d)[48], uint64_t a, uint64_t b) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %50, 0;\n\tsetp.ne.b32 one, %51, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, %48, %49, p, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %52;\n\tadd.s64 b, %49, %53;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %54;\n\tadd.s64 b, %49, %55;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %56;\n\tadd.s64 b, %49, %57;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_96(d)
+          : "l"(a), "l"(b), "r"(1), "r"(1), "n"(1 * kAStepBytes >> 4), "n"(1 * kBStepBytes >> 4),
+            "n"(2 * kAStepBytes >> 4), "n"(2 * kBStepBytes >> 4), "n"(3 * kAStepBytes >> 4), "n"(3 * kBStepBytes >> 4));
+  }
+};
+template <>
+struct WgmmaRowsStep<96, Element::kF16> {
+  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void start(float (&d)[48], uint64_t a, uint64_t b) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %50, 0;\n\tsetp.ne.b32 one, %51, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, %48, %49, p, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %52;\n\tadd.s64 b, %49, %53;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %54;\n\tadd.s64 b, %49, %55;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %56;\n\tadd.s64 b, %49, %57;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "}"
+          : FA4_RESULTS_96(d)
+          : "l"(a), "l"(b), "r"(0), "r"(1), "n"(1 * kAStepBytes >> 4), "n"(1 * kBStepBytes >> 4),
+            "n"(2 * kAStepBytes >> 4), "n"(2 * kBStepBytes >> 4), "n"(3 * kAStepBytes >> 4), "n"(3 * kBStepBytes >> 4));
+  }
+  template <int kAStepBytes, int kBStepBytes>
+  __device__ static void run(float (&d)[48], uint64_t a, uint64_t b) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %50, 0;\n\tsetp.ne.b32 one, %51, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, %48, %49, p, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %52;\n\tadd.s64 b, %49, %53;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %54;\n\tadd.s64 b, %49, %55;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "add.s64 a, %48, %56;\n\tadd.s64 b, %49, %57;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, a, b, one, 1, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_96(d)
+          : "l"(a), "l"(b), "r"(1), "r"(1), "n"(1 * kAStepBytes >> 4), "n"(1 * kBStepBytes >> 4),
+            "n"(2 * kAStepBytes >> 4), "n"(2 * kBStepBytes >> 4), "n"(3 * kAStepBytes >> 4), "n"(3 * kBStepBytes >> 4));
+  }
+};
+#undef FA4_D_64
+#undef FA4_OPERANDS_64
+#undef FA4_RESULTS_64
+#undef FA4_D_96
+#undef FA4_OPERANDS_96
+#undef FA4_RESULTS_96
+}  // namespace fa4::ptx
