@@ -21,24 +21,16 @@ import statistics
 import sys
 import time
 
-try:
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.functional import scaled_dot_product_attention
-except ImportError as missing:
-    print(f"peers: {missing}; pip install torch, for this Python", file=sys.stderr)
-    sys.exit(2)
-
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
 import problems
+from interleaved import MATMUL_FLOPS, choose, interleave, product, random_tensor, reason_of, table
 
-PEERS = ("cudnn", "original")
-SLICE_MS = 25  # of one variant in one round
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
-
-def random_tensor(*shape):
-    return torch.randn(*shape, device="cuda").to(torch.bfloat16)
+TITLES = {"cudnn": "cuDNN", "original": "original"}
 
 
 def cudnn(q, k, v, causal):
@@ -53,12 +45,13 @@ def cudnn(q, k, v, causal):
 
 
 def load_original():
-    """The original's function, or why there is none."""
-    try:
-        from flash_attn.cute import flash_attn_func
-    except Exception as problem:  # what it imports fails in many ways without its GPU
-        return None, f"{type(problem).__name__}: {problem}"
-    return flash_attn_func, ""
+    from flash_attn.cute import flash_attn_func
+
+    return lambda *inputs: original(flash_attn_func, *inputs)
+
+
+PEERS = {"cudnn": lambda: cudnn, "original": load_original}
+HINTS = {"original": "pip install flash-attn-4"}
 
 
 def original(function, q, k, v, causal):
@@ -67,20 +60,6 @@ def original(function, q, k, v, causal):
         return result[0] if isinstance(result, tuple) else result
 
     return call
-
-
-def choose_peers(asked):
-    """Those to measure: the names asked for, else each that is here. The original with its function."""
-    names = PEERS if asked is None else tuple(asked.split(","))
-    for name in names:
-        if name not in PEERS:
-            raise ValueError(f"--peers {asked}: {name}; accepted: {', '.join(PEERS)}")
-    function, reason = load_original() if "original" in names else (None, "")
-    if "original" in names and function is None:
-        if asked is not None:
-            raise ValueError(f"--peers {asked}: the original cannot be imported ({reason}); pip install flash-attn-4")
-        print(f"peers: without the original ({reason}); pip install flash-attn-4", file=sys.stderr)
-    return [name for name in names if name != "original" or function], function
 
 
 def fa4(library, q, k, v, out, causal):
@@ -111,49 +90,21 @@ def worst_error(out, q, k, v, causal):
     return (out[-1, :, -1].float() - reference).abs().max().item()
 
 
-def interleave(calls, rounds, pause):
-    """Median milliseconds of each call."""
-    repeats = {}
-    for name, call in calls.items():
-        for _ in range(3):
-            call()
-        repeats[name] = max(2, int(SLICE_MS / time_of(call, 3)))
-    times = {name: [] for name in calls}
-    names = list(calls)
-    for r in range(rounds):
-        shift = r % len(names)
-        for name in names[shift:] + names[:shift]:
-            torch.cuda.synchronize()
-            time.sleep(pause)
-            times[name].append(time_of(calls[name], repeats[name]))
-    return {name: statistics.median(t) for name, t in times.items()}
-
-
-def time_of(call, repeats):
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(repeats):
-        call()
-    stop.record()
-    stop.synchronize()
-    return start.elapsed_time(stop) / repeats
-
-
-def peer_calls(peers, original_function, q, k, v, causal):
+def peer_calls(peers, q, k, v, causal):
     """The peers that take the row, by name, and their largest error; others with their reason."""
     calls, errors, refused = {}, {}, {}
-    for name in peers:
-        call = cudnn(q, k, v, causal) if name == "cudnn" else original(original_function, q, k, v, causal)
+    for name, make in peers.items():
+        call = make(q, k, v, causal)
         try:
             out = call()
             errors[name] = worst_error(out.transpose(1, 2) if name == "cudnn" else out, q, k, v, causal)
             calls[name] = call
         except Exception as problem:
-            refused[name] = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+            refused[name] = reason_of(problem)
     return calls, errors, refused
 
 
-def measure(library, shape, causal, options, product, peers, original_function):
+def measure(library, shape, causal, options, matmul, peers):
     batch, seqlen, heads_q, heads_kv, head_dim, head_dim_v = shape
     q = random_tensor(batch, seqlen, heads_q, head_dim)
     k = random_tensor(batch, seqlen, heads_kv, head_dim)
@@ -162,18 +113,19 @@ def measure(library, shape, causal, options, product, peers, original_function):
                      dtype=torch.bfloat16)
     calls = {"fa4": fa4(library, q, k, v, out, causal)}
     calls["fa4"]()
-    others, errors, refused = peer_calls(peers, original_function, q, k, v, causal)
+    others, errors, refused = peer_calls(peers, q, k, v, causal)
     calls |= others
     errors["fa4"] = worst_error(out, q, k, v, causal)
     unwritten = int(torch.isnan(out).sum())
-    times = interleave({**calls, "matmul": product}, options.rounds, options.pause)
+    rounds = interleave({**calls, "matmul": matmul}, options.rounds, options.pause)
+    times = {name: statistics.median(milliseconds) for name, milliseconds in rounds.items()}
     pairs = seqlen * (seqlen + 1) / 2 if causal else seqlen * seqlen
     flops = 2 * batch * heads_q * pairs * (head_dim + head_dim_v)
     row = dict(batch=batch, seqlen=seqlen, heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim,
                head_dim_v=head_dim_v, causal=causal, kernel=calls["fa4"].kernel, error=errors,
                unwritten=unwritten, ms={name: times[name] for name in calls},
                tflops={name: flops / times[name] / 1e9 for name in calls},
-               refused=refused, matmul=2 * 8192**3 / times["matmul"] / 1e9)
+               refused=refused, matmul=MATMUL_FLOPS / times["matmul"] / 1e9)
     row["ratio"] = times["cudnn"] / times["fa4"] if "cudnn" in times else None
     bound = 2 * max((errors[name] for name in others), default=5e-3) + 1e-3
     row["passed"] = unwritten == 0 and errors["fa4"] <= bound
@@ -198,19 +150,19 @@ def host_time(library):
 
 def markdown(rows):
     """Beside each peer, how many times as fast fa4 is."""
-    peers = [name for name in PEERS if any(name in r["tflops"] or name in r["refused"] for r in rows)]
-    titles = {"cudnn": "cuDNN", "original": "original"}
-    lines = ["| d, dv | mask | batch x seqlen | heads q:kv | fa4 | "
-             + "".join(f"{titles[name]} | fa4 / {titles[name]} | " for name in peers) + "matmul |",
-             "|---" * (6 + 2 * len(peers)) + "|"]
+    peers = [name for name in TITLES if any(name in r["tflops"] or name in r["refused"] for r in rows)]
+    titles = ["d, dv", "mask", "batch x seqlen", "heads q:kv", "fa4"]
+    for name in peers:
+        titles += [TITLES[name], f"fa4 / {TITLES[name]}"]
+    lines = []
     for r in rows:
-        mask = "causal" if r["causal"] else "full"
         speed = r["tflops"]
-        cells = "".join(f"| {speed[name]:.0f} | {speed['fa4'] / speed[name]:.2f} " if name in speed else "| – | – "
-                        for name in peers)
-        lines.append(f"| {r['head_dim']}, {r['head_dim_v']} | {mask} | {r['batch']} x {r['seqlen']} "
-                     f"| {r['heads_q']}:{r['heads_kv']} | {speed['fa4']:.0f} {cells}| {r['matmul']:.0f} |")
-    return "\n".join(lines)
+        cells = [f"{r['head_dim']}, {r['head_dim_v']}", "causal" if r["causal"] else "full",
+                 f"{r['batch']} x {r['seqlen']}", f"{r['heads_q']}:{r['heads_kv']}", f"{speed['fa4']:.0f}"]
+        for name in peers:
+            cells += [f"{speed[name]:.0f}", f"{speed['fa4'] / speed[name]:.2f}"] if name in speed else ["–", "–"]
+        lines.append([*cells, f"{r['matmul']:.0f}"])
+    return table([*titles, "matmul"], lines)
 
 
 def main():
@@ -225,21 +177,20 @@ def main():
     parser.add_argument("--markdown", help="write the table here")
     options = parser.parse_args()
     try:
-        peers, original_function = choose_peers(options.peers)
+        peers = choose(options.peers, PEERS, HINTS)
     except ValueError as problem:
         print(f"peers: {problem}", file=sys.stderr)
         return 2
     library = fa4_ctypes.Library(options.lib, "cuda:0")
     if options.host_time:
         return host_time(library)
-    a, b = random_tensor(8192, 8192), random_tensor(8192, 8192)
+    matmul = product()
     shapes = (list(problems.table()) if options.rows != "other" else []) + (
         list(problems.other()) if options.rows != "table" else [])
     rows = []
     for shape in shapes:
         for causal in (False, True):
-            rows.append(measure(library, shape, causal, options, lambda: a @ b, peers,
-                                original_function))
+            rows.append(measure(library, shape, causal, options, matmul, peers))
             print(markdown(rows[-1:]).splitlines()[-1] + ("" if rows[-1]["passed"] else " WRONG"),
                   flush=True)
     if options.json:

@@ -51,22 +51,25 @@ class Peers(unittest.TestCase):
 
     def test_the_original_takes_part_where_it_is_installed(self):
         peers = self.load(TORCH, ORIGINAL)
-        names, function = peers.choose_peers(None)
-        self.assertEqual(names, ["cudnn", "original"])
-        self.assertEqual(peers.original(function, 1, 2, 3, True)(), 7)
+        chosen = peers.choose(None, peers.PEERS, peers.HINTS)
+        self.assertEqual(list(chosen), ["cudnn", "original"])
+        self.assertEqual(chosen["original"](1, 2, 3, True)(), 7)
 
     def test_a_broken_original_is_left_out_with_a_word(self):
         peers = self.load(TORCH, {"flash_attn/__init__.py": "raise OSError('libcuda.so.1')\n"})
+
+        def choose(asked):
+            return list(peers.choose(asked, peers.PEERS, peers.HINTS))
+
         said = io.StringIO()
         with redirect_stderr(said):
-            names, function = peers.choose_peers(None)
-        self.assertEqual((names, function), (["cudnn"], None))
-        self.assertIn("without the original (OSError: libcuda.so.1)", said.getvalue())
+            self.assertEqual(choose(None), ["cudnn"])
+        self.assertIn("without original (OSError: libcuda.so.1)", said.getvalue())
         with self.assertRaisesRegex(ValueError, "pip install flash-attn-4"):
-            peers.choose_peers("cudnn,original")
-        self.assertEqual(peers.choose_peers("cudnn"), (["cudnn"], None))
+            choose("cudnn,original")
+        self.assertEqual(choose("cudnn"), ["cudnn"])
         with self.assertRaisesRegex(ValueError, "accepted: cudnn, original"):
-            peers.choose_peers("cudnn,fast")
+            choose("cudnn,fast")
 
     def test_a_peer_that_refuses_a_row_is_a_dash(self):
         peers = self.load(TORCH)

@@ -1,0 +1,113 @@
+"""What the peer benchmarks on a GPU share: who takes part, interleaved rounds, ratios, tables.
+
+Rounds run every call for a slice, one after the other, and their order rotates: what drifts on the
+card then meets all of them alike, and figures of one round belong together.
+"""
+import math
+import os
+import random
+import statistics
+import sys
+import time
+
+try:
+    import torch
+except ImportError as missing:
+    print(f"{os.path.basename(sys.argv[0])}: {missing}; pip install torch, for this Python", file=sys.stderr)
+    sys.exit(2)
+
+SLICE_MS = 25  # of one call in one round
+RESAMPLES = 2000
+MATMUL = 8192
+MATMUL_FLOPS = 2 * MATMUL**3
+
+
+def random_tensor(*shape):
+    return torch.randn(*shape, device="cuda").to(torch.bfloat16)
+
+
+def product():
+    """A bf16 matrix product that runs beside the rows: the ceiling of the same minute."""
+    a, b = random_tensor(MATMUL, MATMUL), random_tensor(MATMUL, MATMUL)
+    return lambda: a @ b
+
+
+def reason_of(problem):
+    return str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+
+
+def choose(asked, loaders, hints):
+    """What each peer's loader returns: of the names asked for, else of each that can be loaded.
+
+    hints say, for those that have to be installed, how.
+    """
+    names = list(loaders) if asked is None else asked.split(",")
+    for name in names:
+        if name not in loaders:
+            raise ValueError(f"--peers {asked}: {name}; accepted: {', '.join(loaders)}")
+    loaded = {}
+    for name in names:
+        try:
+            loaded[name] = loaders[name]()
+        except Exception as problem:  # what a peer imports fails in many ways without its GPU
+            reason = f"{type(problem).__name__}: {problem}"
+            if asked is not None:
+                raise ValueError(f"--peers {asked}: {name} cannot be loaded ({reason}); {hints[name]}") from problem
+            print(f"peers: without {name} ({reason}); {hints[name]}", file=sys.stderr)
+    return loaded
+
+
+def time_of(call, repeats):
+    """Milliseconds of one call, the mean of `repeats` in a row."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        call()
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) / repeats
+
+
+def interleave(calls, rounds, pause):
+    """Milliseconds of each call in each round."""
+    repeats = {}
+    for name, call in calls.items():
+        for _ in range(3):
+            call()
+        repeats[name] = max(2, int(SLICE_MS / time_of(call, 3)))
+    times = {name: [] for name in calls}
+    names = list(calls)
+    for r in range(rounds):
+        shift = r % len(names)
+        for name in names[shift:] + names[:shift]:
+            torch.cuda.synchronize()
+            time.sleep(pause)
+            times[name].append(time_of(calls[name], repeats[name]))
+    return times
+
+
+def speed_ratio(times, name, others):
+    """How many times as fast `name` is as the fastest of `others`: (ratio of medians, low, high).
+
+    low and high enclose 95 % of the ratios that rounds drawn from those measured would give (drawn
+    with repetition, and for all calls alike). The seed is fixed: the same times, the same interval.
+    """
+    names = (name, *others)
+
+    def ratio(rounds):
+        median = {n: statistics.median([times[n][i] for i in rounds]) for n in names}
+        return min(median[n] for n in others) / median[name]
+
+    count, generator = len(times[name]), random.Random(1)
+    ratios = sorted(ratio(generator.choices(range(count), k=count)) for _ in range(RESAMPLES))
+    return ratio(range(count)), ratios[RESAMPLES // 40], ratios[-RESAMPLES // 40 - 1]
+
+
+def geometric_mean(values):
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def table(titles, rows):
+    """A table in Markdown; cells are text already."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (titles, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(titles), *lines[1:]])
