@@ -29,6 +29,10 @@ class ForwardArgs(ctypes.Structure):
     _fields_ = fields_of("fa4_forward_args")
 
 
+class BackwardArgs(ctypes.Structure):
+    _fields_ = fields_of("fa4_backward_args")
+
+
 class PlanOptions(ctypes.Structure):
     _fields_ = fields_of("fa4_plan_options")
 
@@ -48,32 +52,36 @@ class Library:
         if status != 0:
             raise RuntimeError(self.lib.fa4_last_error().decode())
 
-    def prepare(self, num_threads=0, **fields):
-        """An operation for the problem with these fields."""
+    def prepare(self, backward=False, num_threads=0, **fields):
+        """An operation, the forward or the backward, for the problem with these fields."""
         problem = Problem(struct_size=ctypes.sizeof(Problem), **fields)
         options = PlanOptions(struct_size=ctypes.sizeof(PlanOptions), num_threads=num_threads)
         plan, op = ctypes.c_void_p(), ctypes.c_void_p()
-        self.check(self.lib.fa4_plan_forward(self.device, ctypes.byref(problem),
-                                             ctypes.byref(options), ctypes.byref(plan)))
+        make_plan = self.lib.fa4_plan_backward if backward else self.lib.fa4_plan_forward
+        self.check(make_plan(self.device, ctypes.byref(problem), ctypes.byref(options),
+                             ctypes.byref(plan)))
         kernel = self.lib.fa4_plan_kernel_name(plan).decode()
         workspace = self.lib.fa4_plan_workspace_bytes(plan)
         self.check(self.lib.fa4_prepare(plan, ctypes.byref(op)))
         self.lib.fa4_destroy_plan(plan)
-        return Operation(self, op, kernel, workspace)
+        return Operation(self, op, kernel, workspace, backward)
 
 
 class Operation:
-    def __init__(self, library, op, kernel, workspace_bytes):
+    def __init__(self, library, op, kernel, workspace_bytes, backward):
         self.library, self.op, self.kernel = library, op, kernel
-        self.workspace_bytes = workspace_bytes
+        self.workspace_bytes, self.backward = workspace_bytes, backward
 
     def __del__(self):
         self.library.lib.fa4_destroy_op(self.op)
 
     def bind(self, **pointers):
         """A function of no arguments that executes on these pointers."""
-        args = ForwardArgs(struct_size=ctypes.sizeof(ForwardArgs), **pointers)
-        execute, op, reference = self.library.lib.fa4_execute, self.op, ctypes.byref(args)
+        args_type = BackwardArgs if self.backward else ForwardArgs
+        args = args_type(struct_size=ctypes.sizeof(args_type), **pointers)
+        lib = self.library.lib
+        execute = lib.fa4_execute_backward if self.backward else lib.fa4_execute
+        op, reference = self.op, ctypes.byref(args)
 
         def call(keep=args):
             self.library.check(execute(op, reference))
