@@ -189,7 +189,7 @@ def save(options, rows, variants, pairs):
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
-                       "rounds": options.rounds, "pause": options.pause, "rows": rows}, file, indent=1)
+                       "libraries": options.lib, "rounds": options.rounds, "pause": options.pause, "rows": rows}, file, indent=1)
     if options.markdown:
         with open(options.markdown, "w", encoding="utf-8") as file:
             file.write(markdown(rows, variants, pairs) + "\n\n" + means(rows, pairs) + "\n")

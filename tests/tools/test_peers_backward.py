@@ -142,6 +142,9 @@ class PeersBackward(unittest.TestCase):
         self.assertEqual(middle, 1.1)
         self.assertTrue(1.05 < low < middle < high < 1.15, (low, high))
         self.assertEqual(ratio(noisy, "fa4", ["fa3"]), (middle, low, high))
+        for name in ("fa4", "fa3"):  # one odd round of nine: its median is drawn less than once in 200 times
+            odd = {"fa4": [1.0] * 9, "fa3": [1.0] * 9} | {name: [1.0] * 8 + [9.0]}
+            self.assertEqual(ratio(odd, "fa4", ["fa3"]), (1.0, 1.0, 1.0))
         drift = {"fa4": [1.0, 2.0, 3.0, 4.0], "fa3": [1.5, 3.0, 4.5, 6.0]}  # rounds are drawn for both alike
         self.assertEqual(ratio(drift, "fa4", ["fa3"]), (1.5, 1.5, 1.5))
 
