@@ -8,12 +8,14 @@
 namespace fa4::internal {
 
 KernelSource Sm90BackwardSpec::source() const {
-  const auto [element, head_dim, head_dim_v, stages, split, softcap] = traits;
+  const auto [element, head_dim, head_dim_v, stages, ds_stages, dq_stages, split, softcap] = traits;
   return {.main_file = "sm90/backward/kernel.cuh",
           .name_expression =
               fmt::format("fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
-                          ".head_dim_v={}, .stages={}, .split={}, .softcap={}}}>",
-                          enumerator(element), head_dim, head_dim_v, stages, split, softcap),
+                          ".head_dim_v={}, .stages={}, .ds_stages={}, .dq_stages={}, .split={}, "
+                          ".softcap={}}}>",
+                          enumerator(element), head_dim, head_dim_v, stages, ds_stages, dq_stages,
+                          split, softcap),
           .display_name = fmt::format("bwd_sm90_{}_d{}{}", name_of(element),
                                       head_dims(head_dim, head_dim_v), softcap ? "_softcap" : "")};
 }
@@ -74,7 +76,8 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
   steps->push_back(
       {"warpgroups",
        fmt::format("1 loads ({} registers), {} for scores, dk and dv ({}), 1 for dq ({})",
-                   registers.load, sm90::bwd::kMathWarpgroups, registers.math, registers.reduce),
+                   registers.load_and_reduce, sm90::bwd::kMathWarpgroups, registers.math,
+                   registers.dq),
        "none waits for another one's arithmetic"});
   explain_backward_order(p, spec.sections, spec.last_keys_first, steps);
 }

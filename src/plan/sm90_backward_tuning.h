@@ -12,6 +12,8 @@ struct Sm90BackwardRow {
   int head_dim;  // of the kernel; problems round up to the first row that holds them
   int head_dim_v;
   int stages;
+  int ds_stages;
+  int dq_stages;
   bool split;
   const char* reason;
 };

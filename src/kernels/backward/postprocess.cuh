@@ -71,14 +71,15 @@ __global__ void __launch_bounds__(kPostprocessThreads)
   const GradientPlace to{
       p.gradients.dq,       of.sequence, of.sequence.offset_q,
       of.sequence.seqlen_q, of.head,     of.first_row() + 16 * (thread / 32) + lane / 4};
-  const auto* from = reinterpret_cast<const float4*>(p.workspace.dq + of.block * kQueryRows *
-                                                                          p.workspace.dq_columns) +
-                     thread;
-  for (int column = 0; column < p.workspace.dq_columns; column += 32) {
+  const int columns = p.workspace.dq_columns, part = dq_part_columns(columns);
+  const auto* sums =
+      reinterpret_cast<const float4*>(p.workspace.dq + of.block * kQueryRows * columns) + lane;
+  for (int column = 0; column < columns; column += 32) {
+    const auto* from = sums + (4 * (column / part) + thread / 32) * (4 * part) + column % part * 4;
     float x[16];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float4 four = from[(column / 8 + j) * 128];
+      const float4 four = from[32 * j];
       x[4 * j] = four.x, x[4 * j + 1] = four.y, x[4 * j + 2] = four.z, x[4 * j + 3] = four.w;
     }
     store_gradient<T.element>(x, to, column, p.scale, p.gradients.is_f32 != 0, lane);

@@ -112,8 +112,10 @@ __global__ void __launch_bounds__(kPreprocessThreads)
         }
       }
       if (lane == 0) {
-        p.workspace.neg_lse_log2[of.block * kQueryRows + i] = neg_lse_log2;
-        p.workspace.delta[of.block * kQueryRows + i] = delta;
+        const int64_t at =
+            of.block * kQueryRows + (p.workspace.in_fragments != 0 ? fragment_place(i) : i);
+        p.workspace.neg_lse_log2[at] = neg_lse_log2;
+        p.workspace.delta[at] = delta;
       }
     }
   }

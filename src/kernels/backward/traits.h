@@ -9,13 +9,23 @@ namespace fa4 {
 // Query rows of a block: those of one step of the main kernel.
 inline constexpr int kQueryRows = 64;
 
+// Columns of dq whose sums lie together where they lie in fragments.
+constexpr int dq_part_columns(int columns) { return columns % 64 == 0 ? 64 : columns; }
+
+// Where the statistics of a block's row lie for kFragments: a thread of wgmma reads those of its
+// columns 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of each 16 at once.
+constexpr int fragment_place(int row) {
+  return row / 16 * 16 + row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2;
+}
+
 inline constexpr int kPreprocessThreads = 256;
 inline constexpr int kPostprocessThreads = 128;
 
 // How the main kernel's sums of dq lie in a block of the workspace.
 enum class DqLayout : int {
-  kFragments,  // (columns / 8, 128, 4): wgmma's accumulators, a thread of a warpgroup each
-  kRows,       // (columns / 4, kQueryRows, 4)
+  // (parts, 4 warps, dq_part_columns / 8, 32 lanes, 4): a warpgroup's accumulators of each part
+  kFragments,
+  kRows,  // (columns / 4, kQueryRows, 4)
 };
 
 struct BwdRowTraits {

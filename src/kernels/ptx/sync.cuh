@@ -23,6 +23,10 @@ __device__ inline void fence_proxy_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// fence.proxy.async;  generic accesses before, async ones after, and the other way round
+// PTX ISA, "fence.proxy", sm_90
+__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
 // setmaxnreg.inc.sync.aligned.u32 count;
 // PTX ISA, "setmaxnreg", sm_90a
 template <int kCount>

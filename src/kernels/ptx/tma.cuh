@@ -81,4 +81,11 @@ __device__ inline void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
+// cp.async.bulk.wait_group N;  until all but N groups have written what they write
+// PTX ISA, "cp.async.bulk.wait_group", sm_90
+template <int kPending>
+__device__ inline void cp_async_bulk_wait_group() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 }  // namespace fa4::ptx

@@ -32,5 +32,10 @@ __device__ inline void fence_registers(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int kSteps>
+__device__ inline void fence_registers(uint32_t (&a)[kSteps][4]) {
+#pragma unroll
+  for (int i = 0; i < 4 * kSteps; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+}
 
 }  // namespace fa4::ptx

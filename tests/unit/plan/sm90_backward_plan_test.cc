@@ -29,8 +29,8 @@ TEST(Sm90Backward, RegistersOfAllWarpgroupsAreThoseOfAnSm) {
   for (const Sm90BackwardRow& row : sm90_backward_rows()) {
     const sm90::bwd::RegisterSplit r =
         sm90::bwd::register_split(traits_of(row, Element::kBF16, false));
-    EXPECT_EQ(r.load % 8 + r.math % 8 + r.reduce % 8, 0);
-    EXPECT_EQ(r.load + sm90::bwd::kMathWarpgroups * r.math + r.reduce, 512) << row.head_dim;
+    EXPECT_EQ(r.load_and_reduce % 8 + r.math % 8 + r.dq % 8, 0);
+    EXPECT_EQ(r.load_and_reduce + sm90::bwd::kMathWarpgroups * r.math + r.dq, 512) << row.head_dim;
   }
 }
 
@@ -67,7 +67,8 @@ TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kPostprocess].grid, 4 * 16 * 16);
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .stages=3, .split=false, .softcap=false}>");
+            ".head_dim_v=128, .stages=2, .ds_stages=2, .dq_stages=2, .split=false, "
+            ".softcap=false}>");
   for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
   EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 4u * 16 * 1024 * 128 * 4);
@@ -114,6 +115,20 @@ TEST(Sm90Backward, ADeterministicPlanTakesTurns) {
   desc.deterministic = false;
   plan = plan_backward(AttentionProblem::make(desc), h200_spec());
   EXPECT_EQ(plan.workspace.find(kTicket), nullptr);
+}
+
+// A head's CTAs begin a turn after one another, which takes more heads where CTAs have fewer steps.
+TEST(Sm90Backward, ShortDeterministicSequencesHaveMoreHeadsInFlight) {
+  const auto heads_at_once = [](int64_t seqlen, bool deterministic) {
+    ProblemDesc desc = dense(128, seqlen);
+    desc.deterministic = deterministic;
+    const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+    return 64 / std::get<Sm90BackwardSpec>(plan.main).sections;  // 4 sequences x 16 heads
+  };
+  EXPECT_EQ(heads_at_once(8192, false), 1);
+  EXPECT_EQ(heads_at_once(8192, true), 4);   // 132 SMs x 3 columns of 128 / 128 steps
+  EXPECT_EQ(heads_at_once(2048, true), 12);  // of 13: sections are of equal size, or one less
+  EXPECT_EQ(heads_at_once(64, true), 64);
 }
 
 TEST(Sm90Backward, RefusalsNameTheArgument) {

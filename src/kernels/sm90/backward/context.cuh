@@ -52,7 +52,7 @@ __device__ inline Work find_work(const BwdParams& p) {
 }
 
 // Named barriers: 0 is __syncthreads.
-enum NamedBarrier { kTurn = 1, kStore = 2 };  // kStore: + math warpgroup
+enum NamedBarrier { kStore = 1 };  // kStore: + math warpgroup
 
 // Everything a role needs. What it reads of the work seldom stays in shared memory: registers are
 // scarce.
@@ -76,8 +76,17 @@ struct Context {
 
 static_assert(sizeof(Work) == kWorkBytes);
 
-// The rings of Q, dO and dS go round together.
+// The rings of Q and dO go round together.
 template <BwdTraits T>
 using RingState = PipelineState<T.stages>;
+template <BwdTraits T>
+using DsState = PipelineState<T.ds_stages>;
+// Parts of dq: whose barriers are next, and the stage.
+template <BwdTraits T>
+struct DqState : PipelineState<dq_barriers(T)> {
+  __device__ int place() const {
+    return Context<T>::kSmem.dq + static_cast<int>(this->count % T.dq_stages) * dq_bytes(T);
+  }
+};
 
 }  // namespace fa4::sm90::bwd

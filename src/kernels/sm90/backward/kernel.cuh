@@ -1,31 +1,34 @@
-// Attention backward on Hopper: a load warp, two math warpgroups, a reducing warpgroup. A CTA has
-// 128 keys of one key head and visits the query blocks of its group's heads that see them, so that
-// dk and dv add up in registers; dq adds up in f32 in global memory.
+// Attention backward on Hopper: a load warp and two reducing warps, two math warpgroups, a
+// warpgroup for dQ. A CTA has 128 keys of one key head and visits the query blocks of its group's
+// heads that see them, so that dk and dv add up in registers; dq adds up in f32 in global memory.
 //
 // Shared memory (traits.h, smem_layout):
 //   K, V     128 rows, 64 a math warpgroup; Work, barriers
 //   Q, dO    stages x 64 rows each, and of each row -lse log2(e) and delta
-//   dSᵀ      stages x 128 keys x 64 queries
+//   dSᵀ      ds_stages x 128 keys x 64 queries
+//   dQ       dq_stages x 64 queries x dq_columns, f32, as accumulators lie
 //
 // Barriers (traits.h, barriers):
 //
 //   load warp                              math warpgroups, 64 keys each
-//     TMA K, V ────── k_full, v_full ────▶   (and K: the reducing warpgroup)
+//     TMA K, V ────── k_full, v_full ────▶   (and K: the warpgroup of dq)
 //     TMA Q, lse ──── q_full[stage] ─────▶   Sᵀ = K Qᵀ     (wgmma SS), P
 //     TMA dO, delta ─ dout_full[stage] ──▶   dPᵀ = V dOᵀ   (wgmma SS), dS
 //                                            dV += Pᵀ dO   (wgmma RS)   ── dout_empty ──▶
-//     reducing warpgroup ◀─ ds_full[stage] ─ dSᵀ to shared memory
+//     warpgroup of dq ◀─── ds_full[stage] ── dSᵀ to shared memory
 //       dQ = dS K (wgmma SS) ── ds_empty ▶   dK += dSᵀ Q   (wgmma RS)   ── q_empty ─────▶
-//       red to global memory                 dk, dv to global memory at the end
+//       dQ to shared memory                  dk, dv to global memory at the end
+//         │ dq_full[step][part]  ▲ dq_empty
+//     reducing warps: the copy engine adds to global memory
 //
 // Scores lie transposed, keys along M, so that P and dS are operands from registers for dV and dK;
-// only dQ, which adds up over all keys of the CTA, takes dS through shared memory. The reducing
-// warpgroup carries what leaves the SM, a step behind, and no warpgroup waits for another one's
-// arithmetic: while one exponentiates, the others multiply. Head dimensions whose dk and dv do not
-// fit the registers together are split: CTAs for dk and dq, and CTAs for dv, which need neither V
-// nor dS.
+// only dQ, which adds up over all keys of the CTA, takes dS through shared memory. Its warpgroup is
+// a step behind, and no warpgroup waits for another one's arithmetic: while one exponentiates, the
+// others multiply. Head dimensions whose dk and dv do not fit the registers together are split:
+// CTAs for dk and dq, and CTAs for dv, which need neither V nor dS.
 #pragma once
 
+#include "kernels/sm90/backward/dq.cuh"
 #include "kernels/sm90/backward/load.cuh"
 #include "kernels/sm90/backward/math.cuh"
 #include "kernels/sm90/backward/reduce.cuh"
@@ -52,12 +55,17 @@ __global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
 
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads, 0);
   constexpr RegisterSplit kRegisters = register_split(T);
-  if (warpgroup == kLoad) {
-    ptx::setmaxnreg_dec<kRegisters.load>();
-    if (threadIdx.x < 32) Loader<T>(context).run();
-  } else if (warpgroup == kReduce) {
-    ptx::setmaxnreg_dec<kRegisters.reduce>();
-    if (context.work().part != Part::kDv) Reducer<T>(context).run();
+  if (warpgroup == kLoadAndReduce) {
+    ptx::setmaxnreg_dec<kRegisters.load_and_reduce>();
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    if (warp == 0) {
+      Loader<T>(context).run();
+    } else if (warp <= kReduceWarps && threadIdx.x % 32 == 0) {
+      if (context.work().part != Part::kDv) Reducer<T>(context, warp - 1).run();
+    }
+  } else if (warpgroup == kDq) {
+    ptx::setmaxnreg_dec<kRegisters.dq>();
+    if (context.work().part != Part::kDv) DqProduct<T>(context).run();
   } else {
     ptx::setmaxnreg_inc<kRegisters.math>();
     if constexpr (!T.split) {

@@ -20,24 +20,26 @@ class Math {
   __device__ void run() {
     if constexpr (kHasDk) clear(rDK);
     if constexpr (kHasDv) clear(rDV);
-    int steps = c.work().steps, m = c.work().rows.n_block_min;
-    float rS[kScores];
+    int steps = c.work().steps;
+    go_to(c.work().rows.n_block_min);
+    Scores rS;
+    Statistics rStats;
     if (steps > 0) {
       wait(c.barrier(kKFull), 0);
       if constexpr (kHasDk) wait(c.barrier(kVFull), 0);
       wait_for_q(ring);
     }
     issue_scores(rS, 0);
+    load_statistics(rStats, 0, 0);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
 #pragma unroll 1
     for (; steps > 0; --steps) {
       if constexpr (kPart == Part::kDv) {
-        visit_for_dv(rS, m, steps > 1);
+        visit_for_dv(rS, rStats, steps > 1);
       } else {
-        visit(rS, m, steps > 1);
+        visit(rS, rStats, steps > 1);
       }
-      if (++m == c.work().rows.n_block_max) m = c.work().rows.n_block_min;
     }
     ptx::wgmma_wait_group<0>();
     const GradientStore<T> to{c, warpgroup, lane};
@@ -60,6 +62,8 @@ class Math {
   static constexpr int kScores = kQueryRows / 2;
   // 64 keys x 64 queries in 16 bits, as A in registers.
   using Operand = uint32_t[kQueryRows / kMmaK][4];
+  using Scores = float[kScores];
+  using Statistics = float4[kQueryRows / kMmaK];
 
   // Softcap: P (1 - tanh²), which takes P's place in dS. Else nothing.
   struct None {};
@@ -77,70 +81,94 @@ class Math {
 
   // From the scores of block m to those of the next one. After the last step S is computed once
   // more, and nobody reads it: a condition between two products would make ptxas serialise them.
-  __device__ void visit(float (&rS)[kScores], int m, bool has_next) {
+  // Statistics and what the next block is are read from shared memory while products run.
+  __device__ void visit(Scores& rS, Statistics& rStats, bool has_next) {
     const int stage = ring.stage();
-    float rDP[kScores];
+    Scores rDP;
     Operand rP, rDS;
     Factors rFactor;
     if constexpr (kEarlyDp) issue_dp(rDP, stage);
-    probabilities(rS, rP, rFactor, stage);
-    if (m >= c.work().rows.full_end || m < c.work().rows.full_begin) mask(rP, rFactor, m);
+    probabilities(rS, rStats, rP, rFactor);
+    if (is_masked) mask(rP, rFactor);
     if constexpr (!kEarlyDp) issue_dp(rDP, stage);
-    ptx::wgmma_wait_group<0>();
-    ptx::fence_registers(rDP);
-    if constexpr (kEarlyDp) release_last(kQFull);
-    if constexpr (T.softcap) {
-      score_gradients(rFactor, rDP, rDS, stage);
-    } else {
-      score_gradients(rP, rDP, rDS, stage);
-    }
-    store_ds(rDS, stage);
-    const RingState<T> next{ring.count + has_next};
     if constexpr (kHasDv) issue_dv(rP, stage);
+    load_statistics(rStats, stage, 1);
+    if constexpr (kEarlyDp) {
+      ptx::wgmma_wait_group<1>();
+      release_last(kQFull);
+    } else {
+      ptx::wgmma_wait_group<0>();
+      if constexpr (kHasDv) ptx::fence_registers(rP);  // dS may take the place of P
+    }
+    ptx::fence_registers(rDP);
+    if constexpr (T.softcap) {
+      score_gradients(rFactor, rDP, rStats, rDS);
+    } else {
+      score_gradients(rP, rDP, rStats, rDS);
+    }
+    const RingState<T> next{ring.count + has_next};
     if constexpr (kEarlyDp) {
       wait_for_q(next);
       issue_scores(rS, next.stage());
       issue_dk(rDS, stage);
-      ptx::wgmma_wait_group<1>();
-      release(kDoutFull, ring);
-    } else if constexpr (!kHasDv && T.stages > 1) {
-      release(kDoutFull, ring);
+      store_ds(rDS);
+    } else if constexpr (kHasDv) {
+      issue_dk(rDS, stage);
+      store_ds(rDS);
       wait_for_q(next);
       issue_scores(rS, next.stage());
-      issue_dk(rDS, stage);
-      ptx::wgmma_wait_group<0>();
-      release(kQFull, ring);
     } else {
-      issue_dk(rDS, stage);
-      ptx::wgmma_wait_group<0>();
+      store_ds(rDS);
       release(kDoutFull, ring);
-      release(kQFull, ring);
-      wait_for_q(next);
-      issue_scores(rS, next.stage());
-      ptx::wgmma_wait_group<0>();
+      if constexpr (T.stages == 1) {
+        issue_dk(rDS, stage);
+        ptx::wgmma_wait_group<0>();
+        release(kQFull, ring);
+        wait_for_q(next);
+        issue_scores(rS, next.stage());
+      } else {
+        wait_for_q(next);
+        issue_scores(rS, next.stage());
+        issue_dk(rDS, stage);
+      }
     }
+    load_statistics(rStats, next.stage(), 0);
+    go_to_next();
+    ptx::wgmma_wait_group<kEarlyDp ? 1 : 0>();
+    if constexpr (kHasDv) release(kDoutFull, ring);
+    if constexpr (!kEarlyDp && T.stages > 1) release(kQFull, ring);
     ptx::fence_registers(rS);
     ring = next;
   }
 
-  // The same where dv is all that is computed.
-  __device__ void visit_for_dv(float (&rS)[kScores], int m, bool has_next) {
+  // The same where dv is all that is computed: Q is free when its scores are there.
+  __device__ void visit_for_dv(Scores& rS, Statistics& rStats, bool has_next) {
     Operand rP;
     Factors none;
-    probabilities(rS, rP, none, ring.stage());
+    const RingState<T> next{ring.count + has_next};
     __syncwarp();  // every lane has read its lse, which came with Q
     release(kQFull, ring);
-    if (m >= c.work().rows.full_end || m < c.work().rows.full_begin) mask(rP, none, m);
-    const RingState<T> next{ring.count + has_next};
+    probabilities(rS, rStats, rP, none);
+    if (is_masked) mask(rP, none);
     if (has_next) wait_for_q(next);
     issue_scores(rS, next.stage());
     c.pipeline(kDoutFull).consumer_wait(ring);
     issue_dv(rP, ring.stage());
+    load_statistics(rStats, next.stage(), 0);
+    go_to_next();
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
     release(kDoutFull, ring);
     ring = next;
   }
+
+  // Which block comes next, and whether some of the CTA's keys do not see all of it.
+  __device__ void go_to(int block) {
+    const BlockRange& rows = c.work().rows;
+    m = block == rows.n_block_max ? rows.n_block_min : block;
+    is_masked = m >= rows.full_end || m < rows.full_begin;
+  }
+  __device__ void go_to_next() { go_to(m + 1); }
 
   template <int kCount>
   __device__ static void clear(float (&x)[kCount]) {
@@ -219,23 +247,28 @@ class Math {
     issue_sum<T.head_dim>(rDK, rDS, c.kSmem.q + stage * q_bytes(T));
   }
 
-  // This thread's columns 8 j + 2 (lane % 4) of a statistic, j = 0, 1, ...: [4 j].
-  __device__ const float2* stats(int stage, int kind) const {
-    return reinterpret_cast<const float2*>(c.smem + c.kSmem.stats +
-                                           (2 * stage + kind) * kStatBytes) +
-           lane % 4;
+  // -lse log2(e) or delta of this thread's columns: of each 16 those of fragment_place.
+  __device__ void load_statistics(Statistics& x, int stage, int kind) const {
+    const auto* from =
+        reinterpret_cast<const float4*>(c.smem + c.kSmem.stats + (2 * stage + kind) * kStatBytes) +
+        lane % 4;
+#pragma unroll
+    for (int i = 0; i < kQueryRows / kMmaK; ++i) x[i] = from[4 * i];
+  }
+  // Of the pair j of an operand's step.
+  __device__ static float2 statistic(const float4& x, int j) {
+    return j < 2 ? float2{x.x, x.y} : float2{x.z, x.w};
   }
 
   // P = 2^(S scale log2(e) - lse log2(e)), rounded; with softcap, tanh(S scale / softcap) softcap
   // in the place of S scale. The accumulator layout of two 8-column groups is the A operand of one
   // step of 16 columns.
-  __device__ void probabilities(float (&rS)[kScores], Operand& rP, Factors& rFactor,
-                                int stage) const {
-    const float2* neg_lse_log2 = stats(stage, 0);
+  __device__ void probabilities(const Scores& rS, const Statistics& rStats, Operand& rP,
+                                Factors& rFactor) const {
     const ScoreParams& scores = c.params.scores;
 #pragma unroll
     for (int i = 0; i < kScores / 2; ++i) {
-      const float2 offset = neg_lse_log2[4 * (i / 2)];
+      const float2 offset = statistic(rStats[i / 4], i % 4);
       float s0 = rS[2 * i], s1 = rS[2 * i + 1];
       if constexpr (T.softcap) {
         s0 = accurate_tanh(s0 * scores.scale_over_softcap);
@@ -252,7 +285,7 @@ class Math {
 
   // After the exponential, since the scale may have any sign; and after the rounding, which ptxas
   // would put off otherwise, and with it the end of the scores' registers.
-  __device__ void mask(Operand& rP, Factors& rFactor, int m) const {
+  __device__ void mask(Operand& rP, Factors& rFactor) const {
     QueryBounds bounds[2];  // of this thread's two keys, from its first column on
     const int first_column = 2 * (lane % 4);
 #pragma unroll
@@ -266,25 +299,25 @@ class Math {
   }
 
   // dS = P (dP - delta), rounded.
-  __device__ void score_gradients(const Operand& rP, const float (&rDP)[kScores], Operand& rDS,
-                                  int stage) const {
-    const float2* delta = stats(stage, 1);
+  __device__ void score_gradients(const Operand& rP, const Scores& rDP, const Statistics& rStats,
+                                  Operand& rDS) const {
 #pragma unroll
     for (int i = 0; i < kScores / 2; ++i) {
-      const float2 d = delta[4 * (i / 2)];
+      const float2 delta = statistic(rStats[i / 4], i % 4);
       const uint32_t p = rP[i / 4][i % 4];
-      rDS[i / 4][i % 4] = pack<T.element>(unpack_lower<T.element>(p) * (rDP[2 * i] - d.x),
-                                          unpack_upper<T.element>(p) * (rDP[2 * i + 1] - d.y));
+      rDS[i / 4][i % 4] = pack<T.element>(unpack_lower<T.element>(p) * (rDP[2 * i] - delta.x),
+                                          unpack_upper<T.element>(p) * (rDP[2 * i + 1] - delta.y));
     }
   }
 
   // Rows of dSᵀ for dQ = dS K.
-  __device__ void store_ds(const Operand& rDS, int stage) const {
+  __device__ void store_ds(const Operand& rDS) const {
+    const DsState<T> ds{ring.count};
     constexpr int kRowBytes = kQueryRows * kElementBytes;
     const int matrix = lane % 32 / 8;
     const int key = kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 8 + 8 * (matrix & 1);
-    const ptx::SmemAddr to = c.smem_address(c.kSmem.ds + stage * kDsBytes + key * kRowBytes);
-    wait(c.barrier(kDsEmpty, stage), ring.phase() ^ 1);
+    const ptx::SmemAddr to = c.smem_address(c.kSmem.ds + ds.stage() * kDsBytes + key * kRowBytes);
+    c.pipeline(kDsFull).producer_acquire(ds);
 #pragma unroll
     for (int i = 0; i < kQueryRows / kMmaK; ++i) {
       const int chunk = 2 * i + matrix / 2;
@@ -293,7 +326,7 @@ class Math {
     }
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane % 32 == 0) ptx::mbarrier_arrive(c.barrier(kDsFull, stage));
+    if (lane % 32 == 0) ptx::mbarrier_arrive(c.barrier(kDsFull, ds.stage()));
   }
 
   const Context<T>& c;
@@ -301,6 +334,8 @@ class Math {
   const int lane;  // in the warpgroup
 
   RingState<T> ring;
+  int m;           // block of queries
+  bool is_masked;  // some of the CTA's keys do not see all of it
 
   float rDK[kHasDk ? T.head_dim / 2 : 1], rDV[kHasDv ? T.head_dim_v / 2 : 1];
 };

@@ -16,7 +16,9 @@ struct BwdTraits {
   // Multiples of 32; the tensors may be narrower: TMA fills with zeros.
   int head_dim = 128;    // of q, k and their gradients
   int head_dim_v = 128;  // of v, out and their gradients
-  int stages = 3;        // of Q, dO and dS
+  int stages = 2;        // of Q and dO
+  int ds_stages = 2;     // of dS
+  int dq_stages = 2;     // of a part of dq: dq_columns columns
   // dk with dq, and dv, by CTAs of their own, where registers do not hold both: scores are computed
   // twice, six products in place of five.
   bool split = false;
@@ -38,19 +40,24 @@ inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 enum class Part { kAll, kDkAndDq, kDv };
 constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
 
-enum Role { kLoad, kMath0, kMath1, kReduce };  // warpgroups
+enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
+inline constexpr int kReduceWarps = 2;
 
-// Columns of dq that the reducing warpgroup computes at a time.
-constexpr int dq_columns(const BwdTraits& t) { return t.head_dim % 64 == 0 ? 64 : t.head_dim; }
+// Columns of dq that are computed at a time, and how often in a step.
+constexpr int dq_columns(const BwdTraits& t) { return dq_part_columns(t.head_dim); }
+constexpr int dq_parts(const BwdTraits& t) { return t.head_dim / dq_columns(t); }
+// Parts of dq have barriers apart from the stages, those of one step for each reducing warp: a warp
+// that waits for its own only never misses a phase.
+constexpr int dq_barriers(const BwdTraits& t) { return kReduceWarps * dq_parts(t); }
 
 // Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup.
 struct RegisterSplit {
-  int load;
+  int load_and_reduce;
   int math;
-  int reduce;
+  int dq;
 };
 constexpr RegisterSplit register_split(const BwdTraits& t) {
-  return dq_columns(t) > 64 ? RegisterSplit{24, 200, 88} : RegisterSplit{24, 208, 72};
+  return dq_columns(t) > 64 ? RegisterSplit{24, 200, 88} : RegisterSplit{32, 208, 64};
 }
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
@@ -59,7 +66,8 @@ struct SmemLayout {
   int v;         // [slab][kKeys rows]
   int q;         // [stage][slab][kQueryRows rows]
   int dout;      // [stage][slab][kQueryRows rows]
-  int ds;        // [stage][kKeys rows][kQueryRows]: transposed
+  int ds;        // [ds_stage][kKeys rows][kQueryRows]: transposed
+  int dq;        // [dq_stage][4 warps][dq_columns / 8][32 lanes][4], f32
   int stats;     // [stage]: -lse log2(e), delta of kQueryRows rows
   int work;      // Work
   int barriers;  // uint64_t[barriers().count()]
@@ -70,6 +78,7 @@ constexpr int v_bytes(const BwdTraits& t) { return kKeys * t.head_dim_v * kEleme
 constexpr int q_bytes(const BwdTraits& t) { return kQueryRows * t.head_dim * kElementBytes; }
 constexpr int dout_bytes(const BwdTraits& t) { return kQueryRows * t.head_dim_v * kElementBytes; }
 inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
+constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
 inline constexpr int kStatBytes = kQueryRows * 4;
 inline constexpr int kWorkBytes = 52;
 
@@ -83,6 +92,8 @@ enum BarrierKind {
   kDoutEmpty,
   kDsFull,
   kDsEmpty,
+  kDqFull,
+  kDqEmpty,
   kRaw,
   kNumBarrierKinds
 };
@@ -90,15 +101,19 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
   const int math_warps = 4 * kMathWarpgroups;
   const char* loaded = "load warp + TMA bytes, or load warp after clearing the tail";
   return {{
-      {"k_full", 1, 1, Start::kTaken, loaded, "math, reduce"},
+      {"k_full", 1, 1, Start::kTaken, loaded, "math, dq"},
       {"v_full", 1, 1, Start::kTaken, loaded, "math"},
       {"q_full", t.stages, 1, Start::kTaken, loaded, "math"},
       {"q_empty", t.stages, math_warps, Start::kFree, "math warps, after dK", "load"},
       {"dout_full", t.stages, 1, Start::kTaken, loaded, "math"},
       {"dout_empty", t.stages, math_warps, Start::kFree, "math warps, after dV", "load"},
-      {"ds_full", t.stages, math_warps, Start::kTaken, "math warps, after their rows are there",
+      {"ds_full", t.ds_stages, math_warps, Start::kTaken, "math warps, after their rows are there",
+       "dq"},
+      {"ds_empty", t.ds_stages, 4, Start::kFree, "dq warps, after dQ", "math"},
+      {"dq_full", dq_barriers(t), 4, Start::kTaken, "dq warps, after their rows are there",
        "reduce"},
-      {"ds_empty", t.stages, 4, Start::kFree, "reduce warps, after dQ", "math"},
+      {"dq_empty", dq_barriers(t), 1, Start::kTaken, "reduce, after the copy engine has read",
+       "dq"},
       {"raw", 1, 1, Start::kTaken, "load warp + TMA bytes", "load, before clearing the tail"},
   }};
 }
@@ -109,7 +124,8 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.q = s.v + v_bytes(t);
   s.dout = s.q + t.stages * q_bytes(t);
   s.ds = s.dout + t.stages * dout_bytes(t);
-  s.stats = s.ds + t.stages * kDsBytes;
+  s.dq = s.ds + t.ds_stages * kDsBytes;
+  s.stats = s.dq + t.dq_stages * dq_bytes(t);
   s.work = s.stats + t.stages * 2 * kStatBytes;
   s.barriers = s.work + (kWorkBytes + 7) / 8 * 8;
   s.total = s.barriers + barriers(t).count() * 8 + 1024;

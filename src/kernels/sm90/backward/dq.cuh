@@ -1,0 +1,95 @@
+// The warpgroup of dq: dQ = dS K of each step, in parts of some columns, each to the stage of
+// shared memory from which a reducing warp has it added.
+#pragma once
+
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/wgmma_backward.cuh"
+#include "kernels/sm90/backward/context.cuh"
+#include "kernels/tile/smem_descriptor.cuh"
+
+namespace fa4::sm90::bwd {
+
+template <BwdTraits T>
+class DqProduct {
+ public:
+  __device__ explicit DqProduct(const Context<T>& context)
+      : c(context),
+        warp(__shfl_sync(0xffffffffu, threadIdx.x % kWarpgroupThreads / 32, 0)),
+        lane(threadIdx.x % 32) {}
+
+  __device__ void run() {
+    const int steps = c.work().steps;
+    if (steps == 0) return;
+    const int parts = c.params.workspace.dq == nullptr ? 0 : kParts;  // 0: dq is not wanted
+    wait(c.barrier(kKFull), 0);
+#pragma unroll 1
+    for (; ds.count < steps; ds.advance()) {
+      c.pipeline(kDsFull).consumer_wait(ds);
+#pragma unroll 1
+      for (int part = 0; part < parts; ++part) {
+        multiply(part);
+        if (part == kParts - 1) release();
+        stage();
+      }
+      if (parts == 0) release();
+    }
+  }
+
+ private:
+  using Wgmma = ptx::WgmmaRowsStep<dq_columns(T), T.element>;
+  using DsDescriptor = WgmmaDescriptor<kQueryRows>;
+  using KDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
+  static constexpr int kColumns = dq_columns(T), kParts = dq_parts(T);
+  static constexpr int kMmaK = 16;
+
+  // Columns of `part`: both operands' contracted dimension, the keys, runs over rows.
+  __device__ void multiply(int part) {
+    constexpr int kSlabBytes = kKeys * KDescriptor::kRowBytes;
+    const uint32_t ds_lo =
+        DsDescriptor::mn_major(c.smem_address(c.kSmem.ds + ds.stage() * kDsBytes), kDsBytes);
+    const uint32_t k_lo = KDescriptor::mn_major(c.smem_address(c.kSmem.k), kSlabBytes);
+    const int first = part * kColumns / slab_columns(T.head_dim) * kSlabBytes;
+    constexpr int kStepA = kMmaK * DsDescriptor::kRowBytes, kStepB = kMmaK * KDescriptor::kRowBytes;
+    ptx::wgmma_fence();
+    Wgmma::template start<kStepA, kStepB>(rDQ, DsDescriptor::descriptor_at(ds_lo),
+                                          KDescriptor::descriptor_at(k_lo, first));
+#pragma unroll
+    for (int i = 4; i < kKeys / kMmaK; i += 4) {
+      Wgmma::template run<kStepA, kStepB>(rDQ, DsDescriptor::descriptor_at(ds_lo, i * kStepA),
+                                          KDescriptor::descriptor_at(k_lo, first + i * kStepB));
+    }
+    ptx::wgmma_commit_group();
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rDQ);
+  }
+
+  __device__ void release() const {
+    if (lane == 0) c.pipeline(kDsFull).consumer_release(ds);
+  }
+
+  // Of each warp 16 rows, as its accumulators lie: 512 bytes in a row.
+  __device__ void stage() {
+    if (dq.count >= T.dq_stages) {  // until the part that was there has been read
+      const DqState<T> last{dq.count - T.dq_stages};
+      wait(c.barrier(kDqEmpty, last.stage()), last.phase());
+    }
+    auto* to = reinterpret_cast<float4*>(c.smem + dq.place() + warp * (dq_bytes(T) / 4)) + lane;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j) {
+      to[32 * j] = {rDQ[4 * j], rDQ[4 * j + 1], rDQ[4 * j + 2], rDQ[4 * j + 3]};
+    }
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(c.barrier(kDqFull, dq.stage()));
+    dq.advance();
+  }
+
+  const Context<T>& c;
+  const int warp;  // in the warpgroup
+  const int lane;  // in the warp
+  DsState<T> ds;
+  DqState<T> dq;
+  float rDQ[kColumns / 2];
+};
+
+}  // namespace fa4::sm90::bwd
