@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a Blackwell attention forward kernel will do per pair of 128x128 tiles, from its machine code.
+"""What a Blackwell attention kernel will do per pair of 128x128 tiles, a backward one per tile, from its machine code.
 
 pipe_budget.py F.cubin|F.ptx|F.sass [--ptx F.ptx] [--launch L.json | --counts C.json | --own QxK] [--causal] [--json]
 pipe_budget.py --self-check DIR [--json]     the counts and shares that are known of other authors' kernels

@@ -2,7 +2,7 @@
 
 import re
 
-from . import chain, flow, rates, registers, units
+from . import backward, chain, flow, rates, registers, units
 
 MODEL_KEYS = 8192    # of the sequence that a share is quoted for
 
@@ -15,10 +15,11 @@ class Kernel:
         self.function, self.arch = function, arch
         self.cold = flow.retries(function)
         self.roles_are_told = bool(roles)
-        self.loops = flow.role_loops(function, self.cold, roles)
+        self.is_backward = backward.is_backward(function)
+        self.loops = flow.role_loops(function, self.cold, roles, self.is_backward)
         mma = self.loop("mma")
         self.counts = {}
-        self.q_tiles = chain.q_tiles(self.path(mma)) if mma else 2
+        self.q_tiles = chain.q_tiles(self.path(mma)) if mma and not self.is_backward else 2
         self.counts = {w: flow.block_counts(function, lines, self.cold) for w, lines in (warps or {}).items()}
 
     def loop(self, role, masked=False):
@@ -220,9 +221,12 @@ def analyse(kernel, dims=None, causal=False, tile_a_cta=False):
               "loops": describe_loops(kernel)}
     report["registers"] = registers.roles(kernel)
     report["spills"] = registers.spills(kernel)
-    roles = {r: kernel.loop(r) for r in ("softmax", "correction", "mma")}
+    roles = {r: kernel.loop(r) for r in (("compute", "reduce", "mma") if kernel.is_backward else ("softmax", "correction", "mma"))}
     if not all(roles.values()):
         report["missing"] = [r for r, loop in roles.items() if loop is None]
+        return report
+    if kernel.is_backward:
+        report["backward"] = backward.analyse(kernel, dims)
         return report
     dims = head_dims(kernel, dims)
     streams = [kernel.path(roles[r]) for r in ("softmax", "correction", "mma")]

@@ -8,7 +8,7 @@ retries of a wait (a loop that polls a barrier) are taken never to run: a wait c
 import collections
 import dataclasses
 
-FIXED = {"LDTM", "STTM", "SYNCS", "BAR", "UTCHMMA", "UTCBAR", "UTMALDG", "UTMASTG", "STS", "LDS", "STG", "USETMAXREG"}
+FIXED = {"LDTM", "STTM", "SYNCS", "BAR", "UTCHMMA", "UTCBAR", "UTMALDG", "UTMASTG", "STS", "LDS", "STG", "REDG", "USETMAXREG"}
 FIXED_WEIGHT = 8
 
 
@@ -55,7 +55,7 @@ def block_counts(function, lines, cold=frozenset()):
 
 @dataclasses.dataclass
 class RoleLoop:
-    role: str         # softmax, correction, mma, load, store
+    role: str         # softmax, correction, mma, load, store; of a backward compute, reduce, mma, load
     loop: object      # sass.Loop
     blocks: list      # hot ones, in order of address
     masked: bool = False
@@ -76,7 +76,7 @@ def told_role(code, roles):
 
 def does_its_work(role, names, exponentials):
     waits = names["BAR"] + names["SYNCS"]   # a loop over the columns of O, inside the correction's, does not
-    return {"softmax": exponentials, "mma": names["UTCHMMA"], "load": names["UTMALDG"], "store": names["UTMASTG"],
+    return {"softmax": exponentials, "compute": exponentials, "reduce": names["UBLKRED"] + names["REDG"], "mma": names["UTCHMMA"], "load": names["UTMALDG"], "store": names["UTMASTG"],
             "correction": names["LDTM"] and names["STTM"] and waits}.get(role, 0) > 0
 
 
@@ -84,8 +84,10 @@ def guessed_role(names, exponentials):
     """Of a kernel that does not say: what the loop does most likely is."""
     if exponentials >= 24:
         return "softmax"
-    if names["UTCHMMA"] >= 8:
+    if names["UTCHMMA"] >= 8 and names["SYNCS"]:   # a loop over a product's steps, inside, does not wait
         return "mma"
+    if names["UBLKRED"] + names["REDG"] >= 2:
+        return "reduce"
     waits = names["BAR"] + names["SYNCS"]   # a loop over the columns of O, inside, does not
     if names["LDTM"] and names["STTM"] and names["FMUL2"] + names["FMUL"] >= 16 and waits:
         return "correction"
@@ -96,7 +98,7 @@ def guessed_role(names, exponentials):
     return ""
 
 
-def role_loops(function, cold, roles=None):
+def role_loops(function, cold, roles=None, is_backward=False):
     """Innermost loops that do a role's work. `roles`: {line of PTX: role}, as the kernel says; without it they are guessed."""
     found, taken = [], set()
     for loop in function.loops:
@@ -111,6 +113,7 @@ def role_loops(function, cold, roles=None):
             role = told if does_its_work(told, names, exponentials) else ""
         else:
             role = guessed_role(names, exponentials)
+            role = "compute" if role == "softmax" and is_backward else role
         if role:
             selects = names["FSEL"] + names["SEL"] + names["R2P"]
             found.append(RoleLoop(role, loop, blocks, role == "softmax" and selects >= 48))
@@ -141,24 +144,25 @@ def paths(function, role_loop):
     return walk(header)
 
 
-WORK = {"softmax": ("MUFU", "FMNMX3"), "mma": ("UTCHMMA",), "load": ("UTMALDG",), "store": ("UTMASTG",)}
+WORK = {"softmax": ("MUFU", "FMNMX3"), "compute": ("MUFU",), "reduce": ("UBLKRED", "REDG"), "mma": ("UTCHMMA",), "load": ("UTMALDG",), "store": ("UTMASTG",)}
 MASKING = {"FSEL", "SEL", "R2P", "ISETP"}
 
 
-def way_round(function, role_loop, masked=False):
-    """Blocks of the way that does most of the role's work, with as little masking as can be (or as much), and is
-    the shortest of these. The correction's is the shortest."""
+def way_round(function, role_loop, masked=False, prefers=None):
+    """Blocks of the way that does most of the role's work, with as little masking as can be (or as much), most of the
+    instructions that `prefers` counts, and is the shortest of these. The correction's is the shortest."""
     inside, header, worth = set(role_loop.blocks), role_loop.loop.header, {}
 
     def of(block):
         names = tally(function.blocks[block].code)
         masking = sum(names[n] for n in MASKING) * (1 if masked else -1)
-        return sum(names[n] for n in WORK.get(role_loop.role, ())), masking, -len(function.blocks[block].code)
+        liked = sum(names[n] * weight for n, weight in (prefers or {}).items())
+        return sum(names[n] for n in WORK.get(role_loop.role, ())), masking, liked, -len(function.blocks[block].code)
 
     def walk(node):
         if node not in worth:
             worth[node] = None   # on the way: another loop inside is not walked again
-            ways = [((0, 0, 0), [])] if header in function.blocks[node].after else []
+            ways = [((0, 0, 0, 0), [])] if header in function.blocks[node].after else []
             ways += [w for n in function.blocks[node].after if n in inside and n != header and (w := walk(n))]
             if ways:
                 best, rest = max(ways, key=lambda w: w[0])

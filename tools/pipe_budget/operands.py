@@ -7,8 +7,8 @@ VECTOR = re.compile(r"\.x(\d+)(?:\.|$)")
 WIDE = re.compile(r"\.(64|128)(?:\.|$)")
 PACKED = {"FFMA2", "FADD2", "FMUL2"}
 # Nothing is written to a register.
-NO_RESULT = {"STTM", "STS", "STG", "STL", "ST", "UTCHMMA", "UTCBAR", "BRA", "BAR", "EXIT", "FENCE", "UTMALDG",
-             "UTMASTG", "NOP", "RED", "WARPSYNC", "NANOSLEEP", "USETMAXREG", "MEMBAR", "DEPBAR"}
+NO_RESULT = {"STTM", "STS", "STAS", "STG", "STL", "ST", "UTCHMMA", "UTCBAR", "BRA", "BAR", "EXIT", "FENCE", "UTMALDG",
+             "UTMASTG", "NOP", "RED", "REDG", "UBLKRED", "UBLKCP", "DEPBAR", "WARPSYNC", "NANOSLEEP", "USETMAXREG", "MEMBAR"}
 
 
 def expanded(name, width):
@@ -22,7 +22,7 @@ def width_of(instruction):
         match = VECTOR.search(instruction.opcode)
         return int(match[1]) if match else 1
     match = WIDE.search(instruction.opcode)
-    if match and instruction.name in ("LDS", "STS", "LDG", "STG", "LDL", "STL", "LDC", "LD", "ST"):
+    if match and instruction.name in ("LDS", "STS", "STAS", "LDG", "STG", "LDL", "STL", "LDC", "LD", "ST"):
         return int(match[1]) // 32
     return 2 if instruction.name in PACKED or instruction.opcode.startswith(("IMAD.WIDE", "CS2R")) else 1
 
@@ -53,7 +53,7 @@ def reads_writes(instruction):
         names = NAME.findall(part)
         if i < results and re.fullmatch(r"U?[RP]\d+", part):
             writes += expanded(part, width if part[0] == "R" and i == 0 else 1)
-        elif instruction.name in ("STTM", "STS", "STG", "STL", "ST") and not part.startswith(("[", "tmem", "desc")):
+        elif instruction.name in ("STTM", "STS", "STAS", "STG", "STL", "ST") and not part.startswith(("[", "tmem", "desc")):
             reads += [r for n in names for r in (expanded(n, width) if n[0] == "R" else [n])]
         elif ".F32x2" in part:
             reads += [r for n in names for r in expanded(n, 2)]

@@ -45,6 +45,10 @@ MUFU_LANES = {"sm_100a": 16, "sm_103a": 32}
 # The SM's units, not a scheduler's.
 TENSOR_FLOPS = 8192          # dense 16-bit, a clock and SM (PAPER)
 SHARED_BYTES = 128           # a clock and SM, reads and writes together (PAPER)
+REDUCE_BYTES = 15.3          # a clock and SM, f32 sums in the L2 cache: measured on an H200, 29 GB/s an SM while the sums fit the L2; here at 1.9 GHz
+AROUND_BYTES = 14.0          # of DRAM for each row and channel, before and after a backward's main kernel
+DRAM_BYTES = 7e12            # a second
+SMS = 148
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +70,10 @@ LATENCIES = {row.name: row for row in [
     Latency("commit", 130, "end of the last product to the waiting warp's next instruction (tcgen05.commit, try_wait)"),
     Latency("arrive", 90, "arrival of the last warp to the next instruction of the warp that issues products"),
     Latency("product", 30, "tcgen05.mma from its issue to the tensor core's start"),
+    Latency("load", 800, "TMA: a request until its bytes come, from the L2 cache; 600 to 1000 on 9.0"),
+    Latency("bulk", 160, "a bulk reduction beside its bytes, until the next may take its place: measured on an H200, 4 to 32 KiB at a time"),
+    Latency("peer", 210, "to the other CTA's shared memory and its barrier; a load from there takes 180 to 210 on 9.0"),
+    Latency("beside", 4500, "of a CTA of the backward, beside its blocks: start, K and V, the first S; dK and dV in the end; 4000 to 5000 on 9.0"),
     Latency("launch", 2000, "of a CTA until its first product: start, barriers, the first TMA load (1400 to 2000 alone)"),
 ]}
 

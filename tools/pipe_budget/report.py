@@ -55,10 +55,27 @@ def registers(report):
     return table(rows) + f"\nstack {spills['stack_bytes']} bytes; loads and stores of local memory: " + ("; ".join(local) or "none")
 
 
+def backward(report):
+    """Of one block of 128 x 128 scores."""
+    b = report["backward"]
+    rows = [("unit", "clocks a block", "of the period")]
+    rows += [(name, clocks, f"{clocks / b['period']:.0%}") for name, clocks in b["units"].items()]
+    code, shared = b["instructions"], ", ".join(f"{name} {clocks}" for name, clocks in b["shared"].items())
+    chain = " -> ".join(f"{name} {clocks}" for name, clocks in b["chain"].items())
+    return [f"head_dim {'x'.join(map(str, b['head_dim']))}{', pairs of CTAs' if b['pair_of_ctas'] else ''}, order of products \"{b['layout']}\", "
+            f"blocks of Q, dO and what a pair loads again: {', '.join(map(str, b['stages']))}",
+            f"a block: {' and '.join(map(str, code['compute']))} instructions of a compute warp of either warpgroup, {code['reduce']} of a reducing warp, "
+            f"{code['mma']} of the one that issues; {b['reduce_bytes']} bytes added in global memory", table(rows), "shared memory: " + shared,
+            f"from S to each: {chain}",
+            f"period {b['period']}, {b['share']:.1%} of the tensor core's. Rates and latencies are assumed (rates.py)."]
+
+
 def text(report):
     roles = "roles as the kernel's lines name them" if report["roles"] == "told" else "roles guessed from what loops do"
     parts = [f"{report['kernel']}, {report['arch']}; {roles}", loops(report)]
-    if "chain" in report:
+    if "backward" in report:
+        parts += backward(report)
+    elif "chain" in report:
         chain = report["chain"]
         parts.append(f"head_dim {'x'.join(map(str, report['head_dim']))}{', pairs of CTAs' if report['pair_of_ctas'] else ''}, Q tiles {report['q_tiles']}")
         parts += [schedulers(report), units(report)]
