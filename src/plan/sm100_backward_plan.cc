@@ -49,7 +49,7 @@ BackwardShape Sm100BackwardSpec::shape() const {
 Support query_sm100_backward_support(const AttentionProblem& p) {
   if (find_row(p) == nullptr) {
     return {false, fmt::format("head_dim {} with head_dim_v {}; accepted for the backward on a "
-                               "Blackwell GPU in this version: up to 128",
+                               "Blackwell GPU in this version: up to 192, head_dim_v up to 128",
                                p.head_dim, p.head_dim_v)};
   }
   return query_gpu_backward_support(p, sm100::bwd::kKeys);
@@ -99,7 +99,9 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
       {"tensor memory",
        fmt::format("{} of {} columns", sm100::bwd::tmem_layout(t).total, sm100::bwd::kTmemColumns),
        t.apart ? "S, dP with dS over it, dV, dK, dQ and P apart"
-               : "S with P over it, dP with dS over it, dV, dK; dQ over what was read"});
+       : sm100::bwd::in_turn(t)
+           ? "S with P over it, dP over half of it, dS and dQ over dP, dV, dK: products in turn"
+           : "S with P over it, dP with dS over it, dV, dK; dQ over what was read"});
   explain_backward_order(p, spec.sections, false, steps);
 }
 

@@ -21,6 +21,10 @@ constexpr std::array kRows = {
         .cta_group = 1, .q_stages = 4, .dout_stages = 4, .sum_stages = 1, .apart = true,
         .reason = kFewKeys},
     Sm100BackwardRow{
+        .head_dim = 96, .head_dim_v = 96, .min_keys = kKeys + 1,
+        .cta_group = 2, .q_stages = 2, .dout_stages = 2, .sum_stages = 2, .apart = false,
+        .reason = kPair},
+    Sm100BackwardRow{
         .head_dim = 128, .head_dim_v = 128, .min_keys = kKeys + 1,
         .cta_group = 2, .q_stages = 2, .dout_stages = 2, .sum_stages = 1, .apart = false,
         .reason = kPair},
@@ -28,6 +32,10 @@ constexpr std::array kRows = {
         .head_dim = 128, .head_dim_v = 128, .min_keys = 0,
         .cta_group = 1, .q_stages = 2, .dout_stages = 2, .sum_stages = 1, .apart = false,
         .reason = kFewKeys},
+    Sm100BackwardRow{
+        .head_dim = 192, .head_dim_v = 128, .min_keys = 0,
+        .cta_group = 2, .q_stages = 1, .dout_stages = 1, .sum_stages = 1, .apart = false,
+        .reason = "a pair of CTAs: K, V and Q of one CTA leave no place in shared memory"},
 };
 // clang-format on
 

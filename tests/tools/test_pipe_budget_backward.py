@@ -93,10 +93,12 @@ class Units(unittest.TestCase):
     def test_shared_memory_of_the_products(self):
         for (d, group), operands, loaded in (((128, 1), 2048, 512), ((128, 2), 1536, 512), ((64, 1), 1152, 256), ((64, 2), 896, 256)):
             self.assertEqual(sum(products.operand_clocks(d, d, group == 2).values()), operands)
-            self.assertEqual(sum(clocks for clocks, _ in products.fills(d, d, group == 2).values()), loaded)
+            self.assertEqual(sum(fill[0] for fill in products.fills(d, d, group == 2).values()), loaded)
             self.assertEqual(products.reduced_bytes(d, group == 2), 512 * d // group)
         self.assertEqual(sum(products.operand_clocks(192, 128, True).values()), 1920)
         self.assertEqual(sum(products.clocks(192, 128).values()), 3328)
+        self.assertEqual(products.fills(96, 96, True)["Q sum"], (128, "dK", 0), "48 columns come as 64")
+        self.assertEqual(products.fills(192, 128, True, "turns")["Q sum"], (192, "S", 1), "into the place that S of this block has left")
 
     def test_what_takes_shared_memory_is_told_apart(self):
         found = budget.analyse(kernel(bulks=2))["backward"]

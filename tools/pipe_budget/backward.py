@@ -46,6 +46,8 @@ def compute_ways(kernel, role_loop):
 def told_layout(traits):
     if not traits:
         return None
+    if traits["head_dim"] + traits["head_dim_v"] > 256:   # beside two blocks of scores more than the 512 columns of tensor memory
+        return "turns"
     return "apart" if traits["apart"] else "late" if traits["cta_group"] > 1 else "one"
 
 
@@ -66,8 +68,8 @@ def streams(kernel, dims, layout, is_pair, stages):
              Stream("operands", fetch, False), Stream("tensor core", multiply, False)]
     if bulk:
         found.append(Stream("bulk", bulk, False))
-    for name, (clocks, after) in products.fills(*dims, is_pair).items():
-        number = stages[2] if "sum" in name else stages[0 if name == "Q" else 1]
+    for name, (clocks, after, later) in products.fills(*dims, is_pair, layout).items():
+        number = (stages[2] if "sum" in name else stages[0 if name == "Q" else 1]) - later
         found.append(Stream(f"load {name}", backward_ops.fill(name, clocks, after, number), False))
     if any(event == "sent" for way in ways for op in way for event, _, _ in op.tells):
         found.append(Stream("exchange", backward_ops.exchange(), False))
@@ -99,7 +101,7 @@ def shared_clocks(dims, is_pair, ways, reduce):
 
     staged = of(reduce, ("STS",))
     copied = 256 if any(i.opcode.startswith("UBLKCP.S.S") for i in ways[0]) else 0
-    return {"operands": sum(products.operand_clocks(*dims, is_pair).values()), "fills": sum(c for c, _ in products.fills(*dims, is_pair).values()),
+    return {"operands": sum(products.operand_clocks(*dims, is_pair).values()), "fills": sum(fill[0] for fill in products.fills(*dims, is_pair).values()),
             "dS": sum(of(way, ("STS", "STAS")) for way in ways), "exchange": copied, "statistics": sum(of(way, ("LDS",)) for way in ways),
             "dQ": staged + (products.reduced_bytes(dims[0], is_pair) / rates.SHARED_BYTES if staged else 0)}
 

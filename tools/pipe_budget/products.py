@@ -66,12 +66,19 @@ def operand_clocks(d, dv, is_pair):
             "dQ": row * (units.TILE + d)}
 
 
-def fills(d, dv, is_pair):
-    """Clocks of shared memory by what TMA loads, and the product after which its place is free."""
-    share, row = 2 if is_pair else 1, units.TILE * units.ELEMENT_BYTES / rates.SHARED_BYTES
+SLAB = 32   # columns: a pair's half of the columns comes in whole ones
+
+
+def fills(d, dv, is_pair, layout="late"):
+    """Clocks of shared memory by what TMA loads, the product after which its place is free, and of how many blocks earlier beside
+    its stages: in turn Q comes twice into one place, for S and then for dK."""
+    row = units.TILE * units.ELEMENT_BYTES / rates.SHARED_BYTES
     if not is_pair:
-        return {"Q": (row * d, "dK"), "dO": (row * dv, "dV")}
-    return {"Q": (row * d / share, "S"), "dO": (row * dv / share, "dP"), "Q sum": (row * d / share, "dK"), "dO sum": (row * dv / share, "dV")}
+        return {"Q": (row * d, "dK", 0), "dO": (row * dv, "dV", 0)}
+    d_sum, dv_sum = (-(-n // 2 // SLAB) * SLAB for n in (d, dv))
+    twice = layout == "turns"
+    return {"Q": (row * d / 2, "dK" if twice else "S", 0), "dO": (row * dv / 2, "dP", 0),
+            "Q sum": (row * d_sum, "S" if twice else "dK", int(twice)), "dO sum": (row * dv_sum, "dV", 0)}
 
 
 def reduced_bytes(d, is_pair):

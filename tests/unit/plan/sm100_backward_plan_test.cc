@@ -60,7 +60,13 @@ TEST(Sm100Backward, EveryRowCanBeBuilt) {
 TEST(Sm100Backward, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(bwd::why_not({.q_stages = 3}), "shared memory exceeds 227 KiB");
   EXPECT_STREQ(bwd::why_not({.apart = true}), "tensor memory exceeds 512 columns");
-  EXPECT_STREQ(bwd::why_not({.head_dim = 192}), "head dims are 64 or 128");
+  EXPECT_STREQ(bwd::why_not({.head_dim = 72}),
+               "head dims are multiples of 32 from 64 to 192, and to 128 of v");
+  EXPECT_STREQ(bwd::why_not({.head_dim = 192}), "one CTA takes head dims of 64 and 128");
+  EXPECT_STREQ(bwd::why_not({.head_dim = 96, .head_dim_v = 96}),
+               "one CTA takes head dims of 64 and 128");
+  EXPECT_STREQ(bwd::why_not({.head_dim = 192, .cta_group = 2}),
+               "Q that is loaded twice into one place has one stage");
   EXPECT_STREQ(bwd::why_not({.cta_group = 3}), "cta_group is 1 or 2");
   EXPECT_STREQ(bwd::why_not({.q_stages = 1}),
                "S of the next block is multiplied before dK of this one");
@@ -69,19 +75,21 @@ TEST(Sm100Backward, AVariantThatDoesNotFitIsNamed) {
                "registers come in eights and leave at least 24 for the other warps");
 }
 
-TEST(Sm100Backward, EveryHeadDimUpTo128HasAKernelThatHoldsIt) {
-  for (int64_t d = 8; d <= 128; d += 8) {
+TEST(Sm100Backward, EveryHeadDimUpTo192HasAKernelThatHoldsIt) {
+  for (int64_t d = 8; d <= 192; d += 8) {
     for (int64_t dv = 8; dv <= 128; dv += 8) {
       for (const int64_t keys : {0, 128, 129, 5000}) {
         const Sm100BackwardRow* row = find_sm100_backward(d, dv, keys);
         ASSERT_NE(row, nullptr) << d << " " << dv;
         EXPECT_GE(row->head_dim, d);
         EXPECT_GE(row->head_dim_v, dv);
-        EXPECT_EQ(row->cta_group, keys > 128 ? 2 : 1);
+        EXPECT_EQ(row->cta_group, keys > 128 || d > 128 ? 2 : 1);
       }
     }
   }
-  EXPECT_EQ(find_sm100_backward(136, 64, 1000), nullptr);
+  EXPECT_EQ(find_sm100_backward(96, 96, 1000)->head_dim, 96);
+  EXPECT_EQ(find_sm100_backward(200, 64, 1000), nullptr);
+  EXPECT_EQ(find_sm100_backward(136, 136, 1000), nullptr);
 }
 
 TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
@@ -100,9 +108,14 @@ TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
       EXPECT_EQ(tile % 1024, 0);
     }
     if (t.cta_group > 1) {
-      ranges.push_back({"k_sum", s.k_sum, bwd::k_bytes(t)});
-      ranges.push_back({"q_sum", s.q_sum, t.sum_stages * bwd::q_bytes(t)});
-      ranges.push_back({"dout_sum", s.dout_sum, t.sum_stages * bwd::dout_bytes(t)});
+      ranges.push_back({"k_sum", s.k_sum, bwd::k_sum_bytes(t)});
+      ranges.push_back({"dout_sum", s.dout_sum, t.sum_stages * bwd::dout_sum_bytes(t)});
+      if (bwd::q_twice(t)) {
+        EXPECT_EQ(s.q_sum, s.q);
+        EXPECT_LE(bwd::q_sum_bytes(t), bwd::q_bytes(t));
+      } else {
+        ranges.push_back({"q_sum", s.q_sum, t.sum_stages * bwd::q_sum_bytes(t)});
+      }
     }
     expect_apart(ranges, s.total);
     EXPECT_EQ(s.barriers % 8, 0);
@@ -114,12 +127,15 @@ TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
 TEST(Sm100Backward, ColumnsOfTensorMemory) {
   for (const BwdTraits& t : all_variants()) {
     const bwd::TmemLayout m = bwd::tmem_layout(t);
-    std::vector<Range> ranges = {{"s", m.s, bwd::kRows},
-                                 {"dp", m.dp, bwd::kRows},
-                                 {"dv", m.dv, t.head_dim_v},
-                                 {"dk", m.dk, t.head_dim}};
+    std::vector<Range> ranges = {
+        {"dp", m.dp, bwd::kRows}, {"dv", m.dv, t.head_dim_v}, {"dk", m.dk, t.head_dim}};
+    ranges.push_back({"s", m.s, bwd::in_turn(t) ? bwd::kColumns : bwd::kRows});
     const int p_end = m.p + m.p_stride + bwd::kColumns / 2;
-    if (t.apart) {
+    if (bwd::in_turn(t)) {
+      EXPECT_EQ(p_end, m.dp);
+      EXPECT_GE(m.dq, m.s);
+      EXPECT_EQ(m.dq + bwd::dk_columns(t), m.dv);
+    } else if (t.apart) {
       ranges.push_back({"dq", m.dq, bwd::dk_columns(t)});
       ranges.push_back({"p", m.p, p_end - m.p});
     } else if (bwd::dq_over_s(t)) {
@@ -145,7 +161,7 @@ TEST(Sm100Backward, EveryBarrierHasWhoArrivesAndWhoWaits) {
       const bool is_used = of_pairs.contains(name) ? t.cta_group > 1
                            : name == "p_free"      ? t.apart
                            : name == "ds_free"     ? bwd::dq_over_s(t)
-                           : name == "s_free"      ? t.apart || bwd::dq_over_s(t)
+                           : name == "s_free"      ? t.apart || bwd::splits_s(t)
                                                    : true;
       EXPECT_EQ(barrier.stages > 0, is_used) << name;
       EXPECT_GT(barrier.arrivals, 0) << name;
@@ -179,9 +195,10 @@ TEST(Sm100Backward, PrebuiltKernelsHoldEveryPlannedOneWithoutSoftcap) {
     }
     DeviceSpec device = emulated_specs().back();
     device.architecture = architecture;
-    for (int64_t d = 8; d <= 128; d += 8) {
+    for (int64_t d = 8; d <= 192; d += 8) {
       for (const int64_t seqlen : {100, 1000}) {
         ProblemDesc desc = dense(d, seqlen);
+        if (d > 128) desc.head_dim_v = 128;
         desc.dtype = d % 16 == 0 ? DType::kBF16 : DType::kF16;
         for (const KernelStep& step : plan_backward(AttentionProblem::make(desc), device).steps) {
           EXPECT_TRUE(prebuilt.contains(step.source.name_expression)) << step.source.display_name;
@@ -195,7 +212,7 @@ TEST(Sm100Backward, RefusalsNameTheArgument) {
   ProblemDesc desc = dense(136);
   EXPECT_EQ(refusal(desc),
             "head_dim 136 with head_dim_v 136; accepted for the backward on a Blackwell GPU in "
-            "this version: up to 128");
+            "this version: up to 192, head_dim_v up to 128");
   desc = dense(128);
   desc.softcap = 20;
   desc.deterministic = true;

@@ -37,7 +37,7 @@ class Compute {
 
  private:
   static constexpr int kChunks = kColumns / kChunk;
-  static constexpr bool kLateDq = dq_over_s(T);
+  static constexpr bool kSplitsS = splits_s(T), kLateDq = dq_over_s(T);
   using Block = float[kChunks][kChunk];
 
   __device__ ptx::TmemAddr tmem(int column) const {
@@ -93,17 +93,17 @@ class Compute {
   }
 
   // The scores are in registers, so that what comes in their place may: the next ones, where P is
-  // apart; dQ; P of the other warpgroup.
+  // apart; dQ or dP; P of the other warpgroup.
   __device__ void hand_over_scores() const {
-    if constexpr (T.apart || kLateDq) ptx::tcgen05_fence_before_thread_sync();
-    if (T.apart || (kLateDq && part == 1)) c.arrive_at_mma(kSFree);
-    if (kLateDq && part == 0) ptx::barrier_arrive(scores_barrier(), 2 * kWarpThreads);
+    if constexpr (T.apart || kSplitsS) ptx::tcgen05_fence_before_thread_sync();
+    if (T.apart || (kSplitsS && part == 1)) c.arrive_at_mma(kSFree);
+    if (kSplitsS && part == 0) ptx::barrier_arrive(scores_barrier(), 2 * kWarpThreads);
   }
   // Until this warp's P may be written.
   __device__ void wait_for_p() {
     if constexpr (T.apart) phases.wait(c, kPFree);
-    if (kLateDq && part == 1) ptx::barrier_sync(scores_barrier(), 2 * kWarpThreads);
-    if constexpr (T.apart || kLateDq) ptx::tcgen05_fence_after_thread_sync();
+    if (kSplitsS && part == 1) ptx::barrier_sync(scores_barrier(), 2 * kWarpThreads);
+    if constexpr (T.apart || kSplitsS) ptx::tcgen05_fence_after_thread_sync();
   }
   // Named barriers: 0 is __syncthreads. From a warp of the first warpgroup to the second one's with
   // the same lanes.

@@ -58,7 +58,7 @@ class Loader {
         load_q_sum(steps);
         if (is_first) {
           const int first = w.first_key - rank * kKeys;
-          load<QkTile<group_keys(T), dk_columns(T)>>(
+          load<QkTile<group_keys(T), loaded_columns(dk_columns(T))>>(
               key_source(p.maps.k, rank * dk_columns(T), first), c.kSmem.k_sum, kKSumFull, 0,
               keys - first);
         }
@@ -70,6 +70,7 @@ class Loader {
 
  private:
   static constexpr int kAll = 1 << 30;  // rows: none is past the end
+  static constexpr bool kQTwice = q_twice(T);
 
   // A tile of kRows rows, and how many of them a TMA box has.
   template <int kTileRows, int kTileColumns, int kSlabColumns, int kMaxBox>
@@ -85,17 +86,22 @@ class Loader {
 
   __device__ void load_q(const Steps& steps) {
     const int first = rank * q_rows(T);
-    c.wait(kQEmpty, q.stage(), q.phase() ^ 1);
+    c.wait(kQTwice ? kQSumEmpty : kQEmpty, q.stage(), q.phase() ^ 1);
     load<QkTile<q_rows(T), T.head_dim>>(query_source(p.maps.q, 0, steps, first),
                                         c.kSmem.q + q.stage() * q_bytes(T), kQFull, q.stage(),
                                         rows_left(steps, first));
     q.advance();
   }
   __device__ void load_q_sum(const Steps& steps) {
-    c.wait(kQSumEmpty, q_sum.stage(), q_sum.phase() ^ 1);
-    load<QkTile<kRows, dk_columns(T), q_rows(T)>>(
+    if constexpr (kQTwice) {
+      c.wait(kQEmpty, q_sum.stage(), q_sum.phase());  // S of this very block is done
+    } else {
+      c.wait(kQSumEmpty, q_sum.stage(), q_sum.phase() ^ 1);
+    }
+    load<QkTile<kRows, loaded_columns(dk_columns(T)), q_rows(T)>>(
         query_source(p.maps.q, rank * dk_columns(T), steps, 0),
-        c.kSmem.q_sum + q_sum.stage() * q_bytes(T), kQSumFull, q_sum.stage(), rows_left(steps, 0));
+        c.kSmem.q_sum + q_sum.stage() * q_sum_bytes(T), kQSumFull, q_sum.stage(),
+        rows_left(steps, 0));
     q_sum.advance();
   }
 
@@ -109,9 +115,9 @@ class Loader {
   }
   __device__ void load_dout_sum(const Steps& steps) {
     c.wait(kDoutSumEmpty, dout_sum.stage(), dout_sum.phase() ^ 1);
-    load<VTile<kRows, dv_columns(T), q_rows(T)>>(
+    load<VTile<kRows, loaded_columns(dv_columns(T)), q_rows(T)>>(
         query_source(p.maps.dout, rank * dv_columns(T), steps, 0),
-        c.kSmem.dout_sum + dout_sum.stage() * dout_bytes(T), kDoutSumFull, dout_sum.stage(),
+        c.kSmem.dout_sum + dout_sum.stage() * dout_sum_bytes(T), kDoutSumFull, dout_sum.stage(),
         rows_left(steps, 0));
     dout_sum.advance();
   }

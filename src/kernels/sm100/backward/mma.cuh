@@ -5,7 +5,8 @@
 //
 // so that P of a block is computed under dK and dQ of the one before, and dS under dV and the next
 // S. Where P is apart, S(i + 1) comes before dV(i): it waits for no P. Where dQ lies over S, dQ(i)
-// comes after dP(i + 1): S(i + 1) is in registers by then.
+// comes after dP(i + 1): S(i + 1) is in registers by then. In turn: S, dP, dV, dK and dQ of a
+// block, then the next one's.
 #pragma once
 
 #include "kernels/sm100/backward/context.cuh"
@@ -28,19 +29,10 @@ class MmaIssuer {
     const int steps = c.work().steps;
     if (steps == 0 || !c.group.leads()) return;
     c.wait(kKFull, 0, 0);
-#pragma unroll 1
-    for (int i = -1; i < steps; ++i) {
-      const bool has_block = i >= 0, has_next = i + 1 < steps;
-      if (T.apart && has_next) issue_s(i + 1);
-      if (has_block) issue_dv(i, has_next);
-      if (kLateDq && has_block) wait_for(kDqFree);
-      if (!T.apart && has_next) issue_s(i + 1);
-      if (has_block) issue_dk(i);
-      if (!kLateDq && has_block) issue_dq(i);
-      if (i < 0) c.wait(kVFull, 0, 0);
-      if (has_next) issue_dp(i + 1);
-      if (kLateDq && has_next) wait_for(kSFree);
-      if (kLateDq && has_block) issue_dq(i);
+    if constexpr (in_turn(T)) {
+      issue_in_turn(steps);
+    } else {
+      issue_ahead(steps);
     }
     commit(kSumsFull);
   }
@@ -55,6 +47,40 @@ class MmaIssuer {
   static constexpr uint32_t kDv = umma_instruction(T.element, group_keys(T), T.head_dim_v, true);
   static constexpr uint32_t kDk = umma_instruction(T.element, group_keys(T), T.head_dim, true);
   static constexpr uint32_t kDq = umma_instruction(T.element, kRows, T.head_dim, true, true);
+
+  static constexpr int kQSumBytes = kPair ? q_sum_bytes(T) : q_bytes(T);
+  static constexpr int kDoutSumBytes = kPair ? dout_sum_bytes(T) : dout_bytes(T);
+
+  __device__ void issue_ahead(int steps) {
+#pragma unroll 1
+    for (int i = -1; i < steps; ++i) {
+      const bool has_block = i >= 0, has_next = i + 1 < steps;
+      if (T.apart && has_next) issue_s(i + 1);
+      if (has_block) issue_dv(i, has_next);
+      if (kLateDq && has_block) wait_for(kDqFree);
+      if (!T.apart && has_next) issue_s(i + 1);
+      if (has_block) issue_dk(i);
+      if (!kLateDq && has_block) issue_dq(i);
+      if (i < 0) c.wait(kVFull, 0, 0);
+      if (has_next) issue_dp(i + 1);
+      if (kLateDq && has_next) wait_for(kSFree);
+      if (kLateDq && has_block) issue_dq(i);
+    }
+  }
+
+  __device__ void issue_in_turn(int steps) {
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i) {
+      wait_for(kDqFree);
+      issue_s(i);
+      if (i == 0) c.wait(kVFull, 0, 0);
+      wait_for(kSFree);
+      issue_dp(i);
+      issue_dv(i, i + 1 < steps);
+      issue_dk(i);
+      issue_dq(i);
+    }
+  }
 
   __device__ void commit(int kind, int stage = 0) const {
     if (ptx::elect_sync()) c.group.commit(c.barrier(kind, stage));
@@ -86,7 +112,7 @@ class MmaIssuer {
   // must be.
   __device__ void issue_dp(int i) {
     const int stage = wait_for_stage<T.dout_stages>(kDoutFull, i);
-    if constexpr (!T.apart && !kLateDq) wait_for(kDqFree);
+    if constexpr (!T.apart && !kLateDq && !in_turn(T)) wait_for(kDqFree);
     multiply_scores<VDescriptor, T.head_dim_v>(c.kTmem.dp, c.kSmem.v,
                                                c.kSmem.dout + stage * dout_bytes(T));
     commit(kDpFull);
@@ -99,7 +125,7 @@ class MmaIssuer {
     const int stage = kPair ? wait_for_stage<kStages>(kDoutSumFull, i) : i % kStages;
     wait_for(kPFull);
     add_up<VDescriptor, kDv, Context<T>::kTmem.p_stride>(
-        c.kTmem.dv, c.kTmem.p, c.kSmem.dout_sum + stage * dout_bytes(T), i > 0);
+        c.kTmem.dv, c.kTmem.p, c.kSmem.dout_sum + stage * kDoutSumBytes, i > 0);
     commit(kPair ? kDoutSumEmpty : kDoutEmpty, stage);
     if (T.apart && has_next) commit(kPFree);
   }
@@ -109,7 +135,7 @@ class MmaIssuer {
     constexpr int kStages = kPair ? T.sum_stages : T.q_stages;
     const int stage = kPair ? wait_for_stage<kStages>(kQSumFull, i) : i % kStages;
     wait_for(kDsFull);
-    add_up<QkDescriptor, kDk, kColumns>(c.kTmem.dk, c.kTmem.ds, c.kSmem.q_sum + stage * q_bytes(T),
+    add_up<QkDescriptor, kDk, kColumns>(c.kTmem.dk, c.kTmem.ds, c.kSmem.q_sum + stage * kQSumBytes,
                                         i > 0);
     commit(kPair ? kQSumEmpty : kQEmpty, stage);
   }

@@ -27,7 +27,10 @@ class Reducer {
       ptx::tcgen05_fence_after_thread_sync();
       float r[kChunks][kChunk];
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) ptx::tcgen05_ld_and_wait_32x32b(r[i], dq + i * kChunk);
+      for (int i = 0; i < kChunks; ++i) ptx::tcgen05_ld_32x32b<0>(r[i], dq + i * kChunk);
+      ptx::tcgen05_wait_ld();
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) ptx::fence_loaded(r[i]);
       ptx::tcgen05_fence_before_thread_sync();
       c.arrive_at_mma(kDqFree);
       const int position = steps.m_block * kRows + static_cast<int>(c.group.rank) * q_rows(T) + row;
@@ -46,6 +49,7 @@ class Reducer {
 
  private:
   static constexpr int kColumnsOfLane = dk_columns(T);
+  static constexpr int kChunk = 16;
   static constexpr int kChunks = kColumnsOfLane / kChunk;
 
   // Warps that add to a block of the workspace at each turn.

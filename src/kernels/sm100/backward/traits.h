@@ -12,7 +12,7 @@ namespace fa4::sm100 {
 // A structural type: passed as one template argument, and printed as the kernel's name.
 struct BwdTraits {
   Element element = Element::kBF16;
-  // 64 or 128; the tensors may be narrower: TMA fills with zeros.
+  // Multiples of 32, up to 192 and 128; the tensors may be narrower: TMA fills with zeros.
   int head_dim = 128;    // of q, k and their gradients
   int head_dim_v = 128;  // of v, out and their gradients
   int cta_group = 1;     // CTAs that share every product: a pair has 256 keys
@@ -73,6 +73,8 @@ constexpr int q_rows(const BwdTraits& t) { return kRows / t.cta_group; }
 // Of the columns of dK, dV and dQ, and so of Q, dO and K as their second operands.
 constexpr int dk_columns(const BwdTraits& t) { return t.head_dim / t.cta_group; }
 constexpr int dv_columns(const BwdTraits& t) { return t.head_dim_v / t.cta_group; }
+// As they lie in shared memory: whole slabs.
+constexpr int loaded_columns(int columns) { return (columns + 31) / 32 * 32; }
 // Keys of the group.
 constexpr int group_keys(const BwdTraits& t) { return kKeys * t.cta_group; }
 // Slabs of K and Q, and of V and dO: half the columns are whole slabs.
@@ -83,6 +85,16 @@ constexpr int k_bytes(const BwdTraits& t) { return kKeys * t.head_dim * kElement
 constexpr int v_bytes(const BwdTraits& t) { return kKeys * t.head_dim_v * kElementBytes; }
 constexpr int q_bytes(const BwdTraits& t) { return q_rows(t) * t.head_dim * kElementBytes; }
 constexpr int dout_bytes(const BwdTraits& t) { return q_rows(t) * t.head_dim_v * kElementBytes; }
+// The same as the second operands of a pair's dQ, dK and dV.
+constexpr int k_sum_bytes(const BwdTraits& t) {
+  return group_keys(t) * loaded_columns(dk_columns(t)) * kElementBytes;
+}
+constexpr int q_sum_bytes(const BwdTraits& t) {
+  return kRows * loaded_columns(dk_columns(t)) * kElementBytes;
+}
+constexpr int dout_sum_bytes(const BwdTraits& t) {
+  return kRows * loaded_columns(dv_columns(t)) * kElementBytes;
+}
 // dS of the queries that this CTA computes dQ of, of all keys of the group, in slabs as K's.
 constexpr int ds_slab_bytes(const BwdTraits& t) {
   return group_keys(t) * qk_slab(t) * kElementBytes;
@@ -100,31 +112,44 @@ inline constexpr int kWorkBytes = 48;
 struct TmemLayout {
   int s;  // scores: a compute warpgroup has 64 columns of its own, of S and dP alike
   int p;  // over S, of a pair in its first half, else in that of each warpgroup's columns; or apart
-  int dp;
+  int dp;  // in turn: over the second half of S
   int ds;  // over dP, in the first half of each warpgroup's columns
   int dv;
   int dk;
-  int dq;        // over dP and dS; of a pair over the second half of the next S; or apart
+  int dq;  // over dP and dS; of a pair over the second half of the next S; or apart; in turn: up to
+           // the end of dP
   int p_stride;  // from one warpgroup's columns to the other's
   int total;
 };
+// A pair's products come in turn where tensor memory has no place for two blocks of scores beside
+// dV and dK: dP lies over half of S, and S of the next block waits until dQ of this one was read.
+constexpr bool in_turn(const BwdTraits& t) {
+  return 2 * kRows + t.head_dim + t.head_dim_v > kTmemColumns;
+}
 constexpr TmemLayout tmem_layout(const BwdTraits& t) {
   TmemLayout m{};
-  m.dp = m.s + kRows;
+  m.dp = m.s + (in_turn(t) ? kColumns : kRows);
   m.ds = m.dp;
   m.dv = m.dp + kRows;
   m.dk = m.dv + t.head_dim_v;
   const int end = m.dk + t.head_dim;
-  m.dq = t.apart ? end : t.cta_group > 1 ? m.s + kColumns : m.dp;
+  m.dq = t.apart           ? end
+         : in_turn(t)      ? m.dv - dk_columns(t)
+         : t.cta_group > 1 ? m.s + kColumns
+                           : m.dp;
   m.p = t.apart ? end + dk_columns(t) : m.s;
   m.p_stride = t.apart || t.cta_group > 1 ? kColumns / 2 : kColumns;
   m.total = t.apart ? m.p + kRows / 2 : end;
   return m;
 }
 
-// Where dQ lies over S, the next S comes first: P is in its other half, and dQ is issued when the
-// warpgroup whose scores it overwrites has loaded them.
-constexpr bool dq_over_s(const BwdTraits& t) { return t.cta_group > 1 && !t.apart; }
+// P lies in the first half of S: the second one, whose scores are the second warpgroup's, has
+// another use when that has loaded them.
+constexpr bool splits_s(const BwdTraits& t) { return t.cta_group > 1 && !t.apart; }
+// This use is dQ, of the block before: S comes first, and dQ waits. In turn it is dP.
+constexpr bool dq_over_s(const BwdTraits& t) { return splits_s(t) && !in_turn(t); }
+// A stage of a pair's Q holds first the rows for S, then the columns for dK.
+constexpr bool q_twice(const BwdTraits& t) { return in_turn(t); }
 
 // Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind {
@@ -158,15 +183,15 @@ enum BarrierKind {
 };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
   const int g = t.cta_group, pair = g > 1, sums = pair ? t.sum_stages : 0;
-  const int warps = 4 * kComputeWarpgroups * g, late_dq = dq_over_s(t);
+  const int warps = 4 * kComputeWarpgroups * g, splits = splits_s(t), late_dq = dq_over_s(t);
   const char* loaded = "load of each CTA + TMA bytes, or load after clearing the tail";
   return {{
       {"k_full", 1, g, Start::kTaken, loaded, "mma"},
       {"v_full", 1, g, Start::kTaken, loaded, "mma"},
       {"k_sum_full", pair, g, Start::kTaken, loaded, "mma, before dQ"},
       {"q_full", t.q_stages, g, Start::kTaken, loaded, "mma"},
-      {"q_empty", t.q_stages, 1, Start::kFree, "mma: commit after S, without a pair after dK",
-       "load"},
+      {"q_empty", t.q_stages, 1, q_twice(t) ? Start::kTaken : Start::kFree,
+       "mma: commit after S, without a pair after dK", "load"},
       {"q_sum_full", sums, g, Start::kTaken, loaded, "mma, before dK"},
       {"q_sum_empty", sums, 1, Start::kFree, "mma: commit after dK", "load"},
       {"dout_full", t.dout_stages, g, Start::kTaken, loaded, "mma"},
@@ -179,10 +204,9 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
        "compute warps of the CTA, after dS", "load"},
       {"raw", 1, 1, Start::kTaken, "load + TMA bytes", "load, before clearing the tail"},
       {"s_full", 1, 1, Start::kTaken, "mma: commit after S", "compute"},
-      {"s_free", t.apart || late_dq, late_dq ? 4 * g : warps,
-       t.apart ? Start::kFree : Start::kTaken,
-       "compute warps: S, or what dQ overwrites of it, is in registers",
-       "mma, before the next S, or before dQ"},
+      {"s_free", t.apart || splits, splits ? 4 * g : warps, t.apart ? Start::kFree : Start::kTaken,
+       "compute warps: S, or its second half, is in registers",
+       "mma, before the next S, or before dQ or dP, which overwrites that half"},
       {"p_full", 1, warps, Start::kTaken, "compute warps: P is in tensor memory", "mma, before dV"},
       {"p_free", t.apart, 1, Start::kFree, "mma: commit after dV", "compute, before the next P"},
       {"dp_full", 1, 1, Start::kTaken, "mma: commit after dP", "compute"},
@@ -226,11 +250,11 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.ds = s.dout + t.dout_stages * dout_bytes(t);
   int end = s.ds + ds_bytes(t);
   s.k_sum = pair ? end : s.k;
-  if (pair) end += k_bytes(t);
-  s.q_sum = pair ? end : s.q;
-  if (pair) end += t.sum_stages * q_bytes(t);
+  if (pair) end += k_sum_bytes(t);
+  s.q_sum = pair && !q_twice(t) ? end : s.q;
+  if (pair && !q_twice(t)) end += t.sum_stages * q_sum_bytes(t);
   s.dout_sum = pair ? end : s.dout;
-  if (pair) end += t.sum_stages * dout_bytes(t);
+  if (pair) end += t.sum_stages * dout_sum_bytes(t);
   s.stats = end;
   s.work = s.stats + kStatStages * 2 * kStatBytes;
   s.barriers = s.work + kWorkBytes;
@@ -241,9 +265,14 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const BwdTraits& t) {
-  if ((t.head_dim != 64 && t.head_dim != 128) || (t.head_dim_v != 64 && t.head_dim_v != 128))
-    return "head dims are 64 or 128";
+  if (t.head_dim % 32 != 0 || t.head_dim < 64 || t.head_dim > 192 || t.head_dim_v % 32 != 0 ||
+      t.head_dim_v < 64 || t.head_dim_v > 128)
+    return "head dims are multiples of 32 from 64 to 192, and to 128 of v";
   if (t.cta_group != 1 && t.cta_group != 2) return "cta_group is 1 or 2";
+  if (t.cta_group == 1 && (t.head_dim % 64 != 0 || t.head_dim_v % 64 != 0 || in_turn(t)))
+    return "one CTA takes head dims of 64 and 128";
+  if (q_twice(t) && (t.q_stages != 1 || t.sum_stages != 1))
+    return "Q that is loaded twice into one place has one stage";
   if (t.cta_group == 1 && t.q_stages < 2)
     return "S of the next block is multiplied before dK of this one";
   if (t.q_stages < 1 || t.dout_stages < 1 || t.sum_stages < 1) return "Q and dO need a stage";

@@ -1,0 +1,83 @@
+// The Blackwell backward's head dimensions beside 64 and 128, by pairs of CTAs: 96, whose half of
+// the columns fills no whole slab, and (192, 128), whose products come in turn and whose Q is
+// loaded twice into one place.
+#include <gtest/gtest.h>
+
+#include "backward_run.h"
+#include "table.h"
+
+namespace fa4::internal {
+namespace {
+
+class EmulatedB200BackwardDims : public BackendTest,
+                                 public testing::WithParamInterface<std::pair<int, int>> {
+ protected:
+  static Case make(int64_t seqlen_q, int64_t seqlen_k) {
+    Case c;
+    c.desc.dtype = DType::kBF16;
+    c.desc.batch = c.desc.heads_q = c.desc.heads_kv = 1;
+    c.desc.seqlen_q = seqlen_q;
+    c.desc.seqlen_k = seqlen_k;
+    c.desc.head_dim = GetParam().first;
+    c.desc.head_dim_v = GetParam().second;
+    c.seed = 43;
+    return c;
+  }
+
+  // No formal finding but of dq's sums, which pairs add in no fixed order.
+  static void expect_right(const Case& c) {
+    const AttentionProblem p = AttentionProblem::make(c.desc);
+    SCOPED_TRACE(testing::Message() << p.seqlen_q << " x " << p.seqlen_k);
+    EXPECT_EQ(unsupported_backward(tested_backends()[0], p), "");
+    const Device& device = *tested_backends()[0].device.device;
+    const int64_t formal_before = device.formal_findings();
+    expect_gradients(c);
+    constexpr int64_t kPairKeys = 256;
+    if (p.seqlen_k <= kPairKeys || p.deterministic) {
+      EXPECT_EQ(device.formal_findings(), formal_before);
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Dims, EmulatedB200BackwardDims,
+                         testing::Values(std::pair{96, 96}, std::pair{192, 128}, std::pair{72, 88},
+                                         std::pair{136, 64}));
+
+TEST_P(EmulatedB200BackwardDims, LengthsAboutItsBlocks) {
+  for (const auto& [q, k] : {std::pair{1, 1}, {64, 128}, {65, 129}, {192, 64}, {400, 260}}) {
+    expect_right(make(q, k));
+  }
+}
+
+TEST_P(EmulatedB200BackwardDims, Masks) {
+  for (const MaskSpec window : {MaskSpec{-1, 0}, {100, 30}, {40, -1}}) {
+    Case c = make(210, 300);
+    c.desc.window = window;
+    c.desc.dtype = DType::kF16;
+    expect_right(c);
+  }
+}
+
+TEST_P(EmulatedB200BackwardDims, DeterministicPackedGroups) {
+  Case c = make(0, 0);
+  c.desc.heads_q = 2;
+  c.desc.causal = c.desc.deterministic = true;
+  pack(c, {200, 0, 1, 130}, {300, 30, 0, 140});
+  c.desc.total_q += 9;
+  c.desc.total_k += 70;
+  expect_right(c);
+  const BackwardCase given(c);
+  const GradientResult once = run_backward_on(tested_backends()[0], given.problem(), given.args());
+  EXPECT_TRUE(once == run_backward_on(tested_backends()[0], given.problem(), given.args()));
+}
+
+TEST_P(EmulatedB200BackwardDims, SoftcapSinkAndDlse) {
+  Case c = make(150, 200);
+  c.desc.softcap = 3;
+  c.desc.has_sink = c.desc.has_dlse = true;
+  c.amplitude = 4;
+  expect_right(c);
+}
+
+}  // namespace
+}  // namespace fa4::internal
