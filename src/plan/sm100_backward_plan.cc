@@ -66,8 +66,10 @@ std::vector<PrebuiltKernel> sm100_backward_kernels() {
   for (const Element element : {Element::kBF16, Element::kF16}) {
     kernels.push_back({preprocess_source(element), 0});
     for (const Sm100BackwardRow& row : sm100_backward_rows()) {
-      const Sm100BackwardSpec spec{traits_of(row, element, false)};
-      add_once({spec.source(), spec.shape().smem_bytes}, &kernels);
+      for (const bool softcap : {false, true}) {
+        const Sm100BackwardSpec spec{traits_of(row, element, softcap)};
+        add_once({spec.source(), spec.shape().smem_bytes}, &kernels);
+      }
     }
     kernels.push_back({postprocess_source(element, DqLayout::kRows), 0});
   }

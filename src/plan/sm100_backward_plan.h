@@ -22,8 +22,7 @@ Support query_sm100_backward_support(const AttentionProblem& problem);
 // For a problem that it takes.
 Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& problem, const DeviceSpec& device);
 
-// Every kernel of the backward that the build compiles ahead of time: those of softcap are rare,
-// and compiled on first use.
+// Every kernel of the backward that the build compiles ahead of time.
 std::vector<PrebuiltKernel> sm100_backward_kernels();
 
 void explain_sm100_backward(const AttentionProblem& problem, const Sm100BackwardSpec& spec,

@@ -38,6 +38,9 @@ class Compute {
  private:
   static constexpr int kChunks = kColumns / kChunk;
   static constexpr bool kSplitsS = splits_s(T), kLateDq = dq_over_s(T);
+  // Softcap takes more registers: scores that nobody waits for, and that no P of this warp comes
+  // over before, are loaded when they are needed.
+  static constexpr bool kLoadsLate = T.softcap && !T.apart && !kSplitsS;
   using Block = float[kChunks][kChunk];
 
   __device__ ptx::TmemAddr tmem(int column) const {
@@ -64,32 +67,41 @@ class Compute {
     const ptx::TmemAddr s = tmem(c.kTmem.s + part * kColumns);
     const ptx::TmemAddr to = tmem(c.kTmem.p + part * c.kTmem.p_stride);
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
+    for (int i = 0; i < (kLoadsLate ? 1 : kChunks); ++i) {
+      ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
+    }
     hand_over_scores();
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
-      float slope[T.softcap ? kChunk : 1];
-      if constexpr (T.softcap) cap(rP[i], slope);
-#pragma unroll
-      for (int j = 0; j < kChunk; j += 2) {
-        float &p0 = rP[i][j], &p1 = rP[i][j + 1];
-        ptx::fma_rn_ftz(p0, p1, scale, neg_lse_log2[(i * kChunk + j) / 2]);
-        p0 = ptx::ex2_approx_ftz(p0);
-        p1 = ptx::ex2_approx_ftz(p1);
-      }
-      if (is_masked) mask(rP[i], first_row + i * kChunk);
+      if (kLoadsLate && i > 0) ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
       uint32_t packed[kChunk / 2];
-      round(rP[i], packed);
+      exponentiate(rP[i], packed, scale, neg_lse_log2 + i * kChunk / 2);
+      if (is_masked) mask(rP[i], packed, first_row + i * kChunk);
       if (i == 0) wait_for_p();
       ptx::tcgen05_st_32x32b<0>(to + i * kChunk / 2, packed);
-      if constexpr (T.softcap) {
-#pragma unroll
-        for (int j = 0; j < kChunk; ++j) rP[i][j] *= slope[j];
-      }
     }
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();
     c.arrive_at_mma(kPFull);
+  }
+
+  // A chunk of scores becomes P in 16 bits, and in f32 what dP - delta is multiplied with. The
+  // slope of a score, 1 - tanh², is never kept: there are no registers for 32 of them.
+  __device__ void exponentiate(float (&r)[kChunk], uint32_t (&packed)[kChunk / 2],
+                               ptx::Float2 scale, const ptx::Float2* neg_lse_log2) const {
+    if constexpr (T.softcap) tanh_scores(r, p.scores.scale_over_softcap);
+#pragma unroll
+    for (int j = 0; j < kChunk; j += 2) {
+      const float t0 = r[j], t1 = r[j + 1];
+      ptx::fma_rn_ftz(r[j], r[j + 1], scale, neg_lse_log2[j / 2]);
+      r[j] = ptx::ex2_approx_ftz(r[j]);
+      r[j + 1] = ptx::ex2_approx_ftz(r[j + 1]);
+      packed[j / 2] = pack<T.element>(r[j], r[j + 1]);
+      if constexpr (T.softcap) {
+        r[j] *= fmaf(-t0, t0, 1.0f);
+        r[j + 1] *= fmaf(-t1, t1, 1.0f);
+      }
+    }
   }
 
   // The scores are in registers, so that what comes in their place may: the next ones, where P is
@@ -146,16 +158,25 @@ class Compute {
 
   // Zeros where the query does not see this thread's key.
   __device__ void mask(float (&r)[kChunk], int first_row) const {
-    const int begin = seen.begin - first_row, end = seen.end - first_row;
-    ptx::zero_others(
-        r, ptx::bmsk_clamp(0, end > 0 ? end : 0) & ~ptx::bmsk_clamp(0, begin > 0 ? begin : 0));
+    ptx::zero_others(r, seen_of(first_row));
   }
-
-  // s becomes tanh(s / softcap), whose slope is 1 - tanh².
-  __device__ void cap(float (&s)[kChunk], float (&slope)[T.softcap ? kChunk : 1]) const {
-    tanh_scores(s, p.scores.scale_over_softcap);
+  __device__ void mask(float (&r)[kChunk], uint32_t (&packed)[kChunk / 2], int first_row) const {
+    if constexpr (!T.softcap) {
+      mask(r, first_row);
+      round(r, packed);
+    } else {
+      const uint32_t bits = seen_of(first_row);
+      ptx::zero_others(r, bits);
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) slope[j % (T.softcap ? kChunk : 1)] = fmaf(-s[j], s[j], 1.0f);
+      for (int j = 0; j < kChunk / 2; ++j) {
+        packed[j] &= (bits >> 2 * j & 1 ? 0xffffu : 0) | (bits >> 2 * j & 2 ? 0xffff0000u : 0);
+      }
+    }
+  }
+  // Of 32 queries from `first_row` on, a bit each.
+  __device__ uint32_t seen_of(int first_row) const {
+    const int begin = seen.begin - first_row, end = seen.end - first_row;
+    return ptx::bmsk_clamp(0, end > 0 ? end : 0) & ~ptx::bmsk_clamp(0, begin > 0 ? begin : 0);
   }
 
   __device__ static void round(const float (&r)[kChunk], uint32_t (&packed)[kChunk / 2]) {
