@@ -50,7 +50,10 @@ inline void join(ForeignClocks& clocks, const ForeignClocks& other) {
 // memory (after fence.proxy.async), the one of tensor maps (after fence.proxy.tensormap); and what
 // later tcgen05 operations come after (tcgen05.fence).
 struct Knowledge {
-  Clock generic, async_shared, async_global, tensor_maps, tensor;
+  Clock generic, async_shared, async_global, tensor_maps;
+  // Of tensor memory, behind tcgen05.fence::after_thread_sync: of what `generic` knows, and of what
+  // relaxed arrivals passed on.
+  Clock tensor;
   // Known beyond `generic`: of shared memory alone (.sync_restrict), and of mbarrier.init alone
   // (fence.mbarrier_init).
   Clock shared, inits;
@@ -76,12 +79,23 @@ struct Knowledge {
     ptxemu::join(*both, other);
     foreign = std::move(both);
   }
+  // What is known of shared memory is now seen by the asynchronous proxy.
+  void show_shared_to_async() {
+    async_shared.join(generic);
+    async_shared.join(shared);
+  }
   // What it is of other clusters is now seen by the asynchronous proxy.
   void show_foreign_to_async() {
     if (foreign == nullptr) return;
     auto seen = std::make_shared<ForeignClocks>(*foreign);
     for (auto& [cluster, clock] : *seen) clock.async_global.join(clock.generic);
     foreign = std::move(seen);
+  }
+  // What of it concerns tensor memory alone (tcgen05.fence).
+  Clock of_tensor_memory() const {
+    Clock both = generic;
+    both.join(tensor);
+    return both;
   }
   // What of it concerns shared memory alone (fence with .sync_restrict).
   Knowledge only_shared() const {

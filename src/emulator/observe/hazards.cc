@@ -138,7 +138,8 @@ bool ClusterHazards::has_tensor_fences(const OpRecord& earlier, const Asker& ask
   if (!over(earlier, asker.knows->tensor, only_read)) return false;
   if (earlier.kind == EngineKind::kTensorCore) return true;
   const auto& fences = tensor_fences_[earlier.agent];
-  const uint32_t known = asker.knows->generic.at(earlier.agent);
+  const uint32_t known =
+      std::max(asker.knows->generic.at(earlier.agent), asker.knows->tensor.at(earlier.agent));
   for (const Point& p : earlier.done) {
     if (p.component != earlier.agent) continue;
     const auto fence = std::lower_bound(fences.begin(), fences.end(), p.value);
@@ -164,7 +165,8 @@ ClusterHazards::Order ClusterHazards::order_of_op(const OpRecord& r, const Asker
   const Knowledge& knows = *asker.knows;
   const bool known =
       over(r, knows.generic, earlier_reads) ||
-      (asker.space == Region::Space::kShared && over(r, knows.shared, earlier_reads));
+      (asker.space == Region::Space::kShared && over(r, knows.shared, earlier_reads)) ||
+      (asker.space == Region::Space::kTensor && over(r, knows.tensor, earlier_reads));
   if (!known) {
     const auto used = [&](const Point& p) { return knows.generic.at(p.component) >= p.value; };
     const bool is_used = std::any_of(r.used_registers.begin(), r.used_registers.end(), used);

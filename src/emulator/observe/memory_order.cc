@@ -86,17 +86,30 @@ void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
   switch (fence.kind) {
     case FenceKind::kProxyAsync:
     case FenceKind::kProxyAsyncGlobal:
-      if (fence.kind == FenceKind::kProxyAsync) k.async_shared.join(k.generic);
+      if (fence.kind == FenceKind::kProxyAsync) k.show_shared_to_async();
       k.async_global.join(k.generic);
       k.show_foreign_to_async();
       break;
-    case FenceKind::kProxyAsyncShared: k.async_shared.join(k.generic); break;
+    case FenceKind::kProxyAsyncShared: k.show_shared_to_async(); break;
     case FenceKind::kProxyTensorMap:
       if (fence.releases) k.tensor_maps.join(k.generic);
       for (const uint64_t map : fence.maps) fenced_maps_[agent][map] = k.tensor_maps;
       break;
-    case FenceKind::kTensorAfterSync: k.tensor.join(k.generic); return;
-    case FenceKind::kTensorBeforeSync: tensor_fences_[agent].push_back(k.generic.at(agent)); break;
+    // Relaxed arrivals and waits order tensor memory between these two ("Canonical synchronization
+    // patterns", 9.7.16.6.4).
+    case FenceKind::kTensorAfterSync:
+      k.tensor.join(k.generic);
+      for (const Knowledge& awaiting : awaiting_fence_[agent]) {
+        k.tensor.join(awaiting.of_tensor_memory());
+      }
+      return;
+    case FenceKind::kTensorBeforeSync: {
+      tensor_fences_[agent].push_back(k.generic.at(agent));
+      Knowledge covered;
+      covered.tensor = k.of_tensor_memory();
+      release_at_fence(agent, Scope::kCluster, covered);
+      break;
+    }
     case FenceKind::kWgmma: wgmma_registers_[agent].fence(); return;
     case FenceKind::kProxyAlias: return;
     case FenceKind::kMbarrierInit: {

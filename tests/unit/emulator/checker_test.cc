@@ -147,6 +147,32 @@ TEST(TensorMemory, FencesAroundWhatOrdersTwoWarps) {
   }
 }
 
+// The same by an arrival and a wait that order no memory by themselves.
+std::string across_relaxed(const char* before, const char* after) {
+  return std::string(kAlloc) +
+         "setp.ge.u32 %p1, %r0, 128;\nsetp.eq.u32 %p2, %r0, 0;\n"
+         "mov.u32 %r4, bar;\n@%p2 mbarrier.init.shared::cta.b64 [%r4], 1;\nbar.sync 0;\n"
+         "@!%p0 bra one;\n" +
+         kStore + before +
+         "@%p2 mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%r4];\none:\n"
+         "@!%p1 bra two;\n"
+         "poll: mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 %p3, [%r4], 0;\n"
+         "@!%p3 bra poll;\n" +
+         after + kLoad + "two: bar.sync 0;\n" + kDealloc;
+}
+
+TEST(TensorMemory, FencesAroundARelaxedArrivalOrderIt) {
+  const char* before = "tcgen05.fence::before_thread_sync;\n";
+  const char* after = "tcgen05.fence::after_thread_sync;\n";
+  const auto fenced = run_tmem(across_relaxed(before, after), 160);
+  EXPECT_EQ(fenced.status, "ok") << text_of(fenced);
+  for (const auto& body :
+       {across_relaxed("", after), across_relaxed(before, ""), across_relaxed("", "")}) {
+    const auto report = run_tmem(body, 160);
+    EXPECT_EQ(severity(report, "tensor-race"), "error") << text_of(report);
+  }
+}
+
 TEST(TensorMemory, AReadAfterItsReleaseIsAnErrorOnlyWhereTheReleaseComesFirst) {
   const std::string release = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;\n";
   const auto ordered = run_tmem(std::string(kAlloc) + kStore + release + kLoad);

@@ -38,7 +38,7 @@ TEST(Proxies, CpAsyncReadsInTheGenericOne) {
   EXPECT_EQ(report.status, "ok") << text_of(report);
 }
 
-LaunchReport store_to_peer(const char* fence) {
+LaunchReport store_to_peer(const char* fence, const std::string& order = "acquire") {
   const std::string body =
       "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmov.u32 %r3, %cluster_ctarank;\nxor.b32 %r4, %r3, 1;\n"
       "mbarrier.init.shared::cta.b64 [%r2], 1;\n"
@@ -47,9 +47,8 @@ LaunchReport store_to_peer(const char* fence) {
       "mapa.shared::cluster.u32 %r5, %r1, %r4;\nmapa.shared::cluster.u32 %r6, %r2, %r4;\n"
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r5], {%r3, %r3, %r3, %r3}, "
       "[%r6];\n"
-      "wait: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p0, [%r2], 0;\n"
-      "@!%p0 bra wait;\n" +
-      std::string(fence) +
+      "wait: mbarrier.try_wait.parity." +
+      order + ".cluster.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n" + fence +
       "mul.wide.u32 %d2, %r3, 16;\nadd.u64 %d2, %d0, %d2;\n"
       "cp.async.bulk.global.shared::cta.bulk_group [%d2], [%r1], 16;\n"
       "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n"
@@ -63,6 +62,13 @@ TEST(Proxies, StAsyncWritesInTheGenericOne) {
   EXPECT_EQ(good.status, "ok") << text_of(good);
   const auto bare = store_to_peer("");
   EXPECT_EQ(severity(bare, "missing-proxy-fence"), "error") << text_of(bare);
+  // What a fence acquired of shared memory alone passes to the other proxy too.
+  const std::string acquire = "fence.acquire.sync_restrict::shared::cluster.cluster;\n";
+  const auto restricted =
+      store_to_peer((acquire + "fence.proxy.async.shared::cta;\n").c_str(), "relaxed");
+  EXPECT_EQ(restricted.status, "ok") << text_of(restricted);
+  const auto unfenced = store_to_peer(acquire.c_str(), "relaxed");
+  EXPECT_EQ(severity(unfenced, "missing-proxy-fence"), "error") << text_of(unfenced);
 }
 
 LaunchReport copy_over_store(const char* fence) {
