@@ -26,27 +26,40 @@ __device__ inline ClusterAddr mapa(SmemAddr address, uint32_t rank) {
   return d;
 }
 
-// mbarrier.arrive.release.cluster.shared::cluster.b64 _, [addr];
+// mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [addr];  orders no memory by itself
 // PTX ISA, "mbarrier.arrive", sm_90
-__device__ inline void mbarrier_arrive_cluster(ClusterAddr barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier.value)
+__device__ inline void mbarrier_arrive_relaxed_cluster(ClusterAddr barrier) {
+  asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier.value)
                : "memory");
 }
 
-// mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 waitComplete, [addr], phaseParity;
+// mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 waitComplete, [addr], phaseParity;
+// orders no memory by itself
 // PTX ISA, "mbarrier.try_wait", sm_90
-__device__ inline bool mbarrier_try_wait_parity_cluster(SmemAddr barrier, uint32_t parity) {
+__device__ inline bool mbarrier_try_wait_parity_relaxed_cluster(SmemAddr barrier, uint32_t parity) {
   uint32_t complete;
   asm volatile(
       "{\n\t"
       ".reg .pred p;\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+      "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 p, [%1], %2;\n\t"
       "selp.u32 %0, 1, 0, p;\n\t"
       "}"
       : "=r"(complete)
       : "r"(barrier.value), "r"(parity)
       : "memory");
   return complete != 0;
+}
+
+// fence.release.sync_restrict::shared::cta.cluster;  of this CTA's shared memory alone
+// PTX ISA, "fence", sm_90
+__device__ inline void fence_release_shared_cluster() {
+  asm volatile("fence.release.sync_restrict::shared::cta.cluster;" ::: "memory");
+}
+
+// fence.acquire.sync_restrict::shared::cluster.cluster;  of the cluster's shared memory alone
+// PTX ISA, "fence", sm_90
+__device__ inline void fence_acquire_shared_cluster() {
+  asm volatile("fence.acquire.sync_restrict::shared::cluster.cluster;" ::: "memory");
 }
 
 // st.shared::cluster.u32 [a], b;

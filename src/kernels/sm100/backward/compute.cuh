@@ -147,7 +147,7 @@ class Compute {
     ptx::fence_proxy_async_shared();
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();
-    c.arrive_at_mma(kDsFull);
+    c.release_to_mma(kDsFull);
   }
 
   // Of this warpgroup's queries.

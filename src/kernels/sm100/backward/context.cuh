@@ -96,7 +96,7 @@ struct Context {
     group.wait(barrier(kind, stage), parity);
   }
   // By all lanes of a warp: one arrival for all of them, at this CTA's barrier, or where the MMA
-  // thread waits.
+  // thread waits: because of tensor memory, or of shared memory too.
   __device__ void arrive(int kind, int stage = 0) const {
     __syncwarp();
     if (ptx::elect_sync()) ptx::mbarrier_arrive(barrier(kind, stage));
@@ -104,6 +104,10 @@ struct Context {
   __device__ void arrive_at_mma(int kind) const {
     __syncwarp();
     if (ptx::elect_sync()) group.arrive_at_leader(barrier(kind));
+  }
+  __device__ void release_to_mma(int kind) const {
+    __syncwarp();
+    if (ptx::elect_sync()) group.release_to_leader(barrier(kind));
   }
 };
 

@@ -161,7 +161,7 @@ class Loader {
     if (!clear) return;
     if (is_given) raw.wait(c, kRaw);
     clear_rows<Tile::kRows, Tile::kColumns, Tile::kSlab>(c.smem + to, is_given ? max(valid, 0) : 0);
-    if (ptx::elect_sync()) c.group.arrive_at_leader(full);
+    if (ptx::elect_sync()) c.group.release_to_leader(full);
     __syncwarp();
   }
 

@@ -18,7 +18,7 @@ __device__ inline void relay(const Context<T>& c) {
     __syncwarp();
     phases.wait(c, kDsPeer);
     ptx::fence_proxy_async_shared();
-    c.arrive_at_mma(kDsRelayed);
+    c.release_to_mma(kDsRelayed);
   }
 }
 

@@ -20,17 +20,25 @@ struct CtaGroup {
     if constexpr (kCtas == 1) {
       fa4::wait(barrier, parity);
     } else {
-      while (!ptx::mbarrier_try_wait_parity_cluster(barrier, parity)) {
+      while (!ptx::mbarrier_try_wait_parity_relaxed_cluster(barrier, parity)) {
       }
+      ptx::fence_acquire_shared_cluster();
     }
   }
-  // One lane calls it, to arrive at the leading CTA's barrier: that CTA issues for both.
+  // One lane calls it, to arrive at the leading CTA's barrier: that CTA issues for both. Of a pair
+  // it says something of tensor memory alone, whose fences order it. (An arrival that releases all
+  // memory to the cluster is a fence of the whole GPU's to ptxas.)
   __device__ static void arrive_at_leader(ptx::SmemAddr barrier) {
     if constexpr (kCtas == 1) {
       ptx::mbarrier_arrive(barrier);
     } else {
-      ptx::mbarrier_arrive_cluster(ptx::mapa(barrier, 0));
+      ptx::mbarrier_arrive_relaxed_cluster(ptx::mapa(barrier, 0));
     }
+  }
+  // Likewise, of this CTA's shared memory too.
+  __device__ static void release_to_leader(ptx::SmemAddr barrier) {
+    if constexpr (kCtas > 1) ptx::fence_release_shared_cluster();
+    arrive_at_leader(barrier);
   }
   // The MMA thread calls it: this barrier of every CTA has an arrival when its MMAs so far are
   // done.

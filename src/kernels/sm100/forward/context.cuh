@@ -45,9 +45,13 @@ struct FwdContext {
   __device__ void wait(int kind, int stage, uint32_t parity) const {
     group.wait(barrier(kind, stage), parity);
   }
-  // One lane calls it, to arrive where the MMA thread waits.
+  // One lane calls it, to arrive where the MMA thread waits: because of tensor memory, or of shared
+  // memory too.
   __device__ void arrive_at_mma(int kind, int stage) const {
     group.arrive_at_leader(barrier(kind, stage));
+  }
+  __device__ void release_to_mma(int kind, int stage) const {
+    group.release_to_leader(barrier(kind, stage));
   }
   __device__ void commit(int kind, int stage) const { group.commit(barrier(kind, stage)); }
 

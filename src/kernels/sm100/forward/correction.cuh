@@ -62,7 +62,8 @@ class Correction {
   // P V may add to O, or begin it anew: p_full waits for this as for the first keys of P.
   __device__ void release_o(int q_tile) const {
     __syncwarp();
-    if (ptx::elect_sync()) c.arrive_at_mma(kPFull, q_tile);
+    // What it has read of shared memory, softmax writes again when the products are done.
+    if (ptx::elect_sync()) c.release_to_mma(kPFull, q_tile);
   }
 
   // The maxima of a block are known: P V so far is done, since its commit came before that block's
