@@ -78,6 +78,8 @@ class Math {
   using Factors = typename Choice<T.softcap && kHasDk, Operand, None>::type;
 
   static constexpr bool kEarlyDp = early_dp(T);
+  // Whether registers hold delta beside P, its slope and dP.
+  static constexpr bool kEarlyDelta = !T.softcap || kEarlyDp;
 
   // From the scores of block m to those of the next one. After the last step S is computed once
   // more, and nobody reads it: a condition between two products would make ptxas serialise them.
@@ -92,7 +94,7 @@ class Math {
     if (is_masked) mask(rP, rFactor);
     if constexpr (!kEarlyDp) issue_dp(rDP, stage);
     if constexpr (kHasDv) issue_dv(rP, stage);
-    load_statistics(rStats, stage, 1);
+    if constexpr (kEarlyDelta) load_statistics(rStats, stage, 1);
     if constexpr (kEarlyDp) {
       ptx::wgmma_wait_group<1>();
       release_last(kQFull);
@@ -101,6 +103,7 @@ class Math {
       if constexpr (kHasDv) ptx::fence_registers(rP);  // dS may take the place of P
     }
     ptx::fence_registers(rDP);
+    if constexpr (!kEarlyDelta) load_statistics(rStats, stage, 1);
     if constexpr (T.softcap) {
       score_gradients(rFactor, rDP, rStats, rDS);
     } else {
