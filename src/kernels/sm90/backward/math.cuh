@@ -83,17 +83,21 @@ class Math {
 
   // From the scores of block m to those of the next one. After the last step S is computed once
   // more, and nobody reads it: a condition between two products would make ptxas serialise them.
-  // Statistics and what the next block is are read from shared memory while products run.
+  // Statistics and what the next block is are read from shared memory while products run; P and dS
+  // too are read then, of which the product under way has copies (ptxas gives them one register).
   __device__ void visit(Scores& rS, Statistics& rStats, bool has_next) {
     const int stage = ring.stage();
     Scores rDP;
-    Operand rP, rDS;
+    Operand rP, rDS, rPOfDv, rDSOfDk;
     Factors rFactor;
     if constexpr (kEarlyDp) issue_dp(rDP, stage);
     probabilities(rS, rStats, rP, rFactor);
     if (is_masked) mask(rP, rFactor);
     if constexpr (!kEarlyDp) issue_dp(rDP, stage);
-    if constexpr (kHasDv) issue_dv(rP, stage);
+    if constexpr (kHasDv) {
+      ptx::copy_registers(rPOfDv, rP);
+      issue_dv(rPOfDv, stage);
+    }
     if constexpr (kEarlyDelta) load_statistics(rStats, stage, 1);
     if constexpr (kEarlyDp) {
       ptx::wgmma_wait_group<1>();
@@ -110,13 +114,14 @@ class Math {
       score_gradients(rP, rDP, rStats, rDS);
     }
     const RingState<T> next{ring.count + has_next};
+    ptx::copy_registers(rDSOfDk, rDS);
     if constexpr (kEarlyDp) {
       wait_for_q(next);
       issue_scores(rS, next.stage());
-      issue_dk(rDS, stage);
+      issue_dk(rDSOfDk, stage);
       store_ds(rDS);
     } else if constexpr (kHasDv) {
-      issue_dk(rDS, stage);
+      issue_dk(rDSOfDk, stage);
       store_ds(rDS);
       wait_for_q(next);
       issue_scores(rS, next.stage());
@@ -124,7 +129,7 @@ class Math {
       store_ds(rDS);
       release(kDoutFull, ring);
       if constexpr (T.stages == 1) {
-        issue_dk(rDS, stage);
+        issue_dk(rDSOfDk, stage);
         ptx::wgmma_wait_group<0>();
         release(kQFull, ring);
         wait_for_q(next);
@@ -132,7 +137,7 @@ class Math {
       } else {
         wait_for_q(next);
         issue_scores(rS, next.stage());
-        issue_dk(rDS, stage);
+        issue_dk(rDSOfDk, stage);
       }
     }
     load_statistics(rStats, next.stage(), 0);
