@@ -221,10 +221,11 @@ def tcgen05_mma(in_tensor_memory, steps):
 def tcgen05_mma_function(name, a_type, in_tensor_memory):
     return f"""template <int kCtaGroup, int kSteps, int kA, int kAStep, int kB, int kBStep>
 __device__ inline void {name}(TmemAddr d, {a_type} a, uint32_t b, uint32_t high, uint32_t idesc, bool accumulate) {{
-  static_assert(kSteps == 4 || kSteps == 2);
+  static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
   if constexpr (kSteps == 4) {{
-{tcgen05_mma(in_tensor_memory, 4)}  }} else {{
-{tcgen05_mma(in_tensor_memory, 2)}  }}
+{tcgen05_mma(in_tensor_memory, 4)}  }} else if constexpr (kSteps == 2) {{
+{tcgen05_mma(in_tensor_memory, 2)}  }} else {{
+{tcgen05_mma(in_tensor_memory, 1)}  }}
 }}
 
 """

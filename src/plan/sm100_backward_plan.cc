@@ -93,7 +93,7 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
   steps->push_back(
       {"warps",
        fmt::format("2 x 4 for P and dS ({} registers), 4 for dq ({}), {} others ({})",
-                   registers.compute, registers.reduce, t.cta_group > 1 ? 3 : 2, registers.other),
+                   registers.compute, registers.reduce, t.cta_group > 1 ? 4 : 3, registers.other),
        "a warp waits for no other one's arithmetic"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     "dq goes from registers to global memory without it"});

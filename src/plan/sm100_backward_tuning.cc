@@ -22,20 +22,21 @@ constexpr std::array kRows = {
         .reason = kFewKeys},
     Sm100BackwardRow{
         .head_dim = 96, .head_dim_v = 96, .min_keys = kKeys + 1,
-        .cta_group = 2, .q_stages = 2, .dout_stages = 2, .sum_stages = 2, .apart = false,
+        .cta_group = 2, .q_stages = 2, .dout_stages = 1, .sum_stages = 2, .apart = false,
         .reason = kPair},
     Sm100BackwardRow{
         .head_dim = 128, .head_dim_v = 128, .min_keys = kKeys + 1,
-        .cta_group = 2, .q_stages = 2, .dout_stages = 2, .sum_stages = 1, .apart = false,
+        .cta_group = 2, .q_stages = 2, .dout_stages = 1, .sum_stages = 1, .apart = false,
         .reason = kPair},
     Sm100BackwardRow{
         .head_dim = 128, .head_dim_v = 128, .min_keys = 0,
-        .cta_group = 1, .q_stages = 2, .dout_stages = 2, .sum_stages = 1, .apart = false,
+        .cta_group = 1, .q_stages = 2, .dout_stages = 1, .sum_stages = 1, .apart = false,
         .reason = kFewKeys},
     Sm100BackwardRow{
         .head_dim = 192, .head_dim_v = 128, .min_keys = 0,
         .cta_group = 2, .q_stages = 1, .dout_stages = 1, .sum_stages = 1, .apart = false,
-        .reason = "a pair of CTAs: K, V and Q of one CTA leave no place in shared memory"},
+        .reason = "a pair of CTAs: K, V and Q of one CTA leave no place in shared memory",
+        .reduce_registers = 144, .compute_registers = 144},
 };
 // clang-format on
 
@@ -59,6 +60,8 @@ sm100::BwdTraits traits_of(const Sm100BackwardRow& row, Element element, bool so
           .q_stages = row.q_stages,
           .dout_stages = row.dout_stages,
           .sum_stages = row.sum_stages,
+          .reduce_registers = row.reduce_registers,
+          .compute_registers = row.compute_registers,
           .apart = row.apart,
           .softcap = softcap};
 }

@@ -18,6 +18,9 @@ struct Sm100BackwardRow {
   int sum_stages;
   bool apart;
   const char* reason;
+  // With which no variant of the row spills.
+  int reduce_registers = 152;
+  int compute_registers = 136;
 };
 
 std::span<const Sm100BackwardRow> sm100_backward_rows();

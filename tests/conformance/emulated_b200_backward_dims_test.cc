@@ -1,7 +1,9 @@
-// The Blackwell backward's head dimensions beside 64 and 128, by pairs of CTAs: 96, whose half of
-// the columns fills no whole slab, and (192, 128), whose products come in turn and whose Q is
-// loaded twice into one place.
+// The Blackwell backward at each of its kernels' head dimensions and between them: 96, whose half
+// of the columns fills no whole slab, and (192, 128), whose products come in turn and whose Q is
+// loaded twice into one place, among them.
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "backward_run.h"
 #include "table.h"
@@ -40,7 +42,8 @@ class EmulatedB200BackwardDims : public BackendTest,
 };
 
 INSTANTIATE_TEST_SUITE_P(Dims, EmulatedB200BackwardDims,
-                         testing::Values(std::pair{96, 96}, std::pair{192, 128}, std::pair{72, 88},
+                         testing::Values(std::pair{64, 64}, std::pair{128, 128}, std::pair{96, 96},
+                                         std::pair{192, 128}, std::pair{72, 88},
                                          std::pair{136, 64}));
 
 TEST_P(EmulatedB200BackwardDims, LengthsAboutItsBlocks) {
@@ -77,6 +80,21 @@ TEST_P(EmulatedB200BackwardDims, SoftcapSinkAndDlse) {
   c.desc.has_sink = c.desc.has_dlse = true;
   c.amplitude = 4;
   expect_right(c);
+}
+
+// dP is delta then, to the last bits of a float: the parts that the tensor core takes off leave
+// nothing.
+TEST_P(EmulatedB200BackwardDims, OneKeyHasNoGradientOfScores) {
+  Case c = make(70, 1);
+  c.desc.grad_dtype = DType::kF32;
+  const BackwardCase given(c);
+  GradientResult result = run_backward_on(tested_backends()[0], given.problem(), given.args());
+  const BackwardArgs gradients = result.outputs_of(given.problem(), given.args());
+  const auto* dq = static_cast<const float*>(gradients.dq);
+  const auto* dk = static_cast<const float*>(gradients.dk);
+  const int64_t d = c.desc.head_dim;
+  for (int64_t i = 0; i < c.desc.seqlen_q * d; ++i) ASSERT_LT(std::abs(dq[i]), 1e-4f) << i;
+  for (int64_t i = 0; i < d; ++i) ASSERT_LT(std::abs(dk[i]), 1e-4f) << i;
 }
 
 }  // namespace

@@ -94,26 +94,31 @@ def chain_of(machine):
     return {name: round(sum(machine.events[name, n] - machine.events["S", n] for n in rounds) / len(rounds)) for name in CHAIN[1:]}
 
 
-def shared_clocks(dims, is_pair, ways, reduce):
+def shared_clocks(dims, is_pair, ways, reduce, more):
     """Of the SM's shared memory for a block, by what takes them."""
     def of(code, names):
         return sum(operands.width_of(i) * rates.SMSPS for i in code if i.name in names)
 
     staged = of(reduce, ("STS",))
     copied = 256 if any(i.opcode.startswith("UBLKCP.S.S") for i in ways[0]) else 0
-    return {"operands": sum(products.operand_clocks(*dims, is_pair).values()), "fills": sum(fill[0] for fill in products.fills(*dims, is_pair).values()),
+    return {"operands": sum(products.operand_clocks(*dims, is_pair, more).values()), "fills": sum(fill[0] for fill in products.fills(*dims, is_pair).values()),
             "dS": sum(of(way, ("STS", "STAS")) for way in ways), "exchange": copied, "statistics": sum(of(way, ("LDS",)) for way in ways),
             "dQ": staged + (products.reduced_bytes(dims[0], is_pair) / rates.SHARED_BYTES if staged else 0)}
+
+
+def steps_of(groups, layout):
+    """How many steps each product has; `groups` as the loop has them."""
+    order = products.LAYOUTS[layout].order
+    first = products.rotation([is_sum for is_sum, _ in groups], order)
+    return {product: groups[(first + k) % len(groups)][1] for k, (product, _) in enumerate(order)}
 
 
 def head_dims(traits, groups, layout):
     """Of products S and dP: 16 columns a step."""
     if traits:
         return traits["head_dim"], traits["head_dim_v"]
-    order = [product for product, _ in products.LAYOUTS[layout].order]
-    first = products.rotation([is_sum for is_sum, _ in groups], products.LAYOUTS[layout].order)
-    steps = {product: groups[(first + k) % len(groups)][1] for k, product in enumerate(order)}
-    return 16 * steps["S"], 16 * steps["dP"]
+    steps = steps_of(groups, layout)
+    return products.STEP * steps["S"], products.STEP * steps["dP"]
 
 
 def analyse(kernel, dims=None):
@@ -127,7 +132,8 @@ def analyse(kernel, dims=None):
     dims, stages = dims or head_dims(traits, groups, layout), rings(traits, is_pair)
     ways, reduce = compute_ways(kernel, kernel.loop("compute")), kernel.path(kernel.loop("reduce"))
     machine, period = simulate(streams(kernel, dims, layout, is_pair, stages), is_pair)
-    tensor, shared = sum(products.clocks(*dims).values()), shared_clocks(dims, is_pair, ways, reduce)
+    more = products.more_steps(dims, steps_of(groups, layout))
+    tensor, shared = sum(products.clocks(*dims, more).values()), shared_clocks(dims, is_pair, ways, reduce, more)
     clocks = units.scheduler_clocks([(i, 1) for way in (*ways, reduce, code) for i in way], kernel.arch)
     reduced = products.reduced_bytes(dims[0], is_pair)
     return {"layout": layout, "pair_of_ctas": is_pair, "head_dim": list(dims), "stages": list(stages),

@@ -131,7 +131,8 @@ def bulk_ops(size, event):
 
 
 def product_groups(code):
-    """Positions of products that follow one another without a wait or a commit between."""
+    """Positions of products that follow one another without a wait or a commit between. A step by itself belongs to the
+    product before it: delta, taken off dP."""
     groups, open_ = [], False
     for k, i in enumerate(code):
         if i.name == "UTCHMMA":
@@ -141,7 +142,13 @@ def product_groups(code):
             open_ = True
         elif i.name == "UTCBAR" or "PHASECHK" in i.opcode:
             open_ = False
-    return groups
+    whole = []
+    for group in groups:
+        if whole and len(group) == 1:
+            whole[-1] += group
+        else:
+            whole.append(group)
+    return whole
 
 
 def is_sum(code, group):
@@ -159,7 +166,8 @@ def mma(code, arch, layout, dims, is_pair, has_loaded):
     begin = begin if first else 0
     code = code[begin:] + code[:begin]
     ops, groups = as_ops(code, arch), product_groups(code)
-    tensor, shared = products.clocks(*dims), products.operand_clocks(*dims, is_pair)
+    more = products.more_steps(dims, {product: len(group) for (product, _), group in zip(order, groups)})
+    tensor, shared = products.clocks(*dims, more), products.operand_clocks(*dims, is_pair, more)
     fetch, multiply, since = [], [], 0
     for (product, later), group in zip(order, groups):
         wait = (waits(code, since, group[0]) or [group[0]])[-1]

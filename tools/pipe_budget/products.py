@@ -52,17 +52,27 @@ def waits_of(layout, product, has_loaded, is_pair):
     return waits
 
 
-def clocks(d, dv):
+STEP = 16   # columns
+
+
+def more_steps(dims, steps):
+    """Steps of S and dP beyond those of the head dimensions: such as take delta off dP. Others count as they are."""
+    return {product: max(0, steps[product] - n // STEP) for product, n in zip(("S", "dP"), dims)}
+
+
+def clocks(d, dv, more=None):
     """Of the tensor core, by product, for 128 x 128 scores: the same in one CTA and in each of a pair."""
-    of = {"S": d, "dP": dv, "dV": dv, "dK": d, "dQ": d}
+    d_scores, dv_scores = (n + STEP * (more or {}).get(product, 0) for product, n in (("S", d), ("dP", dv)))
+    of = {"S": d_scores, "dP": dv_scores, "dV": dv, "dK": d, "dQ": d}
     return {product: 2 * units.TILE * units.TILE * n / rates.TENSOR_FLOPS for product, n in of.items()}
 
 
-def operand_clocks(d, dv, is_pair):
+def operand_clocks(d, dv, is_pair, more=None):
     """Of the shared memory of one SM. A pair's CTA holds half of each second operand, and for dQ half of the queries of
     twice the keys."""
     share, row = 2 if is_pair else 1, units.TILE * units.ELEMENT_BYTES / rates.SHARED_BYTES
-    return {"S": row * (d + d / share), "dP": row * (dv + dv / share), "dV": row * dv / share, "dK": row * d / share,
+    d_scores, dv_scores = (n + STEP * (more or {}).get(product, 0) for product, n in (("S", d), ("dP", dv)))
+    return {"S": row * (d_scores + d_scores / share), "dP": row * (dv_scores + dv_scores / share), "dV": row * dv / share, "dK": row * d / share,
             "dQ": row * (units.TILE + d)}
 
 

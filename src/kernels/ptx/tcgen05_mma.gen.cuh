@@ -25,7 +25,7 @@ namespace fa4::ptx {
 
 template <int kCtaGroup, int kSteps, int kA, int kAStep, int kB, int kBStep>
 __device__ inline void tcgen05_mma_f16_ss(TmemAddr d, uint32_t a, uint32_t b, uint32_t high, uint32_t idesc, bool accumulate) {
-  static_assert(kSteps == 4 || kSteps == 2);
+  static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
   if constexpr (kSteps == 4) {
     asm volatile(
         "{\n\t.reg .pred p, one;\n\t.reg .b32 low;\n\t.reg .b64 a, b;\n\tsetp.ne.u32 p, %5, 0;\n\tsetp.eq.u32 one, 0, 0;\n\t"
@@ -47,7 +47,7 @@ __device__ inline void tcgen05_mma_f16_ss(TmemAddr d, uint32_t a, uint32_t b, ui
           "n"(kCtaGroup), "n"(kA + 0 * kAStep), "n"(kB + 0 * kBStep), "n"(kA + 1 * kAStep), "n"(kB + 1 * kBStep), "n"(kA + 2 * kAStep),
           "n"(kB + 2 * kBStep), "n"(kA + 3 * kAStep), "n"(kB + 3 * kBStep)
         : "memory");
-  } else {
+  } else if constexpr (kSteps == 2) {
     asm volatile(
         "{\n\t.reg .pred p, one;\n\t.reg .b32 low;\n\t.reg .b64 a, b;\n\tsetp.ne.u32 p, %5, 0;\n\tsetp.eq.u32 one, 0, 0;\n\t"
         "add.u32 low, %1, %7;\n\tmov.b64 a, {low, %3};\n\t"
@@ -61,12 +61,23 @@ __device__ inline void tcgen05_mma_f16_ss(TmemAddr d, uint32_t a, uint32_t b, ui
         : "r"(d.value), "r"(a), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
           "n"(kCtaGroup), "n"(kA + 0 * kAStep), "n"(kB + 0 * kBStep), "n"(kA + 1 * kAStep), "n"(kB + 1 * kBStep)
         : "memory");
+  } else {
+    asm volatile(
+        "{\n\t.reg .pred p, one;\n\t.reg .b32 low;\n\t.reg .b64 a, b;\n\tsetp.ne.u32 p, %5, 0;\n\tsetp.eq.u32 one, 0, 0;\n\t"
+        "add.u32 low, %1, %7;\n\tmov.b64 a, {low, %3};\n\t"
+        "add.u32 low, %2, %8;\n\tmov.b64 b, {low, %3};\n\t"
+        "tcgen05.mma.cta_group::%6.kind::f16 [%0], a, b, %4, p;\n\t"
+        "}"
+        :
+        : "r"(d.value), "r"(a), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)),
+          "n"(kCtaGroup), "n"(kA + 0 * kAStep), "n"(kB + 0 * kBStep)
+        : "memory");
   }
 }
 
 template <int kCtaGroup, int kSteps, int kA, int kAStep, int kB, int kBStep>
 __device__ inline void tcgen05_mma_f16_ts(TmemAddr d, TmemAddr a, uint32_t b, uint32_t high, uint32_t idesc, bool accumulate) {
-  static_assert(kSteps == 4 || kSteps == 2);
+  static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
   if constexpr (kSteps == 4) {
     asm volatile(
         "{\n\t.reg .pred p, one;\n\t.reg .b32 low;\n\t.reg .b64 a, b;\n\tsetp.ne.u32 p, %4, 0;\n\tsetp.eq.u32 one, 0, 0;\n\t"
@@ -84,7 +95,7 @@ __device__ inline void tcgen05_mma_f16_ts(TmemAddr d, TmemAddr a, uint32_t b, ui
           "n"(kCtaGroup), "n"(kA + 0 * kAStep), "n"(kB + 0 * kBStep), "n"(kA + 1 * kAStep), "n"(kB + 1 * kBStep), "n"(kA + 2 * kAStep),
           "n"(kB + 2 * kBStep), "n"(kA + 3 * kAStep), "n"(kB + 3 * kBStep)
         : "memory");
-  } else {
+  } else if constexpr (kSteps == 2) {
     asm volatile(
         "{\n\t.reg .pred p, one;\n\t.reg .b32 low;\n\t.reg .b64 a, b;\n\tsetp.ne.u32 p, %4, 0;\n\tsetp.eq.u32 one, 0, 0;\n\t"
         "add.u32 low, %1, %8;\n\tmov.b64 b, {low, %2};\n\t"
@@ -95,6 +106,16 @@ __device__ inline void tcgen05_mma_f16_ts(TmemAddr d, TmemAddr a, uint32_t b, ui
         :
         : "r"(d.value), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "r"(a.value),
           "n"(kCtaGroup), "n"(kA + 0 * kAStep), "n"(kB + 0 * kBStep), "n"(kA + 1 * kAStep), "n"(kB + 1 * kBStep)
+        : "memory");
+  } else {
+    asm volatile(
+        "{\n\t.reg .pred p, one;\n\t.reg .b32 low;\n\t.reg .b64 a, b;\n\tsetp.ne.u32 p, %4, 0;\n\tsetp.eq.u32 one, 0, 0;\n\t"
+        "add.u32 low, %1, %8;\n\tmov.b64 b, {low, %2};\n\t"
+        "tcgen05.mma.cta_group::%6.kind::f16 [%0], [%5 + %7], b, %3, p;\n\t"
+        "}"
+        :
+        : "r"(d.value), "r"(b), "r"(high), "r"(idesc), "r"(static_cast<uint32_t>(accumulate)), "r"(a.value),
+          "n"(kCtaGroup), "n"(kA + 0 * kAStep), "n"(kB + 0 * kBStep)
         : "memory");
   }
 }

@@ -100,6 +100,8 @@ TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
                                  {"q", s.q, t.q_stages * bwd::q_bytes(t)},
                                  {"dout", s.dout, t.dout_stages * bwd::dout_bytes(t)},
                                  {"ds", s.ds, bwd::ds_bytes(t)},
+                                 {"minus_ones", s.minus_ones, bwd::kMinusOnesBytes},
+                                 {"delta", s.delta, bwd::delta_bytes(t)},
                                  {"stats", s.stats, 2 * bwd::kStatStages * bwd::kStatBytes},
                                  {"work", s.work, bwd::kWorkBytes},
                                  {"barriers", s.barriers, 8 * bwd::barriers(t).count()},
@@ -182,7 +184,7 @@ TEST(Sm100Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kBackward].source.display_name, "bwd_sm100_bf16_d128_pair");
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm100<fa4::sm100::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .cta_group=2, .q_stages=2, .dout_stages=2, .sum_stages=1, "
+            ".head_dim_v=128, .cta_group=2, .q_stages=2, .dout_stages=1, .sum_stages=1, "
             ".reduce_registers=152, .compute_registers=136, .apart=false, .softcap=false}>");
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
 }

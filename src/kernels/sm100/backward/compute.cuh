@@ -60,7 +60,7 @@ class Compute {
   // P = 2^(S scale log2(e) - lse log2(e)). The mask comes after the exponential: the scale may have
   // any sign. With softcap rP becomes P (1 - tanh²) when P has been handed over.
   __device__ void probabilities(Block& rP, int first_row, bool is_masked) {
-    const ptx::Float2* neg_lse_log2 = statistic(0);
+    const ptx::Float2* neg_lse_log2 = statistic();
     const ptx::Float2 scale = ptx::pack_float2(scale_log2);
     phases.wait(c, kSFull);
     ptx::tcgen05_fence_after_thread_sync();
@@ -121,10 +121,9 @@ class Compute {
   // the same lanes.
   __device__ int scores_barrier() const { return 1 + (lanes >> 21); }
 
-  // dS = P (dP - delta), to tensor memory and to shared memory. dP of a key that is not there may
-  // be NaN.
+  // dS = P dP, off which delta was taken, to tensor memory and to shared memory. dP of a key that
+  // is not there may be NaN.
   __device__ void score_gradients(const Block& rP, int first_row, bool is_masked) {
-    const ptx::Float2* delta = statistic(1);
     const ptx::TmemAddr from = tmem(c.kTmem.dp + part * kColumns);
     const ptx::TmemAddr to = tmem(c.kTmem.ds + part * kColumns);
     phases.wait(c, kDpFull);
@@ -135,7 +134,7 @@ class Compute {
       ptx::tcgen05_ld_and_wait_32x32b(r, from + i * kChunk);
 #pragma unroll
       for (int j = 0; j < kChunk; j += 2) {
-        ptx::sub_mul_rn_ftz(r[j], r[j + 1], delta[(i * kChunk + j) / 2], rP[i][j], rP[i][j + 1]);
+        ptx::mul_rn_ftz(r[j], r[j + 1], rP[i][j], rP[i][j + 1]);
       }
       if (is_masked) mask(r, first_row + i * kChunk);
       uint32_t packed[kChunk / 2];
@@ -150,9 +149,9 @@ class Compute {
     c.release_to_mma(kDsFull);
   }
 
-  // Of this warpgroup's queries.
-  __device__ const ptx::Float2* statistic(int kind) const {
-    const int place = c.kSmem.stats + (2 * stats.stage() + kind) * kStatBytes;
+  // -lse log2(e) of this warpgroup's queries.
+  __device__ const ptx::Float2* statistic() const {
+    const int place = c.kSmem.stats + 2 * stats.stage() * kStatBytes;
     return reinterpret_cast<const ptx::Float2*>(c.smem + place) + part * (kColumns / 2);
   }
 

@@ -8,7 +8,8 @@
 //   dSᵀ      128 queries, a pair's 64, of all keys   dV   head_dim_v columns
 //   of a pair half the columns of K, Q and dO        dK   head_dim columns
 //            again (k_sum, q_sum, dout_sum)          dQ   over dP; a pair's over S
-//   of each row -lse log2(e) and delta               apart: P and dQ have columns of their own
+//   of each row -lse log2(e) and delta; -1 and       apart: P and dQ have columns of their own
+//            delta in parts, operands of dP
 //   Work; barriers
 //
 // Scores lie transposed, a key a lane: P and dS go from registers to tensor memory as the first
@@ -18,7 +19,9 @@
 //
 //   load    ── k_full, q_full ─────▶ mma: Sᵀ = K Qᵀ                 ── q_empty (after dK) ───▶
 //   load    ── v_full, dout_full ──▶ mma: dPᵀ = V dOᵀ               ── dout_empty (after dV) ▶
-//   load    ── stats_full ─────────▶ compute: lse, delta            ── stats_empty ──────────▶
+//   load    ── stats_full ─────────▶ compute: lse                   ── stats_empty ──────────▶
+//                                    delta: delta in parts          ── stats_empty ──────────▶
+//   delta   ── delta_full ─────────▶ mma: dPᵀ - delta               ── delta_empty ──────────▶
 //   mma     ── s_full ─────────────▶ compute: P to tensor memory
 //   compute ── p_full ─────────────▶ mma: dV += Pᵀ dO
 //   mma     ── dp_full ────────────▶ compute: dS to tensor and shared memory
@@ -45,6 +48,7 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/sm100/backward/compute.cuh"
+#include "kernels/sm100/backward/delta.cuh"
 #include "kernels/sm100/backward/load.cuh"
 #include "kernels/sm100/backward/mma.cuh"
 #include "kernels/sm100/backward/reduce.cuh"
@@ -83,6 +87,7 @@ __device__ inline void run(const Context<T>& c, Role role) {
       ptx::setmaxnreg_dec<kRegisters.other>();
       if (role == Role::kMma) MmaIssuer<T>(c).run();
       if (role == Role::kLoad) Loader<T>(c).run();
+      if (role == Role::kDelta) DeltaSplitter<T>(c).run();
       if (T.cta_group > 1 && role == Role::kRelay) relay<T>(c);
   }
 }

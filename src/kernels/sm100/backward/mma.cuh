@@ -108,15 +108,30 @@ class MmaIssuer {
     if constexpr (kPair) commit(kQEmpty, stage);
   }
 
-  // dPᵀ = V dOᵀ. dP of the block before is in registers, since its dK was issued; dQ in its place
-  // must be.
+  // dPᵀ = V dOᵀ - delta. dP of the block before is in registers, since its dK was issued; dQ in its
+  // place must be.
   __device__ void issue_dp(int i) {
     const int stage = wait_for_stage<T.dout_stages>(kDoutFull, i);
     if constexpr (!T.apart && !kLateDq && !in_turn(T)) wait_for(kDqFree);
     multiply_scores<VDescriptor, T.head_dim_v>(c.kTmem.dp, c.kSmem.v,
                                                c.kSmem.dout + stage * dout_bytes(T));
+    take_delta_off();
     commit(kDpFull);
+    commit(kDeltaEmpty);
     if constexpr (kPair) commit(kDoutEmpty, stage);
+  }
+
+  // dP -= delta: a step more, whose operands lie without a swizzle, 128 bytes from eight rows to
+  // the next. It comes last, so that delta has the time of the others to be there.
+  __device__ void take_delta_off() {
+    constexpr uint32_t kHighWord = 1u << 14 | 8 * 16 >> 4;
+    constexpr uint32_t kParts = umma_instruction(Element::kBF16, group_keys(T), kRows, false);
+    phases.wait(c, kDeltaFull);
+    if (ptx::elect_sync()) {
+      ptx::tcgen05_mma_f16_ss<kGroup, 1, 0, 0, 0, 0>(
+          tmem + c.kTmem.dp, base + (kKeys << 16) + (c.kSmem.minus_ones >> 4),
+          base + (q_rows(T) << 16) + (c.kSmem.delta >> 4), kHighWord, kParts, true);
+    }
   }
 
   // dV += Pᵀ dO
@@ -201,7 +216,7 @@ class MmaIssuer {
   const Context<T>& c;
   const ptx::TmemAddr tmem;
   const uint32_t base;  // of shared memory, in a descriptor
-  PhasesOf<T, kSFree, kPFull, kDsFull, kDsRelayed, kDqFree> phases;
+  PhasesOf<T, kSFree, kPFull, kDeltaFull, kDsFull, kDsRelayed, kDqFree> phases;
 };
 
 }  // namespace fa4::sm100::bwd

@@ -17,7 +17,7 @@ struct BwdTraits {
   int head_dim_v = 128;  // of v, out and their gradients
   int cta_group = 1;     // CTAs that share every product: a pair has 256 keys
   int q_stages = 2;      // blocks of queries in shared memory
-  int dout_stages = 2;   // of dO
+  int dout_stages = 1;   // of dO
   int sum_stages = 1;    // of what a pair loads again for dK and dV: half of the columns
   int reduce_registers = 152;
   int compute_registers = 136;
@@ -44,8 +44,8 @@ inline constexpr int kMmaK = 16;
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kTmemColumns = 512;
 
-// Who a warp is. One of the last four has nothing to do; without a pair, two.
-enum class Role { kReduce, kCompute0, kCompute1, kMma, kLoad, kRelay, kNone };
+// Who a warp is. Without a pair the relay has nothing to do.
+enum class Role { kReduce, kCompute0, kCompute1, kMma, kLoad, kRelay, kDelta };
 constexpr Role role_of(int warp) {
   if (warp < 4) return Role::kReduce;
   if (warp < 8) return Role::kCompute0;
@@ -53,7 +53,7 @@ constexpr Role role_of(int warp) {
   return warp == 12   ? Role::kMma
          : warp == 13 ? Role::kLoad
          : warp == 14 ? Role::kRelay
-                      : Role::kNone;
+                      : Role::kDelta;
 }
 
 // Registers of a thread. Each quarter of the SM holds a warp of the reducing warpgroup, one of
@@ -102,6 +102,9 @@ constexpr int ds_slab_bytes(const BwdTraits& t) {
 constexpr int ds_bytes(const BwdTraits& t) { return group_keys(t) * q_rows(t) * kElementBytes; }
 // What comes from the other CTA.
 constexpr int ds_peer_bytes(const BwdTraits& t) { return ds_bytes(t) / 2; }
+// Operands of the step of dP that takes delta off it, 16 columns of 16 bits.
+inline constexpr int kMinusOnesBytes = kKeys * kMmaK * kElementBytes;
+constexpr int delta_bytes(const BwdTraits& t) { return q_rows(t) * kMmaK * kElementBytes; }
 inline constexpr int kStatStages = 2;
 inline constexpr int kStatBytes = kRows * 4;  // of one statistic
 inline constexpr int kWorkBytes = 48;
@@ -166,6 +169,8 @@ enum BarrierKind {
   kDoutSumEmpty,
   kStatsFull,
   kStatsEmpty,
+  kDeltaFull,
+  kDeltaEmpty,
   kRaw,
   kSFull,
   kSFree,
@@ -199,9 +204,12 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
        "mma: commit after dP, without a pair after dV", "load"},
       {"dout_sum_full", sums, g, Start::kTaken, loaded, "mma, before dV"},
       {"dout_sum_empty", sums, 1, Start::kFree, "mma: commit after dV", "load"},
-      {"stats_full", kStatStages, 1, Start::kTaken, "load + bytes", "compute"},
-      {"stats_empty", kStatStages, 4 * kComputeWarpgroups, Start::kFree,
-       "compute warps of the CTA, after dS", "load"},
+      {"stats_full", kStatStages, 1, Start::kTaken, "load + bytes", "compute; delta"},
+      {"stats_empty", kStatStages, 4 * kComputeWarpgroups + 1, Start::kFree,
+       "compute warps of the CTA, after dS; delta", "load"},
+      {"delta_full", 1, g, Start::kTaken, "delta: its parts are in shared memory",
+       "mma, before the last step of dP"},
+      {"delta_empty", 1, 1, Start::kFree, "mma: commit after dP", "delta"},
       {"raw", 1, 1, Start::kTaken, "load + TMA bytes", "load, before clearing the tail"},
       {"s_full", 1, 1, Start::kTaken, "mma: commit after S", "compute"},
       {"s_free", t.apart || splits, splits ? 4 * g : warps, t.apart ? Start::kFree : Start::kTaken,
@@ -227,18 +235,20 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned (there is no static
 // shared memory: it begins right after the 1024 bytes that the system reserves).
 struct SmemLayout {
-  int k;         // [slab][kKeys rows]
-  int v;         // [slab][kKeys rows]
-  int k_sum;     // [slab][keys of the pair], half of the columns; without a pair K
-  int q;         // [stage][slab][q_rows]
-  int q_sum;     // [stage][slab][kRows rows], half of the columns; without a pair Q
-  int dout;      // [stage][slab][q_rows]
-  int dout_sum;  // [stage][slab][kRows rows], half of the columns; without a pair dO
-  int ds;        // [slab of queries][keys of the group]: transposed
-  int stats;     // [stage]: -lse log2(e), delta of kRows rows
-  int work;      // Work
-  int barriers;  // uint64_t[barriers().count()]
-  int tmem;      // uint32_t[2]: what tcgen05.alloc returned; the ticket
+  int k;           // [slab][kKeys rows]
+  int v;           // [slab][kKeys rows]
+  int k_sum;       // [slab][keys of the pair], half of the columns; without a pair K
+  int q;           // [stage][slab][q_rows]
+  int q_sum;       // [stage][slab][kRows rows], half of the columns; without a pair Q
+  int dout;        // [stage][slab][q_rows]
+  int dout_sum;    // [stage][slab][kRows rows], half of the columns; without a pair dO
+  int ds;          // [slab of queries][keys of the group]: transposed
+  int minus_ones;  // [half of the columns][kKeys rows], 16 bytes each
+  int delta;       // [half of the columns][q_rows], 16 bytes each
+  int stats;       // [stage]: -lse log2(e), delta of kRows rows
+  int work;        // Work
+  int barriers;    // uint64_t[barriers().count()]
+  int tmem;        // uint32_t[2]: what tcgen05.alloc returned; the ticket
   int total;
 };
 constexpr SmemLayout smem_layout(const BwdTraits& t) {
@@ -255,7 +265,9 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   if (pair && !q_twice(t)) end += t.sum_stages * q_sum_bytes(t);
   s.dout_sum = pair ? end : s.dout;
   if (pair) end += t.sum_stages * dout_sum_bytes(t);
-  s.stats = end;
+  s.minus_ones = end;
+  s.delta = s.minus_ones + kMinusOnesBytes;
+  s.stats = s.delta + delta_bytes(t);
   s.work = s.stats + kStatStages * 2 * kStatBytes;
   s.barriers = s.work + kWorkBytes;
   s.tmem = s.barriers + barriers(t).count() * 8;
