@@ -153,7 +153,8 @@ ClusterHazards::Order ClusterHazards::order_of_op(const OpRecord& r, const Asker
   if (asker.op != nullptr && (&r == asker.op || (in_order(r.kind) && r.queue == asker.op->queue))) {
     const bool overtakes = launch_.options.reorder_products && r.accumulator != 0 &&
                            asker.op->accumulator != 0 && r.accumulator != asker.op->accumulator &&
-                           !over(r, asker.knows->generic, earlier_reads);
+                           !over(r, asker.knows->generic, earlier_reads) &&
+                           !over(r, asker.knows->tensor, earlier_reads);
     return overtakes ? Order::kMayOvertake : Order::kOrdered;
   }
   // A warp's loads and stores of tensor memory go in order: a load is over when a register that it

@@ -196,7 +196,7 @@ LaunchReport two_products(const char* second, const char* policy, bool reorder, 
           "tcgen05.fence::before_thread_sync;\nbar.sync 0;\n@!%p2 bra end;\n"
           "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r10, 64;\nend:\n",
       options,
-      ".shared .align 1024 .b8 tile[4096];\n.shared .align 8 .b64 bar;\n"
+      ".shared .align 1024 .b8 tile[4096];\n.shared .align 8 .b64 bar, first;\n"
       ".shared .align 4 .b32 slot;\n");
   const uint64_t out = p.buffer("out", 512);
   const auto report = p.launch(out, 0, 128);
@@ -218,6 +218,22 @@ TEST(ReorderedProducts, OfOtherAccumulatorsOvertakeAndAreNamed) {
     if (std::string(policy) == "late") {
       EXPECT_EQ(value, 22);
     }
+  }
+}
+
+TEST(ReorderedProducts, DoNotOvertakeOneWhoseCommitWasWaitedForRelaxed) {
+  const char* after_first =
+      "mov.u32 %r6, first;\nmbarrier.init.shared.b64 [%r6], 1;\n"
+      "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r6];\n"
+      "done: mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 %p5, [%r6], 0;\n"
+      "@!%p5 bra done;\ntcgen05.fence::after_thread_sync;\n"
+      "tcgen05.mma.cta_group::1.kind::f16 [%r10+32], %d3, %d3, 0x08040010, %p3;\n";
+  for (const char* policy : {"eager", "late", "random", "split"}) {
+    float value = 0;
+    const auto report = two_products(after_first, policy, true, &value);
+    EXPECT_EQ(severity(report, "product-order"), "") << policy << text_of(report);
+    EXPECT_TRUE(report.passed()) << policy << text_of(report);
+    EXPECT_EQ(value, 16) << policy;
   }
 }
 
