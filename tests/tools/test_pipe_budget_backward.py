@@ -14,9 +14,9 @@ from pipe_budget import backward, backward_ops, budget, events, inputs, products
 ONE, PAIR, IN_TURN = ("S", "dK", "dQ", "dP", "dV"), ("S", "dK", "dP", "dQ", "dV"), ("S", "dP", "dV", "dK", "dQ")
 
 
-def kernel(order=ONE, powers=64, reds=16, bulks=0, statistics=16, group=1, head_dim=64, name="kernel"):
+def kernel(order=ONE, powers=64, reds=16, bulks=0, statistics=16, group=1, head_dim=64, name="kernel", delta=False):
     """Compute, reduce and products of a backward, one after another. `reds`: sums added from registers; `bulks`: by copies from
-    shared memory instead."""
+    shared memory instead. `delta`: a step of dP more, behind a wait of its own."""
     out = listings.Listing(name=name)
     out.put("BRA `(.L_x_500)", guard="@P4")
     out.put("BRA `(.L_x_600)", guard="@P5")
@@ -54,6 +54,9 @@ def kernel(order=ONE, powers=64, reds=16, bulks=0, statistics=16, group=1, head_
         first = "tmem[UR9]" if product in products.SUMS else "gdesc[UR6]"
         steps = 8 if product in products.SUMS else 8 * group if product == "dQ" else head_dim // 16
         out.put(f"UTCHMMA{'.2CTA' if group > 1 else ''} {first}, gdesc[UR10], tmem[UR7], tmem[UR24], idesc[UR25], UPT", times=steps)
+        if delta and product == "dP":
+            out.wait(630, 4)
+            out.put(f"UTCHMMA{'.2CTA' if group > 1 else ''} gdesc[UR6], gdesc[UR10], tmem[UR7], tmem[UR24], idesc[UR25], UPT")
         out.put("UTCBAR [UR4], URZ")
     out.put("BRA `(.L_x_600)", guard="@P2")
     return budget.Kernel(next(iter(sass.parse(out.end()).values())))
@@ -99,6 +102,10 @@ class Units(unittest.TestCase):
         self.assertEqual(sum(products.clocks(192, 128).values()), 3328)
         self.assertEqual(products.fills(96, 96, True)["Q sum"], (128, "dK", 0), "48 columns come as 64")
         self.assertEqual(products.fills(192, 128, True, "turns")["Q sum"], (192, "S", 1), "into the place that S of this block has left")
+
+    def test_a_step_more_of_dp_is_no_product_of_its_own(self):
+        found = budget.analyse(kernel(delta=True), (64, 64))["backward"]
+        self.assertEqual((found["layout"], found["units"]["tensor"], found["shared"]["operands"]), ("one", 1280 + 64, 1152 + 64))
 
     def test_what_takes_shared_memory_is_told_apart(self):
         found = budget.analyse(kernel(bulks=2))["backward"]
