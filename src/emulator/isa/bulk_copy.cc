@@ -73,7 +73,7 @@ class BulkInOp final : public AsyncOp {
  private:
   void move(std::byte* to, uint32_t begin, uint32_t end) {
     if (copy_.reducer.apply == nullptr) {
-      std::memcpy(to + begin, source.host + begin, end - begin);
+      std::memmove(to + begin, source.host + begin, end - begin);  // they may overlap
     } else {
       copy_.reducer.apply(to + begin, source.host + begin, nullptr,
                           (end - begin) / copy_.reducer.bytes);

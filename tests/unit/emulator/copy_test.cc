@@ -278,6 +278,31 @@ TEST(RemoteStore, WritesAnotherCtaAndSignalsThere) {
   }
 }
 
+// Memory that a copy reads and writes: what it leaves is that of a copy made at once.
+TEST(RemoteStore, ABulkCopyMayOverlapItsSource) {
+  for (const auto& options : all_policies()) {
+    PtxProgram p(
+        std::string(kInit) +
+            "mad.lo.u32 %r7, %r0, 4, %r2;\nst.shared.u32 [%r7], %r0;\nfence.proxy.async;\n"
+            "bar.sync 0;\n@!%p0 bra wait;\n"
+            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 256;\nadd.u32 %r15, %r2, 128;\n"
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r15], "
+            "[%r2], 256, [%r1];\n" +
+            kWait +
+            "ld.shared.u32 %r8, [%r7];\nmad.wide.u32 %d2, %r0, 4, %d0;\n"
+            "st.global.u32 [%d2], %r8;\n",
+        options, kBarrier);
+    const uint64_t out = p.buffer("out", 128);
+    const auto report = p.launch(out, 0, 128);
+    ASSERT_EQ(report.status, "ok") << options.policy << text_of(report);
+    if (options.policy == "split") continue;  // its second half reads what its first has written
+    const auto got = p.read<uint32_t>(out, 128);
+    for (uint32_t i = 0; i < 128; ++i) {
+      EXPECT_EQ(got[i], i >= 32 && i < 96 ? i - 32 : i) << options.policy;
+    }
+  }
+}
+
 // --- Tensors ------------------------------------------------------------------------------------
 
 TensorMapRequest request_of(uint64_t address, const std::string& swizzle) {
