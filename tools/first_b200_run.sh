@@ -90,6 +90,7 @@ if [ "$mode" != rehearse ]; then
 fi
 step "devices" devices.json "$fa4" devices --json
 step "results" verify.json "$fa4" verify --device "$device" "${verify[@]}" --json
+step "gradients" verify_backward.json "$fa4" verify --device "$device" --direction backward "${verify[@]}" --json
 if [ -x "$build/bin/fa4_measure_rates" ] || [ "$mode" = dry ]; then
   step "rates" rates.json "$build/bin/fa4_measure_rates" --device "$device"
   if [ "$mode" != rehearse ]; then
@@ -99,6 +100,7 @@ else
   left_out "rates" "no bin/fa4_measure_rates; cmake --build $build --target fa4_measure_rates"
 fi
 step "speed" bench.json "$fa4" bench forward --device "$device" "${bench[@]}" --csv "$out/bench.csv" --json
+step "speed, backward" bench_backward.json "$fa4" bench backward --device "$device" "${bench[@]}" --csv "$out/bench_backward.csv" --json
 if [ -x "$build/bin/fa4_sweep_sm100" ] || [ "$mode" = dry ]; then
   step "tuning rows" sweep.json "$build/bin/fa4_sweep_sm100" --device "$device" "${sweep[@]}"
 else
@@ -109,6 +111,8 @@ if [ "$mode" = rehearse ]; then
 elif [ "$mode" = dry ] || "$python" -c 'import torch' 2>/dev/null; then
   step "peers" peers.txt env CUDA_VISIBLE_DEVICES="${device#cuda:}" "$python" "$root/bench/peers.py" --lib "$build/lib/libfa4.so" \
     --json "$out/peers.json" --markdown "$out/peers.md"
+  step "peers, backward" peers_backward.txt env CUDA_VISIBLE_DEVICES="${device#cuda:}" "$python" "$root/bench/peers_backward.py" \
+    --lib "$build/lib/libfa4.so" --deterministic --rows table,short --json "$out/peers_backward.json" --markdown "$out/peers_backward.md"
 else
   left_out "peers" "$python has no torch; --python names another"
 fi

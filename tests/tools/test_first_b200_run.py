@@ -37,7 +37,8 @@ class FirstRun(unittest.TestCase):
         code, out, err = self.run_script("--dry-run", "--device", "cuda:3")
         self.assertEqual((code, err), (0, ""))
         self.assertEqual([line.split(":")[0] for line in out.splitlines()],
-                         ["the GPU", "devices", "results", "rates", "rates beside the assumed", "speed", "tuning rows", "peers"])
+                         ["the GPU", "devices", "results", "gradients", "rates", "rates beside the assumed", "speed", "speed, backward",
+                          "tuning rows", "peers", "peers, backward"])
         self.assertIn("verify --device cuda:3 --suite full", out)
         self.assertIn("env CUDA_VISIBLE_DEVICES=3 python3", out)
         self.assertFalse(self.out.exists())
@@ -47,7 +48,7 @@ class FirstRun(unittest.TestCase):
         code, out, err = self.run_script("--rehearse")
         self.assertEqual((code, err), (0, ""))
         report = (self.out / "report.md").read_text()
-        for step in ("devices", "results", "rates", "speed", "tuning rows"):
+        for step in ("devices", "results", "gradients", "rates", "speed", "speed, backward", "tuning rows"):
             self.assertIn(f"| {step} | passed |", report)
         self.assertIn("peers | left out", out)
         self.assertEqual((self.out / "verify.json").read_text(),
