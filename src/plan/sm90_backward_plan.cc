@@ -70,14 +70,14 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
   steps->push_back({"tile",
-                    fmt::format("{} queries x {} keys, {} stages of Q, dO and dS", kQueryRows,
-                                sm90::bwd::kKeys, t.stages),
+                    fmt::format("{} queries x {} keys; stages: {} of Q and dO, {} of dS, {} of dq",
+                                kQueryRows, sm90::bwd::kKeys, t.stages, t.ds_stages, t.dq_stages),
                     find_sm90_backward(p.head_dim, p.head_dim_v)->reason});
   steps->push_back(
       {"warpgroups",
-       fmt::format("1 loads ({} registers), {} for scores, dk and dv ({}), 1 for dq ({})",
-                   registers.load_and_reduce, sm90::bwd::kMathWarpgroups, registers.math,
-                   registers.dq),
+       fmt::format(
+           "1 loads and adds dq ({} registers), {} for scores, dk and dv ({}), 1 for dq ({})",
+           registers.load_and_reduce, sm90::bwd::kMathWarpgroups, registers.math, registers.dq),
        "none waits for another one's arithmetic"});
   explain_backward_order(p, spec.sections, spec.last_keys_first, steps);
 }
