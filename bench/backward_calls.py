@@ -109,14 +109,26 @@ def original(interface, row, x, deterministic):
     return call
 
 
-def load_fa3(path):
-    """FlashAttention-3's two modes: name → a function of a row and its inputs that makes the call."""
+def load_fa3(path, head_dims):
+    """FlashAttention-3's two modes: name → a function of a row and its inputs that makes the call.
+
+    head_dims: those that it was built for, or none to ask it: a build that refuses a row may end the process.
+    """
     if path:
         torch.ops.load_library(os.path.abspath(path))
     else:
         import flash_attn_interface  # noqa: F401; it registers the operators
     operators = torch.ops.flash_attn_3.fwd, torch.ops.flash_attn_3.bwd
-    return {"fa3": lambda row, x: fa3(*operators, row, x, False), "fa3det": lambda row, x: fa3(*operators, row, x, True)}
+
+    def mode(deterministic):
+        def make(row, x):
+            if head_dims and not {row.head_dim, row.head_dim_v} <= set(head_dims):
+                raise ValueError(f"built for head dimensions {', '.join(map(str, head_dims))}")
+            return fa3(*operators, row, x, deterministic)
+
+        return make
+
+    return {"fa3": mode(False), "fa3det": mode(True)}
 
 
 def load_original():
@@ -132,9 +144,9 @@ TITLES = {"cudnn": "cuDNN", "fa3": "FA3", "fa3det": "FA3 deterministic", "origin
           "origdet": "original deterministic"}
 
 
-def load_peers(asked, fa3_library, deterministic):
+def load_peers(asked, fa3_library, fa3_head_dims, deterministic):
     """Those that take part, by name; deterministic modes last."""
-    loaders = {"cudnn": lambda: {"cudnn": cudnn}, "fa3": lambda: load_fa3(fa3_library), "original": load_original}
+    loaders = {"cudnn": lambda: {"cudnn": cudnn}, "fa3": lambda: load_fa3(fa3_library, fa3_head_dims), "original": load_original}
     modes = {name: make for peer in choose(asked, loaders, HINTS).values() for name, make in peer.items()}
     fast = {name: make for name, make in modes.items() if name not in DETERMINISTIC_PEERS}
     return fast | modes if deterministic else fast

@@ -48,6 +48,15 @@ def parse_libraries(items):
     return libraries
 
 
+def parse_dims(text):
+    """The numbers of --fa3-head-dims; none: all."""
+    dims = text.split(",") if text else []
+    for dim in dims:
+        if not dim.isdigit() or int(dim) == 0:
+            raise ValueError(f"--fa3-head-dims {text}: {dim!r}; accepted: positive numbers, with commas between them")
+    return [int(dim) for dim in dims]
+
+
 def parse_rows(kinds, extra):
     """The rows of --rows, or those of --extra."""
     if extra:
@@ -200,6 +209,8 @@ def parse_options():
     parser.add_argument("--lib", action="append", required=True, metavar="[NAME=]PATH", help="libfa4.so; more than once: builds side by side")
     parser.add_argument("--peers", help="of cudnn,fa3,original (default: those that are here)")
     parser.add_argument("--fa3", metavar="FILE", help="FlashAttention-3's operators, where it is not installed")
+    parser.add_argument("--fa3-head-dims", metavar="A,B", default="",
+                        help="those that it was built for: it is left out of other rows, since refusing one may end the process")
     parser.add_argument("--deterministic", action="store_true", help="each one's deterministic mode too")
     parser.add_argument("--rows", default="all", help=f"of {','.join(problems.BACKWARD)} (default: all)")
     parser.add_argument("--extra", action="append", metavar="ROW", help=f"{problems.ROW_FORM}: these rows alone; separated by spaces")
@@ -217,7 +228,7 @@ def main():
     options = parse_options()
     try:
         paths, problem_rows = parse_libraries(options.lib), parse_rows(options.rows, options.extra)
-        peers = load_peers(options.peers, options.fa3, options.deterministic)
+        peers = load_peers(options.peers, options.fa3, parse_dims(options.fa3_head_dims), options.deterministic)
         libraries = {name: fa4_ctypes.Library(path, "cuda:0") for name, path in paths.items()}
     except (ValueError, OSError, RuntimeError) as problem:
         print(f"peers_backward: {problem}", file=sys.stderr)

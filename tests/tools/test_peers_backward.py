@@ -102,18 +102,28 @@ class PeersBackward(unittest.TestCase):
 
     def test_who_takes_part(self):
         self.install(FA3 | ORIGINAL)
-        self.assertEqual(list(self.calls.load_peers(None, None, False)), ["cudnn", "fa3", "original"])
-        self.assertEqual(list(self.calls.load_peers("fa3,original", None, True)), ["fa3", "original", "fa3det", "origdet"])
+        self.assertEqual(list(self.calls.load_peers(None, None, [], False)), ["cudnn", "fa3", "original"])
+        self.assertEqual(list(self.calls.load_peers("fa3,original", None, [], True)), ["fa3", "original", "fa3det", "origdet"])
 
     def test_who_cannot_be_loaded_is_named_with_its_reason(self):
         self.install(BROKEN)
         said = io.StringIO()
         with redirect_stderr(said):
-            self.assertEqual(list(self.calls.load_peers(None, None, True)), ["cudnn"])
+            self.assertEqual(list(self.calls.load_peers(None, None, [], True)), ["cudnn"])
         self.assertIn("without fa3 (ModuleNotFoundError", said.getvalue())
         self.assertIn("without original (OSError: libcuda.so.1); pip install flash-attn-4", said.getvalue())
         with self.assertRaisesRegex(ValueError, "fa3 cannot be loaded.*--fa3 FILE"):
-            self.calls.load_peers("fa3", None, False)
+            self.calls.load_peers("fa3", None, [], False)
+
+    def test_a_row_that_flash_attention_3_was_not_built_for_is_refused(self):
+        self.install(FA3)
+        self.assertEqual((self.bench.parse_dims(""), self.bench.parse_dims("64,128")), ([], [64, 128]))
+        for wrong in ("64,", "0", "a"):
+            with self.assertRaisesRegex(ValueError, f"--fa3-head-dims {wrong}.*accepted"):
+                self.bench.parse_dims(wrong)
+        make = self.calls.load_peers("fa3", None, [64, 128], False)["fa3"]
+        with self.assertRaisesRegex(ValueError, "built for head dimensions 64, 128"):
+            make(self.problems.parse_row("1,64,64,1,1,192,128,0"), None)
 
     def test_peers_are_told_the_mask_and_the_mode(self):
         told = []
