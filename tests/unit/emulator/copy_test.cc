@@ -278,7 +278,8 @@ TEST(RemoteStore, WritesAnotherCtaAndSignalsThere) {
   }
 }
 
-// Memory that a copy reads and writes: what it leaves is that of a copy made at once.
+// Memory that a copy reads and writes. The manual says nothing of it; made at once, the copy is of
+// what was there. In halves it is not, nor where the target holds a pattern until the copy is done.
 TEST(RemoteStore, ABulkCopyMayOverlapItsSource) {
   for (const auto& options : all_policies()) {
     PtxProgram p(
@@ -292,10 +293,10 @@ TEST(RemoteStore, ABulkCopyMayOverlapItsSource) {
             "ld.shared.u32 %r8, [%r7];\nmad.wide.u32 %d2, %r0, 4, %d0;\n"
             "st.global.u32 [%d2], %r8;\n",
         options, kBarrier);
-    const uint64_t out = p.buffer("out", 128);
+    const uint64_t out = p.buffer("out", 512);
     const auto report = p.launch(out, 0, 128);
     ASSERT_EQ(report.status, "ok") << options.policy << text_of(report);
-    if (options.policy == "split") continue;  // its second half reads what its first has written
+    if (options.policy != "eager") continue;
     const auto got = p.read<uint32_t>(out, 128);
     for (uint32_t i = 0; i < 128; ++i) {
       EXPECT_EQ(got[i], i >= 32 && i < 96 ? i - 32 : i) << options.policy;
