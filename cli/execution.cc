@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/gpu_backward_plan.h"
 #include "verify/cases.h"
 
 namespace fa4::cli {
@@ -79,7 +80,7 @@ std::string BackwardExecution::kernel_name() const {
   if (const auto* cpu = std::get_if<CpuBackwardSpec>(&plan().main)) {
     return std::string(name_of(cpu->isa));
   }
-  return plan().steps.front().source.display_name;
+  return plan().steps[kBackward].source.display_name;
 }
 
 int BackwardExecution::tile_m() const {

@@ -6,6 +6,7 @@
 #include "capi/boundary.h"
 #include "capi/convert.h"
 #include "capi/handles.h"
+#include "plan/gpu_backward_plan.h"
 
 namespace internal = fa4::internal;
 
@@ -27,7 +28,7 @@ std::string kernel_name(const internal::BackwardPlan& plan) {
   if (const auto* cpu = std::get_if<internal::CpuBackwardSpec>(&plan.main)) {
     return "cpu_backward_" + std::string(name_of(cpu->isa));
   }
-  return plan.steps.front().source.display_name;
+  return plan.steps[internal::kBackward].source.display_name;
 }
 
 PlanOptions to_options(const fa4_plan_options* given) {

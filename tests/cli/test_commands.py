@@ -59,6 +59,13 @@ class Emulated(CommandTest):
         self.assertGreater(rows[0]["ms"]["median"], 0)
         self.assertIsNone(rows[0]["peak_tflops"])
 
+    def test_a_backward_is_named_after_its_main_kernel(self):
+        axes = ["--device", "emulated:h200", "--direction", "backward", "--heads-q", "1", "--seqlen-q", "64"]
+        result = self.run_fa4("verify", *axes, "--json")
+        if b"cannot be compiled" in result.stderr:
+            self.skipTest(result.stderr.decode())
+        self.assertEqual(json.loads(result.stdout)["cases"][0]["kernel"], "bwd_sm90_bf16_d128")
+
 
 class EmulatedBlackwell(CommandTest):
     """The Blackwell kernel on the emulated B200."""
