@@ -3,40 +3,17 @@
 import importlib
 import io
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 from contextlib import redirect_stderr
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TORCH = {
-    "torch/__init__.py": "bfloat16 = float\n",
-    "torch/nn/__init__.py": "",
-    "torch/nn/attention.py": "SDPBackend = sdpa_kernel = None\n",
-    "torch/nn/functional.py": "scaled_dot_product_attention = None\n",
-}
+from bench_stand_ins import ROOT, TORCH, BenchTest
+
 ORIGINAL = {"flash_attn/__init__.py": "", "flash_attn/cute/__init__.py": "def flash_attn_func(q, k, v, causal): return q + k + v + causal, 1\n"}
 
 
-class Peers(unittest.TestCase):
-    def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
-        path, modules = list(sys.path), set(sys.modules)
-        self.addCleanup(lambda: [sys.modules.pop(name) for name in set(sys.modules) - modules])
-        self.addCleanup(lambda: sys.path.__setitem__(slice(None), path))
-        sys.path[:0] = [str(self.folder), str(ROOT / "bench")]
-
-    def install(self, files):
-        for name, text in files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        importlib.invalidate_caches()
-
+class Peers(BenchTest):
     def load(self, *packages):
         for package in packages:
             self.install(package)

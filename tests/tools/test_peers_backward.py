@@ -3,22 +3,15 @@
 import importlib
 import io
 import os
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import types
 import unittest
 from contextlib import redirect_stderr
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TORCH = {
-    "torch/__init__.py": "import types\nbfloat16 = float\nops = types.SimpleNamespace()\n",
-    "torch/nn/__init__.py": "",
-    "torch/nn/attention.py": "SDPBackend = sdpa_kernel = None\n",
-    "torch/nn/functional.py": "scaled_dot_product_attention = None\n",
-}
+from bench_stand_ins import ROOT, TORCH, BenchTest
+
 FA3 = {"flash_attn_interface.py": "import torch\ntorch.ops.flash_attn_3 = type('Operators', (), dict(fwd=1, bwd=2))\n"}
 ORIGINAL = {"flash_attn/__init__.py": "", "flash_attn/cute/__init__.py": "", "flash_attn/cute/interface.py": ""}
 BROKEN = {"flash_attn/__init__.py": "raise OSError('libcuda.so.1')\n"}
@@ -31,26 +24,13 @@ def names_in_header(struct):
     return re.findall(r"(\w+)(?:\[\d+\])?;", body)
 
 
-class PeersBackward(unittest.TestCase):
+class PeersBackward(BenchTest):
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
-        path, modules = list(sys.path), set(sys.modules)
-        self.addCleanup(lambda: [sys.modules.pop(name) for name in set(sys.modules) - modules])
-        self.addCleanup(lambda: sys.path.__setitem__(slice(None), path))
-        sys.path[:0] = [str(self.folder), str(ROOT / "bench")]
+        super().setUp()
         self.install(TORCH)
         self.bench = importlib.import_module("peers_backward")
         self.calls = importlib.import_module("backward_calls")
         self.problems = importlib.import_module("problems")
-
-    def install(self, files):
-        for name, text in files.items():
-            path = self.folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        importlib.invalidate_caches()
 
     def test_the_c_structs_are_the_headers(self):
         fa4_ctypes = importlib.import_module("fa4_ctypes")
