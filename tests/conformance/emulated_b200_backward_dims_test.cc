@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-#include "backward_run.h"
-#include "table.h"
+#include "emulated_backward.h"
 
 namespace fa4::internal {
 namespace {
@@ -15,29 +14,10 @@ class EmulatedB200BackwardDims : public BackendTest,
                                  public testing::WithParamInterface<std::pair<int, int>> {
  protected:
   static Case make(int64_t seqlen_q, int64_t seqlen_k) {
-    Case c;
-    c.desc.dtype = DType::kBF16;
-    c.desc.batch = c.desc.heads_q = c.desc.heads_kv = 1;
-    c.desc.seqlen_q = seqlen_q;
-    c.desc.seqlen_k = seqlen_k;
-    c.desc.head_dim = GetParam().first;
+    Case c = small_case(seqlen_q, seqlen_k, GetParam().first);
     c.desc.head_dim_v = GetParam().second;
     c.seed = 43;
     return c;
-  }
-
-  // No formal finding but of dq's sums, which pairs add in no fixed order.
-  static void expect_right(const Case& c) {
-    const AttentionProblem p = AttentionProblem::make(c.desc);
-    SCOPED_TRACE(testing::Message() << p.seqlen_q << " x " << p.seqlen_k);
-    EXPECT_EQ(unsupported_backward(tested_backends()[0], p), "");
-    const Device& device = *tested_backends()[0].device.device;
-    const int64_t formal_before = device.formal_findings();
-    expect_gradients(c);
-    constexpr int64_t kPairKeys = 256;
-    if (p.seqlen_k <= kPairKeys || p.deterministic) {
-      EXPECT_EQ(device.formal_findings(), formal_before);
-    }
   }
 };
 
