@@ -32,6 +32,7 @@ __device__ inline void fence_registers(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+
 // mov.b32 d, a;  of an operand, which PTX lets nobody read while a product of it is under way
 // PTX ISA, "wgmma.mma_async", sm_90a
 template <int kSteps>
@@ -40,12 +41,6 @@ __device__ inline void copy_registers(uint32_t (&d)[kSteps][4], const uint32_t (
   for (int i = 0; i < 4 * kSteps; ++i) {
     asm volatile("mov.b32 %0, %1;" : "=r"(d[i / 4][i % 4]) : "r"(a[i / 4][i % 4]));
   }
-}
-
-template <int kSteps>
-__device__ inline void fence_registers(uint32_t (&a)[kSteps][4]) {
-#pragma unroll
-  for (int i = 0; i < 4 * kSteps; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
 
 }  // namespace fa4::ptx

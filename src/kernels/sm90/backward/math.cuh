@@ -99,13 +99,8 @@ class Math {
       issue_dv(rPOfDv, stage);
     }
     if constexpr (kEarlyDelta) load_statistics(rStats, stage, 1);
-    if constexpr (kEarlyDp) {
-      ptx::wgmma_wait_group<1>();
-      release_last(kQFull);
-    } else {
-      ptx::wgmma_wait_group<0>();
-      if constexpr (kHasDv) ptx::fence_registers(rP);  // dS may take the place of P
-    }
+    ptx::wgmma_wait_group<kEarlyDp ? 1 : 0>();
+    if constexpr (kEarlyDp) release_last(kQFull);
     ptx::fence_registers(rDP);
     if constexpr (!kEarlyDelta) load_statistics(rStats, stage, 1);
     if constexpr (T.softcap) {
