@@ -28,9 +28,9 @@ int parse_int(std::string_view name, std::string_view value, int maximum) {
   return number;
 }
 
-void set_cache(Config& c, std::string_view name, std::string_view value) {
+bool parse_bool(std::string_view name, std::string_view value) {
   if (value != "0" && value != "1") refuse(name, value, "0, 1");
-  c.cache_enabled = value == "1";
+  return value == "1";
 }
 
 // `value` when it is one of `accepted`, "a, b, c".
@@ -68,7 +68,7 @@ struct Variable {
 using Text = std::string_view;
 constexpr Variable kVariables[] = {
     {"cache_dir", "FA4_CACHE_DIR", [](Config& c, Text, Text v) { c.cache_dir = v; }},
-    {"cache", "FA4_CACHE", set_cache},
+    {"cache", "FA4_CACHE", [](Config& c, Text n, Text v) { c.cache_enabled = parse_bool(n, v); }},
     {"nvrtc", "FA4_NVRTC", [](Config& c, Text, Text v) { c.nvrtc_path = v; }},
     {"cuda_driver", "FA4_CUDA_DRIVER", [](Config& c, Text, Text v) { c.cuda_driver_path = v; }},
     {"cpu_isa", "FA4_CPU_ISA", set_cpu_isa},
@@ -83,6 +83,10 @@ constexpr Variable kVariables[] = {
      [](Config& c, Text n, Text v) { c.emulator_check = one_of(n, v, "none, all") == "all"; }},
     {"emulator_math", "FA4_EMULATOR_MATH",
      [](Config& c, Text n, Text v) { c.emulator_math = one_of(n, v, "hw, exact, fast"); }},
+    {"emulator_launch_order", "FA4_EMULATOR_LAUNCH_ORDER",
+     [](Config& c, Text n, Text v) { c.emulator_launch_order = one_of(n, v, "in_order, random"); }},
+    {"emulator_reorder_products", "FA4_EMULATOR_REORDER_PRODUCTS",
+     [](Config& c, Text n, Text v) { c.emulator_reorder_products = parse_bool(n, v); }},
     {"emulator_library", "FA4_EMULATOR_LIBRARY",
      [](Config& c, Text, Text v) { c.emulator_library = v; }},
     {"emulator_exec", "FA4_EMULATOR_EXEC", [](Config& c, Text, Text v) { c.emulator_exec = v; }},

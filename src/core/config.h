@@ -23,9 +23,11 @@ struct Config {
   uint64_t emulator_seed = 0;             // FA4_EMULATOR_SEED
   bool emulator_check = false;            // FA4_EMULATOR_CHECK: none, all
   std::string emulator_math = "hw";       // FA4_EMULATOR_MATH: hw, exact, fast
-  std::string emulator_library;           // FA4_EMULATOR_LIBRARY: libptxemu.so.0, empty: found
-  std::string emulator_exec;  // FA4_EMULATOR_EXEC: what ptxemu exec tells its CUDA libraries
-  bool log_asked = false;     // FA4_LOG is set
+  std::string emulator_launch_order = "in_order";  // FA4_EMULATOR_LAUNCH_ORDER: in_order, random
+  bool emulator_reorder_products = false;          // FA4_EMULATOR_REORDER_PRODUCTS=1
+  std::string emulator_library;  // FA4_EMULATOR_LIBRARY: libptxemu.so.0, empty: found
+  std::string emulator_exec;     // FA4_EMULATOR_EXEC: what ptxemu exec tells its CUDA libraries
+  bool log_asked = false;        // FA4_LOG is set
   int log_level = 1;  // FA4_LOG: 0 silent, 1 errors, 2 decisions (needs a callback, see logging.h)
 };
 

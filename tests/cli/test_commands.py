@@ -120,6 +120,28 @@ class EmulatedBlackwell(CommandTest):
             self.assertEqual((row["kernel"], row["spill_bytes"]), (kernel, 0))
             self.assertLessEqual(row["smem_bytes"], 232448)
 
+    def backward(self, *axes, **variables):
+        environment = {"FA4_EMULATOR_CHECK": "all", **{f"FA4_EMULATOR_{name}": value for name, value in variables.items()}}
+        result = self.run_fa4("verify", "--direction", "backward", "--heads-q", "1", *axes, *self.DEVICE, "--json",
+                              environment=environment | {"FA4_LOG": "1"})
+        if b"cannot be compiled" in result.stderr:
+            self.skipTest(result.stderr.decode())
+        return json.loads(result.stdout)["cases"][0], result.stderr.decode()
+
+    def test_clusters_start_in_the_order_that_is_asked_for(self):
+        # Sums of dq are of five pairs of CTAs: their last bits say who came first, unless they take turns.
+        axes = ["--head-dim", "64", "--seqlen-q", "200", "--seqlen-k", "1100"]
+        for turns, equal in ((["--deterministic"], True), ([], False)):
+            digests = {self.backward(*axes, *turns, LAUNCH_ORDER=order, SEED="1")[0]["digest"] for order in ("in_order", "random")}
+            self.assertEqual(len(digests) == 1, equal)
+
+    def test_products_that_overtake_each_other_are_found_when_asked_for(self):
+        axes = ["--seqlen-q", "100", "--seqlen-k", "100"]
+        self.assertEqual(self.backward(*axes)[0]["formal_findings"], 0)
+        case, said = self.backward(*axes, REORDER_PRODUCTS="1")
+        self.assertGreater(case["formal_findings"], 0)
+        self.assertRegex(said, r"one of \d+ formal findings: \d+ product-order\)")
+
 
 class Verify(CommandTest):
     def test_one_case(self):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 
 #include "core/config.h"
 #include "core/error.h"
@@ -23,6 +24,8 @@ ptxemu::MachineOptions machine_options(const DeviceSpec& spec) {
   options.seed = c.emulator_seed;
   options.check = c.emulator_check;
   options.math = c.emulator_math;
+  options.launch_order = c.emulator_launch_order;
+  options.reorder_products = c.emulator_reorder_products;
   options.threads = static_cast<uint32_t>(c.num_threads);
   return options;
 }
@@ -91,6 +94,19 @@ std::string describe(const ptxemu::LaunchReport& report) {
   return text;
 }
 
+// "8 formal findings: 7 order_dependent, 1 global-race".
+std::string count_by_rule(const ptxemu::LaunchReport& report) {
+  std::map<std::string_view, int> counts;
+  for (const ptxemu::ReportedFinding& finding : report.findings) ++counts[finding.rule];
+  std::string text = fmt::format("{} formal findings", report.findings.size());
+  const char* before = ": ";
+  for (const auto& [rule, count] : counts) {
+    text += fmt::format("{}{} {}", before, count, rule);
+    before = ", ";
+  }
+  return text;
+}
+
 }  // namespace
 
 template <class Body>
@@ -149,9 +165,8 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
     if (!report.findings.empty()) {
       shared_->formal_findings += static_cast<int64_t>(report.findings.size());
       const ptxemu::ReportedFinding& formal = report.findings.front();
-      log(1,
-          fmt::format("{}: launch of {}: formal: {} at {}: {} (one of {} formal findings)", device_,
-                      name_, formal.rule, place(formal), formal.message, report.findings.size()));
+      log(1, fmt::format("{}: launch of {}: formal: {} at {}: {} (one of {})", device_, name_,
+                         formal.rule, place(formal), formal.message, count_by_rule(report)));
     }
     log(2, fmt::format("{}: {} ran {} warp instructions in {:.3f} s: {}, {} findings", device_,
                        name_, report.warp_instructions, report.seconds, report.status,
