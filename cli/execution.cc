@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "plan/gpu_backward_plan.h"
 #include "verify/cases.h"
 
 namespace fa4::cli {
@@ -36,13 +35,6 @@ Execution::Execution(const AttentionProblem& problem, const DeviceChoice& device
 Execution::Execution(const ForwardPlan& made, const DeviceChoice& device)
     : BoundOperation(made, device) {}
 
-std::string Execution::kernel_name() const {
-  if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan().main)) {
-    return std::string(name_of(cpu->isa));
-  }
-  return plan().steps.front().source.display_name;
-}
-
 int Execution::tile_m() const {
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan().main)) return cpu->tile_m;
   return gpu_tiling(plan())->shape.tile_m;
@@ -75,13 +67,6 @@ void Execution::fetch() {
 BackwardExecution::BackwardExecution(const AttentionProblem& problem, const DeviceChoice& device,
                                      int threads)
     : BoundOperation(plan_backward(problem, device.spec, with_threads(threads)), device) {}
-
-std::string BackwardExecution::kernel_name() const {
-  if (const auto* cpu = std::get_if<CpuBackwardSpec>(&plan().main)) {
-    return std::string(name_of(cpu->isa));
-  }
-  return plan().steps[kBackward].source.display_name;
-}
 
 int BackwardExecution::tile_m() const {
   const auto* cpu = std::get_if<CpuBackwardSpec>(&plan().main);

@@ -16,6 +16,7 @@ template <class Op, class Args>
 class BoundOperation {
  public:
   const auto& plan() const { return op_->plan(); }
+  std::string kernel_name() const { return fa4::internal::kernel_name(plan()); }
 
   // Pointers of the device itself, borrowed; the workspace is this object's.
   void bind_in_place(const Args& args) {
@@ -53,7 +54,6 @@ class Execution : public BoundOperation<fa4::internal::ForwardOp, fa4::internal:
             int threads);
   Execution(const fa4::internal::ForwardPlan& plan, const DeviceChoice& device);
 
-  std::string kernel_name() const;
   int tile_m() const;
 
   // Host pointers, borrowed; on a GPU everything is copied there, outputs included.
@@ -69,7 +69,6 @@ class BackwardExecution
   BackwardExecution(const fa4::internal::AttentionProblem& problem, const DeviceChoice& device,
                     int threads);
 
-  std::string kernel_name() const;
   int tile_m() const;
 
   void bind(const fa4::internal::BackwardArgs& host);

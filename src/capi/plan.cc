@@ -6,7 +6,6 @@
 #include "capi/boundary.h"
 #include "capi/convert.h"
 #include "capi/handles.h"
-#include "plan/gpu_backward_plan.h"
 
 namespace internal = fa4::internal;
 
@@ -16,20 +15,6 @@ using internal::AttentionProblem;
 using internal::Error;
 using internal::ErrorCode;
 using internal::PlanOptions;
-
-std::string kernel_name(const internal::ForwardPlan& plan) {
-  if (const auto* cpu = std::get_if<internal::CpuKernelSpec>(&plan.main)) {
-    return "cpu_" + std::string(name_of(cpu->isa));
-  }
-  return plan.steps.front().source.display_name;
-}
-
-std::string kernel_name(const internal::BackwardPlan& plan) {
-  if (const auto* cpu = std::get_if<internal::CpuBackwardSpec>(&plan.main)) {
-    return "cpu_backward_" + std::string(name_of(cpu->isa));
-  }
-  return plan.steps[internal::kBackward].source.display_name;
-}
 
 PlanOptions to_options(const fa4_plan_options* given) {
   PlanOptions options;
@@ -56,7 +41,7 @@ void make_plan(const fa4_device* device, const fa4_problem* problem,
   const PlanOptions plan_options = to_options(options);
   auto handle = std::make_unique<fa4_plan>();
   const auto made = make(wanted, device->spec, plan_options);
-  handle->kernel_name = kernel_name(made);
+  handle->kernel_name = internal::kernel_name(made);
   handle->plan = made;
   handle->device = device->device;
   *plan = handle.release();

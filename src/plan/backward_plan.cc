@@ -57,6 +57,13 @@ std::optional<BackwardTiling> backward_tiling(const BackwardPlan& plan) {
   return std::nullopt;
 }
 
+std::string kernel_name(const BackwardPlan& plan) {
+  if (const auto* cpu = std::get_if<CpuBackwardSpec>(&plan.main)) {
+    return fmt::format("cpu_backward_{}", name_of(cpu->isa));
+  }
+  return plan.steps[kBackward].source.display_name;
+}
+
 std::vector<PlanStep> explain(const BackwardPlan& plan) {
   std::vector<PlanStep> steps;
   explain_problem(plan.problem, plan.device, &steps);

@@ -46,6 +46,9 @@ struct BackwardTiling {
 };
 std::optional<BackwardTiling> backward_tiling(const BackwardPlan& plan);
 
+// The main kernel's name to users: "cpu_backward_avx512", "bwd_sm90_bf16_d128".
+std::string kernel_name(const BackwardPlan& plan);
+
 // The chain of decisions, for `fa4 plan`.
 std::vector<PlanStep> explain(const BackwardPlan& plan);
 

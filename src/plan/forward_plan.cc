@@ -89,6 +89,13 @@ std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan) {
   return std::nullopt;
 }
 
+std::string kernel_name(const ForwardPlan& plan) {
+  if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan.main)) {
+    return fmt::format("cpu_{}", name_of(cpu->isa));
+  }
+  return plan.steps.front().source.display_name;
+}
+
 std::vector<PlanStep> explain(const ForwardPlan& plan) {
   std::vector<PlanStep> steps;
   explain_problem(plan.problem, plan.device, &steps);

@@ -53,6 +53,9 @@ struct GpuTiling {
 // nullopt for a CPU plan.
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan);
 
+// Its name to users: "cpu_avx512_bf16", "fwd_sm90_bf16_d128".
+std::string kernel_name(const ForwardPlan& plan);
+
 // The chain of decisions, for `fa4 plan`.
 std::vector<PlanStep> explain(const ForwardPlan& plan);
 

@@ -167,9 +167,11 @@ class Verify(CommandTest):
         for path in features:
             import json
             output = self.succeed("verify", "--seqlen-q", "70", "--dtype", "bf16", "--json", environment={"FA4_CPU_ISA": path})
-            self.assertIn(json.loads(output)["cases"][0]["kernel"], features)
+            self.assertIn(json.loads(output)["cases"][0]["kernel"], [f"cpu_{feature}" for feature in features])
         self.assertEqual(json.loads(self.succeed("verify", "--seqlen-q", "70", "--json", environment={"FA4_CPU_ISA": "scalar"}))
-                         ["cases"][0]["kernel"], "scalar")
+                         ["cases"][0]["kernel"], "cpu_scalar")
+        backward = self.succeed("verify", "--direction", "backward", "--seqlen-q", "70", "--json", environment={"FA4_CPU_ISA": "scalar"})
+        self.assertEqual(json.loads(backward)["cases"][0]["kernel"], "cpu_backward_scalar")
 
     def test_shards_make_the_suite(self):
         whole = self.json("verify", "--suite", "quick", "--shard", "3/14")

@@ -61,7 +61,7 @@ void run_path(CpuIsa isa, const AttentionProblem& problem, ForwardArgs args, int
   ThreadPool pool(threads);
   cpu_forward(problem, spec, args, pool);
   result.tile_m = spec.tile_m;
-  result.kernel = name_of(spec.isa);
+  result.kernel = "cpu_" + std::string(name_of(spec.isa));
 }
 
 }  // namespace
