@@ -72,8 +72,7 @@ class GpuBackwardOp final : public BackwardOp {
             .turns = words(kDqTurns),
             .ticket = words(kTicket),
             .dq_columns = tiling_.shape.head_dim,
-            .head_blocks = static_cast<int32_t>(packed_head_blocks(plan_.problem)),
-            .in_fragments = tiling_.shape.dq_layout == DqLayout::kFragments};
+            .head_blocks = static_cast<int32_t>(packed_head_blocks(plan_.problem))};
   }
 
   Rows rows_of(Layout layout, int64_t seqlen, int64_t packed_rows) const {

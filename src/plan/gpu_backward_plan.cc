@@ -39,6 +39,16 @@ std::string check_strides_of_gradients(const AttentionProblem& p) {
   return "";
 }
 
+// "preprocess" or "postprocess".
+KernelSource row_kernel(const char* name, Element element, DqLayout layout) {
+  const bool rows = layout == DqLayout::kRows;
+  return {.main_file = fmt::format("backward/{}.cuh", name),
+          .name_expression = fmt::format(
+              "fa4::bwd_{}<fa4::BwdRowTraits{{.element={}, .dq_layout={}}}>", name,
+              enumerator(element), rows ? "fa4::DqLayout::kRows" : "fa4::DqLayout::kFragments"),
+          .display_name = fmt::format("bwd_{}{}_{}", name, rows ? "_rows" : "", name_of(element))};
+}
+
 }  // namespace
 
 int64_t query_blocks(const AttentionProblem& p) { return ceil_div(p.seqlen_q, kQueryRows); }
@@ -84,7 +94,7 @@ int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
   const Element element = element_of(p);
   const int64_t queries = query_ctas(p);
-  return {{.source = preprocess_source(element),
+  return {{.source = preprocess_source(element, shape.dq_layout),
            .params = KernelParams::kBackward,
            .grid = static_cast<int>(queries),
            .threads = kPreprocessThreads},
@@ -115,21 +125,12 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   return layout;
 }
 
-KernelSource preprocess_source(Element element) {
-  return {.main_file = "backward/preprocess.cuh",
-          .name_expression = fmt::format("fa4::bwd_preprocess<fa4::BwdRowTraits{{.element={}}}>",
-                                         enumerator(element)),
-          .display_name = fmt::format("bwd_preprocess_{}", name_of(element))};
+KernelSource preprocess_source(Element element, DqLayout layout) {
+  return row_kernel("preprocess", element, layout);
 }
 
 KernelSource postprocess_source(Element element, DqLayout layout) {
-  const bool rows = layout == DqLayout::kRows;
-  return {
-      .main_file = "backward/postprocess.cuh",
-      .name_expression = fmt::format(
-          "fa4::bwd_postprocess<fa4::BwdRowTraits{{.element={}, .dq_layout={}}}>",
-          enumerator(element), rows ? "fa4::DqLayout::kRows" : "fa4::DqLayout::kFragments"),
-      .display_name = fmt::format("bwd_postprocess{}_{}", rows ? "_rows" : "", name_of(element))};
+  return row_kernel("postprocess", element, layout);
 }
 
 void explain_backward_order(const AttentionProblem& p, int sections, bool last_keys_first,

@@ -58,8 +58,9 @@ std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& problem,
                                            const BackwardShape& shape);
 WorkspaceLayout gpu_backward_workspace(const AttentionProblem& problem, const BackwardShape& shape);
 
-// The first launch, and the last one after a main kernel that leaves dq's sums as `layout` says.
-KernelSource preprocess_source(Element element);
+// The first launch, and the last one, of a main kernel whose statistics and sums of dq lie as
+// `layout` says.
+KernelSource preprocess_source(Element element, DqLayout layout);
 KernelSource postprocess_source(Element element, DqLayout layout);
 
 void explain_backward_order(const AttentionProblem& problem, int sections, bool last_keys_first,

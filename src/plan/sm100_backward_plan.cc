@@ -64,7 +64,7 @@ Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& p, const DeviceSpe
 std::vector<PrebuiltKernel> sm100_backward_kernels() {
   std::vector<PrebuiltKernel> kernels;
   for (const Element element : {Element::kBF16, Element::kF16}) {
-    kernels.push_back({preprocess_source(element), 0});
+    kernels.push_back({preprocess_source(element, DqLayout::kRows), 0});
     for (const Sm100BackwardRow& row : sm100_backward_rows()) {
       for (const bool softcap : {false, true}) {
         const Sm100BackwardSpec spec{traits_of(row, element, softcap)};

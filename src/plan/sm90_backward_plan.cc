@@ -51,7 +51,7 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
 std::vector<PrebuiltKernel> sm90_backward_kernels() {
   std::vector<PrebuiltKernel> kernels;
   for (const Element element : {Element::kBF16, Element::kF16}) {
-    kernels.push_back({preprocess_source(element), 0});
+    kernels.push_back({preprocess_source(element, DqLayout::kFragments), 0});
     for (const Sm90BackwardRow& row : sm90_backward_rows()) {
       for (const bool softcap : {false, true}) {
         const Sm90BackwardSpec spec{traits_of(row, element, softcap)};

@@ -54,9 +54,8 @@ struct BwdWorkspace {
   // CTAs of the main kernel have begun. Zeros before the main kernel; null: in any order.
   uint32_t* turns;
   uint32_t* ticket;
-  int32_t dq_columns;    // of the main kernel: head_dim rounded up
-  int32_t head_blocks;   // packed: blocks of a head
-  int32_t in_fragments;  // rows of a block of neg_lse_log2 and delta lie as fragment_place says
+  int32_t dq_columns;   // of the main kernel: head_dim rounded up
+  int32_t head_blocks;  // packed: blocks of a head
 };
 
 struct BwdParams {

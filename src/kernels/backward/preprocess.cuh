@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kPreprocessThreads)
       }
       if (lane == 0) {
         const int64_t at =
-            of.block * kQueryRows + (p.workspace.in_fragments != 0 ? fragment_place(i) : i);
+            of.block * kQueryRows + (T.dq_layout == DqLayout::kFragments ? fragment_place(i) : i);
         p.workspace.neg_lse_log2[at] = neg_lse_log2;
         p.workspace.delta[at] = delta;
       }

@@ -12,8 +12,8 @@ inline constexpr int kQueryRows = 64;
 // Columns of dq whose sums lie together where they lie in fragments.
 constexpr int dq_part_columns(int columns) { return columns % 64 == 0 ? 64 : columns; }
 
-// Where the statistics of a block's row lie for kFragments: a thread of wgmma reads those of its
-// columns 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of each 16 at once.
+// Where the statistics of a block's row lie where dq does in fragments: a thread of wgmma reads
+// those of its columns 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of each 16 at once.
 constexpr int fragment_place(int row) {
   return row / 16 * 16 + row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2;
 }
@@ -21,7 +21,8 @@ constexpr int fragment_place(int row) {
 inline constexpr int kPreprocessThreads = 256;
 inline constexpr int kPostprocessThreads = 128;
 
-// How the main kernel's sums of dq lie in a block of the workspace.
+// How the main kernel's sums of dq lie in a block of the workspace. The rows' statistics lie as
+// fragment_place says with kFragments, in order with kRows.
 enum class DqLayout : int {
   // (parts, 4 warps, dq_part_columns / 8, 32 lanes, 4): a warpgroup's accumulators of each part
   kFragments,
