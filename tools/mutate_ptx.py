@@ -289,9 +289,8 @@ def judge(runner, mutant, baseline, known, options):
     return "survived", ""
 
 
-def judge_all(original, mutant, options):
-    trials, known = original
-    for runner, baseline in trials:
+def judge_all(trials, mutant, options):
+    for runner, baseline, known in trials:
         fate, detail = judge(runner, mutant, baseline, known, options)
         if fate != "survived":
             break
@@ -337,21 +336,28 @@ def chosen(options, text, launches):
     return sorted(found[:options.most], key=lambda m: (m[1], m[0]))[shard::shards]
 
 
+def baseline_of(text, launch, more):
+    """(a runner, what each policy saves, the original's findings in any run) of a launch; raises when one is an error."""
+    runner, baseline, found_here = Runner(launch, 120), {}, set()
+    for policy, seed in POLICIES + MORE_OF_THE_ORIGINAL:
+        status, said, digest, found = runner.run(text, policy, seed, more)
+        if status != 0:
+            raise RuntimeError(f"{launch}: the original under {policy}:{seed}: {said}")
+        found_here |= found
+        if (policy, seed) in POLICIES:
+            baseline[policy, seed] = digest
+    return runner, baseline, found_here
+
+
+def with_known(trials):
+    """Each launch with the findings that a mutant may have there: those of the original with any launch, since they may
+    depend on time; but whether floats are added in a fixed order is up to the launch (deterministic or not)."""
+    timely = {finding for _, _, found in trials for finding in found if finding[0] != "order_dependent"}
+    return [(runner, baseline, found | timely) for runner, baseline, found in trials]
+
+
 def baselines(text, launches, more):
-    """([(a runner, what each policy saves)] of the launches, findings that the original has in any run);
-    raises when one of them is an error."""
-    trials, known = [], set()
-    for launch in launches:
-        runner, baseline = Runner(launch, 120), {}
-        for policy, seed in POLICIES + MORE_OF_THE_ORIGINAL:
-            status, said, digest, found = runner.run(text, policy, seed, more)
-            if status != 0:
-                raise RuntimeError(f"{launch}: the original under {policy}:{seed}: {said}")
-            known |= found
-            if (policy, seed) in POLICIES:
-                baseline[policy, seed] = digest
-        trials.append((runner, baseline))
-    return trials, known
+    return with_known([baseline_of(text, launch, more) for launch in launches])
 
 
 def run_kernels(options, pool):
