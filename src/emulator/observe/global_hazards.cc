@@ -84,13 +84,22 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
 
 // --- Accesses ---
 
+bool GlobalHazards::morally_strong(const GlobalTouch& earlier, const Access& access) {
+  const GlobalTouch& now = access.now;
+  if (!earlier.strong || !now.strong) return false;
+  const size_t per_cta = access.hazards->cluster().ctas[0]->warps.size();
+  const Scope needed = earlier.cluster != now.cluster                   ? Scope::kGpu
+                       : earlier.agent / per_cta != now.agent / per_cta ? Scope::kCluster
+                                                                        : Scope::kCta;
+  return earlier.scope >= needed && now.scope >= needed;
+}
+
 void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
   const auto check = [&](const GlobalTouch& earlier, bool wrote) {
     if (earlier.touch.who == access.now.touch.who && earlier.cluster == access.now.cluster) return;
     if ((earlier.touch.bytes & access.now.touch.bytes) == 0) return;
-    const bool both_strong = earlier.strong && access.now.strong;
     const bool open_sum = earlier.sums_floats && access.now.sums_floats;
-    if (both_strong && !open_sum) return;
+    if (morally_strong(earlier, access) && !open_sum) return;
     const Order o = order(earlier, !wrote, access);
     if (o != Order::kOrdered) report(access, earlier, wrote, o);
   };
@@ -163,6 +172,7 @@ void GlobalHazards::access(ClusterHazards& hazards, const Exec& exec, const Insn
   access.now.touch.line = insn.line;
   access.now.cluster = static_cast<uint32_t>(exec.cluster->index);
   access.now.agent = agent;
+  access.now.scope = memory.scope;
   access.now.strong = memory.strong;
   access.now.atomic = memory.atomic;
   access.now.sums_floats = memory.sums_floats;
@@ -213,7 +223,8 @@ Finding GlobalHazards::found_at(const Access& access) const {
 
 void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, bool earlier_wrote,
                            Order order) {
-  const bool open_sum = earlier.sums_floats && access.now.sums_floats;
+  const bool open_sum =
+      earlier.sums_floats && access.now.sums_floats && morally_strong(earlier, access);
   const char* rule = open_sum                        ? "order_dependent"
                      : order == Order::kNoProxyFence ? "missing-proxy-fence"
                                                      : "global-race";
@@ -230,6 +241,7 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
   const GlobalTouch& writer = earlier_wrote ? earlier : access.now;
   const bool atomic_read = earlier_wrote != access.writes && access.op == nullptr &&
                            writer.atomic && !writer.sums_floats;
+  const bool narrow = earlier.strong && access.now.strong && !open_sum;
   const bool plain = !earlier.strong && !access.now.strong;
   if (order == Order::kRace && same_statement && !is_copy && !same_cta && plain) {
     const uint64_t word = access.word;
@@ -258,7 +270,8 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
   } else if (order == Order::kNoProxyFence) {
     finding.message = fmt::format("{} sees the {} only after fence.proxy.async", after, before);
   } else {
-    finding.message = fmt::format("nothing orders the {} after the {}", after, before);
+    finding.message = fmt::format("nothing orders the {} after the {}{}", after, before,
+                                  narrow ? ", and a scope does not reach the other thread" : "");
   }
   launch_.report(std::move(finding));
 }

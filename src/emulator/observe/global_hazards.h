@@ -32,7 +32,8 @@ class GlobalHazards {
   struct GlobalTouch {
     Touch touch;  // who is none: nobody
     uint32_t cluster = 0;
-    uint32_t agent = 0;  // the warp that stores or issues
+    uint32_t agent = 0;         // the warp that stores or issues
+    Scope scope = Scope::kGpu;  // of a strong one
     bool strong = false, atomic = false, sums_floats = false;
   };
   struct GlobalCell {
@@ -63,6 +64,9 @@ class GlobalHazards {
 
   void touch_bytes(Access& access, uint64_t address, uint64_t bytes);
   void touch(GlobalCell& cell, const Access& access);
+  // Whether both are strong, each with a scope that reaches the other's thread: no data race then
+  // ("Morally strong operations", PTX ISA 8.7.1).
+  static bool morally_strong(const GlobalTouch& earlier, const Access& access);
   Order order(const GlobalTouch& earlier, bool earlier_reads, const Access& access);
   // `exec`: of a warp's access, null for an operation's.
   void check_written(const Access& access, const Exec* exec, int lane, uint64_t address,

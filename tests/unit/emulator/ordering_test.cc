@@ -178,6 +178,23 @@ TEST(Scopes, OfAFlagMustReachBothThreads) {
   EXPECT_EQ(severity(cta, "global-race"), "error") << text_of(cta);
 }
 
+TEST(Scopes, OfAnAtomicMustReachBothThreads) {
+  const auto run = [](const std::string& scope, const char* sum, uint32_t cluster) {
+    PtxProgram p("red.relaxed" + scope + ".global.add" + sum + ";\n", checked());
+    return p.launch(p.buffer("out", std::vector<uint32_t>(64)), 0, 1, 2, cluster);
+  };
+  const char *integers = ".u32 [%d0], 1", *floats = ".f32 [%d0], 0f3f800000";
+  EXPECT_EQ(run(".gpu", integers, 1).status, "ok");
+  EXPECT_EQ(run(".cluster", integers, 2).status, "ok");
+  EXPECT_EQ(severity(run(".gpu", floats, 1), "order_dependent"), "formal");
+  for (const char* sum : {integers, floats}) {
+    const auto apart = run(".cluster", sum, 1);
+    EXPECT_EQ(severity(apart, "global-race"), "error") << text_of(apart);
+    const auto beside = run(".cta", sum, 2);
+    EXPECT_EQ(severity(beside, "global-race"), "error") << text_of(beside);
+  }
+}
+
 TEST(Scopes, OfAFenceMustReachBothThreads) {
   const auto run = [](const char* release, const char* acquire, uint32_t cluster = 1) {
     return run_flag(".relaxed.gpu", ".relaxed.gpu", release, acquire, cluster);
