@@ -80,11 +80,12 @@ def _strides(tensor, layout):
 
 @functools.lru_cache(maxsize=1024)
 def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q, max_k, pages_per_seq=0, out=None,
-                  dout=None):
-    """The struct. q, k, v, out, dout are Tensors; max_q and max_k hold where a side is not dense."""
+                  dout=None, dq=None, dk=None, dv=None):
+    """The struct. q, k, v, out and the gradients are Tensors; max_q and max_k hold where a side is not dense."""
     o = options
     left, right = o.window
-    gradients = {"dout_strides": _strides(dout, layout_q)}
+    gradients = {"dout_strides": _strides(dout, layout_q), "dq_strides": _strides(dq, layout_q),
+                 "dk_strides": _strides(dk, layout_kv), "dv_strides": _strides(dv, layout_kv)}
     return PROBLEM.make(
         dtype=dtype, layout_q=layout_q, layout_kv=layout_kv, batch=batch,
         seqlen_q=q.shape[1] if layout_q == DENSE else max_q, seqlen_k=k.shape[1] if layout_kv == DENSE else max_k,

@@ -14,31 +14,12 @@ from .._problem import Options
 from . import _tensors
 
 _NAME = "fa4cpp"
-_FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
-_BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
+_CPU = "_scaled_dot_product_flash_attention_for_cpu"
+_CUDA = "_scaled_dot_product_flash_attention"
+_PACKED = "_flash_attention"  # which nested tensors and torch.nn.attention.varlen call
+_FLASH = 1  # torch.nn.attention.SDPBackend.FLASH_ATTENTION
 _lock = threading.Lock()
 _counts = collections.Counter()
-
-
-def _why_not(query, key, value, dropout_p, is_causal, attn_mask, scale, direction):
-    """(reason, None) for PyTorch's kernel, (None, Call) for ours."""
-    if attn_mask is not None:
-        return "attn_mask is given", None
-    if dropout_p != 0.0:
-        return f"dropout_p {dropout_p}", None
-    if value.shape[-1] != query.shape[-1]:
-        return f"head_dim {query.shape[-1]}, head_dim_v {value.shape[-1]}", None
-    if query.dtype not in _tensors.NUMBERS:
-        return f"dtype {str(query.dtype)[6:]}", None
-    if is_causal and query.shape[2] != key.shape[2]:
-        return f"is_causal with lengths {query.shape[2]} and {key.shape[2]}: top-left there, bottom-right here", None
-    options = Options(scale, bool(is_causal))
-    try:
-        call = _tensors.Call(*(tensor.transpose(1, 2) for tensor in (query, key, value)), *[None] * 6, 0, 0, options)
-        _call.query(direction, call.shapes.device, call.shapes.forward)
-    except (InvalidArgumentError, NotSupportedError) as refused:
-        return str(refused), None
-    return None, call
 
 
 def _count(direction, reason):
@@ -46,42 +27,176 @@ def _count(direction, reason):
         _counts[direction, reason] += 1
 
 
+def _given(more):
+    """Why parameters that newer versions of PyTorch added, or that we do not have, are PyTorch's."""
+    return next((f"{name} is given" for name, value in more.items() if value is not None and value is not False), None)
+
+
+def _why_not(direction, query, key, value, dropout_p, is_causal, scale, more, packed=(None,) * 6, window=(-1, -1)):
+    """(reason, None) for PyTorch's kernel, (None, Call) for ours. Tensors are (batch, seqlen, heads, head_dim), or packed."""
+    reason = _given(more)
+    if reason is None and dropout_p != 0.0:
+        reason = f"dropout_p {dropout_p}"
+    if reason is None and value.shape[-1] != query.shape[-1]:
+        reason = f"head_dim {query.shape[-1]}, head_dim_v {value.shape[-1]}"
+    if reason is None and query.dtype not in _tensors.NUMBERS:
+        reason = f"dtype {str(query.dtype)[6:]}"
+    if reason is None:
+        options = Options(scale, bool(is_causal), window, 0.0, torch.are_deterministic_algorithms_enabled())
+        try:
+            sequences, lengths = packed[:4], packed[4:]
+            call = _tensors.Call(query, key, value, None, *sequences, None, *(length or 0 for length in lengths), options)
+            _call.query(direction, call.shapes.device, call.shapes.forward)
+            return None, call
+        except (InvalidArgumentError, NotSupportedError) as refused:
+            reason = str(refused)
+    return reason, None
+
+
+def _dense(direction, query, key, value, dropout_p, is_causal, scale, more):
+    """Of (batch, heads, seqlen, head_dim)."""
+    if is_causal and query.shape[2] != key.shape[2]:
+        return f"is_causal with lengths {query.shape[2]} and {key.shape[2]}: top-left there, bottom-right here", None
+    return _why_not(direction, *(tensor.transpose(1, 2) for tensor in (query, key, value)), dropout_p, is_causal, scale, more)
+
+
+def _attend(call, like, transposed):
+    """(out with the strides of `like`, as the operators' meta kernels have it, and lse)"""
+    out = torch.empty_like(like)
+    given = out.transpose(1, 2) if transposed else out
+    if _tensors.written(call.shapes.device, "out", given) is not None:
+        return out, _tensors.forward(call, given)[1]
+    made, lse = _tensors.forward(call)
+    given.copy_(made)
+    return out, lse
+
+
+def _gradients(call, dout, out, lse, like, transposed):
+    """dq, dk, dv with the strides of `like`; rows that no sequence has get 0."""
+    leaves = call.shapes.leaves_q or call.shapes.leaves_k
+    made = [(torch.zeros_like if leaves else torch.empty_like)(tensor) for tensor in like]
+    turn = (lambda tensor: tensor.transpose(1, 2)) if transposed else (lambda tensor: tensor)
+    given = [turn(tensor) for tensor in made]
+    if all(_tensors.written(call.shapes.device, name, tensor) is not None for name, tensor in zip(("dq", "dk", "dv"), given)):
+        _tensors.backward(call, turn(dout), None, turn(out), lse, given)
+    else:
+        for wanted, gradient in zip(given, _tensors.backward(call, turn(dout), None, turn(out), lse)):
+            wanted.copy_(gradient)
+    return tuple(made)
+
+
+def _no_numbers(query):
+    """The state of random numbers and the weights, which only dropout has."""
+    return (torch.empty(2, dtype=torch.uint64, device=query.device), torch.empty((), dtype=torch.uint64, device=query.device),
+            query.new_empty(0))
+
+
 class _Handle:
     """What the registry removes again."""
 
     def __init__(self):
+        self.originals = {}
+        self.libraries = []
+        self.order = None
+        self._put("CPU", {_CPU: self.cpu_forward, f"{_CPU}_backward": self.cpu_backward})
+        if torch.version.cuda is not None:
+            self._put("CUDA", {_CUDA: self.cuda_forward, f"{_CUDA}_backward": self.cuda_backward,
+                               f"{_PACKED}_forward": self.packed_forward, f"{_PACKED}_backward": self.packed_backward})
+            if torch.cuda.is_available():
+                self._prefer_flash()
+
+    def _put(self, key, kernels):
         # The kernels of PyTorch, before ours stand over them.
-        self.originals = [torch.library.get_kernel(f"aten::{name}", "CPU") for name in (_FORWARD, _BACKWARD)]
-        self.library = torch.library.Library("aten", "IMPL", "CPU")
-        self.library.impl(_FORWARD, self.forward, with_keyset=True, allow_override=True)
-        self.library.impl(_BACKWARD, self.backward, with_keyset=True, allow_override=True)
+        self.originals.update((name, torch.library.get_kernel(f"aten::{name}", key)) for name in kernels)
+        library = torch.library.Library("aten", "IMPL", key)
+        for name, kernel in kernels.items():
+            library.impl(name, kernel, with_keyset=True, allow_override=True)
+        self.libraries.append(library)
+
+    def _prefer_flash(self):
+        """PyTorch asks cuDNN first on these GPUs. It sets its order at the first choice, which is made here."""
+        tensor = torch.empty(1, 1, 1, 8, dtype=torch.bfloat16, device="cuda")
+        torch._fused_sdp_choice(tensor, tensor, tensor)
+        self.order = torch._C._get_sdp_priority_order()
+        torch._C._set_sdp_priority_order([_FLASH, *(backend for backend in self.order if backend != _FLASH)])
 
     def remove(self):
-        self.library._destroy()
+        for library in self.libraries:
+            library._destroy()
+        if self.order is not None:
+            torch._C._set_sdp_priority_order(self.order)
 
-    def forward(self, keyset, query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-        reason, call = _why_not(query, key, value, dropout_p, is_causal, attn_mask, scale, "forward")
+    def _theirs(self, name, direction, reason, *arguments, **options):
+        _count(direction, reason)
+        return self.originals[name].call_boxed(*arguments, **options)
+
+    def cpu_forward(self, keyset, query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None, **more):
+        more["attn_mask"] = attn_mask
+        reason, call = _dense("forward", query, key, value, dropout_p, is_causal, scale, more)
         if reason is not None:
-            _count("forward", reason)
-            return self.originals[0].call_boxed(keyset, query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
+            return self._theirs(_CPU, "forward", reason, keyset, query, key, value, dropout_p, is_causal, scale=scale, **more)
         _count("forward", None)
-        if call.shapes.device == "cpu":  # written with the strides that the operator's meta kernel has
-            out = torch.empty_like(query)
-            _, lse = _tensors.forward(call, out.transpose(1, 2))
-        else:
-            out, lse = _tensors.forward(call)
-            out = torch.empty_like(query).copy_(out.transpose(1, 2))
+        out, lse = _attend(call, query, True)
         return out, lse.transpose(1, 2).contiguous().transpose(1, 2)
 
-    def backward(self, keyset, grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None):
-        reason, call = _why_not(query, key, value, dropout_p, is_causal, attn_mask, scale, "backward")
+    def cpu_backward(self, keyset, grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None,
+                     **more):
+        more["attn_mask"] = attn_mask
+        reason, call = _dense("backward", query, key, value, dropout_p, is_causal, scale, more)
         if reason is not None:
-            _count("backward", reason)
-            return self.originals[1].call_boxed(keyset, grad_out, query, key, value, out, logsumexp, dropout_p, is_causal,
-                                                attn_mask=attn_mask, scale=scale)
+            return self._theirs(f"{_CPU}_backward", "backward", reason, keyset, grad_out, query, key, value, out, logsumexp, dropout_p,
+                                is_causal, scale=scale, **more)
         _count("backward", None)
         gradients = _tensors.backward(call, grad_out.transpose(1, 2), None, out.transpose(1, 2), logsumexp)
         return tuple(gradient.transpose(1, 2) for gradient in gradients[:3])
+
+    def cuda_forward(self, keyset, query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None, **more):
+        reason, call = _dense("forward", query, key, value, dropout_p, is_causal, scale, {"debug mask": return_debug_mask, **more})
+        if reason is not None:
+            return self._theirs(_CUDA, "forward", reason, keyset, query, key, value, dropout_p, is_causal, return_debug_mask,
+                                scale=scale, **more)
+        _count("forward", None)
+        out, lse = _attend(call, query, True)
+        return out, lse, None, None, query.shape[2], key.shape[2], *_no_numbers(query)
+
+    def cuda_backward(self, keyset, grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p,
+                      is_causal, philox_seed, philox_offset, *, scale=None, **more):
+        reason, call = _dense("backward", query, key, value, dropout_p, is_causal, scale, more)
+        if reason is not None:
+            return self._theirs(f"{_CUDA}_backward", "backward", reason, keyset, grad_out, query, key, value, out, logsumexp, cum_seq_q,
+                                cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed, philox_offset, scale=scale, **more)
+        _count("backward", None)
+        return _gradients(call, grad_out, out, logsumexp, (query, key, value), True)
+
+    def packed_forward(self, keyset, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask,
+                       *, scale=None, window_size_left=None, window_size_right=None, seqused_k=None, **more):
+        window = _window(window_size_left, window_size_right)
+        packed = (cum_seq_q, cum_seq_k, None, seqused_k, max_q, max_k)
+        reason, call = _why_not("forward", query, key, value, dropout_p, is_causal, scale, {"debug mask": return_debug_mask, **more},
+                                packed, window)
+        if reason is not None:
+            return self._theirs(f"{_PACKED}_forward", "forward", reason, keyset, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k,
+                                dropout_p, is_causal, return_debug_mask, scale=scale, window_size_left=window_size_left,
+                                window_size_right=window_size_right, seqused_k=seqused_k, **more)
+        _count("forward", None)
+        return *_attend(call, query, False), *_no_numbers(query)
+
+    def packed_backward(self, keyset, grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p,
+                        is_causal, rng_state, unused, *, scale=None, window_size_left=None, window_size_right=None, **more):
+        window = _window(window_size_left, window_size_right)
+        packed = (cum_seq_q, cum_seq_k, None, None, max_q, max_k)
+        reason, call = _why_not("backward", query, key, value, dropout_p, is_causal, scale, more, packed, window)
+        if reason is not None:
+            return self._theirs(f"{_PACKED}_backward", "backward", reason, keyset, grad_out, query, key, value, out, logsumexp,
+                                cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state, unused, scale=scale,
+                                window_size_left=window_size_left, window_size_right=window_size_right, **more)
+        _count("backward", None)
+        return _gradients(call, grad_out, out, logsumexp, (query, key, value), False)
+
+
+def _window(left, right):
+    """Any negative number is no bound there."""
+    return tuple(-1 if bound is None or bound < 0 else bound for bound in (left, right))
 
 
 def _registry():
@@ -92,9 +207,11 @@ def _registry():
 
 
 def activate():
-    """From here on F.scaled_dot_product_attention runs fa4cpp on the CPU.
+    """From here on F.scaled_dot_product_attention runs fa4cpp, on the CPU and on CUDA.
 
-    PyTorch's own kernel runs what is not supported, or would mean something else: `fallbacks()` lists it.
+    PyTorch's own kernel runs what is not supported, or would mean something else: `fallbacks()` lists it. On CUDA flash
+    attention comes first in PyTorch's order of backends, where cuDNN is on Hopper and Blackwell, until `deactivate()`.
+    So do nested tensors and torch.nn.attention.varlen.
 
     >>> import torch, fa4cpp.torch
     >>> fa4cpp.torch.activate()

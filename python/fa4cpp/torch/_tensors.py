@@ -232,31 +232,53 @@ def _writable(shapes, q, out):
     if tuple(out.shape) != shapes.out_shape or out.dtype != q.dtype or out.device != q.device:
         raise InvalidArgumentError(f"out has shape {tuple(out.shape)}, dtype {str(out.dtype)[6:]}, device {out.device}; "
                                    f"accepted: {shapes.out_shape}, {str(q.dtype)[6:]}, {q.device}")
-    found = described("out", out.shape, out.stride())
-    if found is None or (shapes.device != "cpu" and found.strides is not None):
-        raise InvalidArgumentError(f"out has strides {out.stride()}; accepted: contiguous"
-                                   f"{' in the last dimension' if shapes.device == 'cpu' else ''}")
+    found = written(shapes.device, "out", out)
+    if found is None:
+        rule = {"cpu": " in the last dimension", "cuda": " in the last dimension, its other strides and its address of multiples of "
+                "16 bytes"}.get(shapes.device.split(":")[0], "")
+        raise InvalidArgumentError(f"out has strides {out.stride()}; accepted: contiguous{rule}")
     return found
 
 
-def backward(call, dout, dlse, out, lse):
-    """(dq, dk, dv, dsink); None for the sink's without a sink."""
+def written(device, name, tensor):
+    """The Tensor of an output as the device can write it; None where it cannot."""
+    on_gpu = device != "cpu"
+    found = _as_read(name, tensor.shape, tensor.stride(), tensor.element_size(), on_gpu)
+    if found is None or (on_gpu and (tensor.data_ptr() % 16 or (found.strides is not None and not device.startswith("cuda")))):
+        return None
+    return found
+
+
+def _given(device, name, tensor):
+    """(tensor, its Tensor): a copy where the device cannot read it as it lies."""
+    found = written(device, name, tensor)
+    if found is not None:
+        return tensor, found
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return copy, Tensor(tuple(tensor.shape))
+
+
+def backward(call, dout, dlse, out, lse, gradients=None):
+    """(dq, dk, dv, dsink); None for the sink's without a sink. `gradients` are dq, dk, dv to be written: their strides
+    are such as `written` takes, and what the kernels leave in them is the caller's."""
     shapes, tensors = call.shapes, call.tensors
-    dout_tensor = None
+    lie = {}  # how each tensor of the backward alone lies
     if dout is not None:
-        dout_tensor = _as_read("dout", dout.shape, dout.stride(), dout.element_size(), shapes.device != "cpu")
-        if dout_tensor is None or shapes.device.startswith("emulated"):
-            dout, dout_tensor = dout.contiguous(), None
+        dout, lie["dout"] = _given(shapes.device, "dout", dout)
+        out, lie["out"] = _given(shapes.device, "out", out)
+    if gradients is None:
+        def gradient(name, leaves):
+            like = tensors[name]
+            return (torch.zeros if leaves else torch.empty)(like.shape, dtype=like.dtype, device=like.device)
 
-    def gradient(name, leaves):
-        like = tensors[name]
-        return (torch.zeros if leaves else torch.empty)(like.shape, dtype=like.dtype, device=like.device)
-
-    dq, dk, dv = gradient("q", shapes.leaves_q), gradient("k", shapes.leaves_k), gradient("v", shapes.leaves_k)
+        dq, dk, dv = gradient("q", shapes.leaves_q), gradient("k", shapes.leaves_k), gradient("v", shapes.leaves_k)
+    else:
+        dq, dk, dv = gradients
+        lie.update((name, written(shapes.device, name, each)) for name, each in zip(("dq", "dk", "dv"), gradients))
     dsink = torch.empty_like(tensors["sink"]) if "sink" in tensors else None
     inputs = {name: tensor for name, tensor in tensors.items() if name != "page_table"}
-    inputs.update(out=out.contiguous() if dout is not None else None, dout=dout, lse=lse.contiguous(),
+    inputs.update(out=out if dout is not None else None, dout=dout, lse=lse.contiguous(),
                   dlse=None if dlse is None else dlse.contiguous())
-    problem = shapes.problem(has_dlse=dlse is not None, dout=dout_tensor)
+    problem = shapes.problem(has_dlse=dlse is not None, **lie)
     run("backward", shapes.device, problem, inputs, {"dq": dq, "dk": dk, "dv": dv, "dsink": dsink})
     return dq, dk, dv, dsink
