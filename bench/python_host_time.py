@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""How long one call from Python keeps its caller, on a GPU that is idle before each: fa4cpp beside its peers.
+
+    python3 bench/python_host_time.py [--calls 300] [--c PROGRAM] [--json F]
+
+Needs fa4cpp and torch installed, and a GPU. The peers are F.scaled_dot_product_attention, FlashAttention-3
+(flash_attn_interface) and flash-attn-4 (flash_attn.cute); those that cannot be imported are left out and
+named. --c is the program of bench/execute_from_c.c: the same operation, executed from C.
+
+A figure is the median over the calls, in microseconds; calls of all variants take turns, so that all
+meet the same machine.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+
+import fa4cpp
+import fa4cpp.torch
+import torch
+import torch.nn.functional as F
+
+SHAPE = (4, 1024, 16, 128)  # that of bench/peers.py --host-time
+
+
+def peers():
+    """name -> function of q, k, v (batch, seqlen, heads, head_dim); the reasons of those that are not here."""
+    found, missing = {}, {}
+    try:
+        import flash_attn_interface
+
+        found["flash-attn 3"] = lambda q, k, v: flash_attn_interface.flash_attn_func(q, k, v, causal=True)
+    except (ImportError, OSError) as error:
+        missing["flash-attn 3"] = str(error)
+    try:
+        from flash_attn.cute import flash_attn_func
+
+        found["flash-attn-4"] = lambda q, k, v: flash_attn_func(q, k, v, causal=True)
+    except (ImportError, OSError, RuntimeError) as error:
+        missing["flash-attn-4"] = str(error)
+    return found, missing
+
+
+def sdpa(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def operation(q, k, v, out, lse):
+    """Two functions without parameters: fields given by name at each call, and packed once."""
+    batch, rows, heads, dim = SHAPE
+    op = fa4cpp.Operation(device="cuda:0", dtype="bfloat16", batch=batch, seqlen_q=rows, seqlen_k=rows, heads_q=heads, heads_kv=heads,
+                          head_dim=dim, causal=1)
+    workspace = torch.empty(max(op.workspace_bytes, 256), dtype=torch.uint8, device="cuda")
+    fields = dict(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), out=out.data_ptr(), lse=lse.data_ptr(), workspace=workspace.data_ptr(),
+                  workspace_bytes=op.workspace_bytes, stream=torch.cuda.current_stream().cuda_stream)
+    keep = (workspace, q, k, v, out, lse)
+    return lambda keep=keep: op.execute(**fields), op.bind(**fields)
+
+
+def variants():
+    """name -> (function without parameters, its preparation or None, what undoes that)"""
+    q, k, v = (torch.randn(SHAPE, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    wanting = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+    heads_first = [[tensor.detach().transpose(1, 2).contiguous().requires_grad_(grad) for tensor in (q, k, v)] for grad in (False, True)]
+    dout = torch.randn_like(q)
+    found, missing = peers()
+    result = {}
+
+    def add(name, function, on=None, off=None):
+        result[name] = (function, on, off)
+
+    for name, function in {"fa4cpp.flash_attn_func": lambda *t: fa4cpp.flash_attn_func(*t, causal=True), **found}.items():
+        add(name, lambda function=function: function(q, k, v))
+        add(f"{name}, gradients wanted", lambda function=function: function(*wanting))
+
+        def backward(function=function):
+            out = function(*wanting)
+            out = out[0] if isinstance(out, tuple) else out
+            torch.autograd.grad(out, wanting, dout)
+
+        add(f"{name}, forward and backward", backward)
+    for title, on, off in (("F.scaled_dot_product_attention", None, None),
+                           ("the same, activated", fa4cpp.torch.activate, fa4cpp.torch.deactivate)):
+        for suffix, tensors in (("", heads_first[0]), (", gradients wanted", heads_first[1])):
+            add(f"{title}{suffix}", lambda tensors=tensors: sdpa(*tensors), on, off)
+    by_name, bound = operation(q, k, v, torch.empty_like(q), torch.empty(SHAPE[0], SHAPE[2], SHAPE[1], device="cuda"))
+    add("fa4cpp.Operation.execute", by_name)
+    add("fa4cpp.Operation.bind", bound)
+    return result, missing
+
+
+def measure(calls):
+    every, missing = variants()
+    times = {name: [] for name in every}
+    for name, (function, on, off) in every.items():
+        if on:
+            on()
+        for _ in range(20):
+            function()
+        torch.cuda.synchronize()
+        if off:
+            off()
+    rounds = 10
+    for _ in range(rounds):
+        for name, (function, on, off) in every.items():
+            if on:
+                on()
+                function()
+            for _ in range(calls // rounds):
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                function()
+                times[name].append((time.perf_counter() - start) * 1e6)
+            if off:
+                off()
+    return {name: statistics.median(each) for name, each in times.items()}, missing
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--c", help="the program of bench/execute_from_c.c")
+    parser.add_argument("--json", help="write the figures there")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("python_host_time: torch finds no GPU of CUDA; accepted: a machine with one")
+    figures, missing = measure(options.calls)
+    if options.c:
+        printed = subprocess.run([options.c, str(options.calls)], capture_output=True, text=True, check=True).stdout
+        figures["fa4_execute from C"] = float(printed)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}; "
+          f"{' x '.join(map(str, SHAPE))}, bf16, causal; median of {options.calls} calls")
+    for name, microseconds in figures.items():
+        print(f"{microseconds:8.1f} us  {name}")
+    for name, reason in missing.items():
+        print(f"{name} is not here: {reason}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "microseconds": figures, "missing": missing}, file,
+                      indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""The forward on a GPU against plain attention in double precision."""
+
+import pytest
+import torch
+
+import fa4cpp
+from plain import DEVICE, HALVES, assert_lse, assert_near, attention, packed, some, tensors
+
+CASES = {
+    "full": ({}, {}),
+    "causal": ({}, {"causal": True}),
+    "fp16": ({"dtype": torch.float16}, {"causal": True}),
+    "head_dim 64": ({"dim": 64, "heads": 6, "heads_kv": 2}, {"causal": True}),
+    "head_dim 96, 40 of v": ({"dim": 96, "dim_v": 40}, {}),
+    "head_dim 256": ({"dim": 256, "rows": 130}, {"causal": True}),
+    "head_dim 192, 128 of v": ({"dim": 192, "dim_v": 128}, {"causal": True}),
+    "one key head": ({"heads": 8, "heads_kv": 1}, {"causal": True}),
+    "decoding": ({"rows": 1, "keys": 513}, {"causal": True}),
+    "more queries than keys": ({"rows": 300, "keys": 100}, {"causal": True}),
+    "window": ({"rows": 300}, {"window": (64, 0)}),
+    "window ahead": ({"rows": 300, "keys": 400}, {"window": (10, 70)}),
+    "window and causal": ({"rows": 300}, {"window": (50, 20), "causal": True}),
+    "softcap": ({}, {"softcap": 5.0, "causal": True}),
+    "sink": ({}, {"sink": True, "causal": True}),
+    "sink, rows that see nothing": ({"rows": 300, "keys": 100}, {"sink": True, "causal": True}),
+    "scale": ({}, {"scale": 0.3}),
+    "negative scale": ({}, {"scale": -0.1, "causal": True}),
+}
+
+
+def call_options(options, heads):
+    """(for fa4cpp, for plain attention)"""
+    plain = dict(options)
+    if plain.pop("sink", False):
+        plain["sink"] = some(heads, dtype=torch.float32, seed=3)
+    ours = dict(plain)
+    ours["softmax_scale"] = ours.pop("scale", None)
+    if "window" in ours:
+        ours["window_size"] = ours.pop("window")
+    return ours, plain
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_dense(name):
+    shape, options = CASES[name]
+    q, k, v = tensors(**shape)
+    ours, plain = call_options(options, q.shape[2])
+    out, lse = fa4cpp.flash_attn_func(q, k, v, return_lse=True, **ours)
+    assert (out.dtype, lse.dtype, out.device) == (q.dtype, torch.float32, q.device)
+    exact, exact_lse = attention(q, k, v, **plain)
+    assert_near(out, exact, attention(q, k, v, dtype=q.dtype, **plain)[0])
+    assert_lse(lse, exact_lse)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("causal", (False, True))
+@pytest.mark.parametrize("with_maxima", (False, True))
+def test_packed(dtype, causal, with_maxima):
+    starts_q, starts_k = [0, 100, 100, 317, 350], [0, 130, 190, 480, 480]
+    q, k, v = (some(350, 4, 128, dtype=dtype), some(480, 2, 128, dtype=dtype, seed=1), some(480, 2, 128, dtype=dtype, seed=2))
+    options = dict(max_seqlen_q=217, max_seqlen_k=290) if with_maxima else dict(max_seqlen_q=None, max_seqlen_k=None)
+    indices = [torch.tensor(starts, dtype=torch.int32 if with_maxima else torch.int64, device=DEVICE) for starts in (starts_q, starts_k)]
+    out, lse = fa4cpp.flash_attn_varlen_func(q, k, v, cu_seqlens_q=indices[0], cu_seqlens_k=indices[1], causal=causal, return_lse=True,
+                                             **options)
+    exact, exact_lse = packed(lambda *each: attention(*each, causal=causal), q, k, v, starts_q, starts_k)
+    near, _ = packed(lambda *each: attention(*each, causal=causal, dtype=dtype), q, k, v, starts_q, starts_k)
+    assert_near(out, exact, near)
+    assert_lse(lse, exact_lse)
+
+
+def test_used_lengths():
+    q, k, v = tensors(rows=200, keys=260)
+    k[0, 170:] = torch.nan  # which never reaches a result
+    v[0, 170:] = torch.nan
+    out = fa4cpp.flash_attn_func(q, k, v, causal=True, seqused_q=torch.tensor([90, 200], device=DEVICE), seqused_k=[170, 260])
+    exact = attention(q[:1, :90], k[:1, :170], v[:1, :170], causal=True)[0]
+    near = attention(q[:1, :90], k[:1, :170], v[:1, :170], causal=True, dtype=q.dtype)[0]
+    assert_near(out[:1, :90], exact, near)
+    assert not out[0, 90:].any()
+    assert_near(out[1:], attention(q[1:], k[1:], v[1:], causal=True)[0],
+                attention(q[1:], k[1:], v[1:], causal=True, dtype=q.dtype)[0])
+
+
+def test_queries_over_packed_keys():
+    q, k, v = some(2, 33, 4, 64), some(150, 2, 64, seed=1), some(150, 2, 64, seed=2)
+    out = fa4cpp.flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=torch.tensor([0, 90, 150], device=DEVICE),
+                                        max_seqlen_q=None, max_seqlen_k=90, causal=True)
+    for b, part in enumerate((slice(0, 90), slice(90, 150))):
+        exact, near = (attention(q[b:b + 1], k[None, part], v[None, part], causal=True, dtype=dtype)[0] for dtype in (torch.float64, q.dtype))
+        assert_near(out[b:b + 1], exact, near)
+
+
+def test_how_tensors_lie():
+    """Views are read as they lie, or copied where a GPU cannot: the result is that of contiguous tensors."""
+    q, k, v = tensors()
+    wanted = fa4cpp.flash_attn_func(q, k, v, causal=True)
+    heads_first = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v)]
+    assert torch.equal(fa4cpp.flash_attn_func(*heads_first, causal=True), wanted)
+    # Elements 16 bytes away from no boundary, rows of 130 elements, and a last dimension that is not contiguous.
+    odd = [torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape) for tensor in (q, k, v)]
+    assert torch.equal(fa4cpp.flash_attn_func(*odd, causal=True), wanted)
+    wide = [torch.nn.functional.pad(tensor, (0, 2))[..., :-2] for tensor in (q, k, v)]
+    assert torch.equal(fa4cpp.flash_attn_func(*wide, causal=True), wanted)
+    turned = [tensor.transpose(2, 3).contiguous().transpose(2, 3) for tensor in (q, k, v)]
+    assert torch.equal(fa4cpp.flash_attn_func(*turned, causal=True), wanted)
+    # One key head by a stride of 0.
+    k, v = k[:, :, :1], v[:, :, :1]
+    given = fa4cpp.flash_attn_func(q, k.expand(-1, -1, 4, -1), v.expand(-1, -1, 4, -1))
+    assert_near(given, attention(q, k, v)[0], attention(q, k, v, dtype=q.dtype)[0])
+
+
+def test_an_out_of_ones_own():
+    q, k, v = tensors()
+    wanted = fa4cpp.flash_attn_func(q, k, v)
+    out = torch.empty_like(q)
+    assert fa4cpp.flash_attn_func(q, k, v, out=out) is out
+    assert torch.equal(out, wanted)
+    strided = torch.zeros(q.shape[0], q.shape[2], q.shape[1], q.shape[3], dtype=q.dtype, device=DEVICE).transpose(1, 2)
+    fa4cpp.flash_attn_func(q, k, v, out=strided)
+    assert torch.equal(strided, wanted)
+
+
+@pytest.mark.parametrize("batch, rows, keys", ((0, 5, 5), (2, 0, 5), (2, 5, 0)))
+def test_nothing_to_do(batch, rows, keys):
+    out, lse = fa4cpp.flash_attn_func(*tensors(batch=batch, rows=rows, keys=keys), return_lse=True)
+    assert out.shape == (batch, rows, 4, 128) and not out.any()
+    assert torch.isneginf(lse).all()
+
+
+def test_refusals():
+    q, k, v = tensors()
+    with pytest.raises(fa4cpp.NotSupportedError, match="f32"):
+        fa4cpp.flash_attn_func(q.float(), k.float(), v.float())
+    assert not fa4cpp.supports(q.float(), k.float(), v.float())
+    assert fa4cpp.supports(q, k, v, causal=True)
+    with pytest.raises(fa4cpp.InvalidArgumentError, match="k is on the device cpu; accepted: cuda"):
+        fa4cpp.flash_attn_func(q, k.cpu(), v)
+    with pytest.raises(fa4cpp.NotSupportedError, match="dropout_p"):
+        fa4cpp.flash_attn_func(q, k, v, dropout_p=0.5)
+
+
+test_refusals = pytest.mark.cuda(test_refusals)
+
+
+def test_partials_merge():
+    q, k, v = tensors()
+    whole, whole_lse = fa4cpp.flash_attn_func(q, k, v, return_lse=True)
+    parts = [fa4cpp.flash_attn_func(q, k[:, part], v[:, part], return_lse=True) for part in (slice(0, 77), slice(77, 200))]
+    out, lse = fa4cpp.merge_partials(*zip(*parts))
+    assert (out.float() - whole.float()).abs().max().item() < 0.02
+    assert (lse - whole_lse).abs().max().item() < 1e-4
+
+
+def test_a_cache():
+    q, k, v = some(2, 1, 4, 64), some(2, 1, 2, 64, seed=1), some(2, 1, 2, 64, seed=2)
+    keys, values = some(2, 300, 2, 64, seed=3), some(2, 300, 2, 64, seed=4)
+    used = torch.tensor([17, 250], dtype=torch.int32, device=DEVICE)
+    out = fa4cpp.flash_attn_with_kvcache(q, keys, values, k, v, cache_seqlens=used, causal=True)
+    for b, length in enumerate((17, 250)):
+        assert torch.equal(keys[b, length], k[b, 0])
+        parts = [tensor[b:b + 1, :length + 1] for tensor in (keys, values)]
+        exact, near = (attention(q[b:b + 1], *parts, dtype=dtype)[0] for dtype in (torch.float64, q.dtype))
+        assert_near(out[b:b + 1], exact, near)
