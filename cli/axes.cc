@@ -27,13 +27,16 @@ void Axes::declare(Options& app) {
   app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
       ->expected(2)
       ->type_name("L R");
+  app.add_option("--window-bounds", window_bounds_,
+                 "A negative L (1), R (2) or both (3) of --window are bounds")
+      ->type_name("N");
   app.add_option("--softcap", softcap_, "Scores become C tanh(score / C); 0: off")->type_name("C");
   app.add_option("--scale", scale_, "Of the scores (default 1/sqrt(head-dim))")->type_name("S");
 }
 
 bool Axes::any_given() const {
   for (const auto* text : {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_,
-                           &head_dim_v_, &dtype_, &softcap_, &scale_}) {
+                           &head_dim_v_, &dtype_, &softcap_, &scale_, &window_bounds_}) {
     if (text->has_value()) return true;
   }
   return causal_ || !window_.empty();
@@ -58,7 +61,7 @@ ProblemDesc Axes::desc() const {
   }
   d.dtype = dtype_ ? parse_dtype("--dtype", *dtype_) : DType::kBF16;
   d.causal = causal_;
-  d.window = parse_window("--window", window_);
+  d.window = parse_window("--window", window_, window_bounds_);
   if (softcap_) d.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
   if (scale_) d.softmax_scale = static_cast<float>(parse_number("--scale", *scale_));
   return d;
@@ -104,6 +107,7 @@ Json axes_json(const AttentionProblem& p) {
   json["dtype"] = name_of(p.dtype);
   json["causal"] = p.causal;
   json["window"] = {p.window.window_left, p.window.window_right};
+  if (p.window.window_bounds != 0) json["window_bounds"] = p.window.window_bounds;
   json["softcap"] = p.softcap;
   json["scale"] = p.scale;
   if (p.layout_q == Layout::kPacked) json["total_q"] = p.total_q;
@@ -112,6 +116,7 @@ Json axes_json(const AttentionProblem& p) {
   json["seqused_q"] = p.has_seqused_q;
   json["seqused_k"] = p.has_seqused_k;
   json["sink"] = p.has_sink;
+  if (p.has_sink && p.sink_dtype != DType::kF32) json["sink_dtype"] = name_of(p.sink_dtype);
   return json;
 }
 
@@ -122,6 +127,7 @@ std::string axes_text(const AttentionProblem& p) {
   if (p.causal) text += " causal";
   if (!p.window.is_full()) {
     text += fmt::format(" window {} {}", p.window.window_left, p.window.window_right);
+    if (p.window.window_bounds != 0) text += fmt::format(" bounds {}", p.window.window_bounds);
   }
   if (p.softcap != 0) text += fmt::format(" softcap {}", p.softcap);
   if (p.layout_q == Layout::kPacked) text += fmt::format(" packed q {}", p.total_q);
@@ -130,6 +136,7 @@ std::string axes_text(const AttentionProblem& p) {
   if (p.has_seqused_q) text += " seqused_q";
   if (p.has_seqused_k) text += " seqused_k";
   if (p.has_sink) text += " sink";
+  if (p.has_sink && p.sink_dtype != DType::kF32) text += fmt::format(" {}", name_of(p.sink_dtype));
   if (p.has_dlse) text += " dlse";
   return text;
 }

@@ -21,7 +21,7 @@ PlanOptions with_threads(int threads) {
 template <class Op, class Args>
 void BoundOperation<Op, Args>::upload_indices(Args& args) {
   const AttentionProblem& p = plan().problem;
-  args.sink = side_.upload(args.sink, p.heads_q, 4);
+  args.sink = side_.upload(args.sink, p.heads_q, size_of(p.sink_dtype));
   args.cu_seqlens_q = side_.upload(args.cu_seqlens_q, p.batch + 1, 4);
   args.cu_seqlens_k = side_.upload(args.cu_seqlens_k, p.batch + 1, 4);
   args.seqused_q = side_.upload(args.seqused_q, p.batch, 4);

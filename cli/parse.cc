@@ -39,15 +39,24 @@ DType parse_dtype(std::string_view option, const std::string& text) {
   return *dtype;
 }
 
-MaskSpec parse_window(std::string_view option, const std::vector<std::string>& sides) {
+MaskSpec parse_window(std::string_view option, const std::vector<std::string>& sides,
+                      const std::optional<std::string>& bounds) {
   MaskSpec window;
+  if (bounds) {
+    window.window_bounds = static_cast<int32_t>(parse_int("--window-bounds", *bounds, 0, 3));
+    if (sides.empty()) {
+      throw bad_input(fmt::format("--window-bounds {}: there is no window; accepted: with {}",
+                                  *bounds, option));
+    }
+  }
   if (sides.empty()) return window;
   if (sides.size() != 2) {
     throw bad_input(fmt::format("{} {}; accepted: two numbers L R, -1 for no bound", option,
                                 fmt::join(sides, " ")));
   }
-  window.window_left = parse_int(option, sides[0], -1, INT32_MAX);
-  window.window_right = parse_int(option, sides[1], -1, INT32_MAX);
+  const auto least = [&](int bit) { return (window.window_bounds & bit) != 0 ? INT32_MIN : -1; };
+  window.window_left = parse_int(option, sides[0], least(1), INT32_MAX);
+  window.window_right = parse_int(option, sides[1], least(2), INT32_MAX);
   return window;
 }
 

@@ -16,8 +16,8 @@ int64_t parse_int(std::string_view option, const std::string& text, int64_t low,
 double parse_number(std::string_view option, const std::string& text);
 fa4::internal::DType parse_dtype(std::string_view option, const std::string& text);
 // "L", "R": -1 is unbounded.
-fa4::internal::MaskSpec parse_window(std::string_view option,
-                                     const std::vector<std::string>& sides);
+fa4::internal::MaskSpec parse_window(std::string_view option, const std::vector<std::string>& sides,
+                                     const std::optional<std::string>& bounds = std::nullopt);
 
 enum class Direction { kForward, kBackward };
 Direction parse_direction(std::string_view option, const std::string& text);

@@ -45,7 +45,7 @@ class RunCommand final : public Command {
 
   Text q_, k_, v_, out_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_,
       sink_;
-  Text expect_, expect_lse_, dtype_, scale_, softcap_, threads_;
+  Text expect_, expect_lse_, dtype_, scale_, softcap_, threads_, window_bounds_;
   RunBackward backward_;
   std::string device_ = "cpu";
   std::vector<std::string> window_;
@@ -69,6 +69,9 @@ void RunCommand::declare(Options& app) {
   app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
       ->expected(2)
       ->type_name("L R");
+  app.add_option("--window-bounds", window_bounds_,
+                 "A negative L (1), R (2) or both (3) of --window are bounds")
+      ->type_name("N");
   app.add_option("--scale", scale_, "Of the scores (default 1/sqrt(head_dim))")->type_name("S");
   app.add_option("--softcap", softcap_, "Scores become C tanh(score / C); 0: off")->type_name("C");
   file("--sink", sink_, "(heads_q), a logit that takes part in each row's sum");
@@ -102,7 +105,7 @@ RunOptions RunCommand::options() const {
   options.causal = causal_;
   options.deterministic = backward_.deterministic();
   options.has_dlse = backward_.has_dlse();
-  options.window = parse_window("--window", window_);
+  options.window = parse_window("--window", window_, window_bounds_);
   if (scale_) options.scale = static_cast<float>(parse_number("--scale", *scale_));
   if (softcap_) options.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
   if (options.softcap < 0) {

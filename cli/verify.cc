@@ -36,6 +36,7 @@ class Coverage {
     count("head_dim_v != head_dim", p.head_dim_v != p.head_dim);
     count("causal", p.causal);
     count("window", !p.window.is_full());
+    count("window with a negative bound", p.window.window_bounds != 0);
     count("softcap", p.softcap != 0);
     count("gqa", p.heads_kv > 1 && p.heads_q > p.heads_kv);
     count("mqa", p.heads_kv == 1 && p.heads_q > 1);
@@ -43,6 +44,7 @@ class Coverage {
     count("paged", p.layout_kv == Layout::kPaged);
     count("seqused_k", p.has_seqused_k);
     count("sink", p.has_sink);
+    count("sink of 16 bits", p.has_sink && p.sink_dtype != DType::kF32);
     count("seqused_q", p.has_seqused_q);
     if (backward_) {
       count("dlse", p.has_dlse);

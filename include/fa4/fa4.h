@@ -199,7 +199,7 @@ typedef struct fa4_problem {
   int32_t has_sink;      /* 1: executions bring sink */
   int32_t causal;        /* 1: keys after a query's position are hidden */
   int32_t has_window;    /* 1: window_left and window_right hold, together with causal */
-  int64_t window_left;   /* keys before the position that are seen; -1: all */
+  int64_t window_left;   /* keys before the position that are seen; -1: all (window_bounds) */
   int64_t window_right;  /* keys after the position that are seen; -1: all */
   int32_t has_softmax_scale;
   float softmax_scale;  /* when has_softmax_scale; else 1 / sqrt(head_dim) */
@@ -222,6 +222,11 @@ typedef struct fa4_problem {
   int64_t dq_strides[3];   /* outputs may not overlap themselves: no stride 0 */
   int64_t dk_strides[3];
   int64_t dv_strides[3];
+  /* Bit 0: window_left is a bound whatever it is, bit 1: window_right. A negative bound ends the
+   * window before the position (right), or begins it after (left): keys j with
+   * position - window_left <= j <= position + window_right are seen, if any. */
+  int32_t window_bounds;
+  int32_t sink_dtype; /* of sink: 0 or FA4_F32, FA4_F16, FA4_BF16; dsink is f32 */
 } fa4_problem;
 
 /* FA4_OK: `device` runs `problem` forward. FA4_NOT_SUPPORTED: it does not, and fa4_last_error() is
@@ -284,7 +289,7 @@ typedef struct fa4_forward_args {
   const void* v;
   void* out;
   float* lse;                  /* natural log of the softmax's denominator; NULL: not wanted */
-  const float* sink;           /* (heads_q) logits, when has_sink */
+  const void* sink;            /* (heads_q) logits of sink_dtype, when has_sink */
   const int32_t* cu_seqlens_q; /* (batch + 1), packed q: ascending from 0 */
   const int32_t* cu_seqlens_k; /* (batch + 1), packed k */
   const int32_t* seqused_k;    /* (batch) keys of each sequence, when has_seqused_k or paged */
@@ -331,7 +336,7 @@ typedef struct fa4_backward_args {
   const void* dout;            /* shape of out; NULL: zeros, when has_dlse */
   const float* lse;            /* as the forward wrote it */
   const float* dlse;           /* shape of lse, when has_dlse */
-  const float* sink;           /* (heads_q), when has_sink */
+  const void* sink;            /* (heads_q) of sink_dtype, when has_sink */
   void* dq;                    /* shape of q, grad_dtype; NULL: not wanted */
   void* dk;                    /* shape of k, grad_dtype; NULL together with dv: not wanted */
   void* dv;                    /* shape of v, grad_dtype */

@@ -57,6 +57,8 @@ STRUCTS = {
         ("dq_strides", "q", 3),
         ("dk_strides", "q", 3),
         ("dv_strides", "q", 3),
+        ("window_bounds", "i", 1),
+        ("sink_dtype", "i", 1),
     ),
     "fa4_plan_options": (
         ("struct_size", "I", 1),

@@ -45,10 +45,16 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
   return {.sink = args.sink,
           .scale_log2 = finite_float(score_scale * kLog2E),
           .softcap = p.softcap,
-          .scale_over_softcap = finite_float(of_cap)};
+          .scale_over_softcap = finite_float(of_cap),
+          .sink_type = float_type(p.sink_dtype)};
 }
 
 }  // namespace
+
+FloatType float_type(DType dtype) {
+  if (dtype == DType::kF32) return FloatType::kF32;
+  return dtype == DType::kF16 ? FloatType::kF16 : FloatType::kBF16;
+}
 
 float finite_float(double factor) {
   constexpr double kLargest = std::numeric_limits<float>::max();
@@ -67,10 +73,11 @@ SequenceParams sequence_params(const AttentionProblem& p, const SequenceArgs& ar
 }
 
 MaskParams mask_params(const MaskSpec& mask) {
-  const auto window = [](int64_t w) {
-    return static_cast<int32_t>(w < 0 ? kUnboundedWindow : std::min(w, kUnboundedWindow));
+  const auto window = [](bool is_bounded, int64_t w) {
+    return static_cast<int32_t>(is_bounded ? std::min(w, kUnboundedWindow) : kUnboundedWindow);
   };
-  return {.window_left = window(mask.window_left), .window_right = window(mask.window_right)};
+  return {.window_left = window(mask.is_bounded_left(), mask.window_left),
+          .window_right = window(mask.is_bounded_right(), mask.window_right)};
 }
 
 FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& schedule,

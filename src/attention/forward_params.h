@@ -15,6 +15,7 @@ FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& sc
 // Parts that the backward fills in likewise.
 SequenceParams sequence_params(const AttentionProblem& problem, const SequenceArgs& args);
 MaskParams mask_params(const MaskSpec& mask);
+FloatType float_type(DType dtype);
 // The factor of a score: finite, since 0 times infinity is NaN.
 float finite_float(double factor);
 

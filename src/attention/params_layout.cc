@@ -11,6 +11,7 @@ namespace fa4::internal {
 namespace {
 
 const char* type_of(const TensorMap&) { return "tensor_map"; }
+const char* type_of(FloatType) { return "i32"; }
 const char* type_of(const void*) { return "ptr"; }
 const char* type_of(int64_t) { return "i64"; }
 const char* type_of(int32_t) { return "i32"; }
@@ -60,7 +61,7 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
-  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type);
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 
@@ -81,7 +82,7 @@ ParamsLayout backward_layout() {
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q,
                  seqlen_k, total_q, total_k);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
-  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type);
   {
     const auto& [out, dout, lse, dlse, seqused_q] = inputs;
     add_tensor("out", out, &fields);

@@ -90,9 +90,15 @@ AttentionProblem to_problem(const fa4_problem& problem) {
   desc.has_seqused_q = to_flag("has_seqused_q", problem.has_seqused_q);
   desc.has_seqused_k = to_flag("has_seqused_k", problem.has_seqused_k);
   desc.has_sink = to_flag("has_sink", problem.has_sink);
+  desc.sink_dtype = static_cast<DType>(problem.sink_dtype);
   desc.causal = to_flag("causal", problem.causal);
-  if (to_flag("has_window", problem.has_window)) {
-    desc.window = {problem.window_left, problem.window_right};
+  const bool has_window = to_flag("has_window", problem.has_window);
+  desc.window.window_bounds = problem.window_bounds;
+  if (has_window || (problem.window_bounds & 1) != 0) {
+    desc.window.window_left = problem.window_left;
+  }
+  if (has_window || (problem.window_bounds & 2) != 0) {
+    desc.window.window_right = problem.window_right;
   }
   if (to_flag("has_softmax_scale", problem.has_softmax_scale)) {
     desc.softmax_scale = problem.softmax_scale;

@@ -47,12 +47,13 @@ void compute_dsink(const AttentionProblem& p, const BackwardArgs& args, const do
   if (args.dsink == nullptr) return;
   pool.run(p.heads_q, [&](int64_t h, int) {
     double sum = 0;
+    const double sink = load_as_float(p.sink_dtype, args.sink, h);
     for (int64_t b = 0; b < p.batch; ++b) {
       const SequenceView view = sequence_view(p, args, b);
       const int64_t first = view.lse_offset + h * view.lse_head_stride;
       for (int64_t at = first; at < first + view.seqlen_q; ++at) {
         if (args.lse[at] == -std::numeric_limits<float>::infinity()) continue;
-        sum += std::exp(static_cast<double>(args.sink[h]) - args.lse[at]) * delta[at];
+        sum += std::exp(sink - args.lse[at]) * delta[at];
       }
     }
     args.dsink[h] = static_cast<float>(-sum);

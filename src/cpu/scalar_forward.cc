@@ -120,7 +120,8 @@ void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const Forward
     n = end;
   }
   const bool sees_keys = range.begin < range.end;
-  const RowEnd end = row.finish(sees_keys, p.has_sink ? args.sink + h : nullptr);
+  const float sink = p.has_sink ? load_as_float(p.sink_dtype, args.sink, h) : 0.0f;
+  const RowEnd end = row.finish(sees_keys, p.has_sink ? &sink : nullptr);
   row.store(end, sees_keys, view.offset_out + i * p.out.seqlen + h * p.out.head);
   if (args.lse != nullptr) args.lse[view.lse_offset + h * view.lse_head_stride + i] = end.lse;
 }

@@ -189,8 +189,8 @@ void finish_rows(const Source& source, int64_t first_row, const TileJob& job) {
     float row_sum = 0;
     for (int j = 0; j < job.lanes; ++j) row_sum += job.row_sum[r * job.lanes + j];
     const bool sees_keys = job.ranges[r].begin < job.ranges[r].end;
-    const RowEnd end = finish_row(job.row_max[r], row_sum, sees_keys,
-                                  p.has_sink ? context.args.sink + h : nullptr);
+    const float sink = p.has_sink ? load_as_float(p.sink_dtype, context.args.sink, h) : 0.0f;
+    const RowEnd end = finish_row(job.row_max[r], row_sum, sees_keys, p.has_sink ? &sink : nullptr);
     store_row(p.dtype, job.o + static_cast<int64_t>(r) * job.head_dim_v, end.out_scale,
               p.head_dim_v, context.args.out,
               source.view.offset_out + i * p.out.seqlen + h * p.out.head);

@@ -16,7 +16,11 @@ std::string describe(const AttentionProblem& p) {
 std::string describe(const MaskSpec& mask) {
   if (mask.is_full()) return "full";
   if (mask == MaskSpec{-1, 0}) return "causal";
-  return fmt::format("window ({}, {})", mask.window_left, mask.window_right);
+  const auto side = [](bool is_bounded, int64_t size) {
+    return is_bounded && size < 0 ? fmt::format("{} as a bound", size) : fmt::format("{}", size);
+  };
+  return fmt::format("window ({}, {})", side(mask.is_bounded_left(), mask.window_left),
+                     side(mask.is_bounded_right(), mask.window_right));
 }
 
 // "threads of 1024 bytes, heads of 512 bytes: "; nothing when there are no parts.

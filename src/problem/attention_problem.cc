@@ -35,6 +35,11 @@ void check_enums(const ProblemDesc& d) {
     refuse("grad_dtype {}; accepted: 0 (dtype, {}), 1 (f32)", static_cast<int32_t>(d.grad_dtype),
            name_of(d.dtype));
   }
+  if (d.sink_dtype != DType{} && d.sink_dtype != DType::kF32 && d.sink_dtype != DType::kF16 &&
+      d.sink_dtype != DType::kBF16) {
+    refuse("sink_dtype {}; accepted: 0 or 1 (f32), 2 (f16), 3 (bf16)",
+           static_cast<int32_t>(d.sink_dtype));
+  }
   if (d.layout_q != Layout::kDense && d.layout_q != Layout::kPacked) {
     refuse("layout_q {}; accepted: 0 (dense), 1 (packed)", static_cast<int32_t>(d.layout_q));
   }
@@ -103,17 +108,39 @@ void check_layouts(AttentionProblem& p) {
   p.has_seqused_k = true;
 }
 
-// A side that reaches past every key of every query, for all lengths up to the maxima, is -1.
+// A side that reaches past every key of every query, for all lengths up to the maxima, is -1. A
+// mask that hides all keys, for all those lengths, is {-1, -seqlen_k}: with any other one both ends
+// of what a query sees stay in order, begin before end, and neighbours' ranges leave no gap.
 void fold_mask(AttentionProblem& p) {
-  const auto check = [](const char* name, int64_t value) {
-    if (value < -1) refuse("{} {}; accepted: -1 (unbounded), 0 or more", name, value);
+  const auto check = [](const char* name, int64_t value, bool is_bound, int bit) {
+    if (value < -1 && !is_bound) {
+      refuse(
+          "{} {}; accepted: -1 (unbounded), 0 or more, any number where window_bounds has bit {}",
+          name, value, bit);
+    }
   };
-  check("window_left", p.window.window_left);
-  check("window_right", p.window.window_right);
-  p.mask = p.window;
-  if (p.causal) p.mask.window_right = 0;
-  if (p.mask.window_left >= p.seqlen_k - 1) p.mask.window_left = -1;
-  if (p.mask.window_right >= p.seqlen_q - 1) p.mask.window_right = -1;
+  if (p.window.window_bounds < 0 || p.window.window_bounds > 3) {
+    refuse("window_bounds {}; accepted: 0, 1 (left), 2 (right), 3 (both)", p.window.window_bounds);
+  }
+  check("window_left", p.window.window_left, p.window.is_bounded_left(), 0);
+  check("window_right", p.window.window_right, p.window.is_bounded_right(), 1);
+  constexpr int64_t kFar = 4 * kMaxSize;  // reaches past everything, and two of it add up
+  bool left = p.window.is_bounded_left(), right = p.window.is_bounded_right() || p.causal;
+  const int64_t left_size = std::clamp(p.window.window_left, -kFar, kFar);
+  int64_t right_size =
+      p.window.is_bounded_right() ? std::clamp(p.window.window_right, -kFar, kFar) : kFar;
+  if (p.causal) right_size = std::min<int64_t>(right_size, 0);
+  const bool sees_nothing = (left && left_size <= -p.seqlen_q) ||
+                            (right && right_size <= -p.seqlen_k) ||
+                            (left && right && left_size + right_size < 0);
+  left = left && left_size < p.seqlen_k - 1;
+  right = right && right_size < p.seqlen_q - 1;
+  p.mask = {left ? left_size : -1, right ? right_size : -1};
+  if (sees_nothing && p.seqlen_q > 0 && p.seqlen_k > 0) {
+    left = false, right = true;
+    p.mask = {-1, -p.seqlen_k};
+  }
+  p.mask.window_bounds = (left && p.mask.window_left < 0) | (right && p.mask.window_right < 0) << 1;
 }
 
 // From the first on tanh(x) = x to float precision for every score that is not NaN anyway; below
@@ -192,6 +219,7 @@ AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
   static_cast<ProblemDesc&>(p) = desc;
   check_enums(p);
   if (p.grad_dtype == DType{}) p.grad_dtype = p.dtype;
+  if (p.sink_dtype == DType{}) p.sink_dtype = DType::kF32;
   check_size("batch", p.batch);
   check_size("seqlen_q", p.seqlen_q);
   check_size("seqlen_k", p.seqlen_k);

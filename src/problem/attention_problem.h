@@ -32,7 +32,12 @@ struct Strides {
 struct MaskSpec {
   int64_t window_left = -1;
   int64_t window_right = -1;
-  bool is_full() const { return window_left < 0 && window_right < 0; }
+  // Bit 0: window_left is a bound also when it is negative, and the window begins after the
+  // position; bit 1: so is window_right, and the window ends before the position.
+  int32_t window_bounds = 0;
+  bool is_bounded_left() const { return window_left >= 0 || (window_bounds & 1) != 0; }
+  bool is_bounded_right() const { return window_right >= 0 || (window_bounds & 2) != 0; }
+  bool is_full() const { return !is_bounded_left() && !is_bounded_right(); }
   bool operator==(const MaskSpec&) const = default;
 };
 
@@ -56,6 +61,7 @@ struct ProblemDesc {
   bool has_seqused_q = false;  // per-sequence query counts are given at execution
   bool has_seqused_k = false;  // per-sequence key counts are given at execution (always with paged)
   bool has_sink = false;       // per-query-head sink logits are given at execution
+  DType sink_dtype{};          // of those; none: kF32
   bool causal = false;
   MaskSpec window;                     // intersected with causal
   std::optional<float> softmax_scale;  // none: 1/sqrt(head_dim)
@@ -88,14 +94,16 @@ struct AttentionProblem : ProblemDesc {
 // + head_dim_v) each.
 int64_t visible_pairs(int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask);
 
-// One sequence's keys that query `i` sees: [begin, end), empty when begin >= end.
+// One sequence's keys that query `i` sees: [begin, end), empty when begin >= end. Both ends lie in
+// [0, seqlen_k] and grow from query to query.
 struct KeyRange {
   int64_t begin = 0;
   int64_t end = 0;
 };
 KeyRange visible_keys(int64_t i, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask);
 
-// One sequence's queries that see key `j`: [begin, end), empty when begin >= end.
+// One sequence's queries that see key `j`: [begin, end), empty when begin >= end. Both ends lie in
+// [0, seqlen_q] and grow from key to key.
 struct QueryRange {
   int64_t begin = 0;
   int64_t end = 0;

@@ -43,7 +43,7 @@ Regions regions_of(const AttentionProblem& p, const BackwardArgs& a) {
            {"dout", a.dout, given_out, p.dout, bytes},
            {"lse", a.lse, rows, row_strides, 4},
            {"dlse", a.dlse, p.has_dlse ? rows : TensorExtent{}, row_strides, 4},
-           flat_region("sink", a.sink, p.heads_q, 4),
+           flat_region("sink", a.sink, p.heads_q, size_of(p.sink_dtype)),
            flat_region("cu_seqlens_q", a.cu_seqlens_q, p.batch + 1, 4),
            flat_region("cu_seqlens_k", a.cu_seqlens_k, p.batch + 1, 4),
            flat_region("seqused_q", a.seqused_q, p.batch, 4),
@@ -57,7 +57,7 @@ Regions regions_of(const AttentionProblem& p, const BackwardArgs& a) {
 
 // What goes together.
 void check_choices(const AttentionProblem& p, const BackwardArgs& a) {
-  check_presence("sink", a.sink, p.has_sink, true, "sink");
+  check_presence("sink", a.sink, p.has_sink, true, "sink", size_of(p.sink_dtype));
   check_presence("dsink", a.dsink, p.has_sink, false, "sink");
   check_presence("dlse", a.dlse, p.has_dlse, false, "dlse");
   const bool empty = query_extent(p, rows_of_packed_q(p, a), p.head_dim).empty();

@@ -23,7 +23,7 @@ struct BackwardArgs : SequenceArgs {
   const void* dout = nullptr;   // shape of out; NULL: zeros, when the problem has_dlse
   const float* lse = nullptr;   // as the forward wrote it
   const float* dlse = nullptr;  // shape of lse, when the problem has_dlse
-  const float* sink = nullptr;  // (heads_q), when the problem has_sink
+  const void* sink = nullptr;   // (heads_q) of sink_dtype, when the problem has_sink
   void* dq = nullptr;           // of grad_dtype; NULL: not wanted
   void* dk = nullptr;           // of grad_dtype; NULL together with dv: not wanted
   void* dv = nullptr;

@@ -19,7 +19,7 @@ Regions regions_of(const AttentionProblem& p, const ForwardArgs& a) {
   return {{MemoryRegion{"q", a.q, q, p.q, bytes},
            {"k", a.k, key_extent(p, rows_k, p.head_dim), p.k, bytes},
            {"v", a.v, key_extent(p, rows_k, p.head_dim_v), p.v, bytes},
-           flat_region("sink", a.sink, p.heads_q, 4),
+           flat_region("sink", a.sink, p.heads_q, size_of(p.sink_dtype)),
            flat_region("cu_seqlens_q", a.cu_seqlens_q, p.batch + 1, 4),
            flat_region("cu_seqlens_k", a.cu_seqlens_k, p.batch + 1, 4),
            flat_region("seqused_q", a.seqused_q, p.batch, 4),
@@ -34,7 +34,7 @@ Regions regions_of(const AttentionProblem& p, const ForwardArgs& a) {
 
 void check_pointers(const AttentionProblem& p, const ForwardArgs& a) {
   check_index_pointers(p, a);
-  check_presence("sink", a.sink, p.has_sink, true, "sink");
+  check_presence("sink", a.sink, p.has_sink, true, "sink", size_of(p.sink_dtype));
   const Regions regions = regions_of(p, a);
   const int read = regions.inputs[0].extent.empty() ? 1 : 3;  // without queries no key is read
   for (int i = 0; i < read; ++i) check_pointer(regions.inputs[i]);

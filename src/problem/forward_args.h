@@ -14,8 +14,8 @@ struct ForwardArgs : SequenceArgs {
   const void* k = nullptr;
   const void* v = nullptr;
   void* out = nullptr;
-  float* lse = nullptr;         // NULL: not wanted
-  const float* sink = nullptr;  // (heads_q), when the problem has_sink
+  float* lse = nullptr;        // NULL: not wanted
+  const void* sink = nullptr;  // (heads_q) of sink_dtype, when the problem has_sink
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
   void* stream = nullptr;  // CUstream; NULL on the CPU

@@ -21,31 +21,37 @@ int64_t pairs_up_to(int64_t bound, int64_t seqlen_q, int64_t seqlen_k) {
 }  // namespace
 
 int64_t visible_pairs(int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask) {
-  const int64_t within_right = mask.window_right < 0
-                                   ? seqlen_q * seqlen_k
-                                   : pairs_up_to(mask.window_right, seqlen_q, seqlen_k);
+  const int64_t within_right = mask.is_bounded_right()
+                                   ? pairs_up_to(mask.window_right, seqlen_q, seqlen_k)
+                                   : seqlen_q * seqlen_k;
   const int64_t before_left =
-      mask.window_left < 0 ? 0 : pairs_up_to(-mask.window_left - 1, seqlen_q, seqlen_k);
-  return within_right - before_left;
+      mask.is_bounded_left() ? pairs_up_to(-1 - mask.window_left, seqlen_q, seqlen_k) : 0;
+  return std::max<int64_t>(0, within_right - before_left);
 }
 
 KeyRange visible_keys(int64_t i, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask) {
   const int64_t position = i + seqlen_k - seqlen_q;
-  const int64_t left = std::min(mask.window_left, seqlen_k);  // farther reaches nothing more
-  const int64_t right = std::min(mask.window_right, seqlen_q + seqlen_k);
-  KeyRange range;
-  range.begin = left < 0 ? 0 : std::max<int64_t>(0, position - left);
-  range.end = right < 0 ? seqlen_k : std::min(seqlen_k, position + right + 1);
+  const int64_t reach = seqlen_q + seqlen_k;  // farther changes nothing more
+  const int64_t left = std::clamp(mask.window_left, -reach, reach);
+  const int64_t right = std::clamp(mask.window_right, -reach, reach);
+  KeyRange range{0, seqlen_k};
+  if (mask.is_bounded_left()) range.begin = std::clamp<int64_t>(position - left, 0, seqlen_k);
+  if (mask.is_bounded_right()) range.end = std::clamp<int64_t>(position + right + 1, 0, seqlen_k);
   return range;
 }
 
 QueryRange visible_queries(int64_t j, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask) {
   const int64_t same_position = j - (seqlen_k - seqlen_q);  // the query that sits at the key
-  const int64_t left = std::min(mask.window_left, seqlen_k);
-  const int64_t right = std::min(mask.window_right, seqlen_q + seqlen_k);
-  QueryRange range;
-  range.begin = right < 0 ? 0 : std::max<int64_t>(0, same_position - right);
-  range.end = left < 0 ? seqlen_q : std::min(seqlen_q, same_position + left + 1);
+  const int64_t reach = seqlen_q + seqlen_k;
+  const int64_t left = std::clamp(mask.window_left, -reach, reach);
+  const int64_t right = std::clamp(mask.window_right, -reach, reach);
+  QueryRange range{0, seqlen_q};
+  if (mask.is_bounded_right()) {
+    range.begin = std::clamp<int64_t>(same_position - right, 0, seqlen_q);
+  }
+  if (mask.is_bounded_left()) {
+    range.end = std::clamp<int64_t>(same_position + left + 1, 0, seqlen_q);
+  }
   return range;
 }
 

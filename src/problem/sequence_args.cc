@@ -97,15 +97,15 @@ int64_t rows_of_packed_k(const AttentionProblem& p, const SequenceArgs& a) {
 }
 
 void check_presence(const char* name, const void* data, bool wanted, bool needed,
-                    const char* announced_by) {
+                    const char* announced_by, int alignment) {
   if (data != nullptr && !wanted) {
     refuse("{} is given, but the problem has no {}; accepted: NULL", name, announced_by);
   }
   if (data == nullptr && wanted && needed) {
     refuse("{} is NULL; accepted: a pointer, as the problem has {}", name, announced_by);
   }
-  if (reinterpret_cast<uintptr_t>(data) % sizeof(int32_t) != 0) {
-    refuse("{} {} is misaligned; accepted: multiples of 4", name, data);
+  if (reinterpret_cast<uintptr_t>(data) % alignment != 0) {
+    refuse("{} {} is misaligned; accepted: multiples of {}", name, data, alignment);
   }
 }
 

@@ -47,7 +47,7 @@ int64_t rows_of_packed_k(const AttentionProblem& problem, const SequenceArgs& ar
 // An index tensor or a sink is there exactly when the problem announced it: refuses what is not
 // `wanted`, and, when `needed` too, what is missing, naming `announced_by`.
 void check_presence(const char* name, const void* data, bool wanted, bool needed,
-                    const char* announced_by);
+                    const char* announced_by, int alignment = 4);
 
 // Totals within the problem's; pointers where the problem announced them.
 void check_index_pointers(const AttentionProblem& problem, const SequenceArgs& args);

@@ -166,7 +166,7 @@ class Head {
   void softmax_rows(Way& way, int64_t h, int64_t first, int64_t at, int64_t count,
                     const KeyRange& all, const Matrix& s) {
     const int64_t width = all.end - all.begin;
-    const double sink = p_.has_sink ? args_.sink[h] : -kInfinity;
+    const double sink = p_.has_sink ? sink_of(h) : -kInfinity;
     for (int64_t r = 0; r < count; ++r) {
       const KeyRange range = keys_of(first + at + r);
       double* p = way.p.data() + (at + r) * view_.seqlen_k;
@@ -215,7 +215,7 @@ class Head {
         const int64_t i = r * width + n - all.begin;
         ds[n] = way.rounded(p[n] * (way.rounded(dp[i]) - delta) * slope(s[i] * p_.scale));
       }
-      if (p_.has_sink) way.sink_weight[at + r] = way.rounded(std::exp(args_.sink[h] - lse)) * delta;
+      if (p_.has_sink) way.sink_weight[at + r] = way.rounded(std::exp(sink_of(h) - lse)) * delta;
     }
   }
 
@@ -266,6 +266,7 @@ class Head {
   double capped(double score) const {
     return p_.softcap == 0 ? score : p_.softcap * std::tanh(score / p_.softcap);
   }
+  double sink_of(int64_t h) const { return load_as_float(p_.sink_dtype, args_.sink, h); }
   double slope(double score) const {
     if (p_.softcap == 0) return 1;
     const double t = std::tanh(score / p_.softcap);

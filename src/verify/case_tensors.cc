@@ -66,7 +66,10 @@ CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem
     }
   }
   if (p.has_sink) {
-    for (int64_t h = 0; h < p.heads_q; ++h) sink_.push_back(2 * random.normal());
+    sink_.resize(static_cast<size_t>(p.heads_q * size_of(p.sink_dtype)));
+    for (int64_t h = 0; h < p.heads_q; ++h) {
+      store_from_float(p.sink_dtype, sink_.data(), h, 2 * random.normal());
+    }
   }
   ThreadPool pool(threads);
   fill_q(c.amplitude, random.bits(), pool);

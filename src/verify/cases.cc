@@ -99,6 +99,17 @@ void choose_mask(ProblemDesc& d, Random& random) {
   if (d.window.is_full()) d.window.window_left = reach / 4;
 }
 
+// A window that ends before the query's position or begins after it, in place of some others.
+void choose_negative_bound(ProblemDesc& d, Random& random) {
+  if (d.window.is_full() && !d.causal) return;
+  if (!random.chance(20)) return;
+  const int64_t reach = std::max<int64_t>(d.seqlen_k, 2), bound = random.between(1, reach / 2);
+  const int64_t other = random.chance(40) ? -1 : bound + random.between(0, reach);
+  const bool right = random.chance(50);
+  d.window = right ? MaskSpec{other, -bound, 2} : MaskSpec{-bound, other, 1};
+  d.causal = right && random.chance(50);  // else it would hide everything
+}
+
 // Some sequences shorter than the longest, some empty, some room behind the last one.
 void choose_packing(Case& c, Random& random) {
   ProblemDesc& d = c.desc;
@@ -194,6 +205,10 @@ Case make_case(int64_t index, Kind kind, uint64_t seed) {
   c.amplitude = random.chance(70) ? 1.0f : random.chance(50) ? 4.0f : 0.25f;
   c.seed = random.bits();
   if (kind != Kind::kEverywhere) choose_seqused_q(c, 25, random);
+  // Drawn apart, so that what came before them stays as it was.
+  Random later(c.seed);
+  choose_negative_bound(d, later);
+  if (later.chance(40)) d.sink_dtype = later.chance(50) ? DType::kBF16 : DType::kF16;
   return c;
 }
 

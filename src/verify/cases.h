@@ -61,8 +61,8 @@ class CaseTensors {
   void fill_kv(uint64_t seed, ThreadPool& pool);
 
   AttentionProblem problem_;
-  std::vector<unsigned char> q_, k_, v_, dout_;
-  std::vector<float> sink_, dlse_;
+  std::vector<unsigned char> q_, k_, v_, dout_, sink_;
+  std::vector<float> dlse_;
   std::vector<int32_t> cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_;
 };
 

@@ -112,7 +112,7 @@ void attend_rows(const AttentionProblem& p, const ForwardArgs& args, const Seque
       s[n] *= p.scale;
       if (p.softcap != 0) s[n] = p.softcap * std::tanh(s[n] / p.softcap);
     }
-    const double sink = p.has_sink ? args.sink[h] : -kInfinity;
+    const double sink = p.has_sink ? load_as_float(p.sink_dtype, args.sink, h) : -kInfinity;
     lse[r] = softmax(s, visible, sink, scratch.p.data() + at, [](double x) { return x; });
     softmax(s, visible, sink, scratch.plain_p.data() + at, round);
     std::fill_n(out + r * out_stride, p.head_dim_v, 0.0);

@@ -155,6 +155,62 @@ TEST(Execute, APackedPlanServesOtherLengths) {
       "cu_seqlens_q[1] 41 after 0; accepted: ascending, at most 40 a sequence and 100 in all");
 }
 
+// A window that ends one key before the position: causal attention of all rows but the first over
+// all keys but the last.
+TEST(Window, ABoundMayBeNegative) {
+  const fa4::Device device("cpu");
+  for (const bool beside : {false, true}) {  // with has_window, or the bits alone
+    fa4::Problem problem = small::dense_problem(1, 20, 20, false);
+    problem.has_window = beside ? 1 : 0;
+    problem.window_left = -1;  // no bound
+    problem.window_right = -1;
+    problem.window_bounds = 2;
+    Tensors t(20, 20, 10);
+    fa4::forward(device, problem, t.args());
+    EXPECT_LT(small::error_of(t, 1, 19, 0, 19, true), small::kBound);
+    for (int h = 0; h < small::kHeadsQ; ++h) {
+      EXPECT_EQ(t.lse[static_cast<size_t>(20 * h)], -std::numeric_limits<float>::infinity());
+    }
+    EXPECT_EQ(t.out[0], 0.0f);
+  }
+}
+
+TEST(Window, WithoutItsBitMinusOneIsNoBound) {
+  const fa4::Device device("cpu");
+  fa4::Problem problem = small::dense_problem(1, 20, 20, false);
+  problem.has_window = 1;
+  problem.window_left = problem.window_right = -1;
+  Tensors t(20, 20, 11);
+  fa4::forward(device, problem, t.args());
+  EXPECT_LT(small::error_of(t, 0, 20, 0, 20, false), small::kBound);
+  problem.window_bounds = 4;
+  EXPECT_EQ(fa4_query_support(device.get(), &problem), FA4_INVALID_ARGUMENT);
+  EXPECT_STREQ(fa4_last_error(), "window_bounds 4; accepted: 0, 1 (left), 2 (right), 3 (both)");
+}
+
+TEST(Sink, MayBeOf16Bits) {
+  const fa4::Device device("cpu");
+  fa4::Problem problem = small::dense_problem(1, 9, 9, true);
+  problem.has_sink = 1;
+  const float wide[small::kHeadsQ] = {1.0f, -0.5f, 2.0f, 0.25f};
+  const uint16_t bf16[small::kHeadsQ] = {0x3f80, 0xbf00, 0x4000, 0x3e80};
+  const uint16_t f16[small::kHeadsQ] = {0x3c00, 0xb800, 0x4000, 0x3400};
+  Tensors wanted(9, 9, 12);
+  fa4::ForwardArgs args = wanted.args();
+  args.sink = wide;
+  fa4::forward(device, problem, args);
+  for (const auto& [dtype, sinks] :
+       {std::pair<int32_t, const uint16_t*>{FA4_BF16, bf16}, {FA4_F16, f16}}) {
+    Tensors t(9, 9, 12);
+    args = t.args();
+    args.sink = sinks;
+    problem.sink_dtype = dtype;
+    fa4::forward(device, problem, args);
+    EXPECT_EQ(t.out, wanted.out) << dtype;
+    EXPECT_EQ(t.lse, wanted.lse) << dtype;
+  }
+}
+
 TEST(Forward, KeepsWhatItPrepared) {
   const fa4::Device device("cpu");
   for (int round = 0; round < 3; ++round) {

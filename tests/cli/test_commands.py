@@ -156,6 +156,18 @@ class Verify(CommandTest):
         self.assertLessEqual(case["out"]["error"], case["out"]["bound"])
         self.assertLessEqual(case["lse"]["error"], case["lse"]["bound"])
 
+    def test_a_window_with_a_negative_bound(self):
+        sizes = ("--seqlen-q", "70", "--seqlen-k", "90", "--head-dim", "64")
+        for direction in ("forward", "backward"):
+            case = self.json("verify", "--direction", direction, *sizes, "--window", "30", "-1", "--window-bounds", "2")["cases"][0]
+            self.assertEqual((case["window"], case["window_bounds"], case["passed"]), ([30, -1], 2, True))
+        plan = self.json("plan", *sizes, "--window", "-5", "30", "--window-bounds", "1")
+        self.assertIn("window (-5 as a bound, 30)", [step["choice"] for step in plan["steps"]])
+        for options, line in ((("--window", "-5", "30"), "--window -5; accepted: a whole number from -1"),
+                              (("--window-bounds", "1"), "--window-bounds 1: there is no window; accepted: with --window"),
+                              (("--window", "1", "1", "--window-bounds", "4"), "--window-bounds 4; accepted: ")):
+            self.refuse("verify", *sizes, *options, words=[line])
+
     def test_defaults(self):
         case = self.json("verify", "--repeat", "1")["cases"][0]
         self.assertEqual([case[x] for x in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")],

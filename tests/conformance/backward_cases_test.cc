@@ -80,6 +80,19 @@ TEST_F(BackwardCases, C02HalfATileOfRowsUnderAMask) {
   }
 }
 
+TEST_F(BackwardCases, C02WindowsWithNegativeBoundsAndSinksOf16Bits) {
+  for (const DType dtype : kTypes) {
+    for (const MaskSpec window :
+         {MaskSpec{70, -20, 2}, {-1, -100, 2}, {-5, 100, 1}, {-130, -1, 1}, {3, -5, 3}}) {
+      Case c = make(dtype, 210, 300, 64);
+      c.desc.window = window;
+      c.desc.has_sink = true;
+      c.desc.sink_dtype = window.window_left < 0 ? DType::kBF16 : DType::kF16;
+      expect_gradients(c);
+    }
+  }
+}
+
 TEST_F(BackwardCases, C03SequencesOfLengthZero) {
   for (const DType dtype : kTypes) {
     for (const int64_t head_dim : {64, 256}) {

@@ -30,7 +30,15 @@ TEST_F(EmulatedB200Backward, Windows) { expect_windows(); }
 
 TEST_F(EmulatedB200Backward, DeterministicUnderEveryMask) {
   for (const int64_t head_dim : {64, 128}) {
-    for (const MaskSpec window : {MaskSpec{-1, -1}, {-1, 0}, {150, 40}, {-1, 130}, {10, -1}}) {
+    for (const MaskSpec window : {MaskSpec{-1, -1},
+                                  {-1, 0},
+                                  {150, 40},
+                                  {-1, 130},
+                                  {10, -1},
+                                  {-1, -40, 2},
+                                  {200, -30, 2},
+                                  {-50, -1, 1},
+                                  {-20, 150, 1}}) {
       Case c = small_case(300, 600, head_dim);
       c.desc.window = window;
       c.desc.deterministic = true;

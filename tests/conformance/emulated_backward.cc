@@ -47,7 +47,16 @@ void expect_causal(HeadDims head_dims) {
 }
 
 void expect_windows() {
-  for (const MaskSpec window : {MaskSpec{20, 0}, {100, 30}, {-1, 70}, {0, 0}, {40, -1}}) {
+  for (const MaskSpec window : {MaskSpec{20, 0},
+                                {100, 30},
+                                {-1, 70},
+                                {0, 0},
+                                {40, -1},
+                                {70, -20, 2},
+                                {-1, -100, 2},
+                                {-5, 100, 1},
+                                {-130, -1, 1},
+                                {3, -5, 2}}) {
     Case c = small_case(210, 300, 64);
     c.desc.window = window;
     expect_right(c);
@@ -106,6 +115,7 @@ void expect_sinks_dlse_and_every_scale() {
     c.desc.grad_dtype = DType::kF32;
     c.desc.softmax_scale = scale;
     c.desc.causal = true;
+    if (scale != 0) c.desc.sink_dtype = scale < 0 ? DType::kBF16 : DType::kF16;
     expect_right(c);
   }
 }

@@ -66,8 +66,17 @@ TEST_F(EmulatedH200Backward, Softcap) {
 
 // Turns follow from the mask: each rank comes once, or the launch hangs.
 TEST_F(EmulatedH200Backward, DeterministicGivesTheSameBits) {
-  for (const MaskSpec window :
-       {MaskSpec{-1, -1}, {-1, 0}, {60, 0}, {60, -1}, {-1, 150}, {0, 300}, {200, 10}}) {
+  for (const MaskSpec window : {MaskSpec{-1, -1},
+                                {-1, 0},
+                                {60, 0},
+                                {60, -1},
+                                {-1, 150},
+                                {0, 300},
+                                {200, 10},
+                                {-1, -40, 2},
+                                {200, -30, 2},
+                                {-50, -1, 1},
+                                {-20, 150, 1}}) {
     for (const auto& [q, k] : {std::pair{150, 520}, {520, 150}, {260, 260}}) {
       SCOPED_TRACE(testing::Message()
                    << window.window_left << " " << window.window_right << ", " << q << " x " << k);

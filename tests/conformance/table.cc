@@ -67,6 +67,36 @@ const Row kRows[] = {
        c.desc.causal = true;
        c.desc.window = {64, 5};
      }},
+    {"window that ends before the position",
+     [](Case& c) {
+       c.desc.window = {70, -20, 2};
+     }},
+    {"window that ends before the position, without a beginning",
+     [](Case& c) {
+       set_lengths(c, 260, 150);
+       c.desc.window = {-1, -33, 2};
+       c.desc.causal = true;
+       c.desc.has_sink = true;
+     }},
+    {"window that begins after the position",
+     [](Case& c) {
+       c.desc.window = {-5, 100, 1};
+       c.desc.heads_q = 6;
+     }},
+    {"window that begins after the position, without an end",
+     [](Case& c) {
+       c.desc.window = {-140, -1, 1};
+     }},
+    {"window before the position, packed",
+     [](Case& c) {
+       pack(c, {130, 0, 20, 200}, {100, 17, 300, 140});
+       c.desc.window = {-1, -1, 2};
+     }},
+    {"window that holds nothing",
+     [](Case& c) {
+       c.desc.window = {3, -5, 3};
+       c.desc.has_sink = true;
+     }},
     {"softcap", [](Case& c) { c.desc.softcap = 8; }},
     // FLT_MAX / x * x is no float for x of 17 log2(e): rows whose first block hides all of them.
     {"softcap, causal",
@@ -136,6 +166,19 @@ const Row kRows[] = {
        c.desc.has_sink = true;
        c.desc.causal = true;
        set_lengths(c, 200, 130);
+     }},
+    {"sink in bf16",
+     [](Case& c) {
+       c.desc.has_sink = true;
+       c.desc.sink_dtype = DType::kBF16;
+       c.desc.causal = true;
+       set_lengths(c, 200, 130);
+     }},
+    {"sink in f16, odd heads",
+     [](Case& c) {
+       c.desc.heads_q = c.desc.heads_kv = 3;
+       c.desc.has_sink = true;
+       c.desc.sink_dtype = DType::kF16;
      }},
     {"head_dim 8", [](Case& c) { c.desc.head_dim = 8; }},
     {"head_dim 40, 72",

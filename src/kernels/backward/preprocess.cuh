@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kPreprocessThreads)
         if (lse != -kInfinity) {
           neg_lse_log2 = -lse * kLog2E;
           if (p.workspace.dsink != nullptr && lane == 0) {
-            const float sink = p.scores.sink[of.head] * kLog2E;
+            const float sink = load_float(p.scores.sink, p.scores.sink_type, of.head) * kLog2E;
             dsink = fmaf(-ptx::ex2_approx_ftz(sink + neg_lse_log2), delta, dsink);
           }
         }

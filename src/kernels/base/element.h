@@ -1,9 +1,13 @@
-// The types of 16 bits that the GPU kernels multiply. Host and device.
+// The types of 16 bits that GPU kernels multiply, and those of what they only read. Host and
+// device.
 #pragma once
 
 namespace fa4 {
 
 enum class Element : int { kBF16 = 0, kF16 = 1 };
 inline constexpr int kElementBytes = 2;
+
+// Known when a kernel runs.
+enum class FloatType : int { kF32 = 0, kF16 = 1, kBF16 = 2 };
 
 }  // namespace fa4

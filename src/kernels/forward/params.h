@@ -3,6 +3,7 @@
 // __grid_constant__.
 #pragma once
 
+#include "kernels/base/element.h"
 #include "kernels/base/tensor_map.h"
 
 namespace fa4 {
@@ -51,8 +52,8 @@ struct HeadParams {
 };
 
 struct MaskParams {
-  int32_t window_left;  // inclusive; at most 2^30 - 1
-  int32_t window_right;
+  int32_t window_left;   // inclusive; from -seqlen_q to 2^30 - 1
+  int32_t window_right;  // from -seqlen_k
 };
 
 struct ScheduleParams {
@@ -64,10 +65,11 @@ struct ScheduleParams {
 };
 
 struct ScoreParams {
-  const float* sink;  // logits, one a query head; or null
-  float scale_log2;   // softmax_scale log2(e); softcap: log2(e)
-  float softcap;      // or 0
+  const void* sink;  // logits, one a query head, of sink_type; or null
+  float scale_log2;  // softmax_scale log2(e); softcap: log2(e)
+  float softcap;     // or 0
   float scale_over_softcap;
+  FloatType sink_type;
 };
 
 struct FwdParams {

@@ -6,6 +6,7 @@
 #include "kernels/softmax/exp2_math.h"
 #include "kernels/tile/pack.cuh"
 #include "kernels/tile/slab.h"
+#include "kernels/tile/unpack.cuh"
 
 namespace fa4 {
 
@@ -31,7 +32,7 @@ __device__ inline Place place_of(const HeadParams& heads, const WorkTile& tile, 
 // The sink logit of the place's head, -inf without sinks.
 __device__ inline float sink_of(const ScoreParams& scores, const WorkTile& tile, Place place) {
   const bool has_sink = scores.sink != nullptr && place.position < tile.seqlen_q;
-  return has_sink ? scores.sink[place.head] : -kInfinity;
+  return has_sink ? load_float(scores.sink, scores.sink_type, place.head) : -kInfinity;
 }
 
 // `lse`: of all rows, or null.

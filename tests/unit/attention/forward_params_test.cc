@@ -40,6 +40,27 @@ TEST(ForwardParams, ASideWithoutBoundReachesEveryKey) {
   EXPECT_EQ(full.mask.window_right, (1 << 30) - 1);
 }
 
+TEST(ForwardParams, ANegativeBoundIsOne) {
+  ProblemDesc desc = desc_of(false);
+  desc.window = {-1, -1, 2};
+  const FwdParams before = params_of(desc);
+  EXPECT_EQ(before.mask.window_left, (1 << 30) - 1);
+  EXPECT_EQ(before.mask.window_right, -1);
+  desc.window = {-3, 40, 1};
+  EXPECT_EQ(params_of(desc).mask.window_left, -3);
+  EXPECT_EQ(params_of(desc).mask.window_right, 40);
+}
+
+TEST(ForwardParams, KernelsAreToldTheTypeOfSinks) {
+  ProblemDesc desc = desc_of(false);
+  desc.has_sink = true;
+  EXPECT_EQ(params_of(desc).scores.sink_type, FloatType::kF32);
+  desc.sink_dtype = DType::kBF16;
+  EXPECT_EQ(params_of(desc).scores.sink_type, FloatType::kBF16);
+  desc.sink_dtype = DType::kF16;
+  EXPECT_EQ(params_of(desc).scores.sink_type, FloatType::kF16);
+}
+
 TEST(ForwardParams, FactorsOfScoresAreFiniteAndNotZero) {
   ProblemDesc desc = desc_of(false);
   for (const float scale : {0.0f, 1e-38f, 3e38f}) {

@@ -85,14 +85,34 @@ TEST(AttentionProblem, MasksAreCanonical) {
   EXPECT_EQ(mask_of(false, {3, 2}), (MaskSpec{3, 2}));
   EXPECT_EQ(mask_of(false, {6, 4}), (MaskSpec{-1, -1}));  // reaches every key of 5 x 7
   EXPECT_EQ(mask_of(false, {5, 3}), (MaskSpec{5, 3}));
+  // A bound may be negative; -1 beside no bit is none.
+  EXPECT_EQ(mask_of(false, {5, -1, 2}), (MaskSpec{5, -1, 2}));
+  EXPECT_EQ(mask_of(false, {-2, 3, 1}), (MaskSpec{-2, 3, 1}));
+  EXPECT_EQ(mask_of(true, {5, -3, 2}), (MaskSpec{5, -3, 2}));
+  EXPECT_EQ(mask_of(true, {5, -1}), (MaskSpec{5, 0}));
+  EXPECT_EQ(mask_of(false, {5, 3, 3}), (MaskSpec{5, 3}));
+}
+
+TEST(AttentionProblem, AMaskThatHidesAllIsOneMask) {
+  const int64_t far = std::numeric_limits<int64_t>::max();
+  for (const MaskSpec window : {MaskSpec{-5, -1, 1},
+                                {-1, -7, 2},
+                                {2, -3, 2},
+                                {-1, -1, 3},
+                                {-far, far, 1},
+                                {-1, -far - 1, 2}}) {
+    ProblemDesc desc = dense();  // 5 x 7
+    desc.window = window;
+    EXPECT_EQ(AttentionProblem::make(desc).mask, (MaskSpec{-1, -7, 2})) << window.window_left;
+  }
 }
 
 // Whether or not a side is folded away, the same keys are seen, for all lengths up to the maxima.
 TEST(AttentionProblem, CanonicalMasksSeeTheSameKeys) {
-  for (int64_t left = -1; left <= 8; ++left) {
-    for (int64_t right = -1; right <= 8; ++right) {
+  for (int64_t left = -9; left <= 8; ++left) {
+    for (int64_t right = -9; right <= 8; ++right) {
       ProblemDesc desc = dense();
-      desc.window = {left, right};
+      desc.window = {left, right, (left < -1) | (right < -1) << 1};
       const MaskSpec mask = AttentionProblem::make(desc).mask;
       for (int64_t seqlen_q = 0; seqlen_q <= desc.seqlen_q; ++seqlen_q) {
         for (int64_t seqlen_k = 0; seqlen_k <= desc.seqlen_k; ++seqlen_k) {
@@ -163,10 +183,17 @@ TEST(AttentionProblem, RefusesBadPages) {
 TEST(AttentionProblem, RefusesBadNumbersAndEnums) {
   const auto error = error_after;
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(error([](ProblemDesc& d) { d.window.window_left = -2; }),
-            "window_left -2; accepted: -1 (unbounded), 0 or more");
+  EXPECT_EQ(
+      error([](ProblemDesc& d) { d.window.window_left = -2; }),
+      "window_left -2; accepted: -1 (unbounded), 0 or more, any number where window_bounds has "
+      "bit 0");
   EXPECT_EQ(error([](ProblemDesc& d) { d.window.window_right = -3; }),
-            "window_right -3; accepted: -1 (unbounded), 0 or more");
+            "window_right -3; accepted: -1 (unbounded), 0 or more, any number where window_bounds "
+            "has bit 1");
+  EXPECT_EQ(error([](ProblemDesc& d) { d.window.window_bounds = 4; }),
+            "window_bounds 4; accepted: 0, 1 (left), 2 (right), 3 (both)");
+  EXPECT_EQ(error([](ProblemDesc& d) { d.sink_dtype = static_cast<DType>(4); }),
+            "sink_dtype 4; accepted: 0 or 1 (f32), 2 (f16), 3 (bf16)");
   EXPECT_EQ(error([&](ProblemDesc& d) { d.softmax_scale = nan; }),
             "softmax_scale nan; accepted: a finite number");
   EXPECT_EQ(error([](ProblemDesc& d) { d.softcap = -1; }),

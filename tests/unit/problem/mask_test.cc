@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <vector>
 
 #include "problem/attention_problem.h"
 
@@ -10,16 +11,29 @@ namespace {
 // Straight from the definition: key j is seen from position p when p - left <= j <= p + right.
 bool sees(int64_t i, int64_t j, int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask) {
   const int64_t position = i + seqlen_k - seqlen_q;
-  return (mask.window_left < 0 || j >= position - mask.window_left) &&
-         (mask.window_right < 0 || j <= position + mask.window_right);
+  return (!mask.is_bounded_left() || j >= position - mask.window_left) &&
+         (!mask.is_bounded_right() || j <= position + mask.window_right);
+}
+
+// Windows of up to 9 keys to either side, unbounded, and bounds of either sign.
+std::vector<MaskSpec> all_masks() {
+  std::vector<MaskSpec> masks;
+  for (int32_t bounds = 0; bounds <= 3; ++bounds) {
+    for (int64_t left = (bounds & 1) != 0 ? -9 : -1; left <= 9; ++left) {
+      for (int64_t right = (bounds & 2) != 0 ? -9 : -1; right <= 9; ++right) {
+        masks.push_back({left, right, bounds});
+      }
+    }
+  }
+  return masks;
 }
 
 TEST(Mask, KeysAndPairsAreThoseOfTheDefinition) {
   for (int64_t seqlen_q = 0; seqlen_q <= 7; ++seqlen_q) {
     for (int64_t seqlen_k = 0; seqlen_k <= 7; ++seqlen_k) {
-      for (int64_t left = -1; left <= 9; ++left) {
-        for (int64_t right = -1; right <= 9; ++right) {
-          const MaskSpec mask{left, right};
+      for (const MaskSpec& mask : all_masks()) {
+        const int64_t left = mask.window_left, right = mask.window_right;
+        {
           int64_t pairs = 0;
           for (int64_t i = 0; i < seqlen_q; ++i) {
             const KeyRange range = visible_keys(i, seqlen_q, seqlen_k, mask);
@@ -47,13 +61,18 @@ TEST(Mask, LargeNumbersDoNotOverflow) {
   const KeyRange range = visible_keys(0, n, n, {most, most});
   EXPECT_EQ(range.begin, 0);
   EXPECT_EQ(range.end, n);
+  const int64_t least = std::numeric_limits<int64_t>::min();
+  for (const MaskSpec& mask : {MaskSpec{least, -1, 1}, {-1, least, 2}, {least, least, 3}}) {
+    EXPECT_EQ(visible_pairs(n, n, mask), 0);
+    const KeyRange none = visible_keys(n / 2, n, n, mask);
+    EXPECT_GE(none.begin, none.end);
+  }
 }
 
 TEST(Mask, AKeyIsSeenByThoseThatSeeIt) {
   for (const auto& [seqlen_q, seqlen_k] :
        {std::pair<int64_t, int64_t>{5, 5}, {4, 9}, {9, 4}, {1, 7}, {7, 1}, {3, 0}}) {
-    for (const MaskSpec& mask : {MaskSpec{}, MaskSpec{-1, 0}, MaskSpec{2, 1}, MaskSpec{0, 0},
-                                 MaskSpec{3, -1}, MaskSpec{-1, 2}}) {
+    for (const MaskSpec& mask : all_masks()) {
       for (int64_t j = 0; j < seqlen_k; ++j) {
         const QueryRange seen_by = visible_queries(j, seqlen_q, seqlen_k, mask);
         for (int64_t i = 0; i < seqlen_q; ++i) {
