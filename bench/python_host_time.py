@@ -47,16 +47,16 @@ def sdpa(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def operation(q, k, v, out, lse):
+def operation(direction, **tensors):
     """Two functions without parameters: fields given by name at each call, and packed once."""
     batch, rows, heads, dim = SHAPE
-    op = fa4cpp.Operation(device="cuda:0", dtype="bfloat16", batch=batch, seqlen_q=rows, seqlen_k=rows, heads_q=heads, heads_kv=heads,
-                          head_dim=dim, causal=1)
+    op = fa4cpp.Operation(device="cuda:0", direction=direction, dtype="bfloat16", batch=batch, seqlen_q=rows, seqlen_k=rows, heads_q=heads,
+                          heads_kv=heads, head_dim=dim, causal=1)
     workspace = torch.empty(max(op.workspace_bytes, 256), dtype=torch.uint8, device="cuda")
-    fields = dict(q=q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), out=out.data_ptr(), lse=lse.data_ptr(), workspace=workspace.data_ptr(),
-                  workspace_bytes=op.workspace_bytes, stream=torch.cuda.current_stream().cuda_stream)
-    keep = (workspace, q, k, v, out, lse)
-    return lambda keep=keep: op.execute(**fields), op.bind(**fields)
+    fields = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+    fields.update(workspace=workspace.data_ptr(), workspace_bytes=op.workspace_bytes, stream=torch.cuda.current_stream().cuda_stream)
+    bound = op.bind(**fields)
+    return lambda keep=(workspace, tensors): op.execute(**fields), lambda keep=(workspace, tensors): bound()
 
 
 def variants():
@@ -85,9 +85,17 @@ def variants():
                            ("the same, activated", fa4cpp.torch.activate, fa4cpp.torch.deactivate)):
         for suffix, tensors in (("", heads_first[0]), (", gradients wanted", heads_first[1])):
             add(f"{title}{suffix}", lambda tensors=tensors: sdpa(*tensors), on, off)
-    by_name, bound = operation(q, k, v, torch.empty_like(q), torch.empty(SHAPE[0], SHAPE[2], SHAPE[1], device="cuda"))
+
+        def trained():
+            torch.autograd.grad(sdpa(*heads_first[1]), heads_first[1], heads_first[0][0])
+
+        add(f"{title}, forward and backward", trained, on, off)
+    out, lse = fa4cpp.flash_attn_func(q, k, v, causal=True, return_lse=True)
+    by_name, bound = operation("forward", q=q, k=k, v=v, out=out, lse=lse)
     add("fa4cpp.Operation.execute", by_name)
     add("fa4cpp.Operation.bind", bound)
+    gradients = {name: torch.empty_like(q) for name in ("dq", "dk", "dv")}
+    add("fa4cpp.Operation.bind, backward", operation("backward", q=q, k=k, v=v, out=out, dout=dout, lse=lse, **gradients)[1])
     return result, missing
 
 

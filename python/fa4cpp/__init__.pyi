@@ -27,6 +27,10 @@ class DeviceInfo(NamedTuple):
     num_threads: int
     num_sms: int
 
+class Window(NamedTuple):
+    left: int | None = ...
+    right: int | None = ...
+
 class Support(NamedTuple):
     ok: bool
     reason: str

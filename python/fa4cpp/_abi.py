@@ -4,6 +4,7 @@ Structs are packed anew for each call and passed as bytes, so that nothing is sh
 """
 
 import ctypes
+import functools
 import os
 import struct
 
@@ -24,9 +25,11 @@ class Layout:
         self._defaults = []
         self._places = {}
         self.offsets = {}  # in bytes
+        self._codes = {}  # those that need no alignment
         for field, code, count in STRUCTS[name]:
             self.offsets[field] = struct.calcsize(f"@{codes}0{code}")
             codes += code if count == 1 else f"{count}{code}"
+            self._codes[field] = {"P": "Q", "N": "Q"}.get(code, code)
             values = [b""] if code == "s" else [0] * count
             self._places[field] = (len(self._defaults), len(values))
             self._defaults += values
@@ -45,6 +48,15 @@ class Layout:
             else:
                 items[place:place + count] = value
         return self._struct.pack(*items)
+
+    def packer(self, *names):
+        """A function of the values of these fields, in their order in the struct, that gives the struct's bytes."""
+        codes, end = "=", 0
+        for name in (next(iter(self._places)), *names):
+            code = self._codes[name]
+            codes += f"{self.offsets[name] - end}x{code}"
+            end = self.offsets[name] + struct.calcsize(f"={code}")
+        return functools.partial(struct.Struct(f"{codes}{self.size - end}x").pack, self.size)
 
     def read(self, data):
         """field -> value."""

@@ -10,14 +10,20 @@ from ._errors import InvalidArgumentError, NotSupportedError
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_shapes, described, layout_of_shapes, problem_bytes
 
 
+_torch = None  # fa4cpp.torch, once a tensor of torch came
+
+
 def _torch_of(q):
     """fa4cpp.torch when q is a tensor of torch."""
+    global _torch
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(q, torch.Tensor):
         return None
-    from . import torch as ours
+    if _torch is None:
+        from . import torch as ours
 
-    return ours
+        _torch = ours
+    return _torch
 
 
 class _Sides(NamedTuple):
@@ -39,12 +45,10 @@ def _views(given):
     tensors = [_arrays.view_of(name, getattr(given, name)) for name in ("q", "k", "v")]
     sink = None
     if given.sink is not None:
-        sink = _arrays.view_of("sink", given.sink)
-        if sink.dtype != F32 and sink.kind == "numpy":
-            sink = _arrays.view_of("sink", given.sink.astype("float32"))
-        if sink.dtype != F32 or sink.shape != (tensors[0].shape[-2],):
+        sink = _arrays.view_of("sink", _arrays.as_floats(given.sink))
+        if sink.dtype not in DTYPES.values() or sink.shape != (tensors[0].shape[-2],):
             raise InvalidArgumentError(f"sink has shape {sink.shape} and dtype {DTYPE_NAMES[sink.dtype]}; "
-                                       f"accepted: ({tensors[0].shape[-2]},) for heads_q, float32")
+                                       f"accepted: ({tensors[0].shape[-2]},) for heads_q, float32, float16, bfloat16")
         sink = _arrays.contiguous("sink", sink)
     indices = []
     for name in _Sides._fields[4:]:
@@ -113,7 +117,8 @@ def _prepare(given, options, max_q=None, max_k=None):
     (q, tq), (k, tk), (v, tv) = (_readable(name, view, on_cpu) for name, view in (("q", q), ("k", k), ("v", v)))
     views = views._replace(q=q, k=k, v=v)
     options = options._replace(has_sink=views.sink is not None, has_seqused_q=views.seqused_q is not None,
-                               has_seqused_k=views.seqused_k is not None)
+                               has_seqused_k=views.seqused_k is not None,
+                               sink_dtype=0 if views.sink is None else views.sink.dtype)
     described_as = dict(batch=batch, max_q=max_q or 0, max_k=max_k or 0, pages_per_seq=pages_per_seq)
     return views, (q.dtype, layout_q, layout_kv, tq, tk, tv, options), described_as
 
@@ -168,11 +173,12 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     causal : bool
         Hides the keys after a query's position.
     window_size : (left, right)
-        How many keys before and after its position a query sees; -1: all.
+        How many keys before and after its position a query sees; -1: all. Of a `fa4cpp.Window` every number is a bound,
+        also a negative one.
     softcap : float
         Scores become softcap * tanh(score / softcap); 0: off.
     sink : array (heads_q,), optional
-        A logit beside every row's scores.
+        A logit beside every row's scores; float32, float16 or bfloat16.
     deterministic : bool
         The backward gives the same bits in every run; the forward always does.
     return_lse : bool
@@ -208,7 +214,13 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     if others:
         sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
     torch = _torch_of(q)
-    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
+    window = _options.window_of(window_size)
+    if torch is not None and out is None and seqused_q is None and seqused_k is None:
+        entry = torch._fast.entry_of(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic)
+        if entry is not None:
+            result = torch._fast.run(entry, q, k, v, sink, return_lse)
+            return result if return_lse else result[0]
+    options = Options(softmax_scale, causal, window, softcap, deterministic)
     if torch is not None:
         return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, return_lse, out)
     return _attention(_Sides(q, k, v, sink, seqused_q=seqused_q, seqused_k=seqused_k), _checked(options), return_lse, out)
@@ -288,13 +300,18 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
     if cache_seqlens is None and (page_table is not None or k is not None):
         raise InvalidArgumentError("cache_seqlens None beside new keys or page_table; accepted: how many keys each sequence has")
-    used = None
-    if cache_seqlens is not None:
-        used = [cache_seqlens] * q.shape[0] if isinstance(cache_seqlens, int) else [int(length) for length in cache_seqlens]
     if (k is None) != (v is None):
         raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
-    if k is not None:
-        used = _append(k_cache, v_cache, k, v, used, page_table)
+    torch = _torch_of(q)
+    if torch is not None and getattr(cache_seqlens, "is_cuda", False):
+        # Lengths on a GPU stay there: to look at them would be to wait for it.
+        used = cache_seqlens if k is None else torch._append(k_cache, v_cache, k, v, cache_seqlens, page_table)
+    else:
+        used = None
+        if cache_seqlens is not None:
+            used = [cache_seqlens] * q.shape[0] if isinstance(cache_seqlens, int) else [int(length) for length in cache_seqlens]
+        if k is not None:
+            used = _append(k_cache, v_cache, k, v, used, page_table)
     return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
                                   max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
                                   softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table)

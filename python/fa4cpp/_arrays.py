@@ -199,6 +199,12 @@ def int32_indices(name, array):
     return View(ctypes.addressof(narrow), I32, view.shape, contiguous_strides(view.shape), narrow, True, view.kind)
 
 
+def as_floats(array):
+    """`array`, as float32 when it is numpy's of a dtype that no kernel reads."""
+    dtype = str(getattr(array, "dtype", ""))
+    return array.astype("float32") if dtype not in DTYPES and hasattr(array, "astype") else array
+
+
 def read_indices(view):
     """The numbers of an int32 View."""
     return list((ctypes.c_int32 * (view.nbytes // 4)).from_address(view.pointer)) if view.nbytes else []

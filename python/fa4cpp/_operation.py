@@ -44,7 +44,7 @@ class Operation:
         if direction not in ("forward", "backward"):
             raise InvalidArgumentError(f"direction {direction!r}; accepted: 'forward', 'backward'")
         self._handle = None
-        for field in ("dtype", "grad_dtype", "out_dtype"):
+        for field in ("dtype", "grad_dtype", "out_dtype", "sink_dtype"):
             problem[field] = _number_of(field, problem.get(field, 0), DTYPES)
         for field in ("layout_q", "layout_kv"):
             problem[field] = _number_of(field, problem.get(field, 0), _LAYOUTS)

@@ -1,4 +1,6 @@
-"""The keywords of other attention libraries: taken under our name, taken as hints, or refused."""
+"""The keywords of other attention libraries: taken under our name, taken as hints, or refused. Windows."""
+
+from typing import NamedTuple, Optional
 
 from ._errors import InvalidArgumentError, NotSupportedError
 
@@ -40,12 +42,36 @@ def take(function, others, **ours):
     return ours.values()
 
 
+class Window(NamedTuple):
+    """A window of which every number is a bound, also a negative one; None is no bound.
+
+    A query sees the keys from its position - left to its position + right. A negative `right` ends the window
+    before the position, a negative `left` begins it after.
+
+    >>> import fa4cpp
+    >>> fa4cpp.Window(right=-1)  # all keys before the query's own
+    Window(left=None, right=-1)
+    """
+
+    left: Optional[int] = None
+    right: Optional[int] = None
+
+
+_UNBOUNDED = (None, None)
+
+
 def window_of(window_size):
-    """(left, right) as the library takes them: -1 for no bound, which None says too."""
-    if type(window_size) is tuple and window_size == (-1, -1):
-        return window_size
+    """(left, right) of an argument, None being no bound."""
+    if window_size is None or (type(window_size) is tuple and window_size == (-1, -1)):
+        return _UNBOUNDED
     try:
-        left, right = (-1, -1) if window_size is None else window_size
-        return tuple(-1 if bound is None else int(bound) for bound in (left, right))
+        left, right = (None if bound is None else int(bound) for bound in window_size)
     except (TypeError, ValueError):
         raise InvalidArgumentError(f"window_size {window_size!r}; accepted: (left, right), -1 for no bound") from None
+    if isinstance(window_size, Window):
+        return (left, right)
+    for side, bound in (("left", left), ("right", right)):
+        if bound is not None and bound < -1:
+            raise InvalidArgumentError(f"window_{side} {bound} of window_size; accepted: -1 (unbounded), 0 or more, any number in a "
+                                       "fa4cpp.Window")
+    return tuple(None if bound == -1 else bound for bound in (left, right))

@@ -17,13 +17,14 @@ class Options(NamedTuple):
 
     softmax_scale: Optional[float] = None
     causal: bool = False
-    window: tuple = (-1, -1)
+    window: tuple = (None, None)  # None: no bound
     softcap: float = 0.0
     deterministic: bool = False
     has_sink: bool = False
     has_seqused_q: bool = False
     has_seqused_k: bool = False
     has_dlse: bool = False
+    sink_dtype: int = 0
 
 
 class Tensor(NamedTuple):
@@ -83,7 +84,8 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
                   dout=None, dq=None, dk=None, dv=None):
     """The struct. q, k, v, out and the gradients are Tensors; max_q and max_k hold where a side is not dense."""
     o = options
-    left, right = o.window
+    left, right = (-1 if bound is None else bound for bound in o.window)
+    bounds = sum(bit for bit, bound in zip((1, 2), o.window) if bound is not None and bound < 0)
     gradients = {"dout_strides": _strides(dout, layout_q), "dq_strides": _strides(dq, layout_q),
                  "dk_strides": _strides(dk, layout_kv), "dv_strides": _strides(dv, layout_kv)}
     return PROBLEM.make(
@@ -93,10 +95,11 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
         total_q=q.shape[0] if layout_q == PACKED else 0, total_k=k.shape[0] if layout_kv == PACKED else 0,
         page_size=k.shape[1] if layout_kv == PAGED else 0, num_pages=k.shape[0] if layout_kv == PAGED else 0,
         pages_per_seq=pages_per_seq, has_seqused_q=o.has_seqused_q, has_seqused_k=o.has_seqused_k, has_sink=o.has_sink,
-        causal=o.causal, has_window=(left, right) != (-1, -1), window_left=left, window_right=right,
+        causal=o.causal, has_window=o.window != (None, None), window_left=left, window_right=right, window_bounds=bounds,
         has_softmax_scale=o.softmax_scale is not None, softmax_scale=o.softmax_scale or 0.0, softcap=o.softcap,
         q_strides=_strides(q, layout_q), k_strides=_strides(k, layout_kv), v_strides=_strides(v, layout_kv),
-        out_strides=_strides(out, layout_q), deterministic=o.deterministic, has_dlse=o.has_dlse, **gradients)
+        out_strides=_strides(out, layout_q), deterministic=o.deterministic, has_dlse=o.has_dlse,
+        sink_dtype=o.sink_dtype, **gradients)
 
 
 def _dim_v(v):

@@ -24,8 +24,8 @@ def row(q, keys, values, position, *, scale=None, causal=False, window=(-1, -1),
     scale = 1 / math.sqrt(len(q)) if scale is None else scale
     scores, seen = [], []
     for j, key in enumerate(keys):
-        if (causal and j > position) or (window[0] >= 0 and j < position - window[0]) or \
-                (window[1] >= 0 and j > position + window[1]):
+        left, right = (None if bound == -1 and type(window) is tuple else bound for bound in window)
+        if (causal and j > position) or (left is not None and j < position - left) or (right is not None and j > position + right):
             continue
         score = scale * sum(a * b for a, b in zip(q, key))
         scores.append(softcap * math.tanh(score / softcap) if softcap else score)

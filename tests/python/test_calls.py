@@ -43,6 +43,14 @@ class Dense(unittest.TestCase):
             with self.subTest(**options):
                 self.check(q, k, v, **options)
 
+    def test_windows_with_negative_bounds(self):
+        q, k, v = floats(2, 5, 4, 8, seed=1), floats(2, 7, 2, 8, seed=2), floats(2, 7, 2, 8, seed=3)
+        for window in ((None, -1), (3, -2), (-1, None), (-2, 4), (1, -2), (None, 2)):
+            for causal in (False, True):
+                with self.subTest(window=window, causal=causal):
+                    self.check(q, k, v, window=fa4cpp.Window(*window), causal=causal)
+        self.assertIn("window (3, -2 as a bound)", fa4cpp.plan(seqlen_q=9, window_size=fa4cpp.Window(3, -2)))
+
     def test_rows_that_see_nothing(self):
         self.check(floats(1, 9, 1, 8), floats(1, 4, 1, 8), floats(1, 4, 1, 8), causal=True)
         out, lse = fa4cpp.flash_attn_func(floats(1, 3, 1, 8), floats(1, 1, 1, 8), floats(1, 1, 1, 8), return_lse=True,

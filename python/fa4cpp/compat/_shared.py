@@ -4,7 +4,7 @@ import torch
 
 from .. import _api
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._options import refuse
+from .._options import Window, refuse, window_of
 from .._problem import Options
 from ..torch import _tensors
 
@@ -24,14 +24,10 @@ def window(window_size):
 
 def window_of_fa4(window_size):
     """None is no bound, and so are two negative numbers; one negative number is a real bound there."""
-    left, right = (-1, -1) if window_size is None else window_size
+    left, right = (None, None) if window_size is None else window_size
     if left is not None and right is not None and left < 0 and right < 0:
         return (-1, -1)
-    for bound in (left, right):
-        if bound is not None and bound < 0:
-            raise NotSupportedError(f"window_size {(left, right)}: a bound before the query's own position is not in this version; "
-                                    "accepted: None, 0 or more")
-    return tuple(-1 if bound is None else bound for bound in (left, right))
+    return Window(left, right)
 
 
 def dense(q, k, v, **options):
@@ -53,7 +49,7 @@ def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqle
              seqused_q=None, seqused_k=None, sink=None, dlse=None, softmax_scale=None, causal=False, window_size=(-1, -1),
              softcap=0.0, deterministic=False):
     """(dq, dk, dv, dsink), written into those that are given."""
-    options = Options(None if softmax_scale is None else float(softmax_scale), bool(causal), window_size, float(softcap), bool(deterministic))
+    options = Options(None if softmax_scale is None else float(softmax_scale), bool(causal), window_of(window_size), float(softcap), bool(deterministic))
     call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None,
                          -1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k, options)
     gradients = _tensors.backward(call, dout, dlse, out, lse.float())

@@ -99,10 +99,9 @@ def _flash_attn_bwd(q, k, v, out, dout, lse, softmax_scale=None, causal=False, s
     """(dq, dk, dv), and dsink with a sink; the tiling's parameters are hints."""
     _shared.refuse_others(score_mod=score_mod, score_mod_bwd=score_mod_bwd, mask_mod=mask_mod, aux_tensors=aux_tensors,
                           aux_scalars=aux_scalars, block_sparse_tensors=block_sparse_tensors)
-    sink = None if learnable_sink is None else learnable_sink.float()
     dq, dk, dv, dsink = _shared.backward(
         dout, q, k, v, out, lse, dq, dk, dv, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k, seqused_q=seqused_q, seqused_k=seqused_k, sink=sink, dlse=dlse, softmax_scale=softmax_scale,
+        max_seqlen_k=max_seqlen_k, seqused_q=seqused_q, seqused_k=seqused_k, sink=learnable_sink, dlse=dlse, softmax_scale=softmax_scale,
         causal=causal, window_size=_shared.window_of_fa4((window_size_left, window_size_right)), softcap=softcap,
         deterministic=deterministic)
-    return (dq, dk, dv) if sink is None else (dq, dk, dv, dsink.to(learnable_sink.dtype))
+    return (dq, dk, dv) if learnable_sink is None else (dq, dk, dv, dsink.to(learnable_sink.dtype))

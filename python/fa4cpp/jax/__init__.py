@@ -40,7 +40,8 @@ def _backward(options, kept, cotangents):
         outputs["dsink"] = (sink.shape, jnp.float32, False)
     made = _calls.call("backward", problem, dict(q=q, k=k, v=v, out=out, dout=dout, lse=lse, dlse=dlse, sink=sink,
                                                  seqused_q=seqused_q, seqused_k=seqused_k), outputs)
-    return made["dq"], made["dk"], made["dv"], made.get("dsink"), None, None
+    dsink = None if sink is None else made["dsink"].astype(sink.dtype)
+    return made["dq"], made["dk"], made["dv"], dsink, None, None
 
 
 _attention.defvjp(_forward, _backward)
@@ -59,7 +60,9 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     """
     options = Options(None if scale is None else float(scale), bool(causal), _options.window_of(window_size), float(softcap))
     q, k, v = jnp.asarray(q), jnp.asarray(k), jnp.asarray(v)
-    sink = None if sink is None else jnp.asarray(sink, jnp.float32)
+    if sink is not None:
+        sink = jnp.asarray(sink)
+        sink = sink if str(sink.dtype) in ("float16", "bfloat16") else sink.astype(jnp.float32)
     used = [None if lengths is None else jnp.asarray(lengths, jnp.int32) for lengths in (seqused_q, seqused_k)]
     out, lse = _attention(options, q, k, v, sink, *used)
     return (out, lse) if return_lse else out

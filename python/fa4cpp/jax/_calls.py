@@ -46,7 +46,8 @@ def problem_of(q, k, v, sink, seqused_q, seqused_k, options, has_dlse=False):
         if used is not None and used.shape != (q.shape[0],):
             raise InvalidArgumentError(f"{name} has shape {used.shape}; accepted: ({q.shape[0]},), a number for each sequence")
     options = options._replace(has_sink=sink is not None, has_seqused_q=seqused_q is not None,
-                               has_seqused_k=seqused_k is not None, has_dlse=has_dlse)
+                               has_seqused_k=seqused_k is not None, has_dlse=has_dlse,
+                               sink_dtype=0 if sink is None else _NUMBERS[str(sink.dtype)])
     problem = problem_bytes(dtypes[0], DENSE, DENSE, Tensor(q.shape), Tensor(k.shape), Tensor(v.shape), options,
                             batch=q.shape[0], max_q=0, max_k=0)
     _call.query("backward" if has_dlse else "forward", "cpu", problem)

@@ -9,7 +9,7 @@ from .. import _call, _device
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._problem import Options
-from . import _ops, _tensors
+from . import _fast, _ops, _tensors
 from ._autograd import attention as _attention
 from ._sdpa import activate, deactivate, fallbacks, launches
 
@@ -25,6 +25,12 @@ def _tensor(name, value, device):
         return torch.as_tensor(value, device=device)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+
+
+def _sink(value, device):
+    """A list becomes float32, and so does what no kernel reads."""
+    sink = _tensor("sink", value, device)
+    return sink if sink.dtype in _tensors.NUMBERS else sink.float()
 
 
 def _bound(value):
@@ -54,7 +60,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
             raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor, as q is")
     q, k, v = _autocast(q, k, v)
     if sink is not None:
-        sink = _tensor("sink", sink, q.device).float()
+        sink = _sink(sink, q.device)
     if any(value is not None for value in indices):
         indices = tuple([_tensor(name, value, q.device) for name, value in zip(_tensors.INDICES, indices)])
     numbers = _numbers(max_q, max_k, options)
@@ -92,13 +98,24 @@ def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, 
 
 def _supports(given, options, max_q, max_k, direction):
     device = given.q.device
-    sink = _tensor("sink", given.sink, device)
+    sink = given.sink
     indices = [_tensor(name, getattr(given, name), device) for name in given._fields[4:]]
     scale, causal, left, right, softcap, deterministic = _numbers(0, 0, options)[2:]
-    call = _tensors.Call(given.q, given.k, given.v, None if sink is None else sink.float(), *indices, _bound(max_q), _bound(max_k),
+    call = _tensors.Call(given.q, given.k, given.v, None if sink is None else _sink(sink, device), *indices, _bound(max_q), _bound(max_k),
                          Options(scale, causal, (left, right), softcap, deterministic))
     _call.query(direction, call.shapes.device, call.shapes.forward)
     return Support(True, "")
+
+
+def _append(k_cache, v_cache, k, v, used, page_table):
+    """Writes new keys and values into caches on a GPU; the lengths afterwards. PyTorch's kernels check that they fit."""
+    used = used.to(torch.int64)
+    places = used[:, None] + torch.arange(k.shape[1], device=used.device)
+    first = torch.arange(k.shape[0], device=used.device)[:, None]
+    if page_table is not None:
+        first, places = page_table.to(torch.int64)[first, places // k_cache.shape[1]], places % k_cache.shape[1]
+    k_cache[first, places], v_cache[first, places] = k, v
+    return (used + k.shape[1]).to(torch.int32)
 
 
 def _merge(outs, lses):

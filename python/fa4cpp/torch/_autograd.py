@@ -51,11 +51,16 @@ class Attention(torch.autograd.Function):
         if dout is None and dlse is None:
             return (None,) * count
         *inputs, out, lse = ctx.saved_tensors
-        dq, dk, dv, dsink = _operator("backward", inputs[:3], (dout, dlse, out, lse, *inputs, *ctx.numbers))
-        gradients = dq, dk, dv, None if inputs[3] is None else dsink
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            gradients = _Once.apply(next(tensor for tensor in inputs[:4] if tensor is not None and tensor.requires_grad), *gradients)
-        return *gradients, *(None,) * (count - 4)
+        return *gradients(dout, dlse, out, lse, inputs, ctx.numbers), *(None,) * (count - 4)
+
+
+def gradients(dout, dlse, out, lse, inputs, numbers):
+    """(dq, dk, dv, dsink); `inputs` are q, k, v, sink and five index tensors."""
+    dq, dk, dv, dsink = _operator("backward", inputs[:3], (dout, dlse, out, lse, *inputs, *numbers))
+    made = dq, dk, dv, None if inputs[3] is None else dsink.to(inputs[3].dtype)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        made = _Once.apply(next(tensor for tensor in inputs[:4] if tensor is not None and tensor.requires_grad), *made)
+    return made
 
 
 def _distinct(arguments):
@@ -86,6 +91,6 @@ def _refuse_early(arguments):
     scale, causal, left, right, softcap, deterministic = arguments[11:]
     call = _tensors.Call(*arguments[:11], Options(scale, causal, (left, right), softcap, deterministic))
     try:
-        call.shapes.query_backward()
+        call.shapes.query("backward")
     except NotSupportedError as error:
         raise NotSupportedError(f"{error} (q, k, v or sink requires a gradient)") from None

@@ -7,7 +7,7 @@ from . import _tensors
 
 _TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_q, " \
            "Tensor? seqused_k, Tensor? page_table"
-_NUMBERS = "SymInt max_seqlen_q, SymInt max_seqlen_k, float? softmax_scale, bool causal, int window_left, int window_right, " \
+_NUMBERS = "SymInt max_seqlen_q, SymInt max_seqlen_k, float? softmax_scale, bool causal, int? window_left, int? window_right, " \
            "float softcap, bool deterministic"
 
 _library = torch.library.Library("fa4cpp", "DEF")
@@ -62,11 +62,11 @@ def _(dout, dlse, out, lse, q, k, v, sink, *rest):
     return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v)) + (q.new_empty(heads, dtype=torch.float32),)
 
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def is_plain(q, k, v):
     """Whether these tensors may skip the dispatcher: no subclass, mode or transformation wants to see the call."""
-    return (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN and (q.is_cpu or q.is_cuda)
+    return (type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN and (q.is_cpu or q.is_cuda)
             and torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0
             and torch._C._functorch.peek_interpreter_stack() is None)

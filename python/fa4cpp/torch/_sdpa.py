@@ -4,11 +4,12 @@ Whatever the library does not do, or means otherwise, goes to PyTorch's own kern
 """
 
 import collections
+import functools
 import threading
+import warnings
 
 import torch
 
-from .. import _call
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._problem import Options
 from . import _tensors
@@ -32,7 +33,7 @@ def _given(more):
     return next((f"{name} is given" for name, value in more.items() if value is not None and value is not False), None)
 
 
-def _why_not(direction, query, key, value, dropout_p, is_causal, scale, more, packed=(None,) * 6, window=(-1, -1)):
+def _why_not(direction, query, key, value, dropout_p, is_causal, scale, more, packed=(None,) * 6, window=(None, None)):
     """(reason, None) for PyTorch's kernel, (None, Call) for ours. Tensors are (batch, seqlen, heads, head_dim), or packed."""
     reason = _given(more)
     if reason is None and dropout_p != 0.0:
@@ -46,7 +47,7 @@ def _why_not(direction, query, key, value, dropout_p, is_causal, scale, more, pa
         try:
             sequences, lengths = packed[:4], packed[4:]
             call = _tensors.Call(query, key, value, None, *sequences, None, *(length or 0 for length in lengths), options)
-            _call.query(direction, call.shapes.device, call.shapes.forward)
+            call.shapes.query(direction)
             return None, call
         except (InvalidArgumentError, NotSupportedError) as refused:
             reason = str(refused)
@@ -85,10 +86,15 @@ def _gradients(call, dout, out, lse, like, transposed):
     return tuple(made)
 
 
+@functools.lru_cache(maxsize=None)
+def _patterns(device, dtype):
+    return (torch.empty(2, dtype=torch.uint64, device=device), torch.empty((), dtype=torch.uint64, device=device),
+            torch.empty(0, dtype=dtype, device=device))
+
+
 def _no_numbers(query):
     """The state of random numbers and the weights, which only dropout has."""
-    return (torch.empty(2, dtype=torch.uint64, device=query.device), torch.empty((), dtype=torch.uint64, device=query.device),
-            query.new_empty(0))
+    return tuple(torch.empty_like(pattern) for pattern in _patterns(query.device, query.dtype))
 
 
 class _Handle:
@@ -109,8 +115,10 @@ class _Handle:
         # The kernels of PyTorch, before ours stand over them.
         self.originals.update((name, torch.library.get_kernel(f"aten::{name}", key)) for name in kernels)
         library = torch.library.Library("aten", "IMPL", key)
-        for name, kernel in kernels.items():
-            library.impl(name, kernel, with_keyset=True, allow_override=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Warning only once for all operators")  # to override is what is asked for
+            for name, kernel in kernels.items():
+                library.impl(name, kernel, with_keyset=True, allow_override=True)
         self.libraries.append(library)
 
     def _prefer_flash(self):
@@ -196,7 +204,7 @@ class _Handle:
 
 def _window(left, right):
     """Any negative number is no bound there."""
-    return tuple(-1 if bound is None or bound < 0 else bound for bound in (left, right))
+    return tuple(None if bound is None or bound < 0 else bound for bound in (left, right))
 
 
 def _registry():

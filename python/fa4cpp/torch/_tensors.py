@@ -64,9 +64,9 @@ class _Shapes:
         _check_places(q, k=k, v=v, sink=sink, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
                       seqused_k=seqused_k, page_table=page_table)
         _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table)
-        if sink is not None and (sink.dtype != torch.float32 or tuple(sink.shape) != (q.shape[-2],)):
+        if sink is not None and (sink.dtype not in NUMBERS or tuple(sink.shape) != (q.shape[-2],)):
             raise InvalidArgumentError(f"sink has shape {tuple(sink.shape)} and dtype {str(sink.dtype)[6:]}; "
-                                       f"accepted: ({q.shape[-2]},) for heads_q, float32")
+                                       f"accepted: ({q.shape[-2]},) for heads_q, float32, float16, bfloat16")
         pages_per_seq = 0 if page_table is None else page_table.shape[1]
         if layout_kv == PAGED and max_k < 0:
             max_k = pages_per_seq * k.shape[1]
@@ -81,7 +81,7 @@ class _Shapes:
                 found = Tensor(tuple(tensor.shape))
             read.append(found)
         self.options = options._replace(has_sink=sink is not None, has_seqused_q=seqused_q is not None,
-                                        has_seqused_k=seqused_k is not None)
+                                        has_seqused_k=seqused_k is not None, sink_dtype=0 if sink is None else NUMBERS[sink.dtype])
         self._key = (dtypes[0], layout_q, layout_kv, *read)
         self._described_as = dict(batch=batch, max_q=max_q if layout_q == PACKED else 0, max_k=max_k if layout_kv != DENSE else 0,
                                   pages_per_seq=pages_per_seq)
@@ -91,16 +91,16 @@ class _Shapes:
         self.leaves_q = layout_q == PACKED or seqused_q is not None
         self.leaves_k = layout_kv != DENSE or seqused_k is not None
         self.forward = self.problem()
-        self.has_backward = False  # unknown, until it was asked for
+        self._supported = set()  # the directions of which it is known
 
     def problem(self, has_dlse=False, **more):
         return problem_bytes(*self._key, self.options._replace(has_dlse=has_dlse), **self._described_as, **more)
 
-    def query_backward(self):
-        """Raises unless the device runs the backward."""
-        if not self.has_backward:
-            _call.query("backward", self.device, self.forward)
-            self.has_backward = True
+    def query(self, direction):
+        """Raises unless the device runs that direction."""
+        if direction not in self._supported:
+            _call.query(direction, self.device, self.forward)
+            self._supported.add(direction)
 
 
 _kept = {}
@@ -196,11 +196,11 @@ class _Prepared:
             self.handle = out_pointer(LIBRARY.fa4_prepare, plan)
 
 
-_prepared = functools.lru_cache(maxsize=None)(_Prepared)
+prepared = functools.lru_cache(maxsize=None)(_Prepared)
 
 
 def _run_on_gpu(direction, device, problem, tensors):
-    op = _prepared(direction, device, problem)
+    op = prepared(direction, device, problem)
     where = tensors["q"].device
     # From torch's allocator at each call: ordered by the stream, and in a capture the graph's own.
     workspace = torch.empty(op.workspace_bytes, dtype=torch.uint8, device=where)
@@ -275,7 +275,7 @@ def backward(call, dout, dlse, out, lse, gradients=None):
     else:
         dq, dk, dv = gradients
         lie.update((name, written(shapes.device, name, each)) for name, each in zip(("dq", "dk", "dv"), gradients))
-    dsink = torch.empty_like(tensors["sink"]) if "sink" in tensors else None
+    dsink = torch.empty_like(tensors["sink"], dtype=torch.float32) if "sink" in tensors else None
     inputs = {name: tensor for name, tensor in tensors.items() if name != "page_table"}
     inputs.update(out=out if dout is not None else None, dout=dout, lse=lse.contiguous(),
                   dlse=None if dlse is None else dlse.contiguous())

@@ -89,6 +89,8 @@ def assert_gradients_near(ours, theirs, inputs, dout, dlse=None, names=("dq", "d
         assert_near(mine, truth, near, name)
     if len(inputs) == 4:
         error, bound = (given[3].double() - exact[3]).abs(), 2 * (plain[3].double() - exact[3]).abs() + 2**-10 * (1 + exact[3].abs())
+        if given[3].dtype != torch.float32:  # its own rounding
+            bound = bound + 2**-8 * exact[3].abs()
         assert (error <= bound.max()).all(), f"dsink: error {error.max()}, bound {bound.max()}"
 
 

@@ -20,7 +20,11 @@ CASES = {
     "window": ({"rows": 300}, {"window": (64, 0)}),
     "window ahead": ({"rows": 300, "keys": 400}, {"window": (10, 70)}),
     "window and causal": ({"rows": 300}, {"window": (50, 20), "causal": True}),
+    "window before the position": ({"rows": 300}, {"window": (90, -20)}),
+    "window after the position": ({"rows": 300, "keys": 400}, {"window": (-5, None)}),
     "softcap": ({}, {"softcap": 5.0, "causal": True}),
+    "sink in bf16": ({}, {"sink": torch.bfloat16, "causal": True}),
+    "sink in fp16": ({"heads": 3, "heads_kv": 3}, {"sink": torch.float16}),
     "sink": ({}, {"sink": True, "causal": True}),
     "sink, rows that see nothing": ({"rows": 300, "keys": 100}, {"sink": True, "causal": True}),
     "scale": ({}, {"scale": 0.3}),
@@ -31,12 +35,13 @@ CASES = {
 def call_options(options, heads):
     """(for fa4cpp, for plain attention)"""
     plain = dict(options)
-    if plain.pop("sink", False):
-        plain["sink"] = some(heads, dtype=torch.float32, seed=3)
+    sink = plain.pop("sink", None)
+    if sink:
+        plain["sink"] = some(heads, dtype=torch.float32 if sink is True else sink, seed=3)
     ours = dict(plain)
     ours["softmax_scale"] = ours.pop("scale", None)
     if "window" in ours:
-        ours["window_size"] = ours.pop("window")
+        ours["window_size"] = fa4cpp.Window(*ours.pop("window"))
     return ours, plain
 
 

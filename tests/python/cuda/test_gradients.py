@@ -17,7 +17,10 @@ CASES = {
     "one key head": ({"heads": 8, "heads_kv": 1}, {"causal": True}),
     "more queries than keys": ({"rows": 300, "keys": 100}, {"causal": True}),
     "window": ({"rows": 300}, {"window": (64, 0)}),
+    "window before the position": ({"rows": 300}, {"window": (90, -20)}),
+    "window after the position": ({"rows": 300, "keys": 400}, {"window": (-5, None)}),
     "softcap": ({}, {"softcap": 5.0, "causal": True}),
+    "sink in bf16": ({}, {"sink": torch.bfloat16, "causal": True}),
     "sink": ({}, {"sink": True, "causal": True}),
     "scale": ({}, {"scale": 0.3}),
 }
@@ -29,9 +32,11 @@ def test_dense(name, deterministic):
     shape, options = CASES[name]
     inputs = list(tensors(**shape))
     plain = {key: value for key, value in options.items() if key != "sink"}
-    ours = {{"scale": "softmax_scale", "window": "window_size"}.get(key, key): value for key, value in plain.items()}
+    ours = {{"scale": "softmax_scale"}.get(key, key): value for key, value in plain.items()}
+    if "window" in ours:
+        ours["window_size"] = fa4cpp.Window(*ours.pop("window"))
     if "sink" in options:
-        inputs.append(some(inputs[0].shape[2], dtype=torch.float32, seed=3))
+        inputs.append(some(inputs[0].shape[2], dtype=torch.float32 if options["sink"] is True else options["sink"], seed=3))
 
     def mine(q, k, v, sink=None):
         return fa4cpp.flash_attn_func(q, k, v, sink=sink, return_lse=True, deterministic=deterministic, **ours)

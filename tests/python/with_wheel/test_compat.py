@@ -111,8 +111,11 @@ class Meanings(Case):
         self.close(fa2.flash_attn_func(q, k, v, window_size=(-7, 0)), self.wanted)
         self.close(fa4.flash_attn_func(q, k, v, window_size=(None, 0))[0], self.wanted)
         self.close(fa4.flash_attn_func(q, k, v, window_size=(-1, -1))[0], reference(q, k, v)[0])
-        with self.assertRaisesRegex(NotImplementedError, r"window_size \(-1, 0\): a bound before"):
-            fa4.flash_attn_func(q, k, v, window_size=(-1, 0))
+        self.close(fa4.flash_attn_func(q, k, v, window_size=(None, -1))[0][:, 1:],
+                   fa4cpp.flash_attn_func(q, k, v, window_size=fa4cpp.Window(right=-1))[:, 1:])
+        out, lse = fa4.flash_attn_func(q, k, v, window_size=(-1, 0), return_lse=True)  # a real bound there: nothing is seen
+        self.assertFalse(out.any())
+        self.assertTrue(torch.isneginf(lse).all())
 
     def test_pages(self):
         pages = torch.empty(6, 4, 2, 32), torch.empty(6, 4, 2, 32)

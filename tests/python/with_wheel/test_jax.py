@@ -70,6 +70,13 @@ class Jax(unittest.TestCase):
             for given, wanted in zip(function(self.q, self.k, self.v, sink), truth):
                 self.close(given, wanted, 2e-5)
 
+    def test_sinks_of_sixteen_bits(self):
+        sink = some(4, seed=3).astype(jnp.bfloat16)
+        loss = lambda sink: fa4cpp.jax.attention(self.q, self.k, self.v, sink=sink).sum()
+        gradient, wanted = jax.grad(loss)(sink), jax.grad(loss)(sink.astype(jnp.float32))
+        self.assertEqual(gradient.dtype, jnp.bfloat16)
+        self.close(gradient, wanted.astype(jnp.bfloat16), 1e-9)
+
     def test_used_lengths(self):
         used_q, used_k = jnp.array([5, 9]), jnp.array([11, 6])
 

@@ -62,6 +62,9 @@ class Numpy(unittest.TestCase):
         q, sink = some(1, 9, 2, 32), some(2, dtype=numpy.float16)
         numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(q, q, q, learnable_sink=sink),
                                          fa4cpp.flash_attn_func(q, q, q, sink=sink.astype(numpy.float32)))
+        rounded = sink.astype(ml_dtypes.bfloat16)
+        numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(q, q, q, s_aux=rounded),
+                                         fa4cpp.flash_attn_func(q, q, q, sink=rounded.astype(numpy.float64)))
 
     def test_partials(self):
         q, k, v = some(2, 9, 4, 32), some(2, 20, 2, 32, seed=1), some(2, 20, 2, 32, seed=2)

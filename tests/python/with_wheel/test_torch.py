@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fa4cpp
 
-NUMBERS = (-1, -1, None, True, -1, -1, 0.0, False)  # of an operator of torch.ops.fa4cpp
+NUMBERS = (-1, -1, None, True, None, None, 0.0, False)  # of an operator of torch.ops.fa4cpp
 
 
 def some(*shape, dtype=torch.float32, gradient=False, seed=0):
@@ -97,6 +97,20 @@ class Calls(Case):
             self.close(given, truth)
 
 
+    def test_new_keys_of_a_cache_by_kernels_of_pytorch(self):
+        """What a GPU's caches are written with gives what the loop over sequences gives."""
+        from fa4cpp import _api
+
+        new, lengths = some(2, 3, 2, 8), [4, 1]
+        for shape, pages in (((2, 9, 2, 8), None), ((8, 2, 2, 8), torch.tensor([[7, 1, 4, 2], [0, 3, 5, 6]]))):
+            caches = [[some(*shape, seed=seed) for seed in (1, 2)] for _ in range(2)]
+            wanted = _api._append(*caches[0], new, -new, lengths, pages)
+            given = fa4cpp.torch._append(*caches[1], new, -new, torch.tensor(lengths), pages)
+            self.assertEqual(given.tolist(), wanted)
+            for mine, theirs in zip(*caches):
+                self.assertTrue(torch.equal(mine, theirs))
+
+
 class Gradients(Case):
     def setUp(self):
         self.tensors = some(2, 9, 4, 32, gradient=True), some(2, 11, 2, 32, gradient=True, seed=1), some(2, 11, 2, 16, gradient=True, seed=2)
@@ -112,6 +126,32 @@ class Gradients(Case):
                 losses = [sum((weight * part).sum() for weight, part in zip(weights, side)) for side in (given, wanted)]
                 for mine, truth in zip(*(torch.autograd.grad(loss, inputs) for loss in losses)):
                     self.close(mine, truth, 1e-5)
+
+    def test_sinks_of_sixteen_bits(self):
+        """The gradient is the sink's own dtype, and the call that of the same numbers in float32, eager and as an operator."""
+        inputs = self.tensors
+        for dtype in (torch.bfloat16, torch.float16):
+            sink = self.sink.detach().to(dtype).requires_grad_()
+            wide = sink.detach().float().requires_grad_()
+            out, wanted = (fa4cpp.flash_attn_func(*inputs, sink=each) for each in (sink, wide))
+            self.assertTrue(torch.equal(out, wanted))
+            mine, truth = (torch.autograd.grad(each.square().sum(), sinks)[0] for each, sinks in ((out, sink), (wanted, wide)))
+            self.assertEqual(mine.dtype, dtype)
+            self.assertTrue(torch.equal(mine, truth.to(dtype)))
+            compiled = torch.compile(lambda *each: fa4cpp.flash_attn_func(*each[:3], sink=each[3]), fullgraph=True, backend="aot_eager")
+            self.assertTrue(torch.equal(torch.autograd.grad(compiled(*inputs, sink).square().sum(), sink)[0], mine))
+
+    def test_windows_with_negative_bounds(self):
+        q, k, v = self.tensors
+        out, lse = fa4cpp.flash_attn_func(q, k, v, window_size=fa4cpp.Window(right=-1), return_lse=True)
+        wanted, wanted_lse = reference(q, k[:, :-1], v[:, :-1], causal=True)  # the last query sits at the last key but one
+        self.close(out, wanted)
+        self.close(lse, wanted_lse)
+        for mine, truth in zip(torch.autograd.grad(out.square().sum(), (q, k, v)), torch.autograd.grad(wanted.square().sum(), (q, k, v))):
+            self.close(mine, truth, 1e-5)
+        compiled = torch.compile(lambda *each: fa4cpp.flash_attn_func(*each, window_size=fa4cpp.Window(right=-1)), fullgraph=True,
+                                 backend="aot_eager")
+        self.assertTrue(torch.equal(compiled(q, k, v), out))
 
     def test_of_lse_alone_and_of_a_sum(self):
         q, k, v = self.tensors
