@@ -43,10 +43,8 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
   spec.sections = choose_backward_sections(p, device, spec.traits.head_dim);
   // CTAs take turns to add to dq. Where a row sees no keys far behind it, the last keys' CTAs are
-  // those that see few rows, and each comes to a block after those behind it have been there. Where
-  // the window ends before the position, which keys are a block's last depends on how many rows of
-  // it there are.
-  spec.last_keys_first = p.deterministic && p.mask.window_right >= 0;
+  // those that see few rows, and each comes to a block after those behind it have been there.
+  spec.last_keys_first = p.deterministic && p.mask.is_bounded_right();
   return spec;
 }
 

@@ -74,6 +74,8 @@ TEST_F(EmulatedH200Backward, DeterministicGivesTheSameBits) {
                                 {0, 300},
                                 {200, 10},
                                 {-1, -40, 2},
+                                {-1, -100, 2},
+                                {3, -5, 2},
                                 {200, -30, 2},
                                 {-50, -1, 1},
                                 {-20, 150, 1}}) {
