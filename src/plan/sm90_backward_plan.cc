@@ -8,14 +8,15 @@
 namespace fa4::internal {
 
 KernelSource Sm90BackwardSpec::source() const {
-  const auto [element, head_dim, head_dim_v, stages, ds_stages, dq_stages, split, softcap] = traits;
+  const auto [element, head_dim, head_dim_v, q_rows, stages, ds_stages, dq_stages, split, softcap] =
+      traits;
   return {.main_file = "sm90/backward/kernel.cuh",
-          .name_expression =
-              fmt::format("fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
-                          ".head_dim_v={}, .stages={}, .ds_stages={}, .dq_stages={}, .split={}, "
-                          ".softcap={}}}>",
-                          enumerator(element), head_dim, head_dim_v, stages, ds_stages, dq_stages,
-                          split, softcap),
+          .name_expression = fmt::format(
+              "fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
+              ".head_dim_v={}, .q_rows={}, .stages={}, .ds_stages={}, .dq_stages={}, .split={}, "
+              ".softcap={}}}>",
+              enumerator(element), head_dim, head_dim_v, q_rows, stages, ds_stages, dq_stages,
+              split, softcap),
           .display_name = fmt::format("bwd_sm90_{}_d{}{}", name_of(element),
                                       head_dims(head_dim, head_dim_v), softcap ? "_softcap" : "")};
 }
@@ -23,7 +24,7 @@ KernelSource Sm90BackwardSpec::source() const {
 BackwardShape Sm90BackwardSpec::shape() const {
   return {.source = source(),
           .keys = sm90::bwd::kKeys,
-          .q_rows = kQueryRows,
+          .q_rows = traits.q_rows,
           .k_rows = sm90::bwd::kKeys,
           .qk_slab = slab_columns(traits.head_dim),
           .v_slab = slab_columns(traits.head_dim_v),
@@ -39,7 +40,7 @@ Support query_sm90_backward_support(const AttentionProblem& p) {
 }
 
 Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec& device) {
-  const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v);
+  const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
   spec.sections = choose_backward_sections(p, device, spec.traits.head_dim);
   // CTAs take turns to add to dq. Where a row sees no keys far behind it, the last keys' CTAs are
@@ -54,6 +55,7 @@ std::vector<PrebuiltKernel> sm90_backward_kernels() {
     kernels.push_back({preprocess_source(element, DqLayout::kFragments), 0});
     for (const Sm90BackwardRow& row : sm90_backward_rows()) {
       for (const bool softcap : {false, true}) {
+        if (find_sm90_backward(row.head_dim, row.head_dim_v, softcap) != &row) continue;
         const Sm90BackwardSpec spec{traits_of(row, element, softcap)};
         add_once({spec.source(), sm90::bwd::smem_layout(spec.traits).total}, &kernels);
       }
@@ -71,8 +73,8 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
   steps->push_back({"tile",
                     fmt::format("{} queries x {} keys; stages: {} of Q and dO, {} of dS, {} of dq",
-                                kQueryRows, sm90::bwd::kKeys, t.stages, t.ds_stages, t.dq_stages),
-                    find_sm90_backward(p.head_dim, p.head_dim_v)->reason});
+                                t.q_rows, sm90::bwd::kKeys, t.stages, t.ds_stages, t.dq_stages),
+                    find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0)->reason});
   steps->push_back(
       {"warpgroups",
        fmt::format(

@@ -8,22 +8,25 @@ namespace {
 // clang-format off
 constexpr std::array kRows = {
     Sm90BackwardRow{
-        .head_dim = 64, .head_dim_v = 64, .stages = 4, .ds_stages = 4, .dq_stages = 2, .split = false,
-        .reason = "scores and dP fit the registers together; four stages hide the loads of short steps"},
+        .head_dim = 64, .head_dim_v = 64, .q_rows = 128, .stages = 3, .ds_stages = 2, .dq_stages = 2, .split = false,
+        .reason = "steps long beside what they wait for; a third stage of Q and dO is worth more than one of dS"},
     Sm90BackwardRow{
-        .head_dim = 96, .head_dim_v = 96, .stages = 3, .ds_stages = 3, .dq_stages = 2, .split = false,
+        .head_dim = 64, .head_dim_v = 64, .q_rows = 64, .stages = 4, .ds_stages = 4, .dq_stages = 2, .split = false,
+        .reason = "softcap: its slopes take the registers of a second block"},
+    Sm90BackwardRow{
+        .head_dim = 96, .head_dim_v = 96, .q_rows = 64, .stages = 3, .ds_stages = 3, .dq_stages = 2, .split = false,
         .reason = "as 128, with room for a third stage"},
     Sm90BackwardRow{
-        .head_dim = 128, .head_dim_v = 128, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = false,
+        .head_dim = 128, .head_dim_v = 128, .q_rows = 64, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = false,
         .reason = "two stages of each; a third of Q and dO was no faster"},
     Sm90BackwardRow{
-        .head_dim = 192, .head_dim_v = 128, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = true,
+        .head_dim = 192, .head_dim_v = 128, .q_rows = 64, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = true,
         .reason = "registers do not hold dk and dv together"},
     Sm90BackwardRow{
-        .head_dim = 192, .head_dim_v = 192, .stages = 2, .ds_stages = 1, .dq_stages = 1, .split = true,
+        .head_dim = 192, .head_dim_v = 192, .q_rows = 64, .stages = 2, .ds_stages = 1, .dq_stages = 1, .split = true,
         .reason = "registers do not hold dk and dv together; two stages fill shared memory"},
     Sm90BackwardRow{
-        .head_dim = 256, .head_dim_v = 256, .stages = 1, .ds_stages = 1, .dq_stages = 1, .split = true,
+        .head_dim = 256, .head_dim_v = 256, .q_rows = 64, .stages = 1, .ds_stages = 1, .dq_stages = 1, .split = true,
         .reason = "registers do not hold dk and dv together; one stage fills shared memory"},
 };
 // clang-format on
@@ -32,8 +35,11 @@ constexpr std::array kRows = {
 
 std::span<const Sm90BackwardRow> sm90_backward_rows() { return kRows; }
 
-const Sm90BackwardRow* find_sm90_backward(int64_t head_dim, int64_t head_dim_v) {
+bool takes_softcap(const Sm90BackwardRow& row) { return row.q_rows == kQueryRows; }
+
+const Sm90BackwardRow* find_sm90_backward(int64_t head_dim, int64_t head_dim_v, bool softcap) {
   for (const Sm90BackwardRow& row : kRows) {
+    if (softcap && !takes_softcap(row)) continue;
     if (head_dim <= row.head_dim && head_dim_v <= row.head_dim_v) return &row;
   }
   return nullptr;
@@ -43,6 +49,7 @@ sm90::BwdTraits traits_of(const Sm90BackwardRow& row, Element element, bool soft
   return {.element = element,
           .head_dim = row.head_dim,
           .head_dim_v = row.head_dim_v,
+          .q_rows = row.q_rows,
           .stages = row.stages,
           .ds_stages = row.ds_stages,
           .dq_stages = row.dq_stages,

@@ -11,6 +11,7 @@ namespace fa4::internal {
 struct Sm90BackwardRow {
   int head_dim;  // of the kernel; problems round up to the first row that holds them
   int head_dim_v;
+  int q_rows;  // of a step
   int stages;
   int ds_stages;
   int dq_stages;
@@ -20,8 +21,12 @@ struct Sm90BackwardRow {
 
 std::span<const Sm90BackwardRow> sm90_backward_rows();
 
+// Whether the row has a kernel with softcap: with two blocks a step registers hold no slope beside
+// P.
+bool takes_softcap(const Sm90BackwardRow& row);
+
 // The first row that takes a problem, or nullptr when none holds its head dimensions.
-const Sm90BackwardRow* find_sm90_backward(int64_t head_dim, int64_t head_dim_v);
+const Sm90BackwardRow* find_sm90_backward(int64_t head_dim, int64_t head_dim_v, bool softcap);
 
 sm90::BwdTraits traits_of(const Sm90BackwardRow& row, Element element, bool softcap);
 

@@ -47,14 +47,17 @@ TEST(Sm90Backward, AVariantThatDoesNotFitIsNamed) {
 TEST(Sm90Backward, EveryHeadDimHasAKernelThatHoldsIt) {
   for (int64_t d = 8; d <= 256; d += 8) {
     for (int64_t dv = 8; dv <= 256; dv += 8) {
-      const Sm90BackwardRow* row = find_sm90_backward(d, dv);
-      ASSERT_NE(row, nullptr) << d << " " << dv;
-      EXPECT_GE(row->head_dim, d);
-      EXPECT_GE(row->head_dim_v, dv);
+      for (const bool softcap : {false, true}) {
+        const Sm90BackwardRow* row = find_sm90_backward(d, dv, softcap);
+        ASSERT_NE(row, nullptr) << d << " " << dv;
+        EXPECT_GE(row->head_dim, d);
+        EXPECT_GE(row->head_dim_v, dv);
+        EXPECT_EQ(sm90::bwd::why_not(traits_of(*row, Element::kBF16, softcap)), nullptr);
+      }
     }
   }
-  EXPECT_EQ(find_sm90_backward(192, 128)->head_dim_v, 128);
-  EXPECT_EQ(find_sm90_backward(264, 64), nullptr);
+  EXPECT_EQ(find_sm90_backward(192, 128, false)->head_dim_v, 128);
+  EXPECT_EQ(find_sm90_backward(264, 64, false), nullptr);
 }
 
 TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
@@ -67,7 +70,7 @@ TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kPostprocess].grid, 4 * 16 * 16);
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .stages=2, .ds_stages=2, .dq_stages=2, .split=false, "
+            ".head_dim_v=128, .q_rows=64, .stages=2, .ds_stages=2, .dq_stages=2, .split=false, "
             ".softcap=false}>");
   for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;

@@ -46,7 +46,7 @@ __device__ inline Work find_work(const BwdParams& p) {
   const Sequence& s = work.sequence;
   const int first = work.first_key();
   if (first >= s.seqlen_k) return work;
-  work.rows = rows_of_keys(p.mask, s, first, first + kKeys, kQueryRows);
+  work.rows = rows_of_keys(p.mask, s, first, first + kKeys, T.q_rows);
   work.steps = p.group * work.blocks();
   return work;
 }

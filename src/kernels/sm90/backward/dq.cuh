@@ -18,12 +18,12 @@ class DqProduct {
         lane(threadIdx.x % 32) {}
 
   __device__ void run() {
-    const int steps = c.work().steps;
-    if (steps == 0) return;
+    const int blocks = c.work().steps * q_blocks(T);
+    if (blocks == 0) return;
     const int parts = c.params.workspace.dq == nullptr ? 0 : kParts;  // 0: dq is not wanted
     wait(c.barrier(kKFull), 0);
 #pragma unroll 1
-    for (; ds.count < steps; ds.advance()) {
+    for (; ds.count < blocks; ds.advance()) {
       c.pipeline(kDsFull).consumer_wait(ds);
 #pragma unroll 1
       for (int part = 0; part < parts; ++part) {
@@ -39,7 +39,7 @@ class DqProduct {
   using Wgmma = ptx::WgmmaRowsStep<dq_columns(T), T.element>;
   using DsDescriptor = WgmmaDescriptor<kQueryRows>;
   using KDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
-  static constexpr int kColumns = dq_columns(T), kParts = dq_parts(T);
+  static constexpr int kColumns = dq_columns(T), kParts = dq_parts_of_block(T);
   static constexpr int kMmaK = 16;
 
   // Columns of `part`: both operands' contracted dimension, the keys, runs over rows.

@@ -48,19 +48,21 @@ class Loader {
       const int64_t block = first_query_block(p, s, head);
 #pragma unroll 1
       for (int m = w.rows.n_block_min; m < w.rows.n_block_max; ++m) {
-        const int rows = clears_q ? s.seqlen_q - m * kQueryRows : kQueryRows;
-        const int row = s.offset_q + m * kQueryRows, stage = ring.stage();
-        const int stats = c.kSmem.stats + 2 * stage * kStatBytes;
-        const int64_t stat = (block + m) * kQueryRows;
+        const int rows = clears_q ? s.seqlen_q - m * T.q_rows : T.q_rows;
+        const int row = s.offset_q + m * T.q_rows, stage = ring.stage();
+        const int stats = c.kSmem.stats + 2 * stage * stat_bytes(T);
+        const int first = m * q_blocks(T), last = num_query_blocks(s.seqlen_q) - 1;
+        const int64_t stat = (block + first) * kQueryRows;
         const Pipeline q = c.pipeline(kQFull), dout = c.pipeline(kDoutFull);
         q.producer_acquire(ring);
-        load<kQueryRows, T.head_dim>({&p.maps.q, head, row, batch_q},
-                                     c.kSmem.q + stage * q_bytes(T), q.full_barrier(stage), rows,
-                                     p.workspace.neg_lse_log2 + stat, stats);
+        load<T.q_rows, T.head_dim>({&p.maps.q, head, row, batch_q}, c.kSmem.q + stage * q_bytes(T),
+                                   q.full_barrier(stage), rows,
+                                   {p.workspace.neg_lse_log2 + stat, last - first, stats});
         dout.producer_acquire(ring);
-        load<kQueryRows, T.head_dim_v>(
+        load<T.q_rows, T.head_dim_v>(
             {map_of_dout, head, row, batch_q}, c.kSmem.dout + stage * dout_bytes(T),
-            dout.full_barrier(stage), rows, p.workspace.delta + stat, stats + kStatBytes);
+            dout.full_barrier(stage), rows,
+            {p.workspace.delta + stat, last - first, stats + stat_bytes(T)});
         ring.advance();
       }
     }
@@ -68,11 +70,19 @@ class Loader {
   }
 
  private:
-  // A tile in slabs to `to`, and with it kStatBytes of `stat`. `valid` rows are inside the
-  // sequence: the others become zero.
+  // A statistic of a step's rows in the workspace, and its place. Of the last step's blocks the
+  // second may not be there: it gets the first one's values, and masks keep its rows out.
+  struct Statistic {
+    const float* rows;  // null: none
+    int last_block;     // counted from the step's first
+    int to;
+  };
+
+  // A tile in slabs to `to`, and with it a statistic. `valid` rows are inside the sequence: the
+  // others become zero.
   template <int kRows, int kColumns>
   __device__ void load(const TileSource& from, int to, ptx::SmemAddr full, int valid,
-                       const float* stat = nullptr, int to_stat = 0) {
+                       const Statistic& stat = {}) {
     constexpr int kSlab = slab_columns(kColumns), kSlabBytes = kRows * kSlab * kElementBytes;
     const bool given = from.map != nullptr;
     if (!given) valid = 0;
@@ -80,14 +90,18 @@ class Loader {
     const ptx::SmemAddr barrier = clear ? c.barrier(kRaw) : full;
     if (ptx::elect_sync()) {
       ptx::mbarrier_arrive_expect_tx(barrier, (given ? kRows * kColumns * kElementBytes : 0) +
-                                                  (stat == nullptr ? 0 : kStatBytes));
+                                                  (stat.rows == nullptr ? 0 : stat_bytes(T)));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(kColumns) && given; ++slab) {
         ptx::cp_async_bulk_tensor_4d_load(c.smem_address(to + slab * kSlabBytes), from.map, barrier,
                                           slab * kSlab, from.head, from.row, from.batch);
       }
-      if (stat != nullptr)
-        ptx::cp_async_bulk_load(c.smem_address(to_stat), stat, kStatBytes, barrier);
+#pragma unroll
+      for (int i = 0; i < q_blocks(T) && stat.rows != nullptr; ++i) {
+        ptx::cp_async_bulk_load(c.smem_address(stat.to + i * kStatBlockBytes),
+                                stat.rows + (i == 0 ? 0 : min(i, stat.last_block)) * kQueryRows,
+                                kStatBlockBytes, barrier);
+      }
     }
     __syncwarp();
     if (!clear) return;

@@ -23,6 +23,7 @@ class Math {
     int steps = c.work().steps;
     go_to(c.work().rows.n_block_min);
     Scores rS;
+    if constexpr (kInHalves) clear(rS);  // dP and S are added to it, as far as ptxas knows
     Statistics rStats;
     if (steps > 0) {
       wait(c.barrier(kKFull), 0);
@@ -30,13 +31,15 @@ class Math {
       wait_for_q(ring);
     }
     issue_scores(rS, 0);
-    load_statistics(rStats, 0, 0);
+    load_statistics(rStats, 0, kNegLseLog2);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
 #pragma unroll 1
     for (; steps > 0; --steps) {
       if constexpr (kPart == Part::kDv) {
         visit_for_dv(rS, rStats, steps > 1);
+      } else if constexpr (kInHalves) {
+        visit_in_halves(rS, rStats, steps > 1);
       } else {
         visit(rS, rStats, steps > 1);
       }
@@ -55,15 +58,23 @@ class Math {
 
  private:
   static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
-  using WgmmaScores = ptx::WgmmaStep<kQueryRows, T.element>;
   using QkDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
   using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v)>;
   static constexpr int kMmaK = 16;
-  static constexpr int kScores = kQueryRows / 2;
-  // 64 keys x 64 queries in 16 bits, as A in registers.
-  using Operand = uint32_t[kQueryRows / kMmaK][4];
+  static constexpr int kSteps = T.q_rows / kMmaK;  // of dV and dK
+  static constexpr int kScores = T.q_rows / 2;
+  // 64 keys x q_rows queries in 16 bits, as A in registers.
+  using Operand = uint32_t[kSteps][4];
   using Scores = float[kScores];
-  using Statistics = float4[kQueryRows / kMmaK];
+  // Of the first steps; the others' are loaded in their places.
+  static constexpr int kHeldSteps = kSteps < 4 ? kSteps : 4;
+  using Statistics = float4[kHeldSteps];
+  // Whether registers hold a step's S or dP, not both.
+  static constexpr bool kInHalves = T.q_rows > kQueryRows;
+  // Which of a visit's queries, in steps of 16.
+  enum Half { kFirst, kSecond, kBoth };
+  static constexpr int begin(Half of) { return of == kSecond ? kSteps / 2 : 0; }
+  static constexpr int end(Half of) { return of == kFirst ? kSteps / 2 : kSteps; }
 
   // Softcap: P (1 - tanh²), which takes P's place in dS. Else nothing.
   struct None {};
@@ -77,54 +88,39 @@ class Math {
   };
   using Factors = typename Choice<T.softcap && kHasDk, Operand, None>::type;
 
-  static constexpr bool kEarlyDp = early_dp(T);
-  // Whether registers hold delta beside P, its slope and dP.
-  static constexpr bool kEarlyDelta = !T.softcap || kEarlyDp;
-
-  // From the scores of block m to those of the next one. After the last step S is computed once
+  // From the scores of a step to those of the next one. After the last step S is computed once
   // more, and nobody reads it: a condition between two products would make ptxas serialise them.
   // Statistics and what the next block is are read from shared memory while products run; P and dS
   // too are read then, of which the product under way has copies (ptxas gives them one register).
   __device__ void visit(Scores& rS, Statistics& rStats, bool has_next) {
     const int stage = ring.stage();
     Scores rDP;
-    Operand rP, rDS, rPOfDv, rDSOfDk;
+    Operand rY;  // P, then dS
     Factors rFactor;
-    if constexpr (kEarlyDp) issue_dp(rDP, stage);
-    probabilities(rS, rStats, rP, rFactor);
-    if (is_masked) mask(rP, rFactor);
-    if constexpr (!kEarlyDp) issue_dp(rDP, stage);
-    if constexpr (kHasDv) {
-      ptx::copy_registers(rPOfDv, rP);
-      issue_dv(rPOfDv, stage);
-    }
-    if constexpr (kEarlyDelta) load_statistics(rStats, stage, 1);
-    ptx::wgmma_wait_group<kEarlyDp ? 1 : 0>();
-    if constexpr (kEarlyDp) release_last(kQFull);
+    probabilities<kBoth>(rS, rStats, rY, rFactor);
+    if (is_masked) mask<kBoth>(rY, rFactor);
+    wait_for_dout();
+    issue_dp(rDP, stage);
+    if constexpr (kHasDv) issue_dv<kBoth>(rY, stage);
+    if constexpr (!T.softcap) load_statistics(rStats, stage, kDelta);
+    ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
-    if constexpr (!kEarlyDelta) load_statistics(rStats, stage, 1);
-    if constexpr (T.softcap) {
-      score_gradients(rFactor, rDP, rStats, rDS);
-    } else {
-      score_gradients(rP, rDP, rStats, rDS);
-    }
+    // Softcap: registers hold no delta beside P, its slope and dP.
+    if constexpr (T.softcap) load_statistics(rStats, stage, kDelta);
+    score_gradients<kBoth>(rY, rFactor, rDP, rStats);
     const RingState<T> next{ring.count + has_next};
-    ptx::copy_registers(rDSOfDk, rDS);
-    if constexpr (kEarlyDp) {
-      wait_for_q(next);
-      issue_scores(rS, next.stage());
-      issue_dk(rDSOfDk, stage);
-      store_ds(rDS);
-    } else if constexpr (kHasDv) {
-      issue_dk(rDSOfDk, stage);
-      store_ds(rDS);
+    if constexpr (kHasDv) {
+      issue_dk<kBoth>(rY, stage);
+      store_ds<kBoth>(rY);
+      announce_ds();
       wait_for_q(next);
       issue_scores(rS, next.stage());
     } else {
-      store_ds(rDS);
+      store_ds<kBoth>(rY);
+      announce_ds();
       release(kDoutFull, ring);
       if constexpr (T.stages == 1) {
-        issue_dk(rDSOfDk, stage);
+        issue_dk<kBoth>(rY, stage);
         ptx::wgmma_wait_group<0>();
         release(kQFull, ring);
         wait_for_q(next);
@@ -132,15 +128,63 @@ class Math {
       } else {
         wait_for_q(next);
         issue_scores(rS, next.stage());
-        issue_dk(rDSOfDk, stage);
+        issue_dk<kBoth>(rY, stage);
       }
     }
-    load_statistics(rStats, next.stage(), 0);
+    load_statistics(rStats, next.stage(), kNegLseLog2);
     go_to_next();
-    ptx::wgmma_wait_group<kEarlyDp ? 1 : 0>();
+    ptx::wgmma_wait_group<0>();
     if constexpr (kHasDv) release(kDoutFull, ring);
-    if constexpr (!kEarlyDp && T.stages > 1) release(kQFull, ring);
+    if constexpr (T.stages > 1) release(kQFull, ring);
     ptx::fence_registers(rS);
+    ring = next;
+  }
+
+  // The same in two halves, so that products are under way while the thread computes:
+  //
+  //   thread              products under way
+  //   P, first half       dK of the step before, second half
+  //   P, second half      dV, first half
+  //                       dP
+  //   dS, first half      dV, second half
+  //   dS, second half     dK, first half
+  //   dS to the others    the next S, then dK, second half
+  //
+  // dP takes the registers of S. dS is stored at once, while the queue of shared memory is short,
+  // and announced when its second half is there: the fence then finds it written.
+  __device__ void visit_in_halves(Scores& rX, Statistics& rStats, bool has_next) {
+    const int stage = ring.stage();
+    const RingState<T> next{ring.count + has_next};
+    Operand rY;  // P, then dS
+    Factors none;
+    probabilities<kFirst>(rX, rStats, rY, none);
+    if (is_masked) mask<kFirst>(rY, none);
+    wait_for_dout();
+    issue_dv<kFirst>(rY, stage);
+    ptx::wgmma_wait_group<1>();
+    release_last(kQFull);
+    probabilities<kSecond>(rX, rStats, rY, none);
+    if (is_masked) mask<kSecond>(rY, none);
+    issue_dp(rX, stage);
+    issue_dv<kSecond>(rY, stage);
+    load_statistics(rStats, stage, kDelta);
+    ptx::wgmma_wait_group<1>();
+    ptx::fence_registers(rX);
+    score_gradients<kFirst>(rY, none, rX, rStats);
+    issue_dk<kFirst>(rY, stage);
+    store_ds<kFirst>(rY);
+    ptx::wgmma_wait_group<1>();
+    score_gradients<kSecond>(rY, none, rX, rStats);
+    release(kDoutFull, ring);
+    wait_for_q(next);
+    issue_scores(rX, next.stage());
+    store_ds<kSecond>(rY);
+    load_statistics(rStats, next.stage(), kNegLseLog2);
+    go_to_next();
+    issue_dk<kSecond>(rY, stage);
+    announce_ds();
+    ptx::wgmma_wait_group<1>();
+    ptx::fence_registers(rX);
     ring = next;
   }
 
@@ -151,13 +195,13 @@ class Math {
     const RingState<T> next{ring.count + has_next};
     __syncwarp();  // every lane has read its lse, which came with Q
     release(kQFull, ring);
-    probabilities(rS, rStats, rP, none);
-    if (is_masked) mask(rP, none);
+    probabilities<kBoth>(rS, rStats, rP, none);
+    if (is_masked) mask<kBoth>(rP, none);
     if (has_next) wait_for_q(next);
     issue_scores(rS, next.stage());
-    c.pipeline(kDoutFull).consumer_wait(ring);
-    issue_dv(rP, ring.stage());
-    load_statistics(rStats, next.stage(), 0);
+    wait_for_dout();
+    issue_dv<kBoth>(rP, ring.stage());
+    load_statistics(rStats, next.stage(), kNegLseLog2);
     go_to_next();
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
@@ -185,6 +229,7 @@ class Math {
   }
 
   __device__ void wait_for_q(const RingState<T>& of) const { c.pipeline(kQFull).consumer_wait(of); }
+  __device__ void wait_for_dout() const { c.pipeline(kDoutFull).consumer_wait(ring); }
   __device__ void release(int full_kind, const RingState<T>& of) const {
     if (lane % 32 == 0) c.pipeline(full_kind).consumer_release(of);
   }
@@ -193,22 +238,29 @@ class Math {
     if (ring.count > 0) release(full_kind, RingState<T>{ring.count - 1});
   }
 
-  // Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: 64 keys x 64 queries. Of a slab, A has kKeys rows and B kQueryRows.
+  // Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: 64 keys x q_rows queries. Of a slab, A has kKeys rows and B q_rows.
   template <class Descriptor, int kHeadDim>
   __device__ void issue_product(float (&d)[kScores], int a, int b) const {
     constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
-    constexpr int kSteps = slab_columns(kHeadDim) / kMmaK;
+    constexpr int kAtOnce = slab_columns(kHeadDim) / kMmaK;
     const uint32_t a_lo =
         Descriptor::k_major(c.smem_address(a + warpgroup * kWarpgroupKeys * kRowBytes));
     const uint32_t b_lo = Descriptor::k_major(c.smem_address(b));
     ptx::wgmma_fence();
-    WgmmaScores::template start<kSteps>(d, Descriptor::descriptor_at(a_lo),
-                                        Descriptor::descriptor_at(b_lo));
 #pragma unroll
-    for (int slab = 1; slab < num_slabs(kHeadDim); ++slab) {
-      WgmmaScores::template run<kSteps>(
-          d, Descriptor::descriptor_at(a_lo, slab * kKeys * kRowBytes),
-          Descriptor::descriptor_at(b_lo, slab * kQueryRows * kRowBytes));
+    for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
+      const uint64_t a_slab = Descriptor::descriptor_at(a_lo, slab * kKeys * kRowBytes);
+      const uint64_t b_slab = Descriptor::descriptor_at(b_lo, slab * T.q_rows * kRowBytes);
+      if constexpr (kInHalves) {
+        // Begins at zero because of a number that ptxas does not know, so that dP takes the
+        // registers of S as they lie: there are no 64 others.
+        ptx::WgmmaSs<T.q_rows, T.element, ptx::Major::kK, ptx::Major::kK>::template run<kAtOnce>(
+            d, a_slab, b_slab, slab > 0 || c.params.heads_q < 0);
+      } else if (slab == 0) {
+        ptx::WgmmaStep<T.q_rows, T.element>::template start<kAtOnce>(d, a_slab, b_slab);
+      } else {
+        ptx::WgmmaStep<T.q_rows, T.element>::template run<kAtOnce>(d, a_slab, b_slab);
+      }
     }
     ptx::wgmma_commit_group();
   }
@@ -216,47 +268,74 @@ class Math {
     issue_product<QkDescriptor, T.head_dim>(rS, c.kSmem.k, c.kSmem.q + stage * q_bytes(T));
   }
   __device__ void issue_dp(float (&rDP)[kScores], int stage) const {
-    c.pipeline(kDoutFull).consumer_wait(ring);
     issue_product<VDescriptor, T.head_dim_v>(rDP, c.kSmem.v, c.kSmem.dout + stage * dout_bytes(T));
   }
 
   // dV += Pᵀ dO and dK += dSᵀ Q: A in registers, B's contracted dimension runs over its rows. At
   // most 192 columns an instruction: ptxas does not place more in a kernel of 512 threads.
-  template <int kColumns>
-  __device__ void issue_sum(float (&d)[kColumns / 2], const Operand& a, int b) const {
+  template <int kColumns, Half kHalf>
+  __device__ void issue_sum(float (&d)[kColumns / 2], const Operand& from, int b) const {
     using Descriptor = WgmmaDescriptor<slab_columns(kColumns)>;
     constexpr int kAtOnce = kColumns > 192 ? kColumns / 2 : kColumns;
     using Wgmma = ptx::WgmmaRs<kAtOnce, T.element>;
     constexpr int kStepBytes = kMmaK * Descriptor::kRowBytes;
-    constexpr int kSlabBytes = kQueryRows * Descriptor::kRowBytes;
+    constexpr int kSlabBytes = T.q_rows * Descriptor::kRowBytes;
     const uint32_t b_lo = Descriptor::mn_major(c.smem_address(b), kSlabBytes);
+    Operand a;
+    copy<kHalf>(a, from);
     ptx::wgmma_fence();
 #pragma unroll
     for (int first = 0; first < kColumns; first += kAtOnce) {
       auto& part = *reinterpret_cast<float(*)[kAtOnce / 2]>(d + first / 2);
       const int slabs = first / slab_columns(kColumns) * kSlabBytes;
 #pragma unroll
-      for (int i = 0; i < kQueryRows / kMmaK; i += 2) {
+      for (int i = begin(kHalf); i < end(kHalf); i += 2) {
         Wgmma::template run<2, kStepBytes>(part, a + i,
                                            Descriptor::descriptor_at(b_lo, slabs + i * kStepBytes));
       }
     }
     ptx::wgmma_commit_group();
   }
+  template <Half kHalf>
   __device__ void issue_dv(const Operand& rP, int stage) {
-    issue_sum<T.head_dim_v>(rDV, rP, c.kSmem.dout + stage * dout_bytes(T));
+    issue_sum<T.head_dim_v, kHalf>(rDV, rP, c.kSmem.dout + stage * dout_bytes(T));
   }
+  template <Half kHalf>
   __device__ void issue_dk(const Operand& rDS, int stage) {
-    issue_sum<T.head_dim>(rDK, rDS, c.kSmem.q + stage * q_bytes(T));
+    issue_sum<T.head_dim, kHalf>(rDK, rDS, c.kSmem.q + stage * q_bytes(T));
+  }
+
+  // Of an operand those of a half.
+  template <Half kHalf>
+  __device__ static auto& part(Operand& x) {
+    return *reinterpret_cast<uint32_t(*)[end(kHalf) - begin(kHalf)][4]>(x + begin(kHalf));
+  }
+  template <Half kHalf>
+  __device__ static void copy(Operand& to, const Operand& from) {
+    ptx::copy_registers(part<kHalf>(to), part<kHalf>(const_cast<Operand&>(from)));
   }
 
   // -lse log2(e) or delta of this thread's columns: of each 16 those of fragment_place.
-  __device__ void load_statistics(Statistics& x, int stage, int kind) const {
-    const auto* from =
-        reinterpret_cast<const float4*>(c.smem + c.kSmem.stats + (2 * stage + kind) * kStatBytes) +
-        lane % 4;
+  enum Statistic { kNegLseLog2, kDelta };
+  __device__ const float4* statistics(int stage, Statistic kind) const {
+    return reinterpret_cast<const float4*>(c.smem + c.kSmem.stats +
+                                           (2 * stage + kind) * stat_bytes(T)) +
+           lane % 4;
+  }
+  __device__ void load_statistics(Statistics& x, int stage, Statistic kind) const {
 #pragma unroll
-    for (int i = 0; i < kQueryRows / kMmaK; ++i) x[i] = from[4 * i];
+    for (int i = 0; i < kHeldSteps; ++i) x[i] = statistics(stage, kind)[4 * i];
+  }
+  // Calls visit(i, statistic of step i) for every step of 16 columns.
+  template <Half kHalf, class Visit>
+  __device__ void for_each_step(Statistics& x, Statistic kind, Visit visit) const {
+#pragma unroll
+    for (int i = begin(kHalf); i < end(kHalf); ++i) {
+      visit(i, x[i % kHeldSteps]);
+      if (i + kHeldSteps < kSteps) {
+        x[i % kHeldSteps] = statistics(ring.stage(), kind)[4 * (i + kHeldSteps)];
+      }
+    }
   }
   // Of the pair j of an operand's step.
   __device__ static float2 statistic(const float4& x, int j) {
@@ -266,28 +345,32 @@ class Math {
   // P = 2^(S scale log2(e) - lse log2(e)), rounded; with softcap, tanh(S scale / softcap) softcap
   // in the place of S scale. The accumulator layout of two 8-column groups is the A operand of one
   // step of 16 columns.
-  __device__ void probabilities(const Scores& rS, const Statistics& rStats, Operand& rP,
+  template <Half kHalf>
+  __device__ void probabilities(const Scores& rS, Statistics& rStats, Operand& rP,
                                 Factors& rFactor) const {
     const ScoreParams& scores = c.params.scores;
+    for_each_step<kHalf>(rStats, kNegLseLog2, [&](int step, const float4& offsets) {
 #pragma unroll
-    for (int i = 0; i < kScores / 2; ++i) {
-      const float2 offset = statistic(rStats[i / 4], i % 4);
-      float s0 = rS[2 * i], s1 = rS[2 * i + 1];
-      if constexpr (T.softcap) {
-        s0 = accurate_tanh(s0 * scores.scale_over_softcap);
-        s1 = accurate_tanh(s1 * scores.scale_over_softcap);
+      for (int j = 0; j < 4; ++j) {
+        const float2 offset = statistic(offsets, j);
+        float s0 = rS[8 * step + 2 * j], s1 = rS[8 * step + 2 * j + 1];
+        if constexpr (T.softcap) {
+          s0 = accurate_tanh(s0 * scores.scale_over_softcap);
+          s1 = accurate_tanh(s1 * scores.scale_over_softcap);
+        }
+        const float p0 = ptx::ex2_approx_ftz(fmaf(s0, scores.scale_log2, offset.x));
+        const float p1 = ptx::ex2_approx_ftz(fmaf(s1, scores.scale_log2, offset.y));
+        rP[step][j] = pack<T.element>(p0, p1);
+        if constexpr (T.softcap && kHasDk) {
+          rFactor[step][j] = pack<T.element>(p0 * fmaf(-s0, s0, 1.0f), p1 * fmaf(-s1, s1, 1.0f));
+        }
       }
-      const float p0 = ptx::ex2_approx_ftz(fmaf(s0, scores.scale_log2, offset.x));
-      const float p1 = ptx::ex2_approx_ftz(fmaf(s1, scores.scale_log2, offset.y));
-      rP[i / 4][i % 4] = pack<T.element>(p0, p1);
-      if constexpr (T.softcap && kHasDk) {
-        rFactor[i / 4][i % 4] = pack<T.element>(p0 * fmaf(-s0, s0, 1.0f), p1 * fmaf(-s1, s1, 1.0f));
-      }
-    }
+    });
   }
 
   // After the exponential, since the scale may have any sign; and after the rounding, which ptxas
   // would put off otherwise, and with it the end of the scores' registers.
+  template <Half kHalf>
   __device__ void mask(Operand& rP, Factors& rFactor) const {
     QueryBounds bounds[2];  // of this thread's two keys, from its first column on
     const int first_column = 2 * (lane % 4);
@@ -297,39 +380,53 @@ class Math {
           bounds_of_key(c.params.mask, c.work().sequence, c.work().first_key() + row(r));
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
-    hide_probabilities(rP, bounds, m * kQueryRows);
-    if constexpr (T.softcap && kHasDk) hide_probabilities(rFactor, bounds, m * kQueryRows);
+    const int first = m * T.q_rows + begin(kHalf) * kMmaK;
+    hide_probabilities(part<kHalf>(rP), bounds, first);
+    if constexpr (T.softcap && kHasDk) hide_probabilities(part<kHalf>(rFactor), bounds, first);
   }
 
-  // dS = P (dP - delta), rounded.
-  __device__ void score_gradients(const Operand& rP, const Scores& rDP, const Statistics& rStats,
-                                  Operand& rDS) const {
+  // dS = P (dP - delta), rounded, in the place of P; with softcap the slope takes P's part.
+  template <Half kHalf>
+  __device__ void score_gradients(Operand& rY, const Factors& rFactor, const Scores& rDP,
+                                  Statistics& rStats) const {
+    for_each_step<kHalf>(rStats, kDelta, [&](int step, const float4& deltas) {
 #pragma unroll
-    for (int i = 0; i < kScores / 2; ++i) {
-      const float2 delta = statistic(rStats[i / 4], i % 4);
-      const uint32_t p = rP[i / 4][i % 4];
-      rDS[i / 4][i % 4] = pack<T.element>(unpack_lower<T.element>(p) * (rDP[2 * i] - delta.x),
-                                          unpack_upper<T.element>(p) * (rDP[2 * i + 1] - delta.y));
-    }
+      for (int j = 0; j < 4; ++j) {
+        const float2 delta = statistic(deltas, j);
+        const float dp0 = rDP[8 * step + 2 * j], dp1 = rDP[8 * step + 2 * j + 1];
+        uint32_t p = rY[step][j];
+        if constexpr (T.softcap) p = rFactor[step][j];
+        rY[step][j] = pack<T.element>(unpack_lower<T.element>(p) * (dp0 - delta.x),
+                                      unpack_upper<T.element>(p) * (dp1 - delta.y));
+      }
+    });
   }
 
-  // Rows of dSᵀ for dQ = dS K.
+  // Rows of dSᵀ for dQ = dS K, each block of queries in a stage of its own.
+  template <Half kHalf>
   __device__ void store_ds(const Operand& rDS) const {
-    const DsState<T> ds{ring.count};
-    constexpr int kRowBytes = kQueryRows * kElementBytes;
+    constexpr int kBlockSteps = kQueryRows / kMmaK, kRowBytes = kQueryRows * kElementBytes;
     const int matrix = lane % 32 / 8;
     const int key = kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 8 + 8 * (matrix & 1);
-    const ptx::SmemAddr to = c.smem_address(c.kSmem.ds + ds.stage() * kDsBytes + key * kRowBytes);
-    c.pipeline(kDsFull).producer_acquire(ds);
 #pragma unroll
-    for (int i = 0; i < kQueryRows / kMmaK; ++i) {
-      const int chunk = 2 * i + matrix / 2;
-      ptx::stmatrix_x4(to + 16 * (chunk ^ slab_swizzle<kQueryRows>(key)), rDS[i][0], rDS[i][1],
-                       rDS[i][2], rDS[i][3]);
+    for (int step = begin(kHalf); step < end(kHalf); ++step) {
+      const DsState<T> ds{ring.count * q_blocks(T) + step / kBlockSteps};
+      const ptx::SmemAddr to = c.smem_address(c.kSmem.ds + ds.stage() * kDsBytes + key * kRowBytes);
+      if (step % kBlockSteps == 0) c.pipeline(kDsFull).producer_acquire(ds);
+      const int chunk = 2 * (step % kBlockSteps) + matrix / 2;
+      ptx::stmatrix_x4(to + 16 * (chunk ^ slab_swizzle<kQueryRows>(key)), rDS[step][0],
+                       rDS[step][1], rDS[step][2], rDS[step][3]);
     }
+  }
+  // Says that they are there.
+  __device__ void announce_ds() const {
     ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane % 32 == 0) ptx::mbarrier_arrive(c.barrier(kDsFull, ds.stage()));
+#pragma unroll
+    for (int block = 0; block < q_blocks(T); ++block) {
+      const DsState<T> ds{ring.count * q_blocks(T) + block};
+      if (lane % 32 == 0) ptx::mbarrier_arrive(c.barrier(kDsFull, ds.stage()));
+    }
   }
 
   const Context<T>& c;

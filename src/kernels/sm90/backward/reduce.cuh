@@ -21,9 +21,10 @@ class Reducer {
     const Work& w = c.work();
     const BwdWorkspace& workspace = c.params.workspace;
     if (w.steps == 0 || workspace.dq == nullptr) return;
-    int64_t block =
-        first_query_block(c.params, w.sequence, w.head * c.params.group) + w.rows.n_block_min;
-    const int64_t skipped = head_blocks(c.params) - w.blocks();
+    int64_t block = first_query_block(c.params, w.sequence, w.head * c.params.group) +
+                    w.rows.n_block_min * kBlocks;
+    const int64_t skipped = head_blocks(c.params) - w.blocks() * kBlocks;
+    const int blocks = num_query_blocks(w.sequence.seqlen_q);
     int m = w.rows.n_block_min;
     uint32_t* given = nullptr;  // the turn before: over when its sums are there
 #pragma unroll 1
@@ -35,14 +36,17 @@ class Reducer {
 #pragma unroll 1
         for (int part = 0; part < kParts; ++part, dq.advance()) {
           c.pipeline(kDqFull).consumer_wait(dq);
-          add(workspace.dq + (block * kParts + part) * (dq_bytes(T) / 4), dq.place());
+          // Of the last step's blocks the second may lie past the sequence.
+          if (kBlocks == 1 || m * kBlocks + part / kBlockParts < blocks) {
+            add(workspace.dq + (block * kBlockParts + part) * (dq_bytes(T) / 4), dq.place());
+          }
           ptx::cp_async_bulk_wait_group_read<0>();
           c.pipeline(kDqFull).consumer_release(dq);
         }
         if (given != nullptr) give<kParts>(given);
         given = turn;
       }
-      ++block;
+      block += kBlocks;
       if (++m < w.rows.n_block_max) continue;
       m = w.rows.n_block_min;
       block += skipped;
@@ -51,6 +55,7 @@ class Reducer {
   }
 
  private:
+  static constexpr int kBlocks = q_blocks(T), kBlockParts = dq_parts_of_block(T);
   static constexpr int kParts = dq_parts(T);
 
   __device__ void add(float* to, int from) const {
@@ -63,12 +68,12 @@ class Reducer {
   __device__ uint32_t rank(int m) const {
     const Work& w = c.work();
     const Sequence& s = w.sequence;
-    const int position = m * kQueryRows + s.seqlen_k - s.seqlen_q;
+    const int position = m * T.q_rows + s.seqlen_k - s.seqlen_q;
     if (c.params.last_keys_first == 0) {
       const int first = position - c.params.mask.window_left;
       return w.n_block - (first > 0 ? first / kKeys : 0);
     }
-    const int end = position + kQueryRows + c.params.mask.window_right;
+    const int end = position + T.q_rows + c.params.mask.window_right;
     return (end < s.seqlen_k ? end - 1 : s.seqlen_k - 1) / kKeys - w.n_block;
   }
 

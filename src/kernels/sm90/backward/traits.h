@@ -16,6 +16,7 @@ struct BwdTraits {
   // Multiples of 32; the tensors may be narrower: TMA fills with zeros.
   int head_dim = 128;    // of q, k and their gradients
   int head_dim_v = 128;  // of v, out and their gradients
+  int q_rows = 64;       // of a step: one or two blocks of kQueryRows
   int stages = 2;        // of Q and dO
   int ds_stages = 2;     // of dS
   int dq_stages = 2;     // of a part of dq: dq_columns columns
@@ -43,9 +44,12 @@ constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
 enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
 inline constexpr int kReduceWarps = 2;
 
-// Columns of dq that are computed at a time, and how often in a step.
+// Blocks of queries of a step; columns of a block's dq that are computed at a time, and how often
+// in a block and in a step.
 constexpr int dq_columns(const BwdTraits& t) { return dq_part_columns(t.head_dim); }
-constexpr int dq_parts(const BwdTraits& t) { return t.head_dim / dq_columns(t); }
+constexpr int q_blocks(const BwdTraits& t) { return t.q_rows / kQueryRows; }
+constexpr int dq_parts_of_block(const BwdTraits& t) { return t.head_dim / dq_columns(t); }
+constexpr int dq_parts(const BwdTraits& t) { return q_blocks(t) * dq_parts_of_block(t); }
 // Parts of dq have barriers apart from the stages, those of one step for each reducing warp: a warp
 // that waits for its own only never misses a phase.
 constexpr int dq_barriers(const BwdTraits& t) { return kReduceWarps * dq_parts(t); }
@@ -64,22 +68,23 @@ constexpr RegisterSplit register_split(const BwdTraits& t) {
 struct SmemLayout {
   int k;         // [slab][kKeys rows]
   int v;         // [slab][kKeys rows]
-  int q;         // [stage][slab][kQueryRows rows]
-  int dout;      // [stage][slab][kQueryRows rows]
+  int q;         // [stage][slab][q_rows rows]
+  int dout;      // [stage][slab][q_rows rows]
   int ds;        // [ds_stage][kKeys rows][kQueryRows]: transposed
   int dq;        // [dq_stage][4 warps][dq_columns / 8][32 lanes][4], f32
-  int stats;     // [stage]: -lse log2(e), delta of kQueryRows rows
+  int stats;     // [stage]: -lse log2(e), delta of q_rows rows
   int work;      // Work
   int barriers;  // uint64_t[barriers().count()]
   int total;     // with 1024 bytes to align the base
 };
 constexpr int k_bytes(const BwdTraits& t) { return kKeys * t.head_dim * kElementBytes; }
 constexpr int v_bytes(const BwdTraits& t) { return kKeys * t.head_dim_v * kElementBytes; }
-constexpr int q_bytes(const BwdTraits& t) { return kQueryRows * t.head_dim * kElementBytes; }
-constexpr int dout_bytes(const BwdTraits& t) { return kQueryRows * t.head_dim_v * kElementBytes; }
+constexpr int q_bytes(const BwdTraits& t) { return t.q_rows * t.head_dim * kElementBytes; }
+constexpr int dout_bytes(const BwdTraits& t) { return t.q_rows * t.head_dim_v * kElementBytes; }
 inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
-inline constexpr int kStatBytes = kQueryRows * 4;
+inline constexpr int kStatBlockBytes = kQueryRows * 4;
+constexpr int stat_bytes(const BwdTraits& t) { return t.q_rows * 4; }
 inline constexpr int kWorkBytes = 52;
 
 // Barriers, in the order of shared memory: a row of the table each.
@@ -126,28 +131,28 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.ds = s.dout + t.stages * dout_bytes(t);
   s.dq = s.ds + t.ds_stages * kDsBytes;
   s.stats = s.dq + t.dq_stages * dq_bytes(t);
-  s.work = s.stats + t.stages * 2 * kStatBytes;
+  s.work = s.stats + t.stages * 2 * stat_bytes(t);
   s.barriers = s.work + (kWorkBytes + 7) / 8 * 8;
   s.total = s.barriers + barriers(t).count() * 8 + 1024;
   return s;
 }
 
-// Whether registers hold scores and dP at once, and the next scores while dV and dK are under way:
-// then dP is issued before the exponentials, and these run under dK.
-constexpr bool early_dp(const BwdTraits& t) { return !t.split && t.head_dim + t.head_dim_v <= 128; }
-
-// Registers that a math thread holds at once: dK, dV, dS of the dK that runs, and scores and dP, or
-// dP and P.
+// Registers that a math thread holds at once: dK, dV, and of each block of a step scores or dP, and
+// P or dS.
 constexpr int live_registers(const BwdTraits& t) {
   const int larger = t.head_dim > t.head_dim_v ? t.head_dim : t.head_dim_v;
-  return (t.split ? larger : t.head_dim + t.head_dim_v) / 2 +
-         kQueryRows / 4 * (early_dp(t) ? 5 : 3);
+  return (t.split ? larger : t.head_dim + t.head_dim_v) / 2 + t.q_rows / 4 * 3;
 }
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const BwdTraits& t) {
   if (t.stages < (t.split ? 1 : 2) || t.stages > 4)
     return "Q, dO and dS have two to four stages; one where dk and dv are split";
+  if (t.q_rows != kQueryRows && t.q_rows != 2 * kQueryRows)
+    return "a step has one or two blocks of 64 queries";
+  if (t.q_rows > kQueryRows && (t.split || t.softcap))
+    return "with two blocks a step neither split nor softcap";
+  if (t.ds_stages < q_blocks(t)) return "dS has a stage for each block of a step at least";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (dq_columns(t) > 96) return "dq is computed in equal parts of 64 columns, or at once";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
