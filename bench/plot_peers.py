@@ -4,7 +4,8 @@
     python3 bench/plot_peers.py peers.json docs/images/h200_forward.svg
     python3 bench/plot_peers.py peers_backward.json docs/images/h200_backward.svg
 
-Rows of 32768 tokens and a hidden size of 2048 at head_dim 64 and 128; a bar for fa4 and each peer that every row has.
+Rows of 32768 tokens and a hidden size of 2048 at head_dim 64 and 128; a bar for fa4 and each peer that every row of a panel
+has.
 """
 import json
 import sys
@@ -20,8 +21,12 @@ def text(x, y, content, size=12, anchor="middle", colour="#333", weight="normal"
             f'font-weight="{weight}">{escape(content)}</text>')
 
 
-def panel(rows, shown, title, top, highest):
-    height = PANEL_HEIGHT - TOP - BASE
+def names_of(rows):
+    return [name for name in COLOURS if all(name in row["tflops"] for row in rows)]
+
+
+def panel(rows, title, top, highest):
+    height, shown = PANEL_HEIGHT - TOP - BASE, names_of(rows)
     parts = [text(LEFT, top + 40, title, 14, "start", weight="bold")]
     for tick in range(0, int(highest) + 1, 200):
         y = top + TOP + height * (1 - tick / highest)
@@ -52,10 +57,12 @@ def main():
         data = json.load(file)
     table = [r for r in data["rows"] if r["batch"] * length(r) == 32768 and
              r["heads_q"] * r["head_dim"] == 2048 and r["head_dim"] in (64, 128)]
-    shown = [name for name in COLOURS if all(name in r["tflops"] for r in table)]
     direction = "forward" if "seqlen" in data["rows"][0] else "backward"
-    panels = [(d, causal) for d in (128, 64) for causal in (False, True)]
-    highest = 1.1 * max(r["tflops"][name] for r in table for name in shown)
+    panels = [(f"head_dim {d}, {'causal' if causal else 'no mask'}, by sequence length",
+               sorted((r for r in table if r["head_dim"] == d and r["causal"] == causal), key=length))
+              for d in (128, 64) for causal in (False, True)]
+    shown = [name for name in COLOURS if any(name in names_of(rows) for _, rows in panels)]
+    highest = 1.1 * max(r["tflops"][name] for _, rows in panels for r in rows for name in names_of(rows))
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
              f'height="{30 + PANEL_HEIGHT * len(panels)}" font-family="sans-serif">',
              '<rect width="100%" height="100%" fill="white"/>',
@@ -66,11 +73,8 @@ def main():
         parts.append(f'<rect x="{x}" y="39" width="12" height="12" fill="{COLOURS[name]}" rx="2"/>')
         parts.append(text(x + 18, 50, NAMES[name], 12, "start"))
         x += 40 + 7 * len(NAMES[name])
-    for i, (d, causal) in enumerate(panels):
-        rows = sorted((r for r in table if r["head_dim"] == d and r["causal"] == causal),
-                      key=length)
-        title = f"head_dim {d}, {'causal' if causal else 'no mask'}, by sequence length"
-        parts += panel(rows, shown, title, 10 + PANEL_HEIGHT * i, highest)
+    for i, (title, rows) in enumerate(panels):
+        parts += panel(rows, title, 10 + PANEL_HEIGHT * i, highest)
     with open(sys.argv[2], "w") as file:
         file.write("\n".join(parts) + "\n</svg>\n")
 
