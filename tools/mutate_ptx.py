@@ -101,6 +101,8 @@ def last_operand_plus(amount, mnemonic="add.s32"):
 def relaxed(match):
     """The default orders are .acquire and .release: .relaxed has to name its scope."""
     text = match["text"]
+    if ".relaxed" in text:
+        return None
     changed = re.sub(r"\.(acquire|release|acq_rel)\b", ".relaxed", text)
     if changed == text and text.startswith("mbarrier"):
         changed = re.sub(r"^(mbarrier\.\w+(?:\.parity|\.expect_tx|\.noComplete)*)(?=\.)", r"\1.relaxed.cta", text)

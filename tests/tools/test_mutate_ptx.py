@@ -38,5 +38,15 @@ class Known(unittest.TestCase):
         self.assertEqual(self.fate(("global-race", 7))[0], "reported")
 
 
+class Mutants(unittest.TestCase):
+    def of(self, statement):
+        return [mutant[0] for mutant in mutate_ptx.mutants(f"{{\n{statement}\n}}\n")]
+
+    def test_what_is_relaxed_is_not_made_so_again(self):
+        wait = "mbarrier.try_wait.parity{}.shared::cta.b64 p, [%r1], %r2;"
+        self.assertIn("acquire to relaxed", self.of(wait.format("")))
+        self.assertNotIn("acquire to relaxed", self.of(wait.format(".relaxed.cluster")))
+
+
 if __name__ == "__main__":
     unittest.main()
