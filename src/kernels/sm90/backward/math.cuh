@@ -2,11 +2,10 @@
 #pragma once
 
 #include "kernels/ptx/sync.cuh"
-#include "kernels/ptx/wgmma_backward.cuh"
 #include "kernels/scores/mask_fragment.cuh"
 #include "kernels/scores/softcap.cuh"
+#include "kernels/sm90/backward/products.cuh"
 #include "kernels/sm90/backward/store.cuh"
-#include "kernels/tile/smem_descriptor.cuh"
 #include "kernels/tile/unpack.cuh"
 
 namespace fa4::sm90::bwd {
@@ -15,7 +14,10 @@ template <BwdTraits T, Part kPart>
 class Math {
  public:
   __device__ Math(const Context<T>& context, int warpgroup)
-      : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {}
+      : c(context),
+        warpgroup(warpgroup),
+        products{context, warpgroup},
+        lane(threadIdx.x % kWarpgroupThreads) {}
 
   __device__ void run() {
     if constexpr (kHasDk) clear(rDK);
@@ -30,7 +32,7 @@ class Math {
       if constexpr (kHasDk) wait(c.barrier(kVFull), 0);
       wait_for_q(ring);
     }
-    issue_scores(rS, 0);
+    products.issue_scores(rS, 0);
     load_statistics(rStats, 0, kNegLseLog2);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
@@ -58,24 +60,15 @@ class Math {
 
  private:
   static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
-  using QkDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
-  using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v)>;
-  static constexpr int kMmaK = 16;
-  static constexpr int kSteps = T.q_rows / kMmaK;  // of dV and dK
-  static constexpr int kScores = T.q_rows / 2;
-  // 64 keys x q_rows queries in 16 bits, as A in registers.
-  using Operand = uint32_t[kSteps][4];
-  using Scores = float[kScores];
+  using Shape = StepShape<T>;
+  using Operand = typename Shape::Operand;
+  using Scores = typename Shape::Scores;
+  static constexpr int kMmaK = Shape::kMmaK, kSteps = Shape::kSteps;
+  static constexpr bool kInHalves = Shape::kInHalves;
+
   // Of the first steps; the others' are loaded in their places.
   static constexpr int kHeldSteps = kSteps < 4 ? kSteps : 4;
   using Statistics = float4[kHeldSteps];
-  // Whether registers hold a step's S or dP, not both.
-  static constexpr bool kInHalves = T.q_rows > kQueryRows;
-  // Which of a visit's queries, in steps of 16.
-  enum Half { kFirst, kSecond, kBoth };
-  static constexpr int begin(Half of) { return of == kSecond ? kSteps / 2 : 0; }
-  static constexpr int end(Half of) { return of == kFirst ? kSteps / 2 : kSteps; }
-
   // Softcap: P (1 - tanh²), which takes P's place in dS. Else nothing.
   struct None {};
   template <bool kCondition, class A, class B>
@@ -100,8 +93,8 @@ class Math {
     probabilities<kBoth>(rS, rStats, rY, rFactor);
     if (is_masked) mask<kBoth>(rY, rFactor);
     wait_for_dout();
-    issue_dp(rDP, stage);
-    if constexpr (kHasDv) issue_dv<kBoth>(rY, stage);
+    products.issue_dp(rDP, stage);
+    if constexpr (kHasDv) products.template issue_dv<kBoth>(rDV, rY, stage);
     if constexpr (!T.softcap) load_statistics(rStats, stage, kDelta);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
@@ -110,25 +103,25 @@ class Math {
     score_gradients<kBoth>(rY, rFactor, rDP, rStats);
     const RingState<T> next{ring.count + has_next};
     if constexpr (kHasDv) {
-      issue_dk<kBoth>(rY, stage);
+      products.template issue_dk<kBoth>(rDK, rY, stage);
       store_ds<kBoth>(rY);
       announce_ds();
       wait_for_q(next);
-      issue_scores(rS, next.stage());
+      products.issue_scores(rS, next.stage());
     } else {
       store_ds<kBoth>(rY);
       announce_ds();
       release(kDoutFull, ring);
       if constexpr (T.stages == 1) {
-        issue_dk<kBoth>(rY, stage);
+        products.template issue_dk<kBoth>(rDK, rY, stage);
         ptx::wgmma_wait_group<0>();
         release(kQFull, ring);
         wait_for_q(next);
-        issue_scores(rS, next.stage());
+        products.issue_scores(rS, next.stage());
       } else {
         wait_for_q(next);
-        issue_scores(rS, next.stage());
-        issue_dk<kBoth>(rY, stage);
+        products.issue_scores(rS, next.stage());
+        products.template issue_dk<kBoth>(rDK, rY, stage);
       }
     }
     load_statistics(rStats, next.stage(), kNegLseLog2);
@@ -160,28 +153,28 @@ class Math {
     probabilities<kFirst>(rX, rStats, rY, none);
     if (is_masked) mask<kFirst>(rY, none);
     wait_for_dout();
-    issue_dv<kFirst>(rY, stage);
+    products.template issue_dv<kFirst>(rDV, rY, stage);
     ptx::wgmma_wait_group<1>();
     release_last(kQFull);
     probabilities<kSecond>(rX, rStats, rY, none);
     if (is_masked) mask<kSecond>(rY, none);
-    issue_dp(rX, stage);
-    issue_dv<kSecond>(rY, stage);
+    products.issue_dp(rX, stage);
+    products.template issue_dv<kSecond>(rDV, rY, stage);
     load_statistics(rStats, stage, kDelta);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
     score_gradients<kFirst>(rY, none, rX, rStats);
-    issue_dk<kFirst>(rY, stage);
+    products.template issue_dk<kFirst>(rDK, rY, stage);
     store_ds<kFirst>(rY);
     ptx::wgmma_wait_group<1>();
     score_gradients<kSecond>(rY, none, rX, rStats);
     release(kDoutFull, ring);
     wait_for_q(next);
-    issue_scores(rX, next.stage());
+    products.issue_scores(rX, next.stage());
     store_ds<kSecond>(rY);
     load_statistics(rStats, next.stage(), kNegLseLog2);
     go_to_next();
-    issue_dk<kSecond>(rY, stage);
+    products.template issue_dk<kSecond>(rDK, rY, stage);
     announce_ds();
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
@@ -198,9 +191,9 @@ class Math {
     probabilities<kBoth>(rS, rStats, rP, none);
     if (is_masked) mask<kBoth>(rP, none);
     if (has_next) wait_for_q(next);
-    issue_scores(rS, next.stage());
+    products.issue_scores(rS, next.stage());
     wait_for_dout();
-    issue_dv<kBoth>(rP, ring.stage());
+    products.template issue_dv<kBoth>(rDV, rP, ring.stage());
     load_statistics(rStats, next.stage(), kNegLseLog2);
     go_to_next();
     ptx::wgmma_wait_group<0>();
@@ -238,83 +231,6 @@ class Math {
     if (ring.count > 0) release(full_kind, RingState<T>{ring.count - 1});
   }
 
-  // Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: 64 keys x q_rows queries. Of a slab, A has kKeys rows and B q_rows.
-  template <class Descriptor, int kHeadDim>
-  __device__ void issue_product(float (&d)[kScores], int a, int b) const {
-    constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
-    constexpr int kAtOnce = slab_columns(kHeadDim) / kMmaK;
-    const uint32_t a_lo =
-        Descriptor::k_major(c.smem_address(a + warpgroup * kWarpgroupKeys * kRowBytes));
-    const uint32_t b_lo = Descriptor::k_major(c.smem_address(b));
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
-      const uint64_t a_slab = Descriptor::descriptor_at(a_lo, slab * kKeys * kRowBytes);
-      const uint64_t b_slab = Descriptor::descriptor_at(b_lo, slab * T.q_rows * kRowBytes);
-      if constexpr (kInHalves) {
-        // Begins at zero because of a number that ptxas does not know, so that dP takes the
-        // registers of S as they lie: there are no 64 others.
-        ptx::WgmmaSs<T.q_rows, T.element, ptx::Major::kK, ptx::Major::kK>::template run<kAtOnce>(
-            d, a_slab, b_slab, slab > 0 || c.params.heads_q < 0);
-      } else if (slab == 0) {
-        ptx::WgmmaStep<T.q_rows, T.element>::template start<kAtOnce>(d, a_slab, b_slab);
-      } else {
-        ptx::WgmmaStep<T.q_rows, T.element>::template run<kAtOnce>(d, a_slab, b_slab);
-      }
-    }
-    ptx::wgmma_commit_group();
-  }
-  __device__ void issue_scores(float (&rS)[kScores], int stage) const {
-    issue_product<QkDescriptor, T.head_dim>(rS, c.kSmem.k, c.kSmem.q + stage * q_bytes(T));
-  }
-  __device__ void issue_dp(float (&rDP)[kScores], int stage) const {
-    issue_product<VDescriptor, T.head_dim_v>(rDP, c.kSmem.v, c.kSmem.dout + stage * dout_bytes(T));
-  }
-
-  // dV += Pᵀ dO and dK += dSᵀ Q: A in registers, B's contracted dimension runs over its rows. At
-  // most 192 columns an instruction: ptxas does not place more in a kernel of 512 threads.
-  template <int kColumns, Half kHalf>
-  __device__ void issue_sum(float (&d)[kColumns / 2], const Operand& from, int b) const {
-    using Descriptor = WgmmaDescriptor<slab_columns(kColumns)>;
-    constexpr int kAtOnce = kColumns > 192 ? kColumns / 2 : kColumns;
-    using Wgmma = ptx::WgmmaRs<kAtOnce, T.element>;
-    constexpr int kStepBytes = kMmaK * Descriptor::kRowBytes;
-    constexpr int kSlabBytes = T.q_rows * Descriptor::kRowBytes;
-    const uint32_t b_lo = Descriptor::mn_major(c.smem_address(b), kSlabBytes);
-    Operand a;
-    copy<kHalf>(a, from);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int first = 0; first < kColumns; first += kAtOnce) {
-      auto& part = *reinterpret_cast<float(*)[kAtOnce / 2]>(d + first / 2);
-      const int slabs = first / slab_columns(kColumns) * kSlabBytes;
-#pragma unroll
-      for (int i = begin(kHalf); i < end(kHalf); i += 2) {
-        Wgmma::template run<2, kStepBytes>(part, a + i,
-                                           Descriptor::descriptor_at(b_lo, slabs + i * kStepBytes));
-      }
-    }
-    ptx::wgmma_commit_group();
-  }
-  template <Half kHalf>
-  __device__ void issue_dv(const Operand& rP, int stage) {
-    issue_sum<T.head_dim_v, kHalf>(rDV, rP, c.kSmem.dout + stage * dout_bytes(T));
-  }
-  template <Half kHalf>
-  __device__ void issue_dk(const Operand& rDS, int stage) {
-    issue_sum<T.head_dim, kHalf>(rDK, rDS, c.kSmem.q + stage * q_bytes(T));
-  }
-
-  // Of an operand those of a half.
-  template <Half kHalf>
-  __device__ static auto& part(Operand& x) {
-    return *reinterpret_cast<uint32_t(*)[end(kHalf) - begin(kHalf)][4]>(x + begin(kHalf));
-  }
-  template <Half kHalf>
-  __device__ static void copy(Operand& to, const Operand& from) {
-    ptx::copy_registers(part<kHalf>(to), part<kHalf>(const_cast<Operand&>(from)));
-  }
-
   // -lse log2(e) or delta of this thread's columns: of each 16 those of fragment_place.
   enum Statistic { kNegLseLog2, kDelta };
   __device__ const float4* statistics(int stage, Statistic kind) const {
@@ -330,7 +246,7 @@ class Math {
   template <Half kHalf, class Visit>
   __device__ void for_each_step(Statistics& x, Statistic kind, Visit visit) const {
 #pragma unroll
-    for (int i = begin(kHalf); i < end(kHalf); ++i) {
+    for (int i = Shape::begin(kHalf); i < Shape::end(kHalf); ++i) {
       visit(i, x[i % kHeldSteps]);
       if (i + kHeldSteps < kSteps) {
         x[i % kHeldSteps] = statistics(ring.stage(), kind)[4 * (i + kHeldSteps)];
@@ -380,9 +296,10 @@ class Math {
           bounds_of_key(c.params.mask, c.work().sequence, c.work().first_key() + row(r));
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
-    const int first = m * T.q_rows + begin(kHalf) * kMmaK;
-    hide_probabilities(part<kHalf>(rP), bounds, first);
-    if constexpr (T.softcap && kHasDk) hide_probabilities(part<kHalf>(rFactor), bounds, first);
+    const int first = m * T.q_rows + Shape::begin(kHalf) * kMmaK;
+    hide_probabilities(Shape::template part<kHalf>(rP), bounds, first);
+    if constexpr (T.softcap && kHasDk)
+      hide_probabilities(Shape::template part<kHalf>(rFactor), bounds, first);
   }
 
   // dS = P (dP - delta), rounded, in the place of P; with softcap the slope takes P's part.
@@ -409,7 +326,7 @@ class Math {
     const int matrix = lane % 32 / 8;
     const int key = kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 8 + 8 * (matrix & 1);
 #pragma unroll
-    for (int step = begin(kHalf); step < end(kHalf); ++step) {
+    for (int step = Shape::begin(kHalf); step < Shape::end(kHalf); ++step) {
       const DsState<T> ds{ring.count * q_blocks(T) + step / kBlockSteps};
       const ptx::SmemAddr to = c.smem_address(c.kSmem.ds + ds.stage() * kDsBytes + key * kRowBytes);
       if (step % kBlockSteps == 0) c.pipeline(kDsFull).producer_acquire(ds);
@@ -431,6 +348,7 @@ class Math {
 
   const Context<T>& c;
   const int warpgroup;
+  const Products<T> products;
   const int lane;  // in the warpgroup
 
   RingState<T> ring;
