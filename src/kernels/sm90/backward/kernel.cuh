@@ -4,8 +4,8 @@
 //
 // Shared memory (traits.h, smem_layout):
 //   K, V     128 rows, 64 a math warpgroup; Work, barriers
-//   Q, dO    stages x 64 rows each, and of each row -lse log2(e) and delta
-//   dSᵀ      ds_stages x 128 keys x 64 queries
+//   Q, dO    stages x q_rows rows each, and of each row -lse log2(e) and delta
+//   dSᵀ      ds_stages x 128 keys x 64 queries: a step has one or two such blocks (q_rows)
 //   dQ       dq_stages x 64 queries x dq_columns, f32, as accumulators lie
 //
 // Barriers (traits.h, barriers):

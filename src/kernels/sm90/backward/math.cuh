@@ -352,8 +352,8 @@ class Math {
   const int lane;  // in the warpgroup
 
   RingState<T> ring;
-  int m;           // block of queries
-  bool is_masked;  // some of the CTA's keys do not see all of it
+  int m;           // the step's queries: m q_rows and on
+  bool is_masked;  // some of the CTA's keys do not see all of them
 
   float rDK[kHasDk ? T.head_dim / 2 : 1], rDV[kHasDv ? T.head_dim_v / 2 : 1];
 };

@@ -44,10 +44,10 @@ constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
 enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
 inline constexpr int kReduceWarps = 2;
 
-// Blocks of queries of a step; columns of a block's dq that are computed at a time, and how often
-// in a block and in a step.
-constexpr int dq_columns(const BwdTraits& t) { return dq_part_columns(t.head_dim); }
+// Blocks of queries of a step.
 constexpr int q_blocks(const BwdTraits& t) { return t.q_rows / kQueryRows; }
+// Columns of dq that are computed at a time, and how often in a block and in a step.
+constexpr int dq_columns(const BwdTraits& t) { return dq_part_columns(t.head_dim); }
 constexpr int dq_parts_of_block(const BwdTraits& t) { return t.head_dim / dq_columns(t); }
 constexpr int dq_parts(const BwdTraits& t) { return q_blocks(t) * dq_parts_of_block(t); }
 // Parts of dq have barriers apart from the stages, those of one step for each reducing warp: a warp
