@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "plan/gpu_plan.h"
@@ -40,13 +41,15 @@ ScheduleParams schedule_params(const TileSchedule& schedule, void* tile_counter)
 }
 
 ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
-  const double score_scale = p.softcap > 0 ? 1.0 : std::max(p.scale, kSmallestScale);
+  const bool negates = p.softcap == 0 && p.scale < 0;
+  const double score_scale = p.softcap > 0 ? 1.0 : std::max(std::abs(p.scale), kSmallestScale);
   const double of_cap = p.softcap > 0 ? static_cast<double>(p.scale) / p.softcap : 0.0;
   return {.sink = args.sink,
           .scale_log2 = finite_float(score_scale * kLog2E),
-          .softcap = p.softcap,
+          .softcap = negates ? 1.0f : p.softcap,
           .scale_over_softcap = finite_float(of_cap),
-          .sink_type = float_type(p.sink_dtype)};
+          .sink_type = float_type(p.sink_dtype),
+          .negates = negates};
 }
 
 }  // namespace
@@ -64,6 +67,7 @@ float finite_float(double factor) {
 SequenceParams sequence_params(const AttentionProblem& p, const SequenceArgs& args) {
   return {.cu_seqlens_q = args.cu_seqlens_q,
           .cu_seqlens_k = args.cu_seqlens_k,
+          .seqused_q = args.seqused_q,
           .seqused_k = args.seqused_k,
           .batch = static_cast<int32_t>(p.batch),
           .seqlen_q = static_cast<int32_t>(p.seqlen_q),

@@ -56,12 +56,12 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, maps, q, k, v, out);
   FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
                  out_stride_head, head_dim_v);
-  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q,
-                 seqlen_k, total_q, total_k);
+  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
+                 seqlen_q, seqlen_k, total_q, total_k);
   FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
-  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 
@@ -79,15 +79,15 @@ ParamsLayout backward_layout() {
                heads_kv, group, sections, last_keys_first] = kParams;
   Fields fields(&kParams);
   { FA4_ADD_FIELDS(fields, maps, q, dout, k, v); }
-  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_k, batch, seqlen_q,
-                 seqlen_k, total_q, total_k);
+  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
+                 seqlen_q, seqlen_k, total_q, total_k);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
-  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type);
+  FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
   {
-    const auto& [out, dout, lse, dlse, seqused_q] = inputs;
+    const auto& [out, dout, lse, dlse] = inputs;
     add_tensor("out", out, &fields);
     add_tensor("dout", dout, &fields);
-    fields.add("lse, dlse, seqused_q", lse, dlse, seqused_q);
+    fields.add("lse, dlse", lse, dlse);
   }
   const auto& [dq, dk, dv, dsink, is_f32] = gradients;
   add_tensor("dq", dq, &fields);

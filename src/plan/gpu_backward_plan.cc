@@ -60,7 +60,7 @@ int64_t packed_head_blocks(const AttentionProblem& p) {
 
 Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
-  if (const Support common = query_common_gpu_support(p); !common.supported) return common;
+  if (const Support common = query_gpu_support(p); !common.supported) return common;
   if (query_ctas(p) + p.heads_q >= kMaxCtas || 2 * key_blocks(p, keys) >= kMaxCtas) {
     return no(
         fmt::format("batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "

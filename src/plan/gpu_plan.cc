@@ -58,7 +58,7 @@ int choose_group(const AttentionProblem& p, const LaunchShape& shape) {
 // as index tensors say.
 bool tiles_differ(const AttentionProblem& p) {
   const bool packed = p.layout_q == Layout::kPacked || p.layout_kv == Layout::kPacked;
-  return !p.mask.is_full() || packed || p.has_seqused_k;
+  return !p.mask.is_full() || packed || p.has_seqused_q || p.has_seqused_k;
 }
 
 // Tiles that differ in length are handed out on demand, when there are more than one round of them.
@@ -95,7 +95,7 @@ std::string check_gpu_strides(const char* tensor, const Strides& strides, int el
   return "";
 }
 
-Support query_common_gpu_support(const AttentionProblem& p) {
+Support query_gpu_support(const AttentionProblem& p) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (p.dtype == DType::kF32) return no("dtype f32; accepted on a GPU: bf16, f16");
   if (p.layout_kv == Layout::kPaged) {
@@ -118,14 +118,6 @@ Support query_common_gpu_support(const AttentionProblem& p) {
   }
   const std::string strides = check_all_strides(p);
   return strides.empty() ? Support{} : no(strides);
-}
-
-Support query_gpu_support(const AttentionProblem& p) {
-  if (p.has_seqused_q) return {false, "has_seqused_q 1; accepted on a GPU in this version: 0"};
-  if (p.scale < 0) {
-    return {false, fmt::format("softmax_scale {}; accepted on a GPU: 0 or more", p.scale)};
-  }
-  return query_common_gpu_support(p);
 }
 
 int packable_group(const AttentionProblem& p) {

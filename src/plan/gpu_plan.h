@@ -11,14 +11,12 @@
 
 namespace fa4::internal {
 
-// Of both directions: types, layouts, sizes, strides of q, k, v and out.
-Support query_common_gpu_support(const AttentionProblem& problem);
+// Of both directions: types, layouts, sizes, strides of q, k, v and out. A kernel's head dimensions
+// are its own affair.
+Support query_gpu_support(const AttentionProblem& problem);
 // Empty, or what of a tensor's strides a GPU does not take.
 std::string check_gpu_strides(const char* tensor, const Strides& strides, int element_bytes,
                               int64_t batch, int64_t seqlen, int64_t heads, bool packed);
-
-// Of the forward; a kernel's head dimensions are its own affair.
-Support query_gpu_support(const AttentionProblem& problem);
 
 // Query heads that may share a tile's rows: those of one key head when they are at most 128,
 // else 1.

@@ -11,7 +11,7 @@ namespace {
 const Sm100TuningRow* find_row(const AttentionProblem& p) {
   const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
   const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
-  const bool uniform = dense && p.mask.is_full() && !p.has_seqused_k;
+  const bool uniform = dense && p.mask.is_full() && !p.has_seqused_q && !p.has_seqused_k;
   return find_sm100_tuning(p.head_dim, p.head_dim_v, rows, uniform);
 }
 
@@ -27,7 +27,7 @@ Support query_sm100_support(const AttentionProblem& p) {
 Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
                             std::optional<TileSource> forced) {
   Sm100ForwardSpec spec;
-  spec.traits = traits_of(*find_row(p), device.architecture, element_of(p), p.softcap > 0);
+  spec.traits = traits_of(*find_row(p), device.architecture, element_of(p), p.transforms_scores());
   spec.schedule = choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }

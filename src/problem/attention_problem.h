@@ -84,6 +84,8 @@ struct AttentionProblem : ProblemDesc {
   static AttentionProblem make(const ProblemDesc& desc);
 
   int64_t group() const { return heads_q / heads_kv; }  // query heads per key head
+  // The scores are not q k times a positive factor.
+  bool transforms_scores() const { return softcap > 0 || scale < 0; }
   int64_t rows_k() const { return layout_kv == Layout::kPacked ? total_k : batch * seqlen_k; }
   int64_t rows_q() const { return layout_q == Layout::kPacked ? total_q : batch * seqlen_q; }
   int64_t out_elements() const { return rows_q() * heads_q * head_dim_v; }

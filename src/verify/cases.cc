@@ -243,6 +243,13 @@ Case make_backward_case(int64_t index, Kind kind, uint64_t seed) {
   return c;
 }
 
+// What the forward's cases gained later, drawn apart so that the backward's stay as they were.
+void choose_used_queries_and_scales(Case& c) {
+  Random random(c.seed + 1);
+  choose_seqused_q(c, 12, random);
+  if (random.chance(8)) c.desc.softmax_scale = -0.02f * static_cast<float>(random.between(0, 10));
+}
+
 // Any prefix becomes a fair sample.
 void mix(std::vector<Case>& cases, uint64_t seed) {
   Random random(seed);
@@ -263,7 +270,10 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 288 : 10);
   const int64_t extra = suite == Suite::kFull ? 132 : 12;
   std::vector<Case> cases;
-  for (int64_t i = 0; i < base; ++i) cases.push_back(make_case(i, Kind::kEverywhere, seed));
+  for (int64_t i = 0; i < base; ++i) {
+    cases.push_back(make_case(i, Kind::kEverywhere, seed));
+    choose_used_queries_and_scales(cases.back());
+  }
   for (int64_t i = 0; i < extra; ++i) {
     cases.push_back(make_case(base + i, Kind::kF32, seed));
     cases.push_back(make_case(base + extra + i, Kind::kPaged, seed));

@@ -29,9 +29,8 @@ struct RowTensor {
 struct BwdInputs {
   RowTensor out;
   RowTensor dout;
-  const float* lse;          // (batch, heads_q, seqlen_q), packed (heads_q, total_q)
-  const float* dlse;         // or null; likewise
-  const int32_t* seqused_q;  // or null
+  const float* lse;   // (batch, heads_q, seqlen_q), packed (heads_q, total_q)
+  const float* dlse;  // or null; likewise
 };
 
 struct BwdGradients {

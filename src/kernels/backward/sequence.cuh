@@ -41,7 +41,7 @@ __device__ inline Sequence sequence_of(const BwdParams& p, int batch) {
     const PackedRows rows = packed_rows_of(s.cu_seqlens_k, batch, s.total_k, s.seqlen_k);
     of.offset_k = rows.begin, of.seqlen_k = rows.length;
   }
-  if (p.inputs.seqused_q != nullptr) of.seqlen_q = clamp(p.inputs.seqused_q[batch], 0, of.seqlen_q);
+  if (s.seqused_q != nullptr) of.seqlen_q = clamp(s.seqused_q[batch], 0, of.seqlen_q);
   if (s.seqused_k != nullptr) of.seqlen_k = clamp(s.seqused_k[batch], 0, of.seqlen_k);
   return of;
 }

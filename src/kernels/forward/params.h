@@ -20,7 +20,7 @@ struct FwdTensorMaps {
   TensorMap out;  // as q
 };
 
-// Where threads store: rows that TMA may not (a packed sequence's last), and lse.
+// Where threads store: rows that TMA may not (those that end where no tensor does), and lse.
 struct OutputParams {
   void* data;            // of out
   float* lse;            // or null
@@ -33,7 +33,8 @@ struct OutputParams {
 struct SequenceParams {
   const int32_t* cu_seqlens_q;  // null: dense
   const int32_t* cu_seqlens_k;
-  const int32_t* seqused_k;  // or null
+  const int32_t* seqused_q;  // or null
+  const int32_t* seqused_k;
   int32_t batch;
   int32_t seqlen_q;  // dense: of every sequence; packed: the maximum
   int32_t seqlen_k;
@@ -66,10 +67,13 @@ struct ScheduleParams {
 
 struct ScoreParams {
   const void* sink;  // logits, one a query head, of sink_type; or null
-  float scale_log2;  // softmax_scale log2(e); softcap: log2(e)
+  float scale_log2;  // softmax_scale log2(e); softcap: log2(e); not negative in the forward
   float softcap;     // or 0
   float scale_over_softcap;
   FloatType sink_type;
+  // A forward kernel with softcap negates scores instead of capping them, since a running maximum
+  // is one of scores times a positive scale; softcap is 1 then, and scale_log2 of |softmax_scale|.
+  int32_t negates;
 };
 
 struct FwdParams {

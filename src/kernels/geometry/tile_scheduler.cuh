@@ -70,6 +70,7 @@ class TileScheduler {
     }
     if (sequences_.seqused_k != nullptr)
       tile.seqlen_k = clamp(sequences_.seqused_k[tile.batch], 0, tile.seqlen_k);
+    if (sequences_.seqused_q != nullptr) keep_used_queries(&tile);
     return tile;
   }
 
@@ -83,6 +84,12 @@ class TileScheduler {
     int offset_q;
     int seqlen_q;
   };
+
+  // A tile past the queries in use visits no key and stores nothing.
+  __device__ void keep_used_queries(WorkTile* tile) const {
+    tile->seqlen_q = clamp(sequences_.seqused_q[tile->batch], 0, tile->seqlen_q);
+    if (tile->block >= num_blocks(tile->seqlen_q)) tile->seqlen_k = 0;
+  }
 
   // A tile ahead of its use, so that nobody waits for the counter.
   __device__ void claim() {

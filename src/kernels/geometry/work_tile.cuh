@@ -14,10 +14,15 @@ struct WorkTile {
   int batch;     // -1: no more work
   int offset_q;  // rows before this sequence in a packed tensor, else 0
   int offset_k;
-  int seqlen_q;
-  int seqlen_k;  // keys in use
+  int seqlen_q;  // queries in use
+  int seqlen_k;  // keys in use; 0 where the tile has no queries
   int unused;    // makes it 32 bytes
 };
+
+// Where TMA finds a tile's sequence: those of a packed tensor are one batch to it.
+__device__ inline int batch_coordinate(const int32_t* cu_seqlens, const WorkTile& tile) {
+  return cu_seqlens == nullptr ? tile.batch : 0;
+}
 
 // Query rows of a work tile, and the blocks that they visit: all its rows on Hopper, 128 of them on
 // Blackwell.

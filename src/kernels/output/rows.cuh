@@ -46,29 +46,37 @@ __device__ inline void store_lse(float* lse, const SequenceParams& sequences, in
   lse[index] = value;
 }
 
-// The first element of a place in out, but for the batch of a dense tensor.
-__device__ inline int64_t out_element(const OutputParams& output, const WorkTile& tile,
-                                      Place place) {
-  return (int64_t{tile.offset_q} + place.position) * output.stride_seqlen +
-         place.head * output.stride_head;
+// Whether TMA may store rows [first_row, first_row + rows) of a tile: they end before the sequence
+// does, or it clips what follows, because a sequence's end is the tensor's.
+__device__ inline bool may_store_by_tma(const FwdParams& p, const WorkTile& tile, int first_row,
+                                        int rows) {
+  const bool clips = p.sequences.cu_seqlens_q == nullptr && p.sequences.seqused_q == nullptr;
+  return clips || (first_row + rows - 1) >> p.heads.group_log2 < tile.seqlen_q;
 }
 
-// The rows of a packed sequence's last tile that lie inside it, 16 bytes a thread, from shared
-// memory: kRows rows of kColumns, as slabs; `first_row` is the packed row of the first one.
+// The first element of a place in out.
+__device__ inline int64_t out_element(const FwdParams& p, const WorkTile& tile, Place place) {
+  return batch_coordinate(p.sequences.cu_seqlens_q, tile) * p.output.stride_batch +
+         (int64_t{tile.offset_q} + place.position) * p.output.stride_seqlen +
+         place.head * p.output.stride_head;
+}
+
+// The rows of a sequence's last tile that lie inside it, 16 bytes a thread, from shared memory:
+// kRows rows of kColumns, as slabs; `first_row` is the packed row of the first one.
 template <int kRows, int kColumns, int kThreads>
-__device__ inline void copy_rows(const HeadParams& heads, const OutputParams& output,
-                                 const WorkTile& tile, const unsigned char* from, int first_row,
-                                 int thread) {
+__device__ inline void copy_rows(const FwdParams& p, const WorkTile& tile,
+                                 const unsigned char* from, int first_row, int thread) {
   constexpr int kSlab = slab_columns(kColumns), kRowBytes = kSlab * kElementBytes;
   constexpr int kPieces = kRowBytes / 16, kRowPieces = kPieces * num_slabs(kColumns);
 #pragma unroll 1
   for (int i = thread; i < kRows * kRowPieces; i += kThreads) {
     const int row = i / kRowPieces, slab = i / kPieces % num_slabs(kColumns);
     const int piece = i % kPieces, column = slab * kSlab + piece * 8;
-    const Place place = place_of(heads, tile, first_row + row);
-    if (place.position >= tile.seqlen_q || column >= output.head_dim_v) continue;
-    const int64_t element = out_element(output, tile, place) + column;
-    *reinterpret_cast<uint4*>(static_cast<unsigned char*>(output.data) + element * kElementBytes) =
+    const Place place = place_of(p.heads, tile, first_row + row);
+    if (place.position >= tile.seqlen_q || column >= p.output.head_dim_v) continue;
+    const int64_t element = out_element(p, tile, place) + column;
+    *reinterpret_cast<uint4*>(static_cast<unsigned char*>(p.output.data) +
+                              element * kElementBytes) =
         *reinterpret_cast<const uint4*>(from + slab * kRows * kRowBytes + row * kRowBytes +
                                         16 * (piece ^ slab_swizzle<kSlab>(row)));
   }

@@ -1,4 +1,5 @@
-// Capped scores: softcap * tanh(score / softcap).
+// Scores that are more than q k times a positive scale: capped, softcap * tanh(score / softcap), or
+// negated.
 #pragma once
 
 #include "kernels/ptx/math.cuh"
@@ -25,11 +26,16 @@ __device__ inline void tanh_scores(float (&s)[kScores], float scale_over_softcap
   for (int i = 0; i < kScores; ++i) s[i] = accurate_tanh(s[i] * scale_over_softcap);
 }
 
+// As a kernel with softcap gives them to the softmax, in units of softcap.
 template <int kScores>
-__device__ inline void cap_scores(float (&s)[kScores], float softcap, float scale_over_softcap) {
-  tanh_scores(s, scale_over_softcap);
+__device__ inline void transform_scores(float (&s)[kScores], bool negates,
+                                        float scale_over_softcap) {
+  if (negates) {
 #pragma unroll
-  for (int i = 0; i < kScores; ++i) s[i] *= softcap;
+    for (int i = 0; i < kScores; ++i) s[i] = -s[i];
+  } else {
+    tanh_scores(s, scale_over_softcap);
+  }
 }
 
 }  // namespace fa4

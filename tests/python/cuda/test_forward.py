@@ -82,9 +82,6 @@ def test_used_lengths():
     v[0, 170:] = torch.nan
     rows = 90
     used = dict(seqused_q=torch.tensor([rows, 200], device=DEVICE), seqused_k=[170, 260])
-    if not fa4cpp.supports(q, k, v, causal=True, **used):
-        rows = 200
-        del used["seqused_q"]
     out = fa4cpp.flash_attn_func(q, k, v, causal=True, **used)
     exact = attention(q[:1, :rows], k[:1, :170], v[:1, :170], causal=True)[0]
     near = attention(q[:1, :rows], k[:1, :170], v[:1, :170], causal=True, dtype=q.dtype)[0]

@@ -29,6 +29,8 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
     counts["mqa"] += p.heads_kv == 1 && p.heads_q > 1;
     counts["varlen"] += p.layout_q == Layout::kPacked;
     counts["seqused"] += p.has_seqused_k;
+    counts["seqused_q"] += p.has_seqused_q;
+    counts["negative scale"] += p.scale < 0;
     counts["sink"] += p.has_sink;
     counts["lse"] += c.wants_lse;
     counts["differing head_dim_v"] += p.head_dim != p.head_dim_v;
@@ -113,11 +115,9 @@ TEST(Cases, TheFullBackwardSuiteCoversTheCpu) {
   for (const Case& c : cases) {
     const AttentionProblem p = AttentionProblem::make(c.desc);
     EXPECT_TRUE(query_backward_support(p, host_cpu_spec()).supported);
-    counts["seqused_q"] += p.has_seqused_q;
     counts["dlse"] += p.has_dlse;
     counts["deterministic"] += p.deterministic;
     counts["grad f32"] += p.dtype != DType::kF32 && p.grad_dtype == DType::kF32;
-    counts["negative scale"] += p.scale < 0;
   }
   EXPECT_FALSE(counts.contains("skipped"));
   for (const auto& [name, count] : counts) EXPECT_GE(count, 100) << name;

@@ -131,7 +131,7 @@ class Loader {
             p.sequences.cu_seqlens_q != nullptr ? 0 : w.sequence.batch};
   }
   __device__ int rows_left(const Steps& steps, int first) const {
-    const bool clears = p.sequences.cu_seqlens_q != nullptr || p.inputs.seqused_q != nullptr;
+    const bool clears = p.sequences.cu_seqlens_q != nullptr || p.sequences.seqused_q != nullptr;
     return clears ? w.sequence.seqlen_q - steps.m_block * kRows - first : kAll;
   }
 

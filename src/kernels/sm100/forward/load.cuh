@@ -37,7 +37,7 @@ class Loader {
   // What the loads of a tile have in common. Sequences of a packed tensor are one batch to TMA.
   __device__ void find_places() {
     kv_head = tile.work.head / p.heads.tile_heads_per_kv;
-    kv_batch = p.sequences.cu_seqlens_k == nullptr ? tile.work.batch : 0;
+    kv_batch = batch_coordinate(p.sequences.cu_seqlens_k, tile.work);
     const bool may_hold_anything =
         p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
     const bool is_cut = T.cta_group == 1 && may_hold_anything && tile.work.seqlen_k % kTileN != 0;
@@ -83,7 +83,7 @@ class Loader {
       for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
         load(to + slab * kTileRows * kQkSlab * kElementBytes, p.maps.q, c.barrier(kQFull, q_tile),
              slab * kQkSlab, 0, tile.work.head, position,
-             p.sequences.cu_seqlens_q == nullptr ? tile.work.batch : 0);
+             batch_coordinate(p.sequences.cu_seqlens_q, tile.work));
       }
     }
     __syncwarp();

@@ -42,9 +42,8 @@ struct OutputRow {
     const FwdParams& p = c.params;
     const Place to = place();
     if (to.position >= tile.seqlen_q) return;
-    const int batch = p.sequences.cu_seqlens_q == nullptr ? tile.batch : 0;
-    const int64_t element = batch * p.output.stride_batch + out_element(p.output, tile, to);
-    unsigned char* row_begin = static_cast<unsigned char*>(p.output.data) + element * kElementBytes;
+    unsigned char* row_begin =
+        static_cast<unsigned char*>(p.output.data) + out_element(p, tile, to) * kElementBytes;
 #pragma unroll 1
     for (int i = 0; i < p.output.head_dim_v; i += 8) {
       *reinterpret_cast<uint4*>(row_begin + i * kElementBytes) = uint4{0, 0, 0, 0};
@@ -102,19 +101,18 @@ class Storer {
 
  private:
   __device__ void store(int q_tile) const {
-    const int first = first_row(c, tile.work, q_tile) >> p.heads.group_log2;
-    const bool dense = p.sequences.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
-    if (dense || first + (kTileRows >> p.heads.group_log2) <= tile.work.seqlen_q) {
-      if (ptx::elect_sync()) store_by_tma(q_tile, first, dense ? tile.work.batch : 0);
+    const int first = first_row(c, tile.work, q_tile);
+    if (may_store_by_tma(p, tile.work, first, kTileRows)) {
+      if (ptx::elect_sync()) store_by_tma(q_tile, first >> p.heads.group_log2);
     } else {
-      copy_rows<kTileRows, T.head_dim_v, kWarpThreads>(
-          p.heads, p.output, tile.work, c.smem + c.out_place(q_tile),
-          first_row(c, tile.work, q_tile), threadIdx.x % kWarpThreads);
+      copy_rows<kTileRows, T.head_dim_v, kWarpThreads>(p, tile.work, c.smem + c.out_place(q_tile),
+                                                       first, threadIdx.x % kWarpThreads);
     }
   }
 
   // Returns when TMA has read shared memory.
-  __device__ void store_by_tma(int q_tile, int first_position, int batch) const {
+  __device__ void store_by_tma(int q_tile, int first_position) const {
+    const int batch = batch_coordinate(p.sequences.cu_seqlens_q, tile.work);
     const ptx::SmemAddr from = c.smem_address(c.out_place(q_tile));
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {

@@ -132,7 +132,8 @@ class Softmax {
   __device__ void maximum_of_chunk(float (&s)[kChunk], int first_key, int chunk,
                                    float (&top)[3]) const {
     if (kMasked && is_hidden(first_key, chunk)) return;
-    if constexpr (T.softcap) tanh_scores(s, p.scores.scale_over_softcap);
+    if constexpr (T.softcap)
+      transform_scores(s, p.scores.negates != 0, p.scores.scale_over_softcap);
     if (kMasked && !is_whole(first_key, chunk)) {
       const int key = first_key + chunk * kChunk;
       mask_row(s, seen.begin - key, seen.end - key);

@@ -30,7 +30,7 @@ class Loader {
     const Sequence& s = w.sequence;
     const bool packed_q = p.sequences.cu_seqlens_q != nullptr;
     const bool packed_k = p.sequences.cu_seqlens_k != nullptr;
-    const bool clears_q = packed_q || p.inputs.seqused_q != nullptr;
+    const bool clears_q = packed_q || p.sequences.seqused_q != nullptr;
     const bool clears_k = packed_k || p.sequences.seqused_k != nullptr;
     const int keys = clears_k ? s.seqlen_k - w.first_key() : kKeys;
     const int batch_k = packed_k ? 0 : s.batch, batch_q = packed_q ? 0 : s.batch;

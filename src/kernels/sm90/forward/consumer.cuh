@@ -52,8 +52,7 @@ class Consumer {
       for (;;) {
         const bool first = n == tile.blocks.n_block_max - 1;
         release(c.pipeline(kKFull), k);
-        if constexpr (T.softcap)
-          cap_scores(rS, c.params.scores.softcap, c.params.scores.scale_over_softcap);
+        if constexpr (T.softcap) transform();
         if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) mask();
         const bool rescale =
             softmax.template update_max<kBothRowsAtOnce>(rS, c.params.scores.scale_log2);
@@ -88,6 +87,14 @@ class Consumer {
 
   __device__ int row(int r) const {
     return 64 * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
+  }
+
+  // Scores of a kernel with softcap.
+  __device__ void transform() {
+    const ScoreParams& of = c.params.scores;
+    transform_scores(rS, of.negates != 0, of.scale_over_softcap);
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) rS[i] *= of.softcap;
   }
 
   template <int kStages>

@@ -50,12 +50,10 @@ struct Epilogue {
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
 
     const int first_row = packed_row(64 * warpgroup);
-    const bool dense = p.sequences.cu_seqlens_q == nullptr;  // TMA clips at the sequence's end
-    if (dense || (first_row + 63) >> p.heads.group_log2 < tile.seqlen_q) {
-      if (lane == 0) store_by_tma(rows, first_row, dense ? tile.batch : 0);
+    if (may_store_by_tma(p, tile, first_row, 64)) {
+      if (lane == 0) store_by_tma(rows, first_row);
     } else {
-      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(p.heads, p.output, tile, rows, first_row,
-                                                     lane);
+      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(p, tile, rows, first_row, lane);
       ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
     }
   }
@@ -77,14 +75,15 @@ struct Epilogue {
     }
   }
 
-  __device__ void store_by_tma(const unsigned char* rows, int first_row, int batch) const {
-    const int head = head_of_group(c.params.heads, first_row);
-    const int position = tile.offset_q + (first_row >> c.params.heads.group_log2);
+  __device__ void store_by_tma(const unsigned char* rows, int first_row) const {
+    const FwdParams& p = c.params;
+    const int head = head_of_group(p.heads, first_row);
+    const int position = tile.offset_q + (first_row >> p.heads.group_log2);
+    const int batch = batch_coordinate(p.sequences.cu_seqlens_q, tile);
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
-      ptx::cp_async_bulk_tensor_5d_store(&c.params.maps.out,
-                                         ptx::smem_addr(rows) + slab * kSlabBytes, slab * kSlab,
-                                         head, tile.head, position, batch);
+      ptx::cp_async_bulk_tensor_5d_store(&p.maps.out, ptx::smem_addr(rows) + slab * kSlabBytes,
+                                         slab * kSlab, head, tile.head, position, batch);
     }
     ptx::cp_async_bulk_commit_group();
   }

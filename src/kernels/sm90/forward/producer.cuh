@@ -22,11 +22,6 @@ struct LoadTile : QTile {
   KvPlace kv;
 };
 
-// Sequences of a packed tensor are one batch to TMA.
-__device__ inline int batch_coordinate(const int32_t* cu_seqlens, const WorkTile& tile) {
-  return cu_seqlens == nullptr ? tile.batch : 0;
-}
-
 // One block of K or V: tile_n rows in slabs.
 template <FwdTraits T, int kHeadDim>
 __device__ inline void load_kv_block(const FwdContext<T>& c, const TensorMap& map, ptx::SmemAddr to,
