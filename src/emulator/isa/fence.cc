@@ -43,14 +43,22 @@ Scope need_scope(Decoder& decoder) {
   return *scope;
 }
 
+enum class Order : uint8_t { kBoth, kAcquire, kRelease };
+
 // .sync_restrict: what a release releases is its own CTA's, what an acquire acquires the cluster's.
-bool take_restriction(Decoder& decoder) {
-  return decoder.take_one<bool>(
-      {{"sync_restrict::shared::cluster", true}, {"sync_restrict::shared::cta", true}}, false);
+// Either stands in one form alone, of scope .cluster.
+bool take_restriction(Decoder& decoder, Order order) {
+  const bool of_cluster = decoder.take("sync_restrict::shared::cluster");
+  if (!of_cluster && !decoder.take("sync_restrict::shared::cta")) return false;
+  if (order != (of_cluster ? Order::kAcquire : Order::kRelease) || !decoder.take("cluster")) {
+    decoder.fail(
+        "a restricted fence is .acquire.sync_restrict::shared::cluster.cluster or "
+        ".release.sync_restrict::shared::cta.cluster");
+  }
+  return true;
 }
 
 void decode_fence(Decoder& decoder, Insn& insn) {
-  enum class Order : uint8_t { kBoth, kAcquire, kRelease };
   decoder.need_operands(0, 0);
   const Order order = decoder.take_one<Order>({{"sc", Order::kBoth},
                                                {"acq_rel", Order::kBoth},
@@ -60,8 +68,8 @@ void decode_fence(Decoder& decoder, Insn& insn) {
   Fence fence{.kind = FenceKind::kMemory,
               .acquires = order != Order::kRelease,
               .releases = order != Order::kAcquire};
-  fence.only_shared = take_restriction(decoder);
-  fence.scope = need_scope(decoder);
+  fence.only_shared = take_restriction(decoder, order);
+  fence.scope = fence.only_shared ? Scope::kCluster : need_scope(decoder);
   decode_as(decoder, insn, fence);
 }
 
@@ -109,9 +117,11 @@ void decode_proxy(Decoder& decoder, Insn& insn) {
   decoder.need_operands(0, 0);
   if (decoder.take("alias")) return decode_as(decoder, insn, {.kind = FenceKind::kProxyAlias});
   if (decoder.take("async::generic")) {
-    decoder.take_one<int>({{"acquire", 1}, {"release", 2}}, 0);
-    if (!take_restriction(decoder)) decoder.fail("fence.proxy.async::generic restricts its memory");
-    decoder.take("cluster");
+    const Order order = decoder.take_one<Order>(
+        {{"acquire", Order::kAcquire}, {"release", Order::kRelease}}, Order::kBoth);
+    if (!take_restriction(decoder, order)) {
+      decoder.fail("fence.proxy.async::generic restricts its memory");
+    }
     return decode_as(decoder, insn, {.kind = FenceKind::kProxyAsyncShared});
   }
   if (!decoder.take("async")) decoder.fail("an unknown proxy");

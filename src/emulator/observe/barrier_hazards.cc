@@ -100,6 +100,7 @@ void ClusterHazards::mbarrier_arrive(const Exec& exec, const Insn& insn, Cta& ct
   if (!order.releases) {
     const auto& fenced = fenced_[agent][remote ? 1 : 0];
     if (fenced != nullptr && (!remote || order.scope >= Scope::kCluster)) {
+      barrier.signals.remote |= remote;
       barrier.gathering.join(*fenced);
     }
     return;
@@ -129,6 +130,9 @@ void ClusterHazards::mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t
     check_observed(barrier, found_by(op, cta, {}, {}));
   barrier.gathering.join(*r.at_issue);
   barrier.signals.engine = true;
+  // st.async stores as a thread does, in the generic proxy; copies and commits of another CTA are
+  // awaited at scope .cta by kernels that work (CUTLASS's pairs).
+  barrier.signals.remote |= op.kind == EngineKind::kRemoteStore && op.cta_rank != cta.rank;
   const Point point{barrier.component, barrier.phases + 1};
   r.done.push_back(point);
   if (op.kind == EngineKind::kTensorCore) {
@@ -156,10 +160,13 @@ void ClusterHazards::mbarrier_observed(const Exec& exec, const Insn& insn, Cta& 
   } else {
     awaiting_fence(agent, remote ? Scope::kCluster : Scope::kCta).join(barrier.completed);
   }
-  if (order.acquires && remote && order.scope == Scope::kCta) {
+  if (remote && order.scope == Scope::kCta) {
     launch_.report(exec, insn, Severity::kFormal, "narrow-scope",
-                   "a wait of scope .cta for a phase in which threads of another CTA have arrived: "
-                   "it orders nothing after them, .cluster would");
+                   order.acquires
+                       ? "a wait of scope .cta for a phase in which threads of another CTA have "
+                         "arrived: it orders nothing after them, .cluster would"
+                       : "a relaxed wait of scope .cta for a phase in which threads of another CTA "
+                         "have arrived: no fence orders anything after them, .cluster would");
   }
   barrier.observed = barrier.phases;
   uint32_t& seen = barrier.seen[agent];

@@ -73,9 +73,14 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
   const Who who = earlier.touch.who;
   const auto& [generic, async_global] = clock->second;
   if (who.is_op()) {
-    return clusters_.at(earlier.cluster)->is_over(who.op_id(), generic, earlier_reads)
-               ? Order::kOrdered
-               : Order::kRace;
+    ClusterHazards& cluster = *clusters_.at(earlier.cluster);
+    if (!cluster.is_over(who.op_id(), generic, earlier_reads)) return Order::kRace;
+    // The engine's sums of two CTAs come one after the other only where a fence of their proxy
+    // links them ("Causality order": the same proxy is enough within one CTA alone).
+    const bool both_add = earlier.sums_floats && access.now.sums_floats && access.op != nullptr &&
+                          in_async_proxy(access.op->kind);
+    const bool linked = !both_add || cluster.is_over(who.op_id(), async_global, earlier_reads);
+    return linked ? Order::kOrdered : Order::kNoProxyFence;
   }
   if (generic.at(who.agent()) < who.epoch()) return Order::kRace;
   const bool seen = !async_read || earlier_reads || async_global.at(who.agent()) >= who.epoch();
@@ -265,8 +270,9 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
   const std::string after = describe(access.now, access.writes);
   if (open_sum) {
     finding.message = fmt::format(
-        "floats are added in no fixed order ({}; {}): the last bits may differ from run to run",
-        before, after);
+        "floats are added in no fixed order ({}; {}){}: the last bits may differ from run to run",
+        before, after,
+        order == Order::kNoProxyFence ? ", since no fence.proxy.async links the two" : "");
   } else if (order == Order::kNoProxyFence) {
     finding.message = fmt::format("{} sees the {} only after fence.proxy.async", after, before);
   } else {

@@ -83,6 +83,21 @@ TEST(Decoder, RefusesVectorsThatDoNotExist) {
   }
 }
 
+// ptxas 13.0 takes a restricted fence in these forms alone (PTX ISA 9.7.13.4).
+TEST(Decoder, RefusesRestrictedFencesOfOtherOrdersAndScopes) {
+  const std::string own = ".sync_restrict::shared::cta", all = ".sync_restrict::shared::cluster";
+  for (const std::string fence : {"fence", "fence.proxy.async::generic"}) {
+    EXPECT_NO_THROW(decode(fence + ".acquire" + all + ".cluster;"));
+    EXPECT_NO_THROW(decode(fence + ".release" + own + ".cluster;"));
+    for (const std::string& form :
+         {".acquire" + all + ".cta", ".acquire" + all + ".gpu", ".acquire" + own + ".cluster",
+          ".release" + own + ".cta", ".release" + all + ".cluster", all + ".cluster"}) {
+      expect_refused(fence + form + ";", "a restricted fence is .acquire");
+    }
+  }
+  expect_refused("fence.acq_rel" + all + ".cluster;", "a restricted fence is .acquire");
+}
+
 TEST(Decoder, TakesQualifiersInAnyOrder) {
   EXPECT_NO_THROW(decode("fma.ftz.rn.f32 %f1, %f2, %f3, %f4;"));
   EXPECT_NO_THROW(decode("setp.s32.lt %p1, %r1, %r2;"));

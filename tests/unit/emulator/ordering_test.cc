@@ -66,6 +66,24 @@ TEST(Orderings, OfScopeCtaReachNoOtherCta) {
   }
 }
 
+// A relaxed arrival behind a fence and a relaxed wait before one: all four must reach the other
+// CTA.
+TEST(Orderings, AroundRelaxedOnesReachNoOtherCtaWithScopeCta) {
+  const char *release = "fence.release.sync_restrict::shared::cta.cluster;\n",
+             *acquire = "fence.acquire.sync_restrict::shared::cluster.cluster;\n";
+  const auto good = hand_over(".relaxed.cluster", ".relaxed.cluster", release, acquire);
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  const auto wait = hand_over(".relaxed.cluster", ".relaxed.cta", release, acquire);
+  EXPECT_EQ(severity(wait, "narrow-scope"), "formal") << text_of(wait);
+  const auto behind_a_release = hand_over(".release.cluster", ".relaxed.cta", "", acquire);
+  EXPECT_EQ(severity(behind_a_release, "narrow-scope"), "formal") << text_of(behind_a_release);
+  const auto fence =
+      hand_over(".relaxed.cluster", ".relaxed.cluster", release, "fence.acquire.cta;\n");
+  EXPECT_EQ(severity(fence, "shared-race"), "error") << text_of(fence);
+  const auto arrival = hand_over(".relaxed.cta", ".relaxed.cluster", release, acquire);
+  EXPECT_EQ(severity(arrival, "shared-race"), "error") << text_of(arrival);
+}
+
 // Before the barrier CTA rank 1 writes a word of rank 0, which reads it afterwards.
 LaunchReport over_cluster_barrier(const char* before, const char* arrive) {
   return run_pair(std::string(kMeet) + "@!%p0 st.shared::cluster.u32 [%r3], 77;\n" + before +

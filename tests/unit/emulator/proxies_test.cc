@@ -38,7 +38,8 @@ TEST(Proxies, CpAsyncReadsInTheGenericOne) {
   EXPECT_EQ(report.status, "ok") << text_of(report);
 }
 
-LaunchReport store_to_peer(const char* fence, const std::string& order = "acquire") {
+LaunchReport store_to_peer(const char* fence, const std::string& order = "acquire",
+                           const std::string& scope = "cluster") {
   const std::string body =
       "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmov.u32 %r3, %cluster_ctarank;\nxor.b32 %r4, %r3, 1;\n"
       "mbarrier.init.shared::cta.b64 [%r2], 1;\n"
@@ -48,7 +49,7 @@ LaunchReport store_to_peer(const char* fence, const std::string& order = "acquir
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r5], {%r3, %r3, %r3, %r3}, "
       "[%r6];\n"
       "wait: mbarrier.try_wait.parity." +
-      order + ".cluster.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n" + fence +
+      order + "." + scope + ".shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n" + fence +
       "mul.wide.u32 %d2, %r3, 16;\nadd.u64 %d2, %d0, %d2;\n"
       "cp.async.bulk.global.shared::cta.bulk_group [%d2], [%r1], 16;\n"
       "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n"
@@ -69,6 +70,44 @@ TEST(Proxies, StAsyncWritesInTheGenericOne) {
   EXPECT_EQ(restricted.status, "ok") << text_of(restricted);
   const auto unfenced = store_to_peer(acquire.c_str(), "relaxed");
   EXPECT_EQ(severity(unfenced, "missing-proxy-fence"), "error") << text_of(unfenced);
+}
+
+// What its completion releases, it releases to the cluster ("st.async").
+TEST(Proxies, StAsyncIsAwaitedAtTheScopeOfTheCluster) {
+  const std::string fence = "fence.proxy.async.shared::cta;\n";
+  const auto acquired = store_to_peer(fence.c_str(), "acquire", "cta");
+  EXPECT_EQ(severity(acquired, "narrow-scope"), "formal") << text_of(acquired);
+  const std::string acquire = "fence.acquire.sync_restrict::shared::cluster.cluster;\n";
+  const auto relaxed = store_to_peer((acquire + fence).c_str(), "relaxed", "cta");
+  EXPECT_EQ(severity(relaxed, "narrow-scope"), "formal") << text_of(relaxed);
+}
+
+// Each CTA adds a box of floats when the one before it has counted.
+LaunchReport add_in_turn(const char* fence) {
+  const std::string body =
+      "mov.u32 %r1, box;\nmov.u32 %r2, %ctaid.x;\nmov.f32 %f1, 0f3f800000;\n"
+      "st.shared.v4.f32 [%r1], {%f1, %f1, %f1, %f1};\nfence.proxy.async.shared::cta;\n"
+      "wait: ld.acquire.gpu.global.u32 %r3, [%d0+128];\nsetp.lt.u32 %p0, %r3, %r2;\n"
+      "@%p0 bra wait;\n" +
+      std::string(fence) +
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d0], [%r1], 16;\n"
+      "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n"
+      "red.release.gpu.global.add.u32 [%d0+128], 1;\n";
+  PtxProgram p(body, checked("late"), kBox);
+  return p.launch(p.buffer("out", std::vector<uint32_t>(64)), 0, 1, 2);
+}
+
+TEST(Proxies, SumsOfTheEngineComeInTurnBehindAFence) {
+  const auto good = add_in_turn("fence.proxy.async;\n");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  EXPECT_EQ(severity(good, "order_dependent"), "") << text_of(good);
+  const auto global = add_in_turn("fence.proxy.async.global;\n");
+  EXPECT_EQ(severity(global, "order_dependent"), "") << text_of(global);
+  for (const char* fence : {"", "fence.proxy.async.shared::cta;\n"}) {
+    const auto bare = add_in_turn(fence);
+    EXPECT_EQ(severity(bare, "order_dependent"), "formal") << fence << text_of(bare);
+    EXPECT_NE(text_of(bare).find("fence.proxy.async links"), std::string::npos) << text_of(bare);
+  }
 }
 
 LaunchReport copy_over_store(const char* fence) {
