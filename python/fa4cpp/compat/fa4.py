@@ -6,7 +6,7 @@ import torch
 
 from . import _shared
 
-__all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func"]
+__all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "get_scheduler_metadata"]
 
 
 def _returned(result, tensors, return_lse):
@@ -65,6 +65,17 @@ def flash_attn_combine(out_partial: torch.Tensor, lse_partial: torch.Tensor, out
     _shared.refuse_others(virtual_batch_idx=virtual_batch_idx)
     out, lse = _shared.combine(out_partial, lse_partial, out, out_dtype)
     return out, lse if return_lse else None
+
+
+def get_scheduler_metadata(max_seqlen_q: int, max_seqlen_k: int, nheads: int, nheads_kv: int, headdim: int, num_splits: int,
+                           headdim_v: Optional[int] = None, pack_gqa: Optional[int] = None, causal: bool = False,
+                           window_size_left: Optional[int] = None, window_size_right: Optional[int] = None, seqlen_k_new: int = 0,
+                           cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
+                           cu_seqlens_k_new: Optional[torch.Tensor] = None, seqused_q: Optional[torch.Tensor] = None,
+                           seqused_k: Optional[torch.Tensor] = None, leftpad_k: Optional[torch.Tensor] = None,
+                           seqlen_k_per_split: Optional[int] = None, _arch: Optional[int] = None):
+    """None: a hint that this library makes no use of."""
+    return None
 
 
 def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, max_seqlen_q=None,
