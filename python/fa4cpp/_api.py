@@ -216,10 +216,9 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     torch = _torch_of(q)
     window = _options.window_of(window_size)
     if torch is not None and out is None and seqused_q is None and seqused_k is None:
-        entry = torch._fast.entry_of(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic)
-        if entry is not None:
-            result = torch._fast.run(entry, q, k, v, sink, return_lse)
-            return result if return_lse else result[0]
+        result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse)
+        if result is not None:
+            return result
     options = Options(softmax_scale, causal, window, softcap, deterministic)
     if torch is not None:
         return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, return_lse, out)

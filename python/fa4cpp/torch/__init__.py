@@ -5,7 +5,6 @@
 
 import torch
 
-from .. import _call, _device
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._problem import Options
@@ -103,7 +102,7 @@ def _supports(given, options, max_q, max_k, direction):
     scale, causal, left, right, softcap, deterministic = _numbers(0, 0, options)[2:]
     call = _tensors.Call(given.q, given.k, given.v, None if sink is None else _sink(sink, device), *indices, _bound(max_q), _bound(max_k),
                          Options(scale, causal, (left, right), softcap, deterministic))
-    _call.query(direction, call.shapes.device, call.shapes.forward)
+    call.shapes.query(direction)
     return Support(True, "")
 
 

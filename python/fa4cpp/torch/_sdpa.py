@@ -10,9 +10,8 @@ import warnings
 
 import torch
 
-from .._errors import InvalidArgumentError, NotSupportedError
-from .._problem import Options
-from . import _tensors
+from .._errors import NotSupportedError
+from . import _sdpa_choice, _sdpa_dense
 
 _NAME = "fa4cpp"
 _CPU = "_scaled_dot_product_flash_attention_for_cpu"
@@ -28,64 +27,6 @@ def _count(direction, reason):
         _counts[direction, reason] += 1
 
 
-def _given(more):
-    """Why parameters that newer versions of PyTorch added, or that we do not have, are PyTorch's."""
-    return next((f"{name} is given" for name, value in more.items() if value is not None and value is not False), None)
-
-
-def _why_not(direction, query, key, value, dropout_p, is_causal, scale, more, packed=(None,) * 6, window=(None, None)):
-    """(reason, None) for PyTorch's kernel, (None, Call) for ours. Tensors are (batch, seqlen, heads, head_dim), or packed."""
-    reason = _given(more)
-    if reason is None and dropout_p != 0.0:
-        reason = f"dropout_p {dropout_p}"
-    if reason is None and value.shape[-1] != query.shape[-1]:
-        reason = f"head_dim {query.shape[-1]}, head_dim_v {value.shape[-1]}"
-    if reason is None and query.dtype not in _tensors.NUMBERS:
-        reason = f"dtype {str(query.dtype)[6:]}"
-    if reason is None:
-        options = Options(scale, bool(is_causal), window, 0.0, torch.are_deterministic_algorithms_enabled())
-        try:
-            sequences, lengths = packed[:4], packed[4:]
-            call = _tensors.Call(query, key, value, None, *sequences, None, *(length or 0 for length in lengths), options)
-            call.shapes.query(direction)
-            return None, call
-        except (InvalidArgumentError, NotSupportedError) as refused:
-            reason = str(refused)
-    return reason, None
-
-
-def _dense(direction, query, key, value, dropout_p, is_causal, scale, more):
-    """Of (batch, heads, seqlen, head_dim)."""
-    if is_causal and query.shape[2] != key.shape[2]:
-        return f"is_causal with lengths {query.shape[2]} and {key.shape[2]}: top-left there, bottom-right here", None
-    return _why_not(direction, *(tensor.transpose(1, 2) for tensor in (query, key, value)), dropout_p, is_causal, scale, more)
-
-
-def _attend(call, like, transposed):
-    """(out with the strides of `like`, as the operators' meta kernels have it, and lse)"""
-    out = torch.empty_like(like)
-    given = out.transpose(1, 2) if transposed else out
-    if _tensors.written(call.shapes.device, "out", given) is not None:
-        return out, _tensors.forward(call, given)[1]
-    made, lse = _tensors.forward(call)
-    given.copy_(made)
-    return out, lse
-
-
-def _gradients(call, dout, out, lse, like, transposed):
-    """dq, dk, dv with the strides of `like`; rows that no sequence has get 0."""
-    leaves = call.shapes.leaves_q or call.shapes.leaves_k
-    made = [(torch.zeros_like if leaves else torch.empty_like)(tensor) for tensor in like]
-    turn = (lambda tensor: tensor.transpose(1, 2)) if transposed else (lambda tensor: tensor)
-    given = [turn(tensor) for tensor in made]
-    if all(_tensors.written(call.shapes.device, name, tensor) is not None for name, tensor in zip(("dq", "dk", "dv"), given)):
-        _tensors.backward(call, turn(dout), None, turn(out), lse, given)
-    else:
-        for wanted, gradient in zip(given, _tensors.backward(call, turn(dout), None, turn(out), lse)):
-            wanted.copy_(gradient)
-    return tuple(made)
-
-
 @functools.lru_cache(maxsize=None)
 def _patterns(device, dtype):
     return (torch.empty(2, dtype=torch.uint64, device=device), torch.empty((), dtype=torch.uint64, device=device),
@@ -93,8 +34,9 @@ def _patterns(device, dtype):
 
 
 def _no_numbers(query):
-    """The state of random numbers and the weights, which only dropout has."""
-    return tuple(torch.empty_like(pattern) for pattern in _patterns(query.device, query.dtype))
+    """The state of random numbers and the weights, which only dropout has. What has no bytes may be one for all calls."""
+    state, offset, nothing = _patterns(query.device, query.dtype)
+    return torch.empty_like(state), torch.empty_like(offset), nothing
 
 
 class _Handle:
@@ -140,66 +82,67 @@ class _Handle:
 
     def cpu_forward(self, keyset, query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None, **more):
         more["attn_mask"] = attn_mask
-        reason, call = _dense("forward", query, key, value, dropout_p, is_causal, scale, more)
+        reason, entry = _sdpa_dense.entry_of("forward", query, key, value, dropout_p, is_causal, scale, more)
         if reason is not None:
             return self._theirs(_CPU, "forward", reason, keyset, query, key, value, dropout_p, is_causal, scale=scale, **more)
         _count("forward", None)
-        out, lse = _attend(call, query, True)
+        out, lse = _sdpa_dense.attend(entry, query, key, value)
         return out, lse.transpose(1, 2).contiguous().transpose(1, 2)
 
     def cpu_backward(self, keyset, grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None,
                      **more):
         more["attn_mask"] = attn_mask
-        reason, call = _dense("backward", query, key, value, dropout_p, is_causal, scale, more)
+        reason, entry = _sdpa_dense.entry_of("backward", query, key, value, dropout_p, is_causal, scale, more)
         if reason is not None:
             return self._theirs(f"{_CPU}_backward", "backward", reason, keyset, grad_out, query, key, value, out, logsumexp, dropout_p,
                                 is_causal, scale=scale, **more)
         _count("backward", None)
-        gradients = _tensors.backward(call, grad_out.transpose(1, 2), None, out.transpose(1, 2), logsumexp)
-        return tuple(gradient.transpose(1, 2) for gradient in gradients[:3])
+        return _sdpa_dense.gradients(entry, grad_out, query, key, value, out, logsumexp.contiguous())
 
     def cuda_forward(self, keyset, query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None, **more):
-        reason, call = _dense("forward", query, key, value, dropout_p, is_causal, scale, {"debug mask": return_debug_mask, **more})
+        more["debug mask"] = return_debug_mask
+        reason, entry = _sdpa_dense.entry_of("forward", query, key, value, dropout_p, is_causal, scale, more)
         if reason is not None:
+            del more["debug mask"]
             return self._theirs(_CUDA, "forward", reason, keyset, query, key, value, dropout_p, is_causal, return_debug_mask,
                                 scale=scale, **more)
         _count("forward", None)
-        out, lse = _attend(call, query, True)
+        out, lse = _sdpa_dense.attend(entry, query, key, value)
         return out, lse, None, None, query.shape[2], key.shape[2], *_no_numbers(query)
 
     def cuda_backward(self, keyset, grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p,
                       is_causal, philox_seed, philox_offset, *, scale=None, **more):
-        reason, call = _dense("backward", query, key, value, dropout_p, is_causal, scale, more)
+        reason, entry = _sdpa_dense.entry_of("backward", query, key, value, dropout_p, is_causal, scale, more)
         if reason is not None:
             return self._theirs(f"{_CUDA}_backward", "backward", reason, keyset, grad_out, query, key, value, out, logsumexp, cum_seq_q,
                                 cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed, philox_offset, scale=scale, **more)
         _count("backward", None)
-        return _gradients(call, grad_out, out, logsumexp, (query, key, value), True)
+        return _sdpa_dense.gradients(entry, grad_out, query, key, value, out, logsumexp)
 
     def packed_forward(self, keyset, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask,
                        *, scale=None, window_size_left=None, window_size_right=None, seqused_k=None, **more):
         window = _window(window_size_left, window_size_right)
         packed = (cum_seq_q, cum_seq_k, None, seqused_k, max_q, max_k)
-        reason, call = _why_not("forward", query, key, value, dropout_p, is_causal, scale, {"debug mask": return_debug_mask, **more},
+        reason, call = _sdpa_choice.why_not("forward", query, key, value, dropout_p, is_causal, scale, {"debug mask": return_debug_mask, **more},
                                 packed, window)
         if reason is not None:
             return self._theirs(f"{_PACKED}_forward", "forward", reason, keyset, query, key, value, cum_seq_q, cum_seq_k, max_q, max_k,
                                 dropout_p, is_causal, return_debug_mask, scale=scale, window_size_left=window_size_left,
                                 window_size_right=window_size_right, seqused_k=seqused_k, **more)
         _count("forward", None)
-        return *_attend(call, query, False), *_no_numbers(query)
+        return *_sdpa_choice.attend(call, query, False), *_no_numbers(query)
 
     def packed_backward(self, keyset, grad_out, query, key, value, out, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p,
                         is_causal, rng_state, unused, *, scale=None, window_size_left=None, window_size_right=None, **more):
         window = _window(window_size_left, window_size_right)
         packed = (cum_seq_q, cum_seq_k, None, None, max_q, max_k)
-        reason, call = _why_not("backward", query, key, value, dropout_p, is_causal, scale, more, packed, window)
+        reason, call = _sdpa_choice.why_not("backward", query, key, value, dropout_p, is_causal, scale, more, packed, window)
         if reason is not None:
             return self._theirs(f"{_PACKED}_backward", "backward", reason, keyset, grad_out, query, key, value, out, logsumexp,
                                 cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, rng_state, unused, scale=scale,
                                 window_size_left=window_size_left, window_size_right=window_size_right, **more)
         _count("backward", None)
-        return _gradients(call, grad_out, out, logsumexp, (query, key, value), False)
+        return _sdpa_choice.gradients(call, grad_out, out, logsumexp, [torch.empty_like(tensor) for tensor in (query, key, value)], False)
 
 
 def _window(left, right):

@@ -1,14 +1,13 @@
 """Tensors of torch by their pointers: one execution of the forward or of the backward."""
 
-import functools
-
 import torch
 
 from .. import _call, _device
-from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check, out_pointer
+from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check
 from .._arrays import BF16, F16, F32, I32, View, contiguous_strides
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._problem import DENSE, PACKED, PAGED, Tensor, check_shapes, described, layout_of_shapes, problem_bytes
+from . import _prepared
 
 INDICES = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table")
 NUMBERS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
@@ -187,20 +186,8 @@ def _view(tensor):
     return View(tensor.data_ptr(), number, tuple(tensor.shape), contiguous_strides(tensor.shape), tensor, True, "torch")
 
 
-class _Prepared:
-    """An operation of a GPU; as long as the process, since a captured graph may hold it."""
-
-    def __init__(self, direction, device, problem):
-        with _call.planned(direction, device, problem) as plan:
-            self.workspace_bytes = LIBRARY.fa4_plan_workspace_bytes(plan)
-            self.handle = out_pointer(LIBRARY.fa4_prepare, plan)
-
-
-prepared = functools.lru_cache(maxsize=None)(_Prepared)
-
-
 def _run_on_gpu(direction, device, problem, tensors):
-    op = prepared(direction, device, problem)
+    op = _prepared.prepared(direction, device, problem)
     where = tensors["q"].device
     # From torch's allocator at each call: ordered by the stream, and in a capture the graph's own.
     workspace = torch.empty(op.workspace_bytes, dtype=torch.uint8, device=where)
