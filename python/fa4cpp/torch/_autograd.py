@@ -17,6 +17,8 @@ def _operator(name, tensors, arguments):
 class _Once(torch.autograd.Function):
     """Gradients of a backward under create_graph=True: they have none of their own."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(_, *gradients):
         return tuple(None if gradient is None else gradient.view_as(gradient) for gradient in gradients)
@@ -33,6 +35,8 @@ class _Once(torch.autograd.Function):
 
 class Attention(torch.autograd.Function):
     """(out, lse) of q, k, v, sink, five index tensors, and the numbers of an operator."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
@@ -54,12 +58,17 @@ class Attention(torch.autograd.Function):
         return *gradients(dout, dlse, out, lse, inputs, ctx.numbers), *(None,) * (count - 4)
 
 
+# For compilers that see the operator where they would see Attention: torch.vmap inside torch.func.grad.
+torch.library.register_autograd("fa4cpp::forward", Attention.backward, setup_context=Attention.setup_context, lib=_ops.LIBRARY)
+
+
 def gradients(dout, dlse, out, lse, inputs, numbers):
     """(dq, dk, dv, dsink); `inputs` are q, k, v, sink and five index tensors."""
     dq, dk, dv, dsink = _operator("backward", inputs[:3], (dout, dlse, out, lse, *inputs, *numbers))
     made = dq, dk, dv, None if inputs[3] is None else dsink.to(inputs[3].dtype)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        made = _Once.apply(next(tensor for tensor in inputs[:4] if tensor is not None and tensor.requires_grad), *made)
+        wanting = (tensor for tensor in inputs[:4] if tensor is not None and tensor.requires_grad)
+        made = _Once.apply(next(wanting, inputs[0]), *made)
     return made
 
 
@@ -73,11 +82,16 @@ def _distinct(arguments):
     return result
 
 
+def _is_transformed():
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+
+
 def attention(q, k, v, sink, indices, numbers):
     """(out, lse), with gradients where they are wanted."""
     arguments = (q, k, v, sink, *indices, *numbers)
+    # Inside torch.vmap no tensor says whether a gradient is wanted outside it.
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad
-                                    or (sink is not None and sink.requires_grad)):
+                                    or (sink is not None and sink.requires_grad) or _is_transformed()):
         if torch.compiler.is_compiling():
             arguments = _distinct(arguments)
         elif _ops.is_plain(q, k, v):

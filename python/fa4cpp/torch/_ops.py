@@ -3,18 +3,18 @@
 import torch
 
 from .._problem import Options
-from . import _tensors
+from . import _tensors, _vmap
 
 _TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_q, " \
            "Tensor? seqused_k, Tensor? page_table"
 _NUMBERS = "SymInt max_seqlen_q, SymInt max_seqlen_k, float? softmax_scale, bool causal, int? window_left, int? window_right, " \
            "float softcap, bool deterministic"
 
-_library = torch.library.Library("fa4cpp", "DEF")
+LIBRARY = torch.library.Library("fa4cpp", "DEF")
 _tags = (torch.Tag.pt2_compliant_tag,)
-_library.define(f"forward({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)", tags=_tags)
-_library.define(f"forward_out({_TENSORS}, {_NUMBERS}, Tensor(a!) out) -> Tensor", tags=_tags)
-_library.define(f"backward(Tensor? dout, Tensor? dlse, Tensor out, Tensor lse, {_TENSORS}, {_NUMBERS}) "
+LIBRARY.define(f"forward({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)", tags=_tags)
+LIBRARY.define(f"forward_out({_TENSORS}, {_NUMBERS}, Tensor(a!) out) -> Tensor", tags=_tags)
+LIBRARY.define(f"backward(Tensor? dout, Tensor? dlse, Tensor out, Tensor lse, {_TENSORS}, {_NUMBERS}) "
                 "-> (Tensor, Tensor, Tensor, Tensor)", tags=_tags)
 
 
@@ -43,24 +43,26 @@ def backward(dout, dlse, out, lse, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, se
 
 for _name, _function in (("forward", forward), ("forward_out", forward_out), ("backward", backward)):
     for _key in ("CPU", "CUDA"):
-        _library.impl(_name, _function, _key)
+        LIBRARY.impl(_name, _function, _key)
 
 
-@torch.library.register_fake("fa4cpp::forward", lib=_library)
+@torch.library.register_fake("fa4cpp::forward", lib=LIBRARY)
 def _(q, k, v, *rest):
     return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
 
 
-@torch.library.register_fake("fa4cpp::forward_out", lib=_library)
+@torch.library.register_fake("fa4cpp::forward_out", lib=LIBRARY)
 def _(q, *rest):
     return q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
 
 
-@torch.library.register_fake("fa4cpp::backward", lib=_library)
+@torch.library.register_fake("fa4cpp::backward", lib=LIBRARY)
 def _(dout, dlse, out, lse, q, k, v, sink, *rest):
     heads = 0 if sink is None else q.shape[-2]
     return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v)) + (q.new_empty(heads, dtype=torch.float32),)
 
+
+_vmap.register(LIBRARY)
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
