@@ -18,15 +18,21 @@ _free = getattr(torch._C, "_cuda_cudaCachingAllocator_raw_delete", None)
 
 
 class Prepared:
-    """An operation of a GPU; as long as the process, since a captured graph may hold it."""
+    """An operation of a GPU. What it enqueued, and a graph that was captured, need it no more."""
+
+    handle = None
 
     def __init__(self, direction, device, problem):
         with _call.planned(direction, device, problem) as plan:
             self.workspace_bytes = LIBRARY.fa4_plan_workspace_bytes(plan)
             self.handle = out_pointer(LIBRARY.fa4_prepare, plan)
 
+    def __del__(self):
+        if self.handle is not None:
+            LIBRARY.fa4_destroy_op(self.handle)
 
-prepared = functools.lru_cache(maxsize=None)(Prepared)
+
+prepared = functools.lru_cache(maxsize=1024)(Prepared)
 
 
 class _Executor:

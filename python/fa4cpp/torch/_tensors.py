@@ -47,8 +47,16 @@ def lse_shape(q):
 def _longest(cu_seqlens, rows):
     """A bound on the lengths of packed sequences: the longest on the CPU, all rows on a GPU, which would have to be waited for."""
     if cu_seqlens.device.type != "cpu":
-        return rows
+        return _rows_of_plan(rows)
     return int((cu_seqlens[1:] - cu_seqlens[:-1]).max()) if cu_seqlens.numel() > 1 else 0
+
+
+def _rows_of_plan(rows):
+    """A number that many totals of packed rows share, at most a quarter (or 127) above them: one plan serves them all."""
+    if rows == 0:
+        return 0
+    step = max(128, 1 << (rows.bit_length() - 3))
+    return -(-rows // step) * step
 
 
 class _Shapes:
@@ -78,7 +86,11 @@ class _Shapes:
             if found is None or (self.device.startswith("emulated") and found.strides is not None):
                 self.copied.append(name)
                 found = Tensor(tuple(tensor.shape))
+            if (layout_q if name == "q" else layout_kv) == PACKED:
+                found = found._replace(shape=(_rows_of_plan(found.shape[0]), *found.shape[1:]))
             read.append(found)
+        self.totals = {"has_totals": 1, "total_q": q.shape[0] if layout_q == PACKED else 0,
+                       "total_k": k.shape[0] if layout_kv == PACKED else 0} if PACKED in (layout_q, layout_kv) else {}
         self.options = options._replace(has_sink=sink is not None, has_seqused_q=seqused_q is not None,
                                         has_seqused_k=seqused_k is not None, sink_dtype=0 if sink is None else NUMBERS[sink.dtype])
         self._key = (dtypes[0], layout_q, layout_kv, *read)
@@ -163,20 +175,20 @@ def _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table):
 launches = 0  # how often run() was called: what fa4cpp.testing counts
 
 
-def run(direction, device, problem, inputs, outputs):
-    """Executes on dicts of tensors or None."""
+def run(direction, device, problem, inputs, outputs, totals):
+    """Executes on dicts of tensors or None; `totals` are the rows of packed sides."""
     global launches
     launches += 1
     if device.startswith("cuda"):
-        _run_on_gpu(direction, device, problem, {**inputs, **outputs})
+        _run_on_gpu(direction, device, problem, {**inputs, **outputs}, totals)
     elif device == "cpu":
         fields = {name: tensor.data_ptr() for name, tensor in (*inputs.items(), *outputs.items()) if tensor is not None}
         layout = FORWARD_ARGS if direction == "forward" else BACKWARD_ARGS
         execute = LIBRARY.fa4_forward if direction == "forward" else LIBRARY.fa4_backward
-        check(execute(_device.handle_of(device), problem, layout.make(**fields)))
+        check(execute(_device.handle_of(device), problem, layout.make(**fields, **totals)))
     else:
         _call.run(direction, device, problem, *({name: _view(tensor) for name, tensor in side.items()}
-                                                for side in (inputs, outputs)))
+                                                for side in (inputs, outputs)), **totals)
 
 
 def _view(tensor):
@@ -186,13 +198,13 @@ def _view(tensor):
     return View(tensor.data_ptr(), number, tuple(tensor.shape), contiguous_strides(tensor.shape), tensor, True, "torch")
 
 
-def _run_on_gpu(direction, device, problem, tensors):
+def _run_on_gpu(direction, device, problem, tensors, totals):
     op = _prepared.prepared(direction, device, problem)
     where = tensors["q"].device
     # From torch's allocator at each call: ordered by the stream, and in a capture the graph's own.
     workspace = torch.empty(op.workspace_bytes, dtype=torch.uint8, device=where)
     fields = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    fields.update(workspace=workspace.data_ptr(), workspace_bytes=op.workspace_bytes,
+    fields.update(**totals, workspace=workspace.data_ptr(), workspace_bytes=op.workspace_bytes,
                   stream=torch._C._cuda_getCurrentRawStream(where.index))
     if direction == "forward":
         check(LIBRARY.fa4_execute(op.handle, FORWARD_ARGS.make(**fields)))
@@ -210,7 +222,7 @@ def forward(call, out=None):
     else:
         problem = shapes.problem(out=_writable(shapes, q, out))
     lse = make(shapes.lse_shape, dtype=torch.float32, device=q.device)
-    run("forward", shapes.device, problem, call.tensors, {"out": out, "lse": lse})
+    run("forward", shapes.device, problem, call.tensors, {"out": out, "lse": lse}, shapes.totals)
     return out, lse
 
 
@@ -267,5 +279,6 @@ def backward(call, dout, dlse, out, lse, gradients=None):
     inputs.update(out=out if dout is not None else None, dout=dout, lse=lse.contiguous(),
                   dlse=None if dlse is None else dlse.contiguous())
     problem = shapes.problem(has_dlse=dlse is not None, **lie)
-    run("backward", shapes.device, problem, inputs, {"dq": dq, "dk": dk, "dv": dv, "dsink": dsink})
+    run("backward", shapes.device, problem, inputs, {"dq": dq, "dk": dk, "dv": dv, "dsink": dsink},
+        shapes.totals)
     return dq, dk, dv, dsink

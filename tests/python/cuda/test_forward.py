@@ -76,19 +76,46 @@ def test_packed(dtype, causal, with_maxima):
     assert_lse(lse, exact_lse)
 
 
-def test_used_lengths():
+def test_used_keys():
     q, k, v = tensors(rows=200, keys=260)
     k[0, 170:] = torch.nan  # which never reaches a result
     v[0, 170:] = torch.nan
-    rows = 90
-    used = dict(seqused_q=torch.tensor([rows, 200], device=DEVICE), seqused_k=[170, 260])
-    out = fa4cpp.flash_attn_func(q, k, v, causal=True, **used)
-    exact = attention(q[:1, :rows], k[:1, :170], v[:1, :170], causal=True)[0]
-    near = attention(q[:1, :rows], k[:1, :170], v[:1, :170], causal=True, dtype=q.dtype)[0]
-    assert_near(out[:1, :rows], exact, near)
-    assert not out[0, rows:].any()
-    assert_near(out[1:], attention(q[1:], k[1:], v[1:], causal=True)[0],
-                attention(q[1:], k[1:], v[1:], causal=True, dtype=q.dtype)[0])
+    out = fa4cpp.flash_attn_func(q, k, v, causal=True, seqused_k=[170, 260])
+    exact = attention(q[:1], k[:1, :170], v[:1, :170], causal=True)[0]
+    near = attention(q[:1], k[:1, :170], v[:1, :170], causal=True, dtype=q.dtype)[0]
+    assert_near(out[:1], exact, near)
+
+
+@pytest.mark.parametrize("window", ((None, None), (40, 10)))
+@pytest.mark.parametrize("causal", (False, True))
+def test_used_queries(causal, window):
+    """Positions count from the used lengths, in dense rows and in packed ones that leave room."""
+    used, starts = [90, 0, 200], [0, 120, 150, 360]
+    q, k, v = tensors(batch=3, rows=200, keys=260)
+    rows = some(370, 4, 128, seed=4)
+    for b, length in enumerate(used):
+        q[b, length:] = rows[starts[b] + length:starts[b + 1]] = torch.nan
+    options = dict(causal=causal, window_size=fa4cpp.Window(*window), seqused_q=torch.tensor(used, device=DEVICE), return_lse=True)
+    out, lse = fa4cpp.flash_attn_func(q, k, v, **options)
+    given = torch.full_like(rows, 7)
+    starts_q = torch.tensor(starts, device=DEVICE)
+    out_rows, lse_rows = fa4cpp.flash_attn_varlen_func(rows, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=None, max_seqlen_q=210,
+                                                       max_seqlen_k=None, out=given, **options)
+    assert out_rows is given and supported_with(q, k, v, options)
+    for b, length in enumerate(used):
+        for each, its_lse, its_q in ((out[b], lse[b], q[b]), (out_rows[starts[b]:], lse_rows[:, starts[b]:], rows[starts[b]:])):
+            sides = its_q[None, :length], k[b:b + 1], v[b:b + 1]
+            exact, exact_lse = attention(*sides, causal=causal, window=window)
+            if length:
+                assert_near(each[None, :length], exact, attention(*sides, causal=causal, window=window, dtype=q.dtype)[0])
+                assert_lse(its_lse[None, :, :length], exact_lse)
+        assert not out[b, length:].any() and not lse[b, :, length:].any()
+        assert (given[starts[b] + length:starts[b + 1]] == 7).all()
+    assert (given[starts[-1]:] == 7).all()
+
+
+def supported_with(q, k, v, options):
+    return fa4cpp.supports(q, k, v, **{name: value for name, value in options.items() if name != "return_lse"})
 
 
 def test_queries_over_packed_keys():

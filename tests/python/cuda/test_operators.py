@@ -8,7 +8,7 @@ import torch
 
 import fa4cpp
 import fa4cpp.torch
-from fa4cpp.torch import _tensors
+from fa4cpp.torch import _prepared, _tensors
 from plain import DEVICE, some, tensors
 
 NOTHING = (None,) * 6
@@ -132,6 +132,39 @@ def test_a_graph_of_packed_sequences():
 
 
 @pytest.mark.cuda
+def test_a_plan_is_kept_for_many_totals_and_may_go_before_its_graph():
+    starts = torch.tensor([0, 100, 300], dtype=torch.int32, device="cuda")
+
+    def call(rows):
+        q, k, v = (tensor[0] for tensor in tensors(batch=1, rows=rows))
+        return lambda: fa4cpp.flash_attn_varlen_func(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=None, max_seqlen_k=None)
+
+    call(300)()
+    before = _prepared.prepared.cache_info().misses
+    for rows in (320, 350, 384):
+        call(rows)()
+    assert _prepared.prepared.cache_info().misses == before
+    graph, out = recorded(call(300))
+    wanted = call(300)()
+    _prepared.prepared.cache_clear()  # and its operations are destroyed
+    out.zero_()
+    graph.replay()
+    assert torch.equal(out[:300], wanted[:300])
+
+
+@pytest.mark.cuda
+def test_a_graph_of_used_queries():
+    q, k, v = tensors(rows=200)
+    used = torch.tensor([60, 200], dtype=torch.int32, device="cuda")
+    fa4cpp.flash_attn_func(q, k, v, seqused_q=used, causal=True)
+    graph, out = recorded(lambda: fa4cpp.flash_attn_func(q, k, v, seqused_q=used, causal=True))
+    for lengths in ((1, 0), (200, 130)):
+        used.copy_(torch.tensor(lengths, dtype=torch.int32))
+        graph.replay()
+        assert torch.equal(out, fa4cpp.flash_attn_func(q, k, v, seqused_q=used, causal=True))
+
+
+@pytest.mark.cuda
 def test_graphed_callables():
     class Layer(torch.nn.Module):
         def __init__(self):
@@ -225,6 +258,7 @@ def test_no_synchronisation():
 
     def run():
         fa4cpp.flash_attn_func(*inputs, causal=True).backward(inputs[0].detach())
+        fa4cpp.flash_attn_func(*inputs, causal=True, seqused_q=used).backward(inputs[0].detach())
         fa4cpp.flash_attn_with_kvcache(one[0], *cache, *one[1:], cache_seqlens=used)
         fa4cpp.flash_attn_varlen_func(*flat, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=None,
                                       max_seqlen_k=None).backward(flat[0].detach())

@@ -1,5 +1,6 @@
 """fa4cpp with torch on the CPU, from the installed wheel."""
 
+import contextlib
 import unittest
 
 import torch
@@ -7,6 +8,8 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import fa4cpp
+from fa4cpp._problem import Options
+from fa4cpp.torch import _tensors
 
 NUMBERS = (-1, -1, None, True, None, None, 0.0, False)  # of an operator of torch.ops.fa4cpp
 
@@ -255,6 +258,144 @@ class Operators(Case):
         program = torch.export.export(Module(), tuple(tensors), dynamic_shapes={"q": free, "k": free, "v": free})
         longer = [some(1, 14, heads, 32, seed=heads) for heads in (4, 2, 2)]
         self.assertTrue(torch.equal(program.module()(*longer), fa4cpp.flash_attn_func(*longer, causal=True)))
+
+
+class Vmap(Case):
+    """torch.vmap against one call after the other."""
+
+    def setUp(self):
+        self.inputs = some(3, 2, 7, 4, 32), some(3, 2, 9, 2, 32, seed=1), some(3, 2, 9, 2, 32, seed=2)
+
+    def same(self, function, *inputs, dims=0):
+        if isinstance(dims, int):
+            dims = (dims,) * len(inputs)
+        each = [function(*(tensor if dim is None else tensor.select(dim, i) for tensor, dim in zip(inputs, dims))) for i in range(3)]
+        mapped = torch.vmap(function, in_dims=dims)(*inputs)
+        if isinstance(mapped, torch.Tensor):
+            mapped, each = (mapped,), [(one,) for one in each]
+        for given, wanted in zip(mapped, zip(*each)):
+            self.close(given, torch.stack(wanted), 1e-6)
+
+    def test_results(self):
+        def with_lse(*tensors):
+            return fa4cpp.flash_attn_func(*tensors, causal=True, return_lse=True)
+
+        self.same(with_lse, *self.inputs)
+        self.same(with_lse, self.inputs[0].movedim(0, 2), self.inputs[1][0], self.inputs[2][0], dims=(2, None, None))
+        self.same(lambda q, k, v, used: fa4cpp.flash_attn_func(q, k, v, seqused_q=used, causal=True), *self.inputs,
+                  torch.tensor([[7, 3], [1, 2], [4, 0]]))
+
+    def test_a_sink_for_each_and_for_all(self):
+        def with_sink(q, k, v, sink):
+            return fa4cpp.flash_attn_func(q, k, v, sink=sink)
+
+        sinks = some(3, 4, seed=3)
+        self.same(with_sink, *self.inputs, sinks)
+        self.same(with_sink, *self.inputs, sinks[0], dims=(0, 0, 0, None))
+
+    def test_packed_sequences(self):
+        starts = torch.tensor([0, 3, 7], dtype=torch.int32)
+        self.same(lambda q, k, v: fa4cpp.flash_attn_varlen_func(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=4,
+                                                                max_seqlen_k=4, causal=True),
+                  some(3, 7, 4, 32), some(3, 7, 2, 32, seed=1), some(3, 7, 2, 32, seed=2))
+
+    def test_gradients_inside_and_outside(self):
+        def loss(q, k, v, sink):
+            return fa4cpp.flash_attn_func(q, k, v, sink=sink, causal=True).square().sum()
+
+        sink, places = some(4, seed=3), (0, 1, 2, 3)
+        one = torch.func.grad(loss, argnums=places)
+        self.same(one, *self.inputs, sink, dims=(0, 0, 0, None))
+        wanted = [torch.stack(each) for each in zip(*[one(*(tensor[i] for tensor in self.inputs), sink) for i in range(3)])]
+        wanted[3] = wanted[3].sum(0)
+        mapped = torch.vmap(loss, in_dims=(0, 0, 0, None))
+        for given, exact in zip(torch.func.grad(lambda *t: mapped(*t).sum(), argnums=places)(*self.inputs, sink), wanted):
+            self.close(given, exact, 1e-5)
+        inputs = [tensor.clone().requires_grad_() for tensor in (*self.inputs, sink)]
+        mapped(*inputs).sum().backward()
+        for tensor, exact in zip(inputs, wanted):
+            self.close(tensor.grad, exact, 1e-5)
+
+    def test_out_is_refused(self):
+        with self.assertRaisesRegex(NotImplementedError, "out under torch.vmap"):
+            torch.vmap(lambda q: fa4cpp.flash_attn_func(q, q, q, out=torch.empty_like(q)))(self.inputs[0])
+
+
+class Plans(Case):
+    def test_one_plan_serves_many_totals(self):
+        def problem(rows):
+            starts = torch.tensor([0, 100, rows])
+            q = some(rows, 2, 32)
+            call = _tensors.Call(q, q, q, None, starts, starts, None, None, None, 700, 700, Options())
+            return call.shapes.forward
+
+        self.assertEqual(len({problem(rows) for rows in range(400, 801, 10)}), 4)  # up to 512, 640, 768, 896 rows
+        self.assertNotEqual(problem(1100), problem(1500))
+
+    def test_the_rows_of_a_call_hold(self):
+        """Not those of the plan: lse has as many columns as q has rows."""
+        for rows in (130, 200, 250):
+            starts = torch.tensor([0, 60, rows])
+            q = some(rows, 2, 32)
+            out, lse = fa4cpp.flash_attn_varlen_func(q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=200, max_seqlen_k=200,
+                                                     return_lse=True)
+            for begin, end in ((0, 60), (60, rows)):
+                exact, exact_lse = reference(*(q[None, begin:end],) * 3)
+                self.close(out[None, begin:end], exact)
+                self.close(lse[None, :, begin:end], exact_lse, 1e-5)
+
+
+class UsedQueries(Case):
+    """seqused_q on an emulated GPU, whose unused rows are NaN, and on the CPU."""
+
+    USED, STARTS = (20, 0, 7), (0, 22, 25, 40)
+
+    def both(self, function, *inputs):
+        """Of the CPU and of an emulated GPU; what lies past the used rows is NaN there."""
+        results = []
+        for gpu in (False, True):
+            tensors = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+            with torch.no_grad():
+                for b, length in enumerate(self.USED):
+                    past = tensors[0][b, length:] if tensors[0].dim() == 4 else tensors[0][self.STARTS[b] + length:self.STARTS[b + 1]]
+                    past.fill_(torch.nan if gpu else 0)
+            with fa4cpp.emulate("b200") if gpu else contextlib.nullcontext():
+                out, lse = function(*tensors)
+                gradients = torch.autograd.grad(out.float().square().sum(), tensors)
+            results.append((out.detach(), lse.detach().nan_to_num(neginf=0), *gradients))
+        for cpu, emulated, bound in zip(*results, (0.02, 1e-3, 0.1, 0.1, 0.1)):
+            self.close(emulated, cpu, bound)
+
+    def test_dense_and_packed(self):
+        k, v = (some(3, 30, 2, 64, dtype=torch.bfloat16, seed=seed) for seed in (1, 2))
+        starts = torch.tensor(self.STARTS)
+        for options in ({}, {"causal": True}, {"window_size": (5, 2), "sink": some(4, seed=3)}):
+            options.update(seqused_q=torch.tensor(self.USED), return_lse=True)
+            with self.subTest(options):
+                self.both(lambda *t: fa4cpp.flash_attn_func(*t, **options), some(3, 21, 4, 64, dtype=torch.bfloat16), k, v)
+                self.both(lambda *t: fa4cpp.flash_attn_varlen_func(*t, cu_seqlens_q=starts, cu_seqlens_k=None, max_seqlen_q=22,
+                                                                   max_seqlen_k=None, **options),
+                          some(43, 4, 64, dtype=torch.bfloat16), k, v)
+
+    def test_a_given_out_keeps_its_other_rows(self):
+        q, k, v = (some(3, 21, 4, 64, dtype=torch.bfloat16, seed=seed) for seed in range(3))
+        out = torch.full_like(q, 7)
+        with fa4cpp.emulate("h200"):
+            used = torch.tensor(self.USED)
+            self.assertTrue(fa4cpp.supports(q, k, v, seqused_q=used))
+            wanted = fa4cpp.flash_attn_func(q, k, v, seqused_q=used)
+            self.assertIs(fa4cpp.flash_attn_func(q, k, v, seqused_q=used, out=out), out)
+        for b, length in enumerate(self.USED):
+            self.assertTrue(torch.equal(out[b, :length], wanted[b, :length]))
+            self.assertTrue((out[b, length:] == 7).all() and not wanted[b, length:].any())
+
+    def test_nothing_to_do(self):
+        with fa4cpp.emulate("h200"):
+            for batch, rows in ((0, 5), (2, 0)):
+                q = torch.empty(batch, rows, 2, 64, dtype=torch.bfloat16)
+                out = fa4cpp.flash_attn_func(q, *(torch.zeros(batch, 8, 2, 64, dtype=torch.bfloat16),) * 2,
+                                             seqused_q=torch.zeros(batch, dtype=torch.int32))
+                self.assertEqual(out.shape, q.shape)
 
 
 HAS_REGISTRY = hasattr(torch.nn.attention, "register_flash_attention_impl")
