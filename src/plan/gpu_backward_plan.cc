@@ -94,13 +94,15 @@ int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
   const Element element = element_of(p);
   const int64_t queries = query_ctas(p);
+  int64_t ctas = key_blocks(p, shape.keys) * shape.cluster * shape.parts;
+  if (shape.persistent_ctas > 0) ctas = std::min<int64_t>(ctas, shape.persistent_ctas);
   return {{.source = preprocess_source(element, shape.dq_layout),
            .params = KernelParams::kBackward,
            .grid = static_cast<int>(queries),
            .threads = kPreprocessThreads},
           {.source = shape.source,
            .params = KernelParams::kBackward,
-           .grid = static_cast<int>(key_blocks(p, shape.keys) * shape.cluster * shape.parts),
+           .grid = static_cast<int>(ctas),
            .threads = shape.threads,
            .cluster = shape.cluster,
            .smem_bytes = shape.smem_bytes},
@@ -118,10 +120,8 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   layout.add(kRowDelta, rows * 4);
   layout.add(kDqSums, rows * 4 * shape.head_dim);
   if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
-  if (p.deterministic) {
-    layout.add(kDqTurns, rows / kQueryRows * 4);
-    layout.add(kTicket, 4);
-  }
+  if (p.deterministic) layout.add(kDqTurns, rows / kQueryRows * 4);
+  if (p.deterministic || shape.persistent_ctas > 0) layout.add(kTicket, 4);
   return layout;
 }
 

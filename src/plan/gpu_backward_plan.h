@@ -28,6 +28,8 @@ struct BackwardShape {
   int smem_bytes = 0;
   int cluster = 1;
   int parts = 1;  // CTAs for the same keys, each with some of the products
+  // CTAs that go from block of keys to block of keys in the order of a ticket; 0: one a block.
+  int persistent_ctas = 0;
 };
 
 // The launches, in their order. One of grid 0 has nothing to do.

@@ -8,15 +8,16 @@
 namespace fa4::internal {
 
 KernelSource Sm90BackwardSpec::source() const {
-  const auto [element, head_dim, head_dim_v, q_rows, stages, ds_stages, dq_stages, split, softcap] =
-      traits;
+  const auto [element, head_dim, head_dim_v, q_rows, k_stages, stages, ds_stages, dq_stages, split,
+              softcap] = traits;
   return {.main_file = "sm90/backward/kernel.cuh",
-          .name_expression = fmt::format(
-              "fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
-              ".head_dim_v={}, .q_rows={}, .stages={}, .ds_stages={}, .dq_stages={}, .split={}, "
-              ".softcap={}}}>",
-              enumerator(element), head_dim, head_dim_v, q_rows, stages, ds_stages, dq_stages,
-              split, softcap),
+          .name_expression =
+              fmt::format("fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
+                          ".head_dim_v={}, .q_rows={}, .k_stages={}, .stages={}, .ds_stages={}, "
+                          ".dq_stages={}, .split={}, "
+                          ".softcap={}}}>",
+                          enumerator(element), head_dim, head_dim_v, q_rows, k_stages, stages,
+                          ds_stages, dq_stages, split, softcap),
           .display_name = fmt::format("bwd_sm90_{}_d{}{}", name_of(element),
                                       head_dims(head_dim, head_dim_v), softcap ? "_softcap" : "")};
 }
@@ -32,7 +33,8 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .dq_layout = DqLayout::kFragments,
           .threads = sm90::bwd::kNumThreads,
           .smem_bytes = sm90::bwd::smem_layout(traits).total,
-          .parts = sm90::bwd::num_parts(traits)};
+          .parts = sm90::bwd::num_parts(traits),
+          .persistent_ctas = sm90::bwd::is_persistent(traits) ? num_sms : 0};
 }
 
 Support query_sm90_backward_support(const AttentionProblem& p) {
@@ -46,6 +48,7 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
   // CTAs take turns to add to dq. Where a row sees no keys far behind it, the last keys' CTAs are
   // those that see few rows, and each comes to a block after those behind it have been there.
   spec.last_keys_first = p.deterministic && p.mask.is_bounded_right();
+  spec.num_sms = device.num_sms;
   return spec;
 }
 
@@ -71,16 +74,25 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
   const sm90::bwd::RegisterSplit registers = sm90::bwd::register_split(t);
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
-  steps->push_back({"tile",
-                    fmt::format("{} queries x {} keys; stages: {} of Q and dO, {} of dS, {} of dq",
-                                t.q_rows, sm90::bwd::kKeys, t.stages, t.ds_stages, t.dq_stages),
-                    find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0)->reason});
+  steps->push_back(
+      {"tile",
+       fmt::format("{} queries x {} keys; stages: {} of K, {} of Q and dO, {} of dS, {} of dq",
+                   t.q_rows, sm90::bwd::kKeys, t.k_stages, t.stages, t.ds_stages, t.dq_stages),
+       find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0)->reason});
   steps->push_back(
       {"warpgroups",
        fmt::format(
            "1 loads and adds dq ({} registers), {} for scores, dk and dv ({}), 1 for dq ({})",
            registers.load_and_reduce, sm90::bwd::kMathWarpgroups, registers.math, registers.dq),
        "none waits for another one's arithmetic"});
+  if (sm90::bwd::is_persistent(t)) {
+    steps->push_back({"schedule",
+                      fmt::format("at most {} CTAs, blocks of keys on demand", spec.num_sms),
+                      "the next block's loads come under the end of the one before"});
+  } else {
+    steps->push_back({"schedule", "two CTAs a block of keys: dk and dq, dv",
+                      "registers do not hold dk and dv together"});
+  }
   explain_backward_order(p, spec.sections, spec.last_keys_first, steps);
 }
 

@@ -8,25 +8,25 @@ namespace {
 // clang-format off
 constexpr std::array kRows = {
     Sm90BackwardRow{
-        .head_dim = 64, .head_dim_v = 64, .q_rows = 128, .stages = 3, .ds_stages = 2, .dq_stages = 2, .split = false,
+        .head_dim = 64, .head_dim_v = 64, .q_rows = 128, .k_stages = 2, .stages = 3, .ds_stages = 2, .dq_stages = 2, .split = false,
         .reason = "steps long beside what they wait for; a third stage of Q and dO is worth more than one of dS"},
     Sm90BackwardRow{
-        .head_dim = 64, .head_dim_v = 64, .q_rows = 64, .stages = 4, .ds_stages = 4, .dq_stages = 2, .split = false,
+        .head_dim = 64, .head_dim_v = 64, .q_rows = 64, .k_stages = 2, .stages = 4, .ds_stages = 4, .dq_stages = 2, .split = false,
         .reason = "softcap: its slopes take the registers of a second block"},
     Sm90BackwardRow{
-        .head_dim = 96, .head_dim_v = 96, .q_rows = 64, .stages = 3, .ds_stages = 3, .dq_stages = 2, .split = false,
+        .head_dim = 96, .head_dim_v = 96, .q_rows = 64, .k_stages = 2, .stages = 3, .ds_stages = 2, .dq_stages = 2, .split = false,
         .reason = "as 128, with room for a third stage"},
     Sm90BackwardRow{
-        .head_dim = 128, .head_dim_v = 128, .q_rows = 64, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = false,
+        .head_dim = 128, .head_dim_v = 128, .q_rows = 64, .k_stages = 2, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = false,
         .reason = "two stages of each; a third of Q and dO was no faster"},
     Sm90BackwardRow{
-        .head_dim = 192, .head_dim_v = 128, .q_rows = 64, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = true,
+        .head_dim = 192, .head_dim_v = 128, .q_rows = 64, .k_stages = 1, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = true,
         .reason = "registers do not hold dk and dv together"},
     Sm90BackwardRow{
-        .head_dim = 192, .head_dim_v = 192, .q_rows = 64, .stages = 2, .ds_stages = 1, .dq_stages = 1, .split = true,
+        .head_dim = 192, .head_dim_v = 192, .q_rows = 64, .k_stages = 1, .stages = 2, .ds_stages = 1, .dq_stages = 1, .split = true,
         .reason = "registers do not hold dk and dv together; two stages fill shared memory"},
     Sm90BackwardRow{
-        .head_dim = 256, .head_dim_v = 256, .q_rows = 64, .stages = 1, .ds_stages = 1, .dq_stages = 1, .split = true,
+        .head_dim = 256, .head_dim_v = 256, .q_rows = 64, .k_stages = 1, .stages = 1, .ds_stages = 1, .dq_stages = 1, .split = true,
         .reason = "registers do not hold dk and dv together; one stage fills shared memory"},
 };
 // clang-format on
@@ -50,6 +50,7 @@ sm90::BwdTraits traits_of(const Sm90BackwardRow& row, Element element, bool soft
           .head_dim = row.head_dim,
           .head_dim_v = row.head_dim_v,
           .q_rows = row.q_rows,
+          .k_stages = row.k_stages,
           .stages = row.stages,
           .ds_stages = row.ds_stages,
           .dq_stages = row.dq_stages,

@@ -12,6 +12,7 @@ struct Sm90BackwardRow {
   int head_dim;  // of the kernel; problems round up to the first row that holds them
   int head_dim_v;
   int q_rows;  // of a step
+  int k_stages;
   int stages;
   int ds_stages;
   int dq_stages;

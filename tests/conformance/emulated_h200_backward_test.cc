@@ -7,8 +7,19 @@
 
 namespace fa4::internal {
 
+namespace {
+
+// With few SMs each CTA goes from block of keys to block of keys.
+std::vector<Backend> h200_of(int num_sms) {
+  std::vector<Backend> backends = emulated_backends("emulated:h200");
+  for (Backend& backend : backends) backend.device.spec.num_sms = num_sms;
+  return backends;
+}
+
+}  // namespace
+
 const std::vector<Backend>& tested_backends() {
-  static const std::vector<Backend> kBackends = emulated_backends("emulated:h200");
+  static const std::vector<Backend> kBackends = h200_of(3);
   return kBackends;
 }
 
@@ -90,6 +101,25 @@ TEST_F(EmulatedH200Backward, DeterministicGivesTheSameBits) {
       GradientResult first = run_backward_on(h200, given.problem(), given.args());
       expect_gradients(given, first);
       EXPECT_TRUE(first == run_backward_on(h200, given.problem(), given.args()));
+    }
+  }
+}
+
+// Whichever CTA takes a block of keys, and whatever it had before: head dimensions of which CTAs
+// have many works, and of which they have one.
+TEST_F(EmulatedH200Backward, EveryGridGivesTheSameBits) {
+  for (const int64_t head_dim : {64, 128, 192}) {
+    Case c = small_case(0, 0, head_dim);
+    c.desc.heads_q = 4;
+    c.desc.heads_kv = 2;
+    c.desc.causal = c.desc.deterministic = true;
+    pack(c, {70, 0, 1, 330, 64, 40}, {340, 30, 0, 330, 200, 600});
+    const BackwardCase given(c);
+    GradientResult first = run_backward_on(tested_backends()[0], given.problem(), given.args());
+    expect_gradients(given, first);
+    for (const int num_sms : {1, 7, 132}) {
+      EXPECT_TRUE(first == run_backward_on(h200_of(num_sms)[0], given.problem(), given.args()))
+          << "head_dim " << head_dim << ", " << num_sms << " SMs";
     }
   }
 }

@@ -49,10 +49,10 @@ struct BwdWorkspace {
   float* delta;         // of each row: rowsum(dout o out) - dlse; 0 past the end
   float* dq;            // (block, ...): a block lies as the kernel's DqLayout says; or null
   float* dsink;         // (heads_q, batch, blocks of a sequence): parts of dsink; or null
-  // Deterministic: of each block, how many CTAs (on Blackwell warps) have added to dq, and how many
-  // CTAs of the main kernel have begun. Zeros before the main kernel; null: in any order.
+  // Zeros before the main kernel. Deterministic: of each block, how many CTAs (on Blackwell warps)
+  // have added to dq; null: in any order.
   uint32_t* turns;
-  uint32_t* ticket;
+  uint32_t* ticket;     // blocks of keys that CTAs have taken; or null: by their own number
   int32_t dq_columns;   // of the main kernel: head_dim rounded up
   int32_t head_blocks;  // packed: blocks of a head
 };

@@ -86,9 +86,9 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   const QueryBlock of = query_block(p, static_cast<int>(blockIdx.x));
   const int lane = threadIdx.x % kRowLanes;
   float dsink = 0.0f;
-  if (threadIdx.x == 0 && p.workspace.ticket != nullptr) {
-    if (blockIdx.x == 0) *p.workspace.ticket = 0;
-    if (of.is_inside()) p.workspace.turns[of.block] = 0;
+  if (threadIdx.x == 0) {
+    if (blockIdx.x == 0 && p.workspace.ticket != nullptr) *p.workspace.ticket = 0;
+    if (of.is_inside() && p.workspace.turns != nullptr) p.workspace.turns[of.block] = 0;
   }
   if (of.is_inside()) {
     clear_dq(p.workspace, of.block);

@@ -70,8 +70,8 @@ TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kPostprocess].grid, 4 * 16 * 16);
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .q_rows=64, .stages=2, .ds_stages=2, .dq_stages=2, .split=false, "
-            ".softcap=false}>");
+            ".head_dim_v=128, .q_rows=64, .k_stages=2, .stages=2, .ds_stages=2, .dq_stages=2, "
+            ".split=false, .softcap=false}>");
   for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
   EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 4u * 16 * 1024 * 128 * 4);
@@ -117,6 +117,16 @@ TEST(Sm90Backward, ADeterministicPlanTakesTurns) {
   EXPECT_FALSE(std::get<Sm90BackwardSpec>(plan.main).last_keys_first);
   desc.deterministic = false;
   plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+  EXPECT_EQ(plan.workspace.find(kDqTurns), nullptr);
+}
+
+// Where a CTA holds dk and dv it goes on to the next block of keys; else each block has two.
+TEST(Sm90Backward, PersistentCtasAreAtMostAsManyAsSms) {
+  BackwardPlan plan = plan_backward(AttentionProblem::make(dense(128, 2000)), h200_spec());
+  EXPECT_EQ(plan.steps[kBackward].grid, 132);
+  EXPECT_EQ(plan.workspace.find(kTicket)->bytes, 4u);
+  plan = plan_backward(AttentionProblem::make(dense(192, 2000)), h200_spec());
+  EXPECT_EQ(plan.steps[kBackward].grid, 2 * 4 * 16 * 16);
   EXPECT_EQ(plan.workspace.find(kTicket), nullptr);
 }
 

@@ -16,39 +16,37 @@ struct Work {
   int head;  // of k and v
   int n_block;
   BlockRange rows;
-  int steps;  // of all heads of the group; -1: the sequence has no such block of keys
+  int steps;  // of all heads of the group; -1: there are no such keys
 
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
 };
 
-// By one thread. Deterministic: CTAs take their work in the order in which they begin, so that who
-// waits for a turn waits for CTAs that have begun.
+// The `index`th of all works, written to shared memory part by part: the thread has few registers.
+// False: there is none.
 template <BwdTraits T>
-__device__ inline Work find_work(const BwdParams& p) {
-  uint32_t index = p.workspace.ticket == nullptr ? blockIdx.x : atomicAdd(p.workspace.ticket, 1u);
-  Part part = Part::kAll;
+__device__ inline bool find_work(const BwdParams& p, uint32_t index, Work* work) {
+  work->steps = -1;
+  work->part = Part::kAll;
   if constexpr (T.split) {
-    part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
+    work->part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
     index /= 2;
   }
-  const int blocks = (p.sequences.seqlen_k + kKeys - 1) / kKeys;
-  const HeadAndBlock at = section_order(
-      index, static_cast<uint32_t>(p.heads_kv * p.sequences.batch), static_cast<uint32_t>(blocks),
-      static_cast<uint32_t>(p.sections), p.last_keys_first != 0);
-  const int batch = at.head / p.heads_kv;
-  Work work{.part = part,
-            .sequence = sequence_of(p, batch),
-            .head = at.head - batch * p.heads_kv,
-            .n_block = at.block,
-            .rows = {},
-            .steps = -1};
-  const Sequence& s = work.sequence;
-  const int first = work.first_key();
-  if (first >= s.seqlen_k) return work;
-  work.rows = rows_of_keys(p.mask, s, first, first + kKeys, T.q_rows);
-  work.steps = p.group * work.blocks();
-  return work;
+  const uint32_t heads = p.heads_kv * p.sequences.batch;
+  const uint32_t blocks = (p.sequences.seqlen_k + kKeys - 1) / kKeys;
+  if (index >= heads * blocks) return false;
+  const HeadAndBlock at = section_order(index, heads, blocks, static_cast<uint32_t>(p.sections),
+                                        p.last_keys_first != 0);
+  const int batch = at.head / p.heads_kv, first = at.block * kKeys;
+  work->head = at.head - batch * p.heads_kv;
+  work->n_block = at.block;
+  const Sequence s = sequence_of(p, batch);
+  work->sequence = s;
+  if (first >= s.seqlen_k) return true;
+  const BlockRange rows = rows_of_keys(p.mask, s, first, first + kKeys, T.q_rows);
+  work->rows = rows;
+  work->steps = p.group * (rows.n_block_max - rows.n_block_min);
+  return true;
 }
 
 // Named barriers: 0 is __syncthreads.
@@ -64,7 +62,9 @@ struct Context {
   const BwdParams& params;
   unsigned char* smem;
 
-  __device__ Work& work() const { return *reinterpret_cast<Work*>(smem + kSmem.work); }
+  __device__ Work& work(int slot) const {
+    return *reinterpret_cast<Work*>(smem + kSmem.work + slot * kWorkBytes);
+  }
   __device__ ptx::SmemAddr smem_address(int offset) const { return ptx::smem_addr(smem) + offset; }
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
     return smem_address(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
@@ -75,6 +75,35 @@ struct Context {
 };
 
 static_assert(sizeof(Work) == kWorkBytes);
+
+template <BwdTraits T>
+using KState = PipelineState<T.k_stages>;
+using VState = PipelineState<1>;
+
+// The works of a CTA as a role reads them from shared memory, where the current one stays until
+// release().
+template <BwdTraits T>
+class WorkReader {
+ public:
+  __device__ explicit WorkReader(const Context<T>& context) : c_(context) {}
+
+  __device__ const Work& wait() const {
+    c_.pipeline(kWorkFull).consumer_wait(slot_);
+    return c_.work(slot_.stage());
+  }
+  // Of K and V, of which every work has a stage.
+  __device__ KState<T> k() const { return {slot_.count}; }
+  __device__ VState v() const { return {slot_.count}; }
+  // One thread of a warp arrives, after the others have read.
+  __device__ void release(bool arrives) {
+    if (arrives) c_.pipeline(kWorkFull).consumer_release(slot_);
+    slot_.advance();
+  }
+
+ private:
+  const Context<T>& c_;
+  PipelineState<kWorkSlots> slot_;
+};
 
 // The rings of Q and dO go round together.
 template <BwdTraits T>

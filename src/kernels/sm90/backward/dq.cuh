@@ -18,16 +18,32 @@ class DqProduct {
         lane(threadIdx.x % 32) {}
 
   __device__ void run() {
-    const int blocks = c.work().steps * q_blocks(T);
-    if (blocks == 0) return;
-    const int parts = c.params.workspace.dq == nullptr ? 0 : kParts;  // 0: dq is not wanted
-    wait(c.barrier(kKFull), 0);
+    WorkReader<T> works(c);
 #pragma unroll 1
-    for (; ds.count < blocks; ds.advance()) {
+    for (;;) {
+      const Work& work = works.wait();
+      if (work.steps < 0) return;
+      const Pipeline keys = c.pipeline(kKFull);
+      keys.consumer_wait(works.k());
+      if (work.part != Part::kDv) {
+        visit(ds.count + work.steps * q_blocks(T), c.kSmem.k + works.k().stage() * k_bytes(T));
+      }
+      if (lane == 0) keys.consumer_release(works.k());
+      __syncwarp();
+      works.release(lane == 0);
+    }
+  }
+
+ private:
+  // Blocks of dS up to the `end`th; `k`: where K lies.
+  __device__ void visit(uint32_t end, int k) {
+    const int parts = c.params.workspace.dq == nullptr ? 0 : kParts;  // 0: dq is not wanted
+#pragma unroll 1
+    for (; ds.count != end; ds.advance()) {
       c.pipeline(kDsFull).consumer_wait(ds);
 #pragma unroll 1
       for (int part = 0; part < parts; ++part) {
-        multiply(part);
+        multiply(part, k);
         if (part == kParts - 1) release();
         stage();
       }
@@ -35,7 +51,6 @@ class DqProduct {
     }
   }
 
- private:
   using Wgmma = ptx::WgmmaRowsStep<dq_columns(T), T.element>;
   using DsDescriptor = WgmmaDescriptor<kQueryRows>;
   using KDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
@@ -43,11 +58,11 @@ class DqProduct {
   static constexpr int kMmaK = 16;
 
   // Columns of `part`: both operands' contracted dimension, the keys, runs over rows.
-  __device__ void multiply(int part) {
+  __device__ void multiply(int part, int k) {
     constexpr int kSlabBytes = kKeys * KDescriptor::kRowBytes;
     const uint32_t ds_lo =
         DsDescriptor::mn_major(c.smem_address(c.kSmem.ds + ds.stage() * kDsBytes), kDsBytes);
-    const uint32_t k_lo = KDescriptor::mn_major(c.smem_address(c.kSmem.k), kSlabBytes);
+    const uint32_t k_lo = KDescriptor::mn_major(c.smem_address(k), kSlabBytes);
     const int first = part * kColumns / slab_columns(T.head_dim) * kSlabBytes;
     constexpr int kStepA = kMmaK * DsDescriptor::kRowBytes, kStepB = kMmaK * KDescriptor::kRowBytes;
     ptx::wgmma_fence();

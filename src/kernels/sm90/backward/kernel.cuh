@@ -1,37 +1,44 @@
-// Attention backward on Hopper: a load warp and two reducing warps, two math warpgroups, a
-// warpgroup for dQ. A CTA has 128 keys of one key head and visits the query blocks of its group's
-// heads that see them, so that dk and dv add up in registers; dq adds up in f32 in global memory.
+// Attention backward on Hopper: a load, a schedule and two reducing warps, two math warpgroups, a
+// warpgroup for dQ. A work is 128 keys of one key head: a CTA visits the query blocks of its
+// group's heads that see them, so that dk and dv add up in registers; dq adds up in f32 in global
+// memory. Then it takes the next work.
 //
 // Shared memory (traits.h, smem_layout):
-//   K, V     128 rows, 64 a math warpgroup; Work, barriers
+//   K, V     k_stages and one x 128 rows, 64 a math warpgroup; two Works, barriers
 //   Q, dO    stages x q_rows rows each, and of each row -lse log2(e) and delta
 //   dSᵀ      ds_stages x 128 keys x 64 queries: a step has one or two such blocks (q_rows)
 //   dQ       dq_stages x 64 queries x dq_columns, f32, as accumulators lie
 //
 // Barriers (traits.h, barriers):
 //
-//   load warp                              math warpgroups, 64 keys each
-//     TMA K, V ────── k_full, v_full ────▶   (and K: the warpgroup of dq)
+//   schedule warp                          all others
+//     takes a work ── work_full[slot] ───▶   which keys                    ── work_empty ──▶
+//     TMA K, V ────── k_full, v_full ────▶   (math; K: dq too)    ── k_empty, v_empty ─────▶
+//   load warp ─────── work_wanted ───────▶   schedule: the next work
+//                                          math warpgroups, 64 keys each
 //     TMA Q, lse ──── q_full[stage] ─────▶   Sᵀ = K Qᵀ     (wgmma SS), P
 //     TMA dO, delta ─ dout_full[stage] ──▶   dPᵀ = V dOᵀ   (wgmma SS), dS
 //                                            dV += Pᵀ dO   (wgmma RS)   ── dout_empty ──▶
 //     warpgroup of dq ◀─── ds_full[stage] ── dSᵀ to shared memory
 //       dQ = dS K (wgmma SS) ── ds_empty ▶   dK += dSᵀ Q   (wgmma RS)   ── q_empty ─────▶
-//       dQ to shared memory                  dk, dv to global memory at the end
+//       dQ to shared memory                  dk, dv to global memory at a work's end
 //         │ dq_full[step][part]  ▲ dq_empty
 //     reducing warps: the copy engine adds to global memory
 //
 // Scores lie transposed, keys along M, so that P and dS are operands from registers for dV and dK;
 // only dQ, which adds up over all keys of the CTA, takes dS through shared memory. Its warpgroup is
 // a step behind, and no warpgroup waits for another one's arithmetic: while one exponentiates, the
-// others multiply. Head dimensions whose dk and dv do not fit the registers together are split:
-// CTAs for dk and dq, and CTAs for dv, which need neither V nor dS.
+// others multiply. Between works all but the math warpgroups go on at once: K, V, Q and dO of the
+// next one come while dk and dv are stored. Head dimensions whose dk and dv do not fit the
+// registers together are split: CTAs for dk and dq, and CTAs for dv, which need neither V nor dS;
+// they have one work each.
 #pragma once
 
 #include "kernels/sm90/backward/dq.cuh"
 #include "kernels/sm90/backward/load.cuh"
 #include "kernels/sm90/backward/math.cuh"
 #include "kernels/sm90/backward/reduce.cuh"
+#include "kernels/sm90/backward/schedule.cuh"
 
 namespace fa4 {
 
@@ -46,12 +53,8 @@ __global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const Context<T> context{params, smem};
   ptx::griddepcontrol_wait();
-  if (threadIdx.x == 0) {
-    initialise_barriers(context.kBarriers, context.barrier(0));
-    context.work() = find_work<T>(params);
-  }
+  if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
   __syncthreads();
-  if (context.work().steps < 0) return;
 
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads, 0);
   constexpr RegisterSplit kRegisters = register_split(T);
@@ -60,21 +63,17 @@ __global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp == 0) {
       Loader<T>(context).run();
-    } else if (warp <= kReduceWarps && threadIdx.x % 32 == 0) {
-      if (context.work().part != Part::kDv) Reducer<T>(context, warp - 1).run();
+    } else if (warp == kScheduleWarp) {
+      Scheduler<T>(context).run();
+    } else if (threadIdx.x % 32 == 0) {
+      Reducer<T>(context, warp - 1).run();
     }
   } else if (warpgroup == kDq) {
     ptx::setmaxnreg_dec<kRegisters.dq>();
-    if (context.work().part != Part::kDv) DqProduct<T>(context).run();
+    DqProduct<T>(context).run();
   } else {
     ptx::setmaxnreg_inc<kRegisters.math>();
-    if constexpr (!T.split) {
-      Math<T, Part::kAll>(context, warpgroup - kMath0).run();
-    } else if (context.work().part == Part::kDkAndDq) {
-      Math<T, Part::kDkAndDq>(context, warpgroup - kMath0).run();
-    } else {
-      Math<T, Part::kDv>(context, warpgroup - kMath0).run();
-    }
+    math(context, warpgroup - kMath0);
   }
 }
 

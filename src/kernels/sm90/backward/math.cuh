@@ -1,4 +1,4 @@
-// A math warpgroup: 64 keys, from the first K Qᵀ to the last store of dk and dv.
+// A math warpgroup: 64 keys of each work, from the first K Qᵀ to the last store of dk and dv.
 #pragma once
 
 #include "kernels/ptx/sync.cuh"
@@ -10,30 +10,34 @@
 
 namespace fa4::sm90::bwd {
 
+// One work with queries. `ring` goes on from work to work.
 template <BwdTraits T, Part kPart>
 class Math {
  public:
-  __device__ Math(const Context<T>& context, int warpgroup)
+  __device__ Math(const Context<T>& context, const Work& work, int warpgroup, RingState<T> ring,
+                  KState<T> k, VState v)
       : c(context),
+        work(work),
         warpgroup(warpgroup),
-        products{context, warpgroup},
-        lane(threadIdx.x % kWarpgroupThreads) {}
+        products{context, warpgroup, context.kSmem.k + k.stage() * k_bytes(T)},
+        lane(threadIdx.x % kWarpgroupThreads),
+        ring(ring),
+        k(k),
+        v(v) {}
 
-  __device__ void run() {
+  // Returns the ring of the next work.
+  __device__ RingState<T> run() {
     if constexpr (kHasDk) clear(rDK);
     if constexpr (kHasDv) clear(rDV);
-    int steps = c.work().steps;
-    go_to(c.work().rows.n_block_min);
+    int steps = work.steps;
+    go_to(work.rows.n_block_min);
     Scores rS;
     if constexpr (kInHalves) clear(rS);  // dP and S are added to it, as far as ptxas knows
     Statistics rStats;
-    if (steps > 0) {
-      wait(c.barrier(kKFull), 0);
-      if constexpr (kHasDk) wait(c.barrier(kVFull), 0);
-      wait_for_q(ring);
-    }
-    products.issue_scores(rS, 0);
-    load_statistics(rStats, 0, kNegLseLog2);
+    c.pipeline(kKFull).consumer_wait(k);
+    wait_for_q(ring);
+    products.issue_scores(rS, ring.stage());
+    load_statistics(rStats, ring.stage(), kNegLseLog2);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
 #pragma unroll 1
@@ -47,7 +51,8 @@ class Math {
       }
     }
     ptx::wgmma_wait_group<0>();
-    const GradientStore<T> to{c, warpgroup, lane};
+    if (lane % 32 == 0) c.pipeline(kKFull).consumer_release(k);
+    const GradientStore<T> to{c, work, warpgroup, lane};
     if constexpr (kHasDv) {
       ptx::fence_registers(rDV);
       to.template store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
@@ -56,6 +61,11 @@ class Math {
       ptx::fence_registers(rDK);
       to.template store<T.head_dim>(rDK, c.params.gradients.dk, c.params.scale);
     }
+    ptx::fence_proxy_async_shared();  // the next V comes where they were
+    __syncwarp();
+    if (lane % 32 == 0) c.pipeline(kVFull).consumer_release(v);
+    ring.advance();
+    return ring;
   }
 
  private:
@@ -93,6 +103,7 @@ class Math {
     probabilities<kBoth>(rS, rStats, rY, rFactor);
     if (is_masked) mask<kBoth>(rY, rFactor);
     wait_for_dout();
+    wait_for_v();
     products.issue_dp(rDP, stage);
     if constexpr (kHasDv) products.template issue_dv<kBoth>(rDV, rY, stage);
     if constexpr (!T.softcap) load_statistics(rStats, stage, kDelta);
@@ -158,6 +169,7 @@ class Math {
     release_last(kQFull);
     probabilities<kSecond>(rX, rStats, rY, none);
     if (is_masked) mask<kSecond>(rY, none);
+    wait_for_v();
     products.issue_dp(rX, stage);
     products.template issue_dv<kSecond>(rDV, rY, stage);
     load_statistics(rStats, stage, kDelta);
@@ -204,7 +216,7 @@ class Math {
 
   // Which block comes next, and whether some of the CTA's keys do not see all of it.
   __device__ void go_to(int block) {
-    const BlockRange& rows = c.work().rows;
+    const BlockRange& rows = work.rows;
     m = block == rows.n_block_max ? rows.n_block_min : block;
     is_masked = m >= rows.full_end || m < rows.full_begin;
   }
@@ -222,6 +234,13 @@ class Math {
   }
 
   __device__ void wait_for_q(const RingState<T>& of) const { c.pipeline(kQFull).consumer_wait(of); }
+  // Before the work's first dP: V comes when the dk and dv before have left its place, while the
+  // first scores and probabilities are computed.
+  __device__ void wait_for_v() {
+    if (has_v) return;
+    c.pipeline(kVFull).consumer_wait(v);
+    has_v = true;
+  }
   __device__ void wait_for_dout() const { c.pipeline(kDoutFull).consumer_wait(ring); }
   __device__ void release(int full_kind, const RingState<T>& of) const {
     if (lane % 32 == 0) c.pipeline(full_kind).consumer_release(of);
@@ -292,8 +311,7 @@ class Math {
     const int first_column = 2 * (lane % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const QueryBounds b =
-          bounds_of_key(c.params.mask, c.work().sequence, c.work().first_key() + row(r));
+      const QueryBounds b = bounds_of_key(c.params.mask, work.sequence, work.first_key() + row(r));
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
     const int first = m * T.q_rows + Shape::begin(kHalf) * kMmaK;
@@ -347,15 +365,56 @@ class Math {
   }
 
   const Context<T>& c;
+  const Work& work;
   const int warpgroup;
   const Products<T> products;
   const int lane;  // in the warpgroup
 
   RingState<T> ring;
-  int m;           // the step's queries: m q_rows and on
-  bool is_masked;  // some of the CTA's keys do not see all of them
+  const KState<T> k;
+  const VState v;
+  bool has_v = false;  // it is there
+  int m;               // the step's queries: m q_rows and on
+  bool is_masked;      // some of the CTA's keys do not see all of them
 
   float rDK[kHasDk ? T.head_dim / 2 : 1], rDV[kHasDv ? T.head_dim_v / 2 : 1];
 };
+
+// Of a work without queries: nothing was loaded.
+template <int kStages>
+__device__ inline void pass(const Pipeline& pipeline, const PipelineState<kStages>& state) {
+  pipeline.consumer_wait(state);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) pipeline.consumer_release(state);
+}
+
+// The works of a CTA.
+template <BwdTraits T>
+__device__ inline void math(const Context<T>& c, int warpgroup) {
+  const int lane = threadIdx.x % kWarpgroupThreads;
+  WorkReader<T> works(c);
+  RingState<T> ring;
+#pragma unroll 1
+  for (;;) {
+    const Work& work = works.wait();
+    if (work.steps < 0) return;
+    if (work.steps == 0) {
+      GradientStore<T>{c, work, warpgroup, lane}.store_zeros();
+      pass(c.pipeline(kKFull), works.k());
+      if (work.part != Part::kDv) pass(c.pipeline(kVFull), works.v());
+    } else {
+      if constexpr (!T.split) {
+        ring = Math<T, Part::kAll>(c, work, warpgroup, ring, works.k(), works.v()).run();
+      } else if (work.part == Part::kDkAndDq) {
+        ring = Math<T, Part::kDkAndDq>(c, work, warpgroup, ring, works.k(), works.v()).run();
+      } else {
+        ring = Math<T, Part::kDv>(c, work, warpgroup, ring, works.k(), works.v()).run();
+      }
+    }
+    __syncwarp();
+    works.release(lane % 32 == 0);
+    if (!is_persistent(T)) return;  // registers do not hold which work is next
+  }
+}
 
 }  // namespace fa4::sm90::bwd

@@ -42,9 +42,10 @@ struct Products {
 
   const Context<T>& c;
   int warpgroup;
+  int k;  // where the work's K lies
 
   __device__ void issue_scores(Scores& rS, int stage) const {
-    issue_product<QkDescriptor, T.head_dim>(rS, c.kSmem.k, c.kSmem.q + stage * q_bytes(T));
+    issue_product<QkDescriptor, T.head_dim>(rS, k, c.kSmem.q + stage * q_bytes(T));
   }
   __device__ void issue_dp(Scores& rDP, int stage) const {
     issue_product<VDescriptor, T.head_dim_v>(rDP, c.kSmem.v, c.kSmem.dout + stage * dout_bytes(T));

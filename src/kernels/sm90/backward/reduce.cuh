@@ -18,9 +18,23 @@ class Reducer {
   __device__ Reducer(const Context<T>& context, int warp) : c(context), warp(warp) {}
 
   __device__ void run() {
-    const Work& w = c.work();
+    WorkReader<T> works(c);
+#pragma unroll 1
+    for (;;) {
+      const Work& work = works.wait();
+      if (work.steps < 0) return;
+      const bool has_dq = work.part != Part::kDv && c.params.workspace.dq != nullptr;
+      if (work.steps > 0 && has_dq) visit(work);
+      works.release(true);
+    }
+  }
+
+ private:
+  static constexpr int kBlocks = q_blocks(T), kBlockParts = dq_parts_of_block(T);
+  static constexpr int kParts = dq_parts(T);
+
+  __device__ void visit(const Work& w) {
     const BwdWorkspace& workspace = c.params.workspace;
-    if (w.steps == 0 || workspace.dq == nullptr) return;
     int64_t block = first_query_block(c.params, w.sequence, w.head * c.params.group) +
                     w.rows.n_block_min * kBlocks;
     const int64_t skipped = head_blocks(c.params) - w.blocks() * kBlocks;
@@ -28,11 +42,11 @@ class Reducer {
     int m = w.rows.n_block_min;
     uint32_t* given = nullptr;  // the turn before: over when its sums are there
 #pragma unroll 1
-    for (int step = 0; step < w.steps; ++step) {
+    for (const uint32_t end = step + w.steps; step != end; ++step) {
       if (step % kReduceWarps == warp) {
         uint32_t* turn = workspace.turns == nullptr ? nullptr : workspace.turns + block;
-        if (turn != nullptr) take(turn, m);
-        DqState<T> dq{static_cast<uint32_t>(step * kParts)};
+        if (turn != nullptr) take(turn, rank(w, m));
+        DqState<T> dq{step * kParts};
 #pragma unroll 1
         for (int part = 0; part < kParts; ++part, dq.advance()) {
           c.pipeline(kDqFull).consumer_wait(dq);
@@ -54,10 +68,6 @@ class Reducer {
     if (given != nullptr) give<0>(given);
   }
 
- private:
-  static constexpr int kBlocks = q_blocks(T), kBlockParts = dq_parts_of_block(T);
-  static constexpr int kParts = dq_parts(T);
-
   __device__ void add(float* to, int from) const {
     ptx::cp_reduce_async_bulk_add_f32(to, c.smem_address(from), dq_bytes(T));
     ptx::cp_async_bulk_commit_group();
@@ -65,8 +75,7 @@ class Reducer {
 
   // Of the CTAs whose keys block m sees, how many add before this one: those of the keys before, or
   // of the keys behind. Both follow from which blocks a CTA visits (find_work).
-  __device__ uint32_t rank(int m) const {
-    const Work& w = c.work();
+  __device__ uint32_t rank(const Work& w, int m) const {
     const Sequence& s = w.sequence;
     const int position = m * T.q_rows + s.seqlen_k - s.seqlen_q;
     if (c.params.last_keys_first == 0) {
@@ -78,8 +87,7 @@ class Reducer {
   }
 
   // Deterministic: until the CTAs before this one have added to block m.
-  __device__ void take(const uint32_t* turn, int m) const {
-    const uint32_t before = rank(m);
+  __device__ static void take(const uint32_t* turn, uint32_t before) {
     while (ptx::ld_acquire_gpu(turn) < before) {
     }
     ptx::fence_proxy_async();
@@ -93,7 +101,8 @@ class Reducer {
   }
 
   const Context<T>& c;
-  const int warp;  // of the reducing ones
+  const uint32_t warp;  // of the reducing ones
+  uint32_t step = 0;    // of all works
 };
 
 }  // namespace fa4::sm90::bwd

@@ -1,4 +1,5 @@
-// The end of a math warpgroup: 64 rows of dk and dv from its accumulators to global memory.
+// The end of a work: a math warpgroup's 64 rows of dk and dv from its accumulators to global
+// memory.
 #pragma once
 
 #include "kernels/ptx/sync.cuh"
@@ -16,8 +17,15 @@ struct GradientStore {
   static constexpr int kRowBytes = kSlab * kElementBytes;
 
   const Context<T>& c;
+  const Work& work;
   int warpgroup;
   int lane;  // in the warpgroup
+
+  // Of keys that no query sees.
+  __device__ void store_zeros() const {
+    if (work.part != Part::kDkAndDq) store_zeros(c.params.gradients.dv);
+    if (work.part != Part::kDv) store_zeros(c.params.gradients.dk);
+  }
 
   template <int kColumns>
   __device__ void store(const float (&x)[kColumns / 2], const RowTensor& tensor,
@@ -43,12 +51,23 @@ struct GradientStore {
   }
   // The last row of this warp that the sequence has, counted from its first: may be negative.
   __device__ int num_rows() const {
-    return c.work().sequence.seqlen_k - c.work().first_key() - first_row();
+    return work.sequence.seqlen_k - work.first_key() - first_row();
   }
   __device__ int64_t element(const RowTensor& tensor, int row) const {
-    const Work& w = c.work();
-    return row_element(tensor, w.sequence.batch,
-                       w.sequence.offset_k + w.first_key() + first_row() + row, w.head);
+    return row_element(tensor, work.sequence.batch,
+                       work.sequence.offset_k + work.first_key() + first_row() + row, work.head);
+  }
+  __device__ void store_zeros(const RowTensor& tensor) const {
+    if (tensor.data == nullptr) return;
+    const int element_bytes = c.params.gradients.is_f32 != 0 ? 4 : kElementBytes;
+    const int pieces = tensor.columns * element_bytes / 16, rows = num_rows();
+#pragma unroll 1
+    for (int row = 0; row < kWarpRows && row < rows; ++row) {
+      auto* to = reinterpret_cast<uint4*>(static_cast<unsigned char*>(tensor.data) +
+                                          element(tensor, row) * element_bytes);
+#pragma unroll 1
+      for (int i = lane % 32; i < pieces; i += 32) to[i] = uint4{0, 0, 0, 0};
+    }
   }
   // Of a piece of 8 columns.
   __device__ static int offset(int row, int piece) {
@@ -80,12 +99,12 @@ struct GradientStore {
   __device__ void copy(const RowTensor& tensor) const {
     constexpr int kPieces = kCount / 8;
     const int rows = num_rows();
-#pragma unroll 1
+    auto* const to = static_cast<uint16_t*>(tensor.data) + element(tensor, 0) + kFirst;
+#pragma unroll 4
     for (int i = lane % 32; i < kWarpRows * kPieces; i += 32) {
       const int row = i / kPieces, piece = i % kPieces;
       if (row >= rows || kFirst + 8 * piece >= tensor.columns) continue;
-      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(tensor.data) + element(tensor, row) +
-                                kFirst + 8 * piece) =
+      *reinterpret_cast<uint4*>(to + row * tensor.stride_seqlen + 8 * piece) =
           *reinterpret_cast<const uint4*>(c.smem + c.kSmem.v + offset(first_row() + row, piece));
     }
   }

@@ -17,6 +17,7 @@ struct BwdTraits {
   int head_dim = 128;    // of q, k and their gradients
   int head_dim_v = 128;  // of v, out and their gradients
   int q_rows = 64;       // of a step: one or two blocks of kQueryRows
+  int k_stages = 1;      // of K: with two the next work's comes while this one's is read
   int stages = 2;        // of Q and dO
   int ds_stages = 2;     // of dS
   int dq_stages = 2;     // of a part of dq: dq_columns columns
@@ -40,9 +41,14 @@ inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 // What a CTA computes.
 enum class Part { kAll, kDkAndDq, kDv };
 constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
+// Whether a CTA goes from block of keys to block of keys, or has one: the parts of a split one wait
+// at barriers of their own.
+constexpr bool is_persistent(const BwdTraits& t) { return !t.split; }
 
 enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
 inline constexpr int kReduceWarps = 2;
+// Of the first warpgroup, behind the load warp and the reducing ones.
+inline constexpr int kScheduleWarp = 1 + kReduceWarps;
 
 // Blocks of queries of a step.
 constexpr int q_blocks(const BwdTraits& t) { return t.q_rows / kQueryRows; }
@@ -61,19 +67,20 @@ struct RegisterSplit {
   int dq;
 };
 constexpr RegisterSplit register_split(const BwdTraits& t) {
-  return dq_columns(t) > 64 ? RegisterSplit{24, 200, 88} : RegisterSplit{32, 208, 64};
+  if (dq_columns(t) > 64) return {40, 192, 88};
+  return {32, 208, 64};
 }
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
 struct SmemLayout {
-  int k;         // [slab][kKeys rows]
+  int k;         // [k_stage][slab][kKeys rows]
   int v;         // [slab][kKeys rows]
   int q;         // [stage][slab][q_rows rows]
   int dout;      // [stage][slab][q_rows rows]
   int ds;        // [ds_stage][kKeys rows][kQueryRows]: transposed
   int dq;        // [dq_stage][4 warps][dq_columns / 8][32 lanes][4], f32
   int stats;     // [stage]: -lse log2(e), delta of q_rows rows
-  int work;      // Work
+  int work;      // [kWorkSlots]: Work
   int barriers;  // uint64_t[barriers().count()]
   int total;     // with 1024 bytes to align the base
 };
@@ -86,11 +93,17 @@ constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) *
 inline constexpr int kStatBlockBytes = kQueryRows * 4;
 constexpr int stat_bytes(const BwdTraits& t) { return t.q_rows * 4; }
 inline constexpr int kWorkBytes = 52;
+inline constexpr int kWorkSlots = 2;
 
 // Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind {
+  kWorkFull,
+  kWorkEmpty,
+  kWorkWanted,
   kKFull,
+  kKEmpty,
   kVFull,
+  kVEmpty,
   kQFull,
   kQEmpty,
   kDoutFull,
@@ -102,37 +115,47 @@ enum BarrierKind {
   kRaw,
   kNumBarrierKinds
 };
+// Of tiles with a tail: of each warp that loads.
+enum RawBarrier { kRawOfLoad, kRawOfSchedule, kRawBarriers };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
-  const int math_warps = 4 * kMathWarpgroups;
-  const char* loaded = "load warp + TMA bytes, or load warp after clearing the tail";
+  const int math_warps = 4 * kMathWarpgroups, dq_warps = 4;
+  const char* loaded = "its warp + TMA bytes, or that warp after clearing the tail";
   return {{
-      {"k_full", 1, 1, Start::kTaken, loaded, "math, dq"},
+      {"work_full", kWorkSlots, 1, Start::kTaken, "schedule", "all others"},
+      {"work_empty", kWorkSlots, 1 + kReduceWarps + math_warps + dq_warps, Start::kFree,
+       "all others, when they are done with it", "schedule"},
+      {"work_wanted", 1, 1, Start::kFree, "load warp, after a work's last loads", "schedule"},
+      {"k_full", t.k_stages, 1, Start::kTaken, loaded, "math, dq"},
+      {"k_empty", t.k_stages, math_warps + dq_warps, Start::kFree,
+       "math and dq warps, after their products", "schedule"},
       {"v_full", 1, 1, Start::kTaken, loaded, "math"},
+      {"v_empty", 1, math_warps, Start::kFree, "math warps, when dk and dv have left", "schedule"},
       {"q_full", t.stages, 1, Start::kTaken, loaded, "math"},
       {"q_empty", t.stages, math_warps, Start::kFree, "math warps, after dK", "load"},
       {"dout_full", t.stages, 1, Start::kTaken, loaded, "math"},
       {"dout_empty", t.stages, math_warps, Start::kFree, "math warps, after dV", "load"},
       {"ds_full", t.ds_stages, math_warps, Start::kTaken, "math warps, after their rows are there",
        "dq"},
-      {"ds_empty", t.ds_stages, 4, Start::kFree, "dq warps, after dQ", "math"},
-      {"dq_full", dq_barriers(t), 4, Start::kTaken, "dq warps, after their rows are there",
+      {"ds_empty", t.ds_stages, dq_warps, Start::kFree, "dq warps, after dQ", "math"},
+      {"dq_full", dq_barriers(t), dq_warps, Start::kTaken, "dq warps, after their rows are there",
        "reduce"},
       {"dq_empty", dq_barriers(t), 1, Start::kTaken, "reduce, after the copy engine has read",
        "dq"},
-      {"raw", 1, 1, Start::kTaken, "load warp + TMA bytes", "load, before clearing the tail"},
+      {"raw", kRawBarriers, 1, Start::kTaken, "its warp + TMA bytes",
+       "load, schedule: each its own, before clearing a tail"},
   }};
 }
 
 constexpr SmemLayout smem_layout(const BwdTraits& t) {
   SmemLayout s{};
-  s.v = s.k + k_bytes(t);
+  s.v = s.k + t.k_stages * k_bytes(t);
   s.q = s.v + v_bytes(t);
   s.dout = s.q + t.stages * q_bytes(t);
   s.ds = s.dout + t.stages * dout_bytes(t);
   s.dq = s.ds + t.ds_stages * kDsBytes;
   s.stats = s.dq + t.dq_stages * dq_bytes(t);
   s.work = s.stats + t.stages * 2 * stat_bytes(t);
-  s.barriers = s.work + (kWorkBytes + 7) / 8 * 8;
+  s.barriers = s.work + (kWorkSlots * kWorkBytes + 7) / 8 * 8;
   s.total = s.barriers + barriers(t).count() * 8 + 1024;
   return s;
 }
@@ -152,6 +175,8 @@ constexpr const char* why_not(const BwdTraits& t) {
     return "a step has one or two blocks of 64 queries";
   if (t.q_rows > kQueryRows && (t.split || t.softcap))
     return "with two blocks a step neither split nor softcap";
+  if (t.k_stages < 1 || t.k_stages > (t.split ? 1 : 2))
+    return "K has one or two stages; one where a CTA has one work";
   if (t.ds_stages < q_blocks(t)) return "dS has a stage for each block of a step at least";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (dq_columns(t) > 96) return "dq is computed in equal parts of 64 columns, or at once";

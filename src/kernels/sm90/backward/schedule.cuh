@@ -1,0 +1,85 @@
+// The schedule warp: which blocks of keys the CTA takes, and their K and V.
+#pragma once
+
+#include "kernels/sm90/backward/tile_load.cuh"
+
+namespace fa4::sm90::bwd {
+
+// A CTA takes its next work when the loads of the last one are under way: not sooner, so that long
+// works go to those who are free. In the order of a ticket: who waits for a turn (deterministic)
+// waits for works that were taken before, and every CTA finishes its works in the order in which it
+// took them. Without queries nobody clears the ticket: by stride.
+template <BwdTraits T>
+class Scheduler {
+ public:
+  __device__ explicit Scheduler(const Context<T>& context)
+      : c(context), p(context.params), tiles(context, kRawOfSchedule), next(blockIdx.x) {}
+
+  __device__ void run() {
+#pragma unroll 1
+    for (;;) {
+      wait(c.barrier(kWorkWanted), (slot.count + 1) & 1);
+      c.pipeline(kWorkFull).producer_acquire(slot);
+      Work* work = &c.work(slot.stage());
+      if (threadIdx.x % 32 == 0) {
+        take(work);
+        ptx::mbarrier_arrive(c.barrier(kWorkFull, slot.stage()));
+      }
+      __syncwarp();
+      if (work->steps < 0) return;
+      const KState<T> k{slot.count};
+      c.pipeline(kKFull).producer_acquire(k);
+      load<T.head_dim>(*work, p.maps.k, c.kSmem.k + k.stage() * k_bytes(T),
+                       c.barrier(kKFull, k.stage()));
+      if (work->part != Part::kDv) {
+        c.pipeline(kVFull).producer_acquire(VState{slot.count});
+        load<T.head_dim_v>(*work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
+      }
+      slot.advance();
+    }
+  }
+
+ private:
+  // Passes over blocks that their sequences do not have.
+  __device__ void take(Work* work) {
+    if (!is_persistent(T) && slot.count > 0) {
+      work->steps = -1;
+      return;
+    }
+#pragma unroll 1
+    while (find_work<T>(p, take_index(), work) && is_persistent(T) && work->steps < 0) {
+    }
+  }
+
+  __device__ uint32_t take_index() {
+    if (p.workspace.ticket != nullptr) return atomicAdd(p.workspace.ticket, 1u);
+    const uint32_t index = next;
+    next += gridDim.x;
+    return index;
+  }
+
+  // K or V; where no query sees the keys, no more than the arrival. Tails are cleared where
+  // something else may lie behind them, K's too: dq adds up dS K over all keys of the block, and a
+  // dS of 0 does not silence NaN.
+  template <int kColumns>
+  __device__ void load(const Work& w, const TensorMap& map, int to, ptx::SmemAddr full) {
+    if (w.steps == 0) {
+      if (ptx::elect_sync()) ptx::mbarrier_arrive(full);
+      __syncwarp();
+      return;
+    }
+    const bool packed = p.sequences.cu_seqlens_k != nullptr;
+    const bool clears = packed || p.sequences.seqused_k != nullptr;
+    tiles.template load<kKeys, kColumns>(
+        {&map, w.head, w.sequence.offset_k + w.first_key(), packed ? 0 : w.sequence.batch}, to,
+        full, clears ? w.sequence.seqlen_k - w.first_key() : kKeys);
+  }
+
+  const Context<T>& c;
+  const BwdParams& p;
+  TileLoads<T> tiles;
+  PipelineState<kWorkSlots> slot;
+  uint32_t next;
+};
+
+}  // namespace fa4::sm90::bwd

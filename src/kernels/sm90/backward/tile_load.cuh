@@ -1,0 +1,73 @@
+// What a warp loads at a time: rows of a tensor by TMA, tails cleared, and a statistic of them.
+#pragma once
+
+#include "kernels/ptx/bulk.cuh"
+#include "kernels/ptx/tma.cuh"
+#include "kernels/sm90/backward/context.cuh"
+#include "kernels/tile/clear_rows.cuh"
+
+namespace fa4::sm90::bwd {
+
+// Rows of a tensor as TMA finds them.
+struct TileSource {
+  const TensorMap* map;  // null: zeros
+  int head;
+  int row;
+  int batch;
+};
+
+// A warp's loads. `raw`: the barrier of tiles whose tail it clears before others see them.
+template <BwdTraits T>
+class TileLoads {
+ public:
+  __device__ TileLoads(const Context<T>& context, int raw) : c(context), raw_barrier(raw) {}
+
+  // A statistic of a step's rows in the workspace, and its place. Of the last step's blocks the
+  // second may not be there: it gets the first one's values, and masks keep its rows out.
+  struct Statistic {
+    const float* rows;  // null: none
+    int last_block;     // counted from the step's first
+    int to;
+  };
+
+  // A tile in slabs to `to`, and with it a statistic. `valid` rows are inside the sequence: the
+  // others become zero.
+  template <int kRows, int kColumns>
+  __device__ void load(const TileSource& from, int to, ptx::SmemAddr full, int valid,
+                       const Statistic& stat = {}) {
+    constexpr int kSlab = slab_columns(kColumns), kSlabBytes = kRows * kSlab * kElementBytes;
+    const bool given = from.map != nullptr;
+    if (!given) valid = 0;
+    const bool clear = valid < kRows;
+    const ptx::SmemAddr barrier = clear ? c.barrier(kRaw, raw_barrier) : full;
+    if (ptx::elect_sync()) {
+      ptx::mbarrier_arrive_expect_tx(barrier, (given ? kRows * kColumns * kElementBytes : 0) +
+                                                  (stat.rows == nullptr ? 0 : stat_bytes(T)));
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(kColumns) && given; ++slab) {
+        ptx::cp_async_bulk_tensor_4d_load(c.smem_address(to + slab * kSlabBytes), from.map, barrier,
+                                          slab * kSlab, from.head, from.row, from.batch);
+      }
+#pragma unroll
+      for (int i = 0; i < q_blocks(T) && stat.rows != nullptr; ++i) {
+        ptx::cp_async_bulk_load(c.smem_address(stat.to + i * kStatBlockBytes),
+                                stat.rows + (i == 0 ? 0 : min(i, stat.last_block)) * kQueryRows,
+                                kStatBlockBytes, barrier);
+      }
+    }
+    __syncwarp();
+    if (!clear) return;
+    wait(barrier, raw.phase());
+    raw.advance();
+    clear_rows<kRows, kColumns>(c.smem + to, valid);
+    if (ptx::elect_sync()) ptx::mbarrier_arrive(full);
+    __syncwarp();
+  }
+
+ private:
+  const Context<T>& c;
+  const int raw_barrier;
+  PipelineState<1> raw;
+};
+
+}  // namespace fa4::sm90::bwd
