@@ -1,6 +1,7 @@
 """A prepared operation that executes on pointers."""
 
 import ctypes
+import sys
 
 from . import _call
 from ._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, PLAN_OPTIONS, PROBLEM, check, out_pointer
@@ -78,9 +79,9 @@ class Operation:
 
         return bound
 
-    def __del__(self):
-        if getattr(self, "_handle", None):
-            LIBRARY.fa4_destroy_op(self._handle)
+    def __del__(self, destroy=LIBRARY.fa4_destroy_op, ends=sys.is_finalizing):
+        if getattr(self, "_handle", None) and not ends():  # when all ends, this module's names may be gone
+            destroy(self._handle)
 
 
 def _number_of(field, value, words):

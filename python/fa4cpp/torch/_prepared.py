@@ -4,6 +4,7 @@ Workspaces come from torch's allocator at each call: they are ordered by the str
 """
 
 import functools
+import sys
 
 import torch
 
@@ -27,9 +28,9 @@ class Prepared:
             self.workspace_bytes = LIBRARY.fa4_plan_workspace_bytes(plan)
             self.handle = out_pointer(LIBRARY.fa4_prepare, plan)
 
-    def __del__(self):
-        if self.handle is not None:
-            LIBRARY.fa4_destroy_op(self.handle)
+    def __del__(self, destroy=LIBRARY.fa4_destroy_op, ends=sys.is_finalizing):
+        if self.handle is not None and not ends():  # when all ends, this module's names may be gone
+            destroy(self.handle)
 
 
 prepared = functools.lru_cache(maxsize=1024)(Prepared)

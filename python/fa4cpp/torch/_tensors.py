@@ -55,7 +55,7 @@ def _rows_of_plan(rows):
     """A number that many totals of packed rows share, at most a quarter (or 127) above them: one plan serves them all."""
     if rows == 0:
         return 0
-    step = max(128, 1 << (rows.bit_length() - 3))
+    step = max(128, 1 << max(0, rows.bit_length() - 3))
     return -(-rows // step) * step
 
 

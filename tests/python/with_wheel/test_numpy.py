@@ -139,6 +139,12 @@ class Wheel(unittest.TestCase):
         self.assertTrue(os.path.isfile(os.path.join(os.path.dirname(fa4cpp.__file__), "py.typed")))
         self.assertIn("emulated:b200", [device.name for device in fa4cpp.devices()])
 
+    def test_an_operation_may_be_the_last_to_go(self):
+        """When Python ends, its module's names are gone before it."""
+        code = ("import sys, fa4cpp, fa4cpp._operation as home; sys.kept = home; home.kept = fa4cpp.Operation(dtype='float32', "
+                "batch=1, seqlen_q=4, seqlen_k=4, heads_q=2, heads_kv=2, head_dim=8)")
+        self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr, "")
+
     def test_torch_is_not_imported(self):
         code = "import sys, numpy, fa4cpp; q = numpy.ones((1, 2, 1, 8), 'f4'); fa4cpp.flash_attn_func(q, q, q); print('torch' in sys.modules)"
         self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout, "False\n")
