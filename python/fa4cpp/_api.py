@@ -245,6 +245,16 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
 
     The others are those of `flash_attn_func`; lse is (heads_q, total_q).
 
+    Returns
+    -------
+    array (total_q, heads_q, head_dim_v), or (that, lse)
+        Rows that belong to no sequence are 0.
+
+    Raises
+    ------
+    InvalidArgumentError, NotSupportedError
+        As `flash_attn_func`.
+
     Examples
     --------
     >>> import numpy, fa4cpp
@@ -282,6 +292,15 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     page_table : array (batch, pages_per_seq), optional
 
     The others are those of `flash_attn_func`. There are no gradients.
+
+    Returns
+    -------
+    array (batch, seqlen_q, heads_q, head_dim_v), or (that, lse)
+
+    Raises
+    ------
+    InvalidArgumentError, NotSupportedError
+        As `flash_attn_func`, and where the new keys do not fit into the cache.
 
     Examples
     --------
@@ -355,10 +374,24 @@ class Support(NamedTuple):
 def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
              sink=None, deterministic=False, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
              seqused_q=None, seqused_k=None, page_table=None, **others):
-    """Whether these arrays with these options run, without running them: (ok, reason).
+    """Whether these arrays with these options run, without running them.
 
-    `direction` is "forward" or "backward"; the others are those of `flash_attn_varlen_func`.
+    Parameters
+    ----------
+    q, k, v : array
+        As the call would get them; nothing is read but their shapes, dtypes and strides.
+    direction : str
+        "forward" or "backward".
 
+    The others are those of `flash_attn_varlen_func`.
+
+    Returns
+    -------
+    Support
+        (ok, reason); the reason is the line that the call would raise, and "" where it runs. It is true where it is ok.
+
+    Examples
+    --------
     >>> import numpy, fa4cpp
     >>> q = numpy.ones((1, 4, 3, 8), numpy.float32)
     >>> k = numpy.ones((1, 4, 2, 8), numpy.float32)
@@ -386,8 +419,32 @@ def plan(*, batch=1, seqlen_q=1024, seqlen_k=None, heads_q=8, heads_kv=None, hea
          deterministic=False, device="cpu", direction="forward"):
     """How the library would run attention of these sizes: the chain of its decisions, a line each.
 
-    The device need not be the one of the arrays; `direction` is "forward" or "backward".
+    Parameters
+    ----------
+    batch, seqlen_q, seqlen_k, heads_q, heads_kv, head_dim, head_dim_v : int
+        seqlen_k is seqlen_q by default, heads_kv heads_q, head_dim_v head_dim.
+    dtype : str
+        "bfloat16", "float16" or "float32".
+    sink : bool
+        Whether there is one.
+    device : str
+        A name of `devices()`; no array need be there.
+    direction : str
+        "forward" or "backward".
 
+    The others are those of `flash_attn_func`.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    InvalidArgumentError, NotSupportedError
+        Where the device does not run it.
+
+    Examples
+    --------
     >>> import fa4cpp
     >>> print(fa4cpp.plan(seqlen_q=256, dtype="float32").splitlines()[0].split(":")[0])
     problem
@@ -420,6 +477,15 @@ def merge_partials(outs, lses):
     -------
     (out, lse)
         out in the parts' dtype, lse in float32. Rows that no part sees get 0 and -inf.
+
+    Examples
+    --------
+    >>> import numpy, fa4cpp
+    >>> q, k = numpy.ones((1, 4, 2, 8), numpy.float32), numpy.ones((1, 6, 2, 8), numpy.float32)
+    >>> parts = [fa4cpp.flash_attn_func(q, part, part, return_lse=True) for part in (k[:, :4], k[:, 4:])]
+    >>> out, lse = fa4cpp.merge_partials(*zip(*parts))
+    >>> numpy.allclose(lse, fa4cpp.flash_attn_func(q, k, k, return_lse=True)[1])
+    True
     """
     outs, lses = list(outs), list(lses)
     if not outs or len(outs) != len(lses):

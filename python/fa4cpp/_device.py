@@ -43,6 +43,12 @@ def _tell_once():
 def devices():
     """The devices of this machine: the CPU first, then GPUs, then emulated ones.
 
+    Returns
+    -------
+    list of DeviceInfo
+
+    Examples
+    --------
     >>> import fa4cpp
     >>> fa4cpp.devices()[0].name
     'cpu'
@@ -96,6 +102,13 @@ def emulate(gpu):
         For another name.
     Error
         When the emulator's library is not there.
+
+    Examples
+    --------
+    >>> import numpy, fa4cpp
+    >>> with fa4cpp.emulate("b200"):
+    ...     print(bool(fa4cpp.supports(*[numpy.ones((1, 4, 2, 8), numpy.float16)] * 3)))
+    True
     """
     if gpu not in ("b200", "h200"):
         raise InvalidArgumentError(f"gpu {gpu!r}; accepted: 'b200', 'h200'")

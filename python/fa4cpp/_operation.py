@@ -64,11 +64,25 @@ class Operation:
         self._layout = BACKWARD_ARGS if backward else FORWARD_ARGS
 
     def execute(self, **arguments):
-        """Runs (CPU) or enqueues (GPU) on these fields of `fa4_forward_args` or `fa4_backward_args`."""
+        """Runs (CPU) or enqueues (GPU) on these fields of `fa4_forward_args` or `fa4_backward_args`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A pointer or a length that the library refuses.
+        Error
+            What the driver says.
+        """
         check(self._execute(self._handle, self._layout.make(**arguments)))
 
     def bind(self, **arguments):
-        """A function without parameters that executes on these fields, packed once."""
+        """A function without parameters that executes on these fields, packed once.
+
+        Returns
+        -------
+        function
+            It holds this operation; it raises what `execute` raises.
+        """
         packed = ctypes.create_string_buffer(self._layout.make(**arguments), self._layout.size)
         execute, handle, address = self._execute, self._handle, ctypes.addressof(packed)
 

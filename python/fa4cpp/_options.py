@@ -48,6 +48,8 @@ class Window(NamedTuple):
     A query sees the keys from its position - left to its position + right. A negative `right` ends the window
     before the position, a negative `left` begins it after.
 
+    Examples
+    --------
     >>> import fa4cpp
     >>> fa4cpp.Window(right=-1)  # all keys before the query's own
     Window(left=None, right=-1)

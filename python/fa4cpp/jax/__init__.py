@@ -53,6 +53,26 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
 
     Under jit, grad (of q, k, v and sink, through out and lse), vmap and shard_map over batch and heads. On the CPU.
 
+    Parameters
+    ----------
+    q, k, v : array (batch, seqlen, heads, head_dim)
+        float32, bfloat16 or float16.
+    scale : float, optional
+        1 / sqrt(head_dim) by default.
+    causal, window_size, softcap, sink, return_lse, seqused_q, seqused_k
+        As `fa4cpp.flash_attn_func`; the first three are constants of a trace.
+
+    Returns
+    -------
+    array (batch, seqlen_q, heads_q, head_dim_v), or (that, lse)
+
+    Raises
+    ------
+    InvalidArgumentError, NotSupportedError
+        When it is traced; what only a run can know is raised by XLA.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp, fa4cpp
     >>> q = jnp.ones((1, 4, 2, 8))
     >>> fa4cpp.jax.attention(q, q, q, causal=True).shape
@@ -74,6 +94,22 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
 
     There positions count from the first key, here from the last: with a mask of positions (`is_causal`,
     `local_window_size`) lengths that may differ are refused, as are `bias` and `mask`. `implementation` is a hint.
+
+    Returns
+    -------
+    array (batch, seqlen, heads, head_dim_v), or (that, residual) with `return_residual`
+
+    Raises
+    ------
+    InvalidArgumentError, NotSupportedError
+        As `attention`, and for what is refused.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, fa4cpp
+    >>> q = jnp.ones((4, 2, 8))  # without batch
+    >>> fa4cpp.jax.dot_product_attention(q, q, q, is_causal=True).shape
+    (4, 2, 8)
     """
     for name, value_given in (("bias", bias), ("mask", mask)):
         if value_given is not None:

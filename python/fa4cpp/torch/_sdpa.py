@@ -164,16 +164,21 @@ def activate():
     attention comes first in PyTorch's order of backends, where cuDNN is on Hopper and Blackwell, until `deactivate()`.
     So do nested tensors and torch.nn.attention.varlen.
 
-    >>> import torch, fa4cpp.torch
-    >>> fa4cpp.torch.activate()
-    >>> q = torch.randn(1, 2, 16, 32)  # (batch, heads, seqlen, head_dim)
-    >>> out = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
-    >>> fa4cpp.torch.deactivate()
-
     Raises
     ------
     NotSupportedError
         When torch is older than 2.10.
+
+    Examples
+    --------
+    >>> import torch, fa4cpp.torch
+    >>> before = fa4cpp.torch.launches()
+    >>> fa4cpp.torch.activate()
+    >>> q = torch.randn(1, 2, 16, 32)  # (batch, heads, seqlen, head_dim)
+    >>> out = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+    >>> fa4cpp.torch.deactivate()
+    >>> fa4cpp.torch.launches() - before
+    1
     """
     registry = _registry()
     registry.register_flash_attention_impl(_NAME, register_fn=_Handle)
@@ -192,7 +197,23 @@ class Fallback(collections.namedtuple("Fallback", "direction reason count")):
 
 
 def fallbacks():
-    """What PyTorch's kernel ran since the first `activate()`, and why: a list of (direction, reason, count)."""
+    """What PyTorch's kernel ran since the first `activate()`, and why.
+
+    Returns
+    -------
+    list of Fallback
+        (direction, reason, count), the most frequent first.
+
+    Examples
+    --------
+    >>> import torch, fa4cpp.torch
+    >>> fa4cpp.torch.activate()
+    >>> q = torch.randn(1, 2, 16, 32, dtype=torch.float64)
+    >>> out = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    >>> fa4cpp.torch.deactivate()
+    >>> [fallback.reason for fallback in fa4cpp.torch.fallbacks() if "float64" in fallback.reason]
+    ['dtype float64']
+    """
     with _lock:
         return [Fallback(direction, reason, count) for (direction, reason), count in sorted(
             ((key, count) for key, count in _counts.items() if key[1] is not None), key=lambda item: -item[1])]

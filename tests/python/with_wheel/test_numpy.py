@@ -13,6 +13,7 @@ import fa4cpp
 import fa4cpp._api
 import fa4cpp._device
 import fa4cpp._operation
+import fa4cpp._options
 
 
 def reference(q, k, v, causal=False):
@@ -125,10 +126,16 @@ class Numpy(unittest.TestCase):
 
 class Wheel(unittest.TestCase):
     def test_examples_of_the_documentation(self):
-        for module in (fa4cpp._api, fa4cpp._device, fa4cpp._operation):
+        for module in (fa4cpp._api, fa4cpp._device, fa4cpp._operation, fa4cpp._options):
             result = doctest.testmod(module)
             self.assertEqual(result.failed, 0, module.__name__)
             self.assertGreater(result.attempted, 0, module.__name__)
+
+    def test_every_function_says_what_it_takes_and_gives(self):
+        for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "supports", "plan", "merge_partials"):
+            text = getattr(fa4cpp, name).__doc__
+            for section in ("Parameters", "Returns", "Examples"):
+                self.assertRegex(text, rf"\n    {section}\n    -{{{len(section)}}}\n", f"{name}: {section}")
 
     def test_what_it_carries(self):
         for path in ("fa4/fa4.h", "fa4/attention.h", "ptxemu/machine.h"):

@@ -1,6 +1,7 @@
 """fa4cpp with torch on the CPU, from the installed wheel."""
 
 import contextlib
+import doctest
 import unittest
 
 import torch
@@ -9,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fa4cpp
 from fa4cpp._problem import Options
-from fa4cpp.torch import _tensors
+from fa4cpp.torch import _sdpa, _tensors
 
 NUMBERS = (-1, -1, None, True, None, None, 0.0, False)  # of an operator of torch.ops.fa4cpp
 
@@ -419,6 +420,11 @@ class Sdpa(Case):
 
     def launches(self):
         return fa4cpp.torch.launches() - self.started
+
+    def test_examples_of_the_documentation(self):
+        result = doctest.testmod(_sdpa)
+        self.assertEqual(result.failed, 0)
+        self.assertGreater(result.attempted, 5)
 
     def test_ours_runs_and_gives_what_pytorch_gives(self):
         q, k, v = (some(2, heads, 16, 32, gradient=True, seed=heads) for heads in (4, 4, 4))
