@@ -75,6 +75,17 @@ TEST_F(EmulatedH200Backward, Softcap) {
   }
 }
 
+// Where the last step has one block of queries, of two, a turn is given on after its sums too.
+TEST_F(EmulatedH200Backward, DeterministicAddsInTurn) {
+  for (const int64_t head_dim : {64, 128}) {
+    for (const int64_t seqlen_q : {260, 300, 520}) {
+      Case c = small_case(seqlen_q, 260, head_dim);
+      c.desc.deterministic = true;
+      expect_right(c);
+    }
+  }
+}
+
 // Turns follow from the mask: each rank comes once, or the launch hangs.
 TEST_F(EmulatedH200Backward, DeterministicGivesTheSameBits) {
   for (const MaskSpec window : {MaskSpec{-1, -1},

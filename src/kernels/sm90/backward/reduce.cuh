@@ -50,10 +50,12 @@ class Reducer {
 #pragma unroll 1
         for (int part = 0; part < kParts; ++part, dq.advance()) {
           c.pipeline(kDqFull).consumer_wait(dq);
-          // Of the last step's blocks the second may lie past the sequence.
+          // Of the last step's blocks the second may lie past the sequence: an empty group then,
+          // since `give` counts groups.
           if (kBlocks == 1 || m * kBlocks + part / kBlockParts < blocks) {
             add(workspace.dq + (block * kBlockParts + part) * (dq_bytes(T) / 4), dq.place());
           }
+          ptx::cp_async_bulk_commit_group();
           ptx::cp_async_bulk_wait_group_read<0>();
           c.pipeline(kDqFull).consumer_release(dq);
         }
@@ -70,7 +72,6 @@ class Reducer {
 
   __device__ void add(float* to, int from) const {
     ptx::cp_reduce_async_bulk_add_f32(to, c.smem_address(from), dq_bytes(T));
-    ptx::cp_async_bulk_commit_group();
   }
 
   // Of the CTAs whose keys block m sees, how many add before this one: those of the keys before, or
