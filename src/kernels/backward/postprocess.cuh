@@ -8,6 +8,8 @@
 namespace fa4 {
 namespace postprocess {
 
+inline constexpr int kPostprocessCtas = 6;  // of an SM: registers hold two pieces a thread
+
 // In one order, so that its bits are always the same.
 __device__ inline void add_up_dsink(const BwdParams& p, int head) {
   __shared__ float sums[kPostprocessThreads];
@@ -53,7 +55,7 @@ __device__ inline void store_rows(const BwdParams& p, const QueryBlock& of) {
 // A CTA a block of query rows; after those one for each query head's dsink. Threads hold the sums
 // as the accumulators of a warpgroup.
 template <BwdRowTraits T>
-__global__ void __launch_bounds__(kPostprocessThreads)
+__global__ void __launch_bounds__(kPostprocessThreads, postprocess::kPostprocessCtas)
     bwd_postprocess(const __grid_constant__ BwdParams p) {
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
@@ -61,7 +63,8 @@ __global__ void __launch_bounds__(kPostprocessThreads)
   if (static_cast<int>(blockIdx.x) >= blocks) {
     return postprocess::add_up_dsink(p, static_cast<int>(blockIdx.x) - blocks);
   }
-  const QueryBlock of = query_block(p, static_cast<int>(blockIdx.x));
+  // Last blocks first: their sums are in the L2 cache.
+  const QueryBlock of = query_block(p, blocks - 1 - static_cast<int>(blockIdx.x));
   if (!of.is_inside() || p.workspace.dq == nullptr) return;
   if constexpr (T.dq_layout == DqLayout::kRows) {
     postprocess::store_rows<T.element>(p, of);
@@ -74,15 +77,24 @@ __global__ void __launch_bounds__(kPostprocessThreads)
   const int columns = p.workspace.dq_columns, part = dq_part_columns(columns);
   const auto* sums =
       reinterpret_cast<const float4*>(p.workspace.dq + of.block * kQueryRows * columns) + lane;
-  for (int column = 0; column < columns; column += 32) {
-    const auto* from = sums + (4 * (column / part) + thread / 32) * (4 * part) + column % part * 4;
-    float x[16];
+  // Two pieces of 32 columns at a time, both under way together: DRAM answers late.
+#pragma unroll 1
+  for (int first = 0; first < columns; first += 64) {
+    float x[2][16];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float4 four = from[32 * j];
-      x[4 * j] = four.x, x[4 * j + 1] = four.y, x[4 * j + 2] = four.z, x[4 * j + 3] = four.w;
+    for (int i = 0; i < 8; ++i) {
+      const int column = first + i / 4 * 32;
+      if (column >= columns) break;
+      const auto* from =
+          sums + (4 * (column / part) + thread / 32) * (4 * part) + column % part * 4;
+      *reinterpret_cast<float4*>(x[i / 4] + i % 4 * 4) = from[i % 4 * 32];
     }
-    store_gradient<T.element>(x, to, column, p.scale, p.gradients.is_f32 != 0, lane);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int column = first + i * 32;
+      if (column >= columns) break;
+      store_gradient<T.element>(x[i], to, column, p.scale, p.gradients.is_f32 != 0, lane);
+    }
   }
 }
 

@@ -12,31 +12,49 @@
 namespace fa4 {
 namespace preprocess {
 
-inline constexpr int kRowLanes = 16;     // threads that share a row
+inline constexpr int kRowLanes = 8;      // threads that share a row
 inline constexpr int kPieceColumns = 8;  // of 16 bytes
+// Rows that a CTA takes at a time, and rows of a thread.
+inline constexpr int kRowsAtOnce = kPreprocessThreads / kRowLanes;
+inline constexpr int kRows = kQueryRows / kRowsAtOnce;
+// CTAs of an SM: the work is to wait for DRAM, and many wait at once.
+inline constexpr int kPreprocessCtas = 8;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// This thread's part of rowsum(dout o out).
 template <Element kElement>
-__device__ inline float dot_of_row(const BwdParams& p, const QueryBlock& of, int row, int lane) {
-  const RowTensor &out = p.inputs.out, &dout = p.inputs.dout;
-  const int position = of.sequence.offset_q + row;
-  const int64_t at_out = row_element(out, of.sequence.batch, position, of.head);
-  const int64_t at_dout = row_element(dout, of.sequence.batch, position, of.head);
-  float sum = 0.0f;
-  for (int c = lane * kPieceColumns; c < out.columns; c += kRowLanes * kPieceColumns) {
-    const uint4 a =
-        *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(out.data) + at_out + c);
-    const uint4 b =
-        *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(dout.data) + at_dout + c);
-    const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+__device__ inline float dot(const uint4& a, const uint4& b, float sum) {
+  const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sum = fmaf(unpack_lower<kElement>(x[i]), unpack_lower<kElement>(y[i]), sum);
-      sum = fmaf(unpack_upper<kElement>(x[i]), unpack_upper<kElement>(y[i]), sum);
-    }
+  for (int i = 0; i < 4; ++i) {
+    sum = fmaf(unpack_lower<kElement>(x[i]), unpack_lower<kElement>(y[i]), sum);
+    sum = fmaf(unpack_upper<kElement>(x[i]), unpack_upper<kElement>(y[i]), sum);
   }
   return sum;
+}
+
+// This thread's part of rowsum(dout o out) of its rows, from `row` on: a piece of each at a time.
+template <Element kElement>
+__device__ inline void add_dots(const BwdParams& p, const QueryBlock& of, int row, int lane,
+                                float (&sums)[kRows]) {
+  const RowTensor &out = p.inputs.out, &dout = p.inputs.dout;
+  const int position = of.sequence.offset_q + row, rows = of.sequence.seqlen_q - row;
+  const auto* a = static_cast<const uint16_t*>(out.data) +
+                  row_element(out, of.sequence.batch, position, of.head);
+  const auto* b = static_cast<const uint16_t*>(dout.data) +
+                  row_element(dout, of.sequence.batch, position, of.head);
+#pragma unroll 1
+  for (int c = lane * kPieceColumns; c < out.columns; c += kRowLanes * kPieceColumns) {
+    uint4 x[kRows], y[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      x[i] = y[i] = uint4{0, 0, 0, 0};
+      if (i * kRowsAtOnce >= rows) continue;
+      x[i] = *reinterpret_cast<const uint4*>(a + i * kRowsAtOnce * out.stride_seqlen + c);
+      y[i] = *reinterpret_cast<const uint4*>(b + i * kRowsAtOnce * dout.stride_seqlen + c);
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) sums[i] = dot<kElement>(x[i], y[i], sums[i]);
+  }
 }
 
 // Every lane gets it.
@@ -57,7 +75,8 @@ __device__ inline int64_t lse_index(const BwdParams& p, const QueryBlock& of, in
 __device__ inline float sum_of_block(float x) {
   __shared__ float sums[kPreprocessThreads / 32];
   x = sum_of_row(x);
-  x += __shfl_xor_sync(0xffffffffu, x, kRowLanes);
+#pragma unroll
+  for (int d = kRowLanes; d < 32; d *= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
   __syncthreads();
   float sum = 0.0f;
@@ -78,13 +97,14 @@ __device__ inline void clear_dq(const BwdWorkspace& workspace, int64_t block) {
 
 // A CTA a block of query rows.
 template <BwdRowTraits T>
-__global__ void __launch_bounds__(kPreprocessThreads)
+__global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCtas)
     bwd_preprocess(const __grid_constant__ BwdParams p) {
   using namespace preprocess;
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
-  const QueryBlock of = query_block(p, static_cast<int>(blockIdx.x));
-  const int lane = threadIdx.x % kRowLanes;
+  // Last blocks first: what is written last is in the L2 cache when the main kernel begins.
+  const QueryBlock of = query_block(p, static_cast<int>(gridDim.x - 1 - blockIdx.x));
+  const int lane = threadIdx.x % kRowLanes, first = threadIdx.x / kRowLanes;
   float dsink = 0.0f;
   if (threadIdx.x == 0) {
     if (blockIdx.x == 0 && p.workspace.ticket != nullptr) *p.workspace.ticket = 0;
@@ -92,31 +112,35 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   }
   if (of.is_inside()) {
     clear_dq(p.workspace, of.block);
-    for (int i = threadIdx.x / kRowLanes; i < kQueryRows; i += kPreprocessThreads / kRowLanes) {
-      const int row = of.first_row() + i;
-      float delta = 0.0f, neg_lse_log2 = -kInfinity;
-      if (row < of.sequence.seqlen_q) {
-        if (p.inputs.dout.data != nullptr) delta = dot_of_row<T.element>(p, of, row, lane);
+    float lse[kRows], deltas[kRows] = {};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = of.first_row() + first + i * kRowsAtOnce;
+      lse[i] = row < of.sequence.seqlen_q ? p.inputs.lse[lse_index(p, of, row)] : -kInfinity;
+    }
+    if (p.inputs.dout.data != nullptr) {
+      add_dots<T.element>(p, of, of.first_row() + first, lane, deltas);
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row_of_block = first + i * kRowsAtOnce, row = of.first_row() + row_of_block;
+      float delta = sum_of_row(deltas[i]), neg_lse_log2 = -kInfinity;
+      if (lane != 0) continue;
+      if (p.inputs.dlse != nullptr && row < of.sequence.seqlen_q) {
+        delta -= p.inputs.dlse[lse_index(p, of, row)];
       }
-      delta = sum_of_row(delta);
-      if (row < of.sequence.seqlen_q) {
-        const int64_t index = lse_index(p, of, row);
-        const float lse = p.inputs.lse[index];
-        if (p.inputs.dlse != nullptr) delta -= p.inputs.dlse[index];
-        if (lse != -kInfinity) {
-          neg_lse_log2 = -lse * kLog2E;
-          if (p.workspace.dsink != nullptr && lane == 0) {
-            const float sink = load_float(p.scores.sink, p.scores.sink_type, of.head) * kLog2E;
-            dsink = fmaf(-ptx::ex2_approx_ftz(sink + neg_lse_log2), delta, dsink);
-          }
+      if (lse[i] != -kInfinity) {
+        neg_lse_log2 = -lse[i] * kLog2E;
+        if (p.workspace.dsink != nullptr) {
+          const float sink = load_float(p.scores.sink, p.scores.sink_type, of.head) * kLog2E;
+          dsink = fmaf(-ptx::ex2_approx_ftz(sink + neg_lse_log2), delta, dsink);
         }
       }
-      if (lane == 0) {
-        const int64_t at =
-            of.block * kQueryRows + (T.dq_layout == DqLayout::kFragments ? fragment_place(i) : i);
-        p.workspace.neg_lse_log2[at] = neg_lse_log2;
-        p.workspace.delta[at] = delta;
-      }
+      const int64_t at =
+          of.block * kQueryRows +
+          (T.dq_layout == DqLayout::kFragments ? fragment_place(row_of_block) : row_of_block);
+      p.workspace.neg_lse_log2[at] = neg_lse_log2;
+      p.workspace.delta[at] = delta;
     }
   }
   if (p.workspace.dsink == nullptr) return;
