@@ -52,6 +52,17 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
           .negates = negates};
 }
 
+PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
+                       const ForwardArgs& args) {
+  if (p.layout_kv != Layout::kPaged) return {};
+  const auto page_size = static_cast<int32_t>(p.page_size);
+  return {.table = args.page_table,
+          .pages_per_seq = static_cast<int32_t>(p.pages_per_seq),
+          .page_size = page_size,
+          .num_pages = static_cast<int32_t>(p.num_pages),
+          .box_rows = page_box_rows(page_size, shape.k_rows)};
+}
+
 }  // namespace
 
 FloatType float_type(DType dtype) {
@@ -65,13 +76,15 @@ float finite_float(double factor) {
 }
 
 SequenceParams sequence_params(const AttentionProblem& p, const SequenceArgs& args) {
+  // Where there is no page there is no key, whatever seqused_k says.
+  const bool has_keys = p.layout_kv != Layout::kPaged || p.num_pages > 0;
   return {.cu_seqlens_q = args.cu_seqlens_q,
           .cu_seqlens_k = args.cu_seqlens_k,
           .seqused_q = args.seqused_q,
           .seqused_k = args.seqused_k,
           .batch = static_cast<int32_t>(p.batch),
           .seqlen_q = static_cast<int32_t>(p.seqlen_q),
-          .seqlen_k = static_cast<int32_t>(p.seqlen_k),
+          .seqlen_k = static_cast<int32_t>(has_keys ? p.seqlen_k : 0),
           .total_q = static_cast<int32_t>(rows_of_packed_q(p, args)),
           .total_k = static_cast<int32_t>(rows_of_packed_k(p, args))};
 }
@@ -84,15 +97,16 @@ MaskParams mask_params(const MaskSpec& mask) {
           .window_right = window(mask.is_bounded_right(), mask.window_right)};
 }
 
-FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& schedule,
+FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tiling,
                          const ForwardArgs& args, void* tile_counter) {
   return {.maps = {},
           .output = output_params(problem, args),
           .sequences = sequence_params(problem, args),
-          .heads = head_params(problem, schedule.group),
+          .heads = head_params(problem, tiling.schedule.group),
           .mask = mask_params(problem.mask),
-          .schedule = schedule_params(schedule, tile_counter),
-          .scores = score_params(problem, args)};
+          .schedule = schedule_params(tiling.schedule, tile_counter),
+          .scores = score_params(problem, args),
+          .pages = page_params(problem, tiling.shape, args)};
 }
 
 }  // namespace fa4::internal

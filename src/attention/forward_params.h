@@ -9,7 +9,7 @@ namespace fa4::internal {
 
 // Everything but the tensor maps, which a device encodes. `tile_counter`: in the workspace, or
 // null.
-FwdParams forward_params(const AttentionProblem& problem, const TileSchedule& schedule,
+FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tiling,
                          const ForwardArgs& args, void* tile_counter);
 
 // Parts that the backward fills in likewise.

@@ -10,7 +10,7 @@
 namespace fa4::internal {
 namespace {
 
-// The two outer dimensions of a tensor: packed sequences are one.
+// The two outer dimensions of a tensor: packed sequences are one; of pages, their rows and they.
 struct Rows {
   int64_t positions, batch;
 };
@@ -27,19 +27,20 @@ class GpuForwardOp final : public ForwardOp {
     const ForwardArgs args = with_planned_workspace(given, plan_.workspace);
     check_pointers(p, args);
     const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
-    const Rows k = rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));
+    const Rows k = rows_of_keys(args);
     if (q.positions == 0 || q.batch == 0) return;
     FwdParams params =
-        forward_params(p, tiling_.schedule, args, gpu_.part(kTileCounter, args.workspace));
+        forward_params(p, tiling_, args, gpu_.part(kTileCounter, args.workspace));
     encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.qk_columns, q, &params.maps.q);
     encode_query_map("out", args.out, p.out, p.head_dim_v, tiling_.shape.out_columns, q,
                      &params.maps.out);
-    if (k.positions > 0) {  // else no tile loads a key
+    if (k.positions > 0 && k.batch > 0) {  // else no tile loads a key
       const LaunchShape& shape = tiling_.shape;
-      encode_key_map("k", args.k, p.k, p.head_dim, shape.qk_columns, shape.k_rows, k,
-                     &params.maps.k);
-      encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, shape.v_rows, k,
-                     &params.maps.v);
+      const bool in_boxes = shape.pages == Pages::kBoxes;
+      encode_key_map("k", args.k, p.k, p.head_dim, shape.qk_columns,
+                     in_boxes ? params.pages.box_rows : shape.k_rows, k, &params.maps.k);
+      encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns,
+                     in_boxes ? params.pages.box_rows : shape.v_rows, k, &params.maps.v);
     }
     gpu_.zero_workspace(args.workspace, args.stream);
     gpu_.launch(0, params, args.stream);
@@ -48,6 +49,12 @@ class GpuForwardOp final : public ForwardOp {
  private:
   Rows rows_of(Layout layout, int64_t seqlen, int64_t packed_rows) const {
     return layout == Layout::kPacked ? Rows{packed_rows, 1} : Rows{seqlen, plan_.problem.batch};
+  }
+
+  Rows rows_of_keys(const ForwardArgs& args) const {
+    const AttentionProblem& p = plan_.problem;
+    if (p.layout_kv == Layout::kPaged) return {p.page_size, p.num_pages};
+    return rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));
   }
 
   // Of q or out: the heads of a group are an axis of their own, past whose end a box may reach.

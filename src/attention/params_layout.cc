@@ -51,7 +51,7 @@ class Fields {
 // The parts' members under names that are one namespace to whoever reads the layout.
 ParamsLayout forward_layout() {
   static const FwdParams kParams{};
-  const auto& [maps, output, sequences, heads, mask, schedule, scores] = kParams;
+  const auto& [maps, output, sequences, heads, mask, schedule, scores, pages] = kParams;
   Fields fields(&kParams);
   FA4_ADD_FIELDS(fields, maps, q, k, v, out);
   FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
@@ -62,6 +62,7 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
+  FA4_ADD_FIELDS(fields, pages, page_table, pages_per_seq, page_size, num_pages, box_rows);
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 

@@ -25,11 +25,13 @@ constexpr double kL2ShareForKv = 1.0;
 std::string check_all_strides(const AttentionProblem& p) {
   const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
   const int64_t rows_q = packed_q ? p.total_q : p.seqlen_q;
-  const int64_t rows_k = packed_k ? p.total_k : p.seqlen_k;
+  const bool paged = p.layout_kv == Layout::kPaged;
+  const int64_t rows_k = packed_k ? p.total_k : paged ? p.page_size : p.seqlen_k;
+  const int64_t batch_k = paged ? p.num_pages : p.batch;
   for (const std::string& problem :
        {check_gpu_strides("q", p.q, 2, p.batch, rows_q, p.heads_q, packed_q),
-        check_gpu_strides("k", p.k, 2, p.batch, rows_k, p.heads_kv, packed_k),
-        check_gpu_strides("v", p.v, 2, p.batch, rows_k, p.heads_kv, packed_k),
+        check_gpu_strides("k", p.k, 2, batch_k, rows_k, p.heads_kv, packed_k),
+        check_gpu_strides("v", p.v, 2, batch_k, rows_k, p.heads_kv, packed_k),
         check_gpu_strides("out", p.out, 2, p.batch, rows_q, p.heads_q, packed_q)}) {
     if (!problem.empty()) return problem;
   }
@@ -98,8 +100,9 @@ std::string check_gpu_strides(const char* tensor, const Strides& strides, int el
 Support query_gpu_support(const AttentionProblem& p) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (p.dtype == DType::kF32) return no("dtype f32; accepted on a GPU: bf16, f16");
-  if (p.layout_kv == Layout::kPaged) {
-    return no("layout_kv paged; accepted on a GPU in this version: dense, packed");
+  if (p.layout_kv == Layout::kPaged && p.page_size % 8 != 0) {
+    return no(fmt::format("page_size {}; accepted on a GPU in this version: multiples of 8",
+                          p.page_size));
   }
   const int64_t rows_q = std::max(p.seqlen_q * packed_rows(packable_group(p)), p.total_q);
   const int64_t rows_k = std::max(p.seqlen_k, p.total_k);

@@ -21,6 +21,11 @@ const char* enumerator(Element element) {
   return element == Element::kBF16 ? "fa4::Element::kBF16" : "fa4::Element::kF16";
 }
 
+const char* enumerator(Pages pages) {
+  if (pages == Pages::kNone) return "fa4::Pages::kNone";
+  return pages == Pages::kBoxes ? "fa4::Pages::kBoxes" : "fa4::Pages::kRows";
+}
+
 std::string head_dims(int head_dim, int head_dim_v) {
   return head_dim == head_dim_v ? fmt::format("{}", head_dim)
                                 : fmt::format("{}x{}", head_dim, head_dim_v);
@@ -28,19 +33,25 @@ std::string head_dims(int head_dim, int head_dim_v) {
 
 namespace {
 
+const char* suffix_of(Pages pages) {
+  return pages == Pages::kNone ? "" : pages == Pages::kBoxes ? "_pages" : "_page_rows";
+}
+
 std::string display_name(const sm90::FwdTraits& t) {
-  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}", name_of(t.element),
+  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}{}", name_of(t.element),
                      head_dims(t.head_dim, t.head_dim_v), t.tile_m, t.tile_n,
-                     t.softcap ? "_softcap" : "");
+                     t.softcap ? "_softcap" : "", suffix_of(t.pages));
 }
 
 // Every member, here and below: the compiler counts them.
 std::string name_expression(const sm90::FwdTraits& t) {
-  const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap] = t;
+  const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap, pages] =
+      t;
   return fmt::format(
       "fa4::fwd_sm90<fa4::sm90::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
-      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}}}>",
-      enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap);
+      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}, .pages={}}}>",
+      enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap,
+      enumerator(pages));
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
@@ -87,7 +98,8 @@ LaunchShape Sm90ForwardSpec::shape() const {
           .v_columns = slab_columns(traits.head_dim_v),
           .out_columns = slab_columns(traits.head_dim_v),
           .threads = sm90::num_threads(traits),
-          .smem_bytes = sm90::smem_layout(traits).total};
+          .smem_bytes = sm90::smem_layout(traits).total,
+          .pages = traits.pages};
 }
 
 KernelSource Sm100ForwardSpec::source() const {

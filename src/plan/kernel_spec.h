@@ -33,6 +33,7 @@ Element element_of(const AttentionProblem& problem);
 // Parts of kernels' names: "bf16"; "fa4::Element::kBF16"; "64", or "192x128" when the two differ.
 const char* name_of(Element element);
 const char* enumerator(Element element);
+const char* enumerator(Pages pages);
 std::string head_dims(int head_dim, int head_dim_v);
 
 // What the host must know of a variant to launch it and to describe its tensors to TMA.
@@ -48,6 +49,7 @@ struct LaunchShape {
   int smem_bytes = 0;           // dynamic
   int cluster = 1;              // CTAs that share a work tile
   bool launch_control = false;  // the kernel knows it
+  Pages pages = Pages::kNone;
 };
 
 struct Sm90ForwardSpec {

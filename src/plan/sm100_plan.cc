@@ -18,6 +18,9 @@ const Sm100TuningRow* find_row(const AttentionProblem& p) {
 }  // namespace
 
 Support query_sm100_support(const AttentionProblem& p) {
+  if (p.layout_kv == Layout::kPaged) {
+    return {false, "layout_kv paged; accepted on a Blackwell GPU in this version: dense, packed"};
+  }
   if (find_row(p) != nullptr) return {};
   return {false, fmt::format("head_dim {}, head_dim_v {}; accepted on a Blackwell GPU in this "
                              "version: at most 192, 128",

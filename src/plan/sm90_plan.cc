@@ -13,6 +13,7 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
       find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
   Sm90ForwardSpec spec;
   spec.traits = traits_of(*row, element_of(p), p.transforms_scores());
+  spec.traits.pages = pages_of(static_cast<int>(p.page_size));
   spec.schedule = choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }

@@ -248,6 +248,7 @@ const Row kRows[] = {
        pack(c, {0, 0}, {0, 0});
      }},
     {"pages of 1", [](Case& c) { page(c, 1); }},
+    {"pages of 16", [](Case& c) { page(c, 16); }},
     {"pages of 48",
      [](Case& c) {
        page(c, 48);

@@ -15,7 +15,9 @@ struct FwdTensorMaps {
   // 2^group_log2 is more than the group it reaches past the group's heads, for which TMA reads
   // zeros and writes nothing.
   TensorMap q;
-  TensorMap k;  // (head_dim, head, position, batch); box: slab columns x 1 x tile_n x 1
+  // (head_dim, head, position, batch); box: slab columns x 1 x tile_n x 1. Of pages: (head_dim,
+  // head, row of the page, page); box: slab columns x 1 x box_rows x 1.
+  TensorMap k;
   TensorMap v;
   TensorMap out;  // as q
 };
@@ -76,6 +78,16 @@ struct ScoreParams {
   int32_t negates;
 };
 
+// Where keys and values lie that are in pages: key j of a sequence is row j % page_size of page
+// table[sequence][j / page_size].
+struct PageParams {
+  const int32_t* table;  // null: there are none
+  int32_t pages_per_seq;
+  int32_t page_size;
+  int32_t num_pages;
+  int32_t box_rows;  // that TMA takes at a time (Pages::kBoxes)
+};
+
 struct FwdParams {
   FwdTensorMaps maps;
   OutputParams output;
@@ -84,6 +96,7 @@ struct FwdParams {
   MaskParams mask;
   ScheduleParams schedule;
   ScoreParams scores;
+  PageParams pages;
 };
 
 }  // namespace fa4

@@ -101,7 +101,31 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
   EXPECT_EQ(source.name_expression,
             "fa4::fwd_sm90<fa4::sm90::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=3, .kv_stages=2, "
-            ".softcap=false}>");
+            ".softcap=false, .pages=fa4::Pages::kNone}>");
+}
+
+TEST(KernelSpec, KeysInPagesTakeTheTileOfTheSameKeysWithoutThem) {
+  for (const int64_t page_size : {8, 16, 24, 272, 4096}) {
+    ProblemDesc desc = dense(128, 4096, true);
+    desc.layout_kv = Layout::kPaged;
+    desc.page_size = page_size;
+    desc.num_pages = 1000;
+    desc.pages_per_seq = 4096;
+    const sm90::FwdTraits t = spec_of(desc).traits;
+    EXPECT_EQ(t.pages, Pages::kBoxes);
+    EXPECT_EQ(spec_of(desc).source().display_name, "fwd_sm90_bf16_d128_m128n128_pages");
+    EXPECT_EQ(t.tile_n, spec_of(dense(128, 4096, true)).traits.tile_n);
+  }
+}
+
+TEST(Pages, BoxesStayInsideOfAPageAndOfABlock) {
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    for (int page_size = 8; page_size <= 4096; page_size += 8) {
+      const int rows = page_box_rows(page_size, row.tile_n);
+      EXPECT_EQ(page_size % rows + row.tile_n % rows + rows % 8, 0) << page_size;
+      EXPECT_LE(row.tile_n / rows, 32) << "a lane each";
+    }
+  }
 }
 
 TEST(KernelSpec, PrebuiltKernelsHoldEveryPlannedOneOnce) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/base/element.h"
+#include "kernels/forward/pages.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
 
@@ -22,6 +23,7 @@ struct FwdTraits {
   int q_stages = 2;
   int kv_stages = 2;
   bool softcap = false;
+  Pages pages = Pages::kNone;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };

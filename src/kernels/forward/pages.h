@@ -1,0 +1,29 @@
+// How a forward kernel reads keys and values that lie in pages. Host and device.
+#pragma once
+
+namespace fa4 {
+
+enum class Pages {
+  kNone,   // they do not: rows of a tensor, one after the other
+  kBoxes,  // TMA takes boxes of 8 rows or more out of a page
+  kRows,   // threads copy them row by row: a page may have any size
+};
+
+// Rows that TMA takes at a time where a block of keys has `block_rows`, 16 or a multiple: the most
+// that never reach from one page into the next, nor from one block. Multiples of 8 keep the pattern
+// in which 16-byte pieces are permuted whole (tile/slab.h).
+constexpr int page_box_rows(int page_size, int block_rows) {
+  int a = block_rows, b = page_size;
+  while (b != 0) {
+    const int rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+constexpr Pages pages_of(int page_size) {
+  return page_size == 0 ? Pages::kNone : page_size % 8 == 0 ? Pages::kBoxes : Pages::kRows;
+}
+
+}  // namespace fa4

@@ -1,0 +1,294 @@
+// Keys and values in pages: every size of a page, whatever the table's unused entries and the
+// pages' unused rows hold, has the bits of the same keys one after the other.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "backends.h"
+#include "table.h"
+
+namespace fa4::internal {
+namespace {
+
+class Pages : public BackendTest {};
+
+constexpr int32_t kGarbage = 2147480000;  // what engines leave in a table's unused entries
+
+// Its keys lie in pages; spare ones are NaN.
+void put_in_pages(Case& c, int64_t page_size, std::vector<int32_t> in_use) {
+  ProblemDesc& d = c.desc;
+  d.layout_kv = Layout::kPaged;
+  d.page_size = page_size;
+  d.pages_per_seq = (d.seqlen_k + page_size - 1) / page_size;
+  d.num_pages = d.batch * d.pages_per_seq + 2;
+  d.has_seqused_k = true;
+  c.lengths_k.clear();
+  c.seqused_k = std::move(in_use);
+}
+
+// A case's tensors with garbage behind the entries of the table that are in use, and the same keys
+// without pages.
+struct PagedTensors {
+  CaseTensors tensors;
+  std::vector<int32_t> table;
+  std::vector<unsigned char> k, v;  // (batch, seqlen_k, heads_kv, dim), NaN behind what is in use
+
+  explicit PagedTensors(const Case& c) : tensors(c) {
+    const AttentionProblem& p = problem();
+    const ForwardArgs args = tensors.args();
+    table.assign(static_cast<size_t>(p.batch * p.pages_per_seq), kGarbage);
+    k = unpaged(args.k, p.k, p.head_dim);
+    v = unpaged(args.v, p.v, p.head_dim_v);
+    for (int64_t b = 0; b < p.batch; ++b) {
+      for (int64_t i = 0; i * p.page_size < args.seqused_k[b]; ++i) {
+        table[b * p.pages_per_seq + i] = args.page_table[b * p.pages_per_seq + i];
+      }
+    }
+  }
+
+  const AttentionProblem& problem() const { return tensors.problem(); }
+  ForwardArgs args() const {
+    ForwardArgs args = tensors.args();
+    args.page_table = table.data();
+    return args;
+  }
+
+  AttentionProblem unpaged_problem() const {
+    ProblemDesc d = problem();
+    d.layout_kv = Layout::kDense;
+    d.k = d.v = d.dk = d.dv = {};
+    return AttentionProblem::make(d);
+  }
+  ForwardArgs unpaged_args() const {
+    ForwardArgs args = tensors.args();
+    args.page_table = nullptr;
+    args.k = k.data();
+    args.v = v.data();
+    return args;
+  }
+
+ private:
+  std::vector<unsigned char> unpaged(const void* pages, const Strides& strides, int64_t dim) const {
+    const AttentionProblem& p = problem();
+    const ForwardArgs args = tensors.args();
+    const int64_t bytes = size_of(p.dtype), row = p.heads_kv * dim;
+    std::vector<unsigned char> rows(
+        static_cast<size_t>(std::max<int64_t>(1, p.batch * p.seqlen_k * row) * bytes), 0xff);
+    for (int64_t b = 0; b < p.batch; ++b) {
+      for (int64_t n = 0; n < args.seqused_k[b]; ++n) {
+        const int64_t page = args.page_table[b * p.pages_per_seq + n / p.page_size];
+        for (int64_t h = 0; h < p.heads_kv; ++h) {
+          const int64_t from =
+              page * strides.batch + n % p.page_size * strides.seqlen + h * strides.head;
+          std::memcpy(rows.data() + ((b * p.seqlen_k + n) * row + h * dim) * bytes,
+                      static_cast<const unsigned char*>(pages) + from * bytes,
+                      static_cast<size_t>(dim * bytes));
+        }
+      }
+    }
+    return rows;
+  }
+};
+
+// Each backend that takes it has the oracle's answer and the bits of the keys without pages.
+int expect_bits_of_contiguous(const Case& c) {
+  const PagedTensors paged(c);
+  const AttentionProblem& p = paged.problem();
+  const Reference reference = reference_forward(p, paged.args(), 2);
+  int ran = 0;
+  for (const Backend& backend : tested_backends()) {
+    if (!unsupported(backend, p).empty()) continue;
+    SCOPED_TRACE(backend.name);
+    ++ran;
+    const Result result = run_on(backend, p, paged.args());
+    const Accuracy out = check_out(p, paged.args(), reference, result.out.data(), result.tile_m);
+    EXPECT_TRUE(out.passed) << out.detail;
+    const Accuracy lse = check_lse(p, paged.args(), reference, result.lse.data(), result.exp_error);
+    EXPECT_TRUE(lse.passed) << lse.detail;
+    const Result contiguous = run_on(backend, paged.unpaged_problem(), paged.unpaged_args());
+    EXPECT_TRUE(result.out == contiguous.out) << result.kernel << ", " << contiguous.kernel;
+    EXPECT_EQ(
+        std::memcmp(result.lse.data(), contiguous.lse.data(), result.lse.size() * sizeof(float)), 0)
+        << result.kernel << ", " << contiguous.kernel;
+  }
+  return ran;
+}
+
+Case base_case(int64_t head_dim) {
+  Case c;
+  ProblemDesc& d = c.desc;
+  d.batch = 3;
+  d.heads_q = 4;
+  d.heads_kv = 2;
+  d.seqlen_q = 70;
+  d.seqlen_k = 544;
+  d.head_dim = head_dim;
+  d.causal = true;
+  c.seed = 31;
+  return c;
+}
+
+constexpr int64_t kSizes[] = {1, 2, 4, 8, 16, 24, 48, 57, 64, 128, 272, 544};
+
+TEST_F(Pages, OfEverySizeHaveTheBitsOfNone) {
+  int ran = 0;
+  for (const int64_t head_dim : {64, 128}) {
+    for (const int64_t page_size : kSizes) {
+      SCOPED_TRACE(page_size);
+      Case c = base_case(head_dim);
+      put_in_pages(c, page_size, {544, 0, 301});
+      ran += expect_bits_of_contiguous(c);
+    }
+  }
+  EXPECT_GE(ran, 16);
+}
+
+TEST_F(Pages, OfEveryHeadDim) {
+  constexpr struct {
+    int64_t head_dim, head_dim_v;
+  } kDims[] = {{8, 8}, {96, 96}, {72, 40}, {192, 128}, {192, 192}, {256, 256}};
+  for (const auto& dims : kDims) {
+    for (const int64_t page_size : {1, 16, 24, 64, 272}) {
+      SCOPED_TRACE(testing::Message() << dims.head_dim << ", pages of " << page_size);
+      Case c = base_case(dims.head_dim);
+      c.desc.head_dim_v = dims.head_dim_v;
+      c.desc.dtype = page_size == 64 ? DType::kF16 : DType::kBF16;
+      c.desc.causal = page_size % 16 == 0;
+      put_in_pages(c, page_size, {544, 129, 7});
+      expect_bits_of_contiguous(c);
+    }
+  }
+}
+
+// From 2048 keys on tiles have other shapes; three consumer warpgroups on Hopper.
+TEST_F(Pages, OfLongSequences) {
+  for (const int64_t head_dim : {64, 128}) {
+    for (const int64_t page_size : {4, 32, 256}) {
+      SCOPED_TRACE(page_size);
+      Case c = base_case(head_dim);
+      c.desc.seqlen_q = 200;
+      c.desc.seqlen_k = 2304;
+      c.desc.batch = 1;
+      c.desc.causal = false;
+      put_in_pages(c, page_size, {2130});
+      expect_bits_of_contiguous(c);
+    }
+  }
+}
+
+struct Variant {
+  const char* name;
+  std::function<void(ProblemDesc&)> change;
+};
+const Variant kVariants[] = {
+    {"window",
+     [](ProblemDesc& d) {
+       d.causal = false;
+       d.window = {100, 20};
+     }},
+    {"window behind the position",
+     [](ProblemDesc& d) {
+       d.causal = false;
+       d.window = {300, -90, 2};
+     }},
+    {"softcap", [](ProblemDesc& d) { d.softcap = 9; }},
+    {"negative scale", [](ProblemDesc& d) { d.softmax_scale = -0.1f; }},
+    {"sink", [](ProblemDesc& d) { d.has_sink = true; }},
+    {"one query", [](ProblemDesc& d) { d.seqlen_q = 1; }},
+    {"four queries, group of 8",
+     [](ProblemDesc& d) {
+       d.seqlen_q = 4;
+       d.heads_q = 16;
+     }},
+    {"more queries than keys", [](ProblemDesc& d) { d.seqlen_q = 700; }},
+};
+
+TEST_F(Pages, UnderEveryOption) {
+  for (const Variant& variant : kVariants) {
+    for (const int64_t page_size : {2, 16, 48}) {
+      SCOPED_TRACE(testing::Message() << variant.name << ", pages of " << page_size);
+      Case c = base_case(64);
+      variant.change(c.desc);
+      put_in_pages(c, page_size, {544, 250, 31});
+      expect_bits_of_contiguous(c);
+    }
+  }
+}
+
+// What engines send: packed queries over a cache.
+TEST_F(Pages, OfPackedQueries) {
+  for (const int64_t page_size : {1, 16, 24, 64, 128}) {
+    SCOPED_TRACE(page_size);
+    Case c = base_case(128);
+    pack(c, {70, 0, 1, 129, 64}, {80, 17, 40, 300, 64});
+    put_in_pages(c, page_size, {80, 17, 40, 300, 64});
+    expect_bits_of_contiguous(c);
+    c.desc.has_seqused_q = true;
+    c.seqused_q = {33, 0, 1, 100, 0};
+    expect_bits_of_contiguous(c);
+  }
+}
+
+// Heads outside a page's rows, and K beside V in each page.
+TEST_F(Pages, OfOtherStrides) {
+  for (const int64_t page_size : {16, 24, 3}) {
+    for (const bool heads_first : {false, true}) {
+      SCOPED_TRACE(testing::Message() << page_size << (heads_first ? ", heads first" : ""));
+      Case c = base_case(64);
+      put_in_pages(c, page_size, {544, 250, 31});
+      ProblemDesc& d = c.desc;
+      const int64_t dim = d.head_dim, page = page_size * d.heads_kv * dim;
+      d.k = d.v = heads_first ? Strides{page, dim, page_size * dim}
+                              : Strides{2 * page, d.heads_kv * dim, dim};
+      expect_bits_of_contiguous(c);
+    }
+  }
+}
+
+// A GPU does not check the table: it clamps, and an emulated one would report an access outside the
+// pages. Nor is there anything to read where there are no pages.
+TEST_F(Pages, EntriesThatLieAreClamped) {
+  bool any = false;
+  for (const Backend& backend : tested_backends()) {
+    if (!backend.is_gpu()) continue;
+    any = true;
+    SCOPED_TRACE(backend.name);
+    for (const int64_t page_size : {1, 16, 128}) {
+      Case c = base_case(64);
+      put_in_pages(c, page_size, {544, 544, 544});
+      PagedTensors paged(c);
+      if (!unsupported(backend, paged.problem()).empty()) continue;
+      const ForwardArgs args = paged.args();
+      std::vector<int32_t> clamped = paged.table;
+      const auto last = static_cast<int32_t>(c.desc.num_pages - 1);
+      for (size_t i = 0; i < clamped.size(); i += 3) {
+        paged.table[i] = i % 2 == 0 ? -1 - static_cast<int32_t>(i) : kGarbage;
+        clamped[i] = i % 2 == 0 ? 0 : last;
+      }
+      const Result lies = run_on(backend, paged.problem(), args);
+      paged.table = clamped;
+      EXPECT_TRUE(run_on(backend, paged.problem(), paged.args()).out == lies.out);
+      constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+      const std::vector<int32_t> lengths = {kMost, -7, kMost};
+      ForwardArgs longer = paged.args();
+      longer.seqused_k = lengths.data();
+      EXPECT_NO_THROW(run_on(backend, paged.problem(), longer));
+
+      Case none = base_case(64);
+      put_in_pages(none, page_size, {0, 0, 0});
+      none.desc.num_pages = 0;
+      const CaseTensors empty(none);
+      longer = empty.args();
+      longer.page_table = paged.table.data();
+      longer.seqused_k = lengths.data();
+      const Result nothing = run_on(backend, empty.problem(), longer);
+      EXPECT_TRUE(std::all_of(nothing.out.begin(), nothing.out.end(),
+                              [](unsigned char byte) { return byte == 0; }));
+    }
+  }
+  if (!any) GTEST_SKIP() << "no GPU here";
+}
+
+}  // namespace
+}  // namespace fa4::internal
