@@ -52,6 +52,14 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
           .negates = negates};
 }
 
+PageRows page_rows(const void* data, const Strides& strides, int64_t columns) {
+  return {.data = data,
+          .stride_page = strides.batch,
+          .stride_row = strides.seqlen,
+          .stride_head = strides.head,
+          .columns = static_cast<int32_t>(columns)};
+}
+
 PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
                        const ForwardArgs& args) {
   if (p.layout_kv != Layout::kPaged) return {};
@@ -60,7 +68,9 @@ PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
           .pages_per_seq = static_cast<int32_t>(p.pages_per_seq),
           .page_size = page_size,
           .num_pages = static_cast<int32_t>(p.num_pages),
-          .box_rows = page_box_rows(page_size, shape.k_rows)};
+          .box_rows = page_box_rows(page_size, shape.k_rows),
+          .k = page_rows(args.k, p.k, p.head_dim),
+          .v = page_rows(args.v, p.v, p.head_dim_v)};
 }
 
 }  // namespace

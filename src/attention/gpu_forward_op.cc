@@ -29,13 +29,13 @@ class GpuForwardOp final : public ForwardOp {
     const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
     const Rows k = rows_of_keys(args);
     if (q.positions == 0 || q.batch == 0) return;
-    FwdParams params =
-        forward_params(p, tiling_, args, gpu_.part(kTileCounter, args.workspace));
+    FwdParams params = forward_params(p, tiling_, args, gpu_.part(kTileCounter, args.workspace));
     encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.qk_columns, q, &params.maps.q);
     encode_query_map("out", args.out, p.out, p.head_dim_v, tiling_.shape.out_columns, q,
                      &params.maps.out);
-    if (k.positions > 0 && k.batch > 0) {  // else no tile loads a key
-      const LaunchShape& shape = tiling_.shape;
+    const LaunchShape& shape = tiling_.shape;
+    const bool by_tma = shape.pages != Pages::kRows;
+    if (by_tma && k.positions > 0 && k.batch > 0) {  // else no tile loads a key
       const bool in_boxes = shape.pages == Pages::kBoxes;
       encode_key_map("k", args.k, p.k, p.head_dim, shape.qk_columns,
                      in_boxes ? params.pages.box_rows : shape.k_rows, k, &params.maps.k);

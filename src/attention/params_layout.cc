@@ -48,6 +48,14 @@ class Fields {
   const auto& [__VA_ARGS__] = of;       \
   fields.add(#__VA_ARGS__, __VA_ARGS__)
 
+// A tensor's members are "k_pages", "k_stride_page", ...
+void add_page_rows(const std::string& name, const PageRows& of, Fields* fields) {
+  const auto& [data, stride_page, stride_row, stride_head, columns] = of;
+  fields->add(name + "_pages, " + name + "_stride_page, " + name + "_stride_row, " + name +
+                  "_stride_head, " + name + "_columns",
+              data, stride_page, stride_row, stride_head, columns);
+}
+
 // The parts' members under names that are one namespace to whoever reads the layout.
 ParamsLayout forward_layout() {
   static const FwdParams kParams{};
@@ -62,7 +70,11 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
-  FA4_ADD_FIELDS(fields, pages, page_table, pages_per_seq, page_size, num_pages, box_rows);
+  const auto& [page_table, pages_per_seq, page_size, num_pages, box_rows, k_rows, v_rows] = pages;
+  fields.add("page_table, pages_per_seq, page_size, num_pages, box_rows", page_table, pages_per_seq,
+             page_size, num_pages, box_rows);
+  add_page_rows("k", k_rows, &fields);
+  add_page_rows("v", v_rows, &fields);
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 

@@ -100,10 +100,6 @@ std::string check_gpu_strides(const char* tensor, const Strides& strides, int el
 Support query_gpu_support(const AttentionProblem& p) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (p.dtype == DType::kF32) return no("dtype f32; accepted on a GPU: bf16, f16");
-  if (p.layout_kv == Layout::kPaged && p.page_size % 8 != 0) {
-    return no(fmt::format("page_size {}; accepted on a GPU in this version: multiples of 8",
-                          p.page_size));
-  }
   const int64_t rows_q = std::max(p.seqlen_q * packed_rows(packable_group(p)), p.total_q);
   const int64_t rows_k = std::max(p.seqlen_k, p.total_k);
   if (rows_q >= kMaxRows || rows_k >= kMaxRows) {

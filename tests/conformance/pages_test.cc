@@ -141,7 +141,7 @@ TEST_F(Pages, OfEverySizeHaveTheBitsOfNone) {
       ran += expect_bits_of_contiguous(c);
     }
   }
-  EXPECT_GE(ran, 16);
+  EXPECT_GE(ran, 24);
 }
 
 TEST_F(Pages, OfEveryHeadDim) {

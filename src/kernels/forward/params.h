@@ -78,6 +78,15 @@ struct ScoreParams {
   int32_t negates;
 };
 
+// K or V as threads read it that copy rows of pages themselves (Pages::kRows).
+struct PageRows {
+  const void* data;
+  int64_t stride_page;  // elements
+  int64_t stride_row;
+  int64_t stride_head;
+  int32_t columns;
+};
+
 // Where keys and values lie that are in pages: key j of a sequence is row j % page_size of page
 // table[sequence][j / page_size].
 struct PageParams {
@@ -86,6 +95,7 @@ struct PageParams {
   int32_t page_size;
   int32_t num_pages;
   int32_t box_rows;  // that TMA takes at a time (Pages::kBoxes)
+  PageRows k, v;
 };
 
 struct FwdParams {
