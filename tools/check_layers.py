@@ -43,12 +43,13 @@ KERNELS = {
     "tile": ["base", "ptx"],
     "forward": ["base"],
     "geometry": ["base", "tile", "forward"],
+    "pages": ["base", "ptx", "tile", "forward"],
     "softmax": ["base", "ptx", "tile"],
     "scores": ["base", "ptx", "tile", "geometry"],
     "output": ["base", "ptx", "tile", "forward", "geometry", "softmax"],
     "backward": ["base", "ptx", "tile", "forward", "geometry"],
-    "sm90": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output", "backward"],
-    "sm100": ["base", "ptx", "tile", "forward", "geometry", "softmax", "scores", "output", "backward"],
+    "sm90": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output", "backward"],
+    "sm100": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output", "backward"],
 }
 
 # Folder of src/emulator -> what of it it may include beside itself: a folder, or a pattern of files. Handlers know the

@@ -55,25 +55,25 @@ std::string name_expression(const sm90::FwdTraits& t) {
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
-  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}{}", name_of(t.element),
+  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}{}{}", name_of(t.element),
                      head_dims(t.head_dim, t.head_dim_v), t.q_tiles, t.cta_group > 1 ? "_pair" : "",
                      t.polynomial_pairs > 0 ? fmt::format("_poly{}", t.polynomial_pairs) : "",
-                     t.softcap ? "_softcap" : "");
+                     t.softcap ? "_softcap" : "", suffix_of(t.pages));
 }
 
 std::string name_expression(const sm100::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, p_parts,
               polynomial_pairs, polynomial_degree, softmax_registers, correction_registers, p_apart,
-              softcap] = t;
+              softcap, pages] = t;
   return fmt::format(
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, "
       ".q_tiles={}, .cta_group={}, .kv_stages={}, .p_parts={{{{{}, {}, {}}}}}, "
       ".polynomial_pairs={}, "
       ".polynomial_degree={}, .softmax_registers={}, .correction_registers={}, .p_apart={}, "
-      ".softcap={}}}>",
+      ".softcap={}, .pages={}}}>",
       enumerator(element), head_dim, head_dim_v, q_tiles, cta_group, kv_stages, p_parts.ends[0],
       p_parts.ends[1], p_parts.ends[2], polynomial_pairs, polynomial_degree, softmax_registers,
-      correction_registers, p_apart, softcap);
+      correction_registers, p_apart, softcap, enumerator(pages));
 }
 
 template <class Spec>
@@ -119,7 +119,8 @@ LaunchShape Sm100ForwardSpec::shape() const {
           .threads = sm100::kNumThreads,
           .smem_bytes = sm100::smem_layout(traits).total,
           .cluster = traits.cta_group,
-          .launch_control = traits.cta_group == 1};
+          .launch_control = traits.cta_group == 1,
+          .pages = traits.pages};
 }
 
 KernelSource sm90_peak_source() {

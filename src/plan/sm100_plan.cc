@@ -18,9 +18,6 @@ const Sm100TuningRow* find_row(const AttentionProblem& p) {
 }  // namespace
 
 Support query_sm100_support(const AttentionProblem& p) {
-  if (p.layout_kv == Layout::kPaged) {
-    return {false, "layout_kv paged; accepted on a Blackwell GPU in this version: dense, packed"};
-  }
   if (find_row(p) != nullptr) return {};
   return {false, fmt::format("head_dim {}, head_dim_v {}; accepted on a Blackwell GPU in this "
                              "version: at most 192, 128",
@@ -31,6 +28,7 @@ Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
                             std::optional<TileSource> forced) {
   Sm100ForwardSpec spec;
   spec.traits = traits_of(*find_row(p), device.architecture, element_of(p), p.transforms_scores());
+  spec.traits.pages = pages_of(static_cast<int>(p.page_size));
   spec.schedule = choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }

@@ -1,6 +1,8 @@
 // How a forward kernel reads keys and values that lie in pages. Host and device.
 #pragma once
 
+#include "kernels/base/integers.h"
+
 namespace fa4 {
 
 enum class Pages {
@@ -20,6 +22,21 @@ constexpr int page_box_rows(int page_size, int block_rows) {
     b = rest;
   }
   return a;
+}
+
+// n / page_size, for n from 0 to 2^31 - 1, is the high word of 2 n multiplier, shifted: the factor
+// is 2^(31 + shift) / page_size rounded up, by less than 1, which n times is less than 2^(31 +
+// shift) / page_size.
+struct PageDivision {
+  uint32_t multiplier;
+  int32_t shift;
+};
+constexpr PageDivision page_division(int32_t page_size) {
+  const auto divisor = static_cast<uint64_t>(page_size);
+  int32_t shift = 0;
+  while (uint64_t{1} << shift < divisor) ++shift;
+  const uint64_t dividend = uint64_t{1} << (31 + shift);
+  return {static_cast<uint32_t>((dividend + divisor - 1) / divisor), shift};
 }
 
 constexpr Pages pages_of(int page_size) {

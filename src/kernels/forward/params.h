@@ -5,6 +5,7 @@
 
 #include "kernels/base/element.h"
 #include "kernels/base/tensor_map.h"
+#include "kernels/forward/pages.h"
 
 namespace fa4 {
 
@@ -93,6 +94,7 @@ struct PageParams {
   const int32_t* table;  // null: there are none
   int32_t pages_per_seq;
   int32_t page_size;
+  PageDivision division;  // by page_size
   int32_t num_pages;
   int32_t box_rows;  // that TMA takes at a time (Pages::kBoxes)
   PageRows k, v;

@@ -1,4 +1,4 @@
-// Copies from global to shared memory that a thread starts and does not wait for.
+// Copies from global to shared memory that a thread starts and waits for later.
 #pragma once
 
 #include "kernels/ptx/address.cuh"
@@ -14,11 +14,17 @@ __device__ inline void cp_async_cg_16(SmemAddr to, const void* from, uint32_t by
                : "memory");
 }
 
-// cp.async.mbarrier.arrive.noinc.shared::cta.b64 [addr];  when this thread's copies are done
-// PTX ISA, "cp.async.mbarrier.arrive", sm_80
-__device__ inline void cp_async_mbarrier_arrive_noinc(SmemAddr barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier.value)
-               : "memory");
+// cp.async.commit_group;
+// PTX ISA, "cp.async.commit_group", sm_80
+__device__ inline void cp_async_commit_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// cp.async.wait_group N;  until all but this thread's latest N groups are written
+// PTX ISA, "cp.async.wait_group", sm_80
+template <int kPending>
+__device__ inline void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 }  // namespace fa4::ptx

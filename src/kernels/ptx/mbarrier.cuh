@@ -42,6 +42,22 @@ __device__ inline bool mbarrier_try_wait_parity(SmemAddr barrier, uint32_t parit
   return complete != 0;
 }
 
+// mbarrier.test_wait.parity.shared::cta.b64 waitComplete, [addr], phaseParity;  the same, at once
+// PTX ISA, "mbarrier.test_wait", sm_80
+__device__ inline bool mbarrier_test_wait_parity(SmemAddr barrier, uint32_t parity) {
+  uint32_t complete;
+  asm volatile(
+      "{\n\t"
+      ".reg .pred p;\n\t"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+      "selp.u32 %0, 1, 0, p;\n\t"
+      "}"
+      : "=r"(complete)
+      : "r"(barrier.value), "r"(parity)
+      : "memory");
+  return complete != 0;
+}
+
 // fence.mbarrier_init.release.cluster;  makes initialised barriers visible to the async proxy
 // PTX ISA, "fence.mbarrier_init", sm_90
 __device__ inline void fence_mbarrier_init() {

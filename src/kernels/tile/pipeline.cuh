@@ -42,6 +42,10 @@ struct Pipeline {
 
   __device__ ptx::SmemAddr full_barrier(int stage) const { return full + 8 * stage; }
   template <int kStages>
+  __device__ bool is_empty(const PipelineState<kStages>& s) const {
+    return ptx::mbarrier_test_wait_parity(empty + 8 * s.stage(), s.phase() ^ 1);
+  }
+  template <int kStages>
   __device__ void producer_acquire(const PipelineState<kStages>& s) const {
     wait(empty + 8 * s.stage(), s.phase() ^ 1);
   }

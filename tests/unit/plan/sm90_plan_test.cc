@@ -105,15 +105,17 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
 }
 
 TEST(KernelSpec, KeysInPagesTakeTheTileOfTheSameKeysWithoutThem) {
-  for (const int64_t page_size : {8, 16, 24, 272, 4096}) {
+  for (const int64_t page_size : {1, 3, 8, 16, 24, 57, 272, 4096}) {
     ProblemDesc desc = dense(128, 4096, true);
     desc.layout_kv = Layout::kPaged;
     desc.page_size = page_size;
     desc.num_pages = 1000;
     desc.pages_per_seq = 4096;
     const sm90::FwdTraits t = spec_of(desc).traits;
-    EXPECT_EQ(t.pages, Pages::kBoxes);
-    EXPECT_EQ(spec_of(desc).source().display_name, "fwd_sm90_bf16_d128_m128n128_pages");
+    EXPECT_EQ(t.pages, page_size % 8 == 0 ? Pages::kBoxes : Pages::kRows) << page_size;
+    EXPECT_EQ(spec_of(desc).source().display_name, page_size % 8 == 0
+                                                       ? "fwd_sm90_bf16_d128_m128n128_pages"
+                                                       : "fwd_sm90_bf16_d128_m128n128_page_rows");
     EXPECT_EQ(t.tile_n, spec_of(dense(128, 4096, true)).traits.tile_n);
   }
 }
@@ -124,6 +126,28 @@ TEST(Pages, BoxesStayInsideOfAPageAndOfABlock) {
       const int rows = page_box_rows(page_size, row.tile_n);
       EXPECT_EQ(page_size % rows + row.tile_n % rows + rows % 8, 0) << page_size;
       EXPECT_LE(row.tile_n / rows, 32) << "a lane each";
+    }
+  }
+}
+
+TEST(Pages, AMultiplicationDividesByEverySize) {
+  constexpr uint32_t kMost = 0x7fffffff;
+  std::vector<int32_t> sizes;
+  for (int32_t size = 1; size <= 1000; ++size) sizes.push_back(size);
+  for (int bit = 10; bit < 31; ++bit) {
+    for (const int32_t more : {-1, 0, 1}) sizes.push_back((1 << bit) + more);
+  }
+  sizes.push_back(0x7fffffff);
+  for (const int32_t size : sizes) {
+    const PageDivision by = page_division(size);
+    const auto divisor = static_cast<uint32_t>(size);
+    for (const uint32_t multiple : {0u, 1u, 2u, 77u, kMost / divisor / 2, kMost / divisor}) {
+      for (const int64_t more : {-1, 0, 1}) {
+        const int64_t n = int64_t{multiple} * divisor + more;
+        if (n < 0 || n > int64_t{kMost}) continue;
+        const auto high = static_cast<uint32_t>(static_cast<uint64_t>(2 * n) * by.multiplier >> 32);
+        EXPECT_EQ(high >> by.shift, static_cast<uint32_t>(n) / divisor) << n << " / " << size;
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/geometry/step_sequence.h"
+#include "kernels/pages/copy_rows.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm100/forward/context.cuh"
 #include "kernels/tile/clear_rows.cuh"
@@ -33,6 +34,8 @@ class Loader {
  private:
   static constexpr int kQkSlab = slab_columns(T.head_dim);
   static constexpr int kVSlab = slab_columns(v_columns(T));
+  using Copier = PageRowCopier<kTileN, 1>;
+  static constexpr int kPlaces = T.pages == Pages::kRows ? Copier::kPlaces : 1;  // of a lane
 
   // What the loads of a tile have in common. Sequences of a packed tensor are one batch to TMA.
   __device__ void find_places() {
@@ -89,19 +92,59 @@ class Loader {
     __syncwarp();
   }
 
+  __device__ Copier copier() const { return {p.pages, 0, static_cast<int>(threadIdx.x % 32)}; }
+
+  // Of a block of K, and then of V: reads the page table before anybody waits for a stage.
+  __device__ void find_places_in_pages(int n) {
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      const int row = T.pages == Pages::kRows
+                          ? copier().row_of(i)
+                          : static_cast<int>(threadIdx.x % 32) * p.pages.box_rows;
+      places[i] = page_place(p.pages, tile.work.batch, tile.work.seqlen_k, n * kTileN + row);
+    }
+  }
+
+  // Out of pages, behind what the elected lane announced: a box a lane. Or copies, announced here.
+  template <int kColumns>
+  __device__ void load_pages(const TensorMap& map, const PageRows& rows, int to,
+                             ptx::SmemAddr barrier) const {
+    constexpr int kSlab = slab_columns(kColumns), kRowBytes = kSlab * kElementBytes;
+    if constexpr (T.pages == Pages::kBoxes) {
+      const int row = static_cast<int>(threadIdx.x % 32) * p.pages.box_rows;
+      if (row < kTileN) {
+        const int page = page_of(p.pages, places[0]), row_of_page = max(places[0].row, 0);
+#pragma unroll
+        for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
+          load(c.smem_address(to + (slab * kTileN + row) * kRowBytes), map, barrier, slab * kSlab,
+               kv_head, row_of_page, page);
+        }
+      }
+      __syncwarp();
+    } else {
+      copier().template copy<kColumns>(rows, kv_head, places, c.smem_address(to));
+      ptx::cp_async_wait_group<0>();
+      ptx::fence_proxy_async_shared();
+      __syncwarp();
+      if (ptx::elect_sync()) ptx::mbarrier_arrive(barrier);
+      __syncwarp();
+    }
+  }
+
   // A block of K, or this CTA's rows of it.
   __device__ void load_k(int n) {
+    if constexpr (T.pages != Pages::kNone) find_places_in_pages(n);
     c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
     if (is_uneven(T) && kv.stage == 0) {  // reaches into the last K of the stage after it
       KvRing<T> next = kv;
       next.advance();
       c.wait(kKvEmpty, next.stage, next.phase ^ 1);
     }
-    if (ptx::elect_sync()) {
+    if (T.pages != Pages::kRows && ptx::elect_sync()) {
       expect(c.barrier(kKvFull, kv.stage), k_bytes(T));
       const int row = n * kTileN + static_cast<int>(c.group.rank) * k_rows(T);
 #pragma unroll
-      for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
+      for (int slab = 0; T.pages == Pages::kNone && slab < num_slabs(T.head_dim); ++slab) {
         load(
             c.smem_address(c.kv_place(kv.stage, true) + slab * k_rows(T) * kQkSlab * kElementBytes),
             p.maps.k, c.barrier(kKvFull, kv.stage), slab * kQkSlab, kv_head,
@@ -109,25 +152,33 @@ class Loader {
       }
     }
     __syncwarp();
+    if constexpr (T.pages != Pages::kNone) {
+      load_pages<T.head_dim>(p.maps.k, p.pages.k, c.kv_place(kv.stage, true),
+                             c.barrier(kKvFull, kv.stage));
+    }
     kv.advance();
   }
 
   // A block of V, or this CTA's columns of it. Rows past the sequence's end may hold anything where
   // TMA does not fill them with zeros.
   __device__ void load_v(int n) {
-    const bool clear = n == cut_block;
+    const bool clear = T.pages != Pages::kRows && n == cut_block;
     c.wait(kKvEmpty, kv.stage, kv.phase ^ 1);
-    if (ptx::elect_sync()) {
+    if (T.pages != Pages::kRows && ptx::elect_sync()) {
       const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : c.barrier(kKvFull, kv.stage);
       expect(barrier, v_bytes(T));
 #pragma unroll
-      for (int slab = 0; slab < num_slabs(v_columns(T)); ++slab) {
+      for (int slab = 0; T.pages == Pages::kNone && slab < num_slabs(v_columns(T)); ++slab) {
         load(c.smem_address(c.kv_place(kv.stage, false) + slab * kTileN * kVSlab * kElementBytes),
              p.maps.v, barrier, static_cast<int>(c.group.rank) * v_columns(T) + slab * kVSlab,
              kv_head, tile.work.offset_k + n * kTileN, kv_batch);
       }
     }
     __syncwarp();
+    if constexpr (T.pages != Pages::kNone) {
+      load_pages<v_columns(T)>(p.maps.v, p.pages.v, c.kv_place(kv.stage, false),
+                               clear ? c.barrier(kVRaw) : c.barrier(kKvFull, kv.stage));
+    }
     if (clear) {
       phases.wait(c, kVRaw);
       clear_rows<kTileN, v_columns(T)>(c.smem + c.kv_place(kv.stage, false),
@@ -154,6 +205,7 @@ class Loader {
   QTiles tile;
   int kv_head, kv_batch;  // of the tile
   int cut_block;          // of V, which ends in what may hold anything, or -1
+  PagePlace places[kPlaces];
   KvRing<T> kv;
   PhasesOf<T, T.q_tiles, kQEmpty, kVRaw> phases;
 };

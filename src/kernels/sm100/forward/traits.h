@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/base/element.h"
+#include "kernels/forward/pages.h"
 #include "kernels/softmax/exp2_math.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
@@ -36,6 +37,7 @@ struct FwdTraits {
   int correction_registers = 88;
   bool p_apart = false;  // P beside S, not over it: Q K of the next block comes before this P V
   bool softcap = false;
+  Pages pages = Pages::kNone;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
@@ -252,6 +254,7 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.cta_group != 1 && t.cta_group != 2) return "cta_group is 1 or 2";
   if (t.cta_group == 2 && (t.head_dim_v % 64 != 0 || t.head_dim_v < 128))
     return "a pair of CTAs shares heads of 128 columns or more of V";
+  if (t.cta_group == 2 && t.pages != Pages::kNone) return "a pair of CTAs takes no pages";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim_v > 128 || t.head_dim > 192 || (t.head_dim > 128 && t.head_dim_v != 128))
     return "head dims are at most 128, or 192 with 128";

@@ -105,14 +105,6 @@ class Consumer {
     state.count += held;
   }
 
-  // A stage of K or V. Threads write it where they gather rows, which the tensor cores' proxy sees
-  // behind a fence.
-  template <int kStages>
-  __device__ void wait_filled(int full_kind, const PipelineState<kStages>& state) {
-    c.pipeline(full_kind).consumer_wait(state);
-    if constexpr (T.pages == Pages::kRows) ptx::fence_proxy_async_shared();
-  }
-
   __device__ QTile fetch_tile() {
     const Pipeline tiles = c.pipeline(kTileFull);
     tiles.consumer_wait(slot);
@@ -129,7 +121,7 @@ class Consumer {
     q_lo = q_descriptor_lo(q_stage);
     c.pipeline(kQFull).consumer_wait(q);
     q.advance();
-    wait_filled(kKFull, k);
+    c.pipeline(kKFull).consumer_wait(k);
   }
 
   // While the first scores of `tile` are computed.
@@ -144,7 +136,7 @@ class Consumer {
   // after the last there is one side only. False: there is no next tile.
   __device__ bool switch_tiles() {
     const bool has_tile = tile.work.batch >= 0;
-    if (has_tile) wait_filled(kVFull, v);
+    if (has_tile) c.pipeline(kVFull).consumer_wait(v);
     const QTile next = fetch_tile();
     if (!has_tile && next.work.batch < 0) return false;
     if constexpr (T.q_stages > 1) {
@@ -202,10 +194,10 @@ class Consumer {
 
   // S of block n, and the product of the P before it, which goes on.
   __device__ void next_scores() {
-    wait_filled(kKFull, k);
+    c.pipeline(kKFull).consumer_wait(k);
     ping_pong_wait(warpgroup);
     issue_qk();
-    wait_filled(kVFull, v);
+    c.pipeline(kVFull).consumer_wait(v);
     issue_pv();
     ping_pong_arrive<T>(warpgroup);
     ptx::wgmma_wait_group<1>();

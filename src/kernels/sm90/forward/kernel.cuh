@@ -20,7 +20,7 @@
 #pragma once
 
 #include "kernels/sm90/forward/consumer.cuh"
-#include "kernels/sm90/forward/gather.cuh"
+#include "kernels/sm90/forward/load_pages.cuh"
 #include "kernels/sm90/forward/producer.cuh"
 
 namespace fa4 {
@@ -42,14 +42,10 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);
   if (warpgroup == 0) {
     ptx::setmaxnreg_dec<sm90::register_split(T).producer>();
-    if constexpr (T.pages == Pages::kRows) {
-      const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-      if (warp == 0)
-        sm90::hand_out_tiles(context);
-      else
-        sm90::Gatherer<T>(context, warp - 1).run();
-    } else {
+    if constexpr (T.pages == Pages::kNone) {
       if (threadIdx.x < 32) sm90::producer(context);
+    } else {
+      sm90::produce_from_pages(context);
     }
   } else {
     ptx::setmaxnreg_inc<sm90::register_split(T).consumer>();

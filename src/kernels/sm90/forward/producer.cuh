@@ -1,7 +1,6 @@
 // The producer warp: hands out tiles and loads Q, K and V.
 #pragma once
 
-#include "kernels/geometry/page_box.cuh"
 #include "kernels/output/rows.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/sync.cuh"
@@ -23,17 +22,10 @@ struct LoadTile : QTile {
   KvPlace kv;
 };
 
-// Of the blocks that come next: where this lane's box of K lies, and of V, which was K's one
-// before.
-struct LaneBoxes {
-  PagePlace k, v;
-};
-
-// One block of K or V: tile_n rows in slabs. One lane calls it.
+// One block of K or V: tile_n rows in slabs.
 template <FwdTraits T, int kHeadDim>
 __device__ inline void load_kv_block(const FwdContext<T>& c, const TensorMap& map, ptx::SmemAddr to,
                                      ptx::SmemAddr barrier, const KvPlace& place, int n_block) {
-  if constexpr (T.pages != Pages::kNone) return;
   constexpr int kSlab = slab_columns(kHeadDim);
 #pragma unroll
   for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
@@ -41,22 +33,6 @@ __device__ inline void load_kv_block(const FwdContext<T>& c, const TensorMap& ma
                                       slab * kSlab, place.head, place.offset + n_block * T.tile_n,
                                       place.batch);
   }
-}
-
-// The same out of pages: lane i takes box i of the block. All lanes call it.
-template <FwdTraits T, int kHeadDim>
-__device__ inline void load_kv_boxes(const FwdContext<T>& c, const TensorMap& map, ptx::SmemAddr to,
-                                     ptx::SmemAddr barrier, int head, const PagePlace& box) {
-  constexpr int kSlab = slab_columns(kHeadDim);
-  const int first = static_cast<int>(threadIdx.x % 32) * c.params.pages.box_rows;
-  if (first < T.tile_n) {
-#pragma unroll
-    for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
-      ptx::cp_async_bulk_tensor_4d_load(to + (slab * T.tile_n + first) * kSlab * kElementBytes,
-                                        &map, barrier, slab * kSlab, head, box.row, box.page);
-    }
-  }
-  __syncwarp();
 }
 
 template <FwdTraits T>
@@ -81,7 +57,6 @@ struct ProducerState {
   PipelineState<T.q_stages> q;
   PipelineState<T.kv_stages> k, v;
   PipelineState<1> v_raw;
-  LaneBoxes boxes;
 };
 
 // A block of K, or (without keys) a stage of the ring with nothing in it.
@@ -102,13 +77,6 @@ __device__ inline void produce_k(const FwdContext<T>& c, const KvPlace& place, b
     }
   }
   __syncwarp();
-  if constexpr (T.pages == Pages::kBoxes) {
-    if (has_keys) {
-      load_kv_boxes<T, T.head_dim>(c, c.params.maps.k,
-                                   c.smem_address(c.kSmem.k + state.k.stage() * k_stage_bytes(T)),
-                                   k.full_barrier(state.k.stage()), place.head, state.boxes.k);
-    }
-  }
   state.k.advance();
 }
 
@@ -133,13 +101,6 @@ __device__ inline void produce_v(const FwdContext<T>& c, const LoadTile& tile, i
     }
   }
   __syncwarp();
-  if constexpr (T.pages == Pages::kBoxes) {
-    if (tile.sees_keys()) {
-      load_kv_boxes<T, T.head_dim_v>(c, p.maps.v,
-                                     c.smem_address(c.kSmem.v + state.v.stage() * v_stage_bytes(T)),
-                                     barrier, tile.kv.head, state.boxes.v);
-    }
-  }
   if (clear) {
     wait(barrier, state.v_raw.phase());
     state.v_raw.advance();
@@ -185,18 +146,6 @@ __device__ inline LoadTile next_tile(const FwdContext<T>& c, TileScheduler<T.til
   return tile;
 }
 
-// Reads the page table for the block of K that comes next, before anybody waits for its stage; V's
-// is the one of K before. In each round, since V is a round behind.
-template <FwdTraits T>
-__device__ inline void find_boxes(const FwdContext<T>& c, const LoadTile& tile, int n_block,
-                                  LaneBoxes& boxes) {
-  boxes.v = boxes.k;
-  if (!tile.sees_keys()) return;
-  const PageParams& pages = c.params.pages;
-  const int key = n_block * T.tile_n + static_cast<int>(threadIdx.x % 32) * pages.box_rows;
-  boxes.k = page_place(pages, tile.work.batch, tile.work.seqlen_k, key);
-}
-
 // K runs a block ahead of V, also from tile to tile: the consumers multiply a tile's last P by V
 // together with the next tile's Q Kᵀ, if Q has two places (if it has one, out is still in it). A
 // tile that sees no keys still loads Q, whose place out takes. The first round has no tile of its
@@ -214,13 +163,6 @@ __device__ inline void producer(const FwdContext<T>& c) {
       const bool last = n <= tile.blocks.n_block_min;
       if (last) next = next_tile(c, scheduler, slot);
       const bool has_next = last && next.work.batch >= 0;
-      if constexpr (T.pages == Pages::kBoxes) {
-        if (last) {
-          find_boxes(c, next, next.blocks.n_block_max - 1, state.boxes);
-        } else {
-          find_boxes(c, tile, n - 1, state.boxes);
-        }
-      }
       if (!last || has_next) {
         const KvPlace ahead = last ? next.kv : tile.kv;
         produce_k(c, ahead, !last || next.sees_keys(), last ? next.blocks.n_block_max - 1 : n - 1,

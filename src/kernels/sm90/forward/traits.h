@@ -31,7 +31,7 @@ struct FwdTraits {
 inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kWarpgroupRows = 64;     // of a tile: those of one wgmma
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
-inline constexpr int kGatherWarps = 3;        // that copy rows of pages
+inline constexpr int kPageWarps = 3;          // that load K and V out of pages
 inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
@@ -76,23 +76,23 @@ enum BarrierKind {
 };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int warps = 4 * consumer_warpgroups(t);
-  const bool gathers = t.pages == Pages::kRows;
-  const int filled = gathers ? kGatherWarps * 32 : 1,
-            tile_readers = warps + (gathers ? kGatherWarps : 0);
+  const bool paged = t.pages != Pages::kNone;
+  const int loaders = paged ? kPageWarps : 1, tile_readers = warps + (paged ? kPageWarps : 0);
   return {{
       {"q_full", t.q_stages, 1, Start::kTaken, "producer + TMA bytes", "consumers"},
       {"q_empty", t.q_stages, consumer_warpgroups(t), Start::kFree,
        "a consumer warpgroup, when its rows of out were read", "producer"},
-      {"k_full", t.kv_stages, filled, Start::kTaken, "producer + TMA bytes, or gathering threads",
-       "consumers"},
+      {"k_full", t.kv_stages, loaders, Start::kTaken,
+       "producer + TMA bytes, or warps that load pages", "consumers"},
       {"k_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after QK", "producer"},
-      {"v_full", t.kv_stages, filled, Start::kTaken,
+      {"v_full", t.kv_stages, loaders, Start::kTaken,
        "as k_full, or producer after clearing the tail", "consumers"},
       {"v_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after PV", "producer"},
-      {"v_raw", 1, 1, Start::kTaken, "producer + TMA bytes", "producer, before clearing the tail"},
+      {"v_raw", 1, loaders, Start::kTaken, "producer + TMA bytes",
+       "producer, before clearing the tail"},
       {"tile_full", kTileSlots, 1, Start::kTaken, "producer", "consumers"},
       {"tile_empty", kTileSlots, tile_readers, Start::kFree,
-       "consumer and gathering warps, after reading", "producer"},
+       "consumer warps, and those that load pages, after reading", "producer"},
   }};
 }
 

@@ -1,0 +1,224 @@
+// The producer warpgroup where K and V lie in pages: one warp hands out tiles and loads Q, three
+// load a third of each block. TMA takes boxes out of pages, a lane each (Pages::kBoxes), or the
+// threads copy rows, 16 bytes each (Pages::kRows).
+#pragma once
+
+#include "kernels/pages/copy_rows.cuh"
+#include "kernels/sm90/forward/producer.cuh"
+
+namespace fa4::sm90 {
+
+template <FwdTraits T>
+__device__ inline void hand_out_tiles(const FwdContext<T>& c) {
+  TileScheduler<T.tile_m> scheduler(c.params.sequences, c.params.heads, c.params.schedule);
+  PipelineState<kTileSlots> slot;
+  ProducerState<T> state;
+#pragma unroll 1
+  for (;;) {
+    const LoadTile tile = next_tile(c, scheduler, slot);
+    if (tile.work.batch < 0) break;
+    produce_q(c, tile, state);
+  }
+  ptx::griddepcontrol_launch_dependents();
+}
+
+// One of the three warps. Of boxes, every third is its own.
+template <FwdTraits T>
+class PageLoader {
+ public:
+  __device__ PageLoader(const FwdContext<T>& context, int warp_of_three)
+      : c(context),
+        copier{context.params.pages, warp_of_three, static_cast<int>(threadIdx.x % 32)} {}
+
+  // The order of producer().
+  __device__ void run() {
+    QTile tile{.work = {.batch = -1}}, next{};
+    int head = 0, next_head = 0;
+    do {
+      int n = tile.blocks.n_block_max - 1;
+#pragma unroll 1
+      do {
+        const bool last = n <= tile.blocks.n_block_min;
+        if (last) {
+          next = fetch_tile();
+          next_head = next.work.head / c.params.heads.tile_heads_per_kv;
+        }
+        const bool has_next = last && next.work.batch >= 0;
+        move_to_v();
+        if (last) {
+          find_keys(next, next.blocks.n_block_max - 1);
+        } else {
+          find_keys(tile, n - 1);
+        }
+        if (!last || has_next) fill_k(last ? next_head : head, !last || next.sees_keys());
+        if (tile.work.batch >= 0) {
+          fill_v(head, tile.sees_keys(), tile.work.seqlen_k - n * T.tile_n);
+        }
+      } while (--n >= tile.blocks.n_block_min);
+      tile = next;
+      head = next_head;
+    } while (tile.work.batch >= 0);
+    finish<0>();
+  }
+
+ private:
+  static constexpr bool kBoxes = T.pages == Pages::kBoxes;
+  using Copier = PageRowCopier<T.tile_n, kPageWarps>;
+  static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
+
+  __device__ QTile fetch_tile() {
+    finish<0>();
+    const Pipeline tiles = c.pipeline(kTileFull);
+    tiles.consumer_wait(slot);
+    const QTile t = c.tile(slot.stage());
+    __syncwarp();
+    if (copier.lane == 0) tiles.consumer_release(slot);
+    slot.advance();
+    return t;
+  }
+
+  // V is a block behind K.
+  __device__ void move_to_v() {
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) places_of_v[i] = places_of_k[i];
+  }
+
+  // The first row in the block of a lane's box, or of its i-th row.
+  __device__ int row_of(int i) const {
+    if constexpr (!kBoxes) return copier.row_of(i);
+    return (copier.warp + copier.lane * kPageWarps) * c.params.pages.box_rows;
+  }
+
+  // Reads the page table before anybody waits for a stage.
+  __device__ void find_keys(const QTile& tile, int n_block) {
+    if (!tile.sees_keys()) return;
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      places_of_k[i] = page_place(c.params.pages, tile.work.batch, tile.work.seqlen_k,
+                                  n_block * T.tile_n + row_of(i));
+    }
+  }
+
+  // Nobody waits for a stage while copies are not announced: who empties it may wait for them.
+  template <int kStages>
+  __device__ void acquire(const Pipeline& ring, const PipelineState<kStages>& state) {
+    if constexpr (!kBoxes) {
+      if (copying && !__all_sync(0xffffffffu, ring.is_empty(state))) finish<0>();
+    }
+    ring.producer_acquire(state);
+  }
+
+  __device__ void fill_k(int head, bool has_keys) {
+    const Pipeline ring = c.pipeline(kKFull);
+    acquire(ring, k);
+    const ptx::SmemAddr barrier = ring.full_barrier(k.stage());
+    if (!has_keys) {
+      arrive(barrier);
+    } else {
+      const int to = c.kSmem.k + k.stage() * k_stage_bytes(T);
+      if constexpr (kBoxes) {
+        load<T.head_dim>(c.params.maps.k, c.smem_address(to), barrier, head, places_of_k[0]);
+      } else {
+        copy<T.head_dim>(c.params.pages.k, c.smem_address(to), barrier, head, places_of_k);
+      }
+    }
+    k.advance();
+  }
+
+  // Rows past the last key: those of a box of their own are zeros, as are those that threads copy;
+  // one warp clears the others.
+  __device__ void fill_v(int head, bool has_keys, int valid) {
+    const Pipeline ring = c.pipeline(kVFull);
+    acquire(ring, v);
+    const ptx::SmemAddr barrier = ring.full_barrier(v.stage());
+    if (!has_keys) {
+      arrive(barrier);
+    } else {
+      const int to = c.kSmem.v + v.stage() * v_stage_bytes(T);
+      if constexpr (kBoxes) {
+        const bool clear = valid < T.tile_n;
+        load<T.head_dim_v>(c.params.maps.v, c.smem_address(to), clear ? c.barrier(kVRaw) : barrier,
+                           head, places_of_v[0]);
+        if (clear) {
+          wait(c.barrier(kVRaw), v_raw.phase());
+          v_raw.advance();
+          if (copier.warp == 0) clear_rows<T.tile_n, T.head_dim_v>(c.smem + to, valid);
+          arrive(barrier);
+        }
+      } else {
+        copy<T.head_dim_v>(c.params.pages.v, c.smem_address(to), barrier, head, places_of_v);
+      }
+    }
+    v.advance();
+  }
+
+  __device__ void arrive(ptx::SmemAddr barrier) const {
+    if (ptx::elect_sync()) ptx::mbarrier_arrive(barrier);
+    __syncwarp();
+  }
+
+  template <int kHeadDim>
+  __device__ void load(const TensorMap& map, ptx::SmemAddr stage, ptx::SmemAddr barrier, int head,
+                       const PagePlace& box) const {
+    constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
+    const int rows = c.params.pages.box_rows, row = row_of(0);
+    const bool is_own = row < T.tile_n;
+    const int boxes = __popc(__ballot_sync(0xffffffffu, is_own));
+    if (ptx::elect_sync()) {
+      ptx::mbarrier_arrive_expect_tx(barrier, boxes * rows * kHeadDim * kElementBytes);
+    }
+    __syncwarp();
+    if (is_own) {
+      const int page = page_of(c.params.pages, box), row_of_page = max(box.row, 0);
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
+        ptx::cp_async_bulk_tensor_4d_load(stage + (slab * T.tile_n + row) * kRowBytes, &map,
+                                          barrier, slab * slab_columns(kHeadDim), head, row_of_page,
+                                          page);
+      }
+    }
+    __syncwarp();
+  }
+
+  template <int kHeadDim>
+  __device__ void copy(const PageRows& from, ptx::SmemAddr stage, ptx::SmemAddr barrier, int head,
+                       const PagePlace (&places)[kPlaces]) {
+    copier.template copy<kHeadDim>(from, head, places, stage);
+    finish<1>();
+    copying = true;
+    copied = barrier;
+  }
+
+  // Announces the copies that are not the latest kLater. Here, not where they are read, is the
+  // fence: it waits for what is under way, and consumers have better to do.
+  template <int kLater>
+  __device__ void finish() {
+    if (kBoxes || !copying) return;
+    ptx::cp_async_wait_group<kLater>();
+    ptx::fence_proxy_async_shared();
+    __syncwarp();
+    arrive(copied);
+    copying = false;
+  }
+
+  const FwdContext<T>& c;
+  const Copier copier;
+  PipelineState<kTileSlots> slot;
+  PipelineState<T.kv_stages> k, v;
+  PipelineState<1> v_raw;
+  bool copying = false;    // copies are under way that nobody announced
+  ptx::SmemAddr copied{};  // where they will be
+  PagePlace places_of_k[kPlaces], places_of_v[kPlaces];
+};
+
+template <FwdTraits T>
+__device__ inline void produce_from_pages(const FwdContext<T>& c) {
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  if (warp == 0) {
+    hand_out_tiles(c);
+  } else {
+    PageLoader<T>(c, warp - 1).run();
+  }
+}
+
+}  // namespace fa4::sm90
