@@ -45,7 +45,7 @@ struct PageRowCopier {
       if (places[i].row < 0) offset = -1;  // zeros
       const int begin = 32 * i / kGroup;
       const int end = min(begin + 32 / kGroup, (kGroups - warp + kWarps - 1) / kWarps);
-#pragma unroll 1
+#pragma unroll 2
       for (int group = begin; group < end; ++group) {
 #pragma unroll
         for (int first = 0; first < kGroup; first += kAtOnce) {
@@ -55,9 +55,10 @@ struct PageRowCopier {
                                    16 * (piece ^ slab_swizzle<kSlab>(row));
 #pragma unroll
           for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
+            // The address of what is not there goes nowhere, but nothing is read from it: choosing
+            // another one would keep the next copy waiting for this one's registers.
             const bool is_there = of_row >= 0 && slab * kSlab + piece * 8 < from.columns;
-            ptx::cp_async_cg_16(to + slab * kRows * kRowBytes,
-                                is_there ? data + of_row + slab * kRowBytes : from.data,
+            ptx::cp_async_cg_16(to + slab * kRows * kRowBytes, data + of_row + slab * kRowBytes,
                                 is_there ? 16 : 0);
           }
         }

@@ -254,7 +254,8 @@ TEST(Sm100Spec, PrintsEveryMemberOfItsTraits) {
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
       ".head_dim_v=128, .q_tiles=2, "))
       << source.name_expression;
-  EXPECT_TRUE(source.name_expression.ends_with(", .softcap=false}>")) << source.name_expression;
+  EXPECT_TRUE(source.name_expression.ends_with(", .softcap=false, .pages=fa4::Pages::kNone}>"))
+      << source.name_expression;
 }
 
 TEST(Sm100Spec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
