@@ -133,15 +133,13 @@ constexpr int64_t kSizes[] = {1, 2, 4, 8, 16, 24, 48, 57, 64, 128, 272, 544};
 
 TEST_F(Pages, OfEverySizeHaveTheBitsOfNone) {
   int ran = 0;
-  for (const int64_t head_dim : {64, 128}) {
-    for (const int64_t page_size : kSizes) {
-      SCOPED_TRACE(page_size);
-      Case c = base_case(head_dim);
-      put_in_pages(c, page_size, {544, 0, 301});
-      ran += expect_bits_of_contiguous(c);
-    }
+  for (const int64_t page_size : kSizes) {
+    SCOPED_TRACE(page_size);
+    Case c = base_case(page_size % 3 == 0 ? 128 : 64);
+    put_in_pages(c, page_size, {544, 0, 301});
+    ran += expect_bits_of_contiguous(c);
   }
-  EXPECT_GE(ran, 24);
+  EXPECT_GE(ran, 12);
 }
 
 TEST_F(Pages, OfEveryHeadDim) {
@@ -149,12 +147,12 @@ TEST_F(Pages, OfEveryHeadDim) {
     int64_t head_dim, head_dim_v;
   } kDims[] = {{8, 8}, {96, 96}, {72, 40}, {192, 128}, {192, 192}, {256, 256}};
   for (const auto& dims : kDims) {
-    for (const int64_t page_size : {1, 16, 24, 64, 272}) {
+    for (const int64_t page_size : {1, 24, 64}) {
       SCOPED_TRACE(testing::Message() << dims.head_dim << ", pages of " << page_size);
       Case c = base_case(dims.head_dim);
       c.desc.head_dim_v = dims.head_dim_v;
       c.desc.dtype = page_size == 64 ? DType::kF16 : DType::kBF16;
-      c.desc.causal = page_size % 16 == 0;
+      c.desc.causal = page_size == 64;
       put_in_pages(c, page_size, {544, 129, 7});
       expect_bits_of_contiguous(c);
     }
@@ -206,7 +204,7 @@ const Variant kVariants[] = {
 
 TEST_F(Pages, UnderEveryOption) {
   for (const Variant& variant : kVariants) {
-    for (const int64_t page_size : {2, 16, 48}) {
+    for (const int64_t page_size : {2, 48}) {
       SCOPED_TRACE(testing::Message() << variant.name << ", pages of " << page_size);
       Case c = base_case(64);
       variant.change(c.desc);
@@ -218,7 +216,7 @@ TEST_F(Pages, UnderEveryOption) {
 
 // What engines send: packed queries over a cache.
 TEST_F(Pages, OfPackedQueries) {
-  for (const int64_t page_size : {1, 16, 24, 64, 128}) {
+  for (const int64_t page_size : {1, 16, 128}) {
     SCOPED_TRACE(page_size);
     Case c = base_case(128);
     pack(c, {70, 0, 1, 129, 64}, {80, 17, 40, 300, 64});
