@@ -244,6 +244,36 @@ TEST_F(Pages, OfOtherStrides) {
   }
 }
 
+// Two SMs: every ring goes round, from tile to tile, and tiles of one block or none come one after
+// the other.
+TEST_F(Pages, OfManyTilesACta) {
+  int ran = 0;
+  for (const int64_t head_dim : {64, 128, 256}) {
+    for (const int64_t page_size : {1, 16, 256}) {
+      SCOPED_TRACE(testing::Message() << head_dim << ", pages of " << page_size);
+      Case c = base_case(head_dim);
+      c.desc.batch = 6;
+      c.desc.seqlen_q = 150;
+      c.desc.seqlen_k = 256;
+      put_in_pages(c, page_size, {200, 0, 7, 130, 64, 256});
+      const PagedTensors paged(c);
+      for (const Backend& backend : tested_backends()) {
+        if (!backend.is_gpu() || !unsupported(backend, paged.problem()).empty()) continue;
+        SCOPED_TRACE(backend.name);
+        const Result wide = run_on(backend, paged.problem(), paged.args());
+        DeviceSpec spec = backend.device.spec;
+        spec.num_sms = 2;
+        const Result narrow = run_plan(backend, plan_forward(paged.problem(), spec), paged.args());
+        EXPECT_TRUE(narrow.out == wide.out) << narrow.kernel;
+        EXPECT_EQ(std::memcmp(narrow.lse.data(), wide.lse.data(), wide.lse.size() * sizeof(float)),
+                  0);
+        ++ran;
+      }
+    }
+  }
+  if (ran == 0) GTEST_SKIP() << "no GPU here";
+}
+
 // A GPU does not check the table: it clamps, and an emulated one would report an access outside the
 // pages. Nor is there anything to read where there are no pages.
 TEST_F(Pages, EntriesThatLieAreClamped) {
