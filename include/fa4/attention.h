@@ -67,6 +67,11 @@ struct BackwardArgs : fa4_backward_args {
   BackwardArgs() : fa4_backward_args() { struct_size = sizeof(fa4_backward_args); }
 };
 
+// fa4_merge_args with its struct_size set.
+struct MergeArgs : fa4_merge_args {
+  MergeArgs() : fa4_merge_args() { struct_size = sizeof(fa4_merge_args); }
+};
+
 struct DeviceInfo : fa4_device_info {
   DeviceInfo() : fa4_device_info() { struct_size = sizeof(fa4_device_info); }
 };
@@ -169,6 +174,11 @@ inline void forward(const Device& device, const Problem& problem, const ForwardA
 
 inline void backward(const Device& device, const Problem& problem, const BackwardArgs& args) {
   check(fa4_backward(device.get(), &problem, &args));
+}
+
+// Attention over all keys from attention over parts of them.
+inline void merge(const Device& device, const MergeArgs& args) {
+  check(fa4_merge(device.get(), &args));
 }
 
 }  // namespace fa4

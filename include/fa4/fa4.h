@@ -359,6 +359,37 @@ FA4_API fa4_status fa4_execute_backward(const fa4_op* op, const fa4_backward_arg
 FA4_API fa4_status fa4_backward(fa4_device* device, const fa4_problem* problem,
                                 const fa4_backward_args* args);
 
+/* ---- Partial results ------------------------------------------------------------------------- */
+
+/* Attention over all keys from attention over parts of them: lse = log sum exp(lse_i),
+ * out = sum exp(lse_i - lse) out_i. Shapes in elements, the last dimension of out contiguous:
+ *   part_outs, out   (batch, seqlen, heads, head_dim); packed: batch 1, seqlen the total
+ *   part_lses, lse   (batch, heads, seqlen), f32, natural log
+ * A part whose lse is -infinity for a row counts for nothing there, whatever its out holds; a row
+ * of which every part says so gets out 0 and lse -infinity. A NaN or +infinity among a row's lse
+ * makes it NaN. Parts are summed in double precision, in their order: the same bits always. */
+typedef struct fa4_merge_args {
+  uint32_t struct_size;
+  int32_t dtype;     /* of the parts: FA4_F32, FA4_F16, FA4_BF16 */
+  int32_t out_dtype; /* of the merged out; 0: dtype */
+  int32_t num_parts; /* 1 or more */
+  int64_t batch;
+  int64_t seqlen;
+  int64_t heads;
+  int64_t head_dim;              /* 1 or more */
+  const void* const* part_outs;  /* num_parts pointers, in host memory */
+  const float* const* part_lses; /* num_parts pointers, in host memory */
+  void* out;                     /* may be a part's, in its place, when it has its dtype */
+  float* lse;                    /* contiguous; may be a part's, in its place; NULL: not wanted */
+  int64_t part_out_strides[3];   /* of every part, in elements: batch, seqlen, head; all 0: */
+  int64_t part_lse_strides[3];   /* contiguous */
+  int64_t out_strides[3];
+  void* stream; /* rule 8 */
+} fa4_merge_args;
+
+/* Merges. Of the CPU only in this version; GPUs answer FA4_NOT_SUPPORTED. */
+FA4_API fa4_status fa4_merge(fa4_device* device, const fa4_merge_args* args);
+
 #ifdef __cplusplus
 }
 #endif

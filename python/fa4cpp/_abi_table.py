@@ -113,6 +113,24 @@ STRUCTS = {
         ("workspace_bytes", "N", 1),
         ("stream", "P", 1),
     ),
+    "fa4_merge_args": (
+        ("struct_size", "I", 1),
+        ("dtype", "i", 1),
+        ("out_dtype", "i", 1),
+        ("num_parts", "i", 1),
+        ("batch", "q", 1),
+        ("seqlen", "q", 1),
+        ("heads", "q", 1),
+        ("head_dim", "q", 1),
+        ("part_outs", "P", 1),
+        ("part_lses", "P", 1),
+        ("out", "P", 1),
+        ("lse", "P", 1),
+        ("part_out_strides", "q", 3),
+        ("part_lse_strides", "q", 3),
+        ("out_strides", "q", 3),
+        ("stream", "P", 1),
+    ),
 }
 
 CONSTANTS = {
@@ -169,4 +187,5 @@ FUNCTIONS = {
     "fa4_forward": ("i", "PPP"),
     "fa4_execute_backward": ("i", "PP"),
     "fa4_backward": ("i", "PPP"),
+    "fa4_merge": ("i", "PP"),
 }

@@ -470,7 +470,7 @@ def merge_partials(outs, lses):
     Parameters
     ----------
     outs : sequence of arrays (batch, seqlen_q, heads_q, head_dim_v), or (total_q, heads_q, head_dim_v)
-        What each part of the keys gave; numpy or torch.
+        What each part of the keys gave, each kind of array; tensors of torch with gradients.
     lses : sequence of arrays (batch, heads_q, seqlen_q), or (heads_q, total_q)
 
     Returns
@@ -499,15 +499,5 @@ def merge_partials(outs, lses):
     torch = _torch_of(outs[0])
     if torch is not None:
         return torch._merge(outs, lses)
-    import numpy
-
-    stacked = numpy.stack([numpy.asarray(lse, numpy.float64) for lse in lses])
-    top = stacked.max(0)
-    top = numpy.where(numpy.isneginf(top), 0, top)
-    weights = numpy.exp(stacked - top)
-    total = weights.sum(0)
-    with numpy.errstate(divide="ignore"):
-        lse = top + numpy.log(total)
-    weights = numpy.swapaxes(weights / numpy.where(total == 0, 1, total), -1, -2)[..., None]
-    out = sum(weight * numpy.asarray(part, numpy.float64) for weight, part in zip(weights, outs))
-    return out.astype(outs[0].dtype), lse.astype(numpy.float32)
+    return _call.merge([_arrays.view_of(f"outs[{index}]", out) for index, out in enumerate(outs)],
+                       [_arrays.view_of(f"lses[{index}]", _arrays.as_floats(lse)) for index, lse in enumerate(lses)])

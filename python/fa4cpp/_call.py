@@ -3,9 +3,11 @@
 import contextlib
 import ctypes
 
-from ._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check, out_pointer
+from . import _arrays
+from ._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, MERGE_ARGS, check, out_pointer
 from ._abi_table import CONSTANTS
 from ._device import handle_of
+from ._errors import InvalidArgumentError
 
 _STEPS = {
     "forward": (LIBRARY.fa4_query_support, LIBRARY.fa4_plan_forward, LIBRARY.fa4_forward, FORWARD_ARGS),
@@ -64,6 +66,28 @@ def run(direction, device, problem, inputs, outputs, **numbers):
         for name, view in outputs.items():
             if view is not None:
                 _copy(device, view.pointer, fields[name], view.nbytes, "FA4_TO_HOST")
+
+
+def merge(outs, lses):
+    """(out, lse) of Views of parts with equal shapes, on the CPU."""
+    shape, dtype = outs[0].shape, outs[0].dtype
+    for name, views, accepted in (("outs", outs, (dtype,) if dtype in _arrays.DTYPES.values() else _arrays.DTYPES.values()),
+                                  ("lses", lses, (_arrays.F32,))):
+        for index, view in enumerate(views):
+            if view.dtype not in accepted:
+                raise InvalidArgumentError(f"merge_partials: {name}[{index}] has dtype {_arrays.DTYPE_NAMES[view.dtype]}; "
+                                           f"accepted: {', '.join(_arrays.DTYPE_NAMES[number] for number in accepted)}")
+    outs = [_arrays.contiguous("outs", view) for view in outs]
+    lses = [_arrays.contiguous("lses", view) for view in lses]
+    out, out_view = _arrays.empty(shape, dtype, outs[0])
+    lse, lse_view = _arrays.empty(lses[0].shape, _arrays.F32, outs[0])
+    pointers = ctypes.c_void_p * len(outs)
+    part_outs, part_lses = (pointers(*(view.pointer for view in views)) for views in (outs, lses))
+    batch = shape[0] if len(shape) == 4 else 1
+    check(LIBRARY.fa4_merge(handle_of("cpu"), MERGE_ARGS.make(
+        dtype=dtype, num_parts=len(outs), batch=batch, seqlen=shape[-3], heads=shape[-2], head_dim=shape[-1],
+        part_outs=ctypes.addressof(part_outs), part_lses=ctypes.addressof(part_lses), out=out_view.pointer, lse=lse_view.pointer)))
+    return out, lse
 
 
 def _allocate(cleanup, device, nbytes):

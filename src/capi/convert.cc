@@ -146,4 +146,25 @@ BackwardArgs to_args(const fa4_backward_args* given) {
   return result;
 }
 
+MergeArgs to_args(const fa4_merge_args* given) {
+  const fa4_merge_args args = read_struct(given, "args", "fa4_merge_args");
+  MergeArgs result;
+  result.dtype = static_cast<DType>(args.dtype);
+  result.out_dtype = static_cast<DType>(args.out_dtype);
+  result.num_parts = args.num_parts;
+  result.batch = args.batch;
+  result.seqlen = args.seqlen;
+  result.heads = args.heads;
+  result.head_dim = args.head_dim;
+  result.part_outs = args.part_outs;
+  result.part_lses = args.part_lses;
+  result.out = args.out;
+  result.lse = args.lse;
+  result.part_out = to_strides(args.part_out_strides);
+  result.part_lse = to_strides(args.part_lse_strides);
+  result.output = to_strides(args.out_strides);
+  result.stream = args.stream;
+  return result;
+}
+
 }  // namespace fa4::internal

@@ -5,6 +5,7 @@
 #include "problem/attention_problem.h"
 #include "problem/backward_args.h"
 #include "problem/forward_args.h"
+#include "problem/merge_args.h"
 
 namespace fa4::internal {
 
@@ -14,5 +15,6 @@ fa4_problem read_problem(const fa4_problem* given);
 AttentionProblem to_problem(const fa4_problem& problem);
 ForwardArgs to_args(const fa4_forward_args* given);
 BackwardArgs to_args(const fa4_backward_args* given);
+MergeArgs to_args(const fa4_merge_args* given);
 
 }  // namespace fa4::internal

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <variant>
 
 #include "attention/backward_op.h"
 #include "attention/forward_op.h"
 #include "capi/prepared_ops.h"
+#include "core/thread_pool.h"
 #include "device/device.h"
 #include "fa4/fa4.h"
 
@@ -30,4 +32,8 @@ struct fa4_device {
   // The operations of fa4_forward and of fa4_backward.
   fa4::internal::PreparedOps<fa4::internal::ForwardOp> forward_ops;
   fa4::internal::PreparedOps<fa4::internal::BackwardOp> backward_ops;
+
+  // The threads of fa4_merge; null before its first call.
+  std::mutex merge_mutex;
+  std::shared_ptr<fa4::internal::ThreadPool> merge_threads;
 };

@@ -66,6 +66,22 @@ static void run_steps(fa4_device* device, const fa4_problem* problem, fa4_forwar
   fa4_destroy_plan(plan);
 }
 
+/* Two parts that weigh the same: their mean. */
+static void check_merge(fa4_device* device) {
+  const float first = 1, second = 4, lse = 0;
+  const void* outs[] = {&first, &second};
+  const float* lses[] = {&lse, &lse};
+  float merged = 0;
+  fa4_merge_args args = FA4_INIT(fa4_merge_args);
+  args.dtype = FA4_F32;
+  args.num_parts = 2;
+  args.batch = args.seqlen = args.heads = args.head_dim = 1;
+  args.part_outs = outs;
+  args.part_lses = lses;
+  args.out = &merged;
+  expect(fa4_merge(device, &args) == FA4_OK && merged == 2.5f, "merge");
+}
+
 int main(void) {
   static float q[kSize], k[kSize], v[kSize], out[kSize], lse[kBatch * kHeads * kSeqlen];
   int messages = 0;
@@ -96,6 +112,7 @@ int main(void) {
   memset(out, 0xff, sizeof(out));
   expect(fa4_forward(device, &problem, &args) == FA4_OK, "forward");
   check_result(v, out, lse);
+  check_merge(device);
   fa4_close_device(device);
   fa4_set_log_callback(NULL, NULL);
   if (failures == 0) printf("every function of fa4.h was called from C\n");

@@ -114,6 +114,20 @@ struct Session {
     args.workspace_bytes = 0;
     each("forward", [&] { return fa4_forward(device, &problem, &args); });
     EXPECT_LT(small::error_of(tensors, 0, 12, 0, 12, true), small::kBound);
+    const void* part_outs[] = {tensors.q.data(), tensors.q.data()};
+    const float* part_lses[] = {tensors.lse.data(), tensors.lse.data()};
+    std::vector<float> merged(tensors.q.size());
+    fa4::MergeArgs merge;
+    merge.dtype = FA4_F32;
+    merge.num_parts = 2;
+    merge.batch = 1;
+    merge.seqlen = 32;
+    merge.heads = small::kHeadsQ;
+    merge.head_dim = small::kHeadDim;
+    merge.part_outs = part_outs;
+    merge.part_lses = part_lses;
+    merge.out = merged.data();
+    each("merge", [&] { return fa4_merge(device, &merge); });
     EXPECT_LT(small::error_of(tensors, 12, 20, 12, 20, true), small::kBound);
     return failed;
   }

@@ -51,6 +51,17 @@ class Dense(unittest.TestCase):
                     self.check(q, k, v, window=fa4cpp.Window(*window), causal=causal)
         self.assertIn("window (3, -2 as a bound)", fa4cpp.plan(seqlen_q=9, window_size=fa4cpp.Window(3, -2)))
 
+    def test_partials(self):
+        q, k, v = floats(2, 5, 4, 8, seed=1), floats(2, 7, 2, 8, seed=2), floats(2, 7, 2, 8, seed=3)
+        parts = [fa4cpp.flash_attn_func(q, k, v, return_lse=True, window_size=fa4cpp.Window(*window), seqused_k=[7, 7])
+                 for window in ((None, -2), (1, None), (None, -99))]
+        out, lse = fa4cpp.merge_partials(*zip(*parts))
+        wanted_out, wanted_lse = dense(q.tolist(), k.tolist(), v.tolist(), None)
+        self.assertLess(difference(out.tolist(), wanted_out), BOUND)
+        self.assertLess(difference(lse.tolist(), wanted_lse), BOUND)
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"lses\[1\] has dtype int32; accepted: float32"):
+            fa4cpp.merge_partials([out, out], [lse, memoryview(integers(*range(40))).cast("B").cast("i", lse.shape)])
+
     def test_rows_that_see_nothing(self):
         self.check(floats(1, 9, 1, 8), floats(1, 4, 1, 8), floats(1, 4, 1, 8), causal=True)
         out, lse = fa4cpp.flash_attn_func(floats(1, 3, 1, 8), floats(1, 1, 1, 8), floats(1, 1, 1, 8), return_lse=True,

@@ -1,0 +1,111 @@
+#include "problem/merge_args.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "problem/tensor_extent.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+
+template <class... Values>
+[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
+}
+
+void check_size(const char* name, int64_t value, int64_t low, int64_t high = kMaxSize) {
+  if (value < low || value > high) refuse("{} {}; accepted: {} to {}", name, value, low, high);
+}
+
+bool is_dtype(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+void check_dtypes(const MergeArgs& a) {
+  if (!is_dtype(a.dtype)) {
+    refuse("dtype {}; accepted: 1 (f32), 2 (f16), 3 (bf16)", static_cast<int32_t>(a.dtype));
+  }
+  if (!is_dtype(a.out_dtype)) {
+    refuse("out_dtype {}; accepted: 0 (dtype, {}), 1 (f32), 2 (f16), 3 (bf16)",
+           static_cast<int32_t>(a.out_dtype), name_of(a.dtype));
+  }
+}
+
+// `contiguous`: the strides that all 0 stand for.
+void check_strides(const char* name, const TensorExtent& extent, int element_bytes,
+                   std::optional<Strides> contiguous, Strides& strides) {
+  if (strides == Strides{} && contiguous.has_value()) strides = *contiguous;
+  if (!contiguous.has_value() || !span_of(extent, strides, element_bytes).has_value()) {
+    refuse("strides ({}, {}, {}) of {} reach too far; accepted: a span of at most 2^62 bytes",
+           strides.batch, strides.seqlen, strides.head, name);
+  }
+}
+
+// A head's rows lie side by side.
+Strides lse_strides(const MergeArgs& a) { return {a.heads * a.seqlen, 1, a.seqlen}; }
+
+// An element of a part is read before its thread writes the merged one: it may take its place.
+bool takes_the_place(const MemoryRegion& output, const MemoryRegion& input) {
+  return output.data == input.data && output.strides == input.strides;
+}
+
+void check_memory(const MergeArgs& a, const TensorExtent& rows, const TensorExtent& lse) {
+  const MemoryRegion outputs[] = {{"out", a.out, rows, a.output, size_of(a.out_dtype)},
+                                  {"lse", a.lse, lse, lse_strides(a), 4}};
+  check_pointer(outputs[0]);
+  if (a.lse != nullptr) check_pointer(outputs[1]);
+  for (int64_t i = 0; i < a.num_parts; ++i) {
+    const std::string out_name = fmt::format("part_outs[{}]", i);
+    const std::string lse_name = fmt::format("part_lses[{}]", i);
+    const MemoryRegion inputs[] = {
+        {out_name.c_str(), a.part_outs[i], rows, a.part_out, size_of(a.dtype)},
+        {lse_name.c_str(), a.part_lses[i], lse, a.part_lse, 4}};
+    const bool in_place[] = {a.dtype == a.out_dtype && takes_the_place(outputs[0], inputs[0]),
+                             takes_the_place(outputs[1], inputs[1])};
+    for (int input = 0; input < 2; ++input) {
+      check_pointer(inputs[input]);
+      for (int output = 0; output < 2; ++output) {
+        if (input == output && in_place[input]) continue;
+        check_overlaps({&inputs[input], 1}, {&outputs[output], 1});
+      }
+    }
+  }
+  check_overlaps({}, outputs);
+}
+
+}  // namespace
+
+MergeArgs checked(MergeArgs a) {
+  if (a.out_dtype == DType{}) a.out_dtype = a.dtype;
+  check_dtypes(a);
+  check_size("num_parts", a.num_parts, 1);
+  check_size("batch", a.batch, 0);
+  check_size("seqlen", a.seqlen, 0);
+  check_size("num_heads", a.heads, 1, 65536);
+  check_size("head_dim", a.head_dim, 1, 65536);
+  const TensorExtent rows{a.batch, a.seqlen, a.heads, a.head_dim};
+  const TensorExtent lse{a.batch, a.seqlen, a.heads, 1};
+  const std::optional<Strides> contiguous = contiguous_strides(rows);
+  check_strides("part_outs", rows, size_of(a.dtype), contiguous, a.part_out);
+  check_strides("part_lses", lse, 4, lse_strides(a), a.part_lse);
+  check_strides("out", rows, size_of(a.out_dtype), contiguous, a.output);
+  if (!is_injective(rows, a.output)) {
+    refuse(
+        "strides ({}, {}, {}) of out overlap; accepted: each at least what the smaller ones "
+        "span",
+        a.output.batch, a.output.seqlen, a.output.head);
+  }
+  if (rows.empty()) return a;
+  if (a.part_outs == nullptr) refuse("part_outs is NULL; accepted: {} pointers", a.num_parts);
+  if (a.part_lses == nullptr) refuse("part_lses is NULL; accepted: {} pointers", a.num_parts);
+  check_memory(a, rows, lse);
+  return a;
+}
+
+}  // namespace fa4::internal
