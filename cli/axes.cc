@@ -23,6 +23,7 @@ void Axes::declare(Options& app) {
       ->type_name("N");
   app.add_option("--head-dim-v", head_dim_v_, "Of v and out (default head-dim)")->type_name("N");
   app.add_option("--dtype", dtype_, "bf16 (default), f16, f32")->type_name("T");
+  app.add_option("--out-dtype", out_dtype_, "Of out: f32, or dtype (default)")->type_name("T");
   app.add_flag("--causal", causal_, "Hide the keys after each query");
   app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
       ->expected(2)
@@ -35,8 +36,9 @@ void Axes::declare(Options& app) {
 }
 
 bool Axes::any_given() const {
-  for (const auto* text : {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_,
-                           &head_dim_v_, &dtype_, &softcap_, &scale_, &window_bounds_}) {
+  for (const auto* text :
+       {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_, &head_dim_v_, &dtype_,
+        &out_dtype_, &softcap_, &scale_, &window_bounds_}) {
     if (text->has_value()) return true;
   }
   return causal_ || !window_.empty();
@@ -60,6 +62,7 @@ ProblemDesc Axes::desc() const {
     throw bad_input("--head-dim-v 0; accepted: multiples of 8 from 8 to 256");
   }
   d.dtype = dtype_ ? parse_dtype("--dtype", *dtype_) : DType::kBF16;
+  if (out_dtype_) d.out_dtype = parse_dtype("--out-dtype", *out_dtype_);
   d.causal = causal_;
   d.window = parse_window("--window", window_, window_bounds_);
   if (softcap_) d.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
@@ -72,9 +75,11 @@ namespace {
 // The library names its arguments, the user typed options.
 std::string with_option(const std::string& message) {
   static constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
-      {"head_dim_v ", "--head-dim-v "}, {"head_dim ", "--head-dim "},    {"batch ", "--batch "},
-      {"seqlen_q ", "--seqlen-q "},     {"seqlen_k ", "--seqlen-k "},    {"softcap ", "--softcap "},
-      {"softmax_scale ", "--scale "},   {"window_", "--window: window_"}};
+      {"head_dim_v ", "--head-dim-v "}, {"head_dim ", "--head-dim "},
+      {"batch ", "--batch "},           {"seqlen_q ", "--seqlen-q "},
+      {"seqlen_k ", "--seqlen-k "},     {"softcap ", "--softcap "},
+      {"softmax_scale ", "--scale "},   {"out_dtype ", "--out-dtype "},
+      {"window_", "--window: window_"}};
   for (const auto& [argument, option] : kOptions) {
     if (message.starts_with(argument)) {
       return std::string(option) + message.substr(argument.size());
@@ -105,6 +110,7 @@ Json axes_json(const AttentionProblem& p) {
   json["head_dim"] = p.head_dim;
   json["head_dim_v"] = p.head_dim_v;
   json["dtype"] = name_of(p.dtype);
+  if (p.out_dtype != p.dtype) json["out_dtype"] = name_of(p.out_dtype);
   json["causal"] = p.causal;
   json["window"] = {p.window.window_left, p.window.window_right};
   if (p.window.window_bounds != 0) json["window_bounds"] = p.window.window_bounds;
@@ -137,6 +143,7 @@ std::string axes_text(const AttentionProblem& p) {
   if (p.has_seqused_k) text += " seqused_k";
   if (p.has_sink) text += " sink";
   if (p.has_sink && p.sink_dtype != DType::kF32) text += fmt::format(" {}", name_of(p.sink_dtype));
+  if (p.out_dtype != p.dtype) text += fmt::format(" out {}", name_of(p.out_dtype));
   if (p.has_dlse) text += " dlse";
   return text;
 }

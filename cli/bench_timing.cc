@@ -228,7 +228,7 @@ class Bench {
       std::vector<unsigned char> rows;
       for (int64_t m = first; m < first + count; ++m) {
         const std::vector<unsigned char> one =
-            arena.out.read(element_of(p.out, b, m, h), p.head_dim_v, p.dtype);
+            arena.out.read(element_of(p.out, b, m, h), p.head_dim_v, p.out_dtype);
         rows.insert(rows.end(), one.begin(), one.end());
       }
       const Accuracy accuracy = check_rows(p, reference, rows.data());
@@ -241,7 +241,7 @@ class Bench {
   void check_gradients(Row& row, const Arena& arena) {
     const AttentionProblem& p = row.result.problem;
     BackwardArgs args = arena.host_gradient_inputs();
-    const std::vector<unsigned char> out = arena.out.read(0, extents_of(p).out, p.dtype);
+    const std::vector<unsigned char> out = arena.out.read(0, extents_of(p).out, p.out_dtype);
     const std::vector<unsigned char> lse = row.lse.read(0, p.lse_elements(), DType::kF32);
     args.out = out.data();
     args.lse = reinterpret_cast<const float*>(lse.data());

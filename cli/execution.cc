@@ -51,7 +51,7 @@ void Execution::bind(const ForwardArgs& host) {
   args.q = side_.upload(host.q, extents.q, bytes);
   args.k = side_.upload(host.k, extents.k, bytes);
   args.v = side_.upload(host.v, extents.v, bytes);
-  args.out = side_.upload(host.out, extents.out, bytes);
+  args.out = side_.upload(host.out, extents.out, size_of(p.out_dtype));
   args.lse = side_.upload(host.lse, p.lse_elements(), 4);
   upload_indices(args);
   bind_in_place(args);
@@ -60,7 +60,7 @@ void Execution::bind(const ForwardArgs& host) {
 void Execution::fetch() {
   if (!side_.is_gpu()) return;
   const AttentionProblem& p = plan().problem;
-  side_.fetch(host_.out, args_.out, extents_of(p).out * size_of(p.dtype));
+  side_.fetch(host_.out, args_.out, extents_of(p).out * size_of(p.out_dtype));
   side_.fetch(host_.lse, args_.lse, p.lse_elements() * 4);
 }
 
@@ -84,7 +84,7 @@ void BackwardExecution::bind(const BackwardArgs& host) {
   args.q = side_.upload(host.q, extents.q, bytes);
   args.k = side_.upload(host.k, extents.k, bytes);
   args.v = side_.upload(host.v, extents.v, bytes);
-  args.out = side_.upload(host.out, extents.out, bytes);
+  args.out = side_.upload(host.out, extents.out, size_of(p.out_dtype));
   args.dout = side_.upload(host.dout, extents.dout, bytes);
   args.lse = side_.upload(host.lse, p.lse_elements(), 4);
   args.dlse = side_.upload(host.dlse, p.lse_elements(), 4);

@@ -45,7 +45,7 @@ class RunCommand final : public Command {
 
   Text q_, k_, v_, out_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_,
       sink_;
-  Text expect_, expect_lse_, dtype_, scale_, softcap_, threads_, window_bounds_;
+  Text expect_, expect_lse_, dtype_, out_dtype_, scale_, softcap_, threads_, window_bounds_;
   RunBackward backward_;
   std::string device_ = "cpu";
   std::vector<std::string> window_;
@@ -60,11 +60,15 @@ void RunCommand::declare(Options& app) {
   file("--k", k_,
        "(batch, seqlen_k, heads_kv, head_dim); pages: (pages, page_size, heads_kv, head_dim)");
   file("--v", v_, "As k, with head_dim_v");
-  file("--out", out_, "Written: (batch, seqlen_q, heads_q, head_dim_v), the inputs' type");
+  file("--out", out_,
+       "Written: (batch, seqlen_q, heads_q, head_dim_v), the inputs' type or --out-dtype");
   file("--lse", lse_, "Written: (batch, heads_q, seqlen_q) or (heads_q, total), f4");
   app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200 or emulated:b200")
       ->type_name("NAME");
   app.add_option("--dtype", dtype_, "Convert to bf16, f16 or f32; u2 is bf16")->type_name("T");
+  app.add_option("--out-dtype", out_dtype_,
+                 "Of out: f32 for partial results (default: the inputs')")
+      ->type_name("T");
   app.add_flag("--causal", causal_, "Hide the keys after each query");
   app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
       ->expected(2)
@@ -102,6 +106,7 @@ RunFiles RunCommand::files() const {
 RunOptions RunCommand::options() const {
   RunOptions options;
   if (dtype_) options.dtype = parse_dtype("--dtype", *dtype_);
+  if (out_dtype_) options.out_dtype = parse_dtype("--out-dtype", *out_dtype_);
   options.causal = causal_;
   options.deterministic = backward_.deterministic();
   options.has_dlse = backward_.has_dlse();
@@ -138,7 +143,7 @@ void RunCommand::write(OutputFiles& outputs, const RunInputs& inputs,
                        const ForwardArgs& args) const {
   static constexpr FileType kTypes[] = {FileType::kF32, FileType::kF32, FileType::kF16,
                                         FileType::kBF16};
-  const FileType type = kTypes[static_cast<int>(inputs.problem().dtype)];
+  const FileType type = kTypes[static_cast<int>(inputs.problem().out_dtype)];
   if (out_) outputs.set_tensor("--out", type, inputs.out_shape(), args.out);
   if (lse_) outputs.set_tensor("--lse", FileType::kF32, inputs.lse_shape(), args.lse);
 }
@@ -217,7 +222,7 @@ Outcome RunCommand::run() {
   claim_outputs(outputs);
 
   std::vector<unsigned char> out(
-      static_cast<size_t>(std::max<int64_t>(1, p.out_elements()) * size_of(p.dtype)));
+      static_cast<size_t>(std::max<int64_t>(1, p.out_elements()) * size_of(p.out_dtype)));
   std::vector<float> lse;
   ForwardArgs args = inputs.args();
   args.out = out.data();

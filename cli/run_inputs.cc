@@ -253,6 +253,7 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
   const Shapes shapes{q.shape, k.shape, v.shape};
   ProblemDesc d;
   d.dtype = common_type(files, q, k, v, options.dtype);
+  if (options.out_dtype) d.out_dtype = *options.out_dtype;
   check_shapes(files, shapes);
   d.heads_q = shapes.heads(q.shape);
   d.heads_kv = shapes.heads(k.shape);

@@ -18,7 +18,7 @@ struct RunFiles {
 };
 
 struct RunOptions {
-  std::optional<fa4::internal::DType> dtype;
+  std::optional<fa4::internal::DType> dtype, out_dtype;
   bool causal = false;
   fa4::internal::MaskSpec window;
   std::optional<float> scale;

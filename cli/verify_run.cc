@@ -81,8 +81,8 @@ void run_case(const Case& c, Execution& execution, const VerifyOptions& options,
               CaseResult& result) {
   const AttentionProblem& p = result.problem;
   const CaseTensors tensors(c, options.oracle_threads);
-  std::vector<Output> outputs{{{"out", p.dtype, p.out, false, p.heads_q, p.head_dim_v},
-                               PoisonedOutput(bytes_of(extents_of(p).out, size_of(p.dtype)))},
+  std::vector<Output> outputs{{{"out", p.out_dtype, p.out, false, p.heads_q, p.head_dim_v},
+                               PoisonedOutput(bytes_of(extents_of(p).out, size_of(p.out_dtype)))},
                               {{"lse", DType::kF32, {}, false, 0, 0},
                                PoisonedOutput(bytes_of(p.lse_elements(), 4)),
                                false}};
@@ -108,7 +108,7 @@ void run_case(const Case& c, BackwardExecution& execution, const VerifyOptions& 
   const CaseTensors tensors(c, options.oracle_threads);
   BackwardArgs args = tensors.backward_args();
   const BackwardReference reference = reference_backward(p, args, options.oracle_threads);
-  std::vector<unsigned char> out(bytes_of(extents_of(p).out, size_of(p.dtype)), 0xff);
+  std::vector<unsigned char> out(bytes_of(extents_of(p).out, size_of(p.out_dtype)), 0xff);
   std::vector<float> lse(bytes_of(p.lse_elements(), 1), std::nanf(""));
   store_forward_results(p, args, reference, out.data(), lse.data());
   const TensorExtents extents = extents_of(p);

@@ -180,7 +180,7 @@ enum { FA4_DENSE = 0, FA4_PACKED = 1, FA4_PAGED = 2 }; /* layout */
  * lse is f32, always contiguous. */
 typedef struct fa4_problem {
   uint32_t struct_size;
-  int32_t dtype;     /* of q, k, v, out: FA4_F32 (CPU), FA4_F16, FA4_BF16 */
+  int32_t dtype;     /* of q, k, v: FA4_F32 (CPU), FA4_F16, FA4_BF16 */
   int32_t layout_q;  /* FA4_DENSE, FA4_PACKED; out and lse follow q */
   int32_t layout_kv; /* FA4_DENSE, FA4_PACKED, FA4_PAGED */
   int64_t batch;
@@ -204,7 +204,7 @@ typedef struct fa4_problem {
   int32_t has_softmax_scale;
   float softmax_scale;  /* when has_softmax_scale; else 1 / sqrt(head_dim) */
   float softcap;        /* 0: off; else scores become softcap * tanh(score / softcap) */
-  int32_t out_dtype;    /* 0, or dtype; others are not in this version */
+  int32_t out_dtype;    /* 0 for dtype, or FA4_F32 (CPU) */
   int64_t q_strides[3]; /* in elements: batch (paged: page), seqlen, head; all 0: contiguous. */
   int64_t k_strides[3]; /* Packed tensors ignore the batch stride. */
   int64_t v_strides[3];

@@ -13,9 +13,6 @@ namespace {
 }
 
 void check_reserved(const fa4_problem& problem) {
-  if (problem.out_dtype != 0 && problem.out_dtype != problem.dtype) {
-    refuse_option("out_dtype", problem.out_dtype, "0 or dtype");
-  }
   if (problem.num_splits != 0) refuse_option("num_splits", problem.num_splits, "0");
   if (problem.has_max_logit != 0) refuse_option("has_max_logit", problem.has_max_logit, "0");
   if (problem.has_descales != 0) refuse_option("has_descales", problem.has_descales, "0");
@@ -104,6 +101,7 @@ AttentionProblem to_problem(const fa4_problem& problem) {
     desc.softmax_scale = problem.softmax_scale;
   }
   desc.softcap = problem.softcap;
+  desc.out_dtype = static_cast<DType>(problem.out_dtype);
   desc.q = to_strides(problem.q_strides);
   desc.k = to_strides(problem.k_strides);
   desc.v = to_strides(problem.v_strides);

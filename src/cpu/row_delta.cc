@@ -14,7 +14,7 @@ double dot_of_row(const AttentionProblem& p, const BackwardArgs& args, int64_t a
   double sums[4] = {};
   for (int64_t d = 0; d < p.head_dim_v; d += 4) {
     for (int64_t i = 0; i < 4; ++i) {
-      sums[i] += static_cast<double>(load_as_float(p.dtype, args.out, at_out + d + i)) *
+      sums[i] += static_cast<double>(load_as_float(p.out_dtype, args.out, at_out + d + i)) *
                  load_as_float(p.dtype, args.dout, at_dout + d + i);
     }
   }

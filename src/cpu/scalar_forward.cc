@@ -58,7 +58,7 @@ class Row {
   void store(const RowEnd& end, bool sees_keys, int64_t out_offset) const {
     for (int64_t d = 0; d < p_.head_dim_v; ++d) {
       const double value = sees_keys ? o_[d] * end.out_scale : 0.0;
-      store_from_float(kType, args_.out, out_offset + d, static_cast<float>(value));
+      store_from_float(p_.out_dtype, args_.out, out_offset + d, static_cast<float>(value));
     }
   }
 

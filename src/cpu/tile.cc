@@ -191,7 +191,7 @@ void finish_rows(const Source& source, int64_t first_row, const TileJob& job) {
     const bool sees_keys = job.ranges[r].begin < job.ranges[r].end;
     const float sink = p.has_sink ? load_as_float(p.sink_dtype, context.args.sink, h) : 0.0f;
     const RowEnd end = finish_row(job.row_max[r], row_sum, sees_keys, p.has_sink ? &sink : nullptr);
-    store_row(p.dtype, job.o + static_cast<int64_t>(r) * job.head_dim_v, end.out_scale,
+    store_row(p.out_dtype, job.o + static_cast<int64_t>(r) * job.head_dim_v, end.out_scale,
               p.head_dim_v, context.args.out,
               source.view.offset_out + i * p.out.seqlen + h * p.out.head);
     if (context.args.lse != nullptr) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "plan/gpu_options.h"
 #include "plan/sm100_tuning.h"
 
 namespace fa4::internal {
@@ -12,6 +13,7 @@ Support query_backward_support(const AttentionProblem& problem, const DeviceSpec
     return {false, "layout_kv paged; accepted for the backward: dense, packed"};
   }
   if (device.kind == DeviceKind::kCpu) return {};
+  if (const Support options = query_gpu_options(problem); !options.supported) return options;
   if (device.architecture == "sm_90a") return query_sm90_backward_support(problem);
   if (is_sm100(device.architecture)) return query_sm100_backward_support(problem);
   return {false, fmt::format("architecture {} of device {} has no backward in this version; "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "plan/cpu_kernel_spec.h"
+#include "plan/gpu_options.h"
 #include "plan/gpu_plan.h"
 #include "plan/sm100_plan.h"
 #include "plan/sm100_tuning.h"
@@ -40,6 +41,7 @@ void add_forward_step(const KernelSource& source, const LaunchShape& shape,
 
 Support query_support(const AttentionProblem& problem, const DeviceSpec& device) {
   if (device.kind == DeviceKind::kCpu) return {};
+  if (const Support options = query_gpu_options(problem); !options.supported) return options;
   const bool blackwell = is_sm100(device.architecture);
   if (!blackwell && device.architecture != "sm_90a") {
     return {false, fmt::format("architecture {} of device {}; accepted in this version: sm_90a, "

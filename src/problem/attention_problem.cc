@@ -31,6 +31,10 @@ void check_enums(const ProblemDesc& d) {
   if (d.dtype != DType::kF32 && d.dtype != DType::kF16 && d.dtype != DType::kBF16) {
     refuse("dtype {}; accepted: 1 (f32), 2 (f16), 3 (bf16)", static_cast<int32_t>(d.dtype));
   }
+  if (d.out_dtype != DType{} && d.out_dtype != d.dtype && d.out_dtype != DType::kF32) {
+    refuse("out_dtype {}; accepted: 0 (dtype, {}), 1 (f32)", static_cast<int32_t>(d.out_dtype),
+           name_of(d.dtype));
+  }
   if (d.grad_dtype != DType{} && d.grad_dtype != d.dtype && d.grad_dtype != DType::kF32) {
     refuse("grad_dtype {}; accepted: 0 (dtype, {}), 1 (f32)", static_cast<int32_t>(d.grad_dtype),
            name_of(d.dtype));
@@ -201,7 +205,7 @@ void check_tensors(AttentionProblem& p) {
   check_tensor("q", q, p.dtype, packed_q, p.q);
   check_tensor("k", k, p.dtype, packed_k, p.k);
   check_tensor("v", v, p.dtype, packed_k, p.v);
-  check_tensor("out", out, p.dtype, packed_q, p.out);
+  check_tensor("out", out, p.out_dtype, packed_q, p.out);
   check_output("out", out, p.out);
   check_tensor("dout", out, p.dtype, packed_q, p.dout);
   check_tensor("dq", q, p.grad_dtype, packed_q, p.dq);
@@ -218,6 +222,7 @@ AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
   AttentionProblem p;
   static_cast<ProblemDesc&>(p) = desc;
   check_enums(p);
+  if (p.out_dtype == DType{}) p.out_dtype = p.dtype;
   if (p.grad_dtype == DType{}) p.grad_dtype = p.dtype;
   if (p.sink_dtype == DType{}) p.sink_dtype = DType::kF32;
   check_size("batch", p.batch);

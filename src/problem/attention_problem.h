@@ -66,6 +66,7 @@ struct ProblemDesc {
   MaskSpec window;                     // intersected with causal
   std::optional<float> softmax_scale;  // none: 1/sqrt(head_dim)
   float softcap = 0.0f;                // 0: off
+  DType out_dtype{};                   // of out: dtype, kF32, or none: dtype
   Strides q, k, v, out;                // all zero: contiguous
   // Of the backward alone.
   bool deterministic = false;  // the same bits in every run

@@ -39,7 +39,7 @@ Regions regions_of(const AttentionProblem& p, const BackwardArgs& a) {
   return {{MemoryRegion{"q", a.q, q, p.q, bytes},
            {"k", a.k, k, p.k, bytes},
            {"v", a.v, v, p.v, bytes},
-           {"out", a.out, given_out, p.out, bytes},
+           {"out", a.out, given_out, p.out, size_of(p.out_dtype)},
            {"dout", a.dout, given_out, p.dout, bytes},
            {"lse", a.lse, rows, row_strides, 4},
            {"dlse", a.dlse, p.has_dlse ? rows : TensorExtent{}, row_strides, 4},

@@ -25,7 +25,8 @@ Regions regions_of(const AttentionProblem& p, const ForwardArgs& a) {
            flat_region("seqused_q", a.seqused_q, p.batch, 4),
            flat_region("seqused_k", a.seqused_k, p.batch, 4),
            flat_region("page_table", a.page_table, p.batch * p.pages_per_seq, 4)},
-          {MemoryRegion{"out", a.out, query_extent(p, rows_q, p.head_dim_v), p.out, bytes},
+          {MemoryRegion{"out", a.out, query_extent(p, rows_q, p.head_dim_v), p.out,
+                        size_of(p.out_dtype)},
            flat_region("lse", a.lse, q.outer * q.rows * q.heads, 4),
            flat_region("workspace", a.workspace, static_cast<int64_t>(a.workspace_bytes), 1)}};
 }

@@ -195,8 +195,8 @@ Accuracy check_out(const AttentionProblem& p, const ForwardArgs& args, const Ref
                    const void* out, int tile_m) {
   const double slack = std::ldexp(reference.max_abs_v, -21);
   return check_tensor(p, args,
-                      {"out", out, p.dtype, p.out, false, p.heads_q, p.head_dim_v, reference.out,
-                       reference.plain, slack, tile_m});
+                      {"out", out, p.out_dtype, p.out, false, p.heads_q, p.head_dim_v,
+                       reference.out, reference.plain, slack, tile_m});
 }
 
 std::string BackwardAccuracy::detail() const {
@@ -260,7 +260,7 @@ Accuracy check_rows(const AttentionProblem& p, const Reference& rows, const void
   Accuracy result;
   result.bound = largest_allowed(p.dtype, rows.out, rows.plain, std::ldexp(rows.max_abs_v, -21));
   for (size_t i = 0; i < rows.out.size(); ++i) {
-    const double value = load_as_float(p.dtype, out, static_cast<int64_t>(i));
+    const double value = load_as_float(p.out_dtype, out, static_cast<int64_t>(i));
     const double difference = distance(value, rows.out[i]);
     result.error = std::max(result.error, difference);
     if (difference > result.bound && result.passed) {

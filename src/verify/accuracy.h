@@ -23,7 +23,7 @@ struct Accuracy {
 // RMS(ref), u = 2^-9 for bf16, 2^-12 for f16. f32: max|out - ref| <= 2 max|pt - ref| + 2^-21
 // max|v|. Where ref is not finite, out must be the same NaN or infinity.
 //
-// `out` has the problem's dtype and strides; `tile_m` is only printed.
+// `out` has the problem's out_dtype and strides; `tile_m` is only printed.
 Accuracy check_out(const AttentionProblem& problem, const ForwardArgs& args,
                    const Reference& reference, const void* out, int tile_m = 128);
 

@@ -320,7 +320,7 @@ void store_forward_results(const AttentionProblem& p, const SequenceArgs& args,
         const int64_t from = ((first + i) * p.heads_q + h) * p.head_dim_v;
         const int64_t to = view.offset_out + i * p.out.seqlen + h * p.out.head;
         for (int64_t d = 0; d < p.head_dim_v; ++d) {
-          store_from_float(p.dtype, out, to + d, static_cast<float>(reference.out[from + d]));
+          store_from_float(p.out_dtype, out, to + d, static_cast<float>(reference.out[from + d]));
         }
       }
     }

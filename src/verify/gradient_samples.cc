@@ -42,8 +42,9 @@ Pair differentiate(const AttentionProblem& p, const BackwardArgs& args, const Se
     score = p.softcap * t;
     slope = 1 - t * t;
   }
-  const double delta = dot(p.dtype, args.out, view.offset_out + i * p.out.seqlen + h * p.out.head,
-                           args.dout, at_dout, p.head_dim_v);
+  const double delta =
+      dot(p.out_dtype, args.out, view.offset_out + i * p.out.seqlen + h * p.out.head, args.dout,
+          at_dout, p.head_dim_v);
   const double dp = dot(p.dtype, args.dout, at_dout, args.v,
                         view.offset_v + j * p.v.seqlen + head * p.v.head, p.head_dim_v);
   const double probability = std::exp(score - args.lse[at_lse]);

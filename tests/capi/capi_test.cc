@@ -219,8 +219,6 @@ TEST(Options, ReservedOnesAreNamed) {
     EXPECT_EQ(fa4_plan_forward(cpu(), &problem, nullptr, &plan), FA4_NOT_SUPPORTED);
     return fa4_last_error();
   };
-  EXPECT_EQ(error_after([](fa4_problem& p) { p.out_dtype = FA4_F16; }),
-            "out_dtype 2 is not in this version; accepted: 0 or dtype");
   EXPECT_EQ(error_after([](fa4_problem& p) { p.num_splits = 2; }),
             "num_splits 2 is not in this version; accepted: 0");
   EXPECT_EQ(error_after([](fa4_problem& p) { p.has_max_logit = 1; }),
@@ -232,6 +230,12 @@ TEST(Options, ReservedOnesAreNamed) {
   fa4::Problem problem = small::dense_problem(1, 4, 4, true);
   problem.out_dtype = problem.dtype;
   EXPECT_EQ(fa4_query_support(cpu(), &problem), FA4_OK);
+  problem.dtype = FA4_BF16;  // and out_dtype FA4_F32
+  EXPECT_EQ(fa4_query_support(cpu(), &problem), FA4_OK);
+  EXPECT_EQ(fa4_query_backward_support(cpu(), &problem), FA4_OK);
+  problem.out_dtype = FA4_F16;
+  EXPECT_EQ(fa4_query_support(cpu(), &problem), FA4_INVALID_ARGUMENT);
+  EXPECT_STREQ(fa4_last_error(), "out_dtype 2; accepted: 0 (dtype, bf16), 1 (f32)");
 }
 
 TEST(Options, FlagsAreZeroOrOne) {

@@ -168,6 +168,14 @@ class Verify(CommandTest):
                               (("--window", "1", "1", "--window-bounds", "4"), "--window-bounds 4; accepted: ")):
             self.refuse("verify", *sizes, *options, words=[line])
 
+    def test_results_in_f32(self):
+        sizes = ("--seqlen-q", "70", "--seqlen-k", "90", "--head-dim", "64", "--out-dtype", "f32")
+        for direction in ("forward", "backward"):
+            case = self.json("verify", "--direction", direction, *sizes)["cases"][0]
+            self.assertEqual((case["out_dtype"], case["passed"]), ("f32", True))
+        self.refuse("plan", *sizes, "--device", "cuda:0", words=["out_dtype f32; accepted on a GPU in this version: bf16"])
+        self.refuse("plan", "--out-dtype", "f16", words=["--out-dtype 2; accepted: 0 (dtype, bf16), 1 (f32)"])
+
     def test_defaults(self):
         case = self.json("verify", "--repeat", "1")["cases"][0]
         self.assertEqual([case[x] for x in ("batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")],

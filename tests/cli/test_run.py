@@ -47,6 +47,14 @@ class Run(CommandTest):
                     out[at:at + len(row)] = row
         return out, lse
 
+    def test_out_in_f32_of_inputs_in_f16(self):
+        files = self.files((1, 5, 2, 16), (1, 7, 2, 16), (1, 7, 2, 16))
+        self.succeed("run", *files, "--dtype", "f16", "--out-dtype", "f32")
+        descr, shape, values = read_npy(self.path("out.npy"))
+        self.assertEqual((descr, shape), ("<f4", (1, 5, 2, 16)))
+        self.assertTrue(any(value != struct.unpack("<e", struct.pack("<e", value))[0] for value in values))
+        close(self, values, self.truth()[0], 1e-2)
+
     def check(self, files, options=(), **truth_options):
         self.succeed("run", *files, "--lse", self.path("lse.npy"), *options)
         out, lse = self.truth(**truth_options)

@@ -56,6 +56,26 @@ TEST_P(CpuAccuracy, EveryHeadDim) {
   }
 }
 
+// f32 on request is what would have been rounded to the inputs' type.
+TEST_P(CpuAccuracy, OutInF32IsOutBeforeItsRounding) {
+  for (DType dtype : dtypes()) {
+    Case c = small_case(dtype, 70, 150);
+    c.desc.causal = true;
+    const CaseTensors rounded(c);
+    c.desc.out_dtype = DType::kF32;
+    const CaseTensors tensors(c);
+    check_case(c, GetParam());
+    const CpuResult wanted = run_cpu(rounded.problem(), rounded.args(), GetParam());
+    const CpuResult got = run_cpu(tensors.problem(), tensors.args(), GetParam());
+    EXPECT_EQ(got.lse, wanted.lse);
+    std::vector<unsigned char> again(wanted.out.size());
+    for (int64_t i = 0; i < tensors.problem().out_elements(); ++i) {
+      store_from_float(dtype, again.data(), i, load_as_float(DType::kF32, got.out.data(), i));
+    }
+    EXPECT_EQ(again, wanted.out) << name_of(dtype);
+  }
+}
+
 TEST_P(CpuAccuracy, GroupsOfHeads) {
   for (DType dtype : dtypes()) {
     for (int64_t heads_kv : {1, 2, 3, 6}) {

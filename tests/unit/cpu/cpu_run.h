@@ -60,7 +60,8 @@ inline CpuResult run_cpu(const AttentionProblem& problem, ForwardArgs args, CpuI
                          int threads = 2) {
   CpuResult result;
   result.spec = plan_cpu(problem, host_cpu_spec(), threads, isa);
-  result.out.assign(static_cast<size_t>(extents_of(problem).out) * size_of(problem.dtype), 0x7f);
+  result.out.assign(static_cast<size_t>(extents_of(problem).out) * size_of(problem.out_dtype),
+                    0x7f);
   result.lse.assign(static_cast<size_t>(problem.lse_elements()), 777.0f);
   const size_t bytes = cpu_workspace_bytes(problem, result.spec);
   const std::unique_ptr<void, FreeDeleter> workspace(std::aligned_alloc(256, bytes + 256));
