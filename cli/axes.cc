@@ -13,6 +13,15 @@ namespace fa4::cli {
 
 using namespace fa4::internal;
 
+void declare_splits(Options& app, std::optional<std::string>& num_splits,
+                    std::optional<std::string>& split_keys) {
+  app.add_option("--num-splits", num_splits,
+                 "Most parts that keys are cut into; 0 (default): the plan decides, 1: none")
+      ->type_name("N");
+  app.add_option("--split-keys", split_keys, "Keys are cut at multiples of N, itself one of 128")
+      ->type_name("N");
+}
+
 void Axes::declare(Options& app) {
   app.add_option("--batch", batch_, "Sequences (default 1)")->type_name("N");
   app.add_option("--heads-q", heads_q_, "Query heads (default 8)")->type_name("N");
@@ -33,12 +42,13 @@ void Axes::declare(Options& app) {
       ->type_name("N");
   app.add_option("--softcap", softcap_, "Scores become C tanh(score / C); 0: off")->type_name("C");
   app.add_option("--scale", scale_, "Of the scores (default 1/sqrt(head-dim))")->type_name("S");
+  declare_splits(app, num_splits_, split_keys_);
 }
 
 bool Axes::any_given() const {
   for (const auto* text :
        {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_, &head_dim_v_, &dtype_,
-        &out_dtype_, &softcap_, &scale_, &window_bounds_}) {
+        &out_dtype_, &softcap_, &scale_, &window_bounds_, &num_splits_, &split_keys_}) {
     if (text->has_value()) return true;
   }
   return causal_ || !window_.empty();
@@ -66,6 +76,8 @@ ProblemDesc Axes::desc() const {
   d.causal = causal_;
   d.window = parse_window("--window", window_, window_bounds_);
   if (softcap_) d.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
+  d.num_splits = size("--num-splits", num_splits_, 0);
+  d.split_keys = size("--split-keys", split_keys_, 0);
   if (scale_) d.softmax_scale = static_cast<float>(parse_number("--scale", *scale_));
   return d;
 }
@@ -79,6 +91,7 @@ std::string with_option(const std::string& message) {
       {"batch ", "--batch "},           {"seqlen_q ", "--seqlen-q "},
       {"seqlen_k ", "--seqlen-k "},     {"softcap ", "--softcap "},
       {"softmax_scale ", "--scale "},   {"out_dtype ", "--out-dtype "},
+      {"num_splits ", "--num-splits "}, {"split_keys ", "--split-keys "},
       {"window_", "--window: window_"}};
   for (const auto& [argument, option] : kOptions) {
     if (message.starts_with(argument)) {
@@ -116,6 +129,8 @@ Json axes_json(const AttentionProblem& p) {
   if (p.window.window_bounds != 0) json["window_bounds"] = p.window.window_bounds;
   json["softcap"] = p.softcap;
   json["scale"] = p.scale;
+  json["num_splits"] = p.num_splits;
+  json["split_keys"] = p.split_keys;
   if (p.layout_q == Layout::kPacked) json["total_q"] = p.total_q;
   if (p.layout_kv == Layout::kPacked) json["total_k"] = p.total_k;
   if (p.layout_kv == Layout::kPaged) json["page_size"] = p.page_size;
@@ -143,6 +158,8 @@ std::string axes_text(const AttentionProblem& p) {
   if (p.has_seqused_k) text += " seqused_k";
   if (p.has_sink) text += " sink";
   if (p.has_sink && p.sink_dtype != DType::kF32) text += fmt::format(" {}", name_of(p.sink_dtype));
+  if (p.num_splits != 0) text += fmt::format(" at most {} splits", p.num_splits);
+  if (p.split_keys != 0) text += fmt::format(" splits of {}", p.split_keys);
   if (p.out_dtype != p.dtype) text += fmt::format(" out {}", name_of(p.out_dtype));
   if (p.has_dlse) text += " dlse";
   return text;

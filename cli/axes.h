@@ -22,10 +22,14 @@ class Axes {
   int64_t size(const char* option, const std::optional<std::string>& text, int64_t fallback) const;
 
   std::optional<std::string> batch_, heads_q_, heads_kv_, seqlen_q_, seqlen_k_, head_dim_,
-      head_dim_v_, dtype_, out_dtype_, softcap_, scale_, window_bounds_;
+      head_dim_v_, dtype_, out_dtype_, softcap_, scale_, window_bounds_, num_splits_, split_keys_;
   std::vector<std::string> window_;
   bool causal_ = false;
 };
+
+// --num-splits and --split-keys.
+void declare_splits(Options& options, std::optional<std::string>& num_splits,
+                    std::optional<std::string>& split_keys);
 
 // AttentionProblem::make with its message as a Failure{kBadInput}.
 fa4::internal::AttentionProblem make_problem(const fa4::internal::ProblemDesc& desc);

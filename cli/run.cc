@@ -45,7 +45,8 @@ class RunCommand final : public Command {
 
   Text q_, k_, v_, out_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_,
       sink_;
-  Text expect_, expect_lse_, dtype_, out_dtype_, scale_, softcap_, threads_, window_bounds_;
+  Text expect_, expect_lse_, dtype_, out_dtype_, num_splits_, split_keys_, scale_, softcap_,
+      threads_, window_bounds_;
   RunBackward backward_;
   std::string device_ = "cpu";
   std::vector<std::string> window_;
@@ -84,6 +85,7 @@ void RunCommand::declare(Options& app) {
   file("--seqused-q", seqused_q_, "(batch), queries in use of each sequence");
   file("--seqused-k", seqused_k_, "(batch), keys in use of each sequence");
   file("--page-table", page_table_, "(batch, pages a sequence): k and v are pages");
+  declare_splits(app, num_splits_, split_keys_);
   app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
   file("--expect", expect_, "The true out: check against it, exit 1 when over the bound");
   file("--expect-lse", expect_lse_, "The true lse");
@@ -111,6 +113,8 @@ RunOptions RunCommand::options() const {
   options.deterministic = backward_.deterministic();
   options.has_dlse = backward_.has_dlse();
   options.window = parse_window("--window", window_, window_bounds_);
+  if (num_splits_) options.num_splits = parse_int("--num-splits", *num_splits_, 0, INT32_MAX);
+  if (split_keys_) options.split_keys = parse_int("--split-keys", *split_keys_, 0, INT32_MAX);
   if (scale_) options.scale = static_cast<float>(parse_number("--scale", *scale_));
   if (softcap_) options.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
   if (options.softcap < 0) {

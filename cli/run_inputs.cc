@@ -264,6 +264,8 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
   d.window = options.window;
   d.softmax_scale = options.scale;
   d.softcap = options.softcap;
+  d.num_splits = options.num_splits;
+  d.split_keys = options.split_keys;
   d.has_sink = files.sink.has_value();
   d.deterministic = options.deterministic;
   d.has_dlse = options.has_dlse;

@@ -23,6 +23,7 @@ struct RunOptions {
   fa4::internal::MaskSpec window;
   std::optional<float> scale;
   float softcap = 0;
+  int64_t num_splits = 0, split_keys = 0;
   bool deterministic = false;  // of the backward
   bool has_dlse = false;
 };

@@ -54,6 +54,7 @@ class Coverage {
     } else {
       count("lse", result.wants_lse);
     }
+    count("splits asked for", p.num_splits > 1 || p.split_keys > 0);
     count("out f32 of 16-bit inputs", p.out_dtype != p.dtype);
     count("seqlen > 1024", std::max(p.seqlen_q, p.seqlen_k) > 1024);
   }

@@ -209,7 +209,7 @@ typedef struct fa4_problem {
   int64_t k_strides[3]; /* Packed tensors ignore the batch stride. */
   int64_t v_strides[3];
   int64_t out_strides[3];
-  int32_t num_splits;    /* 0; others are not in this version */
+  int32_t num_splits; /* most parts that a row's keys are cut into; 0: the plan decides, 1: none */
   int32_t has_max_logit; /* 0; 1 is not in this version */
   int32_t has_descales;  /* 0; 1 is not in this version */
   int32_t sm_margin;     /* 0; others are not in this version */
@@ -227,6 +227,10 @@ typedef struct fa4_problem {
    * position - window_left <= j <= position + window_right are seen, if any. */
   int32_t window_bounds;
   int32_t sink_dtype; /* of sink: 0 or FA4_F32, FA4_F16, FA4_BF16; dsink is f32 */
+  /* Keys of a part: a row's keys are cut at its multiples (of 128), and the parts' sums put
+   * together in their order, so that the result's bits depend neither on the batch nor on its
+   * lengths. 0: num_splits holds. On the CPU. */
+  int64_t split_keys;
 } fa4_problem;
 
 /* FA4_OK: `device` runs `problem` forward. FA4_NOT_SUPPORTED: it does not, and fa4_last_error() is

@@ -59,6 +59,7 @@ STRUCTS = {
         ("dv_strides", "q", 3),
         ("window_bounds", "i", 1),
         ("sink_dtype", "i", 1),
+        ("split_keys", "q", 1),
     ),
     "fa4_plan_options": (
         ("struct_size", "I", 1),

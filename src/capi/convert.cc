@@ -13,7 +13,6 @@ namespace {
 }
 
 void check_reserved(const fa4_problem& problem) {
-  if (problem.num_splits != 0) refuse_option("num_splits", problem.num_splits, "0");
   if (problem.has_max_logit != 0) refuse_option("has_max_logit", problem.has_max_logit, "0");
   if (problem.has_descales != 0) refuse_option("has_descales", problem.has_descales, "0");
   if (problem.sm_margin != 0) refuse_option("sm_margin", problem.sm_margin, "0");
@@ -101,6 +100,8 @@ AttentionProblem to_problem(const fa4_problem& problem) {
     desc.softmax_scale = problem.softmax_scale;
   }
   desc.softcap = problem.softcap;
+  desc.num_splits = problem.num_splits;
+  desc.split_keys = problem.split_keys;
   desc.out_dtype = static_cast<DType>(problem.out_dtype);
   desc.q = to_strides(problem.q_strides);
   desc.k = to_strides(problem.k_strides);

@@ -7,7 +7,8 @@ namespace fa4::internal {
 namespace {
 
 // NULL: the scalar path, which has no tiles.
-RunTile run_tile_of(CpuIsa isa) {
+RunTile run_tile_of(CpuIsa isa, bool direct) {
+  if (direct) return isa == CpuIsa::kAvx2 ? run_rows_avx2 : run_rows_avx512;
   switch (isa) {
     case CpuIsa::kScalar: return nullptr;
     case CpuIsa::kAvx2: return run_tile_avx2;
@@ -24,7 +25,7 @@ RunTile run_tile_of(CpuIsa isa) {
 
 void cpu_forward(const AttentionProblem& problem, const CpuKernelSpec& spec,
                  const ForwardArgs& args, ThreadPool& pool) {
-  const RunTile run_tile = run_tile_of(spec.isa);
+  const RunTile run_tile = run_tile_of(spec.isa, spec.direct);
   if (run_tile == nullptr) {
     scalar_forward(problem, spec, args, pool);
   } else {

@@ -51,6 +51,20 @@ class Row {
     }
   }
 
+  // Adds the sums over later keys.
+  void add_part(const Row& part) {
+    const float top = !(part.row_max_ <= row_max_) ? part.row_max_ : row_max_;
+    // Until a score is above -infinity, all weights are 0, relative to nothing.
+    const bool none = top == -kInfinity;
+    const double before = none ? 1.0 : std::exp2(static_cast<double>(row_max_) - top);
+    const double now = none ? 1.0 : std::exp2(static_cast<double>(part.row_max_) - top);
+    row_max_ = top;
+    row_sum_ = before * row_sum_ + now * part.row_sum_;
+    for (int64_t d = 0; d < p_.head_dim_v; ++d) {
+      o_[d] = weighted(before, o_[d]) + weighted(now, part.o_[d]);
+    }
+  }
+
   RowEnd finish(bool sees_keys, const float* sink) const {
     return finish_row(row_max_, static_cast<float>(row_sum_), sees_keys, sink);
   }
@@ -91,10 +105,13 @@ class Row {
 
   void add_value(float weight, int64_t v_offset) {
     for (int64_t d = 0; d < p_.head_dim_v; ++d) {
-      const float value = load<kType>(args_.v, v_offset + d);
-      // A weight that underflowed is still more than none.
-      o_[d] += weight == 0 && std::isinf(value) ? value : static_cast<double>(weight) * value;
+      o_[d] += weighted(weight, load<kType>(args_.v, v_offset + d));
     }
+  }
+
+  // A weight that underflowed is still more than none.
+  static double weighted(double weight, double value) {
+    return weight == 0 && std::isinf(value) ? value : weight * value;
   }
 
   const AttentionProblem& p_;
@@ -111,13 +128,27 @@ void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const Forward
   const int64_t head = h / p.group();
   const TensorRows k(p, args, view, b, head, false), v(p, args, view, b, head, true);
   const KeyRange range = visible_keys(i, view.seqlen_q, view.seqlen_k, p.mask);
-  Row<kType> row(p, args, view.offset_q + i * p.q.seqlen + h * p.q.head);
-  int64_t n = range.begin;
-  while (n < range.end) {
-    // Blocks begin at multiples of tile_n, so that a row's bits do not depend on where it starts.
-    const int64_t end = std::min(range.end, (n / spec.tile_n + 1) * spec.tile_n);
-    row.add_block(k, v, n, static_cast<int>(end - n));
-    n = end;
+  const int64_t q_offset = view.offset_q + i * p.q.seqlen + h * p.q.head;
+  const auto add_keys = [&](Row<kType>& row, int64_t n, int64_t until) {
+    while (n < until) {
+      // Blocks begin at multiples of tile_n, so that a row's bits do not depend on where it starts.
+      const int64_t end = std::min(until, (n / spec.tile_n + 1) * spec.tile_n);
+      row.add_block(k, v, n, static_cast<int>(end - n));
+      n = end;
+    }
+  };
+  // The first key behind the part that `n` lies in.
+  const auto part_end = [&](int64_t n) {
+    if (spec.split_keys == 0) return range.end;
+    return std::min(range.end, (n / spec.split_keys + 1) * spec.split_keys);
+  };
+  Row<kType> row(p, args, q_offset);
+  int64_t n = part_end(range.begin);
+  add_keys(row, range.begin, n);
+  for (; n < range.end; n = part_end(n)) {
+    Row<kType> part(p, args, q_offset);
+    add_keys(part, n, part_end(n));
+    row.add_part(part);
   }
   const bool sees_keys = range.begin < range.end;
   const float sink = p.has_sink ? load_as_float(p.sink_dtype, args.sink, h) : 0.0f;

@@ -9,12 +9,14 @@
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
 #include "cpu/pack.h"
+#include "cpu/row_sums.h"
 #include "kernels/softmax/exp2_math.h"
 
 namespace fa4::internal {
 namespace {
 
 constexpr int kMaxQueryBytes = 256 * 4;
+static_assert(kDirectBlock == kDirectKeys);
 
 // Keys and values of one sequence and key head.
 struct Source {
@@ -68,6 +70,27 @@ char* shared_flags(const TileContext& context, char* shared) {
   return shared + static_cast<size_t>(s.num_n_blocks) * (s.k_block_bytes + s.v_block_bytes);
 }
 
+const char* address_of(DType dtype, const void* data, int64_t offset) {
+  return static_cast<const char*>(data) + offset * size_of(dtype);
+}
+
+void locate_keys(const TileJob& job, int64_t block, KeyRows& rows) {
+  const Source& source = static_cast<const TileSource*>(job.context)->source;
+  const DType dtype = source.context.problem.dtype;
+  rows.count = source.count(block);
+  for (int n = 0; n < rows.count; ++n) {
+    const int64_t key = block * job.tile_n + n;
+    rows.k[n] = address_of(dtype, source.context.args.k, source.k.offset(key));
+    rows.v[n] = address_of(dtype, source.context.args.v, source.v.offset(key));
+  }
+}
+
+KeyType key_type_of(DType dtype) {
+  return dtype == DType::kF32   ? KeyType::kF32
+         : dtype == DType::kF16 ? KeyType::kF16
+                                : KeyType::kBF16;
+}
+
 KvBlock load_block(TileJob& job, int64_t block) {
   const TileSource& from = *static_cast<const TileSource*>(job.context);
   const CpuScratch& s = from.source.context.scratch;
@@ -89,6 +112,12 @@ int64_t probability_at(const CpuPacking& packing, int64_t row, int n, int tile_n
 float probability(const void* p, bool is_bf16, int64_t at) {
   return is_bf16 ? bf16_to_float(static_cast<const uint16_t*>(p)[at])
                  : static_cast<const float*>(p)[at];
+}
+
+void clear_sums(TileJob& job) {
+  std::fill_n(job.o, static_cast<int64_t>(job.num_rows) * job.head_dim_v, 0.0f);
+  std::fill_n(job.row_max, job.num_rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(job.row_sum, static_cast<int64_t>(job.num_rows) * job.lanes, 0.0f);
 }
 
 // Cuts the thread's scratch into the job's parts and clears the sums.
@@ -119,9 +148,12 @@ TileJob make_job(const TileContext& context, int num_rows, char* scratch) {
   job.ranges = ranges;
   job.row_max = reinterpret_cast<float*>(ranges + context.spec.tile_m);
   job.row_sum = job.row_max + context.spec.tile_m;
-  std::fill_n(job.o, static_cast<int64_t>(num_rows) * job.head_dim_v, 0.0f);
-  std::fill_n(job.row_max, num_rows, -std::numeric_limits<float>::infinity());
-  std::fill_n(job.row_sum, static_cast<int64_t>(num_rows) * job.lanes, 0.0f);
+  job.locate_keys = locate_keys;
+  job.key_type = key_type_of(context.problem.dtype);
+  job.key_dim = static_cast<int>(context.problem.head_dim);
+  job.value_dim = static_cast<int>(context.problem.head_dim_v);
+  job.values = reinterpret_cast<float*>(scratch + layout.kv_offset);
+  clear_sums(job);
   return job;
 }
 
@@ -180,24 +212,95 @@ void store_row(DType dtype, const float* o, float scale, int64_t dim, void* out,
   }
 }
 
-void finish_rows(const Source& source, int64_t first_row, const TileJob& job) {
+// The sums of row `r` of a tile that has run.
+RowSums sums_of(const TileJob& job, int r) {
+  float row_sum = 0;
+  for (int j = 0; j < job.lanes; ++j) row_sum += job.row_sum[r * job.lanes + j];
+  return {job.row_max[r], row_sum, job.o + static_cast<int64_t>(r) * job.head_dim_v};
+}
+
+// Row `row` of a head's: query row / group of query head row % group.
+void finish_one_row(const Source& source, int64_t row, bool sees_keys, const RowSums& sums) {
   const TileContext& context = source.context;
   const AttentionProblem& p = context.problem;
   const int64_t group = p.group();
+  const int64_t i = row / group, h = source.kv_head * group + row % group;
+  const float sink = p.has_sink ? load_as_float(p.sink_dtype, context.args.sink, h) : 0.0f;
+  const RowEnd end = finish_row(sums.max, sums.sum, sees_keys, p.has_sink ? &sink : nullptr);
+  store_row(p.out_dtype, sums.o, end.out_scale, p.head_dim_v, context.args.out,
+            source.view.offset_out + i * p.out.seqlen + h * p.out.head);
+  if (context.args.lse != nullptr) {
+    context.args.lse[source.view.lse_offset + h * source.view.lse_head_stride + i] = end.lse;
+  }
+}
+
+bool is_empty(const RowRange& range) { return range.begin >= range.end; }
+
+RowRange cut(const RowRange& range, int64_t begin, int64_t end) {
+  return {std::max(range.begin, begin), std::min(range.end, end)};
+}
+
+// Has the job run over part `part` of what its rows see of all keys, `whole`. False: none sees it.
+bool run_part(const TileContext& context, const RowRange* whole, int64_t part, TileJob& job,
+              RunTile run_tile) {
+  const int64_t first = part * context.spec.split_keys, last = first + context.spec.split_keys;
+  auto* ranges = const_cast<RowRange*>(job.ranges);
+  int64_t begin = last, end = first;
   for (int r = 0; r < job.num_rows; ++r) {
-    const int64_t i = (first_row + r) / group, h = source.kv_head * group + (first_row + r) % group;
-    float row_sum = 0;
-    for (int j = 0; j < job.lanes; ++j) row_sum += job.row_sum[r * job.lanes + j];
-    const bool sees_keys = job.ranges[r].begin < job.ranges[r].end;
-    const float sink = p.has_sink ? load_as_float(p.sink_dtype, context.args.sink, h) : 0.0f;
-    const RowEnd end = finish_row(job.row_max[r], row_sum, sees_keys, p.has_sink ? &sink : nullptr);
-    store_row(p.out_dtype, job.o + static_cast<int64_t>(r) * job.head_dim_v, end.out_scale,
-              p.head_dim_v, context.args.out,
-              source.view.offset_out + i * p.out.seqlen + h * p.out.head);
-    if (context.args.lse != nullptr) {
-      context.args.lse[source.view.lse_offset + h * source.view.lse_head_stride + i] = end.lse;
+    ranges[r] = cut(whole[r], first, last);
+    if (is_empty(ranges[r])) continue;
+    begin = std::min(begin, ranges[r].begin);
+    end = std::max(end, ranges[r].end);
+  }
+  if (begin >= end) return false;
+  clear_sums(job);
+  job.first_block = begin / job.tile_n;
+  job.end_block = (end + job.tile_n - 1) / job.tile_n;
+  run_tile(job);
+  return true;
+}
+
+void finish_rows(const Source& source, int64_t first_row, const TileJob& job) {
+  for (int r = 0; r < job.num_rows; ++r) {
+    finish_one_row(source, first_row + r, !is_empty(job.ranges[r]), sums_of(job, r));
+  }
+}
+
+// The parts of a tile's keys one after another.
+void run_parts(const Source& source, int64_t first_row, char* scratch, TileJob& job,
+               RunTile run_tile) {
+  const TileContext& context = source.context;
+  const int64_t dim = context.problem.head_dim_v, stride = context.scratch.sums_stride;
+  const int64_t split_keys = context.spec.split_keys;
+  auto* whole = reinterpret_cast<RowRange*>(scratch + context.scratch.whole_offset);
+  auto* sums = reinterpret_cast<float*>(scratch + context.scratch.sums_offset);
+  std::copy_n(job.ranges, job.num_rows, whole);
+  const int64_t first_part = job.first_block * job.tile_n / split_keys;
+  const int64_t end_key = job.end_block * job.tile_n;
+  for (int64_t part = first_part; part * split_keys < end_key; ++part) {
+    if (!run_part(context, whole, part, job, run_tile)) continue;
+    for (int r = 0; r < job.num_rows; ++r) {
+      if (is_empty(job.ranges[r])) continue;
+      const bool is_first = whole[r].begin / split_keys == part;
+      (is_first ? set_sums : add_sums)(sums_of(job, r), dim, sums + r * stride);
     }
   }
+  for (int r = 0; r < job.num_rows; ++r) {
+    const bool sees_keys = !is_empty(whole[r]);
+    finish_one_row(source, first_row + r, sees_keys,
+                   sees_keys ? sums_at(sums + r * stride) : sums_of(job, r));
+  }
+}
+
+// A tile's job with its rows loaded; `from` must outlive it.
+TileJob prepare_tile(TileSource& from, int64_t first_row, int64_t rows, char* scratch) {
+  const TileContext& context = from.source.context;
+  TileJob job =
+      make_job(context, static_cast<int>(std::min<int64_t>(rows, context.spec.tile_m)), scratch);
+  load_rows(from.source, first_row, job);
+  job.load_block = load_block;
+  job.context = &from;
+  return job;
 }
 
 }  // namespace
@@ -252,19 +355,52 @@ void run_one_tile(const TileContext& context, int64_t head, int64_t index_in_wav
   const int64_t rows = from.source.view.seqlen_q * context.problem.group() - first_row;
   if (rows <= 0) return;
   char* scratch = context.thread_scratch(slot);
-  TileJob job =
-      make_job(context, static_cast<int>(std::min<int64_t>(rows, context.spec.tile_m)), scratch);
-  load_rows(from.source, first_row, job);
   if (context.spec.heads_per_wave > 0) {
     from.shared = context.shared_head(index_in_wave);
   } else {
     from.own = scratch + context.scratch.kv_offset;
   }
-  job.load_block = load_block;
+  TileJob job = prepare_tile(from, first_row, rows, scratch);
   job.blocks_persist = from.shared != nullptr;
-  job.context = &from;
+  if (context.spec.split_keys > 0) return run_parts(from.source, first_row, scratch, job, run_tile);
   run_tile(job);
   finish_rows(from.source, first_row, job);
+}
+
+void run_one_part(const TileContext& context, int64_t head, int64_t part, int64_t slot,
+                  RunTile run_tile) {
+  TileSource from{Source(context, head)};
+  const int64_t rows = from.source.view.seqlen_q * context.problem.group();
+  if (rows <= 0 || part * context.spec.split_keys >= from.source.view.seqlen_k) return;
+  char* scratch = context.thread_scratch(slot);
+  from.own = scratch + context.scratch.kv_offset;
+  TileJob job = prepare_tile(from, 0, rows, scratch);
+  auto* whole = reinterpret_cast<RowRange*>(scratch + context.scratch.whole_offset);
+  std::copy_n(job.ranges, job.num_rows, whole);
+  if (!run_part(context, whole, part, job, run_tile)) return;
+  float* sums = context.part_sums(head, part);
+  for (int r = 0; r < job.num_rows; ++r) {
+    if (is_empty(job.ranges[r])) continue;
+    set_sums(sums_of(job, r), context.problem.head_dim_v, sums + r * context.scratch.sums_stride);
+  }
+}
+
+void finish_parts(const TileContext& context, int64_t head, int64_t row, int64_t slot) {
+  const Source source(context, head);
+  const AttentionProblem& p = context.problem;
+  const int64_t i = row / p.group(), split_keys = context.spec.split_keys;
+  if (i >= source.view.seqlen_q) return;
+  const KeyRange keys = visible_keys(i, source.view.seqlen_q, source.view.seqlen_k, p.mask);
+  const bool sees_keys = keys.begin < keys.end;
+  auto* sums = reinterpret_cast<float*>(context.thread_scratch(slot) + context.scratch.sums_offset);
+  std::fill_n(sums, context.scratch.sums_stride, 0.0f);
+  const int64_t first_part = keys.begin / split_keys;
+  for (int64_t part = first_part; sees_keys && part * split_keys < keys.end; ++part) {
+    const RowSums given =
+        sums_at(context.part_sums(head, part) + row * context.scratch.sums_stride);
+    (part == first_part ? set_sums : add_sums)(given, p.head_dim_v, sums);
+  }
+  finish_one_row(source, row, sees_keys, sums_at(sums));
 }
 
 }  // namespace fa4::internal

@@ -20,6 +20,12 @@ struct TileContext {
            static_cast<size_t>(index_in_wave) * scratch.bytes_per_head;
   }
 
+  // The sums of a part of a head's keys, tile_m rows.
+  float* part_sums(int64_t head, int64_t part) const {
+    return reinterpret_cast<float*>(workspace + scratch.threads_bytes + scratch.heads_bytes) +
+           (head * scratch.num_parts + part) * spec.tile_m * scratch.sums_stride;
+  }
+
   const AttentionProblem& problem;
   const CpuKernelSpec& spec;
   const ForwardArgs& args;
@@ -33,6 +39,12 @@ struct TileContext {
 // Packs keys and values of one block of `head` into the shared head `index_in_wave`.
 void pack_shared_block(const TileContext& context, int64_t head, int64_t index_in_wave,
                        int64_t block);
+
+// Part `part` of the keys of a head's only tile, its sums into the workspace.
+void run_one_part(const TileContext& context, int64_t head, int64_t part, int64_t slot,
+                  RunTile run_tile);
+// Row `row` of that tile, from the sums of its parts.
+void finish_parts(const TileContext& context, int64_t head, int64_t row, int64_t slot);
 
 // Rows [tile * tile_m, ...) of all query heads of `head`: row r is query r / group of query head
 // r % group.

@@ -11,6 +11,8 @@
 
 namespace fa4::internal {
 
+constexpr int kDirectBlock = 64;  // keys of a block of a direct loop
+
 // The keys of one row, [begin, end); begin >= end: none.
 struct RowRange {
   int64_t begin;
@@ -27,7 +29,16 @@ struct KvBlock {
   bool has_nonfinite;
 };
 
+// What a direct loop reads: rows of keys and values where they lie.
+enum class KeyType { kF32, kF16, kBF16 };
+struct KeyRows {
+  const void* k[kDirectBlock];
+  const void* v[kDirectBlock];
+  int count;
+};
+
 struct TileJob;
+using LocateKeys = void (*)(const TileJob& job, int64_t block, KeyRows& rows);
 using LoadBlock = KvBlock (*)(TileJob& job, int64_t block);
 
 struct TileJob {
@@ -53,6 +64,11 @@ struct TileJob {
   float* o;             // tile_m x head_dim_v, the sums
   float* row_max;       // num_rows
   float* row_sum;       // num_rows x lanes, partial sums
+  // Direct loops: q is floats, head_dim padded to lanes; tile_n is kDirectBlock.
+  LocateKeys locate_keys;
+  KeyType key_type;
+  int key_dim, value_dim;  // not padded
+  float* values;           // of a block, as floats: panels of `lanes` columns
 };
 
 // Adds p * v of the values that packing replaced by 0, for those of the rows [first_row, end_row)
@@ -65,5 +81,8 @@ void run_tile_avx512(TileJob& job);
 void run_tile_avx512_bf16(TileJob& job);
 void run_tile_amx(TileJob& job);
 void run_tile_amx_model(TileJob& job);
+// The direct loops, for tiles of few rows.
+void run_rows_avx2(TileJob& job);
+void run_rows_avx512(TileJob& job);
 
 }  // namespace fa4::internal

@@ -8,13 +8,24 @@
 namespace fa4::internal {
 
 // Heads are taken in waves: all threads pack a wave's keys and values, then run its tiles, the
-// longest first. A problem of one tile a head packs a block when its tile comes to it.
+// longest first. A problem of one tile a head packs a block when its tile comes to it; where
+// threads outnumber such tiles, the parts of their keys are tasks.
 void tiled_forward(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
                    ThreadPool& pool, RunTile run_tile) {
   const TileContext context(p, spec, args);
   const int64_t num_heads = p.batch * p.heads_kv;
   const int64_t tiles = (p.seqlen_q * p.group() + spec.tile_m - 1) / spec.tile_m;
   const int64_t blocks = context.scratch.num_n_blocks;
+  if (spec.parts_are_tasks) {
+    const int64_t parts = context.scratch.num_parts, rows = p.seqlen_q * p.group();
+    run_in_slots(pool, spec.num_threads, num_heads * parts, [&](int64_t task, int64_t slot) {
+      run_one_part(context, task / parts, task % parts, slot, run_tile);
+    });
+    run_in_slots(pool, spec.num_threads, num_heads * rows, [&](int64_t task, int64_t slot) {
+      finish_parts(context, task / rows, task % rows, slot);
+    });
+    return;
+  }
   const bool shared = spec.heads_per_wave > 0;
   const int64_t wave = shared ? spec.heads_per_wave : std::max<int64_t>(1, num_heads);
   for (int64_t first = 0; first < num_heads; first += wave) {

@@ -65,6 +65,17 @@ int choose_heads_per_wave(const AttentionProblem& p, int tile_m, int num_threads
   return static_cast<int>(std::min({wanted, fitting, heads}));
 }
 
+int64_t rows_of_key_head(const AttentionProblem& p) { return p.seqlen_q * p.group(); }
+
+int64_t choose_split_keys(const AttentionProblem& p) {
+  if (p.split_keys > 0) return p.split_keys;
+  if (p.num_splits == 1) return 0;
+  if (p.num_splits > 1) {
+    return std::max(kSplitStep, round_up(ceil_div(p.seqlen_k, p.num_splits), kSplitStep));
+  }
+  return rows_of_key_head(p) <= kMostDirectRows ? kDecodeSplitKeys : 0;
+}
+
 }  // namespace
 
 std::string_view name_of(CpuIsa isa) { return kNames[static_cast<int>(isa)].text; }
@@ -104,7 +115,11 @@ bool isa_supports(CpuIsa isa, DType dtype) {
 
 CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device, int num_threads,
                        std::optional<CpuIsa> forced) {
-  const CpuIsa isa = forced.value_or(choose(problem.dtype, device));
+  CpuIsa isa = forced.value_or(choose(problem.dtype, device));
+  const std::optional<CpuIsa> direct = direct_path(isa);
+  const bool is_direct = rows_of_key_head(problem) <= kMostDirectRows && direct.has_value() &&
+                         (!forced.has_value() || *direct == isa);
+  if (is_direct) isa = *direct;
   if (!has_isa(device.cpu, isa) || !isa_supports(isa, problem.dtype)) {
     throw Error(ErrorCode::kNotSupported,
                 fmt::format("cpu_isa {} for dtype {} on {}; accepted: {}", name_of(isa),
@@ -115,11 +130,17 @@ CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device
   spec.num_threads = std::max(1, num_threads > 0 ? num_threads : device.num_threads);
   const CpuTuning& tuning = cpu_tuning(isa, problem.head_dim);
   spec.tile_m = choose_tile_m(problem, tuning, spec.num_threads);
-  spec.tile_n = tuning.tile_n;
+  spec.tile_n = is_direct ? kDirectKeys : tuning.tile_n;
+  spec.direct = is_direct;
+  spec.split_keys = choose_split_keys(problem);
   if (isa != CpuIsa::kScalar) {
     spec.heads_per_wave = 1;
     const size_t bytes = cpu_scratch(problem, spec).bytes_per_head;
     spec.heads_per_wave = choose_heads_per_wave(problem, spec.tile_m, spec.num_threads, bytes);
+    const int64_t heads = problem.batch * problem.heads_kv;
+    spec.parts_are_tasks = spec.split_keys > 0 && problem.seqlen_k > spec.split_keys &&
+                           rows_of_key_head(problem) <= spec.tile_m &&
+                           heads < kHeadsPerThread * spec.num_threads;
   }
   return spec;
 }

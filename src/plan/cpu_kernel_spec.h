@@ -24,6 +24,11 @@ struct CpuKernelSpec {
   int tile_n = 0;  // keys of a block
   int num_threads = 1;
   int heads_per_wave = 0;  // key heads packed at once for all threads; 0: each task packs its own
+  // A row's keys are cut at multiples of this, and the parts' sums put together in their order; 0:
+  // they are not cut. It depends on neither the batch nor the number of threads: bits depend on it.
+  int64_t split_keys = 0;
+  bool parts_are_tasks = false;  // of a head's only tile, for threads that find too few tiles
+  bool direct = false;           // keys and values are not packed, but read where they lie
 };
 
 // Whether `device` has what `isa` needs.
@@ -41,7 +46,8 @@ CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device
 //
 // Per thread: q (tile_m rows), s (scores, f32), p (probabilities as the matrix unit wants them),
 // o (sums, f32), stats, and keys and values of one block. Shared: keys and values of
-// heads_per_wave heads, block by block.
+// heads_per_wave heads, block by block; then the sums of parts that are tasks: for each head and
+// part tile_m rows of head_dim_v + 2 floats: the maximum, the sum of the weights, those of values.
 struct CpuScratch {
   int64_t head_dim_padded = 0;    // elements of a packed row of q and k
   int64_t head_dim_v_padded = 0;  // elements of a row of o
@@ -49,11 +55,15 @@ struct CpuScratch {
   int64_t num_n_blocks = 0;       // of the longest key sequence
   size_t k_block_bytes = 0, v_block_bytes = 0;
   size_t q_offset = 0, s_offset = 0, p_offset = 0, o_offset = 0, stats_offset = 0;
-  size_t kv_offset = 0;         // of a thread that packs its own: k block, v block
+  size_t kv_offset = 0;         // of a thread that packs its own: k block, v block; direct: v block
+  size_t whole_offset = 0;      // of rows whose keys are cut: what they see of all parts,
+  size_t sums_offset = 0;       // and their sums so far, as those of parts that are tasks
   size_t bytes_per_thread = 0;  // 0: this path needs none
   size_t bytes_per_head = 0;    // shared: all blocks (k, v), then a flag a block
-  size_t threads_bytes = 0, heads_bytes = 0;
-  size_t total_bytes = 0;  // threads first, then shared heads
+  int64_t num_parts = 0;        // of the longest key sequence
+  int64_t sums_stride = 0;      // floats of a row of sums
+  size_t threads_bytes = 0, heads_bytes = 0, parts_bytes = 0;
+  size_t total_bytes = 0;  // threads first, then shared heads, then parts
 };
 CpuScratch cpu_scratch(const AttentionProblem& problem, const CpuKernelSpec& spec);
 

@@ -13,14 +13,16 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   if (spec.isa == CpuIsa::kScalar) return scratch;
   const CpuPacking packing = cpu_packing(spec.isa);
   const int64_t tile_m = spec.tile_m, tile_n = spec.tile_n;
-  scratch.head_dim_padded = round_up(p.head_dim, packing.head_dim_step);
+  scratch.head_dim_padded =
+      round_up(p.head_dim, spec.direct ? packing.lanes : packing.head_dim_step);
   scratch.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_v_step);
   scratch.element_bytes = 4 / packing.pair;
   scratch.num_n_blocks = ceil_div(p.seqlen_k, tile_n);
   scratch.k_block_bytes =
       static_cast<size_t>(round_up(tile_n * scratch.head_dim_padded * scratch.element_bytes, 256));
+  const int64_t v_rows = spec.direct ? tile_n + 1 : tile_n;  // a direct loop's panels lie apart
   scratch.v_block_bytes = static_cast<size_t>(
-      round_up(tile_n * scratch.head_dim_v_padded * scratch.element_bytes, 256));
+      round_up(v_rows * scratch.head_dim_v_padded * scratch.element_bytes, 256));
 
   Parts thread;
   scratch.q_offset = thread.add(tile_m * scratch.head_dim_padded * scratch.element_bytes);
@@ -34,8 +36,14 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   scratch.o_offset = thread.add(tile_m * scratch.head_dim_v_padded * 4);
   scratch.stats_offset = thread.add(tile_m * (4 * (1 + packing.lanes) + 2 * 8));
   if (spec.heads_per_wave == 0) {
-    scratch.kv_offset =
-        thread.add(static_cast<int64_t>(scratch.k_block_bytes + scratch.v_block_bytes));
+    const size_t k_bytes = spec.direct ? 0 : scratch.k_block_bytes;
+    scratch.kv_offset = thread.add(static_cast<int64_t>(k_bytes + scratch.v_block_bytes));
+  }
+  if (spec.split_keys > 0) {
+    scratch.num_parts = ceil_div(p.seqlen_k, spec.split_keys);
+    scratch.sums_stride = p.head_dim_v + 2;
+    scratch.whole_offset = thread.add(tile_m * 2 * 8);
+    scratch.sums_offset = thread.add(tile_m * scratch.sums_stride * 4);
   }
   scratch.bytes_per_thread = thread.end();
   if (spec.heads_per_wave > 0) {
@@ -47,7 +55,11 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   }
   scratch.threads_bytes = static_cast<size_t>(spec.num_threads) * scratch.bytes_per_thread;
   scratch.heads_bytes = static_cast<size_t>(spec.heads_per_wave) * scratch.bytes_per_head;
-  scratch.total_bytes = scratch.threads_bytes + scratch.heads_bytes;
+  if (spec.parts_are_tasks) {
+    scratch.parts_bytes = static_cast<size_t>(
+        round_up(p.batch * p.heads_kv * scratch.num_parts * tile_m * scratch.sums_stride * 4, 256));
+  }
+  scratch.total_bytes = scratch.threads_bytes + scratch.heads_bytes + scratch.parts_bytes;
   return scratch;
 }
 

@@ -32,6 +32,19 @@ const CpuTuning& cpu_tuning(CpuIsa isa, int64_t head_dim) {
   return kRows[0];
 }
 
+std::optional<CpuIsa> direct_path(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kScalar:
+    case CpuIsa::kAmxModel: return {};
+    case CpuIsa::kAvx2: return CpuIsa::kAvx2;
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAvx512Fp16:
+    case CpuIsa::kAvx512Bf16:
+    case CpuIsa::kAmxBf16: return CpuIsa::kAvx512;
+  }
+  return {};
+}
+
 CpuPacking cpu_packing(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kScalar: return {1, 1, 1, 1, 0};

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "plan/cpu_kernel_spec.h"
 
@@ -29,8 +30,21 @@ struct CpuPacking {
 };
 CpuPacking cpu_packing(CpuIsa isa);
 
+// The path that runs few rows where they lie, for a device whose best path is `isa`; nothing: none.
+std::optional<CpuIsa> direct_path(CpuIsa isa);
+
 // Scores that a path with tiles keeps: two panels of tile_rows x this.
 inline constexpr int kPanelColumns = 64;
+
+// Keys of a block of a direct loop: their values as floats stay in L1.
+inline constexpr int kDirectKeys = 64;
+// With as many heads of one tile a thread, their parts need not be tasks.
+inline constexpr int64_t kHeadsPerThread = 4;
+// Up to this many rows of a key head make a direct loop: decoding, also of a few queries at once.
+inline constexpr int64_t kMostDirectRows = 16;
+// Keys of a part where the plan decides: the longest cache is work for all threads, and the sums of
+// 16 rows are 3 % of the keys and values that they are of.
+inline constexpr int64_t kDecodeSplitKeys = 1024;
 
 inline constexpr int64_t kTasksPerThread = 32;  // between two barriers: under 3 % idle at the end
 inline constexpr size_t kSharedBytes = size_t{256} << 20;  // packed heads at most, beyond the first

@@ -12,13 +12,30 @@
 namespace fa4::internal {
 namespace {
 
+PlanStep explain_splits(const AttentionProblem& p, const CpuKernelSpec& spec) {
+  if (spec.split_keys == 0) {
+    return {"splits", "none",
+            p.num_splits == 1 ? "num_splits is 1" : "tiles of rows are work for all threads"};
+  }
+  const char* why = p.split_keys > 0   ? "split_keys says so"
+                    : p.num_splits > 1 ? "num_splits of the longest sequence"
+                                       : "few rows: parts of the keys are work for all threads";
+  return {"splits", fmt::format("{} keys", spec.split_keys),
+          fmt::format("{}; {}", why,
+                      spec.parts_are_tasks ? "each part is a task, whose sums are put together "
+                                             "in the parts' order"
+                                           : "a task takes a tile's parts one after another")};
+}
+
 void explain_cpu(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const auto& spec = std::get<CpuKernelSpec>(plan.main);
   steps->push_back({"kernel", fmt::format("cpu {}", name_of(spec.isa)),
                     fmt::format("the best path for {} that this device has and FA4_CPU_ISA allows",
                                 name_of(plan.problem.dtype))});
   steps->push_back({"tile", fmt::format("{} rows x {} keys", spec.tile_m, spec.tile_n),
-                    "scores and packed operands stay in the first two caches"});
+                    spec.direct ? "few rows: keys and values are read where they lie, not packed"
+                                : "scores and packed operands stay in the first two caches"});
+  steps->push_back(explain_splits(plan.problem, spec));
   steps->push_back(
       {"threads", fmt::format("{}", spec.num_threads), "the result's bits do not depend on it"});
 }
@@ -42,6 +59,7 @@ void add_forward_step(const KernelSource& source, const LaunchShape& shape,
 Support query_support(const AttentionProblem& problem, const DeviceSpec& device) {
   if (device.kind == DeviceKind::kCpu) return {};
   if (const Support options = query_gpu_options(problem); !options.supported) return options;
+  if (const Support splits = query_gpu_splits(problem); !splits.supported) return splits;
   const bool blackwell = is_sm100(device.architecture);
   if (!blackwell && device.architecture != "sm_90a") {
     return {false, fmt::format("architecture {} of device {}; accepted in this version: sm_90a, "
@@ -73,6 +91,7 @@ ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
     const CpuScratch scratch = cpu_scratch(problem, *cpu);
     if (scratch.threads_bytes > 0) plan.workspace.add("threads", scratch.threads_bytes);
     if (scratch.heads_bytes > 0) plan.workspace.add("heads", scratch.heads_bytes);
+    if (scratch.parts_bytes > 0) plan.workspace.add("parts", scratch.parts_bytes);
   } else if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&main)) {
     add_forward_step(sm90->source(), sm90->shape(), sm90->schedule, &plan);
   } else if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&main)) {

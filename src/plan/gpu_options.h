@@ -1,4 +1,4 @@
-// Options of a problem, of either direction, that only the CPU has in this version.
+// Options of a problem that only the CPU has in this version.
 #pragma once
 
 #include "plan/explain.h"
@@ -7,5 +7,8 @@ namespace fa4::internal {
 
 // Whether a GPU has all that `problem` asks for, but for what its own kernels say.
 Support query_gpu_options(const AttentionProblem& problem);
+
+// The same of a forward's parts of keys.
+Support query_gpu_splits(const AttentionProblem& problem);
 
 }  // namespace fa4::internal

@@ -157,6 +157,20 @@ float canonical_softcap(float softcap) {
   return std::max(softcap, kSmallestSoftcap);
 }
 
+void check_splits(const ProblemDesc& d) {
+  if (d.num_splits < 0) {
+    refuse("num_splits {}; accepted: 0 (the plan decides), 1 (keys are not cut) or more",
+           d.num_splits);
+  }
+  if (d.split_keys < 0 || d.split_keys > kMaxSize || d.split_keys % kSplitStep != 0) {
+    refuse("split_keys {}; accepted: 0 (num_splits holds), multiples of {} to {}", d.split_keys,
+           kSplitStep, kMaxSize);
+  }
+  if (d.num_splits != 0 && d.split_keys != 0) {
+    refuse("split_keys {} beside num_splits {}; accepted: one of them", d.split_keys, d.num_splits);
+  }
+}
+
 void check_numbers(AttentionProblem& p) {
   if (p.softmax_scale.has_value() && !std::isfinite(*p.softmax_scale)) {
     refuse("softmax_scale {}; accepted: a finite number", *p.softmax_scale);
@@ -234,6 +248,7 @@ AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
   check_head_dim("head_dim_v", p.head_dim_v);
   check_layouts(p);
   fold_mask(p);
+  check_splits(p);
   check_numbers(p);
   check_tensors(p);
   return p;

@@ -41,6 +41,9 @@ struct MaskSpec {
   bool operator==(const MaskSpec&) const = default;
 };
 
+// Parts of a row's keys begin at multiples of this many.
+inline constexpr int64_t kSplitStep = 128;
+
 // What a caller fills in: same fields as fa4_problem.
 struct ProblemDesc {
   DType dtype = DType::kBF16;
@@ -66,8 +69,12 @@ struct ProblemDesc {
   MaskSpec window;                     // intersected with causal
   std::optional<float> softmax_scale;  // none: 1/sqrt(head_dim)
   float softcap = 0.0f;                // 0: off
-  DType out_dtype{};                   // of out: dtype, kF32, or none: dtype
-  Strides q, k, v, out;                // all zero: contiguous
+  // How a row's keys are cut into parts whose sums are put together in their order: into at most
+  // num_splits (0: as the plan decides, 1: not at all), or at multiples of split_keys.
+  int64_t num_splits = 0;
+  int64_t split_keys = 0;  // multiples of kSplitStep; 0: num_splits holds
+  DType out_dtype{};       // of out: dtype, kF32, or none: dtype
+  Strides q, k, v, out;    // all zero: contiguous
   // Of the backward alone.
   bool deterministic = false;  // the same bits in every run
   bool has_dlse = false;       // the gradient of lse is given at execution

@@ -210,6 +210,22 @@ TEST(StructSize, ZeroAndNonsenseAreRefused) {
   }
 }
 
+TEST(Options, SplitsAreChecked) {
+  const auto error_after = [](void (*change)(fa4_problem&)) -> std::string {
+    fa4::Problem problem = small::dense_problem(1, 4, 4, true);
+    change(problem);
+    return fa4_query_support(cpu(), &problem) == FA4_OK ? "accepted" : fa4_last_error();
+  };
+  EXPECT_EQ(error_after([](fa4_problem& p) { p.num_splits = 3; }), "accepted");
+  EXPECT_EQ(error_after([](fa4_problem& p) { p.split_keys = 256; }), "accepted");
+  EXPECT_EQ(error_after([](fa4_problem& p) { p.num_splits = -1; }),
+            "num_splits -1; accepted: 0 (the plan decides), 1 (keys are not cut) or more");
+  EXPECT_EQ(error_after([](fa4_problem& p) { p.split_keys = 100; }),
+            "split_keys 100; accepted: 0 (num_splits holds), multiples of 128 to 2147483647");
+  EXPECT_EQ(error_after([](fa4_problem& p) { p.split_keys = 128, p.num_splits = 1; }),
+            "split_keys 128 beside num_splits 1; accepted: one of them");
+}
+
 TEST(Options, ReservedOnesAreNamed) {
   const auto error_after = [](void (*change)(fa4_problem&)) -> std::string {
     fa4::Problem problem = small::dense_problem(1, 4, 4, true);
@@ -219,8 +235,6 @@ TEST(Options, ReservedOnesAreNamed) {
     EXPECT_EQ(fa4_plan_forward(cpu(), &problem, nullptr, &plan), FA4_NOT_SUPPORTED);
     return fa4_last_error();
   };
-  EXPECT_EQ(error_after([](fa4_problem& p) { p.num_splits = 2; }),
-            "num_splits 2 is not in this version; accepted: 0");
   EXPECT_EQ(error_after([](fa4_problem& p) { p.has_max_logit = 1; }),
             "has_max_logit 1 is not in this version; accepted: 0");
   EXPECT_EQ(error_after([](fa4_problem& p) { p.has_descales = 1; }),

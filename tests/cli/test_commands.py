@@ -168,6 +168,20 @@ class Verify(CommandTest):
                               (("--window", "1", "1", "--window-bounds", "4"), "--window-bounds 4; accepted: ")):
             self.refuse("verify", *sizes, *options, words=[line])
 
+    def test_splits(self):
+        sizes = ("--seqlen-q", "2", "--seqlen-k", "900", "--head-dim", "64")
+        for option, field, choice in (("--num-splits", "num_splits", "384 keys"), ("--split-keys", "split_keys", "256 keys")):
+            value = {"num_splits": 3, "split_keys": 256}[field]
+            case = self.json("verify", *sizes, option, str(value), "--repeat", "3")["cases"][0]
+            self.assertEqual((case[field], case["passed"]), (value, True))
+            plan = self.json("plan", *sizes, option, str(value))
+            self.assertIn(("splits", choice), [(step["what"], step["choice"]) for step in plan["steps"]])
+        plan = self.json("plan", *sizes, "--num-splits", "1", "--device", "cuda:0")  # what a GPU does anyway
+        self.assertEqual(plan["num_splits"], 1)
+        self.refuse("plan", *sizes, "--num-splits", "2", "--device", "cuda:0",
+                    words=["num_splits 2; accepted on a GPU in this version: 0, 1"])
+        self.refuse("plan", *sizes, "--split-keys", "100", words=["--split-keys 100; accepted: 0 (num_splits holds), multiples of 128"])
+
     def test_results_in_f32(self):
         sizes = ("--seqlen-q", "70", "--seqlen-k", "90", "--head-dim", "64", "--out-dtype", "f32")
         for direction in ("forward", "backward"):

@@ -47,6 +47,11 @@ class Run(CommandTest):
                     out[at:at + len(row)] = row
         return out, lse
 
+    def test_splits_are_attention(self):
+        files = self.files((2, 1, 4, 8), (2, 300, 2, 8), (2, 300, 2, 16))
+        self.check(files, ["--split-keys", "128"])
+        self.check(files, ["--num-splits", "2", "--causal"], causal=True)
+
     def test_out_in_f32_of_inputs_in_f16(self):
         files = self.files((1, 5, 2, 16), (1, 7, 2, 16), (1, 7, 2, 16))
         self.succeed("run", *files, "--dtype", "f16", "--out-dtype", "f32")

@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #include "cpu/isa/backward_loop.h"
+#include "cpu/isa/direct_loop.h"
 #include "cpu/isa/peak_loop.h"
 #include "cpu/isa/peak_loops.h"
 #include "cpu/isa/tile_loop.h"
@@ -76,7 +77,34 @@ struct Avx2Path {
   }
 };
 
+// Keys and values where they lie, eight elements at a time: head_dim has no other remainder.
+struct Avx2Rows : Avx2Path {
+  template <KeyType kType, bool kHalf>
+  static F load_elements(const void* row, int at) {
+    if constexpr (kType == KeyType::kF32) return load(static_cast<const float*>(row) + at);
+    const __m128i bits =
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const uint16_t*>(row) + at));
+    if constexpr (kType == KeyType::kF16) return _mm256_cvtph_ps(bits);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  static float reduce_add(F x) {
+    __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+    return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+  }
+  static double reduce_add_doubles(D x) {
+    const __m128d sum = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(sum, _mm_unpackhi_pd(sum, sum)));
+  }
+  static void widen(double* to, F x) {
+    _mm256_storeu_pd(to, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
+    _mm256_storeu_pd(to + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+  }
+};
+
 }  // namespace
+
+void run_rows_avx2(TileJob& job) { run_rows<Avx2Rows>(job); }
 
 void run_tile_avx2(TileJob& job) { run_tile<Avx2Path>(job); }
 

@@ -1,5 +1,6 @@
 // AVX-512: products of floats; bf16 and f16 become floats when packed.
 #include "cpu/isa/backward_loop.h"
+#include "cpu/isa/direct_loop.h"
 #include "cpu/isa/peak_loop.h"
 #include "cpu/isa/peak_loops.h"
 #include "cpu/isa/tile_loop.h"
@@ -24,7 +25,33 @@ struct Avx512Path : Avx512Vec {
   }
 };
 
+// Keys and values where they lie, sixteen elements at a time.
+struct Avx512Rows : Avx512Path {
+  template <KeyType kType, bool kHalf>
+  static F load_elements(const void* row, int at) {
+    if constexpr (kType == KeyType::kF32) {
+      const float* from = static_cast<const float*>(row) + at;
+      return kHalf ? _mm512_maskz_loadu_ps(0xff, from) : load(from);
+    } else {
+      const uint16_t* from = static_cast<const uint16_t*>(row) + at;
+      const __m256i bits =
+          kHalf ? _mm256_zextsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))
+                : _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+      if constexpr (kType == KeyType::kF16) return _mm512_cvtph_ps(bits);
+      return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+    }
+  }
+  static float reduce_add(F x) { return _mm512_reduce_add_ps(x); }
+  static double reduce_add_doubles(D x) { return _mm512_reduce_add_pd(x); }
+  static void widen(double* to, F x) {
+    _mm512_storeu_pd(to, _mm512_cvtps_pd(_mm512_castps512_ps256(x)));
+    _mm512_storeu_pd(to + 8, _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)));
+  }
+};
+
 }  // namespace
+
+void run_rows_avx512(TileJob& job) { run_rows<Avx512Rows>(job); }
 
 void run_tile_avx512(TileJob& job) { run_tile<Avx512Path>(job); }
 

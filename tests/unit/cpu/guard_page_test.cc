@@ -102,7 +102,14 @@ TEST_P(CpuGuardPages, DensePackedAndPaged) {
           c.desc.has_seqused_k = true;
           c.seqused_k = {71, 75};
         }
-        for (bool at_end : {false, true}) run_guarded(c, GetParam(), at_end);
+        for (bool at_end : {false, true}) {
+          Case decode = c;
+          run_guarded(c, GetParam(), at_end);
+          if (layout == Layout::kPacked) continue;
+          decode.desc.seqlen_q = 2;  // in parts, and read where they lie
+          decode.desc.num_splits = 2;
+          run_guarded(decode, GetParam(), at_end);
+        }
       }
     }
   }

@@ -1,0 +1,23 @@
+// The sums of a row over a part of its keys, and how those of two parts become one.
+#pragma once
+
+#include <cstdint>
+
+namespace fa4::internal {
+
+// `max`: of the scores times log2(e), possibly stale; -inf: none yet. `sum`: of the weights
+// 2^(score - max). `o`: of the weights times values.
+struct RowSums {
+  float max;
+  float sum;
+  const float* o;
+};
+
+// Sums in memory: max, sum, then `dim` floats. The first part of a row is taken as it is; the
+// others are added in their order.
+void set_sums(const RowSums& part, int64_t dim, float* sums);
+void add_sums(const RowSums& part, int64_t dim, float* sums);
+
+inline RowSums sums_at(const float* sums) { return {sums[0], sums[1], sums + 2}; }
+
+}  // namespace fa4::internal
