@@ -84,7 +84,7 @@ void RunCommand::declare(Options& app) {
   file("--cu-seqlens-k", cu_seqlens_k_, "Of k and v (default: those of q)");
   file("--seqused-q", seqused_q_, "(batch), queries in use of each sequence");
   file("--seqused-k", seqused_k_, "(batch), keys in use of each sequence");
-  file("--page-table", page_table_, "(batch, pages a sequence): k and v are pages");
+  file("--page-table", page_table_, "(batch, [heads_kv,] pages a sequence): k and v are pages");
   declare_splits(app, num_splits_, split_keys_);
   app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
   file("--expect", expect_, "The true out: check against it, exit 1 when over the bound");

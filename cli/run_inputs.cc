@@ -165,15 +165,20 @@ void RunInputs::set_packed_k(const RunFiles& files, const Shapes& s, ProblemDesc
 void RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
   const std::string& file = *files.page_table;
   const FileTensor table = read("--page-table", file);
-  if (table.shape.size() != 2 || table.shape[0] != d.batch) {
-    refuse("--page-table", file, "shape {}; accepted: (batch {}, pages per sequence)",
-           shape_text(table.shape), d.batch);
+  const bool of_heads = table.shape.size() == 3;
+  if ((table.shape.size() != 2 && !of_heads) || table.shape[0] != d.batch ||
+      (of_heads && table.shape[1] != s.k[2])) {
+    refuse("--page-table", file,
+           "shape {}; accepted: (batch {}, pages per sequence), or (batch {}, heads_kv {}, pages "
+           "per sequence)",
+           shape_text(table.shape), d.batch, d.batch, s.k[2]);
   }
+  if (of_heads) d.page_table_heads = table.shape[1];
   page_table_ = naming("--page-table", file, [&] { return as_indices(table); });
   d.layout_kv = Layout::kPaged;
   d.num_pages = s.k[0];
   d.page_size = s.k[1];
-  d.pages_per_seq = table.shape[1];
+  d.pages_per_seq = table.shape.back();
   d.seqlen_k = d.pages_per_seq * d.page_size;
   d.has_seqused_k = true;
   if (d.page_size < 1) refuse("--k", files.k, "page_size 0; accepted: 1 or more");
@@ -208,14 +213,15 @@ void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
     seqused_k_.assign(static_cast<size_t>(d.batch), static_cast<int32_t>(d.seqlen_k));
   }
   if (d.layout_kv != Layout::kPaged) return;
-  for (int64_t b = 0; b < d.batch; ++b) {
-    const int64_t used = (seqused_k_[b] + d.page_size - 1) / d.page_size;
+  const int64_t heads = std::max<int64_t>(1, d.page_table_heads);
+  for (int64_t row = 0; row < d.batch * heads; ++row) {
+    const int64_t used = (seqused_k_[row / heads] + d.page_size - 1) / d.page_size;
     for (int64_t i = 0; i < used; ++i) {
-      const int32_t page = page_table_[b * d.pages_per_seq + i];
-      if (page < 0 || page >= d.num_pages) {
-        refuse("--page-table", *files.page_table, "entry ({}, {}) is {}; accepted: 0 to {}", b, i,
-               page, d.num_pages - 1);
-      }
+      const int32_t page = page_table_[row * d.pages_per_seq + i];
+      if (page >= 0 && page < d.num_pages) continue;
+      const std::string head = heads > 1 ? fmt::format("{}, ", row % heads) : "";
+      refuse("--page-table", *files.page_table, "entry ({}, {}{}) is {}; accepted: 0 to {}",
+             row / heads, head, i, page, d.num_pages - 1);
     }
   }
 }

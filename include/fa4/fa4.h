@@ -231,6 +231,10 @@ typedef struct fa4_problem {
    * together in their order, so that the result's bits depend neither on the batch nor on its
    * lengths. 0: num_splits holds. On the CPU. */
   int64_t split_keys;
+  /* Paged: 0 or 1 when all heads share page_table, (batch, pages_per_seq); heads_kv when each key
+   * head has its own, (batch, heads_kv, pages_per_seq). On the CPU, as strides are. */
+  int64_t page_table_heads;
+  int64_t page_table_strides[3]; /* in elements: batch, page, head; all 0: contiguous */
 } fa4_problem;
 
 /* FA4_OK: `device` runs `problem` forward. FA4_NOT_SUPPORTED: it does not, and fa4_last_error() is
@@ -297,7 +301,7 @@ typedef struct fa4_forward_args {
   const int32_t* cu_seqlens_q; /* (batch + 1), packed q: ascending from 0 */
   const int32_t* cu_seqlens_k; /* (batch + 1), packed k */
   const int32_t* seqused_k;    /* (batch) keys of each sequence, when has_seqused_k or paged */
-  const int32_t* page_table;   /* (batch, pages_per_seq), paged */
+  const int32_t* page_table;   /* (batch, [page_table_heads,] pages_per_seq), paged */
   int64_t total_q;             /* packed: rows in this execution's q, at most the problem's */
   int64_t total_k;
   void* workspace; /* rule 11 */

@@ -60,6 +60,8 @@ STRUCTS = {
         ("window_bounds", "i", 1),
         ("sink_dtype", "i", 1),
         ("split_keys", "q", 1),
+        ("page_table_heads", "q", 1),
+        ("page_table_strides", "q", 3),
     ),
     "fa4_plan_options": (
         ("struct_size", "I", 1),

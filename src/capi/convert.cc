@@ -102,6 +102,8 @@ AttentionProblem to_problem(const fa4_problem& problem) {
   desc.softcap = problem.softcap;
   desc.num_splits = problem.num_splits;
   desc.split_keys = problem.split_keys;
+  desc.page_table_heads = problem.page_table_heads;
+  desc.page_table = to_strides(problem.page_table_strides);
   desc.out_dtype = static_cast<DType>(problem.out_dtype);
   desc.q = to_strides(problem.q_strides);
   desc.k = to_strides(problem.k_strides);

@@ -15,7 +15,8 @@ class TensorRows {
       : strides_(of_v ? problem.v : problem.k), page_size_(problem.page_size) {
     base_ = (of_v ? view.offset_v : view.offset_k) + head * strides_.head;
     if (problem.layout_kv == Layout::kPaged) {
-      pages_ = args.page_table + b * problem.pages_per_seq;
+      pages_ = args.page_table + b * problem.page_table.batch + head * problem.page_table.head;
+      page_stride_ = problem.page_table.seqlen;
     }
   }
 
@@ -29,7 +30,8 @@ class TensorRows {
   int64_t offset(int64_t n) const {
     if (group_ > 1) return base_ + n / group_ * strides_.seqlen + n % group_ * strides_.head;
     if (pages_ == nullptr) return base_ + n * strides_.seqlen;
-    return base_ + pages_[n / page_size_] * strides_.batch + n % page_size_ * strides_.seqlen;
+    return base_ + pages_[n / page_size_ * page_stride_] * strides_.batch +
+           n % page_size_ * strides_.seqlen;
   }
 
  private:
@@ -37,6 +39,7 @@ class TensorRows {
   int64_t base_ = 0;
   int64_t group_ = 1;
   int64_t page_size_ = 0;
+  int64_t page_stride_ = 0;
   const int32_t* pages_ = nullptr;
 };
 

@@ -99,7 +99,8 @@ void check_layouts(AttentionProblem& p) {
     p.total_k = 0;
   }
   if (p.layout_kv != Layout::kPaged) {
-    p.page_size = p.num_pages = p.pages_per_seq = 0;
+    p.page_size = p.num_pages = p.pages_per_seq = p.page_table_heads = 0;
+    p.page_table = {};
     return;
   }
   check_size("page_size", p.page_size, 1);
@@ -110,6 +111,20 @@ void check_layouts(AttentionProblem& p) {
            p.pages_per_seq, p.page_size, p.pages_per_seq * p.page_size);
   }
   p.has_seqused_k = true;
+  if (p.page_table_heads == 0) p.page_table_heads = 1;
+  if (p.page_table_heads != 1 && p.page_table_heads != p.heads_kv) {
+    refuse("page_table_heads {}; accepted: 0 or 1 (one table), {} (heads_kv)", p.page_table_heads,
+           p.heads_kv);
+  }
+  if (p.page_table == Strides{}) {
+    p.page_table = {p.page_table_heads * p.pages_per_seq, 1, p.pages_per_seq};
+  }
+  if (p.page_table_heads == 1) p.page_table.head = 0;
+  if (!span_of(page_table_extent(p), p.page_table, 4).has_value()) {
+    refuse(
+        "strides ({}, {}, {}) of page_table reach too far; accepted: a span of at most 2^62 bytes",
+        p.page_table.batch, p.page_table.seqlen, p.page_table.head);
+  }
 }
 
 // A side that reaches past every key of every query, for all lengths up to the maxima, is -1. A

@@ -6,7 +6,8 @@
 // head_dim), v (batch, seqlen_k, heads_kv, head_dim_v), out (batch, seqlen_q, heads_q, head_dim_v);
 // lse (batch, heads_q, seqlen_q) f32. Packed: q (total_q, heads_q, head_dim), lse (heads_q,
 // total_q), and so on, split by cu_seqlens. Paged: k and v are (num_pages, page_size, heads_kv,
-// dim), indexed by page_table (batch, pages_per_seq). dout is as out; dq, dk, dv as q, k, v.
+// dim), indexed by page_table (batch, pages_per_seq), or
+// (batch, heads_kv, pages_per_seq). dout is as out; dq, dk, dv as q, k, v.
 #pragma once
 
 #include <cstdint>
@@ -57,11 +58,13 @@ struct ProblemDesc {
   int64_t heads_q = 0;
   int64_t heads_kv = 0;
   int64_t head_dim = 0;
-  int64_t head_dim_v = 0;      // 0: head_dim
-  int64_t page_size = 0;       // paged only
-  int64_t num_pages = 0;       // paged only
-  int64_t pages_per_seq = 0;   // paged only
-  bool has_seqused_q = false;  // per-sequence query counts are given at execution
+  int64_t head_dim_v = 0;        // 0: head_dim
+  int64_t page_size = 0;         // paged only
+  int64_t num_pages = 0;         // paged only
+  int64_t pages_per_seq = 0;     // paged only
+  int64_t page_table_heads = 0;  // paged only; 0, 1: one row of pages for all heads, or heads_kv
+  Strides page_table;            // paged only: batch, page, head; all zero: contiguous
+  bool has_seqused_q = false;    // per-sequence query counts are given at execution
   bool has_seqused_k = false;  // per-sequence key counts are given at execution (always with paged)
   bool has_sink = false;       // per-query-head sink logits are given at execution
   DType sink_dtype{};          // of those; none: kF32

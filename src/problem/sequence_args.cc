@@ -1,5 +1,7 @@
 #include "problem/sequence_args.h"
 
+#include <string>
+
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -45,10 +47,12 @@ void check_seqused(const char* name, const int32_t* seqused, const int32_t* cu_s
 void check_page_table(const AttentionProblem& p, const SequenceArgs& a) {
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t used = (a.seqused_k[b] + p.page_size - 1) / p.page_size;
-    for (int64_t i = 0; i < used; ++i) {
-      const int32_t page = a.page_table[b * p.pages_per_seq + i];
-      if (page < 0 || page >= p.num_pages) {
-        refuse("page_table[{}, {}] {}; accepted: 0 to {} (num_pages {})", b, i, page,
+    for (int64_t h = 0; h < p.page_table_heads; ++h) {
+      for (int64_t i = 0; i < used; ++i) {
+        const int32_t page = page_of(p, a, b, h, i);
+        if (page >= 0 && page < p.num_pages) continue;
+        const std::string head = p.page_table_heads > 1 ? fmt::format("{}, ", h) : "";
+        refuse("page_table[{}, {}{}] {}; accepted: 0 to {} (num_pages {})", b, head, i, page,
                p.num_pages - 1, p.num_pages);
       }
     }

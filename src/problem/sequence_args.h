@@ -12,7 +12,7 @@ struct SequenceArgs {
   const int32_t* cu_seqlens_k = nullptr;  // (batch + 1), packed k
   const int32_t* seqused_q = nullptr;     // (batch)
   const int32_t* seqused_k = nullptr;     // (batch)
-  const int32_t* page_table = nullptr;    // (batch, pages_per_seq)
+  const int32_t* page_table = nullptr;    // (batch, [heads_kv,] pages_per_seq), by strides
   int64_t total_q = -1;  // packed: rows actually there, at most the problem's; -1: the problem's
   int64_t total_k = -1;
 };
@@ -38,6 +38,12 @@ struct SequenceView {
   int64_t key_offset(const Strides& s) const { return outer_k * s.batch + first_k * s.seqlen; }
 };
 SequenceView sequence_view(const AttentionProblem& problem, const SequenceArgs& args, int64_t b);
+
+// Entry `i` of the pages of sequence b and key head `head`.
+inline int32_t page_of(const AttentionProblem& p, const SequenceArgs& a, int64_t b, int64_t head,
+                       int64_t i) {
+  return a.page_table[b * p.page_table.batch + i * p.page_table.seqlen + head * p.page_table.head];
+}
 
 // Rows of packed q, and of packed k, that are there in this execution; 0 in another layout,
 // whatever the arguments say.

@@ -85,6 +85,11 @@ TensorExtent key_extent(const AttentionProblem& p, int64_t packed_rows, int64_t 
   return {p.batch, p.seqlen_k, p.heads_kv, dim};
 }
 
+TensorExtent page_table_extent(const AttentionProblem& p) {
+  if (p.layout_kv != Layout::kPaged) return {};
+  return {p.batch, p.pages_per_seq, p.page_table_heads, 1};
+}
+
 std::optional<Strides> contiguous_strides(const TensorExtent& extent) {
   Strides strides;
   strides.head = extent.dim;

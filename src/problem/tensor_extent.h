@@ -24,6 +24,9 @@ struct TensorExtent {
 TensorExtent query_extent(const AttentionProblem& problem, int64_t packed_rows, int64_t dim);
 TensorExtent key_extent(const AttentionProblem& problem, int64_t packed_rows, int64_t dim);
 
+// Of page_table: its rows are entries. Empty unless keys are paged.
+TensorExtent page_table_extent(const AttentionProblem& problem);
+
 // Contiguous strides; nothing when a product overflows int64.
 std::optional<Strides> contiguous_strides(const TensorExtent& extent);
 

@@ -59,11 +59,7 @@ CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem
   seqused_k_ = c.seqused_k;
   Random random(c.seed);
   if (p.layout_kv == Layout::kPaged) {
-    page_table_.resize(static_cast<size_t>(p.num_pages));
-    std::iota(page_table_.begin(), page_table_.end(), 0);
-    for (size_t i = page_table_.size(); i > 1; --i) {
-      std::swap(page_table_[i - 1], page_table_[static_cast<size_t>(random.between(0, i - 1))]);
-    }
+    fill_page_table(random);
   }
   if (p.has_sink) {
     sink_.resize(static_cast<size_t>(p.heads_q * size_of(p.sink_dtype)));
@@ -76,6 +72,28 @@ CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem
   fill_kv(random.bits(), pool);
   dout_.assign(bytes(extents.dout), 0xff);
   fill_dout(random.bits(), pool);
+}
+
+// Every head's pages in an order of its own; behind a sequence's end what no kernel may use.
+void CaseTensors::fill_page_table(Random& random) {
+  constexpr int32_t kGarbage = 2147480000;
+  const AttentionProblem& p = problem_;
+  page_table_.assign(static_cast<size_t>(std::max<int64_t>(
+                         1, extent(p.batch, p.pages_per_seq, p.page_table_heads, 1, p.page_table))),
+                     kGarbage);
+  std::vector<int32_t> pages(static_cast<size_t>(p.num_pages));
+  std::iota(pages.begin(), pages.end(), 0);
+  for (int64_t h = 0; h < p.page_table_heads; ++h) {
+    for (size_t i = pages.size(); i > 1; --i) {
+      std::swap(pages[i - 1], pages[static_cast<size_t>(random.between(0, i - 1))]);
+    }
+    for (int64_t b = 0; b < p.batch; ++b) {
+      for (int64_t i = 0; i * p.page_size < seqused_k_[b]; ++i) {
+        page_table_[b * p.page_table.batch + i * p.page_table.seqlen + h * p.page_table.head] =
+            pages[b * p.pages_per_seq + i];
+      }
+    }
+  }
 }
 
 // dout, and dlse when the problem has it.
@@ -121,12 +139,12 @@ void CaseTensors::fill_kv(uint64_t seed, ThreadPool& pool) {
     pool.run(view.seqlen_k, [&, b](int64_t n, int) {
       Random random(seed + static_cast<uint64_t>(b << 32 | n));
       int64_t at_k = view.offset_k + n * p.k.seqlen, at_v = view.offset_v + n * p.v.seqlen;
-      if (p.layout_kv == Layout::kPaged) {
-        const int64_t page = page_table_[b * p.pages_per_seq + n / p.page_size];
-        at_k = page * p.k.batch + n % p.page_size * p.k.seqlen;
-        at_v = page * p.v.batch + n % p.page_size * p.v.seqlen;
-      }
       for (int64_t h = 0; h < p.heads_kv; ++h) {
+        if (p.layout_kv == Layout::kPaged) {
+          const int64_t page = page_of(p, inputs, b, h, n / p.page_size);
+          at_k = page * p.k.batch + n % p.page_size * p.k.seqlen;
+          at_v = page * p.v.batch + n % p.page_size * p.v.seqlen;
+        }
         fill_row(p.dtype, k_, at_k + h * p.k.head, p.head_dim, 1.0f, random);
         fill_row(p.dtype, v_, at_v + h * p.v.head, p.head_dim_v, 1.0f, random);
       }

@@ -212,6 +212,52 @@ Case make_case(int64_t index, Kind kind, uint64_t seed) {
   return c;
 }
 
+// What inference engines ask for: few queries over long caches, mostly on pages. Page sizes go
+// through all of theirs; every other case has no option that only some devices have.
+Case make_serving_case(int64_t index, uint64_t seed) {
+  static constexpr auto kPageSizes = std::to_array<int64_t>({1, 2, 4, 8, 16, 24, 48, 64, 128, 272});
+  static constexpr auto kQueries = std::to_array<int64_t>({1, 1, 1, 2, 4, 7, 16});
+  static constexpr auto kGroups = std::to_array<int64_t>({1, 2, 3, 4, 5, 7, 8, 16});
+  Random random(seed ^ (static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15u) ^ 0x5e);
+  Case c;
+  ProblemDesc& d = c.desc;
+  d.dtype = index % 3 == 0 ? DType::kF16 : DType::kBF16;
+  std::tie(d.head_dim, d.head_dim_v) = choose_head_dims(index % kHeadDimFamilies, random);
+  d.batch = random.between(1, 4);
+  d.heads_kv = random.between(1, 3);
+  d.heads_q = d.heads_kv * kGroups[static_cast<size_t>(random.between(0, 7))];
+  d.seqlen_q = kQueries[static_cast<size_t>(random.between(0, 6))];
+  d.seqlen_k = random.between(1, 3000);
+  d.has_seqused_k = true;
+  if (random.chance(80)) {
+    choose_pages(c, random);
+    d.page_size = kPageSizes[static_cast<size_t>(index) % kPageSizes.size()];
+    d.pages_per_seq = (d.seqlen_k + d.page_size - 1) / d.page_size;
+    d.seqlen_k = d.pages_per_seq * d.page_size;
+    d.num_pages = d.batch * d.pages_per_seq + random.between(0, 3);
+  }
+  c.seqused_k = choose_seqused(d.batch, d.seqlen_k, c.lengths_k, random);
+  if (random.chance(50)) choose_mask(d, random);
+  if (random.chance(15)) d.softcap = static_cast<float>(random.between(2, 40));
+  d.has_sink = random.chance(15);
+  if (random.chance(30)) choose_strides(d, random);
+  c.wants_lse = random.chance(80);
+  c.amplitude = random.chance(70) ? 1.0f : 4.0f;
+  c.seed = random.bits();
+  if (index % 2 == 0) return c;
+  if (random.chance(20)) d.dtype = DType::kF32;
+  if (random.chance(30)) d.out_dtype = DType::kF32;
+  if (random.chance(30)) d.num_splits = random.chance(20) ? 1000 : random.between(1, 5);
+  if (d.num_splits == 0 && random.chance(40)) d.split_keys = kSplitStep * random.between(1, 5);
+  if (d.layout_kv != Layout::kPaged) return c;
+  if (random.chance(30)) d.page_table_heads = d.heads_kv;
+  if (random.chance(30)) {  // entries of all heads side by side, room behind the last
+    const int64_t heads = std::max<int64_t>(1, d.page_table_heads);
+    d.page_table = {(d.pages_per_seq + 2) * heads, heads, 1};
+  }
+  return c;
+}
+
 // Slices of wider buffers for the tensors that only the backward has.
 void choose_gradient_strides(ProblemDesc& d, Random& random) {
   const auto strides = [&](bool packed, int64_t seqlen, int64_t heads, int64_t dim) {
@@ -274,6 +320,8 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
     cases.push_back(make_case(i, Kind::kEverywhere, seed));
     choose_used_queries_and_scales(cases.back());
   }
+  const int64_t serving = suite == Suite::kFull ? 300 : 20;
+  for (int64_t i = 0; i < serving; ++i) cases.push_back(make_serving_case(i, seed));
   for (int64_t i = 0; i < extra; ++i) {
     cases.push_back(make_case(base + i, Kind::kF32, seed));
     cases.push_back(make_case(base + extra + i, Kind::kPaged, seed));

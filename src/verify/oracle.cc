@@ -28,7 +28,7 @@ void load_keys(const AttentionProblem& p, const ForwardArgs& args, const Sequenc
   for (int64_t n = begin; n < end; ++n) {
     int64_t at_k = view.offset_k + n * p.k.seqlen, at_v = view.offset_v + n * p.v.seqlen;
     if (p.layout_kv == Layout::kPaged) {
-      const int64_t page = args.page_table[b * p.pages_per_seq + n / p.page_size];
+      const int64_t page = page_of(p, args, b, head, n / p.page_size);
       at_k = page * p.k.batch + n % p.page_size * p.k.seqlen;
       at_v = page * p.v.batch + n % p.page_size * p.v.seqlen;
     }

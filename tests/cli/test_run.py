@@ -170,6 +170,30 @@ class Run(CommandTest):
         self.check(files, ["--page-table", self.path("table.npy"), "--seqused-k", self.path("used.npy"), "--causal"],
                    causal=True)
 
+    def test_pages_of_each_head(self):
+        """Every head's keys on pages of its own, with garbage in the tables behind them and NaN on unused pages."""
+        files = self.files((2, 3, 4, 8), (2, 6, 2, 8), (2, 6, 2, 8))
+        _, k, v = self.values
+        page, pages = 4, 9
+        table = [[[3, 0], [5, 8]], [[4, 1], [0, 2]]]
+        for name, values in (("k", k), ("v", v)):
+            paged = [float("nan")] * (pages * page * 2 * 8)
+            for b in range(2):
+                for n in range(6):
+                    for h in range(2):
+                        to = ((table[b][h][n // page] * page + n % page) * 2 + h) * 8
+                        paged[to:to + 8] = values[((b * 6 + n) * 2 + h) * 8:][:8]
+            self.write_npy(name + ".npy", (pages, page, 2, 8), paged)
+        rows = [row + [2147480000] for rows in table for row in rows]
+        self.write_npy("table.npy", (2, 2, 3), sum(rows, []), "<i4")
+        self.write_npy("used.npy", (2,), [6, 5], "<i4")
+        self.check(files, ["--page-table", self.path("table.npy"), "--seqused-k", self.path("used.npy")], lengths_k=[6, 5])
+        self.write_npy("table.npy", (2, 3, 2), [0] * 12, "<i4")
+        self.refuse("run", *files, "--page-table", self.path("table.npy"),
+                    words=["shape (2, 3, 2)", "(batch 2, heads_kv 2, pages per sequence)"])
+        self.write_npy("table.npy", (2, 2, 1), [0, 1, 9, 2], "<i4")
+        self.refuse("run", *files, "--page-table", self.path("table.npy"), words=["entry (1, 0, 0) is 9; accepted: 0 to 8"])
+
     def test_conversions(self):
         shape = (1, 4, 1, 8)
         files = self.files(shape, shape, shape)

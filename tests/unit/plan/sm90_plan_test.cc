@@ -32,6 +32,31 @@ TEST(Sm90Tuning, EveryRowCanBeBuilt) {
   }
 }
 
+TEST(Sm90Plan, OptionsThatTheCpuAloneHas) {
+  ProblemDesc d = dense(128);
+  d.out_dtype = DType::kF32;
+  EXPECT_EQ(refusal(d), "out_dtype f32; accepted on a GPU in this version: bf16, the inputs'");
+  d = dense(128);
+  d.num_splits = 1;
+  EXPECT_EQ(refusal(d), "");
+  d.num_splits = 2;
+  EXPECT_EQ(refusal(d), "num_splits 2; accepted on a GPU in this version: 0, 1");
+  d = dense(128);
+  d.split_keys = 256;
+  EXPECT_EQ(refusal(d), "split_keys 256; accepted on a GPU in this version: 0");
+  d = dense(128);
+  d.layout_kv = Layout::kPaged;
+  d.page_size = 64;
+  d.num_pages = 4 * (d.pages_per_seq = 64);
+  d.page_table_heads = 16;
+  EXPECT_EQ(refusal(d),
+            "page_table of 16 heads and strides (1024, 1, 64); accepted on a GPU in this version: "
+            "1, contiguous");
+  d.page_table_heads = 0;
+  d.page_table = {64, 1, 0};
+  EXPECT_EQ(refusal(d).find("page_table of"), std::string::npos);
+}
+
 TEST(Sm90Tuning, ARowThatDoesNotFitIsNamed) {
   sm90::FwdTraits t;
   t.tile_n = 192;
