@@ -30,6 +30,8 @@ std::string series_name(const BenchRow& row) {
     name += fmt::format(" win {}:{}", p.window.window_left, p.window.window_right);
   }
   if (p.softcap != 0) name += fmt::format(" cap {}", p.softcap);
+  if (p.layout_kv == Layout::kPaged) name += fmt::format(" pages of {}", p.page_size);
+  if (p.num_splits != 0) name += fmt::format(" {} splits", p.num_splits);
   return name + (row.threads > 0 ? fmt::format(", {} threads", row.threads) : ", " + row.device);
 }
 
@@ -72,6 +74,13 @@ BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& direct
   chart.unit = giga ? "GFLOP/s" : "TFLOP/s";
   chart.x_label = "sequence length";
   return chart;
+}
+
+// Beside a row of few queries, which reads its keys as fast as the machine does at best.
+std::string reads_text(const BenchRow& row) {
+  if (row.read_gb_per_s <= 0) return "";
+  return fmt::format("  {:.4g} GB/s, {:.0f} % of what its threads read", row.gb_per_s(),
+                     100 * row.gb_per_s() / row.read_gb_per_s);
 }
 
 // One line a CPU instruction: whether its measured ceiling is what the clock allows.
@@ -148,6 +157,8 @@ Json BenchCommand::row_json(const BenchRow& row) {
   json["kernel"] = row.kernel;
   json["ms"] = {{"min", row.ms_min}, {"median", row.ms_median}, {"max", row.ms_max}};
   json["tflops"] = row.tflops();
+  json["gb_per_s"] = row.bytes > 0 ? Json(row.gb_per_s()) : Json();
+  json["read_gb_per_s"] = row.read_gb_per_s > 0 ? Json(row.read_gb_per_s) : Json();
   json["peak_tflops"] = peak ? Json(row.peak_tflops) : Json();
   json["share_of_peak"] = peak ? Json(row.share_of_peak()) : Json();
   if (peak) {
@@ -161,11 +172,11 @@ Json BenchCommand::row_json(const BenchRow& row) {
 
 std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
   std::string text;
-  append_csv(text,
-             {"device",      "threads",      "kernel",       "dtype",    "batch",      "heads_q",
-              "heads_kv",    "seqlen_q",     "seqlen_k",     "head_dim", "head_dim_v", "causal",
-              "window_left", "window_right", "softcap",      "ms_min",   "ms_median",  "ms_max",
-              "tflops",      "peak_tflops",  "share_of_peak"});
+  append_csv(text, {"device",        "threads",   "kernel",      "dtype",        "batch",
+                    "heads_q",       "heads_kv",  "seqlen_q",    "seqlen_k",     "head_dim",
+                    "head_dim_v",    "causal",    "window_left", "window_right", "softcap",
+                    "ms_min",        "ms_median", "ms_max",      "tflops",       "peak_tflops",
+                    "share_of_peak", "page_size", "num_splits",  "gb_per_s",     "read_gb_per_s"});
   for (const BenchRow& row : rows) {
     const AttentionProblem& p = row.problem;
     const auto number = [](auto value) { return fmt::format("{}", value); };
@@ -190,7 +201,11 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
                       number(row.ms_max),
                       number(row.tflops()),
                       peak ? number(row.peak_tflops) : "",
-                      peak ? number(row.share_of_peak()) : ""});
+                      peak ? number(row.share_of_peak()) : "",
+                      number(p.page_size),
+                      number(p.num_splits),
+                      row.bytes > 0 ? number(row.gb_per_s()) : "",
+                      row.read_gb_per_s > 0 ? number(row.read_gb_per_s) : ""});
   }
   return text;
 }
@@ -226,8 +241,8 @@ Outcome BenchCommand::run() {
     outcome.json["rows"].push_back(row_json(row));
     const bool peak = row.peak_tflops > 0;
     outcome.text +=
-        fmt::format("{:<62} {:>10.4g} ms {:>8.4g} TFLOP/s{}  {}\n", axes_text(row.problem),
-                    row.ms_median, row.tflops(),
+        fmt::format("{:<62} {:>10.4g} ms {:>8.4g} TFLOP/s{}{}  {}\n", axes_text(row.problem),
+                    row.ms_median, row.tflops(), reads_text(row),
                     peak ? fmt::format("  {:>5.1f} % of {:.4g} ({})", 100 * row.share_of_peak(),
                                        row.peak_tflops, row.peak_instruction)
                          : "",

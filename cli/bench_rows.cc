@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "axes.h"
+#include "core/rounding.h"
 #include "failure.h"
 #include "parse.h"
 
@@ -30,6 +31,8 @@ void BenchAxes::declare(Options& app) {
   axis("--tokens", tokens_, "Default 32768");
   axis("--dtype", dtype_, "bf16 (default), f16, f32");
   axis("--softcap", softcap_, "Default 0");
+  axis("--page-size", page_size_, "Keys of a page, pages in disorder; 0 (default): none");
+  axis("--num-splits", num_splits_, "Most parts that keys are cut into (default 0: the plan's)");
 }
 
 std::vector<int64_t> BenchAxes::list(const char* option, const Text& text, int64_t low,
@@ -90,6 +93,13 @@ void expand(std::vector<ProblemDesc>& problems, const Values& values_of, const S
   problems = std::move(expanded);
 }
 
+void put_on_pages(ProblemDesc& d, int64_t page_size) {
+  d.layout_kv = Layout::kPaged;
+  d.page_size = page_size;
+  d.pages_per_seq = ceil_div(d.seqlen_k, page_size);
+  d.num_pages = d.batch * d.pages_per_seq;
+}
+
 }  // namespace
 
 std::vector<AttentionProblem> BenchAxes::problems() const {
@@ -133,6 +143,9 @@ std::vector<AttentionProblem> BenchAxes::problems() const {
   sizes(
       "--heads-kv", heads_kv_, [](Desc d) { return Sizes{d.heads_q}; },
       [](auto& d, int64_t v) { d.heads_kv = v; });
+  expand(
+      all, [&](Desc) { return list("--num-splits", num_splits_, 0, {0}); },
+      [](auto& d, int64_t v) { d.num_splits = v; });
   if (batch_) {
     sizes(
         "--batch", batch_, [](Desc) { return Sizes{}; }, [](auto& d, int64_t v) { d.batch = v; });
@@ -141,9 +154,23 @@ std::vector<AttentionProblem> BenchAxes::problems() const {
         "--tokens", tokens_, [](Desc) { return Sizes{32768}; },
         [](auto& d, int64_t v) { d.batch = std::max<int64_t>(1, v / d.seqlen_q); });
   }
+  expand(
+      all, [&](Desc) { return list("--page-size", page_size_, 0, {0}); },
+      [](auto& d, int64_t v) {
+        if (v > 0) put_on_pages(d, v);
+      });
   std::vector<AttentionProblem> problems;
   for (const ProblemDesc& desc : all) problems.push_back(make_problem(desc));
   return problems;
+}
+
+double key_bytes(const AttentionProblem& p) {
+  if (p.seqlen_q == 0) return 0;
+  const int64_t begin = visible_keys(0, p.seqlen_q, p.seqlen_k, p.mask).begin;
+  const int64_t end = visible_keys(p.seqlen_q - 1, p.seqlen_q, p.seqlen_k, p.mask).end;
+  return static_cast<double>(p.batch * p.heads_kv) *
+         static_cast<double>(std::max<int64_t>(0, end - begin)) *
+         static_cast<double>((p.head_dim + p.head_dim_v) * size_of(p.dtype));
 }
 
 double forward_flops(const AttentionProblem& p) {

@@ -27,10 +27,12 @@ class BenchAxes {
   std::vector<float> softcap_list() const;
 
   Text head_dim_, head_dim_v_, seqlen_, seqlen_k_, causal_, heads_q_, heads_kv_, batch_, tokens_,
-      dtype_, softcap_;
+      dtype_, softcap_, page_size_, num_splits_;
   std::vector<std::string> window_;
 };
 
+// Bytes of keys and values that any query of a forward sees, each counted once.
+double key_bytes(const fa4::internal::AttentionProblem& problem);
 // FLOPs of one forward: 2 heads (visible pairs) (head_dim + head_dim_v), over the batch.
 double forward_flops(const fa4::internal::AttentionProblem& problem);
 // Of one backward: 2.5 times the forward's.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "attention/sm90_peak.h"
@@ -17,6 +19,7 @@
 #include "verify/accuracy.h"
 #include "verify/cases.h"
 #include "verify/gradient_samples.h"
+#include "verify/random.h"
 
 namespace fa4::cli {
 
@@ -106,6 +109,7 @@ class Bench {
         progress.step(done++);
         Row& row = rows_[(i + static_cast<size_t>(round)) % rows_.size()];
         row.meter->measure();
+        measure_reads(row);
         row.times.push_back(row.milliseconds(row.repeats));
       }
     }
@@ -116,6 +120,7 @@ class Bench {
       row.result.ms_max = *high;
       row.result.ms_median = median(row.times);
       row.meter->report(row.result);
+      if (!row.reads.empty()) row.result.read_gb_per_s = median(row.reads);
       results.push_back(row.result);
     }
     return results;
@@ -129,7 +134,9 @@ class Bench {
     BenchBuffer lse;                              // of a backward
     PeakMeter* meter = nullptr;
     int repeats = 1;
-    std::vector<double> times;
+    std::vector<double> times, reads;
+    std::vector<int32_t> table, used;  // paged: of the host, and of the device
+    BenchBuffer device_table, device_used;
 
     double milliseconds(int runs) {
       return backward == nullptr ? execution->milliseconds(runs) : backward->milliseconds(runs);
@@ -166,6 +173,7 @@ class Bench {
     row.result.problem = problem;
     row.execution = std::make_unique<Execution>(problem, device_, job.threads);
     ForwardArgs args = arena.forward_args();
+    if (problem.layout_kv == Layout::kPaged) put_on_pages(row, args);
     if (job.direction == Direction::kBackward) {
       row.lse = BenchBuffer(device_, problem.lse_elements() * 4);
       args.lse = static_cast<float*>(row.lse.data());
@@ -175,6 +183,7 @@ class Bench {
       row.result.kernel = row.backward->kernel_name();
     } else {
       row.result.flops = forward_flops(problem);
+      row.result.bytes = key_bytes(problem);
       row.result.kernel = row.execution->kernel_name();
     }
     row.execution->bind_in_place(args);
@@ -182,6 +191,41 @@ class Bench {
     row.result.threads = threads;
     row.meter = meter_of(isa, threads);
     rows_.push_back(std::move(row));
+  }
+
+  // Every sequence's pages anywhere among all of them.
+  void put_on_pages(Row& row, ForwardArgs& args) {
+    const AttentionProblem& p = row.result.problem;
+    row.used.assign(static_cast<size_t>(p.batch), static_cast<int32_t>(p.seqlen_k));
+    row.table.resize(static_cast<size_t>(p.batch * p.pages_per_seq));
+    std::iota(row.table.begin(), row.table.end(), 0);
+    Random random(7);
+    for (size_t i = row.table.size(); i > 1; --i) {
+      std::swap(row.table[i - 1], row.table[static_cast<size_t>(random.between(0, i - 1))]);
+    }
+    const auto copy = [&](BenchBuffer& buffer, const std::vector<int32_t>& from) {
+      std::vector<unsigned char> bytes(from.size() * sizeof(int32_t));
+      std::memcpy(bytes.data(), from.data(), bytes.size());
+      buffer = BenchBuffer(device_, static_cast<int64_t>(bytes.size()));
+      buffer.write(bytes);
+      return static_cast<const int32_t*>(buffer.data());
+    };
+    args.page_table = copy(row.device_table, row.table);
+    args.seqused_k = copy(row.device_used, row.used);
+  }
+
+  // How fast the row's threads read as much as the row does, where that may be what bounds it.
+  void measure_reads(Row& row) {
+    constexpr int64_t kFewRows = 64;
+    const AttentionProblem& p = row.result.problem;
+    const int threads = row.result.threads;
+    if (threads == 0 || row.backward != nullptr || p.seqlen_q * p.group() > kFewRows) return;
+    std::unique_ptr<ThreadPool>& pool = readers_[threads];
+    if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
+    const ForwardArgs inputs = arenas_.at(p.dtype).host_inputs();
+    const TensorExtents extents = extents_of(p);
+    const auto bytes = static_cast<size_t>(extents.k * size_of(p.dtype));
+    if (bytes > 0) row.reads.push_back(measure_read_rate(*pool, inputs.k, bytes) / 1e9);
   }
 
   // Rows that use the same instruction on the same threads share one meter.
@@ -221,10 +265,13 @@ class Bench {
   void check_forward(Row& row, const Arena& arena) {
     const AttentionProblem& p = row.result.problem;
     const int64_t count = std::min<int64_t>(8, p.seqlen_q);
+    ForwardArgs inputs = arena.host_inputs();
+    if (!row.table.empty()) inputs.page_table = row.table.data();
+    if (!row.used.empty()) inputs.seqused_k = row.used.data();
     for (const bool last : {false, true}) {
       const int64_t b = last ? p.batch - 1 : 0, h = last ? p.heads_q - 1 : 0;
       const int64_t first = last ? p.seqlen_q - count : 0;
-      const Reference reference = reference_rows(p, arena.host_inputs(), b, h, first, count);
+      const Reference reference = reference_rows(p, inputs, b, h, first, count);
       std::vector<unsigned char> rows;
       for (int64_t m = first; m < first + count; ++m) {
         const std::vector<unsigned char> one =
@@ -276,6 +323,7 @@ class Bench {
   int rounds_;
   std::map<DType, Arena> arenas_;
   std::map<std::pair<CpuIsa, int>, std::unique_ptr<PeakMeter>> meters_;
+  std::map<int, std::unique_ptr<ThreadPool>> readers_;
   std::vector<Row> rows_;
 };
 

@@ -23,6 +23,8 @@ struct BenchRow {
   int threads = 0;  // of the CPU; 0 on a GPU
   std::string kernel;
   double flops = 0;
+  double bytes = 0;          // of keys and values, each once; a backward's: 0
+  double read_gb_per_s = 0;  // what the threads read of as many bytes, in the same rounds; CPU
   double ms_min = 0, ms_median = 0, ms_max = 0;  // of one run, over the rounds
   // The ceiling of the matrix instruction in use, measured in the same rounds; 0: not known.
   double peak_tflops = 0;
@@ -31,6 +33,7 @@ struct BenchRow {
   bool correct = true;  // a few of its rows, checked against double precision
   std::string detail;
 
+  double gb_per_s() const { return bytes / (ms_median * 1e6); }
   double tflops() const { return flops / (ms_median * 1e9); }
   double share_of_peak() const { return peak_tflops > 0 ? tflops() / peak_tflops : 0; }
 };

@@ -1,5 +1,9 @@
 #include "cpu/peak.h"
 
+#include <cstring>
+
+#include <algorithm>
+
 #include <pthread.h>
 #include <sched.h>
 
@@ -170,6 +174,27 @@ CpuPeak measure_cpu_peak(CpuIsa isa, ThreadPool& pool, double seconds) {
 CpuPeak measure_cpu_peak(CpuIsa isa, double seconds) {
   ThreadPool alone(1);
   return measure_cpu_peak(isa, alone, seconds);
+}
+
+double measure_read_rate(ThreadPool& pool, const void* data, size_t bytes) {
+  constexpr size_t kSlice = size_t{1} << 20;
+  const auto slices = static_cast<int64_t>((bytes + kSlice - 1) / kSlice);
+  std::atomic<uint64_t> result{0};  // so that no read is left out
+  const auto start = std::chrono::steady_clock::now();
+  pool.run(slices, [&](int64_t slice, int) {
+    const size_t first = static_cast<size_t>(slice) * kSlice;
+    const size_t words = std::min(kSlice, bytes - first) / sizeof(uint64_t);
+    const char* from = static_cast<const char*>(data) + first;
+    uint64_t sums[8] = {};
+    for (size_t i = 0; i + 8 <= words; i += 8) {
+      uint64_t line[8];
+      std::memcpy(line, from + i * sizeof(uint64_t), sizeof(line));
+      for (int j = 0; j < 8; ++j) sums[j] += line[j];
+    }
+    for (const uint64_t sum : sums) result.fetch_add(sum, std::memory_order_relaxed);
+  });
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(bytes) / std::max(seconds.count(), 1e-9);
 }
 
 }  // namespace fa4::internal

@@ -5,6 +5,7 @@
 // FLOPs per instruction x the clock measured in the same slice.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "core/thread_pool.h"
@@ -26,5 +27,9 @@ CpuPeak measure_cpu_peak(CpuIsa isa, ThreadPool& pool, double seconds);
 
 // The same on the calling thread alone.
 CpuPeak measure_cpu_peak(CpuIsa isa, double seconds);
+
+// Bytes a second that the threads of `pool` read together, from `bytes` bytes at `data`: the
+// ceiling of decoding, which reads each key once. Read once.
+double measure_read_rate(ThreadPool& pool, const void* data, size_t bytes);
 
 }  // namespace fa4::internal

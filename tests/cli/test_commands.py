@@ -168,6 +168,21 @@ class Verify(CommandTest):
                               (("--window", "1", "1", "--window-bounds", "4"), "--window-bounds 4; accepted: ")):
             self.refuse("verify", *sizes, *options, words=[line])
 
+    def test_bench_of_decoding(self):
+        rows = self.json("bench", "forward", "--seqlen", "1", "--seqlen-k", "500", "--head-dim", "64", "--heads-q", "4", "--heads-kv", "2",
+                         "--batch", "3", "--causal", "0", "--page-size", "0,1,24", "--num-splits", "0,2", "--rounds", "1")["rows"]
+        self.assertEqual([(row["num_splits"], row.get("page_size")) for row in rows],
+                         [(0, None), (0, 1), (0, 24), (2, None), (2, 1), (2, 24)])
+        for row in rows:
+            self.assertTrue(row["correct"])
+            # 3 x 2 heads x 500 keys x (64 + 64) x 2 bytes
+            self.assertAlmostEqual(row["gb_per_s"] * row["ms"]["median"] * 1e6, 768000, delta=1)
+            self.assertGreater(row["read_gb_per_s"], 0)
+        row = self.json("bench", "forward", "--seqlen", "100", "--seqlen-k", "500", "--window", "49", "0", "--head-dim", "64",
+                        "--heads-q", "1", "--batch", "1", "--causal", "0", "--rounds", "1")["rows"][0]
+        self.assertAlmostEqual(row["gb_per_s"] * row["ms"]["median"] * 1e6, 149 * 256, delta=1)
+        self.assertIsNone(row["read_gb_per_s"])
+
     def test_splits(self):
         sizes = ("--seqlen-q", "2", "--seqlen-k", "900", "--head-dim", "64")
         for option, field, choice in (("--num-splits", "num_splits", "384 keys"), ("--split-keys", "split_keys", "256 keys")):
