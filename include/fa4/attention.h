@@ -67,6 +67,11 @@ struct BackwardArgs : fa4_backward_args {
   BackwardArgs() : fa4_backward_args() { struct_size = sizeof(fa4_backward_args); }
 };
 
+// fa4_append_args with its struct_size set.
+struct AppendArgs : fa4_append_args {
+  AppendArgs() : fa4_append_args() { struct_size = sizeof(fa4_append_args); }
+};
+
 // fa4_merge_args with its struct_size set.
 struct MergeArgs : fa4_merge_args {
   MergeArgs() : fa4_merge_args() { struct_size = sizeof(fa4_merge_args); }
@@ -174,6 +179,11 @@ inline void forward(const Device& device, const Problem& problem, const ForwardA
 
 inline void backward(const Device& device, const Problem& problem, const BackwardArgs& args) {
   check(fa4_backward(device.get(), &problem, &args));
+}
+
+// New keys and values into the cache of `problem`.
+inline void append(const Device& device, const Problem& problem, const AppendArgs& args) {
+  check(fa4_append(device.get(), &problem, &args));
 }
 
 // Attention over all keys from attention over parts of them.

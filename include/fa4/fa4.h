@@ -367,6 +367,44 @@ FA4_API fa4_status fa4_execute_backward(const fa4_op* op, const fa4_backward_arg
 FA4_API fa4_status fa4_backward(fa4_device* device, const fa4_problem* problem,
                                 const fa4_backward_args* args);
 
+/* ---- Caches ---------------------------------------------------------------------------------- */
+
+/* fa4_append_args.rotary_pairs: (i, i + rotary_dim / 2), or (2 i, 2 i + 1) */
+enum { FA4_ROTARY_HALVES = 0, FA4_ROTARY_INTERLEAVED = 1 };
+
+/* New keys and values, one for each query of a problem, which go into its k and v: dense, where
+ * seqlen_k is the room of a sequence, or paged. The new ones lie as the queries do, in elements:
+ *   (batch, seqlen_q, heads_kv, head_dim or head_dim_v); packed: (total_q, heads_kv, ...)
+ * New row i of sequence b becomes key j = positions[b] + i. With cos and sin a pair (x, y) of the
+ * first rotary_dim numbers of key j becomes (x cos - y sin, y cos + x sin), with row j of both, in
+ * f32 and rounded once; values stay as they are. Nothing else of the cache is written. */
+typedef struct fa4_append_args {
+  uint32_t struct_size;
+  int32_t has_totals; /* 1: total_q holds */
+  const void* k;
+  const void* v;
+  void* k_cache;
+  void* v_cache;
+  const int32_t* positions;    /* (batch) keys that each sequence's cache holds before */
+  const int32_t* cu_seqlens_q; /* these as in fa4_forward_args */
+  const int32_t* seqused_q;
+  const int32_t* page_table; /* entries that no new key goes to may be anything */
+  int64_t total_q;
+  int64_t k_strides[3]; /* of the new ones: batch, row, head; all 0: contiguous. Those of the */
+  int64_t v_strides[3]; /* cache are the problem's. */
+  const void* cos;      /* (rotary_rows, rotary_dim / 2); NULL together with sin: no rotation */
+  const void* sin;
+  int32_t rotary_dtype; /* of cos and sin: 0 for dtype, or FA4_F32 */
+  int32_t rotary_pairs;
+  int64_t rotary_dim;  /* even, at most head_dim */
+  int64_t rotary_rows; /* more than the largest key's number */
+  void* stream;        /* rule 8 */
+} fa4_append_args;
+
+/* Appends. Of the CPU only in this version; GPUs answer FA4_NOT_SUPPORTED. */
+FA4_API fa4_status fa4_append(fa4_device* device, const fa4_problem* problem,
+                              const fa4_append_args* args);
+
 /* ---- Partial results ------------------------------------------------------------------------- */
 
 /* Attention over all keys from attention over parts of them: lse = log sum exp(lse_i),

@@ -147,6 +147,30 @@ BackwardArgs to_args(const fa4_backward_args* given) {
   return result;
 }
 
+AppendArgs to_args(const fa4_append_args* given) {
+  const fa4_append_args args = read_struct(given, "args", "fa4_append_args");
+  AppendArgs result;
+  result.k = args.k;
+  result.v = args.v;
+  result.k_cache = args.k_cache;
+  result.v_cache = args.v_cache;
+  result.positions = args.positions;
+  result.cu_seqlens_q = args.cu_seqlens_q;
+  result.seqused_q = args.seqused_q;
+  result.page_table = args.page_table;
+  if (to_flag("has_totals", args.has_totals)) result.total_q = args.total_q;
+  result.new_k = to_strides(args.k_strides);
+  result.new_v = to_strides(args.v_strides);
+  result.cos = args.cos;
+  result.sin = args.sin;
+  result.rotary_dtype = static_cast<DType>(args.rotary_dtype);
+  result.rotary_pairs = static_cast<RotaryPairs>(args.rotary_pairs);
+  result.rotary_dim = args.rotary_dim;
+  result.rotary_rows = args.rotary_rows;
+  result.stream = args.stream;
+  return result;
+}
+
 MergeArgs to_args(const fa4_merge_args* given) {
   const fa4_merge_args args = read_struct(given, "args", "fa4_merge_args");
   MergeArgs result;

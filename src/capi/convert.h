@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fa4/fa4.h"
+#include "problem/append_args.h"
 #include "problem/attention_problem.h"
 #include "problem/backward_args.h"
 #include "problem/forward_args.h"
@@ -15,6 +16,7 @@ fa4_problem read_problem(const fa4_problem* given);
 AttentionProblem to_problem(const fa4_problem& problem);
 ForwardArgs to_args(const fa4_forward_args* given);
 BackwardArgs to_args(const fa4_backward_args* given);
+AppendArgs to_args(const fa4_append_args* given);
 MergeArgs to_args(const fa4_merge_args* given);
 
 }  // namespace fa4::internal

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "attention/cpu_threads.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 
@@ -83,6 +84,12 @@ Device& memory_of(fa4_device* device, const char* function) {
 }
 
 }  // namespace
+
+internal::ThreadPool& fa4_device::threads() {
+  const std::lock_guard lock(threads_mutex_);
+  if (threads_ == nullptr) threads_ = internal::shared_threads(spec.num_threads);
+  return *threads_;
+}
 
 extern "C" {
 

@@ -33,7 +33,10 @@ struct fa4_device {
   fa4::internal::PreparedOps<fa4::internal::ForwardOp> forward_ops;
   fa4::internal::PreparedOps<fa4::internal::BackwardOp> backward_ops;
 
-  // The threads of fa4_merge; null before its first call.
-  std::mutex merge_mutex;
-  std::shared_ptr<fa4::internal::ThreadPool> merge_threads;
+  // The threads of what needs no plan, of the CPU; started at the first call.
+  fa4::internal::ThreadPool& threads();
+
+ private:
+  std::mutex threads_mutex_;
+  std::shared_ptr<fa4::internal::ThreadPool> threads_;
 };

@@ -14,15 +14,6 @@ namespace {
 using internal::Error;
 using internal::ErrorCode;
 
-// The device's own, kept as the operations of fa4_forward are.
-internal::ThreadPool& threads_of(fa4_device& device) {
-  const std::lock_guard lock(device.merge_mutex);
-  if (device.merge_threads == nullptr) {
-    device.merge_threads = internal::shared_threads(device.spec.num_threads);
-  }
-  return *device.merge_threads;
-}
-
 }  // namespace
 
 extern "C" fa4_status fa4_merge(fa4_device* device, const fa4_merge_args* given) {
@@ -35,6 +26,6 @@ extern "C" fa4_status fa4_merge(fa4_device* device, const fa4_merge_args* given)
                               device->spec.name));
     }
     internal::check_host_stream(args.stream);
-    cpu_merge(args, threads_of(*device));
+    cpu_merge(args, device->threads());
   });
 }

@@ -19,7 +19,7 @@ void tiled_forward(const AttentionProblem& p, const CpuKernelSpec& spec, const F
   if (spec.parts_are_tasks) {
     const int64_t parts = context.scratch.num_parts, rows = p.seqlen_q * p.group();
     run_in_slots(pool, spec.num_threads, num_heads * parts, [&](int64_t task, int64_t slot) {
-      run_one_part(context, task / parts, task % parts, slot, run_tile);
+      run_one_part(context, task % num_heads, task / num_heads, slot, run_tile);
     });
     run_in_slots(pool, spec.num_threads, num_heads * rows, [&](int64_t task, int64_t slot) {
       finish_parts(context, task / rows, task % rows, slot);

@@ -127,6 +127,20 @@ void check_index_pointers(const AttentionProblem& p, const SequenceArgs& a) {
   check_presence("page_table", a.page_table, paged, any && p.pages_per_seq > 0, "paged k");
 }
 
+void check_query_indices(const AttentionProblem& p, const SequenceArgs& a) {
+  const bool packed = p.layout_q == Layout::kPacked, any = p.batch > 0;
+  check_total("total_q", packed, a.total_q, p.total_q);
+  check_presence("cu_seqlens_q", a.cu_seqlens_q, packed, any, "packed q");
+  check_presence("seqused_q", a.seqused_q, p.has_seqused_q, any, "seqused_q");
+  if (!any) return;
+  if (packed) {
+    check_cu_seqlens("cu_seqlens_q", a.cu_seqlens_q, p.batch, rows_of_packed_q(p, a), p.seqlen_q);
+  }
+  if (p.has_seqused_q) {
+    check_seqused("seqused_q", a.seqused_q, packed ? a.cu_seqlens_q : nullptr, p.batch, p.seqlen_q);
+  }
+}
+
 void check_index_tensors(const AttentionProblem& p, const SequenceArgs& a) {
   if (p.batch == 0) return;
   const bool packed_q = p.layout_q == Layout::kPacked;

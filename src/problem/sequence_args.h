@@ -58,6 +58,9 @@ void check_presence(const char* name, const void* data, bool wanted, bool needed
 // Totals within the problem's; pointers where the problem announced them.
 void check_index_pointers(const AttentionProblem& problem, const SequenceArgs& args);
 
+// The two above of the queries' side alone, read as host memory.
+void check_query_indices(const AttentionProblem& problem, const SequenceArgs& args);
+
 // The tensors' own numbers: cu_seqlens ascending from 0 to at most the total, lengths within the
 // maxima, page numbers within num_pages. CPU only.
 void check_index_tensors(const AttentionProblem& problem, const SequenceArgs& args);

@@ -82,6 +82,24 @@ static void check_merge(fa4_device* device) {
   expect(fa4_merge(device, &args) == FA4_OK && merged == 2.5f, "merge");
 }
 
+/* One new key behind two. */
+static void check_append(fa4_device* device) {
+  fa4_problem problem = make_problem();
+  fa4_append_args args = FA4_INIT(fa4_append_args);
+  static float new_row[kHeads * kDim], k_cache[kSize], v_cache[kSize];
+  const int32_t position = 2;
+  problem.seqlen_q = 1;
+  for (int i = 0; i < kHeads * kDim; ++i) new_row[i] = (float)(i + 1);
+  args.k = args.v = new_row;
+  args.k_cache = k_cache;
+  args.v_cache = v_cache;
+  args.positions = &position;
+  expect(fa4_append(device, &problem, &args) == FA4_OK, "append");
+  expect(memcmp(&k_cache[2 * kHeads * kDim], new_row, sizeof(new_row)) == 0, "k_cache");
+  expect(memcmp(&v_cache[2 * kHeads * kDim], new_row, sizeof(new_row)) == 0, "v_cache");
+  expect(k_cache[0] == 0 && k_cache[2 * kHeads * kDim - 1] == 0, "other keys");
+}
+
 int main(void) {
   static float q[kSize], k[kSize], v[kSize], out[kSize], lse[kBatch * kHeads * kSeqlen];
   int messages = 0;
@@ -113,6 +131,7 @@ int main(void) {
   expect(fa4_forward(device, &problem, &args) == FA4_OK, "forward");
   check_result(v, out, lse);
   check_merge(device);
+  check_append(device);
   fa4_close_device(device);
   fa4_set_log_callback(NULL, NULL);
   if (failures == 0) printf("every function of fa4.h was called from C\n");

@@ -1,0 +1,79 @@
+#include "cpu/append.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/rounding.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr int64_t kBytesPerTask = int64_t{1} << 16;  // far more than handing out a task costs
+
+// Elements from the cache's base to key `n` of a sequence and key head.
+int64_t offset_of_key(const AttentionProblem& p, const AppendArgs& a, const Strides& strides,
+                      int64_t b, int64_t head, int64_t n) {
+  const int64_t at = head * strides.head;
+  if (p.layout_kv != Layout::kPaged) return at + b * strides.batch + n * strides.seqlen;
+  return at + page_of(p, a, b, head, n / p.page_size) * strides.batch +
+         n % p.page_size * strides.seqlen;
+}
+
+void copy_row(DType dtype, const void* from, int64_t from_offset, void* to, int64_t to_offset,
+              int64_t first, int64_t end) {
+  const int bytes = size_of(dtype);
+  std::memcpy(static_cast<char*>(to) + (to_offset + first) * bytes,
+              static_cast<const char*>(from) + (from_offset + first) * bytes,
+              static_cast<size_t>((end - first) * bytes));
+}
+
+void turn_key(const AttentionProblem& p, const AppendArgs& a, int64_t from, int64_t to, int64_t n) {
+  const int64_t half = a.rotary_dim / 2;
+  const bool interleaved = a.rotary_pairs == RotaryPairs::kInterleaved;
+  for (int64_t i = 0; i < half; ++i) {
+    const int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : i + half;
+    const float x = load_as_float(p.dtype, a.k, from + first);
+    const float y = load_as_float(p.dtype, a.k, from + second);
+    const float cosine = load_as_float(a.rotary_dtype, a.cos, n * half + i);
+    const float sine = load_as_float(a.rotary_dtype, a.sin, n * half + i);
+    store_from_float(p.dtype, a.k_cache, to + first, x * cosine - y * sine);
+    store_from_float(p.dtype, a.k_cache, to + second, y * cosine + x * sine);
+  }
+}
+
+// New row `i` of sequence `b`, all heads.
+void append_row(const AttentionProblem& p, const AppendArgs& a, int64_t b, int64_t i) {
+  const bool packed = p.layout_q == Layout::kPacked;
+  const int64_t outer = packed ? 0 : b, row = (packed ? a.cu_seqlens_q[b] : 0) + i;
+  const int64_t n = a.positions[b] + i;
+  for (int64_t head = 0; head < p.heads_kv; ++head) {
+    const auto from = [&](const Strides& s) {
+      return outer * s.batch + row * s.seqlen + head * s.head;
+    };
+    const int64_t to_k = offset_of_key(p, a, p.k, b, head, n);
+    if (a.rotary_dim > 0) turn_key(p, a, from(a.new_k), to_k, n);
+    copy_row(p.dtype, a.k, from(a.new_k), a.k_cache, to_k, a.rotary_dim, p.head_dim);
+    copy_row(p.dtype, a.v, from(a.new_v), a.v_cache, offset_of_key(p, a, p.v, b, head, n), 0,
+             p.head_dim_v);
+  }
+}
+
+}  // namespace
+
+void cpu_append(const AttentionProblem& p, const AppendArgs& a, ThreadPool& pool) {
+  const int64_t bytes = p.heads_kv * (p.head_dim + p.head_dim_v) * size_of(p.dtype);
+  const int64_t rows = std::max<int64_t>(1, kBytesPerTask / bytes);  // of a task
+  // Few new rows a sequence: a task takes several sequences.
+  const int64_t tasks_per_sequence = std::max<int64_t>(1, ceil_div(p.seqlen_q, rows));
+  const int64_t sequences = tasks_per_sequence > 1 ? 1 : rows / std::max<int64_t>(1, p.seqlen_q);
+  pool.run(ceil_div(p.batch, sequences) * tasks_per_sequence, [&](int64_t task, int) {
+    const int64_t first = task / tasks_per_sequence * sequences;
+    const int64_t part = task % tasks_per_sequence;
+    for (int64_t b = first; b < std::min(first + sequences, p.batch); ++b) {
+      const int64_t end = std::min((part + 1) * rows, new_rows_of(p, a, b));
+      for (int64_t i = part * rows; i < end; ++i) append_row(p, a, b, i);
+    }
+  });
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,144 @@
+#include "problem/append_args.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "problem/tensor_extent.h"
+
+namespace fa4::internal {
+namespace {
+
+template <class... Values>
+[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
+}
+
+TensorExtent new_extent(const AttentionProblem& p, const AppendArgs& a, int64_t dim) {
+  TensorExtent extent = query_extent(p, rows_of_packed_q(p, a), dim);
+  extent.heads = p.heads_kv;
+  return extent;
+}
+
+void check_new_tensor(const char* name, const AttentionProblem& p, const TensorExtent& extent,
+                      Strides& strides) {
+  const bool packed = p.layout_q == Layout::kPacked;
+  if (packed) strides.batch = 0;
+  const std::optional<Strides> contiguous = contiguous_strides(extent);
+  if (strides == Strides{} && contiguous.has_value()) strides = *contiguous;
+  if (packed) strides.batch = 0;
+  if (!contiguous.has_value() || !span_of(extent, strides, size_of(p.dtype)).has_value()) {
+    refuse("strides ({}, {}, {}) of {} reach too far; accepted: a span of at most 2^62 bytes",
+           strides.batch, strides.seqlen, strides.head, name);
+  }
+}
+
+void check_cache(const char* name, const TensorExtent& extent, const Strides& strides) {
+  if (is_injective(extent, strides)) return;
+  refuse("strides ({}, {}, {}) of {} overlap; accepted: each at least what the smaller ones span",
+         strides.batch, strides.seqlen, strides.head, name);
+}
+
+void check_rotary(const AttentionProblem& p, AppendArgs& a) {
+  if ((a.cos == nullptr) != (a.sin == nullptr)) {
+    refuse("{} is NULL beside {}; accepted: both, or neither", a.cos == nullptr ? "cos" : "sin",
+           a.cos == nullptr ? "sin" : "cos");
+  }
+  if (a.cos == nullptr) {
+    a.rotary_dim = a.rotary_rows = 0;
+    return;
+  }
+  if (a.rotary_dtype == DType{}) a.rotary_dtype = p.dtype;
+  if (a.rotary_dtype != p.dtype && a.rotary_dtype != DType::kF32) {
+    refuse("rotary_dtype {}; accepted: 0 (dtype, {}), 1 (f32)",
+           static_cast<int32_t>(a.rotary_dtype), name_of(p.dtype));
+  }
+  if (a.rotary_pairs != RotaryPairs::kHalves && a.rotary_pairs != RotaryPairs::kInterleaved) {
+    refuse("rotary_pairs {}; accepted: 0 (halves), 1 (interleaved)",
+           static_cast<int32_t>(a.rotary_pairs));
+  }
+  if (a.rotary_dim < 2 || a.rotary_dim > p.head_dim || a.rotary_dim % 2 != 0) {
+    refuse("rotary_dim {}; accepted: even numbers from 2 to head_dim {}", a.rotary_dim, p.head_dim);
+  }
+  if (a.rotary_rows < 0) refuse("rotary_rows {}; accepted: 0 or more", a.rotary_rows);
+}
+
+void check_memory(const AttentionProblem& p, const AppendArgs& a, bool any) {
+  const int bytes = size_of(p.dtype), rotary_bytes = a.cos == nullptr ? 4 : size_of(a.rotary_dtype);
+  const int64_t factors = a.rotary_rows * (a.rotary_dim / 2);
+  const MemoryRegion inputs[] = {
+      {"k", a.k, new_extent(p, a, p.head_dim), a.new_k, bytes},
+      {"v", a.v, new_extent(p, a, p.head_dim_v), a.new_v, bytes},
+      flat_region("cos", a.cos, factors, rotary_bytes),
+      flat_region("sin", a.sin, factors, rotary_bytes),
+      flat_region("positions", a.positions, p.batch, 4),
+      flat_region("cu_seqlens_q", a.cu_seqlens_q, p.batch + 1, 4),
+      flat_region("seqused_q", a.seqused_q, p.batch, 4),
+      {"page_table", a.page_table, a.page_table == nullptr ? TensorExtent{} : page_table_extent(p),
+       p.page_table, 4}};
+  const MemoryRegion outputs[] = {
+      {"k_cache", a.k_cache, key_extent(p, 0, p.head_dim), p.k, bytes},
+      {"v_cache", a.v_cache, key_extent(p, 0, p.head_dim_v), p.v, bytes}};
+  if (!any) return;
+  check_pointer(inputs[0]);
+  check_pointer(inputs[1]);
+  for (const MemoryRegion& output : outputs) check_pointer(output);
+  check_overlaps(inputs, outputs);
+}
+
+// Of the pages that new rows go to; the others may be anything.
+void check_pages(const AttentionProblem& p, const AppendArgs& a, int64_t b, int64_t first,
+                 int64_t end) {
+  for (int64_t h = 0; h < p.page_table_heads; ++h) {
+    for (int64_t i = first / p.page_size; i * p.page_size < end; ++i) {
+      const int32_t page = page_of(p, a, b, h, i);
+      if (page >= 0 && page < p.num_pages) continue;
+      const std::string head = p.page_table_heads > 1 ? fmt::format("{}, ", h) : "";
+      refuse("page_table[{}, {}{}] {}; accepted: 0 to {} (num_pages {})", b, head, i, page,
+             p.num_pages - 1, p.num_pages);
+    }
+  }
+}
+
+void check_positions(const AttentionProblem& p, const AppendArgs& a) {
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const int64_t rows = new_rows_of(p, a, b), first = a.positions[b];
+    if (first < 0 || first + rows > p.seqlen_k) {
+      refuse("positions[{}] {} of {} new rows; accepted: 0 to {} (seqlen_k {})", b, first, rows,
+             p.seqlen_k - rows, p.seqlen_k);
+    }
+    if (a.cos != nullptr && first + rows > a.rotary_rows) {
+      refuse("rotary_rows {}; accepted: at least {}, as positions[{}] is {} and has {} new rows",
+             a.rotary_rows, first + rows, b, first, rows);
+    }
+    if (p.layout_kv == Layout::kPaged && rows > 0) check_pages(p, a, b, first, first + rows);
+  }
+}
+
+}  // namespace
+
+int64_t new_rows_of(const AttentionProblem& p, const AppendArgs& a, int64_t b) {
+  if (p.has_seqused_q) return a.seqused_q[b];
+  if (p.layout_q == Layout::kPacked) return a.cu_seqlens_q[b + 1] - a.cu_seqlens_q[b];
+  return p.seqlen_q;
+}
+
+AppendArgs checked(const AttentionProblem& p, AppendArgs a) {
+  if (p.layout_kv == Layout::kPacked) {
+    refuse("layout_kv packed; accepted for a cache: dense, paged");
+  }
+  check_new_tensor("k", p, new_extent(p, a, p.head_dim), a.new_k);
+  check_new_tensor("v", p, new_extent(p, a, p.head_dim_v), a.new_v);
+  check_cache("k_cache", key_extent(p, 0, p.head_dim), p.k);
+  check_cache("v_cache", key_extent(p, 0, p.head_dim_v), p.v);
+  check_rotary(p, a);
+  const bool any = p.batch > 0 && p.rows_q() > 0;
+  check_query_indices(p, a);
+  check_presence("positions", a.positions, true, p.batch > 0, "a cache");
+  check_presence("page_table", a.page_table, p.layout_kv == Layout::kPaged,
+                 any && p.pages_per_seq > 0, "paged k");
+  check_memory(p, a, any);
+  if (any) check_positions(p, a);
+  return a;
+}
+
+}  // namespace fa4::internal

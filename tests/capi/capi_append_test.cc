@@ -1,0 +1,274 @@
+// fa4_append: new keys and values into caches, dense and paged.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "small_attention.h"
+
+namespace {
+
+constexpr int64_t kBatch = 3, kNew = 4, kHeads = 2, kDim = 16, kDimV = 8, kRoom = 12;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// New rows for a cache that holds 0, 5 and 8 keys.
+struct Fixture {
+  explicit Fixture(bool paged) {
+    problem.dtype = FA4_F32;
+    problem.batch = kBatch;
+    problem.seqlen_q = kNew;
+    problem.seqlen_k = kRoom;
+    problem.heads_q = problem.heads_kv = kHeads;
+    problem.head_dim = kDim;
+    problem.head_dim_v = kDimV;
+    if (paged) {
+      problem.layout_kv = FA4_PAGED;
+      problem.page_size = 5;
+      problem.pages_per_seq = 3;
+      problem.num_pages = 11;
+    }
+    const size_t rows = paged ? 11 * 5 : kBatch * kRoom;
+    k = small::values(kBatch * kNew * kHeads * kDim, 1);
+    v = small::values(kBatch * kNew * kHeads * kDimV, 2);
+    k_cache.assign(rows * kHeads * kDim, kNan);
+    v_cache.assign(rows * kHeads * kDimV, kNan);
+    args.k = k.data();
+    args.v = v.data();
+    args.k_cache = k_cache.data();
+    args.v_cache = v_cache.data();
+    args.positions = positions;
+    if (paged) args.page_table = table;
+  }
+
+  // The cache's row of key `n`.
+  int64_t row_of(int64_t b, int64_t n) const {
+    if (problem.layout_kv != FA4_PAGED) return b * kRoom + n;
+    return table[b * 3 + n / 5] * 5 + n % 5;
+  }
+  float key(int64_t b, int64_t n, int64_t h, int64_t d) const {
+    return k_cache[static_cast<size_t>((row_of(b, n) * kHeads + h) * kDim + d)];
+  }
+  float value(int64_t b, int64_t n, int64_t h, int64_t d) const {
+    return v_cache[static_cast<size_t>((row_of(b, n) * kHeads + h) * kDimV + d)];
+  }
+  float new_key(int64_t b, int64_t i, int64_t h, int64_t d) const {
+    return k[static_cast<size_t>(((b * kNew + i) * kHeads + h) * kDim + d)];
+  }
+  float new_value(int64_t b, int64_t i, int64_t h, int64_t d) const {
+    return v[static_cast<size_t>(((b * kNew + i) * kHeads + h) * kDimV + d)];
+  }
+  size_t written() const {
+    const auto is_written = [](float x) { return !std::isnan(x); };
+    return static_cast<size_t>(std::count_if(k_cache.begin(), k_cache.end(), is_written)) / kDim +
+           static_cast<size_t>(std::count_if(v_cache.begin(), v_cache.end(), is_written)) / kDimV;
+  }
+
+  fa4::Problem problem;
+  std::vector<float> k, v, k_cache, v_cache;
+  int32_t positions[kBatch] = {0, 5, 8};
+  // Entries that no new key goes to are garbage.
+  int32_t table[9] = {7, 2147480000, -1, -5, 10, 2147480000, 99, 3, 0};
+  fa4::AppendArgs args;
+};
+
+TEST(Append, PutsRowsWhereTheirKeysBelong) {
+  const fa4::Device device("cpu");
+  for (const bool paged : {false, true}) {
+    Fixture f(paged);
+    fa4::append(device, f.problem, f.args);
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t i = 0; i < kNew; ++i) {
+        for (int64_t h = 0; h < kHeads; ++h) {
+          for (int64_t d = 0; d < kDim; ++d) {
+            EXPECT_EQ(f.key(b, f.positions[b] + i, h, d), f.new_key(b, i, h, d));
+          }
+          for (int64_t d = 0; d < kDimV; ++d) {
+            EXPECT_EQ(f.value(b, f.positions[b] + i, h, d), f.new_value(b, i, h, d));
+          }
+        }
+      }
+    }
+    EXPECT_EQ(f.written(), 2u * kBatch * kNew * kHeads);  // and nothing else
+  }
+}
+
+TEST(Append, TurnsPairsByTheirPosition) {
+  const fa4::Device device("cpu");
+  constexpr int64_t kRotary = 12;  // the last four numbers stay
+  std::vector<float> cosine, sine;
+  for (int64_t n = 0; n < kRoom; ++n) {
+    for (int64_t i = 0; i < kRotary / 2; ++i) {
+      cosine.push_back(std::cos(static_cast<float>(n) / static_cast<float>(i + 1)));
+      sine.push_back(std::sin(static_cast<float>(n) / static_cast<float>(i + 1)));
+    }
+  }
+  for (const bool interleaved : {false, true}) {
+    Fixture f(true);
+    f.args.cos = cosine.data();
+    f.args.sin = sine.data();
+    f.args.rotary_dim = kRotary;
+    f.args.rotary_rows = kRoom;
+    f.args.rotary_pairs = interleaved ? FA4_ROTARY_INTERLEAVED : FA4_ROTARY_HALVES;
+    fa4::append(device, f.problem, f.args);
+    for (int64_t b = 0; b < kBatch; ++b) {
+      const int64_t n = f.positions[b] + 3;
+      for (int64_t i = 0; i < kRotary / 2; ++i) {
+        const int64_t at = n * kRotary / 2 + i;
+        const int64_t first = interleaved ? 2 * i : i;
+        const int64_t second = interleaved ? 2 * i + 1 : i + kRotary / 2;
+        const float x = f.new_key(b, 3, 1, first), y = f.new_key(b, 3, 1, second);
+        EXPECT_NEAR(f.key(b, n, 1, first), x * cosine[at] - y * sine[at], 1e-6);
+        EXPECT_NEAR(f.key(b, n, 1, second), y * cosine[at] + x * sine[at], 1e-6);
+      }
+      for (int64_t d = kRotary; d < kDim; ++d) {
+        EXPECT_EQ(f.key(b, n, 1, d), f.new_key(b, 3, 1, d));
+      }
+      EXPECT_EQ(f.value(b, n, 1, 3), f.new_value(b, 3, 1, 3));
+    }
+  }
+}
+
+// bf16 keys with factors in f32: one rounding.
+TEST(Append, TurnsSixteenBitsByFactorsInF32) {
+  const fa4::Device device("cpu");
+  fa4::Problem problem;
+  problem.dtype = FA4_BF16;
+  problem.batch = problem.seqlen_q = problem.seqlen_k = problem.heads_q = problem.heads_kv = 1;
+  problem.head_dim = 8;
+  const uint16_t ones[8] = {0x3f80, 0x3f80, 0x3f80, 0x3f80, 0x3f80, 0x3f80, 0x3f80, 0x3f80};
+  uint16_t k_cache[8] = {}, v_cache[8] = {};
+  const float cosine[1] = {0.6f}, sine[1] = {0.8f};
+  const int32_t position = 0;
+  fa4::AppendArgs args;
+  args.k = args.v = ones;
+  args.k_cache = k_cache;
+  args.v_cache = v_cache;
+  args.positions = &position;
+  args.cos = cosine;
+  args.sin = sine;
+  args.rotary_dtype = FA4_F32;
+  args.rotary_dim = 2;
+  args.rotary_rows = 1;
+  fa4::append(device, problem, args);
+  EXPECT_EQ(k_cache[0], 0xbe4d);  // -0.2
+  EXPECT_EQ(k_cache[1], 0x3fb3);  // 1.4
+  EXPECT_EQ(k_cache[2], 0x3f80);
+}
+
+// Sequences of 3, 0 and 1 new rows, packed, out of wider rows.
+TEST(Append, TakesPackedRowsByStrides) {
+  const fa4::Device device("cpu");
+  Fixture f(true);
+  f.problem.layout_q = FA4_PACKED;
+  f.problem.total_q = 9;
+  const int32_t starts[] = {0, 3, 3, 4};
+  f.args.cu_seqlens_q = starts;
+  f.args.has_totals = 1;
+  f.args.total_q = 4;
+  f.args.k_strides[1] = 2 * kHeads * kDim, f.args.k_strides[2] = kDim;  // every other row
+  fa4::append(device, f.problem, f.args);
+  EXPECT_EQ(f.written(), 2u * 4 * kHeads);
+  const float* third = &f.k[2 * 3 * kHeads * kDim];
+  EXPECT_EQ(f.key(2, 8, 1, 7), third[kDim + 7]);
+  EXPECT_EQ(f.value(2, 8, 1, 7), f.v[(3 * kHeads + 1) * kDimV + 7]);
+}
+
+// A cache that grew step by step is that of all keys at once, to attention.
+TEST(Append, FeedsAttention) {
+  const fa4::Device device("cpu");
+  const int64_t steps = 70;
+  small::Tensors t(1, steps, 1);
+  std::vector<float> k_cache(t.k.size(), kNan), v_cache(t.v.size(), kNan);
+  fa4::Problem problem = small::dense_problem(1, 1, steps, true);
+  problem.has_seqused_k = 1;
+  for (int32_t n = 0; n < steps; ++n) {
+    fa4::AppendArgs args;
+    args.k = &t.k[static_cast<size_t>(n * small::kHeadsKV * small::kHeadDim)];
+    args.v = &t.v[static_cast<size_t>(n * small::kHeadsKV * small::kHeadDim)];
+    args.k_cache = k_cache.data();
+    args.v_cache = v_cache.data();
+    args.positions = &n;
+    fa4::append(device, problem, args);
+  }
+  fa4::ForwardArgs args = t.args();
+  const int32_t used = steps;
+  args.seqused_k = &used;
+  args.k = k_cache.data();
+  args.v = v_cache.data();
+  fa4::forward(device, problem, args);
+  EXPECT_LT(small::error_of(t, 0, 1, 0, steps, true), small::kBound);
+}
+
+std::string refusal(const fa4::Device& device, const Fixture& f) {
+  return fa4_append(device.get(), &f.problem, &f.args) == FA4_OK ? "accepted" : fa4_last_error();
+}
+
+TEST(Append, RefusesWhatItCannotTake) {
+  const fa4::Device device("cpu");
+  const auto expect = [&](bool paged, auto change, const std::string& wanted) {
+    Fixture f(paged);
+    change(f);
+    EXPECT_EQ(refusal(device, f).substr(0, wanted.size()), wanted);
+    EXPECT_EQ(f.written(), 0u);
+  };
+  const float factors[64] = {};
+  expect(
+      true, [](Fixture& f) { f.positions[1] = -1; },
+      "positions[1] -1 of 4 new rows; accepted: 0 to 8 (seqlen_k 12)");
+  expect(
+      false, [](Fixture& f) { f.positions[2] = 9; },
+      "positions[2] 9 of 4 new rows; accepted: 0 to 8");
+  expect(
+      true, [](Fixture& f) { f.table[4] = 11; },
+      "page_table[1, 1] 11; accepted: 0 to 10 (num_pages 11)");
+  expect(
+      true, [](Fixture& f) { f.args.page_table = nullptr; }, "page_table is NULL");
+  expect(
+      false, [](Fixture& f) { f.args.page_table = f.table; }, "page_table is given, but");
+  expect(
+      true, [](Fixture& f) { f.args.positions = nullptr; }, "positions is NULL");
+  expect(
+      true, [](Fixture& f) { f.args.k = nullptr; }, "k is NULL");
+  expect(
+      true, [](Fixture& f) { f.args.v_cache = nullptr; }, "v_cache is NULL");
+  expect(
+      false, [](Fixture& f) { f.args.v = f.args.k_cache; }, "k_cache 0x");
+  expect(
+      false, [](Fixture& f) { f.problem.k_strides[0] = 1; },
+      "strides (1, 0, 0) of k_cache overlap");
+  expect(
+      false, [](Fixture& f) { f.problem.layout_kv = FA4_PACKED; },
+      "layout_kv packed; accepted for a cache: dense, paged");
+  expect(
+      true, [&](Fixture& f) { f.args.cos = factors; },
+      "sin is NULL beside cos; accepted: both, or neither");
+  const auto rotary = [&](Fixture& f, int64_t dim, int64_t rows) {
+    f.args.cos = f.args.sin = factors;
+    f.args.rotary_dim = dim, f.args.rotary_rows = rows;
+  };
+  expect(
+      true, [&](Fixture& f) { rotary(f, 3, 12); },
+      "rotary_dim 3; accepted: even numbers from 2 to head_dim 16");
+  expect(
+      true, [&](Fixture& f) { rotary(f, 4, 11); },
+      "rotary_rows 11; accepted: at least 12, as positions[2] is 8 and has 4 new rows");
+  expect(
+      true, [&](Fixture& f) { rotary(f, 4, 12), f.args.rotary_pairs = 2; },
+      "rotary_pairs 2; accepted: 0 (halves), 1");
+  expect(
+      true, [&](Fixture& f) { rotary(f, 4, 12), f.args.rotary_dtype = FA4_F16; },
+      "rotary_dtype 2; accepted: 0 (dtype, f32), 1");
+  expect(
+      true, [](Fixture& f) { f.args.stream = &f; }, "stream 0x");
+  fa4_device* emulated = nullptr;
+  if (fa4_open_device("emulated:h200", &emulated) != FA4_OK) return;
+  Fixture f(false);
+  EXPECT_EQ(fa4_append(emulated, &f.problem, &f.args), FA4_NOT_SUPPORTED);
+  EXPECT_STREQ(fa4_last_error(),
+               "fa4_append: device emulated:h200 is not in this version; accepted: cpu");
+  fa4_close_device(emulated);
+}
+
+}  // namespace
