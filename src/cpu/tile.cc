@@ -16,7 +16,7 @@ namespace fa4::internal {
 namespace {
 
 constexpr int kMaxQueryBytes = 256 * 4;
-static_assert(kDirectBlock == kDirectKeys);
+static_assert(kDirectBlock == kDirectKeys && kDirectRows == kMostDirectRows);
 
 // Keys and values of one sequence and key head.
 struct Source {

@@ -12,6 +12,7 @@
 namespace fa4::internal {
 
 constexpr int kDirectBlock = 64;  // keys of a block of a direct loop
+constexpr int kDirectRows = 16;   // of its tile at most
 
 // The keys of one row, [begin, end); begin >= end: none.
 struct RowRange {

@@ -1,8 +1,10 @@
 // Few rows against keys and values where they lie: decoding, which is bound by reading them.
 //
-// A block's values become floats in panels that stay in L1; keys are multiplied as they are read,
-// up to eight rows at a time. Softmax and the product with values are those of tiles. Everything
-// here has internal linkage, as in the folder's other headers.
+// Numbers become floats as they are read, a pair of vectors at a time in the order that costs least
+// (bf16: those of even places, then those of odd ones); rows of q and of sums lie in that order
+// while the loop runs. Softmax is that of tiles. Where a value is not finite, its block goes
+// through panels of floats and the product of tiles, which does the same sums. Everything here has
+// internal linkage, as in the folder's other headers.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,8 @@ namespace fa4::internal {
 namespace {
 
 // Path: what tiles need, load_elements<KeyType, half>(row, at) of kLanes elements, or of half as
-// many with zeros behind, reduce_add, widen and reduce_add_doubles.
+// many with zeros behind, load_pair<KeyType>(row, at, first, second) of 2 kLanes, reduce_add, widen
+// and reduce_add_doubles.
 template <class Path, int kDegree, KeyType kType>
 class DirectLoop {
  public:
@@ -23,6 +26,7 @@ class DirectLoop {
 
   void run() {
     if (job_.first_block >= job_.end_block) return;
+    order_q(true);
     job_.locate_keys(job_, job_.first_block, keys_[0]);
     for (int64_t block = job_.first_block; block < job_.end_block; ++block) {
       now_ = &keys_[(block - job_.first_block) % 2];
@@ -31,17 +35,45 @@ class DirectLoop {
       if (block + 1 < job_.end_block) job_.locate_keys(job_, block + 1, *next_);
       find_columns(block);
       multiply_keys();
-      const bool is_finite = load_values();
       for (int r = 0; r < job_.num_rows; ++r) softmax(block, r);
-      multiply_values();
-      if (!is_finite) add_nonfinite_values(job_, block, 0, job_.num_rows, job_.p);
+      if (!add_values()) add_values_apart(block);
     }
+    order_q(false);
+    order_sums(false);
   }
 
  private:
   using F = typename Path::F;
   static constexpr int kLanes = Path::kLanes;
   static constexpr int kMostDim = 256;
+  static constexpr int kMostRows = kDirectRows;
+  static constexpr int kPair = 2 * kLanes;  // columns of two vectors
+  static constexpr int kChain = 32;  // keys whose products are summed by themselves: less rounding
+  static constexpr int kChains = kDirectBlock / kChain;
+
+  // Puts the whole pairs of a row of floats into the order in which load_pair reads them, or back.
+  static void order(float* row, int dim, bool as_read) {
+    if constexpr (kType != KeyType::kBF16) return;
+    float old[kPair];
+    for (int d = 0; d + kPair <= dim; d += kPair) {
+      for (int i = 0; i < kPair; ++i) old[i] = row[d + i];
+      for (int i = 0; i < kPair; ++i) {
+        const int place = i % 2 * kLanes + i / 2;
+        row[d + (as_read ? place : i)] = old[as_read ? i : place];
+      }
+    }
+  }
+  void order_q(bool as_read) {
+    auto* q = static_cast<float*>(const_cast<void*>(job_.q));
+    for (int r = 0; r < job_.num_rows; ++r) {
+      order(q + static_cast<int64_t>(r) * job_.head_dim, job_.key_dim, as_read);
+    }
+  }
+  void order_sums(bool as_read) {
+    for (int r = 0; r < job_.num_rows; ++r) {
+      order(job_.o + static_cast<int64_t>(r) * job_.head_dim_v, job_.value_dim, as_read);
+    }
+  }
 
   // The keys of the block that any row sees.
   void find_columns(int64_t block) {
@@ -55,11 +87,10 @@ class DirectLoop {
     }
   }
 
-  // Calls step(d, load) for d = 0, kLanes, ... below `dim`, load(row) being the elements from d on,
+  // Calls step(d, load) for d, d + kLanes, ... below `dim`, load(row) being the elements from d on,
   // with zeros behind the last: a dim that is not a multiple of kLanes ends with half as many.
   template <class Step>
-  __attribute__((always_inline)) static void for_columns(int dim, const Step& step) {
-    int d = 0;
+  __attribute__((always_inline)) static void for_columns(int d, int dim, const Step& step) {
     for (; d + kLanes <= dim; d += kLanes) {
       step(d, [d](const void* row) { return Path::template load_elements<kType, false>(row, d); });
     }
@@ -110,15 +141,33 @@ class DirectLoop {
       }
 #pragma GCC unroll 4
       for (int j = 0; j < kKeys; ++j) keys[j] = now_->k[n + j];
-      for_columns(job_.key_dim, [&](int d, const auto& load) {
-        F k[kKeys];
+      int d = 0;
+      for (; d + kPair <= job_.key_dim; d += kPair) {
+        F k[kKeys][2];
 #pragma GCC unroll 4
-        for (int j = 0; j < kKeys; ++j) k[j] = load(keys[j]);
+        for (int j = 0; j < kKeys; ++j) {
+          Path::template load_pair<kType>(keys[j], d, k[j][0], k[j][1]);
+        }
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) {
-          const F left = Path::load(q + i * q_stride + d);
+#pragma GCC unroll 2
+          for (int part = 0; part < 2; ++part) {
+            const F left = Path::load(q + i * q_stride + d + part * kLanes);
 #pragma GCC unroll 4
-          for (int j = 0; j < kKeys; ++j) sums[i][j] = Path::fma(left, k[j], sums[i][j]);
+            for (int j = 0; j < kKeys; ++j) {
+              sums[i][j] = Path::fma(left, k[j][part], sums[i][j]);
+            }
+          }
+        }
+      }
+      for_columns(d, job_.key_dim, [&](int at, const auto& load) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kKeys; ++j) {
+          const F k = load(keys[j]);
+#pragma GCC unroll 8
+          for (int i = 0; i < kRows; ++i) {
+            sums[i][j] = Path::fma(Path::load(q + i * q_stride + at), k, sums[i][j]);
+          }
         }
       });
 #pragma GCC unroll 8
@@ -135,7 +184,7 @@ class DirectLoop {
     using D = typename Path::D;
     constexpr int kDoubles = kLanes / 2;
     double k[kMostDim + kLanes], left[kLanes];
-    for_columns(job_.key_dim,
+    for_columns(0, job_.key_dim,
                 [&](int d, const auto& load) { Path::widen(k + d, load(now_->k[n])); });
     for (int i = 0; i < kRows; ++i) {
       D low = Path::zero_doubles(), high = low;
@@ -153,48 +202,128 @@ class DirectLoop {
   // Between panels of values: not a multiple of a page, whose lines share a set of the L1 cache.
   int64_t panel_stride() const { return static_cast<int64_t>(job_.tile_n + 1) * kLanes; }
 
-  // The values of the block's keys into panels; those that are not finite become 0. True: all are.
-  bool load_values() {
+  // Adds the block's weighted values to the rows' sums. False, and nothing is added: one is not
+  // finite.
+  bool add_values() {
+    for (int n = begin_; n < end_ && n < next_->count; ++n) prefetch(next_->v[n], job_.value_dim);
+    int r = 0;
+    for (; r + 4 <= job_.num_rows; r += 4) sum_values<4>(r);
+    for (; r + 2 <= job_.num_rows; r += 2) sum_values<2>(r);
+    if (r < job_.num_rows) sum_values<1>(r);
     F check = Path::zero();
-    int n = begin_;
-    for (; n + 4 <= end_; n += 4) check = Path::add(check, load_values_of<4>(n));
-    for (; n < end_; ++n) check = Path::add(check, load_values_of<1>(n));
-    if (!Path::any_nan(check)) return true;
-    const int64_t count = (job_.value_dim + kLanes - 1) / kLanes * panel_stride();
-    for (int64_t i = 0; i < count; ++i) {
-      float& value = job_.values[i];
-      if (!(value - value == 0)) value = 0;
-    }
-    return false;
+    for_sums([&](float*, F first, F second) {
+      check = Path::fma(Path::add(first, second), Path::zero(), check);
+    });
+    if (Path::any_nan(check)) return false;
+    for_sums([&](float* o, F first, F second) {
+      Path::store(o, Path::add(Path::add(Path::load(o), first), second));
+    });
+    return true;
   }
 
-  // Returns 0, or NaN where a value is not finite: 0 times it is NaN.
-  template <int kKeys>
-  F load_values_of(int n) {
-    const int dim = job_.value_dim;
-    const int64_t panel = panel_stride();
-    float* to = job_.values + static_cast<int64_t>(n) * kLanes;
-    const void* rows[kKeys];
-    F check[kKeys];
-#pragma GCC unroll 4
-    for (int j = 0; j < kKeys; ++j) {
-      rows[j] = now_->v[n + j];
-      check[j] = Path::zero();
-      if (n + j < next_->count) prefetch(next_->v[n + j], dim);
+  // The sums of both chains beside those of the rows so far.
+  template <class Step>
+  void for_sums(const Step& step) {
+    for (int r = 0; r < job_.num_rows; ++r) {
+      for (int d = 0; d < job_.head_dim_v; d += kLanes) {
+        step(job_.o + static_cast<int64_t>(r) * job_.head_dim_v + d, Path::load(&sums_[0][r][d]),
+             Path::load(&sums_[1][r][d]));
+      }
     }
-    for_columns(dim, [&](int d, const auto& load) {
-      float* at = to + d / kLanes * panel;
+  }
+
+  // The chains of kRows rows, all columns.
+  template <int kRows>
+  void sum_values(int row) {
+    constexpr int kPairs = kRows == 1 ? 4 : 2;
+    int d = 0;
+    for (; d + kPairs * kPair <= job_.value_dim; d += kPairs * kPair)
+      sum_pairs<kRows, kPairs>(row, d);
+    for (; d + kPair <= job_.value_dim; d += kPair) sum_pairs<kRows, 1>(row, d);
+    for_columns(d, job_.value_dim, [&](int at, const auto& load) {
+      for (int chain = 0; chain < kChains; ++chain) {
+        F sums[kRows];
 #pragma GCC unroll 4
-      for (int j = 0; j < kKeys; ++j) {
-        const F value = load(rows[j]);
-        check[j] = Path::fma(value, Path::zero(), check[j]);
-        Path::store(at + j * kLanes, value);
+        for (int i = 0; i < kRows; ++i) sums[i] = Path::zero();
+        for (int n = chain_begin(chain); n < chain_end(chain); ++n) {
+          const F v = load(now_->v[n]);
+#pragma GCC unroll 4
+          for (int i = 0; i < kRows; ++i) sums[i] = Path::fma(weight(row + i, n), v, sums[i]);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) Path::store(&sums_[chain][row + i][at], sums[i]);
       }
     });
-    F all = check[0];
+  }
+
+  template <int kRows, int kPairs>
+  void sum_pairs(int row, int d) {
+    for (int chain = 0; chain < kChains; ++chain) {
+      F sums[kRows][2 * kPairs];
 #pragma GCC unroll 4
-    for (int j = 1; j < kKeys; ++j) all = Path::add(all, check[j]);
-    return all;
+      for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 2 * kPairs; ++j) sums[i][j] = Path::zero();
+      }
+      const int end = chain_end(chain);
+      for (int n = chain_begin(chain); n < end; ++n) {
+        const void* from = now_->v[n];
+        F weights[kRows];
+#pragma GCC unroll 4
+        for (int i = 0; i < kRows; ++i) weights[i] = weight(row + i, n);
+#pragma GCC unroll 4
+        for (int pair = 0; pair < kPairs; ++pair) {
+          F v[2];
+          Path::template load_pair<kType>(from, d + pair * kPair, v[0], v[1]);
+#pragma GCC unroll 4
+          for (int i = 0; i < kRows; ++i) {
+            sums[i][2 * pair] = Path::fma(weights[i], v[0], sums[i][2 * pair]);
+            sums[i][2 * pair + 1] = Path::fma(weights[i], v[1], sums[i][2 * pair + 1]);
+          }
+        }
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 2 * kPairs; ++j) {
+          Path::store(&sums_[chain][row + i][d + j * kLanes], sums[i][j]);
+        }
+      }
+    }
+  }
+
+  F weight(int row, int n) const {
+    return Path::set1(
+        static_cast<const float*>(job_.p)[static_cast<int64_t>(row) * job_.tile_n + n]);
+  }
+  int chain_begin(int chain) const { return begin_ > chain * kChain ? begin_ : chain * kChain; }
+  int chain_end(int chain) const {
+    return end_ < (chain + 1) * kChain ? end_ : (chain + 1) * kChain;
+  }
+
+  // The same sums of a block whose values are not all finite: those go in as 0, and are added for
+  // the rows that see them.
+  void add_values_apart(int64_t block) {
+    order_sums(false);
+    load_values();
+    multiply_values();
+    add_nonfinite_values(job_, block, 0, job_.num_rows, job_.p);
+    order_sums(true);
+  }
+
+  // The values of the block's keys into panels; those that are not finite become 0.
+  void load_values() {
+    const int64_t panel = panel_stride();
+    for (int n = begin_; n < end_; ++n) {
+      float* to = job_.values + static_cast<int64_t>(n) * kLanes;
+      for_columns(0, job_.value_dim, [&](int d, const auto& load) {
+        float* at = to + d / kLanes * panel;
+        Path::store(at, load(now_->v[n]));
+        for (int i = 0; i < kLanes; ++i) {
+          if (!(at[i] - at[i] == 0)) at[i] = 0;
+        }
+      });
+    }
   }
 
   void softmax(int64_t block, int r) {
@@ -212,7 +341,7 @@ class DirectLoop {
   // Float sums are added up every 32 keys, for less rounding, at places that do not depend on
   // masks.
   void multiply_values() {
-    constexpr int kChain = 32, kRowStep = MicroKernels<Path, true>::kRows;
+    constexpr int kRowStep = MicroKernels<Path, true>::kRows;
     const int64_t panel = panel_stride();
     const auto* p = static_cast<const uint32_t*>(job_.p);
     const auto* v = reinterpret_cast<const uint32_t*>(job_.values);
@@ -236,6 +365,7 @@ class DirectLoop {
   KeyRows keys_[2];
   KeyRows *now_ = nullptr, *next_ = nullptr;
   int begin_ = 0, end_ = 0;
+  alignas(64) float sums_[kChains][kMostRows][kMostDim];  // of a block's values
 };
 
 template <class Path>
