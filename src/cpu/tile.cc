@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
@@ -189,7 +190,7 @@ void load_rows(const Source& source, int64_t first_row, TileJob& job) {
     end = std::max(end, range.end);
   }
   job.first_block = end == 0 ? 0 : begin / job.tile_n;
-  job.end_block = (end + job.tile_n - 1) / job.tile_n;
+  job.end_block = job.last_block = (end + job.tile_n - 1) / job.tile_n;
 }
 
 // As float_to_bf16, without a branch, so that the compiler works on many at once.
@@ -240,9 +241,8 @@ RowRange cut(const RowRange& range, int64_t begin, int64_t end) {
   return {std::max(range.begin, begin), std::min(range.end, end)};
 }
 
-// Has the job run over part `part` of what its rows see of all keys, `whole`. False: none sees it.
-bool run_part(const TileContext& context, const RowRange* whole, int64_t part, TileJob& job,
-              RunTile run_tile) {
+// Sets the job up for part `part` of what its rows see of all keys, `whole`. False: none sees it.
+bool begin_part(const TileContext& context, const RowRange* whole, int64_t part, TileJob& job) {
   const int64_t first = part * context.spec.split_keys, last = first + context.spec.split_keys;
   auto* ranges = const_cast<RowRange*>(job.ranges);
   int64_t begin = last, end = first;
@@ -252,11 +252,10 @@ bool run_part(const TileContext& context, const RowRange* whole, int64_t part, T
     begin = std::min(begin, ranges[r].begin);
     end = std::max(end, ranges[r].end);
   }
+  job.first_block = job.end_block = job.last_block = begin / job.tile_n;
   if (begin >= end) return false;
   clear_sums(job);
-  job.first_block = begin / job.tile_n;
-  job.end_block = (end + job.tile_n - 1) / job.tile_n;
-  run_tile(job);
+  job.end_block = job.last_block = (end + job.tile_n - 1) / job.tile_n;
   return true;
 }
 
@@ -278,7 +277,8 @@ void run_parts(const Source& source, int64_t first_row, char* scratch, TileJob& 
   const int64_t first_part = job.first_block * job.tile_n / split_keys;
   const int64_t end_key = job.end_block * job.tile_n;
   for (int64_t part = first_part; part * split_keys < end_key; ++part) {
-    if (!run_part(context, whole, part, job, run_tile)) continue;
+    if (!begin_part(context, whole, part, job)) continue;
+    run_tile(job);
     for (int r = 0; r < job.num_rows; ++r) {
       if (is_empty(job.ranges[r])) continue;
       const bool is_first = whole[r].begin / split_keys == part;
@@ -367,21 +367,41 @@ void run_one_tile(const TileContext& context, int64_t head, int64_t index_in_wav
   finish_rows(from.source, first_row, job);
 }
 
-void run_one_part(const TileContext& context, int64_t head, int64_t part, int64_t slot,
-                  RunTile run_tile) {
-  TileSource from{Source(context, head)};
-  const int64_t rows = from.source.view.seqlen_q * context.problem.group();
-  if (rows <= 0 || part * context.spec.split_keys >= from.source.view.seqlen_k) return;
-  char* scratch = context.thread_scratch(slot);
-  from.own = scratch + context.scratch.kv_offset;
-  TileJob job = prepare_tile(from, 0, rows, scratch);
-  auto* whole = reinterpret_cast<RowRange*>(scratch + context.scratch.whole_offset);
-  std::copy_n(job.ranges, job.num_rows, whole);
-  if (!run_part(context, whole, part, job, run_tile)) return;
-  float* sums = context.part_sums(head, part);
-  for (int r = 0; r < job.num_rows; ++r) {
-    if (is_empty(job.ranges[r])) continue;
-    set_sums(sums_of(job, r), context.problem.head_dim_v, sums + r * context.scratch.sums_stride);
+void run_one_part(const TileContext& context, int64_t first_head, int count, int64_t part,
+                  int64_t slot, RunTile run_tile) {
+  const CpuScratch& layout = context.scratch;
+  std::optional<TileSource> from[kMostHeadsTogether];
+  TileJob jobs[kMostHeadsTogether];
+  int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
+  for (int i = 0; i < count; ++i) {
+    from[i].emplace(TileSource{Source(context, first_head + i)});
+    const SequenceView& view = from[i]->source.view;
+    const int64_t rows = view.seqlen_q * context.problem.group();
+    if (rows <= 0 || part * context.spec.split_keys >= view.seqlen_k) return;
+    char* scratch = context.thread_scratch(slot, i);
+    from[i]->own = scratch + layout.kv_offset;
+    jobs[i] = prepare_tile(*from[i], 0, rows, scratch);
+    auto* whole = reinterpret_cast<RowRange*>(scratch + layout.whole_offset);
+    std::copy_n(jobs[i].ranges, jobs[i].num_rows, whole);
+    if (!begin_part(context, whole, part, jobs[i])) return;  // nor does another head's row see it
+    begin = std::min(begin, jobs[i].first_block);
+    end = std::max(end, jobs[i].end_block);
+  }
+  // Heads in turns, a block each, where there are several: what a direct loop allows.
+  const int64_t step = count > 1 ? 1 : end - begin;
+  for (int64_t block = begin; block < end; block += step) {
+    for (int i = 0; i < count; ++i) {
+      jobs[i].first_block = block;
+      jobs[i].end_block = block + step;
+      run_tile(jobs[i]);
+    }
+  }
+  for (int i = 0; i < count; ++i) {
+    float* sums = context.part_sums(first_head + i, part);
+    for (int r = 0; r < jobs[i].num_rows; ++r) {
+      if (is_empty(jobs[i].ranges[r])) continue;
+      set_sums(sums_of(jobs[i], r), context.problem.head_dim_v, sums + r * layout.sums_stride);
+    }
   }
 }
 

@@ -12,8 +12,10 @@ namespace fa4::internal {
 struct TileContext {
   TileContext(const AttentionProblem& problem, const CpuKernelSpec& spec, const ForwardArgs& args);
 
-  char* thread_scratch(int64_t slot) const {
-    return workspace + static_cast<size_t>(slot) * scratch.bytes_per_thread;
+  // `index`: of the heads that a task takes together.
+  char* thread_scratch(int64_t slot, int index = 0) const {
+    return workspace +
+           static_cast<size_t>(slot * spec.heads_together + index) * scratch.bytes_per_thread;
   }
   char* shared_head(int64_t index_in_wave) const {
     return workspace + static_cast<size_t>(spec.num_threads) * scratch.bytes_per_thread +
@@ -40,9 +42,10 @@ struct TileContext {
 void pack_shared_block(const TileContext& context, int64_t head, int64_t index_in_wave,
                        int64_t block);
 
-// Part `part` of the keys of a head's only tile, its sums into the workspace.
-void run_one_part(const TileContext& context, int64_t head, int64_t part, int64_t slot,
-                  RunTile run_tile);
+// Part `part` of the keys of the only tiles of `count` heads of a sequence from `first_head` on,
+// their sums into the workspace.
+void run_one_part(const TileContext& context, int64_t first_head, int count, int64_t part,
+                  int64_t slot, RunTile run_tile);
 // Row `row` of that tile, from the sums of its parts.
 void finish_parts(const TileContext& context, int64_t head, int64_t row, int64_t slot);
 

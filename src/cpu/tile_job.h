@@ -67,6 +67,7 @@ struct TileJob {
   float* row_sum;       // num_rows x lanes, partial sums
   // Direct loops: q is floats, head_dim padded to lanes; tile_n is kDirectBlock.
   LocateKeys locate_keys;
+  int64_t last_block;  // of the keys that it will be given, from which it may ask for lines early
   KeyType key_type;
   int key_dim, value_dim;  // not padded
   float* values;           // of a block, as floats: panels of `lanes` columns

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "cpu/slots.h"
 #include "cpu/tile.h"
 
@@ -18,8 +19,13 @@ void tiled_forward(const AttentionProblem& p, const CpuKernelSpec& spec, const F
   const int64_t blocks = context.scratch.num_n_blocks;
   if (spec.parts_are_tasks) {
     const int64_t parts = context.scratch.num_parts, rows = p.seqlen_q * p.group();
-    run_in_slots(pool, spec.num_threads, num_heads * parts, [&](int64_t task, int64_t slot) {
-      run_one_part(context, task % num_heads, task / num_heads, slot, run_tile);
+    const int64_t together = spec.heads_together, groups = ceil_div(p.heads_kv, together);
+    const int64_t tasks = p.batch * groups;  // of one part
+    run_in_slots(pool, spec.num_threads, tasks * parts, [&](int64_t task, int64_t slot) {
+      const int64_t b = task % tasks / groups, head = task % groups * together;
+      run_one_part(context, b * p.heads_kv + head,
+                   static_cast<int>(std::min(together, p.heads_kv - head)), task / tasks, slot,
+                   run_tile);
     });
     run_in_slots(pool, spec.num_threads, num_heads * rows, [&](int64_t task, int64_t slot) {
       finish_parts(context, task / rows, task % rows, slot);

@@ -1,6 +1,7 @@
 #include "plan/cpu_kernel_spec.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include <fmt/format.h>
@@ -76,6 +77,18 @@ int64_t choose_split_keys(const AttentionProblem& p) {
   return rows_of_key_head(p) <= kMostDirectRows ? kDecodeSplitKeys : 0;
 }
 
+// Heads side by side in a key's row, as long as all threads find parts.
+int choose_heads_together(const AttentionProblem& p, const CpuKernelSpec& spec) {
+  if (!spec.direct || !spec.parts_are_tasks) return 1;
+  if (std::abs(p.k.head) >= std::abs(p.k.seqlen)) return 1;
+  const int64_t parts = p.batch * ceil_div(p.seqlen_k, spec.split_keys);
+  int heads = static_cast<int>(std::min<int64_t>(p.heads_kv, kMostHeadsTogether));
+  while (heads > 1 && parts * ceil_div(p.heads_kv, heads) < kPartsPerThread * spec.num_threads) {
+    heads = static_cast<int>(ceil_div(heads, 2));
+  }
+  return heads;
+}
+
 }  // namespace
 
 std::string_view name_of(CpuIsa isa) { return kNames[static_cast<int>(isa)].text; }
@@ -141,6 +154,7 @@ CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device
     spec.parts_are_tasks = spec.split_keys > 0 && problem.seqlen_k > spec.split_keys &&
                            rows_of_key_head(problem) <= spec.tile_m &&
                            heads < kHeadsPerThread * spec.num_threads;
+    spec.heads_together = choose_heads_together(problem, spec);
   }
   return spec;
 }

@@ -28,7 +28,10 @@ struct CpuKernelSpec {
   // they are not cut. It depends on neither the batch nor the number of threads: bits depend on it.
   int64_t split_keys = 0;
   bool parts_are_tasks = false;  // of a head's only tile, for threads that find too few tiles
-  bool direct = false;           // keys and values are not packed, but read where they lie
+  // Key heads of a task of parts, whose blocks it reads in turns: heads that lie side by side in a
+  // key's row are read in the order of memory. No bit depends on it.
+  int heads_together = 1;
+  bool direct = false;  // keys and values are not packed, but read where they lie
 };
 
 // Whether `device` has what `isa` needs.

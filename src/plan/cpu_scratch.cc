@@ -53,7 +53,8 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
     head.add(scratch.num_n_blocks);
     scratch.bytes_per_head = head.end();
   }
-  scratch.threads_bytes = static_cast<size_t>(spec.num_threads) * scratch.bytes_per_thread;
+  scratch.threads_bytes = static_cast<size_t>(spec.num_threads) *
+                          static_cast<size_t>(spec.heads_together) * scratch.bytes_per_thread;
   scratch.heads_bytes = static_cast<size_t>(spec.heads_per_wave) * scratch.bytes_per_head;
   if (spec.parts_are_tasks) {
     scratch.parts_bytes = static_cast<size_t>(

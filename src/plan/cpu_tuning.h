@@ -40,6 +40,9 @@ inline constexpr int kPanelColumns = 64;
 inline constexpr int kDirectKeys = 64;
 // With as many heads of one tile a thread, their parts need not be tasks.
 inline constexpr int64_t kHeadsPerThread = 4;
+// Key heads that a task of parts takes at most, while each thread finds this many tasks.
+inline constexpr int kMostHeadsTogether = 8;
+inline constexpr int64_t kPartsPerThread = 4;
 // Up to this many rows of a key head make a direct loop: decoding, also of a few queries at once.
 inline constexpr int64_t kMostDirectRows = 16;
 // Keys of a part where the plan decides: the longest cache is work for all threads, and the sums of

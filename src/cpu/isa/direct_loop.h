@@ -27,12 +27,13 @@ class DirectLoop {
   void run() {
     if (job_.first_block >= job_.end_block) return;
     order_q(true);
+    order_sums(true);
     job_.locate_keys(job_, job_.first_block, keys_[0]);
     for (int64_t block = job_.first_block; block < job_.end_block; ++block) {
       now_ = &keys_[(block - job_.first_block) % 2];
       next_ = &keys_[(block - job_.first_block + 1) % 2];
       next_->count = 0;
-      if (block + 1 < job_.end_block) job_.locate_keys(job_, block + 1, *next_);
+      if (block + 1 < job_.last_block) job_.locate_keys(job_, block + 1, *next_);
       find_columns(block);
       multiply_keys();
       for (int r = 0; r < job_.num_rows; ++r) softmax(block, r);

@@ -85,6 +85,9 @@ TEST_P(CpuSplits, ThreadsAndTasksChangeNoBit) {
         const CpuResult other = check_case(c, GetParam(), threads);
         EXPECT_TRUE(one == other) << name_of(dtype) << ", " << threads << " threads";
         tasks |= other.spec.parts_are_tasks;
+        // Both ways to go through the heads of a part.
+        const bool together = threads == 2 && seqlen_q == 1 && other.spec.direct;
+        EXPECT_EQ(other.spec.heads_together, together ? 2 : 1);
       }
       EXPECT_EQ(tasks, seqlen_q == 1 && GetParam() != CpuIsa::kScalar);
       EXPECT_FALSE(one.spec.parts_are_tasks);
