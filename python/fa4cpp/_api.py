@@ -343,6 +343,8 @@ def _append(k_cache, v_cache, k, v, used, page_table):
         capacity = size if page_table is None else size * page_table.shape[1]
         if length < 0 or length + rows > capacity:
             raise InvalidArgumentError(f"cache_seqlens[{b}] {length} with {rows} new keys; accepted: 0 to {capacity - rows}")
+    if _appended(k_cache, v_cache, k, v, used, page_table):
+        return [length + rows for length in used]
     for b, length in enumerate(used):
         for cache, new in ((k_cache, k), (v_cache, v)):
             if page_table is None:
@@ -352,6 +354,31 @@ def _append(k_cache, v_cache, k, v, used, page_table):
                 page, row = divmod(length + i, size)
                 cache[int(page_table[b, page]), row] = new[b, i]
     return [length + rows for length in used]
+
+
+def _appended(k_cache, v_cache, k, v, used, page_table):
+    """Whether the library wrote numpy's arrays into numpy's caches; False: nothing was written."""
+    if any(not hasattr(array, "__array_interface__") for array in (k_cache, v_cache, k, v)):
+        return False
+    names = ("k_cache", "v_cache", "k", "v")
+    views = [_arrays.view_of(name, array) for name, array in zip(names, (k_cache, v_cache, k, v))]
+    tensors = [described(name, view.shape, view.strides) for name, view in zip(names, views)]
+    shapes = [view.shape for view in views]
+    if (None in tensors or len({view.dtype for view in views}) > 1 or not all(view.writable for view in views[:2]) or
+            any(len(shape) != 4 or 0 in shape for shape in shapes) or
+            any(new[0] != len(used) or new[2:] != cache[2:] for cache, new in zip(shapes[:2], shapes[2:])) or
+            shapes[0][:3] != shapes[1][:3] or shapes[2][:3] != shapes[3][:3] or views[0].pointer == views[1].pointer):
+        return False  # numpy says what is wrong, or converts; one array may be both caches there
+    table = None if page_table is None else _arrays.int32_indices("page_table", page_table)
+    if table is None and shapes[0][0] != len(used):
+        return False
+    pages = 0 if table is None else table.shape[1]
+    problem = problem_bytes(views[0].dtype, DENSE, DENSE if table is None else PAGED, Tensor(shapes[2]), tensors[0], tensors[1],
+                            Options(), batch=len(used), max_q=0, max_k=pages * shapes[0][1], pages_per_seq=pages)
+    strides = [tensor.strides or (0, 0, 0) for tensor in tensors[2:]]
+    positions = _arrays.int32_indices("cache_seqlens", stdlib_array.array("i", used))
+    _call.append(problem, *views, positions, table, *strides)
+    return True
 
 
 def _checked(options):

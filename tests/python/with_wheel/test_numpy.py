@@ -112,6 +112,12 @@ class Numpy(unittest.TestCase):
             page[table] = old.reshape(2, 3, 4, 2, 32)
         out = fa4cpp.flash_attn_with_kvcache(q, *pages, *new, cache_seqlens=used, block_table=table, causal=True)
         self.assertLess(abs(out - numpy.concatenate(wanted)).max(), 2e-6)
+        # Through the library, and element by element where it cannot be asked: halves into floats.
+        from fa4cpp import _api
+
+        mixed = [array.copy() for array in rng]
+        for caches, fresh, by_library in ((caches, new, True), (mixed, [array.astype(numpy.float16) for array in new], False)):
+            self.assertEqual(_api._appended(*caches, *fresh, used, None), by_library)
         with self.assertRaisesRegex(ValueError, r"cache_seqlens\[1\] 10 with 3 new keys; accepted: 0 to 9"):
             fa4cpp.flash_attn_with_kvcache(q, *caches, *new, cache_seqlens=[1, 10])
         with self.assertRaisesRegex(NotImplementedError, "rotary_cos of type"):
