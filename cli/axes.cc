@@ -135,6 +135,7 @@ Json axes_json(const AttentionProblem& p) {
   if (p.layout_kv == Layout::kPacked) json["total_k"] = p.total_k;
   if (p.layout_kv == Layout::kPaged) json["page_size"] = p.page_size;
   if (p.page_table_heads > 1) json["page_table_heads"] = p.page_table_heads;
+  if (p.prefix_len > 0) json["prefix_len"] = p.prefix_len;
   json["seqused_q"] = p.has_seqused_q;
   json["seqused_k"] = p.has_seqused_k;
   json["sink"] = p.has_sink;
@@ -156,6 +157,7 @@ std::string axes_text(const AttentionProblem& p) {
   if (p.layout_kv == Layout::kPacked) text += fmt::format(" packed k {}", p.total_k);
   if (p.layout_kv == Layout::kPaged) text += fmt::format(" pages of {}", p.page_size);
   if (p.page_table_heads > 1) text += " of each head";
+  if (p.prefix_len > 0) text += fmt::format(" behind {} shared keys", p.prefix_len);
   if (p.has_seqused_q) text += " seqused_q";
   if (p.has_seqused_k) text += " seqused_k";
   if (p.has_sink) text += " sink";

@@ -42,6 +42,7 @@ class Coverage {
     count("mqa", p.heads_kv == 1 && p.heads_q > 1);
     count("varlen", p.layout_q == Layout::kPacked);
     count("paged", p.layout_kv == Layout::kPaged);
+    count("shared prefix", p.prefix_len > 0);
     count("pages of each head", p.page_table_heads > 1);
     count("seqused_k", p.has_seqused_k);
     count("sink", p.has_sink);

@@ -235,6 +235,10 @@ typedef struct fa4_problem {
    * head has its own, (batch, heads_kv, pages_per_seq). On the CPU, as strides are. */
   int64_t page_table_heads;
   int64_t page_table_strides[3]; /* in elements: batch, page, head; all 0: contiguous */
+  /* Paged: the first prefix_len keys of every sequence are the same and lie on prefix_pages, which
+   * executions bring; page_table is of the keys behind them. seqlen_k and seqused_k count both. On
+   * the CPU. */
+  int64_t prefix_len;
 } fa4_problem;
 
 /* FA4_OK: `device` runs `problem` forward. FA4_NOT_SUPPORTED: it does not, and fa4_last_error() is
@@ -311,7 +315,8 @@ typedef struct fa4_forward_args {
   const float* k_descale;
   const float* v_descale;
   float* max_logit;
-  const int32_t* seqused_q; /* (batch) queries of each sequence, when has_seqused_q */
+  const int32_t* seqused_q;    /* (batch) queries of each sequence, when has_seqused_q */
+  const int32_t* prefix_pages; /* (prefix_len / page_size, rounded up), when prefix_len is not 0 */
 } fa4_forward_args;
 
 /* Runs (CPU) or enqueues (GPU) the operation. Safe in a stream capture: the graph holds the

@@ -62,6 +62,7 @@ STRUCTS = {
         ("split_keys", "q", 1),
         ("page_table_heads", "q", 1),
         ("page_table_strides", "q", 3),
+        ("prefix_len", "q", 1),
     ),
     "fa4_plan_options": (
         ("struct_size", "I", 1),
@@ -90,6 +91,7 @@ STRUCTS = {
         ("v_descale", "P", 1),
         ("max_logit", "P", 1),
         ("seqused_q", "P", 1),
+        ("prefix_pages", "P", 1),
     ),
     "fa4_backward_args": (
         ("struct_size", "I", 1),

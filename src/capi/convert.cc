@@ -104,6 +104,7 @@ AttentionProblem to_problem(const fa4_problem& problem) {
   desc.split_keys = problem.split_keys;
   desc.page_table_heads = problem.page_table_heads;
   desc.page_table = to_strides(problem.page_table_strides);
+  desc.prefix_len = problem.prefix_len;
   desc.out_dtype = static_cast<DType>(problem.out_dtype);
   desc.q = to_strides(problem.q_strides);
   desc.k = to_strides(problem.k_strides);
@@ -129,6 +130,7 @@ ForwardArgs to_args(const fa4_forward_args* given) {
   result.out = args.out;
   result.lse = args.lse;
   result.page_table = args.page_table;
+  result.prefix_pages = args.prefix_pages;
   return result;
 }
 

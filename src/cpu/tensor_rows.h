@@ -14,9 +14,12 @@ class TensorRows {
              int64_t b, int64_t head, bool of_v)
       : strides_(of_v ? problem.v : problem.k), page_size_(problem.page_size) {
     base_ = (of_v ? view.offset_v : view.offset_k) + head * strides_.head;
-    if (problem.layout_kv == Layout::kPaged) {
+    is_paged_ = problem.layout_kv == Layout::kPaged;
+    if (is_paged_) {
       pages_ = args.page_table + b * problem.page_table.batch + head * problem.page_table.head;
       page_stride_ = problem.page_table.seqlen;
+      prefix_len_ = problem.prefix_len;
+      prefix_pages_ = args.prefix_pages;
     }
   }
 
@@ -29,9 +32,12 @@ class TensorRows {
 
   int64_t offset(int64_t n) const {
     if (group_ > 1) return base_ + n / group_ * strides_.seqlen + n % group_ * strides_.head;
-    if (pages_ == nullptr) return base_ + n * strides_.seqlen;
-    return base_ + pages_[n / page_size_ * page_stride_] * strides_.batch +
-           n % page_size_ * strides_.seqlen;
+    if (!is_paged_) return base_ + n * strides_.seqlen;
+    const int64_t own = n - prefix_len_;
+    const int32_t page =
+        own < 0 ? prefix_pages_[n / page_size_] : pages_[own / page_size_ * page_stride_];
+    const int64_t row = (own < 0 ? n : own) % page_size_;
+    return base_ + page * strides_.batch + row * strides_.seqlen;
   }
 
  private:
@@ -40,7 +46,10 @@ class TensorRows {
   int64_t group_ = 1;
   int64_t page_size_ = 0;
   int64_t page_stride_ = 0;
+  int64_t prefix_len_ = 0;
+  const int32_t* prefix_pages_ = nullptr;
   const int32_t* pages_ = nullptr;
+  bool is_paged_ = false;
 };
 
 }  // namespace fa4::internal

@@ -9,6 +9,10 @@ Support query_gpu_options(const AttentionProblem& p) {
     return {false, fmt::format("out_dtype {}; accepted on a GPU in this version: {}, the inputs'",
                                name_of(p.out_dtype), name_of(p.dtype))};
   }
+  if (p.prefix_len != 0) {
+    return {false,
+            fmt::format("prefix_len {}; accepted on a GPU in this version: 0", p.prefix_len)};
+  }
   if (p.layout_kv == Layout::kPaged &&
       (p.page_table_heads > 1 ||
        p.page_table != Strides{p.page_table_heads * p.pages_per_seq, 1, 0})) {

@@ -130,6 +130,10 @@ AppendArgs checked(const AttentionProblem& p, AppendArgs a) {
   check_new_tensor("v", p, new_extent(p, a, p.head_dim_v), a.new_v);
   check_cache("k_cache", key_extent(p, 0, p.head_dim), p.k);
   check_cache("v_cache", key_extent(p, 0, p.head_dim_v), p.v);
+  if (p.prefix_len > 0) {
+    refuse("prefix_len {}; accepted: 0, as new keys go to pages of each sequence's own",
+           p.prefix_len);
+  }
   check_rotary(p, a);
   const bool any = p.batch > 0 && p.rows_q() > 0;
   check_query_indices(p, a);

@@ -101,14 +101,17 @@ void check_layouts(AttentionProblem& p) {
   if (p.layout_kv != Layout::kPaged) {
     p.page_size = p.num_pages = p.pages_per_seq = p.page_table_heads = 0;
     p.page_table = {};
+    if (p.prefix_len != 0) refuse("prefix_len {}; accepted: 0, as k is not paged", p.prefix_len);
     return;
   }
   check_size("page_size", p.page_size, 1);
   check_size("num_pages", p.num_pages);
   check_size("pages_per_seq", p.pages_per_seq);
-  if (p.seqlen_k > p.pages_per_seq * p.page_size) {
-    refuse("seqlen_k {}; accepted: 0 to pages_per_seq {} x page_size {} = {}", p.seqlen_k,
-           p.pages_per_seq, p.page_size, p.pages_per_seq * p.page_size);
+  check_size("prefix_len", p.prefix_len);
+  if (p.seqlen_k > p.prefix_len + p.pages_per_seq * p.page_size) {
+    refuse("seqlen_k {}; accepted: 0 to {}pages_per_seq {} x page_size {} = {}", p.seqlen_k,
+           p.prefix_len > 0 ? fmt::format("prefix_len {} + ", p.prefix_len) : "", p.pages_per_seq,
+           p.page_size, p.prefix_len + p.pages_per_seq * p.page_size);
   }
   p.has_seqused_k = true;
   if (p.page_table_heads == 0) p.page_table_heads = 1;

@@ -64,6 +64,7 @@ struct ProblemDesc {
   int64_t pages_per_seq = 0;     // paged only
   int64_t page_table_heads = 0;  // paged only; 0, 1: one row of pages for all heads, or heads_kv
   Strides page_table;            // paged only: batch, page, head; all zero: contiguous
+  int64_t prefix_len = 0;        // paged only: keys that all sequences share, before their own
   bool has_seqused_q = false;    // per-sequence query counts are given at execution
   bool has_seqused_k = false;  // per-sequence key counts are given at execution (always with paged)
   bool has_sink = false;       // per-query-head sink logits are given at execution
@@ -97,6 +98,8 @@ struct AttentionProblem : ProblemDesc {
   int64_t group() const { return heads_q / heads_kv; }  // query heads per key head
   // The scores are not q k times a positive factor.
   bool transforms_scores() const { return softcap > 0 || scale < 0; }
+  // Pages that hold the shared keys.
+  int64_t prefix_pages() const { return prefix_len == 0 ? 0 : (prefix_len - 1) / page_size + 1; }
   int64_t rows_k() const { return layout_kv == Layout::kPacked ? total_k : batch * seqlen_k; }
   int64_t rows_q() const { return layout_q == Layout::kPacked ? total_q : batch * seqlen_q; }
   int64_t out_elements() const { return rows_q() * heads_q * head_dim_v; }

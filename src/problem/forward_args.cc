@@ -8,7 +8,7 @@ namespace fa4::internal {
 namespace {
 
 struct Regions {
-  std::array<MemoryRegion, 9> inputs;  // q, k and v first
+  std::array<MemoryRegion, 10> inputs;  // q, k and v first
   std::array<MemoryRegion, 3> outputs;
 };
 
@@ -24,6 +24,7 @@ Regions regions_of(const AttentionProblem& p, const ForwardArgs& a) {
            flat_region("cu_seqlens_k", a.cu_seqlens_k, p.batch + 1, 4),
            flat_region("seqused_q", a.seqused_q, p.batch, 4),
            flat_region("seqused_k", a.seqused_k, p.batch, 4),
+           flat_region("prefix_pages", a.prefix_pages, p.prefix_pages(), 4),
            MemoryRegion{"page_table", a.page_table,
                         a.page_table == nullptr ? TensorExtent{} : page_table_extent(p),
                         p.page_table, 4}},

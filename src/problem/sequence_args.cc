@@ -1,5 +1,6 @@
 #include "problem/sequence_args.h"
 
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -45,8 +46,15 @@ void check_seqused(const char* name, const int32_t* seqused, const int32_t* cu_s
 
 // Only entries that hold keys are looked at: the others may be anything.
 void check_page_table(const AttentionProblem& p, const SequenceArgs& a) {
+  const int64_t longest = *std::max_element(a.seqused_k, a.seqused_k + p.batch);
+  for (int64_t i = 0; i * p.page_size < std::min(longest, p.prefix_len); ++i) {
+    if (a.prefix_pages[i] >= 0 && a.prefix_pages[i] < p.num_pages) continue;
+    refuse("prefix_pages[{}] {}; accepted: 0 to {} (num_pages {})", i, a.prefix_pages[i],
+           p.num_pages - 1, p.num_pages);
+  }
   for (int64_t b = 0; b < p.batch; ++b) {
-    const int64_t used = (a.seqused_k[b] + p.page_size - 1) / p.page_size;
+    const int64_t own = std::max<int64_t>(0, a.seqused_k[b] - p.prefix_len);
+    const int64_t used = (own + p.page_size - 1) / p.page_size;
     for (int64_t h = 0; h < p.page_table_heads; ++h) {
       for (int64_t i = 0; i < used; ++i) {
         const int32_t page = page_of(p, a, b, h, i);
@@ -125,6 +133,7 @@ void check_index_pointers(const AttentionProblem& p, const SequenceArgs& a) {
   check_presence("seqused_q", a.seqused_q, p.has_seqused_q, any, "seqused_q");
   check_presence("seqused_k", a.seqused_k, p.has_seqused_k, any, "seqused_k");
   check_presence("page_table", a.page_table, paged, any && p.pages_per_seq > 0, "paged k");
+  check_presence("prefix_pages", a.prefix_pages, p.prefix_len > 0, any, "prefix_len");
 }
 
 void check_query_indices(const AttentionProblem& p, const SequenceArgs& a) {

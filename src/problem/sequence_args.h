@@ -13,6 +13,7 @@ struct SequenceArgs {
   const int32_t* seqused_q = nullptr;     // (batch)
   const int32_t* seqused_k = nullptr;     // (batch)
   const int32_t* page_table = nullptr;    // (batch, [heads_kv,] pages_per_seq), by strides
+  const int32_t* prefix_pages = nullptr;  // of the keys that all sequences share
   int64_t total_q = -1;  // packed: rows actually there, at most the problem's; -1: the problem's
   int64_t total_k = -1;
 };
@@ -43,6 +44,17 @@ SequenceView sequence_view(const AttentionProblem& problem, const SequenceArgs& 
 inline int32_t page_of(const AttentionProblem& p, const SequenceArgs& a, int64_t b, int64_t head,
                        int64_t i) {
   return a.page_table[b * p.page_table.batch + i * p.page_table.seqlen + head * p.page_table.head];
+}
+
+// The page and row of key `n` of sequence b and key head `head`.
+struct PageRow {
+  int64_t page = 0, row = 0;
+};
+inline PageRow page_row_of(const AttentionProblem& p, const SequenceArgs& a, int64_t b,
+                           int64_t head, int64_t n) {
+  if (n < p.prefix_len) return {a.prefix_pages[n / p.page_size], n % p.page_size};
+  const int64_t own = n - p.prefix_len;
+  return {page_of(p, a, b, head, own / p.page_size), own % p.page_size};
 }
 
 // Rows of packed q, and of packed k, that are there in this execution; 0 in another layout,

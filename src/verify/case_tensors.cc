@@ -83,12 +83,16 @@ void CaseTensors::fill_page_table(Random& random) {
                      kGarbage);
   std::vector<int32_t> pages(static_cast<size_t>(p.num_pages));
   std::iota(pages.begin(), pages.end(), 0);
+  // The last ones are those of the keys that all share, whatever the others' order.
+  const auto own = pages.end() - p.prefix_pages();
+  prefix_pages_.assign(own, pages.end());
+  pages.erase(own, pages.end());
   for (int64_t h = 0; h < p.page_table_heads; ++h) {
     for (size_t i = pages.size(); i > 1; --i) {
       std::swap(pages[i - 1], pages[static_cast<size_t>(random.between(0, i - 1))]);
     }
     for (int64_t b = 0; b < p.batch; ++b) {
-      for (int64_t i = 0; i * p.page_size < seqused_k_[b]; ++i) {
+      for (int64_t i = 0; i * p.page_size < seqused_k_[b] - p.prefix_len; ++i) {
         page_table_[b * p.page_table.batch + i * p.page_table.seqlen + h * p.page_table.head] =
             pages[b * p.pages_per_seq + i];
       }
@@ -137,13 +141,14 @@ void CaseTensors::fill_kv(uint64_t seed, ThreadPool& pool) {
   for (int64_t b = 0; b < p.batch; ++b) {
     const SequenceView view = sequence_view(p, inputs, b);
     pool.run(view.seqlen_k, [&, b](int64_t n, int) {
-      Random random(seed + static_cast<uint64_t>(b << 32 | n));
+      // Shared keys get the same values again: another thread may be at them, but not in this run.
+      Random random(seed + static_cast<uint64_t>((n < p.prefix_len ? 0 : b) << 32 | n));
       int64_t at_k = view.offset_k + n * p.k.seqlen, at_v = view.offset_v + n * p.v.seqlen;
       for (int64_t h = 0; h < p.heads_kv; ++h) {
         if (p.layout_kv == Layout::kPaged) {
-          const int64_t page = page_of(p, inputs, b, h, n / p.page_size);
-          at_k = page * p.k.batch + n % p.page_size * p.k.seqlen;
-          at_v = page * p.v.batch + n % p.page_size * p.v.seqlen;
+          const PageRow at = page_row_of(p, inputs, b, h, n);
+          at_k = at.page * p.k.batch + at.row * p.k.seqlen;
+          at_v = at.page * p.v.batch + at.row * p.v.seqlen;
         }
         fill_row(p.dtype, k_, at_k + h * p.k.head, p.head_dim, 1.0f, random);
         fill_row(p.dtype, v_, at_v + h * p.v.head, p.head_dim_v, 1.0f, random);
@@ -165,6 +170,7 @@ Args CaseTensors::common_args() const {
   args.seqused_q = or_null(seqused_q_);
   args.seqused_k = or_null(seqused_k_);
   args.page_table = or_null(page_table_);
+  args.prefix_pages = or_null(prefix_pages_);
   if (args.cu_seqlens_q != nullptr) args.total_q = cu_seqlens_q_.back();
   if (args.cu_seqlens_k != nullptr) args.total_k = cu_seqlens_k_.back();
   return args;

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/rounding.h"
 #include "verify/random.h"
 
 namespace fa4::internal {
@@ -250,6 +251,14 @@ Case make_serving_case(int64_t index, uint64_t seed) {
   if (random.chance(30)) d.num_splits = random.chance(20) ? 1000 : random.between(1, 5);
   if (d.num_splits == 0 && random.chance(40)) d.split_keys = kSplitStep * random.between(1, 5);
   if (d.layout_kv != Layout::kPaged) return c;
+  if (random.chance(25)) {  // shared keys before those, on pages of their own
+    d.prefix_len = random.between(1, 1000);
+    d.seqlen_k += d.prefix_len;
+    d.num_pages += ceil_div(d.prefix_len, d.page_size);
+    for (int32_t& used : c.seqused_k) {
+      if (random.chance(80)) used += static_cast<int32_t>(d.prefix_len);
+    }
+  }
   if (random.chance(30)) d.page_table_heads = d.heads_kv;
   if (random.chance(30)) {  // entries of all heads side by side, room behind the last
     const int64_t heads = std::max<int64_t>(1, d.page_table_heads);

@@ -67,7 +67,8 @@ class CaseTensors {
   AttentionProblem problem_;
   std::vector<unsigned char> q_, k_, v_, dout_, sink_;
   std::vector<float> dlse_;
-  std::vector<int32_t> cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_;
+  std::vector<int32_t> cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_,
+      prefix_pages_;
 };
 
 }  // namespace fa4::internal

@@ -28,9 +28,9 @@ void load_keys(const AttentionProblem& p, const ForwardArgs& args, const Sequenc
   for (int64_t n = begin; n < end; ++n) {
     int64_t at_k = view.offset_k + n * p.k.seqlen, at_v = view.offset_v + n * p.v.seqlen;
     if (p.layout_kv == Layout::kPaged) {
-      const int64_t page = page_of(p, args, b, head, n / p.page_size);
-      at_k = page * p.k.batch + n % p.page_size * p.k.seqlen;
-      at_v = page * p.v.batch + n % p.page_size * p.v.seqlen;
+      const PageRow at = page_row_of(p, args, b, head, n);
+      at_k = at.page * p.k.batch + at.row * p.k.seqlen;
+      at_v = at.page * p.v.batch + at.row * p.v.seqlen;
     }
     at_k += head * p.k.head;
     at_v += head * p.v.head;

@@ -226,6 +226,26 @@ TEST(Options, SplitsAreChecked) {
             "split_keys 128 beside num_splits 1; accepted: one of them");
 }
 
+TEST(Options, ASharedPrefixIsChecked) {
+  const auto error_after = [](void (*change)(fa4_problem&)) -> std::string {
+    fa4::Problem problem = small::dense_problem(1, 4, 40, true);
+    problem.layout_kv = FA4_PAGED;
+    problem.page_size = 8;
+    problem.num_pages = 9;
+    problem.pages_per_seq = 3;
+    problem.prefix_len = 16;
+    change(problem);
+    return fa4_query_support(cpu(), &problem) == FA4_OK ? "accepted" : fa4_last_error();
+  };
+  EXPECT_EQ(error_after([](fa4_problem&) {}), "accepted");
+  EXPECT_EQ(error_after([](fa4_problem& p) { p.prefix_len = 15; }),
+            "seqlen_k 40; accepted: 0 to prefix_len 15 + pages_per_seq 3 x page_size 8 = 39");
+  EXPECT_EQ(error_after([](fa4_problem& p) { p.prefix_len = -1; }),
+            "prefix_len -1; accepted: 0 to 2147483647");
+  EXPECT_EQ(error_after([](fa4_problem& p) { p.layout_kv = FA4_DENSE; }),
+            "prefix_len 16; accepted: 0, as k is not paged");
+}
+
 TEST(Options, ReservedOnesAreNamed) {
   const auto error_after = [](void (*change)(fa4_problem&)) -> std::string {
     fa4::Problem problem = small::dense_problem(1, 4, 4, true);

@@ -160,6 +160,35 @@ TEST_P(CpuSplits, PagesChangeNoBit) {
   }
 }
 
+// Keys that all sequences share, on pages of their own or among each sequence's.
+TEST_P(CpuSplits, ASharedPrefixChangesNoBit) {
+  for (DType dtype : dtypes()) {
+    Case c = decode_case(dtype, 3);
+    c.desc.layout_kv = Layout::kPaged;
+    c.desc.page_size = 16;
+    c.desc.prefix_len = 480;  // whole pages, so that each sequence's table can hold them too
+    c.desc.pages_per_seq = 70;
+    c.desc.num_pages = 250;
+    c.seqused_k = {1500, 480, 300};  // one without keys of its own, one with a part of the prefix
+    const CaseTensors tensors(c);
+    const CpuResult shared = run_cpu(tensors.problem(), tensors.args(), GetParam());
+    expect_accurate(tensors.problem(), tensors.args(),
+                    reference_forward(tensors.problem(), tensors.args(), 2), shared);
+    ProblemDesc d = c.desc;
+    d.prefix_len = 0;
+    d.pages_per_seq = 100;
+    ForwardArgs args = tensors.args();
+    std::vector<int32_t> table;
+    for (int64_t b = 0; b < 3; ++b) {
+      table.insert(table.end(), args.prefix_pages, args.prefix_pages + 30);
+      table.insert(table.end(), args.page_table + b * 70, args.page_table + (b + 1) * 70);
+    }
+    args.prefix_pages = nullptr;
+    args.page_table = table.data();
+    EXPECT_TRUE(run_cpu(AttentionProblem::make(d), args, GetParam()) == shared) << name_of(dtype);
+  }
+}
+
 // The last key is hidden from the first of two rows; an infinity of a part whose weights underflow
 // beside the next part's is still one.
 TEST_P(CpuSplits, WhatIsNotFiniteReachesTheRowsThatSeeIt) {

@@ -146,6 +146,19 @@ TEST(RowsOfPacked, AreThoseOfThePackedSide) {
   EXPECT_EQ(rows_of_packed_k(p, f.args), 9);
 }
 
+TEST(CheckHostArgs, ReadsThePagesOfASharedPrefix) {
+  static const int32_t kPages[] = {3, 9};
+  EXPECT_EQ(paged_error([](Fixture& f) { f.desc.prefix_len = 1; }),
+            "prefix_pages is NULL; accepted: a pointer, as the problem has prefix_len");
+  EXPECT_EQ(paged_error([](Fixture& f) { f.args.prefix_pages = kPages; }),
+            "prefix_pages is given, but the problem has no prefix_len; accepted: NULL");
+  EXPECT_EQ(paged_error([](Fixture& f) {
+              f.desc.prefix_len = f.desc.page_size + 1;
+              f.args.prefix_pages = kPages;
+            }),
+            "prefix_pages[1] 9; accepted: 0 to 8 (num_pages 9)");
+}
+
 TEST(CheckHostArgs, ReadsSequsedAndPages) {
   EXPECT_EQ(paged_error([](Fixture& f) { f.seqused[0] = 8; }), "seqused_k[0] 8; accepted: 0 to 7");
   EXPECT_EQ(paged_error([](Fixture& f) { f.seqused[1] = -1; }),
