@@ -40,7 +40,9 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
     counts["long"] += std::max(p.seqlen_q, p.seqlen_k) > 1024;
     if (device.kind != DeviceKind::kCpu) {
       const ForwardPlan plan = plan_forward(p, device);
-      ++counts["kernel " + plan.steps.at(0).source.display_name];
+      // Two variants of each kernel take pages, of which there are few cases.
+      const bool paged = p.layout_kv == Layout::kPaged;
+      ++counts[paged ? "paged" : "kernel " + plan.steps.at(0).source.display_name];
     }
   }
   return counts;
