@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/rounding.h"
+#include "cpu/load.h"
 
 namespace fa4::internal {
 namespace {
@@ -38,13 +39,6 @@ struct MergedRow {
   double top = -kInfinity;
   double total = 0;  // of the weights; 0: no part counts
 };
-
-template <DType kType>
-float load(const void* data, int64_t index) {
-  if constexpr (kType == DType::kF32) return static_cast<const float*>(data)[index];
-  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
-  return kType == DType::kBF16 ? bf16_to_float(bits) : f16_to_float(bits);
-}
 
 template <DType kType>
 void add_part(const void* part, int64_t offset, int count, double weight, double* sums) {

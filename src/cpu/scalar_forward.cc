@@ -6,6 +6,7 @@
 
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
+#include "cpu/load.h"
 #include "cpu/tensor_rows.h"
 #include "kernels/softmax/exp2_math.h"
 
@@ -16,13 +17,6 @@ constexpr int kMaxHeadDim = 256;
 constexpr int kMaxBlock = 64;
 constexpr double kLog2EInDouble = 1.4426950408889634;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-template <DType kType>
-float load(const void* data, int64_t index) {
-  if constexpr (kType == DType::kF32) return static_cast<const float*>(data)[index];
-  const uint16_t bits = static_cast<const uint16_t*>(data)[index];
-  return kType == DType::kBF16 ? bf16_to_float(bits) : f16_to_float(bits);
-}
 
 // One query row: the online softmax over blocks of keys.
 template <DType kType>

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "core/error.h"
 #include "problem/tensor_extent.h"
 
 namespace fa4::internal {
 namespace {
+
+constexpr int64_t kMaxRotaryRows = std::numeric_limits<int32_t>::max();  // keys count in 32 bits
 
 template <class... Values>
 [[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
@@ -59,7 +63,9 @@ void check_rotary(const AttentionProblem& p, AppendArgs& a) {
   if (a.rotary_dim < 2 || a.rotary_dim > p.head_dim || a.rotary_dim % 2 != 0) {
     refuse("rotary_dim {}; accepted: even numbers from 2 to head_dim {}", a.rotary_dim, p.head_dim);
   }
-  if (a.rotary_rows < 0) refuse("rotary_rows {}; accepted: 0 or more", a.rotary_rows);
+  if (a.rotary_rows < 0 || a.rotary_rows > kMaxRotaryRows) {
+    refuse("rotary_rows {}; accepted: 0 to {}", a.rotary_rows, kMaxRotaryRows);
+  }
 }
 
 void check_memory(const AttentionProblem& p, const AppendArgs& a, bool any) {

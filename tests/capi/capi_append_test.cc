@@ -255,6 +255,9 @@ TEST(Append, RefusesWhatItCannotTake) {
       true, [&](Fixture& f) { rotary(f, 4, 11); },
       "rotary_rows 11; accepted: at least 12, as positions[2] is 8 and has 4 new rows");
   expect(
+      true, [&](Fixture& f) { rotary(f, 4, INT64_MAX); },
+      "rotary_rows 9223372036854775807; accepted: 0 to 2147483647");
+  expect(
       true, [&](Fixture& f) { rotary(f, 4, 12), f.args.rotary_pairs = 2; },
       "rotary_pairs 2; accepted: 0 (halves), 1");
   expect(
