@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "problem/tensor_extent.h"
 #include "verify/cases.h"
 
 namespace fa4::cli {
@@ -26,7 +27,8 @@ void BoundOperation<Op, Args>::upload_indices(Args& args) {
   args.cu_seqlens_k = side_.upload(args.cu_seqlens_k, p.batch + 1, 4);
   args.seqused_q = side_.upload(args.seqused_q, p.batch, 4);
   args.seqused_k = side_.upload(args.seqused_k, p.batch, 4);
-  args.page_table = side_.upload(args.page_table, p.batch * p.pages_per_seq, 4);
+  const auto entries = span_of(page_table_extent(p), p.page_table, 4);  // checked with the problem
+  args.page_table = side_.upload(args.page_table, entries->end, 4);
 }
 
 Execution::Execution(const AttentionProblem& problem, const DeviceChoice& device, int threads)

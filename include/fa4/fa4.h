@@ -232,7 +232,7 @@ typedef struct fa4_problem {
    * lengths. 0: num_splits holds. On the CPU. */
   int64_t split_keys;
   /* Paged: 0 or 1 when all heads share page_table, (batch, pages_per_seq); heads_kv when each key
-   * head has its own, (batch, heads_kv, pages_per_seq). On the CPU, as strides are. */
+   * head has its own, (batch, heads_kv, pages_per_seq), on the CPU. */
   int64_t page_table_heads;
   int64_t page_table_strides[3]; /* in elements: batch, page, head; all 0: contiguous */
   /* Paged: the first prefix_len keys of every sequence are the same and lie on prefix_pages, which

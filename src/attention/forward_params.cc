@@ -65,7 +65,8 @@ PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
   if (p.layout_kv != Layout::kPaged) return {};
   const auto page_size = static_cast<int32_t>(p.page_size);
   return {.table = args.page_table,
-          .pages_per_seq = static_cast<int32_t>(p.pages_per_seq),
+          .stride_batch = p.page_table.batch,
+          .stride_entry = p.page_table.seqlen,
           .page_size = page_size,
           .division = page_division(page_size),
           .num_pages = static_cast<int32_t>(p.num_pages),

@@ -71,12 +71,13 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
-  const auto& [page_table, pages_per_seq, page_size, division, num_pages, box_rows, k_rows,
-               v_rows] = pages;
+  const auto& [page_table, table_stride_batch, table_stride_entry, page_size, division, num_pages,
+               box_rows, k_rows, v_rows] = pages;
   fields.add(
-      "page_table, pages_per_seq, page_size, page_multiplier, page_shift, num_pages, box_rows",
-      page_table, pages_per_seq, page_size, division.multiplier, division.shift, num_pages,
-      box_rows);
+      "page_table, table_stride_batch, table_stride_entry, page_size, page_multiplier, page_shift, "
+      "num_pages, box_rows",
+      page_table, table_stride_batch, table_stride_entry, page_size, division.multiplier,
+      division.shift, num_pages, box_rows);
   add_page_rows("k", k_rows, &fields);
   add_page_rows("v", v_rows, &fields);
   return {"FwdParams", sizeof(FwdParams), fields.take()};

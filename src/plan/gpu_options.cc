@@ -13,14 +13,9 @@ Support query_gpu_options(const AttentionProblem& p) {
     return {false,
             fmt::format("prefix_len {}; accepted on a GPU in this version: 0", p.prefix_len)};
   }
-  if (p.layout_kv == Layout::kPaged &&
-      (p.page_table_heads > 1 ||
-       p.page_table != Strides{p.page_table_heads * p.pages_per_seq, 1, 0})) {
-    return {false,
-            fmt::format("page_table of {} heads and strides ({}, {}, {}); accepted on a GPU in "
-                        "this version: 1, contiguous",
-                        p.page_table_heads, p.page_table.batch, p.page_table.seqlen,
-                        p.page_table.head)};
+  if (p.page_table_heads > 1) {
+    return {false, fmt::format("page_table_heads {}; accepted on a GPU in this version: 0, 1",
+                               p.page_table_heads)};
   }
   return {};
 }

@@ -142,6 +142,36 @@ TEST_F(Pages, OfEverySizeHaveTheBitsOfNone) {
   EXPECT_GE(ran, 12);
 }
 
+// Engines hand out columns and rows of larger tables.
+TEST_F(Pages, OfTablesThatAreSlices) {
+  int ran = 0;
+  for (const int64_t page_size : {1, 16}) {
+    SCOPED_TRACE(page_size);
+    Case c = base_case(64);
+    put_in_pages(c, page_size, {544, 0, 301});
+    const PagedTensors paged(c);
+    ProblemDesc d = paged.problem();
+    d.page_table = {2 * d.pages_per_seq + 5, 2, 0};
+    const AttentionProblem problem = AttentionProblem::make(d);
+    std::vector<int32_t> table(static_cast<size_t>(d.batch * d.page_table.batch), kGarbage);
+    for (int64_t b = 0; b < d.batch; ++b) {
+      for (int64_t i = 0; i < d.pages_per_seq; ++i) {
+        table[b * d.page_table.batch + 2 * i] = paged.table[b * d.pages_per_seq + i];
+      }
+    }
+    ForwardArgs args = paged.args();
+    args.page_table = table.data();
+    for (const Backend& backend : tested_backends()) {
+      if (!unsupported(backend, problem).empty()) continue;
+      SCOPED_TRACE(backend.name);
+      ++ran;
+      EXPECT_TRUE(run_on(backend, problem, args).out ==
+                  run_on(backend, paged.problem(), paged.args()).out);
+    }
+  }
+  EXPECT_GE(ran, 2);
+}
+
 TEST_F(Pages, OfEveryHeadDim) {
   constexpr struct {
     int64_t head_dim, head_dim_v;

@@ -92,7 +92,8 @@ struct PageRows {
 // table[sequence][j / page_size].
 struct PageParams {
   const int32_t* table;  // null: there are none
-  int32_t pages_per_seq;
+  int64_t stride_batch;  // elements
+  int64_t stride_entry;
   int32_t page_size;
   PageDivision division;  // by page_size
   int32_t num_pages;

@@ -18,7 +18,8 @@ __device__ inline PagePlace page_place(const PageParams& pages, int batch, int s
   if (key >= seqlen_k) return {0, -1};
   const int index = static_cast<int>(
       __umulhi(2 * static_cast<uint32_t>(key), pages.division.multiplier) >> pages.division.shift);
-  return {pages.table[int64_t{batch} * pages.pages_per_seq + index], key - index * pages.page_size};
+  return {pages.table[batch * pages.stride_batch + index * pages.stride_entry],
+          key - index * pages.page_size};
 }
 
 // Entries are clamped, since nobody can check them without a synchronisation. num_pages for a key
