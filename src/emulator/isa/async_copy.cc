@@ -34,8 +34,14 @@ struct CopyGroups {
     std::deque<Ids> groups;
     size_t look_at = kMostRemembered;  // ids in a list before those that are done are looked for
   };
+  // A copy that was done before an arrival was issued behind it.
+  struct Done {
+    uint64_t id;
+    uint32_t mask;
+  };
   Lane lanes[32];
   std::vector<CopyOp*> pending;  // of the warp; ops take themselves out
+  std::deque<Done> done;         // the latest
 };
 
 void forget_done(const Exec& exec, CopyGroups::Lane* lane, CopyGroups::Ids* ids) {
@@ -88,6 +94,10 @@ class CopyOp final : public AsyncOp {
     const size_t end = split && next_ == 0 && lanes.size() > 1 ? lanes.size() / 2 : lanes.size();
     for (; next_ < end; ++next_) copy(cluster, lanes[next_]);
     if (next_ < lanes.size()) return false;
+    if (followers.empty()) {
+      groups_.done.push_back({id, mask});
+      if (groups_.done.size() > kMostRemembered) groups_.done.pop_front();
+    }
     for (const auto& arrival : followers) {
       if (--arrival->copies != 0) {
         // The arrival that comes with the last of them speaks for this one too.
@@ -234,6 +244,16 @@ struct ArriveInsn {
   bool increments = true;
 };
 
+// The lane's arrival speaks also for those of its copies that are done.
+void tell_followed(const Exec& exec, const BarrierPlace& place, int lane,
+                   const std::deque<CopyGroups::Done>& done) {
+  if (exec.observer == nullptr) return;
+  for (const CopyGroups::Done& copy : done) {
+    if ((copy.mask >> lane & 1) == 0) continue;
+    exec.observer->mbarrier_follows(*place.cta, place.offset, copy.id);
+  }
+}
+
 Flow run_arrive(Exec& exec, const Insn& insn) {
   const ArriveInsn& arrive = insn.form<ArriveInsn>();
   auto& groups = exec.warp->state<CopyGroups>();
@@ -241,6 +261,7 @@ Flow run_arrive(Exec& exec, const Insn& insn) {
   exec.for_lanes([&](int lane) {
     const BarrierPlace place = barrier_place(exec, arrive.address, arrive.space, lane);
     if (arrive.increments) mbarrier_await_one_more(*place.cta, place.offset);
+    tell_followed(exec, place, lane, groups.done);
     auto arrival = std::make_shared<DelayedArrival>();
     arrival->barrier = place;
     for (CopyOp* op : groups.pending) {
@@ -250,6 +271,9 @@ Flow run_arrive(Exec& exec, const Insn& insn) {
     }
     if (arrival->copies == 0) at_once->barriers.push_back(place);
   });
+  // Those whose lanes have all arrived need not be told of again.
+  std::erase_if(groups.done,
+                [&](CopyGroups::Done& copy) { return (copy.mask &= ~exec.mask) == 0; });
   if (!at_once->barriers.empty()) start(exec, insn, std::move(at_once), {});
   return Flow::kNext;
 }

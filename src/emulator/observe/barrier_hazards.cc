@@ -140,6 +140,14 @@ void ClusterHazards::mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t
   }
 }
 
+void ClusterHazards::mbarrier_follows(Cta& cta, uint32_t offset, uint64_t op) {
+  if (op == 0 || op > ops_.size()) return;
+  Mbarrier& barrier = mbarrier(cta, offset);
+  OpRecord& r = ops_[op - 1];
+  barrier.gathering.join(*r.at_issue);
+  r.done.push_back({barrier.component, barrier.phases + 1});
+}
+
 void ClusterHazards::mbarrier_phase(Cta& cta, uint32_t offset) {
   Mbarrier& barrier = mbarrier(cta, offset);
   ++barrier.phases;

@@ -54,6 +54,7 @@ class ClusterHazards {
   void mbarrier_arrive(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
                        const ArriveOrder& order);
   void mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t offset, bool arrives);
+  void mbarrier_follows(Cta& cta, uint32_t offset, uint64_t op);
   void mbarrier_phase(Cta& cta, uint32_t offset);
   void mbarrier_observed(const Exec& exec, const Insn& insn, Cta& cta, uint32_t offset,
                          const WaitOrder& order);

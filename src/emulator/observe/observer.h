@@ -114,6 +114,8 @@ class Observer {
                                int64_t /*bytes*/) {}
   virtual void mbarrier_async_arrive(const AsyncOp&, Cta&, uint32_t /*offset*/, int64_t /*bytes*/,
                                      uint32_t /*arrivals*/) {}
+  // The phase that goes on will not be over without an arrival that speaks for `op`, which is done.
+  virtual void mbarrier_follows(Cta&, uint32_t /*offset*/, uint64_t /*op*/) {}
   virtual void mbarrier_phase(Cta&, uint32_t /*offset*/) {}  // a phase has completed
   virtual void mbarrier_observed(const Exec&, const Insn&, Cta&, uint32_t /*offset*/,
                                  const WaitOrder&) {}

@@ -165,6 +165,36 @@ TEST(Initialisation, OfAnMbarrierMustComeBeforeAnEngineSignalsIt) {
   EXPECT_EQ(severity(bare, "mbarrier-race"), "error") << text_of(bare);
 }
 
+// --- Copies of threads ---------------------------------------------------------------------------
+
+// Each of 64 threads copies 16 bytes, some time later `arrives` at a barrier, and reads what
+// another warp copied.
+LaunchReport run_copies(const char* policy, const char* arrives) {
+  PtxProgram p(
+      std::string("mov.u32 %r1, bar;\nmov.u32 %r2, tile;\nsetp.eq.u32 %p0, %r0, 0;\n"
+                  "@%p0 mbarrier.init.shared.b64 [%r1], 64;\nbar.sync 0;\n"
+                  "shl.b32 %r3, %r0, 4;\nadd.u32 %r3, %r2, %r3;\nmad.wide.u32 %d2, %r0, 16, %d1;\n"
+                  "cp.async.ca.shared.global [%r3], [%d2], 16;\nmov.u32 %r6, 200;\n"
+                  "later: sub.u32 %r6, %r6, 1;\nsetp.ne.u32 %p1, %r6, 0;\n@%p1 bra later;\n") +
+          arrives +
+          "wait: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r1], 0;\n@!%p2 bra wait;\n"
+          "xor.b32 %r4, %r0, 63;\nshl.b32 %r3, %r4, 4;\nadd.u32 %r3, %r2, %r3;\n"
+          "ld.shared.u32 %r5, [%r3];\nmad.wide.u32 %d2, %r0, 4, %d0;\nst.global.u32 [%d2], %r5;\n",
+      checked(policy), ".shared .align 8 .b64 bar;\n.shared .align 128 .b8 tile[1024];\n");
+  return p.launch(p.buffer("out", 256), p.buffer("in", std::vector<uint32_t>(256)), 64);
+}
+
+// Eager: the copies are done when the arrival is issued.
+TEST(Copies, AnArrivalSpeaksForThoseBeforeItDoneOrNot) {
+  for (const char* policy : {"eager", "late", "random"}) {
+    const auto good = run_copies(policy, "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%r1];\n");
+    EXPECT_EQ(good.status, "ok") << policy << text_of(good);
+    EXPECT_TRUE(good.findings.empty()) << policy << text_of(good);
+    const auto bare = run_copies(policy, "mbarrier.arrive.shared.b64 _, [%r1];\n");
+    EXPECT_FALSE(bare.findings.empty()) << policy;
+  }
+}
+
 // --- Between clusters ---------------------------------------------------------------------------
 
 // One thread of cluster 0 hands a value to one of cluster 1: `release` is before or at the store to
