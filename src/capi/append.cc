@@ -1,11 +1,9 @@
 // fa4_append of fa4.h.
-#include <fmt/format.h>
-
+#include "cpu/append.h"
 #include "attention/cpu_threads.h"
 #include "capi/boundary.h"
 #include "capi/convert.h"
 #include "capi/handles.h"
-#include "cpu/append.h"
 
 namespace internal = fa4::internal;
 
@@ -16,12 +14,7 @@ extern "C" fa4_status fa4_append(fa4_device* device, const fa4_problem* given_pr
     const internal::AttentionProblem problem =
         internal::to_problem(internal::read_problem(given_problem));
     const internal::AppendArgs given = internal::to_args(given_args);
-    if (device->device != nullptr) {
-      throw internal::Error(internal::ErrorCode::kNotSupported,
-                            fmt::format("fa4_append: device {} is not in this version; accepted: "
-                                        "cpu",
-                                        device->spec.name));
-    }
+    device->require_cpu("fa4_append");
     const internal::AppendArgs args = checked(problem, given);
     internal::check_host_stream(args.stream);
     cpu_append(problem, args, device->threads());

@@ -91,6 +91,13 @@ internal::ThreadPool& fa4_device::threads() {
   return *threads_;
 }
 
+void fa4_device::require_cpu(const char* function) const {
+  if (device == nullptr) return;
+  throw Error(
+      ErrorCode::kNotSupported,
+      fmt::format("{}: device {} is not in this version; accepted: cpu", function, spec.name));
+}
+
 extern "C" {
 
 fa4_status fa4_device_count(int32_t* count) {

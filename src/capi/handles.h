@@ -35,6 +35,8 @@ struct fa4_device {
 
   // The threads of what needs no plan, of the CPU; started at the first call.
   fa4::internal::ThreadPool& threads();
+  // Throws Error{kNotSupported}, naming a function that only the CPU has, unless this is the CPU.
+  void require_cpu(const char* function) const;
 
  private:
   std::mutex threads_mutex_;

@@ -4,18 +4,13 @@
 
 #include <limits>
 
-#include "core/error.h"
+#include "problem/refuse.h"
 #include "problem/tensor_extent.h"
 
 namespace fa4::internal {
 namespace {
 
 constexpr int64_t kMaxRotaryRows = std::numeric_limits<int32_t>::max();  // keys count in 32 bits
-
-template <class... Values>
-[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
-}
 
 TensorExtent new_extent(const AttentionProblem& p, const AppendArgs& a, int64_t dim) {
   TensorExtent extent = query_extent(p, rows_of_packed_q(p, a), dim);
@@ -27,19 +22,8 @@ void check_new_tensor(const char* name, const AttentionProblem& p, const TensorE
                       Strides& strides) {
   const bool packed = p.layout_q == Layout::kPacked;
   if (packed) strides.batch = 0;
-  const std::optional<Strides> contiguous = contiguous_strides(extent);
-  if (strides == Strides{} && contiguous.has_value()) strides = *contiguous;
+  complete_strides(name, extent, size_of(p.dtype), contiguous_strides(extent), strides);
   if (packed) strides.batch = 0;
-  if (!contiguous.has_value() || !span_of(extent, strides, size_of(p.dtype)).has_value()) {
-    refuse("strides ({}, {}, {}) of {} reach too far; accepted: a span of at most 2^62 bytes",
-           strides.batch, strides.seqlen, strides.head, name);
-  }
-}
-
-void check_cache(const char* name, const TensorExtent& extent, const Strides& strides) {
-  if (is_injective(extent, strides)) return;
-  refuse("strides ({}, {}, {}) of {} overlap; accepted: each at least what the smaller ones span",
-         strides.batch, strides.seqlen, strides.head, name);
 }
 
 void check_rotary(const AttentionProblem& p, AppendArgs& a) {
@@ -91,20 +75,6 @@ void check_memory(const AttentionProblem& p, const AppendArgs& a, bool any) {
   check_overlaps(inputs, outputs);
 }
 
-// Of the pages that new rows go to; the others may be anything.
-void check_pages(const AttentionProblem& p, const AppendArgs& a, int64_t b, int64_t first,
-                 int64_t end) {
-  for (int64_t h = 0; h < p.page_table_heads; ++h) {
-    for (int64_t i = first / p.page_size; i * p.page_size < end; ++i) {
-      const int32_t page = page_of(p, a, b, h, i);
-      if (page >= 0 && page < p.num_pages) continue;
-      const std::string head = p.page_table_heads > 1 ? fmt::format("{}, ", h) : "";
-      refuse("page_table[{}, {}{}] {}; accepted: 0 to {} (num_pages {})", b, head, i, page,
-             p.num_pages - 1, p.num_pages);
-    }
-  }
-}
-
 void check_positions(const AttentionProblem& p, const AppendArgs& a) {
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t rows = new_rows_of(p, a, b), first = a.positions[b];
@@ -134,8 +104,8 @@ AppendArgs checked(const AttentionProblem& p, AppendArgs a) {
   }
   check_new_tensor("k", p, new_extent(p, a, p.head_dim), a.new_k);
   check_new_tensor("v", p, new_extent(p, a, p.head_dim_v), a.new_v);
-  check_cache("k_cache", key_extent(p, 0, p.head_dim), p.k);
-  check_cache("v_cache", key_extent(p, 0, p.head_dim_v), p.v);
+  check_injective("k_cache", key_extent(p, 0, p.head_dim), p.k);
+  check_injective("v_cache", key_extent(p, 0, p.head_dim_v), p.v);
   if (p.prefix_len > 0) {
     refuse("prefix_len {}; accepted: 0, as new keys go to pages of each sequence's own",
            p.prefix_len);

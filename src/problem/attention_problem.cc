@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "problem/refuse.h"
 #include "problem/tensor_extent.h"
 
 namespace fa4::internal {
@@ -15,11 +15,6 @@ namespace {
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();  // index tensors are 32-bit
 constexpr int64_t kMaxHeads = 65536;
 constexpr int64_t kMaxHeadDim = 256;
-
-template <class... Values>
-[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
-}
 
 void check_size(const char* name, int64_t value, int64_t minimum = 0) {
   if (value < minimum || value > kMaxSize) {
@@ -123,11 +118,7 @@ void check_layouts(AttentionProblem& p) {
     p.page_table = {p.page_table_heads * p.pages_per_seq, 1, p.pages_per_seq};
   }
   if (p.page_table_heads == 1) p.page_table.head = 0;
-  if (!span_of(page_table_extent(p), p.page_table, 4).has_value()) {
-    refuse(
-        "strides ({}, {}, {}) of page_table reach too far; accepted: a span of at most 2^62 bytes",
-        p.page_table.batch, p.page_table.seqlen, p.page_table.head);
-  }
+  check_span("page_table", page_table_extent(p), p.page_table, 4);
 }
 
 // A side that reaches past every key of every query, for all lengths up to the maxima, is -1. A
@@ -214,17 +205,7 @@ void check_tensor(const char* name, const TensorExtent& extent, DType dtype, boo
     }
     return;
   }
-  if (!span_of(extent, strides, size_of(dtype)).has_value()) {
-    refuse("strides ({}, {}, {}) of {} reach too far; accepted: a span of at most 2^62 bytes",
-           strides.batch, strides.seqlen, strides.head, name);
-  }
-}
-
-void check_output(const char* name, const TensorExtent& extent, const Strides& strides) {
-  if (!is_injective(extent, strides)) {
-    refuse("strides ({}, {}, {}) of {} overlap; accepted: each at least what the smaller ones span",
-           strides.batch, strides.seqlen, strides.head, name);
-  }
+  check_span(name, extent, strides, size_of(dtype));
 }
 
 void check_tensors(AttentionProblem& p) {
@@ -238,14 +219,14 @@ void check_tensors(AttentionProblem& p) {
   check_tensor("k", k, p.dtype, packed_k, p.k);
   check_tensor("v", v, p.dtype, packed_k, p.v);
   check_tensor("out", out, p.out_dtype, packed_q, p.out);
-  check_output("out", out, p.out);
+  check_injective("out", out, p.out);
   check_tensor("dout", out, p.dtype, packed_q, p.dout);
   check_tensor("dq", q, p.grad_dtype, packed_q, p.dq);
   check_tensor("dk", k, p.grad_dtype, packed_k, p.dk);
   check_tensor("dv", v, p.grad_dtype, packed_k, p.dv);
-  check_output("dq", q, p.dq);
-  check_output("dk", k, p.dk);
-  check_output("dv", v, p.dv);
+  check_injective("dq", q, p.dq);
+  check_injective("dk", k, p.dk);
+  check_injective("dv", v, p.dv);
 }
 
 }  // namespace

@@ -2,18 +2,11 @@
 
 #include <array>
 
-#include <fmt/format.h>
-
-#include "core/error.h"
+#include "problem/refuse.h"
 #include "problem/tensor_extent.h"
 
 namespace fa4::internal {
 namespace {
-
-template <class... Values>
-[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
-}
 
 // A gradient that is not wanted takes no memory.
 MemoryRegion wanted_region(const char* name, const void* data, const TensorExtent& extent,

@@ -6,18 +6,13 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "problem/refuse.h"
 #include "problem/tensor_extent.h"
 
 namespace fa4::internal {
 namespace {
 
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
-
-template <class... Values>
-[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
-}
 
 void check_size(const char* name, int64_t value, int64_t low, int64_t high = kMaxSize) {
   if (value < low || value > high) refuse("{} {}; accepted: {} to {}", name, value, low, high);
@@ -34,16 +29,6 @@ void check_dtypes(const MergeArgs& a) {
   if (!is_dtype(a.out_dtype)) {
     refuse("out_dtype {}; accepted: 0 (dtype, {}), 1 (f32), 2 (f16), 3 (bf16)",
            static_cast<int32_t>(a.out_dtype), name_of(a.dtype));
-  }
-}
-
-// `contiguous`: the strides that all 0 stand for.
-void check_strides(const char* name, const TensorExtent& extent, int element_bytes,
-                   std::optional<Strides> contiguous, Strides& strides) {
-  if (strides == Strides{} && contiguous.has_value()) strides = *contiguous;
-  if (!contiguous.has_value() || !span_of(extent, strides, element_bytes).has_value()) {
-    refuse("strides ({}, {}, {}) of {} reach too far; accepted: a span of at most 2^62 bytes",
-           strides.batch, strides.seqlen, strides.head, name);
   }
 }
 
@@ -92,15 +77,10 @@ MergeArgs checked(MergeArgs a) {
   const TensorExtent rows{a.batch, a.seqlen, a.heads, a.head_dim};
   const TensorExtent lse{a.batch, a.seqlen, a.heads, 1};
   const std::optional<Strides> contiguous = contiguous_strides(rows);
-  check_strides("part_outs", rows, size_of(a.dtype), contiguous, a.part_out);
-  check_strides("part_lses", lse, 4, lse_strides(a), a.part_lse);
-  check_strides("out", rows, size_of(a.out_dtype), contiguous, a.output);
-  if (!is_injective(rows, a.output)) {
-    refuse(
-        "strides ({}, {}, {}) of out overlap; accepted: each at least what the smaller ones "
-        "span",
-        a.output.batch, a.output.seqlen, a.output.head);
-  }
+  complete_strides("part_outs", rows, size_of(a.dtype), contiguous, a.part_out);
+  complete_strides("part_lses", lse, 4, lse_strides(a), a.part_lse);
+  complete_strides("out", rows, size_of(a.out_dtype), contiguous, a.output);
+  check_injective("out", rows, a.output);
   if (rows.empty()) return a;
   if (a.part_outs == nullptr) refuse("part_outs is NULL; accepted: {} pointers", a.num_parts);
   if (a.part_lses == nullptr) refuse("part_lses is NULL; accepted: {} pointers", a.num_parts);

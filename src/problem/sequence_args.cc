@@ -5,15 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "core/rounding.h"
+#include "problem/refuse.h"
 
 namespace fa4::internal {
 namespace {
-
-template <class... Values>
-[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
-}
 
 void check_total(const char* name, bool packed, int64_t given, int64_t maximum) {
   if (given < -1 || (packed && given > maximum)) {
@@ -53,18 +49,18 @@ void check_page_table(const AttentionProblem& p, const SequenceArgs& a) {
            p.num_pages - 1, p.num_pages);
   }
   for (int64_t b = 0; b < p.batch; ++b) {
-    const int64_t own = std::max<int64_t>(0, a.seqused_k[b] - p.prefix_len);
-    const int64_t used = (own + p.page_size - 1) / p.page_size;
-    for (int64_t h = 0; h < p.page_table_heads; ++h) {
-      for (int64_t i = 0; i < used; ++i) {
-        const int32_t page = page_of(p, a, b, h, i);
-        if (page >= 0 && page < p.num_pages) continue;
-        const std::string head = p.page_table_heads > 1 ? fmt::format("{}, ", h) : "";
-        refuse("page_table[{}, {}{}] {}; accepted: 0 to {} (num_pages {})", b, head, i, page,
-               p.num_pages - 1, p.num_pages);
-      }
-    }
+    check_pages(p, a, b, 0, std::max<int64_t>(0, a.seqused_k[b] - p.prefix_len));
   }
+}
+
+void check_cu_seqlens_q(const AttentionProblem& p, const SequenceArgs& a) {
+  if (p.layout_q != Layout::kPacked) return;
+  check_cu_seqlens("cu_seqlens_q", a.cu_seqlens_q, p.batch, rows_of_packed_q(p, a), p.seqlen_q);
+}
+void check_seqused_q(const AttentionProblem& p, const SequenceArgs& a) {
+  if (!p.has_seqused_q) return;
+  check_seqused("seqused_q", a.seqused_q, p.layout_q == Layout::kPacked ? a.cu_seqlens_q : nullptr,
+                p.batch, p.seqlen_q);
 }
 
 }  // namespace
@@ -142,28 +138,31 @@ void check_query_indices(const AttentionProblem& p, const SequenceArgs& a) {
   check_presence("cu_seqlens_q", a.cu_seqlens_q, packed, any, "packed q");
   check_presence("seqused_q", a.seqused_q, p.has_seqused_q, any, "seqused_q");
   if (!any) return;
-  if (packed) {
-    check_cu_seqlens("cu_seqlens_q", a.cu_seqlens_q, p.batch, rows_of_packed_q(p, a), p.seqlen_q);
-  }
-  if (p.has_seqused_q) {
-    check_seqused("seqused_q", a.seqused_q, packed ? a.cu_seqlens_q : nullptr, p.batch, p.seqlen_q);
+  check_cu_seqlens_q(p, a);
+  check_seqused_q(p, a);
+}
+
+void check_pages(const AttentionProblem& p, const SequenceArgs& a, int64_t b, int64_t first,
+                 int64_t end) {
+  for (int64_t h = 0; h < p.page_table_heads; ++h) {
+    for (int64_t i = first / p.page_size; i < ceil_div(end, p.page_size); ++i) {
+      const int32_t page = page_of(p, a, b, h, i);
+      if (page >= 0 && page < p.num_pages) continue;
+      const std::string head = p.page_table_heads > 1 ? fmt::format("{}, ", h) : "";
+      refuse("page_table[{}, {}{}] {}; accepted: 0 to {} (num_pages {})", b, head, i, page,
+             p.num_pages - 1, p.num_pages);
+    }
   }
 }
 
 void check_index_tensors(const AttentionProblem& p, const SequenceArgs& a) {
   if (p.batch == 0) return;
-  const bool packed_q = p.layout_q == Layout::kPacked;
   const bool packed_k = p.layout_kv == Layout::kPacked;
-  if (packed_q) {
-    check_cu_seqlens("cu_seqlens_q", a.cu_seqlens_q, p.batch, rows_of_packed_q(p, a), p.seqlen_q);
-  }
+  check_cu_seqlens_q(p, a);
   if (packed_k) {
     check_cu_seqlens("cu_seqlens_k", a.cu_seqlens_k, p.batch, rows_of_packed_k(p, a), p.seqlen_k);
   }
-  if (p.has_seqused_q) {
-    check_seqused("seqused_q", a.seqused_q, packed_q ? a.cu_seqlens_q : nullptr, p.batch,
-                  p.seqlen_q);
-  }
+  check_seqused_q(p, a);
   if (p.has_seqused_k) {
     check_seqused("seqused_k", a.seqused_k, packed_k ? a.cu_seqlens_k : nullptr, p.batch,
                   p.seqlen_k);

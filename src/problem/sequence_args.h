@@ -70,8 +70,13 @@ void check_presence(const char* name, const void* data, bool wanted, bool needed
 // Totals within the problem's; pointers where the problem announced them.
 void check_index_pointers(const AttentionProblem& problem, const SequenceArgs& args);
 
-// The two above of the queries' side alone, read as host memory.
+// Totals, pointers and the tensors' own numbers, of the queries' side alone. CPU only.
 void check_query_indices(const AttentionProblem& problem, const SequenceArgs& args);
+
+// The entries of page_table that hold keys [first, end) of sequence b, counted behind the prefix:
+// page numbers within num_pages. The others may be anything. CPU only.
+void check_pages(const AttentionProblem& problem, const SequenceArgs& args, int64_t b,
+                 int64_t first, int64_t end);
 
 // The tensors' own numbers: cu_seqlens ascending from 0 to at most the total, lengths within the
 // maxima, page numbers within num_pages. CPU only.

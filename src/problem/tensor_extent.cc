@@ -6,16 +6,14 @@
 #include <numeric>
 #include <utility>
 
-#include <fmt/format.h>
-
-#include "core/error.h"
+#include "problem/refuse.h"
 
 namespace fa4::internal {
 namespace {
 
-template <class... Values>
-[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
-  throw Error(ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Values>(values)...));
+[[noreturn]] void refuse_span(const char* name, const Strides& strides) {
+  refuse("strides ({}, {}, {}) of {} reach too far; accepted: a span of at most 2^62 bytes",
+         strides.batch, strides.seqlen, strides.head, name);
 }
 
 struct Axis {
@@ -129,6 +127,24 @@ bool is_injective(const TensorExtent& extent, const Strides& strides) {
     spanned += (axes.axis[i].extent - 1) * stride;
   }
   return true;
+}
+
+void check_span(const char* name, const TensorExtent& extent, const Strides& strides,
+                int element_bytes) {
+  if (!span_of(extent, strides, element_bytes).has_value()) refuse_span(name, strides);
+}
+
+void check_injective(const char* name, const TensorExtent& extent, const Strides& strides) {
+  if (is_injective(extent, strides)) return;
+  refuse("strides ({}, {}, {}) of {} overlap; accepted: each at least what the smaller ones span",
+         strides.batch, strides.seqlen, strides.head, name);
+}
+
+void complete_strides(const char* name, const TensorExtent& extent, int element_bytes,
+                      const std::optional<Strides>& contiguous, Strides& strides) {
+  if (!contiguous.has_value()) refuse_span(name, strides);
+  if (strides == Strides{}) strides = *contiguous;
+  check_span(name, extent, strides, element_bytes);
 }
 
 bool may_overlap(const MemoryRegion& a, const MemoryRegion& b) {

@@ -38,6 +38,15 @@ struct ElementSpan {
 std::optional<ElementSpan> span_of(const TensorExtent& extent, const Strides& strides,
                                    int element_bytes);
 
+// Refuses strides that reach too far, and those of which two elements share an address.
+void check_span(const char* name, const TensorExtent& extent, const Strides& strides,
+                int element_bytes);
+void check_injective(const char* name, const TensorExtent& extent, const Strides& strides);
+
+// All 0 become `contiguous`; then check_span, which a shape without contiguous strides fails too.
+void complete_strides(const char* name, const TensorExtent& extent, int element_bytes,
+                      const std::optional<Strides>& contiguous, Strides& strides);
+
 // Whether no two elements share an address, by nesting: each stride is at least what the smaller
 // ones span.
 bool is_injective(const TensorExtent& extent, const Strides& strides);

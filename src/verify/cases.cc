@@ -130,14 +130,18 @@ void choose_packing(Case& c, Random& random) {
   if (random.chance(30)) d.total_k += random.between(1, 150);
 }
 
-void choose_pages(Case& c, Random& random) {
-  ProblemDesc& d = c.desc;
+void lay_on_pages(ProblemDesc& d, int64_t page_size, Random& random) {
   d.layout_kv = Layout::kPaged;
-  d.page_size = std::to_array<int64_t>({1, 4, 16, 57, 64, 128, 256})[random.between(0, 6)];
-  d.pages_per_seq = std::max<int64_t>(1, (d.seqlen_k + d.page_size - 1) / d.page_size);
-  d.seqlen_k = d.pages_per_seq * d.page_size;
+  d.page_size = page_size;
+  d.pages_per_seq = std::max<int64_t>(1, ceil_div(d.seqlen_k, page_size));
+  d.seqlen_k = d.pages_per_seq * page_size;
   d.num_pages = d.batch * d.pages_per_seq + random.between(0, 3);
-  d.has_seqused_k = true;
+}
+
+void choose_pages(Case& c, Random& random) {
+  static constexpr auto kSizes = std::to_array<int64_t>({1, 4, 16, 57, 64, 128, 256});
+  lay_on_pages(c.desc, kSizes[random.between(0, 6)], random);
+  c.desc.has_seqused_k = true;
 }
 
 // `lengths`: of packed sequences, else all are `seqlen` long.
@@ -232,10 +236,7 @@ Case make_serving_case(int64_t index, uint64_t seed) {
   d.has_seqused_k = true;
   if (random.chance(80)) {
     choose_pages(c, random);
-    d.page_size = kPageSizes[static_cast<size_t>(index) % kPageSizes.size()];
-    d.pages_per_seq = (d.seqlen_k + d.page_size - 1) / d.page_size;
-    d.seqlen_k = d.pages_per_seq * d.page_size;
-    d.num_pages = d.batch * d.pages_per_seq + random.between(0, 3);
+    lay_on_pages(d, kPageSizes[static_cast<size_t>(index) % kPageSizes.size()], random);
   }
   c.seqused_k = choose_seqused(d.batch, d.seqlen_k, c.lengths_k, random);
   if (random.chance(50)) choose_mask(d, random);

@@ -14,9 +14,9 @@ namespace preprocess {
 
 inline constexpr int kRowLanes = 8;      // threads that share a row
 inline constexpr int kPieceColumns = 8;  // of 16 bytes
-// Rows that a CTA takes at a time, and rows of a thread.
-inline constexpr int kRowsAtOnce = kPreprocessThreads / kRowLanes;
-inline constexpr int kRows = kQueryRows / kRowsAtOnce;
+// Rows between two of a thread, and how many it has.
+inline constexpr int kRowStep = kPreprocessThreads / kRowLanes;
+inline constexpr int kThreadRows = kQueryRows / kRowStep;
 // CTAs of an SM: the work is to wait for DRAM, and many wait at once.
 inline constexpr int kPreprocessCtas = 8;
 inline constexpr float kLog2E = 1.4426950408889634f;
@@ -35,7 +35,7 @@ __device__ inline float dot(const uint4& a, const uint4& b, float sum) {
 // This thread's part of rowsum(dout o out) of its rows, from `row` on: a piece of each at a time.
 template <Element kElement>
 __device__ inline void add_dots(const BwdParams& p, const QueryBlock& of, int row, int lane,
-                                float (&sums)[kRows]) {
+                                float (&sums)[kThreadRows]) {
   const RowTensor &out = p.inputs.out, &dout = p.inputs.dout;
   const int position = of.sequence.offset_q + row, rows = of.sequence.seqlen_q - row;
   const auto* a = static_cast<const uint16_t*>(out.data) +
@@ -44,16 +44,16 @@ __device__ inline void add_dots(const BwdParams& p, const QueryBlock& of, int ro
                   row_element(dout, of.sequence.batch, position, of.head);
 #pragma unroll 1
   for (int c = lane * kPieceColumns; c < out.columns; c += kRowLanes * kPieceColumns) {
-    uint4 x[kRows], y[kRows];
+    uint4 x[kThreadRows], y[kThreadRows];
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
+    for (int i = 0; i < kThreadRows; ++i) {
       x[i] = y[i] = uint4{0, 0, 0, 0};
-      if (i * kRowsAtOnce >= rows) continue;
-      x[i] = *reinterpret_cast<const uint4*>(a + i * kRowsAtOnce * out.stride_seqlen + c);
-      y[i] = *reinterpret_cast<const uint4*>(b + i * kRowsAtOnce * dout.stride_seqlen + c);
+      if (i * kRowStep >= rows) continue;
+      x[i] = *reinterpret_cast<const uint4*>(a + i * kRowStep * out.stride_seqlen + c);
+      y[i] = *reinterpret_cast<const uint4*>(b + i * kRowStep * dout.stride_seqlen + c);
     }
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) sums[i] = dot<kElement>(x[i], y[i], sums[i]);
+    for (int i = 0; i < kThreadRows; ++i) sums[i] = dot<kElement>(x[i], y[i], sums[i]);
   }
 }
 
@@ -112,18 +112,18 @@ __global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCta
   }
   if (of.is_inside()) {
     clear_dq(p.workspace, of.block);
-    float lse[kRows], deltas[kRows] = {};
+    float lse[kThreadRows], deltas[kThreadRows] = {};
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int row = of.first_row() + first + i * kRowsAtOnce;
+    for (int i = 0; i < kThreadRows; ++i) {
+      const int row = of.first_row() + first + i * kRowStep;
       lse[i] = row < of.sequence.seqlen_q ? p.inputs.lse[lse_index(p, of, row)] : -kInfinity;
     }
     if (p.inputs.dout.data != nullptr) {
       add_dots<T.element>(p, of, of.first_row() + first, lane, deltas);
     }
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int row_of_block = first + i * kRowsAtOnce, row = of.first_row() + row_of_block;
+    for (int i = 0; i < kThreadRows; ++i) {
+      const int row_of_block = first + i * kRowStep, row = of.first_row() + row_of_block;
       float delta = sum_of_row(deltas[i]), neg_lse_log2 = -kInfinity;
       if (lane != 0) continue;
       if (p.inputs.dlse != nullptr && row < of.sequence.seqlen_q) {
