@@ -75,6 +75,22 @@ TEST_F(EmulatedH200Backward, Softcap) {
   }
 }
 
+// The last block of keys has one row, whose gradient is one dS times a row of q: nothing averages
+// the roundings of P and dS out. Where no product reads P it must not be rounded at all.
+TEST_F(EmulatedH200Backward, WideHeadsDoNotRoundTheProbabilitiesOfDs) {
+  for (const int64_t head_dim : {192, 256}) {
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      Case c = small_case(129, 129, head_dim);
+      c.desc.dtype = DType::kF16;
+      c.desc.heads_q = c.desc.heads_kv = 32;
+      c.desc.head_dim_v = 8;
+      c.desc.causal = true;
+      c.seed = seed;
+      expect_right(c);
+    }
+  }
+}
+
 // Where the last step has one block of queries, of two, a turn is given on after its sums too.
 TEST_F(EmulatedH200Backward, DeterministicAddsInTurn) {
   for (const int64_t head_dim : {64, 128}) {

@@ -40,11 +40,11 @@ __device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds
   }
 }
 
-// The same for probabilities as A operands in 16 bits, of which those outside become 0: pair j of a
-// row stands in p[j / 2][2 * (j % 2) + r].
+// The same for A operands in 16 bits (probabilities, dS), of which those outside become 0: pair j
+// of a row stands in p[j / 2][2 * (j % 2) + r].
 template <int kSteps>
-__device__ inline void hide_probabilities(uint32_t (&p)[kSteps][4], const KeyBounds (&bounds)[2],
-                                          int first_column) {
+__device__ inline void hide_pairs(uint32_t (&p)[kSteps][4], const KeyBounds (&bounds)[2],
+                                  int first_column) {
   static_assert(4 * kSteps <= 32);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

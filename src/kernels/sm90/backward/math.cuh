@@ -40,10 +40,13 @@ class Math {
     load_statistics(rStats, ring.stage(), kNegLseLog2);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
+    if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(v);
 #pragma unroll 1
     for (; steps > 0; --steps) {
       if constexpr (kPart == Part::kDv) {
         visit_for_dv(rS, rStats, steps > 1);
+      } else if constexpr (kPart == Part::kDkAndDq) {
+        visit_for_dk_and_dq(rS, rStats, steps > 1);
       } else if constexpr (kInHalves) {
         visit_in_halves(rS, rStats, steps > 1);
       } else {
@@ -76,8 +79,10 @@ class Math {
   static constexpr int kMmaK = Shape::kMmaK, kSteps = Shape::kSteps;
   static constexpr bool kInHalves = Shape::kInHalves;
 
-  // Of the first steps; the others' are loaded in their places.
-  static constexpr int kHeldSteps = kSteps < 4 ? kSteps : 4;
+  // Of the first steps; the others' are loaded in their places. dk of 256 columns, P in f32 and dP
+  // leave no room for more than one.
+  static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim > 192;
+  static constexpr int kHeldSteps = kIsCrowded ? 1 : kSteps < 4 ? kSteps : 4;
   using Statistics = float4[kHeldSteps];
   // Softcap: P (1 - tanh²), which takes P's place in dS. Else nothing.
   struct None {};
@@ -89,7 +94,8 @@ class Math {
   struct Choice<false, A, B> {
     using type = B;
   };
-  using Factors = typename Choice<T.softcap && kHasDk, Operand, None>::type;
+  static constexpr bool kHasFactors = T.softcap && kPart == Part::kAll;
+  using Factors = typename Choice<kHasFactors, Operand, None>::type;
 
   // From the scores of a step to those of the next one. After the last step S is computed once
   // more, and nobody reads it: a condition between two products would make ptxas serialise them.
@@ -105,7 +111,7 @@ class Math {
     wait_for_dout();
     wait_for_v();
     products.issue_dp(rDP, stage);
-    if constexpr (kHasDv) products.template issue_dv<kBoth>(rDV, rY, stage);
+    products.template issue_dv<kBoth>(rDV, rY, stage);
     if constexpr (!T.softcap) load_statistics(rStats, stage, kDelta);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
@@ -113,33 +119,16 @@ class Math {
     if constexpr (T.softcap) load_statistics(rStats, stage, kDelta);
     score_gradients<kBoth>(rY, rFactor, rDP, rStats);
     const RingState<T> next{ring.count + has_next};
-    if constexpr (kHasDv) {
-      products.template issue_dk<kBoth>(rDK, rY, stage);
-      store_ds<kBoth>(rY);
-      announce_ds();
-      wait_for_q(next);
-      products.issue_scores(rS, next.stage());
-    } else {
-      store_ds<kBoth>(rY);
-      announce_ds();
-      release(kDoutFull, ring);
-      if constexpr (T.stages == 1) {
-        products.template issue_dk<kBoth>(rDK, rY, stage);
-        ptx::wgmma_wait_group<0>();
-        release(kQFull, ring);
-        wait_for_q(next);
-        products.issue_scores(rS, next.stage());
-      } else {
-        wait_for_q(next);
-        products.issue_scores(rS, next.stage());
-        products.template issue_dk<kBoth>(rDK, rY, stage);
-      }
-    }
+    products.template issue_dk<kBoth>(rDK, rY, stage);
+    store_ds<kBoth>(rY);
+    announce_ds();
+    wait_for_q(next);
+    products.issue_scores(rS, next.stage());
     load_statistics(rStats, next.stage(), kNegLseLog2);
     go_to_next();
     ptx::wgmma_wait_group<0>();
-    if constexpr (kHasDv) release(kDoutFull, ring);
-    if constexpr (T.stages > 1) release(kQFull, ring);
+    release(kDoutFull, ring);
+    release(kQFull, ring);
     ptx::fence_registers(rS);
     ring = next;
   }
@@ -190,6 +179,46 @@ class Math {
     announce_ds();
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
+    ring = next;
+  }
+
+  // The same where dk and dq are computed, not dv: P stays in f32 in the registers of S, since no
+  // product reads it, and the mask hides dS.
+  __device__ void visit_for_dk_and_dq(Scores& rS, Statistics& rStats, bool has_next) {
+    const int stage = ring.stage();
+    const RingState<T> next{ring.count + has_next};
+    Scores rDP;
+    Operand rDS;
+    factors_in_place(rS, rStats);
+    wait_for_dout();
+    products.issue_dp(rDP, stage);
+    if constexpr (!kIsCrowded) load_statistics(rStats, stage, kDelta);
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rDP);
+    if constexpr (kIsCrowded) load_statistics(rStats, stage, kDelta);
+    score_gradients<kBoth>(rDS, rDP, rStats, [&](int step, int j) {
+      return float2{rS[8 * step + 2 * j], rS[8 * step + 2 * j + 1]};
+    });
+    if (is_masked) hide<kBoth>(rDS);
+    store_ds<kBoth>(rDS);
+    announce_ds();
+    release(kDoutFull, ring);
+    if constexpr (T.stages == 1) {
+      products.template issue_dk<kBoth>(rDK, rDS, stage);
+      ptx::wgmma_wait_group<0>();
+      release(kQFull, ring);
+      wait_for_q(next);
+      products.issue_scores(rS, next.stage());
+    } else {
+      wait_for_q(next);
+      products.issue_scores(rS, next.stage());
+      products.template issue_dk<kBoth>(rDK, rDS, stage);
+    }
+    load_statistics(rStats, next.stage(), kNegLseLog2);
+    go_to_next();
+    ptx::wgmma_wait_group<0>();
+    if constexpr (T.stages > 1) release(kQFull, ring);
+    ptx::fence_registers(rS);
     ring = next;
   }
 
@@ -277,36 +306,54 @@ class Math {
     return j < 2 ? float2{x.x, x.y} : float2{x.z, x.w};
   }
 
-  // P = 2^(S scale log2(e) - lse log2(e)), rounded; with softcap, tanh(S scale / softcap) softcap
-  // in the place of S scale. The accumulator layout of two 8-column groups is the A operand of one
-  // step of 16 columns.
+  // P = 2^(S scale log2(e) - lse log2(e)); with softcap, tanh(S scale / softcap) softcap in the
+  // place of S scale, and its slope 1 - tanh².
+  struct Probability {
+    float p, slope;
+  };
+  __device__ Probability probability(float s, float offset) const {
+    const ScoreParams& scores = c.params.scores;
+    float slope = 1.0f;
+    if constexpr (T.softcap) {
+      s = accurate_tanh(s * scores.scale_over_softcap);
+      slope = fmaf(-s, s, 1.0f);
+    }
+    return {ptx::ex2_approx_ftz(fmaf(s, scores.scale_log2, offset)), slope};
+  }
+
+  // P rounded, for dV. The accumulator layout of two 8-column groups is the A operand of one step
+  // of 16 columns.
   template <Half kHalf>
   __device__ void probabilities(const Scores& rS, Statistics& rStats, Operand& rP,
                                 Factors& rFactor) const {
-    const ScoreParams& scores = c.params.scores;
     for_each_step<kHalf>(rStats, kNegLseLog2, [&](int step, const float4& offsets) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const float2 offset = statistic(offsets, j);
-        float s0 = rS[8 * step + 2 * j], s1 = rS[8 * step + 2 * j + 1];
-        if constexpr (T.softcap) {
-          s0 = accurate_tanh(s0 * scores.scale_over_softcap);
-          s1 = accurate_tanh(s1 * scores.scale_over_softcap);
-        }
-        const float p0 = ptx::ex2_approx_ftz(fmaf(s0, scores.scale_log2, offset.x));
-        const float p1 = ptx::ex2_approx_ftz(fmaf(s1, scores.scale_log2, offset.y));
-        rP[step][j] = pack<T.element>(p0, p1);
-        if constexpr (T.softcap && kHasDk) {
-          rFactor[step][j] = pack<T.element>(p0 * fmaf(-s0, s0, 1.0f), p1 * fmaf(-s1, s1, 1.0f));
-        }
+        const Probability a = probability(rS[8 * step + 2 * j], offset.x);
+        const Probability b = probability(rS[8 * step + 2 * j + 1], offset.y);
+        rP[step][j] = pack<T.element>(a.p, b.p);
+        if constexpr (kHasFactors) rFactor[step][j] = pack<T.element>(a.p * a.slope, b.p * b.slope);
       }
     });
   }
 
-  // After the exponential, since the scale may have any sign; and after the rounding, which ptxas
-  // would put off otherwise, and with it the end of the scores' registers.
+  // What dS is a multiple of, P times the slope, in the place of S.
+  __device__ void factors_in_place(Scores& rS, Statistics& rStats) const {
+    for_each_step<kBoth>(rStats, kNegLseLog2, [&](int step, const float4& offsets) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float2 offset = statistic(offsets, j / 2);
+        float& s = rS[8 * step + j];
+        const Probability x = probability(s, j % 2 == 0 ? offset.x : offset.y);
+        s = T.softcap ? x.p * x.slope : x.p;
+      }
+    });
+  }
+
+  // Makes pairs of the step's queries zero that a key does not see.
   template <Half kHalf>
-  __device__ void mask(Operand& rP, Factors& rFactor) const {
+  __device__ void hide(Operand& pairs) const {
     QueryBounds bounds[2];  // of this thread's two keys, from its first column on
     const int first_column = 2 * (lane % 4);
 #pragma unroll
@@ -315,25 +362,38 @@ class Math {
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
     const int first = m * T.q_rows + Shape::begin(kHalf) * kMmaK;
-    hide_probabilities(Shape::template part<kHalf>(rP), bounds, first);
-    if constexpr (T.softcap && kHasDk)
-      hide_probabilities(Shape::template part<kHalf>(rFactor), bounds, first);
+    hide_pairs(Shape::template part<kHalf>(pairs), bounds, first);
   }
 
-  // dS = P (dP - delta), rounded, in the place of P; with softcap the slope takes P's part.
+  // After the exponential, since the scale may have any sign; and after the rounding, which ptxas
+  // would put off otherwise, and with it the end of the scores' registers.
   template <Half kHalf>
-  __device__ void score_gradients(Operand& rY, const Factors& rFactor, const Scores& rDP,
-                                  Statistics& rStats) const {
+  __device__ void mask(Operand& rP, Factors& rFactor) const {
+    hide<kHalf>(rP);
+    if constexpr (kHasFactors) hide<kHalf>(rFactor);
+  }
+
+  // dS = P (dP - delta), rounded; `factors(step, pair)` has P, with softcap times its slope.
+  template <Half kHalf, class FactorsOf>
+  __device__ void score_gradients(Operand& rDS, const Scores& rDP, Statistics& rStats,
+                                  FactorsOf factors) const {
     for_each_step<kHalf>(rStats, kDelta, [&](int step, const float4& deltas) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const float2 delta = statistic(deltas, j);
+        const float2 delta = statistic(deltas, j), factor = factors(step, j);
         const float dp0 = rDP[8 * step + 2 * j], dp1 = rDP[8 * step + 2 * j + 1];
-        uint32_t p = rY[step][j];
-        if constexpr (T.softcap) p = rFactor[step][j];
-        rY[step][j] = pack<T.element>(unpack_lower<T.element>(p) * (dp0 - delta.x),
-                                      unpack_upper<T.element>(p) * (dp1 - delta.y));
+        rDS[step][j] = pack<T.element>(factor.x * (dp0 - delta.x), factor.y * (dp1 - delta.y));
       }
+    });
+  }
+  // In the place of P; with softcap of what `rFactor` holds.
+  template <Half kHalf>
+  __device__ void score_gradients(Operand& rY, const Factors& rFactor, const Scores& rDP,
+                                  Statistics& rStats) const {
+    score_gradients<kHalf>(rY, rDP, rStats, [&](int step, int j) {
+      uint32_t p = rY[step][j];
+      if constexpr (kHasFactors) p = rFactor[step][j];
+      return float2{unpack_lower<T.element>(p), unpack_upper<T.element>(p)};
     });
   }
 
