@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "failure.h"
 #include "parse.h"
+#include "verify/cases.h"
 
 namespace fa4::cli {
 
@@ -32,6 +33,10 @@ void Axes::declare(Options& app) {
       ->type_name("N");
   app.add_option("--head-dim-v", head_dim_v_, "Of v and out (default head-dim)")->type_name("N");
   app.add_option("--dtype", dtype_, "bf16 (default), f16, f32")->type_name("T");
+  app.add_option("--kv-dtype", kv_dtype_, "Of k and v: e4m3, or dtype (default)")->type_name("T");
+  app.add_option("--descale-block", descale_block_,
+                 "e4m3: keys that share a descale, 0 (all, default) or 128")
+      ->type_name("N");
   app.add_option("--out-dtype", out_dtype_, "Of out: f32, or dtype (default)")->type_name("T");
   app.add_flag("--causal", causal_, "Hide the keys after each query");
   app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
@@ -46,9 +51,9 @@ void Axes::declare(Options& app) {
 }
 
 bool Axes::any_given() const {
-  for (const auto* text :
-       {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_, &head_dim_v_, &dtype_,
-        &out_dtype_, &softcap_, &scale_, &window_bounds_, &num_splits_, &split_keys_}) {
+  for (const auto* text : {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_,
+                           &head_dim_v_, &dtype_, &kv_dtype_, &descale_block_, &out_dtype_,
+                           &softcap_, &scale_, &window_bounds_, &num_splits_, &split_keys_}) {
     if (text->has_value()) return true;
   }
   return causal_ || !window_.empty();
@@ -72,6 +77,13 @@ ProblemDesc Axes::desc() const {
     throw bad_input("--head-dim-v 0; accepted: multiples of 8 from 8 to 256");
   }
   d.dtype = dtype_ ? parse_dtype("--dtype", *dtype_) : DType::kBF16;
+  if (kv_dtype_) d.kv_dtype = parse_kv_dtype("--kv-dtype", *kv_dtype_);
+  if (d.kv_dtype == DType::kE4M3) {
+    quantise(d, size("--descale-block", descale_block_, 0), Descales::kContiguous);
+  } else if (descale_block_) {
+    throw bad_input(
+        fmt::format("--descale-block {}; accepted: with --kv-dtype e4m3", *descale_block_));
+  }
   if (out_dtype_) d.out_dtype = parse_dtype("--out-dtype", *out_dtype_);
   d.causal = causal_;
   d.window = parse_window("--window", window_, window_bounds_);
@@ -91,6 +103,7 @@ std::string with_option(const std::string& message) {
       {"batch ", "--batch "},           {"seqlen_q ", "--seqlen-q "},
       {"seqlen_k ", "--seqlen-k "},     {"softcap ", "--softcap "},
       {"softmax_scale ", "--scale "},   {"out_dtype ", "--out-dtype "},
+      {"kv_dtype ", "--kv-dtype "},     {"descale_block ", "--descale-block "},
       {"num_splits ", "--num-splits "}, {"split_keys ", "--split-keys "},
       {"window_", "--window: window_"}};
   for (const auto& [argument, option] : kOptions) {
@@ -123,6 +136,8 @@ Json axes_json(const AttentionProblem& p) {
   json["head_dim"] = p.head_dim;
   json["head_dim_v"] = p.head_dim_v;
   json["dtype"] = name_of(p.dtype);
+  if (p.kv_dtype != p.dtype) json["kv_dtype"] = name_of(p.kv_dtype);
+  if (p.has_descales) json["descale_block"] = p.descale_block;
   if (p.out_dtype != p.dtype) json["out_dtype"] = name_of(p.out_dtype);
   json["causal"] = p.causal;
   json["window"] = {p.window.window_left, p.window.window_right};
@@ -164,6 +179,8 @@ std::string axes_text(const AttentionProblem& p) {
   if (p.has_sink && p.sink_dtype != DType::kF32) text += fmt::format(" {}", name_of(p.sink_dtype));
   if (p.num_splits != 0) text += fmt::format(" at most {} splits", p.num_splits);
   if (p.split_keys != 0) text += fmt::format(" splits of {}", p.split_keys);
+  if (p.kv_dtype != p.dtype) text += fmt::format(" k and v {}", name_of(p.kv_dtype));
+  if (p.has_descales) text += fmt::format(" descale_block {}", p.descale_block);
   if (p.out_dtype != p.dtype) text += fmt::format(" out {}", name_of(p.out_dtype));
   if (p.has_dlse) text += " dlse";
   return text;

@@ -23,6 +23,7 @@ namespace {
 std::string series_name(const BenchRow& row) {
   const AttentionProblem& p = row.problem;
   std::string name = fmt::format("{} d{}", name_of(p.dtype), p.head_dim);
+  if (p.kv_dtype != p.dtype) name += fmt::format(" kv {}", name_of(p.kv_dtype));
   if (p.head_dim_v != p.head_dim) name += fmt::format(",{}", p.head_dim_v);
   if (p.heads_kv != p.heads_q) name += fmt::format(" {}:{}", p.heads_q, p.heads_kv);
   if (p.causal) name += " causal";
@@ -176,7 +177,8 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
                     "heads_q",       "heads_kv",  "seqlen_q",    "seqlen_k",     "head_dim",
                     "head_dim_v",    "causal",    "window_left", "window_right", "softcap",
                     "ms_min",        "ms_median", "ms_max",      "tflops",       "peak_tflops",
-                    "share_of_peak", "page_size", "num_splits",  "gb_per_s",     "read_gb_per_s"});
+                    "share_of_peak", "page_size", "num_splits",  "gb_per_s",     "read_gb_per_s",
+                    "kv_dtype"});
   for (const BenchRow& row : rows) {
     const AttentionProblem& p = row.problem;
     const auto number = [](auto value) { return fmt::format("{}", value); };
@@ -205,7 +207,8 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
                       number(p.page_size),
                       number(p.num_splits),
                       row.bytes > 0 ? number(row.gb_per_s()) : "",
-                      row.read_gb_per_s > 0 ? number(row.read_gb_per_s) : ""});
+                      row.read_gb_per_s > 0 ? number(row.read_gb_per_s) : "",
+                      std::string(name_of(p.kv_dtype))});
   }
   return text;
 }

@@ -1,12 +1,19 @@
 #include "bench_arena.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "verify/random.h"
 
 namespace fa4::cli {
 
 using namespace fa4::internal;
+
+namespace {
+
+constexpr float kDescale = 1.0f / 64;  // normal numbers reach 4 to 6: 256 to 384 of 448
+
+}  // namespace
 
 BenchBuffer::BenchBuffer(const DeviceChoice& device, int64_t bytes) : device_(device) {
   const auto size = static_cast<size_t>(std::max<int64_t>(1, bytes));
@@ -62,20 +69,29 @@ void Arena::reserve(const TensorExtents& extents, bool backward) {
 
 void Arena::fill() {
   Random random(2026);
-  const auto input = [&](std::vector<unsigned char>& host, BenchBuffer& buffer, int64_t elements) {
+  const auto input = [&](std::vector<unsigned char>& host, BenchBuffer& buffer, int64_t elements,
+                         DType dtype, float amplitude) {
     if (elements == 0) return;
-    host.resize(static_cast<size_t>(elements) * size_of(dtype_));
+    host.resize(static_cast<size_t>(elements) * size_of(dtype));
     for (int64_t i = 0; i < elements; ++i) {
-      store_from_float(dtype_, host.data(), i, random.normal());
+      store_from_float(dtype, host.data(), i, amplitude * random.normal());
     }
     if (!device_.is_gpu()) return;
     buffer = BenchBuffer(device_, static_cast<int64_t>(host.size()));
     buffer.write(host);
   };
-  input(host_q_, q_, most_.q);
-  input(host_k_, k_, most_.k);
-  input(host_v_, v_, most_.v);
-  input(host_dout_, dout_, most_.dout);
+  const bool quantised = kv_dtype_ == DType::kE4M3;
+  const float amplitude = quantised ? 1 / kDescale : 1.0f;
+  input(host_q_, q_, most_.q, dtype_, 1.0f);
+  input(host_k_, k_, most_.k, kv_dtype_, amplitude);
+  input(host_v_, v_, most_.v, kv_dtype_, amplitude);
+  input(host_dout_, dout_, most_.dout, dtype_, 1.0f);
+  if (quantised) {
+    host_descale_.resize(sizeof(float));
+    std::memcpy(host_descale_.data(), &kDescale, sizeof(float));
+    descale_ = BenchBuffer(device_, sizeof(float));
+    descale_.write(host_descale_);
+  }
   const auto output = [&](BenchBuffer& buffer, int64_t elements) {
     if (elements > 0) buffer = BenchBuffer(device_, elements * size_of(dtype_));
   };
@@ -94,6 +110,9 @@ ForwardArgs Arena::host_inputs() const {
   args.q = host_q_.data();
   args.k = host_k_.data();
   args.v = host_v_.data();
+  if (!host_descale_.empty()) {
+    args.k_descale = args.v_descale = reinterpret_cast<const float*>(host_descale_.data());
+  }
   return args;
 }
 
@@ -113,6 +132,9 @@ ForwardArgs Arena::forward_args() {
   args.q = q_.data();
   args.k = k_.data();
   args.v = v_.data();
+  if (!host_descale_.empty()) {
+    args.k_descale = args.v_descale = static_cast<const float*>(descale_.data());
+  }
   return args;
 }
 

@@ -27,10 +27,11 @@ class BenchBuffer {
   mutable fa4::internal::Buffer device_memory_;
 };
 
-// The tensors of all rows of one type, as large as the largest needs.
+// The tensors of all rows of one pair of types, as large as the largest needs.
 class Arena {
  public:
-  Arena(fa4::internal::DType dtype, const DeviceChoice& device) : dtype_(dtype), device_(device) {}
+  Arena(fa4::internal::DType dtype, fa4::internal::DType kv_dtype, const DeviceChoice& device)
+      : dtype_(dtype), kv_dtype_(kv_dtype), device_(device) {}
   void reserve(const fa4::internal::TensorExtents& extents, bool backward);
   // Allocates and fills what was reserved.
   void fill();
@@ -45,11 +46,12 @@ class Arena {
   BenchBuffer out, dq, dk, dv;
 
  private:
-  fa4::internal::DType dtype_;
+  fa4::internal::DType dtype_, kv_dtype_;
   DeviceChoice device_;
   fa4::internal::TensorExtents most_;
   std::vector<unsigned char> host_q_, host_k_, host_v_, host_dout_;
-  BenchBuffer q_, k_, v_, dout_;
+  std::vector<unsigned char> host_descale_;  // of quantised keys and values: one number
+  BenchBuffer q_, k_, v_, dout_, descale_;
 };
 
 }  // namespace fa4::cli

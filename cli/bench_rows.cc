@@ -8,6 +8,7 @@
 #include "core/rounding.h"
 #include "failure.h"
 #include "parse.h"
+#include "verify/cases.h"
 
 namespace fa4::cli {
 
@@ -30,6 +31,7 @@ void BenchAxes::declare(Options& app) {
   axis("--batch", batch_, "Default tokens / seqlen, at least 1");
   axis("--tokens", tokens_, "Default 32768");
   axis("--dtype", dtype_, "bf16 (default), f16, f32");
+  axis("--kv-dtype", kv_dtype_, "Of k and v: e4m3, with one descale, or dtype (default)");
   axis("--softcap", softcap_, "Default 0");
   axis("--page-size", page_size_, "Keys of a page, pages in disorder; 0 (default): none");
   axis("--num-splits", num_splits_, "Most parts that keys are cut into (default 0: the plan's)");
@@ -78,6 +80,15 @@ std::vector<DType> BenchAxes::dtype_list() const {
   return values;
 }
 
+std::vector<DType> BenchAxes::kv_dtype_list(DType dtype) const {
+  if (!kv_dtype_) return {dtype};
+  std::vector<DType> values;
+  for (const std::string& text : split_list("--kv-dtype", *kv_dtype_)) {
+    values.push_back(parse_kv_dtype("--kv-dtype", text));
+  }
+  return values;
+}
+
 namespace {
 
 // Every problem so far once for each value; the values may depend on the problem.
@@ -116,6 +127,15 @@ std::vector<AttentionProblem> BenchAxes::problems() const {
   using Desc = const ProblemDesc&;
   expand(
       all, [&](Desc) { return dtype_list(); }, [](auto& d, DType v) { d.dtype = v; });
+  expand(
+      all, [&](Desc d) { return kv_dtype_list(d.dtype); },
+      [](auto& d, DType v) {
+        if (v == DType::kE4M3) {
+          quantise(d, 0, Descales::kOneNumber);
+        } else {
+          d.kv_dtype = v;
+        }
+      });
   sizes(
       "--head-dim", head_dim_, [](Desc) { return Sizes{128}; },
       [](auto& d, int64_t v) { d.head_dim = v; });
@@ -170,7 +190,7 @@ double key_bytes(const AttentionProblem& p) {
   const int64_t end = visible_keys(p.seqlen_q - 1, p.seqlen_q, p.seqlen_k, p.mask).end;
   return static_cast<double>(p.batch * p.heads_kv) *
          static_cast<double>(std::max<int64_t>(0, end - begin)) *
-         static_cast<double>((p.head_dim + p.head_dim_v) * size_of(p.dtype));
+         static_cast<double>((p.head_dim + p.head_dim_v) * size_of(p.kv_dtype));
 }
 
 double forward_flops(const AttentionProblem& p) {

@@ -159,15 +159,18 @@ class Bench {
   void make_arenas(const std::vector<BenchJob>& jobs) {
     for (const BenchJob& job : jobs) {
       const bool backward = job.direction == Direction::kBackward;
-      arenas_.try_emplace(job.problem.dtype, job.problem.dtype, device_)
+      const DType dtype = job.problem.dtype, kv_dtype = job.problem.kv_dtype;
+      arenas_.try_emplace(std::pair(dtype, kv_dtype), dtype, kv_dtype, device_)
           .first->second.reserve(extents_of(job.problem), backward);
     }
-    for (auto& [dtype, arena] : arenas_) arena.fill();
+    for (auto& [types, arena] : arenas_) arena.fill();
   }
+
+  Arena& arena_of(const AttentionProblem& p) { return arenas_.at({p.dtype, p.kv_dtype}); }
 
   void add(const BenchJob& job) {
     const AttentionProblem& problem = job.problem;
-    Arena& arena = arenas_.at(problem.dtype);
+    Arena& arena = arena_of(problem);
     Row row;
     row.result.device = device_.spec.name;
     row.result.problem = problem;
@@ -222,9 +225,9 @@ class Bench {
     if (threads == 0 || row.backward != nullptr || p.seqlen_q * p.group() > kFewRows) return;
     std::unique_ptr<ThreadPool>& pool = readers_[threads];
     if (pool == nullptr) pool = std::make_unique<ThreadPool>(threads);
-    const ForwardArgs inputs = arenas_.at(p.dtype).host_inputs();
+    const ForwardArgs inputs = arena_of(p).host_inputs();
     const TensorExtents extents = extents_of(p);
-    const auto bytes = static_cast<size_t>(extents.k * size_of(p.dtype));
+    const auto bytes = static_cast<size_t>(extents.k * size_of(p.kv_dtype));
     if (bytes > 0) row.reads.push_back(measure_read_rate(*pool, inputs.k, bytes) / 1e9);
   }
 
@@ -243,7 +246,7 @@ class Bench {
   }
 
   void warm_up(Row& row) {
-    Arena& arena = arenas_.at(row.result.problem.dtype);
+    Arena& arena = arena_of(row.result.problem);
     arena.poison_outputs();
     row.execution->run();
     check_forward(row, arena);
@@ -321,7 +324,7 @@ class Bench {
 
   DeviceChoice device_;
   int rounds_;
-  std::map<DType, Arena> arenas_;
+  std::map<std::pair<DType, DType>, Arena> arenas_;  // by dtype and kv_dtype
   std::map<std::pair<CpuIsa, int>, std::unique_ptr<PeakMeter>> meters_;
   std::map<int, std::unique_ptr<ThreadPool>> readers_;
   std::vector<Row> rows_;

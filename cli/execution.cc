@@ -47,12 +47,12 @@ void Execution::bind(const ForwardArgs& host) {
   if (!side_.is_gpu()) return bind_in_place(host);
   const AttentionProblem& p = plan().problem;
   const TensorExtents extents = extents_of(p);
-  const int bytes = size_of(p.dtype);
+  const int bytes_k = size_of(p.kv_dtype);
   side_.drop_copies();
   ForwardArgs args = host;
-  args.q = side_.upload(host.q, extents.q, bytes);
-  args.k = side_.upload(host.k, extents.k, bytes);
-  args.v = side_.upload(host.v, extents.v, bytes);
+  args.q = side_.upload(host.q, extents.q, size_of(p.dtype));
+  args.k = side_.upload(host.k, extents.k, bytes_k);
+  args.v = side_.upload(host.v, extents.v, bytes_k);
   args.out = side_.upload(host.out, extents.out, size_of(p.out_dtype));
   args.lse = side_.upload(host.lse, p.lse_elements(), 4);
   upload_indices(args);

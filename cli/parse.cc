@@ -39,6 +39,13 @@ DType parse_dtype(std::string_view option, const std::string& text) {
   return *dtype;
 }
 
+DType parse_kv_dtype(std::string_view option, const std::string& text) {
+  if (text == name_of(DType::kE4M3)) return DType::kE4M3;
+  const std::optional<DType> dtype = fa4::internal::parse_dtype(text);
+  if (!dtype) throw bad_input(fmt::format("{} {}; accepted: e4m3, or that of q", option, text));
+  return *dtype;
+}
+
 MaskSpec parse_window(std::string_view option, const std::vector<std::string>& sides,
                       const std::optional<std::string>& bounds) {
   MaskSpec window;

@@ -15,6 +15,8 @@ namespace fa4::cli {
 int64_t parse_int(std::string_view option, const std::string& text, int64_t low, int64_t high);
 double parse_number(std::string_view option, const std::string& text);
 fa4::internal::DType parse_dtype(std::string_view option, const std::string& text);
+// The same of k and v as they are stored: e4m3 too.
+fa4::internal::DType parse_kv_dtype(std::string_view option, const std::string& text);
 // "L", "R": -1 is unbounded.
 fa4::internal::MaskSpec parse_window(std::string_view option, const std::vector<std::string>& sides,
                                      const std::optional<std::string>& bounds = std::nullopt);

@@ -44,9 +44,9 @@ class RunCommand final : public Command {
                                  const std::vector<int64_t>& shape) const;
 
   Text q_, k_, v_, out_, lse_, cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_,
-      sink_;
-  Text expect_, expect_lse_, dtype_, out_dtype_, num_splits_, split_keys_, scale_, softcap_,
-      threads_, window_bounds_;
+      sink_, k_descale_, v_descale_;
+  Text expect_, expect_lse_, dtype_, kv_dtype_, descale_block_, out_dtype_, num_splits_,
+      split_keys_, scale_, softcap_, threads_, window_bounds_;
   RunBackward backward_;
   std::string device_ = "cpu";
   std::vector<std::string> window_;
@@ -67,6 +67,13 @@ void RunCommand::declare(Options& app) {
   app.add_option("--device", device_, "cpu (default), cuda:N, emulated:h200 or emulated:b200")
       ->type_name("NAME");
   app.add_option("--dtype", dtype_, "Convert to bf16, f16 or f32; u2 is bf16")->type_name("T");
+  app.add_option("--kv-dtype", kv_dtype_, "e4m3: k and v are bytes, u1 or F8_E4M3")->type_name("T");
+  file("--k-descale", k_descale_,
+       "e4m3: what bytes are times, one number or (batch, heads_kv[, blocks]) (default 1)");
+  file("--v-descale", v_descale_, "As k-descale");
+  app.add_option("--descale-block", descale_block_,
+                 "Keys that share a descale: 0 (all, default), 128, or the page size")
+      ->type_name("N");
   app.add_option("--out-dtype", out_dtype_,
                  "Of out: f32 for partial results (default: the inputs')")
       ->type_name("T");
@@ -100,7 +107,8 @@ RunFiles RunCommand::files() const {
   };
   RunFiles files{needed("--q", q_), needed("--k", k_), needed("--v", v_),
                  cu_seqlens_q_,     cu_seqlens_k_,     seqused_q_,
-                 seqused_k_,        page_table_,       sink_};
+                 seqused_k_,        page_table_,       sink_,
+                 k_descale_,        v_descale_};
   if (!expect_ && !expect_lse_ && !backward_.wanted()) needed("--out", out_);
   return files;
 }
@@ -108,6 +116,10 @@ RunFiles RunCommand::files() const {
 RunOptions RunCommand::options() const {
   RunOptions options;
   if (dtype_) options.dtype = parse_dtype("--dtype", *dtype_);
+  if (kv_dtype_) options.kv_dtype = parse_kv_dtype("--kv-dtype", *kv_dtype_);
+  if (descale_block_) {
+    options.descale_block = parse_int("--descale-block", *descale_block_, 0, INT32_MAX);
+  }
   if (out_dtype_) options.out_dtype = parse_dtype("--out-dtype", *out_dtype_);
   options.causal = causal_;
   options.deterministic = backward_.deterministic();
@@ -131,6 +143,8 @@ void RunCommand::claim_outputs(OutputFiles& outputs) const {
   input("--k", k_);
   input("--v", v_);
   input("--sink", sink_);
+  input("--k-descale", k_descale_);
+  input("--v-descale", v_descale_);
   input("--cu-seqlens-q", cu_seqlens_q_);
   input("--cu-seqlens-k", cu_seqlens_k_);
   input("--seqused-q", seqused_q_);

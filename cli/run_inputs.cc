@@ -7,6 +7,7 @@
 #include "axes.h"
 #include "failure.h"
 #include "io/convert.h"
+#include "problem/tensor_extent.h"
 
 namespace fa4::cli {
 
@@ -120,8 +121,17 @@ void check_shapes(const RunFiles& files, const Shapes& s) {
   }
 }
 
+// k and v are bytes exactly when the user says so.
+void check_quantised(const char* option, const std::string& file, const FileTensor& tensor) {
+  if (tensor.type == FileType::kBits8) return;
+  refuse(option, file, "has dtype {}; accepted with --kv-dtype e4m3: u1 (.npy), U8, F8_E4M3",
+         name_of(tensor.type));
+}
+
+// The type of q, and of k and v unless they are quantised.
 DType common_type(const RunFiles& files, const FileTensor& q, const FileTensor& k,
-                  const FileTensor& v, std::optional<DType> asked) {
+                  const FileTensor& v, const RunOptions& options) {
+  const std::optional<DType> asked = options.dtype;
   const auto type_of = [&](const char* option, const std::string& file, const FileTensor& tensor) {
     return naming(option, file, [&] { return element_type(tensor, asked); });
   };
@@ -132,6 +142,11 @@ DType common_type(const RunFiles& files, const FileTensor& q, const FileTensor& 
              name_of(other), name_of(dtype));
     }
   };
+  if (options.kv_dtype == DType::kE4M3) {
+    check_quantised("--k", files.k, k);
+    check_quantised("--v", files.v, v);
+    return dtype;
+  }
   check("--k", files.k, type_of("--k", files.k, k));
   check("--v", files.v, type_of("--v", files.v, v));
   return dtype;
@@ -226,6 +241,44 @@ void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
   }
 }
 
+// One number, or (batch, heads_kv[, blocks]), or (pages, heads_kv) with a block of a page; sizes of
+// 1 stand for all.
+void RunInputs::set_descales(const RunFiles& files, const RunOptions& options, ProblemDesc& d) {
+  if (options.kv_dtype) d.kv_dtype = *options.kv_dtype;
+  d.descale_block = options.descale_block;
+  d.has_descales = files.k_descale.has_value() || files.v_descale.has_value();
+  if (!d.has_descales) return;
+  const AttentionProblem p = make_problem(d);
+  const TensorExtent extent = descale_extent(p);
+  const Shape whole = p.has_page_descales() ? Shape{extent.rows, extent.heads}
+                      : d.descale_block > 0 ? Shape{extent.outer, extent.heads, extent.rows}
+                                            : Shape{extent.outer, extent.heads};
+  const auto read_one = [&](const char* option, const std::string& file, std::vector<float>& data,
+                            Strides& strides) {
+    const FileTensor tensor = read(option, file);
+    const Shape& shape = tensor.shape;
+    bool fits = tensor.elements() == 1 || shape.size() == whole.size();
+    for (size_t i = 0; fits && tensor.elements() != 1 && i < whole.size(); ++i) {
+      fits = shape[i] == whole[i] || shape[i] == 1;
+    }
+    if (!fits) {
+      refuse(option, file, "shape {}; accepted: {}, sizes of 1 in it, or one number",
+             shape_text(shape), shape_text(whole));
+    }
+    data = naming(option, file, [&] { return as_floats(tensor, std::nullopt); });
+    if (tensor.elements() == 1) return;
+    int64_t stride = 1;
+    Shape steps(whole.size(), 0);
+    for (size_t i = whole.size(); i-- > 0; stride *= shape[i]) {
+      if (shape[i] > 1) steps[i] = stride;
+    }
+    strides = p.has_page_descales() ? Strides{0, steps[0], steps[1]}
+                                    : Strides{steps[0], steps.size() > 2 ? steps[2] : 0, steps[1]};
+  };
+  if (files.k_descale) read_one("--k-descale", *files.k_descale, k_descale_, d.k_descale);
+  if (files.v_descale) read_one("--v-descale", *files.v_descale, v_descale_, d.v_descale);
+}
+
 void RunInputs::set_lengths(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
   if (files.cu_seqlens_q) {
     set_packed_q(files, s, d);
@@ -258,7 +311,7 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
   check_rank("--v", files.v, v.shape, packed_k, "--cu-seqlens-q or --cu-seqlens-k");
   const Shapes shapes{q.shape, k.shape, v.shape};
   ProblemDesc d;
-  d.dtype = common_type(files, q, k, v, options.dtype);
+  d.dtype = common_type(files, q, k, v, options);
   if (options.out_dtype) d.out_dtype = *options.out_dtype;
   check_shapes(files, shapes);
   d.heads_q = shapes.heads(q.shape);
@@ -275,10 +328,11 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
   d.has_sink = files.sink.has_value();
   d.deterministic = options.deterministic;
   d.has_dlse = options.has_dlse;
+  set_descales(files, options, d);
   problem_ = make_problem(d);
   q_ = as_elements(q, d.dtype);
-  k_ = as_elements(k, d.dtype);
-  v_ = as_elements(v, d.dtype);
+  k_ = as_elements(k, problem_.kv_dtype);
+  v_ = as_elements(v, problem_.kv_dtype);
   if (!files.sink) return;
   const FileTensor sink = read("--sink", *files.sink);
   if (sink.shape != Shape{d.heads_q}) {
@@ -286,6 +340,13 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
            shape_text(sink.shape), d.heads_q);
   }
   sink_ = naming("--sink", *files.sink, [&] { return as_floats(sink, options.dtype); });
+}
+
+ForwardArgs RunInputs::args() const {
+  auto args = common_args<ForwardArgs>();
+  if (!k_descale_.empty()) args.k_descale = k_descale_.data();
+  if (!v_descale_.empty()) args.v_descale = v_descale_.data();
+  return args;
 }
 
 std::vector<int64_t> RunInputs::q_shape() const {

@@ -14,11 +14,13 @@ namespace fa4::cli {
 // What the user typed; files as FILE.npy or FILE.safetensors:NAME.
 struct RunFiles {
   std::string q, k, v;
-  std::optional<std::string> cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, sink;
+  std::optional<std::string> cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, sink,
+      k_descale, v_descale;
 };
 
 struct RunOptions {
-  std::optional<fa4::internal::DType> dtype, out_dtype;
+  std::optional<fa4::internal::DType> dtype, kv_dtype, out_dtype;
+  int64_t descale_block = 0;
   bool causal = false;
   fa4::internal::MaskSpec window;
   std::optional<float> scale;
@@ -35,7 +37,7 @@ class RunInputs {
 
   const fa4::internal::AttentionProblem& problem() const { return problem_; }
   // Inputs only; of the backward without out, lse and their gradients.
-  fa4::internal::ForwardArgs args() const { return common_args<fa4::internal::ForwardArgs>(); }
+  fa4::internal::ForwardArgs args() const;
   fa4::internal::BackwardArgs backward_args() const {
     return common_args<fa4::internal::BackwardArgs>();
   }
@@ -56,11 +58,13 @@ class RunInputs {
   void set_pages(const RunFiles& files, const Shapes& shapes, fa4::internal::ProblemDesc& desc);
   std::vector<int32_t> read_seqused(const char* option, const std::string& file, int64_t batch,
                                     int64_t seqlen, const std::vector<int32_t>& cu_seqlens) const;
+  void set_descales(const RunFiles& files, const RunOptions& options,
+                    fa4::internal::ProblemDesc& desc);
   void set_seqused(const RunFiles& files, fa4::internal::ProblemDesc& desc);
 
   fa4::internal::AttentionProblem problem_;
   std::vector<unsigned char> q_, k_, v_;
-  std::vector<float> sink_;
+  std::vector<float> sink_, k_descale_, v_descale_;
   std::vector<int32_t> cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_;
 };
 

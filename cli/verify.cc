@@ -57,6 +57,9 @@ class Coverage {
       count("lse", result.wants_lse);
     }
     count("splits asked for", p.num_splits > 1 || p.split_keys > 0);
+    count("k and v e4m3", p.is_quantised());
+    count("descales of blocks", p.has_descales && p.descale_block > 0 && !p.has_page_descales());
+    count("descales of pages", p.has_page_descales());
     count("out f32 of 16-bit inputs", p.out_dtype != p.dtype);
     count("seqlen > 1024", std::max(p.seqlen_q, p.seqlen_k) > 1024);
   }

@@ -27,6 +27,7 @@ double load_double(const FileTensor& tensor, int64_t i) {
     case FileType::kBF16: return fa4::internal::bf16_to_float(load<uint16_t>(tensor, i));
     case FileType::kF32: return load<float>(tensor, i);
     case FileType::kF64: return load<double>(tensor, i);
+    case FileType::kBits8:
     case FileType::kI32:
     case FileType::kI64: break;
   }
@@ -40,6 +41,7 @@ std::optional<DType> stored_type(const FileTensor& tensor) {
     case FileType::kBF16:
     case FileType::kBits16: return DType::kBF16;
     case FileType::kF32: return DType::kF32;
+    case FileType::kBits8: return DType::kE4M3;
     default: return std::nullopt;
   }
 }
@@ -48,6 +50,9 @@ void check_bits(const FileTensor& tensor, std::optional<DType> asked) {
   if (tensor.type == FileType::kBits16 && asked != DType::kBF16) {
     throw bad_input(
         "has dtype u2, raw 16-bit patterns; accepted: u2 with --dtype bf16, f2, f4, f8");
+  }
+  if (tensor.type == FileType::kBits8) {
+    throw bad_input("has dtype u1; accepted: u1 of k and v with --kv-dtype e4m3, f2, f4, f8, bf16");
   }
 }
 

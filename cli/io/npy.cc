@@ -115,11 +115,12 @@ class HeaderParser {
 
 FileType parse_descr(const std::string& descr) {
   static constexpr std::string_view kAccepted =
-      "accepted: little-endian f2, f4, f8, i4, i8, and u2 or V2 for bf16";
+      "accepted: little-endian f2, f4, f8, i4, i8, u2 or V2 for bf16, and u1 for e4m3";
   if (descr == "<f2") return FileType::kF16;
   if (descr == "<f4") return FileType::kF32;
   if (descr == "<f8") return FileType::kF64;
   if (descr == "<u2" || descr == "<V2" || descr == "|V2") return FileType::kBits16;
+  if (descr == "|u1" || descr == "<u1") return FileType::kBits8;
   if (descr == "<i4") return FileType::kI32;
   if (descr == "<i8") return FileType::kI64;
   if (descr.starts_with('>')) {

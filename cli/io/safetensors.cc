@@ -36,6 +36,7 @@ std::optional<FileType> file_type(std::string_view dtype) {
   if (dtype == "BF16") return FileType::kBF16;
   if (dtype == "F32") return FileType::kF32;
   if (dtype == "F64") return FileType::kF64;
+  if (dtype == "U8" || dtype == "F8_E4M3") return FileType::kBits8;
   if (dtype == "I32") return FileType::kI32;
   if (dtype == "I64") return FileType::kI64;
   return std::nullopt;
@@ -151,8 +152,8 @@ FileTensor read_safetensors(std::shared_ptr<const MappedFile> file, const std::s
   }
   const std::optional<FileType> type = file_type(found->dtype);
   if (!type) {
-    throw bad_input(
-        fmt::format("has dtype {}; accepted: F16, BF16, F32, F64, I32, I64", found->dtype));
+    throw bad_input(fmt::format(
+        "has dtype {}; accepted: F16, BF16, F32, F64, U8, F8_E4M3, I32, I64", found->dtype));
   }
   return {*type, found->shape, file->data() + data_begin + found->begin, file};
 }

@@ -8,6 +8,7 @@ namespace fa4::cli {
 
 size_t size_of(FileType type) {
   switch (type) {
+    case FileType::kBits8: return 1;
     case FileType::kF16:
     case FileType::kBF16:
     case FileType::kBits16: return 2;
@@ -25,6 +26,7 @@ std::string_view name_of(FileType type) {
     case FileType::kBF16: return "bf16";
     case FileType::kF32: return "f4";
     case FileType::kF64: return "f8";
+    case FileType::kBits8: return "u1";
     case FileType::kBits16: return "u2";
     case FileType::kI32: return "i4";
     case FileType::kI64: return "i8";

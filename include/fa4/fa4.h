@@ -166,6 +166,7 @@ FA4_API fa4_status fa4_device_copy(fa4_device* device, void* to, const void* fro
 /* ---- The problem ----------------------------------------------------------------------------- */
 
 enum { FA4_F32 = 1, FA4_F16 = 2, FA4_BF16 = 3 };       /* dtype */
+enum { FA4_E4M3 = 4 };                                 /* kv_dtype: a byte, OCP e4m3fn */
 enum { FA4_DENSE = 0, FA4_PACKED = 1, FA4_PAGED = 2 }; /* layout */
 
 /* What to compute; no pointers. Query i of a sequence sits at position i + seqlen_k - seqlen_q.
@@ -211,7 +212,7 @@ typedef struct fa4_problem {
   int64_t out_strides[3];
   int32_t num_splits; /* most parts that a row's keys are cut into; 0: the plan decides, 1: none */
   int32_t has_max_logit; /* 0; 1 is not in this version */
-  int32_t has_descales;  /* 0; 1 is not in this version */
+  int32_t has_descales;  /* 1: executions may bring k_descale and v_descale, of FA4_E4M3 */
   int32_t sm_margin;     /* 0; others are not in this version */
   int32_t has_seqused_q; /* 1: executions bring seqused_q; positions count from used lengths */
   /* Of the backward; a forward ignores them. */
@@ -239,6 +240,20 @@ typedef struct fa4_problem {
    * executions bring; page_table is of the keys behind them. seqlen_k and seqused_k count both. On
    * the CPU. */
   int64_t prefix_len;
+  /* Of k and v as they are stored: 0 for dtype, or FA4_E4M3, on the CPU and forward alone: 448 is
+   * the largest, there is no infinity, 0x7f and 0xff are NaN. A number of k or v is its byte's
+   * times a descale. Attention is of these products: neither q nor probabilities are rounded to a
+   * byte. */
+  int32_t kv_dtype;
+  /* Keys that share a descale: 0: all of a sequence and head, or 128: key j has that of block
+   * j / 128, prefix_len's keys counting first; paged: page_size, when every page has one, which
+   * goes with the page wherever it lies in a sequence, and is found by the page's number. */
+  int32_t descale_block;
+  /* In elements: batch, block (one a page: page), head. They are taken as they are: a stride of 0
+   * is the same number for all, three of them one number for the tensor. One a page: batch is
+   * ignored. */
+  int64_t k_descale_strides[3];
+  int64_t v_descale_strides[3];
 } fa4_problem;
 
 /* FA4_OK: `device` runs `problem` forward. FA4_NOT_SUPPORTED: it does not, and fa4_last_error() is
@@ -311,10 +326,12 @@ typedef struct fa4_forward_args {
   void* workspace; /* rule 11 */
   size_t workspace_bytes;
   void* stream;           /* rule 8 */
-  const float* q_descale; /* NULL: not in this version, as the three below */
+  const float* q_descale; /* NULL: not in this version */
+  /* When has_descales, by their strides: (batch, blocks, heads_kv), blocks being 1 or seqlen_k /
+   * 128 rounded up; one a page: (num_pages, heads_kv). NULL: 1. */
   const float* k_descale;
   const float* v_descale;
-  float* max_logit;
+  float* max_logit;            /* NULL: not in this version */
   const int32_t* seqused_q;    /* (batch) queries of each sequence, when has_seqused_q */
   const int32_t* prefix_pages; /* (prefix_len / page_size, rounded up), when prefix_len is not 0 */
 } fa4_forward_args;

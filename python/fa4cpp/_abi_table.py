@@ -63,6 +63,10 @@ STRUCTS = {
         ("page_table_heads", "q", 1),
         ("page_table_strides", "q", 3),
         ("prefix_len", "q", 1),
+        ("kv_dtype", "i", 1),
+        ("descale_block", "i", 1),
+        ("k_descale_strides", "q", 3),
+        ("v_descale_strides", "q", 3),
     ),
     "fa4_plan_options": (
         ("struct_size", "I", 1),
@@ -179,6 +183,7 @@ CONSTANTS = {
     "FA4_F32": 1,
     "FA4_F16": 2,
     "FA4_BF16": 3,
+    "FA4_E4M3": 4,
     "FA4_DENSE": 0,
     "FA4_PACKED": 1,
     "FA4_PAGED": 2,

@@ -14,7 +14,6 @@ namespace {
 
 void check_reserved(const fa4_problem& problem) {
   if (problem.has_max_logit != 0) refuse_option("has_max_logit", problem.has_max_logit, "0");
-  if (problem.has_descales != 0) refuse_option("has_descales", problem.has_descales, "0");
   if (problem.sm_margin != 0) refuse_option("sm_margin", problem.sm_margin, "0");
 }
 
@@ -26,8 +25,6 @@ void check_reserved(const fa4_forward_args& args) {
     }
   };
   check("q_descale", args.q_descale);
-  check("k_descale", args.k_descale);
-  check("v_descale", args.v_descale);
   check("max_logit", args.max_logit);
 }
 
@@ -69,6 +66,11 @@ fa4_problem read_problem(const fa4_problem* given) {
 AttentionProblem to_problem(const fa4_problem& problem) {
   ProblemDesc desc;
   desc.dtype = static_cast<DType>(problem.dtype);
+  desc.kv_dtype = static_cast<DType>(problem.kv_dtype);
+  desc.has_descales = to_flag("has_descales", problem.has_descales);
+  desc.descale_block = problem.descale_block;
+  desc.k_descale = to_strides(problem.k_descale_strides);
+  desc.v_descale = to_strides(problem.v_descale_strides);
   desc.layout_q = static_cast<Layout>(problem.layout_q);
   desc.layout_kv = static_cast<Layout>(problem.layout_kv);
   desc.batch = problem.batch;
@@ -129,6 +131,8 @@ ForwardArgs to_args(const fa4_forward_args* given) {
   read_common(args, result);
   result.out = args.out;
   result.lse = args.lse;
+  result.k_descale = args.k_descale;
+  result.v_descale = args.v_descale;
   result.page_table = args.page_table;
   result.prefix_pages = args.prefix_pages;
   return result;

@@ -12,7 +12,7 @@
 namespace fa4::internal {
 
 // Problems are compared byte by byte.
-static_assert(sizeof(fa4_problem) == 440, "fa4_problem has padding");
+static_assert(sizeof(fa4_problem) == 496, "fa4_problem has padding");
 
 // Those of the last 64 problems, the last used first. Any thread may use it.
 template <class Op>

@@ -1,5 +1,7 @@
 #include "core/dtype.h"
 
+#include <array>
+
 namespace fa4::internal {
 
 std::optional<DType> parse_dtype(std::string_view text) {
@@ -40,11 +42,49 @@ uint16_t float_to_f16(float value) {
   return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
+namespace {
+
+constexpr std::array<float, 256> e4m3_values() {
+  std::array<float, 256> values{};
+  for (uint32_t bits = 0; bits < 256; ++bits) {
+    const uint32_t sign = (bits & 0x80u) << 24, exponent = bits >> 3 & 0xfu, mantissa = bits & 7u;
+    const bool is_nan = (bits & 0x7fu) == 0x7fu;
+    // Zero and subnormals are multiples of 2^-9.
+    const float magnitude = exponent == 0
+                                ? static_cast<float>(mantissa) * 0x1p-9f
+                                : std::bit_cast<float>((exponent + 120) << 23 | mantissa << 20);
+    values[bits] =
+        std::bit_cast<float>(sign | (is_nan ? 0x7fc00000u : std::bit_cast<uint32_t>(magnitude)));
+  }
+  return values;
+}
+
+constexpr std::array<float, 256> kE4M3Values = e4m3_values();
+
+}  // namespace
+
+float e4m3_to_float(uint8_t bits) { return kE4M3Values[bits]; }
+
+uint8_t float_to_e4m3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 24 & 0x80u;
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);
+  if (magnitude >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7eu);  // >= 448
+  if (magnitude < 0x3c800000u) {  // below 2^-6: adding 2^14 rounds to a multiple of 2^-9
+    const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+    return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u));
+  }
+  const uint32_t rounded = magnitude + 0x7ffffu + (magnitude >> 20 & 1u);
+  return static_cast<uint8_t>(sign | ((rounded >> 20) - (120u << 3)));
+}
+
 float load_as_float(DType dtype, const void* data, int64_t index) {
   switch (dtype) {
     case DType::kF32: return static_cast<const float*>(data)[index];
     case DType::kF16: return f16_to_float(static_cast<const uint16_t*>(data)[index]);
     case DType::kBF16: return bf16_to_float(static_cast<const uint16_t*>(data)[index]);
+    case DType::kE4M3: return e4m3_to_float(static_cast<const uint8_t*>(data)[index]);
   }
   return 0.0f;
 }
@@ -54,6 +94,7 @@ void store_from_float(DType dtype, void* data, int64_t index, float value) {
     case DType::kF32: static_cast<float*>(data)[index] = value; return;
     case DType::kF16: static_cast<uint16_t*>(data)[index] = float_to_f16(value); return;
     case DType::kBF16: static_cast<uint16_t*>(data)[index] = float_to_bf16(value); return;
+    case DType::kE4M3: static_cast<uint8_t*>(data)[index] = float_to_e4m3(value); return;
   }
 }
 

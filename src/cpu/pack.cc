@@ -1,6 +1,7 @@
 #include "cpu/pack.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -17,10 +18,38 @@ uint32_t f16_to_float_bits(uint16_t half) {
   return std::bit_cast<uint32_t>(scaled) | special | static_cast<uint32_t>(half & 0x8000u) << 16;
 }
 
+// Every e4m3 as a unit's element: float bits, or bf16, which holds it exactly.
+template <class T>
+std::array<T, 256> e4m3_table() {
+  std::array<T, 256> table;
+  for (int i = 0; i < 256; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(e4m3_to_float(static_cast<uint8_t>(i)));
+    table[static_cast<size_t>(i)] = static_cast<T>(sizeof(T) == 2 ? bits >> 16 : bits);
+  }
+  return table;
+}
+const std::array<uint32_t, 256> kFloatsOfE4M3 = e4m3_table<uint32_t>();
+const std::array<uint16_t, 256> kBf16OfE4M3 = e4m3_table<uint16_t>();
+
+// `dim` elements of bf16 or e4m3 as bf16.
+void to_bf16(DType dtype, const void* data, int64_t offset, int64_t dim, uint16_t* to) {
+  if (dtype == DType::kE4M3) {
+    const uint8_t* from = static_cast<const uint8_t*>(data) + offset;
+    for (int64_t d = 0; d < dim; ++d) to[d] = kBf16OfE4M3[from[d]];
+  } else {
+    std::memcpy(to, static_cast<const uint16_t*>(data) + offset, static_cast<size_t>(dim) * 2);
+  }
+}
+
 // `dim` elements as float bits.
 void to_floats(DType dtype, const void* data, int64_t offset, int64_t dim, uint32_t* to) {
   if (dtype == DType::kF32) {
     std::memcpy(to, static_cast<const float*>(data) + offset, static_cast<size_t>(dim) * 4);
+    return;
+  }
+  if (dtype == DType::kE4M3) {
+    const uint8_t* from = static_cast<const uint8_t*>(data) + offset;
+    for (int64_t d = 0; d < dim; ++d) to[d] = kFloatsOfE4M3[from[d]];
     return;
   }
   const uint16_t* from = static_cast<const uint16_t*>(data) + offset;
@@ -35,7 +64,9 @@ void to_floats(DType dtype, const void* data, int64_t offset, int64_t dim, uint3
 void row_units(DType dtype, const void* data, int64_t offset, int64_t dim, int64_t padded, int pair,
                uint32_t* units) {
   if (pair == 2) {
-    std::memcpy(units, static_cast<const uint16_t*>(data) + offset, static_cast<size_t>(dim) * 2);
+    uint16_t row[kMaxDim];
+    to_bf16(dtype, data, offset, dim, row);
+    std::memcpy(units, row, static_cast<size_t>(dim) * 2);
   } else {
     to_floats(dtype, data, offset, dim, units);
   }
@@ -69,8 +100,7 @@ bool load_bf16_row(const BlockSource& source, int n, uint16_t* row) {
     std::fill_n(row, source.padded, uint16_t{0});
     return false;
   }
-  const auto* from = static_cast<const uint16_t*>(source.data);
-  std::copy_n(from + source.rows.offset(source.first + n), source.dim, row);
+  to_bf16(source.dtype, source.data, source.rows.offset(source.first + n), source.dim, row);
   std::fill(row + source.dim, row + source.padded, uint16_t{0});
   return clear_nonfinite<uint16_t>(row, source.dim, 0x7f80u);
 }

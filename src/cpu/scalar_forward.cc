@@ -18,12 +18,13 @@ constexpr int kMaxBlock = 64;
 constexpr double kLog2EInDouble = 1.4426950408889634;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// One query row: the online softmax over blocks of keys.
-template <DType kType>
+// One query row: the online softmax over blocks of keys. kType: of q; kKvType: of k and v.
+template <DType kType, DType kKvType>
 class Row {
  public:
-  Row(const AttentionProblem& problem, const ForwardArgs& args, int64_t q_offset)
-      : p_(problem), args_(args) {
+  Row(const AttentionProblem& problem, const ForwardArgs& args, int64_t b, int64_t kv_head,
+      int64_t q_offset)
+      : p_(problem), args_(args), b_(b), kv_head_(kv_head) {
     for (int64_t d = 0; d < p_.head_dim; ++d) q_[d] = load<kType>(args.q, q_offset + d);
     std::fill_n(o_, p_.head_dim_v, 0.0);
   }
@@ -32,7 +33,7 @@ class Row {
     double s[kMaxBlock];
     double block_max = -kInfinity;
     for (int n = 0; n < count; ++n) {
-      s[n] = score(k.offset(first + n));
+      s[n] = score(k.offset(first + n), descale(Quantised::kKeys, first + n));
       if (!(s[n] <= block_max)) block_max = s[n];
     }
     raise_maximum(static_cast<float>(block_max));
@@ -41,7 +42,7 @@ class Row {
     for (int n = 0; n < count; ++n) {
       const float weight = exp2_of(kType, static_cast<float>(s[n] - subtracted));
       row_sum_ += weight;
-      add_value(weight, v.offset(first + n));
+      add_value(weight, v.offset(first + n), descale(Quantised::kValues, first + n));
     }
   }
 
@@ -71,15 +72,20 @@ class Row {
   }
 
  private:
+  double descale(Quantised which, int64_t n) const {
+    if constexpr (kKvType != DType::kE4M3) return 1.0;
+    return descale_of(p_, args_, which, b_, kv_head_, n);
+  }
+
   // Scaled and capped, in powers of two. Summed in double, in four independent chains.
-  double score(int64_t k_offset) const {
+  double score(int64_t k_offset, double descale) const {
     double sums[4] = {};
     for (int64_t d = 0; d < p_.head_dim; d += 4) {
       for (int i = 0; i < 4; ++i) {
-        sums[i] += static_cast<double>(q_[d + i]) * load<kType>(args_.k, k_offset + d + i);
+        sums[i] += static_cast<double>(q_[d + i]) * load<kKvType>(args_.k, k_offset + d + i);
       }
     }
-    const double score = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * p_.scale;
+    const double score = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * descale * p_.scale;
     if (p_.softcap == 0) return score * kLog2EInDouble;
     return p_.softcap * std::tanh(score / p_.softcap) * kLog2EInDouble;
   }
@@ -97,9 +103,9 @@ class Row {
     }
   }
 
-  void add_value(float weight, int64_t v_offset) {
+  void add_value(float weight, int64_t v_offset, double descale) {
     for (int64_t d = 0; d < p_.head_dim_v; ++d) {
-      o_[d] += weighted(weight, load<kType>(args_.v, v_offset + d));
+      o_[d] += weighted(weight, descale * load<kKvType>(args_.v, v_offset + d));
     }
   }
 
@@ -110,20 +116,21 @@ class Row {
 
   const AttentionProblem& p_;
   const ForwardArgs& args_;
+  const int64_t b_, kv_head_;
   float row_max_ = -kInfinity;
   double row_sum_ = 0;
   float q_[kMaxHeadDim];
   double o_[kMaxHeadDim];
 };
 
-template <DType kType>
+template <DType kType, DType kKvType>
 void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
              const SequenceView& view, int64_t b, int64_t h, int64_t i) {
   const int64_t head = h / p.group();
   const TensorRows k(p, args, view, b, head, false), v(p, args, view, b, head, true);
   const KeyRange range = visible_keys(i, view.seqlen_q, view.seqlen_k, p.mask);
   const int64_t q_offset = view.offset_q + i * p.q.seqlen + h * p.q.head;
-  const auto add_keys = [&](Row<kType>& row, int64_t n, int64_t until) {
+  const auto add_keys = [&](Row<kType, kKvType>& row, int64_t n, int64_t until) {
     while (n < until) {
       // Blocks begin at multiples of tile_n, so that a row's bits do not depend on where it starts.
       const int64_t end = std::min(until, (n / spec.tile_n + 1) * spec.tile_n);
@@ -136,11 +143,11 @@ void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const Forward
     if (spec.split_keys == 0) return range.end;
     return std::min(range.end, (n / spec.split_keys + 1) * spec.split_keys);
   };
-  Row<kType> row(p, args, q_offset);
+  Row<kType, kKvType> row(p, args, b, head, q_offset);
   int64_t n = part_end(range.begin);
   add_keys(row, range.begin, n);
   for (; n < range.end; n = part_end(n)) {
-    Row<kType> part(p, args, q_offset);
+    Row<kType, kKvType> part(p, args, b, head, q_offset);
     add_keys(part, n, part_end(n));
     row.add_part(part);
   }
@@ -151,7 +158,7 @@ void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const Forward
   if (args.lse != nullptr) args.lse[view.lse_offset + h * view.lse_head_stride + i] = end.lse;
 }
 
-template <DType kType>
+template <DType kType, DType kKvType>
 void run(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
          ThreadPool& pool) {
   const int64_t blocks = (p.seqlen_q + spec.tile_m - 1) / spec.tile_m;
@@ -162,9 +169,16 @@ void run(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs
     const SequenceView view = sequence_view(p, args, b);
     const int64_t end = std::min<int64_t>((block + 1) * spec.tile_m, view.seqlen_q);
     for (int64_t i = block * spec.tile_m; i < end; ++i) {
-      run_row<kType>(p, spec, args, view, b, h, i);
+      run_row<kType, kKvType>(p, spec, args, view, b, h, i);
     }
   });
+}
+
+template <DType kType>
+void run_stored(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
+                ThreadPool& pool) {
+  if (p.is_quantised()) return run<kType, DType::kE4M3>(p, spec, args, pool);
+  run<kType, kType>(p, spec, args, pool);
 }
 
 }  // namespace
@@ -172,9 +186,10 @@ void run(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs
 void scalar_forward(const AttentionProblem& problem, const CpuKernelSpec& spec,
                     const ForwardArgs& args, ThreadPool& pool) {
   switch (problem.dtype) {
-    case DType::kF32: run<DType::kF32>(problem, spec, args, pool); break;
-    case DType::kF16: run<DType::kF16>(problem, spec, args, pool); break;
-    case DType::kBF16: run<DType::kBF16>(problem, spec, args, pool); break;
+    case DType::kF32: run_stored<DType::kF32>(problem, spec, args, pool); break;
+    case DType::kF16: run_stored<DType::kF16>(problem, spec, args, pool); break;
+    case DType::kBF16: run_stored<DType::kBF16>(problem, spec, args, pool); break;
+    case DType::kE4M3: break;  // of stored keys and values alone
   }
 }
 

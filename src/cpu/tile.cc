@@ -34,15 +34,16 @@ struct Source {
     return static_cast<int>(std::clamp<int64_t>(left, 0, context.spec.tile_n));
   }
 
-  // Returns whether a value is not finite.
-  bool pack(int64_t block, char* k_to, char* v_to) const {
+  // Into one packed block; returns whether a value is not finite.
+  bool pack(int64_t block, char* to) const {
     const AttentionProblem& p = context.problem;
+    const CpuScratch& s = context.scratch;
     const int64_t first = block * context.spec.tile_n;
     const BlockSource keys{
-        p.dtype,      context.args.k,      k,          first,
+        p.kv_dtype,   context.args.k,      k,          first,
         count(block), context.spec.tile_n, p.head_dim, context.scratch.head_dim_padded};
-    pack_keys(keys, context.packing, k_to);
-    const BlockSource values{p.dtype,
+    pack_keys(keys, context.packing, to);
+    const BlockSource values{p.kv_dtype,
                              context.args.v,
                              v,
                              first,
@@ -50,7 +51,28 @@ struct Source {
                              context.spec.tile_n,
                              p.head_dim_v,
                              context.scratch.head_dim_v_padded};
-    return pack_values(values, context.packing, v_to);
+    const bool nonfinite = pack_values(values, context.packing, to + s.k_block_bytes);
+    if (!context.has_descales()) return nonfinite;
+    auto* descales = reinterpret_cast<float*>(to + s.k_block_bytes + s.v_block_bytes);
+    return load_descales(block, descales, descales + context.spec.tile_n) || nonfinite;
+  }
+
+  // Those of a block's keys and values, 1 behind the last; one of a value that is not finite
+  // becomes 0, and true is returned.
+  bool load_descales(int64_t block, float* of_keys, float* of_values) const {
+    const int keys = count(block), tile_n = context.spec.tile_n;
+    bool nonfinite = false;
+    for (int n = 0; n < keys; ++n) {
+      const int64_t key = block * tile_n + n;
+      of_keys[n] = descale_of(context.problem, context.args, Quantised::kKeys, b, kv_head, key);
+      const float value =
+          descale_of(context.problem, context.args, Quantised::kValues, b, kv_head, key);
+      of_values[n] = std::isfinite(value) ? value : 0.0f;
+      nonfinite |= !std::isfinite(value);
+    }
+    std::fill(of_keys + keys, of_keys + tile_n, 1.0f);
+    std::fill(of_values + keys, of_values + tile_n, 1.0f);
+    return nonfinite;
   }
 
   const TileContext& context;
@@ -68,7 +90,7 @@ struct TileSource {
 
 char* shared_flags(const TileContext& context, char* shared) {
   const CpuScratch& s = context.scratch;
-  return shared + static_cast<size_t>(s.num_n_blocks) * (s.k_block_bytes + s.v_block_bytes);
+  return shared + static_cast<size_t>(s.num_n_blocks) * s.block_bytes();
 }
 
 const char* address_of(DType dtype, const void* data, int64_t offset) {
@@ -77,31 +99,43 @@ const char* address_of(DType dtype, const void* data, int64_t offset) {
 
 void locate_keys(const TileJob& job, int64_t block, KeyRows& rows) {
   const Source& source = static_cast<const TileSource*>(job.context)->source;
-  const DType dtype = source.context.problem.dtype;
+  const DType dtype = source.context.problem.kv_dtype;
   rows.count = source.count(block);
   for (int n = 0; n < rows.count; ++n) {
     const int64_t key = block * job.tile_n + n;
     rows.k[n] = address_of(dtype, source.context.args.k, source.k.offset(key));
     rows.v[n] = address_of(dtype, source.context.args.v, source.v.offset(key));
   }
+  rows.has_nonfinite_descale = false;
+  rows.descales = {};
+  if (!source.context.has_descales()) return;
+  rows.has_nonfinite_descale = source.load_descales(block, rows.key_descales, rows.value_descales);
+  rows.descales = {rows.key_descales, rows.value_descales};
 }
 
 KeyType key_type_of(DType dtype) {
-  return dtype == DType::kF32   ? KeyType::kF32
-         : dtype == DType::kF16 ? KeyType::kF16
-                                : KeyType::kBF16;
+  return dtype == DType::kF32    ? KeyType::kF32
+         : dtype == DType::kF16  ? KeyType::kF16
+         : dtype == DType::kBF16 ? KeyType::kBF16
+                                 : KeyType::kE4M3;
 }
 
 KvBlock load_block(TileJob& job, int64_t block) {
   const TileSource& from = *static_cast<const TileSource*>(job.context);
-  const CpuScratch& s = from.source.context.scratch;
-  if (from.shared == nullptr) {
-    char* values = from.own + s.k_block_bytes;
-    const bool has_nonfinite = from.source.pack(block, from.own, values);
-    return {from.own, values, has_nonfinite};
+  const TileContext& context = from.source.context;
+  const CpuScratch& s = context.scratch;
+  const bool shared = from.shared != nullptr;
+  const char* packed =
+      shared ? from.shared + static_cast<size_t>(block) * s.block_bytes() : from.own;
+  const bool has_nonfinite =
+      shared ? shared_flags(context, from.shared)[block] != 0 : from.source.pack(block, from.own);
+  const char* values = packed + s.k_block_bytes;
+  KvBlock kv{packed, values, has_nonfinite, {}};
+  if (context.has_descales()) {
+    const auto* descales = reinterpret_cast<const float*>(values + s.v_block_bytes);
+    kv.descales = {descales, descales + job.tile_n};
   }
-  const char* keys = from.shared + static_cast<size_t>(block) * (s.k_block_bytes + s.v_block_bytes);
-  return {keys, keys + s.k_block_bytes, shared_flags(from.source.context, from.shared)[block] != 0};
+  return kv;
 }
 
 // Where the probability of `row` and column n lies: AMX keeps tiles of a few rows x 32.
@@ -132,6 +166,7 @@ TileJob make_job(const TileContext& context, int num_rows, char* scratch) {
   job.lanes = context.packing.lanes;
   job.exp2_degree = exp2_degree(context.problem.dtype);
   job.compensated = context.problem.dtype == DType::kF32;
+  job.has_descales = context.has_descales();
   job.rescale_threshold = rescale_threshold(context.problem.dtype);
   job.scale_log2 = context.abs_scale * kLog2E;
   if (context.problem.softcap != 0) {
@@ -150,7 +185,7 @@ TileJob make_job(const TileContext& context, int num_rows, char* scratch) {
   job.row_max = reinterpret_cast<float*>(ranges + context.spec.tile_m);
   job.row_sum = job.row_max + context.spec.tile_m;
   job.locate_keys = locate_keys;
-  job.key_type = key_type_of(context.problem.dtype);
+  job.key_type = key_type_of(context.problem.kv_dtype);
   job.key_dim = static_cast<int>(context.problem.head_dim);
   job.value_dim = static_cast<int>(context.problem.head_dim_v);
   job.values = reinterpret_cast<float*>(scratch + layout.kv_offset);
@@ -324,8 +359,8 @@ void pack_shared_block(const TileContext& context, int64_t head, int64_t index_i
   if (source.count(block) == 0) return;
   char* shared = context.shared_head(index_in_wave);
   const CpuScratch& s = context.scratch;
-  char* keys = shared + static_cast<size_t>(block) * (s.k_block_bytes + s.v_block_bytes);
-  shared_flags(context, shared)[block] = source.pack(block, keys, keys + s.k_block_bytes);
+  shared_flags(context, shared)[block] =
+      source.pack(block, shared + static_cast<size_t>(block) * s.block_bytes());
 }
 
 void add_nonfinite_values(TileJob& job, int64_t block, int first_row, int end_row, const void* p) {
@@ -334,9 +369,13 @@ void add_nonfinite_values(TileJob& job, int64_t block, int first_row, int end_ro
   const bool is_bf16 = source.context.packing.pair == 2;
   for (int n = 0; n < source.count(block); ++n) {
     const int64_t key = block * job.tile_n + n, offset = source.v.offset(key);
+    const double descale =
+        descale_of(problem, source.context.args, Quantised::kValues, source.b, source.kv_head, key);
     for (int64_t d = 0; d < problem.head_dim_v; ++d) {
-      const float value = load_as_float(problem.dtype, source.context.args.v, offset + d);
-      if (std::isfinite(value)) continue;
+      const double product =
+          load_as_float(problem.kv_dtype, source.context.args.v, offset + d) * descale;
+      if (std::isfinite(product)) continue;
+      const float value = static_cast<float>(product);
       for (int64_t r = first_row; r < end_row; ++r) {
         if (key < job.ranges[r].begin || key >= job.ranges[r].end) continue;
         const float weight = probability(

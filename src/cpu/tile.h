@@ -22,6 +22,9 @@ struct TileContext {
            static_cast<size_t>(index_in_wave) * scratch.bytes_per_head;
   }
 
+  // Whether an execution brings any.
+  bool has_descales() const { return args.k_descale != nullptr || args.v_descale != nullptr; }
+
   // The sums of a part of a head's keys, tile_m rows.
   float* part_sums(int64_t head, int64_t part) const {
     return reinterpret_cast<float*>(workspace + scratch.threads_bytes + scratch.heads_bytes) +

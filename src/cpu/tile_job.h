@@ -20,22 +20,33 @@ struct RowRange {
   int64_t end;
 };
 
+// What the numbers of a block's keys and of their values are times, tile_n floats each; NULL: 1.
+struct BlockDescales {
+  const float* keys = nullptr;
+  const float* values = nullptr;
+};
+
 // Packed keys and values of tile_n keys; what lies past the last key is 0.
 //   k: panels of `lanes` keys; in a panel, for every unit (pair) of head_dim, that unit of all
 //   keys. v: panels of `lanes` columns; in a panel, for every unit (pair) of keys, that unit of all
-//      columns. Values that are not finite are stored as 0, and has_nonfinite is set.
+//      columns. Values that are not finite are stored as 0, and has_nonfinite is set; so are
+//      descales of values.
 struct KvBlock {
   const void* k;
   const void* v;
   bool has_nonfinite;
+  BlockDescales descales;
 };
 
 // What a direct loop reads: rows of keys and values where they lie.
-enum class KeyType { kF32, kF16, kBF16 };
+enum class KeyType { kF32, kF16, kBF16, kE4M3 };
 struct KeyRows {
   const void* k[kDirectBlock];
   const void* v[kDirectBlock];
   int count;
+  bool has_nonfinite_descale;  // of a value: it is stored as 0
+  BlockDescales descales;      // NULL, or these
+  float key_descales[kDirectBlock], value_descales[kDirectBlock];
 };
 
 struct TileJob;
@@ -51,6 +62,7 @@ struct TileJob {
   int exp2_degree;
   float rescale_threshold;
   bool compensated;        // f32: scores are summed with compensation
+  bool has_descales;       // keys and values come with descales
   float scale_log2;        // times a product: the score in powers of two; > 0
   float softcap_scale;     // softcap on: times a product: 2 log2(e) times the argument of tanh
   float softcap_log2;      // softcap on: times tanh: the score in powers of two; 0: off

@@ -12,6 +12,11 @@ Support query_backward_support(const AttentionProblem& problem, const DeviceSpec
   if (problem.layout_kv == Layout::kPaged) {
     return {false, "layout_kv paged; accepted for the backward: dense, packed"};
   }
+  if (problem.is_quantised()) {
+    return {false, fmt::format("kv_dtype {}; accepted for the backward: 0 (dtype, {}), as no "
+                               "gradient goes to a quantised cache",
+                               name_of(problem.kv_dtype), name_of(problem.dtype))};
+  }
   if (device.kind == DeviceKind::kCpu) return {};
   if (const Support options = query_gpu_options(problem); !options.supported) return options;
   if (device.architecture == "sm_90a") return query_sm90_backward_support(problem);

@@ -57,14 +57,17 @@ struct CpuScratch {
   int64_t element_bytes = 0;      // of packed q, k, v and p: 2 (bf16 pairs) or 4 (f32)
   int64_t num_n_blocks = 0;       // of the longest key sequence
   size_t k_block_bytes = 0, v_block_bytes = 0;
+  size_t descale_bytes = 0;  // of a block: those of its keys, then those of its values; 0: none
   size_t q_offset = 0, s_offset = 0, p_offset = 0, o_offset = 0, stats_offset = 0;
-  size_t kv_offset = 0;         // of a thread that packs its own: k block, v block; direct: v block
+  size_t kv_offset = 0;         // of a thread that packs its own: a block; direct: its v
   size_t whole_offset = 0;      // of rows whose keys are cut: what they see of all parts,
   size_t sums_offset = 0;       // and their sums so far, as those of parts that are tasks
   size_t bytes_per_thread = 0;  // 0: this path needs none
-  size_t bytes_per_head = 0;    // shared: all blocks (k, v), then a flag a block
-  int64_t num_parts = 0;        // of the longest key sequence
-  int64_t sums_stride = 0;      // floats of a row of sums
+  size_t bytes_per_head = 0;    // shared: all blocks, then a flag a block
+  // Of a packed block: k, v, descales.
+  size_t block_bytes() const { return k_block_bytes + v_block_bytes + descale_bytes; }
+  int64_t num_parts = 0;    // of the longest key sequence
+  int64_t sums_stride = 0;  // floats of a row of sums
   size_t threads_bytes = 0, heads_bytes = 0, parts_bytes = 0;
   size_t total_bytes = 0;  // threads first, then shared heads, then parts
 };

@@ -23,6 +23,7 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   const int64_t v_rows = spec.direct ? tile_n + 1 : tile_n;  // a direct loop's panels lie apart
   scratch.v_block_bytes = static_cast<size_t>(
       round_up(v_rows * scratch.head_dim_v_padded * scratch.element_bytes, 256));
+  if (p.has_descales) scratch.descale_bytes = static_cast<size_t>(round_up(2 * tile_n * 4, 256));
 
   Parts thread;
   scratch.q_offset = thread.add(tile_m * scratch.head_dim_padded * scratch.element_bytes);
@@ -36,8 +37,8 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   scratch.o_offset = thread.add(tile_m * scratch.head_dim_v_padded * 4);
   scratch.stats_offset = thread.add(tile_m * (4 * (1 + packing.lanes) + 2 * 8));
   if (spec.heads_per_wave == 0) {
-    const size_t k_bytes = spec.direct ? 0 : scratch.k_block_bytes;
-    scratch.kv_offset = thread.add(static_cast<int64_t>(k_bytes + scratch.v_block_bytes));
+    scratch.kv_offset = thread.add(
+        static_cast<int64_t>(spec.direct ? scratch.v_block_bytes : scratch.block_bytes()));
   }
   if (spec.split_keys > 0) {
     scratch.num_parts = ceil_div(p.seqlen_k, spec.split_keys);
@@ -48,8 +49,7 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   scratch.bytes_per_thread = thread.end();
   if (spec.heads_per_wave > 0) {
     Parts head;
-    head.add(scratch.num_n_blocks *
-             static_cast<int64_t>(scratch.k_block_bytes + scratch.v_block_bytes));
+    head.add(scratch.num_n_blocks * static_cast<int64_t>(scratch.block_bytes()));
     head.add(scratch.num_n_blocks);
     scratch.bytes_per_head = head.end();
   }

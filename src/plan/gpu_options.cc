@@ -5,6 +5,10 @@
 namespace fa4::internal {
 
 Support query_gpu_options(const AttentionProblem& p) {
+  if (p.is_quantised()) {
+    return {false, fmt::format("kv_dtype {}; accepted on a GPU in this version: 0 (dtype, {})",
+                               name_of(p.kv_dtype), name_of(p.dtype))};
+  }
   if (p.out_dtype != p.dtype) {
     return {false, fmt::format("out_dtype {}; accepted on a GPU in this version: {}, the inputs'",
                                name_of(p.out_dtype), name_of(p.dtype))};

@@ -102,6 +102,10 @@ AppendArgs checked(const AttentionProblem& p, AppendArgs a) {
   if (p.layout_kv == Layout::kPacked) {
     refuse("layout_kv packed; accepted for a cache: dense, paged");
   }
+  if (p.is_quantised()) {
+    refuse("kv_dtype {}; accepted for a cache that grows in this version: 0 (dtype, {})",
+           name_of(p.kv_dtype), name_of(p.dtype));
+  }
   check_new_tensor("k", p, new_extent(p, a, p.head_dim), a.new_k);
   check_new_tensor("v", p, new_extent(p, a, p.head_dim_v), a.new_v);
   check_injective("k_cache", key_extent(p, 0, p.head_dim), p.k);

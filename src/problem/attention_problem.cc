@@ -26,6 +26,10 @@ void check_enums(const ProblemDesc& d) {
   if (d.dtype != DType::kF32 && d.dtype != DType::kF16 && d.dtype != DType::kBF16) {
     refuse("dtype {}; accepted: 1 (f32), 2 (f16), 3 (bf16)", static_cast<int32_t>(d.dtype));
   }
+  if (d.kv_dtype != DType{} && d.kv_dtype != d.dtype && d.kv_dtype != DType::kE4M3) {
+    refuse("kv_dtype {}; accepted: 0 (dtype, {}), 4 (e4m3)", static_cast<int32_t>(d.kv_dtype),
+           name_of(d.dtype));
+  }
   if (d.out_dtype != DType{} && d.out_dtype != d.dtype && d.out_dtype != DType::kF32) {
     refuse("out_dtype {}; accepted: 0 (dtype, {}), 1 (f32)", static_cast<int32_t>(d.out_dtype),
            name_of(d.dtype));
@@ -119,6 +123,26 @@ void check_layouts(AttentionProblem& p) {
   }
   if (p.page_table_heads == 1) p.page_table.head = 0;
   check_span("page_table", page_table_extent(p), p.page_table, 4);
+}
+
+// What no descale uses is set to 0.
+void check_descales(AttentionProblem& p) {
+  if (!p.has_descales) {
+    p.descale_block = 0;
+    p.k_descale = p.v_descale = {};
+    return;
+  }
+  if (!p.is_quantised()) {
+    refuse("has_descales 1; accepted: 0, as kv_dtype is {}", name_of(p.kv_dtype));
+  }
+  const bool paged = p.layout_kv == Layout::kPaged;
+  if (p.descale_block != 0 && p.descale_block != kDescaleBlock &&
+      !(paged && p.descale_block == p.page_size)) {
+    refuse("descale_block {}; accepted: 0 (one a sequence and head), {} (keys){}", p.descale_block,
+           kDescaleBlock, paged ? fmt::format(", {} (page_size: one a page)", p.page_size) : "");
+  }
+  check_span("k_descale", descale_extent(p), p.k_descale, 4);
+  check_span("v_descale", descale_extent(p), p.v_descale, 4);
 }
 
 // A side that reaches past every key of every query, for all lengths up to the maxima, is -1. A
@@ -216,8 +240,8 @@ void check_tensors(AttentionProblem& p) {
   const TensorExtent k = key_extent(p, p.total_k, p.head_dim);
   const TensorExtent v = key_extent(p, p.total_k, p.head_dim_v);
   check_tensor("q", q, p.dtype, packed_q, p.q);
-  check_tensor("k", k, p.dtype, packed_k, p.k);
-  check_tensor("v", v, p.dtype, packed_k, p.v);
+  check_tensor("k", k, p.kv_dtype, packed_k, p.k);
+  check_tensor("v", v, p.kv_dtype, packed_k, p.v);
   check_tensor("out", out, p.out_dtype, packed_q, p.out);
   check_injective("out", out, p.out);
   check_tensor("dout", out, p.dtype, packed_q, p.dout);
@@ -235,6 +259,7 @@ AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
   AttentionProblem p;
   static_cast<ProblemDesc&>(p) = desc;
   check_enums(p);
+  if (p.kv_dtype == DType{}) p.kv_dtype = p.dtype;
   if (p.out_dtype == DType{}) p.out_dtype = p.dtype;
   if (p.grad_dtype == DType{}) p.grad_dtype = p.dtype;
   if (p.sink_dtype == DType{}) p.sink_dtype = DType::kF32;
@@ -246,6 +271,7 @@ AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
   check_head_dim("head_dim", p.head_dim);
   check_head_dim("head_dim_v", p.head_dim_v);
   check_layouts(p);
+  check_descales(p);
   fold_mask(p);
   check_splits(p);
   check_numbers(p);

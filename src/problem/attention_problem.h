@@ -7,7 +7,9 @@
 // lse (batch, heads_q, seqlen_q) f32. Packed: q (total_q, heads_q, head_dim), lse (heads_q,
 // total_q), and so on, split by cu_seqlens. Paged: k and v are (num_pages, page_size, heads_kv,
 // dim), indexed by page_table (batch, pages_per_seq), or
-// (batch, heads_kv, pages_per_seq). dout is as out; dq, dk, dv as q, k, v.
+// (batch, heads_kv, pages_per_seq). dout is as out; dq, dk, dv as q, k, v. Quantised keys and
+// values, kv_dtype kE4M3, are their numbers times a descale: f32 (batch, blocks of keys, heads_kv)
+// by strides.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +46,13 @@ struct MaskSpec {
 
 // Parts of a row's keys begin at multiples of this many.
 inline constexpr int64_t kSplitStep = 128;
+// Keys that share a descale, where neither all of a sequence nor those of a page do.
+inline constexpr int64_t kDescaleBlock = 128;
 
 // What a caller fills in: same fields as fa4_problem.
 struct ProblemDesc {
   DType dtype = DType::kBF16;
+  DType kv_dtype{};                   // of k and v as they are stored: dtype, kE4M3, or none: dtype
   Layout layout_q = Layout::kDense;   // dense or packed
   Layout layout_kv = Layout::kDense;  // dense, packed or paged
   int64_t batch = 0;
@@ -69,6 +74,11 @@ struct ProblemDesc {
   bool has_seqused_k = false;  // per-sequence key counts are given at execution (always with paged)
   bool has_sink = false;       // per-query-head sink logits are given at execution
   DType sink_dtype{};          // of those; none: kF32
+  bool has_descales = false;   // kE4M3: k_descale and v_descale may be given at execution
+  // Keys that share a descale: 0: all of a sequence, or 128; paged: page_size is those of a page,
+  // whose descale is found by the page's number.
+  int64_t descale_block = 0;
+  Strides k_descale, v_descale;  // batch, block or page, head; as they are: 0 is the same number
   bool causal = false;
   MaskSpec window;                     // intersected with causal
   std::optional<float> softmax_scale;  // none: 1/sqrt(head_dim)
@@ -95,6 +105,10 @@ struct AttentionProblem : ProblemDesc {
   // Throws Error{kInvalidArgument} that names the argument, its value and what is accepted.
   static AttentionProblem make(const ProblemDesc& desc);
 
+  bool is_quantised() const { return kv_dtype == DType::kE4M3; }
+  bool has_page_descales() const {
+    return layout_kv == Layout::kPaged && descale_block > 0 && descale_block == page_size;
+  }
   int64_t group() const { return heads_q / heads_kv; }  // query heads per key head
   // The scores are not q k times a positive factor.
   bool transforms_scores() const { return softcap > 0 || scale < 0; }

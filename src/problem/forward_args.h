@@ -16,10 +16,22 @@ struct ForwardArgs : SequenceArgs {
   void* out = nullptr;
   float* lse = nullptr;        // NULL: not wanted
   const void* sink = nullptr;  // (heads_q) of sink_dtype, when the problem has_sink
+  // (batch, blocks, heads_kv) by strides, when the problem has_descales; NULL: 1.
+  const float* k_descale = nullptr;
+  const float* v_descale = nullptr;
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
   void* stream = nullptr;  // CUstream; NULL on the CPU
 };
+
+// What the numbers of key `n`, or its value's, of sequence b and key head `head` are times; 1
+// without descales. CPU only (reads index tensors).
+enum class Quantised { kKeys, kValues };
+// Elements from k_descale, or v_descale, to that number.
+int64_t descale_place(const AttentionProblem& problem, const SequenceArgs& args, Quantised which,
+                      int64_t b, int64_t head, int64_t n);
+float descale_of(const AttentionProblem& problem, const ForwardArgs& args, Quantised which,
+                 int64_t b, int64_t head, int64_t n);
 
 // What holds on every device, because no tensor is read for it: totals within the problem's, an
 // index tensor and sinks exactly when the problem announced them, pointers where something is read

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/rounding.h"
 #include "problem/refuse.h"
 
 namespace fa4::internal {
@@ -86,6 +87,12 @@ TensorExtent key_extent(const AttentionProblem& p, int64_t packed_rows, int64_t 
 TensorExtent page_table_extent(const AttentionProblem& p) {
   if (p.layout_kv != Layout::kPaged) return {};
   return {p.batch, p.pages_per_seq, p.page_table_heads, 1};
+}
+
+TensorExtent descale_extent(const AttentionProblem& p) {
+  if (!p.has_descales) return {};
+  if (p.has_page_descales()) return {1, p.num_pages, p.heads_kv, 1};
+  return {p.batch, p.descale_block == 0 ? 1 : ceil_div(p.seqlen_k, p.descale_block), p.heads_kv, 1};
 }
 
 std::optional<Strides> contiguous_strides(const TensorExtent& extent) {

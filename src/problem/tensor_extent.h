@@ -27,6 +27,10 @@ TensorExtent key_extent(const AttentionProblem& problem, int64_t packed_rows, in
 // Of page_table: its rows are entries. Empty unless keys are paged.
 TensorExtent page_table_extent(const AttentionProblem& problem);
 
+// Of k_descale and v_descale: its rows are blocks of keys, or pages. Empty unless the problem has
+// descales.
+TensorExtent descale_extent(const AttentionProblem& problem);
+
 // Contiguous strides; nothing when a product overflows int64.
 std::optional<Strides> contiguous_strides(const TensorExtent& extent);
 

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "problem/tensor_extent.h"
 #include "verify/cases.h"
 #include "verify/random.h"
 
@@ -47,12 +49,12 @@ TensorExtents extents_of(const AttentionProblem& p) {
 CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem::make(c.desc)) {
   const AttentionProblem& p = problem_;
   const TensorExtents extents = extents_of(p);
-  const auto bytes = [&](int64_t n) {
-    return static_cast<size_t>(std::max<int64_t>(1, n) * size_of(p.dtype));
+  const auto bytes = [](int64_t n, DType dtype) {
+    return static_cast<size_t>(std::max<int64_t>(1, n) * size_of(dtype));
   };
-  q_.assign(bytes(extents.q), 0xff);
-  k_.assign(bytes(extents.k), 0xff);
-  v_.assign(bytes(extents.v), 0xff);
+  q_.assign(bytes(extents.q, p.dtype), 0xff);
+  k_.assign(bytes(extents.k, p.kv_dtype), 0xff);
+  v_.assign(bytes(extents.v, p.kv_dtype), 0xff);
   if (p.layout_q == Layout::kPacked) cu_seqlens_q_ = cumulative(c.lengths_q);
   if (p.layout_kv == Layout::kPacked) cu_seqlens_k_ = cumulative(c.lengths_k);
   seqused_q_ = c.seqused_q;
@@ -67,10 +69,11 @@ CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem
       store_from_float(p.sink_dtype, sink_.data(), h, 2 * random.normal());
     }
   }
+  if (p.has_descales) fill_descales(c.seed);
   ThreadPool pool(threads);
   fill_q(c.amplitude, random.bits(), pool);
   fill_kv(random.bits(), pool);
-  dout_.assign(bytes(extents.dout), 0xff);
+  dout_.assign(bytes(extents.dout, p.dtype), 0xff);
   fill_dout(random.bits(), pool);
 }
 
@@ -98,6 +101,31 @@ void CaseTensors::fill_page_table(Random& random) {
       }
     }
   }
+}
+
+// From 2^-8, which uses most bytes, to 2, which uses the subnormal ones. Those that no key has are
+// NaN.
+void CaseTensors::fill_descales(uint64_t seed) {
+  const AttentionProblem& p = problem_;
+  Random random(seed + 2);
+  const auto fill = [&](std::vector<float>& descales, const Strides& strides, Quantised which) {
+    const auto span = span_of(descale_extent(p), strides, 4);  // checked with the problem
+    descales.assign(static_cast<size_t>(std::max<int64_t>(1, span->end)),
+                    std::numeric_limits<float>::quiet_NaN());
+    const ForwardArgs inputs = args();
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const int64_t keys = sequence_view(p, inputs, b).seqlen_k;
+      for (int64_t n = 0; n < keys; ++n) {
+        for (int64_t h = 0; h < p.heads_kv; ++h) {
+          float& descale = descales[static_cast<size_t>(descale_place(p, inputs, which, b, h, n))];
+          if (!std::isnan(descale)) continue;
+          descale = std::exp2(static_cast<float>(random.between(-80, 10)) / 10);
+        }
+      }
+    }
+  };
+  fill(k_descale_, p.k_descale, Quantised::kKeys);
+  fill(v_descale_, p.v_descale, Quantised::kValues);
 }
 
 // dout, and dlse when the problem has it.
@@ -150,8 +178,10 @@ void CaseTensors::fill_kv(uint64_t seed, ThreadPool& pool) {
           at_k = at.page * p.k.batch + at.row * p.k.seqlen;
           at_v = at.page * p.v.batch + at.row * p.v.seqlen;
         }
-        fill_row(p.dtype, k_, at_k + h * p.k.head, p.head_dim, 1.0f, random);
-        fill_row(p.dtype, v_, at_v + h * p.v.head, p.head_dim_v, 1.0f, random);
+        fill_row(p.kv_dtype, k_, at_k + h * p.k.head, p.head_dim,
+                 1 / descale_of(p, inputs, Quantised::kKeys, b, h, n), random);
+        fill_row(p.kv_dtype, v_, at_v + h * p.v.head, p.head_dim_v,
+                 1 / descale_of(p, inputs, Quantised::kValues, b, h, n), random);
       }
     });
   }
@@ -176,7 +206,12 @@ Args CaseTensors::common_args() const {
   return args;
 }
 
-ForwardArgs CaseTensors::args() const { return common_args<ForwardArgs>(); }
+ForwardArgs CaseTensors::args() const {
+  auto args = common_args<ForwardArgs>();
+  args.k_descale = k_descale_.empty() ? nullptr : k_descale_.data();
+  args.v_descale = v_descale_.empty() ? nullptr : v_descale_.data();
+  return args;
+}
 
 BackwardArgs CaseTensors::backward_args() const {
   auto args = common_args<BackwardArgs>();

@@ -268,6 +268,22 @@ Case make_serving_case(int64_t index, uint64_t seed) {
   return c;
 }
 
+// Cases as the others, of every layout, with k and v stored as bytes.
+Case make_quantised_case(int64_t index, uint64_t seed) {
+  Case c = index % 4 == 0   ? make_case(index / 4, Kind::kEverywhere, seed + 1)
+           : index % 4 == 1 ? make_case(index / 4, Kind::kPaged, seed + 1)
+                            : make_serving_case(index, seed + 1);
+  Random random(c.seed + 3);
+  ProblemDesc& d = c.desc;
+  if (index % 5 == 2) d.dtype = DType::kF32;
+  d.kv_dtype = DType::kE4M3;
+  if (random.chance(15)) return c;
+  const bool of_pages = d.layout_kv == Layout::kPaged && random.chance(40);
+  const int64_t block = of_pages ? d.page_size : random.chance(50) ? kDescaleBlock : 0;
+  quantise(d, block, random.chance(25) ? Descales::kOneNumber : Descales::kContiguous);
+  return c;
+}
+
 // Slices of wider buffers for the tensors that only the backward has.
 void choose_gradient_strides(ProblemDesc& d, Random& random) {
   const auto strides = [&](bool packed, int64_t seqlen, int64_t heads, int64_t dim) {
@@ -322,6 +338,15 @@ std::optional<Suite> parse_suite(std::string_view text) {
   return std::nullopt;
 }
 
+void quantise(ProblemDesc& d, int64_t descale_block, Descales descales) {
+  d.kv_dtype = DType::kE4M3;
+  d.has_descales = true;
+  d.descale_block = descale_block;
+  if (descales == Descales::kOneNumber) return;
+  const int64_t blocks = descale_block == 0 ? 1 : ceil_div(d.seqlen_k, descale_block);
+  d.k_descale = d.v_descale = {blocks * d.heads_kv, d.heads_kv, 1};
+}
+
 std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   const int64_t base = kHeadDimFamilies * (suite == Suite::kFull ? 288 : 10);
   const int64_t extra = suite == Suite::kFull ? 132 : 12;
@@ -332,6 +357,8 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   }
   const int64_t serving = suite == Suite::kFull ? 300 : 20;
   for (int64_t i = 0; i < serving; ++i) cases.push_back(make_serving_case(i, seed));
+  const int64_t quantised = suite == Suite::kFull ? 200 : 16;
+  for (int64_t i = 0; i < quantised; ++i) cases.push_back(make_quantised_case(i, seed));
   for (int64_t i = 0; i < extra; ++i) {
     cases.push_back(make_case(base + i, Kind::kF32, seed));
     cases.push_back(make_case(base + extra + i, Kind::kPaged, seed));

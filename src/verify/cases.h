@@ -28,15 +28,20 @@ struct Case {
 enum class Suite { kQuick, kFull };
 std::optional<Suite> parse_suite(std::string_view text);  // "quick", "full"
 
-// The same cases for the same seed, on every machine. Quick: 174; full: 4308, with
+// The same cases for the same seed, on every machine. Quick: 190; full: 4508, with
 // every option at least 100 times among those that need neither f32 nor pages (which come on top,
-// as decoding from caches does), a fifth with a sequence above 1024. The order is mixed: any prefix
-// is a fair sample.
+// as decoding from caches and quantised keys do), a fifth with a sequence above 1024. The order is
+// mixed: any prefix is a fair sample.
 std::vector<Case> make_suite(Suite suite, uint64_t seed);
 
 // The same for the backward. Quick: 104; full: 1300. No pages; dlse, seqused_q, scales of every
 // sign, gradients in f32, wide scores and strides of every tensor come on top.
 std::vector<Case> make_backward_suite(Suite suite, uint64_t seed);
+
+// Has k and v stored as e4m3, with a descale each for the keys of a sequence and head, of a block
+// or of a page; contiguous, or one number for all.
+enum class Descales { kContiguous, kOneNumber };
+void quantise(ProblemDesc& desc, int64_t descale_block, Descales descales);
 
 // Elements from a tensor's base to one past its last element.
 struct TensorExtents {
@@ -63,10 +68,11 @@ class CaseTensors {
   void fill_dout(uint64_t seed, ThreadPool& pool);
   void fill_q(float amplitude, uint64_t seed, ThreadPool& pool);
   void fill_kv(uint64_t seed, ThreadPool& pool);
+  void fill_descales(uint64_t seed);
 
   AttentionProblem problem_;
   std::vector<unsigned char> q_, k_, v_, dout_, sink_;
-  std::vector<float> dlse_;
+  std::vector<float> dlse_, k_descale_, v_descale_;
   std::vector<int32_t> cu_seqlens_q_, cu_seqlens_k_, seqused_q_, seqused_k_, page_table_,
       prefix_pages_;
 };

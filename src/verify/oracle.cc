@@ -34,11 +34,13 @@ void load_keys(const AttentionProblem& p, const ForwardArgs& args, const Sequenc
     }
     at_k += head * p.k.head;
     at_v += head * p.v.head;
+    const double k_descale = descale_of(p, args, Quantised::kKeys, b, head, n);
+    const double v_descale = descale_of(p, args, Quantised::kValues, b, head, n);
     for (int64_t d = 0; d < p.head_dim; ++d) {
-      keys.k[d * keys.num_keys + n] = load_as_float(p.dtype, args.k, at_k + d);
+      keys.k[d * keys.num_keys + n] = k_descale * load_as_float(p.kv_dtype, args.k, at_k + d);
     }
     for (int64_t d = 0; d < p.head_dim_v; ++d) {
-      keys.v[n * p.head_dim_v + d] = load_as_float(p.dtype, args.v, at_v + d);
+      keys.v[n * p.head_dim_v + d] = v_descale * load_as_float(p.kv_dtype, args.v, at_v + d);
     }
   }
 }

@@ -23,6 +23,7 @@ constexpr FloatFormat format_of(DType dtype) {
   switch (dtype) {
     case DType::kF16: return {10, -14, 65504.0};
     case DType::kBF16: return {7, -126, 0x1.fep127};
+    case DType::kE4M3: return {3, -6, 448.0};
     case DType::kF32: break;
   }
   return {23, -126, 0x1.fffffep127};

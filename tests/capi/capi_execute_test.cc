@@ -1,6 +1,7 @@
 // prepare, execute and forward: results, workspace, plans used again for other lengths.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "small_attention.h"
@@ -29,6 +30,52 @@ TEST(Execute, IsAttention) {
       EXPECT_LT(small::error_of(t, b * 33, 33, b * 47, 47, causal), small::kBound);
     }
   }
+}
+
+// Keys and values as bytes, with descales of 128 keys each by strides of their own, are those that
+// they stand for.
+TEST(Execute, QuantisedKeysAreWhatTheyStandFor) {
+  constexpr int64_t kKeys = 150, kRow = small::kHeadsKV * small::kHeadDim;
+  const fa4::Device device("cpu");
+  Tensors t(9, kKeys, 7);
+  // (heads, blocks), one behind the other.
+  const std::vector<float> k_descale{0.5f, 0.25f, 2.0f, 0.125f}, v_descale{1.0f};
+  std::vector<uint8_t> k, v;
+  for (int64_t i = 0; i < kKeys * kRow; ++i) {
+    // e4m3 of (1 + m / 8) 2^(e - 7), e = 5, 6, 7.
+    const auto of_key = static_cast<uint8_t>(40 + i * 7 % 24),
+               of_value = static_cast<uint8_t>(40 + i * 5 % 24);
+    const auto number = [](int bits) {
+      return std::ldexp(1.0f + static_cast<float>(bits % 8) / 8, bits / 8 - 7);
+    };
+    const int64_t head = i / small::kHeadDim % small::kHeadsKV, block = i / kRow / 128;
+    k.push_back(of_key);
+    v.push_back(static_cast<uint8_t>(of_value | 0x80));
+    t.k[static_cast<size_t>(i)] = number(of_key) * k_descale[static_cast<size_t>(head * 2 + block)];
+    t.v[static_cast<size_t>(i)] = -number(of_value);
+  }
+  fa4::Problem problem = small::dense_problem(1, 9, kKeys, true);
+  problem.kv_dtype = FA4_E4M3;
+  problem.has_descales = 1;
+  problem.descale_block = 128;
+  problem.k_descale_strides[1] = 1;
+  problem.k_descale_strides[2] = 2;
+  fa4::ForwardArgs args = t.args();
+  args.k = k.data();
+  args.v = v.data();
+  args.k_descale = k_descale.data();
+  fa4::forward(device, problem, args);
+  EXPECT_LT(small::error_of(t, 0, 9, 0, kKeys, true), small::kBound);
+  args.v_descale = v_descale.data();
+  const std::vector<float> before = t.out;
+  fa4::forward(device, problem, args);
+  EXPECT_EQ(t.out, before);
+  EXPECT_EQ(fa4_query_backward_support(device.get(), &problem), FA4_NOT_SUPPORTED);
+  EXPECT_STREQ(fa4_last_error(),
+               "kv_dtype e4m3; accepted for the backward: 0 (dtype, f32), as no gradient goes to a "
+               "quantised cache");
+  args.q_descale = v_descale.data();
+  EXPECT_THROW(fa4::forward(device, problem, args), fa4::Error);
 }
 
 TEST(Execute, HandlesMayGoInAnyOrder) {

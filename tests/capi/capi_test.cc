@@ -257,8 +257,6 @@ TEST(Options, ReservedOnesAreNamed) {
   };
   EXPECT_EQ(error_after([](fa4_problem& p) { p.has_max_logit = 1; }),
             "has_max_logit 1 is not in this version; accepted: 0");
-  EXPECT_EQ(error_after([](fa4_problem& p) { p.has_descales = 1; }),
-            "has_descales 1 is not in this version; accepted: 0");
   EXPECT_EQ(error_after([](fa4_problem& p) { p.sm_margin = 4; }),
             "sm_margin 4 is not in this version; accepted: 0");
   fa4::Problem problem = small::dense_problem(1, 4, 4, true);

@@ -19,7 +19,7 @@ void run_backward_block_amx(BackwardJob& job) {
   AmxBackwardLoop<AmxTiles, AmxBackwardPath>(job).run();
 }
 
-void run_tile_amx(TileJob& job) { AmxLoop<AmxTiles, AmxVec, kBf16Exp2Degree>(job).run(); }
+void run_tile_amx(TileJob& job) { run_amx<AmxTiles, AmxVec>(job); }
 
 float peak_loop_amx(int64_t rounds) {
   alignas(64) float zeros[32 * 32] = {};

@@ -35,7 +35,7 @@ struct AmxItem {
   int num_panels() const { return (end - first) / kPanel; }
 };
 
-template <class Tiles, class Path, int kDegree>
+template <class Tiles, class Path, int kDegree, bool kDescales>
 class AmxLoop {
  public:
   explicit AmxLoop(TileJob& job)
@@ -77,7 +77,8 @@ class AmxLoop {
       while (next < rows) next_row();
     }
     FA4_INLINE void next_row() {
-      const F total = constants.probabilities(scores, Path::set1(maxima[next]), probabilities);
+      const F total = constants.template probabilities<kDescales>(scores, Path::set1(maxima[next]),
+                                                                  descales, probabilities);
       if (__builtin_expect(Path::any_above(total, constants.limit), 0)) {
         failed |= 1u << next;
       } else {
@@ -94,6 +95,7 @@ class AmxLoop {
     uint32_t failed = 0;  // rows that need another maximum
     const float* scores = nullptr;
     const float* maxima = nullptr;
+    const float* descales = nullptr;
     float* sums = nullptr;
     P* probabilities = nullptr;
   };
@@ -226,7 +228,8 @@ class AmxLoop {
     softmax.probabilities = probabilities(item) + column * kItemRows;
     softmax.sums = job_.row_sum + int64_t{first_row} * Path::kLanes;
     softmax.maxima = job_.row_max + first_row;
-    if (job_.softcap_log2 != 0 || column < item.all_see_first ||
+    if constexpr (kDescales) softmax.descales = item.kv.descales.values + column;
+    if (kDescales || job_.softcap_log2 != 0 || column < item.all_see_first ||
         column + kPanel > item.all_see_end) {
       prepare_scores(item, column);
     }
@@ -237,6 +240,7 @@ class AmxLoop {
     const Columns all{0, kPanel, 0, kPanel};
     for (int r = item.group * kItemRows; r < end_row(item.group); ++r) {
       float* s = scores(soft_slot_) + r % kItemRows * kPanel;
+      if constexpr (kDescales) descale_scores<Path>(item.kv.descales.keys + column, s, all);
       if (job_.softcap_log2 != 0) cap_scores<Path>(job_, s, all);
       mask_scores<Path>(s, {0, kPanel, column_of(job_.ranges[r].begin, item.block) - column,
                             column_of(job_.ranges[r].end, item.block) - column});
@@ -248,6 +252,7 @@ class AmxLoop {
   __attribute__((noinline)) void move_maxima(const AmxItem& item, int panel, uint32_t failed) {
     const SoftmaxConstants<Path, kDegree> constants(scale_, limit_);
     const int before = panel * kPanel;
+    const float* descales = kDescales ? item.kv.descales.values + item.first + before : nullptr;
     for (int i = 0; i < kItemRows; ++i) {
       if ((failed >> i & 1u) == 0) continue;
       const int64_t row = int64_t{item.group} * kItemRows + i;
@@ -263,7 +268,8 @@ class AmxLoop {
         any_pending_ = true;
       }
       const float subtracted = row_max == -__builtin_inff() ? 0.0f : row_max;
-      const auto total = constants.probabilities(s, Path::set1(subtracted), p + before * kItemRows);
+      const auto total = constants.template probabilities<kDescales>(
+          s, Path::set1(subtracted), descales, p + before * kItemRows);
       Path::store(sum, Path::add(Path::load(sum), total));
     }
   }
@@ -293,6 +299,12 @@ class AmxLoop {
   float pending_[kItemRows];
   bool any_pending_ = false;
 };
+
+template <class Tiles, class Path>
+void run_amx(TileJob& job) {
+  if (job.has_descales) return AmxLoop<Tiles, Path, kBf16Exp2Degree, true>(job).run();
+  AmxLoop<Tiles, Path, kBf16Exp2Degree, false>(job).run();
+}
 
 }  // namespace
 }  // namespace fa4::internal

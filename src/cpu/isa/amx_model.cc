@@ -18,6 +18,6 @@ void run_backward_block_amx_model(BackwardJob& job) {
   AmxBackwardLoop<ModelTiles, ModelBackwardPath>(job).run();
 }
 
-void run_tile_amx_model(TileJob& job) { AmxLoop<ModelTiles, PlainVec, kBf16Exp2Degree>(job).run(); }
+void run_tile_amx_model(TileJob& job) { run_amx<ModelTiles, PlainVec>(job); }
 
 }  // namespace fa4::internal

@@ -56,15 +56,21 @@ struct SoftmaxConstants {
     return V::scale_by_floor(value, x);
   }
 
-  // Probabilities of one row of a panel, and their sums, a lane each.
-  F probabilities(const float* s, F subtracted, typename V::P* p) const {
+  // Probabilities of one row of a panel, stored times the values' descales, and their sums, a lane
+  // each.
+  template <bool kDescales>
+  F probabilities(const float* s, F subtracted, const float* descales, typename V::P* p) const {
     static_assert(kPanel == 4 * V::kLanes);
+    const auto stored = [descales](F x, int vector) {
+      if constexpr (!kDescales) return x;
+      return V::mul(x, V::load(descales + vector * V::kLanes));
+    };
     const F p0 = exp2(V::fms(V::load(s), factor, subtracted));
     const F p1 = exp2(V::fms(V::load(s + V::kLanes), factor, subtracted));
     const F p2 = exp2(V::fms(V::load(s + 2 * V::kLanes), factor, subtracted));
     const F p3 = exp2(V::fms(V::load(s + 3 * V::kLanes), factor, subtracted));
-    V::store_probabilities(p, p0, p1);
-    V::store_probabilities(p + kItemRows * kStep, p2, p3);
+    V::store_probabilities(p, stored(p0, 0), stored(p1, 1));
+    V::store_probabilities(p + kItemRows * kStep, stored(p2, 2), stored(p3, 3));
     return V::add(V::add(p0, p1), V::add(p2, p3));
   }
 

@@ -1,8 +1,8 @@
 // Few rows against keys and values where they lie: decoding, which is bound by reading them.
 //
 // Numbers become floats as they are read, a pair of vectors at a time in the order that costs least
-// (bf16: those of even places, then those of odd ones); rows of q and of sums lie in that order
-// while the loop runs. Softmax is that of tiles. Where a value is not finite, its block goes
+// (bf16 and e4m3: those of even places, then those of odd ones); rows of q and of sums lie in that
+// order while the loop runs. Softmax is that of tiles. Where a value is not finite, its block goes
 // through panels of floats and the product of tiles, which does the same sums. Everything here has
 // internal linkage, as in the folder's other headers.
 #pragma once
@@ -47,6 +47,7 @@ class DirectLoop {
   using F = typename Path::F;
   static constexpr int kLanes = Path::kLanes;
   static constexpr int kMostDim = 256;
+  static constexpr bool kExact = kDegree == 6;  // q is f32
   static constexpr int kMostRows = kDirectRows;
   static constexpr int kPair = 2 * kLanes;  // columns of two vectors
   static constexpr int kChain = 32;  // keys whose products are summed by themselves: less rounding
@@ -54,7 +55,7 @@ class DirectLoop {
 
   // Puts the whole pairs of a row of floats into the order in which load_pair reads them, or back.
   static void order(float* row, int dim, bool as_read) {
-    if constexpr (kType != KeyType::kBF16) return;
+    if constexpr (kType != KeyType::kBF16 && kType != KeyType::kE4M3) return;
     float old[kPair];
     for (int d = 0; d + kPair <= dim; d += kPair) {
       for (int i = 0; i < kPair; ++i) old[i] = row[d + i];
@@ -65,6 +66,7 @@ class DirectLoop {
     }
   }
   void order_q(bool as_read) {
+    if (kExact) return;  // whose products take elements in their own order
     auto* q = static_cast<float*>(const_cast<void*>(job_.q));
     for (int r = 0; r < job_.num_rows; ++r) {
       order(q + static_cast<int64_t>(r) * job_.head_dim, job_.key_dim, as_read);
@@ -102,7 +104,7 @@ class DirectLoop {
 
   static void prefetch(const void* row, int dim) {
     const char* at = static_cast<const char*>(row);
-    const int bytes = dim * (kType == KeyType::kF32 ? 4 : 2);
+    const int bytes = dim * (kType == KeyType::kF32 ? 4 : kType == KeyType::kE4M3 ? 1 : 2);
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(at + i);
   }
 
@@ -130,7 +132,7 @@ class DirectLoop {
     const int64_t q_stride = job_.head_dim;
     const float* q = static_cast<const float*>(job_.q) + row * q_stride;
     float* s = job_.s + static_cast<int64_t>(row) * job_.tile_n + n;
-    if constexpr (kType == KeyType::kF32) {
+    if constexpr (kExact) {
       for (int j = 0; j < kKeys; ++j) multiply_exactly<kRows>(n + j, q, s + j);
     } else {
       const void* keys[kKeys];
@@ -207,6 +209,7 @@ class DirectLoop {
   // finite.
   bool add_values() {
     for (int n = begin_; n < end_ && n < next_->count; ++n) prefetch(next_->v[n], job_.value_dim);
+    if (now_->has_nonfinite_descale) return false;
     int r = 0;
     for (; r + 4 <= job_.num_rows; r += 4) sum_values<4>(r);
     for (; r + 2 <= job_.num_rows; r += 2) sum_values<2>(r);
@@ -336,7 +339,8 @@ class DirectLoop {
     const Columns columns{begin_ / kStep * kStep, (end_ + kStep - 1) / kStep * kStep,
                           column(job_.ranges[r].begin), column(job_.ranges[r].end)};
     if (columns.first >= columns.end) return;
-    softmax_row<Path, kDegree>(job_, r, job_.s + at, static_cast<float*>(job_.p) + at, columns);
+    softmax_row<Path, kDegree>(job_, r, job_.s + at, static_cast<float*>(job_.p) + at, columns,
+                               now_->descales);
   }
 
   // Float sums are added up every 32 keys, for less rounding, at places that do not depend on
@@ -375,6 +379,12 @@ void run_rows(TileJob& job) {
     case KeyType::kF32: return DirectLoop<Path, 6, KeyType::kF32>(job).run();
     case KeyType::kF16: return DirectLoop<Path, 4, KeyType::kF16>(job).run();
     case KeyType::kBF16: return DirectLoop<Path, 3, KeyType::kBF16>(job).run();
+    case KeyType::kE4M3: break;
+  }
+  switch (job.exp2_degree) {
+    case 3: return DirectLoop<Path, 3, KeyType::kE4M3>(job).run();
+    case 4: return DirectLoop<Path, 4, KeyType::kE4M3>(job).run();
+    default: return DirectLoop<Path, 6, KeyType::kE4M3>(job).run();
   }
 }
 

@@ -71,6 +71,13 @@ struct Columns {
 };
 
 template <class V>
+void descale_scores(const float* descales, float* s, Columns c) {
+  for (int n = c.first; n < c.end; n += V::kLanes) {
+    V::store(s + n, V::mul(V::load(s + n), V::load(descales + n)));
+  }
+}
+
+template <class V>
 void cap_scores(const TileJob& job, float* s, Columns c) {
   const auto scale = V::set1(job.softcap_scale);
   for (int n = c.first; n < c.end; n += V::kLanes) {
@@ -130,10 +137,13 @@ float update_maximum(const TileJob& job, int row, float block_max) {
   return row_max == -__builtin_inff() ? 0.0f : row_max;
 }
 
-// Path: a vector type V with store_probabilities(P*, F, F) for 2 kLanes columns.
+// Path: a vector type V with store_probabilities(P*, F, F) for 2 kLanes columns. The probabilities
+// are stored times the values' descales, which are those of the block.
 template <class Path, int kDegree>
-void softmax_row(const TileJob& job, int row, float* s, typename Path::P* p, Columns c) {
+void softmax_row(const TileJob& job, int row, float* s, typename Path::P* p, Columns c,
+                 const BlockDescales& descales) {
   using V = Path;
+  if (descales.keys != nullptr) descale_scores<V>(descales.keys, s, c);
   float scale = job.scale_log2;
   if (job.softcap_log2 != 0) {
     cap_scores<V>(job, s, c);
@@ -145,10 +155,14 @@ void softmax_row(const TileJob& job, int row, float* s, typename Path::P* p, Col
   const auto factor = V::set1(scale), offset = V::set1(-subtracted);
   auto sum0 = V::zero(), sum1 = sum0;
   for (int n = c.first; n < c.end; n += 2 * V::kLanes) {
-    const auto p0 = exp2_vector<V, kDegree>(V::fma(V::load(s + n), factor, offset));
-    const auto p1 = exp2_vector<V, kDegree>(V::fma(V::load(s + n + V::kLanes), factor, offset));
+    auto p0 = exp2_vector<V, kDegree>(V::fma(V::load(s + n), factor, offset));
+    auto p1 = exp2_vector<V, kDegree>(V::fma(V::load(s + n + V::kLanes), factor, offset));
     sum0 = V::add(sum0, p0);
     sum1 = V::add(sum1, p1);
+    if (descales.values != nullptr) {
+      p0 = V::mul(p0, V::load(descales.values + n));
+      p1 = V::mul(p1, V::load(descales.values + n + V::kLanes));
+    }
     V::store_probabilities(p + n, p0, p1);
   }
   float* sum = job.row_sum + static_cast<int64_t>(row) * V::kLanes;

@@ -29,7 +29,7 @@ class TileLoop {
       const KvBlock kv = job_.load_block(job_, block);
       find_columns(block);
       multiply_keys(static_cast<const uint32_t*>(kv.k));
-      softmax();
+      softmax(kv.descales);
       multiply_values(static_cast<const uint32_t*>(kv.v));
       if (kv.has_nonfinite) add_nonfinite_values(job_, block, 0, job_.num_rows, job_.p);
     }
@@ -85,7 +85,7 @@ class TileLoop {
     }
   }
 
-  void softmax() {
+  void softmax(const BlockDescales& descales) {
     for (int g = 0; g < groups_; ++g) {
       if (first_[g] >= end_[g]) continue;
       for (int r = g * kRowStep; r < g * kRowStep + rows_of(g); ++r) {
@@ -94,7 +94,7 @@ class TileLoop {
                               clamp_to(job_.ranges[r].end - base_, job_.tile_n)};
         softmax_row<Path, kDegree>(job_, r, job_.s + static_cast<int64_t>(r) * job_.tile_n,
                                    static_cast<P*>(job_.p) + static_cast<int64_t>(r) * job_.tile_n,
-                                   columns);
+                                   columns, descales);
       }
     }
   }

@@ -53,6 +53,46 @@ TEST(F16, MidpointsOfAllNeighboursRoundToEven) {
   }
 }
 
+// The value of an e4m3, from its definition, in double; NaN apart.
+double definition8(uint32_t bits) {
+  const int exponent = bits >> 3 & 0xf, mantissa = bits & 7;
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return (bits & 0x80u) != 0 ? -magnitude : magnitude;
+}
+
+TEST(E4M3, EveryByteHasItsValueAndComesBack) {
+  for (uint32_t bits = 0; bits < 256; ++bits) {
+    const auto byte = static_cast<uint8_t>(bits);
+    const float value = e4m3_to_float(byte);
+    ASSERT_EQ(float_to_e4m3(value), byte) << bits;
+    ASSERT_EQ(std::signbit(value), (bits & 0x80u) != 0) << bits;
+    if ((bits & 0x7fu) == 0x7fu) {
+      ASSERT_TRUE(std::isnan(value)) << bits;
+    } else {
+      ASSERT_EQ(static_cast<double>(value), definition8(bits)) << bits;
+    }
+  }
+  EXPECT_EQ(e4m3_to_float(0x7e), 448.0f);
+}
+
+TEST(E4M3, MidpointsOfAllNeighboursRoundToEvenAndTheLargestEndsAll) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (uint32_t bits = 0; bits < 0x7eu; ++bits) {
+    const auto middle = static_cast<float>((definition8(bits) + definition8(bits + 1)) / 2);
+    const uint32_t even = (bits & 1u) == 0 ? bits : bits + 1;
+    for (uint32_t sign : {0u, 0x80u}) {
+      const float s = sign == 0 ? 1.0f : -1.0f;
+      ASSERT_EQ(float_to_e4m3(s * middle), sign | even) << bits;
+      ASSERT_EQ(float_to_e4m3(s * std::nextafter(middle, 0.0f)), sign | bits) << bits;
+      ASSERT_EQ(float_to_e4m3(s * std::nextafter(middle, infinity)), sign | (bits + 1)) << bits;
+    }
+  }
+  EXPECT_EQ(float_to_e4m3(464.0f), 0x7e);
+  EXPECT_EQ(float_to_e4m3(1e30f), 0x7e);
+  EXPECT_EQ(float_to_e4m3(-infinity), 0xfe);
+}
+
 TEST(F16, OverflowsToInfinityAndKeepsTheSignOfZero) {
   EXPECT_EQ(float_to_f16(65519.996f), 0x7bff);
   EXPECT_EQ(float_to_f16(65520.0f), 0x7c00);

@@ -180,6 +180,44 @@ TEST(AttentionProblem, RefusesBadPages) {
             "seqlen_k 9; accepted: 0 to pages_per_seq 2 x page_size 4 = 8");
 }
 
+TEST(AttentionProblem, RefusesBadDescales) {
+  const auto error = [](const std::function<void(ProblemDesc&)>& change) {
+    ProblemDesc desc = paged();
+    desc.kv_dtype = DType::kE4M3;
+    desc.has_descales = true;
+    change(desc);
+    return error_of(desc);
+  };
+  EXPECT_EQ(error([](ProblemDesc&) {}), "accepted");
+  EXPECT_EQ(error([](ProblemDesc& d) { d.kv_dtype = DType::kF16; }),
+            "kv_dtype 2; accepted: 0 (dtype, bf16), 4 (e4m3)");
+  EXPECT_EQ(error([](ProblemDesc& d) { d.kv_dtype = {}; }),
+            "has_descales 1; accepted: 0, as kv_dtype is bf16");
+  EXPECT_EQ(error([](ProblemDesc& d) { d.descale_block = 4; }), "accepted");
+  EXPECT_EQ(error([](ProblemDesc& d) { d.descale_block = 128; }), "accepted");
+  EXPECT_EQ(
+      error([](ProblemDesc& d) { d.descale_block = 64; }),
+      "descale_block 64; accepted: 0 (one a sequence and head), 128 (keys), 4 (page_size: one "
+      "a page)");
+  EXPECT_EQ(error([](ProblemDesc& d) {
+              d.layout_kv = Layout::kDense;
+              d.descale_block = 4;
+            }),
+            "descale_block 4; accepted: 0 (one a sequence and head), 128 (keys)");
+  EXPECT_EQ(error([](ProblemDesc& d) { d.dtype = DType::kE4M3; }),
+            "dtype 4; accepted: 1 (f32), 2 (f16), 3 (bf16)");
+}
+
+TEST(AttentionProblem, WithoutDescalesTheirStridesDoNotMatter) {
+  ProblemDesc desc = paged();
+  desc.kv_dtype = DType::kE4M3;
+  desc.descale_block = 77;
+  desc.k_descale = {1, 2, 3};
+  const AttentionProblem p = AttentionProblem::make(desc);
+  EXPECT_EQ(p.descale_block, 0);
+  EXPECT_EQ(p.k_descale, Strides{});
+}
+
 TEST(AttentionProblem, RefusesBadNumbersAndEnums) {
   const auto error = error_after;
   const float nan = std::numeric_limits<float>::quiet_NaN();

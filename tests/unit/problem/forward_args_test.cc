@@ -159,6 +159,49 @@ TEST(CheckHostArgs, ReadsThePagesOfASharedPrefix) {
             "prefix_pages[1] 9; accepted: 0 to 8 (num_pages 9)");
 }
 
+TEST(CheckPointers, DescalesAreThoseThatTheProblemHas) {
+  static const std::array<float, 64> kDescales{};
+  const auto error = [](const std::function<void(Fixture&)>& change) {
+    Fixture f(Layout::kDense, Layout::kDense);
+    f.desc.kv_dtype = DType::kE4M3;
+    f.args.k_descale = kDescales.data();
+    change(f);
+    return f.error();
+  };
+  EXPECT_EQ(error([](Fixture&) {}),
+            "k_descale is given, but the problem has no descales; accepted: NULL");
+  EXPECT_EQ(error([](Fixture& f) { f.desc.has_descales = true; }), "accepted");
+  EXPECT_EQ(error([](Fixture& f) {
+              f.desc.has_descales = true;
+              f.args.v_descale = reinterpret_cast<const float*>(f.out.data());
+            }).find("out "),
+            0u);
+}
+
+TEST(DescaleOf, IsThatOfTheBlockOrOfThePage) {
+  Fixture f(Layout::kDense, Layout::kPaged);
+  static const std::array<float, 18> kDescales = [] {
+    std::array<float, 18> values{};
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    return values;
+  }();
+  f.desc.kv_dtype = DType::kE4M3;
+  f.desc.has_descales = true;
+  f.args.v_descale = kDescales.data();
+  const auto value = [&](int64_t b, int64_t head, int64_t n) {
+    return descale_of(AttentionProblem::make(f.desc), f.args, Quantised::kValues, b, head, n);
+  };
+  EXPECT_EQ(descale_of(AttentionProblem::make(f.desc), f.args, Quantised::kKeys, 1, 1, 6), 1.0f);
+  EXPECT_EQ(value(1, 1, 6), 0.0f);  // strides of 0: one number
+  f.desc.v_descale = {2, 0, 1};
+  EXPECT_EQ(value(1, 1, 6), 3.0f);
+  f.desc.descale_block = f.desc.page_size;
+  f.desc.v_descale = {77, 2, 1};  // pages 8 and 0, then 3
+  EXPECT_EQ(value(0, 1, 3), 17.0f);
+  EXPECT_EQ(value(0, 1, 4), 1.0f);
+  EXPECT_EQ(value(1, 0, 0), 6.0f);
+}
+
 TEST(CheckHostArgs, ReadsSequsedAndPages) {
   EXPECT_EQ(paged_error([](Fixture& f) { f.seqused[0] = 8; }), "seqused_k[0] 8; accepted: 0 to 7");
   EXPECT_EQ(paged_error([](Fixture& f) { f.seqused[1] = -1; }),
