@@ -183,6 +183,25 @@ class Verify(CommandTest):
         self.assertAlmostEqual(row["gb_per_s"] * row["ms"]["median"] * 1e6, 149 * 256, delta=1)
         self.assertIsNone(row["read_gb_per_s"])
 
+    def test_quantised_keys(self):
+        sizes = ("--seqlen-q", "70", "--seqlen-k", "300", "--head-dim", "64")
+        for block in ("0", "128"):
+            case = self.json("verify", *sizes, "--kv-dtype", "e4m3", "--descale-block", block)["cases"][0]
+            self.assertEqual((case["kv_dtype"], case["descale_block"], case["passed"]), ("e4m3", int(block), True))
+        rows = self.json("bench", "forward", "--seqlen", "1", "--seqlen-k", "500", "--head-dim", "64", "--heads-q", "4", "--heads-kv", "2",
+                         "--batch", "3", "--causal", "0", "--kv-dtype", "bf16,e4m3", "--page-size", "0,24", "--rounds", "1")["rows"]
+        self.assertEqual([(row.get("kv_dtype"), row["correct"]) for row in rows], [(None, True)] * 2 + [("e4m3", True)] * 2)
+        for row in rows:
+            size = 1 if "kv_dtype" in row else 2
+            self.assertAlmostEqual(row["gb_per_s"] * row["ms"]["median"] * 1e6, 384000 * size, delta=1)
+        self.refuse("verify", *sizes, "--kv-dtype", "f16", words=["--kv-dtype 2; accepted: 0 (dtype, bf16), 4 (e4m3)"])
+        self.refuse("verify", *sizes, "--kv-dtype", "e5m2", words=["--kv-dtype e5m2; accepted: e4m3, or that of q"])
+        self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--descale-block", "64", words=["--descale-block 64; accepted: 0 (one"])
+        self.refuse("verify", *sizes, "--descale-block", "128", words=["--descale-block 128; accepted: with --kv-dtype e4m3"])
+        self.refuse("plan", *sizes, "--kv-dtype", "e4m3", "--device", "cuda:0",
+                    words=["kv_dtype e4m3; accepted on a GPU in this version: 0 (dtype, bf16)"])
+        self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--direction", "backward", words=["kv_dtype e4m3; accepted for the backward"])
+
     def test_splits(self):
         sizes = ("--seqlen-q", "2", "--seqlen-k", "900", "--head-dim", "64")
         for option, field, choice in (("--num-splits", "num_splits", "384 keys"), ("--split-keys", "split_keys", "256 keys")):

@@ -7,8 +7,8 @@ import struct
 import subprocess
 import time
 
-from support import (COMMAND, DATA, CommandTest, attend, bf16_bits, bf16_value, close, read_npy, read_safetensors,
-                     safetensors_bytes)
+from support import (COMMAND, DATA, CommandTest, attend, bf16_bits, bf16_value, close, npy_bytes, read_npy,
+                     read_safetensors, safetensors_bytes)
 
 
 def rows_of(values, shape, b, h):
@@ -46,6 +46,31 @@ class Run(CommandTest):
                     at = ((b * seqlen + i) * heads + h) * dim
                     out[at:at + len(row)] = row
         return out, lse
+
+    def test_quantised_keys_are_what_they_stand_for(self):
+        q, k, v = (2, 3, 4, 8), (2, 150, 2, 8), (2, 150, 2, 16)
+        files = self.files(q, k, v)
+        e4m3 = [[], []]  # 40 to 63: (1 + m / 8) 2^(e - 7)
+        scales = [[0.5, 0.25, 1.0, 2.0, 0.125, 0.5, 1.5, 0.75], [0.5]]  # of k: (batch, heads, blocks)
+        for which, shape in enumerate((k, v)):
+            _, seqlen, heads, dim = shape
+            values = self.values[1 + which]
+            for i in range(len(values)):
+                byte = 40 + (i * 7 + which) % 24
+                e4m3[which].append(byte)
+                b, n, h = i // (seqlen * heads * dim), i // (heads * dim) % seqlen, i // dim % heads
+                scale = scales[which][0 if which else (b * 2 + h) * 2 + n // 128]
+                values[i] = (1 + byte % 8 / 8) * 2.0 ** (byte // 8 - 7) * scale
+        self.write("k.npy", npy_bytes("|u1", k, e4m3[0]))
+        self.write("v8.safetensors", safetensors_bytes({"v": ("F8_E4M3", v, e4m3[1])}))
+        self.write("kd.npy", npy_bytes("<f4", (2, 2, 2), scales[0]))
+        self.write("vd.npy", npy_bytes("<f4", (), scales[1]))
+        files[files.index("--v") + 1] = self.path("v8.safetensors") + ":v"
+        self.check(files, ["--kv-dtype", "e4m3", "--k-descale", self.path("kd.npy"), "--v-descale", self.path("vd.npy"),
+                           "--descale-block", "128", "--causal"], causal=True)
+        self.refuse("run", *files, "--kv-dtype", "e4m3", "--k-descale", self.path("kd.npy"),
+                    words=["--k-descale", "kd.npy: shape (2, 2, 2); accepted: (2, 2), sizes of 1 in it, or one number"])
+        self.refuse("run", *files, words=["--k ", "k.npy: has dtype u1; accepted: u1 of k and v with --kv-dtype e4m3, f2, f4, f8, bf16"])
 
     def test_splits_are_attention(self):
         files = self.files((2, 1, 4, 8), (2, 300, 2, 8), (2, 300, 2, 16))
