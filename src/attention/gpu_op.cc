@@ -94,8 +94,9 @@ void GpuOp::zero_workspace(void* workspace, void* stream) const {
   }
 }
 
-void GpuOp::launch(size_t step, const void* params, size_t bytes, void* stream) const {
-  launches_[step].kernel->launch(launches_[step].config, params, bytes, stream);
+void GpuOp::launch(const LaunchConfig& config, size_t step, const void* params, size_t bytes,
+                   void* stream) const {
+  launches_[step].kernel->launch(config, params, bytes, stream);
 }
 
 }  // namespace fa4::internal

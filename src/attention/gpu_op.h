@@ -51,11 +51,19 @@ class GpuOp {
 
   template <class Params>
   void launch(size_t step, const Params& params, void* stream) const {
-    launch(step, &params, sizeof(params), stream);
+    launch(launches_[step].config, step, &params, sizeof(params), stream);
+  }
+  // Of `grid` CTAs, whatever the step says.
+  template <class Params>
+  void launch(size_t step, int grid, const Params& params, void* stream) const {
+    LaunchConfig config = launches_[step].config;
+    config.grid[0] = static_cast<uint32_t>(grid);
+    launch(config, step, &params, sizeof(params), stream);
   }
 
  private:
-  void launch(size_t step, const void* params, size_t bytes, void* stream) const;
+  void launch(const LaunchConfig& config, size_t step, const void* params, size_t bytes,
+              void* stream) const;
 
   struct Launch {
     const Kernel* kernel;  // the device's, which keeps it

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/append/params.h"
 #include "kernels/backward/params.h"
 #include "kernels/forward/params.h"
 
@@ -57,6 +58,18 @@ void add_page_rows(const std::string& name, const PageRows& of, Fields* fields) 
               data, stride_page, stride_row, stride_head, columns);
 }
 
+void add_page_table(const PageParams& pages, Fields* fields) {
+  const auto& [page_table, table_stride_batch, table_stride_entry, page_size, division, num_pages,
+               box_rows, k_rows, v_rows] = pages;
+  fields->add(
+      "page_table, table_stride_batch, table_stride_entry, page_size, page_multiplier, page_shift, "
+      "num_pages, box_rows",
+      page_table, table_stride_batch, table_stride_entry, page_size, division.multiplier,
+      division.shift, num_pages, box_rows);
+  add_page_rows("k", k_rows, fields);
+  add_page_rows("v", v_rows, fields);
+}
+
 // The parts' members under names that are one namespace to whoever reads the layout.
 ParamsLayout forward_layout() {
   static const FwdParams kParams{};
@@ -71,15 +84,7 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
-  const auto& [page_table, table_stride_batch, table_stride_entry, page_size, division, num_pages,
-               box_rows, k_rows, v_rows] = pages;
-  fields.add(
-      "page_table, table_stride_batch, table_stride_entry, page_size, page_multiplier, page_shift, "
-      "num_pages, box_rows",
-      page_table, table_stride_batch, table_stride_entry, page_size, division.multiplier,
-      division.shift, num_pages, box_rows);
-  add_page_rows("k", k_rows, &fields);
-  add_page_rows("v", v_rows, &fields);
+  add_page_table(pages, &fields);
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 
@@ -119,10 +124,44 @@ ParamsLayout backward_layout() {
   return {"BwdParams", sizeof(BwdParams), fields.take()};
 }
 
+// "k_from", "k_from_batch", ...
+void add_append_tensor(const std::string& name, const AppendTensor& of, Fields* fields) {
+  const auto& [from, from_batch, from_seqlen, from_head, to, to_outer, to_seqlen, to_head, pieces] =
+      of;
+  std::string names;
+  for (const char* member : {"from", "from_batch", "from_seqlen", "from_head", "to", "to_outer",
+                             "to_seqlen", "to_head", "pieces"}) {
+    names += (names.empty() ? "" : ", ") + name + "_" + member;
+  }
+  fields->add(names, from, from_batch, from_seqlen, from_head, to, to_outer, to_seqlen, to_head,
+              pieces);
+}
+
+ParamsLayout append_layout() {
+  static const AppendParams kParams{};
+  const auto& [k, v, sequences, pages, rotary, positions, heads_kv, rows, pieces, rows_per_cta,
+               ctas_per_row] = kParams;
+  Fields fields(&kParams);
+  add_append_tensor("k", k, &fields);
+  add_append_tensor("v", v, &fields);
+  FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
+                 seqlen_q, seqlen_k, total_q, total_k);
+  add_page_table(pages, &fields);
+  FA4_ADD_FIELDS(fields, rotary, cos, sin, half, rotary_rows, rotary_type, interleaved);
+  fields.add("positions, heads_kv, rows, pieces, rows_per_cta, ctas_per_row", positions, heads_kv,
+             rows, pieces, rows_per_cta, ctas_per_row);
+  return {"AppendParams", sizeof(AppendParams), fields.take()};
+}
+
 }  // namespace
 
 ParamsLayout params_layout(KernelParams params) {
-  return params == KernelParams::kForward ? forward_layout() : backward_layout();
+  switch (params) {
+    case KernelParams::kForward: return forward_layout();
+    case KernelParams::kBackward: return backward_layout();
+    case KernelParams::kAppend: return append_layout();
+  }
+  return {};
 }
 
 }  // namespace fa4::internal

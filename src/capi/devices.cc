@@ -91,6 +91,14 @@ internal::ThreadPool& fa4_device::threads() {
   return *threads_;
 }
 
+std::shared_ptr<const internal::GpuAppend> fa4_device::append_op(fa4::Element element,
+                                                                 void* stream) {
+  const std::lock_guard lock(append_mutex_);
+  std::shared_ptr<const internal::GpuAppend>& op = append_ops_[static_cast<int>(element)];
+  if (op == nullptr) op = std::make_shared<internal::GpuAppend>(device, element, stream);
+  return op;
+}
+
 void fa4_device::require_cpu(const char* function) const {
   if (device == nullptr) return;
   throw Error(

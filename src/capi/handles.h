@@ -8,6 +8,7 @@
 
 #include "attention/backward_op.h"
 #include "attention/forward_op.h"
+#include "attention/gpu_append.h"
 #include "capi/prepared_ops.h"
 #include "core/thread_pool.h"
 #include "device/device.h"
@@ -35,10 +36,14 @@ struct fa4_device {
 
   // The threads of what needs no plan, of the CPU; started at the first call.
   fa4::internal::ThreadPool& threads();
+  // What appends elements of that type, of a GPU; prepared at the first call.
+  std::shared_ptr<const fa4::internal::GpuAppend> append_op(fa4::Element element, void* stream);
   // Throws Error{kNotSupported}, naming a function that only the CPU has, unless this is the CPU.
   void require_cpu(const char* function) const;
 
  private:
   std::mutex threads_mutex_;
   std::shared_ptr<fa4::internal::ThreadPool> threads_;
+  std::mutex append_mutex_;
+  std::shared_ptr<const fa4::internal::GpuAppend> append_ops_[2];  // by element
 };

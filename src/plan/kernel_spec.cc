@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/sm90/peak/traits.h"
+#include "plan/gpu_append_plan.h"
 #include "plan/sm100_backward_plan.h"
 #include "plan/sm100_tuning.h"
 #include "plan/sm90_backward_plan.h"
@@ -152,6 +153,11 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
                    &kernels);
         }
       }
+    }
+  }
+  if (architecture == "sm_90a" || is_sm100(architecture)) {
+    for (const Element element : {Element::kBF16, Element::kF16}) {
+      kernels.push_back({append_source(element), 0});
     }
   }
   if (architecture == "sm_90a") {

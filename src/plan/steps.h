@@ -11,7 +11,7 @@
 namespace fa4::internal {
 
 // The struct that a kernel takes as its one parameter (kernels/**/params.h).
-enum class KernelParams { kForward, kBackward };
+enum class KernelParams { kForward, kBackward, kAppend };
 
 // One launch. A plan's steps run in their order on one stream; each may begin while the one before
 // it ends, and waits for what it needs itself.

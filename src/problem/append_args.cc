@@ -90,6 +90,8 @@ void check_positions(const AttentionProblem& p, const AppendArgs& a) {
   }
 }
 
+bool appends_any(const AttentionProblem& p) { return p.batch > 0 && p.rows_q() > 0; }
+
 }  // namespace
 
 int64_t new_rows_of(const AttentionProblem& p, const AppendArgs& a, int64_t b) {
@@ -98,7 +100,7 @@ int64_t new_rows_of(const AttentionProblem& p, const AppendArgs& a, int64_t b) {
   return p.seqlen_q;
 }
 
-AppendArgs checked(const AttentionProblem& p, AppendArgs a) {
+AppendArgs completed(const AttentionProblem& p, AppendArgs a) {
   if (p.layout_kv == Layout::kPacked) {
     refuse("layout_kv packed; accepted for a cache: dense, paged");
   }
@@ -115,13 +117,19 @@ AppendArgs checked(const AttentionProblem& p, AppendArgs a) {
            p.prefix_len);
   }
   check_rotary(p, a);
-  const bool any = p.batch > 0 && p.rows_q() > 0;
-  check_query_indices(p, a);
+  const bool any = appends_any(p);
+  check_query_pointers(p, a);
   check_presence("positions", a.positions, true, p.batch > 0, "a cache");
   check_presence("page_table", a.page_table, p.layout_kv == Layout::kPaged,
                  any && p.pages_per_seq > 0, "paged k");
   check_memory(p, a, any);
-  if (any) check_positions(p, a);
+  return a;
+}
+
+AppendArgs checked(const AttentionProblem& p, AppendArgs a) {
+  a = completed(p, a);
+  check_query_indices(p, a);
+  if (appends_any(p)) check_positions(p, a);
   return a;
 }
 

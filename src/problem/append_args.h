@@ -33,7 +33,11 @@ struct AppendArgs : SequenceArgs {  // of which cu_seqlens_q, seqused_q, page_ta
 // How many of a sequence's new rows there are.
 int64_t new_rows_of(const AttentionProblem& problem, const AppendArgs& args, int64_t b);
 
-// Defaults filled in, index tensors read: host memory. Throws Error{kInvalidArgument}.
+// Defaults filled in, and what holds on every device checked, because no tensor is read for it.
+// Throws Error{kInvalidArgument}.
+AppendArgs completed(const AttentionProblem& problem, AppendArgs args);
+
+// The above and, since host memory can be read, the index tensors' own numbers.
 AppendArgs checked(const AttentionProblem& problem, AppendArgs args);
 
 }  // namespace fa4::internal

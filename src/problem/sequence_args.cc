@@ -132,12 +132,15 @@ void check_index_pointers(const AttentionProblem& p, const SequenceArgs& a) {
   check_presence("prefix_pages", a.prefix_pages, p.prefix_len > 0, any, "prefix_len");
 }
 
-void check_query_indices(const AttentionProblem& p, const SequenceArgs& a) {
+void check_query_pointers(const AttentionProblem& p, const SequenceArgs& a) {
   const bool packed = p.layout_q == Layout::kPacked, any = p.batch > 0;
   check_total("total_q", packed, a.total_q, p.total_q);
   check_presence("cu_seqlens_q", a.cu_seqlens_q, packed, any, "packed q");
   check_presence("seqused_q", a.seqused_q, p.has_seqused_q, any, "seqused_q");
-  if (!any) return;
+}
+
+void check_query_indices(const AttentionProblem& p, const SequenceArgs& a) {
+  if (p.batch == 0) return;
   check_cu_seqlens_q(p, a);
   check_seqused_q(p, a);
 }

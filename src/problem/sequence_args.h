@@ -70,7 +70,10 @@ void check_presence(const char* name, const void* data, bool wanted, bool needed
 // Totals within the problem's; pointers where the problem announced them.
 void check_index_pointers(const AttentionProblem& problem, const SequenceArgs& args);
 
-// Totals, pointers and the tensors' own numbers, of the queries' side alone. CPU only.
+// The same of the queries' side alone.
+void check_query_pointers(const AttentionProblem& problem, const SequenceArgs& args);
+
+// The tensors' own numbers, of the queries' side alone. CPU only.
 void check_query_indices(const AttentionProblem& problem, const SequenceArgs& args);
 
 // The entries of page_table that hold keys [first, end) of sequence b, counted behind the prefix:

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "attention/params_layout.h"
+#include "kernels/append/params.h"
 #include "kernels/backward/params.h"
 #include "small_problem.h"
 
@@ -76,7 +77,14 @@ TEST(ForwardParams, FactorsOfScoresAreFiniteAndNotZero) {
 }
 
 TEST(ParamsLayout, NamesEveryMemberOnceInsideTheStruct) {
-  for (const KernelParams params : {KernelParams::kForward, KernelParams::kBackward}) {
+  const struct {
+    KernelParams params;
+    size_t bytes;
+    const char* member;
+  } kAll[] = {{KernelParams::kForward, sizeof(FwdParams), "lse"},
+              {KernelParams::kBackward, sizeof(BwdParams), "lse"},
+              {KernelParams::kAppend, sizeof(AppendParams), "positions"}};
+  for (const auto& [params, bytes, member] : kAll) {
     const ParamsLayout layout = params_layout(params);
     std::set<std::string> names;
     std::set<size_t> offsets;
@@ -86,9 +94,8 @@ TEST(ParamsLayout, NamesEveryMemberOnceInsideTheStruct) {
       EXPECT_LT(field.offset, layout.bytes) << field.name;
       EXPECT_EQ(field.name.find_first_of(", "), field.name.npos) << field.name;
     }
-    EXPECT_TRUE(names.contains("lse"));
-    EXPECT_EQ(layout.bytes,
-              params == KernelParams::kForward ? sizeof(FwdParams) : sizeof(BwdParams));
+    EXPECT_TRUE(names.contains(member));
+    EXPECT_EQ(layout.bytes, bytes);
   }
 }
 

@@ -1,0 +1,94 @@
+#include "attention/gpu_append.h"
+
+#include <fmt/format.h>
+
+#include "attention/forward_params.h"
+#include "core/error.h"
+#include "core/rounding.h"
+#include "kernels/append/params.h"
+#include "plan/gpu_append_plan.h"
+
+namespace fa4::internal {
+namespace {
+
+std::vector<KernelStep> steps_of(Element element) {
+  return {{.source = append_source(element),
+           .params = KernelParams::kAppend,
+           .threads = kAppendThreads}};
+}
+
+void check_alignment(const char* name, const void* data) {
+  if (reinterpret_cast<uintptr_t>(data) % 16 != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} {}; accepted on a GPU: multiples of 16 bytes", name, data));
+  }
+}
+
+AppendTensor tensor_of(const void* from, const Strides& new_rows, void* to, const Strides& cache,
+                       int64_t dim) {
+  return {.from = from,
+          .from_batch = new_rows.batch,
+          .from_seqlen = new_rows.seqlen,
+          .from_head = new_rows.head,
+          .to = to,
+          .to_outer = cache.batch,
+          .to_seqlen = cache.seqlen,
+          .to_head = cache.head,
+          .pieces = static_cast<int32_t>(dim / kAppendPiece)};
+}
+
+PageParams pages_of(const AttentionProblem& p, const AppendArgs& a) {
+  if (p.layout_kv != Layout::kPaged) return {};
+  const auto page_size = static_cast<int32_t>(p.page_size);
+  return {.table = a.page_table,
+          .stride_batch = p.page_table.batch,
+          .stride_entry = p.page_table.seqlen,
+          .page_size = page_size,
+          .division = page_division(page_size),
+          .num_pages = static_cast<int32_t>(p.num_pages),
+          .box_rows = 0,
+          .k = {},
+          .v = {}};
+}
+
+RotaryParams rotary_of(const AppendArgs& a) {
+  if (a.cos == nullptr) return {};
+  return {.cos = a.cos,
+          .sin = a.sin,
+          .half = static_cast<int32_t>(a.rotary_dim / 2),
+          .rows = static_cast<int32_t>(a.rotary_rows),
+          .type = float_type(a.rotary_dtype),
+          .interleaved = a.rotary_pairs == RotaryPairs::kInterleaved};
+}
+
+}  // namespace
+
+GpuAppend::GpuAppend(std::shared_ptr<Device> device, Element element, void* stream)
+    : gpu_(std::move(device), steps_of(element), {}, stream) {}
+
+void GpuAppend::execute(const AttentionProblem& p, const AppendArgs& a) const {
+  check_alignment("k", a.k);
+  check_alignment("v", a.v);
+  check_alignment("k_cache", a.k_cache);
+  check_alignment("v_cache", a.v_cache);
+  const bool packed = p.layout_q == Layout::kPacked;
+  const int64_t rows = packed ? rows_of_packed_q(p, a) : p.rows_q();
+  const bool no_room = p.seqlen_k == 0 || (p.layout_kv == Layout::kPaged && p.num_pages == 0);
+  if (p.batch == 0 || rows == 0 || no_room) return;
+  const AppendTiling tiling = append_tiling(p);
+  const AppendParams params{.k = tensor_of(a.k, a.new_k, a.k_cache, p.k, p.head_dim),
+                            .v = tensor_of(a.v, a.new_v, a.v_cache, p.v, p.head_dim_v),
+                            .sequences = sequence_params(p, a),
+                            .pages = pages_of(p, a),
+                            .rotary = rotary_of(a),
+                            .positions = a.positions,
+                            .heads_kv = static_cast<int32_t>(p.heads_kv),
+                            .rows = static_cast<int32_t>(rows),
+                            .pieces = tiling.pieces,
+                            .rows_per_cta = tiling.rows_per_cta,
+                            .ctas_per_row = tiling.ctas_per_row};
+  const int64_t grid = ceil_div(rows, tiling.rows_per_cta) * tiling.ctas_per_row;
+  gpu_.launch(0, static_cast<int>(grid), params, a.stream);
+}
+
+}  // namespace fa4::internal
