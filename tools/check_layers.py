@@ -47,6 +47,7 @@ KERNELS = {
     "softmax": ["base", "ptx", "tile"],
     "scores": ["base", "ptx", "tile", "geometry"],
     "output": ["base", "ptx", "tile", "forward", "geometry", "softmax"],
+    "append": ["base", "ptx", "tile", "forward", "pages"],
     "backward": ["base", "ptx", "tile", "forward", "geometry"],
     "sm90": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output", "backward"],
     "sm100": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output", "backward"],

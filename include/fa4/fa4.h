@@ -423,10 +423,10 @@ typedef struct fa4_append_args {
   void* stream;        /* rule 8 */
 } fa4_append_args;
 
-/* Appends: of bf16 and f16 on a GPU, where k, v and the caches are 16-byte aligned and their strides
- * multiples of 16 bytes. There it is one launch on the stream, safe in a capture once it has been
- * called with the dtype; index tensors are not checked: a row whose key lies outside of its
- * sequence's room is left out. */
+/* Appends: of bf16 and f16 on a GPU, where k, v and the caches are 16-byte aligned and their
+ * strides multiples of 16 bytes. There it is one launch on the stream, safe in a capture once it
+ * has been called with the dtype; index tensors are not checked: a row whose key lies outside of
+ * its sequence's room is left out. */
 FA4_API fa4_status fa4_append(fa4_device* device, const fa4_problem* problem,
                               const fa4_append_args* args);
 

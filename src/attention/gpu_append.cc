@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "kernels/append/params.h"
+#include "kernels/append/traits.h"
 #include "plan/gpu_append_plan.h"
 
 namespace fa4::internal {

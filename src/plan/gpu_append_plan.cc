@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
-#include "kernels/append/params.h"
+#include "kernels/append/traits.h"
 #include "plan/gpu_plan.h"
 
 namespace fa4::internal {

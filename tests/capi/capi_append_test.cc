@@ -269,8 +269,7 @@ TEST(Append, RefusesWhatItCannotTake) {
   if (fa4_open_device("emulated:h200", &emulated) != FA4_OK) return;
   Fixture f(false);
   EXPECT_EQ(fa4_append(emulated, &f.problem, &f.args), FA4_NOT_SUPPORTED);
-  EXPECT_STREQ(fa4_last_error(),
-               "fa4_append: dtype f32; accepted on a GPU: bf16, f16");
+  EXPECT_STREQ(fa4_last_error(), "fa4_append: dtype f32; accepted on a GPU: bf16, f16");
   fa4_close_device(emulated);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/append/params.h"
+#include "kernels/append/traits.h"
 #include "kernels/pages/place.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/tile/pack.cuh"

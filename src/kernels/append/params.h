@@ -6,9 +6,6 @@
 
 namespace fa4 {
 
-inline constexpr int kAppendThreads = 256;
-inline constexpr int kAppendPiece = 8;  // elements that a thread moves: 16 bytes
-
 // New keys, or values, and where they go; strides in elements. A dense cache's outer dimension is
 // the batch, a paged one's the pages.
 struct AppendTensor {
