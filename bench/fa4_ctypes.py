@@ -14,7 +14,7 @@ TYPES = {"I": ctypes.c_uint32, "i": ctypes.c_int32, "q": ctypes.c_int64, "N": ct
          "P": ctypes.c_void_p, "s": ctypes.c_char_p, "": None}
 
 F32, F16, BF16 = (TABLE["CONSTANTS"][f"FA4_{name}"] for name in ("F32", "F16", "BF16"))
-DENSE, PACKED = (TABLE["CONSTANTS"][f"FA4_{name}"] for name in ("DENSE", "PACKED"))
+DENSE, PACKED, PAGED = (TABLE["CONSTANTS"][f"FA4_{name}"] for name in ("DENSE", "PACKED", "PAGED"))
 
 
 def fields_of(struct):

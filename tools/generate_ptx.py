@@ -19,7 +19,7 @@ ENUMERATORS = {"bf16": "kBF16", "f16": "kF16"}
 
 # D (64 x N) = A B: N, types of A and B, and which operands' contracted dimension runs over rows ("MN-major", transposed).
 # In shared memory A and B are K-major or MN-major alike; A in registers has no major.
-WGMMA_SS = [(n, kind, False, False) for n in (80, 96, 112, 128, 160) for kind in BOTH] + [(256, "bf16", False, False)]
+WGMMA_SS = [(n, kind, False, False) for n in (64, 80, 96, 112, 128, 160) for kind in BOTH] + [(256, "bf16", False, False)]
 WGMMA_RS = [(n, kind, True) for n in (64, 96, 128, 192, 256) for kind in BOTH]
 # Likewise with both in shared memory, where D may begin at zero: K-major A and B, MN-major A and B.
 WGMMA_STEP = [(64, kind) for kind in BOTH]

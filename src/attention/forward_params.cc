@@ -33,8 +33,8 @@ HeadParams head_params(const AttentionProblem& p, int group) {
           .tile_heads_per_kv = static_cast<int32_t>(tile_heads / p.heads_kv)};
 }
 
-ScheduleParams schedule_params(const TileSchedule& schedule, void* tile_counter) {
-  return {.tile_counter = static_cast<uint32_t*>(tile_counter),
+ScheduleParams schedule_params(const TileSchedule& schedule) {
+  return {.tile_counter = nullptr,
           .sections = schedule.sections,
           .longest_first = schedule.longest_first,
           .launch_control = schedule.source == TileSource::kLaunchControl};
@@ -110,15 +110,21 @@ MaskParams mask_params(const MaskSpec& mask) {
 }
 
 FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tiling,
-                         const ForwardArgs& args, void* tile_counter) {
+                         const ForwardArgs& args) {
   return {.maps = {},
           .output = output_params(problem, args),
           .sequences = sequence_params(problem, args),
           .heads = head_params(problem, tiling.schedule.group),
           .mask = mask_params(problem.mask),
-          .schedule = schedule_params(tiling.schedule, tile_counter),
+          .schedule = schedule_params(tiling.schedule),
           .scores = score_params(problem, args),
-          .pages = page_params(problem, tiling.shape, args)};
+          .pages = page_params(problem, tiling.shape, args),
+          .parts = {.sums = nullptr,
+                    .stats = nullptr,
+                    .keys = tiling.parts.keys,
+                    .most = tiling.parts.most,
+                    .columns = tiling.shape.columns_v,
+                    .tile_rows = tiling.shape.tile_m}};
 }
 
 }  // namespace fa4::internal

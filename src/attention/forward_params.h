@@ -7,10 +7,9 @@
 
 namespace fa4::internal {
 
-// Everything but the tensor maps, which a device encodes. `tile_counter`: in the workspace, or
-// null.
+// Everything but the tensor maps, which a device encodes, and places in the workspace.
 FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tiling,
-                         const ForwardArgs& args, void* tile_counter);
+                         const ForwardArgs& args);
 
 // Parts that the backward fills in likewise.
 SequenceParams sequence_params(const AttentionProblem& problem, const SequenceArgs& args);

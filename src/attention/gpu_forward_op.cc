@@ -29,7 +29,11 @@ class GpuForwardOp final : public ForwardOp {
     const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
     const Rows k = rows_of_keys(args);
     if (q.positions == 0 || q.batch == 0) return;
-    FwdParams params = forward_params(p, tiling_, args, gpu_.part(kTileCounter, args.workspace));
+    FwdParams params = forward_params(p, tiling_, args);
+    params.schedule.tile_counter =
+        static_cast<uint32_t*>(gpu_.part(kTileCounter, args.workspace));
+    params.parts.sums = static_cast<float*>(gpu_.part(kPartSums, args.workspace));
+    params.parts.stats = static_cast<PartStats*>(gpu_.part(kPartStats, args.workspace));
     encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.qk_columns, q, &params.maps.q);
     encode_query_map("out", args.out, p.out, p.head_dim_v, tiling_.shape.out_columns, q,
                      &params.maps.out);
@@ -43,7 +47,9 @@ class GpuForwardOp final : public ForwardOp {
                      in_boxes ? params.pages.box_rows : shape.v_rows, k, &params.maps.v);
     }
     gpu_.zero_workspace(args.workspace, args.stream);
-    gpu_.launch(0, params, args.stream);
+    for (size_t step = 0; step < plan_.steps.size(); ++step) {
+      gpu_.launch(step, params, args.stream);
+    }
   }
 
  private:

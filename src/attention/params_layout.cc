@@ -73,7 +73,7 @@ void add_page_table(const PageParams& pages, Fields* fields) {
 // The parts' members under names that are one namespace to whoever reads the layout.
 ParamsLayout forward_layout() {
   static const FwdParams kParams{};
-  const auto& [maps, output, sequences, heads, mask, schedule, scores, pages] = kParams;
+  const auto& [maps, output, sequences, heads, mask, schedule, scores, pages, parts] = kParams;
   Fields fields(&kParams);
   FA4_ADD_FIELDS(fields, maps, q, k, v, out);
   FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
@@ -85,6 +85,8 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, launch_control);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
   add_page_table(pages, &fields);
+  FA4_ADD_FIELDS(fields, parts, part_sums, part_stats, part_keys, most_parts, part_columns,
+                 part_tile_rows);
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "kernels/output/traits.h"
 #include "plan/cpu_kernel_spec.h"
 #include "plan/gpu_options.h"
 #include "plan/gpu_plan.h"
+#include "plan/key_parts.h"
 #include "plan/sm100_plan.h"
 #include "plan/sm100_tuning.h"
 #include "plan/sm90_plan.h"
@@ -54,20 +56,33 @@ void add_forward_step(const KernelSource& source, const LaunchShape& shape,
                          .smem_bytes = shape.smem_bytes});
 }
 
+// What puts the parts together that the first step leaves in the workspace.
+void add_combine_step(const AttentionProblem& p, const Sm90ForwardSpec& spec, ForwardPlan* plan) {
+  const int64_t parts = p.lse_elements() * spec.parts.most;
+  plan->workspace.add(kPartSums, parts * spec.traits.head_dim_v * int64_t{sizeof(float)});
+  plan->workspace.add(kPartStats, parts * kPartStatsBytes);
+  const int64_t rows = p.batch * p.seqlen_q * p.heads_q;
+  plan->steps.push_back({.source = combine_source(spec.traits.element),
+                         .params = KernelParams::kForward,
+                         .grid = static_cast<int>(std::max<int64_t>(1, rows)),
+                         .threads = kCombineThreads});
+}
+
 }  // namespace
 
 Support query_support(const AttentionProblem& problem, const DeviceSpec& device) {
   if (device.kind == DeviceKind::kCpu) return {};
   if (const Support options = query_gpu_options(problem); !options.supported) return options;
-  if (const Support splits = query_gpu_splits(problem); !splits.supported) return splits;
   const bool blackwell = is_sm100(device.architecture);
   if (!blackwell && device.architecture != "sm_90a") {
     return {false, fmt::format("architecture {} of device {}; accepted in this version: sm_90a, "
                                "sm_100a, sm_103a",
                                device.architecture, device.name)};
   }
-  const Support support = query_gpu_support(problem);
-  return support.supported && blackwell ? query_sm100_support(problem) : support;
+  if (const Support support = query_gpu_support(problem); !support.supported) return support;
+  if (!blackwell) return query_key_parts(problem);
+  const Support splits = query_no_splits(problem);
+  return splits.supported ? query_sm100_support(problem) : splits;
 }
 
 ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
@@ -94,6 +109,7 @@ ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
     if (scratch.parts_bytes > 0) plan.workspace.add("parts", scratch.parts_bytes);
   } else if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&main)) {
     add_forward_step(sm90->source(), sm90->shape(), sm90->schedule, &plan);
+    if (sm90->parts.are_cut()) add_combine_step(problem, *sm90, &plan);
   } else if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&main)) {
     add_forward_step(sm100->source(), sm100->shape(), sm100->schedule, &plan);
   }
@@ -102,10 +118,10 @@ ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
 
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan) {
   if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&plan.main)) {
-    return GpuTiling{sm90->schedule, sm90->shape()};
+    return GpuTiling{sm90->schedule, sm90->shape(), sm90->parts};
   }
   if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&plan.main)) {
-    return GpuTiling{sm100->schedule, sm100->shape()};
+    return GpuTiling{sm100->schedule, sm100->shape(), {}};
   }
   return std::nullopt;
 }

@@ -49,6 +49,7 @@ ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
 struct GpuTiling {
   TileSchedule schedule;
   LaunchShape shape;
+  KeyParts parts;
 };
 // nullopt for a CPU plan.
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan);

@@ -24,14 +24,16 @@ Support query_gpu_options(const AttentionProblem& p) {
   return {};
 }
 
-Support query_gpu_splits(const AttentionProblem& p) {
+Support query_no_splits(const AttentionProblem& p) {
   if (p.num_splits > 1) {
     return {false,
-            fmt::format("num_splits {}; accepted on a GPU in this version: 0, 1", p.num_splits)};
+            fmt::format("num_splits {}; accepted on a Blackwell GPU in this version: 0, 1",
+                        p.num_splits)};
   }
   if (p.split_keys != 0) {
     return {false,
-            fmt::format("split_keys {}; accepted on a GPU in this version: 0", p.split_keys)};
+            fmt::format("split_keys {}; accepted on a Blackwell GPU in this version: 0",
+                        p.split_keys)};
   }
   return {};
 }

@@ -8,7 +8,7 @@ namespace fa4::internal {
 // Whether a GPU has all that `problem` asks for, but for what its own kernels say.
 Support query_gpu_options(const AttentionProblem& problem);
 
-// The same of a forward's parts of keys.
-Support query_gpu_splits(const AttentionProblem& problem);
+// Where a forward's keys are not cut into parts: whether it asks for none.
+Support query_no_splits(const AttentionProblem& problem);
 
 }  // namespace fa4::internal

@@ -155,17 +155,30 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
   return s;
 }
 
+TileSchedule choose_part_schedule(const AttentionProblem& p, const DeviceSpec& device,
+                                  const LaunchShape& shape, const KeyParts& parts) {
+  TileSchedule s;
+  s.group = choose_group(p, shape);
+  const int64_t tiles = num_tiles(p, shape.tile_m, s.group) * parts.most;
+  s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, device.num_sms));
+  return s;
+}
+
 void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
                        std::vector<PlanStep>* steps) {
   steps->push_back({"head_dim", fmt::format("{} x {}", head_dim, head_dim_v),
                     fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
 }
 
-void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
-                      std::vector<PlanStep>* steps) {
+void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
   steps->push_back({"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
                     s.group > 1 ? "fewer tiles than head by head"
                                 : "head by head is as few tiles, or the group is above 128"});
+}
+
+void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
+                      std::vector<PlanStep>* steps) {
+  explain_group(s, steps);
   std::string order = "all tiles are equally long";
   if (tiles_differ(p)) order = "which sequences are long is in device memory";
   if (s.longest_first) order = fmt::format("{} sections of heads, for the L2 cache", s.sections);

@@ -29,8 +29,13 @@ int packed_rows(int group);
 TileSchedule choose_schedule(const AttentionProblem& problem, const DeviceSpec& device,
                              const LaunchShape& shape, std::optional<TileSource> forced);
 
+// The same of parts of keys: by stride, since nobody counts them.
+TileSchedule choose_part_schedule(const AttentionProblem& problem, const DeviceSpec& device,
+                                  const LaunchShape& shape, const KeyParts& parts);
+
 void explain_head_dims(const AttentionProblem& problem, int head_dim, int head_dim_v,
                        std::vector<PlanStep>* steps);
+void explain_group(const TileSchedule& schedule, std::vector<PlanStep>* steps);
 void explain_schedule(const AttentionProblem& problem, const TileSchedule& schedule,
                       std::vector<PlanStep>* steps);
 

@@ -39,20 +39,20 @@ const char* suffix_of(Pages pages) {
 }
 
 std::string display_name(const sm90::FwdTraits& t) {
-  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}{}", name_of(t.element),
+  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}{}{}", name_of(t.element),
                      head_dims(t.head_dim, t.head_dim_v), t.tile_m, t.tile_n,
-                     t.softcap ? "_softcap" : "", suffix_of(t.pages));
+                     t.parts ? "_parts" : "", t.softcap ? "_softcap" : "", suffix_of(t.pages));
 }
 
 // Every member, here and below: the compiler counts them.
 std::string name_expression(const sm90::FwdTraits& t) {
-  const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap, pages] =
-      t;
+  const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap, pages,
+              parts] = t;
   return fmt::format(
       "fa4::fwd_sm90<fa4::sm90::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
-      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}, .pages={}}}>",
+      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}, .pages={}, .parts={}}}>",
       enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap,
-      enumerator(pages));
+      enumerator(pages), parts);
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
@@ -98,6 +98,7 @@ LaunchShape Sm90ForwardSpec::shape() const {
           .qk_columns = slab_columns(traits.head_dim),
           .v_columns = slab_columns(traits.head_dim_v),
           .out_columns = slab_columns(traits.head_dim_v),
+          .columns_v = traits.head_dim_v,
           .threads = sm90::num_threads(traits),
           .smem_bytes = sm90::smem_layout(traits).total,
           .pages = traits.pages};
@@ -117,11 +118,18 @@ LaunchShape Sm100ForwardSpec::shape() const {
           .qk_columns = slab_columns(traits.head_dim),
           .v_columns = slab_columns(sm100::v_columns(traits)),
           .out_columns = slab_columns(traits.head_dim_v),
+          .columns_v = traits.head_dim_v,
           .threads = sm100::kNumThreads,
           .smem_bytes = sm100::smem_layout(traits).total,
           .cluster = traits.cta_group,
           .launch_control = traits.cta_group == 1,
           .pages = traits.pages};
+}
+
+KernelSource combine_source(Element element) {
+  return {.main_file = "output/combine.cuh",
+          .name_expression = fmt::format("fa4::combine_parts<{}>", enumerator(element)),
+          .display_name = fmt::format("combine_{}", name_of(element))};
 }
 
 KernelSource sm90_peak_source() {
@@ -145,8 +153,12 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
     for (const bool softcap : {false, true}) {
       if (architecture == "sm_90a") {
         for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-          add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}}), &kernels);
+          add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}, {}}), &kernels);
         }
+        for (const Sm90PartRow& row : sm90_part_rows()) {
+          add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}, {}}), &kernels);
+        }
+        add_once({combine_source(element), 0}, &kernels);
       } else if (is_sm100(architecture)) {
         for (const Sm100TuningRow& row : sm100_tuning_rows()) {
           add_once(prebuilt(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}}),

@@ -45,6 +45,7 @@ struct LaunchShape {
   int qk_columns = 0;  // of a slab of q and k in shared memory
   int v_columns = 0;   // of v
   int out_columns = 0;
+  int columns_v = 0;  // the kernel's head_dim_v
   int threads = 0;
   int smem_bytes = 0;           // dynamic
   int cluster = 1;              // CTAs that share a work tile
@@ -52,9 +53,17 @@ struct LaunchShape {
   Pages pages = Pages::kNone;
 };
 
+// How a row's keys are cut: at multiples of `keys`.
+struct KeyParts {
+  int keys = 0;  // 0: they are not
+  int most = 0;  // parts that any tile of rows sees keys of
+  bool are_cut() const { return keys > 0; }
+};
+
 struct Sm90ForwardSpec {
   sm90::FwdTraits traits;
   TileSchedule schedule;
+  KeyParts parts;
   KernelSource source() const;
   LaunchShape shape() const;
 };
@@ -65,6 +74,9 @@ struct Sm100ForwardSpec {
   KernelSource source() const;
   LaunchShape shape() const;
 };
+
+// The kernel that puts together what rows saw of the parts of their keys.
+KernelSource combine_source(Element element);
 
 // The kernel that measures the tensor cores' ceiling.
 KernelSource sm90_peak_source();

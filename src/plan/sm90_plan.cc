@@ -3,18 +3,32 @@
 #include <fmt/format.h>
 
 #include "plan/gpu_plan.h"
+#include "plan/key_parts.h"
 #include "plan/sm90_tuning.h"
 
 namespace fa4::internal {
+namespace {
+
+const Sm90TuningRow& row_of(const AttentionProblem& p) {
+  return *find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
+}
+const Sm90PartRow& part_row_of(const AttentionProblem& p) {
+  return *find_sm90_part_row(p.head_dim, p.head_dim_v);
+}
+
+}  // namespace
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                           std::optional<TileSource> forced) {
-  const Sm90TuningRow* row =
-      find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
   Sm90ForwardSpec spec;
-  spec.traits = traits_of(*row, element_of(p), p.transforms_scores());
+  spec.parts = choose_key_parts(p, device);
+  spec.traits = spec.parts.are_cut()
+                    ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
+                    : traits_of(row_of(p), element_of(p), p.transforms_scores());
   spec.traits.pages = pages_of(static_cast<int>(p.page_size));
-  spec.schedule = choose_schedule(p, device, spec.shape(), forced);
+  spec.schedule = spec.parts.are_cut()
+                      ? choose_part_schedule(p, device, spec.shape(), spec.parts)
+                      : choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }
 
@@ -25,23 +39,30 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   static constexpr const char* kQReasons[] = {
       "one Q, whose place out takes", "two Q: the next tile begins under this one's end",
       "three Q: as two, and the next is there before the last out is stored"};
-  const Sm90TuningRow* row =
-      find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
+  const bool is_cut = spec.parts.are_cut();
   const sm90::RegisterSplit registers = sm90::register_split(t);
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
        fmt::format("{} rows x {} keys, {} stages of K and V", t.tile_m, t.tile_n, t.kv_stages),
-       row->reason});
+       is_cut ? part_row_of(p).reason : row_of(p).reason});
   steps->push_back(
       {"warpgroups",
        fmt::format("1 producer ({} registers), {} consumers ({} registers)", registers.producer,
                    sm90::consumer_warpgroups(t), registers.consumer),
-       "consumers take turns at the tensor cores"});
+       is_cut ? "memory is waited for, not the tensor cores"
+              : "consumers take turns at the tensor cores"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
-                    kQReasons[t.q_stages - 1]});
-  explain_schedule(p, spec.schedule, steps);
+                    is_cut ? "as many bytes under way as fit" : kQReasons[t.q_stages - 1]});
+  steps->push_back(explain_key_parts(p, spec.parts));
+  if (is_cut) {
+    explain_group(spec.schedule, steps);
+    steps->push_back({"schedule", fmt::format("{} CTAs, parts by stride", spec.schedule.grid),
+                      "each counts the parts of the sequences' own lengths"});
+  } else {
+    explain_schedule(p, spec.schedule, steps);
+  }
 }
 
 }  // namespace fa4::internal

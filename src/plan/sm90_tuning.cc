@@ -69,7 +69,33 @@ constexpr std::array kRows = {
         .tile_m = 128, .tile_n = 80, .q_stages = 1,
         .reason = "as without a mask"},
 };
+
+constexpr std::array kPartRows = {
+    Sm90PartRow{
+        .head_dim = 64, .head_dim_v = 64, .tile_n = 128, .q_stages = 2, .kv_stages = 5,
+        .reason = "160 KB of keys and values under way"},
+    Sm90PartRow{
+        .head_dim = 96, .head_dim_v = 96, .tile_n = 64, .q_stages = 2, .kv_stages = 7,
+        .reason = "168 KB of keys and values under way"},
+    Sm90PartRow{
+        .head_dim = 128, .head_dim_v = 128, .tile_n = 64, .q_stages = 2, .kv_stages = 5,
+        .reason = "160 KB of keys and values under way"},
+    Sm90PartRow{
+        .head_dim = 192, .head_dim_v = 128, .tile_n = 64, .q_stages = 2, .kv_stages = 4,
+        .reason = "160 KB of keys and values under way"},
+    Sm90PartRow{
+        .head_dim = 192, .head_dim_v = 192, .tile_n = 64, .q_stages = 1, .kv_stages = 4,
+        .reason = "192 KB of keys and values under way"},
+    Sm90PartRow{
+        .head_dim = 256, .head_dim_v = 256, .tile_n = 64, .q_stages = 1, .kv_stages = 3,
+        .reason = "192 KB of keys and values under way"},
+};
 // clang-format on
+
+template <class Row>
+bool holds(const Row& row, int64_t head_dim, int64_t head_dim_v) {
+  return head_dim <= row.head_dim && head_dim_v <= row.head_dim_v;
+}
 
 }  // namespace
 
@@ -78,8 +104,8 @@ std::span<const Sm90TuningRow> sm90_tuning_rows() { return kRows; }
 const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool masked,
                                       int64_t seqlen_k) {
   for (const Sm90TuningRow& row : kRows) {
-    const bool holds = head_dim <= row.head_dim && head_dim_v <= row.head_dim_v;
-    if (holds && row.masked == masked && seqlen_k >= row.min_seqlen_k) return &row;
+    if (!holds(row, head_dim, head_dim_v)) continue;
+    if (row.masked == masked && seqlen_k >= row.min_seqlen_k) return &row;
   }
   return nullptr;
 }
@@ -92,6 +118,27 @@ sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softca
           .tile_n = row.tile_n,
           .q_stages = row.q_stages,
           .softcap = softcap};
+}
+
+std::span<const Sm90PartRow> sm90_part_rows() { return kPartRows; }
+
+const Sm90PartRow* find_sm90_part_row(int64_t head_dim, int64_t head_dim_v) {
+  for (const Sm90PartRow& row : kPartRows) {
+    if (holds(row, head_dim, head_dim_v)) return &row;
+  }
+  return nullptr;
+}
+
+sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap) {
+  return {.element = element,
+          .head_dim = row.head_dim,
+          .head_dim_v = row.head_dim_v,
+          .tile_m = sm90::kWarpgroupRows,
+          .tile_n = row.tile_n,
+          .q_stages = row.q_stages,
+          .kv_stages = row.kv_stages,
+          .softcap = softcap,
+          .parts = true};
 }
 
 }  // namespace fa4::internal

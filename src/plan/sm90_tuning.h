@@ -27,4 +27,18 @@ const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool
 
 sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap);
 
+// The shapes of the kernels that take parts of the keys of 64 rows: deep rings, since they wait for
+// memory.
+struct Sm90PartRow {
+  int head_dim;
+  int head_dim_v;
+  int tile_n;
+  int q_stages;
+  int kv_stages;
+  const char* reason;
+};
+std::span<const Sm90PartRow> sm90_part_rows();
+const Sm90PartRow* find_sm90_part_row(int64_t head_dim, int64_t head_dim_v);
+sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap);
+
 }  // namespace fa4::internal

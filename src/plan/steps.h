@@ -57,6 +57,9 @@ class WorkspaceLayout {
   std::vector<WorkspacePart> parts_;
 };
 
+// What rows saw of the parts of their keys (PartParams of kernels/forward/params.h).
+inline constexpr std::string_view kPartSums = "part_sums";
+inline constexpr std::string_view kPartStats = "part_stats";
 // Counts the tiles that were handed out: a u32.
 inline constexpr std::string_view kTileCounter = "tile_counter";
 

@@ -1,50 +1,13 @@
-// Where a sequence of the batch lies and which of its query rows see a key, for the kernels of the
-// backward.
+// Which query rows of a sequence see a key, and the blocks of rows that the kernels of the backward
+// work on.
 #pragma once
 
 #include "kernels/backward/params.h"
 #include "kernels/backward/traits.h"
 #include "kernels/geometry/query_range.h"
-#include "kernels/geometry/tile_scheduler.cuh"
+#include "kernels/geometry/sequence.cuh"
 
 namespace fa4 {
-
-struct Sequence {
-  int batch;
-  int offset_q;  // rows before it in a packed tensor, else 0
-  int offset_k;
-  int seqlen_q;  // in use
-  int seqlen_k;
-};
-
-// Rows [begin, begin + length) of a packed tensor. Index tensors cannot be checked on the host:
-// whatever they hold, nothing outside the tensors is touched.
-struct PackedRows {
-  int begin;
-  int length;
-};
-__device__ inline PackedRows packed_rows_of(const int32_t* cu_seqlens, int batch, int total,
-                                            int longest) {
-  const int begin = clamp(cu_seqlens[batch], 0, total);
-  const int end = clamp(cu_seqlens[batch + 1], 0, total);
-  return {begin, clamp(end - begin, 0, longest)};
-}
-
-__device__ inline Sequence sequence_of(const BwdParams& p, int batch) {
-  const SequenceParams& s = p.sequences;
-  Sequence of{batch, 0, 0, s.seqlen_q, s.seqlen_k};
-  if (s.cu_seqlens_q != nullptr) {
-    const PackedRows rows = packed_rows_of(s.cu_seqlens_q, batch, s.total_q, s.seqlen_q);
-    of.offset_q = rows.begin, of.seqlen_q = rows.length;
-  }
-  if (s.cu_seqlens_k != nullptr) {
-    const PackedRows rows = packed_rows_of(s.cu_seqlens_k, batch, s.total_k, s.seqlen_k);
-    of.offset_k = rows.begin, of.seqlen_k = rows.length;
-  }
-  if (s.seqused_q != nullptr) of.seqlen_q = clamp(s.seqused_q[batch], 0, of.seqlen_q);
-  if (s.seqused_k != nullptr) of.seqlen_k = clamp(s.seqused_k[batch], 0, of.seqlen_k);
-  return of;
-}
 
 __device__ inline QueryBounds bounds_of_key(const MaskParams& mask, const Sequence& s, int key) {
   return query_bounds(key, s.seqlen_q, s.seqlen_k, mask.window_left, mask.window_right);
@@ -89,7 +52,7 @@ struct QueryBlock {
 __device__ inline QueryBlock query_block(const BwdParams& p, int index) {
   const int blocks = num_query_blocks(p.sequences.seqlen_q);
   const int row = index / blocks, batch = row / p.heads_q;
-  QueryBlock of{sequence_of(p, batch), row - batch * p.heads_q, index - row * blocks, 0};
+  QueryBlock of{sequence_of(p.sequences, batch), row - batch * p.heads_q, index - row * blocks, 0};
   of.block = first_query_block(p, of.sequence, of.head) + of.m_block;
   return of;
 }

@@ -101,6 +101,23 @@ struct PageParams {
   PageRows k, v;
 };
 
+// What a row saw of a part of its keys.
+struct PartStats {
+  float max_log2;  // that its weights are relative to
+  float sum;       // of its weights
+};
+
+// Where keys are cut into parts (geometry/key_parts.h): what each row saw of each, in the order of
+// lse, for as many parts as any row has.
+struct PartParams {
+  float* sums;  // (rows, most, columns): weighted sums of values; null: keys are not cut
+  PartStats* stats;  // (rows, most)
+  int32_t keys;      // of a part
+  int32_t most;      // parts of a row
+  int32_t columns;   // head_dim_v of the kernel
+  int32_t tile_rows;
+};
+
 struct FwdParams {
   FwdTensorMaps maps;
   OutputParams output;
@@ -110,6 +127,7 @@ struct FwdParams {
   ScheduleParams schedule;
   ScoreParams scores;
   PageParams pages;
+  PartParams parts;
 };
 
 }  // namespace fa4

@@ -3,13 +3,10 @@
 #pragma once
 
 #include "kernels/geometry/section_order.h"
+#include "kernels/geometry/sequence.cuh"
 #include "kernels/geometry/work_tile.cuh"
 
 namespace fa4 {
-
-__device__ inline int clamp(int x, int low, int high) {
-  return x < low ? low : x > high ? high : x;
-}
 
 // The counts are not negative. A sum that int32_t does not hold is the largest that it does.
 constexpr int32_t add_saturated(int32_t a, int32_t b) {
@@ -64,9 +61,10 @@ class TileScheduler {
                      .seqlen_q = run.seqlen_q,
                      .seqlen_k = sequences_.seqlen_k};
     if (sequences_.cu_seqlens_k != nullptr) {
-      tile.offset_k = packed_offset(sequences_.cu_seqlens_k, tile.batch, sequences_.total_k);
-      tile.seqlen_k = packed_length(sequences_.cu_seqlens_k, tile.batch, sequences_.total_k,
-                                    sequences_.seqlen_k);
+      const PackedRows rows = packed_rows_of(sequences_.cu_seqlens_k, tile.batch,
+                                             sequences_.total_k, sequences_.seqlen_k);
+      tile.offset_k = rows.begin;
+      tile.seqlen_k = rows.length;
     }
     if (sequences_.seqused_k != nullptr)
       tile.seqlen_k = clamp(sequences_.seqused_k[tile.batch], 0, tile.seqlen_k);
@@ -111,13 +109,11 @@ class TileScheduler {
 #pragma unroll 1
     for (; first_batch_ < sequences_.batch; first_batch_ += 32) {
       const int b = first_batch_ + lane;
-      const int begin =
-          b < sequences_.batch ? packed_offset(sequences_.cu_seqlens_q, b, sequences_.total_q) : 0;
-      const int length =
-          b < sequences_.batch
-              ? packed_length(sequences_.cu_seqlens_q, b, sequences_.total_q, sequences_.seqlen_q)
-              : 0;
-      const int blocks = num_blocks(length);
+      const PackedRows rows = b < sequences_.batch
+                                  ? packed_rows_of(sequences_.cu_seqlens_q, b, sequences_.total_q,
+                                                   sequences_.seqlen_q)
+                                  : PackedRows{};
+      const int blocks = num_blocks(rows.length);
       int32_t end = blocks * heads;  // inclusive sum over the lanes
 #pragma unroll 1
       for (int d = 1; d < 32; d *= 2) {
@@ -134,23 +130,12 @@ class TileScheduler {
                 .heads = heads,
                 .blocks = owner_blocks,
                 .batch = first_batch_ + owner,
-                .offset_q = __shfl_sync(0xffffffffu, begin, owner),
-                .seqlen_q = __shfl_sync(0xffffffffu, length, owner)};
+                .offset_q = __shfl_sync(0xffffffffu, rows.begin, owner),
+                .seqlen_q = __shfl_sync(0xffffffffu, rows.length, owner)};
       }
       tiles_before_ += all;
     }
     return {};
-  }
-
-  // Index tensors cannot be checked on the host: whatever they hold, nothing outside the tensors is
-  // touched.
-  __device__ static int packed_offset(const int32_t* cu_seqlens, int b, int32_t total) {
-    return clamp(cu_seqlens[b], 0, total);
-  }
-  __device__ static int packed_length(const int32_t* cu_seqlens, int b, int32_t total,
-                                      int longest) {
-    const int begin = packed_offset(cu_seqlens, b, total);
-    return clamp(packed_offset(cu_seqlens, b + 1, total) - begin, 0, longest);
   }
 
   const SequenceParams& sequences_;

@@ -16,7 +16,7 @@ struct WorkTile {
   int offset_k;
   int seqlen_q;  // queries in use
   int seqlen_k;  // keys in use; 0 where the tile has no queries
-  int unused;    // makes it 32 bytes
+  int part;      // of its keys, where they are cut; else 0
 };
 
 // Where TMA finds a tile's sequence: those of a packed tensor are one batch to it.

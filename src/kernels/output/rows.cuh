@@ -35,15 +35,19 @@ __device__ inline float sink_of(const ScoreParams& scores, const WorkTile& tile,
   return has_sink ? load_float(scores.sink, scores.sink_type, place.head) : -kInfinity;
 }
 
+// Where the lse of a place is, among those of all rows.
+__device__ inline int64_t lse_index(const SequenceParams& sequences, int heads_q,
+                                    const WorkTile& tile, Place place) {
+  return sequences.cu_seqlens_q == nullptr
+             ? (int64_t{tile.batch} * heads_q + place.head) * sequences.seqlen_q + place.position
+             : int64_t{place.head} * sequences.total_q + tile.offset_q + place.position;
+}
+
 // `lse`: of all rows, or null.
 __device__ inline void store_lse(float* lse, const SequenceParams& sequences, int heads_q,
                                  const WorkTile& tile, Place place, float value) {
   if (lse == nullptr || place.position >= tile.seqlen_q) return;
-  const int64_t index =
-      sequences.cu_seqlens_q == nullptr
-          ? (int64_t{tile.batch} * heads_q + place.head) * sequences.seqlen_q + place.position
-          : int64_t{place.head} * sequences.total_q + tile.offset_q + place.position;
-  lse[index] = value;
+  lse[lse_index(sequences, heads_q, tile, place)] = value;
 }
 
 // Whether TMA may store rows [first_row, first_row + rows) of a tile: they end before the sequence

@@ -18,6 +18,14 @@
 
 namespace fa4::ptx {
 
+#define FA4_D_64 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FA4_OPERANDS_64(d) \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+  "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
+  "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
+  "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
 #define FA4_D_80 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -109,6 +117,70 @@ namespace fa4::ptx {
   "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), \
   "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), \
   "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
+template <>
+struct WgmmaSs<64, Element::kBF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[32], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 4;\n\tadd.s64 b, %33, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 6;\n\tadd.s64 b, %33, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaSs<64, Element::kF16, Major::kK, Major::kK> {
+  template <int kSteps>
+  __device__ static void run(float (&d)[32], uint64_t a, uint64_t b, int accumulate) {
+    static_assert(kSteps == 4 || kSteps == 2);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 4;\n\tadd.s64 b, %33, 4;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 6;\n\tadd.s64 b, %33, 6;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred p, one;\n\t.reg .b64 a, b;\n\t"
+          "setp.ne.b32 p, %34, 0;\n\tsetp.ne.b32 one, %35, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, %32, %33, p, 1, 1, 0, 0;\n\t"
+          "add.s64 a, %32, 2;\n\tadd.s64 b, %33, 2;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, a, b, one, 1, 1, 0, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "l"(a), "l"(b), "r"(accumulate), "r"(1));
+    }
+  }
+};
 template <>
 struct WgmmaSs<80, Element::kBF16, Major::kK, Major::kK> {
   template <int kSteps>
@@ -461,6 +533,8 @@ struct WgmmaSs<256, Element::kBF16, Major::kK, Major::kK> {
     }
   }
 };
+#undef FA4_D_64
+#undef FA4_OPERANDS_64
 #undef FA4_D_80
 #undef FA4_OPERANDS_80
 #undef FA4_D_96

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/softmax/exp2_math.h"
-#include "kernels/softmax/finish_row.cuh"
 #include "kernels/tile/pack.cuh"
 
 namespace fa4 {
@@ -81,12 +80,15 @@ struct OnlineSoftmax {
     return __any_sync(0xffffffffu, acc_scale[0] != 1.0f || acc_scale[1] != 1.0f);
   }
 
-  // After the last block: the quad's sums make the end of row `r`. `sees_keys` and `sink` are the
-  // row's, as finish_row takes them.
-  __device__ FinishedRow finish(int r, float scale_log2, bool sees_keys, float sink) const {
+  // After the last block: the sum of row `r` over the quad's columns, and its maximum times
+  // scale_log2, as finish_row takes them.
+  struct Total {
+    float sum;
+    float max_log2;
+  };
+  __device__ Total total(int r, float scale_log2) const {
     const float sums[2] = {quad_sum(row_sum[0]), quad_sum(row_sum[1])};
-    const float max_log2 = (r == 0 ? row_max[0] : row_max[1]) * scale_log2;
-    return finish_row(r == 0 ? sums[0] : sums[1], max_log2, sees_keys, sink);
+    return {r == 0 ? sums[0] : sums[1], (r == 0 ? row_max[0] : row_max[1]) * scale_log2};
   }
 };
 

@@ -16,7 +16,7 @@ namespace {
 FwdParams params_of(const ProblemDesc& desc, const ForwardArgs& args = {}) {
   const AttentionProblem problem = AttentionProblem::make(desc);
   const ForwardPlan plan = plan_forward(problem, h200_spec());
-  return forward_params(problem, *gpu_tiling(plan), args, nullptr);
+  return forward_params(problem, *gpu_tiling(plan), args);
 }
 
 ProblemDesc desc_of(bool causal) { return small_problem(DType::kBF16, causal, 256); }

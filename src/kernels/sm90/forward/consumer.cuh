@@ -13,22 +13,35 @@
 namespace fa4::sm90 {
 
 // Ping-pong: the consumer warpgroups issue their products one after the other, so that one
-// multiplies while another exponentiates.
+// multiplies while another exponentiates. One alone has no turns to take.
+template <FwdTraits T>
 __device__ inline void ping_pong_wait(int warpgroup) {
+  if constexpr (consumer_warpgroups(T) == 1) return;
   ptx::barrier_sync(kPingPong + warpgroup, 2 * kWarpgroupThreads);
 }
 template <FwdTraits T>
 __device__ inline void ping_pong_arrive(int warpgroup) {
   constexpr int kCount = consumer_warpgroups(T);
+  if constexpr (kCount == 1) return;
   const int next = warpgroup + 1 == kCount ? 0 : warpgroup + 1;
   ptx::barrier_arrive(kPingPong + next, 2 * kWarpgroupThreads);
 }
 
-// The low word of the descriptor of a ring's stage, from stage to stage. With two stages the next
-// one is the sum of both less this one: one subtraction, computed before it is needed.
+// The low word of the descriptor of a ring's stage, from stage to stage.
+template <int kStages>
 struct StageDescriptor {
   uint32_t lo;
+  uint32_t first, last;
+  __device__ StageDescriptor(uint32_t first, uint32_t last) : lo(first), first(first), last(last) {}
+  __device__ void next() { lo = lo == last ? first : lo + (last - first) / (kStages - 1); }
+};
+// With two stages the next one is the sum of both less this one: one subtraction, computed before
+// it is needed.
+template <>
+struct StageDescriptor<2> {
+  uint32_t lo;
   uint32_t sum;
+  __device__ StageDescriptor(uint32_t first, uint32_t last) : lo(first), sum(first + last) {}
   __device__ void next() { lo = sum - lo; }
 };
 
@@ -36,11 +49,11 @@ template <FwdTraits T>
 class Consumer {
  public:
   __device__ Consumer(const FwdContext<T>& context, int warpgroup)
-      : c(context), warpgroup(warpgroup), lane(threadIdx.x % kWarpgroupThreads) {
-    static_assert(T.kv_stages == 2);
-    k_descriptor = {k_descriptor_lo(0), k_descriptor_lo(0) + k_descriptor_lo(1)};
-    v_descriptor = {v_descriptor_lo(0), v_descriptor_lo(0) + v_descriptor_lo(1)};
-  }
+      : c(context),
+        warpgroup(warpgroup),
+        lane(threadIdx.x % kWarpgroupThreads),
+        k_descriptor(k_descriptor_lo(0), k_descriptor_lo(T.kv_stages - 1)),
+        v_descriptor(v_descriptor_lo(0), v_descriptor_lo(T.kv_stages - 1)) {}
 
   // One loop over the blocks of a tile: compile time goes with the copies of the matrix
   // instructions and of the softmax, so that each stands as seldom as it can (docs/jit.md).
@@ -52,6 +65,7 @@ class Consumer {
       for (;;) {
         const bool first = n == tile.blocks.n_block_max - 1;
         release(c.pipeline(kKFull), k);
+        if (T.parts && n == tile.blocks.n_block_min) release(c.pipeline(kQFull), q_out);
         if constexpr (T.softcap) transform();
         if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) mask();
         const bool rescale =
@@ -62,12 +76,13 @@ class Consumer {
         release(c.pipeline(kVFull), v, !first);
         if (rescale && !first) rescale_o();
         probabilities();
-        if (first && T.q_stages > 1 && q.count > 1) release_q();
+        if (first && kOutTakesQ && T.q_stages > 1 && q.count > 1) release_q();
         if (--n < tile.blocks.n_block_min) break;
         next_scores();
       }
     }
-    if (T.q_stages > 1 && q.count > 0) release_q();  // shared memory outlives the store's reads
+    // Shared memory outlives the store's reads.
+    if (kOutTakesQ && T.q_stages > 1 && q.count > 0) release_q();
   }
 
  private:
@@ -80,6 +95,7 @@ class Consumer {
   static constexpr int kMmaK = 16;
   static constexpr int kVSlabBytes = T.tile_n * slab_columns(T.head_dim_v) * kElementBytes;
   // Softcap takes registers that three warpgroups do not have.
+  static constexpr bool kOutTakesQ = !T.parts;  // its place
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
   // The maxima of a thread's two rows side by side: 1.01 to 1.02 x with three warpgroups, 0.95 to
   // 0.96 x with two.
@@ -158,7 +174,7 @@ class Consumer {
   __device__ void switch_tiles_overlapped(const QTile& next, bool has_tile) {
     const int stage = q_stage;
     wait_first(next);
-    ping_pong_wait(warpgroup);
+    ping_pong_wait<T>(warpgroup);
     if (has_tile) issue_pv();
     issue_qk();
     ping_pong_arrive<T>(warpgroup);
@@ -178,10 +194,10 @@ class Consumer {
     ptx::fence_registers(rO);
     if (has_tile) {
       end_tile(stage);
-      release_q();
+      if constexpr (kOutTakesQ) release_q();
     }
     wait_first(next);
-    ping_pong_wait(warpgroup);
+    ping_pong_wait<T>(warpgroup);
     issue_qk();
     ping_pong_arrive<T>(warpgroup);
   }
@@ -189,13 +205,17 @@ class Consumer {
   // O is complete: V is free, and out goes where Q was.
   __device__ void end_tile(int stage) {
     release(c.pipeline(kVFull), v);
-    store(stage);
+    if constexpr (T.parts) {
+      store_part();
+    } else {
+      store(stage);
+    }
   }
 
   // S of block n, and the product of the P before it, which goes on.
   __device__ void next_scores() {
     c.pipeline(kKFull).consumer_wait(k);
-    ping_pong_wait(warpgroup);
+    ping_pong_wait<T>(warpgroup);
     issue_qk();
     c.pipeline(kVFull).consumer_wait(v);
     issue_pv();
@@ -294,13 +314,27 @@ class Consumer {
     for (int i = 0; i < kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];
   }
 
+  // What `tile` saw of its part of the keys.
+  __device__ void store_part() {
+    const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
+    const int own = lane & 1;
+    const OnlineSoftmax::Total total = softmax.total(own, c.params.scores.scale_log2);
+    const int64_t rows[2] = {epilogue.part_row(row(0)), epilogue.part_row(row(1))};
+    if (lane % 4 < 2) {
+      epilogue.store_part_stats({total.max_log2, total.sum}, own == 0 ? rows[0] : rows[1]);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) epilogue.store_part(rO, r, rows[r]);
+  }
+
   // Out and lse of `tile`, whose Q lay in `stage`.
   __device__ void store(int stage) {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
     const int own = lane & 1;
-    const FinishedRow end = softmax.finish(own, c.params.scores.scale_log2,
-                                           sees_keys(epilogue, own), epilogue.sink(row(own)));
+    const OnlineSoftmax::Total total = softmax.total(own, c.params.scores.scale_log2);
+    const FinishedRow end = finish_row(total.sum, total.max_log2, sees_keys(epilogue, own),
+                                       epilogue.sink(row(own)));
     // Before out: its store is under way while out is staged. After it, tiles of 256 to 1024 keys
     // took 2 to 5 % longer.
     if (lane % 4 < 2) epilogue.store_lse(row(own), end.lse);
@@ -332,8 +366,8 @@ class Consumer {
   PipelineState<T.q_stages> q;
   PipelineState<T.q_stages> q_out;  // whose out was stored last
   PipelineState<T.kv_stages> k, v;
-  uint32_t q_lo = 0;                           // the low word of the descriptor of the tile's Q
-  StageDescriptor k_descriptor, v_descriptor;  // of the next products
+  uint32_t q_lo = 0;  // the low word of the descriptor of the tile's Q
+  StageDescriptor<T.kv_stages> k_descriptor, v_descriptor;  // of the next products
 
   QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/forward/params.h"
+#include "kernels/geometry/part_scheduler.cuh"
 #include "kernels/geometry/tile_scheduler.cuh"
 #include "kernels/sm90/forward/traits.h"
 #include "kernels/tile/pipeline.cuh"
@@ -49,5 +50,23 @@ __device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskP
   return block_range(key_bounds_of(heads, mask, tile, packed_row_of<T>(tile, 0)),
                      key_bounds_of(heads, mask, tile, packed_row_of<T>(tile, last)), T.tile_n);
 }
+
+// The same of a part of the tile's keys.
+template <FwdTraits T>
+__device__ inline BlockRange block_range_of_part(const FwdParams& p, const WorkTile& tile) {
+  return blocks_of_part(block_range_of<T>(p.heads, p.mask, tile), tile.part,
+                        p.parts.keys / T.tile_n);
+}
+
+// Where the producer gets its tiles.
+template <FwdTraits T, bool kParts = T.parts>
+struct Scheduler : TileScheduler<T.tile_m> {
+  __device__ explicit Scheduler(const FwdParams& p)
+      : TileScheduler<T.tile_m>(p.sequences, p.heads, p.schedule) {}
+};
+template <FwdTraits T>
+struct Scheduler<T, true> : PartScheduler<T.tile_m> {
+  using PartScheduler<T.tile_m>::PartScheduler;
+};
 
 }  // namespace fa4::sm90

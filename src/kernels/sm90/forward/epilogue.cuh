@@ -5,6 +5,7 @@
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm90/forward/context.cuh"
+#include "kernels/softmax/finish_row.cuh"
 #include "kernels/softmax/fragment_softmax.cuh"
 
 namespace fa4::sm90 {
@@ -35,6 +36,29 @@ struct Epilogue {
   __device__ void store_lse(int row_in_tile, float lse) const {
     fa4::store_lse(c.params.output.lse, c.params.sequences, c.params.heads.heads_q, tile,
                    place(row_in_tile), lse);
+  }
+
+  // Sums of a part of the keys, and what they are relative to: those of the rows that exist. `r`: of
+  // the thread's two rows.
+  template <int kOutputs>
+  __device__ void store_part(const float (&rO)[kOutputs], int r, int64_t row) const {
+    if (row < 0) return;
+    float* to = c.params.parts.sums + row * T.head_dim_v + 2 * (lane % 4);
+#pragma unroll
+    for (int i = 0; i < kOutputs / 4; ++i) {
+      *reinterpret_cast<float2*>(to + 8 * i) = {rO[4 * i + 2 * r], rO[4 * i + 2 * r + 1]};
+    }
+  }
+  __device__ void store_part_stats(const PartStats& stats, int64_t row) const {
+    if (row >= 0) c.params.parts.stats[row] = stats;
+  }
+  // Of the workspace; -1: the row does not exist.
+  __device__ int64_t part_row(int row_in_tile) const {
+    const FwdParams& p = c.params;
+    const Place of = place(row_in_tile);
+    if (of.position >= tile.seqlen_q) return -1;
+    return lse_index(p.sequences, p.heads.heads_q, tile, of) * p.parts.most + tile.part -
+           parts_of_tile<T.tile_m>(p, tile).begin;
   }
 
   // Out goes through the place of the tile's Q, of which the warpgroup takes its own rows, so that

@@ -40,15 +40,16 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
   __syncthreads();
 
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);
+  constexpr bool kMovesRegisters = sm90::consumer_warpgroups(T) > 1;
   if (warpgroup == 0) {
-    ptx::setmaxnreg_dec<sm90::register_split(T).producer>();
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<sm90::register_split(T).producer>();
     if constexpr (T.pages == Pages::kNone) {
       if (threadIdx.x < 32) sm90::producer(context);
     } else {
       sm90::produce_from_pages(context);
     }
   } else {
-    ptx::setmaxnreg_inc<sm90::register_split(T).consumer>();
+    if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<sm90::register_split(T).consumer>();
     sm90::Consumer<T>(context, warpgroup - 1).run();
   }
 }

@@ -10,7 +10,7 @@ namespace fa4::sm90 {
 
 template <FwdTraits T>
 __device__ inline void hand_out_tiles(const FwdContext<T>& c) {
-  TileScheduler<T.tile_m> scheduler(c.params.sequences, c.params.heads, c.params.schedule);
+  Scheduler<T> scheduler(c.params);
   PipelineState<kTileSlots> slot;
   ProducerState<T> state;
 #pragma unroll 1

@@ -127,11 +127,15 @@ __device__ inline void produce_q(const FwdContext<T>& c, const LoadTile& tile,
 }
 
 template <FwdTraits T>
-__device__ inline LoadTile next_tile(const FwdContext<T>& c, TileScheduler<T.tile_m>& scheduler,
+__device__ inline LoadTile next_tile(const FwdContext<T>& c, Scheduler<T>& scheduler,
                                      PipelineState<kTileSlots>& slot) {
   LoadTile tile{{scheduler.next(), {}}, {}};
   if (tile.work.batch >= 0) {
-    tile.blocks = block_range_of<T>(c.params.heads, c.params.mask, tile.work);
+    if constexpr (T.parts) {
+      tile.blocks = block_range_of_part<T>(c.params, tile.work);
+    } else {
+      tile.blocks = block_range_of<T>(c.params.heads, c.params.mask, tile.work);
+    }
     tile.kv = {tile.work.head / c.params.heads.tile_heads_per_kv, tile.work.offset_k,
                batch_coordinate(c.params.sequences.cu_seqlens_k, tile.work)};
   }
@@ -152,7 +156,7 @@ __device__ inline LoadTile next_tile(const FwdContext<T>& c, TileScheduler<T.til
 // own.
 template <FwdTraits T>
 __device__ inline void producer(const FwdContext<T>& c) {
-  TileScheduler<T.tile_m> scheduler(c.params.sequences, c.params.heads, c.params.schedule);
+  Scheduler<T> scheduler(c.params);
   PipelineState<kTileSlots> slot;
   ProducerState<T> state;
   LoadTile tile{{{.batch = -1}, {}}, {}}, next{};

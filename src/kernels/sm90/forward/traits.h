@@ -24,6 +24,9 @@ struct FwdTraits {
   int kv_stages = 2;
   bool softcap = false;
   Pages pages = Pages::kNone;
+  // A work tile is a part of the keys of its rows. What it sees of them, in f32, goes to the
+  // workspace, where output/combine.cuh finds it.
+  bool parts = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
@@ -33,18 +36,21 @@ inline constexpr int kWarpgroupRows = 64;     // of a tile: those of one wgmma
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kPageWarps = 3;          // that load K and V out of pages
 inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
+inline constexpr int kPartStep = 128;         // parts of the keys begin at multiples of it
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
 constexpr int num_threads(const FwdTraits& t) {
   return (1 + consumer_warpgroups(t)) * kWarpgroupThreads;
 }
 
-// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup.
+// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup. Of two warpgroups both
+// may have all that an instruction can name: none are moved.
 struct RegisterSplit {
   int producer;
   int consumer;
 };
 constexpr RegisterSplit register_split(const FwdTraits& t) {
+  if (consumer_warpgroups(t) == 1) return {256, 256};
   return consumer_warpgroups(t) == 3 ? RegisterSplit{32, 160} : RegisterSplit{40, 232};
 }
 
@@ -80,8 +86,10 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int loaders = paged ? kPageWarps : 1, tile_readers = warps + (paged ? kPageWarps : 0);
   return {{
       {"q_full", t.q_stages, 1, Start::kTaken, "producer + TMA bytes", "consumers"},
-      {"q_empty", t.q_stages, consumer_warpgroups(t), Start::kFree,
-       "a consumer warpgroup, when its rows of out were read", "producer"},
+      {"q_empty", t.q_stages, t.parts ? warps : consumer_warpgroups(t), Start::kFree,
+       t.parts ? "consumer warps, after the last QK"
+               : "a consumer warpgroup, when its rows of out were read",
+       "producer"},
       {"k_full", t.kv_stages, loaders, Start::kTaken,
        "producer + TMA bytes, or warps that load pages", "consumers"},
       {"k_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after QK", "producer"},
@@ -115,12 +123,13 @@ constexpr int live_registers(const FwdTraits& t) {
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const FwdTraits& t) {
-  if (t.tile_m != 128 && t.tile_m != 192)
-    return "tile_m is 128 or 192: two or three consumer warpgroups";
+  if (t.tile_m != 64 && t.tile_m != 128 && t.tile_m != 192)
+    return "tile_m is 64, 128 or 192: a consumer warpgroup for each 64 rows";
   if (t.tile_n % 16 != 0 || t.tile_n < 64 || t.tile_n > 256)
     return "tile_n is a multiple of 16, 64 to 256";
   if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
-  if (t.kv_stages != 2) return "K and V have two stages";
+  if (t.kv_stages < 2 || t.kv_stages > 16) return "K and V have 2 to 16 stages";
+  if (t.parts && kPartStep % t.tile_n != 0) return "a part of the keys is whole blocks";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim: out takes q's place";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";

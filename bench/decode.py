@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Decoding with fa4 on a GPU against cuDNN and FlashAttention-3, interleaved in one run: one query a
+sequence over dense keys and over keys in pages.
+
+    python3 bench/decode.py --lib build/release/lib/libfa4.so [--heads 64:8,32:8] [--sizes 1x1024,8x8192]
+        [--pages 16,128] [--split-keys 0,512] [--warm] [--rounds 9] [--pause 0.05] [--fa3 FILE]
+        [--json F] [--markdown F]
+    python3 bench/decode.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
+
+cuDNN comes through PyTorch, on dense keys; FlashAttention-3 is a library of its PyTorch operators. Page
+tables are shuffled. Calls are replayed from CUDA graphs, so that no time of the host is in them. Caches
+are read in turn, at least 256 MB of them, so that the L2 cache serves none; with --warm there is one.
+--split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan.
+
+Before that a few heads of each result are compared with attention in f32: the largest error, as a share
+of what plain attention in bf16 may have (docs/api.md). A wrong result makes the exit status 1.
+
+A figure is the median of rounds, in microseconds a call, with the GB/s of keys and values that it reads.
+A ratio is the time through cuDNN's; below 1 is faster.
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import fa4_ctypes
+from interleaved import interleave, random_tensor, reason_of, table
+from peers_backward import parse_libraries
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+COLD_BYTES = 256e6
+CHECKED = 6  # pairs of a sequence and a key head
+
+
+def pairs_of(text, separator):
+    return [tuple(int(part) for part in item.split(separator)) for item in text.split(",")]
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",") if part]
+
+
+class Caches:
+    """Queries and as many caches as it takes; a call reads one of them."""
+
+    def __init__(self, heads_q, heads_kv, batch, keys, head_dim, warm):
+        self.shape = (heads_q, heads_kv, batch, keys, head_dim)
+        self.bytes = 2 * batch * keys * heads_kv * head_dim * 2
+        self.count = 1 if warm else max(1, -(-int(COLD_BYTES) // self.bytes))
+        self.q = random_tensor(batch, 1, heads_q, head_dim)
+        self.k, self.v = ([torch.randn(batch, keys, heads_kv, head_dim, device="cuda", dtype=torch.bfloat16)
+                           for _ in range(self.count)] for _ in range(2))
+        self.used = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        self.tables = {}
+
+    def table_of(self, page):
+        if page not in self.tables:
+            _, _, batch, keys, _ = self.shape
+            self.tables[page] = torch.randperm(batch * keys // page, device="cuda").to(torch.int32).view(batch, keys // page)
+        return self.tables[page]
+
+    def keys_of(self, sequence, head, page):
+        """K and V of the first cache, (keys, head_dim) each, in f32."""
+        if page == 0:
+            return self.k[0][sequence, :, head].float(), self.v[0][sequence, :, head].float()
+        pages = self.table_of(page)[sequence].long()
+        _, heads_kv, _, _, dim = self.shape
+        return tuple(x[0].view(-1, page, heads_kv, dim)[pages, :, head].reshape(-1, dim).float() for x in (self.k, self.v))
+
+
+def fa4(library, caches, page, split_keys):
+    """One call of each cache, and the outputs of the first."""
+    heads_q, heads_kv, batch, keys, dim = caches.shape
+    problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=keys, heads_q=heads_q, heads_kv=heads_kv,
+                   head_dim=dim, split_keys=split_keys)
+    index = {}
+    if page:
+        problem |= dict(layout_kv=fa4_ctypes.PAGED, page_size=page, num_pages=batch * keys // page, pages_per_seq=keys // page, has_seqused_k=1)
+        index = dict(seqused_k=caches.used.data_ptr(), page_table=caches.table_of(page).data_ptr())
+    operation = library.prepare(**problem)
+    workspace = torch.empty(max(operation.workspace_bytes, 256), device="cuda", dtype=torch.uint8)
+    out = torch.empty_like(caches.q)
+
+    def run(keep=(workspace,)):
+        stream = torch.cuda.current_stream().cuda_stream
+        for k, v in zip(caches.k, caches.v):
+            operation.bind(q=caches.q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), out=out.data_ptr(), **index, stream=stream,
+                           workspace=workspace.data_ptr(), workspace_bytes=workspace.numel())()
+            if not torch.cuda.is_current_stream_capturing():
+                return out
+        return out
+
+    return run
+
+
+def cudnn(caches):
+    heads_q, heads_kv, *_ = caches.shape
+
+    def run():
+        for k, v in zip(caches.k, caches.v):
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                out = scaled_dot_product_attention(*(x.transpose(1, 2) for x in (caches.q, k, v)), enable_gqa=heads_q != heads_kv)
+            if not torch.cuda.is_current_stream_capturing():
+                return out.transpose(1, 2)
+
+    return run
+
+
+def fa3(caches, page):
+    forward = torch.ops.flash_attn_3.fwd
+    _, heads_kv, _, _, dim = caches.shape
+
+    def run():
+        for k, v in zip(caches.k, caches.v):
+            if page:
+                k, v = (x.view(-1, page, heads_kv, dim) for x in (k, v))
+                out = forward(caches.q, k, v, page_table=caches.table_of(page), seqused_k=caches.used, is_causal=True, num_splits=0)
+            else:
+                out = forward(caches.q, k, v, seqused_k=caches.used, is_causal=True, num_splits=0)
+            if not torch.cuda.is_current_stream_capturing():
+                return out[0]
+
+    return run
+
+
+def share_of_bound(out, caches, page):
+    """The largest error of a few heads, as a share of twice that of attention in bf16, plus a unit of bf16."""
+    heads_q, heads_kv, batch, _, dim = caches.shape
+    group, share = heads_q // heads_kv, 0.0
+    for i in range(min(CHECKED, batch * heads_kv)):
+        sequence, head = i * batch // CHECKED % batch, i % heads_kv
+        k, v = caches.keys_of(sequence, head, page)
+        q = caches.q[sequence, 0, head * group:(head + 1) * group].float()
+        expected = torch.softmax(q @ k.T / dim**0.5, -1) @ v
+        plain = (torch.softmax((q @ k.T / dim**0.5).bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
+        bound = 2 * (plain - expected).abs().max() + expected.abs().max() * 2**-8
+        error = (out[sequence, 0, head * group:(head + 1) * group].float() - expected).abs().max()
+        share = max(share, float(error / bound) if torch.isfinite(error) else float("inf"))
+    return share
+
+
+def graph_of(run):
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def variants_of(libraries, asked, caches):
+    """Name → (a function that calls, the page size)."""
+    made = {"cudnn": (cudnn(caches), 0)}
+    for name, library in libraries.items():
+        for page in (0, *asked.pages):
+            for split in asked.split_keys:
+                title = f"{name} {f'pages {page}' if page else 'dense'}{f' split {split}' if split else ''}"
+                made[title] = (lambda library=library, page=page, split=split: fa4(library, caches, page, split), page)
+    if asked.fa3:
+        made |= {f"fa3 {f'pages {page}' if page else 'dense'}": (fa3(caches, page), page) for page in (0, *asked.pages)}
+    return made
+
+
+def measure(heads, size, libraries, asked):
+    caches = Caches(*heads, *size, asked.head_dim, asked.warm)
+    replays, shares, refused = {}, {}, {}
+    for name, (make, page) in variants_of(libraries, asked, caches).items():
+        try:
+            run = make() if name.split()[0] in libraries else make
+            shares[name] = share_of_bound(run(), caches, page)
+            torch.cuda.synchronize()
+            replays[name] = graph_of(run)
+        except Exception as problem:
+            refused[name] = reason_of(problem)
+    times = interleave(replays, asked.rounds, asked.pause)
+    us = {name: 1000 * statistics.median(t) / caches.count for name, t in times.items()}
+    bar = us.get("cudnn")
+    return dict(heads=f"{heads[0]}:{heads[1]}", batch=size[0], keys=size[1], warm=asked.warm, caches=caches.count, us=us,
+                gb_per_s={name: caches.bytes / t / 1000 for name, t in us.items()},
+                ratios={name: t / bar for name, t in us.items()} if bar else {}, shares=shares, refused=refused)
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lib", action="append", required=True)
+    parser.add_argument("--heads", type=lambda text: pairs_of(text, ":"), default=[(64, 8)])
+    parser.add_argument("--sizes", type=lambda text: pairs_of(text, "x"),
+                        default=pairs_of("1x1024,1x8192,1x65536,8x1024,8x8192,64x1024,64x8192,64x65536", "x"))
+    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--pages", type=numbers, default=[16, 128])
+    parser.add_argument("--split-keys", type=numbers, default=[0])
+    parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--fa3", default="")
+    parser.add_argument("--json")
+    parser.add_argument("--markdown")
+    return parser.parse_args()
+
+
+def markdown(rows):
+    names = list(rows[0]["us"])
+    cells = [[r["heads"], str(r["batch"]), str(r["keys"]),
+              *(f"{r['us'][n]:.1f} ({r['gb_per_s'][n]:.0f}) {r['ratios'].get(n, 0):.3f}" if n in r["us"] else "" for n in names)]
+             for r in rows]
+    return table(["heads", "batch", "keys", *names], cells)
+
+
+def main():
+    asked = parsed()
+    if asked.fa3:
+        torch.ops.load_library(asked.fa3)
+    libraries = {name: fa4_ctypes.Library(path, "cuda:0") for name, path in parse_libraries(asked.lib).items()}
+    print(torch.cuda.get_device_name(0), torch.__version__)
+    rows, wrong = [], False
+    for heads in asked.heads:
+        for size in asked.sizes:
+            rows.append(measure(heads, size, libraries, asked))
+            row = rows[-1]
+            print(f"{row['heads']} batch {row['batch']} keys {row['keys']}{' warm' if asked.warm else ''}")
+            for name in row["us"]:
+                print(f"  {name:28} {row['us'][name]:9.2f} us {row['gb_per_s'][name]:6.0f} GB/s  x cudnn {row['ratios'].get(name, 0):.3f}"
+                      f"  error {row['shares'][name]:.2f} of its bound")
+            for name, reason in row["refused"].items():
+                print(f"  {name:28} refused: {reason}")
+            sys.stdout.flush()
+            wrong |= any(not share <= 1 for share in row["shares"].values())
+            if asked.json:
+                with open(asked.json, "w") as file:
+                    json.dump(rows, file, indent=1)
+            if asked.markdown:
+                with open(asked.markdown, "w") as file:
+                    file.write(markdown(rows) + "\n")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+// The parts that a row's keys are cut into, at multiples of their length. Host and device.
+#pragma once
+
+#include "kernels/geometry/block_range.h"
+
+namespace fa4 {
+
+// Parts [begin, end): those behind and before them nobody asks for.
+struct PartSpan {
+  int begin;
+  int end;
+  constexpr int count() const { return end - begin; }
+  constexpr bool contains(int part) const { return part >= begin && part < end; }
+};
+
+// Of rows whose first and last have these bounds.
+constexpr PartSpan part_span(KeyBounds first, KeyBounds last, int part_keys) {
+  const int begin = first.begin / part_keys;
+  const int end = last.end > 0 ? (last.end - 1) / part_keys + 1 : 0;
+  return {begin, end > begin ? end : begin};
+}
+
+// Those of `blocks` that lie in a part of so many blocks.
+constexpr BlockRange blocks_of_part(BlockRange blocks, int part, int part_blocks) {
+  const int begin = part * part_blocks, end = begin + part_blocks;
+  if (blocks.n_block_min < begin) blocks.n_block_min = begin;
+  if (blocks.n_block_max > end) blocks.n_block_max = end;
+  if (blocks.n_block_max < blocks.n_block_min) blocks.n_block_max = blocks.n_block_min;
+  return blocks;
+}
+
+}  // namespace fa4

@@ -1,0 +1,114 @@
+// Which parts of keys a CTA takes: every gridDim.x-th, counted through the batch. Nobody counts in
+// memory, so that nothing is to be zeroed before a launch.
+#pragma once
+
+#include "kernels/geometry/key_parts.h"
+#include "kernels/geometry/sequence.cuh"
+#include "kernels/geometry/work_tile.cuh"
+
+namespace fa4 {
+
+// Of packed rows [first_row, last_row] of a tile's sequence.
+__device__ inline PartSpan parts_of_rows(const FwdParams& p, const WorkTile& tile, int first_row,
+                                         int last_row) {
+  return part_span(key_bounds_of(p.heads, p.mask, tile, first_row),
+                   key_bounds_of(p.heads, p.mask, tile, last_row), p.parts.keys);
+}
+
+// Of a tile of at most kTileRows rows.
+template <int kTileRows>
+__device__ inline PartSpan parts_of_tile(const FwdParams& p, const WorkTile& tile) {
+  const int first = tile.block * kTileRows, rows = tile.seqlen_q << p.heads.group_log2;
+  return parts_of_rows(p, tile, first, min(first + kTileRows, rows) - 1);
+}
+
+// All lanes of one warp call it together. Each lane keeps one of 32 sequences, whose parts it counts
+// once: a sequence has its tiles' heads side by side, since their keys lie side by side in memory,
+// then its tiles' rows, then the parts. Empty sequences and parts that no row of a sequence sees
+// are not counted.
+template <int kTileRows>
+class PartScheduler {
+ public:
+  __device__ explicit PartScheduler(const FwdParams& params)
+      : p_(params), next_(static_cast<int32_t>(blockIdx.x)) {
+    count_parts();
+  }
+
+  // Past the last: batch -1.
+  __device__ WorkTile next() {
+    for (;;) {
+      const WorkTile tile = tile_of(next_);
+      next_ += static_cast<int32_t>(gridDim.x);
+      // A tile of some of a sequence's rows may not see all that the others see.
+      if (tile.batch < 0 || parts_of_tile<kTileRows>(p_, tile).contains(tile.part)) return tile;
+    }
+  }
+
+ private:
+  // Of this lane's sequence.
+  __device__ void count_parts() {
+    const int lane = threadIdx.x % 32, batch = first_batch_ + lane;
+    sequence_ = {};
+    int32_t count = 0;
+    if (batch < p_.sequences.batch) {
+      sequence_ = sequence_of(p_.sequences, batch);
+      const int rows = sequence_.seqlen_q << p_.heads.group_log2;
+      const WorkTile all{.seqlen_q = sequence_.seqlen_q, .seqlen_k = sequence_.seqlen_k};
+      if (rows > 0 && sequence_.seqlen_k > 0) {
+        const PartSpan span = parts_of_rows(p_, all, 0, rows - 1);
+        first_part_ = span.begin;
+        blocks_ = (rows + kTileRows - 1) / kTileRows;
+        count = p_.heads.tile_heads * blocks_ * span.count();
+      }
+    }
+    end_ = count;
+#pragma unroll 1
+    for (int d = 1; d < 32; d *= 2) {
+      const int32_t below = __shfl_up_sync(0xffffffffu, end_, d);
+      if (lane >= d) end_ += below;
+    }
+    begin_ = end_ - count;
+  }
+
+  // Indices only grow.
+  __device__ WorkTile tile_of(int32_t index) {
+    for (;;) {
+      const int32_t in_group = index - parts_before_;
+      const int32_t all = __shfl_sync(0xffffffffu, end_, 31);
+      if (in_group < all) return tile_in_group(in_group);
+      parts_before_ += all;
+      first_batch_ += 32;
+      if (first_batch_ >= p_.sequences.batch) return {.batch = -1};
+      count_parts();
+    }
+  }
+
+  __device__ WorkTile tile_in_group(int32_t index) const {
+    const int owner = __popc(__ballot_sync(0xffffffffu, end_ <= index));
+    const auto of_owner = [&](int value) { return __shfl_sync(0xffffffffu, value, owner); };
+    const auto in_sequence = static_cast<uint32_t>(index - of_owner(begin_));
+    const auto heads = static_cast<uint32_t>(p_.heads.tile_heads);
+    const auto blocks = static_cast<uint32_t>(of_owner(blocks_));
+    const uint32_t of_heads = in_sequence / heads, part = of_heads / blocks;
+    return {.block = static_cast<int>(of_heads - part * blocks),
+            .head = static_cast<int>(in_sequence - of_heads * heads),
+            .batch = first_batch_ + owner,
+            .offset_q = of_owner(sequence_.offset_q),
+            .offset_k = of_owner(sequence_.offset_k),
+            .seqlen_q = of_owner(sequence_.seqlen_q),
+            .seqlen_k = of_owner(sequence_.seqlen_k),
+            .part = of_owner(first_part_) + static_cast<int>(part)};
+  }
+
+  const FwdParams& p_;
+  int32_t next_;
+  int first_batch_ = 0;  // of the 32 sequences
+  int32_t parts_before_ = 0;
+  // Of this lane's sequence.
+  Sequence sequence_{};
+  int first_part_ = 0;
+  int blocks_ = 1;  // of rows, each a tile
+  int32_t begin_ = 0, end_ = 0;  // parts from the first of the 32 on
+};
+
+}  // namespace fa4

@@ -1,0 +1,48 @@
+// Where a sequence of the batch lies, and how long it is.
+#pragma once
+
+#include "kernels/forward/params.h"
+
+namespace fa4 {
+
+__device__ inline int clamp(int x, int low, int high) {
+  return x < low ? low : x > high ? high : x;
+}
+
+struct Sequence {
+  int batch;
+  int offset_q;  // rows before it in a packed tensor, else 0
+  int offset_k;
+  int seqlen_q;  // in use
+  int seqlen_k;
+};
+
+// Rows [begin, begin + length) of a packed tensor. Index tensors cannot be checked on the host:
+// whatever they hold, nothing outside the tensors is touched.
+struct PackedRows {
+  int begin;
+  int length;
+};
+__device__ inline PackedRows packed_rows_of(const int32_t* cu_seqlens, int batch, int total,
+                                            int longest) {
+  const int begin = clamp(cu_seqlens[batch], 0, total);
+  const int end = clamp(cu_seqlens[batch + 1], 0, total);
+  return {begin, clamp(end - begin, 0, longest)};
+}
+
+__device__ inline Sequence sequence_of(const SequenceParams& s, int batch) {
+  Sequence of{batch, 0, 0, s.seqlen_q, s.seqlen_k};
+  if (s.cu_seqlens_q != nullptr) {
+    const PackedRows rows = packed_rows_of(s.cu_seqlens_q, batch, s.total_q, s.seqlen_q);
+    of.offset_q = rows.begin, of.seqlen_q = rows.length;
+  }
+  if (s.cu_seqlens_k != nullptr) {
+    const PackedRows rows = packed_rows_of(s.cu_seqlens_k, batch, s.total_k, s.seqlen_k);
+    of.offset_k = rows.begin, of.seqlen_k = rows.length;
+  }
+  if (s.seqused_q != nullptr) of.seqlen_q = clamp(s.seqused_q[batch], 0, of.seqlen_q);
+  if (s.seqused_k != nullptr) of.seqlen_k = clamp(s.seqused_k[batch], 0, of.seqlen_k);
+  return of;
+}
+
+}  // namespace fa4

@@ -1,0 +1,24 @@
+// Into which parts a GPU cuts the keys of a problem whose tiles of rows are too few for it.
+#pragma once
+
+#include "core/device_spec.h"
+#include "plan/explain.h"
+#include "plan/kernel_spec.h"
+#include "problem/attention_problem.h"
+
+namespace fa4::internal {
+
+// Rows of a tile of the kernels that take parts of keys.
+inline constexpr int kPartTileRows = 64;
+
+// Whether the problem's own options allow parts, and how many there may be.
+Support query_key_parts(const AttentionProblem& problem);
+
+// Of what the problem asks for, or where it leaves that to the plan: of its largest lengths alone,
+// so that no bit of a sequence's result depends on what else is in the batch. Not cut: no part has
+// keys.
+KeyParts choose_key_parts(const AttentionProblem& problem, const DeviceSpec& device);
+
+PlanStep explain_key_parts(const AttentionProblem& problem, const KeyParts& parts);
+
+}  // namespace fa4::internal
