@@ -21,7 +21,8 @@ OutputParams output_params(const AttentionProblem& p, const ForwardArgs& args) {
           .stride_batch = p.out.batch,
           .stride_seqlen = p.out.seqlen,
           .stride_head = p.out.head,
-          .head_dim_v = static_cast<int32_t>(p.head_dim_v)};
+          .head_dim_v = static_cast<int32_t>(p.head_dim_v),
+          .is_f32 = p.out_dtype == DType::kF32};
 }
 
 HeadParams head_params(const AttentionProblem& p, int group) {

@@ -30,13 +30,16 @@ class GpuForwardOp final : public ForwardOp {
     const Rows k = rows_of_keys(args);
     if (q.positions == 0 || q.batch == 0) return;
     FwdParams params = forward_params(p, tiling_, args);
-    params.schedule.tile_counter =
-        static_cast<uint32_t*>(gpu_.part(kTileCounter, args.workspace));
+    params.schedule.tile_counter = static_cast<uint32_t*>(gpu_.part(kTileCounter, args.workspace));
     params.parts.sums = static_cast<float*>(gpu_.part(kPartSums, args.workspace));
     params.parts.stats = static_cast<PartStats*>(gpu_.part(kPartStats, args.workspace));
     encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.qk_columns, q, &params.maps.q);
-    encode_query_map("out", args.out, p.out, p.head_dim_v, tiling_.shape.out_columns, q,
-                     &params.maps.out);
+    if (tiling_.parts.are_cut()) {
+      GpuOp::check_base("out", args.out);
+    } else {
+      encode_query_map("out", args.out, p.out, p.head_dim_v, tiling_.shape.out_columns, q,
+                       &params.maps.out);
+    }
     const LaunchShape& shape = tiling_.shape;
     const bool by_tma = shape.pages != Pages::kRows;
     if (by_tma && k.positions > 0 && k.batch > 0) {  // else no tile loads a key

@@ -57,12 +57,14 @@ GpuOp::GpuOp(std::shared_ptr<Device> device, const std::vector<KernelStep>& step
   }
 }
 
+void GpuOp::check_base(const char* name, const void* data) {
+  if (reinterpret_cast<uintptr_t>(data) % 16 == 0) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} {}; accepted on a GPU: multiples of 16 bytes", name, data));
+}
+
 void GpuOp::encode(const GpuTensor& tensor, void* map) const {
-  if (reinterpret_cast<uintptr_t>(tensor.data) % 16 != 0) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{} {}; accepted on a GPU: multiples of 16 bytes", tensor.name, tensor.data));
-  }
+  check_base(tensor.name, tensor.data);
   const bool wide = tensor.slab == 64;
   TensorMapDesc desc{
       .base = tensor.data,

@@ -39,6 +39,9 @@ class GpuOp {
   GpuOp(std::shared_ptr<Device> device, const std::vector<KernelStep>& steps,
         const WorkspaceLayout& workspace, void* stream);
 
+  // Throws Error{kInvalidArgument} for a base that TMA and 16-byte accesses cannot take.
+  static void check_base(const char* name, const void* data);
+
   // Writes the map of `tensor` for the kernel. Throws Error{kInvalidArgument} for a base that TMA
   // cannot take.
   void encode(const GpuTensor& tensor, void* map) const;

@@ -77,7 +77,7 @@ ParamsLayout forward_layout() {
   Fields fields(&kParams);
   FA4_ADD_FIELDS(fields, maps, q, k, v, out);
   FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
-                 out_stride_head, head_dim_v);
+                 out_stride_head, head_dim_v, out_is_f32);
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
                  seqlen_q, seqlen_k, total_q, total_k);
   FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);

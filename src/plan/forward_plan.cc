@@ -81,6 +81,9 @@ Support query_support(const AttentionProblem& problem, const DeviceSpec& device)
   }
   if (const Support support = query_gpu_support(problem); !support.supported) return support;
   if (!blackwell) return query_key_parts(problem);
+  if (const Support out = query_out_dtype(problem, "on a Blackwell GPU"); !out.supported) {
+    return out;
+  }
   const Support splits = query_no_splits(problem);
   return splits.supported ? query_sm100_support(problem) : splits;
 }

@@ -32,7 +32,8 @@ std::string check_all_strides(const AttentionProblem& p) {
        {check_gpu_strides("q", p.q, 2, p.batch, rows_q, p.heads_q, packed_q),
         check_gpu_strides("k", p.k, 2, batch_k, rows_k, p.heads_kv, packed_k),
         check_gpu_strides("v", p.v, 2, batch_k, rows_k, p.heads_kv, packed_k),
-        check_gpu_strides("out", p.out, 2, p.batch, rows_q, p.heads_q, packed_q)}) {
+        check_gpu_strides("out", p.out, static_cast<int>(size_of(p.out_dtype)), p.batch, rows_q,
+                          p.heads_q, packed_q)}) {
     if (!problem.empty()) return problem;
   }
   return "";

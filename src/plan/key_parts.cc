@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "core/rounding.h"
 #include "plan/gpu_plan.h"
@@ -15,9 +17,11 @@ namespace {
 constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Fewer keys than this are one part's work.
 constexpr int64_t kFewestKeys = 257;
-// What a part costs beside its keys, in keys: its sums are written and read, and its first products
-// wait for their operands.
-constexpr double kPartOverhead = 40;
+// What cutting costs, in keys that an SM would read in that time: each part, whose sums are written
+// and read and whose first products wait for their operands; and the second kernel.
+constexpr double kPartOverhead = 40, kCombineOverhead = 100;
+// Keys are cut where that is at least so many times as fast by these figures, which are estimates.
+constexpr double kLeastGain = 1.03;
 
 int64_t rows_of_key_head(const AttentionProblem& p) {
   return p.seqlen_q * packed_rows(packable_group(p));
@@ -29,13 +33,14 @@ int64_t tiles_of(const AttentionProblem& p) {
   return std::max<int64_t>(1, p.batch * heads * ceil_div(rows_of_key_head(p), kPartTileRows));
 }
 
-// Keys from the first to the last that a tile's rows see, at most.
+// Keys from the first to the last that a tile's rows see, at most. The last row's position is the
+// last key's: no row sees more keys behind its own than there are rows behind it.
 int64_t keys_of_tile(const AttentionProblem& p) {
-  if (!p.mask.is_bounded_left() || !p.mask.is_bounded_right()) return p.seqlen_k;
-  const int64_t positions = std::max(1, kPartTileRows / packed_rows(packable_group(p)));
-  const int64_t others = std::min(positions, p.seqlen_q) - 1;
-  const int64_t window = p.mask.window_left + p.mask.window_right + 1;
-  return std::clamp<int64_t>(window + others, 1, std::max<int64_t>(1, p.seqlen_k));
+  const int64_t others = std::min<int64_t>(kPartTileRows, p.seqlen_q) - 1;
+  const int64_t left = p.mask.is_bounded_left() ? p.mask.window_left : p.seqlen_k;
+  const int64_t right =
+      p.mask.is_bounded_right() ? std::min(p.mask.window_right, p.seqlen_q - 1) : p.seqlen_q - 1;
+  return std::clamp<int64_t>(left + right + 1 + others, 1, std::max<int64_t>(1, p.seqlen_k));
 }
 
 // Of `keys`, from wherever on they begin.
@@ -44,77 +49,101 @@ int64_t most_parts(const AttentionProblem& p, int64_t part_keys) {
   return std::min(all, ceil_div(keys_of_tile(p) - 1, part_keys) + 1);
 }
 
-// The time of tiles with `keys` each, in keys of one SM.
-double time_of(int64_t tiles, int64_t keys, int64_t part_keys, int num_sms) {
-  const int64_t rounds = ceil_div(tiles * ceil_div(keys, part_keys), num_sms);
-  return static_cast<double>(rounds) *
-         (static_cast<double>(std::min(keys, part_keys)) + kPartOverhead);
-}
+// Parts that are compared, in multiples of kSplitStep: its powers of two, and the longest keys cut
+// evenly.
+class Choices {
+ public:
+  explicit Choices(int64_t longest) {
+    for (int64_t keys = kSplitStep; keys < longest; keys *= 2) add(keys);
+    for (int64_t parts = 2; parts <= kMostEven; ++parts) {
+      const int64_t keys = round_up(ceil_div(longest, parts), kSplitStep);
+      if (keys < longest) add(keys);
+    }
+  }
 
-// The plan knows the greatest length alone. Where sequences may be shorter the choice is the one
-// that is least behind the best one for any of the lengths: the greatest, its half, and so on.
+  // Tiles that see `keys` keys each: how far behind the best choice each one is, and no cut.
+  void compare(double tiles, double keys, int num_sms) {
+    const auto rounds = [&](double parts) { return std::ceil(tiles * parts / num_sms); };
+    const double whole = rounds(1) * keys;
+    double best = whole;
+    std::array<double, kMost> times{};
+    for (size_t i = 0; i < count_; ++i) {
+      times[i] = rounds(std::ceil(keys / keys_[i])) * (std::min(keys, keys_[i]) + kPartOverhead) +
+                 kCombineOverhead;
+      best = std::min(best, times[i]);
+    }
+    whole_behind_ = std::max(whole_behind_, whole / best);
+    for (size_t i = 0; i < count_; ++i) behind_[i] = std::max(behind_[i], times[i] / best);
+  }
+
+  // The one that is least behind where it is most so, of equals the longest; 0: no cut.
+  int64_t least_behind() const {
+    double least = std::numeric_limits<double>::infinity(), keys = 0;
+    for (size_t i = 0; i < count_; ++i) {
+      if (behind_[i] > least || (behind_[i] == least && keys_[i] <= keys)) continue;
+      least = behind_[i];
+      keys = keys_[i];
+    }
+    return whole_behind_ >= kLeastGain * least ? static_cast<int64_t>(keys) : 0;
+  }
+
+ private:
+  static constexpr int kMostEven = 16;
+  static constexpr size_t kMost = 31 + kMostEven;
+
+  void add(int64_t keys) { keys_[count_++] = static_cast<double>(keys); }
+
+  size_t count_ = 0;
+  std::array<double, kMost> keys_{}, behind_{};
+  double whole_behind_ = 0;
+};
+
+// The plan knows the greatest lengths alone. Where sequences may be shorter it looks at all of that
+// length and at one beside empty ones, for that length, its quarter, and so on.
 int64_t choose_part_keys(const AttentionProblem& p, int num_sms) {
-  constexpr int kLengths = 12, kChoices = 24;
-  const bool lengths_differ =
-      p.has_seqused_k || p.layout_kv != Layout::kDense || p.layout_q == Layout::kPacked;
-  const int64_t tiles = tiles_of(p), longest = keys_of_tile(p);
-  std::array<double, kChoices> behind{};
-  std::array<int64_t, kChoices> choices{};
-  int num_choices = 0;
-  for (int64_t keys = kSplitStep; num_choices < kChoices; keys += std::max(kSplitStep, keys / 3)) {
-    keys = round_up(keys, kSplitStep);
-    choices[static_cast<size_t>(num_choices++)] = keys;
-    if (keys >= longest) break;
+  const bool lengths_differ = p.has_seqused_k || p.layout_kv == Layout::kPacked;
+  const int64_t longest = keys_of_tile(p);
+  const auto tiles = static_cast<double>(tiles_of(p));
+  Choices choices(longest);
+  for (int64_t keys = longest; keys == longest || keys >= kFewestKeys; keys /= 4) {
+    choices.compare(tiles, static_cast<double>(keys), num_sms);
+    if (!lengths_differ) break;
+    choices.compare(std::ceil(tiles / static_cast<double>(std::max<int64_t>(1, p.batch))),
+                    static_cast<double>(keys), num_sms);
   }
-  for (int i = 0; i < (lengths_differ ? kLengths : 1); ++i) {
-    const int64_t keys = longest >> i;
-    if (i > 0 && keys < kFewestKeys) break;
-    std::array<double, kChoices> times{};
-    double best = 0;
-    for (int c = 0; c < num_choices; ++c) {
-      const auto at = static_cast<size_t>(c);
-      times[at] = time_of(tiles, keys, choices[at], num_sms);
-      best = c == 0 ? times[at] : std::min(best, times[at]);
-    }
-    for (size_t c = 0; c < static_cast<size_t>(num_choices); ++c) {
-      behind[c] = std::max(behind[c], times[c] / best);
-    }
-  }
-  // Of equals the largest.
-  size_t chosen = 0;
-  for (size_t c = 1; c < static_cast<size_t>(num_choices); ++c) {
-    if (behind[c] <= behind[chosen]) chosen = c;
-  }
-  return choices[chosen];
+  return choices.least_behind();
 }
 
 bool are_countable(const AttentionProblem& p, int64_t part_keys) {
-  return p.batch * p.seqlen_q * p.heads_q < kMost &&
-         tiles_of(p) < kMost / most_parts(p, part_keys);
+  return p.batch * p.seqlen_q * p.heads_q < kMost && tiles_of(p) < kMost / most_parts(p, part_keys);
 }
+
+// The second kernel alone writes an out that is not of the inputs' type.
+bool needs_parts(const AttentionProblem& p) { return p.out_dtype != p.dtype; }
 
 // 0: keys are not cut.
 int64_t part_keys_of(const AttentionProblem& p, int num_sms) {
   const int64_t all = std::max(kSplitStep, round_up(p.seqlen_k, kSplitStep));
   if (p.split_keys > 0) return std::min(p.split_keys, all);
   if (p.num_splits > 1) return round_up(ceil_div(all, p.num_splits), kSplitStep);
-  if (p.num_splits == 1 || rows_of_key_head(p) > kPartTileRows || p.seqlen_k < kFewestKeys) {
-    return 0;
-  }
-  const int64_t keys = choose_part_keys(p, num_sms);
-  return are_countable(p, keys) ? keys : 0;
+  const bool may_choose = p.num_splits == 0 && rows_of_key_head(p) <= kPartTileRows;
+  const int64_t keys = may_choose && p.seqlen_k >= kFewestKeys ? choose_part_keys(p, num_sms) : 0;
+  if (keys > 0 && are_countable(p, keys)) return keys;
+  return needs_parts(p) ? all : 0;
 }
 
 }  // namespace
 
 Support query_key_parts(const AttentionProblem& p) {
-  if (p.split_keys == 0 && p.num_splits <= 1) return {};
+  if (p.split_keys == 0 && p.num_splits <= 1 && !needs_parts(p)) return {};
   const int64_t keys = part_keys_of(p, 1);
   if (are_countable(p, keys)) return {};
   return {false, fmt::format("{} {} with batch {}, heads_q {}, seqlen_q {} and seqlen_k {}; "
                              "accepted on a GPU: below 2^31 - 2^20 rows of a head, and as many "
                              "parts of tiles of 64 rows",
-                             p.split_keys > 0 ? "split_keys" : "num_splits",
+                             p.split_keys > 0   ? "split_keys"
+                             : p.num_splits > 1 ? "num_splits"
+                                                : "out_dtype f32, splits",
                              p.split_keys > 0 ? p.split_keys : p.num_splits, p.batch, p.heads_q,
                              p.seqlen_q, p.seqlen_k)};
 }
@@ -130,11 +159,12 @@ PlanStep explain_key_parts(const AttentionProblem& p, const KeyParts& parts) {
     const char* why = p.num_splits == 1 ? "num_splits is 1"
                       : rows_of_key_head(p) > kPartTileRows
                           ? "tiles of rows are work for all SMs, and nothing asks for splits"
-                          : "few keys";
+                          : "parts of the keys would be no faster";
     return {"splits", "none", why};
   }
   const char* why = p.split_keys > 0   ? "split_keys says so"
                     : p.num_splits > 1 ? "num_splits of the longest sequence"
+                    : parts.most == 1  ? "out is not of the inputs' type"
                                        : "few rows: parts of the keys are work for all SMs";
   return {"splits", fmt::format("{} keys, at most {} parts of a row", parts.keys, parts.most),
           fmt::format("{}; a second kernel puts a row's parts together in their order", why)};

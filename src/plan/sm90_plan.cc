@@ -26,9 +26,8 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                     ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
                     : traits_of(row_of(p), element_of(p), p.transforms_scores());
   spec.traits.pages = pages_of(static_cast<int>(p.page_size));
-  spec.schedule = spec.parts.are_cut()
-                      ? choose_part_schedule(p, device, spec.shape(), spec.parts)
-                      : choose_schedule(p, device, spec.shape(), forced);
+  spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
+                                       : choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }
 

@@ -37,7 +37,7 @@ namespace {
 Result poisoned(const AttentionProblem& problem) {
   Result result;
   const int64_t elements = std::max<int64_t>(1, extents_of(problem).out);
-  result.out.assign(static_cast<size_t>(elements) * size_of(problem.dtype), 0xff);
+  result.out.assign(static_cast<size_t>(elements) * size_of(problem.out_dtype), 0xff);
   result.lse.assign(static_cast<size_t>(std::max<int64_t>(1, problem.lse_elements())),
                     std::nanf(""));
   return result;

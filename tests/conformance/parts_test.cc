@@ -83,7 +83,8 @@ void expect_right(const Case& c) {
 TEST_F(Parts, OfEveryHeadDim) {
   constexpr struct {
     int64_t head_dim, head_dim_v;
-  } kDims[] = {{8, 8}, {64, 64}, {96, 96}, {72, 40}, {128, 128}, {192, 128}, {192, 192}, {256, 256}};
+  } kDims[] = {{8, 8},     {64, 64},   {96, 96},   {72, 40},
+               {128, 128}, {192, 128}, {192, 192}, {256, 256}};
   for (const auto& dims : kDims) {
     for (const int64_t page_size : {0, 1, 24, 64}) {
       SCOPED_TRACE(testing::Message() << dims.head_dim << ", pages of " << page_size);
@@ -153,6 +154,12 @@ const Variant kVariants[] = {
        c.desc.split_keys = 0;
        c.desc.num_splits = 3;
      }},
+    {"out in f32",
+     [](Case& c) {
+       c.desc.out_dtype = DType::kF32;
+       c.desc.split_keys = 0;
+       c.desc.num_splits = 1;
+     }},
     {"parts longer than the keys", [](Case& c) { c.desc.split_keys = 4096; }},
     {"40 sequences",
      [](Case& c) {
@@ -194,8 +201,9 @@ TEST_F(Parts, OfASequenceAloneAsInABatch) {
       args.v = static_cast<const char*>(args.v) + b * p.v.batch * size_of(p.dtype);
       args.seqused_k += b;
       const Result alone = run_on(backend, one, args);
-      EXPECT_EQ(std::memcmp(alone.out.data(), all.out.data() + b * alone.out.size(), alone.out.size()),
-                0);
+      EXPECT_EQ(
+          std::memcmp(alone.out.data(), all.out.data() + b * alone.out.size(), alone.out.size()),
+          0);
       EXPECT_EQ(std::memcmp(alone.lse.data(), all.lse.data() + b * alone.lse.size(),
                             alone.lse.size() * sizeof(float)),
                 0);

@@ -31,6 +31,7 @@ struct OutputParams {
   int64_t stride_seqlen;
   int64_t stride_head;
   int32_t head_dim_v;
+  int32_t is_f32;  // of out, which only the kernel that puts parts together writes so
 };
 
 struct SequenceParams {
@@ -110,7 +111,7 @@ struct PartStats {
 // Where keys are cut into parts (geometry/key_parts.h): what each row saw of each, in the order of
 // lse, for as many parts as any row has.
 struct PartParams {
-  float* sums;  // (rows, most, columns): weighted sums of values; null: keys are not cut
+  float* sums;       // (rows, most, columns): weighted sums of values; null: keys are not cut
   PartStats* stats;  // (rows, most)
   int32_t keys;      // of a part
   int32_t most;      // parts of a row

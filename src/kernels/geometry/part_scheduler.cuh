@@ -22,10 +22,10 @@ __device__ inline PartSpan parts_of_tile(const FwdParams& p, const WorkTile& til
   return parts_of_rows(p, tile, first, min(first + kTileRows, rows) - 1);
 }
 
-// All lanes of one warp call it together. Each lane keeps one of 32 sequences, whose parts it counts
-// once: a sequence has its tiles' heads side by side, since their keys lie side by side in memory,
-// then its tiles' rows, then the parts. Empty sequences and parts that no row of a sequence sees
-// are not counted.
+// All lanes of one warp call it together. Each lane keeps one of 32 sequences, whose parts it
+// counts once: a sequence has its tiles' heads side by side, since their keys lie side by side in
+// memory, then its tiles' rows, then the parts. Empty sequences and parts that no row of a sequence
+// sees are not counted.
 template <int kTileRows>
 class PartScheduler {
  public:
@@ -107,7 +107,7 @@ class PartScheduler {
   // Of this lane's sequence.
   Sequence sequence_{};
   int first_part_ = 0;
-  int blocks_ = 1;  // of rows, each a tile
+  int blocks_ = 1;               // of rows, each a tile
   int32_t begin_ = 0, end_ = 0;  // parts from the first of the 32 on
 };
 

@@ -109,10 +109,10 @@ class TileScheduler {
 #pragma unroll 1
     for (; first_batch_ < sequences_.batch; first_batch_ += 32) {
       const int b = first_batch_ + lane;
-      const PackedRows rows = b < sequences_.batch
-                                  ? packed_rows_of(sequences_.cu_seqlens_q, b, sequences_.total_q,
-                                                   sequences_.seqlen_q)
-                                  : PackedRows{};
+      const PackedRows rows =
+          b < sequences_.batch
+              ? packed_rows_of(sequences_.cu_seqlens_q, b, sequences_.total_q, sequences_.seqlen_q)
+              : PackedRows{};
       const int blocks = num_blocks(rows.length);
       int32_t end = blocks * heads;  // inclusive sum over the lanes
 #pragma unroll 1

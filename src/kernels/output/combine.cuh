@@ -17,7 +17,7 @@ namespace combine {
 static_assert(sizeof(PartStats) == kPartStatsBytes);
 
 inline constexpr int kPieces = kCombineColumns / 128;  // of a lane: four columns each
-inline constexpr int kAtOnce = 4;                      // parts of a warp that are under way together
+inline constexpr int kAtOnce = 4;  // parts of a warp that are under way together
 
 // Which row a CTA works on; its tile is that of the kernel that wrote the parts.
 struct Row {
@@ -32,8 +32,7 @@ __device__ inline Row row_of(const FwdParams& p, int index) {
   const int position = of_heads - batch * p.sequences.seqlen_q;
   const Sequence s = sequence_of(p.sequences, batch);
   const int tile_head = head / p.heads.group;
-  const int packed_row =
-      (position << p.heads.group_log2) + (head - tile_head * p.heads.group);
+  const int packed_row = (position << p.heads.group_log2) + (head - tile_head * p.heads.group);
   return {.tile = {.block = packed_row / p.parts.tile_rows,
                    .head = tile_head,
                    .batch = batch,
@@ -68,8 +67,8 @@ struct Group {
         const int at = column + 128 * piece;
         sums[i][piece] = {0.0f, 0.0f, 0.0f, 0.0f};
         if (part < count && at < parts.columns) {
-          sums[i][piece] = *reinterpret_cast<const float4*>(
-              parts.sums + (row + part) * parts.columns + at);
+          sums[i][piece] =
+              *reinterpret_cast<const float4*>(parts.sums + (row + part) * parts.columns + at);
         }
       }
     }
@@ -86,11 +85,11 @@ __device__ inline PartStats total_of(const PartStats* stats, int count) {
   const int lane = threadIdx.x % 32;
   PartStats total{-kInfinity, 0.0f};
 #pragma unroll 1
-  for (int i = lane; i < count; i += 32) total.max_log2 = ptx::max_nan(total.max_log2, stats[i].max_log2);
+  for (int i = lane; i < count; i += 32)
+    total.max_log2 = ptx::max_nan(total.max_log2, stats[i].max_log2);
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) {
-    total.max_log2 =
-        ptx::max_nan(total.max_log2, __shfl_xor_sync(0xffffffffu, total.max_log2, d));
+    total.max_log2 = ptx::max_nan(total.max_log2, __shfl_xor_sync(0xffffffffu, total.max_log2, d));
   }
 #pragma unroll 1
   for (int i = lane; i < count; i += 32) {
@@ -120,8 +119,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   ptx::griddepcontrol_launch_dependents();
   if (!row.exists()) return;
 
-  const int64_t at =
-      lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
+  const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
   Group group;
   group.load(p.parts, at, warp, count, column);
   const PartStats total = total_of(p.parts.stats + at, count);
@@ -143,7 +141,8 @@ __global__ void __launch_bounds__(kCombineThreads)
     group.load(p.parts, at, first, count, column);
   }
 #pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece) sums[warp][32 * piece + threadIdx.x % 32] = sum[piece];
+  for (int piece = 0; piece < kPieces; ++piece)
+    sums[warp][32 * piece + threadIdx.x % 32] = sum[piece];
   __syncthreads();
 
   const FinishedRow end = finish_row(total.sum, total.max_log2, sees_keys(p, row),
@@ -164,8 +163,11 @@ __global__ void __launch_bounds__(kCombineThreads)
   out.x = end.factor == 0.0f ? 0.0f : out.x * end.factor;
   out.y = end.factor == 0.0f ? 0.0f : out.y * end.factor;
   const int64_t element = out_element(p, row.tile, row.place) + first;
-  *reinterpret_cast<uint32_t*>(static_cast<unsigned char*>(p.output.data) +
-                               element * kElementBytes) = pack<kElement>(out.x, out.y);
+  if (p.output.is_f32 != 0) {
+    *reinterpret_cast<float2*>(static_cast<float*>(p.output.data) + element) = out;
+  } else {
+    static_cast<uint32_t*>(p.output.data)[element / 2] = pack<kElement>(out.x, out.y);
+  }
 }
 
 }  // namespace fa4

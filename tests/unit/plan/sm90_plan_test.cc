@@ -34,17 +34,6 @@ TEST(Sm90Tuning, EveryRowCanBeBuilt) {
 
 TEST(Sm90Plan, OptionsThatTheCpuAloneHas) {
   ProblemDesc d = dense(128);
-  d.out_dtype = DType::kF32;
-  EXPECT_EQ(refusal(d), "out_dtype f32; accepted on a GPU in this version: bf16, the inputs'");
-  d = dense(128);
-  d.num_splits = 1;
-  EXPECT_EQ(refusal(d), "");
-  d.num_splits = 2;
-  EXPECT_EQ(refusal(d), "num_splits 2; accepted on a GPU in this version: 0, 1");
-  d = dense(128);
-  d.split_keys = 256;
-  EXPECT_EQ(refusal(d), "split_keys 256; accepted on a GPU in this version: 0");
-  d = dense(128);
   d.layout_kv = Layout::kPaged;
   d.page_size = 64;
   d.num_pages = 4 * (d.pages_per_seq = 64);
@@ -124,7 +113,7 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
   EXPECT_EQ(source.name_expression,
             "fa4::fwd_sm90<fa4::sm90::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=3, .kv_stages=2, "
-            ".softcap=false, .pages=fa4::Pages::kNone}>");
+            ".softcap=false, .pages=fa4::Pages::kNone, .parts=false}>");
 }
 
 TEST(KernelSpec, KeysInPagesTakeTheTileOfTheSameKeysWithoutThem) {
@@ -179,7 +168,7 @@ TEST(KernelSpec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
   std::set<std::string> prebuilt;
   std::set<std::string> names;  // two variants under one name would lose one
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-    const KernelSource k = Sm90ForwardSpec{traits_of(row, Element::kBF16, false), {}}.source();
+    const KernelSource k = Sm90ForwardSpec{traits_of(row, Element::kBF16, false), {}, {}}.source();
     names.insert(k.display_name);
     prebuilt.insert(k.name_expression);
   }

@@ -333,8 +333,8 @@ class Consumer {
     // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
     const int own = lane & 1;
     const OnlineSoftmax::Total total = softmax.total(own, c.params.scores.scale_log2);
-    const FinishedRow end = finish_row(total.sum, total.max_log2, sees_keys(epilogue, own),
-                                       epilogue.sink(row(own)));
+    const FinishedRow end =
+        finish_row(total.sum, total.max_log2, sees_keys(epilogue, own), epilogue.sink(row(own)));
     // Before out: its store is under way while out is staged. After it, tiles of 256 to 1024 keys
     // took 2 to 5 % longer.
     if (lane % 4 < 2) epilogue.store_lse(row(own), end.lse);

@@ -38,8 +38,8 @@ struct Epilogue {
                    place(row_in_tile), lse);
   }
 
-  // Sums of a part of the keys, and what they are relative to: those of the rows that exist. `r`: of
-  // the thread's two rows.
+  // Sums of a part of the keys, and what they are relative to: those of the rows that exist. `r`:
+  // of the thread's two rows.
   template <int kOutputs>
   __device__ void store_part(const float (&rO)[kOutputs], int r, int64_t row) const {
     if (row < 0) return;

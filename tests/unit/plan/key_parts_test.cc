@@ -1,0 +1,215 @@
+#include "plan/key_parts.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/geometry/key_parts.h"
+#include "plan/forward_plan.h"
+#include "plan/sm90_tuning.h"
+#include "problems.h"
+
+namespace fa4::internal {
+namespace {
+
+ProblemDesc decode(int64_t batch, int64_t seqlen_k, int64_t heads_q = 64, int64_t heads_kv = 8) {
+  ProblemDesc d;
+  d.batch = batch;
+  d.seqlen_q = 1;
+  d.seqlen_k = seqlen_k;
+  d.heads_q = heads_q;
+  d.heads_kv = heads_kv;
+  d.head_dim = 128;
+  return d;
+}
+
+ForwardPlan plan_of(const ProblemDesc& d) {
+  return plan_forward(AttentionProblem::make(d), h200_spec());
+}
+Sm90ForwardSpec spec_of(const ProblemDesc& d) { return std::get<Sm90ForwardSpec>(plan_of(d).main); }
+int keys_of(const ProblemDesc& d) { return spec_of(d).parts.keys; }
+
+std::string refusal(const ProblemDesc& d, const DeviceSpec& device = h200_spec()) {
+  return query_support(AttentionProblem::make(d), device).reason;
+}
+
+TEST(PartTuning, EveryRowCanBeBuiltAndEveryHeadDimHasOne) {
+  for (const Sm90PartRow& row : sm90_part_rows()) {
+    for (const bool softcap : {false, true}) {
+      const sm90::FwdTraits t = traits_of(row, Element::kBF16, softcap);
+      const char* reason = sm90::why_not(t);
+      EXPECT_EQ(reason, nullptr) << "head_dim " << row.head_dim << ": " << reason;
+      EXPECT_TRUE(t.parts);
+      EXPECT_EQ(t.tile_m, kPartTileRows);
+      EXPECT_EQ(kSplitStep, sm90::kPartStep);
+    }
+    EXPECT_STRNE(row.reason, "");
+  }
+  for (int64_t d = 8; d <= 256; d += 8) {
+    for (int64_t dv = 8; dv <= 256; dv += 8) {
+      const Sm90PartRow* row = find_sm90_part_row(d, dv);
+      ASSERT_NE(row, nullptr) << d << " " << dv;
+      EXPECT_GE(row->head_dim, d);
+      EXPECT_GE(row->head_dim_v, dv);
+    }
+  }
+  sm90::FwdTraits t = traits_of(*find_sm90_part_row(64, 64), Element::kBF16, false);
+  t.tile_n = 80;
+  EXPECT_STREQ(sm90::why_not(t), "a part of the keys is whole blocks");
+}
+
+TEST(KeyParts, FewTilesAreCutForAllSms) {
+  EXPECT_EQ(keys_of(decode(1, 1024)), 128);
+  EXPECT_EQ(keys_of(decode(1, 8192)), 512) << "128 parts: one for each SM";
+  EXPECT_EQ(keys_of(decode(8, 8192)), 4096);
+  EXPECT_EQ(keys_of(decode(64, 8192)), 0) << "512 tiles are work enough";
+  EXPECT_EQ(keys_of(decode(1, 256)), 0) << "one part's work";
+  ProblemDesc d = decode(1, 8192);
+  d.seqlen_q = 8;  // 64 rows
+  EXPECT_EQ(keys_of(d), 512);
+  d.seqlen_q = 9;
+  EXPECT_EQ(keys_of(d), 0);
+}
+
+TEST(KeyParts, TheProblemMaySayWhere) {
+  ProblemDesc d = decode(64, 8192);
+  d.num_splits = 3;
+  EXPECT_EQ(keys_of(d), 2816);
+  EXPECT_EQ(spec_of(d).parts.most, 3);
+  d.num_splits = 1000;
+  EXPECT_EQ(keys_of(d), 128) << "parts begin at multiples of 128";
+  d.num_splits = 1;
+  EXPECT_EQ(keys_of(d), 0);
+  d = decode(1, 8192);
+  d.num_splits = 1;
+  EXPECT_EQ(keys_of(d), 0);
+  d.num_splits = 0;
+  d.split_keys = 1280;
+  EXPECT_EQ(keys_of(d), 1280);
+  EXPECT_EQ(spec_of(d).parts.most, 7);
+  d.seqlen_q = 5000;
+  EXPECT_EQ(keys_of(d), 1280) << "also where rows are many";
+  d.split_keys = 1 << 20;
+  EXPECT_EQ(keys_of(d), 8192) << "all keys";
+  EXPECT_EQ(spec_of(d).parts.most, 1);
+}
+
+// What is not known when the plan is made decides nothing; what else is in the batch may, since the
+// batch is the plan's.
+TEST(KeyParts, ShortSequencesOfALongMaximumAreCutToo) {
+  ProblemDesc d = decode(1, 131072);
+  d.has_seqused_k = true;
+  EXPECT_LE(keys_of(d), 1024) << "8192 keys in use are 64 parts";
+  d.batch = 64;
+  EXPECT_GT(keys_of(d), 0) << "one long sequence may be the only one";
+  EXPECT_LE(keys_of(d), 8192);
+}
+
+TEST(KeyParts, AWindowBoundsThem) {
+  ProblemDesc d = decode(1, 131072);
+  d.split_keys = 512;
+  EXPECT_EQ(spec_of(d).parts.most, 256);
+  d.window = {4095, 0};  // 4096 keys
+  EXPECT_EQ(spec_of(d).parts.most, 9);
+  d.window = {100, -200, 2};
+  EXPECT_GE(spec_of(d).parts.most, 1) << "nobody sees anything";
+}
+
+// More than the kernels find for any sequence of the problem would be written past the workspace.
+TEST(KeyParts, NoTileSeesMoreThanTheWorkspaceHolds) {
+  for (const int64_t keys : {128, 384}) {
+    for (const MaskSpec& window : {MaskSpec{}, MaskSpec{-1, 0}, MaskSpec{200, 0}, MaskSpec{0, 0},
+                                   MaskSpec{500, 130}, MaskSpec{300, -90, 2}}) {
+      for (const int64_t seqlen_q : {1, 3, 100, 700}) {
+        ProblemDesc d = decode(1, 1000, 6, 2);
+        d.seqlen_q = seqlen_q;
+        d.split_keys = keys;
+        d.window = window;
+        const Sm90ForwardSpec spec = spec_of(d);
+        const int positions = kPartTileRows / (spec.schedule.group == 3 ? 4 : 1);
+        const auto bound = [](bool is_bounded, int64_t w) {
+          return is_bounded ? static_cast<int>(w) : 1 << 29;
+        };
+        for (const int used : {1, 127, 128, 129, 640, 999, 1000}) {
+          for (int first = 0; first < seqlen_q; first += positions) {
+            const int last = std::min<int>(first + positions, static_cast<int>(seqlen_q)) - 1;
+            const auto bounds = [&](int row) {
+              return key_bounds(row + used - static_cast<int>(seqlen_q), used,
+                                bound(window.is_bounded_left(), window.window_left),
+                                bound(window.is_bounded_right(), window.window_right));
+            };
+            const PartSpan span = part_span(bounds(first), bounds(last), spec.parts.keys);
+            EXPECT_LE(span.count(), spec.parts.most) << keys << " " << used << " " << first;
+            for (int row = first; row <= last; ++row) {
+              const KeyBounds b = bounds(row);
+              if (b.begin >= b.end) continue;
+              EXPECT_TRUE(span.contains(b.begin / spec.parts.keys));
+              EXPECT_TRUE(span.contains((b.end - 1) / spec.parts.keys));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(KeyParts, BlocksOfAPartLieInIt) {
+  const BlockRange blocks{{3, 17}, 4, 15};
+  EXPECT_EQ(blocks_of_part(blocks, 0, 4).n_block_min, 3);
+  EXPECT_EQ(blocks_of_part(blocks, 0, 4).n_block_max, 4);
+  EXPECT_EQ(blocks_of_part(blocks, 2, 4).n_block_min, 8);
+  EXPECT_EQ(blocks_of_part(blocks, 2, 4).n_block_max, 12);
+  EXPECT_EQ(blocks_of_part(blocks, 4, 4).n_block_max, 17);
+  EXPECT_EQ(blocks_of_part(blocks, 4, 4).full_end, 15);
+  EXPECT_TRUE(blocks_of_part(blocks, 5, 4).is_empty());
+}
+
+TEST(KeyParts, AreTwoLaunchesAndAWorkspaceOfThePlanAlone) {
+  const ForwardPlan plan = plan_of(decode(1, 8192));
+  ASSERT_EQ(plan.steps.size(), 2u);
+  EXPECT_EQ(plan.steps[0].source.display_name, "fwd_sm90_bf16_d128_m64n64_parts");
+  EXPECT_EQ(plan.steps[0].grid, 128);
+  EXPECT_EQ(plan.steps[0].threads, 256);
+  EXPECT_EQ(plan.steps[1].source.name_expression, "fa4::combine_parts<fa4::Element::kBF16>");
+  EXPECT_EQ(plan.steps[1].grid, 64) << "a CTA a row";
+  EXPECT_EQ(plan.workspace.find(kTileCounter), nullptr) << "nothing to be zeroed";
+  EXPECT_EQ(plan.workspace.find(kPartSums)->bytes, size_t{64} * 16 * 128 * 4);
+  EXPECT_EQ(plan.workspace.find(kPartStats)->bytes, size_t{64} * 16 * 8);
+  ProblemDesc packed = decode(3, 8192);
+  packed.layout_q = Layout::kPacked;
+  packed.total_q = 3;
+  packed.split_keys = 1024;
+  EXPECT_EQ(plan_of(packed).workspace.find(kPartStats)->bytes, size_t{64} * 3 * 8 * 8);
+}
+
+TEST(KeyParts, TheirKernelAloneWritesAnotherType) {
+  ProblemDesc d = dense(128);
+  d.out_dtype = DType::kF32;
+  EXPECT_EQ(spec_of(d).parts.keys, 4096);
+  EXPECT_EQ(spec_of(d).parts.most, 1);
+  d.num_splits = 1;
+  EXPECT_EQ(spec_of(d).parts.most, 1);
+  const DeviceSpec b200 = emulated_specs().back();
+  EXPECT_EQ(refusal(d, b200),
+            "out_dtype f32; accepted on a Blackwell GPU in this version: bf16, the inputs'");
+  d = decode(1, 8192);
+  d.num_splits = 2;
+  EXPECT_EQ(refusal(d, b200), "num_splits 2; accepted on a Blackwell GPU in this version: 0, 1");
+  d.num_splits = 0;
+  d.split_keys = 256;
+  EXPECT_EQ(refusal(d, b200), "split_keys 256; accepted on a Blackwell GPU in this version: 0");
+}
+
+TEST(KeyParts, IndicesStayBelow2To31) {
+  ProblemDesc d = decode(8192, 1 << 26);
+  d.seqlen_q = 8;
+  EXPECT_EQ(refusal(d), "");
+  d.split_keys = 128;
+  EXPECT_EQ(
+      refusal(d),
+      "split_keys 128 with batch 8192, heads_q 64, seqlen_q 8 and seqlen_k 67108864; accepted "
+      "on a GPU: below 2^31 - 2^20 rows of a head, and as many parts of tiles of 64 rows");
+  d.split_keys = 4096;
+  EXPECT_EQ(refusal(d), "");
+}
+
+}  // namespace
+}  // namespace fa4::internal
