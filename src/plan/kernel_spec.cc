@@ -132,6 +132,12 @@ KernelSource combine_source(Element element) {
           .display_name = fmt::format("combine_{}", name_of(element))};
 }
 
+KernelSource merge_source() {
+  return {.main_file = "output/merge.cuh",
+          .name_expression = "fa4::merge_parts",
+          .display_name = "merge"};
+}
+
 KernelSource sm90_peak_source() {
   return {.main_file = "sm90/peak/kernel.cuh",
           .name_expression = "fa4::wgmma_peak_sm90",
@@ -178,6 +184,7 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
   } else if (is_sm100(architecture)) {
     for (const PrebuiltKernel& kernel : sm100_backward_kernels()) add_once(kernel, &kernels);
   }
+  if (!kernels.empty()) kernels.push_back({merge_source(), 0});
   return kernels;
 }
 

@@ -78,6 +78,9 @@ struct Sm100ForwardSpec {
 // The kernel that puts together what rows saw of the parts of their keys.
 KernelSource combine_source(Element element);
 
+// The kernel that merges partial results.
+KernelSource merge_source();
+
 // The kernel that measures the tensor cores' ceiling.
 KernelSource sm90_peak_source();
 

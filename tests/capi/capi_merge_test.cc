@@ -288,14 +288,4 @@ TEST(Merge, RefusesWhatItCannotTake) {
   EXPECT_EQ(fa4_merge(device.get(), nullptr), FA4_INVALID_ARGUMENT);
 }
 
-TEST(Merge, IsOfTheCpu) {
-  fa4_device* emulated = nullptr;
-  if (fa4_open_device("emulated:h200", &emulated) != FA4_OK) GTEST_SKIP() << fa4_last_error();
-  Parts parts(2, 3, 2, 8);
-  EXPECT_EQ(fa4_merge(emulated, &parts.bound()), FA4_NOT_SUPPORTED);
-  EXPECT_STREQ(fa4_last_error(),
-               "fa4_merge: device emulated:h200 is not in this version; accepted: cpu");
-  fa4_close_device(emulated);
-}
-
 }  // namespace

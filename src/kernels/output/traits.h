@@ -1,5 +1,5 @@
-// The shape of the kernel that puts together what rows saw of the parts of their keys. Host and
-// device.
+// The shapes of the kernels that put parts together: what rows saw of the parts of their keys
+// (combine.cuh), and partial results of any origin (merge.cuh). Host and device.
 #pragma once
 
 namespace fa4 {
@@ -7,6 +7,7 @@ namespace fa4 {
 inline constexpr int kCombineWarps = 4;  // of a row
 inline constexpr int kCombineThreads = 32 * kCombineWarps;
 inline constexpr int kCombineColumns = 256;  // of a row, at most
+inline constexpr int kMergeThreads = 128;    // a warp a row
 inline constexpr int kPartStatsBytes = 8;    // of a PartStats
 
 }  // namespace fa4

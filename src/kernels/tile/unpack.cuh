@@ -17,7 +17,7 @@ __device__ inline float unpack_upper(uint32_t pair) {
   return ptx::cvt_f32_f16(static_cast<uint16_t>(pair >> 16));
 }
 
-__device__ inline float load_float(const void* data, FloatType type, int index) {
+__device__ inline float load_float(const void* data, FloatType type, int64_t index) {
   if (type == FloatType::kF32) return static_cast<const float*>(data)[index];
   const uint32_t bits = static_cast<const uint16_t*>(data)[index];
   return type == FloatType::kBF16 ? unpack_lower<Element::kBF16>(bits)
