@@ -172,10 +172,11 @@ def variants_of(libraries, asked, caches):
 
 def measure(heads, size, libraries, asked):
     caches = Caches(*heads, *size, asked.head_dim, asked.warm)
-    replays, shares, refused = {}, {}, {}
+    runs, replays, shares, refused = [], {}, {}, {}  # a graph does not keep what a run keeps
     for name, (make, page) in variants_of(libraries, asked, caches).items():
         try:
             run = make() if name.split()[0] in libraries else make
+            runs.append(run)
             shares[name] = share_of_bound(run(), caches, page)
             torch.cuda.synchronize()
             replays[name] = graph_of(run)

@@ -205,7 +205,7 @@ typedef struct fa4_problem {
   int32_t has_softmax_scale;
   float softmax_scale;  /* when has_softmax_scale; else 1 / sqrt(head_dim) */
   float softcap;        /* 0: off; else scores become softcap * tanh(score / softcap) */
-  int32_t out_dtype;    /* 0 for dtype, or FA4_F32 (CPU) */
+  int32_t out_dtype;    /* 0 for dtype, or FA4_F32 (not on Blackwell) */
   int64_t q_strides[3]; /* in elements: batch (paged: page), seqlen, head; all 0: contiguous. */
   int64_t k_strides[3]; /* Packed tensors ignore the batch stride. */
   int64_t v_strides[3];
@@ -230,7 +230,7 @@ typedef struct fa4_problem {
   int32_t sink_dtype; /* of sink: 0 or FA4_F32, FA4_F16, FA4_BF16; dsink is f32 */
   /* Keys of a part: a row's keys are cut at its multiples (of 128), and the parts' sums put
    * together in their order, so that the result's bits depend neither on the batch nor on its
-   * lengths. 0: num_splits holds. On the CPU. */
+   * lengths. 0: num_splits holds. On the CPU and on Hopper. */
   int64_t split_keys;
   /* Paged: 0 or 1 when all heads share page_table, (batch, pages_per_seq); heads_kv when each key
    * head has its own, (batch, heads_kv, pages_per_seq), on the CPU. */
@@ -438,12 +438,13 @@ FA4_API fa4_status fa4_append(fa4_device* device, const fa4_problem* problem,
  *   part_lses, lse   (batch, heads, seqlen), f32, natural log
  * A part whose lse is -infinity for a row counts for nothing there, whatever its out holds; a row
  * of which every part says so gets out 0 and lse -infinity. A NaN or +infinity among a row's lse
- * makes it NaN. Parts are summed in double precision, in their order: the same bits always. */
+ * makes it NaN. Parts are summed in their order, in double precision, on a GPU in f32: the same
+ * bits always. */
 typedef struct fa4_merge_args {
   uint32_t struct_size;
   int32_t dtype;     /* of the parts: FA4_F32, FA4_F16, FA4_BF16 */
   int32_t out_dtype; /* of the merged out; 0: dtype */
-  int32_t num_parts; /* 1 or more */
+  int32_t num_parts; /* 1 or more; on a GPU at most 128 */
   int64_t batch;
   int64_t seqlen;
   int64_t heads;
@@ -458,7 +459,8 @@ typedef struct fa4_merge_args {
   void* stream; /* rule 8 */
 } fa4_merge_args;
 
-/* Merges. Of the CPU only in this version; GPUs answer FA4_NOT_SUPPORTED. */
+/* Merges; on a GPU on args->stream, parts and outputs in its memory. Its first call there compiles
+ * or loads the kernel, which a capture refuses. */
 FA4_API fa4_status fa4_merge(fa4_device* device, const fa4_merge_args* args);
 
 #ifdef __cplusplus
