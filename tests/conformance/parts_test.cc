@@ -121,6 +121,12 @@ const Variant kVariants[] = {
        c.desc.causal = false;
        c.desc.window = {300, -90, 2};
      }},
+    {"window that nobody sees anything in",
+     [](Case& c) {
+       c.desc.causal = false;
+       c.desc.window = {-150, -250, 3};
+       c.desc.split_keys = 4096;
+     }},
     {"softcap", [](Case& c) { c.desc.softcap = 9; }},
     {"negative scale", [](Case& c) { c.desc.softmax_scale = -0.1f; }},
     {"sink", [](Case& c) { c.desc.has_sink = true; }},

@@ -60,7 +60,10 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
     EXPECT_GE(counts.at("ran"), 2000);
     EXPECT_GE(5 * counts.at("long"), counts.at("ran"));
     for (const auto& [name, count] : counts) {
-      EXPECT_GE(count, name.starts_with("kernel ") ? 30 : 100) << name << " seed " << seed;
+      // Parts of keys are those of few rows.
+      const bool has_parts = name.find("_parts") != std::string::npos;
+      const int least = has_parts ? 5 : name.starts_with("kernel ") ? 25 : 100;
+      EXPECT_GE(count, least) << name << " seed " << seed;
     }
     for (const auto& [kernel, smem_bytes] : prebuilt_kernels("sm_90a")) {
       if (!is_forward(kernel)) continue;

@@ -4,6 +4,7 @@
 
 #include "kernels/backward/sequence.cuh"
 #include "kernels/geometry/query_range.h"
+#include "kernels/geometry/section_order.h"
 #include "kernels/sm100/backward/traits.h"
 #include "kernels/sm100/common/cta_group.cuh"
 #include "kernels/tile/phases.h"
@@ -30,7 +31,7 @@ __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t ind
       section_order(index, static_cast<uint32_t>(p.heads_kv * p.sequences.batch),
                     static_cast<uint32_t>(blocks), static_cast<uint32_t>(p.sections), false);
   const int batch = at.head / p.heads_kv, first = at.block * kGroupKeys;
-  Work work{.sequence = sequence_of(p, batch),
+  Work work{.sequence = sequence_of(p.sequences, batch),
             .head = at.head - batch * p.heads_kv,
             .first_key = first + static_cast<int>(rank) * kKeys,
             .rows = {},

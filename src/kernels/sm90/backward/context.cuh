@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/backward/sequence.cuh"
+#include "kernels/geometry/section_order.h"
 #include "kernels/sm90/backward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -40,7 +41,7 @@ __device__ inline bool find_work(const BwdParams& p, uint32_t index, Work* work)
   const int batch = at.head / p.heads_kv, first = at.block * kKeys;
   work->head = at.head - batch * p.heads_kv;
   work->n_block = at.block;
-  const Sequence s = sequence_of(p, batch);
+  const Sequence s = sequence_of(p.sequences, batch);
   work->sequence = s;
   if (first >= s.seqlen_k) return true;
   const BlockRange rows = rows_of_keys(p.mask, s, first, first + kKeys, T.q_rows);

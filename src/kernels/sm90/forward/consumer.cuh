@@ -8,6 +8,7 @@
 #include "kernels/sm90/forward/context.cuh"
 #include "kernels/sm90/forward/epilogue.cuh"
 #include "kernels/softmax/fragment_softmax.cuh"
+#include "kernels/tile/clear_rows.cuh"
 #include "kernels/tile/smem_descriptor.cuh"
 
 namespace fa4::sm90 {
@@ -76,6 +77,7 @@ class Consumer {
         release(c.pipeline(kVFull), v, !first);
         if (rescale && !first) rescale_o();
         probabilities();
+        if (T.parts && first) clear_tail();
         if (first && kOutTakesQ && T.q_stages > 1 && q.count > 1) release_q();
         if (--n < tile.blocks.n_block_min) break;
         next_scores();
@@ -222,6 +224,18 @@ class Consumer {
     ping_pong_arrive<T>(warpgroup);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rS);
+  }
+
+  // The rows of V behind a sequence's last key, in its last block, which comes first. Here, where
+  // the producer would wait for a block's bytes before it loads the next.
+  __device__ void clear_tail() {
+    const int valid = tile.work.seqlen_k - n * T.tile_n;
+    const bool clear = tile.sees_keys() && valid < T.tile_n && v_has_tails(c.params);
+    if (T.pages == Pages::kRows || !clear) return;
+    c.pipeline(kVFull).consumer_wait(v);
+    clear_rows<T.tile_n, T.head_dim_v, slab_columns(T.head_dim_v), kWarpgroupThreads>(
+        c.smem + c.kSmem.v + v.stage() * v_stage_bytes(T), valid);
+    ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
   }
 
   // Low words of the descriptors.

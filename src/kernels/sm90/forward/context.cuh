@@ -58,6 +58,12 @@ __device__ inline BlockRange block_range_of_part(const FwdParams& p, const WorkT
                         p.parts.keys / T.tile_n);
 }
 
+// Whether V's last rows may hold anything: sequences that do not end where the tensor does, behind
+// which TMA fills with zeros.
+__device__ inline bool v_has_tails(const FwdParams& p) {
+  return p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
+}
+
 // Where the producer gets its tiles.
 template <FwdTraits T, bool kParts = T.parts>
 struct Scheduler : TileScheduler<T.tile_m> {

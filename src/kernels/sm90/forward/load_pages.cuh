@@ -136,7 +136,7 @@ class PageLoader {
     } else {
       const int to = c.kSmem.v + v.stage() * v_stage_bytes(T);
       if constexpr (kBoxes) {
-        const bool clear = valid < T.tile_n;
+        const bool clear = !T.parts && valid < T.tile_n;
         load<T.head_dim_v>(c.params.maps.v, c.smem_address(to), clear ? c.barrier(kVRaw) : barrier,
                            head, places_of_v[0]);
         if (clear) {

@@ -86,8 +86,7 @@ __device__ inline void produce_v(const FwdContext<T>& c, const LoadTile& tile, i
   const FwdParams& p = c.params;
   const Pipeline v = c.pipeline(kVFull);
   const int valid = tile.work.seqlen_k - n_block * T.tile_n;
-  const bool clear = tile.sees_keys() && valid < T.tile_n &&
-                     (p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr);
+  const bool clear = !T.parts && tile.sees_keys() && valid < T.tile_n && v_has_tails(p);
   v.producer_acquire(state.v);
   const ptx::SmemAddr barrier = clear ? c.barrier(kVRaw) : v.full_barrier(state.v.stage());
   if (ptx::elect_sync()) {

@@ -97,7 +97,7 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
        "as k_full, or producer after clearing the tail", "consumers"},
       {"v_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after PV", "producer"},
       {"v_raw", 1, loaders, Start::kTaken, "producer + TMA bytes",
-       "producer, before clearing the tail"},
+       t.parts ? "nobody: consumers clear the tail" : "producer, before clearing the tail"},
       {"tile_full", kTileSlots, 1, Start::kTaken, "producer", "consumers"},
       {"tile_empty", kTileSlots, tile_readers, Start::kFree,
        "consumer warps, and those that load pages, after reading", "producer"},
