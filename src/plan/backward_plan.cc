@@ -19,8 +19,11 @@ Support query_backward_support(const AttentionProblem& problem, const DeviceSpec
   }
   if (device.kind == DeviceKind::kCpu) return {};
   if (const Support options = query_gpu_options(problem); !options.supported) return options;
-  if (const Support out = query_out_dtype(problem, "by a GPU's backward"); !out.supported) {
-    return out;
+  if (problem.out_dtype != problem.dtype) {
+    return {false,
+            fmt::format("out_dtype {}; accepted by a GPU's backward in this version: {}, the "
+                        "inputs'",
+                        name_of(problem.out_dtype), name_of(problem.dtype))};
   }
   if (device.architecture == "sm_90a") return query_sm90_backward_support(problem);
   if (is_sm100(device.architecture)) return query_sm100_backward_support(problem);

@@ -57,7 +57,8 @@ void add_forward_step(const KernelSource& source, const LaunchShape& shape,
 }
 
 // What puts the parts together that the first step leaves in the workspace.
-void add_combine_step(const AttentionProblem& p, const Sm90ForwardSpec& spec, ForwardPlan* plan) {
+template <class Spec>
+void add_combine_step(const AttentionProblem& p, const Spec& spec, ForwardPlan* plan) {
   const int64_t parts = p.lse_elements() * spec.parts.most;
   plan->workspace.add(kPartSums, parts * spec.traits.head_dim_v * int64_t{sizeof(float)});
   plan->workspace.add(kPartStats, parts * kPartStatsBytes);
@@ -80,12 +81,8 @@ Support query_support(const AttentionProblem& problem, const DeviceSpec& device)
                                device.architecture, device.name)};
   }
   if (const Support support = query_gpu_support(problem); !support.supported) return support;
-  if (!blackwell) return query_key_parts(problem);
-  if (const Support out = query_out_dtype(problem, "on a Blackwell GPU"); !out.supported) {
-    return out;
-  }
-  const Support splits = query_no_splits(problem);
-  return splits.supported ? query_sm100_support(problem) : splits;
+  if (const Support parts = query_key_parts(problem, device); !parts.supported) return parts;
+  return blackwell ? query_sm100_support(problem) : Support{};
 }
 
 ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
@@ -115,6 +112,7 @@ ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
     if (sm90->parts.are_cut()) add_combine_step(problem, *sm90, &plan);
   } else if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&main)) {
     add_forward_step(sm100->source(), sm100->shape(), sm100->schedule, &plan);
+    if (sm100->parts.are_cut()) add_combine_step(problem, *sm100, &plan);
   }
   return plan;
 }
@@ -124,7 +122,7 @@ std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan) {
     return GpuTiling{sm90->schedule, sm90->shape(), sm90->parts};
   }
   if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&plan.main)) {
-    return GpuTiling{sm100->schedule, sm100->shape(), {}};
+    return GpuTiling{sm100->schedule, sm100->shape(), sm100->parts};
   }
   return std::nullopt;
 }

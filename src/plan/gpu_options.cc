@@ -20,22 +20,4 @@ Support query_gpu_options(const AttentionProblem& p) {
   return {};
 }
 
-Support query_out_dtype(const AttentionProblem& p, const char* where) {
-  if (p.out_dtype == p.dtype) return {};
-  return {false, fmt::format("out_dtype {}; accepted {} in this version: {}, the inputs'",
-                             name_of(p.out_dtype), where, name_of(p.dtype))};
-}
-
-Support query_no_splits(const AttentionProblem& p) {
-  if (p.num_splits > 1) {
-    return {false, fmt::format("num_splits {}; accepted on a Blackwell GPU in this version: 0, 1",
-                               p.num_splits)};
-  }
-  if (p.split_keys != 0) {
-    return {false, fmt::format("split_keys {}; accepted on a Blackwell GPU in this version: 0",
-                               p.split_keys)};
-  }
-  return {};
-}
-
 }  // namespace fa4::internal

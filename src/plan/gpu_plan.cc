@@ -75,6 +75,12 @@ TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, bo
   return launch_control ? TileSource::kLaunchControl : TileSource::kCounter;
 }
 
+void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
+  steps->push_back({"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
+                    s.group > 1 ? "fewer tiles than head by head"
+                                : "head by head is as few tiles, or the group is above 128"});
+}
+
 }  // namespace
 
 std::string check_gpu_strides(const char* tensor, const Strides& strides, int element_bytes,
@@ -171,10 +177,10 @@ void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
                     fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
 }
 
-void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
-  steps->push_back({"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
-                    s.group > 1 ? "fewer tiles than head by head"
-                                : "head by head is as few tiles, or the group is above 128"});
+void explain_part_schedule(const TileSchedule& s, std::vector<PlanStep>* steps) {
+  explain_group(s, steps);
+  steps->push_back({"schedule", fmt::format("{} CTAs, parts by stride", s.grid),
+                    "each counts the parts of the sequences' own lengths"});
 }
 
 void explain_schedule(const AttentionProblem& p, const TileSchedule& s,

@@ -56,25 +56,25 @@ std::string name_expression(const sm90::FwdTraits& t) {
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
-  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}{}{}", name_of(t.element),
+  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}{}{}{}", name_of(t.element),
                      head_dims(t.head_dim, t.head_dim_v), t.q_tiles, t.cta_group > 1 ? "_pair" : "",
                      t.polynomial_pairs > 0 ? fmt::format("_poly{}", t.polynomial_pairs) : "",
-                     t.softcap ? "_softcap" : "", suffix_of(t.pages));
+                     t.parts ? "_parts" : "", t.softcap ? "_softcap" : "", suffix_of(t.pages));
 }
 
 std::string name_expression(const sm100::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, p_parts,
               polynomial_pairs, polynomial_degree, softmax_registers, correction_registers, p_apart,
-              softcap, pages] = t;
+              softcap, pages, parts] = t;
   return fmt::format(
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, "
       ".q_tiles={}, .cta_group={}, .kv_stages={}, .p_parts={{{{{}, {}, {}}}}}, "
       ".polynomial_pairs={}, "
       ".polynomial_degree={}, .softmax_registers={}, .correction_registers={}, .p_apart={}, "
-      ".softcap={}, .pages={}}}>",
+      ".softcap={}, .pages={}, .parts={}}}>",
       enumerator(element), head_dim, head_dim_v, q_tiles, cta_group, kv_stages, p_parts.ends[0],
       p_parts.ends[1], p_parts.ends[2], polynomial_pairs, polynomial_degree, softmax_registers,
-      correction_registers, p_apart, softcap, enumerator(pages));
+      correction_registers, p_apart, softcap, enumerator(pages), parts);
 }
 
 template <class Spec>
@@ -167,9 +167,16 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
         add_once({combine_source(element), 0}, &kernels);
       } else if (is_sm100(architecture)) {
         for (const Sm100TuningRow& row : sm100_tuning_rows()) {
-          add_once(prebuilt(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}}),
-                   &kernels);
+          add_once(
+              prebuilt(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}, {}}),
+              &kernels);
         }
+        for (const Sm100PartRow& row : sm100_part_rows()) {
+          add_once(
+              prebuilt(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}, {}}),
+              &kernels);
+        }
+        add_once({combine_source(element), 0}, &kernels);
       }
     }
   }

@@ -71,6 +71,7 @@ struct Sm90ForwardSpec {
 struct Sm100ForwardSpec {
   sm100::FwdTraits traits;
   TileSchedule schedule;
+  KeyParts parts;
   KernelSource source() const;
   LaunchShape shape() const;
 };

@@ -9,6 +9,7 @@
 
 #include "core/rounding.h"
 #include "plan/gpu_plan.h"
+#include "plan/sm100_tuning.h"
 
 namespace fa4::internal {
 namespace {
@@ -28,15 +29,15 @@ int64_t rows_of_key_head(const AttentionProblem& p) {
 }
 
 // Of all sequences of the greatest lengths.
-int64_t tiles_of(const AttentionProblem& p) {
+int64_t tiles_of(const AttentionProblem& p, int tile_rows) {
   const int64_t heads = p.heads_q / packable_group(p);
-  return std::max<int64_t>(1, p.batch * heads * ceil_div(rows_of_key_head(p), kPartTileRows));
+  return std::max<int64_t>(1, p.batch * heads * ceil_div(rows_of_key_head(p), tile_rows));
 }
 
 // Keys from the first to the last that a tile's rows see, at most. The last row's position is the
 // last key's: no row sees more keys behind its own than there are rows behind it.
-int64_t keys_of_tile(const AttentionProblem& p) {
-  const int64_t others = std::min<int64_t>(kPartTileRows, p.seqlen_q) - 1;
+int64_t keys_of_tile(const AttentionProblem& p, int tile_rows) {
+  const int64_t others = std::min<int64_t>(tile_rows, p.seqlen_q) - 1;
   const int64_t left = p.mask.is_bounded_left() ? p.mask.window_left : p.seqlen_k;
   const int64_t right =
       p.mask.is_bounded_right() ? std::min(p.mask.window_right, p.seqlen_q - 1) : p.seqlen_q - 1;
@@ -44,9 +45,9 @@ int64_t keys_of_tile(const AttentionProblem& p) {
 }
 
 // Of `keys`, from wherever on they begin.
-int64_t most_parts(const AttentionProblem& p, int64_t part_keys) {
+int64_t most_parts(const AttentionProblem& p, int tile_rows, int64_t part_keys) {
   const int64_t all = std::max<int64_t>(1, ceil_div(p.seqlen_k, part_keys));
-  return std::min(all, ceil_div(keys_of_tile(p) - 1, part_keys) + 1);
+  return std::min(all, ceil_div(keys_of_tile(p, tile_rows) - 1, part_keys) + 1);
 }
 
 // Parts that are compared, in multiples of kSplitStep: its powers of two, and the longest keys cut
@@ -100,10 +101,10 @@ class Choices {
 
 // The plan knows the greatest lengths alone. Where sequences may be shorter it looks at all of that
 // length and at one beside empty ones, for that length, its quarter, and so on.
-int64_t choose_part_keys(const AttentionProblem& p, int num_sms) {
+int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, int num_sms) {
   const bool lengths_differ = p.has_seqused_k || p.layout_kv == Layout::kPacked;
-  const int64_t longest = keys_of_tile(p);
-  const auto tiles = static_cast<double>(tiles_of(p));
+  const int64_t longest = keys_of_tile(p, tile_rows);
+  const auto tiles = static_cast<double>(tiles_of(p, tile_rows));
   Choices choices(longest);
   for (int64_t keys = longest; keys == longest || keys >= kFewestKeys; keys /= 4) {
     choices.compare(tiles, static_cast<double>(keys), num_sms);
@@ -114,50 +115,58 @@ int64_t choose_part_keys(const AttentionProblem& p, int num_sms) {
   return choices.least_behind();
 }
 
-bool are_countable(const AttentionProblem& p, int64_t part_keys) {
-  return p.batch * p.seqlen_q * p.heads_q < kMost && tiles_of(p) < kMost / most_parts(p, part_keys);
+bool are_countable(const AttentionProblem& p, int tile_rows, int64_t part_keys) {
+  return p.batch * p.seqlen_q * p.heads_q < kMost &&
+         tiles_of(p, tile_rows) < kMost / most_parts(p, tile_rows, part_keys);
 }
 
 // The second kernel alone writes an out that is not of the inputs' type.
 bool needs_parts(const AttentionProblem& p) { return p.out_dtype != p.dtype; }
 
 // 0: keys are not cut.
-int64_t part_keys_of(const AttentionProblem& p, int num_sms) {
+int64_t part_keys_of(const AttentionProblem& p, const DeviceSpec& device) {
+  const int tile_rows = part_tile_rows(device);
   const int64_t all = std::max(kSplitStep, round_up(p.seqlen_k, kSplitStep));
   if (p.split_keys > 0) return std::min(p.split_keys, all);
   if (p.num_splits > 1) return round_up(ceil_div(all, p.num_splits), kSplitStep);
-  const bool may_choose = p.num_splits == 0 && rows_of_key_head(p) <= kPartTileRows;
-  const int64_t keys = may_choose && p.seqlen_k >= kFewestKeys ? choose_part_keys(p, num_sms) : 0;
-  if (keys > 0 && are_countable(p, keys)) return keys;
+  const bool may_choose = p.num_splits == 0 && rows_of_key_head(p) <= tile_rows;
+  const int64_t keys =
+      may_choose && p.seqlen_k >= kFewestKeys ? choose_part_keys(p, tile_rows, device.num_sms) : 0;
+  if (keys > 0 && are_countable(p, tile_rows, keys)) return keys;
   return needs_parts(p) ? all : 0;
 }
 
 }  // namespace
 
-Support query_key_parts(const AttentionProblem& p) {
+int part_tile_rows(const DeviceSpec& device) {
+  return is_sm100(device.architecture) ? sm100::kTileRows : sm90::kWarpgroupRows;
+}
+
+Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
   if (p.split_keys == 0 && p.num_splits <= 1 && !needs_parts(p)) return {};
-  const int64_t keys = part_keys_of(p, 1);
-  if (are_countable(p, keys)) return {};
+  const int tile_rows = part_tile_rows(device);
+  if (are_countable(p, tile_rows, part_keys_of(p, device))) return {};
   return {false, fmt::format("{} {} with batch {}, heads_q {}, seqlen_q {} and seqlen_k {}; "
                              "accepted on a GPU: below 2^31 - 2^20 rows of a head, and as many "
-                             "parts of tiles of 64 rows",
+                             "parts of tiles of {} rows",
                              p.split_keys > 0   ? "split_keys"
                              : p.num_splits > 1 ? "num_splits"
                                                 : "out_dtype f32, splits",
                              p.split_keys > 0 ? p.split_keys : p.num_splits, p.batch, p.heads_q,
-                             p.seqlen_q, p.seqlen_k)};
+                             p.seqlen_q, p.seqlen_k, tile_rows)};
 }
 
 KeyParts choose_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
-  const int64_t keys = part_keys_of(p, device.num_sms);
+  const int64_t keys = part_keys_of(p, device);
   if (keys == 0) return {};
-  return {static_cast<int>(keys), static_cast<int>(most_parts(p, keys))};
+  return {static_cast<int>(keys), static_cast<int>(most_parts(p, part_tile_rows(device), keys))};
 }
 
-PlanStep explain_key_parts(const AttentionProblem& p, const KeyParts& parts) {
+PlanStep explain_key_parts(const AttentionProblem& p, const DeviceSpec& device,
+                           const KeyParts& parts) {
   if (!parts.are_cut()) {
     const char* why = p.num_splits == 1 ? "num_splits is 1"
-                      : rows_of_key_head(p) > kPartTileRows
+                      : rows_of_key_head(p) > part_tile_rows(device)
                           ? "tiles of rows are work for all SMs, and nothing asks for splits"
                           : "parts of the keys would be no faster";
     return {"splits", "none", why};

@@ -8,17 +8,18 @@
 
 namespace fa4::internal {
 
-// Rows of a tile of the kernels that take parts of keys.
-inline constexpr int kPartTileRows = 64;
+// Rows of a tile of the GPU's kernels that take parts of keys.
+int part_tile_rows(const DeviceSpec& device);
 
 // Whether the problem's own options allow parts, and how many there may be.
-Support query_key_parts(const AttentionProblem& problem);
+Support query_key_parts(const AttentionProblem& problem, const DeviceSpec& device);
 
 // Of what the problem asks for, or where it leaves that to the plan: of its largest lengths alone,
 // so that no bit of a sequence's result depends on what else is in the batch. Not cut: no part has
 // keys.
 KeyParts choose_key_parts(const AttentionProblem& problem, const DeviceSpec& device);
 
-PlanStep explain_key_parts(const AttentionProblem& problem, const KeyParts& parts);
+PlanStep explain_key_parts(const AttentionProblem& problem, const DeviceSpec& device,
+                           const KeyParts& parts);
 
 }  // namespace fa4::internal

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "plan/gpu_plan.h"
+#include "plan/key_parts.h"
 #include "plan/sm100_tuning.h"
 
 namespace fa4::internal {
@@ -13,6 +14,10 @@ const Sm100TuningRow* find_row(const AttentionProblem& p) {
   const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
   const bool uniform = dense && p.mask.is_full() && !p.has_seqused_q && !p.has_seqused_k;
   return find_sm100_tuning(p.head_dim, p.head_dim_v, rows, uniform);
+}
+
+const Sm100PartRow& part_row_of(const AttentionProblem& p) {
+  return *find_sm100_part_row(p.head_dim, p.head_dim_v);
 }
 
 }  // namespace
@@ -27,9 +32,14 @@ Support query_sm100_support(const AttentionProblem& p) {
 Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
                             std::optional<TileSource> forced) {
   Sm100ForwardSpec spec;
-  spec.traits = traits_of(*find_row(p), device.architecture, element_of(p), p.transforms_scores());
+  spec.parts = choose_key_parts(p, device);
+  const bool is_cut = spec.parts.are_cut();
+  spec.traits =
+      is_cut ? traits_of(part_row_of(p), device.architecture, element_of(p), p.transforms_scores())
+             : traits_of(*find_row(p), device.architecture, element_of(p), p.transforms_scores());
   spec.traits.pages = pages_of(static_cast<int>(p.page_size));
-  spec.schedule = choose_schedule(p, device, spec.shape(), forced);
+  spec.schedule = is_cut ? choose_part_schedule(p, device, spec.shape(), spec.parts)
+                         : choose_schedule(p, device, spec.shape(), forced);
   return spec;
 }
 
@@ -38,13 +48,14 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const auto& spec = std::get<Sm100ForwardSpec>(plan.main);
   const sm100::FwdTraits& t = spec.traits;
   const sm100::RegisterSplit registers = sm100::register_split(t);
+  const bool is_cut = spec.parts.are_cut();
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
        fmt::format("{} x {} rows x {} keys, {} stages of K and V", t.q_tiles * t.cta_group,
                    sm100::kTileRows, sm100::kTileN, t.kv_stages),
-       find_row(p)->reason});
+       is_cut ? part_row_of(p).reason : find_row(p)->reason});
   steps->push_back({"cta_group", fmt::format("{}", t.cta_group),
                     t.cta_group > 1 ? "two CTAs share every product: one tile, half of K and V each"
                                     : "a CTA works on a tile by itself"});
@@ -59,15 +70,21 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
                     t.q_tiles > 1 ? "the two softmax warpgroups take turns at the tensor core"
                                   : "one softmax warpgroup has no tile"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
-                    sm100::out_takes_q(t)
-                        ? "out takes the place of Q"
-                        : "out has a place of its own: the next tile begins under this one's end"});
+                    is_cut                  ? "as many bytes under way as fit"
+                    : sm100::out_takes_q(t) ? "out takes the place of Q"
+                                            : "out has a place of its own: the next tile begins "
+                                              "under this one's end"});
   steps->push_back(
       {"tensor memory",
        fmt::format("{} of {} columns", sm100::tmem_layout(t).total, sm100::kTmemColumns),
        t.p_apart ? "scores, probabilities beside them, and output: Q K runs a block ahead"
                  : "scores, with probabilities over them, and output"});
-  explain_schedule(p, spec.schedule, steps);
+  steps->push_back(explain_key_parts(p, plan.device, spec.parts));
+  if (is_cut) {
+    explain_part_schedule(spec.schedule, steps);
+  } else {
+    explain_schedule(p, spec.schedule, steps);
+  }
 }
 
 }  // namespace fa4::internal

@@ -62,6 +62,21 @@ constexpr std::array kRows = {
         .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = "K V K fit beside two Q that out replaces"},
 };
+
+constexpr std::array kPartRows = {
+    Sm100PartRow{
+        .head_dim = 64, .head_dim_v = 64, .kv_stages = 13, .p_parts = {{96, 128}}, .p_apart = true,
+        .reason = "208 KB of keys and values under way"},
+    Sm100PartRow{
+        .head_dim = 96, .head_dim_v = 96, .kv_stages = 8, .p_parts = {{64, 96, 128}}, .p_apart = false,
+        .reason = "192 KB of keys and values under way"},
+    Sm100PartRow{
+        .head_dim = 128, .head_dim_v = 128, .kv_stages = 6, .p_parts = {{64, 96, 128}}, .p_apart = false,
+        .reason = "192 KB of keys and values under way"},
+    Sm100PartRow{
+        .head_dim = 192, .head_dim_v = 128, .kv_stages = 3, .p_parts = {{64, 96, 128}}, .p_apart = false,
+        .reason = "K V K, 128 KB, fit beside one Q; a fourth stage would not"},
+};
 // clang-format on
 
 // Shares: the shortest predicted period of 8 to 20 pairs (docs/kernels/fwd_sm100_evidence.md).
@@ -127,6 +142,7 @@ bool is_sm100(const std::string& architecture) {
 }
 
 std::span<const Sm100TuningRow> sm100_tuning_rows() { return kRows; }
+std::span<const Sm100PartRow> sm100_part_rows() { return kPartRows; }
 std::span<const Sm100ExponentialRow> sm100_exponential_rows() { return kExponentials; }
 
 const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, int64_t rows,
@@ -135,6 +151,13 @@ const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, in
     const bool holds = head_dim <= row.head_dim && head_dim_v <= row.head_dim_v;
     const bool fits = rows >= row.min_rows && rows <= row.max_rows && (uniform || !row.uniform);
     if (holds && fits) return &row;
+  }
+  return nullptr;
+}
+
+const Sm100PartRow* find_sm100_part_row(int64_t head_dim, int64_t head_dim_v) {
+  for (const Sm100PartRow& row : kPartRows) {
+    if (head_dim <= row.head_dim && head_dim_v <= row.head_dim_v) return &row;
   }
   return nullptr;
 }
@@ -161,6 +184,21 @@ sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& archite
               find_sm100_exponential(architecture, element, row.head_dim).polynomial_pairs,
           .p_apart = row.p_apart,
           .softcap = softcap};
+}
+
+sm100::FwdTraits traits_of(const Sm100PartRow& row, const std::string& architecture,
+                           Element element, bool softcap) {
+  return {.element = element,
+          .head_dim = row.head_dim,
+          .head_dim_v = row.head_dim_v,
+          .q_tiles = 1,
+          .kv_stages = row.kv_stages,
+          .p_parts = row.p_parts,
+          .polynomial_pairs =
+              find_sm100_exponential(architecture, element, row.head_dim).polynomial_pairs,
+          .p_apart = row.p_apart,
+          .softcap = softcap,
+          .parts = true};
 }
 
 }  // namespace fa4::internal

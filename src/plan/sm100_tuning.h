@@ -23,6 +23,16 @@ struct Sm100TuningRow {
   const char* reason;
 };
 
+// One Q tile of rows, each tile a part of their keys.
+struct Sm100PartRow {
+  int head_dim;
+  int head_dim_v;
+  int kv_stages;
+  sm100::PParts p_parts;
+  bool p_apart;
+  const char* reason;
+};
+
 // How many of a block's 64 pairs of exponentials the polynomial takes. Of these columns and nothing
 // else: neither mask, packing, varlen nor tile changes a row's bits.
 struct Sm100ExponentialRow {
@@ -37,6 +47,7 @@ struct Sm100ExponentialRow {
 bool is_sm100(const std::string& architecture);
 
 std::span<const Sm100TuningRow> sm100_tuning_rows();
+std::span<const Sm100PartRow> sm100_part_rows();
 std::span<const Sm100ExponentialRow> sm100_exponential_rows();
 
 // The first row that takes a problem whose longest query has `rows` rows, or nullptr when none
@@ -44,11 +55,16 @@ std::span<const Sm100ExponentialRow> sm100_exponential_rows();
 const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, int64_t rows,
                                         bool uniform);
 
+// Likewise where keys are cut.
+const Sm100PartRow* find_sm100_part_row(int64_t head_dim, int64_t head_dim_v);
+
 // For an architecture and head_dim that have a row.
 const Sm100ExponentialRow& find_sm100_exponential(const std::string& architecture, Element element,
                                                   int head_dim);
 
 sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& architecture,
+                           Element element, bool softcap);
+sm100::FwdTraits traits_of(const Sm100PartRow& row, const std::string& architecture,
                            Element element, bool softcap);
 
 }  // namespace fa4::internal

@@ -54,11 +54,9 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
               : "consumers take turns at the tensor cores"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     is_cut ? "as many bytes under way as fit" : kQReasons[t.q_stages - 1]});
-  steps->push_back(explain_key_parts(p, spec.parts));
+  steps->push_back(explain_key_parts(p, plan.device, spec.parts));
   if (is_cut) {
-    explain_group(spec.schedule, steps);
-    steps->push_back({"schedule", fmt::format("{} CTAs, parts by stride", spec.schedule.grid),
-                      "each counts the parts of the sequences' own lengths"});
+    explain_part_schedule(spec.schedule, steps);
   } else {
     explain_schedule(p, spec.schedule, steps);
   }

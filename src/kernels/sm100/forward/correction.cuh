@@ -41,7 +41,11 @@ class Correction {
       }
 #pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
-        if (has_rows<T>(c.params.heads, tile.work, i)) finish(tile, i);
+        if constexpr (T.parts) {
+          finish_part(tile, i);
+        } else {
+          if (has_rows<T>(c.params.heads, tile.work, i)) finish(tile, i);
+        }
       }
     }
     tiles.release();
@@ -129,6 +133,34 @@ class Correction {
     release_o(q_tile);
     ptx::fence_proxy_async_shared();
     arrive(kOutFull, q_tile);
+  }
+
+  // O, its sum and maximum to global memory: a tile has keys in its part.
+  __device__ void finish_part(const QTiles& tile, int q_tile) {
+    const PartParams& parts = c.params.parts;
+    const int64_t at = OutputRow<T>{c, tile.work, q_tile, row}.part_row();
+    const auto phase = phases.next(kStatsFull, q_tile);
+    phase.wait(c, kStatsFull, q_tile);
+    if (at >= 0) parts.stats[at] = {c.maximum(q_tile, row), c.factor(q_tile, row)};
+    phase.wait(c, kOFull, q_tile);
+    ptx::tcgen05_fence_after_thread_sync();
+    store_o(o + q_tile * T.head_dim_v, at < 0 ? nullptr : parts.sums + at * T.head_dim_v);
+    ptx::tcgen05_fence_before_thread_sync();
+    release_o(q_tile);
+  }
+
+  // A row of O to global memory, or nowhere; all lanes of a warp load it together.
+  __device__ void store_o(ptx::TmemAddr from, float* to) const {
+#pragma unroll 1
+    for (int column = 0; column < T.head_dim_v; column += kChunk) {
+      float r[kChunk];
+      ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
+      if (to == nullptr) continue;
+#pragma unroll
+      for (int j = 0; j < kChunk; j += 4) {
+        *reinterpret_cast<float4*>(to + column + j) = {r[j], r[j + 1], r[j + 2], r[j + 3]};
+      }
+    }
   }
 
   // O times the row's factor to shared memory.

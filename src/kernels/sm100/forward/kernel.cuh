@@ -20,6 +20,9 @@
 //   mma        ── o_full ─────▶ correction: O / sum to shared memory
 //   correction ── out_full ───▶ store: TMA                              ── out_empty ─▶
 //
+// Where a tile is a part of the keys of its rows, correction stores O, the sum and the maximum to
+// global memory: there is no out in shared memory, and no store.
+//
 // Three things need no barrier because products run in the order of their issue, of which the
 // manual promises only what concerns one accumulator: that P V has read P before a later Q K
 // overwrites it as S is relied on by flash-attention, cuDNN and ThunderKittens too, and holds on a
@@ -71,7 +74,7 @@ __device__ inline void run(const FwdContext<T>& c, Role role) {
       ptx::setmaxnreg_dec<kRegisters.other>();
       if (role == Role::kMma) MmaIssuer<T>(c).run();
       if (role == Role::kLoad) Loader<T>(c).run();
-      if (role == Role::kStore) Storer<T>(c).run();
+      if (!T.parts && role == Role::kStore) Storer<T>(c).run();
       if (role == Role::kSchedule) Scheduler<T>(c).run();
   }
 }

@@ -2,6 +2,7 @@
 // global memory by the store warp.
 #pragma once
 
+#include "kernels/output/part_rows.cuh"
 #include "kernels/output/rows.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm100/forward/context.cuh"
@@ -36,6 +37,9 @@ struct OutputRow {
     fa4::store_lse(c.params.output.lse, c.params.sequences, c.params.heads.heads_q, tile, place(),
                    lse);
   }
+
+  // Of the workspace, where the tile is a part of its rows' keys.
+  __device__ int64_t part_row() const { return fa4::part_row<tile_m(T)>(c.params, tile, place()); }
 
   // Zeros, to global memory at once: the row sees nothing.
   __device__ void clear() const {

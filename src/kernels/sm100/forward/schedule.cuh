@@ -1,6 +1,7 @@
 // The scheduler warp: which tile comes next, and the blocks that its Q tiles visit.
 #pragma once
 
+#include "kernels/geometry/part_scheduler.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/sm100/common/launch_control.cuh"
 #include "kernels/sm100/forward/context.cuh"
@@ -18,12 +19,21 @@ __device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskP
   return range.is_empty() ? BlockRange{} : range;
 }
 
+// Where tiles come from: by number, or part by part.
+template <FwdTraits T, bool kParts = T.parts>
+struct Tiles : TileScheduler<tile_m(T), T.cta_group> {
+  __device__ explicit Tiles(const FwdParams& p)
+      : TileScheduler<tile_m(T), T.cta_group>(p.sequences, p.heads, p.schedule) {}
+};
+template <FwdTraits T>
+struct Tiles<T, true> : PartScheduler<tile_m(T)> {
+  using PartScheduler<tile_m(T)>::PartScheduler;
+};
+
 template <FwdTraits T>
 class Scheduler {
  public:
-  __device__ explicit Scheduler(const FwdContext<T>& context)
-      : c(context),
-        tiles(context.params.sequences, context.params.heads, context.params.schedule) {}
+  __device__ explicit Scheduler(const FwdContext<T>& context) : c(context), tiles(context.params) {}
 
   __device__ void run() {
     const Pipeline ring = c.pipeline(kTileFull);
@@ -39,7 +49,11 @@ class Scheduler {
       if (writes) tile.work = work;
 #pragma unroll 1
       for (int i = 0; i < T.q_tiles; ++i) {
-        if (writes) tile.blocks[i] = block_range_of<T>(c.params.heads, c.params.mask, work, i);
+        BlockRange blocks = block_range_of<T>(c.params.heads, c.params.mask, work, i);
+        if constexpr (T.parts) {
+          blocks = blocks_of_part(blocks, work.part, c.params.parts.keys / kTileN);
+        }
+        if (writes) tile.blocks[i] = blocks;
       }
       if (writes) ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
       __syncwarp();
@@ -50,6 +64,13 @@ class Scheduler {
 
  private:
   __device__ WorkTile next() {
+    if constexpr (T.parts) {
+      return tiles.next();
+    } else {
+      return next_by_number();
+    }
+  }
+  __device__ WorkTile next_by_number() {
     int32_t index;
     if (T.cta_group > 1 || c.params.schedule.launch_control == 0) {
       index = tiles.next_index();
@@ -62,7 +83,7 @@ class Scheduler {
   }
 
   const FwdContext<T>& c;
-  TileScheduler<tile_m(T), T.cta_group> tiles;
+  Tiles<T> tiles;
   bool is_first = true;
   LaunchControl<kCancelBytes> launch_control;
 };

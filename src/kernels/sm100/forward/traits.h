@@ -38,6 +38,9 @@ struct FwdTraits {
   bool p_apart = false;  // P beside S, not over it: Q K of the next block comes before this P V
   bool softcap = false;
   Pages pages = Pages::kNone;
+  // A work tile is a part of the keys of its rows. What it sees of them, in f32, goes to the
+  // workspace, where output/combine.cuh finds it.
+  bool parts = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
@@ -88,13 +91,14 @@ constexpr int v_columns(const FwdTraits& t) { return t.head_dim_v / t.cta_group;
 constexpr int k_bytes(const FwdTraits& t) { return k_rows(t) * t.head_dim * kElementBytes; }
 constexpr int v_bytes(const FwdTraits& t) { return kTileN * v_columns(t) * kElementBytes; }
 constexpr int q_tile_bytes(const FwdTraits& t) { return kTileRows * t.head_dim * kElementBytes; }
+// What a part of the keys gives goes to global memory from registers.
 constexpr int out_tile_bytes(const FwdTraits& t) {
-  return kTileRows * t.head_dim_v * kElementBytes;
+  return t.parts ? 0 : kTileRows * t.head_dim_v * kElementBytes;
 }
 
 // Out takes the place of its tile's Q when shared memory does not hold both; Q of the next tile
 // then waits for the store.
-constexpr bool out_takes_q(const FwdTraits& t) { return t.head_dim > t.head_dim_v; }
+constexpr bool out_takes_q(const FwdTraits& t) { return !t.parts && t.head_dim > t.head_dim_v; }
 
 // The ring of K and V blocks, which alternate: a stage has room for the larger of the two. With
 // three stages K and V change places from round to round; where K is larger, two K and one V have
@@ -168,7 +172,9 @@ constexpr BarrierKind p_barrier(const FwdTraits& t, int part) {
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int q = t.q_tiles, g = t.cta_group;
   const int apart = t.p_apart ? q : 0, next = t.p_parts.count() > 2 ? q : 0;
-  const int readers = 4 * q + 4 + 3;  // warps: softmax, correction, mma, load, store
+  const int stored = t.parts ? 0 : q;
+  const int readers =
+      4 * q + 4 + (t.parts ? 2 : 3);  // warps: softmax, correction, mma, load, store
   return {{
       {"q_full", q, 1, Start::kTaken, "load + TMA bytes", "mma"},
       {"q_empty", q, 1, Start::kFree, "mma: commit after the tile's last QK", "load"},
@@ -193,8 +199,8 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
        "correction"},
       {"stats_empty", q, 4, Start::kTaken, "correction warps, after the tile's last factors",
        "softmax"},
-      {"out_full", q, 4, Start::kTaken, "correction warps", "store"},
-      {"out_empty", q, 1, Start::kFree, "store, after TMA read it", "correction"},
+      {"out_full", stored, 4, Start::kTaken, "correction warps", "store"},
+      {"out_empty", stored, 1, Start::kFree, "store, after TMA read it", "correction"},
       {"tile_full", kTileSlots, 1, Start::kTaken, "schedule", "all other warps"},
       {"tile_empty", kTileSlots, readers, Start::kFree, "all other warps, after reading",
        "schedule"},
@@ -255,6 +261,7 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.cta_group == 2 && (t.head_dim_v % 64 != 0 || t.head_dim_v < 128))
     return "a pair of CTAs shares heads of 128 columns or more of V";
   if (t.cta_group == 2 && t.pages != Pages::kNone) return "a pair of CTAs takes no pages";
+  if (t.parts && (t.q_tiles > 1 || t.cta_group > 1)) return "parts of keys are of one Q tile";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim_v > 128 || t.head_dim > 192 || (t.head_dim > 128 && t.head_dim_v != 128))
     return "head dims are at most 128, or 192 with 128";

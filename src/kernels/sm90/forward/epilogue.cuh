@@ -1,6 +1,7 @@
 // The end of a tile: a warpgroup's 64 rows of out to global memory, and their lse.
 #pragma once
 
+#include "kernels/output/part_rows.cuh"
 #include "kernels/output/rows.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
@@ -54,11 +55,7 @@ struct Epilogue {
   }
   // Of the workspace; -1: the row does not exist.
   __device__ int64_t part_row(int row_in_tile) const {
-    const FwdParams& p = c.params;
-    const Place of = place(row_in_tile);
-    if (of.position >= tile.seqlen_q) return -1;
-    return lse_index(p.sequences, p.heads.heads_q, tile, of) * p.parts.most + tile.part -
-           parts_of_tile<T.tile_m>(p, tile).begin;
+    return fa4::part_row<T.tile_m>(c.params, tile, place(row_in_tile));
   }
 
   // Out goes through the place of the tile's Q, of which the warpgroup takes its own rows, so that
