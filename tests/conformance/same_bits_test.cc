@@ -199,13 +199,14 @@ TEST_F(EmulatedB200, EveryVariantGivesTheSameBits) {
   EXPECT_GE(variants, 40);
 }
 
-// The last of `keys` keys asks alone: the result must be the prefill's row, bit by bit.
+// The last of `keys` keys asks alone: where they are not cut, the result must be the prefill's row,
+// bit by bit.
 void expect_decode_row(const Backend& backend, const CaseTensors& tensors, const Result& prefill,
                        int64_t keys) {
   const AttentionProblem& p = tensors.problem();
   ProblemDesc d;
   d.dtype = p.dtype;
-  d.batch = d.seqlen_q = 1;
+  d.batch = d.seqlen_q = d.num_splits = 1;
   d.seqlen_k = keys;
   d.heads_q = p.heads_q;
   d.heads_kv = p.heads_kv;

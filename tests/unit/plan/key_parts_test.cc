@@ -38,7 +38,7 @@ TEST(PartTuning, EveryRowCanBeBuiltAndEveryHeadDimHasOne) {
       const char* reason = sm90::why_not(t);
       EXPECT_EQ(reason, nullptr) << "head_dim " << row.head_dim << ": " << reason;
       EXPECT_TRUE(t.parts);
-      EXPECT_EQ(t.tile_m, part_tile_rows(h200()));
+      EXPECT_EQ(t.tile_m, part_tile_rows(h200_spec()));
       EXPECT_EQ(kSplitStep, sm90::kPartStep);
     }
     EXPECT_STRNE(row.reason, "");
@@ -124,7 +124,7 @@ TEST(KeyParts, NoTileSeesMoreThanTheWorkspaceHolds) {
         d.split_keys = keys;
         d.window = window;
         const Sm90ForwardSpec spec = spec_of(d);
-        const int positions = part_tile_rows(h200()) / (spec.schedule.group == 3 ? 4 : 1);
+        const int positions = part_tile_rows(h200_spec()) / (spec.schedule.group == 3 ? 4 : 1);
         const auto bound = [](bool is_bounded, int64_t w) {
           return is_bounded ? static_cast<int>(w) : 1 << 29;
         };
@@ -187,15 +187,32 @@ TEST(KeyParts, TheirKernelAloneWritesAnotherType) {
   EXPECT_EQ(spec_of(d).parts.most, 1);
   d.num_splits = 1;
   EXPECT_EQ(spec_of(d).parts.most, 1);
+}
+
+// 128 rows a tile there, and one of the two Q tiles.
+TEST(KeyParts, OfBlackwell) {
   const DeviceSpec b200 = emulated_specs().back();
-  EXPECT_EQ(refusal(d, b200),
-            "out_dtype f32; accepted on a Blackwell GPU in this version: bf16, the inputs'");
-  d = decode(1, 8192);
-  d.num_splits = 2;
-  EXPECT_EQ(refusal(d, b200), "num_splits 2; accepted on a Blackwell GPU in this version: 0, 1");
-  d.num_splits = 0;
+  const auto spec_on_b200 = [&](const ProblemDesc& d) {
+    return std::get<Sm100ForwardSpec>(plan_forward(AttentionProblem::make(d), b200).main);
+  };
+  ProblemDesc d = decode(1, 8192);
+  d.seqlen_q = 16;  // of 8 heads
+  EXPECT_TRUE(spec_on_b200(d).parts.are_cut());
+  EXPECT_TRUE(spec_on_b200(d).traits.parts);
+  EXPECT_EQ(spec_on_b200(d).traits.q_tiles, 1);
+  d.seqlen_q = 17;
+  EXPECT_FALSE(spec_on_b200(d).parts.are_cut());
+  EXPECT_FALSE(spec_on_b200(d).traits.parts);
   d.split_keys = 256;
-  EXPECT_EQ(refusal(d, b200), "split_keys 256; accepted on a Blackwell GPU in this version: 0");
+  EXPECT_EQ(spec_on_b200(d).parts.keys, 256);
+  EXPECT_EQ(spec_on_b200(d).parts.most, 32);
+  d.window = {100, 0};
+  EXPECT_EQ(spec_on_b200(d).parts.most, 2);
+  d = decode(1, 8192);
+  d.head_dim = 256;
+  EXPECT_EQ(refusal(d, b200),
+            "head_dim 256, head_dim_v 256; accepted on a Blackwell GPU in this version: at most "
+            "192, 128");
 }
 
 TEST(KeyParts, IndicesStayBelow2To31) {

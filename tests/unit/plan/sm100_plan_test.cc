@@ -43,6 +43,11 @@ std::vector<sm100::FwdTraits> all_variants() {
         }
       }
     }
+    for (const Sm100PartRow& row : sm100_part_rows()) {
+      for (const bool softcap : {false, true}) {
+        variants.push_back(traits_of(row, architecture, Element::kBF16, softcap));
+      }
+    }
   }
   return variants;
 }
@@ -53,6 +58,7 @@ TEST(Sm100Tuning, EveryVariantCanBeBuilt) {
     EXPECT_EQ(reason, nullptr) << "head_dim " << t.head_dim << ": " << reason;
   }
   for (const Sm100TuningRow& row : sm100_tuning_rows()) EXPECT_STRNE(row.reason, "");
+  for (const Sm100PartRow& row : sm100_part_rows()) EXPECT_STRNE(row.reason, "");
   for (const Sm100ExponentialRow& row : sm100_exponential_rows()) EXPECT_STRNE(row.reason, "");
 }
 
