@@ -180,7 +180,7 @@ TEST(Sm100Traits, RegionsFollowEachOtherAndAreAligned) {
     const bool shared = sm100::out_takes_q(t);
     EXPECT_EQ(s.out, shared ? 0 : t.q_tiles * 128 * t.head_dim * 2);
     const int out_width = shared ? t.head_dim : t.head_dim_v;
-    EXPECT_EQ(s.kv - s.out, t.q_tiles * 128 * out_width * 2);
+    EXPECT_EQ(s.kv - s.out, t.parts ? 0 : t.q_tiles * 128 * out_width * 2);
     EXPECT_EQ(s.factors - s.kv, sm100::kv_bytes(t));
     EXPECT_EQ(s.out % 1024, 0) << "TMA's 128-byte swizzle repeats every 1024 bytes";
     EXPECT_EQ(s.kv % 1024, 0);
@@ -231,7 +231,10 @@ TEST(Sm100Traits, EveryBarrierHasArriversAndWaiters) {
       EXPECT_GT(barrier.arrivals, 0) << barrier.name;
       const bool of_p_apart = std::set<std::string>{"s_free", "p_free"}.contains(barrier.name);
       const bool of_three_parts = std::string(barrier.name) == "p_next";
-      const bool is_used = of_p_apart ? t.p_apart : !of_three_parts || t.p_parts.count() == 3;
+      const bool of_out = std::set<std::string>{"out_full", "out_empty"}.contains(barrier.name);
+      const bool is_used = of_p_apart       ? t.p_apart
+                           : of_three_parts ? t.p_parts.count() == 3
+                                            : !of_out || !t.parts;
       EXPECT_EQ(barrier.stages > 0, is_used) << barrier.name;
       EXPECT_STRNE(barrier.arrives, "") << barrier.name;
       EXPECT_STRNE(barrier.waits, "") << barrier.name;
@@ -260,7 +263,8 @@ TEST(Sm100Spec, PrintsEveryMemberOfItsTraits) {
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
       ".head_dim_v=128, .q_tiles=2, "))
       << source.name_expression;
-  EXPECT_TRUE(source.name_expression.ends_with(", .softcap=false, .pages=fa4::Pages::kNone}>"))
+  EXPECT_TRUE(source.name_expression.ends_with(
+      ", .softcap=false, .pages=fa4::Pages::kNone, .parts=false}>"))
       << source.name_expression;
 }
 
@@ -285,7 +289,10 @@ TEST(Sm100Spec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
               d.head_dim_v = std::min<int64_t>(head_dim, 128);
               d.dtype = dtype;
               d.softcap = softcap;
-              planned.insert(spec_of(d, device).source().name_expression);
+              for (const int num_splits : {1, 2}) {
+                d.num_splits = num_splits;
+                planned.insert(spec_of(d, device).source().name_expression);
+              }
             }
           }
         }
@@ -301,6 +308,11 @@ TEST(Sm100Plan, ShortQueriesUseOneTile) {
   decode.heads_q = 64;
   decode.heads_kv = 8;
   Sm100ForwardSpec spec = spec_of(decode);
+  EXPECT_EQ(spec.traits.q_tiles, 1);
+  EXPECT_EQ(spec.schedule.group, 8);
+  EXPECT_TRUE(spec.parts.are_cut());
+  decode.num_splits = 1;
+  spec = spec_of(decode);
   EXPECT_EQ(spec.traits.q_tiles, 1);
   EXPECT_EQ(spec.schedule.group, 8);
   EXPECT_EQ(spec.schedule.grid, 4 * 8);
