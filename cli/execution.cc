@@ -29,6 +29,7 @@ void BoundOperation<Op, Args>::upload_indices(Args& args) {
   args.seqused_k = side_.upload(args.seqused_k, p.batch, 4);
   const auto entries = span_of(page_table_extent(p), p.page_table, 4);  // checked with the problem
   args.page_table = side_.upload(args.page_table, entries->end, 4);
+  args.prefix_pages = side_.upload(args.prefix_pages, p.prefix_pages(), 4);
 }
 
 Execution::Execution(const AttentionProblem& problem, const DeviceChoice& device, int threads)

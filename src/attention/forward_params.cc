@@ -65,13 +65,17 @@ PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
                        const ForwardArgs& args) {
   if (p.layout_kv != Layout::kPaged) return {};
   const auto page_size = static_cast<int32_t>(p.page_size);
+  const auto prefix_len = static_cast<int32_t>(p.prefix_len);
   return {.table = args.page_table,
+          .prefix_pages = args.prefix_pages,
           .stride_batch = p.page_table.batch,
+          .stride_head = p.page_table_heads > 1 ? p.page_table.head : 0,
           .stride_entry = p.page_table.seqlen,
+          .prefix_len = prefix_len,
           .page_size = page_size,
           .division = page_division(page_size),
           .num_pages = static_cast<int32_t>(p.num_pages),
-          .box_rows = page_box_rows(page_size, shape.k_rows),
+          .box_rows = page_box_rows(page_size, prefix_len, shape.k_rows),
           .k = page_rows(args.k, p.k, p.head_dim),
           .v = page_rows(args.v, p.v, p.head_dim_v)};
 }

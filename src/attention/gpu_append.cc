@@ -42,8 +42,11 @@ PageParams pages_of(const AttentionProblem& p, const AppendArgs& a) {
   if (p.layout_kv != Layout::kPaged) return {};
   const auto page_size = static_cast<int32_t>(p.page_size);
   return {.table = a.page_table,
+          .prefix_pages = nullptr,
           .stride_batch = p.page_table.batch,
+          .stride_head = p.page_table_heads > 1 ? p.page_table.head : 0,
           .stride_entry = p.page_table.seqlen,
+          .prefix_len = 0,
           .page_size = page_size,
           .division = page_division(page_size),
           .num_pages = static_cast<int32_t>(p.num_pages),

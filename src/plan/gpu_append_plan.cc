@@ -40,10 +40,6 @@ Support query_append_support(const AttentionProblem& p, const AppendArgs& a,
         device.architecture, device.name));
   }
   if (p.dtype == DType::kF32) return no("dtype f32; accepted on a GPU: bf16, f16");
-  if (p.page_table_heads > 1) {
-    return no(fmt::format("page_table_heads {}; accepted on a GPU in this version: 0, 1",
-                          p.page_table_heads));
-  }
   if (a.cos != nullptr && a.rotary_rows < 1) {
     return no(fmt::format("rotary_rows {}; accepted on a GPU: 1 or more", a.rotary_rows));
   }

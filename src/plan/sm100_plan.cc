@@ -37,7 +37,7 @@ Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
   spec.traits =
       is_cut ? traits_of(part_row_of(p), device.architecture, element_of(p), p.transforms_scores())
              : traits_of(*find_row(p), device.architecture, element_of(p), p.transforms_scores());
-  spec.traits.pages = pages_of(static_cast<int>(p.page_size));
+  spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
   spec.schedule = is_cut ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                          : choose_schedule(p, device, spec.shape(), forced);
   return spec;

@@ -25,7 +25,7 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   spec.traits = spec.parts.are_cut()
                     ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
                     : traits_of(row_of(p), element_of(p), p.transforms_scores());
-  spec.traits.pages = pages_of(static_cast<int>(p.page_size));
+  spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
   return spec;

@@ -37,12 +37,14 @@ struct PagedTensors {
   explicit PagedTensors(const Case& c) : tensors(c) {
     const AttentionProblem& p = problem();
     const ForwardArgs args = tensors.args();
-    table.assign(static_cast<size_t>(p.batch * p.pages_per_seq), kGarbage);
+    table.assign(static_cast<size_t>(p.batch * p.page_table_heads * p.pages_per_seq), kGarbage);
     k = unpaged(args.k, p.k, p.head_dim);
     v = unpaged(args.v, p.v, p.head_dim_v);
     for (int64_t b = 0; b < p.batch; ++b) {
-      for (int64_t i = 0; i * p.page_size < args.seqused_k[b]; ++i) {
-        table[b * p.pages_per_seq + i] = args.page_table[b * p.pages_per_seq + i];
+      for (int64_t h = 0; h < p.page_table_heads; ++h) {
+        for (int64_t i = 0; i * p.page_size < args.seqused_k[b] - p.prefix_len; ++i) {
+          table[(b * p.page_table_heads + h) * p.pages_per_seq + i] = page_of(p, args, b, h, i);
+        }
       }
     }
   }
@@ -57,12 +59,13 @@ struct PagedTensors {
   AttentionProblem unpaged_problem() const {
     ProblemDesc d = problem();
     d.layout_kv = Layout::kDense;
+    d.prefix_len = 0;
     d.k = d.v = d.dk = d.dv = {};
     return AttentionProblem::make(d);
   }
   ForwardArgs unpaged_args() const {
     ForwardArgs args = tensors.args();
-    args.page_table = nullptr;
+    args.page_table = args.prefix_pages = nullptr;
     args.k = k.data();
     args.v = v.data();
     return args;
@@ -77,10 +80,9 @@ struct PagedTensors {
         static_cast<size_t>(std::max<int64_t>(1, p.batch * p.seqlen_k * row) * bytes), 0xff);
     for (int64_t b = 0; b < p.batch; ++b) {
       for (int64_t n = 0; n < args.seqused_k[b]; ++n) {
-        const int64_t page = args.page_table[b * p.pages_per_seq + n / p.page_size];
         for (int64_t h = 0; h < p.heads_kv; ++h) {
-          const int64_t from =
-              page * strides.batch + n % p.page_size * strides.seqlen + h * strides.head;
+          const PageRow at = page_row_of(p, args, b, h, n);
+          const int64_t from = at.page * strides.batch + at.row * strides.seqlen + h * strides.head;
           std::memcpy(rows.data() + ((b * p.seqlen_k + n) * row + h * dim) * bytes,
                       static_cast<const unsigned char*>(pages) + from * bytes,
                       static_cast<size_t>(dim * bytes));
@@ -170,6 +172,39 @@ TEST_F(Pages, OfTablesThatAreSlices) {
     }
   }
   EXPECT_GE(ran, 2);
+}
+
+// The first keys of all sequences on pages that they share: whole pages, a part of the last, fewer
+// than a page, more keys than a sequence has.
+TEST_F(Pages, OfSharedPrefixes) {
+  int ran = 0;
+  for (const int64_t page_size : {1, 16, 24, 64}) {
+    for (const int64_t prefix_len : {5, 64, 130, 304}) {
+      SCOPED_TRACE(testing::Message() << prefix_len << " on pages of " << page_size);
+      Case c = base_case(64);
+      put_in_pages(c, page_size, {544, 60, 301});
+      c.desc.prefix_len = prefix_len;
+      c.desc.num_pages += (prefix_len + page_size - 1) / page_size;
+      ran += expect_bits_of_contiguous(c);
+    }
+  }
+  EXPECT_GE(ran, 16);
+}
+
+// A key head may keep other keys than another one.
+TEST_F(Pages, OfEachHead) {
+  int ran = 0;
+  for (const int64_t page_size : {4, 16}) {
+    SCOPED_TRACE(page_size);
+    Case c = base_case(96);
+    put_in_pages(c, page_size, {544, 0, 301});
+    c.desc.page_table_heads = c.desc.heads_kv;
+    ran += expect_bits_of_contiguous(c);
+    c.desc.prefix_len = 40;
+    c.desc.num_pages += 40 / page_size + 1;
+    ran += expect_bits_of_contiguous(c);
+  }
+  EXPECT_GE(ran, 4);
 }
 
 TEST_F(Pages, OfEveryHeadDim) {

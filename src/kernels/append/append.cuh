@@ -61,7 +61,7 @@ __device__ inline int64_t cache_element(const AppendParams& p, const AppendTenso
                                         const NewRow& row, int head) {
   int outer = row.batch, at = row.key;
   if (p.pages.table != nullptr) {
-    const PagePlace place = page_place(p.pages, row.batch, p.sequences.seqlen_k, row.key);
+    const PagePlace place = page_place(p.pages, row.batch, head, p.sequences.seqlen_k, row.key);
     outer = page_of(p.pages, place);
     at = place.row;
   }

@@ -11,17 +11,21 @@ enum class Pages {
   kRows,   // threads copy them row by row: a page may have any size
 };
 
-// Rows that TMA takes at a time where a block of keys has `block_rows`, 16 or a multiple: the most
-// that never reach from one page into the next, nor from one block. Multiples of 8 keep the pattern
-// in which 16-byte pieces are permuted whole (tile/slab.h).
-constexpr int page_box_rows(int page_size, int block_rows) {
-  int a = block_rows, b = page_size;
+constexpr int greatest_common_divisor(int a, int b) {
   while (b != 0) {
     const int rest = a % b;
     a = b;
     b = rest;
   }
   return a;
+}
+
+// Rows that TMA takes at a time where a block of keys has `block_rows`, 16 or a multiple: the most
+// that never reach from one page into the next, nor from one block, nor from the keys that all
+// sequences share into a sequence's own, which begin in a page of their own. Multiples of 8 keep
+// the pattern in which 16-byte pieces are permuted whole (tile/slab.h).
+constexpr int page_box_rows(int page_size, int prefix_len, int block_rows) {
+  return greatest_common_divisor(block_rows, greatest_common_divisor(page_size, prefix_len));
 }
 
 // n / page_size, for n from 0 to 2^31 - 1, is the high word of 2 n multiplier, shifted: the factor
@@ -39,8 +43,9 @@ constexpr PageDivision page_division(int32_t page_size) {
   return {static_cast<uint32_t>((dividend + divisor - 1) / divisor), shift};
 }
 
-constexpr Pages pages_of(int page_size) {
-  return page_size == 0 ? Pages::kNone : page_size % 8 == 0 ? Pages::kBoxes : Pages::kRows;
+constexpr Pages pages_of(int page_size, int prefix_len) {
+  if (page_size == 0) return Pages::kNone;
+  return page_size % 8 == 0 && prefix_len % 8 == 0 ? Pages::kBoxes : Pages::kRows;
 }
 
 }  // namespace fa4

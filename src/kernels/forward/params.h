@@ -89,12 +89,16 @@ struct PageRows {
   int32_t columns;
 };
 
-// Where keys and values lie that are in pages: key j of a sequence is row j % page_size of page
-// table[sequence][j / page_size].
+// Where keys and values lie that are in pages. Key j of those that all sequences share, the first
+// `prefix_len` of each, is row j % page_size of page prefix_pages[j / page_size]; key j behind them
+// of page table[sequence][key head][j / page_size].
 struct PageParams {
-  const int32_t* table;  // null: there are none
-  int64_t stride_batch;  // elements
+  const int32_t* table;         // null: there are none
+  const int32_t* prefix_pages;  // null where prefix_len is 0
+  int64_t stride_batch;         // elements, of the table
+  int64_t stride_head;          // 0: the heads share a row
   int64_t stride_entry;
+  int32_t prefix_len;
   int32_t page_size;
   PageDivision division;  // by page_size
   int32_t num_pages;

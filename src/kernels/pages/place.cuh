@@ -13,13 +13,19 @@ struct PagePlace {
   int row;
 };
 
-// Of a sequence with so many keys in use. Entries of the table past them are not read.
-__device__ inline PagePlace page_place(const PageParams& pages, int batch, int seqlen_k, int key) {
+// Of a key head and a sequence with so many keys in use. Entries of the table past them are not
+// read.
+__device__ inline PagePlace page_place(const PageParams& pages, int batch, int head, int seqlen_k,
+                                       int key) {
   if (key >= seqlen_k) return {0, -1};
+  const bool is_shared = key < pages.prefix_len;
+  const int row = is_shared ? key : key - pages.prefix_len;
   const int index = static_cast<int>(
-      __umulhi(2 * static_cast<uint32_t>(key), pages.division.multiplier) >> pages.division.shift);
-  return {pages.table[batch * pages.stride_batch + index * pages.stride_entry],
-          key - index * pages.page_size};
+      __umulhi(2 * static_cast<uint32_t>(row), pages.division.multiplier) >> pages.division.shift);
+  const int32_t* entry = is_shared ? pages.prefix_pages + index
+                                   : pages.table + batch * pages.stride_batch +
+                                         head * pages.stride_head + index * pages.stride_entry;
+  return {*entry, row - index * pages.page_size};
 }
 
 // Entries are clamped, since nobody can check them without a synchronisation. num_pages for a key

@@ -32,16 +32,28 @@ TEST(Sm90Tuning, EveryRowCanBeBuilt) {
   }
 }
 
-TEST(Sm90Plan, OptionsThatTheCpuAloneHas) {
+TEST(Sm90Plan, TablesOfEveryKind) {
   ProblemDesc d = dense(128);
   d.layout_kv = Layout::kPaged;
   d.page_size = 64;
   d.num_pages = 4 * (d.pages_per_seq = 64);
   d.page_table_heads = 16;
-  EXPECT_EQ(refusal(d), "page_table_heads 16; accepted on a GPU in this version: 0, 1");
+  EXPECT_EQ(refusal(d), "");
   d.page_table_heads = 0;
   d.page_table = {100, 1, 0};
   EXPECT_EQ(refusal(d), "");
+}
+
+// Boxes must not reach from the shared keys into a sequence's own.
+TEST(Sm90Plan, PrefixesThatAreNoMultipleOf8AreCopiedByRows) {
+  ProblemDesc d = dense(128);
+  d.layout_kv = Layout::kPaged;
+  d.page_size = 64;
+  d.num_pages = 4 * (d.pages_per_seq = 64) + 2;
+  d.prefix_len = 104;
+  EXPECT_EQ(spec_of(d).traits.pages, Pages::kBoxes);
+  d.prefix_len = 100;
+  EXPECT_EQ(spec_of(d).traits.pages, Pages::kRows);
 }
 
 TEST(Sm90Tuning, ARowThatDoesNotFitIsNamed) {
@@ -135,9 +147,12 @@ TEST(KernelSpec, KeysInPagesTakeTheTileOfTheSameKeysWithoutThem) {
 TEST(Pages, BoxesStayInsideOfAPageAndOfABlock) {
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
     for (int page_size = 8; page_size <= 4096; page_size += 8) {
-      const int rows = page_box_rows(page_size, row.tile_n);
-      EXPECT_EQ(page_size % rows + row.tile_n % rows + rows % 8, 0) << page_size;
-      EXPECT_LE(row.tile_n / rows, 32) << "a lane each";
+      for (const int prefix_len : {0, 8, 64, 104}) {
+        const int rows = page_box_rows(page_size, prefix_len, row.tile_n);
+        EXPECT_EQ(page_size % rows + prefix_len % rows + row.tile_n % rows + rows % 8, 0)
+            << page_size << " " << prefix_len;
+        EXPECT_LE(row.tile_n / rows, 32) << "a lane each";
+      }
     }
   }
 }

@@ -46,9 +46,9 @@ class PageLoader {
         const bool has_next = last && next.work.batch >= 0;
         move_to_v();
         if (last) {
-          find_keys(next, next.blocks.n_block_max - 1);
+          find_keys(next, next_head, next.blocks.n_block_max - 1);
         } else {
-          find_keys(tile, n - 1);
+          find_keys(tile, head, n - 1);
         }
         if (!last || has_next) fill_k(last ? next_head : head, !last || next.sees_keys());
         if (tile.work.batch >= 0) {
@@ -90,11 +90,11 @@ class PageLoader {
   }
 
   // Reads the page table before anybody waits for a stage.
-  __device__ void find_keys(const QTile& tile, int n_block) {
+  __device__ void find_keys(const QTile& tile, int head, int n_block) {
     if (!tile.sees_keys()) return;
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
-      places_of_k[i] = page_place(c.params.pages, tile.work.batch, tile.work.seqlen_k,
+      places_of_k[i] = page_place(c.params.pages, tile.work.batch, head, tile.work.seqlen_k,
                                   n_block * T.tile_n + row_of(i));
     }
   }
