@@ -205,7 +205,7 @@ typedef struct fa4_problem {
   int32_t has_softmax_scale;
   float softmax_scale;  /* when has_softmax_scale; else 1 / sqrt(head_dim) */
   float softcap;        /* 0: off; else scores become softcap * tanh(score / softcap) */
-  int32_t out_dtype;    /* 0 for dtype, or FA4_F32 (not on Blackwell) */
+  int32_t out_dtype;    /* 0 for dtype, or FA4_F32 */
   int64_t q_strides[3]; /* in elements: batch (paged: page), seqlen, head; all 0: contiguous. */
   int64_t k_strides[3]; /* Packed tensors ignore the batch stride. */
   int64_t v_strides[3];
@@ -230,15 +230,14 @@ typedef struct fa4_problem {
   int32_t sink_dtype; /* of sink: 0 or FA4_F32, FA4_F16, FA4_BF16; dsink is f32 */
   /* Keys of a part: a row's keys are cut at its multiples (of 128), and the parts' sums put
    * together in their order, so that the result's bits depend neither on the batch nor on its
-   * lengths. 0: num_splits holds. On the CPU and on Hopper. */
+   * lengths. 0: num_splits holds. */
   int64_t split_keys;
   /* Paged: 0 or 1 when all heads share page_table, (batch, pages_per_seq); heads_kv when each key
-   * head has its own, (batch, heads_kv, pages_per_seq), on the CPU. */
+   * head has its own, (batch, heads_kv, pages_per_seq). */
   int64_t page_table_heads;
   int64_t page_table_strides[3]; /* in elements: batch, page, head; all 0: contiguous */
   /* Paged: the first prefix_len keys of every sequence are the same and lie on prefix_pages, which
-   * executions bring; page_table is of the keys behind them. seqlen_k and seqused_k count both. On
-   * the CPU. */
+   * executions bring; page_table is of the keys behind them. seqlen_k and seqused_k count both. */
   int64_t prefix_len;
   /* Of k and v as they are stored: 0 for dtype, or FA4_E4M3, on the CPU and forward alone: 448 is
    * the largest, there is no infinity, 0x7f and 0xff are NaN. A number of k or v is its byte's
