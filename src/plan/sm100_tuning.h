@@ -23,13 +23,12 @@ struct Sm100TuningRow {
   const char* reason;
 };
 
-// One Q tile of rows, each tile a part of their keys.
+// One Q tile of rows, P apart, each tile a part of their keys.
 struct Sm100PartRow {
   int head_dim;
   int head_dim_v;
   int kv_stages;
   sm100::PParts p_parts;
-  bool p_apart;
   const char* reason;
 };
 
