@@ -115,9 +115,10 @@ int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, int num_sms) 
   return choices.least_behind();
 }
 
+// A CTA counts each tile's parts from the first that any row of the sequence sees to the last.
 bool are_countable(const AttentionProblem& p, int tile_rows, int64_t part_keys) {
-  return p.batch * p.seqlen_q * p.heads_q < kMost &&
-         tiles_of(p, tile_rows) < kMost / most_parts(p, tile_rows, part_keys);
+  const int64_t parts = std::max<int64_t>(1, ceil_div(p.seqlen_k, part_keys));
+  return p.batch * p.seqlen_q * p.heads_q < kMost && tiles_of(p, tile_rows) < kMost / parts;
 }
 
 // The second kernel alone writes an out that is not of the inputs' type.

@@ -226,6 +226,10 @@ TEST(KeyParts, IndicesStayBelow2To31) {
       "on a GPU: below 2^31 - 2^20 rows of a head, and as many parts of tiles of 64 rows");
   d.split_keys = 4096;
   EXPECT_EQ(refusal(d), "");
+  d = dense(64, 1 << 20);
+  d.window = {127, 0};
+  d.split_keys = 128;
+  EXPECT_NE(refusal(d), "") << "few parts of each tile, but all are counted";
 }
 
 }  // namespace

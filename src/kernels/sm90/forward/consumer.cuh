@@ -51,7 +51,7 @@ class Consumer {
  public:
   __device__ Consumer(const FwdContext<T>& context, int warpgroup)
       : c(context),
-        warpgroup(warpgroup),
+        warpgroup(consumer_warpgroups(T) == 1 ? 0 : warpgroup),
         lane(threadIdx.x % kWarpgroupThreads),
         k_descriptor(k_descriptor_lo(0), k_descriptor_lo(T.kv_stages - 1)),
         v_descriptor(v_descriptor_lo(0), v_descriptor_lo(T.kv_stages - 1)) {}
