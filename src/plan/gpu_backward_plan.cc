@@ -13,8 +13,10 @@ namespace {
 // CTAs of a launch are numbered in 31 bits.
 constexpr int64_t kMaxCtas = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Of the L2 cache: Q, dO and dq's sums of the heads in flight. Beyond the cache sums fall to the
-// rate of DRAM, a third (docs/kernels/hopper_rates.md has the L2's).
-constexpr double kL2ShareForQueries = 0.8;
+// rate of DRAM, a third (docs/kernels/hopper_rates.md has the L2's); an H200's is two halves, each
+// of which keeps what its SMs read, and what is dirty waits there to be written. Deterministic: who
+// has more heads to go to waits less for its turn.
+constexpr double kL2ShareForQueries = 0.27, kL2ShareForQueriesInTurn = 0.8;
 // Deterministic: a CTA adds to a block after the CTA before it, a step and the time in which that
 // one's sums reach memory later: as long as a product of so many columns takes, on an H200.
 constexpr int64_t kColumnsOfTurn = 256;
@@ -79,8 +81,8 @@ int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device
         2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * static_cast<double>(head_dim);
     const double head_bytes =
         std::max(1.0, row_bytes * static_cast<double>(p.group() * p.seqlen_q));
-    section = static_cast<int64_t>(kL2ShareForQueries * static_cast<double>(device.l2_bytes) /
-                                   head_bytes);
+    const double share = p.deterministic ? kL2ShareForQueriesInTurn : kL2ShareForQueries;
+    section = static_cast<int64_t>(share * static_cast<double>(device.l2_bytes) / head_bytes);
   }
   if (p.deterministic) {
     // So many heads at once that a head's CTAs begin a turn after one another, and none waits.
