@@ -65,6 +65,7 @@ CpuFeatures detect_features() {
   f.avx512 = f.avx2 && has_zmm && bit(leaf7.ebx, 16) && bit(leaf7.ebx, 17) && bit(leaf7.ebx, 30) &&
              bit(leaf7.ebx, 31);
   f.avx512_bf16 = f.avx512 && bit(leaf7_1.eax, 5);
+  f.avx512_vbmi = f.avx512 && bit(leaf7.ecx, 1);
   f.avx512_fp16 = f.avx512 && bit(leaf7.edx, 23);
   f.amx_bf16 = f.avx512 && bit(leaf7.edx, 24) && bit(leaf7.edx, 22) &&
                (states & kTileStates) == kTileStates && request_tile_permission();

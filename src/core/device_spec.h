@@ -15,7 +15,8 @@ struct CpuFeatures {
   bool avx512 = false;       // AVX-512 F, BW, DQ, VL
   bool avx512_bf16 = false;  // vdpbf16ps
   bool avx512_fp16 = false;
-  bool amx_bf16 = false;  // tiles, and the kernel granted their use
+  bool avx512_vbmi = false;  // vpermi2b
+  bool amx_bf16 = false;     // tiles, and the kernel granted their use
 };
 
 struct DeviceSpec {

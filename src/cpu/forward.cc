@@ -7,9 +7,10 @@ namespace fa4::internal {
 namespace {
 
 // NULL: the scalar path, which has no tiles.
-RunTile run_tile_of(CpuIsa isa, bool direct) {
-  if (direct) return isa == CpuIsa::kAvx2 ? run_rows_avx2 : run_rows_avx512;
-  switch (isa) {
+RunTile run_tile_of(const CpuKernelSpec& spec) {
+  if (spec.looks_up_bytes) return run_e4m3_rows_avx512_vbmi;
+  if (spec.direct) return spec.isa == CpuIsa::kAvx2 ? run_rows_avx2 : run_rows_avx512;
+  switch (spec.isa) {
     case CpuIsa::kScalar: return nullptr;
     case CpuIsa::kAvx2: return run_tile_avx2;
     case CpuIsa::kAvx512: return run_tile_avx512;
@@ -25,7 +26,7 @@ RunTile run_tile_of(CpuIsa isa, bool direct) {
 
 void cpu_forward(const AttentionProblem& problem, const CpuKernelSpec& spec,
                  const ForwardArgs& args, ThreadPool& pool) {
-  const RunTile run_tile = run_tile_of(spec.isa, spec.direct);
+  const RunTile run_tile = run_tile_of(spec);
   if (run_tile == nullptr) {
     scalar_forward(problem, spec, args, pool);
   } else {

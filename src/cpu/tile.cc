@@ -57,18 +57,28 @@ struct Source {
     return load_descales(block, descales, descales + context.spec.tile_n) || nonfinite;
   }
 
+  // How many keys from `key` on surely have its descales.
+  int64_t keys_alike(int64_t key) const {
+    const AttentionProblem& p = context.problem;
+    if (p.has_page_descales()) return 1;
+    return p.descale_block == 0 ? view.seqlen_k : p.descale_block - key % p.descale_block;
+  }
+
   // Those of a block's keys and values, 1 behind the last; one of a value that is not finite
   // becomes 0, and true is returned.
   bool load_descales(int64_t block, float* of_keys, float* of_values) const {
     const int keys = count(block), tile_n = context.spec.tile_n;
     bool nonfinite = false;
-    for (int n = 0; n < keys; ++n) {
+    for (int n = 0, end = 0; n < keys; n = end) {
       const int64_t key = block * tile_n + n;
-      of_keys[n] = descale_of(context.problem, context.args, Quantised::kKeys, b, kv_head, key);
-      const float value =
+      end = n + static_cast<int>(std::min<int64_t>(keys - n, keys_alike(key)));
+      const float of_key =
+          descale_of(context.problem, context.args, Quantised::kKeys, b, kv_head, key);
+      const float of_value =
           descale_of(context.problem, context.args, Quantised::kValues, b, kv_head, key);
-      of_values[n] = std::isfinite(value) ? value : 0.0f;
-      nonfinite |= !std::isfinite(value);
+      std::fill(of_keys + n, of_keys + end, of_key);
+      std::fill(of_values + n, of_values + end, std::isfinite(of_value) ? of_value : 0.0f);
+      nonfinite |= !std::isfinite(of_value);
     }
     std::fill(of_keys + keys, of_keys + tile_n, 1.0f);
     std::fill(of_values + keys, of_values + tile_n, 1.0f);

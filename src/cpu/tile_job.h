@@ -98,5 +98,6 @@ void run_tile_amx_model(TileJob& job);
 // The direct loops, for tiles of few rows.
 void run_rows_avx2(TileJob& job);
 void run_rows_avx512(TileJob& job);
+void run_e4m3_rows_avx512_vbmi(TileJob& job);
 
 }  // namespace fa4::internal

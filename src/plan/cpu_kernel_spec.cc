@@ -145,6 +145,8 @@ CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device
   spec.tile_m = choose_tile_m(problem, tuning, spec.num_threads);
   spec.tile_n = is_direct ? kDirectKeys : tuning.tile_n;
   spec.direct = is_direct;
+  spec.looks_up_bytes =
+      is_direct && isa == CpuIsa::kAvx512 && problem.is_quantised() && device.cpu.avx512_vbmi;
   spec.split_keys = choose_split_keys(problem);
   if (isa != CpuIsa::kScalar) {
     spec.heads_per_wave = 1;

@@ -31,7 +31,8 @@ struct CpuKernelSpec {
   // Key heads of a task of parts, whose blocks it reads in turns: heads that lie side by side in a
   // key's row are read in the order of memory. No bit depends on it.
   int heads_together = 1;
-  bool direct = false;  // keys and values are not packed, but read where they lie
+  bool direct = false;          // keys and values are not packed, but read where they lie
+  bool looks_up_bytes = false;  // of e4m3, by AVX-512 VBMI; no number's bits depend on it
 };
 
 // Whether `device` has what `isa` needs.

@@ -57,9 +57,9 @@ struct CpuResult {
 
 // The workspace is filled with NaN first: its contents are undefined.
 inline CpuResult run_cpu(const AttentionProblem& problem, ForwardArgs args, CpuIsa isa,
-                         int threads = 2) {
+                         int threads = 2, const DeviceSpec& device = host_cpu_spec()) {
   CpuResult result;
-  result.spec = plan_cpu(problem, host_cpu_spec(), threads, isa);
+  result.spec = plan_cpu(problem, device, threads, isa);
   result.out.assign(static_cast<size_t>(extents_of(problem).out) * size_of(problem.out_dtype),
                     0x7f);
   result.lse.assign(static_cast<size_t>(problem.lse_elements()), 777.0f);

@@ -114,6 +114,24 @@ TEST_P(CpuQuantised, ThreadsChangeNoBit) {
   }
 }
 
+// Bytes that are looked up are those that are computed.
+TEST_P(CpuQuantised, LookingBytesUpChangesNoBit) {
+  DeviceSpec plain = host_cpu_spec();
+  plain.cpu.avx512_vbmi = false;
+  for (const DType dtype : dtypes()) {
+    for (const int64_t head_dim : {8, 40, 72, 256}) {
+      Case c = quantised_case(dtype, 3);
+      c.desc.head_dim = c.desc.head_dim_v = head_dim;
+      quantise(c.desc, 0, Descales::kContiguous);
+      const CaseTensors tensors(c);
+      const CpuResult host = run_cpu(tensors.problem(), tensors.args(), GetParam(), 2);
+      EXPECT_EQ(host.spec.looks_up_bytes,
+                GetParam() == CpuIsa::kAvx512 && host_cpu_spec().cpu.avx512_vbmi);
+      EXPECT_TRUE(host == run_cpu(tensors.problem(), tensors.args(), GetParam(), 2, plain));
+    }
+  }
+}
+
 // `rows` queries of zeros over `keys` keys of zeros: out is the values' mean.
 struct Mean {
   Mean(DType dtype, int64_t rows, int64_t keys) {
