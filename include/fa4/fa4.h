@@ -398,7 +398,9 @@ enum { FA4_ROTARY_HALVES = 0, FA4_ROTARY_INTERLEAVED = 1 };
  *   (batch, seqlen_q, heads_kv, head_dim or head_dim_v); packed: (total_q, heads_kv, ...)
  * New row i of sequence b becomes key j = positions[b] + i. With cos and sin a pair (x, y) of the
  * first rotary_dim numbers of key j becomes (x cos - y sin, y cos + x sin), with row j of both, in
- * f32 and rounded once; values stay as they are. Nothing else of the cache is written. */
+ * f32 and rounded once; values stay as they are. Nothing else of the cache is written. Into a cache
+ * of FA4_E4M3 a number goes as the byte nearest to it (before any other rounding) over its key's
+ * descale, ties to even, and the largest stands for all beyond. */
 typedef struct fa4_append_args {
   uint32_t struct_size;
   int32_t has_totals; /* 1: total_q holds */
@@ -417,9 +419,11 @@ typedef struct fa4_append_args {
   const void* sin;
   int32_t rotary_dtype; /* of cos and sin: 0 for dtype, or FA4_F32 */
   int32_t rotary_pairs;
-  int64_t rotary_dim;  /* even, at most head_dim */
-  int64_t rotary_rows; /* more than the largest key's number */
-  void* stream;        /* rule 8 */
+  int64_t rotary_dim;     /* even, at most head_dim */
+  int64_t rotary_rows;    /* more than the largest key's number */
+  void* stream;           /* rule 8 */
+  const float* k_descale; /* of the cache, when has_descales: as in fa4_forward_args; NULL: 1 */
+  const float* v_descale;
 } fa4_append_args;
 
 /* Appends: of bf16 and f16 on a GPU, where k, v and the caches are 16-byte aligned and their

@@ -143,6 +143,8 @@ STRUCTS = {
         ("rotary_dim", "q", 1),
         ("rotary_rows", "q", 1),
         ("stream", "P", 1),
+        ("k_descale", "P", 1),
+        ("v_descale", "P", 1),
     ),
     "fa4_merge_args": (
         ("struct_size", "I", 1),

@@ -12,8 +12,11 @@
 namespace fa4::internal {
 namespace {
 
-std::vector<KernelStep> steps_of(Element element) {
-  return {{.source = append_source(element),
+constexpr int kDescaleShift = 7;  // of a key's number: its block
+static_assert(1 << kDescaleShift == kDescaleBlock);
+
+std::vector<KernelStep> steps_of(Element element, bool bytes) {
+  return {{.source = append_source(element, bytes),
            .params = KernelParams::kAppend,
            .threads = kAppendThreads}};
 }
@@ -25,17 +28,24 @@ void check_alignment(const char* name, const void* data) {
   }
 }
 
-AppendTensor tensor_of(const void* from, const Strides& new_rows, void* to, const Strides& cache,
-                       int64_t dim) {
-  return {.from = from,
-          .from_batch = new_rows.batch,
-          .from_seqlen = new_rows.seqlen,
-          .from_head = new_rows.head,
-          .to = to,
+AppendTensor tensor_of(const AttentionProblem& p, const AppendArgs& a, Quantised which) {
+  const bool of_keys = which == Quantised::kKeys;
+  const Strides& rows = of_keys ? a.new_k : a.new_v;
+  const Strides& cache = of_keys ? p.k : p.v;
+  const Strides& descale = of_keys ? p.k_descale : p.v_descale;
+  return {.from = of_keys ? a.k : a.v,
+          .from_batch = rows.batch,
+          .from_seqlen = rows.seqlen,
+          .from_head = rows.head,
+          .to = of_keys ? a.k_cache : a.v_cache,
           .to_outer = cache.batch,
           .to_seqlen = cache.seqlen,
           .to_head = cache.head,
-          .pieces = static_cast<int32_t>(dim / kAppendPiece)};
+          .pieces = static_cast<int32_t>((of_keys ? p.head_dim : p.head_dim_v) / kAppendPiece),
+          .descale = of_keys ? a.k_descale : a.v_descale,
+          .descale_batch = p.has_page_descales() ? 0 : descale.batch,
+          .descale_block = descale.seqlen,
+          .descale_head = descale.head};
 }
 
 PageParams pages_of(const AttentionProblem& p, const AppendArgs& a) {
@@ -67,8 +77,8 @@ RotaryParams rotary_of(const AppendArgs& a) {
 
 }  // namespace
 
-GpuAppend::GpuAppend(std::shared_ptr<Device> device, Element element, void* stream)
-    : gpu_(std::move(device), steps_of(element), {}, stream) {}
+GpuAppend::GpuAppend(std::shared_ptr<Device> device, Element element, bool bytes, void* stream)
+    : gpu_(std::move(device), steps_of(element, bytes), {}, stream) {}
 
 void GpuAppend::execute(const AttentionProblem& p, const AppendArgs& a) const {
   check_alignment("k", a.k);
@@ -80,13 +90,15 @@ void GpuAppend::execute(const AttentionProblem& p, const AppendArgs& a) const {
   const bool no_room = p.seqlen_k == 0 || (p.layout_kv == Layout::kPaged && p.num_pages == 0);
   if (p.batch == 0 || rows == 0 || no_room) return;
   const AppendTiling tiling = append_tiling(p);
-  const AppendParams params{.k = tensor_of(a.k, a.new_k, a.k_cache, p.k, p.head_dim),
-                            .v = tensor_of(a.v, a.new_v, a.v_cache, p.v, p.head_dim_v),
+  const AppendParams params{.k = tensor_of(p, a, Quantised::kKeys),
+                            .v = tensor_of(p, a, Quantised::kValues),
                             .sequences = sequence_params(p, a),
                             .pages = pages_of(p, a),
                             .rotary = rotary_of(a),
                             .positions = a.positions,
                             .heads_kv = static_cast<int32_t>(p.heads_kv),
+                            .page_descales = p.has_page_descales(),
+                            .descale_shift = p.descale_block == 0 ? 31 : kDescaleShift,
                             .rows = static_cast<int32_t>(rows),
                             .pieces = tiling.pieces,
                             .rows_per_cta = tiling.rows_per_cta,

@@ -128,21 +128,22 @@ ParamsLayout backward_layout() {
 
 // "k_from", "k_from_batch", ...
 void add_append_tensor(const std::string& name, const AppendTensor& of, Fields* fields) {
-  const auto& [from, from_batch, from_seqlen, from_head, to, to_outer, to_seqlen, to_head, pieces] =
-      of;
+  const auto& [from, from_batch, from_seqlen, from_head, to, to_outer, to_seqlen, to_head, pieces,
+               descale, descale_batch, descale_block, descale_head] = of;
   std::string names;
-  for (const char* member : {"from", "from_batch", "from_seqlen", "from_head", "to", "to_outer",
-                             "to_seqlen", "to_head", "pieces"}) {
+  for (const char* member :
+       {"from", "from_batch", "from_seqlen", "from_head", "to", "to_outer", "to_seqlen", "to_head",
+        "pieces", "descale", "descale_batch", "descale_block", "descale_head"}) {
     names += (names.empty() ? "" : ", ") + name + "_" + member;
   }
   fields->add(names, from, from_batch, from_seqlen, from_head, to, to_outer, to_seqlen, to_head,
-              pieces);
+              pieces, descale, descale_batch, descale_block, descale_head);
 }
 
 ParamsLayout append_layout() {
   static const AppendParams kParams{};
-  const auto& [k, v, sequences, pages, rotary, positions, heads_kv, rows, pieces, rows_per_cta,
-               ctas_per_row] = kParams;
+  const auto& [k, v, sequences, pages, rotary, positions, heads_kv, page_descales, descale_shift,
+               rows, pieces, rows_per_cta, ctas_per_row] = kParams;
   Fields fields(&kParams);
   add_append_tensor("k", k, &fields);
   add_append_tensor("v", v, &fields);
@@ -150,8 +151,9 @@ ParamsLayout append_layout() {
                  seqlen_q, seqlen_k, total_q, total_k);
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, rotary, cos, sin, half, rotary_rows, rotary_type, interleaved);
-  fields.add("positions, heads_kv, rows, pieces, rows_per_cta, ctas_per_row", positions, heads_kv,
-             rows, pieces, rows_per_cta, ctas_per_row);
+  fields.add(
+      "positions, heads_kv, page_descales, descale_shift, rows, pieces, rows_per_cta, ctas_per_row",
+      positions, heads_kv, page_descales, descale_shift, rows, pieces, rows_per_cta, ctas_per_row);
   return {"AppendParams", sizeof(AppendParams), fields.take()};
 }
 

@@ -18,7 +18,7 @@ void append_on_gpu(fa4_device& device, const internal::AttentionProblem& problem
   if (!support.supported) {
     throw internal::Error(internal::ErrorCode::kNotSupported, "fa4_append: " + support.reason);
   }
-  device.append_op(element_of(problem), args.stream)->execute(problem, args);
+  device.append_op(problem, args.stream)->execute(problem, args);
 }
 
 }  // namespace

@@ -173,6 +173,8 @@ AppendArgs to_args(const fa4_append_args* given) {
   result.rotary_pairs = static_cast<RotaryPairs>(args.rotary_pairs);
   result.rotary_dim = args.rotary_dim;
   result.rotary_rows = args.rotary_rows;
+  result.k_descale = args.k_descale;
+  result.v_descale = args.v_descale;
   result.stream = args.stream;
   return result;
 }

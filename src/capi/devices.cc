@@ -91,11 +91,14 @@ internal::ThreadPool& fa4_device::threads() {
   return *threads_;
 }
 
-std::shared_ptr<const internal::GpuAppend> fa4_device::append_op(fa4::Element element,
-                                                                 void* stream) {
+std::shared_ptr<const internal::GpuAppend> fa4_device::append_op(
+    const internal::AttentionProblem& problem, void* stream) {
+  const fa4::Element element = element_of(problem);
+  const bool bytes = problem.is_quantised();
   const std::lock_guard lock(append_mutex_);
-  std::shared_ptr<const internal::GpuAppend>& op = append_ops_[static_cast<int>(element)];
-  if (op == nullptr) op = std::make_shared<internal::GpuAppend>(device, element, stream);
+  std::shared_ptr<const internal::GpuAppend>& op =
+      append_ops_[2 * static_cast<int>(element) + bytes];
+  if (op == nullptr) op = std::make_shared<internal::GpuAppend>(device, element, bytes, stream);
   return op;
 }
 

@@ -36,8 +36,9 @@ struct fa4_device {
 
   // The threads of what needs no plan, of the CPU; started at the first call.
   fa4::internal::ThreadPool& threads();
-  // What appends elements of that type, of a GPU; prepared at the first call.
-  std::shared_ptr<const fa4::internal::GpuAppend> append_op(fa4::Element element, void* stream);
+  // What appends to such caches, of a GPU; prepared at the first call for their types.
+  std::shared_ptr<const fa4::internal::GpuAppend> append_op(
+      const fa4::internal::AttentionProblem& problem, void* stream);
   // Throws Error{kNotSupported}, naming a function that only the CPU has, unless this is the CPU.
   void require_cpu(const char* function) const;
 
@@ -45,5 +46,5 @@ struct fa4_device {
   std::mutex threads_mutex_;
   std::shared_ptr<fa4::internal::ThreadPool> threads_;
   std::mutex append_mutex_;
-  std::shared_ptr<const fa4::internal::GpuAppend> append_ops_[2];  // by element
+  std::shared_ptr<const fa4::internal::GpuAppend> append_ops_[4];  // 2 element + is_quantised
 };

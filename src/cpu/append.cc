@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/rounding.h"
+#include "problem/forward_args.h"
 
 namespace fa4::internal {
 namespace {
@@ -19,25 +20,46 @@ int64_t offset_of_key(const AttentionProblem& p, const AppendArgs& a, const Stri
          n % p.page_size * strides.seqlen;
 }
 
-void copy_row(DType dtype, const void* from, int64_t from_offset, void* to, int64_t to_offset,
-              int64_t first, int64_t end) {
-  const int bytes = size_of(dtype);
-  std::memcpy(static_cast<char*>(to) + (to_offset + first) * bytes,
-              static_cast<const char*>(from) + (from_offset + first) * bytes,
+// One row of a head, as it is and where it goes.
+struct RowPlace {
+  const void* from;
+  int64_t from_offset;
+  void* to;
+  int64_t to_offset;
+  float descale;
+};
+
+// A number into a cache of bytes goes over its descale.
+void store(const AttentionProblem& p, const RowPlace& row, int64_t d, float value) {
+  store_from_float(p.kv_dtype, row.to, row.to_offset + d,
+                   p.is_quantised() ? value / row.descale : value);
+}
+
+// Elements [first, end).
+void copy_row(const AttentionProblem& p, const RowPlace& row, int64_t first, int64_t end) {
+  if (p.is_quantised()) {
+    for (int64_t d = first; d < end; ++d) {
+      store(p, row, d, load_as_float(p.dtype, row.from, row.from_offset + d));
+    }
+    return;
+  }
+  const int bytes = size_of(p.dtype);
+  std::memcpy(static_cast<char*>(row.to) + (row.to_offset + first) * bytes,
+              static_cast<const char*>(row.from) + (row.from_offset + first) * bytes,
               static_cast<size_t>((end - first) * bytes));
 }
 
-void turn_key(const AttentionProblem& p, const AppendArgs& a, int64_t from, int64_t to, int64_t n) {
+void turn_key(const AttentionProblem& p, const AppendArgs& a, const RowPlace& row, int64_t n) {
   const int64_t half = a.rotary_dim / 2;
   const bool interleaved = a.rotary_pairs == RotaryPairs::kInterleaved;
   for (int64_t i = 0; i < half; ++i) {
     const int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : i + half;
-    const float x = load_as_float(p.dtype, a.k, from + first);
-    const float y = load_as_float(p.dtype, a.k, from + second);
+    const float x = load_as_float(p.dtype, row.from, row.from_offset + first);
+    const float y = load_as_float(p.dtype, row.from, row.from_offset + second);
     const float cosine = load_as_float(a.rotary_dtype, a.cos, n * half + i);
     const float sine = load_as_float(a.rotary_dtype, a.sin, n * half + i);
-    store_from_float(p.dtype, a.k_cache, to + first, x * cosine - y * sine);
-    store_from_float(p.dtype, a.k_cache, to + second, y * cosine + x * sine);
+    store(p, row, first, x * cosine - y * sine);
+    store(p, row, second, y * cosine + x * sine);
   }
 }
 
@@ -50,11 +72,13 @@ void append_row(const AttentionProblem& p, const AppendArgs& a, int64_t b, int64
     const auto from = [&](const Strides& s) {
       return outer * s.batch + row * s.seqlen + head * s.head;
     };
-    const int64_t to_k = offset_of_key(p, a, p.k, b, head, n);
-    if (a.rotary_dim > 0) turn_key(p, a, from(a.new_k), to_k, n);
-    copy_row(p.dtype, a.k, from(a.new_k), a.k_cache, to_k, a.rotary_dim, p.head_dim);
-    copy_row(p.dtype, a.v, from(a.new_v), a.v_cache, offset_of_key(p, a, p.v, b, head, n), 0,
-             p.head_dim_v);
+    const RowPlace key{a.k, from(a.new_k), a.k_cache, offset_of_key(p, a, p.k, b, head, n),
+                       descale_of(p, a, Quantised::kKeys, b, head, n)};
+    const RowPlace value{a.v, from(a.new_v), a.v_cache, offset_of_key(p, a, p.v, b, head, n),
+                         descale_of(p, a, Quantised::kValues, b, head, n)};
+    if (a.rotary_dim > 0) turn_key(p, a, key, n);
+    copy_row(p, key, a.rotary_dim, p.head_dim);
+    copy_row(p, value, 0, p.head_dim_v);
   }
 }
 

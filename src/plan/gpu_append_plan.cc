@@ -17,12 +17,13 @@ constexpr int64_t kMostCtas = int64_t{1} << 31;
 std::string check_strides(const AttentionProblem& p, const AppendArgs& a) {
   const bool packed = p.layout_q == Layout::kPacked, paged = p.layout_kv == Layout::kPaged;
   const int64_t rows = packed ? p.total_q : p.seqlen_q;
+  const int bytes = size_of(p.kv_dtype);
   const int64_t outer = paged ? p.num_pages : p.batch, room = paged ? p.page_size : p.seqlen_k;
   for (const std::string& problem :
        {check_gpu_strides("k", a.new_k, 2, p.batch, rows, p.heads_kv, packed),
         check_gpu_strides("v", a.new_v, 2, p.batch, rows, p.heads_kv, packed),
-        check_gpu_strides("k_cache", p.k, 2, outer, room, p.heads_kv, false),
-        check_gpu_strides("v_cache", p.v, 2, outer, room, p.heads_kv, false)}) {
+        check_gpu_strides("k_cache", p.k, bytes, outer, room, p.heads_kv, false),
+        check_gpu_strides("v_cache", p.v, bytes, outer, room, p.heads_kv, false)}) {
     if (!problem.empty()) return problem;
   }
   return "";
@@ -55,10 +56,10 @@ Support query_append_support(const AttentionProblem& p, const AppendArgs& a,
   return strides.empty() ? Support{} : no(strides);
 }
 
-KernelSource append_source(Element element) {
+KernelSource append_source(Element element, bool bytes) {
   return {.main_file = "append/append.cuh",
-          .name_expression = fmt::format("fa4::append_rows<{}>", enumerator(element)),
-          .display_name = fmt::format("append_{}", name_of(element))};
+          .name_expression = fmt::format("fa4::append_rows<{}, {}>", enumerator(element), bytes),
+          .display_name = fmt::format("append_{}{}", name_of(element), bytes ? "_e4m3" : "")};
 }
 
 AppendTiling append_tiling(const AttentionProblem& p) {

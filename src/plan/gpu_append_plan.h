@@ -12,7 +12,8 @@ namespace fa4::internal {
 Support query_append_support(const AttentionProblem& problem, const AppendArgs& args,
                              const DeviceSpec& device);
 
-KernelSource append_source(Element element);
+// `bytes`: into a cache of e4m3.
+KernelSource append_source(Element element, bool bytes);
 
 // What a CTA takes: several rows, or a part of one.
 struct AppendTiling {

@@ -182,7 +182,9 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
   }
   if (architecture == "sm_90a" || is_sm100(architecture)) {
     for (const Element element : {Element::kBF16, Element::kF16}) {
-      kernels.push_back({append_source(element), 0});
+      for (const bool bytes : {false, true}) {
+        kernels.push_back({append_source(element, bytes), 0});
+      }
     }
   }
   if (architecture == "sm_90a") {

@@ -55,9 +55,16 @@ void check_rotary(const AttentionProblem& p, AppendArgs& a) {
 void check_memory(const AttentionProblem& p, const AppendArgs& a, bool any) {
   const int bytes = size_of(p.dtype), rotary_bytes = a.cos == nullptr ? 4 : size_of(a.rotary_dtype);
   const int64_t factors = a.rotary_rows * (a.rotary_dim / 2);
+  const int cache_bytes = size_of(p.kv_dtype);
+  const auto descale = [&](const char* name, const float* data, const Strides& strides) {
+    return MemoryRegion{name, data, data == nullptr ? TensorExtent{} : descale_extent(p), strides,
+                        4};
+  };
   const MemoryRegion inputs[] = {
       {"k", a.k, new_extent(p, a, p.head_dim), a.new_k, bytes},
       {"v", a.v, new_extent(p, a, p.head_dim_v), a.new_v, bytes},
+      descale("k_descale", a.k_descale, p.k_descale),
+      descale("v_descale", a.v_descale, p.v_descale),
       flat_region("cos", a.cos, factors, rotary_bytes),
       flat_region("sin", a.sin, factors, rotary_bytes),
       flat_region("positions", a.positions, p.batch, 4),
@@ -66,8 +73,8 @@ void check_memory(const AttentionProblem& p, const AppendArgs& a, bool any) {
       {"page_table", a.page_table, a.page_table == nullptr ? TensorExtent{} : page_table_extent(p),
        p.page_table, 4}};
   const MemoryRegion outputs[] = {
-      {"k_cache", a.k_cache, key_extent(p, 0, p.head_dim), p.k, bytes},
-      {"v_cache", a.v_cache, key_extent(p, 0, p.head_dim_v), p.v, bytes}};
+      {"k_cache", a.k_cache, key_extent(p, 0, p.head_dim), p.k, cache_bytes},
+      {"v_cache", a.v_cache, key_extent(p, 0, p.head_dim_v), p.v, cache_bytes}};
   if (!any) return;
   check_pointer(inputs[0]);
   check_pointer(inputs[1]);
@@ -104,10 +111,6 @@ AppendArgs completed(const AttentionProblem& p, AppendArgs a) {
   if (p.layout_kv == Layout::kPacked) {
     refuse("layout_kv packed; accepted for a cache: dense, paged");
   }
-  if (p.is_quantised()) {
-    refuse("kv_dtype {}; accepted for a cache that grows in this version: 0 (dtype, {})",
-           name_of(p.kv_dtype), name_of(p.dtype));
-  }
   check_new_tensor("k", p, new_extent(p, a, p.head_dim), a.new_k);
   check_new_tensor("v", p, new_extent(p, a, p.head_dim_v), a.new_v);
   check_injective("k_cache", key_extent(p, 0, p.head_dim), p.k);
@@ -122,6 +125,8 @@ AppendArgs completed(const AttentionProblem& p, AppendArgs a) {
   check_presence("positions", a.positions, true, p.batch > 0, "a cache");
   check_presence("page_table", a.page_table, p.layout_kv == Layout::kPaged,
                  any && p.pages_per_seq > 0, "paged k");
+  check_presence("k_descale", a.k_descale, p.has_descales, false, "descales");
+  check_presence("v_descale", a.v_descale, p.has_descales, false, "descales");
   check_memory(p, a, any);
   return a;
 }

@@ -52,12 +52,6 @@ int64_t descale_place(const AttentionProblem& p, const SequenceArgs& a, Quantise
   return head * s.head + b * s.batch + block * s.seqlen;
 }
 
-float descale_of(const AttentionProblem& p, const ForwardArgs& a, Quantised which, int64_t b,
-                 int64_t head, int64_t n) {
-  const float* data = which == Quantised::kKeys ? a.k_descale : a.v_descale;
-  return data == nullptr ? 1.0f : data[descale_place(p, a, which, b, head, n)];
-}
-
 void check_pointers(const AttentionProblem& p, const ForwardArgs& a) {
   check_index_pointers(p, a);
   check_presence("sink", a.sink, p.has_sink, true, "sink", size_of(p.sink_dtype));

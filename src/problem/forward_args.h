@@ -30,8 +30,12 @@ enum class Quantised { kKeys, kValues };
 // Elements from k_descale, or v_descale, to that number.
 int64_t descale_place(const AttentionProblem& problem, const SequenceArgs& args, Quantised which,
                       int64_t b, int64_t head, int64_t n);
-float descale_of(const AttentionProblem& problem, const ForwardArgs& args, Quantised which,
-                 int64_t b, int64_t head, int64_t n);
+template <class Args>
+float descale_of(const AttentionProblem& problem, const Args& args, Quantised which, int64_t b,
+                 int64_t head, int64_t n) {
+  const float* data = which == Quantised::kKeys ? args.k_descale : args.v_descale;
+  return data == nullptr ? 1.0f : data[descale_place(problem, args, which, b, head, n)];
+}
 
 // What holds on every device, because no tensor is read for it: totals within the problem's, an
 // index tensor and sinks exactly when the problem announced them, pointers where something is read

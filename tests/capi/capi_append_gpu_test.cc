@@ -110,10 +110,27 @@ struct Fixture {
     }
   }
 
+  // Descales of a head, of 128 keys, or of a page; those of k by strides of their own.
+  void quantise(int32_t block) {
+    problem.kv_dtype = FA4_E4M3;
+    problem.has_descales = 1;
+    problem.descale_block = block;
+    const bool of_pages = problem.layout_kv == FA4_PAGED && block == problem.page_size;
+    const int64_t heads = problem.heads_kv, blocks = of_pages ? problem.num_pages : 1;
+    const int64_t outer = of_pages ? 1 : kBatch;
+    problem.k_descale_strides[0] = of_pages ? 77777 : heads * blocks;
+    problem.k_descale_strides[1] = 1, problem.k_descale_strides[2] = blocks;
+    for (int64_t i = 0; i < outer * heads * blocks; ++i) {
+      k_descale.push_back(0.001f * static_cast<float>(i % 37 + 1));
+    }
+    v_descale = {0.003f};
+  }
+
   size_t cache_bytes(int64_t dim) const {
     const int64_t rows =
         problem.layout_kv == FA4_PAGED ? problem.num_pages * problem.page_size : kBatch * kRoom;
-    return static_cast<size_t>(rows * problem.heads_kv * dim * 2);
+    const int64_t element = problem.kv_dtype == FA4_E4M3 ? 1 : 2;
+    return static_cast<size_t>(rows * problem.heads_kv * dim * element);
   }
 
   // k_cache, then v_cache: 0x5a where nothing was written.
@@ -134,6 +151,8 @@ struct Fixture {
       a.page_table = or_null(table);
       a.cos = or_null(cosines);
       a.sin = or_null(sines);
+      a.k_descale = or_null(k_descale);
+      a.v_descale = or_null(v_descale);
       fa4::append(device, problem, a);
       return caches;
     }
@@ -151,6 +170,8 @@ struct Fixture {
     a.page_table = static_cast<int32_t*>(copy(table));
     a.cos = copy(cosines);
     a.sin = copy(sines);
+    a.k_descale = static_cast<float*>(copy(k_descale));
+    a.v_descale = static_cast<float*>(copy(v_descale));
     const Copy k_copy(device, caches[0].data(), caches[0].size());
     const Copy v_copy(device, caches[1].data(), caches[1].size());
     a.k_cache = k_copy.as<void>();
@@ -164,6 +185,7 @@ struct Fixture {
   std::vector<uint16_t> k, v;
   std::vector<int32_t> positions, table, starts, used;
   Bytes cosines, sines;
+  std::vector<float> k_descale, v_descale;
 };
 
 class AppendOnGpu : public testing::TestWithParam<const char*> {
@@ -223,6 +245,26 @@ TEST_P(AppendOnGpu, EveryRotation) {
           f.turn(dim, pairs, type);
           expect_the_cpus_bits(f);
         }
+      }
+    }
+  }
+}
+
+// Into caches of bytes: with descales of every kind and without, turned and not.
+TEST_P(AppendOnGpu, QuantisesBytes) {
+  for (const int32_t dtype : {FA4_BF16, FA4_F16}) {
+    for (const bool paged : {false, true}) {
+      for (const int32_t block : {-1, 0, 128, 6}) {
+        if (block == 6 && !paged) continue;
+        Fixture f(dtype, 2, 48, 32);
+        if (paged) f.lay_on_pages();
+        f.problem.kv_dtype = FA4_E4M3;
+        if (block >= 0) f.quantise(block);
+        expect_the_cpus_bits(f);
+        f.turn(22, paged ? FA4_ROTARY_HALVES : FA4_ROTARY_INTERLEAVED, FA4_F32);
+        expect_the_cpus_bits(f);
+        f.pack();
+        expect_the_cpus_bits(f);
       }
     }
   }

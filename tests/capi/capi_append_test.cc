@@ -157,6 +157,54 @@ TEST(Append, TurnsSixteenBitsByFactorsInF32) {
   EXPECT_EQ(k_cache[2], 0x3f80);
 }
 
+// The value of an e4m3 without NaN.
+float value_of(uint8_t byte) {
+  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+  const float magnitude = exponent == 0
+                              ? std::ldexp(static_cast<float>(mantissa), -9)
+                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  return byte > 127 ? -magnitude : magnitude;
+}
+
+// No byte is nearer to a number over its descale than the one that was stored.
+TEST(Append, QuantisesToTheNearestByte) {
+  const fa4::Device device("cpu");
+  for (const bool paged : {false, true}) {
+    Fixture f(paged);
+    f.problem.kv_dtype = FA4_E4M3;
+    f.problem.has_descales = 1;
+    f.problem.k_descale_strides[0] = 2, f.problem.k_descale_strides[2] = 1;
+    const std::vector<float> k_descale{0.5f, 0.002f, 0.1f, 3.0f, 0.01f, 0.03f}, v_descale{0.004f};
+    f.args.k_descale = k_descale.data();
+    f.args.v_descale = v_descale.data();
+    f.v[0] = 100;  // beyond 448 descales
+    std::vector<uint8_t> keys(f.k_cache.size(), 0x7f), values(f.v_cache.size(), 0x7f);
+    f.args.k_cache = keys.data();
+    f.args.v_cache = values.data();
+    fa4::append(device, f.problem, f.args);
+    const auto expect_nearest = [](uint8_t byte, float number) {
+      ASSERT_NE(byte & 127, 127);
+      const float error = std::fabs(value_of(byte) - number);
+      for (int other = 0; other < 256; ++other) {
+        if (other % 128 == 127) continue;
+        EXPECT_LE(error, std::fabs(value_of(static_cast<uint8_t>(other)) - number)) << number;
+      }
+    };
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t i = 0; i < kNew; ++i) {
+        const int64_t row = f.row_of(b, f.positions[b] + i);
+        for (int64_t h = 0; h < kHeads; ++h) {
+          const size_t at = static_cast<size_t>(row * kHeads + h);
+          expect_nearest(keys[at * kDim + 5], f.new_key(b, i, h, 5) / k_descale[b * 2 + h]);
+          expect_nearest(values[at * kDimV], f.new_value(b, i, h, 0) / v_descale[0]);
+        }
+      }
+    }
+    const auto written = [](uint8_t byte) { return byte != 0x7f; };
+    EXPECT_EQ(std::count_if(keys.begin(), keys.end(), written), kBatch * kNew * kHeads * kDim);
+  }
+}
+
 // Sequences of 3, 0 and 1 new rows, packed, out of wider rows.
 TEST(Append, TakesPackedRowsByStrides) {
   const fa4::Device device("cpu");

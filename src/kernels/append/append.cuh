@@ -1,5 +1,5 @@
 // New keys and values into a cache, in place: a thread moves 16 bytes, which it turns by its key's
-// position where they are of a pair.
+// position where they are of a pair, and makes 8 of for a cache of e4m3.
 //
 // Index tensors cannot be checked on the host: a row whose key lies outside of its sequence's room
 // is not written, and what is read of pages and factors is clamped.
@@ -56,16 +56,27 @@ __device__ inline NewRow find_row(const AppendParams& p, int row) {
   return found;
 }
 
-// The first element of the key's row of a head in the cache.
-__device__ inline int64_t cache_element(const AppendParams& p, const AppendTensor& tensor,
-                                        const NewRow& row, int head) {
+// A key's row of a head in the cache.
+struct CacheRow {
+  int64_t element;  // its first
+  float descale;
+};
+template <bool kBytes>
+__device__ inline CacheRow cache_row(const AppendParams& p, const AppendTensor& tensor,
+                                     const NewRow& row, int head) {
   int outer = row.batch, at = row.key;
   if (p.pages.table != nullptr) {
     const PagePlace place = page_place(p.pages, row.batch, head, p.sequences.seqlen_k, row.key);
     outer = page_of(p.pages, place);
     at = place.row;
   }
-  return outer * tensor.to_outer + at * tensor.to_seqlen + head * tensor.to_head;
+  CacheRow found{outer * tensor.to_outer + at * tensor.to_seqlen + head * tensor.to_head, 1.0f};
+  if (kBytes && tensor.descale != nullptr) {
+    const int block = p.page_descales ? outer : row.key >> p.descale_shift;
+    found.descale = tensor.descale[row.batch * tensor.descale_batch + block * tensor.descale_block +
+                                   head * tensor.descale_head];
+  }
+  return found;
 }
 
 // A row of cos or sin.
@@ -74,46 +85,46 @@ __device__ inline const void* factors_of(const RotaryParams& rotary, const void*
   return static_cast<const char*>(data) + first * (rotary.type == FloatType::kF32 ? 4 : 2);
 }
 
-template <Element kElement>
-__device__ inline float element_at(const uint16_t* row, int column) {
-  return unpack_lower<kElement>(row[column]);
-}
-
-// (x, y) of a pair becomes (x cos - y sin, y cos + x sin), in f32, rounded once. `row`: the new
-// key's, of which `piece` is columns `first` on.
+// (x, y) of a pair becomes (x cos - y sin, y cos + x sin). `row`: the new key's, of which `piece`
+// is columns `first` on.
 template <Element kElement>
 __device__ inline void turn(const RotaryParams& rotary, const uint16_t* row, int first, int key,
-                            uint32_t (&piece)[4]) {
+                            float (&piece)[kAppendPiece]) {
   const void* cosines = factors_of(rotary, rotary.cos, key);
   const void* sines = factors_of(rotary, rotary.sin, key);
 #pragma unroll
-  for (int word = 0; word < 4; ++word) {
-    const int column = first + 2 * word;
+  for (int i = 0; i < kAppendPiece; i += 2) {
+    const int column = first + i;
     if (column >= 2 * rotary.half) continue;
-    float lower = unpack_lower<kElement>(piece[word]), upper = unpack_upper<kElement>(piece[word]);
     if (rotary.interleaved) {
       const float cosine = load_float(cosines, rotary.type, column / 2);
       const float sine = load_float(sines, rotary.type, column / 2);
-      const float x = lower, y = upper;
-      lower = x * cosine - y * sine;
-      upper = y * cosine + x * sine;
-    } else {
-      const auto turned = [&](int at, float own) {
-        const bool is_first = at < rotary.half;
-        const int pair = is_first ? at : at - rotary.half;
-        const float other = element_at<kElement>(row, is_first ? at + rotary.half : pair);
-        const float cosine = load_float(cosines, rotary.type, pair);
-        const float sine = load_float(sines, rotary.type, pair);
-        return is_first ? own * cosine - other * sine : own * cosine + other * sine;
-      };
-      lower = turned(column, lower);
-      upper = turned(column + 1, upper);
+      const float x = piece[i], y = piece[i + 1];
+      piece[i] = x * cosine - y * sine;
+      piece[i + 1] = y * cosine + x * sine;
+      continue;
     }
-    piece[word] = pack<kElement>(lower, upper);
+    const auto turned = [&](int at, float own) {
+      const bool is_first = at < rotary.half;
+      const int pair = is_first ? at : at - rotary.half;
+      const float other = unpack_lower<kElement>(row[is_first ? at + rotary.half : pair]);
+      const float cosine = load_float(cosines, rotary.type, pair);
+      const float sine = load_float(sines, rotary.type, pair);
+      return is_first ? own * cosine - other * sine : own * cosine + other * sine;
+    };
+    piece[i] = turned(column, piece[i]);
+    piece[i + 1] = turned(column + 1, piece[i + 1]);
   }
 }
 
-template <Element kElement>
+__device__ inline uint32_t four_bytes(const float (&x)[kAppendPiece], int first, float descale) {
+  const uint32_t lower = ptx::cvt_rn_satfinite_e4m3x2(x[first + 1] / descale, x[first] / descale);
+  const uint32_t upper =
+      ptx::cvt_rn_satfinite_e4m3x2(x[first + 3] / descale, x[first + 2] / descale);
+  return lower | upper << 16;
+}
+
+template <Element kElement, bool kBytes>
 __device__ inline void move_piece(const AppendParams& p, const NewRow& row, int index) {
   const int pieces_of_k = p.heads_kv * p.k.pieces;
   const bool is_key = index < pieces_of_k;
@@ -124,16 +135,38 @@ __device__ inline void move_piece(const AppendParams& p, const NewRow& row, int 
   const uint16_t* from = static_cast<const uint16_t*>(tensor.from) + outer * tensor.from_batch +
                          row.position * tensor.from_seqlen + head * tensor.from_head;
   const uint4 read = *reinterpret_cast<const uint4*>(from + first);
-  uint32_t piece[4] = {read.x, read.y, read.z, read.w};
-  if (is_key && p.rotary.cos != nullptr) turn<kElement>(p.rotary, from, first, row.key, piece);
-  uint16_t* to = static_cast<uint16_t*>(tensor.to) + cache_element(p, tensor, row, head) + first;
-  *reinterpret_cast<uint4*>(to) = uint4{piece[0], piece[1], piece[2], piece[3]};
+  uint32_t words[4] = {read.x, read.y, read.z, read.w};
+  const bool turns = is_key && first < 2 * p.rotary.half;
+  float piece[kAppendPiece];
+  if (kBytes || turns) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      piece[2 * i] = unpack_lower<kElement>(words[i]);
+      piece[2 * i + 1] = unpack_upper<kElement>(words[i]);
+    }
+    if (turns) turn<kElement>(p.rotary, from, first, row.key, piece);
+  }
+  const CacheRow cache = cache_row<kBytes>(p, tensor, row, head);
+  if constexpr (kBytes) {
+    auto* to = static_cast<char*>(tensor.to) + cache.element + first;
+    *reinterpret_cast<uint2*>(to) =
+        uint2{four_bytes(piece, 0, cache.descale), four_bytes(piece, 4, cache.descale)};
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (turns && first + 2 * i < 2 * p.rotary.half) {
+        words[i] = pack<kElement>(piece[2 * i], piece[2 * i + 1]);
+      }
+    }
+    auto* to = static_cast<uint16_t*>(tensor.to) + cache.element + first;
+    *reinterpret_cast<uint4*>(to) = uint4{words[0], words[1], words[2], words[3]};
+  }
 }
 
 }  // namespace append
 
-// CTAs take rows_per_cta rows each, or ctas_per_row of them a row.
-template <Element kElement>
+// CTAs take rows_per_cta rows each, or ctas_per_row of them a row. kBytes: into a cache of e4m3.
+template <Element kElement, bool kBytes>
 __global__ void __launch_bounds__(kAppendThreads)
     append_rows(const __grid_constant__ AppendParams p) {
   using namespace append;
@@ -145,7 +178,7 @@ __global__ void __launch_bounds__(kAppendThreads)
   const int index = part * kAppendThreads + thread - row_of_cta * p.pieces;
   const NewRow row = find_row(p, first * p.rows_per_cta + row_of_cta);
   if (row_of_cta < p.rows_per_cta && index < p.pieces && row.key >= 0) {
-    move_piece<kElement>(p, row, index);
+    move_piece<kElement, kBytes>(p, row, index);
   }
 }
 

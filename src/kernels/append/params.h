@@ -18,6 +18,12 @@ struct AppendTensor {
   int64_t to_seqlen;
   int64_t to_head;
   int32_t pieces;  // of a row of one head
+  // Of a cache of bytes: f32, by batch (0 where pages have them), block of keys or page, and head;
+  // or null: 1.
+  const float* descale;
+  int64_t descale_batch;
+  int64_t descale_block;
+  int64_t descale_head;
 };
 
 // Pairs of a key's first 2 half elements that are turned by row j of cos and sin, j being its
@@ -38,6 +44,8 @@ struct AppendParams {
   RotaryParams rotary;
   const int32_t* positions;  // (batch) keys that each sequence has before
   int32_t heads_kv;
+  int32_t page_descales;  // a page's number finds its descale; else a key's shifted right by:
+  int32_t descale_shift;
   int32_t rows;          // of all sequences
   int32_t pieces;        // of a row, all heads, k and v
   int32_t rows_per_cta;  // where a CTA has threads for several

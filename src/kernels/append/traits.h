@@ -4,6 +4,6 @@
 namespace fa4 {
 
 inline constexpr int kAppendThreads = 256;  // of a CTA
-inline constexpr int kAppendPiece = 8;      // elements that a thread moves: 16 bytes
+inline constexpr int kAppendPiece = 8;      // elements that a thread moves: 16 bytes, or 8
 
 }  // namespace fa4

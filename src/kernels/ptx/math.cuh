@@ -69,6 +69,14 @@ __device__ inline uint32_t cvt_rn_f16x2(float upper, float lower) {
   return d;
 }
 
+// cvt.rn.satfinite.e4m3x2.f32 d, a, b;  a in the upper byte; what is beyond 448 becomes it
+// PTX ISA, "cvt", sm_89
+__device__ inline uint16_t cvt_rn_satfinite_e4m3x2(float upper, float lower) {
+  uint16_t d;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(d) : "f"(upper), "f"(lower));
+  return d;
+}
+
 // cvt.f32.f16 d, a;
 // PTX ISA, "cvt", sm_53
 __device__ inline float cvt_f32_f16(uint16_t a) {
