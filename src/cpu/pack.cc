@@ -31,16 +31,6 @@ std::array<T, 256> e4m3_table() {
 const std::array<uint32_t, 256> kFloatsOfE4M3 = e4m3_table<uint32_t>();
 const std::array<uint16_t, 256> kBf16OfE4M3 = e4m3_table<uint16_t>();
 
-// `dim` elements of bf16 or e4m3 as bf16.
-void to_bf16(DType dtype, const void* data, int64_t offset, int64_t dim, uint16_t* to) {
-  if (dtype == DType::kE4M3) {
-    const uint8_t* from = static_cast<const uint8_t*>(data) + offset;
-    for (int64_t d = 0; d < dim; ++d) to[d] = kBf16OfE4M3[from[d]];
-  } else {
-    std::memcpy(to, static_cast<const uint16_t*>(data) + offset, static_cast<size_t>(dim) * 2);
-  }
-}
-
 // `dim` elements as float bits.
 void to_floats(DType dtype, const void* data, int64_t offset, int64_t dim, uint32_t* to) {
   if (dtype == DType::kF32) {
@@ -63,10 +53,13 @@ void to_floats(DType dtype, const void* data, int64_t offset, int64_t dim, uint3
 // One row's units, zeros behind `dim`.
 void row_units(DType dtype, const void* data, int64_t offset, int64_t dim, int64_t padded, int pair,
                uint32_t* units) {
-  if (pair == 2) {
-    uint16_t row[kMaxDim];
-    to_bf16(dtype, data, offset, dim, row);
-    std::memcpy(units, row, static_cast<size_t>(dim) * 2);
+  if (pair == 2 && dtype == DType::kE4M3) {
+    const uint8_t* from = static_cast<const uint8_t*>(data) + offset;
+    for (int64_t d = 0; d < dim; d += 2) {
+      units[d / 2] = kBf16OfE4M3[from[d]] | static_cast<uint32_t>(kBf16OfE4M3[from[d + 1]]) << 16;
+    }
+  } else if (pair == 2) {
+    std::memcpy(units, static_cast<const uint16_t*>(data) + offset, static_cast<size_t>(dim) * 2);
   } else {
     to_floats(dtype, data, offset, dim, units);
   }
@@ -100,7 +93,13 @@ bool load_bf16_row(const BlockSource& source, int n, uint16_t* row) {
     std::fill_n(row, source.padded, uint16_t{0});
     return false;
   }
-  to_bf16(source.dtype, source.data, source.rows.offset(source.first + n), source.dim, row);
+  const int64_t offset = source.rows.offset(source.first + n);
+  if (source.dtype == DType::kE4M3) {
+    const uint8_t* from = static_cast<const uint8_t*>(source.data) + offset;
+    for (int64_t d = 0; d < source.dim; ++d) row[d] = kBf16OfE4M3[from[d]];
+  } else {
+    std::copy_n(static_cast<const uint16_t*>(source.data) + offset, source.dim, row);
+  }
   std::fill(row + source.dim, row + source.padded, uint16_t{0});
   return clear_nonfinite<uint16_t>(row, source.dim, 0x7f80u);
 }

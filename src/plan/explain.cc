@@ -7,10 +7,11 @@ namespace {
 
 std::string describe(const AttentionProblem& p) {
   static constexpr const char* kLayouts[] = {"dense", "packed", "paged"};
-  return fmt::format("{} q {}x{}x{}x{} ({}), k {}x{}x{} ({}), v head_dim {}", name_of(p.dtype),
+  const std::string stored = p.is_quantised() ? fmt::format("{}, ", name_of(p.kv_dtype)) : "";
+  return fmt::format("{} q {}x{}x{}x{} ({}), k {}x{}x{} ({}{}), v head_dim {}", name_of(p.dtype),
                      p.batch, p.seqlen_q, p.heads_q, p.head_dim,
                      kLayouts[static_cast<int>(p.layout_q)], p.seqlen_k, p.heads_kv, p.head_dim,
-                     kLayouts[static_cast<int>(p.layout_kv)], p.head_dim_v);
+                     stored, kLayouts[static_cast<int>(p.layout_kv)], p.head_dim_v);
 }
 
 std::string describe(const MaskSpec& mask) {

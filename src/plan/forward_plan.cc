@@ -37,6 +37,11 @@ void explain_cpu(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   steps->push_back({"tile", fmt::format("{} rows x {} keys", spec.tile_m, spec.tile_n),
                     spec.direct ? "few rows: keys and values are read where they lie, not packed"
                                 : "scores and packed operands stay in the first two caches"});
+  if (plan.problem.is_quantised()) {
+    steps->push_back({"bytes of k and v", spec.looks_up_bytes ? "looked up" : "made numbers",
+                      "e4m3 is exact in the type that is multiplied; scores and probabilities take "
+                      "the descales"});
+  }
   steps->push_back(explain_splits(plan.problem, spec));
   steps->push_back(
       {"threads", fmt::format("{}", spec.num_threads), "the result's bits do not depend on it"});

@@ -15,12 +15,12 @@ enum class RotaryPairs : int32_t { kHalves = 0, kInterleaved = 1 };
 // becomes key positions[b] + i.
 struct AppendArgs : SequenceArgs {  // of which cu_seqlens_q, seqused_q, page_table, total_q count
   const void* k = nullptr;          // new, of the problem's dtype
-  // Of the cache, by the problem's strides, when it has descales: numbers are stored over them.
-  const float* k_descale = nullptr;
-  const float* v_descale = nullptr;
   const void* v = nullptr;
   void* k_cache = nullptr;
   void* v_cache = nullptr;
+  // Of the cache, by the problem's strides, when it has descales: numbers are stored over them.
+  const float* k_descale = nullptr;
+  const float* v_descale = nullptr;
   const int32_t* positions = nullptr;  // (batch)
   Strides new_k, new_v;                // all zero: contiguous
   // NULL, or both (rotary_rows, rotary_dim / 2): key j is turned by row j.

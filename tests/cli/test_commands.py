@@ -194,6 +194,8 @@ class Verify(CommandTest):
         for row in rows:
             size = 1 if "kv_dtype" in row else 2
             self.assertAlmostEqual(row["gb_per_s"] * row["ms"]["median"] * 1e6, 384000 * size, delta=1)
+        plan = self.json("plan", *sizes, "--kv-dtype", "e4m3")
+        self.assertIn("bytes of k and v", [step["what"] for step in plan["steps"]])
         self.refuse("verify", *sizes, "--kv-dtype", "f16", words=["--kv-dtype 2; accepted: 0 (dtype, bf16), 4 (e4m3)"])
         self.refuse("verify", *sizes, "--kv-dtype", "e5m2", words=["--kv-dtype e5m2; accepted: e4m3, or that of q"])
         self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--descale-block", "64", words=["--descale-block 64; accepted: 0 (one"])
