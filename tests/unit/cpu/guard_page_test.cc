@@ -41,14 +41,21 @@ void run_guarded(const Case& c, CpuIsa isa, bool at_end) {
   const AttentionProblem& p = tensors.problem();
   const ForwardArgs from = tensors.args();
   const TensorExtents extents = extents_of(p);
-  const auto bytes = [&](int64_t count) { return static_cast<size_t>(count * size_of(p.dtype)); };
+  const auto bytes = [](int64_t count, DType dtype) {
+    return static_cast<size_t>(count * size_of(dtype));
+  };
+  const int64_t num_descales = p.has_descales ? p.batch * p.heads_kv : 0;
   const auto indices = [](const int32_t* data, int64_t count) {
     return data == nullptr ? 0 : static_cast<size_t>(count) * 4;
   };
   const CpuResult expected = run_cpu(p, from, isa);
   const size_t workspace_bytes = cpu_workspace_bytes(p, expected.spec);
-  const Guarded q(from.q, bytes(extents.q), at_end), k(from.k, bytes(extents.k), at_end);
-  const Guarded v(from.v, bytes(extents.v), at_end), out(nullptr, bytes(extents.out), at_end);
+  const Guarded q(from.q, bytes(extents.q, p.dtype), at_end);
+  const Guarded k(from.k, bytes(extents.k, p.kv_dtype), at_end);
+  const Guarded v(from.v, bytes(extents.v, p.kv_dtype), at_end);
+  const Guarded out(nullptr, bytes(extents.out, p.dtype), at_end);
+  const Guarded k_descale(from.k_descale, bytes(num_descales, DType::kF32), at_end);
+  const Guarded v_descale(from.v_descale, bytes(num_descales, DType::kF32), at_end);
   const Guarded lse(nullptr, static_cast<size_t>(p.lse_elements()) * 4, at_end);
   const Guarded workspace(nullptr, workspace_bytes, at_end);
   const Guarded cu_q(from.cu_seqlens_q, indices(from.cu_seqlens_q, p.batch + 1), at_end);
@@ -61,6 +68,10 @@ void run_guarded(const Case& c, CpuIsa isa, bool at_end) {
   args.v = v.data();
   args.out = out.data();
   args.lse = static_cast<float*>(lse.data());
+  if (p.has_descales) {
+    args.k_descale = static_cast<float*>(k_descale.data());
+    args.v_descale = static_cast<float*>(v_descale.data());
+  }
   if (from.cu_seqlens_q != nullptr) args.cu_seqlens_q = static_cast<int32_t*>(cu_q.data());
   if (from.cu_seqlens_k != nullptr) args.cu_seqlens_k = static_cast<int32_t*>(cu_k.data());
   if (from.seqused_k != nullptr) args.seqused_k = static_cast<int32_t*>(used.data());
@@ -104,11 +115,15 @@ TEST_P(CpuGuardPages, DensePackedAndPaged) {
         }
         for (bool at_end : {false, true}) {
           Case decode = c;
-          run_guarded(c, GetParam(), at_end);
-          if (layout == Layout::kPacked) continue;
           decode.desc.seqlen_q = 2;  // in parts, and read where they lie
           decode.desc.num_splits = 2;
-          run_guarded(decode, GetParam(), at_end);
+          for (Case* each : {&c, &decode}) {
+            if (each == &decode && layout == Layout::kPacked) continue;
+            run_guarded(*each, GetParam(), at_end);
+            Case quantised = *each;
+            quantise(quantised.desc, 0, Descales::kContiguous);
+            run_guarded(quantised, GetParam(), at_end);
+          }
         }
       }
     }
