@@ -77,10 +77,26 @@ int64_t choose_split_keys(const AttentionProblem& p) {
   return rows_of_key_head(p) <= kMostDirectRows ? kDecodeSplitKeys : 0;
 }
 
+// Several in a key's row: one after the other, each would read a piece of every row.
+bool heads_lie_side_by_side(const AttentionProblem& p) {
+  return p.heads_kv > 1 && std::abs(p.k.head) < std::abs(p.k.seqlen);
+}
+
+// Whether each part of the keys of heads that are one tile is a task.
+bool choose_parts_are_tasks(const AttentionProblem& p, const CpuKernelSpec& spec) {
+  if (spec.split_keys == 0 || p.seqlen_k <= spec.split_keys) return false;
+  if (rows_of_key_head(p) > spec.tile_m) return false;
+  const int64_t heads = p.batch * p.heads_kv;
+  if (heads < kHeadsPerThread * spec.num_threads) return true;
+  if (!spec.direct || !heads_lie_side_by_side(p)) return false;
+  CpuKernelSpec tasks = spec;
+  tasks.parts_are_tasks = true;
+  return cpu_scratch(p, tasks).parts_bytes <= kSharedBytes;
+}
+
 // Heads side by side in a key's row, as long as all threads find parts.
 int choose_heads_together(const AttentionProblem& p, const CpuKernelSpec& spec) {
-  if (!spec.direct || !spec.parts_are_tasks) return 1;
-  if (std::abs(p.k.head) >= std::abs(p.k.seqlen)) return 1;
+  if (!spec.direct || !spec.parts_are_tasks || !heads_lie_side_by_side(p)) return 1;
   const int64_t parts = p.batch * ceil_div(p.seqlen_k, spec.split_keys);
   int heads = static_cast<int>(std::min<int64_t>(p.heads_kv, kMostHeadsTogether));
   while (heads > 1 && parts * ceil_div(p.heads_kv, heads) < kPartsPerThread * spec.num_threads) {
@@ -152,10 +168,7 @@ CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device
     spec.heads_per_wave = 1;
     const size_t bytes = cpu_scratch(problem, spec).bytes_per_head;
     spec.heads_per_wave = choose_heads_per_wave(problem, spec.tile_m, spec.num_threads, bytes);
-    const int64_t heads = problem.batch * problem.heads_kv;
-    spec.parts_are_tasks = spec.split_keys > 0 && problem.seqlen_k > spec.split_keys &&
-                           rows_of_key_head(problem) <= spec.tile_m &&
-                           heads < kHeadsPerThread * spec.num_threads;
+    spec.parts_are_tasks = choose_parts_are_tasks(problem, spec);
     spec.heads_together = choose_heads_together(problem, spec);
   }
   return spec;

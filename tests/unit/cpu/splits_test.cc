@@ -1,6 +1,7 @@
 // Keys cut into parts: right, and with bits that depend on where they are cut alone.
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "cpu_run.h"
 
@@ -74,23 +75,25 @@ TEST_P(CpuSplits, PartsThatUnderflow) {
   }
 }
 
+// Heads apart from each other are tasks where there are too few of them, heads side by side always.
 TEST_P(CpuSplits, ThreadsAndTasksChangeNoBit) {
   for (DType dtype : dtypes()) {
-    for (const int64_t seqlen_q : {1, 40}) {
+    for (const auto& [seqlen_q, apart] : {std::pair(1, false), {1, true}, {40, false}}) {
       Case c = decode_case(dtype, seqlen_q);
       c.desc.split_keys = 384;
+      if (apart) c.desc.k = c.desc.v = {2 * 1500 * 72, 72, 1500 * 72};
       const CpuResult one = check_case(c, GetParam(), 1);
+      EXPECT_EQ(one.spec.parts_are_tasks, one.spec.direct && !apart);
       bool tasks = false;
       for (const int threads : {2, 7, 64}) {
         const CpuResult other = check_case(c, GetParam(), threads);
         EXPECT_TRUE(one == other) << name_of(dtype) << ", " << threads << " threads";
         tasks |= other.spec.parts_are_tasks;
         // Both ways to go through the heads of a part.
-        const bool together = threads == 2 && seqlen_q == 1 && other.spec.direct;
+        const bool together = threads == 2 && other.spec.direct && !apart;
         EXPECT_EQ(other.spec.heads_together, together ? 2 : 1);
       }
       EXPECT_EQ(tasks, seqlen_q == 1 && GetParam() != CpuIsa::kScalar);
-      EXPECT_FALSE(one.spec.parts_are_tasks);
     }
   }
 }
