@@ -28,7 +28,8 @@ class PageLoader {
  public:
   __device__ PageLoader(const FwdContext<T>& context, int warp_of_three)
       : c(context),
-        copier{context.params.pages, warp_of_three, static_cast<int>(threadIdx.x % 32)} {}
+        copier{context.params.pages, warp_of_three, static_cast<int>(threadIdx.x % 32)},
+        lanes_log2(kBoxes ? boxes_log2(context.params.pages.box_rows) : 5) {}
 
   // The order of producer().
   __device__ void run() {
@@ -46,6 +47,7 @@ class PageLoader {
         const bool has_next = last && next.work.batch >= 0;
         move_to_v();
         if (last) {
+          if constexpr (kAhead) begin_batches(next, next_head);
           find_keys(next, next_head, next.blocks.n_block_max - 1);
         } else {
           find_keys(tile, head, n - 1);
@@ -63,8 +65,17 @@ class PageLoader {
 
  private:
   static constexpr bool kBoxes = T.pages == Pages::kBoxes;
+  // The time of parts of keys is that of loading them.
+  static constexpr bool kAhead = T.parts;
   using Copier = PageRowCopier<T.tile_n, kPageWarps>;
   static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
+
+  // Lanes for the boxes that one of the three warps has of a block.
+  __device__ static int boxes_log2(int box_rows) {
+    int log2 = 0;
+    while (box_rows * kPageWarps << log2 < T.tile_n) ++log2;
+    return log2;
+  }
 
   __device__ QTile fetch_tile() {
     finish<0>();
@@ -89,8 +100,57 @@ class PageLoader {
     return (copier.warp + copier.lane * kPageWarps) * c.params.pages.box_rows;
   }
 
+  // Entries of the table that a warp reads at once, long before it needs them: of as many blocks as
+  // it has lanes for. A lane of boxes finds one box of one of them.
+  struct Batch {
+    PagePlace places[kPlaces];
+  };
+  __device__ int blocks_of_batch() const { return 32 >> lanes_log2; }
+
+  __device__ Batch load_batch(const QTile& tile, int head, int top) const {
+    const int n_block = kBoxes ? top - (copier.lane >> lanes_log2) : top;
+    const int box = copier.lane & ((1 << lanes_log2) - 1);
+    Batch batch;
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      const int row =
+          kBoxes ? (copier.warp + box * kPageWarps) * c.params.pages.box_rows : copier.row_of(i);
+      batch.places[i] = {0, -1};
+      if (tile.sees_keys() && n_block >= tile.blocks.n_block_min && row < T.tile_n) {
+        batch.places[i] = page_place(c.params.pages, tile.work.batch, head, tile.work.seqlen_k,
+                                     n_block * T.tile_n + row);
+      }
+    }
+    return batch;
+  }
+
+  __device__ void begin_batches(const QTile& tile, int head) {
+    top = tile.blocks.n_block_max - 1;
+    batch = load_batch(tile, head, top);
+    next_batch = load_batch(tile, head, top - blocks_of_batch());
+  }
+
+  // Of blocks one after the other.
+  __device__ void take_from_batch(const QTile& tile, int head, int n_block) {
+    if (top - n_block == blocks_of_batch()) {
+      top = n_block;
+      batch = next_batch;
+      next_batch = load_batch(tile, head, top - blocks_of_batch());
+    }
+    const int from = kBoxes ? ((top - n_block) << lanes_log2) + copier.lane : copier.lane;
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      places_of_k[i] = batch.places[i];
+      if constexpr (kBoxes) {
+        places_of_k[i] = {__shfl_sync(0xffffffffu, batch.places[i].entry, from & 31),
+                          __shfl_sync(0xffffffffu, batch.places[i].row, from & 31)};
+      }
+    }
+  }
+
   // Reads the page table before anybody waits for a stage.
   __device__ void find_keys(const QTile& tile, int head, int n_block) {
+    if constexpr (kAhead) return take_from_batch(tile, head, n_block);
     if (!tile.sees_keys()) return;
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
@@ -209,6 +269,10 @@ class PageLoader {
   bool copying = false;    // copies are under way that nobody announced
   ptx::SmemAddr copied{};  // where they will be
   PagePlace places_of_k[kPlaces], places_of_v[kPlaces];
+  // kAhead: places of the blocks from `top` down, and of those behind them.
+  const int lanes_log2;  // of a block
+  Batch batch, next_batch;
+  int top = 0;
 };
 
 template <FwdTraits T>
