@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/output/traits.h"
 #include "kernels/sm90/peak/traits.h"
 #include "plan/gpu_append_plan.h"
 #include "plan/sm100_backward_plan.h"
@@ -126,10 +127,11 @@ LaunchShape Sm100ForwardSpec::shape() const {
           .pages = traits.pages};
 }
 
-KernelSource combine_source(Element element) {
+KernelSource combine_source(Element element, int head_dim_v) {
+  const int pieces = combine_pieces(head_dim_v);
   return {.main_file = "output/combine.cuh",
-          .name_expression = fmt::format("fa4::combine_parts<{}>", enumerator(element)),
-          .display_name = fmt::format("combine_{}", name_of(element))};
+          .name_expression = fmt::format("fa4::combine_parts<{}, {}>", enumerator(element), pieces),
+          .display_name = fmt::format("combine_{}_x{}", name_of(element), pieces)};
 }
 
 KernelSource merge_source() {
@@ -162,9 +164,9 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
           add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}, {}}), &kernels);
         }
         for (const Sm90PartRow& row : sm90_part_rows()) {
+          add_once({combine_source(element, row.head_dim_v), 0}, &kernels);
           add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}, {}}), &kernels);
         }
-        add_once({combine_source(element), 0}, &kernels);
       } else if (is_sm100(architecture)) {
         for (const Sm100TuningRow& row : sm100_tuning_rows()) {
           add_once(

@@ -77,7 +77,7 @@ struct Sm100ForwardSpec {
 };
 
 // The kernel that puts together what rows saw of the parts of their keys.
-KernelSource combine_source(Element element);
+KernelSource combine_source(Element element, int head_dim_v);
 
 // The kernel that merges partial results.
 KernelSource merge_source();

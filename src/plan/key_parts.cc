@@ -18,9 +18,11 @@ namespace {
 constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Fewer keys than this are one part's work.
 constexpr int64_t kFewestKeys = 257;
-// What cutting costs, in keys that an SM would read in that time: each part, whose sums are written
-// and read and whose first products wait for their operands; and the second kernel.
-constexpr double kPartOverhead = 40, kCombineOverhead = 100;
+// What a call costs, in keys that an SM would read in that time (15 ns each at head_dim 128): each
+// part beside its keys, the second kernel, and any call at all.
+constexpr double kPartOverhead = 60, kCombineOverhead = 120, kCallOverhead = 350;
+// Of sequences whose lengths differ.
+constexpr int64_t kLongestPart = 4096;
 // Keys are cut where that is at least so many times as fast by these figures, which are estimates.
 constexpr double kLeastGain = 1.03;
 
@@ -54,23 +56,25 @@ int64_t most_parts(const AttentionProblem& p, int tile_rows, int64_t part_keys) 
 // evenly.
 class Choices {
  public:
-  explicit Choices(int64_t longest) {
+  Choices(int64_t longest, int64_t longest_part) {
+    const auto add = [&](int64_t keys) {
+      if (keys < longest && keys <= longest_part) keys_[count_++] = static_cast<double>(keys);
+    };
     for (int64_t keys = kSplitStep; keys < longest; keys *= 2) add(keys);
     for (int64_t parts = 2; parts <= kMostEven; ++parts) {
-      const int64_t keys = round_up(ceil_div(longest, parts), kSplitStep);
-      if (keys < longest) add(keys);
+      add(round_up(ceil_div(longest, parts), kSplitStep));
     }
   }
 
   // Tiles that see `keys` keys each: how far behind the best choice each one is, and no cut.
   void compare(double tiles, double keys, int num_sms) {
     const auto rounds = [&](double parts) { return std::ceil(tiles * parts / num_sms); };
-    const double whole = rounds(1) * keys;
+    const double whole = rounds(1) * keys + kCallOverhead;
     double best = whole;
     std::array<double, kMost> times{};
     for (size_t i = 0; i < count_; ++i) {
       times[i] = rounds(std::ceil(keys / keys_[i])) * (std::min(keys, keys_[i]) + kPartOverhead) +
-                 kCombineOverhead;
+                 kCombineOverhead + kCallOverhead;
       best = std::min(best, times[i]);
     }
     whole_behind_ = std::max(whole_behind_, whole / best);
@@ -92,27 +96,22 @@ class Choices {
   static constexpr int kMostEven = 16;
   static constexpr size_t kMost = 31 + kMostEven;
 
-  void add(int64_t keys) { keys_[count_++] = static_cast<double>(keys); }
-
   size_t count_ = 0;
   std::array<double, kMost> keys_{}, behind_{};
   double whole_behind_ = 0;
 };
 
-// The plan knows the greatest lengths alone. Where sequences may be shorter it looks at all of that
-// length and at one beside empty ones, for that length, its quarter, and so on.
+// The plan knows the greatest lengths alone. Where sequences may be shorter it looks at that length
+// and at its quarter, and no part is so long that one which ends last keeps the others waiting.
 int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, int num_sms) {
   const bool lengths_differ = p.has_seqused_k || p.layout_kv == Layout::kPacked;
   const int64_t longest = keys_of_tile(p, tile_rows);
   const auto tiles = static_cast<double>(tiles_of(p, tile_rows));
-  Choices choices(longest);
-  for (int64_t keys = longest; keys == longest || keys >= kFewestKeys; keys /= 4) {
-    choices.compare(tiles, static_cast<double>(keys), num_sms);
-    if (!lengths_differ) break;
-    choices.compare(std::ceil(tiles / static_cast<double>(std::max<int64_t>(1, p.batch))),
-                    static_cast<double>(keys), num_sms);
-  }
-  return choices.least_behind();
+  Choices choices(longest, lengths_differ ? kLongestPart : longest);
+  choices.compare(tiles, static_cast<double>(longest), num_sms);
+  if (lengths_differ) choices.compare(tiles, static_cast<double>(longest) / 4, num_sms);
+  const int64_t keys = choices.least_behind();
+  return keys == 0 && lengths_differ && longest > kLongestPart ? kLongestPart : keys;
 }
 
 // A CTA counts each tile's parts from the first that any row of the sequence sees to the last.

@@ -1,7 +1,7 @@
 // Out and lse of rows whose keys were cut into parts: a CTA a row, in one order, so that the bits
 // depend on nothing but the row's own parts.
 //
-// A warp takes every fourth part, a lane four columns side by side. Parts that no row of the tile
+// A warp takes every eighth part, a lane four columns side by side. Parts that no row of the tile
 // sees, and those past the sequence's end, were written by nobody and are read by nobody.
 #pragma once
 
@@ -16,7 +16,6 @@ namespace combine {
 
 static_assert(sizeof(PartStats) == kPartStatsBytes);
 
-inline constexpr int kPieces = kCombineColumns / 128;  // of a lane: four columns each
 inline constexpr int kAtOnce = 4;  // parts of a warp that are under way together
 
 // Which row a CTA works on; its tile is that of the kernel that wrote the parts.
@@ -52,6 +51,7 @@ __device__ inline int count_parts(const FwdParams& p, const Row& row) {
 }
 
 // Some of a warp's parts: from `first` on every kCombineWarps-th.
+template <int kPieces>
 struct Group {
   PartStats stats[kAtOnce];
   float4 sums[kAtOnce][kPieces];
@@ -64,7 +64,7 @@ struct Group {
       if (part < count) stats[i] = parts.stats[row + part];
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
-        const int at = column + 128 * piece;
+        const int at = column + kPieceColumns * piece;
         sums[i][piece] = {0.0f, 0.0f, 0.0f, 0.0f};
         if (part < count && at < parts.columns) {
           sums[i][piece] =
@@ -107,11 +107,11 @@ __device__ inline bool sees_keys(const FwdParams& p, const Row& row) {
 
 }  // namespace combine
 
-template <Element kElement>
+template <Element kElement, int kPieces>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_parts(const __grid_constant__ FwdParams p) {
   using namespace combine;
-  __shared__ float4 sums[kCombineWarps][kCombineColumns / 4];
+  __shared__ float4 sums[kCombineWarps][kPieces * kPieceColumns / 4];
   // Before the wait, as what it reads was there before the kernel that wrote the parts.
   const Row row = row_of(p, static_cast<int>(blockIdx.x));
   const int count = count_parts(p, row), warp = threadIdx.x / 32, column = threadIdx.x % 32 * 4;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (!row.exists()) return;
 
   const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
-  Group group;
+  Group<kPieces> group;
   group.load(p.parts, at, warp, count, column);
   const PartStats total = total_of(p.parts.stats + at, count);
   float4 sum[kPieces] = {};

@@ -4,10 +4,12 @@
 
 namespace fa4 {
 
-inline constexpr int kCombineWarps = 4;  // of a row
+inline constexpr int kCombineWarps = 8;  // of a row
 inline constexpr int kCombineThreads = 32 * kCombineWarps;
-inline constexpr int kCombineColumns = 256;  // of a row, at most
-inline constexpr int kMergeThreads = 128;    // a warp a row
-inline constexpr int kPartStatsBytes = 8;    // of a PartStats
+// Columns of a row go in pieces: four a lane.
+inline constexpr int kPieceColumns = 128;
+constexpr int combine_pieces(int columns) { return (columns + kPieceColumns - 1) / kPieceColumns; }
+inline constexpr int kMergeThreads = 128;  // a warp a row
+inline constexpr int kPartStatsBytes = 8;  // of a PartStats
 
 }  // namespace fa4
