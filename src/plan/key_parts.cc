@@ -102,14 +102,14 @@ class Choices {
 };
 
 // The plan knows the greatest lengths alone. Where sequences may be shorter it looks at that length
-// and at its quarter, and no part is so long that one which ends last keeps the others waiting.
+// and at its half, and no part is so long that one which ends last keeps the others waiting.
 int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, int num_sms) {
   const bool lengths_differ = p.has_seqused_k || p.layout_kv == Layout::kPacked;
   const int64_t longest = keys_of_tile(p, tile_rows);
   const auto tiles = static_cast<double>(tiles_of(p, tile_rows));
   Choices choices(longest, lengths_differ ? kLongestPart : longest);
   choices.compare(tiles, static_cast<double>(longest), num_sms);
-  if (lengths_differ) choices.compare(tiles, static_cast<double>(longest) / 4, num_sms);
+  if (lengths_differ) choices.compare(tiles, static_cast<double>(longest) / 2, num_sms);
   const int64_t keys = choices.least_behind();
   return keys == 0 && lengths_differ && longest > kLongestPart ? kLongestPart : keys;
 }

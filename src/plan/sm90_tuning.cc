@@ -79,7 +79,7 @@ constexpr std::array kPartRows = {
         .reason = "168 KB of keys and values under way"},
     Sm90PartRow{
         .head_dim = 128, .head_dim_v = 128, .tile_n = 128, .q_stages = 2, .kv_stages = 2,
-        .reason = "128 KB under way: 0.98 x the time of 5 stages of 64 keys at 8 x 8192"},
+        .reason = "128 KB under way: 0.98 x the time of five stages of 64 keys"},
     Sm90PartRow{
         .head_dim = 192, .head_dim_v = 128, .tile_n = 64, .q_stages = 2, .kv_stages = 4,
         .reason = "160 KB of keys and values under way"},
