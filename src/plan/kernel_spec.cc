@@ -174,11 +174,11 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
               &kernels);
         }
         for (const Sm100PartRow& row : sm100_part_rows()) {
+          add_once({combine_source(element, row.head_dim_v), 0}, &kernels);
           add_once(
               prebuilt(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}, {}}),
               &kernels);
         }
-        add_once({combine_source(element), 0}, &kernels);
       }
     }
   }
