@@ -21,13 +21,6 @@ std::vector<KernelStep> steps_of(Element element, bool bytes) {
            .threads = kAppendThreads}};
 }
 
-void check_alignment(const char* name, const void* data) {
-  if (reinterpret_cast<uintptr_t>(data) % 16 != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} {}; accepted on a GPU: multiples of 16 bytes", name, data));
-  }
-}
-
 AppendTensor tensor_of(const AttentionProblem& p, const AppendArgs& a, Quantised which) {
   const bool of_keys = which == Quantised::kKeys;
   const Strides& rows = of_keys ? a.new_k : a.new_v;
@@ -81,10 +74,10 @@ GpuAppend::GpuAppend(std::shared_ptr<Device> device, Element element, bool bytes
     : gpu_(std::move(device), steps_of(element, bytes), {}, stream) {}
 
 void GpuAppend::execute(const AttentionProblem& p, const AppendArgs& a) const {
-  check_alignment("k", a.k);
-  check_alignment("v", a.v);
-  check_alignment("k_cache", a.k_cache);
-  check_alignment("v_cache", a.v_cache);
+  GpuOp::check_base("k", a.k);
+  GpuOp::check_base("v", a.v);
+  GpuOp::check_base("k_cache", a.k_cache);
+  GpuOp::check_base("v_cache", a.v_cache);
   const bool packed = p.layout_q == Layout::kPacked;
   const int64_t rows = packed ? rows_of_packed_q(p, a) : p.rows_q();
   const bool no_room = p.seqlen_k == 0 || (p.layout_kv == Layout::kPaged && p.num_pages == 0);

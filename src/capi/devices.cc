@@ -102,13 +102,6 @@ std::shared_ptr<const internal::GpuAppend> fa4_device::append_op(
   return op;
 }
 
-void fa4_device::require_cpu(const char* function) const {
-  if (device == nullptr) return;
-  throw Error(
-      ErrorCode::kNotSupported,
-      fmt::format("{}: device {} is not in this version; accepted: cpu", function, spec.name));
-}
-
 extern "C" {
 
 fa4_status fa4_device_count(int32_t* count) {

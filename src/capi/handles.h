@@ -39,8 +39,6 @@ struct fa4_device {
   // What appends to such caches, of a GPU; prepared at the first call for their types.
   std::shared_ptr<const fa4::internal::GpuAppend> append_op(
       const fa4::internal::AttentionProblem& problem, void* stream);
-  // Throws Error{kNotSupported}, naming a function that only the CPU has, unless this is the CPU.
-  void require_cpu(const char* function) const;
 
  private:
   std::mutex threads_mutex_;

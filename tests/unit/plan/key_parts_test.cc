@@ -106,6 +106,20 @@ TEST(KeyParts, ShortSequencesOfALongMaximumAreCutToo) {
   EXPECT_EQ(keys_of(d), 4096) << "one long sequence may be the only one";
 }
 
+// Those of the table in docs/kernels/decode.md.
+TEST(KeyParts, WhereLengthsMayDiffer) {
+  constexpr struct {
+    int64_t batch, seqlen_k;
+    int keys;
+  } kRows[] = {{1, 1024, 128},  {1, 8192, 256},   {1, 65536, 2048},
+               {8, 8192, 2048}, {64, 8192, 4096}, {64, 65536, 4096}};
+  for (const auto& row : kRows) {
+    ProblemDesc d = decode(row.batch, row.seqlen_k);
+    d.has_seqused_k = true;
+    EXPECT_EQ(keys_of(d), row.keys) << row.batch << " x " << row.seqlen_k;
+  }
+}
+
 TEST(KeyParts, AWindowBoundsThem) {
   ProblemDesc d = decode(1, 131072);
   d.split_keys = 512;
