@@ -120,6 +120,14 @@ TEST(KeyParts, WhereLengthsMayDiffer) {
   }
 }
 
+// The uncut tile of 128 rows is slower than memory there.
+TEST(KeyParts, FullGpusCutNarrowHeads) {
+  ProblemDesc d = decode(64, 8192);
+  EXPECT_EQ(keys_of(d), 0);
+  d.head_dim = 64;
+  EXPECT_EQ(keys_of(d), 4096);
+}
+
 TEST(KeyParts, AWindowBoundsThem) {
   ProblemDesc d = decode(1, 131072);
   d.split_keys = 512;
