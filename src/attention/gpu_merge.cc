@@ -16,7 +16,7 @@ namespace fa4::internal {
 namespace {
 
 constexpr int64_t kRowsPerCta = kMergeThreads / 32;
-constexpr int64_t kMostCtas = (int64_t{1} << 31) - 1;
+constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;  // the kernel counts them in 32 bits
 
 void check_gpu(const MergeArgs& a, const DeviceSpec& spec) {
   const auto refuse = [](std::string reason) {
@@ -30,8 +30,8 @@ void check_gpu(const MergeArgs& a, const DeviceSpec& spec) {
   if (a.num_parts > kMostMergedParts) {
     refuse(fmt::format("num_parts {}; accepted on a GPU: 1 to {}", a.num_parts, kMostMergedParts));
   }
-  if (ceil_div(a.rows(), kRowsPerCta) > kMostCtas) {
-    refuse(fmt::format("batch {}, seqlen {} and num_heads {}; accepted on a GPU: below 2^33 rows",
+  if (a.rows() > kMostRows) {
+    refuse(fmt::format("batch {}, seqlen {} and num_heads {}; accepted on a GPU: below 2^31 rows",
                        a.batch, a.seqlen, a.heads));
   }
 }

@@ -19,11 +19,12 @@ struct Row {
   const MergeParams& p;
   int64_t batch, head, position;
 
-  __device__ Row(const MergeParams& params, int64_t index) : p(params) {
-    const int64_t of_heads = index / p.heads;
-    head = index - of_heads * p.heads;
-    batch = of_heads / p.seqlen;
-    position = of_heads - batch * p.seqlen;
+  __device__ Row(const MergeParams& params, uint32_t index) : p(params) {
+    const auto heads = static_cast<uint32_t>(p.heads), seqlen = static_cast<uint32_t>(p.seqlen);
+    const uint32_t of_heads = index / heads;
+    head = index - of_heads * heads;
+    batch = of_heads / seqlen;
+    position = of_heads - static_cast<uint32_t>(batch) * seqlen;
   }
   __device__ int64_t element(const MergeStrides& s) const {
     return batch * s.batch + position * s.seqlen + head * s.head;
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kMergeThreads)
     merge_parts(const __grid_constant__ MergeParams p) {
   using namespace merge;
   const int lane = threadIdx.x % 32;
-  const int64_t index = int64_t{blockIdx.x} * (kMergeThreads / 32) + threadIdx.x / 32;
+  const uint32_t index = blockIdx.x * (kMergeThreads / 32) + threadIdx.x / 32;
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
   if (index >= p.rows) return;
@@ -72,6 +73,7 @@ __global__ void __launch_bounds__(kMergeThreads)
     if (lse != -kInfinity) total += weight_of(lse, top);
   }
 
+  const float factor = 1.0f / total;
   const int64_t from = row.element(p.part_out), to = row.element(p.merged);
 #pragma unroll 1
   for (int first = lane; first < p.head_dim; first += 32 * kColumns) {
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(kMergeThreads)
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
       if (first + 32 * j >= p.head_dim) continue;
-      store_float(p.out, p.merged_type, to + first + 32 * j, is_nothing ? 0.0f : sums[j] / total);
+      store_float(p.out, p.merged_type, to + first + 32 * j, is_nothing ? 0.0f : sums[j] * factor);
     }
   }
   __syncwarp();  // the merged lse may take the place of a part's, which all lanes have read
