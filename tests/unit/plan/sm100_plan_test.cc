@@ -290,6 +290,7 @@ TEST(Sm100Spec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
               d.dtype = dtype;
               d.softcap = softcap;
               for (const int num_splits : {1, 2}) {
+                if (num_splits > 1 && softcap > 0) continue;  // compiled on first use
                 d.num_splits = num_splits;
                 planned.insert(spec_of(d, device).source().name_expression);
               }
