@@ -18,12 +18,15 @@ namespace {
 constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Fewer keys than this are one part's work.
 constexpr int64_t kFewestKeys = 257;
-// What a call costs, in keys that an SM would read in that time (15 ns each at head_dim 128): each
-// part beside its keys, the second kernel, and any call at all.
-constexpr double kPartOverhead = 60, kCombineOverhead = 120, kCallOverhead = 350;
-// Of keys that are not cut, on Hopper at head_dim 64: its tile of 128 rows takes longer for a block
-// than memory does (64 x 8192 keys: 374 us, 283 in parts of 4096 out of pages).
-constexpr double kWholeCostOf64 = 1.4;
+// What a call costs, in keys that an SM would read in that time: each part beside its keys, the
+// second kernel, any call at all; and a key that is not cut.
+struct Costs {
+  double part, combine, call, whole;
+};
+constexpr Costs kCosts{60, 120, 350, 1.0};  // 15 ns a key at head_dim 128 on an H200
+// 7.5 ns a key. The uncut tile of 128 rows takes longer for a block than memory does (64 x 8192
+// keys: 374 us, 269 in parts of 4096), and parts lose much (64 x 1024 in parts of 512: 62 us).
+constexpr Costs kHopperCostsOf64{400, 240, 700, 1.4};
 // Of sequences whose lengths differ.
 constexpr int64_t kLongestPart = 4096;
 // Keys are cut where that is at least so many times as fast by these figures, which are estimates.
@@ -59,7 +62,7 @@ int64_t most_parts(const AttentionProblem& p, int tile_rows, int64_t part_keys) 
 // evenly.
 class Choices {
  public:
-  Choices(int64_t longest, int64_t longest_part, double whole_cost) : whole_cost_(whole_cost) {
+  Choices(int64_t longest, int64_t longest_part, const Costs& costs) : costs_(costs) {
     const auto add = [&](int64_t keys) {
       if (keys < longest && keys <= longest_part) keys_[count_++] = static_cast<double>(keys);
     };
@@ -72,12 +75,12 @@ class Choices {
   // Tiles that see `keys` keys each: how far behind the best choice each one is, and no cut.
   void compare(double tiles, double keys, int num_sms) {
     const auto rounds = [&](double parts) { return std::ceil(tiles * parts / num_sms); };
-    const double whole = rounds(1) * keys * whole_cost_ + kCallOverhead;
+    const double whole = rounds(1) * keys * costs_.whole + costs_.call;
     double best = whole;
     std::array<double, kMost> times{};
     for (size_t i = 0; i < count_; ++i) {
-      times[i] = rounds(std::ceil(keys / keys_[i])) * (std::min(keys, keys_[i]) + kPartOverhead) +
-                 kCombineOverhead + kCallOverhead;
+      times[i] = rounds(std::ceil(keys / keys_[i])) * (std::min(keys, keys_[i]) + costs_.part) +
+                 costs_.combine + costs_.call;
       best = std::min(best, times[i]);
     }
     whole_behind_ = std::max(whole_behind_, whole / best);
@@ -99,7 +102,7 @@ class Choices {
   static constexpr int kMostEven = 16;
   static constexpr size_t kMost = 31 + kMostEven;
 
-  double whole_cost_;  // of a key that is not cut, as a share of one that is
+  Costs costs_;
   size_t count_ = 0;
   std::array<double, kMost> keys_{}, behind_{};
   double whole_behind_ = 0;
@@ -111,9 +114,9 @@ int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, int num_sms) 
   const bool lengths_differ = p.has_seqused_k || p.layout_kv == Layout::kPacked;
   const int64_t longest = keys_of_tile(p, tile_rows);
   const auto tiles = static_cast<double>(tiles_of(p, tile_rows));
-  const bool slow_whole = tile_rows == sm90::kWarpgroupRows && p.head_dim <= 64;
+  const bool is_narrow = tile_rows == sm90::kWarpgroupRows && p.head_dim <= 64;
   Choices choices(longest, lengths_differ ? kLongestPart : longest,
-                  slow_whole ? kWholeCostOf64 : 1.0);
+                  is_narrow ? kHopperCostsOf64 : kCosts);
   choices.compare(tiles, static_cast<double>(longest), num_sms);
   if (lengths_differ) choices.compare(tiles, static_cast<double>(longest) / 2, num_sms);
   const int64_t keys = choices.least_behind();

@@ -126,6 +126,8 @@ TEST(KeyParts, FullGpusCutNarrowHeads) {
   EXPECT_EQ(keys_of(d), 0);
   d.head_dim = 64;
   EXPECT_EQ(keys_of(d), 4096);
+  d.seqlen_k = 1024;
+  EXPECT_EQ(keys_of(d), 0) << "parts cost as much as their keys";
 }
 
 TEST(KeyParts, AWindowBoundsThem) {
