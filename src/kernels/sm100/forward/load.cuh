@@ -101,7 +101,8 @@ class Loader {
       const int row = T.pages == Pages::kRows
                           ? copier().row_of(i)
                           : static_cast<int>(threadIdx.x % 32) * p.pages.box_rows;
-      places[i] = page_place(p.pages, tile.work.batch, kv_head, tile.work.seqlen_k, n * kTileN + row);
+      places[i] =
+          page_place(p.pages, tile.work.batch, kv_head, tile.work.seqlen_k, n * kTileN + row);
     }
   }
 
