@@ -96,8 +96,8 @@ class Consumer {
   static constexpr int kOutputs = T.head_dim_v / 2;
   static constexpr int kMmaK = 16;
   static constexpr int kVSlabBytes = T.tile_n * slab_columns(T.head_dim_v) * kElementBytes;
-  // Softcap takes registers that three warpgroups do not have.
   static constexpr bool kOutTakesQ = !T.parts;  // its place
+  // Softcap takes registers that three warpgroups do not have.
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
   // The maxima of a thread's two rows side by side: 1.01 to 1.02 x with three warpgroups, 0.95 to
   // 0.96 x with two.
