@@ -80,7 +80,8 @@ TEST(Cases, TheFullSuiteCoversBlackwell) {
   for (const auto& [kernel, smem_bytes] : prebuilt_kernels(b200.architecture)) {
     if (!is_forward(kernel)) continue;
     ASSERT_TRUE(counts.contains("kernel " + kernel.display_name)) << kernel.display_name;
-    EXPECT_GE(counts.at("kernel " + kernel.display_name), 10) << kernel.display_name;
+    // Most of what one tile held is cut into parts.
+    EXPECT_GE(counts.at("kernel " + kernel.display_name), 8) << kernel.display_name;
   }
 }
 
