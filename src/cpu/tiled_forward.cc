@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/rounding.h"
+#include "cpu/key_source.h"
 #include "cpu/slots.h"
 #include "cpu/tile.h"
 
