@@ -7,7 +7,7 @@ from typing import NamedTuple
 from . import _arrays, _call, _device, _options
 from ._arrays import BF16, DTYPE_NAMES, DTYPES, F32
 from ._errors import InvalidArgumentError, NotSupportedError
-from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_shapes, described, layout_of_shapes, problem_bytes
+from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check_shapes, described, layout_of_shapes, problem_bytes
 
 
 _torch = None  # fa4cpp.torch, once a tensor of torch came
@@ -38,6 +38,10 @@ class _Sides(NamedTuple):
     seqused_q: object = None
     seqused_k: object = None
     page_table: object = None
+    prefix_pages: object = None
+
+
+_INDICES = _Sides._fields[4:]
 
 
 def _views(given):
@@ -51,7 +55,7 @@ def _views(given):
                                        f"accepted: ({tensors[0].shape[-2]},) for heads_q, float32, float16, bfloat16")
         sink = _arrays.contiguous("sink", sink)
     indices = []
-    for name in _Sides._fields[4:]:
+    for name in _INDICES:
         value = getattr(given, name)
         if isinstance(value, (list, tuple)):
             value = stdlib_array.array("i", value)
@@ -89,7 +93,7 @@ def _cu_batch(name, view):
     return view.shape[0] - 1
 
 
-def _prepare(given, options, max_q=None, max_k=None):
+def _prepare(given, options, serving, max_q=None, max_k=None):
     """(Views, Tensors of q, k, v, what problem_bytes takes, numbers of the arguments)"""
     views = _views(given)
     q, k, v = views.q, views.k, views.v
@@ -108,7 +112,7 @@ def _prepare(given, options, max_q=None, max_k=None):
         if views.seqused_k is None:
             raise InvalidArgumentError("seqused_k None beside page_table; accepted: how many keys each sequence has")
         pages_per_seq = views.page_table.shape[1]
-        max_k = pages_per_seq * k.shape[1] if max_k is None else int(max_k)
+        max_k = int(serving.prefix_len) + pages_per_seq * k.shape[1] if max_k is None else int(max_k)
     elif layout_kv == PACKED:
         max_k = _longest("max_seqlen_k", max_k, views.cu_seqlens_k)
     if layout_q == PACKED:
@@ -116,24 +120,27 @@ def _prepare(given, options, max_q=None, max_k=None):
     on_cpu = _device.in_use() == "cpu"
     (q, tq), (k, tk), (v, tv) = (_readable(name, view, on_cpu) for name, view in (("q", q), ("k", k), ("v", v)))
     views = views._replace(q=q, k=k, v=v)
+    numbers = serving.numbers(q.dtype)
+    if views.prefix_pages is not None:
+        check_prefix(views.prefix_pages.shape, layout_kv, k.shape, serving.prefix_len)
     options = options._replace(has_sink=views.sink is not None, has_seqused_q=views.seqused_q is not None,
                                has_seqused_k=views.seqused_k is not None,
-                               sink_dtype=0 if views.sink is None else views.sink.dtype)
+                               sink_dtype=0 if views.sink is None else views.sink.dtype, **numbers)
     described_as = dict(batch=batch, max_q=max_q or 0, max_k=max_k or 0, pages_per_seq=pages_per_seq)
     return views, (q.dtype, layout_q, layout_kv, tq, tk, tv, options), described_as
 
 
-def _output(views, out, layout_q, on_cpu):
+def _output(views, out, dtype, on_cpu):
     """(the array, its View, its Tensor)"""
     shape = (*views.q.shape[:-1], views.v.shape[-1])
     if out is None:
-        array, view = _arrays.empty(shape, views.q.dtype, views.q)
+        array, view = _arrays.empty(shape, dtype, views.q)
         return array, view, None
     view = _arrays.view_of("out", out)
-    if view.shape != shape or view.dtype != views.q.dtype or not view.writable:
+    if view.shape != shape or view.dtype != dtype or not view.writable:
         raise InvalidArgumentError(f"out has shape {view.shape}, dtype {DTYPE_NAMES[view.dtype]}, "
                                    f"{'writable' if view.writable else 'read-only'}; "
-                                   f"accepted: {shape}, {DTYPE_NAMES[views.q.dtype]}, writable")
+                                   f"accepted: {shape}, {DTYPE_NAMES[dtype]}, writable")
     tensor = described("out", view.shape, view.strides)
     if tensor is None or (not on_cpu and tensor.strides is not None):
         raise InvalidArgumentError(f"out has strides {view.strides}; accepted: contiguous"
@@ -141,10 +148,11 @@ def _output(views, out, layout_q, on_cpu):
     return out, view, tensor
 
 
-def _attention(given, options, return_lse, out, max_q=None, max_k=None):
-    views, key, described_as = _prepare(given, options, max_q, max_k)
+def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None):
+    given = given._replace(prefix_pages=serving.prefix_pages)
+    views, key, described_as = _prepare(given, options, serving, max_q, max_k)
     device = _device.in_use()
-    result, out_view, out_tensor = _output(views, out, key[1], device == "cpu")
+    result, out_view, out_tensor = _output(views, out, key[-1].out_dtype or views.q.dtype, device == "cpu")
     lse = lse_view = None
     if return_lse:
         shape = views.q.shape
@@ -156,7 +164,8 @@ def _attention(given, options, return_lse, out, max_q=None, max_k=None):
 
 
 def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None,
-                    deterministic=False, return_lse=False, out=None, seqused_q=None, seqused_k=None, **others):
+                    deterministic=False, return_lse=False, out=None, seqused_q=None, seqused_k=None, split_keys=0, out_dtype=None,
+                    **others):
     """Exact attention.
 
     Query i sits at position i + seqlen_k - seqlen_q, so that the last query sits at the last key.
@@ -187,6 +196,11 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
         Where to write, of the result's shape and dtype.
     seqused_q, seqused_k : array (batch,), optional
         How many queries and keys of each sequence there are.
+    split_keys : int
+        A multiple of 128 at which each row's keys are cut; the parts are summed in their order, so that a sequence's bits depend
+        neither on the rest of the batch nor on how long it is. 0: the plan decides. Without gradients.
+    out_dtype : optional
+        float32 (a word, or a dtype of numpy or torch) in place of q's dtype, as `merge_partials` takes it best. Without gradients.
     **others
         Keywords of other libraries: aliases (`learnable_sink`, `s_aux`, `return_attn_probs`,
         `return_softmax_lse`), hints (`num_splits`, `pack_gqa`, `sm_margin`, `scheduler_metadata`), and
@@ -215,19 +229,21 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
         sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
     torch = _torch_of(q)
     window = _options.window_of(window_size)
-    if torch is not None and out is None and seqused_q is None and seqused_k is None:
+    serving = _options.serving_of(split_keys, out_dtype=out_dtype)
+    if torch is not None and out is None and seqused_q is None and seqused_k is None and serving is _options.NOT_SERVING:
         result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse)
         if result is not None:
             return result
     options = Options(softmax_scale, causal, window, softcap, deterministic)
     if torch is not None:
-        return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, return_lse, out)
-    return _attention(_Sides(q, k, v, sink, seqused_q=seqused_q, seqused_k=seqused_k), _checked(options), return_lse, out)
+        return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out)
+    return _attention(_Sides(q, k, v, sink, seqused_q=seqused_q, seqused_k=seqused_k), _checked(options), serving, return_lse, out)
 
 
 def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None,
                            causal=False, window_size=(-1, -1), softcap=0.0, sink=None, deterministic=False,
-                           return_lse=False, out=None, seqused_q=None, seqused_k=None, page_table=None, **others):
+                           return_lse=False, out=None, seqused_q=None, seqused_k=None, page_table=None, split_keys=0,
+                           num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, **others):
     """Exact attention of packed sequences, or over pages of keys and values.
 
     Parameters
@@ -242,6 +258,12 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
         The longest sequences; None on the CPU: found in cu_seqlens.
     page_table : array (batch, pages_per_seq), optional
         Key j of sequence b is row j % page_size of page page_table[b, j // page_size]; needs seqused_k.
+    num_splits : int
+        1 leaves keys uncut where cu_seqlens_k is None, and has no gradients then; other numbers are a hint.
+    prefix_len : int
+        With page_table: that many first keys of every sequence are the same, on the pages `prefix_pages`. page_table is of the
+        keys behind them; seqused_k and max_seqlen_k count both.
+    prefix_pages : array (prefix_len / page_size, rounded up), optional
 
     The others are those of `flash_attn_func`; lse is (heads_q, total_q).
 
@@ -270,15 +292,17 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
                                                      page_table=page_table)
     torch = _torch_of(q)
     options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
+    serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages)
     if torch is not None:
         return torch._varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
-                             page_table, options, return_lse, out)
+                             page_table, options, serving, return_lse, out)
     sides = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
-    return _attention(sides, _checked(options), return_lse, out, max_seqlen_q, max_seqlen_k)
+    return _attention(sides, _checked(options), serving, return_lse, out, max_seqlen_q, max_seqlen_k)
 
 
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlens=None, page_table=None, softmax_scale=None,
-                            causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False, out=None, **others):
+                            causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False, out=None, split_keys=0,
+                            num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, **others):
     """Attention over a cache, as in decoding.
 
     Parameters
@@ -291,7 +315,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         How many keys of each sequence the cache holds, without the new ones; all by default.
     page_table : array (batch, pages_per_seq), optional
 
-    The others are those of `flash_attn_func`. There are no gradients.
+    The others are those of `flash_attn_varlen_func`; cache_seqlens counts the keys of a prefix too. There are no gradients.
 
     Returns
     -------
@@ -318,6 +342,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
     if cache_seqlens is None and (page_table is not None or k is not None):
         raise InvalidArgumentError("cache_seqlens None beside new keys or page_table; accepted: how many keys each sequence has")
+    if k is not None and prefix_len:
+        raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
     if (k is None) != (v is None):
         raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
     torch = _torch_of(q)
@@ -332,7 +358,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
             used = _append(k_cache, v_cache, k, v, used, page_table)
     return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
                                   max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
-                                  softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table)
+                                  softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
+                                  split_keys=split_keys, num_splits=num_splits, out_dtype=out_dtype, prefix_len=prefix_len,
+                                  prefix_pages=prefix_pages)
 
 
 def _append(k_cache, v_cache, k, v, used, page_table):
@@ -400,7 +428,8 @@ class Support(NamedTuple):
 
 def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
              sink=None, deterministic=False, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
-             seqused_q=None, seqused_k=None, page_table=None, **others):
+             seqused_q=None, seqused_k=None, page_table=None, split_keys=0, num_splits=0, out_dtype=None, prefix_len=0,
+             prefix_pages=None, **others):
     """Whether these arrays with these options run, without running them.
 
     Parameters
@@ -430,11 +459,14 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
     try:
         sink, page_table = _options.take("supports", others, sink=sink, page_table=page_table)
         options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
-        given = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
+        serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages)
+        if direction == "backward" and serving is not _options.NOT_SERVING:
+            return Support(False, _options.NO_GRADIENT)
+        given = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages)
         torch = _torch_of(q)
         if torch is not None:
-            return torch._supports(given, options, max_seqlen_q, max_seqlen_k, direction)
-        _, key, described_as = _prepare(given, _checked(options), max_seqlen_q, max_seqlen_k)
+            return torch._supports(given, options, serving, max_seqlen_q, max_seqlen_k, direction)
+        _, key, described_as = _prepare(given, _checked(options), serving, max_seqlen_q, max_seqlen_k)
         _call.query(direction, _device.in_use(), problem_bytes(*key, **described_as))
     except (InvalidArgumentError, NotSupportedError) as refused:
         return Support(False, str(refused))

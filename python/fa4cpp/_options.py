@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Optional
 
+from ._arrays import DTYPE_NAMES, DTYPES
 from ._errors import InvalidArgumentError, NotSupportedError
 
 _ALIASES = {"s_aux": "sink", "learnable_sink": "sink", "block_table": "page_table",
@@ -40,6 +41,47 @@ def take(function, others, **ours):
         elif keyword not in _HINTS:
             raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'")
     return ours.values()
+
+
+class Serving(NamedTuple):
+    """What a forward alone takes, as the caller gave it: how keys are cut, what is written, what all sequences share."""
+
+    split_keys: int = 0
+    num_splits: int = 0  # 1 where keys are not to be cut; all else is the plan's
+    out_dtype: object = None
+    prefix_len: int = 0
+    prefix_pages: object = None
+
+    def numbers(self, dtype):
+        """Its part of Options, for queries of the number `dtype`."""
+        if (self.prefix_pages is None) != (not self.prefix_len):
+            raise InvalidArgumentError(f"prefix_len {self.prefix_len} {'without' if self.prefix_pages is None else 'beside'} prefix_pages; "
+                                       "accepted: both, or neither")
+        return {"split_keys": int(self.split_keys), "num_splits": int(self.num_splits == 1 and not self.split_keys),
+                "out_dtype": _out_dtype(self.out_dtype, dtype), "prefix_len": int(self.prefix_len)}
+
+
+NOT_SERVING = Serving()
+NO_GRADIENT = ("split_keys, num_splits 1, out_dtype or prefix_len is given and a gradient is required; accepted: none of them, or a forward alone "
+               "(torch.no_grad())")
+
+
+def serving_of(split_keys=0, num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None):
+    """The Serving; NOT_SERVING itself where nothing is asked for."""
+    if not split_keys and num_splits != 1 and out_dtype is None and not prefix_len and prefix_pages is None:
+        return NOT_SERVING
+    return Serving(split_keys, num_splits, out_dtype, prefix_len, prefix_pages)
+
+
+def _out_dtype(given, dtype):
+    """fa4.h's out_dtype of a word, or a dtype of numpy or torch: 0 for that of the queries."""
+    if given is None:
+        return 0
+    name = given if isinstance(given, str) else getattr(given, "__name__", str(given)).rpartition(".")[2]
+    number = DTYPES.get(name)
+    if number is None or number not in (dtype, DTYPES["float32"]):
+        raise InvalidArgumentError(f"out_dtype {name}; accepted: {DTYPE_NAMES[dtype]} (q's), float32")
+    return 0 if number == dtype else number
 
 
 class Window(NamedTuple):

@@ -25,6 +25,11 @@ class Options(NamedTuple):
     has_seqused_k: bool = False
     has_dlse: bool = False
     sink_dtype: int = 0
+    # Of a forward alone, with fa4.h's meaning of 0.
+    split_keys: int = 0
+    num_splits: int = 0
+    out_dtype: int = 0
+    prefix_len: int = 0
 
 
 class Tensor(NamedTuple):
@@ -73,6 +78,15 @@ def check_shapes(layout_q, layout_kv, q, k, v, dtypes, batch):
                                        f"{'that of q' if layout_q == DENSE else 'that of cu_seqlens_q'}")
 
 
+def check_prefix(shape, layout_kv, k, prefix_len):
+    """Raises where prefix_pages are not the pages of prefix_len keys."""
+    if layout_kv != PAGED:
+        raise InvalidArgumentError("prefix_pages without page_table; accepted: None, as k is not paged")
+    wanted = (-(-int(prefix_len) // max(1, k[1])),)
+    if tuple(shape) != wanted:
+        raise InvalidArgumentError(f"prefix_pages has shape {tuple(shape)}; accepted: {wanted}, for prefix_len {prefix_len} in pages of {k[1]}")
+
+
 def _strides(tensor, layout):
     if tensor is None or tensor.strides is None:
         return (0, 0, 0)
@@ -99,7 +113,8 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
         has_softmax_scale=o.softmax_scale is not None, softmax_scale=o.softmax_scale or 0.0, softcap=o.softcap,
         q_strides=_strides(q, layout_q), k_strides=_strides(k, layout_kv), v_strides=_strides(v, layout_kv),
         out_strides=_strides(out, layout_q), deterministic=o.deterministic, has_dlse=o.has_dlse,
-        sink_dtype=o.sink_dtype, **gradients)
+        sink_dtype=o.sink_dtype, split_keys=o.split_keys, num_splits=o.num_splits, out_dtype=o.out_dtype, prefix_len=o.prefix_len,
+        **gradients)
 
 
 def _dim_v(v):

@@ -69,7 +69,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     _shared.refuse_others(rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_batch_idx=cache_batch_idx,
                           cache_leftpad=cache_leftpad, alibi_slopes=alibi_slopes)
     out, lse = _shared.cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale=softmax_scale, causal=causal,
-                              window_size=_shared.window(window_size), softcap=softcap)
+                              window_size=_shared.window(window_size), softcap=softcap, num_splits=num_splits)
     return (out, lse) if return_softmax_lse else out
 
 

@@ -59,7 +59,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                           cache_leftpad=cache_leftpad, cu_seqlens_k_new=cu_seqlens_k_new, rotary_seqlens=rotary_seqlens,
                           q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk)
     result = _shared.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_q, max_seqlen_q,
-                            softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap)
+                            softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap,
+                            num_splits=num_splits)
     return result if return_softmax_lse else result[0]
 
 

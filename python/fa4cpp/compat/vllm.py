@@ -30,5 +30,6 @@ def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu
         raise InvalidArgumentError("cu_seqlens_k and seqused_k: accepted: one of them")
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=block_table,
                             seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
-                            window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic, out=out, sink=s_aux)
+                            window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic, out=out, sink=s_aux,
+                            num_splits=num_splits)
     return result if return_softmax_lse or return_attn_probs else result[0]

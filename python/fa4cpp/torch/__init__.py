@@ -7,6 +7,7 @@ import torch
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
+from .._options import NO_GRADIENT, NOT_SERVING
 from .._problem import Options
 from . import _fast, _ops, _tensors
 from ._autograd import attention as _attention
@@ -53,7 +54,7 @@ def _autocast(q, k, v):
     return tuple(tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for tensor in (q, k, v))
 
 
-def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
+def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out):
     for name, tensor in (("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor, as q is")
@@ -63,7 +64,9 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
     if any(value is not None for value in indices):
         indices = tuple([_tensor(name, value, q.device) for name, value in zip(_tensors.INDICES, indices)])
     numbers = _numbers(max_q, max_k, options)
-    if out is None:
+    if serving is not NOT_SERVING:
+        out, lse = _serve(q, k, v, sink, indices, numbers, serving, out)
+    elif out is None:
         out, lse = _attention(q, k, v, sink, indices, numbers)
     else:
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v, out)):
@@ -74,10 +77,27 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, return_lse, out):
     return (out, lse) if return_lse else out
 
 
-def _dense(q, k, v, sink, seqused_q, seqused_k, options, return_lse, out):
+def _serve(q, k, v, sink, indices, numbers, serving, out):
+    """(out, lse) of what a forward alone does."""
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out)):
+        raise NotSupportedError(NO_GRADIENT)
+    arguments = (q, k, v, sink, *indices, *_serving_tensors(serving, q.device), *numbers, *serving.numbers(_tensors.number_of("q", q)).values())
+    if not torch.compiler.is_compiling() and _ops.is_plain(q, k, v):
+        return _ops.serve(*arguments, out=out)
+    made, lse = torch.ops.fa4cpp.serve(*arguments)
+    return (made if out is None else out.copy_(made)), lse
+
+
+def _serving_tensors(serving, device):
+    return (_tensor("prefix_pages", serving.prefix_pages, device),)
+
+
+def _dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out):
     if q.is_nested:
+        if serving is not NOT_SERVING:
+            raise NotSupportedError("split_keys or out_dtype beside a nested q is not in this version; accepted: 0 and None")
         return _nested(q, k, v, sink, options, return_lse, out)
-    return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, return_lse, out)
+    return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, serving, return_lse, out)
 
 
 def _nested(q, k, v, sink, options, return_lse, out):
@@ -85,23 +105,24 @@ def _nested(q, k, v, sink, options, return_lse, out):
     if return_lse or out is not None or not (k.is_nested and v.is_nested):
         raise NotSupportedError("return_lse, out or a dense k or v beside a nested q; accepted: nested q, k and v alone")
     result = _run(q.values(), k.values(), v.values(), sink, (q.offsets(), k.offsets(), None, None, None), -1, -1, options,
-                  False, None)
+                  NOT_SERVING, False, None)
     return torch.nested.nested_tensor_from_jagged(result, q.offsets())
 
 
-def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, return_lse,
-            out):
+def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving,
+            return_lse, out):
     return _run(q, k, v, sink, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), _bound(max_q), _bound(max_k),
-                options, return_lse, out)
+                options, serving, return_lse, out)
 
 
-def _supports(given, options, max_q, max_k, direction):
+def _supports(given, options, serving, max_q, max_k, direction):
     device = given.q.device
     sink = given.sink
-    indices = [_tensor(name, getattr(given, name), device) for name in given._fields[4:]]
+    indices = [_tensor(name, getattr(given, name), device) for name in _tensors.INDICES]
     scale, causal, left, right, softcap, deterministic = _numbers(0, 0, options)[2:]
     call = _tensors.Call(given.q, given.k, given.v, None if sink is None else _sink(sink, device), *indices, _bound(max_q), _bound(max_k),
-                         Options(scale, causal, (left, right), softcap, deterministic))
+                         Options(scale, causal, (left, right), softcap, deterministic, **serving.numbers(_tensors.number_of("q", given.q))),
+                         _serving_tensors(serving, device))
     call.shapes.query(direction)
     return Support(True, "")
 

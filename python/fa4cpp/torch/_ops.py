@@ -10,10 +10,14 @@ _TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? cu_seqlens_q, Te
 _NUMBERS = "SymInt max_seqlen_q, SymInt max_seqlen_k, float? softmax_scale, bool causal, int? window_left, int? window_right, " \
            "float softcap, bool deterministic"
 
+_SERVING_TENSORS = "Tensor? prefix_pages"
+_SERVING_NUMBERS = "int split_keys, int num_splits, int out_dtype, int prefix_len"
+
 LIBRARY = torch.library.Library("fa4cpp", "DEF")
 _tags = (torch.Tag.pt2_compliant_tag,)
 LIBRARY.define(f"forward({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)", tags=_tags)
 LIBRARY.define(f"forward_out({_TENSORS}, {_NUMBERS}, Tensor(a!) out) -> Tensor", tags=_tags)
+LIBRARY.define(f"serve({_TENSORS}, {_SERVING_TENSORS}, {_NUMBERS}, {_SERVING_NUMBERS}) -> (Tensor, Tensor)", tags=_tags)
 LIBRARY.define(f"backward(Tensor? dout, Tensor? dlse, Tensor out, Tensor lse, {_TENSORS}, {_NUMBERS}) "
                 "-> (Tensor, Tensor, Tensor, Tensor)", tags=_tags)
 
@@ -34,6 +38,15 @@ def forward_out(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k,
     return _tensors.forward(call, rest[-1])[1]
 
 
+def serve(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages, max_q, max_k, scale, causal, left,
+          right, softcap, deterministic, split_keys, num_splits, out_dtype, prefix_len, out=None):
+    """(out, lse) of what has no gradients; out_dtype is fa4.h's, 0 for that of q."""
+    options = Options(scale, causal, (left, right), softcap, deterministic, split_keys=split_keys, num_splits=num_splits,
+                      out_dtype=out_dtype, prefix_len=prefix_len)
+    call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options, (prefix_pages,))
+    return _tensors.forward(call, out)
+
+
 def backward(dout, dlse, out, lse, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
     """(dq, dk, dv, dsink); dsink is empty without a sink."""
     call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
@@ -41,7 +54,7 @@ def backward(dout, dlse, out, lse, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, se
     return dq, dk, dv, q.new_empty(0, dtype=torch.float32) if dsink is None else dsink
 
 
-for _name, _function in (("forward", forward), ("forward_out", forward_out), ("backward", backward)):
+for _name, _function in (("forward", forward), ("forward_out", forward_out), ("serve", serve), ("backward", backward)):
     for _key in ("CPU", "CUDA"):
         LIBRARY.impl(_name, _function, _key)
 
@@ -54,6 +67,12 @@ def _(q, k, v, *rest):
 @torch.library.register_fake("fa4cpp::forward_out", lib=LIBRARY)
 def _(q, *rest):
     return q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
+
+
+@torch.library.register_fake("fa4cpp::serve", lib=LIBRARY)
+def _(q, k, v, *rest):
+    dtype = _tensors.TORCH_DTYPES.get(rest[-2], q.dtype)  # out_dtype
+    return q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=dtype), q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
 
 
 @torch.library.register_fake("fa4cpp::backward", lib=LIBRARY)

@@ -6,10 +6,11 @@ from .. import _call, _device
 from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check
 from .._arrays import BF16, F16, F32, I32, View, contiguous_strides
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._problem import DENSE, PACKED, PAGED, Tensor, check_shapes, described, layout_of_shapes, problem_bytes
+from .._problem import DENSE, PACKED, PAGED, Tensor, check_prefix, check_shapes, described, layout_of_shapes, problem_bytes
 from . import _prepared
 
 INDICES = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table")
+SERVING = ("prefix_pages",)  # of a forward alone
 NUMBERS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
 TORCH_DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 
@@ -62,21 +63,24 @@ def _rows_of_plan(rows):
 class _Shapes:
     """What follows of shapes, strides and options alone: kept from call to call."""
 
-    def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options):
+    def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options,
+                 serving):
         layout_q = DENSE if cu_seqlens_q is None else PACKED
         layout_kv = layout_of_shapes(page_table, cu_seqlens_k)
         batch = q.shape[0] if layout_q == DENSE else cu_seqlens_q.numel() - 1
         dtypes = (number_of("q", q), number_of("k", k), number_of("v", v))
         check_shapes(layout_q, layout_kv, q.shape, k.shape, v.shape, dtypes, batch)
         _check_places(q, k=k, v=v, sink=sink, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
-                      seqused_k=seqused_k, page_table=page_table)
+                      seqused_k=seqused_k, page_table=page_table, **dict(zip(SERVING, serving)))
         _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table)
         if sink is not None and (sink.dtype not in NUMBERS or tuple(sink.shape) != (q.shape[-2],)):
             raise InvalidArgumentError(f"sink has shape {tuple(sink.shape)} and dtype {str(sink.dtype)[6:]}; "
                                        f"accepted: ({q.shape[-2]},) for heads_q, float32, float16, bfloat16")
         pages_per_seq = 0 if page_table is None else page_table.shape[1]
         if layout_kv == PAGED and max_k < 0:
-            max_k = pages_per_seq * k.shape[1]
+            max_k = options.prefix_len + pages_per_seq * k.shape[1]
+        if serving and serving[0] is not None:
+            check_prefix(serving[0].shape, layout_kv, k.shape, options.prefix_len)
         self.device = device_of(q)
         self.copied = []  # names of what the library cannot read as it lies
         read = []
@@ -96,6 +100,7 @@ class _Shapes:
         self._key = (dtypes[0], layout_q, layout_kv, *read)
         self._described_as = dict(batch=batch, max_q=max_q if layout_q == PACKED else 0, max_k=max_k if layout_kv != DENSE else 0,
                                   pages_per_seq=pages_per_seq)
+        self.out_dtype = TORCH_DTYPES.get(options.out_dtype, q.dtype)
         self.out_shape = (*q.shape[:-1], v.shape[-1])
         self.lse_shape = lse_shape(q)
         # Rows of a side that no sequence has stay unwritten: those past seqused and behind the last packed sequence.
@@ -123,7 +128,7 @@ class Call:
 
     __slots__ = ("tensors", "shapes")
 
-    def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options):
+    def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options, serving=()):
         indices = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
         if cu_seqlens_q is not None and max_q < 0:
             max_q = _longest(cu_seqlens_q, q.shape[0])
@@ -134,9 +139,11 @@ class Call:
         has_indices = any(tensor is not None for tensor in indices)
         if has_indices or sink is not None:
             key += tuple(None if tensor is None else (tensor.shape, tensor.dtype, tensor.device) for tensor in (sink, *indices))
+        if serving:
+            key += tuple(None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in serving)
         shapes = _kept.get(key)
         if shapes is None:
-            shapes = _Shapes(q, k, v, sink, *indices, max_q, max_k, options)
+            shapes = _Shapes(q, k, v, sink, *indices, max_q, max_k, options, serving)
             if len(_kept) >= _MOST_KEPT:
                 _kept.clear()
             _kept[key] = shapes
@@ -148,6 +155,8 @@ class Call:
             tensors["sink"] = sink.contiguous()
         if has_indices:
             tensors.update((name, index.to(torch.int32).contiguous()) for name, index in zip(INDICES, indices) if index is not None)
+        if serving and serving[0] is not None:
+            tensors["prefix_pages"] = serving[0].to(torch.int32).contiguous()
         if shapes.device.startswith("cuda"):
             for name in "qkv":
                 if tensors[name].data_ptr() % 16:
@@ -218,7 +227,7 @@ def forward(call, out=None):
     make = torch.zeros if shapes.leaves_q else torch.empty
     problem = shapes.forward
     if out is None:
-        out = make(shapes.out_shape, dtype=q.dtype, device=q.device)
+        out = make(shapes.out_shape, dtype=shapes.out_dtype, device=q.device)
     else:
         problem = shapes.problem(out=_writable(shapes, q, out))
     lse = make(shapes.lse_shape, dtype=torch.float32, device=q.device)
@@ -228,9 +237,9 @@ def forward(call, out=None):
 
 def _writable(shapes, q, out):
     """The Tensor of a caller's out."""
-    if tuple(out.shape) != shapes.out_shape or out.dtype != q.dtype or out.device != q.device:
+    if tuple(out.shape) != shapes.out_shape or out.dtype != shapes.out_dtype or out.device != q.device:
         raise InvalidArgumentError(f"out has shape {tuple(out.shape)}, dtype {str(out.dtype)[6:]}, device {out.device}; "
-                                   f"accepted: {shapes.out_shape}, {str(q.dtype)[6:]}, {q.device}")
+                                   f"accepted: {shapes.out_shape}, {str(shapes.out_dtype)[6:]}, {q.device}")
     found = written(shapes.device, "out", out)
     if found is None:
         rule = {"cpu": " in the last dimension", "cuda": " in the last dimension, its other strides and its address of multiples of "

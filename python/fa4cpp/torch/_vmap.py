@@ -58,8 +58,12 @@ def _forward_out(info, dims, *arguments):
     raise NotImplementedError("out under torch.vmap is not in this version; accepted: out=None")
 
 
+def _serve(info, dims, *arguments):
+    return _one_by_one(torch.ops.fa4cpp.serve, info.batch_size, arguments, dims)
+
+
 def register(library):
     if not hasattr(torch.library, "register_vmap"):  # torch 2.4, where torch.vmap refuses the operators by itself
         return
-    for name, function in (("forward", _forward), ("forward_out", _forward_out), ("backward", _backward)):
+    for name, function in (("forward", _forward), ("forward_out", _forward_out), ("serve", _serve), ("backward", _backward)):
         torch.library.register_vmap(f"fa4cpp::{name}", function, lib=library)
