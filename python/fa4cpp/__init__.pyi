@@ -39,43 +39,44 @@ class Support(NamedTuple):
 def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
                     softcap: float = ..., sink: Any = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
                     out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., split_keys: int = ...,
-                    out_dtype: Any = ..., **others: Any) -> _A: ...
+                    out_dtype: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> _A: ...
 @overload
 def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
                     softcap: float = ..., sink: Any = ..., deterministic: bool = ..., return_lse: Literal[True],
                     out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., split_keys: int = ...,
-                    out_dtype: Any = ..., **others: Any) -> tuple[_A, _A]: ...
+                    out_dtype: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> tuple[_A, _A]: ...
 @overload
 def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None,
                            max_seqlen_k: int | None, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
                            softcap: float = ..., sink: Any = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
                            out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., page_table: Any = ..., split_keys: int = ...,
                            num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
-                           **others: Any) -> _A: ...
+                           k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> _A: ...
 @overload
 def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None,
                            max_seqlen_k: int | None, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
                            softcap: float = ..., sink: Any = ..., deterministic: bool = ..., return_lse: Literal[True],
                            out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., page_table: Any = ..., split_keys: int = ...,
                            num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
-                           **others: Any) -> tuple[_A, _A]: ...
+                           k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> tuple[_A, _A]: ...
 @overload
 def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ...,
                             page_table: Any = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
                             softcap: float = ..., sink: Any = ..., return_lse: Literal[False] = ..., out: Any = ..., split_keys: int = ...,
                             num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
-                            **others: Any) -> _A: ...
+                            k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> _A: ...
 @overload
 def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ...,
                             page_table: Any = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
                             softcap: float = ..., sink: Any = ..., return_lse: Literal[True], out: Any = ..., split_keys: int = ...,
                             num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
-                            **others: Any) -> tuple[_A, _A]: ...
+                            k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> tuple[_A, _A]: ...
 def supports(q: Any, k: Any, v: Any, *, direction: _Direction = ..., softmax_scale: float | None = ..., causal: bool = ...,
              window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ..., cu_seqlens_q: Any = ...,
              cu_seqlens_k: Any = ..., max_seqlen_q: int | None = ..., max_seqlen_k: int | None = ..., seqused_q: Any = ...,
              seqused_k: Any = ..., page_table: Any = ..., split_keys: int = ..., num_splits: int = ..., out_dtype: Any = ...,
-             prefix_len: int = ..., prefix_pages: Any = ..., **others: Any) -> Support: ...
+             prefix_len: int = ..., prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ...,
+             **others: Any) -> Support: ...
 def plan(*, batch: int = ..., seqlen_q: int = ..., seqlen_k: int | None = ..., heads_q: int = ..., heads_kv: int | None = ...,
          head_dim: int = ..., head_dim_v: int | None = ..., dtype: Literal["float32", "float16", "bfloat16"] = ...,
          softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: bool = ...,

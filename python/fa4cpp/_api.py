@@ -5,9 +5,9 @@ import sys
 from typing import NamedTuple
 
 from . import _arrays, _call, _device, _options
-from ._arrays import BF16, DTYPE_NAMES, DTYPES, F32
+from ._arrays import DTYPE_NAMES, DTYPES, E4M3, F32
 from ._errors import InvalidArgumentError, NotSupportedError
-from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check_shapes, described, layout_of_shapes, problem_bytes
+from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
 
 
 _torch = None  # fa4cpp.torch, once a tensor of torch came
@@ -39,9 +39,11 @@ class _Sides(NamedTuple):
     seqused_k: object = None
     page_table: object = None
     prefix_pages: object = None
+    k_descale: object = None
+    v_descale: object = None
 
 
-_INDICES = _Sides._fields[4:]
+_INDICES = _Sides._fields[4:10]
 
 
 def _views(given):
@@ -60,7 +62,16 @@ def _views(given):
         if isinstance(value, (list, tuple)):
             value = stdlib_array.array("i", value)
         indices.append(None if value is None else _arrays.int32_indices(name, value))
-    return _Sides(*tensors, sink, *indices)
+    return _Sides(*tensors, sink, *indices, _descale("k_descale", given.k_descale), _descale("v_descale", given.v_descale))
+
+
+def _descale(name, value):
+    if value is None:
+        return None
+    if isinstance(value, (int, float)):
+        value = stdlib_array.array("f", [value])
+    view = _arrays.view_of(name, value)
+    return view if _device.in_use() == "cpu" else _arrays.contiguous(name, view)  # an emulated GPU gets whole copies
 
 
 def _lengths(views, batch):
@@ -121,6 +132,14 @@ def _prepare(given, options, serving, max_q=None, max_k=None):
     (q, tq), (k, tk), (v, tv) = (_readable(name, view, on_cpu) for name, view in (("q", q), ("k", k), ("v", v)))
     views = views._replace(q=q, k=k, v=v)
     numbers = serving.numbers(q.dtype)
+    if k.dtype == E4M3:
+        numbers["kv_dtype"] = E4M3
+    for name in ("k_descale", "v_descale"):
+        view = getattr(views, name)
+        if view is not None:
+            numbers[f"{name}_strides"] = descale_strides(name, view.shape, view.strides, view.dtype, k.dtype, numbers["descale_block"],
+                                                         k.shape[1] if layout_kv == PAGED else 0, k.shape[0], batch,
+                                                         k.shape[1] if layout_kv == DENSE else max_k, k.shape[-2])
     if views.prefix_pages is not None:
         check_prefix(views.prefix_pages.shape, layout_kv, k.shape, serving.prefix_len)
     options = options._replace(has_sink=views.sink is not None, has_seqused_q=views.seqused_q is not None,
@@ -149,7 +168,7 @@ def _output(views, out, dtype, on_cpu):
 
 
 def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None):
-    given = given._replace(prefix_pages=serving.prefix_pages)
+    given = given._replace(prefix_pages=serving.prefix_pages, k_descale=serving.k_descale, v_descale=serving.v_descale)
     views, key, described_as = _prepare(given, options, serving, max_q, max_k)
     device = _device.in_use()
     result, out_view, out_tensor = _output(views, out, key[-1].out_dtype or views.q.dtype, device == "cpu")
@@ -165,7 +184,7 @@ def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None)
 
 def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None,
                     deterministic=False, return_lse=False, out=None, seqused_q=None, seqused_k=None, split_keys=0, out_dtype=None,
-                    **others):
+                    k_descale=None, v_descale=None, descale_block=0, **others):
     """Exact attention.
 
     Query i sits at position i + seqlen_k - seqlen_q, so that the last query sits at the last key.
@@ -175,7 +194,7 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     q : array (batch, seqlen_q, heads_q, head_dim)
         bfloat16, float16, or float32 on the CPU. numpy, torch, or anything with DLPack or the buffer protocol.
     k : array (batch, seqlen_k, heads_kv, head_dim)
-        heads_kv divides heads_q.
+        heads_kv divides heads_q. k and v may be bytes (uint8, float8_e4m3fn) beside another q: OCP e4m3fn, on the CPU, without gradients.
     v : array (batch, seqlen_k, heads_kv, head_dim_v)
     softmax_scale : float, optional
         1 / sqrt(head_dim) by default.
@@ -201,6 +220,12 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
         neither on the rest of the batch nor on how long it is. 0: the plan decides. Without gradients.
     out_dtype : optional
         float32 (a word, or a dtype of numpy or torch) in place of q's dtype, as `merge_partials` takes it best. Without gradients.
+    k_descale, v_descale : float or array, optional
+        What the bytes of k and v are multiplied by, float32. One number; (batch, heads_kv) for descale_block 0; (batch, blocks,
+        heads_kv) for descale_block 128, a number for each 128 keys; (num_pages, heads_kv) when descale_block is the size of pages.
+        A dimension may be 1, for all. Strides are read as they are.
+    descale_block : int
+        0, 128, or with pages their size.
     **others
         Keywords of other libraries: aliases (`learnable_sink`, `s_aux`, `return_attn_probs`,
         `return_softmax_lse`), hints (`num_splits`, `pack_gqa`, `sm_margin`, `scheduler_metadata`), and
@@ -229,7 +254,8 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
         sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
     torch = _torch_of(q)
     window = _options.window_of(window_size)
-    serving = _options.serving_of(split_keys, out_dtype=out_dtype)
+    serving = _options.serving_of(split_keys, out_dtype=out_dtype, k_descale=k_descale, v_descale=v_descale,
+                                  descale_block=descale_block)
     if torch is not None and out is None and seqused_q is None and seqused_k is None and serving is _options.NOT_SERVING:
         result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse)
         if result is not None:
@@ -243,7 +269,8 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
 def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None,
                            causal=False, window_size=(-1, -1), softcap=0.0, sink=None, deterministic=False,
                            return_lse=False, out=None, seqused_q=None, seqused_k=None, page_table=None, split_keys=0,
-                           num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, **others):
+                           num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None,
+                           descale_block=0, **others):
     """Exact attention of packed sequences, or over pages of keys and values.
 
     Parameters
@@ -292,7 +319,8 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
                                                      page_table=page_table)
     torch = _torch_of(q)
     options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
-    serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages)
+    serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
+                                  k_descale, v_descale, descale_block)
     if torch is not None:
         return torch._varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
                              page_table, options, serving, return_lse, out)
@@ -302,7 +330,8 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
 
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlens=None, page_table=None, softmax_scale=None,
                             causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False, out=None, split_keys=0,
-                            num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, **others):
+                            num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None,
+                            descale_block=0, **others):
     """Attention over a cache, as in decoding.
 
     Parameters
@@ -342,6 +371,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
     if cache_seqlens is None and (page_table is not None or k is not None):
         raise InvalidArgumentError("cache_seqlens None beside new keys or page_table; accepted: how many keys each sequence has")
+    if k is not None and str(k_cache.dtype).rpartition(".")[2] in ("uint8", "float8_e4m3fn"):
+        raise NotSupportedError(f"k is given beside k_cache of {k_cache.dtype}, which is not in this version; accepted: a cache that holds them")
     if k is not None and prefix_len:
         raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
     if (k is None) != (v is None):
@@ -360,7 +391,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
                                   max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
                                   softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
                                   split_keys=split_keys, num_splits=num_splits, out_dtype=out_dtype, prefix_len=prefix_len,
-                                  prefix_pages=prefix_pages)
+                                  prefix_pages=prefix_pages, k_descale=k_descale, v_descale=v_descale, descale_block=descale_block)
 
 
 def _append(k_cache, v_cache, k, v, used, page_table):
@@ -429,7 +460,7 @@ class Support(NamedTuple):
 def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
              sink=None, deterministic=False, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
              seqused_q=None, seqused_k=None, page_table=None, split_keys=0, num_splits=0, out_dtype=None, prefix_len=0,
-             prefix_pages=None, **others):
+             prefix_pages=None, k_descale=None, v_descale=None, descale_block=0, **others):
     """Whether these arrays with these options run, without running them.
 
     Parameters
@@ -459,10 +490,11 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
     try:
         sink, page_table = _options.take("supports", others, sink=sink, page_table=page_table)
         options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
-        serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages)
+        serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
+                                      k_descale, v_descale, descale_block)
         if direction == "backward" and serving is not _options.NOT_SERVING:
             return Support(False, _options.NO_GRADIENT)
-        given = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages)
+        given = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages, k_descale, v_descale)
         torch = _torch_of(q)
         if torch is not None:
             return torch._supports(given, options, serving, max_seqlen_q, max_seqlen_k, direction)

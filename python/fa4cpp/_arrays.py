@@ -11,14 +11,16 @@ from ._abi_table import CONSTANTS
 from ._errors import InvalidArgumentError, NotSupportedError
 
 F32, F16, BF16 = CONSTANTS["FA4_F32"], CONSTANTS["FA4_F16"], CONSTANTS["FA4_BF16"]
+E4M3 = CONSTANTS["FA4_E4M3"]  # of k and v alone
 I32, I64 = -1, -2  # index tensors; no number of fa4.h
-DTYPE_NAMES = {F32: "float32", F16: "float16", BF16: "bfloat16", I32: "int32", I64: "int64"}
-ITEM_BYTES = {F32: 4, F16: 2, BF16: 2, I32: 4, I64: 8}
+DTYPE_NAMES = {F32: "float32", F16: "float16", BF16: "bfloat16", E4M3: "uint8 (e4m3)", I32: "int32", I64: "int64"}
+ITEM_BYTES = {F32: 4, F16: 2, BF16: 2, E4M3: 1, I32: 4, I64: 8}
 DTYPES = {"float32": F32, "float16": F16, "bfloat16": BF16}
 
-_TYPESTRS = {"<f4": F32, "<f2": F16, "<i4": I32, "<i8": I64}
-_FORMATS = {"f": F32, "e": F16, "i": I32, "q": I64, "l": I64}
-_DLPACK_TYPES = {(2, 32): F32, (2, 16): F16, (4, 16): BF16, (0, 32): I32, (0, 64): I64}
+_TYPESTRS = {"<f4": F32, "<f2": F16, "|u1": E4M3, "<i4": I32, "<i8": I64}
+_ML_DTYPES = {"bfloat16": BF16, "float8_e4m3fn": E4M3}
+_FORMATS = {"f": F32, "e": F16, "B": E4M3, "i": I32, "q": I64, "l": I64}
+_DLPACK_TYPES = {(2, 32): F32, (2, 16): F16, (4, 16): BF16, (1, 8): E4M3, (0, 32): I32, (0, 64): I64}
 
 
 class View:
@@ -51,8 +53,8 @@ def contiguous_strides(shape):
 
 
 def _refuse_dtype(name, dtype):
-    raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: float32, float16, bfloat16 for tensors, "
-                               "int32, int64 for lengths and indices")
+    raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: float32, float16, bfloat16 for tensors, uint8 "
+                               "and float8_e4m3fn for k and v, int32, int64 for lengths and indices")
 
 
 def _element_strides(name, strides, itemsize):
@@ -64,8 +66,8 @@ def _element_strides(name, strides, itemsize):
 
 def _from_interface(name, array, interface):
     dtype = _TYPESTRS.get(interface["typestr"])
-    if dtype is None and str(getattr(array, "dtype", "")) == "bfloat16":
-        dtype = BF16  # ml_dtypes
+    if dtype is None:
+        dtype = _ML_DTYPES.get(str(getattr(array, "dtype", "")))
     if dtype is None:
         _refuse_dtype(name, getattr(array, "dtype", interface["typestr"]))
     shape = tuple(interface["shape"])

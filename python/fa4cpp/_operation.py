@@ -5,7 +5,7 @@ import sys
 
 from . import _call
 from ._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, PLAN_OPTIONS, PROBLEM, check, out_pointer
-from ._arrays import DTYPES
+from ._arrays import DTYPES, E4M3
 from ._errors import InvalidArgumentError
 
 _LAYOUTS = {"dense": 0, "packed": 1, "paged": 2}
@@ -47,6 +47,7 @@ class Operation:
         self._handle = None
         for field in ("dtype", "grad_dtype", "out_dtype", "sink_dtype"):
             problem[field] = _number_of(field, problem.get(field, 0), DTYPES)
+        problem["kv_dtype"] = _number_of("kv_dtype", problem.get("kv_dtype", 0), {**DTYPES, "float8_e4m3fn": E4M3})
         for field in ("layout_q", "layout_kv"):
             problem[field] = _number_of(field, problem.get(field, 0), _LAYOUTS)
         try:

@@ -12,7 +12,7 @@ _HINTS = frozenset(("num_splits", "pack_gqa", "sm_margin", "scheduler_metadata")
 _REFUSED = {"dropout_p": 0.0, "alibi_slopes": None, "qv": None, "q_v": None, "attention_chunk": 0, "score_mod": None,
             "score_mod_bwd": None, "mask_mod": None, "aux_tensors": None, "aux_scalars": None,
             "block_sparse_tensors": None, "block_sparse_tensors_bwd": None, "gather_kv_indices": None,
-            "q_descale": None, "k_descale": None, "v_descale": None, "rotary_cos": None, "rotary_sin": None,
+            "q_descale": None, "rotary_cos": None, "rotary_sin": None,
             "cache_batch_idx": None, "cache_leftpad": None, "cu_seqlens_k_new": None, "rotary_seqlens": None,
             "virtual_batch_idx": None, "gather_bwd_recompute_p": False, "gather_bwd_token_chunk": None, "cp_world_size": 1,
             "cp_rank": 0, "cp_tot_seqused_k": None}
@@ -51,6 +51,9 @@ class Serving(NamedTuple):
     out_dtype: object = None
     prefix_len: int = 0
     prefix_pages: object = None
+    k_descale: object = None
+    v_descale: object = None
+    descale_block: int = 0
 
     def numbers(self, dtype):
         """Its part of Options, for queries of the number `dtype`."""
@@ -58,19 +61,20 @@ class Serving(NamedTuple):
             raise InvalidArgumentError(f"prefix_len {self.prefix_len} {'without' if self.prefix_pages is None else 'beside'} prefix_pages; "
                                        "accepted: both, or neither")
         return {"split_keys": int(self.split_keys), "num_splits": int(self.num_splits == 1 and not self.split_keys),
-                "out_dtype": _out_dtype(self.out_dtype, dtype), "prefix_len": int(self.prefix_len)}
+                "out_dtype": _out_dtype(self.out_dtype, dtype), "prefix_len": int(self.prefix_len),
+                "descale_block": int(self.descale_block)}
 
 
 NOT_SERVING = Serving()
-NO_GRADIENT = ("split_keys, num_splits 1, out_dtype or prefix_len is given and a gradient is required; accepted: none of them, or a forward alone "
-               "(torch.no_grad())")
+NO_GRADIENT = ("split_keys, num_splits 1, out_dtype, prefix_len or a descale is given and a gradient is required; accepted: none of them, "
+               "or a forward alone (torch.no_grad())")
 
 
-def serving_of(split_keys=0, num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None):
+def serving_of(split_keys=0, num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None, descale_block=0):
     """The Serving; NOT_SERVING itself where nothing is asked for."""
-    if not split_keys and num_splits != 1 and out_dtype is None and not prefix_len and prefix_pages is None:
+    if not split_keys and num_splits != 1 and out_dtype is None and not prefix_len and prefix_pages is None and k_descale is None and v_descale is None:
         return NOT_SERVING
-    return Serving(split_keys, num_splits, out_dtype, prefix_len, prefix_pages)
+    return Serving(split_keys, num_splits, out_dtype, prefix_len, prefix_pages, k_descale, v_descale, descale_block)
 
 
 def _out_dtype(given, dtype):

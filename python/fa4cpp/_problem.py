@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional
 
 from ._abi import PROBLEM
 from ._abi_table import CONSTANTS
-from ._arrays import DTYPE_NAMES, contiguous_strides
+from ._arrays import DTYPE_NAMES, E4M3, F32, contiguous_strides
 from ._errors import InvalidArgumentError, NotSupportedError
 
 DENSE, PACKED, PAGED = CONSTANTS["FA4_DENSE"], CONSTANTS["FA4_PACKED"], CONSTANTS["FA4_PAGED"]
@@ -30,6 +30,10 @@ class Options(NamedTuple):
     num_splits: int = 0
     out_dtype: int = 0
     prefix_len: int = 0
+    kv_dtype: int = 0
+    descale_block: int = 0
+    k_descale_strides: Optional[tuple] = None  # None: no descale
+    v_descale_strides: Optional[tuple] = None
 
 
 class Tensor(NamedTuple):
@@ -65,9 +69,13 @@ def check_shapes(layout_q, layout_kv, q, k, v, dtypes, batch):
         if len(tensor) != (3 if layout == PACKED else 4):
             heads = "heads_q" if name == "q" else "heads_kv"
             raise InvalidArgumentError(f"{name} has shape {tuple(tensor)}; accepted: ({_AXES[layout]}, {heads}, {dim})")
+    if dtypes[0] == E4M3:
+        raise InvalidArgumentError(f"q has dtype {DTYPE_NAMES[E4M3]}; accepted: float32, float16, bfloat16")
     for name, dtype in zip("kv", dtypes[1:]):
-        if dtype != dtypes[0]:
-            raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[dtype]}; accepted: {DTYPE_NAMES[dtypes[0]]}, q's")
+        if dtype not in (dtypes[0], E4M3):
+            raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[dtype]}; accepted: {DTYPE_NAMES[dtypes[0]]}, q's, or {DTYPE_NAMES[E4M3]}")
+    if dtypes[1] != dtypes[2]:
+        raise InvalidArgumentError(f"v has dtype {DTYPE_NAMES[dtypes[2]]}; accepted: {DTYPE_NAMES[dtypes[1]]}, k's")
     if k[-1] != q[-1]:
         raise InvalidArgumentError(f"k has head_dim {k[-1]}; accepted: {q[-1]}, q's")
     if tuple(v[:-1]) != tuple(k[:-1]):
@@ -85,6 +93,31 @@ def check_prefix(shape, layout_kv, k, prefix_len):
     wanted = (-(-int(prefix_len) // max(1, k[1])),)
     if tuple(shape) != wanted:
         raise InvalidArgumentError(f"prefix_pages has shape {tuple(shape)}; accepted: {wanted}, for prefix_len {prefix_len} in pages of {k[1]}")
+
+
+def descale_strides(name, shape, strides, dtype, k_dtype, block, page_size, num_pages, batch, seqlen_k, heads_kv):
+    """(batch, block, head) strides of a descale as it lies; a dimension of 1 holds for all. page_size is 0 where k has no pages."""
+    if dtype != F32:
+        raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES.get(dtype, dtype)}; accepted: float32")
+    if k_dtype != E4M3:
+        raise InvalidArgumentError(f"{name} is given beside k of {DTYPE_NAMES[k_dtype]}; accepted: None, or k and v of {DTYPE_NAMES[E4M3]}")
+    if page_size and block == page_size:
+        wanted, places = (num_pages, heads_kv), (1, 2)
+    elif block == 0:
+        wanted, places = (batch, heads_kv), (0, 2)
+    else:
+        wanted, places = (batch, -(-seqlen_k // block) if block > 0 else 1, heads_kv), (0, 1, 2)
+    result = [0, 0, 0]
+    if all(size == 1 for size in shape):
+        return tuple(result)
+    fits = len(shape) == len(wanted) and all(size in (1, most) or (size > most and len(wanted) == 3 and place == 1)
+                                             for size, most, place in zip(shape, wanted, places))
+    if not fits:
+        raise InvalidArgumentError(f"{name} has shape {tuple(shape)}; accepted: {wanted} for descale_block {block}, 1 in place of any number, "
+                                   "or one number")
+    for place, size, stride in zip(places, shape, strides):
+        result[place] = stride if size > 1 else 0
+    return tuple(result)
 
 
 def _strides(tensor, layout):
@@ -114,7 +147,8 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
         q_strides=_strides(q, layout_q), k_strides=_strides(k, layout_kv), v_strides=_strides(v, layout_kv),
         out_strides=_strides(out, layout_q), deterministic=o.deterministic, has_dlse=o.has_dlse,
         sink_dtype=o.sink_dtype, split_keys=o.split_keys, num_splits=o.num_splits, out_dtype=o.out_dtype, prefix_len=o.prefix_len,
-        **gradients)
+        kv_dtype=o.kv_dtype, has_descales=(o.k_descale_strides, o.v_descale_strides) != (None, None), descale_block=o.descale_block,
+        k_descale_strides=o.k_descale_strides or (0, 0, 0), v_descale_strides=o.v_descale_strides or (0, 0, 0), **gradients)
 
 
 def _dim_v(v):

@@ -14,9 +14,9 @@ __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func",
 def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
                     window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False,
                     sm_margin=0, return_attn_probs=False):
-    _shared.refuse_others(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk)
+    _shared.refuse_others(qv=qv, q_descale=q_descale, attention_chunk=attention_chunk)
     result = _shared.dense(q, k, v, softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size),
-                           softcap=softcap, deterministic=deterministic)
+                           softcap=softcap, deterministic=deterministic, k_descale=k_descale, v_descale=v_descale)
     return result if return_attn_probs else result[0]
 
 
@@ -38,10 +38,11 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
                            softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
                            window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None,
                            deterministic=False, sm_margin=0, return_attn_probs=False):
-    _shared.refuse_others(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk)
+    _shared.refuse_others(qv=qv, q_descale=q_descale, attention_chunk=attention_chunk)
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=seqused_q,
                             seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
-                            window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic)
+                            window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic,
+                            k_descale=k_descale, v_descale=v_descale)
     return result if return_attn_probs else result[0]
 
 
@@ -57,10 +58,10 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                             return_softmax_lse=False):
     _shared.refuse_others(qv=qv, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_batch_idx=cache_batch_idx,
                           cache_leftpad=cache_leftpad, cu_seqlens_k_new=cu_seqlens_k_new, rotary_seqlens=rotary_seqlens,
-                          q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk)
+                          q_descale=q_descale, attention_chunk=attention_chunk)
     result = _shared.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_q, max_seqlen_q,
                             softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap,
-                            num_splits=num_splits)
+                            num_splits=num_splits, k_descale=k_descale, v_descale=v_descale)
     return result if return_softmax_lse else result[0]
 
 

@@ -87,14 +87,14 @@ def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, sequ
                     seqlen_k_per_split=None, disable_scheduler_metadata=False, gather_bwd_recompute_p=False):
     """(out, lse, None, None, None); the tiling's parameters are hints."""
     _shared.refuse_others(qv=qv, score_mod=score_mod, mask_mod=mask_mod, block_sparse_tensors=block_sparse_tensors,
-                          aux_tensors=aux_tensors, aux_scalars=aux_scalars, q_descale=q_descale, k_descale=k_descale,
-                          v_descale=v_descale, gather_kv_indices=gather_kv_indices, gather_bwd_recompute_p=gather_bwd_recompute_p)
+                          aux_tensors=aux_tensors, aux_scalars=aux_scalars, q_descale=q_descale,
+                          gather_kv_indices=gather_kv_indices, gather_bwd_recompute_p=gather_bwd_recompute_p)
     wants_lse = return_lse or lse is not None or any(tensor.requires_grad for tensor in (q, k, v))
     with torch.no_grad():
         result, made = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=page_table,
                                       seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                                       window_size=_shared.window_of_fa4((window_size_left, window_size_right)),
-                                      softcap=softcap or 0.0, sink=learnable_sink, out=out)
+                                      softcap=softcap or 0.0, sink=learnable_sink, out=out, k_descale=k_descale, v_descale=v_descale)
     if lse is not None:
         made = lse.copy_(made)
     return result, made if wants_lse else None, None, None, None

@@ -24,12 +24,12 @@ def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu
                            return_softmax_lse=False, out=None, scheduler_metadata=None, q_descale=None, k_descale=None,
                            v_descale=None, num_splits: int = 0, fa_version: int = 2, s_aux=None, cp_world_size=1, cp_rank=0,
                            cp_tot_seqused_k=None):
-    _shared.refuse_others(q_v=q_v, dropout_p=dropout_p, alibi_slopes=alibi_slopes, q_descale=q_descale, k_descale=k_descale,
-                          v_descale=v_descale, cp_world_size=cp_world_size, cp_rank=cp_rank, cp_tot_seqused_k=cp_tot_seqused_k)
+    _shared.refuse_others(q_v=q_v, dropout_p=dropout_p, alibi_slopes=alibi_slopes, q_descale=q_descale,
+                          cp_world_size=cp_world_size, cp_rank=cp_rank, cp_tot_seqused_k=cp_tot_seqused_k)
     if (cu_seqlens_k is None) == (seqused_k is None):
         raise InvalidArgumentError("cu_seqlens_k and seqused_k: accepted: one of them")
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=block_table,
                             seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                             window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic, out=out, sink=s_aux,
-                            num_splits=num_splits)
+                            num_splits=num_splits, k_descale=k_descale, v_descale=v_descale)
     return result if return_softmax_lse or return_attn_probs else result[0]

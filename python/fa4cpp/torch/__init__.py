@@ -89,13 +89,20 @@ def _serve(q, k, v, sink, indices, numbers, serving, out):
 
 
 def _serving_tensors(serving, device):
-    return (_tensor("prefix_pages", serving.prefix_pages, device),)
+    return (_tensor("prefix_pages", serving.prefix_pages, device), _descale("k_descale", serving.k_descale, device),
+            _descale("v_descale", serving.v_descale, device))
+
+
+def _descale(name, value, device):
+    if isinstance(value, (int, float)):
+        return torch.full((), value, dtype=torch.float32, device=device)
+    return _tensor(name, value, device)
 
 
 def _dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out):
     if q.is_nested:
         if serving is not NOT_SERVING:
-            raise NotSupportedError("split_keys or out_dtype beside a nested q is not in this version; accepted: 0 and None")
+            raise NotSupportedError("split_keys, out_dtype or a descale beside a nested q is not in this version; accepted: 0 and None")
         return _nested(q, k, v, sink, options, return_lse, out)
     return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, serving, return_lse, out)
 

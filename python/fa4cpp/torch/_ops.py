@@ -10,8 +10,8 @@ _TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? cu_seqlens_q, Te
 _NUMBERS = "SymInt max_seqlen_q, SymInt max_seqlen_k, float? softmax_scale, bool causal, int? window_left, int? window_right, " \
            "float softcap, bool deterministic"
 
-_SERVING_TENSORS = "Tensor? prefix_pages"
-_SERVING_NUMBERS = "int split_keys, int num_splits, int out_dtype, int prefix_len"
+_SERVING_TENSORS = "Tensor? prefix_pages, Tensor? k_descale, Tensor? v_descale"
+_SERVING_NUMBERS = "int split_keys, int num_splits, int out_dtype, int prefix_len, int descale_block"
 
 LIBRARY = torch.library.Library("fa4cpp", "DEF")
 _tags = (torch.Tag.pt2_compliant_tag,)
@@ -38,12 +38,13 @@ def forward_out(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k,
     return _tensors.forward(call, rest[-1])[1]
 
 
-def serve(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages, max_q, max_k, scale, causal, left,
-          right, softcap, deterministic, split_keys, num_splits, out_dtype, prefix_len, out=None):
+def serve(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages, k_descale, v_descale, max_q, max_k, scale,
+          causal, left, right, softcap, deterministic, split_keys, num_splits, out_dtype, prefix_len, descale_block, out=None):
     """(out, lse) of what has no gradients; out_dtype is fa4.h's, 0 for that of q."""
     options = Options(scale, causal, (left, right), softcap, deterministic, split_keys=split_keys, num_splits=num_splits,
-                      out_dtype=out_dtype, prefix_len=prefix_len)
-    call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options, (prefix_pages,))
+                      out_dtype=out_dtype, prefix_len=prefix_len, descale_block=descale_block)
+    call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options,
+                         (prefix_pages, k_descale, v_descale))
     return _tensors.forward(call, out)
 
 
@@ -71,7 +72,7 @@ def _(q, *rest):
 
 @torch.library.register_fake("fa4cpp::serve", lib=LIBRARY)
 def _(q, k, v, *rest):
-    dtype = _tensors.TORCH_DTYPES.get(rest[-2], q.dtype)  # out_dtype
+    dtype = _tensors.TORCH_DTYPES.get(rest[-3], q.dtype)  # out_dtype
     return q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=dtype), q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
 
 

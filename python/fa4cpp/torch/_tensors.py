@@ -4,22 +4,24 @@ import torch
 
 from .. import _call, _device
 from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check
-from .._arrays import BF16, F16, F32, I32, View, contiguous_strides
+from .._arrays import BF16, E4M3, F16, F32, I32, View, contiguous_strides
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._problem import DENSE, PACKED, PAGED, Tensor, check_prefix, check_shapes, described, layout_of_shapes, problem_bytes
+from .._problem import DENSE, PACKED, PAGED, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
 from . import _prepared
 
 INDICES = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table")
-SERVING = ("prefix_pages",)  # of a forward alone
+SERVING = ("prefix_pages", "k_descale", "v_descale")  # of a forward alone
 NUMBERS = {torch.float32: F32, torch.float16: F16, torch.bfloat16: BF16}
+STORED = {**NUMBERS, torch.uint8: E4M3, torch.float8_e4m3fn: E4M3}  # of k and v
 TORCH_DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 
 
 def number_of(name, tensor):
     """The library's number of a tensor's dtype."""
-    found = NUMBERS.get(tensor.dtype)
+    found = (STORED if name in ("k", "v") else NUMBERS).get(tensor.dtype)
     if found is None:
-        raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16")
+        more = ", uint8, float8_e4m3fn" if name in ("k", "v") else ""
+        raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16{more}")
     return found
 
 
@@ -97,6 +99,14 @@ class _Shapes:
                        "total_k": k.shape[0] if layout_kv == PACKED else 0} if PACKED in (layout_q, layout_kv) else {}
         self.options = options._replace(has_sink=sink is not None, has_seqused_q=seqused_q is not None,
                                         has_seqused_k=seqused_k is not None, sink_dtype=0 if sink is None else NUMBERS[sink.dtype])
+        if dtypes[1] == E4M3:
+            self.options = self.options._replace(kv_dtype=E4M3)
+        for name, tensor in zip(SERVING[1:], serving[1:]):
+            if tensor is not None:
+                strides = descale_strides(name, tensor.shape, tensor.stride(), NUMBERS.get(tensor.dtype, str(tensor.dtype)[6:]), dtypes[1],
+                                          options.descale_block, k.shape[1] if layout_kv == PAGED else 0, k.shape[0], batch,
+                                          k.shape[1] if layout_kv == DENSE else max_k, k.shape[-2])
+                self.options = self.options._replace(**{f"{name}_strides": strides})
         self._key = (dtypes[0], layout_q, layout_kv, *read)
         self._described_as = dict(batch=batch, max_q=max_q if layout_q == PACKED else 0, max_k=max_k if layout_kv != DENSE else 0,
                                   pages_per_seq=pages_per_seq)
@@ -140,6 +150,8 @@ class Call:
         if has_indices or sink is not None:
             key += tuple(None if tensor is None else (tensor.shape, tensor.dtype, tensor.device) for tensor in (sink, *indices))
         if serving:
+            if q.is_cpu and _device.in_use() != "cpu":  # an emulated GPU gets whole copies
+                serving = tuple(None if tensor is None else tensor.contiguous() for tensor in serving)
             key += tuple(None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in serving)
         shapes = _kept.get(key)
         if shapes is None:
@@ -155,8 +167,9 @@ class Call:
             tensors["sink"] = sink.contiguous()
         if has_indices:
             tensors.update((name, index.to(torch.int32).contiguous()) for name, index in zip(INDICES, indices) if index is not None)
-        if serving and serving[0] is not None:
-            tensors["prefix_pages"] = serving[0].to(torch.int32).contiguous()
+        for name, tensor in zip(SERVING, serving):
+            if tensor is not None:
+                tensors[name] = tensor.to(torch.int32).contiguous() if name == "prefix_pages" else tensor
         if shapes.device.startswith("cuda"):
             for name in "qkv":
                 if tensors[name].data_ptr() % 16:
@@ -203,7 +216,7 @@ def run(direction, device, problem, inputs, outputs, totals):
 def _view(tensor):
     if tensor is None:
         return None
-    number = NUMBERS.get(tensor.dtype, I32)
+    number = STORED.get(tensor.dtype, I32)
     return View(tensor.data_ptr(), number, tuple(tensor.shape), contiguous_strides(tensor.shape), tensor, True, "torch")
 
 

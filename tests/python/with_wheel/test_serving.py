@@ -1,4 +1,4 @@
-"""What serving asks for: cut keys, results in float32, a prefix that all sequences share; numpy and torch, from the installed wheel."""
+"""What serving asks for: cut keys, results in float32, a prefix that all sequences share, caches of bytes; numpy and torch, from the installed wheel."""
 
 import unittest
 from unittest import mock
@@ -144,13 +144,121 @@ class Prefix(unittest.TestCase):
                 fa4cpp.flash_attn_with_kvcache(q, *pages, q, q, prefix_len=10, prefix_pages=[6, 0, 3], **table)
 
 
+def stored(array, descale=1.0):
+    """(bytes of e4m3fn of array / descale, the numbers that they stand for)"""
+    made = (array / descale).astype(ml_dtypes.float8_e4m3fn)
+    return made, made.astype(numpy.float32) * descale
+
+
+class Bytes(unittest.TestCase):
+    """Keys and values as bytes: float32 queries, so that no rounding but that of the bytes is there."""
+
+    def setUp(self):
+        self.q, self.k, self.v = some(2, 3, 4, 64), some(2, 300, 2, 64, seed=1), some(2, 300, 2, 64, seed=2)
+
+    def check(self, k_descale, v_descale, block, wide=lambda descale: descale):
+        """`wide` makes of a descale one that multiplies (batch, keys, heads, head_dim)."""
+        (k, k_is), (v, v_is) = stored(self.k, wide(k_descale)), stored(self.v, wide(v_descale))
+        wanted = reference(self.q, k_is, v_is, True)[0]
+        options = dict(causal=True, k_descale=k_descale, v_descale=v_descale, descale_block=block)
+        theirs = {name: tensor_of(value) if isinstance(value, numpy.ndarray) else value for name, value in options.items()}
+        k_bytes, v_bytes = (tensor_of(array.view(numpy.uint8)) for array in (k, v))
+        for result in (fa4cpp.flash_attn_func(self.q, k, v, **options),
+                       fa4cpp.flash_attn_func(self.q, k.view(numpy.uint8), v.view(numpy.uint8), **options),
+                       fa4cpp.flash_attn_with_kvcache(self.q, k, v, cache_seqlens=300, **options),
+                       fa4cpp.flash_attn_func(tensor_of(self.q), k_bytes, v_bytes, **theirs),
+                       fa4cpp.flash_attn_func(tensor_of(self.q), *(part.view(torch.float8_e4m3fn) for part in (k_bytes, v_bytes)), **theirs)):
+            self.assertLess(abs(numpy.asarray(result) - wanted).max(), 3e-6)
+
+    def test_descales(self):
+        self.check(0.5, 3.0, 0)
+        each = [numpy.abs(some(2, 2, seed=seed)) + 0.1 for seed in (5, 6)]
+        self.check(*each, 0, lambda descale: descale[:, None, :, None])
+        self.check(*(descale[:1] for descale in each), 0, lambda descale: descale[:, None, :, None])
+        blocks = [numpy.abs(some(2, 3, 2, seed=seed)) + 0.1 for seed in (5, 6)]
+        self.check(*blocks, 128, lambda descale: numpy.repeat(descale, 128, 1)[:, :300, :, None])
+        # One beside none.
+        k, k_is = stored(self.k, 0.25)
+        v, v_is = stored(self.v)
+        out = fa4cpp.flash_attn_func(self.q, k, v, k_descale=0.25)
+        self.assertLess(abs(out - reference(self.q, k_is, v_is)[0]).max(), 3e-6)
+
+    def test_strides_of_descales_are_read(self):
+        (k, _), (v, _) = stored(self.k), stored(self.v)
+        tensors = [tensor_of(array.view(numpy.uint8)) for array in (k, v)]
+        narrow = torch.tensor([[0.5], [2.0]])
+        out = fa4cpp.flash_attn_func(tensor_of(self.q), *tensors, k_descale=narrow.expand(2, 2), v_descale=narrow.expand(2, 2))
+        whole = numpy.array([[0.5, 0.5], [2.0, 2.0]], numpy.float32)
+        numpy.testing.assert_array_equal(out.numpy(), fa4cpp.flash_attn_func(self.q, k, v, k_descale=whole, v_descale=whole))
+        every = numpy.zeros((2, 4), numpy.float32)
+        every[:, ::2] = whole
+        numpy.testing.assert_array_equal(out.numpy(), fa4cpp.flash_attn_func(self.q, k, v, k_descale=every[:, ::2], v_descale=every[:, ::2]))
+
+    def test_a_descale_for_each_page(self):
+        table, used = numpy.array([[4, 0], [3, 1]], numpy.int32), numpy.array([29, 20], numpy.int32)
+        pages = [some(5, 16, 2, 64, seed=seed) for seed in (1, 2)]
+        descales = [numpy.abs(some(5, 2, seed=seed)) + 0.1 for seed in (3, 4)]
+        made = [stored(page, descale[:, None, :, None]) for page, descale in zip(pages, descales)]
+        caches = [numpy.concatenate([is_[table[b]].reshape(1, 32, 2, 64) for b in range(2)]) for _, is_ in made]
+        wanted = numpy.concatenate([reference(self.q[b:b + 1], *(cache[b:b + 1, :used[b]] for cache in caches), True)[0] for b in range(2)])
+        for out in both(fa4cpp.flash_attn_with_kvcache, self.q, *(part.view(numpy.uint8) for part, _ in made), cache_seqlens=used,
+                        page_table=table, causal=True, k_descale=descales[0], v_descale=descales[1], descale_block=16):
+            self.assertLess(abs(out - wanted).max(), 3e-6)
+
+    def test_other_libraries_functions(self):
+        (k, k_is), (v, v_is) = stored(self.k, 0.5), stored(self.v, 2.0)
+        q, k, v = tensor_of(self.q), *(tensor_of(array.view(numpy.uint8)).view(torch.float8_e4m3fn) for array in (k, v))
+        scales = dict(k_descale=torch.tensor(0.5).expand(2, 2), v_descale=torch.tensor(2.0).expand(2, 2))
+        wanted = reference(self.q, k_is, v_is, True)[0]
+        table, used, starts = torch.arange(6, dtype=torch.int32).reshape(2, 3), torch.tensor([300] * 2, dtype=torch.int32), torch.tensor([0, 3, 6], dtype=torch.int32)
+        paged = [part.view(torch.uint8).reshape(6, 100, 2, 64).view(torch.float8_e4m3fn) for part in (k, v)]
+        for out in (fa3.flash_attn_func(q, k, v, causal=True, **scales),
+                    fa3.flash_attn_with_kvcache(q, k, v, cache_seqlens=300, causal=True, **scales),
+                    vllm.flash_attn_varlen_func(q.flatten(0, 1), *paged, 3, starts, 300, seqused_k=used, block_table=table, causal=True, **scales)):
+            self.assertLess(abs(out.reshape(wanted.shape).numpy() - wanted).max(), 3e-6)
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^q_descale of type Tensor is not in this version"):
+            fa3.flash_attn_func(q, k, v, q_descale=q)
+
+    def test_refusals(self):
+        (k, _), (v, _) = stored(self.k), stored(self.v)
+        for of in (lambda array: array, lambda array: tensor_of(array.view(numpy.uint8) if array.itemsize == 1 else array)):
+            q, given, wide = of(self.q), (of(k), of(v)), (of(self.k), of(self.v))
+            for text, arrays, options in (
+                    ("^v has dtype float32; accepted: uint8", (q, given[0], wide[1]), {}),
+                    ("^q has dtype uint8", (given[0], *given), {}),
+                    (r"^k_descale is given beside k of float32; accepted: None", (q, *wide), dict(k_descale=1.0)),
+                    (r"^v_descale has shape \(3, 2\); accepted: \(2, 2\) for descale_block 0", (q, *given), dict(v_descale=of(some(3, 2)))),
+                    (r"^k_descale has shape \(2, 2, 2\); accepted: \(2, 3, 2\) for descale_block 128",
+                     (q, *given), dict(k_descale=of(some(2, 2, 2)), descale_block=128)),
+                    ("descale_block 64; accepted: 0", (q, *given), dict(k_descale=of(some(2, 5, 2)), descale_block=64)),
+                    ("^k_descale has dtype float16; accepted: float32", (q, *given), dict(k_descale=of(some(2, 2, dtype=numpy.float16))))):
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                    fa4cpp.flash_attn_func(*arrays, **options)
+                self.assertRegex(fa4cpp.supports(*arrays, **options).reason, text)
+            with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^k is given beside k_cache of (torch.)?(uint8|float8_e4m3fn)"):
+                fa4cpp.flash_attn_with_kvcache(q, *given, *(part[:, :3] for part in wide), cache_seqlens=4)
+        grown = tensor_of(self.q).requires_grad_()
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "kv_dtype e4m3.*requires a gradient"):
+            fa4cpp.flash_attn_func(grown, *given)
+
+    def test_an_emulated_h200_gives_the_same_or_says_why_not(self):
+        q, (k, k_is), (v, v_is) = self.q[:1].astype(numpy.float16), stored(self.k[:1, :40], 0.5), stored(self.v[:1, :40], 0.5)
+        options = dict(k_descale=0.5, v_descale=numpy.full((1, 2), 0.5, numpy.float32))
+        with fa4cpp.emulate("h200"):
+            answer = fa4cpp.supports(q, k, v, **options)
+            if answer:
+                self.assertLess(abs(fa4cpp.flash_attn_func(q, k, v, **options) - reference(q, k_is, v_is)[0]).max(), 5e-3)
+            else:
+                self.assertIn("kv_dtype", answer.reason)
+
+
 class Operator(unittest.TestCase):
     def test_opcheck(self):
         fa4cpp.torch  # defines it
         q, k = (tensor_of(some(2, 9, heads, 32)) for heads in (4, 2))
         numbers = (-1, -1, None, True, None, None, 0.0, False)
         for split_keys, out_dtype in ((128, 0), (0, 1)):
-            arguments = (q.bfloat16(), k.bfloat16(), k.bfloat16(), *(None,) * 7, *numbers, split_keys, 0, out_dtype, 0)
+            arguments = (q.bfloat16(), k.bfloat16(), k.bfloat16(), *(None,) * 9, *numbers, split_keys, 0, out_dtype, 0, 0)
             self.assertEqual(set(torch.library.opcheck(torch.ops.fa4cpp.serve, arguments).values()), {"SUCCESS"})
 
     def test_compiled_and_mapped(self):
