@@ -10,14 +10,14 @@ import importlib as _importlib
 import os as _os
 
 from . import _abi
-from ._api import Support, flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache, merge_partials, plan, supports
+from ._api import Support, append, flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache, merge_partials, plan, supports
 from ._device import DeviceInfo, devices, emulate
 from ._errors import Error, InvalidArgumentError, NotSupportedError
 from ._operation import Operation
 from ._options import Window
 
 __version__ = _abi.VERSION
-__all__ = ["DeviceInfo", "Error", "InvalidArgumentError", "NotSupportedError", "Operation", "Support", "Window", "devices", "emulate",
+__all__ = ["DeviceInfo", "Error", "InvalidArgumentError", "NotSupportedError", "Operation", "Support", "Window", "append", "devices", "emulate",
            "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "get_cmake_dir", "get_include",
            "get_library_dir", "merge_partials", "plan", "supports", "__version__"]
 

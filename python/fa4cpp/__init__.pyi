@@ -71,6 +71,9 @@ def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: 
                             softcap: float = ..., sink: Any = ..., return_lse: Literal[True], out: Any = ..., split_keys: int = ...,
                             num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
                             k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> tuple[_A, _A]: ...
+def append(k_cache: Any, v_cache: Any, k: Any, v: Any, *, cache_seqlens: Any, page_table: Any = ..., cu_seqlens_k_new: Any = ...,
+           rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ..., k_descale: Any = ..., v_descale: Any = ...,
+           descale_block: int = ...) -> Any: ...
 def supports(q: Any, k: Any, v: Any, *, direction: _Direction = ..., softmax_scale: float | None = ..., causal: bool = ...,
              window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ..., cu_seqlens_q: Any = ...,
              cu_seqlens_k: Any = ..., max_seqlen_q: int | None = ..., max_seqlen_k: int | None = ..., seqused_q: Any = ...,

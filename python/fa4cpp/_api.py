@@ -4,7 +4,7 @@ import array as stdlib_array
 import sys
 from typing import NamedTuple
 
-from . import _arrays, _call, _device, _options
+from . import _arrays, _cache, _call, _device, _options
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3, F32
 from ._errors import InvalidArgumentError, NotSupportedError
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
@@ -339,7 +339,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     q : array (batch, seqlen_q, heads_q, head_dim)
     k_cache, v_cache : array (batch, capacity, heads_kv, ...), or (num_pages, page_size, heads_kv, ...) with page_table
     k, v : array (batch, new, heads_kv, ...), optional
-        Written into the cache behind each sequence's keys first, and seen.
+        Written into the cache behind each sequence's keys first, as `append` does, and seen.
     cache_seqlens : int or array (batch,), optional
         How many keys of each sequence the cache holds, without the new ones; all by default.
     page_table : array (batch, pages_per_seq), optional
@@ -358,10 +358,10 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     Examples
     --------
     >>> import numpy, fa4cpp
-    >>> cache = numpy.zeros((1, 16, 2, 8), numpy.float32)
+    >>> keys, values = numpy.zeros((1, 16, 2, 8), numpy.float32), numpy.zeros((1, 16, 2, 8), numpy.float32)
     >>> new = numpy.ones((1, 1, 2, 8), numpy.float32)
-    >>> out = fa4cpp.flash_attn_with_kvcache(new, cache, cache, new, new, cache_seqlens=3, causal=True)
-    >>> float(cache[0, 3, 0, 0])
+    >>> out = fa4cpp.flash_attn_with_kvcache(new, keys, values, new, new, cache_seqlens=3, causal=True)
+    >>> float(keys[0, 3, 0, 0])
     1.0
     """
     if others:
@@ -371,22 +371,14 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
     if cache_seqlens is None and (page_table is not None or k is not None):
         raise InvalidArgumentError("cache_seqlens None beside new keys or page_table; accepted: how many keys each sequence has")
-    if k is not None and str(k_cache.dtype).rpartition(".")[2] in ("uint8", "float8_e4m3fn"):
-        raise NotSupportedError(f"k is given beside k_cache of {k_cache.dtype}, which is not in this version; accepted: a cache that holds them")
     if k is not None and prefix_len:
         raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
     if (k is None) != (v is None):
         raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
-    torch = _torch_of(q)
-    if torch is not None and getattr(cache_seqlens, "is_cuda", False):
-        # Lengths on a GPU stay there: to look at them would be to wait for it.
-        used = cache_seqlens if k is None else torch._append(k_cache, v_cache, k, v, cache_seqlens, page_table)
-    else:
-        used = None
-        if cache_seqlens is not None:
-            used = [cache_seqlens] * q.shape[0] if isinstance(cache_seqlens, int) else [int(length) for length in cache_seqlens]
-        if k is not None:
-            used = _append(k_cache, v_cache, k, v, used, page_table)
+    used = _host_lengths(cache_seqlens, q.shape[0])
+    if k is not None:
+        used = append(k_cache, v_cache, k, v, cache_seqlens=used, page_table=page_table, k_descale=k_descale, v_descale=v_descale,
+                      descale_block=descale_block)
     return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
                                   max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
                                   softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
@@ -394,50 +386,67 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
                                   prefix_pages=prefix_pages, k_descale=k_descale, v_descale=v_descale, descale_block=descale_block)
 
 
-def _append(k_cache, v_cache, k, v, used, page_table):
-    """Writes new keys and values into numpy's or torch's caches; the lengths afterwards."""
-    rows = k.shape[1]
-    size = k_cache.shape[1]
-    for b, length in enumerate(used):
-        capacity = size if page_table is None else size * page_table.shape[1]
-        if length < 0 or length + rows > capacity:
-            raise InvalidArgumentError(f"cache_seqlens[{b}] {length} with {rows} new keys; accepted: 0 to {capacity - rows}")
-    if _appended(k_cache, v_cache, k, v, used, page_table):
-        return [length + rows for length in used]
-    for b, length in enumerate(used):
-        for cache, new in ((k_cache, k), (v_cache, v)):
-            if page_table is None:
-                cache[b, length:length + rows] = new[b]
-                continue
-            for i in range(rows):
-                page, row = divmod(length + i, size)
-                cache[int(page_table[b, page]), row] = new[b, i]
-    return [length + rows for length in used]
+def _host_lengths(cache_seqlens, batch):
+    """A list; a tensor of torch on a GPU as it is: to look at it would be to wait for the GPU."""
+    if cache_seqlens is None or getattr(cache_seqlens, "is_cuda", False):
+        return cache_seqlens
+    return [cache_seqlens] * batch if isinstance(cache_seqlens, int) else [int(length) for length in cache_seqlens]
 
 
-def _appended(k_cache, v_cache, k, v, used, page_table):
-    """Whether the library wrote numpy's arrays into numpy's caches; False: nothing was written."""
-    if any(not hasattr(array, "__array_interface__") for array in (k_cache, v_cache, k, v)):
-        return False
-    names = ("k_cache", "v_cache", "k", "v")
-    views = [_arrays.view_of(name, array) for name, array in zip(names, (k_cache, v_cache, k, v))]
-    tensors = [described(name, view.shape, view.strides) for name, view in zip(names, views)]
-    shapes = [view.shape for view in views]
-    if (None in tensors or len({view.dtype for view in views}) > 1 or not all(view.writable for view in views[:2]) or
-            any(len(shape) != 4 or 0 in shape for shape in shapes) or
-            any(new[0] != len(used) or new[2:] != cache[2:] for cache, new in zip(shapes[:2], shapes[2:])) or
-            shapes[0][:3] != shapes[1][:3] or shapes[2][:3] != shapes[3][:3] or views[0].pointer == views[1].pointer):
-        return False  # numpy says what is wrong, or converts; one array may be both caches there
-    table = None if page_table is None else _arrays.int32_indices("page_table", page_table)
-    if table is None and shapes[0][0] != len(used):
-        return False
-    pages = 0 if table is None else table.shape[1]
-    problem = problem_bytes(views[0].dtype, DENSE, DENSE if table is None else PAGED, Tensor(shapes[2]), tensors[0], tensors[1],
-                            Options(), batch=len(used), max_q=0, max_k=pages * shapes[0][1], pages_per_seq=pages)
-    strides = [tensor.strides or (0, 0, 0) for tensor in tensors[2:]]
-    positions = _arrays.int32_indices("cache_seqlens", stdlib_array.array("i", used))
-    _call.append(problem, *views, positions, table, *strides)
-    return True
+def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens_k_new=None, rotary_cos=None, rotary_sin=None,
+           rotary_interleaved=True, k_descale=None, v_descale=None, descale_block=0):
+    """Writes new keys and values into a cache, behind the keys that it holds: on CUDA one launch on the current stream.
+
+    Nothing else of the cache is written. On CUDA nothing waits for the GPU: lengths that lie there are not looked at, and a row
+    that has no room is left out. A CUDA graph may capture the call once it has been made with the same dtypes.
+
+    Parameters
+    ----------
+    k_cache, v_cache : array (batch, capacity, heads_kv, ...), or (num_pages, page_size, heads_kv, ...) with page_table
+        Of bfloat16, float16, float32 (on the CPU), or bytes: uint8 or float8_e4m3fn, which hold a number over its descale,
+        rounded to the nearest. On CUDA their strides and addresses are multiples of 16 bytes.
+    k, v : array (batch, new, heads_kv, ...), or (total, heads_kv, ...) with cu_seqlens_k_new
+        Converted to the cache's dtype where it has no bytes.
+    cache_seqlens : int or array (batch,)
+        How many keys of each sequence the cache holds.
+    page_table : array (batch, pages_per_seq), optional
+    cu_seqlens_k_new : array (batch + 1,), optional
+        Where each sequence's new rows begin and end.
+    rotary_cos, rotary_sin : array (rows, rotary_dim / 2), optional
+        Turn the first rotary_dim numbers of key j by row j, in float32; of k's dtype or float32. Queries are the caller's to turn.
+    rotary_interleaved : bool
+        Pairs are (2 i, 2 i + 1), else (i, i + rotary_dim / 2).
+    k_descale, v_descale, descale_block
+        As of `flash_attn_func`, when the cache is of bytes.
+
+    Returns
+    -------
+    list, or a tensor of torch
+        How many keys each sequence has now.
+
+    Raises
+    ------
+    InvalidArgumentError, NotSupportedError
+        Shapes and dtypes that do not fit, and where lengths of the host say that new keys have no room.
+
+    Examples
+    --------
+    >>> import numpy, fa4cpp
+    >>> keys, values = numpy.zeros((1, 16, 2, 8), numpy.float32), numpy.zeros((1, 16, 2, 8), numpy.float32)
+    >>> new = numpy.ones((1, 1, 2, 8), numpy.float32)
+    >>> fa4cpp.append(keys, values, new, new, cache_seqlens=3)
+    [4]
+    >>> float(keys[0, 3, 0, 0]), float(keys[0, 4, 0, 0])
+    (1.0, 0.0)
+    """
+    batch = k.shape[0] if cu_seqlens_k_new is None else len(cu_seqlens_k_new) - 1
+    lengths = _host_lengths(cache_seqlens, batch)
+    if isinstance(lengths, list) and cu_seqlens_k_new is None:
+        _cache.check_fit(lengths, k.shape[1], k_cache, page_table)
+    torch = _torch_of(k_cache)
+    return (_cache if torch is None else torch._append).append(
+        k_cache, v_cache, k, v, lengths, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_interleaved, k_descale, v_descale,
+        descale_block)
 
 
 def _checked(options):

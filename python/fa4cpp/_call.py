@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 
 from . import _arrays
-from ._abi import APPEND_ARGS, BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, MERGE_ARGS, check, out_pointer
+from ._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, MERGE_ARGS, check, out_pointer
 from ._abi_table import CONSTANTS
 from ._device import handle_of
 from ._errors import InvalidArgumentError
@@ -66,14 +66,6 @@ def run(direction, device, problem, inputs, outputs, **numbers):
         for name, view in outputs.items():
             if view is not None:
                 _copy(device, view.pointer, fields[name], view.nbytes, "FA4_TO_HOST")
-
-
-def append(problem, k_cache, v_cache, k, v, positions, page_table, k_strides, v_strides):
-    """Writes new keys and values, Views with strides of all dimensions but the last, into caches on the CPU."""
-    fields = {} if page_table is None else {"page_table": page_table.pointer}
-    check(LIBRARY.fa4_append(handle_of("cpu"), problem, APPEND_ARGS.make(
-        k=k.pointer, v=v.pointer, k_cache=k_cache.pointer, v_cache=v_cache.pointer, positions=positions.pointer,
-        k_strides=k_strides, v_strides=v_strides, **fields)))
 
 
 def merge(outs, lses):

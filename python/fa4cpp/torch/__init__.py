@@ -9,7 +9,7 @@ from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_parti
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._options import NO_GRADIENT, NOT_SERVING
 from .._problem import Options
-from . import _fast, _ops, _tensors
+from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
 from ._sdpa import activate, deactivate, fallbacks, launches
 
@@ -132,17 +132,6 @@ def _supports(given, options, serving, max_q, max_k, direction):
                          _serving_tensors(serving, device))
     call.shapes.query(direction)
     return Support(True, "")
-
-
-def _append(k_cache, v_cache, k, v, used, page_table):
-    """Writes new keys and values into caches on a GPU; the lengths afterwards. PyTorch's kernels check that they fit."""
-    used = used.to(torch.int64)
-    places = used[:, None] + torch.arange(k.shape[1], device=used.device)
-    first = torch.arange(k.shape[0], device=used.device)[:, None]
-    if page_table is not None:
-        first, places = page_table.to(torch.int64)[first, places // k_cache.shape[1]], places % k_cache.shape[1]
-    k_cache[first, places], v_cache[first, places] = k, v
-    return (used + k.shape[1]).to(torch.int32)
 
 
 def _merge(outs, lses):

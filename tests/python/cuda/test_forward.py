@@ -198,3 +198,34 @@ def test_a_cache():
         parts = [tensor[b:b + 1, :length + 1] for tensor in (keys, values)]
         exact, near = (attention(q[b:b + 1], *parts, dtype=dtype)[0] for dtype in (torch.float64, q.dtype))
         assert_near(out[b:b + 1], exact, near)
+
+
+@pytest.mark.parametrize("page_size", (16, 24))
+def test_a_cache_in_pages(page_size):
+    """New keys go to pages that lie in any order, and are turned by the library; lengths stay on the GPU."""
+    q, k, v = some(2, 2, 4, 64), some(2, 2, 2, 64, seed=1), some(2, 2, 2, 64, seed=2)
+    keys, values = some(2, 4 * page_size, 2, 64, seed=3), some(2, 4 * page_size, 2, 64, seed=4)
+    lengths = (17, 3 * page_size - 1)
+    used = torch.tensor(lengths, dtype=torch.int32, device=DEVICE)
+    table = torch.randperm(9, generator=torch.Generator().manual_seed(5))[:8].reshape(2, 4).to(DEVICE)
+    pages = [torch.full((9, page_size, 2, 64), float("nan"), dtype=keys.dtype, device=DEVICE) for _ in "kv"]
+    angles = torch.arange(4 * page_size)[:, None] * torch.linspace(1, 0.01, 16)
+    cos, sin = angles.cos().to(DEVICE), angles.sin().to(DEVICE)
+    for cache, source in zip(pages, (keys, values)):
+        cache[table] = source.unflatten(1, (4, page_size))
+    now = fa4cpp.append(*pages, k, v, cache_seqlens=used, page_table=table, rotary_cos=cos, rotary_sin=sin)
+    assert now.device == used.device and now.tolist() == [length + 2 for length in lengths]
+    out = fa4cpp.flash_attn_with_kvcache(q, *pages, cache_seqlens=now, page_table=table, causal=True)
+    for b, length in enumerate(lengths):
+        rows = slice(length, length + 2)
+        pairs = k[b, :, :, :32].double().unflatten(-1, (16, 2))
+        c, s = (part[rows, None].double() for part in (cos, sin))
+        x, y = pairs.unbind(-1)
+        keys[b, rows] = k[b]
+        keys[b, rows, :, :32] = torch.stack([x * c - y * s, y * c + x * s], -1).flatten(-2).to(keys.dtype)
+        values[b, rows] = v[b]
+        assert torch.equal(pages[1][table[b]].flatten(0, 1)[:length + 2], values[b, :length + 2])
+        assert (pages[0][table[b]].flatten(0, 1)[:length + 2] - keys[b, :length + 2]).abs().max().item() < 0.04
+        parts = [tensor[b:b + 1, :length + 2] for tensor in (keys, values)]
+        exact, near = (attention(q[b:b + 1], *parts, causal=True, dtype=dtype)[0] for dtype in (torch.float64, q.dtype))
+        assert_near(out[b:b + 1], exact, near)

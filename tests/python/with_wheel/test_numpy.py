@@ -112,12 +112,13 @@ class Numpy(unittest.TestCase):
             page[table] = old.reshape(2, 3, 4, 2, 32)
         out = fa4cpp.flash_attn_with_kvcache(q, *pages, *new, cache_seqlens=used, block_table=table, causal=True)
         self.assertLess(abs(out - numpy.concatenate(wanted)).max(), 2e-6)
-        # Through the library, and element by element where it cannot be asked: halves into floats.
-        from fa4cpp import _api
-
+        # New ones of another dtype become the cache's, and one array may be both caches: it then holds the values.
         mixed = [array.copy() for array in rng]
-        for caches, fresh, by_library in ((caches, new, True), (mixed, [array.astype(numpy.float16) for array in new], False)):
-            self.assertEqual(_api._appended(*caches, *fresh, used, None), by_library)
+        fa4cpp.append(*mixed, *(array.astype(numpy.float16) for array in new), cache_seqlens=used)
+        numpy.testing.assert_array_equal(mixed[0][1, 7:10], new[0][1].astype(numpy.float16))
+        one = rng[0].copy()
+        self.assertEqual(fa4cpp.append(one, one, *new, cache_seqlens=used), [7, 10])
+        numpy.testing.assert_array_equal(one[0, 4:7], new[1][0])
         with self.assertRaisesRegex(ValueError, r"cache_seqlens\[1\] 10 with 3 new keys; accepted: 0 to 9"):
             fa4cpp.flash_attn_with_kvcache(q, *caches, *new, cache_seqlens=[1, 10])
         with self.assertRaisesRegex(NotImplementedError, "rotary_cos of type"):
@@ -138,7 +139,7 @@ class Wheel(unittest.TestCase):
             self.assertGreater(result.attempted, 0, module.__name__)
 
     def test_every_function_says_what_it_takes_and_gives(self):
-        for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "supports", "plan", "merge_partials"):
+        for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "append", "supports", "plan", "merge_partials"):
             text = getattr(fa4cpp, name).__doc__
             for section in ("Parameters", "Returns", "Examples"):
                 self.assertRegex(text, rf"\n    {section}\n    -{{{len(section)}}}\n", f"{name}: {section}")

@@ -101,20 +101,6 @@ class Calls(Case):
             self.close(given, truth)
 
 
-    def test_new_keys_of_a_cache_by_kernels_of_pytorch(self):
-        """What a GPU's caches are written with gives what the loop over sequences gives."""
-        from fa4cpp import _api
-
-        new, lengths = some(2, 3, 2, 8), [4, 1]
-        for shape, pages in (((2, 9, 2, 8), None), ((8, 2, 2, 8), torch.tensor([[7, 1, 4, 2], [0, 3, 5, 6]]))):
-            caches = [[some(*shape, seed=seed) for seed in (1, 2)] for _ in range(2)]
-            wanted = _api._append(*caches[0], new, -new, lengths, pages)
-            given = fa4cpp.torch._append(*caches[1], new, -new, torch.tensor(lengths), pages)
-            self.assertEqual(given.tolist(), wanted)
-            for mine, theirs in zip(*caches):
-                self.assertTrue(torch.equal(mine, theirs))
-
-
 class Gradients(Case):
     def setUp(self):
         self.tensors = some(2, 9, 4, 32, gradient=True), some(2, 11, 2, 32, gradient=True, seed=1), some(2, 11, 2, 16, gradient=True, seed=2)

@@ -1,0 +1,122 @@
+"""New keys and values into caches, by the library's fa4_append."""
+
+import array as stdlib_array
+
+from . import _arrays
+from ._abi import APPEND_ARGS, LIBRARY, check
+from ._abi_table import CONSTANTS
+from ._arrays import DTYPE_NAMES, DTYPES, E4M3
+from ._device import handle_of
+from ._errors import InvalidArgumentError
+from ._problem import DENSE, PACKED, PAGED, Options, Tensor, descale_strides, described, problem_bytes
+
+
+def check_fit(lengths, rows, k_cache, page_table):
+    """Raises where `rows` new keys do not fit behind `lengths`, numbers of the host."""
+    capacity = k_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
+    for b, length in enumerate(lengths):
+        if length < 0 or length + rows > capacity:
+            raise InvalidArgumentError(f"cache_seqlens[{b}] {length} with {rows} new keys; accepted: 0 to {capacity - rows}")
+
+
+def _check(views, batch):
+    """Raises where shapes and dtypes do not fit together."""
+    k_cache, v_cache, k, v, cu_seqlens, table = (views[name] for name in ("k_cache", "v_cache", "k", "v", "cu_seqlens_q", "page_table"))
+    for name, view in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if len(view.shape) != 4:
+            raise InvalidArgumentError(f"{name} has shape {tuple(view.shape)}; accepted: "
+                                       f"({'batch, capacity' if table is None else 'num_pages, page_size'}, heads_kv, head_dim)")
+        if not view.writable:
+            raise InvalidArgumentError(f"{name} is read-only; accepted: an array that can be written")
+    if tuple(k_cache.shape[:3]) != tuple(v_cache.shape[:3]) or k_cache.dtype != v_cache.dtype:
+        raise InvalidArgumentError(f"v_cache has shape {tuple(v_cache.shape)} and dtype {DTYPE_NAMES[v_cache.dtype]}; accepted: "
+                                   f"({', '.join(map(str, k_cache.shape[:3]))}, head_dim_v) and {DTYPE_NAMES[k_cache.dtype]}, as k_cache")
+    if table is None and k_cache.shape[0] != batch:
+        raise InvalidArgumentError(f"k_cache has batch {k_cache.shape[0]}; accepted: {batch}, that of cache_seqlens")
+    if table is not None and (len(table.shape) != 2 or table.shape[0] != batch):
+        raise InvalidArgumentError(f"page_table has shape {tuple(table.shape)}; accepted: ({batch}, pages_per_seq)")
+    if cu_seqlens is not None and tuple(cu_seqlens.shape) != (batch + 1,):
+        raise InvalidArgumentError(f"cu_seqlens_k_new has shape {tuple(cu_seqlens.shape)}; accepted: ({batch + 1},)")
+    rows = (batch, k.shape[1]) if cu_seqlens is None and len(k.shape) > 1 else (k.shape[0],)
+    for name, view, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        if view.dtype not in DTYPES.values() or cache.dtype not in (view.dtype, E4M3) or view.dtype != k.dtype:
+            wanted = DTYPE_NAMES[k_cache.dtype] if cache.dtype != E4M3 else "float32, float16, bfloat16, of which bytes are made"
+            raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[view.dtype]}; accepted: {wanted}")
+        if tuple(view.shape) != (*rows, *cache.shape[2:]):
+            raise InvalidArgumentError(f"{name} has shape {tuple(view.shape)}; accepted: {(*rows, *cache.shape[2:])}, rows of {name}_cache")
+
+
+def _rotary(cos, sin, k, interleaved):
+    """Fields of the arguments."""
+    if cos is None and sin is None:
+        return {}
+    if cos is None or sin is None or cos.dtype != sin.dtype or tuple(cos.shape) != tuple(sin.shape) or len(cos.shape) != 2:
+        raise InvalidArgumentError("rotary_cos and rotary_sin: accepted: both, (rows, rotary_dim / 2), of one dtype")
+    if cos.dtype not in (k.dtype, DTYPES["float32"]):
+        raise InvalidArgumentError(f"rotary_cos has dtype {DTYPE_NAMES[cos.dtype]}; accepted: {DTYPE_NAMES[k.dtype]} (k's), float32")
+    pairs = CONSTANTS["FA4_ROTARY_INTERLEAVED" if interleaved else "FA4_ROTARY_HALVES"]
+    return {"cos": cos.pointer, "sin": sin.pointer, "rotary_dtype": 0 if cos.dtype == k.dtype else cos.dtype, "rotary_pairs": pairs,
+            "rotary_dim": 2 * cos.shape[1], "rotary_rows": cos.shape[0]}
+
+
+def write(device, views, batch, interleaved, block, stream=0):
+    """Appends. `views` maps fields of fa4_append_args to Views or None; index Views are contiguous int32, cos and sin contiguous."""
+    _check(views, batch)
+    if 0 in views["k"].shape or not batch:
+        return
+    k_cache, v_cache, k, v, table = (views[name] for name in ("k_cache", "v_cache", "k", "v", "page_table"))
+    layout_q = DENSE if views["cu_seqlens_q"] is None else PACKED
+    tensors = {}
+    for name in ("k_cache", "v_cache", "k", "v"):
+        tensors[name] = described(name, views[name].shape, views[name].strides)
+        if tensors[name] is None:
+            raise InvalidArgumentError(f"{name} has strides {tuple(views[name].strides)}; accepted: contiguous in the last dimension")
+    pages = 0 if table is None else table.shape[1]
+    options = {"kv_dtype": E4M3 if k_cache.dtype == E4M3 else 0, "descale_block": int(block)}
+    for name in ("k_descale", "v_descale"):
+        if views[name] is not None:
+            options[f"{name}_strides"] = descale_strides(name, views[name].shape, views[name].strides, views[name].dtype, k_cache.dtype, block,
+                                                         0 if table is None else k_cache.shape[1], k_cache.shape[0], batch,
+                                                         k_cache.shape[1] * (pages or 1), k_cache.shape[2])
+    problem = problem_bytes(k.dtype, layout_q, DENSE if table is None else PAGED, Tensor(tuple(k.shape)), tensors["k_cache"],
+                            tensors["v_cache"], Options(**options), batch=batch, max_q=k.shape[0], max_k=pages * k_cache.shape[1],
+                            pages_per_seq=pages)
+    fields = _rotary(views["cos"], views["sin"], k, interleaved)
+    fields.update((name, view.pointer) for name, view in views.items() if view is not None)
+    for name in ("k", "v"):
+        strides = tensors[name].strides
+        if strides is not None:
+            fields[f"{name}_strides"] = (0, *strides) if layout_q == PACKED else strides
+    check(LIBRARY.fa4_append(handle_of(device), problem, APPEND_ARGS.make(stream=stream, **fields)))
+
+
+def _new(name, array, cache):
+    """The View of new keys in the cache's dtype, which bytes do not have."""
+    wanted = getattr(cache, "dtype", None)
+    if hasattr(array, "astype") and wanted is not None and array.dtype != wanted and str(wanted) not in ("uint8", "float8_e4m3fn"):
+        array = array.astype(wanted)
+    view = _arrays.view_of(name, array)
+    return view if view.is_contiguous() or view.strides[-1] == 1 else _arrays.contiguous(name, view)
+
+
+def _descale(name, value):
+    return _arrays.view_of(name, stdlib_array.array("f", [value]) if isinstance(value, (int, float)) else value) if value is not None else None
+
+
+def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
+    """Into arrays of the host that are not torch's; `lengths` is a list. The lengths afterwards, a list."""
+    if k_cache is v_cache:  # which then holds the values
+        k_cache = k_cache.copy()
+    views = {"k_cache": _arrays.view_of("k_cache", k_cache), "v_cache": _arrays.view_of("v_cache", v_cache),
+             "k": _new("k", k, k_cache), "v": _new("v", v, v_cache), "k_descale": _descale("k_descale", k_descale),
+             "v_descale": _descale("v_descale", v_descale), "positions": _arrays.int32_indices("cache_seqlens", stdlib_array.array("i", lengths))}
+    for name, value in (("cu_seqlens_q", cu_seqlens), ("page_table", page_table)):
+        value = stdlib_array.array("i", value) if isinstance(value, (list, tuple)) else value
+        views[name] = None if value is None else _arrays.int32_indices("cu_seqlens_k_new" if name == "cu_seqlens_q" else name, value)
+    for name, value in (("cos", cos), ("sin", sin)):
+        views[name] = None if value is None else _arrays.contiguous(f"rotary_{name}", _arrays.view_of(f"rotary_{name}", value))
+    write("cpu", views, len(lengths), interleaved, block)
+    if cu_seqlens is None:
+        return [length + k.shape[1] for length in lengths]
+    starts = _arrays.read_indices(views["cu_seqlens_q"])
+    return [length + end - start for length, start, end in zip(lengths, starts, starts[1:])]

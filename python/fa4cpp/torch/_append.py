@@ -1,0 +1,83 @@
+"""New keys and values into caches of torch, on the CPU and on CUDA: one launch, and nothing waits for it."""
+
+import torch
+
+from .. import _cache
+from .._arrays import I32, View
+from .._errors import InvalidArgumentError
+from . import _ops, _tensors
+
+_ops.LIBRARY.define("append(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor positions, Tensor? cu_seqlens_k_new, "
+                    "Tensor? page_table, Tensor? rotary_cos, Tensor? rotary_sin, bool rotary_interleaved, Tensor? k_descale, "
+                    "Tensor? v_descale, int descale_block) -> ()", tags=(torch.Tag.pt2_compliant_tag,))
+
+
+def _view(name, tensor):
+    if tensor is None:
+        return None
+    number = I32 if tensor.dtype == torch.int32 else _tensors.STORED.get(tensor.dtype)
+    if number is None:
+        raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16, and for caches uint8, float8_e4m3fn")
+    return View(tensor.data_ptr(), number, tuple(tensor.shape), tensor.stride(), tensor, True, "torch")
+
+
+def _new(tensor, cache):
+    """In the cache's dtype, which bytes do not have, and as the library can read it."""
+    if cache.dtype not in (torch.uint8, torch.float8_e4m3fn):
+        tensor = tensor.to(cache.dtype)
+    if tensor.is_cuda:
+        aligned = not tensor.data_ptr() % 16 and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])
+        return tensor if aligned and tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _indices(tensor):
+    return None if tensor is None else tensor.to(torch.int32).contiguous()
+
+
+def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
+    """The operator torch.ops.fa4cpp.append."""
+    tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new(k, k_cache), "v": _new(v, v_cache), "positions": _indices(positions),
+               "cu_seqlens_q": _indices(cu_seqlens), "page_table": _indices(page_table), "cos": None if cos is None else cos.contiguous(),
+               "sin": None if sin is None else sin.contiguous(), "k_descale": k_descale, "v_descale": v_descale}
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.device != k_cache.device:
+            raise InvalidArgumentError(f"{name} is on the device {tensor.device}; accepted: {k_cache.device}, k_cache's")
+    on_gpu = k_cache.is_cuda
+    stream = torch._C._cuda_getCurrentRawStream(k_cache.device.index) if on_gpu else 0
+    _cache.write(f"cuda:{k_cache.device.index}" if on_gpu else "cpu", {name: _view(name, tensor) for name, tensor in tensors.items()},
+                 positions.numel(), interleaved, block, stream)
+
+
+for _key in ("CPU", "CUDA"):
+    _ops.LIBRARY.impl("append", run, _key)
+
+
+@torch.library.register_fake("fa4cpp::append", lib=_ops.LIBRARY)
+def _(*arguments):
+    return None
+
+
+def _descale(value, device):
+    return torch.full((), value, dtype=torch.float32, device=device) if isinstance(value, (int, float)) else value
+
+
+def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
+    """`lengths` is a tensor or a list. The lengths afterwards, an int32 tensor on the caches' device."""
+    device = k_cache.device
+    if isinstance(lengths, torch.Tensor):
+        positions = lengths
+    elif len(set(lengths)) == 1:  # without a copy from the host
+        positions = torch.full((len(lengths),), lengths[0], dtype=torch.int32, device=device)
+    else:
+        positions = torch.tensor(lengths, dtype=torch.int32, device=device)
+    page_table, cu_seqlens = (value if value is None or isinstance(value, torch.Tensor) else torch.as_tensor(value, device=device)
+                              for value in (page_table, cu_seqlens))
+    if k_cache is v_cache:  # which then holds the values
+        k_cache = k_cache.clone()
+    arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, bool(interleaved), _descale(k_descale, device),
+                 _descale(v_descale, device), block)
+    plain = not torch.compiler.is_compiling() and _ops.is_plain(k_cache, k, v)
+    with torch.no_grad():
+        (run if plain else torch.ops.fa4cpp.append)(*arguments)
+        return (positions + (k.shape[1] if cu_seqlens is None else cu_seqlens.diff())).to(torch.int32)
