@@ -16,35 +16,46 @@ __device__ inline float quad_sum(float x) {
 }
 
 struct OnlineSoftmax {
-  float row_max[2];  // of unscaled scores; may be stale by kRescaleThreshold
-  float row_sum[2];  // of this thread's columns
-  float acc_scale[2];
+  float row_max[2];     // of unscaled scores; may be stale by kRescaleThreshold
+  float rise[2];        // of the last block's maximum over it, in powers of two
+  float acc_scale[2];   // what rescale() multiplies by
+  float row_sum[2][2];  // of this thread's columns, even and odd ones
 
   // The state of a row that has seen nothing, in which every tile begins.
   __device__ void reset() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       row_max[r] = -kInfinity;
-      row_sum[r] = 0.0f;
+      row_sum[r][0] = row_sum[r][1] = 0.0f;
     }
   }
 
-  // After update_max(): scores to probabilities relative to row_max, in place; moves row_sum to
-  // that maximum and adds them.
-  template <int kScores>
-  __device__ void exponentiate(float (&s)[kScores], float scale_log2) {
+  // After update_max(): probabilities relative to row_max, in pairs as the A operand of P V takes
+  // them, and added to row_sum. The scores stay: what writes them here has ptxas serialise the
+  // products into them.
+  template <Element kElement, int kScores>
+  __device__ void exponentiate(const float (&s)[kScores], uint32_t (&p)[kScores / 8][4],
+                               float scale_log2) {
+    constexpr int kChunk = 8;  // pairs of columns of a row
+    float offset[2], next_offset[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float offset = -ptx::max_nan(row_max[r] * scale_log2, kLowestMaxLog2);
-      float sum0 = 0.0f, sum1 = 0.0f;
+      offset[r] = -ptx::max_nan(row_max[r] * scale_log2, kLowestMaxLog2);
+    }
 #pragma unroll
-      for (int i = 2 * r; i < kScores; i += 4) {
-        s[i] = ptx::ex2_approx_ftz(fmaf(s[i], scale_log2, offset));
-        s[i + 1] = ptx::ex2_approx_ftz(fmaf(s[i + 1], scale_log2, offset));
-        sum0 += s[i];
-        sum1 += s[i + 1];
+    for (int i = 0; i < kScores / 4; ++i) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float x = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r], scale_log2, offset[r]));
+        const float y = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r + 1], scale_log2, offset[r]));
+        row_sum[r][0] += x;
+        row_sum[r][1] += y;
+        p[i / 2][2 * (i % 2) + r] = pack<kElement>(x, y);
+        // The same offset, but known only after a probability of this chunk: ptxas would put the
+        // multiplications of all columns before the first exponentials instead of beside them.
+        if (i % kChunk == 2) next_offset[r] = fmaf(x, 0.0f, offset[r]);
+        if (i % kChunk == kChunk - 1) offset[r] = next_offset[r];
       }
-      row_sum[r] = fmaf(row_sum[r], acc_scale[r], sum0 + sum1);
     }
   }
 
@@ -59,25 +70,32 @@ struct OnlineSoftmax {
     return quad_max(ptx::max_nan(max0, max1));
   }
 
-  // Moves the maxima to those of the next block's scores. Returns whether any row of the warp did:
-  // then the output is to be multiplied by acc_scale. kBothRowsAtOnce: without a branch between the
-  // rows, so that ptxas mixes their instructions.
-  template <bool kBothRowsAtOnce, int kScores>
+  // Moves the maxima to those of the next block's scores, both rows side by side. Returns whether
+  // any row of the warp did: then rescale() is due, and the output is to be multiplied by
+  // acc_scale.
+  template <int kScores>
   __device__ bool update_max(const float (&s)[kScores], float scale_log2) {
+    const float maximum[2] = {block_max(s, 0), block_max(s, 1)};
+    bool moved = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float old_max = row_max[r];
-      const float new_max = ptx::max_nan(old_max, block_max(s, r));
-      const float rise = (new_max - old_max) * scale_log2;  // NaN if both are -inf
-      const bool keep = rise <= kRescaleThreshold;
-      row_max[r] = keep ? old_max : new_max;
-      if constexpr (kBothRowsAtOnce) {
-        acc_scale[r] = ptx::ex2_approx_ftz(rise > kRescaleThreshold ? -rise : 0.0f);
-      } else {
-        acc_scale[r] = keep ? 1.0f : old_max == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(-rise);
-      }
+      const float new_max = ptx::max_nan(old_max, maximum[r]);
+      rise[r] = (new_max - old_max) * scale_log2;  // NaN if both are -inf
+      row_max[r] = rise[r] <= kRescaleThreshold ? old_max : new_max;
+      moved |= rise[r] > kRescaleThreshold;
     }
-    return __any_sync(0xffffffffu, acc_scale[0] != 1.0f || acc_scale[1] != 1.0f);
+    return __any_sync(0xffffffffu, moved);
+  }
+
+  // Moves the sums to the maxima.
+  __device__ void rescale() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      acc_scale[r] = ptx::ex2_approx_ftz(rise[r] > kRescaleThreshold ? -rise[r] : 0.0f);
+      row_sum[r][0] *= acc_scale[r];
+      row_sum[r][1] *= acc_scale[r];
+    }
   }
 
   // After the last block: the sum of row `r` over the quad's columns, and its maximum times
@@ -87,7 +105,8 @@ struct OnlineSoftmax {
     float max_log2;
   };
   __device__ Total total(int r, float scale_log2) const {
-    const float sums[2] = {quad_sum(row_sum[0]), quad_sum(row_sum[1])};
+    const float sums[2] = {quad_sum(row_sum[0][0] + row_sum[0][1]),
+                           quad_sum(row_sum[1][0] + row_sum[1][1])};
     return {r == 0 ? sums[0] : sums[1], (r == 0 ? row_max[0] : row_max[1]) * scale_log2};
   }
 };

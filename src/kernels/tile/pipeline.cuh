@@ -53,6 +53,10 @@ struct Pipeline {
   __device__ void consumer_wait(const PipelineState<kStages>& s) const {
     wait(full + 8 * s.stage(), s.phase());
   }
+  template <int kStages>
+  __device__ bool is_full(const PipelineState<kStages>& s) const {
+    return ptx::mbarrier_test_wait_parity(full + 8 * s.stage(), s.phase());
+  }
   // One lane of each consumer warp calls it: the table counts warps.
   template <int kStages>
   __device__ void consumer_release(const PipelineState<kStages>& s) const {

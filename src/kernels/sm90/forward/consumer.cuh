@@ -68,19 +68,28 @@ class Consumer {
         release(c.pipeline(kKFull), k);
         if (T.parts && n == tile.blocks.n_block_min) release(c.pipeline(kQFull), q_out);
         if constexpr (T.softcap) transform();
-        if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) mask();
-        const bool rescale =
-            softmax.template update_max<kBothRowsAtOnce>(rS, c.params.scores.scale_log2);
+        if (masked) mask();
+        const bool moved = softmax.update_max(rS, c.params.scores.scale_log2);
+        // A branch of its own, behind which ptxas leaves the next wait: without it the wait came
+        // before the maxima, which are there to be found while P V goes on.
+        if (moved) {
+          softmax.rescale();
+          if (!first) {
+            ptx::wgmma_wait_group<0>();
+            ptx::fence_registers(rO);
+            rescale_o();
+          }
+        }
         // Before the exponentials: V is given back early, the other warpgroups' products fill in.
         ptx::wgmma_wait_group<0>();
         ptx::fence_registers(rO);
         release(c.pipeline(kVFull), v, !first);
-        if (rescale && !first) rescale_o();
+        const bool k_is_full = c.pipeline(kKFull).is_full(k);
         probabilities();
         if (T.parts && first) clear_tail();
         if (first && kOutTakesQ && T.q_stages > 1 && q.count > 1) release_q();
         if (--n < tile.blocks.n_block_min) break;
-        next_scores();
+        next_scores(k_is_full);
       }
     }
     // Shared memory outlives the store's reads.
@@ -99,9 +108,6 @@ class Consumer {
   static constexpr bool kOutTakesQ = !T.parts;  // its place
   // Softcap takes registers that three warpgroups do not have.
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
-  // The maxima of a thread's two rows side by side: 1.01 to 1.02 x with three warpgroups, 0.95 to
-  // 0.96 x with two.
-  static constexpr bool kBothRowsAtOnce = consumer_warpgroups(T) == 3 && !T.softcap;
 
   __device__ int row(int r) const {
     return 64 * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
@@ -145,6 +151,7 @@ class Consumer {
   // While the first scores of `tile` are computed.
   __device__ void begin() {
     n = tile.blocks.n_block_max - 1;
+    find_masked();
     softmax.reset();
     clear_o();
     if constexpr (kKeepBounds) find_bounds();
@@ -214,14 +221,17 @@ class Consumer {
     }
   }
 
-  // S of block n, and the product of the P before it, which goes on.
-  __device__ void next_scores() {
-    c.pipeline(kKFull).consumer_wait(k);
+  // S of block n, and the product of the P before it, which goes on. `k_is_full`: K was seen to be
+  // there, under the exponentials, so that nobody waits for a barrier's answer between two
+  // products.
+  __device__ void next_scores(bool k_is_full) {
+    if (!k_is_full) c.pipeline(kKFull).consumer_wait(k);
     ping_pong_wait<T>(warpgroup);
     issue_qk();
     c.pipeline(kVFull).consumer_wait(v);
     issue_pv();
     ping_pong_arrive<T>(warpgroup);
+    find_masked();
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rS);
   }
@@ -284,6 +294,11 @@ class Consumer {
     v_descriptor.next();
   }
 
+  // Before the wait for the scores: the branch then has its condition.
+  __device__ void find_masked() {
+    masked = n >= tile.blocks.full_end || n < tile.blocks.full_begin;
+  }
+
   __device__ void find_bounds() {
     const int first_column = 2 * (lane % 4);
 #pragma unroll
@@ -308,14 +323,7 @@ class Consumer {
   // P from S. The accumulator layout of two 8-column groups is the A operand of one 16-row step.
   __device__ void probabilities() {
     ptx::fence_registers(rS);
-    softmax.exponentiate(rS, c.params.scores.scale_log2);
-#pragma unroll
-    for (int i = 0; i < T.tile_n / kMmaK; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        rP[i][j] = pack<T.element>(rS[8 * i + 2 * j], rS[8 * i + 2 * j + 1]);
-      }
-    }
+    softmax.template exponentiate<T.element>(rS, rP, c.params.scores.scale_log2);
   }
 
   __device__ void clear_o() {
@@ -386,6 +394,7 @@ class Consumer {
   QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S
   int q_stage = 0;
+  bool masked = false;  // block n
   OnlineSoftmax softmax;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
