@@ -27,7 +27,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
 from interleaved import interleave, random_tensor, reason_of, table
-from peers_backward import parse_libraries
+from comparison import parse_libraries
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel

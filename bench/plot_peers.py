@@ -46,9 +46,7 @@ def panel(rows, title, top, highest):
 
 
 def length(row):
-    """Of a row of either benchmark; 0: of different queries and keys, or packed."""
-    if "seqlen" in row:
-        return row["seqlen"]
+    """0: of different queries and keys, packed, or with a window."""
     return row["seqlen_q"] if row["seqlen_q"] == row["seqlen_k"] and not row["lengths"] and row["window"] < 0 else 0
 
 
@@ -57,7 +55,6 @@ def main():
         data = json.load(file)
     table = [r for r in data["rows"] if r["batch"] * length(r) == 32768 and
              r["heads_q"] * r["head_dim"] == 2048 and r["head_dim"] in (64, 128)]
-    direction = "forward" if "seqlen" in data["rows"][0] else "backward"
     panels = [(f"head_dim {d}, {'causal' if causal else 'no mask'}, by sequence length",
                sorted((r for r in table if r["head_dim"] == d and r["causal"] == causal), key=length))
               for d in (128, 64) for causal in (False, True)]
@@ -66,7 +63,7 @@ def main():
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
              f'height="{30 + PANEL_HEIGHT * len(panels)}" font-family="sans-serif">',
              '<rect width="100%" height="100%" fill="white"/>',
-             text(LEFT, 24, f"Attention {direction}, bf16, TFLOP/s on one {data['gpu']}", 16, "start",
+             text(LEFT, 24, f"Attention {data['direction']}, bf16, TFLOP/s on one {data['gpu']}", 16, "start",
                   weight="bold")]
     x = WIDTH - 10 - sum(40 + 7 * len(NAMES[name]) for name in shown)
     for name in shown:

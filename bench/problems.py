@@ -37,7 +37,7 @@ def other():
 
 
 class Row(NamedTuple):
-    """A problem of the backward. Packed sequences have as many queries as keys."""
+    """A problem that is timed. Packed sequences have as many queries as keys."""
 
     batch: int
     seqlen_q: int  # packed: the longest
@@ -98,6 +98,9 @@ def both_masks(shapes):
     for s in shapes:
         for causal in (False, True):
             yield Row(s.batch, s.seqlen, s.seqlen, s.heads_q, s.heads_kv, s.head_dim, s.head_dim_v, causal)
+
+
+FORWARD = {"table": lambda: both_masks(table()), "other": lambda: both_masks(other())}
 
 
 def backward_table():

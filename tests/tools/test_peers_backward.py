@@ -28,9 +28,12 @@ class PeersBackward(BenchTest):
     def setUp(self):
         super().setUp()
         self.install(TORCH)
-        self.bench = importlib.import_module("peers_backward")
+        self.bench = importlib.import_module("comparison")
         self.calls = importlib.import_module("backward_calls")
         self.problems = importlib.import_module("problems")
+
+    def parse_rows(self, kinds):
+        return self.bench.parse_rows(kinds, None, self.problems.BACKWARD)
 
     def test_the_c_structs_are_the_headers(self):
         fa4_ctypes = importlib.import_module("fa4_ctypes")
@@ -39,7 +42,7 @@ class PeersBackward(BenchTest):
             self.assertEqual([field[0] for field in mirror._fields_], names_in_header(struct), struct)
 
     def test_rows(self):
-        rows = self.bench.parse_rows("all", None)
+        rows = self.parse_rows("all")
         self.assertEqual(len(rows), len(set(rows)))
         Row = self.problems.Row
         for head_dim, heads in ((64, 32), (128, 16)):
@@ -49,10 +52,10 @@ class PeersBackward(BenchTest):
                     self.assertIn(Row(32768 // n, n, n, heads, heads, head_dim, head_dim, causal), rows)
         self.assertIn(Row(1, 16384, 16384, 64, 8, 128, 128, True), rows)
         self.assertIn(Row(4, 4096, 4096, 16, 16, 192, 128, True), rows)
-        self.assertTrue(all(r.seqlen_q <= 1024 for r in self.bench.parse_rows("short", None)))
+        self.assertTrue(all(r.seqlen_q <= 1024 for r in self.parse_rows("short")))
         self.assertEqual(sum(self.problems.MIXED), 32768)
         with self.assertRaisesRegex(ValueError, "--rows table,fast: fast; accepted: all, or some of table,short,other"):
-            self.bench.parse_rows("table,fast", None)
+            self.parse_rows("table,fast")
 
     def test_pairs_are_those_that_the_mask_leaves(self):
         for text in ("1,7,7,1,1,8,8,0", "2,7,5,1,1,8,8,1", "1,5,9,1,1,8,8,1", "1,9,9,1,1,8,8,1,2", "1,9,12,1,1,8,8,0,3", "1,12,3,1,1,8,8,0,2",
