@@ -41,6 +41,7 @@ struct Pipeline {
   ptx::SmemAddr empty;
 
   __device__ ptx::SmemAddr full_barrier(int stage) const { return full + 8 * stage; }
+  __device__ ptx::SmemAddr empty_barrier(int stage) const { return empty + 8 * stage; }
   template <int kStages>
   __device__ bool is_empty(const PipelineState<kStages>& s) const {
     return ptx::mbarrier_test_wait_parity(empty + 8 * s.stage(), s.phase() ^ 1);

@@ -65,7 +65,7 @@ class Consumer {
 #pragma unroll 1
       for (;;) {
         const bool first = n == tile.blocks.n_block_max - 1;
-        release(c.pipeline(kKFull), k);
+        release_k();
         if (T.parts && n == tile.blocks.n_block_min) release(c.pipeline(kQFull), q_out);
         if constexpr (T.softcap) transform();
         if (masked) mask();
@@ -87,7 +87,7 @@ class Consumer {
         const bool k_is_full = c.pipeline(kKFull).is_full(k);
         probabilities();
         if (T.parts && first) clear_tail();
-        if (first && kOutTakesQ && T.q_stages > 1 && q.count > 1) release_q();
+        if (T.q_stages == 2 && first) release_last_q();
         if (--n < tile.blocks.n_block_min) break;
         next_scores(k_is_full);
       }
@@ -151,7 +151,7 @@ class Consumer {
   // While the first scores of `tile` are computed.
   __device__ void begin() {
     n = tile.blocks.n_block_max - 1;
-    find_masked();
+    look_ahead();
     softmax.reset();
     clear_o();
     if constexpr (kKeepBounds) find_bounds();
@@ -161,6 +161,7 @@ class Consumer {
   // after the last there is one side only. False: there is no next tile.
   __device__ bool switch_tiles() {
     const bool has_tile = tile.work.batch >= 0;
+    if (T.q_stages == 3) release_last_q();  // not in the loop: one place more leaves time for it
     if (has_tile) c.pipeline(kVFull).consumer_wait(v);
     const QTile next = fetch_tile();
     if (!has_tile && next.work.batch < 0) return false;
@@ -231,7 +232,7 @@ class Consumer {
     c.pipeline(kVFull).consumer_wait(v);
     issue_pv();
     ping_pong_arrive<T>(warpgroup);
-    find_masked();
+    look_ahead();
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rS);
   }
@@ -294,9 +295,16 @@ class Consumer {
     v_descriptor.next();
   }
 
-  // Before the wait for the scores: the branch then has its condition.
-  __device__ void find_masked() {
+  // What is known of block n before its scores are: found while they are computed, so that behind
+  // them nobody waits for a condition or an address.
+  __device__ void look_ahead() {
     masked = n >= tile.blocks.full_end || n < tile.blocks.full_begin;
+    const ptx::SmemAddr empty = c.pipeline(kKFull).empty_barrier(k.stage());
+    k_empty.value = lane % 32 == 0 ? empty.value : 0;
+  }
+  __device__ void release_k() {
+    if (k_empty.value != 0) ptx::mbarrier_arrive(k_empty);
+    k.advance();
   }
 
   __device__ void find_bounds() {
@@ -380,6 +388,11 @@ class Consumer {
     q_out.advance();
   }
 
+  // Of the tile before this one, if there was one.
+  __device__ void release_last_q() {
+    if (kOutTakesQ && q.count > 1) release_q();
+  }
+
   const FwdContext<T>& c;
   const int warpgroup;
   const int lane;  // in the warpgroup
@@ -394,7 +407,8 @@ class Consumer {
   QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S
   int q_stage = 0;
-  bool masked = false;  // block n
+  ptx::SmemAddr k_empty;  // of the warp's first lane: the barrier of block n's K; else 0
+  bool masked = false;    // block n
   OnlineSoftmax softmax;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
