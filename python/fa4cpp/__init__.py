@@ -10,9 +10,10 @@ import importlib as _importlib
 import os as _os
 
 from . import _abi
-from ._api import Support, append, flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache, merge_partials, plan, supports
+from ._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, plan, supports
 from ._device import DeviceInfo, devices, emulate
 from ._errors import Error, InvalidArgumentError, NotSupportedError
+from ._kvcache import append, flash_attn_with_kvcache
 from ._operation import Operation
 from ._options import Window
 

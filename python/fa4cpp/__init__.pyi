@@ -61,13 +61,17 @@ def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqle
                            k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> tuple[_A, _A]: ...
 @overload
 def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ...,
-                            page_table: Any = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
+                            page_table: Any = ..., cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ...,
+                            cu_seqlens_k_new: Any = ..., rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ...,
+                            rotary_seqlens: Any = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
                             softcap: float = ..., sink: Any = ..., return_lse: Literal[False] = ..., out: Any = ..., split_keys: int = ...,
                             num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
                             k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> _A: ...
 @overload
 def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ...,
-                            page_table: Any = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
+                            page_table: Any = ..., cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ...,
+                            cu_seqlens_k_new: Any = ..., rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ...,
+                            rotary_seqlens: Any = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
                             softcap: float = ..., sink: Any = ..., return_lse: Literal[True], out: Any = ..., split_keys: int = ...,
                             num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
                             k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., **others: Any) -> tuple[_A, _A]: ...

@@ -4,7 +4,7 @@ import array as stdlib_array
 import sys
 from typing import NamedTuple
 
-from . import _arrays, _cache, _call, _device, _options
+from . import _arrays, _call, _device, _options
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3, F32
 from ._errors import InvalidArgumentError, NotSupportedError
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
@@ -13,7 +13,7 @@ from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check
 _torch = None  # fa4cpp.torch, once a tensor of torch came
 
 
-def _torch_of(q):
+def torch_of(q):
     """fa4cpp.torch when q is a tensor of torch."""
     global _torch
     torch = sys.modules.get("torch")
@@ -252,7 +252,7 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     """
     if others:
         sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
-    torch = _torch_of(q)
+    torch = torch_of(q)
     window = _options.window_of(window_size)
     serving = _options.serving_of(split_keys, out_dtype=out_dtype, k_descale=k_descale, v_descale=v_descale,
                                   descale_block=descale_block)
@@ -317,7 +317,7 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     if others:
         sink, return_lse, page_table = _options.take("flash_attn_varlen_func", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
-    torch = _torch_of(q)
+    torch = torch_of(q)
     options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
     serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
                                   k_descale, v_descale, descale_block)
@@ -326,127 +326,6 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
                              page_table, options, serving, return_lse, out)
     sides = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
     return _attention(sides, _checked(options), serving, return_lse, out, max_seqlen_q, max_seqlen_k)
-
-
-def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlens=None, page_table=None, softmax_scale=None,
-                            causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False, out=None, split_keys=0,
-                            num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None,
-                            descale_block=0, **others):
-    """Attention over a cache, as in decoding.
-
-    Parameters
-    ----------
-    q : array (batch, seqlen_q, heads_q, head_dim)
-    k_cache, v_cache : array (batch, capacity, heads_kv, ...), or (num_pages, page_size, heads_kv, ...) with page_table
-    k, v : array (batch, new, heads_kv, ...), optional
-        Written into the cache behind each sequence's keys first, as `append` does, and seen.
-    cache_seqlens : int or array (batch,), optional
-        How many keys of each sequence the cache holds, without the new ones; all by default.
-    page_table : array (batch, pages_per_seq), optional
-
-    The others are those of `flash_attn_varlen_func`; cache_seqlens counts the keys of a prefix too. There are no gradients.
-
-    Returns
-    -------
-    array (batch, seqlen_q, heads_q, head_dim_v), or (that, lse)
-
-    Raises
-    ------
-    InvalidArgumentError, NotSupportedError
-        As `flash_attn_func`, and where the new keys do not fit into the cache.
-
-    Examples
-    --------
-    >>> import numpy, fa4cpp
-    >>> keys, values = numpy.zeros((1, 16, 2, 8), numpy.float32), numpy.zeros((1, 16, 2, 8), numpy.float32)
-    >>> new = numpy.ones((1, 1, 2, 8), numpy.float32)
-    >>> out = fa4cpp.flash_attn_with_kvcache(new, keys, values, new, new, cache_seqlens=3, causal=True)
-    >>> float(keys[0, 3, 0, 0])
-    1.0
-    """
-    if others:
-        sink, return_lse, page_table = _options.take("flash_attn_with_kvcache", others, sink=sink, return_lse=return_lse,
-                                                     page_table=page_table)
-    if len(q.shape) != 4:
-        raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
-    if cache_seqlens is None and (page_table is not None or k is not None):
-        raise InvalidArgumentError("cache_seqlens None beside new keys or page_table; accepted: how many keys each sequence has")
-    if k is not None and prefix_len:
-        raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
-    if (k is None) != (v is None):
-        raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
-    used = _host_lengths(cache_seqlens, q.shape[0])
-    if k is not None:
-        used = append(k_cache, v_cache, k, v, cache_seqlens=used, page_table=page_table, k_descale=k_descale, v_descale=v_descale,
-                      descale_block=descale_block)
-    return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
-                                  max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
-                                  softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
-                                  split_keys=split_keys, num_splits=num_splits, out_dtype=out_dtype, prefix_len=prefix_len,
-                                  prefix_pages=prefix_pages, k_descale=k_descale, v_descale=v_descale, descale_block=descale_block)
-
-
-def _host_lengths(cache_seqlens, batch):
-    """A list; a tensor of torch on a GPU as it is: to look at it would be to wait for the GPU."""
-    if cache_seqlens is None or getattr(cache_seqlens, "is_cuda", False):
-        return cache_seqlens
-    return [cache_seqlens] * batch if isinstance(cache_seqlens, int) else [int(length) for length in cache_seqlens]
-
-
-def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens_k_new=None, rotary_cos=None, rotary_sin=None,
-           rotary_interleaved=True, k_descale=None, v_descale=None, descale_block=0):
-    """Writes new keys and values into a cache, behind the keys that it holds: on CUDA one launch on the current stream.
-
-    Nothing else of the cache is written. On CUDA nothing waits for the GPU: lengths that lie there are not looked at, and a row
-    that has no room is left out. A CUDA graph may capture the call once it has been made with the same dtypes.
-
-    Parameters
-    ----------
-    k_cache, v_cache : array (batch, capacity, heads_kv, ...), or (num_pages, page_size, heads_kv, ...) with page_table
-        Of bfloat16, float16, float32 (on the CPU), or bytes: uint8 or float8_e4m3fn, which hold a number over its descale,
-        rounded to the nearest. On CUDA their strides and addresses are multiples of 16 bytes.
-    k, v : array (batch, new, heads_kv, ...), or (total, heads_kv, ...) with cu_seqlens_k_new
-        Converted to the cache's dtype where it has no bytes.
-    cache_seqlens : int or array (batch,)
-        How many keys of each sequence the cache holds.
-    page_table : array (batch, pages_per_seq), optional
-    cu_seqlens_k_new : array (batch + 1,), optional
-        Where each sequence's new rows begin and end.
-    rotary_cos, rotary_sin : array (rows, rotary_dim / 2), optional
-        Turn the first rotary_dim numbers of key j by row j, in float32; of k's dtype or float32. Queries are the caller's to turn.
-    rotary_interleaved : bool
-        Pairs are (2 i, 2 i + 1), else (i, i + rotary_dim / 2).
-    k_descale, v_descale, descale_block
-        As of `flash_attn_func`, when the cache is of bytes.
-
-    Returns
-    -------
-    list, or a tensor of torch
-        How many keys each sequence has now.
-
-    Raises
-    ------
-    InvalidArgumentError, NotSupportedError
-        Shapes and dtypes that do not fit, and where lengths of the host say that new keys have no room.
-
-    Examples
-    --------
-    >>> import numpy, fa4cpp
-    >>> keys, values = numpy.zeros((1, 16, 2, 8), numpy.float32), numpy.zeros((1, 16, 2, 8), numpy.float32)
-    >>> new = numpy.ones((1, 1, 2, 8), numpy.float32)
-    >>> fa4cpp.append(keys, values, new, new, cache_seqlens=3)
-    [4]
-    >>> float(keys[0, 3, 0, 0]), float(keys[0, 4, 0, 0])
-    (1.0, 0.0)
-    """
-    batch = k.shape[0] if cu_seqlens_k_new is None else len(cu_seqlens_k_new) - 1
-    lengths = _host_lengths(cache_seqlens, batch)
-    if isinstance(lengths, list) and cu_seqlens_k_new is None:
-        _cache.check_fit(lengths, k.shape[1], k_cache, page_table)
-    torch = _torch_of(k_cache)
-    return (_cache if torch is None else torch._append).append(
-        k_cache, v_cache, k, v, lengths, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_interleaved, k_descale, v_descale,
-        descale_block)
 
 
 def _checked(options):
@@ -504,7 +383,7 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
         if direction == "backward" and serving is not _options.NOT_SERVING:
             return Support(False, _options.NO_GRADIENT)
         given = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages, k_descale, v_descale)
-        torch = _torch_of(q)
+        torch = torch_of(q)
         if torch is not None:
             return torch._supports(given, options, serving, max_seqlen_q, max_seqlen_k, direction)
         _, key, described_as = _prepare(given, _checked(options), serving, max_seqlen_q, max_seqlen_k)
@@ -596,7 +475,7 @@ def merge_partials(outs, lses):
         if shape != tuple(outs[0].shape) or tuple(lse.shape) != wanted:
             raise InvalidArgumentError(f"merge_partials: part {index} has out {shape}, lse {tuple(lse.shape)}; "
                                        f"accepted: out {tuple(outs[0].shape)}, lse {wanted}")
-    torch = _torch_of(outs[0])
+    torch = torch_of(outs[0])
     if torch is not None:
         return torch._merge(outs, lses)
     return _call.merge([_arrays.view_of(f"outs[{index}]", out) for index, out in enumerate(outs)],

@@ -2,8 +2,7 @@
 
 import torch
 
-from .. import _api
-from .._errors import InvalidArgumentError, NotSupportedError
+from .. import _api, _kvcache
 from .._options import Window, refuse, window_of
 from .._problem import Options
 from ..torch import _tensors
@@ -63,18 +62,9 @@ def row_sums(dout, out, lse):
     return sums.transpose(-1, -2).reshape(lse.shape)
 
 
-def cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_q=None, max_seqlen_q=None, **options):
+def cached(q, k_cache, v_cache, k, v, **options):
     """(out, lse) over a cache."""
-    if cu_seqlens_q is None:
-        return _api.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=cache_seqlens, page_table=page_table,
-                                            return_lse=True, **options)
-    if k is not None:
-        raise NotSupportedError("k is given beside cu_seqlens_q; accepted: a cache that holds the new keys")
-    if cache_seqlens is None:
-        raise InvalidArgumentError("cache_seqlens None beside cu_seqlens_q; accepted: how many keys each sequence has")
-    if isinstance(cache_seqlens, int):
-        cache_seqlens = torch.full((cu_seqlens_q.numel() - 1,), cache_seqlens, dtype=torch.int32, device=q.device)
-    return varlen(q, k_cache, v_cache, cu_seqlens_q, None, max_seqlen_q, None, page_table=page_table, seqused_k=cache_seqlens, **options)
+    return _kvcache.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, return_lse=True, **options)
 
 
 def combine(out_partial, lse_partial, out, out_dtype):

@@ -58,6 +58,15 @@ def _(*arguments):
     return None
 
 
+def rows_of_table(indices, page_table, device):
+    """The page table (batch, pages) of the rows `indices`, a list or a tensor; without a table a page each. Numbers of a GPU are clamped."""
+    indices = torch.as_tensor(indices, dtype=torch.int32, device=device)
+    if page_table is None:
+        return indices[:, None]
+    page_table = torch.as_tensor(page_table, device=device)
+    return page_table[indices.clip(0, len(page_table) - 1)]
+
+
 def _descale(value, device):
     return torch.full((), value, dtype=torch.float32, device=device) if isinstance(value, (int, float)) else value
 

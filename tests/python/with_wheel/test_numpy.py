@@ -12,6 +12,7 @@ import numpy
 import fa4cpp
 import fa4cpp._api
 import fa4cpp._device
+import fa4cpp._kvcache
 import fa4cpp._operation
 import fa4cpp._options
 
@@ -121,8 +122,8 @@ class Numpy(unittest.TestCase):
         numpy.testing.assert_array_equal(one[0, 4:7], new[1][0])
         with self.assertRaisesRegex(ValueError, r"cache_seqlens\[1\] 10 with 3 new keys; accepted: 0 to 9"):
             fa4cpp.flash_attn_with_kvcache(q, *caches, *new, cache_seqlens=[1, 10])
-        with self.assertRaisesRegex(NotImplementedError, "rotary_cos of type"):
-            fa4cpp.flash_attn_with_kvcache(q, *caches, cache_seqlens=3, rotary_cos=q)
+        with self.assertRaisesRegex(NotImplementedError, "cache_leftpad of type"):
+            fa4cpp.flash_attn_with_kvcache(q, *caches, cache_seqlens=3, cache_leftpad=q)
 
     def test_the_emulated_b200(self):
         q, k, v = (some(1, 40, 2, 64, dtype=ml_dtypes.bfloat16, seed=seed) for seed in range(3))
@@ -133,7 +134,7 @@ class Numpy(unittest.TestCase):
 
 class Wheel(unittest.TestCase):
     def test_examples_of_the_documentation(self):
-        for module in (fa4cpp._api, fa4cpp._device, fa4cpp._operation, fa4cpp._options):
+        for module in (fa4cpp._api, fa4cpp._device, fa4cpp._kvcache, fa4cpp._operation, fa4cpp._options):
             result = doctest.testmod(module)
             self.assertEqual(result.failed, 0, module.__name__)
             self.assertGreater(result.attempted, 0, module.__name__)

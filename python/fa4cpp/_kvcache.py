@@ -1,0 +1,189 @@
+"""Attention over caches: new keys and values written into them, queries and keys turned by rotary embeddings."""
+
+import ctypes
+
+from . import _arrays, _cache, _options, _rotary
+from ._api import flash_attn_varlen_func, torch_of
+from ._arrays import I32, View, contiguous_strides
+from ._errors import InvalidArgumentError, NotSupportedError
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlens=None, page_table=None, cache_batch_idx=None,
+                            cu_seqlens_q=None, max_seqlen_q=None, cu_seqlens_k_new=None, rotary_cos=None, rotary_sin=None,
+                            rotary_interleaved=True, rotary_seqlens=None, softmax_scale=None, causal=False, window_size=(-1, -1),
+                            softcap=0.0, sink=None, return_lse=False, out=None, split_keys=0, num_splits=0, out_dtype=None,
+                            prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None, descale_block=0, **others):
+    """Attention over a cache, as in decoding.
+
+    Parameters
+    ----------
+    q : array (batch, seqlen_q, heads_q, head_dim)
+        (total_q, heads_q, head_dim) with cu_seqlens_q.
+    k_cache, v_cache : array (batch, capacity, heads_kv, ...), or (num_pages, page_size, heads_kv, ...) with page_table
+    k, v : array (batch, new, heads_kv, ...), optional
+        Written into the cache behind each sequence's keys first, as `append` does, and seen; (total_new, heads_kv, ...) with
+        cu_seqlens_k_new.
+    cache_seqlens : int or array (batch,), optional
+        How many keys of each sequence the cache holds, without the new ones; all by default.
+    page_table : array (batch, pages_per_seq), optional
+    cache_batch_idx : array (batch,), optional
+        Which row of k_cache and v_cache, or of page_table, is each sequence's; the rows of new keys are distinct.
+    cu_seqlens_q, cu_seqlens_k_new : array (batch + 1,), optional
+        Where each sequence's queries and new keys begin and end, when they are packed.
+    max_seqlen_q : int, optional
+        The longest sequence of queries; None on the CPU: found in cu_seqlens_q.
+    rotary_cos, rotary_sin : array (rows, rotary_dim / 2), optional
+        Turn new keys, as `append` does, and queries: with `causal` or a window query i of a sequence by row cache_seqlens + i,
+        without them every query by row cache_seqlens, as flash-attn has it. They need new keys.
+    rotary_interleaved : bool
+        Pairs are (2 i, 2 i + 1), else (i, i + rotary_dim / 2).
+    rotary_seqlens : int or array (batch,), optional
+        In place of cache_seqlens in the numbers of those rows, of queries and of new keys.
+
+    The others are those of `flash_attn_varlen_func`; cache_seqlens counts the keys of a prefix too. There are no gradients.
+
+    Returns
+    -------
+    array (batch, seqlen_q, heads_q, head_dim_v), or (that, lse)
+
+    Raises
+    ------
+    InvalidArgumentError, NotSupportedError
+        As `flash_attn_func`, and where the new keys do not fit into the cache.
+
+    Examples
+    --------
+    >>> import numpy, fa4cpp
+    >>> keys, values = numpy.zeros((1, 16, 2, 8), numpy.float32), numpy.zeros((1, 16, 2, 8), numpy.float32)
+    >>> new = numpy.ones((1, 1, 2, 8), numpy.float32)
+    >>> out = fa4cpp.flash_attn_with_kvcache(new, keys, values, new, new, cache_seqlens=3, causal=True)
+    >>> float(keys[0, 3, 0, 0])
+    1.0
+    """
+    if others:
+        sink, return_lse, page_table = _options.take("flash_attn_with_kvcache", others, sink=sink, return_lse=return_lse,
+                                                     page_table=page_table)
+    if cu_seqlens_q is None and len(q.shape) != 4:
+        raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
+    if cache_seqlens is None and (page_table is not None or k is not None or cu_seqlens_q is not None):
+        raise InvalidArgumentError("cache_seqlens None beside new keys, page_table or cu_seqlens_q; accepted: how many keys each sequence has")
+    if k is not None and prefix_len:
+        raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
+    if (k is None) != (v is None):
+        raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
+    batch = q.shape[0] if cu_seqlens_q is None else len(cu_seqlens_q) - 1
+    if cache_batch_idx is not None:
+        if descale_block:  # numbers of blocks and of pages would be one thing
+            raise NotSupportedError(f"descale_block {descale_block} beside cache_batch_idx is not in this version; accepted: 0")
+        if cache_seqlens is None:
+            cache_seqlens = k_cache.shape[1]
+        page_table = _rows_of(cache_batch_idx, page_table, k_cache, batch)
+    used = _host_lengths(cache_seqlens, batch)
+    turns = rotary_cos is not None or rotary_sin is not None
+    if turns and k is None:
+        raise InvalidArgumentError("rotary_cos without new keys; accepted: beside k and v")
+    if turns:
+        _rotary.check(rotary_cos, rotary_sin, q)
+        tables = (rotary_cos, rotary_sin, rotary_interleaved)
+        first = used
+        if rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:
+            first = _host_lengths(rotary_seqlens, batch)
+            k = _rotary.turned("k", k, first, cu_seqlens_k_new, True, *tables)
+            rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
+        by_row = bool(causal) or _options.window_of(window_size) != (None, None)
+        q = _rotary.turned("q", q, first, cu_seqlens_q, by_row, *tables)
+    if k is not None:
+        used = append(k_cache, v_cache, k, v, cache_seqlens=used, page_table=page_table, cu_seqlens_k_new=cu_seqlens_k_new,
+                      rotary_cos=rotary_cos, rotary_sin=rotary_sin, rotary_interleaved=rotary_interleaved, k_descale=k_descale,
+                      v_descale=v_descale, descale_block=descale_block)
+    return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=max_seqlen_q,
+                                  max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+                                  softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
+                                  split_keys=split_keys, num_splits=num_splits, out_dtype=out_dtype, prefix_len=prefix_len,
+                                  prefix_pages=prefix_pages, k_descale=k_descale, v_descale=v_descale, descale_block=descale_block)
+
+
+def _rows_of(indices, page_table, k_cache, batch):
+    """The page table of the sequences `indices`: without a table, a page each, which is a row of the cache."""
+    count = k_cache.shape[0] if page_table is None else len(page_table)
+    torch = torch_of(k_cache)
+    on_gpu = getattr(indices, "is_cuda", False)
+    if not on_gpu:  # else to look at it would be to wait for the GPU
+        indices = [int(index) for index in indices]
+        for b, index in enumerate(indices):
+            if not 0 <= index < count:
+                raise InvalidArgumentError(f"cache_batch_idx[{b}] {index}; accepted: 0 to {count - 1}")
+    if len(indices) != batch:
+        raise InvalidArgumentError(f"cache_batch_idx has {len(indices)} numbers; accepted: {batch}, one for each sequence")
+    if torch is not None:
+        return torch._append.rows_of_table(indices, page_table, k_cache.device)
+    pages = 1
+    if page_table is not None:
+        view = _arrays.int32_indices("page_table", page_table)
+        pages, numbers = view.shape[1], _arrays.read_indices(view)
+        indices = [number for index in indices for number in numbers[index * pages:(index + 1) * pages]]
+    numbers = (ctypes.c_int32 * max(1, len(indices)))(*indices)
+    return View(ctypes.addressof(numbers), I32, (batch, pages), contiguous_strides((batch, pages)), numbers, False, "buffer")
+
+
+def _host_lengths(cache_seqlens, batch):
+    """A list; a tensor of torch on a GPU as it is: to look at it would be to wait for the GPU."""
+    if cache_seqlens is None or getattr(cache_seqlens, "is_cuda", False):
+        return cache_seqlens
+    return [cache_seqlens] * batch if isinstance(cache_seqlens, int) else [int(length) for length in cache_seqlens]
+
+
+def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens_k_new=None, rotary_cos=None, rotary_sin=None,
+           rotary_interleaved=True, k_descale=None, v_descale=None, descale_block=0):
+    """Writes new keys and values into a cache, behind the keys that it holds: on CUDA one launch on the current stream.
+
+    Nothing else of the cache is written. On CUDA nothing waits for the GPU: lengths that lie there are not looked at, and a row
+    that has no room is left out. A CUDA graph may capture the call once it has been made with the same dtypes.
+
+    Parameters
+    ----------
+    k_cache, v_cache : array (batch, capacity, heads_kv, ...), or (num_pages, page_size, heads_kv, ...) with page_table
+        Of bfloat16, float16, float32 (on the CPU), or bytes: uint8 or float8_e4m3fn, which hold a number over its descale,
+        rounded to the nearest. On CUDA their strides and addresses are multiples of 16 bytes.
+    k, v : array (batch, new, heads_kv, ...), or (total, heads_kv, ...) with cu_seqlens_k_new
+        Converted to the cache's dtype where it has no bytes.
+    cache_seqlens : int or array (batch,)
+        How many keys of each sequence the cache holds.
+    page_table : array (batch, pages_per_seq), optional
+    cu_seqlens_k_new : array (batch + 1,), optional
+        Where each sequence's new rows begin and end.
+    rotary_cos, rotary_sin : array (rows, rotary_dim / 2), optional
+        Turn the first rotary_dim numbers of key j by row j, in float32; of k's dtype or float32.
+    rotary_interleaved : bool
+        Pairs are (2 i, 2 i + 1), else (i, i + rotary_dim / 2).
+    k_descale, v_descale, descale_block
+        As of `flash_attn_func`, when the cache is of bytes.
+
+    Returns
+    -------
+    list, or a tensor of torch
+        How many keys each sequence has now.
+
+    Raises
+    ------
+    InvalidArgumentError, NotSupportedError
+        Shapes and dtypes that do not fit, and where lengths of the host say that new keys have no room.
+
+    Examples
+    --------
+    >>> import numpy, fa4cpp
+    >>> keys, values = numpy.zeros((1, 16, 2, 8), numpy.float32), numpy.zeros((1, 16, 2, 8), numpy.float32)
+    >>> new = numpy.ones((1, 1, 2, 8), numpy.float32)
+    >>> fa4cpp.append(keys, values, new, new, cache_seqlens=3)
+    [4]
+    >>> float(keys[0, 3, 0, 0]), float(keys[0, 4, 0, 0])
+    (1.0, 0.0)
+    """
+    batch = k.shape[0] if cu_seqlens_k_new is None else len(cu_seqlens_k_new) - 1
+    lengths = _host_lengths(cache_seqlens, batch)
+    if isinstance(lengths, list) and cu_seqlens_k_new is None:
+        _cache.check_fit(lengths, k.shape[1], k_cache, page_table)
+    torch = torch_of(k_cache)
+    return (_cache if torch is None else torch._append).append(
+        k_cache, v_cache, k, v, lengths, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_interleaved, k_descale, v_descale,
+        descale_block)
