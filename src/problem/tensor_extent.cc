@@ -58,7 +58,8 @@ struct Runs {
 Runs runs_of(const MemoryRegion& region) {
   Runs runs{region.extent.dim * region.element_bytes, 0};
   Axes axes = axes_of(region.extent, region.strides);
-  for (int i = axes.count - 1; i >= 0; --i) {
+  sort_by_stride(axes);  // heads may lie outside of rows
+  for (int i = 0; i < axes.count; ++i) {
     const int64_t stride = std::llabs(axes.axis[i].stride) * region.element_bytes;
     const bool continues =
         runs.stride_gcd == 0 && axes.axis[i].stride > 0 && stride == runs.run_bytes;

@@ -63,8 +63,8 @@ TEST(TensorExtent, OverlapsAreNeverMissed) {
     return MemoryRegion{"", memory + 2 * at, kSmall, strides, 2};
   };
   int apart = 0;
-  for (const Strides& a : {Strides{12, 4, 2}, {48, 16, 4}, {48, 16, 2}}) {
-    for (const Strides& b : {Strides{12, 4, 2}, {48, 16, 4}, {24, 8, 4}}) {
+  for (const Strides& a : {Strides{12, 4, 2}, {48, 16, 4}, {48, 16, 2}, {24, 2, 6}}) {
+    for (const Strides& b : {Strides{12, 4, 2}, {48, 16, 4}, {24, 8, 4}, {24, 2, 6}}) {
       for (int64_t at = 0; at <= 100; ++at) {
         std::set<int64_t> first;
         for (int64_t offset : offsets_of(kSmall, a)) first.insert(offset);
@@ -93,6 +93,12 @@ TEST(TensorExtent, SlicesOfOneBufferAreApart) {
     EXPECT_FALSE(
         may_overlap({"", memory, kSmall, heads, 2}, {"", memory + slice * 4, kSmall, heads, 2}));
   }
+  // Pages (2, [k v], heads 2, rows 3, dim 2): runs of 12 elements every 24.
+  const Strides heads_first{24, 2, 6};
+  EXPECT_FALSE(
+      may_overlap({"", memory, kSmall, heads_first, 2}, {"", memory + 24, kSmall, heads_first, 2}));
+  EXPECT_TRUE(
+      may_overlap({"", memory, kSmall, heads_first, 2}, {"", memory + 22, kSmall, heads_first, 2}));
   EXPECT_TRUE(may_overlap({"", memory, kSmall, rows, 2}, {"", memory + 6, kSmall, rows, 2}));
   EXPECT_TRUE(may_overlap({"", memory, kSmall, rows, 2}, {"", memory, kSmall, rows, 2}));
 }
