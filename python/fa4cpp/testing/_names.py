@@ -1,5 +1,7 @@
 """The names that other projects' test files import, answered by fa4cpp, and their CUDA tensors made on the CPU."""
 
+import functools
+import importlib
 import importlib.machinery
 import pathlib
 import sys
@@ -10,7 +12,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import fa4cpp
+from fa4cpp.testing import _flashinfer as _flashinfer_names
 from fa4cpp.torch import _fast, _sdpa_dense, _tensors
+
+_on_cpu = False
 
 
 def _elsewhere(device):
@@ -25,12 +30,14 @@ class _OnCpu(TorchFunctionMode):
         if "device" in kwargs:
             kwargs["device"] = _elsewhere(kwargs["device"])
         if getattr(function, "__name__", "") == "to":
-            args = tuple(_elsewhere(arg) if isinstance(arg, (str, torch.device)) else arg for arg in args)
+            args = tuple("cpu" if type(arg) is int else _elsewhere(arg) if isinstance(arg, (str, torch.device)) else arg for arg in args)
         return function(*args, **kwargs)
 
 
 def put_on_cpu():
     """For the rest of the process; the files believe in a GPU of Blackwell."""
+    global _on_cpu
+    _on_cpu = True
     torch.cuda.get_device_capability = lambda *_: (10, 0)
     torch.cuda.empty_cache = torch.cuda.synchronize = lambda *_: None
     by_default = torch.set_default_device
@@ -74,8 +81,21 @@ def _fa4(folder):
     cute.cache_utils = _module("flash_attn.cute.cache_utils", JITCache=dict)
 
 
-def _fa3(_):
+def _fa3(folder):
+    """flash_attn_interface is ours; the rotary embeddings of the reference are their file, on the CPU its functions of torch."""
+    root = _checkout(folder)
+    _package("flash_attn", root / "flash_attn")
     sys.modules["flash_attn_interface"] = fa4cpp.compat.fa3
+    if _on_cpu:
+        rotary = importlib.import_module("flash_attn.layers.rotary")
+        rotary.apply_rotary_emb = functools.partial(_rotary_on_cpu, rotary.apply_rotary_emb_torch)
+
+
+def _rotary_on_cpu(theirs, x, cos, sin, *, seqlen_offsets, interleaved):
+    """Of their kernel for GPUs, made of their function for tables that begin at a sequence's first row; in float32, as the kernel."""
+    turned = [theirs(rows[None].float(), *(table[first:first + len(rows)].float() for table in (cos, sin)), interleaved)
+              for rows, first in zip(x, seqlen_offsets.tolist())]
+    return torch.cat(turned).to(x.dtype)
 
 
 def _vllm(_):
@@ -89,11 +109,21 @@ def _vllm(_):
     sys.modules["vllm.vllm_flash_attn"] = fa4cpp.compat.vllm
 
 
+def _flashinfer(_):
+    """No more of FlashInfer than tests/attention/test_batch_decode_kernels.py and test_page.py import; run them with --noconftest."""
+    decode = _module("flashinfer.decode", **_flashinfer_names.DECODE)
+    _module("flashinfer", __path__=[], decode=decode, **_flashinfer_names.NAMES)
+    _module("flashinfer.utils", get_compute_capability=lambda _: torch.cuda.get_device_capability(), has_flashinfer_jit_cache=lambda: True)
+    _module("flashinfer.fp4_quantization", e2m1_and_ufp8sf_scale_to_float=None)
+    _module("tests.test_helpers.jit_utils", gen_decode_attention_modules=None, gen_prefill_attention_modules=None)
+    _module("tests.test_helpers.utils_fp4", create_nvfp4_kv=None, nvfp4_to_float=None)
+
+
 def _sdpa(_):
     fa4cpp.torch.activate()
 
 
-ANSWER = {"fa4": _fa4, "fa3": _fa3, "vllm": _vllm, "sdpa": _sdpa}
+ANSWER = {"fa4": _fa4, "fa3": _fa3, "flashinfer": _flashinfer, "vllm": _vllm, "sdpa": _sdpa}
 
 
 def spoil():

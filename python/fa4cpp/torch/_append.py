@@ -47,6 +47,7 @@ def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, int
     stream = torch._C._cuda_getCurrentRawStream(k_cache.device.index) if on_gpu else 0
     _cache.write(f"cuda:{k_cache.device.index}" if on_gpu else "cpu", {name: _view(name, tensor) for name, tensor in tensors.items()},
                  positions.numel(), interleaved, block, stream)
+    _tensors.launches += 1
 
 
 for _key in ("CPU", "CUDA"):

@@ -194,7 +194,7 @@ def _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table):
             raise InvalidArgumentError("seqused_k None beside page_table; accepted: how many keys each sequence has")
 
 
-launches = 0  # how often run() was called: what fa4cpp.testing counts
+launches = 0  # of run() and of fa4_append: what fa4cpp.testing counts
 
 
 def run(direction, device, problem, inputs, outputs, totals):
