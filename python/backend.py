@@ -25,6 +25,7 @@ NVRTC = "nvidia-cuda-nvrtc==13.0.88"
 SUMMARY = "Exact attention for numpy, torch and DLPack arrays, on the CPU and on GPUs"
 # What a build reads; the rest of the repository stays out of an sdist.
 SOURCES = ("CMakeLists.txt", "CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "cmake", "include", "python", "src", "tools")
+ENTRY_POINTS = "[vllm.general_plugins]\nfa4cpp = fa4cpp.integrations.vllm:register\n"
 LEFT_OUT = {"__pycache__", "build", "dist"}
 
 
@@ -150,6 +151,7 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     folder = pathlib.Path(metadata_directory) / info
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "METADATA").write_text(_metadata(), encoding="utf-8")
+    (folder / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
     return info
 
 
@@ -161,7 +163,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         name = f"fa4cpp-{_version()}-{tag}.whl"
         info = f"fa4cpp-{_version()}.dist-info"
         entries = [(entry, path.read_bytes(), os.access(path, os.X_OK)) for entry, path in _package_files(prefix)]
-        entries += [(f"{info}/METADATA", _metadata().encode(), False),
+        entries += [(f"{info}/METADATA", _metadata().encode(), False), (f"{info}/entry_points.txt", ENTRY_POINTS.encode(), False),
                     (f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: fa4cpp\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(), False),
                     (f"{info}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes(), False)]
         record = "".join(f"{entry},sha256={_digest(data)},{len(data)}\n" for entry, data, _ in entries)

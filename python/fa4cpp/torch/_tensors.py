@@ -50,11 +50,11 @@ def lse_shape(q):
 def _longest(cu_seqlens, rows):
     """A bound on the lengths of packed sequences: the longest on the CPU, all rows on a GPU, which would have to be waited for."""
     if cu_seqlens.device.type != "cpu":
-        return _rows_of_plan(rows)
+        return rows_of_plan(rows)
     return int((cu_seqlens[1:] - cu_seqlens[:-1]).max()) if cu_seqlens.numel() > 1 else 0
 
 
-def _rows_of_plan(rows):
+def rows_of_plan(rows):
     """A number that many totals of packed rows share, at most a quarter (or 127) above them: one plan serves them all."""
     if rows == 0:
         return 0
@@ -93,7 +93,7 @@ class _Shapes:
                 self.copied.append(name)
                 found = Tensor(tuple(tensor.shape))
             if (layout_q if name == "q" else layout_kv) == PACKED:
-                found = found._replace(shape=(_rows_of_plan(found.shape[0]), *found.shape[1:]))
+                found = found._replace(shape=(rows_of_plan(found.shape[0]), *found.shape[1:]))
             read.append(found)
         self.totals = {"has_totals": 1, "total_q": q.shape[0] if layout_q == PACKED else 0,
                        "total_k": k.shape[0] if layout_kv == PACKED else 0} if PACKED in (layout_q, layout_kv) else {}
