@@ -73,3 +73,25 @@ def test_nothing_is_read_where_no_key_lies(page_size, rows):
         (exact, exact_lse), (near, _) = (attention(q[b:b + 1], k, v, causal=True, dtype=dtype) for dtype in (torch.float64, q.dtype))
         assert_near(out[b:b + 1], exact, near)
         assert_lse(lse[b:b + 1], exact_lse)
+
+
+@pytest.mark.parametrize("heads_outside", (True, False))
+def test_keys_and_values_in_one_tensor_of_pages(heads_outside):
+    """(pages, 2, heads, rows, dim) or (pages, 2, rows, heads, dim), as engines lay them: append writes into both halves, and no more."""
+    shape = (9, 2, 2, 16, 64) if heads_outside else (9, 2, 16, 2, 64)
+    both = some(*shape)
+    k_cache, v_cache = (part.transpose(1, 2) if heads_outside else part for part in both.unbind(1))
+    wanted = [part.clone() for part in (k_cache, v_cache)]
+    new = [some(2, 20, 2, 64, seed=seed) for seed in (1, 2)]
+    table, used = [[3, 5, 0], [8, 2, 1]], (7, 0)
+    for cache, rows in zip(wanted, new):
+        for b, length in enumerate(used):
+            for i in range(20):
+                cache[table[b][(length + i) // 16], (length + i) % 16] = rows[b, i]
+    fa4cpp.append(k_cache, v_cache, *new, cache_seqlens=on_device(used), page_table=on_device(table))
+    assert torch.equal(k_cache, wanted[0]) and torch.equal(v_cache, wanted[1])
+    q = some(2, 1, 4, 64, seed=3)
+    now = on_device([length + 20 for length in used])
+    out = fa4cpp.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=now, page_table=on_device(table), causal=True)
+    apart = [cache.contiguous() for cache in wanted]
+    assert torch.equal(out, fa4cpp.flash_attn_with_kvcache(q, *apart, cache_seqlens=now, page_table=on_device(table), causal=True))
