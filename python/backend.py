@@ -25,7 +25,8 @@ NVRTC = "nvidia-cuda-nvrtc==13.0.88"
 SUMMARY = "Exact attention for numpy, torch and DLPack arrays, on the CPU and on GPUs"
 # What a build reads; the rest of the repository stays out of an sdist.
 SOURCES = ("CMakeLists.txt", "CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "cmake", "include", "python", "src", "tools")
-ENTRY_POINTS = "[vllm.general_plugins]\nfa4cpp = fa4cpp.integrations.vllm:register\n"
+ENTRY_POINTS = ("[vllm.general_plugins]\nfa4cpp = fa4cpp.integrations.vllm:register\n"
+                "[sglang.srt.plugins]\nfa4cpp = fa4cpp.integrations.sglang:register\n")
 LEFT_OUT = {"__pycache__", "build", "dist"}
 
 

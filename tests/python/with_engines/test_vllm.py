@@ -12,6 +12,8 @@ from unittest import mock
 
 import torch
 
+from plain import attention
+
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 if HAS_VLLM:
     from vllm.v1.attention.backend import AttentionType, CommonAttentionMetadata
@@ -21,23 +23,6 @@ if HAS_VLLM:
     from fa4cpp.integrations import vllm as ours
 
 PAGE, PAGES, HEADS, HEADS_KV, DIM = 16, 24, 4, 2, 64
-
-
-def attention(q, k, v, causal, window=None, softcap=0.0, sink=None, scale=DIM ** -0.5):
-    """One sequence (rows, heads, dim) in double precision, the last query at the last key."""
-    q, k, v = (tensor.double().transpose(0, 1) for tensor in (q, k, v))
-    k, v = (tensor.repeat_interleave(q.shape[0] // k.shape[0], 0) for tensor in (k, v))
-    scores = q @ k.transpose(1, 2) * scale
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    distance = torch.arange(k.shape[1]) - torch.arange(q.shape[1])[:, None] - (k.shape[1] - q.shape[1])
-    hidden = distance > 0 if causal else torch.zeros_like(distance, dtype=torch.bool)
-    if window is not None:
-        hidden |= distance.abs() >= window
-    scores = scores.masked_fill(hidden, -torch.inf)
-    if sink is not None:
-        scores = torch.cat([scores, sink.double()[:, None, None].expand(-1, scores.shape[1], 1)], -1)
-    return (torch.softmax(scores, -1)[..., :k.shape[1]] @ v).transpose(0, 1)
 
 
 @unittest.skipUnless(HAS_VLLM, "vLLM is not installed: pip install vllm==0.33.0")
@@ -81,8 +66,9 @@ class Vllm(unittest.TestCase):
                     q, k, v, out = self.step(cache, table, before, counts, causal, **options)
                     for b, rows in enumerate(torch.arange(len(q)).split(counts)):
                         keys[b], values[b] = torch.cat([keys[b], k[rows]]), torch.cat([values[b], v[rows]])
-                        wanted = attention(q[rows], keys[b], values[b], causal, options.get("sliding_window"),
-                                           options.get("logits_soft_cap", 0.0), options.get("sinks"))
+                        left = options["sliding_window"] - 1 if "sliding_window" in options else None  # vLLM counts the query's own key
+                        wanted = attention(q[rows], keys[b], values[b], causal=causal, left=left, softcap=options.get("logits_soft_cap", 0.0),
+                                           sink=options.get("sinks"))
                         self.assertLess((out[rows].double() - wanted).abs().max().item(), 0.03, (order, causal, options, b))
 
     def test_a_layer_that_shares_its_cache_writes_nothing(self):
