@@ -35,10 +35,12 @@ def dense(q, k, v, **options):
 
 
 def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, *, page_table=None, seqused_k=None, **options):
-    """(out, lse); with a page_table, the lengths of keys are seqused_k or those of cu_seqlens_k."""
+    """(out, lse); with a page_table, the lengths of keys are seqused_k, or those of cu_seqlens_k, or all that the table has."""
     if page_table is not None:
         if seqused_k is None and cu_seqlens_k is not None:
             seqused_k = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
+        elif seqused_k is None:
+            seqused_k = torch.full((page_table.shape[0],), page_table.shape[1] * k.shape[1], dtype=torch.int32, device=k.device)
         cu_seqlens_k = None
     return _api.flash_attn_varlen_func(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
                                        max_seqlen_k=max_seqlen_k, page_table=page_table, seqused_k=seqused_k, return_lse=True, **options)

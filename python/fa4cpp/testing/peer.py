@@ -18,17 +18,13 @@ import pytest
 
 # The cases that are not about attention's results, or that ask for what this library does not have, by the function's name.
 _MLA = "multi-head latent attention (qv)"
-_PAGED = "paged keys and values on a GPU"
 _SKIPPED = {
     "fa4": {"test_flash_attn_varlen_tensor_max_seqlen_reuses_fwd_cache": "counts the entries of their kernel cache",
             "test_flash_attn_cache_separates_broadcast_layouts": "counts the entries of their kernel cache",
             "test_flash_attn_sm120_rejects_splitkv": "expects a refusal of theirs",
             "test_flash_attn_invalid_head_dim": "expects a refusal of theirs",
-            "test_flash_attn_kvcache": "caches that the call appends to, rotary embeddings, pages",
             "test_flash_attn_fp8_paged_decode_tile_boundary": "fp8", "test_flash_attn_fp8_paged_decode_preserves_tail_mass": "fp8",
-            "test_flash_attn_paged_deepseek": _PAGED, "test_flash_attn_paged_non_tma_partial_loader_tile": _PAGED,
-            "test_flash_attn_paged_hd256_sm100_tma": _PAGED, "test_flash_attn_paged_hd256_sm100_tma_gqa": _PAGED,
-            "test_flash_attn_paged_hd256_sm100_tma_shuffled": _PAGED, "test_flash_attn_mla_absorbed": _MLA,
+            "test_flash_attn_mla_absorbed": _MLA,
             "test_flash_attn_mla_absorbed_varlen": _MLA, "test_flash_attn_mla_paged": _MLA,
             "test_flash_attn_mla_sparse_bwd_sentinel": _MLA, "test_flash_attn_mla_sparse_bwd_sentinel_varlen": _MLA,
             "test_flash_attn_varlen_cumsum_metadata_paths": "reads the metadata of their scheduler",

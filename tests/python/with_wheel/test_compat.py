@@ -133,6 +133,9 @@ class Meanings(Case):
         for result in results:
             self.close(result, self.wanted.flatten(0, 1))
         self.assertIs(results[1], out)
+        filled = [page[table[:, :2].long()].flatten(1, 2) for page in pages]
+        self.close(fa4.flash_attn_varlen_func(self.q, *pages, page_table=table[:, :2], causal=True)[0],  # all that the table has
+                   fa4cpp.flash_attn_func(self.q, *filled, causal=True), 1e-9)
 
     def test_a_cache_grows(self):
         for with_cache in (fa2.flash_attn_with_kvcache, fa3.flash_attn_with_kvcache):
