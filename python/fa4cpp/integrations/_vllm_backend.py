@@ -18,6 +18,8 @@ _FEW_QUERIES = 16  # of a sequence: a plan of their own, as for tokens that are 
 
 
 class Backend(AttentionBackend):
+    supported_kv_cache_dtypes = ["auto", "float16", "bfloat16", "fp8", "fp8_e4m3"]
+
     @staticmethod
     def get_name():
         return NAME
@@ -104,11 +106,13 @@ class Impl(AttentionImpl[Metadata]):
             return output.fill_(0)
         step, tokens = attn_metadata, attn_metadata.num_tokens
         k_cache, v_cache = kv_cache.transpose(1, 2).tensor_split((self.head_size,), -1)
+        descales = (layer._k_scale, layer._v_scale) if kv_cache.element_size() == 1 else (None, None)
         if self._writes and key is not None:
-            _append.run(k_cache, v_cache, key[:tokens], value[:tokens], step.before, step.starts, step.table, None, None, True, None, None, 0)
+            _append.run(k_cache, v_cache, key[:tokens], value[:tokens], step.before, step.starts, step.table, None, None, True, *descales, 0)
         window = (-1, -1) if self._window is None else (self._window, 0 if step.causal else self._window)
         flash_attn_varlen_func(query[:tokens], k_cache, v_cache, cu_seqlens_q=step.starts, cu_seqlens_k=None,
                                max_seqlen_q=step.max_query_len, max_seqlen_k=min(step.max_seq_len, step.table.shape[1] * k_cache.shape[1]),
                                softmax_scale=self.scale, causal=step.causal, window_size=window, softcap=self._softcap, sink=self.sinks,
-                               out=output[:tokens], seqused_k=step.lengths, page_table=step.table)
+                               out=output[:tokens], seqused_k=step.lengths, page_table=step.table, k_descale=descales[0],
+                               v_descale=descales[1])
         return output

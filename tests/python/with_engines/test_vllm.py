@@ -43,7 +43,8 @@ class Vllm(unittest.TestCase):
                                          block_table_tensor=table, slot_mapping=None, causal=causal)
         q, k, v = (torch.randn(tokens + 3, heads, DIM, dtype=torch.bfloat16) for heads in (HEADS, HEADS_KV, HEADS_KV))  # 3 of padding
         out = torch.full((tokens + 3, HEADS, DIM), 7.0, dtype=torch.bfloat16)
-        given = impl.forward(None, q, k, v, cache, builder.build(0, common), out)
+        layer = types.SimpleNamespace(_k_scale=torch.tensor(0.03), _v_scale=torch.tensor(0.02))
+        given = impl.forward(layer, q, k, v, cache, builder.build(0, common), out)
         self.assertIs(given, out)
         self.assertTrue((out[tokens:] == 7).all())
         return q[:tokens], k[:tokens], v[:tokens], out[:tokens]
@@ -70,6 +71,15 @@ class Vllm(unittest.TestCase):
                         wanted = attention(q[rows], keys[b], values[b], causal=causal, left=left, softcap=options.get("logits_soft_cap", 0.0),
                                            sink=options.get("sinks"))
                         self.assertLess((out[rows].double() - wanted).abs().max().item(), 0.03, (order, causal, options, b))
+
+    def test_caches_of_bytes(self):
+        torch.manual_seed(0)
+        cache = torch.zeros(PAGES, HEADS_KV, PAGE, 2 * DIM, dtype=torch.uint8)
+        table = torch.tensor([[7, 2], [4, 9]], dtype=torch.int32)
+        q, k, v, out = self.step(cache, table, [0, 0], [19, 30], kv_cache_dtype="fp8")
+        k, v = ((part.float() / scale).to(torch.float8_e4m3fn).float() * scale for part, scale in ((k, 0.03), (v, 0.02)))
+        for rows in (slice(0, 19), slice(19, 49)):
+            self.assertLess((out[rows].double() - attention(q[rows], k[rows], v[rows])).abs().max().item(), 0.03)
 
     def test_a_layer_that_shares_its_cache_writes_nothing(self):
         cache = torch.zeros(PAGES, HEADS_KV, PAGE, 2 * DIM, dtype=torch.bfloat16)
@@ -99,7 +109,7 @@ class Vllm(unittest.TestCase):
         member = AttentionBackendEnum[ours.NAME]
         config = dict(head_size=128, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=16, has_sink=True, has_sliding_window=True)
         for capability, changes, text in (((9, 0), {}, None), ((10, 0), {"head_size": 64}, None), ((8, 0), {}, "compute capability"),
-                                          ((9, 0), {"head_size": 260}, "head_size"), ((9, 0), {"kv_cache_dtype": "fp8"}, "kv_cache_dtype"),
+                                          ((9, 0), {"head_size": 260}, "head_size"), ((9, 0), {"kv_cache_dtype": "fp8_e5m2"}, "kv_cache_dtype"),
                                           ((9, 0), {"use_mla": True}, "MLA not supported")):
             with mock.patch.object(CudaPlatformBase, "get_device_capability", lambda *_: DeviceCapability(*capability)):
                 asked = AttentionSelectorConfig(**{**config, **changes})
