@@ -56,6 +56,11 @@ void Execution::bind(const ForwardArgs& host) {
   args.v = side_.upload(host.v, extents.v, bytes_k);
   args.out = side_.upload(host.out, extents.out, size_of(p.out_dtype));
   args.lse = side_.upload(host.lse, p.lse_elements(), 4);
+  const auto descales = [&](const float* data, const Strides& strides) {
+    return side_.upload(data, data == nullptr ? 0 : span_of(descale_extent(p), strides, 4)->end, 4);
+  };
+  args.k_descale = descales(host.k_descale, p.k_descale);
+  args.v_descale = descales(host.v_descale, p.v_descale);
   upload_indices(args);
   bind_in_place(args);
 }

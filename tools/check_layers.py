@@ -49,6 +49,7 @@ KERNELS = {
     "output": ["base", "ptx", "tile", "forward", "geometry", "softmax"],
     "append": ["base", "ptx", "tile", "forward", "pages"],
     "backward": ["base", "ptx", "tile", "forward", "geometry"],
+    "mma": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output"],
     "sm90": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output", "backward"],
     "sm100": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output", "backward"],
 }

@@ -53,12 +53,29 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
           .negates = negates};
 }
 
-PageRows page_rows(const void* data, const Strides& strides, int64_t columns) {
+PageRows page_rows(const AttentionProblem& p, const void* data, const Strides& strides,
+                   int64_t columns) {
+  const int64_t per_element = elements_per_16_bits(p);
   return {.data = data,
-          .stride_page = strides.batch,
-          .stride_row = strides.seqlen,
-          .stride_head = strides.head,
-          .columns = static_cast<int32_t>(columns)};
+          .stride_page = strides.batch / per_element,
+          .stride_row = strides.seqlen / per_element,
+          .stride_head = strides.head / per_element,
+          .columns = static_cast<int32_t>(columns / per_element)};
+}
+
+DescaleRows descale_rows(const AttentionProblem& p, const float* data, const Strides& strides) {
+  return {.data = data,
+          .stride_batch = p.has_page_descales() ? 0 : strides.batch,
+          .stride_block = strides.seqlen,
+          .stride_head = strides.head};
+}
+
+DescaleParams descale_params(const AttentionProblem& p, const ForwardArgs& args) {
+  constexpr int kOfAll = 31;
+  return {.k = descale_rows(p, args.k_descale, p.k_descale),
+          .v = descale_rows(p, args.v_descale, p.v_descale),
+          .of_pages = p.has_page_descales(),
+          .shift = p.descale_block == 0 ? kOfAll : std::countr_zero(uint64_t{kDescaleBlock})};
 }
 
 PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
@@ -76,11 +93,13 @@ PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
           .division = page_division(page_size),
           .num_pages = static_cast<int32_t>(p.num_pages),
           .box_rows = page_box_rows(page_size, prefix_len, shape.k_rows),
-          .k = page_rows(args.k, p.k, p.head_dim),
-          .v = page_rows(args.v, p.v, p.head_dim_v)};
+          .k = page_rows(p, args.k, p.k, p.head_dim),
+          .v = page_rows(p, args.v, p.v, p.head_dim_v)};
 }
 
 }  // namespace
+
+int64_t elements_per_16_bits(const AttentionProblem& p) { return p.is_quantised() ? 2 : 1; }
 
 FloatType float_type(DType dtype) {
   if (dtype == DType::kF32) return FloatType::kF32;
@@ -129,7 +148,8 @@ FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tilin
                     .keys = tiling.parts.keys,
                     .most = tiling.parts.most,
                     .columns = tiling.shape.columns_v,
-                    .tile_rows = tiling.shape.tile_m}};
+                    .tile_rows = tiling.shape.tile_m},
+          .descales = descale_params(problem, args)};
 }
 
 }  // namespace fa4::internal

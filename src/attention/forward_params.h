@@ -11,6 +11,9 @@ namespace fa4::internal {
 FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tiling,
                          const ForwardArgs& args);
 
+// Of k and v: GPUs move bytes in pairs.
+int64_t elements_per_16_bits(const AttentionProblem& problem);
+
 // Parts that the backward fills in likewise.
 SequenceParams sequence_params(const AttentionProblem& problem, const SequenceArgs& args);
 MaskParams mask_params(const MaskSpec& mask);

@@ -33,8 +33,8 @@ class GpuForwardOp final : public ForwardOp {
     params.schedule.tile_counter = static_cast<uint32_t*>(gpu_.part(kTileCounter, args.workspace));
     params.parts.sums = static_cast<float*>(gpu_.part(kPartSums, args.workspace));
     params.parts.stats = static_cast<PartStats*>(gpu_.part(kPartStats, args.workspace));
-    encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.qk_columns, q, &params.maps.q);
-    if (tiling_.parts.are_cut()) {
+    encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.q_columns, q, &params.maps.q);
+    if (tiling_.parts.are_cut() || tiling_.shape.out_columns == 0) {
       GpuOp::check_base("out", args.out);
     } else {
       encode_query_map("out", args.out, p.out, p.head_dim_v, tiling_.shape.out_columns, q,
@@ -44,7 +44,7 @@ class GpuForwardOp final : public ForwardOp {
     const bool by_tma = shape.pages != Pages::kRows;
     if (by_tma && k.positions > 0 && k.batch > 0) {  // else no tile loads a key
       const bool in_boxes = shape.pages == Pages::kBoxes;
-      encode_key_map("k", args.k, p.k, p.head_dim, shape.qk_columns,
+      encode_key_map("k", args.k, p.k, p.head_dim, shape.k_columns,
                      in_boxes ? params.pages.box_rows : shape.k_rows, k, &params.maps.k);
       encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns,
                      in_boxes ? params.pages.box_rows : shape.v_rows, k, &params.maps.v);
@@ -82,10 +82,11 @@ class GpuForwardOp final : public ForwardOp {
   void encode_key_map(const char* name, const void* data, const Strides& strides, int64_t columns,
                       int slab, int box_rows, const Rows& rows, TensorMap* map) const {
     const AttentionProblem& p = plan_.problem;
-    const TensorAxis axes[] = {{p.heads_kv, strides.head, 1},
-                               {rows.positions, strides.seqlen, box_rows},
-                               {rows.batch, strides.batch, 1}};
-    gpu_.encode({name, data, p.dtype, columns, slab, axes}, map);
+    const int64_t per_element = elements_per_16_bits(p);
+    const TensorAxis axes[] = {{p.heads_kv, strides.head / per_element, 1},
+                               {rows.positions, strides.seqlen / per_element, box_rows},
+                               {rows.batch, strides.batch / per_element, 1}};
+    gpu_.encode({name, data, p.dtype, columns / per_element, slab, axes}, map);
   }
 
   GpuTiling tiling_;

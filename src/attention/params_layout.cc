@@ -70,10 +70,19 @@ void add_page_table(const PageParams& pages, Fields* fields) {
   add_page_rows("v", v_rows, fields);
 }
 
+// "k_descale", "k_descale_stride_batch", ...
+void add_descales(const std::string& name, const DescaleRows& of, Fields* fields) {
+  const auto& [data, stride_batch, stride_block, stride_head] = of;
+  fields->add(
+      name + ", " + name + "_stride_batch, " + name + "_stride_block, " + name + "_stride_head",
+      data, stride_batch, stride_block, stride_head);
+}
+
 // The parts' members under names that are one namespace to whoever reads the layout.
 ParamsLayout forward_layout() {
   static const FwdParams kParams{};
-  const auto& [maps, output, sequences, heads, mask, schedule, scores, pages, parts] = kParams;
+  const auto& [maps, output, sequences, heads, mask, schedule, scores, pages, parts, descales] =
+      kParams;
   Fields fields(&kParams);
   FA4_ADD_FIELDS(fields, maps, q, k, v, out);
   FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
@@ -87,6 +96,10 @@ ParamsLayout forward_layout() {
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, parts, part_sums, part_stats, part_keys, most_parts, part_columns,
                  part_tile_rows);
+  const auto& [k_descales, v_descales, descales_of_pages, descale_shift] = descales;
+  add_descales("k_descale", k_descales, &fields);
+  add_descales("v_descale", v_descales, &fields);
+  fields.add("descales_of_pages, descale_shift", descales_of_pages, descale_shift);
   return {"FwdParams", sizeof(FwdParams), fields.take()};
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "plan/gpu_options.h"
 #include "plan/sm100_tuning.h"
 
 namespace fa4::internal {
@@ -18,7 +17,6 @@ Support query_backward_support(const AttentionProblem& problem, const DeviceSpec
                                name_of(problem.kv_dtype), name_of(problem.dtype))};
   }
   if (device.kind == DeviceKind::kCpu) return {};
-  if (const Support options = query_gpu_options(problem); !options.supported) return options;
   if (problem.out_dtype != problem.dtype) {
     return {false,
             fmt::format("out_dtype {}; accepted by a GPU's backward in this version: {}, the "

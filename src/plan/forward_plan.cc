@@ -4,7 +4,7 @@
 
 #include "kernels/output/traits.h"
 #include "plan/cpu_kernel_spec.h"
-#include "plan/gpu_options.h"
+#include "plan/e4m3_plan.h"
 #include "plan/gpu_plan.h"
 #include "plan/key_parts.h"
 #include "plan/sm100_plan.h"
@@ -78,7 +78,6 @@ void add_combine_step(const AttentionProblem& p, const Spec& spec, ForwardPlan* 
 
 Support query_support(const AttentionProblem& problem, const DeviceSpec& device) {
   if (device.kind == DeviceKind::kCpu) return {};
-  if (const Support options = query_gpu_options(problem); !options.supported) return options;
   const bool blackwell = is_sm100(device.architecture);
   if (!blackwell && device.architecture != "sm_90a") {
     return {false, fmt::format("architecture {} of device {}; accepted in this version: sm_90a, "
@@ -87,7 +86,7 @@ Support query_support(const AttentionProblem& problem, const DeviceSpec& device)
   }
   if (const Support support = query_gpu_support(problem); !support.supported) return support;
   if (const Support parts = query_key_parts(problem, device); !parts.supported) return parts;
-  return blackwell ? query_sm100_support(problem) : Support{};
+  return blackwell && !problem.is_quantised() ? query_sm100_support(problem) : Support{};
 }
 
 ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
@@ -97,6 +96,7 @@ ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& devi
   if (device.kind == DeviceKind::kCpu) {
     return plan_with(problem, device, plan_cpu(problem, device, options.num_threads));
   }
+  if (problem.is_quantised()) return plan_with(problem, device, plan_e4m3(problem, device));
   if (is_sm100(device.architecture)) {
     return plan_with(problem, device, plan_sm100(problem, device, options.tile_source));
   }
@@ -118,6 +118,9 @@ ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
   } else if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&main)) {
     add_forward_step(sm100->source(), sm100->shape(), sm100->schedule, &plan);
     if (sm100->parts.are_cut()) add_combine_step(problem, *sm100, &plan);
+  } else if (const auto* e4m3 = std::get_if<E4m3ForwardSpec>(&main)) {
+    add_forward_step(e4m3->source(), e4m3->shape(), e4m3->schedule, &plan);
+    if (e4m3->parts.are_cut()) add_combine_step(problem, *e4m3, &plan);
   }
   return plan;
 }
@@ -128,6 +131,9 @@ std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan) {
   }
   if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&plan.main)) {
     return GpuTiling{sm100->schedule, sm100->shape(), sm100->parts};
+  }
+  if (const auto* e4m3 = std::get_if<E4m3ForwardSpec>(&plan.main)) {
+    return GpuTiling{e4m3->schedule, e4m3->shape(), e4m3->parts};
   }
   return std::nullopt;
 }
@@ -146,6 +152,8 @@ std::vector<PlanStep> explain(const ForwardPlan& plan) {
     explain_cpu(plan, &steps);
   } else if (std::holds_alternative<Sm100ForwardSpec>(plan.main)) {
     explain_sm100(plan, &steps);
+  } else if (std::holds_alternative<E4m3ForwardSpec>(plan.main)) {
+    explain_e4m3(plan, &steps);
   } else {
     explain_sm90(plan, &steps);
   }

@@ -24,7 +24,7 @@ struct PlanOptions {
 };
 
 // The kernel that does the work, in its variant.
-using ForwardSpec = std::variant<CpuKernelSpec, Sm90ForwardSpec, Sm100ForwardSpec>;
+using ForwardSpec = std::variant<CpuKernelSpec, Sm90ForwardSpec, Sm100ForwardSpec, E4m3ForwardSpec>;
 
 struct ForwardPlan {
   AttentionProblem problem;

@@ -30,8 +30,8 @@ std::string check_all_strides(const AttentionProblem& p) {
   const int64_t batch_k = paged ? p.num_pages : p.batch;
   for (const std::string& problem :
        {check_gpu_strides("q", p.q, 2, p.batch, rows_q, p.heads_q, packed_q),
-        check_gpu_strides("k", p.k, 2, batch_k, rows_k, p.heads_kv, packed_k),
-        check_gpu_strides("v", p.v, 2, batch_k, rows_k, p.heads_kv, packed_k),
+        check_gpu_strides("k", p.k, size_of(p.kv_dtype), batch_k, rows_k, p.heads_kv, packed_k),
+        check_gpu_strides("v", p.v, size_of(p.kv_dtype), batch_k, rows_k, p.heads_kv, packed_k),
         check_gpu_strides("out", p.out, static_cast<int>(size_of(p.out_dtype)), p.batch, rows_q,
                           p.heads_q, packed_q)}) {
     if (!problem.empty()) return problem;
@@ -151,7 +151,8 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
   const int64_t heads = std::max<int64_t>(p.heads_q / s.group * (packed ? 1 : p.batch), 1);
   s.sections = static_cast<int>(heads);
   if (masked) {
-    const double kv_bytes = 2.0 * static_cast<double>(std::max<int64_t>(p.seqlen_k, 1)) *
+    const double kv_bytes = size_of(p.kv_dtype) *
+                            static_cast<double>(std::max<int64_t>(p.seqlen_k, 1)) *
                             static_cast<double>(p.head_dim + p.head_dim_v);
     const double kv_heads =
         std::max(1.0, kL2ShareForKv * static_cast<double>(device.l2_bytes) / kv_bytes);

@@ -6,6 +6,7 @@
 
 #include "kernels/output/traits.h"
 #include "kernels/sm90/peak/traits.h"
+#include "plan/e4m3_plan.h"
 #include "plan/gpu_append_plan.h"
 #include "plan/sm100_backward_plan.h"
 #include "plan/sm100_tuning.h"
@@ -78,6 +79,23 @@ std::string name_expression(const sm100::FwdTraits& t) {
       correction_registers, p_apart, softcap, enumerator(pages), parts);
 }
 
+std::string display_name(const mma::FwdTraits& t) {
+  return fmt::format("fwd_e4m3_{}_d{}_m{}{}{}{}", name_of(t.element),
+                     head_dims(t.head_dim, t.head_dim_v), mma::tile_m(t), t.parts ? "_parts" : "",
+                     t.softcap ? "_softcap" : "", suffix_of(t.pages));
+}
+
+std::string name_expression(const mma::FwdTraits& t) {
+  const auto [element, head_dim, head_dim_v, row_warps, key_warps, turns, q_stages, kv_stages,
+              softcap, pages, parts] = t;
+  return fmt::format(
+      "fa4::fwd_e4m3<fa4::mma::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, "
+      ".row_warps={}, .key_warps={}, .turns={}, .q_stages={}, .kv_stages={}, .softcap={}, "
+      ".pages={}, .parts={}}}>",
+      enumerator(element), head_dim, head_dim_v, row_warps, key_warps, turns, q_stages, kv_stages,
+      softcap, enumerator(pages), parts);
+}
+
 template <class Spec>
 PrebuiltKernel prebuilt(const Spec& spec) {
   return {spec.source(), spec.shape().smem_bytes};
@@ -96,7 +114,8 @@ LaunchShape Sm90ForwardSpec::shape() const {
           .q_rows = sm90::kWarpgroupRows,
           .k_rows = traits.tile_n,
           .v_rows = traits.tile_n,
-          .qk_columns = slab_columns(traits.head_dim),
+          .q_columns = slab_columns(traits.head_dim),
+          .k_columns = slab_columns(traits.head_dim),
           .v_columns = slab_columns(traits.head_dim_v),
           .out_columns = slab_columns(traits.head_dim_v),
           .columns_v = traits.head_dim_v,
@@ -116,7 +135,8 @@ LaunchShape Sm100ForwardSpec::shape() const {
           .q_rows = sm100::kTileRows,
           .k_rows = sm100::k_rows(traits),
           .v_rows = sm100::kTileN,
-          .qk_columns = slab_columns(traits.head_dim),
+          .q_columns = slab_columns(traits.head_dim),
+          .k_columns = slab_columns(traits.head_dim),
           .v_columns = slab_columns(sm100::v_columns(traits)),
           .out_columns = slab_columns(traits.head_dim_v),
           .columns_v = traits.head_dim_v,
@@ -124,6 +144,26 @@ LaunchShape Sm100ForwardSpec::shape() const {
           .smem_bytes = sm100::smem_layout(traits).total,
           .cluster = traits.cta_group,
           .launch_control = traits.cta_group == 1,
+          .pages = traits.pages};
+}
+
+KernelSource E4m3ForwardSpec::source() const {
+  return {.main_file = "mma/forward/kernel.cuh",
+          .name_expression = name_expression(traits),
+          .display_name = display_name(traits)};
+}
+
+LaunchShape E4m3ForwardSpec::shape() const {
+  return {.tile_m = mma::tile_m(traits),
+          .q_rows = mma::tile_m(traits),
+          .k_rows = mma::kTileN,
+          .v_rows = mma::kTileN,
+          .q_columns = slab_columns(traits.head_dim),
+          .k_columns = slab_columns(mma::pairs(traits.head_dim)),
+          .v_columns = slab_columns(mma::pairs(traits.head_dim_v)),
+          .columns_v = traits.head_dim_v,
+          .threads = mma::num_threads(traits),
+          .smem_bytes = mma::smem_layout(traits).total,
           .pages = traits.pages};
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/kernel_source.h"
+#include "kernels/mma/forward/traits.h"
 #include "kernels/sm100/forward/traits.h"
 #include "kernels/sm90/forward/traits.h"
 #include "problem/attention_problem.h"
@@ -38,14 +39,15 @@ std::string head_dims(int head_dim, int head_dim_v);
 
 // What the host must know of a variant to launch it and to describe its tensors to TMA.
 struct LaunchShape {
-  int tile_m = 0;      // query rows of a work tile
-  int q_rows = 0;      // of q and out that TMA moves at a time
-  int k_rows = 0;      // of k
-  int v_rows = 0;      // of v
-  int qk_columns = 0;  // of a slab of q and k in shared memory
-  int v_columns = 0;   // of v
-  int out_columns = 0;
-  int columns_v = 0;  // the kernel's head_dim_v
+  int tile_m = 0;       // query rows of a work tile
+  int q_rows = 0;       // of q and out that TMA moves at a time
+  int k_rows = 0;       // of k
+  int v_rows = 0;       // of v
+  int q_columns = 0;    // of a slab of q in shared memory
+  int k_columns = 0;    // of k: elements of 16 bits, which bytes are pairs of
+  int v_columns = 0;    // of v
+  int out_columns = 0;  // 0: threads store out
+  int columns_v = 0;    // the kernel's head_dim_v
   int threads = 0;
   int smem_bytes = 0;           // dynamic
   int cluster = 1;              // CTAs that share a work tile
@@ -70,6 +72,15 @@ struct Sm90ForwardSpec {
 
 struct Sm100ForwardSpec {
   sm100::FwdTraits traits;
+  TileSchedule schedule;
+  KeyParts parts;
+  KernelSource source() const;
+  LaunchShape shape() const;
+};
+
+// Of keys and values that are bytes, on every GPU.
+struct E4m3ForwardSpec {
+  mma::FwdTraits traits;
   TileSchedule schedule;
   KeyParts parts;
   KernelSource source() const;

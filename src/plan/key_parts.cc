@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/rounding.h"
+#include "plan/e4m3_plan.h"
 #include "plan/gpu_plan.h"
 #include "plan/sm100_tuning.h"
 
@@ -27,6 +28,8 @@ constexpr Costs kCosts{60, 120, 350, 1.0};  // 15 ns a key at head_dim 128 on an
 // 7.5 ns a key. The uncut tile of 128 rows takes longer for a block than memory does (64 x 8192
 // keys: 374 us, 269 in parts of 4096), and parts lose much (64 x 1024 in parts of 512: 62 us).
 constexpr Costs kHopperCostsOf64{400, 240, 700, 1.4};
+// Of bytes: 7.5 ns a key.
+constexpr Costs kCostsOfBytes{120, 240, 700, 1.0};
 // Of sequences whose lengths differ.
 constexpr int64_t kLongestPart = 4096;
 // Keys are cut where that is at least so many times as fast by these figures, which are estimates.
@@ -116,7 +119,9 @@ int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, int num_sms) 
   const auto tiles = static_cast<double>(tiles_of(p, tile_rows));
   const bool is_narrow = tile_rows == sm90::kWarpgroupRows && p.head_dim <= 64;
   Choices choices(longest, lengths_differ ? kLongestPart : longest,
-                  is_narrow ? kHopperCostsOf64 : kCosts);
+                  p.is_quantised() ? kCostsOfBytes
+                  : is_narrow      ? kHopperCostsOf64
+                                   : kCosts);
   choices.compare(tiles, static_cast<double>(longest), num_sms);
   if (lengths_differ) choices.compare(tiles, static_cast<double>(longest) / 2, num_sms);
   const int64_t keys = choices.least_behind();
@@ -134,7 +139,7 @@ bool needs_parts(const AttentionProblem& p) { return p.out_dtype != p.dtype; }
 
 // 0: keys are not cut.
 int64_t part_keys_of(const AttentionProblem& p, const DeviceSpec& device) {
-  const int tile_rows = part_tile_rows(device);
+  const int tile_rows = part_tile_rows(p, device);
   const int64_t all = std::max(kSplitStep, round_up(p.seqlen_k, kSplitStep));
   if (p.split_keys > 0) return std::min(p.split_keys, all);
   if (p.num_splits > 1) return round_up(ceil_div(all, p.num_splits), kSplitStep);
@@ -147,13 +152,14 @@ int64_t part_keys_of(const AttentionProblem& p, const DeviceSpec& device) {
 
 }  // namespace
 
-int part_tile_rows(const DeviceSpec& device) {
+int part_tile_rows(const AttentionProblem& p, const DeviceSpec& device) {
+  if (p.is_quantised()) return e4m3_tile_rows(p);
   return is_sm100(device.architecture) ? sm100::kTileRows : sm90::kWarpgroupRows;
 }
 
 Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
   if (p.split_keys == 0 && p.num_splits <= 1 && !needs_parts(p)) return {};
-  const int tile_rows = part_tile_rows(device);
+  const int tile_rows = part_tile_rows(p, device);
   if (are_countable(p, tile_rows, part_keys_of(p, device))) return {};
   return {false, fmt::format("{} {} with batch {}, heads_q {}, seqlen_q {} and seqlen_k {}; "
                              "accepted on a GPU: below 2^31 - 2^20 rows of a head, and as many "
@@ -168,14 +174,14 @@ Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
 KeyParts choose_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
   const int64_t keys = part_keys_of(p, device);
   if (keys == 0) return {};
-  return {static_cast<int>(keys), static_cast<int>(most_parts(p, part_tile_rows(device), keys))};
+  return {static_cast<int>(keys), static_cast<int>(most_parts(p, part_tile_rows(p, device), keys))};
 }
 
 PlanStep explain_key_parts(const AttentionProblem& p, const DeviceSpec& device,
                            const KeyParts& parts) {
   if (!parts.are_cut()) {
     const char* why = p.num_splits == 1 ? "num_splits is 1"
-                      : rows_of_key_head(p) > part_tile_rows(device)
+                      : rows_of_key_head(p) > part_tile_rows(p, device)
                           ? "tiles of rows are work for all SMs, and nothing asks for splits"
                           : "parts of the keys would be no faster";
     return {"splits", "none", why};

@@ -8,8 +8,8 @@
 
 namespace fa4::internal {
 
-// Rows of a tile of the GPU's kernels that take parts of keys.
-int part_tile_rows(const DeviceSpec& device);
+// Rows of a tile of the GPU's kernel that takes parts of keys.
+int part_tile_rows(const AttentionProblem& problem, const DeviceSpec& device);
 
 // Whether the problem's own options allow parts, and how many there may be.
 Support query_key_parts(const AttentionProblem& problem, const DeviceSpec& device);

@@ -80,7 +80,8 @@ struct ScoreParams {
   int32_t negates;
 };
 
-// K or V as threads read it that copy rows of pages themselves (Pages::kRows).
+// K or V as threads read it that copy rows of pages themselves (Pages::kRows). Elements are of 16
+// bits: those of bytes are pairs of them.
 struct PageRows {
   const void* data;
   int64_t stride_page;  // elements
@@ -123,6 +124,22 @@ struct PartParams {
   int32_t tile_rows;
 };
 
+// What the bytes of K or V are multiplied by: one number for keys that share a block, or a page.
+struct DescaleRows {
+  const float* data;     // null: 1
+  int64_t stride_batch;  // elements; 0 where pages have descales of their own
+  int64_t stride_block;  // or from page to page
+  int64_t stride_head;
+};
+
+// Of keys and values that are bytes.
+struct DescaleParams {
+  DescaleRows k;
+  DescaleRows v;
+  int32_t of_pages;  // a key's page number finds its descale; else its number shifted right by:
+  int32_t shift;
+};
+
 struct FwdParams {
   FwdTensorMaps maps;
   OutputParams output;
@@ -133,6 +150,7 @@ struct FwdParams {
   ScoreParams scores;
   PageParams pages;
   PartParams parts;
+  DescaleParams descales;
 };
 
 }  // namespace fa4

@@ -75,11 +75,6 @@ struct Group {
   }
 };
 
-// The weight of a part whose weights are relative to its own maximum; of one that saw nothing: 0.
-__device__ inline float weight_of(float max_log2, float top_log2) {
-  return max_log2 == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(max_log2 - top_log2);
-}
-
 // All the row's parts together, as each warp finds them.
 __device__ inline PartStats total_of(const PartStats* stats, int count) {
   const int lane = threadIdx.x % 32;

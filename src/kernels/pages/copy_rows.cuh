@@ -57,9 +57,9 @@ struct PageRowCopier {
           for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
             // The address of what is not there goes nowhere, but nothing is read from it: choosing
             // another one would keep the next copy waiting for this one's registers.
-            const bool is_there = of_row >= 0 && slab * kSlab + piece * 8 < from.columns;
+            const int there = (from.columns - slab * kSlab - piece * 8) * kElementBytes;
             ptx::cp_async_cg_16(to + slab * kRows * kRowBytes, data + of_row + slab * kRowBytes,
-                                is_there ? 16 : 0);
+                                of_row < 0 ? 0 : max(0, min(there, 16)));
           }
         }
       }

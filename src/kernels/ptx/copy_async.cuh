@@ -14,6 +14,20 @@ __device__ inline void cp_async_cg_16(SmemAddr to, const void* from, uint32_t by
                : "memory");
 }
 
+// cp.async.ca.shared.global [dst], [src], 4, src-size;  as above
+// PTX ISA, "cp.async", sm_80
+__device__ inline void cp_async_ca_4(SmemAddr to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to.value), "l"(from), "r"(bytes)
+               : "memory");
+}
+
+// cp.async.mbarrier.arrive.noinc.shared.b64 [addr];  one arrival, when all copies that this thread
+// has started are written; the barrier counts it as any other
+// PTX ISA, "cp.async.mbarrier.arrive", sm_80
+__device__ inline void cp_async_mbarrier_arrive_noinc(SmemAddr barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier.value) : "memory");
+}
+
 // cp.async.commit_group;
 // PTX ISA, "cp.async.commit_group", sm_80
 __device__ inline void cp_async_commit_group() {

@@ -77,6 +77,14 @@ __device__ inline uint16_t cvt_rn_satfinite_e4m3x2(float upper, float lower) {
   return d;
 }
 
+// cvt.rn.f16x2.e4m3x2 d, a;  exact; the lower byte becomes the lower half, NaN stays NaN
+// PTX ISA, "cvt", sm_89
+__device__ inline uint32_t cvt_rn_f16x2_e4m3x2(uint16_t a) {
+  uint32_t d;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(d) : "h"(a));
+  return d;
+}
+
 // cvt.f32.f16 d, a;
 // PTX ISA, "cvt", sm_53
 __device__ inline float cvt_f32_f16(uint16_t a) {

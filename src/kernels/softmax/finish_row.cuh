@@ -6,6 +6,11 @@
 
 namespace fa4 {
 
+// The weight of a part whose weights are relative to its own maximum; of one that saw nothing: 0.
+__device__ inline float weight_of(float max_log2, float top_log2) {
+  return max_log2 == -kInfinity ? 0.0f : ptx::ex2_approx_ftz(max_log2 - top_log2);
+}
+
 struct FinishedRow {
   float factor;  // of the output; 0: the output is 0, whatever the sums of the row hold
   float lse;     // natural logarithm; -inf for a row that saw nothing

@@ -38,7 +38,7 @@ TEST(PartTuning, EveryRowCanBeBuiltAndEveryHeadDimHasOne) {
       const char* reason = sm90::why_not(t);
       EXPECT_EQ(reason, nullptr) << "head_dim " << row.head_dim << ": " << reason;
       EXPECT_TRUE(t.parts);
-      EXPECT_EQ(t.tile_m, part_tile_rows(h200_spec()));
+      EXPECT_EQ(t.tile_m, sm90::kWarpgroupRows);
       EXPECT_EQ(kSplitStep, sm90::kPartStep);
     }
     EXPECT_STRNE(row.reason, "");
@@ -151,7 +151,7 @@ TEST(KeyParts, NoTileSeesMoreThanTheWorkspaceHolds) {
         d.split_keys = keys;
         d.window = window;
         const Sm90ForwardSpec spec = spec_of(d);
-        const int positions = part_tile_rows(h200_spec()) / (spec.schedule.group == 3 ? 4 : 1);
+        const int positions = sm90::kWarpgroupRows / (spec.schedule.group == 3 ? 4 : 1);
         const auto bound = [](bool is_bounded, int64_t w) {
           return is_bounded ? static_cast<int>(w) : 1 << 29;
         };

@@ -1,0 +1,76 @@
+// What every role of the kernel for bytes shares: addresses, barriers, the geometry of a tile.
+#pragma once
+
+#include "kernels/forward/params.h"
+#include "kernels/geometry/part_scheduler.cuh"
+#include "kernels/geometry/tile_scheduler.cuh"
+#include "kernels/mma/forward/traits.h"
+#include "kernels/tile/pipeline.cuh"
+
+namespace fa4::mma {
+
+// A tile travels from the loader to the consumers.
+static_assert(sizeof(QTile) == kTileBytes);
+
+// Everything a role needs besides its tile.
+template <FwdTraits T>
+struct FwdContext {
+  static constexpr SmemLayout kSmem = smem_layout(T);
+  static constexpr auto kBarriers = places_of(barriers(T));
+
+  const FwdParams& params;
+  unsigned char* smem;
+
+  __device__ ptx::SmemAddr smem_address(int offset) const { return ptx::smem_addr(smem) + offset; }
+  __device__ ptx::SmemAddr barrier(int kind) const {
+    return smem_address(kSmem.barriers + 8 * kBarriers.first[kind]);
+  }
+  __device__ Pipeline pipeline(int full_kind) const {
+    return {barrier(full_kind), barrier(full_kind + 1)};
+  }
+  // The ring of those whose turn it is; its stages are those from turn * ring_stages(T) on.
+  __device__ Pipeline ring(int turn) const {
+    const int first = 8 * turn * ring_stages(T);
+    return {barrier(kKvFull) + first, barrier(kKvEmpty) + first};
+  }
+  __device__ QTile& tile(int slot) const {
+    return *reinterpret_cast<QTile*>(smem + kSmem.tiles + slot * kTileBytes);
+  }
+  __device__ float* descales_of_keys(int stage) const {
+    return reinterpret_cast<float*>(smem + kSmem.descales + stage * 2 * kDescaleBytes);
+  }
+};
+
+// Named barriers: 0 is __syncthreads.
+enum NamedBarrier { kMerge = 1 };
+
+// The packed row (position and head of a group) of a row of the tile.
+template <FwdTraits T>
+__device__ inline int packed_row_of(const WorkTile& tile, int row_in_tile) {
+  return tile.block * tile_m(T) + row_in_tile;
+}
+
+template <FwdTraits T>
+__device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& tile) {
+  const int first = packed_row_of<T>(tile, 0);
+  const int rows = (tile.seqlen_q << p.heads.group_log2) - first;
+  const int last = first + min(rows, tile_m(T)) - 1;
+  const BlockRange blocks = block_range(key_bounds_of(p.heads, p.mask, tile, first),
+                                        key_bounds_of(p.heads, p.mask, tile, last), kTileN);
+  if constexpr (!T.parts) return blocks;
+  return blocks_of_part(blocks, tile.part, p.parts.keys / kTileN);
+}
+
+// Where a loader gets its tiles: each loader counts by itself, so that all of them have the same
+// without telling one another.
+template <FwdTraits T, bool kParts = T.parts>
+struct Scheduler : TileScheduler<tile_m(T)> {
+  __device__ explicit Scheduler(const FwdParams& p)
+      : TileScheduler<tile_m(T)>(p.sequences, p.heads, p.schedule) {}
+};
+template <FwdTraits T>
+struct Scheduler<T, true> : PartScheduler<tile_m(T)> {
+  using PartScheduler<tile_m(T)>::PartScheduler;
+};
+
+}  // namespace fa4::mma

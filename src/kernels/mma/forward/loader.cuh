@@ -1,0 +1,265 @@
+// The loader warps: which tiles the CTA takes, Q, and blocks of K and V with the descales of their
+// keys. TMA brings blocks, or boxes out of pages, a lane each; where pages have any size, threads
+// copy rows.
+#pragma once
+
+#include "kernels/mma/forward/context.cuh"
+#include "kernels/output/rows.cuh"
+#include "kernels/pages/copy_rows.cuh"
+#include "kernels/ptx/grid_dependency.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/ptx/tma.cuh"
+
+namespace fa4::mma {
+
+template <FwdTraits T>
+class Loader {
+ public:
+  __device__ Loader(const FwdContext<T>& context, int warp)
+      : c(context),
+        warp(warp),
+        lane(static_cast<int>(threadIdx.x % 32)),
+        copier{context.params.pages, warp, lane},
+        boxes_log2(kBoxes ? log2_of_boxes(context.params.pages.box_rows) : 5) {}
+
+  __device__ void run() {
+    Scheduler<T> scheduler(c.params);
+#pragma unroll 1
+    for (;;) {
+      const WorkTile work = scheduler.next();
+      if (work.batch < 0) break;
+      tile = {work, block_range_of<T>(c.params, work)};
+      head = work.head / c.params.heads.tile_heads_per_kv;
+      if (warp == 0) {
+        hand_out();
+        load_q();
+      }
+      if constexpr (T.pages != Pages::kNone) begin_places();
+#pragma unroll 1
+      for (int n = tile.blocks.n_block_max - 1; n >= tile.blocks.n_block_min; --n) fill(n);
+    }
+    if (warp == 0) {
+      tile.work.batch = -1;
+      hand_out();
+    }
+    ptx::griddepcontrol_launch_dependents();  // what is left takes no more loads
+  }
+
+ private:
+  static constexpr bool kBoxes = T.pages == Pages::kBoxes;
+  static constexpr int kRing = ring_stages(T);
+  using Copier = PageRowCopier<kTileN, loader_warps(T)>;
+  static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
+
+  // All boxes have the same rows, which divide the block's.
+  __device__ static int log2_of_boxes(int box_rows) {
+    int log2 = 0;
+    while (box_rows << log2 < kTileN) ++log2;
+    return log2;
+  }
+
+  __device__ void hand_out() {
+    const Pipeline tiles = c.pipeline(kTileFull);
+    tiles.producer_acquire(slot);
+    if (ptx::elect_sync()) {
+      c.tile(slot.stage()) = tile;
+      ptx::mbarrier_arrive(tiles.full_barrier(slot.stage()));
+    }
+    __syncwarp();
+    slot.advance();
+  }
+
+  __device__ void load_q() {
+    const Pipeline ring = c.pipeline(kQFull);
+    ring.producer_acquire(q);
+    if (ptx::elect_sync()) {
+      const FwdParams& p = c.params;
+      const ptx::SmemAddr barrier = ring.full_barrier(q.stage());
+      const ptx::SmemAddr to = c.smem_address(c.kSmem.q + q.stage() * q_bytes(T));
+      const int row = packed_row_of<T>(tile.work, 0);
+      ptx::mbarrier_arrive_expect_tx(barrier, q_bytes(T));
+#pragma unroll
+      for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
+        ptx::cp_async_bulk_tensor_5d_load(to + slab * tile_m(T) * 128, &p.maps.q, barrier,
+                                          slab * 64, head_of_group(p.heads, row), tile.work.head,
+                                          tile.work.offset_q + (row >> p.heads.group_log2),
+                                          batch_coordinate(p.sequences.cu_seqlens_q, tile.work));
+      }
+    }
+    __syncwarp();
+    q.advance();
+  }
+
+  // A block of K and V, and the descales of its keys.
+  __device__ void fill(int n) {
+    const int turn = n % T.turns;
+    PipelineState<kRing> state{turn == 0 ? filled[0] : filled[1]};
+    if constexpr (T.pages != Pages::kNone) take_places(n);
+    const Pipeline ring = c.ring(turn);
+    ring.producer_acquire(state);
+    const int stage = turn * kRing + state.stage();
+    const ptx::SmemAddr barrier = ring.full_barrier(state.stage());
+    const ptx::SmemAddr k = c.smem_address(c.kSmem.k + stage * k_stage_bytes(T));
+    const ptx::SmemAddr v = c.smem_address(c.kSmem.v + stage * v_stage_bytes(T));
+    if constexpr (T.pages == Pages::kRows) {
+      copier.template copy<pairs(T.head_dim)>(c.params.pages.k, head, places, k);
+      copier.template copy<pairs(T.head_dim_v)>(c.params.pages.v, head, places, v);
+    } else {
+      if (ptx::elect_sync()) {
+        ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T) + v_stage_bytes(T));
+      }
+      __syncwarp();
+      if constexpr (kBoxes) {
+        load_boxes(k, v, barrier);
+      } else if (ptx::elect_sync()) {
+        load_block<T.head_dim>(c.params.maps.k, k, barrier, n);
+        load_block<T.head_dim_v>(c.params.maps.v, v, barrier, n);
+      }
+      __syncwarp();
+    }
+    copy_descales(n, stage);
+    ptx::cp_async_mbarrier_arrive_noinc(barrier);
+    if (turn == 0) {
+      ++filled[0];
+    } else {
+      ++filled[1];
+    }
+  }
+
+  template <int kHeadDim>
+  __device__ void load_block(const TensorMap& map, ptx::SmemAddr to, ptx::SmemAddr barrier,
+                             int n) const {
+    constexpr int kColumns = pairs(kHeadDim), kSlab = slab_columns(kColumns);
+#pragma unroll
+    for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
+      ptx::cp_async_bulk_tensor_4d_load(
+          to + slab * kTileN * slab_bytes(kHeadDim), &map, barrier, slab * kSlab, head,
+          tile.work.offset_k + n * kTileN,
+          batch_coordinate(c.params.sequences.cu_seqlens_k, tile.work));
+    }
+  }
+
+  // The first lanes load boxes of K, as many behind them the same boxes of V.
+  __device__ void load_boxes(ptx::SmemAddr k, ptx::SmemAddr v, ptx::SmemAddr barrier) const {
+    const int page = page_of(c.params.pages, places[0]), row = max(places[0].row, 0);
+    const int first = (lane & ((1 << boxes_log2) - 1)) * c.params.pages.box_rows;
+    if (lane >> boxes_log2 == 0) {
+      load_box<T.head_dim>(c.params.maps.k, k, barrier, first, page, row);
+    } else if (lane >> boxes_log2 == 1) {
+      load_box<T.head_dim_v>(c.params.maps.v, v, barrier, first, page, row);
+    }
+  }
+  template <int kHeadDim>
+  __device__ void load_box(const TensorMap& map, ptx::SmemAddr to, ptx::SmemAddr barrier, int first,
+                           int page, int row) const {
+    constexpr int kColumns = pairs(kHeadDim), kSlab = slab_columns(kColumns);
+#pragma unroll
+    for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
+      ptx::cp_async_bulk_tensor_4d_load(to + (slab * kTileN + first) * slab_bytes(kHeadDim), &map,
+                                        barrier, slab * kSlab, head, row, page);
+    }
+  }
+
+  // Entries of the table that a warp reads at once, long before it needs them: of as many blocks as
+  // it has lanes for. A lane of boxes finds one box of one of them.
+  struct Batch {
+    PagePlace places[kPlaces];
+  };
+  __device__ int blocks_of_batch() const { return 32 >> boxes_log2; }
+
+  __device__ Batch load_batch(int first_block) const {
+    const int n = kBoxes ? first_block - (lane >> boxes_log2) : first_block;
+    const int box = lane & ((1 << boxes_log2) - 1);
+    Batch read;
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      const int row = kBoxes ? box * c.params.pages.box_rows : copier.row_of(i);
+      read.places[i] = {0, -1};
+      if (n >= tile.blocks.n_block_min) {
+        read.places[i] =
+            page_place(c.params.pages, tile.work.batch, head, tile.work.seqlen_k, n * kTileN + row);
+      }
+    }
+    return read;
+  }
+
+  __device__ void begin_places() {
+    top = tile.blocks.n_block_max - 1;
+    batch = load_batch(top);
+    next_batch = load_batch(top - blocks_of_batch());
+  }
+
+  // Of blocks one after the other.
+  __device__ void take_places(int n) {
+    if (top - n == blocks_of_batch()) {
+      top = n;
+      batch = next_batch;
+      next_batch = load_batch(top - blocks_of_batch());
+    }
+    const int from = ((top - n) << boxes_log2) + (lane & ((1 << boxes_log2) - 1));
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) {
+      places[i] = batch.places[i];
+      if constexpr (kBoxes) {
+        places[i] = {__shfl_sync(0xffffffffu, batch.places[i].entry, from & 31),
+                     __shfl_sync(0xffffffffu, batch.places[i].row, from & 31)};
+      }
+    }
+  }
+
+  // Each key's, whoever else shares it, so that consumers need not know.
+  __device__ void copy_descales(int n, int stage) const {
+    const DescaleParams& of = c.params.descales;
+    if (of.k.data == nullptr && of.v.data == nullptr) return;
+    constexpr int kRows = T.pages == Pages::kRows ? Copier::kPlaces : kTileN / 32;
+    const int block = (n * kTileN) >> of.shift;
+    const ptx::SmemAddr to = ptx::smem_addr(c.descales_of_keys(stage));
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      int row = 32 * i + lane, at = block;
+      bool is_there = true;
+      if constexpr (T.pages != Pages::kNone) {
+        PagePlace place = places[0];
+        if constexpr (kBoxes) {
+          const int box = row / c.params.pages.box_rows;
+          place = {__shfl_sync(0xffffffffu, places[0].entry, box),
+                   __shfl_sync(0xffffffffu, places[0].row, box)};
+        } else {
+          row = copier.row_of(i);
+          place = places[i];
+        }
+        if (of.of_pages != 0) {
+          at = page_of(c.params.pages, place);
+          is_there = place.row >= 0;
+        }
+      }
+      copy_descale(of.k, at, to + 4 * row, is_there);
+      copy_descale(of.v, at, to + kDescaleBytes + 4 * row, is_there);
+    }
+  }
+  // 0 for a key that is not there.
+  __device__ void copy_descale(const DescaleRows& of, int at, ptx::SmemAddr to,
+                               bool is_there) const {
+    if (of.data == nullptr) return;
+    const float* from =
+        of.data + tile.work.batch * of.stride_batch + at * of.stride_block + head * of.stride_head;
+    ptx::cp_async_ca_4(to, from, is_there ? 4 : 0);
+  }
+
+  const FwdContext<T>& c;
+  const int warp;
+  const int lane;
+  const Copier copier;
+  const int boxes_log2;  // of a block
+  QTile tile{};
+  int head = 0;
+  PipelineState<kTileSlots> slot;
+  PipelineState<T.q_stages> q;
+  uint32_t filled[2] = {};  // stages of each turn's ring, passed
+  PagePlace places[kPlaces];
+  // Places of the blocks from `top` down, and of those behind them.
+  Batch batch, next_batch;
+  int top = 0;
+};
+
+}  // namespace fa4::mma

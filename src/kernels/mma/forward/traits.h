@@ -1,0 +1,126 @@
+// The shape of the kernel that attends to keys and values of bytes (e4m3), on Hopper and on
+// Blackwell: what differs between two compiled variants, and all that follows from it. Shared by
+// host and device.
+#pragma once
+
+#include "kernels/base/element.h"
+#include "kernels/forward/pages.h"
+#include "kernels/tile/barrier_table.h"
+#include "kernels/tile/slab.h"
+
+namespace fa4::mma {
+
+// A structural type: passed as one template argument, and printed as the kernel's name.
+struct FwdTraits {
+  Element element = Element::kBF16;  // of q and out
+  // 64, 128, 192 or 256; the tensors may be narrower (TMA fills with zeros).
+  int head_dim = 128;    // of q and k
+  int head_dim_v = 128;  // of v and out
+  // Consumer warps: each takes 16 rows of the tile, and a share of the keys of every block, or
+  // where they take turns of every second one.
+  int row_warps = 1;
+  int key_warps = 4;  // that share a block
+  int turns = 2;      // 1 or 2
+  int q_stages = 2;
+  int kv_stages = 6;  // of all turns
+  bool softcap = false;
+  Pages pages = Pages::kNone;
+  // A work tile is a part of the keys of its rows: as sm90/forward/traits.h.
+  bool parts = false;
+
+  constexpr bool operator==(const FwdTraits&) const = default;
+};
+
+inline constexpr int kTileN = 128;            // keys of a block
+inline constexpr int kWarpRows = 16;          // of one mma
+inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
+inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
+inline constexpr int kPartStep = 128;         // parts of the keys begin at multiples of it
+inline constexpr int kTileBytes = 48;
+inline constexpr int kMergeColumns = 32;  // of out that the warps put together at a time
+
+constexpr int tile_m(const FwdTraits& t) { return kWarpRows * t.row_warps; }
+// Warps that have the same rows.
+constexpr int sharers(const FwdTraits& t) { return t.key_warps * t.turns; }
+constexpr int consumer_warps(const FwdTraits& t) { return t.row_warps * sharers(t); }
+// Rows of pages are copied by threads.
+constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kRows ? 2 : 1; }
+constexpr int num_threads(const FwdTraits& t) { return 32 * (consumer_warps(t) + loader_warps(t)); }
+constexpr int warp_keys(const FwdTraits& t) { return kTileN / t.key_warps; }
+// Each turn has a ring of its own, since a barrier's phases must be waited for one after another.
+constexpr int ring_stages(const FwdTraits& t) { return t.kv_stages / t.turns; }
+// More would leave too few registers.
+constexpr bool q_in_registers(const FwdTraits& t) { return t.head_dim <= 128; }
+
+// Bytes lie as 16-bit elements of half as many columns do (tile/slab.h), which is also what TMA
+// takes them for.
+constexpr int pairs(int head_dim) { return head_dim / 2; }
+// Bytes of a slab's row: 128 or 64.
+constexpr int slab_bytes(int head_dim) { return 2 * slab_columns(pairs(head_dim)); }
+
+// Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
+struct SmemLayout {
+  int q;         // [stage][slab][tile_m rows]
+  int k;         // [stage][slab][128 keys]
+  int v;         // [stage][slab][128 keys]
+  int descales;  // [stage]: 128 floats of keys, 128 of values
+  int merge;     // [warp][16 rows][32 columns] floats
+  int stats;     // [warp][16 rows] of PartStats
+  int tiles;     // QTile[kTileSlots]
+  int barriers;  // uint64_t[barriers().count()]
+  int total;     // with 1024 bytes to align the base
+};
+inline constexpr int kDescaleBytes = kTileN * 4;
+constexpr int q_bytes(const FwdTraits& t) { return tile_m(t) * t.head_dim * kElementBytes; }
+constexpr int k_stage_bytes(const FwdTraits& t) { return kTileN * t.head_dim; }
+constexpr int v_stage_bytes(const FwdTraits& t) { return kTileN * t.head_dim_v; }
+
+// Barriers, in the order of shared memory: a row of the table each.
+enum BarrierKind { kQFull, kQEmpty, kKvFull, kKvEmpty, kTileFull, kTileEmpty, kNumBarrierKinds };
+constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
+  const int warps = consumer_warps(t), copiers = 32 * loader_warps(t);
+  const bool by_tma = t.pages != Pages::kRows;
+  return {{
+      {"q_full", t.q_stages, 1, Start::kTaken, "loader + TMA bytes", "consumers"},
+      {"q_empty", t.q_stages, warps, Start::kFree, "consumer warps, after reading", "loader"},
+      {"kv_full", t.kv_stages, copiers + (by_tma ? 1 : 0), Start::kTaken,
+       "copies of each loader thread (descales, rows of pages), loader + TMA bytes",
+       "consumers whose turn it is"},
+      {"kv_empty", t.kv_stages, warps / t.turns, Start::kFree, "consumer warps, after P V",
+       "loaders"},
+      {"tile_full", kTileSlots, 1, Start::kTaken, "loader", "consumers"},
+      {"tile_empty", kTileSlots, warps, Start::kFree, "consumer warps, after reading", "loader"},
+  }};
+}
+
+constexpr SmemLayout smem_layout(const FwdTraits& t) {
+  SmemLayout s{};
+  s.k = s.q + t.q_stages * q_bytes(t);
+  s.v = s.k + t.kv_stages * k_stage_bytes(t);
+  s.descales = s.v + t.kv_stages * v_stage_bytes(t);
+  s.merge = s.descales + t.kv_stages * 2 * kDescaleBytes;
+  s.stats = s.merge + consumer_warps(t) * kWarpRows * kMergeColumns * 4;
+  s.tiles = s.stats + consumer_warps(t) * kWarpRows * 8;
+  s.barriers = s.tiles + kTileSlots * kTileBytes;
+  s.total = s.barriers + barriers(t).count() * 8 + 1024;
+  return s;
+}
+
+constexpr bool is_head_dim(int d) { return d == 64 || d == 128 || d == 192 || d == 256; }
+
+// nullptr, or what is wrong with a variant. Every tuning row is checked with it.
+constexpr const char* why_not(const FwdTraits& t) {
+  if (!is_head_dim(t.head_dim) || !is_head_dim(t.head_dim_v))
+    return "head dims are 64, 128, 192 or 256";
+  if (t.row_warps < 1 || t.key_warps < 1 || t.turns < 1 || t.turns > 2)
+    return "there are warps for rows and for keys, which take at most two turns";
+  if (consumer_warps(t) > 8) return "at most eight consumer warps";
+  if (kTileN % (kWarpRows * t.key_warps) != 0 || warp_keys(t) > 64)
+    return "a warp has 16, 32 or 64 keys of a block";
+  if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
+  if (t.kv_stages % t.turns != 0 || ring_stages(t) < 2) return "each turn has two stages or more";
+  if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
+  return nullptr;
+}
+
+}  // namespace fa4::mma

@@ -1,0 +1,131 @@
+#include "plan/e4m3_plan.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "plan/gpu_plan.h"
+#include "plan/key_parts.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr int kManyRowWarps = 4;
+
+// clang-format off
+constexpr std::array kRows = {
+    E4m3TuningRow{
+        .head_dim = 64, .head_dim_v = 64,
+        .row_warps = 1, .key_warps = 4, .turns = 2, .q_stages = 2, .kv_stages = 12,
+        .reason = "192 KB of keys and values under way"},
+    E4m3TuningRow{
+        .head_dim = 64, .head_dim_v = 64,
+        .row_warps = 4, .key_warps = 2, .turns = 1, .q_stages = 2, .kv_stages = 10,
+        .reason = "160 KB of keys and values under way"},
+    E4m3TuningRow{
+        .head_dim = 128, .head_dim_v = 128,
+        .row_warps = 1, .key_warps = 4, .turns = 2, .q_stages = 2, .kv_stages = 6,
+        .reason = "192 KB of keys and values under way"},
+    E4m3TuningRow{
+        .head_dim = 128, .head_dim_v = 128,
+        .row_warps = 4, .key_warps = 2, .turns = 1, .q_stages = 2, .kv_stages = 5,
+        .reason = "160 KB of keys and values under way"},
+    E4m3TuningRow{
+        .head_dim = 192, .head_dim_v = 128,
+        .row_warps = 1, .key_warps = 4, .turns = 2, .q_stages = 2, .kv_stages = 4,
+        .reason = "160 KB of keys and values under way"},
+    E4m3TuningRow{
+        .head_dim = 192, .head_dim_v = 128,
+        .row_warps = 4, .key_warps = 2, .turns = 1, .q_stages = 2, .kv_stages = 3,
+        .reason = "120 KB of keys and values under way"},
+    E4m3TuningRow{
+        .head_dim = 192, .head_dim_v = 192,
+        .row_warps = 1, .key_warps = 4, .turns = 2, .q_stages = 2, .kv_stages = 4,
+        .reason = "192 KB of keys and values under way"},
+    E4m3TuningRow{
+        .head_dim = 192, .head_dim_v = 192,
+        .row_warps = 4, .key_warps = 2, .turns = 1, .q_stages = 2, .kv_stages = 3,
+        .reason = "144 KB of keys and values under way"},
+    E4m3TuningRow{
+        .head_dim = 256, .head_dim_v = 256,
+        .row_warps = 1, .key_warps = 8, .turns = 1, .q_stages = 1, .kv_stages = 3,
+        .reason = "192 KB of keys and values under way: two turns have no room for it"},
+    E4m3TuningRow{
+        .head_dim = 256, .head_dim_v = 256,
+        .row_warps = 4, .key_warps = 2, .turns = 1, .q_stages = 2, .kv_stages = 2,
+        .reason = "128 KB of keys and values under way"},
+};
+// clang-format on
+
+const E4m3TuningRow& row_of(const AttentionProblem& p) {
+  const E4m3TuningRow* found = nullptr;
+  for (const E4m3TuningRow& row : kRows) {
+    const bool holds = p.head_dim <= row.head_dim && p.head_dim_v <= row.head_dim_v;
+    if (holds && mma::kWarpRows * row.row_warps == e4m3_tile_rows(p) && found == nullptr) {
+      found = &row;
+    }
+  }
+  return *found;
+}
+
+}  // namespace
+
+std::span<const E4m3TuningRow> e4m3_tuning_rows() { return kRows; }
+
+mma::FwdTraits traits_of(const E4m3TuningRow& row, Element element, bool softcap) {
+  return {.element = element,
+          .head_dim = row.head_dim,
+          .head_dim_v = row.head_dim_v,
+          .row_warps = row.row_warps,
+          .key_warps = row.key_warps,
+          .turns = row.turns,
+          .q_stages = row.q_stages,
+          .kv_stages = row.kv_stages,
+          .softcap = softcap};
+}
+
+int e4m3_tile_rows(const AttentionProblem& p) {
+  const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
+  return rows <= mma::kWarpRows ? mma::kWarpRows : mma::kWarpRows * kManyRowWarps;
+}
+
+E4m3ForwardSpec plan_e4m3(const AttentionProblem& p, const DeviceSpec& device) {
+  E4m3ForwardSpec spec;
+  spec.parts = choose_key_parts(p, device);
+  spec.traits = traits_of(row_of(p), element_of(p), p.transforms_scores());
+  spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
+  spec.traits.parts = spec.parts.are_cut();
+  // Each loader warp counts tiles by itself, which it can by stride alone.
+  spec.schedule = spec.parts.are_cut()
+                      ? choose_part_schedule(p, device, spec.shape(), spec.parts)
+                      : choose_schedule(p, device, spec.shape(), TileSource::kStride);
+  return spec;
+}
+
+void explain_e4m3(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
+  const AttentionProblem& p = plan.problem;
+  const auto& spec = std::get<E4m3ForwardSpec>(plan.main);
+  const mma::FwdTraits& t = spec.traits;
+  steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
+  explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
+  steps->push_back({"tile",
+                    fmt::format("{} rows x {} keys, {} stages of K and V", mma::tile_m(t),
+                                mma::kTileN, t.kv_stages),
+                    row_of(p).reason});
+  steps->push_back(
+      {"warps",
+       fmt::format("{} consumers: {} x 16 rows, {} x {} keys of a block, {} turns; {} loaders",
+                   mma::consumer_warps(t), t.row_warps, t.key_warps, mma::warp_keys(t), t.turns,
+                   mma::loader_warps(t)),
+       "bytes become 16 bits in the registers of the warps that multiply them"});
+  steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
+                    "as many bytes under way as fit"});
+  steps->push_back(explain_key_parts(p, plan.device, spec.parts));
+  if (spec.parts.are_cut()) {
+    explain_part_schedule(spec.schedule, steps);
+  } else {
+    explain_schedule(p, spec.schedule, steps);
+  }
+}
+
+}  // namespace fa4::internal
