@@ -3,14 +3,15 @@
 sequence over dense keys and over keys in pages.
 
     python3 bench/decode.py --lib build/release/lib/libfa4.so [--heads 64:8,32:8] [--sizes 1x1024,8x8192]
-        [--pages 16,128] [--split-keys 0,512] [--warm] [--rounds 9] [--pause 0.05] [--fa3 FILE]
+        [--pages 16,128] [--split-keys 0,512] [--e4m3] [--warm] [--rounds 9] [--pause 0.05] [--fa3 FILE]
         [--json F] [--markdown F]
     python3 bench/decode.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
 
 cuDNN comes through PyTorch, on dense keys; FlashAttention-3 is a library of its PyTorch operators. Page
 tables are shuffled. Calls are replayed from CUDA graphs, so that no time of the host is in them. Caches
 are read in turn, at least 256 MB of them, so that the L2 cache serves none; with --warm there is one.
---split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan.
+--split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan. --e4m3 repeats
+them with the same keys and values as bytes, a descale for each sequence, head and 128 keys.
 
 Before that a few heads of each result are compared with attention in f32: the largest error, as a share
 of what plain attention in bf16 may have (docs/api.md). A wrong result makes the exit status 1.
@@ -19,6 +20,7 @@ A figure is the median of rounds, in microseconds a call, with the GB/s of keys 
 A ratio is the time through cuDNN's; below 1 is faster.
 """
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -34,6 +36,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 COLD_BYTES = 256e6
+DESCALED_KEYS = 128
 CHECKED = 6  # pairs of a sequence and a key head
 
 
@@ -48,15 +51,26 @@ def numbers(text):
 class Caches:
     """Queries and as many caches as it takes; a call reads one of them."""
 
-    def __init__(self, heads_q, heads_kv, batch, keys, head_dim, warm):
+    def __init__(self, heads_q, heads_kv, batch, keys, head_dim, warm, e4m3):
         self.shape = (heads_q, heads_kv, batch, keys, head_dim)
         self.bytes = 2 * batch * keys * heads_kv * head_dim * 2
-        self.count = 1 if warm else max(1, -(-int(COLD_BYTES) // self.bytes))
+        self.count = 1 if warm else max(1, -(-int(COLD_BYTES) // (self.bytes // 2 if e4m3 else self.bytes)))
         self.q = random_tensor(batch, 1, heads_q, head_dim)
         self.k, self.v = ([torch.randn(batch, keys, heads_kv, head_dim, device="cuda", dtype=torch.bfloat16)
                            for _ in range(self.count)] for _ in range(2))
+        self.quantised = [[self.quantise(x) for x in tensors] for tensors in (self.k, self.v)] if e4m3 else None
         self.used = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
         self.tables = {}
+
+    @staticmethod
+    def quantise(x):
+        """The bytes of x, and their descales, (batch, blocks, heads)."""
+        blocks = x.view(x.shape[0], -1, DESCALED_KEYS, *x.shape[2:])
+        descales = blocks.abs().amax((2, 4)).float() / 448
+        return (blocks / descales[:, :, None, :, None]).to(torch.float8_e4m3fn).view(x.shape), descales
+
+    def bytes_of(self, e4m3):
+        return self.bytes // 2 if e4m3 else self.bytes
 
     def table_of(self, page):
         if page not in self.tables:
@@ -64,20 +78,42 @@ class Caches:
             self.tables[page] = torch.randperm(batch * keys // page, device="cuda").to(torch.int32).view(batch, keys // page)
         return self.tables[page]
 
-    def keys_of(self, sequence, head, page):
+    def keys_of(self, sequence, head, page, e4m3):
         """K and V of the first cache, (keys, head_dim) each, in f32."""
+        if e4m3:
+            return self.numbers_of_bytes(sequence, head, page)
         if page == 0:
             return self.k[0][sequence, :, head].float(), self.v[0][sequence, :, head].float()
         pages = self.table_of(page)[sequence].long()
         _, heads_kv, _, _, dim = self.shape
         return tuple(x[0].view(-1, page, heads_kv, dim)[pages, :, head].reshape(-1, dim).float() for x in (self.k, self.v))
 
+    def numbers_of_bytes(self, sequence, head, page):
+        _, heads_kv, _, _, dim = self.shape
+        found = []
+        for data, descales in (tensors[0] for tensors in self.quantised):
+            rows, factors = data[sequence, :, head], descales[sequence, :, head]
+            if page:
+                pages = self.table_of(page)[sequence].long()
+                rows = data.view(torch.uint8).view(-1, page, heads_kv, dim)[pages, :, head].reshape(-1, dim).view(torch.float8_e4m3fn)
+                if page == DESCALED_KEYS:  # then they are the pages'
+                    factors = descales.view(-1, heads_kv)[pages, head]
+            found.append(rows.float() * factors.repeat_interleave(DESCALED_KEYS)[:, None])
+        return found
 
-def fa4(library, caches, page, split_keys):
+
+def fa4(library, caches, page, split_keys, e4m3):
     """One call of each cache, and the outputs of the first."""
     heads_q, heads_kv, batch, keys, dim = caches.shape
     problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=keys, heads_q=heads_q, heads_kv=heads_kv,
                    head_dim=dim, split_keys=split_keys)
+    tensors = [dict(k=k.data_ptr(), v=v.data_ptr()) for k, v in zip(caches.k, caches.v)]
+    if e4m3:
+        strides = (keys // DESCALED_KEYS * heads_kv, heads_kv, 1)
+        problem |= dict(kv_dtype=fa4_ctypes.E4M3, has_descales=1, descale_block=DESCALED_KEYS,
+                        k_descale_strides=strides, v_descale_strides=strides)
+        tensors = [dict(k=k.data_ptr(), v=v.data_ptr(), k_descale=k_descale.data_ptr(), v_descale=v_descale.data_ptr())
+                   for (k, k_descale), (v, v_descale) in zip(*caches.quantised)]
     index = {}
     if page:
         problem |= dict(layout_kv=fa4_ctypes.PAGED, page_size=page, num_pages=batch * keys // page, pages_per_seq=keys // page, has_seqused_k=1)
@@ -88,8 +124,8 @@ def fa4(library, caches, page, split_keys):
 
     def run(keep=(workspace,)):
         stream = torch.cuda.current_stream().cuda_stream
-        for k, v in zip(caches.k, caches.v):
-            operation.bind(q=caches.q.data_ptr(), k=k.data_ptr(), v=v.data_ptr(), out=out.data_ptr(), **index, stream=stream,
+        for cache in tensors:
+            operation.bind(q=caches.q.data_ptr(), **cache, out=out.data_ptr(), **index, stream=stream,
                            workspace=workspace.data_ptr(), workspace_bytes=workspace.numel())()
             if not torch.cuda.is_current_stream_capturing():
                 return out
@@ -128,13 +164,13 @@ def fa3(caches, page):
     return run
 
 
-def share_of_bound(out, caches, page):
+def share_of_bound(out, caches, page, e4m3):
     """The largest error of a few heads, as a share of twice that of attention in bf16, plus a unit of bf16."""
     heads_q, heads_kv, batch, _, dim = caches.shape
     group, share = heads_q // heads_kv, 0.0
     for i in range(min(CHECKED, batch * heads_kv)):
         sequence, head = i * batch // CHECKED % batch, i % heads_kv
-        k, v = caches.keys_of(sequence, head, page)
+        k, v = caches.keys_of(sequence, head, page, e4m3)
         q = caches.q[sequence, 0, head * group:(head + 1) * group].float()
         expected = torch.softmax(q @ k.T / dim**0.5, -1) @ v
         plain = (torch.softmax((q @ k.T / dim**0.5).bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
@@ -158,26 +194,28 @@ def graph_of(run):
 
 
 def variants_of(libraries, asked, caches):
-    """Name → (a function that calls, the page size)."""
-    made = {"cudnn": (cudnn(caches), 0)}
+    """Name → (a function that calls, the page size, whether keys are bytes)."""
+    made = {"cudnn": (cudnn(caches), 0, False)}
     for name, library in libraries.items():
         for page in (0, *asked.pages):
             for split in asked.split_keys:
-                title = f"{name} {f'pages {page}' if page else 'dense'}{f' split {split}' if split else ''}"
-                made[title] = (lambda library=library, page=page, split=split: fa4(library, caches, page, split), page)
+                for e4m3 in (False, True) if asked.e4m3 else (False,):
+                    title = f"{name}{' e4m3' if e4m3 else ''} {f'pages {page}' if page else 'dense'}{f' split {split}' if split else ''}"
+                    made[title] = (functools.partial(fa4, library, caches, page, split, e4m3), page, e4m3)
     if asked.fa3:
-        made |= {f"fa3 {f'pages {page}' if page else 'dense'}": (fa3(caches, page), page) for page in (0, *asked.pages)}
+        made |= {f"fa3 {f'pages {page}' if page else 'dense'}": (fa3(caches, page), page, False) for page in (0, *asked.pages)}
     return made
 
 
 def measure(heads, size, libraries, asked):
-    caches = Caches(*heads, *size, asked.head_dim, asked.warm)
-    runs, replays, shares, refused = [], {}, {}, {}  # a graph does not keep what a run keeps
-    for name, (make, page) in variants_of(libraries, asked, caches).items():
+    caches = Caches(*heads, *size, asked.head_dim, asked.warm, asked.e4m3)
+    runs, replays, shares, refused, moved = [], {}, {}, {}, {}  # a graph does not keep what a run keeps
+    for name, (make, page, e4m3) in variants_of(libraries, asked, caches).items():
         try:
             run = make() if name.split()[0] in libraries else make
             runs.append(run)
-            shares[name] = share_of_bound(run(), caches, page)
+            shares[name] = share_of_bound(run(), caches, page, e4m3)
+            moved[name] = caches.bytes_of(e4m3)
             torch.cuda.synchronize()
             replays[name] = graph_of(run)
         except Exception as problem:
@@ -186,7 +224,7 @@ def measure(heads, size, libraries, asked):
     us = {name: 1000 * statistics.median(t) / caches.count for name, t in times.items()}
     bar = us.get("cudnn")
     return dict(heads=f"{heads[0]}:{heads[1]}", batch=size[0], keys=size[1], warm=asked.warm, caches=caches.count, us=us,
-                gb_per_s={name: caches.bytes / t / 1000 for name, t in us.items()},
+                gb_per_s={name: moved[name] / t / 1000 for name, t in us.items()},
                 ratios={name: t / bar for name, t in us.items()} if bar else {}, shares=shares, refused=refused)
 
 
@@ -199,6 +237,7 @@ def parsed():
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--pages", type=numbers, default=[16, 128])
     parser.add_argument("--split-keys", type=numbers, default=[0])
+    parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pause", type=float, default=0.0)

@@ -13,7 +13,7 @@ TABLE = runpy.run_path(str(pathlib.Path(__file__).resolve().parents[1] / "python
 TYPES = {"I": ctypes.c_uint32, "i": ctypes.c_int32, "q": ctypes.c_int64, "N": ctypes.c_size_t, "f": ctypes.c_float,
          "P": ctypes.c_void_p, "s": ctypes.c_char_p, "": None}
 
-F32, F16, BF16 = (TABLE["CONSTANTS"][f"FA4_{name}"] for name in ("F32", "F16", "BF16"))
+F32, F16, BF16, E4M3 = (TABLE["CONSTANTS"][f"FA4_{name}"] for name in ("F32", "F16", "BF16", "E4M3"))
 DENSE, PACKED, PAGED = (TABLE["CONSTANTS"][f"FA4_{name}"] for name in ("DENSE", "PACKED", "PAGED"))
 
 

@@ -226,6 +226,12 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
   }
   if (architecture == "sm_90a" || is_sm100(architecture)) {
     for (const Element element : {Element::kBF16, Element::kF16}) {
+      for (const E4m3TuningRow& row : e4m3_tuning_rows()) {
+        if (row.row_warps > 1) continue;  // decoding alone, as those of parts above
+        E4m3ForwardSpec spec{traits_of(row, element, false), {}, {}};
+        spec.traits.parts = true;
+        add_once(prebuilt(spec), &kernels);
+      }
       for (const bool bytes : {false, true}) {
         kernels.push_back({append_source(element, bytes), 0});
       }

@@ -77,12 +77,19 @@ __device__ inline uint16_t cvt_rn_satfinite_e4m3x2(float upper, float lower) {
   return d;
 }
 
-// cvt.rn.f16x2.e4m3x2 d, a;  exact; the lower byte becomes the lower half, NaN stays NaN
+// mov.b32 {l, h}, a; cvt.rn.f16x2.e4m3x2 d0, l; cvt.rn.f16x2.e4m3x2 d1, h;  exact, NaN stays NaN;
+// the first two bytes become d0, from the lower half on. One statement, so that ptxas reads the
+// upper half in place
 // PTX ISA, "cvt", sm_89
-__device__ inline uint32_t cvt_rn_f16x2_e4m3x2(uint16_t a) {
-  uint32_t d;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(d) : "h"(a));
-  return d;
+__device__ inline void cvt_rn_f16x2_e4m3x2(uint32_t a, uint32_t* d0, uint32_t* d1) {
+  asm("{\n\t"
+      ".reg .b16 l, h;\n\t"
+      "mov.b32 {l, h}, %2;\n\t"
+      "cvt.rn.f16x2.e4m3x2 %0, l;\n\t"
+      "cvt.rn.f16x2.e4m3x2 %1, h;\n\t"
+      "}"
+      : "=r"(*d0), "=r"(*d1)
+      : "r"(a));
 }
 
 // cvt.f32.f16 d, a;

@@ -12,21 +12,22 @@
 
 namespace fa4::mma {
 
-// A pair of bytes, the lower one in the lower half.
+// Two pairs of 16 bits, the first byte's in the lower half of the first.
+struct Widened {
+  uint32_t lower, upper;
+};
 template <Element kElement>
-__device__ inline uint32_t widen(uint16_t bytes) {
-  const uint32_t halves = ptx::cvt_rn_f16x2_e4m3x2(bytes);
-  if constexpr (kElement == Element::kF16) return halves;
-  return ptx::cvt_rn_bf16x2(unpack_upper<Element::kF16>(halves),
-                            unpack_lower<Element::kF16>(halves));
-}
-template <Element kElement>
-__device__ inline uint32_t widen_lower(uint32_t bytes) {
-  return widen<kElement>(static_cast<uint16_t>(bytes));
-}
-template <Element kElement>
-__device__ inline uint32_t widen_upper(uint32_t bytes) {
-  return widen<kElement>(static_cast<uint16_t>(bytes >> 16));
+__device__ inline Widened widen(uint32_t bytes) {
+  Widened w;
+  ptx::cvt_rn_f16x2_e4m3x2(bytes, &w.lower, &w.upper);
+  if constexpr (kElement == Element::kBF16) {
+    const auto from_f16 = [](uint32_t pair) {
+      return ptx::cvt_rn_bf16x2(unpack_upper<Element::kF16>(pair),
+                                unpack_lower<Element::kF16>(pair));
+    };
+    w = {from_f16(w.lower), from_f16(w.upper)};
+  }
+  return w;
 }
 
 // B of S = Q Kᵀ: a row of K is a key. A word of a row's 16-byte piece is one k step: thread t's k

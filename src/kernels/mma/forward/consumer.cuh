@@ -155,10 +155,10 @@ class Consumer {
 #pragma unroll
         for (int j = 0; j < kCount; ++j) {
           const uint32_t words[4] = {rK[j].x, rK[j].y, rK[j].z, rK[j].w};
-          const uint32_t bytes = words[word + i];
-          ptx::mma_m16n8k16<T.element>(
-              rS + 4 * (first + j), q_in_registers(T) ? rQ[step + i] : from_smem[i],
-              widen_lower<T.element>(bytes), widen_upper<T.element>(bytes));
+          const Widened b = widen<T.element>(words[word + i]);
+          ptx::mma_m16n8k16<T.element>(rS + 4 * (first + j),
+                                       q_in_registers(T) ? rQ[step + i] : from_smem[i], b.lower,
+                                       b.upper);
         }
       }
     }
@@ -242,10 +242,9 @@ class Consumer {
   // Two tiles of 8 columns: the lower and the upper pairs of the words.
   __device__ static void add_tiles(float* o, const uint32_t (&rP)[4], uint32_t keys,
                                    uint32_t keys8) {
-    ptx::mma_m16n8k16<T.element>(o, rP, widen_lower<T.element>(keys),
-                                 widen_lower<T.element>(keys8));
-    ptx::mma_m16n8k16<T.element>(o + 4, rP, widen_upper<T.element>(keys),
-                                 widen_upper<T.element>(keys8));
+    const Widened b = widen<T.element>(keys), b8 = widen<T.element>(keys8);
+    ptx::mma_m16n8k16<T.element>(o, rP, b.lower, b8.lower);
+    ptx::mma_m16n8k16<T.element>(o + 4, rP, b.upper, b8.upper);
   }
 
   const FwdContext<T>& c;

@@ -1,5 +1,5 @@
-// FlashAttention forward over keys and values of bytes (e4m3), for Hopper and Blackwell: one or two
-// loader warps, eight consumer warps, mma.sync.
+// FlashAttention forward over keys and values of bytes (e4m3), for Hopper and Blackwell: one loader
+// warp or four, eight consumer warps, mma.sync.
 //
 //   loader warps                                   consumer warps: 16 rows, a share of each block
 //     scheduler ───────────── tile_full ──────────▶  which tile            ── tile_empty ──▶
@@ -18,6 +18,7 @@
 #include "kernels/mma/forward/consumer.cuh"
 #include "kernels/mma/forward/loader.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
+#include "kernels/ptx/sync.cuh"
 
 namespace fa4 {
 
@@ -37,9 +38,12 @@ __global__ void __launch_bounds__(mma::num_threads(T), 1)
 
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   if (warp < mma::consumer_warps(T)) {
+    ptx::setmaxnreg_inc<mma::kConsumerRegisters>();
     mma::Consumer<T>(context, warp).run();
   } else {
-    mma::Loader<T>(context, warp - mma::consumer_warps(T)).run();
+    ptx::setmaxnreg_dec<mma::kLoaderRegisters>();
+    const int loader = warp - mma::consumer_warps(T);
+    if (loader < mma::loader_warps(T)) mma::Loader<T>(context, loader).run();
   }
 }
 

@@ -43,9 +43,13 @@ constexpr int tile_m(const FwdTraits& t) { return kWarpRows * t.row_warps; }
 // Warps that have the same rows.
 constexpr int sharers(const FwdTraits& t) { return t.key_warps * t.turns; }
 constexpr int consumer_warps(const FwdTraits& t) { return t.row_warps * sharers(t); }
-// Rows of pages are copied by threads.
-constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kRows ? 2 : 1; }
-constexpr int num_threads(const FwdTraits& t) { return 32 * (consumer_warps(t) + loader_warps(t)); }
+// Of the last warpgroup: rows of pages are copied by threads, TMA needs one.
+constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kRows ? 4 : 1; }
+constexpr int num_threads(const FwdTraits& t) { return 32 * (consumer_warps(t) + 4); }
+
+// Registers of a thread: a CTA begins with 168 each, 504 for one of each of the three warpgroups.
+inline constexpr int kLoaderRegisters = 40;
+inline constexpr int kConsumerRegisters = 232;
 constexpr int warp_keys(const FwdTraits& t) { return kTileN / t.key_warps; }
 // Each turn has a ring of its own, since a barrier's phases must be waited for one after another.
 constexpr int ring_stages(const FwdTraits& t) { return t.kv_stages / t.turns; }
@@ -114,7 +118,7 @@ constexpr const char* why_not(const FwdTraits& t) {
     return "head dims are 64, 128, 192 or 256";
   if (t.row_warps < 1 || t.key_warps < 1 || t.turns < 1 || t.turns > 2)
     return "there are warps for rows and for keys, which take at most two turns";
-  if (consumer_warps(t) > 8) return "at most eight consumer warps";
+  if (consumer_warps(t) != 8) return "consumers are two warpgroups";
   if (kTileN % (kWarpRows * t.key_warps) != 0 || warp_keys(t) > 64)
     return "a warp has 16, 32 or 64 keys of a block";
   if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
