@@ -164,23 +164,27 @@ class Consumer {
     }
   }
 
-  // A thread's columns of the scores are keys 8 j + 2t and the one behind it.
   __device__ void descale_scores(int stage) {
-    if (c.params.descales.k.data == nullptr) return;
-    const float* of_keys = c.descales_of_keys(stage) + first_key + 2 * t;
-#pragma unroll
-    for (int j = 0; j < kKeyTiles; ++j) multiply(j, of_keys + 8 * j);
+    if (c.params.descales.k.data != nullptr) descale(c.descales_of_keys(stage));
   }
   __device__ void descale_probabilities(int stage) {
-    if (c.params.descales.v.data == nullptr) return;
-    const float* of_values = c.descales_of_keys(stage) + kTileN + first_key + 2 * t;
-#pragma unroll
-    for (int j = 0; j < kKeyTiles; ++j) multiply(j, of_values + 8 * j);
+    if (c.params.descales.v.data != nullptr) descale(c.descales_of_keys(stage) + kTileN);
   }
-  __device__ void multiply(int j, const float* by) {
-    const float2 factors = *reinterpret_cast<const float2*>(by);
-    rS[4 * j] *= factors.x, rS[4 * j + 1] *= factors.y;
-    rS[4 * j + 2] *= factors.x, rS[4 * j + 3] *= factors.y;
+  // A thread's columns of the scores are keys 8 j + 2t and the one behind it.
+  __device__ void descale(const float* by) {
+    if (c.params.descales.of_pages == 0) {
+      const float factor = *by;
+#pragma unroll
+      for (int i = 0; i < kScores; ++i) rS[i] *= factor;
+      return;
+    }
+    by += first_key + 2 * t;
+#pragma unroll
+    for (int j = 0; j < kKeyTiles; ++j) {
+      const float2 factors = *reinterpret_cast<const float2*>(by + 8 * j);
+      rS[4 * j] *= factors.x, rS[4 * j + 1] *= factors.y;
+      rS[4 * j + 2] *= factors.x, rS[4 * j + 3] *= factors.y;
+    }
   }
 
   // Scores of a kernel with softcap.

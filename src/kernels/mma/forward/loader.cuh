@@ -20,7 +20,7 @@ class Loader {
         warp(warp),
         lane(static_cast<int>(threadIdx.x % 32)),
         copier{context.params.pages, warp, lane},
-        boxes_log2(kBoxes ? log2_of_boxes(context.params.pages.box_rows) : 5) {}
+        lanes_log2(kBoxes ? log2_of_own_boxes(context.params.pages.box_rows) : 5) {}
 
   __device__ void run() {
     Scheduler<T> scheduler(c.params);
@@ -48,14 +48,21 @@ class Loader {
  private:
   static constexpr bool kBoxes = T.pages == Pages::kBoxes;
   static constexpr int kRing = ring_stages(T);
-  using Copier = PageRowCopier<kTileN, loader_warps(T)>;
+  static constexpr int kWarps = loader_warps(T);
+  using Copier = PageRowCopier<kTileN, kWarps>;
   static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
 
-  // All boxes have the same rows, which divide the block's.
-  __device__ static int log2_of_boxes(int box_rows) {
+  // Boxes have the same rows, which divide the block's. Every fourth one is a warp's own; where
+  // there are fewer, some warps have none.
+  __device__ static int log2_of_own_boxes(int box_rows) {
     int log2 = 0;
-    while (box_rows << log2 < kTileN) ++log2;
+    while (box_rows * kWarps << log2 < kTileN) ++log2;
     return log2;
+  }
+  __device__ int box_of(int lane_of_block) const { return warp + lane_of_block * kWarps; }
+  // The first row in the block of this lane's box.
+  __device__ int box_row() const {
+    return box_of(lane & ((1 << lanes_log2) - 1)) * c.params.pages.box_rows;
   }
 
   __device__ void hand_out() {
@@ -104,14 +111,11 @@ class Loader {
     if constexpr (T.pages == Pages::kRows) {
       copier.template copy<pairs(T.head_dim)>(c.params.pages.k, head, places, k);
       copier.template copy<pairs(T.head_dim_v)>(c.params.pages.v, head, places, v);
+    } else if constexpr (kBoxes) {
+      load_boxes(k, v, barrier);
     } else {
       if (ptx::elect_sync()) {
         ptx::mbarrier_arrive_expect_tx(barrier, k_stage_bytes(T) + v_stage_bytes(T));
-      }
-      __syncwarp();
-      if constexpr (kBoxes) {
-        load_boxes(k, v, barrier);
-      } else if (ptx::elect_sync()) {
         load_block<T.head_dim>(c.params.maps.k, k, barrier, n);
         load_block<T.head_dim_v>(c.params.maps.v, v, barrier, n);
       }
@@ -141,13 +145,19 @@ class Loader {
 
   // The first lanes load boxes of K, as many behind them the same boxes of V.
   __device__ void load_boxes(ptx::SmemAddr k, ptx::SmemAddr v, ptx::SmemAddr barrier) const {
+    const int rows = c.params.pages.box_rows, first = box_row();
+    const int boxes = __popc(__ballot_sync(0xffffffffu, first < kTileN && lane < 1 << lanes_log2));
+    if (ptx::elect_sync()) {
+      ptx::mbarrier_arrive_expect_tx(barrier, boxes * rows * (T.head_dim + T.head_dim_v));
+    }
+    __syncwarp();
     const int page = page_of(c.params.pages, places[0]), row = max(places[0].row, 0);
-    const int first = (lane & ((1 << boxes_log2) - 1)) * c.params.pages.box_rows;
-    if (lane >> boxes_log2 == 0) {
+    if (first < kTileN && lane >> lanes_log2 == 0) {
       load_box<T.head_dim>(c.params.maps.k, k, barrier, first, page, row);
-    } else if (lane >> boxes_log2 == 1) {
+    } else if (first < kTileN && lane >> lanes_log2 == 1) {
       load_box<T.head_dim_v>(c.params.maps.v, v, barrier, first, page, row);
     }
+    __syncwarp();
   }
   template <int kHeadDim>
   __device__ void load_box(const TensorMap& map, ptx::SmemAddr to, ptx::SmemAddr barrier, int first,
@@ -165,17 +175,16 @@ class Loader {
   struct Batch {
     PagePlace places[kPlaces];
   };
-  __device__ int blocks_of_batch() const { return 32 >> boxes_log2; }
+  __device__ int blocks_of_batch() const { return 32 >> lanes_log2; }
 
   __device__ Batch load_batch(int first_block) const {
-    const int n = kBoxes ? first_block - (lane >> boxes_log2) : first_block;
-    const int box = lane & ((1 << boxes_log2) - 1);
+    const int n = kBoxes ? first_block - (lane >> lanes_log2) : first_block;
     Batch read;
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
-      const int row = kBoxes ? box * c.params.pages.box_rows : copier.row_of(i);
+      const int row = kBoxes ? box_row() : copier.row_of(i);
       read.places[i] = {0, -1};
-      if (n >= tile.blocks.n_block_min) {
+      if (n >= tile.blocks.n_block_min && row < kTileN) {
         read.places[i] =
             page_place(c.params.pages, tile.work.batch, head, tile.work.seqlen_k, n * kTileN + row);
       }
@@ -196,7 +205,7 @@ class Loader {
       batch = next_batch;
       next_batch = load_batch(top - blocks_of_batch());
     }
-    const int from = ((top - n) << boxes_log2) + (lane & ((1 << boxes_log2) - 1));
+    const int from = ((top - n) << lanes_log2) + (lane & ((1 << lanes_log2) - 1));
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
       places[i] = batch.places[i];
@@ -207,35 +216,36 @@ class Loader {
     }
   }
 
-  // Each key's, whoever else shares it, so that consumers need not know.
   __device__ void copy_descales(int n, int stage) const {
     const DescaleParams& of = c.params.descales;
-    if (of.k.data == nullptr && of.v.data == nullptr) return;
-    constexpr int kRows = T.pages == Pages::kRows ? Copier::kPlaces : kTileN / 32;
-    const int block = (n * kTileN) >> of.shift;
     const ptx::SmemAddr to = ptx::smem_addr(c.descales_of_keys(stage));
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      int row = 32 * i + lane, at = block;
-      bool is_there = true;
-      if constexpr (T.pages != Pages::kNone) {
-        PagePlace place = places[0];
-        if constexpr (kBoxes) {
-          const int box = row / c.params.pages.box_rows;
-          place = {__shfl_sync(0xffffffffu, places[0].entry, box),
-                   __shfl_sync(0xffffffffu, places[0].row, box)};
-        } else {
-          row = copier.row_of(i);
-          place = places[i];
-        }
-        if (of.of_pages != 0) {
-          at = page_of(c.params.pages, place);
-          is_there = place.row >= 0;
-        }
-      }
-      copy_descale(of.k, at, to + 4 * row, is_there);
-      copy_descale(of.v, at, to + kDescaleBytes + 4 * row, is_there);
+    if (of.of_pages == 0) {
+      const int block = (n * kTileN) >> of.shift;
+      if (warp == 0 && lane == 0) copy_descale(of.k, block, to, true);
+      if (warp == 0 && lane == 1) copy_descale(of.v, block, to + kDescaleBytes, true);
+      return;
     }
+    // Those of this warp's rows.
+    if constexpr (T.pages == Pages::kRows) {
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) copy_descales_of_row(copier.row_of(i), places[i], to);
+    } else if constexpr (kBoxes) {
+      const int rows_log2 = 31 - __clz(c.params.pages.box_rows);
+#pragma unroll 1
+      for (int i = 0; i < 1 << (rows_log2 + lanes_log2); i += 32) {
+        const int own = i + lane, box = own >> rows_log2;
+        const PagePlace place{__shfl_sync(0xffffffffu, places[0].entry, box & 31),
+                              __shfl_sync(0xffffffffu, places[0].row, box & 31)};
+        const int row = (box_of(box) << rows_log2) + (own & ((1 << rows_log2) - 1));
+        if (box < 1 << lanes_log2 && row < kTileN) copy_descales_of_row(row, place, to);
+      }
+    }
+  }
+  __device__ void copy_descales_of_row(int row, const PagePlace& place, ptx::SmemAddr to) const {
+    const int page = page_of(c.params.pages, place);
+    const bool is_there = place.row >= 0;
+    copy_descale(c.params.descales.k, page, to + 4 * row, is_there);
+    copy_descale(c.params.descales.v, page, to + kDescaleBytes + 4 * row, is_there);
   }
   // 0 for a key that is not there.
   __device__ void copy_descale(const DescaleRows& of, int at, ptx::SmemAddr to,
@@ -250,7 +260,7 @@ class Loader {
   const int warp;
   const int lane;
   const Copier copier;
-  const int boxes_log2;  // of a block
+  const int lanes_log2;  // for this warp's boxes of a block
   QTile tile{};
   int head = 0;
   PipelineState<kTileSlots> slot;

@@ -43,8 +43,8 @@ constexpr int tile_m(const FwdTraits& t) { return kWarpRows * t.row_warps; }
 // Warps that have the same rows.
 constexpr int sharers(const FwdTraits& t) { return t.key_warps * t.turns; }
 constexpr int consumer_warps(const FwdTraits& t) { return t.row_warps * sharers(t); }
-// Of the last warpgroup: rows of pages are copied by threads, TMA needs one.
-constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kRows ? 4 : 1; }
+// Of the last warpgroup: pages are many small copies.
+constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kNone ? 1 : 4; }
 constexpr int num_threads(const FwdTraits& t) { return 32 * (consumer_warps(t) + 4); }
 
 // Registers of a thread: a CTA begins with 168 each, 504 for one of each of the three warpgroups.
@@ -67,7 +67,8 @@ struct SmemLayout {
   int q;         // [stage][slab][tile_m rows]
   int k;         // [stage][slab][128 keys]
   int v;         // [stage][slab][128 keys]
-  int descales;  // [stage]: 128 floats of keys, 128 of values
+  int descales;  // [stage]: 128 floats of keys, 128 of values; the first one is all keys' but for
+                 // those of pages
   int merge;     // [warp][16 rows][32 columns] floats
   int stats;     // [warp][16 rows] of PartStats
   int tiles;     // QTile[kTileSlots]
@@ -82,13 +83,13 @@ constexpr int v_stage_bytes(const FwdTraits& t) { return kTileN * t.head_dim_v; 
 // Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind { kQFull, kQEmpty, kKvFull, kKvEmpty, kTileFull, kTileEmpty, kNumBarrierKinds };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
-  const int warps = consumer_warps(t), copiers = 32 * loader_warps(t);
+  const int warps = consumer_warps(t), loaders = loader_warps(t);
   const bool by_tma = t.pages != Pages::kRows;
   return {{
       {"q_full", t.q_stages, 1, Start::kTaken, "loader + TMA bytes", "consumers"},
       {"q_empty", t.q_stages, warps, Start::kFree, "consumer warps, after reading", "loader"},
-      {"kv_full", t.kv_stages, copiers + (by_tma ? 1 : 0), Start::kTaken,
-       "copies of each loader thread (descales, rows of pages), loader + TMA bytes",
+      {"kv_full", t.kv_stages, (by_tma ? 33 : 32) * loaders, Start::kTaken,
+       "copies of each loader thread (descales, rows of pages), loaders + TMA bytes",
        "consumers whose turn it is"},
       {"kv_empty", t.kv_stages, warps / t.turns, Start::kFree, "consumer warps, after P V",
        "loaders"},
