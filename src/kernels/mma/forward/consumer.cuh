@@ -178,10 +178,15 @@ class Consumer {
       for (int i = 0; i < kScores; ++i) rS[i] *= factor;
       return;
     }
-    by += first_key + 2 * t;
+    by += first_key / descale_keys(T);
 #pragma unroll
     for (int j = 0; j < kKeyTiles; ++j) {
-      const float2 factors = *reinterpret_cast<const float2*>(by + 8 * j);
+      float2 factors;
+      if constexpr (descale_keys(T) == 8) {
+        factors.x = factors.y = by[j];
+      } else {
+        factors = *reinterpret_cast<const float2*>(by + 8 * j + 2 * t);
+      }
       rS[4 * j] *= factors.x, rS[4 * j + 1] *= factors.y;
       rS[4 * j + 2] *= factors.x, rS[4 * j + 3] *= factors.y;
     }

@@ -225,27 +225,24 @@ class Loader {
       if (warp == 0 && lane == 1) copy_descale(of.v, block, to + kDescaleBytes, true);
       return;
     }
-    // Those of this warp's rows.
+    // Those of this warp's rows, of which a box has eight or more side by side.
     if constexpr (T.pages == Pages::kRows) {
 #pragma unroll
-      for (int i = 0; i < kPlaces; ++i) copy_descales_of_row(copier.row_of(i), places[i], to);
+      for (int i = 0; i < kPlaces; ++i) copy_descales_of(copier.row_of(i), places[i], to);
     } else if constexpr (kBoxes) {
-      const int rows_log2 = 31 - __clz(c.params.pages.box_rows);
-#pragma unroll 1
-      for (int i = 0; i < 1 << (rows_log2 + lanes_log2); i += 32) {
-        const int own = i + lane, box = own >> rows_log2;
-        const PagePlace place{__shfl_sync(0xffffffffu, places[0].entry, box & 31),
-                              __shfl_sync(0xffffffffu, places[0].row, box & 31)};
-        const int row = (box_of(box) << rows_log2) + (own & ((1 << rows_log2) - 1));
-        if (box < 1 << lanes_log2 && row < kTileN) copy_descales_of_row(row, place, to);
-      }
+      const int groups_log2 = 28 - __clz(c.params.pages.box_rows), own = lane >> groups_log2;
+      const PagePlace place{__shfl_sync(0xffffffffu, places[0].entry, own),
+                            __shfl_sync(0xffffffffu, places[0].row, own)};
+      const int group = (box_of(own) << groups_log2) + (lane & ((1 << groups_log2) - 1));
+      const bool is_own = own < 1 << lanes_log2 && group < kTileN / 8;
+      if (is_own) copy_descales_of(group, place, to);
     }
   }
-  __device__ void copy_descales_of_row(int row, const PagePlace& place, ptx::SmemAddr to) const {
+  __device__ void copy_descales_of(int index, const PagePlace& place, ptx::SmemAddr to) const {
     const int page = page_of(c.params.pages, place);
     const bool is_there = place.row >= 0;
-    copy_descale(c.params.descales.k, page, to + 4 * row, is_there);
-    copy_descale(c.params.descales.v, page, to + kDescaleBytes + 4 * row, is_there);
+    copy_descale(c.params.descales.k, page, to + 4 * index, is_there);
+    copy_descale(c.params.descales.v, page, to + kDescaleBytes + 4 * index, is_there);
   }
   // 0 for a key that is not there.
   __device__ void copy_descale(const DescaleRows& of, int at, ptx::SmemAddr to,

@@ -56,6 +56,9 @@ constexpr int ring_stages(const FwdTraits& t) { return t.kv_stages / t.turns; }
 // More would leave too few registers.
 constexpr bool q_in_registers(const FwdTraits& t) { return t.head_dim <= 128; }
 
+// Keys that have a descale in shared memory where those are of pages: boxes are of 8 rows or more.
+constexpr int descale_keys(const FwdTraits& t) { return t.pages == Pages::kBoxes ? 8 : 1; }
+
 // Bytes lie as 16-bit elements of half as many columns do (tile/slab.h), which is also what TMA
 // takes them for.
 constexpr int pairs(int head_dim) { return head_dim / 2; }
@@ -67,8 +70,8 @@ struct SmemLayout {
   int q;         // [stage][slab][tile_m rows]
   int k;         // [stage][slab][128 keys]
   int v;         // [stage][slab][128 keys]
-  int descales;  // [stage]: 128 floats of keys, 128 of values; the first one is all keys' but for
-                 // those of pages
+  int descales;  // [stage]: of K, then of V: the first one is all keys' but for those of pages,
+                 // which are for descale_keys() keys each
   int merge;     // [warp][16 rows][32 columns] floats
   int stats;     // [warp][16 rows] of PartStats
   int tiles;     // QTile[kTileSlots]

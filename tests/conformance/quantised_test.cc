@@ -1,0 +1,228 @@
+// Keys and values stored as bytes with descales: on every backend attention over the numbers that
+// they stand for, wherever they lie. What belongs to no sequence is NaN, as in every case.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "backends.h"
+#include "core/dtype.h"
+#include "table.h"
+
+namespace fa4::internal {
+namespace {
+
+// Three queries a sequence are few rows of a tile on a GPU, seventy are many.
+constexpr int64_t kQueries[] = {3, 70};
+
+Case base_case(int64_t seqlen_q, int64_t head_dim, int64_t head_dim_v) {
+  Case c;
+  ProblemDesc& d = c.desc;
+  d.batch = 3;
+  d.heads_q = 4;
+  d.heads_kv = 2;
+  d.seqlen_q = seqlen_q;
+  d.seqlen_k = 400;
+  d.head_dim = head_dim;
+  d.head_dim_v = head_dim_v;
+  // Rows of a width that GPUs take, whatever the head dimension.
+  const int64_t row = (std::max(head_dim, head_dim_v) + 15) / 16 * 16;
+  d.k = d.v = {d.seqlen_k * 2 * row, 2 * row, row};
+  d.causal = true;
+  d.has_seqused_k = true;
+  c.seqused_k = {400, 0, 201};
+  c.seed = 53;
+  return c;
+}
+
+void put_in_pages(Case& c, int64_t page_size) {
+  ProblemDesc& d = c.desc;
+  d.layout_kv = Layout::kPaged;
+  d.page_size = page_size;
+  d.pages_per_seq = (d.seqlen_k + page_size - 1) / page_size;
+  d.num_pages = d.batch * d.pages_per_seq + 2;
+  d.k = d.v = {};
+}
+
+class Quantised : public BackendTest {};
+
+// How many backends ran it. Of few queries a GPU also cuts the keys, and gives the same bits from
+// any number of SMs.
+int expect_right(const Case& c) {
+  const CaseTensors tensors(c);
+  const AttentionProblem& p = tensors.problem();
+  const Reference reference = reference_forward(p, tensors.args(), 2);
+  int ran = 0;
+  for (const Backend& backend : tested_backends()) {
+    if (!unsupported(backend, p).empty()) continue;
+    SCOPED_TRACE(backend.name);
+    ++ran;
+    const Result result = run_on(backend, p, tensors.args());
+    const Accuracy out = check_out(p, tensors.args(), reference, result.out.data(), result.tile_m);
+    EXPECT_TRUE(out.passed) << result.kernel << ": " << out.detail;
+    const Accuracy lse =
+        check_lse(p, tensors.args(), reference, result.lse.data(), result.exp_error);
+    EXPECT_TRUE(lse.passed) << result.kernel << ": " << lse.detail;
+    if (!backend.is_gpu() || p.seqlen_q != kQueries[0]) continue;
+    DeviceSpec spec = backend.device.spec;
+    spec.num_sms = 1;
+    const AttentionProblem fixed = [&] {
+      ProblemDesc d = p;
+      d.split_keys = 128;
+      d.num_splits = 0;
+      return AttentionProblem::make(d);
+    }();
+    const Result one = run_plan(backend, plan_forward(fixed, spec), tensors.args());
+    const Result all = run_on(backend, fixed, tensors.args());
+    EXPECT_TRUE(one.out == all.out) << one.kernel;
+    EXPECT_EQ(std::memcmp(one.lse.data(), all.lse.data(), all.lse.size() * sizeof(float)), 0);
+    const Accuracy cut = check_out(fixed, tensors.args(), reference, one.out.data(), one.tile_m);
+    EXPECT_TRUE(cut.passed) << one.kernel << ": " << cut.detail;
+  }
+  return ran;
+}
+
+TEST_F(Quantised, OfEveryHeadDim) {
+  constexpr struct {
+    int64_t head_dim, head_dim_v;
+  } kDims[] = {{16, 16},   {64, 64},   {72, 40},   {96, 96},
+               {128, 128}, {192, 128}, {192, 192}, {256, 256}};
+  int ran = 0, index = 0;
+  for (const auto& dims : kDims) {
+    for (const int64_t queries : kQueries) {
+      SCOPED_TRACE(testing::Message() << dims.head_dim << ", " << queries << " queries");
+      Case c = base_case(queries, dims.head_dim, dims.head_dim_v);
+      c.desc.dtype = ++index % 4 == 0 ? DType::kF16 : DType::kBF16;
+      quantise(c.desc, index % 3 == 0 ? 0 : kDescaleBlock, Descales::kContiguous);
+      ran += expect_right(c);
+    }
+  }
+  EXPECT_GE(ran, 16);
+}
+
+TEST_F(Quantised, InPagesOfEverySize) {
+  int ran = 0;
+  for (const int64_t page_size : {1, 16, 24, 128}) {
+    for (const int64_t descale_block : {int64_t{0}, kDescaleBlock, page_size}) {
+      for (const int64_t queries : kQueries) {
+        SCOPED_TRACE(testing::Message() << "pages of " << page_size << ", descales of "
+                                        << descale_block << " keys, " << queries << " queries");
+        const bool wide = page_size == 16 || page_size == 1;
+        Case c = wide ? base_case(queries, 128, 128) : base_case(queries, 80, 48);
+        put_in_pages(c, page_size);
+        quantise(c.desc, descale_block, Descales::kContiguous);
+        ran += expect_right(c);
+      }
+    }
+  }
+  EXPECT_GE(ran, 24);
+}
+
+TEST_F(Quantised, OnPagesThatAllShare) {
+  for (const int64_t page_size : {1, 16, 24}) {
+    for (const int64_t descale_block : {kDescaleBlock, page_size}) {
+      SCOPED_TRACE(testing::Message() << page_size << ", " << descale_block);
+      Case c = base_case(3, 64, 64);
+      put_in_pages(c, page_size);
+      c.desc.prefix_len = 104;
+      c.desc.num_pages += 104 / page_size + 1;
+      c.desc.page_table_heads = 2;
+      c.seqused_k = {400, 60, 201};
+      quantise(c.desc, descale_block, Descales::kContiguous);
+      expect_right(c);
+    }
+  }
+}
+
+struct Variant {
+  const char* name;
+  std::function<void(Case&)> change;
+  std::optional<Descales> descales = Descales::kContiguous;
+};
+const Variant kVariants[] = {
+    {"sink, softcap and window",
+     [](Case& c) {
+       c.desc.has_sink = true;
+       c.desc.softcap = 5;
+       c.desc.window = {150, 20};
+     }},
+    {"window behind the position",
+     [](Case& c) {
+       c.desc.causal = false;
+       c.desc.window = {300, -90, 2};
+     }},
+    {"negative scale", [](Case& c) { c.desc.softmax_scale = -0.05f; }},
+    {"keys left whole", [](Case& c) { c.desc.num_splits = 1; }},
+    {"two parts", [](Case& c) { c.desc.num_splits = 2; }},
+    {"out in f32", [](Case& c) { c.desc.out_dtype = DType::kF32; }},
+    {"wide scores", [](Case& c) { c.amplitude = 30; }},
+    {"group of three", [](Case& c) { c.desc.heads_q = 6; }},
+    {"one key head", [](Case& c) { c.desc.heads_kv = 1, c.desc.k = c.desc.v = {}; }},
+    {"one number for all", [](Case&) {}, Descales::kOneNumber},
+    {"no descales", [](Case& c) { c.desc.kv_dtype = DType::kE4M3; }, std::nullopt},
+    {"queries in use",
+     [](Case& c) {
+       c.desc.has_seqused_q = true;
+       c.seqused_q = {2, 1, 0};
+     }},
+    {"packed",
+     [](Case& c) {
+       pack(c, {3, 0, 70}, {400, 17, 129});
+       c.desc.k = c.desc.v = {};
+       c.desc.has_seqused_k = false;
+       c.seqused_k.clear();
+     }},
+    {"40 sequences",
+     [](Case& c) {
+       c.desc.batch = 40;
+       c.seqused_k.assign(40, 0);
+       for (int b = 0; b < 40; b += 3) c.seqused_k[static_cast<size_t>(b)] = 9 * b;
+     }},
+};
+
+TEST_F(Quantised, UnderEveryOption) {
+  for (const Variant& variant : kVariants) {
+    for (const int64_t queries : kQueries) {
+      SCOPED_TRACE(testing::Message() << variant.name << ", " << queries << " queries");
+      Case c = base_case(queries, 64, 64);
+      variant.change(c);
+      if (variant.descales) quantise(c.desc, kDescaleBlock, *variant.descales);
+      expect_right(c);
+    }
+  }
+}
+
+// One key a sequence, whose weight is 1: out is the numbers of its bytes, which all 16-bit types
+// hold; NaN stays NaN.
+TEST_F(Quantised, EveryByteIsItsNumber) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    ProblemDesc d;
+    d.dtype = dtype;
+    d.kv_dtype = DType::kE4M3;
+    d.batch = d.seqlen_q = d.seqlen_k = d.heads_q = d.heads_kv = 1;
+    d.head_dim = d.head_dim_v = 256;
+    const AttentionProblem p = AttentionProblem::make(d);
+    const std::vector<uint16_t> q(256);
+    const std::vector<unsigned char> k(256);
+    std::vector<unsigned char> v(256);
+    for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<unsigned char>(i);
+    ForwardArgs args;
+    args.q = q.data();
+    args.k = k.data();
+    args.v = v.data();
+    for (const Backend& backend : tested_backends()) {
+      if (!unsupported(backend, p).empty()) continue;
+      SCOPED_TRACE(backend.name);
+      const Result result = run_on(backend, p, args);
+      for (int i = 0; i < 256; ++i) {
+        const float expected = e4m3_to_float(static_cast<uint8_t>(i));
+        const float found = load_as_float(dtype, result.out.data(), i);
+        EXPECT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected)))
+            << "byte " << i << ": " << found << ", not " << expected;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fa4::internal
