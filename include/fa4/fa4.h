@@ -239,8 +239,8 @@ typedef struct fa4_problem {
   /* Paged: the first prefix_len keys of every sequence are the same and lie on prefix_pages, which
    * executions bring; page_table is of the keys behind them. seqlen_k and seqused_k count both. */
   int64_t prefix_len;
-  /* Of k and v as they are stored: 0 for dtype, or FA4_E4M3, on the CPU and forward alone: 448 is
-   * the largest, there is no infinity, 0x7f and 0xff are NaN. A number of k or v is its byte's
+  /* Of k and v as they are stored: 0 for dtype, or FA4_E4M3, in the forward alone: 448 is the
+   * largest, there is no infinity, 0x7f and 0xff are NaN. A number of k or v is its byte's
    * times a descale. Attention is of these products: neither q nor probabilities are rounded to a
    * byte. */
   int32_t kv_dtype;

@@ -194,7 +194,7 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     q : array (batch, seqlen_q, heads_q, head_dim)
         bfloat16, float16, or float32 on the CPU. numpy, torch, or anything with DLPack or the buffer protocol.
     k : array (batch, seqlen_k, heads_kv, head_dim)
-        heads_kv divides heads_q. k and v may be bytes (uint8, float8_e4m3fn) beside another q: OCP e4m3fn, on the CPU, without gradients.
+        heads_kv divides heads_q. k and v may be bytes (uint8, float8_e4m3fn) beside another q: OCP e4m3fn, without gradients.
     v : array (batch, seqlen_k, heads_kv, head_dim_v)
     softmax_scale : float, optional
         1 / sqrt(head_dim) by default.

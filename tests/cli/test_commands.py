@@ -200,8 +200,9 @@ class Verify(CommandTest):
         self.refuse("verify", *sizes, "--kv-dtype", "e5m2", words=["--kv-dtype e5m2; accepted: e4m3, or that of q"])
         self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--descale-block", "64", words=["--descale-block 64; accepted: 0 (one"])
         self.refuse("verify", *sizes, "--descale-block", "128", words=["--descale-block 128; accepted: with --kv-dtype e4m3"])
-        self.refuse("plan", *sizes, "--kv-dtype", "e4m3", "--device", "cuda:0",
-                    words=["kv_dtype e4m3; accepted on a GPU in this version: 0 (dtype, bf16)"])
+        for device in ("cuda:0", "emulated:b200"):
+            plan = self.json("plan", *sizes, "--kv-dtype", "e4m3", "--device", device)
+            self.assertIn("fwd_e4m3_bf16_d64_m64", [step["choice"] for step in plan["steps"]])
         self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--direction", "backward", words=["kv_dtype e4m3; accepted for the backward"])
 
     def test_splits(self):

@@ -42,7 +42,9 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
       const ForwardPlan plan = plan_forward(p, device);
       // Two variants of each kernel take pages, of which there are few cases.
       const bool paged = p.layout_kv == Layout::kPaged;
-      ++counts[paged ? "paged" : "kernel " + plan.steps.at(0).source.display_name];
+      ++counts[paged              ? "paged"
+               : p.is_quantised() ? "bytes"
+                                  : "kernel " + plan.steps.at(0).source.display_name];
     }
   }
   return counts;
@@ -51,7 +53,10 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
 bool is_in(const KernelSource& kernel, const char* folder) {
   return kernel.main_file.find(folder) != std::string::npos;
 }
-bool is_forward(const KernelSource& kernel) { return is_in(kernel, "forward/"); }
+// Those of bytes are many variants for few cases: Quantised.* (tests/conformance) runs each.
+bool is_forward(const KernelSource& kernel) {
+  return is_in(kernel, "forward/") && !is_in(kernel, "mma/");
+}
 
 TEST(Cases, TheFullSuiteCoversAGpu) {
   for (const uint64_t seed : {0, 1, 2, 3, 4, 5}) {
@@ -62,7 +67,10 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
     for (const auto& [name, count] : counts) {
       // Parts of keys are those of few rows.
       const bool has_parts = name.find("_parts") != std::string::npos;
-      const int least = has_parts ? 5 : name.starts_with("kernel ") ? 25 : 100;
+      const int least = has_parts                     ? 5
+                        : name.starts_with("kernel ") ? 25
+                        : name == "bytes"             ? 50
+                                                      : 100;
       EXPECT_GE(count, least) << name << " seed " << seed;
     }
     for (const auto& [kernel, smem_bytes] : prebuilt_kernels("sm_90a")) {
