@@ -227,7 +227,8 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
   if (architecture == "sm_90a" || is_sm100(architecture)) {
     for (const Element element : {Element::kBF16, Element::kF16}) {
       for (const E4m3TuningRow& row : e4m3_tuning_rows()) {
-        if (row.row_warps > 1) continue;  // decoding alone, as those of parts above
+        // Decoding at the most common head dimension: the library has room for no more.
+        if (row.row_warps > 1 || row.head_dim != 128) continue;
         E4m3ForwardSpec spec{traits_of(row, element, false), {}, {}};
         spec.traits.parts = true;
         add_once(prebuilt(spec), &kernels);

@@ -67,10 +67,8 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
     for (const auto& [name, count] : counts) {
       // Parts of keys are those of few rows.
       const bool has_parts = name.find("_parts") != std::string::npos;
-      const int least = has_parts                     ? 5
-                        : name.starts_with("kernel ") ? 25
-                        : name == "bytes"             ? 50
-                                                      : 100;
+      const bool is_kernel = name.starts_with("kernel ") || name == "bytes";
+      const int least = has_parts ? 5 : is_kernel ? 25 : 100;
       EXPECT_GE(count, least) << name << " seed " << seed;
     }
     for (const auto& [kernel, smem_bytes] : prebuilt_kernels("sm_90a")) {
