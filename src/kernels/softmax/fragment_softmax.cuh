@@ -1,8 +1,8 @@
 // Online softmax of two rows a thread, in the register layout of a wgmma accumulator.
 #pragma once
 
+#include "kernels/ptx/math.cuh"
 #include "kernels/softmax/exp2_math.h"
-#include "kernels/tile/pack.cuh"
 
 namespace fa4 {
 
@@ -30,12 +30,11 @@ struct OnlineSoftmax {
     }
   }
 
-  // After update_max(): probabilities relative to row_max, in pairs as the A operand of P V takes
-  // them, and added to row_sum. The scores stay: what writes them here has ptxas serialise the
-  // products into them.
-  template <Element kElement, int kScores>
-  __device__ void exponentiate(const float (&s)[kScores], uint32_t (&p)[kScores / 8][4],
-                               float scale_log2) {
+  // After update_max(): probabilities relative to row_max, added to row_sum. visit(i, r, x, y)
+  // takes those of row r in columns 2 i and 2 i + 1 of the thread. What writes them in the place of
+  // scores that wgmma left has ptxas serialise the products into them.
+  template <int kScores, class Visit>
+  __device__ void exponentiate(const float (&s)[kScores], float scale_log2, Visit visit) {
     constexpr int kChunk = 8;  // pairs of columns of a row
     float offset[2], next_offset[2];
 #pragma unroll
@@ -50,7 +49,7 @@ struct OnlineSoftmax {
         const float y = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r + 1], scale_log2, offset[r]));
         row_sum[r][0] += x;
         row_sum[r][1] += y;
-        p[i / 2][2 * (i % 2) + r] = pack<kElement>(x, y);
+        visit(i, r, x, y);
         // The same offset, but known only after a probability of this chunk: ptxas would put the
         // multiplications of all columns before the first exponentials instead of beside them.
         if (i % kChunk == 2) next_offset[r] = fmaf(x, 0.0f, offset[r]);

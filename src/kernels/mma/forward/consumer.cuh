@@ -8,6 +8,7 @@
 #include "kernels/scores/mask_fragment.cuh"
 #include "kernels/scores/softcap.cuh"
 #include "kernels/softmax/fragment_softmax.cuh"
+#include "kernels/tile/pack.cuh"
 
 namespace fa4::mma {
 
@@ -111,11 +112,14 @@ class Consumer {
       mask_scores(rS, bounds, n * kTileN + first_key);
     }
     const float scale_log2 = c.params.scores.scale_log2;
-    if (softmax.template update_max<false>(rS, scale_log2)) {
+    if (softmax.update_max(rS, scale_log2)) {
+      softmax.rescale();
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];
     }
-    softmax.exponentiate(rS, scale_log2);
+    softmax.exponentiate(rS, scale_log2, [&](int i, int r, float x, float y) {
+      rS[4 * i + 2 * r] = x, rS[4 * i + 2 * r + 1] = y;
+    });
     descale_probabilities(stage);
     add_values(stage, tile.work.seqlen_k - n * kTileN - first_key);
     release(ring, kv);

@@ -9,6 +9,7 @@
 #include "kernels/sm90/forward/epilogue.cuh"
 #include "kernels/softmax/fragment_softmax.cuh"
 #include "kernels/tile/clear_rows.cuh"
+#include "kernels/tile/pack.cuh"
 #include "kernels/tile/smem_descriptor.cuh"
 
 namespace fa4::sm90 {
@@ -331,7 +332,9 @@ class Consumer {
   // P from S. The accumulator layout of two 8-column groups is the A operand of one 16-row step.
   __device__ void probabilities() {
     ptx::fence_registers(rS);
-    softmax.template exponentiate<T.element>(rS, rP, c.params.scores.scale_log2);
+    softmax.exponentiate(rS, c.params.scores.scale_log2, [&](int i, int r, float x, float y) {
+      rP[i / 2][i % 2 * 2 + r] = pack<T.element>(x, y);
+    });
   }
 
   __device__ void clear_o() {
