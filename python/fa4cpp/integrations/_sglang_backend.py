@@ -40,8 +40,8 @@ class Backend(AttentionBackend):
         if type(pool) is not MHATokenToKVPool or pool.use_hnd:
             _refuse(f"a pool {type(pool).__name__}{' with heads outside of rows' if type(pool) is MHATokenToKVPool else ''}",
                     "MHATokenToKVPool, rows outside of heads (--disable-hybrid-swa-memory)")
-        if pool.dtype not in (torch.float16, torch.bfloat16):
-            _refuse(f"kv_cache_dtype {str(pool.dtype)[6:]}", "float16, bfloat16")
+        if pool.dtype not in (torch.float16, torch.bfloat16, torch.float8_e4m3fn):
+            _refuse(f"kv_cache_dtype {str(pool.dtype)[6:]}", "float16, bfloat16, float8_e4m3fn")
         self._pool, self._page, self._requests = pool, pool.page_size, runner.req_to_token_pool.req_to_token
         self._context = self._requests.shape[1]
 
@@ -88,9 +88,12 @@ class Backend(AttentionBackend):
                 _refuse(f"{name} of a layer", "None")
         if layer.is_cross_attention or layer.logit_capping_method != "tanh":
             _refuse("cross attention, or a cap other than tanh,", "is_cross_attention False, logit_capping_method 'tanh'")
+        descales = (layer.k_scale, layer.v_scale) if self._pool.dtype == torch.float8_e4m3fn else (None, None)
         if save_kv_cache and k is not None:
-            self._pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k.view(-1, layer.tp_k_head_num, layer.qk_head_dim),
-                                     v.view(-1, layer.tp_v_head_num, layer.v_head_dim))
+            k, v = k.view(-1, layer.tp_k_head_num, layer.qk_head_dim), v.view(-1, layer.tp_v_head_num, layer.v_head_dim)
+            # The pool divides in place.
+            k, v = (new if scale is None else new.clone() for new, scale in zip((k, v), descales))
+            self._pool.set_kv_buffer(layer, KVWriteLoc(forward_batch.out_cache_loc), k, v, *descales)
         caches = [buffer.unflatten(0, (-1, self._page)) for buffer in (self._pool.get_key_buffer(layer.layer_id),
                                                                        self._pool.get_value_buffer(layer.layer_id))]
         step, causal = self.forward_metadata, layer.attn_type == AttentionType.DECODER
@@ -102,7 +105,8 @@ class Backend(AttentionBackend):
         out = flash_attn_varlen_func(rows, *caches, cu_seqlens_q=step.starts, cu_seqlens_k=None, max_seqlen_q=step.max_query_len,
                                      max_seqlen_k=min(_tensors.rows_of_plan(step.max_seq_len), step.table.shape[1] * self._page),
                                      softmax_scale=layer.scaling, causal=causal, window_size=window, softcap=layer.logit_cap or 0.0,
-                                     sink=sinks, seqused_k=step.lengths, page_table=step.table)
+                                     sink=sinks, seqused_k=step.lengths, page_table=step.table, k_descale=descales[0],
+                                     v_descale=descales[1])
         return out.view(len(q), -1)
 
     forward_decode = forward_extend

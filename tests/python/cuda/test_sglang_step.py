@@ -22,7 +22,7 @@ class Pool:
         self.page_size = page_size
         self.buffers = [torch.full((SLOTS, HEADS_KV, DIM), torch.nan, dtype=self.dtype, device=DEVICE) for _ in "kv"]
 
-    def set_kv_buffer(self, layer, loc, k, v):
+    def set_kv_buffer(self, layer, loc, k, v, k_scale, v_scale):
         for buffer, new in zip(self.buffers, (k, v)):
             buffer[loc] = new
 

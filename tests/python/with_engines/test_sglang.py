@@ -78,6 +78,23 @@ class Sglang(unittest.TestCase):
                                            left=layer_options.get("sliding_window_size"), softcap=layer_options.get("logit_cap", 0.0))
                         self.assertLess((out[rows].double() - wanted).abs().max().item(), 0.03, (page_size, layer_options, options, mode, b))
 
+    def test_caches_of_bytes(self):
+        for scales in ((None, None), (torch.tensor(0.5), torch.tensor(0.25))):
+            runner = self.runner(16, torch.float8_e4m3fn)
+            backend = ATTENTION_BACKENDS[ours.NAME](runner)
+            runner.req_to_token_pool.req_to_token[2] = torch.arange(CONTEXT) + 32
+            layer = RadixAttention(HEADS, DIM, DIM ** -0.5, HEADS_KV, 0)
+            layer.k_scale, layer.v_scale = scales
+            batch = self.batch(ForwardMode.EXTEND, runner, [2], [0], [40])
+            backend.init_forward_metadata(batch)
+            q, k, v = (torch.randn(40, heads, DIM, dtype=torch.bfloat16) for heads in (HEADS, HEADS_KV, HEADS_KV))
+            kept = k.clone()
+            out = backend.forward(q.flatten(1), k, v, layer, batch)
+            self.assertTrue(torch.equal(k, kept))
+            k, v = ((part if scale is None else part / scale).to(torch.float8_e4m3fn).float() * (1 if scale is None else scale)
+                    for part, scale in zip((k, v), scales))
+            self.assertLess((out.unflatten(1, (-1, DIM)).double() - attention(q, k, v)).abs().max().item(), 0.03)
+
     def test_a_layer_that_writes_nothing(self):
         runner = self.runner(1)
         backend = ATTENTION_BACKENDS[ours.NAME](runner)
@@ -92,8 +109,8 @@ class Sglang(unittest.TestCase):
         make = ATTENTION_BACKENDS[ours.NAME]
         with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^latent attention is not in this version"):
             make(self.runner(1, mla=True))
-        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^kv_cache_dtype float8_e4m3fn is not in this version"):
-            make(self.runner(1, torch.float8_e4m3fn))
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^kv_cache_dtype float8_e5m2 is not in this version"):
+            make(self.runner(1, torch.float8_e5m2))
         with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^a pool SimpleNamespace is not in this version"):
             make(types.SimpleNamespace(token_to_kv_pool=types.SimpleNamespace(), use_mla_backend=False))
         runner = self.runner(1)
