@@ -158,6 +158,13 @@ const Variant kVariants[] = {
     {"wide scores", [](Case& c) { c.amplitude = 30; }},
     {"group of three", [](Case& c) { c.desc.heads_q = 6; }},
     {"one key head", [](Case& c) { c.desc.heads_kv = 1, c.desc.k = c.desc.v = {}; }},
+    {"128 query heads of one key head",
+     [](Case& c) {
+       c.desc.batch = 1;
+       c.seqused_k.resize(1);
+       c.desc.heads_q = 128, c.desc.heads_kv = 1;
+       c.desc.k = c.desc.v = {};
+     }},
     {"one number for all", [](Case&) {}, Descales::kOneNumber},
     {"no descales", [](Case& c) { c.desc.kv_dtype = DType::kE4M3; }, std::nullopt},
     {"queries in use",
