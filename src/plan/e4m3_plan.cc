@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "plan/gpu_plan.h"
@@ -9,8 +10,6 @@
 
 namespace fa4::internal {
 namespace {
-
-constexpr int kManyRowWarps = 4;
 
 // clang-format off
 constexpr std::array kRows = {
@@ -52,20 +51,19 @@ constexpr std::array kRows = {
         .reason = "192 KB of keys and values under way: two turns have no room for it"},
     E4m3TuningRow{
         .head_dim = 256, .head_dim_v = 256,
-        .row_warps = 4, .key_warps = 2, .turns = 1, .q_stages = 2, .kv_stages = 2,
-        .reason = "128 KB of keys and values under way"},
+        .row_warps = 2, .key_warps = 4, .turns = 1, .q_stages = 2, .kv_stages = 2,
+        .reason = "128 KB of keys and values under way; 64 keys a warp would spill registers"},
 };
 // clang-format on
 
+// A tile of one warp's rows where those of a key head are no more, else of several warps'.
 const E4m3TuningRow& row_of(const AttentionProblem& p) {
-  const E4m3TuningRow* found = nullptr;
-  for (const E4m3TuningRow& row : kRows) {
+  const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
+  const bool is_few = rows <= mma::kWarpRows;
+  return *std::find_if(kRows.begin(), kRows.end(), [&](const E4m3TuningRow& row) {
     const bool holds = p.head_dim <= row.head_dim && p.head_dim_v <= row.head_dim_v;
-    if (holds && mma::kWarpRows * row.row_warps == e4m3_tile_rows(p) && found == nullptr) {
-      found = &row;
-    }
-  }
-  return *found;
+    return holds && is_few == (row.row_warps == 1);
+  });
 }
 
 }  // namespace
@@ -84,10 +82,7 @@ mma::FwdTraits traits_of(const E4m3TuningRow& row, Element element, bool softcap
           .softcap = softcap};
 }
 
-int e4m3_tile_rows(const AttentionProblem& p) {
-  const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
-  return rows <= mma::kWarpRows ? mma::kWarpRows : mma::kWarpRows * kManyRowWarps;
-}
+int e4m3_tile_rows(const AttentionProblem& p) { return mma::kWarpRows * row_of(p).row_warps; }
 
 E4m3ForwardSpec plan_e4m3(const AttentionProblem& p, const DeviceSpec& device) {
   E4m3ForwardSpec spec;

@@ -23,7 +23,7 @@ struct E4m3TuningRow {
 std::span<const E4m3TuningRow> e4m3_tuning_rows();
 mma::FwdTraits traits_of(const E4m3TuningRow& row, Element element, bool softcap);
 
-// Rows of a tile: 16 where those of a key head are no more, else 64.
+// Rows of a tile: 16 where those of a key head are no more, else 64, or 32 at head_dim 256.
 int e4m3_tile_rows(const AttentionProblem& problem);
 
 // For a problem that query_gpu_support takes: every head dimension has a kernel.
