@@ -52,6 +52,42 @@ TEST(ForwardParams, ANegativeBoundIsOne) {
   EXPECT_EQ(params_of(desc).mask.window_right, 40);
 }
 
+TEST(ForwardParams, BytesAndTheirDescalesAreDescribed) {
+  ProblemDesc desc = desc_of(false);
+  desc.kv_dtype = DType::kE4M3;
+  desc.has_descales = true;
+  desc.k_descale = {14, 7, 3};
+  desc.seqlen_k = 512;
+  desc.k = desc.v = desc.dk = desc.dv = {};
+  const std::vector<float> numbers(1000);
+  ForwardArgs args;
+  args.k_descale = numbers.data();
+  EXPECT_EQ(params_of(desc, args).descales.shift, 31);  // every key's is block 0's
+  desc.descale_block = 128;
+  const FwdParams dense = params_of(desc, args);
+  EXPECT_EQ(dense.descales.shift, 7);
+  EXPECT_EQ(dense.descales.of_pages, 0);
+  EXPECT_EQ(dense.descales.k.data, numbers.data());
+  EXPECT_EQ(dense.descales.k.stride_batch, 14);
+  EXPECT_EQ(dense.descales.k.stride_block, 7);
+  EXPECT_EQ(dense.descales.k.stride_head, 3);
+  EXPECT_EQ(dense.descales.v.data, nullptr);
+
+  desc.layout_kv = Layout::kPaged;
+  desc.page_size = desc.descale_block = 24;
+  desc.pages_per_seq = 22;
+  desc.num_pages = 50;
+  desc.has_seqused_k = true;
+  desc.k = desc.v = {};
+  const FwdParams paged = params_of(desc, args);
+  EXPECT_EQ(paged.descales.of_pages, 1);
+  EXPECT_EQ(paged.descales.k.stride_batch, 0);
+  const int64_t row = desc.heads_kv * desc.head_dim;
+  EXPECT_EQ(paged.pages.k.columns, desc.head_dim / 2);  // pairs of bytes
+  EXPECT_EQ(paged.pages.k.stride_row, row / 2);
+  EXPECT_EQ(paged.pages.k.stride_page, 24 * row / 2);
+}
+
 TEST(ForwardParams, KernelsAreToldTheTypeOfSinks) {
   ProblemDesc desc = desc_of(false);
   desc.has_sink = true;
