@@ -7,6 +7,7 @@
 
 #include "backends.h"
 #include "core/dtype.h"
+#include "problem/tensor_extent.h"
 #include "table.h"
 
 namespace fa4::internal {
@@ -195,6 +196,46 @@ TEST_F(Quantised, UnderEveryOption) {
       variant.change(c);
       if (variant.descales) quantise(c.desc, kDescaleBlock, *variant.descales);
       expect_right(c);
+    }
+  }
+}
+
+// Probabilities take the values' descales before they are rounded: f16 has no room for a product of
+// them where descales are far from 1, or grow and shrink from block to block.
+TEST_F(Quantised, OfDescalesFarFromOne) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const int64_t page_size : {0, 1, 16}) {
+      for (const int by : {-12, 14, 0}) {  // powers of two; 0: rising from block to block
+        SCOPED_TRACE(testing::Message() << page_size << ", 2^" << by);
+        Case c = base_case(8, 64, 64);
+        c.desc.dtype = dtype;
+        c.desc.out_dtype = DType::kF32;
+        c.desc.seqlen_k = 512;  // whole blocks, and rows enough: no few keys outweigh all others
+        c.seqused_k = {512, 0, 256};
+        c.desc.k = c.desc.v = {};
+        if (page_size > 0) put_in_pages(c, page_size);
+        const int64_t block = page_size > 0 ? page_size : kDescaleBlock;
+        quantise(c.desc, block, Descales::kContiguous);
+        const CaseTensors tensors(c);
+        const AttentionProblem& p = tensors.problem();
+        const TensorExtent extent = descale_extent(p);
+        ForwardArgs args = tensors.args();
+        std::vector<float> descales(args.v_descale,
+                                    args.v_descale + extent.outer * extent.rows * extent.heads);
+        for (size_t i = 0; i < descales.size(); ++i) {
+          const auto row = static_cast<int>(static_cast<int64_t>(i) / extent.heads % extent.rows);
+          descales[i] = std::ldexp(descales[i], by != 0 ? by : 9 * (row % 4));
+        }
+        args.v_descale = descales.data();
+        const Reference reference = reference_forward(p, args, 2);
+        for (const Backend& backend : tested_backends()) {
+          if (!unsupported(backend, p).empty()) continue;
+          SCOPED_TRACE(backend.name);
+          const Result result = run_on(backend, p, args);
+          const Accuracy out = check_out(p, args, reference, result.out.data(), result.tile_m);
+          EXPECT_TRUE(out.passed) << result.kernel << ": " << out.detail;
+        }
+      }
     }
   }
 }

@@ -44,6 +44,7 @@ class Consumer {
   static constexpr int kScores = kKeys / 2;
   static constexpr int kOutputs = T.head_dim_v / 2;
   static constexpr int kRing = ring_stages(T);
+  static constexpr bool kScalesValues = T.element == Element::kF16;
   using Keys = KeyPieces<T.head_dim>;
   using Values = ValuePieces<T.head_dim_v>;
   using Merge = MergedTile<T>;
@@ -66,6 +67,7 @@ class Consumer {
 
   __device__ void begin() {
     softmax.reset();
+    value_scale = kScalesValues && c.params.descales.v.data != nullptr ? 0.0f : 1.0f;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
 #pragma unroll
@@ -87,7 +89,7 @@ class Consumer {
 
   __device__ void end() {
     if constexpr (!q_in_registers(T)) release(c.pipeline(kQFull), q);
-    Merge(c, tile.work, warp).finish(rO, softmax);
+    Merge(c, tile.work, warp).finish(rO, value_scale == 0.0f ? 1.0f : 1.0f / value_scale, softmax);
   }
 
   // A of two k steps: their columns lie side by side in the thread's two rows.
@@ -169,33 +171,69 @@ class Consumer {
   }
 
   __device__ void descale_scores(int stage) {
-    if (c.params.descales.k.data != nullptr) descale(c.descales_of_keys(stage));
+    if (c.params.descales.k.data == nullptr) return;
+    descale(descales_of(c.descales_of_keys(stage)), 1.0f);
   }
   __device__ void descale_probabilities(int stage) {
-    if (c.params.descales.v.data != nullptr) descale(c.descales_of_keys(stage) + kTileN);
+    if (c.params.descales.v.data == nullptr) return;
+    const Factors factors = descales_of(c.descales_of_keys(stage) + kTileN);
+    if constexpr (kScalesValues) fit_values(factors);
+    descale(factors, value_scale);
   }
-  // A thread's columns of the scores are keys 8 j + 2t and the one behind it.
-  __device__ void descale(const float* by) {
-    if (c.params.descales.of_pages == 0) {
-      const float factor = *by;
+
+  // Of a thread's columns of the scores, which are keys 8 j + 2t and the one behind it.
+  struct Factors {
+    float of[kKeyTiles][2];
+  };
+  __device__ Factors descales_of(const float* data) const {
+    const bool of_pages = c.params.descales.of_pages != 0;
+    Factors factors;
+    if (of_pages && descale_keys(T) == 1) {
+      data += first_key + 2 * t;
 #pragma unroll
-      for (int i = 0; i < kScores; ++i) rS[i] *= factor;
-      return;
-    }
-    by += first_key / descale_keys(T);
-#pragma unroll
-    for (int j = 0; j < kKeyTiles; ++j) {
-      float2 factors;
-      if constexpr (descale_keys(T) == 8) {
-        factors.x = factors.y = by[j];
-      } else {
-        factors = *reinterpret_cast<const float2*>(by + 8 * j + 2 * t);
+      for (int j = 0; j < kKeyTiles; ++j) {
+        const float2 read = *reinterpret_cast<const float2*>(data + 8 * j);
+        factors.of[j][0] = read.x, factors.of[j][1] = read.y;
       }
-      rS[4 * j] *= factors.x, rS[4 * j + 1] *= factors.y;
-      rS[4 * j + 2] *= factors.x, rS[4 * j + 3] *= factors.y;
+    } else {
+      if (of_pages) data += first_key / 8;
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+        factors.of[j][0] = factors.of[j][1] = of_pages ? data[j] : *data;
+      }
+    }
+    return factors;
+  }
+  __device__ void descale(const Factors& factors, float scale) {
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) {
+      const float factor = factors.of[i / 4][i % 2];
+      rS[i] *= kScalesValues ? factor * scale : factor;
     }
   }
 
+  // Probabilities reach 2^8, and f16 ends at 2^16: O is of values over the first of their descales,
+  // or over a later one that is 64 times as large. Descales that are all the same so change no
+  // probability.
+  __device__ void fit_values(const Factors& factors) {
+    constexpr float kMost = 64, kSmallestNormal = 0x1p-126f;
+    float largest = 0;
+#pragma unroll
+    for (int j = 0; j < kKeyTiles; ++j) {
+      largest = fmaxf(largest, fmaxf(fabsf(factors.of[j][0]), fabsf(factors.of[j][1])));
+    }
+    if constexpr (T.pages == Pages::kRows) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+    }
+    const bool fits = value_scale != 0.0f && largest * value_scale < kMost;
+    if (fits || !(largest > 0.0f && largest < kInfinity)) return;
+    const float scale = 1.0f / fmaxf(largest, kSmallestNormal);
+    const float change = value_scale == 0.0f ? 1.0f : scale / value_scale;
+#pragma unroll
+    for (int i = 0; i < kOutputs; ++i) rO[i] *= change;
+    value_scale = scale;
+  }
   // Scores of a kernel with softcap.
   __device__ void transform() {
     const ScoreParams& of = c.params.scores;
@@ -274,6 +312,7 @@ class Consumer {
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
   uint32_t rQ[q_in_registers(T) ? Keys::kSteps : 1][4];
+  float value_scale = 1.0f;  // O is of values times it; 0: of none yet
   float rS[kScores];
   float rO[kOutputs];
 };

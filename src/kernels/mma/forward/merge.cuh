@@ -23,8 +23,9 @@ class MergedTile {
         stats(reinterpret_cast<PartStats*>(context.smem + context.kSmem.stats)),
         sums(context.smem + context.kSmem.merge) {}
 
-  // Every consumer warp calls it.
-  __device__ void finish(const float (&rO)[T.head_dim_v / 2], const OnlineSoftmax& softmax) {
+  // Every consumer warp calls it. `unit`: what its O is in.
+  __device__ void finish(const float (&rO)[T.head_dim_v / 2], float unit,
+                         const OnlineSoftmax& softmax) {
     const int g = lane / 4, own = lane & 1;
     const OnlineSoftmax::Total total = softmax.total(own, c.params.scores.scale_log2);
     if (lane % 4 < 2) stats[warp * kWarpRows + g + 8 * own] = {total.max_log2, total.sum};
@@ -33,7 +34,8 @@ class MergedTile {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = warp % T.row_warps * kWarpRows + g + 8 * r;
-      weights[r] = weight_of(stats[warp * kWarpRows + g + 8 * r].max_log2, total_of(row).max_log2);
+      weights[r] =
+          weight_of(stats[warp * kWarpRows + g + 8 * r].max_log2, total_of(row).max_log2) * unit;
     }
     find_rows();
 #pragma unroll
