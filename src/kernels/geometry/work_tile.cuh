@@ -41,4 +41,14 @@ __device__ inline KeyBounds key_bounds_of(const HeadParams& heads, const MaskPar
   return key_bounds(position, tile.seqlen_k, mask.window_left, mask.window_right);
 }
 
+// The blocks that packed rows from `first` on visit: `rows` of them, or as many as the tile's
+// sequence has, at least one.
+__device__ inline BlockRange block_range_of_rows(const HeadParams& heads, const MaskParams& mask,
+                                                 const WorkTile& tile, int first, int rows,
+                                                 int tile_n) {
+  const int last = min(first + rows, tile.seqlen_q << heads.group_log2) - 1;
+  return block_range(key_bounds_of(heads, mask, tile, first),
+                     key_bounds_of(heads, mask, tile, last), tile_n);
+}
+
 }  // namespace fa4

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "kernels/forward/params.h"
-#include "kernels/geometry/part_scheduler.cuh"
-#include "kernels/geometry/tile_scheduler.cuh"
+#include "kernels/geometry/work_scheduler.cuh"
 #include "kernels/mma/forward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -52,25 +51,14 @@ __device__ inline int packed_row_of(const WorkTile& tile, int row_in_tile) {
 
 template <FwdTraits T>
 __device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& tile) {
-  const int first = packed_row_of<T>(tile, 0);
-  const int rows = (tile.seqlen_q << p.heads.group_log2) - first;
-  const int last = first + min(rows, tile_m(T)) - 1;
-  const BlockRange blocks = block_range(key_bounds_of(p.heads, p.mask, tile, first),
-                                        key_bounds_of(p.heads, p.mask, tile, last), kTileN);
+  const BlockRange blocks =
+      block_range_of_rows(p.heads, p.mask, tile, packed_row_of<T>(tile, 0), tile_m(T), kTileN);
   if constexpr (!T.parts) return blocks;
   return blocks_of_part(blocks, tile.part, p.parts.keys / kTileN);
 }
 
-// Where a loader gets its tiles: each loader counts by itself, so that all of them have the same
-// without telling one another.
-template <FwdTraits T, bool kParts = T.parts>
-struct Scheduler : TileScheduler<tile_m(T)> {
-  __device__ explicit Scheduler(const FwdParams& p)
-      : TileScheduler<tile_m(T)>(p.sequences, p.heads, p.schedule) {}
-};
+// Each loader counts by itself, so that all of them have the same work without telling one another.
 template <FwdTraits T>
-struct Scheduler<T, true> : PartScheduler<tile_m(T)> {
-  using PartScheduler<tile_m(T)>::PartScheduler;
-};
+using Scheduler = WorkScheduler<tile_m(T), T.parts>;
 
 }  // namespace fa4::mma

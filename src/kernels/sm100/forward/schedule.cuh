@@ -1,7 +1,7 @@
 // The scheduler warp: which tile comes next, and the blocks that its Q tiles visit.
 #pragma once
 
-#include "kernels/geometry/part_scheduler.cuh"
+#include "kernels/geometry/work_scheduler.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/sm100/common/launch_control.cuh"
 #include "kernels/sm100/forward/context.cuh"
@@ -12,23 +12,10 @@ template <FwdTraits T>
 __device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskParams& mask,
                                             const WorkTile& tile, int q_tile) {
   if (!has_rows<T>(heads, tile, q_tile)) return {};
-  const int first = first_row_of_group<T>(tile, q_tile), rows = tile.seqlen_q << heads.group_log2;
-  const int last = min(first + T.cta_group * kTileRows, rows) - 1;
-  const BlockRange range = block_range(key_bounds_of(heads, mask, tile, first),
-                                       key_bounds_of(heads, mask, tile, last), kTileN);
+  const BlockRange range = block_range_of_rows(
+      heads, mask, tile, first_row_of_group<T>(tile, q_tile), T.cta_group * kTileRows, kTileN);
   return range.is_empty() ? BlockRange{} : range;
 }
-
-// Where tiles come from: by number, or part by part.
-template <FwdTraits T, bool kParts = T.parts>
-struct Tiles : TileScheduler<tile_m(T), T.cta_group> {
-  __device__ explicit Tiles(const FwdParams& p)
-      : TileScheduler<tile_m(T), T.cta_group>(p.sequences, p.heads, p.schedule) {}
-};
-template <FwdTraits T>
-struct Tiles<T, true> : PartScheduler<tile_m(T)> {
-  using PartScheduler<tile_m(T)>::PartScheduler;
-};
 
 template <FwdTraits T>
 class Scheduler {
@@ -83,7 +70,7 @@ class Scheduler {
   }
 
   const FwdContext<T>& c;
-  Tiles<T> tiles;
+  WorkScheduler<tile_m(T), T.parts, T.cta_group> tiles;
   bool is_first = true;
   LaunchControl<kCancelBytes> launch_control;
 };

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "kernels/forward/params.h"
-#include "kernels/geometry/part_scheduler.cuh"
-#include "kernels/geometry/tile_scheduler.cuh"
+#include "kernels/geometry/work_scheduler.cuh"
 #include "kernels/sm90/forward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -42,20 +41,13 @@ __device__ inline int packed_row_of(const WorkTile& tile, int row_in_tile) {
   return tile.block * T.tile_m + row_in_tile;
 }
 
+// Of the tile's keys, or of its part of them.
 template <FwdTraits T>
-__device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskParams& mask,
-                                            const WorkTile& tile) {
-  const int rows = (tile.seqlen_q << heads.group_log2) - packed_row_of<T>(tile, 0);
-  const int last = rows < T.tile_m ? rows - 1 : T.tile_m - 1;
-  return block_range(key_bounds_of(heads, mask, tile, packed_row_of<T>(tile, 0)),
-                     key_bounds_of(heads, mask, tile, packed_row_of<T>(tile, last)), T.tile_n);
-}
-
-// The same of a part of the tile's keys.
-template <FwdTraits T>
-__device__ inline BlockRange block_range_of_part(const FwdParams& p, const WorkTile& tile) {
-  return blocks_of_part(block_range_of<T>(p.heads, p.mask, tile), tile.part,
-                        p.parts.keys / T.tile_n);
+__device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& tile) {
+  const BlockRange blocks =
+      block_range_of_rows(p.heads, p.mask, tile, packed_row_of<T>(tile, 0), T.tile_m, T.tile_n);
+  if constexpr (!T.parts) return blocks;
+  return blocks_of_part(blocks, tile.part, p.parts.keys / T.tile_n);
 }
 
 // Whether V's last rows may hold anything: sequences that do not end where the tensor does, behind
@@ -64,15 +56,7 @@ __device__ inline bool v_has_tails(const FwdParams& p) {
   return p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
 }
 
-// Where the producer gets its tiles.
-template <FwdTraits T, bool kParts = T.parts>
-struct Scheduler : TileScheduler<T.tile_m> {
-  __device__ explicit Scheduler(const FwdParams& p)
-      : TileScheduler<T.tile_m>(p.sequences, p.heads, p.schedule) {}
-};
 template <FwdTraits T>
-struct Scheduler<T, true> : PartScheduler<T.tile_m> {
-  using PartScheduler<T.tile_m>::PartScheduler;
-};
+using Scheduler = WorkScheduler<T.tile_m, T.parts>;
 
 }  // namespace fa4::sm90

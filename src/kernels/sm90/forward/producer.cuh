@@ -130,11 +130,7 @@ __device__ inline LoadTile next_tile(const FwdContext<T>& c, Scheduler<T>& sched
                                      PipelineState<kTileSlots>& slot) {
   LoadTile tile{{scheduler.next(), {}}, {}};
   if (tile.work.batch >= 0) {
-    if constexpr (T.parts) {
-      tile.blocks = block_range_of_part<T>(c.params, tile.work);
-    } else {
-      tile.blocks = block_range_of<T>(c.params.heads, c.params.mask, tile.work);
-    }
+    tile.blocks = block_range_of<T>(c.params, tile.work);
     tile.kv = {tile.work.head / c.params.heads.tile_heads_per_kv, tile.work.offset_k,
                batch_coordinate(c.params.sequences.cu_seqlens_k, tile.work)};
   }
