@@ -29,14 +29,6 @@ Case base_case(int64_t head_dim) {
   return c;
 }
 
-void put_in_pages(Case& c, int64_t page_size) {
-  ProblemDesc& d = c.desc;
-  d.layout_kv = Layout::kPaged;
-  d.page_size = page_size;
-  d.pages_per_seq = (d.seqlen_k + page_size - 1) / page_size;
-  d.num_pages = d.batch * d.pages_per_seq + 2;
-}
-
 // The GPUs here that cut keys.
 std::vector<Backend> backends_of(const AttentionProblem& p) {
   std::vector<Backend> found;

@@ -36,15 +36,6 @@ Case base_case(int64_t seqlen_q, int64_t head_dim, int64_t head_dim_v) {
   return c;
 }
 
-void put_in_pages(Case& c, int64_t page_size) {
-  ProblemDesc& d = c.desc;
-  d.layout_kv = Layout::kPaged;
-  d.page_size = page_size;
-  d.pages_per_seq = (d.seqlen_k + page_size - 1) / page_size;
-  d.num_pages = d.batch * d.pages_per_seq + 2;
-  d.k = d.v = {};
-}
-
 class Quantised : public BackendTest {};
 
 // How many backends ran it. Of few queries a GPU also cuts the keys, and gives the same bits from

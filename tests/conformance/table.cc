@@ -283,6 +283,15 @@ void pack(Case& c, std::vector<int32_t> lengths_q, std::vector<int32_t> lengths_
   c.lengths_k = std::move(lengths_k);
 }
 
+void put_in_pages(Case& c, int64_t page_size) {
+  ProblemDesc& d = c.desc;
+  d.layout_kv = Layout::kPaged;
+  d.page_size = page_size;
+  d.pages_per_seq = (d.seqlen_k + page_size - 1) / page_size;
+  d.num_pages = d.batch * d.pages_per_seq + 2;
+  d.k = d.v = {};
+}
+
 std::span<const Row> conformance_rows() { return kRows; }
 
 Case make_row(const Row& row, DType dtype) {

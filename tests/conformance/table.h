@@ -19,6 +19,9 @@ std::span<const Row> conformance_rows();
 // Sequences of these lengths, one after another.
 void pack(Case& c, std::vector<int32_t> lengths_q, std::vector<int32_t> lengths_k);
 
+// Keys and values in pages of this size, as many as all sequences take and two that none has.
+void put_in_pages(Case& c, int64_t page_size);
+
 // The problem of a row.
 Case make_row(const Row& row, DType dtype);
 
