@@ -84,7 +84,9 @@ class Math {
   static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim > 192;
   static constexpr int kHeldSteps = kIsCrowded ? 1 : kSteps < 4 ? kSteps : 4;
   using Statistics = float4[kHeldSteps];
-  // Softcap: P (1 - tanh²), which takes P's place in dS. Else nothing.
+  // Softcap: P (1 - tanh²), of which dS is made in the place of P. Rounded, and rounded again as
+  // dS, it would leave f16's bounds where few columns share them; wider rows have no registers for
+  // more than pairs, and more columns to average over. Without softcap there is nothing.
   struct None {};
   template <bool kCondition, class A, class B>
   struct Choice {
@@ -94,8 +96,8 @@ class Math {
   struct Choice<false, A, B> {
     using type = B;
   };
-  static constexpr bool kHasFactors = T.softcap && kPart == Part::kAll;
-  using Factors = typename Choice<kHasFactors, Operand, None>::type;
+  using Factors = typename Choice<!T.softcap || kPart != Part::kAll, None,
+                                  typename Choice<T.head_dim <= 64, Scores, Operand>::type>::type;
 
   // From the scores of a step to those of the next one. After the last step S is computed once
   // more, and nobody reads it: a condition between two products would make ptxas serialise them.
@@ -105,9 +107,9 @@ class Math {
     const int stage = ring.stage();
     Scores rDP;
     Operand rY;  // P, then dS
-    Factors rFactor;
-    probabilities<kBoth>(rS, rStats, rY, rFactor);
-    if (is_masked) mask<kBoth>(rY, rFactor);
+    Factors rFactors;
+    probabilities<kBoth>(rS, rStats, rY, rFactors);
+    if (is_masked) hide<kBoth>(rY);
     wait_for_dout();
     wait_for_v();
     products.issue_dp(rDP, stage);
@@ -115,9 +117,14 @@ class Math {
     if constexpr (!T.softcap) load_statistics(rStats, stage, kDelta);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
-    // Softcap: registers hold no delta beside P, its slope and dP.
-    if constexpr (T.softcap) load_statistics(rStats, stage, kDelta);
-    score_gradients<kBoth>(rY, rFactor, rDP, rStats);
+    if constexpr (T.softcap) {
+      // Registers hold no delta beside P, its product with the slope and dP.
+      load_statistics(rStats, stage, kDelta);
+      score_gradients<kBoth>(rY, rDP, rStats, pairs_of(rFactors));
+      if (is_masked) hide<kBoth>(rY);
+    } else {
+      score_gradients<kBoth>(rY, rDP, rStats, pairs_of(rY));
+    }
     const RingState<T> next{ring.count + has_next};
     products.template issue_dk<kBoth>(rDK, rY, stage);
     store_ds<kBoth>(rY);
@@ -149,26 +156,26 @@ class Math {
     const int stage = ring.stage();
     const RingState<T> next{ring.count + has_next};
     Operand rY;  // P, then dS
-    Factors none;
+    None none;
     probabilities<kFirst>(rX, rStats, rY, none);
-    if (is_masked) mask<kFirst>(rY, none);
+    if (is_masked) hide<kFirst>(rY);
     wait_for_dout();
     products.template issue_dv<kFirst>(rDV, rY, stage);
     ptx::wgmma_wait_group<1>();
     release_last(kQFull);
     probabilities<kSecond>(rX, rStats, rY, none);
-    if (is_masked) mask<kSecond>(rY, none);
+    if (is_masked) hide<kSecond>(rY);
     wait_for_v();
     products.issue_dp(rX, stage);
     products.template issue_dv<kSecond>(rDV, rY, stage);
     load_statistics(rStats, stage, kDelta);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
-    score_gradients<kFirst>(rY, none, rX, rStats);
+    score_gradients<kFirst>(rY, rX, rStats, pairs_of(rY));
     products.template issue_dk<kFirst>(rDK, rY, stage);
     store_ds<kFirst>(rY);
     ptx::wgmma_wait_group<1>();
-    score_gradients<kSecond>(rY, none, rX, rStats);
+    score_gradients<kSecond>(rY, rX, rStats, pairs_of(rY));
     release(kDoutFull, ring);
     wait_for_q(next);
     products.issue_scores(rX, next.stage());
@@ -196,9 +203,7 @@ class Math {
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
     if constexpr (kIsCrowded) load_statistics(rStats, stage, kDelta);
-    score_gradients<kBoth>(rDS, rDP, rStats, [&](int step, int j) {
-      return float2{rS[8 * step + 2 * j], rS[8 * step + 2 * j + 1]};
-    });
+    score_gradients<kBoth>(rDS, rDP, rStats, pairs_of(rS));
     if (is_masked) hide<kBoth>(rDS);
     store_ds<kBoth>(rDS);
     announce_ds();
@@ -225,12 +230,12 @@ class Math {
   // The same where dv is all that is computed: Q is free when its scores are there.
   __device__ void visit_for_dv(Scores& rS, Statistics& rStats, bool has_next) {
     Operand rP;
-    Factors none;
+    None none;
     const RingState<T> next{ring.count + has_next};
     __syncwarp();  // every lane has read its lse, which came with Q
     release(kQFull, ring);
     probabilities<kBoth>(rS, rStats, rP, none);
-    if (is_masked) mask<kBoth>(rP, none);
+    if (is_masked) hide<kBoth>(rP);
     if (has_next) wait_for_q(next);
     products.issue_scores(rS, next.stage());
     wait_for_dout();
@@ -323,9 +328,9 @@ class Math {
 
   // P rounded, for dV. The accumulator layout of two 8-column groups is the A operand of one step
   // of 16 columns.
-  template <Half kHalf>
+  template <Half kHalf, class FactorsOf>
   __device__ void probabilities(const Scores& rS, Statistics& rStats, Operand& rP,
-                                Factors& rFactor) const {
+                                FactorsOf& rFactors) const {
     for_each_step<kHalf>(rStats, kNegLseLog2, [&](int step, const float4& offsets) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -333,7 +338,7 @@ class Math {
         const Probability a = probability(rS[8 * step + 2 * j], offset.x);
         const Probability b = probability(rS[8 * step + 2 * j + 1], offset.y);
         rP[step][j] = pack<T.element>(a.p, b.p);
-        if constexpr (kHasFactors) rFactor[step][j] = pack<T.element>(a.p * a.slope, b.p * b.slope);
+        set_pair(rFactors, step, j, a.p * a.slope, b.p * b.slope);
       }
     });
   }
@@ -351,7 +356,27 @@ class Math {
     });
   }
 
-  // Makes pairs of the step's queries zero that a key does not see.
+  // Pairs of a step's factors, in f32 or rounded.
+  __device__ static void set_pair(None&, int, int, float, float) {}
+  __device__ static void set_pair(Operand& to, int step, int j, float a, float b) {
+    to[step][j] = pack<T.element>(a, b);
+  }
+  __device__ static void set_pair(Scores& to, int step, int j, float a, float b) {
+    to[8 * step + 2 * j] = a;
+    to[8 * step + 2 * j + 1] = b;
+  }
+  __device__ static auto pairs_of(const Scores& x) {
+    return [&x](int step, int j) { return float2{x[8 * step + 2 * j], x[8 * step + 2 * j + 1]}; };
+  }
+  __device__ static auto pairs_of(const Operand& x) {
+    return [&x](int step, int j) {
+      return float2{unpack_lower<T.element>(x[step][j]), unpack_upper<T.element>(x[step][j])};
+    };
+  }
+
+  // Makes pairs of the step's queries zero that a key does not see. After the exponential, since
+  // the scale may have any sign; and after the rounding, which ptxas would put off otherwise, and
+  // with it the end of the scores' registers.
   template <Half kHalf>
   __device__ void hide(Operand& pairs) const {
     QueryBounds bounds[2];  // of this thread's two keys, from its first column on
@@ -365,15 +390,8 @@ class Math {
     hide_pairs(Shape::template part<kHalf>(pairs), bounds, first);
   }
 
-  // After the exponential, since the scale may have any sign; and after the rounding, which ptxas
-  // would put off otherwise, and with it the end of the scores' registers.
-  template <Half kHalf>
-  __device__ void mask(Operand& rP, Factors& rFactor) const {
-    hide<kHalf>(rP);
-    if constexpr (kHasFactors) hide<kHalf>(rFactor);
-  }
-
-  // dS = P (dP - delta), rounded; `factors(step, pair)` has P, with softcap times its slope.
+  // dS = P (dP - delta), rounded; `factors(step, pair)` has P, with softcap times its slope. dS may
+  // take its place.
   template <Half kHalf, class FactorsOf>
   __device__ void score_gradients(Operand& rDS, const Scores& rDP, Statistics& rStats,
                                   FactorsOf factors) const {
@@ -384,16 +402,6 @@ class Math {
         const float dp0 = rDP[8 * step + 2 * j], dp1 = rDP[8 * step + 2 * j + 1];
         rDS[step][j] = pack<T.element>(factor.x * (dp0 - delta.x), factor.y * (dp1 - delta.y));
       }
-    });
-  }
-  // In the place of P; with softcap of what `rFactor` holds.
-  template <Half kHalf>
-  __device__ void score_gradients(Operand& rY, const Factors& rFactor, const Scores& rDP,
-                                  Statistics& rStats) const {
-    score_gradients<kHalf>(rY, rDP, rStats, [&](int step, int j) {
-      uint32_t p = rY[step][j];
-      if constexpr (kHasFactors) p = rFactor[step][j];
-      return float2{unpack_lower<T.element>(p), unpack_upper<T.element>(p)};
     });
   }
 
