@@ -17,10 +17,11 @@ constexpr int64_t kMaxRows = (int64_t{1} << 30) - 512;
 constexpr int64_t kMaxTiles = (int64_t{1} << 31) - (int64_t{1} << 20);
 constexpr int kSmallestTile = 64;  // rows
 constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
-// Keys and values of a section, in shares of the L2 cache. On an H200, of 0.25 to 8, 1 was fastest
-// or within 1 % of it at head_dim 64 to 256 and 2048 to 16384 keys: smaller sections end on long
-// tiles more often.
-constexpr double kL2ShareForKv = 1.0;
+// Tiles of a section of heads, for each SM: enough that the short tiles of the last one fill the
+// end, few enough that its keys stay in the L2 cache until all its tiles have read them. On an
+// H200, 256 to 32768 causal keys, head_dim 64 to 256: two were within 1 % of the best number or it,
+// one cost 1 to 8 %, a section of the whole cache 2 to 16 % (docs/kernels/fwd_sm90_experiments.md).
+constexpr int64_t kTilesOfSection = 2;
 
 std::string check_all_strides(const AttentionProblem& p) {
   const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
@@ -62,6 +63,19 @@ int choose_group(const AttentionProblem& p, const LaunchShape& shape) {
 bool tiles_differ(const AttentionProblem& p) {
   const bool packed = p.layout_q == Layout::kPacked || p.layout_kv == Layout::kPacked;
   return !p.mask.is_full() || packed || p.has_seqused_q || p.has_seqused_k;
+}
+
+// Without a mask tiles are equally long and go head by head.
+int choose_sections(const AttentionProblem& p, const DeviceSpec& device, const LaunchShape& shape,
+                    int group) {
+  const bool packed = p.layout_q == Layout::kPacked;
+  const int64_t heads = std::max<int64_t>(p.heads_q / group * (packed ? 1 : p.batch), 1);
+  const int64_t tiles_of_head =
+      ceil_div(std::max<int64_t>(p.seqlen_q, 1) * packed_rows(group), shape.tile_m);
+  const int64_t section =
+      p.mask.is_full() ? 1
+                       : ceil_div(kTilesOfSection * device.num_sms, tiles_of_head * shape.cluster);
+  return static_cast<int>(ceil_div(heads, std::min(section, heads)));
 }
 
 // Tiles that differ in length are handed out on demand, when there are more than one round of them.
@@ -140,26 +154,13 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
                              const LaunchShape& shape, std::optional<TileSource> forced) {
   TileSchedule s;
   s.group = choose_group(p, shape);
-  const bool masked = !p.mask.is_full();
-  const bool packed = p.layout_q == Layout::kPacked;
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group);
   const int64_t clusters = device.num_sms / shape.cluster;
   s.source = choose_source(p, shape, tiles > clusters, forced);
   const int64_t most = s.source == TileSource::kLaunchControl ? kMaxTiles - 1 : clusters;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, most)) * shape.cluster;
-  s.longest_first = masked;
-  const int64_t heads = std::max<int64_t>(p.heads_q / s.group * (packed ? 1 : p.batch), 1);
-  s.sections = static_cast<int>(heads);
-  if (masked) {
-    const double kv_bytes = size_of(p.kv_dtype) *
-                            static_cast<double>(std::max<int64_t>(p.seqlen_k, 1)) *
-                            static_cast<double>(p.head_dim + p.head_dim_v);
-    const double kv_heads =
-        std::max(1.0, kL2ShareForKv * static_cast<double>(device.l2_bytes) / kv_bytes);
-    const double tile_heads =
-        std::min(kv_heads * static_cast<double>(p.group() / s.group), static_cast<double>(heads));
-    s.sections = static_cast<int>(ceil_div(heads, static_cast<int64_t>(tile_heads)));
-  }
+  s.longest_first = !p.mask.is_full();
+  s.sections = choose_sections(p, device, shape, s.group);
   return s;
 }
 
@@ -189,7 +190,8 @@ void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
   explain_group(s, steps);
   std::string order = "all tiles are equally long";
   if (tiles_differ(p)) order = "which sequences are long is in device memory";
-  if (s.longest_first) order = fmt::format("{} sections of heads, for the L2 cache", s.sections);
+  if (s.longest_first)
+    order = fmt::format("{} sections of heads, whose keys stay in the L2 cache", s.sections);
   steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head", order});
   const char* kSources[][2] = {
       {"tiles by stride", tiles_differ(p) ? "one round" : "equal tiles"},

@@ -24,21 +24,21 @@ class TileScheduler {
       : sequences_(sequences),
         heads_(heads),
         schedule_(schedule),
-        next_(static_cast<int32_t>(blockIdx.x / kClusterSize)) {
-    if (schedule_.tile_counter != nullptr) claim();
-  }
+        next_(static_cast<int32_t>(blockIdx.x / kClusterSize)) {}
 
   __device__ WorkTile next() { return tile_of(next_index()); }
 
+  // The first comes with the CTA. A counter is asked when a tile is wanted, no sooner: one that was
+  // claimed ahead is one that no idle CTA can take.
   __device__ int32_t next_index() {
-    const int32_t index = next_;
-    if (schedule_.tile_counter != nullptr) {
-      next_ = __shfl_sync(0xffffffffu, ticket_, 0);
-      claim();
+    if (is_first_) {
+      is_first_ = false;
+    } else if (schedule_.tile_counter != nullptr) {
+      next_ = claim();
     } else {
       next_ += static_cast<int32_t>(gridDim.x / kClusterSize);
     }
-    return index;
+    return next_;
   }
 
   // Indices that only grow, from elsewhere. Past the last tile: batch -1. (Negative: offsets that
@@ -89,11 +89,10 @@ class TileScheduler {
     if (tile->block >= num_blocks(tile->seqlen_q)) tile->seqlen_k = 0;
   }
 
-  // A tile ahead of its use, so that nobody waits for the counter.
-  __device__ void claim() {
-    if (threadIdx.x % 32 == 0) {
-      ticket_ = static_cast<int32_t>(gridDim.x + atomicAdd(schedule_.tile_counter, 1u));
-    }
+  __device__ int32_t claim() const {
+    uint32_t claimed = 0;
+    if (threadIdx.x % 32 == 0) claimed = gridDim.x + atomicAdd(schedule_.tile_counter, 1u);
+    return static_cast<int32_t>(__shfl_sync(0xffffffffu, claimed, 0));
   }
 
   __device__ int num_blocks(int seqlen_q) const {
@@ -142,7 +141,7 @@ class TileScheduler {
   const HeadParams& heads_;
   const ScheduleParams& schedule_;
   int32_t next_;
-  int32_t ticket_ = 0;  // lane 0: the tile after next_
+  bool is_first_ = true;
   int first_batch_ = 0;
   int32_t tiles_before_ = 0;
 };

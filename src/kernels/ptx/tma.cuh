@@ -7,6 +7,27 @@
 
 namespace fa4::ptx {
 
+// How long lines that a copy touches stay in the L2 cache.
+struct CachePolicy {
+  uint64_t value;
+};
+
+// createpolicy.fractional.L2::evict_first.b64 cache-policy;  the next lines to go
+// PTX ISA, "createpolicy", sm_80
+__device__ inline CachePolicy createpolicy_evict_first() {
+  CachePolicy policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy.value));
+  return policy;
+}
+
+// createpolicy.fractional.L2::evict_last.b64 cache-policy;  the last lines to go
+// PTX ISA, "createpolicy", sm_80
+__device__ inline CachePolicy createpolicy_evict_last() {
+  CachePolicy policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy.value));
+  return policy;
+}
+
 // cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [dstMem], [tensorMap,
 // coords], [mbar]; PTX ISA, "cp.async.bulk.tensor", sm_90
 __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap* map,
@@ -16,6 +37,16 @@ __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
       "%4, %5, %6}], [%2];" ::"r"(to.value),
       "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+// The same with .L2::cache_hint and a cache policy.
+__device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap* map,
+                                                    SmemAddr barrier, int c0, int c1, int c2,
+                                                    int c3, CachePolicy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to.value),
+      "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy.value)
       : "memory");
 }
 
@@ -43,6 +74,16 @@ __device__ inline void cp_async_bulk_tensor_5d_load(SmemAddr to, const TensorMap
       "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
       : "memory");
 }
+// The same with .L2::cache_hint and a cache policy.
+__device__ inline void cp_async_bulk_tensor_5d_load(SmemAddr to, const TensorMap* map,
+                                                    SmemAddr barrier, int c0, int c1, int c2,
+                                                    int c3, int c4, CachePolicy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(to.value),
+      "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "l"(policy.value)
+      : "memory");
+}
 
 // cp.async.bulk.tensor.5d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes
 // [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair PTX ISA,
@@ -65,6 +106,16 @@ __device__ inline void cp_async_bulk_tensor_5d_store(const TensorMap* map, SmemA
       "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], "
       "[%1];" ::"l"(map),
       "r"(from.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+}
+// The same with .L2::cache_hint and a cache policy.
+__device__ inline void cp_async_bulk_tensor_5d_store(const TensorMap* map, SmemAddr from, int c0,
+                                                     int c1, int c2, int c3, int c4,
+                                                     CachePolicy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3, %4, %5, "
+      "%6}], [%1], %7;" ::"l"(map),
+      "r"(from.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "l"(policy.value)
       : "memory");
 }
 

@@ -101,8 +101,8 @@ TEST(Phases, ABarrierThatFollowsAnotherSharesItsTurns) {
   }
 }
 
-// What is empty, or free, before anything has come is free from the start. Of the statistics the
-// same words carry the factors of a tile's blocks first: they are handed back once a tile.
+// What is empty, free or wanted before anything has come is free from the start. Of the statistics
+// the same words carry the factors of a tile's blocks first: they are handed back once a tile.
 template <class Table>
 void expect_what_starts_free(const Table& table) {
   const std::set<std::string> taken = {"stats_empty"};
@@ -110,7 +110,8 @@ void expect_what_starts_free(const Table& table) {
   for (const BarrierRow& row : table.rows) {
     const std::string name = row.name;
     const bool is_free =
-        (name.ends_with("_empty") || name.ends_with("_free")) && !taken.contains(name);
+        (name.ends_with("_empty") || name.ends_with("_free") || name.ends_with("_wanted")) &&
+        !taken.contains(name);
     EXPECT_EQ(row.start == Start::kFree, is_free) << name;
     EXPECT_EQ(table.start_free() >> kind++ & 1, is_free ? 1u : 0u) << name;
   }

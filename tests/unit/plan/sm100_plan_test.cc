@@ -369,7 +369,7 @@ TEST(Sm100Plan, MaskedTilesGoLongestFirstAndByLaunchControl) {
   EXPECT_TRUE(s.longest_first);
   EXPECT_EQ(s.source, TileSource::kLaunchControl);
   EXPECT_EQ(s.grid, 4 * 16 * 32) << "a block for each tile of 256 rows";
-  EXPECT_EQ(s.sections, 3) << "64 heads of 4 MiB of keys and values in an L2 cache of 126 MiB";
+  EXPECT_EQ(s.sections, 7) << "64 heads, ten at a time: 320 tiles for 148 SMs";
   EXPECT_EQ(causal.workspace.bytes(), 0u);
   ProblemDesc few = dense(128, 1024, true);
   few.batch = 1;

@@ -56,7 +56,4 @@ __device__ inline bool v_has_tails(const FwdParams& p) {
   return p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
 }
 
-template <FwdTraits T>
-using Scheduler = WorkScheduler<T.tile_m, T.parts>;
-
 }  // namespace fa4::sm90

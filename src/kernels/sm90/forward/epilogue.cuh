@@ -104,7 +104,8 @@ struct Epilogue {
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim_v); ++slab) {
       ptx::cp_async_bulk_tensor_5d_store(&p.maps.out, ptx::smem_addr(rows) + slab * kSlabBytes,
-                                         slab * kSlab, head, tile.head, position, batch);
+                                         slab * kSlab, head, tile.head, position, batch,
+                                         ptx::createpolicy_evict_first());
     }
     ptx::cp_async_bulk_commit_group();
   }

@@ -1,4 +1,5 @@
-// FlashAttention forward for Hopper: one producer warp, two or three consumer warpgroups.
+// FlashAttention forward for Hopper: a scheduler warp, a loader warp (three where K and V lie in
+// pages), two or three consumer warpgroups.
 //
 // Shared memory (traits.h, smem_layout):
 //   Q     q_stages x tile_m x head_dim, 64 rows a consumer warpgroup; out takes its tile's place
@@ -6,10 +7,12 @@
 //
 // Barriers (traits.h, barriers):
 //
-//   producer warp                              consumer warpgroups, 64 query rows each
+//   scheduler warp, loader warps               consumer warpgroups, 64 query rows each
 //     scheduler ──── tile_full ───────────────▶  which tile               ── tile_empty ──▶
-//     TMA K block ── k_full[stage] ───────────▶  S = Q Kᵀ     (wgmma SS)  ── k_empty ─────▶
+//        ▲  └───────────────────▶ loaders ── tile_empty ──▶
+//        └──── tile_wanted ──────── loaders
 //     TMA Q ──────── q_full[stage] ───────────▶  ... out by TMA store     ── q_empty ─────▶
+//     TMA K block ── k_full[stage] ───────────▶  S = Q Kᵀ     (wgmma SS)  ── k_empty ─────▶
 //     TMA V block ── v_full[stage] ───────────▶  O += P V     (wgmma RS)  ── v_empty ─────▶
 //        └ v_raw ─▶ clears rows past the sequence's end, then v_full
 //
@@ -20,8 +23,9 @@
 #pragma once
 
 #include "kernels/sm90/forward/consumer.cuh"
+#include "kernels/sm90/forward/load_kv.cuh"
 #include "kernels/sm90/forward/load_pages.cuh"
-#include "kernels/sm90/forward/producer.cuh"
+#include "kernels/sm90/forward/scheduler.cuh"
 
 namespace fa4 {
 
@@ -43,10 +47,13 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
   constexpr bool kMovesRegisters = sm90::consumer_warpgroups(T) > 1;
   if (warpgroup == 0) {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<sm90::register_split(T).producer>();
-    if constexpr (T.pages == Pages::kNone) {
-      if (threadIdx.x < 32) sm90::producer(context);
-    } else {
-      sm90::produce_from_pages(context);
+    const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+    if (warp == 0) {
+      sm90::Scheduler<T>(context).run();
+    } else if constexpr (T.pages != Pages::kNone) {
+      sm90::PageLoader<T>(context, warp - 1).run();
+    } else if (warp == 1) {
+      sm90::KvLoader<T>(context).run();
     }
   } else {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<sm90::register_split(T).consumer>();

@@ -1,26 +1,14 @@
-// The producer warpgroup where K and V lie in pages: one warp hands out tiles and loads Q, three
-// load a third of each block. TMA takes boxes out of pages, a lane each (Pages::kBoxes), or the
-// threads copy rows, 16 bytes each (Pages::kRows).
+// The loader warps where K and V lie in pages: each loads a third of each block. TMA takes boxes
+// out of pages, a lane each (Pages::kBoxes), or the threads copy rows, 16 bytes each
+// (Pages::kRows).
 #pragma once
 
 #include "kernels/pages/copy_rows.cuh"
-#include "kernels/sm90/forward/producer.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/sm90/forward/tile_reader.cuh"
+#include "kernels/tile/clear_rows.cuh"
 
 namespace fa4::sm90 {
-
-template <FwdTraits T>
-__device__ inline void hand_out_tiles(const FwdContext<T>& c) {
-  Scheduler<T> scheduler(c.params);
-  PipelineState<kTileSlots> slot;
-  ProducerState<T> state;
-#pragma unroll 1
-  for (;;) {
-    const LoadTile tile = next_tile(c, scheduler, slot);
-    if (tile.work.batch < 0) break;
-    produce_q(c, tile, state);
-  }
-  ptx::griddepcontrol_launch_dependents();
-}
 
 // One of the three warps. Of boxes, every third is its own.
 template <FwdTraits T>
@@ -28,10 +16,11 @@ class PageLoader {
  public:
   __device__ PageLoader(const FwdContext<T>& context, int warp_of_three)
       : c(context),
+        tiles(context),
         copier{context.params.pages, warp_of_three, static_cast<int>(threadIdx.x % 32)},
         lanes_log2(kBoxes ? boxes_log2(context.params.pages.box_rows) : 5) {}
 
-  // The order of producer().
+  // The order of KvLoader.
   __device__ void run() {
     QTile tile{.work = {.batch = -1}}, next{};
     int head = 0, next_head = 0;
@@ -40,8 +29,10 @@ class PageLoader {
 #pragma unroll 1
       do {
         const bool last = n <= tile.blocks.n_block_min;
+        if (tile.is_valid()) tiles.visit(n);
         if (last) {
-          next = fetch_tile();
+          finish<0>();
+          next = tiles.fetch();
           next_head = next.work.head / c.params.heads.tile_heads_per_kv;
         }
         const bool has_next = last && next.work.batch >= 0;
@@ -75,17 +66,6 @@ class PageLoader {
     int log2 = 0;
     while (box_rows * kPageWarps << log2 < T.tile_n) ++log2;
     return log2;
-  }
-
-  __device__ QTile fetch_tile() {
-    finish<0>();
-    const Pipeline tiles = c.pipeline(kTileFull);
-    tiles.consumer_wait(slot);
-    const QTile t = c.tile(slot.stage());
-    __syncwarp();
-    if (copier.lane == 0) tiles.consumer_release(slot);
-    slot.advance();
-    return t;
   }
 
   // V is a block behind K.
@@ -234,7 +214,7 @@ class PageLoader {
       for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
         ptx::cp_async_bulk_tensor_4d_load(stage + (slab * T.tile_n + row) * kRowBytes, &map,
                                           barrier, slab * slab_columns(kHeadDim), head, row_of_page,
-                                          page);
+                                          page, key_policy<T>());
       }
     }
     __syncwarp();
@@ -262,8 +242,8 @@ class PageLoader {
   }
 
   const FwdContext<T>& c;
+  TileReader<T> tiles;
   const Copier copier;
-  PipelineState<kTileSlots> slot;
   PipelineState<T.kv_stages> k, v;
   PipelineState<1> v_raw;
   bool copying = false;    // copies are under way that nobody announced
@@ -274,15 +254,5 @@ class PageLoader {
   Batch batch, next_batch;
   int top = 0;
 };
-
-template <FwdTraits T>
-__device__ inline void produce_from_pages(const FwdContext<T>& c) {
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  if (warp == 0) {
-    hand_out_tiles(c);
-  } else {
-    PageLoader<T>(c, warp - 1).run();
-  }
-}
 
 }  // namespace fa4::sm90

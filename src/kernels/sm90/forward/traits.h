@@ -78,29 +78,31 @@ enum BarrierKind {
   kVRaw,
   kTileFull,
   kTileEmpty,
+  kTileWanted,
   kNumBarrierKinds
 };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int warps = 4 * consumer_warpgroups(t);
   const bool paged = t.pages != Pages::kNone;
-  const int loaders = paged ? kPageWarps : 1, tile_readers = warps + (paged ? kPageWarps : 0);
+  const int loaders = paged ? kPageWarps : 1;
   return {{
-      {"q_full", t.q_stages, 1, Start::kTaken, "producer + TMA bytes", "consumers"},
+      {"q_full", t.q_stages, 1, Start::kTaken, "scheduler + TMA bytes", "consumers"},
       {"q_empty", t.q_stages, t.parts ? warps : consumer_warpgroups(t), Start::kFree,
        t.parts ? "consumer warps, after the last QK"
                : "a consumer warpgroup, when its rows of out were read",
-       "producer"},
-      {"k_full", t.kv_stages, loaders, Start::kTaken,
-       "producer + TMA bytes, or warps that load pages", "consumers"},
-      {"k_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after QK", "producer"},
+       "scheduler"},
+      {"k_full", t.kv_stages, loaders, Start::kTaken, "loaders + TMA bytes", "consumers"},
+      {"k_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after QK", "loaders"},
       {"v_full", t.kv_stages, loaders, Start::kTaken,
-       "as k_full, or producer after clearing the tail", "consumers"},
-      {"v_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after PV", "producer"},
-      {"v_raw", 1, loaders, Start::kTaken, "producer + TMA bytes",
-       t.parts ? "nobody: consumers clear the tail" : "producer, before clearing the tail"},
-      {"tile_full", kTileSlots, 1, Start::kTaken, "producer", "consumers"},
-      {"tile_empty", kTileSlots, tile_readers, Start::kFree,
-       "consumer warps, and those that load pages, after reading", "producer"},
+       "as k_full, or loaders after clearing the tail", "consumers"},
+      {"v_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after PV", "loaders"},
+      {"v_raw", 1, loaders, Start::kTaken, "loaders + TMA bytes",
+       t.parts ? "nobody: consumers clear the tail" : "loaders, before clearing the tail"},
+      {"tile_full", kTileSlots, 1, Start::kTaken, "scheduler", "loaders, consumers"},
+      {"tile_empty", kTileSlots, warps + loaders, Start::kFree,
+       "loaders and consumer warps, after reading", "scheduler"},
+      {"tile_wanted", 1, loaders, Start::kFree, "loaders, some blocks before a tile's end",
+       "scheduler"},
   }};
 }
 

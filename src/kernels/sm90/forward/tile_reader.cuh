@@ -1,0 +1,49 @@
+// What the loaders of keys and values, by TMA or out of pages, have in common.
+#pragma once
+
+#include "kernels/ptx/tma.cuh"
+#include "kernels/sm90/forward/context.cuh"
+
+namespace fa4::sm90 {
+
+// What a warp that loads keys and values knows of tiles.
+template <FwdTraits T>
+class TileReader {
+ public:
+  __device__ explicit TileReader(const FwdContext<T>& context) : c(context) {}
+
+  // The next tile; batch -1: there is none.
+  __device__ QTile fetch() {
+    const Pipeline tiles = c.pipeline(kTileFull);
+    tiles.consumer_wait(slot);
+    const QTile tile = c.tile(slot.stage());
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) tiles.consumer_release(slot);
+    slot.advance();
+    const BlockRange& blocks = tile.blocks;
+    last_unasked = min(blocks.n_block_max - 1, blocks.n_block_min + kBlocksAhead);
+    return tile;
+  }
+
+  // Called for each block `n` of the tile fetched last, from its last one to its first: asks for
+  // the tile after it in time.
+  __device__ void visit(int n) const {
+    if (n == last_unasked && threadIdx.x % 32 == 0) ptx::mbarrier_arrive(c.barrier(kTileWanted));
+  }
+
+ private:
+  // While a tile is found, some 3000 clocks, and its Q comes. A part of keys is nobody else's.
+  static constexpr int kBlocksAhead = T.parts ? 1 << 20 : 2;
+
+  const FwdContext<T>& c;
+  PipelineState<kTileSlots> slot;
+  int last_unasked = 0;
+};
+
+// Other tiles of a head read the same keys soon; those of a part are read once.
+template <FwdTraits T>
+__device__ inline ptx::CachePolicy key_policy() {
+  return T.parts ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_last();
+}
+
+}  // namespace fa4::sm90
