@@ -148,7 +148,8 @@ FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tilin
                     .keys = tiling.parts.keys,
                     .most = tiling.parts.most,
                     .columns = tiling.shape.columns_v,
-                    .tile_rows = tiling.shape.tile_m},
+                    .tile_rows = tiling.shape.tile_m,
+                    .cluster_log2 = std::countr_zero(static_cast<unsigned>(tiling.parts.cluster))},
           .descales = descale_params(problem, args)};
 }
 

@@ -117,7 +117,7 @@ void explain_e4m3(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
                     "as many bytes under way as fit"});
   steps->push_back(explain_key_parts(p, plan.device, spec.parts));
   if (spec.parts.are_cut()) {
-    explain_part_schedule(spec.schedule, steps);
+    explain_part_schedule(spec.schedule, spec.parts, steps);
   } else {
     explain_schedule(p, spec.schedule, steps);
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/rounding.h"
 #include "kernels/output/traits.h"
 #include "plan/cpu_kernel_spec.h"
 #include "plan/e4m3_plan.h"
@@ -70,7 +71,8 @@ void add_combine_step(const AttentionProblem& p, const Spec& spec, ForwardPlan* 
   const int64_t rows = p.batch * p.seqlen_q * p.heads_q;
   plan->steps.push_back({.source = combine_source(spec.traits.element, spec.traits.head_dim_v),
                          .params = KernelParams::kForward,
-                         .grid = static_cast<int>(std::max<int64_t>(1, rows)),
+                         .grid = static_cast<int>(
+                             ceil_div(std::max<int64_t>(1, rows), combine_rows(spec.parts.most))),
                          .threads = kCombineThreads});
 }
 
@@ -114,7 +116,8 @@ ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
     if (scratch.parts_bytes > 0) plan.workspace.add("parts", scratch.parts_bytes);
   } else if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&main)) {
     add_forward_step(sm90->source(), sm90->shape(), sm90->schedule, &plan);
-    if (sm90->parts.are_cut()) add_combine_step(problem, *sm90, &plan);
+    const bool leaves_parts = sm90->parts.are_cut() && sm90->parts.cluster == 1;
+    if (leaves_parts) add_combine_step(problem, *sm90, &plan);
   } else if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&main)) {
     add_forward_step(sm100->source(), sm100->shape(), sm100->schedule, &plan);
     if (sm100->parts.are_cut()) add_combine_step(problem, *sm100, &plan);

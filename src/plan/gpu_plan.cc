@@ -168,6 +168,11 @@ TileSchedule choose_part_schedule(const AttentionProblem& p, const DeviceSpec& d
                                   const LaunchShape& shape, const KeyParts& parts) {
   TileSchedule s;
   s.group = choose_group(p, shape);
+  if (parts.cluster > 1) {  // one for each tile that the greatest lengths allow
+    const int64_t blocks = ceil_div(p.seqlen_q * packed_rows(s.group), shape.tile_m);
+    s.grid = static_cast<int>(p.batch * blocks * (p.heads_q / s.group)) * parts.cluster;
+    return s;
+  }
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group) * parts.most;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, device.num_sms));
   return s;
@@ -179,8 +184,15 @@ void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
                     fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
 }
 
-void explain_part_schedule(const TileSchedule& s, std::vector<PlanStep>* steps) {
+void explain_part_schedule(const TileSchedule& s, const KeyParts& parts,
+                           std::vector<PlanStep>* steps) {
   explain_group(s, steps);
+  if (parts.cluster > 1) {
+    steps->push_back(
+        {"schedule", fmt::format("{} CTAs in clusters of {}, a part each", s.grid, parts.cluster),
+         "all run at once: a tile's parts meet in shared memory, not in the workspace"});
+    return;
+  }
   steps->push_back({"schedule", fmt::format("{} CTAs, parts by stride", s.grid),
                     "each counts the parts of the sequences' own lengths"});
 }

@@ -35,7 +35,8 @@ TileSchedule choose_part_schedule(const AttentionProblem& problem, const DeviceS
 
 void explain_head_dims(const AttentionProblem& problem, int head_dim, int head_dim_v,
                        std::vector<PlanStep>* steps);
-void explain_part_schedule(const TileSchedule& schedule, std::vector<PlanStep>* steps);
+void explain_part_schedule(const TileSchedule& schedule, const KeyParts& parts,
+                           std::vector<PlanStep>* steps);
 void explain_schedule(const AttentionProblem& problem, const TileSchedule& schedule,
                       std::vector<PlanStep>* steps);
 

@@ -120,7 +120,9 @@ LaunchShape Sm90ForwardSpec::shape() const {
           .out_columns = slab_columns(traits.head_dim_v),
           .columns_v = traits.head_dim_v,
           .threads = sm90::num_threads(traits),
-          .smem_bytes = sm90::smem_layout(traits).total,
+          .smem_bytes =
+              sm90::smem_layout(traits, parts.cluster > 1 ? sm90::inbox_bytes(traits) : 0).total,
+          .cluster = parts.cluster,
           .pages = traits.pages};
 }
 
@@ -207,6 +209,8 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
         for (const Sm90PartRow& row : sm90_part_rows()) {
           add_once({combine_source(element, row.head_dim_v), 0}, &kernels);
           add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}, {}}), &kernels);
+          if (!row.whole_tiles) continue;
+          add_once(prebuilt(Sm90ForwardSpec{whole_traits_of(row, element), {}, {}}), &kernels);
         }
       } else if (is_sm100(architecture)) {
         for (const Sm100TuningRow& row : sm100_tuning_rows()) {

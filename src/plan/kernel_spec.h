@@ -57,8 +57,9 @@ struct LaunchShape {
 
 // How a row's keys are cut: at multiples of `keys`.
 struct KeyParts {
-  int keys = 0;  // 0: they are not
-  int most = 0;  // parts that any tile of rows sees keys of
+  int keys = 0;     // 0: they are not
+  int most = 0;     // parts that any tile of rows sees keys of
+  int cluster = 1;  // CTAs that put a tile's parts together themselves; 1: a second kernel does
   bool are_cut() const { return keys > 0; }
 };
 

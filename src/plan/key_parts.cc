@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "core/rounding.h"
+#include "kernels/output/traits.h"
 #include "plan/e4m3_plan.h"
 #include "plan/gpu_plan.h"
 #include "plan/sm100_tuning.h"
+#include "plan/sm90_tuning.h"
 
 namespace fa4::internal {
 namespace {
@@ -20,16 +23,18 @@ constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Fewer keys than this are one part's work.
 constexpr int64_t kFewestKeys = 257;
 // What a call costs, in keys that an SM would read in that time: each part beside its keys, the
-// second kernel, any call at all; and a key that is not cut.
+// second kernel, or a cluster's exchange in its place, any call at all. And a key where few SMs
+// read: they have more of the memory's bandwidth each, down to `alone` of a key's time.
 struct Costs {
-  double part, combine, call, whole;
+  double part, combine, exchange, call, alone;
 };
-constexpr Costs kCosts{60, 120, 350, 1.0};  // 15 ns a key at head_dim 128 on an H200
-// 7.5 ns a key. The uncut tile of 128 rows takes longer for a block than memory does (64 x 8192
-// keys: 374 us, 269 in parts of 4096), and parts lose much (64 x 1024 in parts of 512: 62 us).
-constexpr Costs kHopperCostsOf64{400, 240, 700, 1.4};
+constexpr Costs kCosts{60, 120, 120, 350, 1.0};  // 15 ns a key at head_dim 128
+// Measured on an H200: 64 SMs read 8192 keys each in 0.54, 1024 in 0.59 of a full GPU's time a key.
+constexpr Costs kHopperCosts{60, 150, 40, 350, 0.57};
+// 7.5 ns a key, and a block's chain of products and exponentials is nearly as long as its bytes.
+constexpr Costs kHopperCostsOf64{400, 240, 80, 700, 0.6};
 // Of bytes: 7.5 ns a key.
-constexpr Costs kCostsOfBytes{120, 240, 700, 1.0};
+constexpr Costs kCostsOfBytes{120, 240, 240, 700, 1.0};
 // Of sequences whose lengths differ.
 constexpr int64_t kLongestPart = 4096;
 // Keys are cut where that is at least so many times as fast by these figures, which are estimates.
@@ -61,11 +66,24 @@ int64_t most_parts(const AttentionProblem& p, int tile_rows, int64_t part_keys) 
   return std::min(all, ceil_div(keys_of_tile(p, tile_rows) - 1, part_keys) + 1);
 }
 
+// CTAs of a cluster lie in one GPC, which has at least this many SMs wherever a cluster of as many
+// can run at all.
+constexpr int kGpcSms = 16;
+
+// CTAs of the clusters that put together so many parts of so many tiles; 1: there are too many
+// parts, or CTAs that would wait for others to end.
+int cluster_for(int64_t tiles, int64_t parts, int num_sms) {
+  if (parts < 2 || parts > kMostClusterCtas) return 1;
+  const auto ctas = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(parts)));
+  return tiles <= num_sms / kGpcSms * kGpcSms / ctas ? ctas : 1;
+}
+
 // Parts that are compared, in multiples of kSplitStep: its powers of two, and the longest keys cut
 // evenly.
 class Choices {
  public:
-  Choices(int64_t longest, int64_t longest_part, const Costs& costs) : costs_(costs) {
+  Choices(int64_t longest, int64_t longest_part, const Costs& costs, bool exchanges)
+      : costs_(costs), exchanges_(exchanges), longest_(static_cast<double>(longest)) {
     const auto add = [&](int64_t keys) {
       if (keys < longest && keys <= longest_part) keys_[count_++] = static_cast<double>(keys);
     };
@@ -78,12 +96,14 @@ class Choices {
   // Tiles that see `keys` keys each: how far behind the best choice each one is, and no cut.
   void compare(double tiles, double keys, int num_sms) {
     const auto rounds = [&](double parts) { return std::ceil(tiles * parts / num_sms); };
-    const double whole = rounds(1) * keys * costs_.whole + costs_.call;
+    const double whole = rounds(1) * keys + costs_.call;
     double best = whole;
     std::array<double, kMost> times{};
     for (size_t i = 0; i < count_; ++i) {
-      times[i] = rounds(std::ceil(keys / keys_[i])) * (std::min(keys, keys_[i]) + costs_.part) +
-                 costs_.combine + costs_.call;
+      const double parts = std::ceil(keys / keys_[i]);
+      const double share = std::clamp(tiles * parts / num_sms, costs_.alone, 1.0);
+      times[i] = rounds(parts) * (std::min(keys, keys_[i]) * share + costs_.part) +
+                 (is_exchanged(tiles, i, num_sms) ? costs_.exchange : costs_.combine) + costs_.call;
       best = std::min(best, times[i]);
     }
     whole_behind_ = std::max(whole_behind_, whole / best);
@@ -102,26 +122,44 @@ class Choices {
   }
 
  private:
+  // Whatever lengths the sequences have: the launch is that of the longest.
+  bool is_exchanged(double tiles, size_t choice, int num_sms) const {
+    const auto parts = static_cast<int64_t>(std::ceil(longest_ / keys_[choice]));
+    return exchanges_ && cluster_for(static_cast<int64_t>(tiles), parts, num_sms) > 1;
+  }
+
   static constexpr int kMostEven = 16;
   static constexpr size_t kMost = 31 + kMostEven;
 
   Costs costs_;
+  bool exchanges_;
+  double longest_;
   size_t count_ = 0;
   std::array<double, kMost> keys_{}, behind_{};
   double whole_behind_ = 0;
 };
 
+// Whether the kernel of the problem's parts can put them together inside a cluster.
+bool can_exchange(const AttentionProblem& p, const DeviceSpec& device) {
+  if (p.is_quantised() || is_sm100(device.architecture)) return false;
+  return sm90::can_exchange_parts(
+      traits_of(*find_sm90_part_row(p.head_dim, p.head_dim_v), element_of(p), false));
+}
+
 // The plan knows the greatest lengths alone. Where sequences may be shorter it looks at that length
 // and at its half, and no part is so long that one which ends last keeps the others waiting.
-int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, int num_sms) {
+int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, const DeviceSpec& device) {
   const bool lengths_differ = p.has_seqused_k || p.layout_kv == Layout::kPacked;
   const int64_t longest = keys_of_tile(p, tile_rows);
+  const int num_sms = device.num_sms;
   const auto tiles = static_cast<double>(tiles_of(p, tile_rows));
-  const bool is_narrow = tile_rows == sm90::kWarpgroupRows && p.head_dim <= 64;
+  const bool exchanges = can_exchange(p, device);
   Choices choices(longest, lengths_differ ? kLongestPart : longest,
-                  p.is_quantised() ? kCostsOfBytes
-                  : is_narrow      ? kHopperCostsOf64
-                                   : kCosts);
+                  p.is_quantised()                ? kCostsOfBytes
+                  : exchanges && p.head_dim <= 64 ? kHopperCostsOf64
+                  : exchanges                     ? kHopperCosts
+                                                  : kCosts,
+                  exchanges);
   choices.compare(tiles, static_cast<double>(longest), num_sms);
   if (lengths_differ) choices.compare(tiles, static_cast<double>(longest) / 2, num_sms);
   const int64_t keys = choices.least_behind();
@@ -145,7 +183,7 @@ int64_t part_keys_of(const AttentionProblem& p, const DeviceSpec& device) {
   if (p.num_splits > 1) return round_up(ceil_div(all, p.num_splits), kSplitStep);
   const bool may_choose = p.num_splits == 0 && rows_of_key_head(p) <= tile_rows;
   const int64_t keys =
-      may_choose && p.seqlen_k >= kFewestKeys ? choose_part_keys(p, tile_rows, device.num_sms) : 0;
+      may_choose && p.seqlen_k >= kFewestKeys ? choose_part_keys(p, tile_rows, device) : 0;
   if (keys > 0 && are_countable(p, tile_rows, keys)) return keys;
   return needs_parts(p) ? all : 0;
 }
@@ -174,7 +212,14 @@ Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
 KeyParts choose_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
   const int64_t keys = part_keys_of(p, device);
   if (keys == 0) return {};
-  return {static_cast<int>(keys), static_cast<int>(most_parts(p, part_tile_rows(p, device), keys))};
+  const int tile_rows = part_tile_rows(p, device);
+  const int64_t most = most_parts(p, tile_rows, keys);
+  const bool has_tiles = p.batch > 0 && p.seqlen_q > 0;
+  return {.keys = static_cast<int>(keys),
+          .most = static_cast<int>(most),
+          .cluster = has_tiles && can_exchange(p, device)
+                         ? cluster_for(tiles_of(p, tile_rows), most, device.num_sms)
+                         : 1};
 }
 
 PlanStep explain_key_parts(const AttentionProblem& p, const DeviceSpec& device,
@@ -191,7 +236,8 @@ PlanStep explain_key_parts(const AttentionProblem& p, const DeviceSpec& device,
                     : parts.most == 1  ? "out is not of the inputs' type"
                                        : "few rows: parts of the keys are work for all SMs";
   return {"splits", fmt::format("{} keys, at most {} parts of a row", parts.keys, parts.most),
-          fmt::format("{}; a second kernel puts a row's parts together in their order", why)};
+          fmt::format("{}; {} a row's parts together in their order", why,
+                      parts.cluster > 1 ? "the CTAs of a cluster put" : "a second kernel puts")};
 }
 
 }  // namespace fa4::internal

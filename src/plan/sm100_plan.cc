@@ -81,7 +81,7 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
                  : "scores, with probabilities over them, and output"});
   steps->push_back(explain_key_parts(p, plan.device, spec.parts));
   if (is_cut) {
-    explain_part_schedule(spec.schedule, steps);
+    explain_part_schedule(spec.schedule, spec.parts, steps);
   } else {
     explain_schedule(p, spec.schedule, steps);
   }

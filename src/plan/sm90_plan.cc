@@ -16,6 +16,18 @@ const Sm90PartRow& part_row_of(const AttentionProblem& p) {
   return *find_sm90_part_row(p.head_dim, p.head_dim_v);
 }
 
+// Whole tiles of few rows take the shape of parts: as many bytes under way, and no rows that nobody
+// asks for.
+bool has_shape_of_parts(const AttentionProblem& p) {
+  const bool are_few = p.seqlen_q * packed_rows(packable_group(p)) <= sm90::kWarpgroupRows;
+  return are_few && part_row_of(p).whole_tiles && !p.transforms_scores();
+}
+
+sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p) {
+  return has_shape_of_parts(p) ? whole_traits_of(part_row_of(p), element_of(p))
+                               : traits_of(row_of(p), element_of(p), p.transforms_scores());
+}
+
 }  // namespace
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
@@ -24,7 +36,7 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   spec.parts = choose_key_parts(p, device);
   spec.traits = spec.parts.are_cut()
                     ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
-                    : traits_of(row_of(p), element_of(p), p.transforms_scores());
+                    : traits_of_whole_tiles(p);
   spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
@@ -45,7 +57,7 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   steps->push_back(
       {"tile",
        fmt::format("{} rows x {} keys, {} stages of K and V", t.tile_m, t.tile_n, t.kv_stages),
-       is_cut ? part_row_of(p).reason : row_of(p).reason});
+       is_cut || has_shape_of_parts(p) ? part_row_of(p).reason : row_of(p).reason});
   steps->push_back(
       {"warpgroups",
        fmt::format("1 producer ({} registers), {} consumers ({} registers)", registers.producer,
@@ -56,7 +68,7 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
                     is_cut ? "as many bytes under way as fit" : kQReasons[t.q_stages - 1]});
   steps->push_back(explain_key_parts(p, plan.device, spec.parts));
   if (is_cut) {
-    explain_part_schedule(spec.schedule, steps);
+    explain_part_schedule(spec.schedule, spec.parts, steps);
   } else {
     explain_schedule(p, spec.schedule, steps);
   }

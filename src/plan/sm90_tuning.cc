@@ -73,12 +73,14 @@ constexpr std::array kRows = {
 constexpr std::array kPartRows = {
     Sm90PartRow{
         .head_dim = 64, .head_dim_v = 64, .tile_n = 128, .q_stages = 2, .kv_stages = 5,
+        .whole_tiles = true,
         .reason = "160 KB of keys and values under way"},
     Sm90PartRow{
         .head_dim = 96, .head_dim_v = 96, .tile_n = 64, .q_stages = 2, .kv_stages = 7,
         .reason = "168 KB of keys and values under way"},
     Sm90PartRow{
         .head_dim = 128, .head_dim_v = 128, .tile_n = 128, .q_stages = 2, .kv_stages = 2,
+        .whole_tiles = true,
         .reason = "128 KB under way: 0.98 x the time of five stages of 64 keys"},
     Sm90PartRow{
         .head_dim = 192, .head_dim_v = 128, .tile_n = 64, .q_stages = 2, .kv_stages = 4,
@@ -139,6 +141,12 @@ sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap)
           .kv_stages = row.kv_stages,
           .softcap = softcap,
           .parts = true};
+}
+
+sm90::FwdTraits whole_traits_of(const Sm90PartRow& row, Element element) {
+  sm90::FwdTraits traits = traits_of(row, element, false);
+  traits.parts = false;
+  return traits;
 }
 
 }  // namespace fa4::internal

@@ -35,10 +35,14 @@ struct Sm90PartRow {
   int tile_n;
   int q_stages;
   int kv_stages;
+  // Uncut tiles of at most 64 rows take this shape too: in the library's room for kernels are those
+  // of the most common head dimensions.
+  bool whole_tiles = false;
   const char* reason;
 };
 std::span<const Sm90PartRow> sm90_part_rows();
 const Sm90PartRow* find_sm90_part_row(int64_t head_dim, int64_t head_dim_v);
 sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap);
+sm90::FwdTraits whole_traits_of(const Sm90PartRow& row, Element element);
 
 }  // namespace fa4::internal

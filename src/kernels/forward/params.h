@@ -122,6 +122,9 @@ struct PartParams {
   int32_t most;      // parts of a row
   int32_t columns;   // head_dim_v of the kernel
   int32_t tile_rows;
+  // CTAs of a cluster, which share the parts of one tile and put them together themselves; 0: the
+  // parts go to the workspace.
+  int32_t cluster_log2;
 };
 
 // What the bytes of K or V are multiplied by: one number for keys that share a block, or a page.

@@ -29,9 +29,10 @@ __device__ inline PartSpan parts_of_tile(const FwdParams& p, const WorkTile& til
 template <int kTileRows>
 class PartScheduler {
  public:
-  __device__ explicit PartScheduler(const FwdParams& params)
+  // `counts`: whether anybody will ask for parts.
+  __device__ explicit PartScheduler(const FwdParams& params, bool counts = true)
       : p_(params), next_(static_cast<int32_t>(blockIdx.x)) {
-    count_parts();
+    if (counts) count_parts();
   }
 
   // Past the last: batch -1.

@@ -1,15 +1,14 @@
-// Out and lse of rows whose keys were cut into parts: a CTA a row, in one order, so that the bits
-// depend on nothing but the row's own parts.
+// Out and lse of rows whose keys were cut into parts, in one order, so that the bits depend on
+// nothing but the row's own parts: a CTA a row, of which a warp takes every eighth part, or, where
+// no row has many parts, a warp a row, which takes eight times as few CTAs.
 //
-// A warp takes every eighth part, a lane four columns side by side. Parts that no row of the tile
+// A lane takes four columns side by side. Parts that no row of the tile
 // sees, and those past the sequence's end, were written by nobody and are read by nobody.
 #pragma once
 
-#include "kernels/geometry/part_scheduler.cuh"
-#include "kernels/output/rows.cuh"
+#include "kernels/output/part_rows.cuh"
 #include "kernels/output/traits.h"
 #include "kernels/ptx/grid_dependency.cuh"
-#include "kernels/softmax/finish_row.cuh"
 
 namespace fa4 {
 namespace combine {
@@ -75,29 +74,46 @@ struct Group {
   }
 };
 
-// All the row's parts together, as each warp finds them.
-__device__ inline PartStats total_of(const PartStats* stats, int count) {
-  const int lane = threadIdx.x % 32;
-  PartStats total{-kInfinity, 0.0f};
-#pragma unroll 1
-  for (int i = lane; i < count; i += 32)
-    total.max_log2 = ptx::max_nan(total.max_log2, stats[i].max_log2);
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    total.max_log2 = ptx::max_nan(total.max_log2, __shfl_xor_sync(0xffffffffu, total.max_log2, d));
-  }
-#pragma unroll 1
-  for (int i = lane; i < count; i += 32) {
-    total.sum = fmaf(stats[i].sum, weight_of(stats[i].max_log2, total.max_log2), total.sum);
-  }
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) total.sum += __shfl_xor_sync(0xffffffffu, total.sum, d);
-  return total;
-}
-
 __device__ inline bool sees_keys(const FwdParams& p, const Row& row) {
   const KeyBounds bounds = key_bounds_of(p.heads, p.mask, row.tile, row.packed_row);
   return bounds.begin < bounds.end;
+}
+
+// A row of at most kCombineWarps parts, by one warp: what its eight warps would have is a part
+// each.
+template <Element kElement, int kPieces>
+__device__ inline void combine_few(const FwdParams& p, const Row& row, int count) {
+  const int lane = threadIdx.x % 32;
+  const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
+  const auto stats_of = [&](int part) { return p.parts.stats[at + part]; };
+  float4 x[kCombineWarps][kPieces];
+#pragma unroll
+  for (int part = 0; part < kCombineWarps; ++part) {
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) {
+      const int column = 4 * lane + kPieceColumns * piece;
+      x[part][piece] = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (part < count && column < p.parts.columns) {
+        x[part][piece] =
+            *reinterpret_cast<const float4*>(p.parts.sums + (at + part) * p.parts.columns + column);
+      }
+    }
+  }
+  const PartStats total = total_of(count, stats_of);
+  const float weight = lane < count ? weight_of(stats_of(lane).max_log2, total.max_log2) : 0.0f;
+  const FinishedRow end = finish_row(total.sum, total.max_log2, sees_keys(p, row),
+                                     sink_of(p.scores, row.tile, row.place));
+  if (lane == 0) {
+    store_lse(p.output.lse, p.sequences, p.heads.heads_q, row.tile, row.place, end.lse);
+  }
+  const int64_t element = out_element(p, row.tile, row.place);
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const float4 sum = sum_in_order(weight, [&](int part) { return x[part][piece]; });
+    const int column = 4 * lane + kPieceColumns * piece;
+    store_columns<kElement>(p.output, element, column, {sum.x, sum.y}, end.factor);
+    store_columns<kElement>(p.output, element, column + 2, {sum.z, sum.w}, end.factor);
+  }
 }
 
 }  // namespace combine
@@ -108,16 +124,22 @@ __global__ void __launch_bounds__(kCombineThreads)
   using namespace combine;
   __shared__ float4 sums[kCombineWarps][kPieces * kPieceColumns / 4];
   // Before the wait, as what it reads was there before the kernel that wrote the parts.
-  const Row row = row_of(p, static_cast<int>(blockIdx.x));
-  const int count = count_parts(p, row), warp = threadIdx.x / 32, column = threadIdx.x % 32 * 4;
+  const int warp = threadIdx.x / 32, column = threadIdx.x % 32 * 4;
+  const bool are_few = combine_rows(p.parts.most) > 1;
+  const int index =
+      static_cast<int>(blockIdx.x) * combine_rows(p.parts.most) + (are_few ? warp : 0);
+  const int rows = p.sequences.batch * p.sequences.seqlen_q * p.heads.heads_q;
+  const Row row = row_of(p, min(index, rows - 1));
+  const int count = count_parts(p, row);
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
-  if (!row.exists()) return;
+  if (!row.exists() || index >= rows) return;
+  if (are_few) return combine_few<kElement, kPieces>(p, row, count);
 
   const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
   Group<kPieces> group;
   group.load(p.parts, at, warp, count, column);
-  const PartStats total = total_of(p.parts.stats + at, count);
+  const PartStats total = total_of(count, [&](int part) { return p.parts.stats[at + part]; });
   float4 sum[kPieces] = {};
 #pragma unroll 1
   for (int first = warp; first < count;) {
@@ -126,10 +148,7 @@ __global__ void __launch_bounds__(kCombineThreads)
       const float weight = weight_of(group.stats[i].max_log2, total.max_log2);
 #pragma unroll
       for (int piece = 0; piece < kPieces; ++piece) {
-        sum[piece].x = fmaf(weight, group.sums[i][piece].x, sum[piece].x);
-        sum[piece].y = fmaf(weight, group.sums[i][piece].y, sum[piece].y);
-        sum[piece].z = fmaf(weight, group.sums[i][piece].z, sum[piece].z);
-        sum[piece].w = fmaf(weight, group.sums[i][piece].w, sum[piece].w);
+        add_weighted(weight, group.sums[i][piece], &sum[piece]);
       }
     }
     first += kCombineWarps * kAtOnce;
@@ -155,14 +174,7 @@ __global__ void __launch_bounds__(kCombineThreads)
     out.x += of_warp.x;
     out.y += of_warp.y;
   }
-  out.x = end.factor == 0.0f ? 0.0f : out.x * end.factor;
-  out.y = end.factor == 0.0f ? 0.0f : out.y * end.factor;
-  const int64_t element = out_element(p, row.tile, row.place) + first;
-  if (p.output.is_f32 != 0) {
-    *reinterpret_cast<float2*>(static_cast<float*>(p.output.data) + element) = out;
-  } else {
-    static_cast<uint32_t*>(p.output.data)[element / 2] = pack<kElement>(out.x, out.y);
-  }
+  store_columns<kElement>(p.output, out_element(p, row.tile, row.place), first, out, end.factor);
 }
 
 }  // namespace fa4

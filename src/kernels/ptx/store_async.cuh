@@ -17,6 +17,17 @@ __device__ inline void st_async_v4(ClusterAddr to, uint32_t r0, uint32_t r1, uin
       : "memory");
 }
 
+// The same of floats: as bits, a product's accumulators would be copied to integers before they are
+// there.
+__device__ inline void st_async_v4(ClusterAddr to, float x, float y, float z, float w,
+                                   ClusterAddr barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(to.value),
+      "f"(x), "f"(y), "f"(z), "f"(w), "r"(barrier.value)
+      : "memory");
+}
+
 // mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [addr], tx_bytes;  announces
 // bytes, orders nothing
 // PTX ISA, "mbarrier.arrive", sm_90

@@ -58,13 +58,14 @@ TEST(PartTuning, EveryRowCanBeBuiltAndEveryHeadDimHasOne) {
 
 TEST(KeyParts, FewTilesAreCutForAllSms) {
   EXPECT_EQ(keys_of(decode(1, 1024)), 128);
-  EXPECT_EQ(keys_of(decode(1, 8192)), 512) << "128 parts: one for each SM";
+  EXPECT_EQ(keys_of(decode(1, 8192)), 1024) << "64 parts, as many as clusters put together";
+  EXPECT_EQ(keys_of(decode(1, 65536)), 4096) << "128 parts: one for each SM";
   EXPECT_EQ(keys_of(decode(8, 8192)), 4096);
   EXPECT_EQ(keys_of(decode(64, 8192)), 0) << "512 tiles are work enough";
   EXPECT_EQ(keys_of(decode(1, 256)), 0) << "one part's work";
   ProblemDesc d = decode(1, 8192);
   d.seqlen_q = 8;  // 64 rows
-  EXPECT_EQ(keys_of(d), 512);
+  EXPECT_EQ(keys_of(d), 1024);
   d.seqlen_q = 9;
   EXPECT_EQ(keys_of(d), 0);
 }
@@ -111,7 +112,7 @@ TEST(KeyParts, WhereLengthsMayDiffer) {
   constexpr struct {
     int64_t batch, seqlen_k;
     int keys;
-  } kRows[] = {{1, 1024, 128},  {1, 8192, 256},   {1, 65536, 2048},
+  } kRows[] = {{1, 1024, 128},  {1, 8192, 512},   {1, 65536, 2048},
                {8, 8192, 2048}, {64, 8192, 4096}, {64, 65536, 4096}};
   for (const auto& row : kRows) {
     ProblemDesc d = decode(row.batch, row.seqlen_k);
@@ -120,14 +121,19 @@ TEST(KeyParts, WhereLengthsMayDiffer) {
   }
 }
 
-// The uncut tile of 128 rows is slower than memory there.
-TEST(KeyParts, FullGpusCutNarrowHeads) {
-  ProblemDesc d = decode(64, 8192);
-  EXPECT_EQ(keys_of(d), 0);
-  d.head_dim = 64;
-  EXPECT_EQ(keys_of(d), 4096);
-  d.seqlen_k = 1024;
-  EXPECT_EQ(keys_of(d), 0) << "parts cost as much as their keys";
+// Whole tiles of few rows have the shape of parts.
+TEST(KeyParts, FullGpusTakeWholeTilesOfFewRows) {
+  for (const int64_t head_dim : {64, 128}) {
+    ProblemDesc d = decode(64, 8192);
+    d.head_dim = head_dim;
+    const Sm90ForwardSpec spec = spec_of(d);
+    EXPECT_EQ(spec.parts.keys, 0);
+    EXPECT_EQ(spec.traits.tile_m, sm90::kWarpgroupRows);
+    EXPECT_FALSE(spec.traits.parts);
+    EXPECT_EQ(sm90::why_not(spec.traits), nullptr);
+    d.seqlen_q = 9;  // 72 rows
+    EXPECT_GT(spec_of(d).traits.tile_m, sm90::kWarpgroupRows);
+  }
 }
 
 TEST(KeyParts, AWindowBoundsThem) {
@@ -189,8 +195,41 @@ TEST(KeyParts, BlocksOfAPartLieInIt) {
   EXPECT_TRUE(blocks_of_part(blocks, 5, 4).is_empty());
 }
 
+// Of eight parts at most, each a CTA's, of which all run at once; elsewhere the workspace takes
+// them.
+TEST(KeyParts, OfFewTilesMeetInClusters) {
+  const ForwardPlan plan = plan_of(decode(1, 1024));
+  ASSERT_EQ(plan.steps.size(), 1u);
+  EXPECT_EQ(plan.steps[0].grid, 64);
+  EXPECT_EQ(plan.steps[0].cluster, 8);
+  EXPECT_EQ(plan.workspace.bytes(), 0u);
+  const auto& spec = std::get<Sm90ForwardSpec>(plan.main);
+  const int without = sm90::smem_layout(spec.traits).total;
+  EXPECT_EQ(plan.steps[0].smem_bytes, without + sm90::inbox_bytes(spec.traits));
+  const auto cluster_of = [](const ProblemDesc& d) { return spec_of(d).parts.cluster; };
+  ProblemDesc d = decode(1, 8192);
+  d.split_keys = 1280;
+  EXPECT_EQ(cluster_of(d), 8) << "of seven parts";
+  EXPECT_EQ(plan_of(d).steps[0].grid, 64);
+  d.split_keys = 896;
+  EXPECT_EQ(cluster_of(d), 1) << "ten parts";
+  d.split_keys = 8192;
+  EXPECT_EQ(cluster_of(d), 1) << "one part";
+  d = decode(8, 8192);
+  EXPECT_EQ(cluster_of(d), 2);
+  d.split_keys = 2048;
+  EXPECT_EQ(cluster_of(d), 1) << "256 CTAs do not run at once";
+  d = decode(2, 8192);
+  d.split_keys = 1024;
+  EXPECT_EQ(cluster_of(d), 8) << "16 clusters: two in each GPC of 16 SMs";
+  d.head_dim = 256;
+  EXPECT_EQ(cluster_of(d), 1) << "keys and values leave no room for what arrives";
+}
+
 TEST(KeyParts, AreTwoLaunchesAndAWorkspaceOfThePlanAlone) {
-  const ForwardPlan plan = plan_of(decode(1, 8192));
+  ProblemDesc alone = decode(1, 8192);
+  alone.split_keys = 512;
+  const ForwardPlan plan = plan_of(alone);
   ASSERT_EQ(plan.steps.size(), 2u);
   EXPECT_EQ(plan.steps[0].source.display_name, "fwd_sm90_bf16_d128_m64n128_parts");
   EXPECT_EQ(plan.steps[0].grid, 128);
@@ -205,6 +244,7 @@ TEST(KeyParts, AreTwoLaunchesAndAWorkspaceOfThePlanAlone) {
   packed.total_q = 3;
   packed.split_keys = 1024;
   EXPECT_EQ(plan_of(packed).workspace.find(kPartStats)->bytes, size_t{64} * 3 * 8 * 8);
+  EXPECT_EQ(plan_of(packed).steps[1].grid, 24) << "of at most eight parts, a warp a row";
 }
 
 TEST(KeyParts, TheirKernelAloneWritesAnotherType) {

@@ -352,12 +352,27 @@ class Consumer {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     const int own = lane & 1;
     const OnlineSoftmax::Total total = softmax.total(own, c.params.scores.scale_log2);
+    if constexpr (can_exchange_parts(T)) {
+      if (c.exchanges_parts()) return send_part(total);
+    }
     const int64_t rows[2] = {epilogue.part_row(row(0)), epilogue.part_row(row(1))};
     if (lane % 4 < 2) {
       epilogue.store_part_stats({total.max_log2, total.sum}, own == 0 ? rows[0] : rows[1]);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) epilogue.store_part(rO, r, rows[r]);
+  }
+
+  // To the CTAs that end the tile's rows. `own`: of the row that store_part() found it of.
+  __device__ void send_part(const OnlineSoftmax::Total& own) {
+    const int rows = (tile.work.seqlen_q << c.params.heads.group_log2) - tile.work.block * T.tile_m;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const PartStats stats{__shfl_sync(0xffffffffu, own.max_log2, r, 2),
+                            __shfl_sync(0xffffffffu, own.sum, r, 2)};
+      if (row(r) >= rows) continue;
+      fa4::send_part<T.head_dim_v>(c.params.parts, c.inbox(), rO, r, stats, row(r), lane % 4);
+    }
   }
 
   // Out and lse of `tile`, whose Q lay in `stage`.

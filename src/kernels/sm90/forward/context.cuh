@@ -3,6 +3,7 @@
 
 #include "kernels/forward/params.h"
 #include "kernels/geometry/work_scheduler.cuh"
+#include "kernels/output/exchange_parts.cuh"
 #include "kernels/sm90/forward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -26,6 +27,15 @@ struct FwdContext {
   }
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};
+  }
+  // Whether this launch's parts are put together inside clusters.
+  __device__ bool exchanges_parts() const {
+    return can_exchange_parts(T) && is_in_cluster(params.parts);
+  }
+  __device__ PartInbox inbox() const {
+    unsigned char* const at = smem + kSmem.inbox;
+    return {reinterpret_cast<float4*>(at), reinterpret_cast<float4*>(at + inbox_sums_bytes(T)),
+            barrier(kInboxFull)};
   }
   __device__ QTile& tile(int slot) const {
     return *reinterpret_cast<QTile*>(smem + kSmem.tiles + slot * kTileBytes);

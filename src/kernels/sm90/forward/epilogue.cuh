@@ -1,6 +1,7 @@
 // The end of a tile: a warpgroup's 64 rows of out to global memory, and their lse.
 #pragma once
 
+#include "kernels/output/exchange_parts.cuh"
 #include "kernels/output/part_rows.cuh"
 #include "kernels/output/rows.cuh"
 #include "kernels/ptx/sync.cuh"
@@ -110,5 +111,16 @@ struct Epilogue {
     ptx::cp_async_bulk_commit_group();
   }
 };
+
+// Where a cluster shares the parts of a tile, the warpgroup of scheduler and loaders ends this
+// CTA's share of the rows, since its loads are all on their way long before the products are done.
+template <FwdTraits T>
+__device__ inline void end_rows_of_cluster(const FwdContext<T>& c) {
+  if (!c.exchanges_parts()) return;
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  ptx::barrier_cluster_wait();
+  PartReceiver<T.element, T.tile_m, T.head_dim_v, kWarpgroupThreads / 32>(c.params, c.inbox(), warp)
+      .run();
+}
 
 }  // namespace fa4::sm90

@@ -40,6 +40,10 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const sm90::FwdContext<T> context{params, smem};
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
+  if (context.exchanges_parts()) {
+    __syncwarp();
+    ptx::barrier_cluster_arrive_release();
+  }
   ptx::griddepcontrol_wait();
   __syncthreads();
 
@@ -55,8 +59,10 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
     } else if (warp == 1) {
       sm90::KvLoader<T>(context).run();
     }
+    if constexpr (sm90::can_exchange_parts(T)) sm90::end_rows_of_cluster(context);
   } else {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<sm90::register_split(T).consumer>();
+    if (context.exchanges_parts()) ptx::barrier_cluster_wait();  // every inbox's barrier is there
     sm90::Consumer<T>(context, warpgroup - 1).run();
   }
 }

@@ -67,7 +67,7 @@ class Scheduler {
   }
 
   const FwdContext<T>& c;
-  WorkScheduler<T.tile_m, T.parts> tiles;
+  WorkScheduler<T.tile_m, T.parts, 1, can_exchange_parts(T)> tiles;
   PipelineState<1> wanted;
   PipelineState<kTileSlots> slot;
   PipelineState<T.q_stages> q;

@@ -5,6 +5,7 @@
 
 #include "kernels/base/element.h"
 #include "kernels/forward/pages.h"
+#include "kernels/output/traits.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
 
@@ -61,6 +62,7 @@ struct SmemLayout {
   int v;         // [stage][slab][tile_n rows]
   int tiles;     // QTile[kTileSlots]
   int barriers;  // uint64_t[barriers().count()]
+  int inbox;     // of a cluster's parts: sums, then statistics (exchange_parts.cuh)
   int total;     // with 1024 bytes to align the base
 };
 constexpr int q_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim * kElementBytes; }
@@ -79,6 +81,7 @@ enum BarrierKind {
   kTileFull,
   kTileEmpty,
   kTileWanted,
+  kInboxFull,
   kNumBarrierKinds
 };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
@@ -103,19 +106,34 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
        "loaders and consumer warps, after reading", "scheduler"},
       {"tile_wanted", 1, loaders, Start::kFree, "loaders, some blocks before a tile's end",
        "scheduler"},
+      {"inbox_full", t.parts ? 1 : 0, 1, Start::kTaken,
+       "a receiver + bytes of all parts of its rows",
+       "the loaders' warpgroup, which ends these rows"},
   }};
 }
 
 inline constexpr int kTileBytes = 48;
 
-constexpr SmemLayout smem_layout(const FwdTraits& t) {
+// A row and part of an inbox: sums and 16 bytes of statistics. A cluster's CTAs share the tile's
+// rows, and each row has as many parts as there are CTAs.
+constexpr int inbox_sums_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim_v * 4; }
+constexpr int inbox_bytes(const FwdTraits& t) { return inbox_sums_bytes(t) + t.tile_m * 16; }
+
+constexpr SmemLayout smem_layout(const FwdTraits& t, int inbox_bytes = 0) {
   SmemLayout s{};
   s.k = s.q + t.q_stages * q_bytes(t);
   s.v = s.k + t.kv_stages * k_stage_bytes(t);
   s.tiles = s.v + t.kv_stages * v_stage_bytes(t);
   s.barriers = s.tiles + kTileSlots * kTileBytes;
-  s.total = s.barriers + barriers(t).count() * 8 + 1024;
+  s.inbox = (s.barriers + barriers(t).count() * 8 + 15) / 16 * 16;
+  s.total = s.inbox + inbox_bytes + 1024;
   return s;
+}
+
+// Whether the CTAs of a cluster may put parts together, of rows of which a warp has a quad of
+// columns a lane: where what arrives has room beside the stages.
+constexpr bool can_exchange_parts(const FwdTraits& t) {
+  return t.parts && t.head_dim_v <= 128 && smem_layout(t, inbox_bytes(t)).total <= kMaxSmemBytes;
 }
 
 // Registers that a consumer thread holds across the loop: scores, probabilities, output.
