@@ -32,7 +32,7 @@ constexpr Costs kCosts{60, 120, 120, 350, 1.0};  // 15 ns a key at head_dim 128
 // Measured on an H200: 64 SMs read 8192 keys each in 0.54, 1024 in 0.59 of a full GPU's time a key.
 constexpr Costs kHopperCosts{60, 150, 40, 350, 0.57};
 // 7.5 ns a key, and a block's chain of products and exponentials is nearly as long as its bytes.
-constexpr Costs kHopperCostsOf64{400, 240, 80, 700, 0.6};
+constexpr Costs kHopperCostsOf64{300, 240, 80, 700, 0.6};
 // Of bytes: 7.5 ns a key.
 constexpr Costs kCostsOfBytes{120, 240, 240, 700, 1.0};
 // Of sequences whose lengths differ.

@@ -217,6 +217,11 @@ TEST(KeyParts, OfFewTilesMeetInClusters) {
   EXPECT_EQ(cluster_of(d), 1) << "one part";
   d = decode(8, 8192);
   EXPECT_EQ(cluster_of(d), 2);
+  d = decode(8, 1024);
+  EXPECT_EQ(cluster_of(d), 2);
+  d.head_dim = 64;
+  EXPECT_EQ(cluster_of(d), 2);
+  d = decode(8, 8192);
   d.split_keys = 2048;
   EXPECT_EQ(cluster_of(d), 1) << "256 CTAs do not run at once";
   d = decode(2, 8192);
