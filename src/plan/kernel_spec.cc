@@ -208,8 +208,11 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
         if (softcap) continue;  // parts of keys with softcap are compiled on first use
         for (const Sm90PartRow& row : sm90_part_rows()) {
           add_once({combine_source(element, row.head_dim_v), 0}, &kernels);
+          // The library has room for the most common ones; others are compiled on first use.
+          const bool is_bf16 = element == Element::kBF16;
+          if (!is_bf16 && !row.whole_tiles) continue;
           add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}, {}}), &kernels);
-          if (!row.whole_tiles) continue;
+          if (!is_bf16 || !row.whole_tiles) continue;
           add_once(prebuilt(Sm90ForwardSpec{whole_traits_of(row, element), {}, {}}), &kernels);
         }
       } else if (is_sm100(architecture)) {
