@@ -239,7 +239,7 @@ class Consumer {
   }
 
   // The rows of V behind a sequence's last key, in its last block, which comes first. Here, where
-  // the producer would wait for a block's bytes before it loads the next.
+  // the loader would wait for a block's bytes before it loads the next.
   __device__ void clear_tail() {
     const int valid = tile.work.seqlen_k - n * T.tile_n;
     const bool clear = tile.sees_keys() && valid < T.tile_n && v_has_tails(c.params);

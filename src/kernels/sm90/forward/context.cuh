@@ -9,7 +9,7 @@
 
 namespace fa4::sm90 {
 
-// A tile travels from the producer to the consumers.
+// A tile travels from the scheduler to loaders and consumers.
 static_assert(sizeof(QTile) == kTileBytes);
 
 // Everything a role needs besides its tile.
