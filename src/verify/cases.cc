@@ -268,6 +268,31 @@ Case make_serving_case(int64_t index, uint64_t seed) {
   return c;
 }
 
+// Few queries over keys that are not cut, which take tiles of their own on Hopper.
+Case make_uncut_case(int64_t index, uint64_t seed) {
+  Random random(seed ^ (static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15u) ^ 0x7d);
+  Case c;
+  ProblemDesc& d = c.desc;
+  d.dtype = index % 2 == 0 ? DType::kBF16 : DType::kF16;
+  d.head_dim = index % 4 < 2 ? 8 * random.between(1, 8) : 8 * random.between(13, 16);
+  d.head_dim_v = d.head_dim;
+  d.batch = random.between(1, 4);
+  d.heads_kv = random.between(1, 3);
+  d.heads_q = d.heads_kv * random.between(1, 8);
+  d.seqlen_q = random.between(1, 4);
+  d.seqlen_k = random.between(1, 1500);
+  d.num_splits = 1;
+  d.has_seqused_k = random.chance(50);
+  if (d.has_seqused_k) c.seqused_k = choose_seqused(d.batch, d.seqlen_k, c.lengths_k, random);
+  if (random.chance(50)) choose_mask(d, random);
+  d.has_sink = random.chance(20);
+  if (random.chance(30)) choose_strides(d, random);
+  c.wants_lse = random.chance(80);
+  c.amplitude = random.chance(70) ? 1.0f : 4.0f;
+  c.seed = random.bits();
+  return c;
+}
+
 // Cases as the others, of every layout, with k and v stored as bytes.
 Case make_quantised_case(int64_t index, uint64_t seed) {
   Case c = index % 4 == 0   ? make_case(index / 4, Kind::kEverywhere, seed + 1)
@@ -357,6 +382,8 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   }
   const int64_t serving = suite == Suite::kFull ? 300 : 20;
   for (int64_t i = 0; i < serving; ++i) cases.push_back(make_serving_case(i, seed));
+  const int64_t uncut = suite == Suite::kFull ? 120 : 4;
+  for (int64_t i = 0; i < uncut; ++i) cases.push_back(make_uncut_case(i, seed));
   const int64_t quantised = suite == Suite::kFull ? 200 : 16;
   for (int64_t i = 0; i < quantised; ++i) cases.push_back(make_quantised_case(i, seed));
   for (int64_t i = 0; i < extra; ++i) {
