@@ -3,24 +3,27 @@
 sequence over dense keys and over keys in pages.
 
     python3 bench/decode.py --lib build/release/lib/libfa4.so [--heads 64:8,32:8] [--sizes 1x1024,8x8192]
-        [--pages 16,128] [--split-keys 0,512] [--e4m3] [--warm] [--rounds 9] [--pause 0.05] [--fa3 FILE]
+        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--e4m3] [--warm] [--rounds 9] [--pause 0.05] [--fa3 FILE]
         [--json F] [--markdown F]
     python3 bench/decode.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
 
 cuDNN comes through PyTorch, on dense keys; FlashAttention-3 is a library of its PyTorch operators. Page
 tables are shuffled. Calls are replayed from CUDA graphs, so that no time of the host is in them. Caches
 are read in turn, at least 256 MB of them, so that the L2 cache serves none; with --warm there is one.
---split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan. --e4m3 repeats
-them with the same keys and values as bytes, a descale for each sequence, head and 128 keys.
+--split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan. --planned repeats those over pages
+with plans for so many keys, and page tables as wide: what a sequence has is in device memory alone. --e4m3 repeats
+them with the same keys and values as bytes, a descale for each sequence, head and 128 keys; FlashAttention-3 takes bytes of q
+too, and a descale for each sequence and head.
 
 Before that a few heads of each result are compared with attention in f32: the largest error, as a share
-of what plain attention in bf16 may have (docs/api.md). A wrong result makes the exit status 1.
+of what plain attention in bf16 may have (docs/api.md), or of a tenth of the largest number where a peer rounds q to bytes. A wrong result makes the exit status 1.
 
 A figure is the median of rounds, in microseconds a call, with the GB/s of keys and values that it reads.
 A ratio is the time through cuDNN's; below 1 is faster.
 """
 import argparse
 import functools
+import itertools
 import json
 import os
 import statistics
@@ -69,6 +72,14 @@ class Caches:
         descales = blocks.abs().amax((2, 4)).float() / 448
         return (blocks / descales[:, :, None, :, None]).to(torch.float8_e4m3fn).view(x.shape), descales
 
+    def quantised_by_head(self):
+        """For peers that have one descale a sequence and head."""
+        def quantise(x):
+            descales = x.abs().amax((1, 3)).float() / 448
+            return (x / descales[:, None, :, None]).to(torch.float8_e4m3fn), descales
+
+        return [[quantise(x) for x in tensors] for tensors in (self.k, self.v)]
+
     def bytes_of(self, e4m3):
         return self.bytes // 2 if e4m3 else self.bytes
 
@@ -77,6 +88,15 @@ class Caches:
             _, _, batch, keys, _ = self.shape
             self.tables[page] = torch.randperm(batch * keys // page, device="cuda").to(torch.int32).view(batch, keys // page)
         return self.tables[page]
+
+    def wide_table_of(self, page, planned):
+        """With entries that nobody may read behind those of the keys."""
+        if (page, planned) not in self.tables:
+            table = self.table_of(page)
+            wide = torch.full((len(table), max(planned // page, table.shape[1])), 2147480000, device="cuda", dtype=torch.int32)
+            wide[:, :table.shape[1]] = table
+            self.tables[page, planned] = wide
+        return self.tables[page, planned]
 
     def keys_of(self, sequence, head, page, e4m3):
         """K and V of the first cache, (keys, head_dim) each, in f32."""
@@ -102,7 +122,7 @@ class Caches:
         return found
 
 
-def fa4(library, caches, page, split_keys, e4m3):
+def fa4(library, caches, page, split_keys, planned, e4m3):
     """One call of each cache, and the outputs of the first."""
     heads_q, heads_kv, batch, keys, dim = caches.shape
     problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=keys, heads_q=heads_q, heads_kv=heads_kv,
@@ -116,8 +136,10 @@ def fa4(library, caches, page, split_keys, e4m3):
                    for (k, k_descale), (v, v_descale) in zip(*caches.quantised)]
     index = {}
     if page:
-        problem |= dict(layout_kv=fa4_ctypes.PAGED, page_size=page, num_pages=batch * keys // page, pages_per_seq=keys // page, has_seqused_k=1)
-        index = dict(seqused_k=caches.used.data_ptr(), page_table=caches.table_of(page).data_ptr())
+        table = caches.wide_table_of(page, planned) if planned else caches.table_of(page)
+        problem |= dict(layout_kv=fa4_ctypes.PAGED, page_size=page, num_pages=batch * keys // page, pages_per_seq=table.shape[1],
+                        seqlen_k=max(keys, planned), has_seqused_k=1)
+        index = dict(seqused_k=caches.used.data_ptr(), page_table=table.data_ptr())
     operation = library.prepare(**problem)
     workspace = torch.empty(max(operation.workspace_bytes, 256), device="cuda", dtype=torch.uint8)
     out = torch.empty_like(caches.q)
@@ -164,7 +186,25 @@ def fa3(caches, page):
     return run
 
 
-def share_of_bound(out, caches, page, e4m3):
+def fa3_bytes(caches, page):
+    _, heads_kv, batch, _, dim = caches.shape
+    q, tensors = caches.q.to(torch.float8_e4m3fn), list(zip(*caches.quantised_by_head()))
+    ones = torch.ones(batch, heads_kv, device="cuda")
+    more = dict(page_table=caches.table_of(page)) if page else {}
+
+    def run():
+        for (k, k_descale), (v, v_descale) in tensors:
+            if page:
+                k, v = (x.view(-1, page, heads_kv, dim) for x in (k, v))
+            out = torch.ops.flash_attn_3.fwd(q, k, v, seqused_k=caches.used, is_causal=True, num_splits=0, q_descale=ones,
+                                             k_descale=k_descale, v_descale=v_descale, **more)
+            if not torch.cuda.is_current_stream_capturing():
+                return out[0]
+
+    return run
+
+
+def share_of_bound(out, caches, page, e4m3, rounds_q):
     """The largest error of a few heads, as a share of twice that of attention in bf16, plus a unit of bf16."""
     heads_q, heads_kv, batch, _, dim = caches.shape
     group, share = heads_q // heads_kv, 0.0
@@ -175,6 +215,8 @@ def share_of_bound(out, caches, page, e4m3):
         expected = torch.softmax(q @ k.T / dim**0.5, -1) @ v
         plain = (torch.softmax((q @ k.T / dim**0.5).bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
         bound = 2 * (plain - expected).abs().max() + expected.abs().max() * 2**-8
+        if rounds_q:
+            bound = expected.abs().max() / 10
         error = (out[sequence, 0, head * group:(head + 1) * group].float() - expected).abs().max()
         share = max(share, float(error / bound) if torch.isfinite(error) else float("inf"))
     return share
@@ -198,12 +240,16 @@ def variants_of(libraries, asked, caches):
     made = {"cudnn": (cudnn(caches), 0, False)}
     for name, library in libraries.items():
         for page in (0, *asked.pages):
-            for split in asked.split_keys:
-                for e4m3 in (False, True) if asked.e4m3 else (False,):
-                    title = f"{name}{' e4m3' if e4m3 else ''} {f'pages {page}' if page else 'dense'}{f' split {split}' if split else ''}"
-                    made[title] = (functools.partial(fa4, library, caches, page, split, e4m3), page, e4m3)
+            for split, planned, e4m3 in itertools.product(asked.split_keys, (0, *asked.planned) if page else (0,),
+                                                          (False, True) if asked.e4m3 else (False,)):
+                title = " ".join([name, *(["e4m3"] if e4m3 else []), f"pages {page}" if page else "dense",
+                                  *([f"split {split}"] if split else []), *([f"planned {planned}"] if planned else [])])
+                made[title] = (functools.partial(fa4, library, caches, page, split, planned, e4m3), page, e4m3)
     if asked.fa3:
         made |= {f"fa3 {f'pages {page}' if page else 'dense'}": (fa3(caches, page), page, False) for page in (0, *asked.pages)}
+        if asked.e4m3:
+            made |= {f"fa3 e4m3 {f'pages {page}' if page else 'dense'}": (functools.partial(fa3_bytes, caches, page), page, True)
+                     for page in (0, *asked.pages)}
     return made
 
 
@@ -212,9 +258,9 @@ def measure(heads, size, libraries, asked):
     runs, replays, shares, refused, moved = [], {}, {}, {}, {}  # a graph does not keep what a run keeps
     for name, (make, page, e4m3) in variants_of(libraries, asked, caches).items():
         try:
-            run = make() if name.split()[0] in libraries else make
+            run = make() if isinstance(make, functools.partial) else make
             runs.append(run)
-            shares[name] = share_of_bound(run(), caches, page, e4m3)
+            shares[name] = share_of_bound(run(), caches, page, e4m3, name.startswith("fa3 e4m3"))
             moved[name] = caches.bytes_of(e4m3)
             torch.cuda.synchronize()
             replays[name] = graph_of(run)
@@ -237,6 +283,7 @@ def parsed():
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--pages", type=numbers, default=[16, 128])
     parser.add_argument("--split-keys", type=numbers, default=[0])
+    parser.add_argument("--planned", type=numbers, default=[])
     parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
@@ -268,10 +315,10 @@ def main():
             row = rows[-1]
             print(f"{row['heads']} batch {row['batch']} keys {row['keys']}{' warm' if asked.warm else ''}")
             for name in row["us"]:
-                print(f"  {name:28} {row['us'][name]:9.2f} us {row['gb_per_s'][name]:6.0f} GB/s  x cudnn {row['ratios'].get(name, 0):.3f}"
+                print(f"  {name:32} {row['us'][name]:9.2f} us {row['gb_per_s'][name]:6.0f} GB/s  x cudnn {row['ratios'].get(name, 0):.3f}"
                       f"  error {row['shares'][name]:.2f} of its bound")
             for name, reason in row["refused"].items():
-                print(f"  {name:28} refused: {reason}")
+                print(f"  {name:32} refused: {reason}")
             sys.stdout.flush()
             wrong |= any(not share <= 1 for share in row["shares"].values())
             if asked.json:

@@ -69,11 +69,12 @@ void add_combine_step(const AttentionProblem& p, const Spec& spec, ForwardPlan* 
   plan->workspace.add(kPartSums, parts * spec.traits.head_dim_v * int64_t{sizeof(float)});
   plan->workspace.add(kPartStats, parts * kPartStatsBytes);
   const int64_t rows = p.batch * p.seqlen_q * p.heads_q;
-  plan->steps.push_back({.source = combine_source(spec.traits.element, spec.traits.head_dim_v),
-                         .params = KernelParams::kForward,
-                         .grid = static_cast<int>(
-                             ceil_div(std::max<int64_t>(1, rows), combine_rows(spec.parts.most))),
-                         .threads = kCombineThreads});
+  plan->steps.push_back(
+      {.source = combine_source(spec.traits.element, spec.traits.head_dim_v),
+       .params = KernelParams::kForward,
+       .grid = static_cast<int>(ceil_div(std::max<int64_t>(1, rows),
+                                         combine_rows(spec.parts.most, static_cast<int>(rows)))),
+       .threads = kCombineThreads});
 }
 
 }  // namespace

@@ -49,13 +49,15 @@ int64_t num_tiles(const AttentionProblem& p, int tile_m, int group) {
   return std::min(dense, (ceil_div(p.total_q * rows, tile_m) + p.batch) * heads);
 }
 
-// Longer queries fill tiles by themselves, and their rows see fewer keys in common.
+// Longer queries fill tiles by themselves, and their rows see fewer keys in common. Of packed
+// sequences both counts are bounds, so that a tenth decides: prompts alone go head by head, but not
+// the few queries of many sequences that one call has beside them.
 int choose_group(const AttentionProblem& p, const LaunchShape& shape) {
   const int group = packable_group(p);
-  const int64_t unpacked = p.heads_q * ceil_div(p.seqlen_q, shape.tile_m);
-  const int64_t packed =
-      p.heads_q / group * ceil_div(p.seqlen_q * packed_rows(group), shape.tile_m);
-  return packed < unpacked ? group : 1;
+  const int64_t packed = num_tiles(p, shape.tile_m, group);
+  const int64_t unpacked = num_tiles(p, shape.tile_m, 1);
+  const bool is_bound = p.layout_q == Layout::kPacked;
+  return packed < (is_bound ? unpacked - unpacked / 10 : unpacked) ? group : 1;
 }
 
 // Whether some tiles see more keys than others: by the mask, or because each sequence has as many

@@ -55,12 +55,13 @@ struct LaunchShape {
   Pages pages = Pages::kNone;
 };
 
-// How a row's keys are cut: at multiples of `keys`.
+// How a row's keys are cut: at multiples of `keys`, or each sequence's own evenly into `most`.
 struct KeyParts {
-  int keys = 0;     // 0: they are not
-  int most = 0;     // parts that any tile of rows sees keys of
+  int keys = 0;     // 0: evenly, or not at all
+  int most = 0;     // parts that any tile of rows sees keys of; 0: keys are not cut
   int cluster = 1;  // CTAs that put a tile's parts together themselves; 1: a second kernel does
-  bool are_cut() const { return keys > 0; }
+  bool are_cut() const { return most > 0; }
+  bool are_even() const { return are_cut() && keys == 0; }
 };
 
 struct Sm90ForwardSpec {

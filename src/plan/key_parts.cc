@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/rounding.h"
 #include "kernels/output/traits.h"
@@ -37,6 +38,8 @@ constexpr Costs kHopperCostsOf64{300, 240, 80, 700, 0.6};
 constexpr Costs kCostsOfBytes{120, 240, 240, 700, 1.0};
 // Of sequences whose lengths differ.
 constexpr int64_t kLongestPart = 4096;
+// The least of the lengths that even parts are compared at.
+constexpr int64_t kShortest = 512;
 // Keys are cut where that is at least so many times as fast by these figures, which are estimates.
 constexpr double kLeastGain = 1.03;
 
@@ -78,64 +81,99 @@ int cluster_for(int64_t tiles, int64_t parts, int num_sms) {
   return tiles <= num_sms / kGpcSms * kGpcSms / ctas ? ctas : 1;
 }
 
-// Parts that are compared, in multiples of kSplitStep: its powers of two, and the longest keys cut
-// evenly.
+// A way to cut keys: at multiples of `keys`, or where that is 0 evenly into `even` parts.
+struct Cut {
+  int64_t keys = 0;
+  int64_t even = 0;
+
+  // Of a sequence that has so many keys.
+  int64_t keys_of(int64_t seqlen_k) const {
+    return keys > 0 ? keys : round_up(ceil_div(seqlen_k, even), kSplitStep);
+  }
+  int64_t parts_of(int64_t seqlen_k) const { return ceil_div(seqlen_k, keys_of(seqlen_k)); }
+};
+
+// Cuts that are compared for tiles that see at most `longest` keys.
 class Choices {
  public:
-  Choices(int64_t longest, int64_t longest_part, const Costs& costs, bool exchanges)
-      : costs_(costs), exchanges_(exchanges), longest_(static_cast<double>(longest)) {
-    const auto add = [&](int64_t keys) {
-      if (keys < longest && keys <= longest_part) keys_[count_++] = static_cast<double>(keys);
+  Choices(int64_t tiles, int64_t longest, int num_sms, const Costs& costs, bool exchanges)
+      : costs_(costs), exchanges_(exchanges), tiles_(tiles), longest_(longest), num_sms_(num_sms) {}
+
+  // At multiples: powers of two times kSplitStep, and those that cut the longest evenly.
+  void add_multiples(int64_t longest_part) {
+    const auto add_one = [&](int64_t keys) {
+      if (keys < longest_ && keys <= longest_part) add({.keys = keys});
     };
-    for (int64_t keys = kSplitStep; keys < longest; keys *= 2) add(keys);
+    for (int64_t keys = kSplitStep; keys < longest_; keys *= 2) add_one(keys);
     for (int64_t parts = 2; parts <= kMostEven; ++parts) {
-      add(round_up(ceil_div(longest, parts), kSplitStep));
+      add_one(round_up(ceil_div(longest_, parts), kSplitStep));
     }
   }
 
-  // Tiles that see `keys` keys each: how far behind the best choice each one is, and no cut.
-  void compare(double tiles, double keys, int num_sms) {
-    const auto rounds = [&](double parts) { return std::ceil(tiles * parts / num_sms); };
-    const double whole = rounds(1) * keys + costs_.call;
+  // Each sequence's own keys evenly, as many parts of all tiles as run at once.
+  void add_even() {
+    for (int64_t parts = 2; parts * tiles_ <= num_sms_; parts *= 2) {
+      if (parts * kSplitStep <= longest_) add({.even = parts});
+    }
+  }
+
+  // Where tiles see `keys` keys each: how far behind the best choice each one is, and no cut.
+  void compare(int64_t keys) {
+    const double whole = rounds(1) * static_cast<double>(keys) + costs_.call;
     double best = whole;
     std::array<double, kMost> times{};
     for (size_t i = 0; i < count_; ++i) {
-      const double parts = std::ceil(keys / keys_[i]);
-      const double share = std::clamp(tiles * parts / num_sms, costs_.alone, 1.0);
-      times[i] = rounds(parts) * (std::min(keys, keys_[i]) * share + costs_.part) +
-                 (is_exchanged(tiles, i, num_sms) ? costs_.exchange : costs_.combine) + costs_.call;
+      times[i] = time_of(cuts_[i], keys);
       best = std::min(best, times[i]);
     }
     whole_behind_ = std::max(whole_behind_, whole / best);
     for (size_t i = 0; i < count_; ++i) behind_[i] = std::max(behind_[i], times[i] / best);
   }
 
-  // The one that is least behind where it is most so, of equals the longest; 0: no cut.
-  int64_t least_behind() const {
-    double least = std::numeric_limits<double>::infinity(), keys = 0;
+  // The one that is least behind where it is most so, of equals the one with the longest parts;
+  // none: no cut.
+  std::optional<Cut> least_behind() const {
+    double least = std::numeric_limits<double>::infinity();
+    std::optional<Cut> found;
     for (size_t i = 0; i < count_; ++i) {
-      if (behind_[i] > least || (behind_[i] == least && keys_[i] <= keys)) continue;
+      if (behind_[i] > least) continue;
+      if (behind_[i] == least && cuts_[i].keys_of(longest_) <= found->keys_of(longest_)) continue;
       least = behind_[i];
-      keys = keys_[i];
+      found = cuts_[i];
     }
-    return whole_behind_ >= kLeastGain * least ? static_cast<int64_t>(keys) : 0;
+    return whole_behind_ >= kLeastGain * least ? found : std::nullopt;
   }
 
  private:
+  void add(Cut cut) { cuts_[count_++] = cut; }
+
+  double rounds(int64_t parts) const {
+    return static_cast<double>(ceil_div(tiles_ * parts, num_sms_));
+  }
+
+  double time_of(const Cut& cut, int64_t keys) const {
+    const int64_t parts = cut.parts_of(keys);
+    const double all = static_cast<double>(tiles_ * parts) / num_sms_;
+    const double each = static_cast<double>(std::min(keys, cut.keys_of(keys)));
+    return rounds(parts) * (each * std::clamp(all, costs_.alone, 1.0) + costs_.part) +
+           (is_exchanged(cut) ? costs_.exchange : costs_.combine) + costs_.call;
+  }
+
   // Whatever lengths the sequences have: the launch is that of the longest.
-  bool is_exchanged(double tiles, size_t choice, int num_sms) const {
-    const auto parts = static_cast<int64_t>(std::ceil(longest_ / keys_[choice]));
-    return exchanges_ && cluster_for(static_cast<int64_t>(tiles), parts, num_sms) > 1;
+  bool is_exchanged(const Cut& cut) const {
+    return exchanges_ && cluster_for(tiles_, cut.parts_of(longest_), num_sms_) > 1;
   }
 
   static constexpr int kMostEven = 16;
-  static constexpr size_t kMost = 31 + kMostEven;
+  static constexpr size_t kMost = 31 + kMostEven + 16;
 
   Costs costs_;
   bool exchanges_;
-  double longest_;
+  int64_t tiles_, longest_;
+  int num_sms_;
   size_t count_ = 0;
-  std::array<double, kMost> keys_{}, behind_{};
+  std::array<Cut, kMost> cuts_{};
+  std::array<double, kMost> behind_{};
   double whole_behind_ = 0;
 };
 
@@ -147,45 +185,54 @@ bool can_exchange(const AttentionProblem& p, const DeviceSpec& device) {
 }
 
 // The plan knows the greatest lengths alone. Where sequences may be shorter it looks at that length
-// and at its half, and no part is so long that one which ends last keeps the others waiting.
-int64_t choose_part_keys(const AttentionProblem& p, int tile_rows, const DeviceSpec& device) {
+// and at its halves, as far down as kShortest where even parts may be chosen, which suit all of
+// them; else at one half, and no part is so long that one which ends last keeps the others waiting.
+std::optional<Cut> choose_cut(const AttentionProblem& p, int tile_rows, const DeviceSpec& device) {
   const bool lengths_differ = p.has_seqused_k || p.layout_kv == Layout::kPacked;
-  const int64_t longest = keys_of_tile(p, tile_rows);
-  const int num_sms = device.num_sms;
-  const auto tiles = static_cast<double>(tiles_of(p, tile_rows));
+  const int64_t longest = keys_of_tile(p, tile_rows), tiles = tiles_of(p, tile_rows);
   const bool exchanges = can_exchange(p, device);
-  Choices choices(longest, lengths_differ ? kLongestPart : longest,
+  // Behind a window a sequence's own keys are not its tiles'.
+  const bool may_be_even =
+      lengths_differ && !p.mask.is_bounded_left() && 2 * tiles <= device.num_sms;
+  Choices choices(tiles, longest, device.num_sms,
                   p.is_quantised()                ? kCostsOfBytes
                   : exchanges && p.head_dim <= 64 ? kHopperCostsOf64
                   : exchanges                     ? kHopperCosts
                                                   : kCosts,
                   exchanges);
-  choices.compare(tiles, static_cast<double>(longest), num_sms);
-  if (lengths_differ) choices.compare(tiles, static_cast<double>(longest) / 2, num_sms);
-  const int64_t keys = choices.least_behind();
-  return keys == 0 && lengths_differ && longest > kLongestPart ? kLongestPart : keys;
+  choices.add_multiples(lengths_differ ? kLongestPart : longest);
+  if (may_be_even) choices.add_even();
+  choices.compare(longest);
+  if (lengths_differ) choices.compare(longest / 2);
+  if (may_be_even) {
+    for (int64_t keys = longest / 4; keys >= kShortest; keys /= 2) choices.compare(keys);
+  }
+  const std::optional<Cut> cut = choices.least_behind();
+  if (!cut && lengths_differ && longest > kLongestPart) return Cut{.keys = kLongestPart};
+  return cut;
 }
 
 // A CTA counts each tile's parts from the first that any row of the sequence sees to the last.
-bool are_countable(const AttentionProblem& p, int tile_rows, int64_t part_keys) {
-  const int64_t parts = std::max<int64_t>(1, ceil_div(p.seqlen_k, part_keys));
+bool are_countable(const AttentionProblem& p, int tile_rows, const Cut& cut) {
+  const int64_t parts = std::max<int64_t>(1, cut.parts_of(p.seqlen_k));
   return p.batch * p.seqlen_q * p.heads_q < kMost && tiles_of(p, tile_rows) < kMost / parts;
 }
 
 // The second kernel alone writes an out that is not of the inputs' type.
 bool needs_parts(const AttentionProblem& p) { return p.out_dtype != p.dtype; }
 
-// 0: keys are not cut.
-int64_t part_keys_of(const AttentionProblem& p, const DeviceSpec& device) {
+// None: keys are not cut.
+std::optional<Cut> cut_of(const AttentionProblem& p, const DeviceSpec& device) {
   const int tile_rows = part_tile_rows(p, device);
   const int64_t all = std::max(kSplitStep, round_up(p.seqlen_k, kSplitStep));
-  if (p.split_keys > 0) return std::min(p.split_keys, all);
-  if (p.num_splits > 1) return round_up(ceil_div(all, p.num_splits), kSplitStep);
+  if (p.split_keys > 0) return Cut{.keys = std::min(p.split_keys, all)};
+  if (p.num_splits > 1) return Cut{.keys = round_up(ceil_div(all, p.num_splits), kSplitStep)};
   const bool may_choose = p.num_splits == 0 && rows_of_key_head(p) <= tile_rows;
-  const int64_t keys =
-      may_choose && p.seqlen_k >= kFewestKeys ? choose_part_keys(p, tile_rows, device) : 0;
-  if (keys > 0 && are_countable(p, tile_rows, keys)) return keys;
-  return needs_parts(p) ? all : 0;
+  if (may_choose && p.seqlen_k >= kFewestKeys) {
+    const std::optional<Cut> cut = choose_cut(p, tile_rows, device);
+    if (cut && are_countable(p, tile_rows, *cut)) return cut;
+  }
+  return needs_parts(p) ? std::optional(Cut{.keys = all}) : std::nullopt;
 }
 
 }  // namespace
@@ -198,7 +245,7 @@ int part_tile_rows(const AttentionProblem& p, const DeviceSpec& device) {
 Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
   if (p.split_keys == 0 && p.num_splits <= 1 && !needs_parts(p)) return {};
   const int tile_rows = part_tile_rows(p, device);
-  if (are_countable(p, tile_rows, part_keys_of(p, device))) return {};
+  if (are_countable(p, tile_rows, *cut_of(p, device))) return {};
   return {false, fmt::format("{} {} with batch {}, heads_q {}, seqlen_q {} and seqlen_k {}; "
                              "accepted on a GPU: below 2^31 - 2^20 rows of a head, and as many "
                              "parts of tiles of {} rows",
@@ -210,12 +257,12 @@ Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
 }
 
 KeyParts choose_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
-  const int64_t keys = part_keys_of(p, device);
-  if (keys == 0) return {};
+  const std::optional<Cut> cut = cut_of(p, device);
+  if (!cut) return {};
   const int tile_rows = part_tile_rows(p, device);
-  const int64_t most = most_parts(p, tile_rows, keys);
+  const int64_t most = cut->keys > 0 ? most_parts(p, tile_rows, cut->keys) : cut->even;
   const bool has_tiles = p.batch > 0 && p.seqlen_q > 0;
-  return {.keys = static_cast<int>(keys),
+  return {.keys = static_cast<int>(cut->keys),
           .most = static_cast<int>(most),
           .cluster = has_tiles && can_exchange(p, device)
                          ? cluster_for(tiles_of(p, tile_rows), most, device.num_sms)
@@ -235,7 +282,10 @@ PlanStep explain_key_parts(const AttentionProblem& p, const DeviceSpec& device,
                     : p.num_splits > 1 ? "num_splits of the longest sequence"
                     : parts.most == 1  ? "out is not of the inputs' type"
                                        : "few rows: parts of the keys are work for all SMs";
-  return {"splits", fmt::format("{} keys, at most {} parts of a row", parts.keys, parts.most),
+  const std::string cut =
+      parts.are_even() ? fmt::format("a sequence's own keys, evenly into {}", parts.most)
+                       : fmt::format("{} keys, at most {} parts of a row", parts.keys, parts.most);
+  return {"splits", cut,
           fmt::format("{}; {} a row's parts together in their order", why,
                       parts.cluster > 1 ? "the CTAs of a cluster put" : "a second kernel puts")};
 }

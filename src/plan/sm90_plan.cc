@@ -17,9 +17,8 @@ const Sm90PartRow& part_row_of(const AttentionProblem& p) {
 }
 
 // Whole tiles of few rows take the shape of parts: as many bytes under way, and no rows that nobody
-// asks for. Those of packed queries do not: no card has run them.
+// asks for.
 bool has_shape_of_parts(const AttentionProblem& p) {
-  if (p.layout_q == Layout::kPacked) return false;
   const bool are_few = p.seqlen_q * packed_rows(packable_group(p)) <= sm90::kWarpgroupRows;
   return are_few && part_row_of(p).whole_tiles && !p.transforms_scores();
 }

@@ -188,9 +188,7 @@ TEST_F(Parts, UnderEveryOption) {
 }
 
 // The sequences of a batch one by one: what else is in it changes no bit.
-TEST_F(Parts, OfASequenceAloneAsInABatch) {
-  Case c = base_case(64);
-  c.desc.heads_q = c.desc.heads_kv;
+void expect_same_alone(const Case& c) {
   const CaseTensors tensors(c);
   const AttentionProblem& p = tensors.problem();
   for (const Backend& backend : backends_of(p)) {
@@ -215,6 +213,52 @@ TEST_F(Parts, OfASequenceAloneAsInABatch) {
                             alone.lse.size() * sizeof(float)),
                 0);
     }
+  }
+}
+
+TEST_F(Parts, OfASequenceAloneAsInABatch) {
+  Case c = base_case(64);
+  c.desc.heads_q = c.desc.heads_kv;
+  expect_same_alone(c);
+}
+
+// Rows enough for the second kernel to give each a warp, which it gives eight when one of the
+// sequences is alone.
+TEST_F(Parts, OfManyRowsAsOfFew) {
+  Case c = base_case(64);
+  c.desc.batch = 8;
+  c.desc.heads_q = 128;
+  c.desc.heads_kv = 2;
+  c.desc.seqlen_q = 1;
+  c.desc.seqlen_k = 1300;
+  c.seqused_k = {1300, 0, 129, 1024, 1, 1025, 128, 1290};
+  expect_same_alone(c);
+  c.desc.dtype = DType::kF16;
+  c.desc.head_dim = 192;
+  expect_same_alone(c);
+}
+
+// Few rows of sequences whose lengths the plan does not know: each one's own keys are cut evenly,
+// so that a plan for longer ones gives the same bits.
+TEST_F(Parts, AreEvenWhereLengthsDiffer) {
+  Case c = base_case(128);
+  c.desc.split_keys = 0;
+  c.desc.seqlen_q = 1;
+  c.desc.seqlen_k = 1024;
+  c.seqused_k = {1024, 0, 129, 700};
+  const CaseTensors tensors(c);
+  const AttentionProblem& p = tensors.problem();
+  const Reference reference = reference_forward(p, tensors.args(), 2);
+  for (const Backend& backend : backends_of(p)) {
+    SCOPED_TRACE(backend.name);
+    const Result result = run_on(backend, p, tensors.args());
+    EXPECT_NE(result.kernel.find("_parts"), std::string::npos) << result.kernel;
+    const Accuracy out = check_out(p, tensors.args(), reference, result.out.data(), result.tile_m);
+    EXPECT_TRUE(out.passed) << out.detail;
+    ProblemDesc longer = p;
+    longer.seqlen_k = 1 << 17;
+    longer.k.batch = p.k.batch;
+    EXPECT_TRUE(same_bits(run_on(backend, AttentionProblem::make(longer), tensors.args()), result));
   }
 }
 

@@ -24,7 +24,7 @@ class Decode(BenchTest):
         self.assertTrue(asked.e4m3)
 
     def test_who_takes_part(self):
-        asked = types.SimpleNamespace(pages=[16], split_keys=[0, 512], fa3="fa3.so", e4m3=False)
+        asked = types.SimpleNamespace(pages=[16], split_keys=[0, 512], planned=[], fa3="fa3.so", e4m3=False)
         caches = types.SimpleNamespace(shape=(64, 8, 1, 1024, 128))
         self.bench.torch.ops.flash_attn_3 = types.SimpleNamespace(fwd=None)
         made = self.bench.variants_of({"before": 1, "after": 2}, asked, caches)
@@ -33,10 +33,14 @@ class Decode(BenchTest):
                                       "fa3 dense", "fa3 pages 16"])
         self.assertEqual([page for _, page, _ in made.values()], [0, 0, 0, 16, 16, 0, 0, 16, 16, 0, 16])
         self.assertFalse(any(e4m3 for *_, e4m3 in made.values()))
-        asked.e4m3, asked.split_keys = True, [0]
+        asked.planned, asked.split_keys = [4096], [0]
+        self.assertEqual(list(self.bench.variants_of({"fa4": 1}, asked, caches)),
+                         ["cudnn", "fa4 dense", "fa4 pages 16", "fa4 pages 16 planned 4096", "fa3 dense", "fa3 pages 16"])
+        asked.e4m3, asked.planned = True, []
         made = self.bench.variants_of({"fa4": 1}, asked, caches)
-        self.assertEqual(list(made), ["cudnn", "fa4 dense", "fa4 e4m3 dense", "fa4 pages 16", "fa4 e4m3 pages 16", "fa3 dense", "fa3 pages 16"])
-        self.assertEqual([e4m3 for *_, e4m3 in made.values()], [False, False, True, False, True, False, False])
+        self.assertEqual(list(made), ["cudnn", "fa4 dense", "fa4 e4m3 dense", "fa4 pages 16", "fa4 e4m3 pages 16", "fa3 dense", "fa3 pages 16",
+                                      "fa3 e4m3 dense", "fa3 e4m3 pages 16"])
+        self.assertEqual([e4m3 for *_, e4m3 in made.values()], [False, False, True, False, True, False, False, True, True])
 
     def test_the_table_has_time_rate_and_ratio(self):
         rows = [dict(heads="64:8", batch=1, keys=1024, us={"cudnn": 8.0, "fa4 dense": 6.0}, gb_per_s={"cudnn": 526.0, "fa4 dense": 699.4},

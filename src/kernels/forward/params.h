@@ -118,7 +118,7 @@ struct PartStats {
 struct PartParams {
   float* sums;       // (rows, most, columns): weighted sums of values; null: keys are not cut
   PartStats* stats;  // (rows, most)
-  int32_t keys;      // of a part
+  int32_t keys;      // of a part; 0: each sequence's are cut evenly into `most`
   int32_t most;      // parts of a row
   int32_t columns;   // head_dim_v of the kernel
   int32_t tile_rows;

@@ -5,6 +5,18 @@
 
 namespace fa4 {
 
+// Parts begin at multiples of so many keys, which are whole blocks of every kernel.
+inline constexpr int kPartStep = 128;
+
+// Keys of a part of a sequence that has `seqlen_k`. `keys` is the plan's length of parts, the same
+// for all sequences; 0: as long as it takes for `most` of them to be all keys of this one.
+constexpr int part_keys_of(int keys, int most, int seqlen_k) {
+  if (keys > 0) return keys;
+  const int steps = (seqlen_k + kPartStep - 1) / kPartStep;
+  const int even = (steps + most - 1) / most;
+  return (even > 0 ? even : 1) * kPartStep;
+}
+
 // Parts [begin, end): those behind and before them nobody asks for.
 struct PartSpan {
   int begin;

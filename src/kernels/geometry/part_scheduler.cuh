@@ -8,11 +8,21 @@
 
 namespace fa4 {
 
+__device__ inline int part_keys_of(const PartParams& parts, const WorkTile& tile) {
+  return part_keys_of(parts.keys, parts.most, tile.seqlen_k);
+}
+
+// The blocks of a tile that its part has.
+__device__ inline BlockRange blocks_of_part(BlockRange blocks, const PartParams& parts,
+                                            const WorkTile& tile, int tile_n) {
+  return blocks_of_part(blocks, tile.part, part_keys_of(parts, tile) / tile_n);
+}
+
 // Of packed rows [first_row, last_row] of a tile's sequence.
 __device__ inline PartSpan parts_of_rows(const FwdParams& p, const WorkTile& tile, int first_row,
                                          int last_row) {
   return part_span(key_bounds_of(p.heads, p.mask, tile, first_row),
-                   key_bounds_of(p.heads, p.mask, tile, last_row), p.parts.keys);
+                   key_bounds_of(p.heads, p.mask, tile, last_row), part_keys_of(p.parts, tile));
 }
 
 // Of a tile of at most kTileRows rows.

@@ -1,6 +1,7 @@
 // Out and lse of rows whose keys were cut into parts, in one order, so that the bits depend on
 // nothing but the row's own parts: a CTA a row, of which a warp takes every eighth part, or, where
-// no row has many parts, a warp a row, which takes eight times as few CTAs.
+// rows have few parts or are work for all SMs by themselves, a warp a row, in an eighth of the
+// CTAs.
 //
 // A lane takes four columns side by side. Parts that no row of the tile
 // sees, and those past the sequence's end, were written by nobody and are read by nobody.
@@ -79,28 +80,51 @@ __device__ inline bool sees_keys(const FwdParams& p, const Row& row) {
   return bounds.begin < bounds.end;
 }
 
-// A row of at most kCombineWarps parts, by one warp: what its eight warps would have is a part
-// each.
-template <Element kElement, int kPieces>
-__device__ inline void combine_few(const FwdParams& p, const Row& row, int count) {
-  const int lane = threadIdx.x % 32;
-  const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
-  const auto stats_of = [&](int part) { return p.parts.stats[at + part]; };
-  float4 x[kCombineWarps][kPieces];
+// Eight parts of a row, which one warp takes together.
+template <int kPieces>
+struct Eight {
+  float4 sums[kCombineWarps][kPieces];
+
+  __device__ void load(const PartParams& parts, int64_t row, int first, int count, int column) {
 #pragma unroll
-  for (int part = 0; part < kCombineWarps; ++part) {
+    for (int i = 0; i < kCombineWarps; ++i) {
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) {
-      const int column = 4 * lane + kPieceColumns * piece;
-      x[part][piece] = {0.0f, 0.0f, 0.0f, 0.0f};
-      if (part < count && column < p.parts.columns) {
-        x[part][piece] =
-            *reinterpret_cast<const float4*>(p.parts.sums + (at + part) * p.parts.columns + column);
+      for (int piece = 0; piece < kPieces; ++piece) {
+        const int at = column + kPieceColumns * piece;
+        sums[i][piece] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (first + i < count && at < parts.columns) {
+          sums[i][piece] =
+              *reinterpret_cast<const float4*>(parts.sums + (row + first + i) * parts.columns + at);
+        }
       }
     }
   }
+};
+
+// A row by one warp, which adds what eight warps of a CTA would add, each sum by itself.
+template <Element kElement, int kPieces>
+__device__ inline void combine_by_warp(const FwdParams& p, const Row& row, int count) {
+  const int lane = threadIdx.x % 32;
+  const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
+  const auto stats_of = [&](int part) { return p.parts.stats[at + part]; };
+  Eight<kPieces> eight;
+  eight.load(p.parts, at, 0, count, 4 * lane);
   const PartStats total = total_of(count, stats_of);
-  const float weight = lane < count ? weight_of(stats_of(lane).max_log2, total.max_log2) : 0.0f;
+  float4 sums[kCombineWarps][kPieces] = {};
+#pragma unroll 1
+  for (int first = 0; first < count;) {
+    const float weight =
+        first + lane < count ? weight_of(stats_of(first + lane).max_log2, total.max_log2) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kCombineWarps; ++i) {
+      const float of_part = __shfl_sync(0xffffffffu, weight, i);
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece)
+        add_weighted(of_part, eight.sums[i][piece], &sums[i][piece]);
+    }
+    first += kCombineWarps;
+    eight.load(p.parts, at, first, count, 4 * lane);
+  }
   const FinishedRow end = finish_row(total.sum, total.max_log2, sees_keys(p, row),
                                      sink_of(p.scores, row.tile, row.place));
   if (lane == 0) {
@@ -109,7 +133,9 @@ __device__ inline void combine_few(const FwdParams& p, const Row& row, int count
   const int64_t element = out_element(p, row.tile, row.place);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    const float4 sum = sum_in_order(weight, [&](int part) { return x[part][piece]; });
+    float4 sum{};
+#pragma unroll
+    for (int i = 0; i < kCombineWarps; ++i) add(sums[i][piece], &sum);
     const int column = 4 * lane + kPieceColumns * piece;
     store_columns<kElement>(p.output, element, column, {sum.x, sum.y}, end.factor);
     store_columns<kElement>(p.output, element, column + 2, {sum.z, sum.w}, end.factor);
@@ -125,16 +151,16 @@ __global__ void __launch_bounds__(kCombineThreads)
   __shared__ float4 sums[kCombineWarps][kPieces * kPieceColumns / 4];
   // Before the wait, as what it reads was there before the kernel that wrote the parts.
   const int warp = threadIdx.x / 32, column = threadIdx.x % 32 * 4;
-  const bool are_few = combine_rows(p.parts.most) > 1;
-  const int index =
-      static_cast<int>(blockIdx.x) * combine_rows(p.parts.most) + (are_few ? warp : 0);
   const int rows = p.sequences.batch * p.sequences.seqlen_q * p.heads.heads_q;
+  const int rows_of_cta = combine_rows(p.parts.most, rows);
+  const bool by_warp = rows_of_cta > 1;
+  const int index = static_cast<int>(blockIdx.x) * rows_of_cta + (by_warp ? warp : 0);
   const Row row = row_of(p, min(index, rows - 1));
   const int count = count_parts(p, row);
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
   if (!row.exists() || index >= rows) return;
-  if (are_few) return combine_few<kElement, kPieces>(p, row, count);
+  if (by_warp) return combine_by_warp<kElement, kPieces>(p, row, count);
 
   const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
   Group<kPieces> group;

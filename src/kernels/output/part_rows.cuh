@@ -46,6 +46,14 @@ __device__ inline void add_weighted(float weight, const float4& x, float4* sum) 
   sum->w = fmaf(weight, x.w, sum->w);
 }
 
+// Rounded apart from the products.
+__device__ inline void add(const float4& x, float4* sum) {
+  sum->x = __fadd_rn(sum->x, x.x);
+  sum->y = __fadd_rn(sum->y, x.y);
+  sum->z = __fadd_rn(sum->z, x.z);
+  sum->w = __fadd_rn(sum->w, x.w);
+}
+
 // At most kCombineWarps parts one after another: products and sums are rounded apart, as those of
 // several warps are. `weight`: of the lane's part; of one that is not there 0, as its sums are.
 template <class SumsOf>
@@ -55,10 +63,7 @@ __device__ inline float4 sum_in_order(float weight, SumsOf sums_of) {
   for (int part = 0; part < kCombineWarps; ++part) {
     float4 weighted{};
     add_weighted(__shfl_sync(0xffffffffu, weight, part), sums_of(part), &weighted);
-    sum.x = __fadd_rn(sum.x, weighted.x);
-    sum.y = __fadd_rn(sum.y, weighted.y);
-    sum.z = __fadd_rn(sum.z, weighted.z);
-    sum.w = __fadd_rn(sum.w, weighted.w);
+    add(weighted, &sum);
   }
   return sum;
 }

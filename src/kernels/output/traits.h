@@ -14,9 +14,12 @@ inline constexpr int kPartStatsBytes = 8;  // of a PartStats
 // That put parts together without a second kernel: as many as every GPC has room for several times.
 // Eight clusters of 16 took the time of two rounds on an H200.
 inline constexpr int kMostClusterCtas = 8;
-// CTAs of the second kernel: a warp a row where no row has more parts than a CTA has warps.
-constexpr int combine_rows(int most_parts) {
-  return most_parts <= kCombineWarps ? kCombineWarps : 1;
+// Of as many rows a warp each is work for all SMs.
+inline constexpr int kManyCombineRows = 1024;
+// Rows of a CTA of the second kernel: one a warp where no row has more parts than a CTA has warps,
+// or where rows are many.
+constexpr int combine_rows(int most_parts, int rows) {
+  return most_parts <= kCombineWarps || rows >= kManyCombineRows ? kCombineWarps : 1;
 }
 
 }  // namespace fa4

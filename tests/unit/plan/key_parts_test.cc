@@ -39,7 +39,7 @@ TEST(PartTuning, EveryRowCanBeBuiltAndEveryHeadDimHasOne) {
       EXPECT_EQ(reason, nullptr) << "head_dim " << row.head_dim << ": " << reason;
       EXPECT_TRUE(t.parts);
       EXPECT_EQ(t.tile_m, sm90::kWarpgroupRows);
-      EXPECT_EQ(kSplitStep, sm90::kPartStep);
+      EXPECT_EQ(kSplitStep, kPartStep);
     }
     EXPECT_STRNE(row.reason, "");
   }
@@ -98,10 +98,9 @@ TEST(KeyParts, TheProblemMaySayWhere) {
 TEST(KeyParts, ShortSequencesOfALongMaximumAreCutToo) {
   ProblemDesc d = decode(1, 131072);
   d.has_seqused_k = true;
-  const int alone = keys_of(d);
-  EXPECT_LE(alone, 4096);
+  EXPECT_TRUE(spec_of(d).parts.are_even());
   d.has_seqused_k = false;
-  EXPECT_GT(keys_of(d), alone) << "all keys are in use";
+  EXPECT_EQ(keys_of(d), 8192) << "all keys are in use";
   d.has_seqused_k = true;
   d.batch = 64;
   EXPECT_EQ(keys_of(d), 4096) << "one long sequence may be the only one";
@@ -111,14 +110,43 @@ TEST(KeyParts, ShortSequencesOfALongMaximumAreCutToo) {
 TEST(KeyParts, WhereLengthsMayDiffer) {
   constexpr struct {
     int64_t batch, seqlen_k;
-    int keys;
-  } kRows[] = {{1, 1024, 128},  {1, 8192, 512},   {1, 65536, 2048},
-               {8, 8192, 2048}, {64, 8192, 4096}, {64, 65536, 4096}};
+    int keys, most, cluster;
+  } kRows[] = {{1, 1024, 128, 8, 8},   {1, 8192, 0, 8, 8},      {1, 131072, 0, 8, 8},
+               {8, 8192, 0, 2, 2},     {8, 131072, 0, 2, 2},    {12, 8192, 1024, 8, 1},
+               {64, 8192, 4096, 2, 1}, {64, 65536, 4096, 16, 1}};
   for (const auto& row : kRows) {
     ProblemDesc d = decode(row.batch, row.seqlen_k);
     d.has_seqused_k = true;
-    EXPECT_EQ(keys_of(d), row.keys) << row.batch << " x " << row.seqlen_k;
+    const KeyParts parts = spec_of(d).parts;
+    EXPECT_EQ(parts.keys, row.keys) << row.batch << " x " << row.seqlen_k;
+    EXPECT_EQ(parts.most, row.most) << row.batch << " x " << row.seqlen_k;
+    EXPECT_EQ(parts.cluster, row.cluster) << row.batch << " x " << row.seqlen_k;
   }
+}
+
+// A plan for 131072 keys so serves 8192 as one for 8192 does.
+TEST(KeyParts, EvenPartsAreOfASequencesOwnKeys) {
+  EXPECT_EQ(part_keys_of(384, 8, 1000), 384) << "the plan's";
+  EXPECT_EQ(part_keys_of(0, 8, 8192), 1024);
+  EXPECT_EQ(part_keys_of(0, 8, 8193), 1152) << "multiples of 128";
+  EXPECT_EQ(part_keys_of(0, 8, 1), 128);
+  EXPECT_EQ(part_keys_of(0, 8, 0), 128) << "of a sequence without keys there are none";
+  for (const int most : {2, 4, 8}) {
+    for (int keys = 1; keys < 5000; keys += 37) {
+      const KeyBounds all{0, keys};
+      EXPECT_LE(part_span(all, all, part_keys_of(0, most, keys)).count(), most) << keys;
+    }
+  }
+}
+
+// What a tile of a window sees is not cut by where its sequence ends.
+TEST(KeyParts, AWindowIsNotCutEvenly) {
+  ProblemDesc d = decode(1, 131072);
+  d.has_seqused_k = true;
+  EXPECT_TRUE(spec_of(d).parts.are_even());
+  d.window = {8191, 0};
+  EXPECT_TRUE(spec_of(d).parts.are_cut());
+  EXPECT_FALSE(spec_of(d).parts.are_even());
 }
 
 // Whole tiles of few rows have the shape of parts.
@@ -127,7 +155,7 @@ TEST(KeyParts, FullGpusTakeWholeTilesOfFewRows) {
     ProblemDesc d = decode(64, 8192);
     d.head_dim = head_dim;
     const Sm90ForwardSpec spec = spec_of(d);
-    EXPECT_EQ(spec.parts.keys, 0);
+    EXPECT_FALSE(spec.parts.are_cut());
     EXPECT_EQ(spec.traits.tile_m, sm90::kWarpgroupRows);
     EXPECT_FALSE(spec.traits.parts);
     EXPECT_EQ(sm90::why_not(spec.traits), nullptr);
@@ -250,6 +278,9 @@ TEST(KeyParts, AreTwoLaunchesAndAWorkspaceOfThePlanAlone) {
   packed.split_keys = 1024;
   EXPECT_EQ(plan_of(packed).workspace.find(kPartStats)->bytes, size_t{64} * 3 * 8 * 8);
   EXPECT_EQ(plan_of(packed).steps[1].grid, 24) << "of at most eight parts, a warp a row";
+  packed.batch = packed.total_q = 16;
+  packed.split_keys = 128;
+  EXPECT_EQ(plan_of(packed).steps[1].grid, 128) << "of 1024 rows, a warp a row";
 }
 
 TEST(KeyParts, TheirKernelAloneWritesAnotherType) {

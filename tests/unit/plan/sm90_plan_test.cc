@@ -238,6 +238,22 @@ TEST(Sm90Plan, PacksHeadsOfShortQueriesOnly) {
   EXPECT_EQ(spec_of(decode).schedule.group, 3) << "with a row of zeros";
 }
 
+// What an engine sends at a step: a prompt, and many sequences of one query.
+TEST(Sm90Plan, PacksHeadsOfPromptsThatHaveDecodingBesideThem) {
+  ProblemDesc step = dense(128, 8192, true);
+  step.layout_q = Layout::kPacked;
+  step.has_seqused_k = true;
+  step.heads_q = 64;
+  step.heads_kv = 8;
+  step.seqlen_q = 2048;
+  step.batch = 65;
+  step.total_q = 2048 + 64;
+  EXPECT_EQ(spec_of(step).schedule.group, 8) << "1576 tiles, not 5248";
+  step.batch = 4;
+  step.total_q = 4 * 2048;
+  EXPECT_EQ(spec_of(step).schedule.group, 1) << "prompts alone fill their tiles";
+}
+
 TEST(Sm90Plan, MaskedTilesGoLongestFirstAndByACounter) {
   const ForwardPlan causal =
       plan_forward(AttentionProblem::make(dense(128, 8192, true)), h200_spec());

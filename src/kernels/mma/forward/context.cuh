@@ -54,7 +54,7 @@ __device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& 
   const BlockRange blocks =
       block_range_of_rows(p.heads, p.mask, tile, packed_row_of<T>(tile, 0), tile_m(T), kTileN);
   if constexpr (!T.parts) return blocks;
-  return blocks_of_part(blocks, tile.part, p.parts.keys / kTileN);
+  return blocks_of_part(blocks, p.parts, tile, kTileN);
 }
 
 // Each loader counts by itself, so that all of them have the same work without telling one another.

@@ -35,7 +35,6 @@ inline constexpr int kTileN = 128;            // keys of a block
 inline constexpr int kWarpRows = 16;          // of one mma
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
-inline constexpr int kPartStep = 128;         // parts of the keys begin at multiples of it
 inline constexpr int kTileBytes = 48;
 inline constexpr int kMergeColumns = 32;  // of out that the warps put together at a time
 

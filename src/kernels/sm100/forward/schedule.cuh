@@ -38,7 +38,7 @@ class Scheduler {
       for (int i = 0; i < T.q_tiles; ++i) {
         BlockRange blocks = block_range_of<T>(c.params.heads, c.params.mask, work, i);
         if constexpr (T.parts) {
-          blocks = blocks_of_part(blocks, work.part, c.params.parts.keys / kTileN);
+          blocks = blocks_of_part(blocks, c.params.parts, work, kTileN);
         }
         if (writes) tile.blocks[i] = blocks;
       }

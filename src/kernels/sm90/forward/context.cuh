@@ -57,7 +57,7 @@ __device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& 
   const BlockRange blocks =
       block_range_of_rows(p.heads, p.mask, tile, packed_row_of<T>(tile, 0), T.tile_m, T.tile_n);
   if constexpr (!T.parts) return blocks;
-  return blocks_of_part(blocks, tile.part, p.parts.keys / T.tile_n);
+  return blocks_of_part(blocks, p.parts, tile, T.tile_n);
 }
 
 // Whether V's last rows may hold anything: sequences that do not end where the tensor does, behind

@@ -5,6 +5,7 @@
 
 #include "kernels/base/element.h"
 #include "kernels/forward/pages.h"
+#include "kernels/geometry/key_parts.h"
 #include "kernels/output/traits.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
@@ -37,7 +38,6 @@ inline constexpr int kWarpgroupRows = 64;     // of a tile: those of one wgmma
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kPageWarps = 3;          // that load K and V out of pages
 inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
-inline constexpr int kPartStep = 128;         // parts of the keys begin at multiples of it
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
 constexpr int num_threads(const FwdTraits& t) {
