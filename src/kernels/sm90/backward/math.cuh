@@ -18,6 +18,7 @@ class Math {
                   KState<T> k, VState v)
       : c(context),
         work(work),
+        rows(work.rows),
         warpgroup(warpgroup),
         products{context, warpgroup, context.kSmem.k + k.stage() * k_bytes(T)},
         lane(threadIdx.x % kWarpgroupThreads),
@@ -30,7 +31,7 @@ class Math {
     if constexpr (kHasDk) clear(rDK);
     if constexpr (kHasDv) clear(rDV);
     int steps = work.steps;
-    go_to(work.rows.n_block_min);
+    go_to(rows.n_block_min);
     Scores rS;
     if constexpr (kInHalves) clear(rS);  // dP and S are added to it, as far as ptxas knows
     Statistics rStats;
@@ -250,7 +251,6 @@ class Math {
 
   // Which block comes next, and whether some of the CTA's keys do not see all of it.
   __device__ void go_to(int block) {
-    const BlockRange& rows = work.rows;
     m = block == rows.n_block_max ? rows.n_block_min : block;
     is_masked = m >= rows.full_end || m < rows.full_begin;
   }
@@ -434,6 +434,7 @@ class Math {
 
   const Context<T>& c;
   const Work& work;
+  const BlockRange rows;  // its blocks of queries
   const int warpgroup;
   const Products<T> products;
   const int lane;  // in the warpgroup
