@@ -147,6 +147,9 @@ FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tilin
                     .stats = nullptr,
                     .keys = tiling.parts.keys,
                     .most = tiling.parts.most,
+                    .most_log2 = tiling.parts.are_even()
+                                     ? std::countr_zero(static_cast<unsigned>(tiling.parts.most))
+                                     : 0,
                     .columns = tiling.shape.columns_v,
                     .tile_rows = tiling.shape.tile_m,
                     .cluster_log2 = std::countr_zero(static_cast<unsigned>(tiling.parts.cluster))},

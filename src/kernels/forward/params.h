@@ -118,8 +118,9 @@ struct PartStats {
 struct PartParams {
   float* sums;       // (rows, most, columns): weighted sums of values; null: keys are not cut
   PartStats* stats;  // (rows, most)
-  int32_t keys;      // of a part; 0: each sequence's are cut evenly into `most`
+  int32_t keys;      // of a part; 0: each sequence's are cut evenly into `most`, 2^most_log2
   int32_t most;      // parts of a row
+  int32_t most_log2;
   int32_t columns;   // head_dim_v of the kernel
   int32_t tile_rows;
   // CTAs of a cluster, which share the parts of one tile and put them together themselves; 0: the

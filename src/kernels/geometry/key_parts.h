@@ -9,12 +9,11 @@ namespace fa4 {
 inline constexpr int kPartStep = 128;
 
 // Keys of a part of a sequence that has `seqlen_k`. `keys` is the plan's length of parts, the same
-// for all sequences; 0: as long as it takes for `most` of them to be all keys of this one.
-constexpr int part_keys_of(int keys, int most, int seqlen_k) {
-  if (keys > 0) return keys;
+// for all sequences; 0: as long as it takes for 2^most_log2 of them to be all keys of this one.
+constexpr int part_keys_of(int keys, int most_log2, int seqlen_k) {
   const int steps = (seqlen_k + kPartStep - 1) / kPartStep;
-  const int even = (steps + most - 1) / most;
-  return (even > 0 ? even : 1) * kPartStep;
+  const int even = (steps + (1 << most_log2) - 1) >> most_log2;
+  return keys > 0 ? keys : (even > 0 ? even : 1) * kPartStep;
 }
 
 // Parts [begin, end): those behind and before them nobody asks for.

@@ -9,7 +9,7 @@
 namespace fa4 {
 
 __device__ inline int part_keys_of(const PartParams& parts, const WorkTile& tile) {
-  return part_keys_of(parts.keys, parts.most, tile.seqlen_k);
+  return part_keys_of(parts.keys, parts.most_log2, tile.seqlen_k);
 }
 
 // The blocks of a tile that its part has.

@@ -126,15 +126,16 @@ TEST(KeyParts, WhereLengthsMayDiffer) {
 
 // A plan for 131072 keys so serves 8192 as one for 8192 does.
 TEST(KeyParts, EvenPartsAreOfASequencesOwnKeys) {
-  EXPECT_EQ(part_keys_of(384, 8, 1000), 384) << "the plan's";
-  EXPECT_EQ(part_keys_of(0, 8, 8192), 1024);
-  EXPECT_EQ(part_keys_of(0, 8, 8193), 1152) << "multiples of 128";
-  EXPECT_EQ(part_keys_of(0, 8, 1), 128);
-  EXPECT_EQ(part_keys_of(0, 8, 0), 128) << "of a sequence without keys there are none";
-  for (const int most : {2, 4, 8}) {
+  EXPECT_EQ(part_keys_of(384, 3, 1000), 384) << "the plan's";
+  EXPECT_EQ(part_keys_of(0, 3, 8192), 1024);
+  EXPECT_EQ(part_keys_of(0, 3, 8193), 1152) << "multiples of 128";
+  EXPECT_EQ(part_keys_of(0, 3, 1), 128);
+  EXPECT_EQ(part_keys_of(0, 3, 0), 128) << "of a sequence without keys there are none";
+  for (const int most_log2 : {1, 2, 3}) {
     for (int keys = 1; keys < 5000; keys += 37) {
       const KeyBounds all{0, keys};
-      EXPECT_LE(part_span(all, all, part_keys_of(0, most, keys)).count(), most) << keys;
+      EXPECT_LE(part_span(all, all, part_keys_of(0, most_log2, keys)).count(), 1 << most_log2)
+          << keys;
     }
   }
 }
