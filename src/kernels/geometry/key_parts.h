@@ -24,10 +24,17 @@ struct PartSpan {
   constexpr bool contains(int part) const { return part >= begin && part < end; }
 };
 
+// The part that a key is in. Divides only where it is not the first: without a window a tile's
+// first key is there, and somebody waits for the answer.
+constexpr int part_of_key(int key, int part_keys) {
+  if (key < part_keys) return 0;
+  return static_cast<int>(static_cast<unsigned>(key) / static_cast<unsigned>(part_keys));
+}
+
 // Of rows whose first and last have these bounds.
 constexpr PartSpan part_span(KeyBounds first, KeyBounds last, int part_keys) {
-  const int begin = first.begin / part_keys;
-  const int end = last.end > 0 ? (last.end - 1) / part_keys + 1 : 0;
+  const int begin = part_of_key(first.begin, part_keys);
+  const int end = last.end > 0 ? part_of_key(last.end - 1, part_keys) + 1 : 0;
   return {begin, end > begin ? end : begin};
 }
 

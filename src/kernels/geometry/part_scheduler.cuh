@@ -27,9 +27,12 @@ __device__ inline PartSpan parts_of_rows(const FwdParams& p, const WorkTile& til
 
 // Of a tile of at most kTileRows rows.
 template <int kTileRows>
+__device__ inline int last_row_of(const FwdParams& p, const WorkTile& tile) {
+  return min((tile.block + 1) * kTileRows, tile.seqlen_q << p.heads.group_log2) - 1;
+}
+template <int kTileRows>
 __device__ inline PartSpan parts_of_tile(const FwdParams& p, const WorkTile& tile) {
-  const int first = tile.block * kTileRows, rows = tile.seqlen_q << p.heads.group_log2;
-  return parts_of_rows(p, tile, first, min(first + kTileRows, rows) - 1);
+  return parts_of_rows(p, tile, tile.block * kTileRows, last_row_of<kTileRows>(p, tile));
 }
 
 // All lanes of one warp call it together. Each lane keeps one of 32 sequences, whose parts it
