@@ -23,15 +23,15 @@ namespace {
 constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Fewer keys than this are one part's work.
 constexpr int64_t kFewestKeys = 257;
-// What a call costs, in keys that an SM would read in that time: each part beside its keys, the
-// second kernel, or a cluster's exchange in its place, any call at all. And a key where few SMs
-// read: they have more of the memory's bandwidth each, down to `alone` of a key's time.
+// What a call costs, in keys that an SM would read in that time: each part beside its keys and the
+// second kernel, or a cluster's exchange in the place of both, any call at all. And a key where few
+// SMs read: they have more of the memory's bandwidth each, down to `alone` of a key's time.
 struct Costs {
   double part, combine, exchange, call, alone;
 };
 constexpr Costs kCosts{60, 120, 120, 350, 1.0};  // 15 ns a key at head_dim 128
 // Measured on an H200: 64 SMs read 8192 keys each in 0.54, 1024 in 0.59 of a full GPU's time a key.
-constexpr Costs kHopperCosts{60, 150, 40, 350, 0.57};
+constexpr Costs kHopperCosts{60, 150, 100, 350, 0.57};
 // 7.5 ns a key, and a block's chain of products and exponentials is nearly as long as its bytes.
 constexpr Costs kHopperCostsOf64{300, 240, 80, 700, 0.6};
 // Of bytes: 7.5 ns a key.
@@ -155,8 +155,9 @@ class Choices {
     const int64_t parts = cut.parts_of(keys);
     const double all = static_cast<double>(tiles_ * parts) / num_sms_;
     const double each = static_cast<double>(std::min(keys, cut.keys_of(keys)));
-    return rounds(parts) * (each * std::clamp(all, costs_.alone, 1.0) + costs_.part) +
-           (is_exchanged(cut) ? costs_.exchange : costs_.combine) + costs_.call;
+    const double reading = each * std::clamp(all, costs_.alone, 1.0);
+    if (is_exchanged(cut)) return reading + costs_.exchange + costs_.call;
+    return rounds(parts) * (reading + costs_.part) + costs_.combine + costs_.call;
   }
 
   // Whatever lengths the sequences have: the launch is that of the longest.
