@@ -6,6 +6,7 @@
 #include "attention/params_layout.h"
 #include "axes.h"
 #include "commands.h"
+#include "core/rounding.h"
 #include "devices.h"
 #include "parse.h"
 
@@ -58,12 +59,18 @@ class PlanCommand final : public Command {
     app.add_option("--threads", threads_, "Of the CPU (default: all)")->type_name("N");
     app.add_option("--direction", direction_, "forward (default) or backward")->type_name("WAY");
     app.add_flag("--deterministic", deterministic_, "Backward: the same bits in every run");
+    app.add_option("--page-size", page_size_, "Keys and values lie on pages of N rows")
+        ->type_name("N");
+    app.add_flag("--seqused-k", seqused_k_, "How many keys a sequence has is in device memory");
+    app.add_option("--total-q", total_q_, "Queries are packed: at most N of all sequences")
+        ->type_name("N");
   }
 
   Outcome run() override {
     const Direction direction = parse_direction("--direction", direction_);
     ProblemDesc desc = axes_.desc();
     desc.deterministic = deterministic_;
+    set_layouts(desc);
     const AttentionProblem problem = make_problem(desc);
     const PlannedDevice device = describe_device(device_);
     PlanOptions options;
@@ -76,6 +83,21 @@ class PlanCommand final : public Command {
   }
 
  private:
+  // Those of a server, which verify draws by itself.
+  void set_layouts(ProblemDesc& desc) const {
+    desc.has_seqused_k = seqused_k_ || page_size_;
+    if (page_size_) {
+      desc.layout_kv = Layout::kPaged;
+      desc.page_size = parse_int("--page-size", *page_size_, 1, INT32_MAX);
+      desc.pages_per_seq = ceil_div(desc.seqlen_k, desc.page_size);
+      desc.num_pages = desc.batch * desc.pages_per_seq;
+    }
+    if (total_q_) {
+      desc.layout_q = Layout::kPacked;
+      desc.total_q = parse_int("--total-q", *total_q_, 0, INT32_MAX);
+    }
+  }
+
   template <class Plan>
   Outcome describe(const Plan& plan, const PlannedDevice& device) const {
     std::vector<PlanStep> steps = explain(plan);
@@ -109,8 +131,8 @@ class PlanCommand final : public Command {
 
   Axes axes_;
   std::string device_ = "cpu", direction_ = "forward";
-  std::optional<std::string> threads_;
-  bool deterministic_ = false;
+  std::optional<std::string> threads_, page_size_, total_q_;
+  bool deterministic_ = false, seqused_k_ = false;
 };
 
 }  // namespace

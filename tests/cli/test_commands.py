@@ -357,6 +357,18 @@ class Plan(CommandTest):
         self.assertIn("fwd_sm90", self.succeed("plan", "--device", "cuda:0"))
         self.refuse("plan", "--device", "cuda:0", "--dtype", "f32", words=["f32"])
 
+    def test_what_a_server_has(self):
+        step = ["plan", "--device", "cuda:0", "--heads-q", "64", "--heads-kv", "8", "--page-size", "16"]
+        decoding = self.json(*step, "--batch", "8", "--seqlen-q", "1", "--seqlen-k", "131072")
+        self.assertEqual((decoding["page_size"], decoding["seqused_k"]), (16, True))
+        self.assertIn("evenly into 2", str(decoding["steps"]))
+        mixed = self.json(*step, "--batch", "65", "--seqlen-q", "2048", "--total-q", "2112", "--seqlen-k", "8192", "--causal")
+        self.assertEqual(mixed["total_q"], 2112)
+        self.assertIn("8 query heads in a tile's rows", str(mixed["steps"]))
+        self.assertTrue(self.json("plan", "--seqused-k")["seqused_k"])
+        self.refuse("plan", "--page-size", "0", words=["--page-size", "accepted", "1 to"])
+        self.refuse("plan", "--page-size", "16", "--direction", "backward", words=["paged", "accepted"])
+
 
 class Cache(CommandTest):
     def test_actions(self):
