@@ -80,12 +80,31 @@ struct Attrs {
   void** attrs;
 };
 
+struct StreamGetArgs {
+  size_t struct_size;
+  Extension* extension_start;
+  void* context;
+  void* stream;  // written: a CUstream
+};
+
+struct DeviceOrdinalGetArgs {
+  size_t struct_size;
+  Extension* extension_start;
+  void* context;
+  int32_t device_ordinal;  // written: the driver's number of the GPU
+};
+
+// Functions that the handlers do not call are pointers without a type.
 struct Api {
   size_t struct_size;
   Extension* extension_start;
   ApiVersion api_version;
   const void* internal_api;
   Error* (*create_error)(ErrorCreateArgs* args);
+  void* errors_and_registration[3];
+  Error* (*get_stream)(StreamGetArgs* args);
+  void* types_state_memory_threads_futures[12];
+  Error* (*get_device_ordinal)(DeviceOrdinalGetArgs* args);
 };
 
 enum class Stage : int { kExecute = 3 };  // the only one that these handlers are registered for
@@ -100,6 +119,8 @@ struct CallFrame {
   Buffers rets;
   Attrs attrs;
 };
+
+constexpr uint32_t kCommandBufferCompatible = 1;  // a bit of Metadata::traits
 
 struct Metadata {
   size_t struct_size;

@@ -1,4 +1,4 @@
-"""fa4cpp for JAX on the CPU: attention under jit, grad and vmap, through XLA's foreign function interface."""
+"""fa4cpp for JAX on the CPU and on CUDA: attention under jit, grad and vmap, through XLA's foreign function interface."""
 
 import functools
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from .. import _options
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._problem import Options
-from . import _calls
+from . import _calls, _directions
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -16,30 +16,21 @@ __all__ = ["attention", "dot_product_attention"]
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attention(options, q, k, v, sink, seqused_q, seqused_k):
     """(out, lse)"""
-    problem = _calls.problem_of(q, k, v, sink, seqused_q, seqused_k, options)
-    batch, rows, heads, _ = q.shape
-    unwritten = seqused_q is not None
-    made = _calls.call("forward", problem, dict(q=q, k=k, v=v, sink=sink, seqused_q=seqused_q, seqused_k=seqused_k),
-                       dict(out=((batch, rows, heads, v.shape[3]), q.dtype, unwritten), lse=((batch, heads, rows), jnp.float32, unwritten)))
-    return made["out"], made["lse"]
+    return _directions.forward(options, dict(q=q, k=k, v=v, sink=sink, seqused_q=seqused_q, seqused_k=seqused_k))
 
 
-def _forward(options, q, k, v, sink, seqused_q, seqused_k):
-    _calls.problem_of(q, k, v, sink, seqused_q, seqused_k, options, has_dlse=True)  # raises here, not in the backward
-    out, lse = _attention(options, q, k, v, sink, seqused_q, seqused_k)
-    return (out, lse), (q, k, v, sink, seqused_q, seqused_k, out, lse)
+def _forward(options, *inputs):
+    given = {name: array for name, array in zip(("q", "k", "v", "sink", "seqused_q", "seqused_k"), inputs) if array is not None}
+    _calls.problem_of(given, options, has_dlse=True)  # raises here, not in the backward
+    out, lse = _attention(options, *inputs)
+    return (out, lse), (*inputs, out, lse)
 
 
 def _backward(options, kept, cotangents):
     q, k, v, sink, seqused_q, seqused_k, out, lse = kept
     dout, dlse = cotangents
-    problem = _calls.problem_of(q, k, v, sink, seqused_q, seqused_k, options, has_dlse=True)
-    outputs = dict(dq=(q.shape, q.dtype, seqused_q is not None), dk=(k.shape, k.dtype, seqused_k is not None),
-                   dv=(v.shape, v.dtype, seqused_k is not None))
-    if sink is not None:
-        outputs["dsink"] = (sink.shape, jnp.float32, False)
-    made = _calls.call("backward", problem, dict(q=q, k=k, v=v, out=out, dout=dout, lse=lse, dlse=dlse, sink=sink,
-                                                 seqused_q=seqused_q, seqused_k=seqused_k), outputs)
+    made = _directions.backward(options, dict(q=q, k=k, v=v, out=out, dout=dout, lse=lse, dlse=dlse, sink=sink,
+                                              seqused_q=seqused_q, seqused_k=seqused_k))
     dsink = None if sink is None else made["dsink"].astype(sink.dtype)
     return made["dq"], made["dk"], made["dv"], dsink, None, None
 
@@ -51,12 +42,13 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
               seqused_q=None, seqused_k=None):
     """Exact attention of (batch, seqlen, heads, head_dim), as `fa4cpp.flash_attn_func` defines it.
 
-    Under jit, grad (of q, k, v and sink, through out and lse), vmap and shard_map over batch and heads. On the CPU.
+    Under jit, grad (of q, k, v and sink, through out and lse), vmap and shard_map over batch and heads. On the CPU and on
+    CUDA, where calls may be recorded in command buffers.
 
     Parameters
     ----------
     q, k, v : array (batch, seqlen, heads, head_dim)
-        float32, bfloat16 or float16.
+        bfloat16, float16; on the CPU float32 too.
     scale : float, optional
         1 / sqrt(head_dim) by default.
     causal, window_size, softcap, sink, return_lse, seqused_q, seqused_k
@@ -69,7 +61,7 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     Raises
     ------
     InvalidArgumentError, NotSupportedError
-        When it is traced; what only a run can know is raised by XLA.
+        When it is traced; what only a run can know is raised by XLA, under jit also which platform it is for.
 
     Examples
     --------

@@ -4,16 +4,21 @@
 
 #include "xla/ffi/api/c_api.h"
 
+#include <type_traits>
+
 namespace ours = fa4::xla;
+
+// jaxlib 0.12 gave the struct and its enumerators other names than those before.
+using TheirExtension = std::remove_pointer_t<decltype(XLA_FFI_CallFrame::extension_start)>;
 
 #define SAME(mine, theirs, field, their_field)                                  \
   static_assert(offsetof(ours::mine, field) == offsetof(theirs, their_field) && \
                     sizeof(ours::mine::field) == sizeof(theirs::their_field),   \
                 #mine "::" #field)
 
-SAME(Extension, XLA_FFI_Extension_Base, struct_size, struct_size);
-SAME(Extension, XLA_FFI_Extension_Base, type, type);
-SAME(Extension, XLA_FFI_Extension_Base, next, next);
+SAME(Extension, TheirExtension, struct_size, struct_size);
+SAME(Extension, TheirExtension, type, type);
+SAME(Extension, TheirExtension, next, next);
 SAME(ApiVersion, XLA_FFI_Api_Version, major_version, major_version);
 SAME(ApiVersion, XLA_FFI_Api_Version, minor_version, minor_version);
 SAME(ErrorCreateArgs, XLA_FFI_Error_Create_Args, message, message);
@@ -38,8 +43,15 @@ SAME(Attrs, XLA_FFI_Attrs, names, names);
 SAME(Attrs, XLA_FFI_Attrs, attrs, attrs);
 SAME(Api, XLA_FFI_Api, api_version, api_version);
 SAME(Api, XLA_FFI_Api, create_error, XLA_FFI_Error_Create);
+SAME(Api, XLA_FFI_Api, get_stream, XLA_FFI_Stream_Get);
+SAME(Api, XLA_FFI_Api, get_device_ordinal, XLA_FFI_DeviceOrdinal_Get);
+SAME(StreamGetArgs, XLA_FFI_Stream_Get_Args, context, ctx);
+SAME(StreamGetArgs, XLA_FFI_Stream_Get_Args, stream, stream);
+SAME(DeviceOrdinalGetArgs, XLA_FFI_DeviceOrdinal_Get_Args, context, ctx);
+SAME(DeviceOrdinalGetArgs, XLA_FFI_DeviceOrdinal_Get_Args, device_ordinal, device_ordinal);
 SAME(CallFrame, XLA_FFI_CallFrame, extension_start, extension_start);
 SAME(CallFrame, XLA_FFI_CallFrame, api, api);
+SAME(CallFrame, XLA_FFI_CallFrame, context, ctx);
 SAME(CallFrame, XLA_FFI_CallFrame, stage, stage);
 SAME(CallFrame, XLA_FFI_CallFrame, args, args);
 SAME(CallFrame, XLA_FFI_CallFrame, rets, rets);
@@ -58,4 +70,5 @@ VALUE(ErrorCode::kInternal, XLA_FFI_Error_Code_INTERNAL);
 VALUE(DataType::kU8, XLA_FFI_DataType_U8);
 VALUE(DataType::kS64, XLA_FFI_DataType_S64);
 VALUE(AttrType::kArray, XLA_FFI_AttrType_ARRAY);
+static_assert(ours::kCommandBufferCompatible == XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE);
 static_assert(XLA_FFI_API_MAJOR == 0);
