@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from .. import _options
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._problem import Options
-from . import _calls, _directions
+from . import _axes, _calls, _directions
 
 __all__ = ["attention", "dot_product_attention"]
 
@@ -28,7 +28,7 @@ def _forward(options, *inputs):
 
 def _backward(options, kept, cotangents):
     q, k, v, sink, seqused_q, seqused_k, out, lse = kept
-    dout, dlse = cotangents
+    dout, dlse = _axes.alike([*cotangents, q])[:2]
     made = _directions.backward(options, dict(q=q, k=k, v=v, out=out, dout=dout, lse=lse, dlse=dlse, sink=sink,
                                               seqused_q=seqused_q, seqused_k=seqused_k))
     dsink = None if sink is None else made["dsink"].astype(sink.dtype)
@@ -76,7 +76,7 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
         sink = jnp.asarray(sink)
         sink = sink if str(sink.dtype) in ("float16", "bfloat16") else sink.astype(jnp.float32)
     used = [None if lengths is None else jnp.asarray(lengths, jnp.int32) for lengths in (seqused_q, seqused_k)]
-    out, lse = _attention(options, q, k, v, sink, *used)
+    out, lse = _attention(options, *_axes.alike([q, k, v, sink, *used]))
     return (out, lse) if return_lse else out
 
 

@@ -13,6 +13,7 @@ from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, out_pointer
 from .._arrays import BF16, F16, F32
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._problem import DENSE, Tensor, check_shapes, problem_bytes
+from . import _axes
 
 _NUMBERS = {"float32": F32, "float16": F16, "bfloat16": BF16}
 _HANDLERS = "libfa4_xla.so.0"
@@ -122,4 +123,5 @@ def call(direction, problem, inputs, outputs):
         made = only(*inputs.values())
     else:
         made = jax.lax.platform_dependent(*inputs.values(), **branches)
-    return dict(zip(outputs, made))
+    axes = frozenset().union(*(_axes.varying(array) for array in inputs.values()))
+    return {name: _axes.made_to_vary(array, axes) for name, array in zip(outputs, made)}
