@@ -36,6 +36,15 @@ def _backward(options, kept, cotangents):
 
 
 _attention.defvjp(_forward, _backward)
+# Outside of jit too: traced and compiled once for arrays of these shapes, which takes XLA milliseconds.
+_compiled = jax.jit(_attention, static_argnums=0)
+
+
+def _check(options, arrays):
+    """Of arrays that are there: raises now, where they lie. While they are traced the call does, for where they may come to lie."""
+    given = {name: array for name, array in arrays.items() if array is not None}
+    if not any(isinstance(array, jax.core.Tracer) for array in given.values()):
+        _calls.problem_of(given, options)
 
 
 def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False,
@@ -76,7 +85,8 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
         sink = jnp.asarray(sink)
         sink = sink if str(sink.dtype) in ("float16", "bfloat16") else sink.astype(jnp.float32)
     used = [None if lengths is None else jnp.asarray(lengths, jnp.int32) for lengths in (seqused_q, seqused_k)]
-    out, lse = _attention(options, *_axes.alike([q, k, v, sink, *used]))
+    _check(options, dict(q=q, k=k, v=v, sink=sink, seqused_q=used[0], seqused_k=used[1]))
+    out, lse = _compiled(options, *_axes.alike([q, k, v, sink, *used]))
     return (out, lse) if return_lse else out
 
 

@@ -121,7 +121,7 @@ struct PartParams {
   int32_t keys;      // of a part; 0: each sequence's are cut evenly into `most`, 2^most_log2
   int32_t most;      // parts of a row
   int32_t most_log2;
-  int32_t columns;   // head_dim_v of the kernel
+  int32_t columns;  // head_dim_v of the kernel
   int32_t tile_rows;
   // CTAs of a cluster, which share the parts of one tile and put them together themselves; 0: the
   // parts go to the workspace.

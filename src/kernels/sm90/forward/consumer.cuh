@@ -86,11 +86,12 @@ class Consumer {
         ptx::fence_registers(rO);
         release(c.pipeline(kVFull), v, !first);
         const bool k_is_full = c.pipeline(kKFull).is_full(k);
+        const bool v_is_full = c.pipeline(kVFull).is_full(v);
         probabilities();
         if (T.parts && first) clear_tail();
         if (T.q_stages == 2 && first) release_last_q();
         if (--n < tile.blocks.n_block_min) break;
-        next_scores(k_is_full);
+        next_scores(k_is_full, v_is_full);
       }
     }
     // Shared memory outlives the store's reads.
@@ -226,11 +227,11 @@ class Consumer {
   // S of block n, and the product of the P before it, which goes on. `k_is_full`: K was seen to be
   // there, under the exponentials, so that nobody waits for a barrier's answer between two
   // products.
-  __device__ void next_scores(bool k_is_full) {
+  __device__ void next_scores(bool k_is_full, bool v_is_full) {
     if (!k_is_full) c.pipeline(kKFull).consumer_wait(k);
     ping_pong_wait<T>(warpgroup);
     issue_qk();
-    c.pipeline(kVFull).consumer_wait(v);
+    if (!v_is_full) c.pipeline(kVFull).consumer_wait(v);
     issue_pv();
     ping_pong_arrive<T>(warpgroup);
     look_ahead();
