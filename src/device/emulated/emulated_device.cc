@@ -203,7 +203,7 @@ void EmulatedDevice::encode_tensor_map(const TensorMapDesc& desc, void* map) con
   request.address = address_of(desc.base);
   request.dtype = name_of(desc.dtype);
   request.dims.assign(desc.dims, desc.dims + rank);
-  request.strides_bytes.assign(desc.strides_bytes, desc.strides_bytes + rank - 1);
+  request.strides_bytes.assign(desc.strides_bytes, desc.strides_bytes + (rank - 1));
   request.box.assign(desc.box, desc.box + rank);
   request.swizzle = kSwizzles[static_cast<int>(desc.swizzle)];
   try {
