@@ -13,7 +13,12 @@ struct Avx512Bf16Path : Avx512Bf16Vec {
   static constexpr int kPanels = 4;
 
   static F broadcast_unit(const uint32_t* p) {
-    return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(*p)));
+    const int unit = static_cast<int>(*p);
+#ifdef __clang__  // Version 16 crashes when it optimises the other line.
+    return _mm512_castsi512_ps(_mm512_broadcast_i32x4(_mm_set1_epi32(unit)));
+#else
+    return _mm512_castsi512_ps(_mm512_set1_epi32(unit));
+#endif
   }
   static F load_units(const uint32_t* p) { return _mm512_castsi512_ps(_mm512_loadu_si512(p)); }
   static F multiply_add(F sum, F a, F b) {
