@@ -2,7 +2,7 @@
 # Installs what a fresh Debian 12 lacks to build fa4, and nothing when all is there.
 #
 #   tools/setup.sh         what the library, the command and the tests need, and NVRTC for GPU kernels
-#   tools/setup.sh --ci    the formatter, clang and a compiler cache too
+#   tools/setup.sh --ci    the formatter, clang with its sanitizers and a compiler cache too
 #
 # Packages come from apt-get (as root, else through `sudo -n`, else this prints the one line that
 # installs them and exits 2). NVRTC 13.0 comes from PyPI into build/venv; without it everything but
@@ -29,7 +29,7 @@ needs=(
   "- libzstd-dev"
   "- libgtest-dev"
 )
-[ "${1:-}" = --ci ] && needs+=("clang-format-16 clang-format-16" "clang++-16 clang-16" "ccache ccache" "git git")
+[ "${1:-}" = --ci ] && needs+=("clang-format-16 clang-format-16" "clang++-16 clang-16" "- libclang-rt-16-dev" "ccache ccache" "git git")
 
 missing_packages() {
   local need command package

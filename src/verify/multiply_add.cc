@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "core/sanitizers.h"
+
 // The wider instruction sets change the speed only: nothing is contracted or reordered. Sanitizers
 // cannot run the resolver that picks a clone.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !defined(FA4_ADDRESS_SANITIZER) && !defined(FA4_THREAD_SANITIZER)
 #define FA4_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define FA4_VECTOR_CLONES

@@ -1,4 +1,4 @@
-// What libFuzzer does, for compilers that have none: runs a fuzz target over a corpus and over
+// What libFuzzer does, for every compiler: runs a fuzz target over a corpus and over
 // mutations of it, in several processes, and keeps what covers more.
 //
 // NAME [--seconds S] [--processes N] [--timeout S] [--memory MIB] [--seed N] [--found DIR]

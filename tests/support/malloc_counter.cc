@@ -10,7 +10,7 @@ std::atomic<int64_t> mallocs{0};
 
 int64_t num_mallocs() { return mallocs; }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(FA4_ADDRESS_SANITIZER) && !defined(FA4_THREAD_SANITIZER)
 
 // glibc's own, behind the names that this file takes over; free stays.
 extern "C" {

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 
+#include "core/sanitizers.h"
+
 // Sanitizers bring their own malloc: then nothing is counted and a test skips.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(FA4_ADDRESS_SANITIZER) || defined(FA4_THREAD_SANITIZER)
 constexpr bool kCountsMallocs = false;
 #else
 constexpr bool kCountsMallocs = true;

@@ -8,16 +8,6 @@
 // How an instruction is added: docs/emulator_adding.md.
 #pragma once
 
-// Debug and sanitizer builds compare every access to a slot with what was allocated there, and the
-// type by which a handler asks for what was decoded with the one that was set.
-#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__)
-#define PTXEMU_CHECK_SLOTS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define PTXEMU_CHECK_SLOTS 1
-#endif
-#endif
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -26,7 +16,14 @@
 #include <string_view>
 #include <type_traits>
 
+#include "core/sanitizers.h"
 #include "emulator/parse/types.h"
+
+// Debug and sanitizer builds compare every access to a slot with what was allocated there, and the
+// type by which a handler asks for what was decoded with the one that was set.
+#if !defined(NDEBUG) || defined(FA4_ADDRESS_SANITIZER)
+#define PTXEMU_CHECK_SLOTS 1
+#endif
 
 namespace ptxemu {
 

@@ -6,13 +6,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/sanitizers.h"
 #include "emulator/error.h"
 #include "emulator/machine/memory.h"
 
 namespace ptxemu {
 namespace {
 
-#ifdef __SANITIZE_THREAD__  // which leaves programs little of the address space, and this
+#ifdef FA4_THREAD_SANITIZER  // which leaves programs little of the address space, and this
 constexpr uint64_t kFirstAddress = uint64_t{0x7e90} << 32;
 constexpr uint64_t kAddressStep = uint64_t{1} << 36;
 #else
