@@ -3,14 +3,24 @@
 #include <fmt/format.h>
 #include <zstd.h>
 
+#include <memory>
+#include <new>
+
 #include "core/error.h"
 
 namespace fa4::internal {
 namespace {
 
 std::vector<unsigned char> decompress(const PrebuiltImage& row) {
+  const std::vector<unsigned char> prefix =
+      row.base ? decompress(*row.base) : std::vector<unsigned char>();
+  const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(),
+                                                                     &ZSTD_freeDCtx);
+  if (!context) throw std::bad_alloc();
+  ZSTD_DCtx_refPrefix(context.get(), prefix.data(), prefix.size());
   std::vector<unsigned char> bytes(row.num_bytes);
-  const size_t written = ZSTD_decompress(bytes.data(), bytes.size(), row.frame, row.frame_bytes);
+  const size_t written =
+      ZSTD_decompressDCtx(context.get(), bytes.data(), bytes.size(), row.frame, row.frame_bytes);
   if (written != row.num_bytes) {
     throw Error(ErrorCode::kInternal,
                 fmt::format("the prebuilt image of {} for {} is damaged: {}", row.display_name,

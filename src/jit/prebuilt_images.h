@@ -21,16 +21,17 @@ struct PrebuiltImage {
   const char* architecture;
   const char* compiler;
   const char* entry;
-  const unsigned char* frame;  // the cubin as one zstd frame
+  const unsigned char* frame;  // the cubin as one zstd frame with a checksum
   size_t frame_bytes;
   size_t num_bytes;  // of the cubin
   KernelResources resources;
+  const PrebuiltImage* base = nullptr;  // whose cubin is the frame's prefix; null: it needs none
 };
 
 std::span<const PrebuiltImage> prebuilt_images();
 
 // The row of `images` that is `source` compiled for `architecture`, as an image. Throws
-// Error{kInternal} when its frame is damaged.
+// Error{kInternal} when its frame, or its base's, is damaged.
 std::optional<KernelImage> find_prebuilt(std::span<const PrebuiltImage> images,
                                          const KernelSource& source,
                                          const std::string& architecture);

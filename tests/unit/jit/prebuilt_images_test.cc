@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/error.h"
@@ -55,6 +56,37 @@ TEST_F(PrebuiltImages, ComeFromTheCacheOfTheProcess) {
   EXPECT_EQ(image->bytes.size(), row.num_bytes);
   EXPECT_EQ(KernelCache::get().counts().embedded, 1);
   EXPECT_EQ(KernelCache::get().counts().compiled, 0);
+}
+
+// Every byte of a frame counts, and so does every byte of the image that it is unpacked behind.
+TEST_F(PrebuiltImages, AreErrorsWhenTheirBytesOrTheirBaseAreOthers) {
+  const auto images = prebuilt_images();
+  const auto found =
+      std::find_if(images.begin(), images.end(), [](const auto& r) { return r.base; });
+  ASSERT_NE(found, images.end());
+  PrebuiltImage row = *found;
+  const KernelSource source{row.main_file, row.name_expression, row.display_name};
+  const auto message = [&]() -> std::string {
+    try {
+      find_prebuilt({&row, 1}, source, row.architecture);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(), "");
+  std::vector<unsigned char> frame(row.frame, row.frame + row.frame_bytes);
+  frame[frame.size() / 2] ^= 1;
+  row.frame = frame.data();
+  EXPECT_TRUE(message().starts_with("the prebuilt image of " + source.display_name)) << message();
+  row = *found;
+  row.base = nullptr;
+  EXPECT_TRUE(message().starts_with("the prebuilt image of " + source.display_name)) << message();
+  PrebuiltImage base = *found->base;
+  base.frame_bytes -= 1;
+  row.base = &base;
+  EXPECT_TRUE(message().starts_with(std::string("the prebuilt image of ") + base.display_name))
+      << message();
 }
 
 TEST(PrebuiltImage, ThatIsDamagedIsAnErrorThatNamesIt) {
