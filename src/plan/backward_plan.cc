@@ -63,7 +63,7 @@ std::optional<BackwardTiling> backward_tiling(const BackwardPlan& plan) {
     return BackwardTiling{sm90->shape(), sm90->sections, sm90->last_keys_first};
   }
   if (const auto* sm100 = std::get_if<Sm100BackwardSpec>(&plan.main)) {
-    return BackwardTiling{.shape = sm100->shape(), .sections = sm100->sections};
+    return BackwardTiling{sm100->shape(), sm100->sections, sm100->last_keys_first};
   }
   return std::nullopt;
 }

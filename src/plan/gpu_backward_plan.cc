@@ -93,6 +93,12 @@ int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device
   return static_cast<int>(ceil_div(heads, std::clamp<int64_t>(section, 1, heads)));
 }
 
+// CTAs take turns to add to dq. Where a row sees no keys far behind it, the last keys' CTAs are
+// those that see few rows, and each comes to a block after those behind it have been there.
+bool last_keys_first(const AttentionProblem& p) {
+  return p.deterministic && p.mask.is_bounded_right();
+}
+
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
   const Element element = element_of(p);
   const int64_t queries = query_ctas(p);

@@ -52,6 +52,9 @@ int64_t packed_head_blocks(const AttentionProblem& problem);
 // block.
 Support query_gpu_backward_support(const AttentionProblem& problem, int keys);
 
+// Whether CTAs begin with a sequence's last keys.
+bool last_keys_first(const AttentionProblem& problem);
+
 // Of key heads whose queries and dq's sums share the L2 cache.
 int choose_backward_sections(const AttentionProblem& problem, const DeviceSpec& device,
                              int head_dim);

@@ -58,6 +58,7 @@ Support query_sm100_backward_support(const AttentionProblem& p) {
 Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& p, const DeviceSpec& device) {
   Sm100BackwardSpec spec{traits_of(*find_row(p), element_of(p), p.softcap > 0)};
   spec.sections = choose_backward_sections(p, device, spec.traits.head_dim);
+  spec.last_keys_first = last_keys_first(p);
   return spec;
 }
 
@@ -104,7 +105,7 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
        : sm100::bwd::in_turn(t)
            ? "S with P over it, dP over half of it, dS and dQ over dP, dV, dK: products in turn"
            : "S with P over it, dP with dS over it, dV, dK; dQ over what was read"});
-  explain_backward_order(p, spec.sections, false, steps);
+  explain_backward_order(p, spec.sections, spec.last_keys_first, steps);
 }
 
 }  // namespace fa4::internal

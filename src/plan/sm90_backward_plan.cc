@@ -45,9 +45,7 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
   const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
   spec.sections = choose_backward_sections(p, device, spec.traits.head_dim);
-  // CTAs take turns to add to dq. Where a row sees no keys far behind it, the last keys' CTAs are
-  // those that see few rows, and each comes to a block after those behind it have been there.
-  spec.last_keys_first = p.deterministic && p.mask.is_bounded_right();
+  spec.last_keys_first = last_keys_first(p);
   spec.num_sms = device.num_sms;
   return spec;
 }

@@ -23,6 +23,16 @@ __device__ inline BlockRange rows_of_keys(const MaskParams& mask, const Sequence
   return rows;
 }
 
+// Of the blocks of `keys` keys that visit block `m_block` of `rows` rows, how many add to its dq
+// before block `n_block` does. It follows from rows_of_keys alone, so that only those count that
+// come.
+__device__ inline uint32_t turn_of(const BwdParams& p, const Sequence& s, int n_block, int m_block,
+                                   int keys, int rows) {
+  const int first_row = m_block * rows;
+  return turn_of_block(n_block, first_row, first_row + rows, s.seqlen_q, s.seqlen_k,
+                       p.mask.window_left, p.mask.window_right, keys, p.last_keys_first != 0);
+}
+
 __device__ inline int num_query_blocks(int seqlen_q) {
   return (seqlen_q + kQueryRows - 1) / kQueryRows;
 }

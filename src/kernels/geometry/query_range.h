@@ -27,4 +27,19 @@ constexpr int first_key_block(int first_row, int seqlen_q, int seqlen_k, int win
   return (key > 0 ? key : 0) / keys;
 }
 
+// The last one of which rows up to `end_row` see any. A block that only rows past the sequence's
+// end would see counts where it visits the rows' block too.
+constexpr int last_key_block(int end_row, int seqlen_q, int seqlen_k, int window_right, int keys) {
+  const int end = end_row + seqlen_k - seqlen_q + window_right;
+  return ((end < seqlen_k ? end : seqlen_k) - 1) / keys;
+}
+
+// Deterministic backwards add to a block of rows in turns: how many blocks of keys that visit the
+// rows [first_row, end_row) come before block `n`, from the first one on or from the last.
+constexpr int turn_of_block(int n, int first_row, int end_row, int seqlen_q, int seqlen_k,
+                            int window_left, int window_right, int keys, bool last_first) {
+  return last_first ? last_key_block(end_row, seqlen_q, seqlen_k, window_right, keys) - n
+                    : n - first_key_block(first_row, seqlen_q, seqlen_k, window_left, keys);
+}
+
 }  // namespace fa4

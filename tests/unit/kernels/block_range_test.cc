@@ -104,15 +104,22 @@ TEST(BlockRange, TilesBesideEachOtherLeaveNoGap) {
 }
 
 // Deterministic backwards wait for as many as come before them: a number that nobody has would
-// hang.
-TEST(FirstKeyBlock, BlocksOfKeysThatVisitRowsFollowItWithoutAGap) {
+// hang, and one that two have would add in any order.
+TEST(TurnOfBlock, CountsTheBlocksOfKeysThatVisitRowsFromEitherEnd) {
   for_every_shape([](const Shape& s) {
     for (int m = 0; m * kRows < s.seqlen_q; ++m) {
-      int next = first_key_block(m * kRows, s.seqlen_q, s.seqlen_k, s.left, kKeys);
+      const auto turn = [&](int n, bool last_first) {
+        return turn_of_block(n, m * kRows, (m + 1) * kRows, s.seqlen_q, s.seqlen_k, s.left, s.right,
+                             kKeys, last_first);
+      };
+      std::vector<int> visitors;
       for (int n = 0; n * kKeys < s.seqlen_k; ++n) {
-        if (!s.rows_of_block(n).contains(m)) continue;
-        EXPECT_EQ(n, next) << "rows " << m * kRows;
-        next = n + 1;
+        if (s.rows_of_block(n).contains(m)) visitors.push_back(n);
+      }
+      const int count = static_cast<int>(visitors.size());
+      for (int i = 0; i < count; ++i) {
+        EXPECT_EQ(turn(visitors[i], false), i) << "rows " << m * kRows;
+        EXPECT_EQ(turn(visitors[i], true), count - 1 - i) << "rows " << m * kRows;
       }
     }
   });

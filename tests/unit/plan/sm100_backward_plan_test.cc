@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/geometry/query_range.h"
 #include "plan/backward_plan.h"
 #include "plan/sm100_backward_tuning.h"
 #include "problems.h"
@@ -235,24 +234,20 @@ TEST(Sm100Backward, ADeterministicOneCountsTurnsInTheWorkspace) {
   EXPECT_EQ(parts().find(kTicket)->bytes, 4u);
 }
 
-// Blocks of keys that visit a block of rows are neighbours, from the one that the formula names on:
-// else a deterministic order would wait for one that does not come.
-TEST(QueryBounds, BlocksOfKeysThatVisitABlockOfRowsAreNeighbours) {
-  constexpr int kKeys = 4, kRows = 3;
-  for (const auto& [left, right] : {std::pair{1000, 1000}, {1000, 0}, {3, 0}, {0, 2}, {5, 7}}) {
-    for (const auto& [sq, sk] : {std::pair{10, 10}, {6, 29}, {29, 6}, {1, 9}, {9, 1}, {20, 23}}) {
-      for (int m = 0; m * kRows < sq; ++m) {
-        int next = first_key_block(m * kRows, sq, sk, left, kKeys);
-        for (int n = 0; n * kKeys < sk; ++n) {
-          const int last = std::min((n + 1) * kKeys, sk) - 1;
-          const BlockRange rows = block_range(query_bounds(n * kKeys, sq, sk, left, right),
-                                              query_bounds(last, sq, sk, left, right), kRows);
-          if (!rows.contains(m)) continue;
-          EXPECT_EQ(n, next++) << "rows " << m << " of " << sq << ", " << sk;
-        }
-      }
-    }
-  }
+// The CTAs that see fewest rows begin, and each comes to a block after those before it.
+TEST(Sm100Backward, ADeterministicOneUnderACausalMaskBeginsWithTheLastKeys) {
+  ProblemDesc desc = dense(128, 1000);
+  const auto begins_with_last = [&] {
+    const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), emulated_specs().back());
+    return std::get<Sm100BackwardSpec>(plan.main).last_keys_first;
+  };
+  EXPECT_FALSE(begins_with_last());
+  desc.causal = true;
+  EXPECT_FALSE(begins_with_last());
+  desc.deterministic = true;
+  EXPECT_TRUE(begins_with_last());
+  desc.causal = false;
+  EXPECT_FALSE(begins_with_last());
 }
 
 }  // namespace

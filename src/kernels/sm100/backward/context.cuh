@@ -27,9 +27,9 @@ template <int kCtas>
 __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
   constexpr int kGroupKeys = kCtas * kKeys;
   const int blocks = (p.sequences.seqlen_k + kGroupKeys - 1) / kGroupKeys;
-  const HeadAndBlock at =
-      section_order(index, static_cast<uint32_t>(p.heads_kv * p.sequences.batch),
-                    static_cast<uint32_t>(blocks), static_cast<uint32_t>(p.sections), false);
+  const HeadAndBlock at = section_order(
+      index, static_cast<uint32_t>(p.heads_kv * p.sequences.batch), static_cast<uint32_t>(blocks),
+      static_cast<uint32_t>(p.sections), p.last_keys_first != 0);
   const int batch = at.head / p.heads_kv, first = at.block * kGroupKeys;
   Work work{.sequence = sequence_of(p.sequences, batch),
             .head = at.head - batch * p.heads_kv,
@@ -46,15 +46,6 @@ __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t ind
   }
   work.steps = p.group * (work.rows.n_block_max - work.rows.n_block_min);
   return work;
-}
-
-// How many blocks of keys add to dq of a block of queries before this one does.
-template <int kCtas>
-__device__ inline int turn_of(const BwdParams& p, const Work& work, uint32_t rank, int m_block) {
-  constexpr int kGroupKeys = kCtas * kKeys;
-  const int own = (work.first_key - static_cast<int>(rank) * kKeys) / kGroupKeys;
-  return own - first_key_block(m_block * kRows, work.sequence.seqlen_q, work.sequence.seqlen_k,
-                               p.mask.window_left, kGroupKeys);
 }
 
 // The steps of a CTA, one after the other: every block of queries of every head of the group.

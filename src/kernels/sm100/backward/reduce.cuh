@@ -56,8 +56,10 @@ class Reducer {
   static constexpr int kBlockWarps = 4 * kQueryRows / q_rows(T);
 
   __device__ void wait_for_turn(const uint32_t* turns, int m_block) const {
-    const auto turn =
-        static_cast<uint32_t>(turn_of<T.cta_group>(c.params, c.work(), c.group.rank, m_block));
+    constexpr int kGroupKeys = T.cta_group * kKeys;
+    const Work& w = c.work();
+    const uint32_t turn =
+        turn_of(c.params, w.sequence, w.first_key / kGroupKeys, m_block, kGroupKeys, kRows);
     while (ptx::ld_acquire_gpu(turns) < turn * kBlockWarps) {
     }
   }

@@ -74,17 +74,9 @@ class Reducer {
     ptx::cp_reduce_async_bulk_add_f32(to, c.smem_address(from), dq_bytes(T));
   }
 
-  // Of the CTAs whose keys block m sees, how many add before this one: those of the keys before, or
-  // of the keys behind. Both follow from which blocks a CTA visits (find_work).
+  // Of the CTAs that visit block m, how many add before this one.
   __device__ uint32_t rank(const Work& w, int m) const {
-    const Sequence& s = w.sequence;
-    const int position = m * T.q_rows + s.seqlen_k - s.seqlen_q;
-    if (c.params.last_keys_first == 0) {
-      const int first = position - c.params.mask.window_left;
-      return w.n_block - (first > 0 ? first / kKeys : 0);
-    }
-    const int end = position + T.q_rows + c.params.mask.window_right;
-    return (end < s.seqlen_k ? end - 1 : s.seqlen_k - 1) / kKeys - w.n_block;
+    return turn_of(c.params, w.sequence, w.n_block, m, kKeys, T.q_rows);
   }
 
   // Deterministic: until the CTAs before this one have added to block m.
