@@ -24,15 +24,15 @@ uint8_t parts_of(uint32_t lane, uint32_t lanes) {
 
 }  // namespace
 
-Shadow& ClusterHazards::shared_shadow(const Cta& cta) {
-  Shadow& shadow = shared_[cta.rank];
+SharedShadow& ClusterHazards::shared_shadow(const Cta& cta) {
+  SharedShadow& shadow = shared_[cta.rank];
   if (shadow.empty()) shadow.resize(cta.shared_bytes / 4 + 1);
   return shadow;
 }
 
 // A cell is 16 lanes of one column.
-Shadow& ClusterHazards::tensor_shadow(const Cta& cta) {
-  Shadow& shadow = tensor_[cta.rank];
+std::vector<Cell>& ClusterHazards::tensor_shadow(const Cta& cta) {
+  std::vector<Cell>& shadow = tensor_[cta.rank];
   if (shadow.empty()) shadow.resize(size_t{TensorMemory::kColumns} * 8);
   return shadow;
 }
@@ -118,14 +118,16 @@ void ClusterHazards::touch_tensor(const Cell& cell, const Touch& now, bool write
 
 void ClusterHazards::touch_region(Touch now, Asker& asker, const Region& region, bool writes) {
   if (region.space == Region::Space::kShared) {
-    Shadow& shadow = shared_shadow(*region.cta);
+    SharedShadow& shadow = shared_shadow(*region.cta);
     const uint64_t first = region.begin / 4;
     const uint64_t last = std::min<uint64_t>((region.begin + region.bytes + 3) / 4, shadow.size());
     if (region.lanes != 0) now.feeds = parts_of(region.lane, region.lanes);
-    for (uint64_t i = first; i < last; ++i) touch(shadow[i], now, asker, writes, region);
+    const bool same_after = writes && now.bytes == kAllBytes;
+    shadow.for_cells(first, last, same_after,
+                     [&](Cell& cell) { touch(cell, now, asker, writes, region); });
     return;
   }
-  Shadow& shadow = tensor_shadow(*region.cta);
+  std::vector<Cell>& shadow = tensor_shadow(*region.cta);
   asker.space = Region::Space::kTensor;
   const uint32_t first = region.lane / kPart, last = (region.lane + region.lanes + 15) / kPart;
   for (uint32_t c = region.column; c < region.column + region.columns && c < 512; ++c) {
@@ -182,10 +184,10 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
                  .begin = offset,
                  .bytes = access.bytes};
     now.bytes = access.bytes >= 4
-                    ? uint8_t{15}
+                    ? kAllBytes
                     : static_cast<uint8_t>(((1u << access.bytes) - 1) << (offset % 4));
     if (access.atomic) {
-      Cell& cell = shared_shadow(*where.cta)[offset / 4];
+      const Cell& cell = shared_shadow(*where.cta).at(offset / 4);
       if ((now.bytes & ~cell.written) != 0) report_unwritten(now, asker, where);
     }
     touch_region(now, asker, where, access.writes);
@@ -194,7 +196,7 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
 }
 
 void ClusterHazards::tensor_alloc(Cta& cta, uint32_t column, uint32_t columns) {
-  Shadow& shadow = tensor_shadow(cta);
+  std::vector<Cell>& shadow = tensor_shadow(cta);
   for (uint32_t i = column * 8; i < (column + columns) * 8; ++i) shadow[i].written = 0;
 }
 
@@ -208,7 +210,7 @@ void ClusterHazards::tensor_dealloc(const Exec& exec, const Insn& insn, Cta& cta
     const Order o = order_again(earlier, asker, !wrote);
     return o == Order::kRace || o == Order::kLoadNotWaited;
   };
-  Shadow& shadow = tensor_shadow(cta);
+  std::vector<Cell>& shadow = tensor_shadow(cta);
   for (uint32_t i = column * 8; i < (column + columns) * 8; ++i) {
     const Cell& cell = shadow[i];
     const auto readers = cell.readers.begin() + cell.reader_count;

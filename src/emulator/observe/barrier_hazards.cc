@@ -39,11 +39,13 @@ void ClusterHazards::mbarrier_init(const Exec& exec, const Insn& insn, Cta& cta,
   now.line = insn.line;
   touch_region(now, asker,
                {.space = Region::Space::kShared, .cta = &cta, .begin = offset, .bytes = 8}, true);
-  for (uint32_t word = 0; word < 2; ++word) shared_shadow(cta)[offset / 4 + word].mbarrier = true;
+  for (uint32_t word = 0; word < 2; ++word)
+    shared_shadow(cta).cell(offset / 4 + word).mbarrier = true;
 }
 
 void ClusterHazards::mbarrier_inval(Cta& cta, uint32_t offset) {
-  for (uint32_t word = 0; word < 2; ++word) shared_shadow(cta)[offset / 4 + word].mbarrier = false;
+  for (uint32_t word = 0; word < 2; ++word)
+    shared_shadow(cta).cell(offset / 4 + word).mbarrier = false;
 }
 
 // Whoever uses a barrier must know of its initialisation.

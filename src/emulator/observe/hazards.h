@@ -212,8 +212,8 @@ class ClusterHazards {
   void touch_tensor(const Cell& cell, const Touch& now, bool writes, const Region& where,
                     uint8_t lanes);
   void use_result(uint64_t op, uint8_t lanes);
-  Shadow& shared_shadow(const Cta& cta);
-  Shadow& tensor_shadow(const Cta& cta);
+  SharedShadow& shared_shadow(const Cta& cta);
+  std::vector<Cell>& tensor_shadow(const Cta& cta);
 
   // Reports (observe/race_report.cc).
   void report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
@@ -269,7 +269,8 @@ class ClusterHazards {
     std::map<uint32_t, Knowledge> own;
   };
   std::unordered_map<uint64_t, Flag> flags_;
-  std::vector<Shadow> shared_, tensor_;  // by rank
+  std::vector<SharedShadow> shared_;       // by rank
+  std::vector<std::vector<Cell>> tensor_;  // by rank
   std::vector<Undecided> undecided_;
   uint32_t components_;
   uint64_t statement_ = 0;

@@ -162,10 +162,10 @@ Finding ClusterHazards::unwritten_at(const Touch& now, const Asker& asker,
 // Of what the load that is looked at reads in shared memory.
 MissingBytes ClusterHazards::missing_bytes(const Region& where) {
   MissingBytes missing{lane_, static_cast<uint32_t>(where.bytes), 0};
-  Shadow& shadow = shared_shadow(*where.cta);
+  const SharedShadow& shadow = shared_shadow(*where.cta);
   for (uint32_t i = 0; i < missing.bytes && i < 32; ++i) {
     const uint64_t at = where.begin + i;
-    if (at / 4 >= shadow.size() || (shadow[at / 4].written >> at % 4 & 1) == 0) {
+    if (at / 4 >= shadow.size() || (shadow.at(at / 4).written >> at % 4 & 1) == 0) {
       missing.mask |= 1u << i;
     }
   }

@@ -31,10 +31,12 @@ class Who {
   uint64_t bits_ = kNone;
 };
 
+constexpr uint8_t kAllBytes = 15;  // of a word
+
 struct Touch {
   Who who;
-  uint32_t line = 0;   // of the PTX text
-  uint8_t bytes = 15;  // which bytes of the word
+  uint32_t line = 0;          // of the PTX text
+  uint8_t bytes = kAllBytes;  // which bytes of the word
   // Of shared memory that a tcgen05.mma reads: the sixteenths of D's lanes that it feeds.
   uint8_t feeds = 0xff;
   bool strong = false;  // relaxed or stronger: two of them are no race
@@ -51,17 +53,63 @@ struct Cell {
   bool mbarrier = false;  // half of an mbarrier that is initialised
 };
 
-// Cells of one memory, made on first use.
-class Shadow {
+// The cells of shared memory, a word each, made on first use. Most accesses are of 16 bytes or
+// more: four words of one history share a cell until an access leaves some of them out.
+class SharedShadow {
  public:
-  explicit Shadow(size_t cells = 0) : cells_(cells) {}
-  void resize(size_t cells) { cells_.resize(cells); }
-  bool empty() const { return cells_.empty(); }
-  size_t size() const { return cells_.size(); }
-  Cell& operator[](size_t i) { return cells_[i]; }
+  void resize(size_t words) { blocks_.resize((words + kWords - 1) / kWords); }
+  bool empty() const { return blocks_.empty(); }
+  size_t size() const { return blocks_.size() * kWords; }
+  const Cell& at(size_t word) const {
+    const Block& block = blocks_[word / kWords];
+    return block.is_split ? (*block.words)[word % kWords] : block.whole;
+  }
+  // Of this word alone.
+  Cell& cell(size_t word) {
+    Block& block = blocks_[word / kWords];
+    block.split();
+    return (*block.words)[word % kWords];
+  }
+  // use(cell) for every cell of the words [first, last). `same_after`: afterwards they differ in
+  // nothing but `mbarrier`.
+  template <class Use>
+  void for_cells(size_t first, size_t last, bool same_after, const Use& use) {
+    for (size_t word = first; word < last;) {
+      Block& block = blocks_[word / kWords];
+      const size_t end = std::min(last, (word / kWords + 1) * kWords);
+      const bool all = end - word == kWords;
+      if (!all) block.split();
+      if (!block.is_split) {
+        use(block.whole);
+      } else {
+        for (size_t i = word; i < end; ++i) use((*block.words)[i % kWords]);
+        if (all && same_after) block.join();
+      }
+      word = end;
+    }
+  }
 
  private:
-  std::vector<Cell> cells_;
+  static constexpr size_t kWords = 4;
+  struct Block {
+    Cell whole;
+    std::unique_ptr<std::array<Cell, kWords>> words;  // kept when they are one again
+    bool is_split = false;
+
+    void split() {
+      if (is_split) return;
+      if (words == nullptr) words = std::make_unique<std::array<Cell, kWords>>();
+      words->fill(whole);
+      is_split = true;
+    }
+    void join() {
+      const auto differs = [&](const Cell& c) { return c.mbarrier != words->front().mbarrier; };
+      if (std::any_of(words->begin(), words->end(), differs)) return;
+      whole = words->front();
+      is_split = false;
+    }
+  };
+  std::vector<Block> blocks_;
 };
 
 // Something for every word of global memory, made by pages on first use.
