@@ -81,15 +81,13 @@ void add_combine_step(const AttentionProblem& p, const Spec& spec, ForwardPlan* 
 
 Support query_support(const AttentionProblem& problem, const DeviceSpec& device) {
   if (device.kind == DeviceKind::kCpu) return {};
-  const bool blackwell = is_sm100(device.architecture);
-  if (!blackwell && device.architecture != "sm_90a") {
+  if (!is_sm100(device.architecture) && device.architecture != "sm_90a") {
     return {false, fmt::format("architecture {} of device {}; accepted in this version: sm_90a, "
                                "sm_100a, sm_103a",
                                device.architecture, device.name)};
   }
   if (const Support support = query_gpu_support(problem); !support.supported) return support;
-  if (const Support parts = query_key_parts(problem, device); !parts.supported) return parts;
-  return blackwell && !problem.is_quantised() ? query_sm100_support(problem) : Support{};
+  return query_key_parts(problem, device);
 }
 
 ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,

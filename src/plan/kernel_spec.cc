@@ -197,44 +197,54 @@ void add_once(const PrebuiltKernel& kernel, std::vector<PrebuiltKernel>* kernels
 
 std::vector<std::string> prebuilt_architectures() { return {"sm_90a", "sm_100a", "sm_103a"}; }
 
+namespace {
+
+// With softcap those of whole tiles and of keys that no pages hold; the others are compiled on
+// first use, as those of pages of less than eight keys are.
+void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
+  const auto add = [&](sm90::FwdTraits traits) {
+    add_once(prebuilt(Sm90ForwardSpec{traits, {}, {}}), kernels);
+    if (traits.softcap) return;
+    traits.pages = Pages::kBoxes;
+    add_once(prebuilt(Sm90ForwardSpec{traits, {}, {}}), kernels);
+  };
+  for (const Sm90TuningRow& row : sm90_tuning_rows()) {
+    for (const bool softcap : {false, true}) add(traits_of(row, element, softcap));
+  }
+  for (const Sm90PartRow& row : sm90_part_rows()) {
+    add_once({combine_source(element, row.head_dim_v), 0}, kernels);
+    add(traits_of(row, element, false));
+    if (row.whole_tiles) add(whole_traits_of(row, element));
+  }
+}
+
+// Likewise, but for pages, which no Blackwell has asked for yet.
+void add_sm100_forward(const std::string& architecture, Element element,
+                       std::vector<PrebuiltKernel>* kernels) {
+  const auto add = [&](const sm100::FwdTraits& traits) {
+    add_once(prebuilt(Sm100ForwardSpec{traits, {}, {}}), kernels);
+  };
+  for (const Sm100TuningRow& row : sm100_tuning_rows()) {
+    for (const bool softcap : {false, true}) add(traits_of(row, architecture, element, softcap));
+  }
+  for (const Sm100PartRow& row : sm100_part_rows()) {
+    add_once({combine_source(element, row.head_dim_v), 0}, kernels);
+    add(traits_of(row, architecture, element, false));
+  }
+}
+
+}  // namespace
+
 std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
   std::vector<PrebuiltKernel> kernels;
   for (const Element element : {Element::kBF16, Element::kF16}) {
-    for (const bool softcap : {false, true}) {
-      if (architecture == "sm_90a") {
-        for (const Sm90TuningRow& row : sm90_tuning_rows()) {
-          add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}, {}}), &kernels);
-        }
-        if (softcap) continue;  // parts of keys with softcap are compiled on first use
-        for (const Sm90PartRow& row : sm90_part_rows()) {
-          add_once({combine_source(element, row.head_dim_v), 0}, &kernels);
-          // The library has room for the most common ones; others are compiled on first use.
-          const bool is_bf16 = element == Element::kBF16;
-          if (!is_bf16 && !row.whole_tiles) continue;
-          add_once(prebuilt(Sm90ForwardSpec{traits_of(row, element, softcap), {}, {}}), &kernels);
-          if (!is_bf16 || !row.whole_tiles) continue;
-          add_once(prebuilt(Sm90ForwardSpec{whole_traits_of(row, element), {}, {}}), &kernels);
-        }
-      } else if (is_sm100(architecture)) {
-        for (const Sm100TuningRow& row : sm100_tuning_rows()) {
-          add_once(
-              prebuilt(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}, {}}),
-              &kernels);
-        }
-        if (softcap) continue;
-        for (const Sm100PartRow& row : sm100_part_rows()) {
-          add_once({combine_source(element, row.head_dim_v), 0}, &kernels);
-          add_once(
-              prebuilt(Sm100ForwardSpec{traits_of(row, architecture, element, softcap), {}, {}}),
-              &kernels);
-        }
-      }
-    }
+    if (architecture == "sm_90a") add_sm90_forward(element, &kernels);
+    if (is_sm100(architecture)) add_sm100_forward(architecture, element, &kernels);
   }
   if (architecture == "sm_90a" || is_sm100(architecture)) {
     for (const Element element : {Element::kBF16, Element::kF16}) {
       for (const E4m3TuningRow& row : e4m3_tuning_rows()) {
-        // Decoding at the most common head dimension: the library has room for no more.
+        // Decoding at the most common head dimension; others are compiled on first use.
         if (row.row_warps > 1 || row.head_dim != 128) continue;
         E4m3ForwardSpec spec{traits_of(row, element, false), {}, {}};
         spec.traits.parts = true;

@@ -9,11 +9,11 @@
 namespace fa4::internal {
 namespace {
 
-const Sm100TuningRow* find_row(const AttentionProblem& p) {
+const Sm100TuningRow& row_of(const AttentionProblem& p) {
   const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
   const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
   const bool uniform = dense && p.mask.is_full() && !p.has_seqused_q && !p.has_seqused_k;
-  return find_sm100_tuning(p.head_dim, p.head_dim_v, rows, uniform);
+  return *find_sm100_tuning(p.head_dim, p.head_dim_v, rows, uniform);
 }
 
 const Sm100PartRow& part_row_of(const AttentionProblem& p) {
@@ -22,13 +22,6 @@ const Sm100PartRow& part_row_of(const AttentionProblem& p) {
 
 }  // namespace
 
-Support query_sm100_support(const AttentionProblem& p) {
-  if (find_row(p) != nullptr) return {};
-  return {false, fmt::format("head_dim {}, head_dim_v {}; accepted on a Blackwell GPU in this "
-                             "version: at most 192, 128",
-                             p.head_dim, p.head_dim_v)};
-}
-
 Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
                             std::optional<TileSource> forced) {
   Sm100ForwardSpec spec;
@@ -36,7 +29,7 @@ Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
   const bool is_cut = spec.parts.are_cut();
   spec.traits =
       is_cut ? traits_of(part_row_of(p), device.architecture, element_of(p), p.transforms_scores())
-             : traits_of(*find_row(p), device.architecture, element_of(p), p.transforms_scores());
+             : traits_of(row_of(p), device.architecture, element_of(p), p.transforms_scores());
   spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
   spec.schedule = is_cut ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                          : choose_schedule(p, device, spec.shape(), forced);
@@ -55,7 +48,7 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
       {"tile",
        fmt::format("{} x {} rows x {} keys, {} stages of K and V", t.q_tiles * t.cta_group,
                    sm100::kTileRows, sm100::kTileN, t.kv_stages),
-       is_cut ? part_row_of(p).reason : find_row(p)->reason});
+       is_cut ? part_row_of(p).reason : row_of(p).reason});
   steps->push_back({"cta_group", fmt::format("{}", t.cta_group),
                     t.cta_group > 1 ? "two CTAs share every product: one tile, half of K and V each"
                                     : "a CTA works on a tile by itself"});

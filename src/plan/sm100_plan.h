@@ -1,4 +1,4 @@
-// Blackwell: whether its kernel takes a problem, and which variant runs it.
+// Blackwell: which variant of its kernel runs a problem.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,6 @@
 
 namespace fa4::internal {
 
-// What the kernel adds to query_gpu_support.
-Support query_sm100_support(const AttentionProblem& problem);
-
-// For a problem that both take.
 Sm100ForwardSpec plan_sm100(const AttentionProblem& problem, const DeviceSpec& device,
                             std::optional<TileSource> forced);
 

@@ -61,6 +61,16 @@ constexpr std::array kRows = {
         .q_tiles = 2, .cta_group = 1, .kv_stages = 3,
         .p_parts = {{64, 96, 128}}, .p_apart = false,
         .reason = "K V K fit beside two Q that out replaces"},
+    Sm100TuningRow{
+        .head_dim = 256, .head_dim_v = 256, .min_rows = kTile + 1, .max_rows = kAny, .uniform = true,
+        .q_tiles = 1, .cta_group = 2, .kv_stages = 5,
+        .p_parts = {{64, 96, 128}}, .p_apart = true,
+        .reason = "out fills half of tensor memory: a Q tile a CTA, and half of K and V"},
+    Sm100TuningRow{
+        .head_dim = 256, .head_dim_v = 256, .min_rows = 0, .max_rows = kAny, .uniform = false,
+        .q_tiles = 1, .cta_group = 1, .kv_stages = 2,
+        .p_parts = {{64, 96, 128}}, .p_apart = true,
+        .reason = "out fills half of tensor memory: one Q tile, which out replaces"},
 };
 
 // P beside S: a block takes a CTA 1492 clocks at head_dim 128 by the model, over it 2364, and its
@@ -78,11 +88,16 @@ constexpr std::array kPartRows = {
     Sm100PartRow{
         .head_dim = 192, .head_dim_v = 128, .kv_stages = 3, .p_parts = {{96, 128}},
         .reason = "K V K, 128 KB, fit beside one Q; a fourth stage would not"},
+    Sm100PartRow{
+        .head_dim = 256, .head_dim_v = 256, .kv_stages = 2, .p_parts = {{64, 96, 128}},
+        .reason = "a block of keys and one of values, 128 KB, fit beside one Q"},
 };
 // clang-format on
 
 // Shares: the shortest predicted period of 8 to 20 pairs (docs/kernels/fwd_sm100_evidence.md).
 constexpr const char* kShared = "the exponential unit is as busy as the tensor cores: FMA helps it";
+constexpr const char* kTensorCores =
+    "the tensor cores are the busiest: the exponential unit has time for all";
 constexpr const char* kFastUnit = "the exponential unit is twice as fast as sm_100a's";
 // clang-format off
 constexpr std::array kExponentials = {
@@ -99,6 +114,9 @@ constexpr std::array kExponentials = {
         .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 192,
         .polynomial_pairs = 16, .reason = kShared},
     Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 256,
+        .polynomial_pairs = 0, .reason = kTensorCores},
+    Sm100ExponentialRow{
         .architecture = "sm_100a", .element = Element::kF16, .head_dim = 64,
         .polynomial_pairs = 20, .reason = kShared},
     Sm100ExponentialRow{
@@ -110,6 +128,9 @@ constexpr std::array kExponentials = {
     Sm100ExponentialRow{
         .architecture = "sm_100a", .element = Element::kF16, .head_dim = 192,
         .polynomial_pairs = 16, .reason = kShared},
+    Sm100ExponentialRow{
+        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 256,
+        .polynomial_pairs = 0, .reason = kTensorCores},
     Sm100ExponentialRow{
         .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 64,
         .polynomial_pairs = 0, .reason = kFastUnit},
@@ -123,6 +144,9 @@ constexpr std::array kExponentials = {
         .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 192,
         .polynomial_pairs = 0, .reason = kFastUnit},
     Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 256,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
         .architecture = "sm_103a", .element = Element::kF16, .head_dim = 64,
         .polynomial_pairs = 0, .reason = kFastUnit},
     Sm100ExponentialRow{
@@ -133,6 +157,9 @@ constexpr std::array kExponentials = {
         .polynomial_pairs = 0, .reason = kFastUnit},
     Sm100ExponentialRow{
         .architecture = "sm_103a", .element = Element::kF16, .head_dim = 192,
+        .polynomial_pairs = 0, .reason = kFastUnit},
+    Sm100ExponentialRow{
+        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 256,
         .polynomial_pairs = 0, .reason = kFastUnit},
 };
 // clang-format on

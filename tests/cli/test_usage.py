@@ -66,8 +66,8 @@ class Usage(CommandTest):
 
     def test_what_later_versions_do(self):
         for command in ("verify", "plan"):
-            self.refuse(command, "--device", "emulated:b200", "--head-dim", "256",
-                        words=["head_dim 256", "accepted on a Blackwell GPU in this version", "192, 128"])
+            self.refuse(command, "--direction", "backward", "--device", "emulated:b200", "--head-dim", "256",
+                        words=["head_dim 256", "accepted for the backward on a Blackwell GPU", "up to 192"])
 
     def test_standard_output_that_is_full(self):
         with open("/dev/full", "w") as full:

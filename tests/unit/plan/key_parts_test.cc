@@ -314,9 +314,8 @@ TEST(KeyParts, OfBlackwell) {
   EXPECT_EQ(spec_on_b200(d).parts.most, 2);
   d = decode(1, 8192);
   d.head_dim = 256;
-  EXPECT_EQ(refusal(d, b200),
-            "head_dim 256, head_dim_v 256; accepted on a Blackwell GPU in this version: at most "
-            "192, 128");
+  EXPECT_TRUE(spec_on_b200(d).traits.parts);
+  EXPECT_EQ(spec_on_b200(d).traits.head_dim_v, 256);
 }
 
 TEST(KeyParts, IndicesStayBelow2To31) {

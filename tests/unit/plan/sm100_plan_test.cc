@@ -64,7 +64,10 @@ TEST(Sm100Tuning, EveryVariantCanBeBuilt) {
 
 TEST(Sm100Tuning, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(sm100::why_not({.kv_stages = 4}), "shared memory exceeds 227 KiB");
-  EXPECT_STREQ(sm100::why_not({.head_dim = 256}), "head dims are at most 128, or 192 with 128");
+  EXPECT_STREQ(sm100::why_not({.head_dim = 64}),
+               "head_dim is at most 256, head_dim_v at most head_dim");
+  EXPECT_STREQ(sm100::why_not({.head_dim = 256, .head_dim_v = 256}),
+               "tensor memory exceeds 512 columns");
   EXPECT_STREQ(sm100::why_not({.head_dim = 64, .head_dim_v = 64, .cta_group = 2}),
                "a pair of CTAs shares heads of 128 columns or more of V");
   const auto* const not_growing = "p_parts end at multiples of 32 that grow";
@@ -98,29 +101,28 @@ TEST(Sm100Tuning, NoStageOfKeysAndValuesIsLeftOut) {
   }
 }
 
-TEST(Sm100Tuning, EveryHeadDimUpTo192And128HasAKernelThatHoldsIt) {
-  for (int64_t d = 8; d <= 192; d += 8) {
-    for (int64_t dv = 8; dv <= 128; dv += 8) {
+TEST(Sm100Tuning, EveryHeadDimHasAKernelThatHoldsIt) {
+  for (int64_t d = 8; d <= 256; d += 8) {
+    for (int64_t dv = 8; dv <= 256; dv += 8) {
       for (const int64_t rows : {1, 128, 129, 256, 257, 1 << 20}) {
         for (const bool uniform : {false, true}) {
           const Sm100TuningRow* row = find_sm100_tuning(d, dv, rows, uniform);
           ASSERT_NE(row, nullptr) << d << " " << dv;
           EXPECT_GE(row->head_dim, d);
           EXPECT_GE(row->head_dim_v, dv);
-          EXPECT_EQ(row->q_tiles, rows <= 128 && d <= 128 ? 1 : 2);
-          const bool pair = uniform && rows > 256 && std::max(d, dv) > 96;
+          const bool is_large = d > 192 || dv > 128;  // whose output is half of tensor memory
+          EXPECT_EQ(row->q_tiles, is_large || (rows <= 128 && d <= 128) ? 1 : 2);
+          const bool pair = uniform && std::max(d, dv) > 96 && rows > (is_large ? 128 : 256);
           EXPECT_EQ(row->cta_group, pair ? 2 : 1) << d << " " << dv << " " << rows;
         }
       }
     }
   }
-  EXPECT_EQ(find_sm100_tuning(200, 8, 1, false), nullptr);
-  EXPECT_EQ(find_sm100_tuning(8, 136, 1000, true), nullptr);
 }
 
 // A decode row then has the bits of the same row of a prefill.
 TEST(Sm100Tuning, ThePolynomialsShareDependsOnHeadDimTypeAndArchitectureOnly) {
-  for (const int64_t head_dim : {64, 96, 128, 192}) {
+  for (const int64_t head_dim : {64, 96, 128, 192, 256}) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       for (const char* architecture : {"sm_100a", "sm_103a"}) {
         DeviceSpec device = b200();
@@ -131,7 +133,7 @@ TEST(Sm100Tuning, ThePolynomialsShareDependsOnHeadDimTypeAndArchitectureOnly) {
             for (const int64_t heads_kv : {1, 8, 16}) {
               for (const float softcap : {0.0f, 20.0f}) {
                 ProblemDesc d = dense(head_dim, 5000, causal);
-                d.head_dim_v = std::min<int64_t>(head_dim, 128);
+                if (head_dim <= 192) d.head_dim_v = std::min<int64_t>(head_dim, 128);
                 d.dtype = dtype;
                 d.seqlen_q = seqlen_q;
                 d.heads_kv = heads_kv;
@@ -152,10 +154,10 @@ TEST(Sm100Tuning, ThePolynomialsShareDependsOnHeadDimTypeAndArchitectureOnly) {
   }
 }
 
-TEST(Sm100Tuning, TheFastExponentialUnitNeedsNoPolynomial) {
+TEST(Sm100Tuning, AnExponentialUnitThatKeepsUpNeedsNoPolynomial) {
   for (const Sm100ExponentialRow& row : sm100_exponential_rows()) {
-    const bool fast = std::string(row.architecture) == "sm_103a";
-    EXPECT_EQ(row.polynomial_pairs == 0, fast) << row.architecture << " " << row.head_dim;
+    const bool keeps_up = std::string(row.architecture) == "sm_103a" || row.head_dim == 256;
+    EXPECT_EQ(row.polynomial_pairs == 0, keeps_up) << row.architecture << " " << row.head_dim;
   }
 }
 
@@ -249,10 +251,10 @@ TEST(Sm100Traits, PHasColumnsOfItsOwnWhereTensorMemoryHoldsThem) {
   t.head_dim = t.head_dim_v = 96;
   t.kv_stages = 5;
   EXPECT_STREQ(sm100::why_not(t), "tensor memory exceeds 512 columns");
-  t.head_dim = 128;
-  t.q_tiles = 1;
-  EXPECT_STREQ(sm100::why_not(t),
-               "P apart: Q K of the next tile comes before the P V whose output takes Q's place");
+  t = {.head_dim = 256, .head_dim_v = 256, .q_tiles = 1, .kv_stages = 2, .p_apart = true};
+  EXPECT_EQ(sm100::why_not(t), nullptr);
+  EXPECT_EQ(sm100::tmem_layout(t).total, 448);
+  EXPECT_TRUE(sm100::out_takes_q(t));
 }
 
 TEST(Sm100Spec, PrintsEveryMemberOfItsTraits) {
@@ -280,13 +282,13 @@ TEST(Sm100Spec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
         forward.insert(k.source.name_expression);
       }
     }
-    for (int64_t head_dim = 8; head_dim <= 192; head_dim += 8) {
+    for (int64_t head_dim = 8; head_dim <= 256; head_dim += 8) {
       for (const DType dtype : {DType::kBF16, DType::kF16}) {
         for (const float softcap : {0.0f, 30.0f}) {
           for (const int64_t seqlen : {1, 512, 32768}) {
             for (const bool causal : {false, true}) {
               ProblemDesc d = dense(head_dim, seqlen, causal);
-              d.head_dim_v = std::min<int64_t>(head_dim, 128);
+              if (head_dim <= 192) d.head_dim_v = std::min<int64_t>(head_dim, 128);
               d.dtype = dtype;
               d.softcap = softcap;
               for (const int num_splits : {1, 2}) {
@@ -418,16 +420,7 @@ TEST(Sm100Plan, ExplainsEachDecision) {
 }
 
 TEST(Sm100Support, NamesWhatIsWrong) {
-  ProblemDesc d = dense(256);
-  EXPECT_EQ(refusal(d),
-            "head_dim 256, head_dim_v 256; accepted on a Blackwell GPU in this version: at most "
-            "192, 128");
-  d.head_dim = 64;
-  d.head_dim_v = 136;
-  EXPECT_EQ(refusal(d),
-            "head_dim 64, head_dim_v 136; accepted on a Blackwell GPU in this version: at most "
-            "192, 128");
-  d = dense(128);
+  ProblemDesc d = dense(128);
   d.dtype = DType::kF32;
   EXPECT_EQ(refusal(d), "dtype f32; accepted on a GPU: bf16, f16");
   d = dense(128);
@@ -442,8 +435,18 @@ TEST(Sm100Support, NamesWhatIsWrong) {
   EXPECT_EQ(refusal(d),
             "head stride 132 of v is 264 bytes; accepted on a GPU: multiples of 16 bytes from 0 "
             "to 2^40");
+  EXPECT_THROW(plan_of(d), Error);
   EXPECT_TRUE(refusal(dense(128)).empty());
-  EXPECT_THROW(plan_of(dense(200)), Error);
+}
+
+TEST(Sm100Support, TakesEveryHeadDim) {
+  for (int64_t head_dim = 8; head_dim <= 256; head_dim += 8) {
+    for (const int64_t head_dim_v : {8, 64, 128, 136, 256}) {
+      ProblemDesc d = dense(head_dim);
+      d.head_dim_v = head_dim_v;
+      EXPECT_TRUE(refusal(d).empty()) << head_dim << ", " << head_dim_v;
+    }
+  }
 }
 
 }  // namespace

@@ -214,6 +214,33 @@ TEST(KernelSpec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
   EXPECT_TRUE(prebuilt_kernels("sm_80").empty());
 }
 
+// What an engine asks of a cache of pages; those of less than eight keys are compiled on first use.
+TEST(KernelSpec, PrebuiltKernelsReadPages) {
+  std::set<std::string> prebuilt;
+  for (const PrebuiltKernel& k : prebuilt_kernels("sm_90a")) {
+    prebuilt.insert(k.source.name_expression);
+  }
+  for (int64_t d = 8; d <= 256; d += 8) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      for (const int64_t seqlen_q : {1, 4, 2048}) {
+        ProblemDesc desc = dense(d, 4096, true);
+        desc.dtype = dtype;
+        desc.seqlen_q = seqlen_q;
+        desc.layout_kv = Layout::kPaged;
+        desc.has_seqused_k = true;
+        desc.pages_per_seq = 4096;
+        desc.num_pages = 4096;
+        for (const int64_t page_size : {16, 1}) {
+          desc.page_size = page_size;
+          const KernelSource source = spec_of(desc).source();
+          EXPECT_EQ(prebuilt.contains(source.name_expression), page_size == 16)
+              << source.display_name;
+        }
+      }
+    }
+  }
+}
+
 TEST(Sm90Plan, AStepThatOnlyGrowsKeepsItsKernel) {
   const std::string kernel = spec_of(dense(128, 2048)).source().name_expression;
   for (const int64_t seqlen : {2049, 4096, 100000}) {

@@ -4,7 +4,8 @@
 // A step is a block of keys of a tile. The tensor core runs
 //   ... | P V of step i, Q tile 0 | Q K of step i + 1, tile 0 | P V of step i, tile 1 | Q K ... |
 // also from one work tile to the next, so that either softmax works under the other's products.
-// Where P is apart, Q K of step i + 1 comes before P V of step i of the same Q tile.
+// Where P is apart, Q K of step i + 1 comes before P V of step i of the same Q tile; but not from
+// one tile to the next where out takes the place of Q, which the next one's Q waits for.
 #pragma once
 
 #include "kernels/geometry/step_sequence.h"
@@ -76,10 +77,13 @@ class MmaIssuer {
     const uint32_t v_words = v_descriptor(v.stage), k_words = k_descriptor(k.stage);
 #pragma unroll
     for (int i = 0; i < T.q_tiles; ++i) {
-      if constexpr (T.p_apart) issue_qk(i, step, k, k_words);
+      if (T.p_apart && !waits_for_out(i, step)) issue_qk(i, step, k, k_words);
       issue_pv(i, before, v, v_words);
-      if constexpr (!T.p_apart) issue_qk(i, step, k, k_words);
+      if (!T.p_apart || waits_for_out(i, step)) issue_qk(i, step, k, k_words);
     }
+  }
+  __device__ static bool waits_for_out(int q_tile, const Step& step) {
+    return out_takes_q(T) && (step.first >> q_tile & 1) != 0;
   }
 
   __device__ void issue_pv(int q_tile, const Step& step, const KvRing<T>& v, uint32_t v_words) {

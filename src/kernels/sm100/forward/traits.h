@@ -98,7 +98,9 @@ constexpr int out_tile_bytes(const FwdTraits& t) {
 
 // Out takes the place of its tile's Q when shared memory does not hold both; Q of the next tile
 // then waits for the store.
-constexpr bool out_takes_q(const FwdTraits& t) { return !t.parts && t.head_dim > t.head_dim_v; }
+constexpr bool out_takes_q(const FwdTraits& t) {
+  return !t.parts && (t.head_dim > t.head_dim_v || t.head_dim_v > 128);
+}
 
 // The ring of K and V blocks, which alternate: a stage has room for the larger of the two. With
 // three stages K and V change places from round to round; where K is larger, two K and one V have
@@ -263,8 +265,8 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.cta_group == 2 && t.pages != Pages::kNone) return "a pair of CTAs takes no pages";
   if (t.parts && (t.q_tiles > 1 || t.cta_group > 1)) return "parts of keys are of one Q tile";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
-  if (t.head_dim_v > 128 || t.head_dim > 192 || (t.head_dim > 128 && t.head_dim_v != 128))
-    return "head dims are at most 128, or 192 with 128";
+  if (t.head_dim > 256 || t.head_dim_v > t.head_dim)
+    return "head_dim is at most 256, head_dim_v at most head_dim";
   if (t.kv_stages < 2) return "K and V need two stages";
   for (int i = 0; i < t.p_parts.count(); ++i) {
     const int end = t.p_parts.ends[i];
@@ -277,8 +279,6 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.polynomial_degree < 2 || t.polynomial_degree > 5) return "polynomial_degree is 2 to 5";
   if (kRescaleThreshold >= log2_largest(t.element)) return "P overflows before O is rescaled";
   if (tmem_layout(t).total > kTmemColumns) return "tensor memory exceeds 512 columns";
-  if (t.p_apart && out_takes_q(t))
-    return "P apart: Q K of the next tile comes before the P V whose output takes Q's place";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
   const RegisterSplit r = register_split(t);
   if (r.softmax % 8 != 0 || r.correction % 8 != 0 || r.other < 24)
