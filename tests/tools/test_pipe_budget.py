@@ -158,6 +158,7 @@ class Units(unittest.TestCase):
         self.assertEqual(units.shared_clocks(128, 128, False), {"reads": 1536, "fills": 512})
         self.assertEqual(units.shared_clocks(128, 128, True), {"reads": 1024, "fills": 256})
         self.assertEqual((units.head_dim_of(32), units.head_dim_of(24)), (128, 64))
+        self.assertEqual(units.head_dim_of(24, tiles=1), 256)
 
     def test_a_clock_falls_with_the_use_of_the_tensor_core(self):
         self.assertGreater(rates.clock_ghz(0.3), rates.clock_ghz(0.8))

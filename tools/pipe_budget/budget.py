@@ -155,7 +155,7 @@ def head_dims(kernel, given=None):
     if given:
         return given
     d = units.head_dim_of(sum(i.name == "UTCHMMA" for i in kernel.path(kernel.loop("mma"))), kernel.q_tiles)
-    return d, min(d, units.TILE)   # the one above 128 is 192 with 128
+    return d, units.TILE if d == 192 else d   # 192 is of q and k alone
 
 
 def unit_clocks(kernel, dims, weighted):
