@@ -79,11 +79,13 @@ fi
 if [ "$mode" = rehearse ]; then
   verify=(--batch 1 --heads-q 1 --seqlen-q 256)
   bench=(--batch 1 --heads-q 1 --seqlen 256 --rounds 1)
+  forward_dims=128 backward_dims=128
   sweep=(--head-dim 64 --seqlen 256 --tokens 64 --rounds 1)
 else
   verify=(--suite full --repeat 2)
-  bench=(--head-dim "64,96,128" --seqlen "1024,2048,4096,8192,16384,32768" --dtype "bf16,f16" --rounds 7)
-  sweep=(--head-dim "64,96,128,192" --seqlen "2048,8192" --rounds 7)
+  bench=(--seqlen "1024,2048,4096,8192,16384,32768" --dtype "bf16,f16" --rounds 7)
+  forward_dims=64,96,128,256 backward_dims=64,96,128
+  sweep=(--head-dim "64,96,128,192,256" --seqlen "2048,8192" --rounds 7)
 fi
 if [ "$mode" != rehearse ]; then
   step "the GPU" gpu.txt nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=csv
@@ -99,8 +101,8 @@ if [ -x "$build/bin/fa4_measure_rates" ] || [ "$mode" = dry ]; then
 else
   left_out "rates" "no bin/fa4_measure_rates; cmake --build $build --target fa4_measure_rates"
 fi
-step "speed" bench.json "$fa4" bench forward --device "$device" "${bench[@]}" --csv "$out/bench.csv" --json
-step "speed, backward" bench_backward.json "$fa4" bench backward --device "$device" "${bench[@]}" --csv "$out/bench_backward.csv" --json
+step "speed" bench.json "$fa4" bench forward --device "$device" --head-dim "$forward_dims" "${bench[@]}" --csv "$out/bench.csv" --json
+step "speed, backward" bench_backward.json "$fa4" bench backward --device "$device" --head-dim "$backward_dims" "${bench[@]}" --csv "$out/bench_backward.csv" --json
 if [ -x "$build/bin/fa4_sweep_sm100" ] || [ "$mode" = dry ]; then
   step "tuning rows" sweep.json "$build/bin/fa4_sweep_sm100" --device "$device" "${sweep[@]}"
 else

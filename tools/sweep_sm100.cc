@@ -1,7 +1,7 @@
 // What each column of the Blackwell kernel's tuning tables costs on a device: the planned variant
 // beside others that differ from it in one thing. Prints JSON.
 //
-//   fa4_sweep_sm100 [--device cuda:0] [--head-dim 64,96,128,192] [--seqlen 4096,16384]
+//   fa4_sweep_sm100 [--device cuda:0] [--head-dim 64,96,128,192,256] [--seqlen 4096,16384]
 //                   [--tokens 32768] [--rounds 7]
 //
 // bf16, hidden size 2048, full and causal; 192 is 192 x 128. Every variant's last rows are checked
@@ -37,7 +37,7 @@ constexpr int64_t kCheckedRows = 128;
 
 struct Settings {
   std::string device = "cuda:0";
-  std::vector<int64_t> head_dims = {64, 96, 128, 192}, seqlens = {4096, 16384};
+  std::vector<int64_t> head_dims = {64, 96, 128, 192, 256}, seqlens = {4096, 16384};
   int64_t tokens = 32768, rounds = 7;
 };
 
@@ -126,7 +126,7 @@ Case case_of(int64_t head_dim, int64_t seqlen, bool causal, int64_t tokens) {
   d.batch = std::max<int64_t>(1, tokens / seqlen);
   d.seqlen_q = d.seqlen_k = seqlen;
   d.head_dim = head_dim;
-  d.head_dim_v = std::min<int64_t>(head_dim, 128);
+  d.head_dim_v = head_dim == 192 ? 128 : head_dim;
   d.heads_q = d.heads_kv = std::max<int64_t>(1, std::min<int64_t>(tokens, 2048) / head_dim);
   d.causal = causal;
   c.seed = 2026;
@@ -248,7 +248,7 @@ Settings parse(int argc, char** argv) {
     if (option == "--device") {
       settings.device = text;
     } else if (option == "--head-dim") {
-      settings.head_dims = parse_int_list(option, text, 8, 192);
+      settings.head_dims = parse_int_list(option, text, 8, 256);
     } else if (option == "--seqlen") {
       settings.seqlens = parse_int_list(option, text, 1, 1 << 20);
     } else if (option == "--tokens") {
