@@ -53,9 +53,11 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
 bool is_in(const KernelSource& kernel, const char* folder) {
   return kernel.main_file.find(folder) != std::string::npos;
 }
-// Those of bytes are many variants for few cases: Quantised.* (tests/conformance) runs each.
+// Those of bytes and of pages are many variants for few cases: Quantised.* and Pages.*
+// (tests/conformance) run each.
 bool is_forward(const KernelSource& kernel) {
-  return is_in(kernel, "forward/") && !is_in(kernel, "mma/");
+  const bool reads_pages = kernel.display_name.find("_pages") != std::string::npos;
+  return is_in(kernel, "forward/") && !is_in(kernel, "mma/") && !reads_pages;
 }
 
 TEST(Cases, TheFullSuiteCoversAGpu) {
