@@ -7,8 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "failure.h"
 #include "io/tensor_writer.h"
@@ -29,13 +30,23 @@ bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// The file that a path means: symbolic links followed, so that a rename replaces what they name.
+// The file that a path means, whether it is there yet or not: symbolic links followed, so that a
+// rename replaces what they name, and one spelling of each file, so that two outputs are seen to be
+// one. Where the folder is not there either, opening says so.
 std::string resolve(const std::string& path) {
-  char* real = ::realpath(path.c_str(), nullptr);
-  if (real == nullptr) return path;
-  std::string result(real);
-  std::free(real);
-  return result;
+  namespace fs = std::filesystem;
+  static constexpr int kMostLinks = 40;  // as many as Linux follows
+  fs::path file(path);
+  std::error_code error;
+  for (int links = 0; links < kMostLinks; ++links) {
+    const fs::path there = fs::canonical(file, error);
+    if (!error) return there.string();
+    const fs::path next = fs::read_symlink(file, error);
+    if (error) break;
+    file = file.parent_path() / next;  // an absolute one stands alone
+  }
+  const fs::path folder = fs::canonical(file.has_parent_path() ? file.parent_path() : ".", error);
+  return error ? path : (folder / file.filename()).string();
 }
 
 std::string temporary_name(const std::string& target, size_t number) {

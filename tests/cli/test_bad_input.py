@@ -176,6 +176,13 @@ class BadInput(CommandTest):
         self.refuse_run(more=["--lse", self.path("out.npy")], words=["--lse", "--out"])
         self.refuse_run(out="o.safetensors:a", more=["--lse", self.path("o.safetensors:a")], words=["--lse", "--out"])
 
+    def test_one_output_in_two_spellings(self):
+        words = ["--lse", "is also the output --out"]
+        os.mkdir(self.path("folder"))
+        os.symlink("../out.npy", self.path("folder/waits.npy"))  # names a file that is not there yet
+        for other in ("./out.npy", "folder/../out.npy", "folder/waits.npy"):
+            self.refuse_run(more=["--lse", os.path.join(self.folder, other)], words=words)
+
     def test_paths_that_cannot_be_written(self):
         self.refuse_run(out="no/such/folder/out.npy", words=["--out", "accepted"])
         self.refuse_run(out=".", words=["--out", "directory"])

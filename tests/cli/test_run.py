@@ -273,7 +273,7 @@ class Run(CommandTest):
                                           for name, values in zip("qkv", self.values)}))
         out = self.path("o.safetensors")
         self.succeed("run", "--q", path + ":q", "--k", path + ":k", "--v", path + ":v", "--out", out + ":the out", "--lse",
-                     out + ":lse")
+                     self.path("./o.safetensors:lse"))  # the same file, spelled otherwise
         tensors = read_safetensors(out)
         self.assertEqual(sorted(tensors), ["lse", "the out"])
         self.assertEqual(tensors["the out"][:2], ("BF16", list(shape)))
@@ -286,6 +286,10 @@ class Run(CommandTest):
         files = self.files((1, 4, 1, 8), (1, 4, 1, 8), (1, 4, 1, 8))
         self.write("real.npy", b"old")
         os.symlink("real.npy", self.path("out.npy"))
+        self.check(files)
+        self.assertTrue(os.path.islink(self.path("out.npy")))
+        self.assertGreater(os.path.getsize(self.path("real.npy")), 100)
+        os.unlink(self.path("real.npy"))  # the link then names what is not there
         self.check(files)
         self.assertTrue(os.path.islink(self.path("out.npy")))
         self.assertGreater(os.path.getsize(self.path("real.npy")), 100)
