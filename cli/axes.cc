@@ -116,9 +116,19 @@ std::string with_option(const std::string& message) {
   return (of_q ? "--heads-q: " : "--heads-kv: ") + message;
 }
 
+// Options say types by name; the library's own message has its numbers of them.
+void check_type(std::string_view option, DType given, DType dtype, DType other) {
+  if (given == DType{} || given == dtype || given == other) return;
+  throw bad_input(fmt::format("{} {}; accepted: {} (that of q){}", option, name_of(given),
+                              name_of(dtype),
+                              other == dtype ? "" : fmt::format(", {}", name_of(other))));
+}
+
 }  // namespace
 
 AttentionProblem make_problem(const ProblemDesc& desc) {
+  check_type("--kv-dtype", desc.kv_dtype, desc.dtype, DType::kE4M3);
+  check_type("--out-dtype", desc.out_dtype, desc.dtype, DType::kF32);
   try {
     return AttentionProblem::make(desc);
   } catch (const Error& error) {

@@ -130,12 +130,17 @@ class VerifyCommand final : public Command {
 Shard VerifyCommand::shard() const {
   if (!shard_) return {};
   const size_t slash = shard_->find('/');
-  if (slash == std::string::npos) {
-    throw bad_input(fmt::format("--shard {}; accepted: I/N, as 0/4 to 3/4", *shard_));
-  }
+  const auto refuse_shard = [&] {
+    return bad_input(fmt::format("--shard {}; accepted: I/N, as 0/4 to 3/4", *shard_));
+  };
+  if (slash == std::string::npos) throw refuse_shard();
   Shard shard;
-  shard.count = parse_int("--shard", shard_->substr(slash + 1), 1, 1'000'000);
-  shard.index = parse_int("--shard", shard_->substr(0, slash), 0, shard.count - 1);
+  try {
+    shard.count = parse_int("", shard_->substr(slash + 1), 1, 1'000'000);
+    shard.index = parse_int("", shard_->substr(0, slash), 0, shard.count - 1);
+  } catch (const Failure&) {
+    throw refuse_shard();  // with both numbers: which of them is wrong depends on the other
+  }
   return shard;
 }
 
