@@ -100,7 +100,8 @@ CommandLine read_command_line(const Program& program, int argc, char** argv, boo
   } catch (const CLI::CallForVersion& version) {
     return {Asks::kText, program.name, std::string(version.what()) + "\n"};
   } catch (const CLI::Success&) {
-    return {Asks::kText, program.name, chosen().help()};
+    // With the name of the program before it, the line of the usage can be typed as it stands.
+    return {Asks::kText, program.name, chosen().help(&chosen() == &top ? "" : program.name)};
   } catch (const CLI::ParseError& error) {
     return {Asks::kMistake, who(), explain_usage(top, chosen(), error)};
   }

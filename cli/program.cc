@@ -1,7 +1,10 @@
 #include "program.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <new>
 
@@ -23,10 +26,21 @@ ExitCode exit_code_of(const Error& error) {
   }
 }
 
-// The one line that ends a command which could not do its work.
+// The one line that ends a command which could not do its work. Where standard error is closed or
+// full the exit status alone says so: fmt::print would throw.
 int report(const std::string& who, int code, std::string_view what) {
-  fmt::print(stderr, "{}: {}\n", who, one_line(what));
+  std::fputs(fmt::format("{}: {}\n", who, one_line(what)).c_str(), stderr);
   return code;
+}
+
+// A standard stream that the caller has closed would lend its number to the next file opened, which
+// would then receive what is printed. The descriptor that takes its place can be neither read nor,
+// as standard output, written: a result that nobody can see stays a failure.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
+    if (::open("/dev/null", stream == STDOUT_FILENO ? O_RDONLY : O_WRONLY) != stream) return;
+  }
 }
 
 // Everything that a command prints appears at once, when it has succeeded.
@@ -78,6 +92,7 @@ int run_program(const Program& program, int argc, char** argv) {
 }
 
 int program_main(const char* name, const std::function<Program()>& make, int argc, char** argv) {
+  occupy_closed_streams();
   install_signal_handlers(name);
   try {
     return run_program(make(), argc, argv);

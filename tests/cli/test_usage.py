@@ -1,6 +1,8 @@
 """Help, version, and usage errors: status 2 and one line that says what is accepted."""
 
-from support import CommandTest
+import subprocess
+
+from support import COMMAND, CommandTest
 
 COMMANDS = ["devices", "run", "verify", "bench", "plan", "compile", "cache"]
 
@@ -19,6 +21,7 @@ class Usage(CommandTest):
         for command in COMMANDS:
             text = self.succeed(command, "--help")
             self.assertIn("--json", text)
+            self.assertIn("Usage: fa4 " + command, text)
 
     def test_unknown_words(self):
         self.refuse("attend", words=["attend", "accepted", "devices", "cache"])
@@ -74,8 +77,19 @@ class Usage(CommandTest):
 
     def test_standard_output_that_is_full(self):
         with open("/dev/full", "w") as full:
-            import subprocess
-            from support import COMMAND
             result = subprocess.run([COMMAND, "devices"], stdout=full, stderr=subprocess.PIPE)
         self.assertEqual(result.returncode, 3)
         self.assertEqual(result.stderr.decode().count("\n"), 1)
+
+    def test_standard_error_that_cannot_be_written(self):
+        for redirection in ("2>&-", "2>/dev/full", ">/dev/full 2>&1", "<&- >&- 2>&-"):
+            for arguments, code in (("attend", 2), ("devices --json", 3 if ">" in redirection.split("2>")[0] else 0)):
+                result = subprocess.run(["sh", "-c", f'"$0" {arguments} {redirection}', COMMAND], stdout=subprocess.DEVNULL)
+                self.assertEqual(result.returncode, code, (arguments, redirection))
+
+    def test_a_closed_standard_output_is_no_file_of_the_command(self):
+        self.random_npy("q.npy", [1, 8, 2, 8], 1)
+        result = subprocess.run(["sh", "-c", '"$0" run --q q.npy --k q.npy --v q.npy --out out.npy >&-', COMMAND],
+                                cwd=self.folder, stderr=subprocess.PIPE)
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn(b"standard output cannot be written", result.stderr)

@@ -79,7 +79,10 @@ Gpu::Gpu() {
   facts_.memory_bytes = model.global_bytes;
 }
 
-void Gpu::say(const std::string& line) { fmt::print(stderr, "ptxemu exec: {}\n", line); }
+// fmt::print would throw into the program where its standard error is closed or full.
+void Gpu::say(const std::string& line) {
+  std::fputs(fmt::format("ptxemu exec: {}\n", line).c_str(), stderr);
+}
 
 int Gpu::missing(const char* call) {
   say(fmt::format("{}: not in the emulated CUDA libraries", call));
@@ -223,6 +226,7 @@ int Gpu::run_now(const KernelWork& work, bool beside_last) {
   request.shared_bytes = static_cast<uint32_t>(shape.shared_bytes);
   request.programmatic = beside_last;
   try {
+    fa4::cli::settle_cluster(*machine_, kernel.module->handle, request);
     const LaunchReport report = machine_->launch(kernel.module->handle, request, arguments);
     std::fwrite(report.printed.data(), 1, report.printed.size(), stdout);
     log(request, report);
