@@ -117,6 +117,10 @@ std::string JsonFields::text(std::string_view key) const {
   if (!found.is_string() || found.get_ref<const std::string&>().empty()) {
     throw refuse(key, "a string that is not empty");
   }
+  // The operating system would end a file's name there, and another one would be meant.
+  if (found.get_ref<const std::string&>().find('\0') != std::string::npos) {
+    throw refuse(key, "a string without the character \\u0000");
+  }
   return found.get<std::string>();
 }
 
@@ -149,7 +153,9 @@ std::vector<int64_t> JsonFields::integers(std::string_view key, size_t least, si
   if (!good) {
     const std::string count =
         least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
-    throw refuse(key, fmt::format("{} whole numbers from {} to {}", count, low, high));
+    if (most == 0) throw refuse(key, "an empty array");
+    throw refuse(key, fmt::format("{} whole number{} from {} to {}", count, most == 1 ? "" : "s",
+                                  low, high));
   }
   return numbers;
 }

@@ -82,13 +82,17 @@ std::vector<BufferSpec> read_buffers(const JsonFields& top) {
 // Three numbers, each with its own limit.
 std::array<uint32_t, 3> read_shape(const JsonFields& fields, const char* key,
                                    const std::array<int64_t, 3>& most) {
-  const std::vector<int64_t> numbers = fields.integers(key, 3, 3, 0, INT64_MAX);
+  const Value& numbers = fields.value(key);
+  bool good = numbers.is_array() && numbers.size() == most.size();
   std::array<uint32_t, 3> shape{};
-  for (size_t i = 0; i < 3; ++i) {
-    if (numbers[i] < 1 || numbers[i] > most[i]) {
-      throw fields.refuse(key, fmt::format("three numbers from 1 to {}", fmt::join(most, ", ")));
-    }
-    shape[i] = static_cast<uint32_t>(numbers[i]);
+  for (size_t i = 0; good && i < most.size(); ++i) {
+    int64_t number = 0;
+    good = json_integer(numbers[i], 1, most[i], &number);
+    shape[i] = static_cast<uint32_t>(number);
+  }
+  if (!good) {
+    throw fields.refuse(key,
+                        fmt::format("three whole numbers from 1 to {}", fmt::join(most, ", ")));
   }
   return shape;
 }

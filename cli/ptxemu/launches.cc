@@ -102,6 +102,13 @@ std::vector<std::byte> piece_bytes(const ArgumentPiece& piece, const EmulatedBuf
 
 }  // namespace
 
+void settle_cluster(const ptxemu::Machine& machine, const ptxemu::ModuleHandle& module,
+                    ptxemu::LaunchRequest& request) {
+  if (request.cluster[0] != 0) return;
+  const std::array<uint32_t, 3> own = machine.facts(module, request.kernel).cluster;
+  for (size_t i = 0; i < own.size(); ++i) request.cluster[i] = std::max(1u, own[i]);
+}
+
 std::vector<ReadyLaunch> load_launches(ptxemu::Machine& machine,
                                        const std::vector<LaunchSpec>& specs) {
   std::map<std::string, ptxemu::ModuleHandle> modules;
@@ -119,6 +126,7 @@ std::vector<ReadyLaunch> load_launches(ptxemu::Machine& machine,
     launch.request.shared_bytes = spec.shared_bytes;
     launch.request.programmatic = spec.programmatic;
     check_arguments(machine, launch);
+    settle_cluster(machine, launch.module, launch.request);
     launches.push_back(std::move(launch));
   }
   return launches;

@@ -22,6 +22,10 @@ struct ReadyLaunch {
   ptxemu::LaunchRequest request;
 };
 
+// A cluster of 0, 0, 0 becomes what the machine runs: the kernel's own, else 1, 1, 1.
+void settle_cluster(const ptxemu::Machine& machine, const ptxemu::ModuleHandle& module,
+                    ptxemu::LaunchRequest& request);
+
 // Loads each PTX file once, finds the kernels and compares arguments with their parameters. Throws
 // Failure{kBadInput}.
 std::vector<ReadyLaunch> load_launches(ptxemu::Machine& machine,

@@ -87,7 +87,7 @@ std::string finding_text(const ReportedFinding& finding) {
       fmt::format("{} {}: cta {}", finding.severity, finding.rule, cta_text(finding.cta));
   if (finding.warp >= 0) text += fmt::format(" warp {}", finding.warp);
   if (finding.lane >= 0) text += fmt::format(" lane {}", finding.lane);
-  text += ", " + line_text(finding.ptx_line, finding.source);
+  if (finding.ptx_line > 0) text += ", " + line_text(finding.ptx_line, finding.source);
   if (!finding.object.empty()) text += ", " + finding.object;
   text += ": " + one_line(finding.message);
   if (finding.count > 1) text += fmt::format(" ({} times)", finding.count);

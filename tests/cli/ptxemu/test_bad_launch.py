@@ -24,8 +24,8 @@ class BadLaunch(PtxemuTest):
 
     def test_shapes(self):
         self.refuse_changed({"grid": None}, "grid: is missing")
-        self.refuse_changed({"grid": [0, 1, 1]}, "grid [0,1,1]", "accepted: three numbers from 1 to")
-        self.refuse_changed({"grid": [4, 1]}, "grid [4,1]", "accepted: 3 whole numbers")
+        self.refuse_changed({"grid": [0, 1, 1]}, "grid [0,1,1]", "accepted: three whole numbers from 1 to")
+        self.refuse_changed({"grid": [4, 1]}, "grid [4,1]", "accepted: three whole numbers from 1 to")
         self.refuse_changed({"grid": [4, 1, 65536]}, "grid [4,1,65536]")
         self.refuse_changed({"grid": 4}, "grid 4", "accepted")
         self.refuse_changed({"grid": [1.5, 1, 1]}, "grid [1.5,1,1]")
@@ -51,6 +51,7 @@ class BadLaunch(PtxemuTest):
         refuse({"zeros": [1 << 40, 1 << 40], "dtype": "f32"}, "fewer than 2^63 bytes")
         refuse({"zeros": [4], "dtype": "f32", "fill": 1}, "buffers.y.fill: unknown key")
         refuse({"zeros": [4], "dtype": "f32", "save": ""}, "buffers.y.save")
+        refuse({"zeros": [4], "dtype": "f32", "save": "y.npy\0.txt"}, "buffers.y.save", "accepted: a string without the character")
         refuse({"zeros": [4], "dtype": "f32", "save": self.path("no/y.npy")}, "buffers.y.save", "cannot be written")
         refuse({"npy": self.path("x.npy"), "dtype": "f16"}, "buffers.y", "accepted: the same")
         refuse([4], "buffers.y [4]", "accepted: an object")
@@ -123,6 +124,7 @@ class BadLaunch(PtxemuTest):
         refuse("tensor_map of 128 bytes; accepted: 8 bytes")
         refuse("tensor_map.dims", dims=[])
         refuse("tensor_map.strides_bytes", strides_bytes=[128, 256])
+        refuse("tensor_map.strides_bytes", "accepted: an empty array", dims=[32])
         refuse("tensor_map.box", box=[32])
         refuse("tensor_map.box", box=[257, 1])
         refuse("tensor_map.element_strides", element_strides=[1])

@@ -46,7 +46,7 @@ class Run(PtxemuTest):
 
     def test_a_kernel_runs(self):
         text = self.run_launch(self.document())
-        self.assertIn("scale grid 4x1x1 block 32x1x1", text)
+        self.assertIn("scale grid 4x1x1 block 32x1x1 cluster 1x1x1", text)
         self.assertIn("ok", text)
         self.assertEqual(self.saved(), self.scaled())
 
