@@ -6,6 +6,7 @@ Structs are packed anew for each call and passed as bytes, so that nothing is sh
 import ctypes
 import functools
 import os
+import reprlib
 import struct
 
 from . import _errors
@@ -14,6 +15,8 @@ from ._abi_table import CONSTANTS, FUNCTIONS, STRUCTS
 LIBRARY_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
 
 _RETURNS = {"": None, "i": ctypes.c_int32, "I": ctypes.c_uint32, "N": ctypes.c_size_t, "s": ctypes.c_char_p}
+_KINDS = {"i": "a whole number of 32 bits", "I": "a whole number of 32 bits from 0", "q": "a whole number of 64 bits",
+          "Q": "an address or a size, a whole number of 64 bits from 0", "f": "a number"}
 _ARGUMENTS = {"i": ctypes.c_int32, "N": ctypes.c_size_t, "P": ctypes.c_void_p}
 
 
@@ -41,13 +44,28 @@ class Layout:
     def make(self, **values):
         """The struct's bytes: what is not given is 0."""
         items = list(self._defaults)
+        try:
+            for field, value in values.items():
+                place, count = self._places[field]
+                if count == 1:
+                    items[place] = value
+                else:
+                    items[place:place + count] = value
+            return self._struct.pack(*items)
+        except (struct.error, OverflowError, TypeError):
+            self._refuse(values)
+            raise
+
+    def _refuse(self, values):
+        """Raises for the first of `values` that its field cannot hold."""
         for field, value in values.items():
-            place, count = self._places[field]
-            if count == 1:
-                items[place] = value
-            else:
-                items[place:place + count] = value
-        return self._struct.pack(*items)
+            count = self._places[field][1]
+            code = self._codes[field]
+            try:
+                struct.pack(f"={count}{code}", *((value,) if count == 1 else value))
+            except (struct.error, OverflowError, TypeError):
+                kind = _KINDS[code] if count == 1 else f"{count} numbers, each {_KINDS[code]}"
+                raise _errors.InvalidArgumentError(f"{field} {reprlib.repr(value)}; accepted: {kind}") from None
 
     def packer(self, *names):
         """A function of the values of these fields, in their order in the struct, that gives the struct's bytes."""

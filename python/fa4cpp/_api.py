@@ -59,8 +59,6 @@ def _views(given):
     indices = []
     for name in _INDICES:
         value = getattr(given, name)
-        if isinstance(value, (list, tuple)):
-            value = stdlib_array.array("i", value)
         indices.append(None if value is None else _arrays.int32_indices(name, value))
     return _Sides(*tensors, sink, *indices, _descale("k_descale", given.k_descale), _descale("v_descale", given.v_descale))
 
@@ -110,7 +108,7 @@ def _prepare(given, options, serving, max_q=None, max_k=None):
     q, k, v = views.q, views.k, views.v
     layout_q = DENSE if views.cu_seqlens_q is None else PACKED
     layout_kv = layout_of_shapes(views.page_table, views.cu_seqlens_k)
-    batch = q.shape[0] if layout_q == DENSE and q.shape else _cu_batch("cu_seqlens_q", views.cu_seqlens_q)
+    batch = (q.shape or (0,))[0] if layout_q == DENSE else _cu_batch("cu_seqlens_q", views.cu_seqlens_q)
     check_shapes(layout_q, layout_kv, q.shape, k.shape, v.shape, (q.dtype, k.dtype, v.dtype), batch)
     _lengths(views, batch)
     pages_per_seq = 0
@@ -330,8 +328,8 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
 
 def _checked(options):
     """Options as plain numbers, so that arrays' scalars do not make keys of their own."""
-    scale = None if options.softmax_scale is None else float(options.softmax_scale)
-    return options._replace(softmax_scale=scale, causal=bool(options.causal), softcap=float(options.softcap),
+    scale = None if options.softmax_scale is None else _options.number("softmax_scale", options.softmax_scale)
+    return options._replace(softmax_scale=scale, causal=bool(options.causal), softcap=_options.number("softcap", options.softcap),
                             deterministic=bool(options.deterministic))
 
 

@@ -4,7 +4,9 @@ Without importing numpy, torch or jax: arrays say it themselves, through `__arra
 DLPack, or the buffer protocol. Results are arrays of the kind that the queries are.
 """
 
+import array as stdlib_array
 import ctypes
+import reprlib
 import sys
 
 from ._abi_table import CONSTANTS
@@ -185,8 +187,25 @@ def contiguous(name, view):
     raise NotSupportedError(f"{name} has strides {view.strides}; accepted here: contiguous arrays, or numpy's")
 
 
+def _listed_indices(name, values):
+    """An int32 array of a list of whole numbers, or of lists of equally many."""
+    nested = bool(values) and isinstance(values[0], (list, tuple))
+    rows = values if nested else [values]
+    try:
+        flat = stdlib_array.array("i", [number for row in rows for number in row])
+    except (TypeError, OverflowError):
+        raise InvalidArgumentError(f"{name} {reprlib.repr(values)}; accepted: whole numbers of 32 bits") from None
+    if not nested:
+        return flat
+    if not rows[0] or any(len(row) != len(rows[0]) for row in rows):
+        raise InvalidArgumentError(f"{name} {reprlib.repr(values)}; accepted: rows of equally many numbers, one or more")
+    return memoryview(flat).cast("B").cast("i", (len(rows), len(rows[0])))
+
+
 def int32_indices(name, array):
-    """The View of lengths or indices, contiguous and int32; int64 is copied."""
+    """The View of lengths or indices, contiguous and int32; int64 is copied, and so are lists."""
+    if isinstance(array, (list, tuple)):
+        array = _listed_indices(name, array)
     view = array if isinstance(array, View) else view_of(name, array)
     if view.dtype not in (I32, I64):
         raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[view.dtype]}; accepted: int32, int64")

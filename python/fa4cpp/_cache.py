@@ -13,10 +13,15 @@ from ._problem import DENSE, PACKED, PAGED, Options, Tensor, descale_strides, de
 
 def check_fit(lengths, rows, k_cache, page_table):
     """Raises where `rows` new keys do not fit behind `lengths`, numbers of the host."""
+    if isinstance(page_table, (list, tuple)):
+        page_table = _arrays.int32_indices("page_table", page_table)
+    if page_table is not None and len(page_table.shape) != 2:
+        raise InvalidArgumentError(f"page_table has shape {tuple(page_table.shape)}; accepted: ({len(lengths)}, pages_per_seq)")
     capacity = k_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
     for b, length in enumerate(lengths):
         if length < 0 or length + rows > capacity:
-            raise InvalidArgumentError(f"cache_seqlens[{b}] {length} with {rows} new keys; accepted: 0 to {capacity - rows}")
+            new = f" with {rows} new keys" if rows else ""
+            raise InvalidArgumentError(f"cache_seqlens[{b}] {length}{new}; accepted: 0 to {capacity - rows}")
 
 
 def _check(views, batch):
@@ -109,9 +114,8 @@ def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, in
         k_cache = k_cache.copy()
     views = {"k_cache": _arrays.view_of("k_cache", k_cache), "v_cache": _arrays.view_of("v_cache", v_cache),
              "k": _new("k", k, k_cache), "v": _new("v", v, v_cache), "k_descale": _descale("k_descale", k_descale),
-             "v_descale": _descale("v_descale", v_descale), "positions": _arrays.int32_indices("cache_seqlens", stdlib_array.array("i", lengths))}
+             "v_descale": _descale("v_descale", v_descale), "positions": _arrays.int32_indices("cache_seqlens", lengths)}
     for name, value in (("cu_seqlens_q", cu_seqlens), ("page_table", page_table)):
-        value = stdlib_array.array("i", value) if isinstance(value, (list, tuple)) else value
         views[name] = None if value is None else _arrays.int32_indices("cu_seqlens_k_new" if name == "cu_seqlens_q" else name, value)
     for name, value in (("cos", cos), ("sin", sin)):
         views[name] = None if value is None else _arrays.contiguous(f"rotary_{name}", _arrays.view_of(f"rotary_{name}", value))

@@ -1,6 +1,8 @@
 """Attention over caches: new keys and values written into them, queries and keys turned by rotary embeddings."""
 
 import ctypes
+import operator
+import reprlib
 
 from . import _arrays, _cache, _options, _rotary
 from ._api import flash_attn_varlen_func, torch_of
@@ -78,7 +80,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         if cache_seqlens is None:
             cache_seqlens = k_cache.shape[1]
         page_table = _rows_of(cache_batch_idx, page_table, k_cache, batch)
-    used = _host_lengths(cache_seqlens, batch)
+    used = _host_lengths("cache_seqlens", cache_seqlens, batch)
     turns = rotary_cos is not None or rotary_sin is not None
     if turns and k is None:
         raise InvalidArgumentError("rotary_cos without new keys; accepted: beside k and v")
@@ -87,7 +89,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         tables = (rotary_cos, rotary_sin, rotary_interleaved)
         first = used
         if rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:
-            first = _host_lengths(rotary_seqlens, batch)
+            first = _host_lengths("rotary_seqlens", rotary_seqlens, batch)
             k = _rotary.turned("k", k, first, cu_seqlens_k_new, True, *tables)
             rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
         by_row = bool(causal) or _options.window_of(window_size) != (None, None)
@@ -96,6 +98,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         used = append(k_cache, v_cache, k, v, cache_seqlens=used, page_table=page_table, cu_seqlens_k_new=cu_seqlens_k_new,
                       rotary_cos=rotary_cos, rotary_sin=rotary_sin, rotary_interleaved=rotary_interleaved, k_descale=k_descale,
                       v_descale=v_descale, descale_block=descale_block)
+    elif isinstance(used, list) and not prefix_len and prefix_pages is None:
+        _cache.check_fit(used, 0, k_cache, page_table)
     return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=max_seqlen_q,
                                   max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
                                   softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
@@ -126,11 +130,21 @@ def _rows_of(indices, page_table, k_cache, batch):
     return View(ctypes.addressof(numbers), I32, (batch, pages), contiguous_strides((batch, pages)), numbers, False, "buffer")
 
 
-def _host_lengths(cache_seqlens, batch):
+def _host_lengths(name, lengths, batch):
     """A list; a tensor of torch on a GPU as it is: to look at it would be to wait for the GPU."""
-    if cache_seqlens is None or getattr(cache_seqlens, "is_cuda", False):
-        return cache_seqlens
-    return [cache_seqlens] * batch if isinstance(cache_seqlens, int) else [int(length) for length in cache_seqlens]
+    if lengths is None or getattr(lengths, "is_cuda", False):
+        return lengths
+    try:
+        numbers = list(lengths)
+    except TypeError:  # one number for all
+        numbers = [lengths] * batch
+    try:
+        numbers = [operator.index(number) for number in numbers]
+    except TypeError:
+        raise InvalidArgumentError(f"{name} {reprlib.repr(lengths)}; accepted: a whole number, or one for each sequence") from None
+    if len(numbers) != batch:
+        raise InvalidArgumentError(f"{name} has {len(numbers)} numbers; accepted: {batch}, one for each sequence")
+    return numbers
 
 
 def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens_k_new=None, rotary_cos=None, rotary_sin=None,
@@ -180,7 +194,9 @@ def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens
     (1.0, 0.0)
     """
     batch = k.shape[0] if cu_seqlens_k_new is None else len(cu_seqlens_k_new) - 1
-    lengths = _host_lengths(cache_seqlens, batch)
+    if cache_seqlens is None:
+        raise InvalidArgumentError("cache_seqlens None; accepted: how many keys each sequence has")
+    lengths = _host_lengths("cache_seqlens", cache_seqlens, batch)
     if isinstance(lengths, list) and cu_seqlens_k_new is None:
         _cache.check_fit(lengths, k.shape[1], k_cache, page_table)
     torch = torch_of(k_cache)

@@ -74,7 +74,7 @@ class Operation:
         Error
             What the driver says.
         """
-        check(self._execute(self._handle, self._layout.make(**arguments)))
+        check(self._execute(self._handle, self._pack(arguments)))
 
     def bind(self, **arguments):
         """A function without parameters that executes on these fields, packed once.
@@ -84,7 +84,7 @@ class Operation:
         function
             It holds this operation; it raises what `execute` raises.
         """
-        packed = ctypes.create_string_buffer(self._layout.make(**arguments), self._layout.size)
+        packed = ctypes.create_string_buffer(self._pack(arguments), self._layout.size)
         execute, handle, address = self._execute, self._handle, ctypes.addressof(packed)
 
         def bound(keep=(self, packed)):
@@ -93,6 +93,12 @@ class Operation:
                 check(status)
 
         return bound
+
+    def _pack(self, arguments):
+        try:
+            return self._layout.make(**arguments)
+        except KeyError as error:
+            raise TypeError(f"Operation.execute() got an unexpected keyword argument {error}") from None
 
     def __del__(self, destroy=LIBRARY.fa4_destroy_op, ends=sys.is_finalizing):
         if getattr(self, "_handle", None) and not ends():  # when all ends, this module's names may be gone

@@ -1,5 +1,7 @@
 """The keywords of other attention libraries: taken under our name, taken as hints, or refused. Windows."""
 
+import operator
+import reprlib
 from typing import NamedTuple, Optional
 
 from ._arrays import DTYPE_NAMES, DTYPES
@@ -41,6 +43,14 @@ def take(function, others, **ours):
         elif keyword not in _HINTS:
             raise TypeError(f"{function}() got an unexpected keyword argument '{keyword}'")
     return ours.values()
+
+
+def number(name, value):
+    """`value` as a float."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a number") from None
 
 
 class Serving(NamedTuple):
@@ -113,7 +123,7 @@ def window_of(window_size):
     if window_size is None or (type(window_size) is tuple and window_size == (-1, -1)):
         return _UNBOUNDED
     try:
-        left, right = (None if bound is None else int(bound) for bound in window_size)
+        left, right = (None if bound is None else operator.index(bound) for bound in window_size)
     except (TypeError, ValueError):
         raise InvalidArgumentError(f"window_size {window_size!r}; accepted: (left, right), -1 for no bound") from None
     if isinstance(window_size, Window):

@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional
 
 from ._abi import PROBLEM
 from ._abi_table import CONSTANTS
-from ._arrays import DTYPE_NAMES, E4M3, F32, contiguous_strides
+from ._arrays import DTYPE_NAMES, DTYPES, E4M3, F32, contiguous_strides
 from ._errors import InvalidArgumentError, NotSupportedError
 
 DENSE, PACKED, PAGED = CONSTANTS["FA4_DENSE"], CONSTANTS["FA4_PACKED"], CONSTANTS["FA4_PAGED"]
@@ -69,8 +69,8 @@ def check_shapes(layout_q, layout_kv, q, k, v, dtypes, batch):
         if len(tensor) != (3 if layout == PACKED else 4):
             heads = "heads_q" if name == "q" else "heads_kv"
             raise InvalidArgumentError(f"{name} has shape {tuple(tensor)}; accepted: ({_AXES[layout]}, {heads}, {dim})")
-    if dtypes[0] == E4M3:
-        raise InvalidArgumentError(f"q has dtype {DTYPE_NAMES[E4M3]}; accepted: float32, float16, bfloat16")
+    if dtypes[0] not in DTYPES.values():
+        raise InvalidArgumentError(f"q has dtype {DTYPE_NAMES[dtypes[0]]}; accepted: {', '.join(DTYPES)}")
     for name, dtype in zip("kv", dtypes[1:]):
         if dtype not in (dtypes[0], E4M3):
             raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[dtype]}; accepted: {DTYPE_NAMES[dtypes[0]]}, q's, or {DTYPE_NAMES[E4M3]}")

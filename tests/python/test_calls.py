@@ -195,6 +195,38 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, "^v has dtype float16; accepted: float32",
                      self.q, self.q, Foreign((ctypes.c_uint16 * 96)(), (1, 4, 3, 8), "<f2"))
 
+    def test_numbers_that_no_field_holds(self):
+        self.refused(ValueError, "^window_left 9223372036854775808; accepted: a whole number of 64 bits", window_size=(2**63, 0))
+        self.refused(ValueError, r"^window_size \(1.5, 2\); accepted", window_size=(1.5, 2))
+        self.refused(ValueError, "^softcap None; accepted: a number", softcap=None)
+        self.refused(ValueError, "^softmax_scale 'x'; accepted: a number", softmax_scale="x")
+        self.refused(ValueError, r"^seqused_k \[1099511627776\]; accepted: whole numbers of 32 bits", seqused_k=[2**40])
+        self.refused(ValueError, "^q has dtype int32; accepted: float32", *(Foreign((ctypes.c_int32 * 8)(), (1, 1, 1, 8), "<i4"),) * 3)
+        for size in (2**70, 1.5, "1"):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^batch .*; accepted: a whole number of 64 bits"):
+                fa4cpp.plan(batch=size)
+
+    def test_a_number_that_is_no_array(self):
+        self.refused(ValueError, r"^q has shape \(\); accepted: \(batch, seqlen", *(Foreign((ctypes.c_float * 1)(), (), "<f4"),) * 3)
+
+    def test_lengths_of_a_cache(self):
+        q, cache = floats(2, 1, 1, 8), floats(2, 4, 1, 8)
+
+        def refused(text, **options):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                fa4cpp.flash_attn_with_kvcache(q, cache, cache, **options)
+
+        refused(r"^cache_seqlens\[1\] 5; accepted: 0 to 4", cache_seqlens=[4, 5])
+        refused("^cache_seqlens has 1 numbers; accepted: 2", cache_seqlens=[4])
+        refused("^cache_seqlens 1.5; accepted: a whole number", cache_seqlens=1.5)
+        refused("^page_table .*; accepted: rows of equally many", cache_seqlens=[1, 1], page_table=[[0, 1], [1]])
+        paged = fa4cpp.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=[4, 3], page_table=[[1], [0]])
+        swapped = fa4cpp.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=[4, 3],
+                                                 page_table=memoryview(integers(1, 0)).cast("B").cast("i", (2, 1)))
+        self.assertEqual(paged.tolist(), swapped.tolist())
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^cache_seqlens None; accepted"):
+            fa4cpp.append(cache, cache, q, q, cache_seqlens=None)
+
     def test_lengths(self):
         self.refused(ValueError, r"^seqused_k has shape \(2,\)", seqused_k=[1, 2])
         self.refused(ValueError, "seqused_k", seqused_k=[9])
@@ -290,6 +322,20 @@ class Whole(unittest.TestCase):
 
 
 class Emulated(unittest.TestCase):
+    def test_an_operation_names_what_it_refuses(self):
+        problem = dict(dtype="float32", batch=1, seqlen_q=4, seqlen_k=4, heads_q=1, heads_kv=1, head_dim=8)
+        for changed, text in ((dict(q_strides=(1, 2)), r"^q_strides \(1, 2\); accepted: 3 numbers, each a whole number of 64 bits"),
+                              (dict(batch=1.5), "^batch 1.5; accepted: a whole number of 64 bits"),
+                              (dict(softcap="x"), "^softcap 'x'; accepted: a number")):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                fa4cpp.Operation(**{**problem, **changed})
+        operation = fa4cpp.Operation(**problem)
+        for run in (operation.execute, operation.bind):
+            with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'key'"):
+                run(key=1)
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^q None; accepted: an address"):
+                run(q=None)
+
     def test_a_gpus_kernels_give_what_the_cpu_gives(self):
         shape, count = (1, 24, 2, 64), 24 * 2 * 64
         numbers = floats(*shape).cast("B").cast("f").tolist()

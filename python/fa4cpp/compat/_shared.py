@@ -3,7 +3,7 @@
 import torch
 
 from .. import _api, _kvcache
-from .._options import Window, refuse, window_of
+from .._options import Window, number, refuse, window_of
 from .._problem import Options
 from ..torch import _tensors
 
@@ -50,7 +50,8 @@ def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqle
              seqused_q=None, seqused_k=None, sink=None, dlse=None, softmax_scale=None, causal=False, window_size=(-1, -1),
              softcap=0.0, deterministic=False):
     """(dq, dk, dv, dsink), written into those that are given."""
-    options = Options(None if softmax_scale is None else float(softmax_scale), bool(causal), window_of(window_size), float(softcap), bool(deterministic))
+    options = Options(None if softmax_scale is None else number("softmax_scale", softmax_scale), bool(causal), window_of(window_size),
+                      number("softcap", softcap), bool(deterministic))
     call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None,
                          -1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k, options)
     gradients = _tensors.backward(call, dout, dlse, out, lse.float())

@@ -7,7 +7,7 @@ import torch
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._options import NO_GRADIENT, NOT_SERVING
+from .._options import NO_GRADIENT, NOT_SERVING, number
 from .._problem import Options
 from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
@@ -40,9 +40,9 @@ def _bound(value):
 
 def _numbers(max_q, max_k, options):
     deterministic = bool(options.deterministic) or torch.are_deterministic_algorithms_enabled()
-    scale = None if options.softmax_scale is None else float(options.softmax_scale)
+    scale = None if options.softmax_scale is None else number("softmax_scale", options.softmax_scale)
     left, right = options.window
-    return (max_q, max_k, scale, bool(options.causal), left, right, float(options.softcap), deterministic)
+    return (max_q, max_k, scale, bool(options.causal), left, right, number("softcap", options.softcap), deterministic)
 
 
 def _autocast(q, k, v):

@@ -31,15 +31,15 @@ def _new(tensor, cache):
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _indices(tensor):
-    return None if tensor is None else tensor.to(torch.int32).contiguous()
+def _indices(name, tensor):
+    return None if tensor is None else _tensors.int32(name, tensor)
 
 
 def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
     """The operator torch.ops.fa4cpp.append."""
-    tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new(k, k_cache), "v": _new(v, v_cache), "positions": _indices(positions),
-               "cu_seqlens_q": _indices(cu_seqlens), "page_table": _indices(page_table), "cos": None if cos is None else cos.contiguous(),
-               "sin": None if sin is None else sin.contiguous(), "k_descale": k_descale, "v_descale": v_descale}
+    tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new(k, k_cache), "v": _new(v, v_cache),
+               "positions": _indices("cache_seqlens", positions), "cu_seqlens_q": _indices("cu_seqlens_k_new", cu_seqlens),
+               "page_table": _indices("page_table", page_table), "cos": None if cos is None else cos.contiguous(), "sin": None if sin is None else sin.contiguous(), "k_descale": k_descale, "v_descale": v_descale}
     for name, tensor in tensors.items():
         if tensor is not None and tensor.device != k_cache.device:
             raise InvalidArgumentError(f"{name} is on the device {tensor.device}; accepted: {k_cache.device}, k_cache's")

@@ -11,6 +11,7 @@ import torch
 from .. import _device
 from .._abi import check
 from .._errors import NotSupportedError
+from .._options import number
 from .._problem import Options
 from . import _autograd, _ops, _prepared, _tensors
 
@@ -153,8 +154,8 @@ def _entry_of(q, k, v, sink, softmax_scale, causal, window, softcap, determinist
                softcap, deterministic, None if sink is None else (sink.dtype, sink.shape))
     entry = _kept.get(key)
     if entry is None:
-        scale = None if softmax_scale is None else float(softmax_scale)
-        entry = _Entry(q, k, v, sink, Options(scale, causal, window, float(softcap), deterministic))
+        scale = None if softmax_scale is None else number("softmax_scale", softmax_scale)
+        entry = _Entry(q, k, v, sink, Options(scale, causal, window, number("softcap", softcap), deterministic))
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
         _kept[key] = entry

@@ -25,6 +25,19 @@ def number_of(name, tensor):
     return found
 
 
+def int32(name, tensor):
+    """Lengths or indices, contiguous. What lies on a GPU is not looked at: numbers that int32 does not hold become the nearest that it
+    does, and kernels clamp those as they do others that lie outside of the tensors."""
+    if tensor.dtype == torch.int32:
+        return tensor.contiguous()
+    if tensor.dtype != torch.int64:
+        raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: int32, int64")
+    narrow = tensor.clamp(-2**31, 2**31 - 1)
+    if tensor.is_cpu and not torch.equal(narrow, tensor):
+        raise InvalidArgumentError(f"{name} holds {tensor[narrow != tensor][0].item()}; accepted: numbers of 32 bits")
+    return narrow.to(torch.int32).contiguous()
+
+
 def device_of(tensor):
     """The library's name of a tensor's device."""
     if tensor.device.type == "cpu":
@@ -166,10 +179,10 @@ class Call:
         if sink is not None:
             tensors["sink"] = sink.contiguous()
         if has_indices:
-            tensors.update((name, index.to(torch.int32).contiguous()) for name, index in zip(INDICES, indices) if index is not None)
+            tensors.update((name, int32(name, index)) for name, index in zip(INDICES, indices) if index is not None)
         for name, tensor in zip(SERVING, serving):
             if tensor is not None:
-                tensors[name] = tensor.to(torch.int32).contiguous() if name == "prefix_pages" else tensor
+                tensors[name] = int32(name, tensor) if name == "prefix_pages" else tensor
         if shapes.device.startswith("cuda"):
             for name in "qkv":
                 if tensors[name].data_ptr() % 16:

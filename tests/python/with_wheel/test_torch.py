@@ -52,6 +52,15 @@ class Calls(Case):
             for given, wanted in zip((out, lse), reference(q, k, v, causal=True)):
                 self.close(given, wanted, bound)
 
+    def test_lengths_are_never_rounded_or_cut_to_32_bits(self):
+        q = some(1, 4, 2, 8)
+        for used, text in ((torch.tensor([2**32 + 2]), "^seqused_k holds 4294967298; accepted: numbers of 32 bits"), ([2**40], "^seqused_k holds"),
+                           (torch.tensor([2.5]), "^seqused_k has dtype float32; accepted: int32, int64")):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                fa4cpp.flash_attn_func(q, q, q, seqused_k=used)
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^page_table holds 4294967296"):
+            fa4cpp.append(q, q.clone(), q[:, :1], q[:, :1], cache_seqlens=[0], page_table=torch.tensor([[2**32]]))
+
     def test_views_and_an_out_of_ones_own(self):
         q = some(2, 4, 17, 64).transpose(1, 2)
         wanted = fa4cpp.flash_attn_func(q.contiguous(), q.contiguous(), q.contiguous())
