@@ -84,13 +84,16 @@ ProblemDesc Axes::desc() const {
     throw bad_input(
         fmt::format("--descale-block {}; accepted: with --kv-dtype e4m3", *descale_block_));
   }
-  if (out_dtype_) d.out_dtype = parse_dtype("--out-dtype", *out_dtype_);
+  if (out_dtype_) {
+    d.out_dtype = parse_dtype("--out-dtype", *out_dtype_);
+    check_out_dtype(d.out_dtype, d.dtype);
+  }
   d.causal = causal_;
   d.window = parse_window("--window", window_, window_bounds_);
-  if (softcap_) d.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
+  if (softcap_) d.softcap = parse_float("--softcap", *softcap_);
   d.num_splits = size("--num-splits", num_splits_, 0);
   d.split_keys = size("--split-keys", split_keys_, 0);
-  if (scale_) d.softmax_scale = static_cast<float>(parse_number("--scale", *scale_));
+  if (scale_) d.softmax_scale = parse_float("--scale", *scale_);
   return d;
 }
 

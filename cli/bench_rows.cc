@@ -67,7 +67,7 @@ std::vector<MaskSpec> BenchAxes::window_list() const {
 std::vector<float> BenchAxes::softcap_list() const {
   std::vector<float> values;
   for (const std::string& text : split_list("--softcap", softcap_.value_or("0"))) {
-    values.push_back(static_cast<float>(parse_number("--softcap", text)));
+    values.push_back(parse_float("--softcap", text));
   }
   return values;
 }

@@ -47,7 +47,12 @@ std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::P
     const std::string option = text.substr(0, colon);
     const CLI::Option* declared = app.get_option_no_throw(option);
     if (text.find("At Most") != std::string::npos) {
-      return option + ": is given more than once; accepted: once";
+      const bool takes_one = declared == nullptr || declared->get_expected_max() <= 1;
+      return takes_one ? option + ": is given more than once; accepted: once"
+                       : fmt::format(
+                             "{}: has too many values, or is given more than once; accepted: "
+                             "once, as {} {}",
+                             option, option, declared->get_type_name());
     }
     return fmt::format("{}: a value is missing; accepted: {} {}", option, option,
                        declared == nullptr ? "VALUE" : declared->get_type_name());

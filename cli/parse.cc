@@ -23,20 +23,30 @@ int64_t parse_int(std::string_view option, const std::string& text, int64_t low,
   return value;
 }
 
-double parse_number(std::string_view option, const std::string& text) {
+float parse_float(std::string_view option, const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stopped != end || !std::isfinite(value)) {
-    throw bad_input(fmt::format("{} {}; accepted: a finite number", option, text));
+  const bool is_number = error == std::errc() && stopped == end && std::isfinite(value);
+  const float number = static_cast<float>(value);
+  // A cap that becomes 0 would be off.
+  if (!is_number || !std::isfinite(number) || (number == 0 && value != 0)) {
+    throw bad_input(fmt::format("{} {}; accepted: a finite number that f32 holds", option, text));
   }
-  return value;
+  return number;
 }
 
 DType parse_dtype(std::string_view option, const std::string& text) {
   const std::optional<DType> dtype = fa4::internal::parse_dtype(text);
   if (!dtype) throw bad_input(fmt::format("{} {}; accepted: bf16, f16, f32", option, text));
   return *dtype;
+}
+
+void check_out_dtype(DType out, DType inputs) {
+  if (out == DType::kF32 || out == inputs) return;
+  const std::string more =
+      inputs == DType::kF32 ? "" : fmt::format(", {} (that of q)", name_of(inputs));
+  throw bad_input(fmt::format("--out-dtype {}; accepted: f32{}", name_of(out), more));
 }
 
 DType parse_kv_dtype(std::string_view option, const std::string& text) {

@@ -127,8 +127,8 @@ RunOptions RunCommand::options() const {
   options.window = parse_window("--window", window_, window_bounds_);
   if (num_splits_) options.num_splits = parse_int("--num-splits", *num_splits_, 0, INT32_MAX);
   if (split_keys_) options.split_keys = parse_int("--split-keys", *split_keys_, 0, INT32_MAX);
-  if (scale_) options.scale = static_cast<float>(parse_number("--scale", *scale_));
-  if (softcap_) options.softcap = static_cast<float>(parse_number("--softcap", *softcap_));
+  if (scale_) options.scale = parse_float("--scale", *scale_);
+  if (softcap_) options.softcap = parse_float("--softcap", *softcap_);
   if (options.softcap < 0) {
     throw bad_input(fmt::format("--softcap {}; accepted: 0 (off) or a positive number", *softcap_));
   }

@@ -7,6 +7,7 @@
 #include "axes.h"
 #include "failure.h"
 #include "io/convert.h"
+#include "parse.h"
 #include "problem/tensor_extent.h"
 
 namespace fa4::cli {
@@ -245,6 +246,14 @@ void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
 // 1 stand for all.
 void RunInputs::set_descales(const RunFiles& files, const RunOptions& options, ProblemDesc& d) {
   if (options.kv_dtype) d.kv_dtype = *options.kv_dtype;
+  if (d.kv_dtype != DType::kE4M3) {
+    const char* words = "k and v are no bytes; accepted: with --kv-dtype e4m3";
+    if (files.k_descale) refuse("--k-descale", *files.k_descale, "{}", words);
+    if (files.v_descale) refuse("--v-descale", *files.v_descale, "{}", words);
+    if (options.descale_block != 0) {
+      refuse("--descale-block", std::to_string(options.descale_block), "{}", words);
+    }
+  }
   d.descale_block = options.descale_block;
   d.has_descales = files.k_descale.has_value() || files.v_descale.has_value();
   if (!d.has_descales) return;
@@ -312,7 +321,10 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
   const Shapes shapes{q.shape, k.shape, v.shape};
   ProblemDesc d;
   d.dtype = common_type(files, q, k, v, options);
-  if (options.out_dtype) d.out_dtype = *options.out_dtype;
+  if (options.out_dtype) {
+    check_out_dtype(*options.out_dtype, d.dtype);
+    d.out_dtype = *options.out_dtype;
+  }
   check_shapes(files, shapes);
   d.heads_q = shapes.heads(q.shape);
   d.heads_kv = shapes.heads(k.shape);

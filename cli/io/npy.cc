@@ -145,12 +145,15 @@ Preamble read_preamble(const MappedFile& file) {
   }
   const size_t width = major == 1 ? 2 : 4;
   size_t length = 0;
-  if (file.size() < 8 + width) throw bad_input("is truncated inside the .npy header");
+  if (file.size() < 8 + width)
+    throw bad_input("is truncated inside the .npy header; accepted: a whole FILE.npy");
   for (size_t i = 0; i < width; ++i) length |= static_cast<size_t>(file.data()[8 + i]) << (8 * i);
   if (length > file.size() - 8 - width) {
-    throw bad_input(fmt::format(
-        "is truncated: its .npy header says it is {} bytes long, the file holds {} after it begins",
-        length, file.size() - 8 - width));
+    throw bad_input(
+        fmt::format("is truncated: its .npy header says it is {} bytes long, the file holds {} "
+                    "after it begins; "
+                    "accepted: a whole FILE.npy",
+                    length, file.size() - 8 - width));
   }
   return {8 + width, length};
 }
@@ -190,7 +193,8 @@ NpyArray read_array(std::shared_ptr<const MappedFile> file, const ItemBytes& ite
   const size_t wanted = elements < 0 ? 0 : static_cast<size_t>(elements) * array.item_bytes;
   if (elements < 0 || wanted != available) {
     throw bad_input(fmt::format(
-        "{}: its header says shape {} of {} ({} bytes), the file holds {} bytes of data",
+        "{}: its header says shape {} of {} ({} bytes), the file holds {} bytes of data; accepted: "
+        "as many as the header says",
         elements >= 0 && wanted < available ? "is longer than its header says" : "is truncated",
         shape_text(array.shape), array.descr.substr(1),
         elements < 0 ? "more than 2^63" : std::to_string(wanted), available));

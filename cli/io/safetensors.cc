@@ -43,12 +43,16 @@ std::optional<FileType> file_type(std::string_view dtype) {
 }
 
 [[noreturn]] void bad_header(const std::string& what) {
-  throw bad_input("has a safetensors header that cannot be used: " + what);
+  const bool taught = what.find("accepted: ") != std::string::npos;
+  throw bad_input(
+      "has a safetensors header that cannot be used: " + what +
+      (taught ? "" : "; accepted: a header of JSON whose tensors fill the file's data"));
 }
 
 json parse_header(const MappedFile& file, uint64_t& data_begin) {
   uint64_t length = 0;
-  if (file.size() < 8) throw bad_input("is truncated inside the safetensors header");
+  if (file.size() < 8)
+    throw bad_input("is truncated inside the safetensors header; accepted: a whole file");
   for (int i = 0; i < 8; ++i) length |= static_cast<uint64_t>(file.data()[i]) << (8 * i);
   if (length > kMaxHeader || length > file.size() - 8) {
     bad_header(fmt::format("it says it is {} bytes long; accepted: at most {}", length,

@@ -235,7 +235,7 @@ class Verify(CommandTest):
             self.assertIn(("splits", "128 keys, at most 1 parts of a row"), [(step["what"], step["choice"]) for step in plan["steps"]])
         self.refuse("plan", "--direction", "backward", *sizes, "--device", "cuda:0",
                     words=["out_dtype f32; accepted by a GPU's backward in this version: bf16"])
-        self.refuse("plan", "--out-dtype", "f16", words=["--out-dtype 2; accepted: 0 (dtype, bf16), 1 (f32)"])
+        self.refuse("plan", "--out-dtype", "f16", words=["--out-dtype f16; accepted: f32, bf16 (that of q)"])
 
     def test_defaults(self):
         case = self.json("verify", "--repeat", "1")["cases"][0]
