@@ -215,7 +215,7 @@ typedef struct fa4_problem {
   int32_t has_descales;  /* 1: executions may bring k_descale and v_descale, of FA4_E4M3 */
   int32_t sm_margin;     /* 0; others are not in this version */
   int32_t has_seqused_q; /* 1: executions bring seqused_q; positions count from used lengths */
-  /* Of the backward; a forward ignores them. */
+  /* Of the backward. A forward makes nothing of them, but refuses what is never accepted. */
   int32_t deterministic;   /* 1: the same bits in every run, also on a GPU */
   int32_t has_dlse;        /* 1: executions bring dlse, the gradient of lse */
   int32_t grad_dtype;      /* of dq, dk, dv: 0 for dtype, or FA4_F32 */
