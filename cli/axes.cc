@@ -84,10 +84,7 @@ ProblemDesc Axes::desc() const {
     throw bad_input(
         fmt::format("--descale-block {}; accepted: with --kv-dtype e4m3", *descale_block_));
   }
-  if (out_dtype_) {
-    d.out_dtype = parse_dtype("--out-dtype", *out_dtype_);
-    check_out_dtype(d.out_dtype, d.dtype);
-  }
+  if (out_dtype_) d.out_dtype = parse_dtype("--out-dtype", *out_dtype_);
   d.causal = causal_;
   d.window = parse_window("--window", window_, window_bounds_);
   if (softcap_) d.softcap = parse_float("--softcap", *softcap_);

@@ -42,13 +42,6 @@ DType parse_dtype(std::string_view option, const std::string& text) {
   return *dtype;
 }
 
-void check_out_dtype(DType out, DType inputs) {
-  if (out == DType::kF32 || out == inputs) return;
-  const std::string more =
-      inputs == DType::kF32 ? "" : fmt::format(", {} (that of q)", name_of(inputs));
-  throw bad_input(fmt::format("--out-dtype {}; accepted: f32{}", name_of(out), more));
-}
-
 DType parse_kv_dtype(std::string_view option, const std::string& text) {
   if (text == name_of(DType::kE4M3)) return DType::kE4M3;
   const std::optional<DType> dtype = fa4::internal::parse_dtype(text);

@@ -18,8 +18,6 @@ float parse_float(std::string_view option, const std::string& text);
 fa4::internal::DType parse_dtype(std::string_view option, const std::string& text);
 // The same of k and v as they are stored: e4m3 too.
 fa4::internal::DType parse_kv_dtype(std::string_view option, const std::string& text);
-// out is of the inputs' type or f32; throws for another.
-void check_out_dtype(fa4::internal::DType out, fa4::internal::DType inputs);
 // "L", "R": -1 is unbounded.
 fa4::internal::MaskSpec parse_window(std::string_view option, const std::vector<std::string>& sides,
                                      const std::optional<std::string>& bounds = std::nullopt);

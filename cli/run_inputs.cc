@@ -7,7 +7,6 @@
 #include "axes.h"
 #include "failure.h"
 #include "io/convert.h"
-#include "parse.h"
 #include "problem/tensor_extent.h"
 
 namespace fa4::cli {
@@ -321,10 +320,7 @@ RunInputs::RunInputs(const RunFiles& files, const RunOptions& options) {
   const Shapes shapes{q.shape, k.shape, v.shape};
   ProblemDesc d;
   d.dtype = common_type(files, q, k, v, options);
-  if (options.out_dtype) {
-    check_out_dtype(*options.out_dtype, d.dtype);
-    d.out_dtype = *options.out_dtype;
-  }
+  if (options.out_dtype) d.out_dtype = *options.out_dtype;
   check_shapes(files, shapes);
   d.heads_q = shapes.heads(q.shape);
   d.heads_kv = shapes.heads(k.shape);

@@ -227,7 +227,7 @@ class BadInput(CommandTest):
         for number in ("1e60", "1e-60", "nan"):
             self.refuse_run(more=["--softcap", number], words=["--softcap " + number, "accepted: a finite number that f32 holds"])
         self.refuse_run(more=["--scale", "1e60"], words=["--scale 1e60", "accepted"])
-        self.refuse_run(more=["--out-dtype", "f16"], words=["--out-dtype f16; accepted: f32\n"])
+        self.refuse_run(more=["--out-dtype", "f16"], words=["--out-dtype f16; accepted: f32 (that of q)\n"])
         self.refuse_run(more=["--descale-block", "128"], words=["--descale-block 128", "accepted: with --kv-dtype e4m3"])
         self.refuse_run(more=["--k-descale", self.path("q.npy")], words=["--k-descale", "q.npy", "accepted: with --kv-dtype e4m3"])
         self.refuse_run(more=["--window", "1", "2", "3"], words=["--window: has too many values", "accepted: once, as --window L R"])

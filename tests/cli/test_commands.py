@@ -196,7 +196,7 @@ class Verify(CommandTest):
             self.assertAlmostEqual(row["gb_per_s"] * row["ms"]["median"] * 1e6, 384000 * size, delta=1)
         plan = self.json("plan", *sizes, "--kv-dtype", "e4m3")
         self.assertIn("bytes of k and v", [step["what"] for step in plan["steps"]])
-        self.refuse("verify", *sizes, "--kv-dtype", "f16", words=["--kv-dtype 2; accepted: 0 (dtype, bf16), 4 (e4m3)"])
+        self.refuse("verify", *sizes, "--kv-dtype", "f16", words=["--kv-dtype f16; accepted: bf16 (that of q), e4m3"])
         self.refuse("verify", *sizes, "--kv-dtype", "e5m2", words=["--kv-dtype e5m2; accepted: e4m3, or that of q"])
         self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--descale-block", "64", words=["--descale-block 64; accepted: 0 (one"])
         self.refuse("verify", *sizes, "--descale-block", "128", words=["--descale-block 128; accepted: with --kv-dtype e4m3"])
@@ -235,7 +235,7 @@ class Verify(CommandTest):
             self.assertIn(("splits", "128 keys, at most 1 parts of a row"), [(step["what"], step["choice"]) for step in plan["steps"]])
         self.refuse("plan", "--direction", "backward", *sizes, "--device", "cuda:0",
                     words=["out_dtype f32; accepted by a GPU's backward in this version: bf16"])
-        self.refuse("plan", "--out-dtype", "f16", words=["--out-dtype f16; accepted: f32, bf16 (that of q)"])
+        self.refuse("plan", "--out-dtype", "f16", words=["--out-dtype f16; accepted: bf16 (that of q), f32"])
 
     def test_defaults(self):
         case = self.json("verify", "--repeat", "1")["cases"][0]
