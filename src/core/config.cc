@@ -90,6 +90,7 @@ constexpr Variable kVariables[] = {
     {"emulator_library", "FA4_EMULATOR_LIBRARY",
      [](Config& c, Text, Text v) { c.emulator_library = v; }},
     {"emulator_exec", "FA4_EMULATOR_EXEC", [](Config& c, Text, Text v) { c.emulator_exec = v; }},
+    {"emulator_save", "FA4_EMULATOR_SAVE", [](Config& c, Text, Text v) { c.emulator_save = v; }},
     {"log", "FA4_LOG", set_log},
 };
 constexpr size_t kNumVariables = std::size(kVariables);

@@ -27,6 +27,7 @@ struct Config {
   bool emulator_reorder_products = false;          // FA4_EMULATOR_REORDER_PRODUCTS=1
   std::string emulator_library;  // FA4_EMULATOR_LIBRARY: libptxemu.so.0, empty: found
   std::string emulator_exec;     // FA4_EMULATOR_EXEC: what ptxemu exec tells its CUDA libraries
+  std::string emulator_save;     // FA4_EMULATOR_SAVE: folder for launch files, empty: none
   bool log_asked = false;        // FA4_LOG is set
   int log_level = 1;  // FA4_LOG: 0 silent, 1 errors, 2 decisions (needs a callback, see logging.h)
 };

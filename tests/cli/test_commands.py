@@ -3,9 +3,11 @@
 import csv
 import json
 import os
+import subprocess
+import tempfile
 import xml.etree.ElementTree
 
-from support import DATA, CommandTest
+from support import COMMAND, DATA, CommandTest, read_npy
 
 AXES = {"batch", "heads_q", "heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype", "causal", "window",
         "softcap"}
@@ -58,6 +60,28 @@ class Emulated(CommandTest):
                          "--head-dim", "64", "--causal", "1", "--rounds", "1")["rows"]
         self.assertGreater(rows[0]["ms"]["median"], 0)
         self.assertIsNone(rows[0]["peak_tflops"])
+
+    def test_a_saved_launch_runs_again(self):
+        """FA4_EMULATOR_SAVE: ptxemu finds in the folder all that it needs, and gives the same bits."""
+        ptxemu = os.path.join(os.path.dirname(COMMAND), "ptxemu")
+        if not os.path.exists(ptxemu):
+            self.skipTest("%s is not built" % ptxemu)
+        case = ["--device", "emulated:h200", "--heads-q", "2", "--head-dim", "64", "--seqlen-q", "3", "--seqlen-k", "150"]
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.run_fa4("verify", *case, environment={"FA4_EMULATOR_SAVE": folder})
+            if b"cannot be compiled" in result.stderr:
+                self.skipTest(result.stderr.decode())
+            self.assertEqual(result.returncode, 0, result.stderr)
+            saved = os.path.join(folder, sorted(os.listdir(folder))[0])
+            self.assertIn("0000-fwd_sm90", saved)
+            buffers = [name.removesuffix(".npy") for name in os.listdir(saved) if name.endswith(".npy")]
+            for policy in ("eager", "late"):
+                again = subprocess.run([ptxemu, "run", "kernel.ptx", "--launch", "launch.json", "--device", "emulated:h200",
+                                        "--policy", policy], cwd=saved, capture_output=True, check=False)
+                self.assertEqual(again.returncode, 0, again.stderr)
+                changed = [name for name in buffers if read_npy(os.path.join(saved, name + ".npy"))
+                           != read_npy(os.path.join(saved, name + ".after.npy"))]
+                self.assertEqual(len(changed), 2, "out and lse")
 
     def test_a_backward_is_named_after_its_main_kernel(self):
         axes = ["--device", "emulated:h200", "--direction", "backward", "--heads-q", "1", "--seqlen-q", "64"]

@@ -126,11 +126,12 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
         name_(image.display_name),
         entry_(image.entry),
         shared_(device.shared_) {
+    std::string text(image.bytes.begin(), image.bytes.end());
+    if (!config().emulator_save.empty()) ptx_ = text.c_str();  // NVRTC's ends in NUL
     module_ =
         device.with_machine(ErrorCode::kDriver, ("loading " + name_).c_str(), [&](Shared& machine) {
           ptxemu::ModuleHandle module =
-              machine.call(&ptxemu::Methods::load,
-                           std::string(image.bytes.begin(), image.bytes.end()), name_ + ".ptx");
+              machine.call(&ptxemu::Methods::load, std::move(text), name_ + ".ptx");
           // Decodes it: a form unknown is known now.
           machine.call(&ptxemu::Methods::parameter_sizes, module, entry_);
           return module;
@@ -152,6 +153,9 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
       const std::lock_guard lock(shared_->mutex);
       request.programmatic = config.waits_itself && stream == shared_->last_stream;
       shared_->last_stream = stream;
+      if (const std::string& folder = internal::config().emulator_save; !folder.empty()) {
+        save_launch(folder, {ptx_, name_, request, params, params_bytes}, shared_->allocations);
+      }
       report = shared_->call(&ptxemu::Methods::launch, module_, request,
                              std::vector<std::vector<std::byte>>{std::move(argument)});
     } catch (const ptxemu::InputError& error) {
@@ -175,6 +179,7 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
 
  private:
   std::string device_, name_, entry_;
+  std::string ptx_;  // empty where launches are not saved
   std::shared_ptr<Shared> shared_;
   ptxemu::ModuleHandle module_;
 };
@@ -228,7 +233,9 @@ void EmulatedDevice::enqueue_zero(void* to, size_t bytes, void*) const {
 void* EmulatedDevice::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
   return with_machine(ErrorCode::kOutOfMemory, "allocation", [&](Shared& machine) {
-    return reinterpret_cast<void*>(machine.call(&ptxemu::Methods::allocate, bytes, ""));
+    const uint64_t address = machine.call(&ptxemu::Methods::allocate, bytes, "");
+    machine.allocations[address] = bytes;
+    return reinterpret_cast<void*>(address);
   });
 }
 
@@ -237,6 +244,7 @@ void EmulatedDevice::free(void* pointer) {
   try {
     with_machine(ErrorCode::kDriver, "free", [&](Shared& machine) {
       machine.call(&ptxemu::Methods::free, address_of(pointer));
+      machine.allocations.erase(address_of(pointer));
     });
   } catch (const Error& error) {  // called from destructors
     log(1, error.what());

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "device/device.h"
+#include "device/emulated/launch_files.h"
 #include "ptxemu/methods.h"
 
 namespace fa4::internal {
@@ -46,6 +47,7 @@ class EmulatedDevice : public Device {
     std::mutex mutex;
     ptxemu::Machine* machine;
     void* last_stream = nullptr;  // of the last launch
+    Allocations allocations;
     std::atomic<int64_t> formal_findings = 0;
 
     explicit Shared(const ptxemu::Methods& of, const ptxemu::MachineOptions& options)

@@ -21,11 +21,11 @@ std::string error_of(const char* key, const char* value) {
 
 // One test, as the process has one configuration.
 TEST(Config, IsReadOnceAndOverriddenBefore) {
-  EXPECT_EQ(
-      error_of("colour", "red"),
-      "configuration key \"colour\"; accepted: cache_dir, cache, nvrtc, cuda_driver, "
-      "cpu_isa, num_threads, emulator_policy, emulator_seed, emulator_check, emulator_math, "
-      "emulator_launch_order, emulator_reorder_products, emulator_library, emulator_exec, log");
+  EXPECT_EQ(error_of("colour", "red"),
+            "configuration key \"colour\"; accepted: cache_dir, cache, nvrtc, cuda_driver, "
+            "cpu_isa, num_threads, emulator_policy, emulator_seed, emulator_check, emulator_math, "
+            "emulator_launch_order, emulator_reorder_products, emulator_library, emulator_exec, "
+            "emulator_save, log");
   EXPECT_EQ(error_of("num_threads", "many"), "num_threads \"many\"; accepted: 0 to 4096");
   EXPECT_EQ(error_of("num_threads", "4097"), "num_threads \"4097\"; accepted: 0 to 4096");
   EXPECT_EQ(error_of("cache", "yes"), "cache \"yes\"; accepted: 0, 1");

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <sstream>
 
 #include "core/error.h"
+#include "device/emulated/launch_files.h"
 
 namespace fa4::internal {
 namespace {
@@ -155,6 +159,62 @@ TEST_F(Emulated, TensorMaps) {
   EXPECT_EQ(base, 0x123400u);
   desc.box[0] = 0;
   error_of([&] { device_->encode_tensor_map(desc, map); }, ErrorCode::kDriver);
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+class SavedLaunch : public Emulated {
+ protected:
+  ~SavedLaunch() override { std::filesystem::remove_all(folder_); }
+
+  void save(const Params& params, const Allocations& allocations) {
+    ptxemu::LaunchRequest request;
+    request.kernel = "add";
+    request.grid = {3, 2, 1};
+    request.shared_bytes = 64;
+    save_launch(folder_, {kPtx, "add<Traits{...}>", request, &params, sizeof params}, allocations);
+  }
+
+  const std::string folder_ = ::testing::TempDir() + "saved_launches";
+};
+
+TEST_F(SavedLaunch, HasWhatTheParametersPointInto) {
+  const unsigned char bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const auto begin = reinterpret_cast<uint64_t>(bytes);
+  // The second lies elsewhere: nothing of it is read.
+  save({const_cast<unsigned char*>(bytes) + 4, 5, 0}, {{begin, sizeof bytes}, {1 << 20, 1 << 30}});
+  std::filesystem::path saved;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) saved = entry.path();
+  EXPECT_NE(saved.filename().string().find("-add"), std::string::npos) << saved;
+  EXPECT_EQ(saved.filename().string().find('<'), std::string::npos) << saved;
+  EXPECT_EQ(text_of(saved / "kernel.ptx"), kPtx);
+  const std::string npy = text_of(saved / "b0.npy");
+  EXPECT_EQ(npy.size() % 64, sizeof bytes);
+  EXPECT_NE(npy.find("'|u1', 'fortran_order': False, 'shape': (8,)"), std::string::npos) << npy;
+  EXPECT_EQ(std::memcmp(npy.data() + npy.size() - sizeof bytes, bytes, sizeof bytes), 0);
+  const std::string launch = text_of(saved / "launch.json");
+  for (const char* words : {R"("kernel": "add")", R"("grid": [3, 2, 1])", R"("shared_bytes": 64)",
+                            R"({"offset": 0, "ptr": "b0", "add": 4})"}) {
+    EXPECT_NE(launch.find(words), std::string::npos) << words << " in " << launch;
+  }
+  EXPECT_EQ(launch.find("b1"), std::string::npos) << launch;
+}
+
+TEST_F(SavedLaunch, HasAFolderOfItsOwn) {
+  for (int i = 0; i < 3; ++i) save({nullptr, 1, 0}, {});
+  const auto folders = std::filesystem::directory_iterator(folder_);
+  EXPECT_EQ(std::distance(begin(folders), end(folders)), 3);
+}
+
+TEST_F(SavedLaunch, SaysWhatCannotBeWritten) {
+  std::ofstream(folder_) << "a file where the folder would be";
+  const std::string text = error_of([&] { save({nullptr, 1, 0}, {}); }, ErrorCode::kIo);
+  EXPECT_NE(text.find("FA4_EMULATOR_SAVE \"" + folder_ + "\""), std::string::npos) << text;
+  EXPECT_NE(text.find("accepted: a folder"), std::string::npos) << text;
 }
 
 }  // namespace
