@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "axes.h"
 #include "bench_rows.h"
@@ -221,7 +222,8 @@ Outcome BenchCommand::run() {
   for (const std::string& name : split_list("--device", device_)) {
     devices.push_back(open_device(name));
   }
-  OutputFiles outputs;
+  const auto files = std::make_shared<OutputFiles>();
+  OutputFiles& outputs = *files;
   if (plot_) outputs.add_text("--plot", *plot_);
   if (csv_) outputs.add_text("--csv", *csv_);
   std::vector<BenchRow> rows;
@@ -231,9 +233,10 @@ Outcome BenchCommand::run() {
   const std::string& model = devices.front().spec.model;
   if (plot_) outputs.set_text("--plot", render_svg(make_chart(rows, direction_, device_, model)));
   if (csv_) outputs.set_text("--csv", csv_text(rows));
-  outputs.commit();
+  outputs.write();
 
   Outcome outcome;
+  outcome.publish = [files] { files->publish(); };
   outcome.json["device"] = device_;
   outcome.json["direction"] = direction_;
   outcome.json["model"] = model;

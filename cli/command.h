@@ -1,6 +1,7 @@
 // One subcommand of a program: declares its options, then runs and hands its output back.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ struct Outcome {
   ExitCode code = kSuccess;
   std::string text;
   Json json;  // an object; schema, command and version are put before it
+  // Called when that has been printed: moves the files that were written to their places.
+  std::function<void()> publish;
 };
 
 class Command {

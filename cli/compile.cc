@@ -85,7 +85,8 @@ class CompileCommand final : public Command {
     OutputFiles outputs;
     outputs.add_text("--keep", *keep_ + "/" + image.display_name + ".cubin");
     outputs.set_text("--keep", std::string(image.bytes.begin(), image.bytes.end()));
-    outputs.commit();
+    outputs.write();
+    outputs.publish();
   }
 
   std::optional<std::string> architecture_, kernel_, keep_;

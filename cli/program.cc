@@ -43,13 +43,15 @@ void occupy_closed_streams() {
   }
 }
 
-// Everything that a command prints appears at once, when it has succeeded.
-int print(const std::string& who, int code, const std::string& text) {
+// Everything that a command prints appears at once, when it has succeeded. Its files follow: where
+// nobody can be told, nothing is written.
+int print(const std::string& who, const std::string& text, const Outcome& outcome) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (!written || std::fflush(stdout) != 0) {
     return report(who, kCouldNotRun, "standard output cannot be written");
   }
-  return code;
+  if (outcome.publish) outcome.publish();
+  return outcome.code;
 }
 
 std::string json_text(const Program& program, const Command& command, const Outcome& outcome) {
@@ -64,7 +66,7 @@ std::string json_text(const Program& program, const Command& command, const Outc
 int run_command(const Program& program, const std::string& who, Command& command, bool json) {
   try {
     const Outcome outcome = command.run();
-    return print(who, outcome.code, json ? json_text(program, command, outcome) : outcome.text);
+    return print(who, json ? json_text(program, command, outcome) : outcome.text, outcome);
   } catch (const Failure& failure) {
     return report(who, failure.code(), failure.what());
   } catch (const Error& error) {
@@ -88,7 +90,7 @@ int run_program(const Program& program, int argc, char** argv) {
     case CommandLine::Asks::kMistake: return report(line.who, kBadInput, line.text);
     case CommandLine::Asks::kText: break;
   }
-  return print(line.who, kSuccess, line.text);
+  return print(line.who, line.text, {});
 }
 
 int program_main(const char* name, const std::function<Program()>& make, int argc, char** argv) {

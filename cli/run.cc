@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <thread>
 
 #include "accuracy_report.h"
@@ -236,7 +237,8 @@ Outcome RunCommand::run() {
     if (!support.supported) throw bad_input(support.reason);
     backward_.read(inputs, chosen.dtype);
   }
-  OutputFiles outputs;
+  const auto files = std::make_shared<OutputFiles>();
+  OutputFiles& outputs = *files;
   claim_outputs(outputs);
 
   std::vector<unsigned char> out(
@@ -267,7 +269,8 @@ Outcome RunCommand::run() {
   if (wants_gradients) {
     backward_.run(inputs, device, threads, args.out, args.lse, outputs, outcome);
   }
-  outputs.commit();
+  outputs.write();
+  outcome.publish = [files] { files->publish(); };
   return outcome;
 }
 

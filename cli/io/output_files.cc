@@ -169,7 +169,7 @@ void OutputFiles::set_npy(const std::string& option, std::string descr, std::vec
   item.bytes = bytes;
 }
 
-void OutputFiles::write(File& file) {
+void OutputFiles::write_file(File& file) {
   const Item& first = *file.items.front();
   if (!file.temporary) {
     file.fd = ::open(file.target.c_str(), O_WRONLY | O_CLOEXEC);
@@ -204,10 +204,13 @@ void OutputFiles::write(File& file) {
   if (closed != 0) throw write_failure(errno);
 }
 
-void OutputFiles::commit() {
+void OutputFiles::write() {
   for (File& file : files_) {
-    naming(file.items.front()->option, file.items.front()->path, [&] { write(file); });
+    naming(file.items.front()->option, file.items.front()->path, [&] { write_file(file); });
   }
+}
+
+void OutputFiles::publish() {
   const SignalBlock block;
   for (File& file : files_) {
     if (!file.temporary) continue;

@@ -30,7 +30,7 @@ class OutputFiles {
   void add_tensor(const std::string& option, const std::string& path);
   void add_text(const std::string& option, const std::string& path);
 
-  // The content of what was claimed; `data` is borrowed until commit() returns. bf16 becomes f4 in
+  // The content of what was claimed; `data` is borrowed until write() returns. bf16 becomes f4 in
   // a .npy.
   void set_tensor(const std::string& option, FileType type, std::vector<int64_t> shape,
                   const void* data);
@@ -39,8 +39,11 @@ class OutputFiles {
   void set_npy(const std::string& option, std::string descr, std::vector<int64_t> shape,
                const void* data, size_t bytes);
 
-  // Writes and renames. Throws Failure{kCouldNotRun} when the disk is full.
-  void commit();
+  // To the temporary files; to devices and pipes at once. Throws Failure{kCouldNotRun} when the
+  // disk is full.
+  void write();
+  // Renames what was written.
+  void publish();
 
  private:
   struct Item {
@@ -66,7 +69,7 @@ class OutputFiles {
   void add(Item item, const std::string& file);
   void check_not_input(const std::string& file) const;
   void open(File& file);
-  void write(File& file);
+  void write_file(File& file);
   Item& item_of(const std::string& option);
 
   std::vector<Input> inputs_;

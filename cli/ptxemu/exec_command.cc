@@ -232,7 +232,8 @@ Outcome ExecCommand::run() {
     Json report{{"schema", 1}};
     report.update(outcome.json);
     outputs.set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    outputs.commit();
+    outputs.write();
+    outputs.publish();
   }
   return outcome;
 }

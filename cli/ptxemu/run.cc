@@ -1,6 +1,7 @@
 // ptxemu run: kernels of PTX files over buffers, as a launch file says.
 #include <fmt/format.h>
 
+#include <memory>
 #include <set>
 
 #include "io/output_files.h"
@@ -112,7 +113,8 @@ Outcome EmulateCommand::run() {
   }
   EmulatedBuffers buffers =
       naming("--launch", launch_, [&] { return EmulatedBuffers(file.buffers); });
-  OutputFiles outputs;
+  const auto files = std::make_shared<OutputFiles>();
+  OutputFiles& outputs = *files;
   claim_outputs(outputs, file, buffers);
 
   ptxemu::Machine machine(options);
@@ -135,7 +137,8 @@ Outcome EmulateCommand::run() {
   }
   if (trace_) outputs.set_text("--trace", traces.merged());
   if (counts_) outputs.set_text("--counts", line_counts_json(results).dump() + "\n");
-  outputs.commit();
+  outputs.write();
+  outcome.publish = [files] { files->publish(); };
   return outcome;
 }
 

@@ -282,6 +282,15 @@ class Run(CommandTest):
         close(self, [bf16_value(x) for x in tensors["the out"][2]], truth, 2e-2)
         close(self, tensors["lse"][2], lse, 1e-3)
 
+    def test_nothing_is_written_where_nothing_can_be_printed(self):
+        files = self.files((1, 4, 1, 8), (1, 4, 1, 8), (1, 4, 1, 8))
+        before = sorted(os.listdir(self.folder))
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([self.command, "run", *files, "--lse", self.path("lse.npy")], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(result.returncode, 3)
+        self.assertEqual(result.stderr, b"fa4 run: standard output cannot be written\n")
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
     def test_an_existing_target_is_replaced(self):
         files = self.files((1, 4, 1, 8), (1, 4, 1, 8), (1, 4, 1, 8))
         self.write("real.npy", b"old")

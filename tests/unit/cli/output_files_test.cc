@@ -10,7 +10,7 @@ namespace {
 
 using Outputs = ScratchFolder;
 
-TEST_F(Outputs, NothingIsThereBeforeTheCommit) {
+TEST_F(Outputs, NothingIsThereBeforeItIsPublished) {
   const float values[] = {1, 2};
   {
     OutputFiles outputs;
@@ -19,19 +19,24 @@ TEST_F(Outputs, NothingIsThereBeforeTheCommit) {
     outputs.set_tensor("--out", FileType::kF32, {2}, values);
     outputs.set_tensor("--lse", FileType::kF32, {2}, values);
     EXPECT_FALSE(std::filesystem::exists(path("a.npy")));
-    outputs.commit();
+    outputs.write();
+    EXPECT_FALSE(std::filesystem::exists(path("a.npy")));
+    outputs.publish();
     EXPECT_EQ(files(), 2u);
   }
   EXPECT_EQ(files(), 2u);
   EXPECT_EQ(read_tensor(path("b.safetensors:lse")).elements(), 2);
 }
 
-TEST_F(Outputs, WithoutACommitNothingIsLeft) {
+TEST_F(Outputs, WhatIsNotPublishedIsNotLeft) {
   write("a.npy", "old");
   {
     OutputFiles outputs;
     outputs.add_tensor("--out", path("a.npy"));
     EXPECT_EQ(files(), 2u);
+    const float values[] = {1, 2};
+    outputs.set_tensor("--out", FileType::kF32, {2}, values);
+    outputs.write();
   }
   EXPECT_EQ(files(), 1u);
   EXPECT_EQ(read("a.npy"), "old");
@@ -44,7 +49,8 @@ TEST_F(Outputs, OneSafetensorsIsOneFile) {
   outputs.add_tensor("--lse", path("a.safetensors:y"));
   outputs.set_tensor("--out", FileType::kF32, {1}, values);
   outputs.set_tensor("--lse", FileType::kF32, {2}, values);
-  outputs.commit();
+  outputs.write();
+  outputs.publish();
   EXPECT_EQ(files(), 1u);
   EXPECT_EQ(read_tensor(path("a.safetensors:x")).elements(), 1);
   EXPECT_EQ(read_tensor(path("a.safetensors:y")).elements(), 2);
