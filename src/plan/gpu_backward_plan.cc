@@ -14,12 +14,8 @@ namespace {
 constexpr int64_t kMaxCtas = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Of the L2 cache: Q, dO and dq's sums of the heads in flight. Beyond the cache sums fall to the
 // rate of DRAM, a third (docs/kernels/hopper_rates.md has the L2's); an H200's is two halves, each
-// of which keeps what its SMs read, and what is dirty waits there to be written. Deterministic: who
-// has more heads to go to waits less for its turn.
-constexpr double kL2ShareForQueries = 0.27, kL2ShareForQueriesInTurn = 0.8;
-// Deterministic: a CTA adds to a block after the CTA before it, a step and the time in which that
-// one's sums reach memory later: as long as a product of so many columns takes, on an H200.
-constexpr int64_t kColumnsOfTurn = 256;
+// of which keeps what its SMs read, and what is dirty waits there to be written.
+constexpr double kL2ShareForQueries = 0.27;
 
 int64_t query_ctas(const AttentionProblem& p) { return p.batch * p.heads_q * query_blocks(p); }
 int64_t key_blocks(const AttentionProblem& p, int keys) {
@@ -73,7 +69,8 @@ Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   return strides.empty() ? Support{} : no(strides);
 }
 
-int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device, int head_dim) {
+int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device, int head_dim,
+                             const TurnRow& turns) {
   const int64_t heads = std::max<int64_t>(p.heads_kv * p.batch, 1);
   int64_t section = 1;
   if (!p.mask.is_full()) {
@@ -81,14 +78,15 @@ int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device
         2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * static_cast<double>(head_dim);
     const double head_bytes =
         std::max(1.0, row_bytes * static_cast<double>(p.group() * p.seqlen_q));
-    const double share = p.deterministic ? kL2ShareForQueriesInTurn : kL2ShareForQueries;
+    const double share = p.deterministic ? turns.l2_share : kL2ShareForQueries;
     section = static_cast<int64_t>(share * static_cast<double>(device.l2_bytes) / head_bytes);
   }
-  if (p.deterministic) {
+  const int columns = last_keys_first(p) ? turns.columns_last_first : turns.columns;
+  if (p.deterministic && columns > 0) {
     // So many heads at once that a head's CTAs begin a turn after one another, and none waits.
     const int64_t steps = std::max<int64_t>(p.group() * query_blocks(p), 1);
-    section =
-        std::max(section, ceil_div((head_dim + kColumnsOfTurn) * device.num_sms, head_dim * steps));
+    section = std::max(
+        section, ceil_div(int64_t{head_dim + columns} * device.num_sms, int64_t{head_dim} * steps));
   }
   return static_cast<int>(ceil_div(heads, std::clamp<int64_t>(section, 1, heads)));
 }

@@ -55,9 +55,17 @@ Support query_gpu_backward_support(const AttentionProblem& problem, int keys);
 // Whether CTAs begin with a sequence's last keys.
 bool last_keys_first(const AttentionProblem& problem);
 
+// How many heads a deterministic backward of an architecture has in flight. A CTA adds to a block
+// after the CTA before it, a step and the time in which that one's sums reach memory later.
+struct TurnRow {
+  double l2_share;         // under a mask: of the L2 cache for the queries of the heads in flight
+  int columns;             // that time: as long as a product of so many columns takes
+  int columns_last_first;  // the same where the last keys come first; 0: nobody begins later for it
+};
+
 // Of key heads whose queries and dq's sums share the L2 cache.
 int choose_backward_sections(const AttentionProblem& problem, const DeviceSpec& device,
-                             int head_dim);
+                             int head_dim, const TurnRow& turns);
 
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& problem,
                                            const BackwardShape& shape);

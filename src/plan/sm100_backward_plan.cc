@@ -10,6 +10,10 @@ namespace {
 
 using sm100::BwdTraits;
 
+// Steps take a third of Hopper's time, so that a turn takes several: no CTA is far enough behind
+// the one before it by its diagonal alone. By a model of the schedule; no Blackwell has run it.
+constexpr TurnRow kTurns{.l2_share = 0.8, .columns = 256, .columns_last_first = 256};
+
 const Sm100BackwardRow* find_row(const AttentionProblem& p) {
   return find_sm100_backward(p.head_dim, p.head_dim_v, p.seqlen_k);
 }
@@ -57,7 +61,7 @@ Support query_sm100_backward_support(const AttentionProblem& p) {
 
 Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& p, const DeviceSpec& device) {
   Sm100BackwardSpec spec{traits_of(*find_row(p), element_of(p), p.softcap > 0)};
-  spec.sections = choose_backward_sections(p, device, spec.traits.head_dim);
+  spec.sections = choose_backward_sections(p, device, spec.traits.head_dim, kTurns);
   spec.last_keys_first = last_keys_first(p);
   return spec;
 }

@@ -6,6 +6,14 @@
 #include "plan/sm90_backward_tuning.h"
 
 namespace fa4::internal {
+namespace {
+
+// Last keys first: a CTA begins at its diagonal, two steps of 64 queries behind the CTA before it
+// or one of 128, and a turn takes no longer. More heads than the L2 cache holds cost 6 to 14 %, of
+// few nobody waits (docs/kernels/bwd_sm90_experiments.md, "Turns given at once").
+constexpr TurnRow kTurns{.l2_share = 0.27, .columns = 256, .columns_last_first = 0};
+
+}  // namespace
 
 KernelSource Sm90BackwardSpec::source() const {
   const auto [element, head_dim, head_dim_v, q_rows, k_stages, stages, ds_stages, dq_stages, split,
@@ -44,7 +52,7 @@ Support query_sm90_backward_support(const AttentionProblem& p) {
 Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec& device) {
   const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
-  spec.sections = choose_backward_sections(p, device, spec.traits.head_dim);
+  spec.sections = choose_backward_sections(p, device, spec.traits.head_dim, kTurns);
   spec.last_keys_first = last_keys_first(p);
   spec.num_sms = device.num_sms;
   return spec;

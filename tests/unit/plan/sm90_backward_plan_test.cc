@@ -132,9 +132,10 @@ TEST(Sm90Backward, PersistentCtasAreAtMostAsManyAsSms) {
 
 // A head's CTAs begin a turn after one another, which takes more heads where CTAs have fewer steps.
 TEST(Sm90Backward, ShortDeterministicSequencesHaveMoreHeadsInFlight) {
-  const auto heads_at_once = [](int64_t seqlen, bool deterministic) {
+  const auto heads_at_once = [](int64_t seqlen, bool deterministic, bool causal = false) {
     ProblemDesc desc = dense(128, seqlen);
     desc.deterministic = deterministic;
+    desc.causal = causal;
     const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
     return 64 / std::get<Sm90BackwardSpec>(plan.main).sections;  // 4 sequences x 16 heads
   };
@@ -142,6 +143,11 @@ TEST(Sm90Backward, ShortDeterministicSequencesHaveMoreHeadsInFlight) {
   EXPECT_EQ(heads_at_once(8192, true), 4);   // 132 SMs x 3 columns of 128 / 128 steps
   EXPECT_EQ(heads_at_once(2048, true), 12);  // of 13: sections are of equal size, or one less
   EXPECT_EQ(heads_at_once(64, true), 64);
+  // Behind one another by their diagonals: as many as share the L2 cache, deterministic or not.
+  for (const bool deterministic : {false, true}) {
+    EXPECT_EQ(heads_at_once(8192, deterministic, true), 2);
+    EXPECT_EQ(heads_at_once(2048, deterministic, true), 8);
+  }
 }
 
 TEST(Sm90Backward, RefusalsNameTheArgument) {

@@ -40,7 +40,6 @@ class Reducer {
     const int64_t skipped = head_blocks(c.params) - w.blocks() * kBlocks;
     const int blocks = num_query_blocks(w.sequence.seqlen_q);
     int m = w.rows.n_block_min;
-    uint32_t* given = nullptr;  // the turn before: over when its sums are there
 #pragma unroll 1
     for (const uint32_t end = step + w.steps; step != end; ++step) {
       if (step % kReduceWarps == warp) {
@@ -50,8 +49,7 @@ class Reducer {
 #pragma unroll 1
         for (int part = 0; part < kParts; ++part, dq.advance()) {
           c.pipeline(kDqFull).consumer_wait(dq);
-          // Of the last step's blocks the second may lie past the sequence: an empty group then,
-          // since `give` counts groups.
+          // Of the last step's blocks the second may lie past the sequence.
           if (kBlocks == 1 || m * kBlocks + part / kBlockParts < blocks) {
             add(workspace.dq + (block * kBlockParts + part) * (dq_bytes(T) / 4), dq.place());
           }
@@ -59,15 +57,13 @@ class Reducer {
           ptx::cp_async_bulk_wait_group_read<0>();
           c.pipeline(kDqFull).consumer_release(dq);
         }
-        if (given != nullptr) give<kParts>(given);
-        given = turn;
+        if (turn != nullptr) give(turn);
       }
       block += kBlocks;
       if (++m < w.rows.n_block_max) continue;
       m = w.rows.n_block_min;
       block += skipped;
     }
-    if (given != nullptr) give<0>(given);
   }
 
   __device__ void add(float* to, int from) const {
@@ -85,10 +81,10 @@ class Reducer {
     }
     ptx::fence_proxy_async();
   }
-  // When all but this warp's last `kLater` parts are in the sums.
-  template <int kLater>
+  // At once when the sums are there: the next CTA is two steps behind this one or fewer. The other
+  // reducing warp has the next step meanwhile.
   __device__ static void give(uint32_t* turn) {
-    ptx::cp_async_bulk_wait_group<kLater>();
+    ptx::cp_async_bulk_wait_group<0>();
     ptx::fence_proxy_async();
     ptx::red_release_gpu_add(turn, 1);
   }
