@@ -32,6 +32,9 @@ class Reducer {
  private:
   static constexpr int kBlocks = q_blocks(T), kBlockParts = dq_parts_of_block(T);
   static constexpr int kParts = dq_parts(T);
+  // Whether all parts of a step have a place: when a turn comes that was waited for they are there,
+  // and none need wait until the one before it has been read.
+  static constexpr bool kHoldsStep = kParts <= T.dq_stages;
 
   __device__ void visit(const Work& w) {
     const BwdWorkspace& workspace = c.params.workspace;
@@ -54,10 +57,12 @@ class Reducer {
             add(workspace.dq + (block * kBlockParts + part) * (dq_bytes(T) / 4), dq.place());
           }
           ptx::cp_async_bulk_commit_group();
-          ptx::cp_async_bulk_wait_group_read<0>();
-          c.pipeline(kDqFull).consumer_release(dq);
+          if (!kHoldsStep || turn == nullptr) release<1>(dq);
         }
-        if (turn != nullptr) give(turn);
+        if (turn != nullptr) {
+          if (kHoldsStep) release<kParts>({step * kParts});
+          give(turn);
+        }
       }
       block += kBlocks;
       if (++m < w.rows.n_block_max) continue;
@@ -68,6 +73,14 @@ class Reducer {
 
   __device__ void add(float* to, int from) const {
     ptx::cp_reduce_async_bulk_add_f32(to, c.smem_address(from), dq_bytes(T));
+  }
+
+  // `kCount` parts from `dq` on, when the copy engine has read them.
+  template <int kCount>
+  __device__ void release(DqState<T> dq) const {
+    ptx::cp_async_bulk_wait_group_read<0>();
+#pragma unroll
+    for (int i = 0; i < kCount; ++i, dq.advance()) c.pipeline(kDqFull).consumer_release(dq);
   }
 
   // Of the CTAs that visit block m, how many add before this one.
@@ -82,10 +95,10 @@ class Reducer {
     ptx::fence_proxy_async();
   }
   // At once when the sums are there: the next CTA is two steps behind this one or fewer. The other
-  // reducing warp has the next step meanwhile.
+  // reducing warp has the next step meanwhile. What a bulk operation wrote is visible to the thread
+  // that waited for its completion without a proxy fence (PTX ISA, "Async proxy").
   __device__ static void give(uint32_t* turn) {
     ptx::cp_async_bulk_wait_group<0>();
-    ptx::fence_proxy_async();
     ptx::red_release_gpu_add(turn, 1);
   }
 
