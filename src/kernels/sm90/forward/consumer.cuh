@@ -108,6 +108,8 @@ class Consumer {
   static constexpr int kMmaK = 16;
   static constexpr int kVSlabBytes = T.tile_n * slab_columns(T.head_dim_v) * kElementBytes;
   static constexpr bool kOutTakesQ = !T.parts;  // its place
+  // V is waited for before the turn, not in it: 0.97 of the cycles there, 1.01 elsewhere.
+  static constexpr bool kAwaitsV = T.head_dim <= 64 && consumer_warpgroups(T) == 2;
   // Softcap takes registers that three warpgroups do not have.
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
 
@@ -229,9 +231,10 @@ class Consumer {
   // products.
   __device__ void next_scores(bool k_is_full, bool v_is_full) {
     if (!k_is_full) c.pipeline(kKFull).consumer_wait(k);
+    if (kAwaitsV && !v_is_full) c.pipeline(kVFull).consumer_wait(v);
     ping_pong_wait<T>(warpgroup);
     issue_qk();
-    if (!v_is_full) c.pipeline(kVFull).consumer_wait(v);
+    if (!kAwaitsV && !v_is_full) c.pipeline(kVFull).consumer_wait(v);
     issue_pv();
     ping_pong_arrive<T>(warpgroup);
     look_ahead();
