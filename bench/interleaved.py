@@ -1,7 +1,8 @@
 """What the peer benchmarks on a GPU share: who takes part, interleaved rounds, ratios, tables.
 
-Rounds run every call for a slice, one after the other, and their order rotates: what drifts on the
-card then meets all of them alike, and figures of one round belong together.
+Rounds run every call for a slice, one after the other, in an order that changes from round to round: what
+drifts on the card then meets all of them alike, and figures of one round belong together. Who comes after
+whom changes as well: a card whose power limit binds is slower for a while behind the call that took most.
 """
 import math
 import os
@@ -68,6 +69,19 @@ def time_of(call, repeats):
     return start.elapsed_time(stop) / repeats
 
 
+def order_of_round(names, r):
+    """The names in the order of round r.
+
+    Rows of a Williams design (Australian Journal of Scientific Research A 2, 1949): in n rounds of an even
+    number n of names, in 2 n of an odd one, each stands at each place and directly behind each other one
+    equally often.
+    """
+    n = len(names)
+    zigzag = [(i + 1) // 2 if i % 2 else n - i // 2 for i in range(n)]
+    order = [names[(place + r) % n] for place in zigzag]
+    return order[::-1] if n % 2 and r % 2 else order
+
+
 def interleave(calls, rounds, pause):
     """Milliseconds of each call in each round."""
     repeats = {}
@@ -78,8 +92,7 @@ def interleave(calls, rounds, pause):
     times = {name: [] for name in calls}
     names = list(calls)
     for r in range(rounds):
-        shift = r % len(names)
-        for name in names[shift:] + names[:shift]:
+        for name in order_of_round(names, r):
             torch.cuda.synchronize()
             time.sleep(pause)
             times[name].append(time_of(calls[name], repeats[name]))

@@ -16,7 +16,7 @@ Every variant's out is checked before it is timed: every element is written, and
 of heads of the longest sequence are right by the rules of docs/api.md against float32 attention. A wrong
 result is named, is no one's bar, and makes the exit status 1.
 
-A figure is the median of rounds, which are interleaved and whose order rotates; a bf16 matrix product of
+A figure is the median of rounds, which are interleaved and whose order changes; a bf16 matrix product of
 8192^3 runs in every one. A ratio is one of medians, with the interval that holds it in 95 % of the sets of
 rounds drawn from those measured. --pause waits before each slice: without it the card's power limit binds.
 """

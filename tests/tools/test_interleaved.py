@@ -1,0 +1,27 @@
+"""bench/interleaved.py: the order of rounds. torch is a stand-in."""
+
+import collections
+import importlib
+import unittest
+
+from bench_stand_ins import TORCH, BenchTest
+
+
+class OrderOfRounds(BenchTest):
+    def test_each_call_has_each_place_and_each_one_before_it_equally_often(self):
+        self.install(TORCH)
+        order_of_round = importlib.import_module("interleaved").order_of_round
+        for count in range(2, 10):
+            names = [f"call {i}" for i in range(count)]
+            places, pairs = collections.Counter(), collections.Counter()
+            for r in range(count * (1 + count % 2)):
+                order = order_of_round(names, r)
+                self.assertEqual(sorted(order), names)
+                places.update(enumerate(order))
+                pairs.update(zip(order, order[1:]))
+            self.assertEqual((len(places), len(pairs)), (count * count, count * (count - 1)))
+            self.assertEqual((len(set(places.values())), len(set(pairs.values()))), (1, 1), count)
+
+
+if __name__ == "__main__":
+    unittest.main()
