@@ -136,6 +136,9 @@ def view_of(name, array):
     """The View of what a caller passed as the argument `name`."""
     interface = getattr(array, "__array_interface__", None)
     if interface is not None:
+        masked = sys.modules.get("numpy.ma")
+        if masked is not None and isinstance(array, masked.MaskedArray):
+            raise TypeError(f"{name} is a MaskedArray, whose mask no call reads; accepted: its filled(number)")
         return _from_interface(name, array, interface)
     if hasattr(array, "__dlpack__"):
         return _from_dlpack(name, array)

@@ -54,6 +54,15 @@ class Numpy(unittest.TestCase):
             copy = numpy.ascontiguousarray(array)
             numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(array, array, array), fa4cpp.flash_attn_func(copy, copy, copy))
 
+    def test_masked_arrays_are_refused(self):
+        q = some(2, 3, 2, 8)
+        masked = numpy.ma.masked_array(q, q > 0)
+        for name, arrays in (("q", (masked, q, q)), ("v", (q, q, masked))):
+            with self.assertRaisesRegex(TypeError, rf"^{name} is a MaskedArray, .*accepted: its filled\(number\)"):
+                fa4cpp.flash_attn_func(*arrays)
+        filled = masked.filled(0)
+        numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(q, q, filled), fa4cpp.flash_attn_func(q, q, numpy.where(q > 0, 0, q)))
+
     def test_empty(self):
         for batch, rows, keys in ((0, 3, 3), (2, 0, 3), (2, 3, 0)):
             out, lse = fa4cpp.flash_attn_func(some(batch, rows, 2, 8), some(batch, keys, 2, 8), some(batch, keys, 2, 8), return_lse=True)
