@@ -23,7 +23,7 @@ WGMMA_SS = [(n, kind, False, False) for n in (64, 80, 96, 112, 128, 160) for kin
 WGMMA_RS = [(n, kind, True) for n in (64, 96, 128, 192, 256) for kind in BOTH]
 # Likewise with both in shared memory, where D may begin at zero: K-major A and B, MN-major A and B.
 WGMMA_STEP = [(64, kind) for kind in BOTH]
-WGMMA_ROWS_STEP = [(n, kind) for n in (64, 96) for kind in BOTH]
+WGMMA_ROWS_STEP = [(n, kind) for n in (64, 96, 192) for kind in BOTH]
 
 HEAD = """// Written by tools/generate_ptx.py; do not edit.
 // clang-format off

@@ -16,11 +16,18 @@ constexpr int64_t kMaxCtas = (int64_t{1} << 31) - (int64_t{1} << 20);
 // rate of DRAM, a third (docs/kernels/hopper_rates.md has the L2's); an H200's is two halves, each
 // of which keeps what its SMs read, and what is dirty waits there to be written.
 constexpr double kL2ShareForQueries = 0.27;
+// Works of an SM. Under a mask, longest first, the long ones of the last section go on when others
+// have ended. That weighs where there are fewer than kFewWorks in all: a section then has so many
+// at least (docs/kernels/bwd_sm90_experiments.md, "The last section").
+constexpr int64_t kFewWorks = 24, kFewWorksOfSection = 2;
 
 int64_t query_ctas(const AttentionProblem& p) { return p.batch * p.heads_q * query_blocks(p); }
 int64_t key_blocks(const AttentionProblem& p, int keys) {
   return p.batch * p.heads_kv * ceil_div(p.seqlen_k, keys);
 }
+
+// CTAs for the same block of keys.
+int64_t ctas_of_keys(const BackwardShape& shape) { return int64_t{shape.cluster} * shape.parts; }
 
 std::string check_strides_of_gradients(const AttentionProblem& p) {
   const int gradient_bytes = size_of(p.grad_dtype);
@@ -69,24 +76,29 @@ Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   return strides.empty() ? Support{} : no(strides);
 }
 
-int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device, int head_dim,
-                             const TurnRow& turns) {
+int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device,
+                             const BackwardShape& shape, const TurnRow& turns) {
   const int64_t heads = std::max<int64_t>(p.heads_kv * p.batch, 1);
   int64_t section = 1;
   if (!p.mask.is_full()) {
     const double row_bytes =
-        2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * static_cast<double>(head_dim);
+        2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
     const double head_bytes =
         std::max(1.0, row_bytes * static_cast<double>(p.group() * p.seqlen_q));
     const double share = p.deterministic ? turns.l2_share : kL2ShareForQueries;
     section = static_cast<int64_t>(share * static_cast<double>(device.l2_bytes) / head_bytes);
+    const int64_t works =
+        std::max<int64_t>(ctas_of_keys(shape) * ceil_div(p.seqlen_k, shape.keys), 1);  // of a head
+    if (!last_keys_first(p) && heads * works < kFewWorks * device.num_sms) {
+      section = std::max(section, ceil_div(kFewWorksOfSection * device.num_sms, works));
+    }
   }
   const int columns = last_keys_first(p) ? turns.columns_last_first : turns.columns;
   if (p.deterministic && columns > 0) {
     // So many heads at once that a head's CTAs begin a turn after one another, and none waits.
     const int64_t steps = std::max<int64_t>(p.group() * query_blocks(p), 1);
-    section = std::max(
-        section, ceil_div(int64_t{head_dim + columns} * device.num_sms, int64_t{head_dim} * steps));
+    section = std::max(section, ceil_div(int64_t{shape.head_dim + columns} * device.num_sms,
+                                         int64_t{shape.head_dim} * steps));
   }
   return static_cast<int>(ceil_div(heads, std::clamp<int64_t>(section, 1, heads)));
 }
@@ -100,7 +112,7 @@ bool last_keys_first(const AttentionProblem& p) {
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
   const Element element = element_of(p);
   const int64_t queries = query_ctas(p);
-  int64_t ctas = key_blocks(p, shape.keys) * shape.cluster * shape.parts;
+  int64_t ctas = key_blocks(p, shape.keys) * ctas_of_keys(shape);
   if (shape.persistent_ctas > 0) ctas = std::min<int64_t>(ctas, shape.persistent_ctas);
   return {{.source = preprocess_source(element, shape.dq_layout),
            .params = KernelParams::kBackward,

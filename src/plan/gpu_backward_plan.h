@@ -65,7 +65,7 @@ struct TurnRow {
 
 // Of key heads whose queries and dq's sums share the L2 cache.
 int choose_backward_sections(const AttentionProblem& problem, const DeviceSpec& device,
-                             int head_dim, const TurnRow& turns);
+                             const BackwardShape& shape, const TurnRow& turns);
 
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& problem,
                                            const BackwardShape& shape);

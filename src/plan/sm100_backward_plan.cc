@@ -61,7 +61,7 @@ Support query_sm100_backward_support(const AttentionProblem& p) {
 
 Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& p, const DeviceSpec& device) {
   Sm100BackwardSpec spec{traits_of(*find_row(p), element_of(p), p.softcap > 0)};
-  spec.sections = choose_backward_sections(p, device, spec.traits.head_dim, kTurns);
+  spec.sections = choose_backward_sections(p, device, spec.shape(), kTurns);
   spec.last_keys_first = last_keys_first(p);
   return spec;
 }

@@ -52,7 +52,7 @@ Support query_sm90_backward_support(const AttentionProblem& p) {
 Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec& device) {
   const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
-  spec.sections = choose_backward_sections(p, device, spec.traits.head_dim, kTurns);
+  spec.sections = choose_backward_sections(p, device, spec.shape(), kTurns);
   spec.last_keys_first = last_keys_first(p);
   spec.num_sms = device.num_sms;
   return spec;
@@ -91,13 +91,15 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
            "1 loads and adds dq ({} registers), {} for scores, dk and dv ({}), 1 for dq ({})",
            registers.load_and_reduce, sm90::bwd::kMathWarpgroups, registers.math, registers.dq),
        "none waits for another one's arithmetic"});
+  const char* parts = t.split ? ", each twice: dk and dq, dv" : "";
   if (sm90::bwd::is_persistent(t)) {
-    steps->push_back({"schedule",
-                      fmt::format("at most {} CTAs, blocks of keys on demand", spec.num_sms),
-                      "the next block's loads come under the end of the one before"});
+    steps->push_back(
+        {"schedule",
+         fmt::format("at most {} CTAs, blocks of keys on demand{}", spec.num_sms, parts),
+         "the next block's loads come under the end of the one before"});
   } else {
-    steps->push_back({"schedule", "two CTAs a block of keys: dk and dq, dv",
-                      "registers do not hold dk and dv together"});
+    steps->push_back({"schedule", fmt::format("a CTA a block of keys{}", parts),
+                      "registers do not hold which block is next"});
   }
   explain_backward_order(p, spec.sections, spec.last_keys_first, steps);
 }

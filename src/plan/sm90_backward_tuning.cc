@@ -20,8 +20,8 @@ constexpr std::array kRows = {
         .head_dim = 128, .head_dim_v = 128, .q_rows = 64, .k_stages = 2, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = false,
         .reason = "two stages of each; a third of Q and dO was no faster"},
     Sm90BackwardRow{
-        .head_dim = 192, .head_dim_v = 128, .q_rows = 64, .k_stages = 1, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = true,
-        .reason = "registers do not hold dk and dv together"},
+        .head_dim = 192, .head_dim_v = 128, .q_rows = 64, .k_stages = 1, .stages = 2, .ds_stages = 1, .dq_stages = 3, .split = true,
+        .reason = "registers do not hold dk and dv together; dq's product gives dS back soon, so that each part has a place"},
     Sm90BackwardRow{
         .head_dim = 192, .head_dim_v = 192, .q_rows = 64, .k_stages = 1, .stages = 2, .ds_stages = 1, .dq_stages = 1, .split = true,
         .reason = "registers do not hold dk and dv together; two stages fill shared memory"},

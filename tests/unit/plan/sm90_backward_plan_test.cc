@@ -120,12 +120,15 @@ TEST(Sm90Backward, ADeterministicPlanTakesTurns) {
   EXPECT_EQ(plan.workspace.find(kDqTurns), nullptr);
 }
 
-// Where a CTA holds dk and dv it goes on to the next block of keys; else each block has two.
+// CTAs go on to the next block of keys; above 192 columns each block has two of its own.
 TEST(Sm90Backward, PersistentCtasAreAtMostAsManyAsSms) {
-  BackwardPlan plan = plan_backward(AttentionProblem::make(dense(128, 2000)), h200_spec());
-  EXPECT_EQ(plan.steps[kBackward].grid, 132);
-  EXPECT_EQ(plan.workspace.find(kTicket)->bytes, 4u);
-  plan = plan_backward(AttentionProblem::make(dense(192, 2000)), h200_spec());
+  for (const int head_dim : {128, 192}) {
+    const BackwardPlan plan =
+        plan_backward(AttentionProblem::make(dense(head_dim, 2000)), h200_spec());
+    EXPECT_EQ(plan.steps[kBackward].grid, 132);
+    EXPECT_EQ(plan.workspace.find(kTicket)->bytes, 4u);
+  }
+  const BackwardPlan plan = plan_backward(AttentionProblem::make(dense(256, 2000)), h200_spec());
   EXPECT_EQ(plan.steps[kBackward].grid, 2 * 4 * 16 * 16);
   EXPECT_EQ(plan.workspace.find(kTicket), nullptr);
 }
@@ -146,8 +149,23 @@ TEST(Sm90Backward, ShortDeterministicSequencesHaveMoreHeadsInFlight) {
   // Behind one another by their diagonals: as many as share the L2 cache, deterministic or not.
   for (const bool deterministic : {false, true}) {
     EXPECT_EQ(heads_at_once(8192, deterministic, true), 2);
-    EXPECT_EQ(heads_at_once(2048, deterministic, true), 8);
   }
+  EXPECT_EQ(heads_at_once(2048, true, true), 8);
+}
+
+// Longest first, the long works of the last section go on when others have ended: where an SM has
+// few works in all, a section has two for each.
+TEST(Sm90Backward, FewWorksMakeFewSections) {
+  const auto sections = [](int head_dim, int64_t batch, int64_t seqlen) {
+    ProblemDesc desc = dense(head_dim, seqlen, true);
+    desc.batch = batch;
+    const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+    return std::get<Sm90BackwardSpec>(plan.main).sections;
+  };
+  EXPECT_EQ(sections(128, 4, 2048), 4);    // 16 of 64 heads, 16 works each, for 132 SMs
+  EXPECT_EQ(sections(128, 4, 8192), 32);   // 31 works an SM: two heads share the L2 cache
+  EXPECT_EQ(sections(192, 2, 4096), 7);    // two works for each block of keys: 5 of 32 heads
+  EXPECT_EQ(sections(128, 16, 2048), 32);  // 31 works an SM
 }
 
 TEST(Sm90Backward, RefusalsNameTheArgument) {

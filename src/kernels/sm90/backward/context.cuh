@@ -17,7 +17,8 @@ struct Work {
   int head;  // of k and v
   int n_block;
   BlockRange rows;
-  int steps;  // of all heads of the group; -1: there are no such keys
+  int steps;   // of all heads of the group; -1: there are no such keys
+  uint32_t v;  // how many works of the CTA before this one use V
 
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
@@ -92,9 +93,8 @@ class WorkReader {
     c_.pipeline(kWorkFull).consumer_wait(slot_);
     return c_.work(slot_.stage());
   }
-  // Of K and V, of which every work has a stage.
+  // Of K, of which every work has a stage.
   __device__ KState<T> k() const { return {slot_.count}; }
-  __device__ VState v() const { return {slot_.count}; }
   // One thread of a warp arrives, after the others have read.
   __device__ void release(bool arrives) {
     if (arrives) c_.pipeline(kWorkFull).consumer_release(slot_);

@@ -42,22 +42,25 @@ class DqProduct {
     for (; ds.count != end; ds.advance()) {
       c.pipeline(kDsFull).consumer_wait(ds);
 #pragma unroll 1
-      for (int part = 0; part < parts; ++part) {
+      for (int part = 0; part < parts; part += kAtOnce) {
         multiply(part, k);
-        if (part == kParts - 1) release();
-        stage();
+        if (part == kParts - kAtOnce) release();
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) stage(i);
       }
       if (parts == 0) release();
     }
   }
 
-  using Wgmma = ptx::WgmmaRowsStep<dq_columns(T), T.element>;
+  static constexpr int kAtOnce = dq_parts_at_once(T);
+  using Wgmma = ptx::WgmmaRowsStep<kAtOnce * dq_columns(T), T.element>;
   using DsDescriptor = WgmmaDescriptor<kQueryRows>;
   using KDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
   static constexpr int kColumns = dq_columns(T), kParts = dq_parts_of_block(T);
   static constexpr int kMmaK = 16;
 
-  // Columns of `part`: both operands' contracted dimension, the keys, runs over rows.
+  // Columns of kAtOnce parts from `part` on: both operands' contracted dimension, the keys, runs
+  // over rows.
   __device__ void multiply(int part, int k) {
     constexpr int kSlabBytes = kKeys * KDescriptor::kRowBytes;
     const uint32_t ds_lo =
@@ -82,8 +85,9 @@ class DqProduct {
     if (lane == 0) c.pipeline(kDsFull).consumer_release(ds);
   }
 
-  // Of each warp 16 rows, as its accumulators lie: 512 bytes in a row.
-  __device__ void stage() {
+  // The part-th of the product's: of each warp 16 rows, as its accumulators lie, 512 bytes in a
+  // row.
+  __device__ void stage(int part) {
     if (dq.count >= T.dq_stages) {  // until the part that was there has been read
       const DqState<T> last{dq.count - T.dq_stages};
       wait(c.barrier(kDqEmpty, last.stage()), last.phase());
@@ -91,7 +95,8 @@ class DqProduct {
     auto* to = reinterpret_cast<float4*>(c.smem + dq.place() + warp * (dq_bytes(T) / 4)) + lane;
 #pragma unroll
     for (int j = 0; j < kColumns / 8; ++j) {
-      to[32 * j] = {rDQ[4 * j], rDQ[4 * j + 1], rDQ[4 * j + 2], rDQ[4 * j + 3]};
+      const int e = part * kColumns / 2 + 4 * j;
+      to[32 * j] = {rDQ[e], rDQ[e + 1], rDQ[e + 2], rDQ[e + 3]};
     }
     ptx::fence_proxy_async_shared();
     __syncwarp();
@@ -104,7 +109,7 @@ class DqProduct {
   const int lane;  // in the warp
   DsState<T> ds;
   DqState<T> dq;
-  float rDQ[kColumns / 2];
+  float rDQ[kAtOnce * kColumns / 2];
 };
 
 }  // namespace fa4::sm90::bwd

@@ -30,8 +30,8 @@
 // a step behind, and no warpgroup waits for another one's arithmetic: while one exponentiates, the
 // others multiply. Between works all but the math warpgroups go on at once: K, V, Q and dO of the
 // next one come while dk and dv are stored. Head dimensions whose dk and dv do not fit the
-// registers together are split: CTAs for dk and dq, and CTAs for dv, which need neither V nor dS;
-// they have one work each.
+// registers together are split: works for dk and dq, and works for dv, which need neither V nor dS.
+// Above 192 columns a CTA has one work.
 #pragma once
 
 #include "kernels/sm90/backward/dq.cuh"

@@ -10,24 +10,31 @@
 
 namespace fa4::sm90::bwd {
 
-// One work with queries. `ring` goes on from work to work.
+// What goes on from work to work.
+template <BwdTraits T>
+struct Rings {
+  RingState<T> of_queries;
+  DsState<T> ds;  // of T.split, where works without dS come between; else it goes with the queries
+};
+
+// One work with queries.
 template <BwdTraits T, Part kPart>
 class Math {
  public:
-  __device__ Math(const Context<T>& context, const Work& work, int warpgroup, RingState<T> ring,
-                  KState<T> k, VState v)
+  __device__ Math(const Context<T>& context, const Work& work, int warpgroup, Rings<T> rings,
+                  KState<T> k)
       : c(context),
         work(work),
         rows(work.rows),
         warpgroup(warpgroup),
         products{context, warpgroup, context.kSmem.k + k.stage() * k_bytes(T)},
         lane(threadIdx.x % kWarpgroupThreads),
-        ring(ring),
-        k(k),
-        v(v) {}
+        ring(rings.of_queries),
+        ds(rings.ds),
+        k(k) {}
 
-  // Returns the ring of the next work.
-  __device__ RingState<T> run() {
+  // Returns the rings of the next work.
+  __device__ Rings<T> run() {
     if constexpr (kHasDk) clear(rDK);
     if constexpr (kHasDv) clear(rDV);
     int steps = work.steps;
@@ -41,7 +48,7 @@ class Math {
     load_statistics(rStats, ring.stage(), kNegLseLog2);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
-    if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(v);
+    if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(VState{work.v});
 #pragma unroll 1
     for (; steps > 0; --steps) {
       if constexpr (kPart == Part::kDv) {
@@ -55,8 +62,10 @@ class Math {
       }
     }
     ptx::wgmma_wait_group<0>();
-    if (lane % 32 == 0) c.pipeline(kKFull).consumer_release(k);
-    const GradientStore<T> to{c, work, warpgroup, lane};
+    // The gradients leave through V's place, or K's where there is no V: the next one comes where
+    // they were.
+    if (kUsesV && lane % 32 == 0) c.pipeline(kKFull).consumer_release(k);
+    const GradientStore<T> to{c, work, warpgroup, lane, kUsesV ? c.kSmem.v : products.k};
     if constexpr (kHasDv) {
       ptx::fence_registers(rDV);
       to.template store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
@@ -65,15 +74,23 @@ class Math {
       ptx::fence_registers(rDK);
       to.template store<T.head_dim>(rDK, c.params.gradients.dk, c.params.scale);
     }
-    ptx::fence_proxy_async_shared();  // the next V comes where they were
+    ptx::fence_proxy_async_shared();
     __syncwarp();
-    if (lane % 32 == 0) c.pipeline(kVFull).consumer_release(v);
+    if (lane % 32 == 0) {
+      if constexpr (kUsesV) {
+        c.pipeline(kVFull).consumer_release(VState{work.v});
+      } else {
+        c.pipeline(kKFull).consumer_release(k);
+      }
+    }
     ring.advance();
-    return ring;
+    return {ring, ds};
   }
 
  private:
   static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
+  static constexpr bool kUsesV = uses_v(kPart);
+  static constexpr bool kCountsDs = T.split && is_persistent(T);
   using Shape = StepShape<T>;
   using Operand = typename Shape::Operand;
   using Scores = typename Shape::Scores;
@@ -82,7 +99,7 @@ class Math {
 
   // Of the first steps; the others' are loaded in their places. dk of 256 columns, P in f32 and dP
   // leave no room for more than one.
-  static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim > 192;
+  static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim >= 192;
   static constexpr int kHeldSteps = kIsCrowded ? 1 : kSteps < 4 ? kSteps : 4;
   using Statistics = float4[kHeldSteps];
   // Softcap: P (1 - tanh²), of which dS is made in the place of P. Rounded, and rounded again as
@@ -208,6 +225,7 @@ class Math {
     if (is_masked) hide<kBoth>(rDS);
     store_ds<kBoth>(rDS);
     announce_ds();
+    if constexpr (kCountsDs) ds.advance();
     release(kDoutFull, ring);
     if constexpr (T.stages == 1) {
       products.template issue_dk<kBoth>(rDK, rDS, stage);
@@ -228,16 +246,17 @@ class Math {
     ring = next;
   }
 
-  // The same where dv is all that is computed: Q is free when its scores are there.
+  // The same where dv is all that is computed: Q is free when its scores are there. A work's last
+  // one is held for the scores that nobody reads, where the next work's would take its place.
   __device__ void visit_for_dv(Scores& rS, Statistics& rStats, bool has_next) {
     Operand rP;
     None none;
     const RingState<T> next{ring.count + has_next};
     __syncwarp();  // every lane has read its lse, which came with Q
-    release(kQFull, ring);
+    if (has_next || !is_persistent(T)) release(kQFull, ring);
     probabilities<kBoth>(rS, rStats, rP, none);
     if (is_masked) hide<kBoth>(rP);
-    if (has_next) wait_for_q(next);
+    if (has_next || is_persistent(T)) wait_for_q(next);
     products.issue_scores(rS, next.stage());
     wait_for_dout();
     products.template issue_dv<kBoth>(rDV, rP, ring.stage());
@@ -246,6 +265,7 @@ class Math {
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
     release(kDoutFull, ring);
+    if (!has_next && is_persistent(T)) release(kQFull, ring);
     ring = next;
   }
 
@@ -272,7 +292,7 @@ class Math {
   // first scores and probabilities are computed.
   __device__ void wait_for_v() {
     if (has_v) return;
-    c.pipeline(kVFull).consumer_wait(v);
+    c.pipeline(kVFull).consumer_wait(VState{work.v});
     has_v = true;
   }
   __device__ void wait_for_dout() const { c.pipeline(kDoutFull).consumer_wait(ring); }
@@ -413,9 +433,10 @@ class Math {
     const int key = kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 8 + 8 * (matrix & 1);
 #pragma unroll
     for (int step = Shape::begin(kHalf); step < Shape::end(kHalf); ++step) {
-      const DsState<T> ds{ring.count * q_blocks(T) + step / kBlockSteps};
-      const ptx::SmemAddr to = c.smem_address(c.kSmem.ds + ds.stage() * kDsBytes + key * kRowBytes);
-      if (step % kBlockSteps == 0) c.pipeline(kDsFull).producer_acquire(ds);
+      const DsState<T> place = ds_of(step / kBlockSteps);
+      const ptx::SmemAddr to =
+          c.smem_address(c.kSmem.ds + place.stage() * kDsBytes + key * kRowBytes);
+      if (step % kBlockSteps == 0) c.pipeline(kDsFull).producer_acquire(place);
       const int chunk = 2 * (step % kBlockSteps) + matrix / 2;
       ptx::stmatrix_x4(to + 16 * (chunk ^ slab_swizzle<kQueryRows>(key)), rDS[step][0],
                        rDS[step][1], rDS[step][2], rDS[step][3]);
@@ -427,9 +448,12 @@ class Math {
     __syncwarp();
 #pragma unroll
     for (int block = 0; block < q_blocks(T); ++block) {
-      const DsState<T> ds{ring.count * q_blocks(T) + block};
-      if (lane % 32 == 0) ptx::mbarrier_arrive(c.barrier(kDsFull, ds.stage()));
+      if (lane % 32 == 0) ptx::mbarrier_arrive(c.barrier(kDsFull, ds_of(block).stage()));
     }
+  }
+  // The place of dS of the step's block-th block of queries.
+  __device__ DsState<T> ds_of(int block) const {
+    return {(kCountsDs ? ds.count : ring.count * q_blocks(T)) + block};
   }
 
   const Context<T>& c;
@@ -440,8 +464,8 @@ class Math {
   const int lane;  // in the warpgroup
 
   RingState<T> ring;
+  DsState<T> ds;  // split: of the next step
   const KState<T> k;
-  const VState v;
   bool has_v = false;  // it is there
   int m;               // the step's queries: m q_rows and on
   bool is_masked;      // some of the CTA's keys do not see all of them
@@ -462,27 +486,27 @@ template <BwdTraits T>
 __device__ inline void math(const Context<T>& c, int warpgroup) {
   const int lane = threadIdx.x % kWarpgroupThreads;
   WorkReader<T> works(c);
-  RingState<T> ring;
+  Rings<T> rings;
 #pragma unroll 1
   for (;;) {
     const Work& work = works.wait();
     if (work.steps < 0) return;
     if (work.steps == 0) {
-      GradientStore<T>{c, work, warpgroup, lane}.store_zeros();
+      GradientStore<T>{c, work, warpgroup, lane, c.kSmem.v}.store_zeros();
       pass(c.pipeline(kKFull), works.k());
-      if (work.part != Part::kDv) pass(c.pipeline(kVFull), works.v());
+      if (uses_v(work.part)) pass(c.pipeline(kVFull), VState{work.v});
     } else {
       if constexpr (!T.split) {
-        ring = Math<T, Part::kAll>(c, work, warpgroup, ring, works.k(), works.v()).run();
+        rings = Math<T, Part::kAll>(c, work, warpgroup, rings, works.k()).run();
       } else if (work.part == Part::kDkAndDq) {
-        ring = Math<T, Part::kDkAndDq>(c, work, warpgroup, ring, works.k(), works.v()).run();
+        rings = Math<T, Part::kDkAndDq>(c, work, warpgroup, rings, works.k()).run();
       } else {
-        ring = Math<T, Part::kDv>(c, work, warpgroup, ring, works.k(), works.v()).run();
+        rings = Math<T, Part::kDv>(c, work, warpgroup, rings, works.k()).run();
       }
     }
     __syncwarp();
     works.release(lane % 32 == 0);
-    if (!is_persistent(T)) return;  // registers do not hold which work is next
+    if (!is_persistent(T)) return;
   }
 }
 

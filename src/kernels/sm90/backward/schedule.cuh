@@ -23,6 +23,7 @@ class Scheduler {
       Work* work = &c.work(slot.stage());
       if (threadIdx.x % 32 == 0) {
         take(work);
+        work->v = v.count;
         ptx::mbarrier_arrive(c.barrier(kWorkFull, slot.stage()));
       }
       __syncwarp();
@@ -31,9 +32,10 @@ class Scheduler {
       c.pipeline(kKFull).producer_acquire(k);
       load<T.head_dim>(*work, p.maps.k, c.kSmem.k + k.stage() * k_bytes(T),
                        c.barrier(kKFull, k.stage()));
-      if (work->part != Part::kDv) {
-        c.pipeline(kVFull).producer_acquire(VState{slot.count});
+      if (uses_v(work->part)) {
+        c.pipeline(kVFull).producer_acquire(v);
         load<T.head_dim_v>(*work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
+        v.advance();
       }
       slot.advance();
     }
@@ -58,9 +60,9 @@ class Scheduler {
     return index;
   }
 
-  // K or V; where no query sees the keys, no more than the arrival. Tails are cleared where
-  // something else may lie behind them, K's too: dq adds up dS K over all keys of the block, and a
-  // dS of 0 does not silence NaN.
+  // K or V; where no query sees the keys, no more than the arrival. Tails are
+  // cleared where something else may lie behind them, K's too: dq adds up dS K over all keys of the
+  // block, and a dS of 0 does not silence NaN.
   template <int kColumns>
   __device__ void load(const Work& w, const TensorMap& map, int to, ptx::SmemAddr full) {
     if (w.steps == 0) {
@@ -79,6 +81,7 @@ class Scheduler {
   const BwdParams& p;
   TileLoads<T> tiles;
   PipelineState<kWorkSlots> slot;
+  VState v;
   uint32_t next;
 };
 

@@ -9,7 +9,7 @@
 
 namespace fa4::sm90::bwd {
 
-// 16-bit gradients go through the place of the warpgroup's rows of V, which nobody else reads.
+// 16-bit gradients go through the place of the warpgroup's rows of V or K, which nobody else reads.
 template <BwdTraits T>
 struct GradientStore {
   static constexpr int kWarpRows = 16;
@@ -19,7 +19,8 @@ struct GradientStore {
   const Context<T>& c;
   const Work& work;
   int warpgroup;
-  int lane;  // in the warpgroup
+  int lane;   // in the warpgroup
+  int place;  // of V or K
 
   // Of keys that no query sees.
   __device__ void store_zeros() const {
@@ -33,7 +34,7 @@ struct GradientStore {
     if (tensor.data == nullptr) return;
     if (c.params.gradients.is_f32 != 0) return store_f32<kColumns>(x, tensor, factor);
     constexpr int kAtOnce = kColumns < T.head_dim_v ? kColumns : T.head_dim_v;
-    // Every warp's products are done with V.
+    // Every warp's products are done with that place.
     ptx::barrier_sync(kStore + warpgroup, kWarpgroupThreads);
     unroll<(kColumns + kAtOnce - 1) / kAtOnce>([&](auto part) {
       constexpr int kFirst = decltype(part)::value * kAtOnce;
@@ -89,8 +90,8 @@ struct GradientStore {
         const int e = kFirst / 2 + 8 * i + 2 * j;
         words[j] = pack<T.element>(x[e] * factor, x[e + 1] * factor);
       }
-      ptx::stmatrix_x4(c.smem_address(c.kSmem.v + offset(row, 2 * i + matrix / 2)), words[0],
-                       words[1], words[2], words[3]);
+      ptx::stmatrix_x4(c.smem_address(place + offset(row, 2 * i + matrix / 2)), words[0], words[1],
+                       words[2], words[3]);
     }
   }
 
@@ -105,7 +106,7 @@ struct GradientStore {
       const int row = i / kPieces, piece = i % kPieces;
       if (row >= rows || kFirst + 8 * piece >= tensor.columns) continue;
       *reinterpret_cast<uint4*>(to + row * tensor.stride_seqlen + 8 * piece) =
-          *reinterpret_cast<const uint4*>(c.smem + c.kSmem.v + offset(first_row() + row, piece));
+          *reinterpret_cast<const uint4*>(c.smem + place + offset(first_row() + row, piece));
     }
   }
 

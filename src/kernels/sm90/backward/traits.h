@@ -21,8 +21,8 @@ struct BwdTraits {
   int stages = 2;        // of Q and dO
   int ds_stages = 2;     // of dS
   int dq_stages = 2;     // of a part of dq: dq_columns columns
-  // dk with dq, and dv, by CTAs of their own, where registers do not hold both: scores are computed
-  // twice, six products in place of five.
+  // dk with dq, and dv, by works of their own, where registers do not hold both: scores are
+  // computed twice, six products in place of five.
   bool split = false;
   bool softcap = false;
 
@@ -38,12 +38,13 @@ inline constexpr int kKeys = kMathWarpgroups * kWarpgroupKeys;  // of a block
 inline constexpr int kNumThreads = (2 + kMathWarpgroups) * kWarpgroupThreads;
 inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 
-// What a CTA computes.
+// What a work computes.
 enum class Part { kAll, kDkAndDq, kDv };
+constexpr bool uses_v(Part part) { return part != Part::kDv; }
 constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
-// Whether a CTA goes from block of keys to block of keys, or has one: the parts of a split one wait
-// at barriers of their own.
-constexpr bool is_persistent(const BwdTraits& t) { return !t.split; }
+// Whether a CTA goes from block of keys to block of keys, or has one: beside dk of 256 columns
+// registers do not hold which is next.
+constexpr bool is_persistent(const BwdTraits& t) { return t.head_dim <= 192; }
 
 enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
 inline constexpr int kReduceWarps = 2;
@@ -55,6 +56,9 @@ constexpr int q_blocks(const BwdTraits& t) { return t.q_rows / kQueryRows; }
 // Columns of dq that are computed at a time, and how often in a block and in a step.
 constexpr int dq_columns(const BwdTraits& t) { return dq_part_columns(t.head_dim); }
 constexpr int dq_parts_of_block(const BwdTraits& t) { return t.head_dim / dq_columns(t); }
+// Parts that one product computes. dS, which lies in shared memory once beside 192 columns, is free
+// behind it, and is read once.
+constexpr int dq_parts_at_once(const BwdTraits& t) { return t.head_dim == 192 ? 3 : 1; }
 constexpr int dq_parts(const BwdTraits& t) { return q_blocks(t) * dq_parts_of_block(t); }
 // Parts of dq have barriers apart from the stages, those of one step for each reducing warp: a warp
 // that waits for its own only never misses a phase.
@@ -67,6 +71,7 @@ struct RegisterSplit {
   int dq;
 };
 constexpr RegisterSplit register_split(const BwdTraits& t) {
+  if (dq_parts_at_once(t) > 1) return {32, 176, 128};
   if (dq_columns(t) > 64) return {40, 192, 88};
   return {32, 208, 64};
 }
@@ -92,7 +97,7 @@ inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
 inline constexpr int kStatBlockBytes = kQueryRows * 4;
 constexpr int stat_bytes(const BwdTraits& t) { return t.q_rows * 4; }
-inline constexpr int kWorkBytes = 52;
+inline constexpr int kWorkBytes = 56;
 inline constexpr int kWorkSlots = 2;
 
 // Barriers, in the order of shared memory: a row of the table each.
@@ -129,7 +134,8 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
       {"k_empty", t.k_stages, math_warps + dq_warps, Start::kFree,
        "math and dq warps, after their products", "schedule"},
       {"v_full", 1, 1, Start::kTaken, loaded, "math"},
-      {"v_empty", 1, math_warps, Start::kFree, "math warps, when dk and dv have left", "schedule"},
+      {"v_empty", 1, math_warps, Start::kFree, "math warps, when dk, or dk and dv, have left",
+       "schedule"},
       {"q_full", t.stages, 1, Start::kTaken, loaded, "math"},
       {"q_empty", t.stages, math_warps, Start::kFree, "math warps, after dK", "load"},
       {"dout_full", t.stages, 1, Start::kTaken, loaded, "math"},
