@@ -18,7 +18,10 @@ namespace {
 // A warp that polls (test_wait, a flag in memory) can always run: after so many instructions
 // without an event, asynchronous work gets a turn, ...
 constexpr uint64_t kSpinInstructions = 100'000;
-// ... and after so many, lanes that wait for those that poll go on alone.
+// ... which comes sooner where polling is the rule, as clusters that take turns wait for each
+// other: after so many of each warp that can run. Few compute longer without an event.
+constexpr uint64_t kSpinOfWarp = 1024;
+// After so many, lanes that wait for those that poll go on alone.
 constexpr uint64_t kAloneInstructions = 5 * kSpinInstructions;
 constexpr uint32_t kQuantum = 512;
 // Rounds in which every try_wait gave up and nothing came of it: a deadlock. As many barriers can
@@ -136,7 +139,7 @@ uint32_t Cluster::next_quantum() {
   return 1u << (random() % 7);
 }
 
-bool Cluster::run_warps() {
+uint32_t Cluster::run_warps() {
   std::vector<Warp*> order;
   for (const auto& cta : ctas) {
     for (const auto& warp : cta->warps) {
@@ -147,12 +150,12 @@ bool Cluster::run_warps() {
   if (policy == Policy::kRandom || policy == Policy::kSplit) {
     std::shuffle(order.begin(), order.end(), random);
   }
-  bool ran = false;
+  uint32_t ran = 0;
   for (Warp* warp : order) {
     for (size_t i = 0; i < warp->groups.size();) {
       bool alive = true;
       // One that sleeps runs the next time.
-      ran |= run_turn(*this, *warp, i, next_quantum(), &alive) != 0 || !alive ||
+      ran += run_turn(*this, *warp, i, next_quantum(), &alive) != 0 || !alive ||
              warp->groups[i]->wait.kind == Wait::Kind::kSleep;
       i += alive;
     }
@@ -184,11 +187,15 @@ bool Cluster::expire_waits() {
   return any;
 }
 
-void Cluster::wait_anew() { quiet_ = {progress, instructions, instructions, 0}; }
+void Cluster::others_moved() {
+  quiet_.since = instructions;
+  quiet_.expiries = 0;
+}
 
-// Warps have run, and nothing came of it.
-void Cluster::let_spin() {
-  if (instructions - quiet_.advanced <= kSpinInstructions) return;
+// So many warps have run, and nothing came of it.
+void Cluster::let_spin(uint32_t warps) {
+  const uint64_t most = launch.options.resident == 1 ? kSpinInstructions : warps * kSpinOfWarp;
+  if (instructions - quiet_.advanced <= most) return;
   quiet_.advanced = instructions;
   if (!engines.advance_one() && instructions - quiet_.since > kAloneInstructions) release_joins();
 }
@@ -196,7 +203,7 @@ void Cluster::let_spin() {
 Cluster::State Cluster::run(uint64_t budget) {
   const uint64_t end = instructions + budget;
   while (instructions < end) {
-    const bool ran = run_warps();
+    const uint32_t ran = run_warps();
     check_limit();
     engines.tick();
     while (engines.full() && engines.advance_one()) {
@@ -209,9 +216,10 @@ Cluster::State Cluster::run(uint64_t budget) {
       return State::kDone;
     }
     if (progress != quiet_.progress) {
-      wait_anew();  // also when only an engine moved: what it signalled may wake a warp
-    } else if (ran) {
-      let_spin();
+      // Also when only an engine moved: what it signalled may wake a warp.
+      quiet_ = {progress, instructions, instructions, 0};
+    } else if (ran != 0) {
+      let_spin(ran);
     } else if (!engines.advance_one() && !release_joins() &&
                (++quiet_.expiries > kMostExpiries || !expire_waits())) {
       quiet_.expiries = 0;

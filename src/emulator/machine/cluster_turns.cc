@@ -82,7 +82,7 @@ class ClusterTurns {
     quiet_ = moved ? 0 : quiet_ + (cluster.instructions - instructions);
     // What the others wait for may have come.
     if (moved) {
-      for (const auto& other : resident_) other->wait_anew();
+      for (const auto& other : resident_) other->others_moved();
     }
     const bool done = state == Cluster::State::kDone;
     if (done) resident_.erase(resident_.begin() + static_cast<ptrdiff_t>(place));
