@@ -41,7 +41,8 @@ void MachineFlags::declare(Options& app, const char* check) {
   app.add_option("--policy", policy_,
                  "When asynchronous work completes: eager (default), late, random, split")
       ->type_name("P");
-  app.add_option("--seed", seed_, "Of random and split (default 0)")->type_name("N");
+  app.add_option("--seed", seed_, "Of random, split, --launch-order and --resident (default 0)")
+      ->type_name("N");
   app.add_option("--check", check_,
                  fmt::format("all: observe hazards, barriers, leaks; none. Default {}", check))
       ->type_name("C");

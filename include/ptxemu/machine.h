@@ -27,7 +27,7 @@ namespace ptxemu {
 struct MachineOptions {
   std::string device = "emulated:b200";  // or "emulated:h200"
   std::string policy = "eager";          // late, random, split: when asynchronous work completes
-  uint64_t seed = 0;                     // of random and split
+  uint64_t seed = 0;                     // of random and split, of launch_order and resident
   std::string math = "hw";               // exact, fast: how tensor cores add
   bool check = false;                    // hazards, barrier misuse, leaks, uninitialised reads ...
   uint32_t threads = 0;                  // 0: all cores; results do not depend on it
