@@ -137,6 +137,7 @@ std::string ExecCommand::settings(const ptxemu::MachineOptions& options,
               {"max_call_depth", options.max_call_depth},
               {"launch_order", options.launch_order},
               {"reorder_products", options.reorder_products},
+              {"resident", options.resident},
               {"ptx", ptx_},
               {"log", log}}
       .dump();

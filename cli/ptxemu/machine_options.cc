@@ -41,7 +41,8 @@ void MachineFlags::declare(Options& app, const char* check) {
   app.add_option("--policy", policy_,
                  "When asynchronous work completes: eager (default), late, random, split")
       ->type_name("P");
-  app.add_option("--seed", seed_, "Of random and split (default 0)")->type_name("N");
+  app.add_option("--seed", seed_, "Of random, split, --launch-order and --resident (default 0)")
+      ->type_name("N");
   app.add_option("--check", check_,
                  fmt::format("all: observe hazards, barriers, leaks; none. Default {}", check))
       ->type_name("C");
@@ -52,6 +53,9 @@ void MachineFlags::declare(Options& app, const char* check) {
       ->type_name("O");
   app.add_flag("--reorder-products", reorder_products_,
                "tcgen05.mma of different accumulators may overtake each other");
+  app.add_option("--resident", resident_,
+                 "Clusters that take turns by --seed, where they may meet (default 1: none)")
+      ->type_name("N");
   app.add_option("--threads", threads_, "Host threads (default: all cores)")->type_name("N");
   const ptxemu::MachineOptions defaults;
   const auto limit = [&](const char* name, std::optional<std::string>& value, const char* what,
@@ -78,6 +82,7 @@ ptxemu::MachineOptions MachineFlags::options() const {
   options.reorder_products = reorder_products_;
   options.check = one_of("--check", check_, {"none", "all"}) == "all";
   options.seed = whole_number("--seed", seed_, 0, UINT64_MAX);
+  options.resident = static_cast<uint32_t>(whole_number("--resident", resident_, 1, 4096, 1));
   options.threads = static_cast<uint32_t>(whole_number("--threads", threads_, 1, 4096));
   options.max_instructions = whole_number("--max-instructions", max_instructions_, 1, UINT64_MAX,
                                           options.max_instructions);

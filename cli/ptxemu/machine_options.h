@@ -20,7 +20,7 @@ class MachineFlags {
   std::string device_ = "emulated:b200", policy_ = "eager", math_ = "hw", check_;
   std::string launch_order_ = "in_order";
   bool reorder_products_ = false;
-  std::optional<std::string> seed_, threads_;
+  std::optional<std::string> seed_, threads_, resident_;
   std::optional<std::string> max_instructions_, max_memory_, max_local_memory_, max_printed_,
       max_call_depth_;
 };

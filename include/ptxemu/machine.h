@@ -27,7 +27,7 @@ namespace ptxemu {
 struct MachineOptions {
   std::string device = "emulated:b200";  // or "emulated:h200"
   std::string policy = "eager";          // late, random, split: when asynchronous work completes
-  uint64_t seed = 0;                     // of random and split
+  uint64_t seed = 0;                     // of random and split, of launch_order and resident
   std::string math = "hw";               // exact, fast: how tensor cores add
   bool check = false;                    // hazards, barrier misuse, leaks, uninitialised reads ...
   uint32_t threads = 0;                  // 0: all cores; results do not depend on it
@@ -37,6 +37,9 @@ struct MachineOptions {
   std::string launch_order = "in_order";  // random: clusters start in an order drawn from the seed
   // tcgen05.mma of different accumulators may overtake each other, as the ISA leaves open.
   bool reorder_products = false;
+  // Clusters of a launch that are there together, in turns that the seed draws, where clusters may
+  // learn of one another; 1: one goes on until it ends or only waits for others.
+  uint32_t resident = 1;
   // What a launch or a module may take, whatever its text says; 0: no bound. A launch that comes to
   // its end so has the status "trap" and a finding of the rule "limit" that names the option; a
   // module that asks for too much is a MemoryError.

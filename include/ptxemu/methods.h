@@ -16,7 +16,7 @@ namespace ptxemu {
 
 struct Methods {
   // Another number whenever this struct or one of machine.h changes.
-  static constexpr uint32_t kVersion = 3;
+  static constexpr uint32_t kVersion = 4;
 
   Machine* (*create)(const MachineOptions& options);  // to be given to destroy
   void (*destroy)(Machine* machine);                  // null does nothing

@@ -18,12 +18,12 @@ namespace {
               fmt::format("{} \"{}\"; accepted: {}", name, value, accepted));
 }
 
-int parse_int(std::string_view name, std::string_view value, int maximum) {
+int parse_int(std::string_view name, std::string_view value, int maximum, int minimum = 0) {
   int number = 0;
   const char* end = value.data() + value.size();
   const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc() || stop != end || number < 0 || number > maximum) {
-    refuse(name, value, fmt::format("0 to {}", maximum));
+  if (error != std::errc() || stop != end || number < minimum || number > maximum) {
+    refuse(name, value, fmt::format("{} to {}", minimum, maximum));
   }
   return number;
 }
@@ -87,6 +87,8 @@ constexpr Variable kVariables[] = {
      [](Config& c, Text n, Text v) { c.emulator_launch_order = one_of(n, v, "in_order, random"); }},
     {"emulator_reorder_products", "FA4_EMULATOR_REORDER_PRODUCTS",
      [](Config& c, Text n, Text v) { c.emulator_reorder_products = parse_bool(n, v); }},
+    {"emulator_resident", "FA4_EMULATOR_RESIDENT",
+     [](Config& c, Text n, Text v) { c.emulator_resident = parse_int(n, v, 4096, 1); }},
     {"emulator_library", "FA4_EMULATOR_LIBRARY",
      [](Config& c, Text, Text v) { c.emulator_library = v; }},
     {"emulator_exec", "FA4_EMULATOR_EXEC", [](Config& c, Text, Text v) { c.emulator_exec = v; }},

@@ -25,6 +25,7 @@ struct Config {
   std::string emulator_math = "hw";       // FA4_EMULATOR_MATH: hw, exact, fast
   std::string emulator_launch_order = "in_order";  // FA4_EMULATOR_LAUNCH_ORDER: in_order, random
   bool emulator_reorder_products = false;          // FA4_EMULATOR_REORDER_PRODUCTS=1
+  int emulator_resident = 1;     // FA4_EMULATOR_RESIDENT: clusters that take turns
   std::string emulator_library;  // FA4_EMULATOR_LIBRARY: libptxemu.so.0, empty: found
   std::string emulator_exec;     // FA4_EMULATOR_EXEC: what ptxemu exec tells its CUDA libraries
   std::string emulator_save;     // FA4_EMULATOR_SAVE: folder for launch files, empty: none

@@ -96,8 +96,9 @@ std::shared_ptr<Device> Device::open(std::string_view name) {
     if (spec.name != name) continue;
     const ptxemu::Methods* methods = machine_methods();
     if (methods == nullptr) unavailable(name, machine_problem());
-    return open_devices().find_or_make(
-        name, [&] { return std::make_shared<EmulatedDevice>(spec, *methods); });
+    return open_devices().find_or_make(name, [&] {
+      return std::make_shared<EmulatedDevice>(spec, *methods, configured_machine(spec));
+    });
   }
   const int ordinal = cuda_ordinal(name);
   if (ordinal < 0) unavailable(name, "not the name of a GPU, which is cuda:N");

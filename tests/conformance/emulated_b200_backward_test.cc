@@ -55,6 +55,24 @@ TEST_F(EmulatedB200Backward, DeterministicUnderEveryMask) {
   EXPECT_TRUE(once == run_backward_on(tested_backends()[0], given.problem(), given.args()));
 }
 
+// Pairs of CTAs that are there together wait for each other's turns. A pair that is alone ends
+// before the next one starts.
+TEST_F(EmulatedB200Backward, ClustersThatTakeTurnsGiveTheSameBits) {
+  const Backend& alone = tested_backends()[0];
+  std::vector<Backend> together;
+  for (const uint32_t resident : {2, 3, 4}) {
+    together.push_back(with_turns(alone, resident, resident - 1));
+  }
+  for (const int64_t head_dim : {64, 128}) {
+    for (const bool causal : {false, true}) {
+      Case c = small_case(330, 1000, head_dim);
+      c.desc.deterministic = true;
+      c.desc.causal = causal;
+      expect_same_bits(c, alone, together);
+    }
+  }
+}
+
 TEST_F(EmulatedB200Backward, Softcap) {
   for (const int64_t head_dim : {64, 128}) {
     for (const int64_t keys : {100, 300}) {  // one CTA, pairs

@@ -1,5 +1,8 @@
 #include "emulated_backward.h"
 
+#include "device/emulated/emulated_device.h"
+#include "device/emulated/machine_library.h"
+
 namespace fa4::internal {
 
 Case small_case(int64_t seqlen_q, int64_t seqlen_k, int64_t head_dim) {
@@ -117,6 +120,27 @@ void expect_sinks_dlse_and_every_scale() {
     c.desc.causal = true;
     if (scale != 0) c.desc.sink_dtype = scale < 0 ? DType::kBF16 : DType::kF16;
     expect_right(c);
+  }
+}
+
+Backend with_turns(const Backend& backend, uint32_t resident, uint64_t seed) {
+  const DeviceSpec& spec = backend.device.device->spec();
+  ptxemu::MachineOptions options = configured_machine(spec);
+  options.resident = resident;
+  options.seed = seed;
+  Backend turns = backend;
+  turns.device.device = std::make_shared<EmulatedDevice>(spec, *machine_methods(), options);
+  return turns;
+}
+
+void expect_same_bits(const Case& c, const Backend& alone, const std::vector<Backend>& together) {
+  const BackwardCase given(c);
+  GradientResult expected = run_backward_on(alone, given.problem(), given.args());
+  expect_gradients(given, expected);
+  for (size_t i = 0; i < together.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "turns " << i << ", head_dim " << c.desc.head_dim);
+    EXPECT_TRUE(expected == run_backward_on(together[i], given.problem(), given.args()));
+    EXPECT_EQ(together[i].device.device->formal_findings(), 0);
   }
 }
 

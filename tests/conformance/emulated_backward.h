@@ -35,4 +35,11 @@ void expect_rows_in_use();
 // With gradients in f32.
 void expect_sinks_dlse_and_every_scale();
 
+// The same GPU as configured, but for clusters of a launch that take turns, `resident` at a time,
+// as the seed draws.
+Backend with_turns(const Backend& backend, uint32_t resident, uint64_t seed);
+// Of a deterministic backward: the bits of `alone` from each of `together`, whose checkers find
+// nothing.
+void expect_same_bits(const Case& c, const Backend& alone, const std::vector<Backend>& together);
+
 }  // namespace fa4::internal

@@ -151,5 +151,23 @@ TEST_F(EmulatedH200Backward, EveryGridGivesTheSameBits) {
   }
 }
 
+// CTAs that are there together wait for each other's turns, and take tickets as they come. A CTA
+// that is alone has all works, in the order of the turns.
+TEST_F(EmulatedH200Backward, CtasThatTakeTurnsGiveTheSameBits) {
+  std::vector<Backend> together;
+  for (const auto& [resident, seed] : {std::pair{2, 1}, {3, 2}, {4, 3}}) {
+    together.push_back(with_turns(h200_of(resident)[0], static_cast<uint32_t>(resident),
+                                  static_cast<uint64_t>(seed)));
+  }
+  for (const int64_t head_dim : {64, 128, 192}) {
+    for (const bool causal : {false, true}) {
+      Case c = small_case(330, 600, head_dim);
+      c.desc.deterministic = true;
+      c.desc.causal = causal;
+      expect_same_bits(c, h200_of(1)[0], together);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fa4::internal

@@ -53,6 +53,7 @@ MachineOptions options_from(const Json& json) {
   options.max_call_depth = json.value("max_call_depth", options.max_call_depth);
   options.launch_order = json.value("launch_order", options.launch_order);
   options.reorder_products = json.value("reorder_products", options.reorder_products);
+  options.resident = json.value("resident", options.resident);
   return options;
 }
 

@@ -12,11 +12,8 @@
 #include "core/logging.h"
 
 namespace fa4::internal {
-namespace {
 
-using Clock = std::chrono::steady_clock;
-
-ptxemu::MachineOptions machine_options(const DeviceSpec& spec) {
+ptxemu::MachineOptions configured_machine(const DeviceSpec& spec) {
   const Config& c = config();
   ptxemu::MachineOptions options;
   options.device = spec.name;
@@ -26,9 +23,14 @@ ptxemu::MachineOptions machine_options(const DeviceSpec& spec) {
   options.math = c.emulator_math;
   options.launch_order = c.emulator_launch_order;
   options.reorder_products = c.emulator_reorder_products;
+  options.resident = static_cast<uint32_t>(c.emulator_resident);
   options.threads = static_cast<uint32_t>(c.num_threads);
   return options;
 }
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
 
 uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
@@ -184,8 +186,9 @@ class EmulatedDevice::LoadedKernel final : public Kernel {
   ptxemu::ModuleHandle module_;
 };
 
-EmulatedDevice::EmulatedDevice(const DeviceSpec& spec, const ptxemu::Methods& methods)
-    : spec_(spec), shared_(std::make_shared<Shared>(methods, machine_options(spec))) {
+EmulatedDevice::EmulatedDevice(const DeviceSpec& spec, const ptxemu::Methods& methods,
+                               const ptxemu::MachineOptions& options)
+    : spec_(spec), shared_(std::make_shared<Shared>(methods, options)) {
   if (!shared_->call(&ptxemu::Methods::device_addresses_are_host_addresses)) {
     throw Error(
         ErrorCode::kOutOfMemory,

@@ -1,8 +1,8 @@
 // A GPU that is not there, behind the door of device.h: PTX runs on the CPU (ptxemu/machine.h).
 //
 // Every call has done its work when it returns, whatever the stream: nothing is ever captured or
-// pending. A launch in which the emulator sees an error of the kernel throws. Policy, seed, checks
-// and arithmetic are config()'s. Thread-safe; launches run one at a time.
+// pending. A launch in which the emulator sees an error of the kernel throws. Thread-safe; launches
+// run one at a time.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,14 @@
 
 namespace fa4::internal {
 
+// How config() wants the machine.
+ptxemu::MachineOptions configured_machine(const DeviceSpec& spec);
+
 class EmulatedDevice : public Device {
  public:
   // `methods` outlives the device.
-  EmulatedDevice(const DeviceSpec& spec, const ptxemu::Methods& methods);
+  EmulatedDevice(const DeviceSpec& spec, const ptxemu::Methods& methods,
+                 const ptxemu::MachineOptions& options);
 
   const DeviceSpec& spec() const override { return spec_; }
   KernelImage::Kind image_kind() const override { return KernelImage::Kind::kPtx; }

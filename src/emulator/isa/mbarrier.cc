@@ -132,11 +132,21 @@ uint64_t object_of(BarrierPlace place) {
   return uint64_t{place.cta->rank} << kRankShift | place.offset;
 }
 
-// A try_wait may give up at any time: now and then it does, in all lanes alike.
-bool gives_up(Exec& exec) {
+// A try_wait may give up before its phase is over: now and then it does, in all lanes alike, at
+// once or after it has waited. One that has waited gives up again only when something has moved
+// since, so that waits for what never comes end as a deadlock, and not where it has seen its phase
+// end: by the next try the barrier might be a phase further.
+bool gives_up(Exec& exec, bool done) {
+  constexpr uint64_t kAtOnce = 16, kWhileItWaits = 64;  // one of so many tries
   const Policy policy = exec.launch->options.policy;
   if (policy != Policy::kRandom && policy != Policy::kSplit) return false;
-  return !exec.resumed(Wait::Kind::kMbarrier) && exec.cluster->random() % 16 == 0;
+  if (!exec.resumed(Wait::Kind::kMbarrier)) return exec.cluster->random() % kAtOnce == 0;
+  uint64_t& gave_up = exec.group->wait.gave_up;
+  if (done || gave_up == exec.cluster->progress || exec.cluster->random() % kWhileItWaits != 0) {
+    return false;
+  }
+  gave_up = exec.cluster->progress;
+  return true;
 }
 
 void tell_observed(const Exec& exec, const Insn& insn, const BarrierInsn& barrier, uint32_t done) {
@@ -189,7 +199,7 @@ Flow wait(Exec& exec, const Insn& insn) {
     }
   });
   if (barrier.may_block) {
-    if (gives_up(exec)) {
+    if (gives_up(exec, done != 0)) {
       done = 0;
     } else if (done == 0 && !exec.group->wait.expired) {
       const uint32_t parity = phase_parity(exec, barrier, exec.first_lane());

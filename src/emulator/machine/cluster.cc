@@ -18,8 +18,11 @@ namespace {
 // A warp that polls (test_wait, a flag in memory) can always run: after so many instructions
 // without an event, asynchronous work gets a turn, ...
 constexpr uint64_t kSpinInstructions = 100'000;
-// ... and after so many the cluster is taken to wait for another cluster, or for nothing.
-constexpr uint64_t kStuckInstructions = 2'000'000;
+// ... which comes sooner where polling is the rule, as clusters that take turns wait for each
+// other: after so many of each warp that can run. Few compute longer without an event.
+constexpr uint64_t kSpinOfWarp = 1024;
+// After so many, lanes that wait for those that poll go on alone.
+constexpr uint64_t kAloneInstructions = 5 * kSpinInstructions;
 constexpr uint32_t kQuantum = 512;
 // Rounds in which every try_wait gave up and nothing came of it: a deadlock. As many barriers can
 // be polled in turn.
@@ -130,11 +133,13 @@ void Cluster::check_limit() {
 
 uint32_t Cluster::next_quantum() {
   const Policy policy = launch.options.policy;
-  if (policy == Policy::kEager || policy == Policy::kLate) return kQuantum;
+  const bool in_order = policy == Policy::kEager || policy == Policy::kLate;
+  // Where clusters take turns, those of their warps are short: no work is done in one of them.
+  if (in_order && launch.options.resident == 1) return kQuantum;
   return 1u << (random() % 7);
 }
 
-bool Cluster::run_warps() {
+uint32_t Cluster::run_warps() {
   std::vector<Warp*> order;
   for (const auto& cta : ctas) {
     for (const auto& warp : cta->warps) {
@@ -145,11 +150,13 @@ bool Cluster::run_warps() {
   if (policy == Policy::kRandom || policy == Policy::kSplit) {
     std::shuffle(order.begin(), order.end(), random);
   }
-  bool ran = false;
+  uint32_t ran = 0;
   for (Warp* warp : order) {
     for (size_t i = 0; i < warp->groups.size();) {
       bool alive = true;
-      ran |= run_turn(*this, *warp, i, next_quantum(), &alive) != 0 || !alive;
+      // One that sleeps runs the next time.
+      ran += run_turn(*this, *warp, i, next_quantum(), &alive) != 0 || !alive ||
+             warp->groups[i]->wait.kind == Wait::Kind::kSleep;
       i += alive;
     }
   }
@@ -180,13 +187,23 @@ bool Cluster::expire_waits() {
   return any;
 }
 
+void Cluster::others_moved() {
+  quiet_.since = instructions;
+  quiet_.expiries = 0;
+}
+
+// So many warps have run, and nothing came of it.
+void Cluster::let_spin(uint32_t warps) {
+  const uint64_t most = launch.options.resident == 1 ? kSpinInstructions : warps * kSpinOfWarp;
+  if (instructions - quiet_.advanced <= most) return;
+  quiet_.advanced = instructions;
+  if (!engines.advance_one() && instructions - quiet_.since > kAloneInstructions) release_joins();
+}
+
 Cluster::State Cluster::run(uint64_t budget) {
   const uint64_t end = instructions + budget;
-  uint64_t seen_progress = progress;
-  uint64_t spinning_since = instructions, since_advance = instructions;
-  uint32_t expiries = 0;
   while (instructions < end) {
-    const bool ran = run_warps();
+    const uint32_t ran = run_warps();
     check_limit();
     engines.tick();
     while (engines.full() && engines.advance_one()) {
@@ -198,22 +215,14 @@ Cluster::State Cluster::run(uint64_t budget) {
       if (launch.options.count_lines) collect_lines(*this, &launch.line_counts);
       return State::kDone;
     }
-    if (progress != seen_progress) {
-      seen_progress = progress;
-      spinning_since = since_advance = instructions;
-      expiries = 0;
-      continue;  // also when only an engine moved: what it signalled may wake a warp
-    }
-    if (ran) {
-      if (instructions - since_advance > kSpinInstructions) {
-        since_advance = instructions;
-        if (!engines.advance_one() && instructions - spinning_since > 5 * kSpinInstructions) {
-          release_joins();
-        }
-      }
-      if (instructions - spinning_since > kStuckInstructions) return State::kRunning;
+    if (progress != quiet_.progress) {
+      // Also when only an engine moved: what it signalled may wake a warp.
+      quiet_ = {progress, instructions, instructions, 0};
+    } else if (ran != 0) {
+      let_spin(ran);
     } else if (!engines.advance_one() && !release_joins() &&
-               (++expiries > kMostExpiries || !expire_waits())) {
+               (++quiet_.expiries > kMostExpiries || !expire_waits())) {
+      quiet_.expiries = 0;
       return State::kStuck;
     }
   }

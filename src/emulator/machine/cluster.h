@@ -53,6 +53,9 @@ struct Cluster {
   enum class State : uint8_t { kRunning, kStuck, kDone };
   // Runs until all is done, nothing can run, or `budget` warp instructions have passed.
   State run(uint64_t budget);
+  // Other clusters have moved, for which warps of this one may wait: how long they have waited in
+  // vain counts from here.
+  void others_moved();
   // A barrier phase, a store that others may poll ...: resets the livelock count.
   void note_progress() { ++progress; }
   template <class T>
@@ -61,13 +64,22 @@ struct Cluster {
   }
 
  private:
-  bool run_warps();
+  uint32_t run_warps();  // how many could
   bool release_joins();
   bool expire_waits();
+  void let_spin(uint32_t warps);
   uint32_t next_quantum();
   void check_limit();
   // Ends the launch as a trap, at the line where the first warp that runs is.
   [[noreturn]] void stop(const std::string& rule, const std::string& message);
+
+  // How long nothing has moved: a wait goes on over many short turns.
+  struct Quiet {
+    uint64_t progress = 0;  // of this cluster, which has not changed
+    uint64_t since = 0;     // the number of instructions when it or another cluster last moved
+    uint64_t advanced = 0;  // the same when this one did, or asynchronous work got a turn
+    uint32_t expiries = 0;  // of every try_wait
+  } quiet_;
 };
 
 }  // namespace ptxemu

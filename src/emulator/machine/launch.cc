@@ -9,39 +9,12 @@
 #include <utility>
 
 #include "emulator/machine/cluster_runs.h"
+#include "emulator/machine/cluster_turns.h"
 #include "emulator/machine/exec.h"
 #include "emulator/machine/simt.h"
 #include "emulator/observe/waiters.h"
 
 namespace ptxemu {
-
-namespace {
-
-// Warp instructions that a cluster runs before another gets a turn, if nothing of it moves: it may
-// wait for the other. They become more as long as nothing moves anywhere.
-constexpr uint64_t kShortTurn = 16'384;
-
-// CTAs that share a multiprocessor, by what each takes of its threads, registers and shared memory;
-// one that allocates tensor memory has it alone.
-uint32_t ctas_per_multiprocessor(const Launch& launch) {
-  constexpr uint64_t kThreads = 2048, kRegisters = 65536, kMostCtas = 32;
-  for (const auto& [name, function] : launch.code->functions) {
-    for (const Insn& insn : function->code) {
-      if (kind_of(insn) == InstructionKind::kTmemAlloc) return 1;
-    }
-  }
-  const uint32_t* block = launch.shape.block;
-  const uint64_t threads = (uint64_t{block[0]} * block[1] * block[2] + 31) / 32 * 32;
-  const uint64_t registers = std::max(1u, launch.registers_per_thread) * threads;
-  const uint64_t shared =
-      uint64_t{launch.code->static_shared_end} + launch.shape.dynamic_shared_bytes;
-  const uint64_t all_shared = launch.options.device->shared_bytes_per_block + kReservedShared;
-  const uint64_t ctas =
-      std::min({kMostCtas, kThreads / threads, kRegisters / registers, all_shared / shared});
-  return static_cast<uint32_t>(std::max<uint64_t>(1, ctas));
-}
-
-}  // namespace
 
 Finding printed_limit(uint64_t most) {
   Finding finding;
@@ -147,7 +120,7 @@ void Launch::run() {
   try {
     // The checker's rules of global memory span clusters.
     if (code->clusters_meet || observer != nullptr) {
-      run_in_turns();
+      run_in_turns(*this);
     } else {
       run_side_by_side(*this);
     }
@@ -185,43 +158,6 @@ void Launch::take(Launch& part) {
   if (fits) return;
   report(printed_limit(options.max_printed));
   status = Status::kTrap;
-}
-
-void Launch::run_in_turns() {
-  const uint64_t ctas = uint64_t{options.device->multiprocessors} * ctas_per_multiprocessor(*this);
-  const uint64_t limit = std::max<uint64_t>(1, ctas / ctas_per_cluster);
-  std::vector<std::unique_ptr<Cluster>> resident;
-  size_t turn = 0;
-  uint64_t quiet = 0;  // instructions since the last event anywhere
-  uint64_t budget = kShortTurn;
-  bool any_ran = false;
-  while (next_cluster < clusters || !resident.empty()) {
-    if (turn == resident.size()) {
-      if (next_cluster < clusters && resident.size() < limit) {
-        const uint64_t index = cluster_at(next_cluster++);
-        resident.push_back(std::make_unique<Cluster>(*this, index));
-      } else {
-        if (!any_ran || quiet > kLivelockInstructions) return report_deadlock(resident);
-        any_ran = false;
-        turn = 0;
-        budget = std::min(2 * budget, kClusterBudget);
-      }
-    }
-    Cluster& cluster = *resident[turn];
-    const uint64_t instructions = cluster.instructions, progress = cluster.progress;
-    const Cluster::State state = cluster.run(budget);
-    const bool moved = cluster.progress != progress;
-    if (moved) budget = kShortTurn;
-    any_ran |= moved || state != Cluster::State::kStuck;
-    quiet = moved ? 0 : quiet + (cluster.instructions - instructions);
-    if (state == Cluster::State::kDone) {
-      resident.erase(resident.begin() + static_cast<ptrdiff_t>(turn));
-      any_ran = true;
-      if (turn == resident.size()) turn = 0;
-    } else if (state == Cluster::State::kStuck || !moved) {
-      ++turn;
-    }
-  }
 }
 
 void Launch::report_deadlock(const std::vector<std::unique_ptr<Cluster>>& resident) {

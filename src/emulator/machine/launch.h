@@ -98,9 +98,6 @@ struct Launch {
   void take(Launch& part);
   // Fills `waiters` from what is resident.
   void report_deadlock(const std::vector<std::unique_ptr<Cluster>>& resident);
-
- private:
-  void run_in_turns();
 };
 
 }  // namespace ptxemu

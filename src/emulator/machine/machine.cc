@@ -48,6 +48,8 @@ Options internal_options(const MachineOptions& options) {
   o.max_call_depth = options.max_call_depth;
   o.count_lines = options.count_lines;
   o.reorder_products = options.reorder_products;
+  if (options.resident == 0) throw InputError("resident 0; accepted: 1 and more");
+  o.resident = options.resident;
   o.random_launch_order =
       choose<bool>("launch_order", options.launch_order, {{"in_order", false}, {"random", true}});
   o.trace = !options.trace_file.empty();

@@ -50,6 +50,7 @@ struct Options {
   bool count_lines = false;          // how often each warp executed each line of PTX
   bool random_launch_order = false;  // clusters start in an order that the seed draws
   bool reorder_products = false;     // those of different accumulators may overtake each other
+  uint32_t resident = 1;             // clusters that take turns by the seed; 1: one after the other
   uint32_t threads = 0;              // 0: all cores; the result does not depend on it
   // 0: no bound.
   uint64_t max_instructions = 0;  // warp instructions of one cluster

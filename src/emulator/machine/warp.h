@@ -74,6 +74,8 @@ struct Wait {
   uint32_t parity = 0;   // of kMbarrier
   uint64_t since = 0;    // instructions executed by the launch when it began
   bool expired = false;  // of kMbarrier: the try_wait's time is over, it returns false
+  // Of kMbarrier: the cluster's progress when a try_wait of the group last gave up by chance.
+  uint64_t gave_up = ~uint64_t{0};
 };
 
 struct Group {

@@ -34,6 +34,7 @@ class Usage(PtxemuTest):
             ("--seed", "-1", "a whole number from 0"),
             ("--seed", "1.5", "a whole number"),
             ("--threads", "0", "a whole number from 1 to 4096"),
+            ("--resident", "0", "a whole number from 1 to 4096"),
             ("--max-instructions", "0", "a whole number from 1"),
         ):
             self.refuse_launch(self.document(), f"{option} {value}; accepted: {accepted}", options=[option, value])

@@ -24,8 +24,8 @@ TEST(Config, IsReadOnceAndOverriddenBefore) {
   EXPECT_EQ(error_of("colour", "red"),
             "configuration key \"colour\"; accepted: cache_dir, cache, nvrtc, cuda_driver, "
             "cpu_isa, num_threads, emulator_policy, emulator_seed, emulator_check, emulator_math, "
-            "emulator_launch_order, emulator_reorder_products, emulator_library, emulator_exec, "
-            "emulator_save, log");
+            "emulator_launch_order, emulator_reorder_products, emulator_resident, "
+            "emulator_library, emulator_exec, emulator_save, log");
   EXPECT_EQ(error_of("num_threads", "many"), "num_threads \"many\"; accepted: 0 to 4096");
   EXPECT_EQ(error_of("num_threads", "4097"), "num_threads \"4097\"; accepted: 0 to 4096");
   EXPECT_EQ(error_of("cache", "yes"), "cache \"yes\"; accepted: 0, 1");
@@ -42,6 +42,10 @@ TEST(Config, IsReadOnceAndOverriddenBefore) {
             "emulator_launch_order \"any\"; accepted: in_order, random");
   EXPECT_EQ(error_of("emulator_reorder_products", "yes"),
             "emulator_reorder_products \"yes\"; accepted: 0, 1");
+  for (const char* value : {"0", "4097", "all"}) {
+    EXPECT_EQ(error_of("emulator_resident", value),
+              "emulator_resident \"" + std::string(value) + "\"; accepted: 1 to 4096");
+  }
   EXPECT_EQ(error_of("emulator_math", ""), "emulator_math \"\"; accepted: hw, exact, fast");
 
   setenv("FA4_EMULATOR_POLICY", "random", 1);

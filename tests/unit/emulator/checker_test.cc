@@ -37,10 +37,79 @@ TEST(TryWait, GivesUpSoThatTwoBarriersCanBePolled) {
 }
 
 TEST(TryWait, PollingWhatNeverComesIsADeadlock) {
-  PtxProgram p("mov.u32 %r9, 0;\n" + polls_two(""), checked(), kTwoBarriers);
-  const auto report = p.launch(p.buffer("out", 16), 0, 64);
-  ASSERT_EQ(report.status, "deadlock") << text_of(report);
-  EXPECT_NE(report.deadlock[0].waits_on.find("bars"), std::string::npos) << text_of(report);
+  for (const char* policy : {"eager", "late", "random", "split"}) {
+    PtxProgram p("mov.u32 %r9, 0;\n" + polls_two(""), checked(policy), kTwoBarriers);
+    const auto report = p.launch(p.buffer("out", 16), 0, 64);
+    ASSERT_EQ(report.status, "deadlock") << policy << text_of(report);
+    EXPECT_NE(report.deadlock[0].waits_on.find("bars"), std::string::npos) << text_of(report);
+  }
+}
+
+// Warp 0 hands 64 words to warp 1, which adds them up. `after_try` comes after each of its tries.
+LaunchReport hand_words(const MachineOptions& options, const char* after_try, uint32_t* sum) {
+  PtxProgram p(
+      "mov.u32 %r1, bars;\nsetp.eq.u32 %p0, %r0, 0;\nsetp.eq.u32 %p1, %r0, 32;\n"
+      "@%p0 mbarrier.init.shared.b64 [%r1], 1;\n@%p0 mbarrier.init.shared.b64 [%r1+8], 1;\n"
+      "bar.sync 0;\nmov.u32 %r8, 0;\nmov.u32 %r6, 0;\n@%p1 bra get;\n@!%p0 bra end;\n"
+      "put: st.shared.u32 [word], %r8;\nmbarrier.arrive.shared.b64 _, [%r1];\n"
+      "and.b32 %r9, %r8, 1;\n"
+      "empty: mbarrier.try_wait.parity.shared.b64 %p3, [%r1+8], %r9;\n@!%p3 bra empty;\n"
+      "add.u32 %r8, %r8, 1;\nsetp.lt.u32 %p4, %r8, 64;\n@%p4 bra put;\nbra end;\n"
+      "get: and.b32 %r9, %r8, 1;\n"
+      "full: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], %r9;\n" +
+          std::string(after_try) +
+          "ld.shared.u32 %r5, [word];\nadd.u32 %r6, %r6, %r5;\n"
+          "mbarrier.arrive.shared.b64 _, [%r1+8];\n"
+          "add.u32 %r8, %r8, 1;\nsetp.lt.u32 %p4, %r8, 64;\n@%p4 bra get;\n"
+          "st.global.u32 [%d0], %r6;\nend:\n",
+      options, ".shared .align 8 .b64 bars[2];\n.shared .align 4 .u32 word;\n");
+  const uint64_t out = p.buffer("out", 16);
+  const auto report = p.launch(out, 0, 64);
+  *sum = p.read<uint32_t>(out, 1)[0];
+  return report;
+}
+
+TEST(TryWait, ThatGivesUpIsNotDone) {
+  constexpr uint32_t kSum = 64 * 63 / 2;
+  for (const char* policy : {"eager", "late", "random", "split"}) {
+    MachineOptions options = checked(policy);
+    const bool gives_up = policy[0] == 'r' || policy[0] == 's';
+    int wrong = 0;
+    for (options.seed = 1; options.seed <= 4; ++options.seed) {
+      uint32_t sum = 0;
+      options.check = true;
+      const auto right = hand_words(options, "@!%p3 bra full;\n", &sum);
+      EXPECT_EQ(right.status, "ok") << policy << options.seed << text_of(right);
+      EXPECT_EQ(sum, kSum) << policy << options.seed;
+      const auto once = hand_words(options, "", &sum);
+      EXPECT_EQ(once.passed(), !gives_up) << policy << options.seed << text_of(once);
+      options.check = false;
+      const auto unchecked = hand_words(options, "", &sum);
+      wrong += sum != kSum || unchecked.status != "ok";
+    }
+    EXPECT_EQ(wrong > 0, gives_up) << policy;
+  }
+}
+
+// A wait that takes long gives up again and again.
+TEST(TryWait, GivesUpWhileItWaits) {
+  for (const char* policy : {"random", "split"}) {
+    PtxProgram p(
+        "mov.u32 %r1, bars;\nsetp.eq.u32 %p0, %r0, 0;\nsetp.eq.u32 %p1, %r0, 32;\n"
+        "@%p0 mbarrier.init.shared.b64 [%r1], 1;\nbar.sync 0;\nmov.u32 %r8, 0;\n"
+        "@%p1 bra full;\n@!%p0 bra end;\n"
+        "work: st.shared.u32 [word], %r8;\nadd.u32 %r8, %r8, 1;\nsetp.lt.u32 %p4, %r8, 9999;\n"
+        "@%p4 bra work;\nmbarrier.arrive.shared.b64 _, [%r1];\nbra end;\n"
+        "full: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0;\n"
+        "@!%p3 add.u32 %r8, %r8, 1;\n@!%p3 bra full;\nst.global.u32 [%d0], %r8;\nend:\n",
+        checked(policy), ".shared .align 8 .b64 bars[1];\n.shared .align 4 .u32 word;\n");
+    const uint64_t out = p.buffer("out", 16);
+    const auto report = p.launch(out, 0, 64);
+    EXPECT_EQ(report.status, "ok") << policy << text_of(report);
+    const uint32_t tries = p.read<uint32_t>(out, 1)[0];
+    EXPECT_GT(tries, 8u) << policy;
+    EXPECT_LT(tries, 200u) << policy;
+  }
 }
 
 // --- Words that warps exchange ------------------------------------------------------------------
