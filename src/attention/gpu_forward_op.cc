@@ -43,11 +43,17 @@ class GpuForwardOp final : public ForwardOp {
     const LaunchShape& shape = tiling_.shape;
     const bool by_tma = shape.pages != Pages::kRows;
     if (by_tma && k.positions > 0 && k.batch > 0) {  // else no tile loads a key
-      const bool in_boxes = shape.pages == Pages::kBoxes;
-      encode_key_map("k", args.k, p.k, p.head_dim, shape.k_columns,
-                     in_boxes ? params.pages.box_rows : shape.k_rows, k, &params.maps.k);
-      encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns,
-                     in_boxes ? params.pages.box_rows : shape.v_rows, k, &params.maps.v);
+      const int box_rows = params.pages.box_rows;
+      if (shape.pages == Pages::kGroups) {
+        encode_group_map("k", args.k, p.k, p.head_dim, shape.k_columns, box_rows, &params.maps.k);
+        encode_group_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, box_rows, &params.maps.v);
+      } else {
+        const bool in_boxes = shape.pages == Pages::kBoxes;
+        encode_key_map("k", args.k, p.k, p.head_dim, shape.k_columns,
+                       in_boxes ? box_rows : shape.k_rows, k, &params.maps.k);
+        encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns,
+                       in_boxes ? box_rows : shape.v_rows, k, &params.maps.v);
+      }
     }
     gpu_.zero_workspace(args.workspace, args.stream);
     for (size_t step = 0; step < plan_.steps.size(); ++step) {
@@ -87,6 +93,21 @@ class GpuForwardOp final : public ForwardOp {
                                {rows.positions, strides.seqlen / per_element, box_rows},
                                {rows.batch, strides.batch / per_element, 1}};
     gpu_.encode({name, data, p.dtype, columns / per_element, slab, axes}, map);
+  }
+
+  // Of pages in groups of 8 rows (Pages::kGroups): TMA writes a box as a tile lies, group by group,
+  // all slabs of each.
+  void encode_group_map(const char* name, const void* data, const Strides& strides, int64_t columns,
+                        int slab, int box_rows, TensorMap* map) const {
+    const AttentionProblem& p = plan_.problem;
+    const int slabs = static_cast<int>(columns) / slab;
+    const int64_t group = kGroupRows * strides.seqlen;
+    const int64_t groups = (p.num_pages - 1) * (strides.batch / group) + p.page_size / kGroupRows;
+    const TensorAxis axes[] = {{kGroupRows, strides.seqlen, kGroupRows},
+                               {slabs, slab, slabs},
+                               {p.heads_kv, strides.head, 1},
+                               {groups, group, box_rows / kGroupRows}};
+    gpu_.encode({name, data, p.dtype, slab, slab, axes}, map);
   }
 
   GpuTiling tiling_;

@@ -26,6 +26,7 @@ const char* enumerator(Element element) {
 
 const char* enumerator(Pages pages) {
   if (pages == Pages::kNone) return "fa4::Pages::kNone";
+  if (pages == Pages::kGroups) return "fa4::Pages::kGroups";
   return pages == Pages::kBoxes ? "fa4::Pages::kBoxes" : "fa4::Pages::kRows";
 }
 
@@ -37,7 +38,13 @@ std::string head_dims(int head_dim, int head_dim_v) {
 namespace {
 
 const char* suffix_of(Pages pages) {
-  return pages == Pages::kNone ? "" : pages == Pages::kBoxes ? "_pages" : "_page_rows";
+  switch (pages) {
+    case Pages::kNone: return "";
+    case Pages::kBoxes: return "_pages";
+    case Pages::kGroups: return "_page_groups";
+    case Pages::kRows: return "_page_rows";
+  }
+  return "";
 }
 
 std::string display_name(const sm90::FwdTraits& t) {
@@ -206,6 +213,9 @@ void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
     add_once(prebuilt(Sm90ForwardSpec{traits, {}, {}}), kernels);
     if (traits.softcap) return;
     traits.pages = Pages::kBoxes;
+    add_once(prebuilt(Sm90ForwardSpec{traits, {}, {}}), kernels);
+    if (!sm90::has_groups(traits)) return;
+    traits.pages = Pages::kGroups;  // of heads that fill their slabs
     add_once(prebuilt(Sm90ForwardSpec{traits, {}, {}}), kernels);
   };
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {

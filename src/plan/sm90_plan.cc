@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/gpu_plan.h"
 #include "plan/key_parts.h"
 #include "plan/sm90_tuning.h"
 
 namespace fa4::internal {
 namespace {
+
+// Of TMA: a coordinate has 31 bits, a stride in bytes 40.
+constexpr int64_t kMaxGroups = int64_t{1} << 31, kMaxStrideBytes = int64_t{1} << 40;
 
 const Sm90TuningRow& row_of(const AttentionProblem& p) {
   return *find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
@@ -28,6 +33,24 @@ sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p) {
                                : traits_of(row_of(p), element_of(p), p.transforms_scores());
 }
 
+// Whether one dimension counts the groups of 8 rows of all pages: TMA has five, and the others are
+// columns, slabs, rows of a group and heads.
+bool lie_in_groups(const AttentionProblem& p, const Strides& strides) {
+  const int64_t group = kGroupRows * strides.seqlen;
+  if (group <= 0 || group * kElementBytes >= kMaxStrideBytes || strides.batch % group != 0) {
+    return false;
+  }
+  const int64_t groups_of_page = strides.batch / group;
+  return groups_of_page >= p.page_size / kGroupRows &&
+         groups_of_page < kMaxGroups / std::max<int64_t>(p.num_pages, 1);
+}
+// A slab that reaches into the next head would bring its columns, where a box of one slab brings
+// zeros.
+bool lie_in_groups(const AttentionProblem& p, const sm90::FwdTraits& t) {
+  return sm90::has_groups(t) && p.head_dim == t.head_dim && p.head_dim_v == t.head_dim_v &&
+         lie_in_groups(p, p.k) && lie_in_groups(p, p.v);
+}
+
 }  // namespace
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
@@ -38,6 +61,9 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                     ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
                     : traits_of_whole_tiles(p);
   spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
+  if (spec.traits.pages == Pages::kBoxes && lie_in_groups(p, spec.traits)) {
+    spec.traits.pages = Pages::kGroups;
+  }
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
   return spec;

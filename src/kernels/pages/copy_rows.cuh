@@ -12,7 +12,7 @@ namespace fa4 {
 // it to those that copy the row.
 template <int kRows, int kWarps>
 struct PageRowCopier {
-  static constexpr int kGroup = 8;  // rows, in which the pattern of pieces repeats (tile/slab.h)
+  static constexpr int kGroup = kGroupRows;
   static constexpr int kGroups = kRows / kGroup;
   static constexpr int kRowsOfWarp = (kGroups + kWarps - 1) / kWarps * kGroup;
   static constexpr int kPlaces = (kRowsOfWarp + 31) / 32;  // of a lane

@@ -7,6 +7,26 @@ namespace fa4 {
 constexpr int slab_columns(int columns) { return columns % 64 == 0 ? 64 : 32; }
 constexpr int num_slabs(int columns) { return columns / slab_columns(columns); }
 
+// Rows after which the pattern of pieces repeats.
+inline constexpr int kGroupRows = 8;
+
+// Bytes between the slabs of a tile, and between its groups of 8 rows.
+struct TileLayout {
+  int slab_bytes;
+  int group_bytes;
+
+  constexpr bool operator==(const TileLayout&) const = default;
+};
+constexpr int group_bytes(int slab_columns) { return kGroupRows * 2 * slab_columns; }
+// One slab after the other.
+constexpr TileLayout slab_by_slab(int rows, int slab_columns) {
+  return {rows * 2 * slab_columns, group_bytes(slab_columns)};
+}
+// One group after the other, all slabs of each.
+constexpr TileLayout group_by_group(int slabs, int slab_columns) {
+  return {group_bytes(slab_columns), slabs * group_bytes(slab_columns)};
+}
+
 // The pieces of a row of a slab are permuted: piece p stands in the place of p ^ slab_swizzle(row).
 template <int kSlabColumns>
 constexpr int slab_swizzle(int row) {

@@ -2,17 +2,18 @@
 #pragma once
 
 #include "kernels/ptx/address.cuh"
+#include "kernels/tile/slab.h"
 
 namespace fa4 {
 
-// Slabs of kSlabColumns 16-bit columns, swizzled over groups of 8 rows. Fields are in units of 16
-// bytes. The low word holds the address, the high one is a constant, of which kLayout says what the
-// architecture calls the swizzle: what moves is 32 bits wide.
-template <int kSlabColumns, uint32_t kLayout>
+// Slabs of kSlabColumns 16-bit columns, swizzled over groups of 8 rows that lie kGroupBytes apart.
+// Fields are in units of 16 bytes. The low word holds the address, the high one is a constant, of
+// which kLayout says what the architecture calls the swizzle: what moves is 32 bits wide.
+template <int kSlabColumns, uint32_t kLayout, int kGroupBytes = group_bytes(kSlabColumns)>
 struct SlabDescriptor {
   static_assert(kSlabColumns == 64 || kSlabColumns == 32, "128- or 64-byte rows");
   static constexpr int kRowBytes = 2 * kSlabColumns;
-  static constexpr uint32_t kHighWord = (8 * kRowBytes >> 4) | kLayout;
+  static constexpr uint32_t kHighWord = (kGroupBytes >> 4) | kLayout;
 
   // Low words. The contracted dimension runs along a row (Q, K).
   __device__ static uint32_t k_major(ptx::SmemAddr tile) { return low_word(tile, 16); }
@@ -33,8 +34,9 @@ struct SlabDescriptor {
 };
 
 // What wgmma takes (PTX ISA, "Matrix Descriptor Format").
-template <int kSlabColumns>
-using WgmmaDescriptor = SlabDescriptor<kSlabColumns, (kSlabColumns == 64 ? 1u : 2u) << 30>;
+template <int kSlabColumns, int kGroupBytes = group_bytes(kSlabColumns)>
+using WgmmaDescriptor =
+    SlabDescriptor<kSlabColumns, (kSlabColumns == 64 ? 1u : 2u) << 30, kGroupBytes>;
 
 // What tcgen05.mma takes (PTX ISA, "Shared memory descriptor"): version 1 and the swizzle.
 template <int kSlabColumns>

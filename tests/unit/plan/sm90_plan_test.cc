@@ -53,7 +53,7 @@ TEST(Sm90Plan, PrefixesThatAreNoMultipleOf8AreCopiedByRows) {
   d.page_size = 64;
   d.num_pages = 4 * (d.pages_per_seq = 64) + 2;
   d.prefix_len = 104;
-  EXPECT_EQ(spec_of(d).traits.pages, Pages::kBoxes);
+  EXPECT_EQ(spec_of(d).traits.pages, Pages::kGroups);
   d.prefix_len = 100;
   EXPECT_EQ(spec_of(d).traits.pages, Pages::kRows);
 }
@@ -139,12 +139,54 @@ TEST(KernelSpec, KeysInPagesTakeTheTileOfTheSameKeysWithoutThem) {
     desc.num_pages = 1000;
     desc.pages_per_seq = 4096;
     const sm90::FwdTraits t = spec_of(desc).traits;
-    EXPECT_EQ(t.pages, page_size % 8 == 0 ? Pages::kBoxes : Pages::kRows) << page_size;
+    EXPECT_EQ(t.pages, page_size % 8 == 0 ? Pages::kGroups : Pages::kRows) << page_size;
     EXPECT_EQ(spec_of(desc).source().display_name, page_size % 8 == 0
-                                                       ? "fwd_sm90_bf16_d128_m128n128_pages"
+                                                       ? "fwd_sm90_bf16_d128_m128n128_page_groups"
                                                        : "fwd_sm90_bf16_d128_m128n128_page_rows");
     EXPECT_EQ(t.tile_n, spec_of(dense(128, 4096, true)).traits.tile_n);
   }
+}
+
+// A box of all slabs needs groups of rows at equal distances in all pages, and heads that fill
+// their slabs: else it would bring the next head's columns.
+TEST(KernelSpec, PagesComeInGroupsWhereTheyLieInThem) {
+  const auto pages_of = [](int64_t head_dim, auto change) {
+    ProblemDesc desc = dense(head_dim, 4096, true);
+    desc.layout_kv = Layout::kPaged;
+    desc.page_size = 16;
+    desc.num_pages = 1000;
+    desc.pages_per_seq = 256;
+    change(desc);
+    return spec_of(desc).traits.pages;
+  };
+  const auto as_it_is = [](ProblemDesc&) {};
+  for (const int64_t head_dim : {96, 128, 192, 256}) {
+    EXPECT_EQ(pages_of(head_dim, as_it_is), Pages::kGroups) << head_dim;
+  }
+  EXPECT_EQ(pages_of(64, as_it_is), Pages::kBoxes) << "one slab";
+  EXPECT_EQ(pages_of(120, as_it_is), Pages::kBoxes);
+  // Heads before rows; K and V in one tensor of (pages, 2, heads, rows, columns).
+  EXPECT_EQ(pages_of(128,
+                     [](ProblemDesc& d) {
+                       d.k = d.v = {16 * 16 * 128, 128, 16 * 128};
+                     }),
+            Pages::kGroups);
+  EXPECT_EQ(pages_of(128,
+                     [](ProblemDesc& d) {
+                       d.k = d.v = {2 * 16 * 16 * 128, 128, 16 * 128};
+                     }),
+            Pages::kGroups);
+  // Pages that are no multiple of eight rows apart, or overlap.
+  EXPECT_EQ(pages_of(128,
+                     [](ProblemDesc& d) {
+                       d.v = {17 * 16 * 128, 16 * 128, 128};
+                     }),
+            Pages::kBoxes);
+  EXPECT_EQ(pages_of(128,
+                     [](ProblemDesc& d) {
+                       d.k = {8 * 16 * 128, 16 * 128, 128};
+                     }),
+            Pages::kBoxes);
 }
 
 TEST(Pages, BoxesStayInsideOfAPageAndOfABlock) {

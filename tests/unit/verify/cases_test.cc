@@ -56,7 +56,7 @@ bool is_in(const KernelSource& kernel, const char* folder) {
 // Those of bytes and of pages are many variants for few cases: Quantised.* and Pages.*
 // (tests/conformance) run each.
 bool is_forward(const KernelSource& kernel) {
-  const bool reads_pages = kernel.display_name.find("_pages") != std::string::npos;
+  const bool reads_pages = kernel.display_name.find("_page") != std::string::npos;
   return is_in(kernel, "forward/") && !is_in(kernel, "mma/") && !reads_pages;
 }
 

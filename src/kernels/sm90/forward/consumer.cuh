@@ -101,12 +101,14 @@ class Consumer {
  private:
   using Wgmma = ptx::WgmmaSs<T.tile_n, T.element>;
   using WgmmaPv = ptx::WgmmaRs<T.head_dim_v, T.element>;
-  using QkDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
-  using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v)>;
+  using QDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
+  static constexpr TileLayout kKLayout = kv_layout(T, T.head_dim);
+  static constexpr TileLayout kVLayout = kv_layout(T, T.head_dim_v);
+  using KDescriptor = WgmmaDescriptor<slab_columns(T.head_dim), kKLayout.group_bytes>;
+  using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v), kVLayout.group_bytes>;
   static constexpr int kScores = T.tile_n / 2;
   static constexpr int kOutputs = T.head_dim_v / 2;
   static constexpr int kMmaK = 16;
-  static constexpr int kVSlabBytes = T.tile_n * slab_columns(T.head_dim_v) * kElementBytes;
   static constexpr bool kOutTakesQ = !T.parts;  // its place
   // V is waited for before the turn, not in it: 0.97 of the cycles there, 1.01 elsewhere.
   static constexpr bool kAwaitsV = T.head_dim <= 64 && consumer_warpgroups(T) == 2;
@@ -249,34 +251,34 @@ class Consumer {
     const bool clear = tile.sees_keys() && valid < T.tile_n && v_has_tails(c.params);
     if (T.pages == Pages::kRows || !clear) return;
     c.pipeline(kVFull).consumer_wait(v);
-    clear_rows<T.tile_n, T.head_dim_v, slab_columns(T.head_dim_v), kWarpgroupThreads>(
+    clear_rows<T.tile_n, T.head_dim_v, slab_columns(T.head_dim_v), kWarpgroupThreads, kVLayout>(
         c.smem + c.kSmem.v + v.stage() * v_stage_bytes(T), valid);
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
   }
 
   // Low words of the descriptors.
   __device__ uint32_t k_descriptor_lo(int stage) const {
-    return QkDescriptor::k_major(c.smem_address(c.kSmem.k + stage * k_stage_bytes(T)));
+    return KDescriptor::k_major(c.smem_address(c.kSmem.k + stage * k_stage_bytes(T)));
   }
   __device__ uint32_t v_descriptor_lo(int stage) const {
-    return VDescriptor::mn_major(c.smem_address(c.kSmem.v + stage * v_stage_bytes(T)), kVSlabBytes);
+    return VDescriptor::mn_major(c.smem_address(c.kSmem.v + stage * v_stage_bytes(T)),
+                                 kVLayout.slab_bytes);
   }
   __device__ uint32_t q_descriptor_lo(int stage) const {
-    return QkDescriptor::k_major(c.smem_address(c.kSmem.q + stage * q_bytes(T) +
-                                                warpgroup * 64 * T.head_dim * kElementBytes));
+    return QDescriptor::k_major(c.smem_address(c.kSmem.q + stage * q_bytes(T) +
+                                               warpgroup * 64 * T.head_dim * kElementBytes));
   }
 
   // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a wait and its
   // product.
   __device__ void issue_qk() {
-    constexpr int kSlabBytes = slab_columns(T.head_dim) * kElementBytes;  // of a row
     constexpr int kSteps = slab_columns(T.head_dim) / kMmaK;
     ptx::wgmma_fence();
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
       Wgmma::template run<kSteps>(
-          rS, QkDescriptor::descriptor_at(q_lo, slab * 64 * kSlabBytes),
-          QkDescriptor::descriptor_at(k_descriptor.lo, slab * T.tile_n * kSlabBytes), slab > 0);
+          rS, QDescriptor::descriptor_at(q_lo, slab * 64 * QDescriptor::kRowBytes),
+          KDescriptor::descriptor_at(k_descriptor.lo, slab * kKLayout.slab_bytes), slab > 0);
     }
     ptx::wgmma_commit_group();
     k_descriptor.next();
@@ -284,7 +286,8 @@ class Consumer {
 
   // O += P V
   __device__ void issue_pv() {
-    constexpr int kStepBytes = kMmaK * VDescriptor::kRowBytes, kSteps = T.tile_n / kMmaK;
+    constexpr int kStepBytes = kMmaK / kGroupRows * kVLayout.group_bytes;
+    constexpr int kSteps = T.tile_n / kMmaK;
     ptx::wgmma_fence();
 #pragma unroll
     for (int i = 0; i + 2 <= kSteps; i += 2) {

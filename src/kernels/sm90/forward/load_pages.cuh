@@ -1,6 +1,6 @@
 // The loader warps where K and V lie in pages: each loads a third of each block. TMA takes boxes
-// out of pages, a lane each (Pages::kBoxes), or the threads copy rows, 16 bytes each
-// (Pages::kRows).
+// out of pages, a lane each (Pages::kBoxes a box for each slab, Pages::kGroups one for all), or the
+// threads copy rows, 16 bytes each (Pages::kRows).
 #pragma once
 
 #include "kernels/pages/copy_rows.cuh"
@@ -18,6 +18,8 @@ class PageLoader {
       : c(context),
         tiles(context),
         copier{context.params.pages, warp_of_three, static_cast<int>(threadIdx.x % 32)},
+        groups_of_k(groups_of_page(context.params.pages.k)),
+        groups_of_v(groups_of_page(context.params.pages.v)),
         lanes_log2(kBoxes ? boxes_log2(context.params.pages.box_rows) : 5) {}
 
   // The order of KvLoader.
@@ -55,7 +57,7 @@ class PageLoader {
   }
 
  private:
-  static constexpr bool kBoxes = T.pages == Pages::kBoxes;
+  static constexpr bool kBoxes = T.pages != Pages::kRows;
   // The time of parts of keys is that of loading them.
   static constexpr bool kAhead = T.parts;
   using Copier = PageRowCopier<T.tile_n, kPageWarps>;
@@ -66,6 +68,12 @@ class PageLoader {
     int log2 = 0;
     while (box_rows * kPageWarps << log2 < T.tile_n) ++log2;
     return log2;
+  }
+
+  // How far pages lie apart, in groups of rows.
+  __device__ static int groups_of_page(const PageRows& of) {
+    if constexpr (T.pages != Pages::kGroups) return 0;
+    return static_cast<int>(of.stride_page / (kGroupRows * of.stride_row));
   }
 
   // V is a block behind K.
@@ -157,7 +165,8 @@ class PageLoader {
     } else {
       const int to = c.kSmem.k + k.stage() * k_stage_bytes(T);
       if constexpr (kBoxes) {
-        load<T.head_dim>(c.params.maps.k, c.smem_address(to), barrier, head, places_of_k[0]);
+        load<T.head_dim>(c.params.maps.k, c.smem_address(to), barrier, head, places_of_k[0],
+                         groups_of_k);
       } else {
         copy<T.head_dim>(c.params.pages.k, c.smem_address(to), barrier, head, places_of_k);
       }
@@ -178,11 +187,14 @@ class PageLoader {
       if constexpr (kBoxes) {
         const bool clear = !T.parts && valid < T.tile_n;
         load<T.head_dim_v>(c.params.maps.v, c.smem_address(to), clear ? c.barrier(kVRaw) : barrier,
-                           head, places_of_v[0]);
+                           head, places_of_v[0], groups_of_v);
         if (clear) {
           wait(c.barrier(kVRaw), v_raw.phase());
           v_raw.advance();
-          if (copier.warp == 0) clear_rows<T.tile_n, T.head_dim_v>(c.smem + to, valid);
+          if (copier.warp == 0) {
+            clear_rows<T.tile_n, T.head_dim_v, slab_columns(T.head_dim_v), 32,
+                       kv_layout(T, T.head_dim_v)>(c.smem + to, valid);
+          }
           arrive(barrier);
         }
       } else {
@@ -199,8 +211,8 @@ class PageLoader {
 
   template <int kHeadDim>
   __device__ void load(const TensorMap& map, ptx::SmemAddr stage, ptx::SmemAddr barrier, int head,
-                       const PagePlace& box) const {
-    constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
+                       const PagePlace& box, int groups_of_page) const {
+    constexpr TileLayout kLayout = kv_layout(T, kHeadDim);
     const int rows = c.params.pages.box_rows, row = row_of(0);
     const bool is_own = row < T.tile_n;
     const int boxes = __popc(__ballot_sync(0xffffffffu, is_own));
@@ -210,11 +222,18 @@ class PageLoader {
     __syncwarp();
     if (is_own) {
       const int page = page_of(c.params.pages, box), row_of_page = max(box.row, 0);
+      const ptx::SmemAddr to = stage + row / kGroupRows * kLayout.group_bytes;
+      if constexpr (T.pages == Pages::kGroups) {
+        ptx::cp_async_bulk_tensor_5d_load(to, &map, barrier, 0, 0, 0, head,
+                                          page * groups_of_page + row_of_page / kGroupRows,
+                                          key_policy<T>());
+      } else {
 #pragma unroll
-      for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
-        ptx::cp_async_bulk_tensor_4d_load(stage + (slab * T.tile_n + row) * kRowBytes, &map,
-                                          barrier, slab * slab_columns(kHeadDim), head, row_of_page,
-                                          page, key_policy<T>());
+        for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
+          ptx::cp_async_bulk_tensor_4d_load(to + slab * kLayout.slab_bytes, &map, barrier,
+                                            slab * slab_columns(kHeadDim), head, row_of_page, page,
+                                            key_policy<T>());
+        }
       }
     }
     __syncwarp();
@@ -244,6 +263,7 @@ class PageLoader {
   const FwdContext<T>& c;
   TileReader<T> tiles;
   const Copier copier;
+  const int groups_of_k, groups_of_v;
   PipelineState<T.kv_stages> k, v;
   PipelineState<1> v_raw;
   bool copying = false;    // copies are under way that nobody announced

@@ -58,8 +58,8 @@ constexpr RegisterSplit register_split(const FwdTraits& t) {
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
 struct SmemLayout {
   int q;         // [stage][warpgroup][slab][64 rows]; out takes the place of its tile's Q
-  int k;         // [stage][slab][tile_n rows]
-  int v;         // [stage][slab][tile_n rows]
+  int k;         // [stage][slab][tile_n rows]; Pages::kGroups: [stage][tile_n / 8][slab][8 rows]
+  int v;         // likewise
   int tiles;     // QTile[kTileSlots]
   int barriers;  // uint64_t[barriers().count()]
   int inbox;     // of a cluster's parts: sums, then statistics (exchange_parts.cuh)
@@ -68,6 +68,12 @@ struct SmemLayout {
 constexpr int q_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim * kElementBytes; }
 constexpr int k_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim * kElementBytes; }
 constexpr int v_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim_v * kElementBytes; }
+// Of a stage of so many columns.
+constexpr TileLayout kv_layout(const FwdTraits& t, int columns) {
+  const int slab = slab_columns(columns);
+  return t.pages == Pages::kGroups ? group_by_group(num_slabs(columns), slab)
+                                   : slab_by_slab(t.tile_n, slab);
+}
 
 // Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind {
@@ -139,6 +145,11 @@ constexpr bool can_exchange_parts(const FwdTraits& t) {
 // Registers that a consumer thread holds across the loop: scores, probabilities, output.
 constexpr int live_registers(const FwdTraits& t) {
   return t.tile_n / 2 + t.tile_n / 4 + t.head_dim_v / 2;
+}
+
+// Whether Pages::kGroups saves boxes.
+constexpr bool has_groups(const FwdTraits& t) {
+  return num_slabs(t.head_dim) > 1 || num_slabs(t.head_dim_v) > 1;
 }
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
