@@ -100,11 +100,12 @@ std::string DiskCache::file_of(const std::string& key, const char* extension) co
 std::string DiskCache::problem() const {
   struct stat folder {};
   if (!enabled() || ::stat(folder_.c_str(), &folder) != 0) return "";
-  if (!S_ISDIR(folder.st_mode)) return fmt::format("{} is not a folder", folder_);
-  const std::string why = why_untrusted(folder);
+  const std::string why =
+      S_ISDIR(folder.st_mode) ? why_untrusted(folder) : std::string("is not a folder");
   if (why.empty()) return "";
-  return fmt::format("{} {}; accepted: a folder of this user's that nobody else may write", folder_,
-                     why);
+  return fmt::format(
+      "FA4_CACHE_DIR {} {}; accepted: a folder of this user's that nobody else may write", folder_,
+      why);
 }
 
 bool DiskCache::usable() const {

@@ -406,6 +406,11 @@ class Cache(CommandTest):
         for action in ("path", "list", "clear"):
             self.refuse("cache", action, words=[self.path("cache"), "may be written by others (mode 0777)", "accepted"])
 
+    def test_a_file_in_the_folder_s_place_is_refused(self):
+        with open(self.path("cache"), "w", encoding="utf-8"):
+            pass
+        self.refuse("cache", "list", words=["FA4_CACHE_DIR", self.path("cache"), "is not a folder", "accepted"])
+
 
 class Compile(CommandTest):
     def test_one_kernel(self):
