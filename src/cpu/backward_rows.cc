@@ -11,6 +11,11 @@ void store_row(DType dtype, const float* sums, float factor, int64_t dim, void* 
     for (int64_t d = 0; d < dim; ++d) to[d] = sums[d] * factor;
     return;
   }
+  if (dtype == DType::kBF16) {
+    uint16_t* to = static_cast<uint16_t*>(data) + offset;
+    for (int64_t d = 0; d < dim; ++d) to[d] = float_to_bf16(sums[d] * factor);
+    return;
+  }
   for (int64_t d = 0; d < dim; ++d) store_from_float(dtype, data, offset + d, sums[d] * factor);
 }
 
