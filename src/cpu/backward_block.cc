@@ -4,8 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "core/rounding.h"
 #include "cpu/backward_rows.h"
 #include "cpu/pack.h"
+#include "cpu/pack_tiles.h"
 
 namespace fa4::internal {
 namespace {
@@ -16,24 +18,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 void split(double value, float& high, float& low) {
   high = static_cast<float>(value);
   low = std::isfinite(high) ? static_cast<float>(value - high) : 0.0f;
-}
-
-// Packed rows of bf16 as columns of `tile_m`, zeros behind them; values that are not finite become
-// 0. True when there was one.
-bool pack_columns(const char* packed_rows, int rows, int64_t padded, int64_t columns, int tile_m,
-                  char* to_columns) {
-  const auto* from = reinterpret_cast<const uint16_t*>(packed_rows);
-  auto* to = reinterpret_cast<uint16_t*>(to_columns);
-  bool nonfinite = false;
-  for (int64_t d = 0; d < columns; ++d) {
-    for (int r = 0; r < tile_m; ++r) {
-      const uint16_t value = r < rows && d < padded ? from[r * padded + d] : uint16_t{0};
-      const bool bad = (value & 0x7f80u) == 0x7f80u;
-      nonfinite |= bad;
-      to[d * tile_m + r] = bad ? uint16_t{0} : value;
-    }
-  }
-  return nonfinite;
 }
 
 }  // namespace
@@ -110,20 +94,30 @@ void HeadBlocks::pack_rows(int64_t m) const {
     const int64_t row_bytes = padded * s.row_bytes;
     const int64_t panel_bytes = int64_t{context_.spec.tile_m} * columns * 4 / context_.packing.pair;
     if (data == nullptr) {
-      std::fill_n(to_rows, rows * row_bytes, 0);
+      std::fill_n(to_rows, context_.spec.tile_m * row_bytes, 0);
       std::fill_n(to_panels, panel_bytes, 0);
+      return;
+    }
+    if (context_.packing.tile_rows > 0) {
+      const int64_t end = round_up(rows, context_.packing.tile_rows);
+      auto* tiles = at<uint16_t>(to_rows);
+      uint16_t row[kMaxHeadDim];
+      for (int r = 0; r < rows; ++r) {
+        pack_query(p.dtype, data, from.offset(first_row + r), dim, padded, 2, 1.0f, row);
+        store_in_tiles(row, padded, r, tiles);
+      }
+      // Products take whole tiles: rows past the last are 0.
+      std::fill_n(row, padded, uint16_t{0});
+      for (int64_t r = rows; r < end; ++r) store_in_tiles(row, padded, r, tiles);
+      if (pack_columns(tiles, end, padded, context_.spec.tile_m, at<uint16_t>(to_panels))) {
+        nonfinite(m) |= flag;
+      }
       return;
     }
     for (int r = 0; r < rows; ++r) {
       pack_query(p.dtype, data, from.offset(first_row + r), dim, padded, context_.packing.pair,
                  1.0f, to_rows + r * row_bytes);
       if (p.dtype == DType::kF32) widen(padded, to_rows + r * row_bytes);
-    }
-    if (context_.packing.tile_rows > 0) {
-      if (pack_columns(to_rows, rows, padded, columns, context_.spec.tile_m, to_panels)) {
-        nonfinite(m) |= flag;
-      }
-      return;
     }
     const BlockSource source{p.dtype, data,   from, first_row, rows, context_.spec.tile_m,
                              dim,     columns};

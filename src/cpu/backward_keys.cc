@@ -8,12 +8,11 @@
 #include "cpu/backward_rows.h"
 #include "cpu/exponential.h"
 #include "cpu/pack.h"
+#include "cpu/tile_places.h"
 #include "kernels/softmax/exp2_math.h"
 
 namespace fa4::internal {
 namespace {
-
-constexpr int kMaxHeadDim = 256;
 
 // Waits for the block of keys whose turn it is before this one's.
 struct Turn {
@@ -145,16 +144,23 @@ class KeyTask {
     job.q_panels = blocks_.part(m, s.q_panels);
     job.dout_panels = blocks_.part(m, s.dout_panels);
     job.dq = at<float>(blocks_.part(m, s.dq));
+    // P and dS of all keys are asked for once more after the block; otherwise those of 32 keys stay
+    // in L1.
+    job.pairs_step = blocks_.nonfinite(m) != 0 ? job.tile_m * kTileSide / 2 : 0;
   }
 
+  bool is_tiled() const { return context_.packing.tile_rows > 0; }
   bool is_pairs() const { return context_.packing.pair == 2; }
   float ds_of(const BackwardJob& job, int64_t r, int64_t j) const {
     if (!is_pairs()) return job.dp[r * job.s_stride + j];
-    return bf16_to_float(static_cast<const uint16_t*>(job.ds)[r * job.tile_n + j]);
+    const int64_t place = is_tiled() ? place_in_tiles(r, j, job.tile_n) : r * job.tile_n + j;
+    return bf16_to_float(static_cast<const uint16_t*>(job.ds)[place]);
   }
   float p_of(const BackwardJob& job, int64_t r, int64_t j) const {
     if (!is_pairs()) return job.s[r * job.s_stride + j];
-    const uint32_t pair = job.p_pairs[r / 2 * job.s_stride + j];
+    const int64_t place = is_tiled() ? j / kTileSide * job.pairs_step + place_of_pair(r, j)
+                                     : r / 2 * job.s_stride + j;
+    const uint32_t pair = job.p_pairs[place];
     return bf16_to_float(static_cast<uint16_t>(r % 2 == 0 ? pair : pair >> 16));
   }
   bool sees(const BackwardJob& job, int64_t r, int64_t j) const {
@@ -201,9 +207,9 @@ class KeyTask {
     }
   }
 
-  // Where the sum of key j and column d lies: AMX sums transposed.
+  // Where the sum of key j and column d lies.
   int64_t sum_at(int64_t j, int64_t d, int64_t columns) const {
-    return context_.packing.tile_rows > 0 ? d * context_.spec.tile_n + j : j * columns + d;
+    return is_tiled() ? place_of_sum(j, d, columns) : j * columns + d;
   }
 
   void store_keys(const BackwardJob& job) const {

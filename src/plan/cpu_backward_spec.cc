@@ -104,7 +104,8 @@ CpuBackwardScratch cpu_backward_scratch(const AttentionProblem& p, const CpuBack
   s.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_step);
   s.dq_columns = round_up(p.head_dim, packing.head_dim_v_step);
   s.dv_columns = round_up(p.head_dim_v, packing.head_dim_v_step);
-  s.s_stride = tile_n + 16;
+  const bool tiled = packing.tile_rows > 0;
+  s.s_stride = tiled ? packing.tile_rows : tile_n + 16;
   s.num_m_blocks = ceil_div(p.seqlen_q * p.group(), tile_m);
   s.num_n_blocks = ceil_div(p.seqlen_k, tile_n);
 
@@ -114,15 +115,18 @@ CpuBackwardScratch cpu_backward_scratch(const AttentionProblem& p, const CpuBack
   s.k_panels = thread.add(tile_n * s.dq_columns * bytes);
   s.dk = thread.add(tile_n * s.dq_columns * 4);
   s.dv = thread.add(tile_n * s.dv_columns * 4);
-  s.s = thread.add(tile_m * s.s_stride * 4);
-  s.dp = thread.add(tile_m * s.s_stride * 4);
+  // In tiles: two items, one that the tile unit makes and one that the vector unit uses.
+  const int64_t score_rows = tiled ? 2 * packing.tile_rows : tile_m;
+  s.s = thread.add(score_rows * s.s_stride * 4);
+  s.dp = thread.add(score_rows * s.s_stride * 4);
   if (p.dtype == DType::kF32) {
     s.s_low = thread.add(tile_m * s.s_stride * 4);
     s.dp_low = thread.add(tile_m * s.s_stride * 4);
   }
   if (packing.pair == 2) {
-    s.p_pairs = thread.add(tile_m / 2 * s.s_stride * 4);
-    s.ds_pairs = thread.add(tile_m / 2 * s.s_stride * 4);
+    const int64_t pairs_stride = tiled ? tile_n : s.s_stride;
+    s.p_pairs = thread.add(tile_m / 2 * pairs_stride * 4);
+    s.ds_pairs = thread.add(tile_m / 2 * pairs_stride * 4);
     s.ds = thread.add(tile_m * tile_n * bytes);
   }
   s.bytes_per_thread = thread.end();
