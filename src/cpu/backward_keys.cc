@@ -4,6 +4,7 @@
 #include <limits>
 #include <thread>
 
+#include "core/rounding.h"
 #include "cpu/backward_block.h"
 #include "cpu/backward_rows.h"
 #include "cpu/exponential.h"
@@ -40,6 +41,8 @@ class KeyTask {
         v_(context_.problem, context_.args, blocks.view(), blocks.b(), blocks.head(), true) {
     const int64_t left = blocks.view().seqlen_k - n * context_.spec.tile_n;
     count_ = static_cast<int>(std::clamp<int64_t>(left, 0, context_.spec.tile_n));
+    // In tiles, a block that holds few keys is a small one.
+    keys_ = is_tiled() ? static_cast<int>(round_up(count_, kTileSide)) : context_.spec.tile_n;
   }
 
   void run(RunBackwardBlock run_block) {
@@ -72,22 +75,20 @@ class KeyTask {
     const AttentionProblem& p = problem();
     const int64_t first = n_ * context_.spec.tile_n;
     const auto source = [&](const void* data, const TensorRows& rows, int64_t dim, int64_t padded) {
-      return BlockSource{p.dtype, data, rows, first, count_, context_.spec.tile_n, dim, padded};
+      return BlockSource{p.dtype, data, rows, first, count_, keys_, dim, padded};
     };
     pack_keys(source(context_.args.k, k_, p.head_dim, layout().head_dim_padded), context_.packing,
               scratch_ + layout().k);
     pack_keys(source(context_.args.v, v_, p.head_dim_v, layout().head_dim_v_padded),
               context_.packing, scratch_ + layout().v);
     if (p.dtype == DType::kF32) {
-      widen(context_.spec.tile_n * layout().head_dim_padded, scratch_ + layout().k);
-      widen(context_.spec.tile_n * layout().head_dim_v_padded, scratch_ + layout().v);
+      widen(keys_ * layout().head_dim_padded, scratch_ + layout().k);
+      widen(keys_ * layout().head_dim_v_padded, scratch_ + layout().v);
     }
     nonfinite_keys_ = pack_values(source(context_.args.k, k_, p.head_dim, layout().dq_columns),
                                   context_.packing, scratch_ + layout().k_panels);
-    std::fill_n(at<float>(scratch_ + layout().dk), context_.spec.tile_n * layout().dq_columns,
-                0.0f);
-    std::fill_n(at<float>(scratch_ + layout().dv), context_.spec.tile_n * layout().dv_columns,
-                0.0f);
+    std::fill_n(at<float>(scratch_ + layout().dk), keys_ * layout().dq_columns, 0.0f);
+    std::fill_n(at<float>(scratch_ + layout().dv), keys_ * layout().dv_columns, 0.0f);
   }
 
   BackwardJob make_job() const {
@@ -95,7 +96,7 @@ class KeyTask {
     const CpuBackwardScratch& s = layout();
     BackwardJob job{};
     job.tile_m = context_.spec.tile_m;
-    job.tile_n = context_.spec.tile_n;
+    job.tile_n = keys_;
     job.head_dim = static_cast<int>(s.head_dim_padded);
     job.head_dim_v = static_cast<int>(s.head_dim_v_padded);
     job.dq_columns = static_cast<int>(s.dq_columns);
@@ -233,7 +234,7 @@ class KeyTask {
   int64_t n_;
   char* scratch_;
   TensorRows k_, v_;
-  int count_ = 0;
+  int count_ = 0, keys_ = 0;  // in the block, and what it is padded to
   bool nonfinite_keys_ = false;
 };
 
