@@ -12,7 +12,8 @@
 namespace fa4::internal {
 
 // A unit is 32 bits: one float, or two bf16. Operands of products are rows of units, or panels of
-// `lanes` rows (columns) side by side, unit after unit, as KvBlock describes them.
+// `lanes` rows (columns) side by side, unit after unit, as KvBlock describes them. AMX: rows lie in
+// tiles (tile_places.h).
 struct BackwardJob {
   int num_rows;        // queries of the block
   int tile_m, tile_n;  // rows and keys that there is room for; tile_m is even
@@ -35,7 +36,7 @@ struct BackwardJob {
   const float* delta_low;
   const void* q;         // num_rows rows along head_dim
   const void* dout;      // along head_dim_v
-  const void* q_panels;  // panels of columns along tile_m rows; AMX: columns, one after another
+  const void* q_panels;  // panels of columns along tile_m rows; AMX: columns as rows
   const void* dout_panels;
   const void* k;         // panels of keys along head_dim
   const void* v;         // panels of keys along head_dim_v
@@ -44,13 +45,14 @@ struct BackwardJob {
   float* dp;             // the same: their gradients; f32: then those of the scores
   float* s_low;          // f32: what the sums of s lack
   float* dp_low;
-  int s_stride;
+  int s_stride;        // AMX: 32, and s and dp have room for two items of 32 x 32
   uint32_t* p_pairs;   // bf16: probabilities of two rows as pairs, tile_m / 2 x s_stride
   uint32_t* ds_pairs;  // bf16: likewise the gradients of scores
+  int64_t pairs_step;  // AMX: from pairs of 32 keys to the next; 0: they take each other's place
   void* ds;            // bf16: the same row after row, tile_m x tile_n
   float* dq;           // tile_m x dq_columns, sums over all blocks of keys
-  float* dk;           // tile_n x dq_columns, sums over all blocks of queries; AMX: transposed
-  float* dv;           // tile_n x dv_columns; AMX: transposed
+  float* dk;           // tile_n x dq_columns, sums over all blocks of queries; AMX: place_of_sum
+  float* dv;           // tile_n x dv_columns; AMX: place_of_sum
   void (*begin_dq)(BackwardJob& job);  // returns when it is this block's turn to add to dq
   void* context;
 };

@@ -4,21 +4,36 @@
 #include <cmath>
 #include <limits>
 
+#include "cpu/load.h"
+
 namespace fa4::internal {
 namespace {
 
 constexpr int64_t kRows = 64;  // of a task
 
-double dot_of_row(const AttentionProblem& p, const BackwardArgs& args, int64_t at_out,
-                  int64_t at_dout) {
+template <DType kOut, DType kDout>
+double dot_of_row(int64_t dim, const BackwardArgs& args, int64_t at_out, int64_t at_dout) {
   double sums[4] = {};
-  for (int64_t d = 0; d < p.head_dim_v; d += 4) {
+  for (int64_t d = 0; d < dim; d += 4) {
     for (int64_t i = 0; i < 4; ++i) {
-      sums[i] += static_cast<double>(load_as_float(p.out_dtype, args.out, at_out + d + i)) *
-                 load_as_float(p.dtype, args.dout, at_dout + d + i);
+      sums[i] += static_cast<double>(load<kOut>(args.out, at_out + d + i)) *
+                 load<kDout>(args.dout, at_dout + d + i);
     }
   }
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+using DotOfRow = double (*)(int64_t dim, const BackwardArgs& args, int64_t at_out, int64_t at_dout);
+template <DType kDout>
+DotOfRow dot_for(DType out_dtype) {
+  return out_dtype == DType::kF32 ? dot_of_row<DType::kF32, kDout> : dot_of_row<kDout, kDout>;
+}
+DotOfRow dot_for(const AttentionProblem& p) {
+  switch (p.dtype) {
+    case DType::kBF16: return dot_for<DType::kBF16>(p.out_dtype);
+    case DType::kF16: return dot_for<DType::kF16>(p.out_dtype);
+    default: return dot_for<DType::kF32>(p.out_dtype);
+  }
 }
 
 }  // namespace
@@ -26,6 +41,7 @@ double dot_of_row(const AttentionProblem& p, const BackwardArgs& args, int64_t a
 void compute_row_delta(const AttentionProblem& p, const BackwardArgs& args, double* delta,
                        ThreadPool& pool) {
   const int64_t blocks = (p.seqlen_q + kRows - 1) / kRows;
+  const DotOfRow dot_of_row = dot_for(p);
   pool.run(blocks * p.batch * p.heads_q, [&](int64_t task, int) {
     const int64_t h = task % p.heads_q, block = task / p.heads_q % blocks;
     const SequenceView view = sequence_view(p, args, task / (p.heads_q * blocks));
@@ -34,7 +50,7 @@ void compute_row_delta(const AttentionProblem& p, const BackwardArgs& args, doub
       const int64_t at = view.lse_offset + h * view.lse_head_stride + i;
       double sum = 0;
       if (args.dout != nullptr) {
-        sum = dot_of_row(p, args, view.offset_out + i * p.out.seqlen + h * p.out.head,
+        sum = dot_of_row(p.head_dim_v, args, view.offset_out + i * p.out.seqlen + h * p.out.head,
                          view.query_offset(p.dout) + i * p.dout.seqlen + h * p.dout.head);
       }
       delta[at] = p.has_dlse ? sum - args.dlse[at] : sum;

@@ -6,18 +6,8 @@
 #include "cpu/isa/vec_avx512_bf16.h"
 
 namespace fa4::internal {
-namespace {
 
-struct AmxBackwardPath : Avx512Bf16Vec {
-  static constexpr int kPair = 2;
-  static constexpr int kPanels = 2;
-};
-
-}  // namespace
-
-void run_backward_block_amx(BackwardJob& job) {
-  AmxBackwardLoop<AmxTiles, AmxBackwardPath>(job).run();
-}
+void run_backward_block_amx(BackwardJob& job) { AmxBackwardLoop<AmxTiles, AmxVec>(job).run(); }
 
 void run_tile_amx(TileJob& job) { run_amx<AmxTiles, AmxVec>(job); }
 

@@ -18,8 +18,6 @@
 #include "cpu/isa/amx_softmax.h"
 #include "cpu/tile_job.h"
 
-#define FA4_INLINE __attribute__((always_inline)) inline
-
 namespace fa4::internal {
 namespace {
 

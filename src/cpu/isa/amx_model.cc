@@ -5,17 +5,9 @@
 #include "cpu/isa/vec_plain.h"
 
 namespace fa4::internal {
-namespace {
-
-struct ModelBackwardPath : PlainVec {
-  static constexpr int kPair = 2;
-  static constexpr int kPanels = 2;
-};
-
-}  // namespace
 
 void run_backward_block_amx_model(BackwardJob& job) {
-  AmxBackwardLoop<ModelTiles, ModelBackwardPath>(job).run();
+  AmxBackwardLoop<ModelTiles, PlainVec>(job).run();
 }
 
 void run_tile_amx_model(TileJob& job) { run_amx<ModelTiles, PlainVec>(job); }

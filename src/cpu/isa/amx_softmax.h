@@ -10,6 +10,8 @@
 #include "cpu/isa/softmax_row.h"
 #include "cpu/tile_job.h"
 
+#define FA4_INLINE __attribute__((always_inline)) inline
+
 namespace fa4::internal {
 namespace {
 

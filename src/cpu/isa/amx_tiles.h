@@ -71,19 +71,23 @@ class AmxTiles {
     between();
   }
 
-  // The same for rows of A that are `a_bytes` apart, and units of B that are `b_bytes` apart, its
-  // second 16 columns `b_second` units on.
-  void multiply_apart(const uint32_t* a, int64_t a_bytes, const uint32_t* b, int64_t b_bytes,
-                      int64_t b_second) {
+  // The same where it is A that passes by once, for every 32 columns of B.
+  template <class Between>
+  void multiply_passing_a(const uint32_t* a, const uint32_t* b, int64_t panel_stride,
+                          const Between& between) {
     settle_stores();
-    _tile_loadd(4, a, a_bytes);
-    _tile_loadd(6, b, b_bytes);
+    _tile_stream_loadd(4, a, 64);
+    _tile_loadd(6, b, 64);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b + b_second, b_bytes);
+    between();
+    _tile_loadd(7, b + panel_stride, 64);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, lower(a, a_bytes), a_bytes);
+    between();
+    _tile_stream_loadd(5, a + 16 * 16, 64);
     _tile_dpbf16ps(2, 5, 6);
+    between();
     _tile_dpbf16ps(3, 5, 7);
+    between();
   }
 
   // The products alone, on factors that stay: for the ceiling.

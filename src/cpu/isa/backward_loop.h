@@ -13,12 +13,11 @@
 namespace fa4::internal {
 namespace {
 
-// `kStep`: rows that a product takes at once.
-template <class Path, int kDegree, int kStep = kRowStep>
+template <class Path, int kDegree>
 class BackwardLoop {
  public:
   explicit BackwardLoop(BackwardJob& job)
-      : job_(job), groups_((job.num_rows + kStep - 1) / kStep) {}
+      : job_(job), groups_((job.num_rows + kRowStep - 1) / kRowStep) {}
 
   void run() {
     if (!find_columns()) return;
@@ -34,7 +33,7 @@ class BackwardLoop {
     add_to_rows();
   }
 
- protected:
+ private:
   using F = typename Path::F;
   static constexpr int kPanel = Path::kPanels * Path::kLanes;
   static constexpr bool kPairs = Path::kPair == 2;
@@ -48,7 +47,7 @@ class BackwardLoop {
     bool any = false;
     for (int g = 0; g < groups_; ++g) {
       int first = job_.tile_n, end = 0;
-      for (int r = g * kStep; r < g * kStep + rows_of(g); ++r) {
+      for (int r = g * kRowStep; r < g * kRowStep + rows_of(g); ++r) {
         const Seen seen = seen_by(r);
         if (seen.first >= seen.end) continue;
         if (seen.first < first) first = seen.first;
@@ -66,8 +65,8 @@ class BackwardLoop {
             clamp_to(job_.ranges[row].end - job_.first_key, job_.tile_n)};
   }
   int rows_of(int group) const {
-    const int left = job_.num_rows - group * kStep;
-    return left < kStep ? left : kStep;
+    const int left = job_.num_rows - group * kRowStep;
+    return left < kRowStep ? left : kRowStep;
   }
 
   // to = rows of a times panels of keys, along `dim` elements; compensated sums leave what they
@@ -81,7 +80,7 @@ class BackwardLoop {
       const uint32_t* panel = b + n / Path::kLanes * panel_stride;
       for (int g = 0; g < groups_; ++g) {
         if (n < first_[g] || n >= end_[g]) continue;
-        const int64_t row = g * kStep;
+        const int64_t row = g * kRowStep;
         float* c = to + row * job_.s_stride + n;
         if constexpr (!kPairs) {
           if (job_.in_double) {
@@ -169,7 +168,7 @@ class BackwardLoop {
   void differentiate(int group) {
     const int first = first_[group] < end_[group] ? first_[group] : 0;
     const int end = first_[group] < end_[group] ? end_[group] : 0;
-    const int begin_row = group * kStep;
+    const int begin_row = group * kRowStep;
     const int end_row = begin_row + rows_of(group);
     for (int r = begin_row; r < end_row; r += kPairs ? 2 : 1) {
       if constexpr (kPairs) {
@@ -243,8 +242,8 @@ class BackwardLoop {
     for (int d = 0; d < columns; d += kPanel) {
       const int left = (columns - d) / Path::kLanes;
       const int count = left < Path::kPanels ? left : Path::kPanels;
-      for (int n = 0; n < job_.tile_n; n += kStep) {
-        const int keys = job_.tile_n - n < kStep ? job_.tile_n - n : kStep;
+      for (int n = 0; n < job_.tile_n; n += kRowStep) {
+        const int keys = job_.tile_n - n < kRowStep ? job_.tile_n - n : kRowStep;
         const Seen rows = groups_that_see(n, n + keys);
         const int end = (rows.end + Path::kPair - 1) / Path::kPair;
         for (int u = rows.first / Path::kPair; u < end; u = chain_end(u)) {
@@ -264,8 +263,8 @@ class BackwardLoop {
       if (g < first_group) first_group = g;
       end_group = g + 1;
     }
-    const int end_row = end_group * kStep;
-    return {first_group * kStep, end_row < job_.num_rows ? end_row : job_.num_rows};
+    const int end_row = end_group * kRowStep;
+    return {first_group * kRowStep, end_row < job_.num_rows ? end_row : job_.num_rows};
   }
 
   void add_to_rows() {
@@ -279,7 +278,7 @@ class BackwardLoop {
       // Terms of one chain for all rows, then those of the next: their panels stay in L1.
       for (int chain = 0; chain < job_.tile_n / Path::kPair; chain = chain_end(chain)) {
         for (int g = 0; g < groups_; ++g) {
-          const int64_t row = g * kStep;
+          const int64_t row = g * kRowStep;
           const int first = first_[g] / Path::kPair, end = end_[g] / Path::kPair;
           const int from = first > chain ? first : chain;
           const int until = end < chain_end(chain) ? end : chain_end(chain);

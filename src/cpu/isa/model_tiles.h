@@ -18,26 +18,26 @@ class ModelTiles {
     for (int m = 0; m < 32; ++m) std::memcpy(c + m * row_bytes / 4, sums_[m], sizeof sums_[m]);
   }
 
+  // TDPBF16PS: for every pair of bf16, first the even product is added, then the odd one.
   template <class Between>
   void multiply(const uint32_t* a, const uint32_t* b, int64_t panel_stride,
                 const Between& between) {
-    multiply_apart(a, 64, b, 64, panel_stride);
-    for (int product = 0; product < 4; ++product) between();
-  }
-
-  // TDPBF16PS: for every pair of bf16, first the even product is added, then the odd one.
-  void multiply_apart(const uint32_t* a, int64_t a_bytes, const uint32_t* b, int64_t b_bytes,
-                      int64_t b_second) {
     for (int m = 0; m < 32; ++m) {
-      const uint32_t* left = a + m * a_bytes / 4;
+      const uint32_t* left = a + m * 16;
       for (int k = 0; k < 16; ++k) {
         for (int n = 0; n < 32; ++n) {
-          const uint32_t right = b[n / 16 * b_second + k * b_bytes / 4 + n % 16];
+          const uint32_t right = b[n / 16 * panel_stride + k * 16 + n % 16];
           sums_[m][n] += even(left[k]) * even(right);
           sums_[m][n] += odd(left[k]) * odd(right);
         }
       }
     }
+    for (int product = 0; product < 4; ++product) between();
+  }
+  template <class Between>
+  void multiply_passing_a(const uint32_t* a, const uint32_t* b, int64_t panel_stride,
+                          const Between& between) {
+    multiply(a, b, panel_stride, between);
   }
 
  private:

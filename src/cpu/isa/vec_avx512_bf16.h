@@ -13,6 +13,17 @@ struct Avx512Bf16Vec : Avx512Vec {
   static void store_probabilities(P* p, F first, F second) {
     _mm512_storeu_si512(p, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
   }
+  // 2 kLanes columns of a row, rounded.
+  using Row = __m512i;
+  static Row round_row(F first, F second) {
+    return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+  }
+  static void store_row(uint32_t* to, Row row) { _mm512_storeu_si512(to, row); }
+  // Two rows as pairs, `low`'s first: of every 8 columns four to `to_first`, four to `to_second`.
+  static void store_pairs(uint32_t* to_first, uint32_t* to_second, Row low, Row high) {
+    _mm512_storeu_si512(to_first, _mm512_unpacklo_epi16(low, high));
+    _mm512_storeu_si512(to_second, _mm512_unpackhi_epi16(low, high));
+  }
   // kLanes columns of two rows as pairs of bf16, `low`'s first.
   static void store_row_pairs(uint32_t* pairs, F low, F high) {
     const __m512i first = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(low)));

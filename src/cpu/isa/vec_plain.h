@@ -99,9 +99,22 @@ struct PlainVec {
   static F keep_or_zero(const F& x, int begin, int end) {
     return each([&](int i) { return i >= begin && i < end ? x.lane[i] : 0.0f; });
   }
-  static void store_row_pairs(uint32_t* pairs, const F& low, const F& high) {
-    for (int i = 0; i < kLanes; ++i) {
-      pairs[i] = to_bf16(low.lane[i]) | static_cast<uint32_t>(to_bf16(high.lane[i])) << 16;
+  // 2 kLanes columns of a row, rounded.
+  struct Row {
+    uint16_t column[32];
+  };
+  static Row round_row(const F& first, const F& second) {
+    Row row;
+    store_probabilities(row.column, first, second);
+    return row;
+  }
+  static void store_row(uint32_t* to, const Row& row) { std::memcpy(to, &row, sizeof row); }
+  // Two rows as pairs, `low`'s first: of every 8 columns four to `to_first`, four to `to_second`.
+  static void store_pairs(uint32_t* to_first, uint32_t* to_second, const Row& low,
+                          const Row& high) {
+    for (int i = 0; i < 32; ++i) {
+      uint32_t* to = i / 4 % 2 == 0 ? to_first : to_second;
+      to[i / 8 * 4 + i % 4] = low.column[i] | static_cast<uint32_t>(high.column[i]) << 16;
     }
   }
   static void store_probabilities(P* p, const F& first, const F& second) {

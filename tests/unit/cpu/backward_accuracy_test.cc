@@ -1,4 +1,6 @@
 // Every path's gradients, of random cases, within the contract's bounds.
+#include <cmath>
+
 #include "cpu_backward_run.h"
 
 namespace fa4::internal {
@@ -19,6 +21,34 @@ TEST_P(CpuBackwardAccuracy, RandomCases) {
     ++ran;
   }
   EXPECT_GT(ran, 20);
+}
+
+// Infinity times a probability of 0 would be NaN: each seen key's own probability, and no other, is
+// looked up after the products.
+TEST_P(CpuBackwardAccuracy, AnInfinityOfDoutTakesEachSeenKeysProbability) {
+  constexpr int64_t kKeys = 150, kRow = 40, kHeads = 2, kDim = 64, kColumn = 5;
+  for (DType dtype : dtypes()) {
+    Case c;
+    c.desc.dtype = dtype;
+    c.desc.batch = 1;
+    c.desc.seqlen_q = c.desc.seqlen_k = kKeys;
+    c.desc.heads_q = c.desc.heads_kv = kHeads;
+    c.desc.head_dim = c.desc.head_dim_v = kDim;
+    c.desc.causal = true;
+    const BackwardCase given(c, [&](const BackwardArgs& args) {
+      store_from_float(dtype, const_cast<void*>(args.dout), kRow * kHeads * kDim + kColumn,
+                       std::numeric_limits<float>::infinity());
+    });
+    const CpuGradients result = run_cpu_backward(given.problem(), given.args(), GetParam());
+    for (int64_t key = 0; key < kKeys; ++key) {
+      const float dv = load_as_float(dtype, result.dv.data(), key * kHeads * kDim + kColumn);
+      if (key <= kRow) {
+        EXPECT_EQ(dv, std::numeric_limits<float>::infinity()) << name_of(dtype) << ", key " << key;
+      } else {
+        EXPECT_TRUE(std::isfinite(dv)) << name_of(dtype) << ", key " << key << ": " << dv;
+      }
+    }
+  }
 }
 
 }  // namespace

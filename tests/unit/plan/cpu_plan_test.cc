@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "plan/cpu_backward_spec.h"
 #include "plan/cpu_kernel_spec.h"
 #include "plan/cpu_tuning.h"
 
@@ -137,6 +138,36 @@ TEST(CpuPlan, WorkspaceHoldsAllPartsAndGrowsWithThreads) {
   }
   const CpuKernelSpec scalar = plan_cpu(problem, cpu_with({}), 2);
   EXPECT_EQ(cpu_workspace_bytes(problem, scalar), 0u);
+}
+
+// What the backward's loops write, part by part: each ends where the next begins, or before.
+TEST(CpuPlan, BackwardScratchHoldsEveryPart) {
+  const AttentionProblem problem = problem_of(DType::kBF16);
+  const size_t d = 128;
+  for (CpuIsa isa : {CpuIsa::kAvx512Bf16, CpuIsa::kAmxBf16, CpuIsa::kAmxModel}) {
+    const CpuBackwardSpec spec = plan_cpu_backward(problem, cpu_with(all_features()), 2, isa);
+    const CpuBackwardScratch s = cpu_backward_scratch(problem, spec);
+    const size_t rows = static_cast<size_t>(spec.tile_m), keys = static_cast<size_t>(spec.tile_n);
+    const bool tiled = cpu_packing(isa).tile_rows > 0;
+    const size_t score_bytes = tiled ? 2 * 32 * 32 * 4 : rows * static_cast<size_t>(s.s_stride) * 4;
+    EXPECT_LE(s.k_panels + keys * d * 2, s.dk);
+    EXPECT_LE(s.dk + keys * d * 4, s.dv);
+    EXPECT_LE(s.dv + keys * d * 4, s.s);
+    EXPECT_LE(s.s + score_bytes, s.dp);
+    EXPECT_LE(s.dp + score_bytes, s.p_pairs);
+    EXPECT_LE(s.p_pairs + rows * keys * 2, s.ds_pairs);
+    EXPECT_LE(s.ds_pairs + rows * keys * 2, s.ds);
+    EXPECT_LE(s.ds + rows * keys * 2, s.bytes_per_thread);
+    EXPECT_LE(s.q + rows * d * 2, s.dout);
+    EXPECT_LE(s.q_panels + rows * d * 2, s.dout_panels);
+    EXPECT_LE(s.dout_panels + rows * d * 2, s.lse);
+    EXPECT_LE(s.dq + rows * d * 4, s.bytes_per_block);
+    if (tiled) {
+      EXPECT_EQ(spec.tile_m % 32 + spec.tile_n % 32, 0);
+      EXPECT_EQ(s.dq_columns % 32 + s.dv_columns % 32, 0);
+      EXPECT_EQ(s.dp - s.s, score_bytes);
+    }
+  }
 }
 
 TEST(CpuPlan, FewRowsPackTheirOwnBlocks) {
