@@ -16,7 +16,6 @@ constexpr int64_t kMaxRows = (int64_t{1} << 30) - 512;
 // there are at most two, and fewer than 2^16 clusters run at a time.
 constexpr int64_t kMaxTiles = (int64_t{1} << 31) - (int64_t{1} << 20);
 constexpr int kSmallestTile = 64;  // rows
-constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
 // Tiles of a section of heads, for each SM: enough that the short tiles of the last one fill the
 // end, few enough that its keys stay in the L2 cache until all its tiles have read them. On an
 // H200, 256 to 32768 causal keys, head_dim 64 to 256: two were within 1 % of the best number or it,

@@ -11,6 +11,9 @@
 
 namespace fa4::internal {
 
+// Of a tensor that TMA reads: strides are smaller.
+inline constexpr int64_t kMaxStrideBytes = int64_t{1} << 40;
+
 // Of both directions: types, layouts, sizes, strides of q, k, v and out. A kernel's head dimensions
 // are its own affair.
 Support query_gpu_support(const AttentionProblem& problem);

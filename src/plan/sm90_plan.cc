@@ -11,8 +11,7 @@
 namespace fa4::internal {
 namespace {
 
-// Of TMA: a coordinate has 31 bits, a stride in bytes 40.
-constexpr int64_t kMaxGroups = int64_t{1} << 31, kMaxStrideBytes = int64_t{1} << 40;
+constexpr int64_t kMaxGroups = int64_t{1} << 31;  // a coordinate of TMA has 31 bits
 
 const Sm90TuningRow& row_of(const AttentionProblem& p) {
   return *find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
