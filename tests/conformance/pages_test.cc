@@ -117,12 +117,14 @@ int expect_bits_of_contiguous(const Case& c) {
   return ran;
 }
 
+constexpr int64_t kKeyHeads = 2;
+
 Case base_case(int64_t head_dim) {
   Case c;
   ProblemDesc& d = c.desc;
   d.batch = 3;
   d.heads_q = 4;
-  d.heads_kv = 2;
+  d.heads_kv = kKeyHeads;
   d.seqlen_q = 70;
   d.seqlen_k = 544;
   d.head_dim = head_dim;
@@ -293,18 +295,22 @@ TEST_F(Pages, OfPackedQueries) {
   }
 }
 
-// Heads outside a page's rows, and K beside V in each page.
+// Heads outside a page's rows, K beside V in each page, and pages a row apart, which no groups of
+// rows count.
 TEST_F(Pages, OfOtherStrides) {
   for (const int64_t page_size : {16, 24, 3}) {
-    for (const bool heads_first : {false, true}) {
-      SCOPED_TRACE(testing::Message() << page_size << (heads_first ? ", heads first" : ""));
-      Case c = base_case(64);
-      put_in_pages(c, page_size, {544, 250, 31});
-      ProblemDesc& d = c.desc;
-      const int64_t dim = d.head_dim, page = page_size * d.heads_kv * dim;
-      d.k = d.v = heads_first ? Strides{page, dim, page_size * dim}
-                              : Strides{2 * page, d.heads_kv * dim, dim};
-      expect_bits_of_contiguous(c);
+    for (const int64_t dim : {64, 128}) {
+      const int64_t row = kKeyHeads * dim, page = page_size * row;
+      for (const Strides& strides :
+           {Strides{page, dim, page_size * dim}, Strides{2 * page, row, dim},
+            Strides{2 * page, dim, page_size * dim}, Strides{page + row, row, dim}}) {
+        SCOPED_TRACE(testing::Message() << page_size << " x " << dim << ", strides "
+                                        << strides.batch << " " << strides.seqlen);
+        Case c = base_case(dim);
+        put_in_pages(c, page_size, {544, 250, 31});
+        c.desc.k = c.desc.v = strides;
+        expect_bits_of_contiguous(c);
+      }
     }
   }
 }
