@@ -464,7 +464,7 @@ class Math {
   const int lane;  // in the warpgroup
 
   RingState<T> ring;
-  DsState<T> ds;  // split: of the next step
+  DsState<T> ds;  // of the next step, where kCountsDs
   const KState<T> k;
   bool has_v = false;  // it is there
   int m;               // the step's queries: m q_rows and on

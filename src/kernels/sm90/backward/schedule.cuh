@@ -60,9 +60,9 @@ class Scheduler {
     return index;
   }
 
-  // K or V; where no query sees the keys, no more than the arrival. Tails are
-  // cleared where something else may lie behind them, K's too: dq adds up dS K over all keys of the
-  // block, and a dS of 0 does not silence NaN.
+  // K or V; where no query sees the keys, no more than the arrival. Tails are cleared where
+  // something else may lie behind them, K's too: dq adds up dS K over all keys of the block, and a
+  // dS of 0 does not silence NaN.
   template <int kColumns>
   __device__ void load(const Work& w, const TensorMap& map, int to, ptx::SmemAddr full) {
     if (w.steps == 0) {

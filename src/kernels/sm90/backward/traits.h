@@ -132,7 +132,7 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
       {"work_wanted", 1, 1, Start::kFree, "load warp, after a work's last loads", "schedule"},
       {"k_full", t.k_stages, 1, Start::kTaken, loaded, "math, dq"},
       {"k_empty", t.k_stages, math_warps + dq_warps, Start::kFree,
-       "math and dq warps, after their products", "schedule"},
+       "math and dq warps, after their products, or when dv has left its place", "schedule"},
       {"v_full", 1, 1, Start::kTaken, loaded, "math"},
       {"v_empty", 1, math_warps, Start::kFree, "math warps, when dk, or dk and dv, have left",
        "schedule"},
