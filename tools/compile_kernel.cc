@@ -75,9 +75,11 @@ int compile(const std::vector<std::string>& arguments) {
       image.resources.spill_bytes, image.resources.stack_bytes, image.resources.static_smem_bytes,
       image.bytes.size());
   if (!out.empty()) {
+    // Of PTX without the byte 0 that ends it in memory: ptxas takes it for a cut file.
+    const size_t size = image.bytes.size() - (kind == KernelImage::Kind::kPtx ? 1 : 0);
     std::ofstream(out, std::ios::binary)
         .write(reinterpret_cast<const char*>(image.bytes.data()),
-               static_cast<std::streamsize>(image.bytes.size()));
+               static_cast<std::streamsize>(size));
   }
   return 0;
 }
