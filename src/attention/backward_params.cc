@@ -1,5 +1,7 @@
 #include "attention/backward_params.h"
 
+#include <cmath>
+
 #include "attention/forward_params.h"
 
 namespace fa4::internal {
@@ -13,17 +15,24 @@ RowTensor row_tensor(const void* data, const Strides& strides, int64_t columns) 
           .columns = static_cast<int32_t>(columns)};
 }
 
+// Of scores, and never so near to 0 that it has no inverse: scores up to 2^90 times it are 0 to an
+// exponential.
+double scale_log2(const AttentionProblem& p) {
+  constexpr double kLog2E = 1.4426950408889634, kLeast = 0x1p-120;
+  const double scale = (p.softcap > 0 ? p.softcap : p.scale) * kLog2E;
+  return std::abs(scale) < kLeast ? std::copysign(kLeast, scale) : scale;
+}
+
 }  // namespace
 
 BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tiling,
                           const BackwardArgs& args) {
-  constexpr double kLog2E = 1.4426950408889634;
-  const double scale = p.scale;
+  const double scale = p.scale, scores_scale = scale_log2(p);
   return {.maps = {},
           .sequences = sequence_params(p, args),
           .mask = mask_params(p.mask),
           .scores = {.sink = args.sink,
-                     .scale_log2 = finite_float((p.softcap > 0 ? p.softcap : p.scale) * kLog2E),
+                     .scale_log2 = finite_float(scores_scale),
                      .softcap = p.softcap,
                      .scale_over_softcap = finite_float(p.softcap > 0 ? scale / p.softcap : 0.0),
                      .sink_type = float_type(p.sink_dtype),
@@ -39,6 +48,7 @@ BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tilin
                         .is_f32 = p.grad_dtype == DType::kF32},
           .workspace = {},
           .scale = p.scale,
+          .neg_lse_log2_to_score = finite_float(-1.0 / scores_scale),
           .heads_q = static_cast<int32_t>(p.heads_q),
           .heads_kv = static_cast<int32_t>(p.heads_kv),
           .group = static_cast<int32_t>(p.group()),

@@ -113,8 +113,9 @@ void add_tensor(const std::string& name, const RowTensor& of, Fields* fields) {
 
 ParamsLayout backward_layout() {
   static const BwdParams kParams{};
-  const auto& [maps, sequences, mask, scores, inputs, gradients, workspace, softmax_scale, heads_q,
-               heads_kv, group, sections, last_keys_first] = kParams;
+  const auto& [maps, sequences, mask, scores, inputs, gradients, workspace, softmax_scale,
+               neg_lse_log2_to_score, heads_q, heads_kv, group, sections, last_keys_first] =
+      kParams;
   Fields fields(&kParams);
   { FA4_ADD_FIELDS(fields, maps, q, dout, k, v); }
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
@@ -134,8 +135,9 @@ ParamsLayout backward_layout() {
   fields.add("dsink, is_f32", dsink, is_f32);
   FA4_ADD_FIELDS(fields, workspace, neg_lse_log2, delta, dq_sums, dsink_parts, turns, ticket,
                  dq_sum_columns, head_blocks);
-  fields.add("softmax_scale, heads_q, heads_kv, group, sections, last_keys_first", softmax_scale,
-             heads_q, heads_kv, group, sections, last_keys_first);
+  fields.add(
+      "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, sections, last_keys_first",
+      softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, sections, last_keys_first);
   return {"BwdParams", sizeof(BwdParams), fields.take()};
 }
 

@@ -11,7 +11,7 @@ import re
 from . import inputs
 
 ROLES = {"Softmax": "softmax", "Correction": "correction", "MmaIssuer": "mma", "Loader": "load", "Storer": "store", "Scheduler": "schedule",
-         "Compute": "compute", "Reducer": "reduce", "DeltaSplitter": "delta"}
+         "Compute": "compute", "Reducer": "reduce", "StatisticSplitter": "statistics"}
 
 LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:\s*,\s*function_name\s+(\S+?)\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 STRING = re.compile(r"^(\$\w+):")

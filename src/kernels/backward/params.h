@@ -65,7 +65,8 @@ struct BwdParams {
   BwdInputs inputs;
   BwdGradients gradients;
   BwdWorkspace workspace;
-  float scale;  // of dq and dk: softmax_scale
+  float scale;                  // of dq and dk: softmax_scale
+  float neg_lse_log2_to_score;  // -1 / scores.scale_log2; without softcap
   int32_t heads_q;
   int32_t heads_kv;
   int32_t group;            // heads_q / heads_kv

@@ -20,8 +20,7 @@ class Compute {
         p(context.params),
         lanes(first_lane()),
         part(__shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads - 1, 0)),
-        row(threadIdx.x % kWarpgroupThreads),
-        scale_log2(p.scores.scale_log2) {}
+        row(threadIdx.x % kWarpgroupThreads) {}
 
   __device__ void run() {
     const Work& w = c.work();
@@ -49,19 +48,17 @@ class Compute {
 
   // One block of queries, of which this warpgroup's begin at `first_row`.
   __device__ void step(int first_row, bool is_masked) {
-    c.wait(kStatsFull, stats.stage(), stats.phase());
     Block rP;
     probabilities(rP, first_row, is_masked);
     score_gradients(rP, first_row, is_masked);
-    c.arrive(kStatsEmpty, stats.stage());
-    stats.advance();
   }
 
-  // P = 2^(S scale log2(e) - lse log2(e)). The mask comes after the exponential: the scale may have
-  // any sign. With softcap rP becomes P (1 - tanh²) when P has been handed over.
+  // P = 2^((S - lse) scale log2(e)), off which lse was taken. The mask comes after the exponential:
+  // the scale may have any sign. With softcap lse comes from shared memory, and rP becomes
+  // P (1 - tanh²) when P has been handed over.
   __device__ void probabilities(Block& rP, int first_row, bool is_masked) {
     const ptx::Float2* neg_lse_log2 = statistic();
-    const ptx::Float2 scale = ptx::pack_float2(scale_log2);
+    if constexpr (!takes_lse_off(T)) c.wait(kStatsFull, stats.stage(), stats.phase());
     phases.wait(c, kSFull);
     ptx::tcgen05_fence_after_thread_sync();
     const ptx::TmemAddr s = tmem(c.kTmem.s + part * kColumns);
@@ -71,6 +68,9 @@ class Compute {
       ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
     }
     hand_over_scores();
+    // From shared memory: ptxas keeps accesses in their order, so that no exponential comes before
+    // the arrival, which would be late.
+    const ptx::Float2 scale = ptx::pack_float2(c.work().scale_log2);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       if (kLoadsLate && i > 0) ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
@@ -83,6 +83,10 @@ class Compute {
     ptx::tcgen05_wait_st();
     ptx::tcgen05_fence_before_thread_sync();
     c.arrive_at_mma(kPFull);
+    if constexpr (!takes_lse_off(T)) {
+      c.arrive(kStatsEmpty, stats.stage());
+      stats.advance();
+    }
   }
 
   // A chunk of scores becomes P in 16 bits, and in f32 what dP - delta is multiplied with. The
@@ -93,7 +97,11 @@ class Compute {
 #pragma unroll
     for (int j = 0; j < kChunk; j += 2) {
       const float t0 = r[j], t1 = r[j + 1];
-      ptx::fma_rn_ftz(r[j], r[j + 1], scale, neg_lse_log2[j / 2]);
+      if constexpr (takes_lse_off(T)) {
+        ptx::mul_rn_ftz(r[j], r[j + 1], scale);
+      } else {
+        ptx::fma_rn_ftz(r[j], r[j + 1], scale, neg_lse_log2[j / 2]);
+      }
       r[j] = ptx::ex2_approx_ftz(r[j]);
       r[j + 1] = ptx::ex2_approx_ftz(r[j + 1]);
       packed[j / 2] = pack<T.element>(r[j], r[j + 1]);
@@ -239,11 +247,10 @@ class Compute {
 
   const Context<T>& c;
   const BwdParams& p;
-  const uint32_t lanes;    // of this warp, in tensor memory
-  const int part;          // which compute warpgroup
-  const int row;           // of the keys: a lane of tensor memory
-  const float scale_log2;  // of the scores, which softcap leaves in its units
-  QueryBounds seen;        // queries that see this thread's key
+  const uint32_t lanes;  // of this warp, in tensor memory
+  const int part;        // which compute warpgroup
+  const int row;         // of the keys: a lane of tensor memory
+  QueryBounds seen;      // queries that see this thread's key
   PipelineState<kStatStages> stats;
   PhasesOf<T, kSFull, kPFree, kDpFull, kDsFree> phases;
 };

@@ -18,10 +18,11 @@ struct Work {
   Sequence sequence;
   int head;  // of k and v
   int first_key;
-  BlockRange rows;  // whole are those that see all keys of this CTA
-  int steps;        // of all heads of the group; -1: the sequence has no such block of keys
+  BlockRange rows;   // whole are those that see all keys of this CTA
+  int steps;         // of all heads of the group; -1: the sequence has no such block of keys
+  float scale_log2;  // of the scores, which softcap leaves in its units
 };
-static_assert(sizeof(Work) == kWorkBytes);
+static_assert(sizeof(Work) <= kWorkBytes);
 
 template <int kCtas>
 __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
@@ -35,7 +36,8 @@ __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t ind
             .head = at.head - batch * p.heads_kv,
             .first_key = first + static_cast<int>(rank) * kKeys,
             .rows = {},
-            .steps = -1};
+            .steps = -1,
+            .scale_log2 = p.scores.scale_log2};
   const Sequence& s = work.sequence;
   if (first >= s.seqlen_k) return work;
   work.rows = rows_of_keys(p.mask, s, first, first + kGroupKeys, kRows);

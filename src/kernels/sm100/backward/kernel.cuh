@@ -8,8 +8,8 @@
 //   dSᵀ      128 queries, a pair's 64, of all keys   dV   head_dim_v columns
 //   of a pair half the columns of K, Q and dO        dK   head_dim columns
 //            again (k_sum, q_sum, dout_sum)          dQ   over dP; a pair's over S
-//   of each row -lse log2(e) and delta; -1 and       apart: P and dQ have columns of their own
-//            delta in parts, operands of dP
+//   of each row -lse log2(e) and delta; -1,          apart: P and dQ have columns of their own
+//            lse and delta in parts: operands
 //   Work; barriers
 //
 // Scores lie transposed, a key a lane: P and dS go from registers to tensor memory as the first
@@ -17,11 +17,11 @@
 //
 // Barriers (traits.h, barriers):
 //
-//   load    ── k_full, q_full ─────▶ mma: Sᵀ = K Qᵀ                 ── q_empty (after dK) ───▶
-//   load    ── v_full, dout_full ──▶ mma: dPᵀ = V dOᵀ               ── dout_empty (after dV) ▶
-//   load    ── stats_full ─────────▶ compute: lse                   ── stats_empty ──────────▶
-//                                    delta: delta in parts          ── stats_empty ──────────▶
-//   delta   ── delta_full ─────────▶ mma: dPᵀ - delta               ── delta_empty ──────────▶
+//   load    ── stats_full ─────────▶ statistics: lse, delta         ── stats_empty ──────────▶
+//   load    ── k_full, q_full ─────▶ mma: Sᵀ = K Qᵀ - lse           ── q_empty (after dK) ───▶
+//   statistics ── lse_full ────────▶ the same                       ── s_full ───────────────▶
+//   load    ── v_full, dout_full ──▶ mma: dPᵀ = V dOᵀ - delta       ── dout_empty (after dV) ▶
+//   statistics ── delta_full ──────▶ the same                       ── dp_full ──────────────▶
 //   mma     ── s_full ─────────────▶ compute: P to tensor memory
 //   compute ── p_full ─────────────▶ mma: dV += Pᵀ dO
 //   mma     ── dp_full ────────────▶ compute: dS to tensor and shared memory
@@ -30,9 +30,8 @@
 //                                    and from there to global memory
 //   mma     ── sums_full ──────────▶ compute: dV and dK to global memory
 //   apart:  compute ── s_free ─────▶ mma: the next S;   mma ── p_free ──▶ compute: the next P
-//   pair:   load ── k_sum_full, q_sum_full, dout_sum_full ──▶ mma: dQ, dK, dV; q_empty comes after
-//   S
-//           and dout_empty after dP, q_sum_empty and dout_sum_empty after dK and dV
+//   pair:   load ── k_sum_full, q_sum_full, dout_sum_full ──▶ mma: dQ, dK, dV; q_empty and
+//           dout_empty come after S and dP, q_sum_empty and dout_sum_empty after dK and dV
 //           compute ── ds_peer ────▶ the other CTA's relay ── ds_relayed ──▶ mma: dQ
 //   a pair's dQ over S:  compute ── s_free ──▶ mma: dQ;  mma ── ds_free ──▶ compute: the next dS
 //
@@ -48,11 +47,11 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/sm100/backward/compute.cuh"
-#include "kernels/sm100/backward/delta.cuh"
 #include "kernels/sm100/backward/load.cuh"
 #include "kernels/sm100/backward/mma.cuh"
 #include "kernels/sm100/backward/reduce.cuh"
 #include "kernels/sm100/backward/relay.cuh"
+#include "kernels/sm100/backward/statistics.cuh"
 
 namespace fa4::sm100::bwd {
 
@@ -87,7 +86,7 @@ __device__ inline void run(const Context<T>& c, Role role) {
       ptx::setmaxnreg_dec<kRegisters.other>();
       if (role == Role::kMma) MmaIssuer<T>(c).run();
       if (role == Role::kLoad) Loader<T>(c).run();
-      if (role == Role::kDelta) DeltaSplitter<T>(c).run();
+      if (role == Role::kStatistics) StatisticSplitter<T>(c).run();
       if (T.cta_group > 1 && role == Role::kRelay) relay<T>(c);
   }
 }

@@ -1,4 +1,4 @@
-// The load warp: K and V once, then Q, the statistics of its rows and dO of every step. What a pair
+// The load warp: K and V once, then of every step the statistics of its rows, Q and dO. What a pair
 // of CTAs shares in a product is loaded by both, and announced where the MMA thread waits.
 #pragma once
 
@@ -46,8 +46,8 @@ class Loader {
 #pragma unroll 1
     for (Steps steps(w, p.group); !steps.is_done(); steps.advance(w)) {
       const bool is_first = steps.left == w.steps;
-      load_q(steps);
       load_stats(steps);
+      load_q(steps);
       if (is_first) {
         load<VTile<kKeys, T.head_dim_v>>(key_source(p.maps.v, 0, w.first_key), c.kSmem.v, kVFull, 0,
                                          keys - w.first_key);

@@ -99,11 +99,12 @@ class MmaIssuer {
     return stage;
   }
 
-  // Sᵀ = K Qᵀ. S is free when dV of the P in its place was issued, or compute has loaded it.
+  // Sᵀ = K Qᵀ - lse. S is free when dV of the P in its place was issued, or compute has loaded it.
   __device__ void issue_s(int i) {
     const int stage = wait_for_stage<T.q_stages>(kQFull, i);
     if constexpr (T.apart) wait_for(kSFree);
     multiply_scores<QkDescriptor, T.head_dim>(c.kTmem.s, c.kSmem.k, c.kSmem.q + stage * q_bytes(T));
+    if constexpr (takes_lse_off(T)) take_off(c.kTmem.s, c.kSmem.lse, kLseFull);
     commit(kSFull);
     if constexpr (kPair) commit(kQEmpty, stage);
   }
@@ -115,22 +116,21 @@ class MmaIssuer {
     if constexpr (!T.apart && !kLateDq && !in_turn(T)) wait_for(kDqFree);
     multiply_scores<VDescriptor, T.head_dim_v>(c.kTmem.dp, c.kSmem.v,
                                                c.kSmem.dout + stage * dout_bytes(T));
-    take_delta_off();
+    take_off(c.kTmem.dp, c.kSmem.delta, kDeltaFull);
     commit(kDpFull);
-    commit(kDeltaEmpty);
     if constexpr (kPair) commit(kDoutEmpty, stage);
   }
 
-  // dP -= delta: a step more, whose operands lie without a swizzle, 128 bytes from eight rows to
-  // the next. It comes last, so that delta has the time of the others to be there.
-  __device__ void take_delta_off() {
+  // D -= a number of each query: a step more, whose operands lie without a swizzle, 128 bytes from
+  // eight rows to the next. It comes last, so that the parts have the time of the others to come.
+  __device__ void take_off(int d, int parts, int kind) {
     constexpr uint32_t kHighWord = 1u << 14 | 8 * 16 >> 4;
     constexpr uint32_t kParts = umma_instruction(Element::kBF16, group_keys(T), kRows, false);
-    phases.wait(c, kDeltaFull);
+    phases.wait(c, kind);
     if (ptx::elect_sync()) {
       ptx::tcgen05_mma_f16_ss<kGroup, 1, 0, 0, 0, 0>(
-          tmem + c.kTmem.dp, base + (kKeys << 16) + (c.kSmem.minus_ones >> 4),
-          base + (q_rows(T) << 16) + (c.kSmem.delta >> 4), kHighWord, kParts, true);
+          tmem + d, base + (kKeys << 16) + (c.kSmem.minus_ones >> 4),
+          base + (q_rows(T) << 16) + (parts >> 4), kHighWord, kParts, true);
     }
   }
 
@@ -216,7 +216,7 @@ class MmaIssuer {
   const Context<T>& c;
   const ptx::TmemAddr tmem;
   const uint32_t base;  // of shared memory, in a descriptor
-  PhasesOf<T, kSFree, kPFull, kDeltaFull, kDsFull, kDsRelayed, kDqFree> phases;
+  PhasesOf<T, kSFree, kPFull, kLseFull, kDeltaFull, kDsFull, kDsRelayed, kDqFree> phases;
 };
 
 }  // namespace fa4::sm100::bwd

@@ -45,7 +45,7 @@ inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kTmemColumns = 512;
 
 // Who a warp is. Without a pair the relay has nothing to do.
-enum class Role { kReduce, kCompute0, kCompute1, kMma, kLoad, kRelay, kDelta };
+enum class Role { kReduce, kCompute0, kCompute1, kMma, kLoad, kRelay, kStatistics };
 constexpr Role role_of(int warp) {
   if (warp < 4) return Role::kReduce;
   if (warp < 8) return Role::kCompute0;
@@ -53,7 +53,7 @@ constexpr Role role_of(int warp) {
   return warp == 12   ? Role::kMma
          : warp == 13 ? Role::kLoad
          : warp == 14 ? Role::kRelay
-                      : Role::kDelta;
+                      : Role::kStatistics;
 }
 
 // Registers of a thread. Each quarter of the SM holds a warp of the reducing warpgroup, one of
@@ -102,12 +102,14 @@ constexpr int ds_slab_bytes(const BwdTraits& t) {
 constexpr int ds_bytes(const BwdTraits& t) { return group_keys(t) * q_rows(t) * kElementBytes; }
 // What comes from the other CTA.
 constexpr int ds_peer_bytes(const BwdTraits& t) { return ds_bytes(t) / 2; }
-// Operands of the step of dP that takes delta off it, 16 columns of 16 bits.
+// Operands of the steps that take delta off dP and lse off S, 16 columns of 16 bits. With softcap S
+// is not yet what lse is taken off.
 inline constexpr int kMinusOnesBytes = kKeys * kMmaK * kElementBytes;
-constexpr int delta_bytes(const BwdTraits& t) { return q_rows(t) * kMmaK * kElementBytes; }
+constexpr int parts_bytes(const BwdTraits& t) { return q_rows(t) * kMmaK * kElementBytes; }
+constexpr bool takes_lse_off(const BwdTraits& t) { return !t.softcap; }
 inline constexpr int kStatStages = 2;
 inline constexpr int kStatBytes = kRows * 4;  // of one statistic
-inline constexpr int kWorkBytes = 48;
+inline constexpr int kWorkBytes = 64;
 
 // Columns of tensor memory, all 128 lanes of each: 512 are allocated, so that the base is 0. A lane
 // is a key; in dQ a query, where a pair has 64 in either half of the lanes with half of the
@@ -169,8 +171,8 @@ enum BarrierKind {
   kDoutSumEmpty,
   kStatsFull,
   kStatsEmpty,
+  kLseFull,
   kDeltaFull,
-  kDeltaEmpty,
   kRaw,
   kSFull,
   kSFree,
@@ -204,20 +206,22 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
        "mma: commit after dP, without a pair after dV", "load"},
       {"dout_sum_full", sums, g, Start::kTaken, loaded, "mma, before dV"},
       {"dout_sum_empty", sums, 1, Start::kFree, "mma: commit after dV", "load"},
-      {"stats_full", kStatStages, 1, Start::kTaken, "load + bytes", "compute; delta"},
-      {"stats_empty", kStatStages, 4 * kComputeWarpgroups + 1, Start::kFree,
-       "compute warps of the CTA, after dS; delta", "load"},
-      {"delta_full", 1, g, Start::kTaken, "delta: its parts are in shared memory",
+      {"stats_full", kStatStages, 1, Start::kTaken, "load + bytes",
+       "statistics; with softcap compute"},
+      {"stats_empty", kStatStages, takes_lse_off(t) ? 1 : 1 + 4 * kComputeWarpgroups, Start::kFree,
+       "statistics; with softcap compute warps of the CTA, after P", "load"},
+      {"lse_full", takes_lse_off(t), g, Start::kTaken,
+       "statistics: parts of lse are in shared memory", "mma, before the last step of S"},
+      {"delta_full", 1, g, Start::kTaken, "statistics: parts of delta are in shared memory",
        "mma, before the last step of dP"},
-      {"delta_empty", 1, 1, Start::kFree, "mma: commit after dP", "delta"},
       {"raw", 1, 1, Start::kTaken, "load + TMA bytes", "load, before clearing the tail"},
-      {"s_full", 1, 1, Start::kTaken, "mma: commit after S", "compute"},
+      {"s_full", 1, 1, Start::kTaken, "mma: commit after S", "compute; statistics"},
       {"s_free", t.apart || splits, splits ? 4 * g : warps, t.apart ? Start::kFree : Start::kTaken,
        "compute warps: S, or its second half, is in registers",
        "mma, before the next S, or before dQ or dP, which overwrites that half"},
       {"p_full", 1, warps, Start::kTaken, "compute warps: P is in tensor memory", "mma, before dV"},
       {"p_free", t.apart, 1, Start::kFree, "mma: commit after dV", "compute, before the next P"},
-      {"dp_full", 1, 1, Start::kTaken, "mma: commit after dP", "compute"},
+      {"dp_full", 1, 1, Start::kTaken, "mma: commit after dP", "compute; statistics"},
       {"ds_full", 1, warps, Start::kTaken,
        "compute warps: dS is in tensor memory, and in this CTA's shared memory", "mma, before dK"},
       {"ds_peer", pair, 1, Start::kTaken, "relay + the other CTA's bytes", "relay"},
@@ -245,6 +249,7 @@ struct SmemLayout {
   int ds;          // [slab of queries][keys of the group]: transposed
   int minus_ones;  // [half of the columns][kKeys rows], 16 bytes each
   int delta;       // [half of the columns][q_rows], 16 bytes each
+  int lse;         // likewise
   int stats;       // [stage]: -lse log2(e), delta of kRows rows
   int work;        // Work
   int barriers;    // uint64_t[barriers().count()]
@@ -267,7 +272,8 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   if (pair) end += t.sum_stages * dout_sum_bytes(t);
   s.minus_ones = end;
   s.delta = s.minus_ones + kMinusOnesBytes;
-  s.stats = s.delta + delta_bytes(t);
+  s.lse = s.delta + parts_bytes(t);
+  s.stats = s.lse + (takes_lse_off(t) ? parts_bytes(t) : 0);
   s.work = s.stats + kStatStages * 2 * kStatBytes;
   s.barriers = s.work + kWorkBytes;
   s.tmem = s.barriers + barriers(t).count() * 8;
