@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -10,18 +11,34 @@
 #include "core/error.h"
 
 namespace fa4::internal {
+namespace {
+
+struct Pools {
+  Pools* of_parent;
+  const pid_t process = getpid();
+  std::mutex mutex;
+  std::map<int, std::weak_ptr<ThreadPool>> by_threads;
+};
+
+// Those of this process. A forked child has its own: the parent's threads stayed behind, and one of
+// them may have held the mutex. What the parent had is kept, since nobody can tell who uses it.
+Pools& pools() {
+  static std::atomic<Pools*> current{new Pools{nullptr}};
+  Pools* found = current.load();
+  while (found->process != getpid()) {
+    auto* fresh = new Pools{found};
+    if (current.compare_exchange_strong(found, fresh)) return *fresh;
+    delete fresh;
+  }
+  return *found;
+}
+
+}  // namespace
 
 std::shared_ptr<ThreadPool> shared_threads(int num_threads) {
-  static std::mutex mutex;
-  static std::map<int, std::weak_ptr<ThreadPool>> pools;
-  static pid_t owner = getpid();
-  const std::lock_guard lock(mutex);
-  // The threads of a pool stay behind in the parent when the process forks.
-  if (owner != getpid()) {
-    pools.clear();
-    owner = getpid();
-  }
-  std::weak_ptr<ThreadPool>& slot = pools[num_threads];
+  Pools& of = pools();
+  const std::lock_guard lock(of.mutex);
+  std::weak_ptr<ThreadPool>& slot = of.by_threads[num_threads];
   std::shared_ptr<ThreadPool> pool = slot.lock();
   if (pool == nullptr) {
     pool = std::make_shared<ThreadPool>(num_threads);

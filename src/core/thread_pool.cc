@@ -1,5 +1,7 @@
 #include "core/thread_pool.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <mutex>
 #include <system_error>
@@ -38,6 +40,8 @@ constexpr int kOpen = 1 << 30;  // in State::gate: workers may enter the job
 // The job's fields are written while the gate is closed and empty, and read by those inside: a
 // worker that wakes late finds the gate closed and touches nothing.
 struct ThreadPool::State {
+  // Threads stay behind in the parent when the process forks, and with them whatever they hold.
+  const pid_t process = getpid();
   std::mutex callers;         // one job at a time
   std::atomic<int> epoch{0};  // changes when a job begins: what idle workers wait on
   std::atomic<int> gate{0};   // kOpen, and how many workers are inside
@@ -85,6 +89,8 @@ struct ThreadPool::State {
     epoch.notify_all();
   }
 
+  bool is_of_parent() const { return process != getpid(); }
+
   void join() {
     stop.store(true, std::memory_order_relaxed);
     wake_workers();
@@ -111,14 +117,21 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
   }
 }
 
-ThreadPool::~ThreadPool() { state_->join(); }
+ThreadPool::~ThreadPool() {
+  if (state_->is_of_parent()) {
+    static_cast<void>(
+        state_.release());  // threads that are not here can be neither joined nor left
+  } else {
+    state_->join();
+  }
+}
 
 int ThreadPool::num_threads() const { return static_cast<int>(state_->threads.size()) + 1; }
 
 void ThreadPool::run_erased(int64_t num_tasks, Function function, const void* context) {
   State& s = *state_;
-  if (s.threads.empty() ||
-      num_tasks <= 1) {  // worker 0 alone: nothing is shared with other callers
+  if (s.threads.empty() || num_tasks <= 1 || s.is_of_parent()) {
+    // Worker 0 alone: nothing is shared with other callers.
     for (int64_t task = 0; task < num_tasks; ++task) function(context, task, 0);
     return;
   }

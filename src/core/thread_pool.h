@@ -20,7 +20,8 @@ class ThreadPool {
   // when all are done. Tasks are handed out in increasing order, one at a time (so order the
   // longest first). Callers on several threads are served one after another, or side by side when
   // the caller alone is enough (one task, or one thread). Neither allocates nor throws. `body` must
-  // not throw, nor call run of the same pool.
+  // not throw, nor call run of the same pool. In a child that the process forked, whatever its
+  // other threads were about then, the caller is alone, and so is whoever destroys the pool there.
   template <class Body>
   void run(int64_t num_tasks, const Body& body) {
     run_erased(

@@ -1,9 +1,12 @@
 #include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -89,6 +92,38 @@ TEST(ThreadPool, TasksRunSideBySide) {
     while (arrived < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   });
   EXPECT_LT(std::chrono::steady_clock::now(), deadline) << "the tasks ran one after the other";
+}
+
+// In a forked child, whose parent was at work: 0 if the child ran all tasks and ended the pool.
+int run_in_child(std::unique_ptr<ThreadPool>& pool) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    int64_t ran = 0;  // one thread, so no two tasks at once
+    pool->run(100, [&](int64_t, int worker) { ran += worker == 0; });
+    pool.reset();
+    _exit(ran == 100 ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST(ThreadPool, AForkedChildIsAloneWhateverTheParentDoes) {
+  auto pool = std::make_unique<ThreadPool>(3);
+  EXPECT_EQ(run_in_child(pool), 0) << "idle";
+  std::atomic<int> inside{0};
+  std::atomic<bool> goes_on{false};
+  std::thread caller([&] {
+    pool->run(3, [&](int64_t, int) {
+      ++inside;
+      while (!goes_on) std::this_thread::yield();
+    });
+  });
+  while (inside != 3) std::this_thread::yield();
+  EXPECT_EQ(run_in_child(pool), 0) << "busy";
+  goes_on = true;
+  caller.join();
 }
 
 }  // namespace
