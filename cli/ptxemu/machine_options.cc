@@ -71,6 +71,8 @@ void MachineFlags::declare(Options& app, const char* check) {
   limit("--max-printed", max_printed_, "Most bytes that a launch prints", defaults.max_printed);
   limit("--max-call-depth", max_call_depth_, "Most calls of a thread inside each other",
         defaults.max_call_depth);
+  limit("--max-recorded", max_recorded_, "Most bytes of a launch's trace and line counts",
+        defaults.max_recorded);
 }
 
 ptxemu::MachineOptions MachineFlags::options() const {
@@ -93,6 +95,8 @@ ptxemu::MachineOptions MachineFlags::options() const {
       whole_number("--max-printed", max_printed_, 1, UINT64_MAX, options.max_printed);
   options.max_call_depth = static_cast<uint32_t>(
       whole_number("--max-call-depth", max_call_depth_, 1, UINT32_MAX, options.max_call_depth));
+  options.max_recorded =
+      whole_number("--max-recorded", max_recorded_, 1, UINT64_MAX, options.max_recorded);
   return options;
 }
 

@@ -22,7 +22,7 @@ class MachineFlags {
   bool reorder_products_ = false;
   std::optional<std::string> seed_, threads_, resident_;
   std::optional<std::string> max_instructions_, max_memory_, max_local_memory_, max_printed_,
-      max_call_depth_;
+      max_call_depth_, max_recorded_;
 };
 
 }  // namespace fa4::cli

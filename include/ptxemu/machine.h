@@ -48,6 +48,7 @@ struct MachineOptions {
                                                   // launch holds at a time
   uint64_t max_printed = 16 << 20;                // bytes that one launch prints
   uint32_t max_call_depth = 1024;                 // calls of a thread inside each other
+  uint64_t max_recorded = 512 << 20;              // bytes of a launch's trace and line counts
 };
 
 struct LaunchRequest {

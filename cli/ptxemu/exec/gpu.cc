@@ -51,6 +51,7 @@ MachineOptions options_from(const Json& json) {
   options.max_local_memory = json.value("max_local_memory", options.max_local_memory);
   options.max_printed = json.value("max_printed", options.max_printed);
   options.max_call_depth = json.value("max_call_depth", options.max_call_depth);
+  options.max_recorded = json.value("max_recorded", options.max_recorded);
   options.launch_order = json.value("launch_order", options.launch_order);
   options.reorder_products = json.value("reorder_products", options.reorder_products);
   options.resident = json.value("resident", options.resident);

@@ -212,7 +212,10 @@ Cluster::State Cluster::run(uint64_t budget) {
       while (engines.advance_one()) {
       }
       if (launch.observer != nullptr) launch.observer->cluster_end(*this);
-      if (launch.options.count_lines) collect_lines(*this, &launch.line_counts);
+      if (launch.options.count_lines) {
+        launch.line_count_bytes += collect_lines(*this, &launch.line_counts);
+        launch.check_recorded();
+      }
       return State::kDone;
     }
     if (progress != quiet_.progress) {

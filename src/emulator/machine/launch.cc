@@ -23,6 +23,22 @@ Finding printed_limit(uint64_t most) {
   return finding;
 }
 
+Finding recorded_limit(uint64_t most) {
+  Finding finding;
+  finding.rule = "limit";
+  finding.message = fmt::format(
+      "the launch's trace and line counts take more than --max-recorded, {} bytes", most);
+  return finding;
+}
+
+namespace {
+
+uint64_t recorded_bytes(const Launch& launch) {
+  return launch.line_count_bytes + (launch.trace != nullptr ? launch.trace->bytes() : 0);
+}
+
+}  // namespace
+
 uint32_t registers_of_thread(const Function& entry, uint64_t threads) {
   constexpr uint64_t kRegisterFile = 65536, kMostRegisters = 255, kUnit = 8;
   if (entry.maxnreg != 0) return entry.maxnreg;
@@ -83,6 +99,11 @@ void Launch::stop(Finding finding) {
   report(std::move(finding));
   status = Status::kTrap;
   throw LaunchStopped{};
+}
+
+void Launch::check_recorded() {
+  const uint64_t most = options.max_recorded;
+  if (most != 0 && recorded_bytes(*this) > most) stop(recorded_limit(most));
 }
 
 bool Launch::cancel_cluster(uint64_t* index) {
@@ -152,12 +173,17 @@ void Launch::take(Launch& part) {
   if (fits) printed += part.printed;
   for (Finding& finding : part.findings) report(std::move(finding));
   std::move(part.waiters.begin(), part.waiters.end(), std::back_inserter(waiters));
-  std::move(part.line_counts.begin(), part.line_counts.end(), std::back_inserter(line_counts));
-  if (trace != nullptr) trace->take(*part.trace);
+  const bool records_fit = options.max_recorded == 0 ||
+                           recorded_bytes(*this) + recorded_bytes(part) <= options.max_recorded;
+  if (records_fit) {
+    std::move(part.line_counts.begin(), part.line_counts.end(), std::back_inserter(line_counts));
+    line_count_bytes += part.line_count_bytes;
+    if (trace != nullptr) trace->take(*part.trace);
+  }
   status = std::max(status, part.status);
-  if (fits) return;
-  report(printed_limit(options.max_printed));
-  status = Status::kTrap;
+  if (!fits) report(printed_limit(options.max_printed));
+  if (!records_fit) report(recorded_limit(options.max_recorded));
+  if (!fits || !records_fit) status = Status::kTrap;
 }
 
 void Launch::report_deadlock(const std::vector<std::unique_ptr<Cluster>>& resident) {

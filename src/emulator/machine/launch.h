@@ -39,8 +39,9 @@ struct Counters {
   void add(const Counters& other);
 };
 
-// A launch that prints more than its options allow.
+// A launch that prints, or records, more than its options allow.
 Finding printed_limit(uint64_t most);
+Finding recorded_limit(uint64_t most);
 
 // Registers of a thread when CTAs of so many threads run: .maxnreg, else what the register file
 // leaves each where .minnctapersm of them share it.
@@ -58,6 +59,7 @@ struct Launch {
   std::vector<Finding> findings;
   std::vector<Waiter> waiters;         // of a deadlock
   std::vector<WarpLines> line_counts;  // under options.count_lines, of clusters that have ended
+  uint64_t line_count_bytes = 0;       // what they take
   Status status = Status::kOk;
   std::string printed;       // what the kernel printed
   uint64_t frame_bytes = 0;  // of all frames that there are, see Options::max_local_memory
@@ -84,6 +86,8 @@ struct Launch {
               std::string message, std::string object = "", int lane = -1);
   // Ends the launch as a trap with this finding: throws LaunchStopped.
   [[noreturn]] void stop(Finding finding);
+  // Ends it when its trace and line counts take more than options.max_recorded.
+  void check_recorded();
   // Takes the next cluster that has not started (launch control); false when there is none.
   bool cancel_cluster(uint64_t* index);
   // The cluster that starts as the `number`-th.

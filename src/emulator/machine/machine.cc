@@ -46,6 +46,7 @@ Options internal_options(const MachineOptions& options) {
   o.max_local_memory = options.max_local_memory;
   o.max_printed = options.max_printed;
   o.max_call_depth = options.max_call_depth;
+  o.max_recorded = options.max_recorded;
   o.count_lines = options.count_lines;
   o.reorder_products = options.reorder_products;
   if (options.resident == 0) throw InputError("resident 0; accepted: 1 and more");

@@ -57,6 +57,7 @@ struct Options {
   uint64_t max_local_memory = 0;  // bytes of the frames of a Launch
   uint64_t max_printed = 0;       // bytes that a launch prints
   uint64_t max_call_depth = 0;    // frames of a thread but the kernel's
+  uint64_t max_recorded = 0;      // bytes of a launch's trace and line counts
 };
 
 }  // namespace ptxemu

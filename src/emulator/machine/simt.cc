@@ -280,6 +280,7 @@ uint32_t run_group(Cluster& cluster, Warp& warp, size_t index, uint32_t quantum,
   if (launch.trace != nullptr && turn.ran != 0) {
     launch.trace->ran(warp, cluster.instructions, turn.ran, turn.at->line,
                       *alive && group.wait.kind != Wait::Kind::kNone);
+    launch.check_recorded();
   }
   warp.instructions += turn.ran;
   cluster.instructions += turn.ran;

@@ -28,7 +28,8 @@ std::vector<std::pair<uint32_t, uint64_t>> InstructionCounts::by_line() const {
   return {lines.begin(), lines.end()};
 }
 
-void collect_lines(const Cluster& cluster, std::vector<WarpLines>* lines) {
+uint64_t collect_lines(const Cluster& cluster, std::vector<WarpLines>* lines) {
+  uint64_t bytes = 0;
   for (const auto& cta : cluster.ctas) {
     for (const auto& warp : cta->warps) {
       WarpLines of_warp;
@@ -37,9 +38,11 @@ void collect_lines(const Cluster& cluster, std::vector<WarpLines>* lines) {
       const auto& counts = warp->state<InstructionCounts>();
       of_warp.seconds = counts.seconds();
       of_warp.lines = counts.by_line();
+      bytes += sizeof of_warp + of_warp.lines.size() * sizeof of_warp.lines[0];
       lines->push_back(std::move(of_warp));
     }
   }
+  return bytes;
 }
 
 }  // namespace ptxemu

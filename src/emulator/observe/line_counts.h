@@ -37,7 +37,7 @@ struct WarpLines {
   std::vector<std::pair<uint32_t, uint64_t>> lines;
 };
 
-// Appends the lines of every warp of a cluster that has ended.
-void collect_lines(const Cluster& cluster, std::vector<WarpLines>* lines);
+// Appends the lines of every warp of a cluster that has ended; returns how many bytes they take.
+uint64_t collect_lines(const Cluster& cluster, std::vector<WarpLines>* lines);
 
 }  // namespace ptxemu

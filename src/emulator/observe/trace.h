@@ -20,6 +20,11 @@ class Trace {
   void ran(const Warp& warp, uint64_t begin, uint64_t count, uint32_t line, bool blocked);
   // An operation from its issue to its end.
   void finished(const Cluster& cluster, const AsyncOp& op);
+  // What it takes of memory.
+  uint64_t bytes() const {
+    constexpr uint64_t kProcessBytes = sizeof(std::string) + 64;  // and its text and key
+    return events_.size() * sizeof(Event) + processes_.size() * kProcessBytes;
+  }
   // Adds the events of other clusters.
   void take(Trace& other);
   // Writes all events to `file`; false when that fails.

@@ -189,6 +189,29 @@ TEST(Printf, FormatsAsCDoes) {
   EXPECT_EQ(print("%.*d", 3 | uint64_t{42} << 32).printed, "042");
 }
 
+TEST(Records, EndTheLaunchAtTheBytesThatTheOptionAllows) {
+  MachineOptions options;
+  options.max_recorded = 4000;
+  for (const uint32_t threads : {1u, 3u}) {
+    options.threads = threads;
+    options.count_lines = true;
+    options.trace_file.clear();
+    EXPECT_EQ(run("membar.gl;\n", "", options, 2).status, "ok");
+    expect_trap("limit", "--max-recorded, 4000 bytes", run("membar.gl;\n", "", options, 1000));
+    options.count_lines = false;
+    options.trace_file = testing::TempDir() + "records_trace.json";
+    EXPECT_EQ(run("membar.gl;\n", "", options, 2).status, "ok");
+    expect_trap("limit", "--max-recorded, 4000 bytes", run("membar.gl;\n", "", options, 1000));
+  }
+  // Of one cluster too, in the middle.
+  const std::string turns =
+      "mov.u32 %r1, 0;\nagain: bar.sync 0;\nadd.u32 %r1, %r1, 1;\n"
+      "setp.lt.u32 %p1, %r1, 1000;\n@%p1 bra again;\n";
+  PtxProgram p(turns, options);
+  expect_trap("limit", "--max-recorded, 4000 bytes",
+              p.launch(p.buffer("out", 256), p.buffer("in", 256), 64, 1));
+}
+
 TEST(Printf, StoresNothingAndReadsNothingThatTheKernelDoesNotPass) {
   for (const char* format : {"%n", "%lln", "%llnd", "%2$d", "%Lf", "%ls", "%5%", "%", "%99999999d",
                              "%.99999999f", "%m", "%lc", "%hs", "%1$*2$d", "%d%"}) {
