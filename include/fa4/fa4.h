@@ -152,8 +152,9 @@ FA4_API void fa4_close_device(fa4_device* device);
 
 /* Memory of a GPU, emulated or not, for programs that have no other way to it; the library itself
  * never calls these. Allocations are 256-byte aligned and outlive the handle; freeing NULL does
- * nothing. A copy has been made when fa4_device_copy returns, after what the device's blocking
- * streams were given before. On the CPU, whose memory is the host's, each is FA4_INVALID_ARGUMENT.
+ * nothing, and what is none of them is FA4_DRIVER. A copy has been made when fa4_device_copy
+ * returns, after what the device's blocking streams were given before. On the CPU, whose memory is
+ * the host's, each is FA4_INVALID_ARGUMENT.
  */
 FA4_API fa4_status fa4_device_alloc(fa4_device* device, size_t bytes, void** pointer);
 FA4_API fa4_status fa4_device_free(fa4_device* device, void* pointer);

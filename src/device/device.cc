@@ -109,4 +109,13 @@ std::shared_ptr<Device> Device::open(std::string_view name) {
                                      [&] { return std::make_shared<CudaDevice>(*api, ordinal); });
 }
 
+Buffer::~Buffer() {
+  if (data_ == nullptr) return;
+  try {
+    device_->free(data_);
+  } catch (const Error& error) {
+    log(1, error.what());
+  }
+}
+
 }  // namespace fa4::internal

@@ -120,9 +120,7 @@ class Buffer {
   Buffer() = default;
   Buffer(Device& device, size_t bytes)
       : device_(&device), data_(device.allocate(bytes)), bytes_(bytes) {}
-  ~Buffer() {
-    if (data_ != nullptr) device_->free(data_);
-  }
+  ~Buffer();  // logs what the driver says against it
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     swap(other);

@@ -63,6 +63,10 @@ TEST(DeviceMemory, HoldsWhatWasCopiedThere) {
   EXPECT_TRUE(starts_with(fa4_last_error(), "direction 3; accepted: ")) << fa4_last_error();
   EXPECT_EQ(fa4_device_free(device, memory), FA4_OK);
   EXPECT_EQ(fa4_device_free(device, nullptr), FA4_OK);
+  for (void* none : {memory, reinterpret_cast<void*>(0x1234)}) {
+    EXPECT_EQ(fa4_device_free(device, none), FA4_DRIVER);
+    EXPECT_NE(std::string(fa4_last_error()).find("is no allocation"), std::string::npos);
+  }
   fa4_close_device(device);
 }
 

@@ -146,12 +146,8 @@ void* CudaDevice::allocate(size_t bytes) {
 
 void CudaDevice::free(void* pointer) {
   if (pointer == nullptr) return;
-  try {
-    const ContextScope scope = enter();
-    check(api_.memory_free(as_pointer(pointer)), "cuMemFree");
-  } catch (const Error& error) {  // called from destructors
-    log(1, error.what());
-  }
+  const ContextScope scope = enter();
+  check(api_.memory_free(as_pointer(pointer)), "cuMemFree");
 }
 
 void CudaDevice::copy_to_device(void* to, const void* from, size_t bytes) {

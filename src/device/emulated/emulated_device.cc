@@ -244,14 +244,10 @@ void* EmulatedDevice::allocate(size_t bytes) {
 
 void EmulatedDevice::free(void* pointer) {
   if (pointer == nullptr) return;
-  try {
-    with_machine(ErrorCode::kDriver, "free", [&](Shared& machine) {
-      machine.call(&ptxemu::Methods::free, address_of(pointer));
-      machine.allocations.erase(address_of(pointer));
-    });
-  } catch (const Error& error) {  // called from destructors
-    log(1, error.what());
-  }
+  with_machine(ErrorCode::kDriver, "free", [&](Shared& machine) {
+    machine.call(&ptxemu::Methods::free, address_of(pointer));
+    machine.allocations.erase(address_of(pointer));
+  });
 }
 
 void EmulatedDevice::copy_to_device(void* to, const void* from, size_t bytes) {
