@@ -96,24 +96,40 @@ ProblemDesc Axes::desc() const {
 
 namespace {
 
-// The library names its arguments, the user typed options.
-std::string with_option(const std::string& message) {
-  static constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
-      {"head_dim_v ", "--head-dim-v "}, {"head_dim ", "--head-dim "},
-      {"batch ", "--batch "},           {"seqlen_q ", "--seqlen-q "},
-      {"seqlen_k ", "--seqlen-k "},     {"softcap ", "--softcap "},
-      {"softmax_scale ", "--scale "},   {"out_dtype ", "--out-dtype "},
-      {"kv_dtype ", "--kv-dtype "},     {"descale_block ", "--descale-block "},
-      {"num_splits ", "--num-splits "}, {"split_keys ", "--split-keys "},
-      {"window_", "--window: window_"}};
-  for (const auto& [argument, option] : kOptions) {
-    if (message.starts_with(argument)) {
-      return std::string(option) + message.substr(argument.size());
-    }
+// The option of the argument that a message of the library begins with; both empty: none.
+struct Named {
+  std::string_view argument, option;
+};
+Named named_by(std::string_view message) {
+  static constexpr Named kOptions[] = {{"head_dim_v ", "--head-dim-v"},
+                                       {"head_dim ", "--head-dim"},
+                                       {"batch ", "--batch"},
+                                       {"seqlen_q ", "--seqlen-q"},
+                                       {"seqlen_k ", "--seqlen-k"},
+                                       {"softcap ", "--softcap"},
+                                       {"softmax_scale ", "--scale"},
+                                       {"out_dtype ", "--out-dtype"},
+                                       {"kv_dtype ", "--kv-dtype"},
+                                       {"descale_block ", "--descale-block"},
+                                       {"num_splits ", "--num-splits"},
+                                       {"split_keys ", "--split-keys"},
+                                       {"window_", "--window"},
+                                       {"dtype ", "--dtype"},
+                                       {"layout_kv paged", "--page-size"}};
+  for (const Named& named : kOptions) {
+    if (message.starts_with(named.argument)) return named;
   }
-  if (!message.starts_with("num_heads ")) return message;
+  if (!message.starts_with("num_heads ")) return {};
   const bool of_q = message.find(" of q;") < message.find(" of k");
-  return (of_q ? "--heads-q: " : "--heads-kv: ") + message;
+  return {"num_heads ", of_q ? "--heads-q" : "--heads-kv"};
+}
+
+// What the library says against the sizes of a problem, where an option is the argument itself.
+std::string in_options(const std::string& message) {
+  const Named named = named_by(message);
+  const bool is_same = named.argument.ends_with(' ') && named.argument != "num_heads ";
+  return is_same ? fmt::format("{} {}", named.option, message.substr(named.argument.size()))
+                 : with_option(message);
 }
 
 // Options say types by name; the library's own message has its numbers of them.
@@ -126,13 +142,18 @@ void check_type(std::string_view option, DType given, DType dtype, DType other) 
 
 }  // namespace
 
+std::string with_option(const std::string& message) {
+  const Named named = named_by(message);
+  return named.option.empty() ? message : fmt::format("{}: {}", named.option, message);
+}
+
 AttentionProblem make_problem(const ProblemDesc& desc) {
   check_type("--kv-dtype", desc.kv_dtype, desc.dtype, DType::kE4M3);
   check_type("--out-dtype", desc.out_dtype, desc.dtype, DType::kF32);
   try {
     return AttentionProblem::make(desc);
   } catch (const Error& error) {
-    throw bad_input(with_option(error.what()));
+    throw bad_input(in_options(error.what()));
   }
 }
 

@@ -35,6 +35,9 @@ void declare_splits(Options& options, std::optional<std::string>& num_splits,
 // AttentionProblem::make with its message as a Failure{kBadInput}.
 fa4::internal::AttentionProblem make_problem(const fa4::internal::ProblemDesc& desc);
 
+// A message of the library, which names its arguments, behind the option that the user typed.
+std::string with_option(const std::string& message);
+
 // The axes of a problem as JSON fields, and as one line.
 Json axes_json(const fa4::internal::AttentionProblem& problem);
 std::string axes_text(const fa4::internal::AttentionProblem& problem);

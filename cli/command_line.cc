@@ -43,6 +43,13 @@ std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::P
                        options_of(app));
   }
   const size_t colon = text.find(": ");
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {  // of a flag: "...: --f = x"
+    const size_t equals = text.find(" = ", colon);
+    if (colon != std::string::npos && equals != std::string::npos) {
+      const std::string flag = text.substr(colon + 2, equals - colon - 2);
+      return fmt::format("{} {}; accepted: {} alone", flag, text.substr(equals + 3), flag);
+    }
+  }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != std::string::npos) {
     const std::string option = text.substr(0, colon);
     const CLI::Option* declared = app.get_option_no_throw(option);

@@ -18,7 +18,7 @@ enum ExitCode : int {
 // One line: argument, value, what is accepted. The program's and command's names are put before it.
 class Failure : public std::runtime_error {
  public:
-  Failure(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Failure(ExitCode code, const std::string& message);
   ExitCode code() const { return code_; }
 
  private:
@@ -38,7 +38,8 @@ auto naming(const std::string& argument, const std::string& value, const Body& b
   }
 }
 
-// The parts of `text` in one line: newlines become "; ".
+// The parts of `text` in one line: newlines become "; ", tabs become spaces, other
+// control characters \xNN.
 std::string one_line(std::string_view text);
 
 }  // namespace fa4::cli

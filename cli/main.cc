@@ -1,6 +1,7 @@
 // fa4: the command line of the library (docs/cli.md).
 #include <cstdio>
 
+#include "axes.h"
 #include "commands.h"
 #include "core/config.h"
 #include "core/logging.h"
@@ -11,7 +12,11 @@ namespace {
 
 fa4::cli::Program make_program() {
   using namespace fa4::cli;
-  Program program{"fa4", "Exact attention on CPUs and GPUs: FlashAttention-4 in C++", kVersion, {}};
+  Program program{"fa4",
+                  "Exact attention on CPUs and GPUs: FlashAttention-4 in C++",
+                  kVersion,
+                  {},
+                  with_option};
   program.commands.push_back(make_devices_command());
   program.commands.push_back(make_run_command());
   program.commands.push_back(make_verify_command());

@@ -70,7 +70,8 @@ int run_command(const Program& program, const std::string& who, Command& command
   } catch (const Failure& failure) {
     return report(who, failure.code(), failure.what());
   } catch (const Error& error) {
-    return report(who, exit_code_of(error), error.what());
+    const std::string what = error.what();
+    return report(who, exit_code_of(error), program.with_option ? program.with_option(what) : what);
   } catch (const std::bad_alloc&) {
     return report(who, kCouldNotRun, "memory: there is not enough of it");
   } catch (const std::length_error&) {

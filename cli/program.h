@@ -16,6 +16,8 @@ struct Program {
   std::string description;  // one line
   std::string version;
   std::vector<std::unique_ptr<Command>> commands;
+  // What the library says against its arguments, in the words of the options; null: as it is.
+  std::string (*with_option)(const std::string& message) = nullptr;
 };
 
 // Parses the command line, runs the chosen command, prints what it hands back; the exit status.

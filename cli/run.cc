@@ -234,7 +234,7 @@ Outcome RunCommand::run() {
   const std::vector<double> lse_truth = read_truth("--expect-lse", expect_lse_, inputs.lse_shape());
   if (wants_gradients) {
     const Support support = query_backward_support(p, device.spec);
-    if (!support.supported) throw bad_input(support.reason);
+    if (!support.supported) throw bad_input(with_option(support.reason));
     backward_.read(inputs, chosen.dtype);
   }
   const auto files = std::make_shared<OutputFiles>();

@@ -223,7 +223,7 @@ Outcome VerifyCommand::run() {
   for (int64_t i = part.index; i < last; i += part.count) {
     progress.step(i / part.count);
     const CaseResult result = verify_case(cases[static_cast<size_t>(i)], device, chosen);
-    if (single && result.skipped) throw bad_input(result.skip_reason);
+    if (single && result.skipped) throw bad_input(with_option(result.skip_reason));
     rows.push_back(case_json(result, i, chosen.backward));
     formal_findings += result.formal_findings;
     if (result.skipped) {
@@ -243,7 +243,7 @@ Outcome VerifyCommand::run() {
   }
   if (!single) outcome.text += "cases that ran, by option:\n" + coverage.text();
   for (const auto& [reason, count] : reasons) {
-    if (count == last) throw bad_input(reason);
+    if (count == last) throw bad_input(with_option(reason));
     outcome.text += fmt::format("skipped {}: {}\n", count, reason);
   }
   outcome.text += fmt::format("{}: {} cases, {} ran, {} failed, {} skipped\n", device_, total,

@@ -3,6 +3,7 @@
 
 #include <cctype>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "failure.h"
@@ -99,14 +100,21 @@ class HeaderParser {
     skip_space();
     int64_t value = 0;
     const size_t begin = at_;
+    if (accept('-')) refuse_size(begin);
     for (; at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])); ++at_) {
       if (__builtin_mul_overflow(value, 10, &value) ||
           __builtin_add_overflow(value, text_[at_] - '0', &value)) {
-        fail();
+        refuse_size(begin);
       }
     }
     if (at_ == begin) fail();
     return value;
+  }
+  [[noreturn]] void refuse_size(size_t begin) const {
+    const std::string_view rest = text_.substr(begin);
+    const size_t end = rest.find_first_not_of("-0123456789");
+    throw bad_input(fmt::format("has a size of {} in its shape; accepted: 0 to {}",
+                                rest.substr(0, end), std::numeric_limits<int64_t>::max()));
   }
 
   std::string_view text_;

@@ -55,6 +55,13 @@ class BadInput(CommandTest):
                 self.write("bad.npy", data)
                 self.refuse_run(q="bad.npy", words=["fa4 run: --q " + self.path("bad.npy") + ": "])
 
+    def test_sizes_and_types_are_named_as_they_stand(self):
+        good = npy_bytes("<f4", SHAPE, [0.0] * COUNT)
+        self.write("bad.npy", good.replace(b"(1, 4, 2, 8)", b"(1,-4,-2, 8)"))
+        self.refuse_run(q="bad.npy", words=["size of -4", "accepted: 0 to 9223372036854775807"])
+        self.write("bad.npy", good.replace(b"'<f4'", b"'<f\0'"))
+        self.refuse_run(q="bad.npy", words=["dtype <f\\x00", "accepted: little-endian"])
+
     def test_a_shape_of_2_to_the_62(self):
         header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4, 2, 8), }"
         header += " " * (117 - len(header)) + "\n"

@@ -61,6 +61,9 @@ class Usage(CommandTest):
         self.refuse("verify", "--direction", "sideways", words=["--direction sideways", "accepted: forward, backward"])
         self.refuse("plan", "--direction", "up", words=["--direction up", "accepted: forward, backward"])
         self.refuse("cache", "burn", words=["burn", "list, clear, path"])
+        self.refuse("verify", "--causal=maybe", words=["--causal maybe; accepted: --causal alone"])
+        self.refuse("verify", "--direction", "backward", "--kv-dtype", "e4m3", words=["--kv-dtype: kv_dtype e4m3; accepted"])
+        self.refuse("plan", "--direction", "backward", "--page-size", "16", words=["--page-size: layout_kv paged; accepted"])
         self.refuse("compile", "--arch", "sm_75", words=["--arch sm_75", "accepted: sm_90a, sm_100a, sm_103a"])
         self.refuse("compile", "--arch", "sm_90a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm90"])
         self.refuse("compile", "--arch", "sm_103a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm100"])
@@ -73,7 +76,7 @@ class Usage(CommandTest):
     def test_what_later_versions_do(self):
         for command in ("verify", "plan"):
             self.refuse(command, "--direction", "backward", "--device", "emulated:b200", "--head-dim", "256",
-                        words=["head_dim 256", "accepted for the backward on a Blackwell GPU", "up to 192"])
+                        words=["--head-dim: head_dim 256", "accepted for the backward on a Blackwell GPU", "up to 192"])
 
     def test_standard_output_that_is_full(self):
         with open("/dev/full", "w") as full:

@@ -42,6 +42,13 @@ TEST(Parse, AMessageNamesOptionValueAndWhatIsAccepted) {
 TEST(Parse, OneLine) {
   EXPECT_EQ(one_line("a\nb\n\nc\n"), "a; b; c");
   EXPECT_EQ(one_line(""), "");
+  EXPECT_EQ(one_line("a\tb \x1b[1m\x7f \xc3\xa9"), "a b \\x1b[1m\\x7f \xc3\xa9");
+}
+
+TEST(Failure, SaysAllOfATextWithAByteZero) {
+  using namespace std::string_literals;
+  const std::string text = "has dtype <f4\0; accepted: f4"s;
+  EXPECT_STREQ(bad_input(text).what(), "has dtype <f4\\x00; accepted: f4");
 }
 
 TEST(Csv, QuotesWhatNeedsIt) {
