@@ -14,7 +14,9 @@ namespace fa4::internal {
 namespace {
 
 struct Pools {
-  Pools* of_parent;
+  explicit Pools(Pools* parent) : of_parent(parent) {}
+
+  Pools* const of_parent;
   const pid_t process = getpid();
   std::mutex mutex;
   std::map<int, std::weak_ptr<ThreadPool>> by_threads;
@@ -23,10 +25,10 @@ struct Pools {
 // Those of this process. A forked child has its own: the parent's threads stayed behind, and one of
 // them may have held the mutex. What the parent had is kept, since nobody can tell who uses it.
 Pools& pools() {
-  static std::atomic<Pools*> current{new Pools{nullptr}};
+  static std::atomic<Pools*> current{new Pools(nullptr)};
   Pools* found = current.load();
   while (found->process != getpid()) {
-    auto* fresh = new Pools{found};
+    auto* fresh = new Pools(found);
     if (current.compare_exchange_strong(found, fresh)) return *fresh;
     delete fresh;
   }
