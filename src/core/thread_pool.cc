@@ -118,12 +118,9 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
 }
 
 ThreadPool::~ThreadPool() {
-  if (state_->is_of_parent()) {
-    static_cast<void>(
-        state_.release());  // threads that are not here can be neither joined nor left
-  } else {
-    state_->join();
-  }
+  if (!state_->is_of_parent()) return state_->join();
+  // Threads that are not here can be neither joined nor left.
+  static_cast<void>(state_.release());
 }
 
 int ThreadPool::num_threads() const { return static_cast<int>(state_->threads.size()) + 1; }

@@ -53,9 +53,9 @@ class Compute {
     score_gradients(rP, first_row, is_masked);
   }
 
-  // P = 2^((S - lse) scale log2(e)), off which lse was taken. The mask comes after the exponential:
-  // the scale may have any sign. With softcap lse comes from shared memory, and rP becomes
-  // P (1 - tanh²) when P has been handed over.
+  // P = 2^(S scale log2(e)), S as it comes from the tensor core: less lse. The mask comes after the
+  // exponential: the scale may have any sign. With softcap lse comes from shared memory, and rP
+  // becomes P (1 - tanh²) when P has been handed over.
   __device__ void probabilities(Block& rP, int first_row, bool is_masked) {
     const ptx::Float2* neg_lse_log2 = statistic();
     if constexpr (!takes_lse_off(T)) c.wait(kStatsFull, stats.stage(), stats.phase());
