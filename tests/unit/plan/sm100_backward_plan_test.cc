@@ -161,6 +161,7 @@ TEST(Sm100Backward, EveryBarrierHasWhoArrivesAndWhoWaits) {
     for (const BarrierRow& barrier : bwd::barriers(t).rows) {
       const std::string name = barrier.name;
       const bool is_used = of_pairs.contains(name) ? t.cta_group > 1
+                           : name == "lse_full"    ? bwd::takes_lse_off(t)
                            : name == "p_free"      ? t.apart
                            : name == "ds_free"     ? bwd::dq_over_s(t)
                            : name == "s_free"      ? t.apart || bwd::splits_s(t)
