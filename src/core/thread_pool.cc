@@ -118,9 +118,12 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
 }
 
 ThreadPool::~ThreadPool() {
-  if (!state_->is_of_parent()) return state_->join();
-  // Threads that are not here can be neither joined nor left.
-  static_cast<void>(state_.release());
+  if (state_->is_of_parent()) {
+    // Threads that are not here can be neither joined nor left.
+    static_cast<void>(state_.release());
+  } else {
+    state_->join();
+  }
 }
 
 int ThreadPool::num_threads() const { return static_cast<int>(state_->threads.size()) + 1; }
