@@ -96,7 +96,8 @@ ProblemDesc Axes::desc() const {
 
 namespace {
 
-// The option of the argument that a message of the library begins with; both empty: none.
+// The option of the argument that a message of the library begins with; both empty: none. A space
+// behind the argument says that the option is the same thing by another name.
 struct Named {
   std::string_view argument, option;
 };
@@ -121,15 +122,15 @@ Named named_by(std::string_view message) {
   }
   if (!message.starts_with("num_heads ")) return {};
   const bool of_q = message.find(" of q;") < message.find(" of k");
-  return {"num_heads ", of_q ? "--heads-q" : "--heads-kv"};
+  return {"num_heads", of_q ? "--heads-q" : "--heads-kv"};
 }
 
-// What the library says against the sizes of a problem, where an option is the argument itself.
+// What the library says against the sizes of a problem: the option in place of an argument that is
+// the same thing, before it where it is not.
 std::string in_options(const std::string& message) {
   const Named named = named_by(message);
-  const bool is_same = named.argument.ends_with(' ') && named.argument != "num_heads ";
-  return is_same ? fmt::format("{} {}", named.option, message.substr(named.argument.size()))
-                 : with_option(message);
+  if (!named.argument.ends_with(' ')) return with_option(message);
+  return fmt::format("{} {}", named.option, message.substr(named.argument.size()));
 }
 
 // Options say types by name; the library's own message has its numbers of them.

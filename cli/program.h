@@ -16,7 +16,7 @@ struct Program {
   std::string description;  // one line
   std::string version;
   std::vector<std::unique_ptr<Command>> commands;
-  // What the library says against its arguments, in the words of the options; null: as it is.
+  // An error of the library, which names its arguments, behind the option; null: as it is.
   std::string (*with_option)(const std::string& message) = nullptr;
 };
 

@@ -16,28 +16,29 @@
 
 namespace ptxemu {
 
-Finding printed_limit(uint64_t most) {
+namespace {
+
+Finding limit(std::string message) {
   Finding finding;
   finding.rule = "limit";
-  finding.message = fmt::format("the launch prints more than --max-printed, {} bytes", most);
+  finding.message = std::move(message);
   return finding;
 }
 
 Finding recorded_limit(uint64_t most) {
-  Finding finding;
-  finding.rule = "limit";
-  finding.message = fmt::format(
-      "the launch's trace and line counts take more than --max-recorded, {} bytes", most);
-  return finding;
+  return limit(fmt::format(
+      "the launch's trace and line counts take more than --max-recorded, {} bytes", most));
 }
-
-namespace {
 
 uint64_t recorded_bytes(const Launch& launch) {
   return launch.line_count_bytes + (launch.trace != nullptr ? launch.trace->bytes() : 0);
 }
 
 }  // namespace
+
+Finding printed_limit(uint64_t most) {
+  return limit(fmt::format("the launch prints more than --max-printed, {} bytes", most));
+}
 
 uint32_t registers_of_thread(const Function& entry, uint64_t threads) {
   constexpr uint64_t kRegisterFile = 65536, kMostRegisters = 255, kUnit = 8;

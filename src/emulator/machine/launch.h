@@ -39,9 +39,8 @@ struct Counters {
   void add(const Counters& other);
 };
 
-// A launch that prints, or records, more than its options allow.
+// A launch that prints more than its options allow.
 Finding printed_limit(uint64_t most);
-Finding recorded_limit(uint64_t most);
 
 // Registers of a thread when CTAs of so many threads run: .maxnreg, else what the register file
 // leaves each where .minnctapersm of them share it.
