@@ -20,9 +20,9 @@ ENUMERATORS = {"bf16": "kBF16", "f16": "kF16"}
 # D (64 x N) = A B: N, types of A and B, and which operands' contracted dimension runs over rows ("MN-major", transposed).
 # In shared memory A and B are K-major or MN-major alike; A in registers has no major.
 WGMMA_SS = [(n, kind, False, False) for n in (64, 80, 96, 112, 128, 160) for kind in BOTH] + [(256, "bf16", False, False)]
-WGMMA_RS = [(n, kind, True) for n in (64, 96, 128, 192, 256) for kind in BOTH]
+WGMMA_RS = [(n, kind, True) for n in (64, 96, 128, 192, 256) for kind in BOTH] + [(n, kind, False) for n in (64, 128) for kind in BOTH]
 # Likewise with both in shared memory, where D may begin at zero: K-major A and B, MN-major A and B.
-WGMMA_STEP = [(64, kind) for kind in BOTH]
+WGMMA_STEP = [(n, kind) for n in (64, 128) for kind in BOTH]
 WGMMA_ROWS_STEP = [(n, kind) for n in (64, 96, 192) for kind in BOTH]
 
 HEAD = """// Written by tools/generate_ptx.py; do not edit.
@@ -114,22 +114,25 @@ struct WgmmaSs<{n}, Element::{ENUMERATORS[kind]}, {major(trans_a)}, {major(trans
 """
 
 
-def start_and_run(function):
+def start_and_run(function, accumulate="1"):
     """What begins at zero writes its results alone: no other instruction may write them while products are under way."""
-    return function("start", "RESULTS", "0") + function("run", "OPERANDS", "1")
+    return function("start", "RESULTS", "0") + function("run", "OPERANDS", accumulate)
 
 
 def wgmma_step(n, kind):
     def function(name, d, accumulate):
+        parameter = ", int accumulate = 1" if name == "run" else ""
         return f"""  template <int kSteps>
-  __device__ static void {name}(float (&d)[{n // 2}], uint64_t a, uint64_t b) {{
-    static_assert(kSteps == 4 || kSteps == 2);
+  __device__ static void {name}(float (&d)[{n // 2}], uint64_t a, uint64_t b{parameter}) {{
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
     if constexpr (kSteps == 4) {{
-{wgmma_ss_steps(n, kind, False, False, 4, d, accumulate)}    }} else {{
-{wgmma_ss_steps(n, kind, False, False, 2, d, accumulate)}    }}
+{wgmma_ss_steps(n, kind, False, False, 4, d, accumulate)}    }} else if constexpr (kSteps == 2) {{
+{wgmma_ss_steps(n, kind, False, False, 2, d, accumulate)}    }} else {{
+{wgmma_ss_steps(n, kind, False, False, 1, d, accumulate)}    }}
   }}
 """
-    return f"template <>\nstruct WgmmaStep<{n}, Element::{ENUMERATORS[kind]}> {{\n{start_and_run(function)}}};\n"
+    body = start_and_run(function, accumulate="accumulate")
+    return f"template <>\nstruct WgmmaStep<{n}, Element::{ENUMERATORS[kind]}> {{\n{body}}};\n"
 
 
 def wgmma_rows_step(n, kind):
@@ -183,7 +186,8 @@ WGMMA_SS_ABOUT = """// wgmma.mma_async of both operands in shared memory, a few 
 // %8 and %9 are the descriptors, %10 says whether D is added to. The last two numbers are
 // imm-trans-a and imm-trans-b, 1 for an operand that is MN-major."""
 WGMMA_STEP_ABOUT = """// wgmma.mma_async as in wgmma_ss.gen.cuh, of results that begin at zero: `start` has them as
-// outputs alone and 0 in the place of `accumulate`, `run` adds."""
+// outputs alone and 0 in the place of `accumulate`, `run` adds; 0 there when the kernel runs makes it
+// begin at zero too, in registers that ptxas must suppose are added to."""
 WGMMA_RS_ABOUT = """// wgmma.mma_async of A in registers, a step or two of 16 in one statement, since each operand of a
 // statement costs the compiler. Two steps at N = 16, D in %0 to %7, as PTX:
 //

@@ -67,6 +67,7 @@ class GpuBackwardOp final : public BackwardOp {
     };
     return {.neg_lse_log2 = floats(kNegLseLog2),
             .delta = floats(kRowDelta),
+            .statistics = static_cast<StatisticParts*>(gpu_.part(kStatisticParts, args.workspace)),
             .dq = args.dq == nullptr ? nullptr : floats(kDqSums),
             .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
             .turns = words(kDqTurns),

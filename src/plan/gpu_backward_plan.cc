@@ -44,16 +44,6 @@ std::string check_strides_of_gradients(const AttentionProblem& p) {
   return "";
 }
 
-// "preprocess" or "postprocess".
-KernelSource row_kernel(const char* name, Element element, DqLayout layout) {
-  const bool rows = layout == DqLayout::kRows;
-  return {.main_file = fmt::format("backward/{}.cuh", name),
-          .name_expression = fmt::format(
-              "fa4::bwd_{}<fa4::BwdRowTraits{{.element={}, .dq_layout={}}}>", name,
-              enumerator(element), rows ? "fa4::DqLayout::kRows" : "fa4::DqLayout::kFragments"),
-          .display_name = fmt::format("bwd_{}{}_{}", name, rows ? "_rows" : "", name_of(element))};
-}
-
 }  // namespace
 
 int64_t query_blocks(const AttentionProblem& p) { return ceil_div(p.seqlen_q, kQueryRows); }
@@ -114,7 +104,7 @@ std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const Back
   const int64_t queries = query_ctas(p);
   int64_t ctas = key_blocks(p, shape.keys) * ctas_of_keys(shape);
   if (shape.persistent_ctas > 0) ctas = std::min<int64_t>(ctas, shape.persistent_ctas);
-  return {{.source = preprocess_source(element, shape.dq_layout),
+  return {{.source = preprocess_source(element, shape.statistics),
            .params = KernelParams::kBackward,
            .grid = static_cast<int>(queries),
            .threads = kPreprocessThreads},
@@ -134,8 +124,12 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   const bool packed = p.layout_q == Layout::kPacked;
   const int64_t rows = kQueryRows * (packed ? p.heads_q * packed_head_blocks(p) : query_ctas(p));
   WorkspaceLayout layout;
-  layout.add(kNegLseLog2, rows * 4);
-  layout.add(kRowDelta, rows * 4);
+  if (shape.statistics == StatisticForm::kParts) {
+    layout.add(kStatisticParts, rows * static_cast<int64_t>(sizeof(StatisticParts)));
+  } else {
+    layout.add(kNegLseLog2, rows * 4);
+    layout.add(kRowDelta, rows * 4);
+  }
   layout.add(kDqSums, rows * 4 * shape.head_dim);
   if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
   if (p.deterministic) layout.add(kDqTurns, rows / kQueryRows * 4);
@@ -143,12 +137,28 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   return layout;
 }
 
-KernelSource preprocess_source(Element element, DqLayout layout) {
-  return row_kernel("preprocess", element, layout);
+KernelSource preprocess_source(Element element, StatisticForm form) {
+  struct Name {
+    const char *enumerator, *in_display_name;
+  };
+  static constexpr Name kNames[] = {{"kFragments", ""}, {"kRows", "_rows"}, {"kParts", "_parts"}};
+  const Name& name = kNames[static_cast<int>(form)];
+  return {
+      .main_file = "backward/preprocess.cuh",
+      .name_expression = fmt::format("fa4::bwd_preprocess<fa4::BwdRowTraits{{.element={}, "
+                                     ".statistics=fa4::StatisticForm::{}}}>",
+                                     enumerator(element), name.enumerator),
+      .display_name = fmt::format("bwd_preprocess{}_{}", name.in_display_name, name_of(element))};
 }
 
 KernelSource postprocess_source(Element element, DqLayout layout) {
-  return row_kernel("postprocess", element, layout);
+  const bool rows = layout == DqLayout::kRows;
+  return {
+      .main_file = "backward/postprocess.cuh",
+      .name_expression = fmt::format(
+          "fa4::bwd_postprocess<fa4::BwdRowTraits{{.element={}, .dq_layout={}}}>",
+          enumerator(element), rows ? "fa4::DqLayout::kRows" : "fa4::DqLayout::kFragments"),
+      .display_name = fmt::format("bwd_postprocess{}_{}", rows ? "_rows" : "", name_of(element))};
 }
 
 void explain_backward_order(const AttentionProblem& p, int sections, bool last_keys_first,

@@ -24,6 +24,7 @@ struct BackwardShape {
   int v_slab = 0;
   int head_dim = 0;  // of the kernel: columns of dq's sums
   DqLayout dq_layout = DqLayout::kFragments;
+  StatisticForm statistics = StatisticForm::kFragments;
   int threads = 0;
   int smem_bytes = 0;
   int cluster = 1;
@@ -40,7 +41,9 @@ inline constexpr std::string_view kNegLseLog2 = "neg_lse_log2";
 inline constexpr std::string_view kRowDelta = "row_delta";
 inline constexpr std::string_view kDqSums = "dq_sums";
 inline constexpr std::string_view kDsinkParts = "dsink_parts";
-// Likewise, u32.
+// StatisticParts, in the place of the first two.
+inline constexpr std::string_view kStatisticParts = "statistic_parts";
+// u32.
 inline constexpr std::string_view kDqTurns = "dq_turns";
 inline constexpr std::string_view kTicket = "ticket";
 
@@ -71,9 +74,9 @@ std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& problem,
                                            const BackwardShape& shape);
 WorkspaceLayout gpu_backward_workspace(const AttentionProblem& problem, const BackwardShape& shape);
 
-// The first launch, and the last one, of a main kernel whose statistics and sums of dq lie as
-// `layout` says.
-KernelSource preprocess_source(Element element, DqLayout layout);
+// The first launch, and the last one, of a main kernel that reads statistics in `form` and whose
+// sums of dq lie as `layout` says.
+KernelSource preprocess_source(Element element, StatisticForm form);
 KernelSource postprocess_source(Element element, DqLayout layout);
 
 void explain_backward_order(const AttentionProblem& problem, int sections, bool last_keys_first,

@@ -45,6 +45,7 @@ BackwardShape Sm100BackwardSpec::shape() const {
           .v_slab = sm100::bwd::v_slab(traits),
           .head_dim = traits.head_dim,
           .dq_layout = DqLayout::kRows,
+          .statistics = StatisticForm::kRows,
           .threads = sm100::bwd::kNumThreads,
           .smem_bytes = sm100::bwd::smem_layout(traits).total,
           .cluster = traits.cta_group};
@@ -69,7 +70,7 @@ Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& p, const DeviceSpe
 std::vector<PrebuiltKernel> sm100_backward_kernels() {
   std::vector<PrebuiltKernel> kernels;
   for (const Element element : {Element::kBF16, Element::kF16}) {
-    kernels.push_back({preprocess_source(element, DqLayout::kRows), 0});
+    kernels.push_back({preprocess_source(element, StatisticForm::kRows), 0});
     for (const Sm100BackwardRow& row : sm100_backward_rows()) {
       for (const bool softcap : {false, true}) {
         const Sm100BackwardSpec spec{traits_of(row, element, softcap)};

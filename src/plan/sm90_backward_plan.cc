@@ -39,10 +39,12 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .v_slab = slab_columns(traits.head_dim_v),
           .head_dim = traits.head_dim,
           .dq_layout = DqLayout::kFragments,
+          .statistics = sm90::bwd::multiplies_statistics(traits) ? StatisticForm::kParts
+                                                                 : StatisticForm::kFragments,
           .threads = sm90::bwd::kNumThreads,
           .smem_bytes = sm90::bwd::smem_layout(traits).total,
           .parts = sm90::bwd::num_parts(traits),
-          .persistent_ctas = sm90::bwd::is_persistent(traits) ? num_sms : 0};
+          .persistent_ctas = num_sms};
 }
 
 Support query_sm90_backward_support(const AttentionProblem& p) {
@@ -61,7 +63,9 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
 std::vector<PrebuiltKernel> sm90_backward_kernels() {
   std::vector<PrebuiltKernel> kernels;
   for (const Element element : {Element::kBF16, Element::kF16}) {
-    kernels.push_back({preprocess_source(element, DqLayout::kFragments), 0});
+    for (const StatisticForm form : {StatisticForm::kFragments, StatisticForm::kParts}) {
+      kernels.push_back({preprocess_source(element, form), 0});
+    }
     for (const Sm90BackwardRow& row : sm90_backward_rows()) {
       for (const bool softcap : {false, true}) {
         if (find_sm90_backward(row.head_dim, row.head_dim_v, softcap) != &row) continue;
@@ -91,16 +95,10 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
            "1 loads and adds dq ({} registers), {} for scores, dk and dv ({}), 1 for dq ({})",
            registers.load_and_reduce, sm90::bwd::kMathWarpgroups, registers.math, registers.dq),
        "none waits for another one's arithmetic"});
-  const char* parts = t.split ? ", each twice: dk and dq, dv" : "";
-  if (sm90::bwd::is_persistent(t)) {
-    steps->push_back(
-        {"schedule",
-         fmt::format("at most {} CTAs, blocks of keys on demand{}", spec.num_sms, parts),
-         "the next block's loads come under the end of the one before"});
-  } else {
-    steps->push_back({"schedule", fmt::format("a CTA a block of keys{}", parts),
-                      "registers do not hold which block is next"});
-  }
+  steps->push_back({"schedule",
+                    fmt::format("at most {} CTAs, blocks of keys on demand{}", spec.num_sms,
+                                t.split ? ", each twice: dk and dq, dv" : ""),
+                    "the next block's loads come under the end of the one before"});
   explain_backward_order(p, spec.sections, spec.last_keys_first, steps);
 }
 

@@ -14,7 +14,7 @@ struct Sm90BackwardSpec {
   sm90::BwdTraits traits;
   int sections = 1;  // of key heads whose queries and dq share the L2 cache
   bool last_keys_first = false;
-  int num_sms = 0;  // at most as many CTAs, if they are persistent
+  int num_sms = 0;  // at most as many CTAs
   KernelSource source() const;
   BackwardShape shape() const;
 };

@@ -14,7 +14,7 @@ constexpr std::array kRows = {
         .head_dim = 64, .head_dim_v = 64, .q_rows = 64, .k_stages = 2, .stages = 4, .ds_stages = 4, .dq_stages = 2, .split = false,
         .reason = "softcap: its slopes take the registers of a second block"},
     Sm90BackwardRow{
-        .head_dim = 96, .head_dim_v = 96, .q_rows = 64, .k_stages = 2, .stages = 3, .ds_stages = 2, .dq_stages = 2, .split = false,
+        .head_dim = 96, .head_dim_v = 96, .q_rows = 64, .k_stages = 2, .stages = 3, .ds_stages = 2, .dq_stages = 5, .split = false,
         .reason = "as 128, with room for a third stage"},
     Sm90BackwardRow{
         .head_dim = 128, .head_dim_v = 128, .q_rows = 64, .k_stages = 2, .stages = 2, .ds_stages = 2, .dq_stages = 2, .split = false,

@@ -3,6 +3,7 @@
 // __grid_constant__.
 #pragma once
 
+#include "kernels/backward/traits.h"
 #include "kernels/base/tensor_map.h"
 #include "kernels/forward/params.h"
 
@@ -45,10 +46,12 @@ struct BwdGradients {
 // after the other, then the next head's, then the next sequence's; packed, a sequence begins at
 // block (rows before it + 64 sequences before it) / 64 of its head.
 struct BwdWorkspace {
-  float* neg_lse_log2;  // of each row: -lse log2(e); -inf where nothing is seen, past the end too
-  float* delta;         // of each row: rowsum(dout o out) - dlse; 0 past the end
-  float* dq;            // (block, ...): a block lies as the kernel's DqLayout says; or null
-  float* dsink;         // (heads_q, batch, blocks of a sequence): parts of dsink; or null
+  // Of each row: both in f32, or their parts; what the main kernel does not read is null.
+  float* neg_lse_log2;  // -lse log2(e); -inf where nothing is seen, past the end too
+  float* delta;         // rowsum(dout o out) - dlse; 0 past the end
+  StatisticParts* statistics;
+  float* dq;     // (block, ...): a block lies as the kernel's DqLayout says; or null
+  float* dsink;  // (heads_q, batch, blocks of a sequence): parts of dsink; or null
   // Zeros before the main kernel. Deterministic: of each block, how many CTAs (on Blackwell warps)
   // have added to dq; null: in any order.
   uint32_t* turns;

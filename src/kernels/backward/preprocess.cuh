@@ -93,6 +93,27 @@ __device__ inline void clear_dq(const BwdWorkspace& workspace, int64_t block) {
   }
 }
 
+// x as the sum of three bf16. Infinity becomes the largest bf16: it stands beside factors of zero,
+// and its probability is zero too, since scale_log2 is never nearer to zero than 2^-120.
+__device__ inline void split(float x, float (&parts)[3]) {
+  constexpr float kMax = 0x1.fep127f;
+  if (fabsf(x) > kMax) x = copysignf(kMax, x);
+#pragma unroll
+  for (float& part : parts) {
+    part = unpack_lower<Element::kBF16>(pack<Element::kBF16>(x, 0.0f));
+    x -= part;
+  }
+}
+
+__device__ inline void store(float neg_lse, float neg_delta, StatisticParts* to) {
+  constexpr Element kPart = Element::kBF16;
+  float a[3], b[3];
+  split(neg_lse, a);
+  split(neg_delta, b);
+  *reinterpret_cast<uint4*>(to) = {pack<kPart>(a[0], a[1]), pack<kPart>(a[2], b[0]),
+                                   pack<kPart>(b[1], b[2]), 0};
+}
+
 }  // namespace preprocess
 
 // A CTA a block of query rows.
@@ -136,11 +157,16 @@ __global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCta
           dsink = fmaf(-ptx::ex2_approx_ftz(sink + neg_lse_log2), delta, dsink);
         }
       }
-      const int64_t at =
-          of.block * kQueryRows +
-          (T.dq_layout == DqLayout::kFragments ? fragment_place(row_of_block) : row_of_block);
-      p.workspace.neg_lse_log2[at] = neg_lse_log2;
-      p.workspace.delta[at] = delta;
+      const int64_t block = of.block * kQueryRows;
+      if constexpr (T.statistics == StatisticForm::kParts) {
+        store(neg_lse_log2 * -p.neg_lse_log2_to_score, -delta,
+              &p.workspace.statistics[block + row_of_block]);
+      } else {
+        constexpr bool kFragments = T.statistics == StatisticForm::kFragments;
+        const int64_t at = block + (kFragments ? fragment_place(row_of_block) : row_of_block);
+        p.workspace.neg_lse_log2[at] = neg_lse_log2;
+        p.workspace.delta[at] = delta;
+      }
     }
   }
   if (p.workspace.dsink == nullptr) return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/base/element.h"
+#include "kernels/base/integers.h"
 
 namespace fa4 {
 
@@ -10,7 +11,7 @@ namespace fa4 {
 inline constexpr int kQueryRows = 64;
 
 // Columns of dq whose sums lie together where they lie in fragments.
-constexpr int dq_part_columns(int columns) { return columns % 64 == 0 ? 64 : columns; }
+constexpr int dq_part_columns(int columns) { return columns % 64 == 0 ? 64 : 32; }
 
 // Where the statistics of a block's row lie where dq does in fragments: a thread of wgmma reads
 // those of its columns 2 t, 2 t + 1, 8 + 2 t, 9 + 2 t of each 16 at once.
@@ -21,17 +22,32 @@ constexpr int fragment_place(int row) {
 inline constexpr int kPreprocessThreads = 256;
 inline constexpr int kPostprocessThreads = 128;
 
-// How the main kernel's sums of dq lie in a block of the workspace. The rows' statistics lie as
-// fragment_place says with kFragments, in order with kRows.
+// How the main kernel's sums of dq lie in a block of the workspace.
 enum class DqLayout : int {
   // (parts, 4 warps, dq_part_columns / 8, 32 lanes, 4): a warpgroup's accumulators of each part
   kFragments,
   kRows,  // (columns / 4, kQueryRows, 4)
 };
 
+// How the main kernel reads the rows' statistics.
+enum class StatisticForm : int {
+  kFragments,  // f32, as fragment_place says
+  kRows,       // f32, in order
+  kParts,      // StatisticParts, in order
+};
+
+// A row's statistics as a row of a product's second operand. Each is the sum of three bf16, of 8
+// bits each: a float's 24.
+struct alignas(16) StatisticParts {
+  uint16_t neg_lse[3];    // -lse / softmax_scale
+  uint16_t neg_delta[3];  // -delta
+  uint16_t zeros[2];
+};
+
 struct BwdRowTraits {
   Element element = Element::kBF16;
   DqLayout dq_layout = DqLayout::kFragments;
+  StatisticForm statistics = StatisticForm::kFragments;
 
   constexpr bool operator==(const BwdRowTraits&) const = default;
 };

@@ -346,6 +346,106 @@ struct WgmmaRs<256, Element::kF16, Major::kMn> {
     }
   }
 };
+template <>
+struct WgmmaRs<64, Element::kBF16, Major::kK> {
+  template <int kSteps, int kStepBytes>
+  __device__ static void run(float (&d)[32], const uint32_t (*a)[4], uint64_t b) {
+    static_assert(kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 2) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %41, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %40, one, 1, 1, 0;\n\t"
+          "add.s64 b, %40, %42;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%36, %37, %38, %39}, b, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %37, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %36, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "l"(b), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaRs<64, Element::kF16, Major::kK> {
+  template <int kSteps, int kStepBytes>
+  __device__ static void run(float (&d)[32], const uint32_t (*a)[4], uint64_t b) {
+    static_assert(kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 2) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %41, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %40, one, 1, 1, 0;\n\t"
+          "add.s64 b, %40, %42;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%36, %37, %38, %39}, b, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %37, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %36, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "l"(b), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaRs<128, Element::kBF16, Major::kK> {
+  template <int kSteps, int kStepBytes>
+  __device__ static void run(float (&d)[64], const uint32_t (*a)[4], uint64_t b) {
+    static_assert(kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 2) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %73, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %72, one, 1, 1, 0;\n\t"
+          "add.s64 b, %72, %74;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%68, %69, %70, %71}, b, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %69, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %68, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "l"(b), "r"(1));
+    }
+  }
+};
+template <>
+struct WgmmaRs<128, Element::kF16, Major::kK> {
+  template <int kSteps, int kStepBytes>
+  __device__ static void run(float (&d)[64], const uint32_t (*a)[4], uint64_t b) {
+    static_assert(kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 2) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %73, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %72, one, 1, 1, 0;\n\t"
+          "add.s64 b, %72, %74;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%68, %69, %70, %71}, b, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+    } else {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %69, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %68, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "l"(b), "r"(1));
+    }
+  }
+};
 #undef FA4_D_64
 #undef FA4_OPERANDS_64
 #undef FA4_D_96

@@ -21,8 +21,8 @@ __device__ inline uint32_t low_bits(int count, int word) {
 // Scores outside `bounds[r]` become -inf; both count from the thread's first column of key 0, the
 // block begins at `first_key`. One bit a column: R2P moves seven of them to predicates at a time.
 template <int kScores>
-__device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds)[2],
-                                   int first_key) {
+__device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds)[2], int first_key,
+                                   float hidden = -kInfinity) {
   constexpr int kColumns = kScores / 2;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -34,7 +34,7 @@ __device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds
 #pragma unroll
       for (int bit = 0; bit < 32; ++bit) {
         const int e = 32 * word + bit;
-        if (e < kColumns && (visible >> bit & 1) == 0) s[4 * (e / 2) + 2 * r + e % 2] = -kInfinity;
+        if (e < kColumns && (visible >> bit & 1) == 0) s[4 * (e / 2) + 2 * r + e % 2] = hidden;
       }
     }
   }

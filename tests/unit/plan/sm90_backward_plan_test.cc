@@ -38,8 +38,6 @@ TEST(Sm90Backward, AVariantThatDoesNotFitIsNamed) {
   sm90::BwdTraits t;
   t.stages = 4;
   EXPECT_STREQ(sm90::bwd::why_not(t), "shared memory exceeds 227 KiB");
-  t = {.head_dim = 160, .head_dim_v = 160, .stages = 2};
-  EXPECT_STREQ(sm90::bwd::why_not(t), "dq is computed in equal parts of 64 columns, or at once");
   t = {.head_dim = 192, .head_dim_v = 128, .stages = 2, .split = false};
   EXPECT_STREQ(sm90::bwd::why_not(t), "dK, dV, P and dP exceed the registers");
 }
@@ -84,7 +82,20 @@ TEST(Sm90Backward, PackedSequencesTakeTheRoomOfTheirRows) {
   desc.layout_q = desc.layout_kv = Layout::kPacked;
   desc.total_q = desc.total_k = 5000;
   const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-  EXPECT_EQ(plan.workspace.find(kRowDelta)->bytes, 16u * (79 + 4) * 64 * 4);
+  EXPECT_EQ(plan.workspace.find(kStatisticParts)->bytes, 16u * (79 + 4) * 64 * 16);
+}
+
+// The tensor cores take lse and delta off in parts; with softcap threads load them in f32.
+TEST(Sm90Backward, StatisticsLieAsTheMainKernelReadsThem) {
+  ProblemDesc desc = dense(128, 1000);
+  const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+  EXPECT_EQ(plan.steps[kPreprocess].source.display_name, "bwd_preprocess_parts_bf16");
+  EXPECT_EQ(plan.workspace.find(kRowDelta), nullptr);
+  desc.softcap = 30.0f;
+  const BackwardPlan capped = plan_backward(AttentionProblem::make(desc), h200_spec());
+  EXPECT_EQ(capped.steps[kPreprocess].source.display_name, "bwd_preprocess_bf16");
+  EXPECT_EQ(capped.workspace.find(kStatisticParts), nullptr);
+  EXPECT_EQ(capped.workspace.find(kRowDelta)->bytes, 4u * 16 * 16 * 64 * 4);
 }
 
 TEST(Sm90Backward, PrebuiltKernelsHoldEveryPlannedOne) {
@@ -120,17 +131,14 @@ TEST(Sm90Backward, ADeterministicPlanTakesTurns) {
   EXPECT_EQ(plan.workspace.find(kDqTurns), nullptr);
 }
 
-// CTAs go on to the next block of keys; above 192 columns each block has two of its own.
+// CTAs go on to the next block of keys.
 TEST(Sm90Backward, PersistentCtasAreAtMostAsManyAsSms) {
-  for (const int head_dim : {128, 192}) {
+  for (const int head_dim : {128, 192, 256}) {
     const BackwardPlan plan =
         plan_backward(AttentionProblem::make(dense(head_dim, 2000)), h200_spec());
     EXPECT_EQ(plan.steps[kBackward].grid, 132);
     EXPECT_EQ(plan.workspace.find(kTicket)->bytes, 4u);
   }
-  const BackwardPlan plan = plan_backward(AttentionProblem::make(dense(256, 2000)), h200_spec());
-  EXPECT_EQ(plan.steps[kBackward].grid, 2 * 4 * 16 * 16);
-  EXPECT_EQ(plan.workspace.find(kTicket), nullptr);
 }
 
 // A head's CTAs begin a turn after one another, which takes more heads where CTAs have fewer steps.

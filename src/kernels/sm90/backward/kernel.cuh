@@ -5,7 +5,7 @@
 //
 // Shared memory (traits.h, smem_layout):
 //   K, V     k_stages and one x 128 rows, 64 a math warpgroup; two Works, barriers
-//   Q, dO    stages x q_rows rows each, and of each row -lse log2(e) and delta
+//   Q, dO    stages x q_rows rows each, and of each row its statistics: lse and delta
 //   dSᵀ      ds_stages x 128 keys x 64 queries: a step has one or two such blocks (q_rows)
 //   dQ       dq_stages x 64 queries x dq_columns, f32, as accumulators lie
 //
@@ -31,7 +31,6 @@
 // others multiply. Between works all but the math warpgroups go on at once: K, V, Q and dO of the
 // next one come while dk and dv are stored. Head dimensions whose dk and dv do not fit the
 // registers together are split: works for dk and dq, and works for dv, which need neither V nor dS.
-// Above 192 columns a CTA has one work.
 #pragma once
 
 #include "kernels/sm90/backward/dq.cuh"
@@ -47,13 +46,16 @@ __global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
     bwd_sm90(const __grid_constant__ BwdParams params) {
   using namespace sm90::bwd;
   static_assert(why_not(T) == nullptr);
-  extern __shared__ unsigned char smem_base[];
-  // Through a shuffle, so that ptxas keeps the base instead of computing it again in the loops.
+  extern __shared__ __align__(1024) unsigned char smem_base[];
+  // The base is aligned, which is to be noticed where it is not. Through a shuffle, so that ptxas
+  // keeps it instead of computing it again in the loops.
+  if ((__shfl_sync(0xffffffffu, ptx::smem_addr(smem_base).value, 0) & 1023u) != 0) __trap();
   unsigned char* smem =
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const Context<T> context{params, smem};
   ptx::griddepcontrol_wait();
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
+  if constexpr (multiplies_statistics(T)) StatisticProduct<T>(context).write_factors();
   __syncthreads();
 
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads, 0);

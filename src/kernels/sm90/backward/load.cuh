@@ -1,4 +1,4 @@
-// The load warp: Q and dO of every step, each with its statistic.
+// The load warp: Q and dO of every step, and with them the rows' statistics.
 #pragma once
 
 #include "kernels/ptx/grid_dependency.cuh"
@@ -42,19 +42,26 @@ class Loader {
       for (int m = w.rows.n_block_min; m < w.rows.n_block_max; ++m) {
         const int rows = clears_q ? s.seqlen_q - m * T.q_rows : T.q_rows;
         const int row = s.offset_q + m * T.q_rows, stage = ring.stage();
-        const int stats = c.kSmem.stats + 2 * stage * stat_bytes(T);
+        const int stats = c.kSmem.stats + stage * stats_bytes(T);
         const int first = m * q_blocks(T), last = num_query_blocks(s.seqlen_q) - 1;
         const int64_t stat = int64_t{block + first} * kQueryRows;
+        [[maybe_unused]] const int more = last - first;
         const Pipeline q = c.pipeline(kQFull), dout = c.pipeline(kDoutFull);
+        typename TileLoads<T>::Statistic with_q, with_dout;
+        if constexpr (multiplies_statistics(T)) {
+          with_q = {p.workspace.statistics + stat, more, stats};
+        } else {
+          with_q = {p.workspace.neg_lse_log2 + stat, more, stats};
+          with_dout = {p.workspace.delta + stat, more, stats + stat_bytes(T)};
+        }
         q.producer_acquire(ring);
-        tiles.template load<T.q_rows, T.head_dim>(
-            {&p.maps.q, head, row, batch_q}, c.kSmem.q + stage * q_bytes(T), q.full_barrier(stage),
-            rows, {p.workspace.neg_lse_log2 + stat, last - first, stats});
+        tiles.template load<T.q_rows, T.head_dim>({&p.maps.q, head, row, batch_q},
+                                                  c.kSmem.q + stage * q_bytes(T),
+                                                  q.full_barrier(stage), rows, with_q);
         dout.producer_acquire(ring);
-        tiles.template load<T.q_rows, T.head_dim_v>(
-            {map_of_dout, head, row, batch_q}, c.kSmem.dout + stage * dout_bytes(T),
-            dout.full_barrier(stage), rows,
-            {p.workspace.delta + stat, last - first, stats + stat_bytes(T)});
+        tiles.template load<T.q_rows, T.head_dim_v>({map_of_dout, head, row, batch_q},
+                                                    c.kSmem.dout + stage * dout_bytes(T),
+                                                    dout.full_barrier(stage), rows, with_dout);
         ring.advance();
       }
     }

@@ -44,7 +44,8 @@ class Math {
     Statistics rStats;
     c.pipeline(kKFull).consumer_wait(k);
     wait_for_q(ring);
-    products.issue_scores(rS, ring.stage());
+    products.load_keys(rK);
+    products.issue_scores(rS, rK, ring.stage());
     load_statistics(rStats, ring.stage(), kNegLseLog2);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
@@ -90,7 +91,7 @@ class Math {
  private:
   static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
   static constexpr bool kUsesV = uses_v(kPart);
-  static constexpr bool kCountsDs = T.split && is_persistent(T);
+  static constexpr bool kCountsDs = T.split;
   using Shape = StepShape<T>;
   using Operand = typename Shape::Operand;
   using Scores = typename Shape::Scores;
@@ -148,7 +149,7 @@ class Math {
     store_ds<kBoth>(rY);
     announce_ds();
     wait_for_q(next);
-    products.issue_scores(rS, next.stage());
+    products.issue_scores(rS, rK, next.stage());
     load_statistics(rStats, next.stage(), kNegLseLog2);
     go_to_next();
     ptx::wgmma_wait_group<0>();
@@ -196,7 +197,7 @@ class Math {
     score_gradients<kSecond>(rY, rX, rStats, pairs_of(rY));
     release(kDoutFull, ring);
     wait_for_q(next);
-    products.issue_scores(rX, next.stage());
+    products.issue_scores(rX, rK, next.stage());
     store_ds<kSecond>(rY);
     load_statistics(rStats, next.stage(), kNegLseLog2);
     go_to_next();
@@ -208,13 +209,15 @@ class Math {
   }
 
   // The same where dk and dq are computed, not dv: P stays in f32 in the registers of S, since no
-  // product reads it, and the mask hides dS.
+  // product reads it. That the mask may change P keeps ptxas from computing it behind dP, for whose
+  // registers and those of S at once there is no room.
   __device__ void visit_for_dk_and_dq(Scores& rS, Statistics& rStats, bool has_next) {
     const int stage = ring.stage();
     const RingState<T> next{ring.count + has_next};
     Scores rDP;
     Operand rDS;
     factors_in_place(rS, rStats);
+    if (is_masked) hide(rS);
     wait_for_dout();
     products.issue_dp(rDP, stage);
     if constexpr (!kIsCrowded) load_statistics(rStats, stage, kDelta);
@@ -222,7 +225,6 @@ class Math {
     ptx::fence_registers(rDP);
     if constexpr (kIsCrowded) load_statistics(rStats, stage, kDelta);
     score_gradients<kBoth>(rDS, rDP, rStats, pairs_of(rS));
-    if (is_masked) hide<kBoth>(rDS);
     store_ds<kBoth>(rDS);
     announce_ds();
     if constexpr (kCountsDs) ds.advance();
@@ -230,18 +232,18 @@ class Math {
     if constexpr (T.stages == 1) {
       products.template issue_dk<kBoth>(rDK, rDS, stage);
       ptx::wgmma_wait_group<0>();
-      release(kQFull, ring);
+      if (has_next) release(kQFull, ring);
       wait_for_q(next);
-      products.issue_scores(rS, next.stage());
+      products.issue_scores(rS, rK, next.stage());
     } else {
       wait_for_q(next);
-      products.issue_scores(rS, next.stage());
+      products.issue_scores(rS, rK, next.stage());
       products.template issue_dk<kBoth>(rDK, rDS, stage);
     }
     load_statistics(rStats, next.stage(), kNegLseLog2);
     go_to_next();
     ptx::wgmma_wait_group<0>();
-    if constexpr (T.stages > 1) release(kQFull, ring);
+    if (T.stages > 1 || !has_next) release(kQFull, ring);
     ptx::fence_registers(rS);
     ring = next;
   }
@@ -253,11 +255,11 @@ class Math {
     None none;
     const RingState<T> next{ring.count + has_next};
     __syncwarp();  // every lane has read its lse, which came with Q
-    if (has_next || !is_persistent(T)) release(kQFull, ring);
+    if (has_next) release(kQFull, ring);
     probabilities<kBoth>(rS, rStats, rP, none);
     if (is_masked) hide<kBoth>(rP);
-    if (has_next || is_persistent(T)) wait_for_q(next);
-    products.issue_scores(rS, next.stage());
+    wait_for_q(next);
+    products.issue_scores(rS, rK, next.stage());
     wait_for_dout();
     products.template issue_dv<kBoth>(rDV, rP, ring.stage());
     load_statistics(rStats, next.stage(), kNegLseLog2);
@@ -265,7 +267,7 @@ class Math {
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
     release(kDoutFull, ring);
-    if (!has_next && is_persistent(T)) release(kQFull, ring);
+    if (!has_next) release(kQFull, ring);
     ring = next;
   }
 
@@ -305,24 +307,30 @@ class Math {
   }
 
   // -lse log2(e) or delta of this thread's columns: of each 16 those of fragment_place.
-  enum Statistic { kNegLseLog2, kDelta };
-  __device__ const float4* statistics(int stage, Statistic kind) const {
-    return reinterpret_cast<const float4*>(c.smem + c.kSmem.stats +
-                                           (2 * stage + kind) * stat_bytes(T)) +
+  enum StatisticArray { kNegLseLog2, kDelta };
+  __device__ const float4* statistics(int stage, StatisticArray kind) const {
+    return reinterpret_cast<const float4*>(c.smem + c.kSmem.stats + stage * stats_bytes(T) +
+                                           kind * stat_bytes(T)) +
            lane % 4;
   }
-  __device__ void load_statistics(Statistics& x, int stage, Statistic kind) const {
+  __device__ void load_statistics(Statistics& x, int stage, StatisticArray kind) const {
+    if constexpr (!multiplies_statistics(T)) {
 #pragma unroll
-    for (int i = 0; i < kHeldSteps; ++i) x[i] = statistics(stage, kind)[4 * i];
+      for (int i = 0; i < kHeldSteps; ++i) x[i] = statistics(stage, kind)[4 * i];
+    }
   }
   // Calls visit(i, statistic of step i) for every step of 16 columns.
   template <Half kHalf, class Visit>
-  __device__ void for_each_step(Statistics& x, Statistic kind, Visit visit) const {
+  __device__ void for_each_step(Statistics& x, StatisticArray kind, Visit visit) const {
 #pragma unroll
     for (int i = Shape::begin(kHalf); i < Shape::end(kHalf); ++i) {
-      visit(i, x[i % kHeldSteps]);
-      if (i + kHeldSteps < kSteps) {
-        x[i % kHeldSteps] = statistics(ring.stage(), kind)[4 * (i + kHeldSteps)];
+      if constexpr (multiplies_statistics(T)) {
+        visit(i, float4{});
+      } else {
+        visit(i, x[i % kHeldSteps]);
+        if (i + kHeldSteps < kSteps) {
+          x[i % kHeldSteps] = statistics(ring.stage(), kind)[4 * (i + kHeldSteps)];
+        }
       }
     }
   }
@@ -399,15 +407,24 @@ class Math {
   // with it the end of the scores' registers.
   template <Half kHalf>
   __device__ void hide(Operand& pairs) const {
-    QueryBounds bounds[2];  // of this thread's two keys, from its first column on
+    KeyBounds bounds[2];
+    find_bounds(bounds);
+    hide_pairs(Shape::template part<kHalf>(pairs), bounds,
+               m * T.q_rows + Shape::begin(kHalf) * kMmaK);
+  }
+  __device__ void hide(Scores& p) const {
+    KeyBounds bounds[2];
+    find_bounds(bounds);
+    mask_scores(p, bounds, m * T.q_rows, 0.0f);
+  }
+  // Of this thread's two keys, from its first column on.
+  __device__ void find_bounds(QueryBounds (&bounds)[2]) const {
     const int first_column = 2 * (lane % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const QueryBounds b = bounds_of_key(c.params.mask, work.sequence, work.first_key() + row(r));
       bounds[r] = {b.begin - first_column, b.end - first_column};
     }
-    const int first = m * T.q_rows + Shape::begin(kHalf) * kMmaK;
-    hide_pairs(Shape::template part<kHalf>(pairs), bounds, first);
   }
 
   // dS = P (dP - delta), rounded; `factors(step, pair)` has P, with softcap times its slope. dS may
@@ -470,6 +487,7 @@ class Math {
   int m;               // the step's queries: m q_rows and on
   bool is_masked;      // some of the CTA's keys do not see all of them
 
+  typename Products<T>::Keys rK;
   float rDK[kHasDk ? T.head_dim / 2 : 1], rDV[kHasDv ? T.head_dim_v / 2 : 1];
 };
 
@@ -506,7 +524,6 @@ __device__ inline void math(const Context<T>& c, int warpgroup) {
     }
     __syncwarp();
     works.release(lane % 32 == 0);
-    if (!is_persistent(T)) return;
   }
 }
 

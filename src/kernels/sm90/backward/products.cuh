@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/ptx/wgmma_backward.cuh"
-#include "kernels/sm90/backward/context.cuh"
+#include "kernels/sm90/backward/statistics.cuh"
 #include "kernels/tile/smem_descriptor.cuh"
 
 namespace fa4::sm90::bwd {
@@ -40,15 +40,41 @@ struct Products {
   using Scores = typename Shape::Scores;
   using Operand = typename Shape::Operand;
 
+  // Of K, as A in registers: 64 keys, the first columns.
+  static constexpr int kKeySteps = held_key_columns(T) / Shape::kMmaK;
+  using Keys = uint32_t[kKeySteps > 0 ? kKeySteps : 1][4];
+
   const Context<T>& c;
   int warpgroup;
   int k;  // where the work's K lies
 
-  __device__ void issue_scores(Scores& rS, int stage) const {
-    issue_product<QkDescriptor, T.head_dim>(rS, k, c.kSmem.q + stage * q_bytes(T));
+  // What of K the registers keep for all of a work's products.
+  __device__ void load_keys(Keys& rK) const {
+    constexpr int kSlab = slab_columns(T.head_dim), kRowBytes = kSlab * kElementBytes;
+    constexpr int kPieceColumns = 8, kPieceBytes = kPieceColumns * kElementBytes;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x % kWarpgroupThreads / 32;
+#pragma unroll
+    for (int i = 0; i < 4 * kKeySteps; ++i) {
+      const int row = kWarpgroupKeys * warpgroup + 16 * warp + lane / 4 + 8 * (i % 2);
+      const int column = Shape::kMmaK * (i / 4) + kPieceColumns * (i % 4 / 2);
+      const int piece = column % kSlab / kPieceColumns ^ slab_swizzle<kSlab>(row);
+      rK[i / 4][i % 4] =
+          *reinterpret_cast<const uint32_t*>(c.smem + k + column / kSlab * (kKeys * kRowBytes) +
+                                             row * kRowBytes + piece * kPieceBytes + lane % 4 * 4);
+    }
+  }
+
+  __device__ void issue_scores(Scores& rS, const Keys& rK, int stage) const {
+    const int q = c.kSmem.q + stage * q_bytes(T);
+    if constexpr (kKeySteps > 0) {
+      issue_held<T.head_dim>(rS, rK, q, stage);
+    } else {
+      issue_product<T.head_dim, Statistic::kLse>(rS, k, q, stage);
+    }
   }
   __device__ void issue_dp(Scores& rDP, int stage) const {
-    issue_product<VDescriptor, T.head_dim_v>(rDP, c.kSmem.v, c.kSmem.dout + stage * dout_bytes(T));
+    issue_product<T.head_dim_v, Statistic::kDelta>(rDP, c.kSmem.v,
+                                                   c.kSmem.dout + stage * dout_bytes(T), stage);
   }
 
   template <Half kHalf>
@@ -61,32 +87,48 @@ struct Products {
   }
 
  private:
-  using QkDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
-  using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v)>;
-
   // Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: 64 keys x q_rows queries. Of a slab, A has kKeys rows and B q_rows.
-  template <class Descriptor, int kHeadDim>
-  __device__ void issue_product(Scores& d, int a, int b) const {
+  template <int kHeadDim, Statistic kStatistic>
+  __device__ void issue_product(Scores& d, int a, int b, int stage) const {
+    using Descriptor = WgmmaDescriptor<slab_columns(kHeadDim)>;
+    using Wgmma = ptx::WgmmaStep<T.q_rows, T.element>;
     constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
     constexpr int kAtOnce = slab_columns(kHeadDim) / Shape::kMmaK;
     const uint32_t a_lo =
         Descriptor::k_major(c.smem_address(a + warpgroup * kWarpgroupKeys * kRowBytes));
     const uint32_t b_lo = Descriptor::k_major(c.smem_address(b));
     ptx::wgmma_fence();
+    if constexpr (multiplies_statistics(T)) {
+      StatisticProduct<T>(c).template start<kStatistic>(d, stage);
+    }
 #pragma unroll
     for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
       const uint64_t a_slab = Descriptor::descriptor_at(a_lo, slab * kKeys * kRowBytes);
       const uint64_t b_slab = Descriptor::descriptor_at(b_lo, slab * T.q_rows * kRowBytes);
-      if constexpr (Shape::kInHalves) {
-        // Begins at zero because of a number that ptxas does not know, so that dP takes the
-        // registers of S as they lie: there are no 64 others.
-        ptx::WgmmaSs<T.q_rows, T.element, ptx::Major::kK, ptx::Major::kK>::template run<kAtOnce>(
-            d, a_slab, b_slab, slab > 0 || c.params.heads_q < 0);
-      } else if (slab == 0) {
-        ptx::WgmmaStep<T.q_rows, T.element>::template start<kAtOnce>(d, a_slab, b_slab);
+      if (slab == 0 && !multiplies_statistics(T)) {
+        Wgmma::template start<kAtOnce>(d, a_slab, b_slab);
       } else {
-        ptx::WgmmaStep<T.q_rows, T.element>::template run<kAtOnce>(d, a_slab, b_slab);
+        Wgmma::template run<kAtOnce>(d, a_slab, b_slab);
       }
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  // The same of K in registers.
+  template <int kHeadDim>
+  __device__ void issue_held(Scores& d, const Keys& a, int b, int stage) const {
+    using Descriptor = WgmmaDescriptor<slab_columns(kHeadDim)>;
+    using Wgmma = ptx::WgmmaRs<T.q_rows, T.element, ptx::Major::kK>;
+    constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
+    constexpr int kStepBytes = Shape::kMmaK * kElementBytes;
+    const uint32_t b_lo = Descriptor::k_major(c.smem_address(b));
+    ptx::wgmma_fence();
+    StatisticProduct<T>(c).template start<Statistic::kLse>(d, stage);
+#pragma unroll
+    for (int i = 0; i < kKeySteps; i += 2) {
+      const int at = i * kStepBytes, slab = at / kRowBytes;
+      Wgmma::template run<2, kStepBytes>(
+          d, a + i, Descriptor::descriptor_at(b_lo, slab * T.q_rows * kRowBytes + at % kRowBytes));
     }
     ptx::wgmma_commit_group();
   }

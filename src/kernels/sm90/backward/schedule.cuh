@@ -44,12 +44,8 @@ class Scheduler {
  private:
   // Passes over blocks that their sequences do not have.
   __device__ void take(Work* work) {
-    if (!is_persistent(T) && slot.count > 0) {
-      work->steps = -1;
-      return;
-    }
 #pragma unroll 1
-    while (find_work<T>(p, take_index(), work) && is_persistent(T) && work->steps < 0) {
+    while (find_work<T>(p, take_index(), work) && work->steps < 0) {
     }
   }
 

@@ -25,9 +25,9 @@ class TileLoads {
   // A statistic of a step's rows in the workspace, and its place. Of the last step's blocks the
   // second may not be there: it gets the first one's values, and masks keep its rows out.
   struct Statistic {
-    const float* rows;  // null: none
-    int last_block;     // counted from the step's first
-    int to;
+    const void* rows = nullptr;  // null: none
+    int last_block = 0;          // counted from the step's first
+    int to = 0;
   };
 
   // A tile in slabs to `to`, and with it a statistic. `valid` rows are inside the sequence: the
@@ -50,8 +50,9 @@ class TileLoads {
       }
 #pragma unroll
       for (int i = 0; i < q_blocks(T) && stat.rows != nullptr; ++i) {
+        const int from = i == 0 ? 0 : min(i, stat.last_block);
         ptx::cp_async_bulk_load(c.smem_address(stat.to + i * kStatBlockBytes),
-                                stat.rows + (i == 0 ? 0 : min(i, stat.last_block)) * kQueryRows,
+                                static_cast<const char*>(stat.rows) + from * kStatBlockBytes,
                                 kStatBlockBytes, barrier);
       }
     }
@@ -65,6 +66,8 @@ class TileLoads {
   }
 
  private:
+  static constexpr int kStatBlockBytes = kQueryRows * stat_row_bytes(T);
+
   const Context<T>& c;
   const int raw_barrier;
   PipelineState<1> raw;

@@ -42,14 +42,19 @@ inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 enum class Part { kAll, kDkAndDq, kDv };
 constexpr bool uses_v(Part part) { return part != Part::kDv; }
 constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
-// Whether a CTA goes from block of keys to block of keys, or has one: beside dk of 256 columns
-// registers do not hold which is next.
-constexpr bool is_persistent(const BwdTraits& t) { return t.head_dim <= 192; }
 
 enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
 inline constexpr int kReduceWarps = 2;
 // Of the first warpgroup, behind the load warp and the reducing ones.
 inline constexpr int kScheduleWarp = 1 + kReduceWarps;
+
+// Whether the tensor cores take lse off S and delta off dP. With softcap lse is not taken off S.
+constexpr bool multiplies_statistics(const BwdTraits& t) { return !t.softcap; }
+// Columns of K that a math thread keeps in registers for S: shared memory is read for them once a
+// work.
+constexpr int held_key_columns(const BwdTraits& t) {
+  return multiplies_statistics(t) && t.head_dim <= 96 ? t.head_dim : 0;
+}
 
 // Blocks of queries of a step.
 constexpr int q_blocks(const BwdTraits& t) { return t.q_rows / kQueryRows; }
@@ -58,7 +63,9 @@ constexpr int dq_columns(const BwdTraits& t) { return dq_part_columns(t.head_dim
 constexpr int dq_parts_of_block(const BwdTraits& t) { return t.head_dim / dq_columns(t); }
 // Parts that one product computes. dS, which lies in shared memory once beside 192 columns, is free
 // behind it, and is read once.
-constexpr int dq_parts_at_once(const BwdTraits& t) { return t.head_dim == 192 ? 3 : 1; }
+constexpr int dq_parts_at_once(const BwdTraits& t) {
+  return t.head_dim == 192 || t.head_dim == 96 ? dq_parts_of_block(t) : 1;
+}
 constexpr int dq_parts(const BwdTraits& t) { return q_blocks(t) * dq_parts_of_block(t); }
 // Parts of dq have barriers apart from the stages, those of one step for each reducing warp: a warp
 // that waits for its own only never misses a phase.
@@ -71,8 +78,9 @@ struct RegisterSplit {
   int dq;
 };
 constexpr RegisterSplit register_split(const BwdTraits& t) {
-  if (dq_parts_at_once(t) > 1) return {32, 176, 128};
-  if (dq_columns(t) > 64) return {40, 192, 88};
+  const int columns = dq_parts_at_once(t) * dq_columns(t);
+  if (columns > 96) return {32, 176, 128};
+  if (columns > 64) return {32, 200, 80};
   return {32, 208, 64};
 }
 
@@ -84,10 +92,11 @@ struct SmemLayout {
   int dout;      // [stage][slab][q_rows rows]
   int ds;        // [ds_stage][kKeys rows][kQueryRows]: transposed
   int dq;        // [dq_stage][4 warps][dq_columns / 8][32 lanes][4], f32
-  int stats;     // [stage]: -lse log2(e), delta of q_rows rows
+  int stats;     // [stage]: of q_rows rows, StatisticParts; or -lse log2(e), then delta
+  int factors;   // of StatisticParts: for S, for dP
   int work;      // [kWorkSlots]: Work
   int barriers;  // uint64_t[barriers().count()]
-  int total;     // with 1024 bytes to align the base
+  int total;
 };
 constexpr int k_bytes(const BwdTraits& t) { return kKeys * t.head_dim * kElementBytes; }
 constexpr int v_bytes(const BwdTraits& t) { return kKeys * t.head_dim_v * kElementBytes; }
@@ -95,8 +104,17 @@ constexpr int q_bytes(const BwdTraits& t) { return t.q_rows * t.head_dim * kElem
 constexpr int dout_bytes(const BwdTraits& t) { return t.q_rows * t.head_dim_v * kElementBytes; }
 inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
-inline constexpr int kStatBlockBytes = kQueryRows * 4;
-constexpr int stat_bytes(const BwdTraits& t) { return t.q_rows * 4; }
+// Of an unswizzled operand: 8 rows of 8 columns, side by side.
+inline constexpr int kCoreRows = 8, kCoreMatrixBytes = kCoreRows * 16;
+// Of a row: both statistics as parts of a product, or one as f32.
+constexpr int stat_row_bytes(const BwdTraits& t) {
+  return multiplies_statistics(t) ? static_cast<int>(sizeof(StatisticParts)) : 4;
+}
+constexpr int stat_bytes(const BwdTraits& t) { return t.q_rows * stat_row_bytes(t); }
+// Of a stage.
+constexpr int stats_bytes(const BwdTraits& t) {
+  return multiplies_statistics(t) ? stat_bytes(t) : 2 * stat_bytes(t);
+}
 inline constexpr int kWorkBytes = 56;
 inline constexpr int kWorkSlots = 2;
 
@@ -160,17 +178,19 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.ds = s.dout + t.stages * dout_bytes(t);
   s.dq = s.ds + t.ds_stages * kDsBytes;
   s.stats = s.dq + t.dq_stages * dq_bytes(t);
-  s.work = s.stats + t.stages * 2 * stat_bytes(t);
+  s.factors = s.stats + t.stages * stats_bytes(t);
+  s.work = s.factors + (multiplies_statistics(t) ? 2 * kCoreMatrixBytes : 0);
   s.barriers = s.work + (kWorkSlots * kWorkBytes + 7) / 8 * 8;
-  s.total = s.barriers + barriers(t).count() * 8 + 1024;
+  s.total = s.barriers + barriers(t).count() * 8;
   return s;
 }
 
 // Registers that a math thread holds at once: dK, dV, and of each block of a step scores or dP, and
-// P or dS.
+// P or dS; and of K what it keeps.
 constexpr int live_registers(const BwdTraits& t) {
   const int larger = t.head_dim > t.head_dim_v ? t.head_dim : t.head_dim_v;
-  return (t.split ? larger : t.head_dim + t.head_dim_v) / 2 + t.q_rows / 4 * 3;
+  return (t.split ? larger : t.head_dim + t.head_dim_v) / 2 + t.q_rows / 4 * 3 +
+         held_key_columns(t) / 4;
 }
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
@@ -182,12 +202,11 @@ constexpr const char* why_not(const BwdTraits& t) {
   if (t.q_rows > kQueryRows && (t.split || t.softcap))
     return "with two blocks a step neither split nor softcap";
   if (t.k_stages < 1 || t.k_stages > (t.split ? 1 : 2))
-    return "K has one or two stages; one where a CTA has one work";
+    return "K has one or two stages; one where dk and dv are split";
   if (t.ds_stages < q_blocks(t)) return "dS has a stage for each block of a step at least";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
-  if (dq_columns(t) > 96) return "dq is computed in equal parts of 64 columns, or at once";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
-  if (live_registers(t) + 24 > register_split(t).math)
+  if (live_registers(t) + 16 > register_split(t).math)
     return "dK, dV, P and dP exceed the registers";
   return nullptr;
 }
