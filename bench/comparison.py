@@ -138,7 +138,8 @@ def measure(direction, row, variants, pairs, matmul, options):
         except Exception as problem:
             refused[name] = reason_of(problem)
     del truth
-    times = interleave({**calls, "matmul": matmul}, options.rounds, options.pause)
+    times = interleave({**calls, "matmul": matmul}, options.rounds, options.pause,
+                       sustained=options.pause == 0)
     medians = {name: statistics.median(milliseconds) for name, milliseconds in times.items()}
     flops = direction.flops * row.forward_flops()
     return dict(row._asdict(), mask=row.mask(), size=row.size(), kernels={n: c.kernel for n, c in calls.items() if hasattr(c, "kernel")},

@@ -18,6 +18,7 @@ except ImportError as missing:
     sys.exit(2)
 
 SLICE_MS = 25  # of one call in one round
+LEAD_SLICES = 4  # untimed, where a call's own load is to set the clock
 RESAMPLES = 2000
 MATMUL = 8192
 MATMUL_FLOPS = 2 * MATMUL**3
@@ -82,8 +83,13 @@ def order_of_round(names, r):
     return order[::-1] if n % 2 and r % 2 else order
 
 
-def interleave(calls, rounds, pause):
-    """Milliseconds of each call in each round."""
+def interleave(calls, rounds, pause, sustained=False):
+    """Milliseconds of each call in each round.
+
+    sustained: each slice comes behind untimed ones of the same call. The card's power limit then binds as
+    that call makes it, not as the one before it did: behind a matrix product a slice has 0.87 to 0.93 of its
+    best speed, behind cuDNN's backward 0.96 to 1.00 (H200, 2026-11-25).
+    """
     repeats = {}
     for name, call in calls.items():
         for _ in range(3):
@@ -95,6 +101,8 @@ def interleave(calls, rounds, pause):
         for name in order_of_round(names, r):
             torch.cuda.synchronize()
             time.sleep(pause)
+            if sustained:
+                time_of(calls[name], LEAD_SLICES * repeats[name])
             times[name].append(time_of(calls[name], repeats[name]))
     return times
 

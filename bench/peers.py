@@ -18,7 +18,8 @@ result is named, is no one's bar, and makes the exit status 1.
 
 A figure is the median of rounds, which are interleaved and whose order changes; a bf16 matrix product of
 8192^3 runs in every one. A ratio is one of medians, with the interval that holds it in 95 % of the sets of
-rounds drawn from those measured. --pause waits before each slice: without it the card's power limit binds.
+rounds drawn from those measured. --pause waits before each slice; 0: each comes behind untimed ones of the
+same call, and the card's power limit binds.
 """
 import os
 import statistics

@@ -18,7 +18,8 @@ twice. A wrong result is named, is no one's bar, and makes the exit status 1.
 
 A figure is the median of rounds; FLOPs are 2.5 times the forward's. A ratio is one of medians, with the
 interval that holds it in 95 % of the sets of rounds drawn from those measured. --pause waits before
-each slice: without it the card's power limit binds. JSON and table are written after every row.
+each slice; 0: each comes behind untimed ones of the same call, and the card's power limit binds. JSON and
+table are written after every row.
 """
 import os
 import sys

@@ -23,5 +23,26 @@ class OrderOfRounds(BenchTest):
             self.assertEqual((len(set(places.values())), len(set(pairs.values()))), (1, 1), count)
 
 
+class Interleave(BenchTest):
+    def test_a_sustained_slice_comes_behind_one_of_its_own_call(self):
+        self.install(TORCH)
+        interleaved = importlib.import_module("interleaved")
+        slices = []
+        interleaved.time_of = lambda call, repeats: slices.append((call.__name__, repeats)) or 1.0
+
+        def a():
+            pass
+
+        def b():
+            pass
+
+        times = interleaved.interleave({"a": a, "b": b}, 2, 0, sustained=True)
+        self.assertEqual({name: len(found) for name, found in times.items()}, {"a": 2, "b": 2})
+        measured = slices[2:]  # behind those that find how often to repeat
+        count = interleaved.SLICE_MS
+        self.assertEqual([repeats for _, repeats in measured], 4 * [interleaved.LEAD_SLICES * count, count])
+        self.assertEqual([name for name, _ in measured[::2]], [name for name, _ in measured[1::2]])
+
+
 if __name__ == "__main__":
     unittest.main()
