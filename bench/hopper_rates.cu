@@ -1,5 +1,6 @@
 // What a Hopper SM gives a backward kernel, measured one resource at a time: wgmma beside other
-// traffic of shared memory, and tiles sent to the other CTA of a pair. Compiled and launched by
+// traffic of shared memory, loads whose lanes share addresses, and tiles sent to the other CTA of a
+// pair. Compiled and launched by
 // hopper_rates.py, which defines the macros in capitals. Being about single instructions, this is
 // the one place outside of kernels/ptx with assembly of its own.
 #include "kernels/base/element.h"
@@ -117,6 +118,45 @@ extern "C" __global__ void __launch_bounds__(128 * (WARPGROUPS + 1), 1)
   if (threadIdx.x == 0) {
     reports[blockIdx.x].clocks = end - begin;
     reports[blockIdx.x].nanoseconds = end_ns - begin_ns;
+  }
+}
+#endif
+
+#ifdef LOADS
+// Eight warps load LOADS bytes a lane from shared memory, sixteen times in a row; of `lane` the
+// place is lane / DIVISOR % PLACES.
+extern "C" __global__ void __launch_bounds__(256, 1)
+    loads(int iterations, int, Report* reports, float* never_written) {
+  __shared__ alignas(128) unsigned char smem[16 * 512];
+  fill(smem, sizeof(smem));
+  __syncthreads();
+  const uint32_t mine = ptx::smem_addr(smem).value + threadIdx.x % 32 / DIVISOR % PLACES * LOADS;
+  uint32_t sum = 0, x[4] = {};
+  const long long begin = clocks(), begin_ns = nanoseconds();
+#pragma unroll 1
+  for (int i = 0; i < iterations; ++i) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const uint32_t from = mine + j * 512;
+#if LOADS == 16
+      asm volatile("ld.volatile.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                   : "r"(from));
+#elif LOADS == 8
+      asm volatile("ld.volatile.shared.v2.b32 {%0, %1}, [%2];"
+                   : "=r"(x[0]), "=r"(x[1])
+                   : "r"(from));
+#else
+      asm volatile("ld.volatile.shared.b32 %0, [%1];" : "=r"(x[0]) : "r"(from));
+#endif
+      if (j == 15) sum += x[0] + x[1] + x[2] + x[3];
+    }
+  }
+  __syncthreads();
+  const long long end = clocks();
+  if (sum == 1) *never_written = 1.0f;
+  if (threadIdx.x == 0) {
+    reports[blockIdx.x] = {end - begin, nanoseconds() - begin_ns, 0, 0};
   }
 }
 #endif

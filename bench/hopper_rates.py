@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What one Hopper GPU gives a backward kernel: clocks of wgmma beside other traffic of shared
-memory, tiles sent within a cluster of two, and the clock under load.
+memory, loads whose lanes share addresses, tiles sent within a cluster of two, and the clock under load.
 
-    python3 bench/hopper_rates.py [--part products,exchange,clock] [--json F]
+    python3 bench/hopper_rates.py [--part products,loads,exchange,clock] [--json F]
 
 Needs cuda-bindings (driver and NVRTC from Python) and, for `clock`, torch and nvidia-smi. The
 kernels are in hopper_rates.cu; every exchange is checked word by word.
@@ -116,6 +116,23 @@ def measure_products(sms):
     return rows
 
 
+def measure_loads(sms):
+    """Clocks that one load of a warp takes of shared memory's pipe, by which lanes share an address."""
+    patterns = {"one address": (1, 1), "4, by lane % 4": (1, 4), "8, by lane / 4": (4, 8), "16, by lane / 2": (2, 16),
+                "32": (1, 32)}
+    rows = []
+    for lanes, (divisor, places) in patterns.items():
+        row = {"addresses": lanes}
+        for size in (16, 8, 4):
+            kernel = Kernel("loads", 0, {"LOADS": size, "DIVISOR": divisor, "PLACES": places})
+            iterations = 2000
+            kernel.run(sms, 256, 100)
+            reports = kernel.run(sms, 256, iterations)
+            row[f"{size} bytes a lane"] = statistics.median(r[0] for r in reports) / (iterations * 16 * 8)
+        rows.append(row)
+    return rows
+
+
 def measure_exchange(sms):
     """A tile of shared memory sent to the other CTA: clocks a tile, bytes a clock and direction."""
     rows = []
@@ -207,7 +224,7 @@ def show(title, rows):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--part", default="products,exchange,clock", help="which measurements, by commas")
+    options.add_argument("--part", default="products,loads,exchange,clock", help="which measurements, by commas")
     options.add_argument("--json", help="also write the rows there")
     arguments = options.parse_args()
     check(driver.cuInit(0) + (None,))
@@ -215,7 +232,8 @@ def main():
     check(driver.cuCtxSetCurrent(check(driver.cuDevicePrimaryCtxRetain(device))) + (None,))
     count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     sms = check(driver.cuDeviceGetAttribute(count, device))
-    parts = {"products": lambda: measure_products(sms), "exchange": lambda: measure_exchange(sms), "clock": measure_clock}
+    parts = {"products": lambda: measure_products(sms), "loads": lambda: measure_loads(sms),
+             "exchange": lambda: measure_exchange(sms), "clock": measure_clock}
     results = {}
     for part in arguments.part.split(","):
         results[part] = parts[part]()
