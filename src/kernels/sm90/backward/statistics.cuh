@@ -1,8 +1,8 @@
 // lse and delta by the tensor cores: Sᵀ begins as -lse / scale of its columns' rows and dPᵀ as
 // -delta, products of one step whose second operand the preprocess has written (StatisticParts).
-// Of 64 queries such steps take 128 clocks of shared memory (96 where a step has 128 queries). Where
-// eight warps load both in f32 for the columns of their threads, 16 bytes a lane, it is 256: four
-// clocks a load, as long as 512 bytes (docs/kernels/hopper_rates.md).
+// Of 64 queries such steps take 128 clocks of shared memory (96 where a step has 128 queries).
+// Where eight warps load both in f32 for the columns of their threads, 16 bytes a lane, it is 256:
+// four clocks a load, as long as 512 bytes (docs/kernels/hopper_rates.md).
 #pragma once
 
 #include "kernels/ptx/wgmma_backward.cuh"
