@@ -86,14 +86,16 @@ constexpr RegisterSplit register_split(const BwdTraits& t) {
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
 struct SmemLayout {
-  int k;         // [k_stage][slab][kKeys rows]
-  int v;         // [slab][kKeys rows]
-  int q;         // [stage][slab][q_rows rows]
-  int dout;      // [stage][slab][q_rows rows]
-  int ds;        // [ds_stage][kKeys rows][kQueryRows]: transposed
+  int k;      // [k_stage][slab][kKeys rows]
+  int v;      // [slab][kKeys rows]
+  int q;      // [stage][slab][q_rows rows]
+  int dout;   // [stage][slab][q_rows rows]
+  int ds;     // [ds_stage][kKeys rows][kQueryRows]: transposed
+  int stats;  // [stage]: of q_rows rows, StatisticParts; or -lse log2(e), then delta
+  // Of StatisticParts: for S, for dP. Not at the end: a product reads the same eight rows again and
+  // again, but compute-sanitizer supposes that it reads as many rows as its operand has.
+  int factors;
   int dq;        // [dq_stage][4 warps][dq_columns / 8][32 lanes][4], f32
-  int stats;     // [stage]: of q_rows rows, StatisticParts; or -lse log2(e), then delta
-  int factors;   // of StatisticParts: for S, for dP
   int work;      // [kWorkSlots]: Work
   int barriers;  // uint64_t[barriers().count()]
   int total;
@@ -176,10 +178,10 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.q = s.v + v_bytes(t);
   s.dout = s.q + t.stages * q_bytes(t);
   s.ds = s.dout + t.stages * dout_bytes(t);
-  s.dq = s.ds + t.ds_stages * kDsBytes;
-  s.stats = s.dq + t.dq_stages * dq_bytes(t);
+  s.stats = s.ds + t.ds_stages * kDsBytes;
   s.factors = s.stats + t.stages * stats_bytes(t);
-  s.work = s.factors + (multiplies_statistics(t) ? 2 * kCoreMatrixBytes : 0);
+  s.dq = s.factors + (multiplies_statistics(t) ? 2 * kCoreMatrixBytes : 0);
+  s.work = s.dq + t.dq_stages * dq_bytes(t);
   s.barriers = s.work + (kWorkSlots * kWorkBytes + 7) / 8 * 8;
   s.total = s.barriers + barriers(t).count() * 8;
   return s;
