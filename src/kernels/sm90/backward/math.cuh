@@ -2,11 +2,8 @@
 #pragma once
 
 #include "kernels/ptx/sync.cuh"
-#include "kernels/scores/mask_fragment.cuh"
-#include "kernels/scores/softcap.cuh"
-#include "kernels/sm90/backward/products.cuh"
+#include "kernels/sm90/backward/elements.cuh"
 #include "kernels/sm90/backward/store.cuh"
-#include "kernels/tile/unpack.cuh"
 
 namespace fa4::sm90::bwd {
 
@@ -29,6 +26,7 @@ class Math {
         warpgroup(warpgroup),
         products{context, warpgroup, context.kSmem.k + k.stage() * k_bytes(T)},
         lane(threadIdx.x % kWarpgroupThreads),
+        elements{context, warpgroup, lane},
         ring(rings.of_queries),
         ds(rings.ds),
         k(k) {}
@@ -46,7 +44,7 @@ class Math {
     wait_for_q(ring);
     products.load_keys(rK);
     products.issue_scores(rS, rK, ring.stage());
-    load_statistics(rStats, ring.stage(), kNegLseLog2);
+    elements.load_lse(rStats, ring.stage());
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
     if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(VState{work.v});
@@ -97,26 +95,10 @@ class Math {
   using Scores = typename Shape::Scores;
   static constexpr int kMmaK = Shape::kMmaK, kSteps = Shape::kSteps;
   static constexpr bool kInHalves = Shape::kInHalves;
-
-  // Of the first steps; the others' are loaded in their places. dk of 256 columns, P in f32 and dP
-  // leave no room for more than one.
-  static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim >= 192;
-  static constexpr int kHeldSteps = kIsCrowded ? 1 : kSteps < 4 ? kSteps : 4;
-  using Statistics = float4[kHeldSteps];
-  // Softcap: P (1 - tanh²), of which dS is made in the place of P. Rounded, and rounded again as
-  // dS, it would leave f16's bounds where few columns share them; wider rows have no registers for
-  // more than pairs, and more columns to average over. Without softcap there is nothing.
-  struct None {};
-  template <bool kCondition, class A, class B>
-  struct Choice {
-    using type = A;
-  };
-  template <class A, class B>
-  struct Choice<false, A, B> {
-    using type = B;
-  };
-  using Factors = typename Choice<!T.softcap || kPart != Part::kAll, None,
-                                  typename Choice<T.head_dim <= 64, Scores, Operand>::type>::type;
+  using Arithmetic = Elements<T, kPart>;
+  using Statistics = typename Arithmetic::Statistics;
+  using Factors = typename Arithmetic::Factors;
+  using None = typename Arithmetic::None;
 
   // From the scores of a step to those of the next one. After the last step S is computed once
   // more, and nobody reads it: a condition between two products would make ptxas serialise them.
@@ -127,22 +109,24 @@ class Math {
     Scores rDP;
     Operand rY;  // P, then dS
     Factors rFactors;
-    probabilities<kBoth>(rS, rStats, rY, rFactors);
-    if (is_masked) hide<kBoth>(rY);
+    elements.template probabilities<kBoth>(rS, rStats, ring.stage(), rY, rFactors);
+    if (is_masked) elements.template hide<kBoth>(rY, work, m);
     wait_for_dout();
     wait_for_v();
     products.issue_dp(rDP, stage);
     products.template issue_dv<kBoth>(rDV, rY, stage);
-    if constexpr (!T.softcap) load_statistics(rStats, stage, kDelta);
+    if constexpr (!T.softcap) elements.load_delta(rStats, stage);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
     if constexpr (T.softcap) {
       // Registers hold no delta beside P, its product with the slope and dP.
-      load_statistics(rStats, stage, kDelta);
-      score_gradients<kBoth>(rY, rDP, rStats, pairs_of(rFactors));
-      if (is_masked) hide<kBoth>(rY);
+      elements.load_delta(rStats, stage);
+      elements.template score_gradients<kBoth>(rY, rDP, rStats, ring.stage(),
+                                               Arithmetic::pairs_of(rFactors));
+      if (is_masked) elements.template hide<kBoth>(rY, work, m);
     } else {
-      score_gradients<kBoth>(rY, rDP, rStats, pairs_of(rY));
+      elements.template score_gradients<kBoth>(rY, rDP, rStats, ring.stage(),
+                                               Arithmetic::pairs_of(rY));
     }
     const RingState<T> next{ring.count + has_next};
     products.template issue_dk<kBoth>(rDK, rY, stage);
@@ -150,7 +134,7 @@ class Math {
     announce_ds();
     wait_for_q(next);
     products.issue_scores(rS, rK, next.stage());
-    load_statistics(rStats, next.stage(), kNegLseLog2);
+    elements.load_lse(rStats, next.stage());
     go_to_next();
     ptx::wgmma_wait_group<0>();
     release(kDoutFull, ring);
@@ -176,30 +160,32 @@ class Math {
     const RingState<T> next{ring.count + has_next};
     Operand rY;  // P, then dS
     None none;
-    probabilities<kFirst>(rX, rStats, rY, none);
-    if (is_masked) hide<kFirst>(rY);
+    elements.template probabilities<kFirst>(rX, rStats, ring.stage(), rY, none);
+    if (is_masked) elements.template hide<kFirst>(rY, work, m);
     wait_for_dout();
     products.template issue_dv<kFirst>(rDV, rY, stage);
     ptx::wgmma_wait_group<1>();
     release_last(kQFull);
-    probabilities<kSecond>(rX, rStats, rY, none);
-    if (is_masked) hide<kSecond>(rY);
+    elements.template probabilities<kSecond>(rX, rStats, ring.stage(), rY, none);
+    if (is_masked) elements.template hide<kSecond>(rY, work, m);
     wait_for_v();
     products.issue_dp(rX, stage);
     products.template issue_dv<kSecond>(rDV, rY, stage);
-    load_statistics(rStats, stage, kDelta);
+    elements.load_delta(rStats, stage);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
-    score_gradients<kFirst>(rY, rX, rStats, pairs_of(rY));
+    elements.template score_gradients<kFirst>(rY, rX, rStats, ring.stage(),
+                                              Arithmetic::pairs_of(rY));
     products.template issue_dk<kFirst>(rDK, rY, stage);
     store_ds<kFirst>(rY);
     ptx::wgmma_wait_group<1>();
-    score_gradients<kSecond>(rY, rX, rStats, pairs_of(rY));
+    elements.template score_gradients<kSecond>(rY, rX, rStats, ring.stage(),
+                                               Arithmetic::pairs_of(rY));
     release(kDoutFull, ring);
     wait_for_q(next);
     products.issue_scores(rX, rK, next.stage());
     store_ds<kSecond>(rY);
-    load_statistics(rStats, next.stage(), kNegLseLog2);
+    elements.load_lse(rStats, next.stage());
     go_to_next();
     products.template issue_dk<kSecond>(rDK, rY, stage);
     announce_ds();
@@ -216,15 +202,16 @@ class Math {
     const RingState<T> next{ring.count + has_next};
     Scores rDP;
     Operand rDS;
-    factors_in_place(rS, rStats);
-    if (is_masked) hide(rS);
+    elements.factors_in_place(rS, rStats, ring.stage());
+    if (is_masked) elements.hide(rS, work, m);
     wait_for_dout();
     products.issue_dp(rDP, stage);
-    if constexpr (!kIsCrowded) load_statistics(rStats, stage, kDelta);
+    if constexpr (!Arithmetic::kIsCrowded) elements.load_delta(rStats, stage);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
-    if constexpr (kIsCrowded) load_statistics(rStats, stage, kDelta);
-    score_gradients<kBoth>(rDS, rDP, rStats, pairs_of(rS));
+    if constexpr (Arithmetic::kIsCrowded) elements.load_delta(rStats, stage);
+    elements.template score_gradients<kBoth>(rDS, rDP, rStats, ring.stage(),
+                                             Arithmetic::pairs_of(rS));
     store_ds<kBoth>(rDS);
     announce_ds();
     if constexpr (kCountsDs) ds.advance();
@@ -240,7 +227,7 @@ class Math {
       products.issue_scores(rS, rK, next.stage());
       products.template issue_dk<kBoth>(rDK, rDS, stage);
     }
-    load_statistics(rStats, next.stage(), kNegLseLog2);
+    elements.load_lse(rStats, next.stage());
     go_to_next();
     ptx::wgmma_wait_group<0>();
     if (T.stages > 1 || !has_next) release(kQFull, ring);
@@ -256,13 +243,13 @@ class Math {
     const RingState<T> next{ring.count + has_next};
     __syncwarp();  // every lane has read its lse, which came with Q
     if (has_next) release(kQFull, ring);
-    probabilities<kBoth>(rS, rStats, rP, none);
-    if (is_masked) hide<kBoth>(rP);
+    elements.template probabilities<kBoth>(rS, rStats, ring.stage(), rP, none);
+    if (is_masked) elements.template hide<kBoth>(rP, work, m);
     wait_for_q(next);
     products.issue_scores(rS, rK, next.stage());
     wait_for_dout();
     products.template issue_dv<kBoth>(rDV, rP, ring.stage());
-    load_statistics(rStats, next.stage(), kNegLseLog2);
+    elements.load_lse(rStats, next.stage());
     go_to_next();
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
@@ -285,10 +272,6 @@ class Math {
     ptx::fence_registers(x);  // before any product is under way
   }
 
-  __device__ int row(int r) const {
-    return kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
-  }
-
   __device__ void wait_for_q(const RingState<T>& of) const { c.pipeline(kQFull).consumer_wait(of); }
   // Before the work's first dP: V comes when the dk and dv before have left its place, while the
   // first scores and probabilities are computed.
@@ -304,142 +287,6 @@ class Math {
   // The stage of the step before this one.
   __device__ void release_last(int full_kind) const {
     if (ring.count > 0) release(full_kind, RingState<T>{ring.count - 1});
-  }
-
-  // -lse log2(e) or delta of this thread's columns: of each 16 those of fragment_place.
-  enum StatisticArray { kNegLseLog2, kDelta };
-  __device__ const float4* statistics(int stage, StatisticArray kind) const {
-    return reinterpret_cast<const float4*>(c.smem + c.kSmem.stats + stage * stats_bytes(T) +
-                                           kind * stat_bytes(T)) +
-           lane % 4;
-  }
-  __device__ void load_statistics(Statistics& x, int stage, StatisticArray kind) const {
-    if constexpr (!multiplies_statistics(T)) {
-#pragma unroll
-      for (int i = 0; i < kHeldSteps; ++i) x[i] = statistics(stage, kind)[4 * i];
-    }
-  }
-  // Calls visit(i, statistic of step i) for every step of 16 columns.
-  template <Half kHalf, class Visit>
-  __device__ void for_each_step(Statistics& x, StatisticArray kind, Visit visit) const {
-#pragma unroll
-    for (int i = Shape::begin(kHalf); i < Shape::end(kHalf); ++i) {
-      if constexpr (multiplies_statistics(T)) {
-        visit(i, float4{});
-      } else {
-        visit(i, x[i % kHeldSteps]);
-        if (i + kHeldSteps < kSteps) {
-          x[i % kHeldSteps] = statistics(ring.stage(), kind)[4 * (i + kHeldSteps)];
-        }
-      }
-    }
-  }
-  // Of the pair j of an operand's step.
-  __device__ static float2 statistic(const float4& x, int j) {
-    return j < 2 ? float2{x.x, x.y} : float2{x.z, x.w};
-  }
-
-  // P = 2^(S scale log2(e) - lse log2(e)); with softcap, tanh(S scale / softcap) softcap in the
-  // place of S scale, and its slope 1 - tanh².
-  struct Probability {
-    float p, slope;
-  };
-  __device__ Probability probability(float s, float offset) const {
-    const ScoreParams& scores = c.params.scores;
-    float slope = 1.0f;
-    if constexpr (T.softcap) {
-      s = accurate_tanh(s * scores.scale_over_softcap);
-      slope = fmaf(-s, s, 1.0f);
-    }
-    return {ptx::ex2_approx_ftz(fmaf(s, scores.scale_log2, offset)), slope};
-  }
-
-  // P rounded, for dV. The accumulator layout of two 8-column groups is the A operand of one step
-  // of 16 columns.
-  template <Half kHalf, class FactorsOf>
-  __device__ void probabilities(const Scores& rS, Statistics& rStats, Operand& rP,
-                                FactorsOf& rFactors) const {
-    for_each_step<kHalf>(rStats, kNegLseLog2, [&](int step, const float4& offsets) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float2 offset = statistic(offsets, j);
-        const Probability a = probability(rS[8 * step + 2 * j], offset.x);
-        const Probability b = probability(rS[8 * step + 2 * j + 1], offset.y);
-        rP[step][j] = pack<T.element>(a.p, b.p);
-        set_pair(rFactors, step, j, a.p * a.slope, b.p * b.slope);
-      }
-    });
-  }
-
-  // What dS is a multiple of, P times the slope, in the place of S.
-  __device__ void factors_in_place(Scores& rS, Statistics& rStats) const {
-    for_each_step<kBoth>(rStats, kNegLseLog2, [&](int step, const float4& offsets) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const float2 offset = statistic(offsets, j / 2);
-        float& s = rS[8 * step + j];
-        const Probability x = probability(s, j % 2 == 0 ? offset.x : offset.y);
-        s = T.softcap ? x.p * x.slope : x.p;
-      }
-    });
-  }
-
-  // Pairs of a step's factors, in f32 or rounded.
-  __device__ static void set_pair(None&, int, int, float, float) {}
-  __device__ static void set_pair(Operand& to, int step, int j, float a, float b) {
-    to[step][j] = pack<T.element>(a, b);
-  }
-  __device__ static void set_pair(Scores& to, int step, int j, float a, float b) {
-    to[8 * step + 2 * j] = a;
-    to[8 * step + 2 * j + 1] = b;
-  }
-  __device__ static auto pairs_of(const Scores& x) {
-    return [&x](int step, int j) { return float2{x[8 * step + 2 * j], x[8 * step + 2 * j + 1]}; };
-  }
-  __device__ static auto pairs_of(const Operand& x) {
-    return [&x](int step, int j) {
-      return float2{unpack_lower<T.element>(x[step][j]), unpack_upper<T.element>(x[step][j])};
-    };
-  }
-
-  // Makes pairs of the step's queries zero that a key does not see. After the exponential, since
-  // the scale may have any sign; and after the rounding, which ptxas would put off otherwise, and
-  // with it the end of the scores' registers.
-  template <Half kHalf>
-  __device__ void hide(Operand& pairs) const {
-    KeyBounds bounds[2];
-    find_bounds(bounds);
-    hide_pairs(Shape::template part<kHalf>(pairs), bounds,
-               m * T.q_rows + Shape::begin(kHalf) * kMmaK);
-  }
-  __device__ void hide(Scores& p) const {
-    KeyBounds bounds[2];
-    find_bounds(bounds);
-    mask_scores(p, bounds, m * T.q_rows, 0.0f);
-  }
-  // Of this thread's two keys, from its first column on.
-  __device__ void find_bounds(QueryBounds (&bounds)[2]) const {
-    const int first_column = 2 * (lane % 4);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const QueryBounds b = bounds_of_key(c.params.mask, work.sequence, work.first_key() + row(r));
-      bounds[r] = {b.begin - first_column, b.end - first_column};
-    }
-  }
-
-  // dS = P (dP - delta), rounded; `factors(step, pair)` has P, with softcap times its slope. dS may
-  // take its place.
-  template <Half kHalf, class FactorsOf>
-  __device__ void score_gradients(Operand& rDS, const Scores& rDP, Statistics& rStats,
-                                  FactorsOf factors) const {
-    for_each_step<kHalf>(rStats, kDelta, [&](int step, const float4& deltas) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float2 delta = statistic(deltas, j), factor = factors(step, j);
-        const float dp0 = rDP[8 * step + 2 * j], dp1 = rDP[8 * step + 2 * j + 1];
-        rDS[step][j] = pack<T.element>(factor.x * (dp0 - delta.x), factor.y * (dp1 - delta.y));
-      }
-    });
   }
 
   // Rows of dSᵀ for dQ = dS K, each block of queries in a stage of its own.
@@ -479,6 +326,7 @@ class Math {
   const int warpgroup;
   const Products<T> products;
   const int lane;  // in the warpgroup
+  const Arithmetic elements;
 
   RingState<T> ring;
   DsState<T> ds;  // of the next step, where kCountsDs

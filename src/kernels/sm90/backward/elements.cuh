@@ -1,0 +1,194 @@
+// What a math thread computes between products: probabilities, masks, the gradients of scores. A
+// thread of wgmma has two keys of the warpgroup's 64 and every fourth pair of queries.
+#pragma once
+
+#include "kernels/scores/mask_fragment.cuh"
+#include "kernels/scores/softcap.cuh"
+#include "kernels/sm90/backward/products.cuh"
+#include "kernels/tile/unpack.cuh"
+
+namespace fa4::sm90::bwd {
+
+template <BwdTraits T, Part kPart>
+struct Elements {
+  using Shape = StepShape<T>;
+  using Operand = typename Shape::Operand;
+  using Scores = typename Shape::Scores;
+  static constexpr int kMmaK = Shape::kMmaK, kSteps = Shape::kSteps;
+
+  // Of the first steps; the others' are loaded in their places. dk of 256 columns, P in f32 and dP
+  // leave no room for more than one.
+  static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim >= 192;
+  static constexpr int kHeldSteps = kIsCrowded ? 1 : kSteps < 4 ? kSteps : 4;
+  using Statistics = float4[kHeldSteps];
+  // Softcap: P (1 - tanh²), of which dS is made in the place of P. Rounded, and rounded again as
+  // dS, it would leave f16's bounds where few columns share them; wider rows have no registers for
+  // more than pairs, and more columns to average over. Without softcap there is nothing.
+  struct None {};
+  template <bool kCondition, class A, class B>
+  struct Choice {
+    using type = A;
+  };
+  template <class A, class B>
+  struct Choice<false, A, B> {
+    using type = B;
+  };
+  using Factors = typename Choice<!T.softcap || kPart != Part::kAll, None,
+                                  typename Choice<T.head_dim <= 64, Scores, Operand>::type>::type;
+
+  const Context<T>& c;
+  int warpgroup;
+  int lane;  // in the warpgroup
+
+  // Of a stage; nothing where the tensor cores take them off.
+  __device__ void load_lse(Statistics& x, int stage) const {
+    load_statistics(x, stage, kNegLseLog2);
+  }
+  __device__ void load_delta(Statistics& x, int stage) const { load_statistics(x, stage, kDelta); }
+
+  // P rounded, for dV. The accumulator layout of two 8-column groups is the A operand of one step
+  // of 16 columns.
+  template <Half kHalf, class FactorsOf>
+  __device__ void probabilities(const Scores& rS, Statistics& rStats, int stage, Operand& rP,
+                                FactorsOf& rFactors) const {
+    for_each_step<kHalf>(rStats, stage, kNegLseLog2, [&](int step, const float4& offsets) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 offset = statistic(offsets, j);
+        const Probability a = probability(rS[8 * step + 2 * j], offset.x);
+        const Probability b = probability(rS[8 * step + 2 * j + 1], offset.y);
+        rP[step][j] = pack<T.element>(a.p, b.p);
+        set_pair(rFactors, step, j, a.p * a.slope, b.p * b.slope);
+      }
+    });
+  }
+
+  // What dS is a multiple of, P times the slope, in the place of S.
+  __device__ void factors_in_place(Scores& rS, Statistics& rStats, int stage) const {
+    for_each_step<kBoth>(rStats, stage, kNegLseLog2, [&](int step, const float4& offsets) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float2 offset = statistic(offsets, j / 2);
+        float& s = rS[8 * step + j];
+        const Probability x = probability(s, j % 2 == 0 ? offset.x : offset.y);
+        s = T.softcap ? x.p * x.slope : x.p;
+      }
+    });
+  }
+
+  // Pairs of a step's factors, in f32 or rounded.
+  __device__ static auto pairs_of(const Scores& x) {
+    return [&x](int step, int j) { return float2{x[8 * step + 2 * j], x[8 * step + 2 * j + 1]}; };
+  }
+  __device__ static auto pairs_of(const Operand& x) {
+    return [&x](int step, int j) {
+      return float2{unpack_lower<T.element>(x[step][j]), unpack_upper<T.element>(x[step][j])};
+    };
+  }
+
+  // Makes pairs of the step's queries zero that a key does not see. After the exponential, since
+  // the scale may have any sign; and after the rounding, which ptxas would put off otherwise, and
+  // with it the end of the scores' registers.
+  template <Half kHalf>
+  __device__ void hide(Operand& pairs, const Work& work, int m) const {
+    KeyBounds bounds[2];
+    find_bounds(bounds, work);
+    hide_pairs(Shape::template part<kHalf>(pairs), bounds,
+               m * T.q_rows + Shape::begin(kHalf) * kMmaK);
+  }
+  __device__ void hide(Scores& p, const Work& work, int m) const {
+    KeyBounds bounds[2];
+    find_bounds(bounds, work);
+    mask_scores(p, bounds, m * T.q_rows, 0.0f);
+  }
+
+  // dS = P (dP - delta), rounded; `factors(step, pair)` has P, with softcap times its slope. dS may
+  // take its place.
+  template <Half kHalf, class FactorsOf>
+  __device__ void score_gradients(Operand& rDS, const Scores& rDP, Statistics& rStats, int stage,
+                                  FactorsOf factors) const {
+    for_each_step<kHalf>(rStats, stage, kDelta, [&](int step, const float4& deltas) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float2 delta = statistic(deltas, j), factor = factors(step, j);
+        const float dp0 = rDP[8 * step + 2 * j], dp1 = rDP[8 * step + 2 * j + 1];
+        rDS[step][j] = pack<T.element>(factor.x * (dp0 - delta.x), factor.y * (dp1 - delta.y));
+      }
+    });
+  }
+
+ private:
+  // -lse log2(e) or delta of this thread's columns: of each 16 those of fragment_place.
+  enum StatisticArray { kNegLseLog2, kDelta };
+  __device__ const float4* statistics(int stage, StatisticArray kind) const {
+    return reinterpret_cast<const float4*>(c.smem + c.kSmem.stats + stage * stats_bytes(T) +
+                                           kind * stat_bytes(T)) +
+           lane % 4;
+  }
+  __device__ void load_statistics(Statistics& x, int stage, StatisticArray kind) const {
+    if constexpr (!multiplies_statistics(T)) {
+#pragma unroll
+      for (int i = 0; i < kHeldSteps; ++i) x[i] = statistics(stage, kind)[4 * i];
+    }
+  }
+  // Calls visit(i, statistic of step i) for every step of 16 columns.
+  template <Half kHalf, class Visit>
+  __device__ void for_each_step(Statistics& x, int stage, StatisticArray kind, Visit visit) const {
+#pragma unroll
+    for (int i = Shape::begin(kHalf); i < Shape::end(kHalf); ++i) {
+      if constexpr (multiplies_statistics(T)) {
+        visit(i, float4{});
+      } else {
+        visit(i, x[i % kHeldSteps]);
+        if (i + kHeldSteps < kSteps) {
+          x[i % kHeldSteps] = statistics(stage, kind)[4 * (i + kHeldSteps)];
+        }
+      }
+    }
+  }
+  // Of the pair j of an operand's step.
+  __device__ static float2 statistic(const float4& x, int j) {
+    return j < 2 ? float2{x.x, x.y} : float2{x.z, x.w};
+  }
+
+  // P = 2^(S scale log2(e) - lse log2(e)); with softcap, tanh(S scale / softcap) softcap in the
+  // place of S scale, and its slope 1 - tanh².
+  struct Probability {
+    float p, slope;
+  };
+  __device__ Probability probability(float s, float offset) const {
+    const ScoreParams& scores = c.params.scores;
+    float slope = 1.0f;
+    if constexpr (T.softcap) {
+      s = accurate_tanh(s * scores.scale_over_softcap);
+      slope = fmaf(-s, s, 1.0f);
+    }
+    return {ptx::ex2_approx_ftz(fmaf(s, scores.scale_log2, offset)), slope};
+  }
+
+  // Pairs of a step's factors, in f32 or rounded.
+  __device__ static void set_pair(None&, int, int, float, float) {}
+  __device__ static void set_pair(Operand& to, int step, int j, float a, float b) {
+    to[step][j] = pack<T.element>(a, b);
+  }
+  __device__ static void set_pair(Scores& to, int step, int j, float a, float b) {
+    to[8 * step + 2 * j] = a;
+    to[8 * step + 2 * j + 1] = b;
+  }
+  // Of this thread's two keys, from its first column on.
+  __device__ void find_bounds(QueryBounds (&bounds)[2], const Work& work) const {
+    const int first_column = 2 * (lane % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const QueryBounds b = bounds_of_key(c.params.mask, work.sequence, work.first_key() + row(r));
+      bounds[r] = {b.begin - first_column, b.end - first_column};
+    }
+  }
+
+  // The thread's r-th key, counted from the work's first.
+  __device__ int row(int r) const {
+    return kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
+  }
+};
+
+}  // namespace fa4::sm90::bwd
