@@ -74,6 +74,8 @@ def _check_tools():
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         _refuse("no C++ compiler; Debian's and Ubuntu's package is g++ (12 or newer); tools/setup.sh installs it")
+    if shutil.which((compiler.split() or [""])[0]) is None:
+        _refuse(f"CXX={compiler}: there is no such program; accepted: a C++ compiler (Debian's package is g++, 12 or newer)")
     headers = {"fmt/format.h": "libfmt-dev", "xxhash.h": "libxxhash-dev", "zstd.h": "libzstd-dev"}
     missing = [package for header, package in headers.items() if subprocess.run(
         [*compiler.split(), "-xc++", "-E", "-"], input=f"#include <{header}>\n", capture_output=True, text=True, check=False).returncode]
@@ -119,6 +121,7 @@ def _configure(build):
         options.append(f"-DFA4_NVRTC={nvrtc}")
     if shutil.which("ninja"):
         options.append("-GNinja")
+    (build / "CMakeCache.txt").unlink(missing_ok=True)  # of a build that other settings failed
     _run("cmake", "-S", ROOT, "-B", build, *options)
 
 

@@ -1,5 +1,6 @@
 """Attention over caches: new keys and values written into them, queries and keys turned by rotary embeddings."""
 
+import contextlib
 import ctypes
 import operator
 import reprlib
@@ -100,11 +101,13 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
                       v_descale=v_descale, descale_block=descale_block)
     elif isinstance(used, list) and not prefix_len and prefix_pages is None:
         _cache.check_fit(used, 0, k_cache, page_table)
-    return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=max_seqlen_q,
-                                  max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
-                                  softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
-                                  split_keys=split_keys, num_splits=num_splits, out_dtype=out_dtype, prefix_len=prefix_len,
-                                  prefix_pages=prefix_pages, k_descale=k_descale, v_descale=v_descale, descale_block=descale_block)
+    torch = torch_of(k_cache)
+    with contextlib.nullcontext() if torch is None else torch.torch.no_grad():
+        return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=max_seqlen_q,
+                                      max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
+                                      softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
+                                      split_keys=split_keys, num_splits=num_splits, out_dtype=out_dtype, prefix_len=prefix_len,
+                                      prefix_pages=prefix_pages, k_descale=k_descale, v_descale=v_descale, descale_block=descale_block)
 
 
 def _rows_of(indices, page_table, k_cache, batch):

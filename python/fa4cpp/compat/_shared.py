@@ -3,6 +3,7 @@
 import torch
 
 from .. import _api, _kvcache
+from .._errors import InvalidArgumentError
 from .._options import Window, number, refuse, window_of
 from .._problem import Options
 from ..torch import _tensors
@@ -55,6 +56,9 @@ def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqle
     call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None,
                          -1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k, options)
     gradients = _tensors.backward(call, dout, dlse, out, lse.float())
+    for name, wanted, made in zip(("dq", "dk", "dv"), (dq, dk, dv), gradients):
+        if wanted is not None and wanted.shape != made.shape:
+            raise InvalidArgumentError(f"{name} has shape {tuple(wanted.shape)}; accepted: {tuple(made.shape)}")
     given = [made if wanted is None else wanted.copy_(made) for wanted, made in zip((dq, dk, dv), gradients)]
     return (*given, gradients[3])
 

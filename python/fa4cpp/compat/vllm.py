@@ -3,7 +3,7 @@
 from typing import List, Optional
 
 from . import _shared
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, NotSupportedError
 from .fa3 import get_scheduler_metadata
 
 __all__ = ["fa_version_unsupported_reason", "flash_attn_varlen_func", "get_scheduler_metadata", "is_fa_version_supported"]
@@ -26,6 +26,8 @@ def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu
                            cp_tot_seqused_k=None):
     _shared.refuse_others(q_v=q_v, dropout_p=dropout_p, alibi_slopes=alibi_slopes, q_descale=q_descale,
                           cp_world_size=cp_world_size, cp_rank=cp_rank, cp_tot_seqused_k=cp_tot_seqused_k)
+    if not is_fa_version_supported(fa_version):
+        raise NotSupportedError(fa_version_unsupported_reason(fa_version))
     if (cu_seqlens_k is None) == (seqused_k is None):
         raise InvalidArgumentError("cu_seqlens_k and seqused_k: accepted: one of them")
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=block_table,

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy
 
 from .. import _options
 from .._errors import InvalidArgumentError, NotSupportedError
@@ -47,6 +48,19 @@ def _check(options, arrays):
         _calls.problem_of(given, options)
 
 
+def _lengths(name, lengths):
+    """int32; numbers of the host that it does not hold are refused."""
+    if lengths is None:
+        return None
+    if not isinstance(lengths, jax.Array):
+        lengths = numpy.asarray(lengths)
+        if lengths.dtype.kind in "iu" and lengths.size and not -2**31 <= lengths.min() <= lengths.max() < 2**31:
+            raise InvalidArgumentError(f"{name} holds numbers from {lengths.min()} to {lengths.max()}; accepted: numbers of 32 bits")
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise InvalidArgumentError(f"{name} has dtype {lengths.dtype}; accepted: whole numbers")
+    return jnp.asarray(lengths, jnp.int32)
+
+
 def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False,
               seqused_q=None, seqused_k=None):
     """Exact attention of (batch, seqlen, heads, head_dim), as `fa4cpp.flash_attn_func` defines it.
@@ -84,7 +98,7 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     if sink is not None:
         sink = jnp.asarray(sink)
         sink = sink if str(sink.dtype) in ("float16", "bfloat16") else sink.astype(jnp.float32)
-    used = [None if lengths is None else jnp.asarray(lengths, jnp.int32) for lengths in (seqused_q, seqused_k)]
+    used = [_lengths("seqused_q", seqused_q), _lengths("seqused_k", seqused_k)]
     _check(options, dict(q=q, k=k, v=v, sink=sink, seqused_q=used[0], seqused_k=used[1]))
     out, lse = _compiled(options, *_axes.alike([q, k, v, sink, *used]))
     return (out, lse) if return_lse else out
@@ -125,6 +139,8 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
         raise NotSupportedError(f"is_causal or local_window_size with lengths {query.shape[-3]} and {key.shape[-3]}, or with sequence "
                                 "lengths: accepted: equal lengths without them")
     window = (local_window_size,) * 2 if isinstance(local_window_size, int) else local_window_size
+    if window is not None and any(bound < 0 for bound in window):
+        raise NotSupportedError(f"local_window_size {local_window_size}, a bound below 0, is not in this version; accepted: 0 or more")
     add_batch = query.ndim == 3
     arrays = [array[None] if add_batch else array for array in (query, key, value)]
     out, lse = attention(*arrays, scale=scale, causal=is_causal, window_size=window, return_lse=True,

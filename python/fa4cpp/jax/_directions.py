@@ -65,7 +65,8 @@ def _mapped(compute, options, arrays, alone, together=True):
                      for name, array in arrays.items()}
             merged = {name: array if name == alone else array.reshape(size * array.shape[1], *array.shape[2:])
                       for name, array in whole.items()}
-            results = jax.tree.map(lambda array: array.reshape(size, array.shape[0] // size, *array.shape[1:]),
+            batch = whole["q"].shape[1]
+            results = jax.tree.map(lambda array: array.reshape(size, batch, *array.shape[1:]),
                                    _mapped(compute, options, merged, alone, together))
         return results, jax.tree.map(lambda _: True, results)
 

@@ -4,6 +4,7 @@
 """
 
 import torch
+from torch.autograd import forward_ad
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
@@ -58,6 +59,8 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
     for name, tensor in (("k", k), ("v", v)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor, as q is")
+    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+        _refuse_tangents(q=q, k=k, v=v, sink=sink)
     q, k, v = _autocast(q, k, v)
     if sink is not None:
         sink = _sink(sink, q.device)
@@ -75,6 +78,12 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
         plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
         lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
     return (out, lse) if return_lse else out
+
+
+def _refuse_tangents(**tensors):
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotSupportedError(f"{name} has a tangent; forward-mode AD is not in this version; accepted: gradients by backward()")
 
 
 def _serve(q, k, v, sink, indices, numbers, serving, out):
@@ -103,6 +112,8 @@ def _dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, ou
     if q.is_nested:
         if serving is not NOT_SERVING:
             raise NotSupportedError("split_keys, out_dtype or a descale beside a nested q is not in this version; accepted: 0 and None")
+        if seqused_q is not None or seqused_k is not None:
+            raise NotSupportedError("seqused_q or seqused_k beside a nested q is not in this version; accepted: None (its lengths are q's, k's and v's)")
         return _nested(q, k, v, sink, options, return_lse, out)
     return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, serving, return_lse, out)
 
@@ -111,6 +122,12 @@ def _nested(q, k, v, sink, options, return_lse, out):
     """Jagged (batch, ragged length, heads, head_dim): packed sequences."""
     if return_lse or out is not None or not (k.is_nested and v.is_nested):
         raise NotSupportedError("return_lse, out or a dense k or v beside a nested q; accepted: nested q, k and v alone")
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.lengths() is not None:
+            raise NotSupportedError(f"{name} is nested with holes between its sequences, as torch.nested.narrow makes it; accepted: without")
+    # Made apart they are compared, for which a GPU is waited for.
+    if not torch.compiler.is_compiling() and k.offsets() is not v.offsets() and not torch.equal(k.offsets(), v.offsets()):
+        raise InvalidArgumentError("k and v are nested with other lengths than each other's; accepted: the same")
     result = _run(q.values(), k.values(), v.values(), sink, (q.offsets(), k.offsets(), None, None, None), -1, -1, options,
                   NOT_SERVING, False, None)
     return torch.nested.nested_tensor_from_jagged(result, q.offsets())

@@ -48,6 +48,7 @@ def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, int
     _cache.write(f"cuda:{k_cache.device.index}" if on_gpu else "cpu", {name: _view(name, tensor) for name, tensor in tensors.items()},
                  positions.numel(), interleaved, block, stream)
     _tensors.launches += 1
+    _tensors.count_write(k_cache, v_cache)
 
 
 for _key in ("CPU", "CUDA"):

@@ -15,13 +15,13 @@ def _operator(name, tensors, arguments):
 
 
 class _Once(torch.autograd.Function):
-    """Gradients of a backward under create_graph=True: they have none of their own."""
+    """Gradients of a backward under create_graph=True, behind the `count` tensors that they are made of: they have none of their own."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(_, *gradients):
-        return tuple(None if gradient is None else gradient.view_as(gradient) for gradient in gradients)
+    def forward(count, *tensors):
+        return tuple(None if gradient is None else gradient.view_as(gradient) for gradient in tensors[count:])
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -67,8 +67,8 @@ def gradients(dout, dlse, out, lse, inputs, numbers):
     dq, dk, dv, dsink = _operator("backward", inputs[:3], (dout, dlse, out, lse, *inputs, *numbers))
     made = dq, dk, dv, None if inputs[3] is None else dsink.to(inputs[3].dtype)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        wanting = (tensor for tensor in inputs[:4] if tensor is not None and tensor.requires_grad)
-        made = _Once.apply(next(wanting, inputs[0]), *made)
+        sources = (dout, dlse, *inputs[:4])
+        made = _Once.apply(len(sources), *sources, *made)
     return made
 
 

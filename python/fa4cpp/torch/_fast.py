@@ -7,6 +7,7 @@ compiler, autocast, lengths, a tensor that must be copied) gets None from `atten
 import os
 
 import torch
+from torch.autograd import forward_ad
 
 from .. import _device
 from .._abi import check
@@ -142,7 +143,7 @@ _NUMBERS = (float, int, type(None))
 
 def _entry_of(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic):
     """None where the call is not plain."""
-    if (_is_compiling() or not _is_plain(q, k, v) or _is_autocast() or type(causal) is not bool or type(softmax_scale) not in _NUMBERS
+    if (_is_compiling() or not _is_plain(q, k, v) or _is_autocast() or forward_ad._current_level >= 0 or type(causal) is not bool or type(softmax_scale) not in _NUMBERS
             or type(softcap) not in _NUMBERS or not _are_together(q, k, v, sink)):
         return None
     deterministic = bool(deterministic) or _is_deterministic()

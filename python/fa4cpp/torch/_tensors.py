@@ -207,6 +207,20 @@ def _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table):
             raise InvalidArgumentError("seqused_k None beside page_table; accepted: how many keys each sequence has")
 
 
+def check_tensor(name, tensor, shape, dtype, device):
+    """Raises unless a tensor is just so."""
+    if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
+        raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}, dtype {str(tensor.dtype)[6:]}, device {tensor.device}; "
+                                   f"accepted: {tuple(shape)}, {str(dtype)[6:]}, {device}")
+
+
+def count_write(*tensors):
+    """Tells autograd, which else would not see it, that these tensors have been written."""
+    for tensor in tensors:
+        if not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+
+
 launches = 0  # of run() and of fa4_append: what fa4cpp.testing counts
 
 
@@ -251,21 +265,21 @@ def forward(call, out=None):
     """(out, lse)"""
     shapes, q = call.shapes, call.tensors["q"]
     make = torch.zeros if shapes.leaves_q else torch.empty
-    problem = shapes.forward
-    if out is None:
+    problem, is_given = shapes.forward, out is not None
+    if not is_given:
         out = make(shapes.out_shape, dtype=shapes.out_dtype, device=q.device)
     else:
         problem = shapes.problem(out=_writable(shapes, q, out))
     lse = make(shapes.lse_shape, dtype=torch.float32, device=q.device)
     run("forward", shapes.device, problem, call.tensors, {"out": out, "lse": lse}, shapes.totals)
+    if is_given:
+        count_write(out)
     return out, lse
 
 
 def _writable(shapes, q, out):
     """The Tensor of a caller's out."""
-    if tuple(out.shape) != shapes.out_shape or out.dtype != shapes.out_dtype or out.device != q.device:
-        raise InvalidArgumentError(f"out has shape {tuple(out.shape)}, dtype {str(out.dtype)[6:]}, device {out.device}; "
-                                   f"accepted: {shapes.out_shape}, {str(shapes.out_dtype)[6:]}, {q.device}")
+    check_tensor("out", out, shapes.out_shape, shapes.out_dtype, q.device)
     found = written(shapes.device, "out", out)
     if found is None:
         rule = {"cpu": " in the last dimension", "cuda": " in the last dimension, its other strides and its address of multiples of "
@@ -296,8 +310,14 @@ def backward(call, dout, dlse, out, lse, gradients=None):
     """(dq, dk, dv, dsink); None for the sink's without a sink. `gradients` are dq, dk, dv to be written: their strides
     are such as `written` takes, and what the kernels leave in them is the caller's."""
     shapes, tensors = call.shapes, call.tensors
+    q = tensors["q"]
     lie = {}  # how each tensor of the backward alone lies
+    for name, lse_like in (("lse", lse), ("dlse", dlse)):
+        if lse_like is not None:
+            check_tensor(name, lse_like, shapes.lse_shape, torch.float32, q.device)
     if dout is not None:
+        check_tensor("dout", dout, shapes.out_shape, q.dtype, q.device)
+        check_tensor("out", out, shapes.out_shape, q.dtype, q.device)
         dout, lie["dout"] = _given(shapes.device, "dout", dout)
         out, lie["out"] = _given(shapes.device, "out", out)
     if gradients is None:

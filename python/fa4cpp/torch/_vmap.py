@@ -30,8 +30,10 @@ def _one_by_one(function, size, arguments, dims):
     return tuple(torch.stack(each) for each in zip(*results)), (0,) * len(results[0])
 
 
-def _split(size, results):
-    return tuple(result.reshape(size, result.shape[0] // size, *result.shape[1:]) for result in results)
+def _split(size, q, dim, results):
+    """(size, batch, ...) of each; `q`, mapped at `dim`, says the batch, which nothing else does where size is 0."""
+    batch = q.shape[0] if dim is None else q.movedim(dim, 0).shape[1]
+    return tuple(result.reshape(size, batch, *result.shape[1:]) for result in results)
 
 
 def _forward(info, dims, *arguments):
@@ -40,7 +42,7 @@ def _forward(info, dims, *arguments):
     if not _folds(tensors, dims):
         return _one_by_one(operator, size, arguments, dims)
     folded = [tensor if place == _SINK else _folded(size, tensor, dim) for place, (tensor, dim) in enumerate(zip(tensors, dims))]
-    return _split(size, operator(*folded, *arguments[9:])), (0, 0)
+    return _split(size, tensors[0], dims[0], operator(*folded, *arguments[9:])), (0, 0)
 
 
 def _backward(info, dims, *arguments):
@@ -51,7 +53,7 @@ def _backward(info, dims, *arguments):
         return _one_by_one(operator, size, arguments, dims)
     folded = [_folded(size, tensor, dim) for tensor, dim in zip(arguments[:13], dims)]
     *gradients, dsink = operator(*folded, *arguments[13:])
-    return (*_split(size, gradients), dsink), (0, 0, 0, None)
+    return (*_split(size, tensors[0], dims[4], gradients), dsink), (0, 0, 0, None)
 
 
 def _forward_out(info, dims, *arguments):

@@ -197,5 +197,26 @@ class Meanings(Case):
         self.assertIn("fa_version 3", vllm.fa_version_unsupported_reason(3))
 
 
+class Refusals(Case):
+    def test_a_backward_takes_what_its_forward_gave(self):
+        q = some(1, 8, 2, 16)
+        gradients = [torch.empty_like(q) for _ in range(3)]
+        out, lse = fa4cpp.flash_attn_func(q, q, q, return_lse=True)
+        rest = (0.0, None, False, -1, -1, 0.0, None, False)
+        fa2._flash_attn_backward(q, q, q, q, out, lse, *gradients, *rest)
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "lse has shape"):
+            fa2._flash_attn_backward(q, q, q, q, out, torch.zeros(1), *gradients, *rest)
+        for dout in (q[:, :1], q.half(), q.to("meta")):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "dout has shape"):
+                fa2._flash_attn_backward(dout, q, q, q, out, lse, *gradients, *rest)
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "dq has shape"):
+            fa2._flash_attn_backward(q, q, q, q, out, lse, gradients[0][None], *gradients[1:], *rest)
+
+    def test_another_version_of_vllms_is_refused(self):
+        q, cu_seqlens = some(4, 2, 16), torch.tensor([0, 4], dtype=torch.int32)
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "fa_version 3; accepted: 2"):
+            vllm.flash_attn_varlen_func(q, q, q, 4, cu_seqlens, 4, cu_seqlens, fa_version=3)
+
+
 if __name__ == "__main__":
     unittest.main()

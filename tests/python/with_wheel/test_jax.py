@@ -122,6 +122,20 @@ class Jax(unittest.TestCase):
         out = fa4cpp.flash_attn_func(self.q, self.k, self.v, causal=True)
         self.close(jnp.asarray(out), reference(self.q, self.k, self.v, causal=True)[0])
 
+    def test_lengths_are_whole_numbers_of_32_bits(self):
+        for lengths, words in ((numpy.array([2**32 + 3, 1]), "32 bits"), ([2**40, 1], "32 bits"), ([2.9, 1.0], "whole numbers")):
+            with self.subTest(lengths=lengths), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"seqused_k .*{words}"):
+                fa4cpp.jax.attention(self.q, self.k, self.v, seqused_k=lengths)
+
+    def test_a_window_below_zero_is_refused(self):
+        for window in (-1, (-1, 2)):
+            with self.subTest(window=window), self.assertRaisesRegex(fa4cpp.NotSupportedError, "local_window_size"):
+                fa4cpp.jax.dot_product_attention(self.q, self.q, self.q, local_window_size=window)
+
+    def test_a_mapped_dimension_may_be_empty(self):
+        x = jnp.zeros((0, 2, 4, 2, 16))
+        self.assertEqual(jax.vmap(fa4cpp.jax.attention)(x, x, x).shape, x.shape)
+
     def test_examples_of_the_documentation(self):
         self.assertEqual(doctest.testmod(fa4cpp.jax).failed, 0)
 

@@ -459,5 +459,84 @@ class Sdpa(Case):
         self.assertEqual(self.launches(), 4)
 
 
+class WhatAutogradSees(Case):
+    def setUp(self):
+        self.q, self.k, self.v = (some(1, 4, 2, 16, gradient=True, seed=seed) for seed in range(3))
+
+    def test_what_is_written_counts_as_written(self):
+        buffer, weight = torch.zeros(1, 4, 2, 16), some(1, 4, 2, 16, gradient=True)
+        product = (weight * buffer).sum()
+        with torch.no_grad():
+            fa4cpp.flash_attn_func(self.q, self.k, self.v, out=buffer)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            product.backward()
+        caches = [torch.zeros(1, 8, 2, 16) for _ in range(2)]
+        product = (some(1, 8, 2, 16, gradient=True) * caches[0]).sum()
+        fa4cpp.append(*caches, some(1, 1, 2, 16), some(1, 1, 2, 16), cache_seqlens=3)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            product.backward()
+
+    def test_a_gradient_of_a_gradient_is_refused_whatever_it_is_of(self):
+        for name in "qkv":
+            for other in "qkv":
+                gradient, = torch.autograd.grad(fa4cpp.flash_attn_func(self.q, self.k, self.v).square().sum(), getattr(self, name),
+                                                create_graph=True)
+                with self.subTest(gradient=name, of=other), self.assertRaisesRegex(fa4cpp.NotSupportedError, "gradient of attention's gradient"):
+                    torch.autograd.grad(gradient.square().sum() + getattr(self, other).sum(), getattr(self, other))
+        weight = some(1, 4, 2, 16, gradient=True)  # behind attention: the gradient depends on it
+        gradient, = torch.autograd.grad((weight * fa4cpp.flash_attn_func(self.q, self.k, self.v)).sum(), self.q, create_graph=True)
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "gradient of attention's gradient"):
+            torch.autograd.grad(gradient.sum(), weight)
+
+    def test_a_tangent_is_refused(self):
+        with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(self.k.detach(), some(1, 4, 2, 16))
+            for more in ({}, {"seqused_k": torch.tensor([2])}):
+                with self.subTest(more=more), self.assertRaisesRegex(fa4cpp.NotSupportedError, "k has a tangent"):
+                    fa4cpp.flash_attn_func(self.q.detach(), dual, self.v.detach(), **more)
+            fa4cpp.flash_attn_func(self.q.detach(), self.k.detach(), self.v.detach())  # has none
+
+    def test_a_cache_has_no_gradients(self):
+        out = fa4cpp.flash_attn_with_kvcache(self.q, self.k, self.v, cache_seqlens=4)
+        self.assertFalse(out.requires_grad)
+
+    def test_a_backward_of_tensors_that_do_not_fit_is_refused(self):
+        q = some(2, 4, 2, 16)
+        out, lse = fa4cpp.flash_attn_func(q, q, q, return_lse=True)
+        right = {"dout": q, "dlse": torch.ones_like(lse), "out": out, "lse": lse}
+        wrong = {"dout": [q[:1], q.half()], "dlse": [torch.ones(1), lse.double()], "out": [out[:1], out.bfloat16()],
+                 "lse": [torch.zeros(1), lse.bfloat16()]}
+        torch.ops.fa4cpp.backward(*right.values(), q, q, q, *[None] * 6, *NUMBERS)
+        for name, tensors in wrong.items():
+            for tensor in tensors:
+                with self.subTest(name=name, tensor=(tensor.shape, tensor.dtype)), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} has shape"):
+                    torch.ops.fa4cpp.backward(*{**right, name: tensor}.values(), q, q, q, *[None] * 6, *NUMBERS)
+
+
+class Nested(Case):
+    def nested(self, *lengths):
+        return torch.nested.nested_tensor([some(length, 2, 16, seed=length) for length in lengths], layout=torch.jagged)
+
+    def test_lengths_beside_it_are_refused(self):
+        x = self.nested(3, 4)
+        for name in ("seqused_q", "seqused_k"):
+            with self.subTest(name=name), self.assertRaisesRegex(fa4cpp.NotSupportedError, "seqused_q or seqused_k beside a nested q"):
+                fa4cpp.flash_attn_func(x, x, x, **{name: torch.tensor([1, 2])})
+
+    def test_k_and_v_have_the_same_lengths(self):
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "k and v are nested with other lengths"):
+            fa4cpp.flash_attn_func(self.nested(1, 1), self.nested(5, 2), self.nested(2, 5))
+        q, k = self.nested(1, 1), self.nested(5, 2)
+        self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, k, self.nested(5, 2)).values(), fa4cpp.flash_attn_func(q, k, k).values()))
+
+
+class EmptyVmap(Case):
+    def test_a_mapped_dimension_may_be_empty(self):
+        x = torch.empty(0, 2, 4, 2, 16)
+        self.assertEqual(torch.vmap(fa4cpp.flash_attn_func)(x, x, x).shape, x.shape)
+        y = torch.empty(2, 4, 0, 2, 16)
+        self.assertEqual(torch.vmap(fa4cpp.flash_attn_func, in_dims=2)(y, y, y).shape, x.shape)
+
+
 if __name__ == "__main__":
     unittest.main()
