@@ -16,8 +16,8 @@
 //     TMA K, V ────── k_full, v_full ────▶   (math; K: dq too)    ── k_empty, v_empty ─────▶
 //   load warp ─────── work_wanted ───────▶   schedule: the next work
 //                                          math warpgroups, 64 keys each
-//     TMA Q, lse ──── q_full[stage] ─────▶   Sᵀ = K Qᵀ     (wgmma SS), P
-//     TMA dO, delta ─ dout_full[stage] ──▶   dPᵀ = V dOᵀ   (wgmma SS), dS
+//     TMA Q, lse, delta ─ q_full[stage] ─▶   Sᵀ = K Qᵀ     (wgmma SS; K in registers: RS), P
+//     TMA dO ──────── dout_full[stage] ──▶   dPᵀ = V dOᵀ   (wgmma SS), dS
 //                                            dV += Pᵀ dO   (wgmma RS)   ── dout_empty ──▶
 //     warpgroup of dq ◀─── ds_full[stage] ── dSᵀ to shared memory
 //       dQ = dS K (wgmma SS) ── ds_empty ▶   dK += dSᵀ Q   (wgmma RS)   ── q_empty ─────▶
@@ -31,6 +31,8 @@
 // others multiply. Between works all but the math warpgroups go on at once: K, V, Q and dO of the
 // next one come while dk and dv are stored. Head dimensions whose dk and dv do not fit the
 // registers together are split: works for dk and dq, and works for dv, which need neither V nor dS.
+// lse and delta are taken off S and dP by products of one step (statistics.cuh); with softcap
+// threads load them, delta with dO.
 #pragma once
 
 #include "kernels/sm90/backward/dq.cuh"
