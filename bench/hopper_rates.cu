@@ -1,8 +1,7 @@
 // What a Hopper SM gives a backward kernel, measured one resource at a time: wgmma beside other
 // traffic of shared memory, loads whose lanes share addresses, and tiles sent to the other CTA of a
-// pair. Compiled and launched by
-// hopper_rates.py, which defines the macros in capitals. Being about single instructions, this is
-// the one place outside of kernels/ptx with assembly of its own.
+// pair. Compiled and launched by hopper_rates.py, which defines the macros in capitals. Being about
+// single instructions, this is the one place outside of kernels/ptx with assembly of its own.
 #include "kernels/base/element.h"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/mbarrier.cuh"
