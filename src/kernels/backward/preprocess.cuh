@@ -6,8 +6,7 @@
 #include "kernels/backward/sequence.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/math.cuh"
-#include "kernels/tile/pack.cuh"
-#include "kernels/tile/unpack.cuh"
+#include "kernels/tile/bf16_parts.cuh"
 
 namespace fa4 {
 namespace preprocess {
@@ -93,23 +92,18 @@ __device__ inline void clear_dq(const BwdWorkspace& workspace, int64_t block) {
   }
 }
 
-// x as the sum of three bf16. Infinity becomes the largest bf16: it stands beside factors of zero,
-// and its probability is zero too, since scale_log2 is never nearer to zero than 2^-120.
-__device__ inline void split(float x, float (&parts)[3]) {
+// Infinity becomes the largest bf16: it stands beside factors of zero, and its probability is zero
+// too, since scale_log2 is never nearer to zero than 2^-120.
+__device__ inline float bounded(float x) {
   constexpr float kMax = 0x1.fep127f;
-  if (fabsf(x) > kMax) x = copysignf(kMax, x);
-#pragma unroll
-  for (float& part : parts) {
-    part = unpack_lower<Element::kBF16>(pack<Element::kBF16>(x, 0.0f));
-    x -= part;
-  }
+  return fabsf(x) > kMax ? copysignf(kMax, x) : x;
 }
 
 __device__ inline void store(float neg_lse, float neg_delta, StatisticParts* to) {
   constexpr Element kPart = Element::kBF16;
   float a[3], b[3];
-  split(neg_lse, a);
-  split(neg_delta, b);
+  split_in_bf16(bounded(neg_lse), a);
+  split_in_bf16(bounded(neg_delta), b);
   *reinterpret_cast<uint4*>(to) = {pack<kPart>(a[0], a[1]), pack<kPart>(a[2], b[0]),
                                    pack<kPart>(b[1], b[2]), 0};
 }

@@ -52,6 +52,7 @@
 #include "kernels/sm100/backward/reduce.cuh"
 #include "kernels/sm100/backward/relay.cuh"
 #include "kernels/sm100/backward/statistics.cuh"
+#include "kernels/tile/shared_base.cuh"
 
 namespace fa4::sm100::bwd {
 
@@ -102,10 +103,7 @@ __global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
   using Group = sm100::CtaGroup<T.cta_group>;
   static_assert(why_not(T) == nullptr);
   extern __shared__ __align__(1024) unsigned char smem_base[];
-  // As the forward: the base is aligned, which is to be noticed where it is not.
-  if ((__shfl_sync(0xffffffffu, ptx::smem_addr(smem_base).value, 0) & 1023u) != 0) __trap();
-  unsigned char* smem =
-      smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
+  unsigned char* smem = checked_shared_base(smem_base);
   Group::announce();
   const Context<T> context{params, smem, {Group::own_rank()}};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads, 0);

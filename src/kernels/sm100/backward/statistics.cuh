@@ -4,8 +4,7 @@
 #pragma once
 
 #include "kernels/sm100/backward/context.cuh"
-#include "kernels/tile/pack.cuh"
-#include "kernels/tile/unpack.cuh"
+#include "kernels/tile/bf16_parts.cuh"
 
 namespace fa4::sm100::bwd {
 
@@ -75,13 +74,11 @@ class StatisticSplitter {
     }
   }
 
-  // bf16 has 8 bits of a float's 24. What is not finite has no rest.
   __device__ static uint4 split(float x) {
     constexpr Element kPart = Element::kBF16;
-    const float high = unpack_lower<kPart>(pack<kPart>(x, 0.0f));
-    const float rest = fabsf(high) < kInfinity ? x - high : 0.0f;
-    const float middle = unpack_lower<kPart>(pack<kPart>(rest, 0.0f));
-    return {pack<kPart>(high, middle), pack<kPart>(rest - middle, 0.0f), 0, 0};
+    float parts[3];
+    split_in_bf16(x, parts);
+    return {pack<kPart>(parts[0], parts[1]), pack<kPart>(parts[2], 0.0f), 0, 0};
   }
 
   const Context<T>& c;

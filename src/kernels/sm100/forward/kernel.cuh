@@ -42,6 +42,7 @@
 #include "kernels/sm100/forward/output.cuh"
 #include "kernels/sm100/forward/schedule.cuh"
 #include "kernels/sm100/forward/softmax.cuh"
+#include "kernels/tile/shared_base.cuh"
 
 namespace fa4::sm100 {
 
@@ -88,14 +89,7 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
     fwd_sm100(const __grid_constant__ FwdParams params) {
   static_assert(sm100::why_not(T) == nullptr);
   extern __shared__ __align__(1024) unsigned char smem_base[];
-  // Shared memory has no room to align the base, which begins where the system's 1024 bytes end. A
-  // system that takes another number of them is to be noticed, although the compiler believes the
-  // array's alignment: it does not follow the address through a shuffle.
-  if ((__shfl_sync(0xffffffffu, ptx::smem_addr(smem_base).value, 0) & 1023u) != 0) __trap();
-  // The offset goes through a shuffle, so that ptxas keeps the base instead of computing it again
-  // in the loops.
-  unsigned char* smem =
-      smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
+  unsigned char* smem = checked_shared_base(smem_base);
   using Group = sm100::CtaGroup<T.cta_group>;
   Group::announce();
   const sm100::FwdContext<T> context{params, smem, {Group::own_rank()}};

@@ -121,8 +121,8 @@ struct Elements {
   // -lse log2(e) or delta of this thread's columns: of each 16 those of fragment_place.
   enum StatisticArray { kNegLseLog2, kDelta };
   __device__ const float4* statistics(int stage, StatisticArray kind) const {
-    return reinterpret_cast<const float4*>(c.smem + c.kSmem.stats + stage * stats_bytes(T) +
-                                           kind * stat_bytes(T)) +
+    return reinterpret_cast<const float4*>(
+               c.smem + c.kSmem.stats + stage * stage_statistics_bytes(T) + kind * stat_bytes(T)) +
            lane % 4;
   }
   __device__ void load_statistics(Statistics& x, int stage, StatisticArray kind) const {

@@ -40,6 +40,7 @@
 #include "kernels/sm90/backward/math.cuh"
 #include "kernels/sm90/backward/reduce.cuh"
 #include "kernels/sm90/backward/schedule.cuh"
+#include "kernels/tile/shared_base.cuh"
 
 namespace fa4 {
 
@@ -49,11 +50,7 @@ __global__ void __launch_bounds__(sm90::bwd::kNumThreads, 1)
   using namespace sm90::bwd;
   static_assert(why_not(T) == nullptr);
   extern __shared__ __align__(1024) unsigned char smem_base[];
-  // The base is aligned, which is to be noticed where it is not. Through a shuffle, so that ptxas
-  // keeps it instead of computing it again in the loops.
-  if ((__shfl_sync(0xffffffffu, ptx::smem_addr(smem_base).value, 0) & 1023u) != 0) __trap();
-  unsigned char* smem =
-      smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
+  unsigned char* smem = checked_shared_base(smem_base);
   const Context<T> context{params, smem};
   ptx::griddepcontrol_wait();
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));

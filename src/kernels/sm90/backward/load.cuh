@@ -42,17 +42,18 @@ class Loader {
       for (int m = w.rows.n_block_min; m < w.rows.n_block_max; ++m) {
         const int rows = clears_q ? s.seqlen_q - m * T.q_rows : T.q_rows;
         const int row = s.offset_q + m * T.q_rows, stage = ring.stage();
-        const int stats = c.kSmem.stats + stage * stats_bytes(T);
+        const int stats = c.kSmem.stats + stage * stage_statistics_bytes(T);
         const int first = m * q_blocks(T), last = num_query_blocks(s.seqlen_q) - 1;
         const int64_t stat = int64_t{block + first} * kQueryRows;
-        [[maybe_unused]] const int more = last - first;
         const Pipeline q = c.pipeline(kQFull), dout = c.pipeline(kDoutFull);
-        typename TileLoads<T>::Statistic with_q, with_dout;
+        using Statistic = typename TileLoads<T>::Statistic;
+        Statistic with_q{nullptr, last - first, stats};
+        Statistic with_dout{nullptr, last - first, stats + stat_bytes(T)};
         if constexpr (multiplies_statistics(T)) {
-          with_q = {p.workspace.statistics + stat, more, stats};
+          with_q.rows = p.workspace.statistics + stat;
         } else {
-          with_q = {p.workspace.neg_lse_log2 + stat, more, stats};
-          with_dout = {p.workspace.delta + stat, more, stats + stat_bytes(T)};
+          with_q.rows = p.workspace.neg_lse_log2 + stat;
+          with_dout.rows = p.workspace.delta + stat;
         }
         q.producer_acquire(ring);
         tiles.template load<T.q_rows, T.head_dim>({&p.maps.q, head, row, batch_q},

@@ -109,7 +109,7 @@ class Math {
     Scores rDP;
     Operand rY;  // P, then dS
     Factors rFactors;
-    elements.template probabilities<kBoth>(rS, rStats, ring.stage(), rY, rFactors);
+    elements.template probabilities<kBoth>(rS, rStats, stage, rY, rFactors);
     if (is_masked) elements.template hide<kBoth>(rY, work, m);
     wait_for_dout();
     wait_for_v();
@@ -121,12 +121,11 @@ class Math {
     if constexpr (T.softcap) {
       // Registers hold no delta beside P, its product with the slope and dP.
       elements.load_delta(rStats, stage);
-      elements.template score_gradients<kBoth>(rY, rDP, rStats, ring.stage(),
+      elements.template score_gradients<kBoth>(rY, rDP, rStats, stage,
                                                Arithmetic::pairs_of(rFactors));
       if (is_masked) elements.template hide<kBoth>(rY, work, m);
     } else {
-      elements.template score_gradients<kBoth>(rY, rDP, rStats, ring.stage(),
-                                               Arithmetic::pairs_of(rY));
+      elements.template score_gradients<kBoth>(rY, rDP, rStats, stage, Arithmetic::pairs_of(rY));
     }
     const RingState<T> next{ring.count + has_next};
     products.template issue_dk<kBoth>(rDK, rY, stage);
@@ -160,13 +159,13 @@ class Math {
     const RingState<T> next{ring.count + has_next};
     Operand rY;  // P, then dS
     None none;
-    elements.template probabilities<kFirst>(rX, rStats, ring.stage(), rY, none);
+    elements.template probabilities<kFirst>(rX, rStats, stage, rY, none);
     if (is_masked) elements.template hide<kFirst>(rY, work, m);
     wait_for_dout();
     products.template issue_dv<kFirst>(rDV, rY, stage);
     ptx::wgmma_wait_group<1>();
     release_last(kQFull);
-    elements.template probabilities<kSecond>(rX, rStats, ring.stage(), rY, none);
+    elements.template probabilities<kSecond>(rX, rStats, stage, rY, none);
     if (is_masked) elements.template hide<kSecond>(rY, work, m);
     wait_for_v();
     products.issue_dp(rX, stage);
@@ -174,13 +173,11 @@ class Math {
     elements.load_delta(rStats, stage);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
-    elements.template score_gradients<kFirst>(rY, rX, rStats, ring.stage(),
-                                              Arithmetic::pairs_of(rY));
+    elements.template score_gradients<kFirst>(rY, rX, rStats, stage, Arithmetic::pairs_of(rY));
     products.template issue_dk<kFirst>(rDK, rY, stage);
     store_ds<kFirst>(rY);
     ptx::wgmma_wait_group<1>();
-    elements.template score_gradients<kSecond>(rY, rX, rStats, ring.stage(),
-                                               Arithmetic::pairs_of(rY));
+    elements.template score_gradients<kSecond>(rY, rX, rStats, stage, Arithmetic::pairs_of(rY));
     release(kDoutFull, ring);
     wait_for_q(next);
     products.issue_scores(rX, rK, next.stage());
@@ -202,7 +199,7 @@ class Math {
     const RingState<T> next{ring.count + has_next};
     Scores rDP;
     Operand rDS;
-    elements.factors_in_place(rS, rStats, ring.stage());
+    elements.factors_in_place(rS, rStats, stage);
     if (is_masked) elements.hide(rS, work, m);
     wait_for_dout();
     products.issue_dp(rDP, stage);
@@ -210,8 +207,7 @@ class Math {
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
     if constexpr (Arithmetic::kIsCrowded) elements.load_delta(rStats, stage);
-    elements.template score_gradients<kBoth>(rDS, rDP, rStats, ring.stage(),
-                                             Arithmetic::pairs_of(rS));
+    elements.template score_gradients<kBoth>(rDS, rDP, rStats, stage, Arithmetic::pairs_of(rS));
     store_ds<kBoth>(rDS);
     announce_ds();
     if constexpr (kCountsDs) ds.advance();

@@ -40,15 +40,15 @@ struct Products {
   using Scores = typename Shape::Scores;
   using Operand = typename Shape::Operand;
 
-  // Of K, as A in registers: 64 keys, the first columns.
-  static constexpr int kKeySteps = held_key_columns(T) / Shape::kMmaK;
-  using Keys = uint32_t[kKeySteps > 0 ? kKeySteps : 1][4];
+  // K as A in registers: 64 keys, in steps of 16 columns; none where they are not held.
+  static constexpr int kKeySteps = holds_keys(T) ? T.head_dim / Shape::kMmaK : 0;
+  using Keys = uint32_t[holds_keys(T) ? kKeySteps : 1][4];
 
   const Context<T>& c;
   int warpgroup;
   int k;  // where the work's K lies
 
-  // What of K the registers keep for all of a work's products.
+  // For all of a work's products.
   __device__ void load_keys(Keys& rK) const {
     constexpr int kSlab = slab_columns(T.head_dim), kRowBytes = kSlab * kElementBytes;
     constexpr int kPieceColumns = 8, kPieceBytes = kPieceColumns * kElementBytes;
@@ -66,8 +66,8 @@ struct Products {
 
   __device__ void issue_scores(Scores& rS, const Keys& rK, int stage) const {
     const int q = c.kSmem.q + stage * q_bytes(T);
-    if constexpr (kKeySteps > 0) {
-      issue_held<T.head_dim>(rS, rK, q, stage);
+    if constexpr (holds_keys(T)) {
+      issue_held(rS, rK, q, stage);
     } else {
       issue_product<T.head_dim, Statistic::kLse>(rS, k, q, stage);
     }
@@ -114,12 +114,11 @@ struct Products {
     ptx::wgmma_commit_group();
   }
 
-  // The same of K in registers.
-  template <int kHeadDim>
+  // Sᵀ of K in registers.
   __device__ void issue_held(Scores& d, const Keys& a, int b, int stage) const {
-    using Descriptor = WgmmaDescriptor<slab_columns(kHeadDim)>;
+    using Descriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
     using Wgmma = ptx::WgmmaRs<T.q_rows, T.element, ptx::Major::kK>;
-    constexpr int kRowBytes = slab_columns(kHeadDim) * kElementBytes;
+    constexpr int kRowBytes = slab_columns(T.head_dim) * kElementBytes;
     constexpr int kStepBytes = Shape::kMmaK * kElementBytes;
     const uint32_t b_lo = Descriptor::k_major(c.smem_address(b));
     ptx::wgmma_fence();

@@ -55,7 +55,7 @@ class StatisticProduct {
     return descriptor(c.kSmem.factors + (kOf == Statistic::kLse ? 0 : kCoreMatrixBytes), 0);
   }
   __device__ uint64_t parts(int stage) const {
-    return descriptor(c.kSmem.stats + stage * stats_bytes(T), kCoreMatrixBytes);
+    return descriptor(c.kSmem.stats + stage * stage_statistics_bytes(T), kCoreMatrixBytes);
   }
 
   const Context<T>& c;

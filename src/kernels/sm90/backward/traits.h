@@ -50,10 +50,10 @@ inline constexpr int kScheduleWarp = 1 + kReduceWarps;
 
 // Whether the tensor cores take lse off S and delta off dP. With softcap lse is not taken off S.
 constexpr bool multiplies_statistics(const BwdTraits& t) { return !t.softcap; }
-// Columns of K that a math thread keeps in registers for S: shared memory is read for them once a
-// work.
-constexpr int held_key_columns(const BwdTraits& t) {
-  return multiplies_statistics(t) && t.head_dim <= 96 ? t.head_dim : 0;
+// Whether a math warpgroup keeps its keys of K in registers for S: shared memory is read for them
+// once a work.
+constexpr bool holds_keys(const BwdTraits& t) {
+  return multiplies_statistics(t) && t.head_dim <= 96;
 }
 
 // Blocks of queries of a step.
@@ -113,8 +113,7 @@ constexpr int stat_row_bytes(const BwdTraits& t) {
   return multiplies_statistics(t) ? static_cast<int>(sizeof(StatisticParts)) : 4;
 }
 constexpr int stat_bytes(const BwdTraits& t) { return t.q_rows * stat_row_bytes(t); }
-// Of a stage.
-constexpr int stats_bytes(const BwdTraits& t) {
+constexpr int stage_statistics_bytes(const BwdTraits& t) {
   return multiplies_statistics(t) ? stat_bytes(t) : 2 * stat_bytes(t);
 }
 inline constexpr int kWorkBytes = 56;
@@ -179,7 +178,7 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.dout = s.q + t.stages * q_bytes(t);
   s.ds = s.dout + t.stages * dout_bytes(t);
   s.stats = s.ds + t.ds_stages * kDsBytes;
-  s.factors = s.stats + t.stages * stats_bytes(t);
+  s.factors = s.stats + t.stages * stage_statistics_bytes(t);
   s.dq = s.factors + (multiplies_statistics(t) ? 2 * kCoreMatrixBytes : 0);
   s.work = s.dq + t.dq_stages * dq_bytes(t);
   s.barriers = s.work + (kWorkSlots * kWorkBytes + 7) / 8 * 8;
@@ -188,11 +187,11 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
 }
 
 // Registers that a math thread holds at once: dK, dV, and of each block of a step scores or dP, and
-// P or dS; and of K what it keeps.
+// P or dS; and K where it is held.
 constexpr int live_registers(const BwdTraits& t) {
   const int larger = t.head_dim > t.head_dim_v ? t.head_dim : t.head_dim_v;
   return (t.split ? larger : t.head_dim + t.head_dim_v) / 2 + t.q_rows / 4 * 3 +
-         held_key_columns(t) / 4;
+         (holds_keys(t) ? t.head_dim / 4 : 0);
 }
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
