@@ -11,18 +11,19 @@ from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check
 
 
 _torch = None  # fa4cpp.torch, once a tensor of torch came
+_tensor_types = ()  # the types that most tensors have, then
 
 
 def torch_of(q):
     """fa4cpp.torch when q is a tensor of torch."""
-    global _torch
+    global _torch, _tensor_types
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(q, torch.Tensor):
         return None
     if _torch is None:
         from . import torch as ours
 
-        _torch = ours
+        _torch, _tensor_types = ours, (torch.Tensor, torch.nn.Parameter)
     return _torch
 
 
@@ -250,14 +251,17 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     """
     if others:
         sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
-    torch = torch_of(q)
+    torch = _torch if type(q) in _tensor_types else torch_of(q)
     window = _options.window_of(window_size)
-    serving = _options.serving_of(split_keys, out_dtype=out_dtype, k_descale=k_descale, v_descale=v_descale,
-                                  descale_block=descale_block)
-    if torch is not None and out is None and seqused_q is None and seqused_k is None and serving is _options.NOT_SERVING:
-        result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse)
-        if result is not None:
-            return result
+    if not split_keys and out_dtype is None and k_descale is None and v_descale is None:
+        serving = _options.NOT_SERVING
+        if torch is not None and out is None and seqused_q is None and seqused_k is None:
+            result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse)
+            if result is not None:
+                return result
+    else:
+        serving = _options.serving_of(split_keys, out_dtype=out_dtype, k_descale=k_descale, v_descale=v_descale,
+                                      descale_block=descale_block)
     options = Options(softmax_scale, causal, window, softcap, deterministic)
     if torch is not None:
         return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out)

@@ -12,7 +12,7 @@ from .. import _call, _device
 from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check, out_pointer
 
 _stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_current_device = getattr(torch._C, "_cuda_getDevice", None)
+current_index = getattr(torch._C, "_cuda_getDevice", None)
 # What torch.cuda.caching_allocator_alloc and _delete call: a third of a tensor's time.
 _allocate = getattr(torch._C, "_cuda_cudaCachingAllocator_raw_alloc", None)
 _free = getattr(torch._C, "_cuda_cudaCachingAllocator_raw_delete", None)
@@ -36,45 +36,69 @@ class Prepared:
 prepared = functools.lru_cache(maxsize=1024)(Prepared)
 
 
-class _Executor:
-    """Takes the pointers in the order that each class names, 0 for what there is not."""
+def _executor(direction, layout, in_one_call, execute_prepared, *names):
+    """A function of a device, a problem and a torch.device that gives what executes it: a function of the addresses of `names`,
+    0 for what there is not."""
+    pack = layout.packer(*names, "workspace", "workspace_bytes", "stream")
 
-    def __init__(self, device, problem, where):
-        self._index = where.index
+    def made(device, problem, where):
         if device == "cpu":
-            self._execute = functools.partial(self._IN_ONE_CALL, _device.handle_of(device), problem)
-            self._bytes = 0
-            return
-        self._op = op = prepared(self._DIRECTION, device, problem)
-        self._execute = functools.partial(self._EXECUTE, op.handle)
-        self._bytes = op.workspace_bytes
+            return _on_cpu(functools.partial(in_one_call, _device.handle_of(device), problem), pack)
+        return _on_gpu(execute_prepared, pack, prepared(direction, device, problem), where.index)
 
-    def __call__(self, *pointers):
-        nbytes = self._bytes
-        stream = 0 if self._index is None else _stream_of(self._index)
-        if not nbytes:
-            status = self._execute(self._PACK(*pointers, 0, 0, stream))
-        elif _allocate is not None and _current_device() == self._index:
-            workspace = _allocate(nbytes, stream)
-            status = self._execute(self._PACK(*pointers, workspace, nbytes, stream))
-            _free(workspace)
-        else:
-            workspace = torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", self._index))
-            status = self._execute(self._PACK(*pointers, workspace.data_ptr(), nbytes, stream))
+    return made
+
+
+def _on_cpu(execute, pack):
+    def run(*pointers):
+        status = execute(pack(*pointers, 0, 0, 0))
         if status:
             check(status)
 
-
-class Forward(_Executor):
-    """Of q, k, v, out, lse, sink."""
-
-    _DIRECTION, _IN_ONE_CALL, _EXECUTE = "forward", LIBRARY.fa4_forward, LIBRARY.fa4_execute
-    _PACK = staticmethod(FORWARD_ARGS.packer("q", "k", "v", "out", "lse", "sink", "workspace", "workspace_bytes", "stream"))
+    return run
 
 
-class Backward(_Executor):
-    """Of q, k, v, out, dout, lse, sink, dq, dk, dv, dsink."""
+def _on_gpu(execute, pack, operation, index):
+    def run(*pointers):
+        nbytes = operation.workspace_bytes
+        stream = _stream_of(index)
+        if not nbytes:
+            status = execute(operation.handle, pack(*pointers, 0, 0, stream))
+        elif _allocate is not None and current_index() == index:
+            workspace = _allocate(nbytes, stream)
+            status = execute(operation.handle, pack(*pointers, workspace, nbytes, stream))
+            _free(workspace)
+        else:
+            workspace = torch.empty(nbytes, dtype=torch.uint8, device=torch.device("cuda", index))
+            status = execute(operation.handle, pack(*pointers, workspace.data_ptr(), nbytes, stream))
+        if status:
+            check(status)
 
-    _DIRECTION, _IN_ONE_CALL, _EXECUTE = "backward", LIBRARY.fa4_backward, LIBRARY.fa4_execute_backward
-    _PACK = staticmethod(BACKWARD_ARGS.packer("q", "k", "v", "out", "dout", "lse", "sink", "dq", "dk", "dv", "dsink", "workspace",
-                                              "workspace_bytes", "stream"))
+    return run
+
+
+forward = _executor("forward", FORWARD_ARGS, LIBRARY.fa4_forward, LIBRARY.fa4_execute, "q", "k", "v", "out", "lse", "sink")
+backward = _executor("backward", BACKWARD_ARGS, LIBRARY.fa4_backward, LIBRARY.fa4_execute_backward, "q", "k", "v", "out", "dout", "lse",
+                     "sink", "dq", "dk", "dv", "dsink")
+
+
+def forward_here(device, problem, where):
+    """As `forward`, to be called while `where` is the current device: with the least between the caller and the library."""
+    if device == "cpu" or _allocate is None:
+        return forward(device, problem, where)
+    operation, index = prepared("forward", device, problem), where.index
+    handle, nbytes = operation.handle, operation.workspace_bytes
+    pack = FORWARD_ARGS.packer("q", "k", "v", "out", "lse", "sink", "workspace", "workspace_bytes", "stream")
+    pack, size = pack.func, *pack.args
+    execute, allocate, free, stream_of = LIBRARY.fa4_execute, _allocate, _free, _stream_of
+
+    def run(q, k, v, out, lse, sink, keep=operation):  # whose handle is in use
+        stream = stream_of(index)
+        workspace = allocate(nbytes, stream) if nbytes else 0
+        status = execute(handle, pack(size, q, k, v, out, lse, sink, workspace, nbytes, stream))
+        if nbytes:
+            free(workspace)
+        if status:
+            check(status)
+
+    return run

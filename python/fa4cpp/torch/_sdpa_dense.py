@@ -37,7 +37,7 @@ class _Entry:
         if self.reasons["forward"] is None and not shapes.copied and not shapes.device.startswith("emulated"):
             lie = self._lies("out", _empty_like(query))
             if lie is not None:
-                self.forward = _prepared.Forward(shapes.device, shapes.problem(out=lie), query.device)
+                self.forward = _prepared.forward(shapes.device, shapes.problem(out=lie), query.device)
                 self.lse = torch.empty(1, device=query.device).expand(shapes.lse_shape)
 
     def _lies(self, name, tensor):
@@ -59,7 +59,7 @@ class _Entry:
             lie = dict(zip(("dout", "out", "dq", "dk", "dv"), (dout, out, *self.empty_gradients(query, key, value))))
             lie = {name: self._lies(name, tensor) for name, tensor in lie.items()}
             able = self.forward is not None and None not in lie.values()
-            self._backward[strides] = _prepared.Backward(self._shapes.device, self._shapes.problem(**lie), query.device) if able else None
+            self._backward[strides] = _prepared.backward(self._shapes.device, self._shapes.problem(**lie), query.device) if able else None
         return self._backward[strides]
 
 
