@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """How long one call from Python keeps its caller, on a GPU that is idle before each: fa4cpp beside its peers.
 
-    python3 bench/python_host_time.py [--calls 300] [--c PROGRAM] [--json F]
+    python3 bench/python_host_time.py [--calls 300] [--parts] [--c PROGRAM] [--json F]
 
 Needs fa4cpp and torch installed, and a GPU. The peers are F.scaled_dot_product_attention, FlashAttention-3
 (flash_attn_interface) and flash-attn-4 (flash_attn.cute); those that cannot be imported are left out and
-named. --c is the program of bench/execute_from_c.c: the same operation, executed from C.
+named. --parts adds what a call of fa4cpp consists of, each part by itself. --c is the program of bench/execute_from_c.c: the same operation, executed from C.
 
 A figure is the median over the calls, in microseconds; calls of all variants take turns, so that all
 meet the same machine.
@@ -21,6 +21,7 @@ import fa4cpp
 import fa4cpp.torch
 import torch
 import torch.nn.functional as F
+from fa4cpp.torch import _fast, _guards, _prepared
 
 SHAPE = (4, 1024, 16, 128)  # that of bench/peers.py --host-time
 
@@ -99,8 +100,43 @@ def variants():
     return result, missing
 
 
-def measure(calls):
+def parts():
+    """name -> function without parameters: what fa4cpp.flash_attn_func spends its time on."""
+    q, k, v = (torch.randn(SHAPE, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    for _ in range(3):
+        fa4cpp.flash_attn_func(q, k, v, causal=True)
+    (guard, entry, _), *_ = next(recent for options, recent in _guards.RECENT.items() if options[1])
+    execute, make_out, make_lse = entry.here
+    pointers = [tensor.data_ptr() for tensor in (q, k, v)]
+    out, lse = make_out(), make_lse()
+    stream = torch.cuda.current_stream().cuda_stream
+
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v):
+            return out
+
+        @staticmethod
+        def backward(ctx, dout):
+            return dout, dout, dout
+
+    def workspace():
+        _prepared._free(_prepared._allocate(256, stream))
+
+    wanting = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+    return {"part: the guard of q, k and v": lambda: guard(q, k, v),
+            "part: out": make_out,
+            "part: out by torch.empty_like": lambda: torch.empty_like(q),
+            "part: a workspace": workspace,
+            "part: the library's call, with its workspace": lambda: execute(*pointers, out.data_ptr(), 0, 0),
+            "part: all but what fa4cpp.flash_attn_func itself does": lambda: _fast.attend(q, k, v, None, None, True, (None, None), 0.0, False, False),
+            "part: an autograd.Function that does nothing": lambda: Nothing.apply(*wanting)}
+
+
+def measure(calls, with_parts):
     every, missing = variants()
+    if with_parts:
+        every.update((name, (function, None, None)) for name, function in parts().items())
     times = {name: [] for name in every}
     for name, (function, on, off) in every.items():
         if on:
@@ -129,12 +165,13 @@ def measure(calls):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--parts", action="store_true", help="also the parts of a call")
     parser.add_argument("--c", help="the program of bench/execute_from_c.c")
     parser.add_argument("--json", help="write the figures there")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("python_host_time: torch finds no GPU of CUDA; accepted: a machine with one")
-    figures, missing = measure(options.calls)
+    figures, missing = measure(options.calls, options.parts)
     if options.c:
         printed = subprocess.run([options.c, str(options.calls)], capture_output=True, text=True, check=True).stdout
         figures["fa4_execute from C"] = float(printed)
