@@ -1,6 +1,8 @@
 """fa4cpp for JAX on the CPU and on CUDA: attention under jit, grad and vmap, through XLA's foreign function interface."""
 
 import functools
+import operator
+import reprlib
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +63,21 @@ def _lengths(name, lengths):
     return jnp.asarray(lengths, jnp.int32)
 
 
+def _constant(name, make, value):
+    """make(value), where a tracer's value is not known."""
+    try:
+        return make(value)
+    except jax.errors.ConcretizationTypeError:
+        raise InvalidArgumentError(f"{name} is traced; accepted: a constant of the trace (jax.jit's static_argnames)") from None
+
+
+def _array(name, value):
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {type(value).__name__}; accepted: an array of jax, or what jax.numpy.asarray makes one of") from None
+
+
 def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False,
               seqused_q=None, seqused_k=None):
     """Exact attention of (batch, seqlen, heads, head_dim), as `fa4cpp.flash_attn_func` defines it.
@@ -93,15 +110,33 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     >>> fa4cpp.jax.attention(q, q, q, causal=True).shape
     (1, 4, 2, 8)
     """
-    options = Options(None if scale is None else float(scale), bool(causal), _options.window_of(window_size), float(softcap))
-    q, k, v = jnp.asarray(q), jnp.asarray(k), jnp.asarray(v)
+    options = Options(None if scale is None else _options.number("scale", scale), _constant("causal", bool, causal),
+                      _constant("window_size", _options.window_of, window_size), _options.number("softcap", softcap))
+    q, k, v = _array("q", q), _array("k", k), _array("v", v)
     if sink is not None:
-        sink = jnp.asarray(sink)
+        sink = _array("sink", sink)
+        if jnp.iscomplexobj(sink):
+            raise InvalidArgumentError(f"sink has dtype {sink.dtype}; accepted: real numbers")
         sink = sink if str(sink.dtype) in ("float16", "bfloat16") else sink.astype(jnp.float32)
     used = [_lengths("seqused_q", seqused_q), _lengths("seqused_k", seqused_k)]
     _check(options, dict(q=q, k=k, v=v, sink=sink, seqused_q=used[0], seqused_k=used[1]))
     out, lse = _compiled(options, *_axes.alike([q, k, v, sink, *used]))
     return (out, lse) if return_lse else out
+
+
+def _pair(local_window_size):
+    """(left, right) of one number for both, or of two; None stays None."""
+    if local_window_size is None:
+        return None
+    try:
+        return (operator.index(local_window_size),) * 2
+    except TypeError:
+        pass
+    try:
+        left, right = (operator.index(bound) for bound in local_window_size)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"local_window_size {reprlib.repr(local_window_size)}; accepted: a whole number, or (left, right)") from None
+    return left, right
 
 
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
@@ -130,7 +165,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     for name, value_given in (("bias", bias), ("mask", mask)):
         if value_given is not None:
             raise NotSupportedError(f"{name} of type {type(value_given).__name__} is not in this version; accepted: None")
-    query, key, value = (jnp.asarray(array) for array in (query, key, value))
+    query, key, value = (_array(name, array) for name, array in (("query", query), ("key", key), ("value", value)))
     if query.ndim not in (3, 4) or key.ndim != query.ndim or value.ndim != query.ndim:
         raise InvalidArgumentError(f"query, key and value have shapes {query.shape}, {key.shape}, {value.shape}; "
                                    "accepted: (batch, seqlen, heads, head_dim), or without batch")
@@ -138,7 +173,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     if positional and (query.shape[-3] != key.shape[-3] or query_seq_lengths is not None or key_value_seq_lengths is not None):
         raise NotSupportedError(f"is_causal or local_window_size with lengths {query.shape[-3]} and {key.shape[-3]}, or with sequence "
                                 "lengths: accepted: equal lengths without them")
-    window = (local_window_size,) * 2 if isinstance(local_window_size, int) else local_window_size
+    window = _pair(local_window_size)
     if window is not None and any(bound < 0 for bound in window):
         raise NotSupportedError(f"local_window_size {local_window_size}, a bound below 0, is not in this version; accepted: 0 or more")
     add_batch = query.ndim == 3

@@ -62,7 +62,7 @@ def problem_of(arrays, options, has_dlse=False):
         if str(array.dtype) not in _NUMBERS:
             raise InvalidArgumentError(f"{name} has dtype {array.dtype}; accepted: float32, float16, bfloat16")
     dtypes = tuple(_NUMBERS[str(array.dtype)] for array in (q, k, v))
-    check_shapes(DENSE, DENSE, q.shape, k.shape, v.shape, dtypes, q.shape[0])
+    check_shapes(DENSE, DENSE, q.shape, k.shape, v.shape, dtypes, (*q.shape, 0)[0])
     if sink is not None and sink.shape != (q.shape[2],):
         raise InvalidArgumentError(f"sink has shape {sink.shape}; accepted: ({q.shape[2]},) for heads_q")
     for name in ("seqused_q", "seqused_k"):

@@ -127,6 +127,27 @@ class Jax(unittest.TestCase):
             with self.subTest(lengths=lengths), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"seqused_k .*{words}"):
                 fa4cpp.jax.attention(self.q, self.k, self.v, seqused_k=lengths)
 
+    def test_arguments_that_are_refused_in_words(self):
+        q = some(1, 4, 2, 8)
+        complex_sink = jnp.ones(2) + 1j
+        for text, call in (
+                ("softcap None; accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, softcap=None)),
+                ("scale 1j; accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, scale=1j)),
+                ("softcap .*; accepted: a number", lambda: jax.jit(lambda cap: fa4cpp.jax.attention(q, q, q, softcap=cap))(2.0)),
+                ("causal is traced; accepted: a constant", lambda: jax.jit(lambda causal: fa4cpp.jax.attention(q, q, q, causal=causal))(True)),
+                ("window_size is traced", lambda: jax.jit(lambda left: fa4cpp.jax.attention(q, q, q, window_size=(left, 0)))(1)),
+                ("sink has dtype complex64; accepted: real numbers", lambda: fa4cpp.jax.attention(q, q, q, sink=complex_sink)),
+                ("sink has dtype complex64", lambda: jax.jit(lambda sink: fa4cpp.jax.attention(q, q, q, sink=sink))(complex_sink)),
+                ("q has shape \\(\\); accepted: \\(batch", lambda: fa4cpp.jax.attention(jnp.float32(1), q, q)),
+                ("local_window_size 2.5; accepted: a whole number", lambda: fa4cpp.jax.dot_product_attention(q, q, q, local_window_size=2.5)),
+                ("local_window_size 'ab'", lambda: fa4cpp.jax.dot_product_attention(q, q, q, local_window_size="ab"))):
+            with self.subTest(text), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                call()
+        with self.assertRaisesRegex(TypeError, "k is NoneType; accepted: an array of jax"):
+            fa4cpp.jax.attention(q, None, q)
+        given = fa4cpp.jax.dot_product_attention(q, q, q, local_window_size=numpy.int32(2))
+        self.assertTrue((given == fa4cpp.jax.dot_product_attention(q, q, q, local_window_size=(2, 2))).all())
+
     def test_a_window_below_zero_is_refused(self):
         for window in (-1, (-1, 2)):
             with self.subTest(window=window), self.assertRaisesRegex(fa4cpp.NotSupportedError, "local_window_size"):
