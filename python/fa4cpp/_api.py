@@ -52,7 +52,7 @@ def _views(given):
     tensors = [_arrays.view_of(name, getattr(given, name)) for name in ("q", "k", "v")]
     sink = None
     if given.sink is not None:
-        sink = _arrays.view_of("sink", _arrays.as_floats(given.sink))
+        sink = _arrays.view_of("sink", _arrays.as_floats("sink", given.sink))
         if sink.dtype not in DTYPES.values() or sink.shape != (tensors[0].shape[-2],):
             raise InvalidArgumentError(f"sink has shape {sink.shape} and dtype {DTYPE_NAMES[sink.dtype]}; "
                                        f"accepted: ({tensors[0].shape[-2]},) for heads_q, float32, float16, bfloat16")
@@ -473,6 +473,9 @@ def merge_partials(outs, lses):
         raise InvalidArgumentError(f"merge_partials: {len(outs)} outs, {len(lses)} lses; accepted: one or more of each, as many")
     for index, (out, lse) in enumerate(zip(outs, lses)):
         shape = tuple(out.shape)
+        if len(shape) not in (3, 4):
+            raise InvalidArgumentError(f"merge_partials: outs[{index}] has shape {shape}; accepted: (batch, seqlen_q, heads_q, head_dim_v), "
+                                       "or (total_q, heads_q, head_dim_v)")
         wanted = (*shape[:-3], shape[-2], shape[-3])
         if shape != tuple(outs[0].shape) or tuple(lse.shape) != wanted:
             raise InvalidArgumentError(f"merge_partials: part {index} has out {shape}, lse {tuple(lse.shape)}; "
@@ -481,4 +484,4 @@ def merge_partials(outs, lses):
     if torch is not None:
         return torch._merge(outs, lses)
     return _call.merge([_arrays.view_of(f"outs[{index}]", out) for index, out in enumerate(outs)],
-                       [_arrays.view_of(f"lses[{index}]", _arrays.as_floats(lse)) for index, lse in enumerate(lses)])
+                       [_arrays.view_of(f"lses[{index}]", _arrays.as_floats(f"lses[{index}]", lse)) for index, lse in enumerate(lses)])

@@ -223,9 +223,11 @@ def int32_indices(name, array):
     return View(ctypes.addressof(narrow), I32, view.shape, contiguous_strides(view.shape), narrow, True, view.kind)
 
 
-def as_floats(array):
+def as_floats(name, array):
     """`array`, as float32 when it is numpy's of a dtype that no kernel reads."""
     dtype = str(getattr(array, "dtype", ""))
+    if dtype.startswith("complex"):
+        raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: real numbers")
     return array.astype("float32") if dtype not in DTYPES and hasattr(array, "astype") else array
 
 

@@ -30,7 +30,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         How many keys of each sequence the cache holds, without the new ones; all by default.
     page_table : array (batch, pages_per_seq), optional
     cache_batch_idx : array (batch,), optional
-        Which row of k_cache and v_cache, or of page_table, is each sequence's; the rows of new keys are distinct.
+        Which row of k_cache and v_cache, or of page_table, is each sequence's. Where sequences share one and new keys meet in it, what
+        is written comes from any of them, as with flash-attn, and the others see it; nothing else of the cache is written.
     cu_seqlens_q, cu_seqlens_k_new : array (batch + 1,), optional
         Where each sequence's queries and new keys begin and end, when they are packed.
     max_seqlen_q : int, optional
@@ -66,6 +67,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     if others:
         sink, return_lse, page_table = _options.take("flash_attn_with_kvcache", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
+    _check_arrays(q, k_cache=k_cache, v_cache=v_cache)
     if cu_seqlens_q is None and len(q.shape) != 4:
         raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
     if cache_seqlens is None and (page_table is not None or k is not None or cu_seqlens_q is not None):
@@ -108,6 +110,20 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
                                       softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
                                       split_keys=split_keys, num_splits=num_splits, out_dtype=out_dtype, prefix_len=prefix_len,
                                       prefix_pages=prefix_pages, k_descale=k_descale, v_descale=v_descale, descale_block=descale_block)
+
+
+def _check_arrays(beside, **arrays):
+    """Raises for what has no shape or, as tensors may, no memory that strides describe; caches have four dimensions."""
+    for name, array in arrays.items():
+        if not hasattr(array, "shape"):
+            raise TypeError(f"{name} is {type(array).__name__}; accepted: an array of numpy, torch or jax, or of anything with DLPack or the "
+                            "buffer protocol")
+        torch = torch_of(array) or torch_of(beside)
+        if torch is not None:
+            torch._tensors.check_kind(**{name: array})
+        if name.endswith("cache") and len(array.shape) != 4:
+            raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: (batch, capacity, heads_kv, head_dim), or "
+                                       "(num_pages, page_size, heads_kv, head_dim) with page_table")
 
 
 def _rows_of(indices, page_table, k_cache, batch):
@@ -196,6 +212,12 @@ def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens
     >>> float(keys[0, 3, 0, 0]), float(keys[0, 4, 0, 0])
     (1.0, 0.0)
     """
+    _check_arrays(k, k_cache=k_cache, v_cache=v_cache)
+    _check_arrays(k_cache, k=k, v=v)
+    for name, array in (("k", k), ("v", v)):
+        if len(array.shape) != (4 if cu_seqlens_k_new is None else 3):
+            rows = "batch, new" if cu_seqlens_k_new is None else "total"
+            raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: ({rows}, heads_kv, head_dim{'_v' if name == 'v' else ''})")
     batch = k.shape[0] if cu_seqlens_k_new is None else len(cu_seqlens_k_new) - 1
     if cache_seqlens is None:
         raise InvalidArgumentError("cache_seqlens None; accepted: how many keys each sequence has")

@@ -1,5 +1,8 @@
 """What the other libraries' functions have in common."""
 
+import operator
+import reprlib
+
 import torch
 
 from .. import _api, _kvcache
@@ -17,14 +20,24 @@ def refuse_others(**keywords):
 
 def window(window_size):
     """Any negative number is no bound, as in flash-attn 2 and 3."""
+    return tuple(-1 if bound is None or bound < 0 else bound for bound in _pair(window_size))
+
+
+def _pair(window_size):
+    """(left, right): whole numbers, or None."""
     if window_size is None:
-        return (-1, -1)
-    return tuple(-1 if bound is None or bound < 0 else bound for bound in window_size)
+        return (None, None)
+    try:
+        left, right = (None if bound is None else operator.index(bound) for bound in window_size)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"window_size {reprlib.repr(window_size)}; accepted: (left, right), a negative number or None for no "
+                                   "bound") from None
+    return left, right
 
 
 def window_of_fa4(window_size):
     """None is no bound, and so are two negative numbers; one negative number is a real bound there."""
-    left, right = (None, None) if window_size is None else window_size
+    left, right = _pair(window_size)
     if left is not None and right is not None and left < 0 and right < 0:
         return (-1, -1)
     return Window(left, right)

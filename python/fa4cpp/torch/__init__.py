@@ -31,6 +31,9 @@ def _tensor(name, value, device):
 def _sink(value, device):
     """A list becomes float32, and so does what no kernel reads."""
     sink = _tensor("sink", value, device)
+    _tensors.check_kind(sink=sink)
+    if sink.is_complex():
+        raise InvalidArgumentError(f"sink has dtype {str(sink.dtype)[6:]}; accepted: real numbers")
     return sink if sink.dtype in _tensors.NUMBERS else sink.float()
 
 
@@ -56,9 +59,7 @@ def _autocast(q, k, v):
 
 
 def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out):
-    for name, tensor in (("k", k), ("v", v)):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor, as q is")
+    _tensors.check_kind(q=q, k=k, v=v)
     if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
         _refuse_tangents(q=q, k=k, v=v, sink=sink)
     q, k, v = _autocast(q, k, v)
@@ -140,6 +141,7 @@ def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, 
 
 
 def _supports(given, options, serving, max_q, max_k, direction):
+    _tensors.check_kind(q=given.q, k=given.k, v=given.v)
     device = given.q.device
     sink = given.sink
     indices = [_tensor(name, getattr(given, name), device) for name in _tensors.INDICES]

@@ -157,6 +157,8 @@ _alone = super(torch.autograd.Function, _Alone).apply
 def _are_together(q, k, v, sink):
     """On one GPU, or all on the CPU, of one dtype; a sink as the library reads it."""
     dtype, index = q.dtype, q.get_device()
+    if not (q.layout is k.layout is v.layout is torch.strided) or q.is_nested or k.is_nested or v.is_nested:
+        return False
     if k.dtype is not dtype or v.dtype is not dtype or k.get_device() != index or v.get_device() != index:
         return False
     if index >= 0:
@@ -167,6 +169,7 @@ def _are_together(q, k, v, sink):
     if q.is_neg() or k.is_neg() or v.is_neg():  # whose memory has the other sign
         return False
     return sink is None or (type(sink) in _ops.PLAIN and sink.get_device() == index and sink.is_cuda == q.is_cuda and sink.dim() == 1
+                            and sink.layout is torch.strided and not sink.is_neg()
                             and sink.is_contiguous() and sink.dtype in _tensors.NUMBERS)
 
 

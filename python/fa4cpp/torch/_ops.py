@@ -60,24 +60,36 @@ for _name, _function in (("forward", forward), ("forward_out", forward_out), ("s
         LIBRARY.impl(_name, _function, _key)
 
 
+def _check_places(q, others):
+    """A tensor of the meta device among real ones enters the fake kernels too."""
+    _tensors.check_places(q, **{name: other for name, other in zip(("k", "v", "sink", *_tensors.INDICES), others)})
+
+
 @torch.library.register_fake("fa4cpp::forward", lib=LIBRARY)
 def _(q, k, v, *rest):
+    _check_places(q, (k, v, *rest[:6]))
     return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
 
 
 @torch.library.register_fake("fa4cpp::forward_out", lib=LIBRARY)
 def _(q, *rest):
+    _check_places(q, rest[:8])
+    _tensors.check_places(q, out=rest[-1])
     return q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
 
 
 @torch.library.register_fake("fa4cpp::serve", lib=LIBRARY)
 def _(q, k, v, *rest):
+    _check_places(q, (k, v, *rest[:6]))
+    _tensors.check_places(q, **dict(zip(_tensors.SERVING, rest[6:9])))
     dtype = _tensors.TORCH_DTYPES.get(rest[-3], q.dtype)  # out_dtype
     return q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=dtype), q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
 
 
 @torch.library.register_fake("fa4cpp::backward", lib=LIBRARY)
 def _(dout, dlse, out, lse, q, k, v, sink, *rest):
+    _check_places(q, (k, v, sink, *rest[:5]))
+    _tensors.check_places(q, dout=dout, dlse=dlse, out=out, lse=lse)
     heads = 0 if sink is None else q.shape[-2]
     return tuple(tensor.new_empty(tensor.shape) for tensor in (q, k, v)) + (q.new_empty(heads, dtype=torch.float32),)
 

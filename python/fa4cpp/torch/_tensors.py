@@ -25,6 +25,17 @@ def number_of(name, tensor):
     return found
 
 
+def check_kind(**tensors):
+    """Raises for a tensor whose memory is not its elements by strides, or that is none."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor, as q is")
+        if tensor.is_nested:
+            raise InvalidArgumentError(f"{name} is nested; accepted: a tensor with a shape, or q, k and v all nested in flash_attn_func")
+        if tensor.layout is not torch.strided:
+            raise InvalidArgumentError(f"{name} has layout {str(tensor.layout)[6:].lstrip('_')}; accepted: strided, as its to_dense() has")
+
+
 def int32(name, tensor):
     """Lengths or indices, contiguous. What lies on a GPU is not looked at: numbers that int32 does not hold become the nearest that it
     does, and kernels clamp those as they do others that lie outside of the tensors."""
@@ -82,10 +93,10 @@ class _Shapes:
                  serving):
         layout_q = DENSE if cu_seqlens_q is None else PACKED
         layout_kv = layout_of_shapes(page_table, cu_seqlens_k)
-        batch = q.shape[0] if layout_q == DENSE else cu_seqlens_q.numel() - 1
+        batch = (*q.shape, 0)[0] if layout_q == DENSE else cu_seqlens_q.numel() - 1
         dtypes = (number_of("q", q), number_of("k", k), number_of("v", v))
         check_shapes(layout_q, layout_kv, q.shape, k.shape, v.shape, dtypes, batch)
-        _check_places(q, k=k, v=v, sink=sink, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
+        check_places(q, k=k, v=v, sink=sink, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, seqused_q=seqused_q,
                       seqused_k=seqused_k, page_table=page_table, **dict(zip(SERVING, serving)))
         _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table)
         if sink is not None and (sink.dtype not in NUMBERS or tuple(sink.shape) != (q.shape[-2],)):
@@ -154,9 +165,9 @@ class Call:
     def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options, serving=()):
         indices = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
         if cu_seqlens_q is not None and max_q < 0:
-            max_q = _longest(cu_seqlens_q, q.shape[0])
+            max_q = _longest(cu_seqlens_q, (*q.shape, 0)[0])
         if cu_seqlens_k is not None and page_table is None and max_k < 0:
-            max_k = _longest(cu_seqlens_k, k.shape[0])
+            max_k = _longest(cu_seqlens_k, (*k.shape, 0)[0])
         key = (q.dtype, q.device, _device.in_use(), q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), max_q, max_k,
                options, k.dtype, v.dtype, k.device, v.device)
         has_indices = any(tensor is not None for tensor in indices)
@@ -174,6 +185,9 @@ class Call:
             _kept[key] = shapes
         self.shapes = shapes
         self.tensors = tensors = {"q": q, "k": k, "v": v}
+        for name in "qkv":
+            if tensors[name].is_neg():  # whose memory has the other sign
+                tensors[name] = tensors[name].resolve_neg()
         for name in shapes.copied:
             tensors[name] = tensors[name].contiguous()
         if sink is not None:
@@ -189,7 +203,8 @@ class Call:
                     tensors[name] = tensors[name].clone(memory_format=torch.contiguous_format)
 
 
-def _check_places(q, **others):
+def check_places(q, **others):
+    """Raises unless those that there are lie where q does."""
     for name, tensor in others.items():
         if tensor is not None and tensor.device != q.device:
             raise InvalidArgumentError(f"{name} is on the device {tensor.device}; accepted: {q.device}, q's")

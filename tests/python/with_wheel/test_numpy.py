@@ -63,6 +63,19 @@ class Numpy(unittest.TestCase):
         filled = masked.filled(0)
         numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(q, q, filled), fa4cpp.flash_attn_func(q, q, numpy.where(q > 0, 0, q)))
 
+    def test_arrays_without_dimensions_and_complex_sinks_are_refused(self):
+        q, none = numpy.ones((1, 4, 2, 8), numpy.float32), numpy.array(1, numpy.float32)
+        for name in "qkv":
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} has shape \\(\\); accepted"):
+                fa4cpp.flash_attn_func(**{**dict(q=q, k=q, v=q), name: none})
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^sink has dtype complex128; accepted: real numbers"):
+            fa4cpp.flash_attn_func(q, q, q, sink=numpy.ones(2) + 1j)
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "outs\\[0\\] has shape \\(\\)"):
+            fa4cpp.merge_partials([none], [none])
+        for name in ("k_cache", "v_cache", "k", "v"):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} has shape \\(\\)"):
+                fa4cpp.append(**{**dict(k_cache=q.copy(), v_cache=q.copy(), k=q[:, :1], v=q[:, :1]), name: none}, cache_seqlens=0)
+
     def test_empty(self):
         for batch, rows, keys in ((0, 3, 3), (2, 0, 3), (2, 3, 0)):
             out, lse = fa4cpp.flash_attn_func(some(batch, rows, 2, 8), some(batch, keys, 2, 8), some(batch, keys, 2, 8), return_lse=True)

@@ -1,0 +1,138 @@
+"""What tensors of torch are refused, in words that name the argument; and what looks strange and is computed."""
+
+import unittest
+
+import torch
+
+import fa4cpp
+from fa4cpp.compat import fa2, fa3, fa4, vllm
+
+NUMBERS = (-1, -1, None, True, None, None, 0.0, False)  # of an operator of torch.ops.fa4cpp
+NO_INDICES = (None,) * 6
+
+
+def some(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, text, function, *arguments, error=fa4cpp.InvalidArgumentError, **keywords):
+        with self.assertRaises(error) as caught:
+            function(*arguments, **keywords)
+        self.assertIn(text, str(caught.exception))
+
+    def with_one(self, name, tensor):
+        q = some(1, 4, 2, 8)
+        return {**dict(q=q, k=q, v=q), name: tensor}
+
+    def everywhere(self, name, tensor, text):
+        given = self.with_one(name, tensor)
+        self.refused(text, fa4cpp.flash_attn_func, **given)
+        self.refused(text, fa4cpp.flash_attn_varlen_func, **given, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None)
+        for module in (fa2, fa3, fa4):
+            self.refused(text, module.flash_attn_func, *given.values())
+        supported = fa4cpp.supports(**given)
+        self.assertFalse(supported.ok)
+        self.assertIn(text, supported.reason)
+
+    def test_tensors_of_other_layouts(self):
+        q = some(1, 4, 2, 8)
+        for name in "qkv":
+            self.everywhere(name, q.to_sparse(), f"{name} has layout sparse_coo; accepted: strided, as its to_dense() has")
+            self.everywhere(name, torch.eye(8).to_sparse_csr(), f"{name} has layout sparse_csr; accepted: strided")
+            self.everywhere(name, q.to_mkldnn(), f"{name} has layout mkldnn; accepted: strided")
+        self.refused("sink has layout sparse_coo", fa4cpp.flash_attn_func, q, q, q, sink=some(2).to_sparse())
+
+    def test_tensors_of_fewer_dimensions(self):
+        for name in "qkv":
+            for shape in ((), (8,), (2, 8)):
+                self.everywhere(name, some(*shape), f"{name} has shape {shape}; accepted: (batch, seqlen")
+        packed, starts = some(4, 2, 8), torch.tensor([0, 4])
+        for name in "qkv":
+            given = {**dict(q=packed, k=packed, v=packed), name: some()}
+            self.refused(f"{name} has shape (); accepted: (total", fa4cpp.flash_attn_varlen_func, **given, cu_seqlens_q=starts,
+                         cu_seqlens_k=starts, max_seqlen_q=None, max_seqlen_k=None)
+        self.refused("outs[0] has shape ()", fa4cpp.merge_partials, [some()], [some()])
+
+    def test_one_of_three_nested(self):
+        q = some(1, 4, 2, 8)
+        for layout in (torch.strided, torch.jagged):
+            nested = torch.nested.nested_tensor([q[0], q[0]], layout=layout)
+            for name in "kv":
+                self.refused(f"{name} is nested; accepted", fa4cpp.flash_attn_func, **self.with_one(name, nested))
+
+    def test_caches(self):
+        for tensor, text in ((some(), "has shape (); accepted"), (some(8, 2, 8), "has shape (8, 2, 8); accepted"),
+                             (some(1, 1, 2, 8).to_sparse(), "has layout sparse_coo; accepted"), (some(1, 1, 2, 8).to_mkldnn(), "has layout mkldnn")):
+            for name in ("k_cache", "v_cache", "k", "v"):
+                given = dict(k_cache=some(1, 8, 2, 8), v_cache=some(1, 8, 2, 8), k=some(1, 1, 2, 8), v=some(1, 1, 2, 8))
+                given[name] = tensor
+                self.refused(f"{name} {text}", fa4cpp.append, **given, cache_seqlens=[2])
+                self.refused(f"{name} {text}", fa4cpp.flash_attn_with_kvcache, some(1, 1, 2, 8), **given, cache_seqlens=[2])
+        self.refused("k_cache is list; accepted: an array", fa4cpp.append, [1], [1], some(1, 1, 2, 8), some(1, 1, 2, 8), cache_seqlens=[2],
+                     error=TypeError)
+
+    def test_windows_of_other_libraries(self):
+        q, packed, starts = some(1, 4, 2, 8), some(4, 2, 8), torch.tensor([0, 4], dtype=torch.int32)
+        for window in (5, torch.tensor(5), (1,), (1, 2, 3), "ab", ("a", 1), (1.5, 2), (-1.0, 0)):
+            text = "; accepted: (left, right), a negative number or None for no bound"
+            for module in (fa2, fa3, fa4):
+                self.refused(text, module.flash_attn_func, q, q, q, window_size=window)
+            for module in (fa2, fa3):
+                self.refused(text, module.flash_attn_varlen_func, packed, packed, packed, starts, starts, 4, 4, window_size=window)
+                self.refused(text, module.flash_attn_with_kvcache, q, q, q, window_size=window)
+            self.refused(text, fa4.flash_attn_varlen_func, packed, packed, packed, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=4,
+                         max_seqlen_k=4, window_size=window)
+            self.refused(text, vllm.flash_attn_varlen_func, packed, packed, packed, 4, starts, 4, cu_seqlens_k=starts, window_size=window)
+        wanted = fa4cpp.flash_attn_func(q, q, q, window_size=(1, -1))
+        for window in ((1, -7), [1, None], torch.tensor([1, -1])):
+            self.assertTrue(torch.equal(fa2.flash_attn_func(q, q, q, window_size=window), wanted))
+
+    def test_meta_tensors_among_real_ones(self):
+        q = some(1, 4, 2, 8)
+        operators = torch.ops.fa4cpp
+        out, lse = operators.forward(q, q, q, *NO_INDICES, *NUMBERS)
+        for place, name in enumerate(("dout", "dlse", "out", "lse", "q", "k", "v")):
+            given = [q, lse, out, lse, q, q, q]
+            given[place] = given[place].to("meta")
+            with self.subTest(name), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "on the device meta; accepted: cpu|accepted: meta"):
+                operators.backward(*given, *NO_INDICES, *NUMBERS)
+        for place, name in enumerate("qkv"):
+            given = [q, q, q]
+            given[place] = q.to("meta")
+            with self.subTest(name), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "on the device meta; accepted: cpu|accepted: meta"):
+                operators.forward(*given, *NO_INDICES, *NUMBERS)
+        self.refused("out is on the device meta; accepted: cpu, q's", operators.forward_out, q, q, q, *NO_INDICES, *NUMBERS, q.to("meta"))
+        self.refused("k is on the device cpu; accepted: meta, q's", fa4cpp.flash_attn_func, q.to("meta"), q, q)
+        self.assertEqual(fa4cpp.flash_attn_func(*[q.to("meta")] * 3).device.type, "meta")
+        self.assertEqual(operators.backward(*[tensor.to("meta") for tensor in (q, lse, out, lse, q, q, q)], *NO_INDICES, *NUMBERS)[0].device.type, "meta")
+
+    def test_complex_sinks(self):
+        q = some(1, 4, 2, 8)
+        self.refused("sink has dtype complex64; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=torch.ones(2) + 1j)
+        self.refused("sink has dtype complex64; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=[1j, 2])
+
+
+class Strange(unittest.TestCase):
+    def test_a_negative_view_has_its_sign(self):
+        q, k, v = (torch._neg_view(some(1, 4, 2, 8, seed=seed)) for seed in range(3))
+        wanted = fa4cpp.flash_attn_func(*(tensor.resolve_neg() for tensor in (q, k, v)))
+        for _ in range(3):
+            self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, k, v), wanted))
+
+    def test_sequences_that_share_a_cache(self):
+        """New keys that meet come from any of them; the rest of the cache stays."""
+        for _ in range(5):
+            keys, values = some(3, 8, 2, 8, seed=1), some(3, 8, 2, 8, seed=2)
+            before = keys.clone()
+            new = torch.stack([torch.full((1, 2, 8), float(number)) for number in (1, 2, 3)])
+            fa4cpp.flash_attn_with_kvcache(some(3, 1, 2, 8), keys, values, new, new, cache_seqlens=[4, 4, 6], causal=True,
+                                           cache_batch_idx=[1, 1, 1])
+            self.assertTrue(((keys[1, 4] == 1) | (keys[1, 4] == 2)).all())
+            self.assertTrue((keys[1, 6] == 3).all())
+            keys[1, 4], keys[1, 6] = before[1, 4], before[1, 6]
+            self.assertTrue(torch.equal(keys, before))
+
+
+if __name__ == "__main__":
+    unittest.main()
