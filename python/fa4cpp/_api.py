@@ -83,7 +83,7 @@ def _lengths(views, batch):
 def _longest(name, given, cu_seqlens):
     """max_seqlen_q or max_seqlen_k of packed sequences: the caller's number, else theirs."""
     if given is not None:
-        return int(given)
+        return _options.whole(name, given)
     starts = _arrays.read_indices(cu_seqlens)
     return max([end - start for start, end in zip(starts, starts[1:])], default=0)
 
@@ -122,7 +122,8 @@ def _prepare(given, options, serving, max_q=None, max_k=None):
         if views.seqused_k is None:
             raise InvalidArgumentError("seqused_k None beside page_table; accepted: how many keys each sequence has")
         pages_per_seq = views.page_table.shape[1]
-        max_k = int(serving.prefix_len) + pages_per_seq * k.shape[1] if max_k is None else int(max_k)
+        max_k = (_options.whole("prefix_len", serving.prefix_len) + pages_per_seq * k.shape[1] if max_k is None
+                 else _options.whole("max_seqlen_k", max_k))
     elif layout_kv == PACKED:
         max_k = _longest("max_seqlen_k", max_k, views.cu_seqlens_k)
     if layout_q == PACKED:
@@ -333,8 +334,8 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
 def _checked(options):
     """Options as plain numbers, so that arrays' scalars do not make keys of their own."""
     scale = None if options.softmax_scale is None else _options.number("softmax_scale", options.softmax_scale)
-    return options._replace(softmax_scale=scale, causal=bool(options.causal), softcap=_options.number("softcap", options.softcap),
-                            deterministic=bool(options.deterministic))
+    return options._replace(softmax_scale=scale, causal=_options.flag("causal", options.causal), softcap=_options.number("softcap", options.softcap),
+                            deterministic=_options.flag("deterministic", options.deterministic))
 
 
 class Support(NamedTuple):
@@ -432,7 +433,7 @@ def plan(*, batch=1, seqlen_q=1024, seqlen_k=None, heads_q=8, heads_kv=None, hea
     """
     if direction not in ("forward", "backward"):
         raise InvalidArgumentError(f"direction {direction!r}; accepted: 'forward', 'backward'")
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise InvalidArgumentError(f"dtype {dtype!r}; accepted: {', '.join(map(repr, DTYPES))}")
     heads_kv = heads_q if heads_kv is None else heads_kv
     seqlen_k = seqlen_q if seqlen_k is None else seqlen_k
@@ -468,10 +469,16 @@ def merge_partials(outs, lses):
     >>> numpy.allclose(lse, fa4cpp.flash_attn_func(q, k, k, return_lse=True)[1])
     True
     """
+    for name, parts in (("outs", outs), ("lses", lses)):
+        if not hasattr(parts, "__iter__"):
+            raise TypeError(f"merge_partials: {name} is {type(parts).__name__}; accepted: a sequence of arrays")
     outs, lses = list(outs), list(lses)
     if not outs or len(outs) != len(lses):
         raise InvalidArgumentError(f"merge_partials: {len(outs)} outs, {len(lses)} lses; accepted: one or more of each, as many")
     for index, (out, lse) in enumerate(zip(outs, lses)):
+        for name, part in (("outs", out), ("lses", lse)):
+            if not hasattr(part, "shape"):
+                raise TypeError(f"merge_partials: {name}[{index}] is {type(part).__name__}; accepted: an array")
         shape = tuple(out.shape)
         if len(shape) not in (3, 4):
             raise InvalidArgumentError(f"merge_partials: outs[{index}] has shape {shape}; accepted: (batch, seqlen_q, heads_q, head_dim_v), "

@@ -95,7 +95,11 @@ def _from_dlpack(name, array):
     if device_type != 1:
         raise NotSupportedError(f"{name} is an array of DLPack device type {device_type}; "
                                 "accepted: 1, the CPU (torch's tensors may lie on any device)")
-    capsule = array.__dlpack__()  # it keeps the memory as long as it is not taken over
+    try:
+        capsule = array.__dlpack__()  # it keeps the memory as long as it is not taken over
+    except BufferError as error:  # of a tensor of torch that requires a gradient, among others
+        raise InvalidArgumentError(f"{name} of type {type(array).__name__} gives no DLPack capsule ({error}); accepted: an array as q is, or "
+                                   "one that does") from None
     tensor = _DLTensor.from_address(_CAPSULE_POINTER(capsule, b"dltensor"))
     dtype = _DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:

@@ -69,8 +69,10 @@ def devices():
 
 def handle_of(name):
     """The open device of that name, opened at the first call."""
-    found = _handles.get(name)
+    found = _handles.get(name) if isinstance(name, str) else None
     if found is None:
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"device {name!r}; accepted: a name of fa4cpp.devices(), such as 'cpu'")
         with _lock:
             found = _handles.get(name)
             if found is None:
@@ -110,7 +112,7 @@ def emulate(gpu):
     ...     print(bool(fa4cpp.supports(*[numpy.ones((1, 4, 2, 8), numpy.float16)] * 3)))
     True
     """
-    if gpu not in ("b200", "h200"):
+    if not isinstance(gpu, str) or gpu not in ("b200", "h200"):
         raise InvalidArgumentError(f"gpu {gpu!r}; accepted: 'b200', 'h200'")
     name = f"emulated:{gpu}"
     handle_of(name)

@@ -67,7 +67,12 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     if others:
         sink, return_lse, page_table = _options.take("flash_attn_with_kvcache", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
+    _check_arrays(k_cache, q=q)
     _check_arrays(q, k_cache=k_cache, v_cache=v_cache)
+    for name, indices in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k_new", cu_seqlens_k_new), ("page_table", page_table),
+                          ("cache_batch_idx", cache_batch_idx)):
+        if indices is not None and (not hasattr(indices, "__len__") or getattr(indices, "shape", None) == ()):
+            raise InvalidArgumentError(f"{name} {reprlib.repr(indices)}; accepted: an array of whole numbers")
     if cu_seqlens_q is None and len(q.shape) != 4:
         raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
     if cache_seqlens is None and (page_table is not None or k is not None or cu_seqlens_q is not None):
@@ -95,7 +100,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
             first = _host_lengths("rotary_seqlens", rotary_seqlens, batch)
             k = _rotary.turned("k", k, first, cu_seqlens_k_new, True, *tables)
             rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
-        by_row = bool(causal) or _options.window_of(window_size) != (None, None)
+        by_row = _options.flag("causal", causal) or _options.window_of(window_size) != (None, None)
         q = _rotary.turned("q", q, first, cu_seqlens_q, by_row, *tables)
     if k is not None:
         used = append(k_cache, v_cache, k, v, cache_seqlens=used, page_table=page_table, cu_seqlens_k_new=cu_seqlens_k_new,
@@ -132,7 +137,7 @@ def _rows_of(indices, page_table, k_cache, batch):
     torch = torch_of(k_cache)
     on_gpu = getattr(indices, "is_cuda", False)
     if not on_gpu:  # else to look at it would be to wait for the GPU
-        indices = [int(index) for index in indices]
+        indices = [_options.whole("cache_batch_idx", index) for index in indices]
         for b, index in enumerate(indices):
             if not 0 <= index < count:
                 raise InvalidArgumentError(f"cache_batch_idx[{b}] {index}; accepted: 0 to {count - 1}")

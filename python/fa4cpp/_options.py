@@ -53,6 +53,22 @@ def number(name, value):
         raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a number") from None
 
 
+def whole(name, value):
+    """`value` as an int: what is a whole number by its type."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a whole number") from None
+
+
+def flag(name, value):
+    """`value` as a bool."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError, RuntimeError):  # of arrays with more than one element
+        raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: True or False") from None
+
+
 class Serving(NamedTuple):
     """What a forward alone takes, as the caller gave it: how keys are cut, what is written, what all sequences share."""
 
@@ -70,9 +86,9 @@ class Serving(NamedTuple):
         if (self.prefix_pages is None) != (not self.prefix_len):
             raise InvalidArgumentError(f"prefix_len {self.prefix_len} {'without' if self.prefix_pages is None else 'beside'} prefix_pages; "
                                        "accepted: both, or neither")
-        return {"split_keys": int(self.split_keys), "num_splits": int(self.num_splits == 1 and not self.split_keys),
-                "out_dtype": _out_dtype(self.out_dtype, dtype), "prefix_len": int(self.prefix_len),
-                "descale_block": int(self.descale_block)}
+        return {"split_keys": whole("split_keys", self.split_keys or 0), "num_splits": int(self.num_splits == 1 and not self.split_keys),
+                "out_dtype": _out_dtype(self.out_dtype, dtype), "prefix_len": whole("prefix_len", self.prefix_len or 0),
+                "descale_block": whole("descale_block", self.descale_block)}
 
 
 NOT_SERVING = Serving()

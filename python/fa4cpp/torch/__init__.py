@@ -8,7 +8,7 @@ from torch.autograd import forward_ad
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._options import NO_GRADIENT, NOT_SERVING, number
+from .._options import NO_GRADIENT, NOT_SERVING, flag, number, whole
 from .._problem import Options
 from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
@@ -37,16 +37,18 @@ def _sink(value, device):
     return sink if sink.dtype in _tensors.NUMBERS else sink.float()
 
 
-def _bound(value):
+def _bound(name, value):
     """-1, where the operator finds the longest sequence itself, for None and for tensors: reading one would synchronise."""
-    return -1 if value is None or isinstance(value, torch.Tensor) else value
+    if value is None or isinstance(value, torch.Tensor):
+        return -1
+    return value if isinstance(value, (int, torch.SymInt)) else whole(name, value)
 
 
 def _numbers(max_q, max_k, options):
-    deterministic = bool(options.deterministic) or torch.are_deterministic_algorithms_enabled()
+    deterministic = flag("deterministic", options.deterministic) or torch.are_deterministic_algorithms_enabled()
     scale = None if options.softmax_scale is None else number("softmax_scale", options.softmax_scale)
     left, right = options.window
-    return (max_q, max_k, scale, bool(options.causal), left, right, number("softcap", options.softcap), deterministic)
+    return (max_q, max_k, scale, flag("causal", options.causal), left, right, number("softcap", options.softcap), deterministic)
 
 
 def _autocast(q, k, v):
@@ -73,6 +75,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
     elif out is None:
         out, lse = _attention(q, k, v, sink, indices, numbers)
     else:
+        _tensors.check_kind(out=out)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v, out)):
             raise NotSupportedError("out is given and a gradient is required; accepted: out=None, or torch.no_grad()")
         arguments = (q, k, v, sink, *indices, *numbers, out)
@@ -136,8 +139,8 @@ def _nested(q, k, v, sink, options, return_lse, out):
 
 def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving,
             return_lse, out):
-    return _run(q, k, v, sink, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), _bound(max_q), _bound(max_k),
-                options, serving, return_lse, out)
+    return _run(q, k, v, sink, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), _bound("max_seqlen_q", max_q),
+                _bound("max_seqlen_k", max_k), options, serving, return_lse, out)
 
 
 def _supports(given, options, serving, max_q, max_k, direction):
@@ -146,7 +149,8 @@ def _supports(given, options, serving, max_q, max_k, direction):
     sink = given.sink
     indices = [_tensor(name, getattr(given, name), device) for name in _tensors.INDICES]
     scale, causal, left, right, softcap, deterministic = _numbers(0, 0, options)[2:]
-    call = _tensors.Call(given.q, given.k, given.v, None if sink is None else _sink(sink, device), *indices, _bound(max_q), _bound(max_k),
+    call = _tensors.Call(given.q, given.k, given.v, None if sink is None else _sink(sink, device), *indices,
+                         _bound("max_seqlen_q", max_q), _bound("max_seqlen_k", max_k),
                          Options(scale, causal, (left, right), softcap, deterministic, **serving.numbers(_tensors.number_of("q", given.q))),
                          _serving_tensors(serving, device))
     call.shapes.query(direction)
@@ -154,6 +158,11 @@ def _supports(given, options, serving, max_q, max_k, direction):
 
 
 def _merge(outs, lses):
+    for name, parts in (("outs", outs), ("lses", lses)):
+        for index, part in enumerate(parts):
+            _tensors.check_kind(**{f"merge_partials: {name}[{index}]": part})
+            if not part.is_floating_point():
+                raise InvalidArgumentError(f"merge_partials: {name}[{index}] has dtype {str(part.dtype)[6:]}; accepted: floating-point numbers")
     stacked = torch.stack([lse.float() for lse in lses])
     lse = torch.logsumexp(stacked, 0)
     weights = torch.exp(stacked - torch.where(torch.isneginf(lse), 0, lse)).transpose(-1, -2)[..., None]

@@ -208,10 +208,10 @@ def _entry_of(q, k, v, sink, options):
 
 def attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse):
     """out, or (out, lse); None where the call is not plain."""
-    if (_is_compiling() or type(causal) is not bool or type(softmax_scale) not in _NUMBERS or type(softcap) not in _NUMBERS
-            or forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes()):
+    if (_is_compiling() or type(causal) is not bool or type(deterministic) is not bool or type(softmax_scale) not in _NUMBERS
+            or type(softcap) not in _NUMBERS or forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes()):
         return None
-    options = (softmax_scale, causal, window, softcap, bool(deterministic) or _is_deterministic(), _device_in_use(),
+    options = (softmax_scale, causal, window, softcap, deterministic or _is_deterministic(), _device_in_use(),
                _is_grad_enabled(), sink is None)
     for matches, entry, wants_gradient in _recent(options, ()):
         if matches(q, k, v) if sink is None else matches(q, k, v, sink):

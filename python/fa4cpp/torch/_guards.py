@@ -27,7 +27,8 @@ def _tells_apart():
         with torch.inference_mode():
             inference = torch.zeros(2, 3, 4)
         others = (None, [1], like[0], like.double(), like.mT.contiguous().mT, torch.zeros(2, 3, 5), torch.zeros(2, 3, 4, requires_grad=True),
-                  torch.nn.Parameter(like, requires_grad=False), like.to_sparse(), torch._neg_view(like), torch.zeros(2, 3, 4, device="meta"), inference)
+                  torch.nn.Parameter(like, requires_grad=False), like.to_sparse(), torch._neg_view(like),
+                  torch.zeros(2, 3, 4, device="meta"), inference)
         return guard(like, like.clone()) and not guard(like, like) and not any(guard(like, other) for other in others)
     except (AttributeError, TypeError, RuntimeError):
         return False

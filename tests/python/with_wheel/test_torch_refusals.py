@@ -2,6 +2,7 @@
 
 import unittest
 
+import numpy
 import torch
 
 import fa4cpp
@@ -111,6 +112,60 @@ class Refusals(unittest.TestCase):
         q = some(1, 4, 2, 8)
         self.refused("sink has dtype complex64; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=torch.ones(2) + 1j)
         self.refused("sink has dtype complex64; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=[1j, 2])
+
+    def test_flags_and_whole_numbers(self):
+        q, two = some(1, 4, 2, 8), torch.tensor([True, False])
+        starts, cache = [0, 4], dict(k_cache=some(1, 8, 2, 8), v_cache=some(1, 8, 2, 8))
+        for given in (q, q.numpy()):
+            self.refused("causal tensor([ True, False]); accepted: True or False", fa4cpp.flash_attn_func, given, given, given, causal=two)
+            self.refused("deterministic tensor(", fa4cpp.flash_attn_func, given, given, given, deterministic=two)
+            self.refused("split_keys 'x'; accepted: a whole number", fa4cpp.flash_attn_func, given, given, given, split_keys="x")
+            for length in (4.5, "x", [4]):
+                self.refused(f"{length!r}; accepted: a whole number", fa4cpp.flash_attn_varlen_func, given[0], given[0], given[0],
+                             cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=length, max_seqlen_k=length)
+            self.refused("prefix_len 1.5; accepted: a whole number", fa4cpp.flash_attn_varlen_func, given, given, given, cu_seqlens_q=None,
+                         cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, page_table=[[0]], seqused_k=[4], prefix_len=1.5,
+                         prefix_pages=[0])
+        self.refused("cache_batch_idx 0.7; accepted: a whole number", fa4cpp.flash_attn_with_kvcache, q, **cache, cache_batch_idx=[0.7])
+        for name in ("cache_batch_idx", "cu_seqlens_q", "page_table"):
+            for value in (4, torch.tensor(4)):
+                self.refused(f"{name} {value!r}; accepted: an array", fa4cpp.flash_attn_with_kvcache, q, **cache, cache_seqlens=[4], **{name: value})
+        self.refused("rotary_cos is list", fa4cpp.flash_attn_with_kvcache, q, **cache, k=q, v=q, cache_seqlens=1, rotary_cos=[1],
+                     rotary_sin=[1], error=TypeError)
+        self.refused("device 3; accepted: a name", fa4cpp.plan, device=3)
+        self.refused("dtype ['x']", fa4cpp.plan, dtype=["x"])
+        self.refused("gpu ['b200']", fa4cpp.emulate(["b200"]).__enter__)
+
+    def test_things_of_another_kind(self):
+        q, lse = some(1, 4, 2, 8), some(1, 2, 4)
+        self.refused("out is ndarray; accepted: a tensor", fa4cpp.flash_attn_func, q, q, q, out=q.numpy(), error=TypeError)
+        self.refused("k of type Tensor gives no DLPack capsule", fa4cpp.flash_attn_func, q.numpy(), q.clone().requires_grad_(), q)
+        self.refused("q is list; accepted: an array", fa4cpp.flash_attn_with_kvcache, [1], q, q, error=TypeError)
+        self.refused("outs is int; accepted: a sequence", fa4cpp.merge_partials, 5, 5, error=TypeError)
+        self.refused("outs[0] is list; accepted: an array", fa4cpp.merge_partials, [[1]], [[1]], error=TypeError)
+        self.refused("outs[1] is ndarray; accepted: a tensor", fa4cpp.merge_partials, [q, q.numpy()], [lse, lse], error=TypeError)
+        self.refused("outs[0] has dtype int64; accepted: floating", fa4cpp.merge_partials, [q.long()], [lse])
+        self.refused("lses[0] has dtype complex64; accepted: floating", fa4cpp.merge_partials, [q], [lse + 1j])
+
+
+class Scalars(unittest.TestCase):
+    """Scalars of numpy and torch are numbers, and make no results of their own."""
+
+    def test_numbers(self):
+        q = some(1, 4, 2, 8)
+        for given in (q, q.numpy()):
+            def call(given=given, **options):
+                return torch.as_tensor(fa4cpp.flash_attn_func(given, given, given, **options))
+
+            for scale in (numpy.float64(0.1), numpy.array(0.1), torch.tensor(0.1, dtype=torch.float64)):
+                self.assertTrue(torch.equal(call(softmax_scale=scale), call(softmax_scale=0.1)))
+            for cap in (numpy.int64(2), numpy.float32(2), torch.tensor(2)):
+                self.assertTrue(torch.equal(call(softcap=cap), call(softcap=2.0)))
+            for window in ((numpy.int32(2), numpy.int64(1)), numpy.array([2, 1]), torch.tensor([2, 1]), [2, 1]):
+                self.assertTrue(torch.equal(call(window_size=window), call(window_size=(2, 1))))
+            for causal in (1, numpy.True_, torch.tensor(True)):
+                self.assertTrue(torch.equal(call(causal=causal), call(causal=True)))
+            self.assertTrue(torch.equal(call(split_keys=torch.tensor(128)), call(split_keys=numpy.int64(128))))
 
 
 class Strange(unittest.TestCase):
