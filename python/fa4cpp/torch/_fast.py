@@ -26,7 +26,7 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _device_in_use = _device._in_use.get
 _current_index = _prepared.current_index
-_is_plain = _ops.is_plain
+_is_plain, _PLAIN = _ops.is_plain, _ops.PLAIN
 _empty_like = torch.empty_like
 _empty_on_gpu = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None)
 _kept = {}
@@ -208,11 +208,11 @@ def _entry_of(q, k, v, sink, options):
 
 def attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse):
     """out, or (out, lse); None where the call is not plain."""
-    if (_is_compiling() or type(causal) is not bool or type(deterministic) is not bool or type(softmax_scale) not in _NUMBERS
+    if (_is_compiling() or type(q) not in _PLAIN or type(causal) is not bool or type(deterministic) is not bool or type(softmax_scale) not in _NUMBERS
             or type(softcap) not in _NUMBERS or forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes()):
         return None
     options = (softmax_scale, causal, window, softcap, deterministic or _is_deterministic(), _device_in_use(),
-               _is_grad_enabled(), sink is None)
+               _is_grad_enabled(), sink is None, q.numel())
     for matches, entry, wants_gradient in _recent(options, ()):
         if matches(q, k, v) if sink is None else matches(q, k, v, sink):
             break

@@ -7,7 +7,8 @@ modes, tangents and whether gradients are enabled, and holds no tensor.
 
 import torch
 
-RECENT = {}  # options -> ((guard, entry, whether a gradient is wanted), ...) of the last kinds of call, the newest first
+# What a call asks for and how large q is -> ((guard, entry, whether a gradient is wanted), ...) of the last such calls, the newest first.
+RECENT = {}
 _MOST_OPTIONS = 1024
 _MOST_RECENT = 4
 _MOST_OF_AN_ENTRY = 16
@@ -42,12 +43,12 @@ def remember(options, entry, tensors, wants_gradient):
     global _works
     if _works is None:
         _works = _tells_apart()
-    if not _works:
+    if not _works or tensors[0] is tensors[1] or tensors[1] is tensors[2] or tensors[0] is tensors[2]:  # a guard wants them apart
         return
     guard = next((each for each in entry.guards if each(*tensors)), None)
     if guard is None:
         guard = _guard_of(tensors)
-        if len(entry.guards) >= _MOST_OF_AN_ENTRY or not guard(*tensors):  # as where one tensor is given twice
+        if len(entry.guards) >= _MOST_OF_AN_ENTRY or not guard(*tensors):
             return
         entry.guards.append(guard)
     if len(RECENT) >= _MOST_OPTIONS:
