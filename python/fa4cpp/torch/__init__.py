@@ -12,9 +12,9 @@ from .._options import NO_GRADIENT, NOT_SERVING, flag, number, whole
 from .._problem import Options
 from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
-from ._sdpa import activate, deactivate, fallbacks, launches
+from ._sdpa import Fallback, activate, deactivate, fallbacks, launches
 
-__all__ = ["activate", "deactivate", "fallbacks", "flash_attn_func", "flash_attn_varlen_func", "launches",
+__all__ = ["Fallback", "activate", "deactivate", "fallbacks", "flash_attn_func", "flash_attn_varlen_func", "launches",
            "merge_partials", "supports"]
 
 

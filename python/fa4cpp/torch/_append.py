@@ -23,6 +23,7 @@ def _view(name, tensor):
 
 def _new(tensor, cache):
     """In the cache's dtype, which bytes do not have, and as the library can read it."""
+    tensor = _tensors.read(tensor)
     if cache.dtype not in (torch.uint8, torch.float8_e4m3fn):
         tensor = tensor.to(cache.dtype)
     if tensor.is_cuda:
@@ -37,9 +38,11 @@ def _indices(name, tensor):
 
 def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
     """The operator torch.ops.fa4cpp.append."""
+    _tensors.check_written(k_cache=k_cache, v_cache=v_cache)
     tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new(k, k_cache), "v": _new(v, v_cache),
                "positions": _indices("cache_seqlens", positions), "cu_seqlens_q": _indices("cu_seqlens_k_new", cu_seqlens),
-               "page_table": _indices("page_table", page_table), "cos": None if cos is None else cos.contiguous(), "sin": None if sin is None else sin.contiguous(), "k_descale": k_descale, "v_descale": v_descale}
+               "page_table": _indices("page_table", page_table), "cos": None if cos is None else _tensors.read(cos).contiguous(),
+               "sin": None if sin is None else _tensors.read(sin).contiguous(), "k_descale": k_descale, "v_descale": v_descale}
     for name, tensor in tensors.items():
         if tensor is not None and tensor.device != k_cache.device:
             raise InvalidArgumentError(f"{name} is on the device {tensor.device}; accepted: {k_cache.device}, k_cache's")

@@ -124,7 +124,7 @@ class _WithLse(torch.autograd.Function):
             return None, None, None, None, None
         *inputs, out, lse = ctx.saved_tensors
         entry = ctx.entry
-        if (dlse is not None or _is_grad_enabled() or not dout.is_contiguous() or (entry.on_gpu and dout.data_ptr() % 16)
+        if (dlse is not None or _is_grad_enabled() or not dout.is_contiguous() or dout.is_neg() or (entry.on_gpu and dout.data_ptr() % 16)
                 or not _is_plain(dout, inputs[0], inputs[1])):
             o = entry.options
             numbers = (-1, -1, o.softmax_scale, o.causal, *o.window, o.softcap, o.deterministic)

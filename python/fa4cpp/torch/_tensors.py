@@ -36,6 +36,18 @@ def check_kind(**tensors):
             raise InvalidArgumentError(f"{name} has layout {str(tensor.layout)[6:].lstrip('_')}; accepted: strided, as its to_dense() has")
 
 
+def read(tensor):
+    """The tensor, or a copy of a negative view, whose memory has the other sign; None stays None."""
+    return tensor.resolve_neg() if tensor is not None and tensor.is_neg() else tensor
+
+
+def check_written(**tensors):
+    """Raises for tensors to be written whose memory has the other sign."""
+    for name, tensor in tensors.items():
+        if tensor.is_neg():
+            raise InvalidArgumentError(f"{name} is a negative view; accepted: a tensor of its own memory (resolve_neg() copies one)")
+
+
 def int32(name, tensor):
     """Lengths or indices, contiguous. What lies on a GPU is not looked at: numbers that int32 does not hold become the nearest that it
     does, and kernels clamp those as they do others that lie outside of the tensors."""
@@ -186,12 +198,11 @@ class Call:
         self.shapes = shapes
         self.tensors = tensors = {"q": q, "k": k, "v": v}
         for name in "qkv":
-            if tensors[name].is_neg():  # whose memory has the other sign
-                tensors[name] = tensors[name].resolve_neg()
+            tensors[name] = read(tensors[name])
         for name in shapes.copied:
             tensors[name] = tensors[name].contiguous()
         if sink is not None:
-            tensors["sink"] = sink.contiguous()
+            tensors["sink"] = read(sink).contiguous()
         if has_indices:
             tensors.update((name, int32(name, index)) for name, index in zip(INDICES, indices) if index is not None)
         for name, tensor in zip(SERVING, serving):
@@ -295,6 +306,7 @@ def forward(call, out=None):
 def _writable(shapes, q, out):
     """The Tensor of a caller's out."""
     check_tensor("out", out, shapes.out_shape, shapes.out_dtype, q.device)
+    check_written(out=out)
     found = written(shapes.device, "out", out)
     if found is None:
         rule = {"cpu": " in the last dimension", "cuda": " in the last dimension, its other strides and its address of multiples of "
@@ -314,6 +326,7 @@ def written(device, name, tensor):
 
 def _given(device, name, tensor):
     """(tensor, its Tensor): a copy where the device cannot read it as it lies."""
+    tensor = read(tensor)
     found = written(device, name, tensor)
     if found is not None:
         return tensor, found
@@ -346,8 +359,8 @@ def backward(call, dout, dlse, out, lse, gradients=None):
         lie.update((name, written(shapes.device, name, each)) for name, each in zip(("dq", "dk", "dv"), gradients))
     dsink = torch.empty_like(tensors["sink"], dtype=torch.float32) if "sink" in tensors else None
     inputs = {name: tensor for name, tensor in tensors.items() if name != "page_table"}
-    inputs.update(out=out if dout is not None else None, dout=dout, lse=lse.contiguous(),
-                  dlse=None if dlse is None else dlse.contiguous())
+    inputs.update(out=out if dout is not None else None, dout=dout, lse=read(lse).contiguous(),
+                  dlse=None if dlse is None else read(dlse).contiguous())
     problem = shapes.problem(has_dlse=dlse is not None, **lie)
     run("backward", shapes.device, problem, inputs, {"dq": dq, "dk": dk, "dv": dv, "dsink": dsink},
         shapes.totals)

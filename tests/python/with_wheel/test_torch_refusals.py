@@ -174,6 +174,21 @@ class Strange(unittest.TestCase):
         wanted = fa4cpp.flash_attn_func(*(tensor.resolve_neg() for tensor in (q, k, v)))
         for _ in range(3):
             self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, k, v), wanted))
+        dense = [tensor.resolve_neg().requires_grad_() for tensor in (q, k, v)]
+        sink = torch._neg_view(some(2))
+        for dout in (q, q.transpose(1, 2).contiguous().transpose(1, 2)):  # a view that is read as it lies, and one that is copied
+            given, wanted = (torch.autograd.grad(fa4cpp.flash_attn_func(*dense, sink=one_sink), dense, one_dout)
+                             for one_sink, one_dout in ((sink, dout), (sink.resolve_neg(), dout.resolve_neg())))
+            self.assertTrue(all(map(torch.equal, given, wanted)))
+
+    def test_what_is_written_is_no_negative_view(self):
+        q, keys, values = some(1, 1, 2, 8), torch.zeros(1, 8, 2, 8), torch.zeros(1, 8, 2, 8)
+        fa4cpp.append(keys, values, torch._neg_view(q), q, cache_seqlens=[1])
+        self.assertTrue(torch.equal(keys[:, 1:2], -q) and torch.equal(values[:, 1:2], q))
+        for name, call in (("k_cache", lambda: fa4cpp.append(torch._neg_view(keys), values, q, q, cache_seqlens=[1])),
+                           ("out", lambda: fa4cpp.flash_attn_func(q, q, q, out=torch._neg_view(torch.empty(1, 1, 2, 8))))):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} is a negative view; accepted"):
+                call()
 
     def test_sequences_that_share_a_cache(self):
         """New keys that meet come from any of them; the rest of the cache stays."""
