@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,6 +88,42 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
+// How the program ended.
+struct Ending {
+  int status = 0;  // as a shell gives it
+  int signal = 0;  // that ended it; 0: none
+};
+
+// What this command does with signals is not the program's affair, but its own end is: it does not
+// outlive the command.
+void become_a_program() {
+  ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGXFSZ, SIG_DFL);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+// A program that died is a finding too: what it had launched until then may all be well.
+void add_ending(const Ending& ending, Json* all, std::string* text) {
+  (*all)["signal"] = ending.signal == 0 ? Json() : Json(ending.signal);
+  if (ending.signal == 0) return;
+  const std::string message = fmt::format("the program was ended by signal {} ({})", ending.signal,
+                                          ::strsignal(ending.signal));
+  (*all)["status"] = "trap";
+  (*all)["findings"].push_back({{"severity", "error"},
+                                {"rule", "signal"},
+                                {"launch", nullptr},
+                                {"kernel", nullptr},
+                                {"cta", nullptr},
+                                {"warp", nullptr},
+                                {"lane", nullptr},
+                                {"ptx_line", nullptr},
+                                {"source", ""},
+                                {"object", ""},
+                                {"message", message},
+                                {"count", 1}});
+  *text += fmt::format("error signal: {}\n", message);
+}
+
 class ExecCommand final : public Command {
  public:
   const char* name() const override { return "exec"; }
@@ -96,7 +134,7 @@ class ExecCommand final : public Command {
 
  private:
   std::string settings(const ptxemu::MachineOptions& options, const std::string& log) const;
-  int run_program(const std::string& log, const ptxemu::MachineOptions& options);
+  Ending run_program(const std::string& log, const ptxemu::MachineOptions& options);
   static Json merge(const std::string& log, std::string* text, bool* passed);
 
   MachineFlags flags_;
@@ -144,8 +182,7 @@ std::string ExecCommand::settings(const ptxemu::MachineOptions& options,
       .dump();
 }
 
-// The program's exit status, as a shell gives it.
-int ExecCommand::run_program(const std::string& log, const ptxemu::MachineOptions& options) {
+Ending ExecCommand::run_program(const std::string& log, const ptxemu::MachineOptions& options) {
   const std::filesystem::path folder = library_folder();
   std::vector<std::string> variables =
       environment((folder / kLibrary).string(), folder.string(), settings(options, log));
@@ -156,6 +193,7 @@ int ExecCommand::run_program(const std::string& log, const ptxemu::MachineOption
   if (child < 0) throw could_not_run(fmt::format("fork: {}", std::strerror(errno)));
   if (child == 0) {
     if (*json_) ::dup2(STDERR_FILENO, STDOUT_FILENO);
+    become_a_program();
     ::execvpe(argv[0], argv.data(), envp.data());
     const int error = errno;
     (void)!::write(failure[1], &error, sizeof error);
@@ -172,7 +210,8 @@ int ExecCommand::run_program(const std::string& log, const ptxemu::MachineOption
     throw bad_input(fmt::format("program {}: {}; accepted: an executable file", program_[0],
                                 std::strerror(error)));
   }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) return {128 + WTERMSIG(status), WTERMSIG(status)};
+  return {WEXITSTATUS(status), 0};
 }
 
 // The launches' reports, one a line, as one.
@@ -189,7 +228,8 @@ Json ExecCommand::merge(const std::string& log, std::string* text, bool* passed)
            {"launches", Json::array()}};
   std::ifstream file(log);
   for (std::string line; std::getline(file, line);) {
-    const Json one = Json::parse(line);
+    const Json one = Json::parse(line, nullptr, false);
+    if (one.is_discarded()) continue;  // the program died while it wrote this
     const size_t index = all["launches"].size();
     if (rank(one["status"]) > rank(all["status"])) all["status"] = one["status"];
     for (const char* list : {"findings", "deadlock"}) {
@@ -217,25 +257,26 @@ Outcome ExecCommand::run() {
   if (!ptx_.empty() && !std::filesystem::is_directory(ptx_)) {
     throw bad_input(fmt::format("--ptx {}; accepted: a folder of .ptx files", ptx_));
   }
-  OutputFiles outputs;
-  if (report_) outputs.add_text("--report", *report_);
+  const auto files = std::make_shared<OutputFiles>();
+  if (report_) files->add_text("--report", *report_);
   const ScratchFile log;
-  const int status = run_program(log.path(), options);
+  const Ending ending = run_program(log.path(), options);
 
   Outcome outcome;
   bool passed = true;
   outcome.json = {{"device", options.device},
                   {"policy", options.policy},
                   {"seed", options.seed},
-                  {"exit_status", status}};
+                  {"exit_status", ending.status}};
   outcome.json.update(merge(log.path(), &outcome.text, &passed));
-  outcome.code = static_cast<ExitCode>(status != 0 ? status : passed ? 0 : 1);
+  add_ending(ending, &outcome.json, &outcome.text);
+  outcome.code = static_cast<ExitCode>(ending.status != 0 ? ending.status : passed ? 0 : 1);
   if (report_) {
     Json report{{"schema", 1}};
     report.update(outcome.json);
-    outputs.set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    outputs.write();
-    outputs.publish();
+    files->set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    files->write();
+    outcome.publish = [files] { files->publish(); };
   }
   return outcome;
 }

@@ -12,6 +12,7 @@ void* as_pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 }  // namespace
 
 CUDRV int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+  if (address == nullptr) return kInvalidValue;
   void* pointer = nullptr;
   const int status = Gpu::get().allocate(&pointer, bytes);
   *address = reinterpret_cast<uint64_t>(pointer);
@@ -23,22 +24,22 @@ CUDRV int cuMemAllocAsync(uint64_t* address, size_t bytes, void*) {
 CUDRV int cuMemFree_v2(uint64_t address) { return Gpu::get().free(as_pointer(address)); }
 CUDRV int cuMemFreeAsync(uint64_t address, void*) { return cuMemFree_v2(address); }
 CUDRV int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
-  return Gpu::get().copy(as_pointer(to), from, bytes, nullptr);
+  return Gpu::get().copy(as_pointer(to), from, bytes, nullptr, CopyKind::kToDevice);
 }
 CUDRV int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
-  return Gpu::get().copy(to, as_pointer(from), bytes, nullptr);
+  return Gpu::get().copy(to, as_pointer(from), bytes, nullptr, CopyKind::kFromDevice);
 }
 CUDRV int cuMemcpyDtoD_v2(uint64_t to, uint64_t from, size_t bytes) {
-  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, nullptr);
+  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, nullptr, CopyKind::kOnDevice);
 }
 CUDRV int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stream) {
-  return Gpu::get().copy(as_pointer(to), from, bytes, stream);
+  return Gpu::get().copy(as_pointer(to), from, bytes, stream, CopyKind::kToDevice);
 }
 CUDRV int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) {
-  return Gpu::get().copy(to, as_pointer(from), bytes, stream);
+  return Gpu::get().copy(to, as_pointer(from), bytes, stream, CopyKind::kFromDevice);
 }
 CUDRV int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
-  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, stream);
+  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, stream, CopyKind::kOnDevice);
 }
 CUDRV int cuMemsetD8_v2(uint64_t to, unsigned char value, size_t count) {
   return Gpu::get().fill(as_pointer(to), value, 1, count, nullptr);
@@ -56,6 +57,7 @@ CUDRV int cuMemsetD32Async(uint64_t to, unsigned value, size_t count, void* stre
   return Gpu::get().fill(as_pointer(to), value, 4, count, stream);
 }
 CUDRV int cuMemAllocManaged(uint64_t* address, size_t bytes, unsigned) {
+  if (address == nullptr) return kInvalidValue;
   void* pointer = nullptr;
   const int status = Gpu::get().allocate(&pointer, bytes, MemoryKind::kManaged);
   *address = reinterpret_cast<uint64_t>(pointer);
@@ -97,10 +99,10 @@ CUDRV int cuPointerGetAttribute(void* data, int attribute, uint64_t address) {
   }
 }
 CUDRV int cuMemcpy(uint64_t to, uint64_t from, size_t bytes) {
-  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, nullptr);
+  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, nullptr, CopyKind::kByAddress);
 }
 CUDRV int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void* stream) {
-  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, stream);
+  return Gpu::get().copy(as_pointer(to), as_pointer(from), bytes, stream, CopyKind::kByAddress);
 }
 CUDRV int cuMemsetD16_v2(uint64_t to, unsigned short value, size_t count) {
   return Gpu::get().fill(as_pointer(to), value, 2, count, nullptr);

@@ -78,6 +78,15 @@ struct Allocation {
   MemoryKind kind = MemoryKind::kDevice;
 };
 
+// cudaMemcpyKind: which sides of a copy have to be on the device.
+enum class CopyKind : int {
+  kOnHost = 0,
+  kToDevice = 1,
+  kFromDevice = 2,
+  kOnDevice = 3,
+  kByAddress = 4,
+};
+
 class Gpu {
  public:
   static Gpu& get();
@@ -105,8 +114,13 @@ class Gpu {
   // The allocation that holds `pointer`; begin is null when none does.
   Allocation allocation_of(const void* pointer);
   size_t allocated_bytes();
-  int copy(void* to, const void* from, size_t bytes, void* stream);
-  // Fills `count` elements of `width` bytes (1, 2, 4).
+  // The program's own memory that kernels would reach: a copy takes it for the device's.
+  int register_host(void* pointer, size_t bytes);
+  void unregister_host(void* pointer);
+  // kInvalidValue where one side is not in an allocation though `kind` says so, reaches past its
+  // end, or is not the program's to read or write.
+  int copy(void* to, const void* from, size_t bytes, void* stream, CopyKind kind);
+  // Fills `count` elements of `width` bytes (1, 2, 4), aligned to that.
   int fill(void* to, uint32_t value, size_t width, size_t count, void* stream);
 
   // Runs `work` now, or keeps it, as a node of this type, when the stream is being captured.
@@ -120,7 +134,8 @@ class Gpu {
 
  private:
   Gpu();
-  bool in_range(const void* pointer, size_t bytes);
+  enum class Side { kAny, kDevice };
+  bool may_touch(const void* pointer, size_t bytes, Side side);
   std::string replacement(const std::string& kernel) const;
   int run_now(const KernelWork& work, bool beside_last);
   void log(const LaunchRequest& request, const LaunchReport& report);
@@ -131,7 +146,8 @@ class Gpu {
   std::string ptx_folder_, log_file_;
   int sticky_ = kSuccess;
   std::optional<void*> last_kernel_stream_;  // of the last kernel that ran; none: a graph's
-  std::map<uintptr_t, Allocation> allocations_;
+  std::map<uintptr_t, Allocation> allocations_, registered_;
+  uint64_t device_begin_ = UINT64_MAX, device_end_ = 0;  // of all allocations that there ever were
   size_t allocated_ = 0;
   std::map<std::string, std::shared_ptr<LoadedModule>> replacements_;
 };

@@ -84,8 +84,10 @@ CUDART int cudaGraphAddMemsetNode(void** node, void* graph, void* const* before,
   return kSuccess;
 }
 CUDART int cudaGraphAddMemcpyNode1D(void** node, void* graph, void* const* before, size_t count,
-                                    void* to, const void* from, size_t bytes, int) {
-  const auto work = [=] { return Gpu::get().copy(to, from, bytes, nullptr); };
+                                    void* to, const void* from, size_t bytes, int kind) {
+  const auto work = [=] {
+    return Gpu::get().copy(to, from, bytes, nullptr, static_cast<CopyKind>(kind));
+  };
   *node = graph_of(graph).add(GraphNode::kMemcpy, work, nodes_of(before, count));
   return kSuccess;
 }

@@ -33,9 +33,9 @@ int for_each_row(size_t height, size_t depth, const Work& work) {
 }
 
 int copy_rows(const Rows& to, const Rows& from, size_t width, size_t height, size_t depth,
-              void* stream) {
+              void* stream, CopyKind kind) {
   return for_each_row(height, depth, [&](size_t y, size_t z) {
-    return Gpu::get().copy(to.row(y, z), from.row(y, z), width, stream);
+    return Gpu::get().copy(to.row(y, z), from.row(y, z), width, stream, kind);
   });
 }
 
@@ -98,9 +98,14 @@ CUDART int cudaHostGetFlags(unsigned* flags, void*) {
   return kSuccess;
 }
 // The program's own memory may be copied from and to as it is; kernels cannot reach it.
-CUDART int cudaHostRegister(void*, size_t, unsigned) { return kSuccess; }
+CUDART int cudaHostRegister(void* pointer, size_t bytes, unsigned) {
+  return kept(Gpu::get().register_host(pointer, bytes));
+}
 SAME_AS(cuMemHostRegister_v2, cudaHostRegister);
-CUDART int cudaHostUnregister(void*) { return kSuccess; }
+CUDART int cudaHostUnregister(void* pointer) {
+  Gpu::get().unregister_host(pointer);
+  return kSuccess;
+}
 SAME_AS(cuMemHostUnregister, cudaHostUnregister);
 CUDART int cudaHostGetDevicePointer(void** device, void* host, unsigned) {
   *device = host;
@@ -163,23 +168,23 @@ CUDART int cudaMemPoolSetAccess(void*, const void*, size_t) { return kSuccess; }
 
 // --- Copies
 
-CUDART int cudaMemcpyAsync(void* to, const void* from, size_t bytes, int, void* stream) {
-  return kept(Gpu::get().copy(to, from, bytes, stream));
+CUDART int cudaMemcpyAsync(void* to, const void* from, size_t bytes, int kind, void* stream) {
+  return kept(Gpu::get().copy(to, from, bytes, stream, static_cast<CopyKind>(kind)));
 }
 CUDART int cudaMemcpy(void* to, const void* from, size_t bytes, int kind) {
   return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 }
 CUDART int cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, void* stream) {
-  return cudaMemcpyAsync(to, from, bytes, 0, stream);
+  return kept(Gpu::get().copy(to, from, bytes, stream, CopyKind::kOnDevice));
 }
 CUDART int cudaMemcpyPeer(void* to, int, const void* from, int, size_t bytes) {
-  return cudaMemcpyAsync(to, from, bytes, 0, nullptr);
+  return kept(Gpu::get().copy(to, from, bytes, nullptr, CopyKind::kOnDevice));
 }
 CUDART int cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                             size_t width, size_t height, int, void* stream) {
+                             size_t width, size_t height, int kind, void* stream) {
   const Rows target{static_cast<char*>(to), to_pitch, 0};
   const Rows source{const_cast<char*>(static_cast<const char*>(from)), from_pitch, 0};
-  return copy_rows(target, source, width, height, 1, stream);
+  return copy_rows(target, source, width, height, 1, stream, static_cast<CopyKind>(kind));
 }
 CUDART int cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                         size_t width, size_t height, int kind) {
@@ -191,13 +196,13 @@ CUDART int cudaMemcpy3DAsync(const Copy3D* copy, void* stream) {
   }
   const Extent& e = copy->extent;
   return copy_rows(rows_of(copy->to, copy->to_at), rows_of(copy->from, copy->from_at), e.width,
-                   e.height, e.depth, stream);
+                   e.height, e.depth, stream, static_cast<CopyKind>(copy->kind));
 }
 CUDART int cudaMemcpy3D(const Copy3D* copy) { return cudaMemcpy3DAsync(copy, nullptr); }
 // The driver's, for two and for three dimensions.
 CUDRV int cuMemcpy3DAsync_v2(const DriverCopy3D* copy, void* stream) {
+  constexpr int kHost = 1, kDevice = 2;
   const auto rows = [](const DriverPlace& at) {
-    constexpr int kHost = 1;
     const size_t slice = at.pitch * at.height;
     char* begin =
         at.type == kHost ? static_cast<char*>(at.host) : reinterpret_cast<char*>(at.device);
@@ -206,8 +211,13 @@ CUDRV int cuMemcpy3DAsync_v2(const DriverCopy3D* copy, void* stream) {
   if (copy->from.array != nullptr || copy->to.array != nullptr) {
     return Gpu::missing("cuMemcpy3D of arrays");
   }
-  return copy_rows(rows(copy->to), rows(copy->from), copy->width, copy->height, copy->depth,
-                   stream);
+  const bool to_device = copy->to.type == kDevice, from_device = copy->from.type == kDevice;
+  const CopyKind kind = to_device && from_device ? CopyKind::kOnDevice
+                        : to_device              ? CopyKind::kToDevice
+                        : from_device            ? CopyKind::kFromDevice
+                                                 : CopyKind::kByAddress;
+  return copy_rows(rows(copy->to), rows(copy->from), copy->width, copy->height, copy->depth, stream,
+                   kind);
 }
 CUDRV int cuMemcpy3D_v2(const DriverCopy3D* copy) { return cuMemcpy3DAsync_v2(copy, nullptr); }
 CUDRV int cuMemcpy2DAsync_v2(const DriverCopy2D* copy, void* stream) {

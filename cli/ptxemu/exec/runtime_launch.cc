@@ -79,7 +79,9 @@ int copy_symbol(const void* host, size_t offset, const void* from, void* to, siz
   void* address = nullptr;
   if (const int status = symbol(host, &address, nullptr); status != kSuccess) return status;
   char* at = static_cast<char*>(address) + offset;
-  return kept(Gpu::get().copy(to == nullptr ? at : to, from == nullptr ? at : from, bytes, stream));
+  const CopyKind kind = to == nullptr ? CopyKind::kToDevice : CopyKind::kFromDevice;
+  return kept(
+      Gpu::get().copy(to == nullptr ? at : to, from == nullptr ? at : from, bytes, stream, kind));
 }
 
 }  // namespace

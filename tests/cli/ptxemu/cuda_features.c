@@ -1,6 +1,6 @@
 /* Uses of CUDA beyond a launch, without CUDA's headers:
 
-   cuda_features graphs|capture|memory|launches|meeting|names
+   cuda_features graphs|capture|memory|addresses|launches|meeting|names
    cuda_features programmatic WAY KERNEL: two launches of which the second may start early */
 #include "libraries.h"
 
@@ -291,6 +291,51 @@ static void use_programmatic(const char* way, const char* name) {
   expect(first_of(y) == (strcmp(way, "after") == 0 ? 6 : 4), "two launches");
 }
 
+/* Every address that is wrong for its call, of the device or of the program: status 1 each. */
+static void use_addresses(void) {
+  char host[64] = {0};
+  char *y, *gone, *nowhere = (char*)0x10000, *registered = host;
+  const char* fixed = "a constant of the program";
+  CUDA(cudaMalloc, &y, (size_t)256);
+  CUDA(cudaMalloc, &gone, (size_t)256);
+  CUDA(cudaFree, gone);
+#define REFUSED(library, name, first, ...)                                           \
+  expect(((Call)function_of(library, #name))((uint64_t)(first), ##__VA_ARGS__) == 1, \
+         #name "(" #first ", " #__VA_ARGS__ ")")
+  char* const wrong[] = {nowhere, gone, y + 256, y - 8, host, NULL};
+  for (int i = 0; i < 6; ++i) {
+    REFUSED(driver, cuMemcpyHtoD_v2, wrong[i], host, (size_t)16);
+    REFUSED(driver, cuMemcpyDtoH_v2, host, wrong[i], (size_t)16);
+    REFUSED(driver, cuMemcpyDtoD_v2, y, wrong[i], (size_t)16);
+    REFUSED(driver, cuMemcpyDtoDAsync_v2, wrong[i], y, (size_t)16, NULL);
+    REFUSED(driver, cuMemsetD8_v2, wrong[i], 1, (size_t)16);
+    REFUSED(driver, cuMemsetD16_v2, wrong[i], 1, (size_t)16);
+    REFUSED(driver, cuMemsetD32Async, wrong[i], 1u, (size_t)16, NULL);
+    REFUSED(runtime, cudaMemcpy, wrong[i], host, (size_t)16, 1);
+    REFUSED(runtime, cudaMemset, wrong[i], 1, (size_t)16);
+    REFUSED(runtime, cudaMemset2D, wrong[i], (size_t)8, 1, (size_t)8, (size_t)2);
+  }
+  REFUSED(driver, cuMemcpyHtoD_v2, y, nowhere, (size_t)16);
+  REFUSED(driver, cuMemcpyDtoH_v2, nowhere, y, (size_t)16);
+  REFUSED(driver, cuMemcpyDtoH_v2, fixed, y, (size_t)4);
+  REFUSED(driver, cuMemcpy, nowhere, host, (size_t)16);
+  REFUSED(driver, cuMemcpy, host, gone, (size_t)16);
+  REFUSED(runtime, cudaMemcpy, host, nowhere, (size_t)16, 0);
+  REFUSED(driver, cuMemcpyHtoD_v2, y, host, (size_t)257);
+  REFUSED(driver, cuMemcpyHtoD_v2, y, host, ~(size_t)0);
+  REFUSED(driver, cuMemsetD8_v2, y + 100, 1, (size_t)157);
+  REFUSED(driver, cuMemsetD32_v2, y, 1u, (size_t)1 << 62);
+  REFUSED(driver, cuMemsetD32_v2, y + 2, 1u, (size_t)1);
+  REFUSED(driver, cuMemAlloc_v2, NULL, (size_t)1);
+  /* Memory that the program registers is as good as the device's to a copy. */
+  DRIVER(cuMemHostRegister_v2, registered, sizeof host, 0u);
+  DRIVER(cuMemsetD32_v2, registered, 0x01020304u, (size_t)16);
+  DRIVER(cuMemcpyDtoD_v2, y, registered, (size_t)64);
+  DRIVER(cuMemHostUnregister, registered);
+  REFUSED(driver, cuMemsetD8_v2, registered, 0, (size_t)16);
+  expect(first_of(y) == 0x01020304u && host[63] == 1, "registered memory");
+}
+
 static void use_names(void) {
   int found;
   void* function;
@@ -312,6 +357,7 @@ int main(int count, char** arguments) {
   if (strcmp(what, "graphs") == 0) use_graphs();
   if (strcmp(what, "capture") == 0) use_capture();
   if (strcmp(what, "memory") == 0) use_memory();
+  if (strcmp(what, "addresses") == 0) use_addresses();
   if (strcmp(what, "launches") == 0) use_launches();
   if (strcmp(what, "meeting") == 0) use_meeting();
   if (strcmp(what, "names") == 0) use_names();

@@ -1,6 +1,9 @@
 """ptxemu exec: programs that use CUDA's runtime and driver, on the emulated GPU."""
 
 import json
+import os
+import subprocess
+import time
 
 from launching import PtxemuTest
 
@@ -70,10 +73,50 @@ class Exec(PtxemuTest):
         self.assertEqual((result.returncode, result.stderr), (0, b""))
 
     def test_what_programs_do_beyond_a_launch(self):
-        for what in ("graphs", "capture", "memory", "launches", "meeting", "names"):
+        for what in ("graphs", "capture", "memory", "addresses", "launches", "meeting", "names"):
             with self.subTest(what):
                 result = self.run_fa4("exec", "--", self.cuda_features, what)
                 self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"right\n", b""))
+
+    def test_a_program_that_dies_is_not_well(self):
+        report = self.path("r.json")
+        die = ["sh", "-c", '"$0" driver; kill -SEGV $$', self.cuda_program]
+        result = self.run_fa4("exec", "--json", "--report", report, "--", *die)
+        self.assertEqual((result.returncode, result.stderr), (139, b"right\n"))
+        document = json.loads(result.stdout)
+        with open(report) as file:
+            written = json.load(file)
+        for part in (document, written):
+            self.assertEqual((part["status"], part["exit_status"], part["signal"]), ("trap", 139, 11))
+            self.assertEqual([(f["severity"], f["rule"]) for f in part["findings"]], [("error", "signal")])
+            self.assertIn("signal 11 (Segmentation fault)", part["findings"][0]["message"])
+        result = self.run_fa4("exec", "--", *die)
+        self.assertEqual((result.returncode, result.stderr), (139, b""))
+        self.assertIn(b"error signal: the program was ended by signal 11", result.stdout)
+
+    def test_signals_are_the_program_s_own_affair(self):
+        self.assertEqual(self.run_fa4("exec", "--", "sh", "-c", "kill -PIPE $$").returncode, 141)
+
+    def test_the_program_does_not_outlive_the_command(self):
+        process = subprocess.Popen([self.command, "exec", "--", "sh", "-c", "echo $$; exec sleep 600"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        program = int(process.stdout.readline())
+        process.terminate()
+        self.assertEqual((process.wait(60), process.stderr.read()), (143, b"ptxemu: interrupted\n"))
+        process.stdout.read()  # ends when nobody can write there any more
+        process.stdout.close()
+        process.stderr.close()
+        with self.assertRaises(ProcessLookupError):
+            for _ in range(600):  # until somebody has taken note of its end
+                os.kill(program, 0)
+                time.sleep(0.1)
+
+    def test_nothing_is_written_where_nobody_can_be_told(self):
+        with open("/dev/full", "w") as full:
+            command = [self.command, "exec", "--json", "--report", self.path("r.json"), "--", self.cuda_program, "driver"]
+            result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual((result.returncode, os.path.exists(self.path("r.json"))), (3, False))
+        self.assertIn(b"ptxemu exec: standard output cannot be written", result.stderr)
 
     def races(self, way, kernel):
         report = self.path("r.json")
