@@ -50,6 +50,17 @@ void Axes::declare(Options& app) {
   declare_splits(app, num_splits_, split_keys_);
 }
 
+void check_splits(Direction direction, const ProblemDesc& desc) {
+  if (direction == Direction::kForward) return;
+  const auto check = [](const char* option, int64_t value) {
+    if (value == 0) return;
+    throw bad_input(
+        fmt::format("{} {}: a backward cuts no keys; accepted: 0, or a forward", option, value));
+  };
+  check("--num-splits", desc.num_splits);
+  check("--split-keys", desc.split_keys);
+}
+
 bool Axes::any_given() const {
   for (const auto* text : {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_,
                            &head_dim_v_, &dtype_, &kv_dtype_, &descale_block_, &out_dtype_,

@@ -7,6 +7,7 @@
 
 #include "json.h"
 #include "options.h"
+#include "parse.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::cli {
@@ -31,6 +32,9 @@ class Axes {
 // --num-splits and --split-keys.
 void declare_splits(Options& options, std::optional<std::string>& num_splits,
                     std::optional<std::string>& split_keys);
+
+// A backward does not cut keys into parts.
+void check_splits(Direction direction, const fa4::internal::ProblemDesc& desc);
 
 // AttentionProblem::make with its message as a Failure{kBadInput}.
 fa4::internal::AttentionProblem make_problem(const fa4::internal::ProblemDesc& desc);

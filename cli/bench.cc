@@ -138,7 +138,7 @@ Direction BenchCommand::direction() const {
 
 std::vector<BenchJob> BenchCommand::choose_jobs() const {
   std::vector<BenchJob> jobs;
-  for (AttentionProblem problem : axes_.problems()) {
+  for (AttentionProblem problem : axes_.problems(direction())) {
     problem.deterministic = deterministic_;
     if (!threads_) {
       jobs.push_back({problem, direction(), 0});
@@ -215,7 +215,7 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
 }
 
 Outcome BenchCommand::run() {
-  direction();
+  check_deterministic(direction(), deterministic_, "bench backward");
   const int rounds = rounds_ ? static_cast<int>(parse_int("--rounds", *rounds_, 1, 100000)) : 5;
   const std::vector<BenchJob> jobs = choose_jobs();
   std::vector<DeviceChoice> devices;

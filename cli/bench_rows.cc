@@ -113,7 +113,7 @@ void put_on_pages(ProblemDesc& d, int64_t page_size) {
 
 }  // namespace
 
-std::vector<AttentionProblem> BenchAxes::problems() const {
+std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
   if (batch_ && tokens_) {
     throw bad_input(
         fmt::format("--tokens {}: --batch is given too; accepted: one of them", *tokens_));
@@ -180,7 +180,10 @@ std::vector<AttentionProblem> BenchAxes::problems() const {
         if (v > 0) put_on_pages(d, v);
       });
   std::vector<AttentionProblem> problems;
-  for (const ProblemDesc& desc : all) problems.push_back(make_problem(desc));
+  for (const ProblemDesc& desc : all) {
+    check_splits(direction, desc);
+    problems.push_back(make_problem(desc));
+  }
   return problems;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "options.h"
+#include "parse.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::cli {
@@ -15,7 +16,7 @@ class BenchAxes {
  public:
   void declare(Options& options);
   // One problem a combination, in the order of the axes. Throws Failure{kBadInput}.
-  std::vector<fa4::internal::AttentionProblem> problems() const;
+  std::vector<fa4::internal::AttentionProblem> problems(Direction direction) const;
 
  private:
   using Text = std::optional<std::string>;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 
 #include "commands.h"
 #include "io/output_files.h"
@@ -45,10 +46,16 @@ class CompileCommand final : public Command {
     outcome.json["compiler"] = compiler.version();
     Progress progress("compile", static_cast<int64_t>(kernels.size()));
     int64_t done = 0;
+    const auto kept = std::make_shared<std::vector<std::unique_ptr<OutputFiles>>>();
     for (const PrebuiltKernel& kernel : kernels) {
       progress.step(done++);
-      add_row(kernel, compiler.compile(kernel.source, *architecture_), outcome);
+      const KernelImage image = compiler.compile(kernel.source, *architecture_);
+      add_row(kernel, image, outcome);
+      if (keep_) kept->push_back(written(image));
     }
+    outcome.publish = [kept] {
+      for (const auto& file : *kept) file->publish();
+    };
     return outcome;
   }
 
@@ -81,12 +88,15 @@ class CompileCommand final : public Command {
     outcome.text += fmt::format("{:<40} {:>8.3f} {:>9} {:>6} {:>7} {:>7}\n", image.display_name,
                                 image.compile_seconds, used.registers, used.spill_bytes, smem_bytes,
                                 image.bytes.size());
-    if (!keep_) return;
-    OutputFiles outputs;
-    outputs.add_text("--keep", *keep_ + "/" + image.display_name + ".cubin");
-    outputs.set_text("--keep", std::string(image.bytes.begin(), image.bytes.end()));
-    outputs.write();
-    outputs.publish();
+  }
+
+  // The cubin, beside the place where it belongs.
+  std::unique_ptr<OutputFiles> written(const KernelImage& image) const {
+    auto outputs = std::make_unique<OutputFiles>();
+    outputs->add_text("--keep", *keep_ + "/" + image.display_name + ".cubin");
+    outputs->set_text("--keep", std::string(image.bytes.begin(), image.bytes.end()));
+    outputs->write();
+    return outputs;
   }
 
   std::optional<std::string> architecture_, kernel_, keep_;

@@ -76,6 +76,12 @@ Direction parse_direction(std::string_view option, const std::string& text) {
   throw bad_input(fmt::format("{} {}; accepted: forward, backward", option, text));
 }
 
+void check_deterministic(Direction direction, bool deterministic, std::string_view accepted) {
+  if (!deterministic || direction == Direction::kBackward) return;
+  throw bad_input(fmt::format(
+      "--deterministic: a forward has the same bits in every run; accepted: with {}", accepted));
+}
+
 std::vector<std::string> split_list(std::string_view option, const std::string& text) {
   std::vector<std::string> pieces;
   size_t begin = 0;

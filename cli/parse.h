@@ -24,6 +24,8 @@ fa4::internal::MaskSpec parse_window(std::string_view option, const std::vector<
 
 enum class Direction { kForward, kBackward };
 Direction parse_direction(std::string_view option, const std::string& text);
+// --deterministic belongs to a backward.
+void check_deterministic(Direction direction, bool deterministic, std::string_view accepted);
 
 // "a,b,c"; an empty piece is an error.
 std::vector<std::string> split_list(std::string_view option, const std::string& text);

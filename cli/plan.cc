@@ -68,7 +68,9 @@ class PlanCommand final : public Command {
 
   Outcome run() override {
     const Direction direction = parse_direction("--direction", direction_);
+    check_deterministic(direction, deterministic_, "--direction backward");
     ProblemDesc desc = axes_.desc();
+    check_splits(direction, desc);
     desc.deterministic = deterministic_;
     set_layouts(desc);
     const AttentionProblem problem = make_problem(desc);

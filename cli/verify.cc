@@ -157,6 +157,7 @@ std::vector<Case> VerifyCommand::choose_cases(uint64_t seed) const {
     }
     Case one;
     one.desc = axes_.desc();
+    check_splits(direction(), one.desc);
     one.desc.deterministic = deterministic_;
     one.seed = seed;
     make_problem(one.desc);
@@ -205,6 +206,7 @@ Json VerifyCommand::case_json(const CaseResult& result, int64_t index, bool back
 
 Outcome VerifyCommand::run() {
   const VerifyOptions chosen = options();
+  check_deterministic(direction(), deterministic_, "--direction backward");
   const uint64_t seed =
       seed_ ? static_cast<uint64_t>(parse_int("--seed", *seed_, 0, INT64_MAX)) : 0;
   const std::vector<Case> cases = choose_cases(seed);

@@ -420,6 +420,10 @@ class Compile(CommandTest):
         if result.returncode == 3:
             self.skipTest("no NVRTC: " + result.stderr.decode().strip())
         os.mkdir(self.path("kept"))
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            untold = subprocess.run([COMMAND, "compile", "--arch", "sm_90a", "--kernel", kernel, "--keep", self.path("kept")],
+                                    stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual((untold.returncode, os.listdir(self.path("kept"))), (3, []))
         document = self.json("compile", "--arch", "sm_90a", "--kernel", kernel, "--keep", self.path("kept"))
         row, = document["rows"]
         self.assertEqual(row["kernel"], kernel)

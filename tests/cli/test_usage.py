@@ -68,6 +68,17 @@ class Usage(CommandTest):
         self.refuse("compile", "--arch", "sm_90a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm90"])
         self.refuse("compile", "--arch", "sm_103a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm100"])
 
+    def test_options_of_the_other_direction(self):
+        for command in (["verify"], ["verify", "--suite", "quick"], ["verify", "--batch", "1"], ["plan"]):
+            self.refuse(*command, "--deterministic", words=["--deterministic: a forward", "accepted: with --direction backward"])
+        self.refuse("bench", "forward", "--deterministic", words=["--deterministic: a forward", "accepted: with bench backward"])
+        for command in ("verify", "plan"):
+            for option, value in (("--num-splits", "2"), ("--split-keys", "128")):
+                self.refuse(command, "--direction", "backward", option, value,
+                            words=[f"fa4 {command}: {option} {value}: a backward", "accepted: 0"])
+        self.refuse("bench", "backward", "--num-splits", "0,2", words=["--num-splits 2: a backward", "accepted: 0"])
+        self.json("plan", "--direction", "backward", "--deterministic", "--num-splits", "0")
+
     def test_devices_that_are_not_there(self):
         for command in (["verify"], ["bench", "forward"]):
             self.refuse(*command, "--device", "cuda:77", words=["--device cuda:77", "accepted: cpu"])

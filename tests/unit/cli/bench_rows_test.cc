@@ -21,7 +21,7 @@ std::vector<AttentionProblem> rows(std::vector<std::string> arguments) {
   give_options(options, app);
   std::reverse(arguments.begin(), arguments.end());
   app.parse(arguments);
-  return axes.problems();
+  return axes.problems(Direction::kForward);
 }
 
 TEST(BenchRows, Defaults) {
