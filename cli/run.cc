@@ -232,6 +232,12 @@ Outcome RunCommand::run() {
   const AttentionProblem& p = inputs.problem();
   const std::vector<double> truth = read_truth("--expect", expect_, inputs.out_shape());
   const std::vector<double> lse_truth = read_truth("--expect-lse", expect_lse_, inputs.lse_shape());
+  if (wants_gradients && page_table_) {
+    throw bad_input(
+        fmt::format("--page-table {}: a backward takes no pages; accepted: dense or "
+                    "packed keys, or no gradient",
+                    *page_table_));
+  }
   if (wants_gradients) {
     const Support support = query_backward_support(p, device.spec);
     if (!support.supported) throw bad_input(with_option(support.reason));

@@ -102,6 +102,11 @@ class Backward(CommandTest):
         self.random_npy("short.npy", (1, 5, 2, 8), 9)
         self.refuse("run", *files[:6], "--dout", self.path("short.npy"), *self.outputs(),
                     words=["--dout", "shape", "accepted: (1, 6, 2, 8)"])
+        self.random_npy("page.npy", (1, 6, 2, 8), 9)
+        self.write_npy("table.npy", (1, 1), [0], "<i4")
+        pages = ["--q", self.path("page.npy"), "--k", self.path("page.npy"), "--v", self.path("page.npy")]
+        self.refuse("run", *pages, "--page-table", self.path("table.npy"), "--dout", self.path("page.npy"), "--dq", self.path("x.npy"),
+                    words=["fa4 run: --page-table " + self.path("table.npy"), "backward", "accepted: dense or packed"])
 
     def test_verify_bench_and_plan(self):
         axes = ["--seqlen-q", "40", "--head-dim", "32", "--heads-q", "2"]
