@@ -47,8 +47,16 @@ class KeyTask {
 
   void run(RunBackwardBlock run_block) {
     if (count_ == 0) return;
-    pack_keys_and_values();
+    std::fill_n(at<float>(scratch_ + layout().dk), keys_ * layout().dq_columns, 0.0f);
+    std::fill_n(at<float>(scratch_ + layout().dv), keys_ * layout().dv_columns, 0.0f);
     BackwardJob job = make_job();
+    if (blocks_.view().seqlen_q > 0) add_rows(run_block, job);  // else k and v may be NULL
+    if (job.wants_dkv) store_keys(job);
+  }
+
+ private:
+  void add_rows(RunBackwardBlock run_block, BackwardJob& job) {
+    pack_keys_and_values();
     Turn turn{nullptr, static_cast<int32_t>(n_)};
     job.context = &turn;
     for (int64_t m = 0; m < context_.scratch.num_m_blocks; ++m) {
@@ -64,10 +72,8 @@ class KeyTask {
       }
       if (job.wants_dkv && blocks_.nonfinite(m) != 0) add_nonfinite_to_keys(m, job);
     }
-    if (job.wants_dkv) store_keys(job);
   }
 
- private:
   const AttentionProblem& problem() const { return context_.problem; }
   const CpuBackwardScratch& layout() const { return context_.scratch; }
 
@@ -87,8 +93,6 @@ class KeyTask {
     }
     nonfinite_keys_ = pack_values(source(context_.args.k, k_, p.head_dim, layout().dq_columns),
                                   context_.packing, scratch_ + layout().k_panels);
-    std::fill_n(at<float>(scratch_ + layout().dk), keys_ * layout().dq_columns, 0.0f);
-    std::fill_n(at<float>(scratch_ + layout().dv), keys_ * layout().dv_columns, 0.0f);
   }
 
   BackwardJob make_job() const {

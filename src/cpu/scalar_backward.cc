@@ -69,9 +69,9 @@ class Backward {
   }
 
   void compute_dk_dv(int64_t head, int64_t j) const {
-    KeyRow key;
-    load_key(head, j, key);
     const QueryRange range = visible_queries(j, view_.seqlen_q, view_.seqlen_k, p_.mask);
+    KeyRow key;
+    if (range.begin < range.end) load_key(head, j, key);  // without queries k and v may be NULL
     QueryRow query;
     double dk[kMaxHeadDim] = {}, dv[kMaxHeadDim] = {};
     for (int64_t h = head * p_.group(); h < (head + 1) * p_.group(); ++h) {

@@ -190,6 +190,24 @@ TEST(Backward, AnOlderProblemHasDefaults) {
   EXPECT_EQ(error_of(fa4_query_backward_support(device.get(), &problem)), "accepted");
 }
 
+TEST(Backward, WithoutQueriesKeysGetZerosAndNoneIsRead) {
+  const fa4::Device device("cpu");
+  for (const int32_t dtype : {FA4_F32, FA4_BF16}) {
+    fa4::Problem problem = small::dense_problem(1, 0, 5, false);
+    problem.dtype = dtype;
+    problem.grad_dtype = FA4_F32;
+    const Prepared prepared(device, problem);
+    std::vector<float> dk(5 * small::kHeadsKV * small::kHeadDim, 1.0f), dv = dk;
+    const std::vector<float> zeros(dk.size(), 0.0f);
+    fa4::BackwardArgs args;
+    args.dk = dk.data();
+    args.dv = dv.data();
+    prepared.op.execute(prepared.with_workspace(args));
+    EXPECT_EQ(dk, zeros);
+    EXPECT_EQ(dv, zeros);
+  }
+}
+
 TEST(Backward, PagesAreRefused) {
   const fa4::Device device("cpu");
   fa4::Problem problem = small::dense_problem(1, 8, 8, true);

@@ -23,6 +23,27 @@ TEST_P(CpuBackwardAccuracy, RandomCases) {
   EXPECT_GT(ran, 20);
 }
 
+// k and v are asked for only where a query could see them.
+TEST_P(CpuBackwardAccuracy, WithoutQueriesNoKeyIsRead) {
+  for (DType dtype : dtypes()) {
+    Case c;
+    c.desc.dtype = dtype;
+    c.desc.batch = 2;
+    c.desc.seqlen_q = 0;
+    c.desc.seqlen_k = 40;
+    c.desc.heads_q = c.desc.heads_kv = 2;
+    c.desc.head_dim = c.desc.head_dim_v = 64;
+    const BackwardCase given(c);
+    BackwardArgs args = given.args();
+    args.k = args.v = nullptr;
+    const CpuGradients result = run_cpu_backward(given.problem(), args, GetParam());
+    for (int64_t i = 0; i < 2 * 40 * 2 * 64; ++i) {
+      EXPECT_EQ(load_as_float(dtype, result.dk.data(), i), 0) << name_of(dtype) << ", " << i;
+      EXPECT_EQ(load_as_float(dtype, result.dv.data(), i), 0) << name_of(dtype) << ", " << i;
+    }
+  }
+}
+
 // Infinity times a probability of 0 would be NaN: each seen key's own probability, and no other, is
 // looked up after the products.
 TEST_P(CpuBackwardAccuracy, AnInfinityOfDoutTakesEachSeenKeysProbability) {
