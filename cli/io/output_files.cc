@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -49,10 +50,12 @@ std::string resolve(const std::string& path) {
   return error ? path : (folder / file.filename()).string();
 }
 
-std::string temporary_name(const std::string& target, size_t number) {
+// One that no other output of this process has.
+std::string temporary_name(const std::string& target) {
+  static std::atomic<int> number{0};
   const size_t slash = target.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : target.substr(0, slash + 1);
-  return fmt::format("{}.fa4-{}-{}.tmp", folder, ::getpid(), number);
+  return fmt::format("{}.fa4-{}-{}.tmp", folder, ::getpid(), ++number);
 }
 
 }  // namespace
@@ -136,7 +139,7 @@ void OutputFiles::open(File& file) {
   if (exists && S_ISDIR(info.st_mode)) throw bad_input("is a directory; accepted: a file");
   if (exists && !S_ISREG(info.st_mode)) return;  // a device or pipe: opened when it is written
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-  auto temporary = std::make_unique<Temporary>(temporary_name(file.target, files_.size()));
+  auto temporary = std::make_unique<Temporary>(temporary_name(file.target));
   file.fd = ::open(temporary->path().c_str(), flags, 0666);
   if (file.fd < 0) throw write_failure(errno);
   file.temporary = std::move(temporary);

@@ -1,5 +1,6 @@
 #include "io/temporaries.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -13,7 +14,7 @@
 namespace fa4::cli {
 namespace {
 
-constexpr int kSlots = 256;
+constexpr int kSlots = 1024;  // more than there are kernels to keep
 const char* program_name = "";
 std::atomic<const char*> temporaries[kSlots];
 
@@ -57,7 +58,7 @@ Temporary::Temporary(std::string path) : path_(std::move(path)) {
       return;
     }
   }
-  throw bad_input("too many output files; accepted: at most 256");
+  throw bad_input(fmt::format("too many output files; accepted: at most {}", kSlots));
 }
 
 Temporary::~Temporary() { temporaries[slot_].store(nullptr); }

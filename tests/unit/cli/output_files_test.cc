@@ -42,6 +42,18 @@ TEST_F(Outputs, WhatIsNotPublishedIsNotLeft) {
   EXPECT_EQ(read("a.npy"), "old");
 }
 
+TEST_F(Outputs, SeveralAtATimeMayWriteIntoOneFolder) {
+  OutputFiles first, second;
+  first.add_text("--keep", path("a.cubin"));
+  second.add_text("--keep", path("b.cubin"));
+  first.set_text("--keep", "a");
+  second.set_text("--keep", "b");
+  for (OutputFiles* outputs : {&first, &second}) outputs->write();
+  for (OutputFiles* outputs : {&first, &second}) outputs->publish();
+  EXPECT_EQ(read("a.cubin") + read("b.cubin"), "ab");
+  EXPECT_EQ(files(), 2u);
+}
+
 TEST_F(Outputs, OneSafetensorsIsOneFile) {
   const float values[] = {1, 2};
   OutputFiles outputs;
