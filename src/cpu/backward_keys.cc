@@ -38,7 +38,8 @@ class KeyTask {
         n_(n),
         scratch_(context_.threads + static_cast<size_t>(slot) * context_.scratch.bytes_per_thread),
         k_(context_.problem, context_.args, blocks.view(), blocks.b(), blocks.head(), false),
-        v_(context_.problem, context_.args, blocks.view(), blocks.b(), blocks.head(), true) {
+        v_(context_.problem, context_.args, blocks.view(), blocks.b(), blocks.head(), true),
+        turn_{nullptr, static_cast<int32_t>(n)} {
     const int64_t left = blocks.view().seqlen_k - n * context_.spec.tile_n;
     count_ = static_cast<int>(std::clamp<int64_t>(left, 0, context_.spec.tile_n));
     // In tiles, a block that holds few keys is a small one.
@@ -57,18 +58,16 @@ class KeyTask {
  private:
   void add_rows(RunBackwardBlock run_block, BackwardJob& job) {
     pack_keys_and_values();
-    Turn turn{nullptr, static_cast<int32_t>(n_)};
-    job.context = &turn;
     for (int64_t m = 0; m < context_.scratch.num_m_blocks; ++m) {
       const RowRange keys = blocks_.key_blocks(m);
       if (n_ < keys.begin || n_ >= keys.end) continue;
       set_rows(m, job);
-      turn.word = &blocks_.turn(m);
+      turn_.word = &blocks_.turn(m);
       run_block(job);
       if (job.wants_dq) {
         begin_dq(job);  // also when no row of the block sees these keys
         if (nonfinite_keys_) add_nonfinite_to_rows(job);
-        std::atomic_ref<int32_t>(*turn.word).store(turn.mine + 1, std::memory_order_release);
+        std::atomic_ref<int32_t>(*turn_.word).store(turn_.mine + 1, std::memory_order_release);
       }
       if (job.wants_dkv && blocks_.nonfinite(m) != 0) add_nonfinite_to_keys(m, job);
     }
@@ -95,7 +94,7 @@ class KeyTask {
                                   context_.packing, scratch_ + layout().k_panels);
   }
 
-  BackwardJob make_job() const {
+  BackwardJob make_job() {
     const AttentionProblem& p = problem();
     const CpuBackwardScratch& s = layout();
     BackwardJob job{};
@@ -133,6 +132,7 @@ class KeyTask {
     job.dk = at<float>(scratch_ + s.dk);
     job.dv = at<float>(scratch_ + s.dv);
     job.begin_dq = begin_dq;
+    job.context = &turn_;
     return job;
   }
 
@@ -238,6 +238,7 @@ class KeyTask {
   int64_t n_;
   char* scratch_;
   TensorRows k_, v_;
+  Turn turn_;
   int count_ = 0, keys_ = 0;  // in the block, and what it is padded to
   bool nonfinite_keys_ = false;
 };
