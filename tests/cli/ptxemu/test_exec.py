@@ -4,8 +4,11 @@ import json
 import os
 import subprocess
 import time
+import unittest
 
 from launching import PtxemuTest
+
+runs_a_shell = unittest.skipIf("FA4_TEST_SANITIZED" in os.environ, "a shell lacks what a sanitized library needs")
 
 
 class Exec(PtxemuTest):
@@ -78,6 +81,7 @@ class Exec(PtxemuTest):
                 result = self.run_fa4("exec", "--", self.cuda_features, what)
                 self.assertEqual((result.returncode, result.stdout, result.stderr), (0, b"right\n", b""))
 
+    @runs_a_shell
     def test_a_program_that_dies_is_not_well(self):
         report = self.path("r.json")
         die = ["sh", "-c", '"$0" driver; kill -SEGV $$', self.cuda_program]
@@ -94,9 +98,11 @@ class Exec(PtxemuTest):
         self.assertEqual((result.returncode, result.stderr), (139, b""))
         self.assertIn(b"error signal: the program was ended by signal 11", result.stdout)
 
+    @runs_a_shell
     def test_signals_are_the_program_s_own_affair(self):
         self.assertEqual(self.run_fa4("exec", "--", "sh", "-c", "kill -PIPE $$").returncode, 141)
 
+    @runs_a_shell
     def test_the_program_does_not_outlive_the_command(self):
         process = subprocess.Popen([self.command, "exec", "--", "sh", "-c", "echo $$; exec sleep 600"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
