@@ -16,16 +16,16 @@ constexpr TurnRow kTurns{.l2_share = 0.27, .columns = 256, .columns_last_first =
 }  // namespace
 
 KernelSource Sm90BackwardSpec::source() const {
-  const auto [element, head_dim, head_dim_v, q_rows, k_stages, stages, ds_stages, dq_stages, split,
-              softcap] = traits;
+  const auto [element, head_dim, head_dim_v, q_rows, k_stages, stages, dout_stages, dv_stages,
+              ds_stages, dq_stages, split, softcap] = traits;
   return {.main_file = "sm90/backward/kernel.cuh",
-          .name_expression =
-              fmt::format("fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
-                          ".head_dim_v={}, .q_rows={}, .k_stages={}, .stages={}, .ds_stages={}, "
-                          ".dq_stages={}, .split={}, "
-                          ".softcap={}}}>",
-                          enumerator(element), head_dim, head_dim_v, q_rows, k_stages, stages,
-                          ds_stages, dq_stages, split, softcap),
+          .name_expression = fmt::format(
+              "fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
+              ".head_dim_v={}, .q_rows={}, .k_stages={}, .stages={}, "
+              ".dout_stages={}, .dv_stages={}, .ds_stages={}, .dq_stages={}, .split={}, "
+              ".softcap={}}}>",
+              enumerator(element), head_dim, head_dim_v, q_rows, k_stages, stages, dout_stages,
+              dv_stages, ds_stages, dq_stages, split, softcap),
           .display_name = fmt::format("bwd_sm90_{}_d{}{}", name_of(element),
                                       head_dims(head_dim, head_dim_v), softcap ? "_softcap" : "")};
 }
@@ -86,8 +86,10 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
-       fmt::format("{} queries x {} keys; stages: {} of K, {} of Q and dO, {} of dS, {} of dq",
-                   t.q_rows, sm90::bwd::kKeys, t.k_stages, t.stages, t.ds_stages, t.dq_stages),
+       fmt::format("{} queries x {} keys; stages: {} of K, {} of Q, {} of dO{}, {} of dS, {} of dq",
+                   t.q_rows, sm90::bwd::kKeys, t.k_stages, t.stages, t.dout_stages,
+                   t.split ? fmt::format(" ({} of both for dv)", t.dv_stages) : "", t.ds_stages,
+                   t.dq_stages),
        find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0)->reason});
   steps->push_back(
       {"warpgroups",

@@ -14,17 +14,16 @@ struct Sm90BackwardRow {
   int q_rows;  // of a step
   int k_stages;
   int stages;
+  int dout_stages;
+  int dv_stages;
   int ds_stages;
   int dq_stages;
   bool split;
+  bool takes_softcap;  // else the next row that holds the head dimensions does
   const char* reason;
 };
 
 std::span<const Sm90BackwardRow> sm90_backward_rows();
-
-// Whether the row has a kernel with softcap: with two blocks a step registers hold no slope beside
-// P.
-bool takes_softcap(const Sm90BackwardRow& row);
 
 // The first row that takes a problem, or nullptr when none holds its head dimensions.
 const Sm90BackwardRow* find_sm90_backward(int64_t head_dim, int64_t head_dim_v, bool softcap);

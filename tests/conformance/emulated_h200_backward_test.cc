@@ -135,7 +135,7 @@ TEST_F(EmulatedH200Backward, DeterministicGivesTheSameBits) {
 // Whichever CTA takes a block of keys, and whatever it had before: head dimensions of which CTAs
 // have many works, and of which they have one.
 TEST_F(EmulatedH200Backward, EveryGridGivesTheSameBits) {
-  for (const int64_t head_dim : {64, 128, 192}) {
+  for (const int64_t head_dim : {64, 128, 192, 256}) {
     Case c = small_case(0, 0, head_dim);
     c.desc.heads_q = 4;
     c.desc.heads_kv = 2;
@@ -148,6 +148,18 @@ TEST_F(EmulatedH200Backward, EveryGridGivesTheSameBits) {
       EXPECT_TRUE(first == run_backward_on(h200_of(num_sms)[0], given.problem(), given.args()))
           << "head_dim " << head_dim << ", " << num_sms << " SMs";
     }
+  }
+}
+
+// The load warp is soon done with a work of one step, and must not be a phase of V's barrier ahead
+// when it loads into V's place.
+TEST_F(EmulatedH200Backward, WorksOfOneStepBehindEachOther) {
+  for (const auto& [head_dim, head_dim_v] : {std::pair{192, 128}, {192, 192}, {256, 256}}) {
+    Case c = small_case(1, 300, head_dim);
+    c.desc.head_dim_v = head_dim_v;
+    c.desc.batch = 3;
+    c.desc.deterministic = true;
+    expect_same_bits(c, h200_of(1)[0], {with_turns(h200_of(2)[0], 2, 10)});
   }
 }
 

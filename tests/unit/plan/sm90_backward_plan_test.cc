@@ -37,7 +37,16 @@ TEST(Sm90Backward, RegistersOfAllWarpgroupsAreThoseOfAnSm) {
 TEST(Sm90Backward, AVariantThatDoesNotFitIsNamed) {
   sm90::BwdTraits t;
   t.stages = 4;
+  EXPECT_STREQ(sm90::bwd::why_not(t),
+               "dO has as many stages as Q; or fewer where dk and dv are split");
+  t.dout_stages = 4;
   EXPECT_STREQ(sm90::bwd::why_not(t), "shared memory exceeds 227 KiB");
+  t = {.head_dim = 192, .head_dim_v = 128, .dout_stages = 1, .dv_stages = 1, .split = true};
+  EXPECT_STREQ(sm90::bwd::why_not(t),
+               "works for dv, where there are some, have as many stages as the others or more");
+  t.dv_stages = 3;
+  EXPECT_STREQ(sm90::bwd::why_not(t),
+               "what works for dv have more of stages does not fit the place of V");
   t = {.head_dim = 192, .head_dim_v = 128, .stages = 2, .split = false};
   EXPECT_STREQ(sm90::bwd::why_not(t), "dK, dV, P and dP exceed the registers");
 }
@@ -68,8 +77,8 @@ TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kPostprocess].grid, 4 * 16 * 16);
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .q_rows=64, .k_stages=2, .stages=2, .ds_stages=2, .dq_stages=2, "
-            ".split=false, .softcap=false}>");
+            ".head_dim_v=128, .q_rows=64, .k_stages=2, .stages=2, .dout_stages=2, .dv_stages=0, "
+            ".ds_stages=2, .dq_stages=2, .split=false, .softcap=false}>");
   for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
   EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 4u * 16 * 1024 * 128 * 4);

@@ -17,8 +17,10 @@ struct Work {
   int head;  // of k and v
   int n_block;
   BlockRange rows;
-  int steps;   // of all heads of the group; -1: there are no such keys
-  uint32_t v;  // how many works of the CTA before this one use V
+  int steps;  // of all heads of the group; -1: there are no such keys
+  // Steps of the CTA's works before this one: of those of its kind, and of the others.
+  uint32_t steps_before;
+  uint32_t steps_of_others;
 
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
@@ -71,9 +73,21 @@ struct Context {
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
     return smem_address(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
   }
-  __device__ Pipeline pipeline(int full_kind) const {
-    return {barrier(full_kind), barrier(full_kind + 1)};
+  __device__ Pipeline pipeline(int full_kind, int first = 0) const {
+    return {barrier(full_kind, first), barrier(full_kind + 1, first)};
   }
+  // The rings of a kind of work.
+  template <Part kPart>
+  __device__ Pipeline q_pipeline() const {
+    return pipeline(kQFull, kPart == Part::kDv ? T.stages : 0);
+  }
+  template <Part kPart>
+  __device__ Pipeline dout_pipeline() const {
+    return pipeline(kDoutFull, kPart == Part::kDv ? T.dout_stages : 0);
+  }
+  // Where a stage lies; in V from T.stages and T.dout_stages on.
+  __device__ static int q_place(int stage) { return kSmem.q + (T.stages - 1 - stage) * q_bytes(T); }
+  __device__ static int dout_place(int stage) { return kSmem.dout + stage * dout_bytes(T); }
 };
 
 static_assert(sizeof(Work) == kWorkBytes);
@@ -93,8 +107,9 @@ class WorkReader {
     c_.pipeline(kWorkFull).consumer_wait(slot_);
     return c_.work(slot_.stage());
   }
-  // Of K, of which every work has a stage.
+  // Of K and V, of which every work has a stage.
   __device__ KState<T> k() const { return {slot_.count}; }
+  __device__ VState v() const { return {slot_.count}; }
   // One thread of a warp arrives, after the others have read.
   __device__ void release(bool arrives) {
     if (arrives) c_.pipeline(kWorkFull).consumer_release(slot_);
@@ -106,9 +121,17 @@ class WorkReader {
   PipelineState<kWorkSlots> slot_;
 };
 
-// The rings of Q and dO go round together.
-template <BwdTraits T>
-using RingState = PipelineState<T.stages>;
+// The rings of Q and dO of a kind of work, at a step.
+template <BwdTraits T, Part kPart>
+struct Rings {
+  using Q = PipelineState<q_stages(T, kPart)>;
+  using Dout = PipelineState<dout_stages(T, kPart)>;
+
+  uint32_t steps;  // before it, of all works of the kind
+
+  __device__ Q q() const { return {steps}; }
+  __device__ Dout dout() const { return {steps}; }
+};
 template <BwdTraits T>
 using DsState = PipelineState<T.ds_stages>;
 // Parts of dq: whose barriers are next, and the stage.

@@ -5,7 +5,8 @@
 //
 // Shared memory (traits.h, smem_layout):
 //   K, V     k_stages and one x 128 rows, 64 a math warpgroup; two Works, barriers
-//   Q, dO    stages x q_rows rows each, and of each row its statistics: lse and delta
+//   Q, dO    stages and dout_stages x q_rows rows, and of each row its statistics: lse and delta;
+//            those of works for dv run on into V
 //   dSᵀ      ds_stages x 128 keys x 64 queries: a step has one or two such blocks (q_rows)
 //   dQ       dq_stages x 64 queries x dq_columns, f32, as accumulators lie
 //

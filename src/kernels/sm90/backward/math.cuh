@@ -7,19 +7,11 @@
 
 namespace fa4::sm90::bwd {
 
-// What goes on from work to work.
-template <BwdTraits T>
-struct Rings {
-  RingState<T> of_queries;
-  DsState<T> ds;  // of T.split, where works without dS come between; else it goes with the queries
-};
-
 // One work with queries.
 template <BwdTraits T, Part kPart>
 class Math {
  public:
-  __device__ Math(const Context<T>& context, const Work& work, int warpgroup, Rings<T> rings,
-                  KState<T> k)
+  __device__ Math(const Context<T>& context, const Work& work, int warpgroup, KState<T> k, VState v)
       : c(context),
         work(work),
         rows(work.rows),
@@ -27,12 +19,11 @@ class Math {
         products{context, warpgroup, context.kSmem.k + k.stage() * k_bytes(T)},
         lane(threadIdx.x % kWarpgroupThreads),
         elements{context, warpgroup, lane},
-        ring(rings.of_queries),
-        ds(rings.ds),
-        k(k) {}
+        rings{work.steps_before},
+        k(k),
+        v(v) {}
 
-  // Returns the rings of the next work.
-  __device__ Rings<T> run() {
+  __device__ void run() {
     if constexpr (kHasDk) clear(rDK);
     if constexpr (kHasDv) clear(rDV);
     int steps = work.steps;
@@ -41,13 +32,13 @@ class Math {
     if constexpr (kInHalves) clear(rS);  // dP and S are added to it, as far as ptxas knows
     Statistics rStats;
     c.pipeline(kKFull).consumer_wait(k);
-    wait_for_q(ring);
+    wait_for_q(rings);
     products.load_keys(rK);
-    products.issue_scores(rS, rK, ring.stage());
-    elements.load_lse(rStats, ring.stage());
+    products.issue_scores(rS, rK, rings);
+    elements.load_lse(rStats, rings.q().stage());
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
-    if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(VState{work.v});
+    if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(v);
 #pragma unroll 1
     for (; steps > 0; --steps) {
       if constexpr (kPart == Part::kDv) {
@@ -61,10 +52,17 @@ class Math {
       }
     }
     ptx::wgmma_wait_group<0>();
-    // The gradients leave through V's place, or K's where there is no V: the next one comes where
-    // they were.
-    if (kUsesV && lane % 32 == 0) c.pipeline(kKFull).consumer_release(k);
-    const GradientStore<T> to{c, work, warpgroup, lane, kUsesV ? c.kSmem.v : products.k};
+    // The gradients leave through V's place, or K's of a work for dv, whose Q and dO may lie in
+    // V's.
+    if constexpr (kOfDv) c.pipeline(kVFull).consumer_wait(v);  // taken before it is given back
+    if (lane % 32 == 0) {
+      if constexpr (kOfDv) {
+        c.pipeline(kVFull).consumer_release(v);
+      } else {
+        c.pipeline(kKFull).consumer_release(k);
+      }
+    }
+    const GradientStore<T> to{c, work, warpgroup, lane, kOfDv ? products.k : c.kSmem.v};
     if constexpr (kHasDv) {
       ptx::fence_registers(rDV);
       to.template store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
@@ -76,20 +74,17 @@ class Math {
     ptx::fence_proxy_async_shared();
     __syncwarp();
     if (lane % 32 == 0) {
-      if constexpr (kUsesV) {
-        c.pipeline(kVFull).consumer_release(VState{work.v});
-      } else {
+      if constexpr (kOfDv) {
         c.pipeline(kKFull).consumer_release(k);
+      } else {
+        c.pipeline(kVFull).consumer_release(v);
       }
     }
-    ring.advance();
-    return {ring, ds};
   }
 
  private:
   static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
-  static constexpr bool kUsesV = uses_v(kPart);
-  static constexpr bool kCountsDs = T.split;
+  static constexpr bool kOfDv = kPart == Part::kDv;
   using Shape = StepShape<T>;
   using Operand = typename Shape::Operand;
   using Scores = typename Shape::Scores;
@@ -105,41 +100,42 @@ class Math {
   // Statistics and what the next block is are read from shared memory while products run; P and dS
   // too are read then, of which the product under way has copies (ptxas gives them one register).
   __device__ void visit(Scores& rS, Statistics& rStats, bool has_next) {
-    const int stage = ring.stage();
+    const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     Scores rDP;
     Operand rY;  // P, then dS
     Factors rFactors;
-    elements.template probabilities<kBoth>(rS, rStats, stage, rY, rFactors);
+    elements.template probabilities<kBoth>(rS, rStats, q_stage, rY, rFactors);
     if (is_masked) elements.template hide<kBoth>(rY, work, m);
     wait_for_dout();
     wait_for_v();
-    products.issue_dp(rDP, stage);
-    products.template issue_dv<kBoth>(rDV, rY, stage);
-    if constexpr (!T.softcap) elements.load_delta(rStats, stage);
+    products.issue_dp(rDP, rings);
+    products.template issue_dv<kBoth>(rDV, rY, rings);
+    if constexpr (!T.softcap) elements.load_delta(rStats, dout_stage);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
     if constexpr (T.softcap) {
       // Registers hold no delta beside P, its product with the slope and dP.
-      elements.load_delta(rStats, stage);
-      elements.template score_gradients<kBoth>(rY, rDP, rStats, stage,
+      elements.load_delta(rStats, dout_stage);
+      elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
                                                Arithmetic::pairs_of(rFactors));
       if (is_masked) elements.template hide<kBoth>(rY, work, m);
     } else {
-      elements.template score_gradients<kBoth>(rY, rDP, rStats, stage, Arithmetic::pairs_of(rY));
+      elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
+                                               Arithmetic::pairs_of(rY));
     }
-    const RingState<T> next{ring.count + has_next};
-    products.template issue_dk<kBoth>(rDK, rY, stage);
+    const Rings<T, kPart> next{rings.steps + has_next};
+    products.template issue_dk<kBoth>(rDK, rY, rings);
     store_ds<kBoth>(rY);
     announce_ds();
     wait_for_q(next);
-    products.issue_scores(rS, rK, next.stage());
-    elements.load_lse(rStats, next.stage());
+    products.issue_scores(rS, rK, next);
+    elements.load_lse(rStats, next.q().stage());
     go_to_next();
     ptx::wgmma_wait_group<0>();
-    release(kDoutFull, ring);
-    release(kQFull, ring);
+    release_dout();
+    release_q(rings);
     ptx::fence_registers(rS);
-    ring = next;
+    rings = next;
   }
 
   // The same in two halves, so that products are under way while the thread computes:
@@ -155,80 +151,81 @@ class Math {
   // dP takes the registers of S. dS is stored at once, while the queue of shared memory is short,
   // and announced when its second half is there: the fence then finds it written.
   __device__ void visit_in_halves(Scores& rX, Statistics& rStats, bool has_next) {
-    const int stage = ring.stage();
-    const RingState<T> next{ring.count + has_next};
+    const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
+    const Rings<T, kPart> next{rings.steps + has_next};
     Operand rY;  // P, then dS
     None none;
-    elements.template probabilities<kFirst>(rX, rStats, stage, rY, none);
+    elements.template probabilities<kFirst>(rX, rStats, q_stage, rY, none);
     if (is_masked) elements.template hide<kFirst>(rY, work, m);
     wait_for_dout();
-    products.template issue_dv<kFirst>(rDV, rY, stage);
+    products.template issue_dv<kFirst>(rDV, rY, rings);
     ptx::wgmma_wait_group<1>();
-    release_last(kQFull);
-    elements.template probabilities<kSecond>(rX, rStats, stage, rY, none);
+    if (rings.steps > 0) release_q({rings.steps - 1});  // of the step before this one
+    elements.template probabilities<kSecond>(rX, rStats, q_stage, rY, none);
     if (is_masked) elements.template hide<kSecond>(rY, work, m);
     wait_for_v();
-    products.issue_dp(rX, stage);
-    products.template issue_dv<kSecond>(rDV, rY, stage);
-    elements.load_delta(rStats, stage);
+    products.issue_dp(rX, rings);
+    products.template issue_dv<kSecond>(rDV, rY, rings);
+    elements.load_delta(rStats, dout_stage);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
-    elements.template score_gradients<kFirst>(rY, rX, rStats, stage, Arithmetic::pairs_of(rY));
-    products.template issue_dk<kFirst>(rDK, rY, stage);
+    elements.template score_gradients<kFirst>(rY, rX, rStats, dout_stage, Arithmetic::pairs_of(rY));
+    products.template issue_dk<kFirst>(rDK, rY, rings);
     store_ds<kFirst>(rY);
     ptx::wgmma_wait_group<1>();
-    elements.template score_gradients<kSecond>(rY, rX, rStats, stage, Arithmetic::pairs_of(rY));
-    release(kDoutFull, ring);
+    elements.template score_gradients<kSecond>(rY, rX, rStats, dout_stage,
+                                               Arithmetic::pairs_of(rY));
+    release_dout();
     wait_for_q(next);
-    products.issue_scores(rX, rK, next.stage());
+    products.issue_scores(rX, rK, next);
     store_ds<kSecond>(rY);
-    elements.load_lse(rStats, next.stage());
+    elements.load_lse(rStats, next.q().stage());
     go_to_next();
-    products.template issue_dk<kSecond>(rDK, rY, stage);
+    products.template issue_dk<kSecond>(rDK, rY, rings);
     announce_ds();
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
-    ring = next;
+    rings = next;
   }
 
   // The same where dk and dq are computed, not dv: P stays in f32 in the registers of S, since no
   // product reads it. That the mask may change P keeps ptxas from computing it behind dP, for whose
   // registers and those of S at once there is no room.
   __device__ void visit_for_dk_and_dq(Scores& rS, Statistics& rStats, bool has_next) {
-    const int stage = ring.stage();
-    const RingState<T> next{ring.count + has_next};
+    const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
+    const Rings<T, kPart> next{rings.steps + has_next};
     Scores rDP;
     Operand rDS;
-    elements.factors_in_place(rS, rStats, stage);
+    elements.factors_in_place(rS, rStats, q_stage);
     if (is_masked) elements.hide(rS, work, m);
     wait_for_dout();
-    products.issue_dp(rDP, stage);
-    if constexpr (!Arithmetic::kIsCrowded) elements.load_delta(rStats, stage);
+    products.issue_dp(rDP, rings);
+    if constexpr (!Arithmetic::kIsCrowded) elements.load_delta(rStats, dout_stage);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
-    if constexpr (Arithmetic::kIsCrowded) elements.load_delta(rStats, stage);
-    elements.template score_gradients<kBoth>(rDS, rDP, rStats, stage, Arithmetic::pairs_of(rS));
+    if constexpr (Arithmetic::kIsCrowded) elements.load_delta(rStats, dout_stage);
+    elements.template score_gradients<kBoth>(rDS, rDP, rStats, dout_stage,
+                                             Arithmetic::pairs_of(rS));
     store_ds<kBoth>(rDS);
     announce_ds();
-    if constexpr (kCountsDs) ds.advance();
-    release(kDoutFull, ring);
+    release_dout();
     if constexpr (T.stages == 1) {
-      products.template issue_dk<kBoth>(rDK, rDS, stage);
+      products.template issue_dk<kBoth>(rDK, rDS, rings);
       ptx::wgmma_wait_group<0>();
-      if (has_next) release(kQFull, ring);
+      if (has_next) release_q(rings);
       wait_for_q(next);
-      products.issue_scores(rS, rK, next.stage());
+      products.issue_scores(rS, rK, next);
     } else {
       wait_for_q(next);
-      products.issue_scores(rS, rK, next.stage());
-      products.template issue_dk<kBoth>(rDK, rDS, stage);
+      products.issue_scores(rS, rK, next);
+      products.template issue_dk<kBoth>(rDK, rDS, rings);
     }
-    elements.load_lse(rStats, next.stage());
+    elements.load_lse(rStats, next.q().stage());
     go_to_next();
     ptx::wgmma_wait_group<0>();
-    if (T.stages > 1 || !has_next) release(kQFull, ring);
+    if (T.stages > 1 || !has_next) release_q(rings);
     ptx::fence_registers(rS);
-    ring = next;
+    rings = next;
   }
 
   // The same where dv is all that is computed: Q is free when its scores are there. A work's last
@@ -236,22 +233,22 @@ class Math {
   __device__ void visit_for_dv(Scores& rS, Statistics& rStats, bool has_next) {
     Operand rP;
     None none;
-    const RingState<T> next{ring.count + has_next};
+    const Rings<T, kPart> next{rings.steps + has_next};
     __syncwarp();  // every lane has read its lse, which came with Q
-    if (has_next) release(kQFull, ring);
-    elements.template probabilities<kBoth>(rS, rStats, ring.stage(), rP, none);
+    if (has_next) release_q(rings);
+    elements.template probabilities<kBoth>(rS, rStats, rings.q().stage(), rP, none);
     if (is_masked) elements.template hide<kBoth>(rP, work, m);
     wait_for_q(next);
-    products.issue_scores(rS, rK, next.stage());
+    products.issue_scores(rS, rK, next);
     wait_for_dout();
-    products.template issue_dv<kBoth>(rDV, rP, ring.stage());
-    elements.load_lse(rStats, next.stage());
+    products.template issue_dv<kBoth>(rDV, rP, rings);
+    elements.load_lse(rStats, next.q().stage());
     go_to_next();
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
-    release(kDoutFull, ring);
-    if (!has_next) release(kQFull, ring);
-    ring = next;
+    release_dout();
+    if (!has_next) release_q(rings);
+    rings = next;
   }
 
   // Which block comes next, and whether some of the CTA's keys do not see all of it.
@@ -268,21 +265,24 @@ class Math {
     ptx::fence_registers(x);  // before any product is under way
   }
 
-  __device__ void wait_for_q(const RingState<T>& of) const { c.pipeline(kQFull).consumer_wait(of); }
+  __device__ void wait_for_q(const Rings<T, kPart>& of) const {
+    c.template q_pipeline<kPart>().consumer_wait(of.q());
+  }
   // Before the work's first dP: V comes when the dk and dv before have left its place, while the
   // first scores and probabilities are computed.
   __device__ void wait_for_v() {
     if (has_v) return;
-    c.pipeline(kVFull).consumer_wait(VState{work.v});
+    c.pipeline(kVFull).consumer_wait(v);
     has_v = true;
   }
-  __device__ void wait_for_dout() const { c.pipeline(kDoutFull).consumer_wait(ring); }
-  __device__ void release(int full_kind, const RingState<T>& of) const {
-    if (lane % 32 == 0) c.pipeline(full_kind).consumer_release(of);
+  __device__ void wait_for_dout() const {
+    c.template dout_pipeline<kPart>().consumer_wait(rings.dout());
   }
-  // The stage of the step before this one.
-  __device__ void release_last(int full_kind) const {
-    if (ring.count > 0) release(full_kind, RingState<T>{ring.count - 1});
+  __device__ void release_q(const Rings<T, kPart>& of) const {
+    if (lane % 32 == 0) c.template q_pipeline<kPart>().consumer_release(of.q());
+  }
+  __device__ void release_dout() const {
+    if (lane % 32 == 0) c.template dout_pipeline<kPart>().consumer_release(rings.dout());
   }
 
   // Rows of dSᵀ for dQ = dS K, each block of queries in a stage of its own.
@@ -312,26 +312,24 @@ class Math {
     }
   }
   // The place of dS of the step's block-th block of queries.
-  __device__ DsState<T> ds_of(int block) const {
-    return {(kCountsDs ? ds.count : ring.count * q_blocks(T)) + block};
-  }
+  __device__ DsState<T> ds_of(int block) const { return {rings.steps * q_blocks(T) + block}; }
 
   const Context<T>& c;
   const Work& work;
   const BlockRange rows;  // its blocks of queries
   const int warpgroup;
-  const Products<T> products;
+  const Products<T, kPart> products;
   const int lane;  // in the warpgroup
   const Arithmetic elements;
 
-  RingState<T> ring;
-  DsState<T> ds;  // of the next step, where kCountsDs
+  Rings<T, kPart> rings;
   const KState<T> k;
+  const VState v;
   bool has_v = false;  // it is there
   int m;               // the step's queries: m q_rows and on
   bool is_masked;      // some of the CTA's keys do not see all of them
 
-  typename Products<T>::Keys rK;
+  typename Products<T, kPart>::Keys rK;
   float rDK[kHasDk ? T.head_dim / 2 : 1], rDV[kHasDv ? T.head_dim_v / 2 : 1];
 };
 
@@ -348,7 +346,6 @@ template <BwdTraits T>
 __device__ inline void math(const Context<T>& c, int warpgroup) {
   const int lane = threadIdx.x % kWarpgroupThreads;
   WorkReader<T> works(c);
-  Rings<T> rings;
 #pragma unroll 1
   for (;;) {
     const Work& work = works.wait();
@@ -356,15 +353,11 @@ __device__ inline void math(const Context<T>& c, int warpgroup) {
     if (work.steps == 0) {
       GradientStore<T>{c, work, warpgroup, lane, c.kSmem.v}.store_zeros();
       pass(c.pipeline(kKFull), works.k());
-      if (uses_v(work.part)) pass(c.pipeline(kVFull), VState{work.v});
-    } else {
-      if constexpr (!T.split) {
-        rings = Math<T, Part::kAll>(c, work, warpgroup, rings, works.k()).run();
-      } else if (work.part == Part::kDkAndDq) {
-        rings = Math<T, Part::kDkAndDq>(c, work, warpgroup, rings, works.k()).run();
-      } else {
-        rings = Math<T, Part::kDv>(c, work, warpgroup, rings, works.k()).run();
-      }
+      pass(c.pipeline(kVFull), works.v());
+    } else if (!T.split || work.part != Part::kDv) {
+      Math<T, part_with_dk(T)>(c, work, warpgroup, works.k(), works.v()).run();
+    } else if constexpr (T.split) {
+      Math<T, Part::kDv>(c, work, warpgroup, works.k(), works.v()).run();
     }
     __syncwarp();
     works.release(lane % 32 == 0);

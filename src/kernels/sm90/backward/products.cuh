@@ -34,7 +34,7 @@ struct StepShape {
   }
 };
 
-template <BwdTraits T>
+template <BwdTraits T, Part kPart>
 struct Products {
   using Shape = StepShape<T>;
   using Scores = typename Shape::Scores;
@@ -64,29 +64,35 @@ struct Products {
     }
   }
 
-  __device__ void issue_scores(Scores& rS, const Keys& rK, int stage) const {
-    const int q = c.kSmem.q + stage * q_bytes(T);
+  __device__ void issue_scores(Scores& rS, const Keys& rK, const Rings<T, kPart>& of) const {
+    const int stage = of.q().stage(), q = c.q_place(stage);
     if constexpr (holds_keys(T)) {
       issue_held(rS, rK, q, stage);
     } else {
       issue_product<T.head_dim, Statistic::kLse>(rS, k, q, stage);
     }
   }
-  __device__ void issue_dp(Scores& rDP, int stage) const {
-    issue_product<T.head_dim_v, Statistic::kDelta>(rDP, c.kSmem.v,
-                                                   c.kSmem.dout + stage * dout_bytes(T), stage);
+  __device__ void issue_dp(Scores& rDP, const Rings<T, kPart>& of) const {
+    issue_product<T.head_dim_v, Statistic::kDelta>(rDP, c.kSmem.v, dout_place(of), of.q().stage());
   }
 
   template <Half kHalf>
-  __device__ void issue_dv(float (&rDV)[T.head_dim_v / 2], const Operand& rP, int stage) const {
-    issue_sum<T.head_dim_v, kHalf>(rDV, rP, c.kSmem.dout + stage * dout_bytes(T));
+  __device__ void issue_dv(float (&rDV)[T.head_dim_v / 2], const Operand& rP,
+                           const Rings<T, kPart>& of) const {
+    issue_sum<T.head_dim_v, kHalf>(rDV, rP, dout_place(of));
   }
   template <Half kHalf>
-  __device__ void issue_dk(float (&rDK)[T.head_dim / 2], const Operand& rDS, int stage) const {
-    issue_sum<T.head_dim, kHalf>(rDK, rDS, c.kSmem.q + stage * q_bytes(T));
+  __device__ void issue_dk(float (&rDK)[T.head_dim / 2], const Operand& rDS,
+                           const Rings<T, kPart>& of) const {
+    issue_sum<T.head_dim, kHalf>(rDK, rDS, c.q_place(of.q().stage()));
   }
 
  private:
+  __device__ int dout_place(const Rings<T, kPart>& of) const {
+    return c.dout_place(of.dout().stage());
+  }
+
+  // `stage`: of the statistics.
   // Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: 64 keys x q_rows queries. Of a slab, A has kKeys rows and B q_rows.
   template <int kHeadDim, Statistic kStatistic>
   __device__ void issue_product(Scores& d, int a, int b, int stage) const {

@@ -23,7 +23,7 @@ class Scheduler {
       Work* work = &c.work(slot.stage());
       if (threadIdx.x % 32 == 0) {
         take(work);
-        work->v = v.count;
+        count(work);
         ptx::mbarrier_arrive(c.barrier(kWorkFull, slot.stage()));
       }
       __syncwarp();
@@ -32,10 +32,11 @@ class Scheduler {
       c.pipeline(kKFull).producer_acquire(k);
       load<T.head_dim>(*work, p.maps.k, c.kSmem.k + k.stage() * k_bytes(T),
                        c.barrier(kKFull, k.stage()));
-      if (uses_v(work->part)) {
-        c.pipeline(kVFull).producer_acquire(v);
+      c.pipeline(kVFull).producer_acquire(VState{slot.count});
+      if (work->part == Part::kDv) {
+        arrive(c.barrier(kVFull));  // Q and dO may come there
+      } else {
         load<T.head_dim_v>(*work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
-        v.advance();
       }
       slot.advance();
     }
@@ -49,6 +50,13 @@ class Scheduler {
     }
   }
 
+  __device__ void count(Work* work) {
+    const bool of_dv = T.split && work->part == Part::kDv;
+    work->steps_before = of_dv ? steps_of_dv : steps_with_dk;
+    work->steps_of_others = of_dv ? steps_with_dk : steps_of_dv;
+    (of_dv ? steps_of_dv : steps_with_dk) += work->steps;
+  }
+
   __device__ uint32_t take_index() {
     if (p.workspace.ticket != nullptr) return atomicAdd(p.workspace.ticket, 1u);
     const uint32_t index = next;
@@ -56,16 +64,17 @@ class Scheduler {
     return index;
   }
 
+  __device__ static void arrive(ptx::SmemAddr full) {
+    if (ptx::elect_sync()) ptx::mbarrier_arrive(full);
+    __syncwarp();
+  }
+
   // K or V; where no query sees the keys, no more than the arrival. Tails are cleared where
   // something else may lie behind them, K's too: dq adds up dS K over all keys of the block, and a
   // dS of 0 does not silence NaN.
   template <int kColumns>
   __device__ void load(const Work& w, const TensorMap& map, int to, ptx::SmemAddr full) {
-    if (w.steps == 0) {
-      if (ptx::elect_sync()) ptx::mbarrier_arrive(full);
-      __syncwarp();
-      return;
-    }
+    if (w.steps == 0) return arrive(full);
     const bool packed = p.sequences.cu_seqlens_k != nullptr;
     const bool clears = packed || p.sequences.seqused_k != nullptr;
     tiles.template load<kKeys, kColumns>(
@@ -77,7 +86,7 @@ class Scheduler {
   const BwdParams& p;
   TileLoads<T> tiles;
   PipelineState<kWorkSlots> slot;
-  VState v;
+  uint32_t steps_with_dk = 0, steps_of_dv = 0;  // of the works taken
   uint32_t next;
 };
 

@@ -18,7 +18,9 @@ struct BwdTraits {
   int head_dim_v = 128;  // of v, out and their gradients
   int q_rows = 64;       // of a step: one or two blocks of kQueryRows
   int k_stages = 1;      // of K: with two the next work's comes while this one's is read
-  int stages = 2;        // of Q and dO
+  int stages = 2;        // of Q
+  int dout_stages = 2;   // of dO
+  int dv_stages = 0;     // of both in works for dv alone: what is more lies in the place of V
   int ds_stages = 2;     // of dS
   int dq_stages = 2;     // of a part of dq: dq_columns columns
   // dk with dq, and dv, by works of their own, where registers do not hold both: scores are
@@ -40,8 +42,17 @@ inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 
 // What a work computes.
 enum class Part { kAll, kDkAndDq, kDv };
-constexpr bool uses_v(Part part) { return part != Part::kDv; }
 constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
+constexpr Part part_with_dk(const BwdTraits& t) { return t.split ? Part::kDkAndDq : Part::kAll; }
+// Works for dv alone have rings of Q and dO of their own, in the same place and in that of V, which
+// they do not read. The others' dO is read for dP alone and free soon: where works are split one
+// stage of it is enough, and dq has the room.
+constexpr int q_stages(const BwdTraits& t, Part part) {
+  return part == Part::kDv ? t.dv_stages : t.stages;
+}
+constexpr int dout_stages(const BwdTraits& t, Part part) {
+  return part == Part::kDv ? t.dv_stages : t.dout_stages;
+}
 
 enum Role { kLoadAndReduce, kMath0, kMath1, kDq };  // warpgroups
 inline constexpr int kReduceWarps = 2;
@@ -86,12 +97,13 @@ constexpr RegisterSplit register_split(const BwdTraits& t) {
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
 struct SmemLayout {
-  int k;      // [k_stage][slab][kKeys rows]
+  int k;  // [k_stage][slab][kKeys rows]
+  // Behind one another: what works for dv have of further stages lies in V, from both its ends.
+  int dout;   // [dout_stage][slab][q_rows rows]
   int v;      // [slab][kKeys rows]
-  int q;      // [stage][slab][q_rows rows]
-  int dout;   // [stage][slab][q_rows rows]
+  int q;      // [stage, the last first][slab][q_rows rows]
   int ds;     // [ds_stage][kKeys rows][kQueryRows]: transposed
-  int stats;  // [stage]: of q_rows rows, StatisticParts; or -lse log2(e), then delta
+  int stats;  // [stat_stages]: of q_rows rows, StatisticParts; or -lse log2(e), then delta
   // Of StatisticParts: for S, for dP. Not at the end: a product reads the same eight rows again and
   // again, but compute-sanitizer supposes that it reads as many rows as its operand has.
   int factors;
@@ -104,6 +116,13 @@ constexpr int k_bytes(const BwdTraits& t) { return kKeys * t.head_dim * kElement
 constexpr int v_bytes(const BwdTraits& t) { return kKeys * t.head_dim_v * kElementBytes; }
 constexpr int q_bytes(const BwdTraits& t) { return t.q_rows * t.head_dim * kElementBytes; }
 constexpr int dout_bytes(const BwdTraits& t) { return t.q_rows * t.head_dim_v * kElementBytes; }
+// Of the stages that works for dv alone have and the others do not.
+constexpr int extra_q_bytes(const BwdTraits& t) {
+  return t.split ? (t.dv_stages - t.stages) * q_bytes(t) : 0;
+}
+constexpr int extra_dout_bytes(const BwdTraits& t) {
+  return t.split ? (t.dv_stages - t.dout_stages) * dout_bytes(t) : 0;
+}
 inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
 // Of an unswizzled operand: 8 rows of 8 columns, side by side.
@@ -116,7 +135,8 @@ constexpr int stat_bytes(const BwdTraits& t) { return t.q_rows * stat_row_bytes(
 constexpr int stage_statistics_bytes(const BwdTraits& t) {
   return multiplies_statistics(t) ? stat_bytes(t) : 2 * stat_bytes(t);
 }
-inline constexpr int kWorkBytes = 56;
+constexpr int stat_stages(const BwdTraits& t) { return t.split ? t.dv_stages : t.stages; }
+inline constexpr int kWorkBytes = 60;
 inline constexpr int kWorkSlots = 2;
 
 // Barriers, in the order of shared memory: a row of the table each.
@@ -143,6 +163,7 @@ enum BarrierKind {
 enum RawBarrier { kRawOfLoad, kRawOfSchedule, kRawBarriers };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
   const int math_warps = 4 * kMathWarpgroups, dq_warps = 4;
+  const int qs = t.stages + t.dv_stages, douts = t.dout_stages + t.dv_stages;  // a ring each
   const char* loaded = "its warp + TMA bytes, or that warp after clearing the tail";
   return {{
       {"work_full", kWorkSlots, 1, Start::kTaken, "schedule", "all others"},
@@ -152,13 +173,13 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
       {"k_full", t.k_stages, 1, Start::kTaken, loaded, "math, dq"},
       {"k_empty", t.k_stages, math_warps + dq_warps, Start::kFree,
        "math and dq warps, after their products, or when dv has left its place", "schedule"},
-      {"v_full", 1, 1, Start::kTaken, loaded, "math"},
-      {"v_empty", 1, math_warps, Start::kFree, "math warps, when dk, or dk and dv, have left",
-       "schedule"},
-      {"q_full", t.stages, 1, Start::kTaken, loaded, "math"},
-      {"q_empty", t.stages, math_warps, Start::kFree, "math warps, after dK", "load"},
-      {"dout_full", t.stages, 1, Start::kTaken, loaded, "math"},
-      {"dout_empty", t.stages, math_warps, Start::kFree, "math warps, after dV", "load"},
+      {"v_full", 1, 1, Start::kTaken, loaded, "math; load, where stages for dv lie there"},
+      {"v_empty", 1, math_warps, Start::kFree,
+       "math warps, when dk, or dk and dv, have left, or after the last dV", "schedule"},
+      {"q_full", qs, 1, Start::kTaken, loaded, "math"},
+      {"q_empty", qs, math_warps, Start::kFree, "math warps, after dK or S", "load"},
+      {"dout_full", douts, 1, Start::kTaken, loaded, "math"},
+      {"dout_empty", douts, math_warps, Start::kFree, "math warps, after dV or dP", "load"},
       {"ds_full", t.ds_stages, math_warps, Start::kTaken, "math warps, after their rows are there",
        "dq"},
       {"ds_empty", t.ds_stages, dq_warps, Start::kFree, "dq warps, after dQ", "math"},
@@ -173,12 +194,12 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
 
 constexpr SmemLayout smem_layout(const BwdTraits& t) {
   SmemLayout s{};
-  s.v = s.k + t.k_stages * k_bytes(t);
+  s.dout = s.k + t.k_stages * k_bytes(t);
+  s.v = s.dout + t.dout_stages * dout_bytes(t);
   s.q = s.v + v_bytes(t);
-  s.dout = s.q + t.stages * q_bytes(t);
-  s.ds = s.dout + t.stages * dout_bytes(t);
+  s.ds = s.q + t.stages * q_bytes(t);
   s.stats = s.ds + t.ds_stages * kDsBytes;
-  s.factors = s.stats + t.stages * stage_statistics_bytes(t);
+  s.factors = s.stats + stat_stages(t) * stage_statistics_bytes(t);
   s.dq = s.factors + (multiplies_statistics(t) ? 2 * kCoreMatrixBytes : 0);
   s.work = s.dq + t.dq_stages * dq_bytes(t);
   s.barriers = s.work + (kWorkSlots * kWorkBytes + 7) / 8 * 8;
@@ -197,7 +218,13 @@ constexpr int live_registers(const BwdTraits& t) {
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const BwdTraits& t) {
   if (t.stages < (t.split ? 1 : 2) || t.stages > 4)
-    return "Q, dO and dS have two to four stages; one where dk and dv are split";
+    return "Q has two to four stages; one where dk and dv are split";
+  if (t.split ? t.dout_stages < 1 || t.dout_stages > t.stages : t.dout_stages != t.stages)
+    return "dO has as many stages as Q; or fewer where dk and dv are split";
+  if (t.split ? t.dv_stages < t.stages || t.dv_stages > 4 : t.dv_stages != 0)
+    return "works for dv, where there are some, have as many stages as the others or more";
+  if (extra_q_bytes(t) + extra_dout_bytes(t) > v_bytes(t))
+    return "what works for dv have more of stages does not fit the place of V";
   if (t.q_rows != kQueryRows && t.q_rows != 2 * kQueryRows)
     return "a step has one or two blocks of 64 queries";
   if (t.q_rows > kQueryRows && (t.split || t.softcap))
