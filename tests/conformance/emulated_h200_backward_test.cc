@@ -171,7 +171,7 @@ TEST_F(EmulatedH200Backward, CtasThatTakeTurnsGiveTheSameBits) {
     together.push_back(with_turns(h200_of(resident)[0], static_cast<uint32_t>(resident),
                                   static_cast<uint64_t>(seed)));
   }
-  for (const int64_t head_dim : {64, 128, 192}) {
+  for (const int64_t head_dim : {64, 128, 192, 256}) {
     for (const bool causal : {false, true}) {
       Case c = small_case(330, 600, head_dim);
       c.desc.deterministic = true;
