@@ -52,12 +52,12 @@ class Loader {
         const int rows = clears_q ? s.seqlen_q - m * T.q_rows : T.q_rows;
         const int row = s.offset_q + m * T.q_rows, batch_q = packed_q ? 0 : s.batch;
         const int first = m * q_blocks(T), last = num_query_blocks(s.seqlen_q) - 1;
-        // From such a statistic of each query.
+        // The step's part of an array with a statistic of each row of the workspace.
         const auto statistic = [&](const auto* of_rows, int stage, int offset) {
           return Statistic{of_rows + int64_t{block + first} * kQueryRows, last - first,
                            c.kSmem.stats + stage * stage_statistics_bytes(T) + offset};
         };
-        // Of this work, in its stages: works of the other kind may still read them.
+        // The first of this work in its stages, which works of the other kind may still read.
         const bool comes_first =
             T.split && rings.steps - w.steps_before < static_cast<uint32_t>(q_stages(T, kPart));
         const Pipeline q = c.template q_pipeline<kPart>();
