@@ -41,6 +41,7 @@ class DqProduct {
 #pragma unroll 1
     for (; ds.count != end; ds.advance()) {
       c.pipeline(kDsFull).consumer_wait(ds);
+      ptx::fence_proxy_async_shared();  // ordinary stores wrote it
 #pragma unroll 1
       for (int part = 0; part < parts; part += kAtOnce) {
         multiply(part, k);
@@ -98,7 +99,6 @@ class DqProduct {
       const int e = part * kColumns / 2 + 4 * j;
       to[32 * j] = {rDQ[e], rDQ[e + 1], rDQ[e + 2], rDQ[e + 3]};
     }
-    ptx::fence_proxy_async_shared();
     __syncwarp();
     if (lane == 0) ptx::mbarrier_arrive(c.barrier(kDqFull, dq.stage()));
     dq.advance();

@@ -40,17 +40,8 @@ class Math {
     ptx::fence_registers(rS);
     if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(v);
 #pragma unroll 1
-    for (; steps > 0; --steps) {
-      if constexpr (kPart == Part::kDv) {
-        visit_for_dv(rS, rStats, steps > 1);
-      } else if constexpr (kPart == Part::kDkAndDq) {
-        visit_for_dk_and_dq(rS, rStats, steps > 1);
-      } else if constexpr (kInHalves) {
-        visit_in_halves(rS, rStats, steps > 1);
-      } else {
-        visit(rS, rStats, steps > 1);
-      }
-    }
+    for (; steps > kLastSteps; --steps) step<false>(rS, rStats, steps > 1);
+    if constexpr (kLastSteps > 0) step<true>(rS, rStats, false);
     ptx::wgmma_wait_group<0>();
     // The gradients leave through V's place, or K's of a work for dv, whose Q and dO may lie in
     // V's.
@@ -95,10 +86,28 @@ class Math {
   using Factors = typename Arithmetic::Factors;
   using None = typename Arithmetic::None;
 
-  // From the scores of a step to those of the next one. After the last step S is computed once
-  // more, and nobody reads it: a condition between two products would make ptxas serialise them.
-  // Statistics and what the next block is are read from shared memory while products run; P and dS
-  // too are read then, of which the product under way has copies (ptxas gives them one register).
+  // A work's last step is code of its own, without the scores of a next one: a condition between
+  // two products would make ptxas serialise them. Where softcap's slopes are held it would spill:
+  // there S of the last step is computed once more, and nobody reads it.
+  static constexpr int kLastSteps = T.softcap && kPart == Part::kAll ? 0 : 1;
+
+  template <bool kIsLast>
+  __device__ void step(Scores& rS, Statistics& rStats, bool has_next) {
+    if constexpr (kPart == Part::kDv) {
+      visit_for_dv<kIsLast>(rS, rStats);
+    } else if constexpr (kPart == Part::kDkAndDq) {
+      visit_for_dk_and_dq<kIsLast>(rS, rStats);
+    } else if constexpr (kInHalves) {
+      visit_in_halves<kIsLast>(rS, rStats);
+    } else {
+      visit<kIsLast>(rS, rStats, has_next);
+    }
+  }
+
+  // From the scores of a step to those of the next one. Statistics and what the next block is are
+  // read from shared memory while products run; P and dS too are read then, of which the product
+  // under way has copies (ptxas gives them one register).
+  template <bool kIsLast>
   __device__ void visit(Scores& rS, Statistics& rStats, bool has_next) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     Scores rDP;
@@ -127,10 +136,8 @@ class Math {
     products.template issue_dk<kBoth>(rDK, rY, rings);
     store_ds<kBoth>(rY);
     announce_ds();
-    wait_for_q(next);
-    products.issue_scores(rS, rK, next);
-    elements.load_lse(rStats, next.q().stage());
-    go_to_next();
+    issue_next_scores<kIsLast>(rS, next);
+    look_ahead<kIsLast>(rStats, next);
     ptx::wgmma_wait_group<0>();
     release_dout();
     release_q(rings);
@@ -149,10 +156,11 @@ class Math {
   //   dS to the others    the next S, then dK, second half
   //
   // dP takes the registers of S. dS is stored at once, while the queue of shared memory is short,
-  // and announced when its second half is there: the fence then finds it written.
-  __device__ void visit_in_halves(Scores& rX, Statistics& rStats, bool has_next) {
+  // and announced when its second half is there.
+  template <bool kIsLast>
+  __device__ void visit_in_halves(Scores& rX, Statistics& rStats) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
-    const Rings<T, kPart> next{rings.steps + has_next};
+    const Rings<T, kPart> next{rings.steps + 1};
     Operand rY;  // P, then dS
     None none;
     elements.template probabilities<kFirst>(rX, rStats, q_stage, rY, none);
@@ -176,11 +184,9 @@ class Math {
     elements.template score_gradients<kSecond>(rY, rX, rStats, dout_stage,
                                                Arithmetic::pairs_of(rY));
     release_dout();
-    wait_for_q(next);
-    products.issue_scores(rX, rK, next);
+    issue_next_scores<kIsLast>(rX, next);
     store_ds<kSecond>(rY);
-    elements.load_lse(rStats, next.q().stage());
-    go_to_next();
+    look_ahead<kIsLast>(rStats, next);
     products.template issue_dk<kSecond>(rDK, rY, rings);
     announce_ds();
     ptx::wgmma_wait_group<1>();
@@ -190,10 +196,12 @@ class Math {
 
   // The same where dk and dq are computed, not dv: P stays in f32 in the registers of S, since no
   // product reads it. That the mask may change P keeps ptxas from computing it behind dP, for whose
-  // registers and those of S at once there is no room.
-  __device__ void visit_for_dk_and_dq(Scores& rS, Statistics& rStats, bool has_next) {
+  // registers and those of S at once there is no room. dK comes before the next S, so that the Q
+  // behind the next one comes sooner, and the next one is waited for while dK runs.
+  template <bool kIsLast>
+  __device__ void visit_for_dk_and_dq(Scores& rS, Statistics& rStats) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
-    const Rings<T, kPart> next{rings.steps + has_next};
+    const Rings<T, kPart> next{rings.steps + 1};
     Scores rDP;
     Operand rDS;
     elements.factors_in_place(rS, rStats, q_stage);
@@ -209,48 +217,58 @@ class Math {
     store_ds<kBoth>(rDS);
     announce_ds();
     release_dout();
-    if constexpr (T.stages == 1) {
-      products.template issue_dk<kBoth>(rDK, rDS, rings);
-      ptx::wgmma_wait_group<0>();
-      if (has_next) release_q(rings);
-      wait_for_q(next);
-      products.issue_scores(rS, rK, next);
-    } else {
-      wait_for_q(next);
-      products.issue_scores(rS, rK, next);
-      products.template issue_dk<kBoth>(rDK, rDS, rings);
-    }
-    elements.load_lse(rStats, next.q().stage());
-    go_to_next();
+    products.template issue_dk<kBoth>(rDK, rDS, rings);
+    if constexpr (T.stages == 1) give_q_away<0>();
+    issue_next_scores<kIsLast>(rS, next);
+    look_ahead<kIsLast>(rStats, next);
+    if constexpr (T.stages > 1) give_q_away<kIsLast ? 0 : 1>();
     ptx::wgmma_wait_group<0>();
-    if (T.stages > 1 || !has_next) release_q(rings);
     ptx::fence_registers(rS);
     rings = next;
   }
 
-  // The same where dv is all that is computed: Q is free when its scores are there. A work's last
-  // one is held for the scores that nobody reads, where the next work's would take its place.
-  __device__ void visit_for_dv(Scores& rS, Statistics& rStats, bool has_next) {
+  // The same where dv is all that is computed: Q is free when its scores are there.
+  template <bool kIsLast>
+  __device__ void visit_for_dv(Scores& rS, Statistics& rStats) {
     Operand rP;
     None none;
-    const Rings<T, kPart> next{rings.steps + has_next};
+    const Rings<T, kPart> next{rings.steps + 1};
     __syncwarp();  // every lane has read its lse, which came with Q
-    if (has_next) release_q(rings);
+    release_q(rings);
     elements.template probabilities<kBoth>(rS, rStats, rings.q().stage(), rP, none);
     if (is_masked) elements.template hide<kBoth>(rP, work, m);
-    wait_for_q(next);
-    products.issue_scores(rS, rK, next);
+    issue_next_scores<kIsLast>(rS, next);
     wait_for_dout();
     products.template issue_dv<kBoth>(rDV, rP, rings);
-    elements.load_lse(rStats, next.q().stage());
-    go_to_next();
+    look_ahead<kIsLast>(rStats, next);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
     release_dout();
-    if (!has_next) release_q(rings);
     rings = next;
   }
 
+  // Q of the step when dK has read it: all but the last kPending products are done.
+  template <int kPending>
+  __device__ void give_q_away() const {
+    ptx::wgmma_wait_group<kPending>();
+    release_q(rings);
+  }
+  // S of the next step.
+  template <bool kIsLast>
+  __device__ void issue_next_scores(Scores& rS, const Rings<T, kPart>& next) const {
+    if constexpr (!kIsLast) {
+      wait_for_q(next);
+      products.issue_scores(rS, rK, next);
+    }
+  }
+  // What the next step needs of shared memory.
+  template <bool kIsLast>
+  __device__ void look_ahead(Statistics& rStats, const Rings<T, kPart>& next) {
+    if constexpr (!kIsLast) {
+      elements.load_lse(rStats, next.q().stage());
+      go_to_next();
+    }
+  }
   // Which block comes next, and whether some of the CTA's keys do not see all of it.
   __device__ void go_to(int block) {
     m = block == rows.n_block_max ? rows.n_block_min : block;
@@ -302,9 +320,9 @@ class Math {
                        rDS[step][1], rDS[step][2], rDS[step][3]);
     }
   }
-  // Says that they are there.
+  // Says that they are there. Who reads them by products has a proxy fence of its own, behind the
+  // barrier: here it would wait until they are written.
   __device__ void announce_ds() const {
-    ptx::fence_proxy_async_shared();
     __syncwarp();
 #pragma unroll
     for (int block = 0; block < q_blocks(T); ++block) {

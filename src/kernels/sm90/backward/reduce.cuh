@@ -52,6 +52,7 @@ class Reducer {
 #pragma unroll 1
         for (int part = 0; part < kParts; ++part, dq.advance()) {
           c.pipeline(kDqFull).consumer_wait(dq);
+          ptx::fence_proxy_async_shared();  // ordinary stores wrote it
           // Of the last step's blocks the second may lie past the sequence.
           if (kBlocks == 1 || m * kBlocks + part / kBlockParts < blocks) {
             add(workspace.dq + (block * kBlockParts + part) * (dq_bytes(T) / 4), dq.place());
