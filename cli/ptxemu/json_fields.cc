@@ -154,8 +154,8 @@ std::vector<int64_t> JsonFields::integers(std::string_view key, size_t least, si
     const std::string count =
         least == most ? std::to_string(least) : fmt::format("{} to {}", least, most);
     if (most == 0) throw refuse(key, "an empty array");
-    throw refuse(key, fmt::format("{} whole number{} from {} to {}", count, most == 1 ? "" : "s",
-                                  low, high));
+    throw refuse(key, fmt::format("an array of {} whole number{} from {} to {}", count,
+                                  most == 1 ? "" : "s", low, high));
   }
   return numbers;
 }

@@ -91,8 +91,8 @@ std::array<uint32_t, 3> read_shape(const JsonFields& fields, const char* key,
     shape[i] = static_cast<uint32_t>(number);
   }
   if (!good) {
-    throw fields.refuse(key,
-                        fmt::format("three whole numbers from 1 to {}", fmt::join(most, ", ")));
+    throw fields.refuse(
+        key, fmt::format("an array of three whole numbers from 1 to {}", fmt::join(most, ", ")));
   }
   return shape;
 }

@@ -24,8 +24,8 @@ class BadLaunch(PtxemuTest):
 
     def test_shapes(self):
         self.refuse_changed({"grid": None}, "grid: is missing")
-        self.refuse_changed({"grid": [0, 1, 1]}, "grid [0,1,1]", "accepted: three whole numbers from 1 to")
-        self.refuse_changed({"grid": [4, 1]}, "grid [4,1]", "accepted: three whole numbers from 1 to")
+        self.refuse_changed({"grid": [0, 1, 1]}, "grid [0,1,1]", "accepted: an array of three whole numbers from 1 to")
+        self.refuse_changed({"grid": [4, 1]}, "grid [4,1]", "accepted: an array of three whole numbers from 1 to")
         self.refuse_changed({"grid": [4, 1, 65536]}, "grid [4,1,65536]")
         self.refuse_changed({"grid": 4}, "grid 4", "accepted")
         self.refuse_changed({"grid": [1.5, 1, 1]}, "grid [1.5,1,1]")
