@@ -92,8 +92,8 @@ struct Products {
     return c.dout_place(of.dout().stage());
   }
 
-  // `stage`: of the statistics.
   // Sᵀ = K Qᵀ and dPᵀ = V dOᵀ: 64 keys x q_rows queries. Of a slab, A has kKeys rows and B q_rows.
+  // `stage`: of the statistics.
   template <int kHeadDim, Statistic kStatistic>
   __device__ void issue_product(Scores& d, int a, int b, int stage) const {
     using Descriptor = WgmmaDescriptor<slab_columns(kHeadDim)>;
