@@ -72,6 +72,7 @@ class GpuBackwardOp final : public BackwardOp {
             .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
             .turns = words(kDqTurns),
             .ticket = words(kTicket),
+            .cleared = args.dq == nullptr ? nullptr : words(kClearedCounts),
             .dq_columns = tiling_.shape.head_dim,
             .head_blocks = static_cast<int32_t>(packed_head_blocks(plan_.problem))};
   }

@@ -134,7 +134,7 @@ ParamsLayout backward_layout() {
   add_tensor("dv", dv, &fields);
   fields.add("dsink, is_f32", dsink, is_f32);
   FA4_ADD_FIELDS(fields, workspace, neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns,
-                 ticket, dq_sum_columns, head_blocks);
+                 ticket, cleared, dq_sum_columns, head_blocks);
   fields.add(
       "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, sections, last_keys_first",
       softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, sections, last_keys_first);

@@ -51,9 +51,9 @@ BackwardPlan plan_backward_with(const AttentionProblem& problem, const DeviceSpe
   if (const auto* cpu = std::get_if<CpuBackwardSpec>(&main)) {
     plan.workspace = cpu_backward_workspace(problem, *cpu);
   } else {
-    const BackwardShape shape = backward_tiling(plan)->shape;
-    plan.steps = gpu_backward_steps(problem, shape);
-    plan.workspace = gpu_backward_workspace(problem, shape);
+    const BackwardTiling tiling = *backward_tiling(plan);
+    plan.steps = gpu_backward_steps(problem, tiling.shape);
+    plan.workspace = gpu_backward_workspace(problem, tiling.shape, tiling.sections);
   }
   return plan;
 }

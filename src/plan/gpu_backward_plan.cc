@@ -16,6 +16,12 @@ constexpr int64_t kMaxCtas = (int64_t{1} << 31) - (int64_t{1} << 20);
 // rate of DRAM, a third (docs/kernels/hopper_rates.md has the L2's); an H200's is two halves, each
 // of which keeps what its SMs read, and what is dirty waits there to be written.
 constexpr double kL2ShareForQueries = 0.27;
+// The same where works clear the sums of later sections, and heads have few works or equal ones:
+// zeros that wait long for their first addition are written to DRAM meanwhile. Long heads under a
+// mask, of which there is less to clear, are faster the old way
+// (docs/kernels/bwd_sm90_experiments.md, "Zeros a little ahead").
+constexpr double kL2ShareWithZeros = 0.08;
+constexpr int64_t kWorksOfLongHead = 32;
 // Works of an SM. Under a mask, longest first, the long ones of the last section go on when others
 // have ended. That weighs where there are fewer than kFewWorks in all: a section then has so many
 // at least (docs/kernels/bwd_sm90_experiments.md, "The last section").
@@ -28,6 +34,20 @@ int64_t key_blocks(const AttentionProblem& p, int keys) {
 
 // CTAs for the same block of keys.
 int64_t ctas_of_keys(const BackwardShape& shape) { return int64_t{shape.cluster} * shape.parts; }
+
+int64_t works_of_head(const AttentionProblem& p, const BackwardShape& shape) {
+  return std::max<int64_t>(ctas_of_keys(shape) * ceil_div(p.seqlen_k, shape.keys), 1);
+}
+
+// For a section's queries; 0: a head at a time.
+double l2_share(const AttentionProblem& p, const BackwardShape& shape, const TurnRow& turns) {
+  const bool is_full = p.mask.is_full();
+  if (p.deterministic) return is_full ? 0.0 : turns.l2_share;
+  if (shape.clears_sums && (is_full || works_of_head(p, shape) < kWorksOfLongHead)) {
+    return kL2ShareWithZeros;
+  }
+  return is_full ? 0.0 : kL2ShareForQueries;
+}
 
 std::string check_strides_of_gradients(const AttentionProblem& p) {
   const int gradient_bytes = size_of(p.grad_dtype);
@@ -69,19 +89,14 @@ Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
 int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device,
                              const BackwardShape& shape, const TurnRow& turns) {
   const int64_t heads = std::max<int64_t>(p.heads_kv * p.batch, 1);
-  int64_t section = 1;
-  if (!p.mask.is_full()) {
-    const double row_bytes =
-        2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
-    const double head_bytes =
-        std::max(1.0, row_bytes * static_cast<double>(p.group() * p.seqlen_q));
-    const double share = p.deterministic ? turns.l2_share : kL2ShareForQueries;
-    section = static_cast<int64_t>(share * static_cast<double>(device.l2_bytes) / head_bytes);
-    const int64_t works =
-        std::max<int64_t>(ctas_of_keys(shape) * ceil_div(p.seqlen_k, shape.keys), 1);  // of a head
-    if (!last_keys_first(p) && heads * works < kFewWorks * device.num_sms) {
-      section = std::max(section, ceil_div(kFewWorksOfSection * device.num_sms, works));
-    }
+  const int64_t works = works_of_head(p, shape);
+  const double row_bytes =
+      2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
+  const double head_bytes = std::max(1.0, row_bytes * static_cast<double>(p.group() * p.seqlen_q));
+  auto section = static_cast<int64_t>(l2_share(p, shape, turns) *
+                                      static_cast<double>(device.l2_bytes) / head_bytes);
+  if (!p.mask.is_full() && !last_keys_first(p) && heads * works < kFewWorks * device.num_sms) {
+    section = std::max(section, ceil_div(kFewWorksOfSection * device.num_sms, works));
   }
   const int columns = last_keys_first(p) ? turns.columns_last_first : turns.columns;
   if (p.deterministic && columns > 0) {
@@ -120,7 +135,8 @@ std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const Back
            .threads = kPostprocessThreads}};
 }
 
-WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const BackwardShape& shape) {
+WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const BackwardShape& shape,
+                                       int sections) {
   const bool packed = p.layout_q == Layout::kPacked;
   const int64_t rows = kQueryRows * (packed ? p.heads_q * packed_head_blocks(p) : query_ctas(p));
   WorkspaceLayout layout;
@@ -134,6 +150,9 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
   if (p.deterministic) layout.add(kDqTurns, rows / kQueryRows * 4);
   if (p.deterministic || shape.persistent_ctas > 0) layout.add(kTicket, 4);
+  if (shape.clears_sums && sections > kSectionsAhead) {
+    layout.add(kClearedCounts, int64_t{sections} * 4);
+  }
   return layout;
 }
 
@@ -166,8 +185,7 @@ void explain_backward_order(const AttentionProblem& p, int sections, bool last_k
   steps->push_back({"order",
                     fmt::format("{} sections of key heads, {} keys first", sections,
                                 last_keys_first ? "last" : "first"),
-                    p.mask.is_full() ? "head by head: queries and sums of dq stay in the L2 cache"
-                                     : "queries and sums of dq of a section fit the L2 cache"});
+                    "queries and sums of dq of a section fit the L2 cache"});
   if (p.deterministic) {
     steps->push_back({"dq", "added up in turns", "deterministic: the same order in every run"});
   }

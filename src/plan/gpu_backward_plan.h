@@ -31,6 +31,7 @@ struct BackwardShape {
   int parts = 1;  // CTAs for the same keys, each with some of the products
   // CTAs that go from block of keys to block of keys in the order of a ticket; 0: one a block.
   int persistent_ctas = 0;
+  bool clears_sums = false;  // works clear dq's sums of later sections of heads
 };
 
 // The launches, in their order. One of grid 0 has nothing to do.
@@ -46,6 +47,7 @@ inline constexpr std::string_view kStatisticParts = "statistic_parts";
 // u32.
 inline constexpr std::string_view kDqTurns = "dq_turns";
 inline constexpr std::string_view kTicket = "ticket";
+inline constexpr std::string_view kClearedCounts = "cleared_counts";
 
 // Blocks of query rows: of the longest sequence; of a head of packed sequences.
 int64_t query_blocks(const AttentionProblem& problem);
@@ -72,7 +74,8 @@ int choose_backward_sections(const AttentionProblem& problem, const DeviceSpec& 
 
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& problem,
                                            const BackwardShape& shape);
-WorkspaceLayout gpu_backward_workspace(const AttentionProblem& problem, const BackwardShape& shape);
+WorkspaceLayout gpu_backward_workspace(const AttentionProblem& problem, const BackwardShape& shape,
+                                       int sections);
 
 // The first launch, and the last one, of a main kernel that reads statistics in `form` and whose
 // sums of dq lie as `layout` says.

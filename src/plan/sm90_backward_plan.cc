@@ -44,7 +44,8 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .threads = sm90::bwd::kNumThreads,
           .smem_bytes = sm90::bwd::smem_layout(traits).total,
           .parts = sm90::bwd::num_parts(traits),
-          .persistent_ctas = num_sms};
+          .persistent_ctas = num_sms,
+          .clears_sums = true};
 }
 
 Support query_sm90_backward_support(const AttentionProblem& p) {

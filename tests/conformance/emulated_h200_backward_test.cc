@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "emulated_backward.h"
+#include "plan/backward_plan.h"
 
 namespace fa4::internal {
 
@@ -147,6 +148,37 @@ TEST_F(EmulatedH200Backward, EveryGridGivesTheSameBits) {
     for (const int num_sms : {1, 7, 132}) {
       EXPECT_TRUE(first == run_backward_on(h200_of(num_sms)[0], given.problem(), given.args()))
           << "head_dim " << head_dim << ", " << num_sms << " SMs";
+    }
+  }
+}
+
+// Where the L2 cache holds one head, each head is a section, and works clear the sums of later
+// ones, which begin as NaN: also those of blocks of keys that a sequence does not have.
+TEST_F(EmulatedH200Backward, WorksClearTheSumsOfLaterSections) {
+  Backend alone = h200_of(1)[0], together = with_turns(h200_of(3)[0], 3, 5);
+  alone.device.spec.l2_bytes = together.device.spec.l2_bytes = 1;
+  for (const int64_t head_dim : {64, 128, 192}) {
+    Case dense = small_case(140, 260, head_dim);
+    dense.desc.batch = 4;
+    dense.desc.heads_q = 4;
+    dense.desc.heads_kv = 2;
+    Case causal = dense;
+    causal.desc.causal = true;
+    Case packed = causal;
+    pack(packed, {70, 0, 1, 130, 64}, {140, 30, 0, 130, 300});
+    Case used = dense;
+    used.desc.has_seqused_q = used.desc.has_seqused_k = true;
+    used.seqused_q = {140, 0, 65, 64};
+    used.seqused_k = {129, 260, 10, 0};
+    for (const Case* c : {&dense, &causal, &packed, &used}) {
+      const BackwardCase given(*c);
+      SCOPED_TRACE(testing::Message() << "head_dim " << head_dim);
+      for (const Backend& backend : {alone, together}) {
+        const BackwardPlan plan = plan_backward(given.problem(), backend.device.spec);
+        EXPECT_NE(plan.workspace.find(kClearedCounts), nullptr);
+        GradientResult result = run_backward_on(backend, given.problem(), given.args());
+        expect_gradients(given, result);
+      }
     }
   }
 }

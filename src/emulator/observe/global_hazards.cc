@@ -58,7 +58,9 @@ GlobalHazards::Order GlobalHazards::order(const GlobalTouch& earlier, bool earli
                                           const Access& access) {
   if (earlier.touch.who.none()) return Order::kOrdered;
   const uint64_t own = access.hazards->cluster().index;
-  const bool async_read = access.op != nullptr && !access.writes && in_async_proxy(access.op->kind);
+  // A sum reads what it is added to.
+  const bool async_read = access.op != nullptr && (!access.writes || access.now.sums_floats) &&
+                          in_async_proxy(access.op->kind);
   if (earlier.cluster == own) {
     switch (access.hazards->order_in_global(earlier.touch, earlier_reads, access.agent,
                                             *access.knows, access.op, async_read)) {

@@ -55,7 +55,10 @@ struct BwdWorkspace {
   // Zeros before the main kernel. Deterministic: of each block, how many CTAs (on Blackwell warps)
   // have added to dq; null: in any order.
   uint32_t* turns;
-  uint32_t* ticket;     // blocks of keys that CTAs have taken; or null: by their own number
+  uint32_t* ticket;  // blocks of keys that CTAs have taken; or null: by their own number
+  // Zeros before the main kernel. Of each section of key heads, how many works have cleared their
+  // share of its sums of dq (sm90/backward/clear.cuh); null: all sums are zeros before it.
+  uint32_t* cleared;
   int32_t dq_columns;   // of the main kernel: head_dim rounded up
   int32_t head_blocks;  // packed: blocks of a head
 };

@@ -83,13 +83,25 @@ __device__ inline float sum_of_block(float x) {
   return sum;
 }
 
-__device__ inline void clear_dq(const BwdWorkspace& workspace, int64_t block) {
-  if (workspace.dq == nullptr) return;
-  const int elements = kQueryRows * workspace.dq_columns;
-  auto* to = reinterpret_cast<float4*>(workspace.dq + block * elements);
+// Where works of the main kernel clear sums, those of the first sections alone.
+__device__ inline void clear_dq(const BwdParams& p, const QueryBlock& of) {
+  if (p.workspace.dq == nullptr) return;
+  if (p.workspace.cleared != nullptr &&
+      section_of_head(p, of.sequence, of.head) >= kSectionsAhead) {
+    return;
+  }
+  const int elements = kQueryRows * p.workspace.dq_columns;
+  auto* to = reinterpret_cast<float4*>(p.workspace.dq + of.block * elements);
   for (int i = threadIdx.x; i < elements / 4; i += kPreprocessThreads) {
     to[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
   }
+}
+
+__device__ inline void clear_counts(const BwdParams& p) {
+  const BwdWorkspace& w = p.workspace;
+  if (threadIdx.x == 0 && w.ticket != nullptr) *w.ticket = 0;
+  if (w.cleared == nullptr) return;
+  for (int i = threadIdx.x; i < p.sections; i += kPreprocessThreads) w.cleared[i] = 0;
 }
 
 // Infinity becomes the largest bf16: it stands beside factors of zero, and its probability is zero
@@ -121,12 +133,10 @@ __global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCta
   const QueryBlock of = query_block(p, static_cast<int>(gridDim.x - 1 - blockIdx.x));
   const int lane = threadIdx.x % kRowLanes, first = threadIdx.x / kRowLanes;
   float dsink = 0.0f;
-  if (threadIdx.x == 0) {
-    if (blockIdx.x == 0 && p.workspace.ticket != nullptr) *p.workspace.ticket = 0;
-    if (of.is_inside() && p.workspace.turns != nullptr) p.workspace.turns[of.block] = 0;
-  }
+  if (blockIdx.x == 0) clear_counts(p);
   if (of.is_inside()) {
-    clear_dq(p.workspace, of.block);
+    if (threadIdx.x == 0 && p.workspace.turns != nullptr) p.workspace.turns[of.block] = 0;
+    clear_dq(p, of);
     float lse[kThreadRows], deltas[kThreadRows] = {};
 #pragma unroll
     for (int i = 0; i < kThreadRows; ++i) {

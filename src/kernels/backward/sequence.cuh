@@ -5,6 +5,7 @@
 #include "kernels/backward/params.h"
 #include "kernels/backward/traits.h"
 #include "kernels/geometry/query_range.h"
+#include "kernels/geometry/section_order.h"
 #include "kernels/geometry/sequence.cuh"
 
 namespace fa4 {
@@ -65,6 +66,16 @@ __device__ inline QueryBlock query_block(const BwdParams& p, int index) {
   QueryBlock of{sequence_of(p.sequences, batch), row - batch * p.heads_q, index - row * blocks, 0};
   of.block = first_query_block(p, of.sequence, of.head) + of.m_block;
   return of;
+}
+
+// Key heads of all sequences, of which sections consist.
+__device__ inline uint32_t num_key_heads(const BwdParams& p) {
+  return p.heads_kv * p.sequences.batch;
+}
+// The section of a query head.
+__device__ inline uint32_t section_of_head(const BwdParams& p, const Sequence& of, int head) {
+  const uint32_t key_head = of.batch * p.heads_kv + head / p.group;
+  return section_of_tile(key_head, num_key_heads(p), 1, p.sections).number;
 }
 
 // The first element of a row.

@@ -10,6 +10,10 @@ namespace fa4 {
 // Query rows of a block: those of one step of the main kernel.
 inline constexpr int kQueryRows = 64;
 
+// Works of a section of key heads clear dq's sums of the section so many behind it, where a main
+// kernel has sections.
+inline constexpr int kSectionsAhead = 2;
+
 // Columns of dq whose sums lie together where they lie in fragments.
 constexpr int dq_part_columns(int columns) { return columns % 64 == 0 ? 64 : 32; }
 

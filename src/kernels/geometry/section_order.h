@@ -10,18 +10,25 @@ struct HeadAndBlock {
   int block;
 };
 
-// Which head, and which of its `blocks` blocks of rows, is the `index`th work tile. Heads form
-// sections whose keys and values fit the L2 cache together; a section's tiles take all its heads'
-// first blocks, then all their second ones. Longest first: the last rows of a causal mask see most
-// keys, so that they come first and the short tiles fill the end. Sections differ by one head at
-// most, the larger ones first: a small section at the end would start long tiles last.
-//
-// 7 heads of 2 blocks, 3 sections, longest first:
-//   index  0 1 2  3 4 5 | 6 7  8 9 | 10 11  12 13
-//   head   0 1 2  0 1 2 | 3 4  3 4 |  5  6   5  6
-//   block  1 1 1  0 0 0 | 1 1  0 0 |  1  1   0  0
-constexpr HeadAndBlock section_order(uint32_t index, uint32_t heads, uint32_t blocks,
-                                     uint32_t sections, bool longest_first) {
+// Heads that share the L2 cache, or some part of it.
+struct Section {
+  uint32_t number;
+  uint32_t first_head;
+  uint32_t heads;
+};
+
+// The number-th of the `sections` into which heads are cut. They differ by one head at most, the
+// larger ones first: a small section at the end would start long tiles last.
+constexpr Section section_at(uint32_t number, uint32_t heads, uint32_t sections) {
+  const uint32_t small = heads / sections, large_sections = heads % sections;
+  const bool is_large = number < large_sections;
+  return {number, number * small + (is_large ? number : large_sections),
+          is_large ? small + 1 : small};
+}
+
+// Which one the `index`th work tile is of, where each head has `blocks`.
+constexpr Section section_of_tile(uint32_t index, uint32_t heads, uint32_t blocks,
+                                  uint32_t sections) {
   const uint32_t small = heads / sections;  // heads of a small section; large ones have one
   const uint32_t large_sections = heads % sections;  // more
   const uint32_t large_tiles = large_sections * (small + 1) * blocks;
@@ -30,11 +37,25 @@ constexpr HeadAndBlock section_order(uint32_t index, uint32_t heads, uint32_t bl
   // Among the sections of this size.
   const uint32_t tile = is_large ? index : index - large_tiles;
   const uint32_t section = tile / (section_heads * blocks);
-  const uint32_t tile_of_section = tile - section * section_heads * blocks;
-  const uint32_t first_head =
-      (is_large ? 0 : large_sections * (small + 1)) + section * section_heads;
-  const uint32_t round = tile_of_section / section_heads;  // through the section's heads
-  return {static_cast<int>(first_head + tile_of_section - round * section_heads),
+  return {(is_large ? 0 : large_sections) + section,
+          (is_large ? 0 : large_sections * (small + 1)) + section * section_heads, section_heads};
+}
+
+// Which head, and which of its `blocks` blocks of rows, is the `index`th work tile. Heads form
+// sections whose keys and values fit the L2 cache together; a section's tiles take all its heads'
+// first blocks, then all their second ones. Longest first: the last rows of a causal mask see most
+// keys, so that they come first and the short tiles fill the end.
+//
+// 7 heads of 2 blocks, 3 sections, longest first:
+//   index  0 1 2  3 4 5 | 6 7  8 9 | 10 11  12 13
+//   head   0 1 2  0 1 2 | 3 4  3 4 |  5  6   5  6
+//   block  1 1 1  0 0 0 | 1 1  0 0 |  1  1   0  0
+constexpr HeadAndBlock section_order(uint32_t index, uint32_t heads, uint32_t blocks,
+                                     uint32_t sections, bool longest_first) {
+  const Section of = section_of_tile(index, heads, blocks, sections);
+  const uint32_t tile = index - of.first_head * blocks;
+  const uint32_t round = tile / of.heads;  // through the section's heads
+  return {static_cast<int>(of.first_head + tile - round * of.heads),
           static_cast<int>(longest_first ? blocks - 1 - round : round)};
 }
 

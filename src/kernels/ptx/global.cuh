@@ -13,6 +13,14 @@ __device__ inline void red_add_v4(float* to, float b0, float b1, float b2, float
                : "memory");
 }
 
+// st.global.cs.v4.b32 [a], {b0, b1, b2, b3};  not likely to be read soon: evicted first
+// PTX ISA, "st", sm_20
+__device__ inline void st_cs(uint4* to, const uint4& b) {
+  asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(b.x), "r"(b.y),
+               "r"(b.z), "r"(b.w)
+               : "memory");
+}
+
 // ld.acquire.gpu.global.u32 d, [a];
 // PTX ISA, "ld", sm_70
 __device__ inline uint32_t ld_acquire_gpu(const uint32_t* from) {

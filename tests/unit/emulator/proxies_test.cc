@@ -156,6 +156,31 @@ TEST(Proxies, ACopyOfWhatAnotherClusterHasStoredNeedsAFence) {
   EXPECT_EQ(severity(shared, "missing-proxy-fence"), "error") << text_of(shared);
 }
 
+// Cluster 0 clears what the engine of cluster 1 adds to.
+LaunchReport add_to_cleared(const char* by_reader) {
+  const std::string body =
+      "mov.u32 %r3, %ctaid.x;\nsetp.eq.u32 %p1, %r3, 0;\n@!%p1 bra flag;\n"
+      "mov.f32 %f1, 0f00000000;\nst.global.v4.f32 [%d0], {%f1, %f1, %f1, %f1};\n"
+      "st.release.gpu.global.u32 [%d0+64], 1;\nbra end;\n"
+      "flag: ld.acquire.gpu.global.u32 %r4, [%d0+64];\nsetp.eq.u32 %p2, %r4, 0;\n@%p2 bra flag;\n" +
+      std::string(by_reader) +
+      "mov.u32 %r1, box;\nmov.f32 %f1, 0f3f800000;\n"
+      "st.shared.v4.f32 [%r1], {%f1, %f1, %f1, %f1};\nfence.proxy.async.shared::cta;\n"
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d0], [%r1], 16;\n"
+      "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\nend:\n";
+  PtxProgram p(body, checked(), kBox);
+  return p.launch(p.buffer("out", std::vector<uint32_t>(32)), 0, 1, 2);
+}
+
+TEST(Proxies, ASumOverWhatAnotherClusterHasStoredNeedsAFence) {
+  const auto good = add_to_cleared("fence.proxy.async.global;\n");
+  EXPECT_EQ(good.status, "ok") << text_of(good);
+  for (const char* fence : {"", "fence.proxy.async.shared::cta;\n"}) {
+    const auto bare = add_to_cleared(fence);
+    EXPECT_EQ(severity(bare, "missing-proxy-fence"), "error") << fence << text_of(bare);
+  }
+}
+
 // --- Tensor maps --------------------------------------------------------------------------------
 
 // A map in global memory gets another address, and a box is copied by it.

@@ -43,6 +43,22 @@ TEST(SectionOrder, EveryTileComesOnce) {
   }
 }
 
+TEST(SectionOrder, ATilesSectionIsOneOfTheSections) {
+  for (uint32_t heads = 1; heads <= 9; ++heads) {
+    for (uint32_t sections = 1; sections <= heads; ++sections) {
+      for (uint32_t i = 0; i < heads * 3; ++i) {
+        const Section of = section_of_tile(i, heads, 3, sections);
+        const Section same = section_at(of.number, heads, sections);
+        EXPECT_LT(of.number, sections);
+        EXPECT_EQ(of.first_head, same.first_head);
+        EXPECT_EQ(of.heads, same.heads);
+        EXPECT_LE(of.first_head * 3, i);
+        EXPECT_LT(i, (of.first_head + of.heads) * 3);
+      }
+    }
+  }
+}
+
 // A section's tiles are together: as many sections as asked for, each with a head more or less.
 TEST(SectionOrder, SectionsFollowEachOtherAndAreEvenlyLarge) {
   for (uint32_t heads = 1; heads <= 9; ++heads) {

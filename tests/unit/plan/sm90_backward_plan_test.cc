@@ -179,10 +179,36 @@ TEST(Sm90Backward, FewWorksMakeFewSections) {
     const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
     return std::get<Sm90BackwardSpec>(plan.main).sections;
   };
-  EXPECT_EQ(sections(128, 4, 2048), 4);    // 16 of 64 heads, 16 works each, for 132 SMs
-  EXPECT_EQ(sections(128, 4, 8192), 32);   // 31 works an SM: two heads share the L2 cache
-  EXPECT_EQ(sections(192, 2, 4096), 7);    // two works for each block of keys: 5 of 32 heads
-  EXPECT_EQ(sections(128, 16, 2048), 32);  // 31 works an SM
+  EXPECT_EQ(sections(128, 4, 2048), 4);   // 16 of 64 heads, 16 works each, for 132 SMs
+  EXPECT_EQ(sections(128, 4, 8192), 32);  // 31 works an SM: two heads share the L2 cache
+  EXPECT_EQ(sections(192, 2, 4096), 7);   // two works for each block of keys: 5 of 32 heads
+  EXPECT_EQ(sections(128, 8, 4096), 32);  // 31 works an SM: four heads
+}
+
+// Works clear the sums of later sections: of short heads, and of those whose works are equal, a
+// section is small, so that the zeros are still in the L2 cache when they are wanted.
+TEST(Sm90Backward, ShortHeadsHaveSmallSections) {
+  const auto plan = [](int64_t seqlen, bool causal, bool deterministic) {
+    ProblemDesc desc = dense(128, seqlen, causal);
+    desc.batch = 32768 / seqlen;
+    desc.deterministic = deterministic;
+    return plan_backward(AttentionProblem::make(desc), h200_spec());
+  };
+  const auto heads = [&](int64_t seqlen, bool causal, bool deterministic = false) {
+    const int64_t all = 32768 / seqlen * 16;
+    return all / std::get<Sm90BackwardSpec>(plan(seqlen, causal, deterministic).main).sections;
+  };
+  EXPECT_EQ(heads(512, false), 8);
+  EXPECT_EQ(heads(512, true), 8);
+  EXPECT_EQ(heads(2048, true), 2);
+  EXPECT_EQ(heads(4096, true), 4);  // long: as many as share more of the cache
+  EXPECT_EQ(heads(8192, false), 1);
+  EXPECT_EQ(heads(512, true, true), 32);  // who takes turns waits less among many
+  EXPECT_EQ(plan(512, true, false).workspace.find(kClearedCounts)->bytes, 4u * 114);
+  // As many sections as the preprocess clears, or fewer.
+  EXPECT_EQ(plan_backward(AttentionProblem::make(dense(128, 64)), h200_spec())
+                .workspace.find(kClearedCounts),
+            nullptr);
 }
 
 TEST(Sm90Backward, RefusalsNameTheArgument) {

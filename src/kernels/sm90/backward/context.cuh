@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/backward/sequence.cuh"
-#include "kernels/geometry/section_order.h"
 #include "kernels/sm90/backward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -21,10 +20,16 @@ struct Work {
   // Steps of the CTA's works before this one: of those of its kind, and of the others.
   uint32_t steps_before;
   uint32_t steps_of_others;
+  uint32_t section;  // of key heads
+  uint32_t place;    // among the section's works
 
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
 };
+
+__device__ inline uint32_t num_key_blocks(const BwdParams& p) {
+  return (p.sequences.seqlen_k + kKeys - 1) / kKeys;
+}
 
 // The `index`th of all works, written to shared memory part by part: the thread has few registers.
 // False: there is none.
@@ -36,11 +41,13 @@ __device__ inline bool find_work(const BwdParams& p, uint32_t index, Work* work)
     work->part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
     index /= 2;
   }
-  const uint32_t heads = p.heads_kv * p.sequences.batch;
-  const uint32_t blocks = (p.sequences.seqlen_k + kKeys - 1) / kKeys;
+  const uint32_t heads = num_key_heads(p), blocks = num_key_blocks(p), sections = p.sections;
   if (index >= heads * blocks) return false;
-  const HeadAndBlock at = section_order(index, heads, blocks, static_cast<uint32_t>(p.sections),
-                                        p.last_keys_first != 0);
+  const HeadAndBlock at = section_order(index, heads, blocks, sections, p.last_keys_first != 0);
+  const Section section = section_of_tile(index, heads, blocks, sections);
+  work->section = section.number;
+  work->place =
+      (index - section.first_head * blocks) * num_parts(T) + (work->part == Part::kDv ? 1 : 0);
   const int batch = at.head / p.heads_kv, first = at.block * kKeys;
   work->head = at.head - batch * p.heads_kv;
   work->n_block = at.block;

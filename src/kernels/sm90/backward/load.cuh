@@ -33,7 +33,7 @@ class Loader {
 
  private:
   static constexpr Part kWithDk = part_with_dk(T);
-  using Statistic = typename TileLoads<T>::Statistic;
+  using Statistic = typename TileLoads<T, ReadBy::kWorksOfHead>::Statistic;
 
   // Addresses are computed before a wait, so that a load begins when its stage is free.
   template <Part kPart>
@@ -114,7 +114,7 @@ class Loader {
 
   const Context<T>& c;
   const BwdParams& p;
-  TileLoads<T> tiles;
+  TileLoads<T, ReadBy::kWorksOfHead> tiles;
 };
 
 }  // namespace fa4::sm90::bwd

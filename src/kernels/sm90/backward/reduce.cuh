@@ -6,7 +6,7 @@
 #include "kernels/ptx/global.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
-#include "kernels/sm90/backward/context.cuh"
+#include "kernels/sm90/backward/clear.cuh"
 
 namespace fa4::sm90::bwd {
 
@@ -24,7 +24,10 @@ class Reducer {
       const Work& work = works.wait();
       if (work.steps < 0) return;
       const bool has_dq = work.part != Part::kDv && c.params.workspace.dq != nullptr;
-      if (work.steps > 0 && has_dq) visit(work);
+      if (work.steps > 0 && has_dq) {
+        wait_for_zeros<T>(c.params, work.section);
+        visit(work);
+      }
       works.release(true);
     }
   }

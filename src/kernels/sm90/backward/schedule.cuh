@@ -1,6 +1,7 @@
 // The schedule warp: which blocks of keys the CTA takes, and their K and V.
 #pragma once
 
+#include "kernels/sm90/backward/clear.cuh"
 #include "kernels/sm90/backward/tile_load.cuh"
 
 namespace fa4::sm90::bwd {
@@ -21,8 +22,8 @@ class Scheduler {
       wait(c.barrier(kWorkWanted), (slot.count + 1) & 1);
       c.pipeline(kWorkFull).producer_acquire(slot);
       Work* work = &c.work(slot.stage());
+      take(work);
       if (threadIdx.x % 32 == 0) {
-        take(work);
         count(work);
         ptx::mbarrier_arrive(c.barrier(kWorkFull, slot.stage()));
       }
@@ -38,6 +39,7 @@ class Scheduler {
       } else {
         load<T.head_dim_v>(*work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
       }
+      clear_share<T>(p, *work);  // behind V, for which the math warps wait
       slot.advance();
     }
   }
@@ -46,7 +48,13 @@ class Scheduler {
   // Passes over blocks that their sequences do not have.
   __device__ void take(Work* work) {
 #pragma unroll 1
-    while (find_work<T>(p, take_index(), work) && work->steps < 0) {
+    for (;;) {
+      int is_done = 1;
+      if (threadIdx.x % 32 == 0) is_done = !find_work<T>(p, take_index(), work);
+      __syncwarp();
+      if (__shfl_sync(0xffffffffu, is_done, 0) != 0 || work->steps >= 0) return;
+      clear_share<T>(p, *work);
+      __syncwarp();
     }
   }
 
@@ -84,7 +92,7 @@ class Scheduler {
 
   const Context<T>& c;
   const BwdParams& p;
-  TileLoads<T> tiles;
+  TileLoads<T, ReadBy::kOneWork> tiles;
   PipelineState<kWorkSlots> slot;
   uint32_t steps_with_dk = 0, steps_of_dv = 0;  // of the works taken
   uint32_t next;

@@ -2,6 +2,7 @@
 // memory.
 #pragma once
 
+#include "kernels/ptx/global.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/backward/context.cuh"
 #include "kernels/tile/pack.cuh"
@@ -105,8 +106,9 @@ struct GradientStore {
     for (int i = lane % 32; i < kWarpRows * kPieces; i += 32) {
       const int row = i / kPieces, piece = i % kPieces;
       if (row >= rows || kFirst + 8 * piece >= tensor.columns) continue;
-      *reinterpret_cast<uint4*>(to + row * tensor.stride_seqlen + 8 * piece) =
-          *reinterpret_cast<const uint4*>(c.smem + place + offset(first_row() + row, piece));
+      ptx::st_cs(
+          reinterpret_cast<uint4*>(to + row * tensor.stride_seqlen + 8 * piece),
+          *reinterpret_cast<const uint4*>(c.smem + place + offset(first_row() + row, piece)));
     }
   }
 

@@ -16,8 +16,11 @@ struct TileSource {
   int batch;
 };
 
+// What one work alone reads leaves the L2 cache first.
+enum class ReadBy { kOneWork, kWorksOfHead };
+
 // A warp's loads. `raw`: the barrier of tiles whose tail it clears before others see them.
-template <BwdTraits T>
+template <BwdTraits T, ReadBy kReadBy>
 class TileLoads {
  public:
   __device__ TileLoads(const Context<T>& context, int raw) : c(context), raw_barrier(raw) {}
@@ -45,8 +48,14 @@ class TileLoads {
                                                   (stat.rows == nullptr ? 0 : stat_bytes(T)));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(kColumns) && given; ++slab) {
-        ptx::cp_async_bulk_tensor_4d_load(c.smem_address(to + slab * kSlabBytes), from.map, barrier,
-                                          slab * kSlab, from.head, from.row, from.batch);
+        const ptx::SmemAddr place = c.smem_address(to + slab * kSlabBytes);
+        if constexpr (kReadBy == ReadBy::kOneWork) {
+          ptx::cp_async_bulk_tensor_4d_load(place, from.map, barrier, slab * kSlab, from.head,
+                                            from.row, from.batch, ptx::createpolicy_evict_first());
+        } else {
+          ptx::cp_async_bulk_tensor_4d_load(place, from.map, barrier, slab * kSlab, from.head,
+                                            from.row, from.batch);
+        }
       }
 #pragma unroll
       for (int i = 0; i < q_blocks(T) && stat.rows != nullptr; ++i) {

@@ -1,0 +1,58 @@
+// Zeros where dq adds up. Works clear the sums of a later section of heads, so that zeros are in
+// the L2 cache when the first product is added to them: those of a kernel before this one go to
+// DRAM and come back. The preprocess clears those of the first sections.
+//
+// Nobody waits for works that are not yet taken: works are taken in their order, and who adds for
+// one waits for works of an earlier section alone. Those clear their share when the work before
+// them in their CTA has left V's place, to which by the same argument it comes.
+#pragma once
+
+#include "kernels/ptx/global.cuh"
+#include "kernels/ptx/sync.cuh"
+#include "kernels/sm90/backward/context.cuh"
+
+namespace fa4::sm90::bwd {
+
+__device__ inline Section section_of(const BwdParams& p, uint32_t number) {
+  return section_at(number, num_key_heads(p), p.sections);
+}
+template <BwdTraits T>
+__device__ inline uint32_t works_of(const BwdParams& p, const Section& section) {
+  return section.heads * num_key_blocks(p) * num_parts(T);
+}
+
+// A warp, for a work whether it has keys or not.
+template <BwdTraits T>
+__device__ inline void clear_share(const BwdParams& p, const Work& work) {
+  const uint32_t section = work.section + kSectionsAhead;
+  if (p.workspace.cleared == nullptr || section >= static_cast<uint32_t>(p.sections)) return;
+  const Section of = section_of(p, section);
+  const uint32_t blocks_of_head = p.group * num_query_blocks(p.sequences.seqlen_q);
+  const uint32_t blocks = of.heads * blocks_of_head;
+  const uint32_t works = works_of<T>(p, section_of(p, work.section));
+  const uint32_t share = (blocks + works - 1) / works, begin = work.place * share;
+  const uint32_t end = min(begin + share, blocks);
+#pragma unroll 1
+  for (uint32_t i = begin; i < end; ++i) {
+    const QueryBlock block = query_block(p, of.first_head * blocks_of_head + i);
+    if (!block.is_inside()) continue;
+    constexpr int kPieces = kQueryRows * T.head_dim / 4;
+    auto* to = reinterpret_cast<float4*>(p.workspace.dq) + block.block * kPieces + threadIdx.x % 32;
+#pragma unroll 8
+    for (int piece = 0; piece < kPieces; piece += 32) to[piece] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+  }
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::red_release_gpu_add(&p.workspace.cleared[section], 1);
+}
+
+// A reducing thread, before its first addition for a work of `section`.
+template <BwdTraits T>
+__device__ inline void wait_for_zeros(const BwdParams& p, uint32_t section) {
+  if (p.workspace.cleared == nullptr || section < kSectionsAhead) return;
+  const uint32_t works = works_of<T>(p, section_of(p, section - kSectionsAhead));
+  while (ptx::ld_acquire_gpu(&p.workspace.cleared[section]) < works) {
+  }
+  ptx::fence_proxy_async();  // ordinary stores wrote them
+}
+
+}  // namespace fa4::sm90::bwd
