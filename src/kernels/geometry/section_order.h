@@ -41,22 +41,26 @@ constexpr Section section_of_tile(uint32_t index, uint32_t heads, uint32_t block
           (is_large ? 0 : large_sections * (small + 1)) + section * section_heads, section_heads};
 }
 
-// Which head, and which of its `blocks` blocks of rows, is the `index`th work tile. Heads form
-// sections whose keys and values fit the L2 cache together; a section's tiles take all its heads'
-// first blocks, then all their second ones. Longest first: the last rows of a causal mask see most
-// keys, so that they come first and the short tiles fill the end.
+// Which head, and which of its `blocks` blocks of rows, is the `index`th work tile, one of `of`.
+// Heads form sections whose keys and values fit the L2 cache together; a section's tiles take all
+// its heads' first blocks, then all their second ones. Longest first: the last rows of a causal
+// mask see most keys, so that they come first and the short tiles fill the end.
 //
 // 7 heads of 2 blocks, 3 sections, longest first:
 //   index  0 1 2  3 4 5 | 6 7  8 9 | 10 11  12 13
 //   head   0 1 2  0 1 2 | 3 4  3 4 |  5  6   5  6
 //   block  1 1 1  0 0 0 | 1 1  0 0 |  1  1   0  0
-constexpr HeadAndBlock section_order(uint32_t index, uint32_t heads, uint32_t blocks,
-                                     uint32_t sections, bool longest_first) {
-  const Section of = section_of_tile(index, heads, blocks, sections);
+constexpr HeadAndBlock tile_of_section(const Section& of, uint32_t index, uint32_t blocks,
+                                       bool longest_first) {
   const uint32_t tile = index - of.first_head * blocks;
   const uint32_t round = tile / of.heads;  // through the section's heads
   return {static_cast<int>(of.first_head + tile - round * of.heads),
           static_cast<int>(longest_first ? blocks - 1 - round : round)};
+}
+constexpr HeadAndBlock section_order(uint32_t index, uint32_t heads, uint32_t blocks,
+                                     uint32_t sections, bool longest_first) {
+  return tile_of_section(section_of_tile(index, heads, blocks, sections), index, blocks,
+                         longest_first);
 }
 
 }  // namespace fa4

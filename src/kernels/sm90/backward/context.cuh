@@ -41,13 +41,13 @@ __device__ inline bool find_work(const BwdParams& p, uint32_t index, Work* work)
     work->part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
     index /= 2;
   }
-  const uint32_t heads = num_key_heads(p), blocks = num_key_blocks(p), sections = p.sections;
+  const uint32_t heads = num_key_heads(p), blocks = num_key_blocks(p);
   if (index >= heads * blocks) return false;
-  const HeadAndBlock at = section_order(index, heads, blocks, sections, p.last_keys_first != 0);
-  const Section section = section_of_tile(index, heads, blocks, sections);
+  const Section section = section_of_tile(index, heads, blocks, p.sections);
   work->section = section.number;
   work->place =
       (index - section.first_head * blocks) * num_parts(T) + (work->part == Part::kDv ? 1 : 0);
+  const HeadAndBlock at = tile_of_section(section, index, blocks, p.last_keys_first != 0);
   const int batch = at.head / p.heads_kv, first = at.block * kKeys;
   work->head = at.head - batch * p.heads_kv;
   work->n_block = at.block;

@@ -22,39 +22,45 @@ class Scheduler {
       wait(c.barrier(kWorkWanted), (slot.count + 1) & 1);
       c.pipeline(kWorkFull).producer_acquire(slot);
       Work* work = &c.work(slot.stage());
-      take(work);
-      if (threadIdx.x % 32 == 0) {
-        count(work);
-        ptx::mbarrier_arrive(c.barrier(kWorkFull, slot.stage()));
-      }
-      __syncwarp();
-      if (work->steps < 0) return;
-      const KState<T> k{slot.count};
-      c.pipeline(kKFull).producer_acquire(k);
-      load<T.head_dim>(*work, p.maps.k, c.kSmem.k + k.stage() * k_bytes(T),
-                       c.barrier(kKFull, k.stage()));
-      c.pipeline(kVFull).producer_acquire(VState{slot.count});
-      if (work->part == Part::kDv) {
-        arrive(c.barrier(kVFull));  // Q and dO may come there
-      } else {
-        load<T.head_dim_v>(*work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
-      }
+      const bool is_end = !take(work);
+      // Blocks that their sequences do not have are nobody's work, but for what they clear.
+      const bool is_wanted = work->steps >= 0;
+      if (is_wanted || is_end) publish(work);
+      if (is_end) return;
+      if (is_wanted) load_keys(*work);
       clear_share<T>(p, *work);  // behind V, for which the math warps wait
-      slot.advance();
+      if (is_wanted) slot.advance();
+      __syncwarp();  // every lane has read the work
     }
   }
 
  private:
-  // Passes over blocks that their sequences do not have.
-  __device__ void take(Work* work) {
-#pragma unroll 1
-    for (;;) {
-      int is_done = 1;
-      if (threadIdx.x % 32 == 0) is_done = !find_work<T>(p, take_index(), work);
-      __syncwarp();
-      if (__shfl_sync(0xffffffffu, is_done, 0) != 0 || work->steps >= 0) return;
-      clear_share<T>(p, *work);
-      __syncwarp();
+  // The next one; false: there is none.
+  __device__ bool take(Work* work) {
+    int is_there = 0;
+    if (threadIdx.x % 32 == 0) is_there = find_work<T>(p, take_index(), work);
+    __syncwarp();
+    return __shfl_sync(0xffffffffu, is_there, 0) != 0;
+  }
+
+  __device__ void publish(Work* work) {
+    if (threadIdx.x % 32 == 0) {
+      count(work);
+      ptx::mbarrier_arrive(c.barrier(kWorkFull, slot.stage()));
+    }
+    __syncwarp();
+  }
+
+  __device__ void load_keys(const Work& work) {
+    const KState<T> k{slot.count};
+    c.pipeline(kKFull).producer_acquire(k);
+    load<T.head_dim>(work, p.maps.k, c.kSmem.k + k.stage() * k_bytes(T),
+                     c.barrier(kKFull, k.stage()));
+    c.pipeline(kVFull).producer_acquire(VState{slot.count});
+    if (work.part == Part::kDv) {
+      arrive(c.barrier(kVFull));  // Q and dO may come there
+    } else {
+      load<T.head_dim_v>(work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
     }
   }
 
