@@ -139,7 +139,8 @@ typedef struct fa4_device_info {
   char features[120];            /* CPU: "avx2 avx512 avx512_bf16"; empty on a GPU */
 } fa4_device_info;
 
-/* How many devices this machine has: "cpu" first, then GPUs. Without a driver, 1. */
+/* How many devices this machine has: "cpu" first, then GPUs, then the emulated ones where
+   libptxemu.so.0 is found. Without a driver and an emulator, 1. */
 FA4_API fa4_status fa4_device_count(int32_t* count);
 
 /* Describes device `index` of [0, count) without opening it. */

@@ -49,8 +49,10 @@ class Layout:
                 place, count = self._places[field]
                 if count == 1:
                     items[place] = value
-                else:
+                elif len(value) == count:
                     items[place:place + count] = value
+                else:
+                    raise TypeError(field)
             return self._struct.pack(*items)
         except (struct.error, OverflowError, TypeError):
             self._refuse(values)

@@ -153,7 +153,7 @@ def _output(views, out, dtype, on_cpu):
     """(the array, its View, its Tensor)"""
     shape = (*views.q.shape[:-1], views.v.shape[-1])
     if out is None:
-        array, view = _arrays.empty(shape, dtype, views.q)
+        array, view = _arrays.zeros(shape, dtype, views.q)
         return array, view, None
     view = _arrays.view_of("out", out)
     if view.shape != shape or view.dtype != dtype or not view.writable:
@@ -176,7 +176,7 @@ def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None)
     if return_lse:
         shape = views.q.shape
         lse_shape = (shape[0], shape[2], shape[1]) if key[1] == DENSE else (shape[1], shape[0])
-        lse, lse_view = _arrays.empty(lse_shape, F32, views.q)
+        lse, lse_view = _arrays.zeros(lse_shape, F32, views.q)
     problem = problem_bytes(*key, out=out_tensor, **described_as)
     _call.run("forward", device, problem, views._asdict(), {"out": out_view, "lse": lse_view})
     return (result, lse) if return_lse else result
@@ -254,7 +254,7 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
         sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
     torch = _torch if type(q) in _tensor_types else torch_of(q)
     window = _options.window_of(window_size)
-    if not split_keys and out_dtype is None and k_descale is None and v_descale is None:
+    if not split_keys and out_dtype is None and k_descale is None and v_descale is None and not descale_block:
         serving = _options.NOT_SERVING
         if torch is not None and out is None and seqused_q is None and seqused_k is None:
             result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse)
@@ -361,7 +361,7 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
     direction : str
         "forward" or "backward".
 
-    The others are those of `flash_attn_varlen_func`.
+    The others are those of `flash_attn_varlen_func`, but for return_lse and out.
 
     Returns
     -------

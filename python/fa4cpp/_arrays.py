@@ -138,6 +138,9 @@ def _from_buffer(name, array):
 
 def view_of(name, array):
     """The View of what a caller passed as the argument `name`."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(array, numpy.generic):  # whose interface tells of a copy that is gone
+        array = numpy.asarray(array)
     interface = getattr(array, "__array_interface__", None)
     if interface is not None:
         masked = sys.modules.get("numpy.ma")
@@ -161,13 +164,13 @@ def _numpy_dtype(numpy, dtype):
     return numpy.dtype(ml_dtypes.bfloat16)
 
 
-def empty(shape, dtype, like):
-    """A new array of the kind that the View `like` is, and its View."""
+def zeros(shape, dtype, like):
+    """A new array of the kind that the View `like` is, and its View. Rows of no sequence stay 0."""
     numpy = sys.modules.get("numpy")
     if numpy is None and like.kind == "dlpack":
         import numpy
     if numpy is not None and like.kind != "buffer":
-        array = numpy.empty(shape, _numpy_dtype(numpy, dtype))
+        array = numpy.zeros(shape, _numpy_dtype(numpy, dtype))
         return array, View(array.ctypes.data, dtype, tuple(shape), contiguous_strides(shape), array, True, "numpy")
     if dtype == F16:
         raise NotSupportedError("q has dtype float16 of the buffer protocol, in which Python makes no arrays of it; "

@@ -100,6 +100,8 @@ def _new(name, array, cache):
     """The View of new keys in the cache's dtype, which bytes do not have."""
     wanted = getattr(cache, "dtype", None)
     if hasattr(array, "astype") and wanted is not None and array.dtype != wanted and str(wanted) not in ("uint8", "float8_e4m3fn"):
+        if array.dtype.kind == "c":
+            raise InvalidArgumentError(f"{name} has dtype {array.dtype}; accepted: real numbers")
         array = array.astype(wanted)
     view = _arrays.view_of(name, array)
     return view if view.is_contiguous() or view.strides[-1] == 1 else _arrays.contiguous(name, view)

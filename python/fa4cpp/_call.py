@@ -79,8 +79,8 @@ def merge(outs, lses):
                                            f"accepted: {', '.join(_arrays.DTYPE_NAMES[number] for number in accepted)}")
     outs = [_arrays.contiguous("outs", view) for view in outs]
     lses = [_arrays.contiguous("lses", view) for view in lses]
-    out, out_view = _arrays.empty(shape, dtype, outs[0])
-    lse, lse_view = _arrays.empty(lses[0].shape, _arrays.F32, outs[0])
+    out, out_view = _arrays.zeros(shape, dtype, outs[0])
+    lse, lse_view = _arrays.zeros(lses[0].shape, _arrays.F32, outs[0])
     pointers = ctypes.c_void_p * len(outs)
     part_outs, part_lses = (pointers(*(view.pointer for view in views)) for views in (outs, lses))
     batch = shape[0] if len(shape) == 4 else 1

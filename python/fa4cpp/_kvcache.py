@@ -44,7 +44,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     rotary_seqlens : int or array (batch,), optional
         In place of cache_seqlens in the numbers of those rows, of queries and of new keys.
 
-    The others are those of `flash_attn_varlen_func`; cache_seqlens counts the keys of a prefix too. There are no gradients.
+    The others are those of `flash_attn_varlen_func`; cache_seqlens counts the keys of a prefix too. There are no gradients. New keys are
+    written before a refusal of what concerns the queries alone.
 
     Returns
     -------
@@ -98,6 +99,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         first = used
         if rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:
             first = _host_lengths("rotary_seqlens", rotary_seqlens, batch)
+            if isinstance(first, list) and min(first, default=0) < 0:
+                raise InvalidArgumentError(f"rotary_seqlens {reprlib.repr(first)}; accepted: 0 or more")
             k = _rotary.turned("k", k, first, cu_seqlens_k_new, True, *tables)
             rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
         by_row = _options.flag("causal", causal) or _options.window_of(window_size) != (None, None)

@@ -41,10 +41,12 @@ class GpuForwardOp final : public ForwardOp {
                        &params.maps.out);
     }
     const LaunchShape& shape = tiling_.shape;
-    const bool by_tma = shape.pages != Pages::kRows;
-    if (by_tma && k.positions > 0 && k.batch > 0) {  // else no tile loads a key
+    if (k.positions > 0 && k.batch > 0) {  // else no tile loads a key
       const int box_rows = params.pages.box_rows;
-      if (shape.pages == Pages::kGroups) {
+      if (shape.pages == Pages::kRows) {  // threads copy, 16 bytes at a time
+        GpuOp::check_base("k", args.k);
+        GpuOp::check_base("v", args.v);
+      } else if (shape.pages == Pages::kGroups) {
         encode_group_map("k", args.k, p.k, p.head_dim, shape.k_columns, box_rows, &params.maps.k);
         encode_group_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, box_rows, &params.maps.v);
       } else {

@@ -101,7 +101,7 @@ std::shared_ptr<Device> Device::open(std::string_view name) {
     });
   }
   const int ordinal = cuda_ordinal(name);
-  if (ordinal < 0) unavailable(name, "not the name of a GPU, which is cuda:N");
+  if (ordinal < 0) unavailable(name, "not the name of a device: cpu, cuda:N or an emulated one's");
   const DriverApi* api = driver_api();
   if (api == nullptr) unavailable(name, driver_problem());
   if (ordinal >= cuda_device_count(*api)) unavailable(name, "no such device");

@@ -76,8 +76,7 @@ void check_memory(const AttentionProblem& p, const AppendArgs& a, bool any) {
       {"k_cache", a.k_cache, key_extent(p, 0, p.head_dim), p.k, cache_bytes},
       {"v_cache", a.v_cache, key_extent(p, 0, p.head_dim_v), p.v, cache_bytes}};
   if (!any) return;
-  check_pointer(inputs[0]);
-  check_pointer(inputs[1]);
+  for (const MemoryRegion& input : inputs) check_pointer(input);
   for (const MemoryRegion& output : outputs) check_pointer(output);
   check_overlaps(inputs, outputs);
 }

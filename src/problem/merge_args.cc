@@ -35,9 +35,13 @@ void check_dtypes(const MergeArgs& a) {
 // A head's rows lie side by side.
 Strides lse_strides(const MergeArgs& a) { return {a.heads * a.seqlen, 1, a.seqlen}; }
 
-// An element of a part is read before its thread writes the merged one: it may take its place.
+// An element of a part is read before its thread writes the merged one: it may take its place. The
+// stride of an axis of one element does not matter.
 bool takes_the_place(const MemoryRegion& output, const MemoryRegion& input) {
-  return output.data == input.data && output.strides == input.strides;
+  const TensorExtent& extent = output.extent;
+  const Strides &a = output.strides, &b = input.strides;
+  return output.data == input.data && (extent.outer <= 1 || a.batch == b.batch) &&
+         (extent.rows <= 1 || a.seqlen == b.seqlen) && (extent.heads <= 1 || a.head == b.head);
 }
 
 void check_memory(const MergeArgs& a, const TensorExtent& rows, const TensorExtent& lse) {

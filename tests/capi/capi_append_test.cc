@@ -296,6 +296,11 @@ TEST(Append, RefusesWhatItCannotTake) {
     f.args.cos = f.args.sin = factors;
     f.args.rotary_dim = dim, f.args.rotary_rows = rows;
   };
+  const auto* const off = reinterpret_cast<const char*>(factors) + 1;
+  expect(
+      true, [&](Fixture& f) { rotary(f, 4, 12), f.args.cos = off; }, "cos 0x");
+  expect(
+      true, [&](Fixture& f) { rotary(f, 4, 12), f.args.sin = off; }, "sin 0x");
   expect(
       true, [&](Fixture& f) { rotary(f, 3, 12); },
       "rotary_dim 3; accepted: even numbers from 2 to head_dim 16");

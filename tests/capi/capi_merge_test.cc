@@ -238,6 +238,22 @@ TEST(Merge, MayTakeThePlaceOfAPart) {
   EXPECT_EQ(same.lses[1], parts.lse);
 }
 
+// The stride of an axis of one element does not matter.
+TEST(Merge, TakesThePlaceOfAPartWhateverTheStrideOfOneElement) {
+  const fa4::Device device("cpu");
+  Parts parts(1, 50, 2, 64);
+  fa4::merge(device, parts.bound());
+  Parts same(1, 50, 2, 64);
+  fa4::MergeArgs args = same.bound();
+  args.out = same.outs[0].data();
+  args.lse = same.lses[0].data();
+  const int64_t strides[] = {7, 2 * 64, 64};
+  std::copy(std::begin(strides), std::end(strides), args.out_strides);
+  fa4::merge(device, args);
+  EXPECT_EQ(same.outs[0], parts.out);
+  EXPECT_EQ(same.lses[0], parts.lse);
+}
+
 TEST(Merge, RowsMayBeNone) {
   const fa4::Device device("cpu");
   Parts parts(2, 3, 1, 8);

@@ -325,6 +325,7 @@ class Emulated(unittest.TestCase):
     def test_an_operation_names_what_it_refuses(self):
         problem = dict(dtype="float32", batch=1, seqlen_q=4, seqlen_k=4, heads_q=1, heads_kv=1, head_dim=8)
         for changed, text in ((dict(q_strides=(1, 2)), r"^q_strides \(1, 2\); accepted: 3 numbers, each a whole number of 64 bits"),
+                              (dict(q_strides=(8, 8), k_strides=(8,) * 4), r"^q_strides \(8, 8\); accepted: 3 numbers"),
                               (dict(batch=1.5), "^batch 1.5; accepted: a whole number of 64 bits"),
                               (dict(softcap="x"), "^softcap 'x'; accepted: a number")):
             with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):

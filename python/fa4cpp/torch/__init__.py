@@ -41,7 +41,12 @@ def _bound(name, value):
     """-1, where the operator finds the longest sequence itself, for None and for tensors: reading one would synchronise."""
     if value is None or isinstance(value, torch.Tensor):
         return -1
-    return value if isinstance(value, (int, torch.SymInt)) else whole(name, value)
+    if isinstance(value, torch.SymInt):
+        return value
+    value = whole(name, value)
+    if value < 0:
+        raise InvalidArgumentError(f"{name} {value}; accepted: 0 or more, or None for the longest")
+    return value
 
 
 def _numbers(max_q, max_k, options):
@@ -76,7 +81,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
         out, lse = _attention(q, k, v, sink, indices, numbers)
     else:
         _tensors.check_kind(out=out)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v, out)):
+        if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out)):
             raise NotSupportedError("out is given and a gradient is required; accepted: out=None, or torch.no_grad()")
         arguments = (q, k, v, sink, *indices, *numbers, out)
         plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
@@ -127,6 +132,11 @@ def _nested(q, k, v, sink, options, return_lse, out):
     if return_lse or out is not None or not (k.is_nested and v.is_nested):
         raise NotSupportedError("return_lse, out or a dense k or v beside a nested q; accepted: nested q, k and v alone")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.layout is not torch.jagged:
+            raise NotSupportedError(f"{name} is nested with the layout {tensor.layout}; accepted: torch.jagged")
+        if not torch.compiler.is_compiling() and (tensor._ragged_idx != 1 or tensor.dim() != 4):
+            raise InvalidArgumentError(f"{name} is nested with {tensor.dim()} dimensions, ragged in dimension {tensor._ragged_idx}; "
+                                       "accepted: (batch, ragged length, heads, head_dim)")
         if tensor.lengths() is not None:
             raise NotSupportedError(f"{name} is nested with holes between its sequences, as torch.nested.narrow makes it; accepted: without")
     # Made apart they are compared, for which a GPU is waited for.
@@ -145,13 +155,14 @@ def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, 
 
 def _supports(given, options, serving, max_q, max_k, direction):
     _tensors.check_kind(q=given.q, k=given.k, v=given.v)
-    device = given.q.device
+    q, k, v = _autocast(given.q, given.k, given.v)
+    device = q.device
     sink = given.sink
     indices = [_tensor(name, getattr(given, name), device) for name in _tensors.INDICES]
     scale, causal, left, right, softcap, deterministic = _numbers(0, 0, options)[2:]
-    call = _tensors.Call(given.q, given.k, given.v, None if sink is None else _sink(sink, device), *indices,
+    call = _tensors.Call(q, k, v, None if sink is None else _sink(sink, device), *indices,
                          _bound("max_seqlen_q", max_q), _bound("max_seqlen_k", max_k),
-                         Options(scale, causal, (left, right), softcap, deterministic, **serving.numbers(_tensors.number_of("q", given.q))),
+                         Options(scale, causal, (left, right), softcap, deterministic, **serving.numbers(_tensors.number_of("q", q))),
                          _serving_tensors(serving, device))
     call.shapes.query(direction)
     return Support(True, "")
@@ -164,6 +175,11 @@ def _merge(outs, lses):
             if not part.is_floating_point():
                 raise InvalidArgumentError(f"merge_partials: {name}[{index}] has dtype {str(part.dtype)[6:]}; accepted: floating-point numbers")
     stacked = torch.stack([lse.float() for lse in lses])
-    lse = torch.logsumexp(stacked, 0)
-    weights = torch.exp(stacked - torch.where(torch.isneginf(lse), 0, lse)).transpose(-1, -2)[..., None]
-    return sum(weight * out.float() for weight, out in zip(weights, outs)).to(outs[0].dtype), lse
+    # A part that saw nothing in a row counts for nothing there: its out may be NaN, and no gradient goes to it.
+    nothing = torch.isneginf(stacked)
+    unseen = nothing.all(0)
+    lse = torch.logsumexp(torch.where(unseen, 0.0, stacked), 0)
+    weights = torch.where(nothing, 0.0, torch.exp(stacked - lse)).transpose(-1, -2)[..., None]
+    masks = nothing.transpose(-1, -2)[..., None]
+    merged = sum(weight * torch.where(mask, 0.0, out.float()) for weight, mask, out in zip(weights, masks, outs))
+    return merged.to(outs[0].dtype), torch.where(unseen, -torch.inf, lse)

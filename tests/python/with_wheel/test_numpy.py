@@ -104,6 +104,35 @@ class Numpy(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "part 1 has out"):
             fa4cpp.merge_partials([out, out[:1]], [lse, lse[:1]])
 
+    def test_rows_of_no_sequence_are_0(self):
+        q, starts = some(5, 2, 8), [0, 2, 3]
+        for _ in range(3):  # in memory that held something else
+            used = numpy.full(q.shape, 7, numpy.float32), numpy.full((2, 5), 9, numpy.float32)
+            del used
+            out, lse = fa4cpp.flash_attn_varlen_func(q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=3, max_seqlen_k=3,
+                                                     return_lse=True)
+            self.assertFalse(out[3:].any() or lse[:, 3:].any())
+            used = numpy.full((1, 5, 2, 8), 7, numpy.float32)
+            del used
+            self.assertFalse(fa4cpp.flash_attn_func(q[None], q[None], q[None], seqused_q=[1])[:, 1:].any())
+
+    def test_numpys_numbers_are_numbers(self):
+        q, keys = numpy.ones((1, 4, 2, 8), numpy.float32), some(1, 4, 2, 8).astype(ml_dtypes.float8_e4m3fn)
+        wanted = fa4cpp.flash_attn_func(q, keys, keys, k_descale=4.0, v_descale=0.25)
+        got = fa4cpp.flash_attn_func(q, keys, keys, k_descale=numpy.float32(4), v_descale=numpy.float32(0.25))
+        numpy.testing.assert_array_equal(got, wanted)
+
+    def test_what_nothing_would_come_of_is_refused(self):
+        q, cache = some(1, 1, 2, 8), some(1, 8, 2, 8)
+        for call, text in ((lambda: fa4cpp.flash_attn_func(q, q, q, descale_block="x"), "descale_block 'x'; accepted: a whole number"),
+                           (lambda: fa4cpp.flash_attn_func(q, q, q, softmax_scale=2**2000), "softmax_scale "),
+                           (lambda: fa4cpp.append(cache, cache.copy(), q * 1j, q, cache_seqlens=0), "k has dtype complex"),
+                           (lambda: fa4cpp.flash_attn_with_kvcache(q, cache, cache, q, q, cache_seqlens=1, rotary_cos=some(8, 4),
+                                                                   rotary_sin=some(8, 4), rotary_seqlens=-3),
+                            r"rotary_seqlens \[-3\]; accepted: 0 or more")):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                call()
+
     def test_dlpack(self):
         class Foreign:
             def __init__(self, array):

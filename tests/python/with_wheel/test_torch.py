@@ -344,6 +344,27 @@ class Plans(Case):
                 self.close(lse[None, :, begin:end], exact_lse, 1e-5)
 
 
+class Parts(Case):
+    def test_a_part_that_saw_nothing_counts_for_nothing(self):
+        """Its out may hold anything, and no gradient goes to it or comes from it as NaN."""
+        lse, nothing = torch.zeros(1, 2, 4), torch.full((1, 2, 4), -torch.inf)
+        outs = [torch.ones(1, 4, 2, 8), torch.full((1, 4, 2, 8), torch.nan)]
+        for lses, wanted in (([lse, nothing], 1.0), ([nothing, nothing], 0.0)):
+            inputs = [tensor.clone().requires_grad_() for tensor in (*outs, *lses)]
+            out, merged = fa4cpp.merge_partials(inputs[:2], inputs[2:])
+            self.assertTrue((out == wanted).all())
+            self.assertTrue(torch.equal(merged, lses[0]))
+            for gradient in torch.autograd.grad(out.sum() + (merged.sum() if wanted else 0.0), inputs):
+                self.assertTrue(gradient.isfinite().all())
+
+    def test_supports_is_of_what_autocast_makes(self):
+        q = some(1, 4, 2, 8)
+        self.assertFalse(fa4cpp.supports(q, q.bfloat16(), q).ok)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.assertTrue(fa4cpp.supports(q, q.bfloat16(), q).ok)
+            self.assertEqual(fa4cpp.flash_attn_func(q, q.bfloat16(), q).dtype, torch.bfloat16)
+
+
 class UsedQueries(Case):
     """seqused_q on an emulated GPU, whose unused rows are NaN, and on the CPU."""
 

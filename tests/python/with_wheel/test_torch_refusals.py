@@ -62,6 +62,31 @@ class Refusals(unittest.TestCase):
             for name in "kv":
                 self.refused(f"{name} is nested; accepted", fa4cpp.flash_attn_func, **self.with_one(name, nested))
 
+    def test_nested_of_other_dimensions(self):
+        jagged = torch.nested.nested_tensor([some(3, 8, 8), some(5, 8, 8)], layout=torch.jagged)
+        other = jagged.transpose(1, 2)  # as F.scaled_dot_product_attention takes it
+        self.refused("q is nested with 4 dimensions, ragged in dimension 2; accepted: (batch, ragged length", fa4cpp.flash_attn_func,
+                     other, other, other)
+        flat = torch.nested.nested_tensor([some(3, 8), some(5, 8)], layout=torch.jagged)
+        self.refused("q is nested with 3 dimensions", fa4cpp.flash_attn_func, flat, flat, flat)
+        strided = torch.nested.nested_tensor([some(3, 8, 8), some(5, 8, 8)])
+        self.refused("q is nested with the layout torch.strided; accepted: torch.jagged", fa4cpp.flash_attn_func, strided, strided, strided,
+                     error=fa4cpp.NotSupportedError)
+
+    def test_bounds_below_0(self):
+        q, starts = some(4, 2, 8), torch.tensor([0, 4])
+        for name in ("max_seqlen_q", "max_seqlen_k"):
+            given = {**dict(max_seqlen_q=4, max_seqlen_k=4), name: -5}
+            self.refused(f"{name} -5; accepted: 0 or more", fa4cpp.flash_attn_varlen_func, q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts, **given)
+
+    def test_out_where_a_gradient_is_required(self):
+        q = some(1, 4, 2, 8)
+        for name in ("q", "k", "v", "sink"):
+            given = dict(q=q, k=q, v=q, sink=torch.zeros(2))
+            given[name] = given[name].clone().requires_grad_()
+            self.refused("out is given and a gradient is required", fa4cpp.flash_attn_func, **given, out=torch.empty_like(q),
+                         error=fa4cpp.NotSupportedError)
+
     def test_caches(self):
         for tensor, text in ((some(), "has shape (); accepted"), (some(8, 2, 8), "has shape (8, 2, 8); accepted"),
                              (some(1, 1, 2, 8).to_sparse(), "has layout sparse_coo; accepted"), (some(1, 1, 2, 8).to_mkldnn(), "has layout mkldnn")):

@@ -124,6 +124,27 @@ class SameRefusals : public testing::Test {
   std::shared_ptr<Device> gpu_ = std::make_shared<CudaDevice>(api_, 0);
 };
 
+// Threads copy the rows of small pages, 16 bytes at a time; TMA those of larger ones.
+TEST_F(SameRefusals, PagesOfAGpuBeginAtMultiplesOf16Bytes) {
+  for (const int64_t page_size : {4, 16}) {
+    const auto refusal = [&](const Change& change) {
+      return outcome(Layout::kDense, Layout::kPaged, gpu_->spec(), [&](Arguments& a) {
+        a.desc.page_size = page_size;
+        a.desc.pages_per_seq = kSeqlen / page_size;
+        a.desc.num_pages = kBatch * kSeqlen / page_size;
+        a.announce_seqused();
+        a.args.page_table = a.pages.data();
+        change(a);
+      });
+    };
+    EXPECT_EQ(refusal([](Arguments&) {}), "accepted");
+    EXPECT_EQ(refusal([](Arguments& a) { a.args.k = a.k.data() + 4; }),
+              "k accepted on a GPU: multiples of 16 bytes");
+    EXPECT_EQ(refusal([](Arguments& a) { a.args.v = a.v.data() + 4; }),
+              "v accepted on a GPU: multiples of 16 bytes");
+  }
+}
+
 TEST_F(SameRefusals, TensorsOfFourBytesAreAligned) {
   dense("lse is misaligned; accepted: multiples of 4",
         [](Arguments& a) { a.args.lse = misaligned(a.args.lse); });

@@ -63,8 +63,9 @@ TEST(DeviceOpen, NamesWhatIsAccepted) {
   for (const char* name :
        {"cuda", "cuda:", "cuda:x", "cuda:-1", "cuda:0x", "cuda:99999999999", "gpu:0", ""}) {
     const std::string text = open_error(name);
-    EXPECT_NE(text.find("not the name of a GPU, which is cuda:N; available: cpu"),
-              std::string::npos)
+    EXPECT_NE(
+        text.find("not the name of a device: cpu, cuda:N or an emulated one's; available: cpu"),
+        std::string::npos)
         << text;
   }
   EXPECT_NE(open_error("emulated:h100").find("available: cpu"), std::string::npos);
