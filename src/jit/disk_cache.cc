@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <mutex>
 #include <thread>
 
 #include "core/logging.h"
@@ -112,8 +111,9 @@ bool DiskCache::usable() const {
   if (!enabled()) return false;
   const std::string found = problem();
   if (found.empty()) return true;
-  static std::once_flag said;
-  std::call_once(said, [&] { log(1, "the kernel cache is off: " + found); });
+  // No call_once, which would make libfa4 depend on the dynamic loader's library.
+  static std::atomic_flag said;
+  if (!said.test_and_set()) log(1, "the kernel cache is off: " + found);
   return false;
 }
 
