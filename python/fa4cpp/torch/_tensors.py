@@ -87,7 +87,9 @@ def _longest(cu_seqlens, rows):
     """A bound on the lengths of packed sequences: the longest on the CPU, all rows on a GPU, which would have to be waited for."""
     if cu_seqlens.device.type != "cpu":
         return rows_of_plan(rows)
-    return int((cu_seqlens[1:] - cu_seqlens[:-1]).max()) if cu_seqlens.numel() > 1 else 0
+    if cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2:
+        return 0
+    return max(0, int((cu_seqlens[1:] - cu_seqlens[:-1]).max()))  # below 0 only where they decrease, which is refused by their name
 
 
 def rows_of_plan(rows):
@@ -105,6 +107,8 @@ class _Shapes:
                  serving):
         layout_q = DENSE if cu_seqlens_q is None else PACKED
         layout_kv = layout_of_shapes(page_table, cu_seqlens_k)
+        if cu_seqlens_q is not None and (cu_seqlens_q.dim() != 1 or cu_seqlens_q.numel() == 0):
+            raise InvalidArgumentError(f"cu_seqlens_q has shape {tuple(cu_seqlens_q.shape)}; accepted: (batch + 1,)")
         batch = (*q.shape, 0)[0] if layout_q == DENSE else cu_seqlens_q.numel() - 1
         dtypes = (number_of("q", q), number_of("k", k), number_of("v", v))
         check_shapes(layout_q, layout_kv, q.shape, k.shape, v.shape, dtypes, batch)

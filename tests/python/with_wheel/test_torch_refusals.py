@@ -79,6 +79,14 @@ class Refusals(unittest.TestCase):
             given = {**dict(max_seqlen_q=4, max_seqlen_k=4), name: -5}
             self.refused(f"{name} -5; accepted: 0 or more", fa4cpp.flash_attn_varlen_func, q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts, **given)
 
+    def test_starts_of_other_shapes(self):
+        q, starts = some(4, 2, 8), torch.tensor([0, 4])
+        for bound in (4, None):
+            for given, text in ((starts[None], "cu_seqlens_q has shape (1, 2); accepted: (batch + 1,)"), (starts[1], "cu_seqlens_q has shape ()"),
+                                (starts[:0], "cu_seqlens_q has shape (0,)"), (torch.tensor([0, -5]), "cu_seqlens_q[1] -5")):
+                self.refused(text, fa4cpp.flash_attn_varlen_func, q, q, q, cu_seqlens_q=given, cu_seqlens_k=given, max_seqlen_q=bound,
+                             max_seqlen_k=bound)
+
     def test_out_where_a_gradient_is_required(self):
         q = some(1, 4, 2, 8)
         for name in ("q", "k", "v", "sink"):
