@@ -90,11 +90,7 @@ __device__ inline void clear_dq(const BwdParams& p, const QueryBlock& of) {
       section_of_head(p, of.sequence, of.head) >= kSectionsAhead) {
     return;
   }
-  const int elements = kQueryRows * p.workspace.dq_columns;
-  auto* to = reinterpret_cast<float4*>(p.workspace.dq + of.block * elements);
-  for (int i = threadIdx.x; i < elements / 4; i += kPreprocessThreads) {
-    to[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-  }
+  clear_sums<kPreprocessThreads>(p.workspace, of.block, p.workspace.dq_columns);
 }
 
 __device__ inline void clear_counts(const BwdParams& p) {

@@ -78,6 +78,17 @@ __device__ inline uint32_t section_of_head(const BwdParams& p, const Sequence& o
   return section_of_tile(key_head, num_key_heads(p), 1, p.sections).number;
 }
 
+// Zeros for the sums of dq of a block of the workspace, by kThreads threads that lie together.
+template <int kThreads>
+__device__ inline void clear_sums(const BwdWorkspace& workspace, int64_t block, int columns) {
+  const int pieces = kQueryRows * columns / 4;
+  auto* to = reinterpret_cast<float4*>(workspace.dq) + block * pieces;
+#pragma unroll 8
+  for (int i = threadIdx.x % kThreads; i < pieces; i += kThreads) {
+    to[i] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+  }
+}
+
 // The first element of a row.
 __device__ inline int64_t row_element(const RowTensor& tensor, int batch, int row, int head) {
   return batch * tensor.stride_batch + row * tensor.stride_seqlen + head * tensor.stride_head;

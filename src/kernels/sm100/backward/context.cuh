@@ -28,9 +28,8 @@ template <int kCtas>
 __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
   constexpr int kGroupKeys = kCtas * kKeys;
   const int blocks = (p.sequences.seqlen_k + kGroupKeys - 1) / kGroupKeys;
-  const HeadAndBlock at = section_order(
-      index, static_cast<uint32_t>(p.heads_kv * p.sequences.batch), static_cast<uint32_t>(blocks),
-      static_cast<uint32_t>(p.sections), p.last_keys_first != 0);
+  const HeadAndBlock at = section_order(index, num_key_heads(p), static_cast<uint32_t>(blocks),
+                                        static_cast<uint32_t>(p.sections), p.last_keys_first != 0);
   const int batch = at.head / p.heads_kv, first = at.block * kGroupKeys;
   Work work{.sequence = sequence_of(p.sequences, batch),
             .head = at.head - batch * p.heads_kv,

@@ -21,6 +21,13 @@ __device__ inline uint32_t works_of(const BwdParams& p, const Section& section) 
   return section.heads * num_key_blocks(p) * num_parts(T);
 }
 
+// A reducing thread: until so many have counted, and what they wrote or added may be added to.
+__device__ inline void wait_for_count(const uint32_t* count, uint32_t wanted) {
+  while (ptx::ld_acquire_gpu(count) < wanted) {
+  }
+  ptx::fence_proxy_async();
+}
+
 // A warp, for a work whether it has keys or not.
 template <BwdTraits T>
 __device__ inline void clear_share(const BwdParams& p, const Work& work) {
@@ -35,11 +42,7 @@ __device__ inline void clear_share(const BwdParams& p, const Work& work) {
 #pragma unroll 1
   for (uint32_t i = begin; i < end; ++i) {
     const QueryBlock block = query_block(p, of.first_head * blocks_of_head + i);
-    if (!block.is_inside()) continue;
-    constexpr int kPieces = kQueryRows * T.head_dim / 4;
-    auto* to = reinterpret_cast<float4*>(p.workspace.dq) + block.block * kPieces + threadIdx.x % 32;
-#pragma unroll 8
-    for (int piece = 0; piece < kPieces; piece += 32) to[piece] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+    if (block.is_inside()) clear_sums<32>(p.workspace, block.block, T.head_dim);
   }
   __syncwarp();
   if (threadIdx.x % 32 == 0) ptx::red_release_gpu_add(&p.workspace.cleared[section], 1);
@@ -50,9 +53,7 @@ template <BwdTraits T>
 __device__ inline void wait_for_zeros(const BwdParams& p, uint32_t section) {
   if (p.workspace.cleared == nullptr || section < kSectionsAhead) return;
   const uint32_t works = works_of<T>(p, section_of(p, section - kSectionsAhead));
-  while (ptx::ld_acquire_gpu(&p.workspace.cleared[section]) < works) {
-  }
-  ptx::fence_proxy_async();  // ordinary stores wrote them
+  wait_for_count(&p.workspace.cleared[section], works);
 }
 
 }  // namespace fa4::sm90::bwd

@@ -33,7 +33,6 @@ class Loader {
 
  private:
   static constexpr Part kWithDk = part_with_dk(T);
-  using Statistic = typename TileLoads<T, ReadBy::kWorksOfHead>::Statistic;
 
   // Addresses are computed before a wait, so that a load begins when its stage is free.
   template <Part kPart>
@@ -54,15 +53,15 @@ class Loader {
         const int first = m * q_blocks(T), last = num_query_blocks(s.seqlen_q) - 1;
         // The step's part of an array with a statistic of each row of the workspace.
         const auto statistic = [&](const auto* of_rows, int stage, int offset) {
-          return Statistic{of_rows + int64_t{block + first} * kQueryRows, last - first,
-                           c.kSmem.stats + stage * stage_statistics_bytes(T) + offset};
+          return StatisticSource{of_rows + int64_t{block + first} * kQueryRows, last - first,
+                                 c.kSmem.stats + stage * stage_statistics_bytes(T) + offset};
         };
         // The first of this work in its stages, which works of the other kind may still read.
         const bool comes_first =
             T.split && rings.steps - w.steps_before < static_cast<uint32_t>(q_stages(T, kPart));
         const Pipeline q = c.template q_pipeline<kPart>();
         const int q_stage = rings.q().stage();
-        Statistic with_q, with_dout;
+        StatisticSource with_q, with_dout;
         if constexpr (multiplies_statistics(T)) {
           with_q = statistic(p.workspace.statistics, q_stage, 0);
         } else {

@@ -50,7 +50,8 @@ class Reducer {
     for (const uint32_t end = step + w.steps; step != end; ++step) {
       if (step % kReduceWarps == warp) {
         uint32_t* turn = workspace.turns == nullptr ? nullptr : workspace.turns + block;
-        if (turn != nullptr) take(turn, rank(w, m));
+        // Deterministic: until the CTAs before this one have added to block m.
+        if (turn != nullptr) wait_for_count(turn, rank(w, m));
         DqState<T> dq{step * kParts};
 #pragma unroll 1
         for (int part = 0; part < kParts; ++part, dq.advance()) {
@@ -92,12 +93,6 @@ class Reducer {
     return turn_of(c.params, w.sequence, w.n_block, m, kKeys, T.q_rows);
   }
 
-  // Deterministic: until the CTAs before this one have added to block m.
-  __device__ static void take(const uint32_t* turn, uint32_t before) {
-    while (ptx::ld_acquire_gpu(turn) < before) {
-    }
-    ptx::fence_proxy_async();
-  }
   // At once when the sums are there: the next CTA is two steps behind this one or fewer. The other
   // reducing warp has the next step meanwhile. What a bulk operation wrote is visible to the thread
   // that waited for its completion without a proxy fence (PTX ISA, "Async proxy").

@@ -16,6 +16,14 @@ struct TileSource {
   int batch;
 };
 
+// A statistic of a step's rows in the workspace, and its place. Of the last step's blocks the
+// second may not be there: it gets the first one's values, and masks keep its rows out.
+struct StatisticSource {
+  const void* rows = nullptr;  // null: none
+  int last_block = 0;          // counted from the step's first
+  int to = 0;
+};
+
 // What one work alone reads leaves the L2 cache first.
 enum class ReadBy { kOneWork, kWorksOfHead };
 
@@ -25,19 +33,11 @@ class TileLoads {
  public:
   __device__ TileLoads(const Context<T>& context, int raw) : c(context), raw_barrier(raw) {}
 
-  // A statistic of a step's rows in the workspace, and its place. Of the last step's blocks the
-  // second may not be there: it gets the first one's values, and masks keep its rows out.
-  struct Statistic {
-    const void* rows = nullptr;  // null: none
-    int last_block = 0;          // counted from the step's first
-    int to = 0;
-  };
-
   // A tile in slabs to `to`, and with it a statistic. `valid` rows are inside the sequence: the
   // others become zero.
   template <int kRows, int kColumns>
   __device__ void load(const TileSource& from, int to, ptx::SmemAddr full, int valid,
-                       const Statistic& stat = {}) {
+                       const StatisticSource& stat = {}) {
     constexpr int kSlab = slab_columns(kColumns), kSlabBytes = kRows * kSlab * kElementBytes;
     const bool given = from.map != nullptr;
     if (!given) valid = 0;
@@ -48,13 +48,15 @@ class TileLoads {
                                                   (stat.rows == nullptr ? 0 : stat_bytes(T)));
 #pragma unroll
       for (int slab = 0; slab < num_slabs(kColumns) && given; ++slab) {
-        const ptx::SmemAddr place = c.smem_address(to + slab * kSlabBytes);
+        const auto load_slab = [&](auto... policy) {
+          ptx::cp_async_bulk_tensor_4d_load(c.smem_address(to + slab * kSlabBytes), from.map,
+                                            barrier, slab * kSlab, from.head, from.row, from.batch,
+                                            policy...);
+        };
         if constexpr (kReadBy == ReadBy::kOneWork) {
-          ptx::cp_async_bulk_tensor_4d_load(place, from.map, barrier, slab * kSlab, from.head,
-                                            from.row, from.batch, ptx::createpolicy_evict_first());
+          load_slab(ptx::createpolicy_evict_first());
         } else {
-          ptx::cp_async_bulk_tensor_4d_load(place, from.map, barrier, slab * kSlab, from.head,
-                                            from.row, from.batch);
+          load_slab();
         }
       }
 #pragma unroll
