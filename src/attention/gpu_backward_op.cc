@@ -1,11 +1,8 @@
 #include "attention/gpu_backward_op.h"
 
-#include <fmt/format.h>
-
 #include "attention/backward_params.h"
 #include "attention/gpu_op.h"
 #include "attention/planned_workspace.h"
-#include "core/error.h"
 #include "kernels/backward/traits.h"
 
 namespace fa4::internal {
@@ -16,14 +13,6 @@ struct Rows {
   int64_t positions, batch;
   bool empty() const { return positions == 0 || batch == 0; }
 };
-
-// Threads move 16 bytes at a time.
-void check_alignment(const char* name, const void* data) {
-  if (reinterpret_cast<uintptr_t>(data) % 16 != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} {}; accepted on a GPU: multiples of 16 bytes", name, data));
-  }
-}
 
 class GpuBackwardOp final : public BackwardOp {
  public:
@@ -36,11 +25,12 @@ class GpuBackwardOp final : public BackwardOp {
     const AttentionProblem& p = plan_.problem;
     const BackwardArgs args = with_planned_workspace(given, plan_.workspace);
     check_pointers(p, args);
-    check_alignment("out", args.out);
-    check_alignment("dout", args.dout);
-    check_alignment("dq", args.dq);
-    check_alignment("dk", args.dk);
-    check_alignment("dv", args.dv);
+    // Threads move 16 bytes at a time.
+    GpuOp::check_base("out", args.out);
+    GpuOp::check_base("dout", args.dout);
+    GpuOp::check_base("dq", args.dq);
+    GpuOp::check_base("dk", args.dk);
+    GpuOp::check_base("dv", args.dv);
     BwdParams params = backward_params(p, tiling_, args);
     params.workspace = workspace_params(args);
     const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
