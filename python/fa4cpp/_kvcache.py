@@ -99,8 +99,6 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         first = used
         if rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:
             first = _host_lengths("rotary_seqlens", rotary_seqlens, batch)
-            if isinstance(first, list) and min(first, default=0) < 0:
-                raise InvalidArgumentError(f"rotary_seqlens {reprlib.repr(first)}; accepted: 0 or more")
             k = _rotary.turned("k", k, first, cu_seqlens_k_new, True, *tables)
             rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
         by_row = _options.flag("causal", causal) or _options.window_of(window_size) != (None, None)
@@ -171,6 +169,8 @@ def _host_lengths(name, lengths, batch):
         raise InvalidArgumentError(f"{name} {reprlib.repr(lengths)}; accepted: a whole number, or one for each sequence") from None
     if len(numbers) != batch:
         raise InvalidArgumentError(f"{name} has {len(numbers)} numbers; accepted: {batch}, one for each sequence")
+    if min(numbers, default=0) < 0:
+        raise InvalidArgumentError(f"{name} {reprlib.repr(numbers)}; accepted: 0 or more")
     return numbers
 
 

@@ -88,7 +88,7 @@ class Serving(NamedTuple):
                                        "accepted: both, or neither")
         return {"split_keys": whole("split_keys", self.split_keys or 0), "num_splits": int(self.num_splits == 1 and not self.split_keys),
                 "out_dtype": _out_dtype(self.out_dtype, dtype), "prefix_len": whole("prefix_len", self.prefix_len or 0),
-                "descale_block": whole("descale_block", self.descale_block)}
+                "descale_block": self.descale_block}
 
 
 NOT_SERVING = Serving()
@@ -98,7 +98,7 @@ NO_GRADIENT = ("split_keys, num_splits 1, out_dtype, prefix_len or a descale is 
 
 def serving_of(split_keys=0, num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None, descale_block=0):
     """The Serving; NOT_SERVING itself where nothing is asked for."""
-    whole("descale_block", descale_block)
+    descale_block = whole("descale_block", descale_block)
     if not split_keys and num_splits != 1 and out_dtype is None and not prefix_len and prefix_pages is None and k_descale is None and v_descale is None:
         return NOT_SERVING
     return Serving(split_keys, num_splits, out_dtype, prefix_len, prefix_pages, k_descale, v_descale, descale_block)
