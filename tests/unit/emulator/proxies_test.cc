@@ -129,21 +129,26 @@ TEST(Proxies, ACopyOverAnOrdinaryStoreNeedsAFence) {
   EXPECT_EQ(severity(bare, "missing-proxy-fence"), "error") << text_of(bare);
 }
 
-// Cluster 0 stores a value that the copy engine of cluster 1 reads.
-LaunchReport copy_of_other_cluster(const char* by_writer, const char* by_reader) {
-  const std::string body =
-      "mov.u32 %r3, %ctaid.x;\nsetp.eq.u32 %p1, %r3, 0;\n@!%p1 bra flag;\n"
-      "st.global.u32 [%d0], 42;\n" +
-      std::string(by_writer) +
-      "st.release.gpu.global.u32 [%d0+64], 1;\nbra end;\n"
-      "flag: ld.acquire.gpu.global.u32 %r4, [%d0+64];\nsetp.eq.u32 %p2, %r4, 0;\n@%p2 bra flag;\n" +
-      by_reader +
-      "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmbarrier.init.shared::cta.b64 [%r2], 1;\n"
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 16;\n"
-      "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d0], 16, [%r2];\n"
-      "wait: mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\nend:\n";
-  PtxProgram p(body, checked(), kBox);
+// Cluster 0 stores; cluster 1 waits for its flag before what it does.
+LaunchReport behind_other_cluster(const std::string& store, const std::string& then) {
+  PtxProgram p("mov.u32 %r3, %ctaid.x;\nsetp.eq.u32 %p1, %r3, 0;\n@!%p1 bra flag;\n" + store +
+                   "st.release.gpu.global.u32 [%d0+64], 1;\nbra end;\n"
+                   "flag: ld.acquire.gpu.global.u32 %r4, [%d0+64];\nsetp.eq.u32 %p2, %r4, 0;\n"
+                   "@%p2 bra flag;\n" +
+                   then + "end:\n",
+               checked(), kBox);
   return p.launch(p.buffer("out", std::vector<uint32_t>(32)), 0, 1, 2);
+}
+
+// The copy engine reads what the other cluster stored.
+LaunchReport copy_of_other_cluster(const std::string& by_writer, const std::string& by_reader) {
+  return behind_other_cluster(
+      "st.global.u32 [%d0], 42;\n" + by_writer,
+      by_reader +
+          "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmbarrier.init.shared::cta.b64 [%r2], 1;\n"
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 16;\n"
+          "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d0], 16, [%r2];\n"
+          "wait: mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n");
 }
 
 TEST(Proxies, ACopyOfWhatAnotherClusterHasStoredNeedsAFence) {
@@ -156,20 +161,15 @@ TEST(Proxies, ACopyOfWhatAnotherClusterHasStoredNeedsAFence) {
   EXPECT_EQ(severity(shared, "missing-proxy-fence"), "error") << text_of(shared);
 }
 
-// Cluster 0 clears what the engine of cluster 1 adds to.
-LaunchReport add_to_cleared(const char* by_reader) {
-  const std::string body =
-      "mov.u32 %r3, %ctaid.x;\nsetp.eq.u32 %p1, %r3, 0;\n@!%p1 bra flag;\n"
-      "mov.f32 %f1, 0f00000000;\nst.global.v4.f32 [%d0], {%f1, %f1, %f1, %f1};\n"
-      "st.release.gpu.global.u32 [%d0+64], 1;\nbra end;\n"
-      "flag: ld.acquire.gpu.global.u32 %r4, [%d0+64];\nsetp.eq.u32 %p2, %r4, 0;\n@%p2 bra flag;\n" +
-      std::string(by_reader) +
-      "mov.u32 %r1, box;\nmov.f32 %f1, 0f3f800000;\n"
-      "st.shared.v4.f32 [%r1], {%f1, %f1, %f1, %f1};\nfence.proxy.async.shared::cta;\n"
-      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d0], [%r1], 16;\n"
-      "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\nend:\n";
-  PtxProgram p(body, checked(), kBox);
-  return p.launch(p.buffer("out", std::vector<uint32_t>(32)), 0, 1, 2);
+// The copy engine adds to what the other cluster cleared.
+LaunchReport add_to_cleared(const std::string& by_reader) {
+  return behind_other_cluster(
+      "mov.f32 %f1, 0f00000000;\nst.global.v4.f32 [%d0], {%f1, %f1, %f1, %f1};\n",
+      by_reader +
+          "mov.u32 %r1, box;\nmov.f32 %f1, 0f3f800000;\n"
+          "st.shared.v4.f32 [%r1], {%f1, %f1, %f1, %f1};\nfence.proxy.async.shared::cta;\n"
+          "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d0], [%r1], 16;\n"
+          "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\n");
 }
 
 TEST(Proxies, ASumOverWhatAnotherClusterHasStoredNeedsAFence) {
