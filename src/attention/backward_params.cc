@@ -28,6 +28,7 @@ double scale_log2(const AttentionProblem& p) {
 BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tiling,
                           const BackwardArgs& args) {
   const double scale = p.scale, scores_scale = scale_log2(p);
+  const int parts = tiling.shape.group_parts;
   return {.maps = {},
           .sequences = sequence_params(p, args),
           .mask = mask_params(p.mask),
@@ -50,8 +51,9 @@ BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tilin
           .scale = p.scale,
           .neg_lse_log2_to_score = finite_float(-1.0 / scores_scale),
           .heads_q = static_cast<int32_t>(p.heads_q),
-          .heads_kv = static_cast<int32_t>(p.heads_kv),
-          .group = static_cast<int32_t>(p.group()),
+          .heads_kv = static_cast<int32_t>(p.heads_kv * parts),
+          .group = static_cast<int32_t>(p.group() / parts),
+          .group_parts = parts,
           .sections = tiling.sections,
           .last_keys_first = tiling.last_keys_first};
 }

@@ -114,8 +114,8 @@ void add_tensor(const std::string& name, const RowTensor& of, Fields* fields) {
 ParamsLayout backward_layout() {
   static const BwdParams kParams{};
   const auto& [maps, sequences, mask, scores, inputs, gradients, workspace, softmax_scale,
-               neg_lse_log2_to_score, heads_q, heads_kv, group, sections, last_keys_first] =
-      kParams;
+               neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, sections,
+               last_keys_first] = kParams;
   Fields fields(&kParams);
   { FA4_ADD_FIELDS(fields, maps, q, dout, k, v); }
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
@@ -133,11 +133,20 @@ ParamsLayout backward_layout() {
   add_tensor("dk", dk, &fields);
   add_tensor("dv", dv, &fields);
   fields.add("dsink, is_f32", dsink, is_f32);
-  FA4_ADD_FIELDS(fields, workspace, neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns,
-                 ticket, cleared, dq_sum_columns, head_blocks);
+  const auto& [neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared,
+               dk_parts, dv_parts, dq_sum_columns, head_blocks] = workspace;
   fields.add(
-      "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, sections, last_keys_first",
-      softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, sections, last_keys_first);
+      "neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared, "
+      "dq_sum_columns, head_blocks",
+      neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared, dq_sum_columns,
+      head_blocks);
+  add_tensor("dk_parts", dk_parts, &fields);
+  add_tensor("dv_parts", dv_parts, &fields);
+  fields.add(
+      "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, sections, "
+      "last_keys_first",
+      softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, sections,
+      last_keys_first);
   return {"BwdParams", sizeof(BwdParams), fields.take()};
 }
 

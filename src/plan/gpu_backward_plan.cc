@@ -39,6 +39,11 @@ int64_t works_of_head(const AttentionProblem& p, const BackwardShape& shape) {
   return std::max<int64_t>(ctas_of_keys(shape) * ceil_div(p.seqlen_k, shape.keys), 1);
 }
 
+// Key heads, each as often as its group has parts.
+int64_t key_heads(const AttentionProblem& p, const BackwardShape& shape) {
+  return std::max<int64_t>(p.heads_kv * p.batch * shape.group_parts, 1);
+}
+
 // For a section's queries; 0: a head at a time.
 double l2_share(const AttentionProblem& p, const BackwardShape& shape, const TurnRow& turns) {
   const bool is_full = p.mask.is_full();
@@ -88,11 +93,11 @@ Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
 
 int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device,
                              const BackwardShape& shape, const TurnRow& turns) {
-  const int64_t heads = std::max<int64_t>(p.heads_kv * p.batch, 1);
+  const int64_t heads = key_heads(p, shape), group = p.group() / shape.group_parts;
   const int64_t works = works_of_head(p, shape);
   const double row_bytes =
       2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
-  const double head_bytes = std::max(1.0, row_bytes * static_cast<double>(p.group() * p.seqlen_q));
+  const double head_bytes = std::max(1.0, row_bytes * static_cast<double>(group * p.seqlen_q));
   auto section = static_cast<int64_t>(l2_share(p, shape, turns) *
                                       static_cast<double>(device.l2_bytes) / head_bytes);
   if (!p.mask.is_full() && !last_keys_first(p) && heads * works < kFewWorks * device.num_sms) {
@@ -101,7 +106,7 @@ int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device
   const int columns = last_keys_first(p) ? turns.columns_last_first : turns.columns;
   if (p.deterministic && columns > 0) {
     // So many heads at once that a head's CTAs begin a turn after one another, and none waits.
-    const int64_t steps = std::max<int64_t>(p.group() * query_blocks(p), 1);
+    const int64_t steps = std::max<int64_t>(group * query_blocks(p), 1);
     section = std::max(section, ceil_div(int64_t{shape.head_dim + columns} * device.num_sms,
                                          int64_t{shape.head_dim} * steps));
   }
@@ -117,8 +122,9 @@ bool last_keys_first(const AttentionProblem& p) {
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
   const Element element = element_of(p);
   const int64_t queries = query_ctas(p);
-  int64_t ctas = key_blocks(p, shape.keys) * ctas_of_keys(shape);
+  int64_t ctas = key_blocks(p, shape.keys) * shape.group_parts * ctas_of_keys(shape);
   if (shape.persistent_ctas > 0) ctas = std::min<int64_t>(ctas, shape.persistent_ctas);
+  const int64_t rows = shape.group_parts > 1 ? key_blocks(p, kPostprocessKeys) : 0;
   return {{.source = preprocess_source(element, shape.statistics),
            .params = KernelParams::kBackward,
            .grid = static_cast<int>(queries),
@@ -131,7 +137,7 @@ std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const Back
            .smem_bytes = shape.smem_bytes},
           {.source = postprocess_source(element, shape.dq_layout),
            .params = KernelParams::kBackward,
-           .grid = static_cast<int>(queries + (p.has_sink ? p.heads_q : 0)),
+           .grid = static_cast<int>(queries + rows + (p.has_sink ? p.heads_q : 0)),
            .threads = kPostprocessThreads}};
 }
 
@@ -148,6 +154,11 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   }
   layout.add(kDqSums, rows * 4 * shape.head_dim);
   if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
+  if (shape.group_parts > 1) {
+    const int64_t row_bytes = p.rows_k() * p.heads_kv * shape.group_parts * 4;
+    layout.add(kDkParts, row_bytes * p.head_dim);
+    layout.add(kDvParts, row_bytes * p.head_dim_v);
+  }
   if (p.deterministic) layout.add(kDqTurns, rows / kQueryRows * 4);
   if (p.deterministic || shape.persistent_ctas > 0) layout.add(kTicket, 4);
   if (shape.clears_sums && sections > kSectionsAhead) {
@@ -180,8 +191,13 @@ KernelSource postprocess_source(Element element, DqLayout layout) {
       .display_name = fmt::format("bwd_postprocess{}_{}", rows ? "_rows" : "", name_of(element))};
 }
 
-void explain_backward_order(const AttentionProblem& p, int sections, bool last_keys_first,
-                            std::vector<PlanStep>* steps) {
+void explain_backward_order(const AttentionProblem& p, int group_parts, int sections,
+                            bool last_keys_first, std::vector<PlanStep>* steps) {
+  if (group_parts > 1) {
+    steps->push_back({"groups",
+                      fmt::format("of {} query heads, each in {} parts", p.group(), group_parts),
+                      "whole ones leave CTAs idle; dk and dv of the parts add up in f32"});
+  }
   steps->push_back({"order",
                     fmt::format("{} sections of key heads, {} keys first", sections,
                                 last_keys_first ? "last" : "first"),

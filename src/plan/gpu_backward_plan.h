@@ -32,6 +32,7 @@ struct BackwardShape {
   // CTAs that go from block of keys to block of keys in the order of a ticket; 0: one a block.
   int persistent_ctas = 0;
   bool clears_sums = false;  // works clear dq's sums of later sections of heads
+  int group_parts = 1;       // into which a key head's query heads are cut: works of their own
 };
 
 // The launches, in their order. One of grid 0 has nothing to do.
@@ -44,6 +45,8 @@ inline constexpr std::string_view kDqSums = "dq_sums";
 inline constexpr std::string_view kDsinkParts = "dsink_parts";
 // StatisticParts, in the place of the first two.
 inline constexpr std::string_view kStatisticParts = "statistic_parts";
+inline constexpr std::string_view kDkParts = "dk_parts";
+inline constexpr std::string_view kDvParts = "dv_parts";
 // u32.
 inline constexpr std::string_view kDqTurns = "dq_turns";
 inline constexpr std::string_view kTicket = "ticket";
@@ -82,7 +85,7 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& problem, const Ba
 KernelSource preprocess_source(Element element, StatisticForm form);
 KernelSource postprocess_source(Element element, DqLayout layout);
 
-void explain_backward_order(const AttentionProblem& problem, int sections, bool last_keys_first,
-                            std::vector<PlanStep>* steps);
+void explain_backward_order(const AttentionProblem& problem, int group_parts, int sections,
+                            bool last_keys_first, std::vector<PlanStep>* steps);
 
 }  // namespace fa4::internal

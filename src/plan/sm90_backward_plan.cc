@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "plan/gpu_plan.h"
+#include "plan/group_parts.h"
 #include "plan/sm90_backward_tuning.h"
 
 namespace fa4::internal {
@@ -45,7 +46,8 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .smem_bytes = sm90::bwd::smem_layout(traits).total,
           .parts = sm90::bwd::num_parts(traits),
           .persistent_ctas = num_sms,
-          .clears_sums = true};
+          .clears_sums = true,
+          .group_parts = group_parts};
 }
 
 Support query_sm90_backward_support(const AttentionProblem& p) {
@@ -55,6 +57,7 @@ Support query_sm90_backward_support(const AttentionProblem& p) {
 Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec& device) {
   const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
+  spec.group_parts = choose_group_parts(p, device, spec.shape());
   spec.sections = choose_backward_sections(p, device, spec.shape(), kTurns);
   spec.last_keys_first = last_keys_first(p);
   spec.num_sms = device.num_sms;
@@ -102,7 +105,7 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
                     fmt::format("at most {} CTAs, blocks of keys on demand{}", spec.num_sms,
                                 t.split ? ", each twice: dk and dq, dv" : ""),
                     "the next block's loads come under the end of the one before"});
-  explain_backward_order(p, spec.sections, spec.last_keys_first, steps);
+  explain_backward_order(p, spec.group_parts, spec.sections, spec.last_keys_first, steps);
 }
 
 }  // namespace fa4::internal

@@ -2,6 +2,7 @@
 
 #include "device/emulated/emulated_device.h"
 #include "device/emulated/machine_library.h"
+#include "plan/backward_plan.h"
 
 namespace fa4::internal {
 
@@ -84,6 +85,41 @@ void expect_groups_of_every_size() {
     c.desc.heads_q = 2 * group;
     c.desc.causal = group == 3;
     expect_right(c);
+  }
+}
+
+void expect_parts_of_groups(HeadDims head_dims) {
+  Backend small = tested_backends()[0], large = small;
+  small.device.spec.num_sms = 1;
+  large.device.spec.num_sms = 160;
+  for (const int64_t head_dim : head_dims) {
+    Case dense = small_case(400, 300, head_dim);
+    dense.desc.batch = 2;
+    dense.desc.heads_q = 12;
+    dense.desc.heads_kv = 2;
+    Case used = dense;
+    used.desc.has_seqused_q = used.desc.has_seqused_k = true;
+    used.seqused_q = {350, 0};
+    used.seqused_k = {260, 10};
+    Case packed = dense;
+    packed.desc.causal = true;
+    pack(packed, {170, 0, 1, 230}, {140, 30, 0, 230});
+    packed.desc.total_k += 70;
+    Case f32 = packed;
+    f32.desc.grad_dtype = DType::kF32;
+    f32.desc.has_sink = f32.desc.has_dlse = true;
+    Case window = dense;
+    window.desc.window = {100, 20};
+    for (const Case* c : {&dense, &used, &packed, &f32, &window}) {
+      const BackwardCase given(*c);
+      SCOPED_TRACE(testing::Message() << "head_dim " << head_dim);
+      for (const Backend* backend : {&small, &large}) {
+        const BackwardPlan plan = plan_backward(given.problem(), backend->device.spec);
+        EXPECT_EQ(plan.workspace.find(kDkParts) != nullptr, backend == &large);
+        GradientResult result = run_backward_on(*backend, given.problem(), given.args());
+        expect_gradients(given, result);
+      }
+    }
   }
 }
 

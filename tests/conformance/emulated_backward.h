@@ -29,6 +29,9 @@ void expect_windows();
 // Pairs of head_dim and head_dim_v.
 void expect_head_dims_round_up(std::initializer_list<std::pair<int64_t, int64_t>> head_dims);
 void expect_groups_of_every_size();
+// Groups that are cut into parts, and whole ones: on a GPU of one SM and of many. Every layout,
+// mask and kind of gradient that parts pass through.
+void expect_parts_of_groups(HeadDims head_dims);
 // Some of them empty, with rows behind the last.
 void expect_packed_sequences(HeadDims head_dims);
 void expect_rows_in_use();

@@ -59,6 +59,11 @@ struct BwdWorkspace {
   // Zeros before the main kernel. Of each section of key heads, how many works have cleared their
   // share of its sums of dq (sm90/backward/clear.cuh); null: all sums are zeros before it.
   uint32_t* cleared;
+  // Where a key head's group of query heads is cut into parts, each with works of its own: dk and
+  // dv of each part, f32. The main kernel writes them in place of the gradients, and the last one
+  // adds them up. Else null.
+  RowTensor dk_parts;
+  RowTensor dv_parts;
   int32_t dq_columns;   // of the main kernel: head_dim rounded up
   int32_t head_blocks;  // packed: blocks of a head
 };
@@ -74,8 +79,9 @@ struct BwdParams {
   float scale;                  // of dq and dk: softmax_scale
   float neg_lse_log2_to_score;  // -1 / scores.scale_log2; without softcap
   int32_t heads_q;
-  int32_t heads_kv;
-  int32_t group;            // heads_q / heads_kv
+  int32_t heads_kv;         // each as often as its group of query heads has parts
+  int32_t group;            // query heads of a part: heads_q / heads_kv
+  int32_t group_parts;      // k and v have heads_kv / group_parts heads
   int32_t sections;         // of key heads whose queries and dq share the L2 cache
   int32_t last_keys_first;  // CTAs begin with a sequence's last block of keys
 };

@@ -68,7 +68,7 @@ __device__ inline QueryBlock query_block(const BwdParams& p, int index) {
   return of;
 }
 
-// Key heads of all sequences, of which sections consist.
+// Key heads of all sequences, or parts of their groups, of which sections consist.
 __device__ inline uint32_t num_key_heads(const BwdParams& p) {
   return p.heads_kv * p.sequences.batch;
 }

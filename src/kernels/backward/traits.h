@@ -25,6 +25,7 @@ constexpr int fragment_place(int row) {
 
 inline constexpr int kPreprocessThreads = 256;
 inline constexpr int kPostprocessThreads = 128;
+inline constexpr int kPostprocessKeys = 16;  // rows of dk and dv of a CTA that adds up their parts
 
 // How the main kernel's sums of dq lie in a block of the workspace.
 enum class DqLayout : int {

@@ -176,11 +176,12 @@ TEST(Sm100Backward, EveryBarrierHasWhoArrivesAndWhoWaits) {
 
 TEST(Sm100Backward, IsThreeLaunchesWithoutAFill) {
   ProblemDesc desc = dense(128, 1000, true);
-  desc.heads_kv = 4;
+  desc.batch = 16;
+  desc.heads_kv = 8;
   const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), emulated_specs().back());
   ASSERT_EQ(plan.steps.size(), 3u);
-  EXPECT_EQ(plan.steps[kPreprocess].grid, 4 * 16 * 16);
-  EXPECT_EQ(plan.steps[kBackward].grid, 4 * 4 * 4 * 2);
+  EXPECT_EQ(plan.steps[kPreprocess].grid, 16 * 16 * 16);
+  EXPECT_EQ(plan.steps[kBackward].grid, 16 * 8 * 4 * 2);
   EXPECT_EQ(plan.steps[kBackward].cluster, 2);
   EXPECT_EQ(plan.steps[kBackward].source.display_name, "bwd_sm100_bf16_d128_pair");
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,

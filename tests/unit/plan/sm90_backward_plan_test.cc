@@ -69,19 +69,20 @@ TEST(Sm90Backward, EveryHeadDimHasAKernelThatHoldsIt) {
 
 TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
   ProblemDesc desc = dense(128, 1000, true);
-  desc.heads_kv = 4;
+  desc.batch = 16;
+  desc.heads_kv = 8;
   const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
   ASSERT_EQ(plan.steps.size(), 3u);
-  EXPECT_EQ(plan.steps[kPreprocess].grid, 4 * 16 * 16);
-  EXPECT_EQ(plan.steps[kBackward].grid, 4 * 4 * 8);
-  EXPECT_EQ(plan.steps[kPostprocess].grid, 4 * 16 * 16);
+  EXPECT_EQ(plan.steps[kPreprocess].grid, 16 * 16 * 16);
+  EXPECT_EQ(plan.steps[kBackward].grid, 132);
+  EXPECT_EQ(plan.steps[kPostprocess].grid, 16 * 16 * 16);
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .q_rows=64, .k_stages=2, .stages=2, .dout_stages=2, .dv_stages=0, "
             ".ds_stages=2, .dq_stages=2, .split=false, .softcap=false}>");
   for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
-  EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 4u * 16 * 1024 * 128 * 4);
+  EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 16u * 16 * 1024 * 128 * 4);
   EXPECT_EQ(plan.workspace.find(kDsinkParts), nullptr);
 }
 

@@ -16,7 +16,7 @@ namespace fa4::sm100::bwd {
 // of the group `rows.n_block_min` up to `rows.n_block_max`. The CTAs of a pair visit the same ones.
 struct Work {
   Sequence sequence;
-  int head;  // of k and v
+  int head;  // of k and v, or a part of one's group (BwdParams::heads_kv)
   int first_key;
   BlockRange rows;   // whole are those that see all keys of this CTA
   int steps;         // of all heads of the group; -1: the sequence has no such block of keys

@@ -39,7 +39,8 @@ class Loader {
     const int keys = clears_k ? w.sequence.seqlen_k : kAll,
               batch_k = packed_k ? 0 : w.sequence.batch;
     const auto key_source = [&](const TensorMap& map, int column, int first_key) {
-      return TileSource{&map, column, w.head, w.sequence.offset_k + first_key, batch_k};
+      return TileSource{&map, column, w.head / p.group_parts, w.sequence.offset_k + first_key,
+                        batch_k};
     };
     load<QkTile<kKeys, T.head_dim>>(key_source(p.maps.k, 0, w.first_key), c.kSmem.k, kKFull, 0,
                                     keys - w.first_key);

@@ -13,7 +13,7 @@ namespace fa4::sm90::bwd {
 struct Work {
   Part part;
   Sequence sequence;
-  int head;  // of k and v
+  int head;  // of k and v, or a part of one's group (BwdParams::heads_kv)
   int n_block;
   BlockRange rows;
   int steps;  // of all heads of the group; -1: there are no such keys

@@ -92,8 +92,9 @@ class Scheduler {
     const bool packed = p.sequences.cu_seqlens_k != nullptr;
     const bool clears = packed || p.sequences.seqused_k != nullptr;
     tiles.template load<kKeys, kColumns>(
-        {&map, w.head, w.sequence.offset_k + w.first_key(), packed ? 0 : w.sequence.batch}, to,
-        full, clears ? w.sequence.seqlen_k - w.first_key() : kKeys);
+        {&map, w.head / p.group_parts, w.sequence.offset_k + w.first_key(),
+         packed ? 0 : w.sequence.batch},
+        to, full, clears ? w.sequence.seqlen_k - w.first_key() : kKeys);
   }
 
   const Context<T>& c;

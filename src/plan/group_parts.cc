@@ -1,0 +1,132 @@
+#include "plan/group_parts.h"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "core/rounding.h"
+
+namespace fa4::internal {
+namespace {
+
+// Measured, in steps of 64 queries (docs/kernels/bwd_sm90_experiments.md, "Parts of groups").
+//
+// What a work takes beside its steps: by itself; of a part of a group, whose dk and dv are written
+// in f32 and read again.
+constexpr double kStepsOfWork = 3, kStepsOfPart = 9.5;
+// Works of different lengths come to different heads of their groups, whose queries and sums of dq
+// no cache holds all. Each head behind the first makes all steps longer by this over the steps of a
+// head, but by kMostSpread at most.
+constexpr double kSpread = 2.3, kMostSpread = 0.12;
+// So many works an SM end about together. Of longer heads no block is looked at by itself.
+constexpr int64_t kManyWorks = 8, kMostBlocks = 1024;
+// Deterministic: so many key heads, or parts of them, fill a device with some thousand keys.
+constexpr int64_t kHeadsThatFill = 4;
+
+// Whether blocks of keys are seen by many queries and by few: not of a window, nor of no mask.
+bool are_uneven(const MaskSpec& mask) { return mask.is_bounded_left() != mask.is_bounded_right(); }
+
+// Sequences of the mean length, where lengths differ.
+struct Sequences {
+  int64_t batch, seqlen_q, seqlen_k;
+};
+Sequences mean_sequences(const AttentionProblem& p) {
+  const auto mean = [&](Layout layout, int64_t total, int64_t longest) {
+    return layout == Layout::kPacked ? std::min(ceil_div(total, p.batch), longest) : longest;
+  };
+  return {p.batch, mean(p.layout_q, p.total_q, p.seqlen_q),
+          mean(p.layout_kv, p.total_k, p.seqlen_k)};
+}
+
+// Steps of the blocks of keys of a head: how many blocks of 64 queries see them.
+class BlockSteps {
+ public:
+  BlockSteps(const Sequences& s, const MaskSpec& mask, int keys)
+      : count_(ceil_div(s.seqlen_k, keys)) {
+    if (count_ == 0) return;
+    if (count_ > kMostBlocks) {
+      const auto pairs = static_cast<double>(visible_pairs(s.seqlen_q, s.seqlen_k, mask));
+      mean_ = pairs / kQueryRows / static_cast<double>(count_ * keys);
+      return;
+    }
+    const int64_t reach = s.seqlen_q + s.seqlen_k;  // no window that matters is longer
+    const int64_t left = std::clamp(mask.window_left, -reach, reach);
+    const int64_t right = std::clamp(mask.window_right, -reach, reach);
+    const auto row = [&](int64_t key) { return key - s.seqlen_k + s.seqlen_q; };  // its position's
+    for (int64_t first = 0; first < s.seqlen_k; first += keys) {
+      int64_t begin = 0, end = s.seqlen_q;
+      if (mask.is_bounded_right()) begin = std::max(begin, row(first) - right);
+      if (mask.is_bounded_left()) {
+        const int64_t last = std::min(first + keys, s.seqlen_k) - 1;
+        end = std::min(end, row(last) + left + 1);
+      }
+      longest_first_.push_back(static_cast<double>(std::max<int64_t>(end - begin, 0)) / kQueryRows);
+      mean_ += longest_first_.back() / static_cast<double>(count_);
+    }
+    std::sort(longest_first_.begin(), longest_first_.end(), std::greater<>());
+  }
+
+  double mean() const { return mean_; }
+
+  // How long `machines` take for `copies` of each block, of `heads` heads and `more` steps, longest
+  // first, at least: as long as if all were busy to the end; and as long as k of those that begin
+  // when each has taken k - 1.
+  double schedule(int64_t copies, double heads, double more, int64_t machines) const {
+    const int64_t works = copies * count_;
+    double length =
+        static_cast<double>(works) * (mean_ * heads + more) / static_cast<double>(machines);
+    if (longest_first_.empty()) return length;
+    for (int64_t k = 1; k <= kManyWorks && (k - 1) * machines < works; ++k) {
+      const auto next = static_cast<size_t>((k - 1) * machines / copies);
+      length = std::max(length, static_cast<double>(k) * (longest_first_[next] * heads + more));
+    }
+    return length;
+  }
+
+ private:
+  int64_t count_;
+  double mean_ = 0.0;
+  std::vector<double> longest_first_;  // or only their mean is known
+};
+
+// Not of the batch or of lengths, which must change no bit. Where works of a head wait for turns of
+// others, heads of a group one after the other wait for all that came before.
+int deterministic_parts(const AttentionProblem& p) {
+  MaskSpec mask = p.window;  // as it was asked for: to a query alone no mask is one
+  if (p.causal) mask.window_right = 0;
+  if (are_uneven(mask)) return static_cast<int>(p.group());
+  int64_t parts = 1;
+  while (p.group() % parts != 0 || (p.heads_kv * parts < kHeadsThatFill && parts < p.group())) {
+    ++parts;
+  }
+  return static_cast<int>(parts);
+}
+
+}  // namespace
+
+int choose_group_parts(const AttentionProblem& p, const DeviceSpec& device,
+                       const BackwardShape& shape) {
+  if (p.group() == 1) return 1;
+  if (p.deterministic) return deterministic_parts(p);
+  const Sequences s = mean_sequences(p);
+  const int64_t machines = std::max(device.num_sms / shape.cluster, 1);
+  const int64_t heads = s.batch * p.heads_kv * shape.parts;
+  const BlockSteps blocks(s, p.mask, shape.keys);
+  if (blocks.mean() == 0.0) return 1;
+  const double spread = are_uneven(p.mask) ? std::min(kSpread / blocks.mean(), kMostSpread) : 0.0;
+  int best = 1;
+  double least = 0.0;
+  for (int parts = 1; parts <= p.group(); ++parts) {
+    if (p.group() % parts != 0) continue;
+    const auto heads_of_part = static_cast<double>(p.group() / parts);
+    const double more = parts == 1 ? kStepsOfWork : kStepsOfPart;
+    const double length = blocks.schedule(heads * parts, heads_of_part, more, machines) *
+                          (1.0 + spread * (heads_of_part - 1.0));
+    if (parts > 1 && length >= least) continue;
+    best = parts;
+    least = length;
+  }
+  return best;
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,112 @@
+// Into how many parts the backward cuts the group of query heads of a key head.
+#include "plan/group_parts.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/backward_plan.h"
+#include "plan/sm90_plan.h"
+#include "problems.h"
+
+namespace fa4::internal {
+namespace {
+
+struct Shape {
+  int64_t batch, seqlen, heads_q, heads_kv;
+  bool causal;
+  int64_t head_dim = 128;
+};
+
+ProblemDesc desc_of(const Shape& s) {
+  ProblemDesc d = dense(s.head_dim, s.seqlen, s.causal);
+  d.batch = s.batch;
+  d.heads_q = s.heads_q;
+  d.heads_kv = s.heads_kv;
+  return d;
+}
+BackwardPlan plan_of(const ProblemDesc& desc) {
+  return plan_backward(AttentionProblem::make(desc), h200_spec());
+}
+int parts(const ProblemDesc& desc) {
+  return std::get<Sm90BackwardSpec>(plan_of(desc).main).group_parts;
+}
+int parts(const Shape& s) { return parts(desc_of(s)); }
+
+// The fastest of those that were measured, or within 2 % of it
+// (docs/kernels/bwd_sm90_experiments.md, "Parts of groups").
+TEST(GroupParts, AreThoseThatWereFastest) {
+  EXPECT_EQ(parts({1, 8192, 8, 1, true}), 4);
+  EXPECT_EQ(parts({1, 4096, 8, 1, true}), 8);
+  EXPECT_EQ(parts({1, 8192, 8, 1, false}), 2);
+  EXPECT_EQ(parts({1, 2048, 8, 1, false}), 8);
+  EXPECT_EQ(parts({1, 8192, 16, 2, true}), 4);
+  EXPECT_EQ(parts({1, 8192, 16, 2, false}), 1);
+  EXPECT_EQ(parts({1, 4096, 28, 4, true}), 7);
+  EXPECT_EQ(parts({1, 4096, 40, 8, true}), 5);
+  EXPECT_EQ(parts({1, 8192, 24, 8, true}), 1);
+  EXPECT_EQ(parts({1, 4096, 32, 8, true}), 2);
+  EXPECT_EQ(parts({1, 1024, 32, 8, true}), 4);
+  EXPECT_EQ(parts({8, 1024, 32, 8, true}), 1);
+  EXPECT_EQ(parts({8, 2048, 32, 8, true}), 1);
+  EXPECT_EQ(parts({16, 512, 32, 8, true}), 1);
+  EXPECT_EQ(parts({2, 8192, 32, 8, true}), 2);
+  EXPECT_EQ(parts({1, 4096, 64, 8, true}), 4);
+  EXPECT_EQ(parts({4, 8192, 64, 8, true}), 4);
+  EXPECT_EQ(parts({1, 4096, 64, 8, false}), 1);
+  EXPECT_EQ(parts({1, 4096, 96, 8, true}), 6);
+  EXPECT_EQ(parts({1, 4096, 128, 8, true}), 8);
+  EXPECT_EQ(parts({1, 4096, 32, 4, true, 256}), 4);
+}
+
+// Whose works are all as long, so that only idle SMs count.
+TEST(GroupParts, OfAWindow) {
+  const auto with_window = [](const Shape& s, int64_t window) {
+    ProblemDesc desc = desc_of(s);
+    desc.window = {window, 0};
+    return parts(desc);
+  };
+  EXPECT_EQ(with_window({1, 16384, 64, 8, true}, 1024), 1);
+  EXPECT_EQ(with_window({1, 8192, 64, 8, true, 64}, 128), 1);
+  EXPECT_EQ(with_window({1, 8192, 8, 1, true}, 1024), 2);
+}
+
+TEST(GroupParts, DivideTheGroupAndOneHeadHasNone) {
+  EXPECT_EQ(parts({1, 256, 4, 4, true}), 1);
+  for (const int64_t group : {2, 3, 5, 6, 12}) {
+    for (const int64_t seqlen : {0, 1, 100, 3000, 1 << 20}) {
+      const int n = parts({1, seqlen, group, 1, true});
+      EXPECT_EQ(group % n, 0) << group << ", " << seqlen;
+    }
+  }
+}
+
+// A sequence has the same gradients alone, packed, beside others, behind a longer maximum.
+TEST(GroupParts, OfADeterministicOneFollowFromItsHeadsAndMaskAlone) {
+  for (const bool causal : {false, true}) {
+    for (const auto& [heads_kv, of_full] : {std::pair{8, 1}, {4, 1}, {2, 2}, {1, 4}}) {
+      for (const int64_t batch : {1, 3, 64}) {
+        for (const int64_t seqlen : {1, 500, 8192}) {
+          ProblemDesc desc = desc_of({batch, seqlen, 8 * heads_kv, heads_kv, causal});
+          desc.deterministic = true;
+          EXPECT_EQ(parts(desc), causal ? 8 : of_full);
+          desc.layout_q = desc.layout_kv = Layout::kPacked;
+          desc.total_q = desc.total_k = 2 * seqlen;
+          EXPECT_EQ(parts(desc), causal ? 8 : of_full);
+        }
+      }
+    }
+  }
+}
+
+// Of each part dk and dv in f32; a CTA of the last launch adds up those of 16 keys of a head.
+TEST(GroupParts, HavePlacesInTheWorkspaceAndCtasOfTheirOwn) {
+  const BackwardPlan cut = plan_of(desc_of({1, 4096, 64, 8, true}));
+  EXPECT_EQ(cut.workspace.find(kDkParts)->bytes, 4096u * 8 * 4 * 128 * 4);
+  EXPECT_EQ(cut.workspace.find(kDvParts)->bytes, 4096u * 8 * 4 * 128 * 4);
+  EXPECT_EQ(cut.steps[kPostprocess].grid, 64 * 64 + 8 * 256);
+  const BackwardPlan whole = plan_of(desc_of({1, 4096, 64, 8, false}));
+  EXPECT_EQ(whole.workspace.find(kDkParts), nullptr);
+  EXPECT_EQ(whole.steps[kPostprocess].grid, 64 * 64);
+}
+
+}  // namespace
+}  // namespace fa4::internal
