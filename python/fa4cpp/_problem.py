@@ -25,6 +25,7 @@ class Options(NamedTuple):
     has_seqused_k: bool = False
     has_dlse: bool = False
     sink_dtype: int = 0
+    grad_dtype: int = 0  # of dq, dk and dv, with fa4.h's meaning of 0
     # Of a forward alone, with fa4.h's meaning of 0.
     split_keys: int = 0
     num_splits: int = 0
@@ -146,7 +147,7 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
         has_softmax_scale=o.softmax_scale is not None, softmax_scale=o.softmax_scale or 0.0, softcap=o.softcap,
         q_strides=_strides(q, layout_q), k_strides=_strides(k, layout_kv), v_strides=_strides(v, layout_kv),
         out_strides=_strides(out, layout_q), deterministic=o.deterministic, has_dlse=o.has_dlse,
-        sink_dtype=o.sink_dtype, split_keys=o.split_keys, num_splits=o.num_splits, out_dtype=o.out_dtype, prefix_len=o.prefix_len,
+        sink_dtype=o.sink_dtype, grad_dtype=o.grad_dtype, split_keys=o.split_keys, num_splits=o.num_splits, out_dtype=o.out_dtype, prefix_len=o.prefix_len,
         kv_dtype=o.kv_dtype, has_descales=(o.k_descale_strides, o.v_descale_strides) != (None, None), descale_block=o.descale_block,
         k_descale_strides=o.k_descale_strides or (0, 0, 0), v_descale_strides=o.v_descale_strides or (0, 0, 0), **gradients)
 

@@ -3,6 +3,8 @@
 `fa4cpp.flash_attn_func` and `fa4cpp.flash_attn_varlen_func` take tensors; here is what only torch has.
 """
 
+import importlib as _importlib
+
 import torch
 from torch.autograd import forward_ad
 
@@ -16,6 +18,13 @@ from ._sdpa import Fallback, activate, deactivate, fallbacks, launches
 
 __all__ = ["Fallback", "activate", "deactivate", "fallbacks", "flash_attn_func", "flash_attn_varlen_func", "launches",
            "merge_partials", "supports"]
+
+
+def __getattr__(name):
+    """`context_parallel` is imported when it is first asked for, and torch.distributed with it."""
+    if name == "context_parallel":
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _tensor(name, value, device):

@@ -100,7 +100,7 @@ def rows_of_plan(rows):
     return -(-rows // step) * step
 
 
-class _Shapes:
+class Shapes:
     """What follows of shapes, strides and options alone: kept from call to call."""
 
     def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options,
@@ -151,6 +151,7 @@ class _Shapes:
         self._described_as = dict(batch=batch, max_q=max_q if layout_q == PACKED else 0, max_k=max_k if layout_kv != DENSE else 0,
                                   pages_per_seq=pages_per_seq)
         self.out_dtype = TORCH_DTYPES.get(options.out_dtype, q.dtype)
+        self.grad_dtype = TORCH_DTYPES.get(options.grad_dtype)  # None: that of each tensor
         self.out_shape = (*q.shape[:-1], v.shape[-1])
         self.lse_shape = lse_shape(q)
         # Rows of a side that no sequence has stay unwritten: those past seqused and behind the last packed sequence.
@@ -174,7 +175,7 @@ _MOST_KEPT = 4096
 
 
 class Call:
-    """What both directions take: tensors as the library reads them, and their _Shapes."""
+    """What both directions take: tensors as the library reads them, and their Shapes."""
 
     __slots__ = ("tensors", "shapes")
 
@@ -195,7 +196,7 @@ class Call:
             key += tuple(None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in serving)
         shapes = _kept.get(key)
         if shapes is None:
-            shapes = _Shapes(q, k, v, sink, *indices, max_q, max_k, options, serving)
+            shapes = Shapes(q, k, v, sink, *indices, max_q, max_k, options, serving)
             if len(_kept) >= _MOST_KEPT:
                 _kept.clear()
             _kept[key] = shapes
@@ -355,7 +356,7 @@ def backward(call, dout, dlse, out, lse, gradients=None):
     if gradients is None:
         def gradient(name, leaves):
             like = tensors[name]
-            return (torch.zeros if leaves else torch.empty)(like.shape, dtype=like.dtype, device=like.device)
+            return (torch.zeros if leaves else torch.empty)(like.shape, dtype=shapes.grad_dtype or like.dtype, device=like.device)
 
         dq, dk, dv = gradient("q", shapes.leaves_q), gradient("k", shapes.leaves_k), gradient("v", shapes.leaves_k)
     else:

@@ -1,0 +1,89 @@
+"""Keys and values of all ranks on each rank, some heads at a time; queries stay where they are.
+
+While attention runs for some heads, the keys and values of the next ones are on their way, and in the backward the gradients of the ones before.
+"""
+
+import torch
+
+from ._parts import parts_of, sink_gradient
+from ._partition import Chunk
+from ._ranks import packed, to_pieces, to_whole, unpacked
+
+SLICES = 2  # of the key heads: half of the first gather, and of the last scatter, is behind nothing
+
+
+def check(problem, q, k, v, sink, directions):
+    keys, *_ = _slices(k.shape[2])
+    group = q.shape[2] // max(1, k.shape[2])
+    count = keys.stop
+    for part in _parts(problem):
+        shapes = [(q.shape[0], part.queries.stop - part.queries.start, count * group, q.shape[3]),
+                  *((q.shape[0], part.keys.stop - part.keys.start, count, tensor.shape[3]) for tensor in (k, v))]
+        for direction in directions:
+            problem.attention.query(direction, shapes, q, part.window, sink=sink if direction == "forward" else None, as_float=direction == "backward")
+
+
+def _slices(heads):
+    """Slices of key heads."""
+    step = -(-heads // SLICES)
+    return [slice(first, min(first + step, heads)) for first in range(0, heads, step)]
+
+
+def _parts(problem):
+    partition = problem.partition
+    return parts_of(problem.window, partition.chunks(problem.ranks.rank), (Chunk(0, 0, partition.seqlen),))
+
+
+def _gathers(problem, k, v):
+    """For each slice of key heads: (the slice, that of its query heads times the group, a function that waits for k and v of all ranks)."""
+    made = []
+    for heads in _slices(k.shape[2]):
+        mine = k[:, :, heads], v[:, :, heads]
+        made.append((heads, problem.ranks.all_gather(packed(mine)), [tensor.shape[2:] for tensor in mine]))
+    for heads, wait, shapes in made:
+        yield heads, lambda: unpacked(to_whole(wait(), problem.partition), shapes)
+
+
+def forward(problem, q, k, v, sink):
+    """(out, lse, what the backward needs)."""
+    group = q.shape[2] // k.shape[2]
+    out = q.new_zeros((*q.shape[:3], v.shape[3]))  # rows of no part see nothing
+    lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
+    if sink is not None:
+        lse.copy_(sink.float()[None, :, None].expand_as(lse))
+    parts = _parts(problem)
+    for heads, wait in _gathers(problem, k, v):
+        keys, values = wait()
+        mine = slice(heads.start * group, heads.stop * group)
+        for part in parts:
+            place = out[:, part.queries, mine]
+            _, seen = problem.attention.forward(q[:, part.queries, mine], keys[:, part.keys], values[:, part.keys], part.window,
+                                                sink=None if sink is None else sink[mine], out=place)
+            lse[:, mine, part.queries] = seen
+    return out, lse, (q, k, v, sink, out, lse)
+
+
+def backward(problem, saved, dout, dlse, shapes):
+    """(dq, dk, dv, dsink)"""
+    q, k, v, sink, out, lse = saved
+    group = q.shape[2] // k.shape[2]
+    dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
+    parts, scatters = _parts(problem), []
+    for heads, wait in _gathers(problem, k, v):
+        keys, values = wait()
+        mine = slice(heads.start * group, heads.stop * group)
+        sums = keys.new_zeros((*keys.shape[:2], keys.shape[2] * (keys.shape[3] + values.shape[3])), dtype=torch.float32)
+        widths = [keys.shape[2:], values.shape[2:]]
+        dkeys, dvalues = unpacked(sums, widths)
+        for part in parts:
+            rows = part.queries
+            made = problem.attention.backward(dout[:, rows, mine], None if dlse is None else dlse[:, mine, rows], out[:, rows, mine], lse[:, mine, rows],
+                                              q[:, rows, mine], keys[:, part.keys], values[:, part.keys], part.window, as_float=True)
+            dq[:, rows, mine] = made[0]
+            dkeys[:, part.keys] += made[1]
+            dvalues[:, part.keys] += made[2]
+        scatters.append((problem.ranks.all_to_all(to_pieces(sums, problem.partition)), widths))
+    # Every rank adds the parts of its own keys, in the order of ranks.
+    dkv = [unpacked(received().sum(0), widths) for received, widths in scatters]
+    dk, dv = (torch.cat([each[index] for each in dkv], 2).to(q.dtype) for index in (0, 1))
+    return dq, dk, dv, None if sink is None else sink_gradient(dout, dlse, out, lse, sink)

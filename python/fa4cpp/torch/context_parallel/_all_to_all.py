@@ -1,0 +1,91 @@
+"""Heads over ranks: an all-to-all gives each rank the whole sequence of some heads, attention runs there, another brings the result back."""
+
+import torch
+
+from ..._errors import InvalidArgumentError
+from ._ranks import heads_from_front, heads_to_front, packed, to_pieces, to_whole, unpacked
+
+
+def copies_of(heads_kv, size):
+    """How many ranks take the same key head."""
+    return 1 if heads_kv % size == 0 else size // heads_kv
+
+
+def runs(heads_q, heads_kv, size):
+    """Whether heads can be dealt out to ranks."""
+    return heads_q % size == 0 and (heads_kv % size == 0 or size % heads_kv == 0)
+
+
+def check(problem, q, k, v, sink, directions):
+    size, heads_q, heads_kv = problem.ranks.size, q.shape[2], k.shape[2]
+    if not runs(heads_q, heads_kv, size):
+        raise InvalidArgumentError(f"method 'all_to_all' of {heads_q} heads of q and {heads_kv} of k over {size} ranks; accepted: heads of q of a multiple of "
+                                   f"{size}, heads of k of a multiple or a divisor of it ('all_gather' and 'ring' take any)")
+    heads = heads_q // size, max(1, heads_kv // size), max(1, heads_kv // size)
+    seqlen = problem.partition.seqlen
+    shapes = [(tensor.shape[0], seqlen, count, tensor.shape[3]) for tensor, count in zip((q, k, v), heads)]
+    for direction in directions:
+        problem.query(direction, shapes, q, sink, as_float=direction == "backward" and copies_of(heads_kv, size) > 1)
+
+
+def _own(sink, problem, heads):
+    """A rank's heads of the sink."""
+    first = problem.ranks.rank * heads
+    return None if sink is None else sink[first:first + heads]
+
+
+def _to_heads(tensors, problem):
+    """(batch, seqlen, heads / ranks, ...) of this rank's heads, of tensors (batch, seqlen / ranks, heads, ...)."""
+    fronts = [heads_to_front(tensor, problem.ranks.size) for tensor in tensors]
+    received = problem.ranks.all_to_all(packed(fronts))()
+    return unpacked(to_whole(received, problem.partition), [front.shape[-2:] for front in fronts])
+
+
+def _to_tokens(tensor, shapes, problem):
+    """The inverse, of what is packed: tensors (batch, seqlen / ranks, heads, ...) for the (heads / ranks, ...) of each."""
+    received = problem.ranks.all_to_all(to_pieces(tensor, problem.partition))()
+    return [heads_from_front(part) for part in unpacked(received, shapes)]
+
+
+def _lse_to_tokens(lse, problem):
+    made = _to_tokens(lse.transpose(1, 2).contiguous(), [(lse.shape[1], 1)], problem)[0]
+    return made[..., 0].transpose(1, 2).contiguous()
+
+
+def forward(problem, q, k, v, sink):
+    """(out, lse or None, what the backward needs)."""
+    copies = copies_of(k.shape[2], problem.ranks.size)
+    if copies > 1:
+        k, v = (tensor.repeat_interleave(copies, 2) for tensor in (k, v))
+    q, k, v = _to_heads((q, k, v), problem)
+    sink = _own(sink, problem, q.shape[2])
+    whole_out, whole_lse = problem.attend(q, k, v, sink)
+    out, = _to_tokens(whole_out.flatten(2), [whole_out.shape[2:]], problem)
+    lse = _lse_to_tokens(whole_lse, problem) if problem.return_lse else None
+    return out, lse, (q, k, v, sink, whole_out, whole_lse)
+
+
+def backward(problem, saved, dout, dlse, shapes):
+    """(dq, dk, dv, dsink). `shapes` are those of this rank's q, k and v."""
+    q, k, v, sink, out, lse = saved
+    dout, = _to_heads((dout,), problem)
+    if problem.return_lse:
+        dlse, = _to_heads((dlse.transpose(1, 2)[..., None],), problem)
+        dlse = dlse[..., 0].transpose(1, 2)
+    copies = copies_of(shapes[1][2], problem.ranks.size)
+    each = [tensor.shape[2:] for tensor in (q, k, v)]
+    if copies == 1:
+        make = q.new_empty if problem.packed is None else q.new_zeros  # rows behind the last packed sequence are not written
+        written = make((*q.shape[:2], sum(heads * dim for heads, dim in each)))
+        *_, dsink = problem.differentiate(dout, dlse, out, lse, q, k, v, sink, gradients=unpacked(written, each))
+        dq, dk, dv = _to_tokens(written, each, problem)
+    else:  # copies of a key head add up in float32
+        dq, dk, dv, dsink = problem.differentiate(dout, dlse, out, lse, q, k, v, sink, as_float=True)
+        dq, = _to_tokens(dq.to(q.dtype).flatten(2), each[:1], problem)
+        dk, dv = _to_tokens(packed((dk, dv)), each[1:], problem)
+        dk, dv = (tensor.unflatten(2, (-1, copies)).sum(3).to(q.dtype) for tensor in (dk, dv))
+    if sink is None:
+        return dq, dk, dv, None
+    all_heads = torch.zeros(shapes[0][2], dtype=torch.float32, device=q.device)
+    _own(all_heads, problem, q.shape[2]).copy_(dsink)
+    return dq, dk, dv, all_heads

@@ -1,0 +1,156 @@
+"""What one call computes, checked on this rank before any rank is waited for."""
+
+import reprlib
+from typing import NamedTuple, Optional
+
+import torch
+
+from ... import _device
+from ..._errors import InvalidArgumentError, NotSupportedError
+from ..._options import flag, number, window_of
+from ..._problem import Options
+from .. import _autocast, _bound, _sink, _tensor, _tensors
+from . import _all_gather, _all_to_all, _ring
+from ._partition import SequencePartition
+from ._parts import Attention
+from ._ranks import Ranks
+
+METHODS = {"all_to_all": _all_to_all, "all_gather": _all_gather, "ring": _ring}
+
+
+class Packed(NamedTuple):
+    """Where packed sequences of the whole begin, and how long the longest is."""
+
+    cu_seqlens: torch.Tensor
+    max_seqlen: int
+
+
+class Problem(NamedTuple):
+    """The whole's attention as a method sees it."""
+
+    ranks: Ranks
+    partition: SequencePartition
+    window: tuple  # (left, right) with a causal mask in it; None: no bound
+    attention: Attention
+    return_lse: bool
+    packed: Optional[Packed] = None
+
+    def query(self, direction, shapes, like, sink, *, as_float):
+        """Raises unless the device of `like` runs that direction of whole sequences."""
+        if self.packed is not None:
+            shapes = [shape[1:] for shape in shapes]
+        self.attention.query(direction, shapes, like, self.window, sink=sink, as_float=as_float, **self._places())
+
+    def attend(self, q, k, v, sink):
+        """(out, lse) of whole sequences on this rank."""
+        if self.packed is None:
+            return self.attention.forward(q, k, v, self.window, sink=sink)
+        out, lse = self.attention.forward(q[0], k[0], v[0], self.window, sink=sink, **self._places())
+        return out[None], lse[None]
+
+    def differentiate(self, dout, dlse, out, lse, q, k, v, sink, *, as_float=False, gradients=None):
+        """(dq, dk, dv, dsink) of whole sequences on this rank."""
+        tensors = dout, dlse, out, lse, q, k, v
+        if self.packed is None:
+            return self.attention.backward(*tensors, self.window, sink=sink, as_float=as_float, gradients=gradients)
+        tensors = [None if tensor is None else tensor[0] for tensor in tensors]
+        if gradients is not None:
+            gradients = [gradient[0] for gradient in gradients]
+        dq, dk, dv, dsink = self.attention.backward(*tensors, self.window, sink=sink, as_float=as_float, gradients=gradients, **self._places())
+        return dq[None], dk[None], dv[None], dsink
+
+    def _places(self):
+        if self.packed is None:
+            return {}
+        cu_seqlens, bound = self.packed
+        return {"indices": (cu_seqlens, cu_seqlens, None, None, None), "bounds": (bound, bound)}
+
+
+def _mask(causal, window_size):
+    left, right = window_of(window_size)
+    return left, (0 if right is None else min(right, 0)) if causal else right
+
+
+def _chosen(method, heads_q, heads_kv, size, is_packed):
+    if method == "auto":
+        divides = heads_q % size == 0 and heads_kv % size == 0
+        return "all_to_all" if divides or is_packed else "all_gather"
+    if method not in METHODS:
+        raise InvalidArgumentError(f"method {method!r}; accepted: 'auto', {', '.join(map(repr, METHODS))}")
+    if is_packed and method != "all_to_all":
+        raise NotSupportedError(f"method {method!r} of packed sequences is not in this version; accepted: 'auto', 'all_to_all'")
+    return method
+
+
+def prepare(q, k, v, sink, *, group, softmax_scale, causal, window_size, softcap, deterministic, method, layout, return_lse, is_packed=False,
+            cu_seqlens=None, max_seqlen=None):
+    """(module of the method, Problem, q, k, v, sink), or what is wrong."""
+    _tensors.check_kind(q=q, k=k, v=v)
+    q, k, v = _autocast(q, k, v)
+    if sink is not None:
+        sink = _sink(sink, q.device)
+    if is_packed:
+        _check_rows(q, k, v)
+        q, k, v = q[None], k[None], v[None]
+    _tensors.Shapes(q, k, v, sink, *(None,) * 5, -1, -1, Options(), ())  # that they fit together
+    if k.dtype != q.dtype:
+        raise InvalidArgumentError(f"k has dtype {str(k.dtype)[6:]}; accepted: {str(q.dtype)[6:]}, q's")
+    if k.shape[1] != q.shape[1]:
+        raise InvalidArgumentError(f"k has seqlen {k.shape[1]}; accepted: {q.shape[1]}, that of q: both are this rank's part of one sequence")
+    if _device.in_use() != "cpu":
+        raise NotSupportedError(f"fa4cpp.emulate is on ({_device.in_use()}); accepted: context parallelism outside of it")
+    ranks = Ranks(group)
+    packed = _packed(cu_seqlens, max_seqlen, q.shape[1] * ranks.size, q.device) if is_packed else None
+    partition = SequencePartition(ranks.size, q.shape[1] * ranks.size, layout)
+    scale = None if softmax_scale is None else number("softmax_scale", softmax_scale)
+    attention = Attention(scale, number("softcap", softcap), flag("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
+    module = METHODS[_chosen(method, q.shape[2], k.shape[2], ranks.size, is_packed)]
+    problem = Problem(ranks, partition, _mask(flag("causal", causal), window_size), attention, flag("return_lse", return_lse), packed)
+    wants_gradient = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink))
+    directions = ("forward", "backward") if wants_gradient else ("forward",)
+    _check_once(module, problem, q, k, v, sink, directions)
+    return module, problem, q, k, v, sink
+
+
+def _check_rows(q, k, v):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 3:
+            raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}; accepted: (total / ranks, heads, head_dim)")
+
+
+def _packed(cu_seqlens, max_seqlen, total, device):
+    """The Packed of arguments. On a GPU their numbers are not looked at, for which it would be waited for."""
+    cu_seqlens = _tensor("cu_seqlens", cu_seqlens, device)
+    if cu_seqlens is None or cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2:
+        shape = "None" if cu_seqlens is None else f"has shape {tuple(cu_seqlens.shape)}"
+        raise InvalidArgumentError(f"cu_seqlens {shape}; accepted: (sequences + 1,), where they begin in the whole")
+    if cu_seqlens.device != device:
+        raise InvalidArgumentError(f"cu_seqlens is on the device {cu_seqlens.device}; accepted: {device}, q's")
+    cu_seqlens = _tensors.int32("cu_seqlens", cu_seqlens)
+    bound = _bound("max_seqlen", max_seqlen)
+    if not cu_seqlens.is_cpu:
+        return Packed(cu_seqlens, _tensors.rows_of_plan(total) if bound < 0 else bound)
+    starts = cu_seqlens.tolist()
+    if starts[0] != 0 or starts != sorted(starts) or starts[-1] > total:
+        raise InvalidArgumentError(f"cu_seqlens {reprlib.repr(starts)}; accepted: ascending from 0 to at most {total}, the rows of all ranks")
+    longest = max(end - start for start, end in zip(starts, starts[1:]))
+    if 0 <= bound < longest:
+        raise InvalidArgumentError(f"max_seqlen {bound}; accepted: {longest} or more, the longest of cu_seqlens, or None")
+    return Packed(cu_seqlens, longest if bound < 0 else bound)
+
+
+_checked = set()
+_MOST_CHECKED = 4096
+
+
+def _check_once(module, problem, q, k, v, sink, directions):
+    """Raises where the device does not run a part; what has been looked at is not looked at again."""
+    ranks = problem.ranks
+    key = (module, ranks.rank, ranks.size, problem.partition.layout, problem.window, problem.attention, q.shape, k.shape, v.shape, q.dtype, q.device,
+           None if sink is None else sink.dtype, directions, None if problem.packed is None else (problem.packed.max_seqlen, problem.packed.cu_seqlens.shape))
+    if key in _checked:
+        return
+    module.check(problem, q, k, v, sink, directions)
+    if len(_checked) >= _MOST_CHECKED:
+        _checked.clear()
+    _checked.add(key)

@@ -1,0 +1,63 @@
+"""Keys and values that go round from rank to rank; each rank adds what its queries see of them.
+
+While a rank computes with some keys, the next ones are on their way. In the backward the sums of dk and dv go round behind their keys.
+"""
+
+import torch
+
+from ._parts import Sums, parts_of, sink_gradient
+
+
+def check(problem, q, k, v, sink, directions):
+    for step in range(problem.ranks.size):
+        for part in _parts(problem, step):
+            rows, keys = (each.stop - each.start for each in (part.queries, part.keys))
+            shapes = [(q.shape[0], rows, *q.shape[2:]), (q.shape[0], keys, *k.shape[2:]), (q.shape[0], keys, *v.shape[2:])]
+            for direction in directions:
+                problem.attention.query(direction, shapes, q, part.window, as_float=True)
+
+
+def _parts(problem, step):
+    """Those of the keys that are here after `step` steps."""
+    ranks, partition = problem.ranks, problem.partition
+    return parts_of(problem.window, partition.chunks(ranks.rank), partition.chunks((ranks.rank - step) % ranks.size))
+
+
+def forward(problem, q, k, v, sink):
+    """(out, lse, what the backward needs)."""
+    sums = Sums(q, v.shape[3], problem.partition.chunks(problem.ranks.rank), sink)
+    here = [k.contiguous(), v.contiguous()]
+    for step in range(problem.ranks.size):
+        is_last = step == problem.ranks.size - 1
+        wait = None if is_last else problem.ranks.pass_on(here)
+        for part in _parts(problem, step):
+            _, lse = problem.attention.forward(q[:, part.queries], *(each[:, part.keys] for each in here), part.window, out=sums.place(part.queries))
+            sums.add(part.queries, lse)
+        here = here if is_last else wait()
+    out, lse = sums.out.to(q.dtype), sums.lse()
+    return out, lse, (q, k, v, sink, out, lse)
+
+
+def backward(problem, saved, dout, dlse, shapes):
+    """(dq, dk, dv, dsink)"""
+    q, k, v, sink, out, lse = saved
+    dq = torch.zeros(q.shape, dtype=torch.float32, device=q.device)
+    here, wait_for_sums = [k.contiguous(), v.contiguous()], None
+    for step in range(problem.ranks.size):
+        is_last = step == problem.ranks.size - 1
+        wait = None if is_last else problem.ranks.pass_on(here)
+        mine = [torch.zeros(each.shape, dtype=torch.float32, device=q.device) for each in here]
+        for part in _parts(problem, step):
+            rows = part.queries
+            made = problem.attention.backward(dout[:, rows], None if dlse is None else dlse[..., rows], out[:, rows], lse[..., rows], q[:, rows],
+                                              *(each[:, part.keys] for each in here), part.window, as_float=True)
+            dq[:, rows] += made[0]
+            for total, one in zip(mine, made[1:3]):
+                total[:, part.keys] += one
+        if wait_for_sums is not None:  # those of the same keys by the ranks before this one
+            for total, before in zip(mine, wait_for_sums()):
+                total += before
+        wait_for_sums = problem.ranks.pass_on(mine)
+        here = here if is_last else wait()
+    dk, dv = (total.to(q.dtype) for total in wait_for_sums())  # after as many steps as there are ranks they are at home
+    return dq.to(q.dtype), dk, dv, None if sink is None else sink_gradient(dout, dlse, out, lse, sink)
