@@ -3,6 +3,7 @@
 All cases of context_parallel_ranks.py run in one set of processes for each number of ranks; a test here reads what they found.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,6 +16,8 @@ import torch
 import fa4cpp
 from context_parallel_ranks import CASES
 from fa4cpp.torch.context_parallel import SequencePartition
+from fa4cpp.torch.context_parallel._partition import Chunk
+from fa4cpp.torch.context_parallel._parts import parts_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MINUTES = 10  # no more than a guard: what hangs ends
@@ -77,6 +80,12 @@ class FourRanks(Ranks, unittest.TestCase):
     size = 4
 
 
+def seen(query, key, window):
+    """Whether a query at a position sees a key at another."""
+    left, right = window
+    return ((key >= query - left) if left is not None else (key == key)) & ((key <= query + right) if right is not None else (key == key))
+
+
 class Partition(unittest.TestCase):
     def test_every_token_has_one_place(self):
         for layout, size, seqlen in (("zigzag", 1, 2), ("zigzag", 4, 24), ("contiguous", 3, 12), ("contiguous", 1, 1)):
@@ -94,6 +103,28 @@ class Partition(unittest.TestCase):
     def test_zigzag_gives_ranks_the_same_work(self):
         keys_seen = [int((SequencePartition(4, 64).positions(rank) + 1).sum()) for rank in range(4)]
         self.assertEqual(len(set(keys_seen)), 1)
+
+    def test_parts_cover_what_is_seen_once(self):
+        """Every window over every layout: each pair of a query and a key that it sees is in one part, by the library's own count of positions."""
+        bounds = (None, *range(-4, 6))
+        for layout, size, length in (("zigzag", 1, 3), ("zigzag", 2, 1), ("zigzag", 2, 3), ("zigzag", 3, 2), ("contiguous", 2, 3), ("contiguous", 3, 2)):
+            seqlen = size * length * (2 if layout == "zigzag" else 1)
+            partition = SequencePartition(size, seqlen, layout)
+            sides = [(partition.chunks(rank), partition.positions(rank)) for rank in range(size)]
+            whole = ((Chunk(0, 0, seqlen),), torch.arange(seqlen))
+            for window, (queries, q_at), (keys, k_at) in itertools.product(itertools.product(bounds, bounds), sides, (*sides, whole)):
+                wanted = seen(q_at[:, None], k_at[None], window).int()
+                counted = torch.zeros_like(wanted)
+                for part in parts_of(window, queries, keys):
+                    rows, columns = (each.stop - each.start for each in (part.queries, part.keys))
+                    counted[part.queries, part.keys] += seen(torch.arange(rows)[:, None] + columns - rows, torch.arange(columns)[None], part.window).int()
+                self.assertTrue(torch.equal(counted, wanted), f"{partition} window {window}, {queries} over {keys}")
+
+    def test_a_causal_step_of_a_ring_is_one_call(self):
+        chunks = [SequencePartition(4, 64).chunks(rank) for rank in range(4)]
+        for queries, keys in itertools.product(chunks, chunks):
+            self.assertEqual(len(parts_of((None, 0), queries, keys)), 1)
+            self.assertEqual(len(parts_of((None, None), queries, keys)), 1)
 
     def test_refusals(self):
         partition = SequencePartition(2, 8)
