@@ -1,0 +1,124 @@
+"""Attention over ranks as calls, for context_parallel.py: fa4cpp's methods, fa4cpp on one GPU, PyTorch's context parallelism.
+
+Everything holds its own forward, so that its backward can be timed alone.
+"""
+import contextlib
+import functools
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from fa4cpp import flash_attn_func
+from fa4cpp.torch.context_parallel import SequencePartition, context_parallel_attn_func
+from gradients import block_rms
+
+NAMES = ("out", "dq", "dk", "dv")
+BACKENDS = {"torch cuDNN": "CUDNN_ATTENTION", "torch flash": "FLASH_ATTENTION"}
+
+
+class Inputs:
+    """q, k, v and dout (batch, seqlen, heads, head_dim): the whole on every rank, and what is this rank's."""
+
+    def __init__(self, row, rank, size, device):
+        generator = torch.Generator(device).manual_seed(1)
+        shapes = [(row.batch, row.seqlen_q, heads, row.head_dim) for heads in (row.heads_q, row.heads_kv, row.heads_kv, row.heads_q)]
+        self.whole = [torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16) for shape in shapes]
+        self.partition = SequencePartition(size, row.seqlen_q)
+        self.mine = [self.partition.shard(tensor, rank) for tensor in self.whole]
+
+
+class Call:
+    """`forward()` gives out, `backward()` dq, dk and dv of the out of `prepare()`."""
+
+    def __init__(self, attend, q, k, v, dout):
+        self.attend, self.dout = attend, dout
+        self.leaves = [tensor.detach().requires_grad_() for tensor in (q, k, v)]
+
+    def prepare(self):
+        self.out = self.attend(*self.leaves)
+        return self.out
+
+    def forward(self):
+        with torch.no_grad():
+            return self.attend(*self.leaves)
+
+    def backward(self):
+        return torch.autograd.grad(self.out, self.leaves, self.dout, retain_graph=True)
+
+
+def one_gpu(row, x):
+    return Call(lambda q, k, v: flash_attn_func(q, k, v, causal=row.causal), *x.whole)
+
+
+def ours(method):
+    def make(row, x):
+        return Call(lambda q, k, v: context_parallel_attn_func(q, k, v, causal=row.causal, method=method), *x.mine)
+
+    return make
+
+
+@functools.cache
+def enter_torchs(device, size):
+    """PyTorch's options, once its context_parallel is entered, which is left with the process: entering it is no part of a call."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import _attention, context_parallel
+
+    mesh = init_device_mesh(device.type, (size,))
+    context = context_parallel(mesh, buffers=[torch.zeros(2 * size, device=device)], buffer_seq_dims=[0])
+    context.__enter__()
+    return _attention._cp_options, context
+
+
+def torchs(backend, device, size):
+    """F.scaled_dot_product_attention inside of PyTorch's context_parallel, whose balanced layout is zigzag too."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    options, _ = enter_torchs(device, size)
+
+    def make(row, x):
+        def attend(q, k, v):
+            options.enable_load_balance = row.causal  # which it asks for
+            with sdpa_kernel(getattr(SDPBackend, backend)):
+                return F.scaled_dot_product_attention(q, k, v, is_causal=row.causal, enable_gqa=row.heads_q != row.heads_kv)
+
+        return TransposedCall(attend, *(tensor.transpose(1, 2).contiguous() for tensor in x.mine))
+
+    return make
+
+
+class TransposedCall(Call):
+    """Of tensors (batch, heads, seqlen, head_dim)."""
+
+    def prepare(self):
+        return super().prepare().transpose(1, 2)
+
+    def backward(self):
+        return [gradient.transpose(1, 2) for gradient in super().backward()]
+
+
+def worst_block(given, truth):
+    """The error of the worst 128 rows of a head through 1/32 of their size (and 1/512 of the whole's): up to 1 is right."""
+    given, truth = (tensor.float().transpose(1, 2).flatten(0, 1) for tensor in (given, truth))
+    allowed = block_rms(truth) / 32 + truth.square().mean().sqrt() / 512
+    share = (block_rms(given - truth) / allowed).max().item()
+    return share if share == share else float("inf")
+
+
+def agreed(value, device):
+    """The largest of every rank's number."""
+    tensor = torch.tensor(float(value), device=device, dtype=torch.float64)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return tensor.item()
+
+
+@contextlib.contextmanager
+def truth_of(row, x, rank):
+    """This rank's part of the out and the gradients of one GPU; None where the whole does not fit."""
+    try:
+        call = one_gpu(row, x)
+        results = [call.prepare(), *call.backward()]
+        made = [x.partition.shard(tensor.detach(), rank) for tensor in results]
+    except torch.cuda.OutOfMemoryError:
+        made = None
+    call = results = None
+    yield made
