@@ -2,6 +2,7 @@
 
 Everything holds its own forward, so that its backward can be timed alone.
 """
+import atexit
 import contextlib
 import functools
 
@@ -59,21 +60,22 @@ def ours(method):
 
 @functools.cache
 def enter_torchs(device, size):
-    """PyTorch's options, once its context_parallel is entered, which is left with the process: entering it is no part of a call."""
+    """PyTorch's options, once its context_parallel is entered, until the process ends: entering it is no part of a call."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.experimental import _attention, context_parallel
 
     mesh = init_device_mesh(device.type, (size,))
     context = context_parallel(mesh, buffers=[torch.zeros(2 * size, device=device)], buffer_seq_dims=[0])
     context.__enter__()
-    return _attention._cp_options, context
+    atexit.register(context.__exit__, None, None, None)
+    return _attention._cp_options
 
 
 def torchs(backend, device, size):
     """F.scaled_dot_product_attention inside of PyTorch's context_parallel, whose balanced layout is zigzag too."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    options, _ = enter_torchs(device, size)
+    options = enter_torchs(device, size)
 
     def make(row, x):
         def attend(q, k, v):

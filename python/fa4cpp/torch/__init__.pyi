@@ -1,5 +1,6 @@
 from typing import NamedTuple
 
+from . import context_parallel as context_parallel
 from .. import flash_attn_func as flash_attn_func
 from .. import flash_attn_varlen_func as flash_attn_varlen_func
 from .. import merge_partials as merge_partials
