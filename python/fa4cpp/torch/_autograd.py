@@ -82,7 +82,8 @@ def _distinct(arguments):
     return result
 
 
-def _is_transformed():
+def is_transformed():
+    """Whether torch.vmap or another transformation of torch.func is on."""
     return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
@@ -91,7 +92,7 @@ def attention(q, k, v, sink, indices, numbers):
     arguments = (q, k, v, sink, *indices, *numbers)
     # Inside torch.vmap no tensor says whether a gradient is wanted outside it.
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad
-                                    or (sink is not None and sink.requires_grad) or _is_transformed()):
+                                    or (sink is not None and sink.requires_grad) or is_transformed()):
         if torch.compiler.is_compiling():
             arguments = _distinct(arguments)
         elif _ops.is_plain(q, k, v):

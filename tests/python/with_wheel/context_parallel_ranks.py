@@ -1,6 +1,6 @@
-"""One rank of test_context_parallel: context_parallel_ranks.py RANK RANKS STORE REPORT
+"""One rank of the tests of context parallelism: context_parallel_ranks.py cpu|cuda RANK RANKS STORE REPORT
 
-Runs every function of CASES in turn and writes to REPORT what was wrong, {case: [lines]}, and which cases ran. A wrong number is noted and the case goes on, so
+Runs every function of CASES of the device in turn and writes to REPORT what was wrong, {case: [lines]}, and which cases ran. A wrong number is noted and the case goes on, so
 that ranks stay together; after an exception this rank ends, and the others fail on its closed connections.
 """
 
@@ -27,8 +27,9 @@ MASKS = ({}, {"causal": True}, {"causal": True, "window_size": (5, -1)}, {"windo
 class Rank:
     """This process, and what it found wrong in the case that runs."""
 
-    def __init__(self, rank, size):
+    def __init__(self, device, rank, size):
         self.rank, self.size, self.wrong = rank, size, []
+        self.device = torch.device("cpu") if device == "cpu" else torch.device("cuda", rank)
 
     def expect(self, is_right, what):
         if not is_right:
@@ -42,19 +43,24 @@ class Rank:
         else:
             self.expect(False, f"nothing was raised; expected {text!r}")
 
+    def dtype(self, dtype):
+        """On GPUs float16 in place of float32, which is the CPU's."""
+        return torch.float16 if dtype == torch.float32 and self.device.type == "cuda" else dtype
+
     def collect(self, tensor):
-        """Every rank's tensor."""
+        """Every rank's tensor, on the CPU."""
+        tensor = tensor.to(self.device).contiguous()
         everyone = [torch.empty_like(tensor) for _ in range(self.size)]
-        dist.all_gather(everyone, tensor.contiguous())
-        return everyone
+        dist.all_gather(everyone, tensor)
+        return [each.cpu() for each in everyone]
 
     def run(self, problem, method, layout, uses=("out", "lse"), **more):
         """This rank's {"out", "lse", "dq", "dk", "dv", "dsink"}."""
         partition = SequencePartition(self.size, problem.q.shape[1], layout)
-        inputs = [partition.shard(tensor, self.rank).requires_grad_() for tensor in problem[:3]]
-        sink = None if problem.sink is None else problem.sink.clone().requires_grad_()
+        inputs = [partition.shard(tensor, self.rank).to(self.device).requires_grad_() for tensor in problem[:3]]
+        sink = None if problem.sink is None else problem.sink.to(self.device, copy=True).requires_grad_()
         out, lse = context_parallel_attn_func(*inputs, sink=sink, method=method, layout=layout, return_lse=True, **problem.options, **more)
-        dout, dlse = partition.shard(problem.dout, self.rank), partition.shard(problem.dlse, self.rank, 2)
+        dout, dlse = partition.shard(problem.dout, self.rank).to(self.device), partition.shard(problem.dlse, self.rank, 2).to(self.device)
         pairs = {"out": (out, dout), "lse": (lse, torch.where(torch.isneginf(lse), 0.0, dlse))}
         wanted = inputs + ([] if sink is None else [sink])
         gradients = torch.autograd.grad([pairs[name][0] for name in uses], wanted, [pairs[name][1] for name in uses])
@@ -81,7 +87,7 @@ class Rank:
 def masks(rank):
     """Every method, layout and mask, float32 and bfloat16, with and without a sink."""
     for index, (method, layout, options) in enumerate(itertools.product(METHODS, LAYOUTS, MASKS)):
-        dtype = (torch.float32, torch.bfloat16)[index % 2]
+        dtype = rank.dtype((torch.float32, torch.bfloat16)[index % 2])
         rank.compare(Problem.random(2, 48, 4, 2, 16, 8, dtype, index % 3 == 0, options, index), method, layout)
 
 
@@ -89,52 +95,57 @@ def heads(rank):
     """Query heads for each key head, head dimensions, dtypes, batches."""
     grid = itertools.product(METHODS, ((4, 4), (4, 1), (12, 4)), ((1, 64, torch.float16), (3, 32, torch.float32), (1, 32, torch.bfloat16)))
     for index, (method, (heads_q, heads_kv), (batch, head_dim, dtype)) in enumerate(grid):
-        rank.compare(Problem.random(batch, 64, heads_q, heads_kv, head_dim, 16, dtype, False, {"causal": True}, index), method, LAYOUTS[index % 2])
+        rank.compare(Problem.random(batch, 64, heads_q, heads_kv, head_dim, 16, rank.dtype(dtype), False, {"causal": True}, index), method, LAYOUTS[index % 2])
     for method in ("all_gather", "ring"):  # heads that no number of ranks divides
-        rank.compare(Problem.random(1, 32, 3, 3, 8, 8, torch.float32, True, {"causal": True}, 1), method, "zigzag")
+        rank.compare(Problem.random(1, 32, 3, 3, 8, 8, rank.dtype(torch.float32), True, {"causal": True}, 1), method, "zigzag")
 
 
 def long_chunks(rank):
     """Chunks of more than one block of rows."""
     for index, (method, dtype) in enumerate(itertools.product(METHODS, (torch.bfloat16, torch.float32))):
-        options = {"causal": True, "window_size": (300, -1)} if index % 2 else {"causal": True}
-        rank.compare(Problem.random(1, 1280, 4, 2, 64, 64, dtype, False, options, index), method, "zigzag")
+        options = {"causal": True, "window_size": (200, -1)} if index % 2 else {"causal": True}
+        rank.compare(Problem.random(1, 640, 4, 2, 64, 64, rank.dtype(dtype), False, options, index), method, LAYOUTS[index % 2])
 
 
 def packed(rank):
     """Packed sequences, one of them empty, and rows behind the last."""
     starts, total = [0, 5, 40, 40, 57], 64
     sequences = torch.bucketize(torch.arange(total), torch.tensor(starts[1:]), right=True)
-    for index, (layout, heads_kv) in enumerate(itertools.product(LAYOUTS, (4, 2, 1))):
-        dtype = (torch.float32, torch.bfloat16)[index % 2]
+    grid = itertools.product(METHODS, LAYOUTS, ({"causal": True}, {"window_size": (4, 6)}, {}))
+    for index, (method, layout, options) in enumerate(grid):
+        dtype, heads_kv = rank.dtype((torch.float32, torch.bfloat16)[index % 2]), (4, 2, 1)[index % 3]
         partition = SequencePartition(rank.size, total, layout)
-        for options in ({"causal": True}, {"window_size": (4, 6)}):
-            problem = Problem.random(1, total, 4, heads_kv, 16, 16, dtype, True, options, index)
-            mine = [partition.shard(tensor[0], rank.rank, 0).requires_grad_() for tensor in problem[:3]]
-            sink = problem.sink.clone().requires_grad_()
-            for bounds in ({"cu_seqlens": starts}, {"cu_seqlens": torch.tensor(starts), "max_seqlen": 35}):
-                out, lse = context_parallel_varlen_attn_func(*mine, sink=sink, layout=layout, return_lse=True, **bounds, **options)
-            gradients = torch.autograd.grad((out, lse), (*mine, sink), (partition.shard(problem.dout[0], rank.rank, 0),
-                                                                        partition.shard(problem.dlse[0], rank.rank, 1)))
-            made = dict(zip(("out", "dq", "dk", "dv", "dsink", "lse"), (out.detach(), *gradients, lse.detach())))
-            dsink = sum(rank.collect(made.pop("dsink")))
-            made = {name: partition.unshard(rank.collect(tensor), 1 if name == "lse" else 0) for name, tensor in made.items()}
-            for name, tensor in made.items():
-                behind = tensor[:, 57:] if name == "lse" else tensor[57:]
-                rank.expect(not behind.any(), f"{name} of rows behind the last sequence is not 0")
-            used = Problem(*(tensor[:, :57] for tensor in problem[:4]), problem.dlse[..., :57], problem.sink, options)
-            made = {name: (tensor[:, :57] if name == "lse" else tensor[:57])[None] for name, tensor in made.items()}
-            for name, share in shares_of_bounds(used, {**made, "dsink": dsink}, sequences[:57]).items():
-                rank.expect(share <= 1, f"{layout} {dtype} heads 4:{heads_kv} {options}: {name} is {share:.3g} of its bound")
+        problem = Problem.random(1, total, 4, heads_kv, 16, 8, dtype, index % 4 > 0, options, index)
+        mine = [partition.shard(tensor[0], rank.rank, 0).to(rank.device).requires_grad_() for tensor in problem[:3]]
+        sink = None if problem.sink is None else problem.sink.to(rank.device, copy=True).requires_grad_()
+        bounds = ({"cu_seqlens": starts}, {"cu_seqlens": torch.tensor(starts), "max_seqlen": 36}, {"cu_seqlens": torch.tensor(starts, device=rank.device)})[index % 3]
+        out, lse = context_parallel_varlen_attn_func(*mine, sink=sink, method=method, layout=layout, return_lse=True, **bounds, **options)
+        gradients = torch.autograd.grad((out, lse), (*mine, *([] if sink is None else [sink])),
+                                        (partition.shard(problem.dout[0], rank.rank, 0).to(rank.device), partition.shard(problem.dlse[0], rank.rank, 1).to(rank.device)))
+        made = dict(zip(("out", "lse", "dq", "dk", "dv", "dsink"), (out.detach(), lse.detach(), *gradients)))
+        summed = {"dsink": sum(rank.collect(made.pop("dsink")))} if sink is not None else {}
+        made = {name: partition.unshard(rank.collect(tensor), 1 if name == "lse" else 0) for name, tensor in made.items()}
+        for name, tensor in made.items():
+            behind = tensor[:, starts[-1]:] if name == "lse" else tensor[starts[-1]:]
+            rank.expect(not behind.any(), f"{method} {layout} {options}: {name} of rows behind the last sequence is not 0")
+        used = Problem(*(tensor[:, :starts[-1]] for tensor in problem[:4]), problem.dlse[..., :starts[-1]], problem.sink, options)
+        made = {name: (tensor[:, :starts[-1]] if name == "lse" else tensor[:starts[-1]])[None] for name, tensor in made.items()}
+        for name, share in shares_of_bounds(used, {**made, **summed}, sequences[:starts[-1]]).items() if rank.rank == 0 else ():
+            rank.expect(share <= 1, f"{method} {layout} {dtype} heads 4:{heads_kv} {options} sink {sink is not None}: {name} is {share:.3g} of its bound")
 
 
 def same_bits(rank):
-    """Two calls give the same bits; so does a group of one rank and the whole on one device."""
+    """Two calls give the same bits."""
     for method, layout in itertools.product(METHODS, LAYOUTS):
         problem = Problem.random(2, 64, 4, 4, 32, 32, torch.bfloat16, True, {"causal": True}, 5)
         first, second = (rank.run(problem, method, layout, deterministic=True) for _ in range(2))
         for name, tensor in first.items():
             rank.expect(torch.equal(tensor, second[name]), f"{method} {layout}: {name} has other bits the second time")
+
+
+def one_rank(rank):
+    """A group of one rank computes what one device does."""
+    problem = Problem.random(2, 64, 4, 4, 32, 32, torch.bfloat16, False, {"causal": True}, 5)
     groups = [dist.new_group([each]) for each in range(rank.size)]
     inputs = [tensor.clone().requires_grad_() for tensor in problem[:3]]
     wanted = fa4cpp.flash_attn_func(*inputs, causal=True)
@@ -221,6 +232,8 @@ def refusals(rank):
     refused("q is on the device meta; accepted: cpu, cuda", *(q.to("meta"),) * 3, error=fa4cpp.NotSupportedError)
     refused("group is str; accepted: a ProcessGroup", q, q, q, group="all", error=TypeError)
     refused("q is list; accepted: a tensor", [1.0], q, q, error=TypeError)
+    rank.refused("torch.vmap or a transformation of torch.func is on", torch.vmap(context_parallel_attn_func), *(q[None],) * 3, error=fa4cpp.NotSupportedError)
+    refused("num_heads 0 of q", *(q[:, :, :0],) * 3)
     with fa4cpp.emulate("b200"):
         refused("fa4cpp.emulate is on (emulated:b200)", q, q, q, error=fa4cpp.NotSupportedError)
 
@@ -233,7 +246,6 @@ def refusals(rank):
     for starts in ([1, 8], [0, 5, 4], [0, total + 1]):
         refused_packed(f"cu_seqlens {starts}; accepted: ascending from 0 to at most {total}", cu_seqlens=starts)
     refused_packed("max_seqlen 3; accepted: 4 or more", cu_seqlens=[0, 4], max_seqlen=3)
-    refused_packed("method 'ring' of packed sequences is not in this version", cu_seqlens=[0, 4], method="ring", error=fa4cpp.NotSupportedError)
     everyone = rank.collect(torch.tensor([rank.rank]))
     rank.expect([each.item() for each in everyone] == list(range(rank.size)), "ranks are no longer together")
 
@@ -276,28 +288,32 @@ def bytes_moved(rank):
         dist.all_to_all_single, dist.all_gather_into_tensor, dist.batch_isend_irecv = kept
 
 
-CASES = {case.__name__: case for case in (refusals, masks, heads, long_chunks, packed, same_bits, groups, ways_to_call, bytes_moved)}
+CASES = {"cpu": (refusals, masks, heads, long_chunks, packed, same_bits, one_rank, groups, ways_to_call, bytes_moved),
+         "cuda": (masks, heads, long_chunks, packed, same_bits)}
 
 
-def main(number, size, store, report):
+def main(device, number, size, store, report):
+    """The exit status."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=size, timeout=datetime.timedelta(minutes=5))
-    rank, found = Rank(number, size), {}
+    rank, found = Rank(device, number, size), {}
+    if device == "cuda":
+        torch.cuda.set_device(rank.device)
+    dist.init_process_group("gloo" if device == "cpu" else "nccl", init_method=f"file://{store}", rank=number, world_size=size,
+                            timeout=datetime.timedelta(minutes=5))
     try:
-        for name, case in CASES.items():
-            rank.wrong = found[name] = []
+        for case in CASES[device]:
+            rank.wrong = found[case.__name__] = []
             case(rank)
     except Exception:
         rank.wrong.append(f"rank {number}: {traceback.format_exc()}")
+        return 1  # without a word to the others, who may wait for more of this case
     finally:
         with open(report, "w", encoding="utf-8") as file:
             json.dump(found, file)
-    if len(found) < len(CASES) or rank.wrong and "Traceback" in rank.wrong[-1]:
-        return 1  # without a word to the others, who may wait for more of this case
     dist.barrier()
     dist.destroy_process_group()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]))

@@ -4,72 +4,41 @@ All cases of context_parallel_ranks.py run in one set of processes for each numb
 """
 
 import itertools
-import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import torch
 
 import fa4cpp
+from context_parallel_processes import MINUTES, run_ranks
 from context_parallel_ranks import CASES
 from fa4cpp.torch.context_parallel import SequencePartition
 from fa4cpp.torch.context_parallel._partition import Chunk
 from fa4cpp.torch.context_parallel._parts import parts_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MINUTES = 10  # no more than a guard: what hangs ends
-
-
-def run_ranks(size):
-    """{case: what was wrong} of all ranks; a case that a rank did not come to is wrong."""
-    with tempfile.TemporaryDirectory() as folder:
-        reports = [os.path.join(folder, f"rank{rank}.json") for rank in range(size)]
-        outputs = [open(os.path.join(folder, f"rank{rank}.txt"), "w+", encoding="utf-8") for rank in range(size)]
-        processes = [subprocess.Popen([sys.executable, os.path.join(HERE, "context_parallel_ranks.py"), str(rank), str(size),
-                                       os.path.join(folder, "store"), reports[rank]], stdin=subprocess.DEVNULL, stdout=outputs[rank], stderr=subprocess.STDOUT)
-                     for rank in range(size)]
-        found = {name: [] for name in CASES}
-        for rank, process in enumerate(processes):
-            try:
-                status = process.wait(timeout=60 * MINUTES)
-            except subprocess.TimeoutExpired:
-                status = f"none in {MINUTES} minutes"
-                process.kill()
-                process.wait()
-            ran = {}
-            if os.path.exists(reports[rank]):
-                with open(reports[rank], encoding="utf-8") as file:
-                    ran = json.load(file)
-            outputs[rank].seek(0)
-            for name, wrong in found.items():
-                wrong += ran.get(name, [f"rank {rank} did not come to it (status {status})"])
-            if status:
-                found[next(iter(CASES))].append(f"rank {rank} ended with status {status}: {outputs[rank].read()[-2000:]}")
-            outputs[rank].close()
-        return found
-
 
 class Ranks:
     size = 0
 
     @classmethod
     def setUpClass(cls):
-        cls.found = run_ranks(cls.size)
+        cls.found = run_ranks("cpu", cls.size)
 
 
-def _test_of(name):
+def _test_of(case):
     def test(self):
-        self.assertEqual(self.found[name], [], "\n" + "\n".join(self.found[name]))
+        found = self.found[case.__name__]
+        self.assertEqual(found, [], "\n" + "\n".join(found))
 
-    test.__doc__ = CASES[name].__doc__
+    test.__doc__ = case.__doc__
     return test
 
 
-for _name in CASES:
-    setattr(Ranks, f"test_{_name}", _test_of(_name))
+for _case in CASES["cpu"]:
+    setattr(Ranks, f"test_{_case.__name__}", _test_of(_case))
 
 
 class TwoRanks(Ranks, unittest.TestCase):
@@ -84,6 +53,16 @@ def seen(query, key, window):
     """Whether a query at a position sees a key at another."""
     left, right = window
     return ((key >= query - left) if left is not None else (key == key)) & ((key <= query + right) if right is not None else (key == key))
+
+
+class Benchmark(unittest.TestCase):
+    def test_it_runs_without_gpus(self):
+        bench = os.path.join(HERE, "..", "..", "..", "bench", "context_parallel.py")
+        run = subprocess.run([sys.executable, bench, "--device", "cpu", "--peers", "none", "--rounds", "1", "--rows", "1,64,4,2,32,1", "--seconds", "300"],
+                             capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * MINUTES)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        for method in ("all_to_all", "all_gather", "ring"):
+            self.assertIn(f"  {method}: as one GPU", run.stdout)
 
 
 class Partition(unittest.TestCase):
@@ -119,6 +98,28 @@ class Partition(unittest.TestCase):
                     rows, columns = (each.stop - each.start for each in (part.queries, part.keys))
                     counted[part.queries, part.keys] += seen(torch.arange(rows)[:, None] + columns - rows, torch.arange(columns)[None], part.window).int()
                 self.assertTrue(torch.equal(counted, wanted), f"{partition} window {window}, {queries} over {keys}")
+
+    def test_parts_of_packed_sequences(self):
+        bounds, generator = (None, -2, 0, 3), torch.Generator().manual_seed(1)
+        for layout, size, length in (("zigzag", 2, 3), ("zigzag", 1, 4), ("contiguous", 3, 4)):
+            seqlen = size * length * (2 if layout == "zigzag" else 1)
+            partition = SequencePartition(size, seqlen, layout)
+            sides = [(partition.chunks(rank), partition.positions(rank)) for rank in range(size)]
+            whole = ((Chunk(0, 0, seqlen),), torch.arange(seqlen))
+            for _ in range(8):
+                starts = [0, *sorted(torch.randint(seqlen + 1, (4,), generator=generator).tolist())]
+                sequence = torch.bucketize(torch.arange(seqlen), torch.tensor(starts[1:]), right=True)
+                used = torch.arange(seqlen) < starts[-1]
+                for window, (queries, q_at), (keys, k_at) in itertools.product(itertools.product(bounds, bounds), sides, (*sides, whole)):
+                    together = (sequence[q_at][:, None] == sequence[k_at][None]) & used[q_at][:, None] & used[k_at][None]
+                    wanted = (seen(q_at[:, None], k_at[None], window) & together).int()
+                    counted = torch.zeros_like(wanted)
+                    for part in parts_of(window, queries, keys, starts):
+                        place = counted[part.queries, part.keys]
+                        for (q_first, q_end), (k_first, k_end) in zip(*map(itertools.pairwise, part.packed or ((0, place.shape[0]), (0, place.shape[1])))):
+                            position = torch.arange(q_end - q_first)[:, None] + (k_end - k_first) - (q_end - q_first)
+                            place[q_first:q_end, k_first:k_end] += seen(position, torch.arange(k_end - k_first)[None], part.window).int()
+                    self.assertTrue(torch.equal(counted, wanted), f"{partition} {starts} window {window}, {queries} over {keys}")
 
     def test_a_causal_step_of_a_ring_is_one_call(self):
         chunks = [SequencePartition(4, 64).chunks(rank) for rank in range(4)]

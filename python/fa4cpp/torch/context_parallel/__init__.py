@@ -95,13 +95,12 @@ def context_parallel_varlen_attn_func(q, k, v, *, cu_seqlens, max_seqlen=None, g
     q : tensor (total / ranks, heads_q, head_dim)
         This rank's rows, in the order of `SequencePartition(ranks, total, layout)`.
     k, v : tensor (total / ranks, heads_kv, head_dim), (total / ranks, heads_kv, head_dim_v)
-    cu_seqlens : tensor (sequences + 1,)
-        Where sequences begin among all rows, from 0: the same on every rank, int32 or int64, on q's device. Rows behind the last get 0.
+    cu_seqlens : list or tensor (sequences + 1,)
+        Where sequences begin among all rows, from 0: the same on every rank, int32 or int64, on the CPU or on q's device. "all_gather" and "ring" read it,
+        for which a GPU is waited for when it is there. Rows behind the last sequence get 0.
     max_seqlen : int, optional
-        How long the longest is; None on a GPU: as long as all rows.
-    method : str
-        "auto" or "all_to_all".
-    group, softmax_scale, causal, window_size, softcap, sink, deterministic, layout, return_lse
+        How long the longest sequence is; None: it is found, and for a tensor on a GPU, which "all_to_all" does not read, all rows.
+    group, softmax_scale, causal, window_size, softcap, sink, deterministic, method, layout, return_lse
         As in `context_parallel_attn_func`; positions are those within a sequence. lse is (heads_q, total / ranks).
 
     Returns

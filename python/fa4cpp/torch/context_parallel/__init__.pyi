@@ -41,10 +41,10 @@ def context_parallel_attn_func(q: Tensor, k: Tensor, v: Tensor, *, group: Proces
 def context_parallel_varlen_attn_func(q: Tensor, k: Tensor, v: Tensor, *, cu_seqlens: Any, max_seqlen: int | None = ...,
                                       group: ProcessGroup | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
                                       window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ...,
-                                      method: Literal["auto", "all_to_all"] = ..., layout: _Layout = ..., return_lse: Literal[False] = ...) -> Tensor: ...
+                                      method: _Method = ..., layout: _Layout = ..., return_lse: Literal[False] = ...) -> Tensor: ...
 @overload
 def context_parallel_varlen_attn_func(q: Tensor, k: Tensor, v: Tensor, *, cu_seqlens: Any, max_seqlen: int | None = ...,
                                       group: ProcessGroup | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
                                       window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ...,
-                                      method: Literal["auto", "all_to_all"] = ..., layout: _Layout = ...,
+                                      method: _Method = ..., layout: _Layout = ...,
                                       return_lse: Literal[True]) -> tuple[Tensor, Tensor]: ...

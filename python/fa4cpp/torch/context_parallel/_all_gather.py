@@ -5,22 +5,22 @@ While attention runs for some heads, the keys and values of the next ones are on
 
 import torch
 
-from ._parts import parts_of, sink_gradient
+from ._calls import shown, sink_gradient
 from ._partition import Chunk
+from ._parts import parts_of
 from ._ranks import packed, to_pieces, to_whole, unpacked
 
 SLICES = 2  # of the key heads: half of the first gather, and of the last scatter, is behind nothing
 
 
 def check(problem, q, k, v, sink, directions):
-    keys, *_ = _slices(k.shape[2])
-    group = q.shape[2] // max(1, k.shape[2])
-    count = keys.stop
+    heads, *_ = _slices(k.shape[2])
+    group = q.shape[2] // k.shape[2]
     for part in _parts(problem):
-        shapes = [(q.shape[0], part.queries.stop - part.queries.start, count * group, q.shape[3]),
-                  *((q.shape[0], part.keys.stop - part.keys.start, count, tensor.shape[3]) for tensor in (k, v))]
         for direction in directions:
-            problem.attention.query(direction, shapes, q, part.window, sink=sink if direction == "forward" else None, as_float=direction == "backward")
+            is_backward = direction == "backward"
+            some = None if sink is None or is_backward else sink[:heads.stop * group]
+            problem.attention.query_part(direction, part, (heads.stop * group, heads.stop), q, k, v, sink=some, as_float=is_backward)
 
 
 def _slices(heads):
@@ -31,7 +31,7 @@ def _slices(heads):
 
 def _parts(problem):
     partition = problem.partition
-    return parts_of(problem.window, partition.chunks(problem.ranks.rank), (Chunk(0, 0, partition.seqlen),))
+    return parts_of(problem.window, partition.chunks(problem.ranks.rank), (Chunk(0, 0, partition.seqlen),), problem.starts)
 
 
 def _gathers(problem, k, v):
@@ -56,11 +56,9 @@ def forward(problem, q, k, v, sink):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)
         for part in parts:
-            place = out[:, part.queries, mine]
-            _, seen = problem.attention.forward(q[:, part.queries, mine], keys[:, part.keys], values[:, part.keys], part.window,
-                                                sink=None if sink is None else sink[mine], out=place)
-            lse[:, mine, part.queries] = seen
-    return out, lse, (q, k, v, sink, out, lse)
+            lse[:, mine, part.queries] = problem.attention.forward_part(part, q[:, :, mine], keys, values, sink=None if sink is None else sink[mine],
+                                                                        out=out[:, part.queries, mine])
+    return out, shown(lse, problem), (q, k, v, sink, out, lse)
 
 
 def backward(problem, saved, dout, dlse, shapes):
@@ -76,10 +74,9 @@ def backward(problem, saved, dout, dlse, shapes):
         widths = [keys.shape[2:], values.shape[2:]]
         dkeys, dvalues = unpacked(sums, widths)
         for part in parts:
-            rows = part.queries
-            made = problem.attention.backward(dout[:, rows, mine], None if dlse is None else dlse[:, mine, rows], out[:, rows, mine], lse[:, mine, rows],
-                                              q[:, rows, mine], keys[:, part.keys], values[:, part.keys], part.window, as_float=True)
-            dq[:, rows, mine] = made[0]
+            made = problem.attention.backward_part(part, dout[:, :, mine], None if dlse is None else dlse[:, mine], out[:, :, mine], lse[:, mine],
+                                                   q[:, :, mine], keys, values)
+            dq[:, part.queries, mine] = made[0]
             dkeys[:, part.keys] += made[1]
             dvalues[:, part.keys] += made[2]
         scatters.append((problem.ranks.all_to_all(to_pieces(sums, problem.partition)), widths))

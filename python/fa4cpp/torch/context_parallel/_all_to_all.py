@@ -1,5 +1,7 @@
 """Heads over ranks: an all-to-all gives each rank the whole sequence of some heads, attention runs there, another brings the result back."""
 
+import functools
+
 import torch
 
 from ..._errors import InvalidArgumentError
@@ -25,7 +27,8 @@ def check(problem, q, k, v, sink, directions):
     seqlen = problem.partition.seqlen
     shapes = [(tensor.shape[0], seqlen, count, tensor.shape[3]) for tensor, count in zip((q, k, v), heads)]
     for direction in directions:
-        problem.query(direction, shapes, q, sink, as_float=direction == "backward" and copies_of(heads_kv, size) > 1)
+        problem.attention.query(direction, shapes, q, problem.window, sink=sink, packed=problem.packed,
+                                as_float=direction == "backward" and copies_of(heads_kv, size) > 1)
 
 
 def _own(sink, problem, heads):
@@ -59,7 +62,7 @@ def forward(problem, q, k, v, sink):
         k, v = (tensor.repeat_interleave(copies, 2) for tensor in (k, v))
     q, k, v = _to_heads((q, k, v), problem)
     sink = _own(sink, problem, q.shape[2])
-    whole_out, whole_lse = problem.attend(q, k, v, sink)
+    whole_out, whole_lse = problem.attention.forward(q, k, v, problem.window, sink=sink, packed=problem.packed)
     out, = _to_tokens(whole_out.flatten(2), [whole_out.shape[2:]], problem)
     lse = _lse_to_tokens(whole_lse, problem) if problem.return_lse else None
     return out, lse, (q, k, v, sink, whole_out, whole_lse)
@@ -74,13 +77,14 @@ def backward(problem, saved, dout, dlse, shapes):
         dlse = dlse[..., 0].transpose(1, 2)
     copies = copies_of(shapes[1][2], problem.ranks.size)
     each = [tensor.shape[2:] for tensor in (q, k, v)]
+    differentiate = functools.partial(problem.attention.backward, dout, dlse, out, lse, q, k, v, problem.window, sink=sink, packed=problem.packed)
     if copies == 1:
         make = q.new_empty if problem.packed is None else q.new_zeros  # rows behind the last packed sequence are not written
         written = make((*q.shape[:2], sum(heads * dim for heads, dim in each)))
-        *_, dsink = problem.differentiate(dout, dlse, out, lse, q, k, v, sink, gradients=unpacked(written, each))
+        *_, dsink = differentiate(gradients=unpacked(written, each))
         dq, dk, dv = _to_tokens(written, each, problem)
     else:  # copies of a key head add up in float32
-        dq, dk, dv, dsink = problem.differentiate(dout, dlse, out, lse, q, k, v, sink, as_float=True)
+        dq, dk, dv, dsink = differentiate(as_float=True)
         dq, = _to_tokens(dq.to(q.dtype).flatten(2), each[:1], problem)
         dk, dv = _to_tokens(packed((dk, dv)), each[1:], problem)
         dk, dv = (tensor.unflatten(2, (-1, copies)).sum(3).to(q.dtype) for tensor in (dk, dv))

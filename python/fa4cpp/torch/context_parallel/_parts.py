@@ -1,15 +1,10 @@
-"""Attention by parts: some of a sequence's queries over some of its keys, each a call of the library with the mask that it has in the whole."""
+"""Which calls make attention of the whole: some of its queries over some of its keys, each with the mask that it has there."""
 
-import ctypes
+import bisect
+import itertools
 from typing import NamedTuple, Optional
 
-import torch
-
-from ..._abi import LIBRARY, MERGE_ARGS, check
-from ..._arrays import F32
-from ..._device import handle_of
-from ..._problem import Options
-from .. import _tensors
+from ._partition import Chunk
 
 
 class Part(NamedTuple):
@@ -18,14 +13,18 @@ class Part(NamedTuple):
     queries: slice
     keys: slice
     window: tuple
+    packed: Optional[tuple] = None  # (cu_seqlens of these queries, of these keys), where they are of several sequences
 
 
-def parts_of(window, queries, keys):
+def parts_of(window, queries, keys, starts=None):
     """The Parts of all pairs of a chunk of `queries` and one of `keys` (Chunks, ascending) of which something is seen.
 
-    `window` is that of the whole: (left, right), None being no bound. Pairs without a mask between them are put together where their rows are neighbours, and
-    so is a causal mask over the same chunks on both sides: slots ascend as tokens do, so that it is a causal mask of the slots.
+    `window` is that of the whole: (left, right), None being no bound; `starts` are where packed sequences begin in it. Pairs without a mask between them are put
+    together where their rows are neighbours, and so is a causal mask over the same chunks on both sides: slots ascend as tokens do, so that it is a
+    causal mask of the slots.
     """
+    if starts is not None:
+        return [part for chunk in queries for other in keys for part in _packed_parts(window, chunk, other, starts)]
     if queries == keys and window == (None, 0):
         rows = slice(0, queries[-1].slots.stop)
         return [Part(rows, rows, window)]
@@ -39,6 +38,34 @@ def parts_of(window, queries, keys):
             rows = [slice(first, end) for (first, end), _ in _joined([((each.start, each.stop), (None, None)) for each in rows])]
         parts += [Part(each, slice(*keys_seen), between) for each in rows]
     return sorted(parts, key=lambda part: (part.queries.start, part.keys.start))
+
+
+def _packed_parts(window, queries, keys, starts):
+    """The Parts of one chunk of queries and one of keys: one of all sequences whose last query and last key here are the same, as the library sets them, or
+    that have no mask; and one of each other sequence, of which there are two at most: those that a chunk's end cuts."""
+    together, parts = [], []
+    for number in range(max(0, bisect.bisect_right(starts, queries.start) - 1), len(starts) - 1):
+        first, end = starts[number:number + 2]
+        if first >= queries.tokens.stop:
+            break
+        rows, columns = (_of_sequence(chunk, first, end) for chunk in (queries, keys))
+        if rows.length <= 0 or columns.length <= 0:
+            continue
+        if rows.tokens.stop == columns.tokens.stop or window == (None, None):
+            together.append((rows, columns))
+        elif (seen := _seen(window, rows, columns)) is not None:
+            parts.append(Part(rows.slots, slice(*seen[0]), seen[1]))
+    if together:
+        slices = (slice(side[0].slot, side[-1].slots.stop) for side in zip(*together))
+        lengths = (tuple(itertools.accumulate((each.length for each in side), initial=0)) for side in zip(*together))
+        parts.append(Part(*slices, window, tuple(lengths)))
+    return parts
+
+
+def _of_sequence(chunk, first, end):
+    """What of a chunk is of the sequence of the tokens from `first` to `end`."""
+    start = max(chunk.start, first)
+    return Chunk(chunk.slot + start - chunk.start, start, min(chunk.tokens.stop, end) - start)
 
 
 def _seen(window, queries, keys):
@@ -68,85 +95,3 @@ def _joined(ranges):
         else:
             joined.append(each)
     return joined
-
-
-class Attention(NamedTuple):
-    """What is the same for every part."""
-
-    softmax_scale: Optional[float]
-    softcap: float
-    deterministic: bool
-
-    def _call(self, q, k, v, sink, window, indices, bounds, **more):
-        options = Options(self.softmax_scale, False, window, self.softcap, self.deterministic, **more)
-        return _tensors.Call(q, k, v, sink, *(indices or (None,) * 5), *bounds, options)
-
-    def forward(self, q, k, v, window, *, sink=None, out=None, indices=None, bounds=(-1, -1)):
-        """(out, lse). An `out` of another dtype than q's is float32."""
-        as_float = out is not None and out.dtype != q.dtype
-        call = self._call(q, k, v, sink, window, indices, bounds, out_dtype=F32 if as_float else 0)
-        return _tensors.forward(call, out)
-
-    def backward(self, dout, dlse, out, lse, q, k, v, window, *, sink=None, as_float=False, gradients=None, indices=None, bounds=(-1, -1)):
-        """(dq, dk, dv, dsink), for out and lse of all keys; in float32, or written to `gradients`."""
-        call = self._call(q, k, v, sink, window, indices, bounds, grad_dtype=F32 if as_float and q.dtype != torch.float32 else 0)
-        return _tensors.backward(call, dout, dlse, out, lse, gradients)
-
-    def query(self, direction, shapes, like, window, *, sink=None, as_float=False, indices=None, bounds=(-1, -1)):
-        """Raises unless the device of `like` runs that direction of q, k and v of these shapes; none of them is made."""
-        number = F32 if as_float and like.dtype != torch.float32 else 0
-        options = Options(self.softmax_scale, False, window, self.softcap, self.deterministic,
-                          **{"out_dtype" if direction == "forward" else "grad_dtype": number})
-        tensors = [like.new_empty(1).expand(shape) for shape in shapes]
-        if sink is not None:
-            sink = sink.new_empty(1).expand(shapes[0][-2])
-        _tensors.Shapes(*tensors, sink, *(indices or (None,) * 5), *bounds, options, ()).query(direction)
-
-
-class Sums:
-    """out and lse of queries, from parts over their keys: float32, and merged by the library."""
-
-    def __init__(self, q, head_dim_v, chunks, sink):
-        batch, seqlen, heads, _ = q.shape
-        self.out = q.new_zeros((batch, seqlen, heads, head_dim_v), dtype=torch.float32)  # of rows that no part sees too
-        self._part = torch.empty_like(self.out)
-        self._rows = [chunk.slots for chunk in chunks]
-        # A sink is a part that saw one key, whose value is 0.
-        self._lses = [q.new_full((batch, heads, chunk.length), -torch.inf, dtype=torch.float32) for chunk in chunks]
-        if sink is not None:
-            for lse in self._lses:
-                lse.copy_(sink.float()[None, :, None].expand_as(lse))
-
-    def place(self, rows):
-        """Where the out of a part is written, before `add`."""
-        return self._part[:, rows]
-
-    def add(self, rows, lse):
-        """Merges the part of these rows that lies in its place."""
-        for chunk, into in zip(self._rows, self._lses):
-            if rows.start <= chunk.start and chunk.stop <= rows.stop:
-                _merge(self.out[:, chunk], into, self._part[:, chunk], lse[..., chunk.start - rows.start:chunk.stop - rows.start].contiguous())
-
-    def lse(self):
-        return torch.cat(self._lses, -1)
-
-
-def _merge(out, lse, part_out, part_lse):
-    """Adds a part to `out` and `lse`, in their place. Both outs have the same strides, both lses are contiguous."""
-    pointers = ctypes.c_void_p * 2
-    outs, lses = pointers(out.data_ptr(), part_out.data_ptr()), pointers(lse.data_ptr(), part_lse.data_ptr())
-    batch, seqlen, heads, head_dim = out.shape
-    strides = out.stride()[:3]
-    stream = torch._C._cuda_getCurrentRawStream(out.device.index) if out.is_cuda else 0
-    check(LIBRARY.fa4_merge(handle_of(_tensors.device_of(out)), MERGE_ARGS.make(
-        dtype=F32, num_parts=2, batch=batch, seqlen=seqlen, heads=heads, head_dim=head_dim, part_outs=ctypes.addressof(outs),
-        part_lses=ctypes.addressof(lses), out=out.data_ptr(), lse=lse.data_ptr(), part_out_strides=strides, out_strides=strides, stream=stream)))
-
-
-def sink_gradient(dout, dlse, out, lse, sink):
-    """The part of a sink's gradient that comes of these rows, in float32."""
-    delta = 0.0 if dout is None else torch.linalg.vecdot(dout.float(), out.float()).transpose(1, 2)
-    if dlse is not None:
-        delta = delta - dlse
-    weight = torch.where(torch.isneginf(lse), 0.0, torch.exp(sink.float()[None, :, None] - lse))
-    return -(weight * delta).sum((0, 2))

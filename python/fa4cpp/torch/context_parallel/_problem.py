@@ -1,5 +1,6 @@
 """What one call computes, checked on this rank before any rank is waited for."""
 
+import itertools
 import reprlib
 from typing import NamedTuple, Optional
 
@@ -10,19 +11,13 @@ from ..._errors import InvalidArgumentError, NotSupportedError
 from ..._options import flag, number, window_of
 from ..._problem import Options
 from .. import _autocast, _bound, _sink, _tensor, _tensors
+from .._autograd import is_transformed
 from . import _all_gather, _all_to_all, _ring
+from ._calls import Attention, Packed
 from ._partition import SequencePartition
-from ._parts import Attention
 from ._ranks import Ranks
 
 METHODS = {"all_to_all": _all_to_all, "all_gather": _all_gather, "ring": _ring}
-
-
-class Packed(NamedTuple):
-    """Where packed sequences of the whole begin, and how long the longest is."""
-
-    cu_seqlens: torch.Tensor
-    max_seqlen: int
 
 
 class Problem(NamedTuple):
@@ -33,37 +28,16 @@ class Problem(NamedTuple):
     window: tuple  # (left, right) with a causal mask in it; None: no bound
     attention: Attention
     return_lse: bool
-    packed: Optional[Packed] = None
+    packed: Optional[Packed] = None  # of the whole
+    starts: Optional[tuple] = None  # the numbers of its cu_seqlens, where a method reads them
 
-    def query(self, direction, shapes, like, sink, *, as_float):
-        """Raises unless the device of `like` runs that direction of whole sequences."""
-        if self.packed is not None:
-            shapes = [shape[1:] for shape in shapes]
-        self.attention.query(direction, shapes, like, self.window, sink=sink, as_float=as_float, **self._places())
-
-    def attend(self, q, k, v, sink):
-        """(out, lse) of whole sequences on this rank."""
-        if self.packed is None:
-            return self.attention.forward(q, k, v, self.window, sink=sink)
-        out, lse = self.attention.forward(q[0], k[0], v[0], self.window, sink=sink, **self._places())
-        return out[None], lse[None]
-
-    def differentiate(self, dout, dlse, out, lse, q, k, v, sink, *, as_float=False, gradients=None):
-        """(dq, dk, dv, dsink) of whole sequences on this rank."""
-        tensors = dout, dlse, out, lse, q, k, v
-        if self.packed is None:
-            return self.attention.backward(*tensors, self.window, sink=sink, as_float=as_float, gradients=gradients)
-        tensors = [None if tensor is None else tensor[0] for tensor in tensors]
-        if gradients is not None:
-            gradients = [gradient[0] for gradient in gradients]
-        dq, dk, dv, dsink = self.attention.backward(*tensors, self.window, sink=sink, as_float=as_float, gradients=gradients, **self._places())
-        return dq[None], dk[None], dv[None], dsink
-
-    def _places(self):
-        if self.packed is None:
-            return {}
-        cu_seqlens, bound = self.packed
-        return {"indices": (cu_seqlens, cu_seqlens, None, None, None), "bounds": (bound, bound)}
+    def behind(self):
+        """Slices of this rank's rows that lie behind the last packed sequence."""
+        if self.starts is None:
+            return []
+        end = self.starts[-1]
+        return [slice(chunk.slot + max(0, end - chunk.start), chunk.slots.stop)
+                for chunk in self.partition.chunks(self.ranks.rank) if end < chunk.tokens.stop]
 
 
 def _mask(causal, window_size):
@@ -71,20 +45,19 @@ def _mask(causal, window_size):
     return left, (0 if right is None else min(right, 0)) if causal else right
 
 
-def _chosen(method, heads_q, heads_kv, size, is_packed):
+def _chosen(method, heads_q, heads_kv, size):
     if method == "auto":
-        divides = heads_q % size == 0 and heads_kv % size == 0
-        return "all_to_all" if divides or is_packed else "all_gather"
+        return "all_to_all" if heads_q % size == 0 and heads_kv % size == 0 else "all_gather"
     if method not in METHODS:
         raise InvalidArgumentError(f"method {method!r}; accepted: 'auto', {', '.join(map(repr, METHODS))}")
-    if is_packed and method != "all_to_all":
-        raise NotSupportedError(f"method {method!r} of packed sequences is not in this version; accepted: 'auto', 'all_to_all'")
     return method
 
 
 def prepare(q, k, v, sink, *, group, softmax_scale, causal, window_size, softcap, deterministic, method, layout, return_lse, is_packed=False,
             cu_seqlens=None, max_seqlen=None):
     """(module of the method, Problem, q, k, v, sink), or what is wrong."""
+    if is_transformed():
+        raise NotSupportedError("torch.vmap or a transformation of torch.func is on; accepted: context parallel attention outside of them")
     _tensors.check_kind(q=q, k=k, v=v)
     q, k, v = _autocast(q, k, v)
     if sink is not None:
@@ -100,12 +73,17 @@ def prepare(q, k, v, sink, *, group, softmax_scale, causal, window_size, softcap
     if _device.in_use() != "cpu":
         raise NotSupportedError(f"fa4cpp.emulate is on ({_device.in_use()}); accepted: context parallelism outside of it")
     ranks = Ranks(group)
-    packed = _packed(cu_seqlens, max_seqlen, q.shape[1] * ranks.size, q.device) if is_packed else None
     partition = SequencePartition(ranks.size, q.shape[1] * ranks.size, layout)
     scale = None if softmax_scale is None else number("softmax_scale", softmax_scale)
     attention = Attention(scale, number("softcap", softcap), flag("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
-    module = METHODS[_chosen(method, q.shape[2], k.shape[2], ranks.size, is_packed)]
-    problem = Problem(ranks, partition, _mask(flag("causal", causal), window_size), attention, flag("return_lse", return_lse), packed)
+    window = _mask(flag("causal", causal), window_size)
+    attention.query("forward", (q.shape, k.shape, v.shape), q, window)  # heads and dimensions
+    method = _chosen(method, q.shape[2], k.shape[2], ranks.size)
+    packed = starts = None
+    if is_packed:
+        packed, starts = _packed(cu_seqlens, max_seqlen, partition.seqlen, q.device, method != "all_to_all")
+    problem = Problem(ranks, partition, window, attention, flag("return_lse", return_lse), packed, starts)
+    module = METHODS[method]
     wants_gradient = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink))
     directions = ("forward", "backward") if wants_gradient else ("forward",)
     _check_once(module, problem, q, k, v, sink, directions)
@@ -118,25 +96,26 @@ def _check_rows(q, k, v):
             raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}; accepted: (total / ranks, heads, head_dim)")
 
 
-def _packed(cu_seqlens, max_seqlen, total, device):
-    """The Packed of arguments. On a GPU their numbers are not looked at, for which it would be waited for."""
-    cu_seqlens = _tensor("cu_seqlens", cu_seqlens, device)
+def _packed(cu_seqlens, max_seqlen, total, device, wants_starts):
+    """(Packed, its numbers or None). On a GPU numbers are not looked at unless they are wanted: it would be waited for."""
+    cu_seqlens = _tensor("cu_seqlens", cu_seqlens, None)
     if cu_seqlens is None or cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2:
         shape = "None" if cu_seqlens is None else f"has shape {tuple(cu_seqlens.shape)}"
         raise InvalidArgumentError(f"cu_seqlens {shape}; accepted: (sequences + 1,), where they begin in the whole")
-    if cu_seqlens.device != device:
-        raise InvalidArgumentError(f"cu_seqlens is on the device {cu_seqlens.device}; accepted: {device}, q's")
-    cu_seqlens = _tensors.int32("cu_seqlens", cu_seqlens)
-    bound = _bound("max_seqlen", max_seqlen)
-    if not cu_seqlens.is_cpu:
-        return Packed(cu_seqlens, _tensors.rows_of_plan(total) if bound < 0 else bound)
+    if cu_seqlens.device not in (device, torch.device("cpu")):
+        raise InvalidArgumentError(f"cu_seqlens is on the device {cu_seqlens.device}; accepted: {device}, q's, or cpu")
+    cu_seqlens, bound = _tensors.int32("cu_seqlens", cu_seqlens), _bound("max_seqlen", max_seqlen)
+    if not cu_seqlens.is_cpu and not wants_starts:
+        bound = _tensors.rows_of_plan(total) if bound < 0 else bound
+        return Packed(cu_seqlens, cu_seqlens, bound, bound), None
     starts = cu_seqlens.tolist()
     if starts[0] != 0 or starts != sorted(starts) or starts[-1] > total:
         raise InvalidArgumentError(f"cu_seqlens {reprlib.repr(starts)}; accepted: ascending from 0 to at most {total}, the rows of all ranks")
-    longest = max(end - start for start, end in zip(starts, starts[1:]))
+    longest = max(end - start for start, end in itertools.pairwise(starts))
     if 0 <= bound < longest:
         raise InvalidArgumentError(f"max_seqlen {bound}; accepted: {longest} or more, the longest of cu_seqlens, or None")
-    return Packed(cu_seqlens, longest if bound < 0 else bound)
+    cu_seqlens, bound = cu_seqlens.to(device), longest if bound < 0 else bound
+    return Packed(cu_seqlens, cu_seqlens, bound, bound), tuple(starts) if wants_starts else None
 
 
 _checked = set()
@@ -146,8 +125,9 @@ _MOST_CHECKED = 4096
 def _check_once(module, problem, q, k, v, sink, directions):
     """Raises where the device does not run a part; what has been looked at is not looked at again."""
     ranks = problem.ranks
+    packed = None if problem.packed is None else (problem.packed.cu_seqlens_q.shape, problem.packed.max_seqlen_q, problem.starts)
     key = (module, ranks.rank, ranks.size, problem.partition.layout, problem.window, problem.attention, q.shape, k.shape, v.shape, q.dtype, q.device,
-           None if sink is None else sink.dtype, directions, None if problem.packed is None else (problem.packed.max_seqlen, problem.packed.cu_seqlens.shape))
+           None if sink is None else sink.dtype, directions, packed)
     if key in _checked:
         return
     module.check(problem, q, k, v, sink, directions)

@@ -5,22 +5,21 @@ While a rank computes with some keys, the next ones are on their way. In the bac
 
 import torch
 
-from ._parts import Sums, parts_of, sink_gradient
+from ._calls import Sums, shown, sink_gradient
+from ._parts import parts_of
 
 
 def check(problem, q, k, v, sink, directions):
     for step in range(problem.ranks.size):
         for part in _parts(problem, step):
-            rows, keys = (each.stop - each.start for each in (part.queries, part.keys))
-            shapes = [(q.shape[0], rows, *q.shape[2:]), (q.shape[0], keys, *k.shape[2:]), (q.shape[0], keys, *v.shape[2:])]
             for direction in directions:
-                problem.attention.query(direction, shapes, q, part.window, as_float=True)
+                problem.attention.query_part(direction, part, (q.shape[2], k.shape[2]), q, k, v, as_float=True)
 
 
 def _parts(problem, step):
     """Those of the keys that are here after `step` steps."""
     ranks, partition = problem.ranks, problem.partition
-    return parts_of(problem.window, partition.chunks(ranks.rank), partition.chunks((ranks.rank - step) % ranks.size))
+    return parts_of(problem.window, partition.chunks(ranks.rank), partition.chunks((ranks.rank - step) % ranks.size), problem.starts)
 
 
 def forward(problem, q, k, v, sink):
@@ -31,11 +30,10 @@ def forward(problem, q, k, v, sink):
         is_last = step == problem.ranks.size - 1
         wait = None if is_last else problem.ranks.pass_on(here)
         for part in _parts(problem, step):
-            _, lse = problem.attention.forward(q[:, part.queries], *(each[:, part.keys] for each in here), part.window, out=sums.place(part.queries))
-            sums.add(part.queries, lse)
+            sums.add(part.queries, problem.attention.forward_part(part, q, *here, out=sums.place(part.queries)))
         here = here if is_last else wait()
     out, lse = sums.out.to(q.dtype), sums.lse()
-    return out, lse, (q, k, v, sink, out, lse)
+    return out, shown(lse, problem), (q, k, v, sink, out, lse)
 
 
 def backward(problem, saved, dout, dlse, shapes):
@@ -48,10 +46,8 @@ def backward(problem, saved, dout, dlse, shapes):
         wait = None if is_last else problem.ranks.pass_on(here)
         mine = [torch.zeros(each.shape, dtype=torch.float32, device=q.device) for each in here]
         for part in _parts(problem, step):
-            rows = part.queries
-            made = problem.attention.backward(dout[:, rows], None if dlse is None else dlse[..., rows], out[:, rows], lse[..., rows], q[:, rows],
-                                              *(each[:, part.keys] for each in here), part.window, as_float=True)
-            dq[:, rows] += made[0]
+            made = problem.attention.backward_part(part, dout, dlse, out, lse, q, *here)
+            dq[:, part.queries] += made[0]
             for total, one in zip(mine, made[1:3]):
                 total[:, part.keys] += one
         if wait_for_sums is not None:  # those of the same keys by the ranks before this one
