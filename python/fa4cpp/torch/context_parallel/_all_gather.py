@@ -3,6 +3,8 @@
 While attention runs for some heads, the keys and values of the next ones are on their way, and in the backward the gradients of the ones before.
 """
 
+import itertools
+
 import torch
 
 from ._calls import shown, sink_gradient
@@ -16,11 +18,11 @@ SLICES = 2  # of the key heads: half of the first gather, and of the last scatte
 def check(problem, q, k, v, sink, directions):
     heads, *_ = _slices(k.shape[2])
     group = q.shape[2] // k.shape[2]
-    for part in _parts(problem):
-        for direction in directions:
-            is_backward = direction == "backward"
-            some = None if sink is None or is_backward else sink[:heads.stop * group]
-            problem.attention.query_part(direction, part, (heads.stop * group, heads.stop), q, k, v, sink=some, as_float=is_backward)
+    some = None if sink is None else sink[:heads.stop * group]
+    for rank, direction in itertools.product(range(problem.ranks.size), directions):
+        is_backward = direction == "backward"
+        for part in _parts(problem, rank):
+            problem.attention.query_part(direction, part, (heads.stop * group, heads.stop), q, k, v, sink=None if is_backward else some, as_float=is_backward)
 
 
 def _slices(heads):
@@ -29,9 +31,9 @@ def _slices(heads):
     return [slice(first, min(first + step, heads)) for first in range(0, heads, step)]
 
 
-def _parts(problem):
+def _parts(problem, rank):
     partition = problem.partition
-    return parts_of(problem.window, partition.chunks(problem.ranks.rank), (Chunk(0, 0, partition.seqlen),), problem.starts)
+    return parts_of(problem.window, partition.chunks(rank), (Chunk(0, 0, partition.seqlen),), problem.starts)
 
 
 def _gathers(problem, k, v):
@@ -51,7 +53,7 @@ def forward(problem, q, k, v, sink):
     lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
     if sink is not None:
         lse.copy_(sink.float()[None, :, None].expand_as(lse))
-    parts = _parts(problem)
+    parts = _parts(problem, problem.ranks.rank)
     for heads, wait in _gathers(problem, k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)
@@ -66,7 +68,7 @@ def backward(problem, saved, dout, dlse, shapes):
     q, k, v, sink, out, lse = saved
     group = q.shape[2] // k.shape[2]
     dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
-    parts, scatters = _parts(problem), []
+    parts, scatters = _parts(problem, problem.ranks.rank), []
     for heads, wait in _gathers(problem, k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)

@@ -48,7 +48,7 @@ def _mask(causal, window_size):
 def _chosen(method, heads_q, heads_kv, size):
     if method == "auto":
         return "all_to_all" if heads_q % size == 0 and heads_kv % size == 0 else "all_gather"
-    if method not in METHODS:
+    if method not in (*METHODS,):
         raise InvalidArgumentError(f"method {method!r}; accepted: 'auto', {', '.join(map(repr, METHODS))}")
     return method
 
@@ -58,6 +58,8 @@ def prepare(q, k, v, sink, *, group, softmax_scale, causal, window_size, softcap
     """(module of the method, Problem, q, k, v, sink), or what is wrong."""
     if is_transformed():
         raise NotSupportedError("torch.vmap or a transformation of torch.func is on; accepted: context parallel attention outside of them")
+    if _device.in_use() != "cpu":
+        raise NotSupportedError(f"fa4cpp.emulate is on ({_device.in_use()}); accepted: context parallelism outside of it")
     _tensors.check_kind(q=q, k=k, v=v)
     q, k, v = _autocast(q, k, v)
     if sink is not None:
@@ -65,29 +67,49 @@ def prepare(q, k, v, sink, *, group, softmax_scale, causal, window_size, softcap
     if is_packed:
         _check_rows(q, k, v)
         q, k, v = q[None], k[None], v[None]
-    _tensors.Shapes(q, k, v, sink, *(None,) * 5, -1, -1, Options(), ())  # that they fit together
-    if k.dtype != q.dtype:
-        raise InvalidArgumentError(f"k has dtype {str(k.dtype)[6:]}; accepted: {str(q.dtype)[6:]}, q's")
-    if k.shape[1] != q.shape[1]:
-        raise InvalidArgumentError(f"k has seqlen {k.shape[1]}; accepted: {q.shape[1]}, that of q: both are this rank's part of one sequence")
-    if _device.in_use() != "cpu":
-        raise NotSupportedError(f"fa4cpp.emulate is on ({_device.in_use()}); accepted: context parallelism outside of it")
+    tensors = tuple(None if tensor is None else (tensor.shape, tensor.dtype, tensor.device) for tensor in (q, k, v, sink))
+    _once(tensors, _check_fit, q, k, v, sink)
     ranks = Ranks(group)
     partition = SequencePartition(ranks.size, q.shape[1] * ranks.size, layout)
     scale = None if softmax_scale is None else number("softmax_scale", softmax_scale)
     attention = Attention(scale, number("softcap", softcap), flag("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
-    window = _mask(flag("causal", causal), window_size)
-    attention.query("forward", (q.shape, k.shape, v.shape), q, window)  # heads and dimensions
     method = _chosen(method, q.shape[2], k.shape[2], ranks.size)
     packed = starts = None
     if is_packed:
         packed, starts = _packed(cu_seqlens, max_seqlen, partition.seqlen, q.device, method != "all_to_all")
-    problem = Problem(ranks, partition, window, attention, flag("return_lse", return_lse), packed, starts)
-    module = METHODS[method]
+    problem = Problem(ranks, partition, _mask(flag("causal", causal), window_size), attention, flag("return_lse", return_lse), packed, starts)
     wants_gradient = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink))
-    directions = ("forward", "backward") if wants_gradient else ("forward",)
-    _check_once(module, problem, q, k, v, sink, directions)
-    return module, problem, q, k, v, sink
+    key = (tensors, method, ranks.size, layout, problem.window, attention, wants_gradient, packed and (packed.cu_seqlens_q.shape, packed.max_seqlen_q), starts)
+    _once(key, _check_runs, METHODS[method], problem, q, k, v, sink, ("forward", "backward") if wants_gradient else ("forward",))
+    return METHODS[method], problem, q, k, v, sink
+
+
+_right = set()
+_MOST_RIGHT = 4096
+
+
+def _once(key, check, *arguments):
+    """What has been found right is not looked at again."""
+    if key in _right:
+        return
+    check(*arguments)
+    if len(_right) >= _MOST_RIGHT:
+        _right.clear()
+    _right.add(key)
+
+
+def _check_fit(q, k, v, sink):
+    _tensors.Shapes(q, k, v, sink, *(None,) * 5, -1, -1, Options(), ())
+    if k.dtype != q.dtype:
+        raise InvalidArgumentError(f"k has dtype {str(k.dtype)[6:]}; accepted: {str(q.dtype)[6:]}, q's")
+    if k.shape[1] != q.shape[1]:
+        raise InvalidArgumentError(f"k has seqlen {k.shape[1]}; accepted: {q.shape[1]}, that of q: both are this rank's part of one sequence")
+
+
+def _check_runs(module, problem, q, k, v, sink, directions):
+    """Every rank's parts, on each: what the device of one does not run is raised on all."""
+    problem.attention.query("forward", (q.shape, k.shape, v.shape), q, problem.window)  # heads and dimensions
+    module.check(problem, q, k, v, sink, directions)
 
 
 def _check_rows(q, k, v):
@@ -116,21 +138,3 @@ def _packed(cu_seqlens, max_seqlen, total, device, wants_starts):
         raise InvalidArgumentError(f"max_seqlen {bound}; accepted: {longest} or more, the longest of cu_seqlens, or None")
     cu_seqlens, bound = cu_seqlens.to(device), longest if bound < 0 else bound
     return Packed(cu_seqlens, cu_seqlens, bound, bound), tuple(starts) if wants_starts else None
-
-
-_checked = set()
-_MOST_CHECKED = 4096
-
-
-def _check_once(module, problem, q, k, v, sink, directions):
-    """Raises where the device does not run a part; what has been looked at is not looked at again."""
-    ranks = problem.ranks
-    packed = None if problem.packed is None else (problem.packed.cu_seqlens_q.shape, problem.packed.max_seqlen_q, problem.starts)
-    key = (module, ranks.rank, ranks.size, problem.partition.layout, problem.window, problem.attention, q.shape, k.shape, v.shape, q.dtype, q.device,
-           None if sink is None else sink.dtype, directions, packed)
-    if key in _checked:
-        return
-    module.check(problem, q, k, v, sink, directions)
-    if len(_checked) >= _MOST_CHECKED:
-        _checked.clear()
-    _checked.add(key)

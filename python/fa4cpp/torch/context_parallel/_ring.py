@@ -3,6 +3,8 @@
 While a rank computes with some keys, the next ones are on their way. In the backward the sums of dk and dv go round behind their keys.
 """
 
+import itertools
+
 import torch
 
 from ._calls import Sums, shown, sink_gradient
@@ -10,16 +12,16 @@ from ._parts import parts_of
 
 
 def check(problem, q, k, v, sink, directions):
-    for step in range(problem.ranks.size):
-        for part in _parts(problem, step):
-            for direction in directions:
-                problem.attention.query_part(direction, part, (q.shape[2], k.shape[2]), q, k, v, as_float=True)
+    ranks = range(problem.ranks.size)
+    for rank, step, direction in itertools.product(ranks, ranks, directions):
+        for part in _parts(problem, rank, step):
+            problem.attention.query_part(direction, part, (q.shape[2], k.shape[2]), q, k, v, as_float=True)
 
 
-def _parts(problem, step):
-    """Those of the keys that are here after `step` steps."""
-    ranks, partition = problem.ranks, problem.partition
-    return parts_of(problem.window, partition.chunks(ranks.rank), partition.chunks((ranks.rank - step) % ranks.size), problem.starts)
+def _parts(problem, rank, step):
+    """A rank's, of the keys that it has after `step` steps."""
+    partition = problem.partition
+    return parts_of(problem.window, partition.chunks(rank), partition.chunks((rank - step) % partition.world_size), problem.starts)
 
 
 def forward(problem, q, k, v, sink):
@@ -29,7 +31,7 @@ def forward(problem, q, k, v, sink):
     for step in range(problem.ranks.size):
         is_last = step == problem.ranks.size - 1
         wait = None if is_last else problem.ranks.pass_on(here)
-        for part in _parts(problem, step):
+        for part in _parts(problem, problem.ranks.rank, step):
             sums.add(part.queries, problem.attention.forward_part(part, q, *here, out=sums.place(part.queries)))
         here = here if is_last else wait()
     out, lse = sums.out.to(q.dtype), sums.lse()
@@ -45,7 +47,7 @@ def backward(problem, saved, dout, dlse, shapes):
         is_last = step == problem.ranks.size - 1
         wait = None if is_last else problem.ranks.pass_on(here)
         mine = [torch.zeros(each.shape, dtype=torch.float32, device=q.device) for each in here]
-        for part in _parts(problem, step):
+        for part in _parts(problem, problem.ranks.rank, step):
             made = problem.attention.backward_part(part, dout, dlse, out, lse, q, *here)
             dq[:, part.queries] += made[0]
             for total, one in zip(mine, made[1:3]):
