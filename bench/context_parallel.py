@@ -2,7 +2,7 @@
 """Attention over several GPUs: fa4cpp's methods beside one GPU and PyTorch's own context parallelism, interleaved in one run.
 
     python3 bench/context_parallel.py [--ranks N] [--rows "B,S,HQ,HKV,D,CAUSAL ..."] [--methods all_to_all,all_gather,ring]
-        [--peers "torch cuDNN,torch flash"|none] [--rounds 5] [--seconds 240] [--device cuda|cpu] [--markdown F] [--json F]
+        [--peers "torch cuDNN,torch flash,torch cuDNN copied heads"|none] [--rounds 5] [--seconds 240] [--device cuda|cpu] [--markdown F] [--json F]
     torchrun --nproc-per-node N bench/context_parallel.py ...
 
 S tokens in all are cut over the ranks in zigzag. Before anything is timed, out, dq, dk and dv of each rank are compared with those of one GPU over the whole
@@ -16,6 +16,7 @@ itself. Behind each figure stands its share of the ideal, one GPU's time divided
 """
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 import socket
@@ -49,6 +50,8 @@ def parse(arguments=None):
     parser.add_argument("--markdown")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
+    if importlib.util.find_spec("fa4cpp") is None:
+        parser.error("fa4cpp is not installed; accepted: its wheel, or PYTHONPATH=python with FA4CPP_LIBRARY=.../libfa4.so.0")
     options.ranks = options.ranks or (torch.cuda.device_count() if options.device == "cuda" else 2)
     if options.ranks < 1 or options.rounds < 1 or options.seconds <= 0:
         parser.error(f"--ranks {options.ranks} --rounds {options.rounds} --seconds {options.seconds}: accepted: 1 or more of each, and a GPU")
@@ -97,7 +100,7 @@ class Bench:
             torch.cuda.set_device(self.device)
         backend, more = ("gloo", {}) if self.device.type == "cpu" else ("nccl", {"device_id": self.device})
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=options.seconds), **more)
-        import context_parallel_calls as calls  # which needs fa4cpp
+        import context_parallel_calls as calls  # and fa4cpp, behind the choice of the GPU
 
         self.calls = calls
         self.rows = []
@@ -114,10 +117,10 @@ class Bench:
         """{name: a function of a row and its inputs that makes a Call}"""
         made = {method: self.calls.ours(method) for method in self.options.methods.split(",") if method}
         asked = self.options.peers
-        for name, backend in self.calls.BACKENDS.items() if asked != "none" else ():
+        for name, kind in self.calls.BACKENDS.items() if asked != "none" else ():
             if asked is None or name in asked.split(","):
                 try:
-                    made[name] = self.calls.torchs(backend, self.device, self.size)
+                    made[name] = self.calls.torchs(*kind, self.device, self.size)
                 except Exception as problem:
                     self.say(f"without {name}: {reason_of(problem)}")
         return made

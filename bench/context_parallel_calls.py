@@ -14,7 +14,8 @@ from fa4cpp.torch.context_parallel import SequencePartition, context_parallel_at
 from gradients import block_rms
 
 NAMES = ("out", "dq", "dk", "dv")
-BACKENDS = {"torch cuDNN": "CUDNN_ATTENTION", "torch flash": "FLASH_ATTENTION"}
+# PyTorch's backends, and whether each query head gets a copy of its key head, for where grouped heads are not taken.
+BACKENDS = {"torch cuDNN": ("CUDNN_ATTENTION", False), "torch flash": ("FLASH_ATTENTION", False), "torch cuDNN copied heads": ("CUDNN_ATTENTION", True)}
 
 
 class Inputs:
@@ -71,17 +72,23 @@ def enter_torchs(device, size):
     return _attention._cp_options
 
 
-def torchs(backend, device, size):
+def torchs(backend, copies, device, size):
     """F.scaled_dot_product_attention inside of PyTorch's context_parallel, whose balanced layout is zigzag too."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     options = enter_torchs(device, size)
 
     def make(row, x):
+        group = row.heads_q // row.heads_kv
+        if copies and group == 1:
+            raise ValueError("each query head has its own key head")
+
         def attend(q, k, v):
+            if copies:
+                k, v = (tensor.repeat_interleave(group, 1) for tensor in (k, v))
             options.enable_load_balance = row.causal  # which it asks for
             with sdpa_kernel(getattr(SDPBackend, backend)):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=row.causal, enable_gqa=row.heads_q != row.heads_kv)
+                return F.scaled_dot_product_attention(q, k, v, is_causal=row.causal, enable_gqa=q.shape[1] != k.shape[1])
 
         return TransposedCall(attend, *(tensor.transpose(1, 2).contiguous() for tensor in x.mine))
 
