@@ -5,7 +5,7 @@
         [--peers "torch cuDNN,torch flash,torch cuDNN copied heads"|none] [--rounds 5] [--seconds 240] [--device cuda|cpu] [--markdown F] [--json F]
     torchrun --nproc-per-node N bench/context_parallel.py ...
 
-S tokens in all are cut over the ranks in zigzag. Before anything is timed, out, dq, dk and dv of each rank are compared with those of one GPU over the whole
+"all_gather:N" among the methods takes key heads in N slices, in place of fa4cpp's own number. S tokens in all are cut over the ranks in zigzag. Before anything is timed, out, dq, dk and dv of each rank are compared with those of one GPU over the whole
 sequence: no 128 rows of a head differ by more than 1/32 of their size. A wrong result is named and makes the exit status 1; a method or a peer that fails
 is named and left out.
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from fa4cpp import flash_attn_func
-from fa4cpp.torch.context_parallel import SequencePartition, context_parallel_attn_func
+from fa4cpp.torch.context_parallel import SequencePartition, _all_gather, context_parallel_attn_func
 from gradients import block_rms
 
 NAMES = ("out", "dq", "dk", "dv")
@@ -53,10 +53,28 @@ def one_gpu(row, x):
 
 
 def ours(method):
+    """A method, or "all_gather:N", which takes the key heads in N slices."""
+    name, _, slices = method.partition(":")
+
     def make(row, x):
-        return Call(lambda q, k, v: context_parallel_attn_func(q, k, v, causal=row.causal, method=method), *x.mine)
+        call = Call(lambda q, k, v: context_parallel_attn_func(q, k, v, causal=row.causal, method=name), *x.mine)
+        if slices:
+            for step in ("prepare", "forward", "backward"):
+                setattr(call, step, sliced(getattr(call, step), int(slices)))
+        return call
 
     return make
+
+
+def sliced(function, slices):
+    def call():
+        kept, _all_gather.SLICES = _all_gather.SLICES, slices
+        try:
+            return function()
+        finally:
+            _all_gather.SLICES = kept
+
+    return call
 
 
 @functools.cache

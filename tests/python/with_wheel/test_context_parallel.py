@@ -3,6 +3,7 @@
 All cases of context_parallel_ranks.py run in one set of processes for each number of ranks; a test here reads what they found.
 """
 
+import doctest
 import itertools
 import os
 import subprocess
@@ -14,7 +15,8 @@ import torch
 import fa4cpp
 from context_parallel_processes import MINUTES, run_ranks
 from context_parallel_ranks import CASES
-from fa4cpp.torch.context_parallel import SequencePartition
+from fa4cpp.torch import context_parallel
+from fa4cpp.torch.context_parallel import SequencePartition, _partition
 from fa4cpp.torch.context_parallel._partition import Chunk
 from fa4cpp.torch.context_parallel._parts import parts_of
 
@@ -145,10 +147,16 @@ class Partition(unittest.TestCase):
                 function()
             self.assertIn(text, str(caught.exception))
 
+    def test_docstrings(self):
+        for module in (context_parallel, _partition):
+            result = doctest.testmod(module)
+            self.assertEqual(result.failed, 0)
+            self.assertGreater(result.attempted, 0)
+
     def test_before_torch_distributed(self):
         q = torch.zeros(1, 4, 2, 8)
         with self.assertRaisesRegex(ValueError, "before torch.distributed.init_process_group; accepted: after it"):
-            fa4cpp.torch.context_parallel.context_parallel_attn_func(q, q, q)
+            context_parallel.context_parallel_attn_func(q, q, q)
 
 
 if __name__ == "__main__":

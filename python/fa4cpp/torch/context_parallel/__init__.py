@@ -73,11 +73,16 @@ def context_parallel_attn_func(q, k, v, *, group=None, softmax_scale=None, causa
 
     Examples
     --------
-    In every process, after `torch.distributed.init_process_group`:
+    One rank; torchrun starts more, which leave `store`, `rank` and `world_size` to its environment.
 
-    >>> partition = SequencePartition(world_size, seqlen)  # doctest: +SKIP
-    >>> x = model.embed(tokens[:, partition.positions(rank)])  # doctest: +SKIP
-    >>> out = context_parallel_attn_func(*model.qkv(x), causal=True)  # doctest: +SKIP
+    >>> import torch, torch.distributed as dist
+    >>> from fa4cpp.torch.context_parallel import SequencePartition, context_parallel_attn_func
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> partition = SequencePartition(dist.get_world_size(), 8)
+    >>> q = k = v = partition.shard(torch.ones(1, 8, 2, 16), dist.get_rank())
+    >>> context_parallel_attn_func(q, k, v, causal=True).shape
+    torch.Size([1, 8, 2, 16])
+    >>> dist.destroy_process_group()
     """
     out, lse = _run(q, k, v, sink, group=group, softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
                     deterministic=deterministic, method=method, layout=layout, return_lse=return_lse)
@@ -111,6 +116,17 @@ def context_parallel_varlen_attn_func(q, k, v, *, cu_seqlens, max_seqlen=None, g
     ------
     InvalidArgumentError, NotSupportedError
         As `context_parallel_attn_func`.
+
+    Examples
+    --------
+    >>> import torch, torch.distributed as dist
+    >>> from fa4cpp.torch.context_parallel import SequencePartition, context_parallel_varlen_attn_func
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> partition = SequencePartition(dist.get_world_size(), 8)
+    >>> q = k = v = partition.shard(torch.ones(8, 2, 16), dist.get_rank(), dim=0)
+    >>> context_parallel_varlen_attn_func(q, k, v, cu_seqlens=[0, 3, 8], causal=True).shape
+    torch.Size([8, 2, 16])
+    >>> dist.destroy_process_group()
     """
     out, lse = _run(q, k, v, sink, group=group, softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
                     deterministic=deterministic, method=method, layout=layout, return_lse=return_lse, is_packed=True, cu_seqlens=cu_seqlens,

@@ -152,7 +152,7 @@ def shown(lse, problem):
 
 def sink_gradient(dout, dlse, out, lse, sink):
     """The part of a sink's gradient that comes of these rows, in float32."""
-    delta = 0.0 if dout is None else torch.linalg.vecdot(dout.float(), out.float()).transpose(1, 2)
+    delta = torch.linalg.vecdot(dout.float(), out.float()).transpose(1, 2)
     if dlse is not None:
         delta = delta - dlse
     weight = torch.where(torch.isneginf(lse), 0.0, torch.exp(sink.float()[None, :, None] - lse))
