@@ -1,4 +1,7 @@
-"""Starts the ranks of the tests of context parallelism, and gathers what they found."""
+"""Starts the ranks of the tests of context parallelism, and gathers what they found.
+
+By itself, where there is no pytest: context_parallel_processes.py cpu|cuda 2|4
+"""
 
 import json
 import os
@@ -45,3 +48,15 @@ def run_ranks(device, size):
                 found[names[0]].append(f"rank {rank} ended with status {status}: {outputs[rank].read()[-2000:]}")
             outputs[rank].close()
     return found
+
+
+def main(device, size):
+    """The exit status."""
+    found = run_ranks(device, size)
+    for name, wrong in found.items():
+        print(name, "passed" if not wrong else "\n  ".join(["FAILED", *wrong]))
+    return 1 if any(found.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))
