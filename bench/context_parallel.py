@@ -174,15 +174,15 @@ class Bench:
     def measure(self, row, variants):
         x = self.calls.Inputs(row, self.rank, self.size, self.device)
         made, wrong, refused = {}, {}, {}
-        with self.calls.truth_of(row, x, self.rank) as truth:
-            fits = not self.calls.agreed(truth is None, self.device)
-            for name, make in variants.items():
-                call, found, why = self.checked(make, row, x, truth if fits else None)
-                made |= {} if call is None else {name: call}
-                wrong |= {} if found is None else {name: found}
-                refused |= {} if why is None else {name: why}
-                self.say(f"  {name}: {found or why or ('as one GPU' if fits else 'not compared: one GPU has no room for the whole')}")
-            truth = None
+        truth = self.calls.truth_of(row, x, self.rank)
+        fits = not self.calls.agreed(truth is None, self.device)
+        for name, make in variants.items():
+            call, found, why = self.checked(make, row, x, truth if fits else None)
+            made |= {} if call is None else {name: call}
+            wrong |= {} if found is None else {name: found}
+            refused |= {} if why is None else {name: why}
+            self.say(f"  {name}: {found or why or ('as one GPU' if fits else 'not compared: one GPU has no room for the whole')}")
+        del truth
         if fits:
             made[ONE] = self.calls.one_gpu(row, x)
             made[ONE].prepare()

@@ -3,7 +3,6 @@
 Everything holds its own forward, so that its backward can be timed alone.
 """
 import atexit
-import contextlib
 import functools
 
 import torch
@@ -138,14 +137,10 @@ def agreed(value, device):
     return tensor.item()
 
 
-@contextlib.contextmanager
 def truth_of(row, x, rank):
     """This rank's part of the out and the gradients of one GPU; None where the whole does not fit."""
     try:
         call = one_gpu(row, x)
-        results = [call.prepare(), *call.backward()]
-        made = [x.partition.shard(tensor.detach(), rank) for tensor in results]
+        return [x.partition.shard(tensor.detach(), rank) for tensor in (call.prepare(), *call.backward())]
     except torch.cuda.OutOfMemoryError:
-        made = None
-    call = results = None
-    yield made
+        return None

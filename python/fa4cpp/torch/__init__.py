@@ -24,7 +24,11 @@ def __getattr__(name):
     """`context_parallel` is imported when it is first asked for, and torch.distributed with it."""
     if name == "context_parallel":
         return _importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__dir__())}")
+
+
+def __dir__():
+    return sorted((*__all__, "context_parallel"))
 
 
 def _tensor(name, value, device):

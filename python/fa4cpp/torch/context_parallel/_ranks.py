@@ -1,7 +1,7 @@
 """What the methods ask of torch.distributed: the ranks of a group, and how tensors go from one to another.
 
-Every exchange here only moves bytes. Sums over ranks are taken by the rank that receives the terms, in the order of ranks, so that they have the same
-bits whichever way a transport would have summed them.
+Every exchange here only moves bytes. The ranks that receive terms of a sum add them, in an order that is fixed, so that sums have the same bits in every run,
+whichever way a transport would have taken.
 """
 
 import torch
