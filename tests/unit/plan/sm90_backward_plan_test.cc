@@ -206,6 +206,9 @@ TEST(Sm90Backward, ShortHeadsHaveSmallSections) {
   EXPECT_EQ(heads(8192, false), 1);
   EXPECT_EQ(heads(512, true, true), 32);  // who takes turns waits less among many
   EXPECT_EQ(plan(512, true, false).workspace.find(kClearedCounts)->bytes, 4u * 114);
+  // Who takes turns clears the sums of long heads alone.
+  EXPECT_EQ(plan(512, true, true).workspace.find(kClearedCounts), nullptr);
+  EXPECT_NE(plan(4096, true, true).workspace.find(kClearedCounts), nullptr);
   // As many sections as the preprocess clears, or fewer.
   EXPECT_EQ(plan_backward(AttentionProblem::make(dense(128, 64)), h200_spec())
                 .workspace.find(kClearedCounts),
