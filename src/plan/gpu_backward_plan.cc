@@ -81,7 +81,10 @@ int64_t packed_head_blocks(const AttentionProblem& p) {
 Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (const Support common = query_gpu_support(p); !common.supported) return common;
-  if (query_ctas(p) + p.heads_q >= kMaxCtas || 2 * key_blocks(p, keys) >= kMaxCtas) {
+  // Parts of groups are works of their own, and CTAs of the last launch add them up.
+  const int64_t rows = p.group() > 1 ? key_blocks(p, kPostprocessKeys) : 0;
+  if (query_ctas(p) + rows + p.heads_q >= kMaxCtas ||
+      2 * key_blocks(p, keys) * p.group() >= kMaxCtas) {
     return no(
         fmt::format("batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
                     "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys",

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kPostprocessThreads, postprocess::kPostprocess
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
   const int blocks = p.sequences.batch * p.heads_q * num_query_blocks(p.sequences.seqlen_q);
-  int index = static_cast<int>(blockIdx.x) - blocks;
+  const int index = static_cast<int>(blockIdx.x) - blocks;
   if (index >= 0) {
     const int key_blocks = postprocess::num_key_blocks(p);
     if (index < key_blocks) return postprocess::add_up_key_block<T.element>(p, index);
