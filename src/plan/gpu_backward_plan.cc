@@ -84,7 +84,7 @@ Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   // Parts of groups are works of their own, and CTAs of the last launch add them up.
   const int64_t rows = p.group() > 1 ? key_blocks(p, kPostprocessKeys) : 0;
   if (query_ctas(p) + rows + p.heads_q >= kMaxCtas ||
-      2 * key_blocks(p, keys) * p.group() >= kMaxCtas) {
+      key_blocks(p, keys) >= kMaxCtas / (2 * p.group())) {
     return no(
         fmt::format("batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
                     "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys",

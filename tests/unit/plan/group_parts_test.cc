@@ -97,6 +97,17 @@ TEST(GroupParts, OfADeterministicOneFollowFromItsHeadsAndMaskAlone) {
   }
 }
 
+// They are works and CTAs of their own, of which a launch has fewer than 2^31.
+TEST(GroupParts, TooManyAreRefused) {
+  ProblemDesc desc = desc_of({1 << 10, 1, 1 << 16, 1, true});
+  desc.seqlen_k = 1 << 20;
+  const Support support = query_backward_support(AttentionProblem::make(desc), h200_spec());
+  EXPECT_FALSE(support.supported);
+  EXPECT_EQ(support.reason,
+            "batch 1024 with heads_q 65536 and seqlen_q 1, heads_kv 1 and seqlen_k 1048576; "
+            "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys");
+}
+
 // Of each part dk and dv in f32; a CTA of the last launch adds up those of 16 keys of a head.
 TEST(GroupParts, HavePlacesInTheWorkspaceAndCtasOfTheirOwn) {
   const BackwardPlan cut = plan_of(desc_of({1, 4096, 64, 8, true}));
