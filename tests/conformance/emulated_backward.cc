@@ -93,17 +93,16 @@ void expect_parts_of_groups(HeadDims head_dims) {
   small.device.spec.num_sms = 1;
   large.device.spec.num_sms = 160;
   for (const int64_t head_dim : head_dims) {
-    Case dense = small_case(400, 300, head_dim);
+    Case dense = small_case(200, 300, head_dim);
     dense.desc.batch = 2;
-    dense.desc.heads_q = 12;
-    dense.desc.heads_kv = 2;
+    dense.desc.heads_q = 6;
     Case used = dense;
     used.desc.has_seqused_q = used.desc.has_seqused_k = true;
-    used.seqused_q = {350, 0};
+    used.seqused_q = {150, 0};
     used.seqused_k = {260, 10};
     Case packed = dense;
     packed.desc.causal = true;
-    pack(packed, {170, 0, 1, 230}, {140, 30, 0, 230});
+    pack(packed, {70, 0, 1, 130}, {140, 30, 0, 130});
     packed.desc.total_k += 70;
     Case f32 = packed;
     f32.desc.grad_dtype = DType::kF32;
