@@ -21,12 +21,12 @@ struct GradientRow {
            row_element(tensor, batch, position, head) * bytes;
   }
 
-  // Its columns [first, first + 32), of which those past the tensor's are left out.
-  template <Element kElement>
-  __device__ void store(int first, const float (&r)[32]) const {
+  // Its columns from `first` on, a multiple of 8, of which those past the tensor's are left out.
+  template <Element kElement, int kColumns>
+  __device__ void store(int first, const float (&r)[kColumns]) const {
     if (data == nullptr) return;
 #pragma unroll
-    for (int i = 0; i < 32; i += 8) {
+    for (int i = 0; i < kColumns; i += 8) {
       if (first + i >= columns) break;
       if (is_f32) {
         auto* to = reinterpret_cast<float4*>(data) + (first + i) / 4;

@@ -56,31 +56,23 @@ __device__ inline void store_rows(const BwdParams& p, const QueryBlock& of) {
 template <Element kElement>
 __device__ inline void add_up_parts(const RowTensor& to, bool is_f32, const RowTensor& parts,
                                     int num_parts, const Sequence& of, int head, int first_row) {
-  if (to.data == nullptr) return;
+  if (to.data == nullptr) return;  // not wanted
   const int pieces = to.columns / 8, rows = min(of.seqlen_k - first_row, kPostprocessKeys);
 #pragma unroll 1
   for (int i = threadIdx.x; i < rows * pieces; i += kPostprocessThreads) {
     const int row = of.offset_k + first_row + i / pieces, column = i % pieces * 8;
     const auto* from = static_cast<const float*>(parts.data) +
                        row_element(parts, of.batch, row, head * num_parts) + column;
-    float4 sum[2] = {};
+    float sum[8] = {};
 #pragma unroll 4
     for (int part = 0; part < num_parts; ++part, from += parts.stride_head) {
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float4 x = reinterpret_cast<const float4*>(from)[j];
-        sum[j] = {sum[j].x + x.x, sum[j].y + x.y, sum[j].z + x.z, sum[j].w + x.w};
+      for (int j = 0; j < 8; j += 4) {
+        const float4 x = *reinterpret_cast<const float4*>(from + j);
+        sum[j] += x.x, sum[j + 1] += x.y, sum[j + 2] += x.z, sum[j + 3] += x.w;
       }
     }
-    const int64_t at = row_element(to, of.batch, row, head) + column;
-    if (is_f32) {
-      auto* floats = reinterpret_cast<float4*>(static_cast<float*>(to.data) + at);
-      floats[0] = sum[0], floats[1] = sum[1];
-    } else {
-      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(to.data) + at) =
-          uint4{pack<kElement>(sum[0].x, sum[0].y), pack<kElement>(sum[0].z, sum[0].w),
-                pack<kElement>(sum[1].x, sum[1].y), pack<kElement>(sum[1].z, sum[1].w)};
-    }
+    GradientRow(to, is_f32, true, of.batch, row, head).template store<kElement>(column, sum);
   }
 }
 
