@@ -37,38 +37,13 @@ class GpuBackwardOp final : public BackwardOp {
     const Rows k = rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));
     if (!q.empty() && !k.empty()) encode_maps(args, q, k, &params.maps);
     launch(kPreprocess, params, args.stream);
-    if (!k.empty()) launch(kBackward, has_parts() ? of_parts(params) : params, args.stream);
-    if (args.dq != nullptr || args.dsink != nullptr || has_parts()) {
-      launch(kPostprocess, params, args.stream);
-    }
+    if (!k.empty()) launch(kBackward, params, args.stream);
+    if (args.dq != nullptr || args.dsink != nullptr) launch(kPostprocess, params, args.stream);
   }
 
  private:
   void launch(BackwardStep step, const BwdParams& params, void* stream) const {
     if (plan_.steps[step].grid > 0) gpu_.launch(step, params, stream);
-  }
-
-  bool has_parts() const { return tiling_.shape.group_parts > 1; }
-
-  // The main kernel's: gradients of the parts of groups in the place of dk and dv.
-  static BwdParams of_parts(BwdParams params) {
-    BwdGradients& gradients = params.gradients;
-    if (gradients.dk.data != nullptr) gradients.dk = params.workspace.dk_parts;
-    if (gradients.dv.data != nullptr) gradients.dv = params.workspace.dv_parts;
-    gradients.is_f32 = 1;
-    return params;
-  }
-
-  // Of a key head's group one after the other: (batch, seqlen_k, heads_kv, parts, columns).
-  RowTensor parts_of(std::string_view name, int64_t columns, const BackwardArgs& args) const {
-    if (!has_parts()) return {};
-    const AttentionProblem& p = plan_.problem;
-    const int64_t row = p.heads_kv * tiling_.shape.group_parts * columns;
-    return {.data = gpu_.part(name, args.workspace),
-            .stride_batch = p.layout_kv == Layout::kPacked ? 0 : p.seqlen_k * row,
-            .stride_seqlen = row,
-            .stride_head = columns,
-            .columns = static_cast<int32_t>(columns)};
   }
 
   BwdWorkspace workspace_params(const BackwardArgs& args) const {
@@ -88,8 +63,10 @@ class GpuBackwardOp final : public BackwardOp {
             .turns = words(kDqTurns),
             .ticket = words(kTicket),
             .cleared = args.dq == nullptr ? nullptr : words(kClearedCounts),
-            .dk_parts = parts_of(kDkParts, plan_.problem.head_dim, args),
-            .dv_parts = parts_of(kDvParts, plan_.problem.head_dim_v, args),
+            .part_sums = args.dk == nullptr ? nullptr : floats(kGroupSums),
+            .part_counts = static_cast<PartCounts*>(gpu_.part(kGroupCounts, args.workspace)),
+            .part_floats = static_cast<int32_t>(part_floats(tiling_.shape)),
+            .key_blocks = static_cast<int32_t>(part_key_blocks(plan_.problem)),
             .dq_columns = tiling_.shape.head_dim,
             .head_blocks = static_cast<int32_t>(packed_head_blocks(plan_.problem))};
   }

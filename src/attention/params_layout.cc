@@ -134,14 +134,13 @@ ParamsLayout backward_layout() {
   add_tensor("dv", dv, &fields);
   fields.add("dsink, is_f32", dsink, is_f32);
   const auto& [neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared,
-               dk_parts, dv_parts, dq_sum_columns, head_blocks] = workspace;
+               part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks] =
+      workspace;
   fields.add(
       "neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared, "
-      "dq_sum_columns, head_blocks",
-      neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared, dq_sum_columns,
-      head_blocks);
-  add_tensor("dk_parts", dk_parts, &fields);
-  add_tensor("dv_parts", dv_parts, &fields);
+      "part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks",
+      neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared, part_sums,
+      part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks);
   fields.add(
       "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, sections, "
       "last_keys_first",

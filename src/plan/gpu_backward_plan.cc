@@ -78,13 +78,19 @@ int64_t packed_head_blocks(const AttentionProblem& p) {
   return ceil_div(p.total_q, kQueryRows) + p.batch;
 }
 
+int64_t part_key_blocks(const AttentionProblem& p) {
+  return p.layout_kv == Layout::kPacked ? p.total_k / kPartKeys + p.batch
+                                        : p.batch * ceil_div(p.seqlen_k, kPartKeys);
+}
+int64_t part_floats(const BackwardShape& shape) {
+  return int64_t{kPartKeys} * (shape.head_dim + shape.head_dim_v);
+}
+
 Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (const Support common = query_gpu_support(p); !common.supported) return common;
-  // Parts of groups are works of their own, and CTAs of the last launch add them up.
-  const int64_t rows = p.group() > 1 ? key_blocks(p, kPostprocessKeys) : 0;
-  if (query_ctas(p) + rows + p.heads_q >= kMaxCtas ||
-      key_blocks(p, keys) >= kMaxCtas / (2 * p.group())) {
+  // Parts of groups are works of their own.
+  if (query_ctas(p) + p.heads_q >= kMaxCtas || key_blocks(p, keys) >= kMaxCtas / (2 * p.group())) {
     return no(
         fmt::format("batch {} with heads_q {} and seqlen_q {}, heads_kv {} and seqlen_k {}; "
                     "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys",
@@ -127,7 +133,6 @@ std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const Back
   const int64_t queries = query_ctas(p);
   int64_t ctas = key_blocks(p, shape.keys) * shape.group_parts * ctas_of_keys(shape);
   if (shape.persistent_ctas > 0) ctas = std::min<int64_t>(ctas, shape.persistent_ctas);
-  const int64_t rows = shape.group_parts > 1 ? key_blocks(p, kPostprocessKeys) : 0;
   return {{.source = preprocess_source(element, shape.statistics),
            .params = KernelParams::kBackward,
            .grid = static_cast<int>(queries),
@@ -140,7 +145,7 @@ std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const Back
            .smem_bytes = shape.smem_bytes},
           {.source = postprocess_source(element, shape.dq_layout),
            .params = KernelParams::kBackward,
-           .grid = static_cast<int>(queries + rows + (p.has_sink ? p.heads_q : 0)),
+           .grid = static_cast<int>(queries + (p.has_sink ? p.heads_q : 0)),
            .threads = kPostprocessThreads}};
 }
 
@@ -158,9 +163,10 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   layout.add(kDqSums, rows * 4 * shape.head_dim);
   if (p.has_sink) layout.add(kDsinkParts, query_ctas(p) * 4);
   if (shape.group_parts > 1) {
-    const int64_t row_bytes = p.rows_k() * p.heads_kv * shape.group_parts * 4;
-    layout.add(kDkParts, row_bytes * p.head_dim);
-    layout.add(kDvParts, row_bytes * p.head_dim_v);
+    const int64_t places =
+        p.heads_kv * part_key_blocks(p) * num_nodes(shape.group_parts, p.deterministic);
+    layout.add(kGroupSums, places * part_floats(shape) * 4);
+    layout.add(kGroupCounts, places * kPartUnits * static_cast<int64_t>(sizeof(PartCounts)));
   }
   if (p.deterministic) layout.add(kDqTurns, rows / kQueryRows * 4);
   if (p.deterministic || shape.persistent_ctas > 0) layout.add(kTicket, 4);

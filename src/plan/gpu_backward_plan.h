@@ -23,6 +23,7 @@ struct BackwardShape {
   int qk_slab = 0;
   int v_slab = 0;
   int head_dim = 0;  // of the kernel: columns of dq's sums
+  int head_dim_v = 0;
   DqLayout dq_layout = DqLayout::kFragments;
   StatisticForm statistics = StatisticForm::kFragments;
   int threads = 0;
@@ -45,16 +46,20 @@ inline constexpr std::string_view kDqSums = "dq_sums";
 inline constexpr std::string_view kDsinkParts = "dsink_parts";
 // StatisticParts, in the place of the first two.
 inline constexpr std::string_view kStatisticParts = "statistic_parts";
-inline constexpr std::string_view kDkParts = "dk_parts";
-inline constexpr std::string_view kDvParts = "dv_parts";
+inline constexpr std::string_view kGroupSums = "group_sums";
 // u32.
 inline constexpr std::string_view kDqTurns = "dq_turns";
 inline constexpr std::string_view kTicket = "ticket";
 inline constexpr std::string_view kClearedCounts = "cleared_counts";
+inline constexpr std::string_view kGroupCounts = "group_counts";
 
 // Blocks of query rows: of the longest sequence; of a head of packed sequences.
 int64_t query_blocks(const AttentionProblem& problem);
 int64_t packed_head_blocks(const AttentionProblem& problem);
+// Where groups are cut into parts: blocks of keys of a key head in all sequences, and the sums of
+// one of them.
+int64_t part_key_blocks(const AttentionProblem& problem);
+int64_t part_floats(const BackwardShape& shape);
 
 // Everything but head dimensions and softcap, which are a kernel's own affair. `keys`: of its
 // block.

@@ -11,13 +11,14 @@ namespace {
 
 // Measured, in steps of 64 queries (docs/kernels/bwd_sm90_experiments.md, "Parts of groups").
 //
-// What a work takes beside its steps: by itself; of a part of a group, whose dk and dv are written
-// in f32 and read again.
-constexpr double kStepsOfWork = 3, kStepsOfPart = 9.5;
+// What a work takes beside its steps: by itself; of a part of a group, whose dk and dv go to
+// another one in f32.
+constexpr double kStepsOfWork = 3, kStepsOfPart = 7;
 // Works of different lengths come to different heads of their groups, whose queries and sums of dq
 // no cache holds all. Each head behind the first makes all steps longer by this over the steps of a
-// head, but by kMostSpread at most.
-constexpr double kSpread = 2.3, kMostSpread = 0.12;
+// head of 128 columns, by more where a row has more bytes.
+constexpr double kSpread = 2.6;
+constexpr double kRowBytes = 2 * (128 + 128) + 4 * 128;  // of queries, dO and sums of dq
 // So many works an SM end about together. Of longer heads no block is looked at by itself.
 constexpr int64_t kManyWorks = 8, kMostBlocks = 1024;
 // Deterministic: so many key heads, or parts of them, fill a device with some thousand keys.
@@ -113,7 +114,8 @@ int choose_group_parts(const AttentionProblem& p, const DeviceSpec& device,
   const int64_t heads = s.batch * p.heads_kv * shape.parts;
   const BlockSteps blocks(s, p.mask, shape.keys);
   if (blocks.mean() == 0.0) return 1;
-  const double spread = are_uneven(p.mask) ? std::min(kSpread / blocks.mean(), kMostSpread) : 0.0;
+  const auto row_bytes = static_cast<double>(2 * (p.head_dim + p.head_dim_v) + 4 * p.head_dim);
+  const double spread = are_uneven(p.mask) ? kSpread / blocks.mean() * row_bytes / kRowBytes : 0.0;
   int best = 1;
   double least = 0.0;
   for (int parts = 1; parts <= p.group(); ++parts) {

@@ -45,6 +45,7 @@ BackwardShape Sm100BackwardSpec::shape() const {
           .qk_slab = sm100::bwd::qk_slab(traits),
           .v_slab = sm100::bwd::v_slab(traits),
           .head_dim = traits.head_dim,
+          .head_dim_v = traits.head_dim_v,
           .dq_layout = DqLayout::kRows,
           .statistics = StatisticForm::kRows,
           .threads = sm100::bwd::kNumThreads,

@@ -39,6 +39,7 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .qk_slab = slab_columns(traits.head_dim),
           .v_slab = slab_columns(traits.head_dim_v),
           .head_dim = traits.head_dim,
+          .head_dim_v = traits.head_dim_v,
           .dq_layout = DqLayout::kFragments,
           .statistics = sm90::bwd::multiplies_statistics(traits) ? StatisticForm::kParts
                                                                  : StatisticForm::kFragments,

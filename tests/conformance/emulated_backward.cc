@@ -114,7 +114,9 @@ void expect_parts_of_groups(HeadDims head_dims) {
       SCOPED_TRACE(testing::Message() << "head_dim " << head_dim);
       for (const Backend* backend : {&small, &large}) {
         const BackwardPlan plan = plan_backward(given.problem(), backend->device.spec);
-        EXPECT_EQ(plan.workspace.find(kDkParts) != nullptr, backend == &large);
+        // One SM is never idle, but under a causal mask its works come to different heads.
+        EXPECT_EQ(plan.workspace.find(kGroupSums) != nullptr,
+                  backend == &large || given.problem().causal);
         GradientResult result = run_backward_on(*backend, given.problem(), given.args());
         expect_gradients(given, result);
       }

@@ -59,11 +59,12 @@ struct BwdWorkspace {
   // Zeros before the main kernel. Of each section of key heads, how many works have cleared their
   // share of its sums of dq (sm90/backward/clear.cuh); null: all sums are zeros before it.
   uint32_t* cleared;
-  // Where a key head's group of query heads is cut into parts, each with works of its own: dk and
-  // dv of each part, f32. The main kernel writes them in place of the gradients, and the last one
-  // adds them up. Else null.
-  RowTensor dk_parts;
-  RowTensor dv_parts;
+  // Where a key head's group of query heads is cut into parts, each with works of its own, whose dk
+  // and dv come together (part_sums.cuh): (heads_kv, key_blocks, nodes, ...). Else null.
+  float* part_sums;         // (..., part_floats): dk and dv of kPartKeys keys
+  PartCounts* part_counts;  // (..., kPartUnits), zeros before the main kernel
+  int32_t part_floats;
+  int32_t key_blocks;   // of a key head in all sequences
   int32_t dq_columns;   // of the main kernel: head_dim rounded up
   int32_t head_blocks;  // packed: blocks of a head
 };

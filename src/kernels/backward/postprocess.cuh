@@ -1,4 +1,4 @@
-// dq from the sums of the main kernel; dsink, and dk and dv of cut groups, from their parts.
+// dq from the sums of the main kernel, dsink from its parts.
 #pragma once
 
 #include "kernels/backward/gradient_piece.cuh"
@@ -10,11 +10,10 @@ namespace postprocess {
 
 inline constexpr int kPostprocessCtas = 6;  // of an SM: registers hold two pieces a thread
 
-// In one order, so that its bits are always the same. Without keys those CTAs come here, too, that
-// would add up parts of dk and dv: heads that are not there.
+// In one order, so that its bits are always the same.
 __device__ inline void add_up_dsink(const BwdParams& p, int head) {
   __shared__ float sums[kPostprocessThreads];
-  if (p.gradients.dsink == nullptr || head >= p.heads_q) return;
+  if (p.gradients.dsink == nullptr) return;
   const int count = p.sequences.batch * num_query_blocks(p.sequences.seqlen_q);
   float sum = 0.0f;
   for (int i = threadIdx.x; i < count; i += kPostprocessThreads) {
@@ -51,57 +50,10 @@ __device__ inline void store_rows(const BwdParams& p, const QueryBlock& of) {
   }
 }
 
-// Rows of dk or dv from those of the parts of their head's group, in the order of the parts. A
-// thread takes 8 columns of a row at a time, neighbours neighbouring ones.
-template <Element kElement>
-__device__ inline void add_up_parts(const RowTensor& to, bool is_f32, const RowTensor& parts,
-                                    int num_parts, const Sequence& of, int head, int first_row) {
-  if (to.data == nullptr) return;  // not wanted
-  const int pieces = to.columns / 8, rows = min(of.seqlen_k - first_row, kPostprocessKeys);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < rows * pieces; i += kPostprocessThreads) {
-    const int row = of.offset_k + first_row + i / pieces, column = i % pieces * 8;
-    const auto* from = static_cast<const float*>(parts.data) +
-                       row_element(parts, of.batch, row, head * num_parts) + column;
-    float sum[8] = {};
-#pragma unroll 4
-    for (int part = 0; part < num_parts; ++part, from += parts.stride_head) {
-#pragma unroll
-      for (int j = 0; j < 8; j += 4) {
-        const float4 x = *reinterpret_cast<const float4*>(from + j);
-        sum[j] += x.x, sum[j + 1] += x.y, sum[j + 2] += x.z, sum[j + 3] += x.w;
-      }
-    }
-    GradientRow(to, is_f32, true, of.batch, row, head).template store<kElement>(column, sum);
-  }
-}
-
-// Blocks of key rows: of a sequence's head; of all, 0 where nothing is to be added up.
-__device__ inline int key_blocks_of_head(const BwdParams& p) {
-  return (p.sequences.seqlen_k + kPostprocessKeys - 1) / kPostprocessKeys;
-}
-__device__ inline int num_key_blocks(const BwdParams& p) {
-  if (p.group_parts == 1) return 0;
-  return p.sequences.batch * (p.heads_kv / p.group_parts) * key_blocks_of_head(p);
-}
-
-template <Element kElement>
-__device__ inline void add_up_key_block(const BwdParams& p, int index) {
-  const int blocks = key_blocks_of_head(p), heads = p.heads_kv / p.group_parts;
-  const int row = index / blocks, batch = row / heads, head = row - batch * heads;
-  const Sequence of = sequence_of(p.sequences, batch);
-  const int first_row = (index - row * blocks) * kPostprocessKeys;
-  const auto add_up = [&](const RowTensor& to, const RowTensor& parts) {
-    add_up_parts<kElement>(to, p.gradients.is_f32 != 0, parts, p.group_parts, of, head, first_row);
-  };
-  add_up(p.gradients.dk, p.workspace.dk_parts);
-  add_up(p.gradients.dv, p.workspace.dv_parts);
-}
-
 }  // namespace postprocess
 
-// A CTA a block of query rows; after those one a block of key rows where groups are cut into parts,
-// and one for each query head's dsink. Threads hold the sums as the accumulators of a warpgroup.
+// A CTA a block of query rows, then one for each query head's dsink. Threads hold the sums as the
+// accumulators of a warpgroup.
 template <BwdRowTraits T>
 __global__ void __launch_bounds__(kPostprocessThreads, postprocess::kPostprocessCtas)
     bwd_postprocess(const __grid_constant__ BwdParams p) {
@@ -109,11 +61,7 @@ __global__ void __launch_bounds__(kPostprocessThreads, postprocess::kPostprocess
   ptx::griddepcontrol_launch_dependents();
   const int blocks = p.sequences.batch * p.heads_q * num_query_blocks(p.sequences.seqlen_q);
   const int index = static_cast<int>(blockIdx.x) - blocks;
-  if (index >= 0) {
-    const int key_blocks = postprocess::num_key_blocks(p);
-    if (index < key_blocks) return postprocess::add_up_key_block<T.element>(p, index);
-    return postprocess::add_up_dsink(p, index - key_blocks);
-  }
+  if (index >= 0) return postprocess::add_up_dsink(p, index);
   // Last blocks first: their sums are in the L2 cache.
   const QueryBlock of = query_block(p, blocks - 1 - static_cast<int>(blockIdx.x));
   if (!of.is_inside() || p.workspace.dq == nullptr) return;

@@ -93,6 +93,18 @@ __device__ inline void clear_dq(const BwdParams& p, const QueryBlock& of) {
   clear_sums<kPreprocessThreads>(p.workspace, of.block, p.workspace.dq_columns);
 }
 
+// By all CTAs together.
+__device__ inline void clear_part_counts(const BwdParams& p) {
+  const BwdWorkspace& w = p.workspace;
+  if (w.part_counts == nullptr) return;
+  const int nodes = num_nodes(p.group_parts, w.turns != nullptr);
+  const int64_t counts = int64_t{p.heads_kv / p.group_parts} * w.key_blocks * nodes * kPartUnits;
+  for (int64_t i = int64_t{blockIdx.x} * kPreprocessThreads + threadIdx.x; i < counts;
+       i += int64_t{gridDim.x} * kPreprocessThreads) {
+    w.part_counts[i] = PartCounts{0, 0};
+  }
+}
+
 __device__ inline void clear_counts(const BwdParams& p) {
   const BwdWorkspace& w = p.workspace;
   if (threadIdx.x == 0 && w.ticket != nullptr) *w.ticket = 0;
@@ -130,6 +142,7 @@ __global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCta
   const int lane = threadIdx.x % kRowLanes, first = threadIdx.x / kRowLanes;
   float dsink = 0.0f;
   if (blockIdx.x == 0) clear_counts(p);
+  clear_part_counts(p);
   if (of.is_inside()) {
     if (threadIdx.x == 0 && p.workspace.turns != nullptr) p.workspace.turns[of.block] = 0;
     clear_dq(p, of);

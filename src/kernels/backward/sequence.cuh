@@ -51,6 +51,13 @@ __device__ inline int64_t first_query_block(const BwdParams& p, const Sequence& 
   return before + int64_t{head} * head_blocks(p);
 }
 
+// The first block of keys of a sequence, among those of a key head in all of them, where a packed
+// sequence begins with a block of its own.
+__device__ inline int first_key_block(const BwdParams& p, const Sequence& of) {
+  if (p.sequences.cu_seqlens_k != nullptr) return of.offset_k / kPartKeys + of.batch;
+  return of.batch * ((p.sequences.seqlen_k + kPartKeys - 1) / kPartKeys);
+}
+
 // A block of query rows of one head, as the kernels before and after the main one divide them.
 struct QueryBlock {
   Sequence sequence;

@@ -25,7 +25,19 @@ constexpr int fragment_place(int row) {
 
 inline constexpr int kPreprocessThreads = 256;
 inline constexpr int kPostprocessThreads = 128;
-inline constexpr int kPostprocessKeys = 16;  // rows of dk and dv of a CTA that adds up their parts
+
+// Where groups are cut into parts: keys of a block whose dk and dv come together, and warps at most
+// that hold some of them, each by itself.
+inline constexpr int kPartKeys = 128, kPartUnits = 16;
+
+// Of a warp's sums at a node: how many have come there, and how many of them have left theirs.
+struct PartCounts {
+  uint32_t come;
+  uint32_t left;
+};
+
+// Nodes at which `parts` parts meet: in pairs one fewer than parts, whatever their number.
+constexpr int num_nodes(int parts, bool in_pairs) { return in_pairs ? parts - 1 : 1; }
 
 // How the main kernel's sums of dq lie in a block of the workspace.
 enum class DqLayout : int {

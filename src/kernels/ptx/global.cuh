@@ -35,4 +35,15 @@ __device__ inline void red_release_gpu_add(uint32_t* to, uint32_t b) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(b) : "memory");
 }
 
+// atom.relaxed.gpu.global.add.u32 d, [a], b;
+// PTX ISA, "atom", sm_60
+__device__ inline uint32_t atom_relaxed_gpu_add(uint32_t* to, uint32_t b) {
+  uint32_t d;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(d)
+               : "l"(to), "r"(b)
+               : "memory");
+  return d;
+}
+
 }  // namespace fa4::ptx

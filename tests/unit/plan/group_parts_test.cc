@@ -32,29 +32,40 @@ int parts(const ProblemDesc& desc) {
 int parts(const Shape& s) { return parts(desc_of(s)); }
 
 // The fastest of those that were measured, or within 2 % of it
-// (docs/kernels/bwd_sm90_experiments.md, "Parts of groups").
+// (docs/kernels/bwd_sm90_experiments.md, "Parts that meet").
 TEST(GroupParts, AreThoseThatWereFastest) {
   EXPECT_EQ(parts({1, 8192, 8, 1, true}), 4);
   EXPECT_EQ(parts({1, 4096, 8, 1, true}), 8);
   EXPECT_EQ(parts({1, 8192, 8, 1, false}), 2);
   EXPECT_EQ(parts({1, 2048, 8, 1, false}), 8);
   EXPECT_EQ(parts({1, 8192, 16, 2, true}), 4);
-  EXPECT_EQ(parts({1, 8192, 16, 2, false}), 1);
+  EXPECT_EQ(parts({2, 1024, 16, 2, true}), 8);
   EXPECT_EQ(parts({1, 4096, 28, 4, true}), 7);
   EXPECT_EQ(parts({1, 4096, 40, 8, true}), 5);
-  EXPECT_EQ(parts({1, 8192, 24, 8, true}), 1);
   EXPECT_EQ(parts({1, 4096, 32, 8, true}), 2);
   EXPECT_EQ(parts({1, 1024, 32, 8, true}), 4);
-  EXPECT_EQ(parts({8, 1024, 32, 8, true}), 1);
-  EXPECT_EQ(parts({8, 2048, 32, 8, true}), 1);
-  EXPECT_EQ(parts({16, 512, 32, 8, true}), 1);
+  EXPECT_EQ(parts({8, 1024, 32, 8, true}), 4);
+  EXPECT_EQ(parts({8, 2048, 32, 8, true}), 2);
+  EXPECT_EQ(parts({8, 2048, 32, 8, false}), 1);
   EXPECT_EQ(parts({2, 8192, 32, 8, true}), 2);
+  EXPECT_EQ(parts({8, 1024, 64, 8, true}), 8);
   EXPECT_EQ(parts({1, 4096, 64, 8, true}), 4);
   EXPECT_EQ(parts({4, 8192, 64, 8, true}), 4);
   EXPECT_EQ(parts({1, 4096, 64, 8, false}), 1);
+  EXPECT_EQ(parts({4, 1024, 64, 8, false}), 1);
   EXPECT_EQ(parts({1, 4096, 96, 8, true}), 6);
   EXPECT_EQ(parts({1, 4096, 128, 8, true}), 8);
-  EXPECT_EQ(parts({1, 4096, 32, 4, true, 256}), 4);
+}
+
+// Wider heads come apart further, since their rows have more bytes.
+TEST(GroupParts, OfOtherHeadDims) {
+  EXPECT_EQ(parts({1, 4096, 64, 8, true, 64}), 4);
+  EXPECT_EQ(parts({2, 8192, 32, 8, true, 64}), 1);
+  EXPECT_EQ(parts({8, 2048, 32, 8, true, 64}), 1);
+  EXPECT_EQ(parts({1, 4096, 32, 8, true, 192}), 4);
+  EXPECT_EQ(parts({1, 4096, 32, 4, true, 256}), 8);
+  EXPECT_EQ(parts({1, 8192, 16, 2, true, 256}), 8);
+  EXPECT_EQ(parts({8, 1024, 32, 8, true, 256}), 4);
 }
 
 // Whose works are all as long, so that only idle SMs count.
@@ -108,15 +119,29 @@ TEST(GroupParts, TooManyAreRefused) {
             "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys");
 }
 
-// Of each part dk and dv in f32; a CTA of the last launch adds up those of 16 keys of a head.
-TEST(GroupParts, HavePlacesInTheWorkspaceAndCtasOfTheirOwn) {
-  const BackwardPlan cut = plan_of(desc_of({1, 4096, 64, 8, true}));
-  EXPECT_EQ(cut.workspace.find(kDkParts)->bytes, 4096u * 8 * 4 * 128 * 4);
-  EXPECT_EQ(cut.workspace.find(kDvParts)->bytes, 4096u * 8 * 4 * 128 * 4);
-  EXPECT_EQ(cut.steps[kPostprocess].grid, 64 * 64 + 8 * 256);
-  const BackwardPlan whole = plan_of(desc_of({1, 4096, 64, 8, false}));
-  EXPECT_EQ(whole.workspace.find(kDkParts), nullptr);
-  EXPECT_EQ(whole.steps[kPostprocess].grid, 64 * 64);
+// They meet at one place a block of keys; deterministic, in pairs.
+TEST(GroupParts, HavePlacesInTheWorkspace) {
+  constexpr size_t kBlocks = 4096 / 128 * 8, kBlockBytes = 128 * (128 + 128) * 4;
+  ProblemDesc desc = desc_of({1, 4096, 64, 8, true});
+  const BackwardPlan cut = plan_of(desc);
+  EXPECT_EQ(cut.workspace.find(kGroupSums)->bytes, kBlocks * kBlockBytes);
+  EXPECT_EQ(cut.workspace.find(kGroupCounts)->bytes, kBlocks * kPartUnits * sizeof(PartCounts));
+  desc.deterministic = true;
+  EXPECT_EQ(plan_of(desc).workspace.find(kGroupSums)->bytes, 7 * kBlocks * kBlockBytes);
+  desc.causal = false;
+  const BackwardPlan whole = plan_of(desc);
+  EXPECT_EQ(whole.workspace.find(kGroupSums), nullptr);
+  EXPECT_EQ(whole.workspace.find(kGroupCounts), nullptr);
+}
+
+// Each packed sequence begins with a block of its own.
+TEST(GroupParts, OfPackedSequencesHavePlacesForTheirRowsAlone) {
+  ProblemDesc desc = desc_of({6, 4096, 64, 8, true});
+  desc.layout_q = desc.layout_kv = Layout::kPacked;
+  desc.total_q = desc.total_k = 5000;
+  desc.deterministic = true;
+  EXPECT_EQ(plan_of(desc).workspace.find(kGroupSums)->bytes,
+            size_t{(5000 / 128 + 6) * 8} * 7 * 128 * (128 + 128) * 4);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/backward/gradient_piece.cuh"
+#include "kernels/backward/part_sums.cuh"
 #include "kernels/ptx/score_gradient.cuh"
 #include "kernels/ptx/select.cuh"
 #include "kernels/ptx/store_async.cuh"
@@ -11,6 +12,46 @@
 #include "kernels/tile/pack.cuh"
 
 namespace fa4::sm100::bwd {
+
+// dk or dv of a warp's 32 keys in tensor memory, as parts of a group hand them to one another.
+template <int kHeadDim>
+struct HeldSums {
+  ptx::TmemAddr from;
+  int warp;        // of the warpgroup
+  int offset = 0;  // among a block's sums
+
+  __device__ void write(float* sums) const {
+    visit([&](float(&r)[kChunk], ptx::TmemAddr, int first) { write_sums(r, place(sums, first)); });
+  }
+  __device__ void add_to(float* sums) const {
+    visit([&](float(&r)[kChunk], ptx::TmemAddr, int first) { add_to_sums(r, place(sums, first)); });
+  }
+  __device__ void add(float* sums) const {
+    visit([&](float(&r)[kChunk], ptx::TmemAddr at, int first) {
+      add_sums<4>(r, place(sums, first));
+      float lower[16], upper[16];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) lower[i] = r[i], upper[i] = r[16 + i];
+      ptx::tcgen05_st_32x32b<0>(at, lower);
+      ptx::tcgen05_st_32x32b<16>(at, upper);
+    });
+    ptx::tcgen05_wait_st();
+  }
+
+ private:
+  template <class Body>
+  __device__ void visit(const Body& body) const {
+#pragma unroll 1
+    for (int column = 0; column < kHeadDim; column += kChunk) {
+      float r[kChunk];
+      ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
+      body(r, from + column, column);
+    }
+  }
+  __device__ float* place(float* sums, int column) const {
+    return sums + offset + (warp * kHeadDim + column) * kWarpThreads;
+  }
+};
 
 template <BwdTraits T>
 class Compute {
@@ -223,22 +264,43 @@ class Compute {
       ptx::tcgen05_fence_after_thread_sync();
     }
     if (part == 0) {
-      store<T.head_dim_v>(w, p.gradients.dv, c.kTmem.dv, 1.0f);
+      store_all<T.head_dim_v>(w, p.gradients.dv, HeldSums<T.head_dim_v>{tmem(c.kTmem.dv), warp()},
+                              1.0f);
     } else {
-      store<T.head_dim>(w, p.gradients.dk, c.kTmem.dk, p.scale);
+      store_all<T.head_dim>(w, p.gradients.dk,
+                            HeldSums<T.head_dim>{tmem(c.kTmem.dk), warp(), kKeys * T.head_dim_v},
+                            p.scale);
     }
+  }
+  // Of the warpgroup.
+  __device__ int warp() const { return __shfl_sync(0xffffffffu, row / kWarpThreads, 0); }
+
+  // Where a group is cut into parts, by that one of them which has the sums of all; zeros, for keys
+  // that nobody sees, by the first one.
+  template <int kHeadDim>
+  __device__ void store_all(const Work& w, const RowTensor& tensor, const HeldSums<kHeadDim>& held,
+                            float factor) const {
+    if (w.steps == 0) {
+      if (w.head % p.group_parts != 0) return;
+    } else if (p.workspace.part_sums != nullptr && w.first_key < w.sequence.seqlen_k) {
+      constexpr int kWarps = kWarpgroupThreads / kWarpThreads;
+      const PartSums sums(p, w.sequence, w.head, w.first_key, part * kWarps + held.warp);
+      if (!sums.collect(held)) return;
+    }
+    store<kHeadDim>(w, tensor, held.from, factor);
   }
 
   // Zeros for keys that nobody sees.
   template <int kHeadDim>
-  __device__ void store(const Work& w, const RowTensor& tensor, int from, float factor) const {
+  __device__ void store(const Work& w, const RowTensor& tensor, ptx::TmemAddr from,
+                        float factor) const {
     const int key = w.first_key + row;
     const GradientRow to(tensor, p.gradients.is_f32 != 0, key < w.sequence.seqlen_k,
-                         w.sequence.batch, w.sequence.offset_k + key, w.head);
+                         w.sequence.batch, w.sequence.offset_k + key, w.head / p.group_parts);
 #pragma unroll 1
     for (int column = 0; column < kHeadDim; column += kChunk) {
       float r[kChunk] = {};
-      if (w.steps > 0) ptx::tcgen05_ld_and_wait_32x32b(r, tmem(from + column));
+      if (w.steps > 0) ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) r[i] *= factor;
       to.template store<T.element>(column, r);

@@ -3,6 +3,7 @@
 
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/backward/elements.cuh"
+#include "kernels/sm90/backward/held_sums.cuh"
 #include "kernels/sm90/backward/store.cuh"
 
 namespace fa4::sm90::bwd {
@@ -53,14 +54,16 @@ class Math {
         c.pipeline(kKFull).consumer_release(k);
       }
     }
-    const GradientStore<T> to{c, work, warpgroup, lane, kOfDv ? products.k : c.kSmem.v};
-    if constexpr (kHasDv) {
-      ptx::fence_registers(rDV);
-      to.template store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
-    }
-    if constexpr (kHasDk) {
-      ptx::fence_registers(rDK);
-      to.template store<T.head_dim>(rDK, c.params.gradients.dk, c.params.scale);
+    if constexpr (kHasDv) ptx::fence_registers(rDV);
+    if constexpr (kHasDk) ptx::fence_registers(rDK);
+    ptx::barrier_sync(kStore + warpgroup, kWarpgroupThreads);
+    if (has_all_parts()) {
+      const int lane = ptx::thread_here() % kWarpgroupThreads;
+      const GradientStore<T> to{c, work, warpgroup, lane, kOfDv ? products.k : c.kSmem.v};
+      if constexpr (kHasDv) to.template store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
+      if constexpr (kHasDk) {
+        to.template store<T.head_dim>(rDK, c.params.gradients.dk, c.params.scale);
+      }
     }
     ptx::fence_proxy_async_shared();
     __syncwarp();
@@ -90,6 +93,14 @@ class Math {
   // two products would make ptxas serialise them. Where softcap's slopes are held it would spill:
   // there S of the last step is computed once more, and nobody reads it.
   static constexpr int kLastSteps = T.softcap && kPart == Part::kAll ? 0 : 1;
+
+  // Whether this work's dk and dv are to be stored.
+  __device__ bool has_all_parts() {
+    if (c.params.workspace.part_sums == nullptr) return true;
+    const HeldSums<T, kPart> held{rDK, rDV, 4 * warpgroup + lane / 32};
+    return PartSums(c.params, work.sequence, work.head, work.first_key(), held.unit())
+        .collect(held);
+  }
 
   template <bool kIsLast>
   __device__ void step(Scores& rS, Statistics& rStats, bool has_next) {

@@ -1,5 +1,5 @@
 // The end of a work: a math warpgroup's 64 rows of dk and dv from its accumulators to global
-// memory.
+// memory, once they are those of the whole group.
 #pragma once
 
 #include "kernels/ptx/global.cuh"
@@ -23,20 +23,20 @@ struct GradientStore {
   int lane;   // in the warpgroup
   int place;  // of V or K
 
-  // Of keys that no query sees.
+  // Of keys that no query sees, by one of the parts of a group.
   __device__ void store_zeros() const {
+    if (work.head % c.params.group_parts != 0) return;
     if (work.part != Part::kDkAndDq) store_zeros(c.params.gradients.dv);
     if (work.part != Part::kDv) store_zeros(c.params.gradients.dk);
   }
 
+  // When all warps of the warpgroup are done with that place.
   template <int kColumns>
   __device__ void store(const float (&x)[kColumns / 2], const RowTensor& tensor,
                         float factor) const {
     if (tensor.data == nullptr) return;
     if (c.params.gradients.is_f32 != 0) return store_f32<kColumns>(x, tensor, factor);
     constexpr int kAtOnce = kColumns < T.head_dim_v ? kColumns : T.head_dim_v;
-    // Every warp's products are done with that place.
-    ptx::barrier_sync(kStore + warpgroup, kWarpgroupThreads);
     unroll<(kColumns + kAtOnce - 1) / kAtOnce>([&](auto part) {
       constexpr int kFirst = decltype(part)::value * kAtOnce;
       constexpr int kCount = kColumns - kFirst < kAtOnce ? kColumns - kFirst : kAtOnce;
@@ -57,7 +57,8 @@ struct GradientStore {
   }
   __device__ int64_t element(const RowTensor& tensor, int row) const {
     return row_element(tensor, work.sequence.batch,
-                       work.sequence.offset_k + work.first_key() + first_row() + row, work.head);
+                       work.sequence.offset_k + work.first_key() + first_row() + row,
+                       work.head / c.params.group_parts);
   }
   __device__ void store_zeros(const RowTensor& tensor) const {
     if (tensor.data == nullptr) return;
