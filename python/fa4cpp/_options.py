@@ -2,6 +2,7 @@
 
 import operator
 import reprlib
+import sys
 from typing import NamedTuple, Optional
 
 from ._arrays import DTYPE_NAMES, DTYPES
@@ -47,9 +48,14 @@ def take(function, others, **ours):
 
 def number(name, value):
     """`value` as a float."""
+    if not isinstance(value, (float, int)):
+        if isinstance(value, (str, bytes, bytearray)):  # of which float() makes numbers
+            raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a number")
+        if getattr(value, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+            raise NotSupportedError(f"{name} is a tensor that requires a gradient, which it would not get; accepted: a number, as its item() is")
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of tensors without numbers, as those of the meta device
         raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a number") from None
 
 

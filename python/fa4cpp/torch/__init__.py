@@ -110,9 +110,10 @@ def _refuse_tangents(**tensors):
 
 def _serve(q, k, v, sink, indices, numbers, serving, out):
     """(out, lse) of what a forward alone does."""
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out)):
+    tensors = _serving_tensors(serving, q.device)
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out, *tensors)):
         raise NotSupportedError(NO_GRADIENT)
-    arguments = (q, k, v, sink, *indices, *_serving_tensors(serving, q.device), *numbers, *serving.numbers(_tensors.number_of("q", q)).values())
+    arguments = (q, k, v, sink, *indices, *tensors, *numbers, *serving.numbers(_tensors.number_of("q", q)).values())
     if not torch.compiler.is_compiling() and _ops.is_plain(q, k, v):
         return _ops.serve(*arguments, out=out)
     made, lse = torch.ops.fa4cpp.serve(*arguments)

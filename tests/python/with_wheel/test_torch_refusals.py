@@ -200,6 +200,33 @@ class Scalars(unittest.TestCase):
                 self.assertTrue(torch.equal(call(causal=causal), call(causal=True)))
             self.assertTrue(torch.equal(call(split_keys=torch.tensor(128)), call(split_keys=numpy.int64(128))))
 
+    def test_a_number_has_no_gradient(self):
+        q = some(1, 4, 2, 8)
+        temperature = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+        for given in (q, q.numpy(), q.clone().requires_grad_()):
+            for name in ("softmax_scale", "softcap"):
+                with self.assertRaisesRegex(fa4cpp.NotSupportedError, f"^{name} is a tensor that requires a gradient, which it would not get; "
+                                                                      "accepted: a number, as its item"):
+                    fa4cpp.flash_attn_func(given, given, given, **{name: temperature})
+                self.assertIn(name, fa4cpp.supports(given, given, given, **{name: temperature}).reason)
+        for module in (fa2, fa3, fa4):
+            with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^softmax_scale is a tensor that requires"):
+                module.flash_attn_func(q, q, q, softmax_scale=temperature)
+        wanted = fa4cpp.flash_attn_func(q, q, q, softmax_scale=0.1)
+        self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, q, q, softmax_scale=temperature.item()), wanted))
+        with torch.no_grad():
+            self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, q, q, softmax_scale=temperature), wanted))
+        keys = q.to(torch.float8_e4m3fn)
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "a descale is given and a gradient is required"):
+            fa4cpp.flash_attn_func(q, keys, keys, k_descale=torch.ones((), requires_grad=True))
+
+    def test_what_is_no_number(self):
+        q = some(1, 4, 2, 8)
+        for given in (q, q.numpy()):
+            for value in ("0.5", b"1", torch.tensor(1.0, device="meta"), [1.0], torch.ones(2)):
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^softmax_scale .*; accepted: a number$"):
+                    fa4cpp.flash_attn_func(given, given, given, softmax_scale=value)
+
 
 class Strange(unittest.TestCase):
     def test_a_negative_view_has_its_sign(self):
