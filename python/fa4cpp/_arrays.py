@@ -6,6 +6,7 @@ DLPack, or the buffer protocol. Results are arrays of the kind that the queries 
 
 import array as stdlib_array
 import ctypes
+import math
 import reprlib
 import sys
 
@@ -52,6 +53,44 @@ def contiguous_strides(shape):
         strides.append(step)
         step *= size
     return tuple(reversed(strides))
+
+
+def reach(shape, strides, item_bytes):
+    """Where the bytes of an array begin and end, from its first element."""
+    steps = [(extent - 1) * stride * item_bytes for extent, stride in zip(shape, strides)]
+    return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + item_bytes
+
+
+def _runs(view):
+    """(the bytes of each run of a View's elements, what all distances between runs are multiples of; 0 for one run)"""
+    run, step = ITEM_BYTES[view.dtype], 0
+    for stride, extent in sorted(((stride * ITEM_BYTES[view.dtype], extent) for extent, stride in zip(view.shape, view.strides) if extent > 1),
+                                 key=lambda axis: abs(axis[0])):
+        if not step and stride == run:
+            run *= extent
+        else:
+            step = math.gcd(step, stride)
+    return run, step
+
+
+def _may_overlap(a, b):
+    """By the rule of the library: views of one buffer whose elements lie beside each other's do not."""
+    if 0 in a.shape or 0 in b.shape:
+        return False
+    (begin_a, end_a), (begin_b, end_b) = (reach(view.shape, view.strides, ITEM_BYTES[view.dtype]) for view in (a, b))
+    if a.pointer + end_a <= b.pointer + begin_b or b.pointer + end_b <= a.pointer + begin_a:
+        return False
+    (run_a, step_a), (run_b, step_b) = _runs(a), _runs(b)
+    period = math.gcd(step_a, step_b)
+    return not period or (b.pointer - a.pointer) % period < run_a or (a.pointer - b.pointer) % period < run_b
+
+
+def check_apart(outputs, inputs):
+    """Raises for an output that overlaps an input, as the library does where it sees their addresses; Views or None by their names."""
+    for name, output in outputs.items():
+        for other, read in inputs.items():
+            if output is not None and read is not None and _may_overlap(output, read):
+                raise InvalidArgumentError(f"{name} 0x{output.pointer:x} overlaps {other} 0x{read.pointer:x}; accepted: memory of its own")
 
 
 def _refuse_dtype(name, dtype):

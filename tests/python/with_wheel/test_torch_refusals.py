@@ -1,5 +1,6 @@
 """What tensors of torch are refused, in words that name the argument; and what looks strange and is computed."""
 
+import contextlib
 import unittest
 
 import numpy
@@ -86,6 +87,20 @@ class Refusals(unittest.TestCase):
                                 (starts[:0], "cu_seqlens_q has shape (0,)"), (torch.tensor([0, -5]), "cu_seqlens_q[1] -5")):
                 self.refused(text, fa4cpp.flash_attn_varlen_func, q, q, q, cu_seqlens_q=given, cu_seqlens_k=given, max_seqlen_q=bound,
                              max_seqlen_k=bound)
+
+    def test_out_over_what_is_read(self):
+        q, k, v = (some(1, 4, 2, 8, seed=seed).half() for seed in range(3))
+        for device in ("cpu", "b200", "h200"):
+            with fa4cpp.emulate(device) if device != "cpu" else contextlib.nullcontext():
+                for as_given in (lambda tensor: tensor, lambda tensor: tensor.numpy()):
+                    for name, out in (("q", q), ("k", k), ("v", v)):
+                        self.refused(f"overlaps {name} 0x", fa4cpp.flash_attn_func, *map(as_given, (q, k, v)), out=as_given(out))
+                    long = torch.zeros(1, 6, 2, 8).half()  # whose last rows are k's first
+                    self.refused("overlaps k 0x", fa4cpp.flash_attn_func, as_given(q), as_given(long[:, 2:]), as_given(v),
+                                 out=as_given(long[:, :4]))
+        beside = torch.zeros(1, 4, 2, 2, 8).half()  # k and out in one tensor
+        beside[:, :, 0] = k
+        self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, beside[:, :, 0], v, out=beside[:, :, 1]), fa4cpp.flash_attn_func(q, k, v)))
 
     def test_out_where_a_gradient_is_required(self):
         q = some(1, 4, 2, 8)
