@@ -4,7 +4,7 @@ import array as stdlib_array
 import sys
 from typing import NamedTuple
 
-from . import _arrays, _call, _device, _options
+from . import _arrays, _cache, _call, _device, _options
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3, F32
 from ._errors import InvalidArgumentError, NotSupportedError
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
@@ -167,7 +167,8 @@ def _output(views, out, dtype, on_cpu):
     return out, view, tensor
 
 
-def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None):
+def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None, before=None):
+    """`before` writes into k and v: it is called when nothing is left to refuse."""
     given = given._replace(prefix_pages=serving.prefix_pages, k_descale=serving.k_descale, v_descale=serving.v_descale)
     views, key, described_as = _prepare(given, options, serving, max_q, max_k)
     device = _device.in_use()
@@ -178,8 +179,29 @@ def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None)
         lse_shape = (shape[0], shape[2], shape[1]) if key[1] == DENSE else (shape[1], shape[0])
         lse, lse_view = _arrays.zeros(lse_shape, F32, views.q)
     problem = problem_bytes(*key, out=out_tensor, **described_as)
+    if before is not None:
+        views = _written_before(before, given, views, device, problem, out_view if out is not None else None, described_as)
     _call.run("forward", device, problem, views._asdict(), {"out": out_view, "lse": lse_view})
     return (result, lse) if return_lse else result
+
+
+def _written_before(before, given, views, device, problem, out, described_as):
+    """The Views that the attention reads, after `before` was called; raises before that what the attention would."""
+    _call.query_once("forward", device, problem)
+    if out is not None:
+        _arrays.check_apart({"out": out}, views._asdict())
+    if device == "cpu" and views.cu_seqlens_q is not None:
+        _cache.check_starts(_arrays.read_indices(views.cu_seqlens_q), views.q.shape[0], described_as["max_q"])
+    if device == "cpu" and views.page_table is not None:
+        numbers, width = _arrays.read_indices(views.page_table), views.page_table.shape[1]
+        table = [numbers[b * width:(b + 1) * width] for b in range(described_as["batch"])]
+        _cache.check_pages(table, _arrays.read_indices(views.seqused_k), *views.k.shape[1::-1])
+    before()
+    if views.k.owner is given.k and views.v.owner is given.v:
+        return views
+    copied = {name: _arrays.contiguous(name, _arrays.view_of(name, getattr(given, name))) for name in "kv"
+              if getattr(views, name).kind == "numpy" and getattr(views, name).owner is not getattr(given, name)}
+    return views._replace(**copied)
 
 
 def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None,
@@ -320,15 +342,22 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     if others:
         sink, return_lse, page_table = _options.take("flash_attn_varlen_func", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
-    torch = torch_of(q)
     options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
     serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
                                   k_descale, v_descale, descale_block)
+    return varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, page_table, options, serving,
+                  return_lse, out)
+
+
+def varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving, return_lse, out,
+           before=None):
+    """As flash_attn_varlen_func; `before` writes into k and v, when nothing is left to refuse."""
+    torch = torch_of(q)
     if torch is not None:
-        return torch._varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
-                             page_table, options, serving, return_lse, out)
+        return torch._varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving,
+                             return_lse, out, before)
     sides = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
-    return _attention(sides, _checked(options), serving, return_lse, out, max_seqlen_q, max_seqlen_k)
+    return _attention(sides, _checked(options), serving, return_lse, out, max_q, max_k, before)
 
 
 def _checked(options):

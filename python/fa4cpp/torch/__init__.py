@@ -78,27 +78,38 @@ def _autocast(q, k, v):
     return tuple(tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for tensor in (q, k, v))
 
 
-def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out):
+def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out, before=None):
+    """`before` writes into k and v: it is called when nothing is left to refuse, but where a compiler or a mode wants to see the calls."""
     _tensors.check_kind(q=q, k=k, v=v)
     if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
         _refuse_tangents(q=q, k=k, v=v, sink=sink)
-    q, k, v = _autocast(q, k, v)
+    given, (q, k, v) = (k, v), _autocast(q, k, v)
     if sink is not None:
         sink = _sink(sink, q.device)
     if any(value is not None for value in indices):
         indices = tuple([_tensor(name, value, q.device) for name, value in zip(_tensors.INDICES, indices)])
     numbers = _numbers(max_q, max_k, options)
+    if before is not None:
+        if torch.compiler.is_compiling() or not _ops.is_plain(q, k, v):
+            before()
+            return _run(q, *given, sink, indices, max_q, max_k, options, serving, return_lse, out)
+        if k is not given[0] or v is not given[1]:  # autocast's copies
+            before = _tensors.followed(before, (k, v), given)
     if serving is not NOT_SERVING:
-        out, lse = _serve(q, k, v, sink, indices, numbers, serving, out)
+        out, lse = _serve(q, k, v, sink, indices, numbers, serving, out, before)
     elif out is None:
-        out, lse = _attention(q, k, v, sink, indices, numbers)
+        out, lse = (_attention(q, k, v, sink, indices, numbers) if before is None else
+                    _ops.forward(q, k, v, sink, *indices, *numbers, before=before))
     else:
         _tensors.check_kind(out=out)
         if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out)):
             raise NotSupportedError("out is given and a gradient is required; accepted: out=None, or torch.no_grad()")
         arguments = (q, k, v, sink, *indices, *numbers, out)
-        plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
-        lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
+        if before is not None:
+            lse = _ops.forward_out(*arguments, before=before)
+        else:
+            plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
+            lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
     return (out, lse) if return_lse else out
 
 
@@ -108,14 +119,14 @@ def _refuse_tangents(**tensors):
             raise NotSupportedError(f"{name} has a tangent; forward-mode AD is not in this version; accepted: gradients by backward()")
 
 
-def _serve(q, k, v, sink, indices, numbers, serving, out):
+def _serve(q, k, v, sink, indices, numbers, serving, out, before):
     """(out, lse) of what a forward alone does."""
     tensors = _serving_tensors(serving, q.device)
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out, *tensors)):
         raise NotSupportedError(NO_GRADIENT)
     arguments = (q, k, v, sink, *indices, *tensors, *numbers, *serving.numbers(_tensors.number_of("q", q)).values())
-    if not torch.compiler.is_compiling() and _ops.is_plain(q, k, v):
-        return _ops.serve(*arguments, out=out)
+    if before is not None or (not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)):
+        return _ops.serve(*arguments, out=out, before=before)
     made, lse = torch.ops.fa4cpp.serve(*arguments)
     return (made if out is None else out.copy_(made)), lse
 
@@ -162,9 +173,9 @@ def _nested(q, k, v, sink, options, return_lse, out):
 
 
 def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving,
-            return_lse, out):
+            return_lse, out, before=None):
     return _run(q, k, v, sink, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), _bound("max_seqlen_q", max_q),
-                _bound("max_seqlen_k", max_k), options, serving, return_lse, out)
+                _bound("max_seqlen_k", max_k), options, serving, return_lse, out, before)
 
 
 def _supports(given, options, serving, max_q, max_k, direction):

@@ -1,5 +1,7 @@
 """New keys and values into caches of torch, on the CPU and on CUDA: one launch, and nothing waits for it."""
 
+import functools
+
 import torch
 
 from .. import _cache
@@ -17,7 +19,8 @@ def _view(name, tensor):
         return None
     number = I32 if tensor.dtype == torch.int32 else _tensors.STORED.get(tensor.dtype)
     if number is None:
-        raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16, and for caches uint8, float8_e4m3fn")
+        raise InvalidArgumentError(f"{_cache.NAMES.get(name, name)} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16, and "
+                                   "for caches uint8, float8_e4m3fn")
     return View(tensor.data_ptr(), number, tuple(tensor.shape), tensor.stride(), tensor, True, "torch")
 
 
@@ -36,8 +39,8 @@ def _indices(name, tensor):
     return None if tensor is None else _tensors.int32(name, tensor)
 
 
-def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
-    """The operator torch.ops.fa4cpp.append."""
+def _writer(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
+    """A function that appends."""
     _tensors.check_written(k_cache=k_cache, v_cache=v_cache)
     tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new(k, k_cache), "v": _new(v, v_cache),
                "positions": _indices("cache_seqlens", positions), "cu_seqlens_q": _indices("cu_seqlens_k_new", cu_seqlens),
@@ -45,13 +48,23 @@ def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, int
                "sin": None if sin is None else _tensors.read(sin).contiguous(), "k_descale": k_descale, "v_descale": v_descale}
     for name, tensor in tensors.items():
         if tensor is not None and tensor.device != k_cache.device:
-            raise InvalidArgumentError(f"{name} is on the device {tensor.device}; accepted: {k_cache.device}, k_cache's")
+            raise InvalidArgumentError(f"{_cache.NAMES.get(name, name)} is on the device {tensor.device}; accepted: {k_cache.device}, k_cache's")
     on_gpu = k_cache.is_cuda
     stream = torch._C._cuda_getCurrentRawStream(k_cache.device.index) if on_gpu else 0
-    _cache.write(f"cuda:{k_cache.device.index}" if on_gpu else "cpu", {name: _view(name, tensor) for name, tensor in tensors.items()},
-                 positions.numel(), interleaved, block, stream)
-    _tensors.launches += 1
-    _tensors.count_write(k_cache, v_cache)
+    execute = _cache.writer(f"cuda:{k_cache.device.index}" if on_gpu else "cpu", {name: _view(name, tensor) for name, tensor in tensors.items()},
+                            positions.numel(), interleaved, block, stream)
+
+    def write():
+        execute()
+        _tensors.launches += 1
+        _tensors.count_write(k_cache, v_cache)
+
+    return write
+
+
+def run(*arguments):
+    """The operator torch.ops.fa4cpp.append."""
+    _writer(*arguments)()
 
 
 for _key in ("CPU", "CUDA"):
@@ -76,8 +89,9 @@ def _descale(value, device):
     return torch.full((), value, dtype=torch.float32, device=device) if isinstance(value, (int, float)) else value
 
 
-def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
-    """`lengths` is a tensor or a list. The lengths afterwards, an int32 tensor on the caches' device."""
+def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
+    """(the lengths afterwards, an int32 tensor on the caches' device; a function that appends), both without gradients. `lengths` is a
+    tensor or a list."""
     device = k_cache.device
     if isinstance(lengths, torch.Tensor):
         positions = lengths
@@ -92,6 +106,5 @@ def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, in
     arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, bool(interleaved), _descale(k_descale, device),
                  _descale(v_descale, device), block)
     plain = not torch.compiler.is_compiling() and _ops.is_plain(k_cache, k, v)
-    with torch.no_grad():
-        (run if plain else torch.ops.fa4cpp.append)(*arguments)
-        return (positions + (k.shape[1] if cu_seqlens is None else cu_seqlens.diff())).to(torch.int32)
+    write = _writer(*arguments) if plain else functools.partial(torch.ops.fa4cpp.append, *arguments)
+    return (positions + (k.shape[1] if cu_seqlens is None else cu_seqlens.diff())).to(torch.int32), write

@@ -101,6 +101,9 @@ class Refusals(unittest.TestCase):
         beside = torch.zeros(1, 4, 2, 2, 8).half()  # k and out in one tensor
         beside[:, :, 0] = k
         self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, beside[:, :, 0], v, out=beside[:, :, 1]), fa4cpp.flash_attn_func(q, k, v)))
+        caches = [tensor.clone() for tensor in (beside[:, :, 0], v)]
+        fa4cpp.flash_attn_with_kvcache(q, beside[:, :, 0], caches[1], q[:, :1], q[:, :1], cache_seqlens=3, out=beside[:, :, 1])
+        self.assertTrue(torch.equal(beside[:, :, 1], fa4cpp.flash_attn_with_kvcache(q, *caches, q[:, :1], q[:, :1], cache_seqlens=3)))
 
     def test_out_where_a_gradient_is_required(self):
         q = some(1, 4, 2, 8)
