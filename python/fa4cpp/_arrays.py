@@ -130,13 +130,16 @@ _CAPSULE_POINTER.restype, _CAPSULE_POINTER.argtypes = ctypes.c_void_p, [ctypes.p
 
 
 def _from_dlpack(name, array):
-    device_type, _ = array.__dlpack_device__()
+    try:
+        device_type, _ = array.__dlpack_device__()
+    except (ValueError, RuntimeError) as error:  # of the meta device of torch, among others
+        raise InvalidArgumentError(f"{name} of type {type(array).__name__} lies on no device of DLPack ({error}); accepted: the CPU") from None
     if device_type != 1:
         raise NotSupportedError(f"{name} is an array of DLPack device type {device_type}; "
                                 "accepted: 1, the CPU (torch's tensors may lie on any device)")
     try:
         capsule = array.__dlpack__()  # it keeps the memory as long as it is not taken over
-    except BufferError as error:  # of a tensor of torch that requires a gradient, among others
+    except (BufferError, ValueError, RuntimeError) as error:  # of a tensor of torch that requires a gradient, among others
         raise InvalidArgumentError(f"{name} of type {type(array).__name__} gives no DLPack capsule ({error}); accepted: an array as q is, or "
                                    "one that does") from None
     tensor = _DLTensor.from_address(_CAPSULE_POINTER(capsule, b"dltensor"))
@@ -169,10 +172,15 @@ def _from_buffer(name, array):
         _refuse_dtype(name, f"{view.format!r} (of the buffer protocol)")
     buffer = _PyBuffer()
     _GET_BUFFER(view, ctypes.byref(buffer), _STRIDED)
-    pointer = buffer.buf
+    pointer = None if 0 in view.shape else buffer.buf  # of nothing it may be any, also a misaligned one
     _RELEASE_BUFFER(ctypes.byref(buffer))  # `view` holds the memory from here on
     strides = _element_strides(name, view.strides, ITEM_BYTES[dtype])
     return View(pointer or 0, dtype, tuple(view.shape), strides, view, not view.readonly, "buffer")
+
+
+def has_shape(array):
+    """Whether it may be an array; a class of numpy has the attributes of its objects."""
+    return hasattr(array, "shape") and not isinstance(array, type)
 
 
 def view_of(name, array):
@@ -181,12 +189,12 @@ def view_of(name, array):
     if numpy is not None and isinstance(array, numpy.generic):  # whose interface tells of a copy that is gone
         array = numpy.asarray(array)
     interface = getattr(array, "__array_interface__", None)
-    if interface is not None:
+    if isinstance(interface, dict):
         masked = sys.modules.get("numpy.ma")
         if masked is not None and isinstance(array, masked.MaskedArray):
             raise TypeError(f"{name} is a MaskedArray, whose mask no call reads; accepted: its filled(number)")
         return _from_interface(name, array, interface)
-    if hasattr(array, "__dlpack__"):
+    if hasattr(array, "__dlpack__") and not isinstance(array, type):
         return _from_dlpack(name, array)
     try:
         return _from_buffer(name, array)
@@ -274,7 +282,12 @@ def as_floats(name, array):
     dtype = str(getattr(array, "dtype", ""))
     if dtype.startswith("complex"):
         raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: real numbers")
-    return array.astype("float32") if dtype not in DTYPES and hasattr(array, "astype") else array
+    if dtype in DTYPES or not hasattr(array, "astype"):
+        return array
+    try:
+        return array.astype("float32")
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"{name} is {reprlib.repr(array)}; accepted: an array of numbers") from None
 
 
 def read_indices(view):

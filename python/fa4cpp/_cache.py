@@ -10,7 +10,7 @@ from ._abi_table import CONSTANTS
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3
 from ._device import handle_of
 from ._errors import InvalidArgumentError, NotSupportedError
-from ._options import whole
+from ._options import number, whole
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, descale_strides, described, problem_bytes
 
 
@@ -18,6 +18,8 @@ def check_fit(lengths, rows, k_cache, page_table):
     """Raises where `rows` new keys do not fit behind `lengths`, numbers of the host."""
     if isinstance(page_table, (list, tuple)):
         page_table = _arrays.int32_indices("page_table", page_table)
+    if page_table is not None and not _arrays.has_shape(page_table):
+        raise TypeError(f"page_table is {type(page_table).__name__}; accepted: an array")
     if page_table is not None and len(page_table.shape) != 2:
         raise InvalidArgumentError(f"page_table has shape {tuple(page_table.shape)}; accepted: ({len(lengths)}, pages_per_seq)")
     capacity = k_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
@@ -126,7 +128,7 @@ _BY_THE_LIBRARY = re.compile(rf"\b({'|'.join(NAMES)})\b")
 def _new(name, array, cache):
     """The View of new keys in the cache's dtype, which bytes do not have."""
     wanted = getattr(cache, "dtype", None)
-    if hasattr(array, "astype") and wanted is not None and array.dtype != wanted and str(wanted) not in ("uint8", "float8_e4m3fn"):
+    if hasattr(array, "astype") and hasattr(wanted, "kind") and array.dtype != wanted and str(wanted) not in ("uint8", "float8_e4m3fn"):
         if array.dtype.kind == "c":
             raise InvalidArgumentError(f"{name} has dtype {array.dtype}; accepted: real numbers")
         array = array.astype(wanted)
@@ -135,7 +137,9 @@ def _new(name, array, cache):
 
 
 def _descale(name, value):
-    return _arrays.view_of(name, stdlib_array.array("f", [value]) if isinstance(value, (int, float)) else value) if value is not None else None
+    if value is None:
+        return None
+    return _arrays.view_of(name, stdlib_array.array("f", [number(name, value)]) if isinstance(value, (int, float)) else value)
 
 
 def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):

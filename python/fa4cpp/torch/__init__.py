@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._options import NO_GRADIENT, NOT_SERVING, flag, number, whole
+from .._options import NO_GRADIENT, NOT_SERVING, bound, flag, number
 from .._problem import Options
 from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
@@ -31,14 +31,7 @@ def __dir__():
     return sorted((*__all__, "context_parallel"))
 
 
-def _tensor(name, value, device):
-    """Lengths and indices may be lists."""
-    if value is None or isinstance(value, torch.Tensor):
-        return value
-    try:
-        return torch.as_tensor(value, device=device)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+_tensor = _tensors.tensor
 
 
 def _sink(value, device):
@@ -54,12 +47,7 @@ def _bound(name, value):
     """-1, where the operator finds the longest sequence itself, for None and for tensors: reading one would synchronise."""
     if value is None or isinstance(value, torch.Tensor):
         return -1
-    if isinstance(value, torch.SymInt):
-        return value
-    value = whole(name, value)
-    if value < 0:
-        raise InvalidArgumentError(f"{name} {value}; accepted: 0 or more, or None for the longest")
-    return value
+    return value if isinstance(value, torch.SymInt) else bound(name, value)
 
 
 def _numbers(max_q, max_k, options):
@@ -110,7 +98,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
         else:
             plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
             lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
-    return (out, lse) if return_lse else out
+    return (out, lse) if flag("return_lse", return_lse) else out
 
 
 def _refuse_tangents(**tensors):
@@ -132,14 +120,8 @@ def _serve(q, k, v, sink, indices, numbers, serving, out, before):
 
 
 def _serving_tensors(serving, device):
-    return (_tensor("prefix_pages", serving.prefix_pages, device), _descale("k_descale", serving.k_descale, device),
-            _descale("v_descale", serving.v_descale, device))
-
-
-def _descale(name, value, device):
-    if isinstance(value, (int, float)):
-        return torch.full((), value, dtype=torch.float32, device=device)
-    return _tensor(name, value, device)
+    return (_tensor("prefix_pages", serving.prefix_pages, device), _tensors.descale("k_descale", serving.k_descale, device),
+            _tensors.descale("v_descale", serving.v_descale, device))
 
 
 def _dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out):
@@ -197,6 +179,8 @@ def _merge(outs, lses):
     for name, parts in (("outs", outs), ("lses", lses)):
         for index, part in enumerate(parts):
             _tensors.check_kind(**{f"merge_partials: {name}[{index}]": part})
+            if part.device != outs[0].device:
+                raise InvalidArgumentError(f"merge_partials: {name}[{index}] is on the device {part.device}; accepted: {outs[0].device}, outs[0]'s")
             if not part.is_floating_point():
                 raise InvalidArgumentError(f"merge_partials: {name}[{index}] has dtype {str(part.dtype)[6:]}; accepted: floating-point numbers")
     stacked = torch.stack([lse.float() for lse in lses])

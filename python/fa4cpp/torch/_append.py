@@ -7,6 +7,7 @@ import torch
 from .. import _cache
 from .._arrays import I32, View
 from .._errors import InvalidArgumentError
+from .._options import flag
 from . import _ops, _tensors
 
 _ops.LIBRARY.define("append(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor positions, Tensor? cu_seqlens_k_new, "
@@ -85,10 +86,6 @@ def rows_of_table(indices, page_table, device):
     return page_table[indices.clip(0, len(page_table) - 1)]
 
 
-def _descale(value, device):
-    return torch.full((), value, dtype=torch.float32, device=device) if isinstance(value, (int, float)) else value
-
-
 def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
     """(the lengths afterwards, an int32 tensor on the caches' device; a function that appends), both without gradients. `lengths` is a
     tensor or a list."""
@@ -99,12 +96,15 @@ def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, 
         positions = torch.full((len(lengths),), lengths[0], dtype=torch.int32, device=device)
     else:
         positions = torch.tensor(lengths, dtype=torch.int32, device=device)
-    page_table, cu_seqlens = (value if value is None or isinstance(value, torch.Tensor) else torch.as_tensor(value, device=device)
-                              for value in (page_table, cu_seqlens))
+    page_table, cu_seqlens = _tensors.tensor("page_table", page_table, device), _tensors.tensor("cu_seqlens_k_new", cu_seqlens, device)
+    descales = _tensors.descale("k_descale", k_descale, device), _tensors.descale("v_descale", v_descale, device)
+    for name, descale in zip(("k_descale", "v_descale"), descales):
+        if descale is not None:
+            _tensors.check_kind(**{name: descale})
     if k_cache is v_cache:  # which then holds the values
         k_cache = k_cache.clone()
-    arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, bool(interleaved), _descale(k_descale, device),
-                 _descale(v_descale, device), block)
+    arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, flag("rotary_interleaved", interleaved),
+                 *descales, block)
     plain = not torch.compiler.is_compiling() and _ops.is_plain(k_cache, k, v)
     write = _writer(*arguments) if plain else functools.partial(torch.ops.fa4cpp.append, *arguments)
     return (positions + (k.shape[1] if cu_seqlens is None else cu_seqlens.diff())).to(torch.int32), write

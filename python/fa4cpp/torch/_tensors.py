@@ -6,6 +6,7 @@ from .. import _arrays, _cache, _call, _device
 from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check
 from .._arrays import BF16, E4M3, F16, F32, I32, View, contiguous_strides
 from .._errors import InvalidArgumentError, NotSupportedError
+from .._options import number
 from .._problem import DENSE, PACKED, PAGED, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
 from . import _prepared
 
@@ -34,6 +35,25 @@ def check_kind(**tensors):
             raise InvalidArgumentError(f"{name} is nested; accepted: a tensor with a shape, or q, k and v all nested in flash_attn_func")
         if tensor.layout is not torch.strided:
             raise InvalidArgumentError(f"{name} has layout {str(tensor.layout)[6:].lstrip('_')}; accepted: strided, as its to_dense() has")
+
+
+def tensor(name, value, device):
+    """Lengths and indices may be lists."""
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    try:
+        if isinstance(value, (list, tuple)) and not value:  # of which torch makes float32
+            return torch.empty(0, dtype=torch.int32, device=device)
+        return torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+
+
+def descale(name, value, device):
+    """That of k or v may be a number."""
+    if isinstance(value, (int, float)):
+        return torch.full((), number(name, value), dtype=torch.float32, device=device)
+    return tensor(name, value, device)
 
 
 def read(tensor):
@@ -87,7 +107,7 @@ def _longest(cu_seqlens, rows):
     """A bound on the lengths of packed sequences: the longest on the CPU, all rows on a GPU, which would have to be waited for."""
     if cu_seqlens.device.type != "cpu":
         return rows_of_plan(rows)
-    if cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2:
+    if cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2 or cu_seqlens.dtype not in (torch.int32, torch.int64):  # refused by its name
         return 0
     return max(0, int((cu_seqlens[1:] - cu_seqlens[:-1]).max()))  # below 0 only where they decrease, which is refused by their name
 
@@ -243,6 +263,8 @@ def _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table):
 
 def check_tensor(name, tensor, shape, dtype, device):
     """Raises unless a tensor is just so."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor")
     if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
         raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}, dtype {str(tensor.dtype)[6:]}, device {tensor.device}; "
                                    f"accepted: {tuple(shape)}, {str(dtype)[6:]}, {device}")

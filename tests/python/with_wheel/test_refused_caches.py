@@ -47,7 +47,8 @@ class Untouched(unittest.TestCase):
                     ("^sink has shape", lambda: dict(sink=of(some(3)))),
                     ("^out has shape", lambda: dict(out=of(some(2, 3, 4, 8)))),
                     (r"^cu_seqlens_q\[0\] 1; accepted: 0", lambda: dict(q=of(self.q[0]), cu_seqlens_q=of(int32(1, 2, 3)), max_seqlen_q=3)),
-                    (r"^cu_seqlens_q\[2\] 1 after 2; accepted: ascending", lambda: dict(q=of(self.q[0]), cu_seqlens_q=of(int32(0, 2, 1)), max_seqlen_q=3)),
+                    (r"^cu_seqlens_q\[2\] 1 after 2; accepted: ascending", lambda: dict(
+                        q=of(self.q[0]), cu_seqlens_q=of(int32(0, 2, 1)), max_seqlen_q=3)),
                     (r"^cu_seqlens_q\[1\] 3 after 0; accepted: ascending, at most 2", lambda: dict(
                         q=of(self.q[0]), cu_seqlens_q=of(int32(0, 3, 3)), max_seqlen_q=2)),
                     (r"^page_table\[1, 0\] 7; accepted: 0 to 1 \(num_pages 2\)", lambda: dict(
@@ -90,7 +91,8 @@ class Copied(unittest.TestCase):
         self.caches = [some(1, 2, 8, 16, seed=seed) for seed in (4, 5)]  # heads before keys
 
     def wanted(self):
-        return reference(self.q, *(numpy.concatenate([cache.transpose(0, 2, 1, 3)[:, :5], new], 1) for cache, new in zip(self.caches, self.new)), True)[0]
+        rows = [numpy.concatenate([cache.transpose(0, 2, 1, 3)[:, :5], new], 1) for cache, new in zip(self.caches, self.new)]
+        return reference(self.q, *rows, True)[0]
 
     def test_for_an_emulated_gpu(self):
         for of in KINDS:
