@@ -54,7 +54,7 @@ class Layout:
                 else:
                     raise TypeError(field)
             return self._struct.pack(*items)
-        except (struct.error, OverflowError, TypeError):
+        except (struct.error, OverflowError, TypeError, RuntimeError):
             self._refuse(values)
             raise
 
@@ -65,7 +65,7 @@ class Layout:
             code = self._codes[field]
             try:
                 struct.pack(f"={count}{code}", *((value,) if count == 1 else value))
-            except (struct.error, OverflowError, TypeError):
+            except (struct.error, OverflowError, TypeError, RuntimeError):
                 kind = _KINDS[code] if count == 1 else f"{count} numbers, each {_KINDS[code]}"
                 raise _errors.InvalidArgumentError(f"{field} {reprlib.repr(value)}; accepted: {kind}") from None
 

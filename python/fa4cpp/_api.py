@@ -4,7 +4,7 @@ import array as stdlib_array
 import sys
 from typing import NamedTuple
 
-from . import _arrays, _call, _device, _options
+from . import _arrays, _cache, _call, _device, _options
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3, F32
 from ._errors import InvalidArgumentError, NotSupportedError
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
@@ -68,7 +68,7 @@ def _descale(name, value):
     if value is None:
         return None
     if isinstance(value, (int, float)):
-        value = stdlib_array.array("f", [value])
+        value = stdlib_array.array("f", [_options.number(name, value)])
     view = _arrays.view_of(name, value)
     return view if _device.in_use() == "cpu" else _arrays.contiguous(name, view)  # an emulated GPU gets whole copies
 
@@ -83,7 +83,7 @@ def _lengths(views, batch):
 def _longest(name, given, cu_seqlens):
     """max_seqlen_q or max_seqlen_k of packed sequences: the caller's number, else theirs."""
     if given is not None:
-        return _options.whole(name, given)
+        return given
     starts = _arrays.read_indices(cu_seqlens)
     return max([end - start for start, end in zip(starts, starts[1:])], default=0)
 
@@ -105,6 +105,7 @@ def _cu_batch(name, view):
 
 def _prepare(given, options, serving, max_q=None, max_k=None):
     """(Views, Tensors of q, k, v, what problem_bytes takes, numbers of the arguments)"""
+    max_q, max_k = (None if number is None else _options.bound(name, number) for name, number in (("max_seqlen_q", max_q), ("max_seqlen_k", max_k)))
     views = _views(given)
     q, k, v = views.q, views.k, views.v
     layout_q = DENSE if views.cu_seqlens_q is None else PACKED
@@ -122,8 +123,7 @@ def _prepare(given, options, serving, max_q=None, max_k=None):
         if views.seqused_k is None:
             raise InvalidArgumentError("seqused_k None beside page_table; accepted: how many keys each sequence has")
         pages_per_seq = views.page_table.shape[1]
-        max_k = (_options.whole("prefix_len", serving.prefix_len) + pages_per_seq * k.shape[1] if max_k is None
-                 else _options.whole("max_seqlen_k", max_k))
+        max_k = (serving.prefix_len or 0) + pages_per_seq * k.shape[1] if max_k is None else max_k
     elif layout_kv == PACKED:
         max_k = _longest("max_seqlen_k", max_k, views.cu_seqlens_k)
     if layout_q == PACKED:
@@ -145,7 +145,8 @@ def _prepare(given, options, serving, max_q=None, max_k=None):
     options = options._replace(has_sink=views.sink is not None, has_seqused_q=views.seqused_q is not None,
                                has_seqused_k=views.seqused_k is not None,
                                sink_dtype=0 if views.sink is None else views.sink.dtype, **numbers)
-    described_as = dict(batch=batch, max_q=max_q or 0, max_k=max_k or 0, pages_per_seq=pages_per_seq)
+    described_as = dict(batch=batch, max_q=max_q if layout_q == PACKED else 0, max_k=max_k if layout_kv != DENSE else 0,
+                        pages_per_seq=pages_per_seq)
     return views, (q.dtype, layout_q, layout_kv, tq, tk, tv, options), described_as
 
 
@@ -167,8 +168,10 @@ def _output(views, out, dtype, on_cpu):
     return out, view, tensor
 
 
-def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None):
+def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None, before=None):
+    """`before` writes into k and v: it is called when nothing is left to refuse."""
     given = given._replace(prefix_pages=serving.prefix_pages, k_descale=serving.k_descale, v_descale=serving.v_descale)
+    return_lse = _options.flag("return_lse", return_lse)
     views, key, described_as = _prepare(given, options, serving, max_q, max_k)
     device = _device.in_use()
     result, out_view, out_tensor = _output(views, out, key[-1].out_dtype or views.q.dtype, device == "cpu")
@@ -178,8 +181,29 @@ def _attention(given, options, serving, return_lse, out, max_q=None, max_k=None)
         lse_shape = (shape[0], shape[2], shape[1]) if key[1] == DENSE else (shape[1], shape[0])
         lse, lse_view = _arrays.zeros(lse_shape, F32, views.q)
     problem = problem_bytes(*key, out=out_tensor, **described_as)
+    if before is not None:
+        views = _written_before(before, given, views, device, problem, out_view if out is not None else None, described_as)
     _call.run("forward", device, problem, views._asdict(), {"out": out_view, "lse": lse_view})
     return (result, lse) if return_lse else result
+
+
+def _written_before(before, given, views, device, problem, out, described_as):
+    """The Views that the attention reads, after `before` was called; raises before that what the attention would."""
+    _call.query_once("forward", device, problem)
+    if out is not None:
+        _arrays.check_apart({"out": out}, views._asdict())
+    if device == "cpu" and views.cu_seqlens_q is not None:
+        _cache.check_starts(_arrays.read_indices(views.cu_seqlens_q), views.q.shape[0], described_as["max_q"])
+    if device == "cpu" and views.page_table is not None:
+        numbers, width = _arrays.read_indices(views.page_table), views.page_table.shape[1]
+        table = [numbers[b * width:(b + 1) * width] for b in range(described_as["batch"])]
+        _cache.check_pages(table, _arrays.read_indices(views.seqused_k), *views.k.shape[1::-1])
+    before()
+    if views.k.owner is given.k and views.v.owner is given.v:
+        return views
+    copied = {name: _arrays.contiguous(name, _arrays.view_of(name, getattr(given, name))) for name in "kv"
+              if getattr(views, name).kind == "numpy" and getattr(views, name).owner is not getattr(given, name)}
+    return views._replace(**copied)
 
 
 def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None,
@@ -254,7 +278,13 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
         sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
     torch = _torch if type(q) in _tensor_types else torch_of(q)
     window = _options.window_of(window_size)
-    if not split_keys and out_dtype is None and k_descale is None and v_descale is None and not descale_block:
+    if return_lse is not False and return_lse is not True:
+        return_lse = _options.flag("return_lse", return_lse)
+    try:
+        plain = not split_keys and out_dtype is None and k_descale is None and v_descale is None and not descale_block
+    except (ValueError, RuntimeError):  # of arrays, which are refused by their name
+        plain = False
+    if plain:
         serving = _options.NOT_SERVING
         if torch is not None and out is None and seqused_q is None and seqused_k is None:
             result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse)
@@ -320,15 +350,22 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     if others:
         sink, return_lse, page_table = _options.take("flash_attn_varlen_func", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
-    torch = torch_of(q)
     options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
     serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
                                   k_descale, v_descale, descale_block)
+    return varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, page_table, options, serving,
+                  return_lse, out)
+
+
+def varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving, return_lse, out,
+           before=None):
+    """As flash_attn_varlen_func; `before` writes into k and v, when nothing is left to refuse."""
+    torch = torch_of(q)
     if torch is not None:
-        return torch._varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
-                             page_table, options, serving, return_lse, out)
+        return torch._varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving,
+                             return_lse, out, before)
     sides = _Sides(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
-    return _attention(sides, _checked(options), serving, return_lse, out, max_seqlen_q, max_seqlen_k)
+    return _attention(sides, _checked(options), serving, return_lse, out, max_q, max_k, before)
 
 
 def _checked(options):
@@ -376,8 +413,7 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
     >>> fa4cpp.supports(q, k, k).ok
     False
     """
-    if direction not in ("forward", "backward"):
-        raise InvalidArgumentError(f"direction {direction!r}; accepted: 'forward', 'backward'")
+    _options.check_direction(direction)
     try:
         sink, page_table = _options.take("supports", others, sink=sink, page_table=page_table)
         options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
@@ -431,19 +467,29 @@ def plan(*, batch=1, seqlen_q=1024, seqlen_k=None, heads_q=8, heads_kv=None, hea
     >>> print(fa4cpp.plan(seqlen_q=256, dtype="float32").splitlines()[0].split(":")[0])
     problem
     """
-    if direction not in ("forward", "backward"):
-        raise InvalidArgumentError(f"direction {direction!r}; accepted: 'forward', 'backward'")
+    _options.check_direction(direction)
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise InvalidArgumentError(f"dtype {dtype!r}; accepted: {', '.join(map(repr, DTYPES))}")
     heads_kv = heads_q if heads_kv is None else heads_kv
     seqlen_k = seqlen_q if seqlen_k is None else seqlen_k
+    head_dim_v = head_dim if head_dim_v is None else head_dim_v
+    sizes = dict(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, heads_q=heads_q, heads_kv=heads_kv, head_dim=head_dim, head_dim_v=head_dim_v)
+    batch, seqlen_q, seqlen_k, heads_q, heads_kv, head_dim, head_dim_v = (
+        _options.whole(name, size, "a whole number of 64 bits") for name, size in sizes.items())
     keys = (batch, seqlen_k, heads_kv)
     options = _checked(Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic))
     problem = problem_bytes(DTYPES[dtype], DENSE, DENSE, Tensor((batch, seqlen_q, heads_q, head_dim)),
-                            Tensor((*keys, head_dim)), Tensor((*keys, head_dim if head_dim_v is None else head_dim_v)),
-                            options._replace(has_sink=bool(sink)), batch=batch, max_q=0, max_k=0)
+                            Tensor((*keys, head_dim)), Tensor((*keys, head_dim_v)),
+                            options._replace(has_sink=_options.flag("sink", sink)), batch=batch, max_q=0, max_k=0)
     with _call.planned(direction, device, problem) as made:
         return _call.describe(made)
+
+
+def _parts(name, parts):
+    try:
+        return list(parts)
+    except TypeError:
+        raise TypeError(f"merge_partials: {name} is {type(parts).__name__}; accepted: a sequence of arrays") from None
 
 
 def merge_partials(outs, lses):
@@ -469,15 +515,12 @@ def merge_partials(outs, lses):
     >>> numpy.allclose(lse, fa4cpp.flash_attn_func(q, k, k, return_lse=True)[1])
     True
     """
-    for name, parts in (("outs", outs), ("lses", lses)):
-        if not hasattr(parts, "__iter__"):
-            raise TypeError(f"merge_partials: {name} is {type(parts).__name__}; accepted: a sequence of arrays")
-    outs, lses = list(outs), list(lses)
+    outs, lses = _parts("outs", outs), _parts("lses", lses)
     if not outs or len(outs) != len(lses):
         raise InvalidArgumentError(f"merge_partials: {len(outs)} outs, {len(lses)} lses; accepted: one or more of each, as many")
     for index, (out, lse) in enumerate(zip(outs, lses)):
         for name, part in (("outs", out), ("lses", lse)):
-            if not hasattr(part, "shape"):
+            if not _arrays.has_shape(part):
                 raise TypeError(f"merge_partials: {name}[{index}] is {type(part).__name__}; accepted: an array")
         shape = tuple(out.shape)
         if len(shape) not in (3, 4):

@@ -6,6 +6,7 @@ DLPack, or the buffer protocol. Results are arrays of the kind that the queries 
 
 import array as stdlib_array
 import ctypes
+import math
 import reprlib
 import sys
 
@@ -54,6 +55,44 @@ def contiguous_strides(shape):
     return tuple(reversed(strides))
 
 
+def reach(shape, strides, item_bytes):
+    """Where the bytes of an array begin and end, from its first element."""
+    steps = [(extent - 1) * stride * item_bytes for extent, stride in zip(shape, strides)]
+    return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + item_bytes
+
+
+def _runs(view):
+    """(the bytes of each run of a View's elements, what all distances between runs are multiples of; 0 for one run)"""
+    run, step = ITEM_BYTES[view.dtype], 0
+    for stride, extent in sorted(((stride * ITEM_BYTES[view.dtype], extent) for extent, stride in zip(view.shape, view.strides) if extent > 1),
+                                 key=lambda axis: abs(axis[0])):
+        if not step and stride == run:
+            run *= extent
+        else:
+            step = math.gcd(step, stride)
+    return run, step
+
+
+def _may_overlap(a, b):
+    """By the rule of the library: views of one buffer whose elements lie beside each other's do not."""
+    if 0 in a.shape or 0 in b.shape:
+        return False
+    (begin_a, end_a), (begin_b, end_b) = (reach(view.shape, view.strides, ITEM_BYTES[view.dtype]) for view in (a, b))
+    if a.pointer + end_a <= b.pointer + begin_b or b.pointer + end_b <= a.pointer + begin_a:
+        return False
+    (run_a, step_a), (run_b, step_b) = _runs(a), _runs(b)
+    period = math.gcd(step_a, step_b)
+    return not period or (b.pointer - a.pointer) % period < run_a or (a.pointer - b.pointer) % period < run_b
+
+
+def check_apart(outputs, inputs):
+    """Raises for an output that overlaps an input, as the library does where it sees their addresses; Views or None by their names."""
+    for name, output in outputs.items():
+        for other, read in inputs.items():
+            if output is not None and read is not None and _may_overlap(output, read):
+                raise InvalidArgumentError(f"{name} 0x{output.pointer:x} overlaps {other} 0x{read.pointer:x}; accepted: memory of its own")
+
+
 def _refuse_dtype(name, dtype):
     raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: float32, float16, bfloat16 for tensors, uint8 "
                                "and float8_e4m3fn for k and v, int32, int64 for lengths and indices")
@@ -91,13 +130,16 @@ _CAPSULE_POINTER.restype, _CAPSULE_POINTER.argtypes = ctypes.c_void_p, [ctypes.p
 
 
 def _from_dlpack(name, array):
-    device_type, _ = array.__dlpack_device__()
+    try:
+        device_type, _ = array.__dlpack_device__()
+    except (ValueError, RuntimeError) as error:  # of the meta device of torch, among others
+        raise InvalidArgumentError(f"{name} of type {type(array).__name__} lies on no device of DLPack ({error}); accepted: the CPU") from None
     if device_type != 1:
         raise NotSupportedError(f"{name} is an array of DLPack device type {device_type}; "
                                 "accepted: 1, the CPU (torch's tensors may lie on any device)")
     try:
         capsule = array.__dlpack__()  # it keeps the memory as long as it is not taken over
-    except BufferError as error:  # of a tensor of torch that requires a gradient, among others
+    except (BufferError, ValueError, RuntimeError) as error:  # of a tensor of torch that requires a gradient, among others
         raise InvalidArgumentError(f"{name} of type {type(array).__name__} gives no DLPack capsule ({error}); accepted: an array as q is, or "
                                    "one that does") from None
     tensor = _DLTensor.from_address(_CAPSULE_POINTER(capsule, b"dltensor"))
@@ -130,10 +172,15 @@ def _from_buffer(name, array):
         _refuse_dtype(name, f"{view.format!r} (of the buffer protocol)")
     buffer = _PyBuffer()
     _GET_BUFFER(view, ctypes.byref(buffer), _STRIDED)
-    pointer = buffer.buf
+    pointer = None if 0 in view.shape else buffer.buf  # of nothing it may be any, also a misaligned one
     _RELEASE_BUFFER(ctypes.byref(buffer))  # `view` holds the memory from here on
     strides = _element_strides(name, view.strides, ITEM_BYTES[dtype])
     return View(pointer or 0, dtype, tuple(view.shape), strides, view, not view.readonly, "buffer")
+
+
+def has_shape(array):
+    """Whether it may be an array; a class of numpy has the attributes of its objects."""
+    return hasattr(array, "shape") and not isinstance(array, type)
 
 
 def view_of(name, array):
@@ -142,12 +189,12 @@ def view_of(name, array):
     if numpy is not None and isinstance(array, numpy.generic):  # whose interface tells of a copy that is gone
         array = numpy.asarray(array)
     interface = getattr(array, "__array_interface__", None)
-    if interface is not None:
+    if isinstance(interface, dict):
         masked = sys.modules.get("numpy.ma")
         if masked is not None and isinstance(array, masked.MaskedArray):
             raise TypeError(f"{name} is a MaskedArray, whose mask no call reads; accepted: its filled(number)")
         return _from_interface(name, array, interface)
-    if hasattr(array, "__dlpack__"):
+    if hasattr(array, "__dlpack__") and not isinstance(array, type):
         return _from_dlpack(name, array)
     try:
         return _from_buffer(name, array)
@@ -235,7 +282,12 @@ def as_floats(name, array):
     dtype = str(getattr(array, "dtype", ""))
     if dtype.startswith("complex"):
         raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: real numbers")
-    return array.astype("float32") if dtype not in DTYPES and hasattr(array, "astype") else array
+    if dtype in DTYPES or not hasattr(array, "astype"):
+        return array
+    try:
+        return array.astype("float32")
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"{name} is {reprlib.repr(array)}; accepted: an array of numbers") from None
 
 
 def read_indices(view):

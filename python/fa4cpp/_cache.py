@@ -1,14 +1,16 @@
 """New keys and values into caches, by the library's fa4_append."""
 
 import array as stdlib_array
+import functools
+import re
 
 from . import _arrays
 from ._abi import APPEND_ARGS, LIBRARY, check
 from ._abi_table import CONSTANTS
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3
 from ._device import handle_of
-from ._errors import InvalidArgumentError
-from ._options import whole
+from ._errors import InvalidArgumentError, NotSupportedError
+from ._options import number, whole
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, descale_strides, described, problem_bytes
 
 
@@ -16,6 +18,8 @@ def check_fit(lengths, rows, k_cache, page_table):
     """Raises where `rows` new keys do not fit behind `lengths`, numbers of the host."""
     if isinstance(page_table, (list, tuple)):
         page_table = _arrays.int32_indices("page_table", page_table)
+    if page_table is not None and not _arrays.has_shape(page_table):
+        raise TypeError(f"page_table is {type(page_table).__name__}; accepted: an array")
     if page_table is not None and len(page_table.shape) != 2:
         raise InvalidArgumentError(f"page_table has shape {tuple(page_table.shape)}; accepted: ({len(lengths)}, pages_per_seq)")
     capacity = k_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
@@ -65,11 +69,16 @@ def _rotary(cos, sin, k, interleaved):
             "rotary_dim": 2 * cos.shape[1], "rotary_rows": cos.shape[0]}
 
 
-def write(device, views, batch, interleaved, block, stream=0):
-    """Appends. `views` maps fields of fa4_append_args to Views or None; index Views are contiguous int32, cos and sin contiguous."""
+def _nothing():
+    pass
+
+
+def writer(device, views, batch, interleaved, block, stream=0):
+    """A function that appends, after the checks of shapes and dtypes: it refuses numbers, and then writes nothing. `views` maps fields of
+    fa4_append_args to Views or None; index Views are contiguous int32, cos and sin contiguous."""
     _check(views, batch)
-    if 0 in views["k"].shape or not batch:
-        return
+    if 0 in views["k"].shape[:-2] or not batch:
+        return _nothing
     k_cache, v_cache, k, v, table = (views[name] for name in ("k_cache", "v_cache", "k", "v", "page_table"))
     layout_q = DENSE if views["cu_seqlens_q"] is None else PACKED
     tensors = {}
@@ -81,6 +90,9 @@ def write(device, views, batch, interleaved, block, stream=0):
     options = {"kv_dtype": E4M3 if k_cache.dtype == E4M3 else 0, "descale_block": whole("descale_block", block)}
     for name in ("k_descale", "v_descale"):
         if views[name] is not None:
+            if k_cache.dtype != E4M3:
+                raise InvalidArgumentError(f"{name} is given beside k_cache of {DTYPE_NAMES[k_cache.dtype]}; accepted: None, or caches of "
+                                           f"{DTYPE_NAMES[E4M3]}")
             options[f"{name}_strides"] = descale_strides(name, views[name].shape, views[name].strides, views[name].dtype, k_cache.dtype, block,
                                                          0 if table is None else k_cache.shape[1], k_cache.shape[0], batch,
                                                          k_cache.shape[1] * (pages or 1), k_cache.shape[2])
@@ -93,13 +105,30 @@ def write(device, views, batch, interleaved, block, stream=0):
         strides = tensors[name].strides
         if strides is not None:
             fields[f"{name}_strides"] = (0, *strides) if layout_q == PACKED else strides
-    check(LIBRARY.fa4_append(handle_of(device), problem, APPEND_ARGS.make(stream=stream, **fields)))
+    return functools.partial(_execute, handle_of(device), problem, APPEND_ARGS.make(stream=stream, **fields), views)
+
+
+def _execute(device, problem, arguments, keep):  # the memory that `arguments` points to
+    status = LIBRARY.fa4_append(device, problem, arguments)
+    if status:
+        try:
+            check(status)
+        except (InvalidArgumentError, NotSupportedError) as error:
+            error.args = (_BY_THE_LIBRARY.sub(lambda found: NAMES[found[0]], str(error)),)
+            error.is_of_append = True
+            raise
+
+
+# What the library calls the arguments of `append`.
+NAMES = {"positions": "cache_seqlens", "cu_seqlens_q": "cu_seqlens_k_new", "seqlen_k": "capacity", "cos": "rotary_cos", "sin": "rotary_sin",
+         "q": "k"}
+_BY_THE_LIBRARY = re.compile(rf"\b({'|'.join(NAMES)})\b")
 
 
 def _new(name, array, cache):
     """The View of new keys in the cache's dtype, which bytes do not have."""
     wanted = getattr(cache, "dtype", None)
-    if hasattr(array, "astype") and wanted is not None and array.dtype != wanted and str(wanted) not in ("uint8", "float8_e4m3fn"):
+    if hasattr(array, "astype") and hasattr(wanted, "kind") and array.dtype != wanted and str(wanted) not in ("uint8", "float8_e4m3fn"):
         if array.dtype.kind == "c":
             raise InvalidArgumentError(f"{name} has dtype {array.dtype}; accepted: real numbers")
         array = array.astype(wanted)
@@ -108,11 +137,13 @@ def _new(name, array, cache):
 
 
 def _descale(name, value):
-    return _arrays.view_of(name, stdlib_array.array("f", [value]) if isinstance(value, (int, float)) else value) if value is not None else None
+    if value is None:
+        return None
+    return _arrays.view_of(name, stdlib_array.array("f", [number(name, value)]) if isinstance(value, (int, float)) else value)
 
 
-def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
-    """Into arrays of the host that are not torch's; `lengths` is a list. The lengths afterwards, a list."""
+def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
+    """(the lengths afterwards, a list; a function that appends) for arrays of the host that are not torch's; `lengths` is a list."""
     if k_cache is v_cache:  # which then holds the values
         k_cache = k_cache.copy()
     views = {"k_cache": _arrays.view_of("k_cache", k_cache), "v_cache": _arrays.view_of("v_cache", v_cache),
@@ -122,8 +153,27 @@ def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, in
         views[name] = None if value is None else _arrays.int32_indices("cu_seqlens_k_new" if name == "cu_seqlens_q" else name, value)
     for name, value in (("cos", cos), ("sin", sin)):
         views[name] = None if value is None else _arrays.contiguous(f"rotary_{name}", _arrays.view_of(f"rotary_{name}", value))
-    write("cpu", views, len(lengths), interleaved, block)
+    write = writer("cpu", views, len(lengths), interleaved, block)
     if cu_seqlens is None:
-        return [length + k.shape[1] for length in lengths]
+        return [length + k.shape[1] for length in lengths], write
     starts = _arrays.read_indices(views["cu_seqlens_q"])
-    return [length + end - start for length, start, end in zip(lengths, starts, starts[1:])]
+    return [length + end - start for length, start, end in zip(lengths, starts, starts[1:])], write
+
+
+def check_starts(starts, rows, longest):
+    """Raises for a list of cu_seqlens_q that attention refuses on the CPU once it runs."""
+    if starts[0]:
+        raise InvalidArgumentError(f"cu_seqlens_q[0] {starts[0]}; accepted: 0")
+    for b, (start, end) in enumerate(zip(starts, starts[1:])):
+        if not start <= end <= min(start + longest, rows):
+            raise InvalidArgumentError(f"cu_seqlens_q[{b + 1}] {end} after {start}; accepted: ascending, at most {longest} a sequence and "
+                                       f"{rows} in all")
+
+
+def check_pages(table, lengths, page_size, num_pages):
+    """Raises for the rows of a page table, lists, of which attention over `lengths` keys refuses a number on the CPU once it runs."""
+    for b, (pages, length) in enumerate(zip(table, lengths)):
+        held = pages[:-(-length // page_size)]
+        if held and (min(held) < 0 or max(held) >= num_pages):
+            i, page = next((i, page) for i, page in enumerate(held) if not 0 <= page < num_pages)
+            raise InvalidArgumentError(f"page_table[{b}, {i}] {page}; accepted: 0 to {num_pages - 1} (num_pages {num_pages})")

@@ -3,12 +3,14 @@
 import contextlib
 import ctypes
 import operator
+import re
 import reprlib
 
-from . import _arrays, _cache, _options, _rotary
-from ._api import flash_attn_varlen_func, torch_of
+from . import _api, _arrays, _cache, _options, _rotary
+from ._api import torch_of
 from ._arrays import I32, View, contiguous_strides
 from ._errors import InvalidArgumentError, NotSupportedError
+from ._problem import Options
 
 
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlens=None, page_table=None, cache_batch_idx=None,
@@ -44,8 +46,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     rotary_seqlens : int or array (batch,), optional
         In place of cache_seqlens in the numbers of those rows, of queries and of new keys.
 
-    The others are those of `flash_attn_varlen_func`; cache_seqlens counts the keys of a prefix too. There are no gradients. New keys are
-    written before a refusal of what concerns the queries alone.
+    The others are those of `flash_attn_varlen_func`; cache_seqlens counts the keys of a prefix too. There are no gradients. A call that is
+    refused has written nothing, but where a compiler or a mode of torch takes the writing and the attention apart.
 
     Returns
     -------
@@ -70,12 +72,11 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
                                                      page_table=page_table)
     _check_arrays(k_cache, q=q)
     _check_arrays(q, k_cache=k_cache, v_cache=v_cache)
-    for name, indices in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k_new", cu_seqlens_k_new), ("page_table", page_table),
-                          ("cache_batch_idx", cache_batch_idx)):
-        if indices is not None and (not hasattr(indices, "__len__") or getattr(indices, "shape", None) == ()):
-            raise InvalidArgumentError(f"{name} {reprlib.repr(indices)}; accepted: an array of whole numbers")
+    _check_indices(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table, cache_batch_idx=cache_batch_idx)
     if cu_seqlens_q is None and len(q.shape) != 4:
         raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
+    if type(prefix_len) is not int:
+        prefix_len = _options.whole("prefix_len", 0 if prefix_len is None else prefix_len)
     if cache_seqlens is None and (page_table is not None or k is not None or cu_seqlens_q is not None):
         raise InvalidArgumentError("cache_seqlens None beside new keys, page_table or cu_seqlens_q; accepted: how many keys each sequence has")
     if k is not None and prefix_len:
@@ -103,25 +104,38 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
             rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
         by_row = _options.flag("causal", causal) or _options.window_of(window_size) != (None, None)
         q = _rotary.turned("q", q, first, cu_seqlens_q, by_row, *tables)
-    if k is not None:
-        used = append(k_cache, v_cache, k, v, cache_seqlens=used, page_table=page_table, cu_seqlens_k_new=cu_seqlens_k_new,
-                      rotary_cos=rotary_cos, rotary_sin=rotary_sin, rotary_interleaved=rotary_interleaved, k_descale=k_descale,
-                      v_descale=v_descale, descale_block=descale_block)
-    elif isinstance(used, list) and not prefix_len and prefix_pages is None:
-        _cache.check_fit(used, 0, k_cache, page_table)
+    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap)
+    serving = _options.serving_of(split_keys, num_splits, out_dtype, prefix_len, prefix_pages, k_descale, v_descale, descale_block)
+    write = None
+    with _without_gradients(k_cache):
+        if k is not None:
+            used, write = _prepared_append(k_cache, v_cache, k, v, used, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin,
+                                           rotary_interleaved, k_descale, v_descale, descale_block)
+        elif isinstance(used, list) and not prefix_len and prefix_pages is None:
+            _cache.check_fit(used, 0, k_cache, page_table)
+        try:
+            return _api.varlen(q, k_cache, v_cache, sink, cu_seqlens_q, None, max_seqlen_q, None, None, used, page_table, options, serving,
+                               return_lse, out, write)
+        except (InvalidArgumentError, NotSupportedError) as error:
+            if not hasattr(error, "is_of_append"):
+                error.args = (_BY_THE_ATTENTION.sub(lambda found: _NAMES[found[0]], str(error)),)
+            raise
+
+
+# What attention calls the arguments of `flash_attn_with_kvcache`.
+_NAMES = {"k": "k_cache", "v": "v_cache", "seqused_k": "cache_seqlens"}
+_BY_THE_ATTENTION = re.compile(rf"(?<!['\"])\b({'|'.join(_NAMES)})\b(?!['\"])")
+
+
+def _without_gradients(k_cache):
     torch = torch_of(k_cache)
-    with contextlib.nullcontext() if torch is None else torch.torch.no_grad():
-        return flash_attn_varlen_func(q, k_cache, v_cache, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=max_seqlen_q,
-                                      max_seqlen_k=None, softmax_scale=softmax_scale, causal=causal, window_size=window_size,
-                                      softcap=softcap, sink=sink, return_lse=return_lse, out=out, seqused_k=used, page_table=page_table,
-                                      split_keys=split_keys, num_splits=num_splits, out_dtype=out_dtype, prefix_len=prefix_len,
-                                      prefix_pages=prefix_pages, k_descale=k_descale, v_descale=v_descale, descale_block=descale_block)
+    return contextlib.nullcontext() if torch is None else torch.torch.no_grad()
 
 
 def _check_arrays(beside, **arrays):
     """Raises for what has no shape or, as tensors may, no memory that strides describe; caches have four dimensions."""
     for name, array in arrays.items():
-        if not hasattr(array, "shape"):
+        if not _arrays.has_shape(array):
             raise TypeError(f"{name} is {type(array).__name__}; accepted: an array of numpy, torch or jax, or of anything with DLPack or the "
                             "buffer protocol")
         torch = torch_of(array) or torch_of(beside)
@@ -130,6 +144,19 @@ def _check_arrays(beside, **arrays):
         if name.endswith("cache") and len(array.shape) != 4:
             raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: (batch, capacity, heads_kv, head_dim), or "
                                        "(num_pages, page_size, heads_kv, head_dim) with page_table")
+
+
+def _check_indices(**arrays):
+    """Raises for what has no length, and for starts of no sequences."""
+    for name, indices in arrays.items():
+        if indices is None:
+            continue
+        if not hasattr(indices, "__len__") or getattr(indices, "shape", None) == () or isinstance(indices, type):
+            raise InvalidArgumentError(f"{name} {reprlib.repr(indices)}; accepted: an array of whole numbers")
+        if name.startswith("cu_seqlens"):
+            shape = getattr(indices, "shape", None) or (len(indices),)
+            if len(shape) != 1 or not shape[0] or (isinstance(indices, (list, tuple)) and isinstance(indices[0], (list, tuple))):
+                raise InvalidArgumentError(f"{name} {reprlib.repr(indices)}; accepted: batch + 1 whole numbers")
 
 
 def _rows_of(indices, page_table, k_cache, batch):
@@ -160,12 +187,9 @@ def _host_lengths(name, lengths, batch):
     if lengths is None or getattr(lengths, "is_cuda", False):
         return lengths
     try:
-        numbers = list(lengths)
-    except TypeError:  # one number for all
-        numbers = [lengths] * batch
-    try:
-        numbers = [operator.index(number) for number in numbers]
-    except TypeError:
+        numbers = lengths.tolist() if hasattr(lengths, "tolist") else lengths  # an array's elements one by one would be arrays
+        numbers = [numbers] * batch if isinstance(numbers, int) else [operator.index(number) for number in numbers]
+    except (TypeError, ValueError, RuntimeError):
         raise InvalidArgumentError(f"{name} {reprlib.repr(lengths)}; accepted: a whole number, or one for each sequence") from None
     if len(numbers) != batch:
         raise InvalidArgumentError(f"{name} has {len(numbers)} numbers; accepted: {batch}, one for each sequence")
@@ -220,8 +244,21 @@ def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens
     >>> float(keys[0, 3, 0, 0]), float(keys[0, 4, 0, 0])
     (1.0, 0.0)
     """
+    _check_indices(cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table)
+    with _without_gradients(k_cache):
+        lengths, write = _prepared_append(k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin,
+                                          rotary_interleaved, k_descale, v_descale, descale_block)
+        write()
+    return lengths
+
+
+def _prepared_append(k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_interleaved,
+                     k_descale, v_descale, descale_block):
+    """(what `append` returns, a function that writes)"""
     _check_arrays(k, k_cache=k_cache, v_cache=v_cache)
     _check_arrays(k_cache, k=k, v=v)
+    if rotary_cos is not None or rotary_sin is not None:
+        _check_arrays(k_cache, **{name: table for name, table in (("rotary_cos", rotary_cos), ("rotary_sin", rotary_sin)) if table is not None})
     for name, array in (("k", k), ("v", v)):
         if len(array.shape) != (4 if cu_seqlens_k_new is None else 3):
             rows = "batch, new" if cu_seqlens_k_new is None else "total"
@@ -232,7 +269,9 @@ def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens
     lengths = _host_lengths("cache_seqlens", cache_seqlens, batch)
     if isinstance(lengths, list) and cu_seqlens_k_new is None:
         _cache.check_fit(lengths, k.shape[1], k_cache, page_table)
+    elif isinstance(lengths, list) and max(lengths, default=0) >= 2**31:
+        raise InvalidArgumentError(f"cache_seqlens {reprlib.repr(lengths)}; accepted: whole numbers of 32 bits")
     torch = torch_of(k_cache)
-    return (_cache if torch is None else torch._append).append(
+    return (_cache if torch is None else torch._append).prepared(
         k_cache, v_cache, k, v, lengths, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_interleaved, k_descale, v_descale,
         descale_block)

@@ -3,7 +3,7 @@
 import ctypes
 import sys
 
-from . import _call
+from . import _call, _options
 from ._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, PLAN_OPTIONS, PROBLEM, check, out_pointer
 from ._arrays import DTYPES, E4M3
 from ._errors import InvalidArgumentError
@@ -42,8 +42,7 @@ class Operation:
     """
 
     def __init__(self, *, device="cpu", direction="forward", num_threads=0, **problem):
-        if direction not in ("forward", "backward"):
-            raise InvalidArgumentError(f"direction {direction!r}; accepted: 'forward', 'backward'")
+        _options.check_direction(direction)
         self._handle = None
         for field in ("dtype", "grad_dtype", "out_dtype", "sink_dtype"):
             problem[field] = _number_of(field, problem.get(field, 0), DTYPES)

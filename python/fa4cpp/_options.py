@@ -2,6 +2,7 @@
 
 import operator
 import reprlib
+import sys
 from typing import NamedTuple, Optional
 
 from ._arrays import DTYPE_NAMES, DTYPES
@@ -20,10 +21,18 @@ _REFUSED = {"dropout_p": 0.0, "alibi_slopes": None, "qv": None, "q_v": None, "at
             "cp_rank": 0, "cp_tot_seqused_k": None}
 
 
+def is_equal(value, accepted):
+    """False for arrays, which are no value of their own."""
+    try:
+        return bool(value == accepted)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
 def refuse(keyword, value):
     """Raises unless `value` is what the keyword of another library may be here."""
     accepted = _REFUSED[keyword]
-    if value is None or (accepted is not None and value == accepted):
+    if value is None or (accepted is not None and is_equal(value, accepted)):
         return
     shown = value if isinstance(value, (bool, int, float, str)) else f"of type {type(value).__name__}"
     raise NotSupportedError(f"{keyword} {shown} is not in this version; accepted: {accepted}")
@@ -47,18 +56,36 @@ def take(function, others, **ours):
 
 def number(name, value):
     """`value` as a float."""
+    if not isinstance(value, (float, int)):
+        if isinstance(value, (str, bytes, bytearray)):  # of which float() makes numbers
+            raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a number")
+        if getattr(value, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+            raise NotSupportedError(f"{name} is a tensor that requires a gradient, which it would not get; accepted: a number, as its item() is")
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of tensors without numbers, as those of the meta device
         raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a number") from None
 
 
-def whole(name, value):
+def whole(name, value, accepted="a whole number"):
     """`value` as an int: what is a whole number by its type."""
     try:
         return operator.index(value)
-    except TypeError:
-        raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a whole number") from None
+    except (TypeError, RuntimeError):  # the latter of tensors without numbers
+        raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: {accepted}") from None
+
+
+def bound(name, value):
+    """`value` as a length."""
+    value = whole(name, value)
+    if value < 0:
+        raise InvalidArgumentError(f"{name} {value}; accepted: 0 or more, or None for the longest")
+    return value
+
+
+def check_direction(direction):
+    if not isinstance(direction, str) or direction not in ("forward", "backward"):
+        raise InvalidArgumentError(f"direction {reprlib.repr(direction)}; accepted: 'forward', 'backward'")
 
 
 def flag(name, value):
@@ -99,6 +126,9 @@ NO_GRADIENT = ("split_keys, num_splits 1, out_dtype, prefix_len or a descale is 
 def serving_of(split_keys=0, num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None, descale_block=0):
     """The Serving; NOT_SERVING itself where nothing is asked for."""
     descale_block = whole("descale_block", descale_block)
+    if type(split_keys) is not int or type(num_splits) is not int or type(prefix_len) is not int:
+        split_keys, num_splits, prefix_len = (0 if number is None else whole(name, number) for name, number in (
+            ("split_keys", split_keys), ("num_splits", num_splits), ("prefix_len", prefix_len)))
     if not split_keys and num_splits != 1 and out_dtype is None and not prefix_len and prefix_pages is None and k_descale is None and v_descale is None:
         return NOT_SERVING
     return Serving(split_keys, num_splits, out_dtype, prefix_len, prefix_pages, k_descale, v_descale, descale_block)
@@ -141,7 +171,7 @@ def window_of(window_size):
         return _UNBOUNDED
     try:
         left, right = (None if bound is None else operator.index(bound) for bound in window_size)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise InvalidArgumentError(f"window_size {window_size!r}; accepted: (left, right), -1 for no bound") from None
     if isinstance(window_size, Window):
         return (left, right)

@@ -91,6 +91,8 @@ def check_prefix(shape, layout_kv, k, prefix_len):
     """Raises where prefix_pages are not the pages of prefix_len keys."""
     if layout_kv != PAGED:
         raise InvalidArgumentError("prefix_pages without page_table; accepted: None, as k is not paged")
+    if prefix_len < 0:
+        raise InvalidArgumentError(f"prefix_len {prefix_len}; accepted: 0 or more")
     wanted = (-(-int(prefix_len) // max(1, k[1])),)
     if tuple(shape) != wanted:
         raise InvalidArgumentError(f"prefix_pages has shape {tuple(shape)}; accepted: {wanted}, for prefix_len {prefix_len} in pages of {k[1]}")

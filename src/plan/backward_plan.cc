@@ -8,6 +8,7 @@
 namespace fa4::internal {
 
 Support query_backward_support(const AttentionProblem& problem, const DeviceSpec& device) {
+  check_gradients(problem);
   if (problem.layout_kv == Layout::kPaged) {
     return {false, "layout_kv paged; accepted for the backward: dense, packed"};
   }

@@ -27,7 +27,8 @@ struct BackwardPlan {
   WorkspaceLayout workspace;
 };
 
-// Whether `device` runs the backward of `problem`, and the reason when it does not.
+// Whether `device` runs the backward of `problem`, and the reason when it does not. Throws
+// Error{kInvalidArgument} for gradients that are too large.
 Support query_backward_support(const AttentionProblem& problem, const DeviceSpec& device);
 
 // Throws Error{kNotSupported} with query_backward_support's reason.

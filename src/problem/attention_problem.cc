@@ -216,20 +216,46 @@ void check_numbers(AttentionProblem& p) {
       static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim))));
 }
 
+// Those of a tensor that lies contiguous; none where it would be too large.
+std::optional<Strides> own_strides(const TensorExtent& extent, DType dtype, bool packed) {
+  std::optional<Strides> strides = contiguous_strides(extent);
+  if (strides.has_value() && packed) strides->batch = 0;
+  if (strides.has_value() && !span_of(extent, *strides, size_of(dtype)).has_value()) return {};
+  return strides;
+}
+
+[[noreturn]] void refuse_size(const char* name, const TensorExtent& extent) {
+  refuse("{} of {} x {} x {} x {} elements is too large; accepted: at most 2^62 bytes", name,
+         extent.outer, extent.rows, extent.heads, extent.dim);
+}
+
 void check_tensor(const char* name, const TensorExtent& extent, DType dtype, bool packed,
                   Strides& strides) {
   if (packed) strides.batch = 0;
+  if (strides != Strides{}) return check_span(name, extent, strides, size_of(dtype));
+  const std::optional<Strides> own = own_strides(extent, dtype, packed);
+  if (!own.has_value()) refuse_size(name, extent);
+  strides = *own;
+}
+
+// One that a forward does not have: without strides of its own a size that is too large is for
+// check_gradients to refuse.
+void check_backward_tensor(const char* name, const TensorExtent& extent, DType dtype, bool packed,
+                           Strides& strides) {
+  if (packed) strides.batch = 0;
   if (strides == Strides{}) {
-    const std::optional<Strides> contiguous = contiguous_strides(extent);
-    if (contiguous.has_value()) strides = *contiguous;
-    if (packed) strides.batch = 0;
-    if (!contiguous.has_value() || !span_of(extent, strides, size_of(dtype)).has_value()) {
-      refuse("{} of {} x {} x {} x {} elements is too large; accepted: at most 2^62 bytes", name,
-             extent.outer, extent.rows, extent.heads, extent.dim);
-    }
-    return;
+    strides = own_strides(extent, dtype, packed).value_or(Strides{});
+  } else {
+    check_span(name, extent, strides, size_of(dtype));
   }
-  check_span(name, extent, strides, size_of(dtype));
+}
+
+// A gradient, which is written.
+void check_gradient(const char* name, const TensorExtent& extent, DType dtype, bool packed,
+                    Strides& strides) {
+  const bool is_given = strides != Strides{};
+  check_backward_tensor(name, extent, dtype, packed, strides);
+  if (is_given) check_injective(name, extent, strides);
 }
 
 void check_tensors(AttentionProblem& p) {
@@ -244,16 +270,23 @@ void check_tensors(AttentionProblem& p) {
   check_tensor("v", v, p.kv_dtype, packed_k, p.v);
   check_tensor("out", out, p.out_dtype, packed_q, p.out);
   check_injective("out", out, p.out);
-  check_tensor("dout", out, p.dtype, packed_q, p.dout);
-  check_tensor("dq", q, p.grad_dtype, packed_q, p.dq);
-  check_tensor("dk", k, p.grad_dtype, packed_k, p.dk);
-  check_tensor("dv", v, p.grad_dtype, packed_k, p.dv);
-  check_injective("dq", q, p.dq);
-  check_injective("dk", k, p.dk);
-  check_injective("dv", v, p.dv);
+  check_backward_tensor("dout", out, p.dtype, packed_q, p.dout);
+  check_gradient("dq", q, p.grad_dtype, packed_q, p.dq);
+  check_gradient("dk", k, p.grad_dtype, packed_k, p.dk);
+  check_gradient("dv", v, p.grad_dtype, packed_k, p.dv);
 }
 
 }  // namespace
+
+void check_gradients(const AttentionProblem& p) {
+  const auto check = [](const char* name, const TensorExtent& extent, const Strides& strides) {
+    if (strides == Strides{} && !extent.empty()) refuse_size(name, extent);
+  };
+  check("dout", query_extent(p, p.total_q, p.head_dim_v), p.dout);
+  check("dq", query_extent(p, p.total_q, p.head_dim), p.dq);
+  check("dk", key_extent(p, p.total_k, p.head_dim), p.dk);
+  check("dv", key_extent(p, p.total_k, p.head_dim_v), p.dv);
+}
 
 AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
   AttentionProblem p;

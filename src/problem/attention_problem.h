@@ -120,6 +120,10 @@ struct AttentionProblem : ProblemDesc {
   int64_t lse_elements() const { return rows_q() * heads_q; }
 };
 
+// Refuses what a backward alone has and what is too large: contiguous gradients of expanded
+// tensors.
+void check_gradients(const AttentionProblem& problem);
+
 // Pairs (query, key) that the mask leaves, of one sequence and one head: the FLOPs are 2 (head_dim
 // + head_dim_v) each.
 int64_t visible_pairs(int64_t seqlen_q, int64_t seqlen_k, const MaskSpec& mask);

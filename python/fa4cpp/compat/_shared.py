@@ -7,7 +7,7 @@ import torch
 
 from .. import _api, _kvcache
 from .._errors import InvalidArgumentError
-from .._options import Window, number, refuse, window_of
+from .._options import Window, bound, flag, number, refuse, window_of
 from .._problem import Options
 from ..torch import _tensors
 
@@ -29,7 +29,7 @@ def _pair(window_size):
         return (None, None)
     try:
         left, right = (None if bound is None else operator.index(bound) for bound in window_size)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise InvalidArgumentError(f"window_size {reprlib.repr(window_size)}; accepted: (left, right), a negative number or None for no "
                                    "bound") from None
     return left, right
@@ -41,6 +41,14 @@ def window_of_fa4(window_size):
     if left is not None and right is not None and left < 0 and right < 0:
         return (-1, -1)
     return Window(left, right)
+
+
+def parts(name, tensor, count):
+    """The `count` tensors that stand side by side in front of the heads."""
+    _tensors.check_kind(**{name: tensor})
+    if tensor.dim() < 3 or tensor.shape[-3] != count:
+        raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}; accepted: (..., {count}, heads, head_dim)")
+    return tensor.unbind(-3)
 
 
 def dense(q, k, v, **options):
@@ -64,16 +72,29 @@ def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqle
              seqused_q=None, seqused_k=None, sink=None, dlse=None, softmax_scale=None, causal=False, window_size=(-1, -1),
              softcap=0.0, deterministic=False):
     """(dq, dk, dv, dsink), written into those that are given."""
-    options = Options(None if softmax_scale is None else number("softmax_scale", softmax_scale), bool(causal), window_of(window_size),
-                      number("softcap", softcap), bool(deterministic))
-    call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, None,
-                         -1 if max_seqlen_q is None else max_seqlen_q, -1 if max_seqlen_k is None else max_seqlen_k, options)
+    _tensors.check_kind(q=q, k=k, v=v, out=out, lse=lse)
+    given = dict(dout=dout, dlse=dlse, sink=sink, dq=dq, dk=dk, dv=dv)
+    _tensors.check_kind(**{name: tensor for name, tensor in given.items() if tensor is not None})
+    options = Options(None if softmax_scale is None else number("softmax_scale", softmax_scale), flag("causal", causal), window_of(window_size),
+                      number("softcap", softcap), flag("deterministic", deterministic))
+    indices = [_tensors.tensor(name, value, q.device) for name, value in (
+        ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k), ("seqused_q", seqused_q), ("seqused_k", seqused_k))]
+    longest = [-1 if value is None else bound(name, value) for name, value in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))]
+    call = _tensors.Call(q, k, v, sink, *indices, None, *longest, options)
     gradients = _tensors.backward(call, dout, dlse, out, lse.float())
     for name, wanted, made in zip(("dq", "dk", "dv"), (dq, dk, dv), gradients):
         if wanted is not None and wanted.shape != made.shape:
             raise InvalidArgumentError(f"{name} has shape {tuple(wanted.shape)}; accepted: {tuple(made.shape)}")
-    given = [made if wanted is None else wanted.copy_(made) for wanted, made in zip((dq, dk, dv), gradients)]
+    given = [made if wanted is None else written(name, wanted, made) for name, wanted, made in zip(("dq", "dk", "dv"), (dq, dk, dv), gradients)]
     return (*given, gradients[3])
+
+
+def written(name, tensor, made):
+    """`tensor` with the numbers of `made`."""
+    try:
+        return tensor.copy_(made)
+    except RuntimeError:
+        raise InvalidArgumentError(f"{name} has strides {tensor.stride()}; accepted: elements that lie apart") from None
 
 
 def row_sums(dout, out, lse):
@@ -89,6 +110,16 @@ def cached(q, k_cache, v_cache, k, v, **options):
 
 def combine(out_partial, lse_partial, out, out_dtype):
     """(out, lse) of partial (splits, ..., seqlen, heads, head_dim) and (splits, ..., seqlen, heads)."""
+    _tensors.check_kind(out_partial=out_partial, lse_partial=lse_partial)
+    if out_partial.dim() not in (4, 5) or lse_partial.shape != out_partial.shape[:-1]:
+        raise InvalidArgumentError(f"lse_partial has shape {tuple(lse_partial.shape)} beside out_partial of shape {tuple(out_partial.shape)}; "
+                                   "accepted: (splits, ..., seqlen, heads) and (splits, ..., seqlen, heads, head_dim)")
+    if out is not None:
+        _tensors.check_kind(out=out)
+        if out.shape != out_partial.shape[1:]:
+            raise InvalidArgumentError(f"out has shape {tuple(out.shape)}; accepted: {tuple(out_partial.shape[1:])}")
+    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
+        raise InvalidArgumentError(f"out_dtype {reprlib.repr(out_dtype)}; accepted: a dtype of torch")
     merged, lse = _api.merge_partials(out_partial.unbind(0), lse_partial.transpose(-1, -2).unbind(0))
     merged = merged.to(out.dtype if out is not None else out_dtype or out_partial.dtype)
-    return (merged if out is None else out.copy_(merged)), lse.transpose(-1, -2)
+    return (merged if out is None else written("out", out, merged)), lse.transpose(-1, -2)

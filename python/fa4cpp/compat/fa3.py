@@ -5,6 +5,8 @@ from typing import Optional, Union
 import torch
 
 from .._errors import InvalidArgumentError
+from .._options import whole
+from ..torch import _tensors
 from . import _shared
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
@@ -23,12 +25,20 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
 def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=None, k_descale=None, v_descale=None,
                               window_size=(-1, -1), attention_chunk=0, softcap=0.0, deterministic=False, num_heads_q=None,
                               sm_margin=0, return_attn_probs=False):
+    _tensors.check_kind(qkv=qkv)
     if qkv.dim() == 5:
-        q, k, v = qkv.unbind(-3)
+        q, k, v = _shared.parts("qkv", qkv, 3)
+    elif qkv.dim() != 4:
+        raise InvalidArgumentError(f"qkv has shape {tuple(qkv.shape)}; accepted: (batch, seqlen, 3, heads, head_dim), or "
+                                   "(batch, seqlen, heads, head_dim) with num_heads_q")
     else:
         if num_heads_q is None:
             raise InvalidArgumentError(f"num_heads_q None beside qkv of shape {tuple(qkv.shape)}; accepted: how many heads q has")
+        num_heads_q = whole("num_heads_q", num_heads_q)
         heads_kv = (qkv.shape[2] - num_heads_q) // 2
+        if heads_kv < 1 or num_heads_q < 1 or num_heads_q + 2 * heads_kv != qkv.shape[2]:
+            raise InvalidArgumentError(f"num_heads_q {num_heads_q} of the {qkv.shape[2]} heads of qkv; accepted: 1 or more, with as "
+                                       "many heads of k as of v behind")
         q, k, v = qkv.split([num_heads_q, heads_kv, heads_kv], dim=-2)
     return flash_attn_func(q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size, attention_chunk,
                            softcap, deterministic=deterministic, return_attn_probs=return_attn_probs)

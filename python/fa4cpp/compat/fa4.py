@@ -4,6 +4,7 @@ from typing import Callable, Optional, Tuple
 
 import torch
 
+from ..torch import _tensors
 from . import _shared
 
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "get_scheduler_metadata"]
@@ -11,7 +12,7 @@ __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "g
 
 def _returned(result, tensors, return_lse):
     """(out, lse); lse is None unless it is wanted or a gradient is."""
-    wants = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    wants = torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
     return result if return_lse or wants else (result[0], None)
 
 
@@ -89,13 +90,16 @@ def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, sequ
     _shared.refuse_others(qv=qv, score_mod=score_mod, mask_mod=mask_mod, block_sparse_tensors=block_sparse_tensors,
                           aux_tensors=aux_tensors, aux_scalars=aux_scalars, q_descale=q_descale,
                           gather_kv_indices=gather_kv_indices, gather_bwd_recompute_p=gather_bwd_recompute_p)
+    _tensors.check_kind(q=q, k=k, v=v)
     wants_lse = return_lse or lse is not None or any(tensor.requires_grad for tensor in (q, k, v))
     with torch.no_grad():
         result, made = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=page_table,
                                       seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                                       window_size=_shared.window_of_fa4((window_size_left, window_size_right)),
-                                      softcap=softcap or 0.0, sink=learnable_sink, out=out, k_descale=k_descale, v_descale=v_descale)
+                                      softcap=0.0 if softcap is None else softcap, sink=learnable_sink, out=out, k_descale=k_descale,
+                                      v_descale=v_descale)
     if lse is not None:
+        _tensors.check_tensor("lse", lse, made.shape, made.dtype, made.device)
         made = lse.copy_(made)
     return result, made if wants_lse else None, None, None, None
 

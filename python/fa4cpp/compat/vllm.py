@@ -4,6 +4,7 @@ from typing import List, Optional
 
 from . import _shared
 from .._errors import InvalidArgumentError, NotSupportedError
+from .._options import is_equal
 from .fa3 import get_scheduler_metadata
 
 __all__ = ["fa_version_unsupported_reason", "flash_attn_varlen_func", "get_scheduler_metadata", "is_fa_version_supported"]
@@ -15,7 +16,7 @@ def is_fa_version_supported(fa_version: int, device=None) -> bool:
 
 
 def fa_version_unsupported_reason(fa_version: int, device=None) -> Optional[str]:
-    return None if fa_version == 2 else f"fa_version {fa_version}; accepted: 2"
+    return None if is_equal(fa_version, 2) else f"fa_version {fa_version}; accepted: 2"
 
 
 def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu_seqlens_k=None, seqused_k=None, q_v=None,

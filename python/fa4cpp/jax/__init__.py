@@ -71,10 +71,21 @@ def _constant(name, make, value):
         raise InvalidArgumentError(f"{name} is traced; accepted: a constant of the trace (jax.jit's static_argnames)") from None
 
 
+def _flag(name, value):
+    return _options.flag(name, _constant(name, _looked_at, value))
+
+
+def _looked_at(value):
+    """`value`, unless it is a tracer."""
+    if isinstance(value, jax.core.Tracer):
+        bool(value)
+    return value
+
+
 def _array(name, value):
     try:
         return jnp.asarray(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{name} is {type(value).__name__}; accepted: an array of jax, or what jax.numpy.asarray makes one of") from None
 
 
@@ -110,8 +121,9 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     >>> fa4cpp.jax.attention(q, q, q, causal=True).shape
     (1, 4, 2, 8)
     """
-    options = Options(None if scale is None else _options.number("scale", scale), _constant("causal", bool, causal),
+    options = Options(None if scale is None else _options.number("scale", scale), _flag("causal", causal),
                       _constant("window_size", _options.window_of, window_size), _options.number("softcap", softcap))
+    return_lse = _flag("return_lse", return_lse)
     q, k, v = _array("q", q), _array("k", k), _array("v", v)
     if sink is not None:
         sink = _array("sink", sink)
@@ -169,6 +181,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     if query.ndim not in (3, 4) or key.ndim != query.ndim or value.ndim != query.ndim:
         raise InvalidArgumentError(f"query, key and value have shapes {query.shape}, {key.shape}, {value.shape}; "
                                    "accepted: (batch, seqlen, heads, head_dim), or without batch")
+    is_causal, return_residual = _flag("is_causal", is_causal), _flag("return_residual", return_residual)
     positional = is_causal or local_window_size is not None
     if positional and (query.shape[-3] != key.shape[-3] or query_seq_lengths is not None or key_value_seq_lengths is not None):
         raise NotSupportedError(f"is_causal or local_window_size with lengths {query.shape[-3]} and {key.shape[-3]}, or with sequence "

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._options import NO_GRADIENT, NOT_SERVING, flag, number, whole
+from .._options import NO_GRADIENT, NOT_SERVING, bound, flag, number
 from .._problem import Options
 from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
@@ -31,14 +31,7 @@ def __dir__():
     return sorted((*__all__, "context_parallel"))
 
 
-def _tensor(name, value, device):
-    """Lengths and indices may be lists."""
-    if value is None or isinstance(value, torch.Tensor):
-        return value
-    try:
-        return torch.as_tensor(value, device=device)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+_tensor = _tensors.tensor
 
 
 def _sink(value, device):
@@ -54,12 +47,7 @@ def _bound(name, value):
     """-1, where the operator finds the longest sequence itself, for None and for tensors: reading one would synchronise."""
     if value is None or isinstance(value, torch.Tensor):
         return -1
-    if isinstance(value, torch.SymInt):
-        return value
-    value = whole(name, value)
-    if value < 0:
-        raise InvalidArgumentError(f"{name} {value}; accepted: 0 or more, or None for the longest")
-    return value
+    return value if isinstance(value, torch.SymInt) else bound(name, value)
 
 
 def _numbers(max_q, max_k, options):
@@ -78,28 +66,39 @@ def _autocast(q, k, v):
     return tuple(tensor.to(dtype) if tensor.dtype == torch.float32 else tensor for tensor in (q, k, v))
 
 
-def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out):
+def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out, before=None):
+    """`before` writes into k and v: it is called when nothing is left to refuse, but where a compiler or a mode wants to see the calls."""
     _tensors.check_kind(q=q, k=k, v=v)
     if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
         _refuse_tangents(q=q, k=k, v=v, sink=sink)
-    q, k, v = _autocast(q, k, v)
+    given, (q, k, v) = (k, v), _autocast(q, k, v)
     if sink is not None:
         sink = _sink(sink, q.device)
     if any(value is not None for value in indices):
         indices = tuple([_tensor(name, value, q.device) for name, value in zip(_tensors.INDICES, indices)])
     numbers = _numbers(max_q, max_k, options)
+    if before is not None:
+        if torch.compiler.is_compiling() or not _ops.is_plain(q, k, v):
+            before()
+            return _run(q, *given, sink, indices, max_q, max_k, options, serving, return_lse, out)
+        if k is not given[0] or v is not given[1]:  # autocast's copies
+            before = _tensors.followed(before, (k, v), given)
     if serving is not NOT_SERVING:
-        out, lse = _serve(q, k, v, sink, indices, numbers, serving, out)
+        out, lse = _serve(q, k, v, sink, indices, numbers, serving, out, before)
     elif out is None:
-        out, lse = _attention(q, k, v, sink, indices, numbers)
+        out, lse = (_attention(q, k, v, sink, indices, numbers) if before is None else
+                    _ops.forward(q, k, v, sink, *indices, *numbers, before=before))
     else:
         _tensors.check_kind(out=out)
         if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out)):
             raise NotSupportedError("out is given and a gradient is required; accepted: out=None, or torch.no_grad()")
         arguments = (q, k, v, sink, *indices, *numbers, out)
-        plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
-        lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
-    return (out, lse) if return_lse else out
+        if before is not None:
+            lse = _ops.forward_out(*arguments, before=before)
+        else:
+            plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
+            lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
+    return (out, lse) if flag("return_lse", return_lse) else out
 
 
 def _refuse_tangents(**tensors):
@@ -108,26 +107,21 @@ def _refuse_tangents(**tensors):
             raise NotSupportedError(f"{name} has a tangent; forward-mode AD is not in this version; accepted: gradients by backward()")
 
 
-def _serve(q, k, v, sink, indices, numbers, serving, out):
+def _serve(q, k, v, sink, indices, numbers, serving, out, before):
     """(out, lse) of what a forward alone does."""
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out)):
+    tensors = _serving_tensors(serving, q.device)
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out, *tensors)):
         raise NotSupportedError(NO_GRADIENT)
-    arguments = (q, k, v, sink, *indices, *_serving_tensors(serving, q.device), *numbers, *serving.numbers(_tensors.number_of("q", q)).values())
-    if not torch.compiler.is_compiling() and _ops.is_plain(q, k, v):
-        return _ops.serve(*arguments, out=out)
+    arguments = (q, k, v, sink, *indices, *tensors, *numbers, *serving.numbers(_tensors.number_of("q", q)).values())
+    if before is not None or (not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)):
+        return _ops.serve(*arguments, out=out, before=before)
     made, lse = torch.ops.fa4cpp.serve(*arguments)
     return (made if out is None else out.copy_(made)), lse
 
 
 def _serving_tensors(serving, device):
-    return (_tensor("prefix_pages", serving.prefix_pages, device), _descale("k_descale", serving.k_descale, device),
-            _descale("v_descale", serving.v_descale, device))
-
-
-def _descale(name, value, device):
-    if isinstance(value, (int, float)):
-        return torch.full((), value, dtype=torch.float32, device=device)
-    return _tensor(name, value, device)
+    return (_tensor("prefix_pages", serving.prefix_pages, device), _tensors.descale("k_descale", serving.k_descale, device),
+            _tensors.descale("v_descale", serving.v_descale, device))
 
 
 def _dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out):
@@ -161,9 +155,9 @@ def _nested(q, k, v, sink, options, return_lse, out):
 
 
 def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving,
-            return_lse, out):
+            return_lse, out, before=None):
     return _run(q, k, v, sink, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), _bound("max_seqlen_q", max_q),
-                _bound("max_seqlen_k", max_k), options, serving, return_lse, out)
+                _bound("max_seqlen_k", max_k), options, serving, return_lse, out, before)
 
 
 def _supports(given, options, serving, max_q, max_k, direction):
@@ -185,6 +179,8 @@ def _merge(outs, lses):
     for name, parts in (("outs", outs), ("lses", lses)):
         for index, part in enumerate(parts):
             _tensors.check_kind(**{f"merge_partials: {name}[{index}]": part})
+            if part.device != outs[0].device:
+                raise InvalidArgumentError(f"merge_partials: {name}[{index}] is on the device {part.device}; accepted: {outs[0].device}, outs[0]'s")
             if not part.is_floating_point():
                 raise InvalidArgumentError(f"merge_partials: {name}[{index}] has dtype {str(part.dtype)[6:]}; accepted: floating-point numbers")
     stacked = torch.stack([lse.float() for lse in lses])

@@ -1,10 +1,13 @@
 """New keys and values into caches of torch, on the CPU and on CUDA: one launch, and nothing waits for it."""
 
+import functools
+
 import torch
 
 from .. import _cache
 from .._arrays import I32, View
 from .._errors import InvalidArgumentError
+from .._options import flag
 from . import _ops, _tensors
 
 _ops.LIBRARY.define("append(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor positions, Tensor? cu_seqlens_k_new, "
@@ -17,7 +20,8 @@ def _view(name, tensor):
         return None
     number = I32 if tensor.dtype == torch.int32 else _tensors.STORED.get(tensor.dtype)
     if number is None:
-        raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16, and for caches uint8, float8_e4m3fn")
+        raise InvalidArgumentError(f"{_cache.NAMES.get(name, name)} has dtype {str(tensor.dtype)[6:]}; accepted: float32, float16, bfloat16, and "
+                                   "for caches uint8, float8_e4m3fn")
     return View(tensor.data_ptr(), number, tuple(tensor.shape), tensor.stride(), tensor, True, "torch")
 
 
@@ -36,8 +40,8 @@ def _indices(name, tensor):
     return None if tensor is None else _tensors.int32(name, tensor)
 
 
-def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
-    """The operator torch.ops.fa4cpp.append."""
+def _writer(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
+    """A function that appends."""
     _tensors.check_written(k_cache=k_cache, v_cache=v_cache)
     tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new(k, k_cache), "v": _new(v, v_cache),
                "positions": _indices("cache_seqlens", positions), "cu_seqlens_q": _indices("cu_seqlens_k_new", cu_seqlens),
@@ -45,13 +49,23 @@ def run(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, int
                "sin": None if sin is None else _tensors.read(sin).contiguous(), "k_descale": k_descale, "v_descale": v_descale}
     for name, tensor in tensors.items():
         if tensor is not None and tensor.device != k_cache.device:
-            raise InvalidArgumentError(f"{name} is on the device {tensor.device}; accepted: {k_cache.device}, k_cache's")
+            raise InvalidArgumentError(f"{_cache.NAMES.get(name, name)} is on the device {tensor.device}; accepted: {k_cache.device}, k_cache's")
     on_gpu = k_cache.is_cuda
     stream = torch._C._cuda_getCurrentRawStream(k_cache.device.index) if on_gpu else 0
-    _cache.write(f"cuda:{k_cache.device.index}" if on_gpu else "cpu", {name: _view(name, tensor) for name, tensor in tensors.items()},
-                 positions.numel(), interleaved, block, stream)
-    _tensors.launches += 1
-    _tensors.count_write(k_cache, v_cache)
+    execute = _cache.writer(f"cuda:{k_cache.device.index}" if on_gpu else "cpu", {name: _view(name, tensor) for name, tensor in tensors.items()},
+                            positions.numel(), interleaved, block, stream)
+
+    def write():
+        execute()
+        _tensors.launches += 1
+        _tensors.count_write(k_cache, v_cache)
+
+    return write
+
+
+def run(*arguments):
+    """The operator torch.ops.fa4cpp.append."""
+    _writer(*arguments)()
 
 
 for _key in ("CPU", "CUDA"):
@@ -72,12 +86,9 @@ def rows_of_table(indices, page_table, device):
     return page_table[indices.clip(0, len(page_table) - 1)]
 
 
-def _descale(value, device):
-    return torch.full((), value, dtype=torch.float32, device=device) if isinstance(value, (int, float)) else value
-
-
-def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
-    """`lengths` is a tensor or a list. The lengths afterwards, an int32 tensor on the caches' device."""
+def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
+    """(the lengths afterwards, an int32 tensor on the caches' device; a function that appends), both without gradients. `lengths` is a
+    tensor or a list."""
     device = k_cache.device
     if isinstance(lengths, torch.Tensor):
         positions = lengths
@@ -85,13 +96,15 @@ def append(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, in
         positions = torch.full((len(lengths),), lengths[0], dtype=torch.int32, device=device)
     else:
         positions = torch.tensor(lengths, dtype=torch.int32, device=device)
-    page_table, cu_seqlens = (value if value is None or isinstance(value, torch.Tensor) else torch.as_tensor(value, device=device)
-                              for value in (page_table, cu_seqlens))
+    page_table, cu_seqlens = _tensors.tensor("page_table", page_table, device), _tensors.tensor("cu_seqlens_k_new", cu_seqlens, device)
+    descales = _tensors.descale("k_descale", k_descale, device), _tensors.descale("v_descale", v_descale, device)
+    for name, descale in zip(("k_descale", "v_descale"), descales):
+        if descale is not None:
+            _tensors.check_kind(**{name: descale})
     if k_cache is v_cache:  # which then holds the values
         k_cache = k_cache.clone()
-    arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, bool(interleaved), _descale(k_descale, device),
-                 _descale(v_descale, device), block)
+    arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, flag("rotary_interleaved", interleaved),
+                 *descales, block)
     plain = not torch.compiler.is_compiling() and _ops.is_plain(k_cache, k, v)
-    with torch.no_grad():
-        (run if plain else torch.ops.fa4cpp.append)(*arguments)
-        return (positions + (k.shape[1] if cu_seqlens is None else cu_seqlens.diff())).to(torch.int32)
+    write = _writer(*arguments) if plain else functools.partial(torch.ops.fa4cpp.append, *arguments)
+    return (positions + (k.shape[1] if cu_seqlens is None else cu_seqlens.diff())).to(torch.int32), write

@@ -211,6 +211,11 @@ def attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic,
     if (_is_compiling() or type(q) not in _PLAIN or type(causal) is not bool or type(deterministic) is not bool or type(softmax_scale) not in _NUMBERS
             or type(softcap) not in _NUMBERS or forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes()):
         return None
+    try:
+        if q.is_nested or k.is_nested or v.is_nested or (sink is not None and sink.is_nested):
+            return None  # torch's guards ask for strides, which ends the process
+    except AttributeError:  # of what is no tensor
+        return None
     options = (softmax_scale, causal, window, softcap, deterministic or _is_deterministic(), _device_in_use(),
                _is_grad_enabled(), sink is None, q.numel())
     for matches, entry, wants_gradient in _recent(options, ()):

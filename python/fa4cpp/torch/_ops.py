@@ -26,26 +26,27 @@ def _call(tensors, max_q, max_k, scale, causal, left, right, softcap, determinis
     return _tensors.Call(*tensors, max_q, max_k, Options(scale, causal, (left, right), softcap, deterministic))
 
 
-def forward(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
-    """(out, lse)"""
+def forward(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers, before=None):
+    """(out, lse); `before` is that of _tensors.forward, here and below."""
     call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
-    return _tensors.forward(call)
+    return _tensors.forward(call, None, before)
 
 
-def forward_out(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *rest):
+def forward_out(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *rest, before=None):
     """lse; out is written."""
     call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *rest[:-1])
-    return _tensors.forward(call, rest[-1])[1]
+    return _tensors.forward(call, rest[-1], before)[1]
 
 
 def serve(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages, k_descale, v_descale, max_q, max_k, scale,
-          causal, left, right, softcap, deterministic, split_keys, num_splits, out_dtype, prefix_len, descale_block, out=None):
+          causal, left, right, softcap, deterministic, split_keys, num_splits, out_dtype, prefix_len, descale_block, out=None,
+          before=None):
     """(out, lse) of what has no gradients; out_dtype is fa4.h's, 0 for that of q."""
     options = Options(scale, causal, (left, right), softcap, deterministic, split_keys=split_keys, num_splits=num_splits,
                       out_dtype=out_dtype, prefix_len=prefix_len, descale_block=descale_block)
     call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options,
                          (prefix_pages, k_descale, v_descale))
-    return _tensors.forward(call, out)
+    return _tensors.forward(call, out, before)
 
 
 def backward(dout, dlse, out, lse, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):

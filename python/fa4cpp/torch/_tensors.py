@@ -2,10 +2,11 @@
 
 import torch
 
-from .. import _call, _device
+from .. import _arrays, _cache, _call, _device
 from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check
 from .._arrays import BF16, E4M3, F16, F32, I32, View, contiguous_strides
 from .._errors import InvalidArgumentError, NotSupportedError
+from .._options import number
 from .._problem import DENSE, PACKED, PAGED, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
 from . import _prepared
 
@@ -34,6 +35,25 @@ def check_kind(**tensors):
             raise InvalidArgumentError(f"{name} is nested; accepted: a tensor with a shape, or q, k and v all nested in flash_attn_func")
         if tensor.layout is not torch.strided:
             raise InvalidArgumentError(f"{name} has layout {str(tensor.layout)[6:].lstrip('_')}; accepted: strided, as its to_dense() has")
+
+
+def tensor(name, value, device):
+    """Lengths and indices may be lists."""
+    if value is None or isinstance(value, torch.Tensor):
+        return value
+    try:
+        if isinstance(value, (list, tuple)) and not value:  # of which torch makes float32
+            return torch.empty(0, dtype=torch.int32, device=device)
+        return torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+
+
+def descale(name, value, device):
+    """That of k or v may be a number."""
+    if isinstance(value, (int, float)):
+        return torch.full((), number(name, value), dtype=torch.float32, device=device)
+    return tensor(name, value, device)
 
 
 def read(tensor):
@@ -87,7 +107,7 @@ def _longest(cu_seqlens, rows):
     """A bound on the lengths of packed sequences: the longest on the CPU, all rows on a GPU, which would have to be waited for."""
     if cu_seqlens.device.type != "cpu":
         return rows_of_plan(rows)
-    if cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2:
+    if cu_seqlens.dim() != 1 or cu_seqlens.numel() < 2 or cu_seqlens.dtype not in (torch.int32, torch.int64):  # refused by its name
         return 0
     return max(0, int((cu_seqlens[1:] - cu_seqlens[:-1]).max()))  # below 0 only where they decrease, which is refused by their name
 
@@ -154,6 +174,8 @@ class Shapes:
         self.grad_dtype = TORCH_DTYPES.get(options.grad_dtype)  # None: that of each tensor
         self.out_shape = (*q.shape[:-1], v.shape[-1])
         self.lse_shape = lse_shape(q)
+        self.longest_q = self._described_as["max_q"]
+        self.reaches = {name: _arrays.reach(tensor.shape, tensor.stride(), tensor.element_size()) for name, tensor in (("q", q), ("k", k), ("v", v))}
         # Rows of a side that no sequence has stay unwritten: those past seqused and behind the last packed sequence.
         self.leaves_q = layout_q == PACKED or seqused_q is not None
         self.leaves_k = layout_kv != DENSE or seqused_k is not None
@@ -177,7 +199,7 @@ _MOST_KEPT = 4096
 class Call:
     """What both directions take: tensors as the library reads them, and their Shapes."""
 
-    __slots__ = ("tensors", "shapes")
+    __slots__ = ("tensors", "shapes", "caches")
 
     def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options, serving=()):
         indices = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
@@ -201,6 +223,7 @@ class Call:
                 _kept.clear()
             _kept[key] = shapes
         self.shapes = shapes
+        self.caches = k, v  # as the caller has them
         self.tensors = tensors = {"q": q, "k": k, "v": v}
         for name in "qkv":
             tensors[name] = read(tensors[name])
@@ -240,6 +263,8 @@ def _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table):
 
 def check_tensor(name, tensor, shape, dtype, device):
     """Raises unless a tensor is just so."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor")
     if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
         raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}, dtype {str(tensor.dtype)[6:]}, device {tensor.device}; "
                                    f"accepted: {tuple(shape)}, {str(dtype)[6:]}, {device}")
@@ -292,8 +317,49 @@ def _run_on_gpu(direction, device, problem, tensors, totals):
         check(LIBRARY.fa4_execute_backward(op.handle, BACKWARD_ARGS.make(**fields)))
 
 
-def forward(call, out=None):
-    """(out, lse)"""
+def followed(write, copies, tensors):
+    """A function that calls `write`, which changes `tensors`, and copies them anew."""
+    def both():
+        write()
+        for copy, tensor in zip(copies, tensors):
+            if copy is not tensor:
+                copy.copy_(tensor)
+
+    return both
+
+
+def _check_ahead(call, problem, out):
+    """Raises what run() of a forward would."""
+    shapes, tensors = call.shapes, call.tensors
+    if shapes.device.startswith("cuda"):
+        _prepared.prepared("forward", shapes.device, problem)
+    else:
+        _call.query_once("forward", shapes.device, problem)
+    if out is not None:
+        _check_apart(shapes, out, tensors)
+    if shapes.device == "cpu":
+        if "cu_seqlens_q" in tensors:
+            _cache.check_starts(tensors["cu_seqlens_q"].tolist(), tensors["q"].shape[0], shapes.longest_q)
+        if "page_table" in tensors:
+            _cache.check_pages(tensors["page_table"].tolist(), tensors["seqused_k"].tolist(), *tensors["k"].shape[1::-1])
+
+
+def _check_apart(shapes, out, tensors):
+    """Raises where out overlaps q, k or v."""
+    first = out.data_ptr()
+    before, behind = (0, out.nbytes) if out.is_contiguous() else _arrays.reach(out.shape, out.stride(), out.element_size())
+    for name, (begin, end) in shapes.reaches.items():
+        pointer = tensors[name].data_ptr() - first
+        if pointer + begin < behind and before < pointer + end:
+            _arrays.check_apart({"out": _as_it_lies(out)}, {name: _as_it_lies(tensors[name])})
+
+
+def _as_it_lies(tensor):
+    return View(tensor.data_ptr(), STORED[tensor.dtype], tuple(tensor.shape), tensor.stride(), tensor, True, "torch")
+
+
+def forward(call, out=None, before=None):
+    """(out, lse); `before` writes into k and v: it is called when nothing is left to refuse."""
     shapes, q = call.shapes, call.tensors["q"]
     make = torch.zeros if shapes.leaves_q else torch.empty
     problem, is_given = shapes.forward, out is not None
@@ -302,6 +368,9 @@ def forward(call, out=None):
     else:
         problem = shapes.problem(out=_writable(shapes, q, out))
     lse = make(shapes.lse_shape, dtype=torch.float32, device=q.device)
+    if before is not None:
+        _check_ahead(call, problem, out if is_given else None)
+        followed(before, (call.tensors["k"], call.tensors["v"]), call.caches)()
     run("forward", shapes.device, problem, call.tensors, {"out": out, "lse": lse}, shapes.totals)
     if is_given:
         count_write(out)

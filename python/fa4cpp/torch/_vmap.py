@@ -23,6 +23,12 @@ def _folds(tensors, dims):
 
 
 def _one_by_one(function, size, arguments, dims):
+    if not size:  # the shapes and refusals of a call with zeros
+        one = [argument if dim is None else argument.new_zeros(argument.movedim(dim, 0).shape[1:]) for argument, dim in zip(arguments, dims)]
+        results = function(*one)
+        if isinstance(results, torch.Tensor):
+            return results.new_empty((0, *results.shape)), 0
+        return tuple(result.new_empty((0, *result.shape)) for result in results), (0,) * len(results)
     results = [function(*(argument if dim is None else argument.select(dim, each) for argument, dim in zip(arguments, dims)))
                for each in range(size)]
     if isinstance(results[0], torch.Tensor):

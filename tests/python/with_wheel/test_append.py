@@ -132,6 +132,7 @@ class Append(unittest.TestCase):
     def test_refusals(self):
         for of in KINDS:
             caches, new = [of(cache) for cache in self.caches], [of(rows) for rows in self.new]
+            packed = [of(rows.reshape(6, 2, 32)) for rows in self.new]
             halves = [of(cache.astype(numpy.float16)) for cache in self.caches]
             for text, arrays, options in (
                     (r"^cache_seqlens\[1\] 10 with 3 new keys; accepted: 0 to 9", (*caches, *new), dict(cache_seqlens=[1, 10])),
@@ -142,9 +143,18 @@ class Append(unittest.TestCase):
                     (r"^page_table has shape \(1, 3\); accepted: \(2, pages_per_seq\)", (*caches, *new),
                      dict(cache_seqlens=1, page_table=of(numpy.zeros((1, 3), numpy.int32)))),
                     ("^rotary_cos and rotary_sin: accepted: both", (*caches, *new), dict(cache_seqlens=1, rotary_cos=of(some(12, 4)))),
-                    ("^rotary_rows 5; accepted: at least 7", (*caches, *new),
-                     dict(cache_seqlens=4, rotary_cos=of(some(5, 4)), rotary_sin=of(some(5, 4))))):
-                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                    (r"^rotary_rows 5; accepted: at least 7, as cache_seqlens\[0\] is 4", (*caches, *new),
+                     dict(cache_seqlens=4, rotary_cos=of(some(5, 4)), rotary_sin=of(some(5, 4)))),
+                    (r"^cache_seqlens\[1\] 10 of 3 new rows; accepted: 0 to 9 \(capacity 12\)", (*caches, *packed),
+                     dict(cache_seqlens=[1, 10], cu_seqlens_k_new=of(numpy.array([0, 3, 6], numpy.int32)))),
+                    (r"^cu_seqlens_k_new\[2\] 1 after 3; accepted: ascending", (*caches, *packed),
+                     dict(cache_seqlens=1, cu_seqlens_k_new=of(numpy.array([0, 3, 1], numpy.int32)))),
+                    ("^num_heads 0 of k; accepted: 1 to", [array[:, :, :0] for array in (*caches, *new)], dict(cache_seqlens=1)),
+                    ("^k_descale is given beside k_cache of float32; accepted: None, or caches of uint8", (*caches, *new),
+                     dict(cache_seqlens=1, k_descale=1.0)),
+                    ("^rotary_cos has dtype .*64; accepted: float32", (*caches, *new),
+                     dict(cache_seqlens=1, rotary_cos=of(some(12, 4).astype(numpy.float64)), rotary_sin=of(some(12, 4).astype(numpy.float64))))):
+                with self.subTest(text, of=of), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
                     fa4cpp.append(*arrays, **options)
                 for cache, before in zip(caches, self.caches):
                     numpy.testing.assert_array_equal(array_of(cache), before)

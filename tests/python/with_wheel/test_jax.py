@@ -148,6 +148,16 @@ class Jax(unittest.TestCase):
         given = fa4cpp.jax.dot_product_attention(q, q, q, local_window_size=numpy.int32(2))
         self.assertTrue((given == fa4cpp.jax.dot_product_attention(q, q, q, local_window_size=(2, 2))).all())
 
+    def test_flags_and_numbers_that_no_array_holds(self):
+        twin = fa4cpp.jax.dot_product_attention
+        for function, name in ((fa4cpp.jax.attention, "causal"), (fa4cpp.jax.attention, "return_lse"), (twin, "is_causal"), (twin, "return_residual")):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} array.*; accepted: True or False"):
+                function(self.q, self.k, self.v, **{name: numpy.array([True, False])})
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} is traced; accepted: a constant"):
+                jax.jit(lambda flag: function(self.q, self.k, self.v, **{name: flag}))(True)
+        with self.assertRaisesRegex(TypeError, "^k is int; accepted: an array of jax"):
+            fa4cpp.jax.attention(self.q, 2**64, self.v)
+
     def test_a_window_below_zero_is_refused(self):
         for window in (-1, (-1, 2)):
             with self.subTest(window=window), self.assertRaisesRegex(fa4cpp.NotSupportedError, "local_window_size"):

@@ -555,6 +555,20 @@ class EmptyVmap(Case):
     def test_a_mapped_dimension_may_be_empty(self):
         x = torch.empty(0, 2, 4, 2, 16)
         self.assertEqual(torch.vmap(fa4cpp.flash_attn_func)(x, x, x).shape, x.shape)
+        # One call after the other of none.
+        sink = torch.zeros(0, 2)
+        out, lse = torch.vmap(lambda q, s: fa4cpp.flash_attn_func(q, q, q, sink=s, return_lse=True))(x, sink)
+        self.assertEqual((out.shape, lse.shape), (x.shape, (*x.shape[:2], 2, x.shape[2])))
+        gradient = torch.func.grad(lambda q, s: fa4cpp.flash_attn_func(q, q, q, sink=s).sum(), argnums=(0, 1))
+        for given, dim in ((sink, 0), (torch.zeros(2), None)):
+            dq, dsink = torch.vmap(gradient, in_dims=(0, dim))(x, given)
+            self.assertEqual((dq.shape, dsink.shape), (x.shape, sink.shape))
+        self.assertEqual(torch.vmap(lambda q: fa4cpp.flash_attn_func(q, q, q, split_keys=128))(x).shape, x.shape)
+        starts = torch.tensor([0, 4], dtype=torch.int32)
+        packed = torch.vmap(lambda q, s: fa4cpp.flash_attn_varlen_func(q, q, q, cu_seqlens_q=s, cu_seqlens_k=s, max_seqlen_q=4, max_seqlen_k=4))
+        self.assertEqual(packed(torch.zeros(0, 4, 2, 8), starts.expand(0, 2)).shape, (0, 4, 2, 8))
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^sink has shape"):
+            torch.vmap(lambda q, s: fa4cpp.flash_attn_func(q, q, q, sink=s))(x, torch.zeros(0, 3))
         y = torch.empty(2, 4, 0, 2, 16)
         self.assertEqual(torch.vmap(fa4cpp.flash_attn_func, in_dims=2)(y, y, y).shape, x.shape)
 

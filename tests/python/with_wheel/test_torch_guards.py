@@ -1,6 +1,8 @@
 """Calls that are known by those before them (fa4cpp.torch._guards): what differs from them in anything is not mistaken for one."""
 
 import contextlib
+import subprocess
+import sys
 import threading
 import unittest
 
@@ -29,6 +31,21 @@ def slowly(q, k, v, **options):
     """The same call by the operator."""
     lengths = torch.full((q.shape[0],), q.shape[1], dtype=torch.int32)
     return fa4cpp.flash_attn_func(q, k, v, causal=True, seqused_q=lengths, **options)
+
+
+NESTED_AMONG_KNOWN = """
+import torch, fa4cpp
+q, sink = torch.zeros(1, 4, 2, 8), torch.zeros(2)
+for _ in range(3):
+    fa4cpp.flash_attn_func(q.clone(), q.clone(), q.clone(), sink=sink)
+for place in range(4):
+    given = [q.clone(), q.clone(), q.clone(), sink.clone()]
+    given[place] = torch.nested.nested_tensor([given[place]])
+    try:
+        fa4cpp.flash_attn_func(*given[:3], sink=given[3])
+    except fa4cpp.Error as error:
+        print(error)
+"""
 
 
 class Dispatched(TorchDispatchMode):
@@ -62,6 +79,12 @@ class Guards(unittest.TestCase):
         finally:
             _fast._entry_of = entry_of
         self.assertEqual(looked_at, [])
+
+    def test_a_nested_tensor_among_known_ones(self):
+        """In a process of its own, which torch's guards end."""
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", NESTED_AMONG_KNOWN], capture_output=True, text=True)
+        self.assertEqual([line.split(";")[0] for line in done.stdout.splitlines()],
+                         ["return_lse, out or a dense k or v beside a nested q", "k is nested", "v is nested", "sink is nested"], done.stderr)
 
     def test_modes_and_transformations(self):
         for context in (Dispatched(), Functions(), FakeTensorMode(), torch.autocast("cpu", torch.bfloat16), forward_ad.dual_level()):

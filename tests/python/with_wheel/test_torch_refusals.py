@@ -1,5 +1,6 @@
 """What tensors of torch are refused, in words that name the argument; and what looks strange and is computed."""
 
+import contextlib
 import unittest
 
 import numpy
@@ -86,6 +87,23 @@ class Refusals(unittest.TestCase):
                                 (starts[:0], "cu_seqlens_q has shape (0,)"), (torch.tensor([0, -5]), "cu_seqlens_q[1] -5")):
                 self.refused(text, fa4cpp.flash_attn_varlen_func, q, q, q, cu_seqlens_q=given, cu_seqlens_k=given, max_seqlen_q=bound,
                              max_seqlen_k=bound)
+
+    def test_out_over_what_is_read(self):
+        q, k, v = (some(1, 4, 2, 8, seed=seed).half() for seed in range(3))
+        for device in ("cpu", "b200", "h200"):
+            with fa4cpp.emulate(device) if device != "cpu" else contextlib.nullcontext():
+                for as_given in (lambda tensor: tensor, lambda tensor: tensor.numpy()):
+                    for name, out in (("q", q), ("k", k), ("v", v)):
+                        self.refused(f"overlaps {name} 0x", fa4cpp.flash_attn_func, *map(as_given, (q, k, v)), out=as_given(out))
+                    long = torch.zeros(1, 6, 2, 8).half()  # whose last rows are k's first
+                    self.refused("overlaps k 0x", fa4cpp.flash_attn_func, as_given(q), as_given(long[:, 2:]), as_given(v),
+                                 out=as_given(long[:, :4]))
+        beside = torch.zeros(1, 4, 2, 2, 8).half()  # k and out in one tensor
+        beside[:, :, 0] = k
+        self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, beside[:, :, 0], v, out=beside[:, :, 1]), fa4cpp.flash_attn_func(q, k, v)))
+        caches = [tensor.clone() for tensor in (beside[:, :, 0], v)]
+        fa4cpp.flash_attn_with_kvcache(q, beside[:, :, 0], caches[1], q[:, :1], q[:, :1], cache_seqlens=3, out=beside[:, :, 1])
+        self.assertTrue(torch.equal(beside[:, :, 1], fa4cpp.flash_attn_with_kvcache(q, *caches, q[:, :1], q[:, :1], cache_seqlens=3)))
 
     def test_out_where_a_gradient_is_required(self):
         q = some(1, 4, 2, 8)
@@ -199,6 +217,33 @@ class Scalars(unittest.TestCase):
             for causal in (1, numpy.True_, torch.tensor(True)):
                 self.assertTrue(torch.equal(call(causal=causal), call(causal=True)))
             self.assertTrue(torch.equal(call(split_keys=torch.tensor(128)), call(split_keys=numpy.int64(128))))
+
+    def test_a_number_has_no_gradient(self):
+        q = some(1, 4, 2, 8)
+        temperature = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+        for given in (q, q.numpy(), q.clone().requires_grad_()):
+            for name in ("softmax_scale", "softcap"):
+                with self.assertRaisesRegex(fa4cpp.NotSupportedError, f"^{name} is a tensor that requires a gradient, which it would not get; "
+                                                                      "accepted: a number, as its item"):
+                    fa4cpp.flash_attn_func(given, given, given, **{name: temperature})
+                self.assertIn(name, fa4cpp.supports(given, given, given, **{name: temperature}).reason)
+        for module in (fa2, fa3, fa4):
+            with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^softmax_scale is a tensor that requires"):
+                module.flash_attn_func(q, q, q, softmax_scale=temperature)
+        wanted = fa4cpp.flash_attn_func(q, q, q, softmax_scale=0.1)
+        self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, q, q, softmax_scale=temperature.item()), wanted))
+        with torch.no_grad():
+            self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, q, q, softmax_scale=temperature), wanted))
+        keys = q.to(torch.float8_e4m3fn)
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "a descale is given and a gradient is required"):
+            fa4cpp.flash_attn_func(q, keys, keys, k_descale=torch.ones((), requires_grad=True))
+
+    def test_what_is_no_number(self):
+        q = some(1, 4, 2, 8)
+        for given in (q, q.numpy()):
+            for value in ("0.5", b"1", torch.tensor(1.0, device="meta"), [1.0], torch.ones(2)):
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^softmax_scale .*; accepted: a number$"):
+                    fa4cpp.flash_attn_func(given, given, given, softmax_scale=value)
 
 
 class Strange(unittest.TestCase):

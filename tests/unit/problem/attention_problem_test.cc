@@ -31,14 +31,18 @@ ProblemDesc paged() {
   return desc;
 }
 
-std::string error_of(const ProblemDesc& desc) {
+std::string error_of(const std::function<void()>& call) {
   try {
-    AttentionProblem::make(desc);
+    call();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
     return error.what();
   }
   return "accepted";
+}
+
+std::string error_of(const ProblemDesc& desc) {
+  return error_of([&] { AttentionProblem::make(desc); });
 }
 
 std::string error_after(const std::function<void(ProblemDesc&)>& change) {
@@ -163,6 +167,23 @@ TEST(AttentionProblem, RefusesBadSizes) {
   EXPECT_EQ(error([](ProblemDesc& d) { d.batch = d.seqlen_q = 2147483647; }),
             "q of 2147483647 x 2147483647 x 4 x 64 elements is too large; accepted: at most 2^62 "
             "bytes");
+}
+
+// A key of all sequences and positions, expanded: gradients of it would be too large.
+TEST(AttentionProblem, LeavesGradientsThatAreTooLargeToABackward) {
+  ProblemDesc desc = dense();
+  desc.batch = 1 << 20;
+  desc.seqlen_k = 2147483647;
+  desc.heads_q = desc.heads_kv = 65536;
+  desc.k = desc.v = {0, 0, 64};
+  const AttentionProblem p = AttentionProblem::make(desc);
+  EXPECT_EQ(error_of([&] { check_gradients(p); }),
+            "dk of 1048576 x 2147483647 x 65536 x 64 elements is too large; accepted: at most 2^62 "
+            "bytes");
+  desc.dk = {1, 1, 1};
+  EXPECT_EQ(error_of(desc),
+            "strides (1, 1, 1) of dk overlap; accepted: each at least what the smaller ones span");
+  check_gradients(AttentionProblem::make(dense()));
 }
 
 TEST(AttentionProblem, RefusesBadPages) {
