@@ -63,6 +63,10 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   if (spec.traits.pages == Pages::kBoxes && lie_in_groups(p, spec.traits)) {
     spec.traits.pages = Pages::kGroups;
   }
+  // A third consumer warpgroup would leave too few registers for the addresses of rows.
+  if (spec.traits.pages == Pages::kRows) {
+    spec.traits.tile_m = std::min(spec.traits.tile_m, 2 * sm90::kWarpgroupRows);
+  }
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
   return spec;

@@ -36,35 +36,33 @@ struct PageRowCopier {
     constexpr int kPieces = kRowBytes / 16, kAtOnce = 32 / kPieces;  // rows
     const int piece = lane % kPieces;
     const char* data =
-        static_cast<const char*>(from.data) + (head * from.stride_head + piece * 8) * kElementBytes;
+        static_cast<const char*>(from.data) + head * from.stride_head * kElementBytes;
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
-      int64_t offset =
-          (page_of(pages, places[i]) * from.stride_page + places[i].row * from.stride_row) *
-          kElementBytes;
-      if (places[i].row < 0) offset = -1;  // zeros
-      const int begin = 32 * i / kGroup;
-      const int end = min(begin + 32 / kGroup, (kGroups - warp + kWarps - 1) / kWarps);
-#pragma unroll 2
-      for (int group = begin; group < end; ++group) {
+      const int64_t offset =
+          page_of(pages, places[i]) * from.stride_page + places[i].row * from.stride_row;
+      // Of rows that are not there negative: zeros.
+      const int64_t address =
+          places[i].row < 0 ? -1 : reinterpret_cast<int64_t>(data + offset * kElementBytes);
+#pragma unroll
+      for (int of_place = 0; of_place < 32 / kGroup; ++of_place) {
+        const int group = warp + (32 * i / kGroup + of_place) * kWarps;
+        if (group >= kGroups) break;
 #pragma unroll
         for (int first = 0; first < kGroup; first += kAtOnce) {
           const int row = first + lane / kPieces;  // of the group
-          const int64_t of_row = __shfl_sync(0xffffffffu, offset, (group - begin) * kGroup + row);
-          const ptx::SmemAddr to = tile + ((warp + group * kWarps) * kGroup + row) * kRowBytes +
-                                   16 * (piece ^ slab_swizzle<kSlab>(row));
+          const int64_t of_row = __shfl_sync(0xffffffffu, address, of_place * kGroup + row);
+          const auto* pieces = reinterpret_cast<const char*>(of_row) + piece * 16;
+          const ptx::SmemAddr to =
+              tile + (group * kGroup + row) * kRowBytes + 16 * (piece ^ slab_swizzle<kSlab>(row));
 #pragma unroll
           for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
-            // The address of what is not there goes nowhere, but nothing is read from it: choosing
-            // another one would keep the next copy waiting for this one's registers.
-            const int there = (from.columns - slab * kSlab - piece * 8) * kElementBytes;
-            ptx::cp_async_cg_16(to + slab * kRows * kRowBytes, data + of_row + slab * kRowBytes,
-                                of_row < 0 ? 0 : max(0, min(there, 16)));
+            const bool is_there = of_row >> 32 >= 0 && slab * kSlab + piece * 8 < from.columns;
+            ptx::cp_async_cg_16(to + slab * kRows * kRowBytes, pieces + slab * kRowBytes, is_there);
           }
         }
       }
     }
-    ptx::cp_async_commit_group();
   }
 };
 

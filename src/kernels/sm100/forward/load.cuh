@@ -124,6 +124,7 @@ class Loader {
       __syncwarp();
     } else {
       copier().template copy<kColumns>(rows, kv_head, places, c.smem_address(to));
+      ptx::cp_async_commit_group();
       ptx::cp_async_wait_group<0>();
       ptx::fence_proxy_async_shared();
       __syncwarp();

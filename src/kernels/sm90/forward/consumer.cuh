@@ -152,6 +152,7 @@ class Consumer {
     c.pipeline(kQFull).consumer_wait(q);
     q.advance();
     c.pipeline(kKFull).consumer_wait(k);
+    fence_rows();
   }
 
   // While the first scores of `tile` are computed.
@@ -169,6 +170,7 @@ class Consumer {
     const bool has_tile = tile.work.batch >= 0;
     if (T.q_stages == 3) release_last_q();  // not in the loop: one place more leaves time for it
     if (has_tile) c.pipeline(kVFull).consumer_wait(v);
+    fence_rows();
     const QTile next = fetch_tile();
     if (!has_tile && next.work.batch < 0) return false;
     if constexpr (T.q_stages > 1) {
@@ -234,14 +236,23 @@ class Consumer {
   __device__ void next_scores(bool k_is_full, bool v_is_full) {
     if (!k_is_full) c.pipeline(kKFull).consumer_wait(k);
     if (kAwaitsV && !v_is_full) c.pipeline(kVFull).consumer_wait(v);
+    fence_rows();
     ping_pong_wait<T>(warpgroup);
     issue_qk();
-    if (!kAwaitsV && !v_is_full) c.pipeline(kVFull).consumer_wait(v);
+    if (!kAwaitsV && !v_is_full) {
+      c.pipeline(kVFull).consumer_wait(v);
+      fence_rows();
+    }
     issue_pv();
     ping_pong_arrive<T>(warpgroup);
     look_ahead();
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rS);
+  }
+
+  // Rows that threads have copied are there; products read them by the async proxy.
+  __device__ static void fence_rows() {
+    if constexpr (T.pages == Pages::kRows) ptx::fence_proxy_async_shared();
   }
 
   // The rows of V behind a sequence's last key, in its last block, which comes first. Here, where

@@ -33,7 +33,6 @@ class PageLoader {
         const bool last = n <= tile.blocks.n_block_min;
         if (tile.is_valid()) tiles.visit(n);
         if (last) {
-          finish<0>();
           next = tiles.fetch();
           next_head = next.work.head / c.params.heads.tile_heads_per_kv;
         }
@@ -53,13 +52,12 @@ class PageLoader {
       tile = next;
       head = next_head;
     } while (tile.work.batch >= 0);
-    finish<0>();
   }
 
  private:
   static constexpr bool kBoxes = T.pages != Pages::kRows;
-  // The time of parts of keys is that of loading them.
-  static constexpr bool kAhead = T.parts;
+  // The time of parts of keys is that of loading them, as is that of rows.
+  static constexpr bool kAhead = T.parts || !kBoxes;
   using Copier = PageRowCopier<T.tile_n, kPageWarps>;
   static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
 
@@ -147,18 +145,9 @@ class PageLoader {
     }
   }
 
-  // Nobody waits for a stage while copies are not announced: who empties it may wait for them.
-  template <int kStages>
-  __device__ void acquire(const Pipeline& ring, const PipelineState<kStages>& state) {
-    if constexpr (!kBoxes) {
-      if (copying && !__all_sync(0xffffffffu, ring.is_empty(state))) finish<0>();
-    }
-    ring.producer_acquire(state);
-  }
-
   __device__ void fill_k(int head, bool has_keys) {
     const Pipeline ring = c.pipeline(kKFull);
-    acquire(ring, k);
+    ring.producer_acquire(k);
     const ptx::SmemAddr barrier = ring.full_barrier(k.stage());
     if (!has_keys) {
       arrive(barrier);
@@ -178,7 +167,7 @@ class PageLoader {
   // one warp clears the others.
   __device__ void fill_v(int head, bool has_keys, int valid) {
     const Pipeline ring = c.pipeline(kVFull);
-    acquire(ring, v);
+    ring.producer_acquire(v);
     const ptx::SmemAddr barrier = ring.full_barrier(v.stage());
     if (!has_keys) {
       arrive(barrier);
@@ -205,7 +194,7 @@ class PageLoader {
   }
 
   __device__ void arrive(ptx::SmemAddr barrier) const {
-    if (ptx::elect_sync()) ptx::mbarrier_arrive(barrier);
+    if (!kBoxes || ptx::elect_sync()) ptx::mbarrier_arrive(barrier);
     __syncwarp();
   }
 
@@ -239,25 +228,12 @@ class PageLoader {
     __syncwarp();
   }
 
+  // Each lane's copies arrive by themselves, and the warp goes on. Who reads them has the fence.
   template <int kHeadDim>
   __device__ void copy(const PageRows& from, ptx::SmemAddr stage, ptx::SmemAddr barrier, int head,
-                       const PagePlace (&places)[kPlaces]) {
+                       const PagePlace (&places)[kPlaces]) const {
     copier.template copy<kHeadDim>(from, head, places, stage);
-    finish<1>();
-    copying = true;
-    copied = barrier;
-  }
-
-  // Announces the copies that are not the latest kLater. Here, not where they are read, is the
-  // fence: it waits for what is under way, and consumers have better to do.
-  template <int kLater>
-  __device__ void finish() {
-    if (kBoxes || !copying) return;
-    ptx::cp_async_wait_group<kLater>();
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
-    arrive(copied);
-    copying = false;
+    ptx::cp_async_mbarrier_arrive_noinc(barrier);
   }
 
   const FwdContext<T>& c;
@@ -266,8 +242,6 @@ class PageLoader {
   const int groups_of_k, groups_of_v;
   PipelineState<T.kv_stages> k, v;
   PipelineState<1> v_raw;
-  bool copying = false;    // copies are under way that nobody announced
-  ptx::SmemAddr copied{};  // where they will be
   PagePlace places_of_k[kPlaces], places_of_v[kPlaces];
   // kAhead: places of the blocks from `top` down, and of those behind them.
   const int lanes_log2;  // of a block

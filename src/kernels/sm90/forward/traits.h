@@ -52,7 +52,9 @@ struct RegisterSplit {
 };
 constexpr RegisterSplit register_split(const FwdTraits& t) {
   if (consumer_warpgroups(t) == 1) return {256, 256};
-  return consumer_warpgroups(t) == 3 ? RegisterSplit{32, 160} : RegisterSplit{40, 232};
+  if (consumer_warpgroups(t) == 3) return {32, 160};
+  // Who copies rows holds the addresses of several.
+  return t.pages == Pages::kRows ? RegisterSplit{56, 224} : RegisterSplit{40, 232};
 }
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
@@ -94,15 +96,16 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int warps = 4 * consumer_warpgroups(t);
   const bool paged = t.pages != Pages::kNone;
   const int loaders = paged ? kPageWarps : 1;
+  const int arrivals = t.pages == Pages::kRows ? 32 * kPageWarps : loaders;  // of copies
   return {{
       {"q_full", t.q_stages, 1, Start::kTaken, "scheduler + TMA bytes", "consumers"},
       {"q_empty", t.q_stages, t.parts ? warps : consumer_warpgroups(t), Start::kFree,
        t.parts ? "consumer warps, after the last QK"
                : "a consumer warpgroup, when its rows of out were read",
        "scheduler"},
-      {"k_full", t.kv_stages, loaders, Start::kTaken, "loaders + TMA bytes", "consumers"},
+      {"k_full", t.kv_stages, arrivals, Start::kTaken, "loaders + TMA bytes", "consumers"},
       {"k_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after QK", "loaders"},
-      {"v_full", t.kv_stages, loaders, Start::kTaken,
+      {"v_full", t.kv_stages, arrivals, Start::kTaken,
        "as k_full, or loaders after clearing the tail", "consumers"},
       {"v_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after PV", "loaders"},
       {"v_raw", 1, loaders, Start::kTaken, "loaders + TMA bytes",
