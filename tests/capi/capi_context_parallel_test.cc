@@ -130,4 +130,288 @@ TEST(ContextParallel, ForwardHasTheBitsOfOneDevice) {
   }
 }
 
+// dq, dk, dv and dsink of the whole, with a gradient of lse and a sink.
+struct Backward {
+  Backward(Tensors& tensors, int64_t rows)
+      : gradients(tensors, rows, rows, 11),
+        dlse(small::values(static_cast<size_t>(rows * kHeadsQ), 12)),
+        dsink(kHeadsQ, 0.0f) {}
+  fa4::BackwardArgs args(const std::vector<float>& sink) {
+    fa4::BackwardArgs args = gradients.args();
+    args.dlse = dlse.data();
+    args.sink = sink.data();
+    args.dsink = dsink.data();
+    return args;
+  }
+  small::Gradients gradients;
+  std::vector<float> dlse, dsink;
+};
+
+float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  float worst = a.size() == b.size() ? 0 : 1e30f;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    worst = std::max(worst, std::isfinite(a[i]) ? std::abs(a[i] - b[i]) : 1e30f);
+  }
+  return worst;
+}
+
+TEST(ContextParallel, BackwardIsThatOfOneDevice) {
+  const fa4::Device device("cpu");
+  const std::vector<float> sink = small::values(kHeadsQ, 5);
+  for (const Case& c : cases()) {
+    const int64_t rows = kBatch * c.seqlen;
+    fa4::Problem problem = problem_of(c);
+    problem.has_sink = problem.has_dlse = 1;
+    Tensors whole(rows, rows, 3);
+    fa4::ForwardArgs forward = whole.args();
+    forward.sink = sink.data();
+    fa4::forward(device, problem, forward);
+    Backward wanted(whole, rows);
+    fa4::backward(device, problem, wanted.args(sink));
+
+    Tensors got_tensors(rows, rows, 3);
+    Backward got(got_tensors, rows);
+    std::vector<std::vector<float>> dsinks(static_cast<size_t>(c.ranks));
+    const auto communicators = fa4::Communicator::local(c.ranks);
+    const fa4::SequencePartition partition(c.ranks, c.seqlen, c.layout);
+    const auto errors = on_ranks(c.ranks, [&](int32_t rank) {
+      const fa4::ContextParallelPlan plan(device, communicators[static_cast<size_t>(rank)], problem,
+                                          options_of(c.layout), fa4::Direction::kBackward);
+      const fa4::BackwardOp op(plan);
+      Shards shards(partition, rank, whole);
+      shards.take(whole.out, shards.mine.out, kHeadsQ);
+      partition.shard(whole.lse.data(), rank, kBatch * kHeadsQ, 1, shards.mine.lse.data());
+      Backward mine(shards.mine, kBatch * partition.local_seqlen());
+      shards.take(wanted.gradients.dout, mine.gradients.dout, kHeadsQ);
+      partition.shard(wanted.dlse.data(), rank, kBatch * kHeadsQ, 1, mine.dlse.data());
+      mine.dsink.assign(kHeadsQ, 7.0f);
+      const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
+      fa4::BackwardArgs args = mine.args(sink);
+      args.workspace = workspace.get();
+      args.workspace_bytes = plan.workspace_bytes();
+      op.execute(args);
+      shards.give(mine.gradients.dq, got.gradients.dq, kHeadsQ);
+      shards.give(mine.gradients.dk, got.gradients.dk, kHeadsKV);
+      shards.give(mine.gradients.dv, got.gradients.dv, kHeadsKV);
+      dsinks[static_cast<size_t>(rank)] = mine.dsink;
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+    for (const std::vector<float>& part : dsinks) {
+      for (size_t h = 0; h < part.size(); ++h) got.dsink[h] += part[h];
+    }
+    EXPECT_EQ(got.gradients.dq, wanted.gradients.dq) << c.ranks << " ranks, causal " << c.causal;
+    EXPECT_LT(largest_difference(got.dsink, wanted.dsink), 1e-5f);
+    if (kHeadsKV % c.ranks == 0) {  // nothing is added over ranks
+      EXPECT_EQ(got.gradients.dk, wanted.gradients.dk) << c.ranks << " ranks, causal " << c.causal;
+      EXPECT_EQ(got.gradients.dv, wanted.gradients.dv) << c.ranks << " ranks, causal " << c.causal;
+    }
+    EXPECT_LT(largest_difference(got.gradients.dk, wanted.gradients.dk), 1e-5f);
+    EXPECT_LT(largest_difference(got.gradients.dv, wanted.gradients.dv), 1e-5f);
+  }
+}
+
+// A rank's forward of `problem`, with `args` as `change` leaves them.
+void forward_of(const fa4::Device& device, const fa4::Communicator& communicator,
+                const fa4::Problem& problem,
+                const std::function<void(fa4::ForwardArgs&)>& change = {}) {
+  const fa4::ContextParallelPlan plan(device, communicator, problem);
+  const fa4::ForwardOp op(plan);
+  const int64_t rows = problem.batch * problem.seqlen_q / communicator.size();
+  Tensors mine(rows, rows, 1);
+  fa4::ForwardArgs args = mine.args();
+  if (change) change(args);
+  execute(op, plan, args);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(ContextParallel, ARankThatFailsFailsAllOnce) {
+  const fa4::Device device("cpu");
+  const fa4::Problem problem = small::dense_problem(kBatch, 8, 8, true);
+  const auto communicators = fa4::Communicator::local(4);
+  for (int round = 0; round < 3; ++round) {
+    const auto errors = on_ranks(4, [&](int32_t rank) {
+      forward_of(device, communicators[static_cast<size_t>(rank)], problem,
+                 [&](fa4::ForwardArgs& args) {
+                   if (rank == 2 && round != 1) args.q = nullptr;
+                 });
+    });
+    for (int32_t rank = 0; rank < 4; ++rank) {
+      const std::string& error = errors[static_cast<size_t>(rank)];
+      if (round == 1) {
+        EXPECT_EQ(error, "");
+      } else if (rank == 2) {
+        EXPECT_TRUE(contains(error, "q is NULL")) << error;
+      } else {
+        EXPECT_TRUE(contains(error, "failed: ") && contains(error, "q is NULL")) << error;
+      }
+    }
+  }
+}
+
+TEST(ContextParallel, OtherProblemsAreAnErrorOnAllRanks) {
+  const fa4::Device device("cpu");
+  const auto communicators = fa4::Communicator::local(2);
+  for (const bool same_shapes : {true, false}) {
+    const auto errors = on_ranks(2, [&](int32_t rank) {
+      const int64_t seqlen = rank == 1 && !same_shapes ? 16 : 8;
+      const bool causal = rank == 1 && same_shapes;
+      forward_of(device, communicators[static_cast<size_t>(rank)],
+                 small::dense_problem(kBatch, seqlen, seqlen, causal));
+    });
+    for (const std::string& error : errors) {
+      EXPECT_TRUE(contains(error, "rank 1 executes [") && contains(error, "accepted: the same"))
+          << error;
+    }
+  }
+  const auto errors = on_ranks(2, [&](int32_t rank) {  // and the outputs are part of it
+    forward_of(device, communicators[static_cast<size_t>(rank)],
+               small::dense_problem(kBatch, 8, 8, true), [&](fa4::ForwardArgs& args) {
+                 if (rank == 1) args.lse = nullptr;
+               });
+  });
+  for (const std::string& error : errors) {
+    EXPECT_TRUE(contains(error, "out of the forward")) << error;
+  }
+}
+
+TEST(ContextParallel, ADestroyedCommunicatorWakesThoseThatWait) {
+  const fa4::Device device("cpu");
+  const fa4::Problem problem = small::dense_problem(kBatch, 8, 8, true);
+  std::vector<fa4::Communicator> communicators = fa4::Communicator::local(2);
+  const auto errors = on_ranks(2, [&](int32_t rank) {
+    if (rank == 0) return forward_of(device, communicators[0], problem);
+    communicators.pop_back();
+  });
+  EXPECT_TRUE(contains(errors[0], "rank 1 has destroyed its communicator")) << errors[0];
+}
+
+TEST(ContextParallel, AnOperationWithoutItsCommunicatorSaysSo) {
+  const fa4::Device device("cpu");
+  const fa4::Problem problem = small::dense_problem(1, 8, 8, true);
+  std::vector<fa4::Communicator> communicators = fa4::Communicator::local(2);
+  const fa4::ContextParallelPlan plan(device, communicators[0], problem);
+  const fa4::ForwardOp op(plan);
+  communicators.clear();
+  Tensors mine(4, 4, 1);
+  try {
+    execute(op, plan, mine.args());
+    ADD_FAILURE() << "executed";
+  } catch (const fa4::Error& error) {
+    EXPECT_TRUE(contains(error.what(), "has been destroyed")) << error.what();
+  }
+}
+
+// What a plan of two ranks says against `problem`.
+std::string refusal(const fa4::Problem& problem, int32_t method = 0, int32_t layout = 0,
+                    int32_t ranks = 2, fa4_status wanted = FA4_NOT_SUPPORTED) {
+  const fa4::Device device("cpu");
+  const auto communicators = fa4::Communicator::local(ranks);
+  fa4::ContextParallelOptions options;
+  options.method = method;
+  options.layout = layout;
+  try {
+    const fa4::ContextParallelPlan plan(device, communicators[0], problem, options);
+  } catch (const fa4::Error& error) {
+    EXPECT_EQ(error.status(), wanted) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ContextParallel, RefusesInWords) {
+  const fa4::Problem good = small::dense_problem(1, 8, 8, true);
+  EXPECT_EQ(refusal(good), "");
+  fa4::Problem other = good;
+  other.seqlen_k = 12;
+  EXPECT_TRUE(contains(refusal(other), "seqlen_q 8 and seqlen_k 12; accepted"));
+  EXPECT_TRUE(contains(refusal(small::packed_problem(1, 8, 8, true)), "layout_q 1"));
+  other = good;
+  other.has_seqused_k = 1;
+  EXPECT_TRUE(contains(refusal(other), "has_seqused_k 1; accepted"));
+  other = good;
+  other.q_strides[0] = 8 * kHeadsQ * kHeadDim, other.q_strides[1] = kHeadsQ * kHeadDim;
+  other.q_strides[2] = kHeadDim;
+  EXPECT_EQ(refusal(other), "");  // contiguous, in so many words
+  other.q_strides[1] *= 2, other.q_strides[0] *= 2;
+  EXPECT_TRUE(contains(refusal(other), "q_strides 1024 128 16; accepted")) << refusal(other);
+  EXPECT_TRUE(contains(refusal(good, FA4_ALL_TO_ALL, 0, 3, FA4_INVALID_ARGUMENT),
+                       "multiples of 6 from 6 on"));
+  other = small::dense_problem(1, 24, 24, true);
+  EXPECT_TRUE(contains(refusal(other, FA4_ALL_TO_ALL, 0, 3),
+                       "4 heads of q and 2 of k over 3 ranks; accepted"));
+  EXPECT_TRUE(contains(refusal(good, 7, 0, 2, FA4_INVALID_ARGUMENT), "method 7; accepted"));
+  EXPECT_TRUE(contains(refusal(good, 0, 2, 2, FA4_INVALID_ARGUMENT), "layout 2; accepted"));
+}
+
+TEST(ContextParallel, TheBackwardWantsAllGradients) {
+  const fa4::Device device("cpu");
+  const fa4::Problem problem = small::dense_problem(1, 8, 8, true);
+  const auto communicators = fa4::Communicator::local(2);
+  const auto errors = on_ranks(2, [&](int32_t rank) {
+    const fa4::ContextParallelPlan plan(device, communicators[static_cast<size_t>(rank)], problem,
+                                        fa4::Direction::kBackward);
+    const fa4::BackwardOp op(plan);
+    Tensors mine(4, 4, 1);
+    small::Gradients gradients(mine, 4, 4, 1);
+    fa4::BackwardArgs args = gradients.args();
+    args.dq = nullptr;
+    const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
+    args.workspace = workspace.get();
+    args.workspace_bytes = plan.workspace_bytes();
+    op.execute(args);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_TRUE(contains(error, "dq is NULL; accepted over several ranks")) << error;
+  }
+}
+
+TEST(ContextParallel, PlansDescribeThemselves) {
+  const fa4::Device device("cpu");
+  const auto communicators = fa4::Communicator::local(2);
+  EXPECT_EQ(communicators[1].rank(), 1);
+  EXPECT_EQ(communicators[1].size(), 2);
+  EXPECT_EQ(fa4_communicator_rank(nullptr), -1);
+  const fa4::ContextParallelPlan plan(device, communicators[1],
+                                      small::dense_problem(1, 8, 8, true));
+  EXPECT_TRUE(contains(plan.describe(), "rank: 1 of 2")) << plan.describe();
+  EXPECT_TRUE(contains(plan.describe(), "method: all_to_all")) << plan.describe();
+  EXPECT_TRUE(contains(plan.kernel_name(), "cpu_")) << plan.kernel_name();
+  fa4_communicator* handle = nullptr;
+  EXPECT_EQ(fa4_create_local_communicators(0, &handle), FA4_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(fa4_last_error(), "ranks 0; accepted: 1 to 1024"));
+}
+
+TEST(SequencePartition, EveryTokenHasOneRank) {
+  for (const int32_t ranks : {1, 2, 3, 4}) {
+    for (const auto layout : {fa4::SequenceLayout::kZigzag, fa4::SequenceLayout::kContiguous}) {
+      const fa4::SequencePartition partition(ranks, 24, layout);
+      std::vector<int> seen(24, 0);
+      for (int32_t rank = 0; rank < ranks; ++rank) {
+        const std::vector<int64_t> positions = partition.positions(rank);
+        int64_t slot = 0;
+        for (const int64_t position : positions) {
+          ++seen[static_cast<size_t>(position)];
+          const auto found = partition.rank_and_slot(position);
+          EXPECT_EQ(found.rank, rank);
+          EXPECT_EQ(found.slot, slot++);
+        }
+        std::vector<int64_t> of_chunks;
+        for (const auto& c : partition.chunks(rank)) {
+          for (int64_t i = 0; i < c.length; ++i) of_chunks.push_back(c.start + i);
+        }
+        EXPECT_EQ(of_chunks, positions);
+      }
+      EXPECT_EQ(seen, std::vector<int>(24, 1));
+    }
+  }
+  const fa4::SequencePartition zigzag(2, 8);
+  EXPECT_EQ(zigzag.positions(0), (std::vector<int64_t>{0, 1, 6, 7}));
+  EXPECT_EQ(fa4_sequence_positions(2, 6, FA4_ZIGZAG, 0, nullptr), FA4_INVALID_ARGUMENT);
+  EXPECT_EQ(fa4_sequence_positions(2, 8, FA4_ZIGZAG, 2, nullptr), FA4_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(fa4_last_error(), "rank 2; accepted: 0 to 1")) << fa4_last_error();
+}
+
 }  // namespace
