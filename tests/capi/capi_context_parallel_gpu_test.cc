@@ -1,0 +1,115 @@
+// Context parallelism on an emulated Hopper: ranks that are threads of this process, by the
+// library's own communicators, and by NCCL's, for which stand_in_nccl.cc stands.
+#include <gtest/gtest.h>
+
+#include "gpu_group.h"
+
+namespace {
+
+using namespace gpu_group;
+
+constexpr const char* kDevice = "emulated:h200";
+
+fa4::Problem problem_of(int64_t heads_q, int64_t heads_kv) {
+  fa4::Problem problem;
+  problem.dtype = FA4_BF16;
+  problem.batch = 2;
+  problem.seqlen_q = problem.seqlen_k = 40;
+  problem.heads_q = heads_q;
+  problem.heads_kv = heads_kv;
+  problem.head_dim = 64;
+  problem.causal = 1;
+  problem.deterministic = 1;
+  return problem;
+}
+
+HostTensors alone(const fa4::Problem& problem, const HostTensors& whole) {
+  const fa4::Device device(kDevice);
+  const fa4::Plan forward(device, problem);
+  const fa4::Plan backward(device, problem, fa4::Direction::kBackward);
+  const Attention attention(device, problem, problem.seqlen_q, forward, backward, nullptr);
+  attention.write(whole);
+  attention.forward();
+  attention.backward();
+  return attention.read();
+}
+
+// The same over ranks, of which `communicator_of` makes one.
+HostTensors over_ranks(int ranks, const fa4::Problem& problem, const HostTensors& whole,
+                       const fa4::ContextParallelOptions& options,
+                       const std::function<fa4::Communicator(int)>& communicator_of) {
+  HostTensors got = whole;
+  const fa4::SequencePartition partition(ranks, problem.seqlen_q,
+                                         static_cast<fa4::SequenceLayout>(options.layout));
+  on_ranks(ranks, [&](int rank) {
+    const fa4::Device device(kDevice);
+    const fa4::Communicator communicator = communicator_of(rank);
+    const fa4::ContextParallelPlan forward(device, communicator, problem, options);
+    const fa4::ContextParallelPlan backward(device, communicator, problem, options,
+                                            fa4::Direction::kBackward);
+    const Attention attention(device, problem, partition.local_seqlen(), forward, backward,
+                              nullptr);
+    attention.write(shard_of(whole, problem, partition, rank));
+    attention.forward();
+    attention.backward();
+    unshard(attention.read(), problem, partition, rank, got);
+  });
+  return got;
+}
+
+struct Case {
+  int64_t heads_q, heads_kv;
+  int32_t method, layout;
+  bool through_nccl;
+};
+
+class ContextParallelGpu : public testing::TestWithParam<Case> {};
+
+TEST_P(ContextParallelGpu, IsTheAttentionOfOneDevice) {
+  constexpr int kRanks = 2;
+  const Case& c = GetParam();
+  const fa4::Problem problem = problem_of(c.heads_q, c.heads_kv);
+  const HostTensors whole = random_tensors(problem);
+  const HostTensors wanted = alone(problem, whole);
+  fa4::ContextParallelOptions options;
+  options.method = c.method;
+  options.layout = c.layout;
+  HostTensors got;
+  if (c.through_nccl) {
+    const NcclGroup group(kRanks);
+    got = over_ranks(kRanks, problem, whole, options,
+                     [&](int rank) { return fa4::Communicator::of_nccl(group.comm(rank)); });
+  } else {
+    std::vector<fa4::Communicator> local = fa4::Communicator::local(kRanks);
+    got = over_ranks(kRanks, problem, whole, options,
+                     [&](int rank) { return std::move(local[static_cast<size_t>(rank)]); });
+  }
+  EXPECT_EQ(gpu_group::problem_of(got, wanted), "");
+  if (c.method == FA4_ALL_TO_ALL) {
+    EXPECT_EQ(got.out, wanted.out);
+    EXPECT_EQ(got.dq, wanted.dq);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, ContextParallelGpu,
+                         testing::Values(Case{4, 2, FA4_ALL_TO_ALL, FA4_ZIGZAG, false},
+                                         Case{4, 2, FA4_ALL_TO_ALL, FA4_CONTIGUOUS, true},
+                                         Case{2, 1, FA4_ALL_TO_ALL, FA4_ZIGZAG,
+                                              true}));  // dk and dv are added up
+
+TEST(ContextParallelNccl, IsRefusedOnTheCpu) {
+  const NcclGroup group(1);
+  const fa4::Communicator communicator = fa4::Communicator::of_nccl(group.comm(0));
+  const fa4::Device device("cpu");
+  try {
+    const fa4::ContextParallelPlan plan(device, communicator, problem_of(2, 2));
+    ADD_FAILURE() << "planned";
+  } catch (const fa4::Error& error) {
+    EXPECT_EQ(error.status(), FA4_NOT_SUPPORTED);
+    EXPECT_NE(std::string(error.what()).find("accepted on cpu: one of fa4_create_local"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
