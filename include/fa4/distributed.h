@@ -64,14 +64,16 @@ FA4_API fa4_status fa4_sequence_positions(int32_t ranks, int64_t seqlen, int32_t
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
-/* method: what goes from rank to rank. By all-to-all q, k and v go so that each rank has all tokens
- * of some heads, and out comes back: heads_q is a multiple of P, heads_kv a multiple or a divisor
- * of it. */
-enum { FA4_ALL_TO_ALL = 1 };
+/* method: what goes from rank to rank.
+ *   all-to-all  q, k and v go so that each rank has all tokens of some heads, and out comes back:
+ *               heads_q is a multiple of P, heads_kv a multiple or a divisor of it
+ *   all-gather  k and v of all ranks go to each, in the backward also the terms of dk and dv, in
+ *               f32, to whose they are: any heads */
+enum { FA4_ALL_TO_ALL = 1, FA4_ALL_GATHER = 2 };
 
 typedef struct fa4_context_parallel_options {
   uint32_t struct_size;
-  int32_t method;      /* 0: the plan decides */
+  int32_t method;      /* 0: all-to-all where P divides heads_q and heads_kv, else all-gather */
   int32_t layout;      /* FA4_ZIGZAG, FA4_CONTIGUOUS */
   int32_t num_threads; /* CPU, of each rank; 0: as many as the device has */
 } fa4_context_parallel_options;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/rounding.h"
 #include "distributed/exchange_builder.h"
 
 namespace fa4::internal {
@@ -36,29 +35,23 @@ class Heads {
   }
   LseTensor of_lse(Place shard) {
     const int64_t bytes = p_.whole.batch * heads_q_ * p_.whole.seqlen_q * 4;
-    return {{shard}, take(bytes), p_.whole.heads_q, heads_q_};
+    return {{shard}, room_.take(bytes), p_.whole.heads_q, heads_q_};
   }
   // This rank's of a vector with an element a query head.
   Address own(Place place, int bytes) const {
     return {place, static_cast<size_t>(p_.rank * heads_q_ * bytes)};
   }
 
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return room_.bytes(); }
 
  private:
   RowTensor rows(Place shard, int64_t heads, int64_t mine, int copies, int64_t head_bytes) {
     const int64_t bytes = p_.whole.batch * p_.whole.seqlen_q * mine * head_bytes;
-    return {{shard}, take(bytes), heads, mine, head_bytes, copies};
+    return {{shard}, room_.take(bytes), heads, mine, head_bytes, copies};
   }
-  Address take(int64_t bytes) {
-    const Address address{Place::kWhole, static_cast<size_t>(bytes_)};
-    bytes_ += round_up(bytes, 256);
-    return address;
-  }
-
   const ShardedProblem& p_;
   int64_t ranks_, copies_, heads_q_, heads_kv_;
-  int64_t bytes_ = 0;
+  Room room_{Place::kWhole};
 };
 
 // Elements of a row of dq.

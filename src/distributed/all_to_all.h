@@ -7,22 +7,13 @@
 // other way round. What a rank keeps is copied once.
 #pragma once
 
-#include "distributed/program.h"
+#include "distributed/context_program.h"
 #include "distributed/sharded_problem.h"
 
 namespace fa4::internal {
 
 // Whether heads of q are a multiple of `ranks`, and those of k a multiple or a divisor.
 bool can_deal_out_heads(const AttentionProblem& whole, int ranks);
-
-// A program, the attention that it calls, and the memory that it needs.
-struct ContextProgram {
-  std::vector<AttentionProblem> calls;
-  Program program;
-  Program without_lse;  // of a forward
-  int64_t whole_bytes = 0;
-  int64_t staging_bytes = 0;
-};
 
 ContextProgram all_to_all_forward(const ShardedProblem& problem);
 ContextProgram all_to_all_backward(const ShardedProblem& problem);

@@ -124,8 +124,9 @@ void ContextOp<Plan, Op, Args>::run(const Step& step, const Bases& bases, void* 
     std::byte* to = bases.resolve(zero->to);
     if (to != nullptr) memory_->zero(to, zero->bytes, stream);
   } else if (const auto* sum = std::get_if<SumStep>(&step)) {
+    if (bases.resolve(sum->to) == nullptr) return;
     memory_->sum({.parts = typed<const float>(bases, sum->parts),
-                  .part_stride = static_cast<int64_t>(sum->part_stride),
+                  .part_stride = sum->part_stride,
                   .num_parts = sum->num_parts,
                   .rows = sum->rows,
                   .columns = sum->columns,

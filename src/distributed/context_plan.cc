@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "distributed/all_gather.h"
+#include "distributed/all_to_all.h"
+
 namespace fa4::internal {
 namespace {
 
@@ -84,15 +87,21 @@ std::vector<PlanStep> explain_context(const ContextPlan<Plan>& plan) {
 ContextForwardPlan plan_context_forward(const AttentionProblem& whole, const DeviceSpec& device,
                                         std::shared_ptr<Communicator> communicator,
                                         const ContextOptions& options) {
-  return plan_context<ForwardPlan>(whole, device, std::move(communicator), options,
-                                   all_to_all_forward, plan_forward);
+  const auto write = [](const ShardedProblem& p) {
+    return p.method == ContextMethod::kAllGather ? all_gather_forward(p) : all_to_all_forward(p);
+  };
+  return plan_context<ForwardPlan>(whole, device, std::move(communicator), options, write,
+                                   plan_forward);
 }
 
 ContextBackwardPlan plan_context_backward(const AttentionProblem& whole, const DeviceSpec& device,
                                           std::shared_ptr<Communicator> communicator,
                                           const ContextOptions& options) {
-  return plan_context<BackwardPlan>(whole, device, std::move(communicator), options,
-                                    all_to_all_backward, plan_backward);
+  const auto write = [](const ShardedProblem& p) {
+    return p.method == ContextMethod::kAllGather ? all_gather_backward(p) : all_to_all_backward(p);
+  };
+  return plan_context<BackwardPlan>(whole, device, std::move(communicator), options, write,
+                                    plan_backward);
 }
 
 std::string kernel_name(const ContextForwardPlan& plan) { return kernel_name(plan.calls.front()); }

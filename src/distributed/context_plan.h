@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "distributed/all_to_all.h"
 #include "distributed/communicator.h"
+#include "distributed/sharded_problem.h"
 #include "plan/backward_plan.h"
 #include "plan/forward_plan.h"
 

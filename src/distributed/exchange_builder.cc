@@ -135,7 +135,7 @@ void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType 
     const int64_t rank = first / t.heads_mine * t.ranks_per_head;
     after_.push_back(SumStep{.parts = at(parts, rank * part),
                              .to = at(t.shard, first * columns * size_of(type)),
-                             .part_stride = static_cast<size_t>(part),
+                             .part_stride = part,
                              .num_parts = t.ranks_per_head,
                              .rows = batch_ * local_,
                              .columns = t.heads_mine * columns,

@@ -80,10 +80,11 @@ struct ExchangeStep {
   std::string what;
 };
 
-// Adds f32 matrices, which lie `part_stride` bytes apart, in their order, and rounds once.
+// Adds f32 matrices, which lie `part_stride` bytes apart, in their order, and rounds once. `to` may
+// be the first of them.
 struct SumStep {
   Address parts, to;
-  size_t part_stride = 0;
+  int64_t part_stride = 0;
   int num_parts = 0;
   int64_t rows = 0, columns = 0;
   int64_t part_pitch = 0, to_pitch = 0;  // elements from row to row

@@ -56,28 +56,32 @@ void check_whole(const AttentionProblem& p) {
 void choose_method(ShardedProblem& p, ContextMethod asked) {
   const AttentionProblem& whole = p.whole;
   const int ranks = p.ranks();
-  const bool dealt_out = can_deal_out_heads(whole, ranks);
-  if (asked != ContextMethod::kAuto && asked != ContextMethod::kAllToAll &&
-      asked != ContextMethod::kAllGather) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("method {}; accepted: 0 (the plan decides), 1 (all_to_all), 2 "
-                            "(all_gather)",
-                            static_cast<int32_t>(asked)));
+  const std::string heads =
+      fmt::format("{} heads of q and {} of k over {} ranks", whole.heads_q, whole.heads_kv, ranks);
+  switch (asked) {
+    case ContextMethod::kAuto: {
+      const bool fits = whole.heads_q % ranks == 0 && whole.heads_kv % ranks == 0;
+      p.method = fits ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
+      p.why = heads;
+      return;
+    }
+    case ContextMethod::kAllToAll:
+      if (!can_deal_out_heads(whole, ranks)) {
+        refuse(
+            "method all_to_all of {}; accepted: heads of q of a multiple of {}, heads of k of a "
+            "multiple or a divisor of it (all_gather takes any)",
+            heads, ranks);
+      }
+      break;
+    case ContextMethod::kAllGather: break;
+    default:
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("method {}; accepted: 0 (the plan decides), 1 (all_to_all), 2 "
+                              "(all_gather)",
+                              static_cast<int32_t>(asked)));
   }
-  if (asked == ContextMethod::kAllGather) {
-    refuse("method all_gather is not in this version; accepted: 0 or 1 (all_to_all)");
-  }
-  if (!dealt_out) {
-    refuse(
-        "method all_to_all of {} heads of q and {} of k over {} ranks; accepted: heads of q of "
-        "a multiple of {}, heads of k of a multiple or a divisor of it",
-        whole.heads_q, whole.heads_kv, ranks, ranks);
-  }
-  p.method = ContextMethod::kAllToAll;
-  p.why = asked == ContextMethod::kAllToAll
-              ? "asked for"
-              : fmt::format("{} ranks take {} of {} query heads each", ranks, whole.heads_q / ranks,
-                            whole.heads_q);
+  p.method = asked;
+  p.why = "asked for";
 }
 
 }  // namespace
