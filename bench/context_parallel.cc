@@ -1,9 +1,8 @@
-// Context parallelism over the GPUs of this machine, through the C++ layer and NCCL, beside one
-// GPU.
+// Context parallelism over the GPUs of a machine, through the C++ layer and NCCL, beside one GPU.
 //
 //   bench_context_parallel [--ranks N] [--batch N] [--seqlen N] [--heads Q:KV] [--head-dim D[:DV]]
-//                          [--mask causal|none] [--method all_to_all|auto] [--layout
-//                          zigzag|contiguous] [--rounds N] [--calls N]
+//                          [--mask causal|none] [--method auto|all_to_all|all_gather]
+//                          [--layout zigzag|contiguous] [--rounds N] [--calls N]
 //
 // Results are compared with one GPU's over the whole sequence. Then each direction is timed: in a
 // round every rank enqueues `calls` executions and waits for its stream; a round's time is the
@@ -186,7 +185,7 @@ int run(const Options& options) {
   const Alone alone = run_alone(problem, whole, rounds, calls);
 
   fa4::ContextParallelOptions context;
-  context.method = options.one_of("--method", {"auto", "all_to_all"});
+  context.method = options.one_of("--method", {"auto", "all_to_all", "all_gather"});
   context.layout = options.one_of("--layout", {"zigzag", "contiguous"});
   const NcclGroup group(ranks);
   const Ranks all = make_ranks(group, ranks, problem, context, whole);

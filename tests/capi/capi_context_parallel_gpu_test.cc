@@ -10,7 +10,7 @@ using namespace gpu_group;
 
 constexpr const char* kDevice = "emulated:h200";
 
-fa4::Problem problem_of(int64_t heads_q, int64_t heads_kv) {
+fa4::Problem problem_of(int64_t heads_q, int64_t heads_kv, int64_t window_right = 0) {
   fa4::Problem problem;
   problem.dtype = FA4_BF16;
   problem.batch = 2;
@@ -18,7 +18,8 @@ fa4::Problem problem_of(int64_t heads_q, int64_t heads_kv) {
   problem.heads_q = heads_q;
   problem.heads_kv = heads_kv;
   problem.head_dim = 64;
-  problem.causal = 1;
+  problem.window_right = window_right;
+  problem.window_bounds = 2;
   problem.deterministic = 1;
   return problem;
 }
@@ -61,6 +62,7 @@ struct Case {
   int64_t heads_q, heads_kv;
   int32_t method, layout;
   bool through_nccl;
+  int64_t window_right = 0;  // 0: causal
 };
 
 class ContextParallelGpu : public testing::TestWithParam<Case> {};
@@ -68,7 +70,7 @@ class ContextParallelGpu : public testing::TestWithParam<Case> {};
 TEST_P(ContextParallelGpu, IsTheAttentionOfOneDevice) {
   constexpr int kRanks = 2;
   const Case& c = GetParam();
-  const fa4::Problem problem = problem_of(c.heads_q, c.heads_kv);
+  const fa4::Problem problem = problem_of(c.heads_q, c.heads_kv, c.window_right);
   const HostTensors whole = random_tensors(problem);
   const HostTensors wanted = alone(problem, whole);
   fa4::ContextParallelOptions options;
@@ -94,8 +96,12 @@ TEST_P(ContextParallelGpu, IsTheAttentionOfOneDevice) {
 INSTANTIATE_TEST_SUITE_P(Emulated, ContextParallelGpu,
                          testing::Values(Case{4, 2, FA4_ALL_TO_ALL, FA4_ZIGZAG, false},
                                          Case{4, 2, FA4_ALL_TO_ALL, FA4_CONTIGUOUS, true},
-                                         Case{2, 1, FA4_ALL_TO_ALL, FA4_ZIGZAG,
-                                              true}));  // dk and dv are added up
+                                         // dk and dv are added up
+                                         Case{2, 1, FA4_ALL_TO_ALL, FA4_ZIGZAG, true},
+                                         Case{3, 1, FA4_ALL_GATHER, FA4_ZIGZAG, true},
+                                         Case{2, 2, FA4_ALL_GATHER, FA4_CONTIGUOUS, false},
+                                         // the first chunk sees nothing
+                                         Case{1, 1, 0, FA4_ZIGZAG, false, -15}));
 
 TEST(ContextParallelNccl, IsRefusedOnTheCpu) {
   const NcclGroup group(1);

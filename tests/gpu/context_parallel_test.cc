@@ -106,8 +106,13 @@ TEST(ContextParallelNccl, IsTheAttentionOfOneGpu) {
     run_case({2, 2048, 8, 8, 64, 0, 0, -1, FA4_ALL_TO_ALL, layout}, ranks, group);
     run_case({1, 2048, 8, 1, 128, 0, 1, -1, FA4_ALL_TO_ALL, layout}, ranks, group);  // f32 sums
     run_case({2, 1024, 8, 8, 192, 128, 1, 300, 0, layout}, ranks, group);
+    run_case({1, 4096, 16, 8, 128, 0, 1, -1, FA4_ALL_GATHER, layout}, ranks, group);
+    run_case({2, 2048, 6, 3, 64, 0, 0, -1, FA4_ALL_GATHER, layout}, ranks, group);
+    run_case({2, 1024, 5, 1, 128, 0, 1, 300, 0, layout}, ranks, group);
   }
-  run_case({1, 4096, 16, 8, 128, 0, 1, -1, 0, FA4_ZIGZAG, true}, ranks, group);
+  for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER}) {
+    run_case({1, 4096, 16, 8, 128, 0, 1, -1, method, FA4_ZIGZAG, true}, ranks, group);
+  }
 }
 
 TEST(ContextParallelNccl, NamesTheDeviceOfTheCommunicator) {
