@@ -16,7 +16,8 @@
  *     NCCL a rank that fails before its exchange leaves the others waiting.
  *  3. Executions of one communicator run one at a time: other threads that execute wait.
  *  4. On GPUs everything goes on args->stream and nothing is waited for, so that a stream capture
- *     takes it. The workspace holds what goes from rank to rank too.
+ *     takes it, once an execution has run before. The workspace holds what goes from rank to rank
+ *     too. As NCCL asks for, a thread that executes has its rank's device as the current one.
  */
 #ifndef FA4_DISTRIBUTED_H_
 #define FA4_DISTRIBUTED_H_

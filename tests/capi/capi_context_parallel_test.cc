@@ -157,6 +157,9 @@ TEST(ContextParallel, ForwardIsThatOfOneDevice) {
       if (c.has_bits_of_one_device()) {
         EXPECT_EQ(got.out, whole.out) << said;
       }
+      if (c.has_bits_of_one_device() && wants_lse) {
+        EXPECT_EQ(got.lse, whole.lse) << said;
+      }
       EXPECT_LT(largest_difference(got.out, whole.out), 1e-6f) << said;
       if (wants_lse) {
         EXPECT_LT(largest_difference(got.lse, whole.lse), 2e-6f) << said;

@@ -30,6 +30,14 @@ std::vector<const ExchangeStep*> exchanges_of(const Program& program) {
   return exchanges;
 }
 
+size_t received_by(const Program& program) {
+  size_t bytes = 0;
+  for (const ExchangeStep* exchange : exchanges_of(program)) {
+    for (const Message& message : exchange->receives) bytes += message.bytes;
+  }
+  return bytes;
+}
+
 std::vector<size_t> bytes_for(const std::vector<Message>& messages, int peer) {
   std::vector<size_t> bytes;
   for (const Message& message : messages) {
@@ -119,15 +127,23 @@ TEST(Programs, OfAllRanksFitTogether) {
 TEST(Programs, OfAnAllToAllReceiveWhatTheDocumentsSay) {
   const AttentionProblem whole = whole_problem(8, 2);
   const int ranks = 4;
-  const ContextProgram made =
-      all_to_all_forward(ShardedProblem::make(whole, {ContextMethod::kAllToAll}, 1, ranks));
-  size_t bytes = 0;
-  for (const ExchangeStep* exchange : exchanges_of(made.without_lse)) {
-    for (const Message& message : exchange->receives) bytes += message.bytes;
-  }
   // (P - 1) / P n (heads_q + max(heads_kv, P)) (d + dv), of two bytes, n = batch seqlen / P
-  const size_t n = 2 * 48 / 4;
-  EXPECT_EQ(bytes, n * 3 / 4 * (8 + 4) * (24 + 16) * 2);
+  const size_t n = 2 * 48 / 4, lse = n * 3 / 4 * 8 * 4;
+  const size_t queries = n * 3 / 4 * 8 * (24 + 16) * 2, keys = n * 3 / 4 * 4 * (24 + 16) * 2;
+  const ShardedProblem problem = ShardedProblem::make(whole, {ContextMethod::kAllToAll}, 1, ranks);
+  EXPECT_EQ(received_by(all_to_all_forward(problem).without_lse), queries + keys);
+  EXPECT_EQ(received_by(all_to_all_forward(problem).program), queries + keys + lse);
+  // Two key heads over four ranks: dk and dv are of four bytes. lse and dlse come too.
+  EXPECT_EQ(received_by(all_to_all_backward(problem).program),
+            2 * queries + keys + 2 * keys + 2 * lse);
+}
+
+TEST(Programs, OfAnAllGatherToo) {
+  const AttentionProblem whole = whole_problem(8, 2);
+  const ShardedProblem problem = ShardedProblem::make(whole, {ContextMethod::kAllGather}, 1, 4);
+  const size_t keys = 3 * (2 * 48 / 4) * 2 * (24 + 16) * 2;  // (P - 1) n heads_kv (d + dv)
+  EXPECT_EQ(received_by(all_gather_forward(problem).program), keys);
+  EXPECT_EQ(received_by(all_gather_backward(problem).program), keys + 2 * keys);
 }
 
 TEST(ShardedProblem, ChoosesByHeads) {
