@@ -146,6 +146,37 @@ TEST(Programs, OfAnAllGatherToo) {
   EXPECT_EQ(received_by(all_gather_backward(problem).program), keys + 2 * keys);
 }
 
+// Terms of dk and dv lie in the order of ranks, which is the one that they are added in.
+TEST(Programs, AddInTheOrderOfRanks) {
+  const AttentionProblem whole = whole_problem(8, 2);
+  for (const ContextMethod method : {ContextMethod::kAllToAll, ContextMethod::kAllGather}) {
+    const auto write =
+        method == ContextMethod::kAllToAll ? all_to_all_backward : all_gather_backward;
+    const ContextProgram made = write(ShardedProblem::make(whole, {method}, 1, 4));
+    const ExchangeStep* back = exchanges_of(made.program).back();
+    std::vector<const SumStep*> sums;
+    for (const Step& step : made.program) {
+      const auto* sum = std::get_if<SumStep>(&step);
+      if (sum != nullptr && sum->parts.place == Place::kStaging) sums.push_back(sum);
+    }
+    EXPECT_EQ(sums.size(), method == ContextMethod::kAllToAll ? 4u : 2u);  // dk's and dv's heads
+    int received = 0;
+    for (const SumStep* sum : sums) {
+      EXPECT_EQ(sum->num_parts, method == ContextMethod::kAllToAll ? 2 : 4);
+      EXPECT_GT(sum->part_stride, 0);
+      for (const Message& message : back->receives) {
+        const int64_t offset = static_cast<int64_t>(message.at.offset - sum->parts.offset);
+        const int64_t part = offset / sum->part_stride;
+        if (message.at.place != Place::kStaging || offset < 0 || part >= sum->num_parts) continue;
+        const int first = message.peer / sum->num_parts * sum->num_parts;
+        EXPECT_EQ(message.peer - first, part);
+        ++received;
+      }
+    }
+    EXPECT_GT(received, 0);
+  }
+}
+
 TEST(ShardedProblem, ChoosesByHeads) {
   const auto chosen = [](int64_t heads_q, int64_t heads_kv, int ranks) {
     return ShardedProblem::make(whole_problem(heads_q, heads_kv), {}, 0, ranks).method;
