@@ -1,10 +1,11 @@
 // Context parallelism over the GPUs of a machine, through the C++ layer and NCCL, beside one GPU.
 //
 //   bench_context_parallel [--ranks N] [--batch N] [--seqlen N] [--heads Q:KV] [--head-dim D[:DV]]
-//                          [--mask causal|none] [--method auto|all_to_all|all_gather]
+//                          [--mask causal|none] [--method each|all_to_all|all_gather]
 //                          [--layout zigzag|contiguous] [--rounds N] [--calls N]
 //
-// Results are compared with one GPU's over the whole sequence. Then each direction is timed: in a
+// Results are compared with one GPU's over the whole sequence, by each method that the heads allow.
+// Then each direction is timed: in a
 // round every rank enqueues `calls` executions and waits for its stream; a round's time is the
 // slowest rank's. TFLOP/s a GPU are of the median round; in brackets the share of the ideal, one
 // GPU's time through the number of ranks. It exits with 1 when a result is wrong.
@@ -24,7 +25,7 @@ using namespace gpu_group;
 struct Options {
   std::map<std::string, std::string> given = {
       {"--ranks", "0"},      {"--batch", "1"},     {"--seqlen", "32768"}, {"--heads", "64:8"},
-      {"--head-dim", "128"}, {"--mask", "causal"}, {"--method", "auto"},  {"--layout", "zigzag"},
+      {"--head-dim", "128"}, {"--mask", "causal"}, {"--method", "each"},  {"--layout", "zigzag"},
       {"--rounds", "10"},    {"--calls", "5"}};
 
   Options(int argc, char** argv) {
@@ -170,6 +171,42 @@ void print_row(const char* what, const fa4::Problem& problem, bool backward, dou
   std::printf("\n");
 }
 
+bool allows(const fa4::Problem& problem, int ranks, int32_t method) {
+  return method != FA4_ALL_TO_ALL ||
+         (problem.heads_q % ranks == 0 &&
+          (problem.heads_kv % ranks == 0 || ranks % problem.heads_kv == 0));
+}
+
+// Whether the results are one GPU's.
+bool run_method(const fa4::Problem& problem, const fa4::ContextParallelOptions& context,
+                const NcclGroup& group, int ranks, const HostTensors& whole, const Alone& alone,
+                int rounds, int calls) {
+  const Ranks all = make_ranks(group, ranks, problem, context, whole);
+  on_ranks(ranks, [&](int rank) {
+    const Rank& mine = *all[static_cast<size_t>(rank)];
+    mine.stream.make_current();
+    mine.attention.forward();
+    mine.attention.backward();
+    mine.stream.synchronize();
+  });
+  const HostTensors got = gather(all, problem, whole);
+  const std::string wrong = gpu_group::problem_of(got, alone.results);
+  std::vector<std::pair<const Attention*, const Stream*>> parts;
+  for (const auto& rank : all) parts.emplace_back(&rank->attention, &rank->stream);
+  const Times times = time_calls(parts, rounds, calls);
+  const char* name = context.method == FA4_ALL_TO_ALL ? "all_to_all" : "all_gather";
+  print_row(name, problem, false, times.forward, ranks, alone.times.forward / ranks);
+  print_row(name, problem, true, times.backward, ranks, alone.times.backward / ranks);
+  std::printf(
+      "             results: %s; out has %s bits; workspace of a rank: %.0f MB forward, "
+      "%.0f MB backward\n",
+      wrong.empty() ? "those of one GPU" : wrong.c_str(),
+      got.out == alone.results.out ? "the same" : "other",
+      static_cast<double>(all[0]->forward.workspace_bytes()) / 1e6,
+      static_cast<double>(all[0]->backward.workspace_bytes()) / 1e6);
+  return wrong.empty();
+}
+
 int run(const Options& options) {
   const fa4::Problem problem = problem_of(options);
   const int rounds = static_cast<int>(options.number("--rounds"));
@@ -184,39 +221,24 @@ int run(const Options& options) {
   const HostTensors whole = random_tensors(problem);
   const Alone alone = run_alone(problem, whole, rounds, calls);
 
-  fa4::ContextParallelOptions context;
-  context.method = options.one_of("--method", {"auto", "all_to_all", "all_gather"});
-  context.layout = options.one_of("--layout", {"zigzag", "contiguous"});
-  const NcclGroup group(ranks);
-  const Ranks all = make_ranks(group, ranks, problem, context, whole);
-  on_ranks(ranks, [&](int rank) {
-    const Rank& mine = *all[static_cast<size_t>(rank)];
-    mine.stream.make_current();
-    mine.attention.forward();
-    mine.attention.backward();
-    mine.stream.synchronize();
-  });
-  const HostTensors got = gather(all, problem, whole);
-  const std::string wrong = gpu_group::problem_of(got, alone.results);
   std::printf("%d ranks, batch %lld, seqlen %lld, heads %s, head_dim %s, mask %s, %s\n", ranks,
               static_cast<long long>(problem.batch), static_cast<long long>(problem.seqlen_q),
               options.text("--heads").c_str(), options.text("--head-dim").c_str(),
               options.text("--mask").c_str(), options.text("--layout").c_str());
-  std::printf("workspace of a rank: %.0f MB forward, %.0f MB backward\n",
-              static_cast<double>(all[0]->forward.workspace_bytes()) / 1e6,
-              static_cast<double>(all[0]->backward.workspace_bytes()) / 1e6);
-  std::printf("results: %s; out has %s bits\n", wrong.empty() ? "those of one GPU" : wrong.c_str(),
-              got.out == alone.results.out ? "the same" : "other");
-
-  std::vector<std::pair<const Attention*, const Stream*>> parts;
-  for (const auto& rank : all) parts.emplace_back(&rank->attention, &rank->stream);
-  const Times times = time_calls(parts, rounds, calls);
   print_row("one GPU", problem, false, alone.times.forward, 1, 0);
   print_row("one GPU", problem, true, alone.times.backward, 1, 0);
-  const char* method = options.text("--method").c_str();
-  print_row(method, problem, false, times.forward, ranks, alone.times.forward / ranks);
-  print_row(method, problem, true, times.backward, ranks, alone.times.backward / ranks);
-  return wrong.empty() ? 0 : 1;
+  const NcclGroup group(ranks);
+  const int32_t layout = options.one_of("--layout", {"zigzag", "contiguous"});
+  const int32_t asked = options.one_of("--method", {"each", "all_to_all", "all_gather"});
+  bool right = true;
+  for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER}) {
+    if (asked == 0 ? !allows(problem, ranks, method) : asked != method) continue;
+    fa4::ContextParallelOptions context;
+    context.method = method;
+    context.layout = layout;
+    right &= run_method(problem, context, group, ranks, whole, alone, rounds, calls);
+  }
+  return right ? 0 : 1;
 }
 
 }  // namespace

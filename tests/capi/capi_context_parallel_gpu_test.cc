@@ -72,7 +72,13 @@ TEST_P(ContextParallelGpu, IsTheAttentionOfOneDevice) {
   const Case& c = GetParam();
   const fa4::Problem problem = problem_of(c.heads_q, c.heads_kv, c.window_right);
   const HostTensors whole = random_tensors(problem);
-  const HostTensors wanted = alone(problem, whole);
+  HostTensors wanted;
+  try {
+    wanted = alone(problem, whole);
+  } catch (const fa4::Error& error) {
+    if (error.status() != FA4_COMPILER && error.status() != FA4_DEVICE_UNAVAILABLE) throw;
+    GTEST_SKIP() << error.what();
+  }
   fa4::ContextParallelOptions options;
   options.method = c.method;
   options.layout = c.layout;
