@@ -34,7 +34,7 @@ class Heads {
     return rows(shard, p_.whole.heads_kv, heads_kv_, copies(), dim * size_of(type));
   }
   LseTensor of_lse(Place shard) {
-    const int64_t bytes = p_.whole.batch * heads_q_ * p_.whole.seqlen_q * 4;
+    const int64_t bytes = tokens() * heads_q_ * 4;
     return {{shard}, room_.take(bytes), p_.whole.heads_q, heads_q_};
   }
   // This rank's of a vector with an element a query head.
@@ -42,11 +42,25 @@ class Heads {
     return {place, static_cast<size_t>(p_.rank * heads_q_ * bytes)};
   }
 
+  // Of the whole.
+  int64_t tokens() const { return p_.outer() * p_.partition.seqlen(); }
+  // Rows behind the last packed sequence, which attention leaves as they are, become 0.
+  void zero_where_packed(const RowTensor& tensor, Program& program) const {
+    zero_where_packed(tensor.whole, tensor.heads_mine * tensor.head_bytes, program);
+  }
+  void zero_where_packed(const LseTensor& tensor, Program& program) const {
+    zero_where_packed(tensor.whole, tensor.heads_mine * 4, program);
+  }
+
   int64_t bytes() const { return room_.bytes(); }
 
  private:
+  void zero_where_packed(Address whole, int64_t bytes_of_token, Program& program) const {
+    if (!p_.is_packed()) return;
+    program.push_back(ZeroStep{whole, static_cast<size_t>(tokens() * bytes_of_token)});
+  }
   RowTensor rows(Place shard, int64_t heads, int64_t mine, int copies, int64_t head_bytes) {
-    const int64_t bytes = p_.whole.batch * p_.whole.seqlen_q * mine * head_bytes;
+    const int64_t bytes = tokens() * mine * head_bytes;
     return {{shard}, room_.take(bytes), heads, mine, head_bytes, copies};
   }
   const ShardedProblem& p_;
@@ -91,7 +105,9 @@ ContextProgram all_to_all_forward(const ShardedProblem& p) {
                 .out = out.whole,
                 .lse = lse.whole,
                 .sink = heads.own(Place::kSink, size_of(whole.sink_dtype))};
+  heads.zero_where_packed(out, made.program);
   made.without_lse = made.program;
+  heads.zero_where_packed(lse, made.program);
   made.program.push_back(call);
   back.append_to(made.program, "out and lse of the forward");
   call.lse = {};
@@ -117,8 +133,7 @@ ContextProgram all_to_all_backward(const ShardedProblem& p) {
   const RowTensor dv = heads.of_keys(Place::kDv, whole.head_dim_v, type);
   // dq comes with the type of dk and dv, and is rounded before it goes.
   const bool rounds_dq = type != whole.grad_dtype;
-  const Address dq_made =
-      rounds_dq ? heads.of_queries(Place::kDq, whole.head_dim, type).whole : dq.whole;
+  const RowTensor dq_made = rounds_dq ? heads.of_queries(Place::kDq, whole.head_dim, type) : dq;
 
   ExchangeBuilder in(p), back(p);
   for (const RowTensor& tensor : {q, k, v, out, dout}) in.to_heads(tensor);
@@ -131,7 +146,7 @@ ContextProgram all_to_all_backward(const ShardedProblem& p) {
                 .sink = heads.own(Place::kSink, size_of(whole.sink_dtype)),
                 .dout = dout.whole,
                 .dlse = {},
-                .dq = dq_made,
+                .dq = dq_made.whole,
                 .dk = dk.whole,
                 .dv = dv.whole,
                 .dsink = heads.own(Place::kDsink, 4)};
@@ -155,11 +170,14 @@ ContextProgram all_to_all_backward(const ShardedProblem& p) {
     made.program.push_back(ZeroStep{{Place::kDsink}, static_cast<size_t>(whole.heads_q) * 4});
   }
   in.append_to(made.program, "what the backward is given");
+  for (const RowTensor& tensor : {dq_made, dk, dv}) {
+    heads.zero_where_packed(tensor, made.program);
+  }
   made.program.push_back(call);
   if (rounds_dq) {
     const int64_t columns = call_columns(made.calls[0]);
-    const int64_t rows = whole.batch * whole.seqlen_q;
-    made.program.push_back(SumStep{.parts = dq_made,
+    const int64_t rows = heads.tokens();
+    made.program.push_back(SumStep{.parts = dq_made.whole,
                                    .to = dq.whole,
                                    .num_parts = 1,
                                    .rows = rows,

@@ -64,6 +64,19 @@ void check_given(const BackwardArgs& args) {
   check("dv", args.dv, "");
 }
 
+// How rows are cut depends on how many there are.
+void check_totals(const AttentionProblem& local, const SequenceArgs& args) {
+  const auto check = [&](const char* name, int64_t given, int64_t wanted) {
+    if (given == -1 || given == wanted) return;
+    throw Error(ErrorCode::kNotSupported,
+                fmt::format("{} {}; accepted over several ranks: {}, this rank's part of the "
+                            "problem's (cu_seqlens may end before it)",
+                            name, given, wanted));
+  };
+  check("total_q", args.total_q, local.total_q);
+  check("total_k", args.total_k, local.total_k);
+}
+
 bool runs_on_host(const ForwardPlan& plan) { return plan.device.kind == DeviceKind::kCpu; }
 bool runs_on_host(const BackwardPlan& plan) { return plan.device.kind == DeviceKind::kCpu; }
 
@@ -96,6 +109,7 @@ void ContextOp<Plan, Op, Args>::execute(const Args& given) const {
     const Args args = with_planned_workspace(given, plan_.workspace);
     if (plan_.problem.ranks() > 1) check_given(args);
     check_pointers(plan_.problem.local, args);
+    if (plan_.problem.ranks() > 1) check_totals(plan_.problem.local, args);
     Bases bases;
     bases.set(Place::kQ, args.q);
     bases.set(Place::kK, args.k);
@@ -106,12 +120,13 @@ void ContextOp<Plan, Op, Args>::execute(const Args& given) const {
     bases.set(Place::kStaging, part_of(plan_.workspace, kStaging, args.workspace));
     bases.set(Place::kCallWorkspace, part_of(plan_.workspace, kCallWorkspace, args.workspace));
     const Program& program = wants_lse(args) ? plan_.program : plan_.without_lse;
-    for (const Step& step : program) run(step, bases, args.stream);
+    for (const Step& step : program) run(step, bases, args);
   });
 }
 
 template <class Plan, class Op, class Args>
-void ContextOp<Plan, Op, Args>::run(const Step& step, const Bases& bases, void* stream) const {
+void ContextOp<Plan, Op, Args>::run(const Step& step, const Bases& bases, const Args& given) const {
+  void* const stream = given.stream;
   if (const auto* copy = std::get_if<CopyStep>(&step)) {
     memory_->copy({.to = bases.resolve(copy->to),
                    .to_pitch = copy->to_pitch,
@@ -141,6 +156,8 @@ void ContextOp<Plan, Op, Args>::run(const Step& step, const Bases& bases, void* 
     const CallStep& call = std::get<CallStep>(step);
     const Op& op = *calls_[call.call];
     Args args;
+    static_cast<SequenceArgs&>(args) = given;
+    if (plan_.problem.ranks() > 1) args.total_q = args.total_k = -1;  // those of the whole
     args.q = bases.resolve(call.q);
     args.k = bases.resolve(call.k);
     args.v = bases.resolve(call.v);

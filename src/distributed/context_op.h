@@ -24,7 +24,7 @@ class ContextOp {
   void execute(const Args& args) const;
 
  private:
-  void run(const Step& step, const Bases& bases, void* stream) const;
+  void run(const Step& step, const Bases& bases, const Args& given) const;
 
   ContextPlan<Plan> plan_;
   bool on_host_;

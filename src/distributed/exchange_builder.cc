@@ -28,7 +28,7 @@ Message message(int peer, Address base, int64_t offset, int64_t bytes) {
 
 ExchangeBuilder::ExchangeBuilder(const ShardedProblem& problem)
     : problem_(problem),
-      batch_(problem.whole.batch),
+      batch_(problem.outer()),
       seqlen_(problem.partition.seqlen()),
       local_(problem.partition.local_seqlen()) {
   for (int rank = 0; rank < problem.ranks(); ++rank) {

@@ -10,7 +10,8 @@ std::string_view name_of(SequenceLayout layout) {
   return layout == SequenceLayout::kZigzag ? "zigzag" : "contiguous";
 }
 
-SequencePartition::SequencePartition(int ranks, int64_t seqlen, SequenceLayout layout)
+SequencePartition::SequencePartition(int ranks, int64_t seqlen, SequenceLayout layout,
+                                     const char* name)
     : ranks_(ranks), seqlen_(seqlen), layout_(layout) {
   const auto refuse = [](const std::string& text) {
     throw Error(ErrorCode::kInvalidArgument, text);
@@ -23,10 +24,9 @@ SequencePartition::SequencePartition(int ranks, int64_t seqlen, SequenceLayout l
   const int64_t pieces = layout == SequenceLayout::kZigzag ? int64_t{2} * ranks : ranks;
   if (seqlen < 1 || seqlen % pieces != 0) {
     refuse(
-        fmt::format("seqlen {} of the whole sequence; accepted: multiples of {} from {} on, for "
-                    "{} ranks and the layout {} (pad the sequence behind its end, which a "
-                    "causal mask hides)",
-                    seqlen, pieces, pieces, ranks, name_of(layout)));
+        fmt::format("{} {} of the whole; accepted: multiples of {} from {} on, for {} ranks and "
+                    "the layout {} (pad behind the end, which a causal mask hides)",
+                    name, seqlen, pieces, pieces, ranks, name_of(layout)));
   }
 }
 

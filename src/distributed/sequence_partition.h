@@ -27,8 +27,8 @@ struct Chunk {
 class SequencePartition {
  public:
   // Throws Error{kInvalidArgument} unless seqlen is a multiple of ranks, for zigzag of 2 ranks,
-  // and not 0.
-  SequencePartition(int ranks, int64_t seqlen, SequenceLayout layout);
+  // and not 0. `name` is what the caller calls seqlen.
+  SequencePartition(int ranks, int64_t seqlen, SequenceLayout layout, const char* name = "seqlen");
 
   int ranks() const { return ranks_; }
   int64_t seqlen() const { return seqlen_; }

@@ -13,9 +13,10 @@ template <class... Values>
   throw Error(ErrorCode::kNotSupported, fmt::format(format, std::forward<Values>(values)...));
 }
 
-void check_strides(const char* name, const Strides& given, int64_t seqlen, int64_t heads,
+void check_strides(const AttentionProblem& p, const char* name, const Strides& given, int64_t heads,
                    int64_t dim) {
-  const Strides contiguous{seqlen * heads * dim, heads * dim, dim};
+  const bool packed = p.layout_q == Layout::kPacked;
+  const Strides contiguous{packed ? 0 : p.seqlen_q * heads * dim, heads * dim, dim};
   if (given == contiguous) return;
   refuse(
       "{}_strides {} {} {}; accepted in context parallelism: those of a contiguous tensor, "
@@ -24,33 +25,43 @@ void check_strides(const char* name, const Strides& given, int64_t seqlen, int64
       contiguous.head);
 }
 
+void check_rows(const AttentionProblem& p) {
+  const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
+  const bool packed = p.layout_q == Layout::kPacked && p.layout_kv == Layout::kPacked;
+  if (!dense && !packed) {
+    refuse(
+        "layout_q {} and layout_kv {}; accepted in context parallelism: both 0 (dense), or both "
+        "1 (packed)",
+        static_cast<int>(p.layout_q), static_cast<int>(p.layout_kv));
+  }
+  constexpr const char* kOfOneSequence = "equal ones, queries and keys being of the same tokens";
+  if (dense && p.seqlen_q != p.seqlen_k) {
+    refuse("seqlen_q {} and seqlen_k {}; accepted in context parallelism: {}", p.seqlen_q,
+           p.seqlen_k, kOfOneSequence);
+  }
+  if (packed && p.total_q != p.total_k) {
+    refuse("total_q {} and total_k {}; accepted in context parallelism: {}", p.total_q, p.total_k,
+           kOfOneSequence);
+  }
+}
+
 // What is not there yet.
 void check_whole(const AttentionProblem& p) {
-  if (p.layout_q != Layout::kDense || p.layout_kv != Layout::kDense) {
-    refuse("layout_q {} and layout_kv {}; accepted in context parallelism: 0 and 0 (dense)",
-           static_cast<int>(p.layout_q), static_cast<int>(p.layout_kv));
-  }
-  if (p.seqlen_q != p.seqlen_k) {
-    refuse(
-        "seqlen_q {} and seqlen_k {}; accepted in context parallelism: equal ones, queries and "
-        "keys being of one sequence",
-        p.seqlen_q, p.seqlen_k);
-  }
+  check_rows(p);
   if (p.has_seqused_q || p.has_seqused_k) {
     refuse("has_seqused_{} 1; accepted in context parallelism: 0", p.has_seqused_q ? "q" : "k");
   }
   if (p.is_quantised()) {
     refuse("kv_dtype e4m3; accepted in context parallelism: {}, dtype", name_of(p.dtype));
   }
-  const int64_t n = p.seqlen_q;
-  check_strides("q", p.q, n, p.heads_q, p.head_dim);
-  check_strides("k", p.k, n, p.heads_kv, p.head_dim);
-  check_strides("v", p.v, n, p.heads_kv, p.head_dim_v);
-  check_strides("out", p.out, n, p.heads_q, p.head_dim_v);
-  check_strides("dout", p.dout, n, p.heads_q, p.head_dim_v);
-  check_strides("dq", p.dq, n, p.heads_q, p.head_dim);
-  check_strides("dk", p.dk, n, p.heads_kv, p.head_dim);
-  check_strides("dv", p.dv, n, p.heads_kv, p.head_dim_v);
+  check_strides(p, "q", p.q, p.heads_q, p.head_dim);
+  check_strides(p, "k", p.k, p.heads_kv, p.head_dim);
+  check_strides(p, "v", p.v, p.heads_kv, p.head_dim_v);
+  check_strides(p, "out", p.out, p.heads_q, p.head_dim_v);
+  check_strides(p, "dout", p.dout, p.heads_q, p.head_dim_v);
+  check_strides(p, "dq", p.dq, p.heads_q, p.head_dim);
+  check_strides(p, "dk", p.dk, p.heads_kv, p.head_dim);
+  check_strides(p, "dv", p.dv, p.heads_kv, p.head_dim_v);
 }
 
 void choose_method(ShardedProblem& p, ContextMethod asked) {
@@ -58,30 +69,28 @@ void choose_method(ShardedProblem& p, ContextMethod asked) {
   const int ranks = p.ranks();
   const std::string heads =
       fmt::format("{} heads of q and {} of k over {} ranks", whole.heads_q, whole.heads_kv, ranks);
-  switch (asked) {
-    case ContextMethod::kAuto: {
-      const bool fits = whole.heads_q % ranks == 0 && whole.heads_kv % ranks == 0;
-      p.method = fits ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
-      p.why = heads;
-      return;
-    }
-    case ContextMethod::kAllToAll:
-      if (!can_deal_out_heads(whole, ranks)) {
-        refuse(
-            "method all_to_all of {}; accepted: heads of q of a multiple of {}, heads of k of a "
-            "multiple or a divisor of it (all_gather takes any)",
-            heads, ranks);
-      }
-      break;
-    case ContextMethod::kAllGather: break;
-    default:
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("method {}; accepted: 0 (the plan decides), 1 (all_to_all), 2 "
-                              "(all_gather)",
-                              static_cast<int32_t>(asked)));
+  if (asked == ContextMethod::kAuto) {
+    const bool fits = whole.heads_q % ranks == 0 && whole.heads_kv % ranks == 0;
+    p.method = fits || p.is_packed() ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
+    p.why = heads;
+  } else if (asked == ContextMethod::kAllToAll || asked == ContextMethod::kAllGather) {
+    p.method = asked;
+    p.why = "asked for";
+  } else {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("method {}; accepted: 0 (the plan decides), 1 (all_to_all), 2 "
+                            "(all_gather)",
+                            static_cast<int32_t>(asked)));
   }
-  p.method = asked;
-  p.why = "asked for";
+  if (p.method == ContextMethod::kAllGather && p.is_packed()) {
+    refuse("method all_gather of packed sequences; accepted: 0 or 1 (all_to_all)");
+  }
+  if (p.method == ContextMethod::kAllToAll && !can_deal_out_heads(whole, ranks)) {
+    refuse(
+        "method all_to_all of {}; accepted: heads of q of a multiple of {}, heads of k of a "
+        "multiple or a divisor of it{}",
+        heads, ranks, p.is_packed() ? "" : " (all_gather takes any)");
+  }
 }
 
 }  // namespace
@@ -108,21 +117,32 @@ AttentionProblem resized(const AttentionProblem& problem, const AttentionSizes& 
 std::string ShardedProblem::description() const {
   const AttentionProblem& p = whole;
   return fmt::format(
-      "{} {}: {} batch {} seqlen {} heads {}:{} head_dim {}:{} window {} {} bounds {} scale {} "
+      "{} {}: {}{} batch {} seqlen {}:{} total {} heads {}:{} head_dim {}:{} window {} {} bounds "
+      "{} scale {} "
       "softcap {} sink {} {} out {} gradients {} dlse {} splits {} {}",
-      name_of(method), name_of(partition.layout()), name_of(p.dtype), p.batch, p.seqlen_q,
-      p.heads_q, p.heads_kv, p.head_dim, p.head_dim_v, p.mask.window_left, p.mask.window_right,
-      p.mask.window_bounds, p.scale, p.softcap, p.has_sink ? 1 : 0, name_of(p.sink_dtype),
-      name_of(p.out_dtype), name_of(p.grad_dtype), p.has_dlse ? 1 : 0, p.num_splits, p.split_keys);
+      name_of(method), name_of(partition.layout()), name_of(p.dtype), is_packed() ? " packed" : "",
+      p.batch, p.seqlen_q, p.seqlen_k, p.total_q, p.heads_q, p.heads_kv, p.head_dim, p.head_dim_v,
+      p.mask.window_left, p.mask.window_right, p.mask.window_bounds, p.scale, p.softcap,
+      p.has_sink ? 1 : 0, name_of(p.sink_dtype), name_of(p.out_dtype), name_of(p.grad_dtype),
+      p.has_dlse ? 1 : 0, p.num_splits, p.split_keys);
 }
 
 ShardedProblem ShardedProblem::make(const AttentionProblem& whole, const ContextOptions& options,
                                     int rank, int ranks) {
   check_whole(whole);
-  const SequencePartition partition(ranks, whole.seqlen_q, options.layout);
-  const int64_t local = partition.local_seqlen();
+  const bool packed = whole.layout_q == Layout::kPacked;
+  const SequencePartition partition(ranks, packed ? whole.total_q : whole.seqlen_q, options.layout,
+                                    packed ? "total_q" : "seqlen");
+  const int64_t rows = partition.local_seqlen();
+  AttentionSizes local{whole.seqlen_q, whole.seqlen_k, whole.heads_q, whole.heads_kv};
+  AttentionProblem cut = whole;
+  if (packed) {
+    cut.total_q = cut.total_k = rows;
+  } else {
+    local.seqlen_q = local.seqlen_k = rows;
+  }
   ShardedProblem sharded{.whole = whole,
-                         .local = resized(whole, {local, local, whole.heads_q, whole.heads_kv}),
+                         .local = resized(cut, local),
                          .partition = partition,
                          .rank = rank,
                          .why = {}};

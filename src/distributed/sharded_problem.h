@@ -30,6 +30,9 @@ struct ShardedProblem {
   std::string why;                                  // it was
 
   int ranks() const { return partition.ranks(); }
+  bool is_packed() const { return whole.layout_q == Layout::kPacked; }
+  // So many sequences are cut, each for itself; packed ones are cut as one.
+  int64_t outer() const { return is_packed() ? 1 : whole.batch; }
   // What every rank says alike: the problem, the method and the layout.
   std::string description() const;
 

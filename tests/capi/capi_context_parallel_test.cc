@@ -249,6 +249,83 @@ TEST(ContextParallel, BackwardIsThatOfOneDevice) {
   }
 }
 
+// Three sequences of 40 rows, which chunks cut anywhere, and 8 rows behind the last.
+TEST(ContextParallel, PackedSequencesAreThoseOfOneDevice) {
+  constexpr int64_t kTotal = 48, kUsed = 40;
+  const int32_t cu_seqlens[] = {0, 7, 29, kUsed};
+  const fa4::Device device("cpu");
+  const fa4::Problem problem = small::packed_problem(3, 22, kTotal, true);
+  Tensors whole(kTotal, kTotal, 3);
+  small::Gradients wanted(whole, kTotal, kTotal, 11);
+  const auto with_sequences = [&](auto args) {
+    args.cu_seqlens_q = args.cu_seqlens_k = cu_seqlens;
+    return args;
+  };
+  // Over ranks rows behind the last sequence are 0; one device leaves them as they are.
+  for (auto* tensor : {&whole.out, &whole.lse, &wanted.dq, &wanted.dk, &wanted.dv}) {
+    std::fill(tensor->begin(), tensor->end(), 0.0f);
+  }
+  fa4::forward(device, problem, with_sequences(whole.args()));
+  fa4::backward(device, problem, with_sequences(wanted.args()));
+  for (const int32_t ranks : {1, 2, 4}) {
+    Tensors got(kTotal, kTotal, 3);
+    small::Gradients gradients(got, kTotal, kTotal, 11);
+    const auto communicators = fa4::Communicator::local(ranks);
+    const fa4::SequencePartition partition(ranks, kTotal);
+    const auto errors = on_ranks(ranks, [&](int32_t rank) {
+      const fa4::Communicator& communicator = communicators[static_cast<size_t>(rank)];
+      const int64_t local = partition.local_seqlen();
+      const auto move = [&](bool cut, std::vector<float>& of_whole, std::vector<float>& shard,
+                            int elements) {
+        if (cut) {
+          partition.shard(of_whole.data(), rank, 1, elements, shard.data());
+        } else {
+          partition.unshard(shard.data(), rank, 1, elements, of_whole.data());
+        }
+      };
+      Tensors mine(local, local, 0);
+      small::Gradients my_gradients(mine, local, local, 0);
+      if (ranks == 1) {  // as one device does
+        for (auto* tensor :
+             {&mine.out, &mine.lse, &my_gradients.dq, &my_gradients.dk, &my_gradients.dv}) {
+          std::fill(tensor->begin(), tensor->end(), 0.0f);
+        }
+      }
+      move(true, whole.q, mine.q, kHeadsQ * kHeadDim);
+      move(true, whole.k, mine.k, kHeadsKV * kHeadDim);
+      move(true, whole.v, mine.v, kHeadsKV * kHeadDim);
+      move(true, wanted.dout, my_gradients.dout, kHeadsQ * kHeadDim);
+      const auto run = [&](fa4::Direction direction) {
+        const fa4::ContextParallelPlan plan(device, communicator, problem, direction);
+        const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
+        const auto with_workspace = [&](auto args) {
+          args.workspace = workspace.get();
+          args.workspace_bytes = plan.workspace_bytes();
+          return with_sequences(args);
+        };
+        if (direction == fa4::Direction::kForward) {
+          fa4::ForwardOp(plan).execute(with_workspace(mine.args()));
+        } else {
+          fa4::BackwardOp(plan).execute(with_workspace(my_gradients.args()));
+        }
+      };
+      run(fa4::Direction::kForward);
+      run(fa4::Direction::kBackward);
+      move(false, got.out, mine.out, kHeadsQ * kHeadDim);
+      partition.unshard(mine.lse.data(), rank, kHeadsQ, 1, got.lse.data());
+      move(false, gradients.dq, my_gradients.dq, kHeadsQ * kHeadDim);
+      move(false, gradients.dk, my_gradients.dk, kHeadsKV * kHeadDim);
+      move(false, gradients.dv, my_gradients.dv, kHeadsKV * kHeadDim);
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+    EXPECT_EQ(got.out, whole.out) << ranks << " ranks";
+    EXPECT_EQ(got.lse, whole.lse) << ranks << " ranks";
+    EXPECT_EQ(gradients.dq, wanted.dq) << ranks << " ranks";
+    EXPECT_LT(largest_difference(gradients.dk, wanted.dk), 1e-5f) << ranks << " ranks";
+    EXPECT_LT(largest_difference(gradients.dv, wanted.dv), 1e-5f) << ranks << " ranks";
+  }
+}
+
 // A rank's forward of `problem`, with `args` as `change` leaves them.
 void forward_of(const fa4::Device& device, const fa4::Communicator& communicator,
                 const fa4::Problem& problem,
@@ -264,6 +341,23 @@ void forward_of(const fa4::Device& device, const fa4::Communicator& communicator
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+TEST(ContextParallel, ATotalIsTheSameOnEveryRank) {
+  const int32_t cu_seqlens[] = {0, 8};
+  const fa4::Device device("cpu");
+  const auto communicators = fa4::Communicator::local(2);
+  const auto errors = on_ranks(2, [&](int32_t rank) {
+    forward_of(device, communicators[static_cast<size_t>(rank)],
+               small::packed_problem(1, 8, 8, true), [&](fa4::ForwardArgs& args) {
+                 args.cu_seqlens_q = args.cu_seqlens_k = cu_seqlens;
+                 args.has_totals = 1;
+                 args.total_q = args.total_k = 3;
+               });
+  });
+  for (const std::string& error : errors) {
+    EXPECT_TRUE(contains(error, "total_q 3; accepted over several ranks: 4")) << error;
+  }
 }
 
 TEST(ContextParallel, ARankThatFailsFailsAllOnce) {
@@ -366,7 +460,17 @@ TEST(ContextParallel, RefusesInWords) {
   fa4::Problem other = good;
   other.seqlen_k = 12;
   EXPECT_TRUE(contains(refusal(other), "seqlen_q 8 and seqlen_k 12; accepted"));
-  EXPECT_TRUE(contains(refusal(small::packed_problem(1, 8, 8, true)), "layout_q 1"));
+  other = small::packed_problem(1, 8, 8, true);
+  EXPECT_EQ(refusal(other), "");
+  EXPECT_TRUE(contains(refusal(other, FA4_ALL_GATHER), "all_gather of packed sequences; accepted"));
+  other.total_k = 12;
+  EXPECT_TRUE(contains(refusal(other), "total_q 8 and total_k 12; accepted"));
+  other.total_q = other.total_k = 6;
+  EXPECT_TRUE(contains(refusal(other, 0, 0, 2, FA4_INVALID_ARGUMENT),
+                       "total_q 6 of the whole; accepted: multiples of 4"));
+  other = small::packed_problem(1, 8, 8, true);
+  other.layout_kv = FA4_DENSE;
+  EXPECT_TRUE(contains(refusal(other), "layout_q 1 and layout_kv 0; accepted"));
   other = good;
   other.has_seqused_k = 1;
   EXPECT_TRUE(contains(refusal(other), "has_seqused_k 1; accepted"));
