@@ -79,15 +79,18 @@ typedef struct fa4_context_parallel_options {
   int32_t num_threads; /* CPU, of each rank; 0: as many as the device has */
 } fa4_context_parallel_options;
 
-/* Decides how this rank runs its part of `problem`, the problem of the whole sequence: dense,
- * contiguous, seqlen_q = seqlen_k; FA4_NOT_SUPPORTED otherwise. `options` may be NULL. What an
- * execution is given are this rank's shards, contiguous:
+/* Decides how this rank runs its part of `problem`, the problem of the whole: dense, with seqlen_q
+ * = seqlen_k, or by all-to-all packed, with total_q = total_k; contiguous; FA4_NOT_SUPPORTED
+ * otherwise. `options` may be NULL. What an execution is given are this rank's shards, contiguous:
  *   q (batch, seqlen / P, heads_q, head_dim), k, v, out, dout and the gradients likewise;
  *   lse and dlse (batch, heads_q, seqlen / P); sink (heads_q), the whole, on every rank
- * Every rank gets its rows of out, lse, dq, dk and dv of the whole attention. dsink is this rank's
- * part of the sum: all ranks' dsink add up to the whole's. lse may be NULL on all ranks; dout, dq,
- * dk and dv may not where P is above 1. Terms of dk and dv of several ranks are f32, added in the
- * order of ranks and rounded once. The communicator is kept until plan and operations are gone. */
+ * Rows of packed sequences are cut as one sequence of total_q is, so that one may lie on several
+ * ranks: q (total_q / P, heads_q, head_dim), and so on; cu_seqlens are the whole's, on every rank.
+ * Every rank gets its rows of out, lse, dq, dk and dv of the whole attention; those behind the last
+ * packed sequence are 0 where P is above 1. dsink is this rank's part of the sum: all ranks' dsink
+ * add up to the whole's. lse may be NULL on all ranks; dout, dq, dk and dv may not where P is above
+ * 1. Terms of dk and dv of several ranks are f32, added in the order of ranks and rounded once. The
+ * communicator is kept until plan and operations are gone. */
 FA4_API fa4_status fa4_plan_context_parallel_forward(const fa4_device* device,
                                                      const fa4_communicator* communicator,
                                                      const fa4_problem* problem,

@@ -28,7 +28,7 @@ HostTensors alone(const fa4::Problem& problem, const HostTensors& whole) {
   const fa4::Device device(kDevice);
   const fa4::Plan forward(device, problem);
   const fa4::Plan backward(device, problem, fa4::Direction::kBackward);
-  const Attention attention(device, problem, problem.seqlen_q, forward, backward, nullptr);
+  const Attention attention(device, problem, tokens_of(problem), forward, backward, nullptr);
   attention.write(whole);
   attention.forward();
   attention.backward();
@@ -40,7 +40,7 @@ HostTensors over_ranks(int ranks, const fa4::Problem& problem, const HostTensors
                        const fa4::ContextParallelOptions& options,
                        const std::function<fa4::Communicator(int)>& communicator_of) {
   HostTensors got = whole;
-  const fa4::SequencePartition partition(ranks, problem.seqlen_q,
+  const fa4::SequencePartition partition(ranks, tokens_of(problem),
                                          static_cast<fa4::SequenceLayout>(options.layout));
   on_ranks(ranks, [&](int rank) {
     const fa4::Device device(kDevice);
@@ -62,7 +62,8 @@ struct Case {
   int64_t heads_q, heads_kv;
   int32_t method, layout;
   bool through_nccl;
-  int64_t window_right = 0;  // 0: causal
+  int64_t window_right = 0;              // 0: causal
+  std::vector<int32_t> cu_seqlens = {};  // packed, of 80 rows
 };
 
 class ContextParallelGpu : public testing::TestWithParam<Case> {};
@@ -70,8 +71,14 @@ class ContextParallelGpu : public testing::TestWithParam<Case> {};
 TEST_P(ContextParallelGpu, IsTheAttentionOfOneDevice) {
   constexpr int kRanks = 2;
   const Case& c = GetParam();
-  const fa4::Problem problem = problem_of(c.heads_q, c.heads_kv, c.window_right);
-  const HostTensors whole = random_tensors(problem);
+  fa4::Problem problem = problem_of(c.heads_q, c.heads_kv, c.window_right);
+  if (!c.cu_seqlens.empty()) {
+    problem.layout_q = problem.layout_kv = FA4_PACKED;
+    problem.batch = static_cast<int64_t>(c.cu_seqlens.size()) - 1;
+    problem.total_q = problem.total_k = 80;
+  }
+  HostTensors whole = random_tensors(problem);
+  whole.cu_seqlens = c.cu_seqlens;
   HostTensors wanted;
   try {
     wanted = alone(problem, whole);
@@ -106,6 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Emulated, ContextParallelGpu,
                                          Case{2, 1, FA4_ALL_TO_ALL, FA4_ZIGZAG, true},
                                          Case{3, 1, FA4_ALL_GATHER, FA4_ZIGZAG, true},
                                          Case{2, 2, FA4_ALL_GATHER, FA4_CONTIGUOUS, false},
+                                         Case{4, 2, 0, FA4_ZIGZAG, true, 0, {0, 33, 40, 80}},
                                          // the first chunk sees nothing
                                          Case{1, 1, 0, FA4_ZIGZAG, false, -15}));
 

@@ -13,6 +13,7 @@ struct Case {
   int64_t window_left;
   int32_t method, layout;
   bool captured = false;
+  std::vector<int32_t> cu_seqlens = {};  // packed, of seqlen rows
 };
 
 fa4::Problem problem_of(const Case& c) {
@@ -28,6 +29,11 @@ fa4::Problem problem_of(const Case& c) {
   problem.has_window = c.window_left >= 0;
   problem.window_left = c.window_left;
   problem.window_right = -1;
+  if (!c.cu_seqlens.empty()) {
+    problem.layout_q = problem.layout_kv = FA4_PACKED;
+    problem.batch = static_cast<int64_t>(c.cu_seqlens.size()) - 1;
+    problem.total_q = problem.total_k = c.seqlen;
+  }
   return problem;
 }
 
@@ -36,7 +42,7 @@ HostTensors alone(const fa4::Problem& problem, const HostTensors& whole) {
   const Stream stream(0);
   const fa4::Plan forward(device, problem);
   const fa4::Plan backward(device, problem, fa4::Direction::kBackward);
-  const Attention attention(device, problem, problem.seqlen_q, forward, backward, stream.get());
+  const Attention attention(device, problem, tokens_of(problem), forward, backward, stream.get());
   attention.write(whole);
   attention.forward();
   attention.backward();
@@ -70,7 +76,8 @@ void run_captured(const Attention& attention, const Stream& stream) {
 
 void run_case(const Case& c, int ranks, const NcclGroup& group) {
   const fa4::Problem problem = problem_of(c);
-  const HostTensors whole = random_tensors(problem);
+  HostTensors whole = random_tensors(problem);
+  whole.cu_seqlens = c.cu_seqlens;
   const HostTensors wanted = alone(problem, whole);
   fa4::ContextParallelOptions options;
   options.method = c.method;
@@ -110,6 +117,8 @@ TEST(ContextParallelNccl, IsTheAttentionOfOneGpu) {
     run_case({2, 2048, 6, 3, 64, 0, 0, -1, FA4_ALL_GATHER, layout}, ranks, group);
     run_case({2, 1024, 5, 1, 128, 0, 1, 300, 0, layout}, ranks, group);
   }
+  run_case({1, 4096, 16, 8, 128, 0, 1, -1, 0, FA4_ZIGZAG, false, {0, 700, 2049, 2050, 4096}}, ranks,
+           group);
   for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER}) {
     run_case({1, 4096, 16, 8, 128, 0, 1, -1, method, FA4_ZIGZAG, true}, ranks, group);
   }

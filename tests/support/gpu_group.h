@@ -147,17 +147,23 @@ inline Halves random_halves(size_t count, uint64_t seed) {
 
 // Host tensors of a sequence, whole or one rank's.
 struct HostTensors {
-  Halves q, k, v, dout, out, dq, dk, dv;
-  std::vector<float> lse;
+  Halves q{}, k{}, v{}, dout{}, out{}, dq{}, dk{}, dv{};
+  std::vector<float> lse{};
+  std::vector<int32_t> cu_seqlens{};  // of packed sequences, the whole's on every rank
 };
 
 struct Elements {
   size_t q, k, v, out, lse;
 };
 
+inline bool is_packed(const fa4::Problem& p) { return p.layout_q == FA4_PACKED; }
+// So many sequences are cut, each for itself, of so many tokens.
+inline int64_t outer_of(const fa4::Problem& p) { return is_packed(p) ? 1 : p.batch; }
+inline int64_t tokens_of(const fa4::Problem& p) { return is_packed(p) ? p.total_q : p.seqlen_q; }
+
 inline Elements elements_of(const fa4::Problem& p, int64_t seqlen) {
   const auto of = [&](int64_t heads, int64_t dim) {
-    return static_cast<size_t>(p.batch * seqlen * heads * dim);
+    return static_cast<size_t>(outer_of(p) * seqlen * heads * dim);
   };
   const int64_t dim_v = p.head_dim_v == 0 ? p.head_dim : p.head_dim_v;
   return {of(p.heads_q, p.head_dim), of(p.heads_kv, p.head_dim), of(p.heads_kv, dim_v),
@@ -165,7 +171,7 @@ inline Elements elements_of(const fa4::Problem& p, int64_t seqlen) {
 }
 
 inline HostTensors random_tensors(const fa4::Problem& problem) {
-  const Elements n = elements_of(problem, problem.seqlen_q);
+  const Elements n = elements_of(problem, tokens_of(problem));
   return {random_halves(n.q, 1),
           random_halves(n.k, 2),
           random_halves(n.v, 3),
@@ -174,7 +180,8 @@ inline HostTensors random_tensors(const fa4::Problem& problem) {
           Halves(n.q),
           Halves(n.k),
           Halves(n.v),
-          std::vector<float>(n.lse)};
+          std::vector<float>(n.lse),
+          {}};
 }
 
 class Buffer {
@@ -221,10 +228,13 @@ class Attention {
         dk_(device, 2 * n_.k),
         dv_(device, 2 * n_.v),
         workspace_(device, bytes_),
+        cu_seqlens_(device, is_packed(problem) ? 4 * static_cast<size_t>(problem.batch + 1) : 0),
+        is_packed_(is_packed(problem)),
         stream_(stream) {}
 
   void write(const HostTensors& host) const {
     q_.write(host.q), k_.write(host.k), v_.write(host.v), dout_.write(host.dout);
+    if (is_packed_) cu_seqlens_.write(host.cu_seqlens);
   }
   HostTensors read() const {
     HostTensors host{{},
@@ -246,6 +256,7 @@ class Attention {
     args.q = q_.data(), args.k = k_.data(), args.v = v_.data();
     args.out = out_.data(), args.lse = static_cast<float*>(lse_.data());
     args.workspace = workspace_.data(), args.workspace_bytes = bytes_, args.stream = stream_;
+    set_sequences(args);
     forward_.execute(args);
   }
   void backward() const {
@@ -255,15 +266,23 @@ class Attention {
     args.dout = dout_.data();
     args.dq = dq_.data(), args.dk = dk_.data(), args.dv = dv_.data();
     args.workspace = workspace_.data(), args.workspace_bytes = bytes_, args.stream = stream_;
+    set_sequences(args);
     backward_.execute(args);
   }
 
  private:
+  template <class Args>
+  void set_sequences(Args& args) const {
+    if (!is_packed_) return;
+    args.cu_seqlens_q = args.cu_seqlens_k = static_cast<const int32_t*>(cu_seqlens_.data());
+  }
+
   Elements n_;
   fa4::ForwardOp forward_;
   fa4::BackwardOp backward_;
   size_t bytes_;
-  Buffer q_, k_, v_, out_, dout_, lse_, dq_, dk_, dv_, workspace_;
+  Buffer q_, k_, v_, out_, dout_, lse_, dq_, dk_, dv_, workspace_, cu_seqlens_;
+  bool is_packed_;
   void* stream_;
 };
 
@@ -271,22 +290,23 @@ class Attention {
 inline HostTensors shard_of(const HostTensors& whole, const fa4::Problem& p,
                             const fa4::SequencePartition& partition, int rank) {
   const Elements n = elements_of(p, partition.local_seqlen());
-  HostTensors mine{Halves(n.q), Halves(n.k), Halves(n.v), Halves(n.out), {}, {}, {}, {}, {}};
+  HostTensors mine{Halves(n.q), Halves(n.k), Halves(n.v), Halves(n.out), {}, {}, {}, {}, {}, {}};
+  mine.cu_seqlens = whole.cu_seqlens;
   const int64_t row = p.head_dim, row_v = p.head_dim_v == 0 ? row : p.head_dim_v;
-  partition.shard(whole.q.data(), rank, p.batch, p.heads_q * row, mine.q.data());
-  partition.shard(whole.k.data(), rank, p.batch, p.heads_kv * row, mine.k.data());
-  partition.shard(whole.v.data(), rank, p.batch, p.heads_kv * row_v, mine.v.data());
-  partition.shard(whole.dout.data(), rank, p.batch, p.heads_q * row_v, mine.dout.data());
+  partition.shard(whole.q.data(), rank, outer_of(p), p.heads_q * row, mine.q.data());
+  partition.shard(whole.k.data(), rank, outer_of(p), p.heads_kv * row, mine.k.data());
+  partition.shard(whole.v.data(), rank, outer_of(p), p.heads_kv * row_v, mine.v.data());
+  partition.shard(whole.dout.data(), rank, outer_of(p), p.heads_q * row_v, mine.dout.data());
   return mine;
 }
 inline void unshard(const HostTensors& mine, const fa4::Problem& p,
                     const fa4::SequencePartition& partition, int rank, HostTensors& whole) {
   const int64_t row = p.head_dim, row_v = p.head_dim_v == 0 ? row : p.head_dim_v;
-  partition.unshard(mine.out.data(), rank, p.batch, p.heads_q * row_v, whole.out.data());
-  partition.unshard(mine.lse.data(), rank, p.batch * p.heads_q, 1, whole.lse.data());
-  partition.unshard(mine.dq.data(), rank, p.batch, p.heads_q * row, whole.dq.data());
-  partition.unshard(mine.dk.data(), rank, p.batch, p.heads_kv * row, whole.dk.data());
-  partition.unshard(mine.dv.data(), rank, p.batch, p.heads_kv * row_v, whole.dv.data());
+  partition.unshard(mine.out.data(), rank, outer_of(p), p.heads_q * row_v, whole.out.data());
+  partition.unshard(mine.lse.data(), rank, outer_of(p) * p.heads_q, 1, whole.lse.data());
+  partition.unshard(mine.dq.data(), rank, outer_of(p), p.heads_q * row, whole.dq.data());
+  partition.unshard(mine.dk.data(), rank, outer_of(p), p.heads_kv * row, whole.dk.data());
+  partition.unshard(mine.dv.data(), rank, outer_of(p), p.heads_kv * row_v, whole.dv.data());
 }
 
 // One rank of a group of NCCL's, with everything that it needs. All ranks are there before one
@@ -298,7 +318,7 @@ class Rank {
       : stream(rank),
         device("cuda:" + std::to_string(rank)),
         communicator(fa4::Communicator::of_nccl(group.comm(rank))),
-        partition(communicator.size(), problem.seqlen_q,
+        partition(communicator.size(), tokens_of(problem),
                   static_cast<fa4::SequenceLayout>(options.layout)),
         forward(device, communicator, problem, options),
         backward(device, communicator, problem, options, fa4::Direction::kBackward),
