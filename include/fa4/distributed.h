@@ -74,7 +74,8 @@ enum { FA4_ALL_TO_ALL = 1, FA4_ALL_GATHER = 2 };
 
 typedef struct fa4_context_parallel_options {
   uint32_t struct_size;
-  int32_t method;      /* 0: all-to-all where P divides heads_q and heads_kv, else all-gather */
+  int32_t method;      /* 0: all-to-all of packed sequences, or where P divides heads_q and
+                        * heads_kv; else all-gather */
   int32_t layout;      /* FA4_ZIGZAG, FA4_CONTIGUOUS */
   int32_t num_threads; /* CPU, of each rank; 0: as many as the device has */
 } fa4_context_parallel_options;
