@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/nccl_api.h"
+
 namespace {
 
 enum Result { kSuccess = 0, kInternal = 3, kInvalidArgument = 4, kInvalidUsage = 5 };
@@ -42,6 +44,10 @@ struct Operation {
   int peer;
   Comm* comm;
 };
+
+// A communicator as fa4 sees it.
+using Handle = fa4::internal::NcclApi::Comm;
+Comm* comm_of(Handle handle) { return reinterpret_cast<Comm*>(handle); }
 
 thread_local int depth = 0;
 thread_local std::vector<Operation> pending;
@@ -113,15 +119,15 @@ int ncclCommDestroy(void* given) {
   if (--group->alive == 0) delete group;  // by the thread that made them
   return kSuccess;
 }
-int ncclCommCount(void* comm, int* count) {
-  *count = static_cast<Comm*>(comm)->size;
+int ncclCommCount(Handle comm, int* count) {
+  *count = comm_of(comm)->size;
   return kSuccess;
 }
-int ncclCommUserRank(void* comm, int* rank) {
-  *rank = static_cast<Comm*>(comm)->rank;
+int ncclCommUserRank(Handle comm, int* rank) {
+  *rank = comm_of(comm)->rank;
   return kSuccess;
 }
-int ncclCommCuDevice(void*, int* device) {
+int ncclCommCuDevice(Handle, int* device) {
   *device = 0;
   return kSuccess;
 }
@@ -135,11 +141,11 @@ int ncclGroupEnd() {
   const std::vector<Operation> operations = std::exchange(pending, {});
   return run(operations);
 }
-int ncclSend(const void* data, size_t count, int type, int peer, void* comm, void*) {
-  return add(true, const_cast<void*>(data), count, type, peer, static_cast<Comm*>(comm));
+int ncclSend(const void* data, size_t count, int type, int peer, Handle comm, void*) {
+  return add(true, const_cast<void*>(data), count, type, peer, comm_of(comm));
 }
-int ncclRecv(void* data, size_t count, int type, int peer, void* comm, void*) {
-  return add(false, data, count, type, peer, static_cast<Comm*>(comm));
+int ncclRecv(void* data, size_t count, int type, int peer, Handle comm, void*) {
+  return add(false, data, count, type, peer, comm_of(comm));
 }
 
 }  // extern "C"
