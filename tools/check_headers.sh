@@ -25,8 +25,8 @@ fi
 check() {
   local header=$1 language=(g++ -x c++ -std=c++20)
   case $header in
-    include/fa4/fa4.h)
-      printf '#include "%s"\n' "$header" | gcc -x c -std=c99 -pedantic -Wall -Wextra -Werror -I. -fsyntax-only - || return 1 ;;
+    include/fa4/fa4.h | include/fa4/distributed.h)
+      printf '#include "%s"\n' "$header" | gcc -x c -std=c99 -pedantic -Wall -Wextra -Werror -I. -Iinclude -fsyntax-only - || return 1 ;;
     include/*) language=(g++ -x c++ -std=c++17 -pedantic) ;;
     cli/*) language+=(-DFA4_VERSION_TEXT='""') ;; # from CMake
     # Intrinsics need the instruction set that each .cc of the room is compiled for.

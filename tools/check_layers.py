@@ -32,8 +32,9 @@ ROOMS = {
     "device": ["core", "ptxemu"],
     "cpu": ["core", "problem", "plan", TRAITS_MATH],
     "attention": ["core", "problem", "plan", "jit", "device", "cpu", TRAITS_PARAMS],
+    "distributed": ["core", "problem", "plan", "device", "cpu", "attention"],
     "verify": ["core", "problem"],
-    "capi": ["core", "problem", "plan", "jit", "device", "cpu", "attention", "verify", "fa4", TRAITS_PARAMS],
+    "capi": ["core", "problem", "plan", "jit", "device", "cpu", "attention", "distributed", "verify", "fa4", TRAITS_PARAMS],
 }
 
 # Folder of src/kernels -> the folders of it that it may include beside itself.
@@ -48,6 +49,7 @@ KERNELS = {
     "scores": ["base", "ptx", "tile", "geometry"],
     "output": ["base", "ptx", "tile", "forward", "geometry", "softmax"],
     "append": ["base", "ptx", "tile", "forward", "pages"],
+    "sums": ["base", "ptx", "tile"],
     "backward": ["base", "ptx", "tile", "forward", "geometry"],
     "mma": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output"],
     "sm90": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output", "backward"],
@@ -73,6 +75,7 @@ WORDS = [
     ("getenv", r"\b(secure_)?getenv\b", PRODUCT, ("src/core/",), "getenv only in src/core"),
     ("driver", r"\bcu[A-Z][a-z]\w*", LIBRARY, ("src/device/cuda/",), "driver calls only in src/device/cuda"),
     ("nvrtc", r"\bnvrtc[A-Z]\w*", LIBRARY, ("src/jit/",), "NVRTC calls only in src/jit"),
+    ("nccl", r"\bnccl[A-Z]\w*", LIBRARY, ("src/distributed/",), "NCCL calls only in src/distributed"),
     ("cuda header", r'#\s*include\s*[<"](cuda\w*|nvrtc|cute?/\S*|cutlass/\S*)(\.h|\.hpp)?[>"]', ALL_CODE, (),
      "no CUDA header: driver_api.h and nvrtc_api.h declare what is used"),
     ("print", r"\b(printf|fprintf|puts|fputs|perror)\s*\(|\bstd::(cout|cerr|clog)\b|\bfmt::print\b", LIBRARY, (),
@@ -210,6 +213,7 @@ PLANTED = [  # file, its content, what the report must say; None: nothing
     ("src/cpu/env.cc", 'auto* x = std::getenv("HOME");\n', "getenv only"),
     ("src/attention/call.cc", "auto r = cuLaunchKernel(f);\n", "driver calls only"),
     ("src/device/cuda/rtc.cc", "auto r = nvrtcCompileProgram(p);\n", "NVRTC calls only"),
+    ("src/device/nccl.cc", "auto r = ncclGroupStart();\n", "NCCL calls only"),
     ("cli/cuda.cc", "#include <cuda_bf16.h>\n", "no CUDA header"),
     ("src/core/talk.cc", 'void f() { std::printf("x"); }\n', "never prints"),
     ("src/core/die.cc", "void f() { std::abort(); }\n", "never aborts"),

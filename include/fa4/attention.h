@@ -153,6 +153,9 @@ class Plan : public Owned<fa4_plan, fa4_destroy_plan> {
     text.resize(length);
     return text;
   }
+
+ protected:
+  Plan() = default;  // of another kind: context_parallel.h
 };
 
 // A prepared operation: compiled, loaded, threads started.

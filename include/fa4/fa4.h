@@ -106,6 +106,7 @@ FA4_API const char* fa4_version(void);
  *   cache        0: compiled kernels are not kept on disk
  *   nvrtc        the libnvrtc.so to open
  *   cuda_driver  the libcuda.so.1 to open
+ *   nccl         the libnccl.so.2 to open, for distributed.h (else the process's)
  *   cpu_isa      scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx: use nothing better
  *   num_threads  of the CPU device; 0: the hardware threads this process may use
  *   log          what reaches the log callback: 0 nothing, 1 (default) failures that a slower path

@@ -200,4 +200,12 @@ MergeArgs to_args(const fa4_merge_args* given) {
   return result;
 }
 
+int to_num_threads(int32_t given) {
+  if (given < 0 || given > 4096) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("num_threads {}; accepted: 0 to 4096", given));
+  }
+  return given;
+}
+
 }  // namespace fa4::internal

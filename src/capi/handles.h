@@ -12,18 +12,24 @@
 #include "capi/prepared_ops.h"
 #include "core/thread_pool.h"
 #include "device/device.h"
+#include "distributed/context_op.h"
 #include "fa4/fa4.h"
 
 struct fa4_plan {
-  std::variant<fa4::internal::ForwardPlan, fa4::internal::BackwardPlan> plan;
+  std::variant<fa4::internal::ForwardPlan, fa4::internal::BackwardPlan,
+               fa4::internal::ContextForwardPlan, fa4::internal::ContextBackwardPlan>
+      plan;
   std::shared_ptr<fa4::internal::Device> device;  // null: the CPU
   std::string kernel_name;
 };
 
-// One of the two is there.
+// One of them is there.
 struct fa4_op {
   std::shared_ptr<const fa4::internal::ForwardOp> forward;
   std::shared_ptr<const fa4::internal::BackwardOp> backward;
+  // Over the ranks of a communicator.
+  std::shared_ptr<const fa4::internal::ContextForwardOp> context_forward;
+  std::shared_ptr<const fa4::internal::ContextBackwardOp> context_backward;
 };
 
 struct fa4_device {

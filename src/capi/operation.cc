@@ -70,6 +70,9 @@ extern "C" {
 fa4_status fa4_execute(const fa4_op* op, const fa4_forward_args* args) {
   return internal::guarded([&] {
     internal::require(op, "op");
+    if (op->context_forward != nullptr) {
+      return op->context_forward->execute(internal::to_args(args));
+    }
     op_of(op->forward, "fa4_plan_forward").execute(internal::to_args(args));
   });
 }
@@ -77,6 +80,9 @@ fa4_status fa4_execute(const fa4_op* op, const fa4_forward_args* args) {
 fa4_status fa4_execute_backward(const fa4_op* op, const fa4_backward_args* args) {
   return internal::guarded([&] {
     internal::require(op, "op");
+    if (op->context_backward != nullptr) {
+      return op->context_backward->execute(internal::to_args(args));
+    }
     op_of(op->backward, "fa4_plan_backward").execute(internal::to_args(args));
   });
 }

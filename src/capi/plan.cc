@@ -19,11 +19,8 @@ using internal::PlanOptions;
 PlanOptions to_options(const fa4_plan_options* given) {
   PlanOptions options;
   if (given == nullptr) return options;
-  options.num_threads = internal::read_struct(given, "options", "fa4_plan_options").num_threads;
-  if (options.num_threads < 0 || options.num_threads > 4096) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("num_threads {}; accepted: 0 to 4096", options.num_threads));
-  }
+  const auto read = internal::read_struct(given, "options", "fa4_plan_options");
+  options.num_threads = internal::to_num_threads(read.num_threads);
   return options;
 }
 
@@ -52,6 +49,12 @@ void prepare_into(fa4_op& op, const internal::ForwardPlan& plan, const fa4_plan&
 }
 void prepare_into(fa4_op& op, const internal::BackwardPlan& plan, const fa4_plan& handle) {
   op.backward = internal::prepare(plan, handle.device);
+}
+void prepare_into(fa4_op& op, const internal::ContextForwardPlan& plan, const fa4_plan& handle) {
+  op.context_forward = std::make_shared<internal::ContextForwardOp>(plan, handle.device);
+}
+void prepare_into(fa4_op& op, const internal::ContextBackwardPlan& plan, const fa4_plan& handle) {
+  op.context_backward = std::make_shared<internal::ContextBackwardOp>(plan, handle.device);
 }
 
 }  // namespace

@@ -71,6 +71,7 @@ constexpr Variable kVariables[] = {
     {"cache", "FA4_CACHE", [](Config& c, Text n, Text v) { c.cache_enabled = parse_bool(n, v); }},
     {"nvrtc", "FA4_NVRTC", [](Config& c, Text, Text v) { c.nvrtc_path = v; }},
     {"cuda_driver", "FA4_CUDA_DRIVER", [](Config& c, Text, Text v) { c.cuda_driver_path = v; }},
+    {"nccl", "FA4_NCCL", [](Config& c, Text, Text v) { c.nccl_path = v; }},
     {"cpu_isa", "FA4_CPU_ISA", set_cpu_isa},
     {"num_threads", "FA4_NUM_THREADS",
      [](Config& c, Text n, Text v) { c.num_threads = parse_int(n, v, 4096); }},

@@ -15,6 +15,7 @@ struct Config {
   bool cache_enabled = true;     // FA4_CACHE=0 turns the disk cache off
   std::string nvrtc_path;        // FA4_NVRTC: libnvrtc.so to open; else the loader's search path
   std::string cuda_driver_path;  // FA4_CUDA_DRIVER: libcuda.so.1 to open
+  std::string nccl_path;         // FA4_NCCL: libnccl.so.2 to open; else the process's
   std::string cpu_isa;  // FA4_CPU_ISA: scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx: the
                         // best one allowed
   int num_threads = 0;  // FA4_NUM_THREADS; 0: all hardware threads

@@ -29,6 +29,16 @@ struct LaunchConfig {
   bool waits_itself = false;
 };
 
+// Rows of bytes, which lie a pitch apart on either side.
+struct CopyRows {
+  void* to = nullptr;
+  size_t to_pitch = 0;
+  const void* from = nullptr;
+  size_t from_pitch = 0;
+  size_t width = 0;  // bytes of a row, at most either pitch
+  size_t rows = 0;
+};
+
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -95,6 +105,8 @@ class Device {
   virtual int64_t formal_findings() const { return 0; }
   // Enqueues a fill of `bytes` (a multiple of 4) with zeros; safe in a stream capture.
   virtual void enqueue_zero(void* to, size_t bytes, void* stream) const = 0;
+  // Enqueues a copy within the device's memory; safe in a stream capture.
+  virtual void enqueue_copy(const CopyRows& copy, void* stream) const = 0;
 
   // For the command line, tests and benchmarks; attention itself never allocates.
   virtual void* allocate(size_t bytes) = 0;

@@ -189,6 +189,11 @@ KernelSource merge_source() {
           .display_name = "merge"};
 }
 
+KernelSource sum_source() {
+  return {
+      .main_file = "sums/sum.cuh", .name_expression = "fa4::sum_matrices", .display_name = "sum"};
+}
+
 KernelSource sm90_peak_source() {
   return {.main_file = "sm90/peak/kernel.cuh",
           .name_expression = "fa4::wgmma_peak_sm90",
@@ -271,7 +276,10 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
   } else if (is_sm100(architecture)) {
     for (const PrebuiltKernel& kernel : sm100_backward_kernels()) add_once(kernel, &kernels);
   }
-  if (!kernels.empty()) kernels.push_back({merge_source(), 0});
+  if (!kernels.empty()) {
+    kernels.push_back({merge_source(), 0});
+    kernels.push_back({sum_source(), 0});
+  }
   return kernels;
 }
 

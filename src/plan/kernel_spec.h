@@ -95,6 +95,9 @@ KernelSource combine_source(Element element, int head_dim_v);
 // The kernel that merges partial results.
 KernelSource merge_source();
 
+// The kernel that adds up f32 matrices.
+KernelSource sum_source();
+
 // The kernel that measures the tensor cores' ceiling.
 KernelSource sm90_peak_source();
 

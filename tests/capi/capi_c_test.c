@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fa4/distributed.h"
 #include "fa4/fa4.h"
 
 static int failures = 0;
@@ -100,6 +101,34 @@ static void check_append(fa4_device* device) {
   expect(k_cache[0] == 0 && k_cache[2 * kHeads * kDim - 1] == 0, "other keys");
 }
 
+/* A group of one rank, of contiguous pieces; and of two ranks, which hold a half each. */
+static void check_ranks(fa4_device* device, const fa4_problem* problem, fa4_forward_args args) {
+  fa4_context_parallel_options options = FA4_INIT(fa4_context_parallel_options);
+  fa4_communicator* one = NULL;
+  fa4_plan *plan = NULL, *backward = NULL;
+  fa4_op* op = NULL;
+  int64_t positions[2] = {0, 0};
+  options.layout = FA4_CONTIGUOUS;
+  expect(fa4_sequence_positions(2, 4, FA4_CONTIGUOUS, 1, positions) == FA4_OK, "positions");
+  expect(positions[0] == 2 && positions[1] == 3, "positions of rank 1");
+  expect(fa4_create_local_communicators(1, &one) == FA4_OK, "create_local_communicators");
+  expect(fa4_communicator_rank(one) == 0 && fa4_communicator_size(one) == 1, "rank and size");
+  expect(fa4_communicator_of_nccl(NULL, &one) == FA4_INVALID_ARGUMENT, "communicator_of_nccl");
+  expect(fa4_plan_context_parallel_backward(device, one, problem, &options, &backward) == FA4_OK,
+         "plan_context_parallel_backward");
+  expect(fa4_plan_context_parallel_forward(device, one, problem, &options, &plan) == FA4_OK,
+         "plan_context_parallel_forward");
+  expect(fa4_prepare(plan, &op) == FA4_OK, "prepare for ranks");
+  args.workspace_bytes = fa4_plan_workspace_bytes(plan);
+  args.workspace = args.workspace_bytes == 0 ? NULL : aligned_alloc(256, args.workspace_bytes);
+  expect(fa4_execute(op, &args) == FA4_OK, "execute for ranks");
+  free(args.workspace);
+  fa4_destroy_op(op);
+  fa4_destroy_plan(plan);
+  fa4_destroy_plan(backward);
+  fa4_destroy_communicator(one);
+}
+
 int main(void) {
   static float q[kSize], k[kSize], v[kSize], out[kSize], lse[kBatch * kHeads * kSeqlen];
   int messages = 0;
@@ -130,10 +159,13 @@ int main(void) {
   memset(out, 0xff, sizeof(out));
   expect(fa4_forward(device, &problem, &args) == FA4_OK, "forward");
   check_result(v, out, lse);
+  memset(out, 0xff, sizeof(out));
+  check_ranks(device, &problem, args);
+  check_result(v, out, lse);
   check_merge(device);
   check_append(device);
   fa4_close_device(device);
   fa4_set_log_callback(NULL, NULL);
-  if (failures == 0) printf("every function of fa4.h was called from C\n");
+  if (failures == 0) printf("every function of fa4.h and distributed.h was called from C\n");
   return failures == 0 ? 0 : 1;
 }

@@ -135,6 +135,26 @@ void CudaDevice::enqueue_zero(void* to, size_t bytes, void* stream) const {
   check(api_.memory_set_async(as_pointer(to), 0, bytes / 4, stream), "cuMemsetD32Async");
 }
 
+void CudaDevice::enqueue_copy(const CopyRows& copy, void* stream) const {
+  if (copy.width == 0 || copy.rows == 0) return;
+  const ContextScope scope = enter();
+  const size_t bytes = copy.width * copy.rows;
+  if (copy.width == copy.to_pitch && copy.width == copy.from_pitch) {
+    check(api_.copy_async(as_pointer(copy.to), as_pointer(copy.from), bytes, stream),
+          "cuMemcpyDtoDAsync");
+    return;
+  }
+  CuCopy2d rows{};
+  rows.from.memory = rows.to.memory = kCuMemoryOfDevice;
+  rows.from.device = as_pointer(copy.from);
+  rows.from.pitch = copy.from_pitch;
+  rows.to.device = as_pointer(copy.to);
+  rows.to.pitch = copy.to_pitch;
+  rows.width = copy.width;
+  rows.height = copy.rows;
+  check(api_.copy_2d_async(&rows, stream), "cuMemcpy2DAsync");
+}
+
 void* CudaDevice::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
   const ContextScope scope = enter();

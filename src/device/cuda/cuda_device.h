@@ -42,6 +42,7 @@ class CudaDevice : public Device {
   void encode_tensor_map(const TensorMapDesc& desc, void* map) const override;
   bool is_capturing(void* stream) const override;
   void enqueue_zero(void* to, size_t bytes, void* stream) const override;
+  void enqueue_copy(const CopyRows& copy, void* stream) const override;
 
   void* allocate(size_t bytes) override;
   void free(void* pointer) override;

@@ -61,6 +61,24 @@ struct CuLaunchConfig {
 };
 static_assert(sizeof(CuLaunchConfig) == 56);
 
+// One side of a copy of rows.
+struct CuCopySide {
+  size_t x, y;
+  int memory;
+  char padding[4];
+  const void* host;
+  CuPointer device;
+  void* array;
+  size_t pitch;
+};
+constexpr int kCuMemoryOfDevice = 2;
+
+struct CuCopy2d {
+  CuCopySide from, to;
+  size_t width, height;
+};
+static_assert(sizeof(CuCopy2d) == 128);
+
 // X(member, symbol in libcuda, parameters): all return a CuResult.
 #define FA4_DRIVER_FUNCTIONS(X)                                                                  \
   X(init, cuInit, (unsigned flags))                                                              \
@@ -93,6 +111,9 @@ static_assert(sizeof(CuLaunchConfig) == 56);
   X(memory_set, cuMemsetD8_v2, (CuPointer to, unsigned char value, size_t bytes))                \
   X(memory_set_async, cuMemsetD32Async,                                                          \
     (CuPointer to, unsigned value, size_t words, CuStream stream))                               \
+  X(copy_async, cuMemcpyDtoDAsync_v2,                                                            \
+    (CuPointer to, CuPointer from, size_t bytes, CuStream stream))                               \
+  X(copy_2d_async, cuMemcpy2DAsync_v2, (const CuCopy2d* copy, CuStream stream))                  \
   X(stream_create, cuStreamCreate, (CuStream * stream, unsigned flags))                          \
   X(stream_destroy, cuStreamDestroy_v2, (CuStream stream))                                       \
   X(stream_synchronize, cuStreamSynchronize, (CuStream stream))                                  \

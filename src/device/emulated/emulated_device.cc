@@ -233,6 +233,19 @@ void EmulatedDevice::enqueue_zero(void* to, size_t bytes, void*) const {
   });
 }
 
+void EmulatedDevice::enqueue_copy(const CopyRows& copy, void*) const {
+  with_machine(ErrorCode::kDriver, "copy of rows", [&](Shared& machine) {
+    std::vector<std::byte> row(copy.width);
+    for (size_t i = 0; i < copy.rows; ++i) {
+      const char* from = static_cast<const char*>(copy.from) + i * copy.from_pitch;
+      machine.call(&ptxemu::Methods::copy_out, row.data(), address_of(from), copy.width);
+      machine.call(&ptxemu::Methods::copy_in,
+                   address_of(static_cast<char*>(copy.to) + i * copy.to_pitch), row.data(),
+                   copy.width);
+    }
+  });
+}
+
 void* EmulatedDevice::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
   return with_machine(ErrorCode::kOutOfMemory, "allocation", [&](Shared& machine) {

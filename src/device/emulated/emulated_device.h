@@ -33,6 +33,7 @@ class EmulatedDevice : public Device {
   bool is_capturing(void*) const override { return false; }
   int64_t formal_findings() const override { return shared_->formal_findings.load(); }
   void enqueue_zero(void* to, size_t bytes, void* stream) const override;
+  void enqueue_copy(const CopyRows& copy, void* stream) const override;
 
   void* allocate(size_t bytes) override;
   void free(void* pointer) override;

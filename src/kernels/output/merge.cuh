@@ -6,7 +6,7 @@
 #include "kernels/output/traits.h"
 #include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/softmax/exp2_math.h"
-#include "kernels/tile/pack.cuh"
+#include "kernels/tile/store_float.cuh"
 #include "kernels/tile/unpack.cuh"
 
 namespace fa4 {
@@ -35,16 +35,6 @@ struct Row {
 // Relative to the largest lse, which is finite, or NaN.
 __device__ inline float weight_of(float lse, float top) {
   return ptx::ex2_approx_ftz((lse - top) * kLog2E);
-}
-
-__device__ inline void store_float(void* data, FloatType type, int64_t index, float value) {
-  if (type == FloatType::kF32) {
-    static_cast<float*>(data)[index] = value;
-  } else {
-    const uint32_t pair = type == FloatType::kBF16 ? pack<Element::kBF16>(value, value)
-                                                   : pack<Element::kF16>(value, value);
-    static_cast<uint16_t*>(data)[index] = static_cast<uint16_t>(pair);
-  }
 }
 
 }  // namespace merge

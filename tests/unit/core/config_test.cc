@@ -22,7 +22,7 @@ std::string error_of(const char* key, const char* value) {
 // One test, as the process has one configuration.
 TEST(Config, IsReadOnceAndOverriddenBefore) {
   EXPECT_EQ(error_of("colour", "red"),
-            "configuration key \"colour\"; accepted: cache_dir, cache, nvrtc, cuda_driver, "
+            "configuration key \"colour\"; accepted: cache_dir, cache, nvrtc, cuda_driver, nccl, "
             "cpu_isa, num_threads, emulator_policy, emulator_seed, emulator_check, emulator_math, "
             "emulator_launch_order, emulator_reorder_products, emulator_resident, "
             "emulator_library, emulator_exec, emulator_save, log");

@@ -186,6 +186,34 @@ TEST_F(CudaDeviceTest, EnqueuesZerosWithoutWaiting) {
   EXPECT_EQ(fake.words_set, 3u);
 }
 
+TEST_F(CudaDeviceTest, EnqueuesCopiesOfRows) {
+  const CudaDevice device = open();
+  fake.current = kFakeContext;
+  fake.calls.clear();
+  CopyRows copy{.to = reinterpret_cast<void*>(0x2000),
+                .to_pitch = 12,
+                .from = reinterpret_cast<void*>(0x3000),
+                .from_pitch = 16,
+                .width = 8,
+                .rows = 5};
+  device.enqueue_copy(copy, nullptr);
+  EXPECT_EQ(fake.calls, (std::vector<std::string>{"context_current", "copy_2d_async"}));
+  EXPECT_EQ(fake.rows_copied.to.device, 0x2000u);
+  EXPECT_EQ(fake.rows_copied.to.pitch, 12u);
+  EXPECT_EQ(fake.rows_copied.from.device, 0x3000u);
+  EXPECT_EQ(fake.rows_copied.from.pitch, 16u);
+  EXPECT_EQ(fake.rows_copied.width, 8u);
+  EXPECT_EQ(fake.rows_copied.height, 5u);
+  fake.calls.clear();
+  copy.to_pitch = copy.from_pitch = copy.width;  // one run of bytes
+  device.enqueue_copy(copy, nullptr);
+  EXPECT_EQ(fake.calls, (std::vector<std::string>{"context_current", "copy_async"}));
+  fake.calls.clear();
+  copy.rows = 0;
+  device.enqueue_copy(copy, nullptr);
+  EXPECT_TRUE(fake.calls.empty());
+}
+
 TEST_F(CudaDeviceTest, TensorMapIsHostWorkUnderTheContext) {
   const CudaDevice device = open();
   TensorMapDesc desc;

@@ -19,6 +19,7 @@ struct FakeDriver {
   CuLaunchAttribute launch_attribute{};
   std::string launch_param;
   size_t words_set = 0;
+  CuCopy2d rows_copied{};
   int max_dynamic_smem = -1;
   int capture_status = 0;
   int compute_major = 9, compute_minor = 0;
@@ -132,6 +133,11 @@ inline DriverApi fake_driver_api() {
   api.memory_set_async = [](CuPointer, unsigned, size_t words, CuStream) {
     fake.words_set = words;
     return answer("memory_set_async");
+  };
+  api.copy_async = [](CuPointer, CuPointer, size_t, CuStream) { return answer("copy_async"); };
+  api.copy_2d_async = [](const CuCopy2d* copy, CuStream) {
+    fake.rows_copied = *copy;
+    return answer("copy_2d_async");
   };
   api.stream_create = [](CuStream* stream, unsigned) {
     *stream = reinterpret_cast<CuStream>(0x3000);

@@ -1,0 +1,40 @@
+// Attention of a sequence that is cut over the ranks of a group, end to end: plan -> prepare ->
+// execute, on one rank.
+#pragma once
+
+#include <memory>
+
+#include "attention/backward_op.h"
+#include "attention/forward_op.h"
+#include "distributed/context_plan.h"
+
+namespace fa4::internal {
+
+// `Op` is ForwardOp or BackwardOp, `Args` what it executes. Prepared; one execution of a
+// communicator runs at a time, and others wait.
+template <class Plan, class Op, class Args>
+class ContextOp {
+ public:
+  // As prepare() of one device's plan.
+  ContextOp(const ContextPlan<Plan>& plan, std::shared_ptr<Device> device, void* stream = nullptr);
+
+  // Enqueues (GPU) or runs (CPU) this rank's part, and waits for the other ranks where they are
+  // threads of this process. The pointers are this rank's shards. Allocates nothing, synchronises
+  // no stream; capturable. Throws Error.
+  void execute(const Args& args) const;
+
+ private:
+  void run(const Step& step, const Bases& bases, const Args& given) const;
+
+  ContextPlan<Plan> plan_;
+  bool on_host_;
+  std::unique_ptr<const Memory> memory_;
+  std::vector<std::shared_ptr<const Op>> calls_;
+};
+
+using ContextForwardOp = ContextOp<ForwardPlan, ForwardOp, ForwardArgs>;
+using ContextBackwardOp = ContextOp<BackwardPlan, BackwardOp, BackwardArgs>;
+extern template class ContextOp<ForwardPlan, ForwardOp, ForwardArgs>;
+extern template class ContextOp<BackwardPlan, BackwardOp, BackwardArgs>;
+
+}  // namespace fa4::internal

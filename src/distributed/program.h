@@ -1,0 +1,104 @@
+// What one rank does for an operation over several ranks: steps over tensors that lie somewhere,
+// as data. A method (all_to_all.h, all_gather.h) writes the program; run.h runs it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace fa4::internal {
+
+// Where a tensor begins: at one of the arguments, or in a part of the workspace.
+enum class Place : uint8_t {
+  kNone,  // the tensor is not there
+  kQ,
+  kK,
+  kV,
+  kOut,
+  kLse,
+  kSink,
+  kDout,
+  kDlse,
+  kDq,
+  kDk,
+  kDv,
+  kDsink,
+  kWhole,          // tensors of the whole sequence
+  kStaging,        // what is about to go to other ranks, or has come from them
+  kCallWorkspace,  // of attention itself
+  kCount
+};
+
+struct Address {
+  Place place = Place::kNone;
+  size_t offset = 0;  // bytes
+  Address operator+(size_t bytes) const { return {place, offset + bytes}; }
+};
+
+// The addresses of one execution. A step of a place that is null is left out.
+struct Bases {
+  std::array<std::byte*, static_cast<size_t>(Place::kCount)> of{};
+
+  void set(Place place, const void* data) {
+    of[static_cast<size_t>(place)] = static_cast<std::byte*>(const_cast<void*>(data));
+  }
+  std::byte* resolve(const Address& address) const {
+    std::byte* base = of[static_cast<size_t>(address.place)];
+    return base == nullptr ? nullptr : base + address.offset;
+  }
+};
+
+// Rows of `width` bytes, which lie a pitch apart.
+struct CopyStep {
+  Address from, to;
+  size_t from_pitch = 0, to_pitch = 0;
+  size_t width = 0, rows = 0;
+};
+
+struct ZeroStep {
+  Address to;
+  size_t bytes = 0;
+};
+
+// Bytes for, or from, one rank.
+struct Message {
+  int peer = 0;
+  Address at;
+  size_t bytes = 0;
+};
+
+// All at once: the i-th message that a rank sends to another is the i-th that the other receives
+// from it, and has as many bytes there.
+struct ExchangeStep {
+  std::vector<Message> sends, receives;
+  // What every rank says of this exchange in the same words, when the ranks' calls are the same.
+  std::string what;
+};
+
+// Adds f32 matrices, which lie `part_stride` bytes apart, in their order, and rounds once. `to` may
+// be the first of them.
+struct SumStep {
+  Address parts, to;
+  int64_t part_stride = 0;
+  int num_parts = 0;
+  int64_t rows = 0, columns = 0;
+  int64_t part_pitch = 0, to_pitch = 0;  // elements from row to row
+  DType to_type = DType::kF32;
+};
+
+// Attention of tensors on this rank: the plan's call of that number.
+struct CallStep {
+  size_t call = 0;
+  Address q{}, k{}, v{}, out{}, lse{}, sink{};
+  Address dout{}, dlse{}, dq{}, dk{}, dv{}, dsink{};  // of a backward
+};
+
+using Step = std::variant<CopyStep, ZeroStep, ExchangeStep, SumStep, CallStep>;
+using Program = std::vector<Step>;
+
+}  // namespace fa4::internal

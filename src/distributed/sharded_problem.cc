@@ -1,0 +1,153 @@
+#include "distributed/sharded_problem.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "distributed/all_to_all.h"
+
+namespace fa4::internal {
+namespace {
+
+template <class... Values>
+[[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
+  throw Error(ErrorCode::kNotSupported, fmt::format(format, std::forward<Values>(values)...));
+}
+
+void check_strides(const AttentionProblem& p, const char* name, const Strides& given, int64_t heads,
+                   int64_t dim) {
+  const bool packed = p.layout_q == Layout::kPacked;
+  const Strides contiguous{packed ? 0 : p.seqlen_q * heads * dim, heads * dim, dim};
+  if (given == contiguous) return;
+  refuse(
+      "{}_strides {} {} {}; accepted in context parallelism: those of a contiguous tensor, "
+      "{} {} {}, or all 0",
+      name, given.batch, given.seqlen, given.head, contiguous.batch, contiguous.seqlen,
+      contiguous.head);
+}
+
+void check_rows(const AttentionProblem& p) {
+  const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
+  const bool packed = p.layout_q == Layout::kPacked && p.layout_kv == Layout::kPacked;
+  if (!dense && !packed) {
+    refuse(
+        "layout_q {} and layout_kv {}; accepted in context parallelism: both 0 (dense), or both "
+        "1 (packed)",
+        static_cast<int>(p.layout_q), static_cast<int>(p.layout_kv));
+  }
+  constexpr const char* kOfOneSequence = "equal ones, queries and keys being of the same tokens";
+  if (dense && p.seqlen_q != p.seqlen_k) {
+    refuse("seqlen_q {} and seqlen_k {}; accepted in context parallelism: {}", p.seqlen_q,
+           p.seqlen_k, kOfOneSequence);
+  }
+  if (packed && p.total_q != p.total_k) {
+    refuse("total_q {} and total_k {}; accepted in context parallelism: {}", p.total_q, p.total_k,
+           kOfOneSequence);
+  }
+}
+
+// What is not there yet.
+void check_whole(const AttentionProblem& p) {
+  check_rows(p);
+  if (p.has_seqused_q || p.has_seqused_k) {
+    refuse("has_seqused_{} 1; accepted in context parallelism: 0", p.has_seqused_q ? "q" : "k");
+  }
+  if (p.is_quantised()) {
+    refuse("kv_dtype e4m3; accepted in context parallelism: {}, dtype", name_of(p.dtype));
+  }
+  check_strides(p, "q", p.q, p.heads_q, p.head_dim);
+  check_strides(p, "k", p.k, p.heads_kv, p.head_dim);
+  check_strides(p, "v", p.v, p.heads_kv, p.head_dim_v);
+  check_strides(p, "out", p.out, p.heads_q, p.head_dim_v);
+  check_strides(p, "dout", p.dout, p.heads_q, p.head_dim_v);
+  check_strides(p, "dq", p.dq, p.heads_q, p.head_dim);
+  check_strides(p, "dk", p.dk, p.heads_kv, p.head_dim);
+  check_strides(p, "dv", p.dv, p.heads_kv, p.head_dim_v);
+}
+
+void choose_method(ShardedProblem& p, ContextMethod asked) {
+  const AttentionProblem& whole = p.whole;
+  const int ranks = p.ranks();
+  const std::string heads =
+      fmt::format("{} heads of q and {} of k over {} ranks", whole.heads_q, whole.heads_kv, ranks);
+  if (asked == ContextMethod::kAuto) {
+    const bool fits = whole.heads_q % ranks == 0 && whole.heads_kv % ranks == 0;
+    p.method = fits || p.is_packed() ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
+    p.why = heads;
+  } else if (asked == ContextMethod::kAllToAll || asked == ContextMethod::kAllGather) {
+    p.method = asked;
+    p.why = "asked for";
+  } else {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("method {}; accepted: 0 (the plan decides), 1 (all_to_all), 2 "
+                            "(all_gather)",
+                            static_cast<int32_t>(asked)));
+  }
+  if (p.method == ContextMethod::kAllGather && p.is_packed()) {
+    refuse("method all_gather of packed sequences; accepted: 0 or 1 (all_to_all)");
+  }
+  if (p.method == ContextMethod::kAllToAll && !can_deal_out_heads(whole, ranks)) {
+    refuse(
+        "method all_to_all of {}; accepted: heads of q of a multiple of {}, heads of k of a "
+        "multiple or a divisor of it{}",
+        heads, ranks, p.is_packed() ? "" : " (all_gather takes any)");
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(ContextMethod method) {
+  switch (method) {
+    case ContextMethod::kAuto: return "auto";
+    case ContextMethod::kAllToAll: return "all_to_all";
+    case ContextMethod::kAllGather: return "all_gather";
+  }
+  return "?";
+}
+
+AttentionProblem resized(const AttentionProblem& problem, const AttentionSizes& sizes) {
+  ProblemDesc desc = problem;
+  desc.seqlen_q = sizes.seqlen_q;
+  desc.seqlen_k = sizes.seqlen_k;
+  desc.heads_q = sizes.heads_q;
+  desc.heads_kv = sizes.heads_kv;
+  desc.q = desc.k = desc.v = desc.out = desc.dout = desc.dq = desc.dk = desc.dv = {};
+  return AttentionProblem::make(desc);
+}
+
+std::string ShardedProblem::description() const {
+  const AttentionProblem& p = whole;
+  return fmt::format(
+      "{} {}: {}{} batch {} seqlen {}:{} total {} heads {}:{} head_dim {}:{} window {} {} bounds "
+      "{} scale {} "
+      "softcap {} sink {} {} out {} gradients {} dlse {} splits {} {}",
+      name_of(method), name_of(partition.layout()), name_of(p.dtype), is_packed() ? " packed" : "",
+      p.batch, p.seqlen_q, p.seqlen_k, p.total_q, p.heads_q, p.heads_kv, p.head_dim, p.head_dim_v,
+      p.mask.window_left, p.mask.window_right, p.mask.window_bounds, p.scale, p.softcap,
+      p.has_sink ? 1 : 0, name_of(p.sink_dtype), name_of(p.out_dtype), name_of(p.grad_dtype),
+      p.has_dlse ? 1 : 0, p.num_splits, p.split_keys);
+}
+
+ShardedProblem ShardedProblem::make(const AttentionProblem& whole, const ContextOptions& options,
+                                    int rank, int ranks) {
+  check_whole(whole);
+  const bool packed = whole.layout_q == Layout::kPacked;
+  const SequencePartition partition(ranks, packed ? whole.total_q : whole.seqlen_q, options.layout,
+                                    packed ? "total_q" : "seqlen");
+  const int64_t rows = partition.local_seqlen();
+  AttentionSizes local{whole.seqlen_q, whole.seqlen_k, whole.heads_q, whole.heads_kv};
+  AttentionProblem cut = whole;
+  if (packed) {
+    cut.total_q = cut.total_k = rows;
+  } else {
+    local.seqlen_q = local.seqlen_k = rows;
+  }
+  ShardedProblem sharded{.whole = whole,
+                         .local = resized(cut, local),
+                         .partition = partition,
+                         .rank = rank,
+                         .why = {}};
+  choose_method(sharded, options.method);
+  return sharded;
+}
+
+}  // namespace fa4::internal

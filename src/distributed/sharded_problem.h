@@ -1,0 +1,51 @@
+// A problem of a whole sequence, as one of the ranks that share the sequence sees it. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "distributed/sequence_partition.h"
+#include "problem/attention_problem.h"
+
+namespace fa4::internal {
+
+// The values are those of fa4_context_parallel_options in distributed.h.
+enum class ContextMethod : int32_t { kAuto = 0, kAllToAll = 1, kAllGather = 2 };
+
+std::string_view name_of(ContextMethod method);
+
+struct ContextOptions {
+  ContextMethod method = ContextMethod::kAuto;
+  SequenceLayout layout = SequenceLayout::kZigzag;
+  int num_threads = 0;  // CPU; 0: as many as the device has
+};
+
+struct ShardedProblem {
+  AttentionProblem whole;
+  AttentionProblem local;  // the same of this rank's tokens: shapes and pointers of an execution
+  SequencePartition partition;
+  int rank = 0;
+  ContextMethod method = ContextMethod::kAllToAll;  // the one that was chosen
+  std::string why;                                  // it was
+
+  int ranks() const { return partition.ranks(); }
+  bool is_packed() const { return whole.layout_q == Layout::kPacked; }
+  // So many sequences are cut, each for itself; packed ones are cut as one.
+  int64_t outer() const { return is_packed() ? 1 : whole.batch; }
+  // What every rank says alike: the problem, the method and the layout.
+  std::string description() const;
+
+  // Throws Error{kInvalidArgument} for a sequence that cannot be cut so, and Error{kNotSupported}
+  // for what is not there yet.
+  static ShardedProblem make(const AttentionProblem& whole, const ContextOptions& options, int rank,
+                             int ranks);
+};
+
+// The same attention of other sizes; tensors are contiguous.
+struct AttentionSizes {
+  int64_t seqlen_q, seqlen_k, heads_q, heads_kv;
+};
+AttentionProblem resized(const AttentionProblem& problem, const AttentionSizes& sizes);
+
+}  // namespace fa4::internal

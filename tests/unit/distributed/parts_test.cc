@@ -1,0 +1,81 @@
+#include "distributed/parts.h"
+
+#include <gtest/gtest.h>
+
+namespace fa4::internal {
+namespace {
+
+AttentionProblem problem_of(int64_t seqlen, std::optional<int64_t> left,
+                            std::optional<int64_t> right) {
+  ProblemDesc desc;
+  desc.batch = 2;
+  desc.seqlen_q = desc.seqlen_k = seqlen;
+  desc.heads_q = 4;
+  desc.heads_kv = 2;
+  desc.head_dim = 16;
+  desc.window.window_bounds = (left ? 1 : 0) | (right ? 2 : 0);
+  desc.window.window_left = left.value_or(-1);
+  desc.window.window_right = right.value_or(-1);
+  return AttentionProblem::make(desc);
+}
+
+// What a query sees through the parts is what it sees in the whole.
+void check_parts(const AttentionProblem& whole, const SequencePartition& partition) {
+  const int64_t seqlen = whole.seqlen_q;
+  for (int rank = 0; rank < partition.ranks(); ++rank) {
+    std::vector<int> seen(static_cast<size_t>(partition.local_seqlen()), 0);
+    for (const Part& part : parts_of(whole.mask, partition.chunks(rank), seqlen)) {
+      const AttentionProblem call = problem_of(whole, part, partition.local_seqlen());
+      for (int64_t i = 0; i < part.queries; ++i) {
+        const int64_t slot = part.first_query + i;
+        ++seen[static_cast<size_t>(slot)];
+        const KeyRange wanted =
+            visible_keys(partition.position(rank, slot), seqlen, seqlen, whole.mask);
+        const KeyRange got = visible_keys(i, part.queries, part.keys, call.mask);
+        const bool nothing = got.begin >= got.end;
+        ASSERT_EQ(nothing, wanted.begin >= wanted.end) << "slot " << slot << " of rank " << rank;
+        if (nothing) continue;
+        ASSERT_EQ(got.begin + part.first_key, wanted.begin) << "slot " << slot;
+        ASSERT_EQ(got.end + part.first_key, wanted.end) << "slot " << slot;
+      }
+    }
+    EXPECT_EQ(seen, std::vector<int>(seen.size(), 1)) << "rank " << rank;
+  }
+}
+
+TEST(Parts, SeeWhatTheWholeSees) {
+  std::vector<std::optional<int64_t>> bounds = {std::nullopt};
+  for (int64_t bound = -25; bound <= 25; ++bound) bounds.push_back(bound);
+  for (const int ranks : {1, 2, 3}) {
+    for (const SequenceLayout layout : {SequenceLayout::kZigzag, SequenceLayout::kContiguous}) {
+      const SequencePartition partition(ranks, 24, layout);
+      for (const auto left : bounds) {
+        for (const auto right : bounds) {
+          SCOPED_TRACE(testing::Message() << ranks << " ranks, window " << left.value_or(-99) << " "
+                                          << right.value_or(-99));
+          check_parts(problem_of(24, left, right), partition);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Parts, WithoutAMaskAreOneCall) {
+  const SequencePartition partition(4, 64, SequenceLayout::kZigzag);
+  const std::vector<Part> parts = parts_of({}, partition.chunks(1), 64);
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0], (Part{0, 16, 0, 64, {}}));
+}
+
+TEST(Parts, OfACausalMaskSeeNoLaterKeys) {
+  const SequencePartition partition(2, 32, SequenceLayout::kZigzag);
+  const std::vector<Part> parts = parts_of({-1, 0}, partition.chunks(1), 32);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].keys, 16);
+  EXPECT_EQ(parts[1].keys, 24);
+  for (const Part& part : parts) EXPECT_EQ(part.window, (MaskSpec{-1, 0, 2}));
+}
+
+}  // namespace
+}  // namespace fa4::internal
