@@ -3,10 +3,10 @@
  *
  * Each rank holds the queries, keys and values of its tokens and gets its rows of attention over
  * all of them, and its gradients. Ranks are GPUs that speak through NCCL, one a process or several,
- * or threads of one process on CPUs and emulated devices. Three steps are those of fa4.h:
- *   fa4_plan_context_parallel_forward, or _backward   on each rank, for the WHOLE sequence's
- * problem fa4_prepare fa4_execute, or fa4_execute_backward              on each rank, with its own
- * shards and the others of a plan and an operation work on these too. The rules of fa4.h hold, and:
+ * or threads of one process on CPUs and emulated devices. The steps are those of fa4.h: each rank
+ * plans for the WHOLE sequence's problem (fa4_plan_context_parallel_forward, or _backward),
+ * prepares, and executes with its own shards (fa4_execute, or fa4_execute_backward); what else
+ * works on a plan and an operation works on these too. The rules of fa4.h hold, and:
  *
  *  1. Every rank of a communicator makes the same calls of execute, in the same order, with the
  *     same problem, options and outputs. What can be seen to be wrong is found when a rank plans.
