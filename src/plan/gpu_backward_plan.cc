@@ -26,6 +26,8 @@ constexpr int64_t kWorksOfLongHead = 32;
 // have ended. That weighs where there are fewer than kFewWorks in all: a section then has so many
 // at least (docs/kernels/bwd_sm90_experiments.md, "The last section").
 constexpr int64_t kFewWorks = 24, kFewWorksOfSection = 2;
+// Heads of fewer works than these: half as many, so that the sums of a section stay in the cache.
+constexpr int64_t kWorksOfShortHead = 24, kFewWorksOfShortHeads = 1;
 
 int64_t query_ctas(const AttentionProblem& p) { return p.batch * p.heads_q * query_blocks(p); }
 int64_t key_blocks(const AttentionProblem& p, int keys) {
@@ -110,7 +112,8 @@ int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device
   auto section = static_cast<int64_t>(l2_share(p, shape, turns) *
                                       static_cast<double>(device.l2_bytes) / head_bytes);
   if (!p.mask.is_full() && !last_keys_first(p) && heads * works < kFewWorks * device.num_sms) {
-    section = std::max(section, ceil_div(kFewWorksOfSection * device.num_sms, works));
+    const int64_t few = works < kWorksOfShortHead ? kFewWorksOfShortHeads : kFewWorksOfSection;
+    section = std::max(section, ceil_div(few * device.num_sms, works));
   }
   const int columns = last_keys_first(p) ? turns.columns_last_first : turns.columns;
   if (p.deterministic && columns > 0) {

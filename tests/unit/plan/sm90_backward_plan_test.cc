@@ -172,7 +172,7 @@ TEST(Sm90Backward, ShortDeterministicSequencesHaveMoreHeadsInFlight) {
 }
 
 // Longest first, the long works of the last section go on when others have ended: where an SM has
-// few works in all, a section has two for each.
+// few works in all, a section has two for each, of short heads one.
 TEST(Sm90Backward, FewWorksMakeFewSections) {
   const auto sections = [](int head_dim, int64_t batch, int64_t seqlen) {
     ProblemDesc desc = dense(head_dim, seqlen, true);
@@ -180,7 +180,8 @@ TEST(Sm90Backward, FewWorksMakeFewSections) {
     const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
     return std::get<Sm90BackwardSpec>(plan.main).sections;
   };
-  EXPECT_EQ(sections(128, 4, 2048), 4);   // 16 of 64 heads, 16 works each, for 132 SMs
+  EXPECT_EQ(sections(128, 4, 2048), 8);   // 8 of 64 heads, 16 works each, for 132 SMs
+  EXPECT_EQ(sections(128, 4, 3072), 6);   // 11 of 64 heads, 24 works each
   EXPECT_EQ(sections(128, 4, 8192), 32);  // 31 works an SM: two heads share the L2 cache
   EXPECT_EQ(sections(192, 2, 4096), 7);   // two works for each block of keys: 5 of 32 heads
   EXPECT_EQ(sections(128, 8, 4096), 32);  // 31 works an SM: four heads
