@@ -18,16 +18,6 @@ struct Rows {
   Address row(int64_t index) const { return at + static_cast<size_t>(index * columns * bytes); }
 };
 
-CopyStep copy_rows(Address from, int64_t from_pitch, Address to, int64_t to_pitch, int64_t width,
-                   int64_t rows) {
-  return {from,
-          to,
-          static_cast<size_t>(from_pitch),
-          static_cast<size_t>(to_pitch),
-          static_cast<size_t>(width),
-          static_cast<size_t>(rows)};
-}
-
 // What both directions share.
 class Gather {
  public:
@@ -60,7 +50,7 @@ class Gather {
   }
   // Between its place among the rank's and there.
   CopyStep from_part(const Part& part, Address of_part, Place lse) const {
-    return copy_rows(of_part, part.queries * kFloat,
+    return copy_step(of_part, part.queries * kFloat,
                      {lse, static_cast<size_t>(part.first_query * kFloat)}, local_ * kFloat,
                      part.queries * kFloat, whole_.batch * whole_.heads_q);
   }

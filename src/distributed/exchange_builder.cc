@@ -7,17 +7,6 @@ namespace {
 
 constexpr int64_t kLseBytes = 4;
 
-// Counts become bytes in one place.
-CopyStep rows_of(Address from, int64_t from_pitch, Address to, int64_t to_pitch, int64_t width,
-                 int64_t rows) {
-  return {from,
-          to,
-          static_cast<size_t>(from_pitch),
-          static_cast<size_t>(to_pitch),
-          static_cast<size_t>(width),
-          static_cast<size_t>(rows)};
-}
-
 Address at(Address base, int64_t bytes) { return base + static_cast<size_t>(bytes); }
 
 Message message(int peer, Address base, int64_t offset, int64_t bytes) {
@@ -53,9 +42,9 @@ void ExchangeBuilder::to_heads(const RowTensor& t) {
     if (peer == problem_.rank) {
       for (int64_t b = 0; b < batch_; ++b) {
         for (const Chunk& c : chunks_[peer]) {
-          before_.push_back(rows_of(at(columns, (b * local_ + c.slot) * pitch), pitch,
-                                    at(t.whole, (b * seqlen_ + c.start) * row), row, row,
-                                    c.length));
+          before_.push_back(copy_step(at(columns, (b * local_ + c.slot) * pitch), pitch,
+                                      at(t.whole, (b * seqlen_ + c.start) * row), row, row,
+                                      c.length));
         }
       }
       continue;
@@ -63,7 +52,7 @@ void ExchangeBuilder::to_heads(const RowTensor& t) {
     Address packed = t.shard;  // where every rank takes all heads
     if (row != pitch) {
       packed = stage(batch_ * local_ * row);
-      before_.push_back(rows_of(columns, pitch, packed, row, row, batch_ * local_));
+      before_.push_back(copy_step(columns, pitch, packed, row, row, batch_ * local_));
     }
     for (int64_t b = 0; b < batch_; ++b) {
       for (const Chunk& c : chunks_[problem_.rank]) {
@@ -85,9 +74,9 @@ void ExchangeBuilder::to_tokens(const RowTensor& t) {
     if (peer == problem_.rank) {
       for (int64_t b = 0; b < batch_; ++b) {
         for (const Chunk& c : chunks_[peer]) {
-          before_.push_back(rows_of(at(t.whole, (b * seqlen_ + c.start) * row), row,
-                                    at(columns, (b * local_ + c.slot) * pitch), pitch, row,
-                                    c.length));
+          before_.push_back(copy_step(at(t.whole, (b * seqlen_ + c.start) * row), row,
+                                      at(columns, (b * local_ + c.slot) * pitch), pitch, row,
+                                      c.length));
         }
       }
       continue;
@@ -103,7 +92,7 @@ void ExchangeBuilder::to_tokens(const RowTensor& t) {
             message(peer, packed, (b * local_ + c.slot) * row, c.length * row));
       }
     }
-    after_.push_back(rows_of(packed, row, columns, pitch, row, batch_ * local_));
+    after_.push_back(copy_step(packed, row, columns, pitch, row, batch_ * local_));
   }
 }
 
@@ -116,8 +105,8 @@ void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType 
     for (int64_t b = 0; b < batch_; ++b) {
       if (peer == problem_.rank) {
         for (const Chunk& c : chunks_[peer]) {
-          before_.push_back(rows_of(at(t.whole, (b * seqlen_ + c.start) * row), row,
-                                    at(packed, (b * local_ + c.slot) * row), row, row, c.length));
+          before_.push_back(copy_step(at(t.whole, (b * seqlen_ + c.start) * row), row,
+                                      at(packed, (b * local_ + c.slot) * row), row, row, c.length));
         }
         continue;
       }
@@ -154,14 +143,14 @@ void ExchangeBuilder::to_tokens(const LseTensor& t) {
       const int64_t slot = c.slot * kLseBytes, start = c.start * kLseBytes;
       const int64_t width = c.length * kLseBytes;
       if (!is_mine) {
-        before_.push_back(rows_of(at(t.whole, start), pitch, at(packed, slot), row, width,
-                                  batch_ * t.heads_mine));
+        before_.push_back(copy_step(at(t.whole, start), pitch, at(packed, slot), row, width,
+                                    batch_ * t.heads_mine));
         continue;
       }
       for (int64_t b = 0; b < batch_; ++b) {
         const int64_t head = b * t.heads + peer * t.heads_mine;
-        before_.push_back(rows_of(at(t.whole, b * t.heads_mine * pitch + start), pitch,
-                                  at(t.shard, head * row + slot), row, width, t.heads_mine));
+        before_.push_back(copy_step(at(t.whole, b * t.heads_mine * pitch + start), pitch,
+                                    at(t.shard, head * row + slot), row, width, t.heads_mine));
       }
     }
     if (is_mine) continue;
@@ -189,15 +178,15 @@ void ExchangeBuilder::to_heads(const LseTensor& t) {
       const int64_t slot = c.slot * kLseBytes, start = c.start * kLseBytes;
       const int64_t width = c.length * kLseBytes;
       if (!is_mine) {
-        after_.push_back(rows_of(at(packed, slot), row, at(t.whole, start), pitch, width,
-                                 batch_ * t.heads_mine));
+        after_.push_back(copy_step(at(packed, slot), row, at(t.whole, start), pitch, width,
+                                   batch_ * t.heads_mine));
         continue;
       }
       for (int64_t b = 0; b < batch_; ++b) {
         const int64_t head = b * t.heads + peer * t.heads_mine;
-        before_.push_back(rows_of(at(t.shard, head * row + slot), row,
-                                  at(t.whole, b * t.heads_mine * pitch + start), pitch, width,
-                                  t.heads_mine));
+        before_.push_back(copy_step(at(t.shard, head * row + slot), row,
+                                    at(t.whole, b * t.heads_mine * pitch + start), pitch, width,
+                                    t.heads_mine));
       }
     }
   }

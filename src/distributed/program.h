@@ -60,6 +60,17 @@ struct CopyStep {
   size_t width = 0, rows = 0;
 };
 
+// Of counts, which become bytes here.
+inline CopyStep copy_step(Address from, int64_t from_pitch, Address to, int64_t to_pitch,
+                          int64_t width, int64_t rows) {
+  return {from,
+          to,
+          static_cast<size_t>(from_pitch),
+          static_cast<size_t>(to_pitch),
+          static_cast<size_t>(width),
+          static_cast<size_t>(rows)};
+}
+
 struct ZeroStep {
   Address to;
   size_t bytes = 0;
