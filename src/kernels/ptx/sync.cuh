@@ -41,8 +41,8 @@ __device__ inline void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-// mov.u32 d, %tid.x;  read here: what follows from it is not computed before a loop and kept
-// through it in registers PTX ISA, "%tid", sm_10
+// mov.u32 d, %tid.x;  read here: no register keeps what follows from it through a loop before
+// PTX ISA, "%tid", sm_10
 __device__ inline uint32_t thread_here() {
   uint32_t d;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(d));
