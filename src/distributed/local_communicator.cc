@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <compare>
-#include <condition_variable>
 #include <cstring>
 #include <limits>
 
@@ -34,8 +34,23 @@ struct Member {
 
 struct Group {
   explicit Group(size_t ranks) : members(ranks) {}
+
+  // With the mutex held: wakes those that wait.
+  void announce() {
+    ++changes;
+    changes.notify_all();
+  }
+  // Until something was announced. Not by std::condition_variable, whose wait has a version of its
+  // own since GCC 12, which an older libstdc++ does not know.
+  void wait(std::unique_lock<std::mutex>& lock) const {
+    const int seen = changes;
+    lock.unlock();
+    changes.wait(seen);
+    lock.lock();
+  }
+
   std::mutex mutex;
-  std::condition_variable changed;
+  std::atomic<int> changes{0};
   std::vector<Member> members;
 };
 
@@ -65,7 +80,7 @@ class LocalCommunicator final : public Communicator {
       mine.exchange = &step;
       mine.bases = &bases;
       mine.at.step = mine.at.step < 0 ? 0 : mine.at.step + 1;
-      group_->changed.notify_all();
+      group_->announce();
       wait_for_all(lock);
       check_same();
     }
@@ -77,18 +92,18 @@ class LocalCommunicator final : public Communicator {
     }
     std::unique_lock lock(group_->mutex);
     ++mine.at.step;
-    group_->changed.notify_all();
-    group_->changed.wait(lock, [&] {
-      return std::all_of(group_->members.begin(), group_->members.end(),
-                         [&](const Member& other) { return other.at >= mine.at; });
-    });
+    group_->announce();
+    const auto has_come = [&](const Member& other) { return other.at >= mine.at; };
+    while (!std::all_of(group_->members.begin(), group_->members.end(), has_come)) {
+      group_->wait(lock);
+    }
     if (failed != nullptr) std::rethrow_exception(failed);
   }
 
   void leave() override {
     const std::lock_guard lock(group_->mutex);
     me().has_left = true;
-    group_->changed.notify_all();
+    group_->announce();
   }
 
  protected:
@@ -109,7 +124,7 @@ class LocalCommunicator final : public Communicator {
     mine.at.step = kFailed;
     mine.code = code;
     std::strncpy(mine.why, why, sizeof(mine.why) - 1);
-    group_->changed.notify_all();
+    group_->announce();
   }
 
  private:
@@ -136,7 +151,7 @@ class LocalCommunicator final : public Communicator {
         all = false;
       }
       if (all) return;
-      group_->changed.wait(lock);
+      group_->wait(lock);
     }
   }
 
