@@ -182,13 +182,7 @@ bool run_method(const fa4::Problem& problem, const fa4::ContextParallelOptions& 
                 const NcclGroup& group, int ranks, const HostTensors& whole, const Alone& alone,
                 int rounds, int calls) {
   const Ranks all = make_ranks(group, ranks, problem, context, whole);
-  on_ranks(ranks, [&](int rank) {
-    const Rank& mine = *all[static_cast<size_t>(rank)];
-    mine.stream.make_current();
-    mine.attention.forward();
-    mine.attention.backward();
-    mine.stream.synchronize();
-  });
+  run_once(all);
   const HostTensors got = gather(all, problem, whole);
   const std::string wrong = gpu_group::problem_of(got, alone.results);
   std::vector<std::pair<const Attention*, const Stream*>> parts;

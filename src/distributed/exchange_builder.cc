@@ -35,18 +35,42 @@ int64_t ExchangeBuilder::first_head(const RowTensor& t, int rank) const {
   return rank / t.ranks_per_head * t.heads_mine;
 }
 
+void ExchangeBuilder::keep(Address whole, Address local, int64_t pitch, int64_t row, Way way) {
+  for (int64_t b = 0; b < batch_; ++b) {
+    for (const Chunk& c : chunks_[problem_.rank]) {
+      const Address of_whole = at(whole, (b * seqlen_ + c.start) * row);
+      const Address of_local = at(local, (b * local_ + c.slot) * pitch);
+      before_.push_back(way == Way::kToHeads
+                            ? copy_step(of_local, pitch, of_whole, row, row, c.length)
+                            : copy_step(of_whole, row, of_local, pitch, row, c.length));
+    }
+  }
+}
+
+void ExchangeBuilder::add_of_whole(int peer, Address whole, int64_t row,
+                                   std::vector<Message>& messages) const {
+  for (int64_t b = 0; b < batch_; ++b) {
+    for (const Chunk& c : chunks_[peer]) {
+      messages.push_back(message(peer, whole, (b * seqlen_ + c.start) * row, c.length * row));
+    }
+  }
+}
+
+void ExchangeBuilder::add_of_local(int peer, Address local, int64_t row,
+                                   std::vector<Message>& messages) const {
+  for (int64_t b = 0; b < batch_; ++b) {
+    for (const Chunk& c : chunks_[problem_.rank]) {
+      messages.push_back(message(peer, local, (b * local_ + c.slot) * row, c.length * row));
+    }
+  }
+}
+
 void ExchangeBuilder::to_heads(const RowTensor& t) {
   const int64_t row = t.heads_mine * t.head_bytes, pitch = t.heads * t.head_bytes;
   for (int peer = 0; peer < problem_.ranks(); ++peer) {
     const Address columns = at(t.shard, first_head(t, peer) * t.head_bytes);
     if (peer == problem_.rank) {
-      for (int64_t b = 0; b < batch_; ++b) {
-        for (const Chunk& c : chunks_[peer]) {
-          before_.push_back(copy_step(at(columns, (b * local_ + c.slot) * pitch), pitch,
-                                      at(t.whole, (b * seqlen_ + c.start) * row), row, row,
-                                      c.length));
-        }
-      }
+      keep(t.whole, columns, pitch, row, Way::kToHeads);
       continue;
     }
     Address packed = t.shard;  // where every rank takes all heads
@@ -54,16 +78,8 @@ void ExchangeBuilder::to_heads(const RowTensor& t) {
       packed = stage(batch_ * local_ * row);
       before_.push_back(copy_step(columns, pitch, packed, row, row, batch_ * local_));
     }
-    for (int64_t b = 0; b < batch_; ++b) {
-      for (const Chunk& c : chunks_[problem_.rank]) {
-        exchange_.sends.push_back(
-            message(peer, packed, (b * local_ + c.slot) * row, c.length * row));
-      }
-      for (const Chunk& c : chunks_[peer]) {
-        exchange_.receives.push_back(
-            message(peer, t.whole, (b * seqlen_ + c.start) * row, c.length * row));
-      }
-    }
+    add_of_local(peer, packed, row, exchange_.sends);
+    add_of_whole(peer, t.whole, row, exchange_.receives);
   }
 }
 
@@ -72,26 +88,12 @@ void ExchangeBuilder::to_tokens(const RowTensor& t) {
   for (int peer = 0; peer < problem_.ranks(); ++peer) {
     const Address columns = at(t.shard, first_head(t, peer) * t.head_bytes);
     if (peer == problem_.rank) {
-      for (int64_t b = 0; b < batch_; ++b) {
-        for (const Chunk& c : chunks_[peer]) {
-          before_.push_back(copy_step(at(t.whole, (b * seqlen_ + c.start) * row), row,
-                                      at(columns, (b * local_ + c.slot) * pitch), pitch, row,
-                                      c.length));
-        }
-      }
+      keep(t.whole, columns, pitch, row, Way::kToTokens);
       continue;
     }
     const Address packed = stage(batch_ * local_ * row);
-    for (int64_t b = 0; b < batch_; ++b) {
-      for (const Chunk& c : chunks_[peer]) {
-        exchange_.sends.push_back(
-            message(peer, t.whole, (b * seqlen_ + c.start) * row, c.length * row));
-      }
-      for (const Chunk& c : chunks_[problem_.rank]) {
-        exchange_.receives.push_back(
-            message(peer, packed, (b * local_ + c.slot) * row, c.length * row));
-      }
-    }
+    add_of_whole(peer, t.whole, row, exchange_.sends);
+    add_of_local(peer, packed, row, exchange_.receives);
     after_.push_back(copy_step(packed, row, columns, pitch, row, batch_ * local_));
   }
 }
@@ -102,23 +104,12 @@ void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType 
   const Address parts = stage(part * problem_.ranks());  // in the order of ranks
   for (int peer = 0; peer < problem_.ranks(); ++peer) {
     const Address packed = at(parts, peer * part);
-    for (int64_t b = 0; b < batch_; ++b) {
-      if (peer == problem_.rank) {
-        for (const Chunk& c : chunks_[peer]) {
-          before_.push_back(copy_step(at(t.whole, (b * seqlen_ + c.start) * row), row,
-                                      at(packed, (b * local_ + c.slot) * row), row, row, c.length));
-        }
-        continue;
-      }
-      for (const Chunk& c : chunks_[peer]) {
-        exchange_.sends.push_back(
-            message(peer, t.whole, (b * seqlen_ + c.start) * row, c.length * row));
-      }
-      for (const Chunk& c : chunks_[problem_.rank]) {
-        exchange_.receives.push_back(
-            message(peer, packed, (b * local_ + c.slot) * row, c.length * row));
-      }
+    if (peer == problem_.rank) {
+      keep(t.whole, packed, row, row, Way::kToTokens);
+      continue;
     }
+    add_of_whole(peer, t.whole, row, exchange_.sends);
+    add_of_local(peer, packed, row, exchange_.receives);
   }
   for (int64_t first = 0; first < t.heads; first += t.heads_mine) {
     const int64_t rank = first / t.heads_mine * t.ranks_per_head;
@@ -134,60 +125,40 @@ void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType 
   }
 }
 
-void ExchangeBuilder::to_tokens(const LseTensor& t) {
+void ExchangeBuilder::to_heads(const LseTensor& t) { move(t, Way::kToHeads); }
+void ExchangeBuilder::to_tokens(const LseTensor& t) { move(t, Way::kToTokens); }
+
+void ExchangeBuilder::move(const LseTensor& t, Way way) {
+  const bool to_heads = way == Way::kToHeads;
   const int64_t row = local_ * kLseBytes, pitch = seqlen_ * kLseBytes;
+  const auto copy = [&](Address local, Address whole, int64_t width, int64_t rows) {
+    return to_heads ? copy_step(local, row, whole, pitch, width, rows)
+                    : copy_step(whole, pitch, local, row, width, rows);
+  };
+  std::vector<Message>& of_shard = to_heads ? exchange_.sends : exchange_.receives;
+  std::vector<Message>& of_packed = to_heads ? exchange_.receives : exchange_.sends;
+  Program& of_others = to_heads ? after_ : before_;
   for (int peer = 0; peer < problem_.ranks(); ++peer) {
     const bool is_mine = peer == problem_.rank;
+    const auto in_shard = [&](int64_t b) { return (b * t.heads + peer * t.heads_mine) * row; };
     const Address packed = is_mine ? Address{} : stage(batch_ * t.heads_mine * row);
     for (const Chunk& c : chunks_[peer]) {
       const int64_t slot = c.slot * kLseBytes, start = c.start * kLseBytes;
       const int64_t width = c.length * kLseBytes;
       if (!is_mine) {
-        before_.push_back(copy_step(at(t.whole, start), pitch, at(packed, slot), row, width,
-                                    batch_ * t.heads_mine));
+        of_others.push_back(
+            copy(at(packed, slot), at(t.whole, start), width, batch_ * t.heads_mine));
         continue;
       }
       for (int64_t b = 0; b < batch_; ++b) {
-        const int64_t head = b * t.heads + peer * t.heads_mine;
-        before_.push_back(copy_step(at(t.whole, b * t.heads_mine * pitch + start), pitch,
-                                    at(t.shard, head * row + slot), row, width, t.heads_mine));
+        before_.push_back(copy(at(t.shard, in_shard(b) + slot),
+                               at(t.whole, b * t.heads_mine * pitch + start), width, t.heads_mine));
       }
     }
-    if (is_mine) continue;
-    const int64_t bytes = t.heads_mine * row;
-    for (int64_t b = 0; b < batch_; ++b) {
-      const int64_t head = b * t.heads + peer * t.heads_mine;
-      exchange_.sends.push_back(message(peer, packed, b * bytes, bytes));
-      exchange_.receives.push_back(message(peer, t.shard, head * row, bytes));
-    }
-  }
-}
-
-void ExchangeBuilder::to_heads(const LseTensor& t) {
-  const int64_t row = local_ * kLseBytes, pitch = seqlen_ * kLseBytes;
-  for (int peer = 0; peer < problem_.ranks(); ++peer) {
-    const bool is_mine = peer == problem_.rank;
-    const Address packed = is_mine ? Address{} : stage(batch_ * t.heads_mine * row);
     const int64_t bytes = t.heads_mine * row;
     for (int64_t b = 0; b < batch_ && !is_mine; ++b) {
-      const int64_t head = b * t.heads + peer * t.heads_mine;
-      exchange_.sends.push_back(message(peer, t.shard, head * row, bytes));
-      exchange_.receives.push_back(message(peer, packed, b * bytes, bytes));
-    }
-    for (const Chunk& c : chunks_[peer]) {
-      const int64_t slot = c.slot * kLseBytes, start = c.start * kLseBytes;
-      const int64_t width = c.length * kLseBytes;
-      if (!is_mine) {
-        after_.push_back(copy_step(at(packed, slot), row, at(t.whole, start), pitch, width,
-                                   batch_ * t.heads_mine));
-        continue;
-      }
-      for (int64_t b = 0; b < batch_; ++b) {
-        const int64_t head = b * t.heads + peer * t.heads_mine;
-        before_.push_back(copy_step(at(t.shard, head * row + slot), row,
-                                    at(t.whole, b * t.heads_mine * pitch + start), pitch, width,
-                                    t.heads_mine));
-      }
+      of_shard.push_back(message(peer, t.shard, in_shard(b), bytes));
+      of_packed.push_back(message(peer, packed, b * bytes, bytes));
     }
   }
 }

@@ -45,8 +45,18 @@ class ExchangeBuilder {
   size_t staging_bytes() const { return staging_; }
 
  private:
+  enum class Way { kToHeads, kToTokens };
+
   Address stage(int64_t bytes);
   int64_t first_head(const RowTensor& tensor, int rank) const;
+  // Copies what stays on this rank: its tokens, rows of `row` bytes, between the whole's tensor and
+  // one of this rank's tokens, in which rows lie `pitch` bytes apart.
+  void keep(Address whole, Address local, int64_t pitch, int64_t row, Way way);
+  // Adds messages to or from `peer`, one a chunk, of contiguous rows: the peer's tokens in the
+  // whole's tensor, or all of this rank's tokens.
+  void add_of_whole(int peer, Address whole, int64_t row, std::vector<Message>& messages) const;
+  void add_of_local(int peer, Address local, int64_t row, std::vector<Message>& messages) const;
+  void move(const LseTensor& tensor, Way way);
 
   const ShardedProblem& problem_;
   int64_t batch_, seqlen_, local_;

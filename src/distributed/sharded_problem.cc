@@ -118,8 +118,7 @@ std::string ShardedProblem::description() const {
   const AttentionProblem& p = whole;
   return fmt::format(
       "{} {}: {}{} batch {} seqlen {}:{} total {} heads {}:{} head_dim {}:{} window {} {} bounds "
-      "{} scale {} "
-      "softcap {} sink {} {} out {} gradients {} dlse {} splits {} {}",
+      "{} scale {} softcap {} sink {} {} out {} gradients {} dlse {} splits {} {}",
       name_of(method), name_of(partition.layout()), name_of(p.dtype), is_packed() ? " packed" : "",
       p.batch, p.seqlen_q, p.seqlen_k, p.total_q, p.heads_q, p.heads_kv, p.head_dim, p.head_dim_v,
       p.mask.window_left, p.mask.window_right, p.mask.window_bounds, p.scale, p.softcap,

@@ -83,13 +83,7 @@ void run_case(const Case& c, int ranks, const NcclGroup& group) {
   options.method = c.method;
   options.layout = c.layout;
   const Ranks all = make_ranks(group, ranks, problem, options, whole);
-  on_ranks(ranks, [&](int rank) {
-    const Rank& mine = *all[static_cast<size_t>(rank)];
-    mine.stream.make_current();
-    mine.attention.forward();
-    mine.attention.backward();
-    mine.stream.synchronize();
-  });
+  run_once(all);
   if (c.captured) {  // what a first exchange sets up is there
     on_ranks(ranks, [&](int rank) {
       const Rank& mine = *all[static_cast<size_t>(rank)];

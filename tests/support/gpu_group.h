@@ -346,6 +346,17 @@ inline Ranks make_ranks(const NcclGroup& group, int count, const fa4::Problem& p
   return ranks;
 }
 
+// Forward and backward on every rank, to their end.
+inline void run_once(const Ranks& ranks) {
+  on_ranks(static_cast<int>(ranks.size()), [&](int rank) {
+    const Rank& mine = *ranks[static_cast<size_t>(rank)];
+    mine.stream.make_current();
+    mine.attention.forward();
+    mine.attention.backward();
+    mine.stream.synchronize();
+  });
+}
+
 // Every rank's results, put together.
 inline HostTensors gather(const Ranks& ranks, const fa4::Problem& problem,
                           const HostTensors& whole) {
