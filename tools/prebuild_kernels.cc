@@ -15,6 +15,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -94,19 +95,41 @@ void write(const std::filesystem::path& path, std::string_view bytes) {
   if (!stream.flush()) throw std::runtime_error(fmt::format("cannot write {}", path.string()));
 }
 
-// The largest image of each kernel file and architecture. It stands alone; the others of its file
-// are written as what differs from it, in half of the bytes.
+// The image of the same kernel that an earlier job made for bf16, or for another architecture.
+std::optional<size_t> twin_of(const std::vector<Job>& jobs, size_t i) {
+  static const std::string kF16 = "Element::kF16", kBF16 = "Element::kBF16";
+  const Job& job = jobs[i];
+  std::string name = job.source.name_expression;
+  const size_t at = name.find(kF16);
+  const bool is_f16 = at != std::string::npos;
+  if (is_f16) name.replace(at, kF16.size(), kBF16);
+  const auto is_twin = [&](const Job& other) {
+    return other.source.main_file == job.source.main_file && other.source.name_expression == name &&
+           (other.architecture == job.architecture) == is_f16;
+  };
+  const auto end = jobs.begin() + static_cast<ptrdiff_t>(i);
+  const auto found = std::find_if(jobs.begin(), end, is_twin);
+  return found == end ? std::nullopt : std::optional<size_t>(found - jobs.begin());
+}
+
+// The image that each is written as what differs from; its own index: it stands alone. A twin
+// leaves a fifth of the bytes or less. The others of a kernel file and architecture are written
+// behind the largest of them, in half of the bytes.
 std::vector<size_t> bases_of(const std::vector<Job>& jobs) {
-  std::map<std::pair<std::string, std::string>, size_t> largest;
+  std::map<std::pair<std::string, std::string>, size_t> largest;  // of those without a twin
   const auto group = [](const Job& job) {
     return std::pair(job.architecture, job.source.main_file);
   };
+  std::vector<std::optional<size_t>> twins;
   for (size_t i = 0; i < jobs.size(); ++i) {
+    if (twins.emplace_back(twin_of(jobs, i))) continue;
     size_t& base = largest.try_emplace(group(jobs[i]), i).first->second;
     if (jobs[i].image.bytes.size() > jobs[base].image.bytes.size()) base = i;
   }
   std::vector<size_t> bases;
-  for (const Job& job : jobs) bases.push_back(largest.at(group(job)));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    bases.push_back(twins[i] ? *twins[i] : largest.at(group(jobs[i])));
+  }
   return bases;
 }
 
