@@ -48,20 +48,21 @@ const char* suffix_of(Pages pages) {
 }
 
 std::string display_name(const sm90::FwdTraits& t) {
-  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}{}{}", name_of(t.element),
+  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}{}{}{}", name_of(t.element),
                      head_dims(t.head_dim, t.head_dim_v), t.tile_m, t.tile_n,
-                     t.parts ? "_parts" : "", t.softcap ? "_softcap" : "", suffix_of(t.pages));
+                     t.cluster > 1 ? "_pair" : "", t.parts ? "_parts" : "",
+                     t.softcap ? "_softcap" : "", suffix_of(t.pages));
 }
 
 // Every member, here and below: the compiler counts them.
 std::string name_expression(const sm90::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap, pages,
-              parts] = t;
+              parts, cluster] = t;
   return fmt::format(
       "fa4::fwd_sm90<fa4::sm90::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
-      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}, .pages={}, .parts={}}}>",
+      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}, .pages={}, .parts={}, .cluster={}}}>",
       enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap,
-      enumerator(pages), parts);
+      enumerator(pages), parts, cluster);
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
@@ -117,10 +118,10 @@ KernelSource Sm90ForwardSpec::source() const {
 }
 
 LaunchShape Sm90ForwardSpec::shape() const {
-  return {.tile_m = traits.tile_m,
+  return {.tile_m = traits.tile_m * traits.cluster,
           .q_rows = sm90::kWarpgroupRows,
-          .k_rows = traits.tile_n,
-          .v_rows = traits.tile_n,
+          .k_rows = traits.tile_n / traits.cluster,
+          .v_rows = traits.tile_n / traits.cluster,
           .q_columns = slab_columns(traits.head_dim),
           .k_columns = slab_columns(traits.head_dim),
           .v_columns = slab_columns(traits.head_dim_v),
@@ -129,7 +130,7 @@ LaunchShape Sm90ForwardSpec::shape() const {
           .threads = sm90::num_threads(traits),
           .smem_bytes =
               sm90::smem_layout(traits, parts.cluster > 1 ? sm90::inbox_bytes(traits) : 0).total,
-          .cluster = parts.cluster,
+          .cluster = parts.cluster * traits.cluster,
           .pages = traits.pages};
 }
 
@@ -225,6 +226,9 @@ void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
   };
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
     for (const bool softcap : {false, true}) add(traits_of(row, element, softcap));
+    sm90::FwdTraits shared = traits_of(row, element, false);
+    shared.cluster = row.cluster;
+    add_once(prebuilt(Sm90ForwardSpec{shared, {}, {}}), kernels);
   }
   for (const Sm90PartRow& row : sm90_part_rows()) {
     add_once({combine_source(element, row.head_dim_v), 0}, kernels);

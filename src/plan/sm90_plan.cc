@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "plan/gpu_plan.h"
 #include "plan/key_parts.h"
 #include "plan/sm90_tuning.h"
@@ -50,6 +51,17 @@ bool lie_in_groups(const AttentionProblem& p, const sm90::FwdTraits& t) {
          lie_in_groups(p, p.k) && lie_in_groups(p, p.v);
 }
 
+// Whether the tiles of a head come in clusters of the row's, all of whose CTAs visit the same keys.
+// CTAs without rows, in the last cluster of a head, may cost a hundredth of the time, which
+// clusters save at least.
+bool shares_keys(const AttentionProblem& p, const Sm90TuningRow& row, int group) {
+  const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
+  if (row.cluster == 1 || !dense || p.has_seqused_q || p.has_seqused_k) return false;
+  const int64_t tiles = ceil_div(p.seqlen_q * packed_rows(group), row.tile_m);
+  const int64_t idle = ceil_div(tiles, row.cluster) * row.cluster - tiles;
+  return 100 * idle <= tiles;
+}
+
 }  // namespace
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
@@ -69,6 +81,11 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   }
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
+  if (!spec.parts.are_cut() && !has_shape_of_parts(p) && !p.transforms_scores() &&
+      shares_keys(p, row_of(p), spec.schedule.group)) {
+    spec.traits.cluster = row_of(p).cluster;
+    spec.schedule = choose_schedule(p, device, spec.shape(), forced);
+  }
   return spec;
 }
 
@@ -80,6 +97,9 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
       "one Q, whose place out takes", "two Q: the next tile begins under this one's end",
       "three Q: as two, and the next is there before the last out is stored"};
   const bool is_cut = spec.parts.are_cut();
+  static constexpr const char* kClusters[][2] = {
+      {"one CTA", "each loads its own keys"},
+      {"pairs of CTAs", "the same keys: each loads half of a block for both, by multicast"}};
   const sm90::RegisterSplit registers = sm90::register_split(t);
   steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
   explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
@@ -93,6 +113,9 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
                    sm90::consumer_warpgroups(t), registers.consumer),
        is_cut ? "memory is waited for, not the tensor cores"
               : "consumers take turns at the tensor cores"});
+  if (!is_cut) {
+    steps->push_back({"keys", kClusters[t.cluster - 1][0], kClusters[t.cluster - 1][1]});
+  }
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     is_cut ? "as many bytes under way as fit" : kQReasons[t.q_stages - 1]});
   steps->push_back(explain_key_parts(p, plan.device, spec.parts));

@@ -10,8 +10,8 @@ namespace {
 constexpr std::array kRows = {
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 257,
-        .tile_m = 192, .tile_n = 128, .q_stages = 2,
-        .reason = "three warpgroups share each block: 1.08 to 1.22 x 128 x 128"},
+        .tile_m = 192, .tile_n = 128, .q_stages = 2, .cluster = 2,
+        .reason = "three warpgroups share each block: 1.08 to 1.22 x 128 x 128; pairs 1.01 x, 1.02 sustained"},
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 0,
         .tile_m = 128, .tile_n = 128, .q_stages = 3,
@@ -34,8 +34,8 @@ constexpr std::array kRows = {
         .reason = "1.06 x 128 x 160"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 2048,
-        .tile_m = 128, .tile_n = 160, .q_stages = 2,
-        .reason = "1.02 to 1.04 x 128 x 128 when power-bound"},
+        .tile_m = 128, .tile_n = 160, .q_stages = 2, .cluster = 2,
+        .reason = "1.02 to 1.04 x 128 x 128 when power-bound; pairs 1.02 x sustained"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
         .tile_m = 128, .tile_n = 128, .q_stages = 3,
@@ -46,24 +46,24 @@ constexpr std::array kRows = {
         .reason = "less work hidden in a diagonal; third Q 1.07, 1.06, 1.01 x at 256 .. 1024"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 96, .q_stages = 2,
-        .reason = "two Q leave room for 96 keys: 1.06 x 128 keys with one Q"},
+        .tile_m = 128, .tile_n = 96, .q_stages = 2, .cluster = 2,
+        .reason = "two Q leave room for 96 keys: 1.06 x 128 keys with one Q; pairs 1.01, 1.02"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
         .tile_m = 128, .tile_n = 96, .q_stages = 2,
         .reason = "1.06 x 128 keys with one Q"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 192, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 112, .q_stages = 1,
-        .reason = "fills shared memory with two stages"},
+        .tile_m = 128, .tile_n = 112, .q_stages = 1, .cluster = 2,
+        .reason = "fills shared memory with two stages; pairs 1.02, 1.01"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 192, .masked = true, .min_seqlen_k = 0,
         .tile_m = 128, .tile_n = 112, .q_stages = 1,
         .reason = "as without a mask"},
     Sm90TuningRow{
         .head_dim = 256, .head_dim_v = 256, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 80, .q_stages = 1,
-        .reason = "fills shared memory with two stages"},
+        .tile_m = 128, .tile_n = 80, .q_stages = 1, .cluster = 2,
+        .reason = "fills shared memory with two stages; pairs 1.01, 1.05"},
     Sm90TuningRow{
         .head_dim = 256, .head_dim_v = 256, .masked = true, .min_seqlen_k = 0,
         .tile_m = 128, .tile_n = 80, .q_stages = 1,

@@ -16,6 +16,8 @@ struct Sm90TuningRow {
   int tile_m;
   int tile_n;
   int q_stages;
+  // CTAs that load keys together, where all of them visit the same blocks (multicast).
+  int cluster = 1;
   const char* reason;
 };
 

@@ -33,6 +33,13 @@ __device__ inline void mbarrier_arrive_relaxed_cluster(ClusterAddr barrier) {
                : "memory");
 }
 
+// mbarrier.arrive.shared::cluster.b64 _, [addr];  .release for this CTA's threads; those of another
+// CTA learn that it came, which is enough where they wait for reads to be over
+// PTX ISA, "mbarrier.arrive", sm_90
+__device__ inline void mbarrier_arrive_cluster(ClusterAddr barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier.value) : "memory");
+}
+
 // mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 waitComplete, [addr], phaseParity;
 // orders no memory by itself
 // PTX ISA, "mbarrier.try_wait", sm_90

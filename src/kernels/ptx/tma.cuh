@@ -50,6 +50,21 @@ __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap
       : "memory");
 }
 
+// cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+// .L2::cache_hint [dstMem], [tensorMap, coords], [mbar], ctaMask, policy;  to the same place in
+// each CTA of the mask, whose own barrier at that of `barrier` counts the bytes PTX ISA,
+// "cp.async.bulk.tensor", sm_90
+__device__ inline void cp_async_bulk_tensor_4d_load_multicast(SmemAddr to, const TensorMap* map,
+                                                              SmemAddr barrier, int c0, int c1,
+                                                              int c2, int c3, uint16_t ctas,
+                                                              CachePolicy policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+      "cluster.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to.value),
+      "l"(map), "r"(barrier.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(ctas), "l"(policy.value)
+      : "memory");
+}
+
 // cp.async.bulk.tensor.4d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes
 // [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair PTX ISA,
 // "cp.async.bulk.tensor", sm_100a

@@ -128,7 +128,28 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
   EXPECT_EQ(source.name_expression,
             "fa4::fwd_sm90<fa4::sm90::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=3, .kv_stages=2, "
-            ".softcap=false, .pages=fa4::Pages::kNone, .parts=false}>");
+            ".softcap=false, .pages=fa4::Pages::kNone, .parts=false, "
+            ".cluster=1}>");
+}
+
+TEST(Sm90Plan, TilesThatSeeTheSameKeysShareTheirLoads) {
+  const auto cluster = [](const ProblemDesc& d) { return spec_of(d).traits.cluster; };
+  const ProblemDesc full = dense(128, 4096, false);
+  EXPECT_EQ(cluster(full), 2);
+  EXPECT_EQ(spec_of(full).source().display_name, "fwd_sm90_bf16_d128_m128n160_pair");
+  EXPECT_EQ(spec_of(full).schedule.grid, h200_spec().num_sms);
+  EXPECT_EQ(cluster(dense(128, 4096, true)), 1) << "causal tiles see different keys";
+  ProblemDesc d = full;
+  d.seqlen_q = 31 * 128;
+  EXPECT_EQ(cluster(d), 1) << "one CTA in 32 would have no rows";
+  d.seqlen_q = 101 * 128;
+  EXPECT_EQ(cluster(d), 2);
+  d = full;
+  d.has_seqused_k = true;
+  EXPECT_EQ(cluster(d), 1) << "device memory says what a tile sees";
+  d = full;
+  d.softcap = 30;
+  EXPECT_EQ(cluster(d), 1) << "with softcap no such kernel is prebuilt";
 }
 
 TEST(KernelSpec, KeysInPagesTakeTheTileOfTheSameKeysWithoutThem) {
@@ -284,11 +305,14 @@ TEST(KernelSpec, PrebuiltKernelsReadPages) {
 }
 
 TEST(Sm90Plan, AStepThatOnlyGrowsKeepsItsKernel) {
-  const std::string kernel = spec_of(dense(128, 2048)).source().name_expression;
-  for (const int64_t seqlen : {2049, 4096, 100000}) {
-    EXPECT_EQ(spec_of(dense(128, seqlen)).source().name_expression, kernel) << seqlen;
-  }
-  EXPECT_NE(spec_of(dense(128, 2047)).source().name_expression, kernel) << "short rows";
+  const auto traits_at = [](int64_t seqlen) {
+    sm90::FwdTraits traits = spec_of(dense(128, seqlen)).traits;
+    traits.cluster = 1;  // pairs, where there is an even number of tiles, have the same bits
+    return traits;
+  };
+  const sm90::FwdTraits traits = traits_at(2048);
+  for (const int64_t seqlen : {2049, 4096, 100000}) EXPECT_EQ(traits_at(seqlen), traits) << seqlen;
+  EXPECT_NE(traits_at(2047), traits) << "short rows";
 }
 
 TEST(Sm90Plan, PacksHeadsOfShortQueriesOnly) {

@@ -1,6 +1,7 @@
 // A consumer warpgroup: 64 query rows of each tile, from the first Q Kᵀ to the last store of out.
 #pragma once
 
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/scores/mask_fragment.cuh"
@@ -84,7 +85,7 @@ class Consumer {
         // Before the exponentials: V is given back early, the other warpgroups' products fill in.
         ptx::wgmma_wait_group<0>();
         ptx::fence_registers(rO);
-        release(c.pipeline(kVFull), v, !first);
+        release_v(!first);
         const bool k_is_full = c.pipeline(kKFull).is_full(k);
         const bool v_is_full = c.pipeline(kVFull).is_full(v);
         probabilities();
@@ -125,6 +126,21 @@ class Consumer {
     transform_scores(rS, of.negates != 0, of.scale_over_softcap);
 #pragma unroll
     for (int i = 0; i < kScores; ++i) rS[i] *= of.softcap;
+  }
+
+  // Where this lane says that its warp has read a stage of K or V: one lane for each CTA of the
+  // cluster, all of which fill it; 0: nowhere.
+  __device__ uint32_t reader_barrier(ptx::SmemAddr empty) const {
+    if constexpr (T.cluster == 1) return lane % 32 == 0 ? empty.value : 0;
+    return lane % 32 < T.cluster ? ptx::mapa(empty, lane % 32).value : 0;
+  }
+  __device__ static void arrive_at(uint32_t barrier) {
+    if (barrier == 0) return;
+    if constexpr (T.cluster == 1) {
+      ptx::mbarrier_arrive(ptx::SmemAddr{barrier});
+    } else {
+      ptx::mbarrier_arrive_cluster(ptx::ClusterAddr{barrier});
+    }
   }
 
   template <int kStages>
@@ -222,7 +238,7 @@ class Consumer {
 
   // O is complete: V is free, and out goes where Q was.
   __device__ void end_tile(int stage) {
-    release(c.pipeline(kVFull), v);
+    release_v();
     if constexpr (T.parts) {
       store_part();
     } else {
@@ -319,11 +335,17 @@ class Consumer {
   __device__ void look_ahead() {
     masked = n >= tile.blocks.full_end || n < tile.blocks.full_begin;
     const ptx::SmemAddr empty = c.pipeline(kKFull).empty_barrier(k.stage());
-    k_empty.value = lane % 32 == 0 ? empty.value : 0;
+    k_empty = reader_barrier(empty);
   }
   __device__ void release_k() {
-    if (k_empty.value != 0) ptx::mbarrier_arrive(k_empty);
+    arrive_at(k_empty);
     k.advance();
+  }
+  __device__ void release_v(bool held = true) {
+    if constexpr (T.cluster == 1) return release(c.pipeline(kVFull), v, held);
+    const ptx::SmemAddr empty = c.pipeline(kVFull).empty_barrier(v.stage());
+    arrive_at(held ? reader_barrier(empty) : 0);
+    v.count += held;
   }
 
   __device__ void find_bounds() {
@@ -443,8 +465,8 @@ class Consumer {
   QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S
   int q_stage = 0;
-  ptx::SmemAddr k_empty;  // of the warp's first lane: the barrier of block n's K; else 0
-  bool masked = false;    // block n
+  uint32_t k_empty;     // reader_barrier() of block n's K
+  bool masked = false;  // block n
   OnlineSoftmax softmax;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 

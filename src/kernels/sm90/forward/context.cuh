@@ -4,6 +4,7 @@
 #include "kernels/forward/params.h"
 #include "kernels/geometry/work_scheduler.cuh"
 #include "kernels/output/exchange_parts.cuh"
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/sm90/forward/traits.h"
 #include "kernels/tile/pipeline.cuh"
 
@@ -27,6 +28,10 @@ struct FwdContext {
   }
   __device__ Pipeline pipeline(int full_kind) const {
     return {barrier(full_kind), barrier(full_kind + 1)};
+  }
+  // Of the CTA in its cluster.
+  __device__ int rank() const {
+    return T.cluster > 1 ? static_cast<int>(ptx::cluster_ctarank()) : 0;
   }
   // Whether this launch's parts are put together inside clusters.
   __device__ bool exchanges_parts() const {

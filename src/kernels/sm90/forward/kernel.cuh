@@ -16,6 +16,10 @@
 //     TMA V block ── v_full[stage] ───────────▶  O += P V     (wgmma RS)  ── v_empty ─────▶
 //        └ v_raw ─▶ clears rows past the sequence's end, then v_full
 //
+// CTAs of a cluster that visit the same keys, a tile each, load a share of each block for all of
+// them: k_full and v_full count the bytes of all shares, k_empty and v_empty the consumer warps of
+// all CTAs.
+//
 // In a warpgroup Q Kᵀ of block n and P V of block n + 1 are issued together: the softmax of n runs
 // under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (from two Q
 // stages on). Between warpgroups, ping-pong at the tensor cores lets one multiply while another
@@ -40,12 +44,13 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const sm90::FwdContext<T> context{params, smem};
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
-  if (context.exchanges_parts()) {
+  if (T.cluster > 1 || context.exchanges_parts()) {
     __syncwarp();
     ptx::barrier_cluster_arrive_release();
   }
   ptx::griddepcontrol_wait();
   __syncthreads();
+  if constexpr (T.cluster > 1) ptx::barrier_cluster_wait();  // every CTA's barriers are there
 
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);
   constexpr bool kMovesRegisters = sm90::consumer_warpgroups(T) > 1;
@@ -64,6 +69,11 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
     if constexpr (kMovesRegisters) ptx::setmaxnreg_inc<sm90::register_split(T).consumer>();
     if (context.exchanges_parts()) ptx::barrier_cluster_wait();  // every inbox's barrier is there
     sm90::Consumer<T>(context, warpgroup - 1).run();
+  }
+  if constexpr (T.cluster > 1) {  // until no other CTA has anything to say here
+    __syncwarp();
+    ptx::barrier_cluster_arrive_release();
+    ptx::barrier_cluster_wait();
   }
 }
 

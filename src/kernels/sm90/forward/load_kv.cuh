@@ -73,7 +73,8 @@ class KvLoader {
     v.advance();
   }
 
-  // One thread: tile_n rows in slabs.
+  // One thread: tile_n rows in slabs, or this CTA's share of them, which goes to the whole cluster.
+  // Each CTA's barrier counts the bytes of all shares.
   template <int kHeadDim>
   __device__ void fill(const TensorMap& map, ptx::SmemAddr to, ptx::SmemAddr barrier,
                        const QTile& tile, int head, int n_block) const {
@@ -81,11 +82,18 @@ class KvLoader {
     if (!tile.sees_keys()) return ptx::mbarrier_arrive(barrier);
     ptx::mbarrier_arrive_expect_tx(barrier, num_slabs(kHeadDim) * kSlabBytes);
     const int batch = batch_coordinate(c.params.sequences.cu_seqlens_k, tile.work);
+    const int first_row = c.rank() * (T.tile_n / T.cluster);
+    const int row = tile.work.offset_k + n_block * T.tile_n + first_row;
 #pragma unroll
     for (int slab = 0; slab < num_slabs(kHeadDim); ++slab) {
-      ptx::cp_async_bulk_tensor_4d_load(to + slab * kSlabBytes, &map, barrier, slab * kSlab, head,
-                                        tile.work.offset_k + n_block * T.tile_n, batch,
-                                        key_policy<T>());
+      const ptx::SmemAddr at = to + slab * kSlabBytes + first_row * kSlab * kElementBytes;
+      if constexpr (T.cluster == 1) {
+        ptx::cp_async_bulk_tensor_4d_load(at, &map, barrier, slab * kSlab, head, row, batch,
+                                          key_policy<T>());
+      } else {
+        ptx::cp_async_bulk_tensor_4d_load_multicast(at, &map, barrier, slab * kSlab, head, row,
+                                                    batch, (1 << T.cluster) - 1, key_policy<T>());
+      }
     }
   }
 

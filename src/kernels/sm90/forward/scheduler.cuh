@@ -20,7 +20,8 @@ class Scheduler {
       // A tile is taken when the loaders want it, not before: until then another CTA may.
       wait(c.barrier(kTileWanted), wanted.phase() ^ 1);
       wanted.advance();
-      const WorkTile work = tiles.next();
+      WorkTile work = tiles.next();
+      if constexpr (T.cluster > 1) work.block = work.block * T.cluster + c.rank();
       hand_out(work);
       if (work.batch < 0) break;
       load_q(work);
@@ -67,7 +68,7 @@ class Scheduler {
   }
 
   const FwdContext<T>& c;
-  WorkScheduler<T.tile_m, T.parts, 1, can_exchange_parts(T)> tiles;
+  WorkScheduler<T.tile_m * T.cluster, T.parts, T.cluster, can_exchange_parts(T)> tiles;
   PipelineState<1> wanted;
   PipelineState<kTileSlots> slot;
   PipelineState<T.q_stages> q;

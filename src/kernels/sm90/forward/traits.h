@@ -29,6 +29,9 @@ struct FwdTraits {
   // A work tile is a part of the keys of its rows. What it sees of them, in f32, goes to the
   // workspace, where output/combine.cuh finds it.
   bool parts = false;
+  // CTAs that visit the same blocks of keys, each of which loads a share of a block for all of them
+  // (multicast): a tile of rows each, one behind the other.
+  int cluster = 1;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
@@ -104,10 +107,12 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
                : "a consumer warpgroup, when its rows of out were read",
        "scheduler"},
       {"k_full", t.kv_stages, arrivals, Start::kTaken, "loaders + TMA bytes", "consumers"},
-      {"k_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after QK", "loaders"},
+      {"k_empty", t.kv_stages, warps * t.cluster, Start::kFree,
+       "consumer warps of the cluster, after QK", "loaders"},
       {"v_full", t.kv_stages, arrivals, Start::kTaken,
        "as k_full, or loaders after clearing the tail", "consumers"},
-      {"v_empty", t.kv_stages, warps, Start::kFree, "consumer warps, after PV", "loaders"},
+      {"v_empty", t.kv_stages, warps * t.cluster, Start::kFree,
+       "consumer warps of the cluster, after PV", "loaders"},
       {"v_raw", 1, loaders, Start::kTaken, "loaders + TMA bytes",
        t.parts ? "nobody: consumers clear the tail" : "loaders, before clearing the tail"},
       {"tile_full", kTileSlots, 1, Start::kTaken, "scheduler", "loaders, consumers"},
@@ -159,6 +164,9 @@ constexpr bool has_groups(const FwdTraits& t) {
 constexpr const char* why_not(const FwdTraits& t) {
   if (t.tile_m != 64 && t.tile_m != 128 && t.tile_m != 192)
     return "tile_m is 64, 128 or 192: a consumer warpgroup for each 64 rows";
+  if (t.cluster != 1 && t.cluster != 2) return "a cluster has one or two CTAs";
+  if (t.cluster > 1 && (t.parts || t.pages != Pages::kNone || t.tile_n % (8 * t.cluster) != 0))
+    return "the CTAs of a cluster share whole tiles' contiguous keys, in groups of 8";
   if (t.tile_n % 16 != 0 || t.tile_n < 64 || t.tile_n > 256)
     return "tile_n is a multiple of 16, 64 to 256";
   if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";

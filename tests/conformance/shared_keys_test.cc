@@ -1,0 +1,92 @@
+// Pairs of CTAs that load keys together on Hopper: the oracle's answer, and the bits of CTAs that
+// load their own.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "backends.h"
+#include "table.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr const char* kPair = "_pair";
+
+struct Shape {
+  int64_t head_dim, head_dim_v, heads_q, heads_kv, seqlen_q, seqlen_k;
+};
+// Two tiles a head, or a group of them; the second is mostly not full.
+constexpr Shape kShapes[] = {
+    {64, 64, 3, 3, 200, 300},   {40, 40, 4, 1, 96, 260},    {128, 128, 2, 2, 250, 2050},
+    {192, 128, 2, 2, 130, 300}, {192, 192, 2, 1, 256, 200}, {256, 256, 3, 3, 129, 170},
+};
+
+Case case_of(const Shape& shape) {
+  Case c;
+  ProblemDesc& d = c.desc;
+  d.batch = 2;
+  d.heads_q = shape.heads_q;
+  d.heads_kv = shape.heads_kv;
+  d.seqlen_q = shape.seqlen_q;
+  d.seqlen_k = shape.seqlen_k;
+  d.head_dim = shape.head_dim;
+  d.head_dim_v = shape.head_dim_v;
+  d.num_splits = 1;
+  c.seed = 41;
+  return c;
+}
+
+Result run_on_sms(const Backend& backend, const CaseTensors& tensors, int num_sms) {
+  DeviceSpec spec = backend.device.spec;
+  spec.num_sms = num_sms;
+  return run_plan(backend, plan_forward(tensors.problem(), spec), tensors.args());
+}
+
+// The same tensors, and an index tensor that says that all keys are in use: no CTA knows what
+// another one sees.
+Result run_apart(const Backend& backend, Case c) {
+  c.desc.has_seqused_k = true;
+  c.seqused_k.assign(static_cast<size_t>(c.desc.batch), static_cast<int32_t>(c.desc.seqlen_k));
+  const CaseTensors tensors(c);
+  return run_on_sms(backend, tensors, 132);
+}
+
+bool same_bits(const Result& a, const Result& b) {
+  return a.out == b.out && a.lse.size() == b.lse.size() &&
+         std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(float)) == 0;
+}
+
+class SharedKeys : public BackendTest {};
+
+// One pair takes all tiles, one after the other; or each has at most one.
+TEST_F(SharedKeys, AreRightAndHaveTheBitsOfKeysApart) {
+  int ran = 0;
+  for (const Backend& backend : tested_backends()) {
+    if (!backend.is_gpu() || backend.device.spec.architecture != "sm_90a") continue;
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(testing::Message() << backend.name << ", head_dim " << shape.head_dim);
+      const Case c = case_of(shape);
+      const CaseTensors tensors(c);
+      const AttentionProblem& p = tensors.problem();
+      const Reference reference = reference_forward(p, tensors.args(), 2);
+      const Result apart = run_apart(backend, c);
+      EXPECT_EQ(apart.kernel.find(kPair), std::string::npos) << apart.kernel;
+      for (const int num_sms : {2, 132}) {
+        const Result result = run_on_sms(backend, tensors, num_sms);
+        EXPECT_NE(result.kernel.find(kPair), std::string::npos) << result.kernel;
+        const Accuracy out =
+            check_out(p, tensors.args(), reference, result.out.data(), result.tile_m);
+        EXPECT_TRUE(out.passed) << out.detail;
+        const Accuracy lse =
+            check_lse(p, tensors.args(), reference, result.lse.data(), result.exp_error);
+        EXPECT_TRUE(lse.passed) << lse.detail;
+        EXPECT_TRUE(same_bits(result, apart)) << num_sms << " SMs";
+      }
+      ++ran;
+    }
+  }
+  if (ran == 0) GTEST_SKIP() << "no Hopper here";
+}
+
+}  // namespace
+}  // namespace fa4::internal
