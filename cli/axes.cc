@@ -198,6 +198,9 @@ Json axes_json(const AttentionProblem& p) {
   json["seqused_k"] = p.has_seqused_k;
   json["sink"] = p.has_sink;
   if (p.has_sink && p.sink_dtype != DType::kF32) json["sink_dtype"] = name_of(p.sink_dtype);
+  if (p.deterministic) json["deterministic"] = true;
+  if (p.has_dlse) json["dlse"] = true;
+  if (p.grad_dtype != p.dtype) json["grad_dtype"] = name_of(p.grad_dtype);
   return json;
 }
 

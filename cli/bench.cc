@@ -154,6 +154,9 @@ std::vector<BenchJob> BenchCommand::choose_jobs() const {
 Json BenchCommand::row_json(const BenchRow& row) {
   Json json = axes_json(row.problem);
   const bool peak = row.peak_tflops > 0;
+  // Axes of a list stand in every row, also where they are off, so that rows can be told apart.
+  json["page_size"] = row.problem.page_size;
+  json["kv_dtype"] = name_of(row.problem.kv_dtype);
   json["device"] = row.device;
   json["threads"] = row.threads > 0 ? Json(row.threads) : Json();
   json["kernel"] = row.kernel;

@@ -2,7 +2,34 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace fa4::cli {
+namespace {
+
+// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none. A message may
+// hold part of one: an excerpt of a file ends anywhere.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const size_t length = first < 0xc2   ? 0
+                        : first < 0xe0 ? 2
+                        : first < 0xf0 ? 3
+                        : first < 0xf5 ? 4
+                                       : 0;
+  for (size_t i = 1; i < length; ++i) {
+    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
+  }
+  // Neither longer than need be, nor half of a UTF-16 pair, nor beyond the last character.
+  const bool outside = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
+                       (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f);
+  return outside ? 0 : length;
+}
+
+}  // namespace
 
 // Text of a file may stand in it: what() would end at a byte 0.
 Failure::Failure(ExitCode code, const std::string& message)
@@ -10,14 +37,18 @@ Failure::Failure(ExitCode code, const std::string& message)
 
 std::string one_line(std::string_view text) {
   std::string line;
-  for (const char c : text) {
+  for (size_t bytes = 0; !text.empty(); text.remove_prefix(std::max<size_t>(bytes, 1))) {
+    const char c = text.front();
     const auto byte = static_cast<unsigned char>(c);
+    bytes = character_bytes(text);
     if (c == '\t') {
       line += ' ';
-    } else if (c != '\n' && c != '\r') {
-      line += byte >= 0x20 && byte != 0x7f ? std::string(1, c) : fmt::format("\\x{:02x}", byte);
-    } else if (!line.empty() && !line.ends_with("; ")) {
-      line += "; ";
+    } else if (c == '\n' || c == '\r') {
+      if (!line.empty() && !line.ends_with("; ")) line += "; ";
+    } else if (bytes == 0 || byte < 0x20 || byte == 0x7f) {
+      line += fmt::format("\\x{:02x}", byte);
+    } else {
+      line += text.substr(0, bytes);
     }
   }
   while (line.ends_with(' ') || line.ends_with(';')) line.pop_back();

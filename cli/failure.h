@@ -38,8 +38,8 @@ auto naming(const std::string& argument, const std::string& value, const Body& b
   }
 }
 
-// The parts of `text` in one line: newlines become "; ", tabs become spaces, other
-// control characters \xNN.
+// The parts of `text` in one line of UTF-8: newlines become "; ", tabs become spaces, other
+// control characters, and bytes of no character, \xNN.
 std::string one_line(std::string_view text);
 
 }  // namespace fa4::cli

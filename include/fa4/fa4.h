@@ -109,6 +109,7 @@ FA4_API const char* fa4_version(void);
  *   nccl         the libnccl.so.2 to open, for distributed.h (else the process's)
  *   cpu_isa      scalar, avx2, avx512, avx512_bf16, avx512_fp16, amx: use nothing better
  *   num_threads  of the CPU device; 0: the hardware threads this process may use
+ *   emulator_*   of emulated devices: docs/debugging.md
  *   log          what reaches the log callback: 0 nothing, 1 (default) failures that a slower path
  *                made good, 2 decisions as well */
 FA4_API fa4_status fa4_configure(const char* key, const char* value);

@@ -112,11 +112,12 @@ class Backward(CommandTest):
         axes = ["--seqlen-q", "40", "--head-dim", "32", "--heads-q", "2"]
         document = self.json("verify", "--direction", "backward", "--repeat", "3", "--deterministic", *axes)
         self.assertEqual((document["direction"], document["failed"]), ("backward", 0))
+        self.assertTrue(document["cases"][0]["deterministic"])
         for name in ("dq", "dk", "dv"):
             self.assertLessEqual(document["cases"][0][name]["error"], document["cases"][0][name]["bound"])
         document = self.json("bench", "backward", "--seqlen", "40", "--tokens", "40", "--head-dim", "32", "--heads-q", "2",
-                             "--rounds", "1", "--causal", "0")
-        self.assertTrue(document["rows"][0]["correct"])
+                             "--rounds", "1", "--causal", "0", "--deterministic")
+        self.assertEqual([document["rows"][0][name] for name in ("correct", "deterministic", "page_size")], [True, True, 0])
         document = self.json("plan", "--direction", "backward", *axes)
         self.assertEqual(document["direction"], "backward")
         self.assertIn("delta", [part["name"] for part in document["workspace"]["parts"]])

@@ -293,6 +293,7 @@ TEST_F(BackwardCases, C14OffsetsBeyondTwoToThe31) {
   };
   const BackwardArgs near = dense.args();
   for (const Backend& backend : tested_backends()) {
+    // GPUs, whose memory is not the host's, have capi_far_memory_test.
     if (!backend.isa || !unsupported_backward(backend, p).empty()) continue;
     SCOPED_TRACE(backend.name);
     memory.clear();

@@ -86,3 +86,55 @@ def get_scheduler_metadata(batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, 
                            attention_chunk=0, has_softcap=False, num_splits=0, pack_gqa=None, sm_margin=0):
     """None: a hint that this library makes no use of."""
     return None
+
+
+# ---- What Megatron and TransformerEngine import --------------------------------------------------------------------------
+
+def _flash_attn_forward(q, k, v, k_new: Optional[torch.Tensor] = None, v_new: Optional[torch.Tensor] = None,
+                        qv: Optional[torch.Tensor] = None, out_: Optional[torch.Tensor] = None,
+                        cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
+                        cu_seqlens_k_new: Optional[torch.Tensor] = None, seqused_q: Optional[torch.Tensor] = None,
+                        seqused_k: Optional[torch.Tensor] = None, max_seqlen_q: Optional[int] = None,
+                        max_seqlen_k: Optional[int] = None, page_table: Optional[torch.Tensor] = None,
+                        kv_batch_idx: Optional[torch.Tensor] = None, leftpad_k: Optional[torch.Tensor] = None,
+                        rotary_cos: Optional[torch.Tensor] = None, rotary_sin: Optional[torch.Tensor] = None,
+                        seqlens_rotary: Optional[torch.Tensor] = None, q_descale: Optional[torch.Tensor] = None,
+                        k_descale: Optional[torch.Tensor] = None, v_descale: Optional[torch.Tensor] = None,
+                        softmax_scale: Optional[float] = None, causal=False, window_size_left=-1, window_size_right=-1,
+                        attention_chunk=0, softcap=0.0, rotary_interleaved=True,
+                        scheduler_metadata: Optional[torch.Tensor] = None, num_splits=1, pack_gqa: Optional[bool] = None,
+                        sm_margin=0):
+    """(out, lse, nothing, nothing): what stands third and fourth there are the parts of split keys."""
+    _shared.refuse_others(qv=qv, cache_leftpad=leftpad_k, q_descale=q_descale, attention_chunk=attention_chunk)
+    options = dict(softmax_scale=softmax_scale, causal=causal, window_size=_shared.window((window_size_left, window_size_right)),
+                   softcap=softcap, k_descale=k_descale, v_descale=v_descale, out=out_)
+    of_caches = (k_new, v_new, page_table, kv_batch_idx, rotary_cos, rotary_sin, seqlens_rotary, cu_seqlens_k_new)
+    with torch.no_grad():
+        if any(value is not None for value in of_caches) or (cu_seqlens_q is not None and cu_seqlens_k is None):
+            if seqused_q is not None or cu_seqlens_k is not None:
+                raise InvalidArgumentError("seqused_q or cu_seqlens_k is given beside a cache; accepted: None, with seqused_k")
+            out, lse = _shared.cached(q, k, v, k_new, v_new, cache_seqlens=seqused_k, page_table=page_table,
+                                      cache_batch_idx=kv_batch_idx, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
+                                      cu_seqlens_k_new=cu_seqlens_k_new, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
+                                      rotary_seqlens=seqlens_rotary, rotary_interleaved=rotary_interleaved, num_splits=num_splits,
+                                      **options)
+        elif cu_seqlens_q is not None or cu_seqlens_k is not None:
+            out, lse = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=seqused_q,
+                                      seqused_k=seqused_k, **options)
+        else:
+            out, lse = _shared.dense(q, k, v, seqused_q=seqused_q, seqused_k=seqused_k, **options)
+    return out, lse, q.new_empty(0, dtype=torch.float32), q.new_empty(0, dtype=torch.float32)
+
+
+def _flash_attn_backward(dout, q, k, v, out, softmax_lse, cu_seqlens_q: Optional[torch.Tensor] = None,
+                         cu_seqlens_k: Optional[torch.Tensor] = None, sequed_q: Optional[torch.Tensor] = None,
+                         sequed_k: Optional[torch.Tensor] = None, max_seqlen_q: Optional[int] = None,
+                         max_seqlen_k: Optional[int] = None, dq: Optional[torch.Tensor] = None, dk: Optional[torch.Tensor] = None,
+                         dv: Optional[torch.Tensor] = None, softmax_scale: Optional[float] = None, is_causal=False,
+                         window_size_left=-1, window_size_right=-1, softcap=0.0, deterministic=False, sm_margin=0):
+    """rowsum(dout o out); dq, dk, dv are written."""
+    _shared.backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+                     max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, seqused_q=sequed_q, seqused_k=sequed_k,
+                     softmax_scale=softmax_scale, causal=is_causal, softcap=softcap,
+                     window_size=_shared.window((window_size_left, window_size_right)), deterministic=deterministic)
+    return _shared.row_sums(dout, out, softmax_lse)

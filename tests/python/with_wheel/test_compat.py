@@ -48,6 +48,14 @@ SIGNATURES = {
                                  "attention_chunk=0 softcap=0.0 rotary_interleaved=True scheduler_metadata=None num_splits=0 pack_gqa=None "
                                  "sm_margin=0 return_softmax_lse=False",
     fa3.flash_attn_combine: "out_partial lse_partial out=None out_dtype=None",
+    fa3._flash_attn_forward: "q k v k_new=None v_new=None qv=None out_=None cu_seqlens_q=None cu_seqlens_k=None cu_seqlens_k_new=None "
+                             "seqused_q=None seqused_k=None max_seqlen_q=None max_seqlen_k=None page_table=None kv_batch_idx=None "
+                             f"leftpad_k=None rotary_cos=None rotary_sin=None seqlens_rotary=None {SCALES} softmax_scale=None causal=False "
+                             "window_size_left=-1 window_size_right=-1 attention_chunk=0 softcap=0.0 rotary_interleaved=True "
+                             "scheduler_metadata=None num_splits=1 pack_gqa=None sm_margin=0",
+    fa3._flash_attn_backward: "dout q k v out softmax_lse cu_seqlens_q=None cu_seqlens_k=None sequed_q=None sequed_k=None max_seqlen_q=None "
+                              "max_seqlen_k=None dq=None dk=None dv=None softmax_scale=None is_causal=False window_size_left=-1 "
+                              "window_size_right=-1 softcap=0.0 deterministic=False sm_margin=0",
     fa4.flash_attn_func: "q k v qv=None gather_kv_indices=None softmax_scale=None causal=False window_size=(None,None) learnable_sink=None "
                          f"softcap=0.0 num_splits=1 pack_gqa=None deterministic=False {FA4_MODS} aux_tensors=None aux_scalars=None "
                          f"block_sparse_tensors=None block_sparse_tensors_bwd=None return_lse=False {GATHER}",
@@ -130,6 +138,10 @@ class Meanings(Case):
                    vllm.flash_attn_varlen_func(packed, *pages, 9, starts, 9, seqused_k=used, causal=True, block_table=table, out=out),
                    fa4.flash_attn_varlen_func(packed, *pages, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True)[0],
                    fa3.flash_attn_with_kvcache(packed, *pages, cache_seqlens=used, page_table=table, cu_seqlens_q=starts, max_seqlen_q=9, causal=True))
+        into = torch.empty_like(packed)
+        results += (fa3._flash_attn_forward(packed, *pages, out_=into, cu_seqlens_q=starts, seqused_k=used, max_seqlen_q=9, page_table=table,
+                                            causal=True)[0],)  # as Megatron calls it
+        self.assertIs(results[4], into)
         for result in results:
             self.close(result, self.wanted.flatten(0, 1))
         self.assertIs(results[1], out)
@@ -161,12 +173,21 @@ class Meanings(Case):
         out2, lse2, _, _ = fa2._flash_attn_varlen_forward(*flat[1:], starts, starts, 9, 9, 0.0, 32 ** -0.5, True)
         made2 = [torch.empty_like(tensor) for tensor in flat[1:]]
         fa2._flash_attn_varlen_backward(*flat, out2, lse2, *made2, starts, starts, 9, 9, 0.0, 32 ** -0.5, True, -1, -1, 0.0, None, True)
+        out3, lse3, *parts = fa3._flash_attn_forward(*flat[1:], cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=9, max_seqlen_k=9, causal=True)
+        self.assertEqual([part.numel() for part in parts], [0, 0])
+        made3 = [torch.empty_like(tensor) for tensor in flat[1:]]
+        fa3._flash_attn_backward(*flat, out3, lse3, starts, starts, None, None, 9, 9, *made3, is_causal=True)
+        again3 = [torch.empty_like(tensor) for tensor in (q, k, v)]
+        fa3._flash_attn_backward(dout, self.q, self.k, self.v, *fa3._flash_attn_forward(self.q, self.k, self.v, causal=True)[:2],
+                                 dq=again3[0], dk=again3[1], dv=again3[2], is_causal=True)
         out4, lse4, *rest = fa4._flash_attn_fwd(self.q, self.k, self.v, causal=True, return_lse=True)
         self.assertEqual(rest, [None] * 3)
         made4 = fa4._flash_attn_bwd(self.q, self.k, self.v, out4, dout, lse4, causal=True)
-        for given, packed, cute, truth in zip(made, made2, made4, gradients):
+        for given, packed, packed3, given3, cute, truth in zip(made, made2, made3, again3, made4, gradients):
             self.close(given, truth, 1e-5)
-            self.close(packed, truth.flatten(0, 1), 1e-5)
+            self.close(given3, truth, 1e-5)
+            for flattened in (packed, packed3):
+                self.close(flattened, truth.flatten(0, 1), 1e-5)
             self.close(cute, truth, 1e-5)
 
     def test_combine(self):
@@ -189,10 +210,13 @@ class Meanings(Case):
         q, k, v = self.q, self.k, self.v
         for call in (lambda: fa2.flash_attn_func(q, k, v, 0.1), lambda: fa2.flash_attn_func(q, k, v, alibi_slopes=some(4)),
                      lambda: fa3.flash_attn_func(q, k, v, qv=q), lambda: fa3.flash_attn_func(q, k, v, attention_chunk=4),
+                     lambda: fa3._flash_attn_forward(q, k, v, leftpad_k=q),
                      lambda: fa4.flash_attn_func(q, k, v, score_mod=max), lambda: fa2.flash_attn_with_kvcache(q, k, v, cache_leftpad=q),
                      lambda: fa4.flash_attn_func(q, k, v, gather_bwd_recompute_p=True)):
             with self.assertRaisesRegex(fa4cpp.NotSupportedError, "is not in this version; accepted: "):
                 call()
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "beside a cache; accepted: None"):
+            fa3._flash_attn_forward(q, k, v, k_new=k, v_new=v, seqused_q=q)
         self.assertTrue(vllm.is_fa_version_supported(2))
         self.assertIn("fa_version 3", vllm.fa_version_unsupported_reason(3))
 

@@ -2,7 +2,10 @@
 
 import doctest
 import inspect
+import os
 import unittest
+
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")  # before jax is there: devices to cut arrays over
 
 import jax
 import jax.numpy as jnp
@@ -94,6 +97,24 @@ class Jax(unittest.TestCase):
         for i in range(2):
             self.close(out[i], reference(*(array[i] for array in wide), causal=True)[0])
         self.assertEqual(jax.vmap(jax.grad(lambda q: fa4cpp.jax.attention(q, self.k, self.v).sum()))(wide[0]).shape, wide[0].shape)
+
+    def test_shards_of_batch_and_heads(self):
+        if not hasattr(jax, "shard_map") or len(jax.devices()) < 4:
+            self.skipTest("this jax has no jax.shard_map, or XLA_FLAGS gives fewer than 4 devices")
+        mesh = jax.sharding.Mesh(numpy.array(jax.devices()[:4]).reshape(2, 2), ("batch", "heads"))
+
+        def attention(*arrays):
+            return fa4cpp.jax.attention(*arrays, causal=True)
+
+        def gradients(function):
+            return jax.jit(jax.grad(lambda *arrays: (function(*arrays) ** 2).sum(), (0, 1, 2)))(self.q, self.k, self.v)
+
+        for axes in (("batch",), (None, None, "heads"), ("batch", None, "heads")):
+            spec = jax.sharding.PartitionSpec(*axes)
+            sharded = jax.shard_map(attention, mesh=mesh, in_specs=spec, out_specs=spec)
+            self.close(jax.jit(sharded)(self.q, self.k, self.v), attention(self.q, self.k, self.v))
+            for one, other in zip(gradients(sharded), gradients(attention)):
+                self.close(one, other)
 
     def test_the_twin_of_jax_nn(self):
         ours, theirs = (inspect.signature(function) for function in (fa4cpp.jax.dot_product_attention, jax.nn.dot_product_attention))

@@ -2,6 +2,7 @@
 
 import contextlib
 import doctest
+import functools
 import unittest
 
 import torch
@@ -186,6 +187,29 @@ class Gradients(Case):
 
         plain = torch.autograd.grad(attention(q, k, v).square().sum(), (q, k, v))
         out = checkpoint(attention, q, k, v, use_reentrant=False)
+        for mine, truth in zip(torch.autograd.grad(out.square().sum(), (q, k, v)), plain):
+            self.assertTrue(torch.equal(mine, truth))
+
+    def test_selective_checkpointing(self):
+        """A policy sees attention as one operator, and what it keeps is not computed again."""
+        contexts = getattr(torch.utils.checkpoint, "create_selective_checkpoint_contexts", None)
+        if contexts is None:
+            self.skipTest("this torch has no selective checkpoints")
+        q, k, v = self.tensors
+        policies, seen = torch.utils.checkpoint.CheckpointPolicy, []
+
+        def policy(context, operator, *_args, **_options):
+            if operator is not torch.ops.fa4cpp.forward.default:
+                return policies.PREFER_RECOMPUTE
+            seen.append(context.is_recompute)
+            return policies.MUST_SAVE
+
+        def attention(*tensors):
+            return fa4cpp.flash_attn_func(*tensors, causal=True).sin()
+
+        plain = torch.autograd.grad(attention(q, k, v).square().sum(), (q, k, v))
+        out = checkpoint(attention, q, k, v, use_reentrant=False, context_fn=functools.partial(contexts, policy))
+        self.assertEqual(seen, [False])
         for mine, truth in zip(torch.autograd.grad(out.square().sum(), (q, k, v)), plain):
             self.assertTrue(torch.equal(mine, truth))
 

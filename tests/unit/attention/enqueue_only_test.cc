@@ -2,6 +2,7 @@
 // synchronises or waits.
 #include <gtest/gtest.h>
 
+#include "attention/backward_op.h"
 #include "attention/forward_op.h"
 #include "core/error.h"
 #include "counting_driver.h"
@@ -19,8 +20,15 @@ struct Launch {
   const char* name;
   int major;
   bool causal;
-  const char* kernel;  // begins so
+  const char* kernel;    // begins so
+  const char* backward;  // the main kernel
 };
+
+// An address of which nothing is read: the driver runs nothing.
+template <class T>
+T* somewhere(int i) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(i) << 32);
+}
 
 class DriverCalls : public testing::TestWithParam<Launch> {};
 
@@ -41,13 +49,13 @@ TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
   const Calls prepared = take_driver_calls();
   EXPECT_EQ(prepared.count("cuModuleLoadDataEx"), 1u) << "the counter counts";
 
-  ForwardArgs args;  // never read: the driver runs nothing
-  args.q = reinterpret_cast<void*>(uintptr_t{0x100000000});
-  args.k = reinterpret_cast<void*>(uintptr_t{0x200000000});
-  args.v = reinterpret_cast<void*>(uintptr_t{0x300000000});
-  args.out = reinterpret_cast<void*>(uintptr_t{0x400000000});
-  args.lse = reinterpret_cast<float*>(uintptr_t{0x500000000});
-  args.workspace = reinterpret_cast<void*>(uintptr_t{0x600000000});
+  ForwardArgs args;
+  args.q = somewhere<void>(1);
+  args.k = somewhere<void>(2);
+  args.v = somewhere<void>(3);
+  args.out = somewhere<void>(4);
+  args.lse = somewhere<float>(5);
+  args.workspace = somewhere<void>(6);
   args.workspace_bytes = plan.workspace.bytes();
   const int64_t mallocs = num_mallocs();
   op->execute(args);
@@ -55,10 +63,48 @@ TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
   expect_only_enqueues(take_driver_calls());
 }
 
-constexpr Launch kLaunches[] = {{"hopper", 9, false, "fwd_sm90_"},
-                                {"hopper_causal", 9, true, "fwd_sm90_"},
-                                {"blackwell", 10, false, "fwd_sm100_"},
-                                {"blackwell_causal", 10, true, "fwd_sm100_"}};
+// Three launches, and no fill: the preprocess writes what must be 0.
+TEST_P(DriverCalls, OfABackwardOnlyEnqueue) {
+  const bool hopper = GetParam().major == 9;
+  const DriverApi api = counting_driver(hopper ? idle_gpu<9>() : idle_gpu<10>());
+  const auto device = std::make_shared<CudaDevice>(api, 0);
+  const AttentionProblem problem = small_problem(DType::kBF16, GetParam().causal, 4096);
+  const BackwardPlan plan = plan_backward(problem, device->spec());
+  ASSERT_EQ(plan.steps.size(), 3u);
+  EXPECT_TRUE(plan.steps.at(1).source.display_name.starts_with(GetParam().backward));
+  std::shared_ptr<const BackwardOp> op;
+  try {
+    op = prepare(plan, device);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCompiler) throw;
+    GTEST_SKIP() << error.what();
+  }
+  EXPECT_EQ(take_driver_calls().count("cuModuleLoadDataEx"), 1u) << "the counter counts";
+
+  BackwardArgs args;
+  args.q = somewhere<void>(1);
+  args.k = somewhere<void>(2);
+  args.v = somewhere<void>(3);
+  args.out = somewhere<void>(4);
+  args.lse = somewhere<float>(5);
+  args.dout = somewhere<void>(6);
+  args.dq = somewhere<void>(7);
+  args.dk = somewhere<void>(8);
+  args.dv = somewhere<void>(9);
+  args.workspace = somewhere<void>(10);
+  args.workspace_bytes = plan.workspace.bytes();
+  const int64_t mallocs = num_mallocs();
+  op->execute(args);
+  EXPECT_EQ(num_mallocs(), mallocs);
+  const Calls calls = take_driver_calls();
+  expect_only_enqueues(calls, 3);
+  EXPECT_EQ(calls.count("cuMemsetD32Async"), 0u);
+}
+
+constexpr Launch kLaunches[] = {{"hopper", 9, false, "fwd_sm90_", "bwd_sm90_"},
+                                {"hopper_causal", 9, true, "fwd_sm90_", "bwd_sm90_"},
+                                {"blackwell", 10, false, "fwd_sm100_", "bwd_sm100_"},
+                                {"blackwell_causal", 10, true, "fwd_sm100_", "bwd_sm100_"}};
 INSTANTIATE_TEST_SUITE_P(Kernels, DriverCalls, testing::ValuesIn(kLaunches),
                          [](const auto& info) { return std::string(info.param.name); });
 

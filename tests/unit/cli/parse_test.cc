@@ -43,6 +43,10 @@ TEST(Parse, OneLine) {
   EXPECT_EQ(one_line("a\nb\n\nc\n"), "a; b; c");
   EXPECT_EQ(one_line(""), "");
   EXPECT_EQ(one_line("a\tb \x1b[1m\x7f \xc3\xa9"), "a b \\x1b[1m\\x7f \xc3\xa9");
+  EXPECT_EQ(one_line("\xe2\x82\xac \xf0\x9f\x98\x80"), "\xe2\x82\xac \xf0\x9f\x98\x80");
+  EXPECT_EQ(one_line("read '\xc3'"), "read '\\xc3'");  // what an excerpt has cut
+  EXPECT_EQ(one_line("\xff\xe2\x82 \xc0\xaf"), "\\xff\\xe2\\x82 \\xc0\\xaf");
+  EXPECT_EQ(one_line("\xed\xa0\x80"), "\\xed\\xa0\\x80");
 }
 
 TEST(Failure, SaysAllOfATextWithAByteZero) {

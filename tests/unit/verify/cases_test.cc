@@ -60,6 +60,12 @@ bool is_forward(const KernelSource& kernel) {
   return is_in(kernel, "forward/") && !is_in(kernel, "mma/") && !reads_pages;
 }
 
+// docs/cli.md says them.
+TEST(Cases, SuitesHaveTheirSizes) {
+  EXPECT_EQ(make_suite(Suite::kQuick, 0).size(), 194u);
+  EXPECT_EQ(make_suite(Suite::kFull, 0).size(), 4628u);
+}
+
 TEST(Cases, TheFullSuiteCoversAGpu) {
   for (const uint64_t seed : {0, 1, 2, 3, 4, 5}) {
     const std::map<std::string, int> counts =
