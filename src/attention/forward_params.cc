@@ -38,6 +38,7 @@ ScheduleParams schedule_params(const TileSchedule& schedule) {
   return {.tile_counter = nullptr,
           .sections = schedule.sections,
           .longest_first = schedule.longest_first,
+          .there_and_back = schedule.source == TileSource::kThereAndBack,
           .launch_control = schedule.source == TileSource::kLaunchControl};
 }
 

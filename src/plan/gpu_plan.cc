@@ -59,12 +59,14 @@ int choose_group(const AttentionProblem& p, const LaunchShape& shape) {
   return packed < (is_bound ? unpacked - unpacked / 10 : unpacked) ? group : 1;
 }
 
-// Whether some tiles see more keys than others: by the mask, or because each sequence has as many
-// as index tensors say.
-bool tiles_differ(const AttentionProblem& p) {
+// Whether each sequence has as many queries or keys as index tensors say.
+bool lengths_vary(const AttentionProblem& p) {
   const bool packed = p.layout_q == Layout::kPacked || p.layout_kv == Layout::kPacked;
-  return !p.mask.is_full() || packed || p.has_seqused_q || p.has_seqused_k;
+  return packed || p.has_seqused_q || p.has_seqused_k;
 }
+
+// Whether some tiles see more keys than others.
+bool tiles_differ(const AttentionProblem& p) { return !p.mask.is_full() || lengths_vary(p); }
 
 // Without a mask tiles are equally long and go head by head.
 int choose_sections(const AttentionProblem& p, const DeviceSpec& device, const LaunchShape& shape,
@@ -79,15 +81,19 @@ int choose_sections(const AttentionProblem& p, const DeviceSpec& device, const L
   return static_cast<int>(ceil_div(heads, std::min(section, heads)));
 }
 
-// Tiles that differ in length are handed out on demand, when there are more than one round of them.
-TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, bool many,
-                         std::optional<TileSource> forced) {
+// Tiles that differ in length are handed out on demand, when there are more than two rounds of them
+// or only the device knows how long they are. Two rounds of a mask's need no counter, whose memset
+// would keep the launch from beginning while the one before it ends.
+TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, int64_t tiles,
+                         int64_t clusters, std::optional<TileSource> forced) {
   // Tiles of packed queries are not counted on the host.
   const bool launch_control = shape.launch_control && p.layout_q != Layout::kPacked;
   if (shape.cluster > 1) return TileSource::kStride;
   if (forced && (launch_control || *forced != TileSource::kLaunchControl)) return *forced;
-  if (!tiles_differ(p) || !many) return TileSource::kStride;
-  return launch_control ? TileSource::kLaunchControl : TileSource::kCounter;
+  if (!tiles_differ(p) || tiles <= clusters) return TileSource::kStride;
+  if (launch_control) return TileSource::kLaunchControl;
+  const bool known = !lengths_vary(p);
+  return known && tiles <= 2 * clusters ? TileSource::kThereAndBack : TileSource::kCounter;
 }
 
 void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
@@ -157,7 +163,7 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
   s.group = choose_group(p, shape);
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group);
   const int64_t clusters = device.num_sms / shape.cluster;
-  s.source = choose_source(p, shape, tiles > clusters, forced);
+  s.source = choose_source(p, shape, tiles, clusters, forced);
   const int64_t most = s.source == TileSource::kLaunchControl ? kMaxTiles - 1 : clusters;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, most)) * shape.cluster;
   s.longest_first = !p.mask.is_full();
@@ -208,6 +214,7 @@ void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
   steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head", order});
   const char* kSources[][2] = {
       {"tiles by stride", tiles_differ(p) ? "one round" : "equal tiles"},
+      {"tiles there and back", "two rounds: whose first tile was the longest has the shortest"},
       {"tiles on demand", "tiles differ in length: a counter in the workspace"},
       {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"}};
   const auto& source = kSources[static_cast<int>(s.source)];

@@ -15,6 +15,8 @@ namespace fa4::internal {
 // Where a CTA finds its next work tile.
 enum class TileSource {
   kStride,         // as many tiles on as there are CTAs
+  kThereAndBack,   // two rounds by stride, the second backwards: who had the longest has the
+                   // shortest
   kCounter,        // an atomic counter in the workspace
   kLaunchControl,  // a CTA for each tile, whose work another takes over before it starts
 };

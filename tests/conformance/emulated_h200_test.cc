@@ -36,5 +36,31 @@ TEST_F(EmulatedH200, ManyTilesOfFewBlocksACta) {
   }
 }
 
+// Six tiles on three to five SMs: a CTA's second tile comes from the end.
+TEST_F(EmulatedH200, TwoRoundsOfMaskedTilesHaveTheBitsOfOne) {
+  for (const Backend& backend : tested_backends()) {
+    Case c;
+    c.desc.batch = 1;
+    c.desc.heads_q = c.desc.heads_kv = 2;
+    c.desc.seqlen_q = c.desc.seqlen_k = 300;
+    c.desc.head_dim = 64;
+    c.desc.causal = true;
+    c.desc.num_splits = 1;
+    const CaseTensors tensors(c);
+    const auto run = [&](int num_sms, TileSource source) {
+      DeviceSpec spec = backend.device.spec;
+      spec.num_sms = num_sms;
+      const ForwardPlan plan = plan_forward(tensors.problem(), spec);
+      EXPECT_EQ(std::get<Sm90ForwardSpec>(plan.main).schedule.source, source) << num_sms;
+      return run_plan(backend, plan, tensors.args()).out;
+    };
+    const auto one = run(132, TileSource::kStride);
+    for (const int num_sms : {3, 4, 5}) {
+      EXPECT_EQ(run(num_sms, TileSource::kThereAndBack), one) << num_sms << " SMs";
+    }
+    EXPECT_EQ(run(2, TileSource::kCounter), one);
+  }
+}
+
 }  // namespace
 }  // namespace fa4::internal

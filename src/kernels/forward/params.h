@@ -65,6 +65,7 @@ struct ScheduleParams {
   uint32_t* tile_counter;  // zero before the launch: tiles on demand. null: by stride
   int32_t sections;        // of heads whose keys and values share the L2 cache; at most the heads
   int32_t longest_first;   // tiles of the last rows first
+  int32_t there_and_back;  // by stride: at most two rounds, the second of which runs backwards
   int32_t launch_control;  // 1: a CTA for each tile; those that run take over those that have not
                            // started (Blackwell)
 };

@@ -36,7 +36,9 @@ class TileScheduler {
     } else if (schedule_.tile_counter != nullptr) {
       next_ = claim();
     } else {
-      next_ += static_cast<int32_t>(gridDim.x / kClusterSize);
+      const auto clusters = static_cast<int32_t>(gridDim.x / kClusterSize);
+      const bool turns = schedule_.there_and_back != 0 && next_ < clusters;
+      next_ += turns ? 2 * (clusters - next_) - 1 : clusters;
     }
     return next_;
   }

@@ -361,6 +361,20 @@ TEST(Sm90Plan, MaskedTilesGoLongestFirstAndByACounter) {
   EXPECT_EQ(full.workspace.bytes(), 0u);
 }
 
+// 2048 causal rows of 16 heads are 256 tiles for 132 SMs.
+TEST(Sm90Plan, TwoRoundsOfMaskedTilesNeedNoCounter) {
+  ProblemDesc d = dense(128, 2048, true);
+  d.batch = 1;
+  const ForwardPlan two = plan_forward(AttentionProblem::make(d), h200_spec());
+  EXPECT_EQ(std::get<Sm90ForwardSpec>(two.main).schedule.source, TileSource::kThereAndBack);
+  EXPECT_EQ(two.workspace.bytes(), 0u);
+  d.heads_q = d.heads_kv = 17;
+  EXPECT_EQ(spec_of(d).schedule.source, TileSource::kCounter) << "272 tiles";
+  d.heads_q = d.heads_kv = 16;
+  d.has_seqused_k = true;
+  EXPECT_EQ(spec_of(d).schedule.source, TileSource::kCounter) << "the device knows the lengths";
+}
+
 TEST(Sm90Plan, SmallProblemsLaunchAsManyBlocksAsTiles) {
   ProblemDesc d = dense(128, 100);
   d.batch = 1;
