@@ -123,14 +123,25 @@ void ContextOp<Plan, Op, Args>::execute(const Args& given) const {
     bases.set(Place::kCallWorkspace, part_of(plan_.workspace, kCallWorkspace, args.workspace));
     const Program& program = wants_lse(args) ? plan_.program : plan_.without_lse;
     const Lanes::Streams streams = lanes_->of_execution(args.stream);
-    for (const Step& step : program) {
-      if (std::holds_alternative<WaitStep>(step.work)) {
-        lanes_->wait(step.lane, streams);
-      } else {
-        run(step.work, streams.of(step.lane), bases, args);
-      }
+    try {
+      run(program, streams, bases, args);
+    } catch (...) {
+      lanes_->join_failed(streams);
+      throw;
     }
   });
+}
+
+template <class Plan, class Op, class Args>
+void ContextOp<Plan, Op, Args>::run(const Program& program, const Lanes::Streams& streams,
+                                    const Bases& bases, const Args& given) const {
+  for (const Step& step : program) {
+    if (std::holds_alternative<WaitStep>(step.work)) {
+      lanes_->wait(step.lane, streams);
+    } else {
+      run(step.work, streams.of(step.lane), bases, given);
+    }
+  }
 }
 
 template <class Plan, class Op, class Args>

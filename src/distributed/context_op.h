@@ -26,6 +26,8 @@ class ContextOp {
   void execute(const Args& args) const;
 
  private:
+  void run(const Program& program, const Lanes::Streams& streams, const Bases& bases,
+           const Args& given) const;
   void run(const Work& work, void* stream, const Bases& bases, const Args& given) const;
 
   ContextPlan<Plan> plan_;

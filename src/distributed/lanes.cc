@@ -1,5 +1,8 @@
 #include "distributed/lanes.h"
 
+#include "core/error.h"
+#include "core/logging.h"
+
 namespace fa4::internal {
 
 Lanes::Lanes(std::shared_ptr<Device> device)
@@ -21,6 +24,14 @@ void Lanes::wait(Lane lane, const Streams& streams) {
   const Lane other = lane == Lane::kCompute ? Lane::kExchange : Lane::kCompute;
   event_->record(streams.of(other));
   event_->enqueue_wait(streams.of(lane));
+}
+
+void Lanes::join_failed(const Streams& streams) noexcept {
+  try {
+    wait(Lane::kCompute, streams);
+  } catch (const Error& error) {
+    log(1, error.what());
+  }
 }
 
 }  // namespace fa4::internal

@@ -30,6 +30,10 @@ class Lanes {
   // Enqueues: what `lane` is given from here on runs after what the other one has been given.
   void wait(Lane lane, const Streams& streams);
 
+  // Has the caller's stream wait for an execution that failed on its way: what it has been given
+  // still uses the caller's memory. Logs what the driver says against it.
+  void join_failed(const Streams& streams) noexcept;
+
  private:
   std::shared_ptr<Device> device_;
   std::unique_ptr<UrgentStream> exchange_;

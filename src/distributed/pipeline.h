@@ -27,8 +27,9 @@ struct Exchange {
 };
 
 struct Slice {
-  Exchange
-      in;  // `before`: from arguments to Place::kStaging; `after` is done beside other exchanges
+  // `before` copies from arguments to Place::kStaging, beside other slices' calls; `after` is done
+  // on the lane of this slice's calls, without Place::kStaging.
+  Exchange in;
   std::vector<Work> calls;
   Exchange back;
   int64_t whole_end = 0, staging_end = 0;  // of what it takes of Place::kWhole and kStaging

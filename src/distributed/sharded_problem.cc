@@ -126,16 +126,15 @@ int64_t ShardedProblem::slice_heads_kv() const { return rank_heads_kv() / slices
 
 int ShardedProblem::choose_slices(int asked, int num_sms) const {
   const int64_t heads = rank_heads_kv();
-  if (asked != 0) {
-    if (asked < 0 || heads % asked != 0) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("slices {}; accepted: 0 (the plan decides), or a divisor of {}, the "
-                              "heads of k that a rank computes",
-                              asked, heads));
-    }
-    return asked;
+  if (asked < 0 || (asked > 0 && heads % asked != 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("slices {}; accepted: 0 (the plan decides), or a divisor of {}, the "
+                            "heads of k that a rank computes",
+                            asked, heads));
   }
-  if (num_sms == 0 || ranks() == 1) return 1;  // nothing would overlap
+  if (ranks() == 1) return 1;  // nothing is exchanged
+  if (asked != 0) return asked;
+  if (num_sms == 0) return 1;  // on a host nothing overlaps
   const int64_t rows = outer() * partition.seqlen() * whole.heads_q / ranks();
   int count = kMostSlices;
   while (count > 1 && (heads % count != 0 || rows < count * kRowsOfSm * num_sms)) --count;

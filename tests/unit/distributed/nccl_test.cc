@@ -158,6 +158,16 @@ TEST_F(EnqueueTest, SlicesGoOnTwoStreams) {
   EXPECT_EQ(calls.stream, kUrgent);
 }
 
+// The caller may free the workspace when his stream is through.
+TEST_F(EnqueueTest, TheCallersStreamWaitsForAnExecutionThatFailed) {
+  if (!prepare(2)) GTEST_SKIP() << skip_;
+  calls.send_result = 5;
+  EXPECT_THROW(op_->execute(args_), Error);
+  const std::map<std::string, int> asked = take_driver_calls();
+  EXPECT_EQ(asked.count("cuLaunchKernelEx"), 0u);
+  EXPECT_EQ(asked.at("cuStreamWaitEvent"), 2) << "at the beginning, and at the end";
+}
+
 // Until a capture ends, the stream of the exchanges is in it.
 TEST_F(EnqueueTest, DuringACaptureOtherStreamsDoWithoutTheSecond) {
   if (!prepare(2)) GTEST_SKIP() << skip_;
