@@ -15,11 +15,12 @@
  *     gives an error to all that wait for it; the next execution finds them together again. Over
  *     NCCL a rank that fails before its exchange leaves the others waiting.
  *  3. Executions of one communicator run one at a time: other threads that execute wait.
- *  4. On GPUs everything is enqueued and nothing is waited for. Exchanges run on a stream of the
- *     operation's own, beside attention; events order it with args->stream, which has the results
- *     when it is through with the execution, as on one device. So a stream capture takes it, once
- *     an execution has run before. The workspace holds what goes from rank to rank too. As NCCL
- *     asks for, a thread that executes has its rank's device as the current one.
+ *  4. On GPUs everything is enqueued and nothing is waited for. Exchanges of several slices (see
+ *     fa4_context_parallel_options) run on a stream of the operation's own, beside attention;
+ *     events order it with args->stream, which is through with an execution when both are. So a
+ *     stream capture takes it, once an execution has run before. The workspace holds what goes from
+ *     rank to rank too. As NCCL asks for, a thread that executes has its rank's device as the
+ *     current one.
  */
 #ifndef FA4_DISTRIBUTED_H_
 #define FA4_DISTRIBUTED_H_
