@@ -2,11 +2,11 @@
 //
 //   bench_context_parallel [--ranks N] [--batch N] [--seqlen N] [--heads Q:KV] [--head-dim D[:DV]]
 //                          [--mask causal|none] [--method each|all_to_all|all_gather]
-//                          [--layout zigzag|contiguous] [--rounds N] [--calls N]
+//                          [--layout zigzag|contiguous] [--slices N,N] [--rounds N] [--calls N]
 //
-// Results are compared with one GPU's over the whole sequence, by each method that the heads allow.
-// Then each direction is timed: in a
-// round every rank enqueues `calls` executions and waits for its stream; a round's time is the
+// Results are compared with one GPU's over the whole sequence, by each method that the heads allow,
+// in each number of slices (0: the plan decides). Then each direction is timed: in a round every
+// rank enqueues `calls` executions and waits for its stream; a round's time is the
 // slowest rank's. TFLOP/s a GPU are of the median round; in brackets the share of the ideal, one
 // GPU's time through the number of ranks. It exits with 1 when a result is wrong.
 #include <chrono>
@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <tuple>
 
 #include "gpu_group.h"
@@ -26,7 +27,7 @@ struct Options {
   std::map<std::string, std::string> given = {
       {"--ranks", "0"},      {"--batch", "1"},     {"--seqlen", "32768"}, {"--heads", "64:8"},
       {"--head-dim", "128"}, {"--mask", "causal"}, {"--method", "each"},  {"--layout", "zigzag"},
-      {"--rounds", "10"},    {"--calls", "5"}};
+      {"--slices", "0"},     {"--rounds", "10"},   {"--calls", "5"}};
 
   Options(int argc, char** argv) {
     for (int i = 1; i < argc; i += 2) {
@@ -45,6 +46,13 @@ struct Options {
     const size_t colon = both.find(':');
     const int64_t first = std::stoll(both);
     return {first, colon == std::string::npos ? first : std::stoll(both.substr(colon + 1))};
+  }
+  // "a,b,c".
+  std::vector<int32_t> list(const char* name) const {
+    std::vector<int32_t> numbers;
+    std::stringstream text_of_all(text(name));
+    for (std::string one; std::getline(text_of_all, one, ',');) numbers.push_back(std::stoi(one));
+    return numbers;
   }
   // The value's place among `names`.
   int32_t one_of(const char* name, const std::vector<std::string>& names) const {
@@ -177,6 +185,13 @@ bool allows(const fa4::Problem& problem, int ranks, int32_t method) {
           (problem.heads_kv % ranks == 0 || ranks % problem.heads_kv == 0));
 }
 
+// What a plan says of its slices: "4 (2 heads of q and 2 of k at a time, ...)".
+std::string slices_of(const fa4::Plan& plan) {
+  const std::string all = plan.describe(), name = "slices: ";
+  const size_t begin = all.find(name) + name.size();
+  return all.substr(begin, all.find('\n', begin) - begin);
+}
+
 // Whether the results are one GPU's.
 bool run_method(const fa4::Problem& problem, const fa4::ContextParallelOptions& context,
                 const NcclGroup& group, int ranks, const HostTensors& whole, const Alone& alone,
@@ -191,6 +206,7 @@ bool run_method(const fa4::Problem& problem, const fa4::ContextParallelOptions& 
   const char* name = context.method == FA4_ALL_TO_ALL ? "all_to_all" : "all_gather";
   print_row(name, problem, false, times.forward, ranks, alone.times.forward / ranks);
   print_row(name, problem, true, times.backward, ranks, alone.times.backward / ranks);
+  std::printf("             slices: %s\n", slices_of(all[0]->forward).c_str());
   std::printf(
       "             results: %s; out has %s bits; workspace of a rank: %.0f MB forward, "
       "%.0f MB backward\n",
@@ -227,10 +243,13 @@ int run(const Options& options) {
   bool right = true;
   for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER}) {
     if (asked == 0 ? !allows(problem, ranks, method) : asked != method) continue;
-    fa4::ContextParallelOptions context;
-    context.method = method;
-    context.layout = layout;
-    right &= run_method(problem, context, group, ranks, whole, alone, rounds, calls);
+    for (const int32_t slices : options.list("--slices")) {
+      fa4::ContextParallelOptions context;
+      context.method = method;
+      context.layout = layout;
+      context.slices = slices;
+      right &= run_method(problem, context, group, ranks, whole, alone, rounds, calls);
+    }
   }
   return right ? 0 : 1;
 }

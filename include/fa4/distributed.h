@@ -15,9 +15,12 @@
  *     gives an error to all that wait for it; the next execution finds them together again. Over
  *     NCCL a rank that fails before its exchange leaves the others waiting.
  *  3. Executions of one communicator run one at a time: other threads that execute wait.
- *  4. On GPUs everything goes on args->stream and nothing is waited for, so that a stream capture
- *     takes it, once an execution has run before. The workspace holds what goes from rank to rank
- *     too. As NCCL asks for, a thread that executes has its rank's device as the current one.
+ *  4. On GPUs everything is enqueued and nothing is waited for. Exchanges of several slices (see
+ *     fa4_context_parallel_options) run on a stream of the operation's own, beside attention;
+ *     events order it with args->stream, which is through with an execution when both are. So a
+ *     stream capture takes it, once an execution has run before. The workspace holds what goes from
+ *     rank to rank too. As NCCL asks for, a thread that executes has its rank's device as the
+ *     current one.
  */
 #ifndef FA4_DISTRIBUTED_H_
 #define FA4_DISTRIBUTED_H_
@@ -78,6 +81,11 @@ typedef struct fa4_context_parallel_options {
                         * heads_kv; else all-gather */
   int32_t layout;      /* FA4_ZIGZAG, FA4_CONTIGUOUS */
   int32_t num_threads; /* CPU, of each rank; 0: as many as the device has */
+  int32_t slices;      /* a rank computes its heads in so many slices, of as many key heads each,
+                        * one after the other: on GPUs a slice is computed while the next one comes
+                        * and the one before goes. Divides the key heads that a rank computes:
+                        * heads_kv by all-gather, by all-to-all heads_kv / P or 1. 0: 1 on CPUs; on
+                        * GPUs up to 4, by the size of the problem */
 } fa4_context_parallel_options;
 
 /* Decides how this rank runs its part of `problem`, the problem of the whole: dense, with seqlen_q

@@ -29,6 +29,7 @@ ContextOptions to_options(const fa4_context_parallel_options* given) {
   options.method = static_cast<internal::ContextMethod>(read.method);
   options.layout = static_cast<internal::SequenceLayout>(read.layout);
   options.num_threads = internal::to_num_threads(read.num_threads);
+  options.slices = read.slices;
   return options;
 }
 

@@ -57,6 +57,16 @@ OpenDevices& open_devices() {
   return *kOpen;
 }
 
+// For destructors.
+template <class Body>
+void log_errors(const Body& body) noexcept {
+  try {
+    body();
+  } catch (const Error& error) {
+    log(1, error.what());
+  }
+}
+
 }  // namespace
 
 std::vector<DeviceSpec> Device::enumerate() {
@@ -109,13 +119,12 @@ std::shared_ptr<Device> Device::open(std::string_view name) {
                                      [&] { return std::make_shared<CudaDevice>(*api, ordinal); });
 }
 
+UrgentStream::~UrgentStream() {
+  log_errors([&] { device_->destroy_stream(stream_); });
+}
+
 Buffer::~Buffer() {
-  if (data_ == nullptr) return;
-  try {
-    device_->free(data_);
-  } catch (const Error& error) {
-    log(1, error.what());
-  }
+  if (data_ != nullptr) log_errors([&] { device_->free(data_); });
 }
 
 }  // namespace fa4::internal

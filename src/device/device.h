@@ -61,11 +61,14 @@ struct TensorMapDesc {
   Swizzle swizzle = Swizzle::k128B;
 };
 
-// Device time between two points of a stream.
+// A point of a stream: the device time between two, and what another stream waits for.
 class Event {
  public:
   virtual ~Event() = default;
   virtual void record(void* stream) = 0;
+  // Enqueues: what `stream` is given from here on runs after what has been recorded last. In a
+  // stream capture `stream` joins the one that the event was recorded in.
+  virtual void enqueue_wait(void* stream) const = 0;
   virtual void synchronize() = 0;
   virtual double milliseconds_since(const Event& start) const = 0;
 };
@@ -119,11 +122,32 @@ class Device {
   virtual void synchronize(void* stream) = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
 
+  // For operations that run on two streams. This one is of the highest priority, so that what it is
+  // given begins before the rest of what the others run, and waits for none of itself.
+  virtual void* create_urgent_stream() = 0;
+  // Tells no time, and so costs less to record and to wait for.
+  virtual std::unique_ptr<Event> create_untimed_event() = 0;
+
  private:
   // An image is kept with its kernel, so that no other one gets its address.
   using LoadKey = std::pair<std::shared_ptr<const KernelImage>, uint32_t>;
   mutable std::mutex loaded_mutex_;
   std::map<LoadKey, std::unique_ptr<const Kernel>> loaded_;
+};
+
+// A stream of create_urgent_stream(), destroyed with the object: what it was given still runs.
+class UrgentStream {
+ public:
+  explicit UrgentStream(std::shared_ptr<Device> device)
+      : device_(std::move(device)), stream_(device_->create_urgent_stream()) {}
+  ~UrgentStream();  // logs what the driver says against it
+  UrgentStream(const UrgentStream&) = delete;
+  UrgentStream& operator=(const UrgentStream&) = delete;
+  void* get() const { return stream_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  void* stream_;
 };
 
 // A block of device memory, freed with the object.

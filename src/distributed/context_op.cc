@@ -98,6 +98,8 @@ ContextOp<Plan, Op, Args>::ContextOp(const ContextPlan<Plan>& plan, std::shared_
                                      void* stream)
     : plan_(plan), on_host_(runs_on_host(plan.calls.front())) {
   for (const Plan& call : plan_.calls) calls_.push_back(prepare(call, device, stream));
+  const bool overlaps = !on_host_ && plan_.problem.slices > 1;
+  lanes_ = overlaps ? std::make_unique<Lanes>(device) : std::make_unique<Lanes>();
   memory_ = on_host_ ? host_memory(shared_threads(threads_of(plan_.calls.front())))
                      : device_memory(std::move(device), has_sums(plan_.program), stream);
 }
@@ -120,14 +122,32 @@ void ContextOp<Plan, Op, Args>::execute(const Args& given) const {
     bases.set(Place::kStaging, part_of(plan_.workspace, kStaging, args.workspace));
     bases.set(Place::kCallWorkspace, part_of(plan_.workspace, kCallWorkspace, args.workspace));
     const Program& program = wants_lse(args) ? plan_.program : plan_.without_lse;
-    for (const Step& step : program) run(step, bases, args);
+    const Lanes::Streams streams = lanes_->of_execution(args.stream);
+    try {
+      run(program, streams, bases, args);
+    } catch (...) {
+      lanes_->join_failed(streams);
+      throw;
+    }
   });
 }
 
 template <class Plan, class Op, class Args>
-void ContextOp<Plan, Op, Args>::run(const Step& step, const Bases& bases, const Args& given) const {
-  void* const stream = given.stream;
-  if (const auto* copy = std::get_if<CopyStep>(&step)) {
+void ContextOp<Plan, Op, Args>::run(const Program& program, const Lanes::Streams& streams,
+                                    const Bases& bases, const Args& given) const {
+  for (const Step& step : program) {
+    if (std::holds_alternative<WaitStep>(step.work)) {
+      lanes_->wait(step.lane, streams);
+    } else {
+      run(step.work, streams.of(step.lane), bases, given);
+    }
+  }
+}
+
+template <class Plan, class Op, class Args>
+void ContextOp<Plan, Op, Args>::run(const Work& work, void* stream, const Bases& bases,
+                                    const Args& given) const {
+  if (const auto* copy = std::get_if<CopyStep>(&work)) {
     memory_->copy({.to = bases.resolve(copy->to),
                    .to_pitch = copy->to_pitch,
                    .from = bases.resolve(copy->from),
@@ -135,10 +155,10 @@ void ContextOp<Plan, Op, Args>::run(const Step& step, const Bases& bases, const 
                    .width = copy->width,
                    .rows = copy->rows},
                   stream);
-  } else if (const auto* zero = std::get_if<ZeroStep>(&step)) {
+  } else if (const auto* zero = std::get_if<ZeroStep>(&work)) {
     std::byte* to = bases.resolve(zero->to);
     if (to != nullptr) memory_->zero(to, zero->bytes, stream);
-  } else if (const auto* sum = std::get_if<SumStep>(&step)) {
+  } else if (const auto* sum = std::get_if<SumStep>(&work)) {
     if (bases.resolve(sum->to) == nullptr) return;
     memory_->sum({.parts = typed<const float>(bases, sum->parts),
                   .part_stride = sum->part_stride,
@@ -150,10 +170,10 @@ void ContextOp<Plan, Op, Args>::run(const Step& step, const Bases& bases, const 
                   .to_type = sum->to_type,
                   .to_pitch = sum->to_pitch},
                  stream);
-  } else if (const auto* exchange = std::get_if<ExchangeStep>(&step)) {
+  } else if (const auto* exchange = std::get_if<ExchangeStep>(&work)) {
     plan_.communicator->exchange(*exchange, bases, *memory_, stream);
   } else {
-    const CallStep& call = std::get<CallStep>(step);
+    const CallStep& call = std::get<CallStep>(work);
     const Op& op = *calls_[call.call];
     Args args;
     static_cast<SequenceArgs&>(args) = given;

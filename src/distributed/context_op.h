@@ -7,6 +7,7 @@
 #include "attention/backward_op.h"
 #include "attention/forward_op.h"
 #include "distributed/context_plan.h"
+#include "distributed/lanes.h"
 
 namespace fa4::internal {
 
@@ -19,16 +20,20 @@ class ContextOp {
   ContextOp(const ContextPlan<Plan>& plan, std::shared_ptr<Device> device, void* stream = nullptr);
 
   // Enqueues (GPU) or runs (CPU) this rank's part, and waits for the other ranks where they are
-  // threads of this process. The pointers are this rank's shards. Allocates nothing, synchronises
-  // no stream; capturable. Throws Error.
+  // threads of this process. What is enqueued is done when args.stream is through with it, though
+  // exchanges run on a stream of this operation's. The pointers are this rank's shards. Allocates
+  // nothing, synchronises no stream; capturable. Throws Error.
   void execute(const Args& args) const;
 
  private:
-  void run(const Step& step, const Bases& bases, const Args& given) const;
+  void run(const Program& program, const Lanes::Streams& streams, const Bases& bases,
+           const Args& given) const;
+  void run(const Work& work, void* stream, const Bases& bases, const Args& given) const;
 
   ContextPlan<Plan> plan_;
   bool on_host_;
   std::unique_ptr<const Memory> memory_;
+  std::unique_ptr<Lanes> lanes_;
   std::vector<std::shared_ptr<const Op>> calls_;
 };
 

@@ -14,18 +14,19 @@ namespace {
 ContextProgram alone(const ShardedProblem& p) {
   ContextProgram made;
   made.calls = {p.whole};
-  made.program = {CallStep{.q = {Place::kQ},
-                           .k = {Place::kK},
-                           .v = {Place::kV},
-                           .out = {Place::kOut},
-                           .lse = {Place::kLse},
-                           .sink = {Place::kSink},
-                           .dout = {Place::kDout},
-                           .dlse = {Place::kDlse},
-                           .dq = {Place::kDq},
-                           .dk = {Place::kDk},
-                           .dv = {Place::kDv},
-                           .dsink = {Place::kDsink}}};
+  const CallStep call{.q = {Place::kQ},
+                      .k = {Place::kK},
+                      .v = {Place::kV},
+                      .out = {Place::kOut},
+                      .lse = {Place::kLse},
+                      .sink = {Place::kSink},
+                      .dout = {Place::kDout},
+                      .dlse = {Place::kDlse},
+                      .dq = {Place::kDq},
+                      .dk = {Place::kDk},
+                      .dv = {Place::kDv},
+                      .dsink = {Place::kDsink}};
+  made.program = {{Lane::kCompute, call}};
   made.without_lse = made.program;
   return made;
 }
@@ -37,17 +38,20 @@ ContextPlan<Plan> plan_context(const AttentionProblem& whole, const DeviceSpec& 
                                const ContextOptions& options, const Write& write,
                                const Make& make) {
   communicator->check_device(device);
-  ContextPlan<Plan> plan{
-      .problem = ShardedProblem::make(whole, options, communicator->rank(), communicator->size()),
-      .communicator = communicator,
-      .calls = {},
-      .program = {},
-      .without_lse = {},
-      .workspace = {}};
+  ContextPlan<Plan> plan{.problem = ShardedProblem::make(whole, options, communicator->rank(),
+                                                         communicator->size(), device.num_sms),
+                         .communicator = communicator,
+                         .calls = {},
+                         .program = {},
+                         .without_lse = {},
+                         .workspace = {}};
   ContextProgram made = communicator->size() == 1 ? alone(plan.problem) : write(plan.problem);
+  PlanOptions call_options{.num_threads = options.num_threads};
+  // An exchange holds some SMs at first: tiles go to those that are free.
+  if (plan.problem.slices > 1) call_options.tile_source = TileSource::kCounter;
   int64_t call_bytes = 0;
   for (const AttentionProblem& call : made.calls) {
-    plan.calls.push_back(make(call, device, PlanOptions{.num_threads = options.num_threads}));
+    plan.calls.push_back(make(call, device, call_options));
     call_bytes = std::max(call_bytes, static_cast<int64_t>(plan.calls.back().workspace.bytes()));
   }
   plan.program = std::move(made.program);
@@ -62,10 +66,11 @@ template <class Plan>
 std::vector<PlanStep> explain_context(const ContextPlan<Plan>& plan) {
   const ShardedProblem& p = plan.problem;
   const int ranks = p.ranks();
-  size_t bytes = 0, messages = 0;
+  size_t bytes = 0, messages = 0, exchanges = 0;
   for (const Step& step : plan.program) {
-    const auto* exchange = std::get_if<ExchangeStep>(&step);
+    const auto* exchange = std::get_if<ExchangeStep>(&step.work);
     if (exchange == nullptr) continue;
+    ++exchanges;
     messages += exchange->receives.size();
     for (const Message& message : exchange->receives) bytes += message.bytes;
   }
@@ -74,8 +79,12 @@ std::vector<PlanStep> explain_context(const ContextPlan<Plan>& plan) {
       {"layout", std::string(name_of(p.partition.layout())),
        fmt::format("{} of {} tokens a rank", p.partition.local_seqlen(), p.partition.seqlen())},
       {"method", std::string(name_of(p.method)), p.why},
-      {"received", fmt::format("{} bytes", bytes), fmt::format("in {} messages", messages)},
-      {"calls", fmt::format("{}", plan.calls.size()), "of attention on this rank"},
+      {"slices", fmt::format("{}", p.slices),
+       fmt::format("{} heads of q and {} of k at a time{}", p.slice_heads_q(), p.slice_heads_kv(),
+                   p.slices > 1 ? ", while others come and go" : "")},
+      {"received", fmt::format("{} bytes", bytes),
+       fmt::format("in {} messages of {} exchanges", messages, exchanges)},
+      {"calls", fmt::format("{}", plan.calls.size()), "of attention on this rank, for each slice"},
       {"workspace of the ranks", fmt::format("{} bytes", plan.workspace.bytes()),
        "tensors of the whole sequence, what comes and goes, and the calls' own"}};
   for (PlanStep& step : explain(plan.calls.front())) steps.push_back(std::move(step));
@@ -112,7 +121,7 @@ std::vector<PlanStep> explain(const ContextBackwardPlan& plan) { return explain_
 
 bool has_sums(const Program& program) {
   return std::any_of(program.begin(), program.end(),
-                     [](const Step& step) { return std::holds_alternative<SumStep>(step); });
+                     [](const Step& step) { return std::holds_alternative<SumStep>(step.work); });
 }
 
 }  // namespace fa4::internal

@@ -17,20 +17,22 @@ struct ContextProgram {
   int64_t staging_bytes = 0;  // of Place::kStaging
 };
 
-// Hands out places of 256-byte aligned tensors one behind the other.
+// Hands out places of 256-byte aligned tensors one behind the other, from `first_byte` on, which is
+// a multiple of 256.
 class Room {
  public:
-  explicit Room(Place place) : place_(place) {}
+  Room(Place place, int64_t first_byte) : place_(place), end_(first_byte) {}
   Address take(int64_t bytes) {
-    const Address address{place_, static_cast<size_t>(bytes_)};
-    bytes_ += (bytes + 255) / 256 * 256;
+    const Address address{place_, static_cast<size_t>(end_)};
+    end_ += (bytes + 255) / 256 * 256;
     return address;
   }
-  int64_t bytes() const { return bytes_; }
+  // Where the last one ends.
+  int64_t end() const { return end_; }
 
  private:
   Place place_;
-  int64_t bytes_ = 0;
+  int64_t end_;
 };
 
 }  // namespace fa4::internal

@@ -1,33 +1,51 @@
-// Writes the copies and messages of one exchange of the all-to-all. Pure.
+// Writes the copies and messages of one exchange of some heads. Pure.
 #pragma once
 
 #include <string>
 
+#include "distributed/pipeline.h"
 #include "distributed/program.h"
 #include "distributed/sharded_problem.h"
 
 namespace fa4::internal {
 
-// A tensor (batch, seqlen, heads, dim): this rank's tokens of all heads, and all tokens of some.
-struct RowTensor {
-  Address shard;           // (batch, local_seqlen, heads, dim)
-  Address whole;           // (batch, seqlen, heads_mine, dim)
+// Which heads of a shard each rank takes in an exchange.
+struct HeadDeal {
   int64_t heads = 0;       // of the shard
-  int64_t heads_mine = 0;  // of each rank
-  int64_t head_bytes = 0;  // of a head's row
-  int ranks_per_head = 1;  // so many ranks have the same heads
+  int64_t taken = 0;       // by each rank
+  int64_t first = 0;       // of those that rank 0 takes
+  int64_t apart = 0;       // from them to the next ones
+  int ranks_per_head = 1;  // so many ranks take the same heads
+
+  int64_t first_of(int rank) const { return first + rank / ranks_per_head * apart; }
 };
 
-// lse or its gradient, f32: (batch, heads, local_seqlen) and (batch, heads_mine, seqlen).
+// A tensor (batch, seqlen, heads, dim): this rank's tokens of all heads, and all tokens of some.
+struct RowTensor {
+  Address shard;  // (batch, local_seqlen, deal.heads, dim)
+  Address whole;  // (batch, seqlen, deal.taken, dim)
+  HeadDeal deal;
+  int64_t head_bytes = 0;  // of a head's row
+
+  int64_t row_bytes() const { return deal.taken * head_bytes; }  // of the whole
+};
+
+// lse or its gradient, f32: (batch, deal.heads, local_seqlen) and (batch, deal.taken, seqlen), of
+// which `packed` has the other ranks' tokens as messages bring or take them: for each rank (batch,
+// deal.taken, local_seqlen).
 struct LseTensor {
-  Address shard, whole;
-  int64_t heads = 0;
-  int64_t heads_mine = 0;
+  Address shard, whole, packed;
+  HeadDeal deal;
 };
 
 class ExchangeBuilder {
  public:
-  explicit ExchangeBuilder(const ShardedProblem& problem);
+  // Of an exchange to heads.
+  explicit ExchangeBuilder(const ShardedProblem& problem) : ExchangeBuilder(problem, 0) {}
+  // Of the exchange back. Of several slices another one comes at the same time, so that its staging
+  // lies behind that of `in`.
+  ExchangeBuilder(const ShardedProblem& problem, const ExchangeBuilder& in)
+      : ExchangeBuilder(problem, problem.slices > 1 ? in.staging_end() : 0) {}
 
   // From this rank's tokens to this rank's heads.
   void to_heads(const RowTensor& tensor);
@@ -39,16 +57,16 @@ class ExchangeBuilder {
   // whose type is `type` and whose heads' rows have `columns` elements.
   void sums_to_tokens(const RowTensor& tensor, int64_t columns, DType type);
 
-  // Appends the steps; `what` names the exchange among those of the program.
-  void append_to(Program& program, const std::string& what);
-  // Of the staging place that the exchange needs.
-  size_t staging_bytes() const { return staging_; }
+  // What has been written; `what` names it among the exchanges of the program.
+  Exchange exchange(const std::string& what);
+  // Where what it needs of the staging place ends.
+  int64_t staging_end() const { return staging_.end(); }
 
  private:
   enum class Way { kToHeads, kToTokens };
 
-  Address stage(int64_t bytes);
-  int64_t first_head(const RowTensor& tensor, int rank) const;
+  ExchangeBuilder(const ShardedProblem& problem, int64_t first_byte);
+
   // Copies what stays on this rank: its tokens, rows of `row` bytes, between the whole's tensor and
   // one of this rank's tokens, in which rows lie `pitch` bytes apart.
   void keep(Address whole, Address local, int64_t pitch, int64_t row, Way way);
@@ -61,9 +79,8 @@ class ExchangeBuilder {
   const ShardedProblem& problem_;
   int64_t batch_, seqlen_, local_;
   std::vector<std::vector<Chunk>> chunks_;  // of each rank
-  size_t staging_ = 0;
-  Program before_, after_;
-  ExchangeStep exchange_;
+  Room staging_;
+  Exchange made_;
 };
 
 }  // namespace fa4::internal

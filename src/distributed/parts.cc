@@ -49,19 +49,23 @@ std::vector<Part> parts_of(const MaskSpec& mask, const std::vector<Chunk>& chunk
   return parts;
 }
 
-AttentionProblem problem_of(const AttentionProblem& whole, const Part& part, int64_t local_seqlen) {
+AttentionProblem problem_of(const AttentionProblem& whole, const Part& part,
+                            const PartHeads& heads) {
   ProblemDesc desc = whole;
-  const auto rows = [](int64_t seqlen, int64_t heads, int64_t dim) {
-    return Strides{seqlen * heads * dim, heads * dim, dim};
+  const auto rows = [](int64_t seqlen, int64_t of_row, int64_t dim) {
+    return Strides{seqlen * of_row * dim, of_row * dim, dim};
   };
+  desc.heads_q = heads.heads_q;
+  desc.heads_kv = heads.heads_kv;
   desc.seqlen_q = part.queries;
   desc.seqlen_k = part.keys;
   desc.causal = false;
   desc.window = part.window;
-  desc.q = desc.dq = rows(local_seqlen, whole.heads_q, whole.head_dim);
-  desc.out = desc.dout = rows(local_seqlen, whole.heads_q, whole.head_dim_v);
-  desc.k = desc.dk = rows(whole.seqlen_k, whole.heads_kv, whole.head_dim);
-  desc.v = desc.dv = rows(whole.seqlen_k, whole.heads_kv, whole.head_dim_v);
+  desc.q = rows(heads.local_seqlen, whole.heads_q, whole.head_dim);
+  desc.dq = rows(heads.local_seqlen, heads.dq_heads, whole.head_dim);
+  desc.out = desc.dout = rows(heads.local_seqlen, whole.heads_q, whole.head_dim_v);
+  desc.k = desc.dk = rows(whole.seqlen_k, heads.heads_kv, whole.head_dim);
+  desc.v = desc.dv = rows(whole.seqlen_k, heads.heads_kv, whole.head_dim_v);
   return AttentionProblem::make(desc);
 }
 

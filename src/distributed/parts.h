@@ -22,8 +22,17 @@ struct Part {
 // queries and keys. Chunks that see all keys are one part where their slots are neighbours.
 std::vector<Part> parts_of(const MaskSpec& mask, const std::vector<Chunk>& chunks, int64_t seqlen);
 
-// The attention of one part: strides are those of the rank's and of the whole's tensors, where
-// the part's begin at its first query and key.
-AttentionProblem problem_of(const AttentionProblem& whole, const Part& part, int64_t local_seqlen);
+// The heads of a call, of a slice of the whole's, and how far apart the rows lie that it reads and
+// writes.
+struct PartHeads {
+  int64_t heads_q = 0, heads_kv = 0;
+  int64_t local_seqlen = 0;  // of q, out, dout and dq, which are the rank's
+  int64_t dq_heads = 0;      // from a row of dq to the next; of q, out and dout it is the whole's
+};
+
+// The attention of one part: its tensors begin at its first query and key in the rank's, and in
+// those of the slice's keys, (batch, seqlen_k, heads_kv, dim).
+AttentionProblem problem_of(const AttentionProblem& whole, const Part& part,
+                            const PartHeads& heads);
 
 }  // namespace fa4::internal

@@ -1,5 +1,5 @@
 // What one rank does for an operation over several ranks: steps over tensors that lie somewhere,
-// as data. A method (all_to_all.h, all_gather.h) writes the program; run.h runs it.
+// as data. A method (all_to_all.h, all_gather.h) writes the program; context_op.h runs it.
 #pragma once
 
 #include <array>
@@ -109,7 +109,20 @@ struct CallStep {
   Address dout{}, dlse{}, dq{}, dk{}, dv{}, dsink{};  // of a backward
 };
 
-using Step = std::variant<CopyStep, ZeroStep, ExchangeStep, SumStep, CallStep>;
+// What its lane does next waits for all that the other lane has been given so far.
+struct WaitStep {};
+
+using Work = std::variant<CopyStep, ZeroStep, ExchangeStep, SumStep, CallStep, WaitStep>;
+
+// A program has two lanes, streams on a GPU: attention on one, what goes from rank to rank on the
+// other. Steps of one lane follow one another; those of both overlap but for the waits.
+enum class Lane : uint8_t { kCompute, kExchange };
+
+struct Step {
+  Lane lane = Lane::kCompute;
+  Work work;
+};
+// Without the lanes, too, this order is right: a host does one step after the other.
 using Program = std::vector<Step>;
 
 }  // namespace fa4::internal

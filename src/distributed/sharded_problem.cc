@@ -2,11 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "distributed/all_to_all.h"
 
 namespace fa4::internal {
 namespace {
+
+// The first slice comes and the last one goes while nothing is computed: more slices leave less of
+// that, but each ends with SMs that wait for the last tiles.
+constexpr int kMostSlices = 4;
+// Rows of query heads that a slice has at least for each SM: two tiles of a GPU's kernels.
+constexpr int64_t kRowsOfSm = 256;
 
 template <class... Values>
 [[noreturn]] void refuse(fmt::format_string<Values...> format, Values&&... values) {
@@ -104,6 +112,35 @@ std::string_view name_of(ContextMethod method) {
   return "?";
 }
 
+int64_t ShardedProblem::rank_heads_q() const {
+  return method == ContextMethod::kAllGather ? whole.heads_q : whole.heads_q / ranks();
+}
+
+int64_t ShardedProblem::rank_heads_kv() const {
+  return method == ContextMethod::kAllGather ? whole.heads_kv
+                                             : std::max<int64_t>(1, whole.heads_kv / ranks());
+}
+
+int64_t ShardedProblem::slice_heads_q() const { return rank_heads_q() / slices; }
+int64_t ShardedProblem::slice_heads_kv() const { return rank_heads_kv() / slices; }
+
+int ShardedProblem::choose_slices(int asked, int num_sms) const {
+  const int64_t heads = rank_heads_kv();
+  if (asked < 0 || (asked > 0 && heads % asked != 0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("slices {}; accepted: 0 (the plan decides), or a divisor of {}, the "
+                            "heads of k that a rank computes",
+                            asked, heads));
+  }
+  if (ranks() == 1) return 1;  // nothing is exchanged
+  if (asked != 0) return asked;
+  if (num_sms == 0) return 1;  // on a host nothing overlaps
+  const int64_t rows = outer() * partition.seqlen() * whole.heads_q / ranks();
+  int count = kMostSlices;
+  while (count > 1 && (heads % count != 0 || rows < count * kRowsOfSm * num_sms)) --count;
+  return count;
+}
+
 AttentionProblem resized(const AttentionProblem& problem, const AttentionSizes& sizes) {
   ProblemDesc desc = problem;
   desc.seqlen_q = sizes.seqlen_q;
@@ -117,17 +154,18 @@ AttentionProblem resized(const AttentionProblem& problem, const AttentionSizes& 
 std::string ShardedProblem::description() const {
   const AttentionProblem& p = whole;
   return fmt::format(
-      "{} {}: {}{} batch {} seqlen {}:{} total {} heads {}:{} head_dim {}:{} window {} {} bounds "
+      "{} {} slices {}: {}{} batch {} seqlen {}:{} total {} heads {}:{} head_dim {}:{} window {} "
+      "{} bounds "
       "{} scale {} softcap {} sink {} {} out {} gradients {} dlse {} splits {} {}",
-      name_of(method), name_of(partition.layout()), name_of(p.dtype), is_packed() ? " packed" : "",
-      p.batch, p.seqlen_q, p.seqlen_k, p.total_q, p.heads_q, p.heads_kv, p.head_dim, p.head_dim_v,
-      p.mask.window_left, p.mask.window_right, p.mask.window_bounds, p.scale, p.softcap,
-      p.has_sink ? 1 : 0, name_of(p.sink_dtype), name_of(p.out_dtype), name_of(p.grad_dtype),
-      p.has_dlse ? 1 : 0, p.num_splits, p.split_keys);
+      name_of(method), name_of(partition.layout()), slices, name_of(p.dtype),
+      is_packed() ? " packed" : "", p.batch, p.seqlen_q, p.seqlen_k, p.total_q, p.heads_q,
+      p.heads_kv, p.head_dim, p.head_dim_v, p.mask.window_left, p.mask.window_right,
+      p.mask.window_bounds, p.scale, p.softcap, p.has_sink ? 1 : 0, name_of(p.sink_dtype),
+      name_of(p.out_dtype), name_of(p.grad_dtype), p.has_dlse ? 1 : 0, p.num_splits, p.split_keys);
 }
 
 ShardedProblem ShardedProblem::make(const AttentionProblem& whole, const ContextOptions& options,
-                                    int rank, int ranks) {
+                                    int rank, int ranks, int num_sms) {
   check_whole(whole);
   const bool packed = whole.layout_q == Layout::kPacked;
   const SequencePartition partition(ranks, packed ? whole.total_q : whole.seqlen_q, options.layout,
@@ -146,6 +184,7 @@ ShardedProblem ShardedProblem::make(const AttentionProblem& whole, const Context
                          .rank = rank,
                          .why = {}};
   choose_method(sharded, options.method);
+  sharded.slices = sharded.choose_slices(options.slices, num_sms);
   return sharded;
 }
 

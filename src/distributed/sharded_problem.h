@@ -19,6 +19,7 @@ struct ContextOptions {
   ContextMethod method = ContextMethod::kAuto;
   SequenceLayout layout = SequenceLayout::kZigzag;
   int num_threads = 0;  // CPU; 0: as many as the device has
+  int slices = 0;       // 0: the plan decides
 };
 
 struct ShardedProblem {
@@ -28,18 +29,28 @@ struct ShardedProblem {
   int rank = 0;
   ContextMethod method = ContextMethod::kAllToAll;  // the one that was chosen
   std::string why;                                  // it was
+  int slices = 1;                                   // computed one after the other
 
   int ranks() const { return partition.ranks(); }
+  // Of each slice on a rank.
+  int64_t slice_heads_q() const;
+  int64_t slice_heads_kv() const;
   bool is_packed() const { return whole.layout_q == Layout::kPacked; }
   // So many sequences are cut, each for itself; packed ones are cut as one.
   int64_t outer() const { return is_packed() ? 1 : whole.batch; }
-  // What every rank says alike: the problem, the method and the layout.
+  // What every rank says alike: the problem, the method, the layout and the slices.
   std::string description() const;
 
-  // Throws Error{kInvalidArgument} for a sequence that cannot be cut so, and Error{kNotSupported}
-  // for what is not there yet.
+  // `num_sms`: of each rank's GPU, 0 for a CPU. Throws Error{kInvalidArgument} for a sequence or
+  // heads that cannot be cut so, and Error{kNotSupported} for what is not there yet.
   static ShardedProblem make(const AttentionProblem& whole, const ContextOptions& options, int rank,
-                             int ranks);
+                             int ranks, int num_sms = 0);
+
+ private:
+  // Of all slices.
+  int64_t rank_heads_q() const;
+  int64_t rank_heads_kv() const;
+  int choose_slices(int asked, int num_sms) const;
 };
 
 // The same attention of other sizes; tensors are contiguous.

@@ -19,7 +19,8 @@ namespace fa4::internal {
 
 struct PlanOptions {
   int num_threads = 0;  // CPU: 0: as many as the device has
-  // GPU: where blocks find their tiles, if the kernel can for this problem; for tests.
+  // GPU: where blocks find their tiles, if the kernel can for this problem; for tests, and where
+  // other kernels run beside it.
   std::optional<TileSource> tile_source = {};
 };
 

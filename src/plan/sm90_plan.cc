@@ -81,10 +81,12 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   }
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
-  if (!spec.parts.are_cut() && !has_shape_of_parts(p) && !p.transforms_scores() &&
-      shares_keys(p, row_of(p), spec.schedule.group)) {
+  // Pairs take tiles by stride alone, and with softcap they are not prebuilt.
+  const bool may_pair =
+      !forced && !spec.parts.are_cut() && !has_shape_of_parts(p) && !p.transforms_scores();
+  if (may_pair && shares_keys(p, row_of(p), spec.schedule.group)) {
     spec.traits.cluster = row_of(p).cluster;
-    spec.schedule = choose_schedule(p, device, spec.shape(), forced);
+    spec.schedule = choose_schedule(p, device, spec.shape(), {});
   }
   return spec;
 }

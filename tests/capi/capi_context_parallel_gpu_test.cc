@@ -64,6 +64,7 @@ struct Case {
   bool through_nccl;
   int64_t window_right = 0;              // 0: causal
   std::vector<int32_t> cu_seqlens = {};  // packed, of 80 rows
+  int32_t slices = 0;
 };
 
 class ContextParallelGpu : public testing::TestWithParam<Case> {};
@@ -89,6 +90,7 @@ TEST_P(ContextParallelGpu, IsTheAttentionOfOneDevice) {
   fa4::ContextParallelOptions options;
   options.method = c.method;
   options.layout = c.layout;
+  options.slices = c.slices;
   HostTensors got;
   if (c.through_nccl) {
     const NcclGroup group(kRanks);
@@ -114,6 +116,11 @@ INSTANTIATE_TEST_SUITE_P(Emulated, ContextParallelGpu,
                                          Case{3, 1, FA4_ALL_GATHER, FA4_ZIGZAG, true},
                                          Case{2, 2, FA4_ALL_GATHER, FA4_CONTIGUOUS, false},
                                          Case{4, 2, 0, FA4_ZIGZAG, true, 0, {0, 33, 40, 80}},
+                                         Case{8, 4, FA4_ALL_TO_ALL, FA4_ZIGZAG, true, 0, {}, 2},
+                                         Case{8, 8, FA4_ALL_TO_ALL, FA4_ZIGZAG, false, 0, {}, 4},
+                                         Case{4, 2, FA4_ALL_GATHER, FA4_ZIGZAG, true, 0, {}, 2},
+                                         Case{3, 3, FA4_ALL_GATHER, FA4_ZIGZAG, false, 0, {}, 3},
+                                         Case{4, 4, 0, FA4_ZIGZAG, false, 0, {0, 33, 40, 80}, 2},
                                          // the first chunk sees nothing
                                          Case{1, 1, 0, FA4_ZIGZAG, false, -15}));
 

@@ -63,6 +63,7 @@ struct Case {
   bool causal;
   int32_t method = FA4_ALL_TO_ALL;
   int64_t window_left = -1, window_right = -1;
+  int32_t slices = 0;
 
   bool has_no_window() const { return window_left == -1 && window_right == -1; }
   // Each head is computed by one call, of the whole sequence.
@@ -74,6 +75,7 @@ fa4::ContextParallelOptions options_of(const Case& c) {
   options.method = c.method;
   options.layout = static_cast<int32_t>(c.layout);
   options.num_threads = 2;
+  options.slices = c.slices;
   return options;
 }
 
@@ -89,6 +91,7 @@ std::vector<Case> cases() {
         made.push_back({ranks, 72, layout, false, method, 5, 20});
         made.push_back({ranks, 72, layout, false, method, 40, -30});  // early rows see nothing
       }
+      made.push_back({ranks, 72, layout, true, FA4_ALL_GATHER, 13, -1, 2});
     }
   }
   return made;
@@ -121,7 +124,8 @@ float largest_difference(const std::vector<float>& a, const std::vector<float>& 
 std::string name_of(const Case& c) {
   return std::to_string(c.ranks) + " ranks, method " + std::to_string(c.method) + ", layout " +
          std::to_string(static_cast<int>(c.layout)) + ", causal " + std::to_string(c.causal) +
-         ", window " + std::to_string(c.window_left) + " " + std::to_string(c.window_right);
+         ", window " + std::to_string(c.window_left) + " " + std::to_string(c.window_right) +
+         ", slices " + std::to_string(c.slices);
 }
 
 void execute(const fa4::ForwardOp& op, const fa4::Plan& plan, fa4::ForwardArgs args) {
@@ -439,12 +443,13 @@ TEST(ContextParallel, AnOperationWithoutItsCommunicatorSaysSo) {
 
 // What a plan of two ranks says against `problem`.
 std::string refusal(const fa4::Problem& problem, int32_t method = 0, int32_t layout = 0,
-                    int32_t ranks = 2, fa4_status wanted = FA4_NOT_SUPPORTED) {
+                    int32_t ranks = 2, fa4_status wanted = FA4_NOT_SUPPORTED, int32_t slices = 0) {
   const fa4::Device device("cpu");
   const auto communicators = fa4::Communicator::local(ranks);
   fa4::ContextParallelOptions options;
   options.method = method;
   options.layout = layout;
+  options.slices = slices;
   try {
     const fa4::ContextParallelPlan plan(device, communicators[0], problem, options);
   } catch (const fa4::Error& error) {
@@ -487,6 +492,12 @@ TEST(ContextParallel, RefusesInWords) {
                        "4 heads of q and 2 of k over 3 ranks; accepted"));
   EXPECT_TRUE(contains(refusal(good, 7, 0, 2, FA4_INVALID_ARGUMENT), "method 7; accepted"));
   EXPECT_TRUE(contains(refusal(good, 0, 2, 2, FA4_INVALID_ARGUMENT), "layout 2; accepted"));
+  EXPECT_EQ(refusal(good, FA4_ALL_GATHER, 0, 2, FA4_OK, 2), "");
+  EXPECT_TRUE(contains(refusal(good, FA4_ALL_GATHER, 0, 2, FA4_INVALID_ARGUMENT, 4),
+                       "slices 4; accepted: 0 (the plan decides), or a divisor of 2,"));
+  EXPECT_TRUE(contains(refusal(good, FA4_ALL_TO_ALL, 0, 2, FA4_INVALID_ARGUMENT, 2),
+                       "slices 2; accepted: 0 (the plan decides), or a divisor of 1,"));
+  EXPECT_TRUE(contains(refusal(good, 0, 0, 2, FA4_INVALID_ARGUMENT, -1), "slices -1; accepted"));
 }
 
 TEST(ContextParallel, TheBackwardWantsAllGradients) {
@@ -521,6 +532,7 @@ TEST(ContextParallel, PlansDescribeThemselves) {
                                       small::dense_problem(1, 8, 8, true));
   EXPECT_TRUE(contains(plan.describe(), "rank: 1 of 2")) << plan.describe();
   EXPECT_TRUE(contains(plan.describe(), "method: all_to_all")) << plan.describe();
+  EXPECT_TRUE(contains(plan.describe(), "slices: 1 (2 heads of q and 1 of k at a time)"));
   EXPECT_TRUE(contains(plan.kernel_name(), "cpu_")) << plan.kernel_name();
   fa4_communicator* handle = nullptr;
   EXPECT_EQ(fa4_create_local_communicators(0, &handle), FA4_INVALID_ARGUMENT);

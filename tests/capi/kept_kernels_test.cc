@@ -103,7 +103,7 @@ TEST_F(KeptKernels, ANewProblemJoinsACaptureWhenItsKernelIsLoaded) {
   const fa4::ForwardArgs given = args();
   const fa4_status unloaded = fa4_forward(device.get(), &other, &given);
   const std::string unloaded_text = fa4_last_error();
-  captured_stream = reinterpret_cast<CuStream>(~uintptr_t{0});
+  captured_stream = kNoStream;
   EXPECT_EQ(loaded, FA4_OK) << loaded_text;
   EXPECT_EQ(unloaded, FA4_STREAM_CAPTURE) << unloaded_text;
   EXPECT_NE(unloaded_text.find("softcap is not loaded"), std::string::npos) << unloaded_text;

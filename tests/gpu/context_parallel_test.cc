@@ -14,6 +14,7 @@ struct Case {
   int32_t method, layout;
   bool captured = false;
   std::vector<int32_t> cu_seqlens = {};  // packed, of seqlen rows
+  int32_t slices = 0;
 };
 
 fa4::Problem problem_of(const Case& c) {
@@ -82,6 +83,7 @@ void run_case(const Case& c, int ranks, const NcclGroup& group) {
   fa4::ContextParallelOptions options;
   options.method = c.method;
   options.layout = c.layout;
+  options.slices = c.slices;
   const Ranks all = make_ranks(group, ranks, problem, options, whole);
   run_once(all);
   if (c.captured) {  // what a first exchange sets up is there
@@ -93,7 +95,7 @@ void run_case(const Case& c, int ranks, const NcclGroup& group) {
   const HostTensors got = gather(all, problem, whole);
   EXPECT_EQ(problem_of(got, wanted), "")
       << ranks << " ranks, method " << c.method << ", layout " << c.layout << ", heads "
-      << c.heads_q << ":" << c.heads_kv << ", causal " << c.causal;
+      << c.heads_q << ":" << c.heads_kv << ", causal " << c.causal << ", slices " << c.slices;
 }
 
 TEST(ContextParallelNccl, IsTheAttentionOfOneGpu) {
@@ -114,7 +116,13 @@ TEST(ContextParallelNccl, IsTheAttentionOfOneGpu) {
   run_case({1, 4096, 16, 8, 128, 0, 1, -1, 0, FA4_ZIGZAG, false, {0, 700, 2049, 2050, 4096}}, ranks,
            group);
   for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER}) {
-    run_case({1, 4096, 16, 8, 128, 0, 1, -1, method, FA4_ZIGZAG, true}, ranks, group);
+    for (const int32_t slices : {1, 2, 4}) {
+      const int64_t heads = 4 * ranks;
+      run_case({1, 4096, heads, heads, 128, 0, 1, -1, method, FA4_ZIGZAG, true, {}, slices}, ranks,
+               group);
+      run_case({2, 2048, 2 * heads, heads, 64, 0, 0, -1, method, FA4_ZIGZAG, false, {}, slices},
+               ranks, group);
+    }
   }
 }
 

@@ -45,8 +45,7 @@ inline std::map<std::string, int> take_driver_calls() {
   return calls;
 }
 
-// What execute may ask of a driver: to enqueue, `launches` kernels among it, and what is host work
-// alone.
+// What execute may ask of a driver: to enqueue so many launches, and what is host work alone.
 inline void expect_only_enqueues(const std::map<std::string, int>& calls, int launches = 1) {
   for (const auto& [name, count] : calls) {
     const bool enqueues = name == "cuLaunchKernelEx" ||

@@ -5,8 +5,9 @@
 
 namespace fa4::internal {
 
-// The stream that is being captured now; by its address, so that no stream is the default.
-inline CuStream captured_stream = reinterpret_cast<CuStream>(~uintptr_t{0});
+inline const CuStream kNoStream = reinterpret_cast<CuStream>(~uintptr_t{0});
+// The stream that is being captured now.
+inline CuStream captured_stream = kNoStream;
 
 // Of Hopper (9) or Blackwell (10), with 132 SMs.
 template <int kComputeMajor>

@@ -10,16 +10,20 @@ CuPointer as_pointer(const void* pointer) { return reinterpret_cast<CuPointer>(p
 
 class CudaEvent : public Event {
  public:
-  CudaEvent(const DriverApi& api, CuContext context, const std::string& device)
+  CudaEvent(const DriverApi& api, CuContext context, const std::string& device, unsigned flags)
       : api_(api), context_(context), device_(device) {
     const ContextScope scope(api_, context_, device_);
-    check_driver(api_, api_.event_create(&event_, 0), device_, "cuEventCreate");
+    check_driver(api_, api_.event_create(&event_, flags), device_, "cuEventCreate");
   }
   ~CudaEvent() override { api_.event_destroy(event_); }
 
   void record(void* stream) override {
     const ContextScope scope(api_, context_, device_);
     check_driver(api_, api_.event_record(event_, stream), device_, "cuEventRecord");
+  }
+  void enqueue_wait(void* stream) const override {
+    const ContextScope scope(api_, context_, device_);
+    check_driver(api_, api_.stream_wait_event(stream, event_, 0), device_, "cuStreamWaitEvent");
   }
   void synchronize() override {
     const ContextScope scope(api_, context_, device_);
@@ -208,7 +212,19 @@ void CudaDevice::synchronize(void* stream) {
 }
 
 std::unique_ptr<Event> CudaDevice::create_event() {
-  return std::make_unique<CudaEvent>(api_, context_, spec_.name);
+  return std::make_unique<CudaEvent>(api_, context_, spec_.name, 0);
+}
+
+void* CudaDevice::create_urgent_stream() {
+  const ContextScope scope = enter();
+  CuStream stream = nullptr;
+  check(api_.stream_create_with_priority(&stream, kCuStreamNonBlocking, kCuHighestPriority),
+        "cuStreamCreateWithPriority");
+  return stream;
+}
+
+std::unique_ptr<Event> CudaDevice::create_untimed_event() {
+  return std::make_unique<CudaEvent>(api_, context_, spec_.name, kCuEventDisableTiming);
 }
 
 void CudaDevice::encode_tensor_map(const TensorMapDesc& desc, void* map) const {

@@ -53,6 +53,8 @@ class CudaDevice : public Device {
   void destroy_stream(void* stream) override;
   void synchronize(void* stream) override;
   std::unique_ptr<Event> create_event() override;
+  void* create_urgent_stream() override;
+  std::unique_ptr<Event> create_untimed_event() override;
 
  private:
   ContextScope enter() const { return ContextScope(api_, context_, spec_.name); }

@@ -37,6 +37,9 @@ enum CuTensorMapType : int { kCuMapF16 = 6, kCuMapF32 = 7, kCuMapBF16 = 9 };
 constexpr int kCuLaunchAttributeCluster = 4;
 constexpr int kCuLaunchAttributeProgrammaticSerialization = 6;
 constexpr int kCuMapL2Promotion128B = 2;
+constexpr unsigned kCuStreamNonBlocking = 1;
+constexpr int kCuHighestPriority = -1000;  // the driver takes the highest that the device has
+constexpr unsigned kCuEventDisableTiming = 2;
 
 struct CuLaunchAttribute {
   int id;
@@ -115,8 +118,11 @@ static_assert(sizeof(CuCopy2d) == 128);
     (CuPointer to, CuPointer from, size_t bytes, CuStream stream))                               \
   X(copy_2d_async, cuMemcpy2DAsync_v2, (const CuCopy2d* copy, CuStream stream))                  \
   X(stream_create, cuStreamCreate, (CuStream * stream, unsigned flags))                          \
+  X(stream_create_with_priority, cuStreamCreateWithPriority,                                     \
+    (CuStream * stream, unsigned flags, int priority))                                           \
   X(stream_destroy, cuStreamDestroy_v2, (CuStream stream))                                       \
   X(stream_synchronize, cuStreamSynchronize, (CuStream stream))                                  \
+  X(stream_wait_event, cuStreamWaitEvent, (CuStream stream, CuEvent event, unsigned flags))      \
   X(stream_is_capturing, cuStreamIsCapturing, (CuStream stream, int* status))                    \
   X(event_create, cuEventCreate, (CuEvent * event, unsigned flags))                              \
   X(event_destroy, cuEventDestroy_v2, (CuEvent event))                                           \

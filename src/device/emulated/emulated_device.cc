@@ -38,6 +38,7 @@ uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(poi
 class HostEvent final : public Event {
  public:
   void record(void*) override { at_ = Clock::now(); }
+  void enqueue_wait(void*) const override {}
   void synchronize() override {}
   double milliseconds_since(const Event& start) const override {
     const std::chrono::duration<double, std::milli> elapsed =

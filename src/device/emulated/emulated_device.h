@@ -44,6 +44,8 @@ class EmulatedDevice : public Device {
   void destroy_stream(void* stream) override;
   void synchronize(void*) override;
   std::unique_ptr<Event> create_event() override;
+  void* create_urgent_stream() override { return create_stream(); }
+  std::unique_ptr<Event> create_untimed_event() override { return create_event(); }
 
  private:
   // The machine, which one thread may use at a time; kernels share it with the device.

@@ -248,5 +248,23 @@ TEST_F(CudaDeviceTest, EventsMeasure) {
   EXPECT_EQ(end->milliseconds_since(*start), 1.5);
 }
 
+TEST_F(CudaDeviceTest, EventsOrderAnUrgentStream) {
+  const auto device = std::make_shared<CudaDevice>(api_, 0);
+  {
+    const UrgentStream urgent(device);
+    EXPECT_EQ(fake.stream_flags, kCuStreamNonBlocking);
+    EXPECT_EQ(fake.stream_priority, kCuHighestPriority);
+    const auto event = device->create_untimed_event();
+    EXPECT_EQ(fake.event_flags, kCuEventDisableTiming);
+    event->record(nullptr);
+    event->enqueue_wait(urgent.get());
+    EXPECT_EQ(fake.waiting, urgent.get());
+    fake.failing["stream_wait_event"] = 700;
+    error_of(ErrorCode::kDriver, [&] { event->enqueue_wait(urgent.get()); });
+    fake.failing["stream_destroy"] = 700;  // the destructor does not throw
+  }
+  EXPECT_EQ(fake.count("stream_destroy"), 1);
+}
+
 }  // namespace
 }  // namespace fa4::internal

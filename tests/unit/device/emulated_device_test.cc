@@ -96,6 +96,9 @@ TEST_F(Emulated, RunsAKernelOverItsMemory) {
   kernel->launch(config, &params, sizeof params, stream);
   end->record(stream);
   EXPECT_GT(end->milliseconds_since(*begin), 0);
+  const UrgentStream urgent(device_);
+  end->enqueue_wait(urgent.get());
+  EXPECT_NE(urgent.get(), stream);
   device_->synchronize(stream);
   device_->destroy_stream(stream);
   uint32_t results[kCount];

@@ -22,6 +22,9 @@ struct FakeDriver {
   CuCopy2d rows_copied{};
   int max_dynamic_smem = -1;
   int capture_status = 0;
+  unsigned stream_flags = 0, event_flags = 0;
+  int stream_priority = 0;
+  CuStream waiting = nullptr;
   int compute_major = 9, compute_minor = 0;
   int map_type = -1, map_swizzle = -1;
 
@@ -143,13 +146,26 @@ inline DriverApi fake_driver_api() {
     *stream = reinterpret_cast<CuStream>(0x3000);
     return answer("stream_create");
   };
+  api.stream_create_with_priority = [](CuStream* stream, unsigned flags, int priority) {
+    *stream = reinterpret_cast<CuStream>(0x3100);
+    fake.stream_flags = flags;
+    fake.stream_priority = priority;
+    return answer("stream_create_with_priority");
+  };
+  api.stream_wait_event = [](CuStream stream, CuEvent, unsigned) {
+    fake.waiting = stream;
+    return answer("stream_wait_event");
+  };
   api.stream_destroy = [](CuStream) { return answer("stream_destroy"); };
   api.stream_synchronize = [](CuStream) { return answer("stream_synchronize"); };
   api.stream_is_capturing = [](CuStream, int* status) {
     *status = fake.capture_status;
     return answer("stream_is_capturing");
   };
-  api.event_create = [](CuEvent*, unsigned) { return answer("event_create"); };
+  api.event_create = [](CuEvent*, unsigned flags) {
+    fake.event_flags = flags;
+    return answer("event_create");
+  };
   api.event_destroy = [](CuEvent) { return answer("event_destroy"); };
   api.event_record = [](CuEvent, CuStream) { return answer("event_record"); };
   api.event_synchronize = [](CuEvent) { return answer("event_synchronize"); };

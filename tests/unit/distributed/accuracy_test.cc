@@ -156,6 +156,15 @@ Case case_of(DType dtype, int variant) {
   return c;
 }
 
+// Of the key heads that a rank computes, in how many slices it may.
+std::vector<int> slices_of(const AttentionProblem& p, int ranks, ContextMethod method) {
+  const bool gathers = method == ContextMethod::kAllGather;
+  const int64_t heads = gathers ? p.heads_kv : std::max<int64_t>(1, p.heads_kv / ranks);
+  std::vector<int> slices;
+  for (int count = 1; count <= heads; count *= 2) slices.push_back(count);
+  return slices;
+}
+
 TEST(ContextAccuracy, HasTheBoundsOfOneDevice) {
   int64_t mallocs = 0;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -168,29 +177,60 @@ TEST(ContextAccuracy, HasTheBoundsOfOneDevice) {
       const Reference reference = reference_forward(p, inputs, 2);
       for (const int ranks : {2, 4}) {
         for (const ContextMethod method : {ContextMethod::kAllToAll, ContextMethod::kAllGather}) {
-          const ContextOptions options{
-              .method = method,
-              .layout = variant == 1 ? SequenceLayout::kContiguous : SequenceLayout::kZigzag,
-              .num_threads = 2};
-          Whole got = run_ranks(c, ranks, options, &mallocs);
-          const std::string said = fmt::format("{}, variant {}, {} ranks, {}", name_of(dtype),
-                                               variant, ranks, name_of(method));
-          const Accuracy out = check_out(p, inputs, reference, got.out.data());
-          EXPECT_TRUE(out.passed) << said << ": " << out.detail;
-          const Accuracy lse =
-              check_lse(p, inputs, reference, got.lse.data(), exp2_max_relative_error(dtype));
-          EXPECT_TRUE(lse.passed) << said << ": " << lse.detail;
-          BackwardArgs made = given;
-          made.dq = got.dq.data(), made.dk = got.dk.data(), made.dv = got.dv.data();
-          made.dsink = p.has_sink ? got.dsink.data() : nullptr;
-          const BackwardAccuracy gradients = check_backward(p, made, c.reference);
-          EXPECT_TRUE(gradients.passed()) << said << ": " << gradients.detail();
+          for (const int slices : slices_of(p, ranks, method)) {
+            const ContextOptions options{
+                .method = method,
+                .layout = variant == 1 ? SequenceLayout::kContiguous : SequenceLayout::kZigzag,
+                .num_threads = 2,
+                .slices = slices};
+            Whole got = run_ranks(c, ranks, options, &mallocs);
+            const std::string said =
+                fmt::format("{}, variant {}, {} ranks, {}, {} slices", name_of(dtype), variant,
+                            ranks, name_of(method), slices);
+            const Accuracy out = check_out(p, inputs, reference, got.out.data());
+            EXPECT_TRUE(out.passed) << said << ": " << out.detail;
+            const Accuracy lse =
+                check_lse(p, inputs, reference, got.lse.data(), exp2_max_relative_error(dtype));
+            EXPECT_TRUE(lse.passed) << said << ": " << lse.detail;
+            BackwardArgs made = given;
+            made.dq = got.dq.data(), made.dk = got.dk.data(), made.dv = got.dv.data();
+            made.dsink = p.has_sink ? got.dsink.data() : nullptr;
+            const BackwardAccuracy gradients = check_backward(p, made, c.reference);
+            EXPECT_TRUE(gradients.passed()) << said << ": " << gradients.detail();
+          }
         }
       }
     }
   }
   if (kCountsMallocs) {
     EXPECT_EQ(mallocs, 0);
+  }
+}
+
+// Heads know nothing of one another: in slices they have the bits that they have at once, and those
+// of one device where each is computed by one call.
+TEST(ContextAccuracy, SlicesChangeNoBit) {
+  int64_t mallocs = 0;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Case of = case_of(dtype, 1);
+    of.desc.heads_kv = 8;
+    const BackwardCase c(of);
+    const Whole alone = run_ranks(c, 1, {.num_threads = 2}, &mallocs);
+    for (const ContextMethod method : {ContextMethod::kAllToAll, ContextMethod::kAllGather}) {
+      Whole wanted = alone;
+      for (const int slices : slices_of(c.problem(), 2, method)) {
+        const ContextOptions options{.method = method, .num_threads = 2, .slices = slices};
+        const Whole got = run_ranks(c, 2, options, &mallocs);
+        if (method == ContextMethod::kAllGather && slices == 1) wanted = got;
+        SCOPED_TRACE(fmt::format("{}, {}, {} slices", name_of(dtype), name_of(method), slices));
+        EXPECT_EQ(got.out, wanted.out);
+        EXPECT_EQ(got.lse, wanted.lse);
+        EXPECT_EQ(got.dq, wanted.dq);
+        EXPECT_EQ(got.dk, wanted.dk);
+        EXPECT_EQ(got.dv, wanted.dv);
+        EXPECT_EQ(got.dsink, wanted.dsink);
+      }
+    }
   }
 }
 

@@ -15,9 +15,17 @@ namespace {
 struct Calls {
   int starts = 0, ends = 0, sends = 0, receives = 0;
   bool outside_of_group = false;
+  NcclApi::Stream stream = nullptr;  // of the last message
+  bool on_several_streams = false;
   NcclApi::Result send_result = 0, end_result = 0;
 };
 Calls calls;
+
+void remember(NcclApi::Stream stream) {
+  calls.outside_of_group |= calls.starts != calls.ends + 1;
+  calls.on_several_streams |= calls.sends + calls.receives > 0 && stream != calls.stream;
+  calls.stream = stream;
+}
 
 NcclApi recording_nccl() {
   NcclApi api;
@@ -27,12 +35,12 @@ NcclApi recording_nccl() {
   api.comm_device = [](NcclApi::Comm, int* device) { return *device = 0, 0; };
   api.group_start = [] { return ++calls.starts, 0; };
   api.group_end = [] { return ++calls.ends, calls.end_result; };
-  api.send = [](const void*, size_t, int, int, NcclApi::Comm, NcclApi::Stream) {
-    calls.outside_of_group |= calls.starts != calls.ends + 1;
+  api.send = [](const void*, size_t, int, int, NcclApi::Comm, NcclApi::Stream stream) {
+    remember(stream);
     return ++calls.sends, calls.send_result;
   };
-  api.receive = [](void*, size_t, int, int, NcclApi::Comm, NcclApi::Stream) {
-    calls.outside_of_group |= calls.starts != calls.ends + 1;
+  api.receive = [](void*, size_t, int, int, NcclApi::Comm, NcclApi::Stream stream) {
+    remember(stream);
     return ++calls.receives, 0;
   };
   return api;
@@ -57,38 +65,122 @@ AttentionProblem whole_problem() {
 
 void* address(uintptr_t number) { return reinterpret_cast<void*>(number << 32); }
 
-TEST_F(NcclTest, AnExecutionOnlyEnqueues) {
-  const DriverApi driver = counting_driver(idle_gpu<9>());
-  const auto device = std::make_shared<CudaDevice>(driver, 0);
-  const ContextForwardPlan plan =
-      plan_context_forward(whole_problem(), device->spec(), communicator_, {});
-  std::unique_ptr<ContextForwardOp> op;
-  try {
-    op = std::make_unique<ContextForwardOp>(plan, device);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCompiler) throw;
-    GTEST_SKIP() << error.what();
+// Where the attention of an execution was launched.
+CuStream launched_on = nullptr;
+// The stream that an operation gets for its exchanges.
+CuStream const kUrgent = address(99);
+
+DriverApi remembering_gpu() {
+  DriverApi api = idle_gpu<9>();
+  api.launch = [](const CuLaunchConfig* config, CuFunction, void**, void**) {
+    launched_on = config->stream;
+    return kCuSuccess;
+  };
+  api.stream_create_with_priority = [](CuStream* stream, unsigned flags, int priority) {
+    EXPECT_EQ(flags, kCuStreamNonBlocking);
+    EXPECT_EQ(priority, kCuHighestPriority);
+    *stream = kUrgent;
+    return kCuSuccess;
+  };
+  return api;
+}
+
+// A forward of two ranks on a driver that runs nothing.
+class EnqueueTest : public NcclTest {
+ protected:
+  // False, with the test skipped, where kernels cannot be compiled.
+  bool prepare(int slices) {
+    const ContextForwardPlan plan =
+        plan_context_forward(whole_problem(), device_->spec(), communicator_, {.slices = slices});
+    try {
+      op_ = std::make_unique<ContextForwardOp>(plan, device_);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCompiler) throw;
+      skip_ = error.what();
+      return false;
+    }
+    args_.q = address(1), args_.k = address(2), args_.v = address(3), args_.out = address(4);
+    args_.lse = static_cast<float*>(address(5));
+    args_.workspace = address(6);
+    args_.workspace_bytes = plan.workspace.bytes();
+    take_driver_calls();
+    return true;
   }
-  take_driver_calls();
-  ForwardArgs args;  // never read: the driver runs nothing
-  args.q = address(1), args.k = address(2), args.v = address(3), args.out = address(4);
-  args.lse = static_cast<float*>(address(5));
-  args.workspace = address(6);
-  args.workspace_bytes = plan.workspace.bytes();
-  const int64_t mallocs = num_mallocs();
-  op->execute(args);
-  EXPECT_EQ(num_mallocs(), mallocs);
-  std::map<std::string, int> asked = take_driver_calls();
-  EXPECT_GT(asked["cuMemcpy2DAsync_v2"], 0);
-  asked.erase("cuMemcpy2DAsync_v2");
-  asked.erase("cuMemcpyDtoDAsync_v2");
-  expect_only_enqueues(asked);
+  // What it asks of the driver, by name, but for copies.
+  std::map<std::string, int> execute(void* stream) {
+    calls = {};
+    args_.stream = stream;
+    const int64_t mallocs = num_mallocs();
+    op_->execute(args_);
+    EXPECT_EQ(num_mallocs(), mallocs);
+    EXPECT_FALSE(calls.outside_of_group);
+    EXPECT_FALSE(calls.on_several_streams);
+    EXPECT_EQ(calls.starts, calls.ends);
+    EXPECT_EQ(calls.sends, calls.receives);
+    EXPECT_EQ(launched_on, stream);
+    std::map<std::string, int> asked = take_driver_calls();
+    EXPECT_GT(asked["cuMemcpy2DAsync_v2"], 0);
+    asked.erase("cuMemcpy2DAsync_v2");
+    asked.erase("cuMemcpyDtoDAsync_v2");
+    return asked;
+  }
+
+  const DriverApi driver_ = counting_driver(remembering_gpu());
+  const std::shared_ptr<Device> device_ = std::make_shared<CudaDevice>(driver_, 0);
+  std::unique_ptr<ContextForwardOp> op_;
+  ForwardArgs args_;  // never read: the driver runs nothing
+  std::string skip_;
+};
+
+// q, k, v and out by sequence and chunk, lse by sequence.
+constexpr int kMessagesOfSlice = 2 * (4 * 2 + 1);
+
+TEST_F(EnqueueTest, OneSliceGoesOnTheCallersStream) {
+  if (!prepare(1)) GTEST_SKIP() << skip_;
+  expect_only_enqueues(execute(address(7)), 1);
   EXPECT_EQ(calls.starts, 2);
-  EXPECT_EQ(calls.ends, 2);
-  EXPECT_FALSE(calls.outside_of_group);
-  // q, k, v and out by sequence and chunk, lse by sequence
-  EXPECT_EQ(calls.receives, 2 * (4 * 2 + 1));
-  EXPECT_EQ(calls.sends, calls.receives);
+  EXPECT_EQ(calls.receives, kMessagesOfSlice);
+  EXPECT_EQ(calls.stream, address(7));
+}
+
+TEST_F(EnqueueTest, SlicesGoOnTwoStreams) {
+  if (!prepare(2)) GTEST_SKIP() << skip_;
+  std::map<std::string, int> asked = execute(address(7));
+  // At the beginning and the end, before each slice's attention, and behind it.
+  EXPECT_EQ(asked["cuEventRecord"], 2 + 2 * 2);
+  EXPECT_EQ(asked["cuStreamWaitEvent"], asked["cuEventRecord"]);
+  for (const char* name : {"cuEventRecord", "cuStreamWaitEvent", "cuStreamIsCapturing"}) {
+    asked.erase(name);
+  }
+  expect_only_enqueues(asked, 2);
+  EXPECT_EQ(calls.starts, 4);  // each slice comes, and goes
+  EXPECT_EQ(calls.receives, 2 * kMessagesOfSlice);
+  EXPECT_EQ(calls.stream, kUrgent);
+}
+
+// The caller may free the workspace when his stream is through.
+TEST_F(EnqueueTest, TheCallersStreamWaitsForAnExecutionThatFailed) {
+  if (!prepare(2)) GTEST_SKIP() << skip_;
+  calls.send_result = 5;
+  EXPECT_THROW(op_->execute(args_), Error);
+  const std::map<std::string, int> asked = take_driver_calls();
+  EXPECT_EQ(asked.count("cuLaunchKernelEx"), 0u);
+  EXPECT_EQ(asked.at("cuStreamWaitEvent"), 2) << "at the beginning, and at the end";
+}
+
+// Until a capture ends, the stream of the exchanges is in it.
+TEST_F(EnqueueTest, DuringACaptureOtherStreamsDoWithoutTheSecond) {
+  if (!prepare(2)) GTEST_SKIP() << skip_;
+  execute(address(7));
+  captured_stream = kUrgent;
+  execute(address(7));
+  EXPECT_EQ(calls.stream, kUrgent) << "the capture itself goes on";
+  std::map<std::string, int> asked = execute(address(8));
+  EXPECT_EQ(calls.stream, address(8));
+  EXPECT_EQ(asked.count("cuEventRecord"), 0u);
+  captured_stream = kNoStream;
+  execute(address(8));
+  EXPECT_EQ(calls.stream, kUrgent);
 }
 
 // The error of one exchange over two bytes.

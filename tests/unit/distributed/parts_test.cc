@@ -25,7 +25,11 @@ void check_parts(const AttentionProblem& whole, const SequencePartition& partiti
   for (int rank = 0; rank < partition.ranks(); ++rank) {
     std::vector<int> seen(static_cast<size_t>(partition.local_seqlen()), 0);
     for (const Part& part : parts_of(whole.mask, partition.chunks(rank), seqlen)) {
-      const AttentionProblem call = problem_of(whole, part, partition.local_seqlen());
+      const AttentionProblem call = problem_of(whole, part,
+                                               {.heads_q = whole.heads_q,
+                                                .heads_kv = whole.heads_kv,
+                                                .local_seqlen = partition.local_seqlen(),
+                                                .dq_heads = whole.heads_q});
       for (int64_t i = 0; i < part.queries; ++i) {
         const int64_t slot = part.first_query + i;
         ++seen[static_cast<size_t>(slot)];
@@ -75,6 +79,22 @@ TEST(Parts, OfACausalMaskSeeNoLaterKeys) {
   EXPECT_EQ(parts[0].keys, 16);
   EXPECT_EQ(parts[1].keys, 24);
   for (const Part& part : parts) EXPECT_EQ(part.window, (MaskSpec{-1, 0, 2}));
+}
+
+// One of four slices, of one query head and one key head; dq is f32 and of the slice alone.
+TEST(Parts, OfASliceHaveItsHeadsAndTheRowsOfTheWhole) {
+  ProblemDesc desc = problem_of(32, std::nullopt, std::nullopt);
+  desc.heads_q = desc.heads_kv = 4;
+  desc.q = desc.k = desc.v = desc.out = desc.dout = desc.dq = desc.dk = desc.dv = {};
+  const AttentionProblem call =
+      problem_of(AttentionProblem::make(desc), {.queries = 8, .keys = 32, .window = {}},
+                 {.heads_q = 1, .heads_kv = 1, .local_seqlen = 16, .dq_heads = 1});
+  EXPECT_EQ(call.heads_q, 1);
+  EXPECT_EQ(call.q, (Strides{16 * 64, 64, 16}));
+  EXPECT_EQ(call.out, call.q);
+  EXPECT_EQ(call.dq, (Strides{16 * 16, 16, 16}));
+  EXPECT_EQ(call.k, (Strides{32 * 16, 16, 16}));
+  EXPECT_EQ(call.dv, call.k);
 }
 
 }  // namespace

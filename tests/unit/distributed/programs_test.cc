@@ -25,7 +25,7 @@ AttentionProblem whole_problem(int64_t heads_q, int64_t heads_kv) {
 std::vector<const ExchangeStep*> exchanges_of(const Program& program) {
   std::vector<const ExchangeStep*> exchanges;
   for (const Step& step : program) {
-    if (const auto* exchange = std::get_if<ExchangeStep>(&step)) exchanges.push_back(exchange);
+    if (const auto* exchange = std::get_if<ExchangeStep>(&step.work)) exchanges.push_back(exchange);
   }
   return exchanges;
 }
@@ -66,17 +66,17 @@ class Places {
 void check_places(const ContextProgram& made) {
   const Places places(made);
   for (const Step& step : made.program) {
-    if (const auto* copy = std::get_if<CopyStep>(&step)) {
+    if (const auto* copy = std::get_if<CopyStep>(&step.work)) {
       places.check(copy->from, copy->from_pitch, copy->width, copy->rows);
       places.check(copy->to, copy->to_pitch, copy->width, copy->rows);
-    } else if (const auto* zero = std::get_if<ZeroStep>(&step)) {
+    } else if (const auto* zero = std::get_if<ZeroStep>(&step.work)) {
       places.check(zero->to, 0, zero->bytes, 1);
-    } else if (const auto* exchange = std::get_if<ExchangeStep>(&step)) {
+    } else if (const auto* exchange = std::get_if<ExchangeStep>(&step.work)) {
       for (const Message& message : exchange->sends) places.check(message.at, 0, message.bytes, 1);
       for (const Message& message : exchange->receives) {
         places.check(message.at, 0, message.bytes, 1);
       }
-    } else if (const auto* sum = std::get_if<SumStep>(&step)) {
+    } else if (const auto* sum = std::get_if<SumStep>(&step.work)) {
       const auto columns = static_cast<size_t>(sum->columns);
       places.check(sum->parts, static_cast<size_t>(sum->part_pitch) * 4, columns * 4,
                    static_cast<size_t>(sum->rows));
@@ -115,10 +115,13 @@ TEST(Programs, OfAllRanksFitTogether) {
   for (const auto& [method, writes] : kMethods) {
     for (const SequenceLayout layout : {SequenceLayout::kZigzag, SequenceLayout::kContiguous}) {
       for (const Write write : writes) {
-        const ContextOptions options{.method = method, .layout = layout};
-        check_ranks(whole_problem(8, 8), 2, options, write);
+        ContextOptions options{.method = method, .layout = layout};
         check_ranks(whole_problem(8, 2), 4, options, write);
         check_ranks(whole_problem(6, 3), 3, options, write);
+        for (const int slices : {1, 2, 4}) {
+          options.slices = slices;
+          check_ranks(whole_problem(8, 8), 2, options, write);
+        }
       }
     }
   }
@@ -156,7 +159,7 @@ TEST(Programs, AddInTheOrderOfRanks) {
     const ExchangeStep* back = exchanges_of(made.program).back();
     std::vector<const SumStep*> sums;
     for (const Step& step : made.program) {
-      const auto* sum = std::get_if<SumStep>(&step);
+      const auto* sum = std::get_if<SumStep>(&step.work);
       if (sum != nullptr && sum->parts.place == Place::kStaging) sums.push_back(sum);
     }
     EXPECT_EQ(sums.size(), method == ContextMethod::kAllToAll ? 4u : 2u);  // dk's and dv's heads
@@ -174,6 +177,27 @@ TEST(Programs, AddInTheOrderOfRanks) {
       }
     }
     EXPECT_GT(received, 0);
+  }
+}
+
+// The same bytes come whatever the slices.
+TEST(Programs, OfSlicesReceiveAsMuch) {
+  for (const ContextMethod method : {ContextMethod::kAllToAll, ContextMethod::kAllGather}) {
+    const bool gathers = method == ContextMethod::kAllGather;
+    const auto problem = [&](int slices) {
+      const ContextOptions options{.method = method, .slices = slices};
+      return ShardedProblem::make(whole_problem(8, 8), options, 1, 2);
+    };
+    const Write forward = gathers ? all_gather_forward : all_to_all_forward;
+    const Write backward = gathers ? all_gather_backward : all_to_all_backward;
+    for (const Write write : {forward, backward}) {
+      const size_t bytes = received_by(write(problem(1)).program);
+      EXPECT_EQ(received_by(write(problem(2)).program), bytes);
+      EXPECT_EQ(received_by(write(problem(4)).program), bytes);
+    }
+    EXPECT_EQ(exchanges_of(forward(problem(1)).program).size(), gathers ? 1u : 2u);
+    EXPECT_EQ(exchanges_of(forward(problem(4)).program).size(), gathers ? 4u : 6u);
+    EXPECT_EQ(exchanges_of(backward(problem(4)).program).size(), 6u);
   }
 }
 

@@ -1,0 +1,102 @@
+#include "distributed/gather.h"
+
+#include <algorithm>
+
+namespace fa4::internal {
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+}  // namespace
+
+std::vector<Part> parts_of(const ShardedProblem& p) {
+  std::vector<Part> parts = parts_of(p.whole.mask, p.partition.chunks(p.rank), p.whole.seqlen_k);
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const Part& a, const Part& b) { return a.keys > b.keys; });
+  return parts;
+}
+
+Gather::Gather(const ShardedProblem& problem, int slice, int64_t first_byte)
+    : room(Place::kWhole, first_byte), p_(problem), slice_(slice), parts_(parts_of(problem)) {}
+
+Address Gather::own(Place place, int64_t bytes) const {
+  return {place, static_cast<size_t>(slice_ * p_.slice_heads_q() * bytes)};
+}
+
+Rows Gather::queries(Place place, int64_t dim, DType type) const {
+  return {own(place, dim * size_of(type)), p_.whole.heads_q * dim, size_of(type)};
+}
+
+RowTensor Gather::keys(Place shard, int64_t dim, DType type) {
+  const int64_t taken = p_.slice_heads_kv(), bytes = dim * size_of(type);
+  const HeadDeal deal{p_.whole.heads_kv, taken, slice_ * taken, taken, p_.ranks()};
+  return {{shard}, room.take(p_.whole.batch * p_.whole.seqlen_k * taken * bytes), deal, bytes};
+}
+
+Rows Gather::rows_of(const RowTensor& tensor, int64_t dim) {
+  return {tensor.whole, tensor.deal.taken * dim, tensor.head_bytes / dim};
+}
+
+Address Gather::part_lse(const Part& part) {
+  return room.take(p_.whole.batch * p_.slice_heads_q() * part.queries * kFloat);
+}
+
+void Gather::from_part(const Part& part, Address of_part, Place lse,
+                       std::vector<Work>& works) const {
+  for (int64_t b = 0; b < p_.whole.batch; ++b) works.push_back(lse_copy(part, of_part, lse, b));
+}
+
+void Gather::to_part(const Part& part, Place lse, Address of_part, std::vector<Work>& works) const {
+  for (int64_t b = 0; b < p_.whole.batch; ++b) {
+    const CopyStep back = lse_copy(part, of_part, lse, b);
+    works.push_back(
+        CopyStep{back.to, back.from, back.to_pitch, back.from_pitch, back.width, back.rows});
+  }
+}
+
+CopyStep Gather::lse_copy(const Part& part, Address of_part, Place lse, int64_t b) const {
+  const int64_t heads = p_.slice_heads_q(), row = part.queries * kFloat;
+  const int64_t pitch = p_.partition.local_seqlen() * kFloat;
+  const Address of_rank = own(lse, pitch) + static_cast<size_t>(b * p_.whole.heads_q * pitch +
+                                                                part.first_query * kFloat);
+  return copy_step(of_part + static_cast<size_t>(b * heads * row), row, of_rank, pitch, row, heads);
+}
+
+KeyTerms::KeyTerms(Gather& gather, const AttentionProblem& whole, Place shard, int64_t dim)
+    : whole_(whole),
+      tensor_(gather.keys(shard, dim, DType::kF32)),
+      sums_(Gather::rows_of(tensor_, dim)),
+      terms_{gather.parts().size() > 1
+                 ? gather.room.take(whole.batch * whole.seqlen_k * sums_.columns * kFloat)
+                 : Address{},
+             sums_.columns, kFloat} {}
+
+void KeyTerms::zero_others(const Part& first, std::vector<Work>& works) const {
+  const auto zero = [&](int64_t from, int64_t to) {
+    if (from >= to) return;
+    works.push_back(
+        ZeroStep{sums_.row(from), static_cast<size_t>((to - from) * sums_.columns * kFloat)});
+  };
+  for (int64_t b = 0; b < whole_.batch; ++b) {
+    const int64_t begin = b * whole_.seqlen_k;
+    zero(begin, begin + first.first_key);
+    zero(begin + first.first_key + first.keys, begin + whole_.seqlen_k);
+  }
+}
+
+void KeyTerms::add(const Part& part, std::vector<Work>& works) const {
+  for (int64_t b = 0; b < whole_.batch && part.keys > 0; ++b) {
+    const int64_t row = b * whole_.seqlen_k + part.first_key;
+    works.push_back(SumStep{.parts = sums_.row(row),
+                            .to = sums_.row(row),
+                            .part_stride = static_cast<int64_t>(terms_.at.offset - sums_.at.offset),
+                            .num_parts = 2,
+                            .rows = part.keys,
+                            .columns = sums_.columns,
+                            .part_pitch = sums_.columns,
+                            .to_pitch = sums_.columns,
+                            .to_type = DType::kF32});
+  }
+}
+
+}  // namespace fa4::internal

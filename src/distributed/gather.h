@@ -1,0 +1,80 @@
+// Where the tensors of one slice of the all-gather lie, and the copies and sums among them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "distributed/exchange_builder.h"
+#include "distributed/parts.h"
+#include "distributed/sharded_problem.h"
+
+namespace fa4::internal {
+
+// A tensor with a row of `columns` elements a token, and where the rows of a part begin.
+struct Rows {
+  Address at;
+  int64_t columns = 0;
+  int64_t bytes = 0;  // of an element
+  Address row(int64_t index) const { return at + static_cast<size_t>(index * columns * bytes); }
+};
+
+// The rank's calls in a slice; the one of the most keys comes first: in a backward it leaves the
+// fewest zeros.
+std::vector<Part> parts_of(const ShardedProblem& problem);
+
+// What both directions share: one slice of the heads, whose tensors lie from `first_byte` on.
+class Gather {
+ public:
+  Gather(const ShardedProblem& problem, int slice, int64_t first_byte);
+
+  const std::vector<Part>& parts() const { return parts_; }
+  int64_t local_rows() const { return p_.whole.batch * p_.partition.local_seqlen(); }
+
+  // This slice's of a vector with so many bytes a query head.
+  Address own(Place place, int64_t bytes) const;
+  // And of the rank's q, out and their gradients.
+  Rows queries(Place place, int64_t dim, DType type) const;
+  // Every rank has the slice's key heads of the whole sequence.
+  RowTensor keys(Place shard, int64_t dim, DType type);
+  static Rows rows_of(const RowTensor& tensor, int64_t dim);
+
+  // lse of a part's queries, contiguous: (batch, the slice's heads of q, queries).
+  Address part_lse(const Part& part);
+  // Between its place among the rank's and there.
+  void from_part(const Part& part, Address of_part, Place lse, std::vector<Work>& works) const;
+  void to_part(const Part& part, Place lse, Address of_part, std::vector<Work>& works) const;
+
+  Room room;
+
+ private:
+  // From a part's place, of one sequence.
+  CopyStep lse_copy(const Part& part, Address of_part, Place lse, int64_t b) const;
+
+  const ShardedProblem& p_;
+  int slice_;
+  std::vector<Part> parts_;
+};
+
+// f32 terms of dk or dv over the keys of the whole, from one or two parts.
+class KeyTerms {
+ public:
+  KeyTerms(Gather& gather, const AttentionProblem& whole, Place shard, int64_t dim);
+
+  const RowTensor& tensor() const { return tensor_; }
+
+  // Where a part's call writes. The first one writes the sums themselves.
+  Address place(const Part& part, bool is_first) const {
+    return (is_first ? sums_ : terms_).row(part.first_key);
+  }
+  // Zeros for the keys that the first part does not see.
+  void zero_others(const Part& first, std::vector<Work>& works) const;
+  // Adds a later part's terms to the sums.
+  void add(const Part& part, std::vector<Work>& works) const;
+
+ private:
+  const AttentionProblem& whole_;
+  RowTensor tensor_;
+  Rows sums_, terms_;
+};
+
+}  // namespace fa4::internal
