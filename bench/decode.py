@@ -3,27 +3,37 @@
 sequence over dense keys and over keys in pages.
 
     python3 bench/decode.py --lib build/release/lib/libfa4.so [--heads 64:8,32:8] [--sizes 1x1024,8x8192]
-        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--prefix 4000] [--e4m3] [--warm] [--rounds 9]
-        [--pause 0.05] [--fa3 FILE] [--json F] [--markdown F]
+        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--prefix 4000] [--window 1024] [--e4m3] [--warm]
+        [--rounds 9] [--pause 0.05] [--fa3 FILE] [--json F] [--markdown F]
     python3 bench/decode.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
     python3 bench/decode.py --lib libfa4.so --heads 8:1 --sizes 8x4500 --pages 16 --prefix 4000
+    python3 bench/decode.py --lib libfa4.so --sizes 1x65536,8x65536 --pages 16 --window 1024
 
 cuDNN comes through PyTorch, on dense keys; FlashAttention-3 is a library of its PyTorch operators. Page
 tables are shuffled. Calls are replayed from CUDA graphs, so that no time of the host is in them. Caches
 are read in turn, at least 256 MB of them, so that the L2 cache serves none; with --warm there is one.
---split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan. --planned repeats those over pages
-with plans for so many keys, and page tables as wide: what a sequence has is in device memory alone. --prefix repeats those
-over pages with so many first keys that all sequences of a batch share: "shared" has their pages in the table of every
-sequence, "prefix" passes them once, as prefix_pages; FlashAttention-3 has the first of both. --e4m3 repeats
-them with the same keys and values as bytes, a descale for each sequence, head and 128 keys; FlashAttention-3 takes bytes of q
-too, and a descale for each sequence and head.
+
+--split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan. --planned
+repeats those over pages with plans for so many keys, and page tables as wide: what a sequence has is in
+device memory alone.
+
+--prefix repeats fa4's calls over pages with so many first keys that all of a batch share: "shared" has
+their pages in the table of every sequence, "prefix" passes them once, as prefix_pages; FlashAttention-3 has
+the first of both.
+
+--window repeats fa4's calls with a window of so many keys, the query's own among them (window_left is one
+less): "window" sees the last ones of all that there are, "only" is a call over the first ones alone, as if
+there were no more. Caches are then 256 MB x keys / window or more, for the L2 cache to serve no window
+either.
+
+--e4m3 repeats fa4's calls with the same keys and values as bytes, a descale for each sequence, head and 128
+keys; FlashAttention-3 takes bytes of q too, and a descale for each sequence and head.
 
 Before that a few heads of each result are compared with attention in f32: the largest error, as a share
 of what plain attention in bf16 may have (docs/api.md), or of a tenth of the largest number where a peer rounds q to bytes. A wrong result makes the exit status 1.
 
-A figure is the median of rounds, in microseconds a call, with the GB/s of keys and values that it reads; what sequences
-share counts once.
-A ratio is the time through cuDNN's; below 1 is faster.
+A figure is the median of rounds, in microseconds a call, with the GB/s of keys and values that it reads; what
+sequences share counts once. A ratio is the time through cuDNN's; below 1 is faster.
 """
 import argparse
 import functools
@@ -65,9 +75,13 @@ class Reads(NamedTuple):
     part: str = ""  # of the keys; one of parts_of()
 
 
+SHARED = ("shared", "prefix")
+WINDOW = ("window", "only")
+
+
 def parts_of(asked, paged):
-    """All keys, or with the first ones shared: by tables, or as a prefix."""
-    return ["", *(["shared", "prefix"] if asked.prefix and paged else [])]
+    """All keys; all with the first ones shared, by tables or as a prefix; those of a window, or no more in the cache."""
+    return ["", *(SHARED if asked.prefix and paged else ()), *(WINDOW if asked.window else ())]
 
 
 class Caches:
@@ -79,7 +93,7 @@ class Caches:
     def __init__(self, heads, size, asked):
         (heads_q, heads_kv), (batch, keys), head_dim = heads, size, asked.head_dim
         self.shape = (heads_q, heads_kv, batch, keys, head_dim)
-        self.prefix = asked.prefix
+        self.prefix, self.window = asked.prefix, asked.window
         unit = math.lcm(*asked.pages, DESCALED_KEYS if asked.e4m3 else 1)
         self.room = -(-keys // unit) * unit
         least = min(self.bytes_of(Reads(e4m3=asked.e4m3, part=part)) for part in parts_of(asked, bool(asked.pages)))
@@ -88,7 +102,7 @@ class Caches:
         self.k, self.v = ([torch.randn(batch, self.room, heads_kv, head_dim, device="cuda", dtype=torch.bfloat16)
                            for _ in range(self.count)] for _ in range(2))
         self.quantised = [[self.quantise(x) for x in tensors] for tensors in (self.k, self.v)] if asked.e4m3 else None
-        self.used = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        self.used = {n: torch.full((batch,), n, device="cuda", dtype=torch.int32) for n in {keys, self.window or keys}}
         self.tables = {}
 
     @staticmethod
@@ -109,8 +123,19 @@ class Caches:
     def bytes_of(self, reads):
         """Of the keys and values that a call reads."""
         _, heads_kv, batch, keys, dim = self.shape
-        rows = self.prefix + batch * (keys - self.prefix) if reads.part in ("shared", "prefix") else batch * keys
+        rows = batch * (self.window if reads.part in WINDOW else keys)
+        if reads.part in SHARED:
+            rows -= (batch - 1) * self.prefix
         return 2 * rows * heads_kv * dim * (1 if reads.e4m3 else 2)
+
+    def keys_in(self, part):
+        """Keys of a sequence, seen or not."""
+        return self.window if part == "only" else self.shape[3]
+
+    def seen(self, part):
+        """Which of the keys the query sees."""
+        keys = self.keys_in(part)
+        return slice(keys - self.window if part == "window" else 0, keys)
 
     def dense(self, tensor):
         """A cache without what is behind the keys."""
@@ -118,13 +143,13 @@ class Caches:
 
     def table_of(self, page, part=""):
         """The pages of every sequence; where the first keys are shared, those are the first sequence's."""
-        if (page, part) not in self.tables:
-            table = torch.randperm(self.pages_of(page), device="cuda").to(torch.int32).view(self.shape[2], -1)
-            if part:
-                table = self.table_of(page).clone()
-                table[:, :self.prefix // page] = table[0, :self.prefix // page]
-            self.tables[page, part] = table
-        return self.tables[page, part]
+        if page not in self.tables:
+            self.tables[page] = torch.randperm(self.pages_of(page), device="cuda").to(torch.int32).view(self.shape[2], -1)
+        table = self.tables[page]
+        if part in SHARED:
+            table = table.clone()
+            table[:, :self.prefix // page] = table[0, :self.prefix // page]
+        return table
 
     def pages_of(self, page):
         """Of a cache."""
@@ -132,14 +157,14 @@ class Caches:
 
     def keys_of(self, sequence, head, reads):
         """K and V that a sequence sees in the first cache, (keys, head_dim) each, in f32."""
-        keys, page = self.shape[3], reads.page
+        seen, page = self.seen(reads.part), reads.page
         if reads.e4m3:
-            return [x[:keys] for x in self.numbers_of_bytes(sequence, head, reads)]
+            return [x[seen] for x in self.numbers_of_bytes(sequence, head, reads)]
         if page == 0:
-            return self.k[0][sequence, :keys, head].float(), self.v[0][sequence, :keys, head].float()
+            return self.k[0][sequence, seen, head].float(), self.v[0][sequence, seen, head].float()
         pages = self.table_of(page, reads.part)[sequence].long()
         _, heads_kv, _, _, dim = self.shape
-        return [x[0].view(-1, page, heads_kv, dim)[pages, :, head].reshape(-1, dim)[:keys].float() for x in (self.k, self.v)]
+        return [x[0].view(-1, page, heads_kv, dim)[pages, :, head].reshape(-1, dim)[seen].float() for x in (self.k, self.v)]
 
     def numbers_of_bytes(self, sequence, head, reads):
         _, heads_kv, _, _, dim = self.shape
@@ -164,22 +189,24 @@ def widened(table, columns):
 
 def paged(caches, reads, planned):
     """What a problem and its executions have of pages: fields, and tensors by their names."""
-    page, keys = reads.page, caches.shape[3]
-    table, fields, tensors = caches.table_of(page, reads.part), {}, {}
+    page, keys = reads.page, caches.keys_in(reads.part)
+    table, fields, tensors = caches.table_of(page, reads.part)[:, :math.ceil(keys / page)], {}, {}
     if reads.part == "prefix":
         shared, table = table[0, :caches.prefix // page].contiguous(), table[:, caches.prefix // page:]
         fields, tensors = dict(prefix_len=caches.prefix), dict(prefix_pages=shared)
     table = widened(table, planned // page)
     fields |= dict(layout_kv=fa4_ctypes.PAGED, page_size=page, num_pages=caches.pages_of(page), pages_per_seq=table.shape[1],
                    seqlen_k=max(keys, planned), has_seqused_k=1)
-    return fields, dict(tensors, seqused_k=caches.used, page_table=table)
+    return fields, dict(tensors, seqused_k=caches.used[keys], page_table=table)
 
 
 def fa4(library, caches, reads, split_keys, planned):
     """One call of each cache, and the outputs of the first."""
-    heads_q, heads_kv, batch, keys, dim = caches.shape
-    problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=keys, heads_q=heads_q, heads_kv=heads_kv,
-                   head_dim=dim, split_keys=split_keys)
+    heads_q, heads_kv, batch, _, dim = caches.shape
+    problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=caches.keys_in(reads.part), heads_q=heads_q,
+                   heads_kv=heads_kv, head_dim=dim, split_keys=split_keys)
+    if reads.part == "window":
+        problem |= dict(has_window=1, window_left=caches.window - 1, window_right=-1)
     tensors = [dict(k=k.data_ptr(), v=v.data_ptr()) for k, v in zip(caches.k, caches.v)]
     if reads.e4m3:
         strides = (caches.room // DESCALED_KEYS * heads_kv, heads_kv, 1)
@@ -225,13 +252,13 @@ def cudnn(caches):
 
 def fa3(caches, page, part=""):
     forward = torch.ops.flash_attn_3.fwd
-    _, heads_kv, _, _, dim = caches.shape
+    _, heads_kv, _, keys, dim = caches.shape
     more = dict(page_table=caches.table_of(page, part)) if page else {}
 
     def run():
         for k, v in zip(caches.k, caches.v):
             k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
-            out = forward(caches.q, k, v, seqused_k=caches.used, is_causal=True, num_splits=0, **more)
+            out = forward(caches.q, k, v, seqused_k=caches.used[keys], is_causal=True, num_splits=0, **more)
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
 
@@ -239,7 +266,7 @@ def fa3(caches, page, part=""):
 
 
 def fa3_bytes(caches, page):
-    _, heads_kv, batch, _, dim = caches.shape
+    _, heads_kv, batch, keys, dim = caches.shape
     q, tensors = caches.q.to(torch.float8_e4m3fn), list(zip(*caches.quantised_by_head()))
     ones = torch.ones(batch, heads_kv, device="cuda")
     more = dict(page_table=caches.table_of(page)) if page else {}
@@ -247,7 +274,7 @@ def fa3_bytes(caches, page):
     def run():
         for (k, k_descale), (v, v_descale) in tensors:
             k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
-            out = torch.ops.flash_attn_3.fwd(q, k, v, seqused_k=caches.used, is_causal=True, num_splits=0, q_descale=ones,
+            out = torch.ops.flash_attn_3.fwd(q, k, v, seqused_k=caches.used[keys], is_causal=True, num_splits=0, q_descale=ones,
                                              k_descale=k_descale, v_descale=v_descale, **more)
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
@@ -289,7 +316,7 @@ def graph_of(run):
 def title_of(name, asked, reads, split=0, planned=0):
     """A variant's name in the report."""
     parts = [name, "e4m3" if reads.e4m3 else "", f"pages {reads.page}" if reads.page else "dense",
-             f"{reads.part} {asked.prefix}" if reads.part else "", f"split {split}" if split else "", f"planned {planned}" if planned else ""]
+             f"{reads.part} {asked.window if reads.part in WINDOW else asked.prefix}" if reads.part else "", f"split {split}" if split else "", f"planned {planned}" if planned else ""]
     return " ".join(filter(None, parts))
 
 
@@ -345,6 +372,7 @@ def parsed():
     parser.add_argument("--split-keys", type=numbers, default=[0])
     parser.add_argument("--planned", type=numbers, default=[])
     parser.add_argument("--prefix", type=int, default=0)
+    parser.add_argument("--window", type=int, default=0)
     parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
@@ -356,6 +384,8 @@ def parsed():
     least = min(keys for _, keys in asked.sizes)
     if asked.prefix and (not asked.pages or not 0 < asked.prefix < least or any(asked.prefix % page for page in asked.pages)):
         parser.error(f"--prefix {asked.prefix}: accepted: whole pages of each of --pages, fewer keys than the least of --sizes, {least}")
+    if not 0 <= asked.window <= least:
+        parser.error(f"--window {asked.window}: accepted: 1 to the least keys of --sizes, {least}; 0: none")
     return asked
 
 
