@@ -16,9 +16,9 @@ import torch
 class Inputs(forward_calls.Inputs):
     """And dout."""
 
-    def __init__(self, row):
-        super().__init__(row)
-        self.dout = random_tensor(*self.rows_q, row.heads_q, row.head_dim_v)
+    def __init__(self, row, dtype):
+        super().__init__(row, dtype)
+        self.dout = random_tensor(*self.rows_q, row.heads_q, row.head_dim_v, dtype=dtype)
 
     def gradients(self):
         """dq, dk, dv for a backward to write: NaN."""
@@ -27,7 +27,7 @@ class Inputs(forward_calls.Inputs):
 
 def fa4(library, row, x, deterministic):
     """The backward as a call that returns the gradients; prepared, bound, after its forward."""
-    problem = problem_of(row)
+    problem = problem_of(row, x)
     forward = library.prepare(**problem)
     backward = library.prepare(backward=True, deterministic=int(deterministic), **problem)
     workspace = torch.empty(max(forward.workspace_bytes, backward.workspace_bytes, 256), device=x.q.device, dtype=torch.uint8)

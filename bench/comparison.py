@@ -12,7 +12,7 @@ from typing import Callable, NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
 import problems
-from interleaved import MATMUL_FLOPS, geometric_mean, interleave, product, reason_of, speed_ratio, table
+from interleaved import DTYPES, MATMUL_FLOPS, geometric_mean, interleave, product, reason_of, speed_ratio, table
 
 import torch
 
@@ -28,7 +28,7 @@ class Direction(NamedTuple):
     rows: dict  # name → a function that yields problems.Row
     flops: float  # times those of the forward
     tensors: tuple  # names of what a call returns
-    inputs: Callable  # of a row
+    inputs: Callable  # (row, torch's type of their elements) → what the calls read
     truth: Callable  # (row, inputs) → what shares takes
     shares: Callable  # (row, tensors, truth) → {tensor: its error as a share of what is allowed}
     ours: Callable  # (library, row, inputs, deterministic) → a call
@@ -125,7 +125,7 @@ def ratios_of(times, pairs, right):
 
 
 def measure(direction, row, variants, pairs, matmul, options):
-    x = direction.inputs(row)
+    x = direction.inputs(row, DTYPES[options.dtype])
     truth = direction.truth(row, x)
     calls, shares, wrong, refused = {}, {}, {}, {}
     for name, make in variants.items():
@@ -201,8 +201,8 @@ def save(direction, options, rows, variants, pairs):
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"direction": direction.name, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
-                       "cudnn": torch.backends.cudnn.version(), "libraries": options.lib, "rounds": options.rounds,
-                       "pause": options.pause, "rows": rows}, file, indent=1)
+                       "cudnn": torch.backends.cudnn.version(), "libraries": options.lib, "dtype": options.dtype,
+                       "rounds": options.rounds, "pause": options.pause, "rows": rows}, file, indent=1)
     if options.markdown:
         with open(options.markdown, "w", encoding="utf-8") as file:
             file.write(markdown(rows, variants, pairs) + "\n\n" + means(rows, pairs) + "\n")
@@ -217,6 +217,7 @@ def parser_of(direction, description):
                         help="those that it was built for: it is left out of other rows, since refusing one may end the process")
     parser.add_argument("--rows", default="all", help=f"of {','.join(direction.rows)} (default: all)")
     parser.add_argument("--extra", action="append", metavar="ROW", help=f"{problems.ROW_FORM}: these rows alone; separated by spaces")
+    parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of every variant's tensors, and of the matrix product (default: bf16)")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--pause", type=float, default=0.05, help="seconds before each slice")
     parser.add_argument("--json", help="write every figure here")
@@ -249,7 +250,7 @@ def main(direction, options):
     ours = [name for name in variants if name not in peers]
     pairs = comparisons(list(libraries), list(peers), options.deterministic)
     torch.manual_seed(1)
-    matmul, rows = product(), []
+    matmul, rows = product(DTYPES[options.dtype]), []
     for row in problem_rows:
         rows.append(measure(direction, row, variants, pairs, matmul, options))
         print(line_of(rows[-1]), flush=True)

@@ -3,31 +3,47 @@
 sequence over dense keys and over keys in pages.
 
     python3 bench/decode.py --lib build/release/lib/libfa4.so [--heads 64:8,32:8] [--sizes 1x1024,8x8192]
-        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--e4m3] [--warm] [--rounds 9] [--pause 0.05] [--fa3 FILE]
-        [--json F] [--markdown F]
+        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--prefix 4000] [--window 1024] [--e4m3] [--warm]
+        [--rounds 9] [--pause 0.05] [--fa3 FILE] [--json F] [--markdown F]
     python3 bench/decode.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
+    python3 bench/decode.py --lib libfa4.so --heads 8:1 --sizes 8x4500 --pages 16 --prefix 4000
+    python3 bench/decode.py --lib libfa4.so --sizes 1x65536,8x65536 --pages 16 --window 1024
 
 cuDNN comes through PyTorch, on dense keys; FlashAttention-3 is a library of its PyTorch operators. Page
 tables are shuffled. Calls are replayed from CUDA graphs, so that no time of the host is in them. Caches
 are read in turn, at least 256 MB of them, so that the L2 cache serves none; with --warm there is one.
---split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan. --planned repeats those over pages
-with plans for so many keys, and page tables as wide: what a sequence has is in device memory alone. --e4m3 repeats
-them with the same keys and values as bytes, a descale for each sequence, head and 128 keys; FlashAttention-3 takes bytes of q
-too, and a descale for each sequence and head.
+
+--split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan. --planned
+repeats those over pages with plans for so many keys, and page tables as wide: what a sequence has is in
+device memory alone.
+
+--prefix repeats fa4's calls over pages with so many first keys that all of a batch share: "shared" has
+their pages in the table of every sequence, "prefix" passes them once, as prefix_pages; FlashAttention-3 has
+the first of both.
+
+--window repeats fa4's calls with a window of so many keys, the query's own among them (window_left is one
+less): "window" sees the last ones of all that there are, "only" is a call over the first ones alone, as if
+there were no more. Caches are then 256 MB x keys / window or more, for the L2 cache to serve no window
+either.
+
+--e4m3 repeats fa4's calls with the same keys and values as bytes, a descale for each sequence, head and 128
+keys; FlashAttention-3 takes bytes of q too, and a descale for each sequence and head.
 
 Before that a few heads of each result are compared with attention in f32: the largest error, as a share
 of what plain attention in bf16 may have (docs/api.md), or of a tenth of the largest number where a peer rounds q to bytes. A wrong result makes the exit status 1.
 
-A figure is the median of rounds, in microseconds a call, with the GB/s of keys and values that it reads.
-A ratio is the time through cuDNN's; below 1 is faster.
+A figure is the median of rounds, in microseconds a call, with the GB/s of keys and values that it reads; what
+sequences share counts once. A ratio is the time through cuDNN's; below 1 is faster.
 """
 import argparse
 import functools
 import itertools
 import json
+import math
 import os
 import statistics
 import sys
+from typing import NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fa4_ctypes
@@ -51,18 +67,42 @@ def numbers(text):
     return [int(part) for part in text.split(",") if part]
 
 
-class Caches:
-    """Queries and as many caches as it takes; a call reads one of them."""
+class Reads(NamedTuple):
+    """What a variant reads."""
 
-    def __init__(self, heads_q, heads_kv, batch, keys, head_dim, warm, e4m3):
+    page: int = 0  # 0: dense keys
+    e4m3: bool = False
+    part: str = ""  # of the keys; one of parts_of()
+
+
+SHARED = ("shared", "prefix")
+WINDOW = ("window", "only")
+
+
+def parts_of(asked, paged):
+    """All keys; all with the first ones shared, by tables or as a prefix; those of a window, or no more in the cache."""
+    return ["", *(SHARED if asked.prefix and paged else ()), *(WINDOW if asked.window else ())]
+
+
+class Caches:
+    """Queries and as many caches as it takes; a call reads one of them.
+
+    Each has room for the keys in whole pages: what is behind the keys is not read.
+    """
+
+    def __init__(self, heads, size, asked):
+        (heads_q, heads_kv), (batch, keys), head_dim = heads, size, asked.head_dim
         self.shape = (heads_q, heads_kv, batch, keys, head_dim)
-        self.bytes = 2 * batch * keys * heads_kv * head_dim * 2
-        self.count = 1 if warm else max(1, -(-int(COLD_BYTES) // (self.bytes // 2 if e4m3 else self.bytes)))
+        self.prefix, self.window = asked.prefix, asked.window
+        unit = math.lcm(*asked.pages, DESCALED_KEYS if asked.e4m3 else 1)
+        self.room = -(-keys // unit) * unit
+        least = min(self.bytes_of(Reads(e4m3=asked.e4m3, part=part)) for part in parts_of(asked, bool(asked.pages)))
+        self.count = 1 if asked.warm else max(1, -(-int(COLD_BYTES) // least))
         self.q = random_tensor(batch, 1, heads_q, head_dim)
-        self.k, self.v = ([torch.randn(batch, keys, heads_kv, head_dim, device="cuda", dtype=torch.bfloat16)
+        self.k, self.v = ([torch.randn(batch, self.room, heads_kv, head_dim, device="cuda", dtype=torch.bfloat16)
                            for _ in range(self.count)] for _ in range(2))
-        self.quantised = [[self.quantise(x) for x in tensors] for tensors in (self.k, self.v)] if e4m3 else None
-        self.used = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        self.quantised = [[self.quantise(x) for x in tensors] for tensors in (self.k, self.v)] if asked.e4m3 else None
+        self.used = {n: torch.full((batch,), n, device="cuda", dtype=torch.int32) for n in {keys, self.window or keys}}
         self.tables = {}
 
     @staticmethod
@@ -80,41 +120,59 @@ class Caches:
 
         return [[quantise(x) for x in tensors] for tensors in (self.k, self.v)]
 
-    def bytes_of(self, e4m3):
-        return self.bytes // 2 if e4m3 else self.bytes
+    def bytes_of(self, reads):
+        """Of the keys and values that a call reads."""
+        _, heads_kv, batch, keys, dim = self.shape
+        rows = batch * (self.window if reads.part in WINDOW else keys)
+        if reads.part in SHARED:
+            rows -= (batch - 1) * self.prefix
+        return 2 * rows * heads_kv * dim * (1 if reads.e4m3 else 2)
 
-    def table_of(self, page):
+    def keys_in(self, part):
+        """Keys of a sequence, seen or not."""
+        return self.window if part == "only" else self.shape[3]
+
+    def seen(self, part):
+        """Which of the keys the query sees."""
+        keys = self.keys_in(part)
+        return slice(keys - self.window if part == "window" else 0, keys)
+
+    def dense(self, tensor):
+        """A cache without what is behind the keys."""
+        return tensor[:, :self.shape[3]]
+
+    def table_of(self, page, part=""):
+        """The pages of every sequence; where the first keys are shared, those are the first sequence's."""
         if page not in self.tables:
-            _, _, batch, keys, _ = self.shape
-            self.tables[page] = torch.randperm(batch * keys // page, device="cuda").to(torch.int32).view(batch, keys // page)
-        return self.tables[page]
+            self.tables[page] = torch.randperm(self.pages_of(page), device="cuda").to(torch.int32).view(self.shape[2], -1)
+        table = self.tables[page]
+        if part in SHARED:
+            table = table.clone()
+            table[:, :self.prefix // page] = table[0, :self.prefix // page]
+        return table
 
-    def wide_table_of(self, page, planned):
-        """With entries that nobody may read behind those of the keys."""
-        if (page, planned) not in self.tables:
-            table = self.table_of(page)
-            wide = torch.full((len(table), max(planned // page, table.shape[1])), 2147480000, device="cuda", dtype=torch.int32)
-            wide[:, :table.shape[1]] = table
-            self.tables[page, planned] = wide
-        return self.tables[page, planned]
+    def pages_of(self, page):
+        """Of a cache."""
+        return self.shape[2] * self.room // page
 
-    def keys_of(self, sequence, head, page, e4m3):
-        """K and V of the first cache, (keys, head_dim) each, in f32."""
-        if e4m3:
-            return self.numbers_of_bytes(sequence, head, page)
+    def keys_of(self, sequence, head, reads):
+        """K and V that a sequence sees in the first cache, (keys, head_dim) each, in f32."""
+        seen, page = self.seen(reads.part), reads.page
+        if reads.e4m3:
+            return [x[seen] for x in self.numbers_of_bytes(sequence, head, reads)]
         if page == 0:
-            return self.k[0][sequence, :, head].float(), self.v[0][sequence, :, head].float()
-        pages = self.table_of(page)[sequence].long()
+            return self.k[0][sequence, seen, head].float(), self.v[0][sequence, seen, head].float()
+        pages = self.table_of(page, reads.part)[sequence].long()
         _, heads_kv, _, _, dim = self.shape
-        return tuple(x[0].view(-1, page, heads_kv, dim)[pages, :, head].reshape(-1, dim).float() for x in (self.k, self.v))
+        return [x[0].view(-1, page, heads_kv, dim)[pages, :, head].reshape(-1, dim)[seen].float() for x in (self.k, self.v)]
 
-    def numbers_of_bytes(self, sequence, head, page):
+    def numbers_of_bytes(self, sequence, head, reads):
         _, heads_kv, _, _, dim = self.shape
-        found = []
+        found, page = [], reads.page
         for data, descales in (tensors[0] for tensors in self.quantised):
             rows, factors = data[sequence, :, head], descales[sequence, :, head]
             if page:
-                pages = self.table_of(page)[sequence].long()
+                pages = self.table_of(page, reads.part)[sequence].long()
                 rows = data.view(torch.uint8).view(-1, page, heads_kv, dim)[pages, :, head].reshape(-1, dim).view(torch.float8_e4m3fn)
                 if page == DESCALED_KEYS:  # then they are the pages'
                     factors = descales.view(-1, heads_kv)[pages, head]
@@ -122,29 +180,52 @@ class Caches:
         return found
 
 
-def fa4(library, caches, page, split_keys, planned, e4m3):
+def widened(table, columns):
+    """A copy; behind the entries of the keys it has those that nobody may read."""
+    wide = torch.full((len(table), max(columns, table.shape[1])), 2147480000, device="cuda", dtype=torch.int32)
+    wide[:, :table.shape[1]] = table
+    return wide
+
+
+def paged(caches, reads, planned):
+    """What a problem and its executions have of pages: fields, and tensors by their names."""
+    page, keys = reads.page, caches.keys_in(reads.part)
+    table, fields, tensors = caches.table_of(page, reads.part)[:, :math.ceil(keys / page)], {}, {}
+    if reads.part == "prefix":
+        shared, table = table[0, :caches.prefix // page].contiguous(), table[:, caches.prefix // page:]
+        fields, tensors = dict(prefix_len=caches.prefix), dict(prefix_pages=shared)
+    table = widened(table, planned // page)
+    fields |= dict(layout_kv=fa4_ctypes.PAGED, page_size=page, num_pages=caches.pages_of(page), pages_per_seq=table.shape[1],
+                   seqlen_k=max(keys, planned), has_seqused_k=1)
+    return fields, dict(tensors, seqused_k=caches.used[keys], page_table=table)
+
+
+def fa4(library, caches, reads, split_keys, planned):
     """One call of each cache, and the outputs of the first."""
-    heads_q, heads_kv, batch, keys, dim = caches.shape
-    problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=keys, heads_q=heads_q, heads_kv=heads_kv,
-                   head_dim=dim, split_keys=split_keys)
+    heads_q, heads_kv, batch, _, dim = caches.shape
+    problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=caches.keys_in(reads.part), heads_q=heads_q,
+                   heads_kv=heads_kv, head_dim=dim, split_keys=split_keys)
+    if reads.part == "window":
+        problem |= dict(has_window=1, window_left=caches.window - 1, window_right=-1)
     tensors = [dict(k=k.data_ptr(), v=v.data_ptr()) for k, v in zip(caches.k, caches.v)]
-    if e4m3:
-        strides = (keys // DESCALED_KEYS * heads_kv, heads_kv, 1)
+    if reads.e4m3:
+        strides = (caches.room // DESCALED_KEYS * heads_kv, heads_kv, 1)
         problem |= dict(kv_dtype=fa4_ctypes.E4M3, has_descales=1, descale_block=DESCALED_KEYS,
                         k_descale_strides=strides, v_descale_strides=strides)
         tensors = [dict(k=k.data_ptr(), v=v.data_ptr(), k_descale=k_descale.data_ptr(), v_descale=v_descale.data_ptr())
                    for (k, k_descale), (v, v_descale) in zip(*caches.quantised)]
-    index = {}
-    if page:
-        table = caches.wide_table_of(page, planned) if planned else caches.table_of(page)
-        problem |= dict(layout_kv=fa4_ctypes.PAGED, page_size=page, num_pages=batch * keys // page, pages_per_seq=table.shape[1],
-                        seqlen_k=max(keys, planned), has_seqused_k=1)
-        index = dict(seqused_k=caches.used.data_ptr(), page_table=table.data_ptr())
+    if reads.page:
+        fields, pages = paged(caches, reads, planned)
+    else:
+        strides = (caches.room * heads_kv * dim, heads_kv * dim, dim)
+        fields, pages = dict(k_strides=strides, v_strides=strides), {}
+    problem |= fields
+    index = {name: tensor.data_ptr() for name, tensor in pages.items()}
     operation = library.prepare(**problem)
     workspace = torch.empty(max(operation.workspace_bytes, 256), device="cuda", dtype=torch.uint8)
     out = torch.empty_like(caches.q)
 
-    def run(keep=(workspace,)):
+    def run(keep=(workspace, pages)):
         stream = torch.cuda.current_stream().cuda_stream
         for cache in tensors:
             operation.bind(q=caches.q.data_ptr(), **cache, out=out.data_ptr(), **index, stream=stream,
@@ -160,7 +241,7 @@ def cudnn(caches):
     heads_q, heads_kv, *_ = caches.shape
 
     def run():
-        for k, v in zip(caches.k, caches.v):
+        for k, v in zip(map(caches.dense, caches.k), map(caches.dense, caches.v)):
             with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
                 out = scaled_dot_product_attention(*(x.transpose(1, 2) for x in (caches.q, k, v)), enable_gqa=heads_q != heads_kv)
             if not torch.cuda.is_current_stream_capturing():
@@ -169,17 +250,15 @@ def cudnn(caches):
     return run
 
 
-def fa3(caches, page):
+def fa3(caches, page, part=""):
     forward = torch.ops.flash_attn_3.fwd
-    _, heads_kv, _, _, dim = caches.shape
+    _, heads_kv, _, keys, dim = caches.shape
+    more = dict(page_table=caches.table_of(page, part)) if page else {}
 
     def run():
         for k, v in zip(caches.k, caches.v):
-            if page:
-                k, v = (x.view(-1, page, heads_kv, dim) for x in (k, v))
-                out = forward(caches.q, k, v, page_table=caches.table_of(page), seqused_k=caches.used, is_causal=True, num_splits=0)
-            else:
-                out = forward(caches.q, k, v, seqused_k=caches.used, is_causal=True, num_splits=0)
+            k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
+            out = forward(caches.q, k, v, seqused_k=caches.used[keys], is_causal=True, num_splits=0, **more)
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
 
@@ -187,16 +266,15 @@ def fa3(caches, page):
 
 
 def fa3_bytes(caches, page):
-    _, heads_kv, batch, _, dim = caches.shape
+    _, heads_kv, batch, keys, dim = caches.shape
     q, tensors = caches.q.to(torch.float8_e4m3fn), list(zip(*caches.quantised_by_head()))
     ones = torch.ones(batch, heads_kv, device="cuda")
     more = dict(page_table=caches.table_of(page)) if page else {}
 
     def run():
         for (k, k_descale), (v, v_descale) in tensors:
-            if page:
-                k, v = (x.view(-1, page, heads_kv, dim) for x in (k, v))
-            out = torch.ops.flash_attn_3.fwd(q, k, v, seqused_k=caches.used, is_causal=True, num_splits=0, q_descale=ones,
+            k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
+            out = torch.ops.flash_attn_3.fwd(q, k, v, seqused_k=caches.used[keys], is_causal=True, num_splits=0, q_descale=ones,
                                              k_descale=k_descale, v_descale=v_descale, **more)
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
@@ -204,13 +282,13 @@ def fa3_bytes(caches, page):
     return run
 
 
-def share_of_bound(out, caches, page, e4m3, rounds_q):
+def share_of_bound(out, caches, reads, rounds_q):
     """The largest error of a few heads, as a share of twice that of attention in bf16, plus a unit of bf16."""
     heads_q, heads_kv, batch, _, dim = caches.shape
     group, share = heads_q // heads_kv, 0.0
     for i in range(min(CHECKED, batch * heads_kv)):
         sequence, head = i * batch // CHECKED % batch, i % heads_kv
-        k, v = caches.keys_of(sequence, head, page, e4m3)
+        k, v = caches.keys_of(sequence, head, reads)
         q = caches.q[sequence, 0, head * group:(head + 1) * group].float()
         expected = torch.softmax(q @ k.T / dim**0.5, -1) @ v
         plain = (torch.softmax((q @ k.T / dim**0.5).bfloat16().float(), -1).bfloat16().float() @ v).bfloat16().float()
@@ -235,33 +313,42 @@ def graph_of(run):
     return graph.replay
 
 
+def title_of(name, asked, reads, split=0, planned=0):
+    """A variant's name in the report."""
+    parts = [name, "e4m3" if reads.e4m3 else "", f"pages {reads.page}" if reads.page else "dense",
+             f"{reads.part} {asked.window if reads.part in WINDOW else asked.prefix}" if reads.part else "", f"split {split}" if split else "", f"planned {planned}" if planned else ""]
+    return " ".join(filter(None, parts))
+
+
 def variants_of(libraries, asked, caches):
-    """Name → (a function that calls, the page size, whether keys are bytes)."""
-    made = {"cudnn": (cudnn(caches), 0, False)}
-    for name, library in libraries.items():
-        for page in (0, *asked.pages):
-            for split, planned, e4m3 in itertools.product(asked.split_keys, (0, *asked.planned) if page else (0,),
-                                                          (False, True) if asked.e4m3 else (False,)):
-                title = " ".join([name, *(["e4m3"] if e4m3 else []), f"pages {page}" if page else "dense",
-                                  *([f"split {split}"] if split else []), *([f"planned {planned}"] if planned else [])])
-                made[title] = (functools.partial(fa4, library, caches, page, split, planned, e4m3), page, e4m3)
+    """Name → (a function that calls, what it reads)."""
+    made = {"cudnn": (cudnn(caches), Reads())}
+    e4m3s = (False, True) if asked.e4m3 else (False,)
+    for (name, library), page in itertools.product(libraries.items(), (0, *asked.pages)):
+        plans = (0, *asked.planned) if page else (0,)
+        for part, split, planned, e4m3 in itertools.product(parts_of(asked, page), asked.split_keys, plans, e4m3s):
+            reads = Reads(page, e4m3, part)
+            made[title_of(name, asked, reads, split, planned)] = (functools.partial(fa4, library, caches, reads, split, planned), reads)
     if asked.fa3:
-        made |= {f"fa3 {f'pages {page}' if page else 'dense'}": (fa3(caches, page), page, False) for page in (0, *asked.pages)}
-        if asked.e4m3:
-            made |= {f"fa3 e4m3 {f'pages {page}' if page else 'dense'}": (functools.partial(fa3_bytes, caches, page), page, True)
-                     for page in (0, *asked.pages)}
+        for page in (0, *asked.pages):
+            for part in ("", "shared") if asked.prefix and page else ("",):
+                reads = Reads(page, part=part)
+                made[title_of("fa3", asked, reads)] = (functools.partial(fa3, caches, page, part), reads)
+        for page in (0, *asked.pages) if asked.e4m3 else ():
+            reads = Reads(page, True)
+            made[title_of("fa3", asked, reads)] = (functools.partial(fa3_bytes, caches, page), reads)
     return made
 
 
 def measure(heads, size, libraries, asked):
-    caches = Caches(*heads, *size, asked.head_dim, asked.warm, asked.e4m3)
+    caches = Caches(heads, size, asked)
     runs, replays, shares, refused, moved = [], {}, {}, {}, {}  # a graph does not keep what a run keeps
-    for name, (make, page, e4m3) in variants_of(libraries, asked, caches).items():
+    for name, (make, reads) in variants_of(libraries, asked, caches).items():
         try:
             run = make() if isinstance(make, functools.partial) else make
             runs.append(run)
-            shares[name] = share_of_bound(run(), caches, page, e4m3, name.startswith("fa3 e4m3"))
-            moved[name] = caches.bytes_of(e4m3)
+            shares[name] = share_of_bound(run(), caches, reads, name.startswith("fa3 e4m3"))
+            moved[name] = caches.bytes_of(reads)
             torch.cuda.synchronize()
             replays[name] = graph_of(run)
         except Exception as problem:
@@ -284,6 +371,8 @@ def parsed():
     parser.add_argument("--pages", type=numbers, default=[16, 128])
     parser.add_argument("--split-keys", type=numbers, default=[0])
     parser.add_argument("--planned", type=numbers, default=[])
+    parser.add_argument("--prefix", type=int, default=0)
+    parser.add_argument("--window", type=int, default=0)
     parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
@@ -291,7 +380,13 @@ def parsed():
     parser.add_argument("--fa3", default="")
     parser.add_argument("--json")
     parser.add_argument("--markdown")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    least = min(keys for _, keys in asked.sizes)
+    if asked.prefix and (not asked.pages or not 0 < asked.prefix < least or any(asked.prefix % page for page in asked.pages)):
+        parser.error(f"--prefix {asked.prefix}: accepted: whole pages of each of --pages, fewer keys than the least of --sizes, {least}")
+    if not 0 <= asked.window <= least:
+        parser.error(f"--window {asked.window}: accepted: 1 to the least keys of --sizes, {least}; 0: none")
+    return asked
 
 
 def markdown(rows):

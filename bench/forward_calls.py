@@ -9,15 +9,17 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+DTYPES = {torch.bfloat16: fa4_ctypes.BF16, torch.float16: fa4_ctypes.F16}
+
 
 class Inputs:
     """The tensors of a row; packed sequences lie behind each other, without a batch dimension."""
 
-    def __init__(self, row):
+    def __init__(self, row, dtype):
         self.rows_q, rows_k = ([sum(row.lengths)],) * 2 if row.lengths else ([row.batch, row.seqlen_q], [row.batch, row.seqlen_k])
-        self.q = random_tensor(*self.rows_q, row.heads_q, row.head_dim)
-        self.k = random_tensor(*rows_k, row.heads_kv, row.head_dim)
-        self.v = random_tensor(*rows_k, row.heads_kv, row.head_dim_v)
+        self.q = random_tensor(*self.rows_q, row.heads_q, row.head_dim, dtype=dtype)
+        self.k = random_tensor(*rows_k, row.heads_kv, row.head_dim, dtype=dtype)
+        self.v = random_tensor(*rows_k, row.heads_kv, row.head_dim_v, dtype=dtype)
         starts = [sum(row.lengths[:i]) for i in range(len(row.lengths) + 1)]
         self.starts = torch.tensor(starts, dtype=torch.int32, device=self.q.device) if row.lengths else None
 
@@ -27,11 +29,11 @@ class Inputs:
         return dict(q=self.q, k=self.k, v=self.v, **starts)
 
 
-def problem_of(row):
+def problem_of(row, x):
     """fa4_problem's fields."""
     packed = fa4_ctypes.PACKED if row.lengths else fa4_ctypes.DENSE
     left, right = row.window_sizes()
-    return dict(dtype=fa4_ctypes.BF16, layout_q=packed, layout_kv=packed, batch=row.batch, seqlen_q=row.seqlen_q,
+    return dict(dtype=DTYPES[x.q.dtype], layout_q=packed, layout_kv=packed, batch=row.batch, seqlen_q=row.seqlen_q,
                 seqlen_k=row.seqlen_k, heads_q=row.heads_q, heads_kv=row.heads_kv, head_dim=row.head_dim,
                 head_dim_v=row.head_dim_v, total_q=sum(row.lengths), total_k=sum(row.lengths),
                 causal=int(row.causal), has_window=int(row.window >= 0), window_left=left, window_right=right)
@@ -44,7 +46,7 @@ def empty_lse(row, x):
 
 def fa4(library, row, x, deterministic=False):
     """The forward as a call that returns (out,): prepared and bound. It has one mode."""
-    op = library.prepare(**problem_of(row))
+    op = library.prepare(**problem_of(row, x))
     out = torch.full((*x.rows_q, row.heads_q, row.head_dim_v), math.nan, dtype=x.q.dtype, device=x.q.device)
     workspace = torch.empty(max(op.workspace_bytes, 256), device=x.q.device, dtype=torch.uint8)
     pointers = dict(x.pointers(row), out=out, lse=empty_lse(row, x), workspace=workspace)

@@ -22,15 +22,16 @@ LEAD_SLICES = 4  # untimed, where a call's own load is to set the clock
 RESAMPLES = 2000
 MATMUL = 8192
 MATMUL_FLOPS = 2 * MATMUL**3
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
-def random_tensor(*shape):
-    return torch.randn(*shape, device="cuda").to(torch.bfloat16)
+def random_tensor(*shape, dtype=torch.bfloat16):
+    return torch.randn(*shape, device="cuda").to(dtype)
 
 
-def product():
-    """A bf16 matrix product that runs beside the rows: the ceiling of the same minute."""
-    a, b = random_tensor(MATMUL, MATMUL), random_tensor(MATMUL, MATMUL)
+def product(dtype):
+    """A matrix product that runs beside the rows: the ceiling of the same minute."""
+    a, b = random_tensor(MATMUL, MATMUL, dtype=dtype), random_tensor(MATMUL, MATMUL, dtype=dtype)
     return lambda: a @ b
 
 

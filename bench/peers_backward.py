@@ -2,14 +2,14 @@
 """fa4's backward on a GPU against cuDNN, FlashAttention-3 and the original, interleaved in one run.
 
     python3 bench/peers_backward.py --lib build/release/lib/libfa4.so [--deterministic]
-        [--rows table,short,other] [--rounds 9] [--pause 0.05] [--json F] [--markdown F]
+        [--rows table,short,other] [--dtype bf16] [--rounds 9] [--pause 0.05] [--json F] [--markdown F]
     python3 bench/peers_backward.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
         --peers cudnn,fa3,original --extra "b,sq,sk,hq,hkv,d,dv,causal[,window[,lengths of packed sequences]]"
 
 cuDNN comes through PyTorch's autograd. FlashAttention-3 is a build of its own sources, installed as
 flash_attn_interface or given by --fa3 FILE, a library of its PyTorch operators; the original is pip
 install flash-attn-4. Without --peers those take part that are here; one that refuses a row is left out
-of it, with its reason. --deterministic adds each one's deterministic mode.
+of it, with its reason. --deterministic adds each one's deterministic mode; --dtype f16 times all variants in f16.
 
 Timed is the backward alone, all of its launches, on the out and lse of each one's own forward. Before
 that dq, dk and dv are checked: every element of them is written, those of the last group of heads of

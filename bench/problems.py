@@ -1,4 +1,6 @@
 """The problems that are timed on GPUs: what peers.py, peers_backward.py and builds.py measure."""
+import math
+import random
 from typing import NamedTuple
 
 
@@ -34,6 +36,39 @@ def other():
     yield Shape(1, 1024, 16, 16, 128, 128)
     yield Shape(128, 256, 32, 32, 64, 64)
     yield Shape(128, 256, 16, 16, 128, 128)
+
+
+RANDOM_SEED = 1
+RANDOM_DIMS = ((64, 64),) * 11 + ((128, 128),) * 11 + ((96, 96), (192, 192), (192, 128), (256, 256)) * 2
+RANDOM_BYTES = 256e6  # the most of q and of out, in 16 bits
+RANDOM_BATCH, RANDOM_HEADS = 64, 128  # the most
+RANDOM_TILES = 2 * 132  # the fewest of 128 queries: two for each SM of an H100 or H200
+RANDOM_FLOPS = 6e10  # the fewest, without a mask: the host time of a peer's call is shorter than its kernel
+
+
+def random_shapes():
+    """30 shapes that fill a card, of 300 to 20000 keys, seldom a multiple of a tile.
+
+    They are the same in every run and for every Python: of the generator nothing but random() is called.
+    """
+    generator = random.Random(RANDOM_SEED)
+
+    def choose(values):
+        return values[int(generator.random() * len(values))]
+
+    def between(low, high):
+        """From low to high, both included; between n and 2 n as often whatever n is."""
+        return min(high, int(low * ((high + 1) / low) ** generator.random()))
+
+    for head_dim, head_dim_v in RANDOM_DIMS:
+        fewest, most, heads_q = 1, 0, 0
+        while fewest > most or heads_q > RANDOM_HEADS:
+            seqlen, heads_kv = between(300, 20000), choose((1, 2, 4, 8, 16))
+            heads_q = heads_kv * choose((1, 2, 4, 7, 8, 16))
+            flops = 2 * heads_q * seqlen**2 * (head_dim + head_dim_v)
+            fewest = max(math.ceil(RANDOM_TILES / (math.ceil(seqlen / 128) * heads_q)), math.ceil(RANDOM_FLOPS / flops))
+            most = min(RANDOM_BATCH, int(RANDOM_BYTES / 2 / (seqlen * heads_q * max(head_dim, head_dim_v))))
+        yield Shape(between(fewest, most), seqlen, heads_q, heads_kv, head_dim, head_dim_v)
 
 
 class Row(NamedTuple):
@@ -100,7 +135,19 @@ def both_masks(shapes):
             yield Row(s.batch, s.seqlen, s.seqlen, s.heads_q, s.heads_kv, s.head_dim, s.head_dim_v, causal)
 
 
-FORWARD = {"table": lambda: both_masks(table()), "other": lambda: both_masks(other())}
+def features():
+    """32768 tokens of head dimensions above 128 by length, grouped heads with a window, packed sequences."""
+    yield from both_masks(Shape(32768 // seqlen, seqlen, heads, heads, head_dim, head_dim)
+                          for head_dim, heads in ((192, 10), (256, 8)) for seqlen in (512, 1024, 2048, 8192, 16384))
+    for seqlen in (4096, 16384):
+        yield Row(1, seqlen, seqlen, 64, 8, 128, 128, True, window=1024)
+    for head_dim in (64, 128):
+        heads = 2048 // head_dim
+        yield Row(len(MIXED), max(MIXED), max(MIXED), heads, heads, head_dim, head_dim, True, lengths=MIXED)
+
+
+FORWARD = {"table": lambda: both_masks(table()), "other": lambda: both_masks(other()),
+           "random": lambda: both_masks(random_shapes()), "features": features}
 
 
 def backward_table():

@@ -112,7 +112,7 @@ if [ "$mode" = rehearse ]; then
   left_out "peers" "an emulated device has no speed"
 elif [ "$mode" = dry ] || "$python" -c 'import torch' 2>/dev/null; then
   step "peers" peers.txt env CUDA_VISIBLE_DEVICES="${device#cuda:}" "$python" "$root/bench/peers.py" --lib "$build/lib/libfa4.so" \
-    --json "$out/peers.json" --markdown "$out/peers.md"
+    --rows table,other --json "$out/peers.json" --markdown "$out/peers.md"
   step "peers, backward" peers_backward.txt env CUDA_VISIBLE_DEVICES="${device#cuda:}" "$python" "$root/bench/peers_backward.py" \
     --lib "$build/lib/libfa4.so" --deterministic --rows table,short --json "$out/peers_backward.json" --markdown "$out/peers_backward.md"
 else

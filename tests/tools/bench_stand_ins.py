@@ -8,7 +8,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TORCH = {
-    "torch/__init__.py": "import types\nbfloat16 = float\nops = types.SimpleNamespace()\ncuda = types.SimpleNamespace(synchronize=lambda: None)\n",
+    "torch/__init__.py": "import types\nbfloat16, float16 = float, int\nops = types.SimpleNamespace()\ncuda = types.SimpleNamespace(synchronize=lambda: None)\n",
     "torch/nn/__init__.py": "",
     "torch/nn/attention.py": "SDPBackend = sdpa_kernel = None\n",
     "torch/nn/functional.py": "scaled_dot_product_attention = None\n",

@@ -8,6 +8,7 @@ import sys
 import types
 import unittest
 from contextlib import redirect_stderr
+from unittest import mock
 
 from bench_stand_ins import ROOT, TORCH, BenchTest
 
@@ -78,14 +79,35 @@ class Peers(BenchTest):
         for row in (problems.Row(64, 512, 512, 32, 32, 64, 64, True), problems.Row(1, 32768, 32768, 16, 16, 128, 128, False),
                     problems.Row(128, 256, 256, 16, 16, 128, 128, True)):
             self.assertIn(row, rows)
-        with self.assertRaisesRegex(ValueError, "--rows short: short; accepted: all, or some of table,other"):
+        with self.assertRaisesRegex(ValueError, "--rows short: short; accepted: all, or some of table,other,random,features"):
             comparison.parse_rows("short", None, problems.FORWARD)
+
+    def test_random_rows_are_the_same_ones_and_fill_a_card(self):
+        self.install(TORCH)
+        problems = importlib.import_module("problems")
+        shapes = list(problems.random_shapes())
+        self.assertEqual(shapes, list(problems.random_shapes()))
+        self.assertEqual((len(set(shapes)), tuple(shapes[0]), tuple(shapes[-1])), (30, (10, 527, 128, 16, 64, 64), (21, 607, 16, 2, 256, 256)))
+        for s in shapes:
+            self.assertGreaterEqual(s.batch * s.heads_q * -(-s.seqlen // 128), 2 * 132, s)
+            self.assertLessEqual(2 * s.batch * s.seqlen * s.heads_q * max(s.head_dim, s.head_dim_v), 256e6, s)
+            self.assertTrue(300 <= s.seqlen <= 20000 and s.heads_q % s.heads_kv == 0 and s.heads_q // s.heads_kv in (1, 2, 4, 7, 8, 16), s)
+        self.assertLessEqual(sum(s.seqlen % 64 == 0 for s in shapes), 3)
+
+    def test_all_variants_have_the_type_that_is_asked_for(self):
+        calls, problems = self.load(TORCH), importlib.import_module("problems")
+        row = problems.parse_row("1,6,6,1,1,64,64,1")
+        with mock.patch.object(calls, "random_tensor", lambda *shape, dtype: types.SimpleNamespace(shape=shape, dtype=dtype, device=None)):
+            for name, dtype in importlib.import_module("interleaved").DTYPES.items():
+                x = calls.Inputs(row, dtype)
+                self.assertEqual({x.q.dtype, x.k.dtype, x.v.dtype}, {dtype})
+                self.assertEqual(calls.problem_of(row, x)["dtype"], {"bf16": 3, "f16": 2}[name])
 
     def test_wrong_options_end_with_2_and_a_line(self):
         self.install(TORCH)
         for arguments, word in ((["--rows", "short"], "accepted: all"), (["--peers", "fast"], "accepted: cudnn, fa3, original"),
                                 (["--peers", "cudnn"], "nowhere/libfa4.so"), (["--pause", "-1"], "accepted: 1 or more"),
-                                (["--deterministic"], "unrecognized")):
+                                (["--dtype", "f32"], "choose from"), (["--deterministic"], "unrecognized")):
             done = self.run_script(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
             self.assertIn(word, done.stderr)
