@@ -11,7 +11,9 @@ namespace fa4::internal {
 namespace {
 
 // The first slice comes and the last one goes while nothing is computed: more slices leave less of
-// that, but each ends with SMs that wait for the last tiles.
+// that, but each ends with SMs that wait for the last tiles. On two H100 two and four were within
+// 1 % of each other and four take half the workspace; eight were slower, and by all-gather, which
+// moves less, any number was as fast as one or slower (docs/context_parallel.md).
 constexpr int kMostSlices = 4;
 // Rows of query heads that a slice has at least for each SM: two tiles of a GPU's kernels.
 constexpr int64_t kRowsOfSm = 256;
@@ -134,7 +136,7 @@ int ShardedProblem::choose_slices(int asked, int num_sms) const {
   }
   if (ranks() == 1) return 1;  // nothing is exchanged
   if (asked != 0) return asked;
-  if (num_sms == 0) return 1;  // on a host nothing overlaps
+  if (num_sms == 0 || method == ContextMethod::kAllGather) return 1;  // on a host nothing overlaps
   const int64_t rows = outer() * partition.seqlen() * whole.heads_q / ranks();
   int count = kMostSlices;
   while (count > 1 && (heads % count != 0 || rows < count * kRowsOfSm * num_sms)) --count;
