@@ -237,10 +237,13 @@ void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
   }
 }
 
-// Likewise, but for pages, which no Blackwell has asked for yet.
+// Likewise.
 void add_sm100_forward(const std::string& architecture, Element element,
                        std::vector<PrebuiltKernel>* kernels) {
-  const auto add = [&](const sm100::FwdTraits& traits) {
+  const auto add = [&](sm100::FwdTraits traits) {
+    add_once(prebuilt(Sm100ForwardSpec{traits, {}, {}}), kernels);
+    if (traits.softcap || traits.cta_group > 1) return;
+    traits.pages = Pages::kBoxes;
     add_once(prebuilt(Sm100ForwardSpec{traits, {}, {}}), kernels);
   };
   for (const Sm100TuningRow& row : sm100_tuning_rows()) {
@@ -267,7 +270,10 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
         if (row.row_warps > 1 || row.head_dim != 128) continue;
         E4m3ForwardSpec spec{traits_of(row, element, false), {}, {}};
         spec.traits.parts = true;
-        add_once(prebuilt(spec), &kernels);
+        for (const Pages pages : {Pages::kNone, Pages::kBoxes}) {
+          spec.traits.pages = pages;
+          add_once(prebuilt(spec), &kernels);
+        }
       }
       for (const bool bytes : {false, true}) {
         kernels.push_back({append_source(element, bytes), 0});

@@ -16,4 +16,14 @@ inline ProblemDesc dense(int64_t head_dim, int64_t seqlen = 4096, bool causal = 
   return d;
 }
 
+// The same attention over keys in pages of 16, as engines ask for it.
+inline ProblemDesc in_pages(ProblemDesc d) {
+  d.layout_kv = Layout::kPaged;
+  d.page_size = 16;
+  d.pages_per_seq = (d.seqlen_k + 15) / 16;
+  d.num_pages = d.batch * d.pages_per_seq;
+  d.has_seqused_k = true;
+  return d;
+}
+
 }  // namespace fa4::internal
