@@ -235,7 +235,7 @@ TEST(Slices, AreAsManyAsFillTheGpu) {
   EXPECT_EQ(chosen(64, 8, 32768, 132), 2);  // two key heads a rank
   EXPECT_EQ(chosen(64, 4, 32768, 132), 1);
   EXPECT_EQ(chosen(24, 12, 65536, 132), 3);
-  EXPECT_EQ(chosen(64, 4, 32768, 132, ContextMethod::kAllGather), 1);  // no faster in slices
+  EXPECT_EQ(chosen(64, 4, 32768, 132, ContextMethod::kAllGather), 1);     // no faster in slices
   EXPECT_EQ(chosen(32, 32, 32768, 132, ContextMethod::kAllToAll, 1), 1);  // one rank
 }
 
