@@ -72,7 +72,15 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
         count_options(make_suite(Suite::kFull, seed), h200_spec());
     EXPECT_GE(counts.at("ran"), 2000);
     EXPECT_GE(5 * counts.at("long"), counts.at("ran"));
+    std::map<std::string, int> of_shape;  // that of CTAs in pairs is that of CTAs apart
     for (const auto& [name, count] : counts) {
+      const size_t pair = name.find("_pair");
+      if (pair != std::string::npos) {
+        EXPECT_GE(count, 3) << name << " seed " << seed;
+      }
+      of_shape[name.substr(0, pair)] += count;
+    }
+    for (const auto& [name, count] : of_shape) {
       // Parts of keys are those of few rows.
       const bool has_parts = name.find("_parts") != std::string::npos;
       const bool is_kernel = name.starts_with("kernel ") || name == "bytes";
