@@ -146,17 +146,17 @@ def wgmma_rows_step(n, kind):
 
 def wgmma_rs_steps(n, kind, trans_b, steps):
     first, b = n // 2, n // 2 + 4 * steps
-    one, step = b + 1, b + 2
+    one, second_step = b + 1, b + 2
     inputs = [f'"r"(a[{s}][{i}])' for s in range(steps) for i in range(4)] + ['"l"(b)', '"r"(1)']
     registers = [", ".join(f"%{first + 4 * s + i}" for i in range(4)) for s in range(steps)]
     product = f'"wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{" FA4_D_{n} "}}, '
     flags = f'one, 1, 1, {int(trans_b)};\\n\\t"'
     body = ["{\\n\\t.reg .pred one;\\n\\t" + (".reg .b64 b;\\n\\t" if steps > 1 else "") + f"setp.ne.b32 one, %{one}, 0;\\n\\t",
             f"{product}{{{registers[0]}}}, %{b}, {flags}"]
-    if steps > 1:
-        inputs.append('"n"(kStepBytes >> 4)')
-        body.append(f"add.s64 b, %{b}, %{step};\\n\\t")
-        body.append(f"{product}{{{registers[1]}}}, b, {flags}")
+    for step in range(1, steps):
+        inputs.append(f'"n"({step} * kStepBytes >> 4)')
+        body.append(f"add.s64 b, %{b}, %{second_step + step - 1};\\n\\t")
+        body.append(f"{product}{{{registers[step]}}}, b, {flags}")
     return statement("      ", body + ["}"], f"FA4_OPERANDS_{n}(d)", inputs)
 
 
@@ -165,8 +165,9 @@ def wgmma_rs(n, kind, trans_b):
 struct WgmmaRs<{n}, Element::{ENUMERATORS[kind]}, {major(trans_b)}> {{
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[{n // 2}], const uint32_t (*a)[4], uint64_t b) {{
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {{
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {{
+{wgmma_rs_steps(n, kind, trans_b, 4)}    }} else if constexpr (kSteps == 2) {{
 {wgmma_rs_steps(n, kind, trans_b, 2)}    }} else {{
 {wgmma_rs_steps(n, kind, trans_b, 1)}    }}
   }}
@@ -188,8 +189,8 @@ WGMMA_SS_ABOUT = """// wgmma.mma_async of both operands in shared memory, a few 
 WGMMA_STEP_ABOUT = """// wgmma.mma_async as in wgmma_ss.gen.cuh, of results that begin at zero: `start` has them as
 // outputs alone and 0 in the place of `accumulate`, `run` adds; 0 there when the kernel runs makes it
 // begin at zero too, in registers that ptxas must suppose are added to."""
-WGMMA_RS_ABOUT = """// wgmma.mma_async of A in registers, a step or two of 16 in one statement, since each operand of a
-// statement costs the compiler. Two steps at N = 16, D in %0 to %7, as PTX:
+WGMMA_RS_ABOUT = """// wgmma.mma_async of A in registers, one, two or four steps of 16 in one statement, since each operand
+// of a statement costs the compiler. Two steps at N = 16, D in %0 to %7, as PTX:
 //
 //   { .reg .pred one;  .reg .b64 b;  setp.ne.b32 one, %17, 0;
 //     wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, ..., %7}, {%8, %9, %10, %11}, %16, one, 1, 1, 1;

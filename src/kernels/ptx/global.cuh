@@ -21,6 +21,16 @@ __device__ inline void st_cs(uint4* to, const uint4& b) {
                : "memory");
 }
 
+// @p st.global.v2.f32 [a], {b0, b1};
+// PTX ISA, "st", sm_20
+__device__ inline void st_v2_if(bool p, float* to, float b0, float b1) {
+  asm volatile(
+      "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %0, 0;\n\t@p st.global.v2.f32 [%1], {%2, %3};\n\t}" ::
+          "r"(static_cast<int>(p)),
+      "l"(to), "f"(b0), "f"(b1)
+      : "memory");
+}
+
 // ld.acquire.gpu.global.u32 d, [a];
 // PTX ISA, "ld", sm_70
 __device__ inline uint32_t ld_acquire_gpu(const uint32_t* from) {

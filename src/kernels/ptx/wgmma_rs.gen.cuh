@@ -1,8 +1,8 @@
 // Written by tools/generate_ptx.py; do not edit.
 // clang-format off
 //
-// wgmma.mma_async of A in registers, a step or two of 16 in one statement, since each operand of a
-// statement costs the compiler. Two steps at N = 16, D in %0 to %7, as PTX:
+// wgmma.mma_async of A in registers, one, two or four steps of 16 in one statement, since each operand
+// of a statement costs the compiler. Two steps at N = 16, D in %0 to %7, as PTX:
 //
 //   { .reg .pred one;  .reg .b64 b;  setp.ne.b32 one, %17, 0;
 //     wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, ..., %7}, {%8, %9, %10, %11}, %16, one, 1, 1, 1;
@@ -100,8 +100,24 @@ template <>
 struct WgmmaRs<64, Element::kBF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[32], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %49, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %48, one, 1, 1, 1;\n\t"
+          "add.s64 b, %48, %50;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%36, %37, %38, %39}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %48, %51;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%40, %41, %42, %43}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %48, %52;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%44, %45, %46, %47}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %41, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %40, one, 1, 1, 1;\n\t"
@@ -110,7 +126,7 @@ struct WgmmaRs<64, Element::kBF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_64(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %37, 0;\n\t"
@@ -125,8 +141,24 @@ template <>
 struct WgmmaRs<64, Element::kF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[32], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %49, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %48, one, 1, 1, 1;\n\t"
+          "add.s64 b, %48, %50;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%36, %37, %38, %39}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %48, %51;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%40, %41, %42, %43}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %48, %52;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%44, %45, %46, %47}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %41, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %40, one, 1, 1, 1;\n\t"
@@ -135,7 +167,7 @@ struct WgmmaRs<64, Element::kF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_64(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %37, 0;\n\t"
@@ -150,8 +182,24 @@ template <>
 struct WgmmaRs<96, Element::kBF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[48], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %65, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, {%48, %49, %50, %51}, %64, one, 1, 1, 1;\n\t"
+          "add.s64 b, %64, %66;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, {%52, %53, %54, %55}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %64, %67;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, {%56, %57, %58, %59}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %64, %68;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, {%60, %61, %62, %63}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_96(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %57, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 {" FA4_D_96 "}, {%48, %49, %50, %51}, %56, one, 1, 1, 1;\n\t"
@@ -160,7 +208,7 @@ struct WgmmaRs<96, Element::kBF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_96(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %53, 0;\n\t"
@@ -175,8 +223,24 @@ template <>
 struct WgmmaRs<96, Element::kF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[48], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %65, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, {%48, %49, %50, %51}, %64, one, 1, 1, 1;\n\t"
+          "add.s64 b, %64, %66;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, {%52, %53, %54, %55}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %64, %67;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, {%56, %57, %58, %59}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %64, %68;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, {%60, %61, %62, %63}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_96(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %57, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {" FA4_D_96 "}, {%48, %49, %50, %51}, %56, one, 1, 1, 1;\n\t"
@@ -185,7 +249,7 @@ struct WgmmaRs<96, Element::kF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_96(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %53, 0;\n\t"
@@ -200,8 +264,24 @@ template <>
 struct WgmmaRs<128, Element::kBF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[64], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %81, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %80, one, 1, 1, 1;\n\t"
+          "add.s64 b, %80, %82;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%68, %69, %70, %71}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %80, %83;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%72, %73, %74, %75}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %80, %84;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%76, %77, %78, %79}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %73, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %72, one, 1, 1, 1;\n\t"
@@ -210,7 +290,7 @@ struct WgmmaRs<128, Element::kBF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_128(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %69, 0;\n\t"
@@ -225,8 +305,24 @@ template <>
 struct WgmmaRs<128, Element::kF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[64], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %81, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %80, one, 1, 1, 1;\n\t"
+          "add.s64 b, %80, %82;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%68, %69, %70, %71}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %80, %83;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%72, %73, %74, %75}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %80, %84;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%76, %77, %78, %79}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %73, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %72, one, 1, 1, 1;\n\t"
@@ -235,7 +331,7 @@ struct WgmmaRs<128, Element::kF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_128(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %69, 0;\n\t"
@@ -250,8 +346,24 @@ template <>
 struct WgmmaRs<192, Element::kBF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[96], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %113, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" FA4_D_192 "}, {%96, %97, %98, %99}, %112, one, 1, 1, 1;\n\t"
+          "add.s64 b, %112, %114;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" FA4_D_192 "}, {%100, %101, %102, %103}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %112, %115;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" FA4_D_192 "}, {%104, %105, %106, %107}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %112, %116;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" FA4_D_192 "}, {%108, %109, %110, %111}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_192(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %105, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" FA4_D_192 "}, {%96, %97, %98, %99}, %104, one, 1, 1, 1;\n\t"
@@ -260,7 +372,7 @@ struct WgmmaRs<192, Element::kBF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_192(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %101, 0;\n\t"
@@ -275,8 +387,24 @@ template <>
 struct WgmmaRs<192, Element::kF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[96], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %113, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" FA4_D_192 "}, {%96, %97, %98, %99}, %112, one, 1, 1, 1;\n\t"
+          "add.s64 b, %112, %114;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" FA4_D_192 "}, {%100, %101, %102, %103}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %112, %115;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" FA4_D_192 "}, {%104, %105, %106, %107}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %112, %116;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" FA4_D_192 "}, {%108, %109, %110, %111}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_192(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %105, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" FA4_D_192 "}, {%96, %97, %98, %99}, %104, one, 1, 1, 1;\n\t"
@@ -285,7 +413,7 @@ struct WgmmaRs<192, Element::kF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_192(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %101, 0;\n\t"
@@ -300,8 +428,24 @@ template <>
 struct WgmmaRs<256, Element::kBF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[128], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %145, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, {%128, %129, %130, %131}, %144, one, 1, 1, 1;\n\t"
+          "add.s64 b, %144, %146;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, {%132, %133, %134, %135}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %144, %147;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, {%136, %137, %138, %139}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %144, %148;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, {%140, %141, %142, %143}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_256(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %137, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" FA4_D_256 "}, {%128, %129, %130, %131}, %136, one, 1, 1, 1;\n\t"
@@ -310,7 +454,7 @@ struct WgmmaRs<256, Element::kBF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_256(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %133, 0;\n\t"
@@ -325,8 +469,24 @@ template <>
 struct WgmmaRs<256, Element::kF16, Major::kMn> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[128], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %145, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" FA4_D_256 "}, {%128, %129, %130, %131}, %144, one, 1, 1, 1;\n\t"
+          "add.s64 b, %144, %146;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" FA4_D_256 "}, {%132, %133, %134, %135}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %144, %147;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" FA4_D_256 "}, {%136, %137, %138, %139}, b, one, 1, 1, 1;\n\t"
+          "add.s64 b, %144, %148;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" FA4_D_256 "}, {%140, %141, %142, %143}, b, one, 1, 1, 1;\n\t"
+          "}"
+          : FA4_OPERANDS_256(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %137, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" FA4_D_256 "}, {%128, %129, %130, %131}, %136, one, 1, 1, 1;\n\t"
@@ -335,7 +495,7 @@ struct WgmmaRs<256, Element::kF16, Major::kMn> {
           "}"
           : FA4_OPERANDS_256(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %133, 0;\n\t"
@@ -350,8 +510,24 @@ template <>
 struct WgmmaRs<64, Element::kBF16, Major::kK> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[32], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %49, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %48, one, 1, 1, 0;\n\t"
+          "add.s64 b, %48, %50;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%36, %37, %38, %39}, b, one, 1, 1, 0;\n\t"
+          "add.s64 b, %48, %51;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%40, %41, %42, %43}, b, one, 1, 1, 0;\n\t"
+          "add.s64 b, %48, %52;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%44, %45, %46, %47}, b, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %41, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %40, one, 1, 1, 0;\n\t"
@@ -360,7 +536,7 @@ struct WgmmaRs<64, Element::kBF16, Major::kK> {
           "}"
           : FA4_OPERANDS_64(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %37, 0;\n\t"
@@ -375,8 +551,24 @@ template <>
 struct WgmmaRs<64, Element::kF16, Major::kK> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[32], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %49, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %48, one, 1, 1, 0;\n\t"
+          "add.s64 b, %48, %50;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%36, %37, %38, %39}, b, one, 1, 1, 0;\n\t"
+          "add.s64 b, %48, %51;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%40, %41, %42, %43}, b, one, 1, 1, 0;\n\t"
+          "add.s64 b, %48, %52;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%44, %45, %46, %47}, b, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_64(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %41, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" FA4_D_64 "}, {%32, %33, %34, %35}, %40, one, 1, 1, 0;\n\t"
@@ -385,7 +577,7 @@ struct WgmmaRs<64, Element::kF16, Major::kK> {
           "}"
           : FA4_OPERANDS_64(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %37, 0;\n\t"
@@ -400,8 +592,24 @@ template <>
 struct WgmmaRs<128, Element::kBF16, Major::kK> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[64], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %81, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %80, one, 1, 1, 0;\n\t"
+          "add.s64 b, %80, %82;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%68, %69, %70, %71}, b, one, 1, 1, 0;\n\t"
+          "add.s64 b, %80, %83;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%72, %73, %74, %75}, b, one, 1, 1, 0;\n\t"
+          "add.s64 b, %80, %84;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%76, %77, %78, %79}, b, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %73, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %72, one, 1, 1, 0;\n\t"
@@ -410,7 +618,7 @@ struct WgmmaRs<128, Element::kBF16, Major::kK> {
           "}"
           : FA4_OPERANDS_128(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %69, 0;\n\t"
@@ -425,8 +633,24 @@ template <>
 struct WgmmaRs<128, Element::kF16, Major::kK> {
   template <int kSteps, int kStepBytes>
   __device__ static void run(float (&d)[64], const uint32_t (*a)[4], uint64_t b) {
-    static_assert(kSteps == 2 || kSteps == 1);
-    if constexpr (kSteps == 2) {
+    static_assert(kSteps == 4 || kSteps == 2 || kSteps == 1);
+    if constexpr (kSteps == 4) {
+      asm volatile(
+          "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %81, 0;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %80, one, 1, 1, 0;\n\t"
+          "add.s64 b, %80, %82;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%68, %69, %70, %71}, b, one, 1, 1, 0;\n\t"
+          "add.s64 b, %80, %83;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%72, %73, %74, %75}, b, one, 1, 1, 0;\n\t"
+          "add.s64 b, %80, %84;\n\t"
+          "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%76, %77, %78, %79}, b, one, 1, 1, 0;\n\t"
+          "}"
+          : FA4_OPERANDS_128(d)
+          : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
+            "r"(a[1][2]), "r"(a[1][3]), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
+            "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]), "l"(b), "r"(1),
+            "n"(1 * kStepBytes >> 4), "n"(2 * kStepBytes >> 4), "n"(3 * kStepBytes >> 4));
+    } else if constexpr (kSteps == 2) {
       asm volatile(
           "{\n\t.reg .pred one;\n\t.reg .b64 b;\n\tsetp.ne.b32 one, %73, 0;\n\t"
           "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" FA4_D_128 "}, {%64, %65, %66, %67}, %72, one, 1, 1, 0;\n\t"
@@ -435,7 +659,7 @@ struct WgmmaRs<128, Element::kF16, Major::kK> {
           "}"
           : FA4_OPERANDS_128(d)
           : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(a[1][0]), "r"(a[1][1]),
-            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(kStepBytes >> 4));
+            "r"(a[1][2]), "r"(a[1][3]), "l"(b), "r"(1), "n"(1 * kStepBytes >> 4));
     } else {
       asm volatile(
           "{\n\t.reg .pred one;\n\tsetp.ne.b32 one, %69, 0;\n\t"

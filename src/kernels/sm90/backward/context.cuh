@@ -13,7 +13,8 @@ namespace fa4::sm90::bwd {
 struct Work {
   Part part;
   Sequence sequence;
-  int head;  // of k and v, or a part of one's group (BwdParams::heads_kv)
+  int head;     // of k and v, or a part of one's group (BwdParams::heads_kv)
+  int kv_head;  // of k and v
   int n_block;
   BlockRange rows;
   int steps;  // of all heads of the group; -1: there are no such keys
@@ -22,8 +23,10 @@ struct Work {
   uint32_t steps_of_others;
   uint32_t section;  // of key heads
   uint32_t place;    // among the section's works
+  uint32_t number;   // of the CTA's works before this one
 
   __device__ int first_key() const { return n_block * kKeys; }
+  __device__ int part_of_group(const BwdParams& p) const { return head - kv_head * p.group_parts; }
   __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
 };
 
@@ -50,6 +53,7 @@ __device__ inline bool find_work(const BwdParams& p, uint32_t index, Work* work)
   const HeadAndBlock at = tile_of_section(section, index, blocks, p.last_keys_first != 0);
   const int batch = at.head / p.heads_kv, first = at.block * kKeys;
   work->head = at.head - batch * p.heads_kv;
+  work->kv_head = work->head / p.group_parts;
   work->n_block = at.block;
   const Sequence s = sequence_of(p.sequences, batch);
   work->sequence = s;
@@ -117,6 +121,8 @@ class WorkReader {
   // Of K and V, of which every work has a stage.
   __device__ KState<T> k() const { return {slot_.count}; }
   __device__ VState v() const { return {slot_.count}; }
+  // Where registers are scarce, before release(): which one the current work is.
+  __device__ void recall(const Work& work) { slot_.count = work.number; }
   // One thread of a warp arrives, after the others have read.
   __device__ void release(bool arrives) {
     if (arrives) c_.pipeline(kWorkFull).consumer_release(slot_);

@@ -1,4 +1,5 @@
-// dk and dv in the accumulators of a math warp, as parts of a group hand them to one another.
+// dk and dv in the accumulators of a math thread, and how parts of a group hand them to one
+// another.
 #pragma once
 
 #include "kernels/backward/part_sums.cuh"
@@ -6,43 +7,60 @@
 
 namespace fa4::sm90::bwd {
 
-// Of a work that has both, or one of them.
-template <BwdTraits T, Part kPart>
+// Where works are split they lie in the same registers, so that what comes behind a work is code
+// for both kinds.
+template <BwdTraits T>
 struct HeldSums {
-  static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
-  static constexpr int kDkCount = kHasDk ? T.head_dim / 2 : 1;
-  static constexpr int kDvCount = kHasDv ? T.head_dim_v / 2 : 1;
-  // Of a block's, those of a warp: 16 rows, a thread's accumulators 32 times.
-  static constexpr int kDkFloats = 16 * T.head_dim, kDvFloats = 16 * T.head_dim_v;
-  static constexpr int kMathWarps = 4 * kMathWarpgroups;
+  static constexpr int kDkCount = T.head_dim / 2, kDvCount = T.head_dim_v / 2;
+  static constexpr int kCount = T.split ? kDkCount : kDkCount + kDvCount;
+  static_assert(!T.split || kDvCount <= kDkCount);
 
-  float (&dk)[kDkCount];
-  float (&dv)[kDvCount];
-  int warp;  // of the math warps
+  float x[kCount];
+
+  __device__ auto& dk() { return *reinterpret_cast<float(*)[kDkCount]>(x); }
+  __device__ auto& dv() {
+    return *reinterpret_cast<float(*)[kDvCount]>(x + (T.split ? 0 : kDkCount));
+  }
+};
+
+// Those of a warp, 16 rows of a block, as PartSums takes them.
+template <BwdTraits T>
+struct WarpSums {
+  using Held = HeldSums<T>;
+  static constexpr int kMathWarps = 4 * kMathWarpgroups;
+  // Those that a work of any kind has.
+  static constexpr int kCommon = T.split ? Held::kDvCount : Held::kCount;
+
+  Held& held;
+  int warp;    // of the math warps
+  bool of_dv;  // of a work for dv alone
 
   // The works for dv alone have counts of their own.
-  __device__ int unit() const { return kPart == Part::kDv ? kMathWarps + warp : warp; }
+  __device__ int unit() const { return of_dv ? kMathWarps + warp : warp; }
 
   __device__ void write(float* sums) const {
-    if constexpr (kHasDk) write_sums(dk, place_of_dk(sums));
-    if constexpr (kHasDv) write_sums(dv, place_of_dv(sums));
+    visit(sums, [](auto& x, float* to) { write_sums(x, to); });
   }
   __device__ void add_to(float* sums) const {
-    if constexpr (kHasDk) add_to_sums(dk, place_of_dk(sums));
-    if constexpr (kHasDv) add_to_sums(dv, place_of_dv(sums));
+    visit(sums, [](auto& x, float* to) { add_to_sums(x, to); });
   }
   __device__ void add(float* sums) const {
-    if constexpr (kHasDk) add_sums<at_once(kDkCount)>(dk, place_of_dk(sums));
-    if constexpr (kHasDv) add_sums<at_once(kDvCount)>(dv, place_of_dv(sums));
+    // As many as registers are left for.
+    constexpr int kAtOnce = Held::kCount % 32 == 0 && !T.split ? 8 : 4;
+    visit(sums, [](auto& x, float* from) { add_sums<kAtOnce>(x, from); });
   }
 
  private:
-  // As many as registers are left for.
-  static constexpr int at_once(int count) { return count % 32 == 0 && !T.split ? 8 : 4; }
-
-  __device__ float* place_of_dk(float* sums) const { return sums + warp * kDkFloats; }
-  __device__ float* place_of_dv(float* sums) const {
-    return sums + kMathWarps * kDkFloats + warp * kDvFloats;
+  template <class Visit>
+  __device__ void visit(float* sums, Visit visit) const {
+    float* place =
+        sums + 32 * (of_dv ? kMathWarps * Held::kCount + warp * kCommon : warp * Held::kCount);
+    visit(*reinterpret_cast<float(*)[kCommon]>(held.x), place);
+    if constexpr (Held::kCount > kCommon) {
+      constexpr int kOthers = Held::kCount - kCommon;
+      if (of_dv) return;
+      visit(*reinterpret_cast<float(*)[kOthers]>(held.x + kCommon), place + 32 * kCommon);
+    }
   }
 };
 

@@ -19,11 +19,7 @@ class Loader {
     for (;;) {
       const Work& work = works.wait();
       if (work.steps < 0) break;
-      if (!T.split || work.part != Part::kDv) {
-        load_work<kWithDk>(work, works.v());
-      } else if constexpr (T.split) {
-        load_work<Part::kDv>(work, works.v());
-      }
+      load_work(work, works.v());
       __syncwarp();
       works.release(ptx::elect_sync());
       if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kWorkWanted));
@@ -32,17 +28,45 @@ class Loader {
   }
 
  private:
-  static constexpr Part kWithDk = part_with_dk(T);
+  // A ring of Q or dO at a step. Which kind of work has it is data, so that load_work is code for
+  // both.
+  struct Ring {
+    Pipeline pipeline;
+    int stages;
+    int stage;
+    uint32_t phase;
+
+    __device__ ptx::SmemAddr full() const { return pipeline.full_barrier(stage); }
+    __device__ void acquire() const { wait(pipeline.empty_barrier(stage), phase ^ 1); }
+    // Until what this ring had last in one of its stages has been read; the step is not yet there.
+    __device__ void acquire_last_of(int other) const {
+      wait(pipeline.empty_barrier(other), phase ^ (other >= stage ? 1 : 0));
+    }
+  };
+  template <BarrierKind kFull, int kStages, int kDvStages>
+  __device__ Ring ring(bool of_dv, uint32_t steps) const {
+    if constexpr (T.split) {
+      const PipelineState<kDvStages> at{steps};
+      if (of_dv) return {c.pipeline(kFull, kStages), kDvStages, at.stage(), at.phase()};
+    }
+    const PipelineState<kStages> at{steps};
+    return {c.pipeline(kFull), kStages, at.stage(), at.phase()};
+  }
+  __device__ Ring q_ring(bool of_dv, uint32_t steps) const {
+    return ring<kQFull, T.stages, T.dv_stages>(of_dv, steps);
+  }
+  __device__ Ring dout_ring(bool of_dv, uint32_t steps) const {
+    return ring<kDoutFull, T.dout_stages, T.dv_stages>(of_dv, steps);
+  }
 
   // Addresses are computed before a wait, so that a load begins when its stage is free.
-  template <Part kPart>
   __device__ void load_work(const Work& w, VState v) {
-    constexpr Part kOther = kPart == Part::kDv ? Part::kDkAndDq : Part::kDv;
+    const bool of_dv = T.split && w.part == Part::kDv;
     const Sequence& s = w.sequence;
     const bool packed_q = p.sequences.cu_seqlens_q != nullptr;
     const bool clears_q = packed_q || p.sequences.seqused_q != nullptr;
     const TensorMap* map_of_dout = p.inputs.dout.data == nullptr ? nullptr : &p.maps.dout;
-    Rings<T, kPart> rings{w.steps_before};
+    uint32_t steps = w.steps_before;
 #pragma unroll 1
     for (int head = w.head * p.group; head < (w.head + 1) * p.group; ++head) {
       const int block = static_cast<int>(first_query_block(p, s, head));  // fewer than 2^31
@@ -56,44 +80,29 @@ class Loader {
           return StatisticSource{of_rows + int64_t{block + first} * kQueryRows, last - first,
                                  c.kSmem.stats + stage * stage_statistics_bytes(T) + offset};
         };
-        // The first of this work in its stages, which works of the other kind may still read.
-        const bool comes_first =
-            T.split && rings.steps - w.steps_before < static_cast<uint32_t>(q_stages(T, kPart));
-        const Pipeline q = c.template q_pipeline<kPart>();
-        const int q_stage = rings.q().stage();
+        // The first steps of a work come where the other kind's may still be read.
+        const bool comes_first = T.split && steps - w.steps_before < kMostStages;
+        const Ring q = q_ring(of_dv, steps);
         StatisticSource with_q, with_dout;
         if constexpr (multiplies_statistics(T)) {
-          with_q = statistic(p.workspace.statistics, q_stage, 0);
+          with_q = statistic(p.workspace.statistics, q.stage, 0);
         } else {
-          with_q = statistic(p.workspace.neg_lse_log2, q_stage, 0);
+          with_q = statistic(p.workspace.neg_lse_log2, q.stage, 0);
         }
-        if constexpr (T.split) {
-          if (comes_first) {
-            wait_for_place<kPart>(c.template q_pipeline<kOther>(),
-                                  typename Rings<T, kOther>::Q{w.steps_of_others}, q_stage, v);
-          }
-        }
-        q.producer_acquire(rings.q());
+        if (comes_first) wait_for_place(q, q_ring(!of_dv, w.steps_of_others), v);
+        q.acquire();
         tiles.template load<T.q_rows, T.head_dim>({&p.maps.q, head, row, batch_q},
-                                                  c.q_place(q_stage), q.full_barrier(q_stage), rows,
-                                                  with_q);
-        const Pipeline dout = c.template dout_pipeline<kPart>();
-        const int dout_stage = rings.dout().stage();
+                                                  c.q_place(q.stage), q.full(), rows, with_q);
+        const Ring dout = dout_ring(of_dv, steps);
         if constexpr (!multiplies_statistics(T)) {
-          with_dout = statistic(p.workspace.delta, dout_stage, stat_bytes(T));
+          with_dout = statistic(p.workspace.delta, dout.stage, stat_bytes(T));
         }
-        if constexpr (T.split) {
-          if (comes_first) {
-            wait_for_place<kPart>(c.template dout_pipeline<kOther>(),
-                                  typename Rings<T, kOther>::Dout{w.steps_of_others}, dout_stage,
-                                  v);
-          }
-        }
-        dout.producer_acquire(rings.dout());
+        if (comes_first) wait_for_place(dout, dout_ring(!of_dv, w.steps_of_others), v);
+        dout.acquire();
         tiles.template load<T.q_rows, T.head_dim_v>({map_of_dout, head, row, batch_q},
-                                                    c.dout_place(dout_stage),
-                                                    dout.full_barrier(dout_stage), rows, with_dout);
-        ++rings.steps;
+                                                    c.dout_place(dout.stage), dout.full(), rows,
+                                                    with_dout);
+        ++steps;
       }
     }
     // A parity tells a phase from the next one only: every work's is waited for, not those alone
@@ -103,13 +112,13 @@ class Loader {
 
   // Until works of the other kind have read what they had in the place of a stage, the same of
   // their ring; or until dk has left V's place.
-  template <Part kPart, int kStages>
-  __device__ void wait_for_place(const Pipeline& of_others, PipelineState<kStages> next, int stage,
-                                 VState v) const {
-    if (kPart == Part::kDv && stage >= kStages) return c.pipeline(kVFull).consumer_wait(v);
-    next.count += (stage + kStages - next.stage()) % kStages;
-    of_others.producer_acquire(next);
+  __device__ void wait_for_place(const Ring& ring, const Ring& of_others, VState v) const {
+    if (ring.stage < of_others.stages) return of_others.acquire_last_of(ring.stage);
+    c.pipeline(kVFull).consumer_wait(v);
   }
+
+  // Of a ring of Q or dO: works for dv have the most.
+  static constexpr uint32_t kMostStages = T.split ? T.dv_stages : T.stages;
 
   const Context<T>& c;
   const BwdParams& p;

@@ -1,10 +1,10 @@
-// A math warpgroup: 64 keys of each work, from the first K Qᵀ to the last store of dk and dv.
+// A math warpgroup: 64 keys of each work, from the first K Qᵀ to the last store of dk and dv
+// (work_end.cuh).
 #pragma once
 
 #include "kernels/ptx/sync.cuh"
 #include "kernels/sm90/backward/elements.cuh"
-#include "kernels/sm90/backward/held_sums.cuh"
-#include "kernels/sm90/backward/store.cuh"
+#include "kernels/sm90/backward/work_end.cuh"
 
 namespace fa4::sm90::bwd {
 
@@ -12,7 +12,8 @@ namespace fa4::sm90::bwd {
 template <BwdTraits T, Part kPart>
 class Math {
  public:
-  __device__ Math(const Context<T>& context, const Work& work, int warpgroup, KState<T> k, VState v)
+  __device__ Math(const Context<T>& context, const Work& work, int warpgroup, KState<T> k, VState v,
+                  HeldSums<T>& sums)
       : c(context),
         work(work),
         rows(work.rows),
@@ -22,12 +23,13 @@ class Math {
         elements{context, warpgroup, lane},
         rings{work.steps_before},
         k(k),
-        v(v) {}
+        v(v),
+        rDK(sums.dk()),
+        rDV(sums.dv()) {}
 
   __device__ void run() {
     if constexpr (kHasDk) clear(rDK);
     if constexpr (kHasDv) clear(rDV);
-    int steps = work.steps;
     go_to(rows.n_block_min);
     Scores rS;
     if constexpr (kInHalves) clear(rS);  // dP and S are added to it, as far as ptxas knows
@@ -40,45 +42,22 @@ class Math {
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rS);
     if constexpr (kPart == Part::kDkAndDq) c.pipeline(kVFull).consumer_wait(v);
+    Operand rY;
+    // The last step leaves the loop behind the arithmetic that all steps have, so that only its
+    // products stand twice. Elsewhere, between two products, a condition would make ptxas serialise
+    // them.
 #pragma unroll 1
-    for (; steps > kLastSteps; --steps) step<false>(rS, rStats, steps > 1);
-    if constexpr (kLastSteps > 0) step<true>(rS, rStats, false);
+    for (int steps = work.steps;; --steps) {
+      begin_step(rS, rStats, rY);
+      if (steps == 1) break;
+      end_step<false>(rS, rStats, rY);
+    }
+    end_step<true>(rS, rStats, rY);
     ptx::wgmma_wait_group<0>();
-    // The gradients leave through V's place, or K's of a work for dv, whose Q and dO may lie in
-    // V's.
-    if constexpr (kOfDv) c.pipeline(kVFull).consumer_wait(v);  // taken before it is given back
-    if (lane % 32 == 0) {
-      if constexpr (kOfDv) {
-        c.pipeline(kVFull).consumer_release(v);
-      } else {
-        c.pipeline(kKFull).consumer_release(k);
-      }
-    }
-    if constexpr (kHasDv) ptx::fence_registers(rDV);
-    if constexpr (kHasDk) ptx::fence_registers(rDK);
-    ptx::barrier_sync(kStore + warpgroup, kWarpgroupThreads);
-    if (has_all_parts()) {
-      const int lane = ptx::thread_here() % kWarpgroupThreads;
-      const GradientStore<T> to{c, work, warpgroup, lane, kOfDv ? products.k : c.kSmem.v};
-      if constexpr (kHasDv) to.template store<T.head_dim_v>(rDV, c.params.gradients.dv, 1.0f);
-      if constexpr (kHasDk) {
-        to.template store<T.head_dim>(rDK, c.params.gradients.dk, c.params.scale);
-      }
-    }
-    ptx::fence_proxy_async_shared();
-    __syncwarp();
-    if (lane % 32 == 0) {
-      if constexpr (kOfDv) {
-        c.pipeline(kKFull).consumer_release(k);
-      } else {
-        c.pipeline(kVFull).consumer_release(v);
-      }
-    }
   }
 
  private:
   static constexpr bool kHasDk = kPart != Part::kDv, kHasDv = kPart != Part::kDkAndDq;
-  static constexpr bool kOfDv = kPart == Part::kDv;
   using Shape = StepShape<T>;
   using Operand = typename Shape::Operand;
   using Scores = typename Shape::Scores;
@@ -89,40 +68,40 @@ class Math {
   using Factors = typename Arithmetic::Factors;
   using None = typename Arithmetic::None;
 
-  // A work's last step is code of its own, without the scores of a next one: a condition between
-  // two products would make ptxas serialise them. Where softcap's slopes are held it would spill:
-  // there S of the last step is computed once more, and nobody reads it.
-  static constexpr int kLastSteps = T.softcap && kPart == Part::kAll ? 0 : 1;
-
-  // Whether this work's dk and dv are to be stored.
-  __device__ bool has_all_parts() {
-    if (c.params.workspace.part_sums == nullptr) return true;
-    const HeldSums<T, kPart> held{rDK, rDV, 4 * warpgroup + lane / 32};
-    return PartSums(c.params, work.sequence, work.head, work.first_key(), held.unit())
-        .collect(held);
-  }
-
-  template <bool kIsLast>
-  __device__ void step(Scores& rS, Statistics& rStats, bool has_next) {
+  // A step is from its scores to those of the next one, in two pieces: the first ends with dS, or
+  // P, as the operand of the second one's products. The last step has no next one.
+  __device__ void begin_step(Scores& rS, Statistics& rStats, Operand& rY) {
     if constexpr (kPart == Part::kDv) {
-      visit_for_dv<kIsLast>(rS, rStats);
+      begin_for_dv(rS, rStats, rY);
     } else if constexpr (kPart == Part::kDkAndDq) {
-      visit_for_dk_and_dq<kIsLast>(rS, rStats);
+      begin_for_dk_and_dq(rS, rStats, rY);
     } else if constexpr (kInHalves) {
-      visit_in_halves<kIsLast>(rS, rStats);
+      begin_in_halves(rS, rStats, rY);
     } else {
-      visit<kIsLast>(rS, rStats, has_next);
+      begin(rS, rStats, rY);
     }
   }
-
-  // From the scores of a step to those of the next one. Statistics and what the next block is are
-  // read from shared memory while products run; P and dS too are read then, of which the product
-  // under way has copies (ptxas gives them one register).
   template <bool kIsLast>
-  __device__ void visit(Scores& rS, Statistics& rStats, bool has_next) {
+  __device__ void end_step(Scores& rS, Statistics& rStats, const Operand& rY) {
+    const Rings<T, kPart> next{rings.steps + 1};
+    if constexpr (kPart == Part::kDv) {
+      end_for_dv<kIsLast>(rS, rStats, rY, next);
+    } else if constexpr (kPart == Part::kDkAndDq) {
+      end_for_dk_and_dq<kIsLast>(rS, rStats, rY, next);
+    } else if constexpr (kInHalves) {
+      end_in_halves<kIsLast>(rS, rStats, rY, next);
+    } else {
+      end<kIsLast>(rS, rStats, rY, next);
+    }
+    rings = next;
+  }
+
+  // Statistics and what the next block is are read from shared memory while products run; P and dS
+  // too are read then, of which the product under way has copies (ptxas gives them one register).
+  // `rY`: P, then dS.
+  __device__ void begin(const Scores& rS, Statistics& rStats, Operand& rY) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     Scores rDP;
-    Operand rY;  // P, then dS
     Factors rFactors;
     elements.template probabilities<kBoth>(rS, rStats, q_stage, rY, rFactors);
     if (is_masked) elements.template hide<kBoth>(rY, work, m);
@@ -143,7 +122,10 @@ class Math {
       elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
                                                Arithmetic::pairs_of(rY));
     }
-    const Rings<T, kPart> next{rings.steps + has_next};
+  }
+  template <bool kIsLast>
+  __device__ void end(Scores& rS, Statistics& rStats, const Operand& rY,
+                      const Rings<T, kPart>& next) {
     products.template issue_dk<kBoth>(rDK, rY, rings);
     store_ds<kBoth>(rY);
     announce_ds();
@@ -152,8 +134,7 @@ class Math {
     ptx::wgmma_wait_group<0>();
     release_dout();
     release_q(rings);
-    ptx::fence_registers(rS);
-    rings = next;
+    if constexpr (!kIsLast) ptx::fence_registers(rS);
   }
 
   // The same in two halves, so that products are under way while the thread computes:
@@ -168,11 +149,8 @@ class Math {
   //
   // dP takes the registers of S. dS is stored at once, while the queue of shared memory is short,
   // and announced when its second half is there.
-  template <bool kIsLast>
-  __device__ void visit_in_halves(Scores& rX, Statistics& rStats) {
+  __device__ void begin_in_halves(Scores& rX, Statistics& rStats, Operand& rY) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
-    const Rings<T, kPart> next{rings.steps + 1};
-    Operand rY;  // P, then dS
     None none;
     elements.template probabilities<kFirst>(rX, rStats, q_stage, rY, none);
     if (is_masked) elements.template hide<kFirst>(rY, work, m);
@@ -195,26 +173,28 @@ class Math {
     elements.template score_gradients<kSecond>(rY, rX, rStats, dout_stage,
                                                Arithmetic::pairs_of(rY));
     release_dout();
+  }
+  template <bool kIsLast>
+  __device__ void end_in_halves(Scores& rX, Statistics& rStats, const Operand& rY,
+                                const Rings<T, kPart>& next) {
     issue_next_scores<kIsLast>(rX, next);
     store_ds<kSecond>(rY);
     look_ahead<kIsLast>(rStats, next);
     products.template issue_dk<kSecond>(rDK, rY, rings);
     announce_ds();
-    ptx::wgmma_wait_group<1>();
-    ptx::fence_registers(rX);
-    rings = next;
+    if constexpr (!kIsLast) {
+      ptx::wgmma_wait_group<1>();
+      ptx::fence_registers(rX);
+    }
   }
 
   // The same where dk and dq are computed, not dv: P stays in f32 in the registers of S, since no
   // product reads it. That the mask may change P keeps ptxas from computing it behind dP, for whose
   // registers and those of S at once there is no room. dK comes before the next S, so that the Q
   // behind the next one comes sooner, and the next one is waited for while dK runs.
-  template <bool kIsLast>
-  __device__ void visit_for_dk_and_dq(Scores& rS, Statistics& rStats) {
+  __device__ void begin_for_dk_and_dq(Scores& rS, Statistics& rStats, Operand& rDS) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
-    const Rings<T, kPart> next{rings.steps + 1};
     Scores rDP;
-    Operand rDS;
     elements.factors_in_place(rS, rStats, q_stage);
     if (is_masked) elements.hide(rS, work, m);
     wait_for_dout();
@@ -228,34 +208,37 @@ class Math {
     store_ds<kBoth>(rDS);
     announce_ds();
     release_dout();
+  }
+  template <bool kIsLast>
+  __device__ void end_for_dk_and_dq(Scores& rS, Statistics& rStats, const Operand& rDS,
+                                    const Rings<T, kPart>& next) {
     products.template issue_dk<kBoth>(rDK, rDS, rings);
     if constexpr (T.stages == 1) give_q_away<0>();
     issue_next_scores<kIsLast>(rS, next);
     look_ahead<kIsLast>(rStats, next);
     if constexpr (T.stages > 1) give_q_away<kIsLast ? 0 : 1>();
     ptx::wgmma_wait_group<0>();
-    ptx::fence_registers(rS);
-    rings = next;
+    if constexpr (!kIsLast) ptx::fence_registers(rS);
   }
 
   // The same where dv is all that is computed: Q is free when its scores are there.
-  template <bool kIsLast>
-  __device__ void visit_for_dv(Scores& rS, Statistics& rStats) {
-    Operand rP;
+  __device__ void begin_for_dv(const Scores& rS, Statistics& rStats, Operand& rP) {
     None none;
-    const Rings<T, kPart> next{rings.steps + 1};
     __syncwarp();  // every lane has read its lse, which came with Q
     release_q(rings);
     elements.template probabilities<kBoth>(rS, rStats, rings.q().stage(), rP, none);
     if (is_masked) elements.template hide<kBoth>(rP, work, m);
+  }
+  template <bool kIsLast>
+  __device__ void end_for_dv(Scores& rS, Statistics& rStats, const Operand& rP,
+                             const Rings<T, kPart>& next) {
     issue_next_scores<kIsLast>(rS, next);
     wait_for_dout();
     products.template issue_dv<kBoth>(rDV, rP, rings);
     look_ahead<kIsLast>(rStats, next);
     ptx::wgmma_wait_group<0>();
-    ptx::fence_registers(rS);
+    if constexpr (!kIsLast) ptx::fence_registers(rS);
     release_dout();
-    rings = next;
   }
 
   // Q of the step when dK has read it: all but the last kPending products are done.
@@ -359,7 +342,8 @@ class Math {
   bool is_masked;      // some of the CTA's keys do not see all of them
 
   typename Products<T, kPart>::Keys rK;
-  float rDK[kHasDk ? T.head_dim / 2 : 1], rDV[kHasDv ? T.head_dim_v / 2 : 1];
+  float (&rDK)[T.head_dim / 2];
+  float (&rDV)[T.head_dim_v / 2];
 };
 
 // Of a work without queries: nothing was loaded.
@@ -383,11 +367,16 @@ __device__ inline void math(const Context<T>& c, int warpgroup) {
       GradientStore<T>{c, work, warpgroup, lane, c.kSmem.v}.store_zeros();
       pass(c.pipeline(kKFull), works.k());
       pass(c.pipeline(kVFull), works.v());
-    } else if (!T.split || work.part != Part::kDv) {
-      Math<T, part_with_dk(T)>(c, work, warpgroup, works.k(), works.v()).run();
-    } else if constexpr (T.split) {
-      Math<T, Part::kDv>(c, work, warpgroup, works.k(), works.v()).run();
+    } else {
+      HeldSums<T> sums;
+      if (!T.split || work.part != Part::kDv) {
+        Math<T, part_with_dk(T)>(c, work, warpgroup, works.k(), works.v(), sums).run();
+      } else if constexpr (T.split) {
+        Math<T, Part::kDv>(c, work, warpgroup, works.k(), works.v(), sums).run();
+      }
+      WorkEnd<T>{c, work, warpgroup, works.k(), works.v()}.run(sums);
     }
+    works.recall(work);  // no register has kept its number through the steps
     __syncwarp();
     works.release(lane % 32 == 0);
   }

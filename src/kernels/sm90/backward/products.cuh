@@ -156,8 +156,8 @@ struct Products {
       auto& part = *reinterpret_cast<float(*)[kAtOnce / 2]>(d + first / 2);
       const int slabs = first / slab_columns(kColumns) * kSlabBytes;
 #pragma unroll
-      for (int i = Shape::begin(kHalf); i < Shape::end(kHalf); i += 2) {
-        Wgmma::template run<2, kStepBytes>(part, a + i,
+      for (int i = Shape::begin(kHalf); i < Shape::end(kHalf); i += 4) {
+        Wgmma::template run<4, kStepBytes>(part, a + i,
                                            Descriptor::descriptor_at(b_lo, slabs + i * kStepBytes));
       }
     }

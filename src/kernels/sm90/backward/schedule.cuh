@@ -65,6 +65,7 @@ class Scheduler {
   }
 
   __device__ void count(Work* work) {
+    work->number = slot.count;
     const bool of_dv = T.split && work->part == Part::kDv;
     work->steps_before = of_dv ? steps_of_dv : steps_with_dk;
     work->steps_of_others = of_dv ? steps_with_dk : steps_of_dv;
@@ -92,9 +93,8 @@ class Scheduler {
     const bool packed = p.sequences.cu_seqlens_k != nullptr;
     const bool clears = packed || p.sequences.seqused_k != nullptr;
     tiles.template load<kKeys, kColumns>(
-        {&map, w.head / p.group_parts, w.sequence.offset_k + w.first_key(),
-         packed ? 0 : w.sequence.batch},
-        to, full, clears ? w.sequence.seqlen_k - w.first_key() : kKeys);
+        {&map, w.kv_head, w.sequence.offset_k + w.first_key(), packed ? 0 : w.sequence.batch}, to,
+        full, clears ? w.sequence.seqlen_k - w.first_key() : kKeys);
   }
 
   const Context<T>& c;

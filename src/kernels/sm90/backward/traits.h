@@ -136,7 +136,7 @@ constexpr int stage_statistics_bytes(const BwdTraits& t) {
   return multiplies_statistics(t) ? stat_bytes(t) : 2 * stat_bytes(t);
 }
 constexpr int stat_stages(const BwdTraits& t) { return t.split ? t.dv_stages : t.stages; }
-inline constexpr int kWorkBytes = 68;
+inline constexpr int kWorkBytes = 76;
 inline constexpr int kWorkSlots = 2;
 
 // Barriers, in the order of shared memory: a row of the table each.
