@@ -136,9 +136,10 @@ def both_masks(shapes):
 
 
 def features():
-    """32768 tokens of head dimensions above 128 by length, grouped heads with a window, packed sequences."""
-    yield from both_masks(Shape(32768 // seqlen, seqlen, heads, heads, head_dim, head_dim)
-                          for head_dim, heads in ((192, 10), (256, 8)) for seqlen in (512, 1024, 2048, 8192, 16384))
+    """32768 tokens of the other head dimensions by length, grouped heads with a window, packed sequences."""
+    yield from both_masks(Shape(32768 // seqlen, seqlen, heads, heads, head_dim, head_dim_v)
+                          for head_dim, head_dim_v, heads in ((96, 96, 20), (192, 128, 10), (192, 192, 10), (256, 256, 8))
+                          for seqlen in (256, 512, 1024, 2048, 8192, 16384))
     for seqlen in (4096, 16384):
         yield Row(1, seqlen, seqlen, 64, 8, 128, 128, True, window=1024)
     for head_dim in (64, 128):

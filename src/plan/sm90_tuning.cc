@@ -25,13 +25,21 @@ constexpr std::array kRows = {
         .tile_m = 128, .tile_n = 128, .q_stages = 3,
         .reason = "less work hidden in a diagonal; third Q 1.26, 1.06, 1.02 x at 256 .. 1024"},
     Sm90TuningRow{
-        .head_dim = 96, .head_dim_v = 96, .masked = false, .min_seqlen_k = 0,
+        .head_dim = 96, .head_dim_v = 96, .masked = false, .min_seqlen_k = 3072,
         .tile_m = 192, .tile_n = 96, .q_stages = 2,
-        .reason = "1.06 x 128 x 160"},
+        .reason = "1.06 x 128 x 160; 1.01, 1.02 x 128 x 128 at 4096, 16384"},
+    Sm90TuningRow{
+        .head_dim = 96, .head_dim_v = 96, .masked = false, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .reason = "third Q, and tiles that are full: 1.21, 1.17, 1.16, 1.01 x 192 x 96 at 256 .. 2048"},
+    Sm90TuningRow{
+        .head_dim = 96, .head_dim_v = 96, .masked = true, .min_seqlen_k = 3072,
+        .tile_m = 192, .tile_n = 96, .q_stages = 2,
+        .reason = "1.06 x 128 x 160; 1.02 x 128 x 128 at 16384"},
     Sm90TuningRow{
         .head_dim = 96, .head_dim_v = 96, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 192, .tile_n = 96, .q_stages = 2,
-        .reason = "1.06 x 128 x 160"},
+        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .reason = "third Q, and tiles that are full: 1.21, 1.17, 1.15, 1.02 x 192 x 96 at 256 .. 2048"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 2048,
         .tile_m = 128, .tile_n = 160, .q_stages = 2, .cluster = 2,
@@ -49,25 +57,29 @@ constexpr std::array kRows = {
         .tile_m = 128, .tile_n = 96, .q_stages = 2, .cluster = 2,
         .reason = "two Q leave room for 96 keys: 1.06 x 128 keys with one Q; pairs 1.01, 1.02"},
     Sm90TuningRow{
-        .head_dim = 192, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
+        .head_dim = 192, .head_dim_v = 128, .masked = true, .min_seqlen_k = 769,
         .tile_m = 128, .tile_n = 96, .q_stages = 2,
         .reason = "1.06 x 128 keys with one Q"},
     Sm90TuningRow{
+        .head_dim = 192, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
+        .tile_m = 128, .tile_n = 64, .q_stages = 3,
+        .reason = "less work hidden in a diagonal, third Q: 1.03, 1.09 x 96 keys at 256, 512"},
+    Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 192, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 112, .q_stages = 1, .cluster = 2,
-        .reason = "fills shared memory with two stages; pairs 1.02, 1.01"},
+        .tile_m = 128, .tile_n = 80, .q_stages = 2, .cluster = 2,
+        .reason = "two Q: 1.06, 1.12, 1.05, 1.02 x 112 keys with one at 512 .. 4096; pairs 1.00, 1.02"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 192, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 112, .q_stages = 1,
-        .reason = "as without a mask"},
+        .tile_m = 128, .tile_n = 80, .q_stages = 2,
+        .reason = "two Q: 1.08, 1.14, 1.08, 1.03 x 112 keys with one at 512 .. 4096"},
     Sm90TuningRow{
         .head_dim = 256, .head_dim_v = 256, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 80, .q_stages = 1, .cluster = 2,
-        .reason = "fills shared memory with two stages; pairs 1.01, 1.05"},
+        .tile_m = 128, .tile_n = 64, .q_stages = 1, .cluster = 2,
+        .reason = "1.03, 1.02, 1.00 x 80 keys at 512, 2048, 4096; pairs 1.01, 1.05"},
     Sm90TuningRow{
         .head_dim = 256, .head_dim_v = 256, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 80, .q_stages = 1,
-        .reason = "as without a mask"},
+        .tile_m = 128, .tile_n = 64, .q_stages = 1,
+        .reason = "less work hidden in a diagonal: 1.05, 1.02 x 80 keys at 512, 2048"},
 };
 
 constexpr std::array kPartRows = {
