@@ -451,7 +451,7 @@ typedef struct fa4_merge_args {
   uint32_t struct_size;
   int32_t dtype;     /* of the parts: FA4_F32, FA4_F16, FA4_BF16 */
   int32_t out_dtype; /* of the merged out; 0: dtype */
-  int32_t num_parts; /* 1 or more; on a GPU at most 128 */
+  int32_t num_parts; /* 1 or more; on a GPU at most 2000 */
   int64_t batch;
   int64_t seqlen;
   int64_t heads;

@@ -38,24 +38,33 @@ void check_gpu(const MergeArgs& a, const DeviceSpec& spec) {
 
 MergeStrides strides_of(const Strides& s) { return {s.batch, s.seqlen, s.head}; }
 
-MergeParams merge_params(const MergeArgs& a) {
-  MergeParams params{.outs = {},
-                     .lses = {},
-                     .out = a.out,
-                     .lse = a.lse,
-                     .part_out = strides_of(a.part_out),
-                     .part_lse = strides_of(a.part_lse),
-                     .merged = strides_of(a.output),
-                     .rows = a.rows(),
-                     .num_parts = static_cast<int32_t>(a.num_parts),
-                     .seqlen = static_cast<int32_t>(a.seqlen),
-                     .heads = static_cast<int32_t>(a.heads),
-                     .head_dim = static_cast<int32_t>(a.head_dim),
-                     .part_type = float_type(a.dtype),
-                     .merged_type = float_type(a.out_dtype)};
+template <int kParts>
+MergeParams<kParts> merge_params(const MergeArgs& a) {
+  MergeParams<kParts> params{.outs = {},
+                             .lses = {},
+                             .out = a.out,
+                             .lse = a.lse,
+                             .part_out = strides_of(a.part_out),
+                             .part_lse = strides_of(a.part_lse),
+                             .merged = strides_of(a.output),
+                             .rows = a.rows(),
+                             .num_parts = static_cast<int32_t>(a.num_parts),
+                             .seqlen = static_cast<int32_t>(a.seqlen),
+                             .heads = static_cast<int32_t>(a.heads),
+                             .head_dim = static_cast<int32_t>(a.head_dim),
+                             .part_type = float_type(a.dtype),
+                             .merged_type = float_type(a.out_dtype)};
   std::copy_n(a.part_outs, a.num_parts, params.outs);
   std::copy_n(a.part_lses, a.num_parts, params.lses);
   return params;
+}
+
+template <int kParts>
+void launch(const MergeArgs& args, const std::shared_ptr<Device>& device) {
+  const KernelStep step{.source = merge_source(kParts),
+                        .grid = static_cast<int>(ceil_div(args.rows(), kRowsPerCta)),
+                        .threads = kMergeThreads};
+  GpuOp(device, {step}, {}, args.stream).launch(0, merge_params<kParts>(args), args.stream);
 }
 
 }  // namespace
@@ -63,10 +72,11 @@ MergeParams merge_params(const MergeArgs& a) {
 void gpu_merge(const MergeArgs& args, const std::shared_ptr<Device>& device) {
   check_gpu(args, device->spec());
   if (args.rows() == 0) return;
-  const KernelStep step{.source = merge_source(),
-                        .grid = static_cast<int>(ceil_div(args.rows(), kRowsPerCta)),
-                        .threads = kMergeThreads};
-  GpuOp(device, {step}, {}, args.stream).launch(0, merge_params(args), args.stream);
+  if (args.num_parts <= kFewMergedParts) {
+    launch<kFewMergedParts>(args, device);
+  } else {
+    launch<kMostMergedParts>(args, device);
+  }
 }
 
 }  // namespace fa4::internal

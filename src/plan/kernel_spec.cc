@@ -184,10 +184,10 @@ KernelSource combine_source(Element element, int head_dim_v) {
           .display_name = fmt::format("combine_{}_x{}", name_of(element), pieces)};
 }
 
-KernelSource merge_source() {
+KernelSource merge_source(int most_parts) {
   return {.main_file = "output/merge.cuh",
-          .name_expression = "fa4::merge_parts",
-          .display_name = "merge"};
+          .name_expression = fmt::format("fa4::merge_parts<{}>", most_parts),
+          .display_name = fmt::format("merge_{}", most_parts)};
 }
 
 KernelSource sum_source() {
@@ -287,7 +287,8 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
     for (const PrebuiltKernel& kernel : sm100_backward_kernels()) add_once(kernel, &kernels);
   }
   if (!kernels.empty()) {
-    kernels.push_back({merge_source(), 0});
+    kernels.push_back({merge_source(kFewMergedParts), 0});
+    kernels.push_back({merge_source(kMostMergedParts), 0});
     kernels.push_back({sum_source(), 0});
   }
   return kernels;

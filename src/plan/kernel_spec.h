@@ -94,8 +94,8 @@ struct E4m3ForwardSpec {
 // The kernel that puts together what rows saw of the parts of their keys.
 KernelSource combine_source(Element element, int head_dim_v);
 
-// The kernel that merges partial results.
-KernelSource merge_source();
+// The kernel that merges partial results, up to so many.
+KernelSource merge_source(int most_parts);
 
 // The kernel that adds up f32 matrices.
 KernelSource sum_source();

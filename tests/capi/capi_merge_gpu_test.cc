@@ -176,6 +176,11 @@ TEST_P(MergeOnGpu, ShapesAndTypes) {
   EXPECT_EQ(many.merged_by(device_), many.merged_by(device_)) << "the same bits";
 }
 
+TEST_P(MergeOnGpu, MorePartsThanASmallParameterHolds) {
+  Parts(129, 1, 3, 2, 33, FA4_F32).expect_as_on_the_cpu(device_, 1e-6f);
+  Parts(2000, 1, 1, 1, 8, FA4_F32).expect_as_on_the_cpu(device_, 1e-5f);
+}
+
 TEST_P(MergeOnGpu, WhatCountsAndWhatDoesNot) {
   Parts parts(3, 1, 4, 1, 8, FA4_F32);
   const auto value = [&](int part, int index) {
@@ -199,15 +204,15 @@ TEST_P(MergeOnGpu, MayTakeThePlaceOfAPart) {
 }
 
 TEST_P(MergeOnGpu, RefusesMorePartsThanAKernelTakes) {
-  Parts parts(129, 1, 1, 1, 1, FA4_F32);
-  std::vector<const void*> outs(129, parts.outs[0].data());
-  std::vector<const float*> lses(129, parts.lses[0].data());
+  Parts parts(2001, 1, 1, 1, 1, FA4_F32);
+  std::vector<const void*> outs(2001, parts.outs[0].data());
+  std::vector<const float*> lses(2001, parts.lses[0].data());
   float out = 0;
   parts.args.part_outs = outs.data();
   parts.args.part_lses = lses.data();
   parts.args.out = &out;
   EXPECT_EQ(fa4_merge(device_, &parts.args), FA4_NOT_SUPPORTED);
-  EXPECT_STREQ(fa4_last_error(), "num_parts 129; accepted on a GPU: 1 to 128");
+  EXPECT_STREQ(fa4_last_error(), "num_parts 2001; accepted on a GPU: 1 to 2000");
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, MergeOnGpu,

@@ -15,11 +15,12 @@ namespace merge {
 inline constexpr int kColumns = 8;  // of a lane, 32 apart, at a time
 
 // One row of one head, and its parts' lse.
+template <int kParts>
 struct Row {
-  const MergeParams& p;
+  const MergeParams<kParts>& p;
   int64_t batch, head, position;
 
-  __device__ Row(const MergeParams& params, uint32_t index) : p(params) {
+  __device__ Row(const MergeParams<kParts>& params, uint32_t index) : p(params) {
     const auto heads = static_cast<uint32_t>(p.heads), seqlen = static_cast<uint32_t>(p.seqlen);
     const uint32_t of_heads = index / heads;
     head = index - of_heads * heads;
@@ -39,15 +40,16 @@ __device__ inline float weight_of(float lse, float top) {
 
 }  // namespace merge
 
+template <int kParts>
 __global__ void __launch_bounds__(kMergeThreads)
-    merge_parts(const __grid_constant__ MergeParams p) {
+    merge_parts(const __grid_constant__ MergeParams<kParts> p) {
   using namespace merge;
   const int lane = threadIdx.x % 32;
   const uint32_t index = blockIdx.x * (kMergeThreads / 32) + threadIdx.x / 32;
   ptx::griddepcontrol_wait();
   ptx::griddepcontrol_launch_dependents();
   if (index >= p.rows) return;
-  const Row row(p, index);
+  const Row<kParts> row(p, index);
 
   float top = -kInfinity;
 #pragma unroll 1

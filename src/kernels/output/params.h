@@ -6,8 +6,6 @@
 
 namespace fa4 {
 
-inline constexpr int kMostMergedParts = 128;  // a kernel's parameter has 4 KB
-
 // Elements between neighbours.
 struct MergeStrides {
   int64_t batch;
@@ -15,9 +13,10 @@ struct MergeStrides {
   int64_t head;
 };
 
+template <int kParts>
 struct MergeParams {
-  const void* outs[kMostMergedParts];
-  const float* lses[kMostMergedParts];
+  const void* outs[kParts];
+  const float* lses[kParts];
   void* out;
   float* lse;  // (batch, heads, seqlen), or null
   MergeStrides part_out;

@@ -22,4 +22,9 @@ constexpr int combine_rows(int most_parts, int rows) {
   return most_parts <= kCombineWarps || rows >= kManyCombineRows ? kCombineWarps : 1;
 }
 
+// Parts to merge whose addresses a kernel's parameter has room for: in 4 KB, which costs a launch
+// least, or in the 32764 bytes that it may have.
+inline constexpr int kFewMergedParts = 128;
+inline constexpr int kMostMergedParts = 2000;
+
 }  // namespace fa4
