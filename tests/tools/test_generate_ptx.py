@@ -53,7 +53,7 @@ class Operands(unittest.TestCase):
                 self.assertEqual("kBStepBytes" in text, b)
             text = generate_ptx.families([(96, "f16", a)], generate_ptx.wgmma_rs)
             self.check(text, 2)
-            self.assertEqual(text.count(f"one, 1, 1, {int(a)};"), 3)
+            self.assertEqual(text.count(f"one, 1, 1, {int(a)};"), 1 + 2 + 4)
 
     def test_results_that_begin_at_zero_are_outputs_alone(self):
         text = generate_ptx.families([(96, "bf16")], generate_ptx.wgmma_rows_step, generate_ptx.SUMS_AND_RESULTS)
