@@ -42,7 +42,10 @@ def get_cmake_dir():
 
 def __getattr__(name):
     if name in _LAZY:
-        return _importlib.import_module(f"{__name__}.{name}")
+        try:
+            return _importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as missing:  # hasattr, inspect and pydoc understand AttributeError alone
+            raise AttributeError(f"{__name__}.{name} needs {missing.name}, which is not installed") from missing
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(sorted((*__all__, *_LAZY)))}")
 
 

@@ -383,6 +383,13 @@ class Imports(unittest.TestCase):
                               env=dict(os.environ, FA4CPP_LIBRARY="/nowhere/libfa4.so.0"))
         self.assertIn("ImportError: FA4CPP_LIBRARY /nowhere/libfa4.so.0 could not be opened", done.stderr)
 
+    def test_modules_of_packages_that_are_not_installed(self):
+        code = ("import sys; sys.modules.update(torch=None, jax=None); import inspect, fa4cpp\n"
+                "print(hasattr(fa4cpp, 'torch'), hasattr(fa4cpp, 'jax'), len(inspect.getmembers(fa4cpp)) > 9)\n"
+                "try: fa4cpp.torch\nexcept AttributeError as error: print(error)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "False False True\nfa4cpp.torch needs torch, which is not installed\n")
+
 
 if __name__ == "__main__":
     unittest.main()
