@@ -3,50 +3,16 @@
 
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/sync.cuh"
-#include "kernels/ptx/wgmma.cuh"
 #include "kernels/scores/mask_fragment.cuh"
 #include "kernels/scores/softcap.cuh"
 #include "kernels/sm90/forward/context.cuh"
 #include "kernels/sm90/forward/epilogue.cuh"
+#include "kernels/sm90/forward/products.cuh"
 #include "kernels/softmax/fragment_softmax.cuh"
 #include "kernels/tile/clear_rows.cuh"
 #include "kernels/tile/pack.cuh"
-#include "kernels/tile/smem_descriptor.cuh"
 
 namespace fa4::sm90 {
-
-// Ping-pong: the consumer warpgroups issue their products one after the other, so that one
-// multiplies while another exponentiates. One alone has no turns to take.
-template <FwdTraits T>
-__device__ inline void ping_pong_wait(int warpgroup) {
-  if constexpr (consumer_warpgroups(T) == 1) return;
-  ptx::barrier_sync(kPingPong + warpgroup, 2 * kWarpgroupThreads);
-}
-template <FwdTraits T>
-__device__ inline void ping_pong_arrive(int warpgroup) {
-  constexpr int kCount = consumer_warpgroups(T);
-  if constexpr (kCount == 1) return;
-  const int next = warpgroup + 1 == kCount ? 0 : warpgroup + 1;
-  ptx::barrier_arrive(kPingPong + next, 2 * kWarpgroupThreads);
-}
-
-// The low word of the descriptor of a ring's stage, from stage to stage.
-template <int kStages>
-struct StageDescriptor {
-  uint32_t lo;
-  uint32_t first, last;
-  __device__ StageDescriptor(uint32_t first, uint32_t last) : lo(first), first(first), last(last) {}
-  __device__ void next() { lo = lo == last ? first : lo + (last - first) / (kStages - 1); }
-};
-// With two stages the next one is the sum of both less this one: one subtraction, computed before
-// it is needed.
-template <>
-struct StageDescriptor<2> {
-  uint32_t lo;
-  uint32_t sum;
-  __device__ StageDescriptor(uint32_t first, uint32_t last) : lo(first), sum(first + last) {}
-  __device__ void next() { lo = sum - lo; }
-};
 
 template <FwdTraits T>
 class Consumer {
@@ -55,8 +21,7 @@ class Consumer {
       : c(context),
         warpgroup(consumer_warpgroups(T) == 1 ? 0 : warpgroup),
         lane(threadIdx.x % kWarpgroupThreads),
-        k_descriptor(k_descriptor_lo(0), k_descriptor_lo(T.kv_stages - 1)),
-        v_descriptor(v_descriptor_lo(0), v_descriptor_lo(T.kv_stages - 1)) {}
+        products(context, this->warpgroup) {}
 
   // One loop over the blocks of a tile: compile time goes with the copies of the matrix
   // instructions and of the softmax, so that each stands as seldom as it can (docs/jit.md).
@@ -100,16 +65,6 @@ class Consumer {
   }
 
  private:
-  using Wgmma = ptx::WgmmaSs<T.tile_n, T.element>;
-  using WgmmaPv = ptx::WgmmaRs<T.head_dim_v, T.element>;
-  using QDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
-  static constexpr TileLayout kKLayout = kv_layout(T, T.head_dim);
-  static constexpr TileLayout kVLayout = kv_layout(T, T.head_dim_v);
-  using KDescriptor = WgmmaDescriptor<slab_columns(T.head_dim), kKLayout.group_bytes>;
-  using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v), kVLayout.group_bytes>;
-  static constexpr int kScores = T.tile_n / 2;
-  static constexpr int kOutputs = T.head_dim_v / 2;
-  static constexpr int kMmaK = 16;
   static constexpr bool kOutTakesQ = !T.parts;  // its place
   // V is waited for before the turn, not in it: 0.97 of the cycles there, 1.01 elsewhere.
   static constexpr bool kAwaitsV = T.head_dim <= 64 && consumer_warpgroups(T) == 2;
@@ -125,7 +80,7 @@ class Consumer {
     const ScoreParams& of = c.params.scores;
     transform_scores(rS, of.negates != 0, of.scale_over_softcap);
 #pragma unroll
-    for (int i = 0; i < kScores; ++i) rS[i] *= of.softcap;
+    for (int i = 0; i < Products<T>::kScores; ++i) rS[i] *= of.softcap;
   }
 
   // Where this lane says that its warp has read a stage of K or V: one lane for each CTA of the
@@ -164,7 +119,7 @@ class Consumer {
   __device__ void wait_first(const QTile& next) {
     if (next.work.batch < 0) return;
     q_stage = q.stage();
-    q_lo = q_descriptor_lo(q_stage);
+    products.set_q(q_stage);
     c.pipeline(kQFull).consumer_wait(q);
     q.advance();
     c.pipeline(kKFull).consumer_wait(k);
@@ -209,8 +164,8 @@ class Consumer {
     const int stage = q_stage;
     wait_first(next);
     ping_pong_wait<T>(warpgroup);
-    if (has_tile) issue_pv();
-    issue_qk();
+    if (has_tile) products.issue_pv(rO, rP);
+    products.issue_qk(rS);
     ping_pong_arrive<T>(warpgroup);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rO);
@@ -222,7 +177,7 @@ class Consumer {
   __device__ void switch_tiles_in_turn(const QTile& next, bool has_tile) {
     const int stage = q_stage;
     if (has_tile) {
-      issue_pv();
+      products.issue_pv(rO, rP);
       ptx::wgmma_wait_group<0>();
     }
     ptx::fence_registers(rO);
@@ -232,7 +187,7 @@ class Consumer {
     }
     wait_first(next);
     ping_pong_wait<T>(warpgroup);
-    issue_qk();
+    products.issue_qk(rS);
     ping_pong_arrive<T>(warpgroup);
   }
 
@@ -254,12 +209,12 @@ class Consumer {
     if (kAwaitsV && !v_is_full) c.pipeline(kVFull).consumer_wait(v);
     fence_rows();
     ping_pong_wait<T>(warpgroup);
-    issue_qk();
+    products.issue_qk(rS);
     if (!kAwaitsV && !v_is_full) {
       c.pipeline(kVFull).consumer_wait(v);
       fence_rows();
     }
-    issue_pv();
+    products.issue_pv(rO, rP);
     ping_pong_arrive<T>(warpgroup);
     look_ahead();
     ptx::wgmma_wait_group<1>();
@@ -278,56 +233,9 @@ class Consumer {
     const bool clear = tile.sees_keys() && valid < T.tile_n && v_has_tails(c.params);
     if (T.pages == Pages::kRows || !clear) return;
     c.pipeline(kVFull).consumer_wait(v);
-    clear_rows<T.tile_n, T.head_dim_v, slab_columns(T.head_dim_v), kWarpgroupThreads, kVLayout>(
-        c.smem + c.kSmem.v + v.stage() * v_stage_bytes(T), valid);
+    clear_rows<T.tile_n, T.head_dim_v, slab_columns(T.head_dim_v), kWarpgroupThreads,
+               Products<T>::kVLayout>(c.smem + c.kSmem.v + v.stage() * v_stage_bytes(T), valid);
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
-  }
-
-  // Low words of the descriptors.
-  __device__ uint32_t k_descriptor_lo(int stage) const {
-    return KDescriptor::k_major(c.smem_address(c.kSmem.k + stage * k_stage_bytes(T)));
-  }
-  __device__ uint32_t v_descriptor_lo(int stage) const {
-    return VDescriptor::mn_major(c.smem_address(c.kSmem.v + stage * v_stage_bytes(T)),
-                                 kVLayout.slab_bytes);
-  }
-  __device__ uint32_t q_descriptor_lo(int stage) const {
-    return QDescriptor::k_major(c.smem_address(c.kSmem.q + stage * q_bytes(T) +
-                                               warpgroup * 64 * T.head_dim * kElementBytes));
-  }
-
-  // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a wait and its
-  // product.
-  __device__ void issue_qk() {
-    constexpr int kSteps = slab_columns(T.head_dim) / kMmaK;
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
-      Wgmma::template run<kSteps>(
-          rS, QDescriptor::descriptor_at(q_lo, slab * 64 * QDescriptor::kRowBytes),
-          KDescriptor::descriptor_at(k_descriptor.lo, slab * kKLayout.slab_bytes), slab > 0);
-    }
-    ptx::wgmma_commit_group();
-    k_descriptor.next();
-  }
-
-  // O += P V
-  __device__ void issue_pv() {
-    constexpr int kStepBytes = kMmaK / kGroupRows * kVLayout.group_bytes;
-    constexpr int kSteps = T.tile_n / kMmaK;
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int i = 0; i + 2 <= kSteps; i += 2) {
-      WgmmaPv::template run<2, kStepBytes>(
-          rO, rP + i, VDescriptor::descriptor_at(v_descriptor.lo, i * kStepBytes));
-    }
-    if constexpr (kSteps % 2 == 1) {
-      WgmmaPv::template run<1, kStepBytes>(
-          rO, rP + kSteps - 1,
-          VDescriptor::descriptor_at(v_descriptor.lo, (kSteps - 1) * kStepBytes));
-    }
-    ptx::wgmma_commit_group();
-    v_descriptor.next();
   }
 
   // What is known of block n before its scores are: found while they are computed, so that behind
@@ -379,12 +287,12 @@ class Consumer {
 
   __device__ void clear_o() {
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
+    for (int i = 0; i < Products<T>::kOutputs; ++i) rO[i] = 0.0f;
   }
 
   __device__ void rescale_o() {
 #pragma unroll
-    for (int i = 0; i < kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];
+    for (int i = 0; i < Products<T>::kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];
   }
 
   // What `tile` saw of its part of the keys.
@@ -430,7 +338,7 @@ class Consumer {
     for (int r = 0; r < 2; ++r) {
       const float factor = __shfl_sync(0xffffffffu, end.factor, r, 2);
 #pragma unroll
-      for (int i = 0; i < kOutputs; ++i) {
+      for (int i = 0; i < Products<T>::kOutputs; ++i) {
         if (i / 2 % 2 == r) rO[i] = factor == 0.0f ? 0.0f : rO[i] * factor;
       }
     }
@@ -454,13 +362,12 @@ class Consumer {
   const FwdContext<T>& c;
   const int warpgroup;
   const int lane;  // in the warpgroup
+  Products<T> products;
 
   PipelineState<kTileSlots> slot;
   PipelineState<T.q_stages> q;
   PipelineState<T.q_stages> q_out;  // whose out was stored last
   PipelineState<T.kv_stages> k, v;
-  uint32_t q_lo = 0;  // the low word of the descriptor of the tile's Q
-  StageDescriptor<T.kv_stages> k_descriptor, v_descriptor;  // of the next products
 
   QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S
@@ -470,9 +377,9 @@ class Consumer {
   OnlineSoftmax softmax;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
-  float rS[kScores];
-  uint32_t rP[T.tile_n / kMmaK][4];
-  float rO[kOutputs];
+  typename Products<T>::Scores rS;
+  typename Products<T>::Probabilities rP;
+  typename Products<T>::Outputs rO;
 };
 
 }  // namespace fa4::sm90
