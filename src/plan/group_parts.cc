@@ -109,6 +109,7 @@ int choose_group_parts(const AttentionProblem& p, const DeviceSpec& device,
                        const BackwardShape& shape) {
   if (p.group() == 1) return 1;
   if (p.deterministic) return deterministic_parts(p);
+  if (p.batch == 0) return 1;  // no sequence has a mean length
   const Sequences s = mean_sequences(p);
   const int64_t machines = std::max(device.num_sms / shape.cluster, 1);
   const int64_t heads = s.batch * p.heads_kv * shape.parts;

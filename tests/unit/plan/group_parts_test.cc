@@ -119,6 +119,14 @@ TEST(GroupParts, TooManyAreRefused) {
             "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys");
 }
 
+// A step of a server may have no sequences.
+TEST(GroupParts, OfNoPackedSequences) {
+  ProblemDesc desc = desc_of({0, 4096, 64, 8, true});
+  desc.layout_q = desc.layout_kv = Layout::kPacked;
+  desc.total_q = desc.total_k = 5000;
+  EXPECT_EQ(parts(desc), 1);
+}
+
 // They meet at one place a block of keys; deterministic, in pairs.
 TEST(GroupParts, HavePlacesInTheWorkspace) {
   constexpr size_t kBlocks = 4096 / 128 * 8, kBlockBytes = 128 * (128 + 128) * 4;
