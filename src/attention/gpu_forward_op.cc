@@ -28,7 +28,8 @@ class GpuForwardOp final : public ForwardOp {
     check_pointers(p, args);
     const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
     const Rows k = rows_of_keys(args);
-    if (q.positions == 0 || q.batch == 0) return;
+    // Packed rows that no sequence may have stay as they are: kernels divide by the longest query.
+    if (p.batch == 0 || p.seqlen_q == 0 || q.positions == 0) return;
     FwdParams params = forward_params(p, tiling_, args);
     params.schedule.tile_counter = static_cast<uint32_t*>(gpu_.part(kTileCounter, args.workspace));
     params.parts.sums = static_cast<float*>(gpu_.part(kPartSums, args.workspace));

@@ -101,6 +101,39 @@ TEST_P(DriverCalls, OfABackwardOnlyEnqueue) {
   EXPECT_EQ(calls.count("cuMemsetD32Async"), 0u);
 }
 
+// Rows behind the last packed sequence are nobody's, and no sequence has a query: kernels that
+// count rows by the longest sequence have none to count.
+TEST_P(DriverCalls, OfPackedSequencesWithoutQueriesAreNone) {
+  const DriverApi api = counting_driver(GetParam().major == 9 ? idle_gpu<9>() : idle_gpu<10>());
+  const auto device = std::make_shared<CudaDevice>(api, 0);
+  ProblemDesc desc = small_problem(DType::kBF16, GetParam().causal, 4096);
+  desc.layout_q = Layout::kPacked;
+  desc.q = desc.out = {};
+  desc.seqlen_q = 0;
+  desc.total_q = 7;
+  desc.num_splits = 2;
+  const ForwardPlan plan = plan_forward(AttentionProblem::make(desc), device->spec());
+  std::shared_ptr<const ForwardOp> op;
+  try {
+    op = prepare(plan, device);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCompiler) throw;
+    GTEST_SKIP() << error.what();
+  }
+  take_driver_calls();
+
+  ForwardArgs args;
+  args.q = somewhere<void>(1);
+  args.k = somewhere<void>(2);
+  args.v = somewhere<void>(3);
+  args.out = somewhere<void>(4);
+  args.cu_seqlens_q = somewhere<int32_t>(5);
+  args.workspace = somewhere<void>(6);
+  args.workspace_bytes = plan.workspace.bytes();
+  op->execute(args);
+  EXPECT_EQ(take_driver_calls().count("cuLaunchKernelEx"), 0u);
+}
+
 constexpr Launch kLaunches[] = {{"hopper", 9, false, "fwd_sm90_", "bwd_sm90_"},
                                 {"hopper_causal", 9, true, "fwd_sm90_", "bwd_sm90_"},
                                 {"blackwell", 10, false, "fwd_sm100_", "bwd_sm100_"},
