@@ -89,6 +89,9 @@ bool choose_parts_are_tasks(const AttentionProblem& p, const CpuKernelSpec& spec
   const int64_t heads = p.batch * p.heads_kv;
   if (heads < kHeadsPerThread * spec.num_threads) return true;
   if (!spec.direct || !heads_lie_side_by_side(p)) return false;
+  // A part has more than a byte of sums: below, bytes are counted in 64 bits.
+  const auto most = static_cast<int64_t>(kSharedBytes);
+  if (heads > most / ceil_div(p.seqlen_k, spec.split_keys)) return false;
   CpuKernelSpec tasks = spec;
   tasks.parts_are_tasks = true;
   return cpu_scratch(p, tasks).parts_bytes <= kSharedBytes;

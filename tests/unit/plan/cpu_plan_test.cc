@@ -178,6 +178,21 @@ TEST(CpuPlan, FewRowsPackTheirOwnBlocks) {
   EXPECT_EQ(cpu_scratch(problem_of(DType::kBF16, 4, 1), spec).bytes_per_head, 0u);
 }
 
+// Sums of parts for maxima that no execution need reach: their bytes would not fit 64 bits.
+TEST(CpuPlan, SumsOfManyPartsAreNotKept) {
+  ProblemDesc desc = problem_of(DType::kBF16, 1 << 24, 1, 1 << 16, 1 << 16);
+  desc.layout_q = desc.layout_kv = Layout::kPacked;
+  desc.q = desc.k = desc.v = desc.out = desc.dout = desc.dq = desc.dk = desc.dv = {};
+  desc.seqlen_k = 1 << 30;
+  desc.head_dim = desc.head_dim_v = 8;
+  desc.total_q = 2;
+  desc.total_k = 4096;
+  const CpuKernelSpec spec =
+      plan_cpu(AttentionProblem::make(desc), cpu_with(all_features()), /*num_threads=*/2);
+  EXPECT_TRUE(spec.direct);
+  EXPECT_FALSE(spec.parts_are_tasks);
+}
+
 TEST(CpuPlan, EveryRowOfTheTableSaysWhy) {
   for (CpuIsa isa : {CpuIsa::kScalar, CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16,
                      CpuIsa::kAmxBf16, CpuIsa::kAmxModel}) {
