@@ -31,7 +31,7 @@ constexpr int64_t kWorksOfShortHead = 24, kFewWorksOfShortHeads = 1;
 
 int64_t query_ctas(const AttentionProblem& p) { return p.batch * p.heads_q * query_blocks(p); }
 int64_t key_blocks(const AttentionProblem& p, int keys) {
-  return p.batch * p.heads_kv * ceil_div(p.seqlen_k, keys);
+  return capped_product(p.batch * p.heads_kv, ceil_div(p.seqlen_k, keys));
 }
 
 // CTAs for the same block of keys.

@@ -43,7 +43,7 @@ std::string check_all_strides(const AttentionProblem& p) {
 int64_t num_tiles(const AttentionProblem& p, int tile_m, int group) {
   const int64_t heads = p.heads_q / group;
   const int64_t rows = packed_rows(group);  // of a position
-  const int64_t dense = p.batch * ceil_div(p.seqlen_q * rows, tile_m) * heads;
+  const int64_t dense = capped_product(p.batch * heads, ceil_div(p.seqlen_q * rows, tile_m));
   if (p.layout_q != Layout::kPacked) return dense;
   return std::min(dense, (ceil_div(p.total_q * rows, tile_m) + p.batch) * heads);
 }

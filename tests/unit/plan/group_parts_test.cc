@@ -117,6 +117,12 @@ TEST(GroupParts, TooManyAreRefused) {
   EXPECT_EQ(support.reason,
             "batch 1024 with heads_q 65536 and seqlen_q 1, heads_kv 1 and seqlen_k 1048576; "
             "accepted on a GPU: below 2^31 - 2^20 blocks of 64 queries or 128 keys");
+  // 2^64 blocks of the longest keys, though packed ones are few.
+  desc = desc_of({1 << 26, 1 << 29, 1 << 16, 1 << 16, true});
+  desc.layout_q = desc.layout_kv = Layout::kPacked;
+  desc.seqlen_q = 0;
+  desc.total_k = 2;
+  EXPECT_FALSE(query_backward_support(AttentionProblem::make(desc), h200_spec()).supported);
 }
 
 // A step of a server may have no sequences.

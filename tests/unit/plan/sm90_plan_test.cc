@@ -408,6 +408,18 @@ TEST(Sm90Support, IndicesPastTheLastTileStayBelow2To31) {
   EXPECT_LT(d.batch * d.heads_q + 2 * spec_of(d).schedule.grid, int64_t{1} << 31);
 }
 
+// Maxima of packed sequences, whose tensors may be small: tiles by the longest query are 2^64.
+TEST(Sm90Support, TilesBeyond64BitsAreTooMany) {
+  ProblemDesc d = dense(64, 1 << 29);
+  d.layout_q = d.layout_kv = Layout::kPacked;
+  d.heads_q = d.heads_kv = 1 << 16;
+  d.batch = 1 << 25;
+  d.total_q = d.total_k = 2;
+  EXPECT_EQ(refusal(d),
+            "batch 33554432 with heads_q 65536 and seqlen_q 536870912; accepted on a GPU: below "
+            "2^31 - 2^20 tiles of 64 rows");
+}
+
 TEST(Sm90Support, PositionsPastASequencesEndStayBelow2To31) {
   constexpr int64_t kLongest = (int64_t{1} << 30) - 513;
   constexpr int64_t kUnboundedWindow = (int64_t{1} << 30) - 1;
