@@ -28,14 +28,13 @@ std::string available() {
               fmt::format("{}: {}; available: {}", name, why, available()));
 }
 
-// "cuda:3" -> 3; -1 for any other text.
+// "cuda:3" -> 3; -1 for any other text, "cuda:03" too: a device has one name.
 int cuda_ordinal(std::string_view name) {
   constexpr std::string_view kPrefix = "cuda:";
   if (!name.starts_with(kPrefix)) return -1;
-  name.remove_prefix(kPrefix.size());
   int ordinal = -1;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), ordinal);
-  return error == std::errc() && end == name.data() + name.size() ? ordinal : -1;
+  std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), ordinal);
+  return fmt::format("cuda:{}", ordinal) == name ? ordinal : -1;
 }
 
 struct OpenDevices {

@@ -60,8 +60,8 @@ std::string open_error(const char* name) {
 }
 
 TEST(DeviceOpen, NamesWhatIsAccepted) {
-  for (const char* name :
-       {"cuda", "cuda:", "cuda:x", "cuda:-1", "cuda:0x", "cuda:99999999999", "gpu:0", ""}) {
+  for (const char* name : {"cuda", "cuda:", "cuda:x", "cuda:-1", "cuda:-0", "cuda:00", "cuda:0x",
+                           "cuda:99999999999", "gpu:0", ""}) {
     const std::string text = open_error(name);
     EXPECT_NE(
         text.find("not the name of a device: cpu, cuda:N or an emulated one's; available: cpu"),
