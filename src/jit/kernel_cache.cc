@@ -96,33 +96,35 @@ std::shared_ptr<const KernelImage> KernelCache::find_or_compile(const KernelSour
     slot = found;
   }
   // Who comes second waits here for the first; after a failure the next one tries again.
-  const std::lock_guard lock(slot->mutex);
-  if (slot->image != nullptr) {
+  const std::lock_guard lock(slot->making);
+  if (auto image = image_of(*slot)) {
     count(&Counts::memory);
-    return slot->image;
+    return image;
   }
   std::optional<KernelImage> prebuilt;
   if (kind == KernelImage::Kind::kCubin) {
     prebuilt = find_prebuilt(parts_.prebuilt, source, architecture);
   }
   if (prebuilt) count(&Counts::embedded);
-  slot->image = std::make_shared<const KernelImage>(
+  auto image = std::make_shared<const KernelImage>(
       prebuilt ? std::move(*prebuilt) : find_elsewhere(source, architecture, kind));
-  return slot->image;
+  const std::lock_guard publish(mutex_);
+  slot->image = image;
+  return image;
+}
+
+std::shared_ptr<const KernelImage> KernelCache::image_of(const Slot& slot) const {
+  const std::lock_guard lock(mutex_);
+  return slot.image;
 }
 
 std::shared_ptr<const KernelImage> KernelCache::find_in_memory(const KernelSource& source,
                                                                const std::string& architecture,
                                                                KernelImage::Kind kind) const {
-  std::shared_ptr<Slot> slot;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = slots_.find(slot_name(source, architecture, kind));
-    if (found == slots_.end()) return nullptr;
-    slot = found->second;
-  }
-  const std::unique_lock lock(slot->mutex, std::try_to_lock);
-  return lock.owns_lock() ? slot->image : nullptr;  // else it is being compiled
+  const std::string name = slot_name(source, architecture, kind);
+  const std::lock_guard lock(mutex_);
+  const auto found = slots_.find(name);
+  return found == slots_.end() ? nullptr : found->second->image;
 }
 
 KernelImage KernelCache::find_elsewhere(const KernelSource& source, const std::string& architecture,

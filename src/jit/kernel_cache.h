@@ -71,9 +71,10 @@ class KernelCache {
 
  private:
   struct Slot {
-    std::mutex mutex;  // of the image
-    std::shared_ptr<const KernelImage> image;
+    std::mutex making;                         // held by who makes the image
+    std::shared_ptr<const KernelImage> image;  // read and written under mutex_
   };
+  std::shared_ptr<const KernelImage> image_of(const Slot& slot) const;
   KernelImage find_elsewhere(const KernelSource& source, const std::string& architecture,
                              KernelImage::Kind kind);
   std::string key_of(const KernelSource& source, const std::string& architecture,
@@ -82,7 +83,7 @@ class KernelCache {
 
   Parts parts_;
   std::unique_ptr<DiskCache> disk_;
-  mutable std::mutex mutex_;  // of the two below
+  mutable std::mutex mutex_;  // of the two below, and of slots' images
   std::map<std::string, std::shared_ptr<Slot>> slots_;
   Counts counts_;
 };

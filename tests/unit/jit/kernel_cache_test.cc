@@ -217,6 +217,24 @@ TEST(KernelCache, ThreadsCompileAKeyOnce) {
   EXPECT_EQ(compiler.calls, 2);
 }
 
+// A thread whose stream is being captured may not compile: it has to find what others only look up.
+TEST(KernelCache, IsFoundInMemoryWhileOthersFindIt) {
+  Compiler compiler;
+  KernelCache cache(compiler.parts(""));
+  EXPECT_EQ(cache.find_in_memory(scale_by(2), "sm_90a"), nullptr);
+  const auto image = cache.find_or_compile(scale_by(2), "sm_90a");
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) cache.find_or_compile(scale_by(2), "sm_90a");
+  });
+  int missed = 0;
+  while (cache.counts().memory == 0) std::this_thread::yield();
+  for (int i = 0; i < 100000; ++i) missed += cache.find_in_memory(scale_by(2), "sm_90a") != image;
+  stop = true;
+  other.join();
+  EXPECT_EQ(missed, 0);
+}
+
 TEST(KernelCache, AFailureIsNotRemembered) {
   Compiler compiler;
   KernelCache::Parts parts = compiler.parts("");
