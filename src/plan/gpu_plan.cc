@@ -114,8 +114,9 @@ std::string check_gpu_strides(const char* tensor, const Strides& strides, int el
               {"seqlen", strides.seqlen, seqlen > 1},
               {"head", strides.head, heads > 1}};
   for (const auto& row : rows) {
+    if (!row.used) continue;  // it may be anything
     const int64_t bytes = row.value * element_bytes;
-    if (row.used && (bytes % 16 != 0 || bytes < 0 || bytes >= kMaxStrideBytes)) {
+    if (bytes % 16 != 0 || bytes < 0 || bytes >= kMaxStrideBytes) {
       return fmt::format(
           "{} stride {} of {} is {} bytes; accepted on a GPU: multiples of 16 bytes from 0 to "
           "2^40",
@@ -150,8 +151,8 @@ Support query_gpu_support(const AttentionProblem& p) {
 int packable_group(const AttentionProblem& p) {
   constexpr int64_t kMostHeads = 128;
   // The group's own stride is one to TMA.
-  const int64_t stride = std::max(p.q.head, p.out.head) * p.group();
-  const bool packable = p.group() <= kMostHeads && stride < kMaxStrideBytes / 2;
+  const int64_t stride = std::max(p.q.head, p.out.head);
+  const bool packable = p.group() <= kMostHeads && stride <= (kMaxStrideBytes / 2 - 1) / p.group();
   return packable ? static_cast<int>(p.group()) : 1;
 }
 

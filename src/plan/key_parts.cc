@@ -213,10 +213,12 @@ std::optional<Cut> choose_cut(const AttentionProblem& p, int tile_rows, const De
   return cut;
 }
 
-// A CTA counts each tile's parts from the first that any row of the sequence sees to the last.
+// A CTA counts each tile's parts from the first that any row of the sequence sees to the last. The
+// workspace has sums for every row of packed q, of which total_q may be more than sequences have.
 bool are_countable(const AttentionProblem& p, int tile_rows, const Cut& cut) {
   const int64_t parts = std::max<int64_t>(1, cut.parts_of(p.seqlen_k));
-  return p.batch * p.seqlen_q * p.heads_q < kMost && tiles_of(p, tile_rows) < kMost / parts;
+  return p.batch * p.seqlen_q * p.heads_q < kMost && tiles_of(p, tile_rows) < kMost / parts &&
+         p.lse_elements() < kMost / parts * tile_rows;
 }
 
 // The second kernel alone writes an out that is not of the inputs' type.
@@ -247,14 +249,16 @@ Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
   if (p.split_keys == 0 && p.num_splits <= 1 && !needs_parts(p)) return {};
   const int tile_rows = part_tile_rows(p, device);
   if (are_countable(p, tile_rows, *cut_of(p, device))) return {};
-  return {false, fmt::format("{} {} with batch {}, heads_q {}, seqlen_q {} and seqlen_k {}; "
+  const bool packed = p.layout_q == Layout::kPacked;
+  return {false, fmt::format("{} {} with batch {}, heads_q {}, seqlen_q {}{} and seqlen_k {}; "
                              "accepted on a GPU: below 2^31 - 2^20 rows of a head, and as many "
                              "parts of tiles of {} rows",
                              p.split_keys > 0   ? "split_keys"
                              : p.num_splits > 1 ? "num_splits"
                                                 : "out_dtype f32, splits",
                              p.split_keys > 0 ? p.split_keys : p.num_splits, p.batch, p.heads_q,
-                             p.seqlen_q, p.seqlen_k, tile_rows)};
+                             p.seqlen_q, packed ? fmt::format(" (total_q {})", p.total_q) : "",
+                             p.seqlen_k, tile_rows)};
 }
 
 KeyParts choose_key_parts(const AttentionProblem& p, const DeviceSpec& device) {

@@ -318,6 +318,22 @@ TEST(KeyParts, OfBlackwell) {
   EXPECT_EQ(spec_on_b200(d).traits.head_dim_v, 256);
 }
 
+// Of packed q more rows may be announced than the sequences have. Their sums would take 2^67 bytes.
+TEST(KeyParts, SumsOfAllRowsFitTheWorkspace) {
+  ProblemDesc d = decode(1, 1 << 28);
+  d.layout_q = Layout::kPacked;
+  d.heads_q = d.heads_kv = 1 << 16;
+  d.head_dim = 64;
+  d.total_q = 1 << 29;
+  d.split_keys = 1 << 14;
+  EXPECT_EQ(refusal(d),
+            "split_keys 16384 with batch 1, heads_q 65536, seqlen_q 1 (total_q 536870912) and "
+            "seqlen_k 268435456; accepted on a GPU: below 2^31 - 2^20 rows of a head, and as many "
+            "parts of tiles of 64 rows");
+  d.total_q = 64;
+  EXPECT_EQ(refusal(d), "");
+}
+
 TEST(KeyParts, IndicesStayBelow2To31) {
   ProblemDesc d = decode(8192, 1 << 26);
   d.seqlen_q = 8;
