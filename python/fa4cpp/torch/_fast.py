@@ -54,6 +54,7 @@ class _Entry:
         shapes = _tensors.Call(q, k, v, sink, None, None, None, None, None, -1, -1, options).shapes
         self.shapes = shapes
         self.is_plain = not shapes.copied
+        self.strides = q.stride(), k.stride(), v.stride()
         self.on_gpu = shapes.device != "cpu"
         self.where = where = q.device
         self.index = where.index  # None on the CPU
@@ -106,6 +107,13 @@ def _backward(entry, dout, out, lse, q, k, v, sink):
     return dq, dk, dv, None if dsink is None else dsink.to(sink.dtype)
 
 
+def _lie_as_before(entry, q, k, v, sink, out, lse):
+    """Whether saved tensors lie as the forward had them: hooks may give copies back, as those of torch.autograd.graph.save_on_cpu do."""
+    return ((q.stride(), k.stride(), v.stride()) == entry.strides and out.is_contiguous() and lse.is_contiguous()
+            and (sink is None or sink.is_contiguous())
+            and not (entry.on_gpu and (q.data_ptr() | k.data_ptr() | v.data_ptr() | out.data_ptr()) % 16))
+
+
 class _WithLse(torch.autograd.Function):
     """(out, lse). `_autograd.Attention` is for transformations too, which costs more."""
 
@@ -125,7 +133,7 @@ class _WithLse(torch.autograd.Function):
         *inputs, out, lse = ctx.saved_tensors
         entry = ctx.entry
         if (dlse is not None or _is_grad_enabled() or not dout.is_contiguous() or dout.is_neg() or (entry.on_gpu and dout.data_ptr() % 16)
-                or not _is_plain(dout, inputs[0], inputs[1])):
+                or not _is_plain(dout, inputs[0], inputs[1]) or not _lie_as_before(entry, *inputs, out, lse)):
             o = entry.options
             numbers = (-1, -1, o.softmax_scale, o.causal, *o.window, o.softcap, o.deterministic)
             gradients = _autograd.gradients(dout, dlse, out, lse, (*inputs, None, None, None, None, None), numbers)
