@@ -115,8 +115,7 @@ def _serve(q, k, v, sink, indices, numbers, serving, out, before):
     arguments = (q, k, v, sink, *indices, *tensors, *numbers, *serving.numbers(_tensors.number_of("q", q)).values())
     if before is not None or (not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)):
         return _ops.serve(*arguments, out=out, before=before)
-    made, lse = torch.ops.fa4cpp.serve(*arguments)
-    return (made if out is None else out.copy_(made)), lse
+    return torch.ops.fa4cpp.serve(*arguments) if out is None else (out, torch.ops.fa4cpp.serve_out(*arguments, out))
 
 
 def _serving_tensors(serving, device):

@@ -18,6 +18,7 @@ _tags = (torch.Tag.pt2_compliant_tag,)
 LIBRARY.define(f"forward({_TENSORS}, {_NUMBERS}) -> (Tensor, Tensor)", tags=_tags)
 LIBRARY.define(f"forward_out({_TENSORS}, {_NUMBERS}, Tensor(a!) out) -> Tensor", tags=_tags)
 LIBRARY.define(f"serve({_TENSORS}, {_SERVING_TENSORS}, {_NUMBERS}, {_SERVING_NUMBERS}) -> (Tensor, Tensor)", tags=_tags)
+LIBRARY.define(f"serve_out({_TENSORS}, {_SERVING_TENSORS}, {_NUMBERS}, {_SERVING_NUMBERS}, Tensor(a!) out) -> Tensor", tags=_tags)
 LIBRARY.define(f"backward(Tensor? dout, Tensor? dlse, Tensor out, Tensor lse, {_TENSORS}, {_NUMBERS}) "
                 "-> (Tensor, Tensor, Tensor, Tensor)", tags=_tags)
 
@@ -49,6 +50,11 @@ def serve(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_
     return _tensors.forward(call, out, before)
 
 
+def serve_out(*arguments):
+    """lse; out, which comes last, is written."""
+    return serve(*arguments[:-1], out=arguments[-1])[1]
+
+
 def backward(dout, dlse, out, lse, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
     """(dq, dk, dv, dsink); dsink is empty without a sink."""
     call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
@@ -56,7 +62,7 @@ def backward(dout, dlse, out, lse, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, se
     return dq, dk, dv, q.new_empty(0, dtype=torch.float32) if dsink is None else dsink
 
 
-for _name, _function in (("forward", forward), ("forward_out", forward_out), ("serve", serve), ("backward", backward)):
+for _name, _function in (("forward", forward), ("forward_out", forward_out), ("serve", serve), ("serve_out", serve_out), ("backward", backward)):
     for _key in ("CPU", "CUDA"):
         LIBRARY.impl(_name, _function, _key)
 
@@ -85,6 +91,13 @@ def _(q, k, v, *rest):
     _tensors.check_places(q, **dict(zip(_tensors.SERVING, rest[6:9])))
     dtype = _tensors.TORCH_DTYPES.get(rest[-3], q.dtype)  # out_dtype
     return q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=dtype), q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
+
+
+@torch.library.register_fake("fa4cpp::serve_out", lib=LIBRARY)
+def _(q, k, v, *rest):
+    _check_places(q, (k, v, *rest[:6]))
+    _tensors.check_places(q, **dict(zip(_tensors.SERVING, rest[6:9])), out=rest[-1])
+    return q.new_empty(_tensors.lse_shape(q), dtype=torch.float32)
 
 
 @torch.library.register_fake("fa4cpp::backward", lib=LIBRARY)

@@ -73,5 +73,6 @@ def _serve(info, dims, *arguments):
 def register(library):
     if not hasattr(torch.library, "register_vmap"):  # torch 2.4, where torch.vmap refuses the operators by itself
         return
-    for name, function in (("forward", _forward), ("forward_out", _forward_out), ("serve", _serve), ("backward", _backward)):
+    for name, function in (("forward", _forward), ("forward_out", _forward_out), ("serve", _serve), ("serve_out", _forward_out),
+                           ("backward", _backward)):
         torch.library.register_vmap(f"fa4cpp::{name}", function, lib=library)

@@ -255,6 +255,8 @@ class Operator(unittest.TestCase):
         for split_keys, out_dtype in ((128, 0), (0, 1)):
             arguments = (q.bfloat16(), k.bfloat16(), k.bfloat16(), *(None,) * 9, *numbers, split_keys, 0, out_dtype, 0, 0)
             self.assertEqual(set(torch.library.opcheck(torch.ops.fa4cpp.serve, arguments).values()), {"SUCCESS"})
+            out = torch.zeros(2, 9, 4, 32, dtype=torch.float32 if out_dtype else torch.bfloat16)
+            self.assertEqual(set(torch.library.opcheck(torch.ops.fa4cpp.serve_out, (*arguments, out)).values()), {"SUCCESS"})
 
     def test_compiled_and_mapped(self):
         q = tensor_of(some(2, 9, 4, 32)).bfloat16()
@@ -265,6 +267,21 @@ class Operator(unittest.TestCase):
         wanted = attend(q)
         self.assertTrue(torch.equal(torch.compile(attend, fullgraph=True, backend="eager")(q), wanted))
         self.assertTrue(torch.equal(torch.vmap(attend)(q[None]), wanted[None]))
+
+    def test_an_out_of_ones_own_is_what_it_is_without_a_compiler(self):
+        q, starts = tensor_of(some(6, 2, 8)), torch.tensor([0, 2, 4], dtype=torch.int32)
+
+        def attend(q, out):
+            return fa4cpp.flash_attn_varlen_func(q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=2, max_seqlen_k=2, split_keys=128,
+                                                 out=out)
+
+        wanted = attend(q, torch.full_like(q, 7))
+        compiled = torch.compile(attend, fullgraph=True, backend="eager")
+        self.assertEqual(set(wanted[4:].flatten().tolist()), {7.0})  # rows of no sequence
+        self.assertTrue(torch.equal(compiled(q, torch.full_like(q, 7)), wanted))
+        for wrong in (q.double(), torch.zeros(3, 6, 2, 8)):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^out has shape"):
+                compiled(q, wrong)
 
     def test_gradients_are_refused(self):
         q = tensor_of(some(1, 4, 2, 32)).requires_grad_()
