@@ -109,6 +109,8 @@ def _refuse_tangents(**tensors):
 
 def _serve(q, k, v, sink, indices, numbers, serving, out, before):
     """(out, lse) of what a forward alone does."""
+    if out is not None:
+        _tensors.check_kind(out=out)
     tensors = _serving_tensors(serving, q.device)
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out, *tensors)):
         raise NotSupportedError(NO_GRADIENT)

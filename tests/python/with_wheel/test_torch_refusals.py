@@ -189,7 +189,8 @@ class Refusals(unittest.TestCase):
 
     def test_things_of_another_kind(self):
         q, lse = some(1, 4, 2, 8), some(1, 2, 4)
-        self.refused("out is ndarray; accepted: a tensor", fa4cpp.flash_attn_func, q, q, q, out=q.numpy(), error=TypeError)
+        for serving in ({}, {"split_keys": 128}):
+            self.refused("out is ndarray; accepted: a tensor", fa4cpp.flash_attn_func, q, q, q, out=q.numpy(), error=TypeError, **serving)
         self.refused("k of type Tensor gives no DLPack capsule", fa4cpp.flash_attn_func, q.numpy(), q.clone().requires_grad_(), q)
         self.refused("q is list; accepted: an array", fa4cpp.flash_attn_with_kvcache, [1], q, q, error=TypeError)
         self.refused("outs is int; accepted: a sequence", fa4cpp.merge_partials, 5, 5, error=TypeError)
