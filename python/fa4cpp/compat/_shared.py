@@ -120,6 +120,9 @@ def combine(out_partial, lse_partial, out, out_dtype):
             raise InvalidArgumentError(f"out has shape {tuple(out.shape)}; accepted: {tuple(out_partial.shape[1:])}")
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
         raise InvalidArgumentError(f"out_dtype {reprlib.repr(out_dtype)}; accepted: a dtype of torch")
+    wanted = out.dtype if out is not None else out_dtype or out_partial.dtype
+    if wanted != out_partial.dtype and out_partial.is_floating_point():  # parts that are merged in float32 are rounded once
+        out_partial = out_partial.float()
     merged, lse = _api.merge_partials(out_partial.unbind(0), lse_partial.transpose(-1, -2).unbind(0))
-    merged = merged.to(out.dtype if out is not None else out_dtype or out_partial.dtype)
+    merged = merged.to(wanted)
     return (merged if out is None else written("out", out, merged)), lse.transpose(-1, -2)

@@ -198,6 +198,8 @@ class Meanings(Case):
             out, merged = combine(outs, lses, out_dtype=torch.float32)
             self.close(out, wanted)
             self.close(merged, lse.transpose(-1, -2))
+            for given in (dict(out_dtype=torch.float32), dict(out=torch.empty_like(out))):  # of parts of 16 bits: rounded once
+                self.close(combine(outs.bfloat16(), lses, **given)[0], combine(outs.bfloat16().float(), lses)[0], 1e-6)
 
     def test_padding(self):
         mask = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 0]])
