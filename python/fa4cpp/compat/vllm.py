@@ -35,4 +35,4 @@ def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu
                             seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                             window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic, out=out, sink=s_aux,
                             num_splits=num_splits, k_descale=k_descale, v_descale=v_descale)
-    return result if return_softmax_lse or return_attn_probs else result[0]
+    return result if return_softmax_lse else result[0]  # which return_attn_probs does not change there

@@ -243,6 +243,11 @@ class Refusals(Case):
         with self.assertRaisesRegex(fa4cpp.NotSupportedError, "fa_version 3; accepted: 2"):
             vllm.flash_attn_varlen_func(q, q, q, 4, cu_seqlens, 4, cu_seqlens, fa_version=3)
 
+    def test_what_vllms_returns_is_said_by_return_softmax_lse_alone(self):
+        q, starts = some(4, 2, 8), torch.tensor([0, 4], dtype=torch.int32)
+        self.assertIsInstance(vllm.flash_attn_varlen_func(q, q, q, 4, starts, 4, starts, return_attn_probs=True), torch.Tensor)
+        self.assertEqual(len(vllm.flash_attn_varlen_func(q, q, q, 4, starts, 4, starts, return_softmax_lse=True)), 2)
+
 
 if __name__ == "__main__":
     unittest.main()
