@@ -35,12 +35,13 @@ def _pair(window_size):
     return left, right
 
 
-def window_of_fa4(window_size):
-    """None is no bound, and so are two negative numbers; one negative number is a real bound there."""
+def window_of_fa4(window_size, causal):
+    """None is no bound, and so are two negative numbers; one negative number is a real bound there, but that a causal mask takes the place of
+    the right one."""
     left, right = _pair(window_size)
     if left is not None and right is not None and left < 0 and right < 0:
         return (-1, -1)
-    return Window(left, right)
+    return Window(left, None if flag("causal", causal) else right)
 
 
 def parts(name, tensor, count):

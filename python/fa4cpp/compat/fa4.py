@@ -29,7 +29,7 @@ def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Optio
                           mask_mod=mask_mod, aux_tensors=aux_tensors, aux_scalars=aux_scalars,
                           block_sparse_tensors=block_sparse_tensors, block_sparse_tensors_bwd=block_sparse_tensors_bwd,
                           gather_bwd_recompute_p=gather_bwd_recompute_p, gather_bwd_token_chunk=gather_bwd_token_chunk)
-    result = _shared.dense(q, k, v, softmax_scale=softmax_scale, causal=causal, window_size=_shared.window_of_fa4(window_size),
+    result = _shared.dense(q, k, v, softmax_scale=softmax_scale, causal=causal, window_size=_shared.window_of_fa4(window_size, causal),
                            softcap=softcap, sink=learnable_sink, deterministic=deterministic)
     return _returned(result, (q, k, v, learnable_sink), return_lse)
 
@@ -54,7 +54,7 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv
                           gather_bwd_token_chunk=gather_bwd_token_chunk)
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=page_table,
                             seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
-                            window_size=_shared.window_of_fa4(window_size), softcap=softcap, sink=learnable_sink,
+                            window_size=_shared.window_of_fa4(window_size, causal), softcap=softcap, sink=learnable_sink,
                             deterministic=deterministic)
     return _returned(result, (q, k, v, learnable_sink), return_lse)
 
@@ -95,7 +95,7 @@ def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, sequ
     with torch.no_grad():
         result, made = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=page_table,
                                       seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
-                                      window_size=_shared.window_of_fa4((window_size_left, window_size_right)),
+                                      window_size=_shared.window_of_fa4((window_size_left, window_size_right), causal),
                                       softcap=0.0 if softcap is None else softcap, sink=learnable_sink, out=out, k_descale=k_descale,
                                       v_descale=v_descale)
     if lse is not None:
@@ -117,6 +117,6 @@ def _flash_attn_bwd(q, k, v, out, dout, lse, softmax_scale=None, causal=False, s
     dq, dk, dv, dsink = _shared.backward(
         dout, q, k, v, out, lse, dq, dk, dv, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k, seqused_q=seqused_q, seqused_k=seqused_k, sink=learnable_sink, dlse=dlse, softmax_scale=softmax_scale,
-        causal=causal, window_size=_shared.window_of_fa4((window_size_left, window_size_right)), softcap=softcap,
+        causal=causal, window_size=_shared.window_of_fa4((window_size_left, window_size_right), causal), softcap=softcap,
         deterministic=deterministic)
     return (dq, dk, dv) if learnable_sink is None else (dq, dk, dv, dsink.to(learnable_sink.dtype))

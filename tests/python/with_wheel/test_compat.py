@@ -124,6 +124,13 @@ class Meanings(Case):
         out, lse = fa4.flash_attn_func(q, k, v, window_size=(-1, 0), return_lse=True)  # a real bound there: nothing is seen
         self.assertFalse(out.any())
         self.assertTrue(torch.isneginf(lse).all())
+        # A causal mask takes the right bound's place there, a negative one's too.
+        self.close(fa4.flash_attn_func(q, k, v, causal=True, window_size=(None, -1))[0], self.wanted)
+        wanted = fa4cpp.flash_attn_func(q, k, v, causal=True, window_size=(3, 0))
+        starts = torch.tensor([0, 9, 18], dtype=torch.int32)
+        self.close(fa4.flash_attn_func(q, k, v, causal=True, window_size=(3, -1))[0], wanted)
+        packed = [tensor.flatten(0, 1) for tensor in (q, k, v)]
+        self.close(fa4.flash_attn_varlen_func(*packed, None, starts, starts, 9, 9, causal=True, window_size=(3, -1))[0], wanted.flatten(0, 1))
 
     def test_pages(self):
         pages = torch.empty(6, 4, 2, 32), torch.empty(6, 4, 2, 32)
