@@ -91,7 +91,7 @@ def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, sequ
                           aux_tensors=aux_tensors, aux_scalars=aux_scalars, q_descale=q_descale,
                           gather_kv_indices=gather_kv_indices, gather_bwd_recompute_p=gather_bwd_recompute_p)
     _tensors.check_kind(q=q, k=k, v=v)
-    wants_lse = return_lse or lse is not None or any(tensor.requires_grad for tensor in (q, k, v))
+    wants_lse = return_lse or lse is not None or any(getattr(tensor, "requires_grad", False) for tensor in (q, k, v, learnable_sink))
     with torch.no_grad():
         result, made = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=page_table,
                                       seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,

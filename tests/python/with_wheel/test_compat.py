@@ -189,6 +189,9 @@ class Meanings(Case):
                                  dq=again3[0], dk=again3[1], dv=again3[2], is_causal=True)
         out4, lse4, *rest = fa4._flash_attn_fwd(self.q, self.k, self.v, causal=True, return_lse=True)
         self.assertEqual(rest, [None] * 3)
+        self.assertIsNone(fa4._flash_attn_fwd(self.q.detach(), self.k.detach(), self.v.detach())[1])
+        sink = some(4, gradient=True)  # whose gradient needs lse
+        self.assertIsNotNone(fa4._flash_attn_fwd(self.q.detach(), self.k.detach(), self.v.detach(), learnable_sink=sink)[1])
         made4 = fa4._flash_attn_bwd(self.q, self.k, self.v, out4, dout, lse4, causal=True)
         for given, packed, packed3, given3, cute, truth in zip(made, made2, made3, again3, made4, gradients):
             self.close(given, truth, 1e-5)
