@@ -34,7 +34,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     if attention_mask is not None:
         return _padded(q, k, v, attention_mask, options), None
     starts = (cu_seq_lens_q, cu_seq_lens_k)
-    if cu_seq_lens_q is None and position_ids is not None and q.shape[1] == k.shape[1]:
+    if cu_seq_lens_q is None and position_ids is not None and len(q) == 1 and q.shape[1] == k.shape[1]:
         starts = (_starts(position_ids),) * 2
     if starts[0] is not None:
         out = flash_attn_varlen_func(*(tensor.flatten(0, 1) for tensor in (q, k, v)), cu_seqlens_q=starts[0], cu_seqlens_k=starts[1],

@@ -1,6 +1,7 @@
 """Small randomly initialised models of Transformers: fa4cpp beside their eager attention."""
 
 import os
+import types
 import unittest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -72,6 +73,14 @@ class Models(unittest.TestCase):
                 eager = model_of(name, "eager")
                 parts = torch.cat([eager(tokens[:, part]).logits for part in (slice(0, 10), slice(10, 24))], 1)
                 self.close(parts, whole)
+
+    def test_rows_of_a_batch_are_no_packed_ones(self):
+        """As Transformers has it, also where one row of positions, which begin anew, stands for all."""
+        q = torch.randn(2, 4, 6, 16, generator=torch.Generator().manual_seed(1))
+        module, positions = types.SimpleNamespace(is_causal=True), torch.tensor([[0, 1, 2, 0, 1, 2]])
+        out, _ = fa4cpp.integrations.transformers.attention(module, q, q, q, None, position_ids=positions)
+        wanted, _ = fa4cpp.integrations.transformers.attention(module, q, q, q, None)
+        self.close(wanted, out)
 
     def test_generation(self):
         tokens = torch.randint(3, 97, (2, 9), generator=torch.Generator().manual_seed(1))
