@@ -47,7 +47,7 @@ def _starts(position_ids):
     """cu_seqlens of one row in which positions begin anew; None when they do not."""
     if position_ids.dim() != 2 or position_ids.shape[0] != 1:
         return None
-    begins = (position_ids[0] == position_ids[0, 0].clamp(max=0)).nonzero().flatten()
+    begins = (position_ids[0] == position_ids.min()).nonzero().flatten()  # not at 0 in models that count from behind the padding's number
     if begins.numel() < 2:
         return None
     return torch.cat([begins, begins.new_tensor([position_ids.shape[1]])]).to(torch.int32)

@@ -74,6 +74,13 @@ class Models(unittest.TestCase):
                 parts = torch.cat([eager(tokens[:, part]).logits for part in (slice(0, 10), slice(10, 24))], 1)
                 self.close(parts, whole)
 
+    def test_packed_rows_whose_positions_do_not_begin_at_0(self):
+        """As those of RoBERTa's kin."""
+        q = torch.randn(1, 4, 6, 16, generator=torch.Generator().manual_seed(1))
+        module, positions = types.SimpleNamespace(is_causal=True), torch.tensor([[0, 1, 0, 1, 2, 3]])
+        wanted, given = (fa4cpp.integrations.transformers.attention(module, q, q, q, None, position_ids=positions + first)[0] for first in (0, 2))
+        self.close(wanted, given)
+
     def test_rows_of_a_batch_are_no_packed_ones(self):
         """As Transformers has it, also where one row of positions, which begin anew, stands for all."""
         q = torch.randn(2, 4, 6, 16, generator=torch.Generator().manual_seed(1))
