@@ -34,7 +34,8 @@ class _Entry:
         self._shapes = shapes
         self.forward = None  # what executes tensors as they lie
         self._backward = {}  # the same of the backward, by the strides of dout and out
-        if self.reasons["forward"] is None and not shapes.copied and not shapes.device.startswith("emulated"):
+        moved = query.is_cuda and any(tensor.data_ptr() % 16 for tensor in (query, key, value))  # `shapes` are then of copies
+        if self.reasons["forward"] is None and not shapes.copied and not moved and not shapes.device.startswith("emulated"):
             lie = self._lies("out", _empty_like(query))
             if lie is not None:
                 self.forward = _prepared.forward(shapes.device, shapes.problem(out=lie), query.device)

@@ -61,6 +61,12 @@ def read(tensor):
     return tensor.resolve_neg() if tensor is not None and tensor.is_neg() else tensor
 
 
+def _in_place(tensor):
+    """The tensor, or a copy of one that the library cannot read where it lies, whatever its strides; a copy's may be others."""
+    tensor = read(tensor)
+    return tensor.clone(memory_format=torch.contiguous_format) if tensor.is_cuda and tensor.data_ptr() % 16 else tensor
+
+
 def check_written(**tensors):
     """Raises for tensors to be written whose memory has the other sign."""
     for name, tensor in tensors.items():
@@ -203,6 +209,8 @@ class Call:
 
     def __init__(self, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options, serving=()):
         indices = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table)
+        self.caches = k, v  # as the caller has them
+        q, k, v = _in_place(q), _in_place(k), _in_place(v)
         if cu_seqlens_q is not None and max_q < 0:
             max_q = _longest(cu_seqlens_q, (*q.shape, 0)[0])
         if cu_seqlens_k is not None and page_table is None and max_k < 0:
@@ -223,10 +231,7 @@ class Call:
                 _kept.clear()
             _kept[key] = shapes
         self.shapes = shapes
-        self.caches = k, v  # as the caller has them
         self.tensors = tensors = {"q": q, "k": k, "v": v}
-        for name in "qkv":
-            tensors[name] = read(tensors[name])
         for name in shapes.copied:
             tensors[name] = tensors[name].contiguous()
         if sink is not None:
@@ -236,10 +241,6 @@ class Call:
         for name, tensor in zip(SERVING, serving):
             if tensor is not None:
                 tensors[name] = int32(name, tensor) if name == "prefix_pages" else tensor
-        if shapes.device.startswith("cuda"):
-            for name in "qkv":
-                if tensors[name].data_ptr() % 16:
-                    tensors[name] = tensors[name].clone(memory_format=torch.contiguous_format)
 
 
 def check_places(q, **others):

@@ -2,12 +2,16 @@
 
 import contextlib
 import unittest
+from unittest import mock
 
 import numpy
 import torch
 
 import fa4cpp
+from fa4cpp._abi import PROBLEM
+from fa4cpp._problem import Options
 from fa4cpp.compat import fa2, fa3, fa4, vllm
+from fa4cpp.torch import _tensors
 
 NUMBERS = (-1, -1, None, True, None, None, 0.0, False)  # of an operator of torch.ops.fa4cpp
 NO_INDICES = (None,) * 6
@@ -259,6 +263,17 @@ class Strange(unittest.TestCase):
             given, wanted = (torch.autograd.grad(fa4cpp.flash_attn_func(*dense, sink=one_sink), dense, one_dout)
                              for one_sink, one_dout in ((sink, dout), (sink.resolve_neg(), dout.resolve_neg())))
             self.assertTrue(all(map(torch.equal, given, wanted)))
+
+    def test_copies_have_strides_of_their_own(self):
+        """Of a negative view of a part of a tensor, and on a GPU of one that begins at no multiple of 16 bytes."""
+        q = torch._neg_view(some(1, 4, 4, 8))[:, :, 1:3]
+        self.assertTrue(torch.equal(fa4cpp.flash_attn_func(q, q, q), fa4cpp.flash_attn_func(*[q.resolve_neg()] * 3)))
+        part = some(1, 4, 2, 80).bfloat16()[..., 3:67]
+        with mock.patch.object(_tensors, "device_of", return_value="cuda:0"), mock.patch.object(torch.Tensor, "is_cuda", True):
+            call = _tensors.Call(part, part, part, *(None,) * 6, -1, -1, Options())
+            self.assertEqual(call.tensors["q"].data_ptr() % 16, 0)
+        strides = PROBLEM.read(call.shapes.forward)["q_strides"]
+        self.assertEqual(strides if any(strides) else (512, 128, 64), call.tensors["q"].stride()[:3])
 
     def test_what_is_written_is_no_negative_view(self):
         q, keys, values = some(1, 1, 2, 8), torch.zeros(1, 8, 2, 8), torch.zeros(1, 8, 2, 8)
