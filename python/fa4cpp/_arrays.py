@@ -137,6 +137,9 @@ def _from_dlpack(name, array):
     if device_type != 1:
         raise NotSupportedError(f"{name} is an array of DLPack device type {device_type}; "
                                 "accepted: 1, the CPU (torch's tensors may lie on any device)")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        array = array.resolve_neg()  # a capsule of a negative view does not say that its memory has the other sign
     try:
         capsule = array.__dlpack__()  # it keeps the memory as long as it is not taken over
     except (BufferError, ValueError, RuntimeError) as error:  # of a tensor of torch that requires a gradient, among others

@@ -264,6 +264,11 @@ class Strange(unittest.TestCase):
                              for one_sink, one_dout in ((sink, dout), (sink.resolve_neg(), dout.resolve_neg())))
             self.assertTrue(all(map(torch.equal, given, wanted)))
 
+    def test_negative_views_beside_a_q_of_numpy(self):
+        q, negative = some(1, 4, 2, 8), torch._neg_view(some(1, 4, 2, 8, seed=1))
+        given, wanted = (fa4cpp.flash_attn_func(q.numpy(), tensor, tensor) for tensor in (negative, negative.resolve_neg()))
+        self.assertTrue((given == wanted).all())
+
     def test_copies_have_strides_of_their_own(self):
         """Of a negative view of a part of a tensor, and on a GPU of one that begins at no multiple of 16 bytes."""
         q = torch._neg_view(some(1, 4, 4, 8))[:, :, 1:3]
