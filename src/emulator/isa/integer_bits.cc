@@ -174,8 +174,9 @@ void decode_bfind(Decoder& decoder, Insn& insn) {
 }
 
 void decode_fns(Decoder& decoder, Insn& insn) {
-  operands_3(decoder, insn, decoder.need_type());
-  if (!decoder.untaken().empty()) decoder.finish();
+  const Type type = decoder.need_type();
+  if (type != Type::kB32) decoder.fail_type(type);
+  operands_3(decoder, insn, type);
   insn.run = plain_handler<Map3<Fns, uint32_t, uint32_t, uint32_t, int32_t>>();
 }
 

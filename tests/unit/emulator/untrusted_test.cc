@@ -103,7 +103,8 @@ TEST(Types, ThatAnInstructionDoesNotHaveAreRefused) {
         "bar.red.popc.pred %p2, 0, %p1;", "bar.red.and.u32 %r1, 0, %p1;",
         "redux.sync.add.pred %p2, %p1, -1;", "redux.sync.add.u16 %h1, %h2, -1;",
         "match.any.sync.b16 %r1, %h1, -1;", "match.any.sync.b128 %r1, %q1, -1;",
-        "activemask.b64 %r1;", "shfl.sync.idx.b64 %r1, %r2, 0, 31, -1;"}) {
+        "activemask.b64 %r1;", "shfl.sync.idx.b64 %r1, %r2, 0, 31, -1;",
+        "fns.b16 %h1, %h2, %h3, %h4;", "fns.b64 %d1, %d2, %d3, %d4;"}) {
     expect_refusal("is no type", statement);
   }
 }
