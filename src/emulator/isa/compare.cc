@@ -319,6 +319,9 @@ void decode_set(Decoder& decoder, Insn& insn) {
   insn.d = decoder.dest(0, to);
   decoder.set_form(insn, SetForm{form, true_value(decoder, to), bits_of(to)});
   if (is_pair(to) && !is_pair(from)) decoder.fail("set of a pair compares pairs");
+  // Two results lie in a pair of the type that is compared, or in the halves of 32 bits.
+  const bool halves = to == from || to == Type::kU32 || to == Type::kS32;
+  if (is_pair(from) && !halves) decoder.fail_type(to);
   insn.run = is_pair(from) ? by_pair_type<SetPair>(from, comparison.test, ftz)
                            : by_type<Set>(from, comparison.test, ftz);
   if (insn.run == nullptr) decoder.fail_type(from);

@@ -109,6 +109,19 @@ TEST(Types, ThatAnInstructionDoesNotHaveAreRefused) {
   }
 }
 
+TEST(Types, OfASetOfPairsHoldTwoResults) {
+  for (const char* types : {"u16.f16x2", "s16.bf16x2", "f16.f16x2", "bf16.bf16x2"}) {
+    expect_refusal("is no type", fmt::format("set.eq.{} %h1, %r2, %r3;", types));
+  }
+  for (const char* types : {"f32.f16x2", "f16x2.bf16x2", "bf16x2.f16x2"}) {
+    expect_refusal("is no type", fmt::format("set.eq.{} %r1, %r2, %r3;", types));
+  }
+  for (const char* types : {"u32.f16x2", "s32.bf16x2", "f16x2.f16x2", "bf16x2.bf16x2"}) {
+    const std::string statement = fmt::format("set.eq.{} %r1, %r2, %r3;", types);
+    EXPECT_EQ(run(statement).status, "ok") << statement;
+  }
+}
+
 TEST(Types, OfPredicatesAreNoTypesOfMemory) {
   expect_refusal("a predicate where", "ld.global.u8 %p1, [%d0];");
   expect_refusal("a predicate where", "st.global.u8 [%d0], %p1;");
