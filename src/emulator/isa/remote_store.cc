@@ -1,5 +1,6 @@
 // st.async and red.async, which write the shared memory of any CTA of the cluster and signal a
 // barrier there, and st.bulk (PTX ISA 9.7.9.12, 9.7.13.7, 9.7.9.13).
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -89,11 +90,11 @@ Flow run_store(Exec& exec, const Insn& insn) {
       entry.region = global_region(at, operand.bytes);
     }
     entry.region.reduces = store.reducer.apply != nullptr;
+    const uint32_t register_bytes = std::max(store.element_bytes, 2u);
     for (uint32_t i = 0; i < store.count; ++i) {
-      std::memcpy(
-          entry.value.data() + i * store.element_bytes,
-          exec.slot_bytes(store.values[i], 32 * store.element_bytes) + lane * store.element_bytes,
-          store.element_bytes);
+      std::memcpy(entry.value.data() + i * store.element_bytes,
+                  exec.slot_bytes(store.values[i], 32 * register_bytes) + lane * register_bytes,
+                  store.element_bytes);
     }
     op->lanes.push_back(entry);
     writes.push_back(entry.region);

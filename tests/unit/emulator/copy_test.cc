@@ -278,6 +278,21 @@ TEST(RemoteStore, WritesAnotherCtaAndSignalsThere) {
   }
 }
 
+// Registers of 8 bits lie as far apart as those of 16.
+TEST(RemoteStore, StoresTheByteOfEachLane) {
+  for (const auto& options : all_policies()) {
+    PtxProgram p(
+        ".reg .b8 %b;\ncvt.u8.u32 %b, %r0;\ncvt.u64.u32 %d2, %r0;\nadd.s64 %d2, %d2, %d0;\n"
+        "st.async.release.gpu.global.u8 [%d2], %b;\n",
+        options);
+    const uint64_t out = p.buffer("out", std::vector<uint8_t>(32, 255));
+    const auto report = p.launch(out);
+    ASSERT_EQ(report.status, "ok") << options.policy << text_of(report);
+    const auto got = p.read<uint8_t>(out, 32);
+    for (uint32_t lane = 0; lane < 32; ++lane) EXPECT_EQ(got[lane], lane) << options.policy;
+  }
+}
+
 // Memory that a copy reads and writes. The manual says nothing of it; made at once, the copy is of
 // what was there. In halves it is not, nor where the target holds a pattern until the copy is done.
 TEST(RemoteStore, ABulkCopyMayOverlapItsSource) {
