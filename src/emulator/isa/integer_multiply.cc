@@ -194,8 +194,9 @@ struct Carry {
 };
 
 void decode_carry(Decoder& decoder, Insn& insn, Type type, bool multiply, CarryForm form) {
-  if (is_float(type) || (bits_of(type) != 32 && bits_of(type) != 64)) {
-    decoder.fail("carries take .u32, .s32, .u64, .s64");
+  const bool word = type == Type::kU32 || type == Type::kS32;
+  if (!word && type != Type::kU64 && type != Type::kS64) {
+    decoder.fail("carries take .u32, .s32, .u64, .s64, not ." + std::string(name_of(type)));
   }
   if (multiply) {
     operands_3(decoder, insn, type);
@@ -240,11 +241,10 @@ void decode_mad(Decoder& decoder, Insn& insn) {
   const Half half = take_half(decoder);
   const bool carry = decoder.take("cc");
   const Type type = decoder.need_type();
+  if (carry && half != Half::kLo && half != Half::kHi) decoder.fail(".cc needs .lo or .hi");
   if (is_float(type) && half == Half::kNone) return decode_float_fma(decoder, insn, type);
   if (half == Half::kNone) decoder.fail("mad of integers needs .lo, .hi or .wide");
-  if (carry && half != Half::kWide) {
-    return decode_mad_carry(decoder, insn, type, half == Half::kHi, false);
-  }
+  if (carry) return decode_mad_carry(decoder, insn, type, half == Half::kHi, false);
   if (half == Half::kWide) {
     decoder.need_operands(4, 4);
     insn.a = decoder.source(1, type);

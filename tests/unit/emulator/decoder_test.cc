@@ -56,6 +56,18 @@ TEST(Decoder, NamesOperandsThatDoNotFit) {
   expect_refused("lop3.b32 %r1, %r2, %r3, %r4, 256;", "0..255");
 }
 
+TEST(Decoder, RefusesCarriesThatDoNotExist) {
+  expect_refused("mad.wide.cc.u32 %rd1, %r1, %r2, %rd2;", ".cc");
+  expect_refused("mad.rn.cc.f32 %f1, %f2, %f3, %f4;", ".cc");
+  for (const char* type : {"u16x2", "s16x2", "b32", "f16x2"}) {
+    const std::string operands = std::string(".cc.") + type + " %r1, %r2, %r3";
+    expect_refused("add" + operands + ";", "carries take .u32");
+    expect_refused("sub" + operands + ";", "carries take .u32");
+    expect_refused("mad.lo" + operands + ", %r4;", "carries take .u32");
+  }
+  EXPECT_NO_THROW(decode("mad.hi.cc.s32 %r1, %r2, %r3, %r4;"));
+}
+
 // ptxas 13.0 takes the first of these and moves one element (PTX ISA 9.7.9.8, 9.7.9.11).
 TEST(Decoder, RefusesVectorsThatDoNotExist) {
   const std::string eight = "{%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}";
