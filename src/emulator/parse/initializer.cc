@@ -60,7 +60,7 @@ void Parser::parse_initial_value(uint64_t element, Variable* variable) {
     lexer_.take();
     parse_masked(first, &value);
   } else {
-    convert_initial(first, parse_constant(lexer_), variable->type, &value);
+    convert_initial(first, parse_constant(lexer_), *variable, &value);
   }
   const int bits = bits_of(variable->type);
   const bool is_whole_address = value.kind == Initializer::Kind::kAddress && value.mask == 0;
@@ -111,8 +111,9 @@ void Parser::parse_masked(const Token& mask, Initializer* value) {
   lexer_.expect(')', "what a mask is applied to");
 }
 
-void Parser::convert_initial(const Token& at, const Constant& constant, Type type,
+void Parser::convert_initial(const Token& at, const Constant& constant, const Variable& variable,
                              Initializer* value) const {
+  const Type type = variable.type;
   value->integer = constant.integer;
   if (!is_float(type)) {
     // Of floats, an untyped variable takes the bits.
@@ -122,6 +123,12 @@ void Parser::convert_initial(const Token& at, const Constant& constant, Type typ
       lexer_.fail(at, fmt::format("a float of {} bits as the value of a .{}", bits, name_of(type)));
     }
     return;
+  }
+  // "Initializers are allowed for all types except .f16, .f16x2 and .pred" (PTX ISA 5.4.4).
+  if (type != Type::kF32 && type != Type::kF64) {
+    lexer_.fail(at, fmt::format("a value of `{}`, which is .{}; accepted: .f32, .f64 and types of "
+                                "integers and bits",
+                                variable.name, name_of(type)));
   }
   value->kind = Initializer::Kind::kFloat;
   value->is_single = constant.is_single;

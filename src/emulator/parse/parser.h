@@ -60,7 +60,7 @@ class Parser {
   void parse_initial_value(uint64_t element, Variable* variable);
   void parse_initial_address(Initializer* value);
   void parse_masked(const Token& mask, Initializer* value);
-  void convert_initial(const Token& at, const Constant& constant, Type type,
+  void convert_initial(const Token& at, const Constant& constant, const Variable& variable,
                        Initializer* value) const;
 
   // function_parser.cc

@@ -201,6 +201,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{".global .b8 x[4][];", "only the first dimension may be left out"},
         Mistake{".global .b8 x[2] = {1, 2, 3};", "more than 2 values for `x`"},
         Mistake{".global .b8 x[2] = 1;", "expected '{' after the = of an array"},
+        Mistake{".global .f16 x = 1.0;", "a value of `x`, which is .f16; accepted: .f32, .f64"},
+        Mistake{".const .bf16x2 x[1] = {0};", "a value of `x`, which is .bf16x2; accepted"},
         Mistake{".shared .b8 x = 1;", "only .global and .const variables"},
         Mistake{".global .u64 x = y;", "`y` is not defined; accepted: a variable or function"},
         Mistake{".global .u8 x; .global .u8 y = x;", "an address in a .u8; accepted: a type of 32"},
