@@ -139,7 +139,7 @@ void FunctionBuilder::lay_out_locals() {
   code_.local_bytes = static_cast<uint32_t>(round_up(code_.local_bytes, 16));
 }
 
-FunctionBuilder::Symbol FunctionBuilder::address_of(const Variable& variable) const {
+FunctionBuilder::Symbol FunctionBuilder::address_of(const Variable& variable, bool is_local) const {
   using Base = ConstantSlot::Base;
   switch (variable.space) {
     case Space::kShared:
@@ -151,8 +151,9 @@ FunctionBuilder::Symbol FunctionBuilder::address_of(const Variable& variable) co
       return {Space::kParam, Base::kNone, kFrameParams + scratch_.at(&variable).offset};
     default: break;
   }
+  // The symbols are the module's: one of a body may have the name of one of them.
   const auto found = program_.symbols.find(variable.name);
-  if (found == program_.symbols.end()) {
+  if (is_local || found == program_.symbols.end()) {
     throw Error(ErrorCode::kUnknownForm, variable.line,
                 "variable " + std::string(variable.name) + " in ." +
                     std::string(name_of(variable.space)) + " has no address in this machine");
@@ -171,8 +172,10 @@ FunctionBuilder::Symbol FunctionBuilder::address_of(const Operand& operand) cons
             kFunctionWindow + static_cast<uint64_t>(function - program_.module.functions.data())};
   }
   if (operand.kind == Kind::kVariable) {
-    return address_of(operand.is_local_variable ? function_.variables.at(operand.index)
-                                                : program_.module.variables.at(operand.index));
+    const bool is_local = operand.is_local_variable;
+    return address_of(is_local ? function_.variables.at(operand.index)
+                               : program_.module.variables.at(operand.index),
+                      is_local);
   }
   if (operand.kind == Kind::kParameter && function_.is_entry) {
     return {Space::kParam, ConstantSlot::Base::kNone,

@@ -75,7 +75,7 @@ class FunctionBuilder {
   void lay_out_params();
   void lay_out_locals();
   uint32_t add_param(const Variable& variable, uint32_t reg, std::vector<ParamVariable>* list);
-  Symbol address_of(const Variable& variable) const;
+  Symbol address_of(const Variable& variable, bool is_local) const;
 
   Program& program_;
   const Function& function_;

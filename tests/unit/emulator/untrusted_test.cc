@@ -336,6 +336,15 @@ TEST(ModuleVariables, TakeMemoryOnlyWhereTheyAreUsed) {
   EXPECT_EQ(machine.launch(module, {.kernel = "k", .block = {32, 1, 1}}, {}).status, "ok");
 }
 
+// One of the module with the same name is another variable.
+TEST(ModuleVariables, OfABodyAreNotThoseOfTheModule) {
+  for (const char* space : {"global", "const"}) {
+    const std::string body = fmt::format(".{0} .u32 x = 2;\nld.{0}.u32 %r1, [x];", space);
+    expect_refusal("variable x in ." + std::string(space) + " has no address", body,
+                   fmt::format(".{} .u32 x = 1;", space));
+  }
+}
+
 TEST(ModuleVariables, CountAgainstTheMemoryThatTheOptionAllows) {
   MachineOptions options;
   options.max_memory = 1 << 20;
