@@ -71,7 +71,7 @@ void replace(uint32_t* w, const Replacement& change, uint64_t value) {
     case Field::kInterleave: set_bits(&w[2], 11, 2, value); break;
     case Field::kSwizzle: set_bits(&w[2], 13, 2, value); break;
     case Field::kFill: set_bits(&w[2], 15, 1, value); break;
-    case Field::kAtomicity:
+    case Field::kAtomicity: set_bits(&w[2], 19, 1, value); break;
     case Field::kNone: break;
   }
 }

@@ -513,6 +513,18 @@ TEST(TensorMapEdit, ReplacedFieldsAreUsedByTheNextCopy) {
   EXPECT_EQ(p.read<float>(out + 128, 2), (std::vector<float>{2.0f, 0.0f}));
 }
 
+TEST(TensorMapEdit, AtomsOfSixteenBytesAreThePlainSwizzle) {
+  PtxProgram p("tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%d0], 0;\n");
+  const auto of = [](const std::string& swizzle) {
+    const auto map = Machine::encode_tensor_map(request_of(4096, swizzle));
+    return std::vector<std::byte>(map.begin(), map.end());
+  };
+  const uint64_t out = p.buffer("out", of("128B_ATOM_32B"));
+  const auto report = p.launch(out, 0, 1);
+  ASSERT_EQ(report.status, "ok") << text_of(report);
+  EXPECT_EQ(p.read<std::byte>(out, 128), of("128B"));
+}
+
 // --- Copies to global memory
 // ----------------------------------------------------------------------
 
