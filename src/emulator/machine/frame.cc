@@ -76,32 +76,32 @@ uint64_t special_value(SpecialRegister which, const Warp& warp, const Launch& la
   }
 }
 
+uint64_t value_of(const ConstantSlot& constant, const Frame& frame, const Warp& warp,
+                  const Launch& launch, uint32_t lane) {
+  const uint64_t rank = uint64_t{warp.cta->rank} << kRankShift;
+  switch (constant.base) {
+    case ConstantSlot::Base::kNone: break;
+    case ConstantSlot::Base::kShared: return constant.value + rank;
+    case ConstantSlot::Base::kDynamicShared:
+      return constant.value + rank + launch.code->dynamic_shared_begin();
+    case ConstantSlot::Base::kLocal: return constant.value + frame.local_base;
+    case ConstantSlot::Base::kSpecial:
+      return special_value(static_cast<SpecialRegister>(constant.value), warp, launch, lane);
+  }
+  return constant.value;
+}
+
 void fill_constant(const Frame& frame, const ConstantSlot& constant, const Warp& warp,
                    const Launch& launch) {
-  std::byte* registers = frame.registers;
-  if (constant.bits == 1) {
-    const uint32_t bits = constant.value != 0 ? ~0u : 0u;
-    std::memcpy(registers + constant.slot, &bits, 4);
-    return;
-  }
+  std::byte* const slot = frame.registers + constant.slot;
   const uint32_t bytes = static_cast<uint32_t>(std::max(constant.bits, 16)) / 8;
-  const uint64_t rank = uint64_t{warp.cta->rank} << kRankShift;
+  uint32_t predicate = 0;
   for (uint32_t lane = 0; lane < 32; ++lane) {
-    uint64_t value = constant.value;
-    switch (constant.base) {
-      case ConstantSlot::Base::kNone: break;
-      case ConstantSlot::Base::kShared: value += rank; break;
-      case ConstantSlot::Base::kDynamicShared:
-        value += rank + launch.code->dynamic_shared_begin();
-        break;
-      case ConstantSlot::Base::kLocal: value += frame.local_base; break;
-      case ConstantSlot::Base::kSpecial:
-        value = special_value(static_cast<SpecialRegister>(constant.value), warp, launch, lane);
-        break;
-    }
-    const uint64_t wide[2] = {value, 0};
-    std::memcpy(registers + constant.slot + lane * bytes, wide, bytes);
+    const uint64_t wide[2] = {value_of(constant, frame, warp, launch, lane), 0};
+    predicate |= uint32_t{wide[0] != 0} << lane;
+    if (constant.bits != 1) std::memcpy(slot + lane * bytes, wide, bytes);
   }
+  if (constant.bits == 1) std::memcpy(slot, &predicate, sizeof predicate);
 }
 
 }  // namespace

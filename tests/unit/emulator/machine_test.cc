@@ -91,6 +91,18 @@ std::string neighbour(const char* between) {
          kStoreR5;
 }
 
+TEST(Lanes, KnowWhetherTheirCtaIsOneOfACluster) {
+  for (const uint32_t ctas : {1u, 2u}) {
+    PtxProgram p(
+        "mov.pred %p1, %is_explicit_cluster;\nselp.b32 %r1, 1, 0, %p1;\n"
+        "st.global.u32 [%d0], %r1;\n");
+    const uint64_t out = p.buffer("out", 4);
+    const auto report = p.launch(out, 0, 1, ctas, ctas);
+    ASSERT_EQ(report.status, "ok") << text_of(report);
+    EXPECT_EQ(p.read<uint32_t>(out, 1)[0], ctas - 1);
+  }
+}
+
 TEST(Checker, FindsARaceBetweenWarpsUnderEveryPolicy) {
   for (const char* policy : {"eager", "late", "random", "split"}) {
     PtxProgram p(neighbour(""), checked(policy), kShared);
