@@ -9,6 +9,8 @@
 namespace ptxemu {
 namespace {
 
+constexpr uint32_t kMostBytes = 16;  // of a lane
+
 struct AtomicOp {
   MemoryOperand operand;
   Reducer in_global, in_shared;
@@ -26,12 +28,13 @@ bool is_shared(const Exec& exec, const MemoryOperand& operand, int lane) {
 }
 
 void apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
-  std::byte before[16];
+  const auto register_of = [&](Slot slot) {
+    return exec.slot_bytes(slot, 32 * op.element_bytes) + lane * op.element_bytes;
+  };
+  std::byte old[kMostBytes];
   for (uint32_t i = 0; i < op.count; ++i) {
-    const auto register_of = [&](Slot slot) {
-      return exec.slot_bytes(slot, 32 * op.element_bytes) + lane * op.element_bytes;
-    };
     std::byte* memory = place + i * op.element_bytes;
+    std::byte* before = old + i * op.element_bytes;
     if (op.compares) {
       compare_and_swap(memory, register_of(op.b[i]), register_of(op.c), before, op.element_bytes);
     } else if (op.is_wide_exchange) {
@@ -40,7 +43,11 @@ void apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
       const Reducer& reducer = is_shared(exec, op.operand, lane) ? op.in_shared : op.in_global;
       reducer.apply(memory, register_of(op.b[i]), before, op.parts);
     }
-    if (op.d[i] != kNoSlot) std::memcpy(register_of(op.d[i]), before, op.element_bytes);
+  }
+  // Only now: a register of the result may be one of the operands.
+  for (uint32_t i = 0; i < op.count; ++i) {
+    if (op.d[i] == kNoSlot) continue;
+    std::memcpy(register_of(op.d[i]), old + i * op.element_bytes, op.element_bytes);
   }
 }
 

@@ -245,5 +245,17 @@ TEST(Atomics, PackedHalvesAddElementByElement) {
   EXPECT_EQ(p.read<uint32_t>(out, 1)[0], 0x3F803F80u);
 }
 
+TEST(Atomics, AVectorOfResultsMayLieInTheRegistersOfTheOperands) {
+  PtxProgram p(
+      "mov.f32 %f1, 0f3F800000;\nmov.f32 %f2, 0f40000000;\n"
+      "atom.global.add.v2.f32 {%f2, %f1}, [%d1], {%f1, %f2};\n"
+      "st.global.v2.f32 [%d0], {%f2, %f1};\n");
+  const uint64_t in = p.buffer("in", std::vector<float>{10, 20}), out = p.buffer("out", 16);
+  const auto report = p.launch(out, in, 1);
+  ASSERT_EQ(report.status, "ok") << text_of(report);
+  EXPECT_EQ(p.read<float>(in, 2), (std::vector<float>{11, 22}));
+  EXPECT_EQ(p.read<float>(out, 2), (std::vector<float>{10, 20}));
+}
+
 }  // namespace
 }  // namespace ptxemu
