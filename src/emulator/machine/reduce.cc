@@ -61,8 +61,11 @@ template <ReduceOp kOp, class F>
 F combine_floats(F a, F b) {
   if constexpr (kOp == ReduceOp::kAdd) return a + b;
   if (a == 0 && b == 0) return std::signbit(a) == (kOp == ReduceOp::kMin) ? a : b;
-  if constexpr (kOp == ReduceOp::kMin) return std::fmin(a, b);
-  return std::fmax(a, b);
+  // std::fmin and std::fmax give a NaN where one is signalling.
+  if (std::isnan(a)) return b;
+  if (std::isnan(b)) return a;
+  if constexpr (kOp == ReduceOp::kMin) return std::min(a, b);
+  return std::max(a, b);
 }
 
 float flushed(float value) {

@@ -257,5 +257,30 @@ TEST(Atomics, AVectorOfResultsMayLieInTheRegistersOfTheOperands) {
   EXPECT_EQ(p.read<float>(out, 2), (std::vector<float>{10, 20}));
 }
 
+// A signalling NaN is dropped as a quiet one is.
+TEST(Atomics, MinimaAndMaximaOfHalvesDropEveryNan) {
+  PtxProgram p(
+      "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d1];\n"
+      "red.global.v2.f16x2.min.noftz [%d0], {%r1, %r1};\n"
+      "red.global.v2.f16x2.max.noftz [%d0+8], {%r2, %r2};\n"
+      "red.global.v2.bf16x2.min.noftz [%d0+16], {%r3, %r3};\n"
+      "red.global.v2.bf16x2.max.noftz [%d0+24], {%r4, %r4};\n");
+  const std::vector<uint16_t> halves{0x7C01, 0x3C00, 0xFC01, 0x3C00,
+                                     0x7F81, 0x3F80, 0xFF81, 0x3F80};
+  std::vector<uint16_t> old;
+  for (size_t i = 0; i < halves.size(); i += 2) {
+    // What stands there is the number where the NaN comes, and the NaN where the number comes.
+    for (int twice = 0; twice < 2; ++twice) {
+      old.push_back(halves[i + 1]);
+      old.push_back(halves[i]);
+    }
+  }
+  const uint64_t in = p.buffer("in", halves), out = p.buffer("out", old);
+  const auto report = p.launch(out, in, 1);
+  ASSERT_EQ(report.status, "ok") << text_of(report);
+  const auto got = p.read<uint16_t>(out, 16);
+  for (size_t i = 0; i < 16; ++i) EXPECT_EQ(got[i], i < 8 ? 0x3C00 : 0x3F80) << i;
+}
+
 }  // namespace
 }  // namespace ptxemu
