@@ -30,9 +30,12 @@ bool Exec::gather(uint32_t member_mask, const Insn& insn) {
     return &other != group && other.pc == insn.pc && other.frame == group->frame &&
            other.wait.kind == Wait::Kind::kWarpSync && other.wait.object == asked;
   };
+  // Lanes that the guard holds back are in a group that waits, but do not take part.
+  uint32_t taking_part = insn.guard == kNoSlot ? ~0u : predicate(insn.guard);
+  if (insn.guard_negated) taking_part = ~taking_part;
   uint32_t here = mask;
   for (const auto& other : warp->groups) {
-    if (waits_here(*other)) here |= other->mask;
+    if (waits_here(*other)) here |= other->mask & taking_part;
   }
   if ((here & needed) != needed) return false;
   for (const auto& other : warp->groups) {

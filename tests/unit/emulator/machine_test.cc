@@ -91,6 +91,26 @@ std::string neighbour(const char* between) {
          kStoreR5;
 }
 
+// Two groups of lanes come to the vote one after the other, each with some whose guard is false.
+TEST(Lanes, ThatAGuardHoldsBackTakeNoPartInAVote) {
+  for (const char* guard : {"@%p3", "@!%p4"}) {
+    PtxProgram p(
+        "mov.u32 %r1, 0;\nand.b32 %r2, %r0, 8;\nsetp.eq.u32 %p3, %r2, 0;\n"
+        "not.pred %p4, %p3;\nsetp.lt.u32 %p1, %r0, 16;\nsetp.eq.u32 %p2, %r0, 99;\n"
+        "@%p1 bra some;\n@%p2 bra end;\nbra vote;\nsome: add.u32 %r2, %r2, 1;\nvote: " +
+        std::string(guard) +
+        " vote.sync.ballot.b32 %r1, 1, 0x00ff00ff;\nend: mad.wide.u32 %d2, %r0, 4, %d0;\n"
+        "st.global.u32 [%d2], %r1;\n");
+    const uint64_t out = p.buffer("out", 128);
+    const auto report = p.launch(out);
+    ASSERT_EQ(report.status, "ok") << text_of(report);
+    const auto got = p.read<uint32_t>(out, 32);
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+      EXPECT_EQ(got[lane], (lane & 8) == 0 ? 0x00ff00ffu : 0u) << guard << lane;
+    }
+  }
+}
+
 TEST(Lanes, KnowWhetherTheirCtaIsOneOfACluster) {
   for (const uint32_t ctas : {1u, 2u}) {
     PtxProgram p(
