@@ -49,7 +49,7 @@ bool Exec::gather(uint32_t member_mask, const Insn& insn) {
 
 void Exec::require_converged(const Insn& insn) const {
   const uint32_t all = warp->lanes & ~warp->exited;
-  if ((group->mask & all) == all) return;
+  if ((mask & all) == all) return;
   launch->report(
       *this, insn, Severity::kError, "not-converged",
       fmt::format("an .aligned instruction is executed by lanes {:#010x} of {:#010x}", mask, all));

@@ -16,6 +16,21 @@ constexpr const char* kHead =
     "box[128];\n.shared .align 8 .u32 tmem;\n";
 constexpr const char* kMeet = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n";
 
+// --- Whole warps --------------------------------------------------------------------------------
+
+TEST(AlignedInstructions, AreExecutedByWholeWarps) {
+  const std::string some = "setp.lt.u32 %p0, %r0, 16;\nsetp.lt.u32 %p1, %r0, 32;\n";
+  for (const char* bar : {"@%p0 bar.sync 0;\n", "@!%p0 bar.sync 0;\n",
+                          "@!%p0 bra past;\nbar.sync 0;\npast: mov.u32 %r1, 0;\n"}) {
+    const auto report = run(some + bar + "st.global.u32 [%d0], 1;\n", kHead, 32);
+    EXPECT_EQ(severity(report, "not-converged"), "error") << bar << text_of(report);
+  }
+  for (const char* bar : {"bar.sync 0;\n", "@%p1 bar.sync 1, 32;\n"}) {
+    const auto report = run(some + bar, kHead, 64);
+    EXPECT_EQ(report.status, "ok") << bar << text_of(report);
+  }
+}
+
 // --- Shared memory ------------------------------------------------------------------------------
 
 TEST(SharedAtomics, RaceWithPlainAccesses) {
