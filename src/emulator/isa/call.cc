@@ -236,7 +236,11 @@ void decode_call(Decoder& decoder, Insn& insn) {
                                  callee == nullptr ? nullptr : &callee->params);
   }
   insn.run = run_call;
-  if (form.pointer == kNoSlot && decoder.builder().callee(form.name) == nullptr) {
+  const bool is_direct = form.pointer == kNoSlot;
+  const CodeFunction* callee = is_direct ? decoder.builder().callee(form.name) : nullptr;
+  if (callee != nullptr) {
+    form.name = callee->name;  // its own, where an alias is called
+  } else if (is_direct) {
     form.system = find_system_call(form.name);
     if (form.system == nullptr) {
       decoder.fail(fmt::format("a call of {}, which has no body here; accepted: {}", form.name,
@@ -244,7 +248,7 @@ void decode_call(Decoder& decoder, Insn& insn) {
     }
     insn.run = run_system_call;
   }
-  if (form.pointer == kNoSlot) check_call(decoder, form);
+  if (is_direct) check_call(decoder, form);
   decoder.set_form(insn, std::move(form));
 }
 

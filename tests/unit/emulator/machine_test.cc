@@ -69,6 +69,18 @@ TEST(Lanes, ReturnFromAFunctionWithTheirOwnResults) {
   for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(got[i], 2 * i + (i < 16 ? 0 : 1000));
 }
 
+// ".alias" (PTX ISA 11.6): the name of another function.
+TEST(Lanes, CallAFunctionByItsAlias) {
+  PtxProgram p(
+      "call (%r1), other, (%r0);\nmad.wide.u32 %d2, %r0, 4, %d0;\nst.global.u32 [%d2], %r1;\n", {},
+      ".func (.reg .b32 o) other(.reg .b32 i);\n"
+      ".func (.reg .b32 o) more(.reg .b32 i) { add.u32 o, i, 100; ret; }\n.alias other, more;\n");
+  const uint64_t out = p.buffer("out", 128);
+  const auto report = p.launch(out);
+  ASSERT_EQ(report.status, "ok") << text_of(report);
+  EXPECT_EQ(p.read<uint32_t>(out, 32)[31], 131u);
+}
+
 TEST(Lanes, ShuffleAndVote) {
   PtxProgram p(std::string("shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\nsetp.lt.u32 %p0, %r0, 5;\n"
                            "vote.sync.ballot.b32 %r2, %p0, -1;\nadd.u32 %r5, %r1, %r2;\n") +
