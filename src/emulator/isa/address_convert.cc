@@ -1,10 +1,9 @@
 // Between the address of a state space and the generic address ("Data Movement and Conversion
 // Instructions": cvta, isspacep; PTX ISA 9.7.9.19, 9.7.9.20). Windows are those of
 // machine/memory.h.
-#include <algorithm>
+#include <iterator>
 
 #include "emulator/isa/alu_rows.h"
-#include "emulator/isa/builder.h"
 #include "emulator/isa/lanes.h"
 #include "emulator/machine/memory.h"
 
@@ -55,33 +54,30 @@ void decode_cvta(Decoder& decoder, Insn& insn) {
                                 : handler<Convert<uint32_t, uint32_t>>();
 }
 
-// Where the module's .const variables lie: in global memory, each an allocation of its own.
-struct ConstantRanges {
-  std::vector<std::pair<uint64_t, uint64_t>> ranges;  // address, bytes
-  bool hold(uint64_t address) const {
-    return std::any_of(ranges.begin(), ranges.end(), [address](const auto& range) {
-      return address - range.first < range.second;
-    });
-  }
-};
+// Whether one of the module's .const variables lies there.
+bool is_constant(const Exec& exec, uint64_t address) {
+  const auto& constants = exec.launch->code->constants;
+  const auto next = constants.upper_bound(address);
+  if (next == constants.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(next);
+  return address - begin < bytes;
+}
 
 struct SpaceTest {
   Space space;
-  ConstantRanges constants;
 };
 
 struct IsSpace {
   static void run(const Exec& exec, const Insn& insn) {
     const auto* a = exec.lanes<uint64_t>(insn.a);
-    const SpaceTest& test = insn.form<SpaceTest>();
+    const Space space = insn.form<SpaceTest>().space;
     uint32_t found = 0;
     for (int i = 0; i < 32; ++i) {
-      if (is_in(exec, test.space, test.constants, a[i])) found |= 1u << i;
+      if (is_in(exec, space, a[i])) found |= 1u << i;
     }
     exec.set_predicate(insn.d, found);
   }
-  static bool is_in(const Exec& exec, Space space, const ConstantRanges& constants,
-                    uint64_t address) {
+  static bool is_in(const Exec& exec, Space space, uint64_t address) {
     const uint64_t window = address & kWindowMask;
     switch (space) {
       case Space::kShared:
@@ -89,9 +85,10 @@ struct IsSpace {
       case Space::kSharedCluster: return window == kSharedWindow;
       case Space::kLocal: return window == kLocalWindow;
       case Space::kParam: return window == kParamWindow;
-      case Space::kConst: return constants.hold(address);
+      case Space::kConst: return is_constant(exec, address);
       // The kernel's parameters lie in the global window, constants do not.
-      default: return window != kSharedWindow && window != kLocalWindow && !constants.hold(address);
+      default:
+        return window != kSharedWindow && window != kLocalWindow && !is_constant(exec, address);
     }
   }
 };
@@ -100,14 +97,7 @@ void decode_isspacep(Decoder& decoder, Insn& insn) {
   const Space space = decoder.take_space();
   if (space == Space::kGeneric) decoder.fail("isspacep needs a state space");
   decoder.need_operands(2, 2);
-  ConstantRanges constants;
-  const Program& program = decoder.builder().program();
-  for (const Variable& variable : program.module.variables) {
-    const auto address = program.symbols.find(variable.name);
-    if (variable.space != Space::kConst || address == program.symbols.end()) continue;
-    constants.ranges.emplace_back(address->second, variable.bytes);
-  }
-  decoder.set_form(insn, SpaceTest{space, std::move(constants)});
+  decoder.set_form(insn, SpaceTest{space});
   insn.a = decoder.source(1, Type::kU64);
   insn.d = decoder.dest(0, Type::kPred);
   insn.run = plain_handler<IsSpace>();

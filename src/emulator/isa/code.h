@@ -153,6 +153,8 @@ struct Code {
   const CodeFunction* main = nullptr;
   std::map<std::string_view, std::unique_ptr<CodeFunction>> functions;
   std::vector<SharedVariable> shared;
+  // Where the module's .const variables lie, in global memory: address, bytes.
+  std::map<uint64_t, uint64_t> constants;
   uint32_t static_shared_end = 0x400;  // offset after the 1 KiB reserved and the static variables
   uint32_t dynamic_shared_align = 1024;
   uint32_t param_bytes = 0;

@@ -147,6 +147,14 @@ void lay_out_params(const Function& entry, Code& code) {
   code.param_bytes = static_cast<uint32_t>(end);
 }
 
+void note_constants(Program& program) {
+  for (const Variable& variable : program.module.variables) {
+    const auto address = program.symbols.find(variable.name);
+    if (variable.space != Space::kConst || address == program.symbols.end()) continue;
+    program.code.constants[address->second] = variable.bytes;
+  }
+}
+
 Insn decode_statement(FunctionBuilder& builder, const Statement& statement) {
   check_in_target(statement.words, builder.program().module.target);
   size_t covered = 0;
@@ -270,6 +278,7 @@ std::shared_ptr<const Code> decode_kernel(std::shared_ptr<const Module> module,
   const auto functions = reachable(*module, *entry);
   lay_out_params(*entry, *code);
   lay_out_shared(program, functions);
+  note_constants(program);
   for (const Function* function : functions) {
     auto made = std::make_unique<CodeFunction>();
     made->name = function->name;

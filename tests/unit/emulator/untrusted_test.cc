@@ -371,6 +371,21 @@ TEST(ModuleVariables, OfALongChainOfTablesAreFoundOneByOne) {
   EXPECT_TRUE(machine.parameter_sizes(module, "k").empty());
 }
 
+TEST(ModuleVariables, AreNotKeptByEachTestOfASpace) {
+  std::string head, body = "mov.u64 %d2, c7;\n";
+  for (int i = 0; i < 20000; ++i) head += fmt::format(".const .u32 c{} = 1;\n", i);
+  // Each kept all of them: 3 GB.
+  for (int i = 0; i < 10000; ++i) body += "isspacep.global %p1, %d2;\n";
+  body +=
+      "isspacep.const %p2, %d2;\nselp.u32 %r1, 1, 0, %p1;\nselp.u32 %r2, 1, 0, %p2;\n"
+      "st.global.v2.u32 [%d0], {%r1, %r2};\n";
+  PtxProgram p(body, {}, head);
+  const uint64_t out = p.buffer("out", 8);
+  const auto report = p.launch(out, 0, 1);
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+  EXPECT_EQ(p.read<uint32_t>(out, 2), (std::vector<uint32_t>{0, 1}));
+}
+
 TEST(Directives, OfAnySizeAreNoDivisionByZero) {
   for (const char* directive :
        {".maxntid 65536, 65536, 1", ".minnctapersm 134217728", ".maxntid 4294967295, 4294967295",
