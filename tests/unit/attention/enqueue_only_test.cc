@@ -2,6 +2,9 @@
 // synchronises or waits.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+
 #include "attention/backward_op.h"
 #include "attention/forward_op.h"
 #include "core/error.h"
@@ -30,6 +33,19 @@ T* somewhere(int i) {
   return reinterpret_cast<T*>(static_cast<uintptr_t>(i) << 32);
 }
 
+// The operation of a plan; without a compiler nullptr, and `reason` says so.
+template <class Plan>
+auto prepare_or_say(const Plan& plan, const std::shared_ptr<CudaDevice>& device,
+                    std::string* reason) -> decltype(prepare(plan, device)) {
+  try {
+    return prepare(plan, device);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCompiler) throw;
+    *reason = error.what();
+    return nullptr;
+  }
+}
+
 class DriverCalls : public testing::TestWithParam<Launch> {};
 
 TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
@@ -39,13 +55,9 @@ TEST_P(DriverCalls, OfExecuteOnlyEnqueue) {
   const AttentionProblem problem = small_problem(DType::kBF16, GetParam().causal, 4096);
   const ForwardPlan plan = plan_forward(problem, device->spec());
   EXPECT_TRUE(plan.steps.at(0).source.display_name.starts_with(GetParam().kernel));
-  std::shared_ptr<const ForwardOp> op;
-  try {
-    op = prepare(plan, device);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCompiler) throw;
-    GTEST_SKIP() << error.what();
-  }
+  std::string reason;
+  const auto op = prepare_or_say(plan, device, &reason);
+  if (op == nullptr) GTEST_SKIP() << reason;
   const Calls prepared = take_driver_calls();
   EXPECT_EQ(prepared.count("cuModuleLoadDataEx"), 1u) << "the counter counts";
 
@@ -72,13 +84,9 @@ TEST_P(DriverCalls, OfABackwardOnlyEnqueue) {
   const BackwardPlan plan = plan_backward(problem, device->spec());
   ASSERT_EQ(plan.steps.size(), 3u);
   EXPECT_TRUE(plan.steps.at(1).source.display_name.starts_with(GetParam().backward));
-  std::shared_ptr<const BackwardOp> op;
-  try {
-    op = prepare(plan, device);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCompiler) throw;
-    GTEST_SKIP() << error.what();
-  }
+  std::string reason;
+  const auto op = prepare_or_say(plan, device, &reason);
+  if (op == nullptr) GTEST_SKIP() << reason;
   EXPECT_EQ(take_driver_calls().count("cuModuleLoadDataEx"), 1u) << "the counter counts";
 
   BackwardArgs args;
@@ -113,13 +121,9 @@ TEST_P(DriverCalls, OfPackedSequencesWithoutQueriesAreNone) {
   desc.total_q = 7;
   desc.num_splits = 2;
   const ForwardPlan plan = plan_forward(AttentionProblem::make(desc), device->spec());
-  std::shared_ptr<const ForwardOp> op;
-  try {
-    op = prepare(plan, device);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCompiler) throw;
-    GTEST_SKIP() << error.what();
-  }
+  std::string reason;
+  const auto op = prepare_or_say(plan, device, &reason);
+  if (op == nullptr) GTEST_SKIP() << reason;
   take_driver_calls();
 
   ForwardArgs args;
