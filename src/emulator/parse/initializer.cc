@@ -124,7 +124,7 @@ void Parser::convert_initial(const Token& at, const Constant& constant, const Va
     }
     return;
   }
-  // "Initializers are allowed for all types except .f16, .f16x2 and .pred" (PTX ISA 5.4.4).
+  // Floats of 16 bits and their pairs take none (PTX ISA 5.4.4; ptxas 13.0 refuses them, too).
   if (type != Type::kF32 && type != Type::kF64) {
     lexer_.fail(at, fmt::format("a value of `{}`, which is .{}; accepted: .f32, .f64 and types of "
                                 "integers and bits",
