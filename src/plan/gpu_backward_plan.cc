@@ -173,10 +173,8 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   }
   if (p.deterministic) layout.add(kDqTurns, rows / kQueryRows * 4);
   if (p.deterministic || shape.persistent_ctas > 0) layout.add(kTicket, 4);
-  // Where CTAs take turns, many short heads are in flight, and their zeros leave the cache
-  // meanwhile.
-  const bool clears = !p.deterministic || works_of_head(p, shape) >= kWorksOfLongHead;
-  if (shape.clears_sums && clears && sections > kSectionsAhead) {
+  // In turns the first one stores: it needs no zeros.
+  if (shape.clears_sums && !p.deterministic && sections > kSectionsAhead) {
     layout.add(kClearedCounts, int64_t{sections} * 4);
   }
   return layout;

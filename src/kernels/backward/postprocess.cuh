@@ -26,9 +26,15 @@ __device__ inline void add_up_dsink(const BwdParams& p, int head) {
   p.gradients.dsink[head] = sum;
 }
 
+// Where CTAs take turns, the first one stores: without any there are no sums.
+__device__ inline bool has_sums(const BwdParams& p, const QueryBlock& of) {
+  return p.workspace.turns == nullptr || p.workspace.turns[of.block] != 0;
+}
+
 // Of sums in rows: a thread takes 32 columns of one, then those 64 further on.
 template <Element kElement>
 __device__ inline void store_rows(const BwdParams& p, const QueryBlock& of) {
+  const bool is_sum = has_sums(p, of);
   const int row = threadIdx.x % kQueryRows, position = of.first_row() + row;
   const GradientRow to(p.gradients.dq, p.gradients.is_f32 != 0, position < of.sequence.seqlen_q,
                        of.sequence.batch, of.sequence.offset_q + position, of.head);
@@ -42,7 +48,7 @@ __device__ inline void store_rows(const BwdParams& p, const QueryBlock& of) {
     float r[kColumns];
 #pragma unroll
     for (int i = 0; i < kColumns; i += 4) {
-      const float4 four = from[(column + i) / 4 * kQueryRows];
+      const float4 four = is_sum ? from[(column + i) / 4 * kQueryRows] : float4{0, 0, 0, 0};
       r[i] = four.x * p.scale, r[i + 1] = four.y * p.scale;
       r[i + 2] = four.z * p.scale, r[i + 3] = four.w * p.scale;
     }
@@ -76,6 +82,7 @@ __global__ void __launch_bounds__(kPostprocessThreads, postprocess::kPostprocess
   const int columns = p.workspace.dq_columns, part = dq_part_columns(columns);
   const auto* sums =
       reinterpret_cast<const float4*>(p.workspace.dq + of.block * kQueryRows * columns) + lane;
+  const bool is_sum = postprocess::has_sums(p, of);
   // Two pieces of 32 columns at a time, both under way together: DRAM answers late.
 #pragma unroll 1
   for (int first = 0; first < columns; first += 64) {
@@ -86,7 +93,8 @@ __global__ void __launch_bounds__(kPostprocessThreads, postprocess::kPostprocess
       if (column >= columns) break;
       const auto* from =
           sums + (4 * (column / part) + thread / 32) * (4 * part) + column % part * 4;
-      *reinterpret_cast<float4*>(x[i / 4] + i % 4 * 4) = from[i % 4 * 32];
+      *reinterpret_cast<float4*>(x[i / 4] + i % 4 * 4) =
+          is_sum ? from[i % 4 * 32] : float4{0, 0, 0, 0};
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -83,9 +83,10 @@ __device__ inline float sum_of_block(float x) {
   return sum;
 }
 
-// Where works of the main kernel clear sums, those of the first sections alone.
+// Where works of the main kernel clear sums, those of the first sections alone; where they take
+// turns, none: the first one stores.
 __device__ inline void clear_dq(const BwdParams& p, const QueryBlock& of) {
-  if (p.workspace.dq == nullptr) return;
+  if (p.workspace.dq == nullptr || p.workspace.turns != nullptr) return;
   if (p.workspace.cleared != nullptr &&
       section_of_head(p, of.sequence, of.head) >= kSectionsAhead) {
     return;

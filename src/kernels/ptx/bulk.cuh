@@ -1,4 +1,4 @@
-// Bulk copies of plain bytes to shared memory, and sums from there into global memory.
+// Bulk copies of plain bytes to shared memory and from there, and sums into global memory.
 #pragma once
 
 #include "kernels/ptx/address.cuh"
@@ -15,6 +15,14 @@ __device__ inline void cp_async_bulk_load(SmemAddr to, const void* from, uint32_
       "[%3];" ::"r"(to.value),
       "l"(from), "r"(bytes), "r"(barrier.value)
       : "memory");
+}
+
+// cp.async.bulk.global.shared::cta.bulk_group [dstMem], [srcMem], size;  all multiples of 16
+// PTX ISA, "cp.async.bulk", sm_90
+__device__ inline void cp_async_bulk_store(void* to, SmemAddr from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+               "r"(from.value), "r"(bytes)
+               : "memory");
 }
 
 // cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [dstMem], [srcMem], size;  all

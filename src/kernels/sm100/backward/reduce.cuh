@@ -41,8 +41,9 @@ class Reducer {
       uint32_t* turns = is_block && p.workspace.turns != nullptr
                             ? p.workspace.turns + first_block + position / kQueryRows
                             : nullptr;
-      if (turns != nullptr) wait_for_turn(turns, steps.m_block);
-      if (position < w.sequence.seqlen_q) add(place(first_block, position), r);
+      const uint32_t turn = turns == nullptr ? 0 : turn_at(steps.m_block);
+      if (turn > 0) wait_for_turn(turns, turn);
+      if (is_block) add(place(first_block, position), r, turns != nullptr && turn == 0);
       if (turns != nullptr) end_turn(turns);
     }
   }
@@ -55,11 +56,12 @@ class Reducer {
   // Warps that add to a block of the workspace at each turn.
   static constexpr int kBlockWarps = 4 * kQueryRows / q_rows(T);
 
-  __device__ void wait_for_turn(const uint32_t* turns, int m_block) const {
+  __device__ uint32_t turn_at(int m_block) const {
     constexpr int kGroupKeys = T.cta_group * kKeys;
     const Work& w = c.work();
-    const uint32_t turn =
-        turn_of(c.params, w.sequence, w.first_key / kGroupKeys, m_block, kGroupKeys, kRows);
+    return turn_of(c.params, w.sequence, w.first_key / kGroupKeys, m_block, kGroupKeys, kRows);
+  }
+  __device__ static void wait_for_turn(const uint32_t* turns, uint32_t turn) {
     while (ptx::ld_acquire_gpu(turns) < turn * kBlockWarps) {
     }
   }
@@ -76,11 +78,18 @@ class Reducer {
            position % kQueryRows * 4;
   }
 
-  __device__ static void add(float* to, const float (&r)[kChunks][kChunk]) {
+  // The first in turn finds no zeros: its part becomes the sum, in the rows past the sequence's end
+  // too, which the block has as zeros.
+  __device__ static void add(float* to, const float (&r)[kChunks][kChunk], bool is_first) {
 #pragma unroll
     for (int i = 0; i < kColumnsOfLane; i += 4) {
       const float* four = r[i / kChunk] + i % kChunk;
-      ptx::red_add_v4(to + i * kQueryRows, four[0], four[1], four[2], four[3]);
+      float* at = to + i * kQueryRows;
+      if (is_first) {
+        *reinterpret_cast<float4*>(at) = float4{four[0], four[1], four[2], four[3]};
+      } else {
+        ptx::red_add_v4(at, four[0], four[1], four[2], four[3]);
+      }
     }
   }
 

@@ -51,7 +51,9 @@ class Reducer {
       if (step % kReduceWarps == warp) {
         uint32_t* turn = workspace.turns == nullptr ? nullptr : workspace.turns + block;
         // Deterministic: until the CTAs before this one have added to block m.
-        if (turn != nullptr) wait_for_count(turn, rank(w, m));
+        const uint32_t before = turn == nullptr ? 0 : rank(w, m);
+        if (before > 0) wait_for_count(turn, before);
+        const bool is_first = turn != nullptr && before == 0;
         DqState<T> dq{step * kParts};
 #pragma unroll 1
         for (int part = 0; part < kParts; ++part, dq.advance()) {
@@ -59,14 +61,15 @@ class Reducer {
           ptx::fence_proxy_async_shared();  // ordinary stores wrote it
           // Of the last step's blocks the second may lie past the sequence.
           if (kBlocks == 1 || m * kBlocks + part / kBlockParts < blocks) {
-            add(workspace.dq + (block * kBlockParts + part) * (dq_bytes(T) / 4), dq.place());
+            add(workspace.dq + (block * kBlockParts + part) * (dq_bytes(T) / 4), dq.place(),
+                is_first);
           }
           ptx::cp_async_bulk_commit_group();
           if (!kHoldsStep || turn == nullptr) release<1>(dq);
         }
         if (turn != nullptr) {
           if (kHoldsStep) release<kParts>({step * kParts});
-          give(turn);
+          give(turn, min(blocks - m * kBlocks, kBlocks));
         }
       }
       block += kBlocks;
@@ -76,8 +79,13 @@ class Reducer {
     }
   }
 
-  __device__ void add(float* to, int from) const {
-    ptx::cp_reduce_async_bulk_add_f32(to, c.smem_address(from), dq_bytes(T));
+  // The first in turn finds no zeros: its part becomes the sum.
+  __device__ void add(float* to, int from, bool is_first) const {
+    if (is_first) {
+      ptx::cp_async_bulk_store(to, c.smem_address(from), dq_bytes(T));
+    } else {
+      ptx::cp_reduce_async_bulk_add_f32(to, c.smem_address(from), dq_bytes(T));
+    }
   }
 
   // `kCount` parts from `dq` on, when the copy engine has read them.
@@ -95,10 +103,14 @@ class Reducer {
 
   // At once when the sums are there: the next CTA is two steps behind this one or fewer. The other
   // reducing warp has the next step meanwhile. What a bulk operation wrote is visible to the thread
-  // that waited for its completion without a proxy fence (PTX ISA, "Async proxy").
-  __device__ static void give(uint32_t* turn) {
+  // that waited for its completion without a proxy fence (PTX ISA, "Async proxy"). `count`: of the
+  // step's blocks, how many the sequence has.
+  __device__ static void give(uint32_t* turns, int count) {
     ptx::cp_async_bulk_wait_group<0>();
-    ptx::red_release_gpu_add(turn, 1);
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      if (i < count) ptx::red_release_gpu_add(turns + i, 1);
+    }
   }
 
   const Context<T>& c;
