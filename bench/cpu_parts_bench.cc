@@ -20,7 +20,7 @@ void pack_block(benchmark::State& state, CpuIsa isa, DType dtype, bool values) {
   const std::vector<unsigned char> data(static_cast<size_t>(256 * 128 * size_of(dtype)), 0x3c);
   ForwardArgs args;
   args.k = args.v = data.data();
-  const KeyRows rows(problem, args, sequence_view(problem, args, 0), 0, 0, values);
+  const TensorRows rows(problem, args, sequence_view(problem, args, 0), 0, 0, values);
   const BlockSource source{dtype, data.data(), rows, 0, 256, 256, 128, 128};
   std::vector<uint32_t> packed(256 * 128);
   for (auto _ : state) {

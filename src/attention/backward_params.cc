@@ -54,8 +54,8 @@ BwdParams backward_params(const AttentionProblem& p, const BackwardTiling& tilin
           .heads_kv = static_cast<int32_t>(p.heads_kv * parts),
           .group = static_cast<int32_t>(p.group() / parts),
           .group_parts = parts,
-          .sections = tiling.sections,
-          .last_keys_first = tiling.last_keys_first};
+          .deterministic = p.deterministic,
+          .order = tiling.order};
 }
 
 }  // namespace fa4::internal

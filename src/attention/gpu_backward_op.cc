@@ -60,15 +60,15 @@ class GpuBackwardOp final : public BackwardOp {
             .statistics = static_cast<StatisticParts*>(gpu_.part(kStatisticParts, args.workspace)),
             .dq = args.dq == nullptr ? nullptr : floats(kDqSums),
             .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
-            .turns = words(kDqTurns),
-            .ticket = words(kTicket),
+            .dq_counts = args.dq == nullptr ? nullptr : words(kDqCounts),
             .cleared = args.dq == nullptr ? nullptr : words(kClearedCounts),
+            .ticket = words(kTicket),
             .part_sums = args.dk == nullptr ? nullptr : floats(kGroupSums),
             .part_counts = static_cast<PartCounts*>(gpu_.part(kGroupCounts, args.workspace)),
             .part_floats = static_cast<int32_t>(part_floats(tiling_.shape)),
             .key_blocks = static_cast<int32_t>(part_key_blocks(plan_.problem)),
             .dq_columns = tiling_.shape.head_dim,
-            .head_blocks = static_cast<int32_t>(packed_head_blocks(plan_.problem))};
+            .head_blocks = static_cast<int32_t>(head_blocks(plan_.problem))};
   }
 
   Rows rows_of(Layout layout, int64_t seqlen, int64_t packed_rows) const {

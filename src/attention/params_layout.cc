@@ -115,8 +115,8 @@ void add_tensor(const std::string& name, const RowTensor& of, Fields* fields) {
 ParamsLayout backward_layout() {
   static const BwdParams kParams{};
   const auto& [maps, sequences, mask, scores, inputs, gradients, workspace, softmax_scale,
-               neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, sections,
-               last_keys_first] = kParams;
+               neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, deterministic, order] =
+      kParams;
   Fields fields(&kParams);
   { FA4_ADD_FIELDS(fields, maps, q, dout, k, v); }
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
@@ -134,19 +134,20 @@ ParamsLayout backward_layout() {
   add_tensor("dk", dk, &fields);
   add_tensor("dv", dv, &fields);
   fields.add("dsink, is_f32", dsink, is_f32);
-  const auto& [neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared,
+  const auto& [neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ticket,
                part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks] =
       workspace;
   fields.add(
-      "neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared, "
+      "neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ticket, "
       "part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks",
-      neg_lse_log2, delta, statistics, dq_sums, dsink_parts, turns, ticket, cleared, part_sums,
+      neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ticket, part_sums,
       part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks);
   fields.add(
-      "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, sections, "
-      "last_keys_first",
-      softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, sections,
-      last_keys_first);
+      "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, "
+      "deterministic",
+      softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, deterministic);
+  FA4_ADD_FIELDS(fields, order, sections, last_keys_first, heads_down, sections_down, first_stores,
+                 heads_together);
   return {"BwdParams", sizeof(BwdParams), fields.take()};
 }
 

@@ -54,17 +54,17 @@ BackwardPlan plan_backward_with(const AttentionProblem& problem, const DeviceSpe
   } else {
     const BackwardTiling tiling = *backward_tiling(plan);
     plan.steps = gpu_backward_steps(problem, tiling.shape);
-    plan.workspace = gpu_backward_workspace(problem, tiling.shape, tiling.sections);
+    plan.workspace = gpu_backward_workspace(problem, tiling.shape, tiling.order);
   }
   return plan;
 }
 
 std::optional<BackwardTiling> backward_tiling(const BackwardPlan& plan) {
   if (const auto* sm90 = std::get_if<Sm90BackwardSpec>(&plan.main)) {
-    return BackwardTiling{sm90->shape(), sm90->sections, sm90->last_keys_first};
+    return BackwardTiling{sm90->shape(), sm90->order};
   }
   if (const auto* sm100 = std::get_if<Sm100BackwardSpec>(&plan.main)) {
-    return BackwardTiling{sm100->shape(), sm100->sections, sm100->last_keys_first};
+    return BackwardTiling{sm100->shape(), sm100->order};
   }
   return std::nullopt;
 }

@@ -42,8 +42,7 @@ BackwardPlan plan_backward_with(const AttentionProblem& problem, const DeviceSpe
 // What a GPU's main kernel is like, and the order of its work; nothing on the CPU.
 struct BackwardTiling {
   BackwardShape shape;
-  int sections = 1;
-  bool last_keys_first = false;
+  BwdOrder order;
 };
 std::optional<BackwardTiling> backward_tiling(const BackwardPlan& plan);
 

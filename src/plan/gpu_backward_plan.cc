@@ -16,12 +16,24 @@ constexpr int64_t kMaxCtas = (int64_t{1} << 31) - (int64_t{1} << 20);
 // rate of DRAM, a third (docs/kernels/hopper_rates.md has the L2's); an H200's is two halves, each
 // of which keeps what its SMs read, and what is dirty waits there to be written.
 constexpr double kL2ShareForQueries = 0.27;
-// The same where works clear the sums of later sections, and heads have few works or equal ones:
-// zeros that wait long for their first addition are written to DRAM meanwhile. Long heads under a
-// mask, of which there is less to clear, are faster the old way
-// (docs/kernels/bwd_sm90_experiments.md, "Zeros a little ahead").
-constexpr double kL2ShareWithZeros = 0.08;
-constexpr int64_t kWorksOfLongHead = 32;
+// The same of heads with few works, whose sums wait long beside the time that they take, and, where
+// works clear the sums of later sections, of equal ones: zeros that wait long for their first
+// addition are written to DRAM meanwhile. Long heads under a mask, of which there is less to clear,
+// are faster the old way (docs/kernels/bwd_sm90_experiments.md, "Zeros a little ahead").
+constexpr double kL2ShareOfShortHeads = 0.08;
+constexpr int64_t kWorksOfLongHead = 32, kWorksOfLongHeadInTurns = 16;
+// Where so many blocks of keys add to a block of queries, or fewer, its first sums are stored, not
+// added to zeros, which weigh more the fewer there are
+// (docs/kernels/bwd_sm90_experiments.md, "The first one stores").
+constexpr int64_t kFewAdditions = 64;
+// The same where rows are not bounded to the right, so that all works of a head keep in step with
+// its first one; and there sums find their zeros in the L2 cache if they are no more than this
+// share of it.
+constexpr int64_t kFewAdditionsInStep = 16;
+constexpr double kL2ShareOfZeros = 0.5;
+// Deterministic, where the last keys come first: of so many of a sequence's key heads one goes the
+// other way, and works of those an SM in a section, so that they begin a turn after one another.
+constexpr int64_t kHeadsOfOneDown = 8, kWorksDown = 2;
 // Works of an SM. Under a mask, longest first, the long ones of the last section go on when others
 // have ended. That weighs where there are fewer than kFewWorks in all: a section then has so many
 // at least (docs/kernels/bwd_sm90_experiments.md, "The last section").
@@ -41,18 +53,39 @@ int64_t works_of_head(const AttentionProblem& p, const BackwardShape& shape) {
   return std::max<int64_t>(ctas_of_keys(shape) * ceil_div(p.seqlen_k, shape.keys), 1);
 }
 
-// Key heads, each as often as its group has parts.
-int64_t key_heads(const AttentionProblem& p, const BackwardShape& shape) {
-  return std::max<int64_t>(p.heads_kv * p.batch * shape.group_parts, 1);
+int64_t workspace_rows(const AttentionProblem& p) {
+  const bool packed = p.layout_q == Layout::kPacked;
+  return kQueryRows * (packed ? p.heads_q * head_blocks(p) : query_ctas(p));
+}
+
+// Blocks of keys that add to dq of a block of queries, at most.
+int64_t additions(const AttentionProblem& p, const BackwardShape& shape) {
+  const int64_t keys = p.mask.is_bounded_left() && p.mask.is_bounded_right()
+                           ? std::min(p.mask.window_left + p.mask.window_right, p.seqlen_k)
+                           : p.seqlen_k;
+  return ceil_div(keys, shape.keys);
+}
+
+// Whether the first to add to a block of dq stores, where all add to zeros else.
+bool first_stores(const AttentionProblem& p, const DeviceSpec& device, const BackwardShape& shape) {
+  if (p.deterministic) return true;
+  if (!shape.first_stores) return false;
+  if (p.mask.is_bounded_right()) return additions(p, shape) <= kFewAdditions;
+  const double bytes = 4.0 * shape.head_dim * static_cast<double>(workspace_rows(p));
+  return additions(p, shape) <= kFewAdditionsInStep &&
+         bytes > kL2ShareOfZeros * static_cast<double>(device.l2_bytes);
 }
 
 // For a section's queries; 0: a head at a time.
 double l2_share(const AttentionProblem& p, const BackwardShape& shape, const TurnRow& turns) {
   const bool is_full = p.mask.is_full();
-  if (p.deterministic) return is_full ? 0.0 : turns.l2_share;
-  if (shape.clears_sums && (is_full || works_of_head(p, shape) < kWorksOfLongHead)) {
-    return kL2ShareWithZeros;
+  const int64_t works = works_of_head(p, shape);
+  if (p.deterministic) {
+    if (is_full) return 0.0;
+    return shape.first_stores && works < kWorksOfLongHeadInTurns ? kL2ShareOfShortHeads
+                                                                 : turns.l2_share;
   }
+  if (shape.first_stores && (is_full || works < kWorksOfLongHead)) return kL2ShareOfShortHeads;
   return is_full ? 0.0 : kL2ShareForQueries;
 }
 
@@ -75,9 +108,10 @@ std::string check_strides_of_gradients(const AttentionProblem& p) {
 
 int64_t query_blocks(const AttentionProblem& p) { return ceil_div(p.seqlen_q, kQueryRows); }
 
-// A sequence begins at a block of its own: at most one more each.
-int64_t packed_head_blocks(const AttentionProblem& p) {
-  return ceil_div(p.total_q, kQueryRows) + p.batch;
+// A packed sequence begins at a block of its own: at most one more each.
+int64_t head_blocks(const AttentionProblem& p) {
+  return p.layout_q == Layout::kPacked ? ceil_div(p.total_q, kQueryRows) + p.batch
+                                       : query_blocks(p);
 }
 
 int64_t part_key_blocks(const AttentionProblem& p) {
@@ -102,33 +136,57 @@ Support query_gpu_backward_support(const AttentionProblem& p, int keys) {
   return strides.empty() ? Support{} : no(strides);
 }
 
-int choose_backward_sections(const AttentionProblem& p, const DeviceSpec& device,
-                             const BackwardShape& shape, const TurnRow& turns) {
-  const int64_t heads = key_heads(p, shape), group = p.group() / shape.group_parts;
-  const int64_t works = works_of_head(p, shape);
+MaskSpec mask_as_asked(const AttentionProblem& p) {
+  MaskSpec mask = p.window;
+  if (p.causal) mask.window_right = 0;
+  return mask;
+}
+
+BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& device,
+                               const BackwardShape& shape, const TurnRow& turns) {
+  const int64_t group = p.group() / shape.group_parts, works = works_of_head(p, shape);
+  const int64_t heads = std::max<int64_t>(p.heads_kv * shape.group_parts, 1);
+  const int64_t batch = std::max<int64_t>(p.batch, 1);
+  // Where a row sees no keys far behind it, the last keys' works are those that see few rows, and
+  // each comes to a block after those behind it have been there; from the first keys on and down
+  // the queries, each follows those before it.
+  const bool is_bounded = mask_as_asked(p).is_bounded_right();
+  const bool stores = first_stores(p, device, shape), last_first = p.deterministic && is_bounded;
+  const int64_t down = !stores || !is_bounded ? 0
+                       : p.deterministic      ? (heads + kHeadsOfOneDown / 2) / kHeadsOfOneDown
+                                              : heads;
+
   const double row_bytes =
       2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
   const double head_bytes = std::max(1.0, row_bytes * static_cast<double>(group * p.seqlen_q));
   auto section = static_cast<int64_t>(l2_share(p, shape, turns) *
                                       static_cast<double>(device.l2_bytes) / head_bytes);
-  if (!p.mask.is_full() && !last_keys_first(p) && heads * works < kFewWorks * device.num_sms) {
+  if (!p.mask.is_full() && !last_first && batch * heads * works < kFewWorks * device.num_sms) {
     const int64_t few = works < kWorksOfShortHead ? kFewWorksOfShortHeads : kFewWorksOfSection;
     section = std::max(section, ceil_div(few * device.num_sms, works));
   }
-  const int columns = last_keys_first(p) ? turns.columns_last_first : turns.columns;
+  const int columns = last_first ? turns.columns_last_first : turns.columns;
   if (p.deterministic && columns > 0) {
     // So many heads at once that a head's CTAs begin a turn after one another, and none waits.
     const int64_t steps = std::max<int64_t>(group * query_blocks(p), 1);
     section = std::max(section, ceil_div(int64_t{shape.head_dim + columns} * device.num_sms,
                                          int64_t{shape.head_dim} * steps));
   }
-  return static_cast<int>(ceil_div(heads, std::clamp<int64_t>(section, 1, heads)));
-}
-
-// CTAs take turns to add to dq. Where a row sees no keys far behind it, the last keys' CTAs are
-// those that see few rows, and each comes to a block after those behind it have been there.
-bool last_keys_first(const AttentionProblem& p) {
-  return p.deterministic && p.mask.is_bounded_right();
+  const int64_t works_down = p.deterministic ? kWorksDown : 1;
+  const int64_t section_down = std::max(section, ceil_div(works_down * device.num_sms, works));
+  // Works that all begin at the last queries keep together there. Those of a window are each
+  // elsewhere, and what one of them has read is read again sooner where a head comes at a time.
+  const bool together = down == heads && !mask_as_asked(p).is_bounded_left();
+  const auto sections = [](int64_t heads_in_all, int64_t heads_of_one) {
+    const int64_t most = std::max<int64_t>(heads_in_all, 1);
+    return static_cast<int32_t>(ceil_div(most, std::clamp<int64_t>(heads_of_one, 1, most)));
+  };
+  return {.sections = sections(batch * (heads - down), section),
+          .last_keys_first = last_first,
+          .heads_down = static_cast<int32_t>(down),
+          .sections_down = sections(batch * down, section_down),
+          .first_stores = stores,
+          .heads_together = together};
 }
 
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
@@ -153,9 +211,8 @@ std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const Back
 }
 
 WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const BackwardShape& shape,
-                                       int sections) {
-  const bool packed = p.layout_q == Layout::kPacked;
-  const int64_t rows = kQueryRows * (packed ? p.heads_q * packed_head_blocks(p) : query_ctas(p));
+                                       const BwdOrder& order) {
+  const int64_t rows = workspace_rows(p);
   WorkspaceLayout layout;
   if (shape.statistics == StatisticForm::kParts) {
     layout.add(kStatisticParts, rows * static_cast<int64_t>(sizeof(StatisticParts)));
@@ -171,11 +228,10 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
     layout.add(kGroupSums, places * part_floats(shape) * 4);
     layout.add(kGroupCounts, places * kPartUnits * static_cast<int64_t>(sizeof(PartCounts)));
   }
-  if (p.deterministic) layout.add(kDqTurns, rows / kQueryRows * 4);
+  if (order.first_stores != 0) layout.add(kDqCounts, rows / kQueryRows * 4);
   if (p.deterministic || shape.persistent_ctas > 0) layout.add(kTicket, 4);
-  // In turns the first one stores: it needs no zeros.
-  if (shape.clears_sums && !p.deterministic && sections > kSectionsAhead) {
-    layout.add(kClearedCounts, int64_t{sections} * 4);
+  if (shape.first_stores && order.first_stores == 0 && order.sections > kSectionsAhead) {
+    layout.add(kClearedCounts, int64_t{order.sections} * 4);
   }
   return layout;
 }
@@ -204,19 +260,31 @@ KernelSource postprocess_source(Element element, DqLayout layout) {
       .display_name = fmt::format("bwd_postprocess{}_{}", rows ? "_rows" : "", name_of(element))};
 }
 
-void explain_backward_order(const AttentionProblem& p, int group_parts, int sections,
-                            bool last_keys_first, std::vector<PlanStep>* steps) {
+void explain_backward_order(const AttentionProblem& p, int group_parts, const BwdOrder& order,
+                            std::vector<PlanStep>* steps) {
   if (group_parts > 1) {
     steps->push_back({"groups",
                       fmt::format("of {} query heads, each in {} parts", p.group(), group_parts),
                       "whole ones leave CTAs idle; dk and dv of the parts add up in f32"});
   }
-  steps->push_back({"order",
-                    fmt::format("{} sections of key heads, {} keys first", sections,
-                                last_keys_first ? "last" : "first"),
-                    "queries and sums of dq of a section fit the L2 cache"});
+  const int64_t heads = p.heads_kv * group_parts, up = heads - order.heads_down;
+  if (up > 0) {
+    steps->push_back({"order",
+                      fmt::format("{} sections of key heads, {} keys first", order.sections,
+                                  order.last_keys_first != 0 ? "last" : "first"),
+                      "queries and sums of dq of a section fit the L2 cache"});
+  }
+  if (order.heads_down > 0) {
+    steps->push_back({"heads down the queries",
+                      fmt::format("the last {} of {}, {} sections, first keys first",
+                                  order.heads_down, heads, order.sections_down),
+                      "behind those that store; their short works fill the end"});
+  }
   if (p.deterministic) {
     steps->push_back({"dq", "added up in turns", "deterministic: the same order in every run"});
+  } else if (order.first_stores != 0) {
+    steps->push_back({"dq", "the first one stores, the others add in any order",
+                      "no zeros on the way through DRAM"});
   }
 }
 

@@ -32,8 +32,10 @@ struct BackwardShape {
   int parts = 1;  // CTAs for the same keys, each with some of the products
   // CTAs that go from block of keys to block of keys in the order of a ticket; 0: one a block.
   int persistent_ctas = 0;
-  bool clears_sums = false;  // works clear dq's sums of later sections of heads
-  int group_parts = 1;       // into which a key head's query heads are cut: works of their own
+  // Deterministic or not, the first to add to a block of dq may store, and works clear dq's sums of
+  // later sections of heads.
+  bool first_stores = false;
+  int group_parts = 1;  // into which a key head's query heads are cut: works of their own
 };
 
 // The launches, in their order. One of grid 0 has nothing to do.
@@ -48,14 +50,14 @@ inline constexpr std::string_view kDsinkParts = "dsink_parts";
 inline constexpr std::string_view kStatisticParts = "statistic_parts";
 inline constexpr std::string_view kGroupSums = "group_sums";
 // u32.
-inline constexpr std::string_view kDqTurns = "dq_turns";
+inline constexpr std::string_view kDqCounts = "dq_counts";
 inline constexpr std::string_view kTicket = "ticket";
 inline constexpr std::string_view kClearedCounts = "cleared_counts";
 inline constexpr std::string_view kGroupCounts = "group_counts";
 
-// Blocks of query rows: of the longest sequence; of a head of packed sequences.
+// Blocks of query rows: of the longest sequence; of a head, of one sequence or packed of all.
 int64_t query_blocks(const AttentionProblem& problem);
-int64_t packed_head_blocks(const AttentionProblem& problem);
+int64_t head_blocks(const AttentionProblem& problem);
 // Where groups are cut into parts: blocks of keys of a key head in all sequences, and the sums of
 // one of them.
 int64_t part_key_blocks(const AttentionProblem& problem);
@@ -65,8 +67,8 @@ int64_t part_floats(const BackwardShape& shape);
 // block.
 Support query_gpu_backward_support(const AttentionProblem& problem, int keys);
 
-// Whether CTAs begin with a sequence's last keys.
-bool last_keys_first(const AttentionProblem& problem);
+// The mask as it was asked for: to a query alone no mask is one.
+MaskSpec mask_as_asked(const AttentionProblem& problem);
 
 // How many heads a deterministic backward of an architecture has in flight. A CTA adds to a block
 // after the CTA before it, a step and the time in which that one's sums reach memory later.
@@ -76,21 +78,20 @@ struct TurnRow {
   int columns_last_first;  // the same where the last keys come first; 0: nobody begins later for it
 };
 
-// Of key heads whose queries and dq's sums share the L2 cache.
-int choose_backward_sections(const AttentionProblem& problem, const DeviceSpec& device,
-                             const BackwardShape& shape, const TurnRow& turns);
+BwdOrder choose_backward_order(const AttentionProblem& problem, const DeviceSpec& device,
+                               const BackwardShape& shape, const TurnRow& turns);
 
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& problem,
                                            const BackwardShape& shape);
 WorkspaceLayout gpu_backward_workspace(const AttentionProblem& problem, const BackwardShape& shape,
-                                       int sections);
+                                       const BwdOrder& order);
 
 // The first launch, and the last one, of a main kernel that reads statistics in `form` and whose
 // sums of dq lie as `layout` says.
 KernelSource preprocess_source(Element element, StatisticForm form);
 KernelSource postprocess_source(Element element, DqLayout layout);
 
-void explain_backward_order(const AttentionProblem& problem, int group_parts, int sections,
-                            bool last_keys_first, std::vector<PlanStep>* steps);
+void explain_backward_order(const AttentionProblem& problem, int group_parts, const BwdOrder& order,
+                            std::vector<PlanStep>* steps);
 
 }  // namespace fa4::internal

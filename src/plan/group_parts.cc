@@ -1,6 +1,7 @@
 #include "plan/group_parts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -13,16 +14,23 @@ namespace {
 //
 // What a work takes beside its steps: by itself; of a part of a group, whose dk and dv go to
 // another one in f32.
-constexpr double kStepsOfWork = 3, kStepsOfPart = 7;
-// Works of different lengths come to different heads of their groups, whose queries and sums of dq
-// no cache holds all. Each head behind the first makes all steps longer by this over the steps of a
-// head of 128 columns, by more where a row has more bytes.
-constexpr double kSpread = 2.6;
+constexpr double kStepsOfWork = 3, kStepsOfPart = 5;
+// Works of different lengths come to a block of queries at different times, and the L2 cache does
+// not hold all heads of all groups meanwhile. Each head behind the first makes all steps longer by
+// kSpread over the steps of a head and kSpreadSteps at 128 columns: by less where a row has fewer
+// bytes, and by more where it has more, though not as much more.
+constexpr double kSpread = 2.4, kSpreadSteps = 8;
 constexpr double kRowBytes = 2 * (128 + 128) + 4 * 128;  // of queries, dO and sums of dq
+double spread_of(const AttentionProblem& p, double steps) {
+  const double bytes = static_cast<double>(2 * (p.head_dim + p.head_dim_v) + 4 * p.head_dim);
+  const double share = bytes / kRowBytes;
+  return kSpread / (steps + kSpreadSteps) * std::min(share, std::sqrt(share));
+}
 // So many works an SM end about together. Of longer heads no block is looked at by itself.
 constexpr int64_t kManyWorks = 8, kMostBlocks = 1024;
-// Deterministic: so many key heads, or parts of them, fill a device with some thousand keys.
-constexpr int64_t kHeadsThatFill = 4;
+// Deterministic, with works of one length: so many key heads fill a device with some thousand keys,
+// and of fewer so many parts, whose works wait less for those of their head.
+constexpr int64_t kHeadsThatFill = 4, kPartsThatFill = 8;
 
 // Whether blocks of keys are seen by many queries and by few: not of a window, nor of no mask.
 bool are_uneven(const MaskSpec& mask) { return mask.is_bounded_left() != mask.is_bounded_right(); }
@@ -93,11 +101,10 @@ class BlockSteps {
 // Not of the batch or of lengths, which must change no bit. Where works of a head wait for turns of
 // others, heads of a group one after the other wait for all that came before.
 int deterministic_parts(const AttentionProblem& p) {
-  MaskSpec mask = p.window;  // as it was asked for: to a query alone no mask is one
-  if (p.causal) mask.window_right = 0;
-  if (are_uneven(mask)) return static_cast<int>(p.group());
+  if (are_uneven(mask_as_asked(p))) return static_cast<int>(p.group());
+  if (p.heads_kv >= kHeadsThatFill) return 1;
   int64_t parts = 1;
-  while (p.group() % parts != 0 || (p.heads_kv * parts < kHeadsThatFill && parts < p.group())) {
+  while (p.group() % parts != 0 || (p.heads_kv * parts < kPartsThatFill && parts < p.group())) {
     ++parts;
   }
   return static_cast<int>(parts);
@@ -115,8 +122,7 @@ int choose_group_parts(const AttentionProblem& p, const DeviceSpec& device,
   const int64_t heads = s.batch * p.heads_kv * shape.parts;
   const BlockSteps blocks(s, p.mask, shape.keys);
   if (blocks.mean() == 0.0) return 1;
-  const auto row_bytes = static_cast<double>(2 * (p.head_dim + p.head_dim_v) + 4 * p.head_dim);
-  const double spread = are_uneven(p.mask) ? kSpread / blocks.mean() * row_bytes / kRowBytes : 0.0;
+  const double spread = are_uneven(p.mask) ? spread_of(p, blocks.mean()) : 0.0;
   int best = 1;
   double least = 0.0;
   for (int parts = 1; parts <= p.group(); ++parts) {

@@ -66,8 +66,7 @@ Support query_sm100_backward_support(const AttentionProblem& p) {
 Sm100BackwardSpec plan_sm100_backward(const AttentionProblem& p, const DeviceSpec& device) {
   Sm100BackwardSpec spec{traits_of(*find_row(p), element_of(p), p.softcap > 0)};
   spec.group_parts = choose_group_parts(p, device, spec.shape());
-  spec.sections = choose_backward_sections(p, device, spec.shape(), kTurns);
-  spec.last_keys_first = last_keys_first(p);
+  spec.order = choose_backward_order(p, device, spec.shape(), kTurns);
   return spec;
 }
 
@@ -114,7 +113,7 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
        : sm100::bwd::in_turn(t)
            ? "S with P over it, dP over half of it, dS and dQ over dP, dV, dK: products in turn"
            : "S with P over it, dP with dS over it, dV, dK; dQ over what was read"});
-  explain_backward_order(p, spec.group_parts, spec.sections, spec.last_keys_first, steps);
+  explain_backward_order(p, spec.group_parts, spec.order, steps);
 }
 
 }  // namespace fa4::internal

@@ -13,8 +13,7 @@ namespace fa4::internal {
 struct Sm100BackwardSpec {
   sm100::BwdTraits traits;
   int group_parts = 1;  // works of a block of keys
-  int sections = 1;     // of key heads whose queries and dq share the L2 cache
-  bool last_keys_first = false;
+  BwdOrder order = {};
   KernelSource source() const;
   BackwardShape shape() const;
 };

@@ -11,8 +11,9 @@ namespace {
 
 // Last keys first: a CTA begins at its diagonal, two steps of 64 queries behind the CTA before it
 // or one of 128, and a turn takes no longer. More heads than the L2 cache holds cost 6 to 14 %, of
-// few nobody waits (docs/kernels/bwd_sm90_experiments.md, "Turns given at once").
-constexpr TurnRow kTurns{.l2_share = 0.27, .columns = 256, .columns_last_first = 0};
+// few nobody waits (docs/kernels/bwd_sm90_experiments.md, "Turns given at once" and "The first one
+// stores").
+constexpr TurnRow kTurns{.l2_share = 0.27, .columns = 128, .columns_last_first = 0};
 
 }  // namespace
 
@@ -47,7 +48,7 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .smem_bytes = sm90::bwd::smem_layout(traits).total,
           .parts = sm90::bwd::num_parts(traits),
           .persistent_ctas = num_sms,
-          .clears_sums = true,
+          .first_stores = true,
           .group_parts = group_parts};
 }
 
@@ -59,8 +60,7 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
   const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
   spec.group_parts = choose_group_parts(p, device, spec.shape());
-  spec.sections = choose_backward_sections(p, device, spec.shape(), kTurns);
-  spec.last_keys_first = last_keys_first(p);
+  spec.order = choose_backward_order(p, device, spec.shape(), kTurns);
   spec.num_sms = device.num_sms;
   return spec;
 }
@@ -106,7 +106,7 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
                     fmt::format("at most {} CTAs, blocks of keys on demand{}", spec.num_sms,
                                 t.split ? ", each twice: dk and dq, dv" : ""),
                     "the next block's loads come under the end of the one before"});
-  explain_backward_order(p, spec.group_parts, spec.sections, spec.last_keys_first, steps);
+  explain_backward_order(p, spec.group_parts, spec.order, steps);
 }
 
 }  // namespace fa4::internal

@@ -13,8 +13,7 @@ namespace fa4::internal {
 struct Sm90BackwardSpec {
   sm90::BwdTraits traits;
   int group_parts = 1;  // works of a block of keys
-  int sections = 1;     // of key heads whose queries and dq share the L2 cache
-  bool last_keys_first = false;
+  BwdOrder order = {};
   int num_sms = 0;  // at most as many CTAs
   KernelSource source() const;
   BackwardShape shape() const;

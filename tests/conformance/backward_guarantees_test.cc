@@ -101,14 +101,14 @@ SequenceBits bits_of(const GradientResult& result, const AttentionProblem& p,
 TEST_F(BackwardGuarantees, ASequenceHasItsBitsAlonePackedAndPermuted) {
   for (const DType dtype : kTypes) {
     Case c = make(dtype, 0, 0);
-    pack(c, {130, 40, 75}, {90, 150, 75});
+    pack(c, {130, 40, 75, 1}, {90, 150, 75, 300});  // to one query alone causal is no mask
     c.desc.causal = c.desc.deterministic = true;
     const BackwardCase packed(c);
     const AttentionProblem& p = packed.problem();
     const BackwardArgs args = packed.args();
     for_each_backward(p, [&](const Backend& backend) {
       const GradientResult all = run_backward_on(backend, p, args);
-      for (int64_t b = 0; b < 3; ++b) {
+      for (int64_t b = 0; b < 4; ++b) {
         // The sequence alone, at the end of the same memory: the lengths before it are 0.
         const SequenceView view = sequence_view(p, args, b);
         Case one = c;

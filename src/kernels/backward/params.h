@@ -3,6 +3,7 @@
 // __grid_constant__.
 #pragma once
 
+#include "kernels/backward/order.h"
 #include "kernels/backward/traits.h"
 #include "kernels/base/tensor_map.h"
 #include "kernels/forward/params.h"
@@ -52,13 +53,14 @@ struct BwdWorkspace {
   StatisticParts* statistics;
   float* dq;     // (block, ...): a block lies as the kernel's DqLayout says; or null
   float* dsink;  // (heads_q, batch, blocks of a sequence): parts of dsink; or null
-  // Zeros before the main kernel. Deterministic: of each block, how many CTAs (on Blackwell warps)
-  // have added to dq; null: in any order.
-  uint32_t* turns;
-  uint32_t* ticket;  // blocks of keys that CTAs have taken; or null: by their own number
+  // Zeros before the main kernel. Of each block, how many CTAs (on Blackwell warps) have added to
+  // dq: deterministic; else whether the first has. The first stores. Null: all add to zeros, in any
+  // order.
+  uint32_t* dq_counts;
   // Zeros before the main kernel. Of each section of key heads, how many works have cleared their
-  // share of its sums of dq (sm90/backward/clear.cuh); null: all sums are zeros before it.
+  // share of its sums of dq (sm90/backward/clear.cuh); null: nobody clears any.
   uint32_t* cleared;
+  uint32_t* ticket;  // blocks of keys that CTAs have taken; or null: by their own number
   // Where a key head's group of query heads is cut into parts, each with works of its own, whose dk
   // and dv come together (part_sums.cuh): (heads_kv, key_blocks, nodes, ...). Else null.
   float* part_sums;         // (..., part_floats): dk and dv of kPartKeys keys
@@ -66,7 +68,7 @@ struct BwdWorkspace {
   int32_t part_floats;
   int32_t key_blocks;   // of a key head in all sequences
   int32_t dq_columns;   // of the main kernel: head_dim rounded up
-  int32_t head_blocks;  // packed: blocks of a head
+  int32_t head_blocks;  // of query rows, of a head: of one sequence, or packed of all
 };
 
 struct BwdParams {
@@ -80,11 +82,11 @@ struct BwdParams {
   float scale;                  // of dq and dk: softmax_scale
   float neg_lse_log2_to_score;  // -1 / scores.scale_log2; without softcap
   int32_t heads_q;
-  int32_t heads_kv;         // each as often as its group of query heads has parts
-  int32_t group;            // query heads of a part: heads_q / heads_kv
-  int32_t group_parts;      // k and v have heads_kv / group_parts heads
-  int32_t sections;         // of key heads whose queries and dq share the L2 cache
-  int32_t last_keys_first;  // CTAs begin with a sequence's last block of keys
+  int32_t heads_kv;       // each as often as its group of query heads has parts
+  int32_t group;          // query heads of a part: heads_q / heads_kv
+  int32_t group_parts;    // k and v have heads_kv / group_parts heads
+  int32_t deterministic;  // CTAs add to dq in turns, and parts of a group meet in pairs
+  BwdOrder order;
 };
 
 }  // namespace fa4

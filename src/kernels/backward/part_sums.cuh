@@ -22,6 +22,7 @@ class PartSums {
   __device__ PartSums(const BwdParams& p, const Sequence& sequence, int head, int first_key,
                       int unit)
       : w_(p.workspace),
+        in_pairs_(p.deterministic != 0),
         parts_(p.group_parts),
         part_(head % parts_),
         block_(int64_t{head / parts_} * w_.key_blocks + first_key_block(p, sequence) +
@@ -31,14 +32,13 @@ class PartSums {
   // Whether `held` holds the sums of all parts now. Else they are on their way to another one.
   template <class Held>
   __device__ bool collect(Held&& held) const {
-    const bool in_pairs = w_.turns != nullptr;
     int index = part_, count = parts_, first_node = 0;  // those that meet at a level
 #pragma unroll 1
     while (count > 1) {
-      const int node = in_pairs ? index / 2 : 0;
-      const int others = in_pairs ? min(1, count - 1 - node * 2) : count - 1;
+      const int node = in_pairs_ ? index / 2 : 0;
+      const int others = in_pairs_ ? min(1, count - 1 - node * 2) : count - 1;
       if (others > 0) {
-        const int64_t place = block_ * num_nodes(parts_, in_pairs) + first_node + node;
+        const int64_t place = block_ * num_nodes(parts_, in_pairs_) + first_node + node;
         PartCounts* counts = w_.part_counts + place * kPartUnits + unit_;
         float* sums = w_.part_sums + place * w_.part_floats;
         const int came_before = come(counts);
@@ -55,9 +55,9 @@ class PartSums {
         wait_for(counts, others);
         held.add(sums);
       }
-      first_node += in_pairs ? count / 2 : 1;
+      first_node += in_pairs_ ? count / 2 : 1;
       index = node;
-      count = in_pairs ? (count + 1) / 2 : 1;
+      count = in_pairs_ ? (count + 1) / 2 : 1;
     }
     return true;
   }
@@ -80,6 +80,7 @@ class PartSums {
   }
 
   const BwdWorkspace& w_;
+  const bool in_pairs_;
   const int parts_, part_;
   const int64_t block_;  // among those of all key heads
   const int unit_;

@@ -26,9 +26,9 @@ __device__ inline void add_up_dsink(const BwdParams& p, int head) {
   p.gradients.dsink[head] = sum;
 }
 
-// Where CTAs take turns, the first one stores: without any there are no sums.
+// Where the first one to add stores, there are no sums without one.
 __device__ inline bool has_sums(const BwdParams& p, const QueryBlock& of) {
-  return p.workspace.turns == nullptr || p.workspace.turns[of.block] != 0;
+  return p.workspace.dq_counts == nullptr || p.workspace.dq_counts[of.block] != 0;
 }
 
 // Of sums in rows: a thread takes 32 columns of one, then those 64 further on.

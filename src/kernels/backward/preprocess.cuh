@@ -83,22 +83,24 @@ __device__ inline float sum_of_block(float x) {
   return sum;
 }
 
-// Where works of the main kernel clear sums, those of the first sections alone; where they take
-// turns, none: the first one stores.
+// Where the first one to add to a block stores, nobody reads what is there before. Where works of
+// the main kernel clear sums, those of the first sections are cleared here.
 __device__ inline void clear_dq(const BwdParams& p, const QueryBlock& of) {
-  if (p.workspace.dq == nullptr || p.workspace.turns != nullptr) return;
-  if (p.workspace.cleared != nullptr &&
-      section_of_head(p, of.sequence, of.head) >= kSectionsAhead) {
+  const BwdWorkspace& w = p.workspace;
+  if (w.dq == nullptr) return;
+  if (w.dq_counts != nullptr) {
+    if (threadIdx.x == 0) w.dq_counts[of.block] = 0;
     return;
   }
-  clear_sums<kPreprocessThreads>(p.workspace, of.block, p.workspace.dq_columns);
+  if (w.cleared != nullptr && section_of_head(p, of.sequence, of.head) >= kSectionsAhead) return;
+  clear_sums<kPreprocessThreads>(w, of.block, w.dq_columns);
 }
 
 // By all CTAs together.
 __device__ inline void clear_part_counts(const BwdParams& p) {
   const BwdWorkspace& w = p.workspace;
   if (w.part_counts == nullptr) return;
-  const int nodes = num_nodes(p.group_parts, w.turns != nullptr);
+  const int nodes = num_nodes(p.group_parts, p.deterministic != 0);
   const int64_t counts = int64_t{p.heads_kv / p.group_parts} * w.key_blocks * nodes * kPartUnits;
   for (int64_t i = int64_t{blockIdx.x} * kPreprocessThreads + threadIdx.x; i < counts;
        i += int64_t{gridDim.x} * kPreprocessThreads) {
@@ -110,7 +112,7 @@ __device__ inline void clear_counts(const BwdParams& p) {
   const BwdWorkspace& w = p.workspace;
   if (threadIdx.x == 0 && w.ticket != nullptr) *w.ticket = 0;
   if (w.cleared == nullptr) return;
-  for (int i = threadIdx.x; i < p.sections; i += kPreprocessThreads) w.cleared[i] = 0;
+  for (int i = threadIdx.x; i < p.order.sections; i += kPreprocessThreads) w.cleared[i] = 0;
 }
 
 // Infinity becomes the largest bf16: it stands beside factors of zero, and its probability is zero
@@ -145,7 +147,6 @@ __global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCta
   if (blockIdx.x == 0) clear_counts(p);
   clear_part_counts(p);
   if (of.is_inside()) {
-    if (threadIdx.x == 0 && p.workspace.turns != nullptr) p.workspace.turns[of.block] = 0;
     clear_dq(p, of);
     float lse[kThreadRows], deltas[kThreadRows] = {};
 #pragma unroll

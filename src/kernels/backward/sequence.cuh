@@ -27,28 +27,24 @@ __device__ inline BlockRange rows_of_keys(const MaskParams& mask, const Sequence
 // Of the blocks of `keys` keys that visit block `m_block` of `rows` rows, how many add to its dq
 // before block `n_block` does. It follows from rows_of_keys alone, so that only those count that
 // come.
-__device__ inline uint32_t turn_of(const BwdParams& p, const Sequence& s, int n_block, int m_block,
-                                   int keys, int rows) {
+__device__ inline uint32_t turn_of(const BwdParams& p, const Sequence& s, int kv_head, int n_block,
+                                   int m_block, int keys, int rows) {
   const int first_row = m_block * rows;
+  const bool last_first = p.order.last_keys_first != 0 && !goes_down(p.order, kv_head, p.heads_kv);
   return turn_of_block(n_block, first_row, first_row + rows, s.seqlen_q, s.seqlen_k,
-                       p.mask.window_left, p.mask.window_right, keys, p.last_keys_first != 0);
+                       p.mask.window_left, p.mask.window_right, keys, last_first);
 }
 
 __device__ inline int num_query_blocks(int seqlen_q) {
   return (seqlen_q + kQueryRows - 1) / kQueryRows;
 }
 
-// Blocks of the workspace from one head's to the next one's.
-__device__ inline int head_blocks(const BwdParams& p) {
-  return p.sequences.cu_seqlens_q == nullptr ? num_query_blocks(p.sequences.seqlen_q)
-                                             : p.workspace.head_blocks;
-}
 // The first block of a sequence's head in the workspace.
 __device__ inline int64_t first_query_block(const BwdParams& p, const Sequence& of, int head) {
   const int64_t before = p.sequences.cu_seqlens_q == nullptr
-                             ? int64_t{of.batch} * p.heads_q * head_blocks(p)
+                             ? int64_t{of.batch} * p.heads_q * p.workspace.head_blocks
                              : (int64_t{of.offset_q} + int64_t{of.batch} * kQueryRows) / kQueryRows;
-  return before + int64_t{head} * head_blocks(p);
+  return before + int64_t{head} * p.workspace.head_blocks;
 }
 
 // The first block of keys of a sequence, among those of a key head in all of them, where a packed
@@ -75,14 +71,14 @@ __device__ inline QueryBlock query_block(const BwdParams& p, int index) {
   return of;
 }
 
-// Key heads of all sequences, or parts of their groups, of which sections consist.
+// Key heads of all sequences, or parts of their groups.
 __device__ inline uint32_t num_key_heads(const BwdParams& p) {
   return p.heads_kv * p.sequences.batch;
 }
-// The section of a query head.
+// The section of a query head, where works clear sums.
 __device__ inline uint32_t section_of_head(const BwdParams& p, const Sequence& of, int head) {
   const uint32_t key_head = of.batch * p.heads_kv + head / p.group;
-  return section_of_tile(key_head, num_key_heads(p), 1, p.sections).number;
+  return section_of_tile(key_head, num_key_heads(p), 1, p.order.sections).number;
 }
 
 // Zeros for the sums of dq of a block of the workspace, by kThreads threads that lie together.

@@ -10,8 +10,8 @@ namespace fa4 {
 // Query rows of a block: those of one step of the main kernel.
 inline constexpr int kQueryRows = 64;
 
-// Works of a section of key heads clear dq's sums of the section so many behind it, where a main
-// kernel has sections.
+// Works of a section of key heads clear dq's sums of the section so many behind it, where works
+// clear any.
 inline constexpr int kSectionsAhead = 2;
 
 // Columns of dq whose sums lie together where they lie in fragments.
@@ -67,6 +67,26 @@ struct BwdRowTraits {
   StatisticForm statistics = StatisticForm::kFragments;
 
   constexpr bool operator==(const BwdRowTraits&) const = default;
+};
+
+// In which order works come, which are blocks of keys of key heads, and visit blocks of queries
+// (order.h).
+//
+// Of those that add to dq's sums of a block of queries the one with the first turn comes first.
+// From the last keys on and up the queries, a causal mask's works come to a block behind one
+// another by themselves, but end with the longest ones. Where all have turns, works of the last
+// heads go the other way: from the first keys on and down the queries, so that their short ones
+// fill the end. Which way a head goes follows from its number among a sequence's heads alone, so
+// that the bits of its sums depend on nothing else in the batch.
+struct BwdOrder {
+  int32_t sections;         // of key heads whose queries and dq share the L2 cache
+  int32_t last_keys_first;  // works come from a sequence's last block of keys on
+  int32_t heads_down;       // the last ones of a sequence's key heads: behind all others, in
+  int32_t sections_down;    // sections of their own, from the first keys on, down the queries
+  int32_t first_stores;     // what it has for a block of dq; else all add to zeros
+  // All heads of a group at each visit to a block of queries; else all blocks for one head before
+  // the next head.
+  int32_t heads_together;
 };
 
 }  // namespace fa4

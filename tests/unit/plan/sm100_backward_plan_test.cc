@@ -229,11 +229,11 @@ TEST(Sm100Backward, ADeterministicOneCountsTurnsInTheWorkspace) {
   const auto parts = [&] {
     return plan_backward(AttentionProblem::make(desc), emulated_specs().back()).workspace;
   };
-  EXPECT_EQ(parts().find(kDqTurns), nullptr);
+  EXPECT_EQ(parts().find(kDqCounts), nullptr);
   EXPECT_EQ(parts().find(kTicket), nullptr);
   desc.deterministic = true;
-  ASSERT_NE(parts().find(kDqTurns), nullptr);
-  EXPECT_EQ(parts().find(kDqTurns)->bytes, 4u * 16 * 16 * 4);
+  ASSERT_NE(parts().find(kDqCounts), nullptr);
+  EXPECT_EQ(parts().find(kDqCounts)->bytes, 4u * 16 * 16 * 4);
   EXPECT_EQ(parts().find(kTicket)->bytes, 4u);
 }
 
@@ -242,7 +242,7 @@ TEST(Sm100Backward, ADeterministicOneUnderACausalMaskBeginsWithTheLastKeys) {
   ProblemDesc desc = dense(128, 1000);
   const auto begins_with_last = [&] {
     const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), emulated_specs().back());
-    return std::get<Sm100BackwardSpec>(plan.main).last_keys_first;
+    return std::get<Sm100BackwardSpec>(plan.main).order.last_keys_first != 0;
   };
   EXPECT_FALSE(begins_with_last());
   desc.causal = true;

@@ -125,20 +125,45 @@ TEST(Sm90Backward, PrebuiltKernelsHoldEveryPlannedOne) {
   }
 }
 
+const BwdOrder& order_of(const BackwardPlan& plan) {
+  return std::get<Sm90BackwardSpec>(plan.main).order;
+}
+
 // Turns are taken in the order in which CTAs come to a block without waiting, where there is one.
 TEST(Sm90Backward, ADeterministicPlanTakesTurns) {
   ProblemDesc desc = dense(128, 1000, true);
   desc.deterministic = true;
   BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-  EXPECT_TRUE(std::get<Sm90BackwardSpec>(plan.main).last_keys_first);
-  EXPECT_EQ(plan.workspace.find(kDqTurns)->bytes, 4u * 16 * 16 * 4);
+  EXPECT_TRUE(order_of(plan).last_keys_first);
+  EXPECT_TRUE(order_of(plan).first_stores);
+  EXPECT_EQ(plan.workspace.find(kDqCounts)->bytes, 4u * 16 * 16 * 4);
   EXPECT_EQ(plan.workspace.find(kTicket)->bytes, 4u);
   desc.causal = false;
   plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-  EXPECT_FALSE(std::get<Sm90BackwardSpec>(plan.main).last_keys_first);
-  desc.deterministic = false;
-  plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-  EXPECT_EQ(plan.workspace.find(kDqTurns), nullptr);
+  EXPECT_FALSE(order_of(plan).last_keys_first);
+  EXPECT_TRUE(order_of(plan).first_stores);
+}
+
+// Which heads go down the queries, and so the bits of their sums, follows from a sequence's heads
+// alone.
+TEST(Sm90Backward, ADeterministicOrderIsThatOfASequenceAlone) {
+  const auto down = [](int64_t batch, int64_t seqlen, int64_t heads) {
+    ProblemDesc desc = dense(128, seqlen, true);
+    desc.batch = batch;
+    desc.heads_q = desc.heads_kv = heads;
+    desc.deterministic = true;
+    const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+    EXPECT_TRUE(order_of(plan).last_keys_first);
+    return order_of(plan).heads_down;
+  };
+  for (const int64_t batch : {1, 4, 64}) {
+    for (const int64_t seqlen : {1, 100, 8192}) {
+      EXPECT_EQ(down(batch, seqlen, 16), 2);
+      EXPECT_EQ(down(batch, seqlen, 10), 1);
+      EXPECT_EQ(down(batch, seqlen, 4), 1);
+      EXPECT_EQ(down(batch, seqlen, 3), 0);
+    }
+  }
 }
 
 // CTAs go on to the next block of keys.
@@ -158,17 +183,40 @@ TEST(Sm90Backward, ShortDeterministicSequencesHaveMoreHeadsInFlight) {
     desc.deterministic = deterministic;
     desc.causal = causal;
     const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-    return 64 / std::get<Sm90BackwardSpec>(plan.main).sections;  // 4 sequences x 16 heads
+    const BwdOrder& order = order_of(plan);
+    return (64 - 4 * order.heads_down) / order.sections;  // 4 sequences x 16 heads
   };
   EXPECT_EQ(heads_at_once(8192, false), 1);
-  EXPECT_EQ(heads_at_once(8192, true), 4);   // 132 SMs x 3 columns of 128 / 128 steps
-  EXPECT_EQ(heads_at_once(2048, true), 12);  // of 13: sections are of equal size, or one less
+  EXPECT_EQ(heads_at_once(8192, true), 2);  // of 3: 132 SMs x 2 columns of 128 / 128 steps
+  EXPECT_EQ(heads_at_once(2048, true), 8);  // of 9: sections are of equal size, or one less
   EXPECT_EQ(heads_at_once(64, true), 64);
-  // Behind one another by their diagonals: as many as share the L2 cache, deterministic or not.
-  for (const bool deterministic : {false, true}) {
-    EXPECT_EQ(heads_at_once(8192, deterministic, true), 2);
-  }
+  // Behind one another by their diagonals: as many as share the L2 cache.
+  EXPECT_EQ(heads_at_once(8192, true, true), 2);
   EXPECT_EQ(heads_at_once(2048, true, true), 8);
+  EXPECT_EQ(heads_at_once(512, true, true), 8);  // fewer, where heads are short
+}
+
+// Where few blocks of keys add to a block of queries, the first one stores, and under a mask all
+// heads go down the queries.
+TEST(Sm90Backward, TheFirstOneStoresWhereFewAdd) {
+  const auto order = [](int64_t seqlen, bool causal, int64_t batch = 64, int64_t window = -1) {
+    ProblemDesc desc = dense(128, seqlen, causal);
+    desc.batch = batch;
+    desc.window.window_left = window;
+    const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+    const BwdOrder of = order_of(plan);
+    EXPECT_EQ(of.first_stores != 0, plan.workspace.find(kDqCounts) != nullptr);
+    EXPECT_FALSE(of.last_keys_first);
+    EXPECT_EQ(of.heads_down, of.first_stores && causal ? 16 : 0);
+    return of;
+  };
+  EXPECT_TRUE(order(512, true).first_stores);
+  EXPECT_TRUE(order(8192, true).first_stores);
+  EXPECT_FALSE(order(8193, true).first_stores);
+  EXPECT_TRUE(order(16384, true, 2, 1024).first_stores);
+  EXPECT_TRUE(order(2048, false).first_stores);
+  EXPECT_FALSE(order(2049, false).first_stores);
+  EXPECT_FALSE(order(1024, false, 1).first_stores) << "8 MB of zeros are in the cache";
 }
 
 // Longest first, the long works of the last section go on when others have ended: where an SM has
@@ -178,38 +226,29 @@ TEST(Sm90Backward, FewWorksMakeFewSections) {
     ProblemDesc desc = dense(head_dim, seqlen, true);
     desc.batch = batch;
     const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-    return std::get<Sm90BackwardSpec>(plan.main).sections;
+    return order_of(plan).sections_down;
   };
   EXPECT_EQ(sections(128, 4, 2048), 8);   // 8 of 64 heads, 16 works each, for 132 SMs
   EXPECT_EQ(sections(128, 4, 3072), 6);   // 11 of 64 heads, 24 works each
-  EXPECT_EQ(sections(128, 4, 8192), 32);  // 31 works an SM: two heads share the L2 cache
+  EXPECT_EQ(sections(128, 4, 8192), 22);  // 31 works an SM: a section has one for each
   EXPECT_EQ(sections(192, 2, 4096), 7);   // two works for each block of keys: 5 of 32 heads
-  EXPECT_EQ(sections(128, 8, 4096), 32);  // 31 works an SM: four heads
+  EXPECT_EQ(sections(128, 8, 4096), 26);  // 31 works an SM
 }
 
-// Works clear the sums of later sections: of short heads, and of those whose works are equal, a
+// Where all add to zeros, works clear the sums of later sections: of those whose works are equal a
 // section is small, so that the zeros are still in the L2 cache when they are wanted.
-TEST(Sm90Backward, ShortHeadsHaveSmallSections) {
-  const auto plan = [](int64_t seqlen, bool causal, bool deterministic) {
+TEST(Sm90Backward, WorksClearTheSumsOfLaterSections) {
+  const auto plan = [](int64_t seqlen, bool causal) {
     ProblemDesc desc = dense(128, seqlen, causal);
-    desc.batch = 32768 / seqlen;
-    desc.deterministic = deterministic;
+    desc.batch = 65536 / seqlen;
     return plan_backward(AttentionProblem::make(desc), h200_spec());
   };
-  const auto heads = [&](int64_t seqlen, bool causal, bool deterministic = false) {
-    const int64_t all = 32768 / seqlen * 16;
-    return all / std::get<Sm90BackwardSpec>(plan(seqlen, causal, deterministic).main).sections;
-  };
-  EXPECT_EQ(heads(512, false), 8);
-  EXPECT_EQ(heads(512, true), 8);
-  EXPECT_EQ(heads(2048, true), 2);
-  EXPECT_EQ(heads(4096, true), 4);  // long: as many as share more of the cache
-  EXPECT_EQ(heads(8192, false), 1);
-  EXPECT_EQ(heads(512, true, true), 32);  // who takes turns waits less among many
-  EXPECT_EQ(plan(512, true, false).workspace.find(kClearedCounts)->bytes, 4u * 114);
-  // Who takes turns clears the sums of long heads alone.
-  EXPECT_EQ(plan(512, true, true).workspace.find(kClearedCounts), nullptr);
-  EXPECT_NE(plan(4096, true, true).workspace.find(kClearedCounts), nullptr);
+  const BackwardPlan full = plan(4096, false), causal = plan(16384, true);
+  EXPECT_EQ(order_of(full).sections, 256);   // of 16 x 16 heads
+  EXPECT_EQ(order_of(causal).sections, 64);  // of 4 x 16
+  EXPECT_EQ(full.workspace.find(kClearedCounts)->bytes, 4u * 256);
+  EXPECT_EQ(causal.workspace.find(kClearedCounts)->bytes, 4u * 64);
+  EXPECT_EQ(plan(512, true).workspace.find(kClearedCounts), nullptr);
   // As many sections as the preprocess clears, or fewer.
   EXPECT_EQ(plan_backward(AttentionProblem::make(dense(128, 64)), h200_spec())
                 .workspace.find(kClearedCounts),

@@ -69,8 +69,7 @@ class Compute {
     if (w.first_key + row >= w.sequence.seqlen_k) seen.end = seen.begin;
 #pragma unroll 1
     for (Steps steps(w, p.group); !steps.is_done(); steps.advance(w)) {
-      const bool is_whole = steps.m_block >= w.rows.full_begin && steps.m_block < w.rows.full_end;
-      step(steps.m_block * kRows + part * kColumns, !is_whole);
+      step(steps.m_block() * kRows + part * kColumns, steps.is_masked(w));
     }
     store_sums(w);
   }

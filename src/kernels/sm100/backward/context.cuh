@@ -12,8 +12,9 @@
 
 namespace fa4::sm100::bwd {
 
-// A CTA's block of keys of one head, and the blocks of queries that it visits: for each query head
-// of the group `rows.n_block_min` up to `rows.n_block_max`. The CTAs of a pair visit the same ones.
+// A CTA's block of keys of one head, and its visits to blocks of queries: for each query head of
+// the group `rows.n_block_min` up to `rows.n_block_max` (block_of_visit). The CTAs of a pair visit
+// the same ones.
 struct Work {
   Sequence sequence;
   int head;  // of k and v, or a part of one's group (BwdParams::heads_kv)
@@ -28,11 +29,11 @@ template <int kCtas>
 __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
   constexpr int kGroupKeys = kCtas * kKeys;
   const int blocks = (p.sequences.seqlen_k + kGroupKeys - 1) / kGroupKeys;
-  const HeadAndBlock at = section_order(index, num_key_heads(p), static_cast<uint32_t>(blocks),
-                                        static_cast<uint32_t>(p.sections), p.last_keys_first != 0);
-  const int batch = at.head / p.heads_kv, first = at.block * kGroupKeys;
-  Work work{.sequence = sequence_of(p.sequences, batch),
-            .head = at.head - batch * p.heads_kv,
+  const BlockOfKeys at =
+      block_of_keys(p.order, index, p.sequences.batch, p.heads_kv, static_cast<uint32_t>(blocks));
+  const int first = at.block * kGroupKeys;
+  Work work{.sequence = sequence_of(p.sequences, at.batch),
+            .head = at.head,
             .first_key = first + static_cast<int>(rank) * kKeys,
             .rows = {},
             .steps = -1,
@@ -45,23 +46,30 @@ __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t ind
     work.rows.full_begin = own.full_begin;
     work.rows.full_end = own.full_end;
   }
+  work.rows = in_order_of_visits(work.rows, goes_down(p.order, at.head, p.heads_kv));
   work.steps = p.group * (work.rows.n_block_max - work.rows.n_block_min);
   return work;
 }
 
-// The steps of a CTA, one after the other: every block of queries of every head of the group.
+// The steps of a CTA, one after the other: every visit to a block of queries of every head of the
+// group.
 struct Steps {
   int head;  // of q
-  int m_block;
+  int visit;
   int left;
 
   __device__ Steps(const Work& work, int group)
-      : head(work.head * group), m_block(work.rows.n_block_min), left(work.steps) {}
+      : head(work.head * group), visit(work.rows.n_block_min), left(work.steps) {}
   __device__ bool is_done() const { return left == 0; }
+  __device__ int m_block() const { return block_of_visit(visit); }
+  // Some of the CTA's keys do not see all of the block.
+  __device__ bool is_masked(const Work& work) const {
+    return visit < work.rows.full_begin || visit >= work.rows.full_end;
+  }
   __device__ void advance(const Work& work) {
     --left;
-    if (++m_block == work.rows.n_block_max) {
-      m_block = work.rows.n_block_min;
+    if (++visit == work.rows.n_block_max) {
+      visit = work.rows.n_block_min;
       ++head;
     }
   }

@@ -128,12 +128,12 @@ class Loader {
                                      int first) const {
     const bool is_zero = &map == &p.maps.dout && p.inputs.dout.data == nullptr;
     return {is_zero ? nullptr : &map, column, steps.head,
-            w.sequence.offset_q + steps.m_block * kRows + first,
+            w.sequence.offset_q + steps.m_block() * kRows + first,
             p.sequences.cu_seqlens_q != nullptr ? 0 : w.sequence.batch};
   }
   __device__ int rows_left(const Steps& steps, int first) const {
     const bool clears = p.sequences.cu_seqlens_q != nullptr || p.sequences.seqused_q != nullptr;
-    return clears ? w.sequence.seqlen_q - steps.m_block * kRows - first : kAll;
+    return clears ? w.sequence.seqlen_q - steps.m_block() * kRows - first : kAll;
   }
 
   // A tile in slabs to `to`. `valid` rows are inside the sequence: the others become zero.
@@ -198,7 +198,7 @@ class Loader {
       ptx::mbarrier_arrive_expect_tx(barrier, 2 * kStatBytes);
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        const int64_t from = (first + min(steps.m_block * kParts + i, last)) * kQueryRows;
+        const int64_t from = (first + min(steps.m_block() * kParts + i, last)) * kQueryRows;
         ptx::cp_async_bulk_load(to + i * kPartBytes, p.workspace.neg_lse_log2 + from, kPartBytes,
                                 barrier);
         ptx::cp_async_bulk_load(to + kStatBytes + i * kPartBytes, p.workspace.delta + from,

@@ -33,18 +33,19 @@ class Reducer {
       for (int i = 0; i < kChunks; ++i) ptx::fence_loaded(r[i]);
       ptx::tcgen05_fence_before_thread_sync();
       c.arrive_at_mma(kDqFree);
-      const int position = steps.m_block * kRows + static_cast<int>(c.group.rank) * q_rows(T) + row;
+      const int position =
+          steps.m_block() * kRows + static_cast<int>(c.group.rank) * q_rows(T) + row;
       if (p.workspace.dq == nullptr) continue;
       const int64_t first_block = first_query_block(p, w.sequence, steps.head);
       // Of a block that the sequence has: all of its warps count.
       const bool is_block = position / kQueryRows * kQueryRows < w.sequence.seqlen_q;
-      uint32_t* turns = is_block && p.workspace.turns != nullptr
-                            ? p.workspace.turns + first_block + position / kQueryRows
-                            : nullptr;
-      const uint32_t turn = turns == nullptr ? 0 : turn_at(steps.m_block);
-      if (turn > 0) wait_for_turn(turns, turn);
-      if (is_block) add(place(first_block, position), r, turns != nullptr && turn == 0);
-      if (turns != nullptr) end_turn(turns);
+      uint32_t* counts = is_block && p.workspace.dq_counts != nullptr
+                             ? p.workspace.dq_counts + first_block + position / kQueryRows
+                             : nullptr;
+      const uint32_t turn = counts == nullptr ? 0 : turn_at(steps.m_block());
+      if (turn > 0) wait_for_turn(counts, turn);
+      if (is_block) add(place(first_block, position), r, counts != nullptr && turn == 0);
+      if (counts != nullptr) end_turn(counts);
     }
   }
 
@@ -59,15 +60,16 @@ class Reducer {
   __device__ uint32_t turn_at(int m_block) const {
     constexpr int kGroupKeys = T.cta_group * kKeys;
     const Work& w = c.work();
-    return turn_of(c.params, w.sequence, w.first_key / kGroupKeys, m_block, kGroupKeys, kRows);
+    return turn_of(c.params, w.sequence, w.head, w.first_key / kGroupKeys, m_block, kGroupKeys,
+                   kRows);
   }
-  __device__ static void wait_for_turn(const uint32_t* turns, uint32_t turn) {
-    while (ptx::ld_acquire_gpu(turns) < turn * kBlockWarps) {
+  __device__ static void wait_for_turn(const uint32_t* counts, uint32_t turn) {
+    while (ptx::ld_acquire_gpu(counts) < turn * kBlockWarps) {
     }
   }
-  __device__ static void end_turn(uint32_t* turns) {
+  __device__ static void end_turn(uint32_t* counts) {
     __syncwarp();
-    if (ptx::elect_sync()) ptx::red_release_gpu_add(turns, 1);
+    if (ptx::elect_sync()) ptx::red_release_gpu_add(counts, 1);
   }
 
   // Of this lane's first four columns. The sums of a block are (columns / 4, kQueryRows, 4): a warp

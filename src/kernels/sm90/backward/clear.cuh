@@ -14,7 +14,10 @@
 namespace fa4::sm90::bwd {
 
 __device__ inline Section section_of(const BwdParams& p, uint32_t number) {
-  return section_at(number, num_key_heads(p), p.sections);
+  return section_at(number, num_key_heads(p), p.order.sections);
+}
+__device__ inline Section section_of(const BwdParams& p, const Work& work) {
+  return section_of_tile(work.index, num_key_heads(p), num_key_blocks(p), p.order.sections);
 }
 template <BwdTraits T>
 __device__ inline uint32_t works_of(const BwdParams& p, const Section& section) {
@@ -31,13 +34,17 @@ __device__ inline void wait_for_count(const uint32_t* count, uint32_t wanted) {
 // A warp, for a work whether it has keys or not.
 template <BwdTraits T>
 __device__ inline void clear_share(const BwdParams& p, const Work& work) {
-  const uint32_t section = work.section + kSectionsAhead;
-  if (p.workspace.cleared == nullptr || section >= static_cast<uint32_t>(p.sections)) return;
+  if (p.workspace.cleared == nullptr) return;
+  const Section own = section_of(p, work);
+  const uint32_t section = own.number + kSectionsAhead;
+  if (section >= static_cast<uint32_t>(p.order.sections)) return;
   const Section of = section_of(p, section);
   const uint32_t blocks_of_head = p.group * num_query_blocks(p.sequences.seqlen_q);
   const uint32_t blocks = of.heads * blocks_of_head;
-  const uint32_t works = works_of<T>(p, section_of(p, work.section));
-  const uint32_t share = (blocks + works - 1) / works, begin = work.place * share;
+  const uint32_t works = works_of<T>(p, own);
+  const uint32_t place = (work.index - own.first_head * num_key_blocks(p)) * num_parts(T) +
+                         (work.part == Part::kDv ? 1 : 0);
+  const uint32_t share = (blocks + works - 1) / works, begin = place * share;
   const uint32_t end = min(begin + share, blocks);
 #pragma unroll 1
   for (uint32_t i = begin; i < end; ++i) {
@@ -48,12 +55,14 @@ __device__ inline void clear_share(const BwdParams& p, const Work& work) {
   if (threadIdx.x % 32 == 0) ptx::red_release_gpu_add(&p.workspace.cleared[section], 1);
 }
 
-// A reducing thread, before its first addition for a work of `section`.
+// A reducing thread, before its first addition for a work.
 template <BwdTraits T>
-__device__ inline void wait_for_zeros(const BwdParams& p, uint32_t section) {
-  if (p.workspace.cleared == nullptr || section < kSectionsAhead) return;
-  const uint32_t works = works_of<T>(p, section_of(p, section - kSectionsAhead));
-  wait_for_count(&p.workspace.cleared[section], works);
+__device__ inline void wait_for_zeros(const BwdParams& p, const Work& work) {
+  if (p.workspace.cleared == nullptr) return;
+  const uint32_t section = section_of(p, work).number;
+  if (section < kSectionsAhead) return;
+  wait_for_count(&p.workspace.cleared[section],
+                 works_of<T>(p, section_of(p, section - kSectionsAhead)));
 }
 
 }  // namespace fa4::sm90::bwd

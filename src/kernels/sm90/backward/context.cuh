@@ -8,8 +8,8 @@
 
 namespace fa4::sm90::bwd {
 
-// A CTA's block of keys of one head, and the query blocks that see it: for each query head of the
-// group `rows.n_block_min` up to `rows.n_block_max`.
+// A CTA's block of keys of one head, and the visits to query blocks that see it: for each query
+// head of the group `rows.n_block_min` up to `rows.n_block_max` (block_of_visit).
 struct Work {
   Part part;
   Sequence sequence;
@@ -17,17 +17,37 @@ struct Work {
   int kv_head;  // of k and v
   int n_block;
   BlockRange rows;
-  int steps;  // of all heads of the group; -1: there are no such keys
+  int steps;        // of all heads of the group; -1: there are no such keys
+  int first_block;  // of the first one's in the workspace; fewer than 2^31
   // Steps of the CTA's works before this one: of those of its kind, and of the others.
   uint32_t steps_before;
   uint32_t steps_of_others;
-  uint32_t section;  // of key heads
-  uint32_t place;    // among the section's works
-  uint32_t number;   // of the CTA's works before this one
+  uint32_t index;   // of all blocks of keys
+  uint32_t number;  // of the CTA's works before this one
 
   __device__ int first_key() const { return n_block * kKeys; }
   __device__ int part_of_group(const BwdParams& p) const { return head - kv_head * p.group_parts; }
   __device__ int blocks() const { return rows.n_block_max - rows.n_block_min; }
+};
+
+// A step of a work: a visit for a head of the group.
+struct Step {
+  int visit;
+  int head = 0;
+
+  __device__ explicit Step(const Work& work) : visit(work.rows.n_block_min) {}
+  __device__ int m_block() const { return block_of_visit(visit); }
+  __device__ void advance(const Work& work, const BwdParams& p) {
+    if (p.order.heads_together != 0) {
+      if (++head < p.group) return;
+      head = 0;
+      ++visit;
+    } else {
+      if (++visit < work.rows.n_block_max) return;
+      visit = work.rows.n_block_min;
+      ++head;
+    }
+  }
 };
 
 __device__ inline uint32_t num_key_blocks(const BwdParams& p) {
@@ -44,22 +64,20 @@ __device__ inline bool find_work(const BwdParams& p, uint32_t index, Work* work)
     work->part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
     index /= 2;
   }
-  const uint32_t heads = num_key_heads(p), blocks = num_key_blocks(p);
-  if (index >= heads * blocks) return false;
-  const Section section = section_of_tile(index, heads, blocks, p.sections);
-  work->section = section.number;
-  work->place =
-      (index - section.first_head * blocks) * num_parts(T) + (work->part == Part::kDv ? 1 : 0);
-  const HeadAndBlock at = tile_of_section(section, index, blocks, p.last_keys_first != 0);
-  const int batch = at.head / p.heads_kv, first = at.block * kKeys;
-  work->head = at.head - batch * p.heads_kv;
+  const uint32_t blocks = num_key_blocks(p);
+  if (index >= num_key_heads(p) * blocks) return false;
+  const BlockOfKeys at = block_of_keys(p.order, index, p.sequences.batch, p.heads_kv, blocks);
+  const int first = at.block * kKeys;
+  work->index = index;
+  work->head = at.head;
   work->kv_head = work->head / p.group_parts;
   work->n_block = at.block;
-  const Sequence s = sequence_of(p.sequences, batch);
+  const Sequence s = sequence_of(p.sequences, at.batch);
   work->sequence = s;
   if (first >= s.seqlen_k) return true;
   const BlockRange rows = rows_of_keys(p.mask, s, first, first + kKeys, T.q_rows);
-  work->rows = rows;
+  work->rows = in_order_of_visits(rows, goes_down(p.order, at.head, p.heads_kv));
+  work->first_block = static_cast<int>(first_query_block(p, s, at.head * p.group));
   work->steps = p.group * (rows.n_block_max - rows.n_block_min);
   return true;
 }

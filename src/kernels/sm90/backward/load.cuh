@@ -65,45 +65,43 @@ class Loader {
     const Sequence& s = w.sequence;
     const bool packed_q = p.sequences.cu_seqlens_q != nullptr;
     const bool clears_q = packed_q || p.sequences.seqused_q != nullptr;
-    const TensorMap* map_of_dout = p.inputs.dout.data == nullptr ? nullptr : &p.maps.dout;
-    uint32_t steps = w.steps_before;
+    Step step(w);
 #pragma unroll 1
-    for (int head = w.head * p.group; head < (w.head + 1) * p.group; ++head) {
-      const int block = static_cast<int>(first_query_block(p, s, head));  // fewer than 2^31
-#pragma unroll 1
-      for (int m = w.rows.n_block_min; m < w.rows.n_block_max; ++m) {
-        const int rows = clears_q ? s.seqlen_q - m * T.q_rows : T.q_rows;
-        const int row = s.offset_q + m * T.q_rows, batch_q = packed_q ? 0 : s.batch;
-        const int first = m * q_blocks(T), last = num_query_blocks(s.seqlen_q) - 1;
-        // The step's part of an array with a statistic of each row of the workspace.
-        const auto statistic = [&](const auto* of_rows, int stage, int offset) {
-          return StatisticSource{of_rows + int64_t{block + first} * kQueryRows, last - first,
-                                 c.kSmem.stats + stage * stage_statistics_bytes(T) + offset};
-        };
-        // The first steps of a work come where the other kind's may still be read.
-        const bool comes_first = T.split && steps - w.steps_before < kMostStages;
-        const Ring q = q_ring(of_dv, steps);
-        StatisticSource with_q, with_dout;
-        if constexpr (multiplies_statistics(T)) {
-          with_q = statistic(p.workspace.statistics, q.stage, 0);
-        } else {
-          with_q = statistic(p.workspace.neg_lse_log2, q.stage, 0);
-        }
-        if (comes_first) wait_for_place(q, q_ring(!of_dv, w.steps_of_others), v);
-        q.acquire();
-        tiles.template load<T.q_rows, T.head_dim>({&p.maps.q, head, row, batch_q},
-                                                  c.q_place(q.stage), q.full(), rows, with_q);
-        const Ring dout = dout_ring(of_dv, steps);
-        if constexpr (!multiplies_statistics(T)) {
-          with_dout = statistic(p.workspace.delta, dout.stage, stat_bytes(T));
-        }
-        if (comes_first) wait_for_place(dout, dout_ring(!of_dv, w.steps_of_others), v);
-        dout.acquire();
-        tiles.template load<T.q_rows, T.head_dim_v>({map_of_dout, head, row, batch_q},
-                                                    c.dout_place(dout.stage), dout.full(), rows,
-                                                    with_dout);
-        ++steps;
+    for (uint32_t steps = w.steps_before; steps != w.steps_before + w.steps; ++steps) {
+      const int m = step.m_block(), head = w.head * p.group + step.head;
+      const int rows = clears_q ? s.seqlen_q - m * T.q_rows : T.q_rows;
+      const int row = s.offset_q + m * T.q_rows, batch_q = packed_q ? 0 : s.batch;
+      const int first = m * q_blocks(T), last = num_query_blocks(s.seqlen_q) - 1;
+      // The step's part of an array with a statistic of each row of the workspace.
+      const int64_t block = w.first_block + step.head * p.workspace.head_blocks + first;
+      const auto statistic = [&](const auto* of_rows, int stage, int offset) {
+        return StatisticSource{of_rows + block * kQueryRows, last - first,
+                               c.kSmem.stats + stage * stage_statistics_bytes(T) + offset};
+      };
+      // The first steps of a work come where the other kind's may still be read.
+      const bool comes_first = T.split && steps - w.steps_before < kMostStages;
+      const Ring q = q_ring(of_dv, steps);
+      StatisticSource with_q, with_dout;
+      if constexpr (multiplies_statistics(T)) {
+        with_q = statistic(p.workspace.statistics, q.stage, 0);
+      } else {
+        with_q = statistic(p.workspace.neg_lse_log2, q.stage, 0);
       }
+      if (comes_first) wait_for_place(q, q_ring(!of_dv, w.steps_of_others), v);
+      q.acquire();
+      tiles.template load<T.q_rows, T.head_dim>({&p.maps.q, head, row, batch_q}, c.q_place(q.stage),
+                                                q.full(), rows, with_q);
+      const Ring dout = dout_ring(of_dv, steps);
+      if constexpr (!multiplies_statistics(T)) {
+        with_dout = statistic(p.workspace.delta, dout.stage, stat_bytes(T));
+      }
+      if (comes_first) wait_for_place(dout, dout_ring(!of_dv, w.steps_of_others), v);
+      dout.acquire();
+      const TensorMap* map_of_dout = p.inputs.dout.data == nullptr ? nullptr : &p.maps.dout;
+      tiles.template load<T.q_rows, T.head_dim_v>({map_of_dout, head, row, batch_q},
+                                                  c.dout_place(dout.stage), dout.full(), rows,
+                                                  with_dout);
+      step.advance(w, p);
     }
     // A parity tells a phase from the next one only: every work's is waited for, not those alone
     // that give V's place away.

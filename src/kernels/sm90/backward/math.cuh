@@ -8,6 +8,15 @@
 
 namespace fa4::sm90::bwd {
 
+template <bool kInSharedMemory>
+struct VisitsOf {
+  using Type = BlockRange;
+};
+template <>
+struct VisitsOf<true> {
+  using Type = const BlockRange&;
+};
+
 // One work with queries.
 template <BwdTraits T, Part kPart>
 class Math {
@@ -65,6 +74,8 @@ class Math {
   static constexpr bool kInHalves = Shape::kInHalves;
   using Arithmetic = Elements<T, kPart>;
   using Statistics = typename Arithmetic::Statistics;
+  // The work's visits to blocks of queries: a copy, where registers have room for one.
+  using Visits = typename VisitsOf<T.softcap>::Type;
   using Factors = typename Arithmetic::Factors;
   using None = typename Arithmetic::None;
 
@@ -104,7 +115,7 @@ class Math {
     Scores rDP;
     Factors rFactors;
     elements.template probabilities<kBoth>(rS, rStats, q_stage, rY, rFactors);
-    if (is_masked) elements.template hide<kBoth>(rY, work, m);
+    if (is_masked) elements.template hide<kBoth>(rY, work, m());
     wait_for_dout();
     wait_for_v();
     products.issue_dp(rDP, rings);
@@ -117,7 +128,7 @@ class Math {
       elements.load_delta(rStats, dout_stage);
       elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
                                                Arithmetic::pairs_of(rFactors));
-      if (is_masked) elements.template hide<kBoth>(rY, work, m);
+      if (is_masked) elements.template hide<kBoth>(rY, work, m());
     } else {
       elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
                                                Arithmetic::pairs_of(rY));
@@ -153,13 +164,13 @@ class Math {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     None none;
     elements.template probabilities<kFirst>(rX, rStats, q_stage, rY, none);
-    if (is_masked) elements.template hide<kFirst>(rY, work, m);
+    if (is_masked) elements.template hide<kFirst>(rY, work, m());
     wait_for_dout();
     products.template issue_dv<kFirst>(rDV, rY, rings);
     ptx::wgmma_wait_group<1>();
     if (rings.steps > 0) release_q({rings.steps - 1});  // of the step before this one
     elements.template probabilities<kSecond>(rX, rStats, q_stage, rY, none);
-    if (is_masked) elements.template hide<kSecond>(rY, work, m);
+    if (is_masked) elements.template hide<kSecond>(rY, work, m());
     wait_for_v();
     products.issue_dp(rX, rings);
     products.template issue_dv<kSecond>(rDV, rY, rings);
@@ -196,7 +207,7 @@ class Math {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     Scores rDP;
     elements.factors_in_place(rS, rStats, q_stage);
-    if (is_masked) elements.hide(rS, work, m);
+    if (is_masked) elements.hide(rS, work, m());
     wait_for_dout();
     products.issue_dp(rDP, rings);
     if constexpr (!Arithmetic::kIsCrowded) elements.load_delta(rStats, dout_stage);
@@ -227,7 +238,7 @@ class Math {
     __syncwarp();  // every lane has read its lse, which came with Q
     release_q(rings);
     elements.template probabilities<kBoth>(rS, rStats, rings.q().stage(), rP, none);
-    if (is_masked) elements.template hide<kBoth>(rP, work, m);
+    if (is_masked) elements.template hide<kBoth>(rP, work, m());
   }
   template <bool kIsLast>
   __device__ void end_for_dv(Scores& rS, Statistics& rStats, const Operand& rP,
@@ -263,12 +274,18 @@ class Math {
       go_to_next();
     }
   }
-  // Which block comes next, and whether some of the CTA's keys do not see all of it.
-  __device__ void go_to(int block) {
-    m = block == rows.n_block_max ? rows.n_block_min : block;
-    is_masked = m >= rows.full_end || m < rows.full_begin;
+  // Which block comes next, for one head or for all, and whether some of the CTA's keys do not see
+  // all of it.
+  __device__ void go_to(int next) {
+    visit = next == rows.n_block_max ? rows.n_block_min : next;
+    heads_left = c.params.order.heads_together != 0 ? c.params.group : 1;
+    is_masked = visit >= rows.full_end || visit < rows.full_begin;
   }
-  __device__ void go_to_next() { go_to(m + 1); }
+  __device__ void go_to_next() {
+    if (--heads_left == 0) go_to(visit + 1);
+  }
+  // The step's queries: m() q_rows and on.
+  __device__ int m() const { return block_of_visit(visit); }
 
   template <int kCount>
   __device__ static void clear(float (&x)[kCount]) {
@@ -328,7 +345,7 @@ class Math {
 
   const Context<T>& c;
   const Work& work;
-  const BlockRange rows;  // its blocks of queries
+  const Visits rows;
   const int warpgroup;
   const Products<T, kPart> products;
   const int lane;  // in the warpgroup
@@ -338,7 +355,8 @@ class Math {
   const KState<T> k;
   const VState v;
   bool has_v = false;  // it is there
-  int m;               // the step's queries: m q_rows and on
+  int visit;           // to a block of queries
+  int heads_left;      // of the visit, this step's too
   bool is_masked;      // some of the CTA's keys do not see all of them
 
   typename Products<T, kPart>::Keys rK;

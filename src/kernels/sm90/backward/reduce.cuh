@@ -25,7 +25,7 @@ class Reducer {
       if (work.steps < 0) return;
       const bool has_dq = work.part != Part::kDv && c.params.workspace.dq != nullptr;
       if (work.steps > 0 && has_dq) {
-        wait_for_zeros<T>(c.params, work.section);
+        wait_for_zeros<T>(c.params, work);
         visit(work);
       }
       works.release(true);
@@ -41,19 +41,15 @@ class Reducer {
 
   __device__ void visit(const Work& w) {
     const BwdWorkspace& workspace = c.params.workspace;
-    int64_t block = first_query_block(c.params, w.sequence, w.head * c.params.group) +
-                    w.rows.n_block_min * kBlocks;
-    const int64_t skipped = head_blocks(c.params) - w.blocks() * kBlocks;
     const int blocks = num_query_blocks(w.sequence.seqlen_q);
-    int m = w.rows.n_block_min;
+    Step at(w);
 #pragma unroll 1
     for (const uint32_t end = step + w.steps; step != end; ++step) {
       if (step % kReduceWarps == warp) {
-        uint32_t* turn = workspace.turns == nullptr ? nullptr : workspace.turns + block;
-        // Deterministic: until the CTAs before this one have added to block m.
-        const uint32_t before = turn == nullptr ? 0 : rank(w, m);
-        if (before > 0) wait_for_count(turn, before);
-        const bool is_first = turn != nullptr && before == 0;
+        const int m = at.m_block();
+        const int64_t block = w.first_block + at.head * workspace.head_blocks + m * kBlocks;
+        const Turn turn = turn_at(w, m, block);
+        turn.wait();
         DqState<T> dq{step * kParts};
 #pragma unroll 1
         for (int part = 0; part < kParts; ++part, dq.advance()) {
@@ -62,21 +58,48 @@ class Reducer {
           // Of the last step's blocks the second may lie past the sequence.
           if (kBlocks == 1 || m * kBlocks + part / kBlockParts < blocks) {
             add(workspace.dq + (block * kBlockParts + part) * (dq_bytes(T) / 4), dq.place(),
-                is_first);
+                turn.is_first);
           }
           ptx::cp_async_bulk_commit_group();
-          if (!kHoldsStep || turn == nullptr) release<1>(dq);
+          if (!kHoldsStep || !turn.is_given) release<1>(dq);
         }
-        if (turn != nullptr) {
+        if (turn.is_given) {
           if (kHoldsStep) release<kParts>({step * kParts});
-          give(turn, min(blocks - m * kBlocks, kBlocks));
+          turn.give(min(blocks - m * kBlocks, kBlocks));
         }
       }
-      block += kBlocks;
-      if (++m < w.rows.n_block_max) continue;
-      m = w.rows.n_block_min;
-      block += skipped;
+      at.advance(w, c.params);
     }
+  }
+
+  // When a step may be added, and who waits for it.
+  struct Turn {
+    uint32_t* counts;  // of its blocks
+    uint32_t before;   // so many come first
+    bool is_first;     // its parts are stored
+    bool is_given;     // others wait until they are there
+
+    // Until those before it have added.
+    __device__ void wait() const {
+      if (before > 0) wait_for_count(counts, before);
+    }
+    // At once when the sums are there: the next CTA is two steps behind this one or fewer. The
+    // other reducing warp has the next step meanwhile. What a bulk operation wrote is visible to
+    // the thread that waited for its completion without a proxy fence (PTX ISA, "Async proxy").
+    // `count`: of the step's blocks, how many the sequence has.
+    __device__ void give(int count) const {
+      ptx::cp_async_bulk_wait_group<0>();
+      for (int i = 1; i < count; ++i) atomicAdd(counts + i, 1u);  // the postprocess reads it
+      ptx::red_release_gpu_add(counts, 1);
+    }
+  };
+  // Deterministic: behind all CTAs before this one, else behind the first alone.
+  __device__ Turn turn_at(const Work& w, int m, int64_t block) const {
+    uint32_t* counts = c.params.workspace.dq_counts;
+    if (counts == nullptr) return {nullptr, 0, false, false};
+    const uint32_t rank = turn_of(c.params, w.sequence, w.head, w.n_block, m, kKeys, T.q_rows);
+    const bool in_turns = c.params.deterministic != 0;
+    return {counts + block, in_turns ? rank : min(rank, 1u), rank == 0, in_turns || rank == 0};
   }
 
   // The first in turn finds no zeros: its part becomes the sum.
@@ -94,23 +117,6 @@ class Reducer {
     ptx::cp_async_bulk_wait_group_read<0>();
 #pragma unroll
     for (int i = 0; i < kCount; ++i, dq.advance()) c.pipeline(kDqFull).consumer_release(dq);
-  }
-
-  // Of the CTAs that visit block m, how many add before this one.
-  __device__ uint32_t rank(const Work& w, int m) const {
-    return turn_of(c.params, w.sequence, w.n_block, m, kKeys, T.q_rows);
-  }
-
-  // At once when the sums are there: the next CTA is two steps behind this one or fewer. The other
-  // reducing warp has the next step meanwhile. What a bulk operation wrote is visible to the thread
-  // that waited for its completion without a proxy fence (PTX ISA, "Async proxy"). `count`: of the
-  // step's blocks, how many the sequence has.
-  __device__ static void give(uint32_t* turns, int count) {
-    ptx::cp_async_bulk_wait_group<0>();
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      if (i < count) ptx::red_release_gpu_add(turns + i, 1);
-    }
   }
 
   const Context<T>& c;
