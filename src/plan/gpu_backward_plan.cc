@@ -24,7 +24,7 @@ constexpr double kL2ShareOfShortHeads = 0.08;
 constexpr int64_t kWorksOfLongHead = 32, kWorksOfLongHeadInTurns = 16;
 // Where so many blocks of keys add to a block of queries, or fewer, its first sums are stored, not
 // added to zeros, which weigh more the fewer there are
-// (docs/kernels/bwd_sm90_experiments.md, "The first one stores").
+// (docs/kernels/bwd_sm90_order.md, "The first one stores").
 constexpr int64_t kFewAdditions = 64;
 // The same where rows are not bounded to the right, so that all works of a head keep in step with
 // its first one; and there sums find their zeros in the L2 cache if they are no more than this
@@ -275,7 +275,7 @@ void explain_backward_order(const AttentionProblem& p, int group_parts, const Bw
                       "queries and sums of dq of a section fit the L2 cache"});
   }
   if (order.heads_down > 0) {
-    steps->push_back({"heads down the queries",
+    steps->push_back({"last heads",
                       fmt::format("the last {} of {}, {} sections, first keys first",
                                   order.heads_down, heads, order.sections_down),
                       "behind those that store; their short works fill the end"});

@@ -10,7 +10,7 @@
 namespace fa4::internal {
 namespace {
 
-// Measured, in steps of 64 queries (docs/kernels/bwd_sm90_experiments.md, "Parts that meet").
+// Measured, in steps of 64 queries (docs/kernels/bwd_sm90_order.md, "Groups cut anew").
 //
 // What a work takes beside its steps: by itself; of a part of a group, whose dk and dv go to
 // another one in f32.

@@ -31,8 +31,8 @@ int parts(const ProblemDesc& desc) {
 }
 int parts(const Shape& s) { return parts(desc_of(s)); }
 
-// The fastest of those that were measured, or within 2 % of it
-// (docs/kernels/bwd_sm90_experiments.md, "Parts that meet").
+// The fastest of those that were measured, or within 3 % of it
+// (docs/kernels/bwd_sm90_order.md, "Groups cut anew").
 TEST(GroupParts, AreThoseThatWereFastest) {
   EXPECT_EQ(parts({1, 8192, 8, 1, true}), 4);
   EXPECT_EQ(parts({1, 4096, 8, 1, true}), 8);
