@@ -74,10 +74,11 @@ struct BwdRowTraits {
 //
 // Of those that add to dq's sums of a block of queries the one with the first turn comes first.
 // From the last keys on and up the queries, a causal mask's works come to a block behind one
-// another by themselves, but end with the longest ones. Where all have turns, works of the last
-// heads go the other way: from the first keys on and down the queries, so that their short ones
-// fill the end. Which way a head goes follows from its number among a sequence's heads alone, so
-// that the bits of its sums depend on nothing else in the batch.
+// another by themselves, but end with the longest ones. The other way is from the first keys on and
+// down the queries: all begin at the same block, and end with the short ones. Where only the first
+// one is waited for all heads go down; where all have turns, the last heads of a sequence. Which
+// way a head goes then follows from its number alone, so that the bits of its sums depend on
+// nothing else in the batch.
 struct BwdOrder {
   int32_t sections;         // of key heads whose queries and dq share the L2 cache
   int32_t last_keys_first;  // works come from a sequence's last block of keys on
