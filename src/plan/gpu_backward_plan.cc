@@ -82,8 +82,7 @@ double l2_share(const AttentionProblem& p, const BackwardShape& shape, const Tur
   const int64_t works = works_of_head(p, shape);
   if (p.deterministic) {
     if (is_full) return 0.0;
-    return shape.first_stores && works < kWorksOfLongHeadInTurns ? kL2ShareOfShortHeads
-                                                                 : turns.l2_share;
+    return works < kWorksOfLongHeadInTurns ? turns.l2_share_of_short_heads : turns.l2_share;
   }
   if (shape.first_stores && (is_full || works < kWorksOfLongHead)) return kL2ShareOfShortHeads;
   return is_full ? 0.0 : kL2ShareForQueries;

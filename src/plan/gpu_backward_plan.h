@@ -73,8 +73,9 @@ MaskSpec mask_as_asked(const AttentionProblem& problem);
 // How many heads a deterministic backward of an architecture has in flight. A CTA adds to a block
 // after the CTA before it, a step and the time in which that one's sums reach memory later.
 struct TurnRow {
-  double l2_share;         // under a mask: of the L2 cache for the queries of the heads in flight
-  int columns;             // that time: as long as a product of so many columns takes
+  double l2_share;  // under a mask: of the L2 cache for the queries of the heads in flight
+  double l2_share_of_short_heads;  // the same of heads with few works
+  int columns;                     // that time: as long as a product of so many columns takes
   int columns_last_first;  // the same where the last keys come first; 0: nobody begins later for it
 };
 

@@ -13,7 +13,8 @@ namespace {
 // or one of 128, and a turn takes no longer. More heads than the L2 cache holds cost 6 to 14 %, of
 // few nobody waits (docs/kernels/bwd_sm90_experiments.md, "Turns given at once"; a turn without a
 // mask: bwd_sm90_order.md, "The first one stores").
-constexpr TurnRow kTurns{.l2_share = 0.27, .columns = 128, .columns_last_first = 0};
+constexpr TurnRow kTurns{
+    .l2_share = 0.27, .l2_share_of_short_heads = 0.08, .columns = 128, .columns_last_first = 0};
 
 }  // namespace
 

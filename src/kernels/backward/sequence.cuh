@@ -24,13 +24,13 @@ __device__ inline BlockRange rows_of_keys(const MaskParams& mask, const Sequence
   return rows;
 }
 
-// Of the blocks of `keys` keys that visit block `m_block` of `rows` rows, how many add to its dq
-// before block `n_block` does. It follows from rows_of_keys alone, so that only those count that
-// come.
-__device__ inline uint32_t turn_of(const BwdParams& p, const Sequence& s, int kv_head, int n_block,
+// Of the blocks of `keys` keys of key head `head` (or of a part of its group) that visit block
+// `m_block` of `rows` rows, how many add to its dq before block `n_block` does. It follows from
+// rows_of_keys alone, so that only those count that come.
+__device__ inline uint32_t turn_of(const BwdParams& p, const Sequence& s, int head, int n_block,
                                    int m_block, int keys, int rows) {
   const int first_row = m_block * rows;
-  const bool last_first = p.order.last_keys_first != 0 && !goes_down(p.order, kv_head, p.heads_kv);
+  const bool last_first = p.order.last_keys_first != 0 && !goes_down(p.order, head, p.heads_kv);
   return turn_of_block(n_block, first_row, first_row + rows, s.seqlen_q, s.seqlen_k,
                        p.mask.window_left, p.mask.window_right, keys, last_first);
 }

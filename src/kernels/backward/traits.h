@@ -84,7 +84,7 @@ struct BwdOrder {
   int32_t last_keys_first;  // works come from a sequence's last block of keys on
   int32_t heads_down;       // the last ones of a sequence's key heads: behind all others, in
   int32_t sections_down;    // sections of their own, from the first keys on, down the queries
-  int32_t first_stores;     // what it has for a block of dq; else all add to zeros
+  int32_t first_stores;     // the workspace has dq_counts (params.h); else all add to zeros
   // All heads of a group at each visit to a block of queries; else all blocks for one head before
   // the next head.
   int32_t heads_together;
