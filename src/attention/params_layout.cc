@@ -146,7 +146,7 @@ ParamsLayout backward_layout() {
       "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, "
       "deterministic",
       softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, deterministic);
-  FA4_ADD_FIELDS(fields, order, sections, last_keys_first, heads_down, sections_down, first_stores,
+  FA4_ADD_FIELDS(fields, order, sections, last_keys_first, heads_down, pair_sections, first_stores,
                  heads_together);
   return {"BwdParams", sizeof(BwdParams), fields.take()};
 }

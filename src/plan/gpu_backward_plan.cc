@@ -31,9 +31,17 @@ constexpr int64_t kFewAdditions = 64;
 // share of it.
 constexpr int64_t kFewAdditionsInStep = 16;
 constexpr double kL2ShareOfZeros = 0.5;
-// Deterministic, where the last keys come first: of so many of a sequence's key heads one goes the
-// other way, and works of those an SM in a section, so that they begin a turn after one another.
-constexpr int64_t kHeadsOfOneDown = 8, kWorksDown = 2;
+// Deterministic: half of a sequence's key heads go down the queries, or one of so many where works
+// do not get longer from block to block, or come in two kinds
+// (docs/kernels/bwd_sm90_order.md, "Heads in pairs").
+constexpr int64_t kHeadsOfOneDown = 8;
+// Works an SM of a section of pairs that go up, where one of kHeadsOfOneDown goes down; and how
+// much of an SM may have none, lest a section with a pair more begin works late.
+constexpr int64_t kWorksOfFewPairs = 2;
+constexpr double kIdleOfPairs = 1.0 / 16;
+// Deterministic without a mask: works that begin a turn after one another leave SMs idle in the
+// beginning and in the end. Of so many works an SM or fewer, so many are in flight.
+constexpr int64_t kFewWorksInStep = 4, kWorksOfSectionInStep = 2;
 // Works of an SM. Under a mask, longest first, the long ones of the last section go on when others
 // have ended. That weighs where there are fewer than kFewWorks in all: a section then has so many
 // at least (docs/kernels/bwd_sm90_experiments.md, "The last section").
@@ -86,6 +94,33 @@ double l2_share(const AttentionProblem& p, const BackwardShape& shape, const Tur
   }
   if (shape.first_stores && (is_full || works < kWorksOfLongHead)) return kL2ShareOfShortHeads;
   return is_full ? 0.0 : kL2ShareForQueries;
+}
+
+// Whether works get longer from block to block, and each brings a gradient of queries: then a head
+// that goes up and one that goes down fill SMs between them, without a wait.
+bool goes_in_pairs(const MaskSpec& mask, const BackwardShape& shape) {
+  return !mask.is_bounded_left() && shape.parts == 1;
+}
+
+// Of a sequence's key heads, or parts of their groups, how many go down the queries.
+int64_t heads_down(const AttentionProblem& p, const BackwardShape& shape, bool stores) {
+  const MaskSpec mask = mask_as_asked(p);
+  const int64_t heads = p.heads_kv * shape.group_parts;
+  if (!stores || !mask.is_bounded_right()) return 0;
+  if (!p.deterministic) return heads;
+  return goes_in_pairs(mask, shape) ? heads / 2 : (heads + kHeadsOfOneDown / 2) / kHeadsOfOneDown;
+}
+
+// Pairs of a section of theirs.
+int64_t pairs_at_once(const AttentionProblem& p, const DeviceSpec& device,
+                      const BackwardShape& shape, const TurnRow& turns) {
+  int64_t works = kWorksOfFewPairs;
+  // The works of a part of several heads come to the second one more than a turn after another.
+  if (goes_in_pairs(mask_as_asked(p), shape)) {
+    works = p.group() == shape.group_parts ? turns.pair_works : 1;
+  }
+  const double wanted = (1.0 - kIdleOfPairs) * static_cast<double>(works * device.num_sms);
+  return ceil_div(static_cast<int64_t>(wanted), works_of_head(p, shape));
 }
 
 std::string check_strides_of_gradients(const AttentionProblem& p) {
@@ -151,9 +186,7 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
   // the queries, each follows those before it.
   const bool is_bounded = mask_as_asked(p).is_bounded_right();
   const bool stores = first_stores(p, device, shape), last_first = p.deterministic && is_bounded;
-  const int64_t down = !stores || !is_bounded ? 0
-                       : p.deterministic      ? (heads + kHeadsOfOneDown / 2) / kHeadsOfOneDown
-                                              : heads;
+  const int64_t down = heads_down(p, shape, stores), pairs = std::min(down, heads - down);
 
   const double row_bytes =
       2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
@@ -164,6 +197,10 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
     const int64_t few = works < kWorksOfShortHead ? kFewWorksOfShortHeads : kFewWorksOfSection;
     section = std::max(section, ceil_div(few * device.num_sms, works));
   }
+  if (down == heads) section = std::max(section, ceil_div(int64_t{device.num_sms}, works));
+  if (p.deterministic && !is_bounded && batch * heads * works < kFewWorksInStep * device.num_sms) {
+    section = std::max(section, ceil_div(kWorksOfSectionInStep * device.num_sms, works));
+  }
   const int columns = last_first ? turns.columns_last_first : turns.columns;
   if (p.deterministic && columns > 0) {
     // So many heads at once that a head's CTAs begin a turn after one another, and none waits.
@@ -171,8 +208,6 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
     section = std::max(section, ceil_div(int64_t{shape.head_dim + columns} * device.num_sms,
                                          int64_t{shape.head_dim} * steps));
   }
-  const int64_t works_down = p.deterministic ? kWorksDown : 1;
-  const int64_t section_down = std::max(section, ceil_div(works_down * device.num_sms, works));
   // Works that all begin at the last queries keep together there. Those of a window are each
   // elsewhere, and what one of them has read is read again sooner where a head comes at a time.
   const bool together = down == heads && !mask_as_asked(p).is_bounded_left();
@@ -180,10 +215,10 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
     const int64_t most = std::max<int64_t>(heads_in_all, 1);
     return static_cast<int32_t>(ceil_div(most, std::clamp<int64_t>(heads_of_one, 1, most)));
   };
-  return {.sections = sections(batch * (heads - down), section),
+  return {.sections = sections(batch * (heads - 2 * pairs), section),
           .last_keys_first = last_first,
           .heads_down = static_cast<int32_t>(down),
-          .sections_down = sections(batch * down, section_down),
+          .pair_sections = sections(batch * pairs, pairs_at_once(p, device, shape, turns)),
           .first_stores = stores,
           .heads_together = together};
 }
@@ -266,18 +301,23 @@ void explain_backward_order(const AttentionProblem& p, int group_parts, const Bw
                       fmt::format("of {} query heads, each in {} parts", p.group(), group_parts),
                       "whole ones leave CTAs idle; dk and dv of the parts add up in f32"});
   }
-  const int64_t heads = p.heads_kv * group_parts, up = heads - order.heads_down;
-  if (up > 0) {
-    steps->push_back({"order",
-                      fmt::format("{} sections of key heads, {} keys first", order.sections,
-                                  order.last_keys_first != 0 ? "last" : "first"),
-                      "queries and sums of dq of a section fit the L2 cache"});
+  const int64_t heads = p.heads_kv * group_parts, down = order.heads_down;
+  const int64_t pairs = std::min(down, heads - down);
+  if (const int64_t others = heads - 2 * pairs; others > 0) {
+    const bool goes_down = down > pairs;
+    steps->push_back(
+        {"order",
+         fmt::format("{} of {} key heads in {} sections, {} keys first{}", others, heads,
+                     order.sections, !goes_down && order.last_keys_first != 0 ? "last" : "first",
+                     goes_down ? ", down the queries" : ""),
+         goes_down ? "all begin behind the one that stores; short works fill the end"
+                   : "queries and sums of dq of a section fit the L2 cache"});
   }
-  if (order.heads_down > 0) {
-    steps->push_back({"last heads",
-                      fmt::format("the last {} of {}, {} sections, first keys first",
-                                  order.heads_down, heads, order.sections_down),
-                      "behind those that store; their short works fill the end"});
+  if (pairs > 0) {
+    steps->push_back({"pairs",
+                      fmt::format("{} of {} key heads in {} sections: half go up, half down",
+                                  2 * pairs, heads, order.pair_sections),
+                      "each follows the one before it by a turn, and all end together"});
   }
   if (p.deterministic) {
     steps->push_back({"dq", "added up in turns", "deterministic: the same order in every run"});

@@ -77,6 +77,7 @@ struct TurnRow {
   double l2_share_of_short_heads;  // the same of heads with few works
   int columns;                     // that time: as long as a product of so many columns takes
   int columns_last_first;  // the same where the last keys come first; 0: nobody begins later for it
+  int pair_works;  // of pairs of heads in flight, works an SM that go up, and as many that go down
 };
 
 BwdOrder choose_backward_order(const AttentionProblem& problem, const DeviceSpec& device,

@@ -31,6 +31,10 @@ constexpr int64_t kManyWorks = 8, kMostBlocks = 1024;
 // Deterministic, with works of one length: so many key heads fill a device with some thousand keys,
 // and of fewer so many parts, whose works wait less for those of their head.
 constexpr int64_t kHeadsThatFill = 4, kPartsThatFill = 8;
+// Deterministic, with works of many lengths: query heads of a part
+// (docs/kernels/bwd_sm90_order.md, "Heads in pairs"); of works in two kinds one.
+constexpr int64_t kHeadsOfPart = 2, kHeadsOfPartOfFewColumns = 4;
+constexpr int kFewColumns = 64;
 
 // Whether blocks of keys are seen by many queries and by few: not of a window, nor of no mask.
 bool are_uneven(const MaskSpec& mask) { return mask.is_bounded_left() != mask.is_bounded_right(); }
@@ -99,9 +103,17 @@ class BlockSteps {
 };
 
 // Not of the batch or of lengths, which must change no bit. Where works of a head wait for turns of
-// others, heads of a group one after the other wait for all that came before.
-int deterministic_parts(const AttentionProblem& p) {
-  if (are_uneven(mask_as_asked(p))) return static_cast<int>(p.group());
+// others, of many heads one after the other some wait long, and what they read falls out of the
+// cache.
+int deterministic_parts(const AttentionProblem& p, const BackwardShape& shape) {
+  if (are_uneven(mask_as_asked(p))) {
+    const int64_t most = shape.parts > 1                 ? 1
+                         : shape.head_dim <= kFewColumns ? kHeadsOfPartOfFewColumns
+                                                         : kHeadsOfPart;
+    int64_t heads = std::min(most, p.group());
+    while (p.group() % heads != 0) --heads;
+    return static_cast<int>(p.group() / heads);
+  }
   if (p.heads_kv >= kHeadsThatFill) return 1;
   int64_t parts = 1;
   while (p.group() % parts != 0 || (p.heads_kv * parts < kPartsThatFill && parts < p.group())) {
@@ -115,7 +127,7 @@ int deterministic_parts(const AttentionProblem& p) {
 int choose_group_parts(const AttentionProblem& p, const DeviceSpec& device,
                        const BackwardShape& shape) {
   if (p.group() == 1) return 1;
-  if (p.deterministic) return deterministic_parts(p);
+  if (p.deterministic) return deterministic_parts(p, shape);
   if (p.batch == 0) return 1;  // no sequence has a mean length
   const Sequences s = mean_sequences(p);
   const int64_t machines = std::max(device.num_sms / shape.cluster, 1);

@@ -13,8 +13,11 @@ using sm100::BwdTraits;
 
 // Steps take a third of Hopper's time, so that a turn takes several: no CTA is far enough behind
 // the one before it by its diagonal alone. By a model of the schedule; no Blackwell has run it.
-constexpr TurnRow kTurns{
-    .l2_share = 0.8, .l2_share_of_short_heads = 0.8, .columns = 256, .columns_last_first = 256};
+constexpr TurnRow kTurns{.l2_share = 0.8,
+                         .l2_share_of_short_heads = 0.8,
+                         .columns = 256,
+                         .columns_last_first = 256,
+                         .pair_works = 3};
 
 const Sm100BackwardRow* find_row(const AttentionProblem& p) {
   return find_sm100_backward(p.head_dim, p.head_dim_v, p.seqlen_k);

@@ -10,11 +10,16 @@ namespace fa4::internal {
 namespace {
 
 // Last keys first: a CTA begins at its diagonal, two steps of 64 queries behind the CTA before it
-// or one of 128, and a turn takes no longer. More heads than the L2 cache holds cost 6 to 14 %, of
-// few nobody waits (docs/kernels/bwd_sm90_experiments.md, "Turns given at once"; a turn without a
-// mask: bwd_sm90_order.md, "The first one stores").
-constexpr TurnRow kTurns{
-    .l2_share = 0.27, .l2_share_of_short_heads = 0.08, .columns = 128, .columns_last_first = 0};
+// or one of 128, and a turn takes no longer where it is of 64. More heads than the L2 cache holds
+// cost 6 to 14 %, of few nobody waits (docs/kernels/bwd_sm90_experiments.md, "Turns given at once";
+// a turn without a mask, and pairs: bwd_sm90_order.md).
+TurnRow turns_of(const sm90::BwdTraits& t) {
+  return {.l2_share = 0.27,
+          .l2_share_of_short_heads = 0.08,
+          .columns = 128,
+          .columns_last_first = 0,
+          .pair_works = t.q_rows > kQueryRows ? 3 : 1};
+}
 
 }  // namespace
 
@@ -61,7 +66,7 @@ Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec&
   const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
   spec.group_parts = choose_group_parts(p, device, spec.shape());
-  spec.order = choose_backward_order(p, device, spec.shape(), kTurns);
+  spec.order = choose_backward_order(p, device, spec.shape(), turns_of(spec.traits));
   spec.num_sms = device.num_sms;
   return spec;
 }

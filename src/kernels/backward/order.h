@@ -21,18 +21,29 @@ struct BlockOfKeys {
 constexpr BlockOfKeys block_of_keys(const BwdOrder& order, uint32_t index, uint32_t batch,
                                     uint32_t heads, uint32_t blocks) {
   const uint32_t down = static_cast<uint32_t>(order.heads_down), up = heads - down;
-  const uint32_t works_up = batch * up * blocks;
-  const bool is_down = index >= works_up;
-  const uint32_t heads_this_way = is_down ? down : up;
-  const HeadAndBlock at =
-      section_order(is_down ? index - works_up : index, batch * heads_this_way, blocks,
-                    static_cast<uint32_t>(is_down ? order.sections_down : order.sections),
-                    !is_down && order.last_keys_first != 0);
-  const int sequence = at.head / static_cast<int>(heads_this_way);
-  return {
-      sequence,
-      at.head - sequence * static_cast<int>(heads_this_way) + static_cast<int>(is_down ? up : 0),
-      at.block};
+  const uint32_t pairs = down < up ? down : up, others = heads - 2 * pairs;  // of a sequence
+  const uint32_t works_of_others = batch * others * blocks;
+  // Of heads of a kind, in all sequences; the first of a sequence is `first`.
+  uint32_t heads_of_kind = others, first = down > up ? 2 * pairs : pairs;
+  HeadAndBlock at;
+  if (index < works_of_others) {
+    const bool last_first = down <= up && order.last_keys_first != 0;
+    at = section_order(index, batch * others, blocks, static_cast<uint32_t>(order.sections),
+                       last_first);
+  } else {
+    index -= works_of_others;
+    const Section of = section_of_tile(index, batch * pairs, 2 * blocks,
+                                       static_cast<uint32_t>(order.pair_sections));
+    index -= of.first_head * blocks;  // as if the sections before were of one way
+    const bool is_down = index - of.first_head * blocks >= of.heads * blocks;
+    if (is_down) index -= of.heads * blocks;
+    at = tile_of_section(of, index, blocks, !is_down && order.last_keys_first != 0);
+    heads_of_kind = pairs;
+    first = is_down ? up : 0;
+  }
+  const int sequence = at.head / static_cast<int>(heads_of_kind);
+  const int head = at.head - sequence * static_cast<int>(heads_of_kind);
+  return {sequence, head + static_cast<int>(first), at.block};
 }
 
 // Blocks of queries as the works of a head visit them, from n_block_min up: those of a head that

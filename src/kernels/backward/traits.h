@@ -73,18 +73,21 @@ struct BwdRowTraits {
 // (order.h).
 //
 // Of those that add to dq's sums of a block of queries the one with the first turn comes first.
-// From the last keys on and up the queries, a causal mask's works come to a block behind one
-// another by themselves, but end with the longest ones. The other way is from the first keys on and
-// down the queries: all begin at the same block, and end with the short ones. Where only the first
-// one is waited for all heads go down; where all have turns, the last heads of a sequence. Which
-// way a head goes then follows from its number alone, so that the bits of its sums depend on
-// nothing else in the batch.
+// A head whose works go up the queries has its last keys first: under a causal mask works come to a
+// block behind one another by themselves, each longer than the one before. One whose works go down
+// has its first keys first: all begin at the same block, each shorter. Where only the first one is
+// waited for all heads go down. Where all have turns, half of them go up and half down, side by
+// side: a CTA that has had the i-th work up, which is short, takes the i-th down, which is long, a
+// turn after the one before it. Which way a head goes then follows from its number alone, so that
+// the bits of its sums depend on nothing else in the batch.
 struct BwdOrder {
   int32_t sections;         // of key heads whose queries and dq share the L2 cache
-  int32_t last_keys_first;  // works come from a sequence's last block of keys on
-  int32_t heads_down;       // the last ones of a sequence's key heads: behind all others, in
-  int32_t sections_down;    // sections of their own, from the first keys on, down the queries
-  int32_t first_stores;     // the workspace has dq_counts (params.h); else all add to zeros
+  int32_t last_keys_first;  // heads that go up: from a sequence's last block of keys on
+  int32_t heads_down;       // so many of a sequence's key heads, its last ones
+  // Of pairs of a head that goes up and one that goes down, which come behind all other heads. A
+  // section has the works up first.
+  int32_t pair_sections;
+  int32_t first_stores;  // the workspace has dq_counts (params.h); else all add to zeros
   // All heads of a group at each visit to a block of queries; else all blocks for one head before
   // the next head.
   int32_t heads_together;

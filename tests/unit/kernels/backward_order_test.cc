@@ -15,42 +15,54 @@
 namespace fa4 {
 namespace {
 
-constexpr BwdOrder kUp{.sections = 2,
-                       .last_keys_first = 1,
-                       .heads_down = 1,
-                       .sections_down = 1,
-                       .first_stores = 1,
-                       .heads_together = 0};
+BwdOrder order_of(int heads_down, bool last_keys_first, int sections) {
+  return {.sections = sections,
+          .last_keys_first = last_keys_first,
+          .heads_down = heads_down,
+          .pair_sections = sections,
+          .first_stores = 1,
+          .heads_together = 0};
+}
 
-TEST(BackwardOrder, HeadsThatGoDownComeBehindAllOthers) {
-  std::vector<std::tuple<int, int, int>> works;
-  for (uint32_t i = 0; i < 12; ++i) {
-    const BlockOfKeys at = block_of_keys(kUp, i, 2, 3, 2);
+using Works = std::vector<std::tuple<int, int, int>>;  // sequence, head, block
+
+Works works_of(const BwdOrder& order, uint32_t batch, uint32_t heads, uint32_t blocks) {
+  Works works;
+  for (uint32_t i = 0; i < batch * heads * blocks; ++i) {
+    const BlockOfKeys at = block_of_keys(order, i, batch, heads, blocks);
     works.emplace_back(at.batch, at.head, at.block);
   }
-  const std::vector<std::tuple<int, int, int>> expected = {
-      {0, 0, 1}, {0, 1, 1}, {0, 0, 0}, {0, 1, 0}, {1, 0, 1}, {1, 1, 1},
-      {1, 0, 0}, {1, 1, 0}, {0, 2, 0}, {1, 2, 0}, {0, 2, 1}, {1, 2, 1}};
-  EXPECT_EQ(works, expected);
+  return works;
+}
+
+// The second of three heads has nobody beside it.
+TEST(BackwardOrder, AHeadThatGoesDownFollowsOneThatGoesUp) {
+  const Works expected = {{0, 1, 1}, {0, 1, 0}, {1, 1, 1}, {1, 1, 0}, {0, 0, 1}, {0, 0, 0},
+                          {0, 2, 0}, {0, 2, 1}, {1, 0, 1}, {1, 0, 0}, {1, 2, 0}, {1, 2, 1}};
+  EXPECT_EQ(works_of(order_of(1, true, 2), 2, 3, 2), expected);
+}
+
+TEST(BackwardOrder, ASectionOfPairsHasThoseThatGoUpFirst) {
+  const Works expected = {{0, 0, 1}, {0, 1, 1}, {0, 0, 0}, {0, 1, 0},
+                          {0, 2, 0}, {0, 3, 0}, {0, 2, 1}, {0, 3, 1}};
+  EXPECT_EQ(works_of(order_of(2, true, 1), 1, 4, 2), expected);
+}
+
+TEST(BackwardOrder, AllHeadsGoDown) {
+  const Works expected = {{0, 0, 0}, {0, 1, 0}, {0, 0, 1}, {0, 1, 1}};
+  EXPECT_EQ(works_of(order_of(2, false, 1), 1, 2, 2), expected);
 }
 
 TEST(BackwardOrder, EveryBlockOfKeysComesOnce) {
-  for (int down = 0; down <= 5; ++down) {
-    for (const int sections : {1, 3, 20}) {
-      const BwdOrder order{.sections = sections,
-                           .last_keys_first = down % 2,
-                           .heads_down = down,
-                           .sections_down = sections,
-                           .first_stores = 1,
-                           .heads_together = 0};
-      std::set<std::tuple<int, int, int>> once;
-      for (uint32_t i = 0; i < 4 * 5 * 7; ++i) {
-        const BlockOfKeys at = block_of_keys(order, i, 4, 5, 7);
-        once.emplace(at.batch, at.head, at.block);
+  for (const int heads : {5, 6}) {
+    for (int down = 0; down <= heads; ++down) {
+      for (const int sections : {1, 3, 4}) {
+        const Works works = works_of(order_of(down, down % 2 != 0, sections), 4, heads, 7);
+        const std::set<std::tuple<int, int, int>> once(works.begin(), works.end());
+        EXPECT_EQ(once.size(), works.size());
+        EXPECT_EQ(*once.begin(), (std::tuple{0, 0, 0}));
+        EXPECT_EQ(*once.rbegin(), (std::tuple{3, heads - 1, 6}));
       }
-      EXPECT_EQ(once.size(), 4u * 5 * 7);
-      EXPECT_EQ(*once.begin(), (std::tuple{0, 0, 0}));
-      EXPECT_EQ(*once.rbegin(), (std::tuple{3, 4, 6}));
     }
   }
 }
@@ -75,15 +87,16 @@ TEST(BackwardOrder, VisitsGoUpThroughTheSameBlocks) {
 // Who waits for those before him in a block of queries waits for works that come sooner alone, and
 // of the blocks of keys that visit one each has a turn of its own, from 0 on.
 TEST(BackwardOrder, WorksWaitForSoonerOnesAlone) {
-  constexpr int kKeys = 128, kRows = 64, kHeads = 4;
+  constexpr int kKeys = 128, kRows = 64, kHeads = 5, kHeadsDown = 2;
+  const BwdOrder order = order_of(kHeadsDown, true, 2);
   const std::pair<int, int> lengths[] = {{700, 700}, {300, 900}, {900, 300}, {64, 1000}};
   for (const auto& [seqlen_q, seqlen_k] : lengths) {
     for (const auto& [left, right] : {std::pair{1 << 28, 0}, {200, 0}, {100, 150}}) {
       const auto blocks = static_cast<uint32_t>((seqlen_k + kKeys - 1) / kKeys);
       std::map<std::pair<int, int>, std::vector<uint32_t>> turns;  // of a head's block of queries
       for (uint32_t i = 0; i < kHeads * blocks; ++i) {
-        const BlockOfKeys at = block_of_keys(kUp, i, 1, kHeads, blocks);
-        const bool down = goes_down(kUp, at.head, kHeads);
+        const BlockOfKeys at = block_of_keys(order, i, 1, kHeads, blocks);
+        const bool down = goes_down(order, at.head, kHeads);
         const int first = at.block * kKeys;
         const auto bounds = [&](int key) {
           return query_bounds(key, seqlen_q, seqlen_k, left, right);

@@ -102,14 +102,31 @@ TEST(GroupParts, OfADeterministicOneFollowFromItsHeadsAndMaskAlone) {
         for (const int64_t seqlen : {1, 500, 8192}) {
           ProblemDesc desc = desc_of({batch, seqlen, 8 * heads_kv, heads_kv, causal});
           desc.deterministic = true;
-          EXPECT_EQ(parts(desc), causal ? 8 : of_full);
+          EXPECT_EQ(parts(desc), causal ? 4 : of_full);
           desc.layout_q = desc.layout_kv = Layout::kPacked;
           desc.total_q = desc.total_k = 2 * seqlen;
-          EXPECT_EQ(parts(desc), causal ? 8 : of_full);
+          EXPECT_EQ(parts(desc), causal ? 4 : of_full);
         }
       }
     }
   }
+}
+
+// Under a causal mask two heads each, of few columns four; of works in two kinds one. Or fewer,
+// that divide the group.
+TEST(GroupParts, OfADeterministicOneHaveFewHeads) {
+  const auto heads = [](int64_t group, int head_dim) {
+    ProblemDesc desc = desc_of({1, 1000, 4 * group, 4, true, head_dim});
+    desc.deterministic = true;
+    return group / parts(desc);
+  };
+  EXPECT_EQ(heads(8, 128), 2);
+  EXPECT_EQ(heads(7, 128), 1);
+  EXPECT_EQ(heads(6, 96), 2);
+  EXPECT_EQ(heads(12, 64), 4);
+  EXPECT_EQ(heads(6, 64), 3);
+  EXPECT_EQ(heads(2, 64), 2);
+  EXPECT_EQ(heads(8, 192), 1);
 }
 
 // They are works and CTAs of their own, of which a launch has fewer than 2^31.
@@ -145,7 +162,7 @@ TEST(GroupParts, HavePlacesInTheWorkspace) {
   EXPECT_EQ(cut.workspace.find(kGroupSums)->bytes, kBlocks * kBlockBytes);
   EXPECT_EQ(cut.workspace.find(kGroupCounts)->bytes, kBlocks * kPartUnits * sizeof(PartCounts));
   desc.deterministic = true;
-  EXPECT_EQ(plan_of(desc).workspace.find(kGroupSums)->bytes, 7 * kBlocks * kBlockBytes);
+  EXPECT_EQ(plan_of(desc).workspace.find(kGroupSums)->bytes, 3 * kBlocks * kBlockBytes);
   desc.causal = false;
   const BackwardPlan whole = plan_of(desc);
   EXPECT_EQ(whole.workspace.find(kGroupSums), nullptr);
@@ -159,7 +176,7 @@ TEST(GroupParts, OfPackedSequencesHavePlacesForTheirRowsAlone) {
   desc.total_q = desc.total_k = 5000;
   desc.deterministic = true;
   EXPECT_EQ(plan_of(desc).workspace.find(kGroupSums)->bytes,
-            size_t{(5000 / 128 + 6) * 8} * 7 * 128 * (128 + 128) * 4);
+            size_t{(5000 / 128 + 6) * 8} * 3 * 128 * (128 + 128) * 4);
 }
 
 }  // namespace

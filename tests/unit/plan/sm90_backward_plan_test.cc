@@ -147,8 +147,10 @@ TEST(Sm90Backward, ADeterministicPlanTakesTurns) {
 // Which heads go down the queries, and so the bits of their sums, follows from a sequence's heads
 // alone.
 TEST(Sm90Backward, ADeterministicOrderIsThatOfASequenceAlone) {
-  const auto down = [](int64_t batch, int64_t seqlen, int64_t heads) {
-    ProblemDesc desc = dense(128, seqlen, true);
+  const auto down = [](int64_t batch, int64_t seqlen, int64_t heads, int head_dim = 128,
+                       int64_t window = -1) {
+    ProblemDesc desc = dense(head_dim, seqlen, true);
+    desc.window.window_left = window;
     desc.batch = batch;
     desc.heads_q = desc.heads_kv = heads;
     desc.deterministic = true;
@@ -158,10 +160,11 @@ TEST(Sm90Backward, ADeterministicOrderIsThatOfASequenceAlone) {
   };
   for (const int64_t batch : {1, 4, 64}) {
     for (const int64_t seqlen : {1, 100, 8192}) {
-      EXPECT_EQ(down(batch, seqlen, 16), 2);
-      EXPECT_EQ(down(batch, seqlen, 10), 1);
-      EXPECT_EQ(down(batch, seqlen, 4), 1);
-      EXPECT_EQ(down(batch, seqlen, 3), 0);
+      EXPECT_EQ(down(batch, seqlen, 16), 8);
+      EXPECT_EQ(down(batch, seqlen, 3), 1);
+      EXPECT_EQ(down(batch, seqlen, 1), 0);
+      EXPECT_EQ(down(batch, seqlen, 16, 128, 50), 2) << "works of one length";
+      EXPECT_EQ(down(batch, seqlen, 16, 192), 2) << "works of two kinds";
     }
   }
 }
@@ -178,22 +181,39 @@ TEST(Sm90Backward, PersistentCtasAreAtMostAsManyAsSms) {
 
 // A head's CTAs begin a turn after one another, which takes more heads where CTAs have fewer steps.
 TEST(Sm90Backward, ShortDeterministicSequencesHaveMoreHeadsInFlight) {
-  const auto heads_at_once = [](int64_t seqlen, bool deterministic, bool causal = false) {
+  const auto heads_at_once = [](int64_t seqlen, bool deterministic, int64_t batch = 4) {
     ProblemDesc desc = dense(128, seqlen);
+    desc.batch = batch;
     desc.deterministic = deterministic;
-    desc.causal = causal;
     const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-    const BwdOrder& order = order_of(plan);
-    return (64 - 4 * order.heads_down) / order.sections;  // 4 sequences x 16 heads
+    return batch * 16 / order_of(plan).sections;
   };
   EXPECT_EQ(heads_at_once(8192, false), 1);
   EXPECT_EQ(heads_at_once(8192, true), 2);  // of 3: 132 SMs x 2 columns of 128 / 128 steps
   EXPECT_EQ(heads_at_once(2048, true), 8);  // of 9: sections are of equal size, or one less
   EXPECT_EQ(heads_at_once(64, true), 64);
-  // Behind one another by their diagonals: as many as share the L2 cache.
-  EXPECT_EQ(heads_at_once(8192, true, true), 2);
-  EXPECT_EQ(heads_at_once(2048, true, true), 8);
-  EXPECT_EQ(heads_at_once(512, true, true), 8);  // fewer, where heads are short
+  EXPECT_EQ(heads_at_once(4096, true, 4), 4);
+  EXPECT_EQ(heads_at_once(4096, true, 1), 8) << "3.9 works an SM in all: two at once";
+}
+
+// A section of pairs has a work that goes up for each SM, but for a few: three where a step is as
+// long as a turn, and one again where other heads of a group come behind.
+TEST(Sm90Backward, PairsOfHeadsFillTheSms) {
+  const auto pairs = [](int head_dim, int64_t seqlen, int64_t heads_kv = 16) {
+    ProblemDesc desc = dense(head_dim, seqlen, true);
+    desc.heads_kv = heads_kv;
+    desc.deterministic = true;
+    const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
+    const BwdOrder& order = order_of(plan);
+    return 4 * order.heads_down / order.pair_sections;  // of 4 sequences
+  };
+  EXPECT_EQ(pairs(128, 16384), 1);
+  EXPECT_EQ(pairs(128, 8192), 2);
+  EXPECT_EQ(pairs(128, 4096), 4);
+  EXPECT_EQ(pairs(128, 1024), 16);
+  EXPECT_EQ(pairs(64, 8192), 5);  // of 6: sections are of equal size, or one less
+  EXPECT_EQ(pairs(64, 8192, 4), 2) << "parts of four heads";
+  EXPECT_EQ(pairs(192, 4096), 4) << "two works for each block of keys, and two an SM";
 }
 
 // Where few blocks of keys add to a block of queries, the first one stores, and under a mask all
@@ -226,7 +246,7 @@ TEST(Sm90Backward, FewWorksMakeFewSections) {
     ProblemDesc desc = dense(head_dim, seqlen, true);
     desc.batch = batch;
     const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), h200_spec());
-    return order_of(plan).sections_down;
+    return order_of(plan).sections;
   };
   EXPECT_EQ(sections(128, 4, 2048), 8);   // 8 of 64 heads, 16 works each, for 132 SMs
   EXPECT_EQ(sections(128, 4, 3072), 6);   // 11 of 64 heads, 24 works each
