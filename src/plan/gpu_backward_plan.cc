@@ -215,10 +215,13 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
     const int64_t most = std::max<int64_t>(heads_in_all, 1);
     return static_cast<int32_t>(ceil_div(most, std::clamp<int64_t>(heads_of_one, 1, most)));
   };
+  // Rather a pair more than one less, which leaves SMs idle in every section.
+  const auto pair_sections = static_cast<int32_t>(
+      std::max<int64_t>(batch * pairs / pairs_at_once(p, device, shape, turns), 1));
   return {.sections = sections(batch * (heads - 2 * pairs), section),
           .last_keys_first = last_first,
           .heads_down = static_cast<int32_t>(down),
-          .pair_sections = sections(batch * pairs, pairs_at_once(p, device, shape, turns)),
+          .pair_sections = pair_sections,
           .first_stores = stores,
           .heads_together = together};
 }

@@ -211,7 +211,7 @@ TEST(Sm90Backward, PairsOfHeadsFillTheSms) {
   EXPECT_EQ(pairs(128, 8192), 2);
   EXPECT_EQ(pairs(128, 4096), 4);
   EXPECT_EQ(pairs(128, 1024), 16);
-  EXPECT_EQ(pairs(64, 8192), 5);  // of 6: sections are of equal size, or one less
+  EXPECT_EQ(pairs(64, 8192), 6);
   EXPECT_EQ(pairs(64, 8192, 4), 2) << "parts of four heads";
   EXPECT_EQ(pairs(192, 4096), 4) << "two works for each block of keys, and two an SM";
 }
