@@ -111,6 +111,35 @@ int64_t heads_down(const AttentionProblem& p, const BackwardShape& shape, bool s
   return goes_in_pairs(mask, shape) ? heads / 2 : (heads + kHeadsOfOneDown / 2) / kHeadsOfOneDown;
 }
 
+// Key heads of a section of those without a pair, at least; `all_down`: that go down the queries.
+int64_t heads_at_once(const AttentionProblem& p, const DeviceSpec& device,
+                      const BackwardShape& shape, const TurnRow& turns, bool all_down) {
+  const int64_t group = p.group() / shape.group_parts, works = works_of_head(p, shape);
+  const int64_t all_works =
+      capped_product(capped_product(p.batch, p.heads_kv * shape.group_parts), works);
+  const bool last_first = p.deterministic && mask_as_asked(p).is_bounded_right();
+  const double row_bytes =
+      2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
+  const double head_bytes = std::max(1.0, row_bytes * static_cast<double>(group * p.seqlen_q));
+  auto heads = static_cast<int64_t>(l2_share(p, shape, turns) *
+                                    static_cast<double>(device.l2_bytes) / head_bytes);
+  const auto at_least = [&](int64_t works_of_sm) {
+    heads = std::max(heads, ceil_div(works_of_sm * device.num_sms, works));
+  };
+  if (!p.mask.is_full() && !last_first && all_works < kFewWorks * device.num_sms) {
+    at_least(works < kWorksOfShortHead ? kFewWorksOfShortHeads : kFewWorksOfSection);
+  }
+  if (all_down) at_least(1);
+  if (!p.deterministic) return heads;
+  if (!last_first && all_works < kFewWorksInStep * device.num_sms) at_least(kWorksOfSectionInStep);
+  const int columns = last_first ? turns.columns_last_first : turns.columns;
+  if (columns == 0) return heads;
+  // So many heads that a head's CTAs begin a turn after one another, and none waits.
+  const int64_t steps = std::max<int64_t>(group * query_blocks(p), 1);
+  return std::max(heads, ceil_div(int64_t{shape.head_dim + columns} * device.num_sms,
+                                  int64_t{shape.head_dim} * steps));
+}
+
 // Pairs of a section of theirs.
 int64_t pairs_at_once(const AttentionProblem& p, const DeviceSpec& device,
                       const BackwardShape& shape, const TurnRow& turns) {
@@ -120,7 +149,7 @@ int64_t pairs_at_once(const AttentionProblem& p, const DeviceSpec& device,
     works = p.group() == shape.group_parts ? turns.pair_works : 1;
   }
   const double wanted = (1.0 - kIdleOfPairs) * static_cast<double>(works * device.num_sms);
-  return ceil_div(static_cast<int64_t>(wanted), works_of_head(p, shape));
+  return ceil_div(std::max<int64_t>(static_cast<int64_t>(wanted), 1), works_of_head(p, shape));
 }
 
 std::string check_strides_of_gradients(const AttentionProblem& p) {
@@ -178,52 +207,26 @@ MaskSpec mask_as_asked(const AttentionProblem& p) {
 
 BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& device,
                                const BackwardShape& shape, const TurnRow& turns) {
-  const int64_t group = p.group() / shape.group_parts, works = works_of_head(p, shape);
   const int64_t heads = std::max<int64_t>(p.heads_kv * shape.group_parts, 1);
   const int64_t batch = std::max<int64_t>(p.batch, 1);
-  // Where a row sees no keys far behind it, the last keys' works are those that see few rows, and
-  // each comes to a block after those behind it have been there; from the first keys on and down
-  // the queries, each follows those before it.
-  const bool is_bounded = mask_as_asked(p).is_bounded_right();
-  const bool stores = first_stores(p, device, shape), last_first = p.deterministic && is_bounded;
+  const MaskSpec mask = mask_as_asked(p);
+  const bool stores = first_stores(p, device, shape);
   const int64_t down = heads_down(p, shape, stores), pairs = std::min(down, heads - down);
-
-  const double row_bytes =
-      2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
-  const double head_bytes = std::max(1.0, row_bytes * static_cast<double>(group * p.seqlen_q));
-  auto section = static_cast<int64_t>(l2_share(p, shape, turns) *
-                                      static_cast<double>(device.l2_bytes) / head_bytes);
-  if (!p.mask.is_full() && !last_first && batch * heads * works < kFewWorks * device.num_sms) {
-    const int64_t few = works < kWorksOfShortHead ? kFewWorksOfShortHeads : kFewWorksOfSection;
-    section = std::max(section, ceil_div(few * device.num_sms, works));
-  }
-  if (down == heads) section = std::max(section, ceil_div(int64_t{device.num_sms}, works));
-  if (p.deterministic && !is_bounded && batch * heads * works < kFewWorksInStep * device.num_sms) {
-    section = std::max(section, ceil_div(kWorksOfSectionInStep * device.num_sms, works));
-  }
-  const int columns = last_first ? turns.columns_last_first : turns.columns;
-  if (p.deterministic && columns > 0) {
-    // So many heads at once that a head's CTAs begin a turn after one another, and none waits.
-    const int64_t steps = std::max<int64_t>(group * query_blocks(p), 1);
-    section = std::max(section, ceil_div(int64_t{shape.head_dim + columns} * device.num_sms,
-                                         int64_t{shape.head_dim} * steps));
-  }
-  // Works that all begin at the last queries keep together there. Those of a window are each
-  // elsewhere, and what one of them has read is read again sooner where a head comes at a time.
-  const bool together = down == heads && !mask_as_asked(p).is_bounded_left();
-  const auto sections = [](int64_t heads_in_all, int64_t heads_of_one) {
-    const int64_t most = std::max<int64_t>(heads_in_all, 1);
-    return static_cast<int32_t>(ceil_div(most, std::clamp<int64_t>(heads_of_one, 1, most)));
-  };
-  // Rather a pair more than one less, which leaves SMs idle in every section.
-  const auto pair_sections = static_cast<int32_t>(
-      std::max<int64_t>(batch * pairs / pairs_at_once(p, device, shape, turns), 1));
-  return {.sections = sections(batch * (heads - 2 * pairs), section),
-          .last_keys_first = last_first,
-          .heads_down = static_cast<int32_t>(down),
-          .pair_sections = pair_sections,
-          .first_stores = stores,
-          .heads_together = together};
+  const int64_t others = std::max<int64_t>(batch * (heads - 2 * pairs), 1);
+  const int64_t section =
+      std::clamp<int64_t>(heads_at_once(p, device, shape, turns, down == heads), 1, others);
+  return {
+      .sections = static_cast<int32_t>(ceil_div(others, section)),
+      // Where a row sees no keys far behind it, the last keys' works are those that see few rows.
+      .last_keys_first = p.deterministic && mask.is_bounded_right(),
+      .heads_down = static_cast<int32_t>(down),
+      // Rather a pair more than one less, which leaves SMs idle in every section.
+      .pair_sections = static_cast<int32_t>(
+          std::max<int64_t>(batch * pairs / pairs_at_once(p, device, shape, turns), 1)),
+      .first_stores = stores,
+      // Works that all begin at the last queries keep together there. Those of a window are each
+      // elsewhere, and what one of them has read is read again sooner where a head comes at a time.
+      .heads_together = down == heads && !mask.is_bounded_left()};
 }
 
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
@@ -318,7 +321,7 @@ void explain_backward_order(const AttentionProblem& p, int group_parts, const Bw
   }
   if (pairs > 0) {
     steps->push_back({"pairs",
-                      fmt::format("{} of {} key heads in {} sections: half go up, half down",
+                      fmt::format("{} of {} key heads, sections: {}; half go up, half down",
                                   2 * pairs, heads, order.pair_sections),
                       "each follows the one before it by a turn, and all end together"});
   }
