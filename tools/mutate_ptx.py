@@ -35,6 +35,10 @@ POLICIES = (("random", 1), ("late", 0), ("split", 2), ("eager", 0), ("random", 3
 # Which formal findings a kernel has depends on when its copies end: a mutant that changes nothing but
 # time has those that the original has under another seed.
 MORE_OF_THE_ORIGINAL = (("random", 5), ("split", 6), ("random", 7), ("split", 8))
+# A mutant whose CTAs wait for each other's counts for ever is stopped after so many times the
+# instructions of the original, not after a time that depends on the machine's load; --option may say
+# another number.
+OF_THE_ORIGINAL = 100
 
 GUARD = r"(?P<guard>@!?\S+\s+)?"
 
@@ -235,6 +239,8 @@ class Runner:
         self.launch = json.loads(pathlib.Path(launch_file).read_text())
         self.folder = pathlib.Path(launch_file).parent
         self.timeout = timeout
+        self.instructions = 0  # the most that the original took
+        self.limit = []  # a mutant's option, once the original has run
         self.command = os.environ.get("PTXEMU", "ptxemu")
 
     def run(self, ptx_text, policy, seed, options):
@@ -255,10 +261,10 @@ class Runner:
                 one.pop("ptx", None)
             (folder / "launch.json").write_text(json.dumps(launch))
             report = folder / "report.json"
+            limit = [] if any(option.startswith("--max-instructions") for option in options) else self.limit
             command = [self.command, "run", str(folder / "k.ptx"), "--launch", str(folder / "launch.json"),
                        "--policy", policy, "--seed", str(seed), "--check", "all", "--report", str(report),
-                       "--allow-paths",
-                       *options]
+                       "--allow-paths", *limit, *options]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=self.timeout, check=False)
             except subprocess.TimeoutExpired:
@@ -267,6 +273,7 @@ class Runner:
             said = done.stderr.strip().splitlines()[-1:] or [""]
             if report.exists():
                 data = json.loads(report.read_text())
+                self.instructions = max(self.instructions, data["counters"]["warp_instructions"])
                 found = {(f["rule"], f["ptx_line"]) for f in data["findings"]}
                 errors = sorted({f["rule"] for f in data["findings"] if f["severity"] == "error"})
                 said = [data["status"] + (": " + ", ".join(errors) if errors else "")]
@@ -348,6 +355,7 @@ def baseline_of(text, launch, more):
         found_here |= found
         if (policy, seed) in POLICIES:
             baseline[policy, seed] = digest
+    runner.limit = ["--max-instructions", str(OF_THE_ORIGINAL * runner.instructions)]
     return runner, baseline, found_here
 
 

@@ -1,7 +1,11 @@
 """Which findings of a mutant count: tools/mutate_ptx.py."""
+import json
+import os
 import pathlib
 import sys
+import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import mutate_ptx
@@ -46,6 +50,41 @@ class Mutants(unittest.TestCase):
         wait = "mbarrier.try_wait.parity{}.shared::cta.b64 p, [%r1], %r2;"
         self.assertIn("acquire to relaxed", self.of(wait.format("")))
         self.assertNotIn("acquire to relaxed", self.of(wait.format(".relaxed.cluster")))
+
+
+EMULATOR = """#!/usr/bin/env python3
+import json, sys
+arguments = sys.argv[1:]
+counters = {"warp_instructions": 70}
+report = {"status": "ok", "findings": [], "counters": counters}
+open(arguments[arguments.index("--report") + 1], "w").write(json.dumps(report))
+open(sys.argv[0] + ".log", "a").write(json.dumps(arguments) + "\\n")
+"""
+
+
+class Limits(unittest.TestCase):
+    def limits(self, *options):
+        """--max-instructions of the original's runs, and of a mutant's behind them."""
+        with tempfile.TemporaryDirectory() as folder:
+            emulator, launch = pathlib.Path(folder) / "ptxemu", pathlib.Path(folder) / "launch.json"
+            emulator.write_text(EMULATOR)
+            emulator.chmod(0o755)
+            launch.write_text("{}")
+            with mock.patch.dict(os.environ, PTXEMU=str(emulator)):
+                runner, _, _ = mutate_ptx.baseline_of("", launch, options)
+                runner.run("", "random", 1, options)
+            runs = [json.loads(line) for line in (emulator.parent / "ptxemu.log").read_text().splitlines()]
+        of_runs = [[a for a, before in zip(run[1:], run) if before == "--max-instructions"] for run in runs]
+        return of_runs[:-1], of_runs[-1]
+
+    def test_a_mutant_may_take_a_hundred_times_the_instructions_of_the_original(self):
+        originals, mutant = self.limits()
+        self.assertTrue(all(not limit for limit in originals))
+        self.assertEqual(mutant, ["7000"])
+
+    def test_an_option_says_another_limit(self):
+        _, mutant = self.limits("--max-instructions=5")
+        self.assertEqual(mutant, [])
 
 
 if __name__ == "__main__":
