@@ -35,8 +35,8 @@ constexpr double kL2ShareOfZeros = 0.5;
 // do not get longer from block to block, or come in two kinds
 // (docs/kernels/bwd_sm90_order.md, "Heads in pairs").
 constexpr int64_t kHeadsOfOneDown = 8;
-// Works an SM of a section of pairs that go up, where one of kHeadsOfOneDown goes down; and how
-// much of an SM may have none, lest a section with a pair more begin works late.
+// Works an SM of a section of pairs that go up, where one of kHeadsOfOneDown goes down. Of the SMs
+// so many may have none: a pair more would take more of the L2 cache.
 constexpr int64_t kWorksOfFewPairs = 2;
 constexpr double kIdleOfPairs = 1.0 / 16;
 // Deterministic without a mask: works that begin a turn after one another leave SMs idle in the
