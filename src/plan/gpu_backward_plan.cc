@@ -35,9 +35,10 @@ constexpr double kL2ShareOfZeros = 0.5;
 // do not get longer from block to block, or come in two kinds
 // (docs/kernels/bwd_sm90_order.md, "Heads in pairs").
 constexpr int64_t kHeadsOfOneDown = 8;
-// Works an SM of a section of pairs that go up, where one of kHeadsOfOneDown goes down. Of the SMs
-// so many may have none: a pair more would take more of the L2 cache.
+// Works an SM of a section of pairs that go up, where one of kHeadsOfOneDown goes down.
 constexpr int64_t kWorksOfFewPairs = 2;
+// A section of pairs may lack works that go up for so many of the SMs before it takes one pair
+// more.
 constexpr double kIdleOfPairs = 1.0 / 16;
 // Deterministic without a mask: works that begin a turn after one another leave SMs idle in the
 // beginning and in the end. Of so many works an SM or fewer, so many are in flight.
@@ -96,9 +97,14 @@ double l2_share(const AttentionProblem& p, const BackwardShape& shape, const Tur
   return is_full ? 0.0 : kL2ShareForQueries;
 }
 
+// Query heads of a key head's part, or of all of it.
+int64_t heads_of_work(const AttentionProblem& p, const BackwardShape& shape) {
+  return p.group() / shape.group_parts;
+}
+
 // Whether works get longer from block to block, and each brings a gradient of queries: then a head
 // that goes up and one that goes down fill SMs between them, without a wait.
-bool goes_in_pairs(const MaskSpec& mask, const BackwardShape& shape) {
+bool half_go_down(const MaskSpec& mask, const BackwardShape& shape) {
   return !mask.is_bounded_left() && shape.parts == 1;
 }
 
@@ -108,13 +114,13 @@ int64_t heads_down(const AttentionProblem& p, const BackwardShape& shape, bool s
   const int64_t heads = p.heads_kv * shape.group_parts;
   if (!stores || !mask.is_bounded_right()) return 0;
   if (!p.deterministic) return heads;
-  return goes_in_pairs(mask, shape) ? heads / 2 : (heads + kHeadsOfOneDown / 2) / kHeadsOfOneDown;
+  return half_go_down(mask, shape) ? heads / 2 : (heads + kHeadsOfOneDown / 2) / kHeadsOfOneDown;
 }
 
-// Key heads of a section of those without a pair, at least; `all_down`: that go down the queries.
+// Key heads of a section of those without a pair. `all_down`: all heads go down the queries.
 int64_t heads_at_once(const AttentionProblem& p, const DeviceSpec& device,
                       const BackwardShape& shape, const TurnRow& turns, bool all_down) {
-  const int64_t group = p.group() / shape.group_parts, works = works_of_head(p, shape);
+  const int64_t group = heads_of_work(p, shape), works = works_of_head(p, shape);
   const int64_t all_works =
       capped_product(capped_product(p.batch, p.heads_kv * shape.group_parts), works);
   const bool last_first = p.deterministic && mask_as_asked(p).is_bounded_right();
@@ -140,16 +146,26 @@ int64_t heads_at_once(const AttentionProblem& p, const DeviceSpec& device,
                                   int64_t{shape.head_dim} * steps));
 }
 
-// Pairs of a section of theirs.
+// Pairs of heads in a section.
 int64_t pairs_at_once(const AttentionProblem& p, const DeviceSpec& device,
                       const BackwardShape& shape, const TurnRow& turns) {
   int64_t works = kWorksOfFewPairs;
   // The works of a part of several heads come to the second one more than a turn after another.
-  if (goes_in_pairs(mask_as_asked(p), shape)) {
-    works = p.group() == shape.group_parts ? turns.pair_works : 1;
+  if (half_go_down(mask_as_asked(p), shape)) {
+    works = heads_of_work(p, shape) == 1 ? turns.pair_works : 1;
   }
   const double wanted = (1.0 - kIdleOfPairs) * static_cast<double>(works * device.num_sms);
   return ceil_div(std::max<int64_t>(static_cast<int64_t>(wanted), 1), works_of_head(p, shape));
+}
+
+// Rather a pair more than one less, which leaves SMs idle in every section; but not of several
+// query heads, which fill the L2 cache.
+int64_t pair_sections(const AttentionProblem& p, const DeviceSpec& device,
+                      const BackwardShape& shape, const TurnRow& turns, int64_t pairs) {
+  const int64_t at_once = pairs_at_once(p, device, shape, turns);
+  const int64_t sections =
+      heads_of_work(p, shape) == 1 ? pairs / at_once : ceil_div(pairs, at_once);
+  return std::max<int64_t>(sections, 1);
 }
 
 std::string check_strides_of_gradients(const AttentionProblem& p) {
@@ -220,9 +236,7 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
       // Where a row sees no keys far behind it, the last keys' works are those that see few rows.
       .last_keys_first = p.deterministic && mask.is_bounded_right(),
       .heads_down = static_cast<int32_t>(down),
-      // Rather a pair more than one less, which leaves SMs idle in every section.
-      .pair_sections = static_cast<int32_t>(
-          std::max<int64_t>(batch * pairs / pairs_at_once(p, device, shape, turns), 1)),
+      .pair_sections = static_cast<int32_t>(pair_sections(p, device, shape, turns, batch * pairs)),
       .first_stores = stores,
       // Works that all begin at the last queries keep together there. Those of a window are each
       // elsewhere, and what one of them has read is read again sooner where a head comes at a time.
@@ -305,15 +319,16 @@ void explain_backward_order(const AttentionProblem& p, int group_parts, const Bw
   if (group_parts > 1) {
     steps->push_back({"groups",
                       fmt::format("of {} query heads, each in {} parts", p.group(), group_parts),
-                      "whole ones leave CTAs idle; dk and dv of the parts add up in f32"});
+                      "whole ones leave CTAs idle, or wait; dk and dv of the parts add up in f32"});
   }
   const int64_t heads = p.heads_kv * group_parts, down = order.heads_down;
   const int64_t pairs = std::min(down, heads - down);
+  const char* what = group_parts > 1 ? "parts of key heads" : "key heads";
   if (const int64_t others = heads - 2 * pairs; others > 0) {
     const bool goes_down = down > pairs;
     steps->push_back(
         {"order",
-         fmt::format("{} of {} key heads in {} sections, {} keys first{}", others, heads,
+         fmt::format("{} of {} {}, sections: {}, {} keys first{}", others, heads, what,
                      order.sections, !goes_down && order.last_keys_first != 0 ? "last" : "first",
                      goes_down ? ", down the queries" : ""),
          goes_down ? "all begin behind the one that stores; short works fill the end"
@@ -321,9 +336,9 @@ void explain_backward_order(const AttentionProblem& p, int group_parts, const Bw
   }
   if (pairs > 0) {
     steps->push_back({"pairs",
-                      fmt::format("{} of {} key heads, sections: {}; half go up, half down",
-                                  2 * pairs, heads, order.pair_sections),
-                      "each follows the one before it by a turn, and all end together"});
+                      fmt::format("{} of {} {}, sections: {}; half go up, half down", 2 * pairs,
+                                  heads, what, order.pair_sections),
+                      "each work follows the one before it by a turn"});
   }
   if (p.deterministic) {
     steps->push_back({"dq", "added up in turns", "deterministic: the same order in every run"});

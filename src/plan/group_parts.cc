@@ -31,7 +31,7 @@ constexpr int64_t kManyWorks = 8, kMostBlocks = 1024;
 // Deterministic, with works of one length: so many key heads fill a device with some thousand keys,
 // and of fewer so many parts, whose works wait less for those of their head.
 constexpr int64_t kHeadsThatFill = 4, kPartsThatFill = 8;
-// Deterministic, with works of many lengths: query heads of a part
+// Deterministic, under a causal mask: query heads of a part, at most
 // (docs/kernels/bwd_sm90_order.md, "Heads in pairs"); of works in two kinds one.
 constexpr int64_t kHeadsOfPart = 2, kHeadsOfPartOfFewColumns = 4;
 constexpr int kFewColumns = 64;
@@ -102,18 +102,20 @@ class BlockSteps {
   std::vector<double> longest_first_;  // or only their mean is known
 };
 
-// Not of the batch or of lengths, which must change no bit. Where works of a head wait for turns of
-// others, of many heads one after the other some wait long, and what they read falls out of the
-// cache.
+// Query heads of a part, where works have many lengths. Of many heads in one work, one after the
+// other, some wait long for turns, and what they read has left the cache. So few parts that SMs
+// stand idle have fewer heads each.
+int64_t heads_of_part(const AttentionProblem& p, const BackwardShape& shape) {
+  if (shape.parts > 1 || !mask_as_asked(p).is_bounded_right()) return 1;
+  const int64_t most = shape.head_dim <= kFewColumns ? kHeadsOfPartOfFewColumns : kHeadsOfPart;
+  int64_t heads = std::clamp<int64_t>(p.heads_q / kPartsThatFill, 1, std::min(most, p.group()));
+  while (p.group() % heads != 0) --heads;
+  return heads;
+}
+
+// A function of heads, mask and kernel alone: the batch and lengths must change no bit.
 int deterministic_parts(const AttentionProblem& p, const BackwardShape& shape) {
-  if (are_uneven(mask_as_asked(p))) {
-    const int64_t most = shape.parts > 1                 ? 1
-                         : shape.head_dim <= kFewColumns ? kHeadsOfPartOfFewColumns
-                                                         : kHeadsOfPart;
-    int64_t heads = std::min(most, p.group());
-    while (p.group() % heads != 0) --heads;
-    return static_cast<int>(p.group() / heads);
-  }
+  if (are_uneven(mask_as_asked(p))) return static_cast<int>(p.group() / heads_of_part(p, shape));
   if (p.heads_kv >= kHeadsThatFill) return 1;
   int64_t parts = 1;
   while (p.group() % parts != 0 || (p.heads_kv * parts < kPartsThatFill && parts < p.group())) {

@@ -10,9 +10,10 @@ namespace fa4::internal {
 namespace {
 
 // Last keys first: a CTA begins at its diagonal, two steps of 64 queries behind the CTA before it
-// or one of 128, and a turn takes no longer where it is of 64. More heads than the L2 cache holds
-// cost 6 to 14 %, of few nobody waits (docs/kernels/bwd_sm90_experiments.md, "Turns given at once";
-// a turn without a mask, and pairs: bwd_sm90_order.md).
+// or one of 128, and a turn takes no longer where a step has 64; at 128 it takes as long as the
+// step. More heads than the L2 cache holds cost 6 to 14 %; few do, and nobody waits
+// (docs/kernels/bwd_sm90_experiments.md, "Turns given at once"; a turn without a mask, and pairs:
+// bwd_sm90_order.md).
 TurnRow turns_of(const sm90::BwdTraits& t) {
   return {.l2_share = 0.27,
           .l2_share_of_short_heads = 0.08,

@@ -76,12 +76,12 @@ struct BwdRowTraits {
 // A head whose works go up the queries has its last keys first: under a causal mask works come to a
 // block behind one another by themselves, each longer than the one before. One whose works go down
 // has its first keys first: all begin at the same block, each shorter. Where only the first one is
-// waited for all heads go down. Where all have turns, half of them go up and half down, side by
-// side: a CTA that has had the i-th work up, which is short, takes the i-th down, which is long, a
-// turn after the one before it. Which way a head goes then follows from its number alone, so that
-// the bits of its sums depend on nothing else in the batch.
+// waited for all heads go down. Where all have turns, half of them go up and half down, or one of
+// eight (gpu_backward_plan.cc): a CTA that has had the i-th work up, which is short, takes the i-th
+// down, which is long, a turn after the one before it. Which way a head goes then follows from its
+// number alone, so that the bits of its sums depend on nothing else in the batch.
 struct BwdOrder {
-  int32_t sections;         // of key heads whose queries and dq share the L2 cache
+  int32_t sections;         // of heads without a pair, whose queries and dq share the L2 cache
   int32_t last_keys_first;  // heads that go up: from a sequence's last block of keys on
   int32_t heads_down;       // so many of a sequence's key heads, its last ones
   // Of pairs of a head that goes up and one that goes down, which come behind all other heads. A

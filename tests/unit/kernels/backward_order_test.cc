@@ -84,33 +84,49 @@ TEST(BackwardOrder, VisitsGoUpThroughTheSameBlocks) {
   EXPECT_EQ(block_of_visit(in_order_of_visits({{0, 1}, 0, 0}, true).n_block_min), 0);
 }
 
+struct Blocks {
+  int keys, rows;
+};
+
 // Who waits for those before him in a block of queries waits for works that come sooner alone, and
 // of the blocks of keys that visit one each has a turn of its own, from 0 on.
+void expect_turns(const BwdOrder& order, const Blocks& size, int seqlen_q, int seqlen_k, int left,
+                  int right) {
+  constexpr int kHeads = 5;
+  const auto blocks = static_cast<uint32_t>((seqlen_k + size.keys - 1) / size.keys);
+  std::map<std::pair<int, int>, int> turns;  // taken, of a head's block of queries
+  for (uint32_t i = 0; i < kHeads * blocks; ++i) {
+    const BlockOfKeys at = block_of_keys(order, i, 1, kHeads, blocks);
+    const bool last_first = order.last_keys_first != 0 && !goes_down(order, at.head, kHeads);
+    const int first = at.block * size.keys;
+    const auto bounds = [&](int key) { return query_bounds(key, seqlen_q, seqlen_k, left, right); };
+    const BlockRange rows =
+        block_range(bounds(first), bounds(std::min(first + size.keys, seqlen_k) - 1), size.rows);
+    for (int m = rows.n_block_min; m < rows.n_block_max; ++m) {
+      const int turn = turn_of_block(at.block, m * size.rows, (m + 1) * size.rows, seqlen_q,
+                                     seqlen_k, left, right, size.keys, last_first);
+      EXPECT_EQ(turn, (turns[{at.head, m}]++))
+          << "head " << at.head << ", block " << m << " of queries, " << at.block << " of keys";
+    }
+  }
+}
+
 TEST(BackwardOrder, WorksWaitForSoonerOnesAlone) {
-  constexpr int kKeys = 128, kRows = 64, kHeads = 5, kHeadsDown = 2;
-  const BwdOrder order = order_of(kHeadsDown, true, 2);
+  constexpr int kAll = 1 << 28;
   const std::pair<int, int> lengths[] = {{700, 700}, {300, 900}, {900, 300}, {64, 1000}};
-  for (const auto& [seqlen_q, seqlen_k] : lengths) {
-    for (const auto& [left, right] : {std::pair{1 << 28, 0}, {200, 0}, {100, 150}}) {
-      const auto blocks = static_cast<uint32_t>((seqlen_k + kKeys - 1) / kKeys);
-      std::map<std::pair<int, int>, std::vector<uint32_t>> turns;  // of a head's block of queries
-      for (uint32_t i = 0; i < kHeads * blocks; ++i) {
-        const BlockOfKeys at = block_of_keys(order, i, 1, kHeads, blocks);
-        const bool down = goes_down(order, at.head, kHeads);
-        const int first = at.block * kKeys;
-        const auto bounds = [&](int key) {
-          return query_bounds(key, seqlen_q, seqlen_k, left, right);
-        };
-        const BlockRange rows =
-            block_range(bounds(first), bounds(std::min(first + kKeys, seqlen_k) - 1), kRows);
-        for (int m = rows.n_block_min; m < rows.n_block_max; ++m) {
-          const int turn = turn_of_block(at.block, m * kRows, (m + 1) * kRows, seqlen_q, seqlen_k,
-                                         left, right, kKeys, !down);
-          auto& taken = turns[{at.head, m}];
-          EXPECT_EQ(turn, static_cast<int>(taken.size()))
-              << "head " << at.head << ", block " << m << " of queries, " << at.block << " of keys";
-          taken.push_back(i);
+  const std::pair<int, int> bounded_right[] = {{kAll, 0},  {200, 0},   {100, 150},
+                                               {200, -30}, {-20, 150}, {3, -5}};
+  for (const Blocks& size : {Blocks{128, 64}, {128, 128}, {256, 64}}) {
+    for (const auto& [q, k] : lengths) {
+      for (const auto& [left, right] : bounded_right) {
+        for (const int down : {0, 1, 2}) {
+          expect_turns(order_of(down, true, 2), size, q, k, left, right);
         }
+        expect_turns(order_of(5, false, 2), size, q, k, left,
+                     right);  // the first one is waited for
+      }
+      for (const int left : {kAll, 100, -20}) {
+        expect_turns(order_of(0, false, 2), size, q, k, left, kAll);
       }
     }
   }

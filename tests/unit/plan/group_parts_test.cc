@@ -102,10 +102,10 @@ TEST(GroupParts, OfADeterministicOneFollowFromItsHeadsAndMaskAlone) {
         for (const int64_t seqlen : {1, 500, 8192}) {
           ProblemDesc desc = desc_of({batch, seqlen, 8 * heads_kv, heads_kv, causal});
           desc.deterministic = true;
-          EXPECT_EQ(parts(desc), causal ? 4 : of_full);
+          EXPECT_EQ(parts(desc), !causal ? of_full : heads_kv == 1 ? 8 : 4);
           desc.layout_q = desc.layout_kv = Layout::kPacked;
           desc.total_q = desc.total_k = 2 * seqlen;
-          EXPECT_EQ(parts(desc), causal ? 4 : of_full);
+          EXPECT_EQ(parts(desc), !causal ? of_full : heads_kv == 1 ? 8 : 4);
         }
       }
     }
@@ -115,8 +115,8 @@ TEST(GroupParts, OfADeterministicOneFollowFromItsHeadsAndMaskAlone) {
 // Under a causal mask two heads each, of few columns four; of works in two kinds one. Or fewer,
 // that divide the group.
 TEST(GroupParts, OfADeterministicOneHaveFewHeads) {
-  const auto heads = [](int64_t group, int head_dim) {
-    ProblemDesc desc = desc_of({1, 1000, 4 * group, 4, true, head_dim});
+  const auto heads = [](int64_t group, int head_dim, int64_t heads_kv = 8) {
+    ProblemDesc desc = desc_of({1, 1000, heads_kv * group, heads_kv, true, head_dim});
     desc.deterministic = true;
     return group / parts(desc);
   };
@@ -127,6 +127,9 @@ TEST(GroupParts, OfADeterministicOneHaveFewHeads) {
   EXPECT_EQ(heads(6, 64), 3);
   EXPECT_EQ(heads(2, 64), 2);
   EXPECT_EQ(heads(8, 192), 1);
+  EXPECT_EQ(heads(8, 64, 1), 1) << "of eight heads each is a part";
+  EXPECT_EQ(heads(8, 64, 2), 2);
+  EXPECT_EQ(heads(2, 128, 1), 1);
 }
 
 // They are works and CTAs of their own, of which a launch has fewer than 2^31.

@@ -253,5 +253,21 @@ TEST(Sm100Backward, ADeterministicOneUnderACausalMaskBeginsWithTheLastKeys) {
   EXPECT_FALSE(begins_with_last());
 }
 
+// A turn takes several steps: three works up for each SM in a section of pairs, and one where a
+// part has several query heads.
+TEST(Sm100Backward, PairsOfHeadsFillTheSms) {
+  const auto pairs = [](int64_t heads_kv) {
+    ProblemDesc desc = dense(128, 8192);
+    desc.batch = 8;
+    desc.heads_kv = heads_kv;
+    desc.causal = desc.deterministic = true;
+    const BackwardPlan plan = plan_backward(AttentionProblem::make(desc), emulated_specs().back());
+    const BwdOrder& order = std::get<Sm100BackwardSpec>(plan.main).order;
+    return 8 * order.heads_down / order.pair_sections;
+  };
+  EXPECT_EQ(pairs(16), 7);  // 148 SMs, 64 works a head
+  EXPECT_EQ(pairs(8), 2) << "parts of two heads";
+}
+
 }  // namespace
 }  // namespace fa4::internal
