@@ -9,12 +9,13 @@ namespace fa4::internal {
 
 RowEnd finish_row(float row_max, float row_sum, bool sees_keys, const float* sink) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const float logit = sink == nullptr ? -kInfinity : *sink;
-  if (!sees_keys || is_nothing_beside(row_max, logit)) return {0.0f, logit};
-  if (!(std::fabs(row_max) < kScoreLimitLog2)) {
-    const float nan = std::numeric_limits<float>::quiet_NaN();
-    return {nan, nan};
-  }
+  if (!sees_keys) return {0.0f, logit};
+  // A maximum of lanes forgets a score that is NaN, its power does not.
+  if (std::isnan(row_sum)) return {kNan, kNan};
+  if (is_nothing_beside(row_max, logit)) return {0.0f, logit};
+  if (!(std::fabs(row_max) < kScoreLimitLog2)) return {kNan, kNan};
   // The larger of the two is the reference, so that neither power overflows.
   const double log2_sink = logit * 1.4426950408889634;
   const double top = log2_sink > row_max ? log2_sink : row_max;

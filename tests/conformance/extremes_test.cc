@@ -147,6 +147,26 @@ TEST_F(Extremes, ARowOfNothingButMinusInfinityIsNan) {
                    });
 }
 
+// A maximum of several numbers forgets one that is NaN: a row of nothing else has none, and must
+// not end as if it saw nothing but the sink.
+TEST_F(Extremes, NanReachesLseBesideASink) {
+  const auto one = [](float, int64_t) { return 1.0f; };
+  const auto nan_in_row_40 = [](float x, int64_t row) { return row == 40 ? std::nanf("") : x; };
+  const float sink = 1.0f;
+  for (const int64_t seqlen_k : {1, 5, 16, 40, 200}) {
+    Case c = small_case(DType::kBF16);
+    c.desc.has_sink = true;
+    c.desc.seqlen_k = seqlen_k;
+    for_each_backend(c, [&](const Backend& backend, const CaseTensors& tensors) {
+      Inputs inputs(tensors, nan_in_row_40, one);
+      inputs.args.sink = &sink;
+      const Result result = run_on(backend, tensors.problem(), inputs.args);
+      EXPECT_TRUE(row_is_nan(tensors.problem(), result, 40)) << seqlen_k;
+      EXPECT_FALSE(row_is_nan(tensors.problem(), result, 39)) << seqlen_k;
+    });
+  }
+}
+
 TEST_F(Extremes, ASinkOfAnySizeReachesLse) {
   Case c = small_case(DType::kBF16);
   c.desc.has_sink = true;
