@@ -58,6 +58,16 @@ int64_t key_blocks(const AttentionProblem& p, int keys) {
 // CTAs for the same block of keys.
 int64_t ctas_of_keys(const BackwardShape& shape) { return int64_t{shape.cluster} * shape.parts; }
 
+// Key heads of a sequence, or parts of their groups.
+int64_t key_heads(const AttentionProblem& p, const BackwardShape& shape) {
+  return p.heads_kv * shape.group_parts;
+}
+
+// Of all sequences.
+int64_t all_works(const AttentionProblem& p, const BackwardShape& shape) {
+  return key_blocks(p, shape.keys) * shape.group_parts * ctas_of_keys(shape);
+}
+
 int64_t works_of_head(const AttentionProblem& p, const BackwardShape& shape) {
   return std::max<int64_t>(ctas_of_keys(shape) * ceil_div(p.seqlen_k, shape.keys), 1);
 }
@@ -108,10 +118,10 @@ bool half_go_down(const MaskSpec& mask, const BackwardShape& shape) {
   return !mask.is_bounded_left() && shape.parts == 1;
 }
 
-// Of a sequence's key heads, or parts of their groups, how many go down the queries.
+// How many of a sequence's heads go down the queries.
 int64_t heads_down(const AttentionProblem& p, const BackwardShape& shape, bool stores) {
   const MaskSpec mask = mask_as_asked(p);
-  const int64_t heads = p.heads_kv * shape.group_parts;
+  const int64_t heads = key_heads(p, shape);
   if (!stores || !mask.is_bounded_right()) return 0;
   if (!p.deterministic) return heads;
   return half_go_down(mask, shape) ? heads / 2 : (heads + kHeadsOfOneDown / 2) / kHeadsOfOneDown;
@@ -121,8 +131,7 @@ int64_t heads_down(const AttentionProblem& p, const BackwardShape& shape, bool s
 int64_t heads_at_once(const AttentionProblem& p, const DeviceSpec& device,
                       const BackwardShape& shape, const TurnRow& turns, bool all_down) {
   const int64_t group = heads_of_work(p, shape), works = works_of_head(p, shape);
-  const int64_t all_works =
-      capped_product(capped_product(p.batch, p.heads_kv * shape.group_parts), works);
+  const int64_t in_all = all_works(p, shape);
   const bool last_first = p.deterministic && mask_as_asked(p).is_bounded_right();
   const double row_bytes =
       2.0 * static_cast<double>(p.head_dim + p.head_dim_v) + 4.0 * shape.head_dim;
@@ -132,12 +141,12 @@ int64_t heads_at_once(const AttentionProblem& p, const DeviceSpec& device,
   const auto at_least = [&](int64_t works_of_sm) {
     heads = std::max(heads, ceil_div(works_of_sm * device.num_sms, works));
   };
-  if (!p.mask.is_full() && !last_first && all_works < kFewWorks * device.num_sms) {
+  if (!p.mask.is_full() && !last_first && in_all < kFewWorks * device.num_sms) {
     at_least(works < kWorksOfShortHead ? kFewWorksOfShortHeads : kFewWorksOfSection);
   }
   if (all_down) at_least(1);
   if (!p.deterministic) return heads;
-  if (!last_first && all_works < kFewWorksInStep * device.num_sms) at_least(kWorksOfSectionInStep);
+  if (!last_first && in_all < kFewWorksInStep * device.num_sms) at_least(kWorksOfSectionInStep);
   const int columns = last_first ? turns.columns_last_first : turns.columns;
   if (columns == 0) return heads;
   // So many heads that a head's CTAs begin a turn after one another, and none waits.
@@ -223,7 +232,7 @@ MaskSpec mask_as_asked(const AttentionProblem& p) {
 
 BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& device,
                                const BackwardShape& shape, const TurnRow& turns) {
-  const int64_t heads = std::max<int64_t>(p.heads_kv * shape.group_parts, 1);
+  const int64_t heads = std::max<int64_t>(key_heads(p, shape), 1);
   const int64_t batch = std::max<int64_t>(p.batch, 1);
   const MaskSpec mask = mask_as_asked(p);
   const bool stores = first_stores(p, device, shape);
@@ -246,7 +255,7 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
   const Element element = element_of(p);
   const int64_t queries = query_ctas(p);
-  int64_t ctas = key_blocks(p, shape.keys) * shape.group_parts * ctas_of_keys(shape);
+  int64_t ctas = all_works(p, shape);
   if (shape.persistent_ctas > 0) ctas = std::min<int64_t>(ctas, shape.persistent_ctas);
   return {{.source = preprocess_source(element, shape.statistics),
            .params = KernelParams::kBackward,

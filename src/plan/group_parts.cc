@@ -28,8 +28,9 @@ double spread_of(const AttentionProblem& p, double steps) {
 }
 // So many works an SM end about together. Of longer heads no block is looked at by itself.
 constexpr int64_t kManyWorks = 8, kMostBlocks = 1024;
-// Deterministic, with works of one length: so many key heads fill a device with some thousand keys,
-// and of fewer so many parts, whose works wait less for those of their head.
+// Deterministic: so many key heads of works of one length fill a device with some thousand keys. Of
+// fewer so many parts do, whose works wait less for those of their head; of works of many lengths
+// there are no fewer parts either, where groups have so many heads.
 constexpr int64_t kHeadsThatFill = 4, kPartsThatFill = 8;
 // Deterministic, under a causal mask: query heads of a part, at most
 // (docs/kernels/bwd_sm90_order.md, "Heads in pairs"); of works in two kinds one.
@@ -102,10 +103,10 @@ class BlockSteps {
   std::vector<double> longest_first_;  // or only their mean is known
 };
 
-// Query heads of a part, where works have many lengths. Of many heads in one work, one after the
-// other, some wait long for turns, and what they read has left the cache. So few parts that SMs
-// stand idle have fewer heads each.
-int64_t heads_of_part(const AttentionProblem& p, const BackwardShape& shape) {
+// Query heads of a deterministic part, where works have many lengths. Of many heads in one work,
+// one after the other, some wait long for turns, and what they read has left the cache. So few
+// parts that SMs stand idle have fewer heads each.
+int64_t deterministic_heads_of_part(const AttentionProblem& p, const BackwardShape& shape) {
   if (shape.parts > 1 || !mask_as_asked(p).is_bounded_right()) return 1;
   const int64_t most = shape.head_dim <= kFewColumns ? kHeadsOfPartOfFewColumns : kHeadsOfPart;
   int64_t heads = std::clamp<int64_t>(p.heads_q / kPartsThatFill, 1, std::min(most, p.group()));
@@ -115,7 +116,9 @@ int64_t heads_of_part(const AttentionProblem& p, const BackwardShape& shape) {
 
 // A function of heads, mask and kernel alone: the batch and lengths must change no bit.
 int deterministic_parts(const AttentionProblem& p, const BackwardShape& shape) {
-  if (are_uneven(mask_as_asked(p))) return static_cast<int>(p.group() / heads_of_part(p, shape));
+  if (are_uneven(mask_as_asked(p))) {
+    return static_cast<int>(p.group() / deterministic_heads_of_part(p, shape));
+  }
   if (p.heads_kv >= kHeadsThatFill) return 1;
   int64_t parts = 1;
   while (p.group() % parts != 0 || (p.heads_kv * parts < kPartsThatFill && parts < p.group())) {

@@ -122,8 +122,8 @@ TEST(BackwardOrder, WorksWaitForSoonerOnesAlone) {
         for (const int down : {0, 1, 2}) {
           expect_turns(order_of(down, true, 2), size, q, k, left, right);
         }
-        expect_turns(order_of(5, false, 2), size, q, k, left,
-                     right);  // the first one is waited for
+        // Where the first one alone is waited for.
+        expect_turns(order_of(5, false, 2), size, q, k, left, right);
       }
       for (const int left : {kAll, 100, -20}) {
         expect_turns(order_of(0, false, 2), size, q, k, left, kAll);
