@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "backward_run.h"
 #include "core/thread_pool.h"
@@ -144,6 +145,27 @@ TEST_F(BackwardGuarantees, ASequenceHasItsBitsAlonePackedAndPermuted) {
   }
 }
 
+// A tensor of `rows` rows of `s`, those of [first, end) full of `value`.
+std::vector<unsigned char> with_rows_of(float value, DType dtype, const void* data, int64_t rows,
+                                        const Strides& s, int64_t first, int64_t end) {
+  std::vector<unsigned char> copy(static_cast<size_t>(rows * s.seqlen) * size_of(dtype));
+  std::memcpy(copy.data(), data, copy.size());
+  for (int64_t i = first * s.seqlen; i < end * s.seqlen; ++i) {
+    store_from_float(dtype, copy.data(), i, value);
+  }
+  return copy;
+}
+
+// Whether two gradients have the same bits in the rows of [first, end).
+bool are_same_rows(DType dtype, const std::vector<unsigned char>& a,
+                   const std::vector<unsigned char>& b, const Strides& s, int64_t first,
+                   int64_t end) {
+  const size_t row_bytes = static_cast<size_t>(s.seqlen) * size_of(dtype);
+  const auto offset = static_cast<size_t>(first) * row_bytes;
+  return std::memcmp(a.data() + offset, b.data() + offset,
+                     static_cast<size_t>(end - first) * row_bytes) == 0;
+}
+
 TEST_F(BackwardGuarantees, HiddenFiniteValuesChangeNoBit) {
   for (const DType dtype : kTypes) {
     Case c = make(dtype, 150, 150);
@@ -151,21 +173,54 @@ TEST_F(BackwardGuarantees, HiddenFiniteValuesChangeNoBit) {
     const BackwardCase given(c);
     const AttentionProblem& p = given.problem();
     // The last 30 keys are hidden from the first 120 queries.
-    const size_t row_bytes = static_cast<size_t>(p.k.seqlen) * size_of(dtype);
-    std::vector<unsigned char> k(150 * row_bytes);
-    std::memcpy(k.data(), given.args().k, k.size());
-    for (int64_t i = 120 * p.k.seqlen; i < 150 * p.k.seqlen; ++i) {
-      store_from_float(dtype, k.data(), i, 3.5f);
-    }
+    const std::vector<unsigned char> k =
+        with_rows_of(3.5f, dtype, given.args().k, 150, p.k, 120, 150);
     for_each_backward(p, [&](const Backend& backend) {
       const GradientResult first = run_backward_on(backend, p, given.args());
       BackwardArgs args = given.args();
       args.k = k.data();
       const GradientResult second = run_backward_on(backend, p, args);
-      const size_t q_row = static_cast<size_t>(p.dq.seqlen) * size_of(dtype);
-      EXPECT_EQ(std::memcmp(first.dq.data(), second.dq.data(), 120 * q_row), 0);
-      EXPECT_NE(std::memcmp(first.dq.data(), second.dq.data(), 150 * q_row), 0);
+      EXPECT_TRUE(are_same_rows(dtype, first.dq, second.dq, p.dq, 0, 120));
+      EXPECT_FALSE(are_same_rows(dtype, first.dq, second.dq, p.dq, 120, 150));
     });
+  }
+}
+
+// The largest numbers of bf16 and f32: a row's dP is infinite where the mask hides it, and a
+// probability of zero does not silence it.
+TEST_F(BackwardGuarantees, HiddenValuesWhoseProductsOverflowChangeNoBit) {
+  constexpr std::pair<int64_t, float> kKernels[] = {
+      {64, 0.0f}, {64, 5.0f}, {128, 0.0f}, {192, 0.0f}};
+  for (const DType dtype : kTypes) {
+    const float large = dtype == DType::kF16 ? 65504.0f : 3.3e38f;
+    for (const auto& [head_dim, softcap] : kKernels) {
+      Case c = make(dtype, 150, 150);
+      c.desc.head_dim = head_dim;
+      c.desc.softcap = softcap;
+      c.desc.causal = c.desc.deterministic = true;
+      const BackwardCase given(c);
+      const AttentionProblem& p = given.problem();
+      SCOPED_TRACE(head_dim);
+      // The last 30 keys are hidden from the first 120 queries, the first 30 queries from the
+      // last 120 keys.
+      const std::vector<unsigned char> v =
+          with_rows_of(large, dtype, given.args().v, 150, p.v, 120, 150);
+      const std::vector<unsigned char> dout =
+          with_rows_of(large, dtype, given.args().dout, 150, p.dout, 0, 30);
+      for_each_backward(p, [&](const Backend& backend) {
+        const GradientResult expected = run_backward_on(backend, p, given.args());
+        BackwardArgs args = given.args();
+        args.v = v.data();
+        const GradientResult of_v = run_backward_on(backend, p, args);
+        EXPECT_TRUE(are_same_rows(dtype, expected.dq, of_v.dq, p.dq, 0, 120));
+        args = given.args();
+        args.dout = dout.data();
+        const GradientResult of_dout = run_backward_on(backend, p, args);
+        EXPECT_TRUE(are_same_rows(dtype, expected.dk, of_dout.dk, p.dk, 30, 150));
+        EXPECT_TRUE(are_same_rows(dtype, expected.dv, of_dout.dv, p.dv, 30, 150));
+        EXPECT_TRUE(are_same_rows(dtype, expected.dq, of_dout.dq, p.dq, 30, 150));
+      });
+    }
   }
 }
 

@@ -18,44 +18,50 @@ __device__ inline uint32_t low_bits(int count, int word) {
   return __funnelshift_lc(0xffffffffu, 0u, in_word > 0 ? in_word : 0);
 }
 
-// Scores outside `bounds[r]` become -inf; both count from the thread's first column of key 0, the
-// block begins at `first_key`. One bit a column: R2P moves seven of them to predicates at a time.
+// Of a thread's columns [32 word, 32 word + 32) of one row, a bit for each inside `bounds`, which
+// counts from the thread's first column of key 0; the block begins at `first`.
+__device__ inline uint32_t visible_columns(const KeyBounds& bounds, int first, int word = 0) {
+  return low_bits(columns_below(bounds.end - first), word) &
+         ~low_bits(columns_below(bounds.begin - first), word);
+}
+
+// Scores of row `r` become `hidden` where `visible`, bits of a word of its columns, does not have
+// them. R2P moves seven bits to predicates at a time.
 template <int kScores>
-__device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds)[2], int first_key,
-                                   float hidden = -kInfinity) {
-  constexpr int kColumns = kScores / 2;
+__device__ inline void mask_columns(float (&s)[kScores], int r, int word, uint32_t visible,
+                                    float hidden) {
+#pragma unroll
+  for (int bit = 0; bit < 32; ++bit) {
+    const int e = 32 * word + bit;
+    if (e < kScores / 2 && (visible >> bit & 1) == 0) s[4 * (e / 2) + 2 * r + e % 2] = hidden;
+  }
+}
+
+// Scores outside `bounds[r]` become -inf.
+template <int kScores>
+__device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds)[2],
+                                   int first_key) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int begin = columns_below(bounds[r].begin - first_key);
-    const int end = columns_below(bounds[r].end - first_key);
 #pragma unroll
-    for (int word = 0; word < (kColumns + 31) / 32; ++word) {
-      const uint32_t visible = low_bits(end, word) & ~low_bits(begin, word);
-#pragma unroll
-      for (int bit = 0; bit < 32; ++bit) {
-        const int e = 32 * word + bit;
-        if (e < kColumns && (visible >> bit & 1) == 0) s[4 * (e / 2) + 2 * r + e % 2] = hidden;
-      }
+    for (int word = 0; word < (kScores / 2 + 31) / 32; ++word) {
+      mask_columns(s, r, word, visible_columns(bounds[r], first_key, word), -kInfinity);
     }
   }
 }
 
-// The same for A operands in 16 bits (probabilities, dS), of which those outside become 0: pair j
-// of a row stands in p[j / 2][2 * (j % 2) + r].
+// Of A operands in 16 bits (probabilities, dS) those become 0 that `visible[r]` does not have: pair
+// j of a row stands in p[j / 2][2 * (j % 2) + r].
 template <int kSteps>
-__device__ inline void hide_pairs(uint32_t (&p)[kSteps][4], const KeyBounds (&bounds)[2],
-                                  int first_column) {
-  static_assert(4 * kSteps <= 32);
+__device__ inline void hide_pairs(uint32_t (&p)[kSteps][4], const uint32_t (&visible)[2],
+                                  int first_bit) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int begin = columns_below(bounds[r].begin - first_column);
-    const int end = columns_below(bounds[r].end - first_column);
-    const uint32_t visible = low_bits(end, 0) & ~low_bits(begin, 0);
 #pragma unroll
     for (int j = 0; j < 2 * kSteps; ++j) {
       uint32_t& pair = p[j / 2][2 * (j % 2) + r];
-      if ((visible >> (2 * j) & 1) == 0) pair &= 0xffff0000u;
-      if ((visible >> (2 * j + 1) & 1) == 0) pair &= 0x0000ffffu;
+      if ((visible[r] >> (first_bit + 2 * j) & 1) == 0) pair &= 0xffff0000u;
+      if ((visible[r] >> (first_bit + 2 * j + 1) & 1) == 0) pair &= 0x0000ffffu;
     }
   }
 }

@@ -86,20 +86,28 @@ struct Elements {
     };
   }
 
-  // Makes pairs of the step's queries zero that a key does not see. After the exponential, since
-  // the scale may have any sign; and after the rounding, which ptxas would put off otherwise, and
-  // with it the end of the scores' registers.
-  template <Half kHalf>
-  __device__ void hide(Operand& pairs, const Work& work, int m) const {
-    KeyBounds bounds[2];
-    find_bounds(bounds, work);
-    hide_pairs(Shape::template part<kHalf>(pairs), bounds,
-               m * T.q_rows + Shape::begin(kHalf) * kMmaK);
+  // Which of the step's queries this thread's two keys see: a bit for each column.
+  using Visible = uint32_t[2];
+  __device__ void find_visible(Visible& visible, const Work& work, int m) const {
+    const int first_column = m * T.q_rows + 2 * (lane % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const QueryBounds bounds =
+          bounds_of_key(c.params.mask, work.sequence, work.first_key() + row(r));
+      visible[r] = visible_columns(bounds, first_column);
+    }
   }
-  __device__ void hide(Scores& p, const Work& work, int m) const {
-    KeyBounds bounds[2];
-    find_bounds(bounds, work);
-    mask_scores(p, bounds, m * T.q_rows, 0.0f);
+
+  // Makes pairs of the step's queries zero that a key does not see. P after the exponential, since
+  // the scale may have any sign; and after the rounding, which ptxas would put off otherwise, and
+  // with it the end of the scores' registers. dS too, which is not zero where dP is infinite.
+  template <Half kHalf>
+  __device__ static void hide(Operand& pairs, const Visible& visible) {
+    hide_pairs(Shape::template part<kHalf>(pairs), visible, 4 * Shape::begin(kHalf));
+  }
+  __device__ static void hide(Scores& p, const Visible& visible) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) mask_columns(p, r, 0, visible[r], 0.0f);
   }
 
   // dS = P (dP - delta), rounded; `factors(step, pair)` has P, with softcap times its slope. dS may
@@ -175,16 +183,6 @@ struct Elements {
     to[8 * step + 2 * j] = a;
     to[8 * step + 2 * j + 1] = b;
   }
-  // Of this thread's two keys, from its first column on.
-  __device__ void find_bounds(QueryBounds (&bounds)[2], const Work& work) const {
-    const int first_column = 2 * (lane % 4);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const QueryBounds b = bounds_of_key(c.params.mask, work.sequence, work.first_key() + row(r));
-      bounds[r] = {b.begin - first_column, b.end - first_column};
-    }
-  }
-
   // The thread's r-th key, counted from the work's first.
   __device__ int row(int r) const {
     return kWarpgroupKeys * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;

@@ -76,6 +76,7 @@ class Math {
   using Statistics = typename Arithmetic::Statistics;
   // The work's visits to blocks of queries: a copy, where registers have room for one.
   using Visits = typename VisitsOf<T.softcap>::Type;
+  using Visible = typename Arithmetic::Visible;
   using Factors = typename Arithmetic::Factors;
   using None = typename Arithmetic::None;
 
@@ -115,7 +116,11 @@ class Math {
     Scores rDP;
     Factors rFactors;
     elements.template probabilities<kBoth>(rS, rStats, q_stage, rY, rFactors);
-    if (is_masked) elements.template hide<kBoth>(rY, work, m());
+    Visible visible;
+    if (is_masked) {
+      elements.find_visible(visible, work, m());
+      elements.template hide<kBoth>(rY, visible);
+    }
     wait_for_dout();
     wait_for_v();
     products.issue_dp(rDP, rings);
@@ -128,11 +133,11 @@ class Math {
       elements.load_delta(rStats, dout_stage);
       elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
                                                Arithmetic::pairs_of(rFactors));
-      if (is_masked) elements.template hide<kBoth>(rY, work, m());
     } else {
       elements.template score_gradients<kBoth>(rY, rDP, rStats, dout_stage,
                                                Arithmetic::pairs_of(rY));
     }
+    if (is_masked) elements.template hide<kBoth>(rY, visible);
   }
   template <bool kIsLast>
   __device__ void end(Scores& rS, Statistics& rStats, const Operand& rY,
@@ -163,14 +168,18 @@ class Math {
   __device__ void begin_in_halves(Scores& rX, Statistics& rStats, Operand& rY) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     None none;
+    Visible visible;
     elements.template probabilities<kFirst>(rX, rStats, q_stage, rY, none);
-    if (is_masked) elements.template hide<kFirst>(rY, work, m());
+    if (is_masked) {
+      elements.find_visible(visible, work, m());
+      elements.template hide<kFirst>(rY, visible);
+    }
     wait_for_dout();
     products.template issue_dv<kFirst>(rDV, rY, rings);
     ptx::wgmma_wait_group<1>();
     if (rings.steps > 0) release_q({rings.steps - 1});  // of the step before this one
     elements.template probabilities<kSecond>(rX, rStats, q_stage, rY, none);
-    if (is_masked) elements.template hide<kSecond>(rY, work, m());
+    if (is_masked) elements.template hide<kSecond>(rY, visible);
     wait_for_v();
     products.issue_dp(rX, rings);
     products.template issue_dv<kSecond>(rDV, rY, rings);
@@ -178,11 +187,13 @@ class Math {
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
     elements.template score_gradients<kFirst>(rY, rX, rStats, dout_stage, Arithmetic::pairs_of(rY));
+    if (is_masked) elements.template hide<kFirst>(rY, visible);
     products.template issue_dk<kFirst>(rDK, rY, rings);
     store_ds<kFirst>(rY);
     ptx::wgmma_wait_group<1>();
     elements.template score_gradients<kSecond>(rY, rX, rStats, dout_stage,
                                                Arithmetic::pairs_of(rY));
+    if (is_masked) elements.template hide<kSecond>(rY, visible);
     release_dout();
   }
   template <bool kIsLast>
@@ -207,7 +218,11 @@ class Math {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     Scores rDP;
     elements.factors_in_place(rS, rStats, q_stage);
-    if (is_masked) elements.hide(rS, work, m());
+    Visible visible;
+    if (is_masked) {
+      elements.find_visible(visible, work, m());
+      elements.hide(rS, visible);
+    }
     wait_for_dout();
     products.issue_dp(rDP, rings);
     if constexpr (!Arithmetic::kIsCrowded) elements.load_delta(rStats, dout_stage);
@@ -216,6 +231,7 @@ class Math {
     if constexpr (Arithmetic::kIsCrowded) elements.load_delta(rStats, dout_stage);
     elements.template score_gradients<kBoth>(rDS, rDP, rStats, dout_stage,
                                              Arithmetic::pairs_of(rS));
+    if (is_masked) elements.template hide<kBoth>(rDS, visible);
     store_ds<kBoth>(rDS);
     announce_ds();
     release_dout();
@@ -238,7 +254,11 @@ class Math {
     __syncwarp();  // every lane has read its lse, which came with Q
     release_q(rings);
     elements.template probabilities<kBoth>(rS, rStats, rings.q().stage(), rP, none);
-    if (is_masked) elements.template hide<kBoth>(rP, work, m());
+    if (is_masked) {
+      Visible visible;
+      elements.find_visible(visible, work, m());
+      elements.template hide<kBoth>(rP, visible);
+    }
   }
   template <bool kIsLast>
   __device__ void end_for_dv(Scores& rS, Statistics& rStats, const Operand& rP,

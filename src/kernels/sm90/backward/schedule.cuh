@@ -57,7 +57,7 @@ class Scheduler {
     load<T.head_dim>(work, p.maps.k, c.kSmem.k + k.stage() * k_bytes(T),
                      c.barrier(kKFull, k.stage()));
     c.pipeline(kVFull).producer_acquire(VState{slot.count});
-    if (work.part == Part::kDv) {
+    if (T.split && work.part == Part::kDv) {
       arrive(c.barrier(kVFull));  // Q and dO may come there
     } else {
       load<T.head_dim_v>(work, p.maps.v, c.kSmem.v, c.barrier(kVFull));
