@@ -17,8 +17,8 @@ constexpr std::array kRows = {
         .head_dim = 96, .head_dim_v = 96, .q_rows = 64, .k_stages = 2, .stages = 3, .dout_stages = 3, .dv_stages = 0, .ds_stages = 2, .dq_stages = 5, .split = false, .takes_softcap = true,
         .reason = "as 128, with room for a third stage"},
     Sm90BackwardRow{
-        .head_dim = 128, .head_dim_v = 128, .q_rows = 64, .k_stages = 2, .stages = 2, .dout_stages = 2, .dv_stages = 0, .ds_stages = 2, .dq_stages = 2, .split = false, .takes_softcap = true,
-        .reason = "two stages of each; a third of Q and dO was no faster"},
+        .head_dim = 128, .head_dim_v = 128, .q_rows = 64, .k_stages = 1, .stages = 2, .dout_stages = 2, .dv_stages = 0, .ds_stages = 2, .dq_stages = 4, .split = false, .takes_softcap = true,
+        .reason = "two steps of dq have a place, so that one may wait for its turn while the next is computed; worth more than a second stage of K"},
     Sm90BackwardRow{
         .head_dim = 192, .head_dim_v = 128, .q_rows = 64, .k_stages = 1, .stages = 3, .dout_stages = 1, .dv_stages = 3, .ds_stages = 1, .dq_stages = 2, .split = true, .takes_softcap = true,
         .reason = "registers do not hold dk and dv together; one stage of dO, which is read for dP alone, leaves a third of Q and a second of dq a place"},

@@ -49,6 +49,8 @@ TEST(Sm90Backward, AVariantThatDoesNotFitIsNamed) {
                "what works for dv have more of stages does not fit the place of V");
   t = {.head_dim = 192, .head_dim_v = 128, .stages = 2, .split = false};
   EXPECT_STREQ(sm90::bwd::why_not(t), "dK, dV, P and dP exceed the registers");
+  t = {.head_dim = 96, .head_dim_v = 96, .dq_stages = 8};  // nobody would wait for the right phase
+  EXPECT_STREQ(sm90::bwd::why_not(t), "dq has no more stages than barriers");
 }
 
 TEST(Sm90Backward, EveryHeadDimHasAKernelThatHoldsIt) {
@@ -78,8 +80,8 @@ TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kPostprocess].grid, 16 * 16 * 16);
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .q_rows=64, .k_stages=2, .stages=2, .dout_stages=2, .dv_stages=0, "
-            ".ds_stages=2, .dq_stages=2, .split=false, .softcap=false}>");
+            ".head_dim_v=128, .q_rows=64, .k_stages=1, .stages=2, .dout_stages=2, .dv_stages=0, "
+            ".ds_stages=2, .dq_stages=4, .split=false, .softcap=false}>");
   for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
   EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 16u * 16 * 1024 * 128 * 4);

@@ -232,6 +232,7 @@ constexpr const char* why_not(const BwdTraits& t) {
   if (t.k_stages < 1 || t.k_stages > (t.split ? 1 : 2))
     return "K has one or two stages; one where dk and dv are split";
   if (t.ds_stages < q_blocks(t)) return "dS has a stage for each block of a step at least";
+  if (t.dq_stages > dq_barriers(t)) return "dq has no more stages than barriers";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
   if (live_registers(t) + 16 > register_split(t).math)
