@@ -62,6 +62,7 @@ class GpuBackwardOp final : public BackwardOp {
             .dsink = args.dsink == nullptr ? nullptr : floats(kDsinkParts),
             .dq_counts = args.dq == nullptr ? nullptr : words(kDqCounts),
             .cleared = args.dq == nullptr ? nullptr : words(kClearedCounts),
+            .ended = args.dq == nullptr ? nullptr : words(kEndedCounts),
             .ticket = words(kTicket),
             .part_sums = args.dk == nullptr ? nullptr : floats(kGroupSums),
             .part_counts = static_cast<PartCounts*>(gpu_.part(kGroupCounts, args.workspace)),
@@ -91,6 +92,9 @@ class GpuBackwardOp final : public BackwardOp {
     if (args.dout != nullptr) {
       encode("dout", args.dout, p.dout, p.heads_q, p.head_dim_v, shape.v_slab, shape.q_rows, q,
              &maps->dout);
+    }
+    if (args.dq != nullptr && tiling_.order.finish_behind != 0) {
+      encode("dq", args.dq, p.dq, p.heads_q, p.head_dim, kFinishColumns, kFinishRows, q, &maps->dq);
     }
     encode("k", args.k, p.k, p.heads_kv, p.head_dim, shape.qk_slab, shape.k_rows, k, &maps->k);
     encode("v", args.v, p.v, p.heads_kv, p.head_dim_v, shape.v_slab, shape.k_rows, k, &maps->v);

@@ -118,7 +118,7 @@ ParamsLayout backward_layout() {
                neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, deterministic, order] =
       kParams;
   Fields fields(&kParams);
-  { FA4_ADD_FIELDS(fields, maps, q, dout, k, v); }
+  { FA4_ADD_FIELDS(fields, maps, q, dout, k, v, dq); }
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
                  seqlen_q, seqlen_k, total_q, total_k);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
@@ -134,20 +134,20 @@ ParamsLayout backward_layout() {
   add_tensor("dk", dk, &fields);
   add_tensor("dv", dv, &fields);
   fields.add("dsink, is_f32", dsink, is_f32);
-  const auto& [neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ticket,
-               part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks] =
-      workspace;
+  const auto& [neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ended,
+               ticket, part_sums, part_counts, part_floats, key_blocks, dq_sum_columns,
+               head_blocks] = workspace;
   fields.add(
-      "neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ticket, "
+      "neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ended, ticket, "
       "part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks",
-      neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ticket, part_sums,
-      part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks);
+      neg_lse_log2, delta, statistics, dq_sums, dsink_parts, dq_counts, cleared, ended, ticket,
+      part_sums, part_counts, part_floats, key_blocks, dq_sum_columns, head_blocks);
   fields.add(
       "softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, "
       "deterministic",
       softmax_scale, neg_lse_log2_to_score, heads_q, heads_kv, group, group_parts, deterministic);
   FA4_ADD_FIELDS(fields, order, sections, last_keys_first, heads_down, pair_sections, first_stores,
-                 heads_together);
+                 heads_together, finish_behind);
   return {"BwdParams", sizeof(BwdParams), fields.take()};
 }
 

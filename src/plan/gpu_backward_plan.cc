@@ -50,6 +50,14 @@ constexpr int64_t kFewWorks = 24, kFewWorksOfSection = 2;
 // Heads of fewer works than these: half as many, so that the sums of a section stay in the cache.
 constexpr int64_t kWorksOfShortHead = 24, kFewWorksOfShortHeads = 1;
 
+// Works finish dq of a section so many works an SM before their own, whose works have ended by
+// then.
+constexpr double kWorksBeforeFinish = 1.5;
+// A work finishes its share beside its own products, for which it has time where so many blocks of
+// keys or more add to a block of queries, in the mean
+// (docs/kernels/bwd_sm90_order.md, "dq by the schedule warp").
+constexpr int64_t kAdditionsToFinish = 8;
+
 int64_t query_ctas(const AttentionProblem& p) { return p.batch * p.heads_q * query_blocks(p); }
 int64_t key_blocks(const AttentionProblem& p, int keys) {
   return capped_product(p.batch * p.heads_kv, ceil_div(p.seqlen_k, keys));
@@ -93,6 +101,28 @@ bool first_stores(const AttentionProblem& p, const DeviceSpec& device, const Bac
   const double bytes = 4.0 * shape.head_dim * static_cast<double>(workspace_rows(p));
   return additions(p, shape) <= kFewAdditionsInStep &&
          bytes > kL2ShareOfZeros * static_cast<double>(device.l2_bytes);
+}
+
+// Whether works can finish dq: blocks of queries lie one behind the other, all of their rows are
+// the tensor's and have sums, all works come, and TMA stores 16 bits.
+bool can_finish(const AttentionProblem& p, const BackwardShape& shape) {
+  const MaskSpec mask = mask_as_asked(p);
+  const bool is_dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense &&
+                        !p.has_seqused_q && !p.has_seqused_k;
+  const bool all_see_keys = mask.is_full() || (!mask.is_bounded_left() && mask.window_right >= 0 &&
+                                               p.seqlen_q <= p.seqlen_k);
+  return shape.finishes && is_dense && all_see_keys && p.grad_dtype != DType::kF32;
+}
+
+// How many sections before its own a work finishes dq of; 0: none does.
+int64_t finish_behind(const AttentionProblem& p, const DeviceSpec& device,
+                      const BackwardShape& shape, bool stores, int64_t sections) {
+  if (p.deterministic || !stores || !can_finish(p, shape)) return 0;
+  const int64_t mean_additions = additions(p, shape) / (mask_as_asked(p).is_full() ? 1 : 2);
+  if (mean_additions < kAdditionsToFinish) return 0;
+  const double works = static_cast<double>(all_works(p, shape)) / static_cast<double>(sections);
+  const auto behind = static_cast<int64_t>(kWorksBeforeFinish * device.num_sms / works) + 1;
+  return behind < sections ? behind : 0;
 }
 
 // For a section's queries; 0: a head at a time.
@@ -240,8 +270,9 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
   const int64_t others = std::max<int64_t>(batch * (heads - 2 * pairs), 1);
   const int64_t section =
       std::clamp<int64_t>(heads_at_once(p, device, shape, turns, down == heads), 1, others);
+  const int64_t sections = ceil_div(others, section);
   return {
-      .sections = static_cast<int32_t>(ceil_div(others, section)),
+      .sections = static_cast<int32_t>(sections),
       // Where a row sees no keys far behind it, the last keys' works are those that see few rows.
       .last_keys_first = p.deterministic && mask.is_bounded_right(),
       .heads_down = static_cast<int32_t>(down),
@@ -249,7 +280,8 @@ BwdOrder choose_backward_order(const AttentionProblem& p, const DeviceSpec& devi
       .first_stores = stores,
       // Works that all begin at the last queries keep together there. Those of a window are each
       // elsewhere, and what one of them has read is read again sooner where a head comes at a time.
-      .heads_together = down == heads && !mask.is_bounded_left()};
+      .heads_together = down == heads && !mask.is_bounded_left(),
+      .finish_behind = static_cast<int32_t>(finish_behind(p, device, shape, stores, sections))};
 }
 
 std::vector<KernelStep> gpu_backward_steps(const AttentionProblem& p, const BackwardShape& shape) {
@@ -293,6 +325,7 @@ WorkspaceLayout gpu_backward_workspace(const AttentionProblem& p, const Backward
   }
   if (order.first_stores != 0) layout.add(kDqCounts, rows / kQueryRows * 4);
   if (p.deterministic || shape.persistent_ctas > 0) layout.add(kTicket, 4);
+  if (order.finish_behind != 0) layout.add(kEndedCounts, int64_t{order.sections} * 4);
   if (shape.first_stores && order.first_stores == 0 && order.sections > kSectionsAhead) {
     layout.add(kClearedCounts, int64_t{order.sections} * 4);
   }
@@ -354,6 +387,12 @@ void explain_backward_order(const AttentionProblem& p, int group_parts, const Bw
   } else if (order.first_stores != 0) {
     steps->push_back({"dq", "the first one stores, the others add in any order",
                       "no zeros on the way through DRAM"});
+  }
+  if (order.finish_behind != 0) {
+    steps->push_back({"finish",
+                      fmt::format("dq of all but the last {} sections by the works so many behind",
+                                  order.finish_behind),
+                      "their sums are in the L2 cache still"});
   }
 }
 

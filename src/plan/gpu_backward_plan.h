@@ -35,7 +35,8 @@ struct BackwardShape {
   // Deterministic or not, the first to add to a block of dq may store, and works clear dq's sums of
   // later sections of heads.
   bool first_stores = false;
-  int group_parts = 1;  // into which a key head's query heads are cut: works of their own
+  bool finishes = false;  // works may make dq of earlier sections' sums
+  int group_parts = 1;    // into which a key head's query heads are cut: works of their own
 };
 
 // The launches, in their order. One of grid 0 has nothing to do.
@@ -51,6 +52,7 @@ inline constexpr std::string_view kStatisticParts = "statistic_parts";
 inline constexpr std::string_view kGroupSums = "group_sums";
 // u32.
 inline constexpr std::string_view kDqCounts = "dq_counts";
+inline constexpr std::string_view kEndedCounts = "ended_counts";
 inline constexpr std::string_view kTicket = "ticket";
 inline constexpr std::string_view kClearedCounts = "cleared_counts";
 inline constexpr std::string_view kGroupCounts = "group_counts";

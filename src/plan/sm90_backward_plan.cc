@@ -26,15 +26,16 @@ TurnRow turns_of(const sm90::BwdTraits& t) {
 
 KernelSource Sm90BackwardSpec::source() const {
   const auto [element, head_dim, head_dim_v, q_rows, k_stages, stages, dout_stages, dv_stages,
-              ds_stages, dq_stages, split, softcap] = traits;
+              ds_stages, dq_stages, finish_stages, split, softcap] = traits;
   return {.main_file = "sm90/backward/kernel.cuh",
           .name_expression = fmt::format(
               "fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
               ".head_dim_v={}, .q_rows={}, .k_stages={}, .stages={}, "
-              ".dout_stages={}, .dv_stages={}, .ds_stages={}, .dq_stages={}, .split={}, "
+              ".dout_stages={}, .dv_stages={}, .ds_stages={}, .dq_stages={}, .finish_stages={}, "
+              ".split={}, "
               ".softcap={}}}>",
               enumerator(element), head_dim, head_dim_v, q_rows, k_stages, stages, dout_stages,
-              dv_stages, ds_stages, dq_stages, split, softcap),
+              dv_stages, ds_stages, dq_stages, finish_stages, split, softcap),
           .display_name = fmt::format("bwd_sm90_{}_d{}{}", name_of(element),
                                       head_dims(head_dim, head_dim_v), softcap ? "_softcap" : "")};
 }
@@ -56,6 +57,7 @@ BackwardShape Sm90BackwardSpec::shape() const {
           .parts = sm90::bwd::num_parts(traits),
           .persistent_ctas = num_sms,
           .first_stores = true,
+          .finishes = traits.finish_stages > 0,
           .group_parts = group_parts};
 }
 

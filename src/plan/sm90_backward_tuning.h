@@ -18,6 +18,7 @@ struct Sm90BackwardRow {
   int dv_stages;
   int ds_stages;
   int dq_stages;
+  int finish_stages;
   bool split;
   bool takes_softcap;  // else the next row that holds the head dimensions does
   const char* reason;

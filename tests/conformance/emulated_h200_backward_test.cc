@@ -207,6 +207,15 @@ TEST_F(EmulatedH200Backward, WorksClearTheSumsOfLaterSections) {
   }
 }
 
+// Works make dq of the sums of earlier sections, the postprocess of those of the last ones: with
+// rows and columns past the tensor's, and of groups.
+TEST_F(EmulatedH200Backward, WorksFinishDqOfEarlierSections) {
+  Case full = many_heads(140, 1100, 64)[0], causal = many_heads(70, 2100, 40)[1];
+  full.desc.dtype = DType::kF16;
+  causal.desc.softmax_scale = -0.25f;
+  expect_many_heads({full, causal}, kEndedCounts);
+}
+
 // The load warp is soon done with a work of one step, and must not be a phase of V's barrier ahead
 // when it loads into V's place.
 TEST_F(EmulatedH200Backward, WorksOfOneStepBehindEachOther) {

@@ -17,6 +17,7 @@ struct BwdTensorMaps {
   TensorMap dout;
   TensorMap k;
   TensorMap v;
+  TensorMap dq;  // to store; where works finish dq. Boxes of 64 columns and 16 rows
 };
 
 // A tensor that threads read or write; its last dimension is contiguous.
@@ -60,6 +61,9 @@ struct BwdWorkspace {
   // Zeros before the main kernel. Of each section of key heads, how many works have cleared their
   // share of its sums of dq (sm90/backward/clear.cuh); null: nobody clears any.
   uint32_t* cleared;
+  // Zeros before the main kernel. Of each section, how many reducing warps have ended a work; null:
+  // works finish no dq (sm90/backward/finish.cuh).
+  uint32_t* ended;
   uint32_t* ticket;  // blocks of keys that CTAs have taken; or null: by their own number
   // Where a key head's group of query heads is cut into parts, each with works of its own, whose dk
   // and dv come together (part_sums.cuh): (heads_kv, key_blocks, nodes, ...). Else null.

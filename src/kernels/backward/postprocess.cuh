@@ -26,6 +26,13 @@ __device__ inline void add_up_dsink(const BwdParams& p, int head) {
   p.gradients.dsink[head] = sum;
 }
 
+// Works of the main kernel finish dq of all but the last sections, where they finish any.
+__device__ inline bool is_finished(const BwdParams& p, const QueryBlock& of) {
+  if (p.workspace.ended == nullptr) return false;
+  const uint32_t section = section_of_head(p, of.sequence, of.head);
+  return section + p.order.finish_behind < static_cast<uint32_t>(p.order.sections);
+}
+
 // Where the first one to add stores, there are no sums without one.
 __device__ inline bool has_sums(const BwdParams& p, const QueryBlock& of) {
   return p.workspace.dq_counts == nullptr || p.workspace.dq_counts[of.block] != 0;
@@ -70,7 +77,7 @@ __global__ void __launch_bounds__(kPostprocessThreads, postprocess::kPostprocess
   if (index >= 0) return postprocess::add_up_dsink(p, index);
   // Last blocks first: their sums are in the L2 cache.
   const QueryBlock of = query_block(p, blocks - 1 - static_cast<int>(blockIdx.x));
-  if (!of.is_inside() || p.workspace.dq == nullptr) return;
+  if (!of.is_inside() || p.workspace.dq == nullptr || postprocess::is_finished(p, of)) return;
   if constexpr (T.dq_layout == DqLayout::kRows) {
     postprocess::store_rows<T.element>(p, of);
     return;

@@ -111,8 +111,10 @@ __device__ inline void clear_part_counts(const BwdParams& p) {
 __device__ inline void clear_counts(const BwdParams& p) {
   const BwdWorkspace& w = p.workspace;
   if (threadIdx.x == 0 && w.ticket != nullptr) *w.ticket = 0;
-  if (w.cleared == nullptr) return;
-  for (int i = threadIdx.x; i < p.order.sections; i += kPreprocessThreads) w.cleared[i] = 0;
+  for (int i = threadIdx.x; i < p.order.sections; i += kPreprocessThreads) {
+    if (w.cleared != nullptr) w.cleared[i] = 0;
+    if (w.ended != nullptr) w.ended[i] = 0;
+  }
 }
 
 // Infinity becomes the largest bf16: it stands beside factors of zero, and its probability is zero

@@ -39,6 +39,9 @@ struct PartCounts {
 // Nodes at which `parts` parts meet: in pairs one fewer than parts, whatever their number.
 constexpr int num_nodes(int parts, bool in_pairs) { return in_pairs ? parts - 1 : 1; }
 
+// What of dq's sums works finish at a time: a warp's fragments of a part.
+inline constexpr int kFinishRows = 16, kFinishColumns = 64;
+
 // How the main kernel's sums of dq lie in a block of the workspace.
 enum class DqLayout : int {
   // (parts, 4 warps, dq_part_columns / 8, 32 lanes, 4): a warpgroup's accumulators of each part
@@ -91,6 +94,8 @@ struct BwdOrder {
   // All heads of a group at each visit to a block of queries; else all blocks for one head before
   // the next head.
   int32_t heads_together;
+  // Works finish dq of the section so many before their own; the postprocess what is left. 0: all.
+  int32_t finish_behind;
 };
 
 }  // namespace fa4

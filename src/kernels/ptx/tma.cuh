@@ -134,6 +134,17 @@ __device__ inline void cp_async_bulk_tensor_5d_store(const TensorMap* map, SmemA
       : "memory");
 }
 
+// cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [tensorMap, coords], [srcMem];
+// PTX ISA, "cp.async.bulk.tensor", sm_90
+__device__ inline void cp_async_bulk_tensor_4d_store(const TensorMap* map, SmemAddr from, int c0,
+                                                     int c1, int c2, int c3) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(
+          map),
+      "r"(from.value), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+}
+
 // cp.async.bulk.commit_group;
 // PTX ISA, "cp.async.bulk.commit_group", sm_90
 __device__ inline void cp_async_bulk_commit_group() {

@@ -21,7 +21,8 @@ BwdOrder order_of(int heads_down, bool last_keys_first, int sections) {
           .heads_down = heads_down,
           .pair_sections = sections,
           .first_stores = 1,
-          .heads_together = 0};
+          .heads_together = 0,
+          .finish_behind = 0};
 }
 
 using Works = std::vector<std::tuple<int, int, int>>;  // sequence, head, block

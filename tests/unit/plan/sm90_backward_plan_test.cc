@@ -81,7 +81,7 @@ TEST(Sm90Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm90<fa4::sm90::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .q_rows=64, .k_stages=1, .stages=2, .dout_stages=2, .dv_stages=0, "
-            ".ds_stages=2, .dq_stages=4, .split=false, .softcap=false}>");
+            ".ds_stages=2, .dq_stages=4, .finish_stages=0, .split=false, .softcap=false}>");
   for (const KernelStep& step : plan.steps) EXPECT_EQ(step.params, KernelParams::kBackward);
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
   EXPECT_EQ(plan.workspace.find(kDqSums)->bytes, 16u * 16 * 1024 * 128 * 4);
@@ -275,6 +275,44 @@ TEST(Sm90Backward, WorksClearTheSumsOfLaterSections) {
   EXPECT_EQ(plan_backward(AttentionProblem::make(dense(128, 64)), h200_spec())
                 .workspace.find(kClearedCounts),
             nullptr);
+}
+
+TEST(Sm90Backward, WorksFinishDqWhereManyAddToIt) {
+  const auto plan = [](const ProblemDesc& desc) {
+    return plan_backward(AttentionProblem::make(desc), h200_spec());
+  };
+  const auto desc = [](int64_t seqlen, bool causal) {
+    ProblemDesc made = dense(64, seqlen, causal);
+    made.batch = 65536 / seqlen;
+    return made;
+  };
+  EXPECT_EQ(order_of(plan(desc(512, false))).finish_behind, 0);
+  EXPECT_GT(order_of(plan(desc(1024, false))).finish_behind, 0);
+  EXPECT_EQ(order_of(plan(desc(1024, true))).finish_behind, 0);
+  const BackwardPlan causal = plan(desc(2048, true));
+  const BwdOrder order = order_of(causal);
+  // 16 works a head: behind as many as are under way on 132 SMs, and half of that.
+  const int64_t works = 16 * 32 * 16 / order.sections;
+  EXPECT_EQ(order.finish_behind, 3 * 132 / 2 / works + 1);
+  EXPECT_EQ(causal.workspace.find(kEndedCounts)->bytes, 4u * order.sections);
+  EXPECT_EQ(order_of(plan(desc(4096, false))).finish_behind, 0) << "zeros, and nobody counts";
+
+  const auto without = [&](auto change) {
+    ProblemDesc changed = desc(2048, true);
+    change(changed);
+    const BackwardPlan other = plan(changed);
+    EXPECT_EQ(other.workspace.find(kEndedCounts), nullptr);
+    EXPECT_EQ(order_of(other).finish_behind, 0);
+  };
+  without([](ProblemDesc& d) { d.deterministic = true; });
+  without([](ProblemDesc& d) { d.grad_dtype = DType::kF32; });
+  without([](ProblemDesc& d) { d.has_seqused_k = true; });
+  without([](ProblemDesc& d) { d.has_seqused_q = true; });
+  without([](ProblemDesc& d) { d.seqlen_q += 64; });  // whose first rows see no key
+  without([](ProblemDesc& d) { d.window = {1024, 0}; });
+  without([](ProblemDesc& d) { d.softcap = 8; });
+  without([](ProblemDesc& d) { d.head_dim = d.head_dim_v = 128; });
+  without([](ProblemDesc& d) { d.batch = 1; });  // too few sections
 }
 
 TEST(Sm90Backward, RefusalsNameTheArgument) {

@@ -9,11 +9,13 @@
 //            those of works for dv run on into V
 //   dSᵀ      ds_stages x 128 keys x 64 queries: a step has one or two such blocks (q_rows)
 //   dQ       dq_stages x 64 queries x dq_columns, f32, as accumulators lie
+//   finish   finish_stages x 16 queries x 64 columns of dq's sums, then of dq (finish.cuh)
 //
 // Barriers (traits.h, barriers):
 //
 //   schedule warp                          all others
 //     takes a work ── work_full[slot] ───▶   which keys                    ── work_empty ──▶
+//     dq of earlier works: finish_full[stage], for itself
 //     TMA K, V ────── k_full, v_full ────▶   (math; K: dq too)    ── k_empty, v_empty ─────▶
 //   load warp ─────── work_wanted ───────▶   schedule: the next work
 //                                          math warpgroups, 64 keys each

@@ -6,7 +6,7 @@
 #include "kernels/ptx/global.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
-#include "kernels/sm90/backward/clear.cuh"
+#include "kernels/sm90/backward/finish.cuh"
 
 namespace fa4::sm90::bwd {
 
@@ -28,6 +28,7 @@ class Reducer {
         wait_for_zeros<T>(c.params, work);
         visit(work);
       }
+      if constexpr (T.finish_stages > 0) count_end<T>(c.params, work);
       works.release(true);
     }
   }

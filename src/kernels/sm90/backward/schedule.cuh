@@ -1,7 +1,7 @@
 // The schedule warp: which blocks of keys the CTA takes, and their K and V.
 #pragma once
 
-#include "kernels/sm90/backward/clear.cuh"
+#include "kernels/sm90/backward/finish.cuh"
 #include "kernels/sm90/backward/tile_load.cuh"
 
 namespace fa4::sm90::bwd {
@@ -14,7 +14,11 @@ template <BwdTraits T>
 class Scheduler {
  public:
   __device__ explicit Scheduler(const Context<T>& context)
-      : c(context), p(context.params), tiles(context, kRawOfSchedule), next(blockIdx.x) {}
+      : c(context),
+        p(context.params),
+        tiles(context, kRawOfSchedule),
+        finisher(context),
+        next(blockIdx.x) {}
 
   __device__ void run() {
 #pragma unroll 1
@@ -26,12 +30,16 @@ class Scheduler {
       // Blocks that their sequences do not have are nobody's work, but for what they clear.
       const bool is_wanted = work->steps >= 0;
       if (is_wanted || is_end) publish(work);
-      if (is_end) return;
+      if (is_end) break;
       if (is_wanted) load_keys(*work);
       clear_share<T>(p, *work);  // behind V, for which the math warps wait
+      if constexpr (T.finish_stages > 0) {
+        if (finisher.run(*work)) recall(*work);
+      }
       if (is_wanted) slot.advance();
       __syncwarp();  // every lane has read the work
     }
+    if constexpr (T.finish_stages > 0) finisher.wait_for_stores();
   }
 
  private:
@@ -72,6 +80,14 @@ class Scheduler {
     (of_dv ? steps_of_dv : steps_with_dk) += work->steps;
   }
 
+  // What a launch that finishes dq has of this object's state, from the work: registers are scarce.
+  __device__ void recall(const Work& work) {
+    slot.count = work.number;
+    steps_with_dk = work.steps_before + work.steps;
+    next = 0;        // works come by the ticket
+    tiles.forget();  // there are no tails to clear
+  }
+
   __device__ uint32_t take_index() {
     if (p.workspace.ticket != nullptr) return atomicAdd(p.workspace.ticket, 1u);
     const uint32_t index = next;
@@ -100,6 +116,7 @@ class Scheduler {
   const Context<T>& c;
   const BwdParams& p;
   TileLoads<T, ReadBy::kOneWork> tiles;
+  Finisher<T> finisher;
   PipelineState<kWorkSlots> slot;
   uint32_t steps_with_dk = 0, steps_of_dv = 0;  // of the works taken
   uint32_t next;

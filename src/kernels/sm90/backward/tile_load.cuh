@@ -76,6 +76,9 @@ class TileLoads {
     __syncwarp();
   }
 
+  // Where no tile has had a tail.
+  __device__ void forget() { raw = {}; }
+
  private:
   static constexpr int kStatBlockBytes = kQueryRows * stat_row_bytes(T);
 

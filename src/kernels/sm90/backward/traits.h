@@ -14,15 +14,16 @@ namespace fa4::sm90 {
 struct BwdTraits {
   Element element = Element::kBF16;
   // Multiples of 32; the tensors may be narrower: TMA fills with zeros.
-  int head_dim = 128;    // of q, k and their gradients
-  int head_dim_v = 128;  // of v, out and their gradients
-  int q_rows = 64;       // of a step: one or two blocks of kQueryRows
-  int k_stages = 1;      // of K: with two the next work's comes while this one's is read
-  int stages = 2;        // of Q
-  int dout_stages = 2;   // of dO
-  int dv_stages = 0;     // of both in works for dv alone: what is more lies in the place of V
-  int ds_stages = 2;     // of dS
-  int dq_stages = 2;     // of a part of dq: dq_columns columns
+  int head_dim = 128;     // of q, k and their gradients
+  int head_dim_v = 128;   // of v, out and their gradients
+  int q_rows = 64;        // of a step: one or two blocks of kQueryRows
+  int k_stages = 1;       // of K: with two the next work's comes while this one's is read
+  int stages = 2;         // of Q
+  int dout_stages = 2;    // of dO
+  int dv_stages = 0;      // of both in works for dv alone: what is more lies in the place of V
+  int ds_stages = 2;      // of dS
+  int dq_stages = 2;      // of a part of dq: dq_columns columns
+  int finish_stages = 0;  // of sums that become dq (finish.cuh); 0: none do
   // dk with dq, and dv, by works of their own, where registers do not hold both: scores are
   // computed twice, six products in place of five.
   bool split = false;
@@ -99,11 +100,12 @@ constexpr RegisterSplit register_split(const BwdTraits& t) {
 struct SmemLayout {
   int k;  // [k_stage][slab][kKeys rows]
   // Behind one another: what works for dv have of further stages lies in V, from both its ends.
-  int dout;   // [dout_stage][slab][q_rows rows]
-  int v;      // [slab][kKeys rows]
-  int q;      // [stage, the last first][slab][q_rows rows]
-  int ds;     // [ds_stage][kKeys rows][kQueryRows]: transposed
-  int stats;  // [stat_stages]: of q_rows rows, StatisticParts; or -lse log2(e), then delta
+  int dout;    // [dout_stage][slab][q_rows rows]
+  int v;       // [slab][kKeys rows]
+  int q;       // [stage, the last first][slab][q_rows rows]
+  int finish;  // [finish_stage][kFinishRows x kFinishColumns]: f32, then 16 bits
+  int ds;      // [ds_stage][kKeys rows][kQueryRows]: transposed
+  int stats;   // [stat_stages]: of q_rows rows, StatisticParts; or -lse log2(e), then delta
   // Of StatisticParts: for S, for dP. Not at the end: a product reads the same eight rows again and
   // again, but compute-sanitizer supposes that it reads as many rows as its operand has.
   int factors;
@@ -123,6 +125,7 @@ constexpr int extra_q_bytes(const BwdTraits& t) {
 constexpr int extra_dout_bytes(const BwdTraits& t) {
   return t.split ? (t.dv_stages - t.dout_stages) * dout_bytes(t) : 0;
 }
+inline constexpr int kFinishBytes = kFinishRows * kFinishColumns * 4;
 inline constexpr int kDsBytes = kKeys * kQueryRows * kElementBytes;
 constexpr int dq_bytes(const BwdTraits& t) { return kQueryRows * dq_columns(t) * 4; }
 // Of an unswizzled operand: 8 rows of 8 columns, side by side.
@@ -157,6 +160,7 @@ enum BarrierKind {
   kDqFull,
   kDqEmpty,
   kRaw,
+  kFinishFull,
   kNumBarrierKinds
 };
 // Of tiles with a tail: of each warp that loads.
@@ -189,6 +193,7 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const BwdTraits& t) {
        "dq"},
       {"raw", kRawBarriers, 1, Start::kTaken, "its warp + TMA bytes",
        "load, schedule: each its own, before clearing a tail"},
+      {"finish_full", t.finish_stages, 1, Start::kTaken, "schedule + bytes", "schedule"},
   }};
 }
 
@@ -197,7 +202,8 @@ constexpr SmemLayout smem_layout(const BwdTraits& t) {
   s.dout = s.k + t.k_stages * k_bytes(t);
   s.v = s.dout + t.dout_stages * dout_bytes(t);
   s.q = s.v + v_bytes(t);
-  s.ds = s.q + t.stages * q_bytes(t);
+  s.finish = s.q + t.stages * q_bytes(t);
+  s.ds = s.finish + t.finish_stages * kFinishBytes;
   s.stats = s.ds + t.ds_stages * kDsBytes;
   s.factors = s.stats + stat_stages(t) * stage_statistics_bytes(t);
   s.dq = s.factors + (multiplies_statistics(t) ? 2 * kCoreMatrixBytes : 0);
@@ -233,6 +239,8 @@ constexpr const char* why_not(const BwdTraits& t) {
     return "K has one or two stages; one where dk and dv are split";
   if (t.ds_stages < q_blocks(t)) return "dS has a stage for each block of a step at least";
   if (t.dq_stages > dq_barriers(t)) return "dq has no more stages than barriers";
+  if (t.finish_stages != 0 && (t.finish_stages < 3 || t.split || dq_columns(t) != kFinishColumns))
+    return "where works finish dq, three stages at least, of parts of 64 columns, and no split";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (smem_layout(t).total > kMaxSmemBytes) return "shared memory exceeds 227 KiB";
   if (live_registers(t) + 16 > register_split(t).math)
