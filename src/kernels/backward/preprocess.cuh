@@ -111,6 +111,7 @@ __device__ inline void clear_part_counts(const BwdParams& p) {
 __device__ inline void clear_counts(const BwdParams& p) {
   const BwdWorkspace& w = p.workspace;
   if (threadIdx.x == 0 && w.ticket != nullptr) *w.ticket = 0;
+  if (w.cleared == nullptr && w.ended == nullptr) return;
   for (int i = threadIdx.x; i < p.order.sections; i += kPreprocessThreads) {
     if (w.cleared != nullptr) w.cleared[i] = 0;
     if (w.ended != nullptr) w.ended[i] = 0;

@@ -51,6 +51,10 @@ TEST(Sm90Backward, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(sm90::bwd::why_not(t), "dK, dV, P and dP exceed the registers");
   t = {.head_dim = 96, .head_dim_v = 96, .dq_stages = 8};  // nobody would wait for the right phase
   EXPECT_STREQ(sm90::bwd::why_not(t), "dq has no more stages than barriers");
+  t = {.head_dim = 64, .head_dim_v = 64, .finish_stages = 2};  // a load, a conversion, a store
+  EXPECT_STREQ(
+      sm90::bwd::why_not(t),
+      "where works finish dq, three stages at least, of parts of 64 columns, and no split");
 }
 
 TEST(Sm90Backward, EveryHeadDimHasAKernelThatHoldsIt) {
