@@ -32,8 +32,7 @@ KernelSource Sm90BackwardSpec::source() const {
               "fa4::bwd_sm90<fa4::sm90::BwdTraits{{.element={}, .head_dim={}, "
               ".head_dim_v={}, .q_rows={}, .k_stages={}, .stages={}, "
               ".dout_stages={}, .dv_stages={}, .ds_stages={}, .dq_stages={}, .finish_stages={}, "
-              ".split={}, "
-              ".softcap={}}}>",
+              ".split={}, .softcap={}}}>",
               enumerator(element), head_dim, head_dim_v, q_rows, k_stages, stages, dout_stages,
               dv_stages, ds_stages, dq_stages, finish_stages, split, softcap),
           .display_name = fmt::format("bwd_sm90_{}_d{}{}", name_of(element),

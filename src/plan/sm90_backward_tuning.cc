@@ -9,7 +9,7 @@ namespace {
 constexpr std::array kRows = {
     Sm90BackwardRow{
         .head_dim = 64, .head_dim_v = 64, .q_rows = 128, .k_stages = 2, .stages = 3, .dout_stages = 3, .dv_stages = 0, .ds_stages = 2, .dq_stages = 2, .finish_stages = 3, .split = false, .takes_softcap = false,
-        .reason = "steps long beside what they wait for; a third stage of Q and dO is worth more than one of dS"},
+        .reason = "steps long beside what they wait for; a third stage of Q and dO is worth more than one of dS; what is left has room for works to finish dq"},
     Sm90BackwardRow{
         .head_dim = 64, .head_dim_v = 64, .q_rows = 64, .k_stages = 2, .stages = 4, .dout_stages = 4, .dv_stages = 0, .ds_stages = 4, .dq_stages = 2, .finish_stages = 0, .split = false, .takes_softcap = true,
         .reason = "softcap: its slopes take the registers of a second block"},

@@ -55,6 +55,7 @@ __device__ inline void mask_scores(float (&s)[kScores], const KeyBounds (&bounds
 template <int kSteps>
 __device__ inline void hide_pairs(uint32_t (&p)[kSteps][4], const uint32_t (&visible)[2],
                                   int first_bit) {
+  static_assert(4 * kSteps <= 32);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll

@@ -31,6 +31,25 @@ __device__ inline void wait_for_count(const uint32_t* count, uint32_t wanted) {
   ptx::fence_proxy_async();
 }
 
+// Of the blocks of queries of a section of heads those that a work has to itself.
+struct BlockShare {
+  uint32_t first_of_section;  // among the blocks of all heads
+  uint32_t begin;             // from that one on; not below `end`: none
+  uint32_t end;
+};
+// Of section `of`, which the works of section `own` share.
+template <BwdTraits T>
+__device__ inline BlockShare share_of(const BwdParams& p, const Work& work, const Section& own,
+                                      const Section& of) {
+  const uint32_t blocks_of_head = p.group * num_query_blocks(p.sequences.seqlen_q);
+  const uint32_t blocks = of.heads * blocks_of_head;
+  const uint32_t works = works_of<T>(p, own);
+  const uint32_t place = (work.index - own.first_head * num_key_blocks(p)) * num_parts(T) +
+                         (work.part == Part::kDv ? 1 : 0);
+  const uint32_t share = (blocks + works - 1) / works, begin = place * share;
+  return {of.first_head * blocks_of_head, begin, min(begin + share, blocks)};
+}
+
 // A warp, for a work whether it has keys or not.
 template <BwdTraits T>
 __device__ inline void clear_share(const BwdParams& p, const Work& work) {
@@ -38,17 +57,10 @@ __device__ inline void clear_share(const BwdParams& p, const Work& work) {
   const Section own = section_of(p, work);
   const uint32_t section = own.number + kSectionsAhead;
   if (section >= static_cast<uint32_t>(p.order.sections)) return;
-  const Section of = section_of(p, section);
-  const uint32_t blocks_of_head = p.group * num_query_blocks(p.sequences.seqlen_q);
-  const uint32_t blocks = of.heads * blocks_of_head;
-  const uint32_t works = works_of<T>(p, own);
-  const uint32_t place = (work.index - own.first_head * num_key_blocks(p)) * num_parts(T) +
-                         (work.part == Part::kDv ? 1 : 0);
-  const uint32_t share = (blocks + works - 1) / works, begin = place * share;
-  const uint32_t end = min(begin + share, blocks);
+  const BlockShare share = share_of<T>(p, work, own, section_of(p, section));
 #pragma unroll 1
-  for (uint32_t i = begin; i < end; ++i) {
-    const QueryBlock block = query_block(p, of.first_head * blocks_of_head + i);
+  for (uint32_t i = share.begin; i < share.end; ++i) {
+    const QueryBlock block = query_block(p, share.first_of_section + i);
     if (block.is_inside()) clear_sums<32>(p.workspace, block.block, T.head_dim);
   }
   __syncwarp();

@@ -89,6 +89,7 @@ struct Elements {
   // Which of the step's queries this thread's two keys see: a bit for each column.
   using Visible = uint32_t[2];
   __device__ void find_visible(Visible& visible, const Work& work, int m) const {
+    static_assert(T.q_rows / 4 <= 32);  // columns of a thread: one word has them
     const int first_column = m * T.q_rows + 2 * (lane % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

@@ -33,17 +33,13 @@ class Finisher {
     const Section own = section_of(p, work);
     if (own.number < static_cast<uint32_t>(p.order.finish_behind)) return false;
     const Section of = section_of(p, own.number - p.order.finish_behind);
-    const uint32_t blocks_of_head = p.group * num_query_blocks(p.sequences.seqlen_q);
-    const uint32_t blocks = of.heads * blocks_of_head, works = works_of<T>(p, own);
-    const uint32_t share = (blocks + works - 1) / works;
-    const uint32_t begin = (work.index - own.first_head * num_key_blocks(p)) * share;
-    const uint32_t end = min(begin + share, blocks);
-    if (begin >= end) return false;
+    const BlockShare share = share_of<T>(p, work, own, of);
+    if (share.begin >= share.end) return false;
     if (lane() == 0) {
       wait_for_count(&p.workspace.ended[of.number], kReduceWarps * works_of<T>(p, of));
     }
     __syncwarp();
-    finish(of.first_head * blocks_of_head + begin, end - begin);
+    finish(share.first_of_section + share.begin, share.end - share.begin);
     return true;
   }
 
