@@ -3,8 +3,8 @@
 sequence over dense keys and over keys in pages.
 
     python3 bench/decode.py --lib build/release/lib/libfa4.so [--heads 64:8,32:8] [--sizes 1x1024,8x8192]
-        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--prefix 4000] [--window 1024] [--e4m3] [--warm]
-        [--rounds 9] [--pause 0.05] [--fa3 FILE] [--json F] [--markdown F]
+        [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--prefix 4000] [--window 1024] [--mixed] [--e4m3]
+        [--warm] [--rounds 9] [--pause 0.05] [--fa3 FILE] [--json F] [--markdown F]
     python3 bench/decode.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
     python3 bench/decode.py --lib libfa4.so --heads 8:1 --sizes 8x4500 --pages 16 --prefix 4000
     python3 bench/decode.py --lib libfa4.so --sizes 1x65536,8x65536 --pages 16 --window 1024
@@ -26,6 +26,9 @@ less): "window" sees the last ones of all that there are, "only" is a call over 
 there were no more. Caches are then 256 MB x keys / window or more, for the L2 cache to serve no window
 either.
 
+--mixed repeats the calls over pages with lengths that differ: "mixed" has sequences of 1 to KEYS keys, drawn
+by a seed, "equal" as many in all, the same for each; the plan is for KEYS keys in both.
+
 --e4m3 repeats fa4's calls with the same keys and values as bytes, a descale for each sequence, head and 128
 keys; FlashAttention-3 takes bytes of q too, and a descale for each sequence and head.
 
@@ -41,6 +44,7 @@ import itertools
 import json
 import math
 import os
+import random
 import statistics
 import sys
 from typing import NamedTuple
@@ -77,11 +81,12 @@ class Reads(NamedTuple):
 
 SHARED = ("shared", "prefix")
 WINDOW = ("window", "only")
+MIXED = ("mixed", "equal")
 
 
 def parts_of(asked, paged):
-    """All keys; all with the first ones shared, by tables or as a prefix; those of a window, or no more in the cache."""
-    return ["", *(SHARED if asked.prefix and paged else ()), *(WINDOW if asked.window else ())]
+    """All keys; all with the first ones shared, by tables or as a prefix; those of a window, or no more in the cache; other lengths."""
+    return ["", *(SHARED if asked.prefix and paged else ()), *(WINDOW if asked.window else ()), *(MIXED if asked.mixed and paged else ())]
 
 
 class Caches:
@@ -94,6 +99,9 @@ class Caches:
         (heads_q, heads_kv), (batch, keys), head_dim = heads, size, asked.head_dim
         self.shape = (heads_q, heads_kv, batch, keys, head_dim)
         self.prefix, self.window = asked.prefix, asked.window
+        draw = random.Random(f"{batch}x{keys}")
+        mixed = [draw.randint(1, keys) for _ in range(batch)]
+        self.lengths = dict(mixed=mixed, equal=[round(statistics.mean(mixed))] * batch)
         unit = math.lcm(*asked.pages, DESCALED_KEYS if asked.e4m3 else 1)
         self.room = -(-keys // unit) * unit
         least = min(self.bytes_of(Reads(e4m3=asked.e4m3, part=part)) for part in parts_of(asked, bool(asked.pages)))
@@ -102,7 +110,8 @@ class Caches:
         self.k, self.v = ([torch.randn(batch, self.room, heads_kv, head_dim, device="cuda", dtype=torch.bfloat16)
                            for _ in range(self.count)] for _ in range(2))
         self.quantised = [[self.quantise(x) for x in tensors] for tensors in (self.k, self.v)] if asked.e4m3 else None
-        self.used = {n: torch.full((batch,), n, device="cuda", dtype=torch.int32) for n in {keys, self.window or keys}}
+        self.used = {part: torch.tensor([self.keys_in(part, i) for i in range(batch)], device="cuda", dtype=torch.int32)
+                     for part in ("", *SHARED, *WINDOW, *MIXED)}
         self.tables = {}
 
     @staticmethod
@@ -123,18 +132,22 @@ class Caches:
     def bytes_of(self, reads):
         """Of the keys and values that a call reads."""
         _, heads_kv, batch, keys, dim = self.shape
-        rows = batch * (self.window if reads.part in WINDOW else keys)
+        rows = sum(self.lengths[reads.part]) if reads.part in MIXED else batch * (self.window if reads.part in WINDOW else keys)
         if reads.part in SHARED:
             rows -= (batch - 1) * self.prefix
         return 2 * rows * heads_kv * dim * (1 if reads.e4m3 else 2)
 
-    def keys_in(self, part):
-        """Keys of a sequence, seen or not."""
+    def most_keys(self, part):
+        """What calls are planned for."""
         return self.window if part == "only" else self.shape[3]
 
-    def seen(self, part):
+    def keys_in(self, part, sequence):
+        """Of a sequence, seen or not."""
+        return self.lengths[part][sequence] if part in MIXED else self.most_keys(part)
+
+    def seen(self, part, sequence):
         """Which of the keys the query sees."""
-        keys = self.keys_in(part)
+        keys = self.keys_in(part, sequence)
         return slice(keys - self.window if part == "window" else 0, keys)
 
     def dense(self, tensor):
@@ -157,7 +170,7 @@ class Caches:
 
     def keys_of(self, sequence, head, reads):
         """K and V that a sequence sees in the first cache, (keys, head_dim) each, in f32."""
-        seen, page = self.seen(reads.part), reads.page
+        seen, page = self.seen(reads.part, sequence), reads.page
         if reads.e4m3:
             return [x[seen] for x in self.numbers_of_bytes(sequence, head, reads)]
         if page == 0:
@@ -189,7 +202,7 @@ def widened(table, columns):
 
 def paged(caches, reads, planned):
     """What a problem and its executions have of pages: fields, and tensors by their names."""
-    page, keys = reads.page, caches.keys_in(reads.part)
+    page, keys = reads.page, caches.most_keys(reads.part)
     table, fields, tensors = caches.table_of(page, reads.part)[:, :math.ceil(keys / page)], {}, {}
     if reads.part == "prefix":
         shared, table = table[0, :caches.prefix // page].contiguous(), table[:, caches.prefix // page:]
@@ -197,13 +210,13 @@ def paged(caches, reads, planned):
     table = widened(table, planned // page)
     fields |= dict(layout_kv=fa4_ctypes.PAGED, page_size=page, num_pages=caches.pages_of(page), pages_per_seq=table.shape[1],
                    seqlen_k=max(keys, planned), has_seqused_k=1)
-    return fields, dict(tensors, seqused_k=caches.used[keys], page_table=table)
+    return fields, dict(tensors, seqused_k=caches.used[reads.part], page_table=table)
 
 
 def fa4(library, caches, reads, split_keys, planned):
     """One call of each cache, and the outputs of the first."""
     heads_q, heads_kv, batch, _, dim = caches.shape
-    problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=caches.keys_in(reads.part), heads_q=heads_q,
+    problem = dict(dtype=fa4_ctypes.BF16, batch=batch, seqlen_q=1, seqlen_k=caches.most_keys(reads.part), heads_q=heads_q,
                    heads_kv=heads_kv, head_dim=dim, split_keys=split_keys)
     if reads.part == "window":
         problem |= dict(has_window=1, window_left=caches.window - 1, window_right=-1)
@@ -252,13 +265,13 @@ def cudnn(caches):
 
 def fa3(caches, page, part=""):
     forward = torch.ops.flash_attn_3.fwd
-    _, heads_kv, _, keys, dim = caches.shape
+    _, heads_kv, _, _, dim = caches.shape
     more = dict(page_table=caches.table_of(page, part)) if page else {}
 
     def run():
         for k, v in zip(caches.k, caches.v):
             k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
-            out = forward(caches.q, k, v, seqused_k=caches.used[keys], is_causal=True, num_splits=0, **more)
+            out = forward(caches.q, k, v, seqused_k=caches.used[part], is_causal=True, num_splits=0, **more)
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
 
@@ -266,7 +279,7 @@ def fa3(caches, page, part=""):
 
 
 def fa3_bytes(caches, page):
-    _, heads_kv, batch, keys, dim = caches.shape
+    _, heads_kv, batch, _, dim = caches.shape
     q, tensors = caches.q.to(torch.float8_e4m3fn), list(zip(*caches.quantised_by_head()))
     ones = torch.ones(batch, heads_kv, device="cuda")
     more = dict(page_table=caches.table_of(page)) if page else {}
@@ -274,7 +287,7 @@ def fa3_bytes(caches, page):
     def run():
         for (k, k_descale), (v, v_descale) in tensors:
             k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
-            out = torch.ops.flash_attn_3.fwd(q, k, v, seqused_k=caches.used[keys], is_causal=True, num_splits=0, q_descale=ones,
+            out = torch.ops.flash_attn_3.fwd(q, k, v, seqused_k=caches.used[""], is_causal=True, num_splits=0, q_descale=ones,
                                              k_descale=k_descale, v_descale=v_descale, **more)
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
@@ -316,7 +329,7 @@ def graph_of(run):
 def title_of(name, asked, reads, split=0, planned=0):
     """A variant's name in the report."""
     parts = [name, "e4m3" if reads.e4m3 else "", f"pages {reads.page}" if reads.page else "dense",
-             f"{reads.part} {asked.window if reads.part in WINDOW else asked.prefix}" if reads.part else "", f"split {split}" if split else "", f"planned {planned}" if planned else ""]
+             reads.part, str({**dict.fromkeys(WINDOW, asked.window), **dict.fromkeys(SHARED, asked.prefix)}.get(reads.part, "")), f"split {split}" if split else "", f"planned {planned}" if planned else ""]
     return " ".join(filter(None, parts))
 
 
@@ -331,7 +344,7 @@ def variants_of(libraries, asked, caches):
             made[title_of(name, asked, reads, split, planned)] = (functools.partial(fa4, library, caches, reads, split, planned), reads)
     if asked.fa3:
         for page in (0, *asked.pages):
-            for part in ("", "shared") if asked.prefix and page else ("",):
+            for part in ("", *(("shared",) if asked.prefix and page else ()), *(MIXED if asked.mixed and page else ())):
                 reads = Reads(page, part=part)
                 made[title_of("fa3", asked, reads)] = (functools.partial(fa3, caches, page, part), reads)
         for page in (0, *asked.pages) if asked.e4m3 else ():
@@ -373,6 +386,7 @@ def parsed():
     parser.add_argument("--planned", type=numbers, default=[])
     parser.add_argument("--prefix", type=int, default=0)
     parser.add_argument("--window", type=int, default=0)
+    parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
