@@ -1,0 +1,46 @@
+// Memory of a GPU, through the C ABI.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fa4/attention.h"
+
+using Bytes = std::vector<unsigned char>;
+
+// Memory of a GPU that holds what a host vector does.
+class Copy {
+ public:
+  Copy(const fa4::Device& device, const void* from, size_t bytes) : device_(device), bytes_(bytes) {
+    fa4::check(fa4_device_alloc(device.get(), bytes, &data_));
+    fa4::check(fa4_device_copy(device.get(), data_, from, bytes, FA4_TO_DEVICE));
+  }
+  ~Copy() { fa4_device_free(device_.get(), data_); }
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  Bytes fetch() const {
+    Bytes bytes(bytes_);
+    fa4::check(fa4_device_copy(device_.get(), bytes.data(), data_, bytes_, FA4_TO_HOST));
+    return bytes;
+  }
+
+ private:
+  const fa4::Device& device_;
+  void* data_ = nullptr;
+  size_t bytes_;
+};
+
+// bf16 or f16 alike: finite numbers of every sign.
+inline std::vector<uint16_t> numbers(size_t count, uint32_t seed) {
+  std::vector<uint16_t> result(count);
+  uint32_t state = seed * 2654435761u + 1;
+  for (uint16_t& bits : result) {
+    state = state * 1664525u + 1013904223u;
+    bits = static_cast<uint16_t>((state >> 16 & 0x8fffu) + 0x3000u);
+  }
+  return result;
+}
