@@ -82,8 +82,10 @@ int choose_sections(const AttentionProblem& p, const DeviceSpec& device, const L
 }
 
 // Tiles that differ in length are handed out on demand, when there are more than two rounds of them
-// or only the device knows how long they are. Two rounds of a mask's need no counter, whose memset
-// would keep the launch from beginning while the one before it ends.
+// or only the device knows how long they are. Two rounds need no counter, whose memset takes 2 us
+// and would keep the launch from beginning while the one before it ends. Where a tile's time is
+// that of reading its keys that is more than an uneven second round costs, so that lengths which
+// only the device knows do without it too (docs/kernels/decode.md).
 TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, int64_t tiles,
                          int64_t clusters, std::optional<TileSource> forced) {
   // Tiles of packed queries are not counted on the host.
@@ -92,8 +94,9 @@ TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, in
   if (forced && (launch_control || *forced != TileSource::kLaunchControl)) return *forced;
   if (!tiles_differ(p) || tiles <= clusters) return TileSource::kStride;
   if (launch_control) return TileSource::kLaunchControl;
-  const bool known = !lengths_vary(p);
-  return known && tiles <= 2 * clusters ? TileSource::kThereAndBack : TileSource::kCounter;
+  if (tiles > 2 * clusters) return TileSource::kCounter;
+  if (!lengths_vary(p)) return TileSource::kThereAndBack;
+  return shape.reads_keys_once ? TileSource::kStride : TileSource::kCounter;
 }
 
 void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
@@ -214,7 +217,7 @@ void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
     order = fmt::format("{} sections of heads, whose keys stay in the L2 cache", s.sections);
   steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head", order});
   const char* kSources[][2] = {
-      {"tiles by stride", tiles_differ(p) ? "one round" : "equal tiles"},
+      {"tiles by stride", tiles_differ(p) ? "two rounds at most" : "equal tiles"},
       {"tiles there and back", "two rounds: whose first tile was the longest has the shortest"},
       {"tiles on demand", "tiles differ in length: a counter in the workspace"},
       {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"}};

@@ -131,6 +131,7 @@ LaunchShape Sm90ForwardSpec::shape() const {
           .smem_bytes =
               sm90::smem_layout(traits, parts.cluster > 1 ? sm90::inbox_bytes(traits) : 0).total,
           .cluster = parts.cluster * traits.cluster,
+          .reads_keys_once = sm90::reads_keys_once(traits),
           .pages = traits.pages};
 }
 

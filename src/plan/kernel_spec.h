@@ -51,9 +51,10 @@ struct LaunchShape {
   int out_columns = 0;  // 0: threads store out
   int columns_v = 0;    // the kernel's head_dim_v
   int threads = 0;
-  int smem_bytes = 0;           // dynamic
-  int cluster = 1;              // CTAs that share a work tile
-  bool launch_control = false;  // the kernel knows it
+  int smem_bytes = 0;            // dynamic
+  int cluster = 1;               // CTAs that share a work tile
+  bool launch_control = false;   // the kernel knows it
+  bool reads_keys_once = false;  // a tile's time is that of reading its keys
   Pages pages = Pages::kNone;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/forward/params.h"
+#include "kernels/ptx/grid_dependency.cuh"
 
 namespace fa4 {
 
@@ -28,6 +29,14 @@ __device__ inline PackedRows packed_rows_of(const int32_t* cu_seqlens, int batch
   const int begin = clamp(cu_seqlens[batch], 0, total);
   const int end = clamp(cu_seqlens[batch + 1], 0, total);
   return {begin, clamp(end - begin, 0, longest)};
+}
+
+// Lengths in memory may be what the launch before writes: whoever is about to read some waits for
+// it, and no sooner, since what else there is to find goes on meanwhile.
+__device__ inline void wait_for_lengths(const SequenceParams& s) {
+  const bool in_memory = s.cu_seqlens_q != nullptr || s.cu_seqlens_k != nullptr ||
+                         s.seqused_q != nullptr || s.seqused_k != nullptr;
+  if (in_memory) ptx::griddepcontrol_wait();
 }
 
 __device__ inline Sequence sequence_of(const SequenceParams& s, int batch) {

@@ -62,6 +62,7 @@ class TileScheduler {
                      .offset_q = run.offset_q,
                      .seqlen_q = run.seqlen_q,
                      .seqlen_k = sequences_.seqlen_k};
+    wait_for_lengths(sequences_);
     if (sequences_.cu_seqlens_k != nullptr) {
       const PackedRows rows = packed_rows_of(sequences_.cu_seqlens_k, tile.batch,
                                              sequences_.total_k, sequences_.seqlen_k);
@@ -107,6 +108,7 @@ class TileScheduler {
   // batch.
   __device__ Run find_sequence(int32_t index) {
     const int lane = threadIdx.x % 32, heads = heads_.tile_heads;
+    wait_for_lengths(sequences_);
 #pragma unroll 1
     for (; first_batch_ < sequences_.batch; first_batch_ += 32) {
       const int b = first_batch_ + lane;

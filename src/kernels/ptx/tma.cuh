@@ -12,6 +12,12 @@ struct CachePolicy {
   uint64_t value;
 };
 
+// prefetch.tensormap [a];  a hint: a copy will soon read this map, a kernel's parameter
+// PTX ISA, "prefetch, prefetchu", sm_90
+__device__ inline void prefetch_tensormap(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map));
+}
+
 // createpolicy.fractional.L2::evict_first.b64 cache-policy;  the next lines to go
 // PTX ISA, "createpolicy", sm_80
 __device__ inline CachePolicy createpolicy_evict_first() {

@@ -32,8 +32,9 @@ struct OnlineSoftmax {
 
   // After update_max(): probabilities relative to row_max, added to row_sum. visit(i, r, x, y)
   // takes those of row r in columns 2 i and 2 i + 1 of the thread. What writes them in the place of
-  // scores that wgmma left has ptxas serialise the products into them.
-  template <int kScores, class Visit>
+  // scores that wgmma left has ptxas serialise the products into them. `kRows` 1: the second row
+  // does not exist, its probabilities are 0.
+  template <int kRows, int kScores, class Visit>
   __device__ void exponentiate(const float (&s)[kScores], float scale_log2, Visit visit) {
     constexpr int kChunk = 8;  // pairs of columns of a row
     float offset[2], next_offset[2];
@@ -45,6 +46,10 @@ struct OnlineSoftmax {
     for (int i = 0; i < kScores / 4; ++i) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
+        if (r >= kRows) {
+          visit(i, r, 0.0f, 0.0f);
+          continue;
+        }
         const float x = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r], scale_log2, offset[r]));
         const float y = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r + 1], scale_log2, offset[r]));
         row_sum[r][0] += x;
@@ -72,9 +77,9 @@ struct OnlineSoftmax {
   // Moves the maxima to those of the next block's scores, both rows side by side. Returns whether
   // any row of the warp did: then rescale() is due, and the output is to be multiplied by
   // acc_scale.
-  template <int kScores>
+  template <int kRows, int kScores>
   __device__ bool update_max(const float (&s)[kScores], float scale_log2) {
-    const float maximum[2] = {block_max(s, 0), block_max(s, 1)};
+    const float maximum[2] = {block_max(s, 0), kRows == 2 ? block_max(s, 1) : row_max[1]};
     bool moved = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

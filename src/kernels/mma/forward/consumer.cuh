@@ -114,12 +114,12 @@ class Consumer {
       mask_scores(rS, bounds, n * kTileN + first_key);
     }
     const float scale_log2 = c.params.scores.scale_log2;
-    if (softmax.update_max(rS, scale_log2)) {
+    if (softmax.template update_max<2>(rS, scale_log2)) {
       softmax.rescale();
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];
     }
-    softmax.exponentiate(rS, scale_log2, [&](int i, int r, float x, float y) {
+    softmax.template exponentiate<2>(rS, scale_log2, [&](int i, int r, float x, float y) {
       rS[4 * i + 2 * r] = x, rS[4 * i + 2 * r + 1] = y;
     });
     descale_probabilities(stage);

@@ -15,6 +15,7 @@
 // nobody but the copy engine (docs/kernels/decode.md).
 #pragma once
 
+#include "kernels/forward/prefetch_maps.cuh"
 #include "kernels/mma/forward/consumer.cuh"
 #include "kernels/mma/forward/loader.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
@@ -33,7 +34,11 @@ __global__ void __launch_bounds__(mma::num_threads(T), 1)
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const mma::FwdContext<T> context{params, smem};
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
-  ptx::griddepcontrol_wait();
+  if (static_cast<int>(threadIdx.x) == 32 * mma::consumer_warps(T))
+    prefetch_maps<T.pages>(params.maps);
+  // The launch before is waited for by loaders, where they first need what it wrote (lengths
+  // in memory among it: wait_for_lengths); consumers come behind them. The first tile is found
+  // meanwhile.
   __syncthreads();
 
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);

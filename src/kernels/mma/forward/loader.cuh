@@ -30,6 +30,7 @@ class Loader {
       if (work.batch < 0) break;
       tile = {work, block_range_of<T>(c.params, work)};
       head = work.head / c.params.heads.tile_heads_per_kv;
+      ptx::griddepcontrol_wait();
       if (warp == 0) {
         hand_out();
         load_q();

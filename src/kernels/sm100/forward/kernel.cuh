@@ -36,6 +36,7 @@
 //   mma        ── p_free ─────▶ softmax: the next P and factors; P V, and so the factors, are done
 #pragma once
 
+#include "kernels/forward/prefetch_maps.cuh"
 #include "kernels/sm100/forward/correction.cuh"
 #include "kernels/sm100/forward/load.cuh"
 #include "kernels/sm100/forward/mma.cuh"
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
   if (role == sm100::Role::kMma) {
     Group::allocate(context.smem_address(context.kSmem.tmem), sm100::kTmemColumns);
   }
-  ptx::griddepcontrol_wait();
+  if (role == sm100::Role::kLoad && ptx::elect_sync()) prefetch_maps<T.pages>(params.maps);
   Group::sync();
 
   sm100::run(context, role);

@@ -42,6 +42,9 @@ class Scheduler {
         }
         if (writes) tile.blocks[i] = blocks;
       }
+      // The launch before is waited for here, with the first tile found: the other roles touch no
+      // global memory before they have a tile.
+      ptx::griddepcontrol_wait();
       if (writes) ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
       __syncwarp();
       slot.advance();

@@ -36,7 +36,7 @@ class Consumer {
         if (T.parts && n == tile.blocks.n_block_min) release(c.pipeline(kQFull), q_out);
         if constexpr (T.softcap) transform();
         if (masked) mask();
-        const bool moved = softmax.update_max(rS, c.params.scores.scale_log2);
+        const bool moved = update_max();
         // A branch of its own, behind which ptxas leaves the next wait: without it the wait came
         // before the maxima, which are there to be found while P V goes on.
         if (moved) {
@@ -54,7 +54,7 @@ class Consumer {
         const bool k_is_full = c.pipeline(kKFull).is_full(k);
         const bool v_is_full = c.pipeline(kVFull).is_full(v);
         probabilities();
-        if (T.parts && first) clear_tail();
+        if (reads_keys_once(T) && first) clear_tail();
         if (T.q_stages == 2 && first) release_last_q();
         if (--n < tile.blocks.n_block_min) break;
         next_scores(k_is_full, v_is_full);
@@ -133,6 +133,15 @@ class Consumer {
     softmax.reset();
     clear_o();
     if constexpr (kKeepBounds) find_bounds();
+    if constexpr (reads_keys_once(T)) {
+      const int first = 16 * __shfl_sync(0xffffffffu, lane / 32, 0);
+      has_second_row = tile_rows() > first + 8;
+    }
+  }
+
+  // Of the tile, that exist: they may be fewer than T.tile_m, or more.
+  __device__ int tile_rows() const {
+    return (tile.work.seqlen_q << c.params.heads.group_log2) - tile.work.block * T.tile_m;
   }
 
   // From a tile's last probabilities to the next one's first scores. Before the first tile and
@@ -280,9 +289,18 @@ class Consumer {
   // P from S. The accumulator layout of two 8-column groups is the A operand of one 16-row step.
   __device__ void probabilities() {
     ptx::fence_registers(rS);
-    softmax.exponentiate(rS, c.params.scores.scale_log2, [&](int i, int r, float x, float y) {
+    const auto keep = [&](int i, int r, float x, float y) {
       rP[i / 2][i % 2 * 2 + r] = pack<T.element>(x, y);
-    });
+    };
+    const float scale = c.params.scores.scale_log2;
+    if (reads_keys_once(T) && !has_second_row)
+      return softmax.template exponentiate<1>(rS, scale, keep);
+    softmax.template exponentiate<2>(rS, scale, keep);
+  }
+  __device__ bool update_max() {
+    const float scale = c.params.scores.scale_log2;
+    if (reads_keys_once(T) && !has_second_row) return softmax.template update_max<1>(rS, scale);
+    return softmax.template update_max<2>(rS, scale);
   }
 
   __device__ void clear_o() {
@@ -313,12 +331,11 @@ class Consumer {
 
   // To the CTAs that end the tile's rows. `own`: of the row that store_part() found it of.
   __device__ void send_part(const OnlineSoftmax::Total& own) {
-    const int rows = (tile.work.seqlen_q << c.params.heads.group_log2) - tile.work.block * T.tile_m;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const PartStats stats{__shfl_sync(0xffffffffu, own.max_log2, r, 2),
                             __shfl_sync(0xffffffffu, own.sum, r, 2)};
-      if (row(r) >= rows) continue;
+      if (row(r) >= tile_rows()) continue;
       fa4::send_part<T.head_dim_v>(c.params.parts, c.inbox(), rO, r, stats, row(r), lane % 4);
     }
   }
@@ -372,8 +389,9 @@ class Consumer {
   QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S
   int q_stage = 0;
-  uint32_t k_empty;     // reader_barrier() of block n's K
-  bool masked = false;  // block n
+  uint32_t k_empty;            // reader_barrier() of block n's K
+  bool masked = false;         // block n
+  bool has_second_row = true;  // the threads of this warp; else their second one is no row's
   OnlineSoftmax softmax;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 

@@ -4,6 +4,7 @@
 #include "kernels/output/exchange_parts.cuh"
 #include "kernels/output/part_rows.cuh"
 #include "kernels/output/rows.cuh"
+#include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/sync.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm90/forward/context.cuh"
@@ -118,6 +119,7 @@ template <FwdTraits T>
 __device__ inline void end_rows_of_cluster(const FwdContext<T>& c) {
   if (!c.exchanges_parts()) return;
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  ptx::griddepcontrol_wait();  // where nobody sees a key, no part comes that has
   ptx::barrier_cluster_wait();
   PartReceiver<T.element, T.tile_m, T.head_dim_v, kWarpgroupThreads / 32>(c.params, c.inbox(), warp)
       .run();

@@ -26,6 +26,7 @@
 // exponentiates.
 #pragma once
 
+#include "kernels/forward/prefetch_maps.cuh"
 #include "kernels/sm90/forward/consumer.cuh"
 #include "kernels/sm90/forward/load_kv.cuh"
 #include "kernels/sm90/forward/load_pages.cuh"
@@ -44,11 +45,14 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
       smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
   const sm90::FwdContext<T> context{params, smem};
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
+  if (threadIdx.x == 32) prefetch_maps<T.pages>(params.maps);
   if (T.cluster > 1 || context.exchanges_parts()) {
     __syncwarp();
     ptx::barrier_cluster_arrive_release();
   }
-  ptx::griddepcontrol_wait();
+  // The launch before is waited for by scheduler and loaders, where they first need what it wrote
+  // (lengths in memory among it: wait_for_lengths); consumers come behind them. The first tile is
+  // found meanwhile.
   __syncthreads();
   if constexpr (T.cluster > 1) ptx::barrier_cluster_wait();  // every CTA's barriers are there
 

@@ -53,7 +53,8 @@ class KvLoader {
 
   __device__ void load_v(const QTile& tile, int head, int n_block) {
     const int valid = tile.work.seqlen_k - n_block * T.tile_n;
-    const bool clear = !T.parts && tile.sees_keys() && valid < T.tile_n && v_has_tails(c.params);
+    const bool clear =
+        !reads_keys_once(T) && tile.sees_keys() && valid < T.tile_n && v_has_tails(c.params);
     const Pipeline ring = c.pipeline(kVFull);
     ring.producer_acquire(v);
     const int stage = c.kSmem.v + v.stage() * v_stage_bytes(T);

@@ -56,8 +56,8 @@ class PageLoader {
 
  private:
   static constexpr bool kBoxes = T.pages != Pages::kRows;
-  // The time of parts of keys is that of loading them, as is that of rows.
-  static constexpr bool kAhead = T.parts || !kBoxes;
+  // Where the time is that of loading keys.
+  static constexpr bool kAhead = reads_keys_once(T) || !kBoxes;
   using Copier = PageRowCopier<T.tile_n, kPageWarps>;
   static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
 
@@ -174,7 +174,7 @@ class PageLoader {
     } else {
       const int to = c.kSmem.v + v.stage() * v_stage_bytes(T);
       if constexpr (kBoxes) {
-        const bool clear = !T.parts && valid < T.tile_n;
+        const bool clear = !reads_keys_once(T) && valid < T.tile_n;
         load<T.head_dim_v>(c.params.maps.v, c.smem_address(to), clear ? c.barrier(kVRaw) : barrier,
                            head, places_of_v[0], groups_of_v);
         if (clear) {

@@ -24,6 +24,7 @@ class Scheduler {
       if constexpr (T.cluster > 1) work.block = work.block * T.cluster + c.rank();
       hand_out(work);
       if (work.batch < 0) break;
+      ptx::griddepcontrol_wait();
       load_q(work);
     }
     ptx::griddepcontrol_launch_dependents();  // no tile is left to be begun

@@ -1,6 +1,7 @@
 // What the loaders of keys and values, by TMA or out of pages, have in common.
 #pragma once
 
+#include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm90/forward/context.cuh"
 
@@ -12,7 +13,7 @@ class TileReader {
  public:
   __device__ explicit TileReader(const FwdContext<T>& context) : c(context) {}
 
-  // The next tile; batch -1: there is none.
+  // The next tile; batch -1: there is none. Its keys may be loaded.
   __device__ QTile fetch() {
     const Pipeline tiles = c.pipeline(kTileFull);
     tiles.consumer_wait(slot);
@@ -22,6 +23,7 @@ class TileReader {
     slot.advance();
     const BlockRange& blocks = tile.blocks;
     last_unasked = min(blocks.n_block_max - 1, blocks.n_block_min + kBlocksAhead);
+    ptx::griddepcontrol_wait();
     return tile;
   }
 
@@ -40,10 +42,10 @@ class TileReader {
   int last_unasked = 0;
 };
 
-// Other tiles of a head read the same keys soon; those of a part are read once.
+// Other tiles of a head read the same keys soon, but where keys are read once.
 template <FwdTraits T>
 __device__ inline ptx::CachePolicy key_policy() {
-  return T.parts ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_last();
+  return reads_keys_once(T) ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_last();
 }
 
 }  // namespace fa4::sm90

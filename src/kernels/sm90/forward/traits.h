@@ -43,6 +43,9 @@ inline constexpr int kPageWarps = 3;          // that load K and V out of pages
 inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
+// Whether a tile's keys are nobody else's: few rows over many keys, parts of keys or all of them.
+// The time of such tiles is that of reading keys.
+constexpr bool reads_keys_once(const FwdTraits& t) { return consumer_warpgroups(t) == 1; }
 constexpr int num_threads(const FwdTraits& t) {
   return (1 + consumer_warpgroups(t)) * kWarpgroupThreads;
 }
@@ -114,7 +117,8 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
       {"v_empty", t.kv_stages, warps * t.cluster, Start::kFree,
        "consumer warps of the cluster, after PV", "loaders"},
       {"v_raw", 1, loaders, Start::kTaken, "loaders + TMA bytes",
-       t.parts ? "nobody: consumers clear the tail" : "loaders, before clearing the tail"},
+       reads_keys_once(t) ? "nobody: consumers clear the tail"
+                          : "loaders, before clearing the tail"},
       {"tile_full", kTileSlots, 1, Start::kTaken, "scheduler", "loaders, consumers"},
       {"tile_empty", kTileSlots, warps + loaders, Start::kFree,
        "loaders and consumer warps, after reading", "scheduler"},
@@ -171,6 +175,7 @@ constexpr const char* why_not(const FwdTraits& t) {
     return "tile_n is a multiple of 16, 64 to 256";
   if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
   if (t.kv_stages < 2 || t.kv_stages > 16) return "K and V have 2 to 16 stages";
+  if (t.parts && !reads_keys_once(t)) return "parts of keys are of tiles of 64 rows";
   if (t.parts && kPartStep % t.tile_n != 0) return "a part of the keys is whole blocks";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim: out takes q's place";
