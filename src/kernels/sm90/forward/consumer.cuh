@@ -68,6 +68,9 @@ class Consumer {
   static constexpr bool kOutTakesQ = !T.parts;  // its place
   // V is waited for before the turn, not in it: 0.97 of the cycles there, 1.01 elsewhere.
   static constexpr bool kAwaitsV = T.head_dim <= 64 && consumer_warpgroups(T) == 2;
+  // Of up to eight rows each thread has one. Where a block's bytes take longer than its softmax
+  // that gains nothing, and costs a second softmax's compilation.
+  static constexpr bool kMayHalve = reads_keys_once(T) && T.head_dim <= 64;
   // Softcap takes registers that three warpgroups do not have.
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
 
@@ -133,7 +136,7 @@ class Consumer {
     softmax.reset();
     clear_o();
     if constexpr (kKeepBounds) find_bounds();
-    if constexpr (reads_keys_once(T)) {
+    if constexpr (kMayHalve) {
       const int first = 16 * __shfl_sync(0xffffffffu, lane / 32, 0);
       has_second_row = tile_rows() > first + 8;
     }
@@ -293,13 +296,12 @@ class Consumer {
       rP[i / 2][i % 2 * 2 + r] = pack<T.element>(x, y);
     };
     const float scale = c.params.scores.scale_log2;
-    if (reads_keys_once(T) && !has_second_row)
-      return softmax.template exponentiate<1>(rS, scale, keep);
+    if (kMayHalve && !has_second_row) return softmax.template exponentiate<1>(rS, scale, keep);
     softmax.template exponentiate<2>(rS, scale, keep);
   }
   __device__ bool update_max() {
     const float scale = c.params.scores.scale_log2;
-    if (reads_keys_once(T) && !has_second_row) return softmax.template update_max<1>(rS, scale);
+    if (kMayHalve && !has_second_row) return softmax.template update_max<1>(rS, scale);
     return softmax.template update_max<2>(rS, scale);
   }
 
