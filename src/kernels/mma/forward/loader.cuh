@@ -43,6 +43,7 @@ class Loader {
       tile.work.batch = -1;
       hand_out();
     }
+    ptx::griddepcontrol_wait();               // where there was no tile
     ptx::griddepcontrol_launch_dependents();  // what is left takes no more loads
   }
 

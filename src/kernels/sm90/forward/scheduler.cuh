@@ -27,7 +27,8 @@ class Scheduler {
       ptx::griddepcontrol_wait();
       load_q(work);
     }
-    ptx::griddepcontrol_launch_dependents();  // no tile is left to be begun
+    ptx::griddepcontrol_wait();               // where there was no tile
+    ptx::griddepcontrol_launch_dependents();  // none is left to be begun
   }
 
  private:
