@@ -375,6 +375,25 @@ TEST(Sm90Plan, TwoRoundsOfMaskedTilesNeedNoCounter) {
   EXPECT_EQ(spec_of(d).schedule.source, TileSource::kCounter) << "the device knows the lengths";
 }
 
+// Whatever lengths the device finds: a memset would cost more than an uneven second round.
+TEST(Sm90Plan, TwoRoundsOfFewRowsNeedNoCounter) {
+  ProblemDesc d = dense(128, 1024);
+  d.seqlen_q = 1;
+  d.heads_q = 64;
+  d.heads_kv = 8;
+  d.has_seqused_k = true;
+  for (const int64_t batch : {32, 33, 34}) {
+    d.batch = batch;  // 8 tiles each
+    const Sm90ForwardSpec spec = spec_of(d);
+    EXPECT_TRUE(sm90::reads_keys_once(spec.traits) && !spec.parts.are_cut()) << batch;
+    EXPECT_EQ(spec.schedule.source, batch <= 33 ? TileSource::kStride : TileSource::kCounter)
+        << batch << " sequences";
+  }
+  d.batch = 34;
+  d.has_seqused_k = false;
+  EXPECT_EQ(spec_of(d).schedule.source, TileSource::kStride) << "all have as many keys";
+}
+
 TEST(Sm90Plan, SmallProblemsLaunchAsManyBlocksAsTiles) {
   ProblemDesc d = dense(128, 100);
   d.batch = 1;
