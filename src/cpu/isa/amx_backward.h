@@ -171,15 +171,15 @@ class AmxBackwardLoop {
   // Capped scores in place of those, and (dP - D) times the cap's slope in place of dP: D is 0 from
   // then on.
   void cap_scores(Rows& rows) {
-    const auto scale = Path::set1(job_.softcap_scale), one = Path::set1(1.0f);
+    const auto scale = Path::set1(job_.softcap_scale);
     float* scores = slot_of(job_.s, slot_);
     float* gradients = slot_of(job_.dp, slot_);
     for (int i = 0; i < kItemRows * kStep; i += Path::kLanes) {
-      const auto score = tanh_vector<Path>(Path::mul(Path::load(scores + i), scale));
-      const auto slope = Path::sub(one, Path::mul(score, score));
+      const auto capped = tanh_and_slope<Path>(Path::mul(Path::load(scores + i), scale));
       const auto delta = Path::set1(rows.delta[i / kStep]);
-      Path::store(scores + i, score);
-      Path::store(gradients + i, Path::mul(Path::sub(Path::load(gradients + i), delta), slope));
+      const auto of_p = Path::sub(Path::load(gradients + i), delta);
+      Path::store(scores + i, capped.tanh);
+      Path::store(gradients + i, Path::mul(of_p, capped.slope));
     }
     static constexpr float kZeros[kItemRows] = {};
     rows.delta = kZeros;

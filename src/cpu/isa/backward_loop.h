@@ -113,15 +113,6 @@ class BackwardLoop {
   // An lse that is not the scores' own may make a probability large, but no other number.
   static F at_most_127(F x) { return Path::min(Path::set1(127.0f), x); }
 
-  // 1 - tanh(x)^2 = 4 e / (e + 1)^2 for e = 2^|y|, y = 2 x log2(e): with all its digits where tanh
-  // is nearly 1.
-  static F slope_of_tanh(F y) {
-    const F size = Path::min(Path::set1(60.0f), Path::max(Path::sub(Path::zero(), y), y));
-    const F e = exp2_vector<Path, 6>(size);
-    const F sum = Path::add(e, Path::set1(1.0f));
-    return Path::div(Path::mul(Path::set1(4.0f), Path::div(e, sum)), sum);
-  }
-
   // 2^(score * scale - lse), with what the product, the difference and their operands lack: a float
   // of some size has no room for the digits that decide a power.
   static F exp2_of_difference(F score, F scale, const RowConstants& row, F low) {
@@ -141,10 +132,10 @@ class BackwardLoop {
     F slope = Path::set1(1.0f), low = Path::zero();
     F of_p = Path::sub(Path::load(job_.dp + at + n), row.delta);
     if (job_.softcap_log2 != 0) {
-      const F y = Path::mul(score, Path::set1(job_.softcap_scale));
-      score = tanh_vector<Path>(y);
+      const auto capped = tanh_and_slope<Path>(Path::mul(score, Path::set1(job_.softcap_scale)));
+      score = capped.tanh;
+      slope = capped.slope;
       scale = Path::set1(job_.softcap_log2);
-      slope = in_double ? slope_of_tanh(y) : Path::sub(slope, Path::mul(score, score));
     } else if (in_double) {
       low = Path::fma(Path::load(job_.s_low + at + n), scale,
                       Path::mul(score, Path::set1(job_.scale_log2_low)));

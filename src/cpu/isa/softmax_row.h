@@ -42,11 +42,16 @@ typename V::F exp2_vector(typename V::F x, typename V::F low) {
   return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
 }
 
-// tanh(x) = (2^y - 1) / (2^y + 1) for y = 2 x log2(e), with 2^y - 1 = 2^n (2^f - 1) + (2^n - 1) so
-// that small arguments keep their digits.
+// tanh(x) = (e - 1) / (e + 1) for e = 2^y and y = 2 x log2(e), with 2^y - 1 = 2^n (2^f - 1) + (2^n
+// - 1) so that small arguments keep their digits, and its slope 1 - tanh(x)^2 = 4 e / (e + 1)^2,
+// which so keeps those where tanh is nearly 1.
 template <class V>
-typename V::F tanh_vector(typename V::F y) {
-  y = V::max(V::set1(-30.0f), V::min(V::set1(30.0f), y));  // +-1 in float from there on
+struct TanhAndSlope {
+  typename V::F tanh, slope;
+};
+template <class V>
+TanhAndSlope<V> tanh_and_slope(typename V::F y) {
+  y = V::max(V::set1(-60.0f), V::min(V::set1(60.0f), y));  // tanh is +-1 in float from 30 on
   const auto round = V::set1(12582912.0f + 127.0f);
   const auto shifted = V::add(y, round);
   const auto f = V::sub(y, V::sub(shifted, round));
@@ -59,8 +64,11 @@ typename V::F tanh_vector(typename V::F y) {
   q = V::fma(q, f, V::set1(5.5504109e-2f));
   q = V::fma(q, f, V::set1(2.4022651e-1f));
   q = V::fma(q, f, V::set1(kLn2));
-  const auto less_one = V::fma(power, V::mul(q, f), V::sub(power, V::set1(1.0f)));
-  return V::div(less_one, V::add(less_one, V::set1(2.0f)));
+  const auto part = V::mul(q, f);
+  const auto less_one = V::fma(power, part, V::sub(power, V::set1(1.0f)));
+  const auto sum = V::add(less_one, V::set1(2.0f));
+  const auto e = V::fma(power, part, power);
+  return {V::div(less_one, sum), V::div(V::mul(V::set1(4.0f), e), V::mul(sum, sum))};
 }
 
 // Columns [first, end) of the tile's block that this step works on, multiples of the panel, and
@@ -81,7 +89,7 @@ template <class V>
 void cap_scores(const TileJob& job, float* s, Columns c) {
   const auto scale = V::set1(job.softcap_scale);
   for (int n = c.first; n < c.end; n += V::kLanes) {
-    V::store(s + n, tanh_vector<V>(V::mul(V::load(s + n), scale)));
+    V::store(s + n, tanh_and_slope<V>(V::mul(V::load(s + n), scale)).tanh);
   }
 }
 

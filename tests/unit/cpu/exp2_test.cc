@@ -83,19 +83,40 @@ TEST(Exp2, SpecialArguments) {
   EXPECT_EQ((exp2_vector<PlainVec, 3>(PlainVec::set1(-kInfinity)).lane[7]), 0.0f);
 }
 
+TanhAndSlope<PlainVec> tanh_and_slope_of(float y) {
+  return tanh_and_slope<PlainVec>(PlainVec::set1(y));
+}
+float tanh_of(float y) { return tanh_and_slope_of(y).tanh.lane[0]; }
+float slope_of(float y) { return tanh_and_slope_of(y).slope.lane[0]; }
+
 TEST(Tanh, KeepsItsDigits) {
   double worst = 0;
   for (double x = -12; x < 12; x += 0.00037) {
     const double y = 2 * 1.4426950408889634 * x;
-    const float value = tanh_vector<PlainVec>(PlainVec::set1(static_cast<float>(y))).lane[0];
+    const float value = tanh_of(static_cast<float>(y));
     const double exact =
         std::tanh(static_cast<double>(static_cast<float>(y)) / (2 * 1.4426950408889634));
     if (exact != 0) worst = std::max(worst, std::fabs(value / exact - 1));
   }
   EXPECT_LT(worst, 4 * std::ldexp(1.0, -24));
-  EXPECT_EQ(tanh_vector<PlainVec>(PlainVec::set1(kInfinity)).lane[0], 1.0f);
-  EXPECT_EQ(tanh_vector<PlainVec>(PlainVec::set1(-kInfinity)).lane[0], -1.0f);
-  EXPECT_TRUE(std::isnan(tanh_vector<PlainVec>(PlainVec::set1(kNan)).lane[0]));
+  EXPECT_EQ(tanh_of(kInfinity), 1.0f);
+  EXPECT_EQ(tanh_of(-kInfinity), -1.0f);
+  EXPECT_TRUE(std::isnan(tanh_of(kNan)));
+}
+
+TEST(Tanh, ItsSlopeKeepsThemWhereItIsNearlyOne) {
+  double worst = 0;
+  for (double x = -20; x < 20; x += 0.00037) {
+    const auto y = static_cast<float>(2 * 1.4426950408889634 * x);
+    const double cosh = std::cosh(static_cast<double>(y) / (2 * 1.4426950408889634));
+    worst = std::max(worst, std::fabs(slope_of(y) * cosh * cosh - 1));
+  }
+  EXPECT_LT(worst, 6 * std::ldexp(1.0, -24));
+  for (const float end : {kInfinity, -kInfinity}) {
+    EXPECT_LT(slope_of(end), 1e-17f);
+    EXPECT_GE(slope_of(end), 0.0f);
+  }
+  EXPECT_TRUE(std::isnan(slope_of(kNan)));
 }
 
 }  // namespace
