@@ -8,7 +8,7 @@ class Error(RuntimeError):
     name = "INTERNAL"
 
     def __init__(self, text, status=None, name=None):
-        super().__init__(text)
+        super().__init__(" ".join(text.split()) if len(text.splitlines()) > 1 else text)  # arrays show themselves in several lines
         if status is not None:
             self.status, self.name = status, name
 

@@ -99,6 +99,9 @@ class Operation:
         except KeyError as error:
             raise TypeError(f"Operation.execute() got an unexpected keyword argument {error}") from None
 
+    def __reduce_ex__(self, protocol):  # of copy.copy, copy.deepcopy and pickle: two would destroy what one has
+        raise TypeError("an Operation is neither copied nor pickled; accepted: another Operation of the same fields")
+
     def __del__(self, destroy=LIBRARY.fa4_destroy_op, ends=sys.is_finalizing):
         if getattr(self, "_handle", None) and not ends():  # when all ends, this module's names may be gone
             destroy(self._handle)

@@ -1,10 +1,12 @@
 """Calls with nothing but Python's standard library, compared with attention in Python's floats."""
 
 import array
+import copy
 import ctypes
 import inspect
 import math
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -209,6 +211,21 @@ class Refusals(unittest.TestCase):
     def test_a_number_that_is_no_array(self):
         self.refused(ValueError, r"^q has shape \(\); accepted: \(batch, seqlen", *(Foreign((ctypes.c_float * 1)(), (), "<f4"),) * 3)
 
+    def test_an_error_is_one_line(self):
+        class Rows:
+            def __repr__(self):
+                return "rows([[1],\n      [2]])"
+
+        for text, call in (("softmax_scale rows([[1], [2]]); accepted", lambda: fa4cpp.flash_attn_func(*(self.q,) * 3, softmax_scale=Rows())),
+                           ("window_size rows([[1], [2]]); accepted", lambda: fa4cpp.flash_attn_func(*(self.q,) * 3, window_size=Rows())),
+                           ("alibi_slopes a b is not", lambda: fa4cpp.flash_attn_func(*(self.q,) * 3, alibi_slopes="a\nb")),
+                           ("device rows([[1], [2]]); accepted", lambda: fa4cpp.plan(device=Rows())),
+                           ("gpu rows([[1], [2]]); accepted", fa4cpp.emulate(Rows()).__enter__)):
+            with self.assertRaises(fa4cpp.Error) as caught:
+                call()
+            self.assertTrue(str(caught.exception).startswith(text), str(caught.exception))
+        self.refused(ValueError, "^softmax_scale 'a  b'; accepted", softmax_scale="a  b")
+
     def test_lengths_of_a_cache(self):
         q, cache = floats(2, 1, 1, 8), floats(2, 4, 1, 8)
 
@@ -295,6 +312,12 @@ class Whole(unittest.TestCase):
             fa4cpp.Operation(heads=3)
         with self.assertRaisesRegex(ValueError, "dtype 'half'"):
             fa4cpp.Operation(dtype="half")
+
+    def test_an_operation_is_one(self):
+        op = fa4cpp.Operation(dtype="float32", batch=1, seqlen_q=4, seqlen_k=4, heads_q=2, heads_kv=2, head_dim=8)
+        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "^an Operation is neither copied nor pickled; accepted: another"):
+                duplicate(op)
 
     def test_threads(self):
         q = floats(1, 64, 2, 32)
