@@ -52,11 +52,7 @@ def _views(given):
     tensors = [_arrays.view_of(name, getattr(given, name)) for name in ("q", "k", "v")]
     sink = None
     if given.sink is not None:
-        sink = _arrays.view_of("sink", _arrays.as_floats("sink", given.sink))
-        if sink.dtype not in DTYPES.values() or sink.shape != (tensors[0].shape[-2],):
-            raise InvalidArgumentError(f"sink has shape {sink.shape} and dtype {DTYPE_NAMES[sink.dtype]}; "
-                                       f"accepted: ({tensors[0].shape[-2]},) for heads_q, float32, float16, bfloat16")
-        sink = _arrays.contiguous("sink", sink)
+        sink = _arrays.contiguous("sink", _arrays.view_of("sink", _arrays.as_floats("sink", given.sink)))
     indices = []
     for name in _INDICES:
         value = getattr(given, name)
@@ -71,6 +67,12 @@ def _descale(name, value):
         value = stdlib_array.array("f", [_options.number(name, value)])
     view = _arrays.view_of(name, value)
     return view if _device.in_use() == "cpu" else _arrays.contiguous(name, view)  # an emulated GPU gets whole copies
+
+
+def _check_sink(sink, heads_q):
+    if sink is not None and (sink.dtype not in DTYPES.values() or sink.shape != (heads_q,)):
+        raise InvalidArgumentError(f"sink has shape {sink.shape} and dtype {DTYPE_NAMES[sink.dtype]}; "
+                                   f"accepted: ({heads_q},) for heads_q, float32, float16, bfloat16")
 
 
 def _lengths(views, batch):
@@ -112,6 +114,7 @@ def _prepare(given, options, serving, max_q=None, max_k=None):
     layout_kv = layout_of_shapes(views.page_table, views.cu_seqlens_k)
     batch = (q.shape or (0,))[0] if layout_q == DENSE else _cu_batch("cu_seqlens_q", views.cu_seqlens_q)
     check_shapes(layout_q, layout_kv, q.shape, k.shape, v.shape, (q.dtype, k.dtype, v.dtype), batch)
+    _check_sink(views.sink, q.shape[-2])
     _lengths(views, batch)
     pages_per_seq = 0
     if layout_kv == PACKED and _cu_batch("cu_seqlens_k", views.cu_seqlens_k) != batch:
@@ -157,6 +160,9 @@ def _output(views, out, dtype, on_cpu):
         array, view = _arrays.zeros(shape, dtype, views.q)
         return array, view, None
     view = _arrays.view_of("out", out)
+    if view.kind == "dlpack":
+        raise InvalidArgumentError(f"out is {type(out).__name__}, an array of DLPack, which is read alone; accepted: an array of numpy or of the "
+                                   "buffer protocol")
     if view.shape != shape or view.dtype != dtype or not view.writable:
         raise InvalidArgumentError(f"out has shape {view.shape}, dtype {DTYPE_NAMES[view.dtype]}, "
                                    f"{'writable' if view.writable else 'read-only'}; "
@@ -488,7 +494,7 @@ def plan(*, batch=1, seqlen_q=1024, seqlen_k=None, heads_q=8, heads_kv=None, hea
 def _parts(name, parts):
     try:
         return list(parts)
-    except TypeError:
+    except (TypeError, RuntimeError):  # the latter of torch's nested tensors
         raise TypeError(f"merge_partials: {name} is {type(parts).__name__}; accepted: a sequence of arrays") from None
 
 
@@ -520,7 +526,9 @@ def merge_partials(outs, lses):
         raise InvalidArgumentError(f"merge_partials: {len(outs)} outs, {len(lses)} lses; accepted: one or more of each, as many")
     for index, (out, lse) in enumerate(zip(outs, lses)):
         for name, part in (("outs", out), ("lses", lse)):
-            if not _arrays.has_shape(part):
+            if torch_of(part) is not None:
+                _torch._tensors.check_kind(**{f"merge_partials: {name}[{index}]": part})
+            elif not _arrays.has_shape(part):
                 raise TypeError(f"merge_partials: {name}[{index}] is {type(part).__name__}; accepted: an array")
         shape = tuple(out.shape)
         if len(shape) not in (3, 4):

@@ -7,6 +7,7 @@ DLPack, or the buffer protocol. Results are arrays of the kind that the queries 
 import array as stdlib_array
 import ctypes
 import math
+import operator
 import reprlib
 import sys
 
@@ -247,12 +248,18 @@ def contiguous(name, view):
     raise NotSupportedError(f"{name} has strides {view.strides}; accepted here: contiguous arrays, or numpy's")
 
 
+def _narrowed(number):
+    """The nearest number of 32 bits: of a page table, whose entries behind a sequence's end may be any."""
+    return min(max(operator.index(number), -2**31), 2**31 - 1)
+
+
 def _listed_indices(name, values):
     """An int32 array of a list of whole numbers, or of lists of equally many."""
     nested = bool(values) and isinstance(values[0], (list, tuple))
     rows = values if nested else [values]
     try:
-        flat = stdlib_array.array("i", [number for row in rows for number in row])
+        numbers = [number for row in rows for number in row]
+        flat = stdlib_array.array("i", map(_narrowed, numbers) if name == "page_table" else numbers)
     except (TypeError, OverflowError):
         raise InvalidArgumentError(f"{name} {reprlib.repr(values)}; accepted: whole numbers of 32 bits") from None
     if not nested:
@@ -273,6 +280,8 @@ def int32_indices(name, array):
     if view.dtype == I32:
         return view
     values = (ctypes.c_int64 * max(1, view.nbytes // 8)).from_address(view.pointer) if view.nbytes else ()
+    if name == "page_table":
+        values = [_narrowed(value) for value in values]
     for value in values:
         if not -2**31 <= value < 2**31:
             raise InvalidArgumentError(f"{name} holds {value}; accepted: numbers of 32 bits")

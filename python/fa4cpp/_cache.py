@@ -10,7 +10,7 @@ from ._abi_table import CONSTANTS
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3
 from ._device import handle_of
 from ._errors import InvalidArgumentError, NotSupportedError
-from ._options import number, whole
+from ._options import number
 from ._problem import DENSE, PACKED, PAGED, Options, Tensor, descale_strides, described, problem_bytes
 
 
@@ -87,7 +87,7 @@ def writer(device, views, batch, interleaved, block, stream=0):
         if tensors[name] is None:
             raise InvalidArgumentError(f"{name} has strides {tuple(views[name].strides)}; accepted: contiguous in the last dimension")
     pages = 0 if table is None else table.shape[1]
-    options = {"kv_dtype": E4M3 if k_cache.dtype == E4M3 else 0, "descale_block": whole("descale_block", block)}
+    options = {"kv_dtype": E4M3 if k_cache.dtype == E4M3 else 0, "descale_block": block}
     for name in ("k_descale", "v_descale"):
         if views[name] is not None:
             if k_cache.dtype != E4M3:

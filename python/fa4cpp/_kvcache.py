@@ -83,20 +83,25 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
         raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
     if (k is None) != (v is None):
         raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
-    batch = q.shape[0] if cu_seqlens_q is None else len(cu_seqlens_q) - 1
+    if k is None and cu_seqlens_k_new is not None:
+        raise InvalidArgumentError("cu_seqlens_k_new without new keys; accepted: beside k and v")
+    turns = rotary_cos is not None or rotary_sin is not None
+    if not turns and rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:  # callers of flash-attention give both as one
+        raise InvalidArgumentError("rotary_seqlens without rotary_cos and rotary_sin; accepted: beside them")
+    batch = _batch(q, cu_seqlens_q, cache_batch_idx, page_table, k_cache)
     if cache_batch_idx is not None:
-        if descale_block:  # numbers of blocks and of pages would be one thing
+        if _options.whole("descale_block", descale_block):  # numbers of blocks and of pages would be one thing
             raise NotSupportedError(f"descale_block {descale_block} beside cache_batch_idx is not in this version; accepted: 0")
         if cache_seqlens is None:
             cache_seqlens = k_cache.shape[1]
         page_table = _rows_of(cache_batch_idx, page_table, k_cache, batch)
     used = _host_lengths("cache_seqlens", cache_seqlens, batch)
-    turns = rotary_cos is not None or rotary_sin is not None
     if turns and k is None:
         raise InvalidArgumentError("rotary_cos without new keys; accepted: beside k and v")
     if turns:
+        _check_tables(k_cache, rotary_cos, rotary_sin)
         _rotary.check(rotary_cos, rotary_sin, q)
-        tables = (rotary_cos, rotary_sin, rotary_interleaved)
+        tables = (rotary_cos, rotary_sin, _options.flag("rotary_interleaved", rotary_interleaved))
         first = used
         if rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:
             first = _host_lengths("rotary_seqlens", rotary_seqlens, batch)
@@ -135,10 +140,11 @@ def _without_gradients(k_cache):
 def _check_arrays(beside, **arrays):
     """Raises for what has no shape or, as tensors may, no memory that strides describe; caches have four dimensions."""
     for name, array in arrays.items():
-        if not _arrays.has_shape(array):
+        torch = torch_of(array)
+        if torch is None and not _arrays.has_shape(array):
             raise TypeError(f"{name} is {type(array).__name__}; accepted: an array of numpy, torch or jax, or of anything with DLPack or the "
                             "buffer protocol")
-        torch = torch_of(array) or torch_of(beside)
+        torch = torch or torch_of(beside)
         if torch is not None:
             torch._tensors.check_kind(**{name: array})
         if name.endswith("cache") and len(array.shape) != 4:
@@ -146,17 +152,35 @@ def _check_arrays(beside, **arrays):
                                        "(num_pages, page_size, heads_kv, head_dim) with page_table")
 
 
+def _check_tables(beside, cos, sin):
+    _check_arrays(beside, **{name: table for name, table in (("rotary_cos", cos), ("rotary_sin", sin)) if table is not None})
+
+
 def _check_indices(**arrays):
     """Raises for what has no length, and for starts of no sequences."""
     for name, indices in arrays.items():
         if indices is None:
             continue
+        torch = torch_of(indices)
+        if torch is not None:
+            torch._tensors.check_kind(**{name: indices})
         if not hasattr(indices, "__len__") or getattr(indices, "shape", None) == () or isinstance(indices, type):
             raise InvalidArgumentError(f"{name} {reprlib.repr(indices)}; accepted: an array of whole numbers")
         if name.startswith("cu_seqlens"):
             shape = getattr(indices, "shape", None) or (len(indices),)
             if len(shape) != 1 or not shape[0] or (isinstance(indices, (list, tuple)) and isinstance(indices[0], (list, tuple))):
                 raise InvalidArgumentError(f"{name} {reprlib.repr(indices)}; accepted: batch + 1 whole numbers")
+
+
+def _batch(q, cu_seqlens_q, cache_batch_idx, page_table, k_cache):
+    """How many sequences there are: as q or cu_seqlens_q say, which the cache must have too."""
+    if cu_seqlens_q is None:
+        return q.shape[0]
+    if cache_batch_idx is None:
+        name, rows = ("k_cache", k_cache.shape[0]) if page_table is None else ("page_table", len(page_table))
+        if len(cu_seqlens_q) != rows + 1:
+            raise InvalidArgumentError(f"cu_seqlens_q has {len(cu_seqlens_q)} numbers; accepted: {rows + 1}, one more than sequences in {name}")
+    return len(cu_seqlens_q) - 1
 
 
 def _rows_of(indices, page_table, k_cache, batch):
@@ -182,9 +206,15 @@ def _rows_of(indices, page_table, k_cache, batch):
     return View(ctypes.addressof(numbers), I32, (batch, pages), contiguous_strides((batch, pages)), numbers, False, "buffer")
 
 
+def _is_followed(lengths):
+    """Whether a compiler follows what becomes of a tensor with a number for each sequence, and knows no number."""
+    torch = torch_of(lengths)
+    return torch is not None and torch.torch.compiler.is_compiling() and lengths.dim() == 1
+
+
 def _host_lengths(name, lengths, batch):
-    """A list; a tensor of torch on a GPU as it is: to look at it would be to wait for the GPU."""
-    if lengths is None or getattr(lengths, "is_cuda", False):
+    """A list; a tensor of torch on a GPU as it is, since to look at it would be to wait for the GPU, and so one that a compiler follows."""
+    if lengths is None or getattr(lengths, "is_cuda", False) or _is_followed(lengths):
         return lengths
     try:
         numbers = lengths.tolist() if hasattr(lengths, "tolist") else lengths  # an array's elements one by one would be arrays
@@ -255,10 +285,11 @@ def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens
 def _prepared_append(k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_interleaved,
                      k_descale, v_descale, descale_block):
     """(what `append` returns, a function that writes)"""
+    descale_block = _options.block_of(descale_block, k_descale, v_descale)
+    rotary_interleaved = _options.flag("rotary_interleaved", rotary_interleaved)
     _check_arrays(k, k_cache=k_cache, v_cache=v_cache)
     _check_arrays(k_cache, k=k, v=v)
-    if rotary_cos is not None or rotary_sin is not None:
-        _check_arrays(k_cache, **{name: table for name, table in (("rotary_cos", rotary_cos), ("rotary_sin", rotary_sin)) if table is not None})
+    _check_tables(k_cache, rotary_cos, rotary_sin)
     for name, array in (("k", k), ("v", v)):
         if len(array.shape) != (4 if cu_seqlens_k_new is None else 3):
             rows = "batch, new" if cu_seqlens_k_new is None else "total"

@@ -123,9 +123,17 @@ NO_GRADIENT = ("split_keys, num_splits 1, out_dtype, prefix_len or a descale is 
                "or a forward alone (torch.no_grad())")
 
 
+def block_of(descale_block, k_descale, v_descale):
+    """descale_block as an int; it says nothing without a descale."""
+    block = whole("descale_block", descale_block)
+    if block and k_descale is None and v_descale is None:
+        raise InvalidArgumentError(f"descale_block {block} without k_descale and v_descale; accepted: 0")
+    return block
+
+
 def serving_of(split_keys=0, num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None, descale_block=0):
     """The Serving; NOT_SERVING itself where nothing is asked for."""
-    descale_block = whole("descale_block", descale_block)
+    descale_block = block_of(descale_block, k_descale, v_descale)
     if type(split_keys) is not int or type(num_splits) is not int or type(prefix_len) is not int:
         split_keys, num_splits, prefix_len = (0 if number is None else whole(name, number) for name, number in (
             ("split_keys", split_keys), ("num_splits", num_splits), ("prefix_len", prefix_len)))

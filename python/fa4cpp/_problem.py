@@ -141,7 +141,7 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
     return PROBLEM.make(
         dtype=dtype, layout_q=layout_q, layout_kv=layout_kv, batch=batch,
         seqlen_q=q.shape[1] if layout_q == DENSE else max_q, seqlen_k=k.shape[1] if layout_kv == DENSE else max_k,
-        heads_q=q.shape[-2], heads_kv=k.shape[-2], head_dim=q.shape[-1], head_dim_v=_dim_v(v),
+        heads_q=q.shape[-2], heads_kv=k.shape[-2], head_dim=_dim("head_dim", q), head_dim_v=_dim("head_dim_v", v),
         total_q=q.shape[0] if layout_q == PACKED else 0, total_k=k.shape[0] if layout_kv == PACKED else 0,
         page_size=k.shape[1] if layout_kv == PAGED else 0, num_pages=k.shape[0] if layout_kv == PAGED else 0,
         pages_per_seq=pages_per_seq, has_seqused_q=o.has_seqused_q, has_seqused_k=o.has_seqused_k, has_sink=o.has_sink,
@@ -154,10 +154,10 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
         k_descale_strides=o.k_descale_strides or (0, 0, 0), v_descale_strides=o.v_descale_strides or (0, 0, 0), **gradients)
 
 
-def _dim_v(v):
-    if v.shape[-1] == 0:  # which the C ABI takes as head_dim
-        raise InvalidArgumentError("head_dim_v 0; accepted: multiples of 8 from 8 to 256")
-    return v.shape[-1]
+def _dim(name, tensor):
+    if tensor.shape[-1] == 0:  # which the C ABI takes as head_dim where it is v's
+        raise InvalidArgumentError(f"{name} 0; accepted: multiples of 8 from 8 to 256")
+    return tensor.shape[-1]
 
 
 def layout_of_shapes(page_table, cu_seqlens_k):

@@ -5,15 +5,11 @@
 
 import sys
 
-from ._arrays import has_shape
 from ._errors import InvalidArgumentError, NotSupportedError
 
 
 def check(cos, sin, q):
-    """Raises unless cos and sin are a pair of tables for q."""
-    for name, table in (("rotary_cos", cos), ("rotary_sin", sin)):
-        if table is not None and not has_shape(table):
-            raise TypeError(f"{name} is {type(table).__name__}; accepted: an array of numpy or torch")
+    """Raises unless cos and sin, arrays or None, are a pair of tables for q."""
     if cos is None or sin is None or cos.dtype != sin.dtype or tuple(cos.shape) != tuple(sin.shape) or len(cos.shape) != 2:
         raise InvalidArgumentError("rotary_cos and rotary_sin: accepted: both, (rows, rotary_dim / 2), of one dtype")
     if 2 * cos.shape[1] > q.shape[-1]:

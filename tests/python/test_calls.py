@@ -147,6 +147,18 @@ class Packed(unittest.TestCase):
                                             max_seqlen_k=None, block_table=page_table, seqused_k=[7], causal=True)
         self.assertLess(difference(out.tolist(), fa4cpp.flash_attn_func(q, k, v, causal=True).tolist()), BOUND)
 
+    def test_a_page_table_holds_anything_past_a_sequences_end(self):
+        q, pages = floats(1, 1, 2, 8), floats(2, 4, 2, 8)
+        wanted = fa4cpp.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=[3], page_table=[[1, 0]]).tolist()
+        for other in (-1, 2**31 - 1, 2**40, -2**63):
+            for table in ([[1, other]], memoryview(array.array("q", [1, other])).cast("B").cast("q", (1, 2))):
+                self.assertEqual(fa4cpp.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=[3], page_table=table).tolist(), wanted)
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^page_table\[0, 1\] .*; accepted: 0 to 1"):
+                    fa4cpp.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=[5], page_table=table)
+        for table in ([[1, 0.5]], [[1, math.inf]], [[1, None]]):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^page_table .*; accepted: whole numbers"):
+                fa4cpp.flash_attn_with_kvcache(q, pages, pages, cache_seqlens=[3], page_table=table)
+
     def test_used_lengths(self):
         q, k = floats(2, 4, 1, 8, seed=1), floats(2, 6, 1, 8, seed=2)
         out = fa4cpp.flash_attn_func(q, k, k, seqused_q=[3, 4], seqused_k=[5, 6], causal=True)
@@ -211,6 +223,17 @@ class Refusals(unittest.TestCase):
     def test_a_number_that_is_no_array(self):
         self.refused(ValueError, r"^q has shape \(\); accepted: \(batch, seqlen", *(Foreign((ctypes.c_float * 1)(), (), "<f4"),) * 3)
 
+    def test_a_sink_beside_a_q_without_heads(self):
+        sink = array.array("f", [0] * 3)
+        for q in (Foreign((ctypes.c_float * 1)(), (), "<f4"), array.array("f", [0] * 8)):
+            self.refused(ValueError, r"^q has shape \(.*\); accepted: \(batch, seqlen", q, self.q, self.q, sink=sink)
+            self.assertIn("q has shape", fa4cpp.supports(q, self.q, self.q, sink=sink).reason)
+
+    def test_a_dimension_of_0_by_its_name(self):
+        for sizes, text in ((dict(head_dim=0), "^head_dim 0; accepted: multiples of 8"), (dict(head_dim_v=0), "^head_dim_v 0; accepted")):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                fa4cpp.plan(**sizes)
+
     def test_an_error_is_one_line(self):
         class Rows:
             def __repr__(self):
@@ -225,6 +248,25 @@ class Refusals(unittest.TestCase):
                 call()
             self.assertTrue(str(caught.exception).startswith(text), str(caught.exception))
         self.refused(ValueError, "^softmax_scale 'a  b'; accepted", softmax_scale="a  b")
+
+    def test_options_of_what_is_not_there(self):
+        self.refused(fa4cpp.InvalidArgumentError, "^descale_block 7 without k_descale and v_descale; accepted: 0", descale_block=7)
+        q, cache = floats(2, 1, 1, 8), floats(2, 4, 1, 8)
+        lengths = integers(1, 2)
+        for text, options in (("^rotary_seqlens without rotary_cos and rotary_sin; accepted: beside them", dict(rotary_seqlens=[99, 99])),
+                              ("^cu_seqlens_k_new without new keys; accepted: beside k and v", dict(cu_seqlens_k_new=[5, 4, 3])),
+                              ("^descale_block 7 without", dict(descale_block=7))):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
+                fa4cpp.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=lengths, **options)
+        fa4cpp.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=lengths, rotary_seqlens=lengths)  # as flash-attention's tests do
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^descale_block 7 without"):
+            fa4cpp.append(cache, cache, q, q, cache_seqlens=1, descale_block=7)
+
+    def test_starts_of_other_sequences_than_a_caches(self):
+        q, cache = floats(3, 1, 8), floats(2, 4, 1, 8)
+        for options, name in (({}, "k_cache"), (dict(page_table=[[0], [1]]), "page_table")):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^cu_seqlens_q has 4 numbers; accepted: 3, one more than sequences in {name}"):
+                fa4cpp.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=[1, 2], cu_seqlens_q=[0, 1, 2, 3], max_seqlen_q=1, **options)
 
     def test_lengths_of_a_cache(self):
         q, cache = floats(2, 1, 1, 8), floats(2, 4, 1, 8)

@@ -198,7 +198,8 @@ class BatchIndices(Caches):
             for error, text, options in (
                     (ValueError, r"^cache_batch_idx\[1\] 4; accepted: 0 to 3", dict(cache_batch_idx=of(numpy.array([0, 4])))),
                     (ValueError, "^cache_batch_idx has 1 numbers; accepted: 2", dict(cache_batch_idx=[0])),
-                    (NotImplementedError, "^descale_block 128 beside cache_batch_idx", dict(cache_batch_idx=[0, 1], descale_block=128))):
+                    (NotImplementedError, "^descale_block 128 beside cache_batch_idx", dict(cache_batch_idx=[0, 1], descale_block=128)),
+                    (ValueError, "^descale_block array.*; accepted: a whole number", dict(cache_batch_idx=[0, 1], descale_block=numpy.array([1, 2])))):
                 with self.assertRaisesRegex(error, text):
                     fa4cpp.flash_attn_with_kvcache(*arrays, cache_seqlens=3, **options)
 
