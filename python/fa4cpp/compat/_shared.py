@@ -104,9 +104,9 @@ def row_sums(dout, out, lse):
     return sums.transpose(-1, -2).reshape(lse.shape)
 
 
-def cached(q, k_cache, v_cache, k, v, **options):
-    """(out, lse) over a cache."""
-    return _kvcache.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, return_lse=True, **options)
+def cached(q, k_cache, v_cache, k, v, *, return_lse=True, **options):
+    """out over a cache, or (out, lse)."""
+    return _kvcache.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, return_lse=return_lse, **options)
 
 
 def combine(out_partial, lse_partial, out, out_dtype):

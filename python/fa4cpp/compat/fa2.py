@@ -68,11 +68,10 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
                             block_table: Optional[torch.Tensor] = None, softmax_scale=None, causal=False, window_size=(-1, -1),
                             softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False):
     _shared.refuse_others(cache_leftpad=cache_leftpad, alibi_slopes=alibi_slopes)
-    out, lse = _shared.cached(q, k_cache, v_cache, k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_seqlens=cache_seqlens,
-                              cache_batch_idx=cache_batch_idx, page_table=block_table, softmax_scale=softmax_scale, causal=causal,
-                              window_size=_shared.window(window_size), softcap=softcap, rotary_interleaved=rotary_interleaved,
-                              num_splits=num_splits)
-    return (out, lse) if return_softmax_lse else out
+    return _shared.cached(q, k_cache, v_cache, k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_seqlens=cache_seqlens,
+                          cache_batch_idx=cache_batch_idx, page_table=block_table, softmax_scale=softmax_scale, causal=causal,
+                          window_size=_shared.window(window_size), softcap=softcap, rotary_interleaved=rotary_interleaved,
+                          num_splits=num_splits, return_lse=return_softmax_lse)
 
 
 # ---- What Megatron, TransformerEngine and ring-flash-attention import ----------------------------------------------------

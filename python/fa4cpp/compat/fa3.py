@@ -67,12 +67,12 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                             rotary_interleaved=True, scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0,
                             return_softmax_lse=False):
     _shared.refuse_others(qv=qv, cache_leftpad=cache_leftpad, q_descale=q_descale, attention_chunk=attention_chunk)
-    result = _shared.cached(q, k_cache, v_cache, k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_seqlens=cache_seqlens,
-                            cache_batch_idx=cache_batch_idx, page_table=page_table, cu_seqlens_q=cu_seqlens_q,
-                            cu_seqlens_k_new=cu_seqlens_k_new, max_seqlen_q=max_seqlen_q, rotary_seqlens=rotary_seqlens,
-                            softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap,
-                            rotary_interleaved=rotary_interleaved, num_splits=num_splits, k_descale=k_descale, v_descale=v_descale)
-    return result if return_softmax_lse else result[0]
+    return _shared.cached(q, k_cache, v_cache, k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_seqlens=cache_seqlens,
+                          cache_batch_idx=cache_batch_idx, page_table=page_table, cu_seqlens_q=cu_seqlens_q,
+                          cu_seqlens_k_new=cu_seqlens_k_new, max_seqlen_q=max_seqlen_q, rotary_seqlens=rotary_seqlens,
+                          softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap,
+                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, k_descale=k_descale, v_descale=v_descale,
+                          return_lse=return_softmax_lse)
 
 
 def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):

@@ -38,7 +38,7 @@ def _sink(value, device):
     """A list becomes float32, and so does what no kernel reads."""
     sink = _tensor("sink", value, device)
     _tensors.check_kind(sink=sink)
-    if sink.is_complex():
+    if sink.is_complex() or sink.is_quantized:
         raise InvalidArgumentError(f"sink has dtype {str(sink.dtype)[6:]}; accepted: real numbers")
     return sink if sink.dtype in _tensors.NUMBERS else sink.float()
 
@@ -69,6 +69,7 @@ def _autocast(q, k, v):
 def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out, before=None):
     """`before` writes into k and v: it is called when nothing is left to refuse, but where a compiler or a mode wants to see the calls."""
     _tensors.check_kind(q=q, k=k, v=v)
+    return_lse = flag("return_lse", return_lse)
     if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
         _refuse_tangents(q=q, k=k, v=v, sink=sink)
     given, (q, k, v) = (k, v), _autocast(q, k, v)
@@ -98,7 +99,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
         else:
             plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
             lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
-    return (out, lse) if flag("return_lse", return_lse) else out
+    return (out, lse) if return_lse else out
 
 
 def _refuse_tangents(**tensors):
@@ -126,19 +127,22 @@ def _serving_tensors(serving, device):
 
 
 def _dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out):
-    if q.is_nested:
-        if serving is not NOT_SERVING:
-            raise NotSupportedError("split_keys, out_dtype or a descale beside a nested q is not in this version; accepted: 0 and None")
-        if seqused_q is not None or seqused_k is not None:
-            raise NotSupportedError("seqused_q or seqused_k beside a nested q is not in this version; accepted: None (its lengths are q's, k's and v's)")
-        return _nested(q, k, v, sink, options, return_lse, out)
-    return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, serving, return_lse, out)
+    if not q.is_nested:
+        return _run(q, k, v, sink, (None, None, seqused_q, seqused_k, None), -1, -1, options, serving, return_lse, out)
+    if return_lse or out is not None:
+        raise NotSupportedError("return_lse or out beside a nested q; accepted: nested q, k and v alone")
+    rows, indices = _packed_of_nested(q, k, v, seqused_q, seqused_k, serving)
+    return torch.nested.nested_tensor_from_jagged(_run(*rows, sink, indices, -1, -1, options, NOT_SERVING, False, None), q.offsets())
 
 
-def _nested(q, k, v, sink, options, return_lse, out):
-    """Jagged (batch, ragged length, heads, head_dim): packed sequences."""
-    if return_lse or out is not None or not (k.is_nested and v.is_nested):
-        raise NotSupportedError("return_lse, out or a dense k or v beside a nested q; accepted: nested q, k and v alone")
+def _packed_of_nested(q, k, v, seqused_q, seqused_k, serving):
+    """(q, k and v as packed sequences, the five index tensors) of jagged (batch, ragged length, heads, head_dim)."""
+    if serving is not NOT_SERVING:
+        raise NotSupportedError("split_keys, out_dtype or a descale beside a nested q is not in this version; accepted: 0 and None")
+    if seqused_q is not None or seqused_k is not None:
+        raise NotSupportedError("seqused_q or seqused_k beside a nested q is not in this version; accepted: None (its lengths are q's, k's and v's)")
+    if not (getattr(k, "is_nested", False) and getattr(v, "is_nested", False)):
+        raise NotSupportedError("a dense k or v beside a nested q; accepted: nested q, k and v alone")
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.layout is not torch.jagged:
             raise NotSupportedError(f"{name} is nested with the layout {tensor.layout}; accepted: torch.jagged")
@@ -150,9 +154,7 @@ def _nested(q, k, v, sink, options, return_lse, out):
     # Made apart they are compared, for which a GPU is waited for.
     if not torch.compiler.is_compiling() and k.offsets() is not v.offsets() and not torch.equal(k.offsets(), v.offsets()):
         raise InvalidArgumentError("k and v are nested with other lengths than each other's; accepted: the same")
-    result = _run(q.values(), k.values(), v.values(), sink, (q.offsets(), k.offsets(), None, None, None), -1, -1, options,
-                  NOT_SERVING, False, None)
-    return torch.nested.nested_tensor_from_jagged(result, q.offsets())
+    return (q.values(), k.values(), v.values()), (q.offsets(), k.offsets(), None, None, None)
 
 
 def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving,
@@ -162,6 +164,9 @@ def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, 
 
 
 def _supports(given, options, serving, max_q, max_k, direction):
+    if given.q.is_nested and given.cu_seqlens_q is None and given.cu_seqlens_k is None and given.page_table is None:
+        rows, indices = _packed_of_nested(given.q, given.k, given.v, given.seqused_q, given.seqused_k, serving)
+        given = type(given)(*rows, given.sink, *indices)
     _tensors.check_kind(q=given.q, k=given.k, v=given.v)
     q, k, v = _autocast(given.q, given.k, given.v)
     device = q.device

@@ -199,6 +199,9 @@ class Fallback(collections.namedtuple("Fallback", "direction reason count")):
 def fallbacks():
     """What PyTorch's kernel ran since the first `activate()`, and why.
 
+    Of calls that PyTorch sends to flash attention: what it sends to its math kernel before fa4cpp is asked (on the CPU dropout,
+    and a head_dim of v that is not q's) is neither here nor among `launches()`.
+
     Returns
     -------
     list of Fallback

@@ -1,5 +1,7 @@
 """Tensors of torch by their pointers: one execution of the forward or of the backward."""
 
+import math
+
 import torch
 
 from .. import _arrays, _cache, _call, _device
@@ -39,7 +41,10 @@ def check_kind(**tensors):
 
 def tensor(name, value, device):
     """Lengths and indices may be lists."""
-    if value is None or isinstance(value, torch.Tensor):
+    if value is None:
+        return None
+    if isinstance(value, torch.Tensor):
+        check_kind(**{name: value})
         return value
     try:
         if isinstance(value, (list, tuple)) and not value:  # of which torch makes float32
@@ -52,7 +57,10 @@ def tensor(name, value, device):
 def descale(name, value, device):
     """That of k or v may be a number."""
     if isinstance(value, (int, float)):
-        return torch.full((), number(name, value), dtype=torch.float32, device=device)
+        value = number(name, value)
+        if abs(value) > torch.finfo(torch.float32).max:  # which torch would not round as numpy does
+            value = math.copysign(math.inf, value)
+        return torch.full((), value, dtype=torch.float32, device=device)
     return tensor(name, value, device)
 
 
@@ -82,7 +90,7 @@ def int32(name, tensor):
     if tensor.dtype != torch.int64:
         raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: int32, int64")
     narrow = tensor.clamp(-2**31, 2**31 - 1)
-    if tensor.is_cpu and not torch.equal(narrow, tensor):
+    if tensor.is_cpu and name != "page_table" and not torch.equal(narrow, tensor):  # a table's numbers past a sequence's end may be any
         raise InvalidArgumentError(f"{name} holds {tensor[narrow != tensor][0].item()}; accepted: numbers of 32 bits")
     return narrow.to(torch.int32).contiguous()
 
@@ -264,8 +272,7 @@ def _check_lengths(batch, cu_seqlens_k, seqused_q, seqused_k, page_table):
 
 def check_tensor(name, tensor, shape, dtype, device):
     """Raises unless a tensor is just so."""
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{name} is {type(tensor).__name__}; accepted: a tensor")
+    check_kind(**{name: tensor})
     if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
         raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)}, dtype {str(tensor.dtype)[6:]}, device {tensor.device}; "
                                    f"accepted: {tuple(shape)}, {str(dtype)[6:]}, {device}")
@@ -399,11 +406,21 @@ def written(device, name, tensor):
     return found
 
 
+def _overlaps(found):
+    """Whether rows of a Tensor lie on each other: torch.vmap expands what is the same for all, and the library refuses such an out."""
+    end = found.shape[-1]
+    for stride, extent in sorted((abs(stride), extent) for stride, extent in zip(found.strides or (), found.shape) if extent > 1):
+        if stride < end:
+            return True
+        end += (extent - 1) * stride
+    return False
+
+
 def _given(device, name, tensor):
     """(tensor, its Tensor): a copy where the device cannot read it as it lies."""
     tensor = read(tensor)
     found = written(device, name, tensor)
-    if found is not None:
+    if found is not None and not (name == "out" and _overlaps(found)):
         return tensor, found
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
     return copy, Tensor(tuple(tensor.shape))

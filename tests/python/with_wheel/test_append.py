@@ -186,6 +186,19 @@ class Operator(unittest.TestCase):
         for mine, theirs in zip(copies, self.caches):
             self.assertTrue(torch.equal(mine, theirs))
 
+    def test_lengths_that_a_compiler_follows(self):
+        def step(q, k_cache, v_cache, k, v, used):
+            out = fa4cpp.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=used, causal=True)
+            return out, fa4cpp.append(k_cache, v_cache, k[:, :0], v[:, :0], cache_seqlens=used)
+
+        compiled, copies = torch.compile(step, fullgraph=True, backend="aot_eager"), [cache.clone() for cache in self.caches]
+        for used in (self.used, torch.tensor([0, 5])):
+            wanted = step(self.new[0], *self.caches, *self.new, used)
+            for given, exact in zip((*compiled(self.new[0], *copies, *self.new, used), *copies), (*wanted, *self.caches)):
+                self.assertTrue(torch.equal(given, exact))
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^cache_seqlens\[1\] 10 of 3 new rows; accepted: 0 to 9"):
+            compiled(self.new[0], *copies, *self.new, torch.tensor([4, 10]))
+
     def test_without_a_gradient(self):
         grown = [rows.clone().requires_grad_() for rows in self.new]
         fa4cpp.append(*self.caches, *grown, cache_seqlens=self.used)

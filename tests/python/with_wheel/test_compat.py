@@ -234,6 +234,14 @@ class Meanings(Case):
 
 
 class Refusals(Case):
+    def test_a_backward_of_an_expanded_out(self):
+        q, out, lse = some(1, 8, 2, 16), some(1, 8, 1, 16).expand(1, 8, 2, 16), some(1, 2, 8)
+        made = [[torch.empty_like(q) for _ in range(3)] for _ in range(2)]
+        for given, gradients in zip((out, out.contiguous()), made):
+            fa3._flash_attn_backward(q, q, q, q, given, lse, dq=gradients[0], dk=gradients[1], dv=gradients[2])
+        for ours, wanted in zip(*made):
+            self.assertTrue(torch.equal(ours, wanted))
+
     def test_a_backward_takes_what_its_forward_gave(self):
         q = some(1, 8, 2, 16)
         gradients = [torch.empty_like(q) for _ in range(3)]

@@ -20,7 +20,8 @@ ODD = (
     bytearray(8), torch.tensor(1), torch.tensor([1, 2]), torch.zeros(0), torch.zeros(1, 4, 2, 0), torch.zeros(0, 4, 2, 8), torch.zeros(1, 0,
     2, 8), torch.zeros(1, 4, 0, 8), torch.zeros(1, 4, 2, 8, dtype=torch.complex64), torch.zeros(1, 4, 2, 8, dtype=torch.float64),
     torch.zeros(1, 1, 2, 8).expand(1, 4, 2, 8), torch.zeros(1, 4, 2, 8, device="meta"), torch.zeros((), device="meta"), torch.zeros(1,
-    dtype=torch.int32, device="meta"), torch.zeros(1, 4, 2, 8).to_sparse(), torch.zeros(2, dtype=torch.int64) + 2**40, torch.float16,
+    dtype=torch.int32, device="meta"), torch.zeros(1, 4, 2, 8).to_sparse(), torch.tensor([1]).to_sparse(), torch.nested.nested_tensor([
+    torch.zeros(4, 2, 8)]), torch.nested.nested_tensor([torch.zeros(4, 2, 8)], layout=torch.jagged), torch.ones(2, 2), torch.zeros(2, dtype=torch.int64) + 2**40, torch.float16,
     "float16")
 OPTIONS = ("softmax_scale", "causal", "window_size", "softcap", "sink", "deterministic", "return_lse", "split_keys", "out_dtype", "k_descale",
            "v_descale", "descale_block", "out", "seqused_q", "seqused_k")
@@ -98,6 +99,7 @@ class OddArguments(unittest.TestCase):
                     else:
                         continue
                     self.assertIn("accepted", text, f"{function}, {name}, {value!r}")
+                    self.assertNotIn("\n", text, f"{function}, {name}, {value!r}")
 
     def test_numpy(self):
         self.each(CALLS, numpy.asarray)

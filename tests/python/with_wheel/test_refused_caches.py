@@ -44,6 +44,7 @@ class Untouched(unittest.TestCase):
                     ("^window_left -3", lambda: dict(window_size=(-3, 0))),
                     ("^split_keys 5; accepted", lambda: dict(split_keys=5)),
                     ("^out_dtype float16; accepted", lambda: dict(out_dtype="float16")),
+                    ("^return_lse array.*; accepted: True or False", lambda: dict(return_lse=numpy.zeros((2, 2)))),
                     ("^sink has shape", lambda: dict(sink=of(some(3)))),
                     ("^out has shape", lambda: dict(out=of(some(2, 3, 4, 8)))),
                     (r"^cu_seqlens_q\[0\] 1; accepted: 0", lambda: dict(q=of(self.q[0]), cu_seqlens_q=of(int32(1, 2, 3)), max_seqlen_q=3)),
@@ -71,7 +72,18 @@ class Untouched(unittest.TestCase):
             caches = [tensor_of(cache.copy()) for cache in self.caches]
             with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^softcap -1"):
                 call(tensor_of(self.q), *caches, *map(tensor_of, self.new), cache_seqlens=4, softcap=-1.0)
+            for wants in (numpy.zeros(2), torch.zeros(2)):
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^return_lse .*; accepted: True or False"):
+                    call(tensor_of(self.q), *caches, *map(tensor_of, self.new), cache_seqlens=4, return_softmax_lse=wants)
             numpy.testing.assert_array_equal(array_of(caches[0]), self.caches[0])
+
+    def test_an_out_is_as_it_was(self):
+        for of in KINDS:
+            out = of(numpy.zeros_like(self.q))
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^return_lse array"):
+                fa4cpp.flash_attn_varlen_func(of(self.q), *map(of, self.caches), cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None,
+                                              max_seqlen_k=None, out=out, return_lse=numpy.zeros(2))
+            self.assertEqual(abs(array_of(out)).max(), 0)
 
     def test_without_new_keys(self):
         for of in KINDS:

@@ -235,6 +235,7 @@ class Bytes(unittest.TestCase):
                 with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
                     fa4cpp.flash_attn_func(*arrays, **options)
                 self.assertRegex(fa4cpp.supports(*arrays, **options).reason, text)
+            self.assertTrue(numpy.isnan(numpy.asarray(fa4cpp.flash_attn_func(q, *given, k_descale=1e39))).all())  # infinite in float32
         grown = tensor_of(self.q).requires_grad_()
         with self.assertRaisesRegex(fa4cpp.NotSupportedError, "kv_dtype e4m3.*requires a gradient"):
             fa4cpp.flash_attn_func(grown, *given)

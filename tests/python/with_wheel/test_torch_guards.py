@@ -84,7 +84,7 @@ class Guards(unittest.TestCase):
         """In a process of its own, which torch's guards end."""
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", NESTED_AMONG_KNOWN], capture_output=True, text=True)
         self.assertEqual([line.split(";")[0] for line in done.stdout.splitlines()],
-                         ["return_lse, out or a dense k or v beside a nested q", "k is nested", "v is nested", "sink is nested"], done.stderr)
+                         ["a dense k or v beside a nested q", "k is nested", "v is nested", "sink is nested"], done.stderr)
 
     def test_modes_and_transformations(self):
         for context in (Dispatched(), Functions(), FakeTensorMode(), torch.autocast("cpu", torch.bfloat16), forward_ad.dual_level()):

@@ -67,6 +67,21 @@ class Refusals(unittest.TestCase):
             for name in "kv":
                 self.refused(f"{name} is nested; accepted", fa4cpp.flash_attn_func, **self.with_one(name, nested))
 
+    def test_nested_where_none_is_taken(self):
+        q, cache = some(1, 4, 2, 8), some(1, 4, 2, 8)
+        for layout in (torch.strided, torch.jagged):
+            nested = torch.nested.nested_tensor([q[0], q[0, :2]], layout=layout)
+            for name in ("seqused_q", "seqused_k", "sink"):
+                self.refused(f"{name} is nested; accepted", fa4cpp.flash_attn_func, q, q, q, **{name: nested})
+            for name in ("page_table", "cache_batch_idx", "cu_seqlens_q"):
+                self.refused(f"{name} is nested; accepted", fa4cpp.flash_attn_with_kvcache, q, cache, cache, cache_seqlens=[4], **{name: nested})
+            self.refused("q is nested; accepted", fa4cpp.flash_attn_with_kvcache, nested, cache, cache, cache_seqlens=[4])
+            self.refused("cache_seqlens", fa4cpp.flash_attn_with_kvcache, q, cache, cache, cache_seqlens=nested)
+            self.refused("k_descale is nested; accepted", fa4cpp.flash_attn_func, q, q.to(torch.uint8), q.to(torch.uint8), k_descale=nested)
+            self.refused("outs[0] is nested; accepted", fa4cpp.merge_partials, [nested], [some(1, 2, 4)])
+            self.refused("lses[0] is nested; accepted", fa4cpp.merge_partials, [q], [nested])
+        self.refused("a dense k or v beside a nested q", fa4cpp.flash_attn_func, nested, q.numpy(), q.numpy(), error=fa4cpp.NotSupportedError)
+
     def test_nested_of_other_dimensions(self):
         jagged = torch.nested.nested_tensor([some(3, 8, 8), some(5, 8, 8)], layout=torch.jagged)
         other = jagged.transpose(1, 2)  # as F.scaled_dot_product_attention takes it
@@ -163,10 +178,12 @@ class Refusals(unittest.TestCase):
         self.assertEqual(fa4cpp.flash_attn_func(*[q.to("meta")] * 3).device.type, "meta")
         self.assertEqual(operators.backward(*[tensor.to("meta") for tensor in (q, lse, out, lse, q, q, q)], *NO_INDICES, *NUMBERS)[0].device.type, "meta")
 
-    def test_complex_sinks(self):
+    def test_complex_and_quantized_sinks(self):
         q = some(1, 4, 2, 8)
         self.refused("sink has dtype complex64; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=torch.ones(2) + 1j)
         self.refused("sink has dtype complex64; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=[1j, 2])
+        quantized = torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)
+        self.refused("sink has dtype qint8; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=quantized)
 
     def test_flags_and_whole_numbers(self):
         q, two = some(1, 4, 2, 8), torch.tensor([True, False])
@@ -185,6 +202,11 @@ class Refusals(unittest.TestCase):
         for name in ("cache_batch_idx", "cu_seqlens_q", "page_table"):
             for value in (4, torch.tensor(4)):
                 self.refused(f"{name} {value!r}; accepted: an array", fa4cpp.flash_attn_with_kvcache, q, **cache, cache_seqlens=[4], **{name: value})
+        for of in (torch.clone, torch.Tensor.numpy):
+            given = [of(some(1, 1, 2, 8)) for _ in range(5)]
+            pairs = dict(cache_seqlens=0, rotary_cos=of(some(8, 4)), rotary_sin=of(some(8, 4)), rotary_interleaved=two)
+            self.refused("rotary_interleaved tensor(", fa4cpp.append, *given[1:], **pairs)
+            self.refused("rotary_interleaved tensor(", fa4cpp.flash_attn_with_kvcache, *given, **pairs)
         self.refused("rotary_cos is list", fa4cpp.flash_attn_with_kvcache, q, **cache, k=q, v=q, cache_seqlens=1, rotary_cos=[1],
                      rotary_sin=[1], error=TypeError)
         self.refused("device 3; accepted: a name", fa4cpp.plan, device=3)
@@ -193,6 +215,7 @@ class Refusals(unittest.TestCase):
 
     def test_things_of_another_kind(self):
         q, lse = some(1, 4, 2, 8), some(1, 2, 4)
+        self.refused("out is Tensor, an array of DLPack, which is read alone; accepted", fa4cpp.flash_attn_func, *[q.numpy()] * 3, out=q.clone())
         for serving in ({}, {"split_keys": 128}):
             self.refused("out is ndarray; accepted: a tensor", fa4cpp.flash_attn_func, q, q, q, out=q.numpy(), error=TypeError, **serving)
         self.refused("k of type Tensor gives no DLPack capsule", fa4cpp.flash_attn_func, q.numpy(), q.clone().requires_grad_(), q)
