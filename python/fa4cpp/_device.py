@@ -87,11 +87,21 @@ def in_use():
 
 
 @contextlib.contextmanager
+def using(name):
+    """A context in which arrays of the CPU run on the device `name`."""
+    token = _in_use.set(name)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
+
+
+@contextlib.contextmanager
 def emulate(gpu):
     """A context in which arrays of the CPU run on an emulated GPU: the GPU's own kernels, executed on the CPU.
 
     Slow: for tests of the kernels' results on machines without that GPU. The context holds for the calling
-    thread or task.
+    thread or task. A backward of torch in eager mode runs where its forward ran.
 
     Parameters
     ----------
@@ -116,11 +126,8 @@ def emulate(gpu):
         raise InvalidArgumentError(f"gpu {gpu!r}; accepted: 'b200', 'h200'")
     name = f"emulated:{gpu}"
     handle_of(name)
-    token = _in_use.set(name)
-    try:
+    with using(name):
         yield
-    finally:
-        _in_use.reset(token)
 
 
 def _forget():

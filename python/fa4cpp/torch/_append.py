@@ -7,8 +7,7 @@ import torch
 from .. import _cache
 from .._arrays import I32, View
 from .._errors import InvalidArgumentError
-from .._options import flag
-from . import _ops, _tensors
+from . import _ops, _tensors, _vmap
 
 _ops.LIBRARY.define("append(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, Tensor positions, Tensor? cu_seqlens_k_new, "
                     "Tensor? page_table, Tensor? rotary_cos, Tensor? rotary_sin, bool rotary_interleaved, Tensor? k_descale, "
@@ -77,6 +76,9 @@ def _(*arguments):
     return None
 
 
+_vmap.register(_ops.LIBRARY, "append")
+
+
 def rows_of_table(indices, page_table, device):
     """The page table (batch, pages) of the rows `indices`, a list or a tensor; without a table a page each. Numbers of a GPU are clamped."""
     indices = torch.as_tensor(indices, dtype=torch.int32, device=device)
@@ -103,8 +105,7 @@ def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, 
             _tensors.check_kind(**{name: descale})
     if k_cache is v_cache:  # which then holds the values
         k_cache = k_cache.clone()
-    arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, flag("rotary_interleaved", interleaved),
-                 *descales, block)
+    arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, *descales, block)
     plain = not torch.compiler.is_compiling() and _ops.is_plain(k_cache, k, v)
     write = _writer(*arguments) if plain else functools.partial(torch.ops.fa4cpp.append, *arguments)
     return (positions + (k.shape[1] if cu_seqlens is None else cu_seqlens.diff())).to(torch.int32), write

@@ -1,17 +1,19 @@
 """Gradients: torch.autograd.Function outside the operators."""
 
+import contextlib
+
 import torch
 
+from .. import _device
 from .._errors import NotSupportedError
 from .._problem import Options
 from . import _ops, _tensors
 
 
-def _operator(name, tensors, arguments):
-    """The function itself in eager mode, else the operator."""
-    if not torch.compiler.is_compiling() and _ops.is_plain(*tensors):
-        return getattr(_ops, name)(*arguments)
-    return getattr(torch.ops.fa4cpp, name)(*arguments)
+def _operator(name, *tensors):
+    """The function itself in eager mode, else the operator; `tensors` are triples of those that it takes."""
+    plain = not torch.compiler.is_compiling() and all([_ops.is_plain(*three) for three in tensors])
+    return getattr(_ops if plain else torch.ops.fa4cpp, name)
 
 
 class _Once(torch.autograd.Function):
@@ -41,12 +43,13 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def forward(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
         arguments = (q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers)
-        return _operator("forward", (q, k, v), arguments)
+        return _operator("forward", (q, k, v))(*arguments)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         ctx.save_for_backward(*inputs[:9], *output)
         ctx.numbers = inputs[9:]
+        ctx.device = None if torch.compiler.is_compiling() else _device.in_use()
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -55,16 +58,19 @@ class Attention(torch.autograd.Function):
         if dout is None and dlse is None:
             return (None,) * count
         *inputs, out, lse = ctx.saved_tensors
-        return *gradients(dout, dlse, out, lse, inputs, ctx.numbers), *(None,) * (count - 4)
+        return *gradients(dout, dlse, out, lse, inputs, ctx.numbers, ctx.device), *(None,) * (count - 4)
 
 
 # For compilers that see the operator where they would see Attention: torch.vmap inside torch.func.grad.
 torch.library.register_autograd("fa4cpp::forward", Attention.backward, setup_context=Attention.setup_context, lib=_ops.LIBRARY)
 
 
-def gradients(dout, dlse, out, lse, inputs, numbers):
-    """(dq, dk, dv, dsink); `inputs` are q, k, v, sink and five index tensors."""
-    dq, dk, dv, dsink = _operator("backward", inputs[:3], (dout, dlse, out, lse, *inputs, *numbers))
+def gradients(dout, dlse, out, lse, inputs, numbers, device):
+    """(dq, dk, dv, dsink); `inputs` are q, k, v, sink and five index tensors, `device` is what tensors of the CPU ran on."""
+    given = dlse if dout is None else dout, dout if dlse is None else dlse
+    backward = _operator("backward", inputs[:3], (*given, out))
+    with contextlib.nullcontext() if device is None else _device.using(device):
+        dq, dk, dv, dsink = backward(dout, dlse, out, lse, *inputs, *numbers)
     made = dq, dk, dv, None if inputs[3] is None else dsink.to(inputs[3].dtype)
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         sources = (dout, dlse, *inputs[:4])
@@ -98,7 +104,7 @@ def attention(q, k, v, sink, indices, numbers):
         elif _ops.is_plain(q, k, v):
             _refuse_early(arguments)
         return Attention.apply(*arguments)
-    return _operator("forward", (q, k, v), arguments)
+    return _operator("forward", (q, k, v))(*arguments)
 
 
 def _refuse_early(arguments):

@@ -5,6 +5,8 @@ Packed sequences, pages and mapped sinks are taken one after the other.
 
 import torch
 
+from .._errors import NotSupportedError
+
 _SINK = 3  # its place among an operator's tensors: q, k, v, sink, cu_seqlens_q, ... seqused_q, seqused_k, page_table
 _IS_PACKED = (4, 5, 8)  # cu_seqlens_q, cu_seqlens_k, page_table
 
@@ -63,16 +65,23 @@ def _backward(info, dims, *arguments):
 
 
 def _forward_out(info, dims, *arguments):
-    raise NotImplementedError("out under torch.vmap is not in this version; accepted: out=None")
+    raise NotSupportedError("out under torch.vmap is not in this version; accepted: out=None")
 
 
 def _serve(info, dims, *arguments):
     return _one_by_one(torch.ops.fa4cpp.serve, info.batch_size, arguments, dims)
 
 
-def register(library):
+def _append(info, dims, *arguments):
+    raise NotSupportedError("new keys of a cache under torch.vmap are not in this version; accepted: append() outside of it")
+
+
+_RULES = {"forward": _forward, "forward_out": _forward_out, "serve": _serve, "serve_out": _forward_out, "backward": _backward, "append": _append}
+
+
+def register(library, *names):
+    """Says what torch.vmap does with these operators."""
     if not hasattr(torch.library, "register_vmap"):  # torch 2.4, where torch.vmap refuses the operators by itself
         return
-    for name, function in (("forward", _forward), ("forward_out", _forward_out), ("serve", _serve), ("serve_out", _forward_out),
-                           ("backward", _backward)):
-        torch.library.register_vmap(f"fa4cpp::{name}", function, lib=library)
+    for name in names:
+        torch.library.register_vmap(f"fa4cpp::{name}", _RULES[name], lib=library)

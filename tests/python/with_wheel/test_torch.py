@@ -4,6 +4,7 @@ import contextlib
 import doctest
 import functools
 import unittest
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -59,8 +60,11 @@ class Calls(Case):
                            (torch.tensor([2.5]), "^seqused_k has dtype float32; accepted: int32, int64")):
             with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, text):
                 fa4cpp.flash_attn_func(q, q, q, seqused_k=used)
-        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^page_table holds 4294967296"):
-            fa4cpp.append(q, q.clone(), q[:, :1], q[:, :1], cache_seqlens=[0], page_table=torch.tensor([[2**32]]))
+        new, tables = some(1, 1, 2, 8), (torch.tensor([[0, 2**32]]), [[0, 2**32]])  # what lies past a sequence's end may be any
+        for table in tables:
+            self.assertEqual(fa4cpp.append(q.clone(), q.clone(), new, new, cache_seqlens=[0], page_table=table).tolist(), [1])
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^page_table\[0, 1\] 2147483647; accepted: 0 to 0"):
+                fa4cpp.append(q.clone(), q.clone(), new, new, cache_seqlens=[4], page_table=table)
 
     def test_views_and_an_out_of_ones_own(self):
         q = some(2, 4, 17, 64).transpose(1, 2)
@@ -349,8 +353,27 @@ class Vmap(Case):
         for tensor, exact in zip(inputs, wanted):
             self.close(tensor.grad, exact, 1e-5)
 
+    def test_jacobians(self):
+        """Of which the backward is mapped, and what it keeps of the forward is the same for all."""
+        for batch in (1, 2):
+            q, k, v = (tensor[0, :batch, :3] for tensor in self.inputs)
+            for more in ({}, dict(sink=some(4)), dict(seqused_k=torch.full((batch,), 2))):
+                def of_q(q):
+                    return fa4cpp.flash_attn_func(q, k, v, causal=True, **more)
+
+                wanted = torch.autograd.functional.jacobian(of_q, q)
+                self.close(torch.func.jacrev(of_q)(q), wanted, 1e-6)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # that PyTorch calls it once for each
+                    self.close(torch.autograd.functional.jacobian(of_q, q, vectorize=True), wanted, 1e-6)
+
+    def test_new_keys_of_a_cache_are_refused(self):
+        caches = [torch.zeros(2, 9, 2, 32) for _ in "kv"]
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^new keys of a cache under torch.vmap are not in this version; accepted: append"):
+            torch.vmap(lambda q, k: fa4cpp.flash_attn_with_kvcache(q, *caches, k, k, cache_seqlens=1))(self.inputs[0], self.inputs[1][:, :, :2])
+
     def test_out_is_refused(self):
-        with self.assertRaisesRegex(NotImplementedError, "out under torch.vmap"):
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "out under torch.vmap"):
             torch.vmap(lambda q: fa4cpp.flash_attn_func(q, q, q, out=torch.empty_like(q)))(self.inputs[0])
 
 
@@ -573,6 +596,15 @@ class WhatAutogradSees(Case):
 class Nested(Case):
     def nested(self, *lengths):
         return torch.nested.nested_tensor([some(length, 2, 16, seed=length) for length in lengths], layout=torch.jagged)
+
+    def test_supports(self):
+        x = self.nested(3, 4)
+        self.assertEqual(fa4cpp.supports(x, x, x), (True, ""))
+        self.assertEqual(fa4cpp.supports(x, x, x, direction="backward", causal=True), (True, ""))
+        for text, given, options in (("seqused_q or seqused_k beside a nested q", (x, x, x), dict(seqused_k=torch.tensor([1, 2]))),
+                                     ("a dense k or v beside a nested q", (x, x.values(), x), {}), ("split_keys", (x, x, x), dict(split_keys=128)),
+                                     ("q is nested", (x, x, x), dict(cu_seqlens_q=[0, 3, 7], cu_seqlens_k=[0, 3, 7]))):
+            self.assertIn(text, fa4cpp.supports(*given, **options).reason)
 
     def test_lengths_beside_it_are_refused(self):
         x = self.nested(3, 4)
