@@ -51,15 +51,21 @@ def _check(options, arrays):
 
 
 def _lengths(name, lengths):
-    """int32; numbers of the host that it does not hold are refused."""
+    """int32; numbers that it does not hold are refused, and while they are traced become the nearest that it does, which a run refuses."""
     if lengths is None:
         return None
     if not isinstance(lengths, jax.Array):
         lengths = numpy.asarray(lengths)
-        if lengths.dtype.kind in "iu" and lengths.size and not -2**31 <= lengths.min() <= lengths.max() < 2**31:
-            raise InvalidArgumentError(f"{name} holds numbers from {lengths.min()} to {lengths.max()}; accepted: numbers of 32 bits")
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise InvalidArgumentError(f"{name} has dtype {lengths.dtype}; accepted: whole numbers")
+    limits = jnp.iinfo(lengths.dtype)
+    if limits.max < 2**31:  # all of its numbers fit
+        return jnp.asarray(lengths, jnp.int32)
+    if isinstance(lengths, jax.core.Tracer):
+        return jnp.clip(lengths, max(limits.min, -2**31), 2**31 - 1).astype(jnp.int32)
+    least, most = (int(lengths.min()), int(lengths.max())) if lengths.size else (0, 0)
+    if not -2**31 <= least <= most < 2**31:
+        raise InvalidArgumentError(f"{name} holds numbers from {least} to {most}; accepted: numbers of 32 bits")
     return jnp.asarray(lengths, jnp.int32)
 
 

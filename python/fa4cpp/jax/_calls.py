@@ -58,9 +58,9 @@ def _platforms(arrays):
 def problem_of(arrays, options, has_dlse=False):
     """The bytes of the problem; raises where shapes do not fit or no device that the call may run on runs it."""
     q, k, v, sink = (arrays.get(name) for name in ("q", "k", "v", "sink"))
-    for name, array in (("q", q), ("k", k), ("v", v)):
-        if str(array.dtype) not in _NUMBERS:
-            raise InvalidArgumentError(f"{name} has dtype {array.dtype}; accepted: float32, float16, bfloat16")
+    for name, array, accepted in (("q", q, tuple(_NUMBERS)), ("k", k, (str(q.dtype),)), ("v", v, (str(q.dtype),))):
+        if str(array.dtype) not in accepted:
+            raise InvalidArgumentError(f"{name} has dtype {array.dtype}; accepted: {', '.join(accepted)}{'' if name == 'q' else ', as q'}")
     dtypes = tuple(_NUMBERS[str(array.dtype)] for array in (q, k, v))
     check_shapes(DENSE, DENSE, q.shape, k.shape, v.shape, dtypes, (*q.shape, 0)[0])
     if sink is not None and sink.shape != (q.shape[2],):

@@ -148,10 +148,23 @@ class Jax(unittest.TestCase):
             with self.subTest(lengths=lengths), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"seqused_k .*{words}"):
                 fa4cpp.jax.attention(self.q, self.k, self.v, seqused_k=lengths)
 
+    def test_lengths_of_64_bits(self):
+        with jax.enable_x64(True):
+            for lengths in (jnp.array([2**32 + 3, 1]), jnp.array([-2**32, 1]), jnp.array([2**31, 1], jnp.uint32)):
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "seqused_k holds .*; accepted: numbers of 32 bits"):
+                    fa4cpp.jax.attention(self.q, self.k, self.v, seqused_k=lengths)
+                with self.assertRaisesRegex(Exception, r"seqused_k\[0\] -?21474836"):  # what only a run can know, in XLA's wrapping
+                    jax.jit(lambda used: fa4cpp.jax.attention(self.q, self.k, self.v, seqused_k=used))(lengths).block_until_ready()
+            for dtype in ("int8", "uint16", "uint32", "int64", "uint64"):
+                self.close(fa4cpp.jax.attention(self.q, self.k, self.v, seqused_k=jnp.array([3, 1], dtype)),
+                           fa4cpp.jax.attention(self.q, self.k, self.v, seqused_k=[3, 1]))
+
     def test_arguments_that_are_refused_in_words(self):
         q = some(1, 4, 2, 8)
         complex_sink = jnp.ones(2) + 1j
         for text, call in (
+                ("^k has dtype bfloat16; accepted: float32, as q$", lambda: fa4cpp.jax.attention(q, q.astype(jnp.bfloat16), q)),
+                (r"^scale array\(\[\[1\], \[2\]\]\); accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, scale=numpy.array([[1], [2]]))),
                 ("softcap None; accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, softcap=None)),
                 ("scale 1j; accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, scale=1j)),
                 ("softcap .*; accepted: a number", lambda: jax.jit(lambda cap: fa4cpp.jax.attention(q, q, q, softcap=cap))(2.0)),
