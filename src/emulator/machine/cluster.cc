@@ -151,13 +151,25 @@ uint32_t Cluster::run_warps() {
     std::shuffle(order.begin(), order.end(), random);
   }
   uint32_t ran = 0;
-  for (Warp* warp : order) {
-    for (size_t i = 0; i < warp->groups.size();) {
-      bool alive = true;
-      // One that sleeps runs the next time.
-      ran += run_turn(*this, *warp, i, next_quantum(), &alive) != 0 || !alive ||
-             warp->groups[i]->wait.kind == Wait::Kind::kSleep;
-      i += alive;
+  for (Warp* warp : order) ran += run_warp(*warp);
+  return ran;
+}
+
+// Each group that was there has a turn. Those that come of it have what is left of one, together:
+// in a loop lanes part and meet without end, and the other warps would wait for ever.
+uint32_t Cluster::run_warp(Warp& warp) {
+  uint32_t ran = 0;
+  const uint64_t end = warp.instructions + kQuantum;
+  size_t present = warp.groups.size();
+  for (size_t i = 0; i < present || (i < warp.groups.size() && warp.instructions < end);) {
+    bool alive = true;
+    // One that sleeps runs the next time.
+    ran += run_turn(*this, warp, i, next_quantum(), &alive) != 0 || !alive ||
+           warp.groups[i]->wait.kind == Wait::Kind::kSleep;
+    if (alive) {
+      ++i;
+    } else if (i < present) {
+      --present;
     }
   }
   return ran;

@@ -64,7 +64,8 @@ struct Cluster {
   }
 
  private:
-  uint32_t run_warps();  // how many could
+  uint32_t run_warps();  // how many turns came to something
+  uint32_t run_warp(Warp& warp);
   bool release_joins();
   bool expire_waits();
   void let_spin(uint32_t warps);

@@ -1,0 +1,83 @@
+// Loops whose lanes part and meet again in every round: they take turns with the other warps, and
+// an endless one ends at the limit on instructions, under every policy.
+#include "ptx_program.h"
+
+namespace ptxemu {
+namespace {
+
+constexpr const char* kPolicies[] = {"eager", "late", "random", "split"};
+
+MachineOptions under(const char* policy) {
+  MachineOptions options;
+  options.policy = policy;
+  options.max_instructions = 20'000;
+  return options;
+}
+
+// Lanes 0 to 2 of every warp are those that part.
+LaunchReport run(const std::string& body, const char* policy, uint32_t threads = 32) {
+  PtxProgram p("and.b32 %r1, %r0, 31;\nsetp.lt.u32 %p0, %r1, 3;\n" + body, under(policy),
+               ".shared .align 8 .b64 bar;\n");
+  return p.launch(p.buffer("out", std::vector<uint32_t>(64, 0)), 0, threads);
+}
+
+void expect_limit(const std::string& body) {
+  for (const char* policy : kPolicies) {
+    const LaunchReport report = run(body, policy);
+    EXPECT_EQ(report.status, "trap") << policy << body;
+    ASSERT_EQ(report.findings.size(), 1u) << policy << body << text_of(report);
+    EXPECT_EQ(report.findings[0].rule, "limit") << policy << body;
+    EXPECT_NE(report.findings[0].message.find("--max-instructions is 20000"), std::string::npos);
+  }
+}
+
+// The second warp can run only if the first, which waits for it, gives way.
+TEST(DivergentLoops, LetAnotherWarpSetTheFlagThatTheyPoll) {
+  for (const char* policy : kPolicies) {
+    const LaunchReport report =
+        run("setp.ge.u32 %p1, %r0, 32;\n@%p1 bra set;\n"
+            "poll: ld.volatile.global.u32 %r2, [%d0];\n@%p0 bra met;\nadd.u32 %r3, %r3, 1;\n"
+            "met: setp.eq.u32 %p2, %r2, 0;\n@%p2 bra poll;\nret;\n"
+            "set: mov.u32 %r2, 1;\nst.volatile.global.u32 [%d0], %r2;\n",
+            policy, 64);
+    EXPECT_EQ(report.status, "ok") << policy << text_of(report);
+  }
+}
+
+// The same within one warp: those that part in the loop wait for a lane that is not in it.
+TEST(DivergentLoops, LetOtherLanesOfTheWarpSetTheFlagThatTheyPoll) {
+  for (const char* policy : kPolicies) {
+    const LaunchReport report =
+        run("setp.eq.u32 %p1, %r0, 31;\n@%p1 bra set;\n"
+            "poll: ld.volatile.global.u32 %r2, [%d0];\n@%p0 bra met;\nadd.u32 %r3, %r3, 1;\n"
+            "met: setp.eq.u32 %p2, %r2, 0;\n@%p2 bra poll;\nret;\n"
+            "set: mov.u32 %r2, 1;\nst.volatile.global.u32 [%d0], %r2;\n",
+            policy);
+    EXPECT_EQ(report.status, "ok") << policy << text_of(report);
+  }
+}
+
+TEST(DivergentLoops, EndAtTheLimit) {
+  expect_limit("again: @%p0 bra met;\nadd.u32 %r2, %r2, 1;\nmet: bra.uni again;\n");
+  expect_limit("again: @%p0 bra again;\nbra.uni again;\n");
+  expect_limit(
+      "targets: .branchtargets one, two;\nand.b32 %r2, %r0, 1;\nagain: brx.idx %r2, targets;\n"
+      "one: mov.u32 %r3, 1;\nbra.uni met;\ntwo: mov.u32 %r3, 2;\nmet: bra.uni again;\n");
+}
+
+TEST(DivergentLoops, InsideOneAnotherEndAtTheLimit) {
+  expect_limit(
+      "again: @%p0 bra other;\nback: add.u32 %r2, %r2, 1;\nbra.uni again;\n"
+      "other: @!%p0 bra back;\nbra.uni again;\n");
+}
+
+TEST(DivergentLoops, ThatWaitEndAtTheLimit) {
+  expect_limit(
+      "mov.u32 %r5, bar;\nmbarrier.init.shared.b64 [%r5], 32;\nagain: @%p0 bra met;\n"
+      "add.u32 %r2, %r2, 1;\nmet: mbarrier.test_wait.parity.shared.b64 %p1, [%r5], 0;\n"
+      "@!%p1 bra again;\n");
+  expect_limit("again: @%p0 bra met;\nbar.warp.sync 0xfffffff8;\nmet: bra.uni again;\n");
+}
+
+}  // namespace
+}  // namespace ptxemu
