@@ -239,7 +239,7 @@ Outcome BenchCommand::run() {
   outputs.write();
 
   Outcome outcome;
-  outcome.publish = [files] { files->publish(); };
+  outcome.files.push_back(files);
   outcome.json["device"] = device_;
   outcome.json["direction"] = direction_;
   outcome.json["model"] = model;

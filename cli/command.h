@@ -1,7 +1,7 @@
 // One subcommand of a program: declares its options, then runs and hands its output back.
 #pragma once
 
-#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,13 +12,15 @@
 
 namespace fa4::cli {
 
+class OutputFiles;
+
 // What goes to standard output, in one piece, when the command is done.
 struct Outcome {
   ExitCode code = kSuccess;
   std::string text;
   Json json;  // an object; schema, command and version are put before it
-  // Called when that has been printed: moves the files that were written to their places.
-  std::function<void()> publish;
+  // What was written: published before that is printed, and kept when it has been.
+  std::vector<std::shared_ptr<OutputFiles>> files;
 };
 
 class Command {

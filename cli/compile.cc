@@ -46,16 +46,12 @@ class CompileCommand final : public Command {
     outcome.json["compiler"] = compiler.version();
     Progress progress("compile", static_cast<int64_t>(kernels.size()));
     int64_t done = 0;
-    const auto kept = std::make_shared<std::vector<std::unique_ptr<OutputFiles>>>();
     for (const PrebuiltKernel& kernel : kernels) {
       progress.step(done++);
       const KernelImage image = compiler.compile(kernel.source, *architecture_);
       add_row(kernel, image, outcome);
-      if (keep_) kept->push_back(written(image));
+      if (keep_) outcome.files.push_back(written(image));
     }
-    outcome.publish = [kept] {
-      for (const auto& file : *kept) file->publish();
-    };
     return outcome;
   }
 
@@ -91,8 +87,8 @@ class CompileCommand final : public Command {
   }
 
   // The cubin, beside the place where it belongs.
-  std::unique_ptr<OutputFiles> written(const KernelImage& image) const {
-    auto outputs = std::make_unique<OutputFiles>();
+  std::shared_ptr<OutputFiles> written(const KernelImage& image) const {
+    auto outputs = std::make_shared<OutputFiles>();
     outputs->add_text("--keep", *keep_ + "/" + image.display_name + ".cubin");
     outputs->set_text("--keep", std::string(image.bytes.begin(), image.bytes.end()));
     outputs->write();

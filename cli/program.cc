@@ -10,6 +10,7 @@
 
 #include "command_line.h"
 #include "core/error.h"
+#include "io/output_files.h"
 #include "io/temporaries.h"
 
 namespace fa4::cli {
@@ -43,14 +44,15 @@ void occupy_closed_streams() {
   }
 }
 
-// Everything that a command prints appears at once, when it has succeeded. Its files follow: where
-// nobody can be told, nothing is written.
+// Everything that a command prints appears at once, when it has succeeded and its files are in
+// their places. Where nobody can be told, they are taken back: nothing is written.
 int print(const std::string& who, const std::string& text, const Outcome& outcome) {
+  for (const auto& files : outcome.files) files->publish();
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (!written || std::fflush(stdout) != 0) {
     return report(who, kCouldNotRun, "standard output cannot be written");
   }
-  if (outcome.publish) outcome.publish();
+  for (const auto& files : outcome.files) files->keep();
   return outcome.code;
 }
 

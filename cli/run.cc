@@ -276,7 +276,7 @@ Outcome RunCommand::run() {
     backward_.run(inputs, device, threads, args.out, args.lse, outputs, outcome);
   }
   outputs.write();
-  outcome.publish = [files] { files->publish(); };
+  outcome.files.push_back(files);
   return outcome;
 }
 

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 
 #include "failure.h"
+#include "io/replace_file.h"
 #include "io/tensor_writer.h"
 
 namespace fa4::cli {
@@ -50,20 +50,12 @@ std::string resolve(const std::string& path) {
   return error ? path : (folder / file.filename()).string();
 }
 
-// One that no other output of this process has.
-std::string temporary_name(const std::string& target) {
-  static std::atomic<int> number{0};
-  const size_t slash = target.rfind('/');
-  const std::string folder = slash == std::string::npos ? "" : target.substr(0, slash + 1);
-  return fmt::format("{}.fa4-{}-{}.tmp", folder, ::getpid(), ++number);
-}
-
 }  // namespace
 
 OutputFiles::~OutputFiles() {
   for (File& file : files_) {
     if (file.fd >= 0) ::close(file.fd);
-    if (file.temporary) ::unlink(file.temporary->path().c_str());
+    if (file.temporary) file.temporary->take_back();
   }
 }
 
@@ -136,6 +128,7 @@ void OutputFiles::add(Item item, const std::string& path) {
 void OutputFiles::open(File& file) {
   struct stat info;
   const bool exists = ::stat(file.target.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT) throw write_failure(errno);
   if (exists && S_ISDIR(info.st_mode)) throw bad_input("is a directory; accepted: a file");
   if (exists && !S_ISREG(info.st_mode)) return;  // a device or pipe: opened when it is written
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
@@ -218,10 +211,18 @@ void OutputFiles::publish() {
   for (File& file : files_) {
     if (!file.temporary) continue;
     naming(file.items.front()->option, file.items.front()->path, [&] {
-      if (::rename(file.temporary->path().c_str(), file.target.c_str()) != 0) {
-        throw write_failure(errno);
-      }
+      std::string old;
+      const int error = replace_file(file.temporary->path(), file.target, &old);
+      if (error != 0) throw write_failure(error);
+      file.temporary->has_replaced(file.target, old);
     });
+  }
+}
+
+void OutputFiles::keep() {
+  const SignalBlock block;
+  for (File& file : files_) {
+    if (file.temporary) file.temporary->keep();
     file.temporary.reset();
   }
 }

@@ -1,7 +1,8 @@
 // The files that a command writes: all of them whole, or none.
 //
-// Each is written to a temporary file beside its target and renamed over it. Outputs that name the
-// same .safetensors file become one file, which replaces what was there.
+// Each is written to a temporary file beside its target and takes its place. What was there comes
+// back where another one cannot, and where the command does not get as far as keep(). Outputs that
+// name the same .safetensors file become one file, which replaces what was there.
 #pragma once
 
 #include <deque>
@@ -42,8 +43,11 @@ class OutputFiles {
   // To the temporary files; to devices and pipes at once. Throws Failure{kCouldNotRun} when the
   // disk is full.
   void write();
-  // Renames what was written.
+  // Moves what was written to its places, until the object goes. Throws Failure{kBadInput} where a
+  // file may not be replaced.
   void publish();
+  // For good.
+  void keep();
 
  private:
   struct Item {

@@ -276,7 +276,7 @@ Outcome ExecCommand::run() {
     report.update(outcome.json);
     files->set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     files->write();
-    outcome.publish = [files] { files->publish(); };
+    outcome.files.push_back(files);
   }
   return outcome;
 }

@@ -138,7 +138,7 @@ Outcome EmulateCommand::run() {
   if (trace_) outputs.set_text("--trace", traces.merged());
   if (counts_) outputs.set_text("--counts", line_counts_json(results).dump() + "\n");
   outputs.write();
-  outcome.publish = [files] { files->publish(); };
+  outcome.files.push_back(files);
   return outcome;
 }
 

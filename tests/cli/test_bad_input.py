@@ -5,6 +5,7 @@ import os
 import resource
 import stat
 import struct
+import subprocess
 import unittest
 
 from support import CommandTest, npy_bytes, safetensors_bytes
@@ -198,6 +199,27 @@ class BadInput(CommandTest):
         if os.geteuid() != 0:
             os.mkdir(self.path("closed"), stat.S_IRUSR | stat.S_IXUSR)
             self.refuse_run(out="closed/out.npy", words=["--out", "Permission denied"])
+
+    def test_names_that_are_too_long(self):
+        for lse in ("x" * 300 + ".npy", "x" * 300 + ".safetensors:lse", "y/" * 2500 + "lse.npy"):
+            self.refuse_run(more=["--lse", self.path(lse)], words=["--lse", "File name too long", "accepted"])
+
+    @unittest.skipIf(os.geteuid() != 0, "needs two users")
+    def test_anothers_file_in_a_sticky_folder(self):
+        """It is found out when the file would be replaced: what was replaced before comes back."""
+        anybody = 0o777
+        os.chmod(self.folder, anybody | stat.S_ISVTX)
+        self.write("lse.npy", b"another's")
+        os.chmod(self.path("lse.npy"), 0o666)
+        self.write("out.npy", b"what was there")
+        os.chown(self.path("out.npy"), 65534, 65534)
+        files = ["--q", self.path("q.npy"), "--k", self.path("k.npy"), "--v", self.path("v.npy")]
+        become_nobody = lambda: os.setuid(65534)
+        try:
+            self.refuse("run", *files, "--out", self.path("out.npy"), "--lse", self.path("lse.npy"),
+                        words=["--lse", "cannot be written", "accepted"], preexec_fn=become_nobody)
+        except (PermissionError, subprocess.SubprocessError) as error:
+            self.skipTest("the command is not everybody's to run: %s" % error)
 
     def test_a_full_disk(self):
         files = ["--q", self.path("q.npy"), "--k", self.path("k.npy"), "--v", self.path("v.npy")]

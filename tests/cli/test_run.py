@@ -360,3 +360,25 @@ class Run(CommandTest):
         self.assertEqual(process.returncode, 130)
         self.assertEqual(stdout, b"")
         self.assertEqual(sorted(os.listdir(self.folder)), ["k.npy", "q.npy", "v.npy"])
+
+    def test_an_interrupt_before_the_result_is_printed_takes_it_back(self):
+        files = self.files((1, 4, 1, 8), (1, 4, 1, 8), (1, 4, 1, 8))
+        self.write("out.npy", b"what was there")
+        before = self.listing()
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        with self.assertRaises(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.set_blocking(writer, True)  # so that the command waits for somebody who reads
+        process = subprocess.Popen([COMMAND, "run", *files, "--lse", self.path("lse.npy")], stdout=writer, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 600
+        while not os.path.exists(self.path("lse.npy")):
+            self.assertLess(time.monotonic(), deadline, "nothing was published")
+            time.sleep(0.01)
+        process.terminate()
+        _, stderr = process.communicate(timeout=600)
+        self.assertEqual((process.returncode, stderr), (143, b"fa4: interrupted\n"))
+        self.assertEqual(self.listing(), before)
+        os.close(reader)
+        os.close(writer)
