@@ -54,9 +54,14 @@ void take_back_and_exit(int signal) {
 sigset_t ending_signals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) sigaddset(&set, signal);
   return set;
+}
+
+// As nohup asks for.
+bool is_ignored(int signal) {
+  struct sigaction action = {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace
@@ -67,6 +72,7 @@ void install_signal_handlers(const char* program) {
   struct sigaction action = {};
   action.sa_handler = take_back_and_exit;
   action.sa_mask = ending_signals();
+  if (!is_ignored(SIGHUP)) ::sigaction(SIGHUP, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
   ::signal(SIGXFSZ, SIG_IGN);

@@ -7,9 +7,10 @@
 
 namespace fa4::cli {
 
-// Installs handlers for SIGINT (status 130) and SIGTERM (143) that take the temporaries back.
-// Ignores SIGXFSZ and SIGPIPE, so that a write fails instead. `program`, a literal, begins the line
-// that an interrupted one prints. The thread that calls it is the one that makes temporaries.
+// Installs handlers for SIGHUP (status 129), SIGINT (130) and SIGTERM (143) that take the
+// temporaries back; a SIGHUP that is ignored stays so. Ignores SIGXFSZ and SIGPIPE, so that a write
+// fails instead. `program`, a literal, begins the line that an interrupted one prints. The thread
+// that calls it is the one that makes temporaries.
 void install_signal_handlers(const char* program);
 
 // Beside `target`, and one that no other file of this process has.

@@ -339,27 +339,31 @@ class Run(CommandTest):
                 self.assertTrue(os.path.exists(self.path("out.npy")))
                 self.write_npy(name, (1, 4, 1, 8) if name == "e.npy" else (1, 1, 4), values, "<f8")
 
-    def test_an_interrupt_leaves_nothing(self):
-        shape = (1, 3000, 4, 64)
-        chunk = struct.pack("<1024f", *([0.5] * 1024))
-        header = None
-        for name in "qkv":
-            from support import npy_bytes
-            header = npy_bytes("<f4", shape, [])
-            self.write(name + ".npy", header + chunk * (math.prod(shape) // 1024))
+    def interrupted(self, interrupt, **options):
+        """Ends a run while it computes; how it ended."""
         process = subprocess.Popen(
             [COMMAND, "run", "--q", self.path("q.npy"), "--k", self.path("k.npy"), "--v", self.path("v.npy"), "--out",
              self.path("out.npy")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=dict(os.environ, FA4_CPU_ISA="scalar", FA4_NUM_THREADS="1"))
+            env=dict(os.environ, FA4_CPU_ISA="scalar", FA4_NUM_THREADS="1"), **options)
         deadline = time.monotonic() + 600
         while not any(name.endswith(".tmp") for name in os.listdir(self.folder)):
             self.assertLess(time.monotonic(), deadline, "no temporary file appeared")
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        stdout, _ = process.communicate(timeout=600)
-        self.assertEqual(process.returncode, 130)
-        self.assertEqual(stdout, b"")
-        self.assertEqual(sorted(os.listdir(self.folder)), ["k.npy", "q.npy", "v.npy"])
+        for number in interrupt:
+            process.send_signal(number)
+        return process.communicate(timeout=600), process.returncode
+
+    def test_an_interrupt_leaves_nothing(self):
+        shape = (1, 3000, 4, 64)
+        chunk = struct.pack("<1024f", *([0.5] * 1024))
+        for name in "qkv":
+            self.write(name + ".npy", npy_bytes("<f4", shape, []) + chunk * (math.prod(shape) // 1024))
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+            self.assertEqual(self.interrupted([number]), ((b"", b"fa4: interrupted\n"), code))
+            self.assertEqual(sorted(os.listdir(self.folder)), ["k.npy", "q.npy", "v.npy"])
+        # One that nohup has started outlives the terminal.
+        ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self.assertEqual(self.interrupted([signal.SIGHUP, signal.SIGTERM], preexec_fn=ignore)[1], 143)
 
     def test_an_interrupt_before_the_result_is_printed_takes_it_back(self):
         files = self.files((1, 4, 1, 8), (1, 4, 1, 8), (1, 4, 1, 8))
