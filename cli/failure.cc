@@ -35,6 +35,15 @@ size_t character_bytes(std::string_view text) {
 Failure::Failure(ExitCode code, const std::string& message)
     : std::runtime_error(one_line(message)), code_(code) {}
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 std::string one_line(std::string_view text) {
   std::string line;
   for (size_t bytes = 0; !text.empty(); text.remove_prefix(std::max<size_t>(bytes, 1))) {

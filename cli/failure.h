@@ -42,4 +42,6 @@ auto naming(const std::string& argument, const std::string& value, const Body& b
 // control characters, and bytes of no character, \xNN.
 std::string one_line(std::string_view text);
 
+bool is_utf8(std::string_view text);
+
 }  // namespace fa4::cli

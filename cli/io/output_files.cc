@@ -33,7 +33,7 @@ bool same_file(const struct stat& a, const struct stat& b) {
 
 // The file that a path means, whether it is there yet or not: symbolic links followed, so that a
 // rename replaces what they name, and one spelling of each file, so that two outputs are seen to be
-// one. Where the folder is not there either, opening says so.
+// one. Where the folder is not there either, or the links lead nowhere, opening says so.
 std::string resolve(const std::string& path) {
   namespace fs = std::filesystem;
   static constexpr int kMostLinks = 40;  // as many as Linux follows
@@ -47,7 +47,7 @@ std::string resolve(const std::string& path) {
     file = file.parent_path() / next;  // an absolute one stands alone
   }
   const fs::path folder = fs::canonical(file.has_parent_path() ? file.parent_path() : ".", error);
-  return error ? path : (folder / file.filename()).string();
+  return error ? file.string() : (folder / file.filename()).string();
 }
 
 }  // namespace
@@ -79,6 +79,9 @@ void OutputFiles::add_tensor(const std::string& option, const std::string& path)
     const TensorPath parsed = parse_tensor_path(path);
     if (parsed.name == "__metadata__") {
       throw bad_input("is a reserved name; accepted: another tensor name");
+    }
+    if (!is_utf8(parsed.name)) {
+      throw bad_input("the tensor's name is not UTF-8; accepted: a name in UTF-8");
     }
     Item item;
     item.option = option;

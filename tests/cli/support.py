@@ -168,7 +168,7 @@ class CommandTest(unittest.TestCase):
         return line
 
     def listing(self):
-        return sorted((name, os.stat(self.path(name)).st_mtime_ns) for name in os.listdir(self.folder) if name != "cache")
+        return sorted((name, os.lstat(self.path(name)).st_mtime_ns) for name in os.listdir(self.folder) if name != "cache")
 
 
 def close(test, values, expected, tolerance):

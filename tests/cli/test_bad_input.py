@@ -196,9 +196,17 @@ class BadInput(CommandTest):
         self.refuse_run(out=".", words=["--out", "directory"])
         self.refuse_run(out="q.npy/out.npy", words=["--out", "accepted"])
         self.refuse_run(out="o.safetensors", words=["--out", "FILE.safetensors:NAME"])
+        self.refuse_run(out=b"o.safetensors:x\xff".decode(errors="surrogateescape"), words=["--out", "x\\xff: ", "is not UTF-8; accepted"])
         if os.geteuid() != 0:
             os.mkdir(self.path("closed"), stat.S_IRUSR | stat.S_IXUSR)
             self.refuse_run(out="closed/out.npy", words=["--out", "Permission denied"])
+
+    def test_links_that_lead_nowhere(self):
+        os.symlink("no/such/folder/out.npy", self.path("away.npy"))
+        self.refuse_run(out="away.npy", words=["--out", "No such file or directory", "accepted"])
+        for one, other in (("this.npy", "that.npy"), ("that.npy", "this.npy")):
+            os.symlink(one, self.path(other))
+        self.refuse_run(out="this.npy", words=["--out", "Too many levels of symbolic links", "accepted"])
 
     def test_names_that_are_too_long(self):
         for lse in ("x" * 300 + ".npy", "x" * 300 + ".safetensors:lse", "y/" * 2500 + "lse.npy"):

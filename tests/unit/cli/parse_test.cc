@@ -47,6 +47,8 @@ TEST(Parse, OneLine) {
   EXPECT_EQ(one_line("read '\xc3'"), "read '\\xc3'");  // what an excerpt has cut
   EXPECT_EQ(one_line("\xff\xe2\x82 \xc0\xaf"), "\\xff\\xe2\\x82 \\xc0\\xaf");
   EXPECT_EQ(one_line("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_TRUE(is_utf8("") && is_utf8("a\t\xe2\x82\xac"));
+  EXPECT_FALSE(is_utf8("x\xff") || is_utf8("x\xe2\x82") || is_utf8("\xed\xa0\x80"));
 }
 
 TEST(Failure, SaysAllOfATextWithAByteZero) {
