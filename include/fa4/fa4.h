@@ -12,7 +12,8 @@
  *  1. Every struct begins with `uint32_t struct_size`, which the caller sets to sizeof of the
  *     struct (FA4_INIT). A shorter struct, from an older header, is accepted: what it lacks is 0.
  *     A longer one is accepted when its unknown tail is all 0, else refused with
- *     FA4_NOT_SUPPORTED.
+ *     FA4_NOT_SUPPORTED; one of more than 4096 bytes, a forgotten struct_size, is refused with
+ *     FA4_INVALID_ARGUMENT.
  *  2. A field that is 0 asks for the default, or means "not given". Flags are 0 or 1.
  *  3. Enums travel as int32_t, sizes as int64_t, byte counts as size_t.
  *  4. Every function that can fail returns a fa4_status, FA4_OK being 0. Output parameters are
