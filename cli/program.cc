@@ -56,19 +56,12 @@ int print(const std::string& who, const std::string& text, const Outcome& outcom
   return outcome.code;
 }
 
-std::string json_text(const Program& program, const Command& command, const Outcome& outcome) {
-  Json document;
-  document["schema"] = 1;
-  document["command"] = command.name();
-  document["version"] = program.version;
-  for (const auto& [key, value] : outcome.json.items()) document[key] = value;
-  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 int run_command(const Program& program, const std::string& who, Command& command, bool json) {
   try {
     const Outcome outcome = command.run();
-    return print(who, json ? json_text(program, command, outcome) : outcome.text, outcome);
+    return print(who,
+                 json ? json_text(command.name(), program.version, outcome.json) : outcome.text,
+                 outcome);
   } catch (const Failure& failure) {
     return report(who, failure.code(), failure.what());
   } catch (const Error& error) {
@@ -84,6 +77,12 @@ int run_command(const Program& program, const std::string& who, Command& command
 }
 
 }  // namespace
+
+std::string json_text(const std::string& command, const std::string& version, const Json& body) {
+  Json document{{"schema", 1}, {"command", command}, {"version", version}};
+  for (const auto& [key, value] : body.items()) document[key] = value;
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 int run_program(const Program& program, int argc, char** argv) {
   bool json = false;

@@ -20,6 +20,9 @@ struct Program {
   std::string (*with_option)(const std::string& message) = nullptr;
 };
 
+// The document of --json: `body` behind what every one begins with.
+std::string json_text(const std::string& command, const std::string& version, const Json& body);
+
 // Parses the command line, runs the chosen command, prints what it hands back; the exit status.
 int run_program(const Program& program, int argc, char** argv);
 

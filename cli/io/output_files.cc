@@ -63,9 +63,10 @@ void OutputFiles::add_input(const std::string& option, const std::string& file) 
   inputs_.push_back({option, file});
 }
 
-void OutputFiles::check_not_input(const std::string& file) const {
+void OutputFiles::check_not_input(const std::string& file, const std::string& replaces) const {
   struct stat target, input;
   if (::stat(file.c_str(), &target) != 0) return;
+  if (::stat(replaces.c_str(), &input) == 0 && same_file(target, input)) return;
   for (const Input& other : inputs_) {
     if (::stat(other.file.c_str(), &input) == 0 && same_file(target, input)) {
       throw bad_input(
@@ -74,7 +75,8 @@ void OutputFiles::check_not_input(const std::string& file) const {
   }
 }
 
-void OutputFiles::add_tensor(const std::string& option, const std::string& path) {
+void OutputFiles::add_tensor(const std::string& option, const std::string& path,
+                             const std::string& replaces) {
   naming(option, path, [&] {
     const TensorPath parsed = parse_tensor_path(path);
     if (parsed.name == "__metadata__") {
@@ -87,6 +89,7 @@ void OutputFiles::add_tensor(const std::string& option, const std::string& path)
     item.option = option;
     item.path = path;
     item.name = parsed.name;
+    item.replaces = replaces;
     add(std::move(item), parsed.file);
   });
 }
@@ -100,7 +103,7 @@ void OutputFiles::add_text(const std::string& option, const std::string& path) {
 }
 
 void OutputFiles::add(Item item, const std::string& path) {
-  check_not_input(path);
+  check_not_input(path, item.replaces);
   const std::string target = resolve(path);
   items_.push_back(std::move(item));
   Item& added = items_.back();

@@ -28,7 +28,9 @@ class OutputFiles {
   // Claims a target and opens its temporary file, so that a bad path is known before the work.
   // Throws Failure{kBadInput}: an input, another output, a directory, a path that cannot be
   // written.
-  void add_tensor(const std::string& option, const std::string& path);
+  // `replaces`: the one input that it may be; empty: none.
+  void add_tensor(const std::string& option, const std::string& path,
+                  const std::string& replaces = "");
   void add_text(const std::string& option, const std::string& path);
 
   // The content of what was claimed; `data` is borrowed until write() returns. bf16 becomes f4 in
@@ -51,7 +53,7 @@ class OutputFiles {
 
  private:
   struct Item {
-    std::string option, path, name;
+    std::string option, path, name, replaces;
     FileType type = FileType::kF32;
     std::vector<int64_t> shape;
     const void* data = nullptr;
@@ -71,7 +73,7 @@ class OutputFiles {
   };
 
   void add(Item item, const std::string& file);
-  void check_not_input(const std::string& file) const;
+  void check_not_input(const std::string& file, const std::string& replaces) const;
   void open(File& file);
   void write_file(File& file);
   Item& item_of(const std::string& option);

@@ -42,14 +42,14 @@ EmulatedBuffers::EmulatedBuffers(const std::vector<BufferSpec>& specs) : specs_(
 
 void EmulatedBuffers::claim(OutputFiles& outputs) const {
   for (const BufferSpec& spec : specs_) {
+    if (!spec.file.empty()) outputs.add_input(fmt::format("buffers.{}.npy", spec.name), spec.file);
+  }
+  for (const BufferSpec& spec : specs_) {
     if (spec.save.empty()) continue;
     if (spec.save.find(".safetensors") != std::string::npos) {
       throw bad_input(fmt::format("{} {}; accepted: FILE.npy", option_of(spec), spec.save));
     }
-    outputs.add_tensor(option_of(spec), spec.save);
-  }
-  for (const BufferSpec& spec : specs_) {
-    if (!spec.file.empty()) outputs.add_input(fmt::format("buffers.{}.npy", spec.name), spec.file);
+    outputs.add_tensor(option_of(spec), spec.save, spec.file);
   }
 }
 

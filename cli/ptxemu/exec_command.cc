@@ -15,8 +15,10 @@
 #include <fstream>
 
 #include "io/output_files.h"
+#include "program.h"
 #include "ptxemu/commands.h"
 #include "ptxemu/machine_options.h"
+#include "version.h"
 
 extern char** environ;
 
@@ -272,9 +274,7 @@ Outcome ExecCommand::run() {
   add_ending(ending, &outcome.json, &outcome.text);
   outcome.code = static_cast<ExitCode>(ending.status != 0 ? ending.status : passed ? 0 : 1);
   if (report_) {
-    Json report{{"schema", 1}};
-    report.update(outcome.json);
-    files->set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    files->set_text("--report", json_text(name(), kVersion, outcome.json));
     files->write();
     outcome.files.push_back(files);
   }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "io/output_files.h"
+#include "program.h"
 #include "ptxemu/allowed_paths.h"
 #include "ptxemu/buffers.h"
 #include "ptxemu/commands.h"
@@ -13,6 +14,7 @@
 #include "ptxemu/machine_options.h"
 #include "ptxemu/report.h"
 #include "ptxemu/trace.h"
+#include "version.h"
 
 namespace fa4::cli {
 namespace {
@@ -131,9 +133,7 @@ Outcome EmulateCommand::run() {
   outcome.text = report_text(options, results);
   buffers.save(machine, outputs);
   if (report_) {
-    Json report{{"schema", 1}};
-    report.update(outcome.json);
-    outputs.set_text("--report", report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    outputs.set_text("--report", json_text(name(), kVersion, outcome.json));
   }
   if (trace_) outputs.set_text("--trace", traces.merged());
   if (counts_) outputs.set_text("--counts", line_counts_json(results).dump() + "\n");

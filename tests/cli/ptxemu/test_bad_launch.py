@@ -71,6 +71,10 @@ class BadLaunch(PtxemuTest):
     def test_outputs(self):
         save = {"zeros": [4], "dtype": "f32", "save": self.path("y.npy")}
         self.refuse_changed({"buffers": {"x": save, "y": save}}, "buffers.y.save", "y.npy")
+        over_x = {"zeros": [100], "dtype": "f32", "save": self.path("x.npy")}
+        for order in ("xy", "yx"):
+            buffers = {name: over_x if name == "y" else {"npy": self.path("x.npy")} for name in order}
+            self.refuse_changed({"buffers": buffers}, "buffers.y.save", "x.npy: is also the input buffers.x.npy", "accepted: another file")
         self.refuse_launch(self.document(), "--report", "scale.ptx", "input", options=["--report", self.ptx])
         self.refuse_launch(self.document(), "--report", "x.npy", "input", options=["--report", self.path("x.npy")])
         self.refuse_launch(self.document(), "--report", "directory", options=["--report", self.folder])

@@ -34,6 +34,7 @@ class Exec(PtxemuTest):
         document = json.loads(result.stdout)
         with open(self.path("r.json")) as file:
             report = json.load(file)
+        self.assertEqual((report, report["command"]), (document, "exec"))
         for part in (document, report):
             self.assertEqual((part["schema"], part["status"], part["exit_status"]), (1, "ok", 0))
             self.assertEqual([launch["kernel"] for launch in part["launches"]], ["add"])

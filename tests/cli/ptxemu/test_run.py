@@ -71,6 +71,7 @@ class Run(PtxemuTest):
         self.assertEqual((document["schema"], document["command"], document["device"]), (1, "run", "emulated:b200"))
         with open(self.path("r.json")) as file:
             report = json.load(file)
+        self.assertEqual(report, document)
         for part in (document, report):
             self.assertEqual(part["schema"], 1)
             self.assertEqual(part["status"], "ok")
