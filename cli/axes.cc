@@ -78,15 +78,12 @@ int64_t Axes::size(const char* option, const std::optional<std::string>& text,
 ProblemDesc Axes::desc() const {
   ProblemDesc d;
   d.batch = size("--batch", batch_, 1);
-  d.heads_q = size("--heads-q", heads_q_, 8);
-  d.heads_kv = size("--heads-kv", heads_kv_, d.heads_q);
+  d.heads_q = heads_q_ ? parse_int("--heads-q", *heads_q_, 1, kMostHeads) : 8;
+  d.heads_kv = heads_kv_ ? parse_int("--heads-kv", *heads_kv_, 1, kMostHeads) : d.heads_q;
   d.seqlen_q = size("--seqlen-q", seqlen_q_, 1024);
   d.seqlen_k = size("--seqlen-k", seqlen_k_, d.seqlen_q);
-  d.head_dim = size("--head-dim", head_dim_, 128);
-  d.head_dim_v = size("--head-dim-v", head_dim_v_, d.head_dim);
-  if (head_dim_v_ && d.head_dim_v == 0) {
-    throw bad_input("--head-dim-v 0; accepted: multiples of 8 from 8 to 256");
-  }
+  d.head_dim = head_dim_ ? parse_head_dim("--head-dim", *head_dim_) : 128;
+  d.head_dim_v = head_dim_v_ ? parse_head_dim("--head-dim-v", *head_dim_v_) : d.head_dim;
   d.dtype = dtype_ ? parse_dtype("--dtype", *dtype_) : DType::kBF16;
   if (kv_dtype_) d.kv_dtype = parse_kv_dtype("--kv-dtype", *kv_dtype_);
   if (d.kv_dtype == DType::kE4M3) {

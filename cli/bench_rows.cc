@@ -38,8 +38,17 @@ void BenchAxes::declare(Options& app) {
 }
 
 std::vector<int64_t> BenchAxes::list(const char* option, const Text& text, int64_t low,
-                                     std::vector<int64_t> fallback) const {
-  return text ? parse_int_list(option, *text, low, INT32_MAX) : fallback;
+                                     std::vector<int64_t> fallback, int64_t high) const {
+  return text ? parse_int_list(option, *text, low, high) : fallback;
+}
+
+std::vector<int64_t> BenchAxes::head_dims(const char* option, const Text& text, int64_t fallback) {
+  if (!text) return {fallback};
+  std::vector<int64_t> values;
+  for (const std::string& piece : split_list(option, *text)) {
+    values.push_back(parse_head_dim(option, piece));
+  }
+  return values;
 }
 
 std::vector<bool> BenchAxes::causal_list() const {
@@ -58,6 +67,9 @@ std::vector<MaskSpec> BenchAxes::window_list() const {
   for (const std::string& piece : split_list("--window", window_[0])) {
     const size_t colon = piece.find(':');
     const bool pair = colon != std::string::npos;
+    if (pair && piece.find(':', colon + 1) != std::string::npos) {
+      throw bad_input(fmt::format("--window {}; accepted: L:R, or N for N:N, -1: all", piece));
+    }
     windows.push_back(
         parse_window("--window", {piece.substr(0, colon), pair ? piece.substr(colon + 1) : piece}));
   }
@@ -136,11 +148,11 @@ std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
           d.kv_dtype = v;
         }
       });
-  sizes(
-      "--head-dim", head_dim_, [](Desc) { return Sizes{128}; },
+  expand(
+      all, [&](Desc) { return head_dims("--head-dim", head_dim_, 128); },
       [](auto& d, int64_t v) { d.head_dim = v; });
-  sizes(
-      "--head-dim-v", head_dim_v_, [](Desc d) { return Sizes{d.head_dim}; },
+  expand(
+      all, [&](Desc d) { return head_dims("--head-dim-v", head_dim_v_, d.head_dim); },
       [](auto& d, int64_t v) { d.head_dim_v = v; });
   expand(
       all, [&](Desc) { return softcap_list(); }, [](auto& d, float v) { d.softcap = v; });
@@ -157,11 +169,11 @@ std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
   sizes(
       "--seqlen-k", seqlen_k_, [](Desc d) { return Sizes{d.seqlen_q}; },
       [](auto& d, int64_t v) { d.seqlen_k = v; });
-  sizes(
-      "--heads-q", heads_q_, [](Desc d) { return Sizes{std::max<int64_t>(1, 2048 / d.head_dim)}; },
+  expand(
+      all, [&](Desc d) { return list("--heads-q", heads_q_, 1, {2048 / d.head_dim}, kMostHeads); },
       [](auto& d, int64_t v) { d.heads_q = v; });
-  sizes(
-      "--heads-kv", heads_kv_, [](Desc d) { return Sizes{d.heads_q}; },
+  expand(
+      all, [&](Desc d) { return list("--heads-kv", heads_kv_, 1, {d.heads_q}, kMostHeads); },
       [](auto& d, int64_t v) { d.heads_kv = v; });
   expand(
       all, [&](Desc) { return list("--num-splits", num_splits_, 0, {0}); },

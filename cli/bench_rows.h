@@ -21,7 +21,8 @@ class BenchAxes {
  private:
   using Text = std::optional<std::string>;
   std::vector<int64_t> list(const char* option, const Text& text, int64_t low,
-                            std::vector<int64_t> fallback) const;
+                            std::vector<int64_t> fallback, int64_t high = INT32_MAX) const;
+  static std::vector<int64_t> head_dims(const char* option, const Text& text, int64_t fallback);
   std::vector<bool> causal_list() const;
   std::vector<fa4::internal::MaskSpec> window_list() const;
   std::vector<fa4::internal::DType> dtype_list() const;

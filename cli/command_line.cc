@@ -27,19 +27,26 @@ std::string subcommands_of(const CLI::App& app) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// The first argument that nothing takes. Those behind "--" are left to the program.
+std::string left_over(const CLI::App& top, const CLI::App& app, const std::string& otherwise) {
+  for (const CLI::App* level : {&app, &top}) {
+    for (const std::string& word : level->remaining()) {
+      if (word != "--") return word;
+    }
+  }
+  return otherwise;
+}
+
 // CLI11's words about the usage, as this program's: argument, value, what is accepted.
 std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::ParseError& error) {
   const std::string text = one_line(error.what());
   const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   if (extra && &top == &app) {
-    const std::vector<std::string> rest = app.remaining();
-    const std::string word = rest.empty() ? text : rest.front();
-    return fmt::format("{}: unknown command; accepted: {}, --version, --help", word,
-                       subcommands_of(top));
+    return fmt::format("{}: unknown command; accepted: {}, --version, --help",
+                       left_over(top, app, text), subcommands_of(top));
   }
   if (extra) {
-    const std::vector<std::string> rest = app.remaining();
-    return fmt::format("{}: unknown argument; accepted: {}", rest.empty() ? text : rest.front(),
+    return fmt::format("{}: unknown argument; accepted: {}", left_over(top, app, text),
                        options_of(app));
   }
   const size_t colon = text.find(": ");

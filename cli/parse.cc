@@ -12,15 +12,35 @@ namespace fa4::cli {
 using fa4::internal::DType;
 using fa4::internal::MaskSpec;
 
-int64_t parse_int(std::string_view option, const std::string& text, int64_t low, int64_t high) {
+namespace {
+
+std::optional<int64_t> whole_number(const std::string& text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stopped != end || value < low || value > high) {
+  if (error != std::errc() || stopped != end) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+int64_t parse_int(std::string_view option, const std::string& text, int64_t low, int64_t high) {
+  const std::optional<int64_t> value = whole_number(text);
+  if (!value || *value < low || *value > high) {
     throw bad_input(
         fmt::format("{} {}; accepted: a whole number from {} to {}", option, text, low, high));
   }
-  return value;
+  return *value;
+}
+
+bool is_head_dim(int64_t size) { return size >= 8 && size <= 256 && size % 8 == 0; }
+
+int64_t parse_head_dim(std::string_view option, const std::string& text) {
+  const std::optional<int64_t> value = whole_number(text);
+  if (!value || !is_head_dim(*value)) {
+    throw bad_input(fmt::format("{} {}; accepted: multiples of 8 from 8 to 256", option, text));
+  }
+  return *value;
 }
 
 float parse_float(std::string_view option, const std::string& text) {

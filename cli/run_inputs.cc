@@ -7,6 +7,7 @@
 #include "axes.h"
 #include "failure.h"
 #include "io/convert.h"
+#include "parse.h"
 #include "problem/tensor_extent.h"
 
 namespace fa4::cli {
@@ -89,8 +90,17 @@ void check_rank(const char* option, const std::string& file, const Shape& shape,
 }
 
 void check_head_dim(const char* option, const std::string& file, int64_t dim) {
-  if (dim < 8 || dim > 256 || dim % 8 != 0) {
+  if (!is_head_dim(dim)) {
     refuse(option, file, "head_dim {}; accepted: multiples of 8 from 8 to 256", dim);
+  }
+}
+
+// Of a tensor without elements a file may say any shape.
+void check_sizes(const char* option, const std::string& file, const Shape& shape) {
+  for (size_t i = 0; i + 2 < shape.size(); ++i) {
+    if (shape[i] <= INT32_MAX) continue;
+    refuse(option, file, "shape {}: dimension {} is {}; accepted: at most {}", shape_text(shape), i,
+           shape[i], INT32_MAX);
   }
 }
 
@@ -98,7 +108,11 @@ void check_head_dim(const char* option, const std::string& file, int64_t dim) {
 template <class Shapes>
 void check_shapes(const RunFiles& files, const Shapes& s) {
   const int64_t heads_q = s.heads(s.q), heads_kv = s.heads(s.k);
-  if (heads_q < 1) refuse("--q", files.q, "num_heads 0; accepted: 1 or more");
+  check_sizes("--q", files.q, s.q);
+  check_sizes("--k", files.k, s.k);
+  if (heads_q < 1 || heads_q > kMostHeads) {
+    refuse("--q", files.q, "num_heads {}; accepted: 1 to {}", heads_q, kMostHeads);
+  }
   if (heads_kv < 1 || heads_q % heads_kv != 0) {
     refuse("--k", files.k, "num_heads {} does not divide num_heads_q {}; accepted: {}", heads_kv,
            heads_q, divisors_of(heads_q));
@@ -194,9 +208,13 @@ void RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d
   d.num_pages = s.k[0];
   d.page_size = s.k[1];
   d.pages_per_seq = table.shape.back();
-  d.seqlen_k = d.pages_per_seq * d.page_size;
   d.has_seqused_k = true;
   if (d.page_size < 1) refuse("--k", files.k, "page_size 0; accepted: 1 or more");
+  if (d.pages_per_seq > INT32_MAX / d.page_size) {
+    refuse("--page-table", file, "shape {}: {} pages of {} keys; accepted: at most {} keys",
+           shape_text(table.shape), d.pages_per_seq, d.page_size, INT32_MAX);
+  }
+  d.seqlen_k = d.pages_per_seq * d.page_size;
 }
 
 // `cu_seqlens`: empty when each sequence has `seqlen` rows.
@@ -234,6 +252,11 @@ void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
     for (int64_t i = 0; i < used; ++i) {
       const int32_t page = page_table_[row * d.pages_per_seq + i];
       if (page >= 0 && page < d.num_pages) continue;
+      if (d.num_pages == 0) {
+        refuse("--k", files.k,
+               "0 pages; accepted: 1 or more, as sequence {} of --page-table uses {}", row / heads,
+               used);
+      }
       const std::string head = heads > 1 ? fmt::format("{}, ", row % heads) : "";
       refuse("--page-table", *files.page_table, "entry ({}, {}{}) is {}; accepted: 0 to {}",
              row / heads, head, i, page, d.num_pages - 1);

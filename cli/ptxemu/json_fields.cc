@@ -74,7 +74,7 @@ Value read_json(const std::string& path) {
     std::string what = error.what();
     const size_t name = what.find("] ");
     if (name != std::string::npos) what = what.substr(name + 2);
-    throw bad_input("is not JSON: " + what);
+    throw bad_input(fmt::format("is not JSON: {}; accepted: a JSON document", what));
   }
 }
 

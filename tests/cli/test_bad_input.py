@@ -104,7 +104,14 @@ class BadInput(CommandTest):
         self.random_npy("r3.npy", (4, 2, 8), 1)
         self.refuse_run(q="r3.npy", words=["--q", "(4, 2, 8)", "--cu-seqlens-q"])
         self.write_npy("none.npy", (1, 4, 0, 8), [])
-        self.refuse_run(q="none.npy", words=["--q", "num_heads 0"])
+        self.refuse_run(q="none.npy", words=["--q", "num_heads 0; accepted: 1 to 65536"])
+        for name, shape in (("far.npy", (0, 1 << 32, 2, 8)), ("many.npy", (0, 4, 65537, 8))):
+            self.write_npy(name, shape, [])
+        self.write_npy("no.npy", (0, 4, 2, 8), [])
+        words = ["(0, 4294967296, 2, 8): dimension 1 is 4294967296; accepted: at most 2147483647"]
+        self.refuse_run(q="far.npy", k="no.npy", v="no.npy", words=["fa4 run: --q", *words])
+        self.refuse_run(q="no.npy", k="far.npy", v="far.npy", words=["fa4 run: --k", *words])
+        self.refuse_run(q="many.npy", k="no.npy", v="no.npy", words=["fa4 run: --q", "num_heads 65537; accepted: 1 to 65536"])
         self.refuse_run(k="none.npy", v="none.npy", words=["--k", "num_heads 0", "accepted: 1, 2"])
 
     def test_index_tensors(self):
@@ -129,6 +136,12 @@ class BadInput(CommandTest):
         self.refuse_run(more=["--seqused-k", self.path("used.npy")], words=["--seqused-k", "2 entries"])
         self.write_npy("table.npy", (1, 1), [1], "<i4")
         self.refuse_run(more=["--page-table", self.path("table.npy")], words=["--page-table", "entry (0, 0) is 1", "0 to 0"])
+        self.write_npy("none.npy", (0, 4, 2, 8), [])
+        self.refuse_run(k="none.npy", v="none.npy", more=["--page-table", self.path("table.npy")],
+                        words=["fa4 run: --k", "0 pages; accepted: 1 or more, as sequence 0 of --page-table uses 1"])
+        self.write_npy("table.npy", (0, 1 << 60), [], "<i4")
+        self.refuse_run(q="none.npy", more=["--page-table", self.path("table.npy")],
+                        words=["--page-table", "pages of 4 keys; accepted: at most 2147483647 keys"])
         self.write_npy("sink.npy", (3,), [0.0] * 3)
         self.refuse_run(more=["--sink", self.path("sink.npy")], words=["--sink", "(3,)", "(2,)"])
 

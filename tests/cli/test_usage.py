@@ -28,6 +28,9 @@ class Usage(CommandTest):
         self.refuse("--colour", words=["--colour", "accepted"])
         for command in COMMANDS:
             self.refuse(command, "--colour", words=["fa4 " + command + ": --colour", "accepted"])
+            if command not in ("bench", "cache"):  # whose word it would be
+                self.refuse(command, "--", "x", words=["fa4 " + command + ": x: unknown argument; accepted: --help"])
+        self.refuse("--", "x", words=["fa4: x: unknown command; accepted: devices"])
 
     def test_missing_and_repeated_values(self):
         self.refuse("run", words=["--q", "missing", "accepted"])
@@ -56,6 +59,15 @@ class Usage(CommandTest):
         self.refuse("verify", "--shard", "0/2", "--batch", "1", words=["--shard 0/2", "one case", "accepted: with a suite"])
         self.refuse("verify", "--repeat", "0", words=["--repeat 0", "accepted"])
         self.refuse("bench", "forward", "--head-dim", "64,,128", words=["--head-dim 64,,128", "accepted"])
+        for option in ("--head-dim", "--head-dim-v"):
+            for size in ("0", "12", "99999999999", "x"):
+                for command in (["verify"], ["bench", "forward"]):
+                    self.refuse(*command, option, size, words=["%s %s; accepted: multiples of 8 from 8 to 256" % (option, size)])
+        for option in ("--heads-q", "--heads-kv"):
+            for size in ("0", "65537", "99999999999"):
+                for command in (["verify"], ["bench", "forward"]):
+                    self.refuse(*command, option, size, words=["%s %s; accepted: a whole number from 1 to 65536" % (option, size)])
+        self.refuse("bench", "forward", "--window", "5:5:5", words=["--window 5:5:5; accepted: L:R, or N"])
         self.refuse("bench", "forward", "--causal", "2", words=["--causal 2", "accepted"])
         self.refuse("bench", "sideways", words=["sideways", "accepted: forward, backward"])
         self.refuse("verify", "--direction", "sideways", words=["--direction sideways", "accepted: forward, backward"])

@@ -17,7 +17,7 @@ class BadLaunch(PtxemuTest):
         for text in ("", "[1]", "{", "{} {}", "3", "null"):
             self.refuse_launch(text, "--launch")
         self.refuse_launch("[" * 100000 + "]" * 100000, "the document", "more than 32 levels")
-        self.refuse_launch("\u00ff", "--launch", "is not JSON", "\\xc3")  # whose message ends inside of the character
+        self.refuse_launch("\u00ff", "--launch", "is not JSON", "\\xc3", "; accepted: a JSON document")  # whose message ends inside of the character
         self.refuse_changed({"kernel": []}, "kernel []")
         self.refuse_launch('{"grid": [1e999,1,1]}', "--launch", "number overflow", "1e999")
         self.refuse_launch('{"grid": [1,1,1], "grid": [1,1,1]}', '"grid"', "twice")

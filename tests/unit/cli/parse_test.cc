@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "failure.h"
 #include "io/csv.h"
 
 namespace fa4::cli {
 namespace {
+
+using namespace fa4::internal;
 
 TEST(Parse, WholeNumbers) {
   EXPECT_EQ(parse_int("--n", "-1", -1, 5), -1);
@@ -20,6 +23,21 @@ TEST(Parse, Numbers) {
   for (const char* text : {"", "nan", "inf", "1,5", "0x10", "1e999", "1e39", "1e-60"}) {
     EXPECT_THROW(parse_float("--x", text), Failure) << text;
   }
+}
+
+TEST(Parse, Sizes) {
+  EXPECT_EQ(parse_head_dim("--d", "8"), 8);
+  EXPECT_EQ(parse_head_dim("--d", "256"), 256);
+  for (const char* text : {"", "0", "-8", "4", "12", "264", "8x"}) {
+    EXPECT_THROW(parse_head_dim("--d", text), Failure) << text;
+  }
+  ProblemDesc desc;
+  desc.dtype = DType::kBF16;
+  desc.head_dim = 8;
+  desc.heads_q = desc.heads_kv = kMostHeads;
+  EXPECT_NO_THROW(AttentionProblem::make(desc));
+  desc.heads_q = desc.heads_kv = kMostHeads + 1;
+  EXPECT_THROW(AttentionProblem::make(desc), Error);
 }
 
 TEST(Parse, Lists) {
