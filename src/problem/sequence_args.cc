@@ -40,13 +40,17 @@ void check_seqused(const char* name, const int32_t* seqused, const int32_t* cu_s
   }
 }
 
+std::string valid_pages(const AttentionProblem& p) {
+  if (p.num_pages == 0) return "none (num_pages 0)";
+  return fmt::format("0 to {} (num_pages {})", p.num_pages - 1, p.num_pages);
+}
+
 // Only entries that hold keys are looked at: the others may be anything.
 void check_page_table(const AttentionProblem& p, const SequenceArgs& a) {
   const int64_t longest = *std::max_element(a.seqused_k, a.seqused_k + p.batch);
   for (int64_t i = 0; i * p.page_size < std::min(longest, p.prefix_len); ++i) {
     if (a.prefix_pages[i] >= 0 && a.prefix_pages[i] < p.num_pages) continue;
-    refuse("prefix_pages[{}] {}; accepted: 0 to {} (num_pages {})", i, a.prefix_pages[i],
-           p.num_pages - 1, p.num_pages);
+    refuse("prefix_pages[{}] {}; accepted: {}", i, a.prefix_pages[i], valid_pages(p));
   }
   for (int64_t b = 0; b < p.batch; ++b) {
     check_pages(p, a, b, 0, std::max<int64_t>(0, a.seqused_k[b] - p.prefix_len));
@@ -152,8 +156,7 @@ void check_pages(const AttentionProblem& p, const SequenceArgs& a, int64_t b, in
       const int32_t page = page_of(p, a, b, h, i);
       if (page >= 0 && page < p.num_pages) continue;
       const std::string head = p.page_table_heads > 1 ? fmt::format("{}, ", h) : "";
-      refuse("page_table[{}, {}{}] {}; accepted: 0 to {} (num_pages {})", b, head, i, page,
-             p.num_pages - 1, p.num_pages);
+      refuse("page_table[{}, {}{}] {}; accepted: {}", b, head, i, page, valid_pages(p));
     }
   }
 }

@@ -208,6 +208,8 @@ TEST(CheckHostArgs, ReadsSequsedAndPages) {
             "seqused_k[1] -1; accepted: 0 to 7");
   EXPECT_EQ(paged_error([](Fixture& f) { f.pages[1] = 9; }),
             "page_table[0, 1] 9; accepted: 0 to 8 (num_pages 9)");
+  EXPECT_EQ(paged_error([](Fixture& f) { f.desc.num_pages = 0; }),
+            "page_table[0, 0] 8; accepted: none (num_pages 0)");
   EXPECT_EQ(paged_error([](Fixture& f) { f.seqused[1] = 5; }),
             "page_table[1, 1] -77; accepted: 0 to 8 (num_pages 9)");
   EXPECT_EQ(packed_error([](Fixture& f) {
