@@ -71,7 +71,7 @@ class Problem(NamedTuple):
         p = rounded(torch.exp(scores - seen[..., None]))
         out = rounded(p @ v)
         dlse = torch.where(torch.isneginf(lse), 0.0, self.dlse.double())
-        delta = (dout * out).sum(-1) - dlse
+        delta = (dout * out.to(self.q.dtype).double()).sum(-1) - dlse  # a backward is given out in the inputs' type
         ds = rounded(p * (rounded(dout @ v.mT) - delta[..., None]) * slope)
         made = {"out": out, "dq": scale * (ds @ k), "dk": scale * (ds.mT @ q), "dv": p.mT @ dout}
         for name in ("dk", "dv"):
