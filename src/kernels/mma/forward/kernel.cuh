@@ -18,7 +18,6 @@
 #include "kernels/forward/prefetch_maps.cuh"
 #include "kernels/mma/forward/consumer.cuh"
 #include "kernels/mma/forward/loader.cuh"
-#include "kernels/ptx/grid_dependency.cuh"
 #include "kernels/ptx/sync.cuh"
 
 namespace fa4 {
