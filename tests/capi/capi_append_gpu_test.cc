@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -117,11 +116,11 @@ struct Fixture {
       fa4::append(device, problem, a);
       return caches;
     }
-    std::vector<std::unique_ptr<Copy>> copies;
+    std::vector<DeviceMemory> copies;
     const auto copy = [&](const auto& data) -> void* {
       if (data.empty()) return nullptr;
-      copies.push_back(std::make_unique<Copy>(device, data.data(), data.size() * sizeof(data[0])));
-      return copies.back()->template as<void>();
+      copies.emplace_back(device.get(), data.data(), data.size() * sizeof(data[0]));
+      return copies.back().template as<void>();
     };
     a.k = copy(k);
     a.v = copy(v);
@@ -133,8 +132,8 @@ struct Fixture {
     a.sin = copy(sines);
     a.k_descale = static_cast<float*>(copy(k_descale));
     a.v_descale = static_cast<float*>(copy(v_descale));
-    const Copy k_copy(device, caches[0].data(), caches[0].size());
-    const Copy v_copy(device, caches[1].data(), caches[1].size());
+    const DeviceMemory k_copy(device.get(), caches[0].data(), caches[0].size());
+    const DeviceMemory v_copy(device.get(), caches[1].data(), caches[1].size());
     a.k_cache = k_copy.as<void>();
     a.v_cache = v_copy.as<void>();
     fa4::append(device, problem, a);

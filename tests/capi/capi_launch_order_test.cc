@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,8 +63,9 @@ fa4::Problem problem_of(const Kind& kind, bool paged) {
 }
 
 // Lengths and a page table lie as two rows of eight numbers of 16 bits, which fa4_append copies.
-void copy_indices(const fa4::Device& device, const Copy& lengths, const Copy& pages,
-                  const Copy& to_lengths, const Copy& to_pages, const Copy& position) {
+void copy_indices(const fa4::Device& device, const DeviceMemory& lengths, const DeviceMemory& pages,
+                  const DeviceMemory& to_lengths, const DeviceMemory& to_pages,
+                  const DeviceMemory& position) {
   fa4::Problem p;
   p.dtype = FA4_BF16;
   p.batch = p.seqlen_q = p.seqlen_k = p.heads_q = p.heads_kv = 1;
@@ -80,8 +80,9 @@ void copy_indices(const fa4::Device& device, const Copy& lengths, const Copy& pa
 }
 
 // The last key of each sequence.
-void append_keys(const fa4::Device& device, fa4::Problem p, const Copy& rows, const Copy& k,
-                 const Copy& v, const Copy& pages, const Copy& positions) {
+void append_keys(const fa4::Device& device, fa4::Problem p, const DeviceMemory& rows,
+                 const DeviceMemory& k, const DeviceMemory& v, const DeviceMemory& pages,
+                 const DeviceMemory& positions) {
   p.seqlen_q = 1;
   p.causal = 0;
   p.num_splits = p.split_keys = 0;
@@ -112,7 +113,7 @@ class LaunchOrder : public testing::TestWithParam<const char*> {
       return numbers(static_cast<size_t>(kBatch * of_a_sequence * heads * p.head_dim), seed);
     };
     const auto copy_of = [&](const auto& data) {
-      return std::make_unique<Copy>(device, data.data(), data.size() * sizeof data[0]);
+      return DeviceMemory(device.get(), data.data(), data.size() * sizeof data[0]);
     };
     std::vector<uint16_t> keys = rows(kRows, p.heads_kv, 2);
     if (p.kv_dtype == FA4_E4M3) {
@@ -128,32 +129,32 @@ class LaunchOrder : public testing::TestWithParam<const char*> {
     const auto from_lengths = copy_of(kLengths), from_pages = copy_of(kPages);
     const auto last = copy_of(kLast);
     const auto end_launch = [&] {
-      if (!chained) static_cast<void>(lengths->fetch());
+      if (!chained) static_cast<void>(lengths.fetch());
     };
 
-    append_keys(device, p, *new_keys, *k, *v, *from_pages, *last);
+    append_keys(device, p, new_keys, k, v, from_pages, last);
     end_launch();
     if (p.layout_kv == FA4_PAGED) {  // else the new keys are what is waited for
-      copy_indices(device, *from_lengths, *from_pages, *lengths, *pages, *position);
+      copy_indices(device, from_lengths, from_pages, lengths, pages, position);
       end_launch();
     }
     fa4::ForwardArgs args;
-    args.k = k->as<void>();
-    args.v = v->as<void>();
+    args.k = k.as<void>();
+    args.v = v.as<void>();
     if (p.layout_kv == FA4_PAGED) {
-      args.seqused_k = lengths->as<int32_t>();
-      args.page_table = pages->as<int32_t>();
+      args.seqused_k = lengths.as<int32_t>();
+      args.page_table = pages.as<int32_t>();
     }
-    args.workspace = workspace->as<void>();
+    args.workspace = workspace.as<void>();
     args.workspace_bytes = scratch.size();
-    const Copy* const chain[] = {queries.get(), first.get(), second.get(), first.get()};
+    const DeviceMemory* const chain[] = {&queries, &first, &second, &first};
     for (int i = 0; i < 3; ++i) {
       args.q = chain[i]->as<void>();
       args.out = chain[i + 1]->as<void>();
       op.execute(args);
       end_launch();
     }
-    return first->fetch();
+    return first.fetch();
   }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, LaunchOrder,

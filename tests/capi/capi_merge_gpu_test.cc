@@ -6,39 +6,13 @@
 #include <limits>
 #include <string>
 
+#include "device_memory.h"
 #include "small_attention.h"
 
 namespace {
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-// A device's copy of host memory, or room.
-class DeviceMemory {
- public:
-  DeviceMemory(fa4_device* device, const void* from, size_t bytes)
-      : device_(device), bytes_(bytes) {
-    EXPECT_EQ(fa4_device_alloc(device_, bytes, &data_), FA4_OK) << fa4_last_error();
-    EXPECT_EQ(fa4_device_copy(device_, data_, from, bytes, FA4_TO_DEVICE), FA4_OK);
-  }
-  DeviceMemory(DeviceMemory&& other) noexcept
-      : device_(other.device_), data_(other.data_), bytes_(other.bytes_) {
-    other.data_ = nullptr;
-  }
-  ~DeviceMemory() { fa4_device_free(device_, data_); }
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  void fetch(void* to) const {
-    EXPECT_EQ(fa4_device_copy(device_, to, data_, bytes_, FA4_TO_HOST), FA4_OK);
-  }
-
- private:
-  fa4_device* device_;
-  void* data_ = nullptr;
-  size_t bytes_;
-};
 
 // Parts in host memory; out and lse as each device merges them.
 struct Parts {

@@ -8,28 +8,34 @@
 
 using Bytes = std::vector<unsigned char>;
 
-// Memory of a GPU that holds what a host vector does.
-class Copy {
+// A device's copy of host memory, or room.
+class DeviceMemory {
  public:
-  Copy(const fa4::Device& device, const void* from, size_t bytes) : device_(device), bytes_(bytes) {
-    fa4::check(fa4_device_alloc(device.get(), bytes, &data_));
-    fa4::check(fa4_device_copy(device.get(), data_, from, bytes, FA4_TO_DEVICE));
+  DeviceMemory(fa4_device* device, const void* from, size_t bytes)
+      : device_(device), bytes_(bytes) {
+    fa4::check(fa4_device_alloc(device_, bytes, &data_));
+    fa4::check(fa4_device_copy(device_, data_, from, bytes, FA4_TO_DEVICE));
   }
-  ~Copy() { fa4_device_free(device_.get(), data_); }
-  Copy(const Copy&) = delete;
-  Copy& operator=(const Copy&) = delete;
+  DeviceMemory(DeviceMemory&& other) noexcept
+      : device_(other.device_), data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr;
+  }
+  ~DeviceMemory() { fa4_device_free(device_, data_); }
   template <class T>
   T* as() const {
     return static_cast<T*>(data_);
   }
+  void fetch(void* to) const {
+    fa4::check(fa4_device_copy(device_, to, data_, bytes_, FA4_TO_HOST));
+  }
   Bytes fetch() const {
     Bytes bytes(bytes_);
-    fa4::check(fa4_device_copy(device_.get(), bytes.data(), data_, bytes_, FA4_TO_HOST));
+    fetch(bytes.data());
     return bytes;
   }
 
  private:
-  const fa4::Device& device_;
+  fa4_device* device_;
   void* data_ = nullptr;
   size_t bytes_;
 };
