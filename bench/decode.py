@@ -131,8 +131,9 @@ class Caches:
 
     def bytes_of(self, reads):
         """Of the keys and values that a call reads."""
-        _, heads_kv, batch, keys, dim = self.shape
-        rows = sum(self.lengths[reads.part]) if reads.part in MIXED else batch * (self.window if reads.part in WINDOW else keys)
+        _, heads_kv, batch, _, dim = self.shape
+        seen = (self.seen(reads.part, sequence) for sequence in range(batch))
+        rows = sum(keys.stop - keys.start for keys in seen)
         if reads.part in SHARED:
             rows -= (batch - 1) * self.prefix
         return 2 * rows * heads_kv * dim * (1 if reads.e4m3 else 2)
@@ -329,7 +330,8 @@ def graph_of(run):
 def title_of(name, asked, reads, split=0, planned=0):
     """A variant's name in the report."""
     parts = [name, "e4m3" if reads.e4m3 else "", f"pages {reads.page}" if reads.page else "dense",
-             reads.part, str({**dict.fromkeys(WINDOW, asked.window), **dict.fromkeys(SHARED, asked.prefix)}.get(reads.part, "")), f"split {split}" if split else "", f"planned {planned}" if planned else ""]
+             reads.part, str(asked.window) if reads.part in WINDOW else "", str(asked.prefix) if reads.part in SHARED else "",
+             f"split {split}" if split else "", f"planned {planned}" if planned else ""]
     return " ".join(filter(None, parts))
 
 
