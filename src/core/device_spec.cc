@@ -132,6 +132,7 @@ DeviceSpec h200_spec() {
   spec.architecture = "sm_90a";
   spec.num_sms = 132;
   spec.l2_bytes = 62914560;
+  spec.memory_bandwidth = 4.8e12;
   spec.smem_per_block_bytes = 232448;
   return spec;
 }
@@ -147,6 +148,7 @@ std::vector<DeviceSpec> emulated_specs() {
   b200.architecture = "sm_100a";
   b200.num_sms = 148;
   b200.l2_bytes = 132120576;
+  b200.memory_bandwidth = 8e12;
   return {h200, b200};
 }
 

@@ -23,19 +23,27 @@ namespace {
 constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 20);
 // Fewer keys than this are one part's work.
 constexpr int64_t kFewestKeys = 257;
-// What a call costs, in keys that an SM would read in that time: each part beside its keys and the
-// second kernel, or a cluster's exchange in the place of both, any call at all. And a key where few
-// SMs read: they have more of the memory's bandwidth each, down to `alone` of a key's time.
+// What a call costs, in keys that an SM would read in that time while all SMs read: each part
+// beside its keys and the second kernel, or a cluster's exchange in the place of both, any call at
+// all. And a key where few SMs read: they have more of the memory's bandwidth each, down to `alone`
+// of a key's time.
 struct Costs {
   double part, combine, exchange, call, alone;
 };
-constexpr Costs kCosts{60, 120, 120, 350, 1.0};  // 15 ns a key at head_dim 128
-// Measured on an H200: 64 SMs read 8192 keys each in 0.54, 1024 in 0.59 of a full GPU's time a key.
-constexpr Costs kHopperCosts{60, 150, 100, 350, 0.57};
-// 7.5 ns a key, and a block's chain of products and exponentials is nearly as long as its bytes.
-constexpr Costs kHopperCostsOf64{300, 240, 80, 700, 0.6};
-// Of bytes: 7.5 ns a key.
-constexpr Costs kCostsOfBytes{120, 240, 240, 700, 1.0};
+constexpr Costs kCosts{60, 120, 120, 350, 1.0};          // 15 ns a key at head_dim 128
+constexpr Costs kCostsOfBytes{120, 240, 240, 700, 1.0};  // 7.5 ns a key
+
+// The same of a Hopper GPU in nanoseconds, and what an SM takes for a key while memory keeps up:
+// the key's bytes, at head_dim 64 more of a block's chain of products and exponentials. Measured on
+// an H100 (docs/kernels/decode.md).
+struct HopperCosts {
+  double part, combine, exchange, call, key;
+};
+constexpr HopperCosts kHopperCosts{900, 2000, 900, 3000, 8.0};  // at head_dim 128
+constexpr HopperCosts kHopperCostsOf64{800, 1800, 900, 2300, 6.2};
+// Of the data sheet's bandwidth that reading keys reaches.
+constexpr double kReachedBandwidth = 0.9;
+
 // Of sequences whose lengths differ.
 constexpr int64_t kLongestPart = 4096;
 // The least of the lengths that even parts are compared at.
@@ -69,16 +77,21 @@ int64_t most_parts(const AttentionProblem& p, int tile_rows, int64_t part_keys) 
   return std::min(all, ceil_div(keys_of_tile(p, tile_rows) - 1, part_keys) + 1);
 }
 
-// CTAs of a cluster lie in one GPC, which has at least this many SMs wherever a cluster of as many
-// can run at all.
-constexpr int kGpcSms = 16;
+// Clusters of so many CTAs, a power of two from 2 on, that run at once. CTAs of a cluster lie in
+// one GPC, and those of two in one TPC, of which a GPU has half as many as SMs. GPCs have 16 SMs
+// and more but for one, that may have fewer: of 132 SMs an H100 runs 15 clusters of eight CTAs and
+// 30 of four.
+int most_clusters(int ctas, int num_sms) {
+  constexpr int kGpcSms = 16;
+  return ctas == 2 ? num_sms / 2 : std::max(num_sms / kGpcSms - 1, 0) * (kGpcSms / ctas);
+}
 
 // CTAs of the clusters that put together so many parts of so many tiles; 1: there are too many
 // parts, or CTAs that would wait for others to end.
 int cluster_for(int64_t tiles, int64_t parts, int num_sms) {
   if (parts < 2 || parts > kMostClusterCtas) return 1;
   const auto ctas = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(parts)));
-  return tiles <= num_sms / kGpcSms * kGpcSms / ctas ? ctas : 1;
+  return tiles <= most_clusters(ctas, num_sms) ? ctas : 1;
 }
 
 // A way to cut keys: at multiples of `keys`, or where that is 0 evenly into `even` parts.
@@ -96,8 +109,16 @@ struct Cut {
 // Cuts that are compared for tiles that see at most `longest` keys.
 class Choices {
  public:
-  Choices(int64_t tiles, int64_t longest, int num_sms, const Costs& costs, bool exchanges)
-      : costs_(costs), exchanges_(exchanges), tiles_(tiles), longest_(longest), num_sms_(num_sms) {}
+  // `may_be_whole`: no cut is a choice too. `whole_alike`: whole tiles read keys as parts do.
+  Choices(int64_t tiles, int64_t longest, int num_sms, const Costs& costs, bool exchanges,
+          bool may_be_whole, bool whole_alike)
+      : costs_(costs),
+        exchanges_(exchanges),
+        may_be_whole_(may_be_whole),
+        whole_alike_(whole_alike),
+        tiles_(tiles),
+        longest_(longest),
+        num_sms_(num_sms) {}
 
   // At multiples: powers of two times kSplitStep, and those that cut the longest evenly.
   void add_multiples(int64_t longest_part) {
@@ -119,8 +140,9 @@ class Choices {
 
   // Where tiles see `keys` keys each: how far behind the best choice each one is, and no cut.
   void compare(int64_t keys) {
-    const double whole = rounds(1) * static_cast<double>(keys) + costs_.call;
-    double best = whole;
+    const double of_key = whole_alike_ ? of_all(tiles_) : 1.0;
+    const double whole = rounds(1) * static_cast<double>(keys) * of_key + costs_.call;
+    double best = may_be_whole_ ? whole : std::numeric_limits<double>::infinity();
     std::array<double, kMost> times{};
     for (size_t i = 0; i < count_; ++i) {
       times[i] = time_of(cuts_[i], keys);
@@ -141,7 +163,7 @@ class Choices {
       least = behind_[i];
       found = cuts_[i];
     }
-    return whole_behind_ >= kLeastGain * least ? found : std::nullopt;
+    return !may_be_whole_ || whole_behind_ >= kLeastGain * least ? found : std::nullopt;
   }
 
  private:
@@ -151,11 +173,15 @@ class Choices {
     return static_cast<double>(ceil_div(tiles_ * parts, num_sms_));
   }
 
+  // What a key takes of the time that it takes where all SMs read.
+  double of_all(int64_t ctas) const {
+    return std::clamp(static_cast<double>(ctas) / num_sms_, costs_.alone, 1.0);
+  }
+
   double time_of(const Cut& cut, int64_t keys) const {
     const int64_t parts = cut.parts_of(keys);
-    const double all = static_cast<double>(tiles_ * parts) / num_sms_;
     const double each = static_cast<double>(std::min(keys, cut.keys_of(keys)));
-    const double reading = each * std::clamp(all, costs_.alone, 1.0);
+    const double reading = each * of_all(tiles_ * parts);
     if (is_exchanged(cut)) return reading + costs_.exchange + costs_.call;
     return rounds(parts) * (reading + costs_.part) + costs_.combine + costs_.call;
   }
@@ -169,7 +195,7 @@ class Choices {
   static constexpr size_t kMost = 31 + kMostEven + 16;
 
   Costs costs_;
-  bool exchanges_;
+  bool exchanges_, may_be_whole_, whole_alike_;
   int64_t tiles_, longest_;
   int num_sms_;
   size_t count_ = 0;
@@ -185,6 +211,28 @@ bool can_exchange(const AttentionProblem& p, const DeviceSpec& device) {
       traits_of(*find_sm90_part_row(p.head_dim, p.head_dim_v), element_of(p), false));
 }
 
+// Where parts may be put together in clusters by the device's own bandwidth.
+Costs costs_of(const AttentionProblem& p, const DeviceSpec& device, bool exchanges) {
+  if (p.is_quantised()) return kCostsOfBytes;
+  if (!exchanges) return kCosts;
+  const bool narrow = p.head_dim <= 64;
+  const HopperCosts& ns = narrow ? kHopperCostsOf64 : kHopperCosts;
+  const double bandwidth =
+      device.memory_bandwidth > 0 ? device.memory_bandwidth : h200_spec().memory_bandwidth;
+  const double columns = static_cast<double>(p.head_dim + p.head_dim_v);
+  const double of_all =
+      1e9 * columns * kElementBytes * device.num_sms / (kReachedBandwidth * bandwidth);
+  const double of_one = narrow ? ns.key : ns.key * columns / 256;
+  return {ns.part / of_all, ns.combine / of_all, ns.exchange / of_all, ns.call / of_all,
+          std::min(1.0, of_one / of_all)};
+}
+
+// Whether whole tiles read keys as fast as parts do.
+bool whole_tiles_are_alike(const AttentionProblem& p, const DeviceSpec& device) {
+  if (p.is_quantised() || is_sm100(device.architecture)) return true;
+  return find_sm90_part_row(p.head_dim, p.head_dim_v)->whole_tiles && !p.transforms_scores();
+}
+
 // The plan knows the greatest lengths alone. Where sequences may be shorter it looks at that length
 // and at its halves, as far down as kShortest where even parts may be chosen, which suit all of
 // them; else at one half, and no part is so long that one which ends last keeps the others waiting.
@@ -195,12 +243,8 @@ std::optional<Cut> choose_cut(const AttentionProblem& p, int tile_rows, const De
   // Behind a window a sequence's own keys are not its tiles'.
   const bool may_be_even =
       lengths_differ && !p.mask.is_bounded_left() && 2 * tiles <= device.num_sms;
-  Choices choices(tiles, longest, device.num_sms,
-                  p.is_quantised()                ? kCostsOfBytes
-                  : exchanges && p.head_dim <= 64 ? kHopperCostsOf64
-                  : exchanges                     ? kHopperCosts
-                                                  : kCosts,
-                  exchanges);
+  Choices choices(tiles, longest, device.num_sms, costs_of(p, device, exchanges), exchanges,
+                  !lengths_differ || longest <= kLongestPart, whole_tiles_are_alike(p, device));
   choices.add_multiples(lengths_differ ? kLongestPart : longest);
   if (may_be_even) choices.add_even();
   choices.compare(longest);
@@ -208,9 +252,7 @@ std::optional<Cut> choose_cut(const AttentionProblem& p, int tile_rows, const De
   if (may_be_even) {
     for (int64_t keys = longest / 4; keys >= kShortest; keys /= 2) choices.compare(keys);
   }
-  const std::optional<Cut> cut = choices.least_behind();
-  if (!cut && lengths_differ && longest > kLongestPart) return Cut{.keys = kLongestPart};
-  return cut;
+  return choices.least_behind();
 }
 
 // A CTA counts each tile's parts from the first that any row of the sequence sees to the last. The

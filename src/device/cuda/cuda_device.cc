@@ -108,6 +108,8 @@ DeviceSpec cuda_spec(const DriverApi& api, int ordinal) {
   spec.num_threads = 0;
   spec.num_sms = get(kCuNumSms);
   spec.l2_bytes = static_cast<size_t>(get(kCuL2Bytes));
+  // Two transfers a clock.
+  spec.memory_bandwidth = 2e3 * get(kCuMemoryClockKHz) * get(kCuMemoryBusBits) / 8;
   spec.smem_per_block_bytes = static_cast<size_t>(get(kCuSmemPerBlockOptin));
   return spec;
 }

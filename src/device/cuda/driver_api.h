@@ -26,6 +26,8 @@ constexpr CuResult kCuStreamCaptureLast = 908;  // CUDA_ERROR_STREAM_CAPTURE_WRO
 
 enum CuDeviceAttribute : int {
   kCuNumSms = 16,
+  kCuMemoryClockKHz = 36,
+  kCuMemoryBusBits = 37,
   kCuL2Bytes = 38,
   kCuComputeMajor = 75,
   kCuComputeMinor = 76,

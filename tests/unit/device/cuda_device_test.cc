@@ -46,6 +46,7 @@ TEST_F(CudaDeviceTest, DescribesItself) {
   EXPECT_EQ(device.spec().architecture, "sm_90a");
   EXPECT_EQ(device.spec().num_sms, 132);
   EXPECT_EQ(device.spec().l2_bytes, 1000u);
+  EXPECT_NEAR(device.spec().memory_bandwidth, 3.35e12, 0.01e12);
   EXPECT_EQ(device.spec().smem_per_block_bytes, 232448u);
 }
 

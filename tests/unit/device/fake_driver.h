@@ -47,6 +47,8 @@ inline CuResult answer(const char* name) {
 
 inline CuResult fake_attribute(int* value, int attribute, CuDevice) {
   const std::map<int, int> values = {{kCuNumSms, 132},
+                                     {kCuMemoryClockKHz, 2619000},
+                                     {kCuMemoryBusBits, 5120},
                                      {kCuL2Bytes, 1000},
                                      {kCuComputeMajor, fake.compute_major},
                                      {kCuComputeMinor, fake.compute_minor},

@@ -63,6 +63,9 @@ TEST(KeyParts, FewTilesAreCutForAllSms) {
   EXPECT_EQ(keys_of(decode(8, 8192)), 4096);
   EXPECT_EQ(keys_of(decode(64, 8192)), 0) << "512 tiles are work enough";
   EXPECT_EQ(keys_of(decode(1, 256)), 0) << "one part's work";
+  EXPECT_EQ(keys_of(decode(2, 1024)), 256) << "64 CTAs in clusters of four";
+  EXPECT_EQ(keys_of(decode(4, 2048)), 1024);
+  EXPECT_EQ(keys_of(decode(8, 2048)), 0) << "64 SMs read nearly as fast as all";
   ProblemDesc d = decode(1, 8192);
   d.seqlen_q = 8;  // 64 rows
   EXPECT_EQ(keys_of(d), 1024);
@@ -91,6 +94,19 @@ TEST(KeyParts, TheProblemMaySayWhere) {
   d.split_keys = 1 << 20;
   EXPECT_EQ(keys_of(d), 8192) << "all keys";
   EXPECT_EQ(spec_of(d).parts.most, 1);
+}
+
+// Where memory is slower fewer SMs wait for it.
+TEST(KeyParts, AreOfTheDevicesBandwidth) {
+  const auto keys = [](const ProblemDesc& d, double bandwidth) {
+    DeviceSpec device = h200_spec();
+    device.memory_bandwidth = bandwidth;
+    return std::get<Sm90ForwardSpec>(plan_forward(AttentionProblem::make(d), device).main)
+        .parts.keys;
+  };
+  EXPECT_EQ(keys(decode(6, 4096), 4.8e12), 2048);
+  EXPECT_EQ(keys(decode(6, 4096), 3.35e12), 0) << "48 SMs take all of an H100's";
+  EXPECT_EQ(keys(decode(6, 4096), 0), 2048) << "not known: as an H200's";
 }
 
 // What is not known when the plan is made decides nothing; what else is in the batch may, since the
@@ -246,8 +262,7 @@ TEST(KeyParts, OfFewTilesMeetInClusters) {
   EXPECT_EQ(cluster_of(d), 1) << "one part";
   d = decode(8, 8192);
   EXPECT_EQ(cluster_of(d), 2);
-  d = decode(8, 1024);
-  EXPECT_EQ(cluster_of(d), 2);
+  d = decode(8, 2048);
   d.head_dim = 64;
   EXPECT_EQ(cluster_of(d), 2);
   d = decode(8, 8192);
@@ -255,7 +270,9 @@ TEST(KeyParts, OfFewTilesMeetInClusters) {
   EXPECT_EQ(cluster_of(d), 1) << "256 CTAs do not run at once";
   d = decode(2, 8192);
   d.split_keys = 1024;
-  EXPECT_EQ(cluster_of(d), 8) << "16 clusters: two in each GPC of 16 SMs";
+  EXPECT_EQ(cluster_of(d), 1) << "16 clusters of eight: one GPC may have fewer than 16 SMs";
+  d.split_keys = 2048;
+  EXPECT_EQ(cluster_of(d), 4) << "16 clusters of four";
   d.head_dim = 256;
   EXPECT_EQ(cluster_of(d), 1) << "keys and values leave no room for what arrives";
 }
