@@ -39,7 +39,8 @@ ScheduleParams schedule_params(const TileSchedule& schedule) {
           .sections = schedule.sections,
           .longest_first = schedule.longest_first,
           .there_and_back = schedule.source == TileSource::kThereAndBack,
-          .launch_control = schedule.source == TileSource::kLaunchControl};
+          .launch_control = schedule.source == TileSource::kLaunchControl,
+          .by_length = schedule.source == TileSource::kByLength};
 }
 
 ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {

@@ -90,10 +90,8 @@ E4m3ForwardSpec plan_e4m3(const AttentionProblem& p, const DeviceSpec& device) {
   spec.traits = traits_of(row_of(p), element_of(p), p.transforms_scores());
   spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
   spec.traits.parts = spec.parts.are_cut();
-  // Each loader warp counts tiles by itself, which it can by stride alone.
-  spec.schedule = spec.parts.are_cut()
-                      ? choose_part_schedule(p, device, spec.shape(), spec.parts)
-                      : choose_schedule(p, device, spec.shape(), TileSource::kStride);
+  spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
+                                       : choose_schedule(p, device, spec.shape(), {});
   return spec;
 }
 

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "core/rounding.h"
+#include "kernels/geometry/length_ranks.h"
 
 namespace fa4::internal {
 namespace {
@@ -81,22 +82,42 @@ int choose_sections(const AttentionProblem& p, const DeviceSpec& device, const L
   return static_cast<int>(ceil_div(heads, std::min(section, heads)));
 }
 
+// Whether the device can rank tiles by their keys: few rows, so that a sequence is one tile of each
+// head, which begins with its first key.
+bool can_rank(const AttentionProblem& p, const LaunchShape& shape, int group) {
+  return shape.ranks_lengths && p.batch <= kMostRanked && !p.mask.is_bounded_left() &&
+         p.seqlen_q * packed_rows(group) <= shape.tile_m;
+}
+
+// Ranking costs 1 to 3 us. Where nothing else would that is worth it for so many keys of each CTA.
+bool is_worth_ranking(const AttentionProblem& p, const LaunchShape& shape, int64_t clusters) {
+  constexpr int64_t kKeys = 8192;
+  return shape.counter || p.batch * p.heads_kv * p.seqlen_k >= kKeys * clusters;
+}
+
 // Tiles that differ in length are handed out on demand, when there are more than two rounds of them
 // or only the device knows how long they are. Two rounds need no counter, whose memset takes 2 us
-// and would keep the launch from beginning while the one before it ends. Where a tile's time is
-// that of reading its keys that is more than an uneven second round costs, so that lengths which
-// only the device knows do without it too (docs/kernels/decode.md).
+// and would keep the launch from beginning while the one before it ends.
+//
+// Where a tile's time is that of reading its keys, two rounds by stride cost less than that even if
+// only the device knows the lengths, and beyond them ranking takes the counter's place
+// (docs/kernels/decode.md).
 TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, int64_t tiles,
-                         int64_t clusters, std::optional<TileSource> forced) {
+                         int64_t clusters, int group, std::optional<TileSource> forced) {
   // Tiles of packed queries are not counted on the host.
   const bool launch_control = shape.launch_control && p.layout_q != Layout::kPacked;
   if (shape.cluster > 1) return TileSource::kStride;
   if (forced && (launch_control || *forced != TileSource::kLaunchControl)) return *forced;
   if (!tiles_differ(p) || tiles <= clusters) return TileSource::kStride;
   if (launch_control) return TileSource::kLaunchControl;
-  if (tiles > 2 * clusters) return TileSource::kCounter;
-  if (!lengths_vary(p)) return TileSource::kThereAndBack;
-  return shape.reads_keys_once ? TileSource::kStride : TileSource::kCounter;
+  const bool two_rounds = tiles <= 2 * clusters;
+  if (can_rank(p, shape, group)) {
+    const bool ranks = !two_rounds && lengths_vary(p) && is_worth_ranking(p, shape, clusters);
+    return ranks ? TileSource::kByLength : TileSource::kStride;
+  }
+  if (two_rounds && !lengths_vary(p)) return TileSource::kThereAndBack;
+  if (!shape.counter || (two_rounds && shape.reads_keys_once)) return TileSource::kStride;
+  return TileSource::kCounter;
 }
 
 void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
@@ -167,7 +188,7 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
   s.group = choose_group(p, shape);
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group);
   const int64_t clusters = device.num_sms / shape.cluster;
-  s.source = choose_source(p, shape, tiles, clusters, forced);
+  s.source = choose_source(p, shape, tiles, clusters, s.group, forced);
   const int64_t most = s.source == TileSource::kLaunchControl ? kMaxTiles - 1 : clusters;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, most)) * shape.cluster;
   s.longest_first = !p.mask.is_full();
@@ -186,6 +207,9 @@ TileSchedule choose_part_schedule(const AttentionProblem& p, const DeviceSpec& d
   }
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group) * parts.most;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, device.num_sms));
+  const bool may_rank = lengths_vary(p) && !parts.are_even() && can_rank(p, shape, s.group) &&
+                        is_worth_ranking(p, shape, device.num_sms);
+  if (may_rank && tiles > 2 * device.num_sms) s.source = TileSource::kByLength;
   return s;
 }
 
@@ -220,7 +244,8 @@ void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
       {"tiles by stride", tiles_differ(p) ? "two rounds at most" : "equal tiles"},
       {"tiles there and back", "two rounds: whose first tile was the longest has the shortest"},
       {"tiles on demand", "tiles differ in length: a counter in the workspace"},
-      {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"}};
+      {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"},
+      {"tiles there and back, longest first", "each CTA ranks the sequences by their keys"}};
   const auto& source = kSources[static_cast<int>(s.source)];
   steps->push_back({"schedule", fmt::format("{} CTAs, {}", s.grid, source[0]), source[1]});
 }

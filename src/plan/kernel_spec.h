@@ -19,6 +19,7 @@ enum class TileSource {
                    // shortest
   kCounter,        // an atomic counter in the workspace
   kLaunchControl,  // a CTA for each tile, whose work another takes over before it starts
+  kByLength,       // ranked on the device by their keys, the longest first, there and back
 };
 
 // How the tiles of one problem are handed out; values of the launch, not of the compiled kernel.
@@ -54,7 +55,9 @@ struct LaunchShape {
   int smem_bytes = 0;            // dynamic
   int cluster = 1;               // CTAs that share a work tile
   bool launch_control = false;   // the kernel knows it
+  bool counter = true;           // the kernel can take tiles from one
   bool reads_keys_once = false;  // a tile's time is that of reading its keys
+  bool ranks_lengths = false;    // the kernel can go by them (few rows)
   Pages pages = Pages::kNone;
 };
 

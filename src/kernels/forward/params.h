@@ -68,6 +68,7 @@ struct ScheduleParams {
   int32_t there_and_back;  // by stride: at most two rounds, the second of which runs backwards
   int32_t launch_control;  // 1: a CTA for each tile; those that run take over those that have not
                            // started (Blackwell)
+  int32_t by_length;       // 1: those of most keys first, dealt there and back (few rows)
 };
 
 struct ScoreParams {

@@ -1,4 +1,4 @@
-// Additions to global memory, and accesses of it that order others.
+// Additions to global memory, accesses of it that order others, and hints.
 #pragma once
 
 #include "kernels/base/integers.h"
@@ -54,6 +54,12 @@ __device__ inline uint32_t atom_relaxed_gpu_add(uint32_t* to, uint32_t b) {
                : "l"(to), "r"(b)
                : "memory");
   return d;
+}
+
+// prefetch.global.L1 [a];  a hint: the line will soon be read
+// PTX ISA, "prefetch, prefetchu", sm_20
+__device__ inline void prefetch_l1(const void* from) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(from));
 }
 
 }  // namespace fa4::ptx

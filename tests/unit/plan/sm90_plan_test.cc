@@ -375,23 +375,62 @@ TEST(Sm90Plan, TwoRoundsOfMaskedTilesNeedNoCounter) {
   EXPECT_EQ(spec_of(d).schedule.source, TileSource::kCounter) << "the device knows the lengths";
 }
 
-// Whatever lengths the device finds: a memset would cost more than an uneven second round.
-TEST(Sm90Plan, TwoRoundsOfFewRowsNeedNoCounter) {
+ProblemDesc decode(int64_t batch) {
   ProblemDesc d = dense(128, 1024);
+  d.batch = batch;  // 8 tiles each
   d.seqlen_q = 1;
   d.heads_q = 64;
   d.heads_kv = 8;
   d.has_seqused_k = true;
-  for (const int64_t batch : {32, 33, 34}) {
-    d.batch = batch;  // 8 tiles each
-    const Sm90ForwardSpec spec = spec_of(d);
+  return d;
+}
+
+// Whatever lengths the device finds: a memset would cost more than an uneven second round, and
+// ranking more than two even ones gain.
+TEST(Sm90Plan, FewRowsNeedNoCounter) {
+  for (const int64_t batch : {32, 33, 34, 128}) {
+    const Sm90ForwardSpec spec = spec_of(decode(batch));
     EXPECT_TRUE(sm90::reads_keys_once(spec.traits) && !spec.parts.are_cut()) << batch;
-    EXPECT_EQ(spec.schedule.source, batch <= 33 ? TileSource::kStride : TileSource::kCounter)
+    EXPECT_EQ(spec.schedule.source, batch <= 33 ? TileSource::kStride : TileSource::kByLength)
         << batch << " sequences";
   }
-  d.batch = 34;
+  ProblemDesc d = decode(34);
   d.has_seqused_k = false;
+  d.causal = true;
+  d.seqlen_q = 4;
   EXPECT_EQ(spec_of(d).schedule.source, TileSource::kStride) << "all have as many keys";
+  EXPECT_EQ(spec_of(decode(129)).schedule.source, TileSource::kCounter) << "too many to rank";
+  d = decode(34);
+  d.window = {200, 0};
+  EXPECT_EQ(spec_of(d).schedule.source, TileSource::kCounter) << "keys begin behind the first";
+  d = decode(34);
+  d.seqlen_q = 16;
+  EXPECT_EQ(spec_of(d).schedule.source, TileSource::kCounter) << "two tiles of a head";
+}
+
+TEST(Sm90Plan, PartsOfMoreThanTwoRoundsGoByLength) {
+  const auto source_of = [](int64_t batch, int64_t split_keys, auto change) {
+    ProblemDesc d = decode(batch);
+    d.split_keys = split_keys;
+    change(&d);
+    const Sm90ForwardSpec spec = spec_of(d);
+    EXPECT_TRUE(spec.parts.are_cut());
+    return spec.schedule.source;
+  };
+  const auto as_it_is = [](ProblemDesc*) {};
+  EXPECT_EQ(source_of(16, 512, as_it_is), TileSource::kStride) << "256 parts at most";
+  EXPECT_EQ(source_of(17, 512, as_it_is), TileSource::kByLength);
+  EXPECT_EQ(source_of(17, 512, [](ProblemDesc* d) { d->has_seqused_k = false; }),
+            TileSource::kStride)
+      << "all have as many keys";
+  EXPECT_EQ(source_of(17, 512,
+                      [](ProblemDesc* d) {
+                        d->window = {200, 0};
+                      }),
+            TileSource::kStride)
+      << "keys begin behind the first";
+  EXPECT_EQ(source_of(17, 512, [](ProblemDesc* d) { d->seqlen_q = 16; }), TileSource::kStride)
+      << "two tiles of a head";
 }
 
 TEST(Sm90Plan, SmallProblemsLaunchAsManyBlocksAsTiles) {

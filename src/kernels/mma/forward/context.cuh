@@ -35,13 +35,17 @@ struct FwdContext {
   __device__ QTile& tile(int slot) const {
     return *reinterpret_cast<QTile*>(smem + kSmem.tiles + slot * kTileBytes);
   }
+  // Of kernels that rank sequences.
+  __device__ LengthRanks& ranks() const {
+    return *reinterpret_cast<LengthRanks*>(smem + kSmem.ranks);
+  }
   __device__ float* descales_of_keys(int stage) const {
     return reinterpret_cast<float*>(smem + kSmem.descales + stage * 2 * kDescaleBytes);
   }
 };
 
 // Named barriers: 0 is __syncthreads.
-enum NamedBarrier { kMerge = 1 };
+enum NamedBarrier { kMerge = 1, kRanked = 2 };
 
 // The packed row (position and head of a group) of a row of the tile.
 template <FwdTraits T>
@@ -59,6 +63,7 @@ __device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& 
 
 // Each loader counts by itself, so that all of them have the same work without telling one another.
 template <FwdTraits T>
-using Scheduler = WorkScheduler<tile_m(T), T.parts>;
+using Scheduler =
+    RankingScheduler<WorkScheduler<tile_m(T), T.parts>, T.parts, can_rank(T), loader_warps(T)>;
 
 }  // namespace fa4::mma

@@ -23,7 +23,7 @@ class Loader {
         lanes_log2(kBoxes ? log2_of_own_boxes(context.params.pages.box_rows) : 5) {}
 
   __device__ void run() {
-    Scheduler<T> scheduler(c.params);
+    Scheduler<T> scheduler(c.params, c.ranks(), warp, kRanked);
 #pragma unroll 1
     for (;;) {
       const WorkTile work = scheduler.next();

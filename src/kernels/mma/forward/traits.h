@@ -5,6 +5,7 @@
 
 #include "kernels/base/element.h"
 #include "kernels/forward/pages.h"
+#include "kernels/geometry/length_ranks.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
 
@@ -74,6 +75,7 @@ struct SmemLayout {
   int merge;     // [warp][16 rows][32 columns] floats
   int stats;     // [warp][16 rows] of PartStats
   int tiles;     // QTile[kTileSlots]
+  int ranks;     // LengthRanks, where there is room for them
   int barriers;  // uint64_t[barriers().count()]
   int total;     // with 1024 bytes to align the base
 };
@@ -100,7 +102,7 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   }};
 }
 
-constexpr SmemLayout smem_layout(const FwdTraits& t) {
+constexpr SmemLayout smem_layout(const FwdTraits& t, bool ranks) {
   SmemLayout s{};
   s.k = s.q + t.q_stages * q_bytes(t);
   s.v = s.k + t.kv_stages * k_stage_bytes(t);
@@ -108,10 +110,18 @@ constexpr SmemLayout smem_layout(const FwdTraits& t) {
   s.merge = s.descales + t.kv_stages * 2 * kDescaleBytes;
   s.stats = s.merge + consumer_warps(t) * kWarpRows * kMergeColumns * 4;
   s.tiles = s.stats + consumer_warps(t) * kWarpRows * 8;
-  s.barriers = s.tiles + kTileSlots * kTileBytes;
+  s.ranks = s.tiles + kTileSlots * kTileBytes;
+  s.barriers = s.ranks + (ranks ? static_cast<int>(sizeof(LengthRanks)) : 0);
   s.total = s.barriers + barriers(t).count() * 8 + 1024;
   return s;
 }
+
+// Whether tiles may go by the lengths of their keys: few rows, where the ranks have room beside the
+// stages.
+constexpr bool can_rank(const FwdTraits& t) {
+  return t.row_warps == 1 && smem_layout(t, true).total <= kMaxSmemBytes;
+}
+constexpr SmemLayout smem_layout(const FwdTraits& t) { return smem_layout(t, can_rank(t)); }
 
 constexpr bool is_head_dim(int d) { return d == 64 || d == 128 || d == 192 || d == 256; }
 

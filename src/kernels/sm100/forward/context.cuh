@@ -59,6 +59,10 @@ struct FwdContext {
   __device__ ptx::SmemAddr barrier(int kind, int stage = 0) const {
     return smem_address(kSmem.barriers + 8 * (kBarriers.first[kind] + stage));
   }
+  // Of kernels of parts.
+  __device__ LengthRanks& ranks() const {
+    return *reinterpret_cast<LengthRanks*>(smem + kSmem.ranks);
+  }
   // Where a Q tile's out lies in shared memory, and a stage of the ring of K and V.
   __device__ static int out_place(int q_tile) {
     constexpr int kStride = out_offset(T, 1) - out_offset(T, 0);

@@ -20,7 +20,8 @@ __device__ inline BlockRange block_range_of(const HeadParams& heads, const MaskP
 template <FwdTraits T>
 class Scheduler {
  public:
-  __device__ explicit Scheduler(const FwdContext<T>& context) : c(context), tiles(context.params) {}
+  __device__ explicit Scheduler(const FwdContext<T>& context)
+      : c(context), tiles(context.params, context.ranks()) {}
 
   __device__ void run() {
     const Pipeline ring = c.pipeline(kTileFull);
@@ -73,7 +74,7 @@ class Scheduler {
   }
 
   const FwdContext<T>& c;
-  WorkScheduler<tile_m(T), T.parts, T.cta_group> tiles;
+  RankingScheduler<WorkScheduler<tile_m(T), T.parts, T.cta_group>, T.parts, T.parts> tiles;
   bool is_first = true;
   LaunchControl<kCancelBytes> launch_control;
 };

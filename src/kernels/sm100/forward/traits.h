@@ -5,6 +5,7 @@
 
 #include "kernels/base/element.h"
 #include "kernels/forward/pages.h"
+#include "kernels/geometry/length_ranks.h"
 #include "kernels/softmax/exp2_math.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
@@ -222,6 +223,7 @@ struct SmemLayout {
   int factors;   // float[q tile][128]: O is multiplied by 2 to it; at the tile's end the row sums
   int maxima;    // float[q tile][128]: at the tile's end, in powers of two
   int tiles;     // QTiles[kTileSlots]
+  int ranks;     // LengthRanks, of parts
   int cancel;    // ptx::CancelResponse
   int barriers;  // uint64_t[barriers().count()]
   int tmem;      // uint32_t: what tcgen05.alloc returned
@@ -235,7 +237,8 @@ constexpr SmemLayout smem_layout(const FwdTraits& t) {
   s.factors = s.kv + kv_bytes(t);
   s.maxima = s.factors + t.q_tiles * kTileRows * kFloatBytes;
   s.tiles = s.maxima + t.q_tiles * kTileRows * kFloatBytes;
-  s.cancel = s.tiles + kTileSlots * kTileBytes;
+  s.ranks = s.tiles + kTileSlots * kTileBytes;
+  s.cancel = s.ranks + (t.parts ? static_cast<int>(sizeof(LengthRanks)) : 0);
   s.barriers = s.cancel + kCancelBytes;
   s.tmem = s.barriers + barriers(t).count() * 8;
   s.total = s.tmem + 16;

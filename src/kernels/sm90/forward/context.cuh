@@ -42,6 +42,10 @@ struct FwdContext {
     return {reinterpret_cast<float4*>(at), reinterpret_cast<float4*>(at + inbox_sums_bytes(T)),
             barrier(kInboxFull)};
   }
+  // Of kernels that rank sequences.
+  __device__ LengthRanks& ranks() const {
+    return *reinterpret_cast<LengthRanks*>(smem + kSmem.ranks);
+  }
   __device__ QTile& tile(int slot) const {
     return *reinterpret_cast<QTile*>(smem + kSmem.tiles + slot * kTileBytes);
   }

@@ -12,7 +12,8 @@ namespace fa4::sm90 {
 template <FwdTraits T>
 class Scheduler {
  public:
-  __device__ explicit Scheduler(const FwdContext<T>& context) : c(context), tiles(context.params) {}
+  __device__ explicit Scheduler(const FwdContext<T>& context)
+      : c(context), tiles(context.params, context.ranks()) {}
 
   __device__ void run() {
 #pragma unroll 1
@@ -70,7 +71,9 @@ class Scheduler {
   }
 
   const FwdContext<T>& c;
-  WorkScheduler<T.tile_m * T.cluster, T.parts, T.cluster, can_exchange_parts(T)> tiles;
+  RankingScheduler<WorkScheduler<T.tile_m * T.cluster, T.parts, T.cluster, can_exchange_parts(T)>,
+                   T.parts, reads_keys_once(T)>
+      tiles;
   PipelineState<1> wanted;
   PipelineState<kTileSlots> slot;
   PipelineState<T.q_stages> q;

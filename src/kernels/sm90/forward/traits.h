@@ -6,6 +6,7 @@
 #include "kernels/base/element.h"
 #include "kernels/forward/pages.h"
 #include "kernels/geometry/key_parts.h"
+#include "kernels/geometry/length_ranks.h"
 #include "kernels/output/traits.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
@@ -70,6 +71,7 @@ struct SmemLayout {
   int v;         // likewise
   int tiles;     // QTile[kTileSlots]
   int barriers;  // uint64_t[barriers().count()]
+  int ranks;     // LengthRanks, of few rows
   int inbox;     // of a cluster's parts: sums, then statistics (exchange_parts.cuh)
   int total;     // with 1024 bytes to align the base
 };
@@ -143,7 +145,8 @@ constexpr SmemLayout smem_layout(const FwdTraits& t, int inbox_bytes = 0) {
   s.v = s.k + t.kv_stages * k_stage_bytes(t);
   s.tiles = s.v + t.kv_stages * v_stage_bytes(t);
   s.barriers = s.tiles + kTileSlots * kTileBytes;
-  s.inbox = (s.barriers + barriers(t).count() * 8 + 15) / 16 * 16;
+  s.ranks = (s.barriers + barriers(t).count() * 8 + 15) / 16 * 16;
+  s.inbox = s.ranks + (reads_keys_once(t) ? static_cast<int>(sizeof(LengthRanks)) : 0);
   s.total = s.inbox + inbox_bytes + 1024;
   return s;
 }
