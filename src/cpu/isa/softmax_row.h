@@ -51,7 +51,9 @@ struct TanhAndSlope {
 };
 template <class V>
 TanhAndSlope<V> tanh_and_slope(typename V::F y) {
-  y = V::max(V::set1(-60.0f), V::min(V::set1(60.0f), y));  // tanh is +-1 in float from 30 on
+  // tanh is +-1 in float from 30 on. Its slope goes on to fall, and the gradients of rows whose
+  // scores are all at the cap with it: (e + 1)^2, which would be infinite, appears nowhere.
+  y = V::max(V::set1(-120.0f), V::min(V::set1(120.0f), y));
   const auto round = V::set1(12582912.0f + 127.0f);
   const auto shifted = V::add(y, round);
   const auto f = V::sub(y, V::sub(shifted, round));
@@ -68,7 +70,8 @@ TanhAndSlope<V> tanh_and_slope(typename V::F y) {
   const auto less_one = V::fma(power, part, V::sub(power, V::set1(1.0f)));
   const auto sum = V::add(less_one, V::set1(2.0f));
   const auto e = V::fma(power, part, power);
-  return {V::div(less_one, sum), V::div(V::mul(V::set1(4.0f), e), V::mul(sum, sum))};
+  const auto of_two = V::div(V::set1(2.0f), sum);
+  return {V::div(less_one, sum), V::mul(V::mul(e, of_two), of_two)};
 }
 
 // Columns [first, end) of the tile's block that this step works on, multiples of the panel, and
