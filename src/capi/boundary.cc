@@ -28,7 +28,8 @@ const TextKey& text_key() {
   return key;
 }
 
-// One line: a compiler's log keeps its words and loses its line breaks.
+// One line: a compiler's log keeps its words and loses its line breaks, a caller's name whatever
+// else would move a terminal's cursor.
 void set_text(std::string_view message) noexcept {
   const TextKey& key = text_key();
   if (!key.valid) return;
@@ -42,7 +43,10 @@ void set_text(std::string_view message) noexcept {
   }
   char* const characters = static_cast<char*>(text);
   const size_t length = std::min(message.size(), kTextBytes - 1);
-  for (size_t i = 0; i < length; ++i) characters[i] = message[i] == '\n' ? ' ' : message[i];
+  for (size_t i = 0; i < length; ++i) {
+    const auto byte = static_cast<unsigned char>(message[i]);
+    characters[i] = byte < ' ' || byte == 0x7f ? ' ' : message[i];
+  }
   characters[length] = '\0';
 }
 

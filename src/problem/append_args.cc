@@ -84,6 +84,10 @@ void check_memory(const AttentionProblem& p, const AppendArgs& a, bool any) {
 void check_positions(const AttentionProblem& p, const AppendArgs& a) {
   for (int64_t b = 0; b < p.batch; ++b) {
     const int64_t rows = new_rows_of(p, a, b), first = a.positions[b];
+    if (rows > p.seqlen_k) {
+      refuse("seqlen_q {} of sequence {}; accepted: 0 to {} (seqlen_k, its room in the cache)",
+             rows, b, p.seqlen_k);
+    }
     if (first < 0 || first + rows > p.seqlen_k) {
       refuse("positions[{}] {} of {} new rows; accepted: 0 to {} (seqlen_k {})", b, first, rows,
              p.seqlen_k - rows, p.seqlen_k);

@@ -269,6 +269,9 @@ TEST(Append, RefusesWhatItCannotTake) {
       false, [](Fixture& f) { f.positions[2] = 9; },
       "positions[2] 9 of 4 new rows; accepted: 0 to 8");
   expect(
+      false, [](Fixture& f) { f.problem.seqlen_k = 3; },
+      "seqlen_q 4 of sequence 0; accepted: 0 to 3 (seqlen_k, its room in the cache)");
+  expect(
       true, [](Fixture& f) { f.table[4] = 11; },
       "page_table[1, 1] 11; accepted: 0 to 10 (num_pages 11)");
   expect(

@@ -111,6 +111,13 @@ TEST(LastError, BelongsToTheThread) {
   EXPECT_EQ(fa4_last_error(), before);
 }
 
+TEST(LastError, IsOneLineWhateverItShows) {
+  fa4_device* device = nullptr;
+  EXPECT_EQ(fa4_open_device("a\nb\rc\x1b[2Jd\x7f\t\xc3\xa9", &device), FA4_DEVICE_UNAVAILABLE);
+  EXPECT_TRUE(starts_with(fa4_last_error(), "a b c [2Jd  \xc3\xa9: not the name of a device"))
+      << fa4_last_error();
+}
+
 TEST(Devices, TheCpuIsFirst) {
   int32_t count = 0;
   ASSERT_EQ(fa4_device_count(&count), FA4_OK);
