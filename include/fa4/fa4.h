@@ -190,9 +190,9 @@ typedef struct fa4_problem {
   int32_t layout_q;  /* FA4_DENSE, FA4_PACKED; out and lse follow q */
   int32_t layout_kv; /* FA4_DENSE, FA4_PACKED, FA4_PAGED */
   int64_t batch;
-  int64_t seqlen_q; /* packed: the longest that an execution may bring */
-  int64_t seqlen_k; /* packed, paged: likewise */
-  int64_t heads_q;
+  int64_t seqlen_q;      /* packed: the longest that an execution may bring */
+  int64_t seqlen_k;      /* packed, paged: likewise */
+  int64_t heads_q;       /* 1 to 65536 */
   int64_t heads_kv;      /* divides heads_q; query head h uses h / (heads_q / heads_kv) */
   int64_t head_dim;      /* of q and k: a multiple of 8 from 8 to 256 */
   int64_t head_dim_v;    /* of v and out; 0: head_dim */
@@ -212,7 +212,7 @@ typedef struct fa4_problem {
   float softcap;        /* 0: off; else scores become softcap * tanh(score / softcap) */
   int32_t out_dtype;    /* 0 for dtype, or FA4_F32 */
   int64_t q_strides[3]; /* in elements: batch (paged: page), seqlen, head; all 0: contiguous. */
-  int64_t k_strides[3]; /* Packed tensors ignore the batch stride. */
+  int64_t k_strides[3]; /* Packed tensors ignore the batch stride, also in what all 0 means. */
   int64_t v_strides[3];
   int64_t out_strides[3];
   int32_t num_splits; /* most parts that a row's keys are cut into; 0: the plan decides, 1: none */
@@ -455,8 +455,8 @@ typedef struct fa4_merge_args {
   int32_t num_parts; /* 1 or more; on a GPU at most 2000 */
   int64_t batch;
   int64_t seqlen;
-  int64_t heads;
-  int64_t head_dim;              /* 1 or more */
+  int64_t heads;                 /* 1 to 65536 */
+  int64_t head_dim;              /* 1 to 65536 */
   const void* const* part_outs;  /* num_parts pointers, in host memory */
   const float* const* part_lses; /* num_parts pointers, in host memory */
   void* out;                     /* may be a part's, in its place, when it has its dtype */
