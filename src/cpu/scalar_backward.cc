@@ -114,9 +114,10 @@ class Backward {
     double score = dot(query.q, key.k, p_.head_dim) * p_.scale;
     double slope = 1;
     if (p_.softcap != 0) {
-      const double t = std::tanh(score / p_.softcap);
-      score = p_.softcap * t;
-      slope = 1 - t * t;
+      // 1 - tanh^2, a difference that has no digits where tanh is nearly 1.
+      const double e = std::exp(-2 * std::abs(score / p_.softcap));
+      slope = 4 * e / ((1 + e) * (1 + e));
+      score = p_.softcap * std::tanh(score / p_.softcap);
     }
     const double p = std::exp(score - query.lse);
     const double dp = args_.dout == nullptr ? 0 : dot(query.dout, key.v, p_.head_dim_v);

@@ -268,9 +268,7 @@ class Head {
   }
   double sink_of(int64_t h) const { return load_as_float(p_.sink_dtype, args_.sink, h); }
   double slope(double score) const {
-    if (p_.softcap == 0) return 1;
-    const double t = std::tanh(score / p_.softcap);
-    return 1 - t * t;
+    return p_.softcap == 0 ? 1 : slope_of_tanh(score / p_.softcap);
   }
 
   const AttentionProblem& p_;

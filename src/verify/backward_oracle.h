@@ -1,12 +1,19 @@
 // The gradients of attention in double precision, straight from their definition.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "problem/backward_args.h"
 
 namespace fa4::internal {
+
+// 1 - tanh(x)^2, a difference that has no digits where tanh is nearly 1.
+inline double slope_of_tanh(double x) {
+  const double e = std::exp(-2 * std::abs(x));
+  return 4 * e / ((1 + e) * (1 + e));
+}
 
 // Indexed like contiguous tensors: dq (rows of q, heads_q, head_dim), dk (rows of k, heads_kv,
 // head_dim), dv (..., head_dim_v), dsink (heads_q). Rows that belong to no sequence hold 0.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "verify/backward_oracle.h"
+
 namespace fa4::internal {
 namespace {
 
@@ -38,9 +40,8 @@ Pair differentiate(const AttentionProblem& p, const BackwardArgs& args, const Se
                     view.offset_k + j * p.k.seqlen + head * p.k.head, p.head_dim);
   double slope = 1;
   if (p.softcap != 0) {
-    const double t = std::tanh(score / p.softcap);
-    score = p.softcap * t;
-    slope = 1 - t * t;
+    slope = slope_of_tanh(score / p.softcap);
+    score = p.softcap * std::tanh(score / p.softcap);
   }
   const double delta =
       dot(p.out_dtype, args.out, view.offset_out + i * p.out.seqlen + h * p.out.head, args.dout,

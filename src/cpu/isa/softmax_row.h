@@ -52,8 +52,9 @@ struct TanhAndSlope {
 template <class V>
 TanhAndSlope<V> tanh_and_slope(typename V::F y) {
   // tanh is +-1 in float from 30 on. Its slope goes on to fall, and the gradients of rows whose
-  // scores are all at the cap with it: (e + 1)^2, which would be infinite, appears nowhere.
-  y = V::max(V::set1(-120.0f), V::min(V::set1(120.0f), y));
+  // scores are all at the cap with it: (e + 1)^2, which would be infinite, appears nowhere, and
+  // what is left at the ends is taken off.
+  y = V::max(V::set1(-126.0f), V::min(V::set1(126.0f), y));
   const auto round = V::set1(12582912.0f + 127.0f);
   const auto shifted = V::add(y, round);
   const auto f = V::sub(y, V::sub(shifted, round));
@@ -71,7 +72,8 @@ TanhAndSlope<V> tanh_and_slope(typename V::F y) {
   const auto sum = V::add(less_one, V::set1(2.0f));
   const auto e = V::fma(power, part, power);
   const auto of_two = V::div(V::set1(2.0f), sum);
-  return {V::div(less_one, sum), V::mul(V::mul(e, of_two), of_two)};
+  const auto slope = V::fma(V::mul(e, of_two), of_two, V::set1(-0x1p-124f));
+  return {V::div(less_one, sum), V::max(V::zero(), slope)};
 }
 
 // Columns [first, end) of the tile's block that this step works on, multiples of the panel, and

@@ -23,6 +23,31 @@ TEST_P(CpuBackwardAccuracy, RandomCases) {
   EXPECT_GT(ran, 20);
 }
 
+// A softcap far below the scores: the slope of tanh, and the gradients with it, is as small as
+// floats go, and then 0. f32's bound leaves no room for the rounding of so large an argument.
+TEST_P(CpuBackwardAccuracy, ASoftcapThatEveryScoreReaches) {
+  for (DType dtype : dtypes()) {
+    if (dtype == DType::kF32) continue;
+    for (const float softcap : {1e-2f, 1e-3f, 1e-4f}) {
+      for (uint32_t seed = 0; seed < 3; ++seed) {
+        Case c;
+        c.seed = seed;
+        c.desc.dtype = dtype;
+        c.desc.batch = 1;
+        c.desc.seqlen_q = c.desc.seqlen_k = 3;
+        c.desc.heads_q = c.desc.heads_kv = 1;
+        c.desc.head_dim = 64;
+        c.desc.softcap = softcap;
+        const BackwardCase given(c);
+        CpuGradients result = run_cpu_backward(given.problem(), given.args(), GetParam());
+        SCOPED_TRACE(testing::Message()
+                     << name_of(dtype) << ", softcap " << softcap << ", " << seed);
+        expect_accurate(given, result);
+      }
+    }
+  }
+}
+
 // k and v are asked for only where a query could see them.
 TEST_P(CpuBackwardAccuracy, WithoutQueriesNoKeyIsRead) {
   for (DType dtype : dtypes()) {

@@ -106,16 +106,13 @@ TEST(Tanh, KeepsItsDigits) {
 
 TEST(Tanh, ItsSlopeKeepsThemWhereItIsNearlyOne) {
   double worst = 0;
-  for (double x = -40; x < 40; x += 0.00037) {
+  for (double x = -34; x < 34; x += 0.00037) {
     const auto y = static_cast<float>(2 * 1.4426950408889634 * x);
     const double cosh = std::cosh(static_cast<double>(y) / (2 * 1.4426950408889634));
     worst = std::max(worst, std::fabs(slope_of(y) * cosh * cosh - 1));
   }
   EXPECT_LT(worst, 6 * std::ldexp(1.0, -24));
-  for (const float end : {kInfinity, -kInfinity}) {
-    EXPECT_LT(slope_of(end), 1e-35f);
-    EXPECT_GE(slope_of(end), 0.0f);
-  }
+  for (const float end : {kInfinity, -kInfinity, 126.0f, -126.0f}) EXPECT_EQ(slope_of(end), 0.0f);
   EXPECT_TRUE(std::isnan(slope_of(kNan)));
 }
 
