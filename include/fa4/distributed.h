@@ -89,8 +89,9 @@ typedef struct fa4_context_parallel_options {
 } fa4_context_parallel_options;
 
 /* Decides how this rank runs its part of `problem`, the problem of the whole: dense, with seqlen_q
- * = seqlen_k, or by all-to-all packed, with total_q = total_k; contiguous; FA4_NOT_SUPPORTED
- * otherwise. `options` may be NULL. What an execution is given are this rank's shards, contiguous:
+ * = seqlen_k and a batch of at most 65536 / P, or by all-to-all packed, with total_q = total_k;
+ * contiguous; FA4_NOT_SUPPORTED otherwise. `options` may be NULL. What an execution is given are
+ * this rank's shards, contiguous:
  *   q (batch, seqlen / P, heads_q, head_dim), k, v, out, dout and the gradients likewise;
  *   lse and dlse (batch, heads_q, seqlen / P); sink (heads_q), the whole, on every rank
  * Rows of packed sequences are cut as one sequence of total_q is, so that one may lie on several

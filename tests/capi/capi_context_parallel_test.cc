@@ -480,6 +480,12 @@ TEST(ContextParallel, RefusesInWords) {
   other.has_seqused_k = 1;
   EXPECT_TRUE(contains(refusal(other), "has_seqused_k 1; accepted"));
   other = good;
+  other.batch = 32769;
+  EXPECT_TRUE(contains(refusal(other), "batch 32769; accepted in context parallelism: 0 to 32768"));
+  EXPECT_EQ(refusal(other, 0, 0, 1), "");
+  other.batch = 1024;
+  EXPECT_EQ(refusal(other), "");
+  other = good;
   other.q_strides[0] = 8 * kHeadsQ * kHeadDim, other.q_strides[1] = kHeadsQ * kHeadDim;
   other.q_strides[2] = kHeadDim;
   EXPECT_EQ(refusal(other), "");  // contiguous, in so many words
