@@ -115,8 +115,8 @@ struct State {
 };
 
 State& state() {
-  static State instance;
-  return instance;
+  static State* const kState = new State;  // outlives every static object that may use it
+  return *kState;
 }
 
 Config read_config() {
@@ -139,8 +139,8 @@ Config read_config() {
 }  // namespace
 
 const Config& config() {
-  static const Config instance = read_config();
-  return instance;
+  static const Config* const kConfig = new Config(read_config());  // as state()
+  return *kConfig;
 }
 
 void set_config(std::string_view key, std::string_view value) {

@@ -120,8 +120,9 @@ DeviceSpec detect_cpu() {
 }  // namespace
 
 const DeviceSpec& host_cpu_spec() {
-  static const DeviceSpec spec = detect_cpu();
-  return spec;
+  // Outlives every static object that may use it.
+  static const DeviceSpec* const kSpec = new DeviceSpec(detect_cpu());
+  return *kSpec;
 }
 
 DeviceSpec h200_spec() {

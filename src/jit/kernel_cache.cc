@@ -27,8 +27,8 @@ KernelCache::Parts process_parts() {
   parts.prebuilt = prebuilt_images();
   if (config().cache_enabled) parts.folder = config().cache_dir;
   parts.fingerprint = [] {
-    static const std::string kFingerprint = nvrtc_fingerprint();
-    return kFingerprint;
+    static const std::string* const kFingerprint = new std::string(nvrtc_fingerprint());
+    return *kFingerprint;
   };
   parts.compile = [](const KernelSource& source, const std::string& architecture,
                      KernelImage::Kind kind) {

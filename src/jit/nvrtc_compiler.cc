@@ -84,8 +84,10 @@ std::string first_error(const std::string& log) {
 }  // namespace
 
 const NvrtcCompiler& NvrtcCompiler::get() {
-  static const NvrtcCompiler compiler(open_nvrtc(nvrtc_candidates()), embedded_sources());
-  return compiler;
+  // Outlives every static object that may use it.
+  static const NvrtcCompiler* const kCompiler =
+      new NvrtcCompiler(open_nvrtc(nvrtc_candidates()), embedded_sources());
+  return *kCompiler;
 }
 
 bool NvrtcCompiler::available() {
