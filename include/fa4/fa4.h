@@ -28,9 +28,10 @@
  *     on a GPU.
  *  8. A stream is a CUstream (cudaStream_t) as void*. On the CPU it is NULL and calls are
  *     synchronous.
- *  9. Every function may be called from any thread at any time, also while the process ends. Any
- *     number of threads may execute one operation at once, each with its own workspace and outputs.
- *     Only destroying a handle must not meet another use of it.
+ *  9. Every function may be called from any thread at any time, also while the process ends (on an
+ *     emulated device not from the thread that ends it). Any number of threads may execute one
+ *     operation at once, each with its own workspace and outputs. Only destroying a handle must not
+ *     meet another use of it.
  * 10. No exception leaves the library; it never prints, never ends the process, and allocates no
  *     device memory but that of loaded kernels. When host memory runs out, a call returns
  *     FA4_OUT_OF_MEMORY and changes nothing.

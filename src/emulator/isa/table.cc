@@ -40,7 +40,7 @@ using Index = std::unordered_map<std::string_view, std::vector<Entry>>;
 
 // By first word; the rows with the most words first.
 const Index& index() {
-  static const Index built = [] {
+  static const Index* const kBuilt = [] {  // outlives every static object that may use it
     Index result;
     for (const InstructionRow& row : all_rows()) {
       auto words = split(row.mnemonic);
@@ -51,23 +51,23 @@ const Index& index() {
         return a.words.size() > b.words.size();
       });
     }
-    return result;
+    return new Index(std::move(result));
   }();
-  return built;
+  return *kBuilt;
 }
 
 }  // namespace
 
 std::span<const InstructionRow> all_rows() {
-  static const std::vector<InstructionRow> rows = [] {
+  static const std::vector<InstructionRow>* const kRows = [] {  // as index()
     std::vector<InstructionRow> result;
     for (const Family family : kFamilies) {
       const auto some = family();
       result.insert(result.end(), some.begin(), some.end());
     }
-    return result;
+    return new std::vector<InstructionRow>(std::move(result));
   }();
-  return rows;
+  return *kRows;
 }
 
 const InstructionRow* find_row(std::span<const std::string_view> words, size_t* covered) {
