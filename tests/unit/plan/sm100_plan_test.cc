@@ -96,7 +96,7 @@ TEST(Sm100Tuning, AProbabilityAboveAStaleMaximumFitsTheType) {
 TEST(Sm100Tuning, NoStageOfKeysAndValuesIsLeftOut) {
   for (sm100::FwdTraits t : all_variants()) {
     ++t.kv_stages;
-    EXPECT_GT(sm100::smem_layout(t).total, sm100::kMaxSmemBytes)
+    EXPECT_GT(sm100::smem_layout(t).total, kMaxSmemBytes)
         << "head_dim " << t.head_dim << ", q_tiles " << t.q_tiles;
   }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/base/element.h"
+#include "kernels/base/limits.h"
 #include "kernels/forward/pages.h"
 #include "kernels/geometry/length_ranks.h"
 #include "kernels/tile/barrier_table.h"
@@ -32,10 +33,9 @@ struct FwdTraits {
   constexpr bool operator==(const FwdTraits&) const = default;
 };
 
-inline constexpr int kTileN = 128;            // keys of a block
-inline constexpr int kWarpRows = 16;          // of one mma
-inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
-inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
+inline constexpr int kTileN = 128;    // keys of a block
+inline constexpr int kWarpRows = 16;  // of one mma
+inline constexpr int kTileSlots = 2;  // work tiles between the scheduler and its readers
 inline constexpr int kTileBytes = 48;
 inline constexpr int kMergeColumns = 32;  // of out that the warps put together at a time
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/base/element.h"
+#include "kernels/base/limits.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
 
@@ -31,8 +32,6 @@ struct BwdTraits {
 
 namespace bwd {
 
-inline constexpr int kWarpThreads = 32;
-inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kNumWarps = 16;
 inline constexpr int kNumThreads = kNumWarps * kWarpThreads;
 inline constexpr int kKeys = 128;  // of a CTA: the lanes of tensor memory
@@ -41,7 +40,6 @@ inline constexpr int kComputeWarpgroups = 2;
 inline constexpr int kColumns = kRows / kComputeWarpgroups;  // of a compute warpgroup
 inline constexpr int kChunk = 32;                            // columns that it moves at a time
 inline constexpr int kMmaK = 16;
-inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kTmemColumns = 512;
 
 // Who a warp is. Without a pair the relay has nothing to do.

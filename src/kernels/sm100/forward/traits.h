@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/base/element.h"
+#include "kernels/base/limits.h"
 #include "kernels/forward/pages.h"
 #include "kernels/geometry/length_ranks.h"
 #include "kernels/softmax/exp2_math.h"
@@ -46,8 +47,6 @@ struct FwdTraits {
   constexpr bool operator==(const FwdTraits&) const = default;
 };
 
-inline constexpr int kWarpThreads = 32;
-inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kNumWarps = 16;
 inline constexpr int kNumThreads = kNumWarps * kWarpThreads;
 inline constexpr int kTileRows = 128;  // of one Q tile: the lanes of tensor memory
@@ -55,7 +54,6 @@ inline constexpr int kTileN = 128;     // keys of a block
 inline constexpr int kChunk = 32;      // columns that softmax and correction move at a time
 inline constexpr int kChunks = kTileN / kChunk;
 inline constexpr int kMmaK = 16;
-inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 inline constexpr int kTmemColumns = 512;
 inline constexpr int kTileSlots = 2;  // work tiles between the scheduler and its readers
 
@@ -225,6 +223,7 @@ struct SmemLayout {
   int tiles;     // QTiles[kTileSlots]
   int ranks;     // LengthRanks, of parts
   int cancel;    // ptx::CancelResponse
+  int cancel;    // kCancelBytes: launch control's response, 16-byte aligned
   int barriers;  // uint64_t[barriers().count()]
   int tmem;      // uint32_t: what tcgen05.alloc returned
   int total;

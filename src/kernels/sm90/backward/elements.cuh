@@ -2,6 +2,7 @@
 // thread of wgmma has two keys of the warpgroup's 64 and every fourth pair of queries.
 #pragma once
 
+#include "kernels/base/choice.h"
 #include "kernels/scores/mask_fragment.cuh"
 #include "kernels/scores/softcap.cuh"
 #include "kernels/sm90/backward/products.cuh"
@@ -25,16 +26,8 @@ struct Elements {
   // dS, it would leave f16's bounds where few columns share them; wider rows have no registers for
   // more than pairs, and more columns to average over. Without softcap there is nothing.
   struct None {};
-  template <bool kCondition, class A, class B>
-  struct Choice {
-    using type = A;
-  };
-  template <class A, class B>
-  struct Choice<false, A, B> {
-    using type = B;
-  };
-  using Factors = typename Choice<!T.softcap || kPart != Part::kAll, None,
-                                  typename Choice<T.head_dim <= 64, Scores, Operand>::type>::type;
+  using Factors =
+      Choice<!T.softcap || kPart != Part::kAll, None, Choice<T.head_dim <= 64, Scores, Operand>>;
 
   const Context<T>& c;
   int warpgroup;

@@ -8,15 +8,6 @@
 
 namespace fa4::sm90::bwd {
 
-template <bool kInSharedMemory>
-struct VisitsOf {
-  using Type = BlockRange;
-};
-template <>
-struct VisitsOf<true> {
-  using Type = const BlockRange&;
-};
-
 // One work with queries.
 template <BwdTraits T, Part kPart>
 class Math {
@@ -75,7 +66,7 @@ class Math {
   using Arithmetic = Elements<T, kPart>;
   using Statistics = typename Arithmetic::Statistics;
   // The work's visits to blocks of queries: a copy, where registers have room for one.
-  using Visits = typename VisitsOf<T.softcap>::Type;
+  using Visits = Choice<T.softcap, const BlockRange&, BlockRange>;
   using Visible = typename Arithmetic::Visible;
   using Factors = typename Arithmetic::Factors;
   using None = typename Arithmetic::None;

@@ -5,6 +5,7 @@
 
 #include "kernels/backward/traits.h"
 #include "kernels/base/element.h"
+#include "kernels/base/limits.h"
 #include "kernels/tile/barrier_table.h"
 #include "kernels/tile/slab.h"
 
@@ -34,12 +35,10 @@ struct BwdTraits {
 
 namespace bwd {
 
-inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kMathWarpgroups = 2;
 inline constexpr int kWarpgroupKeys = 64;                       // those of one wgmma
 inline constexpr int kKeys = kMathWarpgroups * kWarpgroupKeys;  // of a block
 inline constexpr int kNumThreads = (2 + kMathWarpgroups) * kWarpgroupThreads;
-inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
 
 // What a work computes.
 enum class Part { kAll, kDkAndDq, kDv };

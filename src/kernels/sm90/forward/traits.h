@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/base/element.h"
+#include "kernels/base/limits.h"
 #include "kernels/forward/pages.h"
 #include "kernels/geometry/key_parts.h"
 #include "kernels/geometry/length_ranks.h"
@@ -37,11 +38,9 @@ struct FwdTraits {
   constexpr bool operator==(const FwdTraits&) const = default;
 };
 
-inline constexpr int kWarpgroupThreads = 128;
-inline constexpr int kWarpgroupRows = 64;     // of a tile: those of one wgmma
-inline constexpr int kMaxSmemBytes = 232448;  // 227 KiB, opt-in, of one CTA
-inline constexpr int kPageWarps = 3;          // that load K and V out of pages
-inline constexpr int kTileSlots = 2;          // work tiles between the scheduler and its readers
+inline constexpr int kWarpgroupRows = 64;  // of a tile: those of one wgmma
+inline constexpr int kPageWarps = 3;       // that load K and V out of pages
+inline constexpr int kTileSlots = 2;       // work tiles between the scheduler and its readers
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
 // Whether a tile's keys are nobody else's: few rows over many keys, parts of keys or all of them.

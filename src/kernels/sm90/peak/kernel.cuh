@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(sm90::kPeakThreads, 1)
 
   using Descriptor = WgmmaDescriptor<64>;
   const ptx::SmemAddr base = ptx::smem_addr(smem);
-  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads, 0);
   const uint32_t a = Descriptor::k_major(base + warpgroup * sm90::kPeakSlabs * 64 * 128);
   const uint32_t b = Descriptor::k_major(base + 2 * sm90::kPeakSlabs * 64 * 128);
   float acc[128];

@@ -1,7 +1,7 @@
 // Shape and parameter of the kernel that measures the tensor cores' ceiling. Host and device.
 #pragma once
 
-#include "kernels/sm90/forward/traits.h"
+#include "kernels/base/limits.h"
 
 namespace fa4 {
 
