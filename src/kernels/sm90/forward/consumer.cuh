@@ -75,7 +75,7 @@ class Consumer {
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
 
   __device__ int row(int r) const {
-    return 64 * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
+    return kWarpgroupRows * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
   }
 
   // Scores of a kernel with softcap.

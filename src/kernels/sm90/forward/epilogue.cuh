@@ -17,7 +17,7 @@ template <FwdTraits T>
 struct Epilogue {
   static constexpr int kSlab = slab_columns(T.head_dim_v);
   static constexpr int kRowBytes = kSlab * kElementBytes;
-  static constexpr int kSlabBytes = 64 * kRowBytes;
+  static constexpr int kSlabBytes = kWarpgroupRows * kRowBytes;
 
   const FwdContext<T>& c;
   const WorkTile& tile;
@@ -65,18 +65,18 @@ struct Epilogue {
   template <int kOutputs>
   __device__ void store_out(const float (&rO)[kOutputs], int stage) const {
     const FwdParams& p = c.params;
-    unsigned char* rows =
-        c.smem + c.kSmem.q + stage * q_bytes(T) + warpgroup * 64 * T.head_dim * kElementBytes;
+    unsigned char* rows = c.smem + c.kSmem.q + stage * q_bytes(T) +
+                          warpgroup * kWarpgroupRows * T.head_dim * kElementBytes;
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);  // all its warps are done with Q
     stage_rows(rO, rows);
     ptx::fence_proxy_async_shared();
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
 
-    const int first_row = packed_row(64 * warpgroup);
-    if (may_store_by_tma(p, tile, first_row, 64)) {
+    const int first_row = packed_row(kWarpgroupRows * warpgroup);
+    if (may_store_by_tma(p, tile, first_row, kWarpgroupRows)) {
       if (lane == 0) store_by_tma(rows, first_row);
     } else {
-      copy_rows<64, T.head_dim_v, kWarpgroupThreads>(p, tile, rows, first_row, lane);
+      copy_rows<kWarpgroupRows, T.head_dim_v, kWarpgroupThreads>(p, tile, rows, first_row, lane);
       ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
     }
   }

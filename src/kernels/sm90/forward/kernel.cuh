@@ -3,7 +3,8 @@
 //
 // Shared memory (traits.h, smem_layout):
 //   Q     q_stages x tile_m x head_dim, 64 rows a consumer warpgroup; out takes its tile's place
-//   K, V  kv_stages x tile_n rows each                      WorkTile x 2, barriers
+//   K, V  kv_stages x tile_n rows each                      QTile x 2, barriers
+//   inbox of a cluster's parts (exchange_parts.cuh), where a launch has clusters
 //
 // Barriers (traits.h, barriers):
 //
@@ -31,6 +32,7 @@
 #include "kernels/sm90/forward/load_kv.cuh"
 #include "kernels/sm90/forward/load_pages.cuh"
 #include "kernels/sm90/forward/scheduler.cuh"
+#include "kernels/tile/shared_base.cuh"
 
 namespace fa4 {
 
@@ -39,10 +41,7 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
     fwd_sm90(const __grid_constant__ FwdParams params) {
   static_assert(sm90::why_not(T) == nullptr);
   extern __shared__ unsigned char smem_base[];
-  // The offset goes through a shuffle, so that ptxas keeps the base instead of computing it again
-  // in the loops.
-  unsigned char* smem =
-      smem_base + __shfl_sync(0xffffffffu, -ptx::smem_addr(smem_base).value & 1023u, 0);
+  unsigned char* smem = aligned_shared_base(smem_base);
   const sm90::FwdContext<T> context{params, smem};
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
   if (threadIdx.x == 32) prefetch_maps<T.pages>(params.maps);
@@ -56,7 +55,7 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
   __syncthreads();
   if constexpr (T.cluster > 1) ptx::barrier_cluster_wait();  // every CTA's barriers are there
 
-  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / sm90::kWarpgroupThreads, 0);
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads, 0);
   constexpr bool kMovesRegisters = sm90::consumer_warpgroups(T) > 1;
   if (warpgroup == 0) {
     if constexpr (kMovesRegisters) ptx::setmaxnreg_dec<sm90::register_split(T).producer>();

@@ -62,8 +62,8 @@ class Products {
 
   // Of the tile whose scores come next.
   __device__ void set_q(int stage) {
-    q_lo = QDescriptor::k_major(c.smem_address(c.kSmem.q + stage * q_bytes(T) +
-                                               warpgroup * 64 * T.head_dim * kElementBytes));
+    q_lo = QDescriptor::k_major(c.smem_address(
+        c.kSmem.q + stage * q_bytes(T) + warpgroup * kWarpgroupRows * T.head_dim * kElementBytes));
   }
 
   // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a wait and its
@@ -74,7 +74,7 @@ class Products {
 #pragma unroll
     for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
       Wgmma::template run<kSteps>(
-          rS, QDescriptor::descriptor_at(q_lo, slab * 64 * QDescriptor::kRowBytes),
+          rS, QDescriptor::descriptor_at(q_lo, slab * kWarpgroupRows * QDescriptor::kRowBytes),
           KDescriptor::descriptor_at(k.lo, slab * kKLayout.slab_bytes), slab > 0);
     }
     ptx::wgmma_commit_group();
