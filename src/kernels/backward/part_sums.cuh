@@ -25,7 +25,7 @@ class PartSums {
         in_pairs_(p.deterministic != 0),
         parts_(p.group_parts),
         part_(head % parts_),
-        block_(int64_t{head / parts_} * w_.key_blocks + first_key_block(p, sequence) +
+        block_(int64_t{head / parts_} * w_.key_blocks + part_key_blocks_before(p, sequence) +
                first_key / kPartKeys),
         unit_(unit) {}
 

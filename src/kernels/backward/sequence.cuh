@@ -47,9 +47,9 @@ __device__ inline int64_t first_query_block(const BwdParams& p, const Sequence& 
   return before + int64_t{head} * p.workspace.head_blocks;
 }
 
-// The first block of keys of a sequence, among those of a key head in all of them, where a packed
-// sequence begins with a block of its own.
-__device__ inline int first_key_block(const BwdParams& p, const Sequence& of) {
+// Blocks of kPartKeys keys of the sequences before `of`, of one key head: a packed sequence begins
+// with a block of its own.
+__device__ inline int part_key_blocks_before(const BwdParams& p, const Sequence& of) {
   if (p.sequences.cu_seqlens_k != nullptr) return of.offset_k / kPartKeys + of.batch;
   return of.batch * ((p.sequences.seqlen_k + kPartKeys - 1) / kPartKeys);
 }

@@ -29,8 +29,8 @@ constexpr Section section_at(uint32_t number, uint32_t heads, uint32_t sections)
 // Which one the `index`th work tile is of, where each head has `blocks`.
 constexpr Section section_of_tile(uint32_t index, uint32_t heads, uint32_t blocks,
                                   uint32_t sections) {
-  const uint32_t small = heads / sections;  // heads of a small section; large ones have one
-  const uint32_t large_sections = heads % sections;  // more
+  const uint32_t small = heads / sections;  // heads of a small section; a large one has one more
+  const uint32_t large_sections = heads % sections;
   const uint32_t large_tiles = large_sections * (small + 1) * blocks;
   const bool is_large = index < large_tiles;
   const uint32_t section_heads = is_large ? small + 1 : small;

@@ -3,8 +3,8 @@
 // rows have few parts or are work for all SMs by themselves, a warp a row, in an eighth of the
 // CTAs.
 //
-// A lane takes four columns side by side. Parts that no row of the tile
-// sees, and those past the sequence's end, were written by nobody and are read by nobody.
+// A lane takes four columns side by side. Parts that no row of the tile sees, and those past the
+// sequence's end, were written by nobody and are read by nobody.
 #pragma once
 
 #include "kernels/output/part_rows.cuh"

@@ -5,11 +5,6 @@
 
 namespace fa4::ptx {
 
-// What try_cancel writes.
-struct alignas(16) CancelResponse {
-  uint32_t opaque[4];
-};
-
 // clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [addr],
 // [mbar];  16 bytes to addr, counted by the barrier; never again after a refusal
 // PTX ISA, "clusterlaunchcontrol.try_cancel", sm_100

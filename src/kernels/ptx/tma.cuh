@@ -35,7 +35,8 @@ __device__ inline CachePolicy createpolicy_evict_last() {
 }
 
 // cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [dstMem], [tensorMap,
-// coords], [mbar]; PTX ISA, "cp.async.bulk.tensor", sm_90
+// coords], [mbar];
+// PTX ISA, "cp.async.bulk.tensor", sm_90
 __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap* map,
                                                     SmemAddr barrier, int c0, int c1, int c2,
                                                     int c3) {
@@ -58,8 +59,8 @@ __device__ inline void cp_async_bulk_tensor_4d_load(SmemAddr to, const TensorMap
 
 // cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
 // .L2::cache_hint [dstMem], [tensorMap, coords], [mbar], ctaMask, policy;  to the same place in
-// each CTA of the mask, whose own barrier at that of `barrier` counts the bytes PTX ISA,
-// "cp.async.bulk.tensor", sm_90
+// each CTA of the mask, whose own barrier in the place of `barrier` counts the bytes
+// PTX ISA, "cp.async.bulk.tensor", sm_90
 __device__ inline void cp_async_bulk_tensor_4d_load_multicast(SmemAddr to, const TensorMap* map,
                                                               SmemAddr barrier, int c0, int c1,
                                                               int c2, int c3, uint16_t ctas,
@@ -72,8 +73,8 @@ __device__ inline void cp_async_bulk_tensor_4d_load_multicast(SmemAddr to, const
 }
 
 // cp.async.bulk.tensor.4d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes
-// [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair PTX ISA,
-// "cp.async.bulk.tensor", sm_100a
+// [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair
+// PTX ISA, "cp.async.bulk.tensor", sm_100a
 __device__ inline void cp_async_bulk_tensor_4d_load_pair(SmemAddr to, const TensorMap* map,
                                                          ClusterAddr barrier, int c0, int c1,
                                                          int c2, int c3) {
@@ -85,7 +86,8 @@ __device__ inline void cp_async_bulk_tensor_4d_load_pair(SmemAddr to, const Tens
 }
 
 // cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [dstMem], [tensorMap,
-// coords], [mbar]; PTX ISA, "cp.async.bulk.tensor", sm_90
+// coords], [mbar];
+// PTX ISA, "cp.async.bulk.tensor", sm_90
 __device__ inline void cp_async_bulk_tensor_5d_load(SmemAddr to, const TensorMap* map,
                                                     SmemAddr barrier, int c0, int c1, int c2,
                                                     int c3, int c4) {
@@ -107,8 +109,8 @@ __device__ inline void cp_async_bulk_tensor_5d_load(SmemAddr to, const TensorMap
 }
 
 // cp.async.bulk.tensor.5d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes
-// [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair PTX ISA,
-// "cp.async.bulk.tensor", sm_100a
+// [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair
+// PTX ISA, "cp.async.bulk.tensor", sm_100a
 __device__ inline void cp_async_bulk_tensor_5d_load_pair(SmemAddr to, const TensorMap* map,
                                                          ClusterAddr barrier, int c0, int c1,
                                                          int c2, int c3, int c4) {

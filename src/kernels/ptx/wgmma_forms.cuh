@@ -1,4 +1,4 @@
-// The matrix products of wgmma that there may be; tools/generate_ptx.py writes those that are used.
+// The matrix products of wgmma; tools/generate_ptx.py writes the shapes that kernels use.
 #pragma once
 
 #include "kernels/base/element.h"
@@ -10,7 +10,8 @@ namespace fa4::ptx {
 enum class Major { kK, kMn };
 
 // wgmma.mma_async.sync.aligned.m64nNk16.f32.T.T d, a, b, scale-d, imm-scale-a, imm-scale-b,
-// imm-trans-a, imm-trans-b; PTX ISA, "wgmma.mma_async", sm_90a
+// imm-trans-a, imm-trans-b;
+// PTX ISA, "wgmma.mma_async", sm_90a
 //
 // WgmmaSs::run<kSteps>(d, a, b, accumulate): d (64 x N) = A B + (accumulate ? d : 0); A (64 x 16
 //   kSteps) and B (16 kSteps x N) by descriptors. A step is 32 bytes of a K-major operand; of one

@@ -1,5 +1,5 @@
-// Scores that are more than q k times a positive scale: capped, softcap * tanh(score / softcap), or
-// negated.
+// Scores that are not q k times a positive scale: capped, softcap * tanh(score / softcap), or
+// negated, where the scale is negative.
 #pragma once
 
 #include "kernels/ptx/math.cuh"

@@ -12,8 +12,8 @@ template <int kResponseBytes>
 class LaunchControl {
  public:
   // All lanes of one warp call it. Returns blockIdx.x of the CTA that was cancelled, or -1 when all
-  // have started.
-  // `response` is kResponseBytes of shared memory, `barrier` takes one arrival and those bytes.
+  // have started. `response` is kResponseBytes of shared memory, `barrier` takes one arrival and
+  // those bytes.
   __device__ int32_t next(ptx::SmemAddr response, ptx::SmemAddr barrier) {
     if (ptx::elect_sync()) {
       ptx::fence_proxy_async_shared();  // the last response was read

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(sm100::kNumThreads, 1)
   using Group = sm100::CtaGroup<T.cta_group>;
   Group::announce();
   const sm100::FwdContext<T> context{params, smem, {Group::own_rank()}};
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / sm100::kWarpThreads, 0);
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads, 0);
   const sm100::Role role = sm100::role_of(warp);
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
   Group::wait_for_peer();

@@ -29,7 +29,7 @@ class StatisticProduct {
     ptx::fence_proxy_async_shared();
   }
 
-  // `accumulate`: 0, or d is added to, so that ptxas must suppose that it is.
+  // d becomes the statistic of each of its columns, whatever it was.
   template <Statistic kOf>
   __device__ void start(float (&d)[T.q_rows / 2], int stage) const {
     if constexpr (T.q_rows > kQueryRows) {
