@@ -52,11 +52,10 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   steps->push_back({"cta_group", fmt::format("{}", t.cta_group),
                     t.cta_group > 1 ? "two CTAs share every product: one tile, half of K and V each"
                                     : "a CTA works on a tile by itself"});
-  steps->push_back(
-      {"exponentials",
-       fmt::format("{} of {} pairs by a polynomial of degree {}", t.polynomial_pairs,
-                   sm100::kTileN / 2, t.polynomial_degree),
-       find_sm100_exponential(plan.device.architecture, t.element, t.head_dim).reason});
+  steps->push_back({"exponentials",
+                    fmt::format("{} of {} pairs by a polynomial of degree {}", t.polynomial_pairs,
+                                sm100::kTileN / 2, t.polynomial_degree),
+                    find_sm100_exponential(plan.device.architecture, t.head_dim).reason});
   steps->push_back({"warps",
                     fmt::format("2 x 4 softmax ({} registers), 4 correction ({}), 4 others ({})",
                                 registers.softmax, registers.correction, registers.other),

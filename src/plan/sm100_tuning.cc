@@ -102,65 +102,25 @@ constexpr const char* kFastUnit = "the exponential unit is twice as fast as sm_1
 // clang-format off
 constexpr std::array kExponentials = {
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 64,
-        .polynomial_pairs = 20, .reason = kShared},
+        .architecture = "sm_100a", .head_dim = 64, .polynomial_pairs = 20, .reason = kShared},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 96,
-        .polynomial_pairs = 20, .reason = kShared},
+        .architecture = "sm_100a", .head_dim = 96, .polynomial_pairs = 20, .reason = kShared},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 128,
-        .polynomial_pairs = 20, .reason = kShared},
+        .architecture = "sm_100a", .head_dim = 128, .polynomial_pairs = 20, .reason = kShared},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 192,
-        .polynomial_pairs = 16, .reason = kShared},
+        .architecture = "sm_100a", .head_dim = 192, .polynomial_pairs = 16, .reason = kShared},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kBF16, .head_dim = 256,
-        .polynomial_pairs = 0, .reason = kTensorCores},
+        .architecture = "sm_100a", .head_dim = 256, .polynomial_pairs = 0, .reason = kTensorCores},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 64,
-        .polynomial_pairs = 20, .reason = kShared},
+        .architecture = "sm_103a", .head_dim = 64, .polynomial_pairs = 0, .reason = kFastUnit},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 96,
-        .polynomial_pairs = 20, .reason = kShared},
+        .architecture = "sm_103a", .head_dim = 96, .polynomial_pairs = 0, .reason = kFastUnit},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 128,
-        .polynomial_pairs = 20, .reason = kShared},
+        .architecture = "sm_103a", .head_dim = 128, .polynomial_pairs = 0, .reason = kFastUnit},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 192,
-        .polynomial_pairs = 16, .reason = kShared},
+        .architecture = "sm_103a", .head_dim = 192, .polynomial_pairs = 0, .reason = kFastUnit},
     Sm100ExponentialRow{
-        .architecture = "sm_100a", .element = Element::kF16, .head_dim = 256,
-        .polynomial_pairs = 0, .reason = kTensorCores},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 64,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 96,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 128,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 192,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kBF16, .head_dim = 256,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 64,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 96,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 128,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 192,
-        .polynomial_pairs = 0, .reason = kFastUnit},
-    Sm100ExponentialRow{
-        .architecture = "sm_103a", .element = Element::kF16, .head_dim = 256,
-        .polynomial_pairs = 0, .reason = kFastUnit},
+        .architecture = "sm_103a", .head_dim = 256, .polynomial_pairs = 0, .reason = kFastUnit},
 };
 // clang-format on
 
@@ -191,12 +151,10 @@ const Sm100PartRow* find_sm100_part_row(int64_t head_dim, int64_t head_dim_v) {
   return nullptr;
 }
 
-const Sm100ExponentialRow& find_sm100_exponential(const std::string& architecture, Element element,
-                                                  int head_dim) {
+const Sm100ExponentialRow& find_sm100_exponential(const std::string& architecture, int head_dim) {
   return *std::find_if(kExponentials.begin(), kExponentials.end(),
                        [&](const Sm100ExponentialRow& row) {
-                         return architecture == row.architecture && element == row.element &&
-                                head_dim == row.head_dim;
+                         return architecture == row.architecture && head_dim == row.head_dim;
                        });
 }
 
@@ -209,8 +167,7 @@ sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& archite
           .cta_group = row.cta_group,
           .kv_stages = row.kv_stages,
           .p_parts = row.p_parts,
-          .polynomial_pairs =
-              find_sm100_exponential(architecture, element, row.head_dim).polynomial_pairs,
+          .polynomial_pairs = find_sm100_exponential(architecture, row.head_dim).polynomial_pairs,
           .p_apart = row.p_apart,
           .softcap = softcap};
 }
@@ -223,8 +180,7 @@ sm100::FwdTraits traits_of(const Sm100PartRow& row, const std::string& architect
           .q_tiles = 1,
           .kv_stages = row.kv_stages,
           .p_parts = row.p_parts,
-          .polynomial_pairs =
-              find_sm100_exponential(architecture, element, row.head_dim).polynomial_pairs,
+          .polynomial_pairs = find_sm100_exponential(architecture, row.head_dim).polynomial_pairs,
           .p_apart = true,
           .softcap = softcap,
           .parts = true};

@@ -36,7 +36,6 @@ struct Sm100PartRow {
 // else: neither mask, packing, varlen nor tile changes a row's bits.
 struct Sm100ExponentialRow {
   const char* architecture;
-  Element element;
   int head_dim;
   int polynomial_pairs;
   const char* reason;
@@ -58,8 +57,7 @@ const Sm100TuningRow* find_sm100_tuning(int64_t head_dim, int64_t head_dim_v, in
 const Sm100PartRow* find_sm100_part_row(int64_t head_dim, int64_t head_dim_v);
 
 // For an architecture and head_dim that have a row.
-const Sm100ExponentialRow& find_sm100_exponential(const std::string& architecture, Element element,
-                                                  int head_dim);
+const Sm100ExponentialRow& find_sm100_exponential(const std::string& architecture, int head_dim);
 
 sm100::FwdTraits traits_of(const Sm100TuningRow& row, const std::string& architecture,
                            Element element, bool softcap);
