@@ -26,25 +26,6 @@ constexpr Name kNames[] = {
     {CpuIsa::kAmxModel, "amx_model"},
 };
 
-CpuIsa cap() { return parse_cpu_isa(config().cpu_isa).value_or(CpuIsa::kAmxBf16); }
-
-CpuIsa choose(DType dtype, const DeviceSpec& device) {
-  for (CpuIsa isa : {CpuIsa::kAmxBf16, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512, CpuIsa::kAvx2}) {
-    if (isa <= cap() && has_isa(device.cpu, isa) && isa_supports(isa, dtype)) return isa;
-  }
-  return CpuIsa::kScalar;
-}
-
-std::string paths_of(DType dtype, const DeviceSpec& device) {
-  std::string list;
-  for (const Name& name : kNames) {
-    if (!has_isa(device.cpu, name.isa) || !isa_supports(name.isa, dtype)) continue;
-    if (!list.empty()) list += ", ";
-    list += name.text;
-  }
-  return list;
-}
-
 // Rows of a task: the row of the table, fewer when there are fewer rows or too few tasks.
 int choose_tile_m(const AttentionProblem& p, const CpuTuning& tuning, int num_threads) {
   const int64_t rows = std::max<int64_t>(1, p.seqlen_q * p.group());
@@ -145,18 +126,35 @@ bool isa_supports(CpuIsa isa, DType dtype) {
   return false;
 }
 
+CpuIsa best_isa(const DeviceSpec& device, DType dtype, IsaSupports& supports) {
+  const CpuIsa cap = parse_cpu_isa(config().cpu_isa).value_or(CpuIsa::kAmxBf16);
+  for (CpuIsa isa : {CpuIsa::kAmxBf16, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512, CpuIsa::kAvx2}) {
+    if (isa <= cap && has_isa(device.cpu, isa) && supports(isa, dtype)) return isa;
+  }
+  return CpuIsa::kScalar;
+}
+
+void check_isa(CpuIsa isa, const DeviceSpec& device, DType dtype, IsaSupports& supports) {
+  if (has_isa(device.cpu, isa) && supports(isa, dtype)) return;
+  std::string accepted;
+  for (const Name& name : kNames) {
+    if (!has_isa(device.cpu, name.isa) || !supports(name.isa, dtype)) continue;
+    accepted += fmt::format("{}{}", accepted.empty() ? "" : ", ", name.text);
+  }
+  throw Error(
+      ErrorCode::kNotSupported,
+      fmt::format("cpu_isa {} for dtype {} on {}; accepted{}: {}", name_of(isa), name_of(dtype),
+                  device.model, &supports == &isa_supports ? "" : " for the backward", accepted));
+}
+
 CpuKernelSpec plan_cpu(const AttentionProblem& problem, const DeviceSpec& device, int num_threads,
                        std::optional<CpuIsa> forced) {
-  CpuIsa isa = forced.value_or(choose(problem.dtype, device));
+  CpuIsa isa = forced.value_or(best_isa(device, problem.dtype, isa_supports));
   const std::optional<CpuIsa> direct = direct_path(isa);
   const bool is_direct = rows_of_key_head(problem) <= kMostDirectRows && direct.has_value() &&
                          (!forced.has_value() || *direct == isa);
   if (is_direct) isa = *direct;
-  if (!has_isa(device.cpu, isa) || !isa_supports(isa, problem.dtype)) {
-    throw Error(ErrorCode::kNotSupported,
-                fmt::format("cpu_isa {} for dtype {} on {}; accepted: {}", name_of(isa),
-                            name_of(problem.dtype), device.model, paths_of(problem.dtype, device)));
-  }
+  check_isa(isa, device, problem.dtype, isa_supports);
   CpuKernelSpec spec;
   spec.isa = isa;
   spec.num_threads = std::max(1, num_threads > 0 ? num_threads : device.num_threads);

@@ -40,6 +40,13 @@ bool has_isa(const CpuFeatures& features, CpuIsa isa);
 // Whether `isa` has a kernel for `dtype`.
 bool isa_supports(CpuIsa isa, DType dtype);
 
+// Of a direction: isa_supports, or isa_supports_backward.
+using IsaSupports = bool(CpuIsa isa, DType dtype);
+// The best path of `device` that `supports` has for `dtype`, no better than config().cpu_isa.
+CpuIsa best_isa(const DeviceSpec& device, DType dtype, IsaSupports& supports);
+// Throws Error{kNotSupported}, with the paths that are accepted, unless `isa` is one.
+void check_isa(CpuIsa isa, const DeviceSpec& device, DType dtype, IsaSupports& supports);
+
 // The best path that `device` has for `problem`, no better than config().cpu_isa; or `forced`,
 // which the device and the dtype must allow: Error{kNotSupported}. `num_threads` 0: as many as the
 // device has.

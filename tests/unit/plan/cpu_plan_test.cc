@@ -85,6 +85,18 @@ TEST(CpuPlan, ForcedPathThatIsMissingIsRefusedWithTheList) {
   }
 }
 
+TEST(CpuPlan, ForcedPathOfABackwardIsRefusedWithTheListOfBackwards) {
+  CpuFeatures f;
+  f.avx2 = true;
+  try {
+    plan_cpu_backward(problem_of(DType::kF32), cpu_with(f), 0, CpuIsa::kAmxModel);
+    FAIL() << "planned for a type that the path does not have";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("accepted for the backward: scalar, avx2"), std::string::npos) << text;
+  }
+}
+
 TEST(CpuPlan, ForcedPathWithoutTheDtypeIsRefused) {
   EXPECT_THROW(plan_cpu(problem_of(DType::kF32), cpu_with(all_features()), 0, CpuIsa::kAmxBf16),
                Error);
