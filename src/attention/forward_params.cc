@@ -4,13 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "plan/gpu_plan.h"
 
 namespace fa4::internal {
 namespace {
 
-constexpr double kLog2E = 1.4426950408889634;
 constexpr int64_t kUnboundedWindow = (int64_t{1} << 30) - 1;
 // A scale of 0 would make a hidden score's -inf NaN; this one makes every finite score 0.
 constexpr float kSmallestScale = 1e-30f;
@@ -48,7 +48,7 @@ ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
   const double score_scale = p.softcap > 0 ? 1.0 : std::max(std::abs(p.scale), kSmallestScale);
   const double of_cap = p.softcap > 0 ? static_cast<double>(p.scale) / p.softcap : 0.0;
   return {.sink = args.sink,
-          .scale_log2 = finite_float(score_scale * kLog2E),
+          .scale_log2 = finite_float(score_scale * std::numbers::log2e),
           .softcap = negates ? 1.0f : p.softcap,
           .scale_over_softcap = finite_float(of_cap),
           .sink_type = float_type(p.sink_dtype),
@@ -73,35 +73,47 @@ DescaleRows descale_rows(const AttentionProblem& p, const float* data, const Str
 }
 
 DescaleParams descale_params(const AttentionProblem& p, const ForwardArgs& args) {
-  constexpr int kOfAll = 31;
   return {.k = descale_rows(p, args.k_descale, p.k_descale),
           .v = descale_rows(p, args.v_descale, p.v_descale),
           .of_pages = p.has_page_descales(),
-          .shift = p.descale_block == 0 ? kOfAll : std::countr_zero(uint64_t{kDescaleBlock})};
+          .shift = descale_shift(p)};
 }
 
 PageParams page_params(const AttentionProblem& p, const LaunchShape& shape,
                        const ForwardArgs& args) {
   if (p.layout_kv != Layout::kPaged) return {};
-  const auto page_size = static_cast<int32_t>(p.page_size);
-  const auto prefix_len = static_cast<int32_t>(p.prefix_len);
-  return {.table = args.page_table,
-          .prefix_pages = args.prefix_pages,
-          .stride_batch = p.page_table.batch,
-          .stride_head = p.page_table_heads > 1 ? p.page_table.head : 0,
-          .stride_entry = p.page_table.seqlen,
-          .prefix_len = prefix_len,
-          .page_size = page_size,
-          .division = page_division(page_size),
-          .num_pages = static_cast<int32_t>(p.num_pages),
-          .box_rows = page_box_rows(page_size, prefix_len, shape.k_rows),
-          .k = page_rows(p, args.k, p.k, p.head_dim),
-          .v = page_rows(p, args.v, p.v, p.head_dim_v)};
+  PageParams pages = page_table_params(p, args);
+  pages.box_rows = page_box_rows(pages.page_size, pages.prefix_len, shape.k_rows);
+  pages.k = page_rows(p, args.k, p.k, p.head_dim);
+  pages.v = page_rows(p, args.v, p.v, p.head_dim_v);
+  return pages;
 }
 
 }  // namespace
 
 int64_t elements_per_16_bits(const AttentionProblem& p) { return p.is_quantised() ? 2 : 1; }
+
+PageParams page_table_params(const AttentionProblem& p, const SequenceArgs& args) {
+  if (p.layout_kv != Layout::kPaged) return {};
+  const auto page_size = static_cast<int32_t>(p.page_size);
+  return {.table = args.page_table,
+          .prefix_pages = args.prefix_pages,
+          .stride_batch = p.page_table.batch,
+          .stride_head = p.page_table_heads > 1 ? p.page_table.head : 0,
+          .stride_entry = p.page_table.seqlen,
+          .prefix_len = static_cast<int32_t>(p.prefix_len),
+          .page_size = page_size,
+          .division = page_division(page_size),
+          .num_pages = static_cast<int32_t>(p.num_pages),
+          .box_rows = 0,
+          .k = {},
+          .v = {}};
+}
+
+int32_t descale_shift(const AttentionProblem& p) {
+  constexpr int kOfAll = 31;
+  return p.descale_block == 0 ? kOfAll : std::countr_zero(uint64_t{kDescaleBlock});
+}
 
 FloatType float_type(DType dtype) {
   if (dtype == DType::kF32) return FloatType::kF32;

@@ -14,7 +14,10 @@ FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tilin
 // Of k and v: GPUs move bytes in pairs.
 int64_t elements_per_16_bits(const AttentionProblem& problem);
 
-// Parts that the backward fills in likewise.
+// Parts that appending and the backward fill in likewise. Where pages lie, but for boxes and rows.
+PageParams page_table_params(const AttentionProblem& problem, const SequenceArgs& args);
+// By which a key's number is shifted to find its descale, where that is not its page's.
+int32_t descale_shift(const AttentionProblem& problem);
 SequenceParams sequence_params(const AttentionProblem& problem, const SequenceArgs& args);
 MaskParams mask_params(const MaskSpec& mask);
 FloatType float_type(DType dtype);

@@ -12,9 +12,6 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int kDescaleShift = 7;  // of a key's number: its block
-static_assert(1 << kDescaleShift == kDescaleBlock);
-
 std::vector<KernelStep> steps_of(Element element, bool bytes) {
   return {{.source = append_source(element, bytes),
            .params = KernelParams::kAppend,
@@ -39,23 +36,6 @@ AppendTensor tensor_of(const AttentionProblem& p, const AppendArgs& a, Quantised
           .descale_batch = p.has_page_descales() ? 0 : descale.batch,
           .descale_block = descale.seqlen,
           .descale_head = descale.head};
-}
-
-PageParams pages_of(const AttentionProblem& p, const AppendArgs& a) {
-  if (p.layout_kv != Layout::kPaged) return {};
-  const auto page_size = static_cast<int32_t>(p.page_size);
-  return {.table = a.page_table,
-          .prefix_pages = nullptr,
-          .stride_batch = p.page_table.batch,
-          .stride_head = p.page_table_heads > 1 ? p.page_table.head : 0,
-          .stride_entry = p.page_table.seqlen,
-          .prefix_len = 0,
-          .page_size = page_size,
-          .division = page_division(page_size),
-          .num_pages = static_cast<int32_t>(p.num_pages),
-          .box_rows = 0,
-          .k = {},
-          .v = {}};
 }
 
 RotaryParams rotary_of(const AppendArgs& a) {
@@ -86,12 +66,12 @@ void GpuAppend::execute(const AttentionProblem& p, const AppendArgs& a) const {
   const AppendParams params{.k = tensor_of(p, a, Quantised::kKeys),
                             .v = tensor_of(p, a, Quantised::kValues),
                             .sequences = sequence_params(p, a),
-                            .pages = pages_of(p, a),
+                            .pages = page_table_params(p, a),
                             .rotary = rotary_of(a),
                             .positions = a.positions,
                             .heads_kv = static_cast<int32_t>(p.heads_kv),
                             .page_descales = p.has_page_descales(),
-                            .descale_shift = p.descale_block == 0 ? 31 : kDescaleShift,
+                            .descale_shift = descale_shift(p),
                             .rows = static_cast<int32_t>(rows),
                             .pieces = tiling.pieces,
                             .rows_per_cta = tiling.rows_per_cta,
