@@ -1,6 +1,7 @@
 #include "attention/backward_params.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "attention/forward_params.h"
 
@@ -18,8 +19,8 @@ RowTensor row_tensor(const void* data, const Strides& strides, int64_t columns) 
 // Of scores, and never so near to 0 that it has no inverse: scores up to 2^90 times it are 0 to an
 // exponential.
 double scale_log2(const AttentionProblem& p) {
-  constexpr double kLog2E = 1.4426950408889634, kLeast = 0x1p-120;
-  const double scale = (p.softcap > 0 ? p.softcap : p.scale) * kLog2E;
+  constexpr double kLeast = 0x1p-120;
+  const double scale = (p.softcap > 0 ? p.softcap : p.scale) * std::numbers::log2e;
   return std::abs(scale) < kLeast ? std::copysign(kLeast, scale) : scale;
 }
 

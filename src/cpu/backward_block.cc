@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "core/rounding.h"
 #include "cpu/backward_rows.h"
@@ -82,7 +83,7 @@ void HeadBlocks::pack_rows(int64_t m) const {
     const int64_t i = (first_row + r) / group, h = head_ * group + (first_row + r) % group;
     const int64_t at_lse = view_.lse_offset + h * view_.lse_head_stride + i;
     if (context_.args.lse[at_lse] == -kInfinity) continue;
-    split(context_.args.lse[at_lse] * kLog2EInDouble, lse[r], lse_low[r]);
+    split(context_.args.lse[at_lse] * std::numbers::log2e, lse[r], lse_low[r]);
     split(context_.delta[at_lse], delta[r], delta_low[r]);
     const KeyRange range = visible_keys(i, view_.seqlen_q, view_.seqlen_k, p.mask);
     ranges[r] = {range.begin, range.end};

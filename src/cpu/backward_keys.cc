@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <thread>
 
 #include "core/rounding.h"
@@ -106,7 +107,7 @@ class KeyTask {
     job.dv_columns = static_cast<int>(s.dv_columns);
     job.exp2_degree = exp2_degree(p.dtype);
     job.in_double = p.dtype == DType::kF32;
-    const double scale_log2 = p.scale * kLog2EInDouble;
+    const double scale_log2 = p.scale * std::numbers::log2e;
     job.scale_log2 = static_cast<float>(scale_log2);
     job.scale_log2_low = static_cast<float>(scale_log2 - job.scale_log2);
     if (p.softcap != 0) {

@@ -8,7 +8,6 @@
 namespace fa4::internal {
 
 inline constexpr int kMaxHeadDim = 256;
-inline constexpr double kLog2EInDouble = 1.4426950408889634;
 
 template <class T>
 T* at(char* memory) {

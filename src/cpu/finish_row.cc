@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "kernels/softmax/exp2_math.h"
 
@@ -17,12 +18,12 @@ RowEnd finish_row(float row_max, float row_sum, bool sees_keys, const float* sin
   if (is_nothing_beside(row_max, logit)) return {0.0f, logit};
   if (!(std::fabs(row_max) < kScoreLimitLog2)) return {kNan, kNan};
   // The larger of the two is the reference, so that neither power overflows.
-  const double log2_sink = logit * 1.4426950408889634;
+  const double log2_sink = logit * std::numbers::log2e;
   const double top = log2_sink > row_max ? log2_sink : row_max;
   const double of_row = std::exp2(row_max - top);
   const double of_sink = std::exp2(log2_sink - top);
   const double total = row_sum * of_row + of_sink;
-  const double lse = (top + std::log2(total)) * 0.6931471805599453;
+  const double lse = (top + std::log2(total)) * std::numbers::ln2;
   return {static_cast<float>(of_row / total), static_cast<float>(lse)};
 }
 

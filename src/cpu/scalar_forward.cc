@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
@@ -15,7 +16,6 @@ namespace {
 
 constexpr int kMaxHeadDim = 256;
 constexpr int kMaxBlock = 64;
-constexpr double kLog2EInDouble = 1.4426950408889634;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // One query row: the online softmax over blocks of keys. kType: of q; kKvType: of k and v.
@@ -86,8 +86,8 @@ class Row {
       }
     }
     const double score = ((sums[0] + sums[1]) + (sums[2] + sums[3])) * descale * p_.scale;
-    if (p_.softcap == 0) return score * kLog2EInDouble;
-    return p_.softcap * std::tanh(score / p_.softcap) * kLog2EInDouble;
+    if (p_.softcap == 0) return score * std::numbers::log2e;
+    return p_.softcap * std::tanh(score / p_.softcap) * std::numbers::log2e;
   }
 
   // Conditional rescaling: a maximum that moves little is left stale.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numbers>
 #include <optional>
 
 #include "cpu/exponential.h"
@@ -35,7 +36,7 @@ TileJob make_job(const TileContext& context, int num_rows, char* scratch) {
   if (context.problem.softcap != 0) {
     // Finite, since 0 times infinity is NaN.
     job.softcap_scale = static_cast<float>(
-        std::min(2 * 1.4426950408889634 * context.abs_scale / context.problem.softcap,
+        std::min(2 * std::numbers::log2e * context.abs_scale / context.problem.softcap,
                  static_cast<double>(std::numeric_limits<float>::max())));
     job.softcap_log2 = context.problem.softcap * kLog2E;
   }
