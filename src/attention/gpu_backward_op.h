@@ -1,4 +1,4 @@
-// The backward operation on a GPU: Hopper, or an emulated one.
+// The backward operation on a GPU: Hopper, Blackwell, or an emulated one.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,6 @@ namespace fa4::internal {
 struct NvrtcApi {
   using Program = struct NvrtcProgramTag*;
   using Result = int;  // 0 is success
-  static constexpr Result kCompilationFailed = 6;
 
   Result (*version)(int* major, int* minor);
   Result (*num_supported_archs)(int* count);

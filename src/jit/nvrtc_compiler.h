@@ -43,9 +43,8 @@ class NvrtcCompiler {
   static std::vector<std::string> flags();                   // less the architecture
 
   // Always compiles: knows no cache. `more_flags`: beside flags(). Thread-safe. Throws CompileError
-  // with the compiler's log.
-  // compile_seconds is what the caller waited; the process's first compilation also counts the
-  // time that opening NVRTC took.
+  // with the compiler's log. compile_seconds is what the caller waited; the process's first
+  // compilation also counts the time that opening NVRTC took.
   KernelImage compile(const KernelSource& source, const std::string& architecture,
                       KernelImage::Kind kind = KernelImage::Kind::kCubin,
                       const std::vector<std::string>& more_flags = {}) const;
@@ -56,8 +55,8 @@ class NvrtcCompiler {
   mutable std::atomic<bool> open_time_counted_{false};
 };
 
-// Reads registers, spills, stack and static shared memory out of ptxas's -v output for `entry`;
-// spills and stack of every function in the log count.
+// Reads registers, spills, stack and static shared memory out of ptxas's -v output: spills are
+// those of all functions in it, the others those of the one that takes most.
 KernelResources parse_ptxas_log(const std::string& log);
 
 }  // namespace fa4::internal

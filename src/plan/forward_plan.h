@@ -55,7 +55,7 @@ struct GpuTiling {
 // nullopt for a CPU plan.
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan);
 
-// Its name to users: "cpu_avx512_bf16", "fwd_sm90_bf16_d128".
+// Its name to users: "cpu_avx512_bf16", "fwd_sm90_bf16_d128_m128n128".
 std::string kernel_name(const ForwardPlan& plan);
 
 // The chain of decisions, for `fa4 plan`.

@@ -6,10 +6,9 @@
 // head_dim), v (batch, seqlen_k, heads_kv, head_dim_v), out (batch, seqlen_q, heads_q, head_dim_v);
 // lse (batch, heads_q, seqlen_q) f32. Packed: q (total_q, heads_q, head_dim), lse (heads_q,
 // total_q), and so on, split by cu_seqlens. Paged: k and v are (num_pages, page_size, heads_kv,
-// dim), indexed by page_table (batch, pages_per_seq), or
-// (batch, heads_kv, pages_per_seq). dout is as out; dq, dk, dv as q, k, v. Quantised keys and
-// values, kv_dtype kE4M3, are their numbers times a descale: f32 (batch, blocks of keys, heads_kv)
-// by strides.
+// dim), indexed by page_table (batch, pages_per_seq), or (batch, heads_kv, pages_per_seq). dout is
+// as out; dq, dk, dv as q, k, v. Quantised keys and values, kv_dtype kE4M3, are their numbers times
+// a descale: f32 (batch, blocks of keys, heads_kv) by strides.
 #pragma once
 
 #include <cstdint>

@@ -24,12 +24,13 @@ struct ForwardArgs : SequenceArgs {
   void* stream = nullptr;  // CUstream; NULL on the CPU
 };
 
-// What the numbers of key `n`, or its value's, of sequence b and key head `head` are times; 1
-// without descales. CPU only (reads index tensors).
 enum class Quantised { kKeys, kValues };
-// Elements from k_descale, or v_descale, to that number.
+
+// Elements from k_descale, or v_descale, to the descale of key `n`, or of its value, of sequence b
+// and key head `head`. CPU only (reads index tensors).
 int64_t descale_place(const AttentionProblem& problem, const SequenceArgs& args, Quantised which,
                       int64_t b, int64_t head, int64_t n);
+// That descale; 1 where none are given.
 template <class Args>
 float descale_of(const AttentionProblem& problem, const Args& args, Quantised which, int64_t b,
                  int64_t head, int64_t n) {

@@ -33,7 +33,7 @@ enum CuDeviceAttribute : int {
   kCuComputeMinor = 76,
   kCuSmemPerBlockOptin = 97,
 };
-enum CuFunctionAttribute : int { kCuMaxDynamicSmem = 8, kCuNonPortableCluster = 14 };
+enum CuFunctionAttribute : int { kCuMaxDynamicSmem = 8 };
 enum CuJitOption : int { kCuJitErrorLog = 5, kCuJitErrorLogBytes = 6 };
 enum CuTensorMapType : int { kCuMapF16 = 6, kCuMapF32 = 7, kCuMapBF16 = 9 };
 constexpr int kCuLaunchAttributeCluster = 4;
