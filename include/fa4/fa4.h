@@ -312,7 +312,13 @@ typedef struct fa4_op fa4_op;
 FA4_API fa4_status fa4_prepare(const fa4_plan* plan, fa4_op** op);
 FA4_API void fa4_destroy_op(fa4_op* op);
 
-/* The pointers of one execution. Outputs may overlap neither inputs nor each other. */
+/* The pointers of one execution. For query row i of head h, over the keys j that it sees:
+ *   score_j = scale q_i . k_j   (softcap: softcap tanh(score_j / softcap))
+ *   Z = sum_j exp(score_j)      (has_sink: + exp(sink_h))
+ *   out_i = sum_j exp(score_j) v_j / Z   lse_i = ln Z
+ * A row that sees no key gets out 0 and lse -infinity, with a sink lse = sink_h. Rows beyond
+ * seqused_q, and behind the last packed sequence, are left as they are. Outputs may overlap neither
+ * inputs nor each other. */
 typedef struct fa4_forward_args {
   uint32_t struct_size;
   int32_t has_totals; /* 1: total_q and total_k hold; 0: those of the problem */
@@ -320,7 +326,7 @@ typedef struct fa4_forward_args {
   const void* k;
   const void* v;
   void* out;
-  float* lse;                  /* natural log of the softmax's denominator; NULL: not wanted */
+  float* lse;                  /* NULL: not wanted */
   const void* sink;            /* (heads_q) logits of sink_dtype, when has_sink */
   const int32_t* cu_seqlens_q; /* (batch + 1), packed q: ascending from 0 */
   const int32_t* cu_seqlens_k; /* (batch + 1), packed k */
