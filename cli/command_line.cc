@@ -90,7 +90,10 @@ void give_options(const Options& options, CLI::App& app) {
   for (const Option& option : options.all()) {
     CLI::Option* given = give(option, app);
     if (!option.type_name().empty()) given->type_name(option.type_name());
-    if (option.most() != 0) given->expected(option.least(), option.most());
+    if (option.most() != 0) {
+      given->expected(option.least(), option.most());
+      given->option_text(option.type_name());  // which says how many: no " x 2" behind it
+    }
     if (option.is_hidden()) given->group("");
   }
 }
