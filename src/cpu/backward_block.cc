@@ -68,9 +68,25 @@ RowRange HeadBlocks::key_blocks(int64_t m) const {
 void HeadBlocks::pack_rows(int64_t m) const {
   const AttentionProblem& p = context_.problem;
   const CpuBackwardScratch& s = context_.scratch;
+  if (num_rows(m) == 0) return;
+  store_statistics(m);
+  nonfinite(m) = 0;
+  const Operand q{context_.args.q, TensorRows(p.q, view_, head_, p.group()), p.head_dim,
+                  s.head_dim_padded, s.dq_columns};
+  if (pack_operand(q, m, part(m, s.q), part(m, s.q_panels))) nonfinite(m) |= kNonfiniteQ;
+  const Operand dout{context_.args.dout, TensorRows(p.dout, view_, head_, p.group()), p.head_dim_v,
+                     s.head_dim_v_padded, s.dv_columns};
+  if (pack_operand(dout, m, part(m, s.dout), part(m, s.dout_panels))) {
+    nonfinite(m) |= kNonfiniteDout;
+  }
+  std::fill_n(at<float>(part(m, s.dq)), context_.spec.tile_m * s.dq_columns, 0.0f);
+  turn(m) = static_cast<int32_t>(key_blocks(m).begin);
+}
+
+void HeadBlocks::store_statistics(int64_t m) const {
+  const CpuBackwardScratch& s = context_.scratch;
+  const int64_t first_row = m * context_.spec.tile_m, group = context_.problem.group();
   const int rows = num_rows(m);
-  if (rows == 0) return;
-  const int64_t first_row = m * context_.spec.tile_m, group = p.group();
   auto* lse = at<float>(part(m, s.lse));
   auto* lse_low = at<float>(part(m, s.lse_low));
   auto* delta = at<float>(part(m, s.row_delta));
@@ -85,51 +101,48 @@ void HeadBlocks::pack_rows(int64_t m) const {
     if (context_.args.lse[at_lse] == -kInfinity) continue;
     split(context_.args.lse[at_lse] * std::numbers::log2e, lse[r], lse_low[r]);
     split(context_.delta[at_lse], delta[r], delta_low[r]);
-    const KeyRange range = visible_keys(i, view_.seqlen_q, view_.seqlen_k, p.mask);
+    const KeyRange range = visible_keys(i, view_.seqlen_q, view_.seqlen_k, context_.problem.mask);
     ranges[r] = {range.begin, range.end};
   }
-  const TensorRows q(p.q, view_, head_, group), dout(p.dout, view_, head_, group);
-  nonfinite(m) = 0;
-  const auto pack = [&](const void* data, const TensorRows& from, int64_t dim, int64_t padded,
-                        int64_t columns, char* to_rows, char* to_panels, int32_t flag) {
-    const int64_t row_bytes = padded * s.row_bytes;
-    const int64_t panel_bytes = int64_t{context_.spec.tile_m} * columns * 4 / context_.packing.pair;
-    if (data == nullptr) {
-      std::fill_n(to_rows, context_.spec.tile_m * row_bytes, 0);
-      std::fill_n(to_panels, panel_bytes, 0);
-      return;
-    }
-    if (context_.packing.tile_rows > 0) {
-      const int64_t end = round_up(rows, context_.packing.tile_rows);
-      auto* tiles = at<uint16_t>(to_rows);
-      uint16_t row[kMaxHeadDim];
-      for (int r = 0; r < rows; ++r) {
-        pack_query(p.dtype, data, from.offset(first_row + r), dim, padded, 2, 1.0f, row);
-        store_in_tiles(row, padded, r, tiles);
-      }
-      // Products take whole tiles: rows past the last are 0.
-      std::fill_n(row, padded, uint16_t{0});
-      for (int64_t r = rows; r < end; ++r) store_in_tiles(row, padded, r, tiles);
-      if (pack_columns(tiles, end, padded, context_.spec.tile_m, at<uint16_t>(to_panels))) {
-        nonfinite(m) |= flag;
-      }
-      return;
-    }
-    for (int r = 0; r < rows; ++r) {
-      pack_query(p.dtype, data, from.offset(first_row + r), dim, padded, context_.packing.pair,
-                 1.0f, to_rows + r * row_bytes);
-      if (p.dtype == DType::kF32) widen(padded, to_rows + r * row_bytes);
-    }
-    const BlockSource source{p.dtype, data,   from, first_row, rows, context_.spec.tile_m,
-                             dim,     columns};
-    if (pack_values(source, context_.packing, to_panels)) nonfinite(m) |= flag;
-  };
-  pack(context_.args.q, q, p.head_dim, s.head_dim_padded, s.dq_columns, part(m, s.q),
-       part(m, s.q_panels), kNonfiniteQ);
-  pack(context_.args.dout, dout, p.head_dim_v, s.head_dim_v_padded, s.dv_columns, part(m, s.dout),
-       part(m, s.dout_panels), kNonfiniteDout);
-  std::fill_n(at<float>(part(m, s.dq)), context_.spec.tile_m * s.dq_columns, 0.0f);
-  turn(m) = static_cast<int32_t>(key_blocks(m).begin);
+}
+
+bool HeadBlocks::pack_operand(const Operand& of, int64_t m, char* to_rows, char* to_panels) const {
+  const int tile_m = context_.spec.tile_m, pair = context_.packing.pair;
+  const int64_t row_bytes = of.padded * context_.scratch.row_bytes;
+  if (of.data == nullptr) {
+    std::fill_n(to_rows, tile_m * row_bytes, 0);
+    std::fill_n(to_panels, int64_t{tile_m} * of.columns * 4 / pair, 0);
+    return false;
+  }
+  if (context_.packing.tile_rows > 0) {
+    return pack_operand_in_tiles(of, m, at<uint16_t>(to_rows), at<uint16_t>(to_panels));
+  }
+  const DType dtype = context_.problem.dtype;
+  const int64_t first_row = int64_t{tile_m} * m;
+  const int rows = num_rows(m);
+  for (int r = 0; r < rows; ++r) {
+    pack_query(dtype, of.data, of.rows.offset(first_row + r), of.dim, of.padded, pair, 1.0f,
+               to_rows + r * row_bytes);
+    if (dtype == DType::kF32) widen(of.padded, to_rows + r * row_bytes);
+  }
+  const BlockSource source{dtype, of.data, of.rows, first_row, rows, tile_m, of.dim, of.columns};
+  return pack_values(source, context_.packing, to_panels);
+}
+
+bool HeadBlocks::pack_operand_in_tiles(const Operand& of, int64_t m, uint16_t* tiles,
+                                       uint16_t* panels) const {
+  const int tile_m = context_.spec.tile_m, rows = num_rows(m);
+  const int64_t end = round_up(rows, context_.packing.tile_rows);
+  uint16_t row[kMaxHeadDim];
+  for (int r = 0; r < rows; ++r) {
+    pack_query(context_.problem.dtype, of.data, of.rows.offset(int64_t{tile_m} * m + r), of.dim,
+               of.padded, 2, 1.0f, row);
+    store_in_tiles(row, of.padded, r, tiles);
+  }
+  // Products take whole tiles: rows past the last are 0.
+  std::fill_n(row, of.padded, uint16_t{0});
+  for (int64_t r = rows; r < end; ++r) store_in_tiles(row, of.padded, r, tiles);
+  return pack_columns(tiles, end, of.padded, tile_m, panels);
 }
 
 void HeadBlocks::store_dq(int64_t m) const {

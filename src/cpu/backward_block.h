@@ -51,6 +51,18 @@ class HeadBlocks {
   int32_t& nonfinite(int64_t m) const { return word(context_.scratch.nonfinite, m); }
 
  private:
+  // What a product takes of the queries' side: q or dout, NULL for zeros.
+  struct Operand {
+    const void* data;
+    TensorRows rows;
+    int64_t dim, padded, columns;  // of a row: as given, packed as rows, packed as panels
+  };
+  // lse, delta and the keys that each row sees.
+  void store_statistics(int64_t m) const;
+  // Whether a number is not finite.
+  bool pack_operand(const Operand& of, int64_t m, char* to_rows, char* to_panels) const;
+  bool pack_operand_in_tiles(const Operand& of, int64_t m, uint16_t* tiles, uint16_t* panels) const;
+
   int32_t& word(size_t offset, int64_t m) const {
     return reinterpret_cast<int32_t*>(memory_ + offset)[m];
   }

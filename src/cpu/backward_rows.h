@@ -7,8 +7,6 @@
 
 namespace fa4::internal {
 
-inline constexpr int kMaxHeadDim = 256;
-
 template <class T>
 T* at(char* memory) {
   return reinterpret_cast<T*>(memory);

@@ -8,8 +8,6 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int kMaxDim = 256;
-
 // Without branches, so that the compiler works on many at once.
 uint32_t f16_to_float_bits(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffu;
@@ -107,7 +105,7 @@ bool load_bf16_row(const BlockSource& source, int n, uint16_t* row) {
 bool pack_value_pairs(const BlockSource& source, int lanes, uint32_t* to) {
   const int64_t panel_stride = static_cast<int64_t>(source.tile_n) / 2 * lanes;
   bool nonfinite = false;
-  uint16_t rows[2][kMaxDim];
+  uint16_t rows[2][kMaxHeadDim];
   for (int n = 0; n < source.tile_n; n += 2) {
     nonfinite |= load_bf16_row(source, n, rows[0]);
     nonfinite |= load_bf16_row(source, n + 1, rows[1]);
@@ -119,7 +117,7 @@ bool pack_value_pairs(const BlockSource& source, int lanes, uint32_t* to) {
 bool pack_value_floats(const BlockSource& source, int lanes, uint32_t* to) {
   const int64_t panel_stride = static_cast<int64_t>(source.tile_n) * lanes;
   bool nonfinite = false;
-  uint32_t row[kMaxDim];
+  uint32_t row[kMaxHeadDim];
   for (int n = 0; n < source.tile_n; ++n, to += lanes) {
     if (n < source.count) {
       row_units(source.dtype, source.data, source.rows.offset(source.first + n), source.dim,
@@ -155,7 +153,7 @@ void pack_keys(const BlockSource& source, const CpuPacking& packing, void* packe
   const int lanes = packing.lanes;
   const int64_t units = source.padded / packing.pair;
   auto* to = static_cast<uint32_t*>(packed);
-  uint32_t rows[16][kMaxDim];
+  uint32_t rows[16][kMaxHeadDim];
   for (int panel = 0; panel < source.tile_n; panel += lanes, to += units * lanes) {
     for (int j = 0; j < lanes; ++j) {
       const int n = panel + j;

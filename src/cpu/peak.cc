@@ -1,14 +1,12 @@
 #include "cpu/peak.h"
 
-#include <cstring>
-
-#include <algorithm>
-
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <vector>
 
 #include "cpu/isa/peak_loops.h"
@@ -180,7 +178,7 @@ double measure_read_rate(ThreadPool& pool, const void* data, size_t bytes) {
   constexpr size_t kSlice = size_t{1} << 20;
   const auto slices = static_cast<int64_t>((bytes + kSlice - 1) / kSlice);
   std::atomic<uint64_t> result{0};  // so that no read is left out
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   pool.run(slices, [&](int64_t slice, int) {
     const size_t first = static_cast<size_t>(slice) * kSlice;
     const size_t words = std::min(kSlice, bytes - first) / sizeof(uint64_t);
@@ -193,8 +191,7 @@ double measure_read_rate(ThreadPool& pool, const void* data, size_t bytes) {
     }
     for (const uint64_t sum : sums) result.fetch_add(sum, std::memory_order_relaxed);
   });
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return static_cast<double>(bytes) / std::max(seconds.count(), 1e-9);
+  return static_cast<double>(bytes) / std::max(seconds_since(start), 1e-9);
 }
 
 }  // namespace fa4::internal

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/rounding.h"
 #include "cpu/load.h"
 
 namespace fa4::internal {
@@ -40,7 +41,7 @@ DotOfRow dot_for(const AttentionProblem& p) {
 
 void compute_row_delta(const AttentionProblem& p, const BackwardArgs& args, double* delta,
                        ThreadPool& pool) {
-  const int64_t blocks = (p.seqlen_q + kRows - 1) / kRows;
+  const int64_t blocks = ceil_div(p.seqlen_q, kRows);
   const DotOfRow dot_of_row = dot_for(p);
   pool.run(blocks * p.batch * p.heads_q, [&](int64_t task, int) {
     const int64_t h = task % p.heads_q, block = task / p.heads_q % blocks;

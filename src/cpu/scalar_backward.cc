@@ -7,8 +7,6 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
-
 // A row of floats, converted once.
 struct FloatRow {
   float value[kMaxHeadDim];

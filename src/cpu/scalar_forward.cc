@@ -14,7 +14,6 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int kMaxHeadDim = 256;
 constexpr int kMaxBlock = 64;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();  // index tensors are 32-bit
 constexpr int64_t kMaxHeads = 65536;
-constexpr int64_t kMaxHeadDim = 256;
 
 void check_size(const char* name, int64_t value, int64_t minimum = 0) {
   if (value < minimum || value > kMaxSize) {

@@ -43,6 +43,7 @@ struct MaskSpec {
   bool operator==(const MaskSpec&) const = default;
 };
 
+inline constexpr int kMaxHeadDim = 256;
 // Parts of a row's keys begin at multiples of this many.
 inline constexpr int64_t kSplitStep = 128;
 // Keys that share a descale, where neither all of a sequence nor those of a page do.

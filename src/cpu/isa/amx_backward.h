@@ -75,10 +75,7 @@ class AmxBackwardLoop {
       end_[g] = (end + kStep - 1) / kStep * kStep;
     }
   }
-  int column_of(int64_t key) const {
-    const int64_t column = key - job_.first_key;
-    return column < 0 ? 0 : column > job_.tile_n ? job_.tile_n : static_cast<int>(column);
-  }
+  int column_of(int64_t key) const { return clamp_to(key - job_.first_key, job_.tile_n); }
   bool works_on(int group, int column) const {
     return column >= first_[group] && column < end_[group];
   }

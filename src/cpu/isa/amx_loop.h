@@ -133,8 +133,7 @@ class AmxLoop {
     return end < job_.num_rows ? end : job_.num_rows;
   }
   int column_of(int64_t key, int64_t block) const {
-    const int64_t column = key - block * job_.tile_n;
-    return column < 0 ? 0 : column > job_.tile_n ? job_.tile_n : static_cast<int>(column);
+    return clamp_to(key - block * job_.tile_n, job_.tile_n);
   }
 
   // Finishes the newest item's softmax and the values of the one before, and begins `fresh`; that

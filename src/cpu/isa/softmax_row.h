@@ -9,6 +9,13 @@
 namespace fa4::internal {
 namespace {
 
+constexpr float kRoundToExponent = 12582912.0f + 127.0f;  // as exp2_polynomial (exponential.cc)
+
+// `value` as a column: from 0 to `high`.
+constexpr int clamp_to(int64_t value, int high) {
+  return value < 0 ? 0 : value > high ? high : static_cast<int>(value);
+}
+
 template <class V, int kDegree, int kPower = 0>
 typename V::F exp2_horner(typename V::F f) {
   if constexpr (kPower == kDegree) {
@@ -25,7 +32,7 @@ typename V::F exp2_horner(typename V::F f) {
 template <class V, int kDegree>
 typename V::F exp2_vector(typename V::F x) {
   x = V::max(V::set1(kExp2Lowest), x);
-  const auto round = V::set1(12582912.0f + 127.0f);  // as exp2_polynomial
+  const auto round = V::set1(kRoundToExponent);
   const auto shifted = V::add(x, round);
   const auto fraction = V::sub(x, V::sub(shifted, round));
   return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
@@ -36,7 +43,7 @@ template <class V, int kDegree>
 typename V::F exp2_vector(typename V::F x, typename V::F low) {
   x = V::max(V::set1(kExp2Lowest), x);
   low = V::max(V::min(low, V::set1(1.0f)), V::set1(-1.0f));
-  const auto round = V::set1(12582912.0f + 127.0f);
+  const auto round = V::set1(kRoundToExponent);
   const auto shifted = V::add(x, round);
   const auto fraction = V::add(V::sub(x, V::sub(shifted, round)), low);
   return V::mul(exp2_horner<V, kDegree>(fraction), V::to_exponent(shifted));
@@ -55,7 +62,7 @@ TanhAndSlope<V> tanh_and_slope(typename V::F y) {
   // scores are all at the cap with it: (e + 1)^2, which would be infinite, appears nowhere, and
   // what is left at the ends is taken off.
   y = V::max(V::set1(-126.0f), V::min(V::set1(126.0f), y));
-  const auto round = V::set1(12582912.0f + 127.0f);
+  const auto round = V::set1(kRoundToExponent);
   const auto shifted = V::add(y, round);
   const auto f = V::sub(y, V::sub(shifted, round));
   const auto power = V::to_exponent(shifted);

@@ -15,10 +15,6 @@ namespace {
 constexpr int kRowStep = 6;
 constexpr int kMaxGroups = 64;
 
-constexpr int clamp_to(int64_t value, int high) {
-  return value < 0 ? 0 : value > high ? high : static_cast<int>(value);
-}
-
 template <class Path, int kDegree>
 class TileLoop {
  public:
