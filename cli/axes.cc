@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/rounding.h"
 #include "failure.h"
 #include "parse.h"
 #include "verify/cases.h"
@@ -59,6 +60,13 @@ void check_splits(Direction direction, const ProblemDesc& desc) {
   };
   check("--num-splits", desc.num_splits);
   check("--split-keys", desc.split_keys);
+}
+
+void put_on_pages(ProblemDesc& d, int64_t page_size) {
+  d.layout_kv = Layout::kPaged;
+  d.page_size = page_size;
+  d.pages_per_seq = ceil_div(d.seqlen_k, page_size);
+  d.num_pages = d.batch * d.pages_per_seq;
 }
 
 bool Axes::any_given() const {

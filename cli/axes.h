@@ -33,6 +33,9 @@ class Axes {
 void declare_splits(Options& options, std::optional<std::string>& num_splits,
                     std::optional<std::string>& split_keys);
 
+// Keys and values on pages of so many, as few as hold each sequence's.
+void put_on_pages(fa4::internal::ProblemDesc& desc, int64_t page_size);
+
 // A backward does not cut keys into parts.
 void check_splits(Direction direction, const fa4::internal::ProblemDesc& desc);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "axes.h"
-#include "core/rounding.h"
 #include "failure.h"
 #include "parse.h"
 #include "verify/cases.h"
@@ -114,13 +113,6 @@ void expand(std::vector<ProblemDesc>& problems, const Values& values_of, const S
     }
   }
   problems = std::move(expanded);
-}
-
-void put_on_pages(ProblemDesc& d, int64_t page_size) {
-  d.layout_kv = Layout::kPaged;
-  d.page_size = page_size;
-  d.pages_per_seq = ceil_div(d.seqlen_k, page_size);
-  d.num_pages = d.batch * d.pages_per_seq;
 }
 
 }  // namespace

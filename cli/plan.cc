@@ -6,7 +6,6 @@
 #include "attention/params_layout.h"
 #include "axes.h"
 #include "commands.h"
-#include "core/rounding.h"
 #include "devices.h"
 #include "parse.h"
 
@@ -88,12 +87,7 @@ class PlanCommand final : public Command {
   // Those of a server, which verify draws by itself.
   void set_layouts(ProblemDesc& desc) const {
     desc.has_seqused_k = seqused_k_ || page_size_;
-    if (page_size_) {
-      desc.layout_kv = Layout::kPaged;
-      desc.page_size = parse_int("--page-size", *page_size_, 1, INT32_MAX);
-      desc.pages_per_seq = ceil_div(desc.seqlen_k, desc.page_size);
-      desc.num_pages = desc.batch * desc.pages_per_seq;
-    }
+    if (page_size_) put_on_pages(desc, parse_int("--page-size", *page_size_, 1, INT32_MAX));
     if (total_q_) {
       desc.layout_q = Layout::kPacked;
       desc.total_q = parse_int("--total-q", *total_q_, 0, INT32_MAX);
