@@ -22,8 +22,6 @@ using namespace fa4::internal;
 
 namespace {
 
-constexpr const char* kFile = "FILE.npy|FILE.safetensors:NAME";
-
 class RunCommand final : public Command {
  public:
   const char* name() const override { return "run"; }
@@ -56,7 +54,7 @@ class RunCommand final : public Command {
 
 void RunCommand::declare(Options& app) {
   const auto file = [&](const char* option, Text& text, const char* help) {
-    return app.add_option(option, text, help)->type_name(kFile);
+    return app.add_option(option, text, help)->type_name(kTensorFile);
   };
   file("--q", q_, "(batch, seqlen_q, heads_q, head_dim); packed: (total, heads_q, head_dim)");
   file("--k", k_,
@@ -103,7 +101,7 @@ void RunCommand::declare(Options& app) {
 RunFiles RunCommand::files() const {
   const auto needed = [&](const char* option, const Text& text) {
     if (!text)
-      throw bad_input(fmt::format("{}: is missing; accepted: {} {}", option, option, kFile));
+      throw bad_input(fmt::format("{}: is missing; accepted: {} {}", option, option, kTensorFile));
     return *text;
   };
   RunFiles files{needed("--q", q_), needed("--k", k_), needed("--v", v_),
@@ -160,9 +158,7 @@ void RunCommand::claim_outputs(OutputFiles& outputs) const {
 
 void RunCommand::write(OutputFiles& outputs, const RunInputs& inputs,
                        const ForwardArgs& args) const {
-  static constexpr FileType kTypes[] = {FileType::kF32, FileType::kF32, FileType::kF16,
-                                        FileType::kBF16};
-  const FileType type = kTypes[static_cast<int>(inputs.problem().out_dtype)];
+  const FileType type = file_type_of(inputs.problem().out_dtype);
   if (out_) outputs.set_tensor("--out", type, inputs.out_shape(), args.out);
   if (lse_) outputs.set_tensor("--lse", FileType::kF32, inputs.lse_shape(), args.lse);
 }
@@ -170,12 +166,8 @@ void RunCommand::write(OutputFiles& outputs, const RunInputs& inputs,
 std::vector<double> RunCommand::read_truth(const char* option, const Text& file,
                                            const std::vector<int64_t>& shape) const {
   if (!file) return {};
+  const FileTensor tensor = read_shaped(option, *file, shape);
   return naming(option, *file, [&] {
-    const FileTensor tensor = read_tensor(*file);
-    if (tensor.shape != shape) {
-      throw bad_input(
-          fmt::format("shape {}; accepted: {}", shape_text(tensor.shape), shape_text(shape)));
-    }
     return as_doubles(tensor,
                       dtype_ ? std::optional(parse_dtype("--dtype", *dtype_)) : std::nullopt);
   });

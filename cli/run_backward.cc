@@ -15,27 +15,9 @@ namespace fa4::cli {
 
 using namespace fa4::internal;
 
-namespace {
-
-constexpr const char* kFile = "FILE.npy|FILE.safetensors:NAME";
-
-FileTensor read_shaped(const char* option, const std::string& file,
-                       const std::vector<int64_t>& shape) {
-  return naming(option, file, [&] {
-    FileTensor tensor = read_tensor(file);
-    if (tensor.shape != shape) {
-      throw bad_input(
-          fmt::format("shape {}; accepted: {}", shape_text(tensor.shape), shape_text(shape)));
-    }
-    return tensor;
-  });
-}
-
-}  // namespace
-
 void RunBackward::declare(Options& app) {
   const auto file = [&](const char* option, Text& text, const char* help) {
-    app.add_option(option, text, help)->type_name(kFile);
+    app.add_option(option, text, help)->type_name(kTensorFile);
   };
   file("--dout", dout_, "The gradient of out: computes the gradients too");
   file("--dq", dq_.file, "Written: the gradient of q, in its shape and type");
@@ -57,7 +39,7 @@ bool RunBackward::any_expected() const {
 bool RunBackward::wanted() const {
   const bool asked = any_output() || any_expected();
   if (asked && !dout_ && !dlse_) {
-    throw bad_input(fmt::format("--dout: is missing; accepted: --dout {}, or --dlse", kFile));
+    throw bad_input(fmt::format("--dout: is missing; accepted: --dout {}, or --dlse", kTensorFile));
   }
   if ((dout_ || dlse_) && !asked) {
     throw bad_input(
@@ -149,9 +131,7 @@ void RunBackward::run(const RunInputs& inputs, const DeviceChoice& device, int t
   outcome.json["backward"] = {{"kernel", execution.kernel_name()}, {"ms", ms}, {"tflops", tflops}};
   outcome.text +=
       fmt::format("backward, {}: {:.4g} ms, {:.4g} TFLOP/s\n", execution.kernel_name(), ms, tflops);
-  static constexpr FileType kTypes[] = {FileType::kF32, FileType::kF32, FileType::kF16,
-                                        FileType::kBF16};
-  const FileType type = kTypes[static_cast<int>(p.grad_dtype)];
+  const FileType type = file_type_of(p.grad_dtype);
   for (Gradient* gradient : {&dq_, &dk_, &dv_}) {
     if (!gradient->file) continue;
     outputs.set_tensor(gradient->option, type, gradient->shape, gradient->data.data());

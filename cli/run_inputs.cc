@@ -421,4 +421,12 @@ double RunInputs::flops() const {
          static_cast<double>(problem_.head_dim + problem_.head_dim_v);
 }
 
+FileTensor read_shaped(const char* option, const std::string& file, const Shape& shape) {
+  FileTensor tensor = read(option, file);
+  if (tensor.shape != shape) {
+    refuse(option, file, "shape {}; accepted: {}", shape_text(tensor.shape), shape_text(shape));
+  }
+  return tensor;
+}
+
 }  // namespace fa4::cli

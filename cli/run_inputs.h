@@ -88,4 +88,8 @@ Args RunInputs::common_args() const {
   return args;
 }
 
+// The tensor of `option`, `file`. Throws Failure{kBadInput} when its shape is another.
+FileTensor read_shaped(const char* option, const std::string& file,
+                       const std::vector<int64_t>& shape);
+
 }  // namespace fa4::cli

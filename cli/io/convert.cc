@@ -58,6 +58,12 @@ void check_bits(const FileTensor& tensor, std::optional<DType> asked) {
 
 }  // namespace
 
+FileType file_type_of(DType dtype) {
+  return dtype == DType::kF32   ? FileType::kF32
+         : dtype == DType::kF16 ? FileType::kF16
+                                : FileType::kBF16;
+}
+
 DType element_type(const FileTensor& tensor, std::optional<DType> asked) {
   check_bits(tensor, asked);
   if (tensor.type == FileType::kI32 || tensor.type == FileType::kI64) {

@@ -14,6 +14,9 @@ namespace fa4::cli {
 fa4::internal::DType element_type(const FileTensor& tensor,
                                   std::optional<fa4::internal::DType> asked);
 
+// The type under which a file holds elements of `dtype`, which is not e4m3.
+FileType file_type_of(fa4::internal::DType dtype);
+
 // Copied, converted to `dtype` with one rounding to nearest even.
 std::vector<unsigned char> as_elements(const FileTensor& tensor, fa4::internal::DType dtype);
 // Any float type, widened.

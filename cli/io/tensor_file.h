@@ -28,6 +28,9 @@ struct FileTensor {
   int64_t elements() const;
 };
 
+// How a tensor is named on the command line.
+inline constexpr const char* kTensorFile = "FILE.npy|FILE.safetensors:NAME";
+
 // Where a tensor is, or will be.
 struct TensorPath {
   std::string file;
