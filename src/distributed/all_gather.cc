@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
 #include "distributed/gather.h"
 
 namespace fa4::internal {
@@ -72,7 +73,7 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
     const int64_t columns = p.slice_heads_q() * whole.head_dim;
     dq_made = {gather.room.take(gather.local_rows() * columns * kFloat), columns, kFloat};
   }
-  const int64_t sink_bytes = (p.slice_heads_q() * kFloat + 255) / 256 * 256;
+  const int64_t sink_bytes = round_up(p.slice_heads_q() * kFloat, 256);
   const auto num_parts = static_cast<int>(gather.parts().size());
   const Address dsinks = whole.has_sink ? gather.room.take(num_parts * sink_bytes) : Address{};
   ExchangeBuilder in(p);
