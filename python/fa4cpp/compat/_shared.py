@@ -12,6 +12,13 @@ from .._problem import Options
 from ..torch import _tensors
 
 
+def document(module, library):
+    """Docstrings for the functions of a module that stand in the place of the library's."""
+    for name in module["__all__"]:
+        if module[name].__doc__ is None:
+            module[name].__doc__ = f"{name} of {library}, with its arguments and results. What is refused: docs/python/migration.md."
+
+
 def refuse_others(**keywords):
     """Raises for keywords that ask for what is not here."""
     for keyword, value in keywords.items():

@@ -116,3 +116,6 @@ def _flash_attn_varlen_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_
                      max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, softmax_scale=softmax_scale, causal=causal,
                      softcap=softcap, window_size=_shared.window((window_size_left, window_size_right)), deterministic=deterministic)
     return _shared.row_sums(dout, out, softmax_lse)
+
+
+_shared.document(globals(), "flash-attn 2.8")

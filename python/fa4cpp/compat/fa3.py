@@ -138,3 +138,6 @@ def _flash_attn_backward(dout, q, k, v, out, softmax_lse, cu_seqlens_q: Optional
                      softmax_scale=softmax_scale, causal=is_causal, softcap=softcap,
                      window_size=_shared.window((window_size_left, window_size_right)), deterministic=deterministic)
     return _shared.row_sums(dout, out, softmax_lse)
+
+
+_shared.document(globals(), "flash-attn 3")

@@ -120,3 +120,6 @@ def _flash_attn_bwd(q, k, v, out, dout, lse, softmax_scale=None, causal=False, s
         causal=causal, window_size=_shared.window_of_fa4((window_size_left, window_size_right), causal), softcap=softcap,
         deterministic=deterministic)
     return (dq, dk, dv) if learnable_sink is None else (dq, dk, dv, dsink.to(learnable_sink.dtype))
+
+
+_shared.document(globals(), "flash-attn-4")

@@ -36,3 +36,6 @@ def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu
                             window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic, out=out, sink=s_aux,
                             num_splits=num_splits, k_descale=k_descale, v_descale=v_descale)
     return result if return_softmax_lse else result[0]  # which return_attn_probs does not change there
+
+
+_shared.document(globals(), "vLLM's fork of flash-attn")
