@@ -222,7 +222,6 @@ struct SmemLayout {
   int maxima;    // float[q tile][128]: at the tile's end, in powers of two
   int tiles;     // QTiles[kTileSlots]
   int ranks;     // LengthRanks, of parts
-  int cancel;    // ptx::CancelResponse
   int cancel;    // kCancelBytes: launch control's response, 16-byte aligned
   int barriers;  // uint64_t[barriers().count()]
   int tmem;      // uint32_t: what tcgen05.alloc returned
