@@ -122,7 +122,7 @@ void resolve_lanes(const Exec& exec, const MemoryOperand& operand, LaneHosts* ho
 void access_lanes(Exec& exec, const Insn& insn, const MemoryOperand& operand, LaneHosts* hosts) {
   resolve_lanes(exec, operand, hosts);
   if (operand.space == Space::kLocal || operand.space == Space::kParam) return;
-  if (operand.writes) exec.cluster->note_progress();
+  if (operand.writes && !operand.atomic) exec.cluster->note_progress();
   if (exec.observer != nullptr) tell_access(exec, insn, operand);
 }
 

@@ -27,7 +27,8 @@ bool is_shared(const Exec& exec, const MemoryOperand& operand, int lane) {
                                operand.address.offset, lane)) != Space::kGlobal;
 }
 
-void apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
+// True when the place holds something else now.
+bool apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
   const auto register_of = [&](Slot slot) {
     return exec.slot_bytes(slot, 32 * op.element_bytes) + lane * op.element_bytes;
   };
@@ -49,13 +50,18 @@ void apply(const Exec& exec, const AtomicOp& op, std::byte* place, int lane) {
     if (op.d[i] == kNoSlot) continue;
     std::memcpy(register_of(op.d[i]), old + i * op.element_bytes, op.element_bytes);
   }
+  return std::memcmp(old, place, op.operand.bytes) != 0;
 }
 
 Flow run_atomic(Exec& exec, const Insn& insn) {
   const AtomicOp& op = insn.form<AtomicOp>();
   LaneHosts hosts;
   access_lanes(exec, insn, op.operand, &hosts);
-  exec.for_lanes([&](int lane) { apply(exec, op, hosts.at[lane], lane); });
+  bool changed = false;
+  exec.for_lanes([&](int lane) { changed |= apply(exec, op, hosts.at[lane], lane); });
+  // One that leaves memory as it is frees nobody: it may be a poll, of a lock that is taken, or of
+  // a flag by .add of 0.
+  if (changed) exec.cluster->note_progress();
   return Flow::kNext;
 }
 

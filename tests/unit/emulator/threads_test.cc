@@ -124,6 +124,24 @@ st.release.gpu.global.u32 [%d3], %r5;)";
   }
 }
 
+// An atomic that changes nothing is a poll, and the CTA that it waits for must get its turn.
+TEST(HostThreads, ACtaMayPollByAnAtomic) {
+  for (const char* poll : {"atom.acquire.gpu.global.add.u32 %r2, [%d0], 0;",
+                           "atom.acquire.gpu.global.cas.b32 %r2, [%d0], 0, 0;",
+                           "atom.acquire.gpu.global.or.b32 %r2, [%d0], 0;"}) {
+    PtxProgram program(
+        std::string("mov.u32 %r1, %ctaid.x;\nsetp.ne.u32 %p0, %r1, 0;\n@%p0 bra GO;\n"
+                    "WAIT: ") +
+            poll +
+            "\nsetp.ne.u32 %p1, %r2, 7;\n@%p1 bra WAIT;\nret;\n"
+            "GO: atom.release.gpu.global.add.u32 %r2, [%d0], 1;\n",
+        with_threads(1));
+    const uint64_t out = program.buffer("out", std::vector<uint32_t>(1, 0));
+    const auto report = program.launch(out, 0, 1, 8);
+    EXPECT_EQ(report.status, "ok") << poll << text_of(report);
+  }
+}
+
 TEST(HostThreads, TheFirstClustersTrapIsTheOneReported) {
   const char* const body = R"(
 mov.u32 %r1, %ctaid.x;
