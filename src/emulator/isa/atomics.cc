@@ -61,7 +61,11 @@ Flow run_atomic(Exec& exec, const Insn& insn) {
   exec.for_lanes([&](int lane) { changed |= apply(exec, op, hosts.at[lane], lane); });
   // One that leaves memory as it is frees nobody: it may be a poll, of a lock that is taken, or of
   // a flag by .add of 0.
-  if (changed) exec.cluster->note_progress();
+  if (changed) {
+    exec.cluster->note_progress();
+  } else if (op.d[0] != kNoSlot) {
+    exec.cluster->note_poll();
+  }
   return Flow::kNext;
 }
 

@@ -23,6 +23,9 @@ constexpr uint64_t kSpinInstructions = 100'000;
 constexpr uint64_t kSpinOfWarp = 1024;
 // After so many, lanes that wait for those that poll go on alone.
 constexpr uint64_t kAloneInstructions = 5 * kSpinInstructions;
+// They may be what is polled for: the lane that holds a lock waits where the loop around it ends
+// until the others have it too. After so many atomics in vain it goes on sooner.
+constexpr uint64_t kAlonePolls = 4096;
 constexpr uint32_t kQuantum = 512;
 // Rounds in which every try_wait gave up and nothing came of it: a deadlock. As many barriers can
 // be polled in turn.
@@ -171,6 +174,13 @@ uint32_t Cluster::run_warp(Warp& warp) {
     } else if (i < present) {
       --present;
     }
+    // Those whose lanes another one took along (Exec::gather).
+    for (size_t k = warp.groups.size(); k-- > 0;) {
+      if (warp.groups[k]->mask != 0) continue;
+      warp.groups.erase(warp.groups.begin() + static_cast<ptrdiff_t>(k));
+      i -= k < i;
+      present -= k < present;
+    }
   }
   return ran;
 }
@@ -206,6 +216,10 @@ void Cluster::others_moved() {
 
 // So many warps have run, and nothing came of it.
 void Cluster::let_spin(uint32_t warps) {
+  if (polls > kAlonePolls) {
+    polls = 0;
+    release_joins();
+  }
   const uint64_t most = launch.options.resident == 1 ? kSpinInstructions : warps * kSpinOfWarp;
   if (instructions - quiet_.advanced <= most) return;
   quiet_.advanced = instructions;

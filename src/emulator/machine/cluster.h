@@ -48,6 +48,7 @@ struct Cluster {
   // is that of a thousand instructions, and a limit on instructions is one on the time of a run.
   uint64_t product_instructions = 0;
   uint64_t progress = 0;  // counts what may free a waiting warp; see note_progress
+  uint64_t polls = 0;     // since then
   FamilyStates states;
 
   enum class State : uint8_t { kRunning, kStuck, kDone };
@@ -57,7 +58,12 @@ struct Cluster {
   // vain counts from here.
   void others_moved();
   // A barrier phase, a store that others may poll ...: resets the livelock count.
-  void note_progress() { ++progress; }
+  void note_progress() {
+    ++progress;
+    polls = 0;
+  }
+  // An atomic has read a place and left it as it was, as one does that waits for a lock.
+  void note_poll() { ++polls; }
   template <class T>
   T& state() {
     return states.get<T>();

@@ -42,6 +42,10 @@ bool Exec::gather(uint32_t member_mask, const Insn& insn) {
     if (!waits_here(*other)) continue;
     other->wait.kind = Wait::Kind::kNone;
     ++other->pc;
+    if (other->join != group->join || other->join_pc != group->join_pc) continue;
+    // They go on as one: an .aligned instruction may follow.
+    group->mask |= other->mask;
+    other->mask = 0;
   }
   mask = here;
   return true;

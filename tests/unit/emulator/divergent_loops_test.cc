@@ -57,6 +57,27 @@ TEST(DivergentLoops, LetOtherLanesOfTheWarpSetTheFlagThatTheyPoll) {
   }
 }
 
+// Who has the lock waits behind the loop for the lanes that poll, and must go on without them; all
+// of them have met again when they come to the barrier.
+TEST(DivergentLoops, LetTheLaneThatHoldsALockGoOnAlone) {
+  for (const char* policy : kPolicies) {
+    MachineOptions options = under(policy);
+    options.max_instructions = 10'000'000;
+    options.check = "all";
+    PtxProgram program(
+        "lock: atom.acquire.cta.global.cas.b32 %r1, [%d0], 0, 1;\nsetp.ne.u32 %p0, %r1, 0;\n"
+        "@%p0 bra lock;\nld.relaxed.cta.global.u32 %r2, [%d0+4];\nadd.u32 %r2, %r2, 1;\n"
+        "st.relaxed.cta.global.u32 [%d0+4], %r2;\n"
+        "atom.release.cta.global.exch.b32 %r1, [%d0], 0;\n"
+        "bar.warp.sync 0xffffffff;\nbar.sync 0;\n",
+        options);
+    const uint64_t out = program.buffer("out", std::vector<uint32_t>(2, 0));
+    const LaunchReport report = program.launch(out, 0, 64);
+    EXPECT_EQ(report.status, "ok") << policy << text_of(report);
+    EXPECT_EQ(program.read<uint32_t>(out, 2), (std::vector<uint32_t>{0, 64})) << policy;
+  }
+}
+
 TEST(DivergentLoops, EndAtTheLimit) {
   expect_limit("again: @%p0 bra met;\nadd.u32 %r2, %r2, 1;\nmet: bra.uni again;\n");
   expect_limit("again: @%p0 bra again;\nbra.uni again;\n");
