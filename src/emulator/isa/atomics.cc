@@ -88,8 +88,8 @@ void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, boo
     atomic->is_wide_exchange = true;
     return;
   }
-  atomic->in_global = find_reducer(op, type, !no_flush);
-  atomic->in_shared = find_reducer(op, type, false);
+  atomic->in_global = find_reducer(op, type, !no_flush, ReduceIn::kGlobal);
+  atomic->in_shared = find_reducer(op, type, false, ReduceIn::kShared);
   if (atomic->in_global.apply == nullptr) decoder.fail("this operation does not take this type");
   atomic->parts = bytes / atomic->in_global.bytes;
 }

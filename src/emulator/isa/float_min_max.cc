@@ -52,7 +52,8 @@ struct MinMax64 {
     double r = (kMax ? a > b : a < b) ? a : b;
     r = a == b ? std::bit_cast<double>(kMax ? x & y : x | y) : r;
     r = b != b ? a : r;
-    return a != a ? b : r;
+    r = a != a ? b : r;
+    return first_nan(r, r, r);  // of two NaN: b, made quiet
   }
 };
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "emulator/isa/formats.h"
 #include "emulator/isa/tensor_forms.h"
 #include "emulator/machine/fragment.h"
 #include "emulator/machine/mma_math.h"
@@ -165,7 +166,7 @@ Flow run_mma(Exec& exec, const Insn& insn) {
   return Flow::kNext;
 }
 
-// Double precision: fused multiply-adds in the order of k.
+// Double precision: fused multiply-adds in the order of k, NaN as each of them has it.
 Flow run_double(Exec& exec, const Insn& insn) {
   const auto& form = insn.form<MmaSyncForm>();
   exec.require_converged(insn);
@@ -193,7 +194,8 @@ Flow run_double(Exec& exec, const Insn& insn) {
   for (int row = 0; row < form.m; ++row) {
     for (int column = 0; column < 8; ++column) {
       for (int k = 0; k < form.k; ++k) {
-        c[row][column] = std::fma(a[row][k], b[k][column], c[row][column]);
+        const double sum = std::fma(a[row][k], b[k][column], c[row][column]);
+        c[row][column] = first_nan(sum, b[k][column], c[row][column], a[row][k]);
       }
     }
   }

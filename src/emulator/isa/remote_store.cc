@@ -213,7 +213,7 @@ void decode_reduce_async(Decoder& decoder, Insn& insn) {
   const ReduceOp op = take_reduce_op(decoder);
   const Type type = decoder.need_type();
   if (is_float(type) || op == ReduceOp::kExchange) decoder.fail("red.async takes integers");
-  store.reducer = find_reducer(op, type, false);
+  store.reducer = find_reducer(op, type, false, ReduceIn::kShared);
   if (store.reducer.apply == nullptr) decoder.fail("this operation does not take this type");
   decode_remote(decoder, insn, store, type);
 }

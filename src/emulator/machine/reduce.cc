@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "core/dtype.h"
+#include "emulator/isa/formats.h"
 
 namespace ptxemu {
 namespace {
@@ -86,10 +87,23 @@ void reduce_f32(std::byte* memory, const std::byte* values, std::byte* before, s
 }
 
 template <ReduceOp kOp>
-void reduce_f64(std::byte* memory, const std::byte* values, std::byte* before, size_t count) {
+void order_f64(std::byte* memory, const std::byte* values, std::byte* before, size_t count) {
   apply_each<uint64_t>(memory, values, before, count, [](uint64_t old, uint64_t value) {
     return std::bit_cast<uint64_t>(
         combine_floats<kOp>(std::bit_cast<double>(old), std::bit_cast<double>(value)));
+  });
+}
+
+// An H100's results. In global memory a NaN that is added comes before one that is there, and
+// neither is made quiet. In shared memory a loop adds, as add.f64 does; which NaN comes first is
+// ptxas's.
+template <ReduceIn kWhere>
+void add_f64(std::byte* memory, const std::byte* values, std::byte* before, size_t count) {
+  apply_each<uint64_t>(memory, values, before, count, [](uint64_t old, uint64_t value) {
+    const double a = std::bit_cast<double>(old), b = std::bit_cast<double>(value);
+    if (kWhere == ReduceIn::kGlobal && is_nan(b)) return value;
+    if (kWhere == ReduceIn::kGlobal && is_nan(a)) return old;
+    return std::bit_cast<uint64_t>(first_nan(a + b, a, b));
   });
 }
 
@@ -158,7 +172,7 @@ void swap_narrow(std::byte* memory, const std::byte* compare, const std::byte* v
 
 }  // namespace
 
-Reducer find_reducer(ReduceOp op, Type type, bool flush) {
+Reducer find_reducer(ReduceOp op, Type type, bool flush, ReduceIn where) {
   switch (type) {
     case Type::kU32:
     case Type::kB32: return integer_reducer<uint32_t>(op);
@@ -174,7 +188,10 @@ Reducer find_reducer(ReduceOp op, Type type, bool flush) {
                                    reduce_f32<kMax, false>);
     case Type::kF64:
       if (op == ReduceOp::kExchange) return integer_reducer<uint64_t>(op);
-      return float_reducer(op, 8, reduce_f64<kAdd>, reduce_f64<kMin>, reduce_f64<kMax>);
+      return float_reducer(
+          op, 8,
+          where == ReduceIn::kGlobal ? add_f64<ReduceIn::kGlobal> : add_f64<ReduceIn::kShared>,
+          order_f64<kMin>, order_f64<kMax>);
     case Type::kF16:
     case Type::kF16x2:
       return float_reducer(op, 2, reduce_f16<kAdd>, reduce_f16<kMin>, reduce_f16<kMax>);

@@ -20,9 +20,12 @@ struct Reducer {
   uint32_t bytes = 0;  // of one element
 };
 
+// Which unit adds: the L2 cache, or the multiprocessor. It decides what NaN a sum of .f64 is.
+enum class ReduceIn : uint8_t { kGlobal, kShared };
+
 // f16x2 and bf16x2 are taken as f16 and bf16: count elements accordingly. `flush`: f32 subnormals
 // become zero before and after. apply is null for what the manual does not combine.
-Reducer find_reducer(ReduceOp op, Type type, bool flush);
+Reducer find_reducer(ReduceOp op, Type type, bool flush, ReduceIn where = ReduceIn::kGlobal);
 
 // Compare and swap of 2, 4, 8 or 16 bytes; what memory held goes to `before`.
 void compare_and_swap(std::byte* memory, const std::byte* compare, const std::byte* value,
