@@ -55,6 +55,15 @@ def flushed(kind, bits, ftz):
     return bits & 1 << exponent_bits + mantissa_bits if ftz and subnormal else bits
 
 
+def is_flushed(kind, sign, magnitude, mode):
+    """.ftz makes zero what is below the normal numbers when it is rounded to all of their digits, with any exponent (read on an H100)."""
+    least = split(kind, 1 << FORMATS[kind][1])[1]
+    if not 0 < magnitude < least:
+        return False
+    # Between 0 and 2 the format has all of its digits.
+    return split(kind, rounded(kind, sign, magnitude / least * 2, mode))[1] < 2
+
+
 def total(terms, mode):
     """Sign and magnitude of a sum of signed terms; an exact zero is +0, with rm -0, and the terms' sign if they agree."""
     value = sum(-m if s else m for s, m in terms)

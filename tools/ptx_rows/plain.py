@@ -54,7 +54,7 @@ def arithmetic(op, kind, mode, ftz, sat, values, relu=False):
         sign, magnitude = product_ if op == "mul" else numbers.total([product_, terms[2]], mode)
     else:
         sign, magnitude = numbers.total(terms, mode)
-    if ftz and 0 < magnitude < numbers.split(kind, 1 << numbers.FORMATS[kind][1])[1]:
+    if ftz and numbers.is_flushed(kind, sign, magnitude, mode):
         magnitude = magnitude * 0
     if sat:
         sign, magnitude = (0, magnitude * 0) if sign or magnitude == 0 else (0, min(magnitude, 1))

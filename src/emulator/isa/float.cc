@@ -1,6 +1,8 @@
 // add, sub, mul, fma of .f32, .f32x2, .f64 and the mixed forms ("Floating Point Instructions",
 // "Mixed Precision Floating Point Instructions"; PTX ISA 9.7.3, 9.7.5).
+#include <cmath>
 #include <type_traits>
+#include <utility>
 
 #include "emulator/isa/alu.h"
 #include "emulator/isa/alu_rows.h"
@@ -37,11 +39,53 @@ struct F32 {
   }
 };
 
+// Products with .ftz. Some that come out as the least of the normal numbers become zero all the
+// same; that is rare, so lanes are looked at again only where a result is that number.
+template <Op kOp, Round kRound, bool kSat, int kPer>
+struct FlushedProducts {
+  PTXEMU_INLINE static float apply(float a, float b, float c) {
+    return operate<kOp, kRound>(flush(a), flush(b), flush(c));
+  }
+  // Where a result is the least of the normal numbers: was it less when it was rounded?
+  __attribute__((noinline, cold)) static void run_slowly(const Exec& exec, const Insn& insn) {
+    const float *a = exec.lanes<float, kPer>(insn.a), *b = exec.lanes<float, kPer>(insn.b);
+    const float* c = kOp == Op::kFma ? exec.lanes<float, kPer>(insn.c) : a;
+    float* d = exec.lanes<float, kPer>(insn.d);
+    each_lane<kPer>(exec.mask, d, [=](int i) {
+      const float r = flush(apply(a[i], b[i], c[i]));
+      const double product = static_cast<double>(flush(a[i])) * static_cast<double>(flush(b[i]));
+      double remainder = 0;
+      const double value = kOp == Op::kFma ? two_sum(product, flush(c[i]), &remainder) : product;
+      const bool tiny = std::fabs(r) == 0x1p-126f && flushes(kRound, value, remainder);
+      return finish<kSat>(tiny ? std::copysign(0.0f, r) : r);
+    });
+  }
+  PTXEMU_INLINE static void run(const Exec& exec, const Insn& insn) {
+    const float *a = exec.lanes<float, kPer>(insn.a), *b = exec.lanes<float, kPer>(insn.b);
+    const float* c = kOp == Op::kFma ? exec.lanes<float, kPer>(insn.c) : a;
+    float* d = exec.lanes<float, kPer>(insn.d);
+    alignas(64) float aside[32 * kPer];
+    float* results = exec.mask == ~0u && d != a && d != b && d != c ? d : aside;
+    uint32_t least = 0;
+    PTXEMU_INDEPENDENT
+    for (int i = 0; i < 32 * kPer; ++i) {
+      const float r = finish<kSat>(flush(apply(a[i], b[i], c[i])));
+      least |= std::fabs(r) == 0x1p-126f ? ~0u : 0u;
+      results[i] = r;
+    }
+    if (__builtin_expect(least != 0, 0)) return run_slowly(exec, insn);
+    if (results == d) return;
+    const float* r = aside;
+    each_lane<kPer>(exec.mask, d, [=](int i) PTXEMU_LAMBDA { return r[i]; });
+  }
+};
+
 template <Op kOp, Round kRound, bool kFlush, bool kSat, int kPer>
-using Lanes =
+using Lanes = std::conditional_t<
+    kFlush && (kOp == Op::kMul || kOp == Op::kFma), FlushedProducts<kOp, kRound, kSat, kPer>,
     std::conditional_t<kOp == Op::kFma,
                        Map3<F32<kOp, kRound, kFlush, kSat>, float, float, float, float, kPer>,
-                       Map2<F32<kOp, kRound, kFlush, kSat>, float, float, float, kPer>>;
+                       Map2<F32<kOp, kRound, kFlush, kSat>, float, float, float, kPer>>>;
 
 // Directed roundings are rare, but for add.rm, by which exponentials find the integer below.
 template <Op kOp, Round kRound, class L>
@@ -157,6 +201,10 @@ void decode_mixed(Decoder& decoder, Insn& insn, const FloatForm& form, Type type
                                 : mixed_handler<kOp, BfloatFormat>(form);
 }
 
+bool is_literal(const Operand& operand) {
+  return operand.kind == Operand::Kind::kFloat || operand.kind == Operand::Kind::kInteger;
+}
+
 template <Op kOp>
 void decode(Decoder& decoder, Insn& insn, Type type) {
   if (is_half(type)) return decode_half(decoder, insn, type, static_cast<HalfOp>(kOp));
@@ -173,6 +221,10 @@ void decode(Decoder& decoder, Insn& insn, Type type) {
   } else {
     operands_2(decoder, insn, type);
   }
+  // ptxas has a constant come second, which decides the NaN of a result of .f64.
+  const bool swap = type == Type::kF64 && kOp != Op::kSub && is_literal(decoder.operand(1)) &&
+                    !is_literal(decoder.operand(2));
+  if (swap) std::swap(insn.a, insn.b);
   switch (type) {
     case Type::kF32: insn.run = f32_handler<kOp>(form, false); break;
     case Type::kF32x2: insn.run = f32_handler<kOp>(form, true); break;

@@ -1,6 +1,8 @@
 // "Half Precision Floating Point Instructions" (PTX ISA 9.7.4): .f16, .bf16 and pairs of them.
 // Sums and products of 11-bit numbers are rounded right by way of float; fma goes through a double
 // rounded to odd.
+#include <cmath>
+
 #include "emulator/isa/alu.h"
 #include "emulator/isa/float_decode.h"
 
@@ -36,7 +38,10 @@ struct Half {
         break;
     }
     if (kClamp == Clamp::kSat) r = saturate_unit(r);
-    uint16_t h = flush_half<Format, kFlush>(Format::store(r));
+    // What is below the normal numbers when it is rounded to 11 bits and any exponent becomes zero,
+    // as on an H100.
+    if (kFlush) r = std::fabs(r) < 0x1p-14f - 0x1p-26f ? std::copysign(0.0f, r) : r;
+    uint16_t h = Format::store(r);
     if (kClamp == Clamp::kRelu) h = relu_16(h, kInfinity<Format>);
     return h;
   }

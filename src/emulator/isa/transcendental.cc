@@ -1,5 +1,7 @@
 // div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh ("Floating Point Instructions", PTX ISA 9.7.3.8
 // and 9.7.3.13 to 9.7.3.22; "Half Precision Floating Point Instructions": tanh, ex2).
+#include <cmath>
+
 #include "emulator/isa/alu.h"
 #include "emulator/isa/alu_rows.h"
 #include "emulator/isa/approx.h"
@@ -144,7 +146,13 @@ struct Directed {
       const T first = reciprocal ? T{1} : prepare(a[i]);
       const T second = b != nullptr ? prepare(b[i]) : prepare(a[i]);
       T r = prepare(host_rounded(kOp, form.round, first, second, T{0}));
-      if constexpr (std::is_same_v<T, float>) r = canonical(r);
+      if constexpr (std::is_same_v<T, float>) {
+        r = canonical(r);
+        // No quotient is so near to a limit that a double would not tell.
+        const double quotient = static_cast<double>(first) / static_cast<double>(second);
+        const bool tiny = kOp == HostOp::kDiv && flushes(form.round, quotient, 0);
+        if (ftz && tiny) r = std::copysign(0.0f, r);
+      }
       d[i] = r;
     });
   }
