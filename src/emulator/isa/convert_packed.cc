@@ -191,9 +191,12 @@ struct ToTf32 {
     const PairForm& form = insn.form<PairForm>();
     const auto* a = exec.lanes<float>(insn.a);
     each_lane(exec.mask, exec.lanes<uint32_t>(insn.d), [&](int i) {
-      // NaN: .rna cuts it off, as it does everything; the others give the canonical one.
-      const bool cut = form.rounding.round == SmallRound::kNearestAway && !form.rounding.finite;
-      if (cut && a[i] != a[i]) return bits_of_float(a[i]) & 0xffffe000;
+      // NaN: .rna cuts it off, as it does everything, and .satfinite takes it for something beyond
+      // the largest number and goes one down, as an H100 does; the others give the canonical one.
+      const bool cut = form.rounding.round == SmallRound::kNearestAway;
+      if (cut && a[i] != a[i]) {
+        return (bits_of_float(a[i]) & 0xffffe000) - (form.rounding.finite ? 0x2000 : 0);
+      }
       return encode_small(a[i], form.format, form.rounding) << 13;
     });
   }

@@ -106,8 +106,8 @@ uint64_t convert_value(const ConvertForm& form, uint64_t raw) {
     return extended(form.to, form.sat ? std::clamp(value, least(form.to), most(form.to)) : value);
   }
   if (form.from == Type::kBF16 && form.to == Type::kF32 && !form.sat) {
-    const uint32_t wide = static_cast<uint32_t>(raw) << 16;  // NaN too
-    return form.ftz ? bits_of_float(flush(float_of_bits(wide))) : wide;
+    const uint32_t wide = static_cast<uint32_t>(raw) << 16;  // NaN too, but for .ftz
+    return form.ftz ? bits_of_float(canonical(flush(float_of_bits(wide)))) : wide;
   }
   const double x = load_float(form.from, raw, form.ftz);
   if (!is_float(form.to)) return float_to_integer(form, x);

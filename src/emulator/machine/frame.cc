@@ -66,7 +66,7 @@ uint64_t special_value(SpecialRegister which, const Warp& warp, const Launch& la
     case S::kLanemaskGe: return ~((1u << lane) - 1) & 0xffffffffu;
     case S::kLanemaskGt: return ~((2ull << lane) - 1) & 0xffffffffu;
     case S::kDynamicSmemSize: return shape.dynamic_shared_bytes;
-    case S::kTotalSmemSize:
+    case S::kTotalSmemSize: return cta.shared_bytes - kReservedShared;
     case S::kAggrSmemSize: return cta.shared_bytes;
     case S::kReservedSmemBegin: return 0;
     case S::kReservedSmemEnd: return kReservedShared;
