@@ -29,7 +29,7 @@ import sys
 from ptx_rows import compare, core, hardware, pack
 
 FAMILIES = ("memory", "address", "atomics", "warp", "sync", "copies", "tensor_copies", "products", "tcgen05", "control", "plain", "conversions", "words",
-            "refused")
+            "h100", "refused")
 THREADS = 256
 WIDTH = {"b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32, "s32": 32,
          "f32": 32, "f16x2": 32, "bf16x2": 32, "u16x2": 32, "s16x2": 32, "tf32": 32, "b64": 64, "u64": 64, "s64": 64,
