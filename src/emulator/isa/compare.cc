@@ -283,6 +283,9 @@ void decode_setp(Decoder& decoder, Insn& insn) {
   Form form = take_sources(decoder, insn, comparison, combine, type);
   const Operand& d = decoder.operand(0);
   const bool two = d.kind == Operand::Kind::kPair;
+  if (two && (type == Type::kF16 || type == Type::kBF16)) {
+    decoder.fail("a comparison of .f16 or .bf16 gives one predicate");
+  }
   insn.d = decoder.dest(two ? d.list[0] : d, Type::kPred);
   if (two) form.second = decoder.dest(d.list[1], Type::kPred);
   decoder.set_form(insn, form);

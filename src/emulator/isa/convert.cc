@@ -275,6 +275,35 @@ void check_rounding(const Decoder& decoder, const ConvertForm& form) {
   if (!plain) decoder.fail("this rounding does not go with these types");
 }
 
+// Whether every value of an integer type is one of another.
+bool fits(Type from, Type to) {
+  const bool from_signed = is_signed(from), to_signed = is_signed(to);
+  if (from_signed == to_signed) return bits_of(from) <= bits_of(to);
+  return to_signed && bits_of(from) < bits_of(to);
+}
+
+// What the manual's syntax has and no assembler takes.
+void check_assembler(const Decoder& decoder, const ConvertForm& form) {
+  const bool from_float = is_float(form.from), to_float = is_float(form.to);
+  const bool same = form.from == form.to;
+  if (from_float && to_float && form.has_rounding) {
+    const bool wider = bits_of(form.to) > bits_of(form.from) && form.from != Type::kBF16;
+    if (!form.integral && (same || wider)) decoder.fail("an exact conversion takes no rounding");
+    if (form.integral && !same) decoder.fail("rounding to an integer needs one type");
+  }
+  const auto with_byte = [](Type one, Type other) {
+    return one == Type::kBF16 && !is_float(other) && bits_of(other) == 8;
+  };
+  if (with_byte(form.from, form.to) || with_byte(form.to, form.from)) {
+    decoder.fail("no conversion between .bf16 and 8 bits");
+  }
+  const bool bfloat = form.from == Type::kBF16 || form.to == Type::kBF16;
+  if (form.sat && bfloat) decoder.fail("a conversion with .bf16 takes no .sat");
+  if (form.sat && !from_float && !to_float && fits(form.from, form.to)) {
+    decoder.fail("a conversion to a type that holds every value takes no .sat");
+  }
+}
+
 void decode_value(Decoder& decoder, Insn& insn, ConvertForm form) {
   if (!is_value(form.from) || !is_value(form.to)) {
     decoder.fail("no conversion from ." + std::string(name_of(form.from)) + " to ." +
@@ -290,6 +319,7 @@ void decode_value(Decoder& decoder, Insn& insn, ConvertForm form) {
     form.finite = decoder.take("satfinite");
   }
   form.sat = decoder.take("sat");
+  check_assembler(decoder, form);
   decoder.need_operands(2, 2);
   insn.a = decoder.source_any(decoder.operand(1), form.from, &form.source_bits);
   insn.d = decoder.dest_any(decoder.operand(0), form.to, &form.dest_bits);

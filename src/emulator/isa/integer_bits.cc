@@ -187,9 +187,20 @@ void decode_brev(Decoder& decoder, Insn& insn) {
   insn.run = type == Type::kB32 ? handler<Map1<Brev, uint32_t>>() : handler<Map1<Brev, uint64_t>>();
 }
 
+// A position or a length that is written as a number has 8 bits.
+void check_field(const Decoder& decoder, size_t first) {
+  for (size_t i = first; i < first + 2; ++i) {
+    const Operand& operand = decoder.operand(i);
+    if (decoder.is_constant(operand) && operand.integer > 255) {
+      decoder.fail("a position and a length are from 0 to 255");
+    }
+  }
+}
+
 void decode_bfe(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
   decoder.need_operands(4, 4);
+  check_field(decoder, 2);
   insn.a = decoder.source(1, type);
   insn.b = decoder.source(2, Type::kU32);
   insn.c = decoder.source(3, Type::kU32);
@@ -207,6 +218,7 @@ void decode_bfi(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
   if (type != Type::kB32 && type != Type::kB64) decoder.fail("the type must be .b32 or .b64");
   decoder.need_operands(5, 5);
+  check_field(decoder, 3);
   insn.a = decoder.source(1, type);
   insn.b = decoder.source(2, type);
   insn.c = decoder.source(3, Type::kU32);

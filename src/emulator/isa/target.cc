@@ -25,7 +25,7 @@ enum class Need : uint8_t {
 
 struct Feature {
   std::string_view mnemonic;   // the statement's first word, or its first words
-  std::string_view qualifier;  // empty: with any
+  std::string_view qualifier;  // empty: with any; a.b: with both
   Need need;
 };
 
@@ -42,6 +42,8 @@ constexpr Feature kFeatures[] = {
     {"sub", "f32x2", Need::kBlackwell},
     {"mul", "f32x2", Need::kBlackwell},
     {"fma", "f32x2", Need::kBlackwell},
+    {"cvt.rn", "satfinite.tf32", Need::kBlackwell},
+    {"cvt.rz", "satfinite.tf32", Need::kBlackwell},
     {"cp.async.bulk", "", Need::kHopper},
     {"cp.reduce.async.bulk", "", Need::kHopper},
     {"barrier.cluster", "", Need::kHopper},
@@ -91,6 +93,15 @@ bool begins_with(std::span<const std::string_view> words, std::string_view mnemo
   return false;
 }
 
+bool has_all(std::span<const std::string_view> words, std::string_view qualifiers) {
+  for (size_t dot = 0; dot != std::string_view::npos;) {
+    dot = qualifiers.find('.');
+    if (std::ranges::find(words, qualifiers.substr(0, dot)) == words.end()) return false;
+    qualifiers.remove_prefix(dot == std::string_view::npos ? 0 : dot + 1);
+  }
+  return true;
+}
+
 // Targets of one architecture name it with an a, those of a family with an f; others run on
 // whatever is not older.
 bool runs_on(const Target& target, const DeviceModel& device) {
@@ -128,7 +139,7 @@ void check_in_target(std::span<const std::string_view> words, std::string_view t
   for (const Feature& feature : kFeatures) {
     if (!begins_with(words, feature.mnemonic)) continue;
     const bool all = feature.qualifier.empty();
-    if (!all && std::find(words.begin(), words.end(), feature.qualifier) == words.end()) continue;
+    if (!all && !has_all(words, feature.qualifier)) continue;
     if (meets(Target::of(target), feature.need)) continue;
     throw Error(
         ErrorCode::kUnknownForm, 0,

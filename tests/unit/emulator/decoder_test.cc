@@ -45,6 +45,13 @@ TEST(Decoder, NamesTheQualifierThatItDoesNotKnow) {
   expect_refused("min.ftz.s32 %r1, %r2, %r3;", ".ftz");
   expect_refused("setp.lo.s32 %p1, %r1, %r2;", ".lo");
   expect_refused("cvt.f16.f32 %r1, %f1;", ".rn");
+  expect_refused("cvt.rn.f32.f32 %f1, %f2;", "no rounding");
+  expect_refused("cvt.rz.f64.f32 %rd1, %f2;", "no rounding");
+  expect_refused("cvt.rni.bf16.f16 %r1, %r2;", "one type");
+  expect_refused("cvt.sat.s32.u16 %r1, %r2;", ".sat");
+  expect_refused("cvt.rn.sat.bf16.f32 %r1, %f2;", ".sat");
+  expect_refused("cvt.rn.bf16.s8 %r1, %r2;", "8 bits");
+  expect_refused(".reg .b16 %h<3>; setp.lt.f16 %p1|%p2, %h1, %h2;", "one predicate");
 }
 
 TEST(Decoder, NamesOperandsThatDoNotFit) {
@@ -54,6 +61,9 @@ TEST(Decoder, NamesOperandsThatDoNotFit) {
   expect_refused("add.f32 %f1, %f2, 1;", "integer");
   expect_refused("mov.b64 %rd1, {%r1, %r2, %r3};", "vector");
   expect_refused("lop3.b32 %r1, %r2, %r3, %r4, 256;", "0..255");
+  expect_refused("bfe.u32 %r1, %r2, 256, 3;", "0 to 255");
+  expect_refused("bfe.s64 %rd1, %rd2, 3, -1;", "0 to 255");
+  expect_refused("bfi.b32 %r1, %r2, %r3, 3, 300;", "0 to 255");
 }
 
 TEST(Decoder, RefusesCarriesThatDoNotExist) {
