@@ -1,5 +1,6 @@
 """Results that an H100 gave where the manual is silent or was read otherwise: NaN of f64 and of conversions, and what .ftz makes zero."""
 
+import itertools
 import struct
 
 from .core import Family, u64s
@@ -27,6 +28,10 @@ PLAIN = [
     ("min.f64", 64, 64, [((QUIET, SIGNALLING), 0x7FF8000000000001), ((QUIET, NEGATIVE), 0xFFFCDEADBEEF0123)]),
     ("max.f64", 64, 64, [((QUIET, SIGNALLING), 0x7FF8000000000001), ((0xFFFFFFFFFFFFFF7F, 0x7FF0000000000004), 0x7FF8000000000004)]),
 ] + [(f"cvt.{mode}ftz.f32.bf16", 16, 32, [((a,), 0x7FFFFFFF) for a in (0x7FC0, 0xFFC0, 0x7F81, 0xFFAA, 0x7FFF, 0xFFFF)]) for mode in ("", "rn.", "rz.", "rm.", "rp.")]
+
+# fma.rn.oob of halves: 7ff7, which tensor copies fill with, is zero as a factor and a NaN like any other as the third operand.
+OUT_OF_BOUNDS = [(0x7FF7, 0, 0xBC01), (0x7FFF, 0x7FF7, 0x7FFF), (0xB05F, 0x7FF7, 0), (0x7FF7, 0xFBFF, 0x37FE), (0, 0x8000, 0x7FF7), (0x7FFF, 0, 0), (0, 0x8000, 0), (0, 0, 0x8000)]
+BOUNDED = [0, 0, 0, 0, 0x7FFF, 0x7FFF, 0, 0]
 
 # In memory, added, their sum in global memory.
 SUMS = [(0x3FF0000030000000, NEGATIVE, NEGATIVE), (NEGATIVE, 0x3690000000000001, NEGATIVE), (SIGNALLING, 0xBFF0000000000002, SIGNALLING), (0x7FFFFFFF00000000, 0xFFF7FFFFFFFFFFFE, 0xFFF7FFFFFFFFFFFE),
@@ -90,6 +95,15 @@ def families():
         load = "".join(f"ld.global.b{bits} {name},[%d1+{i * bits // 8}];" for i, name in enumerate(names))
         family.row("plain", form, pack(result, [d_ for _, d_ in lanes]), ORIGIN, block=len(lanes), size=count * bits // 8, result=result // 8, G=load, D=d, O=",".join(names),
                    S=f"st.global.b{result} [%d2],{d};", arch="sm_90a", **{"in": words(b"".join(pack(bits, ops) for ops, _ in lanes))})
+    origin = "9.7.4.4: +0 where a factor is the NaN of tensor copies; read on an H100 for .f16"
+    halves = [v for row in OUT_OF_BOUNDS for v in row]
+    for relu, kind in itertools.product(("", "relu."), ("f16", "bf16")):
+        common = {"arch": "sm_90a", "block": len(BOUNDED)}
+        family.row("plain", f"fma.rn.oob.{relu}{kind}", pack(16, BOUNDED), origin, size=6, result=2, G="".join(f"ld.global.b16 %h{i},[%d1+{2 * i}];" for i in range(3)), D="%h9", O="%h0,%h1,%h2",
+                   S="st.global.b16 [%d2],%h9;", **common, **{"in": words(pack(16, halves))})
+        both = [v | w << 16 for v, w in zip(halves, halves[3:] + halves[:3])]
+        family.row("plain", f"fma.rn.oob.{relu}{kind}x2", pack(32, [v | w << 16 for v, w in zip(BOUNDED, BOUNDED[1:] + BOUNDED[:1])]), origin, size=12, result=4,
+                   G="".join(f"ld.global.b32 %r{i},[%d1+{4 * i}];" for i in range(3)), D="%r9", O="%r0,%r1,%r2", S="st.global.b32 [%d2],%r9;", **common, **{"in": words(pack(32, both))})
     family.kernel("sum", "mul.wide.u32 %d1, %t, 16; add.s64 %d1, %in, %d1; mul.wide.u32 %d2, %t, 8; add.s64 %d2, %out, %d2; ld.global.v2.b64 {%d3, %d4}, [%d1]; st.global.b64 [%d2], %d3;\n"
                   "$form $D[%d2], %d4;")
     sums = {"block": len(SUMS), "in": words(pack(64, [v for row in SUMS for v in row[:2]])), "arch": "sm_90a"}

@@ -84,6 +84,25 @@ Handler half_handler(Type type, bool ftz, Clamp clamp) {
   });
 }
 
+// fma with .oob: zero where a factor is the NaN that tensor copies fill with.
+template <class F>
+struct OutOfBounds {
+  PTXEMU_INLINE static uint16_t apply(uint16_t a, uint16_t b, uint16_t c) {
+    constexpr uint16_t kFilled = 0x7ff7;
+    return a == kFilled || b == kFilled ? uint16_t{0} : F::apply(a, b, c);
+  }
+};
+Handler out_of_bounds_handler(Type type, bool relu) {
+  const bool pair = bits_of(type) == 32, bfloat = type == Type::kBF16 || type == Type::kBF16x2;
+  return by_bool(relu, [&](auto clamped) {
+    constexpr Clamp kClamp = decltype(clamped)::value ? Clamp::kRelu : Clamp::kNone;
+    using F16 = Half<HalfOp::kFma, HalfFormat, false, kClamp>;
+    using BF16 = Half<HalfOp::kFma, BfloatFormat, false, kClamp>;
+    return bfloat ? rare_lanes<OutOfBounds<BF16>, HalfOp::kFma>(pair)
+                  : rare_lanes<OutOfBounds<F16>, HalfOp::kFma>(pair);
+  });
+}
+
 // --- abs and neg: the sign bit
 // ----------------------------------------------------------------------
 template <class Format, bool kFlush, bool kNegate>
@@ -159,6 +178,7 @@ void decode_half(Decoder& decoder, Insn& insn, Type type, HalfOp op) {
   const FloatForm form = take_float_form(decoder, type);
   if (form.round != Round::kNearest) decoder.fail("half precision rounds to nearest (.rn) only");
   if (op == HalfOp::kFma && !form.has_round) decoder.fail("fma needs .rn");
+  const bool bounds = op == HalfOp::kFma && !form.ftz && !form.sat && decoder.take("oob");
   const bool relu = op == HalfOp::kFma && decoder.take("relu");
   if (relu && form.sat) decoder.fail(".sat and .relu exclude each other");
   const Clamp clamp = form.sat ? Clamp::kSat : relu ? Clamp::kRelu : Clamp::kNone;
@@ -166,6 +186,10 @@ void decode_half(Decoder& decoder, Insn& insn, Type type, HalfOp op) {
     operands_3(decoder, insn, type);
   } else {
     operands_2(decoder, insn, type);
+  }
+  if (bounds) {
+    insn.run = out_of_bounds_handler(type, relu);
+    return;
   }
   switch (op) {
     case HalfOp::kAdd: insn.run = half_handler<HalfOp::kAdd>(type, form.ftz, clamp); break;

@@ -46,6 +46,7 @@ constexpr Feature kFeatures[] = {
     {"cvt.rz", "satfinite.tf32", Need::kBlackwell},
     {"cp.async.bulk", "", Need::kHopper},
     {"cp.reduce.async.bulk", "", Need::kHopper},
+    {"fma", "oob", Need::kHopper},
     {"barrier.cluster", "", Need::kHopper},
     {"elect", "", Need::kHopper},
     {"fence.mbarrier_init", "", Need::kHopper},
