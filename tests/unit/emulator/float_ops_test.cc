@@ -91,6 +91,26 @@ TEST(FloatOps, PackedPairs) {
             (Values{pair(f32(0x1.fffffep-1f), f32(1), 32)}));
 }
 
+// Which numbers near the least normal one .ftz makes zero: those that are less when they are
+// rounded to 24 bits with any exponent.
+TEST(FloatOps, FlushesWhatIsSmallBeforeItsExponentIsCut) {
+  constexpr uint64_t kLeast = 0x00800000, kZero = 0, kBelowOne = 0x3f7fffff;
+  EXPECT_EQ(results({"mul.rn.f32 d, a, b"}, {{kLeast}, {kBelowOne}}), (Values{kLeast}));
+  EXPECT_EQ(results({"mul.rn.ftz.f32 d, a, b"}, {{kLeast, 0x80800000}, {kBelowOne, kBelowOne}}),
+            (Values{kZero, 0x80000000}));
+  EXPECT_EQ(results({"mul.rp.ftz.sat.f32 d, a, b"}, {{kLeast}, {kBelowOne}}), (Values{kZero}));
+  // The least normal number less 2^-24, 2^-25 (a tie, to even) and 2^-26 of itself.
+  const std::vector<Values> sums{
+      {0x80800000}, {f32(0x1p-24f), f32(0x1p-25f), f32(0x1p-26f)}, {kLeast}};
+  EXPECT_EQ(results({"fma.rn.ftz.f32 d, a, b, c"}, sums), (Values{kZero, kLeast, kLeast}));
+  EXPECT_EQ(results({"fma.rp.ftz.f32 d, a, b, c"}, sums), (Values{kZero, kLeast, kLeast}));
+  EXPECT_EQ(results({"fma.rz.ftz.f32 d, a, b, c"}, sums), (Values{kZero, kZero, kZero}));
+  // Others of the warp are as they were.
+  EXPECT_EQ(results({"fma.rn.ftz.f32 c, a, b, c; mov.b32 d, c"},
+                    {{0x80800000, f32(3)}, {f32(0x1p-24f), f32(5)}, {kLeast, f32(7)}}),
+            (Values{kZero, f32(22)}));
+}
+
 TEST(FloatOps, FusedRoundsOnce) {
   // (1 + 2^-12)^2 - 1 needs 25 bits.
   EXPECT_EQ(results({"fma.rn.f32 d, a, b, c"}, {{f32(0x1.001p0f)}, {f32(0x1.001p0f)}, {f32(-1)}}),
