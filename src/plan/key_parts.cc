@@ -32,6 +32,7 @@ struct Costs {
 };
 constexpr Costs kCosts{60, 120, 120, 350, 1.0};          // 15 ns a key at head_dim 128
 constexpr Costs kCostsOfBytes{120, 240, 240, 700, 1.0};  // 7.5 ns a key
+constexpr Costs kHopperCostsOfBytes{120, 240, 240, 700, 0.8};
 
 // The same of a Hopper GPU in nanoseconds, and what an SM takes for a key while memory keeps up:
 // the key's bytes, at head_dim 64 more of a block's chain of products and exponentials. Measured on
@@ -211,15 +212,16 @@ bool can_exchange(const AttentionProblem& p, const DeviceSpec& device) {
       traits_of(*find_sm90_part_row(p.head_dim, p.head_dim_v), element_of(p), false));
 }
 
-// Where parts may be put together in clusters by the device's own bandwidth.
+// Where parts may meet in clusters by the device's own bandwidth.
 Costs costs_of(const AttentionProblem& p, const DeviceSpec& device, bool exchanges) {
-  if (p.is_quantised()) return kCostsOfBytes;
+  const bool blackwell = is_sm100(device.architecture);
+  if (p.is_quantised()) return blackwell ? kCostsOfBytes : kHopperCostsOfBytes;
   if (!exchanges) return kCosts;
   const bool narrow = p.head_dim <= 64;
   const HopperCosts& ns = narrow ? kHopperCostsOf64 : kHopperCosts;
   const double bandwidth =
       device.memory_bandwidth > 0 ? device.memory_bandwidth : h200_spec().memory_bandwidth;
-  const double columns = static_cast<double>(p.head_dim + p.head_dim_v);
+  const auto columns = static_cast<double>(p.head_dim + p.head_dim_v);
   const double of_all =
       1e9 * columns * kElementBytes * device.num_sms / (kReachedBandwidth * bandwidth);
   const double of_one = narrow ? ns.key : ns.key * columns / 256;

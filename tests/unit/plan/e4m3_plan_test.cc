@@ -69,6 +69,24 @@ TEST(E4m3Plan, KeysAreCutWhereRowsAreFew) {
   EXPECT_EQ(plan.steps.size(), 2u);
   EXPECT_FALSE(spec_of(decode(128, 300)).parts.are_cut());
   EXPECT_EQ(spec_of(decode(128, 300)).schedule.source, TileSource::kStride);
+  ProblemDesc d = decode(128);
+  d.seqlen_k = 1024;
+  EXPECT_FALSE(spec_of(d).parts.are_cut()) << "64 CTAs read nearly as fast as all";
+}
+
+// Ranking has nothing to save but time, and not where keys are few.
+TEST(E4m3Plan, ManySequencesOfManyKeysGoByLength) {
+  const auto source_of = [](int64_t head_dim, int64_t batch, int64_t seqlen_k) {
+    ProblemDesc d = decode(head_dim);
+    d.batch = batch;
+    d.seqlen_k = seqlen_k;
+    d.has_seqused_k = true;
+    return spec_of(d).schedule.source;
+  };
+  EXPECT_EQ(source_of(128, 128, 8192), TileSource::kByLength);
+  EXPECT_EQ(source_of(128, 64, 1024), TileSource::kStride) << "3972 keys of each CTA";
+  EXPECT_EQ(source_of(128, 129, 8192), TileSource::kStride) << "too many to rank";
+  EXPECT_EQ(source_of(64, 128, 8192), TileSource::kStride) << "no room for the ranks";
 }
 
 TEST(E4m3Plan, StridesAreOfBytes) {
