@@ -84,12 +84,13 @@ Handler half_handler(Type type, bool ftz, Clamp clamp) {
   });
 }
 
-// fma with .oob: zero where a factor is the NaN that tensor copies fill with.
+// fma with .oob: zero where a factor is the NaN that tensor copies fill with, of either sign.
 template <class F>
 struct OutOfBounds {
   PTXEMU_INLINE static uint16_t apply(uint16_t a, uint16_t b, uint16_t c) {
     constexpr uint16_t kFilled = 0x7ff7;
-    return a == kFilled || b == kFilled ? uint16_t{0} : F::apply(a, b, c);
+    const bool filled = (a & 0x7fff) == kFilled || (b & 0x7fff) == kFilled;
+    return filled ? uint16_t{0} : F::apply(a, b, c);
   }
 };
 Handler out_of_bounds_handler(Type type, bool relu) {
