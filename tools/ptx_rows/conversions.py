@@ -55,8 +55,10 @@ def converted(d, s, mode, ftz, sat, bits):
             magnitude = Fraction(abs(whole(-magnitude if sign else magnitude, mode)))
     if sat:
         sign, magnitude = (0, Fraction(0)) if sign or magnitude == 0 else (0, min(magnitude, Fraction(1)))
-    result = numbers.rounded(d, sign, magnitude, mode if mode in ("rn", "rz", "rm", "rp") else "rn")
-    return numbers.flushed(d, result, ftz and d == "f32")
+    mode = mode if mode in ("rn", "rz", "rm", "rp") else "rn"
+    if ftz and d == "f32" and numbers.is_flushed(d, sign, magnitude, mode):
+        magnitude = Fraction(0)
+    return numbers.rounded(d, sign, magnitude, mode)
 
 
 def add_scalars(family):

@@ -212,7 +212,12 @@ PTXEMU_INLINE float approx_div(float a, float b) {
   const float scale = large ? 0.25f : small ? 0x1p24f : 1.0f;
   const float numerator = flush_if<kFlush>(flush_if<kFlush>(a) * scale);
   const float denominator = flush_if<kFlush>(flush_if<kFlush>(b) * scale);
-  return canonical(flush_if<kFlush>(numerator * unit_rcp(denominator)));
+  const float reciprocal = unit_rcp(denominator), product = numerator * reciprocal;
+  if constexpr (!kFlush) return canonical(product);
+  // Its last multiplication flushes as mul.ftz does: what rounds to less than the normal numbers
+  // with any exponent. Where the scaled one overflows or is NaN, the product is not so small.
+  const bool tiny = std::fabs((numerator * 0x1p64f) * reciprocal) < 0x1p-62f;
+  return canonical(tiny ? std::copysign(0.0f, product) : product);
 }
 
 // --- The upper halves of .f64 -------------------------------------------------------------------

@@ -3,6 +3,8 @@
 // are in convert_packed.cc.
 #include "emulator/isa/convert.h"
 
+#include <cmath>
+
 #include "emulator/isa/alu_rows.h"
 #include "emulator/isa/rounding.h"
 
@@ -89,7 +91,8 @@ template <bool kFlush>
 struct FromDouble {
   PTXEMU_INLINE static float apply(double a) {
     const uint64_t bits = std::bit_cast<uint64_t>(a);
-    const float r = flush_if<kFlush>(static_cast<float>(a));
+    const bool tiny = kFlush && std::fabs(a) < kLeastUnflushed;
+    const float r = tiny ? std::copysign(0.0f, static_cast<float>(a)) : static_cast<float>(a);
     return a == a ? r : float_of_bits(nan_of_double(bits, 23));
   }
 };

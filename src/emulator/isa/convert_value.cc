@@ -68,6 +68,15 @@ const SmallFormat& format_of(Type type) {
   return type == Type::kF16 ? kF16Format : type == Type::kBF16 ? kBF16Format : kF32Format;
 }
 
+Round round_of(SmallRound round) {
+  switch (round) {
+    case SmallRound::kZero: return Round::kZero;
+    case SmallRound::kDown: return Round::kDown;
+    case SmallRound::kUp: return Round::kUp;
+    default: return Round::kNearest;
+  }
+}
+
 uint64_t store_float(const ConvertForm& form, double x) {
   if (form.sat) x = std::isnan(x) ? 0.0 : std::clamp(x, 0.0, 1.0) + 0.0;
   if (form.to == Type::kF64) {
@@ -78,8 +87,8 @@ uint64_t store_float(const ConvertForm& form, double x) {
   }
   const SmallRounding rounding{form.rounding, form.finite, form.relu, 0};
   const uint32_t code = encode_small(x, format_of(form.to), rounding);
-  if (form.to == Type::kF32 && form.ftz) return bits_of_float(flush(float_of_bits(code)));
-  return code;
+  const bool tiny = form.to == Type::kF32 && form.ftz && flushes(round_of(form.rounding), x, 0);
+  return tiny ? code & 0x80000000 : code;
 }
 
 // An integer of up to 64 bits, rounded to double as asked, or to odd for what is rounded further.

@@ -71,6 +71,8 @@ PTXEMU_INLINE float mul_rounded(float a, float b) {
   if constexpr (kRound == Round::kNearest) return a * b;
   return round_sum<kRound>(static_cast<double>(a) * static_cast<double>(b), 0);
 }
+// The least magnitude that .ftz leaves a number when it is rounded to nearest.
+inline constexpr double kLeastUnflushed = 0x1p-126 - 0x1p-151;
 // Whether a number of the exact value value + remainder (of which only the sign counts) is one that
 // .ftz makes zero: below the normal numbers when it is rounded to 24 bits and any exponent, as an
 // H100 has it. Where it was rounded to the least of the normal numbers, that may be so still.
@@ -81,7 +83,7 @@ PTXEMU_INLINE bool flushes(Round round, double value, double remainder) {
     const double most = 0x1p-126 - 0x1p-150;
     return magnitude < most || (magnitude == most && beyond <= 0);
   }
-  const double least = round == Round::kNearest ? 0x1p-126 - 0x1p-151 : 0x1p-126;
+  const double least = round == Round::kNearest ? kLeastUnflushed : 0x1p-126;
   return magnitude < least || (magnitude == least && beyond < 0);
 }
 
