@@ -23,6 +23,8 @@ def check_fit(lengths, rows, k_cache, page_table):
     if page_table is not None and len(page_table.shape) != 2:
         raise InvalidArgumentError(f"page_table has shape {tuple(page_table.shape)}; accepted: ({len(lengths)}, pages_per_seq)")
     capacity = k_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
+    if rows > capacity and len(lengths):
+        raise InvalidArgumentError(f"k has {rows} new keys a sequence; accepted: 0 to {capacity}, the cache's room")
     for b, length in enumerate(lengths):
         if length < 0 or length + rows > capacity:
             new = f" with {rows} new keys" if rows else ""

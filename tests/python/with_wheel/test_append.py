@@ -136,6 +136,8 @@ class Append(unittest.TestCase):
             halves = [of(cache.astype(numpy.float16)) for cache in self.caches]
             for text, arrays, options in (
                     (r"^cache_seqlens\[1\] 10 with 3 new keys; accepted: 0 to 9", (*caches, *new), dict(cache_seqlens=[1, 10])),
+                    ("^k has 3 new keys a sequence; accepted: 0 to 2, the cache's room", (*(cache[:, :2] for cache in caches), *new),
+                     dict(cache_seqlens=0)),
                     (r"^v_cache has shape \(2, 12, 2, 32\) and dtype float16; accepted: \(2, 12, 2, head_dim_v\) and float32",
                      (caches[0], halves[1], *new), dict(cache_seqlens=1)),
                     (r"^v has shape \(2, 2, 2, 32\); accepted: \(2, 3, 2, 32\)", (*caches, new[0], new[1][:, :2]), dict(cache_seqlens=1)),
