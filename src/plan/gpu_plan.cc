@@ -6,7 +6,6 @@
 #include <bit>
 
 #include "core/rounding.h"
-#include "kernels/geometry/length_ranks.h"
 
 namespace fa4::internal {
 namespace {
@@ -85,7 +84,7 @@ int choose_sections(const AttentionProblem& p, const DeviceSpec& device, const L
 // Whether the device can rank tiles by their keys: few rows, so that a sequence is one tile of each
 // head, which begins with its first key.
 bool can_rank(const AttentionProblem& p, const LaunchShape& shape, int group) {
-  return shape.ranks_lengths && p.batch <= kMostRanked && !p.mask.is_bounded_left() &&
+  return p.batch <= shape.most_ranked && !p.mask.is_bounded_left() &&
          p.seqlen_q * packed_rows(group) <= shape.tile_m;
 }
 

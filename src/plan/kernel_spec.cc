@@ -132,7 +132,7 @@ LaunchShape Sm90ForwardSpec::shape() const {
               sm90::smem_layout(traits, parts.cluster > 1 ? sm90::inbox_bytes(traits) : 0).total,
           .cluster = parts.cluster * traits.cluster,
           .reads_keys_once = sm90::reads_keys_once(traits),
-          .ranks_lengths = sm90::reads_keys_once(traits),
+          .most_ranked = sm90::reads_keys_once(traits) ? kMostRanked : 0,
           .pages = traits.pages};
 }
 
@@ -156,7 +156,7 @@ LaunchShape Sm100ForwardSpec::shape() const {
           .smem_bytes = sm100::smem_layout(traits).total,
           .cluster = traits.cta_group,
           .launch_control = traits.cta_group == 1,
-          .ranks_lengths = traits.parts,
+          .most_ranked = traits.parts ? kMostRanked : 0,
           .pages = traits.pages};
 }
 
@@ -178,7 +178,7 @@ LaunchShape E4m3ForwardSpec::shape() const {
           .threads = mma::num_threads(traits),
           .smem_bytes = mma::smem_layout(traits).total,
           .counter = false,  // each loader warp counts tiles by itself
-          .ranks_lengths = mma::can_rank(traits),
+          .most_ranked = mma::can_rank(traits) ? kMostRanked : 0,
           .pages = traits.pages};
 }
 

@@ -57,7 +57,7 @@ struct LaunchShape {
   bool launch_control = false;   // the kernel knows it
   bool counter = true;           // the kernel can take tiles from one
   bool reads_keys_once = false;  // a tile's time is that of reading its keys
-  bool ranks_lengths = false;    // the kernel can go by them (few rows)
+  int most_ranked = 0;           // sequences by whose lengths the kernel can go (few rows)
   Pages pages = Pages::kNone;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "emulator/isa/lanes.h"
+#include "emulator/machine/first_nan.h"
 
 namespace ptxemu {
 
@@ -27,21 +28,6 @@ PTXEMU_INLINE float flush_if(float x) {
   return kFlush ? flush(x) : x;
 }
 PTXEMU_INLINE float canonical(float x) { return x == x ? x : float_of_bits(kNan32); }
-// Results of .f64 that are NaN: the NaN of the operands that comes first, made quiet, else one with
-// the sign set; as an H200 gives them.
-inline constexpr uint64_t kQuietBit = 0x0008000000000000;
-PTXEMU_INLINE bool is_nan(double x) { return x != x; }
-PTXEMU_INLINE double first_nan(double result, double first, double second) {
-  const uint64_t invalid = 0xfff8000000000000;
-  uint64_t bits = is_nan(result) ? invalid : std::bit_cast<uint64_t>(result);
-  bits = is_nan(second) ? std::bit_cast<uint64_t>(second) | kQuietBit : bits;
-  return std::bit_cast<double>(is_nan(first) ? std::bit_cast<uint64_t>(first) | kQuietBit : bits);
-}
-PTXEMU_INLINE double first_nan(double result, double first, double second, double third) {
-  const double of_two = first_nan(result, second, third);
-  return is_nan(first) ? first_nan(result, first, first) : of_two;
-}
-
 // [0, 1]; NaN to +0.
 PTXEMU_INLINE float saturate_unit(float x) {
   const float low = x > 0.0f ? x : 0.0f;

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "core/dtype.h"
-#include "emulator/isa/formats.h"
+#include "emulator/machine/first_nan.h"
 
 namespace ptxemu {
 namespace {
