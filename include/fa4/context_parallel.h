@@ -30,7 +30,9 @@ class Communicator : public Owned<fa4_communicator, fa4_destroy_communicator> {
  public:
   // Of threads of this process, [r] for rank r; CPUs and emulated devices.
   static std::vector<Communicator> local(int32_t ranks) {
-    std::vector<fa4_communicator*> handles(static_cast<size_t>(ranks > 0 ? ranks : 1));
+    constexpr int32_t kMost = 1024;  // other numbers are refused, and need no room
+    std::vector<fa4_communicator*> handles(
+        static_cast<size_t>(ranks > 0 && ranks <= kMost ? ranks : 1));
     check(fa4_create_local_communicators(ranks, handles.data()));
     std::vector<Communicator> communicators;
     for (fa4_communicator* handle : handles) communicators.push_back(Communicator(handle));

@@ -543,6 +543,14 @@ TEST(ContextParallel, PlansDescribeThemselves) {
   fa4_communicator* handle = nullptr;
   EXPECT_EQ(fa4_create_local_communicators(0, &handle), FA4_INVALID_ARGUMENT);
   EXPECT_TRUE(contains(fa4_last_error(), "ranks 0; accepted: 1 to 1024"));
+  for (const int32_t ranks : {-1, 1025, 0x7fffffff}) {
+    try {
+      fa4::Communicator::local(ranks);
+      ADD_FAILURE() << ranks;
+    } catch (const fa4::Error& error) {
+      EXPECT_TRUE(contains(error.what(), std::to_string(ranks) + "; accepted: 1 to 1024"));
+    }
+  }
 }
 
 TEST(SequencePartition, EveryTokenHasOneRank) {
