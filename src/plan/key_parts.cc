@@ -36,7 +36,7 @@ constexpr Costs kHopperCostsOfBytes{120, 240, 240, 700, 0.8};
 
 // The same of a Hopper GPU in nanoseconds, and what an SM takes for a key while memory keeps up:
 // the key's bytes, at head_dim 64 more of a block's chain of products and exponentials. Measured on
-// an H100 (docs/kernels/decode.md).
+// an H100 (docs/kernels/decode.md, "What the model counts").
 struct HopperCosts {
   double part, combine, exchange, call, key;
 };

@@ -122,7 +122,7 @@ TEST(KeyParts, ShortSequencesOfALongMaximumAreCutToo) {
   EXPECT_EQ(keys_of(d), 4096) << "one long sequence may be the only one";
 }
 
-// Those of the table in docs/kernels/decode.md.
+// Those of the table in docs/kernels/decode_measured.md.
 TEST(KeyParts, WhereLengthsMayDiffer) {
   constexpr struct {
     int64_t batch, seqlen_k;
