@@ -133,7 +133,7 @@ DeviceSpec h200_spec() {
   spec.architecture = "sm_90a";
   spec.num_sms = 132;
   spec.l2_bytes = 62914560;
-  spec.memory_bandwidth = 4.8e12;
+  spec.memory_bandwidth = 2 * 3201e6 * 6144 / 8;  // as its driver has it
   spec.smem_per_block_bytes = 232448;
   return spec;
 }

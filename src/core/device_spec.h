@@ -30,7 +30,7 @@ struct DeviceSpec {
   // GPU
   int num_sms = 0;
   size_t l2_bytes = 0;
-  double memory_bandwidth = 0;      // bytes a second, by the data sheet; 0: not known
+  double memory_bandwidth = 0;      // bytes a second, by clock and width; 0: not known
   size_t smem_per_block_bytes = 0;  // opt-in maximum
 };
 

@@ -42,7 +42,7 @@ struct HopperCosts {
 };
 constexpr HopperCosts kHopperCosts{900, 2000, 900, 3000, 8.0};  // at head_dim 128
 constexpr HopperCosts kHopperCostsOf64{800, 1800, 900, 2300, 6.2};
-// Of the data sheet's bandwidth that reading keys reaches.
+// Of the memory's bandwidth that reading keys reaches.
 constexpr double kReachedBandwidth = 0.9;
 
 // Of sequences whose lengths differ.
