@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSharedPerBlock = 49152, kSharedOptin = 232448, kSharedPerSm = 233472,
               kSharedReserved = 1024, kRegisters = 65536, kMaxThreads = 1024, kThreadsPerSm = 2048,
-              kBlocksPerSm = 32, kConstBytes = 65536, kBusWidth = 8192;
+              kBlocksPerSm = 32, kConstBytes = 65536;
 
 struct StatusWords {
   int status;
@@ -67,12 +67,12 @@ int device_attribute(const DeviceFacts& facts, int attribute) {
     case 12: return kRegisters;
     case 13: return 1965000;  // clock, kHz
     case 16: return facts.multiprocessors;
-    case 14: return 512;      // texture alignment
-    case 19: return 1;        // host memory can be mapped
-    case 31: return 1;        // concurrent kernels
-    case 33: return 1;        // PCI bus
-    case 36: return 3201000;  // memory clock, kHz
-    case 37: return kBusWidth;
+    case 14: return 512;  // texture alignment
+    case 19: return 1;    // host memory can be mapped
+    case 31: return 1;    // concurrent kernels
+    case 33: return 1;    // PCI bus
+    case 36: return facts.memory_clock_khz;
+    case 37: return facts.memory_bus_bits;
     case 38: return facts.l2_bytes;
     case 39: return kThreadsPerSm;
     case 40: return 3;  // copy engines
@@ -129,7 +129,7 @@ void fill_properties(const DeviceFacts& facts, void* properties) {
   set(kPropMultiprocessors, facts.multiprocessors);
   set(kPropConcurrentKernels, 1);
   set(kPropUnifiedAddressing, 1);
-  set(kPropBusWidth, kBusWidth);
+  set(kPropBusWidth, facts.memory_bus_bits);
   set(kPropL2Bytes, facts.l2_bytes);
   set(kPropThreadsPerSm, kThreadsPerSm);
   set(kPropSharedPerSm, uint64_t{kSharedPerSm});

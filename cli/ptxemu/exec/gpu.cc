@@ -78,6 +78,8 @@ Gpu::Gpu() {
   facts_.architecture = model.compute_major * 10 + model.compute_minor;
   facts_.multiprocessors = static_cast<int>(model.multiprocessors);
   facts_.l2_bytes = static_cast<int>(model.l2_bytes);
+  facts_.memory_clock_khz = model.memory_clock_khz;
+  facts_.memory_bus_bits = model.memory_bus_bits;
   facts_.memory_bytes = model.global_bytes;
 }
 

@@ -43,6 +43,7 @@ struct DeviceFacts {
   uint32_t architecture = 100;  // 90
   int multiprocessors = 148;
   int l2_bytes = 0;
+  int memory_clock_khz = 0, memory_bus_bits = 0;
   uint64_t memory_bytes = 0;
 };
 

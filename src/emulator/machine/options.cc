@@ -14,6 +14,8 @@ const DeviceModel& DeviceModel::h200() {
     m.accepted_targets = "sm_90 and older, sm_90a";
     m.global_bytes = uint64_t{141} << 30;
     m.l2_bytes = uint64_t{60} << 20;
+    m.memory_clock_khz = 3201000;
+    m.memory_bus_bits = 6144;
     return m;
   }();
   return model;

@@ -35,6 +35,7 @@ struct DeviceModel {
       "sm_103 and older, sm_100a, sm_100f, sm_103a, sm_103f";  // in words
   uint64_t global_bytes = uint64_t{192} << 30;
   uint64_t l2_bytes = uint64_t{126} << 20;
+  int memory_clock_khz = 3996000, memory_bus_bits = 8192;
 
   static const DeviceModel& h200();
   static const DeviceModel& b200();
