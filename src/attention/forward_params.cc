@@ -34,13 +34,22 @@ HeadParams head_params(const AttentionProblem& p, int group) {
           .tile_heads_per_kv = static_cast<int32_t>(tile_heads / p.heads_kv)};
 }
 
+TileOrder order_of(TileSource source) {
+  switch (source) {
+    case TileSource::kThereAndBack: return TileOrder::kThereAndBack;
+    case TileSource::kLaunchControl: return TileOrder::kLaunchControl;
+    case TileSource::kByLength: return TileOrder::kByLength;
+    case TileSource::kStride:
+    case TileSource::kCounter: break;  // a counter is asked in its place
+  }
+  return TileOrder::kStride;
+}
+
 ScheduleParams schedule_params(const TileSchedule& schedule) {
   return {.tile_counter = nullptr,
           .sections = schedule.sections,
           .longest_first = schedule.longest_first,
-          .there_and_back = schedule.source == TileSource::kThereAndBack,
-          .launch_control = schedule.source == TileSource::kLaunchControl,
-          .by_length = schedule.source == TileSource::kByLength};
+          .order = order_of(schedule.source)};
 }
 
 ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {

@@ -13,6 +13,7 @@ namespace {
 
 const char* type_of(const TensorMap&) { return "tensor_map"; }
 const char* type_of(FloatType) { return "i32"; }
+const char* type_of(TileOrder) { return "i32"; }
 const char* type_of(const void*) { return "ptr"; }
 const char* type_of(int64_t) { return "i64"; }
 const char* type_of(int32_t) { return "i32"; }
@@ -91,8 +92,7 @@ ParamsLayout forward_layout() {
                  seqlen_q, seqlen_k, total_q, total_k);
   FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
-  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, there_and_back,
-                 launch_control, by_length);
+  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, order);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, parts, part_sums, part_stats, part_keys, most_parts, most_parts_log2,

@@ -61,14 +61,20 @@ struct MaskParams {
   int32_t window_right;  // from -seqlen_k
 };
 
+// How a CTA finds its next tile without a counter.
+enum class TileOrder : int32_t {
+  kStride,
+  kThereAndBack,   // by stride, at most two rounds, the second of which runs backwards
+  kLaunchControl,  // a CTA for each tile; those that run take over those that have not started
+                   // (Blackwell)
+  kByLength,       // those of most keys first, dealt there and back (few rows)
+};
+
 struct ScheduleParams {
-  uint32_t* tile_counter;  // zero before the launch: tiles on demand. null: by stride
+  uint32_t* tile_counter;  // zero before the launch: tiles on demand. null: by `order`
   int32_t sections;        // of heads whose keys and values share the L2 cache; at most the heads
   int32_t longest_first;   // tiles of the last rows first
-  int32_t there_and_back;  // by stride: at most two rounds, the second of which runs backwards
-  int32_t launch_control;  // 1: a CTA for each tile; those that run take over those that have not
-                           // started (Blackwell)
-  int32_t by_length;       // 1: those of most keys first, dealt there and back (few rows)
+  TileOrder order;
 };
 
 struct ScoreParams {

@@ -45,7 +45,7 @@ class PartScheduler {
   // `counts`: whether anybody will ask for parts.
   __device__ explicit PartScheduler(const FwdParams& params, bool counts = true)
       : p_(params), next_(static_cast<int32_t>(blockIdx.x)) {
-    if (counts && p_.schedule.by_length == 0) count_parts();
+    if (counts && p_.schedule.order != TileOrder::kByLength) count_parts();
   }
 
   // Past the last: batch -1.

@@ -37,7 +37,7 @@ class TileScheduler {
       next_ = claim();
     } else {
       const auto clusters = static_cast<int32_t>(gridDim.x / kClusterSize);
-      const bool turns = schedule_.there_and_back != 0 && next_ < clusters;
+      const bool turns = schedule_.order == TileOrder::kThereAndBack && next_ < clusters;
       next_ += turns ? 2 * (clusters - next_) - 1 : clusters;
     }
     return next_;

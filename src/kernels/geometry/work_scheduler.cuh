@@ -34,7 +34,7 @@ template <class Other, bool kParts, int kWarps>
 class RankingScheduler<Other, kParts, true, kWarps> {
  public:
   __device__ RankingScheduler(const FwdParams& p, LengthRanks& ranks, int warp = 0, int barrier = 0)
-      : is_by_length_(p.schedule.by_length != 0), by_length_(p, ranks), other_(p) {
+      : is_by_length_(p.schedule.order == TileOrder::kByLength), by_length_(p, ranks), other_(p) {
     if (!is_by_length_) return;
     if (warp == 0) by_length_.rank();
     if constexpr (kWarps > 1) ptx::barrier_sync(barrier, 32 * kWarps);

@@ -63,7 +63,7 @@ class Scheduler {
   }
   __device__ WorkTile next_by_number() {
     int32_t index;
-    if (T.cta_group > 1 || c.params.schedule.launch_control == 0) {
+    if (T.cta_group > 1 || c.params.schedule.order != TileOrder::kLaunchControl) {
       index = tiles.next_index();
     } else {
       index = is_first ? static_cast<int32_t>(blockIdx.x)
