@@ -16,8 +16,7 @@ struct alignas(16) LengthRanks {
   int32_t rests;                   // sequences that have keys behind them
 };
 
-// Orders sequences by their keys, of equal ones by their number. Below kMostRanked: there is no
-// tile of them.
+// Orders sequences by their keys, of equal ones by their number. Those that have no tile come last.
 constexpr uint32_t rank_order(int batch, bool exists, int keys) {
   constexpr uint32_t kMostLength = 0xffffffffu / kMostRanked;
   const auto length = static_cast<uint32_t>(keys) + 1;

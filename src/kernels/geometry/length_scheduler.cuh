@@ -94,16 +94,11 @@ class LengthScheduler {
   __device__ void count(int batch, int* whole_parts, int* rests) {
     const int keys = batch < p_.sequences.batch ? keys_of(batch) : -1;
     const bool has_rest = keys >= (kParts ? 1 : 0);
-    int end = kParts && has_rest ? (keys - 1) / p_.parts.keys : 0;
-    ranks_.order[batch] = rank_order(batch, has_rest, kParts ? keys - end * p_.parts.keys : keys);
+    const int whole = kParts && has_rest ? (keys - 1) / p_.parts.keys : 0;
+    ranks_.order[batch] = rank_order(batch, has_rest, kParts ? keys - whole * p_.parts.keys : keys);
     *rests += __popc(__ballot_sync(kAllLanes, has_rest));
     if constexpr (!kParts) return;
-#pragma unroll 1
-    for (int d = 1; d < 32; d *= 2) {
-      const int below = __shfl_up_sync(kAllLanes, end, d);
-      if (threadIdx.x % 32 >= d) end += below;
-    }
-    end += *whole_parts;
+    const int end = *whole_parts + inclusive_sum(whole);
     ranks_.parts_end[batch] = end;
     *whole_parts = __shfl_sync(kAllLanes, end, 31);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/geometry/key_parts.h"
+#include "kernels/geometry/lane_scan.cuh"
 #include "kernels/geometry/sequence.cuh"
 #include "kernels/geometry/work_tile.cuh"
 
@@ -76,12 +77,7 @@ class PartScheduler {
         count = p_.heads.tile_heads * blocks_ * span.count();
       }
     }
-    end_ = count;
-#pragma unroll 1
-    for (int d = 1; d < 32; d *= 2) {
-      const int32_t below = __shfl_up_sync(0xffffffffu, end_, d);
-      if (lane >= d) end_ += below;
-    }
+    end_ = inclusive_sum(count);
     begin_ = end_ - count;
   }
 

@@ -2,6 +2,7 @@
 // shared memory.
 #pragma once
 
+#include "kernels/geometry/lane_scan.cuh"
 #include "kernels/geometry/section_order.h"
 #include "kernels/geometry/sequence.cuh"
 #include "kernels/geometry/work_tile.cuh"
@@ -117,12 +118,7 @@ class TileScheduler {
               ? packed_rows_of(sequences_.cu_seqlens_q, b, sequences_.total_q, sequences_.seqlen_q)
               : PackedRows{};
       const int blocks = num_blocks(rows.length);
-      int32_t end = blocks * heads;  // inclusive sum over the lanes
-#pragma unroll 1
-      for (int d = 1; d < 32; d *= 2) {
-        const int32_t below = __shfl_up_sync(0xffffffffu, end, d);
-        if (lane >= d) end = add_saturated(end, below);
-      }
+      const int32_t end = inclusive_scan(blocks * heads, add_saturated);
       const int32_t all = __shfl_sync(0xffffffffu, end, 31);
       const int32_t in_group = index - tiles_before_;
       if (in_group < all) {

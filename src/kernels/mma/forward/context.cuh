@@ -61,7 +61,8 @@ __device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& 
   return blocks_of_part(blocks, p.parts, tile, kTileN);
 }
 
-// Each loader counts by itself, so that all of them have the same work without telling one another.
+// Each loader counts by itself, so that all of them have the same work without telling one another;
+// ranks, where there are some, are the first one's.
 template <FwdTraits T>
 using Scheduler =
     RankingScheduler<WorkScheduler<tile_m(T), T.parts>, T.parts, can_rank(T), loader_warps(T)>;

@@ -4,7 +4,7 @@
 //   Q     q_tiles x 128 rows                           S0 | S1   128 columns each, f32; P, 16 bits,
 //   out   q_tiles x 128 rows                                     beside it or over its first half
 //   K, V  kv_stages blocks of 128 keys, one ring       O0 | O1   head_dim_v columns each, f32
-//   factors, maxima of the rows; tiles; barriers
+//   factors, maxima of the rows; tiles; ranks of sequences, where keys are cut; barriers
 //
 // Barriers (traits.h, barriers):
 //

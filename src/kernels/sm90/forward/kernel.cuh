@@ -4,6 +4,7 @@
 // Shared memory (traits.h, smem_layout):
 //   Q     q_stages x tile_m x head_dim, 64 rows a consumer warpgroup; out takes its tile's place
 //   K, V  kv_stages x tile_n rows each                      QTile x 2, barriers
+//   ranks of sequences (length_ranks.h), of tiles of 64 rows
 //   inbox of a cluster's parts (exchange_parts.cuh), where a launch has clusters
 //
 // Barriers (traits.h, barriers):
