@@ -88,10 +88,14 @@ bool can_rank(const AttentionProblem& p, const LaunchShape& shape, int group) {
          p.seqlen_q * packed_rows(group) <= shape.tile_m;
 }
 
-// Ranking costs 1 to 3 us. Where nothing else would that is worth it for so many keys of each CTA.
-bool is_worth_ranking(const AttentionProblem& p, const LaunchShape& shape, int64_t clusters) {
+// Whether such tiles do: where only the device knows their lengths and there are more than two
+// rounds of them. Ranking costs 1 to 3 us; of kernels that have no counter whose memset it saves it
+// is worth that for so many keys of each CTA.
+bool goes_by_length(const AttentionProblem& p, const LaunchShape& shape, int group, int64_t tiles,
+                    int64_t ctas) {
   constexpr int64_t kKeys = 8192;
-  return shape.counter || p.batch * p.heads_kv * p.seqlen_k >= kKeys * clusters;
+  const bool is_worth_it = shape.counter || p.batch * p.heads_kv * p.seqlen_k >= kKeys * ctas;
+  return can_rank(p, shape, group) && lengths_vary(p) && tiles > 2 * ctas && is_worth_it;
 }
 
 // Tiles that differ in length are handed out on demand, when there are more than two rounds of them
@@ -109,11 +113,9 @@ TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, in
   if (forced && (launch_control || *forced != TileSource::kLaunchControl)) return *forced;
   if (!tiles_differ(p) || tiles <= clusters) return TileSource::kStride;
   if (launch_control) return TileSource::kLaunchControl;
+  if (goes_by_length(p, shape, group, tiles, clusters)) return TileSource::kByLength;
+  if (can_rank(p, shape, group)) return TileSource::kStride;  // two rounds, or as many keys each
   const bool two_rounds = tiles <= 2 * clusters;
-  if (can_rank(p, shape, group)) {
-    const bool ranks = !two_rounds && lengths_vary(p) && is_worth_ranking(p, shape, clusters);
-    return ranks ? TileSource::kByLength : TileSource::kStride;
-  }
   if (two_rounds && !lengths_vary(p)) return TileSource::kThereAndBack;
   if (!shape.counter || (two_rounds && shape.reads_keys_once)) return TileSource::kStride;
   return TileSource::kCounter;
@@ -206,9 +208,9 @@ TileSchedule choose_part_schedule(const AttentionProblem& p, const DeviceSpec& d
   }
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group) * parts.most;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, device.num_sms));
-  const bool may_rank = lengths_vary(p) && !parts.are_even() && can_rank(p, shape, s.group) &&
-                        is_worth_ranking(p, shape, device.num_sms);
-  if (may_rank && tiles > 2 * device.num_sms) s.source = TileSource::kByLength;
+  if (!parts.are_even() && goes_by_length(p, shape, s.group, tiles, device.num_sms)) {
+    s.source = TileSource::kByLength;
+  }
   return s;
 }
 
@@ -225,6 +227,12 @@ void explain_part_schedule(const TileSchedule& s, const KeyParts& parts,
     steps->push_back(
         {"schedule", fmt::format("{} CTAs in clusters of {}, a part each", s.grid, parts.cluster),
          "all run at once: a tile's parts meet in shared memory, not in the workspace"});
+    return;
+  }
+  if (s.source == TileSource::kByLength) {
+    steps->push_back({"schedule",
+                      fmt::format("{} CTAs, parts there and back, longest first", s.grid),
+                      "each ranks the sequences by their keys"});
     return;
   }
   steps->push_back({"schedule", fmt::format("{} CTAs, parts by stride", s.grid),
@@ -244,7 +252,7 @@ void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
       {"tiles there and back", "two rounds: whose first tile was the longest has the shortest"},
       {"tiles on demand", "tiles differ in length: a counter in the workspace"},
       {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"},
-      {"tiles there and back, longest first", "each CTA ranks the sequences by their keys"}};
+      {"tiles there and back, longest first", "each ranks the sequences by their keys"}};
   const auto& source = kSources[static_cast<int>(s.source)];
   steps->push_back({"schedule", fmt::format("{} CTAs, {}", s.grid, source[0]), source[1]});
 }

@@ -14,6 +14,7 @@
 #include "plan/e4m3_plan.h"
 #include "plan/gpu_plan.h"
 #include "plan/sm100_tuning.h"
+#include "plan/sm90_plan.h"
 #include "plan/sm90_tuning.h"
 
 namespace fa4::internal {
@@ -232,7 +233,7 @@ Costs costs_of(const AttentionProblem& p, const DeviceSpec& device, bool exchang
 // Whether whole tiles read keys as fast as parts do.
 bool whole_tiles_are_alike(const AttentionProblem& p, const DeviceSpec& device) {
   if (p.is_quantised() || is_sm100(device.architecture)) return true;
-  return find_sm90_part_row(p.head_dim, p.head_dim_v)->whole_tiles && !p.transforms_scores();
+  return has_shape_of_parts(p);
 }
 
 // The plan knows the greatest lengths alone. Where sequences may be shorter it looks at that length

@@ -21,13 +21,6 @@ const Sm90PartRow& part_row_of(const AttentionProblem& p) {
   return *find_sm90_part_row(p.head_dim, p.head_dim_v);
 }
 
-// Whole tiles of few rows take the shape of parts: as many bytes under way, and no rows that nobody
-// asks for.
-bool has_shape_of_parts(const AttentionProblem& p) {
-  const bool are_few = p.seqlen_q * packed_rows(packable_group(p)) <= sm90::kWarpgroupRows;
-  return are_few && part_row_of(p).whole_tiles && !p.transforms_scores();
-}
-
 sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p) {
   return has_shape_of_parts(p) ? whole_traits_of(part_row_of(p), element_of(p))
                                : traits_of(row_of(p), element_of(p), p.transforms_scores());
@@ -63,6 +56,11 @@ bool shares_keys(const AttentionProblem& p, const Sm90TuningRow& row, int group)
 }
 
 }  // namespace
+
+bool has_shape_of_parts(const AttentionProblem& p) {
+  const bool are_few = p.seqlen_q * packed_rows(packable_group(p)) <= sm90::kWarpgroupRows;
+  return are_few && part_row_of(p).whole_tiles && !p.transforms_scores();
+}
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                           std::optional<TileSource> forced) {

@@ -12,6 +12,10 @@ namespace fa4::internal {
 Sm90ForwardSpec plan_sm90(const AttentionProblem& problem, const DeviceSpec& device,
                           std::optional<TileSource> forced);
 
+// Whether whole tiles of few rows take the shape of parts: as many bytes under way, and no rows
+// that nobody asks for.
+bool has_shape_of_parts(const AttentionProblem& problem);
+
 void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps);
 
 }  // namespace fa4::internal

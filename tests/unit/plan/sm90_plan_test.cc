@@ -417,6 +417,13 @@ TEST(Sm90Plan, PartsOfMoreThanTwoRoundsGoByLength) {
     EXPECT_TRUE(spec.parts.are_cut());
     return spec.schedule.source;
   };
+  ProblemDesc ranked = decode(17);
+  ranked.split_keys = 512;
+  const std::vector<PlanStep> steps =
+      explain(plan_forward(AttentionProblem::make(ranked), h200_spec()));
+  EXPECT_TRUE(std::any_of(steps.begin(), steps.end(), [](const PlanStep& step) {
+    return step.choice == "132 CTAs, parts there and back, longest first";
+  }));
   const auto as_it_is = [](ProblemDesc*) {};
   EXPECT_EQ(source_of(16, 512, as_it_is), TileSource::kStride) << "256 parts at most";
   EXPECT_EQ(source_of(17, 512, as_it_is), TileSource::kByLength);
