@@ -15,32 +15,36 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-struct OnlineSoftmax {
-  float row_max[2];     // of unscaled scores; may be stale by kRescaleThreshold
-  float rise[2];        // of the last block's maximum over it, in powers of two
-  float acc_scale[2];   // what rescale() multiplies by
-  float row_sum[2][2];  // of this thread's columns, even and odd ones
+// Probabilities are 2^(score - maximum - kShift). Scores may be above their row's maximum until a
+// thread's share of a block's probabilities is 2^kMostLog2: exceeds().
+template <int kShift = 0, int kMostLog2 = 0>
+struct FragmentSoftmax {
+  float row_max[2];    // of unscaled scores, of as many as update_max() looked at
+  float rise[2];       // of the last block's maximum over it, in powers of two
+  float acc_scale[2];  // what rescale() multiplies by
+  float row_sum[2];    // of this thread's columns
+  float block_sum[2];  // of those of the last block
 
   // The state of a row that has seen nothing, in which every tile begins.
   __device__ void reset() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       row_max[r] = -kInfinity;
-      row_sum[r][0] = row_sum[r][1] = 0.0f;
+      row_sum[r] = 0.0f;
     }
   }
 
-  // After update_max(): probabilities relative to row_max, added to row_sum. visit(i, r, x, y)
-  // takes those of row r in columns 2 i and 2 i + 1 of the thread. What writes them in the place of
+  // Probabilities and their sums, which add_block() adds to the rows'. visit(i, r, x, y) takes
+  // those of row r in columns 2 i and 2 i + 1 of the thread. What writes them in the place of
   // scores that wgmma left has ptxas serialise the products into them. `kRows` 1: the second row
   // does not exist, its probabilities are 0.
   template <int kRows, int kScores, class Visit>
   __device__ void exponentiate(const float (&s)[kScores], float scale_log2, Visit visit) {
     constexpr int kChunk = 8;  // pairs of columns of a row
-    float offset[2], next_offset[2];
+    float offset[2], next_offset[2], even[2] = {}, odd[2] = {};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      offset[r] = -ptx::max_nan(row_max[r] * scale_log2, kLowestMaxLog2);
+      offset[r] = -(ptx::max_nan(row_max[r] * scale_log2, kLowestMaxLog2) + kShift);
     }
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
@@ -52,8 +56,8 @@ struct OnlineSoftmax {
         }
         const float x = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r], scale_log2, offset[r]));
         const float y = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r + 1], scale_log2, offset[r]));
-        row_sum[r][0] += x;
-        row_sum[r][1] += y;
+        even[r] = i == 0 ? x : even[r] + x;
+        odd[r] = i == 0 ? y : odd[r] + y;
         visit(i, r, x, y);
         // The same offset, but known only after a probability of this chunk: ptxas would put the
         // multiplications of all columns before the first exponentials instead of beside them.
@@ -61,33 +65,55 @@ struct OnlineSoftmax {
         if (i % kChunk == kChunk - 1) offset[r] = next_offset[r];
       }
     }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) block_sum[r] = even[r] + odd[r];
+  }
+  __device__ void add_block() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) row_sum[r] += block_sum[r];
   }
 
-  template <int kScores>
+  // After exponentiate(): whether a row of the warp has scores so far above its maximum that this
+  // is to be moved, and the block's probabilities found once more. So nobody need look at maxima in
+  // advance: nearly always that of the row's first block serves. Not of NaN, which no maximum
+  // mends.
+  __device__ bool exceeds() const {
+    return __any_sync(0xffffffffu, fmaxf(block_sum[0], block_sum[1]) > kMost);
+  }
+  // Of row `r` alone, for all threads of its quad: its bits are to be its own.
+  __device__ bool row_exceeds(int r) const {
+    const uint32_t threads = __ballot_sync(0xffffffffu, block_sum[r] > kMost);
+    return (threads >> (threadIdx.x & 28) & 15) != 0;
+  }
+
+  // Of a thread's first kCount scores, and the quad's.
+  template <int kCount, int kScores>
   __device__ static float block_max(const float (&s)[kScores], int r) {
     float max0 = s[2 * r], max1 = s[2 * r + 1];
 #pragma unroll
-    for (int i = 2 * r + 4; i < kScores; i += 4) {
+    for (int i = 2 * r + 4; i < kCount; i += 4) {
       max0 = ptx::max_nan(max0, s[i]);
       max1 = ptx::max_nan(max1, s[i + 1]);
     }
     return quad_max(ptx::max_nan(max0, max1));
   }
 
-  // Moves the maxima to those of the next block's scores, both rows side by side. Returns whether
-  // any row of the warp did: then rescale() is due, and the output is to be multiplied by
-  // acc_scale.
-  template <int kRows, int kScores>
-  __device__ bool update_max(const float (&s)[kScores], float scale_log2) {
-    const float maximum[2] = {block_max(s, 0), kRows == 2 ? block_max(s, 1) : row_max[1]};
+  // Moves the maxima to those of a block's scores, both rows side by side, where these are more
+  // than `far` powers of two above. Returns whether any row of the warp did: then rescale() is
+  // next, and the output is to be multiplied by acc_scale.
+  template <int kRows, int kCount, int kScores>
+  __device__ bool update_max(const float (&s)[kScores], float scale_log2, const float (&far)[2]) {
+    const float maximum[2] = {block_max<kCount>(s, 0),
+                              kRows == 2 ? block_max<kCount>(s, 1) : row_max[1]};
     bool moved = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float old_max = row_max[r];
       const float new_max = ptx::max_nan(old_max, maximum[r]);
-      rise[r] = (new_max - old_max) * scale_log2;  // NaN if both are -inf
-      row_max[r] = rise[r] <= kRescaleThreshold ? old_max : new_max;
-      moved |= rise[r] > kRescaleThreshold;
+      const float above = (new_max - old_max) * scale_log2;  // NaN if both are -inf
+      row_max[r] = above <= far[r] ? old_max : new_max;
+      rise[r] = above > far[r] ? above : 0.0f;
+      moved |= above > far[r];
     }
     return __any_sync(0xffffffffu, moved);
   }
@@ -96,23 +122,24 @@ struct OnlineSoftmax {
   __device__ void rescale() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      acc_scale[r] = ptx::ex2_approx_ftz(rise[r] > kRescaleThreshold ? -rise[r] : 0.0f);
-      row_sum[r][0] *= acc_scale[r];
-      row_sum[r][1] *= acc_scale[r];
+      acc_scale[r] = ptx::ex2_approx_ftz(-rise[r]);
+      row_sum[r] *= acc_scale[r];
     }
   }
 
-  // After the last block: the sum of row `r` over the quad's columns, and its maximum times
-  // scale_log2, as finish_row takes them.
+  // After the last block: the sum of row `r` over the quad's columns, and the exponent that its
+  // probabilities are relative to, as finish_row takes them.
   struct Total {
     float sum;
     float max_log2;
   };
   __device__ Total total(int r, float scale_log2) const {
-    const float sums[2] = {quad_sum(row_sum[0][0] + row_sum[0][1]),
-                           quad_sum(row_sum[1][0] + row_sum[1][1])};
-    return {r == 0 ? sums[0] : sums[1], (r == 0 ? row_max[0] : row_max[1]) * scale_log2};
+    const float sums[2] = {quad_sum(row_sum[0]), quad_sum(row_sum[1])};
+    return {r == 0 ? sums[0] : sums[1], (r == 0 ? row_max[0] : row_max[1]) * scale_log2 + kShift};
   }
+
+ private:
+  static constexpr float kMost = 1 << kMostLog2;
 };
 
 }  // namespace fa4

@@ -114,7 +114,8 @@ class Consumer {
       mask_scores(rS, bounds, n * kTileN + first_key);
     }
     const float scale_log2 = c.params.scores.scale_log2;
-    if (softmax.template update_max<2>(rS, scale_log2)) {
+    if (softmax.template update_max<2, kScores>(rS, scale_log2,
+                                                {kRescaleThreshold, kRescaleThreshold})) {
       softmax.rescale();
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];
@@ -122,6 +123,7 @@ class Consumer {
     softmax.template exponentiate<2>(rS, scale_log2, [&](int i, int r, float x, float y) {
       rS[4 * i + 2 * r] = x, rS[4 * i + 2 * r + 1] = y;
     });
+    softmax.add_block();
     descale_probabilities(stage);
     add_values(stage, tile.work.seqlen_k - n * kTileN - first_key);
     release(ring, kv);
@@ -308,7 +310,7 @@ class Consumer {
   PipelineState<kRing> kv;
   QTile tile{};
   const unsigned char* q_tile = nullptr;  // this warp's rows
-  OnlineSoftmax softmax;
+  FragmentSoftmax<> softmax;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
   uint32_t rQ[q_in_registers(T) ? Keys::kSteps : 1][4];

@@ -35,25 +35,24 @@ class Consumer {
         release_k();
         if (T.parts && n == tile.blocks.n_block_min) release(c.pipeline(kQFull), q_out);
         if constexpr (T.softcap) transform();
-        if (masked) mask();
-        const bool moved = update_max();
-        // A branch of its own, behind which ptxas leaves the next wait: without it the wait came
-        // before the maxima, which are there to be found while P V goes on.
-        if (moved) {
-          softmax.rescale();
-          if (!first) {
-            ptx::wgmma_wait_group<0>();
-            ptx::fence_registers(rO);
-            rescale_o();
-          }
+        if (first | masked | looks_at_all_maxima(T)) {
+          if (masked) mask();
+          find_maxima(first);
         }
+        PipelineState<T.kv_stages> own_v = v;
+        own_v.count += !first;
+        const bool k_is_full = c.pipeline(kKFull).is_full(k);
+        const bool v_is_full = c.pipeline(kVFull).is_full(own_v);
         // Before the exponentials: V is given back early, the other warpgroups' products fill in.
         ptx::wgmma_wait_group<0>();
         ptx::fence_registers(rO);
         release_v(!first);
-        const bool k_is_full = c.pipeline(kKFull).is_full(k);
-        const bool v_is_full = c.pipeline(kVFull).is_full(v);
         probabilities();
+        if (!looks_at_all_maxima(T) && softmax.exceeds()) {
+          raise_maxima();
+          probabilities();
+        }
+        softmax.add_block();
         if (reads_keys_once(T) && first) clear_tail();
         if (T.q_stages == 2 && first) release_last_q();
         if (--n < tile.blocks.n_block_min) break;
@@ -65,6 +64,8 @@ class Consumer {
   }
 
  private:
+  using Softmax = FragmentSoftmax<probability_shift(T), largest_sum_log2(T)>;
+
   static constexpr bool kOutTakesQ = !T.parts;  // its place
   // V is waited for before the turn, not in it: 0.97 of the cycles there, 1.01 elsewhere.
   static constexpr bool kAwaitsV = T.head_dim <= 64 && consumer_warpgroups(T) == 2;
@@ -299,10 +300,46 @@ class Consumer {
     if (kMayHalve && !has_second_row) return softmax.template exponentiate<1>(rS, scale, keep);
     softmax.template exponentiate<2>(rS, scale, keep);
   }
-  __device__ bool update_max() {
+
+  template <int kCount>
+  __device__ bool update_max(const float (&far)[2]) {
     const float scale = c.params.scores.scale_log2;
-    if (kMayHalve && !has_second_row) return softmax.template update_max<1>(rS, scale);
-    return softmax.template update_max<2>(rS, scale);
+    if (kMayHalve && !has_second_row) {
+      return softmax.template update_max<1, kCount>(rS, scale, far);
+    }
+    return softmax.template update_max<2, kCount>(rS, scale, far);
+  }
+
+  // Before the probabilities of a block in which rows may see their first key: a maximum for those
+  // that have none. In a tile's first block a quarter of its columns serves.
+  __device__ void find_maxima(bool first) {
+    constexpr int kAll = Products<T>::kScores;
+    if constexpr (looks_at_all_maxima(T)) {
+      if (update_max<kAll>({kRescaleThreshold, kRescaleThreshold})) rescale(!first);
+    } else if (first) {
+      update_max<kAll / 16 * 4>({0.0f, 0.0f});
+    } else {
+      const bool none[2] = {softmax.row_max[0] == -kInfinity, softmax.row_max[1] == -kInfinity};
+      if (!__any_sync(0xffffffffu, none[0] | none[1])) return;
+      if (update_max<kAll>({threshold(none[0]), threshold(none[1])})) rescale(true);
+    }
+  }
+  // Behind probabilities that are too large, and to be found once more: the scores are still there,
+  // and nothing of the block has been added to anything.
+  __device__ void raise_maxima() {
+    const bool due[2] = {softmax.row_exceeds(0), softmax.row_exceeds(1)};
+    if (update_max<Products<T>::kScores>({threshold(due[0]), threshold(due[1])})) rescale(true);
+  }
+  __device__ static float threshold(bool moves) { return moves ? 0.0f : kInfinity; }
+
+  // The wait stands in a branch, behind which ptxas leaves the next one: without it P V was waited
+  // for before the maxima, which are there to be found while it goes on.
+  __device__ void rescale(bool has_output) {
+    softmax.rescale();
+    if (!has_output) return;
+    ptx::wgmma_wait_group<0>();
+    ptx::fence_registers(rO);
+    rescale_o();
   }
 
   __device__ void clear_o() {
@@ -319,7 +356,7 @@ class Consumer {
   __device__ void store_part() {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     const int own = lane & 1;
-    const OnlineSoftmax::Total total = softmax.total(own, c.params.scores.scale_log2);
+    const typename Softmax::Total total = softmax.total(own, c.params.scores.scale_log2);
     if constexpr (can_exchange_parts(T)) {
       if (c.exchanges_parts()) return send_part(total);
     }
@@ -332,7 +369,7 @@ class Consumer {
   }
 
   // To the CTAs that end the tile's rows. `own`: of the row that store_part() found it of.
-  __device__ void send_part(const OnlineSoftmax::Total& own) {
+  __device__ void send_part(const typename Softmax::Total& own) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const PartStats stats{__shfl_sync(0xffffffffu, own.max_log2, r, 2),
@@ -347,7 +384,7 @@ class Consumer {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
     const int own = lane & 1;
-    const OnlineSoftmax::Total total = softmax.total(own, c.params.scores.scale_log2);
+    const typename Softmax::Total total = softmax.total(own, c.params.scores.scale_log2);
     const FinishedRow end =
         finish_row(total.sum, total.max_log2, sees_keys(epilogue, own), epilogue.sink(row(own)));
     // Before out: its store is under way while out is staged. After it, tiles of 256 to 1024 keys
@@ -394,7 +431,7 @@ class Consumer {
   uint32_t k_empty;            // reader_barrier() of block n's K
   bool masked = false;         // block n
   bool has_second_row = true;  // the threads of this warp; else their second one is no row's
-  OnlineSoftmax softmax;
+  Softmax softmax;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
   typename Products<T>::Scores rS;

@@ -156,6 +156,17 @@ constexpr bool can_exchange_parts(const FwdTraits& t) {
   return t.parts && t.head_dim_v <= 128 && smem_layout(t, inbox_bytes(t)).total <= kMaxSmemBytes;
 }
 
+// The probabilities' exponents where maxima are seldom looked for (fragment_softmax.cuh): the shift
+// below a row's maximum, and where their sums end. bf16 has a float's range, of which the values
+// that they are multiplied by are to keep most: 40 powers of two are a factor of 10^12 that later
+// scores' exponentials may have over the first ones'. f16's least normal number is 2^-14, its
+// largest 2^16.
+constexpr bool looks_at_all_maxima(const FwdTraits& t) { return reads_keys_once(t); }
+constexpr int probability_shift(const FwdTraits& t) {
+  return looks_at_all_maxima(t) || t.element == Element::kF16 ? 0 : 20;
+}
+constexpr int largest_sum_log2(const FwdTraits& t) { return t.element == Element::kF16 ? 14 : 20; }
+
 // Registers that a consumer thread holds across the loop: scores, probabilities, output.
 constexpr int live_registers(const FwdTraits& t) {
   return t.tile_n / 2 + t.tile_n / 4 + t.head_dim_v / 2;
