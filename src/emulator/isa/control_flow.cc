@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/isa/dominators.h"
+#include "emulator/isa/meetings.h"
 
 namespace ptxemu {
 namespace {
@@ -85,15 +85,6 @@ void find_successors(const std::vector<Flow>& flows, ControlFlow* result) {
   }
 }
 
-Graph graph_of(const ControlFlow& flow) {
-  Graph graph;
-  graph.first.reserve(flow.blocks.size() + 1);
-  for (const ControlFlow::Block& block : flow.blocks) graph.first.push_back(block.first_successor);
-  graph.first.push_back(static_cast<uint32_t>(flow.successors.size()));
-  graph.edges = flow.successors;
-  return graph;
-}
-
 // Whether threads that come to the block end there at once, so that they need not meet.
 bool ends_at_once(const Function& function, const std::vector<Flow>& flows,
                   const ControlFlow::Block& block) {
@@ -103,6 +94,15 @@ bool ends_at_once(const Function& function, const std::vector<Flow>& flows,
 }
 
 }  // namespace
+
+Graph ControlFlow::graph() const {
+  Graph graph;
+  graph.first.reserve(blocks.size() + 1);
+  for (const Block& block : blocks) graph.first.push_back(block.first_successor);
+  graph.first.push_back(static_cast<uint32_t>(successors.size()));
+  graph.edges = successors;
+  return graph;
+}
 
 ControlFlow analyze(const Function& function) {
   ControlFlow result;
@@ -114,7 +114,7 @@ ControlFlow analyze(const Function& function) {
   }
   find_blocks(function, flows, &result);
   find_successors(flows, &result);
-  const Meetings meetings = find_meetings(graph_of(result));
+  const Meetings meetings = find_meetings(result.graph());
   result.reconverge.assign(count, kNoReconvergence);
   for (uint32_t b = 0; b + 1 < result.blocks.size(); ++b) {
     const ControlFlow::Block& block = result.blocks[b];

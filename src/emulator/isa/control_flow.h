@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "emulator/isa/dominators.h"
 #include "emulator/parse/ast.h"
 
 namespace ptxemu {
@@ -33,6 +34,7 @@ struct ControlFlow {
   // ret of a kernel, parts nothing: its lanes end.
   std::vector<uint32_t> reconverge;
 
+  Graph graph() const;  // of the blocks and their successors
   uint32_t end_block() const { return static_cast<uint32_t>(blocks.size() - 1); }
 };
 

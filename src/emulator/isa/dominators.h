@@ -1,5 +1,4 @@
-// Graph algorithms under control_flow: strong components, dominators, where ways through a graph
-// meet.
+// Graph algorithms under control_flow: depth-first order, strong components, dominators.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +9,22 @@ namespace ptxemu {
 
 constexpr uint32_t kNoNode = UINT32_MAX;
 
+using Edge = std::pair<uint32_t, uint32_t>;  // from, to
+
 // Node n has the edges to edges[first[n]] ... edges[first[n + 1] - 1]. Node 0 is where it begins.
 struct Graph {
   std::vector<uint32_t> first, edges;
   uint32_t size() const { return static_cast<uint32_t>(first.size() - 1); }
-  static Graph from_pairs(uint32_t nodes, const std::vector<std::pair<uint32_t, uint32_t>>& pairs);
+  static Graph from_pairs(uint32_t nodes, const std::vector<Edge>& pairs);
   Graph reversed() const;
+};
+
+// Depth-first order from node 0.
+struct Walk {
+  explicit Walk(const Graph& graph);
+  std::vector<uint32_t> order;   // nodes as they are found
+  std::vector<uint32_t> number;  // a node's place in order, kNoNode: not reached
+  std::vector<uint32_t> parent;  // in numbers, of the node with this number
 };
 
 // The component of each node; a component's successors have smaller numbers. Nodes that node 0
@@ -28,14 +37,5 @@ Components strong_components(const Graph& graph);
 
 // The immediate dominator of each node, seen from node 0; kNoNode for 0 and what it does not reach.
 std::vector<uint32_t> immediate_dominators(const Graph& graph);
-
-// Each node's exit: of the nodes without edges that it reaches, the one that most nodes reach. A
-// loop that nothing leaves counts as an exit too, named by the node where it is entered.
-// `place` is the first node on all ways to that exit (its immediate post-dominator among the nodes
-// of the same exit), kNoNode for the exit itself and for what node 0 does not reach.
-struct Meetings {
-  std::vector<uint32_t> exit, place;
-};
-Meetings find_meetings(const Graph& graph);
 
 }  // namespace ptxemu

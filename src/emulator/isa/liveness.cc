@@ -5,8 +5,6 @@
 #include <queue>
 #include <utility>
 
-#include "emulator/isa/dominators.h"
-
 namespace ptxemu {
 namespace {
 
@@ -29,20 +27,12 @@ struct Touch {
   bool is_kill = false;  // a write by all lanes that come here; else a read, or one of some lanes
 };
 
-Graph graph_of(const ControlFlow& flow) {
-  Graph graph;
-  for (const ControlFlow::Block& block : flow.blocks) graph.first.push_back(block.first_successor);
-  graph.first.push_back(static_cast<uint32_t>(flow.successors.size()));
-  graph.edges = flow.successors;
-  return graph;
-}
-
 class Spans {
  public:
   Spans(const Function& function, const ControlFlow& flow, const UsesOf& uses_of)
       : function_(function),
         flow_(flow),
-        backward_(graph_of(flow).reversed()),
+        backward_(flow.graph().reversed()),
         seen_in_(flow.blocks.size(), kNever),
         seen_out_(flow.blocks.size(), kNever),
         first_settling_(flow.blocks.size(), kNever),
