@@ -42,10 +42,11 @@ void visit_operands(const Function& function, const Visit& visit) {
 // targets, or whose address it or a variable that it names holds (tables of virtual functions).
 std::vector<const Function*> reachable(const Module& module, const Function& entry) {
   std::vector<const Function*> found{&entry};
+  std::set<const Function*> known{&entry};
   const auto add = [&](std::string_view name) {
     const Function* function = module.find(name);
     if (function == nullptr || function->is_declaration) return;
-    if (std::find(found.begin(), found.end(), function) == found.end()) found.push_back(function);
+    if (known.insert(function).second) found.push_back(function);
   };
   std::map<std::string_view, const Variable*> variables;
   for (const Variable& variable : module.variables) variables.emplace(variable.name, &variable);

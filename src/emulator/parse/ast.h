@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -157,7 +158,10 @@ struct Module {
   std::vector<std::pair<uint32_t, std::string_view>> files;  // .file number, name
   std::vector<std::pair<std::string_view, std::string_view>> aliases;  // .alias name, function
 
-  // A definition, else a declaration, else null. Follows aliases.
+  // Each function by its name and its aliases: a definition, else a declaration.
+  std::unordered_map<std::string_view, const Function*> functions_by_name;
+
+  // Of functions_by_name, else null.
   const Function* find(std::string_view name) const;
 };
 

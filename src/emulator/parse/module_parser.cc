@@ -29,6 +29,7 @@ void Parser::parse() {
   if (!has_target_)
     lexer_.fail_next("no .target directive; accepted after .version: .target sm_90a");
   check_symbols();
+  index_functions();
 }
 
 // .version major.minor
@@ -192,24 +193,24 @@ void Parser::check_symbols() const {
   }
 }
 
+// An alias names a function, not another alias. Of what one name stands for, its own function and
+// those of its aliases, the first definition counts, else the last declaration.
+void Parser::index_functions() {
+  auto& index = module_.functions_by_name;
+  for (const Function& function : module_.functions) index.emplace(function.name, &function);
+  for (const auto& [alias, name] : module_.aliases) {
+    const uint32_t place = functions_.at(name);
+    if (place == UINT32_MAX) continue;
+    const Function*& known = index[alias];
+    if (known == nullptr || known->is_declaration) known = &module_.functions[place];
+  }
+}
+
 }  // namespace parse
 
 const Function* Module::find(std::string_view name) const {
-  const Function* declared = nullptr;
-  const auto search = [&](std::string_view wanted) {
-    for (const Function& function : functions) {
-      if (function.name != wanted) continue;
-      if (!function.is_declaration) return &function;
-      declared = &function;
-    }
-    return static_cast<const Function*>(nullptr);
-  };
-  if (const Function* defined = search(name)) return defined;
-  for (const auto& [alias, function] : aliases) {
-    if (alias != name) continue;
-    if (const Function* defined = search(function)) return defined;
-  }
-  return declared;
+  const auto found = functions_by_name.find(name);
+  return found == functions_by_name.end() ? nullptr : found->second;
 }
 
 std::unique_ptr<const Module> parse_module(std::string text, std::string file_name) {

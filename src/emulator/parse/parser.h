@@ -38,6 +38,7 @@ class Parser {
   void skip_section();
   void declare_module_variable(Variable variable);
   void check_symbols() const;
+  void index_functions();
 
   // declaration.cc
   Declaration parse_declaration(Space space);

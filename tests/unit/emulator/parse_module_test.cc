@@ -150,6 +150,21 @@ TEST(ParseModule, FunctionsDeclarationsAndAliases) {
   EXPECT_EQ(module->find("nothing"), nullptr);
 }
 
+TEST(ParseModule, ANameStandsForTheFirstDefinitionElseTheLastDeclaration) {
+  const auto module = parse_text(
+      ".func own { ret; }\n.func first { ret; }\n.func second { ret; }\n"
+      ".func declared;\n.func also_declared;\n.func b;\n.func c;\n"
+      ".alias own, first;\n"
+      ".alias a, declared;\n.alias a, first;\n.alias a, second;\n"
+      ".alias b, declared;\n.alias b, also_declared;\n.alias c, c;\n"
+      ".alias of_alias, a;\n");
+  EXPECT_EQ(module->find("own")->name, "own");
+  EXPECT_EQ(module->find("a")->name, "first");
+  EXPECT_EQ(module->find("b")->name, "also_declared");
+  EXPECT_EQ(module->find("c")->name, "c");
+  EXPECT_EQ(module->find("of_alias"), nullptr);
+}
+
 TEST(ParseModule, DebugDataIsSkipped) {
   const auto module = parse_text(
       ".entry k { ret; }\n"
