@@ -1,6 +1,7 @@
 #include "distributed/all_gather.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/rounding.h"
 #include "distributed/gather.h"
@@ -26,27 +27,49 @@ std::vector<AttentionProblem> calls_of(const ShardedProblem& p) {
   return calls;
 }
 
+// What calls of both directions have of a slice; a forward writes out, a backward reads it.
+class Operands {
+ public:
+  Operands(Gather& gather, const AttentionProblem& whole)
+      : gather_(gather),
+        whole_(whole),
+        k_(gather.keys(Place::kK, whole.head_dim, whole.dtype)),
+        v_(gather.keys(Place::kV, whole.head_dim_v, whole.dtype)),
+        q_(gather.queries(Place::kQ, whole.head_dim, whole.dtype)),
+        out_(gather.queries(Place::kOut, whole.head_dim_v, whole.out_dtype)) {}
+
+  void gather_keys(ExchangeBuilder& in) const {
+    in.to_heads(k_);
+    in.to_heads(v_);
+  }
+  CallStep call(size_t index) const {
+    const Part& part = gather_.parts()[index];
+    return {.call = index,
+            .q = q_.row(part.first_query),
+            .k = Gather::rows_of(k_, whole_.head_dim).row(part.first_key),
+            .v = Gather::rows_of(v_, whole_.head_dim_v).row(part.first_key),
+            .out = out_.row(part.first_query),
+            .sink = gather_.own(Place::kSink, size_of(whole_.sink_dtype))};
+  }
+
+ private:
+  const Gather& gather_;
+  const AttentionProblem& whole_;
+  RowTensor k_, v_;
+  Rows q_, out_;
+};
+
 Slice forward_slice(const ShardedProblem& p, int index, int64_t first_byte, bool wants_lse) {
-  const AttentionProblem& whole = p.whole;
   Gather gather(p, index, first_byte);
-  const RowTensor k = gather.keys(Place::kK, whole.head_dim, whole.dtype);
-  const RowTensor v = gather.keys(Place::kV, whole.head_dim_v, whole.dtype);
-  const Rows q = gather.queries(Place::kQ, whole.head_dim, whole.dtype);
-  const Rows out = gather.queries(Place::kOut, whole.head_dim_v, whole.out_dtype);
+  const Operands operands(gather, p.whole);
   ExchangeBuilder in(p);
-  in.to_heads(k);
-  in.to_heads(v);
+  operands.gather_keys(in);
 
   std::vector<Work> calls;
   for (size_t i = 0; i < gather.parts().size(); ++i) {
     const Part& part = gather.parts()[i];
-    CallStep call{.call = i,
-                  .q = q.row(part.first_query),
-                  .k = Gather::rows_of(k, whole.head_dim).row(part.first_key),
-                  .v = Gather::rows_of(v, whole.head_dim_v).row(part.first_key),
-                  .out = out.row(part.first_query),
-                  .lse = wants_lse ? gather.part_lse(part) : Address{},
-                  .sink = gather.own(Place::kSink, size_of(whole.sink_dtype))};
+    CallStep call = operands.call(i);
+    if (wants_lse) call.lse = gather.part_lse(part);
     calls.push_back(call);
     if (wants_lse) gather.from_part(part, call.lse, Place::kLse, calls);
   }
@@ -57,28 +80,72 @@ Slice forward_slice(const ShardedProblem& p, int index, int64_t first_byte, bool
           .staging_end = in.staging_end()};
 }
 
+// dq of a slice, which calls write where it stays or, where it is rounded, beside it.
+class QueryGradient {
+ public:
+  QueryGradient(Gather& gather, const ShardedProblem& p)
+      : rows_(gather.local_rows()),
+        columns_(p.slice_heads_q() * p.whole.head_dim),
+        type_(p.whole.grad_dtype),
+        dq_(gather.queries(Place::kDq, p.whole.head_dim, type_)),
+        made_(dq_) {
+    // Of the slice's heads alone.
+    if (rounds_dq(p.whole)) made_ = {gather.room.take(rows_ * columns_ * kFloat), columns_, kFloat};
+  }
+
+  Address place(const Part& part) const { return made_.row(part.first_query); }
+  void round(std::vector<Work>& works) const {
+    works.push_back(round_step(made_.at, dq_.at, rows_, columns_, dq_.columns, type_));
+  }
+
+ private:
+  int64_t rows_, columns_;
+  DType type_;
+  Rows dq_, made_;
+};
+
+// dsink of a slice, the sum of what its calls write.
+class SinkGradient {
+ public:
+  SinkGradient(Gather& gather, const ShardedProblem& p)
+      : heads_(p.slice_heads_q()),
+        num_parts_(static_cast<int>(gather.parts().size())),
+        stride_(round_up(heads_ * kFloat, 256)),
+        parts_(gather.room.take(num_parts_ * stride_)),
+        dsink_(gather.own(Place::kDsink, kFloat)) {}
+
+  Address place(size_t part) const { return parts_ + part * static_cast<size_t>(stride_); }
+  void add_up(std::vector<Work>& works) const {
+    works.push_back(SumStep{.parts = parts_,
+                            .to = dsink_,
+                            .part_stride = stride_,
+                            .num_parts = num_parts_,
+                            .rows = 1,
+                            .columns = heads_,
+                            .part_pitch = heads_,
+                            .to_pitch = heads_,
+                            .to_type = DType::kF32});
+  }
+
+ private:
+  int64_t heads_;
+  int num_parts_;
+  int64_t stride_;
+  Address parts_, dsink_;
+};
+
 Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   const AttentionProblem& whole = p.whole;
   Gather gather(p, index, first_byte);
-  const RowTensor k = gather.keys(Place::kK, whole.head_dim, whole.dtype);
-  const RowTensor v = gather.keys(Place::kV, whole.head_dim_v, whole.dtype);
-  const Rows q = gather.queries(Place::kQ, whole.head_dim, whole.dtype);
-  const Rows out = gather.queries(Place::kOut, whole.head_dim_v, whole.out_dtype);
+  const Operands operands(gather, whole);
   const Rows dout = gather.queries(Place::kDout, whole.head_dim_v, whole.dtype);
-  const Rows dq = gather.queries(Place::kDq, whole.head_dim, whole.grad_dtype);
   const KeyTerms dk(gather, whole, Place::kDk, whole.head_dim);
   const KeyTerms dv(gather, whole, Place::kDv, whole.head_dim_v);
-  Rows dq_made = dq;
-  if (rounds_dq(whole)) {  // of the slice's heads alone
-    const int64_t columns = p.slice_heads_q() * whole.head_dim;
-    dq_made = {gather.room.take(gather.local_rows() * columns * kFloat), columns, kFloat};
-  }
-  const int64_t sink_bytes = round_up(p.slice_heads_q() * kFloat, 256);
-  const auto num_parts = static_cast<int>(gather.parts().size());
-  const Address dsinks = whole.has_sink ? gather.room.take(num_parts * sink_bytes) : Address{};
+  const QueryGradient dq(gather, p);
+  std::optional<SinkGradient> dsink;
+  if (whole.has_sink) dsink.emplace(gather, p);
   ExchangeBuilder in(p);
-  in.to_heads(k);
-  in.to_heads(v);
+  operands.gather_keys(in);
   ExchangeBuilder back(p, in);
   back.sums_to_tokens(dk.tensor(), whole.head_dim, whole.grad_dtype);
   back.sums_to_tokens(dv.tensor(), whole.head_dim_v, whole.grad_dtype);
@@ -89,19 +156,13 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   for (size_t i = 0; i < gather.parts().size(); ++i) {
     const Part& part = gather.parts()[i];
     const bool is_first = i == 0;
-    CallStep call{.call = i,
-                  .q = q.row(part.first_query),
-                  .k = Gather::rows_of(k, whole.head_dim).row(part.first_key),
-                  .v = Gather::rows_of(v, whole.head_dim_v).row(part.first_key),
-                  .out = out.row(part.first_query),
-                  .lse = gather.part_lse(part),
-                  .sink = gather.own(Place::kSink, size_of(whole.sink_dtype)),
-                  .dout = dout.row(part.first_query),
-                  .dlse = {},
-                  .dq = dq_made.row(part.first_query),
-                  .dk = dk.place(part, is_first),
-                  .dv = dv.place(part, is_first),
-                  .dsink = whole.has_sink ? dsinks + i * static_cast<size_t>(sink_bytes) : dsinks};
+    CallStep call = operands.call(i);
+    call.lse = gather.part_lse(part);
+    call.dout = dout.row(part.first_query);
+    call.dq = dq.place(part);
+    call.dk = dk.place(part, is_first);
+    call.dv = dv.place(part, is_first);
+    if (dsink) call.dsink = dsink->place(i);
     gather.to_part(part, Place::kLse, call.lse, calls);
     if (whole.has_dlse) {
       call.dlse = gather.part_lse(part);
@@ -113,27 +174,8 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
       dv.add(part, calls);
     }
   }
-  if (rounds_dq(whole)) {
-    calls.push_back(SumStep{.parts = dq_made.at,
-                            .to = dq.at,
-                            .num_parts = 1,
-                            .rows = gather.local_rows(),
-                            .columns = dq_made.columns,
-                            .part_pitch = dq_made.columns,
-                            .to_pitch = dq.columns,
-                            .to_type = whole.grad_dtype});
-  }
-  if (whole.has_sink) {
-    calls.push_back(SumStep{.parts = dsinks,
-                            .to = gather.own(Place::kDsink, kFloat),
-                            .part_stride = sink_bytes,
-                            .num_parts = num_parts,
-                            .rows = 1,
-                            .columns = p.slice_heads_q(),
-                            .part_pitch = p.slice_heads_q(),
-                            .to_pitch = p.slice_heads_q(),
-                            .to_type = DType::kF32});
-  }
+  if (rounds_dq(whole)) dq.round(calls);
+  if (dsink) dsink->add_up(calls);
   return {.in = in.exchange("k and v of the backward"),
           .calls = std::move(calls),
           .back = back.exchange("dk and dv of the backward"),

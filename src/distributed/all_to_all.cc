@@ -114,6 +114,16 @@ DType call_grad_dtype(const ShardedProblem& p) {
   return Heads::copies(p) > 1 ? DType::kF32 : p.whole.grad_dtype;
 }
 
+// dk or dv, whose terms are added up where ranks take the same key head.
+void key_gradient_to_tokens(const ShardedProblem& p, const RowTensor& gradient, int64_t dim,
+                            ExchangeBuilder& back) {
+  if (Heads::copies(p) > 1) {
+    back.sums_to_tokens(gradient, dim, p.whole.grad_dtype);
+  } else {
+    back.to_tokens(gradient);
+  }
+}
+
 Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   const AttentionProblem& whole = p.whole;
   Heads heads(p, index, first_byte);
@@ -152,13 +162,8 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   }
   ExchangeBuilder back(p, in);
   back.to_tokens(dq);
-  if (Heads::copies(p) > 1) {
-    back.sums_to_tokens(dk, whole.head_dim, whole.grad_dtype);
-    back.sums_to_tokens(dv, whole.head_dim_v, whole.grad_dtype);
-  } else {
-    back.to_tokens(dk);
-    back.to_tokens(dv);
-  }
+  key_gradient_to_tokens(p, dk, whole.head_dim, back);
+  key_gradient_to_tokens(p, dv, whole.head_dim_v, back);
 
   std::vector<Work> calls;
   if (whole.has_sink && index == 0) {  // of the heads that other ranks compute, too
@@ -168,14 +173,8 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   calls.push_back(call);
   if (rounds_dq) {
     const int64_t columns = dq.deal.taken * whole.head_dim;
-    calls.push_back(SumStep{.parts = dq_made.whole,
-                            .to = dq.whole,
-                            .num_parts = 1,
-                            .rows = heads.tokens(),
-                            .columns = columns,
-                            .part_pitch = columns,
-                            .to_pitch = columns,
-                            .to_type = whole.grad_dtype});
+    calls.push_back(
+        round_step(dq_made.whole, dq.whole, heads.tokens(), columns, columns, whole.grad_dtype));
   }
   return {.in = in.exchange("what the backward is given"),
           .calls = std::move(calls),

@@ -102,6 +102,19 @@ struct SumStep {
   DType to_type = DType::kF32;
 };
 
+// Rounds one f32 matrix, whose rows lie one behind the other.
+inline SumStep round_step(Address from, Address to, int64_t rows, int64_t columns, int64_t to_pitch,
+                          DType to_type) {
+  return {.parts = from,
+          .to = to,
+          .num_parts = 1,
+          .rows = rows,
+          .columns = columns,
+          .part_pitch = columns,
+          .to_pitch = to_pitch,
+          .to_type = to_type};
+}
+
 // Attention of tensors on this rank: the plan's call of that number.
 struct CallStep {
   size_t call = 0;
