@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "axes.h"
 #include "failure.h"
@@ -42,12 +43,7 @@ std::vector<int64_t> BenchAxes::list(const char* option, const Text& text, int64
 }
 
 std::vector<int64_t> BenchAxes::head_dims(const char* option, const Text& text, int64_t fallback) {
-  if (!text) return {fallback};
-  std::vector<int64_t> values;
-  for (const std::string& piece : split_list(option, *text)) {
-    values.push_back(parse_head_dim(option, piece));
-  }
-  return values;
+  return text ? parse_list(option, *text, parse_head_dim) : std::vector<int64_t>{fallback};
 }
 
 std::vector<bool> BenchAxes::causal_list() const {
@@ -76,43 +72,51 @@ std::vector<MaskSpec> BenchAxes::window_list() const {
 }
 
 std::vector<float> BenchAxes::softcap_list() const {
-  std::vector<float> values;
-  for (const std::string& text : split_list("--softcap", softcap_.value_or("0"))) {
-    values.push_back(parse_float("--softcap", text));
-  }
-  return values;
+  return parse_list("--softcap", softcap_.value_or("0"), parse_float);
 }
 
 std::vector<DType> BenchAxes::dtype_list() const {
-  std::vector<DType> values;
-  for (const std::string& text : split_list("--dtype", dtype_.value_or("bf16"))) {
-    values.push_back(parse_dtype("--dtype", text));
-  }
-  return values;
+  return parse_list("--dtype", dtype_.value_or("bf16"), parse_dtype);
 }
 
 std::vector<DType> BenchAxes::kv_dtype_list(DType dtype) const {
-  if (!kv_dtype_) return {dtype};
-  std::vector<DType> values;
-  for (const std::string& text : split_list("--kv-dtype", *kv_dtype_)) {
-    values.push_back(parse_kv_dtype("--kv-dtype", text));
-  }
-  return values;
+  return kv_dtype_ ? parse_list("--kv-dtype", *kv_dtype_, parse_kv_dtype) : std::vector{dtype};
 }
 
 namespace {
 
-// Every problem so far once for each value; the values may depend on the problem.
-template <class Values, class Set>
-void expand(std::vector<ProblemDesc>& problems, const Values& values_of, const Set& set) {
+// Every problem so far once for each of its values, which may depend on it. `field` is a member, or
+// a function that sets what the value says.
+template <class Field, class Values>
+void expand(std::vector<ProblemDesc>& problems, const Field& field, const Values& values_of) {
   std::vector<ProblemDesc> expanded;
   for (const ProblemDesc& problem : problems) {
     for (const auto& value : values_of(problem)) {
-      expanded.push_back(problem);
-      set(expanded.back(), value);
+      ProblemDesc& copy = expanded.emplace_back(problem);
+      if constexpr (std::is_member_object_pointer_v<Field>) {
+        copy.*field = value;
+      } else {
+        field(copy, value);
+      }
     }
   }
   problems = std::move(expanded);
+}
+
+void set_kv_dtype(ProblemDesc& desc, DType dtype) {
+  if (dtype == DType::kE4M3) {
+    quantise(desc, 0, Descales::kOneNumber);
+  } else {
+    desc.kv_dtype = dtype;
+  }
+}
+
+void set_tokens(ProblemDesc& desc, int64_t tokens) {
+  desc.batch = std::max<int64_t>(1, tokens / desc.seqlen_q);
+}
+
+void set_page_size(ProblemDesc& desc, int64_t keys) {
+  if (keys > 0) put_on_pages(desc, keys);
 }
 
 }  // namespace
@@ -122,67 +126,35 @@ std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
     throw bad_input(
         fmt::format("--tokens {}: --batch is given too; accepted: one of them", *tokens_));
   }
-  std::vector<ProblemDesc> all(1);
-  const auto sizes = [&](const char* option, const Text& text, auto fallback, auto set) {
-    expand(
-        all, [&](const ProblemDesc& d) { return list(option, text, 1, fallback(d)); }, set);
-  };
-  using Sizes = std::vector<int64_t>;
   using Desc = const ProblemDesc&;
-  expand(
-      all, [&](Desc) { return dtype_list(); }, [](auto& d, DType v) { d.dtype = v; });
-  expand(
-      all, [&](Desc d) { return kv_dtype_list(d.dtype); },
-      [](auto& d, DType v) {
-        if (v == DType::kE4M3) {
-          quantise(d, 0, Descales::kOneNumber);
-        } else {
-          d.kv_dtype = v;
-        }
-      });
-  expand(
-      all, [&](Desc) { return head_dims("--head-dim", head_dim_, 128); },
-      [](auto& d, int64_t v) { d.head_dim = v; });
-  expand(
-      all, [&](Desc d) { return head_dims("--head-dim-v", head_dim_v_, d.head_dim); },
-      [](auto& d, int64_t v) { d.head_dim_v = v; });
-  expand(
-      all, [&](Desc) { return softcap_list(); }, [](auto& d, float v) { d.softcap = v; });
-  expand(
-      all, [&](Desc) { return window_list(); }, [](auto& d, MaskSpec v) { d.window = v; });
-  expand(
-      all, [&](Desc) { return causal_list(); }, [](auto& d, bool v) { d.causal = v; });
-  sizes(
-      "--seqlen", seqlen_,
-      [](Desc) {
-        return Sizes{1024, 4096};
-      },
-      [](auto& d, int64_t v) { d.seqlen_q = v; });
-  sizes(
-      "--seqlen-k", seqlen_k_, [](Desc d) { return Sizes{d.seqlen_q}; },
-      [](auto& d, int64_t v) { d.seqlen_k = v; });
-  expand(
-      all, [&](Desc d) { return list("--heads-q", heads_q_, 1, {2048 / d.head_dim}, kMostHeads); },
-      [](auto& d, int64_t v) { d.heads_q = v; });
-  expand(
-      all, [&](Desc d) { return list("--heads-kv", heads_kv_, 1, {d.heads_q}, kMostHeads); },
-      [](auto& d, int64_t v) { d.heads_kv = v; });
-  expand(
-      all, [&](Desc) { return list("--num-splits", num_splits_, 0, {0}); },
-      [](auto& d, int64_t v) { d.num_splits = v; });
+  std::vector<ProblemDesc> all(1);
+  expand(all, &ProblemDesc::dtype, [&](Desc) { return dtype_list(); });
+  expand(all, set_kv_dtype, [&](Desc d) { return kv_dtype_list(d.dtype); });
+  expand(all, &ProblemDesc::head_dim,
+         [&](Desc) { return head_dims("--head-dim", head_dim_, 128); });
+  expand(all, &ProblemDesc::head_dim_v,
+         [&](Desc d) { return head_dims("--head-dim-v", head_dim_v_, d.head_dim); });
+  expand(all, &ProblemDesc::softcap, [&](Desc) { return softcap_list(); });
+  expand(all, &ProblemDesc::window, [&](Desc) { return window_list(); });
+  expand(all, &ProblemDesc::causal, [&](Desc) { return causal_list(); });
+  expand(all, &ProblemDesc::seqlen_q, [&](Desc) {
+    return list("--seqlen", seqlen_, 1, {1024, 4096});
+  });
+  expand(all, &ProblemDesc::seqlen_k,
+         [&](Desc d) { return list("--seqlen-k", seqlen_k_, 1, {d.seqlen_q}); });
+  expand(all, &ProblemDesc::heads_q,
+         [&](Desc d) { return list("--heads-q", heads_q_, 1, {2048 / d.head_dim}, kMostHeads); });
+  expand(all, &ProblemDesc::heads_kv,
+         [&](Desc d) { return list("--heads-kv", heads_kv_, 1, {d.heads_q}, kMostHeads); });
+  expand(all, &ProblemDesc::num_splits,
+         [&](Desc) { return list("--num-splits", num_splits_, 0, {0}); });
   if (batch_) {
-    sizes(
-        "--batch", batch_, [](Desc) { return Sizes{}; }, [](auto& d, int64_t v) { d.batch = v; });
+    expand(all, &ProblemDesc::batch, [&](Desc) { return list("--batch", batch_, 1, {}); });
   } else {
-    sizes(
-        "--tokens", tokens_, [](Desc) { return Sizes{32768}; },
-        [](auto& d, int64_t v) { d.batch = std::max<int64_t>(1, v / d.seqlen_q); });
+    expand(all, set_tokens, [&](Desc) { return list("--tokens", tokens_, 1, {32768}); });
   }
-  expand(
-      all, [&](Desc) { return list("--page-size", page_size_, 0, {0}); },
-      [](auto& d, int64_t v) {
-        if (v > 0) put_on_pages(d, v);
-      });
+  expand(all, set_page_size, [&](Desc) { return list("--page-size", page_size_, 0, {0}); });
+
   std::vector<AttentionProblem> problems;
   for (const ProblemDesc& desc : all) {
     check_splits(direction, desc);

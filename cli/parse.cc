@@ -118,11 +118,9 @@ std::vector<std::string> split_list(std::string_view option, const std::string& 
 
 std::vector<int64_t> parse_int_list(std::string_view option, const std::string& text, int64_t low,
                                     int64_t high) {
-  std::vector<int64_t> values;
-  for (const std::string& piece : split_list(option, text)) {
-    values.push_back(parse_int(option, piece, low, high));
-  }
-  return values;
+  return parse_list(option, text, [&](std::string_view name, const std::string& piece) {
+    return parse_int(name, piece, low, high);
+  });
 }
 
 }  // namespace fa4::cli

@@ -33,6 +33,13 @@ void check_deterministic(Direction direction, bool deterministic, std::string_vi
 
 // "a,b,c"; an empty piece is an error.
 std::vector<std::string> split_list(std::string_view option, const std::string& text);
+// Its pieces, each as `parse`(option, piece) reads it.
+template <class Parse>
+auto parse_list(std::string_view option, const std::string& text, const Parse& parse) {
+  std::vector<decltype(parse(option, text))> values;
+  for (const std::string& piece : split_list(option, text)) values.push_back(parse(option, piece));
+  return values;
+}
 std::vector<int64_t> parse_int_list(std::string_view option, const std::string& text, int64_t low,
                                     int64_t high);
 
