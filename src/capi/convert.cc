@@ -37,6 +37,71 @@ bool to_flag(const char* name, int32_t value) {
 
 Strides to_strides(const int64_t (&strides)[3]) { return {strides[0], strides[1], strides[2]}; }
 
+// Types of the elements, and how those of k and v are scaled.
+void read_types(const fa4_problem& problem, ProblemDesc& desc) {
+  desc.dtype = static_cast<DType>(problem.dtype);
+  desc.kv_dtype = static_cast<DType>(problem.kv_dtype);
+  desc.out_dtype = static_cast<DType>(problem.out_dtype);
+  desc.grad_dtype = static_cast<DType>(problem.grad_dtype);
+  desc.sink_dtype = static_cast<DType>(problem.sink_dtype);
+  desc.has_descales = to_flag("has_descales", problem.has_descales);
+  desc.descale_block = problem.descale_block;
+}
+
+// Sequences, heads and pages.
+void read_sizes(const fa4_problem& problem, ProblemDesc& desc) {
+  desc.layout_q = static_cast<Layout>(problem.layout_q);
+  desc.layout_kv = static_cast<Layout>(problem.layout_kv);
+  desc.batch = problem.batch;
+  desc.seqlen_q = problem.seqlen_q;
+  desc.seqlen_k = problem.seqlen_k;
+  desc.total_q = problem.total_q;
+  desc.total_k = problem.total_k;
+  desc.heads_q = problem.heads_q;
+  desc.heads_kv = problem.heads_kv;
+  desc.head_dim = problem.head_dim;
+  desc.head_dim_v = problem.head_dim_v;
+  desc.page_size = problem.page_size;
+  desc.num_pages = problem.num_pages;
+  desc.pages_per_seq = problem.pages_per_seq;
+  desc.page_table_heads = problem.page_table_heads;
+  desc.prefix_len = problem.prefix_len;
+  desc.has_seqused_q = to_flag("has_seqused_q", problem.has_seqused_q);
+  desc.has_seqused_k = to_flag("has_seqused_k", problem.has_seqused_k);
+}
+
+// Masks, scale, cap and sink.
+void read_scores(const fa4_problem& problem, ProblemDesc& desc) {
+  desc.has_sink = to_flag("has_sink", problem.has_sink);
+  desc.causal = to_flag("causal", problem.causal);
+  const bool has_window = to_flag("has_window", problem.has_window);
+  desc.window.window_bounds = problem.window_bounds;
+  if (has_window || (problem.window_bounds & 1) != 0) {
+    desc.window.window_left = problem.window_left;
+  }
+  if (has_window || (problem.window_bounds & 2) != 0) {
+    desc.window.window_right = problem.window_right;
+  }
+  if (to_flag("has_softmax_scale", problem.has_softmax_scale)) {
+    desc.softmax_scale = problem.softmax_scale;
+  }
+  desc.softcap = problem.softcap;
+}
+
+void read_strides(const fa4_problem& problem, ProblemDesc& desc) {
+  desc.q = to_strides(problem.q_strides);
+  desc.k = to_strides(problem.k_strides);
+  desc.v = to_strides(problem.v_strides);
+  desc.out = to_strides(problem.out_strides);
+  desc.page_table = to_strides(problem.page_table_strides);
+  desc.k_descale = to_strides(problem.k_descale_strides);
+  desc.v_descale = to_strides(problem.v_descale_strides);
+  desc.dout = to_strides(problem.dout_strides);
+  desc.dq = to_strides(problem.dq_strides);
+  desc.dk = to_strides(problem.dk_strides);
+  desc.dv = to_strides(problem.dv_strides);
+}
+
 // What the structs of both directions hold.
 template <class Given, class Args>
 void read_common(const Given& args, Args& result) {
@@ -65,60 +130,15 @@ fa4_problem read_problem(const fa4_problem* given) {
 
 AttentionProblem to_problem(const fa4_problem& problem) {
   ProblemDesc desc;
-  desc.dtype = static_cast<DType>(problem.dtype);
-  desc.kv_dtype = static_cast<DType>(problem.kv_dtype);
-  desc.has_descales = to_flag("has_descales", problem.has_descales);
-  desc.descale_block = problem.descale_block;
-  desc.k_descale = to_strides(problem.k_descale_strides);
-  desc.v_descale = to_strides(problem.v_descale_strides);
-  desc.layout_q = static_cast<Layout>(problem.layout_q);
-  desc.layout_kv = static_cast<Layout>(problem.layout_kv);
-  desc.batch = problem.batch;
-  desc.seqlen_q = problem.seqlen_q;
-  desc.seqlen_k = problem.seqlen_k;
-  desc.total_q = problem.total_q;
-  desc.total_k = problem.total_k;
-  desc.heads_q = problem.heads_q;
-  desc.heads_kv = problem.heads_kv;
-  desc.head_dim = problem.head_dim;
-  desc.head_dim_v = problem.head_dim_v;
-  desc.page_size = problem.page_size;
-  desc.num_pages = problem.num_pages;
-  desc.pages_per_seq = problem.pages_per_seq;
-  desc.has_seqused_q = to_flag("has_seqused_q", problem.has_seqused_q);
-  desc.has_seqused_k = to_flag("has_seqused_k", problem.has_seqused_k);
-  desc.has_sink = to_flag("has_sink", problem.has_sink);
-  desc.sink_dtype = static_cast<DType>(problem.sink_dtype);
-  desc.causal = to_flag("causal", problem.causal);
-  const bool has_window = to_flag("has_window", problem.has_window);
-  desc.window.window_bounds = problem.window_bounds;
-  if (has_window || (problem.window_bounds & 1) != 0) {
-    desc.window.window_left = problem.window_left;
-  }
-  if (has_window || (problem.window_bounds & 2) != 0) {
-    desc.window.window_right = problem.window_right;
-  }
-  if (to_flag("has_softmax_scale", problem.has_softmax_scale)) {
-    desc.softmax_scale = problem.softmax_scale;
-  }
-  desc.softcap = problem.softcap;
+  // In this order, in which a flag that is neither 0 nor 1 is refused.
+  read_types(problem, desc);
+  read_sizes(problem, desc);
+  read_scores(problem, desc);
+  read_strides(problem, desc);
   desc.num_splits = problem.num_splits;
   desc.split_keys = problem.split_keys;
-  desc.page_table_heads = problem.page_table_heads;
-  desc.page_table = to_strides(problem.page_table_strides);
-  desc.prefix_len = problem.prefix_len;
-  desc.out_dtype = static_cast<DType>(problem.out_dtype);
-  desc.q = to_strides(problem.q_strides);
-  desc.k = to_strides(problem.k_strides);
-  desc.v = to_strides(problem.v_strides);
-  desc.out = to_strides(problem.out_strides);
   desc.deterministic = to_flag("deterministic", problem.deterministic);
   desc.has_dlse = to_flag("has_dlse", problem.has_dlse);
-  desc.grad_dtype = static_cast<DType>(problem.grad_dtype);
-  desc.dout = to_strides(problem.dout_strides);
-  desc.dq = to_strides(problem.dq_strides);
-  desc.dk = to_strides(problem.dk_strides);
-  desc.dv = to_strides(problem.dv_strides);
   AttentionProblem result = AttentionProblem::make(desc);
   check_reserved(problem);
   return result;
