@@ -2,15 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <thread>
 
-#include "accuracy_report.h"
 #include "axes.h"
 #include "commands.h"
 #include "core/error.h"
 #include "parse.h"
 #include "progress.h"
+#include "verify_report.h"
 #include "verify_run.h"
 
 namespace fa4::cli {
@@ -23,74 +22,6 @@ namespace {
 struct Shard {
   int64_t index = 0, count = 1;
 };
-
-// How often each option and kernel was part of a case that ran.
-class Coverage {
- public:
-  explicit Coverage(bool backward) : backward_(backward) {}
-  void add(const CaseResult& result) {
-    const AttentionProblem& p = result.problem;
-    ++counts_[fmt::format("dtype {}", name_of(p.dtype))];
-    ++counts_[fmt::format("head_dim {}", family_of(p))];
-    ++counts_["kernel " + result.kernel];
-    count("head_dim_v != head_dim", p.head_dim_v != p.head_dim);
-    count("causal", p.causal);
-    count("window", !p.window.is_full());
-    count("window with a negative bound", p.window.window_bounds != 0);
-    count("softcap", p.softcap != 0);
-    count("gqa", p.heads_kv > 1 && p.heads_q > p.heads_kv);
-    count("mqa", p.heads_kv == 1 && p.heads_q > 1);
-    count("varlen", p.layout_q == Layout::kPacked);
-    count("paged", p.layout_kv == Layout::kPaged);
-    count("shared prefix", p.prefix_len > 0);
-    count("pages of each head", p.page_table_heads > 1);
-    count("seqused_k", p.has_seqused_k);
-    count("sink", p.has_sink);
-    count("sink of 16 bits", p.has_sink && p.sink_dtype != DType::kF32);
-    count("seqused_q", p.has_seqused_q);
-    if (backward_) {
-      count("dlse", p.has_dlse);
-      count("deterministic", p.deterministic);
-      count("grad_dtype f32", p.grad_dtype != p.dtype);
-      count("scale <= 0", p.scale <= 0);
-    } else {
-      count("lse", result.wants_lse);
-    }
-    count("splits asked for", p.num_splits > 1 || p.split_keys > 0);
-    count("k and v e4m3", p.is_quantised());
-    count("descales of blocks", p.has_descales && p.descale_block > 0 && !p.has_page_descales());
-    count("descales of pages", p.has_page_descales());
-    count("out f32 of 16-bit inputs", p.out_dtype != p.dtype);
-    count("seqlen > 1024", std::max(p.seqlen_q, p.seqlen_k) > 1024);
-  }
-  Json json() const { return Json(counts_); }
-  std::string text() const {
-    std::string text;
-    for (const auto& [name, count] : counts_) text += fmt::format("  {:<36} {:>5}\n", name, count);
-    return text;
-  }
-
- private:
-  void count(const char* name, bool present) { counts_[name] += present; }
-  static std::string family_of(const AttentionProblem& p) {
-    if (p.head_dim_v != p.head_dim) return "differing";
-    for (const int64_t most : {64, 96, 128, 192}) {
-      if (p.head_dim <= most) return fmt::format("to {:03}", most);
-    }
-    return "to 256";
-  }
-  bool backward_;
-  std::map<std::string, int64_t> counts_;
-};
-
-std::string results_text(const CaseResult& result, bool backward) {
-  if (backward) {
-    const BackwardAccuracy& g = result.gradients;
-    return fmt::format("dq   {}\ndk   {}\ndv   {}\n", accuracy_text(g.dq), accuracy_text(g.dk),
-                       accuracy_text(g.dv));
-  }
-  return fmt::format("out  {}\nlse  {}\n", accuracy_text(result.out), accuracy_text(result.lse));
-}
 
 class VerifyCommand final : public Command {
  public:
@@ -119,7 +50,6 @@ class VerifyCommand final : public Command {
   Shard shard() const;
   Direction direction() const { return parse_direction("--direction", direction_); }
   VerifyOptions options() const;
-  static Json case_json(const CaseResult& result, int64_t index, bool backward);
 
   Axes axes_;
   std::string device_ = "cpu", direction_ = "forward";
@@ -181,29 +111,6 @@ VerifyOptions VerifyCommand::options() const {
   return options;
 }
 
-Json VerifyCommand::case_json(const CaseResult& result, int64_t index, bool backward) {
-  Json json = axes_json(result.problem);
-  json["index"] = index;
-  json["kernel"] = result.skipped ? Json() : Json(result.kernel);
-  if (backward) {
-    const BackwardAccuracy& g = result.gradients;
-    json["dq"] = result.skipped ? Json() : accuracy_json(g.dq);
-    json["dk"] = result.skipped ? Json() : accuracy_json(g.dk);
-    json["dv"] = result.skipped ? Json() : accuracy_json(g.dv);
-    json["dsink"] = result.skipped || !result.problem.has_sink ? Json() : accuracy_json(g.dsink);
-  } else {
-    json["out"] = result.skipped ? Json() : accuracy_json(result.out);
-    json["lse"] = result.skipped || !result.wants_lse ? Json() : accuracy_json(result.lse);
-  }
-  json["seconds"] = result.skipped ? Json() : Json(result.seconds);
-  json["digest"] = result.digest.empty() ? Json() : Json(result.digest);
-  json["formal_findings"] = result.skipped ? Json() : Json(result.formal_findings);
-  json["passed"] = result.skipped ? Json() : Json(result.passed);
-  json["skip_reason"] = result.skipped ? Json(result.skip_reason) : Json();
-  if (!result.passed) json["detail"] = result.detail;
-  return json;
-}
-
 Outcome VerifyCommand::run() {
   const VerifyOptions chosen = options();
   check_deterministic(direction(), deterministic_, "--direction backward");
@@ -212,56 +119,20 @@ Outcome VerifyCommand::run() {
   const std::vector<Case> cases = choose_cases(seed);
   const Shard part = shard();
   const DeviceChoice device = open_device(device_);
-  const bool single = cases.size() == 1;
   const auto last = static_cast<int64_t>(cases.size());
-  const int64_t total = (last - part.index + part.count - 1) / part.count;
 
-  Outcome outcome;
-  Coverage coverage(chosen.backward);
-  Json rows = Json::array();
-  std::map<std::string, int64_t> reasons;
-  int64_t failed = 0, skipped = 0, formal_findings = 0;
-  Progress progress("verify", total);
+  VerifyReport report(device_, chosen.backward, last == 1);
+  Progress progress("verify", (last - part.index + part.count - 1) / part.count);
   for (int64_t i = part.index; i < last; i += part.count) {
     progress.step(i / part.count);
-    const CaseResult result = verify_case(cases[static_cast<size_t>(i)], device, chosen);
-    if (single && result.skipped) throw bad_input(with_option(result.skip_reason));
-    rows.push_back(case_json(result, i, chosen.backward));
-    formal_findings += result.formal_findings;
-    if (result.skipped) {
-      ++skipped;
-      ++reasons[result.skip_reason];
-      continue;
-    }
-    coverage.add(result);
-    if (single) {
-      outcome.text += fmt::format("{}\n{} {}\n{}", axes_text(result.problem), device_,
-                                  result.kernel, results_text(result, chosen.backward));
-    }
-    if (result.passed) continue;
-    ++failed;
-    outcome.text += fmt::format("FAILED case {} ({}, {}): {}\n", i, axes_text(result.problem),
-                                result.kernel, result.detail);
+    report.add(verify_case(cases[static_cast<size_t>(i)], device, chosen), i);
   }
-  if (!single) outcome.text += "cases that ran, by option:\n" + coverage.text();
-  for (const auto& [reason, count] : reasons) {
-    if (count == last) throw bad_input(with_option(reason));
-    outcome.text += fmt::format("skipped {}: {}\n", count, reason);
-  }
-  outcome.text += fmt::format("{}: {} cases, {} ran, {} failed, {} skipped\n", device_, total,
-                              total - skipped, failed, skipped);
-  if (formal_findings > 0) outcome.text += fmt::format("{} formal findings\n", formal_findings);
+  Outcome outcome;
   outcome.json["device"] = device_;
   outcome.json["direction"] = direction_;
   outcome.json["seed"] = seed;
   outcome.json["repeat"] = chosen.repeat;
-  outcome.json["total"] = total;
-  outcome.json["failed"] = failed;
-  outcome.json["skipped"] = skipped;
-  outcome.json["formal_findings"] = formal_findings;
-  outcome.json["coverage"] = coverage.json();
-  outcome.json["cases"] = std::move(rows);
-  if (failed > 0) outcome.code = kCheckFailed;
+  report.finish(last, outcome);
   return outcome;
 }
 
