@@ -64,8 +64,8 @@ inline CuResult fake_launch(const CuLaunchConfig* config, CuFunction, void** par
   return answer("launch");
 }
 
-inline DriverApi fake_driver_api() {
-  DriverApi api;
+// Devices and their contexts, and what errors are called.
+inline void fake_devices(DriverApi& api) {
   api.init = [](unsigned) { return answer("init"); };
   api.error_name = [](CuResult r, const char** name) {
     *name = r == kCuOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OF_TEST";
@@ -107,6 +107,9 @@ inline DriverApi fake_driver_api() {
     fake.pushed.pop_back();
     return answer("context_pop");
   };
+}
+
+inline void fake_modules(DriverApi& api) {
   api.module_load = [](CuModule*, const void*, unsigned, int*, void** values) {
     const CuResult result = answer("module_load");
     if (result != kCuSuccess) std::strcpy(static_cast<char*>(values[0]), "ptxas says no\nmore");
@@ -127,6 +130,9 @@ inline DriverApi fake_driver_api() {
     fake.map_swizzle = swizzle;
     return answer("tensor_map_encode");
   };
+}
+
+inline void fake_memory(DriverApi& api) {
   api.memory_allocate = [](CuPointer* pointer, size_t) {
     *pointer = 0x2000;
     return answer("memory_allocate");
@@ -144,6 +150,9 @@ inline DriverApi fake_driver_api() {
     fake.rows_copied = *copy;
     return answer("copy_2d_async");
   };
+}
+
+inline void fake_streams_and_events(DriverApi& api) {
   api.stream_create = [](CuStream* stream, unsigned) {
     *stream = reinterpret_cast<CuStream>(0x3000);
     return answer("stream_create");
@@ -175,6 +184,14 @@ inline DriverApi fake_driver_api() {
     *milliseconds = 1.5f;
     return answer("event_elapsed");
   };
+}
+
+inline DriverApi fake_driver_api() {
+  DriverApi api;
+  fake_devices(api);
+  fake_modules(api);
+  fake_memory(api);
+  fake_streams_and_events(api);
   return api;
 }
 
