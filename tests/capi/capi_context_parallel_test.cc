@@ -34,25 +34,28 @@ std::vector<std::string> on_ranks(int32_t ranks, const std::function<void(int32_
   return errors;
 }
 
-// One rank's shards of a whole.
+// One rank's shards of a whole of `sequences` that are cut.
 struct Shards {
-  Shards(const fa4::SequencePartition& cut, int32_t of_rank, const Tensors& whole)
+  Shards(const fa4::SequencePartition& cut, int32_t of_rank, const Tensors& whole,
+         int64_t sequences = kBatch)
       : partition(cut),
         rank(of_rank),
-        mine(kBatch * cut.local_seqlen(), kBatch * cut.local_seqlen(), 0) {
+        batch(sequences),
+        mine(batch * cut.local_seqlen(), batch * cut.local_seqlen(), 0) {
     take(whole.q, mine.q, kHeadsQ);
     take(whole.k, mine.k, kHeadsKV);
     take(whole.v, mine.v, kHeadsKV);
   }
   void take(const std::vector<float>& whole, std::vector<float>& shard, int heads) const {
-    partition.shard(whole.data(), rank, kBatch, heads * kHeadDim, shard.data());
+    partition.shard(whole.data(), rank, batch, heads * kHeadDim, shard.data());
   }
   void give(const std::vector<float>& shard, std::vector<float>& whole, int heads) const {
-    partition.unshard(shard.data(), rank, kBatch, heads * kHeadDim, whole.data());
+    partition.unshard(shard.data(), rank, batch, heads * kHeadDim, whole.data());
   }
 
   const fa4::SequencePartition& partition;
   int32_t rank;
+  int64_t batch;
   Tensors mine;
 };
 
@@ -128,7 +131,8 @@ std::string name_of(const Case& c) {
          ", slices " + std::to_string(c.slices);
 }
 
-void execute(const fa4::ForwardOp& op, const fa4::Plan& plan, fa4::ForwardArgs args) {
+template <class Op, class Args>
+void execute(const Op& op, const fa4::Plan& plan, Args args) {
   const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
   args.workspace = workspace.get();
   args.workspace_bytes = plan.workspace_bytes();
@@ -224,11 +228,7 @@ TEST(ContextParallel, BackwardIsThatOfOneDevice) {
       shards.take(wanted.gradients.dout, mine.gradients.dout, kHeadsQ);
       partition.shard(wanted.dlse.data(), rank, kBatch * kHeadsQ, 1, mine.dlse.data());
       mine.dsink.assign(kHeadsQ, 7.0f);
-      const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
-      fa4::BackwardArgs args = mine.args(sink);
-      args.workspace = workspace.get();
-      args.workspace_bytes = plan.workspace_bytes();
-      op.execute(args);
+      execute(op, plan, mine.args(sink));
       shards.give(mine.gradients.dq, got.gradients.dq, kHeadsQ);
       shards.give(mine.gradients.dk, got.gradients.dk, kHeadsKV);
       shards.give(mine.gradients.dv, got.gradients.dv, kHeadsKV);
@@ -253,6 +253,12 @@ TEST(ContextParallel, BackwardIsThatOfOneDevice) {
   }
 }
 
+void zero_results(Tensors& tensors, small::Gradients& gradients) {
+  for (auto* tensor : {&tensors.out, &tensors.lse, &gradients.dq, &gradients.dk, &gradients.dv}) {
+    std::fill(tensor->begin(), tensor->end(), 0.0f);
+  }
+}
+
 // Three sequences of 40 rows, which chunks cut anywhere, and 8 rows behind the last.
 TEST(ContextParallel, PackedSequencesAreThoseOfOneDevice) {
   constexpr int64_t kTotal = 48, kUsed = 40;
@@ -266,9 +272,7 @@ TEST(ContextParallel, PackedSequencesAreThoseOfOneDevice) {
     return args;
   };
   // Over ranks rows behind the last sequence are 0; one device leaves them as they are.
-  for (auto* tensor : {&whole.out, &whole.lse, &wanted.dq, &wanted.dk, &wanted.dv}) {
-    std::fill(tensor->begin(), tensor->end(), 0.0f);
-  }
+  zero_results(whole, wanted);
   fa4::forward(device, problem, with_sequences(whole.args()));
   fa4::backward(device, problem, with_sequences(wanted.args()));
   for (const int32_t ranks : {1, 2, 4}) {
@@ -279,47 +283,22 @@ TEST(ContextParallel, PackedSequencesAreThoseOfOneDevice) {
     const auto errors = on_ranks(ranks, [&](int32_t rank) {
       const fa4::Communicator& communicator = communicators[static_cast<size_t>(rank)];
       const int64_t local = partition.local_seqlen();
-      const auto move = [&](bool cut, std::vector<float>& of_whole, std::vector<float>& shard,
-                            int elements) {
-        if (cut) {
-          partition.shard(of_whole.data(), rank, 1, elements, shard.data());
-        } else {
-          partition.unshard(shard.data(), rank, 1, elements, of_whole.data());
-        }
-      };
-      Tensors mine(local, local, 0);
+      Shards shards(partition, rank, whole, 1);
+      Tensors& mine = shards.mine;
       small::Gradients my_gradients(mine, local, local, 0);
-      if (ranks == 1) {  // as one device does
-        for (auto* tensor :
-             {&mine.out, &mine.lse, &my_gradients.dq, &my_gradients.dk, &my_gradients.dv}) {
-          std::fill(tensor->begin(), tensor->end(), 0.0f);
-        }
-      }
-      move(true, whole.q, mine.q, kHeadsQ * kHeadDim);
-      move(true, whole.k, mine.k, kHeadsKV * kHeadDim);
-      move(true, whole.v, mine.v, kHeadsKV * kHeadDim);
-      move(true, wanted.dout, my_gradients.dout, kHeadsQ * kHeadDim);
-      const auto run = [&](fa4::Direction direction) {
-        const fa4::ContextParallelPlan plan(device, communicator, problem, direction);
-        const small::Workspace workspace = small::workspace_of(plan.workspace_bytes());
-        const auto with_workspace = [&](auto args) {
-          args.workspace = workspace.get();
-          args.workspace_bytes = plan.workspace_bytes();
-          return with_sequences(args);
-        };
-        if (direction == fa4::Direction::kForward) {
-          fa4::ForwardOp(plan).execute(with_workspace(mine.args()));
-        } else {
-          fa4::BackwardOp(plan).execute(with_workspace(my_gradients.args()));
-        }
-      };
-      run(fa4::Direction::kForward);
-      run(fa4::Direction::kBackward);
-      move(false, got.out, mine.out, kHeadsQ * kHeadDim);
+      if (ranks == 1) zero_results(mine, my_gradients);  // as one device does
+      shards.take(wanted.dout, my_gradients.dout, kHeadsQ);
+      const fa4::ContextParallelPlan forward(device, communicator, problem,
+                                             fa4::Direction::kForward);
+      execute(fa4::ForwardOp(forward), forward, with_sequences(mine.args()));
+      const fa4::ContextParallelPlan backward(device, communicator, problem,
+                                              fa4::Direction::kBackward);
+      execute(fa4::BackwardOp(backward), backward, with_sequences(my_gradients.args()));
+      shards.give(mine.out, got.out, kHeadsQ);
       partition.unshard(mine.lse.data(), rank, kHeadsQ, 1, got.lse.data());
-      move(false, gradients.dq, my_gradients.dq, kHeadsQ * kHeadDim);
-      move(false, gradients.dk, my_gradients.dk, kHeadsKV * kHeadDim);
-      move(false, gradients.dv, my_gradients.dv, kHeadsKV * kHeadDim);
+      shards.give(my_gradients.dq, gradients.dq, kHeadsQ);
+      shards.give(my_gradients.dk, gradients.dk, kHeadsKV);
+      shards.give(my_gradients.dv, gradients.dv, kHeadsKV);
     });
     for (const std::string& error : errors) EXPECT_EQ(error, "");
     EXPECT_EQ(got.out, whole.out) << ranks << " ranks";

@@ -19,9 +19,11 @@ namespace {
 using Bytes = std::vector<unsigned char>;
 
 struct Aligned {
-  explicit Aligned(size_t bytes) : data(std::aligned_alloc(256, std::max<size_t>(bytes, 256))) {}
+  explicit Aligned(size_t size)
+      : bytes(size), data(std::aligned_alloc(256, std::max<size_t>(size, 256))) {}
   ~Aligned() { std::free(data); }
   Aligned(const Aligned&) = delete;
+  size_t bytes;
   void* data;
 };
 
@@ -63,20 +65,87 @@ struct Whole {
   std::vector<float> lse, dsink;
 };
 
+// Bytes of a token in tensors of all heads, and rows of lse.
+struct Rows {
+  explicit Rows(const AttentionProblem& p)
+      : q(p.heads_q * p.head_dim * size_of(p.dtype)),
+        k(p.heads_kv * p.head_dim * size_of(p.dtype)),
+        v(p.heads_kv * p.head_dim_v * size_of(p.dtype)),
+        out(p.heads_q * p.head_dim_v * size_of(p.dtype)),
+        lses(p.batch * p.heads_q) {}
+  int64_t q, k, v, out, lses;
+};
+
+// One rank's shards of a case, and what it makes of them.
+class Shards {
+ public:
+  Shards(const BackwardCase& c, const SequencePartition& partition, int rank)
+      : p_(c.problem()),
+        given_(c.args()),
+        cut_(partition, rank),
+        row_(p_),
+        q_(cut_.shard(given_.q, p_.batch, row_.q)),
+        k_(cut_.shard(given_.k, p_.batch, row_.k)),
+        v_(cut_.shard(given_.v, p_.batch, row_.v)),
+        dout_(cut_.shard(given_.dout, p_.batch, row_.out)),
+        given_out_(cut_.shard(given_.out, p_.batch, row_.out)),
+        given_lse_(cut_.shard(given_.lse, row_.lses, 4)),
+        dlse_(p_.has_dlse ? cut_.shard(given_.dlse, row_.lses, 4) : Bytes()),
+        out_(dout_.size()),
+        lse_(given_lse_.size()),
+        dq_(q_.size()),
+        dk_(k_.size()),
+        dv_(v_.size()),
+        dsink_(static_cast<size_t>(p_.heads_q)) {}
+
+  ForwardArgs forward_args(const Aligned& workspace) {
+    ForwardArgs f;
+    f.q = q_.data(), f.k = k_.data(), f.v = v_.data(), f.out = out_.data();
+    f.lse = reinterpret_cast<float*>(lse_.data()), f.sink = given_.sink;
+    f.workspace = workspace.data, f.workspace_bytes = workspace.bytes;
+    return f;
+  }
+  // Of the case's own out and lse, not of those that the forward makes.
+  BackwardArgs backward_args(const Aligned& workspace) {
+    BackwardArgs b;
+    b.q = q_.data(), b.k = k_.data(), b.v = v_.data(), b.out = given_out_.data();
+    b.lse = reinterpret_cast<const float*>(given_lse_.data()), b.sink = given_.sink;
+    b.dout = dout_.data();
+    b.dlse = p_.has_dlse ? reinterpret_cast<const float*>(dlse_.data()) : nullptr;
+    b.dq = dq_.data(), b.dk = dk_.data(), b.dv = dv_.data();
+    b.dsink = p_.has_sink ? dsink_.data() : nullptr;
+    b.workspace = workspace.data, b.workspace_bytes = workspace.bytes;
+    return b;
+  }
+  void give(Whole& whole) const {
+    cut_.unshard(out_, p_.batch, row_.out, whole.out.data());
+    cut_.unshard(lse_, row_.lses, 4, whole.lse.data());
+    cut_.unshard(dq_, p_.batch, row_.q, whole.dq.data());
+    cut_.unshard(dk_, p_.batch, row_.k, whole.dk.data());
+    cut_.unshard(dv_, p_.batch, row_.v, whole.dv.data());
+    for (size_t h = 0; h < dsink_.size(); ++h) whole.dsink[h] += dsink_[h];
+  }
+
+ private:
+  const AttentionProblem& p_;
+  BackwardArgs given_;
+  Cut cut_;
+  Rows row_;
+  Bytes q_, k_, v_, dout_, given_out_, given_lse_, dlse_;
+  Bytes out_, lse_, dq_, dk_, dv_;
+  std::vector<float> dsink_;
+};
+
 // Forward and backward of the case over ranks; `mallocs` of all ranks' executions.
 Whole run_ranks(const BackwardCase& c, int ranks, const ContextOptions& options, int64_t* mallocs) {
   const AttentionProblem& p = c.problem();
-  const BackwardArgs given = c.args();
-  const int64_t bytes = size_of(p.dtype), lses = p.batch * p.heads_q;
-  const int64_t q_row = p.heads_q * p.head_dim * bytes, out_row = p.heads_q * p.head_dim_v * bytes;
-  const int64_t k_row = p.heads_kv * p.head_dim * bytes;
-  const int64_t v_row = p.heads_kv * p.head_dim_v * bytes;
-  const auto rows = static_cast<size_t>(p.batch * p.seqlen_q);
-  Whole whole{Bytes(rows * out_row),
-              Bytes(rows * q_row),
-              Bytes(rows * k_row),
-              Bytes(rows * v_row),
-              std::vector<float>(rows * p.heads_q),
+  const Rows row(p);
+  const auto tokens = static_cast<size_t>(p.batch * p.seqlen_q);
+  Whole whole{Bytes(tokens * row.out),
+              Bytes(tokens * row.q),
+              Bytes(tokens * row.k),
+              Bytes(tokens * row.v),
+              std::vector<float>(tokens * p.heads_q),
               std::vector<float>(p.heads_q)};
   const auto communicators = local_communicators(ranks);
   const SequencePartition partition(ranks, p.seqlen_q, options.layout);
@@ -85,37 +154,17 @@ Whole run_ranks(const BackwardCase& c, int ranks, const ContextOptions& options,
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const Cut cut(partition, rank);
       const DeviceSpec cpu = host_cpu_spec();
       const auto& communicator = communicators[static_cast<size_t>(rank)];
-      const ContextForwardPlan forward_plan = plan_context_forward(p, cpu, communicator, options);
-      const ContextBackwardPlan backward_plan =
-          plan_context_backward(p, cpu, communicator, options);
+      const auto forward_plan = plan_context_forward(p, cpu, communicator, options);
+      const auto backward_plan = plan_context_backward(p, cpu, communicator, options);
       const ContextForwardOp forward(forward_plan, nullptr);
       const ContextBackwardOp backward(backward_plan, nullptr);
       const Aligned forward_workspace(forward_plan.workspace.bytes());
       const Aligned backward_workspace(backward_plan.workspace.bytes());
-      const Bytes q = cut.shard(given.q, p.batch, q_row), k = cut.shard(given.k, p.batch, k_row);
-      const Bytes v = cut.shard(given.v, p.batch, v_row);
-      const Bytes dout = cut.shard(given.dout, p.batch, out_row);
-      const Bytes given_out = cut.shard(given.out, p.batch, out_row);
-      const Bytes given_lse = cut.shard(given.lse, lses, 4);
-      const Bytes dlse = p.has_dlse ? cut.shard(given.dlse, lses, 4) : Bytes();
-      Bytes out(dout.size()), lse(given_lse.size()), dq(q.size()), dk(k.size()), dv(v.size());
-      std::vector<float> dsink(static_cast<size_t>(p.heads_q));
-
-      ForwardArgs f;
-      f.q = q.data(), f.k = k.data(), f.v = v.data(), f.out = out.data();
-      f.lse = reinterpret_cast<float*>(lse.data()), f.sink = given.sink;
-      f.workspace = forward_workspace.data, f.workspace_bytes = forward_plan.workspace.bytes();
-      BackwardArgs b;
-      b.q = q.data(), b.k = k.data(), b.v = v.data(), b.out = given_out.data();
-      b.lse = reinterpret_cast<const float*>(given_lse.data()), b.sink = given.sink;
-      b.dout = dout.data();
-      b.dlse = p.has_dlse ? reinterpret_cast<const float*>(dlse.data()) : nullptr;
-      b.dq = dq.data(), b.dk = dk.data(), b.dv = dv.data();
-      b.dsink = p.has_sink ? dsink.data() : nullptr;
-      b.workspace = backward_workspace.data, b.workspace_bytes = backward_plan.workspace.bytes();
+      Shards shards(c, partition, rank);
+      const ForwardArgs f = shards.forward_args(forward_workspace);
+      const BackwardArgs b = shards.backward_args(backward_workspace);
       all.arrive_and_wait();
       const int64_t before = num_mallocs();
       all.arrive_and_wait();
@@ -126,12 +175,7 @@ Whole run_ranks(const BackwardCase& c, int ranks, const ContextOptions& options,
       all.arrive_and_wait();
       const std::lock_guard lock(mutex);
       if (rank == 0) *mallocs += after - before;
-      cut.unshard(out, p.batch, out_row, whole.out.data());
-      cut.unshard(lse, lses, 4, whole.lse.data());
-      cut.unshard(dq, p.batch, q_row, whole.dq.data());
-      cut.unshard(dk, p.batch, k_row, whole.dk.data());
-      cut.unshard(dv, p.batch, v_row, whole.dv.data());
-      for (size_t h = 0; h < dsink.size(); ++h) whole.dsink[h] += dsink[h];
+      shards.give(whole);
     });
   }
   for (std::thread& thread : threads) thread.join();
