@@ -53,6 +53,74 @@ int choose_heads_per_wave(const AttentionProblem& p, const CpuBackwardSpec& spec
       std::clamp<int64_t>(std::min(wanted, fitting), 1, std::max<int64_t>(1, heads)));
 }
 
+// Elements of rows, and how many blocks there are.
+CpuBackwardScratch row_sizes(const AttentionProblem& p, const CpuBackwardSpec& spec,
+                             const CpuPacking& packing) {
+  CpuBackwardScratch s;
+  s.row_bytes = p.dtype == DType::kF32 ? 8 : 4 / packing.pair;
+  s.head_dim_padded = round_up(p.head_dim, packing.head_dim_step);
+  s.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_step);
+  s.dq_columns = round_up(p.head_dim, packing.head_dim_v_step);
+  s.dv_columns = round_up(p.head_dim_v, packing.head_dim_v_step);
+  s.s_stride = packing.tile_rows > 0 ? packing.tile_rows : spec.tile_n + 16;
+  s.num_m_blocks = ceil_div(p.seqlen_q * p.group(), spec.tile_m);
+  s.num_n_blocks = ceil_div(p.seqlen_k, spec.tile_n);
+  return s;
+}
+
+// A block of keys, and scores of a block of rows.
+void lay_out_thread(const AttentionProblem& p, const CpuBackwardSpec& spec,
+                    const CpuPacking& packing, CpuBackwardScratch& s) {
+  const int64_t tile_m = spec.tile_m, tile_n = spec.tile_n, bytes = 4 / packing.pair;
+  const bool tiled = packing.tile_rows > 0;
+  Parts thread;
+  s.k = thread.add(tile_n * s.head_dim_padded * s.row_bytes);
+  s.v = thread.add(tile_n * s.head_dim_v_padded * s.row_bytes);
+  s.k_panels = thread.add(tile_n * s.dq_columns * bytes);
+  s.dk = thread.add(tile_n * s.dq_columns * 4);
+  s.dv = thread.add(tile_n * s.dv_columns * 4);
+  // In tiles: two items, one that the tile unit makes and one that the vector unit uses.
+  const int64_t score_rows = tiled ? 2 * packing.tile_rows : tile_m;
+  s.s = thread.add(score_rows * s.s_stride * 4);
+  s.dp = thread.add(score_rows * s.s_stride * 4);
+  if (p.dtype == DType::kF32) {
+    s.s_low = thread.add(tile_m * s.s_stride * 4);
+    s.dp_low = thread.add(tile_m * s.s_stride * 4);
+  }
+  if (packing.pair == 2) {
+    const int64_t pairs_stride = tiled ? tile_n : s.s_stride;
+    s.p_pairs = thread.add(tile_m / 2 * pairs_stride * 4);
+    s.ds_pairs = thread.add(tile_m / 2 * pairs_stride * 4);
+    s.ds = thread.add(tile_m * tile_n * bytes);
+  }
+  s.bytes_per_thread = thread.end();
+}
+
+void lay_out_block(const CpuBackwardSpec& spec, const CpuPacking& packing, CpuBackwardScratch& s) {
+  const int64_t tile_m = spec.tile_m, bytes = 4 / packing.pair;
+  Parts block;
+  s.q = block.add(tile_m * s.head_dim_padded * s.row_bytes);
+  s.dout = block.add(tile_m * s.head_dim_v_padded * s.row_bytes);
+  s.q_panels = block.add(tile_m * s.dq_columns * bytes);
+  s.dout_panels = block.add(tile_m * s.dv_columns * bytes);
+  s.lse = block.add(tile_m * 4);
+  s.lse_low = block.add(tile_m * 4);
+  s.row_delta = block.add(tile_m * 4);
+  s.delta_low = block.add(tile_m * 4);
+  s.ranges = block.add(tile_m * 16);
+  s.dq = block.add(tile_m * s.dq_columns * 4);
+  s.bytes_per_block = block.end();
+}
+
+// Its blocks of rows, and their words.
+void lay_out_head(CpuBackwardScratch& s) {
+  Parts head;
+  head.add(s.num_m_blocks * static_cast<int64_t>(s.bytes_per_block));
+  s.turn = head.add(s.num_m_blocks * 4);
+  s.nonfinite = head.add(s.num_m_blocks * 4);
+  s.bytes_per_head = head.end();
+}
+
 }  // namespace
 
 bool isa_supports_backward(CpuIsa isa, DType dtype) {
@@ -82,60 +150,12 @@ CpuBackwardSpec plan_cpu_backward(const AttentionProblem& problem, const DeviceS
 }
 
 CpuBackwardScratch cpu_backward_scratch(const AttentionProblem& p, const CpuBackwardSpec& spec) {
-  CpuBackwardScratch s;
-  if (spec.isa == CpuIsa::kScalar) return s;
+  if (spec.isa == CpuIsa::kScalar) return {};
   const CpuPacking packing = cpu_packing(spec.isa);
-  const int64_t tile_m = spec.tile_m, tile_n = spec.tile_n, bytes = 4 / packing.pair;
-  s.row_bytes = p.dtype == DType::kF32 ? 8 : bytes;
-  s.head_dim_padded = round_up(p.head_dim, packing.head_dim_step);
-  s.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_step);
-  s.dq_columns = round_up(p.head_dim, packing.head_dim_v_step);
-  s.dv_columns = round_up(p.head_dim_v, packing.head_dim_v_step);
-  const bool tiled = packing.tile_rows > 0;
-  s.s_stride = tiled ? packing.tile_rows : tile_n + 16;
-  s.num_m_blocks = ceil_div(p.seqlen_q * p.group(), tile_m);
-  s.num_n_blocks = ceil_div(p.seqlen_k, tile_n);
-
-  Parts thread;
-  s.k = thread.add(tile_n * s.head_dim_padded * s.row_bytes);
-  s.v = thread.add(tile_n * s.head_dim_v_padded * s.row_bytes);
-  s.k_panels = thread.add(tile_n * s.dq_columns * bytes);
-  s.dk = thread.add(tile_n * s.dq_columns * 4);
-  s.dv = thread.add(tile_n * s.dv_columns * 4);
-  // In tiles: two items, one that the tile unit makes and one that the vector unit uses.
-  const int64_t score_rows = tiled ? 2 * packing.tile_rows : tile_m;
-  s.s = thread.add(score_rows * s.s_stride * 4);
-  s.dp = thread.add(score_rows * s.s_stride * 4);
-  if (p.dtype == DType::kF32) {
-    s.s_low = thread.add(tile_m * s.s_stride * 4);
-    s.dp_low = thread.add(tile_m * s.s_stride * 4);
-  }
-  if (packing.pair == 2) {
-    const int64_t pairs_stride = tiled ? tile_n : s.s_stride;
-    s.p_pairs = thread.add(tile_m / 2 * pairs_stride * 4);
-    s.ds_pairs = thread.add(tile_m / 2 * pairs_stride * 4);
-    s.ds = thread.add(tile_m * tile_n * bytes);
-  }
-  s.bytes_per_thread = thread.end();
-
-  Parts block;
-  s.q = block.add(tile_m * s.head_dim_padded * s.row_bytes);
-  s.dout = block.add(tile_m * s.head_dim_v_padded * s.row_bytes);
-  s.q_panels = block.add(tile_m * s.dq_columns * bytes);
-  s.dout_panels = block.add(tile_m * s.dv_columns * bytes);
-  s.lse = block.add(tile_m * 4);
-  s.lse_low = block.add(tile_m * 4);
-  s.row_delta = block.add(tile_m * 4);
-  s.delta_low = block.add(tile_m * 4);
-  s.ranges = block.add(tile_m * 16);
-  s.dq = block.add(tile_m * s.dq_columns * 4);
-  s.bytes_per_block = block.end();
-
-  Parts head;
-  head.add(s.num_m_blocks * static_cast<int64_t>(s.bytes_per_block));
-  s.turn = head.add(s.num_m_blocks * 4);
-  s.nonfinite = head.add(s.num_m_blocks * 4);
-  s.bytes_per_head = head.end();
+  CpuBackwardScratch s = row_sizes(p, spec, packing);
+  lay_out_thread(p, spec, packing, s);
+  lay_out_block(spec, packing, s);
+  lay_out_head(s);
   s.threads_bytes = static_cast<size_t>(spec.num_threads) * s.bytes_per_thread;
   s.heads_bytes = static_cast<size_t>(spec.heads_per_wave) * s.bytes_per_head;
   return s;

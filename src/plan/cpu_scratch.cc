@@ -8,11 +8,13 @@
 
 namespace fa4::internal {
 
-CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
+namespace {
+
+// Elements of rows, and a packed block of keys.
+CpuScratch block_sizes(const AttentionProblem& p, const CpuKernelSpec& spec,
+                       const CpuPacking& packing) {
   CpuScratch scratch;
-  if (spec.isa == CpuIsa::kScalar) return scratch;
-  const CpuPacking packing = cpu_packing(spec.isa);
-  const int64_t tile_m = spec.tile_m, tile_n = spec.tile_n;
+  const int64_t tile_n = spec.tile_n;
   scratch.head_dim_padded =
       round_up(p.head_dim, spec.direct ? packing.lanes : packing.head_dim_step);
   scratch.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_v_step);
@@ -24,7 +26,12 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
   scratch.v_block_bytes = static_cast<size_t>(
       round_up(v_rows * scratch.head_dim_v_padded * scratch.element_bytes, 256));
   if (p.has_descales) scratch.descale_bytes = static_cast<size_t>(round_up(2 * tile_n * 4, 256));
+  return scratch;
+}
 
+void lay_out_thread(const AttentionProblem& p, const CpuKernelSpec& spec, const CpuPacking& packing,
+                    CpuScratch& scratch) {
+  const int64_t tile_m = spec.tile_m, tile_n = spec.tile_n;
   Parts thread;
   scratch.q_offset = thread.add(tile_m * scratch.head_dim_padded * scratch.element_bytes);
   // In tiles: two panels of scores, and the probabilities of two blocks, are under way.
@@ -47,6 +54,15 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
     scratch.sums_offset = thread.add(tile_m * scratch.sums_stride * 4);
   }
   scratch.bytes_per_thread = thread.end();
+}
+
+}  // namespace
+
+CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
+  if (spec.isa == CpuIsa::kScalar) return {};
+  const CpuPacking packing = cpu_packing(spec.isa);
+  CpuScratch scratch = block_sizes(p, spec, packing);
+  lay_out_thread(p, spec, packing, scratch);
   if (spec.heads_per_wave > 0) {
     Parts head;
     head.add(scratch.num_n_blocks * static_cast<int64_t>(scratch.block_bytes()));
@@ -57,8 +73,8 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
                           static_cast<size_t>(spec.heads_together) * scratch.bytes_per_thread;
   scratch.heads_bytes = static_cast<size_t>(spec.heads_per_wave) * scratch.bytes_per_head;
   if (spec.parts_are_tasks) {
-    scratch.parts_bytes = static_cast<size_t>(
-        round_up(p.batch * p.heads_kv * scratch.num_parts * tile_m * scratch.sums_stride * 4, 256));
+    scratch.parts_bytes = static_cast<size_t>(round_up(
+        p.batch * p.heads_kv * scratch.num_parts * spec.tile_m * scratch.sums_stride * 4, 256));
   }
   scratch.total_bytes = scratch.threads_bytes + scratch.heads_bytes + scratch.parts_bytes;
   return scratch;
