@@ -201,13 +201,16 @@ Slot Decoder::source_any(const Operand& operand, Type type, int* bits) {
   fail_syntax("an operand that is no value");
 }
 
+void Decoder::check_width(int bits, Type type) const {
+  if (bits == slot_bits(type)) return;
+  fail_syntax("a register of " + std::to_string(bits) + " bits where " +
+              std::string(name_of(type)) + " is wanted");
+}
+
 Slot Decoder::source(const Operand& operand, Type type) {
   int bits = 0;
   const Slot slot = source_any(operand, type, &bits);
-  if (bits != slot_bits(type)) {
-    fail_syntax("a register of " + std::to_string(bits) + " bits where " +
-                std::string(name_of(type)) + " is wanted");
-  }
+  check_width(bits, type);
   return slot;
 }
 
@@ -223,10 +226,7 @@ Slot Decoder::dest_any(const Operand& operand, Type type, int* bits) {
 Slot Decoder::dest(const Operand& operand, Type type) {
   int bits = 0;
   const Slot slot = dest_any(operand, type, &bits);
-  if (bits != slot_bits(type)) {
-    fail_syntax("a register of " + std::to_string(bits) + " bits where " +
-                std::string(name_of(type)) + " is wanted");
-  }
+  check_width(bits, type);
   return slot;
 }
 

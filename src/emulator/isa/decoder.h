@@ -129,6 +129,7 @@ class Decoder {
   [[noreturn]] void fail_syntax(const std::string& why) const;  // kSyntax: wrong operands
 
  private:
+  void check_width(int bits, Type type) const;
   Slot used_register(const Operand& operand, Type type, bool written, int* bits);
 
   FunctionBuilder& builder_;

@@ -191,6 +191,8 @@ class ClusterHazards {
   OpRecord& record(const AsyncOp& op);
   uint32_t warps_per_cta() const;
   void release_at_fence(uint32_t agent, Scope scope, const Knowledge& covered);
+  void release_all_at_fence(uint32_t agent, Scope scope);
+  void acquire_at_fence(uint32_t agent, const Fence& fence);
   // Barriers (observe/barrier_hazards.cc).
   Mbarrier& mbarrier(const Cta& cta, uint32_t offset);
   bool knows_init(Mbarrier& barrier, uint32_t agent, const Knowledge& knows);

@@ -80,6 +80,23 @@ void ClusterHazards::release_at_fence(uint32_t agent, Scope scope, const Knowled
   }
 }
 
+// All that earlier fences covered is among what the warp knows.
+void ClusterHazards::release_all_at_fence(uint32_t agent, Scope scope) {
+  for (size_t i = 0; i <= static_cast<size_t>(widest(scope)); ++i) {
+    fenced_[agent][i] = snapshot(agent);
+  }
+}
+
+// What relaxed reads have seen so far counts from here on.
+void ClusterHazards::acquire_at_fence(uint32_t agent, const Fence& fence) {
+  Knowledge& k = of_warp(agent);
+  for (size_t i = 0; i <= static_cast<size_t>(widest(fence.scope)); ++i) {
+    Knowledge& awaiting = awaiting_fence_[agent][i];
+    k.join(fence.only_shared ? awaiting.only_shared() : awaiting);
+    if (!fence.only_shared) awaiting = {};
+  }
+}
+
 void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
   const uint32_t agent = exec.warp->agent;
   Knowledge& k = of_warp(agent);
@@ -120,19 +137,12 @@ void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
       break;
     }
     case FenceKind::kMemory:
-      for (size_t i = 0; fence.acquires && i <= static_cast<size_t>(widest(fence.scope)); ++i) {
-        Knowledge& awaiting = awaiting_fence_[agent][i];
-        k.join(fence.only_shared ? awaiting.only_shared() : awaiting);
-        if (!fence.only_shared) awaiting = {};
-      }
+      if (fence.acquires) acquire_at_fence(agent, fence);
       if (!fence.releases) return;
       if (fence.only_shared) {
         release_at_fence(agent, fence.scope, k.only_shared());
-        break;
-      }
-      // All that earlier fences covered is among what the warp knows.
-      for (size_t i = 0; i <= static_cast<size_t>(widest(fence.scope)); ++i) {
-        fenced_[agent][i] = snapshot(agent);
+      } else {
+        release_all_at_fence(agent, fence.scope);
       }
       break;
   }

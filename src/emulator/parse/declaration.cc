@@ -17,6 +17,19 @@ bool is_opaque(std::string_view word) {
   return word == "texref" || word == "samplerref" || word == "surfref";
 }
 
+// What a declaration says of each of its names.
+Variable variable_of(const Declaration& declaration, const Token& name) {
+  Variable variable;
+  variable.name = name.text;
+  variable.space = declaration.space;
+  variable.type = declaration.type;
+  variable.vector = declaration.vector;
+  variable.align = declaration.align;
+  variable.is_extern = declaration.is_extern;
+  variable.line = name.line;
+  return variable;
+}
+
 }  // namespace
 
 uint64_t Parser::parse_align() {
@@ -142,14 +155,7 @@ void Parser::finish_size(const Token& name, const std::vector<uint64_t>& dimensi
 
 // A name's dimensions and initial value.
 Variable Parser::parse_declarator(const Declaration& declaration, const Token& name) {
-  Variable variable;
-  variable.name = name.text;
-  variable.space = declaration.space;
-  variable.type = declaration.type;
-  variable.vector = declaration.vector;
-  variable.align = declaration.align;
-  variable.is_extern = declaration.is_extern;
-  variable.line = name.line;
+  Variable variable = variable_of(declaration, name);
   std::vector<uint64_t> dimensions;
   parse_dimensions(&variable, &dimensions);
   finish_size(name, dimensions, &variable);
@@ -186,14 +192,7 @@ void Parser::parse_variables(const Declaration& declaration,
     for (uint64_t i = 0; i < count; ++i) {
       Token made = name;
       made.text = made_name(name, name.text, i);
-      Variable variable;
-      variable.name = made.text;
-      variable.space = declaration.space;
-      variable.type = declaration.type;
-      variable.vector = declaration.vector;
-      variable.align = declaration.align;
-      variable.is_extern = declaration.is_extern;
-      variable.line = name.line;
+      Variable variable = variable_of(declaration, made);
       finish_size(made, {}, &variable);
       declare(std::move(variable));
     }
