@@ -99,8 +99,7 @@ void explain_e4m3(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const AttentionProblem& p = plan.problem;
   const auto& spec = std::get<E4m3ForwardSpec>(plan.main);
   const mma::FwdTraits& t = spec.traits;
-  steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
-  explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
+  explain_kernel(p, spec.source(), t.head_dim, t.head_dim_v, steps);
   steps->push_back({"tile",
                     fmt::format("{} rows x {} keys, {} stages of K and V", mma::tile_m(t),
                                 mma::kTileN, t.kv_stages),
@@ -113,12 +112,7 @@ void explain_e4m3(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
        "bytes become 16 bits in the registers of the warps that multiply them"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     "as many bytes under way as fit"});
-  steps->push_back(explain_key_parts(p, plan.device, spec.parts));
-  if (spec.parts.are_cut()) {
-    explain_part_schedule(spec.schedule, spec.parts, steps);
-  } else {
-    explain_schedule(p, spec.schedule, steps);
-  }
+  explain_tiles(p, plan.device, spec.parts, spec.schedule, steps);
 }
 
 }  // namespace fa4::internal

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "core/rounding.h"
+#include "plan/key_parts.h"
 
 namespace fa4::internal {
 namespace {
@@ -127,6 +128,37 @@ void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
                                 : "head by head is as few tiles, or the group is above 128"});
 }
 
+PlanStep explain_part_schedule(const TileSchedule& s, const KeyParts& parts) {
+  if (parts.cluster > 1) {
+    return {"schedule",
+            fmt::format("{} CTAs in clusters of {}, a part each", s.grid, parts.cluster),
+            "all run at once: a tile's parts meet in shared memory, not in the workspace"};
+  }
+  if (s.source == TileSource::kByLength) {
+    return {"schedule", fmt::format("{} CTAs, parts there and back, longest first", s.grid),
+            "each ranks the sequences by their keys"};
+  }
+  return {"schedule", fmt::format("{} CTAs, parts by stride", s.grid),
+          "each counts the parts of the sequences' own lengths"};
+}
+
+void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
+                      std::vector<PlanStep>* steps) {
+  std::string order = "all tiles are equally long";
+  if (tiles_differ(p)) order = "which sequences are long is in device memory";
+  if (s.longest_first)
+    order = fmt::format("{} sections of heads, whose keys stay in the L2 cache", s.sections);
+  steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head", order});
+  const char* kSources[][2] = {
+      {"tiles by stride", tiles_differ(p) ? "two rounds at most" : "equal tiles"},
+      {"tiles there and back", "two rounds: whose first tile was the longest has the shortest"},
+      {"tiles on demand", "tiles differ in length: a counter in the workspace"},
+      {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"},
+      {"tiles there and back, longest first", "each ranks the sequences by their keys"}};
+  const auto& source = kSources[static_cast<int>(s.source)];
+  steps->push_back({"schedule", fmt::format("{} CTAs, {}", s.grid, source[0]), source[1]});
+}
+
 }  // namespace
 
 std::string check_gpu_strides(const char* tensor, const Strides& strides, int element_bytes,
@@ -214,47 +246,22 @@ TileSchedule choose_part_schedule(const AttentionProblem& p, const DeviceSpec& d
   return s;
 }
 
-void explain_head_dims(const AttentionProblem& p, int head_dim, int head_dim_v,
-                       std::vector<PlanStep>* steps) {
+void explain_kernel(const AttentionProblem& p, const KernelSource& source, int head_dim,
+                    int head_dim_v, std::vector<PlanStep>* steps) {
+  steps->push_back({"kernel", source.display_name, source.name_expression});
   steps->push_back({"head_dim", fmt::format("{} x {}", head_dim, head_dim_v),
                     fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
 }
 
-void explain_part_schedule(const TileSchedule& s, const KeyParts& parts,
-                           std::vector<PlanStep>* steps) {
-  explain_group(s, steps);
-  if (parts.cluster > 1) {
-    steps->push_back(
-        {"schedule", fmt::format("{} CTAs in clusters of {}, a part each", s.grid, parts.cluster),
-         "all run at once: a tile's parts meet in shared memory, not in the workspace"});
-    return;
+void explain_tiles(const AttentionProblem& p, const DeviceSpec& device, const KeyParts& parts,
+                   const TileSchedule& schedule, std::vector<PlanStep>* steps) {
+  steps->push_back(explain_key_parts(p, device, parts));
+  explain_group(schedule, steps);
+  if (parts.are_cut()) {
+    steps->push_back(explain_part_schedule(schedule, parts));
+  } else {
+    explain_schedule(p, schedule, steps);
   }
-  if (s.source == TileSource::kByLength) {
-    steps->push_back({"schedule",
-                      fmt::format("{} CTAs, parts there and back, longest first", s.grid),
-                      "each ranks the sequences by their keys"});
-    return;
-  }
-  steps->push_back({"schedule", fmt::format("{} CTAs, parts by stride", s.grid),
-                    "each counts the parts of the sequences' own lengths"});
-}
-
-void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
-                      std::vector<PlanStep>* steps) {
-  explain_group(s, steps);
-  std::string order = "all tiles are equally long";
-  if (tiles_differ(p)) order = "which sequences are long is in device memory";
-  if (s.longest_first)
-    order = fmt::format("{} sections of heads, whose keys stay in the L2 cache", s.sections);
-  steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head", order});
-  const char* kSources[][2] = {
-      {"tiles by stride", tiles_differ(p) ? "two rounds at most" : "equal tiles"},
-      {"tiles there and back", "two rounds: whose first tile was the longest has the shortest"},
-      {"tiles on demand", "tiles differ in length: a counter in the workspace"},
-      {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"},
-      {"tiles there and back, longest first", "each ranks the sequences by their keys"}};
-  const auto& source = kSources[static_cast<int>(s.source)];
-  steps->push_back({"schedule", fmt::format("{} CTAs, {}", s.grid, source[0]), source[1]});
 }
 
 }  // namespace fa4::internal

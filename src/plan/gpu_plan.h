@@ -36,11 +36,11 @@ TileSchedule choose_schedule(const AttentionProblem& problem, const DeviceSpec& 
 TileSchedule choose_part_schedule(const AttentionProblem& problem, const DeviceSpec& device,
                                   const LaunchShape& shape, const KeyParts& parts);
 
-void explain_head_dims(const AttentionProblem& problem, int head_dim, int head_dim_v,
-                       std::vector<PlanStep>* steps);
-void explain_part_schedule(const TileSchedule& schedule, const KeyParts& parts,
-                           std::vector<PlanStep>* steps);
-void explain_schedule(const AttentionProblem& problem, const TileSchedule& schedule,
-                      std::vector<PlanStep>* steps);
+// A kernel of either direction: its name and the head dimensions that it holds.
+void explain_kernel(const AttentionProblem& problem, const KernelSource& source, int head_dim,
+                    int head_dim_v, std::vector<PlanStep>* steps);
+// Whether keys are cut, and how the tiles of rows or of parts are handed out.
+void explain_tiles(const AttentionProblem& problem, const DeviceSpec& device, const KeyParts& parts,
+                   const TileSchedule& schedule, std::vector<PlanStep>* steps);
 
 }  // namespace fa4::internal

@@ -93,8 +93,7 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
                             std::vector<PlanStep>* steps) {
   const BwdTraits& t = spec.traits;
   const sm100::bwd::RegisterSplit registers = sm100::bwd::register_split(t);
-  steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
-  explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
+  explain_kernel(p, spec.source(), t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
        fmt::format("{} queries x {} keys, {} and {} stages of Q and dO", sm100::bwd::kRows,

@@ -42,8 +42,7 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const sm100::FwdTraits& t = spec.traits;
   const sm100::RegisterSplit registers = sm100::register_split(t);
   const bool is_cut = spec.parts.are_cut();
-  steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
-  explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
+  explain_kernel(p, spec.source(), t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
        fmt::format("{} x {} rows x {} keys, {} stages of K and V", t.q_tiles * t.cta_group,
@@ -71,12 +70,7 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
        fmt::format("{} of {} columns", sm100::tmem_layout(t).total, sm100::kTmemColumns),
        t.p_apart ? "scores, probabilities beside them, and output: Q K runs a block ahead"
                  : "scores, with probabilities over them, and output"});
-  steps->push_back(explain_key_parts(p, plan.device, spec.parts));
-  if (is_cut) {
-    explain_part_schedule(spec.schedule, spec.parts, steps);
-  } else {
-    explain_schedule(p, spec.schedule, steps);
-  }
+  explain_tiles(p, plan.device, spec.parts, spec.schedule, steps);
 }
 
 }  // namespace fa4::internal

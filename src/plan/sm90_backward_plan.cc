@@ -95,8 +95,7 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
                            std::vector<PlanStep>* steps) {
   const sm90::BwdTraits& t = spec.traits;
   const sm90::bwd::RegisterSplit registers = sm90::bwd::register_split(t);
-  steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
-  explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
+  explain_kernel(p, spec.source(), t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
        fmt::format("{} queries x {} keys; stages: {} of K, {} of Q, {} of dO{}, {} of dS, {} of dq",

@@ -101,8 +101,7 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
       {"one CTA", "each loads its own keys"},
       {"pairs of CTAs", "the same keys: each loads half of a block for both, by multicast"}};
   const sm90::RegisterSplit registers = sm90::register_split(t);
-  steps->push_back({"kernel", spec.source().display_name, spec.source().name_expression});
-  explain_head_dims(p, t.head_dim, t.head_dim_v, steps);
+  explain_kernel(p, spec.source(), t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
        fmt::format("{} rows x {} keys, {} stages of K and V", t.tile_m, t.tile_n, t.kv_stages),
@@ -118,12 +117,7 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   }
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     is_cut ? "as many bytes under way as fit" : kQReasons[t.q_stages - 1]});
-  steps->push_back(explain_key_parts(p, plan.device, spec.parts));
-  if (is_cut) {
-    explain_part_schedule(spec.schedule, spec.parts, steps);
-  } else {
-    explain_schedule(p, spec.schedule, steps);
-  }
+  explain_tiles(p, plan.device, spec.parts, spec.schedule, steps);
 }
 
 }  // namespace fa4::internal
