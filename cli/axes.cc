@@ -15,6 +15,17 @@ namespace fa4::cli {
 
 using namespace fa4::internal;
 
+void declare_mask(Options& app, bool& causal, std::vector<std::string>& window,
+                  std::optional<std::string>& window_bounds) {
+  app.add_flag("--causal", causal, "Hide the keys after each query");
+  app.add_option("--window", window, "Keys seen left and right of each query, -1: all")
+      ->expected(2)
+      ->type_name("L R");
+  app.add_option("--window-bounds", window_bounds,
+                 "A negative L (1), R (2) or both (3) of --window are bounds")
+      ->type_name("N");
+}
+
 void declare_splits(Options& app, std::optional<std::string>& num_splits,
                     std::optional<std::string>& split_keys) {
   app.add_option("--num-splits", num_splits,
@@ -39,13 +50,7 @@ void Axes::declare(Options& app) {
                  "e4m3: keys that share a descale, 0 (all, default) or 128")
       ->type_name("N");
   app.add_option("--out-dtype", out_dtype_, "Of out: f32, or dtype (default)")->type_name("T");
-  app.add_flag("--causal", causal_, "Hide the keys after each query");
-  app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
-      ->expected(2)
-      ->type_name("L R");
-  app.add_option("--window-bounds", window_bounds_,
-                 "A negative L (1), R (2) or both (3) of --window are bounds")
-      ->type_name("N");
+  declare_mask(app, causal_, window_, window_bounds_);
   app.add_option("--softcap", softcap_, "Scores become C tanh(score / C); 0: off")->type_name("C");
   app.add_option("--scale", scale_, "Of the scores (default 1/sqrt(head-dim))")->type_name("S");
   declare_splits(app, num_splits_, split_keys_);

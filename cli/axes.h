@@ -29,6 +29,9 @@ class Axes {
   bool causal_ = false;
 };
 
+// --causal, --window and --window-bounds.
+void declare_mask(Options& options, bool& causal, std::vector<std::string>& window,
+                  std::optional<std::string>& window_bounds);
 // --num-splits and --split-keys.
 void declare_splits(Options& options, std::optional<std::string>& num_splits,
                     std::optional<std::string>& split_keys);

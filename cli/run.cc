@@ -34,8 +34,11 @@ class RunCommand final : public Command {
 
   RunFiles files() const;
   RunOptions options() const;
+  // Throws Failure{kBadInput} for a problem of which the device makes no gradients.
+  void check_backward(const AttentionProblem& p, const DeviceChoice& device) const;
   void claim_outputs(OutputFiles& outputs) const;
   void write(OutputFiles& outputs, const RunInputs& inputs, const ForwardArgs& args) const;
+  Outcome timing(const RunInputs& inputs, const Execution& execution, double ms) const;
   void check(const RunInputs& inputs, const Execution& execution, const ForwardArgs& args,
              const std::vector<double>& truth, const std::vector<double>& lse_truth,
              Outcome& outcome) const;
@@ -76,13 +79,7 @@ void RunCommand::declare(Options& app) {
   app.add_option("--out-dtype", out_dtype_,
                  "Of out: f32 for partial results (default: the inputs')")
       ->type_name("T");
-  app.add_flag("--causal", causal_, "Hide the keys after each query");
-  app.add_option("--window", window_, "Keys seen left and right of each query, -1: all")
-      ->expected(2)
-      ->type_name("L R");
-  app.add_option("--window-bounds", window_bounds_,
-                 "A negative L (1), R (2) or both (3) of --window are bounds")
-      ->type_name("N");
+  declare_mask(app, causal_, window_, window_bounds_);
   app.add_option("--scale", scale_, "Of the scores (default 1/sqrt(head_dim))")->type_name("S");
   app.add_option("--softcap", softcap_, "Scores become C tanh(score / C); 0: off")->type_name("C");
   file("--sink", sink_, "(heads_q), a logit that takes part in each row's sum");
@@ -214,6 +211,30 @@ double measure(Execution& execution) {
   return times[times.size() / 2];
 }
 
+void RunCommand::check_backward(const AttentionProblem& p, const DeviceChoice& device) const {
+  if (page_table_) {
+    throw bad_input(
+        fmt::format("--page-table {}: a backward takes no pages; accepted: dense or "
+                    "packed keys, or no gradient",
+                    *page_table_));
+  }
+  const Support support = query_backward_support(p, device.spec);
+  if (!support.supported) throw bad_input(with_option(support.reason));
+}
+
+Outcome RunCommand::timing(const RunInputs& inputs, const Execution& execution, double ms) const {
+  Outcome outcome;
+  const double tflops = ms > 0 ? inputs.flops() / (ms * 1e9) : 0;
+  outcome.json["device"] = device_;
+  outcome.json.update(axes_json(inputs.problem()));
+  outcome.json["kernel"] = execution.kernel_name();
+  outcome.json["ms"] = ms;
+  outcome.json["tflops"] = tflops;
+  outcome.text = fmt::format("{}\n{} {}: {:.4g} ms, {:.4g} TFLOP/s\n", axes_text(inputs.problem()),
+                             device_, execution.kernel_name(), ms, tflops);
+  return outcome;
+}
+
 Outcome RunCommand::run() {
   const bool wants_gradients = backward_.wanted();
   const RunFiles names = files();
@@ -224,15 +245,8 @@ Outcome RunCommand::run() {
   const AttentionProblem& p = inputs.problem();
   const std::vector<double> truth = read_truth("--expect", expect_, inputs.out_shape());
   const std::vector<double> lse_truth = read_truth("--expect-lse", expect_lse_, inputs.lse_shape());
-  if (wants_gradients && page_table_) {
-    throw bad_input(
-        fmt::format("--page-table {}: a backward takes no pages; accepted: dense or "
-                    "packed keys, or no gradient",
-                    *page_table_));
-  }
   if (wants_gradients) {
-    const Support support = query_backward_support(p, device.spec);
-    if (!support.supported) throw bad_input(with_option(support.reason));
+    check_backward(p, device);
     backward_.read(inputs, chosen.dtype);
   }
   const auto files = std::make_shared<OutputFiles>();
@@ -254,15 +268,7 @@ Outcome RunCommand::run() {
   execution.fetch();
   write(outputs, inputs, args);
 
-  Outcome outcome;
-  const double tflops = ms > 0 ? inputs.flops() / (ms * 1e9) : 0;
-  outcome.json["device"] = device_;
-  outcome.json.update(axes_json(p));
-  outcome.json["kernel"] = execution.kernel_name();
-  outcome.json["ms"] = ms;
-  outcome.json["tflops"] = tflops;
-  outcome.text = fmt::format("{}\n{} {}: {:.4g} ms, {:.4g} TFLOP/s\n", axes_text(p), device_,
-                             execution.kernel_name(), ms, tflops);
+  Outcome outcome = timing(inputs, execution, ms);
   if (expect_ || expect_lse_) check(inputs, execution, args, truth, lse_truth, outcome);
   if (wants_gradients) {
     backward_.run(inputs, device, threads, args.out, args.lse, outputs, outcome);
