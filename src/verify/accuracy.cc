@@ -166,6 +166,14 @@ double largest_of(const std::vector<double>& values) {
   return largest;
 }
 
+// Where each element has a bound of its own, the error that is the largest share of it counts.
+void take_worst(double error, double bound, Accuracy& result) {
+  if (error * result.bound > result.error * bound) {
+    result.error = error;
+    result.bound = bound;
+  }
+}
+
 Accuracy check_dsink(const BackwardArgs& args, const BackwardReference& reference) {
   Accuracy result;
   if (args.dsink == nullptr) return result;
@@ -176,10 +184,7 @@ Accuracy check_dsink(const BackwardArgs& args, const BackwardReference& referenc
     double bound = std::ldexp(1.0, -10);
     if (std::isfinite(ref)) bound *= 1 + std::fabs(ref);
     if (std::isfinite(plain) && std::isfinite(ref)) bound += 2 * std::fabs(plain - ref);
-    if (error * result.bound > result.error * bound) {
-      result.error = error;
-      result.bound = bound;
-    }
+    take_worst(error, bound, result);
     if (error > bound && result.passed) {
       result.passed = false;
       result.detail = fmt::format("dsink: element {} is {:.9g}, expected {:.9g}, bound {:.3g}", h,
@@ -240,10 +245,7 @@ Accuracy check_lse(const AttentionProblem& p, const ForwardArgs& args, const Ref
         const double error = distance(lse[at], ref);
         const double size = std::isfinite(ref) ? std::max(1.0, std::fabs(ref)) : 1.0;
         const double bound = 1e-5 * size + exp_error;
-        if (error * result.bound > result.error * bound) {
-          result.error = error;
-          result.bound = bound;
-        }
+        take_worst(error, bound, result);
         if (error > bound && result.passed) {
           result.passed = false;
           result.detail = fmt::format(
