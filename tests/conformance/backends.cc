@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "accuracy_report.h"
 #include "core/thread_pool.h"
@@ -22,6 +23,14 @@ std::vector<Backend> all_backends() {
     backends.push_back({spec.name, cli::open_device(spec.name), std::nullopt});
   }
   return backends;
+}
+
+std::vector<Backend> backends_that_take(const AttentionProblem& problem) {
+  std::vector<Backend> found;
+  for (const Backend& backend : tested_backends()) {
+    if (unsupported(backend, problem).empty()) found.push_back(backend);
+  }
+  return found;
 }
 
 std::string unsupported(const Backend& backend, const AttentionProblem& problem) {
@@ -89,6 +98,24 @@ Result run_on(const Backend& backend, const AttentionProblem& problem, const For
   run_path(*backend.isa, problem, outputs_of(result, inputs), threads, result);
   result.exp_error = exp2_max_relative_error(problem.dtype);
   return result;
+}
+
+Backend with_sms(Backend backend, int num_sms) {
+  backend.device.spec.num_sms = num_sms;
+  return backend;
+}
+
+bool same_bits(const Result& a, const Result& b) {
+  return a.out == b.out && a.lse.size() == b.lse.size() &&
+         std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(float)) == 0;
+}
+
+void expect_accurate(const AttentionProblem& problem, const ForwardArgs& inputs,
+                     const Reference& reference, const Result& result) {
+  const Accuracy out = check_out(problem, inputs, reference, result.out.data(), result.tile_m);
+  EXPECT_TRUE(out.passed) << result.kernel << ": " << out.detail;
+  const Accuracy lse = check_lse(problem, inputs, reference, result.lse.data(), result.exp_error);
+  EXPECT_TRUE(lse.passed) << result.kernel << ": " << lse.detail;
 }
 
 }  // namespace fa4::internal

@@ -40,6 +40,9 @@ class BackendTest : public testing::Test {
 // Why `backend` does not run `problem`; empty when it does.
 std::string unsupported(const Backend& backend, const AttentionProblem& problem);
 
+// The tested ones that run it.
+std::vector<Backend> backends_that_take(const AttentionProblem& problem);
+
 struct Result {
   std::vector<unsigned char> out;  // with the problem's strides
   std::vector<float> lse;
@@ -53,5 +56,13 @@ Result run_on(const Backend& backend, const AttentionProblem& problem, const For
               int threads = 2);
 // The same by a plan that was made with options.
 Result run_plan(const Backend& backend, const ForwardPlan& plan, const ForwardArgs& inputs);
+// Plans are those of a GPU of so many SMs.
+Backend with_sms(Backend backend, int num_sms);
+
+// Of out and lse.
+bool same_bits(const Result& a, const Result& b);
+// Out and lse are as near to the reference as the contract says.
+void expect_accurate(const AttentionProblem& problem, const ForwardArgs& inputs,
+                     const Reference& reference, const Result& result);
 
 }  // namespace fa4::internal

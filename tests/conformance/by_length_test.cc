@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 
 #include "backends.h"
@@ -59,25 +58,16 @@ void expect_right(const Case& c, const Takes& takes) {
   const CaseTensors tensors(c);
   const AttentionProblem& p = tensors.problem();
   const Reference reference = reference_forward(p, tensors.args(), 2);
-  for (const Backend& backend : tested_backends()) {
-    const DeviceSpec& device = backend.device.spec;
-    if (!backend.is_gpu() || !takes(device) || !unsupported(backend, p).empty()) continue;
+  for (const Backend& backend : backends_that_take(p)) {
+    if (!backend.is_gpu() || !takes(backend.device.spec)) continue;
     SCOPED_TRACE(backend.name);
-    DeviceSpec few = device, many = device;
-    few.num_sms = 2;
-    many.num_sms = static_cast<int>(p.batch * p.heads_kv * 3);
-    const ForwardPlan ranked = plan_forward(p, few), apart = plan_forward(p, many);
+    const int enough = static_cast<int>(p.batch * p.heads_kv * 3);
+    const ForwardPlan ranked = plan_forward(p, with_sms(backend, 2).device.spec);
+    const ForwardPlan apart = plan_forward(p, with_sms(backend, enough).device.spec);
     EXPECT_TRUE(ranks(ranked) && !ranks(apart));
     const Result result = run_plan(backend, ranked, tensors.args());
-    const Accuracy out = check_out(p, tensors.args(), reference, result.out.data(), result.tile_m);
-    EXPECT_TRUE(out.passed) << out.detail;
-    const Accuracy lse =
-        check_lse(p, tensors.args(), reference, result.lse.data(), result.exp_error);
-    EXPECT_TRUE(lse.passed) << lse.detail;
-    const Result other = run_plan(backend, apart, tensors.args());
-    EXPECT_TRUE(result.out == other.out);
-    EXPECT_EQ(std::memcmp(result.lse.data(), other.lse.data(), result.lse.size() * sizeof(float)),
-              0);
+    expect_accurate(p, tensors.args(), reference, result);
+    EXPECT_TRUE(same_bits(result, run_plan(backend, apart, tensors.args())));
   }
 }
 

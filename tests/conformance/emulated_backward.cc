@@ -89,9 +89,8 @@ void expect_groups_of_every_size() {
 }
 
 void expect_parts_of_groups(HeadDims head_dims) {
-  Backend small = tested_backends()[0], large = small;
-  small.device.spec.num_sms = 1;
-  large.device.spec.num_sms = 160;
+  const Backend small = with_sms(tested_backends()[0], 1);
+  const Backend large = with_sms(tested_backends()[0], 160);
   for (const int64_t head_dim : head_dims) {
     Case dense = small_case(200, 300, head_dim);
     dense.desc.batch = 2;

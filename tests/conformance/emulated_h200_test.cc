@@ -48,9 +48,8 @@ TEST_F(EmulatedH200, TwoRoundsOfMaskedTilesHaveTheBitsOfOne) {
     c.desc.num_splits = 1;
     const CaseTensors tensors(c);
     const auto run = [&](int num_sms, TileSource source) {
-      DeviceSpec spec = backend.device.spec;
-      spec.num_sms = num_sms;
-      const ForwardPlan plan = plan_forward(tensors.problem(), spec);
+      const ForwardPlan plan =
+          plan_forward(tensors.problem(), with_sms(backend, num_sms).device.spec);
       EXPECT_EQ(std::get<Sm90ForwardSpec>(plan.main).schedule.source, source) << num_sms;
       return run_plan(backend, plan, tensors.args()).out;
     };

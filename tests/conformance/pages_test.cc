@@ -99,20 +99,13 @@ int expect_bits_of_contiguous(const Case& c) {
   const AttentionProblem& p = paged.problem();
   const Reference reference = reference_forward(p, paged.args(), 2);
   int ran = 0;
-  for (const Backend& backend : tested_backends()) {
-    if (!unsupported(backend, p).empty()) continue;
+  for (const Backend& backend : backends_that_take(p)) {
     SCOPED_TRACE(backend.name);
     ++ran;
     const Result result = run_on(backend, p, paged.args());
-    const Accuracy out = check_out(p, paged.args(), reference, result.out.data(), result.tile_m);
-    EXPECT_TRUE(out.passed) << out.detail;
-    const Accuracy lse = check_lse(p, paged.args(), reference, result.lse.data(), result.exp_error);
-    EXPECT_TRUE(lse.passed) << lse.detail;
+    expect_accurate(p, paged.args(), reference, result);
     const Result contiguous = run_on(backend, paged.unpaged_problem(), paged.unpaged_args());
-    EXPECT_TRUE(result.out == contiguous.out) << result.kernel << ", " << contiguous.kernel;
-    EXPECT_EQ(
-        std::memcmp(result.lse.data(), contiguous.lse.data(), result.lse.size() * sizeof(float)), 0)
-        << result.kernel << ", " << contiguous.kernel;
+    EXPECT_TRUE(same_bits(result, contiguous)) << result.kernel << ", " << contiguous.kernel;
   }
   return ran;
 }
@@ -165,8 +158,7 @@ TEST_F(Pages, OfTablesThatAreSlices) {
     }
     ForwardArgs args = paged.args();
     args.page_table = table.data();
-    for (const Backend& backend : tested_backends()) {
-      if (!unsupported(backend, problem).empty()) continue;
+    for (const Backend& backend : backends_that_take(problem)) {
       SCOPED_TRACE(backend.name);
       ++ran;
       EXPECT_TRUE(run_on(backend, problem, args).out ==
@@ -328,16 +320,12 @@ TEST_F(Pages, OfManyTilesACta) {
       c.desc.seqlen_k = 256;
       put_in_pages(c, page_size, {200, 0, 7, 130, 64, 256});
       const PagedTensors paged(c);
-      for (const Backend& backend : tested_backends()) {
-        if (!backend.is_gpu() || !unsupported(backend, paged.problem()).empty()) continue;
+      for (const Backend& backend : backends_that_take(paged.problem())) {
+        if (!backend.is_gpu()) continue;
         SCOPED_TRACE(backend.name);
         const Result wide = run_on(backend, paged.problem(), paged.args());
-        DeviceSpec spec = backend.device.spec;
-        spec.num_sms = 2;
-        const Result narrow = run_plan(backend, plan_forward(paged.problem(), spec), paged.args());
-        EXPECT_TRUE(narrow.out == wide.out) << narrow.kernel;
-        EXPECT_EQ(std::memcmp(narrow.lse.data(), wide.lse.data(), wide.lse.size() * sizeof(float)),
-                  0);
+        const Result narrow = run_on(with_sms(backend, 2), paged.problem(), paged.args());
+        EXPECT_TRUE(same_bits(narrow, wide)) << narrow.kernel;
         ++ran;
       }
     }

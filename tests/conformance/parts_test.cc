@@ -31,10 +31,8 @@ Case base_case(int64_t head_dim) {
 
 // The GPUs here that cut keys.
 std::vector<Backend> backends_of(const AttentionProblem& p) {
-  std::vector<Backend> found;
-  for (const Backend& backend : tested_backends()) {
-    if (backend.is_gpu() && unsupported(backend, p).empty()) found.push_back(backend);
-  }
+  std::vector<Backend> found = backends_that_take(p);
+  std::erase_if(found, [](const Backend& backend) { return !backend.is_gpu(); });
   return found;
 }
 
@@ -49,17 +47,6 @@ class Parts : public BackendTest {
   }
 };
 
-bool same_bits(const Result& a, const Result& b) {
-  return a.out == b.out && a.lse.size() == b.lse.size() &&
-         std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(float)) == 0;
-}
-
-Result run_on_sms(const Backend& backend, const CaseTensors& tensors, int num_sms) {
-  DeviceSpec spec = backend.device.spec;
-  spec.num_sms = num_sms;
-  return run_plan(backend, plan_forward(tensors.problem(), spec), tensors.args());
-}
-
 // Right, and of the same bits on any number of SMs, since the problem says where keys are cut: with
 // few of them a CTA takes many parts one after another.
 void expect_right(const Case& c) {
@@ -68,15 +55,12 @@ void expect_right(const Case& c) {
   const Reference reference = reference_forward(p, tensors.args(), 2);
   for (const Backend& backend : backends_of(p)) {
     SCOPED_TRACE(backend.name);
-    const Result result = run_on_sms(backend, tensors, 3);
+    const Result result = run_on(with_sms(backend, 3), p, tensors.args());
     EXPECT_NE(result.kernel.find("_parts"), std::string::npos) << result.kernel;
-    const Accuracy out = check_out(p, tensors.args(), reference, result.out.data(), result.tile_m);
-    EXPECT_TRUE(out.passed) << out.detail;
-    const Accuracy lse =
-        check_lse(p, tensors.args(), reference, result.lse.data(), result.exp_error);
-    EXPECT_TRUE(lse.passed) << lse.detail;
+    expect_accurate(p, tensors.args(), reference, result);
     for (const int num_sms : {1, 132}) {
-      EXPECT_TRUE(same_bits(run_on_sms(backend, tensors, num_sms), result)) << num_sms << " SMs";
+      const Result other = run_on(with_sms(backend, num_sms), p, tensors.args());
+      EXPECT_TRUE(same_bits(other, result)) << num_sms << " SMs";
     }
   }
 }
@@ -253,8 +237,7 @@ TEST_F(Parts, AreEvenWhereLengthsDiffer) {
     SCOPED_TRACE(backend.name);
     const Result result = run_on(backend, p, tensors.args());
     EXPECT_NE(result.kernel.find("_parts"), std::string::npos) << result.kernel;
-    const Accuracy out = check_out(p, tensors.args(), reference, result.out.data(), result.tile_m);
-    EXPECT_TRUE(out.passed) << out.detail;
+    expect_accurate(p, tensors.args(), reference, result);
     ProblemDesc shorter = p;  // of the same tensors, by their strides
     shorter.seqlen_k = 2048;
     EXPECT_TRUE(

@@ -2,8 +2,6 @@
 // load their own.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "backends.h"
 #include "table.h"
 
@@ -36,24 +34,13 @@ Case case_of(const Shape& shape) {
   return c;
 }
 
-Result run_on_sms(const Backend& backend, const CaseTensors& tensors, int num_sms) {
-  DeviceSpec spec = backend.device.spec;
-  spec.num_sms = num_sms;
-  return run_plan(backend, plan_forward(tensors.problem(), spec), tensors.args());
-}
-
 // The same tensors, and an index tensor that says that all keys are in use: no CTA knows what
 // another one sees.
 Result run_apart(const Backend& backend, Case c) {
   c.desc.has_seqused_k = true;
   c.seqused_k.assign(static_cast<size_t>(c.desc.batch), static_cast<int32_t>(c.desc.seqlen_k));
   const CaseTensors tensors(c);
-  return run_on_sms(backend, tensors, 132);
-}
-
-bool same_bits(const Result& a, const Result& b) {
-  return a.out == b.out && a.lse.size() == b.lse.size() &&
-         std::memcmp(a.lse.data(), b.lse.data(), a.lse.size() * sizeof(float)) == 0;
+  return run_on(with_sms(backend, 132), tensors.problem(), tensors.args());
 }
 
 std::vector<Backend> hoppers() {
@@ -75,11 +62,7 @@ class SharedKeys : public BackendTest {
 
 void expect_right(const CaseTensors& tensors, const Reference& reference, const Result& result) {
   EXPECT_NE(result.kernel.find(kPair), std::string::npos) << result.kernel;
-  const AttentionProblem& p = tensors.problem();
-  const Accuracy out = check_out(p, tensors.args(), reference, result.out.data(), result.tile_m);
-  EXPECT_TRUE(out.passed) << out.detail;
-  const Accuracy lse = check_lse(p, tensors.args(), reference, result.lse.data(), result.exp_error);
-  EXPECT_TRUE(lse.passed) << lse.detail;
+  expect_accurate(tensors.problem(), tensors.args(), reference, result);
 }
 
 // One pair takes all tiles, one after the other; or each has at most one.
@@ -93,7 +76,7 @@ TEST_F(SharedKeys, AreRightAndHaveTheBitsOfKeysApart) {
       const Result apart = run_apart(backend, c);
       EXPECT_EQ(apart.kernel.find(kPair), std::string::npos) << apart.kernel;
       for (const int num_sms : {2, 132}) {
-        const Result result = run_on_sms(backend, tensors, num_sms);
+        const Result result = run_on(with_sms(backend, num_sms), tensors.problem(), tensors.args());
         expect_right(tensors, reference, result);
         EXPECT_TRUE(same_bits(result, apart)) << num_sms << " SMs";
       }
@@ -108,7 +91,8 @@ TEST_F(SharedKeys, OfACtaWithoutRows) {
     c.desc.batch = 1;
     const CaseTensors tensors(c);
     const Reference reference = reference_forward(tensors.problem(), tensors.args(), 2);
-    expect_right(tensors, reference, run_on_sms(backend, tensors, 132));
+    expect_right(tensors, reference,
+                 run_on(with_sms(backend, 132), tensors.problem(), tensors.args()));
   }
 }
 

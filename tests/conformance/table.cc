@@ -323,11 +323,7 @@ int expect_answers(const Row& row, DType dtype, std::span<const Backend> backend
     SCOPED_TRACE(std::string(row.name) + ", " + std::string(name_of(dtype)) + ", " + backend.name);
     const Result result = run_on(backend, p, tensors.args());
     ++ran;
-    const Accuracy out = check_out(p, tensors.args(), reference, result.out.data(), result.tile_m);
-    EXPECT_TRUE(out.passed) << out.detail;
-    const Accuracy lse =
-        check_lse(p, tensors.args(), reference, result.lse.data(), result.exp_error);
-    EXPECT_TRUE(lse.passed) << lse.detail;
+    expect_accurate(p, tensors.args(), reference, result);
     testing::Test::RecordProperty(
         fmt::format("{}, {}, {}", row.name, name_of(dtype), backend.name),
         to_hex(hash128(result.out.data(), result.out.size())) + " " +
