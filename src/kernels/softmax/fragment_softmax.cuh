@@ -75,14 +75,14 @@ struct FragmentSoftmax {
 
   // After exponentiate(): whether a row of the warp has scores so far above its maximum that this
   // is to be moved, and the block's probabilities found once more. So nobody need look at maxima in
-  // advance: nearly always that of the row's first block serves. Not of NaN, which no maximum
-  // mends.
+  // advance: nearly always that of the row's first block serves. A sum that is NaN counts too: of
+  // NaN, or of an infinite probability, behind which exponentiate() has no offset.
   __device__ bool exceeds() const {
-    return __any_sync(0xffffffffu, fmaxf(block_sum[0], block_sum[1]) > kMost);
+    return __any_sync(0xffffffffu, is_too_much(ptx::max_nan(block_sum[0], block_sum[1])));
   }
   // Of row `r` alone, for all threads of its quad: its bits are to be its own.
   __device__ bool row_exceeds(int r) const {
-    const uint32_t threads = __ballot_sync(0xffffffffu, block_sum[r] > kMost);
+    const uint32_t threads = __ballot_sync(0xffffffffu, is_too_much(block_sum[r]));
     return (threads >> (threadIdx.x & 28) & 15) != 0;
   }
 
@@ -139,7 +139,7 @@ struct FragmentSoftmax {
   }
 
  private:
-  static constexpr float kMost = 1 << kMostLog2;
+  __device__ static bool is_too_much(float sum) { return !(sum <= 1 << kMostLog2); }
 };
 
 }  // namespace fa4
