@@ -19,7 +19,7 @@ __device__ inline float quad_sum(float x) {
 // thread's share of a block's probabilities is 2^kMostLog2: exceeds().
 template <int kShift = 0, int kMostLog2 = 0>
 struct FragmentSoftmax {
-  float row_max[2];    // of unscaled scores, of as many as update_max() looked at
+  float row_max[2];    // of unscaled scores, of the blocks that update_max() looked at
   float rise[2];       // of the last block's maximum over it, in powers of two
   float acc_scale[2];  // what rescale() multiplies by
   float row_sum[2];    // of this thread's columns
@@ -86,12 +86,11 @@ struct FragmentSoftmax {
     return (threads >> (threadIdx.x & 28) & 15) != 0;
   }
 
-  // Of a thread's first kCount scores, and the quad's.
-  template <int kCount, int kScores>
+  template <int kScores>
   __device__ static float block_max(const float (&s)[kScores], int r) {
     float max0 = s[2 * r], max1 = s[2 * r + 1];
 #pragma unroll
-    for (int i = 2 * r + 4; i < kCount; i += 4) {
+    for (int i = 2 * r + 4; i < kScores; i += 4) {
       max0 = ptx::max_nan(max0, s[i]);
       max1 = ptx::max_nan(max1, s[i + 1]);
     }
@@ -101,10 +100,9 @@ struct FragmentSoftmax {
   // Moves the maxima to those of a block's scores, both rows side by side, where these are more
   // than `far` powers of two above. Returns whether any row of the warp did: then rescale() is
   // next, and the output is to be multiplied by acc_scale.
-  template <int kRows, int kCount, int kScores>
+  template <int kRows, int kScores>
   __device__ bool update_max(const float (&s)[kScores], float scale_log2, const float (&far)[2]) {
-    const float maximum[2] = {block_max<kCount>(s, 0),
-                              kRows == 2 ? block_max<kCount>(s, 1) : row_max[1]};
+    const float maximum[2] = {block_max(s, 0), kRows == 2 ? block_max(s, 1) : row_max[1]};
     bool moved = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

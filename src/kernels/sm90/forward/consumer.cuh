@@ -301,34 +301,30 @@ class Consumer {
     softmax.template exponentiate<2>(rS, scale, keep);
   }
 
-  template <int kCount>
   __device__ bool update_max(const float (&far)[2]) {
     const float scale = c.params.scores.scale_log2;
-    if (kMayHalve && !has_second_row) {
-      return softmax.template update_max<1, kCount>(rS, scale, far);
-    }
-    return softmax.template update_max<2, kCount>(rS, scale, far);
+    if (kMayHalve && !has_second_row) return softmax.template update_max<1>(rS, scale, far);
+    return softmax.template update_max<2>(rS, scale, far);
   }
 
   // Before the probabilities of a block in which rows may see their first key: a maximum for those
-  // that have none. In a tile's first block a quarter of its columns serves.
+  // that have none.
   __device__ void find_maxima(bool first) {
-    constexpr int kAll = Products<T>::kScores;
     if constexpr (looks_at_all_maxima(T)) {
-      if (update_max<kAll>({kRescaleThreshold, kRescaleThreshold})) rescale(!first);
+      if (update_max({kRescaleThreshold, kRescaleThreshold})) rescale(!first);
     } else if (first) {
-      update_max<kAll / 16 * 4>({0.0f, 0.0f});
+      update_max({0.0f, 0.0f});  // there is nothing to rescale yet
     } else {
       const bool none[2] = {softmax.row_max[0] == -kInfinity, softmax.row_max[1] == -kInfinity};
       if (!__any_sync(0xffffffffu, none[0] | none[1])) return;
-      if (update_max<kAll>({threshold(none[0]), threshold(none[1])})) rescale(true);
+      if (update_max({threshold(none[0]), threshold(none[1])})) rescale(true);
     }
   }
   // Behind probabilities that are too large, and to be found once more: the scores are still there,
   // and nothing of the block has been added to anything.
   __device__ void raise_maxima() {
     const bool due[2] = {softmax.row_exceeds(0), softmax.row_exceeds(1)};
-    if (update_max<Products<T>::kScores>({threshold(due[0]), threshold(due[1])})) rescale(true);
+    if (update_max({threshold(due[0]), threshold(due[1])})) rescale(true);
   }
   __device__ static float threshold(bool moves) { return moves ? 0.0f : kInfinity; }
 
