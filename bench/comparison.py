@@ -126,6 +126,7 @@ def ratios_of(times, pairs, right):
 
 def measure(direction, row, variants, pairs, matmul, options):
     x = direction.inputs(row, DTYPES[options.dtype])
+    x.q.mul_(options.spread)
     truth = direction.truth(row, x)
     calls, shares, wrong, refused = {}, {}, {}, {}
     for name, make in variants.items():
@@ -201,7 +202,7 @@ def save(direction, options, rows, variants, pairs):
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"direction": direction.name, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
-                       "cudnn": torch.backends.cudnn.version(), "libraries": options.lib, "dtype": options.dtype,
+                       "cudnn": torch.backends.cudnn.version(), "libraries": options.lib, "dtype": options.dtype, "spread": options.spread,
                        "rounds": options.rounds, "pause": options.pause, "rows": rows}, file, indent=1)
     if options.markdown:
         with open(options.markdown, "w", encoding="utf-8") as file:
@@ -220,6 +221,7 @@ def parser_of(direction, description):
     parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of every variant's tensors, and of the matrix product (default: bf16)")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--pause", type=float, default=0.05, help="seconds before each slice")
+    parser.add_argument("--spread", type=float, default=1.0, metavar="S", help="the standard deviation of a row's logits (default: 1)")
     parser.add_argument("--json", help="write every figure here")
     parser.add_argument("--markdown", help="write the table here")
     if direction.has_deterministic:
@@ -233,6 +235,8 @@ def checked(parser, arguments=None):
     options = parser.parse_args(arguments)
     if options.rounds < 1 or options.pause < 0:
         parser.error(f"--rounds {options.rounds} --pause {options.pause}: accepted: 1 or more, 0 or more")
+    if not 0 <= options.spread < 1e4:
+        parser.error(f"--spread {options.spread}: accepted: 0 to below 10000")
     return options
 
 

@@ -172,7 +172,7 @@ class PeersBackward(BenchTest):
 
     def test_wrong_options_end_with_2_and_a_line(self):
         for arguments, word in ((["--rows", "fast"], "accepted: all"), (["--extra", "1,2"], "2 numbers"), (["--peers", "fast"], "accepted: cudnn, fa3, original"),
-                                (["--peers", "cudnn"], "nowhere/libfa4.so"), (["--rounds", "0"], "accepted: 1 or more")):
+                                (["--peers", "cudnn"], "nowhere/libfa4.so"), (["--rounds", "0"], "accepted: 1 or more"), (["--spread", "-1"], "accepted: 0 to below 10000")):
             command = [sys.executable, str(ROOT / "bench" / "peers_backward.py"), "--lib", "nowhere/libfa4.so", *arguments]
             done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=str(self.folder)), check=False)
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
