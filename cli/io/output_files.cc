@@ -8,11 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include "failure.h"
 #include "io/replace_file.h"
+#include "io/resolve_path.h"
 #include "io/tensor_writer.h"
 
 namespace fa4::cli {
@@ -29,25 +28,6 @@ Failure write_failure(int error) {
 
 bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-// The file that a path means, whether it is there yet or not: symbolic links followed, so that a
-// rename replaces what they name, and one spelling of each file, so that two outputs are seen to be
-// one. Where the folder is not there either, or the links lead nowhere, opening says so.
-std::string resolve(const std::string& path) {
-  namespace fs = std::filesystem;
-  static constexpr int kMostLinks = 40;  // as many as Linux follows
-  fs::path file(path);
-  std::error_code error;
-  for (int links = 0; links < kMostLinks; ++links) {
-    const fs::path there = fs::canonical(file, error);
-    if (!error) return there.string();
-    const fs::path next = fs::read_symlink(file, error);
-    if (error) break;
-    file = file.parent_path() / next;  // an absolute one stands alone
-  }
-  const fs::path folder = fs::canonical(file.has_parent_path() ? file.parent_path() : ".", error);
-  return error ? file.string() : (folder / file.filename()).string();
 }
 
 }  // namespace
@@ -104,7 +84,7 @@ void OutputFiles::add_text(const std::string& option, const std::string& path) {
 
 void OutputFiles::add(Item item, const std::string& path) {
   check_not_input(path, item.replaces);
-  const std::string target = resolve(path);
+  const std::string target = resolve_path(path);
   items_.push_back(std::move(item));
   Item& added = items_.back();
   for (File& file : files_) {

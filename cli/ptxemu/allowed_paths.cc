@@ -6,16 +6,19 @@
 #include <system_error>
 
 #include "failure.h"
+#include "io/resolve_path.h"
 
 namespace fa4::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The path without links and dots, as far as it exists.
+// The path without links and dots, as far as it exists. The last link is followed as writing
+// follows it: weakly_canonical takes one whose target is not there for a file of its own folder.
 fs::path real(const fs::path& path) {
   std::error_code error;
-  fs::path result = fs::weakly_canonical(fs::absolute(path, error), error);
+  const fs::path target = resolve_path(path.string());
+  fs::path result = fs::weakly_canonical(fs::absolute(target, error), error);
   return error ? fs::path() : result;
 }
 

@@ -223,6 +223,27 @@ class Run(PtxemuTest):
         inner = self.launch_file(document, "inner/launch.json")
         self.refuse("run", self.ptx, "--launch", inner, words=["buffers.x.npy", "lies outside"])
 
+    def test_a_launch_file_creates_nothing_elsewhere_by_a_link(self):
+        os.makedirs(self.path("inner/deep"))
+        os.symlink(self.path("new.npy"), self.path("inner/absolute.npy"))
+        os.symlink("../new.npy", self.path("inner/relative.npy"))
+        os.symlink("relative.npy", self.path("inner/second.npy"))
+        os.symlink("deep/../../new.npy", self.path("inner/around.npy"))
+        os.symlink("../missing/new.npy", self.path("inner/no_folder.npy"))
+        os.symlink("..", self.path("inner/up"))
+        x = {"npy": self.path("inner/own.npy")}
+        os.link(self.path("x.npy"), self.path("inner/own.npy"))
+        for link in ("absolute.npy", "relative.npy", "second.npy", "around.npy", "no_folder.npy", "up/new.npy"):
+            y = {"zeros": [100], "dtype": "f32", "save": self.path("inner/" + link)}
+            inner = self.launch_file(self.document(buffers={"x": x, "y": y}), "inner/launch.json")
+            self.refuse("run", self.ptx, "--launch", inner, words=["buffers.y.save", link, "lies outside"])
+            self.assertFalse(os.path.exists(self.path("new.npy")), link)
+        os.symlink("deep/new.npy", self.path("inner/stays.npy"))
+        y["save"] = self.path("inner/stays.npy")
+        self.launch_file(self.document(buffers={"x": x, "y": y}), "inner/launch.json")
+        self.assertEqual(self.run_fa4("run", self.ptx, "--launch", inner).returncode, 0)
+        self.assertEqual(self.saved("inner/deep/new.npy"), self.scaled())
+
     def test_a_trace_follows_no_link(self):
         for number in range(3):
             os.symlink(self.path("victim"), self.path(f"t.json.{os.getpid()}-{number}.tmp"))
