@@ -168,7 +168,8 @@ void ClusterHazards::mbarrier_observed(const Exec& exec, const Insn& insn, Cta& 
   if (order.acquires) {
     of_warp(agent).join(barrier.completed);
   } else {
-    awaiting_fence(agent, remote ? Scope::kCluster : Scope::kCta).join(barrier.completed);
+    const Scope writers = remote ? Scope::kCluster : Scope::kCta;
+    awaiting_fence_[agent][static_cast<size_t>(writers)].knowledge.join(barrier.completed);
   }
   if (remote && order.scope == Scope::kCta) {
     launch_.report(exec, insn, Severity::kFormal, "narrow-scope",

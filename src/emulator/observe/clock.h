@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 namespace ptxemu {
@@ -28,6 +29,13 @@ class Clock {
       values_[i] = std::max(values_[i], other.values_[i]);
     }
   }
+  // A join with `other` would change nothing.
+  bool covers(const Clock& other) const {
+    for (uint32_t i = 0; i < other.values_.size(); ++i) {
+      if (at(i) < other.values_[i]) return false;
+    }
+    return true;
+  }
 
  private:
   std::vector<uint32_t> values_;
@@ -40,10 +48,19 @@ struct ForeignClock {
     generic.join(other.generic);
     async_global.join(other.async_global);
   }
+  bool covers(const ForeignClock& other) const {
+    return generic.covers(other.generic) && async_global.covers(other.async_global);
+  }
 };
 using ForeignClocks = std::map<uint64_t, ForeignClock>;  // by the cluster's index
 inline void join(ForeignClocks& clocks, const ForeignClocks& other) {
   for (const auto& [cluster, clock] : other) clocks[cluster].join(clock);
+}
+inline bool covers(const ForeignClocks& clocks, const ForeignClocks& other) {
+  return std::all_of(other.begin(), other.end(), [&](const auto& entry) {
+    const auto known = clocks.find(entry.first);
+    return known != clocks.end() && known->second.covers(entry.second);
+  });
 }
 
 // What is known. Of it what other proxies see, too: the asynchronous one of shared and of global
@@ -73,7 +90,9 @@ struct Knowledge {
     earlier_grids_over |= other.earlier_grids_over;
     if (other.foreign != nullptr && other.foreign != foreign) join_foreign(*other.foreign);
   }
+  // What is known already is not copied: a grid has many clusters, and each may know of all.
   void join_foreign(const ForeignClocks& other) {
+    if (other.empty() || (foreign != nullptr && covers(*foreign, other))) return;
     auto both = foreign == nullptr ? std::make_shared<ForeignClocks>()
                                    : std::make_shared<ForeignClocks>(*foreign);
     ptxemu::join(*both, other);
@@ -86,7 +105,10 @@ struct Knowledge {
   }
   // What it is of other clusters is now seen by the asynchronous proxy.
   void show_foreign_to_async() {
-    if (foreign == nullptr) return;
+    const auto is_shown = [](const auto& entry) {
+      return entry.second.async_global.covers(entry.second.generic);
+    };
+    if (foreign == nullptr || std::all_of(foreign->begin(), foreign->end(), is_shown)) return;
     auto seen = std::make_shared<ForeignClocks>(*foreign);
     for (auto& [cluster, clock] : *seen) clock.async_global.join(clock.generic);
     foreign = std::move(seen);
@@ -107,6 +129,23 @@ struct Knowledge {
     part.running = running;
     return part;
   }
+};
+
+// The words that a warp has read, by address. One that nobody has released to since then has
+// nothing new to tell: a warp that polls learns once.
+class Heard {
+ public:
+  // Whether the word's latest release, by its number (1, 2, …), is new to the warp; from now on it
+  // is not.
+  bool is_news(uint64_t word, uint64_t release) {
+    uint64_t& last = last_[word];
+    if (last == release) return false;
+    last = release;
+    return true;
+  }
+
+ private:
+  std::unordered_map<uint64_t, uint64_t> last_;
 };
 
 }  // namespace ptxemu

@@ -32,24 +32,27 @@ void GlobalHazards::exchange(ClusterHazards& hazards, const Exec& exec,
   };
   if (access.reads) {
     each_word([&](uint64_t address) {
-      const auto flag = flags_.find(address);
-      if (flag == flags_.end()) return;
-      ForeignClocks others = flag->second;
-      others.erase(own);
-      if (others.empty()) return;
-      if (access.acquires) {
-        hazards.acquire_foreign(agent, others);
-      } else {
-        hazards.awaiting_fence(agent, Scope::kGpu).join_foreign(others);
-      }
+      const auto found = flags_.find(address);
+      if (found == flags_.end()) return;
+      const Flag& flag = found->second;
+      Knowledge* knows =
+          hazards.listener(agent, access.acquires, Scope::kGpu, address, flag.releases);
+      if (knows == nullptr) return;
+      knows->join_foreign(flag.told);
+      // What another cluster has learnt of this one and passes on.
+      const auto of_own = flag.told.find(own);
+      if (of_own == flag.told.end()) return;
+      knows->generic.join(of_own->second.generic);
+      knows->async_global.join(of_own->second.async_global);
     });
   }
   if (const Knowledge* released = hazards.released_by(agent, access, Scope::kGpu)) {
     told_[own] = true;
     each_word([&](uint64_t address) {
-      ForeignClocks& flag = flags_[address];
-      flag[own].join({released->generic, released->async_global});
-      if (released->foreign != nullptr) join(flag, *released->foreign);
+      Flag& flag = flags_[address];
+      ++flag.releases;
+      if (released->foreign != nullptr) join(flag.told, *released->foreign);
+      flag.told[own].join({released->generic, released->async_global});
     });
   }
 }

@@ -82,7 +82,12 @@ class GlobalHazards {
   PagedWords<GlobalCell> cells_;
   std::vector<SecondStore> second_stores_;  // of one statement
   Finding second_store_;
-  std::unordered_map<uint64_t, ForeignClocks> flags_;  // by address: what was released there
+  // A word that was released to: what its readers learn in other clusters.
+  struct Flag {
+    ForeignClocks told;
+    uint64_t releases = 0;
+  };
+  std::unordered_map<uint64_t, Flag> flags_;  // by address
   std::unordered_map<uint64_t, ClusterHazards*> clusters_;
   std::unordered_map<uint64_t, bool> told_;  // clusters that have released something
 };

@@ -36,6 +36,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
   snapshots_.resize(warps);
   fenced_.resize(warps);
   awaiting_fence_.resize(warps);
+  heard_.resize(warps);
   tensor_fences_.resize(warps);
   waited_knowing_.resize(warps);
   fenced_maps_.resize(warps);

@@ -98,14 +98,14 @@ class ClusterHazards {
   };
   Order order_in_global(const Touch& earlier, bool earlier_reads, uint32_t agent,
                         const Knowledge& knows, const AsyncOp* op, bool async_read);
-  void acquire_foreign(uint32_t agent, const ForeignClocks& clocks);
   // What the warp's strong write tells those readers that its own scope, and that of the fence
   // before a relaxed one, reaches; null: nothing.
   const Knowledge* released_by(uint32_t agent, const MemoryAccess& access, Scope readers) const;
-  // What a relaxed read has seen counts from the next fence on that reaches the writers.
-  Knowledge& awaiting_fence(uint32_t agent, Scope writers) {
-    return awaiting_fence_[agent][static_cast<size_t>(writers)];
-  }
+  // Who takes in what the word's latest release tells the warp that reads it: the warp itself where
+  // the read acquires, else what counts from the next fence on that reaches the writers. Null: it
+  // has done so already.
+  Knowledge* listener(uint32_t agent, bool acquires, Scope writers, uint64_t word,
+                      uint64_t release);
   // The tensor map was written by this warp in this epoch: the proxy of tensor maps sees it. Of a
   // writer in another cluster: the warp has fenced the map at all.
   bool sees_tensor_map(uint32_t agent, uint64_t map, Who writer) const;
@@ -249,7 +249,12 @@ class ClusterHazards {
   // acquires takes in. Scope::kGpu stands for kSystem, too.
   static constexpr size_t kScopes = 3;
   std::vector<std::array<std::shared_ptr<const Knowledge>, kScopes>> fenced_;
-  std::vector<std::array<Knowledge, kScopes>> awaiting_fence_;
+  struct Awaiting {
+    Knowledge knowledge;
+    Heard heard;  // by the relaxed reads since the last such fence
+  };
+  std::vector<std::array<Awaiting, kScopes>> awaiting_fence_;
+  std::vector<std::array<Heard, kScopes>> heard_;  // by reads that acquire; by the writers' scope
   // By warp: what the proxy of tensor maps saw at the last fence that named the map.
   std::vector<std::unordered_map<uint64_t, Clock>> fenced_maps_;
   std::vector<std::vector<RegisterMove>> register_moves_;
@@ -269,6 +274,7 @@ class ClusterHazards {
   struct Flag {
     Knowledge wide;
     std::map<uint32_t, Knowledge> own;
+    uint64_t releases = 0;
   };
   std::unordered_map<uint64_t, Flag> flags_;
   std::vector<SharedShadow> shared_;       // by rank

@@ -18,8 +18,13 @@ Scope widest(Scope scope) { return std::min(scope, Scope::kGpu); }
 
 // --- Strong accesses ---
 
-void ClusterHazards::acquire_foreign(uint32_t agent, const ForeignClocks& clocks) {
-  of_warp(agent).join_foreign(clocks);
+Knowledge* ClusterHazards::listener(uint32_t agent, bool acquires, Scope writers, uint64_t word,
+                                    uint64_t release) {
+  const size_t scope = static_cast<size_t>(writers);
+  Awaiting& awaiting = awaiting_fence_[agent][scope];
+  Heard& heard = acquires ? heard_[agent][scope] : awaiting.heard;
+  if (!heard.is_news(word, release)) return nullptr;
+  return acquires ? &of_warp(agent) : &awaiting.knowledge;
 }
 
 const Knowledge* ClusterHazards::released_by(uint32_t agent, const MemoryAccess& access,
@@ -44,20 +49,27 @@ void ClusterHazards::exchange(const Exec& exec, const MemoryAccess& access) {
       last = key;
     });
   };
-  const auto learn = [&](const Knowledge& told, Scope writers) {
-    (access.acquires ? of_warp(agent) : awaiting_fence(agent, writers)).join(told);
-  };
   if (access.reads) {
     each_word([&](uint64_t key) {
-      const auto flag = flags_.find(key);
-      if (flag == flags_.end()) return;
-      const auto own = flag->second.own.find(rank);
-      if (own != flag->second.own.end()) learn(own->second, Scope::kCta);
-      if (access.scope >= Scope::kCluster) learn(flag->second.wide, Scope::kCluster);
+      const auto found = flags_.find(key);
+      if (found == flags_.end()) return;
+      const Flag& flag = found->second;
+      const auto learn = [&](const Knowledge& told, Scope writers) {
+        Knowledge* knows = listener(agent, access.acquires, writers, key, flag.releases);
+        if (knows != nullptr) knows->join(told);
+      };
+      const auto own = flag.own.find(rank);
+      if (own != flag.own.end()) learn(own->second, Scope::kCta);
+      if (access.scope >= Scope::kCluster) learn(flag.wide, Scope::kCluster);
     });
   }
+  // Whoever releases to the cluster also does to its own CTA.
   if (const Knowledge* released = released_by(agent, access, Scope::kCta)) {
-    each_word([&](uint64_t key) { flags_[key].own[rank].join(*released); });
+    each_word([&](uint64_t key) {
+      Flag& flag = flags_[key];
+      ++flag.releases;
+      flag.own[rank].join(*released);
+    });
   }
   if (const Knowledge* released = released_by(agent, access, Scope::kCluster)) {
     each_word([&](uint64_t key) { flags_[key].wide.join(*released); });
@@ -91,8 +103,8 @@ void ClusterHazards::release_all_at_fence(uint32_t agent, Scope scope) {
 void ClusterHazards::acquire_at_fence(uint32_t agent, const Fence& fence) {
   Knowledge& k = of_warp(agent);
   for (size_t i = 0; i <= static_cast<size_t>(widest(fence.scope)); ++i) {
-    Knowledge& awaiting = awaiting_fence_[agent][i];
-    k.join(fence.only_shared ? awaiting.only_shared() : awaiting);
+    Awaiting& awaiting = awaiting_fence_[agent][i];
+    k.join(fence.only_shared ? awaiting.knowledge.only_shared() : awaiting.knowledge);
     if (!fence.only_shared) awaiting = {};
   }
 }
@@ -116,8 +128,8 @@ void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
     // patterns", 9.7.16.6.4).
     case FenceKind::kTensorAfterSync:
       k.tensor.join(k.generic);
-      for (const Knowledge& awaiting : awaiting_fence_[agent]) {
-        k.tensor.join(awaiting.of_tensor_memory());
+      for (const Awaiting& awaiting : awaiting_fence_[agent]) {
+        k.tensor.join(awaiting.knowledge.of_tensor_memory());
       }
       return;
     case FenceKind::kTensorBeforeSync: {

@@ -226,6 +226,30 @@ TEST(Scopes, OfAFlagMustReachBothThreads) {
   EXPECT_EQ(severity(cta, "global-race"), "error") << text_of(cta);
 }
 
+// Warp 0 of CTA 0 hands a value to its own warp 1, by way of CTA 1; `acquire` is what warp 1 does.
+TEST(Orderings, GoThroughAnotherClusterAndBack) {
+  const auto run = [](const std::string& acquire) {
+    PtxProgram p(
+        "mov.u32 %r1, %ctaid.x;\nsetp.eq.u32 %p0, %r1, 1;\nsetp.eq.u32 %p1, %r0, 32;\n"
+        "@%p0 bra other;\n@%p1 bra second;\n"
+        "st.global.u32 [%d0], 42;\nst.release.gpu.global.u32 [%d0+128], 1;\nbra end;\n"
+        "other: @%p1 bra end;\nthere: ld.acquire.gpu.global.u32 %r2, [%d0+128];\n"
+        "setp.eq.u32 %p2, %r2, 0;\n@%p2 bra there;\n"
+        "st.release.gpu.global.u32 [%d0+132], 1;\nbra end;\nsecond: " +
+            acquire +
+            "setp.eq.u32 %p2, %r2, 0;\n@%p2 bra second;\n"
+            "ld.global.u32 %r3, [%d0];\nst.global.u32 [%d0+8], %r3;\nend:\n",
+        checked());
+    return p.launch(p.buffer("out", std::vector<uint32_t>(64)), 0, 33, 2);
+  };
+  const auto acquired = run("ld.acquire.gpu.global.u32 %r2, [%d0+132];\n");
+  EXPECT_EQ(acquired.status, "ok") << text_of(acquired);
+  const auto fenced = run("ld.relaxed.gpu.global.u32 %r2, [%d0+132];\nfence.acquire.gpu;\n");
+  EXPECT_EQ(fenced.status, "ok") << text_of(fenced);
+  const auto relaxed = run("ld.relaxed.gpu.global.u32 %r2, [%d0+132];\n");
+  EXPECT_EQ(severity(relaxed, "global-race"), "error") << text_of(relaxed);
+}
+
 TEST(Scopes, OfAnAtomicMustReachBothThreads) {
   const auto run = [](const std::string& scope, const char* sum, uint32_t cluster) {
     PtxProgram p("red.relaxed" + scope + ".global.add" + sum + ";\n", checked());

@@ -1,0 +1,61 @@
+// What is known already costs nothing to learn again.
+#include "emulator/observe/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace ptxemu {
+namespace {
+
+ForeignClocks clocks_of(uint64_t first, uint64_t last, uint32_t epoch) {
+  ForeignClocks clocks;
+  for (uint64_t cluster = first; cluster <= last; ++cluster) {
+    clocks[cluster].generic.set(0, epoch);
+  }
+  return clocks;
+}
+
+TEST(ForeignClocks, AreCopiedOnlyWhereSomethingIsNew) {
+  Knowledge knows;
+  knows.join_foreign({});
+  EXPECT_EQ(knows.foreign, nullptr);
+  knows.join_foreign(clocks_of(1, 5, 2));
+  const std::shared_ptr<const ForeignClocks> known = knows.foreign;
+  knows.join_foreign(clocks_of(1, 5, 2));
+  knows.join_foreign(clocks_of(2, 4, 1));
+  Knowledge less;
+  less.join_foreign(clocks_of(3, 3, 2));
+  knows.join(less);
+  EXPECT_EQ(knows.foreign, known);
+
+  for (const ForeignClocks& news : {clocks_of(6, 6, 1), clocks_of(5, 5, 3)}) {
+    const std::shared_ptr<const ForeignClocks> before = knows.foreign;
+    knows.join_foreign(news);
+    EXPECT_NE(knows.foreign, before);
+    EXPECT_TRUE(covers(*knows.foreign, *before));
+    EXPECT_TRUE(covers(*knows.foreign, news));
+    EXPECT_FALSE(covers(*before, news));
+  }
+  EXPECT_EQ(known->size(), 5u) << "what others share has changed";
+}
+
+TEST(ForeignClocks, AreShownToTheAsynchronousProxyOnce) {
+  Knowledge knows;
+  knows.join_foreign(clocks_of(1, 3, 4));
+  knows.show_foreign_to_async();
+  EXPECT_EQ(knows.foreign->at(2).async_global.at(0), 4u);
+  const std::shared_ptr<const ForeignClocks> shown = knows.foreign;
+  knows.show_foreign_to_async();
+  EXPECT_EQ(knows.foreign, shown);
+}
+
+TEST(Heard, AWordIsNewsOncePerRelease) {
+  Heard heard;
+  EXPECT_TRUE(heard.is_news(64, 1));
+  EXPECT_FALSE(heard.is_news(64, 1));
+  EXPECT_TRUE(heard.is_news(68, 1));
+  EXPECT_TRUE(heard.is_news(64, 3));
+  EXPECT_FALSE(heard.is_news(64, 3));
+}
+
+}  // namespace
+}  // namespace ptxemu
