@@ -170,6 +170,10 @@ class PTXEMU_PUBLIC Machine {
   // Sizes of the kernel's parameters in order.
   std::vector<uint32_t> parameter_sizes(const ModuleHandle& module, std::string_view kernel) const;
   KernelFacts facts(const ModuleHandle& module, std::string_view kernel) const;
+  // CTAs of so many threads and bytes of dynamic shared memory that are resident on one
+  // multiprocessor at a time; 0: a launch of them is refused.
+  uint32_t ctas_per_multiprocessor(const ModuleHandle& module, std::string_view kernel,
+                                   uint32_t threads, uint32_t shared_bytes = 0) const;
   // Address and size of a module's .global or .const variable; {0, 0} when there is none.
   std::pair<uint64_t, uint64_t> symbol(const ModuleHandle& module, std::string_view name) const;
 

@@ -2,6 +2,7 @@
 // last error and its kernels.
 #pragma once
 
+#include "ptxemu/exec/cuda_types.h"
 #include "ptxemu/exec/gpu.h"
 
 #define CUDART extern "C" __attribute__((visibility("default")))
@@ -22,6 +23,10 @@ KernelEntry* find_kernel(const void* function);
 // The kernel that cuModuleGetFunction or cuLibraryGetKernel gave; null when it is none.
 KernelEntry* driver_kernel(const void* handle);
 int parameter_info(KernelEntry& kernel, size_t index, size_t* offset, size_t* bytes);
+
+// kCooperativeTooLarge where the blocks of a grid are not resident together.
+int check_cooperative(KernelEntry& kernel, const Dim3& grid, const Dim3& block,
+                      uint64_t shared_bytes);
 
 // cudaMemoryType.
 enum class MemoryType : int { kUnregistered = 0, kHost = 1, kDevice = 2, kManaged = 3 };

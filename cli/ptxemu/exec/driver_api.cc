@@ -306,44 +306,13 @@ CUDRV int cuModuleGetFunctionCount(unsigned* count, void* module) {
 }
 SAME_AS(cuLibraryGetKernelCount, cuModuleGetFunctionCount);
 
-// One block a multiprocessor is what the emulator runs.
-CUDRV int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int, size_t) {
-  *blocks = 1;
-  return kSuccess;
-}
-CUDRV int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, void*, int, size_t,
-                                                               unsigned) {
-  *blocks = 1;
-  return kSuccess;
-}
-CUDRV int cuOccupancyMaxPotentialBlockSize(int* grid, int* block, void* function, void*, size_t,
-                                           int limit) {
-  const int status = cuFuncGetAttribute(block, 0, function);
-  if (limit > 0) *block = std::min(*block, limit);
-  *grid = Gpu::get().facts().multiprocessors;
-  return status;
-}
-CUDRV int cuOccupancyMaxActiveClusters(int* clusters, void*, const DriverLaunch* config) {
-  uint32_t blocks = 1;
-  for (uint32_t i = 0; i < config->num_attributes; ++i) {
-    if (config->attributes[i].id != kClusterDimension) continue;
-    const Dim3& c = config->attributes[i].value.cluster;
-    blocks = std::max(1u, c.x * c.y * c.z);
-  }
-  *clusters = Gpu::get().facts().multiprocessors / static_cast<int>(blocks);
-  return kSuccess;
-}
-CUDRV int cuOccupancyMaxPotentialClusterSize(int* size, void*, const DriverLaunch*) {
-  *size = 8;
-  return kSuccess;
-}
-
 CUDRV int cuLaunchCooperativeKernel(void* function, unsigned gx, unsigned gy, unsigned gz,
                                     unsigned bx, unsigned by, unsigned bz, unsigned shared_bytes,
                                     void* stream, void** arguments) {
-  if (uint64_t{gx} * gy * gz > static_cast<uint64_t>(Gpu::get().facts().multiprocessors)) {
-    return kCooperativeTooLarge;
-  }
+  KernelEntry* kernel = ptxemu::exec::find_kernel(function);
+  if (kernel == nullptr) return kInvalidHandle;
+  const int status = check_cooperative(*kernel, {gx, gy, gz}, {bx, by, bz}, shared_bytes);
+  if (status != kSuccess) return status;
   const DriverLaunch config{{gx, gy, gz}, {bx, by, bz}, shared_bytes, 0, stream, nullptr, 0};
   return launch(config, function, arguments, nullptr);
 }

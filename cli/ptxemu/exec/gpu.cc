@@ -200,6 +200,17 @@ int Gpu::facts_of(KernelEntry& kernel, KernelFacts* facts) {
   return kSuccess;
 }
 
+int Gpu::blocks_per_multiprocessor(KernelEntry& kernel, uint64_t threads, uint64_t shared_bytes,
+                                   int* blocks) {
+  if (const int status = ready(kernel); status != kSuccess) return status;
+  constexpr uint64_t kMost = UINT32_MAX;  // more than any launch may ask for
+  const std::lock_guard lock(mutex_);
+  *blocks = static_cast<int>(machine_->ctas_per_multiprocessor(
+      kernel.module->handle, kernel.name, static_cast<uint32_t>(std::min(threads, kMost)),
+      static_cast<uint32_t>(std::min(shared_bytes, kMost))));
+  return kSuccess;
+}
+
 int Gpu::count_kernels(LoadedModule& module, size_t* count) {
   if (const int status = ready(module); status != kSuccess) return status;
   const std::lock_guard lock(mutex_);

@@ -104,6 +104,10 @@ class Gpu {
   int run(const KernelWork& work, bool beside_last);
   int count_kernels(LoadedModule& module, size_t* count);
   int facts_of(KernelEntry& kernel, KernelFacts* facts);
+  // Blocks of so many threads and bytes of dynamic shared memory that the machine has on one
+  // multiprocessor at a time; 0 where it would refuse them.
+  int blocks_per_multiprocessor(KernelEntry& kernel, uint64_t threads, uint64_t shared_bytes,
+                                int* blocks);
   // What a kernel that trapped or hung left behind: all later work fails with it.
   int sticky();
   // The same, when the host has waited for what was enqueued.

@@ -220,48 +220,22 @@ CUDART int cudaFuncGetParamInfo(const void* function, size_t index, size_t* offs
 CUDART int cudaGetFuncBySymbol(const void** function, const void* symbol) {
   return __cudaGetKernel(function, symbol);
 }
-// All blocks of a grid are resident, or take turns where they cannot meet.
+// All blocks of a grid are resident together.
 CUDART int cudaLaunchCooperativeKernel(const void* function, Dim3 grid, Dim3 block,
                                        void** arguments, size_t shared_bytes, void* stream) {
-  const int most = Gpu::get().facts().multiprocessors;
-  if (uint64_t{grid.x} * grid.y * grid.z > static_cast<uint64_t>(most)) {
-    return kept(kCooperativeTooLarge);
-  }
+  KernelEntry* kernel = find_kernel(function);
+  if (kernel == nullptr) return kept(kInvalidDeviceFunction);
+  const int status = check_cooperative(*kernel, grid, block, shared_bytes);
+  if (status != kSuccess) return kept(status);
   return launch(function, grid, block, {0, 0, 0}, shared_bytes, arguments, stream);
 }
 
-// --- occupancy: one block a multiprocessor, which is what the emulator runs
-
-CUDART int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* function,
-                                                                  int threads, size_t, unsigned) {
-  KernelEntry* kernel = find_kernel(function);
-  if (kernel == nullptr) return kept(kInvalidDeviceFunction);
-  ptxemu::KernelFacts facts;
-  const int status = Gpu::get().facts_of(*kernel, &facts);
-  *blocks = static_cast<uint32_t>(threads) > facts.max_threads ? 0 : 1;
-  return kept(status);
-}
-CUDART int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
-                                                         int threads, size_t shared_bytes) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads,
-                                                                shared_bytes, 0);
-}
 CUDART int cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* function, int,
                                                      int) {
   FunctionAttributes attributes;
   const int status = cudaFuncGetAttributes(&attributes, function);
   *bytes = status == kSuccess ? static_cast<size_t>(attributes.max_dynamic_shared) : 0;
   return status;
-}
-CUDART int cudaOccupancyMaxActiveClusters(int* clusters, const void*, const RuntimeLaunch* config) {
-  const Dim3 c = cluster_of(*config);
-  const int blocks = static_cast<int>(std::max(1u, c.x * c.y * c.z));
-  *clusters = Gpu::get().facts().multiprocessors / blocks;
-  return kSuccess;
-}
-CUDART int cudaOccupancyMaxPotentialClusterSize(int* size, const void*, const RuntimeLaunch*) {
-  *size = 8;
-  return kSuccess;
 }
 
 // --- variables

@@ -5,7 +5,7 @@
 
 #include "emulator/machine/cluster.h"
 #include "emulator/machine/cluster_runs.h"
-#include "emulator/machine/memory.h"
+#include "emulator/machine/occupancy.h"
 
 namespace ptxemu {
 
@@ -18,29 +18,13 @@ constexpr uint64_t kShortTurn = 16'384;
 // had its own.
 constexpr uint64_t kTurnSizes = 9;
 
-// CTAs that share a multiprocessor, by what each takes of its threads, registers and shared memory;
-// one that allocates tensor memory has it alone.
-uint32_t ctas_per_multiprocessor(const Launch& launch) {
-  constexpr uint64_t kThreads = 2048, kRegisters = 65536, kMostCtas = 32;
-  for (const auto& [name, function] : launch.code->functions) {
-    for (const Insn& insn : function->code) {
-      if (kind_of(insn) == InstructionKind::kTmemAlloc) return 1;
-    }
-  }
-  const uint32_t* block = launch.shape.block;
-  const uint64_t threads = (uint64_t{block[0]} * block[1] * block[2] + 31) / 32 * 32;
-  const uint64_t registers = std::max(1u, launch.registers_per_thread) * threads;
-  const uint64_t shared =
-      uint64_t{launch.code->static_shared_end} + launch.shape.dynamic_shared_bytes;
-  const uint64_t all_shared = launch.options.device->shared_bytes_per_block + kReservedShared;
-  const uint64_t ctas =
-      std::min({kMostCtas, kThreads / threads, kRegisters / registers, all_shared / shared});
-  return static_cast<uint32_t>(std::max<uint64_t>(1, ctas));
-}
-
 uint64_t most_resident(const Launch& launch) {
+  const DeviceModel& device = *launch.options.device;
+  const uint32_t* block = launch.shape.block;
+  const uint64_t threads = uint64_t{block[0]} * block[1] * block[2];
   const uint64_t ctas =
-      uint64_t{launch.options.device->multiprocessors} * ctas_per_multiprocessor(launch);
+      uint64_t{device.multiprocessors} *
+      ctas_per_multiprocessor(*launch.code, threads, launch.shape.dynamic_shared_bytes, device);
   return std::max<uint64_t>(1, ctas / launch.ctas_per_cluster);
 }
 

@@ -16,6 +16,7 @@
 #include "emulator/machine/launch.h"
 #include "emulator/machine/memory.h"
 #include "emulator/machine/module_variables.h"
+#include "emulator/machine/occupancy.h"
 #include "emulator/machine/options.h"
 #include "emulator/observe/hazards.h"
 
@@ -123,6 +124,11 @@ uint64_t threads_named(const uint32_t (&sizes)[3]) {
     threads = std::min<uint64_t>(kMostThreads, threads * std::max(1u, size));
   }
   return threads;
+}
+
+// Of a CTA of the kernel, where its text says it.
+uint64_t most_threads(const Function& entry) {
+  return threads_named(entry.reqntid[0] != 0 ? entry.reqntid : entry.maxntid);
 }
 
 void check_shape(const Code& code, const LaunchRequest& request, const DeviceModel& device) {
@@ -353,13 +359,22 @@ KernelFacts Machine::facts(const ModuleHandle& module, std::string_view kernel) 
     KernelFacts facts;
     facts.static_shared_bytes = code.static_shared_end - kReservedShared;
     for (const auto& [name, function] : code.functions) facts.local_bytes += function->local_bytes;
-    const auto& most = entry.reqntid[0] != 0 ? entry.reqntid : entry.maxntid;
-    const uint64_t threads = threads_named(most);
+    const uint64_t threads = most_threads(entry);
     if (threads != 0) facts.max_threads = static_cast<uint32_t>(threads);
     facts.registers = registers_of_thread(entry, facts.max_threads);
     for (size_t i = 0; i < 3; ++i) facts.cluster[i] = entry.reqnctapercluster[i];
     facts.parameter_offsets = code.param_offsets;
     return facts;
+  });
+}
+
+uint32_t Machine::ctas_per_multiprocessor(const ModuleHandle& module, std::string_view kernel,
+                                          uint32_t threads, uint32_t shared_bytes) const {
+  return guarded([&] {
+    const Code& code = impl_->kernel(module, kernel);
+    const uint64_t most = most_threads(*code.entry);
+    if (threads == 0 || threads > (most == 0 ? kMostThreads : most)) return 0u;
+    return ptxemu::ctas_per_multiprocessor(code, threads, shared_bytes, *impl_->internal.device);
   });
 }
 

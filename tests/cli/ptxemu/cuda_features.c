@@ -206,7 +206,25 @@ static void use_meeting(void) {
           "cuLaunchCooperativeKernel");
     expect(first_of(y) == 64 * i, "all CTAs of a grid meet");
   }
-  expect(launch(kernel("meet"), 4000, 1, 1, 1, 1, 1, 0, NULL, arguments) == 720, "too large");
+  /* As many CTAs as share a multiprocessor run together on all of them, and no more. */
+  int all = 0, blocks = 0, grid = 0, block = 0;
+  DRIVER(cuDeviceGetAttribute, &all, 16, 0);
+  DRIVER(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, kernel("meet"), 32, (size_t)0);
+  expect(blocks == 32, "CTAs of a multiprocessor");
+  DRIVER(cuMemsetD32_v2, y, 0u, (size_t)1);
+  check(launch(kernel("meet"), 32 * (unsigned)all, 1, 1, 1, 1, 1, 0, NULL, arguments),
+        "cuLaunchCooperativeKernel");
+  expect(first_of(y) == 32u * (unsigned)all * 32u * (unsigned)all, "all that fit meet");
+  expect(launch(kernel("meet"), 32 * (unsigned)all + 1, 1, 1, 1, 1, 1, 0, NULL, arguments) == 720,
+         "too large");
+  DRIVER(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, kernel("meet"), 1024, (size_t)0);
+  expect(blocks == 2, "CTAs of 1024 threads");
+  DRIVER(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, kernel("meet"), 32, (size_t)100000);
+  expect(blocks == 2, "CTAs of 100 000 bytes");
+  DRIVER(cuOccupancyMaxActiveBlocksPerMultiprocessor, &blocks, kernel("meet"), 32, (size_t)300000);
+  expect(blocks == 0, "CTAs that do not fit");
+  DRIVER(cuOccupancyMaxPotentialBlockSize, &grid, &block, kernel("meet"), NULL, (size_t)0, 0);
+  expect(block == 1024 && grid == 2 * all, "the block size of the most threads");
 }
 
 /* cudaLaunchConfig_t, and CUlaunchConfig, whose shared bytes are the low half. */
