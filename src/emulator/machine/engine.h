@@ -46,6 +46,9 @@ class AsyncOp {
   // What it reads and writes, at the moment it does.
   void note_read(Cluster& cluster, const Region& region) const;
   void note_write(Cluster& cluster, const Region& region) const;
+  // Tells this operation of a cluster from every other, and from all statements
+  // (Finding::statement).
+  uint64_t statement(uint64_t cluster_index) const { return (cluster_index << 40 | id) << 1 | 1; }
 
   uint64_t id = 0;  // given by submit, in order of issue in the cluster; never 0
   EngineKind kind;

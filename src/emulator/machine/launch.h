@@ -79,7 +79,7 @@ struct Launch {
   // Counts the finding again when this rule was broken at this line before; false when it was not.
   // What one execution of a statement (Finding::statement) breaks in many places is counted once.
   bool report_again(std::string_view rule, uint32_t ptx_line, Severity severity,
-                    uint64_t statement = 0);
+                    uint64_t statement);
   // The same, with kernel, CTA, warp, line and source of an instruction filled in.
   void report(const Exec& exec, const Insn& insn, Severity severity, std::string rule,
               std::string message, std::string object = "", int lane = -1);

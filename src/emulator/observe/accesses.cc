@@ -142,7 +142,7 @@ void ClusterHazards::touch_region(Touch now, Asker& asker, const Region& region,
 void ClusterHazards::async_access(const AsyncOp& op, const Region& region, bool writes) {
   OpRecord& r = record(op);
   at_ = r.insn;
-  statement_ = (cluster_.index << 40 | op.id) << 1 | 1;
+  statement_ = op.statement(cluster_.index);
   if (region.space == Region::Space::kGlobal) {
     return global_.async_access(*this, op, region, writes);
   }

@@ -41,7 +41,7 @@ Finding ClusterHazards::found_by(const AsyncOp& op, const Cta& cta, std::string 
       finding_of(cta, std::move(rule), fmt::format("CTA rank {}", cta.rank), std::move(message));
   finding.warp = static_cast<int32_t>(op.warp);
   finding.ptx_line = op.insn != nullptr ? op.insn->line : 0;
-  finding.statement = (cluster_.index << 40 | op.id) << 1 | 1;
+  finding.statement = op.statement(cluster_.index);
   return finding;
 }
 

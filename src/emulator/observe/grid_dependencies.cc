@@ -69,7 +69,7 @@ void GridDependencies::access(const Exec& exec, const Insn& insn, const MemoryAc
     const Conflict conflict =
         touch(access.address[lane], access.bytes, insn.line, access.writes, access.strong, knows);
     if (conflict.grid == nullptr) return;
-    if (launch_.report_again(kRule, insn.line, Severity::kError)) return;
+    if (launch_.report_again(kRule, insn.line, Severity::kError, exec.statement())) return;
     launch_.report(exec, insn, Severity::kError, std::string(kRule),
                    message(conflict, access.writes ? "write" : "read"),
                    launch_.memory->describe(access.address[lane]), lane);
@@ -80,8 +80,11 @@ void GridDependencies::async_access(const Cluster& cluster, const AsyncOp& op, c
                                     bool writes, const Knowledge& knows) {
   const uint32_t line = op.insn == nullptr ? 0 : op.insn->line;
   const Conflict conflict = touch(region.begin, region.bytes, line, writes, region.reduces, knows);
-  if (conflict.grid == nullptr || launch_.report_again(kRule, line, Severity::kError)) return;
+  if (conflict.grid == nullptr) return;
+  const uint64_t statement = op.statement(cluster.index);
+  if (launch_.report_again(kRule, line, Severity::kError, statement)) return;
   Finding finding;
+  finding.statement = statement;
   finding.rule = kRule;
   std::copy_n(cluster.ctas[op.cta_rank]->id, 3, finding.cta);
   finding.warp = static_cast<int32_t>(op.warp);

@@ -81,6 +81,23 @@ TEST(ProgrammaticLaunch, WaitsForAllWhoComeAfterTheThreadThatWaits) {
   EXPECT_EQ(Launches({kStore, first_warp + "on:\n" + kLoad + "bar.sync 0;\n"}).last(), "error");
 }
 
+TEST(ProgrammaticLaunch, CountsStatementsAndOperations) {
+  const auto count = [](const std::string& second) {
+    Launches launches({kStore, second});
+    launches.run(0, false);
+    const LaunchReport report = launches.run(1, true);
+    EXPECT_EQ(report.findings.size(), 1u) << text_of(report);
+    return report.findings.empty() ? 0 : report.findings[0].count;
+  };
+  EXPECT_EQ(count(kLoad), 2u) << "a warp each";
+  EXPECT_EQ(count("again: " + std::string(kLoad) +
+                  "add.u32 %r1, %r1, 64;\nsetp.lt.u32 %p0, %r1, 192;\n@%p0 bra again;\n"),
+            6u);
+  EXPECT_EQ(count("mov.u32 %r3, tile;\nmad.lo.u32 %r3, %r1, 4, %r3;\n"
+                  "cp.async.ca.shared.global [%r3], [%d0], 4;\ncp.async.wait_all;\n"),
+            2u);
+}
+
 TEST(ProgrammaticLaunch, OrdersACopyByWhenItIsIssued) {
   const std::string copy =
       "mov.u32 %r3, tile;\nmov.u32 %r4, bar;\nsetp.ne.u32 %p0, %r1, 0;\n@%p0 bra end;\n"
