@@ -157,9 +157,70 @@ def add_single(family):
                        S="st.global.b32 [%d2],%r9;" if wide else "st.global.b16 [%d2],%h9;", **{"in": description})
 
 
+def add_random(family):
+    """f32 pairs with .rs: rbits has the random bits of the first operand in its upper half, of the second in its lower one, 13 for f16 and 16 for bf16
+    (as many as are cut off). Results are normal or 0: the manual does not say where the bits lie under a subnormal one."""
+    normal = "00000000,80000000,3f800000,bf800000,3eaaaaab,40490fdb,c2f6e979,3c123456,bd7fffff,3f801000,3f800001,c7001234,b9876543,42fe1fff"
+    for (d, bits), relu, saturates in itertools.product((("f16x2", 13), ("bf16x2", 16)), ("", "relu"), ("", "satfinite")):
+        description = "pick:256:" + normal + (",4f000000,cf000000,7f7fffff,477fffff" if saturates else "")
+        data = make_data(description)
+        want = b""
+        for t in range(32):
+            rbits, parts = t * 0x9E3779B9 & 0xFFFFFFFF, []
+            for i in (0, 1):
+                sign, magnitude = numbers.split("f32", int.from_bytes(data[8 * t + 4 * i:][:4], "little"))
+                if relu and sign:
+                    sign, magnitude = 0, Fraction(0)
+                random = Fraction((rbits >> 16 * (1 - i)) & (1 << bits) - 1, 1 << bits)
+                parts.append(numbers.rounded(d[:-2], sign, magnitude, "rs", bool(saturates), random))
+            want += (parts[0] << 16 | parts[1]).to_bytes(4, "little")
+        for words in {(saturates, relu), (relu, saturates)}:
+            form = ".".join(w for w in ("cvt.rs", *words, d, "f32") if w)
+            family.row("pair", form, want, ORIGIN, size=8, result=4, D="%r9", O="%r0, %r1, %r2", S="st.global.b32 [%d2],%r9;",
+                       G="ld.global.b32 %r0,[%d1]; ld.global.b32 %r1,[%d1+4]; mul.lo.u32 %r2,%t,0x9E3779B9;", **{"in": description})
+
+
+def scale(kind, bits, mode):
+    """The code of a power of two by a number's magnitude: the largest that is not above it, with rp the smallest that is not below."""
+    _, magnitude = numbers.split(kind, bits)
+    if magnitude >= Fraction(2) ** 128:
+        is_nan = bits & (1 << numbers.FORMATS[kind][1]) - 1
+        return 0xFF if is_nan else 0xFE
+    powers = {code: Fraction(2) ** (code - 127) for code in range(255)}
+    if mode == "rz":
+        return max((code for code, power in powers.items() if power <= magnitude), default=0)
+    return min((code for code, power in powers.items() if power >= magnitude), default=254)
+
+
+def add_scales(family):
+    """To and from ue8m0, powers of two from 2^-127 to 2^127."""
+    origin = "9.7.9.21 and cuda_fp8.hpp of CUDA 13.0 (magnitudes), in exact fractions in Python"
+    wide = "00000000,80000000,3f800000,3f800001,3fc00000,bfc00000,7f7fffff,7f000000,00000001,00400000,00400001,00800000,00800001,c2f6e979,7f800000,ff800000,7fc00000"
+    for s, mode in itertools.product(("f32", "bf16x2"), ("rz", "rp")):
+        kind = s.removesuffix("x2")
+        size = numbers.width(kind) // 8
+        description = f"pick:{64 * size}:" + (wide if kind == "f32" else ",".join(dict.fromkeys(w[:4] for w in wide.split(","))) + ",0041,3f81,bfc1")
+        data = make_data(description)
+        want = b""
+        for t in range(32):
+            first, second = (scale(kind, int.from_bytes(data[(2 * t + i) * size:][:size], "little"), mode) for i in (0, 1))
+            high, low = (first, second) if s == "f32" else (second, first)
+            want += (high << 8 | low).to_bytes(2, "little")
+        load = "ld.global.b32 %r0,[%d1]; ld.global.b32 %r1,[%d1+4];" if s == "f32" else "ld.global.b32 %r0,[%d1];"
+        family.row("pair", f"cvt.{mode}.satfinite.ue8m0x2.{s}", want, origin, size=2 * size, result=2, G=load, S="st.global.b16 [%d2],%h9;", D="%h9",
+                   O="%r0, %r1" if s == "f32" else "%r0", **{"in": description})
+    description = "pick:64:00,01,02,7e,7f,80,fd,fe,ff,35"
+    data = make_data(description)
+    want = b"".join((0x7FFF if code == 0xFF else numbers.rounded("bf16", 0, Fraction(2) ** (code - 127))).to_bytes(2, "little") for code in data)
+    family.row("pair", "cvt.rn.bf16x2.ue8m0x2", want, origin, size=2, result=4, G="ld.global.b16 %h0,[%d1];", S="st.global.b32 [%d2],%r9;", D="%r9", O="%h0",
+               **{"in": description})
+
+
 def families():
     scalars = Family("conversions", "cvt between scalars (PTX ISA 9.7.9.21)")
     add_scalars(scalars)
     pairs = Family("conversions_packed", "cvt to and from pairs and small formats (PTX ISA 9.7.9.21)")
     add_pairs(pairs)
+    add_random(pairs)
+    add_scales(pairs)
     return [scalars, pairs]

@@ -28,8 +28,9 @@ def largest(kind):
     return ((1 << exponent_bits) - 1 - infinite << mantissa_bits) | (1 << mantissa_bits) - 1
 
 
-def rounded(kind, sign, magnitude, mode="rn", saturates=False):
-    """The bits of (-1)^sign * magnitude; beyond the largest number infinity, or that number with `saturates`."""
+def rounded(kind, sign, magnitude, mode="rn", saturates=False, random=Fraction(0)):
+    """The bits of (-1)^sign * magnitude; beyond the largest number infinity, or that number with `saturates`.
+    `random`: what rs adds before it cuts off, below 1, in units of the last place."""
     exponent_bits, mantissa_bits, _ = FORMATS[kind]
     bias, top = (1 << exponent_bits - 1) - 1, sign << exponent_bits + mantissa_bits
     if magnitude == 0:
@@ -39,7 +40,7 @@ def rounded(kind, sign, magnitude, mode="rn", saturates=False):
         exponent += 1
     steps = magnitude / Fraction(2) ** (exponent - mantissa_bits)
     whole, rest = divmod(steps, 1)
-    up = {"rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1), "rna": rest >= Fraction(1, 2), "rz": False, "rm": bool(sign and rest), "rp": bool(not sign and rest)}[mode]
+    up = {"rn": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1), "rna": rest >= Fraction(1, 2), "rz": False, "rs": rest + random >= 1, "rm": bool(sign and rest), "rp": bool(not sign and rest)}[mode]
     bits = int(whole) + up
     if exponent > 1 - bias or bits >> mantissa_bits:
         bits += exponent + bias - 1 << mantissa_bits

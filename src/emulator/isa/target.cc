@@ -15,12 +15,13 @@ constexpr int kNewestVersion = 94;  // of the manual that the instructions were 
 
 // What an instruction asks of its target.
 enum class Need : uint8_t {
-  kHopper,            // sm_90 or higher
-  kBlackwell,         // sm_100 or higher
-  kOwnArchitecture,   // sm_90 or higher, with an a or an f
-  kHopperAlone,       // sm_90a
-  kBlackwellFamily,   // sm_100 to sm_119, with an a or an f: those that have tensor memory
-  kBlackwellFamilies  // sm_100 or higher, with an a or an f
+  kHopper,             // sm_90 or higher
+  kBlackwell,          // sm_100 or higher
+  kOwnArchitecture,    // sm_90 or higher, with an a or an f
+  kHopperAlone,        // sm_90a
+  kBlackwellFamily,    // sm_100 to sm_119, with an a or an f: those that have tensor memory
+  kBlackwellFamilies,  // sm_100 or higher, with an a or an f
+  kBlackwellAlone      // sm_100 to sm_119, with an a
 };
 
 struct Feature {
@@ -42,6 +43,11 @@ constexpr Feature kFeatures[] = {
     {"sub", "f32x2", Need::kBlackwell},
     {"mul", "f32x2", Need::kBlackwell},
     {"fma", "f32x2", Need::kBlackwell},
+    {"cvt.rs", "", Need::kBlackwellAlone},
+    {"cvt", "ue8m0x2", Need::kBlackwellFamilies},
+    {"cvt", "e2m3x2", Need::kBlackwellFamilies},
+    {"cvt", "e3m2x2", Need::kBlackwellFamilies},
+    {"cvt", "e2m1x2", Need::kBlackwellFamilies},
     {"cvt.rn", "satfinite.tf32", Need::kBlackwell},
     {"cvt.rz", "satfinite.tf32", Need::kBlackwell},
     {"cp.async.bulk", "", Need::kHopper},
@@ -67,6 +73,7 @@ std::string_view accepted(Need need) {
     case Need::kHopperAlone: return "sm_90a";
     case Need::kBlackwellFamily:
     case Need::kBlackwellFamilies: return "sm_100a, sm_100f, sm_103a, sm_103f";
+    case Need::kBlackwellAlone: return "sm_100a, sm_103a";
   }
   return "";
 }
@@ -80,6 +87,8 @@ bool meets(const Target& target, Need need) {
     case Need::kHopperAlone: return target.number == 90 && own;
     case Need::kBlackwellFamily: return target.number >= 100 && target.number < 120 && own;
     case Need::kBlackwellFamilies: return target.number >= 100 && own;
+    case Need::kBlackwellAlone:
+      return target.number >= 100 && target.number < 120 && target.suffix == 'a';
   }
   return false;
 }

@@ -57,11 +57,21 @@ TEST(Target, HasTheInstructionsOfItsArchitecture) {
     EXPECT_TRUE(names(problem("emulated:h200", module_text(c.without, c.body)), c.with)) << c.body;
     EXPECT_EQ(problem("emulated:h200", module_text(c.with, c.body)), "") << c.body;
   }
-  for (const char* body :
-       {"tcgen05.fence::before_thread_sync;", "redux.sync.max.f32 %f1, %f2, -1;"}) {
+  for (const char* body : {"tcgen05.fence::before_thread_sync;", "redux.sync.max.f32 %f1, %f2, -1;",
+                           ".reg .b16 %h; cvt.rp.satfinite.ue8m0x2.f32 %h, %f1, %f2;",
+                           ".reg .b16 %h; .reg .b32 %r; cvt.rn.bf16x2.ue8m0x2 %r, %h;",
+                           ".reg .b16 %h; cvt.rn.satfinite.e2m3x2.f32 %h, %f1, %f2;",
+                           ".reg .b16 %h; .reg .b32 %r; cvt.rn.f16x2.e3m2x2 %r, %h;",
+                           ".reg .b8 %b; cvt.rn.satfinite.e2m1x2.f32 %b, %f1, %f2;"}) {
     EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_100", body)), "sm_100a")) << body;
     EXPECT_EQ(problem("emulated:b200", module_text("sm_100f", body)), "") << body;
   }
+  const char* random = ".reg .b32 %r<2>; cvt.rs.f16x2.f32 %r0, %f1, %f2, %r1;";
+  for (const char* target : {"sm_90", "sm_100", "sm_100f"}) {
+    EXPECT_TRUE(names(problem("emulated:b200", module_text(target, random)), "sm_100a, sm_103a"))
+        << target;
+  }
+  EXPECT_EQ(problem("emulated:b200", module_text("sm_103a", random)), "");
   EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_100a", "wgmma.fence.sync.aligned;")),
                     "wgmma is not in .target sm_100a; accepted: sm_90a"));
   EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_80", "griddepcontrol.wait;")),
