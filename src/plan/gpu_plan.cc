@@ -148,7 +148,12 @@ void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
   if (tiles_differ(p)) order = "which sequences are long is in device memory";
   if (s.longest_first)
     order = fmt::format("{} sections of heads, whose keys stay in the L2 cache", s.sections);
-  steps->push_back({"order", s.longest_first ? "longest tiles first" : "head by head", order});
+  // Tiles of packed queries are counted sequence by sequence, where nobody ranks them.
+  const bool by_sequence = p.layout_q == Layout::kPacked && p.batch > 1;
+  const char* longest_first = by_sequence && s.source != TileSource::kByLength
+                                  ? "longest tiles of each sequence first, in the batch's order"
+                                  : "longest tiles first";
+  steps->push_back({"order", s.longest_first ? longest_first : "head by head", order});
   const char* kSources[][2] = {
       {"tiles by stride", tiles_differ(p) ? "two rounds at most" : "equal tiles"},
       {"tiles there and back", "two rounds: whose first tile was the longest has the shortest"},

@@ -52,11 +52,14 @@ TEST(Steps, TheCpuLaunchesNothing) {
             cpu_workspace_bytes(plan.problem, std::get<CpuKernelSpec>(plan.main)));
 }
 
-std::string why(const ForwardPlan& plan, const std::string& what) {
+PlanStep step_of(const ForwardPlan& plan, const std::string& what) {
   for (const PlanStep& step : explain(plan)) {
-    if (step.what == what) return step.why;
+    if (step.what == what) return step;
   }
-  return "";
+  return {};
+}
+std::string why(const ForwardPlan& plan, const std::string& what) {
+  return step_of(plan, what).why;
 }
 
 // Keys of packed sequences and seqused_k make tiles differ where neither mask nor queries do.
@@ -80,6 +83,25 @@ TEST(Schedule, SequencesOfDifferentLengthsGoOnDemand) {
                 blackwell ? TileSource::kLaunchControl : TileSource::kCounter);
       EXPECT_EQ(why(plan, "order"), "which sequences are long is in device memory");
     }
+  }
+}
+
+// A CTA's place is counted over the sequences as they come: only within one of them are the longest
+// tiles first, unless the device ranks them.
+TEST(Schedule, TilesOfPackedSequencesGoInTheBatchsOrder) {
+  ProblemDesc desc = dense(128, 2048, true);
+  ProblemDesc packed = desc;
+  packed.layout_q = packed.layout_kv = Layout::kPacked;
+  packed.total_q = packed.total_k = packed.batch * packed.seqlen_q;
+  ProblemDesc alone = packed;
+  alone.batch = 1;
+  for (const DeviceSpec& device : {h200_spec(), emulated_specs().back()}) {
+    const auto order = [&](const ProblemDesc& of) {
+      return step_of(plan_forward(AttentionProblem::make(of), device), "order").choice;
+    };
+    EXPECT_EQ(order(desc), "longest tiles first");
+    EXPECT_EQ(order(packed), "longest tiles of each sequence first, in the batch's order");
+    EXPECT_EQ(order(alone), "longest tiles first");
   }
 }
 
