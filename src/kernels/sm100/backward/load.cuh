@@ -31,7 +31,7 @@ class Loader {
         rank(static_cast<int>(context.group.rank)) {}
 
   // Tails are cleared where something else may lie behind them. Those of Q, dO and K: a P or a dS
-  // of 0 does not silence NaN.
+  // of 0 does not silence NaN; and that of V, whose NaN would be dP's, and so dS's under a P of 0.
   __device__ void run() {
     if (w.steps == 0) return;
     const bool packed_k = p.sequences.cu_seqlens_k != nullptr;
