@@ -88,7 +88,12 @@ struct Knowledge {
     inits.join(other.inits);
     running |= other.running;
     earlier_grids_over |= other.earlier_grids_over;
-    if (other.foreign != nullptr && other.foreign != foreign) join_foreign(*other.foreign);
+    if (other.foreign == nullptr || other.foreign == foreign) return;
+    if (foreign == nullptr || covers(*other.foreign, *foreign)) {
+      foreign = other.foreign;  // shared, so that they are the same next time
+    } else {
+      join_foreign(*other.foreign);
+    }
   }
   // What is known already is not copied: a grid has many clusters, and each may know of all.
   void join_foreign(const ForeignClocks& other) {
@@ -131,17 +136,23 @@ struct Knowledge {
   }
 };
 
-// The words that a warp has read, by address. One that nobody has released to since then has
-// nothing new to tell: a warp that polls learns once.
+// The words that a warp has read, by address, each with the number (1, 2 ...) of the latest release
+// to it that the warp has heard of. A word that nobody has released to since has nothing new to
+// tell: a warp that polls learns once.
 class Heard {
  public:
-  // Whether the word's latest release, by its number (1, 2, …), is new to the warp; from now on it
-  // is not.
-  bool is_news(uint64_t word, uint64_t release) {
-    uint64_t& last = last_[word];
-    if (last == release) return false;
-    last = release;
-    return true;
+  bool knows(uint64_t word, uint64_t release) const {
+    const auto last = last_.find(word);
+    return last != last_.end() && last->second == release;
+  }
+  void note(uint64_t word, uint64_t release) { last_[word] = release; }
+  // The warp's own release tells it nothing that it did not know.
+  void note_own(uint64_t word, uint64_t release) {
+    if (knows(word, release - 1)) note(word, release);
+  }
+  // What `other` has heard of, later.
+  void take(const Heard& other) {
+    for (const auto& [word, release] : other.last_) note(word, release);
   }
 
  private:

@@ -50,9 +50,12 @@ void GlobalHazards::exchange(ClusterHazards& hazards, const Exec& exec,
     told_[own] = true;
     each_word([&](uint64_t address) {
       Flag& flag = flags_[address];
-      ++flag.releases;
-      if (released->foreign != nullptr) join(flag.told, *released->foreign);
+      if (released->foreign != nullptr && released->foreign != flag.taken) {
+        join(flag.told, *released->foreign);
+        flag.taken = released->foreign;
+      }
       flag.told[own].join({released->generic, released->async_global});
+      hazards.note_own_release(agent, Scope::kGpu, address, ++flag.releases);
     });
   }
 }

@@ -85,6 +85,7 @@ class GlobalHazards {
   // A word that was released to: what its readers learn in other clusters.
   struct Flag {
     ForeignClocks told;
+    std::shared_ptr<const ForeignClocks> taken;  // the last that was joined
     uint64_t releases = 0;
   };
   std::unordered_map<uint64_t, Flag> flags_;  // by address

@@ -106,6 +106,8 @@ class ClusterHazards {
   // has done so already.
   Knowledge* listener(uint32_t agent, bool acquires, Scope writers, uint64_t word,
                       uint64_t release);
+  // The warp has released to the word: nothing that it need hear of.
+  void note_own_release(uint32_t agent, Scope readers, uint64_t word, uint64_t release);
   // The tensor map was written by this warp in this epoch: the proxy of tensor maps sees it. Of a
   // writer in another cluster: the warp has fenced the map at all.
   bool sees_tensor_map(uint32_t agent, uint64_t map, Who writer) const;
@@ -251,10 +253,10 @@ class ClusterHazards {
   std::vector<std::array<std::shared_ptr<const Knowledge>, kScopes>> fenced_;
   struct Awaiting {
     Knowledge knowledge;
-    Heard heard;  // by the relaxed reads since the last such fence
+    Heard heard;  // of relaxed reads since the last such fence
   };
   std::vector<std::array<Awaiting, kScopes>> awaiting_fence_;
-  std::vector<std::array<Heard, kScopes>> heard_;  // by reads that acquire; by the writers' scope
+  std::vector<std::array<Heard, kScopes>> heard_;  // for good; by the writers' scope
   // By warp: what the proxy of tensor maps saw at the last fence that named the map.
   std::vector<std::unordered_map<uint64_t, Clock>> fenced_maps_;
   std::vector<std::vector<RegisterMove>> register_moves_;

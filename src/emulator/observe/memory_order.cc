@@ -21,10 +21,23 @@ Scope widest(Scope scope) { return std::min(scope, Scope::kGpu); }
 Knowledge* ClusterHazards::listener(uint32_t agent, bool acquires, Scope writers, uint64_t word,
                                     uint64_t release) {
   const size_t scope = static_cast<size_t>(writers);
+  Heard& heard = heard_[agent][scope];
+  if (heard.knows(word, release)) return nullptr;
+  if (acquires) {
+    heard.note(word, release);
+    return &of_warp(agent);
+  }
   Awaiting& awaiting = awaiting_fence_[agent][scope];
-  Heard& heard = acquires ? heard_[agent][scope] : awaiting.heard;
-  if (!heard.is_news(word, release)) return nullptr;
-  return acquires ? &of_warp(agent) : &awaiting.knowledge;
+  if (awaiting.heard.knows(word, release)) return nullptr;
+  awaiting.heard.note(word, release);
+  return &awaiting.knowledge;
+}
+
+void ClusterHazards::note_own_release(uint32_t agent, Scope readers, uint64_t word,
+                                      uint64_t release) {
+  const size_t scope = static_cast<size_t>(readers);
+  heard_[agent][scope].note_own(word, release);
+  awaiting_fence_[agent][scope].heard.note_own(word, release);
 }
 
 const Knowledge* ClusterHazards::released_by(uint32_t agent, const MemoryAccess& access,
@@ -67,8 +80,11 @@ void ClusterHazards::exchange(const Exec& exec, const MemoryAccess& access) {
   if (const Knowledge* released = released_by(agent, access, Scope::kCta)) {
     each_word([&](uint64_t key) {
       Flag& flag = flags_[key];
-      ++flag.releases;
       flag.own[rank].join(*released);
+      ++flag.releases;
+      for (const Scope readers : {Scope::kCta, Scope::kCluster}) {
+        note_own_release(agent, readers, key, flag.releases);
+      }
     });
   }
   if (const Knowledge* released = released_by(agent, access, Scope::kCluster)) {
@@ -105,7 +121,9 @@ void ClusterHazards::acquire_at_fence(uint32_t agent, const Fence& fence) {
   for (size_t i = 0; i <= static_cast<size_t>(widest(fence.scope)); ++i) {
     Awaiting& awaiting = awaiting_fence_[agent][i];
     k.join(fence.only_shared ? awaiting.knowledge.only_shared() : awaiting.knowledge);
-    if (!fence.only_shared) awaiting = {};
+    if (fence.only_shared) continue;
+    heard_[agent][i].take(awaiting.heard);
+    awaiting = {};
   }
 }
 

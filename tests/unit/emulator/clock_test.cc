@@ -48,13 +48,36 @@ TEST(ForeignClocks, AreShownToTheAsynchronousProxyOnce) {
   EXPECT_EQ(knows.foreign, shown);
 }
 
+TEST(ForeignClocks, AreSharedWhereOneKnowsAll) {
+  Knowledge all, some, more;
+  all.join_foreign(clocks_of(1, 5, 2));
+  some.join_foreign(clocks_of(2, 3, 1));
+  more.join_foreign(clocks_of(2, 2, 3));
+  some.join(all);
+  EXPECT_EQ(some.foreign, all.foreign);
+  more.join(all);
+  EXPECT_NE(more.foreign, all.foreign);
+  EXPECT_TRUE(covers(*more.foreign, *all.foreign));
+  EXPECT_EQ(more.foreign->at(2).generic.at(0), 3u);
+  EXPECT_EQ(all.foreign->at(2).generic.at(0), 2u);
+}
+
 TEST(Heard, AWordIsNewsOncePerRelease) {
-  Heard heard;
-  EXPECT_TRUE(heard.is_news(64, 1));
-  EXPECT_FALSE(heard.is_news(64, 1));
-  EXPECT_TRUE(heard.is_news(68, 1));
-  EXPECT_TRUE(heard.is_news(64, 3));
-  EXPECT_FALSE(heard.is_news(64, 3));
+  Heard heard, later;
+  EXPECT_FALSE(heard.knows(64, 1));
+  heard.note(64, 1);
+  EXPECT_TRUE(heard.knows(64, 1));
+  EXPECT_FALSE(heard.knows(68, 1));
+  EXPECT_FALSE(heard.knows(64, 2));
+  heard.note_own(64, 2);
+  EXPECT_TRUE(heard.knows(64, 2));
+  heard.note_own(64, 4);  // somebody else made the third
+  EXPECT_FALSE(heard.knows(64, 4));
+  heard.note_own(68, 2);
+  EXPECT_FALSE(heard.knows(68, 2));
+  later.note(64, 4);
+  heard.take(later);
+  EXPECT_TRUE(heard.knows(64, 4));
 }
 
 }  // namespace
