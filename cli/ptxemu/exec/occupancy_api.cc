@@ -11,7 +11,7 @@ namespace {
 
 uint64_t volume(const Dim3& d) { return uint64_t{d.x} * d.y * d.z; }
 
-// A launch of either library that asks for clusters of no shape has those of its kernel.
+// A launch that names no cluster has its kernel's.
 template <class Config>
 uint64_t cluster_blocks(const Config& config, const ptxemu::KernelFacts& facts) {
   const auto& own = facts.cluster;
