@@ -156,12 +156,13 @@ constexpr bool can_exchange_parts(const FwdTraits& t) {
   return t.parts && t.head_dim_v <= 128 && smem_layout(t, inbox_bytes(t)).total <= kMaxSmemBytes;
 }
 
-// The probabilities' exponents where maxima are seldom looked for (fragment_softmax.cuh): the shift
-// below a row's maximum, and where their sums end. bf16 has a float's range, of which the values
-// that they are multiplied by are to keep most: 40 powers of two are a factor of 10^12 that later
-// scores' exponentials may have over the first ones'. f16's least normal number is 2^-14, its
-// largest 2^16.
+// Whether every block's maxima are found before its probabilities: where keys are waited for,
+// nothing is gained by looking for fewer.
 constexpr bool looks_at_all_maxima(const FwdTraits& t) { return reads_keys_once(t); }
+// Powers of two, of probabilities where maxima are seldom looked for (fragment_softmax.cuh): how
+// far below 1 that of a row's maximum is, and where a thread's sum of a block ends. bf16 has the
+// range of a float, of which the values that it is multiplied by are to keep most: later scores may
+// have 10^12 times the exponentials of the first ones. f16 ends at 2^-14, without loss, and 2^16.
 constexpr int probability_shift(const FwdTraits& t) {
   return looks_at_all_maxima(t) || t.element == Element::kF16 ? 0 : 20;
 }
