@@ -133,7 +133,9 @@ struct FragmentSoftmax {
   };
   __device__ Total total(int r, float scale_log2) const {
     const float sums[2] = {quad_sum(row_sum[0]), quad_sum(row_sum[1])};
-    return {r == 0 ? sums[0] : sums[1], (r == 0 ? row_max[0] : row_max[1]) * scale_log2 + kShift};
+    const float max_log2 = (r == 0 ? row_max[0] : row_max[1]) * scale_log2;
+    // Rounded as in exponentiate(): the product by itself.
+    return {r == 0 ? sums[0] : sums[1], kShift == 0 ? max_log2 : ptx::add_rn_ftz(max_log2, kShift)};
   }
 
  private:
