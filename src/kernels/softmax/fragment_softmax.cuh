@@ -97,11 +97,12 @@ struct FragmentSoftmax {
     return quad_max(ptx::max_nan(max0, max1));
   }
 
-  // Moves the maxima to those of a block's scores, both rows side by side, where these are more
-  // than `far` powers of two above. Returns whether any row of the warp did: then rescale() is
-  // next, and the output is to be multiplied by acc_scale.
+  // Moves the maxima of the rows for which it is `due` to those of a block's scores, both rows side
+  // by side, where these are more than `far` powers of two above. Returns whether any row of the
+  // warp did: then rescale() is next, and the output is to be multiplied by acc_scale.
   template <int kRows, int kScores>
-  __device__ bool update_max(const float (&s)[kScores], float scale_log2, const float (&far)[2]) {
+  __device__ bool update_max(const float (&s)[kScores], float scale_log2, const bool (&due)[2],
+                             float far) {
     const float maximum[2] = {block_max(s, 0), kRows == 2 ? block_max(s, 1) : row_max[1]};
     bool moved = false;
 #pragma unroll
@@ -109,9 +110,9 @@ struct FragmentSoftmax {
       const float old_max = row_max[r];
       const float new_max = ptx::max_nan(old_max, maximum[r]);
       const float above = (new_max - old_max) * scale_log2;  // NaN if both are -inf
-      row_max[r] = above <= far[r] ? old_max : new_max;
-      rise[r] = above > far[r] ? above : 0.0f;
-      moved |= above > far[r];
+      row_max[r] = !due[r] | (above <= far) ? old_max : new_max;
+      rise[r] = due[r] & (above > far) ? above : 0.0f;
+      moved |= due[r] & (above > far);
     }
     return __any_sync(0xffffffffu, moved);
   }

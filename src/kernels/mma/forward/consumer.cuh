@@ -114,7 +114,7 @@ class Consumer {
       mask_scores(rS, bounds, n * kTileN + first_key);
     }
     const float scale_log2 = c.params.scores.scale_log2;
-    if (softmax.template update_max<2>(rS, scale_log2, {kRescaleThreshold, kRescaleThreshold})) {
+    if (softmax.template update_max<2>(rS, scale_log2, {true, true}, kRescaleThreshold)) {
       softmax.rescale();
 #pragma unroll
       for (int i = 0; i < kOutputs; ++i) rO[i] *= softmax.acc_scale[i / 2 % 2];

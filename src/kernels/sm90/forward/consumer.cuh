@@ -47,11 +47,7 @@ class Consumer {
         ptx::wgmma_wait_group<0>();
         ptx::fence_registers(rO);
         release_v(!first);
-        probabilities();
-        if (!looks_at_all_maxima(T) && softmax.exceeds()) {
-          raise_maxima();
-          probabilities();
-        }
+        find_probabilities();
         softmax.add_block();
         if (reads_keys_once(T) && first) clear_tail();
         if (T.q_stages == 2 && first) release_last_q();
@@ -72,6 +68,9 @@ class Consumer {
   // Of up to eight rows each thread has one. Where a block's bytes take longer than its softmax
   // that gains nothing, and costs a second softmax's compilation.
   static constexpr bool kMayHalve = reads_keys_once(T) && T.head_dim <= 64;
+  // One copy of the exponentials takes fewer registers, of which three warpgroups lack two where
+  // keys are in pages (96 columns).
+  static constexpr bool kFindsInALoop = consumer_warpgroups(T) == 3 && T.pages != Pages::kNone;
   // Softcap takes registers that three warpgroups do not have.
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
 
@@ -301,32 +300,47 @@ class Consumer {
     softmax.template exponentiate<2>(rS, scale, keep);
   }
 
-  __device__ bool update_max(const float (&far)[2]) {
+  __device__ bool update_max(const bool (&due)[2], float far = 0.0f) {
     const float scale = c.params.scores.scale_log2;
-    if (kMayHalve && !has_second_row) return softmax.template update_max<1>(rS, scale, far);
-    return softmax.template update_max<2>(rS, scale, far);
+    if (kMayHalve && !has_second_row) return softmax.template update_max<1>(rS, scale, due, far);
+    return softmax.template update_max<2>(rS, scale, due, far);
   }
 
   // Before the probabilities of a block in which rows may see their first key: a maximum for those
   // that have none.
   __device__ void find_maxima(bool first) {
     if constexpr (looks_at_all_maxima(T)) {
-      if (update_max({kRescaleThreshold, kRescaleThreshold})) rescale(!first);
+      if (update_max({true, true}, kRescaleThreshold)) rescale(!first);
     } else if (first) {
-      update_max({0.0f, 0.0f});  // there is nothing to rescale yet
+      update_max({true, true});  // there is nothing to rescale yet
     } else {
       const bool none[2] = {softmax.row_max[0] == -kInfinity, softmax.row_max[1] == -kInfinity};
       if (!__any_sync(0xffffffffu, none[0] | none[1])) return;
-      if (update_max({threshold(none[0]), threshold(none[1])})) rescale(true);
+      if (update_max(none)) rescale(true);
     }
   }
-  // Behind probabilities that are too large, and to be found once more: the scores are still there,
+  // The block's probabilities, once more where a maximum had to move: the scores are still there,
   // and nothing of the block has been added to anything.
-  __device__ void raise_maxima() {
-    const bool due[2] = {softmax.row_exceeds(0), softmax.row_exceeds(1)};
-    if (update_max({threshold(due[0]), threshold(due[1])})) rescale(true);
+  __device__ void find_probabilities() {
+    if constexpr (kFindsInALoop) {
+#pragma unroll 1
+      do {
+        probabilities();
+      } while (softmax.exceeds() && raise_maxima());
+    } else {
+      probabilities();
+      if (!looks_at_all_maxima(T) && softmax.exceeds()) {
+        raise_maxima();
+        probabilities();
+      }
+    }
   }
-  __device__ static float threshold(bool moves) { return moves ? 0.0f : kInfinity; }
+  __device__ bool raise_maxima() {
+    const bool due[2] = {softmax.row_exceeds(0), softmax.row_exceeds(1)};
+    const bool moved = update_max(due);
+    if (moved) rescale(true);
+    return moved;
+  }
 
   // The wait stands in a branch, behind which ptxas leaves the next one: without it P V was waited
   // for before the maxima, which are there to be found while it goes on.
