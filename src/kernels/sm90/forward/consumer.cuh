@@ -214,7 +214,7 @@ class Consumer {
   }
 
   // S of block n, and the product of the P before it, which goes on. `k_is_full`: K was seen to be
-  // there, under the exponentials, so that nobody waits for a barrier's answer between two
+  // there, before the exponentials, so that nobody waits for a barrier's answer between two
   // products.
   __device__ void next_scores(bool k_is_full, bool v_is_full) {
     if (!k_is_full) c.pipeline(kKFull).consumer_wait(k);
