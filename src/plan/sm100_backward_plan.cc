@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/sm100/backward/layout.h"
 #include "plan/gpu_plan.h"
 #include "plan/group_parts.h"
 #include "plan/sm100_backward_tuning.h"
@@ -27,15 +28,15 @@ const Sm100BackwardRow* find_row(const AttentionProblem& p) {
 
 // Every member: the compiler counts them.
 KernelSource Sm100BackwardSpec::source() const {
-  const auto [element, head_dim, head_dim_v, cta_group, q_stages, dout_stages, sum_stages,
-              reduce_registers, compute_registers, apart, softcap] = traits;
+  const auto [element, head_dim, head_dim_v, cta_group, q_stages, dout_stages, dv_stages,
+              sum_stages, reduce_registers, compute_registers, apart, split, softcap] = traits;
   return {.main_file = "sm100/backward/kernel.cuh",
           .name_expression = fmt::format(
               "fa4::bwd_sm100<fa4::sm100::BwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, "
-              ".cta_group={}, .q_stages={}, .dout_stages={}, .sum_stages={}, "
-              ".reduce_registers={}, .compute_registers={}, .apart={}, .softcap={}}}>",
+              ".cta_group={}, .q_stages={}, .dout_stages={}, .dv_stages={}, .sum_stages={}, "
+              ".reduce_registers={}, .compute_registers={}, .apart={}, .split={}, .softcap={}}}>",
               enumerator(element), head_dim, head_dim_v, cta_group, q_stages, dout_stages,
-              sum_stages, reduce_registers, compute_registers, apart, softcap),
+              dv_stages, sum_stages, reduce_registers, compute_registers, apart, split, softcap),
           .display_name =
               fmt::format("bwd_sm100_{}_d{}{}{}", name_of(element), head_dims(head_dim, head_dim_v),
                           cta_group > 1 ? "_pair" : "", softcap ? "_softcap" : "")};
@@ -55,15 +56,11 @@ BackwardShape Sm100BackwardSpec::shape() const {
           .threads = sm100::bwd::kNumThreads,
           .smem_bytes = sm100::bwd::smem_layout(traits).total,
           .cluster = traits.cta_group,
+          .parts = sm100::bwd::num_parts(traits),
           .group_parts = group_parts};
 }
 
 Support query_sm100_backward_support(const AttentionProblem& p) {
-  if (find_row(p) == nullptr) {
-    return {false, fmt::format("head_dim {} with head_dim_v {}; accepted for the backward on a "
-                               "Blackwell GPU in this version: up to 192, head_dim_v up to 128",
-                               p.head_dim, p.head_dim_v)};
-  }
   return query_gpu_backward_support(p, sm100::bwd::kKeys);
 }
 
@@ -96,7 +93,7 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
   explain_kernel(p, spec.source(), t.head_dim, t.head_dim_v, steps);
   steps->push_back(
       {"tile",
-       fmt::format("{} queries x {} keys, {} and {} stages of Q and dO", sm100::bwd::kRows,
+       fmt::format("{} queries x {} keys, {} and {} stages of Q and dO", sm100::bwd::block_rows(t),
                    sm100::bwd::group_keys(t), t.q_stages, t.dout_stages),
        find_row(p)->reason});
   steps->push_back({"cta_group", fmt::format("{}", t.cta_group),
@@ -112,7 +109,8 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
   steps->push_back(
       {"tensor memory",
        fmt::format("{} of {} columns", sm100::bwd::tmem_layout(t).total, sm100::bwd::kTmemColumns),
-       t.apart ? "S, dP with dS over it, dV, dK, dQ and P apart"
+       t.split   ? "S, dP with dS over it, dK and dQ apart; in works for dv S, P and dV"
+       : t.apart ? "S, dP with dS over it, dV, dK, dQ and P apart"
        : sm100::bwd::in_turn(t)
            ? "S with P over it, dP over half of it, dS and dQ over dP, dV, dK: products in turn"
            : "S with P over it, dP with dS over it, dV, dK; dQ over what was read"});

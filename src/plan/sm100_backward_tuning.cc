@@ -37,6 +37,11 @@ constexpr std::array kRows = {
         .cta_group = 2, .q_stages = 1, .dout_stages = 1, .sum_stages = 1, .apart = false,
         .reason = "a pair of CTAs: K, V and Q of one CTA leave no place in shared memory",
         .reduce_registers = 144, .compute_registers = 144},
+    Sm100BackwardRow{
+        .head_dim = 256, .head_dim_v = 256, .min_keys = 0,
+        .cta_group = 1, .q_stages = 1, .dout_stages = 1, .sum_stages = 1, .apart = true,
+        .reason = "dK and dV fill tensor memory: works for either, in blocks of 64 queries",
+        .dv_stages = 2},
 };
 // clang-format on
 
@@ -59,10 +64,12 @@ sm100::BwdTraits traits_of(const Sm100BackwardRow& row, Element element, bool so
           .cta_group = row.cta_group,
           .q_stages = row.q_stages,
           .dout_stages = row.dout_stages,
+          .dv_stages = row.dv_stages,
           .sum_stages = row.sum_stages,
           .reduce_registers = row.reduce_registers,
           .compute_registers = row.compute_registers,
           .apart = row.apart,
+          .split = row.dv_stages > 0,
           .softcap = softcap};
 }
 

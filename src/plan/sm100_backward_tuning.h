@@ -18,6 +18,8 @@ struct Sm100BackwardRow {
   int sum_stages;
   bool apart;
   const char* reason;
+  // Works for dv alone, and stages of theirs; 0: none.
+  int dv_stages = 0;
   // With which no variant of the row spills.
   int reduce_registers = 152;
   int compute_registers = 136;

@@ -97,9 +97,9 @@ class Usage(CommandTest):
         self.refuse("plan", "--device", "tpu", words=["--device tpu", "accepted: cpu"])
 
     def test_what_later_versions_do(self):
-        for command in ("verify", "plan"):
-            self.refuse(command, "--direction", "backward", "--device", "emulated:b200", "--head-dim", "256",
-                        words=["--head-dim: head_dim 256", "accepted for the backward on a Blackwell GPU", "up to 192"])
+        for device in ("emulated:h200", "emulated:b200"):
+            self.refuse("verify", "--direction", "backward", "--device", device, "--out-dtype", "f32",
+                        words=["--out-dtype: out_dtype f32", "accepted by a GPU's backward in this version", "bf16"])
 
     def test_standard_output_that_is_full(self):
         with open("/dev/full", "w") as full:

@@ -1,6 +1,6 @@
 // The Blackwell backward at each of its kernels' head dimensions and between them: 96, whose half
-// of the columns fills no whole slab, and (192, 128), whose products come in turn and whose Q is
-// loaded twice into one place, among them.
+// of the columns fills no whole slab, (192, 128), whose products come in turn and whose Q is loaded
+// twice into one place, and 256, whose works are split, among them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,8 +23,9 @@ class EmulatedB200BackwardDims : public BackendTest,
 
 INSTANTIATE_TEST_SUITE_P(Dims, EmulatedB200BackwardDims,
                          testing::Values(std::pair{64, 64}, std::pair{128, 128}, std::pair{96, 96},
-                                         std::pair{192, 128}, std::pair{72, 88},
-                                         std::pair{136, 64}));
+                                         std::pair{192, 128}, std::pair{72, 88}, std::pair{136, 64},
+                                         std::pair{256, 256}, std::pair{200, 72},
+                                         std::pair{40, 136}));
 
 TEST_P(EmulatedB200BackwardDims, LengthsAboutItsBlocks) {
   for (const auto& [q, k] : {std::pair{1, 1}, {64, 128}, {65, 129}, {192, 64}, {400, 260}}) {

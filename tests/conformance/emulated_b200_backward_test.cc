@@ -1,10 +1,11 @@
 // The Blackwell backward on the emulated B200: lengths about its blocks of 128 queries and of 128
 // or 256 keys, every head dimension, groups, masks, softcap, layouts. An error of the checker fails
 // a launch; formal findings are those of dq's sums alone, which are added in no fixed order: none
-// where a pair of CTAs holds all keys, or where deterministic.
+// where a CTA, or a pair, holds all keys, or where deterministic.
 #include <gtest/gtest.h>
 
 #include "emulated_backward.h"
+#include "plan/sm100_backward_tuning.h"
 
 namespace fa4::internal {
 
@@ -14,8 +15,8 @@ const std::vector<Backend>& tested_backends() {
 }
 
 bool may_have_formal_findings(const AttentionProblem& p) {
-  constexpr int64_t kPairKeys = 256;
-  return p.seqlen_k > kPairKeys && !p.deterministic;
+  const Sm100BackwardRow* row = find_sm100_backward(p.head_dim, p.head_dim_v, p.seqlen_k);
+  return p.seqlen_k > int64_t{sm100::bwd::kKeys} * row->cta_group && !p.deterministic;
 }
 
 namespace {
@@ -64,7 +65,7 @@ TEST_F(EmulatedB200Backward, ClustersThatTakeTurnsGiveTheSameBits) {
   for (const uint32_t resident : {2, 3, 4}) {
     together.push_back(with_turns(alone, resident, resident - 1));
   }
-  for (const int64_t head_dim : {64, 128}) {
+  for (const int64_t head_dim : {64, 128, 256}) {
     for (const bool causal : {false, true}) {
       Case c = small_case(330, 600, head_dim);
       c.desc.heads_q = c.desc.heads_kv = 2;  // one goes down the queries
@@ -93,10 +94,10 @@ TEST_F(EmulatedB200Backward, HeadDimsRoundUp) {
 
 TEST_F(EmulatedB200Backward, GroupsOfEverySize) { expect_groups_of_every_size(); }
 
-TEST_F(EmulatedB200Backward, PartsOfGroups) { expect_parts_of_groups({128}); }
+TEST_F(EmulatedB200Backward, PartsOfGroups) { expect_parts_of_groups({128, 256}); }
 
 TEST_F(EmulatedB200Backward, PackedSequencesWithRoomBehindThem) {
-  expect_packed_sequences({64, 128});
+  expect_packed_sequences({64, 128, 256});
 }
 
 TEST_F(EmulatedB200Backward, RowsInUse) { expect_rows_in_use(); }

@@ -62,9 +62,9 @@ def kernel(order=ONE, powers=64, reds=16, bulks=0, statistics=16, group=1, head_
     return budget.Kernel(next(iter(sass.parse(out.end()).values())))
 
 
-def name_of(head_dim=64, ctas=2, stages=(4, 4, 4), apart=1):
+def name_of(head_dim=64, ctas=2, stages=(4, 4, 0, 4), apart=1, split=0):
     numbers = "".join(f"ELi{n}" for n in (head_dim, head_dim, ctas, *stages, 152, 136))
-    return f"_ZN3fa49bwd_sm100IXtlNS_5sm1009BwdTraitsELNS_7ElementE0{numbers}ELb{apart}ELb0EEEEEvNS_9BwdParamsE"
+    return f"_ZN3fa49bwd_sm100IXtlNS_5sm1009BwdTraitsELNS_7ElementE0{numbers}ELb{apart}ELb{split}ELb0EEEEEvNS_9BwdParamsE"
 
 
 class Kernels(unittest.TestCase):
@@ -90,6 +90,10 @@ class Kernels(unittest.TestCase):
         found = budget.analyse(kernel(("S", "dV", "dK", "dQ", "dP"), group=2, name=name_of()))["backward"]
         self.assertEqual((found["layout"], found["stages"]), ("apart", [4, 4, 4]))
         self.assertIsNone(backward.traits_of(kernel().function))
+
+    def test_two_kinds_of_works_are_an_error(self):
+        with self.assertRaisesRegex(inputs.InputError, "head_dim 256: a kernel of two kinds of works"):
+            budget.analyse(kernel(name=name_of(256, 1, (1, 1, 2, 1), split=1)))
 
 
 class Units(unittest.TestCase):

@@ -15,14 +15,16 @@ KEEPS, SENDS = {"STS": 1, "STAS": -1, "SYNCS": -1}, {"STAS": 1, "STS": -1, "SYNC
 ALL = {"STS": 1, "STTM": 1, "SYNCS": 1, "UBLKCP": 1}
 
 
-# bwd_sm100<BwdTraits{element, head_dim, head_dim_v, cta_group, q_stages, dout_stages, sum_stages, two numbers of registers, apart ...
-NAME = re.compile(r"bwd_sm100.*?BwdTraitsELNS_7ElementE\d" + r"ELi(\d+)" * 8 + r"ELb(\d)E")
+# bwd_sm100<BwdTraits{element, head_dim, head_dim_v, cta_group, q_stages, dout_stages, dv_stages, sum_stages, two numbers of
+# registers, apart, split ...
+NAME = re.compile(r"bwd_sm100.*?BwdTraitsELNS_7ElementE\d" + r"ELi(\d+)" * 9 + r"ELb(\d)" * 2 + "E")
 
 
 def traits_of(function):
     """What the name of a kernel of this project says; None for another's."""
     match = NAME.search(function.name)
-    names = ("head_dim", "head_dim_v", "cta_group", "q_stages", "dout_stages", "sum_stages", "reduce_registers", "compute_registers", "apart")
+    names = ("head_dim", "head_dim_v", "cta_group", "q_stages", "dout_stages", "dv_stages", "sum_stages", "reduce_registers",
+             "compute_registers", "apart", "split")
     return dict(zip(names, map(int, match.groups()))) if match else None
 
 
@@ -123,7 +125,10 @@ def head_dims(traits, groups, layout):
 
 def analyse(kernel, dims=None):
     """What the tool says of a backward kernel, for one block of 128 x 128 scores."""
-    code, traits = kernel.path(kernel.loop("mma")), traits_of(kernel.function)
+    traits = traits_of(kernel.function)
+    if traits and traits["split"]:
+        raise inputs.InputError(f"head_dim {traits['head_dim']}: a kernel of two kinds of works, which have a loop each; accepted: one loop a role")
+    code = kernel.path(kernel.loop("mma"))
     is_pair = any("2CTA" in i.opcode for i in code if i.name == "UTCHMMA")
     groups = [(backward_ops.is_sum(code, g), len(g)) for g in backward_ops.product_groups(code)]
     layout = told_layout(traits) or products.kinds([is_sum for is_sum, _ in groups], is_pair)

@@ -23,6 +23,9 @@ constexpr int fragment_place(int row) {
   return row / 16 * 16 + row % 8 / 2 * 4 + row % 16 / 8 * 2 + row % 2;
 }
 
+// What a work of the main kernel computes: all gradients, or some of them where works are split.
+enum class Part { kAll, kDkAndDq, kDv };
+
 inline constexpr int kPreprocessThreads = 256;
 inline constexpr int kPostprocessThreads = 128;
 

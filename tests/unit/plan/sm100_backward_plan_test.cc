@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/sm100/backward/layout.h"
 #include "plan/backward_plan.h"
 #include "plan/sm100_backward_tuning.h"
 #include "problems.h"
@@ -59,14 +60,14 @@ TEST(Sm100Backward, EveryRowCanBeBuilt) {
 TEST(Sm100Backward, AVariantThatDoesNotFitIsNamed) {
   EXPECT_STREQ(bwd::why_not({.q_stages = 3}), "shared memory exceeds 227 KiB");
   EXPECT_STREQ(bwd::why_not({.apart = true}), "tensor memory exceeds 512 columns");
-  EXPECT_STREQ(bwd::why_not({.head_dim = 72}),
-               "head dims are multiples of 32 from 64 to 192, and to 128 of v");
+  EXPECT_STREQ(bwd::why_not({.head_dim = 72}), "head dims are multiples of 32 from 64 to 256");
   EXPECT_STREQ(bwd::why_not({.head_dim = 192}), "one CTA takes head dims of 64 and 128");
   EXPECT_STREQ(bwd::why_not({.head_dim = 96, .head_dim_v = 96}),
                "one CTA takes head dims of 64 and 128");
   EXPECT_STREQ(bwd::why_not({.head_dim = 192, .cta_group = 2}),
                "Q that is loaded twice into one place has one stage");
   EXPECT_STREQ(bwd::why_not({.cta_group = 3}), "cta_group is 1 or 2");
+  EXPECT_STREQ(bwd::why_not({.dv_stages = 2}), "no works for dv alone");
   EXPECT_STREQ(bwd::why_not({.q_stages = 1}),
                "S of the next block is multiplied before dK of this one");
   EXPECT_STREQ(bwd::why_not({.dout_stages = 0}), "Q and dO need a stage");
@@ -74,21 +75,46 @@ TEST(Sm100Backward, AVariantThatDoesNotFitIsNamed) {
                "registers come in eights and leave at least 24 for the other warps");
 }
 
-TEST(Sm100Backward, EveryHeadDimUpTo192HasAKernelThatHoldsIt) {
-  for (int64_t d = 8; d <= 192; d += 8) {
-    for (int64_t dv = 8; dv <= 128; dv += 8) {
+TEST(Sm100Backward, WorksThatAreSplitSayWhatDoesNotFit) {
+  const BwdTraits fits{.head_dim = 256,
+                       .head_dim_v = 256,
+                       .q_stages = 1,
+                       .dv_stages = 2,
+                       .apart = true,
+                       .split = true};
+  EXPECT_EQ(bwd::why_not(fits), nullptr);
+  const auto why_not = [&](auto change) {
+    BwdTraits t = fits;
+    change(t);
+    return std::string(bwd::why_not(t));
+  };
+  const std::string where = "where dk and dv are split, ";
+  EXPECT_EQ(why_not([](BwdTraits& t) { t.cta_group = 2; }), where + "one CTA, P and dQ apart");
+  EXPECT_EQ(why_not([](BwdTraits& t) { t.apart = false; }), where + "one CTA, P and dQ apart");
+  EXPECT_EQ(why_not([](BwdTraits& t) { t.head_dim = 192; }), where + "head_dim a multiple of 128");
+  for (const auto& stages : {&BwdTraits::q_stages, &BwdTraits::dout_stages}) {
+    EXPECT_EQ(why_not([&](BwdTraits& t) { t.*stages = 2; }),
+              where + "Q and dO have one stage, and two or more in works for dv");
+  }
+  EXPECT_EQ(why_not([](BwdTraits& t) { t.dv_stages = 3; }),
+            "the stages of works for dv do not fit");
+}
+
+TEST(Sm100Backward, EveryHeadDimHasAKernelThatHoldsIt) {
+  for (int64_t d = 8; d <= 256; d += 8) {
+    for (int64_t dv = 8; dv <= 256; dv += 8) {
       for (const int64_t keys : {0, 128, 129, 5000}) {
         const Sm100BackwardRow* row = find_sm100_backward(d, dv, keys);
         ASSERT_NE(row, nullptr) << d << " " << dv;
         EXPECT_GE(row->head_dim, d);
         EXPECT_GE(row->head_dim_v, dv);
-        EXPECT_EQ(row->cta_group, keys > 128 || d > 128 ? 2 : 1);
+        const bool is_split = d > 192 || dv > 128;
+        EXPECT_EQ(row->dv_stages > 0, is_split);
+        EXPECT_EQ(row->cta_group, !is_split && (keys > 128 || d > 128) ? 2 : 1);
       }
     }
   }
   EXPECT_EQ(find_sm100_backward(96, 96, 1000)->head_dim, 96);
-  EXPECT_EQ(find_sm100_backward(200, 64, 1000), nullptr);
-  EXPECT_EQ(find_sm100_backward(136, 136, 1000), nullptr);
 }
 
 TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
@@ -101,7 +127,7 @@ TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
                                  {"ds", s.ds, bwd::ds_bytes(t)},
                                  {"minus_ones", s.minus_ones, bwd::kMinusOnesBytes},
                                  {"delta", s.delta, bwd::parts_bytes(t)},
-                                 {"stats", s.stats, 2 * bwd::kStatStages * bwd::kStatBytes},
+                                 {"stats", s.stats, 2 * bwd::kStatStages * bwd::stat_bytes(t)},
                                  {"work", s.work, bwd::kWorkBytes},
                                  {"barriers", s.barriers, 8 * bwd::barriers(t).count()},
                                  {"tmem", s.tmem, 4}};
@@ -124,16 +150,46 @@ TEST(Sm100Backward, PlacesInSharedMemoryAreApartAndAligned) {
   }
 }
 
+// What works for dv alone have, and what lies in one place in all works of a kernel.
+TEST(Sm100Backward, PlacesOfWorksForDvAlone) {
+  int kernels = 0;
+  for (const BwdTraits& t : all_variants()) {
+    if (!t.split) continue;
+    ++kernels;
+    const bwd::SmemLayout dv = bwd::smem_layout(t, Part::kDv), dk = bwd::smem_layout(t);
+    expect_apart({{"k", dv.k, bwd::k_bytes(t)},
+                  {"q", dv.q, t.dv_stages * bwd::q_bytes(t)},
+                  {"dout", dv.dout, t.dv_stages * bwd::dout_bytes(t)}},
+                 dv.minus_ones);
+    for (const int tile : {dv.q, dv.dout}) EXPECT_EQ(tile % 1024, 0);
+    EXPECT_EQ(dv.minus_ones, dk.minus_ones);
+    EXPECT_EQ(dv.lse, dk.lse);
+    EXPECT_EQ(dv.stats, dk.stats);
+    EXPECT_EQ(dv.work, dk.work);
+    EXPECT_EQ(dv.barriers, dk.barriers);
+    EXPECT_EQ(dv.total, dk.total);
+    EXPECT_EQ(dv.dout_sum, dv.dout);
+    EXPECT_EQ(dk.q_sum, dk.q);
+    EXPECT_GE(bwd::barriers(t).rows[bwd::kQFull].stages, t.dv_stages);
+  }
+  EXPECT_GT(kernels, 0);
+}
+
 // What may not share columns at any time; P lies over S, dS over dP, and dQ over one of them where
 // it is not apart.
 TEST(Sm100Backward, ColumnsOfTensorMemory) {
   for (const BwdTraits& t : all_variants()) {
     const bwd::TmemLayout m = bwd::tmem_layout(t);
-    std::vector<Range> ranges = {
-        {"dp", m.dp, bwd::kRows}, {"dv", m.dv, t.head_dim_v}, {"dk", m.dk, t.head_dim}};
-    ranges.push_back({"s", m.s, bwd::in_turn(t) ? bwd::kColumns : bwd::kRows});
-    const int p_end = m.p + m.p_stride + bwd::kColumns / 2;
-    if (bwd::in_turn(t)) {
+    const int rows = bwd::block_rows(t), own = bwd::own_rows(t);
+    std::vector<Range> ranges = {{"dk", m.dk, t.head_dim}, {"dp", m.dp, rows}};
+    ranges.push_back({"s", m.s, bwd::in_turn(t) ? own : rows});
+    if (!t.split) ranges.push_back({"dv", m.dv, t.head_dim_v});
+    const int p_end = m.p + m.p_stride + own / 2;
+    if (t.split) {
+      ranges.push_back({"dq", m.dq, bwd::dq_products(t) * rows});
+      expect_apart({{"s", m.s, rows}, {"p", m.p, p_end - m.p}, {"dv", m.dv, t.head_dim_v}},
+                   m.total);
+    } else if (bwd::in_turn(t)) {
       EXPECT_EQ(p_end, m.dp);
       EXPECT_GE(m.dq, m.s);
       EXPECT_EQ(m.dq + bwd::dk_columns(t), m.dv);
@@ -142,11 +198,11 @@ TEST(Sm100Backward, ColumnsOfTensorMemory) {
       ranges.push_back({"p", m.p, p_end - m.p});
     } else if (bwd::dq_over_s(t)) {
       EXPECT_GE(m.dq, p_end);
-      EXPECT_LE(m.dq + bwd::dk_columns(t), m.s + bwd::kRows);
+      EXPECT_LE(m.dq + bwd::dk_columns(t), m.s + rows);
     } else {
       EXPECT_EQ(m.dq, m.dp);
-      EXPECT_LE(bwd::dk_columns(t), bwd::kRows);
-      EXPECT_LE(p_end, m.s + bwd::kRows);
+      EXPECT_LE(bwd::dk_columns(t), rows);
+      EXPECT_LE(p_end, m.s + rows);
     }
     expect_apart(ranges, m.total);
     EXPECT_LE(m.total, bwd::kTmemColumns);
@@ -186,8 +242,9 @@ TEST(Sm100Backward, IsThreeLaunchesWithoutAFill) {
   EXPECT_EQ(plan.steps[kBackward].source.display_name, "bwd_sm100_bf16_d128_pair");
   EXPECT_EQ(plan.steps[kBackward].source.name_expression,
             "fa4::bwd_sm100<fa4::sm100::BwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .cta_group=2, .q_stages=2, .dout_stages=1, .sum_stages=1, "
-            ".reduce_registers=152, .compute_registers=136, .apart=false, .softcap=false}>");
+            ".head_dim_v=128, .cta_group=2, .q_stages=2, .dout_stages=1, .dv_stages=0, "
+            ".sum_stages=1, .reduce_registers=152, .compute_registers=136, .apart=false, "
+            ".split=false, .softcap=false}>");
   for (const WorkspacePart& part : plan.workspace.parts()) EXPECT_FALSE(part.zeroed) << part.name;
 }
 
@@ -199,10 +256,10 @@ TEST(Sm100Backward, PrebuiltKernelsHoldEveryPlannedOne) {
     }
     DeviceSpec device = emulated_specs().back();
     device.architecture = architecture;
-    for (int64_t d = 8; d <= 192; d += 8) {
+    for (int64_t d = 8; d <= 256; d += 8) {
       for (const int64_t seqlen : {100, 1000}) {
         ProblemDesc desc = dense(d, seqlen);
-        if (d > 128) desc.head_dim_v = 128;
+        if (d > 128 && d <= 192) desc.head_dim_v = 128;
         if (d % 24 == 0) desc.softcap = 20;
         desc.dtype = d % 16 == 0 ? DType::kBF16 : DType::kF16;
         for (const KernelStep& step : plan_backward(AttentionProblem::make(desc), device).steps) {
@@ -213,15 +270,21 @@ TEST(Sm100Backward, PrebuiltKernelsHoldEveryPlannedOne) {
   }
 }
 
-TEST(Sm100Backward, RefusalsNameTheArgument) {
-  ProblemDesc desc = dense(136);
-  EXPECT_EQ(refusal(desc),
-            "head_dim 136 with head_dim_v 136; accepted for the backward on a Blackwell GPU in "
-            "this version: up to 192, head_dim_v up to 128");
-  desc = dense(128);
-  desc.softcap = 20;
-  desc.deterministic = true;
-  EXPECT_EQ(refusal(desc), "");
+TEST(Sm100Backward, TakesEveryHeadDimAndFeature) {
+  for (const int64_t head_dim : {8, 128, 136, 256}) {
+    ProblemDesc desc = dense(head_dim);
+    desc.softcap = 20;
+    desc.deterministic = true;
+    EXPECT_EQ(refusal(desc), "") << head_dim;
+  }
+}
+
+TEST(Sm100Backward, WorksThatAreSplitAreTwiceAsMany) {
+  const BackwardPlan plan =
+      plan_backward(AttentionProblem::make(dense(256, 1000)), emulated_specs().back());
+  EXPECT_EQ(plan.steps[kBackward].source.display_name, "bwd_sm100_bf16_d256");
+  EXPECT_EQ(plan.steps[kBackward].grid, 2 * 4 * 16 * 8);
+  EXPECT_EQ(plan.steps[kBackward].cluster, 1);
 }
 
 TEST(Sm100Backward, ADeterministicOneCountsTurnsInTheWorkspace) {

@@ -1,66 +1,25 @@
-// A compute warpgroup: a key a thread, 64 of each block's 128 queries. Scores come from tensor
-// memory and go back to it as P, dP as dS; in the end sums of dV, or of dK, go to global memory.
+// A compute warpgroup: a key a thread, half of each block's queries. Scores come from tensor memory
+// and go back to it as P, dP as dS; in the end sums of dV, or of dK, go to global memory.
 #pragma once
 
-#include "kernels/backward/gradient_piece.cuh"
-#include "kernels/backward/part_sums.cuh"
 #include "kernels/ptx/score_gradient.cuh"
 #include "kernels/ptx/select.cuh"
 #include "kernels/ptx/store_async.cuh"
 #include "kernels/scores/softcap.cuh"
 #include "kernels/sm100/backward/context.cuh"
+#include "kernels/sm100/backward/store.cuh"
 #include "kernels/tile/pack.cuh"
 
 namespace fa4::sm100::bwd {
 
-// dk or dv of a warp's 32 keys in tensor memory, as parts of a group hand them to one another.
-template <int kHeadDim>
-struct HeldSums {
-  ptx::TmemAddr from;
-  int warp;        // of the warpgroup
-  int offset = 0;  // among a block's sums
-
-  __device__ void write(float* sums) const {
-    visit([&](float(&r)[kChunk], ptx::TmemAddr, int first) { write_sums(r, place(sums, first)); });
-  }
-  __device__ void add_to(float* sums) const {
-    visit([&](float(&r)[kChunk], ptx::TmemAddr, int first) { add_to_sums(r, place(sums, first)); });
-  }
-  __device__ void add(float* sums) const {
-    visit([&](float(&r)[kChunk], ptx::TmemAddr at, int first) {
-      add_sums<4>(r, place(sums, first));
-      float lower[16], upper[16];
-#pragma unroll
-      for (int i = 0; i < 16; ++i) lower[i] = r[i], upper[i] = r[16 + i];
-      ptx::tcgen05_st_32x32b<0>(at, lower);
-      ptx::tcgen05_st_32x32b<16>(at, upper);
-    });
-    ptx::tcgen05_wait_st();
-  }
-
- private:
-  template <class Body>
-  __device__ void visit(const Body& body) const {
-#pragma unroll 1
-    for (int column = 0; column < kHeadDim; column += kChunk) {
-      float r[kChunk];
-      ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
-      body(r, from + column, column);
-    }
-  }
-  __device__ float* place(float* sums, int column) const {
-    return sums + offset + (warp * kHeadDim + column) * kWarpThreads;
-  }
-};
-
-template <BwdTraits T>
+template <BwdTraits T, Part kPart>
 class Compute {
  public:
-  __device__ explicit Compute(const Context<T>& context)
+  __device__ explicit Compute(const Context<T, kPart>& context)
       : c(context),
         p(context.params),
         lanes(first_lane()),
-        part(__shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads - 1, 0)),
+        warpgroup(__shfl_sync(0xffffffffu, threadIdx.x / kWarpgroupThreads - 1, 0)),
         row(threadIdx.x % kWarpgroupThreads) {}
 
   __device__ void run() {
@@ -69,13 +28,14 @@ class Compute {
     if (w.first_key + row >= w.sequence.seqlen_k) seen.end = seen.begin;
 #pragma unroll 1
     for (Steps steps(w, p.group); !steps.is_done(); steps.advance(w)) {
-      step(steps.m_block() * kRows + part * kColumns, steps.is_masked(w));
+      step(steps.m_block() * block_rows(T) + warpgroup * kColumns, steps.is_masked(w));
     }
-    store_sums(w);
+    SumStore<T, kPart>(c, tmem(0), warpgroup, row).run(w);
   }
 
  private:
-  static constexpr int kChunks = kColumns / kChunk;
+  static constexpr int kColumns = own_rows(T), kChunks = kColumns / kChunk;
+  static constexpr bool kMakesP = kPart != Part::kDkAndDq, kMakesDs = kPart != Part::kDv;
   static constexpr bool kSplitsS = splits_s(T), kLateDq = dq_over_s(T);
   // Softcap takes more registers: scores that nobody waits for, and that no P of this warp comes
   // over before, are loaded when they are needed.
@@ -90,7 +50,7 @@ class Compute {
   __device__ void step(int first_row, bool is_masked) {
     Block rP;
     probabilities(rP, first_row, is_masked);
-    score_gradients(rP, first_row, is_masked);
+    if constexpr (kMakesDs) score_gradients(rP, first_row, is_masked);
   }
 
   // P = 2^(S scale log2(e)), S as it comes from the tensor core: less lse. The mask comes after the
@@ -101,8 +61,8 @@ class Compute {
     if constexpr (!takes_lse_off(T)) c.wait(kStatsFull, stats.stage(), stats.phase());
     phases.wait(c, kSFull);
     ptx::tcgen05_fence_after_thread_sync();
-    const ptx::TmemAddr s = tmem(c.kTmem.s + part * kColumns);
-    const ptx::TmemAddr to = tmem(c.kTmem.p + part * c.kTmem.p_stride);
+    const ptx::TmemAddr s = tmem(c.kTmem.s + warpgroup * kColumns);
+    const ptx::TmemAddr to = tmem(c.kTmem.p + warpgroup * c.kTmem.p_stride);
 #pragma unroll
     for (int i = 0; i < (kLoadsLate ? 1 : kChunks); ++i) {
       ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
@@ -117,12 +77,15 @@ class Compute {
       uint32_t packed[kChunk / 2];
       exponentiate(rP[i], packed, scale, neg_lse_log2 + i * kChunk / 2);
       if (is_masked) mask(rP[i], packed, first_row + i * kChunk);
+      if constexpr (!kMakesP) continue;
       if (i == 0) wait_for_p();
       ptx::tcgen05_st_32x32b<0>(to + i * kChunk / 2, packed);
     }
-    ptx::tcgen05_wait_st();
-    ptx::tcgen05_fence_before_thread_sync();
-    c.arrive_at_mma(kPFull);
+    if constexpr (kMakesP) {
+      ptx::tcgen05_wait_st();
+      ptx::tcgen05_fence_before_thread_sync();
+      c.arrive_at_mma(kPFull);
+    }
     if constexpr (!takes_lse_off(T)) {
       c.arrive(kStatsEmpty, stats.stage());
       stats.advance();
@@ -156,13 +119,13 @@ class Compute {
   // apart; dQ or dP; P of the other warpgroup.
   __device__ void hand_over_scores() const {
     if constexpr (T.apart || kSplitsS) ptx::tcgen05_fence_before_thread_sync();
-    if (T.apart || (kSplitsS && part == 1)) c.arrive_at_mma(kSFree);
-    if (kSplitsS && part == 0) ptx::barrier_arrive(scores_barrier(), 2 * kWarpThreads);
+    if (T.apart || (kSplitsS && warpgroup == 1)) c.arrive_at_mma(kSFree);
+    if (kSplitsS && warpgroup == 0) ptx::barrier_arrive(scores_barrier(), 2 * kWarpThreads);
   }
   // Until this warp's P may be written.
   __device__ void wait_for_p() {
     if constexpr (T.apart) phases.wait(c, kPFree);
-    if (kSplitsS && part == 1) ptx::barrier_sync(scores_barrier(), 2 * kWarpThreads);
+    if (kSplitsS && warpgroup == 1) ptx::barrier_sync(scores_barrier(), 2 * kWarpThreads);
     if constexpr (T.apart || kSplitsS) ptx::tcgen05_fence_after_thread_sync();
   }
   // Named barriers: 0 is __syncthreads. From a warp of the first warpgroup to the second one's with
@@ -172,8 +135,8 @@ class Compute {
   // dS = P dP, off which delta was taken, to tensor memory and to shared memory. dP of a key that
   // is not there may be NaN.
   __device__ void score_gradients(const Block& rP, int first_row, bool is_masked) {
-    const ptx::TmemAddr from = tmem(c.kTmem.dp + part * kColumns);
-    const ptx::TmemAddr to = tmem(c.kTmem.ds + part * kColumns);
+    const ptx::TmemAddr from = tmem(c.kTmem.dp + warpgroup * kColumns);
+    const ptx::TmemAddr to = tmem(c.kTmem.ds + warpgroup * kColumns);
     phases.wait(c, kDpFull);
     ptx::tcgen05_fence_after_thread_sync();
 #pragma unroll
@@ -199,8 +162,8 @@ class Compute {
 
   // -lse log2(e) of this warpgroup's queries.
   __device__ const ptx::Float2* statistic() const {
-    const int place = c.kSmem.stats + 2 * stats.stage() * kStatBytes;
-    return reinterpret_cast<const ptx::Float2*>(c.smem + place) + part * (kColumns / 2);
+    const int place = c.kSmem.stats + 2 * stats.stage() * stat_bytes(T);
+    return reinterpret_cast<const ptx::Float2*>(c.smem + place) + warpgroup * (kColumns / 2);
   }
 
   // Zeros where the query does not see this thread's key.
@@ -235,19 +198,19 @@ class Compute {
   // the pair that computes dQ of these queries.
   __device__ void share(int chunk, const uint32_t (&r)[kChunk / 2]) const {
     constexpr int kSlab = qk_slab(T), kRowBytes = kSlab * kElementBytes;
-    const int column = (T.cta_group > 1 ? 0 : part * kColumns) + chunk * kChunk;
+    const int column = (T.cta_group > 1 ? 0 : warpgroup * kColumns) + chunk * kChunk;
     const int key = static_cast<int>(c.group.rank) * kKeys + row;
     const int to = c.kSmem.ds + column / kSlab * ds_slab_bytes(T) + key * kRowBytes;
     const int place = (column % kSlab / 8 ^ slab_swizzle<kSlab>(row)) * 16;  // of the first piece
-    if (T.cta_group == 1 || part == static_cast<int>(c.group.rank)) {
+    if (T.cta_group == 1 || warpgroup == static_cast<int>(c.group.rank)) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         *reinterpret_cast<uint4*>(c.smem + to + (place ^ i * 16)) =
             uint4{r[4 * i], r[4 * i + 1], r[4 * i + 2], r[4 * i + 3]};
       }
     } else {
-      const ptx::ClusterAddr there = ptx::mapa(c.smem_address(to), part);
-      const ptx::ClusterAddr barrier = ptx::mapa(c.barrier(kDsPeer), part);
+      const ptx::ClusterAddr there = ptx::mapa(c.smem_address(to), warpgroup);
+      const ptx::ClusterAddr barrier = ptx::mapa(c.barrier(kDsPeer), warpgroup);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         ptx::st_async_v4({there.value + (place ^ i * 16)}, r[4 * i], r[4 * i + 1], r[4 * i + 2],
@@ -256,60 +219,10 @@ class Compute {
     }
   }
 
-  // The first warpgroup's is dV, the other one's dK.
-  __device__ void store_sums(const Work& w) const {
-    if (w.steps > 0) {
-      c.wait(kSumsFull, 0, 0);
-      ptx::tcgen05_fence_after_thread_sync();
-    }
-    if (part == 0) {
-      store_all<T.head_dim_v>(w, p.gradients.dv, HeldSums<T.head_dim_v>{tmem(c.kTmem.dv), warp()},
-                              1.0f);
-    } else {
-      store_all<T.head_dim>(w, p.gradients.dk,
-                            HeldSums<T.head_dim>{tmem(c.kTmem.dk), warp(), kKeys * T.head_dim_v},
-                            p.scale);
-    }
-  }
-  // Of the warpgroup.
-  __device__ int warp() const { return __shfl_sync(0xffffffffu, row / kWarpThreads, 0); }
-
-  // Where a group is cut into parts, by that one of them which has the sums of all; zeros, for keys
-  // that nobody sees, by the first one.
-  template <int kHeadDim>
-  __device__ void store_all(const Work& w, const RowTensor& tensor, const HeldSums<kHeadDim>& held,
-                            float factor) const {
-    if (w.steps == 0) {
-      if (w.head % p.group_parts != 0) return;
-    } else if (p.workspace.part_sums != nullptr && w.first_key < w.sequence.seqlen_k) {
-      constexpr int kWarps = kWarpgroupThreads / kWarpThreads;
-      const PartSums sums(p, w.sequence, w.head, w.first_key, part * kWarps + held.warp);
-      if (!sums.collect(held)) return;
-    }
-    store<kHeadDim>(w, tensor, held.from, factor);
-  }
-
-  // Zeros for keys that nobody sees.
-  template <int kHeadDim>
-  __device__ void store(const Work& w, const RowTensor& tensor, ptx::TmemAddr from,
-                        float factor) const {
-    const int key = w.first_key + row;
-    const GradientRow to(tensor, p.gradients.is_f32 != 0, key < w.sequence.seqlen_k,
-                         w.sequence.batch, w.sequence.offset_k + key, w.head / p.group_parts);
-#pragma unroll 1
-    for (int column = 0; column < kHeadDim; column += kChunk) {
-      float r[kChunk] = {};
-      if (w.steps > 0) ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) r[i] *= factor;
-      to.template store<T.element>(column, r);
-    }
-  }
-
-  const Context<T>& c;
+  const Context<T, kPart>& c;
   const BwdParams& p;
   const uint32_t lanes;  // of this warp, in tensor memory
-  const int part;        // which compute warpgroup
+  const int warpgroup;   // which one of the two
   const int row;         // of the keys: a lane of tensor memory
   QueryBounds seen;      // queries that see this thread's key
   PipelineState<kStatStages> stats;

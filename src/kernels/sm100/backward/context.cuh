@@ -5,7 +5,7 @@
 #include "kernels/backward/sequence.cuh"
 #include "kernels/geometry/query_range.h"
 #include "kernels/geometry/section_order.h"
-#include "kernels/sm100/backward/traits.h"
+#include "kernels/sm100/backward/layout.h"
 #include "kernels/sm100/common/cta_group.cuh"
 #include "kernels/tile/phases.h"
 #include "kernels/tile/pipeline.cuh"
@@ -16,6 +16,7 @@ namespace fa4::sm100::bwd {
 // the group `rows.n_block_min` up to `rows.n_block_max` (block_of_visit). The CTAs of a pair visit
 // the same ones.
 struct Work {
+  Part part;
   Sequence sequence;
   int head;  // of k and v, or a part of one's group (BwdParams::heads_kv)
   int first_key;
@@ -25,14 +26,20 @@ struct Work {
 };
 static_assert(sizeof(Work) <= kWorkBytes);
 
-template <int kCtas>
+template <BwdTraits T>
 __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
-  constexpr int kGroupKeys = kCtas * kKeys;
+  constexpr int kGroupKeys = group_keys(T), kRows = block_rows(T);
+  Part part = Part::kAll;
+  if constexpr (T.split) {
+    part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
+    index /= 2;
+  }
   const int blocks = (p.sequences.seqlen_k + kGroupKeys - 1) / kGroupKeys;
   const BlockOfKeys at =
       block_of_keys(p.order, index, p.sequences.batch, p.heads_kv, static_cast<uint32_t>(blocks));
   const int first = at.block * kGroupKeys;
-  Work work{.sequence = sequence_of(p.sequences, at.batch),
+  Work work{.part = part,
+            .sequence = sequence_of(p.sequences, at.batch),
             .head = at.head,
             .first_key = first + static_cast<int>(rank) * kKeys,
             .rows = {},
@@ -41,7 +48,7 @@ __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t ind
   const Sequence& s = work.sequence;
   if (first >= s.seqlen_k) return work;
   work.rows = rows_of_keys(p.mask, s, first, first + kGroupKeys, kRows);
-  if constexpr (kCtas > 1) {
+  if constexpr (T.cta_group > 1) {
     const BlockRange own = rows_of_keys(p.mask, s, work.first_key, work.first_key + kKeys, kRows);
     work.rows.full_begin = own.full_begin;
     work.rows.full_end = own.full_end;
@@ -75,11 +82,11 @@ struct Steps {
   }
 };
 
-// Everything a role needs.
-template <BwdTraits T>
+// Everything a role needs of a work that computes `kPart`.
+template <BwdTraits T, Part kPart>
 struct Context {
   // As constants: the compiler would inline what computes them wherever it is called.
-  static constexpr SmemLayout kSmem = smem_layout(T);
+  static constexpr SmemLayout kSmem = smem_layout(T, kPart);
   static constexpr TmemLayout kTmem = tmem_layout(T);
   static constexpr auto kBarriers = places_of(barriers(T));
 

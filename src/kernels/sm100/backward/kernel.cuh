@@ -1,8 +1,10 @@
 // FlashAttention-4's backward for Blackwell: sixteen warps. A CTA has 128 keys of one key head, a
 // pair of CTAs 256, and visits the blocks of 128 queries of its group's heads that see them, so
-// that dK and dV add up in tensor memory; dQ adds up in f32 in global memory.
+// that dK and dV add up in tensor memory; dQ adds up in f32 in global memory. Head dimensions whose
+// dK and dV do not fit it together are split: works for dK and dQ, and works for dV, which need
+// neither V nor dS, in blocks of 64 queries.
 //
-// Shared memory (traits.h, smem_layout)          Tensor memory (tmem_layout), 128 lanes
+// Shared memory (layout.h, smem_layout)          Tensor memory (tmem_layout), 128 lanes
 //   K, V     128 rows                                S    128 columns, f32; P, 16 bits, over it
 //   Q, dO    stages of 128 rows, a pair's 64         dP   128 columns, f32; dS, 16 bits, over it
 //   dSᵀ      128 queries, a pair's 64, of all keys   dV   head_dim_v columns
@@ -10,12 +12,12 @@
 //            again (k_sum, q_sum, dout_sum)          dQ   over dP; a pair's over S
 //   of each row -lse log2(e) and delta; -1,          apart: P and dQ have columns of their own
 //            lse and delta in parts: operands
-//   Work; barriers
+//   Work; barriers                                 split: S, dP, dK, dQᵀ; or S, P, dV
 //
 // Scores lie transposed, a key a lane: P and dS go from registers to tensor memory as the first
 // operands of dV += Pᵀ dO and dK += dSᵀ Q; only dQ = dS K takes dS through shared memory.
 //
-// Barriers (traits.h, barriers):
+// Barriers (layout.h, barriers):
 //
 //   load    ── stats_full ─────────▶ statistics: lse, delta         ── stats_empty ──────────▶
 //   load    ── k_full, q_full ─────▶ mma: Sᵀ = K Qᵀ - lse           ── q_empty (after dK) ───▶
@@ -33,6 +35,7 @@
 //   pair:   load ── k_sum_full, q_sum_full, dout_sum_full ──▶ mma: dQ, dK, dV; q_empty and
 //           dout_empty come after S and dP, q_sum_empty and dout_sum_empty after dK and dV
 //           compute ── ds_peer ────▶ the other CTA's relay ── ds_relayed ──▶ mma: dQ
+//   split:  works for dK and dQ give dO back after dP, those for dV Q after S
 //   a pair's dQ over S:  compute ── s_free ──▶ mma: dQ;  mma ── ds_free ──▶ compute: the next dS
 //
 // A compute warp arrives by itself: it reads and writes its own 32 lanes and its warpgroup's own 64
@@ -58,8 +61,8 @@ namespace fa4::sm100::bwd {
 
 // In a deterministic order a CTA waits for those of earlier keys. These must have started, so that
 // work comes in the order in which CTAs do, whatever their numbers.
-template <BwdTraits T>
-__device__ inline void take_ticket(const Context<T>& c) {
+template <BwdTraits T, Part kPart>
+__device__ inline void take_ticket(const Context<T, kPart>& c) {
   if (threadIdx.x == 0 && c.group.leads()) {
     const uint32_t ticket = atomicAdd(c.params.workspace.ticket, 1u);
 #pragma unroll
@@ -70,25 +73,35 @@ __device__ inline void take_ticket(const Context<T>& c) {
   CtaGroup<T.cta_group>::sync();
 }
 
-template <BwdTraits T>
-__device__ inline void run(const Context<T>& c, Role role) {
+template <BwdTraits T, Part kPart>
+__device__ inline void run(const Context<T, kPart>& c, Role role) {
   constexpr RegisterSplit kRegisters = register_split(T);
   switch (role) {
     case Role::kReduce:
       ptx::setmaxnreg_inc<kRegisters.reduce>();
-      Reducer<T>(c).run();
+      if constexpr (kPart != Part::kDv) Reducer<T, kPart>(c).run();
       return;
     case Role::kCompute0:
     case Role::kCompute1:
       ptx::setmaxnreg_inc<kRegisters.compute>();
-      Compute<T>(c).run();
+      Compute<T, kPart>(c).run();
       return;
     default:
       ptx::setmaxnreg_dec<kRegisters.other>();
-      if (role == Role::kMma) MmaIssuer<T>(c).run();
-      if (role == Role::kLoad) Loader<T>(c).run();
-      if (role == Role::kStatistics) StatisticSplitter<T>(c).run();
-      if (T.cta_group > 1 && role == Role::kRelay) relay<T>(c);
+      if (role == Role::kMma) MmaIssuer<T, kPart>(c).run();
+      if (role == Role::kLoad) Loader<T, kPart>(c).run();
+      if (role == Role::kStatistics) StatisticSplitter<T, kPart>(c).run();
+      if (T.cta_group > 1 && role == Role::kRelay) relay(c);
+  }
+}
+
+// What a work of a kernel whose works are split computes.
+template <BwdTraits T>
+__device__ inline void run_part(const Context<T, Part::kDkAndDq>& c, Role role) {
+  if (c.work().part == Part::kDkAndDq) {
+    run(c, role);
+  } else {
+    run(Context<T, Part::kDv>{c.params, c.smem, c.group}, role);
   }
 }
 
@@ -105,7 +118,9 @@ __global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
   extern __shared__ __align__(1024) unsigned char smem_base[];
   unsigned char* smem = checked_shared_base(smem_base);
   Group::announce();
-  const Context<T> context{params, smem, {Group::own_rank()}};
+  // Of a work that is not known yet: barriers, and what lies behind them, have one place in all.
+  constexpr Part kFirstPart = T.split ? Part::kDkAndDq : Part::kAll;
+  const Context<T, kFirstPart> context{params, smem, {Group::own_rank()}};
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / kWarpThreads, 0);
   const Role role = role_of(warp);
   if (threadIdx.x == 0) initialise_barriers(context.kBarriers, context.barrier(0));
@@ -116,11 +131,17 @@ __global__ void __launch_bounds__(sm100::bwd::kNumThreads, 1)
   if (threadIdx.x == 0) {
     const uint32_t index =
         params.workspace.ticket == nullptr ? blockIdx.x / T.cta_group : context.ticket();
-    context.work() = find_work<T.cta_group>(params, context.group.rank, index);
+    context.work() = find_work<T>(params, context.group.rank, index);
   }
   Group::sync();
 
-  if (context.work().steps >= 0) run(context, role);
+  if (context.work().steps >= 0) {
+    if constexpr (T.split) {
+      run_part(context, role);
+    } else {
+      run(context, role);
+    }
+  }
 
   Group::sync();
   if (role == Role::kMma) Group::free(kTmemColumns);

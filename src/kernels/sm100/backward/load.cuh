@@ -21,10 +21,10 @@ struct TileSource {
   int batch;
 };
 
-template <BwdTraits T>
+template <BwdTraits T, Part kPart>
 class Loader {
  public:
-  __device__ explicit Loader(const Context<T>& context)
+  __device__ explicit Loader(const Context<T, kPart>& context)
       : c(context),
         p(context.params),
         w(context.work()),
@@ -48,12 +48,15 @@ class Loader {
     for (Steps steps(w, p.group); !steps.is_done(); steps.advance(w)) {
       const bool is_first = steps.left == w.steps;
       load_stats(steps);
+      // Where works are split dO is free first.
+      const bool dout_first = kPart == Part::kDkAndDq && !is_first;
+      if (dout_first) load_dout(steps);
       load_q(steps);
-      if (is_first) {
+      if (kPart != Part::kDv && is_first) {
         load<VTile<kKeys, T.head_dim_v>>(key_source(p.maps.v, 0, w.first_key), c.kSmem.v, kVFull, 0,
                                          keys - w.first_key);
       }
-      load_dout(steps);
+      if (!dout_first) load_dout(steps);
       if constexpr (T.cta_group > 1) {
         load_dout_sum(steps);
         load_q_sum(steps);
@@ -72,6 +75,7 @@ class Loader {
  private:
   static constexpr int kAll = 1 << 30;  // rows: none is past the end
   static constexpr bool kQTwice = q_twice(T);
+  static constexpr int kBlockRows = block_rows(T), kStatBytes = stat_bytes(T);
 
   // A tile of kRows rows, and how many of them a TMA box has.
   template <int kTileRows, int kTileColumns, int kSlabColumns, int kMaxBox>
@@ -99,7 +103,7 @@ class Loader {
     } else {
       c.wait(kQSumEmpty, q_sum.stage(), q_sum.phase() ^ 1);
     }
-    load<QkTile<kRows, loaded_columns(dk_columns(T)), q_rows(T)>>(
+    load<QkTile<kBlockRows, loaded_columns(dk_columns(T)), q_rows(T)>>(
         query_source(p.maps.q, rank * dk_columns(T), steps, 0),
         c.kSmem.q_sum + q_sum.stage() * q_sum_bytes(T), kQSumFull, q_sum.stage(),
         rows_left(steps, 0));
@@ -116,7 +120,7 @@ class Loader {
   }
   __device__ void load_dout_sum(const Steps& steps) {
     c.wait(kDoutSumEmpty, dout_sum.stage(), dout_sum.phase() ^ 1);
-    load<VTile<kRows, loaded_columns(dv_columns(T)), q_rows(T)>>(
+    load<VTile<kBlockRows, loaded_columns(dv_columns(T)), q_rows(T)>>(
         query_source(p.maps.dout, rank * dv_columns(T), steps, 0),
         c.kSmem.dout_sum + dout_sum.stage() * dout_sum_bytes(T), kDoutSumFull, dout_sum.stage(),
         rows_left(steps, 0));
@@ -128,12 +132,12 @@ class Loader {
                                      int first) const {
     const bool is_zero = &map == &p.maps.dout && p.inputs.dout.data == nullptr;
     return {is_zero ? nullptr : &map, column, steps.head,
-            w.sequence.offset_q + steps.m_block() * kRows + first,
+            w.sequence.offset_q + steps.m_block() * kBlockRows + first,
             p.sequences.cu_seqlens_q != nullptr ? 0 : w.sequence.batch};
   }
   __device__ int rows_left(const Steps& steps, int first) const {
     const bool clears = p.sequences.cu_seqlens_q != nullptr || p.sequences.seqused_q != nullptr;
-    return clears ? w.sequence.seqlen_q - steps.m_block() * kRows - first : kAll;
+    return clears ? w.sequence.seqlen_q - steps.m_block() * kBlockRows - first : kAll;
   }
 
   // A tile in slabs to `to`. `valid` rows are inside the sequence: the others become zero.
@@ -185,10 +189,10 @@ class Loader {
     }
   }
 
-  // The workspace has blocks of kQueryRows rows: a block here is two of them, of which the second
-  // may not be there. Its values are those of the last one then, and no product sees them.
+  // The workspace has blocks of kQueryRows rows: a block here may be two of them, of which the
+  // second may not be there. Its values are those of the last one then, and no product sees them.
   __device__ void load_stats(const Steps& steps) {
-    constexpr int kParts = kRows / kQueryRows, kPartBytes = kQueryRows * 4;
+    constexpr int kParts = kBlockRows / kQueryRows, kPartBytes = kQueryRows * 4;
     const int64_t first = first_query_block(p, w.sequence, steps.head);
     const int last = num_query_blocks(w.sequence.seqlen_q) - 1;
     c.wait(kStatsEmpty, stats.stage(), stats.phase() ^ 1);
@@ -226,13 +230,13 @@ class Loader {
     }
   }
 
-  const Context<T>& c;
+  const Context<T, kPart>& c;
   const BwdParams& p;
   const Work& w;
   const int rank;
-  PipelineState<T.q_stages> q;
+  PipelineState<q_stages(T, kPart)> q;
   PipelineState<T.sum_stages> q_sum;
-  PipelineState<T.dout_stages> dout;
+  PipelineState<dout_stages(T, kPart)> dout;
   PipelineState<T.sum_stages> dout_sum;
   PipelineState<kStatStages> stats;
   PhasesOf<T, kRaw> raw;

@@ -6,7 +6,10 @@
 // so that P of a block is computed under dK and dQ of the one before, and dS under dV and the next
 // S. Where P is apart, S(i + 1) comes before dV(i): it waits for no P. Where dQ lies over S, dQ(i)
 // comes after dP(i + 1): S(i + 1) is in registers by then. In turn: S, dP, dV, dK and dQ of a
-// block, then the next one's.
+// block, then the next one's. Where works are split, those for dv leave out what they do not need
+// of the order of P apart, and the others have dP(i + 1), whose dO is free early, before S(i + 1):
+//
+//   ... | dK(i) | dQ(i) | dP(i + 1) | S(i + 1) | dK(i + 1) | ...
 #pragma once
 
 #include "kernels/sm100/backward/context.cuh"
@@ -16,10 +19,10 @@
 
 namespace fa4::sm100::bwd {
 
-template <BwdTraits T>
+template <BwdTraits T, Part kPart>
 class MmaIssuer {
  public:
-  __device__ explicit MmaIssuer(const Context<T>& context)
+  __device__ explicit MmaIssuer(const Context<T, kPart>& context)
       : c(context),
         tmem{*reinterpret_cast<uint32_t*>(context.smem + context.kSmem.tmem)},
         base(__shfl_sync(0xffffffffu, ptx::smem_addr(context.smem).value >> 4 & 0x3fff, 0)) {}
@@ -31,6 +34,10 @@ class MmaIssuer {
     c.wait(kKFull, 0, 0);
     if constexpr (in_turn(T)) {
       issue_in_turn(steps);
+    } else if constexpr (kPart == Part::kDkAndDq) {
+      issue_dk_and_dq(steps);
+    } else if constexpr (kPart == Part::kDv) {
+      issue_dv_alone(steps);
     } else {
       issue_ahead(steps);
     }
@@ -43,11 +50,16 @@ class MmaIssuer {
   static constexpr int kGroup = T.cta_group;
   static constexpr bool kPair = kGroup > 1, kLateDq = dq_over_s(T);
   static constexpr int kSteps = 4;  // products of one statement, where a slab has as many
+  static constexpr int kRows = block_rows(T);
+  static constexpr int kQStages = q_stages(T, kPart), kDoutStages = dout_stages(T, kPart);
   static constexpr uint32_t kScores = umma_instruction(T.element, group_keys(T), kRows, false);
   static constexpr uint32_t kDv = umma_instruction(T.element, group_keys(T), T.head_dim_v, true);
   static constexpr uint32_t kDk = umma_instruction(T.element, group_keys(T), T.head_dim, true);
   static constexpr uint32_t kDq = umma_instruction(T.element, kRows, T.head_dim, true, true);
+  static constexpr uint32_t kTransposedDq =
+      umma_instruction(T.element, kDqLanes, kRows, true, true);
 
+  static constexpr TmemLayout kTmem = Context<T, kPart>::kTmem;
   static constexpr int kQSumBytes = kPair ? q_sum_bytes(T) : q_bytes(T);
   static constexpr int kDoutSumBytes = kPair ? dout_sum_bytes(T) : dout_bytes(T);
 
@@ -82,6 +94,29 @@ class MmaIssuer {
     }
   }
 
+  __device__ void issue_dv_alone(int steps) {
+#pragma unroll 1
+    for (int i = -1; i < steps; ++i) {
+      const bool has_next = i + 1 < steps;
+      if (has_next) issue_s(i + 1);
+      if (i >= 0) issue_dv(i, has_next);
+    }
+  }
+
+  __device__ void issue_dk_and_dq(int steps) {
+    issue_s(0);
+    c.wait(kVFull, 0, 0);
+    issue_dp(0);
+#pragma unroll 1
+    for (int i = 0; i < steps; ++i) {
+      issue_dk(i);
+      issue_transposed_dq();
+      if (i + 1 == steps) break;
+      issue_dp(i + 1);
+      issue_s(i + 1);
+    }
+  }
+
   __device__ void commit(int kind, int stage = 0) const {
     if (ptx::elect_sync()) c.group.commit(c.barrier(kind, stage));
   }
@@ -101,24 +136,24 @@ class MmaIssuer {
 
   // Sᵀ = K Qᵀ - lse. S is free when dV of the P in its place was issued, or compute has loaded it.
   __device__ void issue_s(int i) {
-    const int stage = wait_for_stage<T.q_stages>(kQFull, i);
+    const int stage = wait_for_stage<kQStages>(kQFull, i);
     if constexpr (T.apart) wait_for(kSFree);
     multiply_scores<QkDescriptor, T.head_dim>(c.kTmem.s, c.kSmem.k, c.kSmem.q + stage * q_bytes(T));
     if constexpr (takes_lse_off(T)) take_off(c.kTmem.s, c.kSmem.lse, kLseFull);
     commit(kSFull);
-    if constexpr (kPair) commit(kQEmpty, stage);
+    if constexpr (kPair || kPart == Part::kDv) commit(kQEmpty, stage);
   }
 
   // dPᵀ = V dOᵀ - delta. dP of the block before is in registers, since its dK was issued; dQ in its
   // place must be.
   __device__ void issue_dp(int i) {
-    const int stage = wait_for_stage<T.dout_stages>(kDoutFull, i);
+    const int stage = wait_for_stage<kDoutStages>(kDoutFull, i);
     if constexpr (!T.apart && !kLateDq && !in_turn(T)) wait_for(kDqFree);
     multiply_scores<VDescriptor, T.head_dim_v>(c.kTmem.dp, c.kSmem.v,
                                                c.kSmem.dout + stage * dout_bytes(T));
     take_off(c.kTmem.dp, c.kSmem.delta, kDeltaFull);
     commit(kDpFull);
-    if constexpr (kPair) commit(kDoutEmpty, stage);
+    if constexpr (kPair || kPart == Part::kDkAndDq) commit(kDoutEmpty, stage);
   }
 
   // D -= a number of each query: a step more, whose operands lie without a swizzle, 128 bytes from
@@ -136,22 +171,24 @@ class MmaIssuer {
 
   // dV += Pᵀ dO
   __device__ void issue_dv(int i, bool has_next) {
-    constexpr int kStages = kPair ? T.sum_stages : T.dout_stages;
-    const int stage = kPair ? wait_for_stage<kStages>(kDoutSumFull, i) : i % kStages;
+    constexpr int kStages = kPair ? T.sum_stages : kDoutStages;
+    const int stage = kPair                ? wait_for_stage<kStages>(kDoutSumFull, i)
+                      : kPart == Part::kDv ? wait_for_stage<kStages>(kDoutFull, i)
+                                           : i % kStages;
     wait_for(kPFull);
-    add_up<VDescriptor, kDv, Context<T>::kTmem.p_stride>(
-        c.kTmem.dv, c.kTmem.p, c.kSmem.dout_sum + stage * kDoutSumBytes, i > 0);
+    add_up<VDescriptor, kDv, kTmem.p_stride>(c.kTmem.dv, c.kTmem.p,
+                                             c.kSmem.dout_sum + stage * kDoutSumBytes, i > 0);
     commit(kPair ? kDoutSumEmpty : kDoutEmpty, stage);
     if (T.apart && has_next) commit(kPFree);
   }
 
   // dK += dSᵀ Q
   __device__ void issue_dk(int i) {
-    constexpr int kStages = kPair ? T.sum_stages : T.q_stages;
+    constexpr int kStages = kPair ? T.sum_stages : kQStages;
     const int stage = kPair ? wait_for_stage<kStages>(kQSumFull, i) : i % kStages;
     wait_for(kDsFull);
-    add_up<QkDescriptor, kDk, kColumns>(c.kTmem.dk, c.kTmem.ds, c.kSmem.q_sum + stage * kQSumBytes,
-                                        i > 0);
+    add_up<QkDescriptor, kDk, own_rows(T)>(c.kTmem.dk, c.kTmem.ds,
+                                           c.kSmem.q_sum + stage * kQSumBytes, i > 0);
     commit(kPair ? kQSumEmpty : kQEmpty, stage);
   }
 
@@ -177,7 +214,28 @@ class MmaIssuer {
     if constexpr (kLateDq) commit(kDsFree);
   }
 
-  // The group's keys x 128 queries, both operands' rows along the contracted dimension.
+  // dQᵀ = Kᵀ dSᵀ: with a column a lane a block of 64 queries takes all lanes of tensor memory.
+  __device__ void issue_transposed_dq() {
+    wait_for(kDqFree);
+    constexpr int kStep = kMmaK * QkDescriptor::kRowBytes / 16;
+    constexpr int kSlabBytes = kKeys * QkDescriptor::kRowBytes;
+    const uint32_t ds = base + (ds_slab_bytes(T) >> 4 << 16) + (c.kSmem.ds >> 4);
+    const uint32_t k = base + (kSlabBytes >> 4 << 16) + (c.kSmem.k >> 4);
+    unroll<dq_products(T)>([&](auto product) {
+      constexpr int kFirst = product.value * kDqLanes / qk_slab(T) * kSlabBytes / 16;
+      unroll<kKeys / (kSteps * kMmaK)>([&](auto part) {
+        constexpr int kBegin = part.value * kSteps * kStep;
+        if (ptx::elect_sync()) {
+          ptx::tcgen05_mma_f16_ss<kGroup, kSteps, kFirst + kBegin, kStep, kBegin, kStep>(
+              tmem + (c.kTmem.dq + product.value * kRows), k, ds, QkDescriptor::kHighWord,
+              kTransposedDq, part.value > 0);
+        }
+      });
+    });
+    commit(kDqFull);
+  }
+
+  // The group's keys x the block's queries, both operands' rows along the contracted dimension.
   template <class Descriptor, int kHeadDim>
   __device__ void multiply_scores(int d, int a, int b) const {
     constexpr int kSlab = Descriptor::kRowBytes / kElementBytes;
@@ -192,17 +250,17 @@ class MmaIssuer {
     });
   }
 
-  // The first operand from tensor memory, where a compute warpgroup has left 64 queries of it; the
+  // The first operand from tensor memory, where a compute warpgroup has left its queries of it; the
   // second one's contracted dimension, the queries, runs over its rows.
   template <class Descriptor, uint32_t kInstruction, int kStride>
   __device__ void add_up(int d, int a, int b, bool accumulate) const {
     const uint32_t words = base + (kRows * Descriptor::kRowBytes >> 4 << 16) + (b >> 4);
     unroll<kComputeWarpgroups>([&](auto part) {
-      static_assert(kColumns == kSteps * kMmaK);
+      constexpr int kOwnSteps = own_rows(T) / kMmaK;
       constexpr int kStep = kMmaK * Descriptor::kRowBytes / 16;
       if (ptx::elect_sync()) {
-        ptx::tcgen05_mma_f16_ts<kGroup, kSteps, part.value * kStride, kMmaK / 2,
-                                part.value * kSteps * kStep, kStep>(
+        ptx::tcgen05_mma_f16_ts<kGroup, kOwnSteps, part.value * kStride, kMmaK / 2,
+                                part.value * kOwnSteps * kStep, kStep>(
             tmem + d, tmem + a, words, Descriptor::kHighWord, kInstruction,
             accumulate || part.value > 0);
       }
@@ -213,7 +271,7 @@ class MmaIssuer {
   // next, which is not used.
   __device__ uint32_t k_major(int tile) const { return base + (1 << 16) + (tile >> 4); }
 
-  const Context<T>& c;
+  const Context<T, kPart>& c;
   const ptx::TmemAddr tmem;
   const uint32_t base;  // of shared memory, in a descriptor
   PhasesOf<T, kSFree, kPFull, kLseFull, kDeltaFull, kDsFull, kDsRelayed, kDqFree> phases;

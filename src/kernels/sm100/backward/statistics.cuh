@@ -8,10 +8,10 @@
 
 namespace fa4::sm100::bwd {
 
-template <BwdTraits T>
+template <BwdTraits T, Part kPart>
 class StatisticSplitter {
  public:
-  __device__ explicit StatisticSplitter(const Context<T>& context)
+  __device__ explicit StatisticSplitter(const Context<T, kPart>& context)
       : c(context), lane(threadIdx.x % kWarpThreads) {}
 
   // The parts of a block are read by the last step of S and of dP: when that is done, the next
@@ -34,6 +34,7 @@ class StatisticSplitter {
         if (i > 0) phases.wait(c, kSFull);
         hand_over(lse, c.kSmem.lse, kLseFull);
       }
+      if constexpr (kPart == Part::kDv) continue;
       if (i > 0) phases.wait(c, kDpFull);
       hand_over(delta, c.kSmem.delta, kDeltaFull);
     }
@@ -45,7 +46,7 @@ class StatisticSplitter {
 
   // One statistic of this CTA's rows of the block.
   __device__ void read(Rows& r, int statistic) const {
-    const int place = c.kSmem.stats + (2 * stats.stage() + statistic) * kStatBytes;
+    const int place = c.kSmem.stats + (2 * stats.stage() + statistic) * stat_bytes(T);
     const auto* from = reinterpret_cast<const float*>(c.smem + place) + c.group.rank * q_rows(T);
 #pragma unroll
     for (int i = 0; i < kRowsOfLane; ++i) r[i] = from[lane + i * kWarpThreads];
@@ -75,13 +76,13 @@ class StatisticSplitter {
   }
 
   __device__ static uint4 split(float x) {
-    constexpr Element kPart = Element::kBF16;
+    constexpr Element kOfParts = Element::kBF16;
     float parts[3];
     split_in_bf16(x, parts);
-    return {pack<kPart>(parts[0], parts[1]), pack<kPart>(parts[2], 0.0f), 0, 0};
+    return {pack<kOfParts>(parts[0], parts[1]), pack<kOfParts>(parts[2], 0.0f), 0, 0};
   }
 
-  const Context<T>& c;
+  const Context<T, kPart>& c;
   const int lane;
   PipelineState<kStatStages> stats;
   PhasesOf<T, kSFull, kDpFull> phases;

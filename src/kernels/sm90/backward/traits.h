@@ -40,8 +40,6 @@ inline constexpr int kWarpgroupKeys = 64;                       // those of one 
 inline constexpr int kKeys = kMathWarpgroups * kWarpgroupKeys;  // of a block
 inline constexpr int kNumThreads = (2 + kMathWarpgroups) * kWarpgroupThreads;
 
-// What a work computes.
-enum class Part { kAll, kDkAndDq, kDv };
 constexpr int num_parts(const BwdTraits& t) { return t.split ? 2 : 1; }
 constexpr Part part_with_dk(const BwdTraits& t) { return t.split ? Part::kDkAndDq : Part::kAll; }
 // Works for dv alone have rings of Q and dO of their own, in the same place and in that of V, which
