@@ -84,7 +84,7 @@ if [ "$mode" = rehearse ]; then
 else
   verify=(--suite full --repeat 2)
   bench=(--seqlen "1024,2048,4096,8192,16384,32768" --dtype "bf16,f16" --rounds 7)
-  forward_dims=64,96,128,256 backward_dims=64,96,128
+  forward_dims=64,96,128,256 backward_dims=64,96,128,256
   sweep=(--head-dim "64,96,128,192,256" --seqlen "2048,8192" --rounds 7)
 fi
 if [ "$mode" != rehearse ]; then
