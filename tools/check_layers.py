@@ -17,7 +17,7 @@ MAX_LINES = 700
 CODE = {".h", ".cc", ".cuh", ".c", ".S", ".in"}
 TEXT = CODE | {".py", ".sh", ".cmake", ".txt", ".md", ".yml", ".json"}
 
-TRAITS = r"kernels/(\w+/)*traits\.h"
+TRAITS = r"kernels/(\w+/)*(traits|layout)\.h"
 TRAITS_MATH = r"kernels/(\w+/)*(traits|\w+_math)\.h"
 TRAITS_PARAMS = r"kernels/(\w+/)*(traits|params)\.h"
 
@@ -178,8 +178,9 @@ def violations(root):
 
 PLANTED = [  # file, its content, what the report must say; None: nothing
     ("src/core/good.h", '// asm("x"); getenv\n#include <string>\n', None),
-    ("src/plan/good.cc", '#include "core/good.h"\n#include "kernels/sm90/forward/traits.h"\n', None),
+    ("src/plan/good.cc", '#include "core/good.h"\n#include "kernels/sm90/forward/traits.h"\n#include "kernels/sm90/forward/layout.h"\n', None),
     ("src/kernels/sm90/forward/traits.h", "#pragma once\n", None),
+    ("src/kernels/sm90/forward/layout.h", "#pragma once\n", None),
     ("src/kernels/forward/params.h", "#pragma once\n", None),
     ("src/kernels/ptx/good.cuh", 'inline void f() { asm volatile("nop;"); }\n', None),
     ("src/core/config.cc", 'auto* x = getenv("FA4_LOG");\n', None),
