@@ -7,7 +7,9 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "emulator/error.h"
 #include "emulator/isa/code.h"
@@ -252,22 +254,20 @@ uint64_t Machine::Impl::workspace_of(const Code& code) {
   return workspace;
 }
 
+// Of the name; without one, of the only entry.
 const Code& Machine::Impl::kernel(const ModuleHandle& handle, std::string_view name) {
   LoadedModule& loaded = module_of(handle);
-  std::string wanted(name);
-  std::string names;
-  bool found = false;
-  int entries = 0;
+  std::vector<std::string_view> entries;
   for (const Function& function : loaded.module->functions) {
-    if (!function.is_entry || function.is_declaration) continue;
-    ++entries;
-    names += (names.empty() ? "" : ", ") + std::string(function.name);
-    if (name.empty()) wanted = function.name;
-    found |= function.name == wanted;
+    if (function.is_entry && !function.is_declaration) entries.push_back(function.name);
   }
-  if (!found || (name.empty() && entries != 1)) {
-    throw InputError(fmt::format("kernel '{}'; the module has: {}", name, names));
+  const bool is_only = name.empty() && entries.size() == 1;
+  const auto found = is_only ? entries.begin() : std::find(entries.begin(), entries.end(), name);
+  if (found == entries.end()) {
+    throw InputError(
+        fmt::format("kernel '{}'; the module has: {}", name, fmt::join(entries, ", ")));
   }
+  std::string wanted(*found);
   auto& code = loaded.kernels[wanted];
   if (code == nullptr) code = decode_kernel(loaded.module, wanted, loaded.variables.addresses);
   return *code;
