@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/device_spec.h"
-#include "plan/gpu_backward_plan.h"
+#include "plan/backward_order.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::internal {
