@@ -31,7 +31,7 @@ constexpr bool in_turn(const BwdTraits& t) {
 // Columns of head_dim in a product of dQᵀ, and how many products there are.
 inline constexpr int kDqLanes = 128;
 constexpr int dq_products(const BwdTraits& t) { return t.head_dim / kDqLanes; }
-// A work has the sums of dV, or those of dK and dQᵀ, in the same place.
+// Where works are split: the sums of dV, or in their place those of dK and, behind them, dQᵀ.
 constexpr TmemLayout split_tmem_layout(const BwdTraits& t) {
   TmemLayout m{};
   m.dp = m.s + block_rows(t);
@@ -199,7 +199,8 @@ constexpr SmemLayout smem_layout(const BwdTraits& t, Part part) {
   return s;
 }
 
-// What begins where this layout, which is the same for all works of a kernel, ends.
+// Of the works that need most of it. What comes behind the tiles lies at the same places in all
+// works of a kernel.
 constexpr SmemLayout smem_layout(const BwdTraits& t) {
   return smem_layout(t, t.split ? Part::kDkAndDq : Part::kAll);
 }
