@@ -99,8 +99,9 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
               seqused_q=None, seqused_k=None):
     """Exact attention of (batch, seqlen, heads, head_dim), as `fa4cpp.flash_attn_func` defines it.
 
-    Under jit, grad (of q, k, v and sink, through out and lse), vmap and shard_map over batch and heads. On the CPU and on
-    CUDA, where calls may be recorded in command buffers.
+    Under jit, grad (of q, k, v and sink, through out and lse), vmap and shard_map over batch and heads. Arrays that a jit finds
+    sharded over batch or heads stay so: each device computes its own. On the CPU and on CUDA, where calls may be recorded in
+    command buffers.
 
     Parameters
     ----------

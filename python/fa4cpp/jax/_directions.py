@@ -3,12 +3,13 @@
 import jax
 import jax.numpy as jnp
 
-from . import _calls
+from . import _calls, _sharding
 
 
 def forward(options, arrays):
     """(out, lse) of q, k, v and, where they are given, sink, seqused_q, seqused_k."""
-    return _mapped(_forward, options, {name: array for name, array in arrays.items() if array is not None}, "sink")
+    made = _mapped(_forward, options, {name: array for name, array in arrays.items() if array is not None}, "sink")
+    return made["out"], made["lse"]
 
 
 def backward(options, arrays):
@@ -24,7 +25,7 @@ def _forward(options, arrays):
     made = _calls.call("forward", _calls.problem_of(arrays, options), arrays,
                        {"out": ((batch, rows, heads, v.shape[3]), q.dtype), "lse": ((batch, heads, rows), jnp.float32)})
     used = arrays.get("seqused_q")
-    return _zero_unused(made["out"], used, 1), _zero_unused(made["lse"], used, 2)
+    return {"out": _zero_unused(made["out"], used, 1), "lse": _zero_unused(made["lse"], used, 2)}
 
 
 def _backward(options, arrays):
@@ -50,7 +51,7 @@ def _mapped(compute, options, arrays, alone, together=True):
 
     Where `together` is false, or `alone` is mapped, the calls are made one after the other.
     """
-    run = jax.custom_batching.custom_vmap(lambda arrays: compute(options, arrays))
+    run = jax.custom_batching.custom_vmap(lambda arrays: _sharding.partitioned(lambda shards: compute(options, shards), arrays))
 
     @run.def_vmap
     def _(size, in_batched, arrays):

@@ -118,7 +118,7 @@ def test_used_lengths_are_split_too():
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_arrays_that_jit_finds_sharded(split):
-    """Without shard_map XLA gathers a call's operands on every device, each of which computes all of it."""
+    """Without shard_map XLA cuts the calls over sequences and heads by itself."""
     inputs = arrays(batch=4)
     function = functools.partial(attention, causal=True)
     given = placed(inputs, SPLITS[split])

@@ -116,6 +116,47 @@ class Jax(unittest.TestCase):
             for one, other in zip(gradients(sharded), gradients(attention)):
                 self.close(one, other)
 
+    def test_jit_of_sharded_arrays_cuts_the_call(self):
+        """Over sequences and heads, without a shard_map and without a gathered operand; what it does not cut, it gathers."""
+        devices = numpy.array(jax.devices()[:4])
+        if len(devices) < 4:
+            self.skipTest("XLA_FLAGS gives fewer than 4 devices")
+        one, two = jax.sharding.Mesh(devices, ("x",)), jax.sharding.Mesh(devices.reshape(2, 2), ("b", "h"))
+        used = jnp.array([4, 11, 1, 7], jnp.int32)
+        for mesh, sequences, heads, of_q, of_k, is_cut in ((one, "x", None, 8, 2, True), (one, None, "x", 8, 4, True), (one, None, "x", 8, 8, True),
+                                                           (two, "b", "h", 8, 2, True), (two, ("b", "h"), None, 8, 1, True), (two, "h", "b", 8, 4, True),
+                                                           (one, None, "x", 8, 2, False), (one, None, "x", 8, 1, False)):
+            inputs = some(4, 8, of_q, 32), some(4, 12, of_k, 32, seed=1), some(4, 12, of_k, 16, seed=2), some(of_q, seed=3)
+
+            def loss(q, k, v, sink):
+                out, lse = fa4cpp.jax.attention(q, k, v, sink=sink, causal=True, seqused_k=used, return_lse=True)
+                return (out ** 2).sum() + jnp.where(jnp.isfinite(lse), lse, 0).sum(), out
+
+            def placed(array, *axes):
+                return jax.device_put(array, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes)))
+
+            step = jax.jit(jax.grad(loss, (0, 1, 2, 3), has_aux=True))
+            of_keys = heads if is_cut else None
+            given = (placed(inputs[0], sequences, None, heads), *(placed(array, sequences, None, of_keys) for array in inputs[1:3]),
+                     placed(inputs[3], heads))
+            with self.subTest(sequences=sequences, heads=heads, of=(of_q, of_k)):
+                self.assertEqual("all-gather" in step.lower(*given).compile().as_text(), not is_cut)
+                (gradients, out), (wanted, alone) = step(*given), step(*inputs)
+                if is_cut:
+                    self.assertTrue(out.sharding.is_equivalent_to(given[0].sharding, out.ndim))
+                self.close(numpy.asarray(out), numpy.asarray(alone), 1e-6)
+                for ours, true in zip(gradients, wanted):
+                    self.close(numpy.asarray(ours), numpy.asarray(true), 1e-5)
+
+    def test_jit_of_arrays_cut_over_their_rows(self):
+        """Which no call can be: they are gathered."""
+        if len(jax.devices()) < 4:
+            self.skipTest("XLA_FLAGS gives fewer than 4 devices")
+        spec = jax.sharding.NamedSharding(jax.sharding.Mesh(numpy.array(jax.devices()[:4]), ("x",)), jax.sharding.PartitionSpec(None, "x"))
+        inputs = [some(2, 8, 2, 32, seed=i) for i in range(3)]
+        out = jax.jit(lambda *arrays: fa4cpp.jax.attention(*arrays, causal=True))(*(jax.device_put(array, spec) for array in inputs))
+        self.close(numpy.asarray(out), numpy.asarray(fa4cpp.jax.attention(*inputs, causal=True)), 1e-6)
+
     def test_the_twin_of_jax_nn(self):
         ours, theirs = (inspect.signature(function) for function in (fa4cpp.jax.dot_product_attention, jax.nn.dot_product_attention))
         names = [(each.name, each.kind, each.default) for each in theirs.parameters.values()]

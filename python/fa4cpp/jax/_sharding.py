@@ -1,0 +1,97 @@
+"""Calls under a jit of sharded arrays: XLA cuts them over sequences and heads, as `jax.shard_map` would."""
+
+import inspect
+import math
+
+import jax
+import numpy
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from . import _axes
+
+# Dimensions of one letter are cut alike. Of h, the query heads, and k, the key heads, see _head_rule.
+_DIMENSIONS = {"q": "b i h d", "k": "b j k d", "v": "b j k e", "sink": "h", "seqused_q": "b", "seqused_k": "b",
+               "out": "b i h e", "lse": "b h i", "dout": "b i h e", "dlse": "b h i",
+               "dq": "b i h d", "dk": "b j k d", "dv": "b j k e", "dsink": "h"}
+_WHOLE = "ijde"
+# Of versions that have no rules XLA gathers the operands, and each device computes all of them.
+_HAS_RULES = "sharding_rule" in inspect.signature(custom_partitioning.def_partition).parameters
+
+
+def partitioned(compute, arrays):
+    """compute(arrays), results by name of arrays by name, by as many devices as hold shards of them."""
+    if not _HAS_RULES or any(_axes.varying(array) for array in arrays.values()):  # the latter are shards already
+        return compute(arrays)
+    results = ("out", "lse") if "dout" not in arrays else ("dq", "dk", "dv", "dsink") if "sink" in arrays else ("dq", "dk", "dv")
+    batch, heads_q, heads_kv = arrays["q"].shape[0], arrays["q"].shape[2], arrays["k"].shape[2]
+    # One key head serves all query heads. Its gradients are sums over them, in the inputs' type: of parts they would be rounded twice.
+    shares_head = heads_kv == 1 < heads_q
+    heads_to_cut = heads_q if shares_head and "dout" not in arrays else heads_kv
+
+    def shardings(mesh, of_q):
+        """By name, and the axes over which sequences are cut."""
+        sequences, _, heads, _ = _axes_of(of_q, mesh, arrays["q"].shape)
+        sequences = _even(mesh, sequences, batch)
+        heads = _even(mesh, heads, heads_to_cut)
+        axes = {"b": sequences, "h": heads, "k": None if shares_head else heads}
+        return {name: NamedSharding(mesh, PartitionSpec(*map(axes.get, dimensions.split()))) for name, dimensions in _DIMENSIONS.items()}, sequences
+
+    def partition(mesh, operands, _):
+        mesh = _known(mesh, operands[0]["q"])
+        of, sequences = shardings(mesh, operands[0]["q"].sharding)
+
+        def lowered(shards):
+            made = compute(shards)
+            if "dsink" in made and sequences is not None:
+                made["dsink"] = jax.lax.psum(made["dsink"], sequences)
+            return made
+
+        return mesh, lowered, {name: of[name] for name in results}, ({name: of[name] for name in arrays},)
+
+    def infer(mesh, operands, _):
+        of, _ = shardings(_known(mesh, operands[0]["q"]), operands[0]["q"].sharding)
+        return {name: of[name] for name in results}
+
+    def rule(mesh, *_):
+        """And what of it must not be cut. Where heads fit no axis, those of q and of k have nothing to do with each other: else XLA would cut
+        both over a part of an axis, for which JAX has no name."""
+        fits = mesh.empty or any(size > 1 and heads_to_cut % size == 0 for size in mesh.shape.values())
+        of_heads, sizes = _head_rule(heads_q, heads_kv) if fits else ("h", {})
+        text = " -> ".join(", ".join(_DIMENSIONS[name].replace("h", of_heads) for name in sorted(names)) for names in (arrays, results))
+        whole = _WHOLE + ("g" if fits else "hk")
+        return text, {"need_replication_factors": tuple(dict.fromkeys(letter for letter in text if letter in whole)), **sizes}
+
+    call = custom_partitioning(compute)
+    call.def_partition(partition, infer_sharding_from_operands=infer, decode_shardings=False, sharding_rule=rule)
+    return call(arrays)
+
+
+def _head_rule(heads_q, heads_kv):
+    """What a rule says for the query heads, so that they are cut where their key heads are; and the sizes that it names."""
+    if heads_q == heads_kv:
+        return "k", {}
+    return ("h", {}) if heads_kv == 1 else ("(k g)", {"g": heads_q // heads_kv})
+
+
+def _known(mesh, operand):
+    """The mesh, or where arrays have none in common one of their devices in their order."""
+    return mesh if mesh.size else Mesh(numpy.array(list(operand.sharding.devices_indices_map(operand.shape))), ("devices",))
+
+
+def _axes_of(sharding, mesh, shape):
+    """Of each dimension the mesh's axes that cut it, the one of the longest pieces first; None where no whole axes do."""
+    pieces = sharding.devices_indices_map(shape)
+    found = []
+    for dimension in range(len(shape)):
+        begins = numpy.array([pieces[device][dimension].start or 0 for device in mesh.devices.flat]).reshape(mesh.devices.shape)
+        steps = {name: begins.take(1, axis).min() - begins.take(0, axis).min() for axis, name in enumerate(mesh.axis_names) if mesh.shape[name] > 1}
+        axes = tuple(sorted((name for name in steps if steps[name]), key=steps.get, reverse=True))
+        is_whole = len(numpy.unique(begins)) == math.prod(mesh.shape[name] for name in axes)
+        found.append(axes if axes and is_whole else None)
+    return found
+
+
+def _even(mesh, axes, size):
+    """The mesh's axes, unless they do not cut `size` evenly."""
+    return None if axes is None or size % math.prod(mesh.shape[name] for name in axes) else axes
