@@ -54,8 +54,8 @@ def partitioned(compute, arrays):
         return {name: of[name] for name in results}
 
     def rule(mesh, *_):
-        """And what of it must not be cut. Where heads fit no axis, those of q and of k have nothing to do with each other: else XLA would cut
-        both over a part of an axis, for which JAX has no name."""
+        """Which dimensions are cut alike, and which never. Where no axis cuts the heads evenly, those of q and of k have nothing to do with each
+        other: else XLA would cut both over a part of an axis, for which JAX has no name."""
         fits = mesh.empty or any(size > 1 and heads_to_cut % size == 0 for size in mesh.shape.values())
         of_heads, sizes = _head_rule(heads_q, heads_kv) if fits else ("h", {})
         text = " -> ".join(", ".join(_DIMENSIONS[name].replace("h", of_heads) for name in sorted(names)) for names in (arrays, results))
