@@ -1,6 +1,5 @@
 """Calls under a jit of sharded arrays: XLA cuts them over sequences and heads, as `jax.shard_map` would."""
 
-import inspect
 import math
 
 import jax
@@ -15,13 +14,11 @@ _DIMENSIONS = {"q": "b i h d", "k": "b j k d", "v": "b j k e", "sink": "h", "seq
                "out": "b i h e", "lse": "b h i", "dout": "b i h e", "dlse": "b h i",
                "dq": "b i h d", "dk": "b j k d", "dv": "b j k e", "dsink": "h"}
 _WHOLE = "ijde"
-# Of versions that have no rules XLA gathers the operands, and each device computes all of them.
-_HAS_RULES = "sharding_rule" in inspect.signature(custom_partitioning.def_partition).parameters
 
 
 def partitioned(compute, arrays):
     """compute(arrays), results by name of arrays by name, by as many devices as hold shards of them."""
-    if not _HAS_RULES or any(_axes.varying(array) for array in arrays.values()):  # the latter are shards already
+    if any(_axes.varying(array) for array in arrays.values()):  # they are shards already
         return compute(arrays)
     results = ("out", "lse") if "dout" not in arrays else ("dq", "dk", "dv", "dsink") if "sink" in arrays else ("dq", "dk", "dv")
     batch, heads_q, heads_kv = arrays["q"].shape[0], arrays["q"].shape[2], arrays["k"].shape[2]
@@ -31,9 +28,9 @@ def partitioned(compute, arrays):
 
     def shardings(mesh, of_q):
         """By name, and the axes over which sequences are cut."""
-        sequences, _, heads, _ = _axes_of(of_q, mesh, arrays["q"].shape)
-        sequences = _even(mesh, sequences, batch)
-        heads = _even(mesh, heads, heads_to_cut)
+        pieces = of_q.devices_indices_map(arrays["q"].shape)
+        sequences = _even(mesh, _axes_of(pieces, mesh, 0), batch)
+        heads = _even(mesh, _axes_of(pieces, mesh, 2), heads_to_cut)
         axes = {"b": sequences, "h": heads, "k": None if shares_head else heads}
         return {name: NamedSharding(mesh, PartitionSpec(*map(axes.get, dimensions.split()))) for name, dimensions in _DIMENSIONS.items()}, sequences
 
@@ -79,17 +76,13 @@ def _known(mesh, operand):
     return mesh if mesh.size else Mesh(numpy.array(list(operand.sharding.devices_indices_map(operand.shape))), ("devices",))
 
 
-def _axes_of(sharding, mesh, shape):
-    """Of each dimension the mesh's axes that cut it, the one of the longest pieces first; None where no whole axes do."""
-    pieces = sharding.devices_indices_map(shape)
-    found = []
-    for dimension in range(len(shape)):
-        begins = numpy.array([pieces[device][dimension].start or 0 for device in mesh.devices.flat]).reshape(mesh.devices.shape)
-        steps = {name: begins.take(1, axis).min() - begins.take(0, axis).min() for axis, name in enumerate(mesh.axis_names) if mesh.shape[name] > 1}
-        axes = tuple(sorted((name for name in steps if steps[name]), key=steps.get, reverse=True))
-        is_whole = len(numpy.unique(begins)) == math.prod(mesh.shape[name] for name in axes)
-        found.append(axes if axes and is_whole else None)
-    return found
+def _axes_of(pieces, mesh, dimension):
+    """The mesh's axes that cut the dimension, the one of the longest pieces first; None where no whole axes do."""
+    begins = numpy.array([pieces[device][dimension].start or 0 for device in mesh.devices.flat]).reshape(mesh.devices.shape)
+    steps = {name: begins.take(1, axis).min() - begins.take(0, axis).min() for axis, name in enumerate(mesh.axis_names) if mesh.shape[name] > 1}
+    axes = tuple(sorted((name for name in steps if steps[name]), key=steps.get, reverse=True))
+    is_whole = len(numpy.unique(begins)) == math.prod(mesh.shape[name] for name in axes)
+    return axes if axes and is_whole else None
 
 
 def _even(mesh, axes, size):
