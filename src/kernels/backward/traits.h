@@ -25,6 +25,12 @@ constexpr int fragment_place(int row) {
 
 // What a work of the main kernel computes: all gradients, or some of them where works are split.
 enum class Part { kAll, kDkAndDq, kDv };
+// Of two works of a block of keys, the longer first; `index`, of all works, becomes the block's.
+constexpr Part take_part(uint32_t& index) {
+  const Part part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;
+  index /= 2;
+  return part;
+}
 
 inline constexpr int kPreprocessThreads = 256;
 inline constexpr int kPostprocessThreads = 128;

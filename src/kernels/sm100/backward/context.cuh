@@ -30,10 +30,7 @@ template <BwdTraits T>
 __device__ inline Work find_work(const BwdParams& p, uint32_t rank, uint32_t index) {
   constexpr int kGroupKeys = group_keys(T), kRows = block_rows(T);
   Part part = Part::kAll;
-  if constexpr (T.split) {
-    part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
-    index /= 2;
-  }
+  if constexpr (T.split) part = take_part(index);
   const int blocks = (p.sequences.seqlen_k + kGroupKeys - 1) / kGroupKeys;
   const BlockOfKeys at =
       block_of_keys(p.order, index, p.sequences.batch, p.heads_kv, static_cast<uint32_t>(blocks));

@@ -60,10 +60,7 @@ template <BwdTraits T>
 __device__ inline bool find_work(const BwdParams& p, uint32_t index, Work* work) {
   work->steps = -1;
   work->part = Part::kAll;
-  if constexpr (T.split) {
-    work->part = index % 2 == 0 ? Part::kDkAndDq : Part::kDv;  // the longer first
-    index /= 2;
-  }
+  if constexpr (T.split) work->part = take_part(index);
   const uint32_t blocks = num_key_blocks(p);
   if (index >= num_key_heads(p) * blocks) return false;
   const BlockOfKeys at = block_of_keys(p.order, index, p.sequences.batch, p.heads_kv, blocks);
