@@ -50,6 +50,7 @@ KERNELS = {
     "output": ["base", "ptx", "tile", "forward", "geometry", "softmax"],
     "append": ["base", "ptx", "tile", "forward", "pages"],
     "sums": ["base", "ptx", "tile"],
+    "sequences": ["base", "ptx"],
     "backward": ["base", "ptx", "tile", "forward", "geometry"],
     "mma": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output"],
     "sm90": ["base", "ptx", "tile", "forward", "geometry", "pages", "softmax", "scores", "output", "backward"],

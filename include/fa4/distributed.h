@@ -71,14 +71,15 @@ FA4_API fa4_status fa4_sequence_positions(int32_t ranks, int64_t seqlen, int32_t
 /* method: what goes from rank to rank.
  *   all-to-all  q, k and v go so that each rank has all tokens of some heads, and out comes back:
  *               heads_q is a multiple of P, heads_kv a multiple or a divisor of it
- *   all-gather  k and v of all ranks go to each, in the backward also the terms of dk and dv, in
- *               f32, to whose they are: any heads */
+ *   all-gather  k and v go to each rank that sees them, in the backward also the terms of dk and dv,
+ *               in f32, to whose they are: any heads; of packed sequences causal masks, windows
+ *               that end at the query, or none */
 enum { FA4_ALL_TO_ALL = 1, FA4_ALL_GATHER = 2 };
 
 typedef struct fa4_context_parallel_options {
   uint32_t struct_size;
-  int32_t method;      /* 0: all-to-all of packed sequences, or where P divides heads_q and
-                        * heads_kv; else all-gather */
+  int32_t method;      /* 0: all-to-all where P divides heads_q and heads_kv, and of packed
+                        * sequences wherever it can; else all-gather */
   int32_t layout;      /* FA4_ZIGZAG, FA4_CONTIGUOUS */
   int32_t num_threads; /* CPU, of each rank; 0: as many as the device has */
   int32_t slices;      /* a rank computes its heads in so many slices, of as many key heads each,
@@ -89,8 +90,8 @@ typedef struct fa4_context_parallel_options {
 } fa4_context_parallel_options;
 
 /* Decides how this rank runs its part of `problem`, the problem of the whole: dense, with seqlen_q
- * = seqlen_k and a batch of at most 65536 / P, or by all-to-all packed, with total_q = total_k;
- * contiguous; FA4_NOT_SUPPORTED otherwise. `options` may be NULL. What an execution is given are
+ * = seqlen_k and a batch of at most 65536 / P, or packed, with total_q = total_k; contiguous;
+ * FA4_NOT_SUPPORTED otherwise. `options` may be NULL. What an execution is given are
  * this rank's shards, contiguous:
  *   q (batch, seqlen / P, heads_q, head_dim), k, v, out, dout and the gradients likewise;
  *   lse and dlse (batch, heads_q, seqlen / P); sink (heads_q), the whole, on every rank

@@ -66,10 +66,18 @@ Slice forward_slice(const ShardedProblem& p, int index, int64_t first_byte, bool
   operands.gather_keys(in);
 
   std::vector<Work> calls;
+  if (index == 0) {  // of all slices
+    const int64_t row = p.whole.heads_q * p.whole.head_dim_v * size_of(p.whole.out_dtype);
+    gather.zero_where_packed({Place::kOut}, gather.local_rows() * row, calls);
+  }
   for (size_t i = 0; i < gather.parts().size(); ++i) {
     const Part& part = gather.parts()[i];
     CallStep call = operands.call(i);
-    if (wants_lse) call.lse = gather.part_lse(part);
+    gather.cut_sequences(part, call, calls);
+    if (wants_lse) {
+      call.lse = gather.part_lse(part);
+      gather.zero_where_packed(call.lse, gather.part_lse_bytes(part), calls);
+    }
     calls.push_back(call);
     if (wants_lse) gather.from_part(part, call.lse, Place::kLse, calls);
   }
@@ -84,7 +92,8 @@ Slice forward_slice(const ShardedProblem& p, int index, int64_t first_byte, bool
 class QueryGradient {
  public:
   QueryGradient(Gather& gather, const ShardedProblem& p)
-      : rows_(gather.local_rows()),
+      : gather_(gather),
+        rows_(gather.local_rows()),
         columns_(p.slice_heads_q() * p.whole.head_dim),
         type_(p.whole.grad_dtype),
         dq_(gather.queries(Place::kDq, p.whole.head_dim, type_)),
@@ -94,11 +103,19 @@ class QueryGradient {
   }
 
   Address place(const Part& part) const { return made_.row(part.first_query); }
+  // Before the calls of a slice.
+  void prepare(int slice, std::vector<Work>& works) const {
+    const bool is_argument = made_.at.place == Place::kDq;  // the rows of all slices
+    if (is_argument && slice > 0) return;
+    const Address rows = is_argument ? Address{Place::kDq} : made_.at;
+    gather_.zero_where_packed(rows, rows_ * made_.columns * kFloat, works);
+  }
   void round(std::vector<Work>& works) const {
     works.push_back(round_step(made_.at, dq_.at, rows_, columns_, dq_.columns, type_));
   }
 
  private:
+  const Gather& gather_;
   int64_t rows_, columns_;
   DType type_;
   Rows dq_, made_;
@@ -139,8 +156,8 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   Gather gather(p, index, first_byte);
   const Operands operands(gather, whole);
   const Rows dout = gather.queries(Place::kDout, whole.head_dim_v, whole.dtype);
-  const KeyTerms dk(gather, whole, Place::kDk, whole.head_dim);
-  const KeyTerms dv(gather, whole, Place::kDv, whole.head_dim_v);
+  const KeyTerms dk(gather, p, Place::kDk, whole.head_dim);
+  const KeyTerms dv(gather, p, Place::kDv, whole.head_dim_v);
   const QueryGradient dq(gather, p);
   std::optional<SinkGradient> dsink;
   if (whole.has_sink) dsink.emplace(gather, p);
@@ -151,12 +168,14 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   back.sums_to_tokens(dv.tensor(), whole.head_dim_v, whole.grad_dtype);
 
   std::vector<Work> calls;
-  dk.zero_others(gather.parts().front(), calls);
-  dv.zero_others(gather.parts().front(), calls);
+  dk.prepare(gather.parts().front(), calls);
+  dv.prepare(gather.parts().front(), calls);
+  dq.prepare(index, calls);
   for (size_t i = 0; i < gather.parts().size(); ++i) {
     const Part& part = gather.parts()[i];
     const bool is_first = i == 0;
     CallStep call = operands.call(i);
+    gather.cut_sequences(part, call, calls);
     call.lse = gather.part_lse(part);
     call.dout = dout.row(part.first_query);
     call.dq = dq.place(part);

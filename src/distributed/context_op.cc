@@ -77,6 +77,12 @@ void check_totals(const AttentionProblem& local, const SequenceArgs& args) {
   check("total_k", args.total_k, local.total_k);
 }
 
+// A cut would hide what is wrong with the numbers.
+void check_whole_sequences(const AttentionProblem& whole, SequenceArgs args) {
+  args.total_q = args.total_k = -1;
+  check_index_tensors(whole, args);
+}
+
 bool runs_on_host(const ForwardPlan& plan) { return plan.device.kind == DeviceKind::kCpu; }
 bool runs_on_host(const BackwardPlan& plan) { return plan.device.kind == DeviceKind::kCpu; }
 
@@ -101,7 +107,7 @@ ContextOp<Plan, Op, Args>::ContextOp(const ContextPlan<Plan>& plan, std::shared_
   const bool overlaps = !on_host_ && plan_.problem.slices > 1;
   lanes_ = overlaps ? std::make_unique<Lanes>(device) : std::make_unique<Lanes>();
   memory_ = on_host_ ? host_memory(shared_threads(threads_of(plan_.calls.front())))
-                     : device_memory(std::move(device), has_sums(plan_.program), stream);
+                     : device_memory(std::move(device), plan_.program, stream);
 }
 
 template <class Plan, class Op, class Args>
@@ -112,6 +118,7 @@ void ContextOp<Plan, Op, Args>::execute(const Args& given) const {
     if (plan_.problem.ranks() > 1) check_given(args);
     check_pointers(plan_.problem.local, args);
     if (plan_.problem.ranks() > 1) check_totals(plan_.problem.local, args);
+    if (on_host_ && has<CutStep>(plan_.program)) check_whole_sequences(plan_.problem.whole, args);
     Bases bases;
     bases.set(Place::kQ, args.q);
     bases.set(Place::kK, args.k);
@@ -170,6 +177,17 @@ void ContextOp<Plan, Op, Args>::run(const Work& work, void* stream, const Bases&
                   .to_type = sum->to_type,
                   .to_pitch = sum->to_pitch},
                  stream);
+  } else if (const auto* cut = std::get_if<CutStep>(&work)) {
+    memory_->cut({.cu_seqlens_q = given.cu_seqlens_q,
+                  .cu_seqlens_k = given.cu_seqlens_k,
+                  .part_q = typed<int32_t>(bases, cut->to_q),
+                  .part_k = typed<int32_t>(bases, cut->to_k),
+                  .count = cut->count,
+                  .first_query = cut->first_query,
+                  .end_query = cut->end_query,
+                  .first_key = cut->first_key,
+                  .end_key = cut->end_key},
+                 stream);
   } else if (const auto* exchange = std::get_if<ExchangeStep>(&work)) {
     plan_.communicator->exchange(*exchange, bases, *memory_, stream);
   } else {
@@ -182,6 +200,10 @@ void ContextOp<Plan, Op, Args>::run(const Work& work, void* stream, const Bases&
     args.k = bases.resolve(call.k);
     args.v = bases.resolve(call.v);
     args.sink = bases.resolve(call.sink);
+    if (call.cu_seqlens_q.place != Place::kNone) {
+      args.cu_seqlens_q = typed<const int32_t>(bases, call.cu_seqlens_q);
+      args.cu_seqlens_k = typed<const int32_t>(bases, call.cu_seqlens_k);
+    }
     fill(args, call, bases);
     args.workspace = bases.resolve({Place::kCallWorkspace});
     args.workspace_bytes = op.plan().workspace.bytes();

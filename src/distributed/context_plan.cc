@@ -119,9 +119,4 @@ std::string kernel_name(const ContextBackwardPlan& plan) { return kernel_name(pl
 std::vector<PlanStep> explain(const ContextForwardPlan& plan) { return explain_context(plan); }
 std::vector<PlanStep> explain(const ContextBackwardPlan& plan) { return explain_context(plan); }
 
-bool has_sums(const Program& program) {
-  return std::any_of(program.begin(), program.end(),
-                     [](const Step& step) { return std::holds_alternative<SumStep>(step.work); });
-}
-
 }  // namespace fa4::internal

@@ -48,7 +48,4 @@ std::string kernel_name(const ContextBackwardPlan& plan);
 std::vector<PlanStep> explain(const ContextForwardPlan& plan);
 std::vector<PlanStep> explain(const ContextBackwardPlan& plan);
 
-// Whether a step adds up.
-bool has_sums(const Program& program);
-
 }  // namespace fa4::internal

@@ -1,5 +1,7 @@
 #include "distributed/exchange_builder.h"
 
+#include <algorithm>
+
 #include "core/rounding.h"
 
 namespace fa4::internal {
@@ -8,6 +10,17 @@ namespace {
 constexpr int64_t kLseBytes = 4;
 
 Address at(Address base, int64_t bytes) { return base + static_cast<size_t>(bytes); }
+
+// Calls `body` with what of a chunk lies in each of the ranges.
+template <class Body>
+void for_each_taken(const Chunk& chunk, const std::vector<KeyRange>& ranges, const Body& body) {
+  for (const KeyRange& range : ranges) {
+    const int64_t begin = std::max(chunk.start, range.begin);
+    const int64_t end = std::min(chunk.start + chunk.length, range.end);
+    if (begin >= end) continue;
+    body(Chunk{.slot = chunk.slot + begin - chunk.start, .start = begin, .length = end - begin});
+  }
+}
 
 Message message(int peer, Address base, int64_t offset, int64_t bytes) {
   return {peer, at(base, offset), static_cast<size_t>(bytes)};
@@ -23,6 +36,7 @@ ExchangeBuilder::ExchangeBuilder(const ShardedProblem& problem, int64_t first_by
       staging_(Place::kStaging, first_byte) {
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     chunks_.push_back(problem.partition.chunks(rank));
+    taken_.push_back(problem.taken_tokens(rank));
   }
 }
 
@@ -41,8 +55,10 @@ void ExchangeBuilder::keep(Address whole, Address local, int64_t pitch, int64_t 
 void ExchangeBuilder::add_of_whole(int peer, Address whole, int64_t row,
                                    std::vector<Message>& messages) const {
   for (int64_t b = 0; b < batch_; ++b) {
-    for (const Chunk& c : chunks_[peer]) {
-      messages.push_back(message(peer, whole, (b * seqlen_ + c.start) * row, c.length * row));
+    for (const Chunk& chunk : chunks_[peer]) {
+      for_each_taken(chunk, taken_[problem_.rank], [&](const Chunk& c) {
+        messages.push_back(message(peer, whole, (b * seqlen_ + c.start) * row, c.length * row));
+      });
     }
   }
 }
@@ -50,8 +66,10 @@ void ExchangeBuilder::add_of_whole(int peer, Address whole, int64_t row,
 void ExchangeBuilder::add_of_local(int peer, Address local, int64_t row,
                                    std::vector<Message>& messages) const {
   for (int64_t b = 0; b < batch_; ++b) {
-    for (const Chunk& c : chunks_[problem_.rank]) {
-      messages.push_back(message(peer, local, (b * local_ + c.slot) * row, c.length * row));
+    for (const Chunk& chunk : chunks_[problem_.rank]) {
+      for_each_taken(chunk, taken_[peer], [&](const Chunk& c) {
+        messages.push_back(message(peer, local, (b * local_ + c.slot) * row, c.length * row));
+      });
     }
   }
 }
@@ -94,30 +112,49 @@ void ExchangeBuilder::to_tokens(const RowTensor& t) {
   }
 }
 
+int64_t ExchangeBuilder::taken_by(int rank) const {
+  int64_t tokens = 0;
+  for (const Chunk& chunk : chunks_[problem_.rank]) {
+    for_each_taken(chunk, taken_[rank], [&](const Chunk& c) { tokens += c.length; });
+  }
+  return tokens;
+}
+
 void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType type) {
   const int64_t row = t.row_bytes();
   const int64_t part = round_up(batch_ * local_ * row, 256);
-  const Address parts = staging_.take(part * problem_.ranks());  // in the order of ranks
-  for (int peer = 0; peer < problem_.ranks(); ++peer) {
-    const Address packed = at(parts, peer * part);
-    if (peer == problem_.rank) {
-      keep(t.whole, packed, row, row, Way::kToTokens);
-      continue;
+  for (int first = 0; first < problem_.ranks(); first += t.deal.ranks_per_head) {
+    std::vector<int> givers;  // this rank, whose sums are there, and those that have terms
+    for (int peer = first; peer < first + t.deal.ranks_per_head; ++peer) {
+      if (peer == problem_.rank || taken_by(peer) > 0) givers.push_back(peer);
     }
-    add_of_whole(peer, t.whole, row, made_.messages.sends);
-    add_of_local(peer, packed, row, made_.messages.receives);
-  }
-  for (int rank = 0; rank < problem_.ranks(); rank += t.deal.ranks_per_head) {
+    const auto num_parts = static_cast<int>(givers.size());
+    const Address parts = staging_.take(part * num_parts);
+    for (int i = 0; i < num_parts; ++i) {
+      const int peer = givers[static_cast<size_t>(i)];
+      const Address packed = at(parts, i * part);
+      if (peer == problem_.rank) {
+        keep(t.whole, packed, row, row, Way::kToTokens);
+        continue;
+      }
+      if (taken_by(peer) < local_) {
+        made_.before.push_back(ZeroStep{packed, static_cast<size_t>(batch_ * local_ * row)});
+      }
+      add_of_local(peer, packed, row, made_.messages.receives);
+    }
     made_.after.push_back(
-        SumStep{.parts = at(parts, rank * part),
-                .to = at(t.shard, t.deal.first_of(rank) * columns * size_of(type)),
+        SumStep{.parts = parts,
+                .to = at(t.shard, t.deal.first_of(first) * columns * size_of(type)),
                 .part_stride = part,
-                .num_parts = t.deal.ranks_per_head,
+                .num_parts = num_parts,
                 .rows = batch_ * local_,
                 .columns = t.deal.taken * columns,
                 .part_pitch = t.deal.taken * columns,
                 .to_pitch = t.deal.heads * columns,
                 .to_type = type});
+  }
+  for (int peer = 0; peer < problem_.ranks(); ++peer) {
+    if (peer != problem_.rank) add_of_whole(peer, t.whole, row, made_.messages.sends);
   }
 }
 

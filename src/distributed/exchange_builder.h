@@ -70,15 +70,19 @@ class ExchangeBuilder {
   // Copies what stays on this rank: its tokens, rows of `row` bytes, between the whole's tensor and
   // one of this rank's tokens, in which rows lie `pitch` bytes apart.
   void keep(Address whole, Address local, int64_t pitch, int64_t row, Way way);
-  // Adds messages to or from `peer`, one a chunk, of contiguous rows: the peer's tokens in the
-  // whole's tensor, or all of this rank's tokens.
+  // Adds messages to or from `peer` of contiguous rows, a chunk's or a part of it: of the peer's
+  // tokens in the whole's tensor those that this rank takes, or of this rank's tokens those that
+  // the peer takes.
   void add_of_whole(int peer, Address whole, int64_t row, std::vector<Message>& messages) const;
   void add_of_local(int peer, Address local, int64_t row, std::vector<Message>& messages) const;
   void move(const LseTensor& tensor, Way way);
+  // How many of this rank's tokens, of one sequence, a rank takes.
+  int64_t taken_by(int rank) const;
 
   const ShardedProblem& problem_;
   int64_t batch_, seqlen_, local_;
-  std::vector<std::vector<Chunk>> chunks_;  // of each rank
+  std::vector<std::vector<Chunk>> chunks_;    // of each rank
+  std::vector<std::vector<KeyRange>> taken_;  // by each rank
   Room staging_;
   Exchange made_;
 };

@@ -5,12 +5,12 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int64_t kFloat = 4;
+constexpr int64_t kFloat = 4, kIndex = 4;
 
 }  // namespace
 
 std::vector<Part> parts_of(const ShardedProblem& p) {
-  std::vector<Part> parts = parts_of(p.whole.mask, p.partition.chunks(p.rank), p.whole.seqlen_k);
+  std::vector<Part> parts = p.parts(p.rank);
   std::stable_sort(parts.begin(), parts.end(),
                    [](const Part& a, const Part& b) { return a.keys > b.keys; });
   return parts;
@@ -30,24 +30,44 @@ Rows Gather::queries(Place place, int64_t dim, DType type) const {
 RowTensor Gather::keys(Place shard, int64_t dim, DType type) {
   const int64_t taken = p_.slice_heads_kv(), bytes = dim * size_of(type);
   const HeadDeal deal{p_.whole.heads_kv, taken, slice_ * taken, taken, p_.ranks()};
-  return {{shard}, room.take(p_.whole.batch * p_.whole.seqlen_k * taken * bytes), deal, bytes};
+  return {{shard}, room.take(rows() * taken * bytes), deal, bytes};
 }
 
 Rows Gather::rows_of(const RowTensor& tensor, int64_t dim) {
   return {tensor.whole, tensor.deal.taken * dim, tensor.head_bytes / dim};
 }
 
-Address Gather::part_lse(const Part& part) {
-  return room.take(p_.whole.batch * p_.slice_heads_q() * part.queries * kFloat);
+int64_t Gather::part_lse_bytes(const Part& part) const {
+  return p_.outer() * p_.slice_heads_q() * part.queries * kFloat;
+}
+
+Address Gather::part_lse(const Part& part) { return room.take(part_lse_bytes(part)); }
+
+void Gather::cut_sequences(const Part& part, CallStep& call, std::vector<Work>& works) {
+  if (!p_.is_packed() || p_.whole.batch == 0) return;
+  const int64_t count = p_.whole.batch + 1;
+  call.cu_seqlens_q = room.take(count * kIndex);
+  call.cu_seqlens_k = room.take(count * kIndex);
+  works.push_back(CutStep{.to_q = call.cu_seqlens_q,
+                          .to_k = call.cu_seqlens_k,
+                          .count = count,
+                          .first_query = part.start,
+                          .end_query = part.start + part.queries,
+                          .first_key = part.first_key,
+                          .end_key = part.first_key + part.keys});
+}
+
+void Gather::zero_where_packed(Address tensor, int64_t bytes, std::vector<Work>& works) const {
+  if (p_.is_packed()) works.push_back(ZeroStep{tensor, static_cast<size_t>(bytes)});
 }
 
 void Gather::from_part(const Part& part, Address of_part, Place lse,
                        std::vector<Work>& works) const {
-  for (int64_t b = 0; b < p_.whole.batch; ++b) works.push_back(lse_copy(part, of_part, lse, b));
+  for (int64_t b = 0; b < p_.outer(); ++b) works.push_back(lse_copy(part, of_part, lse, b));
 }
 
 void Gather::to_part(const Part& part, Place lse, Address of_part, std::vector<Work>& works) const {
-  for (int64_t b = 0; b < p_.whole.batch; ++b) {
+  for (int64_t b = 0; b < p_.outer(); ++b) {
     const CopyStep back = lse_copy(part, of_part, lse, b);
     works.push_back(
         CopyStep{back.to, back.from, back.to_pitch, back.from_pitch, back.width, back.rows});
@@ -62,31 +82,36 @@ CopyStep Gather::lse_copy(const Part& part, Address of_part, Place lse, int64_t 
   return copy_step(of_part + static_cast<size_t>(b * heads * row), row, of_rank, pitch, row, heads);
 }
 
-KeyTerms::KeyTerms(Gather& gather, const AttentionProblem& whole, Place shard, int64_t dim)
-    : whole_(whole),
+KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, int64_t dim)
+    : p_(problem),
       tensor_(gather.keys(shard, dim, DType::kF32)),
       sums_(Gather::rows_of(tensor_, dim)),
-      terms_{gather.parts().size() > 1
-                 ? gather.room.take(whole.batch * whole.seqlen_k * sums_.columns * kFloat)
-                 : Address{},
+      terms_{gather.parts().size() > 1 ? gather.room.take(gather.rows() * sums_.columns * kFloat)
+                                       : Address{},
              sums_.columns, kFloat} {}
 
-void KeyTerms::zero_others(const Part& first, std::vector<Work>& works) const {
-  const auto zero = [&](int64_t from, int64_t to) {
-    if (from >= to) return;
+void KeyTerms::prepare(const Part& first, std::vector<Work>& works) const {
+  const int64_t seqlen = p_.partition.seqlen();
+  const auto zero = [&](const Rows& rows, int64_t from, int64_t to) {
+    if (from >= to || rows.at.place == Place::kNone) return;
     works.push_back(
-        ZeroStep{sums_.row(from), static_cast<size_t>((to - from) * sums_.columns * kFloat)});
+        ZeroStep{rows.row(from), static_cast<size_t>((to - from) * rows.columns * kFloat)});
   };
-  for (int64_t b = 0; b < whole_.batch; ++b) {
-    const int64_t begin = b * whole_.seqlen_k;
-    zero(begin, begin + first.first_key);
-    zero(begin + first.first_key + first.keys, begin + whole_.seqlen_k);
+  if (p_.is_packed()) {  // a call writes no row behind the last sequence
+    zero(sums_, 0, seqlen);
+    zero(terms_, 0, seqlen);
+    return;
+  }
+  for (int64_t b = 0; b < p_.whole.batch; ++b) {
+    const int64_t begin = b * seqlen;
+    zero(sums_, begin, begin + first.first_key);
+    zero(sums_, begin + first.first_key + first.keys, begin + seqlen);
   }
 }
 
 void KeyTerms::add(const Part& part, std::vector<Work>& works) const {
-  for (int64_t b = 0; b < whole_.batch && part.keys > 0; ++b) {
-    const int64_t row = b * whole_.seqlen_k + part.first_key;
+  for (int64_t b = 0; b < p_.outer() && part.keys > 0; ++b) {
+    const int64_t row = b * p_.partition.seqlen() + part.first_key;
     works.push_back(SumStep{.parts = sums_.row(row),
                             .to = sums_.row(row),
                             .part_stride = static_cast<int64_t>(terms_.at.offset - sums_.at.offset),

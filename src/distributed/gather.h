@@ -28,7 +28,9 @@ class Gather {
   Gather(const ShardedProblem& problem, int slice, int64_t first_byte);
 
   const std::vector<Part>& parts() const { return parts_; }
-  int64_t local_rows() const { return p_.whole.batch * p_.partition.local_seqlen(); }
+  int64_t local_rows() const { return p_.outer() * p_.partition.local_seqlen(); }
+  // Of the whole.
+  int64_t rows() const { return p_.outer() * p_.partition.seqlen(); }
 
   // This slice's of a vector with so many bytes a query head.
   Address own(Place place, int64_t bytes) const;
@@ -40,9 +42,15 @@ class Gather {
 
   // lse of a part's queries, contiguous: (batch, the slice's heads of q, queries).
   Address part_lse(const Part& part);
+  int64_t part_lse_bytes(const Part& part) const;
   // Between its place among the rank's and there.
   void from_part(const Part& part, Address of_part, Place lse, std::vector<Work>& works) const;
   void to_part(const Part& part, Place lse, Address of_part, std::vector<Work>& works) const;
+
+  // Gives a part's call where its packed sequences begin.
+  void cut_sequences(const Part& part, CallStep& call, std::vector<Work>& works);
+  // Rows behind the last packed sequence, which attention leaves as they are, become 0.
+  void zero_where_packed(Address tensor, int64_t bytes, std::vector<Work>& works) const;
 
   Room room;
 
@@ -58,7 +66,7 @@ class Gather {
 // f32 terms of dk or dv over the keys of the whole, from one or two parts.
 class KeyTerms {
  public:
-  KeyTerms(Gather& gather, const AttentionProblem& whole, Place shard, int64_t dim);
+  KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, int64_t dim);
 
   const RowTensor& tensor() const { return tensor_; }
 
@@ -66,13 +74,14 @@ class KeyTerms {
   Address place(const Part& part, bool is_first) const {
     return (is_first ? sums_ : terms_).row(part.first_key);
   }
-  // Zeros for the keys that the first part does not see.
-  void zero_others(const Part& first, std::vector<Work>& works) const;
+  // Zeros for the keys that the first part does not see, and where the parts' calls may write
+  // nothing.
+  void prepare(const Part& first, std::vector<Work>& works) const;
   // Adds a later part's terms to the sums.
   void add(const Part& part, std::vector<Work>& works) const;
 
  private:
-  const AttentionProblem& whole_;
+  const ShardedProblem& p_;
   RowTensor tensor_;
   Rows sums_, terms_;
 };

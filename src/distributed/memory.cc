@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "attention/gpu_cut.h"
 #include "attention/gpu_sum.h"
 #include "core/rounding.h"
 #include "cpu/sum.h"
@@ -37,6 +38,15 @@ class HostMemory final : public Memory {
 
   void sum(const SumArgs& args, void*) const override { cpu_sum(args, *pool_); }
 
+  void cut(const CutArgs& a, void*) const override {
+    for (int64_t i = 0; i < a.count; ++i) {
+      const int64_t query = std::clamp<int64_t>(a.cu_seqlens_q[i], a.first_query, a.end_query);
+      const int64_t key = std::clamp<int64_t>(a.cu_seqlens_k[i], a.first_key, a.end_key);
+      a.part_q[i] = static_cast<int32_t>(query - a.first_query);
+      a.part_k[i] = static_cast<int32_t>(key - a.first_key);
+    }
+  }
+
  private:
   static int64_t tasks(size_t count, size_t of_one) {
     return ceil_div(static_cast<int64_t>(count), static_cast<int64_t>(of_one));
@@ -55,9 +65,10 @@ class HostMemory final : public Memory {
 
 class DeviceMemory final : public Memory {
  public:
-  DeviceMemory(std::shared_ptr<Device> device, bool sums, void* stream)
+  DeviceMemory(std::shared_ptr<Device> device, const Program& program, void* stream)
       : device_(std::move(device)) {
-    if (sums) sum_ = std::make_unique<GpuSum>(device_, stream);
+    if (has<SumStep>(program)) sum_ = std::make_unique<GpuSum>(device_, stream);
+    if (has<CutStep>(program)) cut_ = std::make_unique<GpuCut>(device_, stream);
   }
 
   void copy(const CopyRows& rows, void* stream) const override {
@@ -67,10 +78,12 @@ class DeviceMemory final : public Memory {
     device_->enqueue_zero(to, bytes, stream);
   }
   void sum(const SumArgs& args, void* stream) const override { sum_->execute(args, stream); }
+  void cut(const CutArgs& args, void* stream) const override { cut_->execute(args, stream); }
 
  private:
   std::shared_ptr<Device> device_;
   std::unique_ptr<GpuSum> sum_;
+  std::unique_ptr<GpuCut> cut_;
 };
 
 }  // namespace
@@ -79,9 +92,9 @@ std::unique_ptr<const Memory> host_memory(std::shared_ptr<ThreadPool> pool) {
   return std::make_unique<HostMemory>(std::move(pool));
 }
 
-std::unique_ptr<const Memory> device_memory(std::shared_ptr<Device> device, bool sums,
+std::unique_ptr<const Memory> device_memory(std::shared_ptr<Device> device, const Program& program,
                                             void* stream) {
-  return std::make_unique<DeviceMemory>(std::move(device), sums, stream);
+  return std::make_unique<DeviceMemory>(std::move(device), program, stream);
 }
 
 }  // namespace fa4::internal

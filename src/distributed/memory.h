@@ -5,6 +5,8 @@
 
 #include "core/thread_pool.h"
 #include "device/device.h"
+#include "distributed/program.h"
+#include "problem/cut_args.h"
 #include "problem/sum_args.h"
 
 namespace fa4::internal {
@@ -16,12 +18,13 @@ class Memory {
   virtual void copy(const CopyRows& copy, void* stream) const = 0;
   virtual void zero(void* to, size_t bytes, void* stream) const = 0;
   virtual void sum(const SumArgs& args, void* stream) const = 0;
+  virtual void cut(const CutArgs& args, void* stream) const = 0;
 };
 
 std::unique_ptr<const Memory> host_memory(std::shared_ptr<ThreadPool> pool);
 
-// `sums`: sum() will be called; its kernel is compiled and loaded here. Throws as GpuOp does.
-std::unique_ptr<const Memory> device_memory(std::shared_ptr<Device> device, bool sums,
+// The kernels of the program's steps are compiled and loaded here. Throws as GpuOp does.
+std::unique_ptr<const Memory> device_memory(std::shared_ptr<Device> device, const Program& program,
                                             void* stream);
 
 }  // namespace fa4::internal

@@ -7,7 +7,7 @@ namespace {
 
 // Of one chunk.
 Part part_of(const MaskSpec& mask, const Chunk& chunk, int64_t seqlen) {
-  Part part{.first_query = chunk.slot, .queries = chunk.length, .window = {}};
+  Part part{.first_query = chunk.slot, .queries = chunk.length, .start = chunk.start, .window = {}};
   const bool left = mask.is_bounded_left(), right = mask.is_bounded_right();
   const int64_t end_query = chunk.start + chunk.length;
   const int64_t first = left ? std::max<int64_t>(0, chunk.start - mask.window_left) : 0;
@@ -49,16 +49,40 @@ std::vector<Part> parts_of(const MaskSpec& mask, const std::vector<Chunk>& chunk
   return parts;
 }
 
+bool can_cut_packed(const MaskSpec& mask) {
+  return mask.is_full() || (mask.is_bounded_right() && mask.window_right <= 0);
+}
+
+std::vector<Part> packed_parts_of(const MaskSpec& mask, const std::vector<Chunk>& chunks,
+                                  int64_t total) {
+  std::vector<Part> parts;
+  for (const Chunk& chunk : chunks) {
+    const int64_t first =
+        mask.is_bounded_left() ? std::max<int64_t>(0, chunk.start - mask.window_left) : 0;
+    const int64_t end = mask.is_full() ? total : chunk.start + chunk.length;
+    parts.push_back({.first_query = chunk.slot,
+                     .queries = chunk.length,
+                     .start = chunk.start,
+                     .first_key = std::min(first, end),
+                     .keys = end - std::min(first, end),
+                     .window = mask});
+  }
+  return parts;
+}
+
 AttentionProblem problem_of(const AttentionProblem& whole, const Part& part,
                             const PartHeads& heads) {
   ProblemDesc desc = whole;
-  const auto rows = [](int64_t seqlen, int64_t of_row, int64_t dim) {
-    return Strides{seqlen * of_row * dim, of_row * dim, dim};
+  const bool packed = whole.layout_q == Layout::kPacked;
+  const auto rows = [&](int64_t seqlen, int64_t of_row, int64_t dim) {
+    return Strides{packed ? 0 : seqlen * of_row * dim, of_row * dim, dim};
   };
   desc.heads_q = heads.heads_q;
   desc.heads_kv = heads.heads_kv;
-  desc.seqlen_q = part.queries;
-  desc.seqlen_k = part.keys;
+  desc.seqlen_q = packed ? std::min(whole.seqlen_q, part.queries) : part.queries;
+  desc.seqlen_k = packed ? std::min(whole.seqlen_k, part.keys) : part.keys;
+  desc.total_q = packed ? part.queries : 0;
+  desc.total_k = packed ? part.keys : 0;
   desc.causal = false;
   desc.window = part.window;
   desc.q = rows(heads.local_seqlen, whole.heads_q, whole.head_dim);

@@ -13,6 +13,7 @@ namespace fa4::internal {
 // One call: so many of the rank's queries, by slots, over so many of the whole's keys.
 struct Part {
   int64_t first_query = 0, queries = 0;
+  int64_t start = 0;                // where the first of them is in the whole
   int64_t first_key = 0, keys = 0;  // 0 keys: nothing is seen
   MaskSpec window;                  // as the library counts it: the last query at the last key
   bool operator==(const Part&) const = default;
@@ -22,16 +23,24 @@ struct Part {
 // queries and keys. Chunks that see all keys are one part where their slots are neighbours.
 std::vector<Part> parts_of(const MaskSpec& mask, const std::vector<Chunk>& chunks, int64_t seqlen);
 
+// The same of packed sequences, of `total` rows: a part for each chunk, whose sequences are cut at
+// its ends. The keys of a sequence that goes on behind it end with its queries, or are all seen.
+std::vector<Part> packed_parts_of(const MaskSpec& mask, const std::vector<Chunk>& chunks,
+                                  int64_t total);
+// Other masks let the last query of such a sequence see some keys behind it, and the library counts
+// from the last key.
+bool can_cut_packed(const MaskSpec& mask);
+
 // The heads of a call, of a slice of the whole's, and how far apart the rows lie that it reads and
 // writes.
 struct PartHeads {
   int64_t heads_q = 0, heads_kv = 0;
-  int64_t local_seqlen = 0;  // of q, out, dout and dq, which are the rank's
+  int64_t local_seqlen = 0;  // of q, out, dout and dq, which are the rank's; dense
   int64_t dq_heads = 0;      // from a row of dq to the next; of q, out and dout it is the whole's
 };
 
 // The attention of one part: its tensors begin at its first query and key in the rank's, and in
-// those of the slice's keys, (batch, seqlen_k, heads_kv, dim).
+// those of the slice's keys, (batch, seqlen_k, heads_kv, dim); packed without a batch.
 AttentionProblem problem_of(const AttentionProblem& whole, const Part& part,
                             const PartHeads& heads);
 

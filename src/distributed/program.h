@@ -2,6 +2,7 @@
 // as data. A method (all_to_all.h, all_gather.h) writes the program; context_op.h runs it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -115,17 +116,28 @@ inline SumStep round_step(Address from, Address to, int64_t rows, int64_t column
           .to_type = to_type};
 }
 
-// Attention of tensors on this rank: the plan's call of that number.
+// Where packed sequences begin among rows [first_query, end_query) of the whole, as queries, and
+// [first_key, end_key), as keys: (count) numbers of each, from the whole's.
+struct CutStep {
+  Address to_q, to_k;
+  int64_t count = 0;
+  int64_t first_query = 0, end_query = 0;
+  int64_t first_key = 0, end_key = 0;
+};
+
+// Attention of tensors on this rank: the plan's call of that number. Index tensors that have no
+// place are the arguments' own.
 struct CallStep {
   size_t call = 0;
   Address q{}, k{}, v{}, out{}, lse{}, sink{};
+  Address cu_seqlens_q{}, cu_seqlens_k{};
   Address dout{}, dlse{}, dq{}, dk{}, dv{}, dsink{};  // of a backward
 };
 
 // What its lane does next waits for all that the other lane has been given so far.
 struct WaitStep {};
 
-using Work = std::variant<CopyStep, ZeroStep, ExchangeStep, SumStep, CallStep, WaitStep>;
+using Work = std::variant<CopyStep, ZeroStep, ExchangeStep, SumStep, CutStep, CallStep, WaitStep>;
 
 // A program has two lanes, streams on a GPU: attention on one, what goes from rank to rank on the
 // other. Steps of one lane follow one another; those of both overlap but for the waits.
@@ -137,5 +149,12 @@ struct Step {
 };
 // Without the lanes, too, this order is right: a host does one step after the other.
 using Program = std::vector<Step>;
+
+// Whether a step's work is of that type.
+template <class Type>
+bool has(const Program& program) {
+  return std::any_of(program.begin(), program.end(),
+                     [](const Step& step) { return std::holds_alternative<Type>(step.work); });
+}
 
 }  // namespace fa4::internal

@@ -85,6 +85,10 @@ void check_batch(const AttentionProblem& p, int ranks) {
       p.batch, most, ranks);
 }
 
+std::string bound(bool is_bounded, int64_t keys) {
+  return is_bounded ? fmt::format("{}", keys) : "any number of";
+}
+
 void choose_method(ShardedProblem& p, ContextMethod asked) {
   const AttentionProblem& whole = p.whole;
   const int ranks = p.ranks();
@@ -92,7 +96,8 @@ void choose_method(ShardedProblem& p, ContextMethod asked) {
       fmt::format("{} heads of q and {} of k over {} ranks", whole.heads_q, whole.heads_kv, ranks);
   if (asked == ContextMethod::kAuto) {
     const bool fits = whole.heads_q % ranks == 0 && whole.heads_kv % ranks == 0;
-    p.method = fits || p.is_packed() ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
+    const bool deals_out = p.is_packed() ? can_deal_out_heads(whole, ranks) : fits;
+    p.method = deals_out ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
     p.why = heads;
   } else if (asked == ContextMethod::kAllToAll || asked == ContextMethod::kAllGather) {
     p.method = asked;
@@ -103,14 +108,19 @@ void choose_method(ShardedProblem& p, ContextMethod asked) {
                             "(all_gather)",
                             static_cast<int32_t>(asked)));
   }
-  if (p.method == ContextMethod::kAllGather && p.is_packed()) {
-    refuse("method all_gather of packed sequences; accepted: 0 or 1 (all_to_all)");
+  if (p.method == ContextMethod::kAllGather && p.is_packed() && !can_cut_packed(whole.mask)) {
+    refuse(
+        "method all_gather of packed sequences in a window of {} keys to the left and {} to the "
+        "right; accepted: causal masks and windows that end at the query, no mask, or method 1 "
+        "(all_to_all)",
+        bound(whole.mask.is_bounded_left(), whole.mask.window_left),
+        bound(whole.mask.is_bounded_right(), whole.mask.window_right));
   }
   if (p.method == ContextMethod::kAllToAll && !can_deal_out_heads(whole, ranks)) {
     refuse(
         "method all_to_all of {}; accepted: heads of q of a multiple of {}, heads of k of a "
-        "multiple or a divisor of it{}",
-        heads, ranks, p.is_packed() ? "" : " (all_gather takes any)");
+        "multiple or a divisor of it (all_gather takes any)",
+        heads, ranks);
   }
 }
 
@@ -162,6 +172,27 @@ AttentionProblem resized(const AttentionProblem& problem, const AttentionSizes& 
   desc.heads_kv = sizes.heads_kv;
   desc.q = desc.k = desc.v = desc.out = desc.dout = desc.dq = desc.dk = desc.dv = {};
   return AttentionProblem::make(desc);
+}
+
+std::vector<Part> ShardedProblem::parts(int of_rank) const {
+  const std::vector<Chunk> chunks = partition.chunks(of_rank);
+  return is_packed() ? packed_parts_of(whole.mask, chunks, partition.seqlen())
+                     : parts_of(whole.mask, chunks, partition.seqlen());
+}
+
+std::vector<KeyRange> ShardedProblem::taken_tokens(int of_rank) const {
+  if (method != ContextMethod::kAllGather) return {{0, partition.seqlen()}};
+  std::vector<KeyRange> taken;
+  for (const Part& part : parts(of_rank)) {  // chunks ascend, and what they see does
+    const KeyRange keys{part.first_key, part.first_key + part.keys};
+    if (part.keys == 0) continue;
+    if (!taken.empty() && keys.begin <= taken.back().end) {
+      taken.back().end = std::max(taken.back().end, keys.end);
+    } else {
+      taken.push_back(keys);
+    }
+  }
+  return taken;
 }
 
 std::string ShardedProblem::description() const {

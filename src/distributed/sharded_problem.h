@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "distributed/parts.h"
 #include "distributed/sequence_partition.h"
 #include "problem/attention_problem.h"
 
@@ -38,6 +40,11 @@ struct ShardedProblem {
   bool is_packed() const { return whole.layout_q == Layout::kPacked; }
   // So many sequences are cut, each for itself; packed ones are cut as one.
   int64_t outer() const { return is_packed() ? 1 : whole.batch; }
+  // The calls of a rank by all-gather, by its slots.
+  std::vector<Part> parts(int rank) const;
+  // Which of the whole's tokens a rank takes of others', ranges that ascend and do not touch: all,
+  // or by all-gather the keys that its queries may see.
+  std::vector<KeyRange> taken_tokens(int rank) const;
   // What every rank says alike: the problem, the method, the layout and the slices.
   std::string description() const;
 

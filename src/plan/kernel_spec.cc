@@ -200,6 +200,12 @@ KernelSource sum_source() {
       .main_file = "sums/sum.cuh", .name_expression = "fa4::sum_matrices", .display_name = "sum"};
 }
 
+KernelSource cut_source() {
+  return {.main_file = "sequences/cut.cuh",
+          .name_expression = "fa4::cut_sequences",
+          .display_name = "cut_sequences"};
+}
+
 KernelSource sm90_peak_source() {
   return {.main_file = "sm90/peak/kernel.cuh",
           .name_expression = "fa4::wgmma_peak_sm90",

@@ -104,6 +104,9 @@ KernelSource merge_source(int most_parts);
 // The kernel that adds up f32 matrices.
 KernelSource sum_source();
 
+// The kernel that cuts packed sequences.
+KernelSource cut_source();
+
 // The kernel that measures the tensor cores' ceiling.
 KernelSource sm90_peak_source();
 

@@ -108,21 +108,25 @@ TEST_P(ContextParallelGpu, IsTheAttentionOfOneDevice) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Emulated, ContextParallelGpu,
-                         testing::Values(Case{4, 2, FA4_ALL_TO_ALL, FA4_ZIGZAG, false},
-                                         Case{4, 2, FA4_ALL_TO_ALL, FA4_CONTIGUOUS, true},
-                                         // dk and dv are added up
-                                         Case{2, 1, FA4_ALL_TO_ALL, FA4_ZIGZAG, true},
-                                         Case{3, 1, FA4_ALL_GATHER, FA4_ZIGZAG, true},
-                                         Case{2, 2, FA4_ALL_GATHER, FA4_CONTIGUOUS, false},
-                                         Case{4, 2, 0, FA4_ZIGZAG, true, 0, {0, 33, 40, 80}},
-                                         Case{8, 4, FA4_ALL_TO_ALL, FA4_ZIGZAG, true, 0, {}, 2},
-                                         Case{8, 8, FA4_ALL_TO_ALL, FA4_ZIGZAG, false, 0, {}, 4},
-                                         Case{4, 2, FA4_ALL_GATHER, FA4_ZIGZAG, true, 0, {}, 2},
-                                         Case{3, 3, FA4_ALL_GATHER, FA4_ZIGZAG, false, 0, {}, 3},
-                                         Case{4, 4, 0, FA4_ZIGZAG, false, 0, {0, 33, 40, 80}, 2},
-                                         // the first chunk sees nothing
-                                         Case{1, 1, 0, FA4_ZIGZAG, false, -15}));
+INSTANTIATE_TEST_SUITE_P(
+    Emulated, ContextParallelGpu,
+    testing::Values(Case{4, 2, FA4_ALL_TO_ALL, FA4_ZIGZAG, false},
+                    Case{4, 2, FA4_ALL_TO_ALL, FA4_CONTIGUOUS, true},
+                    // dk and dv are added up
+                    Case{2, 1, FA4_ALL_TO_ALL, FA4_ZIGZAG, true},
+                    Case{3, 1, FA4_ALL_GATHER, FA4_ZIGZAG, true},
+                    Case{2, 2, FA4_ALL_GATHER, FA4_CONTIGUOUS, false},
+                    Case{4, 2, 0, FA4_ZIGZAG, true, 0, {0, 33, 40, 80}},
+                    Case{8, 4, FA4_ALL_TO_ALL, FA4_ZIGZAG, true, 0, {}, 2},
+                    Case{8, 8, FA4_ALL_TO_ALL, FA4_ZIGZAG, false, 0, {}, 4},
+                    Case{4, 2, FA4_ALL_GATHER, FA4_ZIGZAG, true, 0, {}, 2},
+                    Case{3, 3, FA4_ALL_GATHER, FA4_ZIGZAG, false, 0, {}, 3},
+                    Case{4, 4, 0, FA4_ZIGZAG, false, 0, {0, 33, 40, 80}, 2},
+                    // by all-gather, too, which three heads leave alone
+                    Case{3, 3, 0, FA4_ZIGZAG, true, 0, {0, 5, 33, 40, 80}},
+                    Case{4, 2, FA4_ALL_GATHER, FA4_CONTIGUOUS, false, -5, {0, 0, 33, 40, 80}, 2},
+                    // the first chunk sees nothing
+                    Case{1, 1, 0, FA4_ZIGZAG, false, -15}));
 
 TEST(ContextParallelNccl, IsRefusedOnTheCpu) {
   const NcclGroup group(1);

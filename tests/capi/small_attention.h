@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -29,8 +30,11 @@ struct FreeDeleter {
 };
 using Workspace = std::unique_ptr<void, FreeDeleter>;
 
+// Full of NaN: what an operation reads there it has written.
 inline Workspace workspace_of(size_t bytes) {
-  return Workspace(bytes == 0 ? nullptr : std::aligned_alloc(256, bytes));
+  Workspace workspace(bytes == 0 ? nullptr : std::aligned_alloc(256, bytes));
+  if (bytes != 0) std::memset(workspace.get(), 0xff, bytes);
+  return workspace;
 }
 
 constexpr int kHeadsQ = 4, kHeadsKV = 2, kHeadDim = 16;

@@ -115,6 +115,22 @@ TEST(ContextParallelNccl, IsTheAttentionOfOneGpu) {
   }
   run_case({1, 4096, 16, 8, 128, 0, 1, -1, 0, FA4_ZIGZAG, false, {0, 700, 2049, 2050, 4096}}, ranks,
            group);
+  for (const int32_t slices : {1, 2}) {
+    run_case({1,
+              4096,
+              6,
+              2,
+              128,
+              0,
+              1,
+              -1,
+              FA4_ALL_GATHER,
+              FA4_ZIGZAG,
+              true,
+              {0, 700, 2049, 2050, 4096},
+              slices},
+             ranks, group);
+  }
   for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER}) {
     for (const int32_t slices : {1, 2, 4}) {
       const int64_t heads = 4 * ranks;

@@ -235,6 +235,8 @@ class Attention {
   void write(const HostTensors& host) const {
     q_.write(host.q), k_.write(host.k), v_.write(host.v), dout_.write(host.dout);
     if (is_packed_) cu_seqlens_.write(host.cu_seqlens);
+    // NaN: what an operation reads there it has written.
+    workspace_.write(std::vector<unsigned char>(bytes_, 0xff));
   }
   HostTensors read() const {
     HostTensors host{{},

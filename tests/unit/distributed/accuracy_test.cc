@@ -20,7 +20,9 @@ using Bytes = std::vector<unsigned char>;
 
 struct Aligned {
   explicit Aligned(size_t size)
-      : bytes(size), data(std::aligned_alloc(256, std::max<size_t>(size, 256))) {}
+      : bytes(size), data(std::aligned_alloc(256, std::max<size_t>(size, 256))) {
+    std::memset(data, 0xff, std::max<size_t>(size, 256));  // NaN
+  }
   ~Aligned() { std::free(data); }
   Aligned(const Aligned&) = delete;
   size_t bytes;

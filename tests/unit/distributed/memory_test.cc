@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "core/error.h"
 
 namespace fa4::internal {
@@ -41,7 +44,7 @@ class MemoryTest : public testing::TestWithParam<bool> {
     }
     device_ = Device::open("emulated:h200");
     try {
-      memory_ = device_memory(device_, true, nullptr);
+      memory_ = device_memory(device_, {{.work = SumStep{}}, {.work = CutStep{}}}, nullptr);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kCompiler) throw;
       GTEST_SKIP() << error.what();
@@ -136,6 +139,64 @@ TEST_P(MemoryTest, SumsMoreThanOneCta) {
   const std::vector<float> got = sums.read();
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(got[i], parts[i] + parts[i + got.size()]) << i;
+  }
+}
+
+// Five sequences, of which two are empty: of rows 4 to 10 as queries and 2 to 9 as keys the second
+// has three and five, the fourth three and two.
+TEST_P(MemoryTest, CutsSequences) {
+  const auto block_of = [&](const std::vector<int32_t>& numbers) {
+    std::vector<float> bits(numbers.size());
+    std::memcpy(bits.data(), numbers.data(), numbers.size() * 4);
+    return block(bits);
+  };
+  const auto numbers_of = [](Block& of) {
+    const std::vector<float> bits = of.read();
+    std::vector<int32_t> numbers(bits.size());
+    std::memcpy(numbers.data(), bits.data(), bits.size() * 4);
+    return numbers;
+  };
+  const auto pointer = [](Block& of) { return reinterpret_cast<int32_t*>(of.data()); };
+  Block whole = block_of({0, 0, 7, 7, 12, 15});
+  Block part_q = block_of(std::vector<int32_t>(7, 99)), part_k = block_of({9, 9, 9, 9, 9, 9, 9});
+  memory_->cut({.cu_seqlens_q = pointer(whole),
+                .cu_seqlens_k = pointer(whole),
+                .part_q = pointer(part_q),
+                .part_k = pointer(part_k),
+                .count = 6,
+                .first_query = 4,
+                .end_query = 10,
+                .first_key = 2,
+                .end_key = 9},
+               nullptr);
+  EXPECT_EQ(numbers_of(part_q), (std::vector<int32_t>{0, 0, 3, 3, 6, 6, 99}));
+  EXPECT_EQ(numbers_of(part_k), (std::vector<int32_t>{0, 0, 5, 5, 7, 7, 9}));
+}
+
+// More than a CTA's numbers.
+TEST_P(MemoryTest, CutsManySequences) {
+  constexpr int kCount = 1000;
+  std::vector<float> bits(kCount);
+  for (int32_t i = 0; i < kCount; ++i) std::memcpy(&bits[static_cast<size_t>(i)], &i, 4);
+  Block whole = block(bits), part_q = block(bits), part_k = block(bits);
+  const auto pointer = [](Block& of) { return reinterpret_cast<int32_t*>(of.data()); };
+  memory_->cut({.cu_seqlens_q = pointer(whole),
+                .cu_seqlens_k = pointer(whole),
+                .part_q = pointer(part_q),
+                .part_k = pointer(part_k),
+                .count = kCount,
+                .first_query = 300,
+                .end_query = 900,
+                .first_key = 100,
+                .end_key = 950},
+               nullptr);
+  const std::vector<float> q = part_q.read(), k = part_k.read();
+  for (int32_t i = 0; i < kCount; ++i) {
+    int32_t of_q, of_k;
+    std::memcpy(&of_q, &q[static_cast<size_t>(i)], 4);
+    std::memcpy(&of_k, &k[static_cast<size_t>(i)], 4);
+    ASSERT_EQ(of_q, std::clamp(i, 300, 900) - 300) << i;
+    ASSERT_EQ(of_k, std::clamp(i, 100, 950) - 100) << i;
   }
 }
 

@@ -65,11 +65,66 @@ TEST(Parts, SeeWhatTheWholeSees) {
   }
 }
 
+// A part's queries of packed sequences see through it, by sequences that are cut as a CutStep says,
+// what they see in the whole. A mask that can_cut_packed refuses is one by which some do not.
+int64_t wrong_of_packed(const MaskSpec& mask, const std::vector<int32_t>& cu_seqlens,
+                        const SequencePartition& partition) {
+  int64_t wrong = 0;
+  for (int rank = 0; rank < partition.ranks(); ++rank) {
+    for (const Part& part : packed_parts_of(mask, partition.chunks(rank), partition.seqlen())) {
+      const int64_t end_query = part.start + part.queries;
+      for (size_t i = 0; i + 1 < cu_seqlens.size(); ++i) {
+        const int64_t begin = cu_seqlens[i], end = cu_seqlens[i + 1];
+        const int64_t first = std::clamp(begin, part.start, end_query);
+        const int64_t queries = std::clamp(end, part.start, end_query) - first;
+        const int64_t end_key = part.first_key + part.keys;
+        const int64_t first_key = std::clamp(begin, part.first_key, end_key);
+        const int64_t keys = std::clamp(end, part.first_key, end_key) - first_key;
+        const int64_t skipped = first_key - begin;
+        for (int64_t query = 0; query < queries; ++query) {
+          const KeyRange wanted =
+              visible_keys(first + query - begin, end - begin, end - begin, mask);
+          const KeyRange got = visible_keys(query, queries, keys, part.window);
+          const bool nothing = wanted.begin >= wanted.end;
+          wrong += nothing ? got.begin < got.end
+                           : got.begin + skipped != wanted.begin || got.end + skipped != wanted.end;
+        }
+      }
+    }
+  }
+  return wrong;
+}
+
+TEST(Parts, OfPackedSequencesSeeWhatTheWholeSees) {
+  std::vector<std::optional<int64_t>> bounds = {std::nullopt};
+  for (int64_t bound = -9; bound <= 9; ++bound) bounds.push_back(bound);
+  const std::vector<std::vector<int32_t>> kSequences = {
+      {0, 24}, {0, 1, 7, 7, 12, 20}, {0, 0, 5, 13, 24}, {0, 6, 12, 18, 24}};
+  for (const auto left : bounds) {
+    for (const auto right : bounds) {
+      const MaskSpec mask = problem_of(24, left, right).mask;
+      int64_t wrong = 0;
+      for (const int ranks : {1, 2, 3, 4}) {
+        for (const SequenceLayout layout : {SequenceLayout::kZigzag, SequenceLayout::kContiguous}) {
+          for (const std::vector<int32_t>& cu_seqlens : kSequences) {
+            wrong += wrong_of_packed(mask, cu_seqlens, SequencePartition(ranks, 24, layout));
+          }
+        }
+      }
+      EXPECT_EQ(wrong == 0, can_cut_packed(mask))
+          << "window " << left.value_or(-99) << " " << right.value_or(-99);
+    }
+  }
+}
+
 TEST(Parts, WithoutAMaskAreOneCall) {
   const SequencePartition partition(4, 64, SequenceLayout::kZigzag);
   const std::vector<Part> parts = parts_of({}, partition.chunks(1), 64);
   ASSERT_EQ(parts.size(), 1u);
-  EXPECT_EQ(parts[0], (Part{0, 16, 0, 64, {}}));
+  EXPECT_EQ(
+      parts[0],
+      (Part{
+          .first_query = 0, .queries = 16, .start = 8, .first_key = 0, .keys = 64, .window = {}}));
 }
 
 TEST(Parts, OfACausalMaskSeeNoLaterKeys) {

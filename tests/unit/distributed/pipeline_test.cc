@@ -41,6 +41,10 @@ class Accesses {
       const size_t size = static_cast<size_t>(size_of(sum->to_type));
       add_rows(sum->to, static_cast<size_t>(sum->to_pitch) * size, width * size,
                static_cast<size_t>(sum->rows), true);
+    } else if (const auto* cut = std::get_if<CutStep>(&work)) {
+      for (const Address& to : {cut->to_q, cut->to_k}) {
+        add(to, static_cast<size_t>(cut->count) * 4, true);
+      }
     } else if (const auto* call = std::get_if<CallStep>(&work)) {
       add_call(*call);
     }
@@ -57,6 +61,9 @@ class Accesses {
   }
   void add_call(const CallStep& call) {
     const AttentionProblem& p = calls_[call.call];
+    const bool packed = p.layout_q == Layout::kPacked;
+    const int64_t queries = packed ? p.total_q : p.seqlen_q;
+    const int64_t keys = packed ? p.total_k : p.seqlen_k;
     const auto tensor = [&](const Address& at, const Strides& strides, int64_t rows, int64_t heads,
                             int64_t dim, DType type, bool writes) {
       if (rows == 0) return;
@@ -65,17 +72,20 @@ class Accesses {
       add(at, static_cast<size_t>(elements * size_of(type)), writes);
     };
     const bool forward = call.dq.place == Place::kNone;
-    tensor(call.q, p.q, p.seqlen_q, p.heads_q, p.head_dim, p.dtype, false);
-    tensor(call.k, p.k, p.seqlen_k, p.heads_kv, p.head_dim, p.dtype, false);
-    tensor(call.v, p.v, p.seqlen_k, p.heads_kv, p.head_dim_v, p.dtype, false);
-    tensor(call.out, p.out, p.seqlen_q, p.heads_q, p.head_dim_v, p.out_dtype, forward);
-    tensor(call.dout, p.dout, p.seqlen_q, p.heads_q, p.head_dim_v, p.dtype, false);
-    tensor(call.dq, p.dq, p.seqlen_q, p.heads_q, p.head_dim, p.grad_dtype, true);
-    tensor(call.dk, p.dk, p.seqlen_k, p.heads_kv, p.head_dim, p.grad_dtype, true);
-    tensor(call.dv, p.dv, p.seqlen_k, p.heads_kv, p.head_dim_v, p.grad_dtype, true);
-    const auto lse_bytes = static_cast<size_t>(p.batch * p.heads_q * p.seqlen_q * 4);
+    tensor(call.q, p.q, queries, p.heads_q, p.head_dim, p.dtype, false);
+    tensor(call.k, p.k, keys, p.heads_kv, p.head_dim, p.dtype, false);
+    tensor(call.v, p.v, keys, p.heads_kv, p.head_dim_v, p.dtype, false);
+    tensor(call.out, p.out, queries, p.heads_q, p.head_dim_v, p.out_dtype, forward);
+    tensor(call.dout, p.dout, queries, p.heads_q, p.head_dim_v, p.dtype, false);
+    tensor(call.dq, p.dq, queries, p.heads_q, p.head_dim, p.grad_dtype, true);
+    tensor(call.dk, p.dk, keys, p.heads_kv, p.head_dim, p.grad_dtype, true);
+    tensor(call.dv, p.dv, keys, p.heads_kv, p.head_dim_v, p.grad_dtype, true);
+    const auto lse_bytes = static_cast<size_t>((packed ? 1 : p.batch) * p.heads_q * queries * 4);
     add(call.lse, lse_bytes, forward);
     add(call.dlse, lse_bytes, false);
+    for (const Address& index : {call.cu_seqlens_q, call.cu_seqlens_k}) {
+      add(index, static_cast<size_t>(p.batch + 1) * 4, false);
+    }
   }
 
   const std::vector<AttentionProblem>& calls_;
@@ -115,7 +125,7 @@ int conflicts(const ContextProgram& made, const Program& program) {
   return found;
 }
 
-AttentionProblem whole_problem(DType dtype) {
+AttentionProblem whole_problem(DType dtype, bool packed) {
   ProblemDesc desc;
   desc.dtype = dtype;
   desc.batch = 2;
@@ -126,6 +136,10 @@ AttentionProblem whole_problem(DType dtype) {
   desc.head_dim_v = 16;
   desc.causal = true;
   desc.has_sink = desc.has_dlse = true;
+  if (packed) {
+    desc.layout_q = desc.layout_kv = Layout::kPacked;
+    desc.total_q = desc.total_k = 64;
+  }
   return AttentionProblem::make(desc);
 }
 
@@ -139,21 +153,23 @@ constexpr Method kMethods[] = {
     {ContextMethod::kAllToAll, all_to_all_forward, all_to_all_backward},
     {ContextMethod::kAllGather, all_gather_forward, all_gather_backward}};
 
-ContextProgram write(const Method& method, Write direction, int slices,
-                     DType dtype = DType::kBF16) {
+ContextProgram write(const Method& method, Write direction, int slices, DType dtype = DType::kBF16,
+                     bool packed = false) {
   const ContextOptions options{.method = method.method, .slices = slices};
-  return direction(ShardedProblem::make(whole_problem(dtype), options, 1, 2));
+  return direction(ShardedProblem::make(whole_problem(dtype, packed), options, 1, 2));
 }
 
 TEST(Pipeline, LanesDoNotMeet) {
   for (const Method& method : kMethods) {
     for (const int slices : {1, 2, 4}) {
       for (const DType dtype : {DType::kBF16, DType::kF32}) {
-        const ContextProgram forward = write(method, method.forward, slices, dtype);
-        EXPECT_EQ(conflicts(forward, forward.program), 0) << slices;
-        EXPECT_EQ(conflicts(forward, forward.without_lse), 0) << slices;
-        const ContextProgram backward = write(method, method.backward, slices, dtype);
-        EXPECT_EQ(conflicts(backward, backward.program), 0) << slices;
+        for (const bool packed : {false, true}) {
+          const ContextProgram forward = write(method, method.forward, slices, dtype, packed);
+          EXPECT_EQ(conflicts(forward, forward.program), 0) << slices;
+          EXPECT_EQ(conflicts(forward, forward.without_lse), 0) << slices;
+          const ContextProgram backward = write(method, method.backward, slices, dtype, packed);
+          EXPECT_EQ(conflicts(backward, backward.program), 0) << slices;
+        }
       }
     }
   }

@@ -9,7 +9,7 @@ namespace {
 
 using Write = ContextProgram (*)(const ShardedProblem&);
 
-AttentionProblem whole_problem(int64_t heads_q, int64_t heads_kv) {
+AttentionProblem whole_problem(int64_t heads_q, int64_t heads_kv, bool packed = false) {
   ProblemDesc desc;
   desc.batch = 2;
   desc.seqlen_q = desc.seqlen_k = 48;
@@ -19,6 +19,10 @@ AttentionProblem whole_problem(int64_t heads_q, int64_t heads_kv) {
   desc.head_dim_v = 16;
   desc.causal = true;
   desc.has_sink = desc.has_dlse = true;
+  if (packed) {
+    desc.layout_q = desc.layout_kv = Layout::kPacked;
+    desc.total_q = desc.total_k = 72;
+  }
   return AttentionProblem::make(desc);
 }
 
@@ -82,6 +86,10 @@ void check_places(const ContextProgram& made) {
                    static_cast<size_t>(sum->rows));
       places.check(sum->to, static_cast<size_t>(sum->to_pitch) * size_of(sum->to_type),
                    columns * size_of(sum->to_type), static_cast<size_t>(sum->rows));
+    } else if (const auto* cut = std::get_if<CutStep>(&step.work)) {
+      for (const Address& to : {cut->to_q, cut->to_k}) {
+        places.check(to, 0, static_cast<size_t>(cut->count) * 4, 1);
+      }
     }
   }
 }
@@ -118,9 +126,11 @@ TEST(Programs, OfAllRanksFitTogether) {
         ContextOptions options{.method = method, .layout = layout};
         check_ranks(whole_problem(8, 2), 4, options, write);
         check_ranks(whole_problem(6, 3), 3, options, write);
+        check_ranks(whole_problem(6, 3, true), 3, options, write);
         for (const int slices : {1, 2, 4}) {
           options.slices = slices;
           check_ranks(whole_problem(8, 8), 2, options, write);
+          check_ranks(whole_problem(8, 8, true), 2, options, write);
         }
       }
     }
@@ -141,12 +151,38 @@ TEST(Programs, OfAnAllToAllReceiveWhatTheDocumentsSay) {
             2 * queries + keys + 2 * keys + 2 * lse);
 }
 
+// Of others' keys a rank receives those that its queries see, and terms of its own keys of the
+// ranks whose queries do.
 TEST(Programs, OfAnAllGatherToo) {
-  const AttentionProblem whole = whole_problem(8, 2);
-  const ShardedProblem problem = ShardedProblem::make(whole, {ContextMethod::kAllGather}, 1, 4);
-  const size_t keys = 3 * (2 * 48 / 4) * 2 * (24 + 16) * 2;  // (P - 1) n heads_kv (d + dv)
-  EXPECT_EQ(received_by(all_gather_forward(problem).program), keys);
-  EXPECT_EQ(received_by(all_gather_backward(problem).program), keys + 2 * keys);
+  constexpr int kRanks = 4;
+  constexpr int64_t kRow = 2 * 2 * (24 + 16) * 2;  // batch heads_kv (d + dv), of two bytes
+  const auto bytes_of = [](const MaskSpec& window, SequenceLayout layout, int rank) {
+    ProblemDesc desc = whole_problem(8, 2);
+    desc.causal = false;
+    desc.window = window;
+    const ContextOptions options{.method = ContextMethod::kAllGather, .layout = layout};
+    const auto problem = ShardedProblem::make(AttentionProblem::make(desc), options, rank, kRanks);
+    const auto forward = static_cast<int64_t>(received_by(all_gather_forward(problem).program));
+    const auto backward = static_cast<int64_t>(received_by(all_gather_backward(problem).program));
+    return std::pair(forward, backward - forward);
+  };
+  const auto of_rows = [](int64_t keys, int64_t terms) {
+    return std::pair(keys * kRow, terms * 2 * kRow);  // terms are f32
+  };
+  constexpr auto kZigzag = SequenceLayout::kZigzag, kContiguous = SequenceLayout::kContiguous;
+  // 48 tokens, 12 a rank, chunks of 6.
+  EXPECT_EQ(bytes_of({}, kZigzag, 1), of_rows(36, 36));
+  // Causal: chunks 1 and 6. Of seven chunks two are its own; chunk 1 is seen by all, chunk 6 by
+  // rank 0. Contiguous, piece 1 is seen by the two behind it.
+  EXPECT_EQ(bytes_of({-1, 0}, kZigzag, 1), of_rows(30, 3 * 6 + 6));
+  EXPECT_EQ(bytes_of({-1, 0}, kContiguous, 1), of_rows(12, 24));
+  EXPECT_EQ(bytes_of({-1, 0}, kContiguous, 0), of_rows(0, 36));
+  // A window of five keys to the left: so many of the piece before, and terms of the one behind.
+  EXPECT_EQ(bytes_of({5, 0}, kContiguous, 1), of_rows(5, 5));
+  EXPECT_EQ(bytes_of({5, 0}, kContiguous, 3), of_rows(5, 0));
+  EXPECT_EQ(bytes_of({5, 2}, kContiguous, 1), of_rows(5 + 2, 5 + 2));
+  EXPECT_EQ(bytes_of({5, 0}, kZigzag, 3), of_rows(5, 5));  // chunks 3 and 4 are neighbours
+  EXPECT_EQ(bytes_of({5, 0}, kZigzag, 1), of_rows(5 + 5, 5 + 5));
 }
 
 // Terms of dk and dv lie in the order of ranks, which is the one that they are added in.
@@ -202,12 +238,14 @@ TEST(Programs, OfSlicesReceiveAsMuch) {
 }
 
 TEST(ShardedProblem, ChoosesByHeads) {
-  const auto chosen = [](int64_t heads_q, int64_t heads_kv, int ranks) {
-    return ShardedProblem::make(whole_problem(heads_q, heads_kv), {}, 0, ranks).method;
+  const auto chosen = [](int64_t heads_q, int64_t heads_kv, int ranks, bool packed = false) {
+    return ShardedProblem::make(whole_problem(heads_q, heads_kv, packed), {}, 0, ranks).method;
   };
   EXPECT_EQ(chosen(8, 4, 4), ContextMethod::kAllToAll);
   EXPECT_EQ(chosen(8, 2, 4), ContextMethod::kAllGather);
   EXPECT_EQ(chosen(6, 6, 4), ContextMethod::kAllGather);
+  EXPECT_EQ(chosen(8, 2, 4, true), ContextMethod::kAllToAll);
+  EXPECT_EQ(chosen(6, 6, 4, true), ContextMethod::kAllGather);
 }
 
 }  // namespace
