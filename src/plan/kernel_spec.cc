@@ -48,21 +48,22 @@ const char* suffix_of(Pages pages) {
 }
 
 std::string display_name(const sm90::FwdTraits& t) {
-  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}{}{}{}", name_of(t.element),
+  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}{}{}{}{}", name_of(t.element),
                      head_dims(t.head_dim, t.head_dim_v), t.tile_m, t.tile_n,
                      t.cluster > 1 ? "_pair" : "", t.parts ? "_parts" : "",
-                     t.softcap ? "_softcap" : "", suffix_of(t.pages));
+                     t.softcap ? "_softcap" : "", suffix_of(t.pages), t.out_f32 ? "_out_f32" : "");
 }
 
 // Every member, here and below: the compiler counts them.
 std::string name_expression(const sm90::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap, pages,
-              parts, cluster] = t;
+              parts, cluster, out_f32] = t;
   return fmt::format(
       "fa4::fwd_sm90<fa4::sm90::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
-      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}, .pages={}, .parts={}, .cluster={}}}>",
+      ".tile_n={}, .q_stages={}, .kv_stages={}, .softcap={}, .pages={}, .parts={}, .cluster={}, "
+      ".out_f32={}}}>",
       enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_stages, kv_stages, softcap,
-      enumerator(pages), parts, cluster);
+      enumerator(pages), parts, cluster, out_f32);
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
@@ -125,7 +126,7 @@ LaunchShape Sm90ForwardSpec::shape() const {
           .q_columns = slab_columns(traits.head_dim),
           .k_columns = slab_columns(traits.head_dim),
           .v_columns = slab_columns(traits.head_dim_v),
-          .out_columns = slab_columns(traits.head_dim_v),
+          .out_columns = traits.out_f32 ? 0 : slab_columns(traits.head_dim_v),
           .columns_v = traits.head_dim_v,
           .threads = sm90::num_threads(traits),
           .smem_bytes =
@@ -237,9 +238,11 @@ void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
   };
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
     for (const bool softcap : {false, true}) add(traits_of(row, element, softcap));
-    sm90::FwdTraits shared = traits_of(row, element, false);
+    sm90::FwdTraits shared = traits_of(row, element, false), floats = shared;
     shared.cluster = row.cluster;
+    floats.out_f32 = true;
     add_once(prebuilt(Sm90ForwardSpec{shared, {}, {}}), kernels);
+    add(floats);
   }
   for (const Sm90PartRow& row : sm90_part_rows()) {
     add_once({combine_source(element, row.head_dim_v), 0}, kernels);
@@ -301,6 +304,7 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
     kernels.push_back({merge_source(kFewMergedParts), 0});
     kernels.push_back({merge_source(kMostMergedParts), 0});
     kernels.push_back({sum_source(), 0});
+    kernels.push_back({cut_source(), 0});
   }
   return kernels;
 }

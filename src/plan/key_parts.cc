@@ -266,8 +266,11 @@ bool are_countable(const AttentionProblem& p, int tile_rows, const Cut& cut) {
          p.lse_elements() < kMost / parts * tile_rows;
 }
 
-// The second kernel alone writes an out that is not of the inputs' type.
-bool needs_parts(const AttentionProblem& p) { return p.out_dtype != p.dtype; }
+// Where the kernel of whole tiles writes no out that is not of the inputs' type, who puts parts
+// together does.
+bool needs_parts(const AttentionProblem& p, const DeviceSpec& device) {
+  return p.out_dtype != p.dtype && !tiles_store_f32(p, device);
+}
 
 // None: keys are not cut.
 std::optional<Cut> cut_of(const AttentionProblem& p, const DeviceSpec& device) {
@@ -280,10 +283,15 @@ std::optional<Cut> cut_of(const AttentionProblem& p, const DeviceSpec& device) {
     const std::optional<Cut> cut = choose_cut(p, tile_rows, device);
     if (cut && are_countable(p, tile_rows, *cut)) return cut;
   }
-  return needs_parts(p) ? std::optional(Cut{.keys = all}) : std::nullopt;
+  return needs_parts(p, device) ? std::optional(Cut{.keys = all}) : std::nullopt;
 }
 
 }  // namespace
+
+bool tiles_store_f32(const AttentionProblem& p, const DeviceSpec& device) {
+  return device.architecture == "sm_90a" && !p.is_quantised() && !p.transforms_scores() &&
+         rows_of_key_head(p) > part_tile_rows(p, device);
+}
 
 int part_tile_rows(const AttentionProblem& p, const DeviceSpec& device) {
   if (p.is_quantised()) return e4m3_tile_rows(p);
@@ -291,7 +299,7 @@ int part_tile_rows(const AttentionProblem& p, const DeviceSpec& device) {
 }
 
 Support query_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
-  if (p.split_keys == 0 && p.num_splits <= 1 && !needs_parts(p)) return {};
+  if (p.split_keys == 0 && p.num_splits <= 1 && !needs_parts(p, device)) return {};
   const int tile_rows = part_tile_rows(p, device);
   if (are_countable(p, tile_rows, *cut_of(p, device))) return {};
   const bool packed = p.layout_q == Layout::kPacked;

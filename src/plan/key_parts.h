@@ -11,6 +11,10 @@ namespace fa4::internal {
 // Rows of a tile of the GPU's kernel that takes parts of keys.
 int part_tile_rows(const AttentionProblem& problem, const DeviceSpec& device);
 
+// Whether the kernel of whole tiles stores an out in f32: on Hopper, of many rows, without
+// softcap.
+bool tiles_store_f32(const AttentionProblem& problem, const DeviceSpec& device);
+
 // Whether the problem's own options allow parts, and how many there may be.
 Support query_key_parts(const AttentionProblem& problem, const DeviceSpec& device);
 

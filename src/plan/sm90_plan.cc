@@ -73,15 +73,16 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   if (spec.traits.pages == Pages::kBoxes && lie_in_groups(p, spec.traits)) {
     spec.traits.pages = Pages::kGroups;
   }
+  spec.traits.out_f32 = !spec.parts.are_cut() && p.out_dtype == DType::kF32;
   // A third consumer warpgroup would leave too few registers for the addresses of rows.
   if (spec.traits.pages == Pages::kRows) {
     spec.traits.tile_m = std::min(spec.traits.tile_m, 2 * sm90::kWarpgroupRows);
   }
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), forced);
-  // Pairs take tiles by stride alone, and with softcap they are not prebuilt.
-  const bool may_pair =
-      !forced && !spec.parts.are_cut() && !has_shape_of_parts(p) && !p.transforms_scores();
+  // Pairs take tiles by stride alone, and with softcap or out in f32 they are not prebuilt.
+  const bool may_pair = !forced && !spec.parts.are_cut() && !has_shape_of_parts(p) &&
+                        !p.transforms_scores() && !spec.traits.out_f32;
   if (may_pair && shares_keys(p, row_of(p), spec.schedule.group)) {
     spec.traits.cluster = row_of(p).cluster;
     spec.schedule = choose_schedule(p, device, spec.shape(), {});

@@ -25,6 +25,15 @@ std::vector<Backend> all_backends() {
   return backends;
 }
 
+std::vector<Backend> tested_hoppers() {
+  std::vector<Backend> found;
+  for (const Backend& backend : tested_backends()) {
+    const bool hopper = backend.is_gpu() && backend.device.spec.architecture == "sm_90a";
+    if (hopper) found.push_back(backend);
+  }
+  return found;
+}
+
 std::vector<Backend> backends_that_take(const AttentionProblem& problem) {
   std::vector<Backend> found;
   for (const Backend& backend : tested_backends()) {

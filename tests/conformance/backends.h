@@ -29,6 +29,9 @@ std::vector<Backend> all_backends();
 // compiler that it needs.
 const std::vector<Backend>& tested_backends();
 
+// Of these the Hopper GPUs, emulated ones too.
+std::vector<Backend> tested_hoppers();
+
 // Skips where there are none.
 class BackendTest : public testing::Test {
  protected:

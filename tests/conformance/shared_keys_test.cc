@@ -43,20 +43,11 @@ Result run_apart(const Backend& backend, Case c) {
   return run_on(with_sms(backend, 132), tensors.problem(), tensors.args());
 }
 
-std::vector<Backend> hoppers() {
-  std::vector<Backend> found;
-  for (const Backend& backend : tested_backends()) {
-    const bool hopper = backend.is_gpu() && backend.device.spec.architecture == "sm_90a";
-    if (hopper) found.push_back(backend);
-  }
-  return found;
-}
-
 class SharedKeys : public BackendTest {
  protected:
   void SetUp() override {
     BackendTest::SetUp();
-    if (!IsSkipped() && hoppers().empty()) GTEST_SKIP() << "no Hopper here";
+    if (!IsSkipped() && tested_hoppers().empty()) GTEST_SKIP() << "no Hopper here";
   }
 };
 
@@ -67,7 +58,7 @@ void expect_right(const CaseTensors& tensors, const Reference& reference, const 
 
 // One pair takes all tiles, one after the other; or each has at most one.
 TEST_F(SharedKeys, AreRightAndHaveTheBitsOfKeysApart) {
-  for (const Backend& backend : hoppers()) {
+  for (const Backend& backend : tested_hoppers()) {
     for (const Shape& shape : kShapes) {
       SCOPED_TRACE(testing::Message() << backend.name << ", head_dim " << shape.head_dim);
       const Case c = case_of(shape);
@@ -86,7 +77,7 @@ TEST_F(SharedKeys, AreRightAndHaveTheBitsOfKeysApart) {
 
 // 101 tiles: the last pair has a CTA whose tile lies behind the last query.
 TEST_F(SharedKeys, OfACtaWithoutRows) {
-  for (const Backend& backend : hoppers()) {
+  for (const Backend& backend : tested_hoppers()) {
     Case c = case_of({64, 64, 1, 1, 19300, 260});
     c.desc.batch = 1;
     const CaseTensors tensors(c);

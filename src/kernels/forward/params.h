@@ -31,7 +31,7 @@ struct OutputParams {
   int64_t stride_seqlen;
   int64_t stride_head;
   int32_t head_dim_v;
-  int32_t is_f32;  // of out, which only the kernel that puts parts together writes so
+  int32_t is_f32;  // of out: who puts parts together writes what this says
 };
 
 struct SequenceParams {

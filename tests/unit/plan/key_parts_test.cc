@@ -301,13 +301,29 @@ TEST(KeyParts, AreTwoLaunchesAndAWorkspaceOfThePlanAlone) {
   EXPECT_EQ(plan_of(packed).steps[1].grid, 128) << "of 1024 rows, a warp a row";
 }
 
-TEST(KeyParts, TheirKernelAloneWritesAnotherType) {
+TEST(KeyParts, TheirKernelWritesAnotherTypeWhereTilesDoNot) {
   ProblemDesc d = dense(128);
   d.out_dtype = DType::kF32;
-  EXPECT_EQ(spec_of(d).parts.keys, 4096);
-  EXPECT_EQ(spec_of(d).parts.most, 1);
+  const auto expect_one_part = [&] {
+    EXPECT_EQ(spec_of(d).parts.keys, 4096);
+    EXPECT_EQ(spec_of(d).parts.most, 1);
+    EXPECT_FALSE(spec_of(d).traits.out_f32);
+  };
+  EXPECT_TRUE(spec_of(d).traits.out_f32);
+  EXPECT_FALSE(spec_of(d).parts.are_cut());
+  EXPECT_EQ(spec_of(d).shape().out_columns, 0);
+  EXPECT_EQ(plan_of(d).workspace.find(kPartSums), nullptr);
+  d.softcap = 30;
+  expect_one_part();
+  d.softcap = 0;
+  d.seqlen_q = 1;  // of 8 heads
   d.num_splits = 1;
-  EXPECT_EQ(spec_of(d).parts.most, 1);
+  expect_one_part();
+  d.seqlen_q = 128;
+  EXPECT_TRUE(spec_of(d).traits.out_f32);
+  d.num_splits = 2;
+  EXPECT_EQ(spec_of(d).parts.most, 2);
+  EXPECT_FALSE(spec_of(d).traits.out_f32);
 }
 
 // 128 rows a tile there, and one of the two Q tiles.

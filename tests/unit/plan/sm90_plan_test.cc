@@ -129,7 +129,7 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
             "fa4::fwd_sm90<fa4::sm90::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=3, .kv_stages=2, "
             ".softcap=false, .pages=fa4::Pages::kNone, .parts=false, "
-            ".cluster=1}>");
+            ".cluster=1, .out_f32=false}>");
 }
 
 TEST(Sm90Plan, TilesThatSeeTheSameKeysShareTheirLoads) {

@@ -76,9 +76,7 @@ class Consumer {
   // Softcap takes registers that three warpgroups do not have.
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
 
-  __device__ int row(int r) const {
-    return kWarpgroupRows * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
-  }
+  __device__ int row(int r) const { return fragment_row(warpgroup, lane, r); }
 
   // Scores of a kernel with softcap.
   __device__ void transform() {

@@ -75,4 +75,9 @@ __device__ inline bool v_has_tails(const FwdParams& p) {
   return p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
 }
 
+// Of the tile, the r-th of the two rows of which a thread of a warpgroup has scores and out.
+__device__ inline int fragment_row(int warpgroup, int lane, int r) {
+  return kWarpgroupRows * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
+}
+
 }  // namespace fa4::sm90

@@ -60,14 +60,15 @@ struct Epilogue {
     return fa4::part_row<T.tile_m>(c.params, tile, place(row_in_tile));
   }
 
-  // Out goes through the place of the tile's Q, of which the warpgroup takes its own rows, so that
-  // no other is waited for. The store is still being read on return.
+  // Out of 16 bits goes through the place of the tile's Q, of which the warpgroup takes its own
+  // rows, so that no other is waited for. The store is still being read on return.
   template <int kOutputs>
   __device__ void store_out(const float (&rO)[kOutputs], int stage) const {
     const FwdParams& p = c.params;
     unsigned char* rows = c.smem + c.kSmem.q + stage * q_bytes(T) +
                           warpgroup * kWarpgroupRows * T.head_dim * kElementBytes;
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);  // all its warps are done with Q
+    if constexpr (T.out_f32) return store_floats(rO);
     stage_rows(rO, rows);
     ptx::fence_proxy_async_shared();
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);
@@ -82,6 +83,24 @@ struct Epilogue {
   }
 
  private:
+  // The four threads of a quad write 32 bytes of a row at a time.
+  template <int kOutputs>
+  __device__ void store_floats(const float (&rO)[kOutputs]) const {
+    const OutputParams& output = c.params.output;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Place to = place(fragment_row(warpgroup, lane, r));
+      if (to.position >= tile.seqlen_q) continue;
+      float* row = static_cast<float*>(output.data) + out_element(c.params, tile, to);
+#pragma unroll
+      for (int i = 0; i < kOutputs / 4; ++i) {
+        const int column = 8 * i + 2 * (lane % 4);
+        if (column >= output.head_dim_v) continue;
+        *reinterpret_cast<float2*>(row + column) = {rO[4 * i + 2 * r], rO[4 * i + 2 * r + 1]};
+      }
+    }
+  }
+
   template <int kOutputs>
   __device__ void stage_rows(const float (&rO)[kOutputs], unsigned char* rows) const {
     const int matrix = lane % 32 / 8;

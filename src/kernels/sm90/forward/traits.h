@@ -34,6 +34,8 @@ struct FwdTraits {
   // CTAs that visit the same blocks of keys, each of which loads a share of a block for all of them
   // (multicast): a tile of rows each, one behind the other.
   int cluster = 1;
+  // Out is stored in f32, which threads do: TMA takes it from the place of Q, which holds 16 bits.
+  bool out_f32 = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
@@ -190,6 +192,7 @@ constexpr const char* why_not(const FwdTraits& t) {
   if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
   if (t.kv_stages < 2 || t.kv_stages > 16) return "K and V have 2 to 16 stages";
   if (t.parts && !reads_keys_once(t)) return "parts of keys are of tiles of 64 rows";
+  if (t.parts && t.out_f32) return "parts of keys are f32 and not out";
   if (t.parts && kPartStep % t.tile_n != 0) return "a part of the keys is whole blocks";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim_v > t.head_dim) return "head_dim_v is at most head_dim: out takes q's place";
