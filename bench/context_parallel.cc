@@ -1,7 +1,7 @@
 // Context parallelism over the GPUs of a machine, through the C++ layer and NCCL, beside one GPU.
 //
 //   bench_context_parallel [--ranks N] [--batch N] [--seqlen N] [--heads Q:KV] [--head-dim D[:DV]]
-//                          [--mask causal|none] [--method each|all_to_all|all_gather]
+//                          [--mask causal|none] [--method each|all_to_all|all_gather|ring]
 //                          [--layout zigzag|contiguous] [--slices N,N] [--rounds N] [--calls N]
 //
 // Results are compared with one GPU's over the whole sequence, by each method that the heads allow,
@@ -22,6 +22,9 @@
 namespace {
 
 using namespace gpu_group;
+
+// By their numbers; 0: those that the heads allow.
+const std::vector<std::string> kMethods = {"each", "all_to_all", "all_gather", "ring"};
 
 struct Options {
   std::map<std::string, std::string> given = {
@@ -203,7 +206,7 @@ bool run_method(const fa4::Problem& problem, const fa4::ContextParallelOptions& 
   std::vector<std::pair<const Attention*, const Stream*>> parts;
   for (const auto& rank : all) parts.emplace_back(&rank->attention, &rank->stream);
   const Times times = time_calls(parts, rounds, calls);
-  const char* name = context.method == FA4_ALL_TO_ALL ? "all_to_all" : "all_gather";
+  const char* name = kMethods[static_cast<size_t>(context.method)].c_str();
   print_row(name, problem, false, times.forward, ranks, alone.times.forward / ranks);
   print_row(name, problem, true, times.backward, ranks, alone.times.backward / ranks);
   std::printf("             slices: %s\n", slices_of(all[0]->forward).c_str());
@@ -239,11 +242,12 @@ int run(const Options& options) {
   print_row("one GPU", problem, true, alone.times.backward, 1, 0);
   const NcclGroup group(ranks);
   const int32_t layout = options.one_of("--layout", {"zigzag", "contiguous"});
-  const int32_t asked = options.one_of("--method", {"each", "all_to_all", "all_gather"});
+  const int32_t asked = options.one_of("--method", kMethods);
   bool right = true;
-  for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER}) {
+  for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER, FA4_RING}) {
     if (asked == 0 ? !allows(problem, ranks, method) : asked != method) continue;
-    for (const int32_t slices : options.list("--slices")) {
+    const bool has_slices = method != FA4_RING;
+    for (const int32_t slices : has_slices ? options.list("--slices") : std::vector{1}) {
       fa4::ContextParallelOptions context;
       context.method = method;
       context.layout = layout;

@@ -71,10 +71,13 @@ FA4_API fa4_status fa4_sequence_positions(int32_t ranks, int64_t seqlen, int32_t
 /* method: what goes from rank to rank.
  *   all-to-all  q, k and v go so that each rank has all tokens of some heads, and out comes back:
  *               heads_q is a multiple of P, heads_kv a multiple or a divisor of it
- *   all-gather  k and v go to each rank that sees them, in the backward also the terms of dk and dv,
- *               in f32, to whose they are: any heads; of packed sequences causal masks, windows
- *               that end at the query, or none */
-enum { FA4_ALL_TO_ALL = 1, FA4_ALL_GATHER = 2 };
+ *   all-gather  k and v go to each rank that sees them, in the backward the terms of dk and dv, in
+ *               f32, to whose they are: any heads; of packed sequences causal masks, windows that
+ *               end at the query, or none
+ *   ring        k and v go round from rank to rank, in the backward with sums of dk and dv: any
+ *               heads, dense; a rank holds the keys of two ranks, where others hold those of all.
+ *               Partial results are f32, merged in the order of steps */
+enum { FA4_ALL_TO_ALL = 1, FA4_ALL_GATHER = 2, FA4_RING = 3 };
 
 typedef struct fa4_context_parallel_options {
   uint32_t struct_size;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "attention/forward_params.h"
-#include "attention/gpu_op.h"
 #include "core/error.h"
 #include "core/rounding.h"
 #include "kernels/output/params.h"
@@ -60,22 +59,34 @@ MergeParams<kParts> merge_params(const MergeArgs& a) {
 }
 
 template <int kParts>
-void launch(const MergeArgs& args, const std::shared_ptr<Device>& device) {
-  const KernelStep step{.source = merge_source(kParts),
-                        .grid = static_cast<int>(ceil_div(args.rows(), kRowsPerCta)),
-                        .threads = kMergeThreads};
-  GpuOp(device, {step}, {}, args.stream).launch(0, merge_params<kParts>(args), args.stream);
+GpuOp prepared(std::shared_ptr<Device> device, void* stream) {
+  return GpuOp(std::move(device),
+               {KernelStep{.source = merge_source(kParts), .threads = kMergeThreads}}, {}, stream);
+}
+
+template <int kParts>
+void launch(const GpuOp& gpu, const MergeArgs& args) {
+  if (args.rows() == 0) return;
+  gpu.launch(0, static_cast<int>(ceil_div(args.rows(), kRowsPerCta)), merge_params<kParts>(args),
+             args.stream);
 }
 
 }  // namespace
+
+static_assert(GpuMerge::kMostParts == kFewMergedParts);
+
+GpuMerge::GpuMerge(std::shared_ptr<Device> device, void* stream)
+    : gpu_(prepared<kMostParts>(std::move(device), stream)) {}
+
+void GpuMerge::execute(const MergeArgs& args) const { launch<kMostParts>(gpu_, args); }
 
 void gpu_merge(const MergeArgs& args, const std::shared_ptr<Device>& device) {
   check_gpu(args, device->spec());
   if (args.rows() == 0) return;
   if (args.num_parts <= kFewMergedParts) {
-    launch<kFewMergedParts>(args, device);
+    GpuMerge(device, args.stream).execute(args);
   } else {
-    launch<kMostMergedParts>(args, device);
+    launch<kMostMergedParts>(prepared<kMostMergedParts>(device, args.stream), args);
   }
 }
 

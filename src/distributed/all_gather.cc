@@ -21,7 +21,8 @@ std::vector<AttentionProblem> calls_of(const ShardedProblem& p) {
   const PartHeads heads{.heads_q = p.slice_heads_q(),
                         .heads_kv = p.slice_heads_kv(),
                         .local_seqlen = p.partition.local_seqlen(),
-                        .dq_heads = rounds_dq(p.whole) ? p.slice_heads_q() : p.whole.heads_q};
+                        .dq_heads = rounds_dq(p.whole) ? p.slice_heads_q() : p.whole.heads_q,
+                        .key_rows = p.whole.seqlen_k};
   std::vector<AttentionProblem> calls;
   for (const Part& part : parts_of(p)) calls.push_back(problem_of(in_floats, part, heads));
   return calls;

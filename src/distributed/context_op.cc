@@ -104,7 +104,7 @@ ContextOp<Plan, Op, Args>::ContextOp(const ContextPlan<Plan>& plan, std::shared_
                                      void* stream)
     : plan_(plan), on_host_(runs_on_host(plan.calls.front())) {
   for (const Plan& call : plan_.calls) calls_.push_back(prepare(call, device, stream));
-  const bool overlaps = !on_host_ && plan_.problem.slices > 1;
+  const bool overlaps = !on_host_ && plan_.problem.overlaps();
   lanes_ = overlaps ? std::make_unique<Lanes>(device) : std::make_unique<Lanes>();
   memory_ = on_host_ ? host_memory(shared_threads(threads_of(plan_.calls.front())))
                      : device_memory(std::move(device), plan_.program, stream);
@@ -177,6 +177,26 @@ void ContextOp<Plan, Op, Args>::run(const Work& work, void* stream, const Bases&
                   .to_type = sum->to_type,
                   .to_pitch = sum->to_pitch},
                  stream);
+  } else if (const auto* merge = std::get_if<MergeStep>(&work)) {
+    const void* outs[] = {bases.resolve(merge->out), bases.resolve(merge->part_out)};
+    const float* lses[] = {typed<float>(bases, merge->lse), typed<float>(bases, merge->part_lse)};
+    const int64_t row = merge->heads * merge->dim;
+    const Strides rows{merge->batch_stride, row, merge->dim};
+    memory_->merge({.dtype = DType::kF32,
+                    .out_dtype = merge->to_type,
+                    .num_parts = 2,
+                    .batch = merge->batch,
+                    .seqlen = merge->rows,
+                    .heads = merge->heads,
+                    .head_dim = merge->dim,
+                    .part_outs = outs,
+                    .part_lses = lses,
+                    .out = bases.resolve(merge->to),
+                    .lse = typed<float>(bases, merge->lse),
+                    .part_out = rows,
+                    .part_lse = {merge->heads * merge->rows, 1, merge->rows},
+                    .output = rows,
+                    .stream = stream});
   } else if (const auto* cut = std::get_if<CutStep>(&work)) {
     memory_->cut({.cu_seqlens_q = given.cu_seqlens_q,
                   .cu_seqlens_k = given.cu_seqlens_k,

@@ -6,6 +6,7 @@
 
 #include "distributed/all_gather.h"
 #include "distributed/all_to_all.h"
+#include "distributed/ring.h"
 
 namespace fa4::internal {
 namespace {
@@ -48,7 +49,7 @@ ContextPlan<Plan> plan_context(const AttentionProblem& whole, const DeviceSpec& 
   ContextProgram made = communicator->size() == 1 ? alone(plan.problem) : write(plan.problem);
   PlanOptions call_options{.num_threads = options.num_threads};
   // An exchange holds some SMs at first: tiles go to those that are free.
-  if (plan.problem.slices > 1) call_options.tile_source = TileSource::kCounter;
+  if (plan.problem.overlaps()) call_options.tile_source = TileSource::kCounter;
   int64_t call_bytes = 0;
   for (const AttentionProblem& call : made.calls) {
     plan.calls.push_back(make(call, device, call_options));
@@ -97,7 +98,11 @@ ContextForwardPlan plan_context_forward(const AttentionProblem& whole, const Dev
                                         std::shared_ptr<Communicator> communicator,
                                         const ContextOptions& options) {
   const auto write = [](const ShardedProblem& p) {
-    return p.method == ContextMethod::kAllGather ? all_gather_forward(p) : all_to_all_forward(p);
+    switch (p.method) {
+      case ContextMethod::kAllGather: return all_gather_forward(p);
+      case ContextMethod::kRing: return ring_forward(p);
+      default: return all_to_all_forward(p);
+    }
   };
   return plan_context<ForwardPlan>(whole, device, std::move(communicator), options, write,
                                    plan_forward);
@@ -107,7 +112,11 @@ ContextBackwardPlan plan_context_backward(const AttentionProblem& whole, const D
                                           std::shared_ptr<Communicator> communicator,
                                           const ContextOptions& options) {
   const auto write = [](const ShardedProblem& p) {
-    return p.method == ContextMethod::kAllGather ? all_gather_backward(p) : all_to_all_backward(p);
+    switch (p.method) {
+      case ContextMethod::kAllGather: return all_gather_backward(p);
+      case ContextMethod::kRing: return ring_backward(p);
+      default: return all_to_all_backward(p);
+    }
   };
   return plan_context<BackwardPlan>(whole, device, std::move(communicator), options, write,
                                     plan_backward);

@@ -17,6 +17,14 @@ struct ContextProgram {
   int64_t staging_bytes = 0;  // of Place::kStaging
 };
 
+// A tensor with a row of `columns` elements a token, and where its rows begin.
+struct Rows {
+  Address at;
+  int64_t columns = 0;
+  int64_t bytes = 0;  // of an element
+  Address row(int64_t index) const { return at + static_cast<size_t>(index * columns * bytes); }
+};
+
 // Hands out places of 256-byte aligned tensors one behind the other, from `first_byte` on, which is
 // a multiple of 256.
 class Room {

@@ -10,14 +10,6 @@
 
 namespace fa4::internal {
 
-// A tensor with a row of `columns` elements a token, and where the rows of a part begin.
-struct Rows {
-  Address at;
-  int64_t columns = 0;
-  int64_t bytes = 0;  // of an element
-  Address row(int64_t index) const { return at + static_cast<size_t>(index * columns * bytes); }
-};
-
 // The rank's calls in a slice; the one of the most keys comes first: in a backward it leaves the
 // fewest zeros.
 std::vector<Part> parts_of(const ShardedProblem& problem);

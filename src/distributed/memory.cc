@@ -4,8 +4,10 @@
 #include <cstring>
 
 #include "attention/gpu_cut.h"
+#include "attention/gpu_merge.h"
 #include "attention/gpu_sum.h"
 #include "core/rounding.h"
+#include "cpu/merge.h"
 #include "cpu/sum.h"
 
 namespace fa4::internal {
@@ -38,6 +40,8 @@ class HostMemory final : public Memory {
 
   void sum(const SumArgs& args, void*) const override { cpu_sum(args, *pool_); }
 
+  void merge(const MergeArgs& args) const override { cpu_merge(args, *pool_); }
+
   void cut(const CutArgs& a, void*) const override {
     for (int64_t i = 0; i < a.count; ++i) {
       const int64_t query = std::clamp<int64_t>(a.cu_seqlens_q[i], a.first_query, a.end_query);
@@ -69,6 +73,7 @@ class DeviceMemory final : public Memory {
       : device_(std::move(device)) {
     if (has<SumStep>(program)) sum_ = std::make_unique<GpuSum>(device_, stream);
     if (has<CutStep>(program)) cut_ = std::make_unique<GpuCut>(device_, stream);
+    if (has<MergeStep>(program)) merge_ = std::make_unique<GpuMerge>(device_, stream);
   }
 
   void copy(const CopyRows& rows, void* stream) const override {
@@ -79,11 +84,13 @@ class DeviceMemory final : public Memory {
   }
   void sum(const SumArgs& args, void* stream) const override { sum_->execute(args, stream); }
   void cut(const CutArgs& args, void* stream) const override { cut_->execute(args, stream); }
+  void merge(const MergeArgs& args) const override { merge_->execute(args); }
 
  private:
   std::shared_ptr<Device> device_;
   std::unique_ptr<GpuSum> sum_;
   std::unique_ptr<GpuCut> cut_;
+  std::unique_ptr<GpuMerge> merge_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "device/device.h"
 #include "distributed/program.h"
 #include "problem/cut_args.h"
+#include "problem/merge_args.h"
 #include "problem/sum_args.h"
 
 namespace fa4::internal {
@@ -19,6 +20,7 @@ class Memory {
   virtual void zero(void* to, size_t bytes, void* stream) const = 0;
   virtual void sum(const SumArgs& args, void* stream) const = 0;
   virtual void cut(const CutArgs& args, void* stream) const = 0;
+  virtual void merge(const MergeArgs& args) const = 0;  // on args.stream
 };
 
 std::unique_ptr<const Memory> host_memory(std::shared_ptr<ThreadPool> pool);

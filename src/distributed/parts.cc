@@ -5,13 +5,13 @@
 namespace fa4::internal {
 namespace {
 
-// Of one chunk.
-Part part_of(const MaskSpec& mask, const Chunk& chunk, int64_t seqlen) {
+// Of one chunk, over keys `seen` of the whole.
+Part part_of(const MaskSpec& mask, const Chunk& chunk, const KeyRange& seen) {
   Part part{.first_query = chunk.slot, .queries = chunk.length, .start = chunk.start, .window = {}};
   const bool left = mask.is_bounded_left(), right = mask.is_bounded_right();
   const int64_t end_query = chunk.start + chunk.length;
-  const int64_t first = left ? std::max<int64_t>(0, chunk.start - mask.window_left) : 0;
-  const int64_t end = right ? std::min(seqlen, end_query + mask.window_right) : seqlen;
+  const int64_t first = left ? std::max(seen.begin, chunk.start - mask.window_left) : seen.begin;
+  const int64_t end = right ? std::min(seen.end, end_query + mask.window_right) : seen.end;
   if (first >= end) return part;
   part.first_key = first;
   part.keys = end - first;
@@ -34,16 +34,67 @@ bool continues(const Part& before, const Part& next) {
          before.first_query + before.queries == next.first_query;
 }
 
+// Beside the part before it, or as the same one.
+void add_part(const Part& part, std::vector<Part>& parts) {
+  if (!parts.empty() && continues(parts.back(), part)) {
+    parts.back().queries += part.queries;
+  } else {
+    parts.push_back(part);
+  }
+}
+
+// Of one chunk, over chunks of keys by the slots of whom holds them: neighbours that are seen
+// without a mask are one part.
+std::vector<Part> parts_over(const MaskSpec& mask, const Chunk& queries,
+                             const std::vector<Chunk>& keys) {
+  std::vector<Part> parts;
+  for (const Chunk& held : keys) {
+    Part part = part_of(mask, queries, {held.start, held.start + held.length});
+    if (part.keys == 0) continue;
+    part.first_key += held.slot - held.start;
+    const bool joins = !parts.empty() && parts.back().window.is_full() && part.window.is_full() &&
+                       parts.back().first_key + parts.back().keys == part.first_key;
+    if (joins) {
+      parts.back().keys += part.keys;
+    } else {
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
+
+bool is_causal(const MaskSpec& mask) {
+  return !mask.is_bounded_left() && mask.is_bounded_right() && mask.window_right == 0;
+}
+
 }  // namespace
 
 std::vector<Part> parts_of(const MaskSpec& mask, const std::vector<Chunk>& chunks, int64_t seqlen) {
   std::vector<Part> parts;
   for (const Chunk& chunk : chunks) {
-    const Part part = part_of(mask, chunk, seqlen);
-    if (!parts.empty() && continues(parts.back(), part)) {
-      parts.back().queries += part.queries;
-    } else {
-      parts.push_back(part);
+    add_part(part_of(mask, chunk, {0, seqlen}), parts);
+  }
+  return parts;
+}
+
+std::vector<Part> ring_parts_of(const MaskSpec& mask, const std::vector<Chunk>& queries,
+                                const std::vector<Chunk>& keys, bool own) {
+  // Slots ascend as tokens do: a causal mask of the tokens is one of the slots.
+  if (mask.is_full() || (own && is_causal(mask))) {
+    const int64_t rows = queries.back().slot + queries.back().length;
+    const int64_t held = keys.back().slot + keys.back().length;
+    return {{.queries = rows, .start = queries.front().start, .keys = held, .window = mask}};
+  }
+  std::vector<Part> parts;
+  for (const Chunk& chunk : queries) {
+    const std::vector<Part> seen = parts_over(mask, chunk, keys);
+    if (own && seen.empty()) parts.push_back(part_of(mask, chunk, {0, 0}));
+    for (const Part& part : seen) {
+      if (own) {
+        parts.push_back(part);
+      } else {
+        add_part(part, parts);
+      }
     }
   }
   return parts;
@@ -88,8 +139,8 @@ AttentionProblem problem_of(const AttentionProblem& whole, const Part& part,
   desc.q = rows(heads.local_seqlen, whole.heads_q, whole.head_dim);
   desc.dq = rows(heads.local_seqlen, heads.dq_heads, whole.head_dim);
   desc.out = desc.dout = rows(heads.local_seqlen, whole.heads_q, whole.head_dim_v);
-  desc.k = desc.dk = rows(whole.seqlen_k, heads.heads_kv, whole.head_dim);
-  desc.v = desc.dv = rows(whole.seqlen_k, heads.heads_kv, whole.head_dim_v);
+  desc.k = desc.dk = rows(heads.key_rows, heads.heads_kv, whole.head_dim);
+  desc.v = desc.dv = rows(heads.key_rows, heads.heads_kv, whole.head_dim_v);
   return AttentionProblem::make(desc);
 }
 

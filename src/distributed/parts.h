@@ -31,16 +31,23 @@ std::vector<Part> packed_parts_of(const MaskSpec& mask, const std::vector<Chunk>
 // from the last key.
 bool can_cut_packed(const MaskSpec& mask);
 
+// The same of the keys that another rank, or the same one (`own`), holds: first_key counts its
+// slots. A chunk without a part sees none of them; of `own` every one has a part. Chunks are not
+// put together there unless all of them are in the one part that there is.
+std::vector<Part> ring_parts_of(const MaskSpec& mask, const std::vector<Chunk>& queries,
+                                const std::vector<Chunk>& keys, bool own);
+
 // The heads of a call, of a slice of the whole's, and how far apart the rows lie that it reads and
 // writes.
 struct PartHeads {
   int64_t heads_q = 0, heads_kv = 0;
   int64_t local_seqlen = 0;  // of q, out, dout and dq, which are the rank's; dense
   int64_t dq_heads = 0;      // from a row of dq to the next; of q, out and dout it is the whole's
+  int64_t key_rows = 0;      // of a sequence in k, v and their gradients
 };
 
 // The attention of one part: its tensors begin at its first query and key in the rank's, and in
-// those of the slice's keys, (batch, seqlen_k, heads_kv, dim); packed without a batch.
+// those of the keys, (batch, key_rows, heads_kv, dim); packed without a batch.
 AttentionProblem problem_of(const AttentionProblem& whole, const Part& part,
                             const PartHeads& heads);
 

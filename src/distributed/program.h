@@ -116,6 +116,17 @@ inline SumStep round_step(Address from, Address to, int64_t rows, int64_t column
           .to_type = to_type};
 }
 
+// Puts two partial results of attention together, of the same rows (docs/api.md): `out` and `lse`
+// take the place of the first, whose out is f32, or out goes to `to`. Strides of out are those of a
+// tensor of `batch` times `batch_stride` elements, whose rows lie one behind the other.
+struct MergeStep {
+  Address out, part_out, to;
+  Address lse, part_lse;  // (batch, heads, rows), contiguous
+  DType to_type = DType::kF32;
+  int64_t batch = 0, rows = 0, heads = 0, dim = 0;
+  int64_t batch_stride = 0;
+};
+
 // Where packed sequences begin among rows [first_query, end_query) of the whole, as queries, and
 // [first_key, end_key), as keys: (count) numbers of each, from the whole's.
 struct CutStep {
@@ -137,7 +148,8 @@ struct CallStep {
 // What its lane does next waits for all that the other lane has been given so far.
 struct WaitStep {};
 
-using Work = std::variant<CopyStep, ZeroStep, ExchangeStep, SumStep, CutStep, CallStep, WaitStep>;
+using Work =
+    std::variant<CopyStep, ZeroStep, ExchangeStep, SumStep, MergeStep, CutStep, CallStep, WaitStep>;
 
 // A program has two lanes, streams on a GPU: attention on one, what goes from rank to rank on the
 // other. Steps of one lane follow one another; those of both overlap but for the waits.

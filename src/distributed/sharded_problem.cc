@@ -99,13 +99,14 @@ void choose_method(ShardedProblem& p, ContextMethod asked) {
     const bool deals_out = p.is_packed() ? can_deal_out_heads(whole, ranks) : fits;
     p.method = deals_out ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
     p.why = heads;
-  } else if (asked == ContextMethod::kAllToAll || asked == ContextMethod::kAllGather) {
+  } else if (asked == ContextMethod::kAllToAll || asked == ContextMethod::kAllGather ||
+             asked == ContextMethod::kRing) {
     p.method = asked;
     p.why = "asked for";
   } else {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("method {}; accepted: 0 (the plan decides), 1 (all_to_all), 2 "
-                            "(all_gather)",
+                            "(all_gather), 3 (ring)",
                             static_cast<int32_t>(asked)));
   }
   if (p.method == ContextMethod::kAllGather && p.is_packed() && !can_cut_packed(whole.mask)) {
@@ -115,6 +116,9 @@ void choose_method(ShardedProblem& p, ContextMethod asked) {
         "(all_to_all)",
         bound(whole.mask.is_bounded_left(), whole.mask.window_left),
         bound(whole.mask.is_bounded_right(), whole.mask.window_right));
+  }
+  if (p.method == ContextMethod::kRing && p.is_packed()) {
+    refuse("method ring of packed sequences; accepted: 0, 1 (all_to_all) or 2 (all_gather)");
   }
   if (p.method == ContextMethod::kAllToAll && !can_deal_out_heads(whole, ranks)) {
     refuse(
@@ -131,23 +135,28 @@ std::string_view name_of(ContextMethod method) {
     case ContextMethod::kAuto: return "auto";
     case ContextMethod::kAllToAll: return "all_to_all";
     case ContextMethod::kAllGather: return "all_gather";
+    case ContextMethod::kRing: return "ring";
   }
   return "?";
 }
 
 int64_t ShardedProblem::rank_heads_q() const {
-  return method == ContextMethod::kAllGather ? whole.heads_q : whole.heads_q / ranks();
+  return method == ContextMethod::kAllToAll ? whole.heads_q / ranks() : whole.heads_q;
 }
 
 int64_t ShardedProblem::rank_heads_kv() const {
-  return method == ContextMethod::kAllGather ? whole.heads_kv
-                                             : std::max<int64_t>(1, whole.heads_kv / ranks());
+  return method == ContextMethod::kAllToAll ? std::max<int64_t>(1, whole.heads_kv / ranks())
+                                            : whole.heads_kv;
 }
 
 int64_t ShardedProblem::slice_heads_q() const { return rank_heads_q() / slices; }
 int64_t ShardedProblem::slice_heads_kv() const { return rank_heads_kv() / slices; }
 
 int ShardedProblem::choose_slices(int asked, int num_sms) const {
+  if (method == ContextMethod::kRing && asked != 0 && asked != 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("slices {}; accepted by method ring: 0 or 1", asked));
+  }
   const int64_t heads = rank_heads_kv();
   if (asked < 0 || (asked > 0 && heads % asked != 0)) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -157,7 +166,7 @@ int ShardedProblem::choose_slices(int asked, int num_sms) const {
   }
   if (ranks() == 1) return 1;  // nothing is exchanged
   if (asked != 0) return asked;
-  if (num_sms == 0 || method == ContextMethod::kAllGather) return 1;  // on a host nothing overlaps
+  if (num_sms == 0 || method != ContextMethod::kAllToAll) return 1;  // on a host nothing overlaps
   const int64_t rows = outer() * partition.seqlen() * whole.heads_q / ranks();
   int count = kMostSlices;
   while (count > 1 && (heads % count != 0 || rows < count * kRowsOfSm * num_sms)) --count;

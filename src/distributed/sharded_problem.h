@@ -13,7 +13,7 @@
 namespace fa4::internal {
 
 // The values are those of fa4_context_parallel_options in distributed.h.
-enum class ContextMethod : int32_t { kAuto = 0, kAllToAll = 1, kAllGather = 2 };
+enum class ContextMethod : int32_t { kAuto = 0, kAllToAll = 1, kAllGather = 2, kRing = 3 };
 
 std::string_view name_of(ContextMethod method);
 
@@ -38,6 +38,8 @@ struct ShardedProblem {
   int64_t slice_heads_q() const;
   int64_t slice_heads_kv() const;
   bool is_packed() const { return whole.layout_q == Layout::kPacked; }
+  // Whether what goes from rank to rank goes under attention.
+  bool overlaps() const { return ranks() > 1 && (slices > 1 || method == ContextMethod::kRing); }
   // So many sequences are cut, each for itself; packed ones are cut as one.
   int64_t outer() const { return is_packed() ? 1 : whole.batch; }
   // The calls of a rank by all-gather, by its slots.

@@ -125,6 +125,9 @@ INSTANTIATE_TEST_SUITE_P(
                     // by all-gather, too, which three heads leave alone
                     Case{3, 3, 0, FA4_ZIGZAG, true, 0, {0, 5, 33, 40, 80}},
                     Case{4, 2, FA4_ALL_GATHER, FA4_CONTIGUOUS, false, -5, {0, 0, 33, 40, 80}, 2},
+                    Case{4, 2, FA4_RING, FA4_ZIGZAG, true},
+                    Case{3, 1, FA4_RING, FA4_CONTIGUOUS, false},
+                    Case{2, 2, FA4_RING, FA4_ZIGZAG, false, -15},
                     // the first chunk sees nothing
                     Case{1, 1, 0, FA4_ZIGZAG, false, -15}));
 

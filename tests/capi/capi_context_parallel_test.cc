@@ -86,7 +86,7 @@ std::vector<Case> cases() {
   std::vector<Case> made;
   for (const int32_t ranks : {1, 2, 4}) {
     for (const auto layout : {fa4::SequenceLayout::kZigzag, fa4::SequenceLayout::kContiguous}) {
-      for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER}) {
+      for (const int32_t method : {FA4_ALL_TO_ALL, FA4_ALL_GATHER, FA4_RING}) {
         for (const bool causal : {false, true}) {
           made.push_back({ranks, 72, layout, causal, method});
           made.push_back({ranks, 72, layout, causal, method, 13, -1});
@@ -511,6 +511,7 @@ TEST(ContextParallel, RefusesInWords) {
   other = small::packed_problem(1, 8, 8, true);
   EXPECT_EQ(refusal(other), "");
   EXPECT_EQ(refusal(other, FA4_ALL_GATHER), "");
+  EXPECT_TRUE(contains(refusal(other, FA4_RING), "method ring of packed sequences; accepted"));
   other.causal = 0;
   other.has_window = 1;
   other.window_left = 3;

@@ -112,6 +112,9 @@ TEST(ContextParallelNccl, IsTheAttentionOfOneGpu) {
     run_case({1, 4096, 16, 8, 128, 0, 1, -1, FA4_ALL_GATHER, layout}, ranks, group);
     run_case({2, 2048, 6, 3, 64, 0, 0, -1, FA4_ALL_GATHER, layout}, ranks, group);
     run_case({2, 1024, 5, 1, 128, 0, 1, 300, 0, layout}, ranks, group);
+    run_case({1, 4096, 16, 8, 128, 0, 1, -1, FA4_RING, layout, true}, ranks, group);
+    run_case({2, 2048, 6, 3, 64, 0, 0, -1, FA4_RING, layout}, ranks, group);
+    run_case({2, 1024, 5, 1, 128, 0, 1, 300, FA4_RING, layout}, ranks, group);
   }
   run_case({1, 4096, 16, 8, 128, 0, 1, -1, 0, FA4_ZIGZAG, false, {0, 700, 2049, 2050, 4096}}, ranks,
            group);

@@ -204,6 +204,7 @@ Case case_of(DType dtype, int variant) {
 
 // Of the key heads that a rank computes, in how many slices it may.
 std::vector<int> slices_of(const AttentionProblem& p, int ranks, ContextMethod method) {
+  if (method == ContextMethod::kRing) return {1};
   const bool gathers = method == ContextMethod::kAllGather;
   const int64_t heads = gathers ? p.heads_kv : std::max<int64_t>(1, p.heads_kv / ranks);
   std::vector<int> slices;
@@ -222,7 +223,8 @@ TEST(ContextAccuracy, HasTheBoundsOfOneDevice) {
       inputs.q = given.q, inputs.k = given.k, inputs.v = given.v, inputs.sink = given.sink;
       const Reference reference = reference_forward(p, inputs, 2);
       for (const int ranks : {2, 4}) {
-        for (const ContextMethod method : {ContextMethod::kAllToAll, ContextMethod::kAllGather}) {
+        for (const ContextMethod method :
+             {ContextMethod::kAllToAll, ContextMethod::kAllGather, ContextMethod::kRing}) {
           for (const int slices : slices_of(p, ranks, method)) {
             const ContextOptions options{
                 .method = method,

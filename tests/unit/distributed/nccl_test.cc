@@ -89,9 +89,9 @@ DriverApi remembering_gpu() {
 class EnqueueTest : public NcclTest {
  protected:
   // False, with the test skipped, where kernels cannot be compiled.
-  bool prepare(int slices) {
-    const ContextForwardPlan plan =
-        plan_context_forward(whole_problem(), device_->spec(), communicator_, {.slices = slices});
+  bool prepare(int slices, ContextMethod method = ContextMethod::kAuto) {
+    const ContextForwardPlan plan = plan_context_forward(
+        whole_problem(), device_->spec(), communicator_, {.method = method, .slices = slices});
     try {
       op_ = std::make_unique<ContextForwardOp>(plan, device_);
     } catch (const Error& error) {
@@ -155,6 +155,19 @@ TEST_F(EnqueueTest, SlicesGoOnTwoStreams) {
   expect_only_enqueues(asked, 2);
   EXPECT_EQ(calls.starts, 4);  // each slice comes, and goes
   EXPECT_EQ(calls.receives, 2 * kMessagesOfSlice);
+  EXPECT_EQ(calls.stream, kUrgent);
+}
+
+TEST_F(EnqueueTest, ARingGoesOnTwoStreams) {
+  if (!prepare(1, ContextMethod::kRing)) GTEST_SKIP() << skip_;
+  std::map<std::string, int> asked = execute(address(7));
+  EXPECT_EQ(asked["cuStreamWaitEvent"], asked["cuEventRecord"]);
+  for (const char* name : {"cuEventRecord", "cuStreamWaitEvent", "cuStreamIsCapturing"}) {
+    asked.erase(name);
+  }
+  expect_only_enqueues(asked, 2 + 2);  // attention of two steps, a merge of each chunk
+  EXPECT_EQ(calls.starts, 1);
+  EXPECT_EQ(calls.receives, 2);  // k and v
   EXPECT_EQ(calls.stream, kUrgent);
 }
 

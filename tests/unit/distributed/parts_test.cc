@@ -29,7 +29,8 @@ void check_parts(const AttentionProblem& whole, const SequencePartition& partiti
                                                {.heads_q = whole.heads_q,
                                                 .heads_kv = whole.heads_kv,
                                                 .local_seqlen = partition.local_seqlen(),
-                                                .dq_heads = whole.heads_q});
+                                                .dq_heads = whole.heads_q,
+                                                .key_rows = seqlen});
       for (int64_t i = 0; i < part.queries; ++i) {
         const int64_t slot = part.first_query + i;
         ++seen[static_cast<size_t>(slot)];
@@ -63,6 +64,71 @@ TEST(Parts, SeeWhatTheWholeSees) {
       }
     }
   }
+}
+
+// What a query sees of all holders' keys, put together, is what it sees in the whole. How many
+// calls there are.
+int64_t check_ring_parts(const AttentionProblem& whole, const SequencePartition& partition) {
+  const int64_t seqlen = whole.seqlen_q;
+  int64_t calls = 0;
+  for (int rank = 0; rank < partition.ranks(); ++rank) {
+    std::vector<std::vector<int>> seen(static_cast<size_t>(partition.local_seqlen()),
+                                       std::vector<int>(static_cast<size_t>(seqlen), 0));
+    for (int holder = 0; holder < partition.ranks(); ++holder) {
+      const auto parts = ring_parts_of(whole.mask, partition.chunks(rank), partition.chunks(holder),
+                                       holder == rank);
+      std::vector<int> calls_of(static_cast<size_t>(partition.local_seqlen()), 0);
+      for (const Part& part : parts) {
+        ++calls;
+        for (int64_t i = 0; i < part.queries; ++i) {
+          ++calls_of[static_cast<size_t>(part.first_query + i)];
+          const KeyRange keys = visible_keys(i, part.queries, part.keys, part.window);
+          for (int64_t j = keys.begin; j < keys.end; ++j) {
+            const int64_t key = partition.position(holder, part.first_key + j);
+            ++seen[static_cast<size_t>(part.first_query + i)][static_cast<size_t>(key)];
+          }
+        }
+      }
+      for (const int count : calls_of) EXPECT_TRUE(holder != rank || count > 0) << "own keys";
+    }
+    for (int64_t slot = 0; slot < partition.local_seqlen(); ++slot) {
+      const KeyRange wanted =
+          visible_keys(partition.position(rank, slot), seqlen, seqlen, whole.mask);
+      for (int64_t key = 0; key < seqlen; ++key) {
+        const int times = key >= wanted.begin && key < wanted.end ? 1 : 0;
+        EXPECT_EQ(seen[static_cast<size_t>(slot)][static_cast<size_t>(key)], times)
+            << "slot " << slot << " of rank " << rank << ", key " << key;
+      }
+    }
+  }
+  return calls;
+}
+
+TEST(Parts, OfARingSeeWhatTheWholeSees) {
+  std::vector<std::optional<int64_t>> bounds = {std::nullopt};
+  for (int64_t bound = -14; bound <= 14; bound += 2) bounds.push_back(bound);
+  for (const int ranks : {2, 3}) {
+    for (const SequenceLayout layout : {SequenceLayout::kZigzag, SequenceLayout::kContiguous}) {
+      const SequencePartition partition(ranks, 12, layout);
+      for (const auto left : bounds) {
+        for (const auto right : bounds) {
+          SCOPED_TRACE(testing::Message() << ranks << " ranks, window " << left.value_or(-99) << " "
+                                          << right.value_or(-99));
+          check_ring_parts(problem_of(12, left, right), partition);
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// One call a step: of nothing that is not seen, and of as much on every rank.
+TEST(Parts, OfACausalRingAreOneCallAStep) {
+  const SequencePartition zigzag(4, 64, SequenceLayout::kZigzag);
+  EXPECT_EQ(check_ring_parts(problem_of(64, std::nullopt, 0), zigzag), 16);
+  EXPECT_EQ(check_ring_parts(problem_of(64, std::nullopt, std::nullopt), zigzag), 16);
+  const SequencePartition contiguous(4, 64, SequenceLayout::kContiguous);
+  EXPECT_EQ(check_ring_parts(problem_of(64, std::nullopt, 0), contiguous), 10);
 }
 
 // A part's queries of packed sequences see through it, by sequences that are cut as a CutStep says,
@@ -143,7 +209,7 @@ TEST(Parts, OfASliceHaveItsHeadsAndTheRowsOfTheWhole) {
   desc.q = desc.k = desc.v = desc.out = desc.dout = desc.dq = desc.dk = desc.dv = {};
   const AttentionProblem call =
       problem_of(AttentionProblem::make(desc), {.queries = 8, .keys = 32, .window = {}},
-                 {.heads_q = 1, .heads_kv = 1, .local_seqlen = 16, .dq_heads = 1});
+                 {.heads_q = 1, .heads_kv = 1, .local_seqlen = 16, .dq_heads = 1, .key_rows = 32});
   EXPECT_EQ(call.heads_q, 1);
   EXPECT_EQ(call.q, (Strides{16 * 64, 64, 16}));
   EXPECT_EQ(call.out, call.q);

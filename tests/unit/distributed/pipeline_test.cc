@@ -5,6 +5,7 @@
 
 #include "distributed/all_gather.h"
 #include "distributed/all_to_all.h"
+#include "distributed/ring.h"
 
 namespace fa4::internal {
 namespace {
@@ -41,6 +42,14 @@ class Accesses {
       const size_t size = static_cast<size_t>(size_of(sum->to_type));
       add_rows(sum->to, static_cast<size_t>(sum->to_pitch) * size, width * size,
                static_cast<size_t>(sum->rows), true);
+    } else if (const auto* merge = std::get_if<MergeStep>(&work)) {
+      const int64_t row = merge->heads * merge->dim;
+      const int64_t elements = (merge->batch - 1) * merge->batch_stride + merge->rows * row;
+      add(merge->out, static_cast<size_t>(elements) * 4, true);
+      add(merge->part_out, static_cast<size_t>(elements) * 4, false);
+      const auto lse_bytes = static_cast<size_t>(merge->batch * merge->heads * merge->rows * 4);
+      add(merge->lse, lse_bytes, true);
+      add(merge->part_lse, lse_bytes, false);
     } else if (const auto* cut = std::get_if<CutStep>(&work)) {
       for (const Address& to : {cut->to_q, cut->to_k}) {
         add(to, static_cast<size_t>(cut->count) * 4, true);
@@ -175,6 +184,21 @@ TEST(Pipeline, LanesDoNotMeet) {
   }
 }
 
+TEST(Pipeline, LanesOfARingDoNotMeet) {
+  for (const bool has_window : {false, true}) {
+    for (const int ranks : {2, 3, 4}) {
+      ProblemDesc desc = whole_problem(DType::kBF16, false);
+      if (has_window) desc.window = {20, 5}, desc.causal = false;
+      const auto whole = AttentionProblem::make(desc);
+      const auto p = ShardedProblem::make(whole, {.method = ContextMethod::kRing}, 1, ranks);
+      const ContextProgram forward = ring_forward(p), backward = ring_backward(p);
+      EXPECT_EQ(conflicts(forward, forward.program), 0) << ranks << " ranks";
+      EXPECT_EQ(conflicts(forward, forward.without_lse), 0) << ranks << " ranks";
+      EXPECT_EQ(conflicts(backward, backward.program), 0) << ranks << " ranks";
+    }
+  }
+}
+
 // But for the first wait, for what the caller's stream did before, and the last one, after which it
 // goes on.
 TEST(Pipeline, MeetWithoutAnyOfTheirWaits) {
@@ -206,6 +230,21 @@ std::string exchanges_and_calls(const Program& program) {
     }
   }
   return text;
+}
+
+// In a ring of four ranks: where a wait of one lane alone is left out, some step meets another one.
+TEST(Pipeline, ARingNeedsWaitsOfBothLanes) {
+  const ContextOptions options{.method = ContextMethod::kRing};
+  const auto p = ShardedProblem::make(whole_problem(DType::kBF16, false), options, 1, 4);
+  for (const ContextProgram& made : {ring_forward(p), ring_backward(p)}) {
+    for (const Lane lane : {Lane::kCompute, Lane::kExchange}) {
+      Program without = made.program;
+      std::erase_if(without, [&](const Step& step) {
+        return step.lane == lane && std::holds_alternative<WaitStep>(step.work);
+      });
+      EXPECT_GT(conflicts(made, without), 0) << "lane " << static_cast<int>(lane);
+    }
+  }
 }
 
 TEST(Pipeline, ExchangesBeginBeforeWhatIsComputedMeanwhile) {

@@ -3,6 +3,7 @@
 
 #include "distributed/all_gather.h"
 #include "distributed/all_to_all.h"
+#include "distributed/ring.h"
 
 namespace fa4::internal {
 namespace {
@@ -86,6 +87,16 @@ void check_places(const ContextProgram& made) {
                    static_cast<size_t>(sum->rows));
       places.check(sum->to, static_cast<size_t>(sum->to_pitch) * size_of(sum->to_type),
                    columns * size_of(sum->to_type), static_cast<size_t>(sum->rows));
+    } else if (const auto* merge = std::get_if<MergeStep>(&step.work)) {
+      const int64_t row = merge->heads * merge->dim;
+      const int64_t elements = (merge->batch - 1) * merge->batch_stride + merge->rows * row;
+      for (const Address& sums : {merge->out, merge->part_out}) {
+        places.check(sums, 0, static_cast<size_t>(elements) * 4, 1);
+      }
+      places.check(merge->to, 0, static_cast<size_t>(elements * size_of(merge->to_type)), 1);
+      for (const Address& lse : {merge->lse, merge->part_lse}) {
+        places.check(lse, 0, static_cast<size_t>(merge->batch * merge->heads * merge->rows * 4), 1);
+      }
     } else if (const auto* cut = std::get_if<CutStep>(&step.work)) {
       for (const Address& to : {cut->to_q, cut->to_k}) {
         places.check(to, 0, static_cast<size_t>(cut->count) * 4, 1);
@@ -134,6 +145,47 @@ TEST(Programs, OfAllRanksFitTogether) {
         }
       }
     }
+  }
+}
+
+TEST(Programs, OfARingFitTogether) {
+  for (const SequenceLayout layout : {SequenceLayout::kZigzag, SequenceLayout::kContiguous}) {
+    for (const Write write : {ring_forward, ring_backward}) {
+      const ContextOptions options{.method = ContextMethod::kRing, .layout = layout};
+      check_ranks(whole_problem(8, 2), 2, options, write);
+      check_ranks(whole_problem(6, 3), 3, options, write);
+      check_ranks(whole_problem(5, 1), 4, options, write);
+    }
+  }
+}
+
+// Each step but the last brings the keys of one rank, in the backward each the sums of one.
+TEST(Programs, OfARingReceiveWhatTheDocumentsSay) {
+  const auto problem = ShardedProblem::make(whole_problem(8, 2), {ContextMethod::kRing}, 1, 4);
+  const size_t of_rank = 2 * 48 / 4 * 2 * (24 + 16);
+  EXPECT_EQ(received_by(ring_forward(problem).program), 3 * of_rank * 2);
+  EXPECT_EQ(received_by(ring_backward(problem).program), 3 * of_rank * 2 + 4 * of_rank * 4);
+  EXPECT_EQ(exchanges_of(ring_forward(problem).program).size(), 3u);
+  EXPECT_EQ(exchanges_of(ring_backward(problem).program).size(), 5u);
+}
+
+// Under a causal mask in zigzag: own keys, those of a rank before, those of a rank behind. The
+// sink is seen with own keys alone.
+TEST(Programs, OfARingMakeThreeKindsOfCalls) {
+  const auto problem = ShardedProblem::make(whole_problem(8, 2), {ContextMethod::kRing}, 1, 4);
+  for (const ContextProgram& made : {ring_forward(problem), ring_backward(problem)}) {
+    ASSERT_EQ(made.calls.size(), 3u);
+    std::vector<size_t> calls;
+    for (const Step& step : made.program) {
+      const auto* call = std::get_if<CallStep>(&step.work);
+      if (call != nullptr) calls.push_back(call->call);
+    }
+    EXPECT_EQ(calls, (std::vector<size_t>{0, 1, 2, 2}));
+    EXPECT_TRUE(made.calls[0].has_sink && !made.calls[1].has_sink && !made.calls[2].has_sink);
+    EXPECT_EQ(made.calls[1].mask, MaskSpec{});
+    EXPECT_EQ(made.calls[1].seqlen_k, 6);
+    EXPECT_EQ(made.calls[2].seqlen_q, 6);
+    EXPECT_EQ(made.calls[2].seqlen_k, 12);
   }
 }
 

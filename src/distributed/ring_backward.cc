@@ -1,0 +1,199 @@
+#include <fmt/format.h>
+
+#include "distributed/ring.h"
+#include "distributed/ring_steps.h"
+
+namespace fa4::internal {
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+// dq of the rank's rows and dsink, sums of what the calls write.
+class QueryGradients {
+ public:
+  QueryGradients(Ring& ring, const ShardedProblem& p)
+      : ring_(ring),
+        whole_(p.whole),
+        dq_(ring.query_room(whole_.head_dim)),
+        made_(ring.query_room(whole_.head_dim)),
+        dsink_stride_((whole_.heads_q * kFloat + 255) / 256 * 256),
+        dsinks_(ring.room.take(static_cast<int64_t>(ring.chunks().size()) * dsink_stride_)),
+        has_dq_(ring.chunks().size(), false) {}
+
+  bool is_first(const Part& part) const { return !has_dq_[ring_.chunks_of(part).front()]; }
+  // Says where a part's call writes.
+  void place(const Part& part, CallStep& call) {
+    call.dq = (is_first(part) ? dq_ : made_).row(part.first_query);
+    if (!whole_.has_sink || !is_first(part)) return;
+    call.dsink = dsinks_ + static_cast<size_t>(num_dsinks_ * dsink_stride_);
+    ++num_dsinks_;
+  }
+  // Behind the call.
+  void add(const Part& part) {
+    if (!is_first(part)) {
+      ring_.add_rows(made_, dq_, part.first_query, part.queries);
+      return;
+    }
+    for (const size_t chunk : ring_.chunks_of(part)) has_dq_[chunk] = true;
+  }
+  void finish() const {
+    const Rows to = ring_.queries(Place::kDq, whole_.head_dim, whole_.grad_dtype);
+    ring_.round(dq_, to, whole_.grad_dtype);
+    if (!whole_.has_sink) return;
+    ring_.compute(SumStep{.parts = dsinks_,
+                          .to = {Place::kDsink},
+                          .part_stride = dsink_stride_,
+                          .num_parts = num_dsinks_,
+                          .rows = 1,
+                          .columns = whole_.heads_q,
+                          .part_pitch = whole_.heads_q,
+                          .to_pitch = whole_.heads_q,
+                          .to_type = DType::kF32});
+  }
+
+ private:
+  Ring& ring_;
+  const AttentionProblem& whole_;
+  Rows dq_, made_;
+  int64_t dsink_stride_;
+  Address dsinks_;
+  int num_dsinks_ = 0;
+  std::vector<bool> has_dq_;
+};
+
+// Sums of dk and dv over the keys of a step, in the two buffers in turn: while those of one step
+// are computed, those of the step before are on their way.
+class KeyGradients {
+ public:
+  KeyGradients(Ring& ring, const ShardedProblem& p)
+      : ring_(ring), type_(p.whole.grad_dtype), come_(ring.key_room(DType::kF32)) {
+    for (KeyRows& sums : sums_) sums = ring.key_room(DType::kF32);
+    bool has_more = false;
+    for (int step = 0; step < ring.ranks(); ++step) has_more |= ring.parts(step).size() > 1;
+    if (has_more) more_ = ring.key_room(DType::kF32);
+  }
+
+  // What goes on while a step is computed.
+  void add_to(std::vector<Passed>& exchanged, int step) const {
+    if (step == 0) return;
+    const KeyRows& done = sums_[(step - 1) % 2];
+    exchanged.insert(exchanged.end(), {{done.k, come_.k}, {done.v, come_.v}});
+  }
+  // Before a step's calls.
+  void prepare(const std::vector<Part>& parts, int step) const {
+    const Part first = parts.empty() ? Part{.window = {}} : parts.front();
+    for (const Rows& rows : {sums_[step % 2].k, sums_[step % 2].v}) {
+      for (int64_t b = 0; b < ring_.batch(); ++b) {
+        zero(rows, b, 0, first.first_key);
+        zero(rows, b, first.first_key + first.keys, ring_.local());
+      }
+    }
+  }
+  void place(const Part& part, int step, bool is_first, CallStep& call) const {
+    const KeyRows& to = is_first ? sums_[step % 2] : more_;
+    call.dk = to.k.row(part.first_key);
+    call.dv = to.v.row(part.first_key);
+  }
+  // Behind the call of another part than the step's first one.
+  void add(const Part& part, int step) const {
+    const KeyRows& sums = sums_[step % 2];
+    ring_.add_rows(more_.k, sums.k, part.first_key, part.keys);
+    ring_.add_rows(more_.v, sums.v, part.first_key, part.keys);
+  }
+  // Behind a step's calls: those of the ranks before this one.
+  void add_come(int step) const {
+    if (step == 0) return;
+    ring_.wait(Lane::kCompute);
+    const KeyRows& sums = sums_[step % 2];
+    ring_.add_rows(come_.k, sums.k, 0, ring_.local());
+    ring_.add_rows(come_.v, sums.v, 0, ring_.local());
+  }
+  // When all have come home.
+  void finish() const {
+    ring_.wait(Lane::kCompute);
+    ring_.round(come_.k, {{Place::kDk}, come_.k.columns, size_of(type_)}, type_);
+    ring_.round(come_.v, {{Place::kDv}, come_.v.columns, size_of(type_)}, type_);
+  }
+
+ private:
+  void zero(const Rows& rows, int64_t b, int64_t from, int64_t to) const {
+    if (from >= to) return;
+    const int64_t bytes = (to - from) * rows.columns * rows.bytes;
+    ring_.compute(ZeroStep{rows.row(b * ring_.local() + from), static_cast<size_t>(bytes)});
+  }
+
+  Ring& ring_;
+  DType type_;
+  KeyRows come_, more_;
+  KeyRows sums_[2];
+};
+
+// lse or dlse of a part's rows, copied once.
+class RowsOfParts {
+ public:
+  RowsOfParts(Ring& ring, Place place)
+      : ring_(ring), place_(place), copies_(ring.chunks().size()) {}
+  Address of(const Part& part) {
+    if (part.queries == ring_.local()) return {place_};
+    Address& copy = copies_[ring_.chunks_of(part).front()];
+    if (copy.place == Place::kNone) copy = copied(part);
+    return copy;
+  }
+
+ private:
+  Address copied(const Part& part) {
+    const Address from{place_, static_cast<size_t>(part.first_query * kFloat)};
+    const Address to = ring_.room.take(ring_.lse_bytes(part.queries));
+    ring_.compute(ring_.copy_lse(from, ring_.local(), to, part.queries, part.queries));
+    return to;
+  }
+
+  Ring& ring_;
+  Place place_;
+  std::vector<Address> copies_;
+};
+
+}  // namespace
+
+ContextProgram ring_backward(const ShardedProblem& p) {
+  const AttentionProblem& whole = p.whole;
+  AttentionProblem in_floats = whole;
+  in_floats.grad_dtype = DType::kF32;
+  Ring ring(p, in_floats);
+  QueryGradients dq(ring, p);
+  const KeyGradients dkv(ring, p);
+  RowsOfParts lse(ring, Place::kLse), dlse(ring, Place::kDlse);
+  const Rows out = ring.queries(Place::kOut, whole.head_dim_v, whole.out_dtype);
+  const Rows dout = ring.queries(Place::kDout, whole.head_dim_v, whole.dtype);
+  for (int step = 0; step <= ring.ranks(); ++step) {  // behind the last one sums come home
+    std::vector<Passed> exchanged = ring.next_keys(step);
+    dkv.add_to(exchanged, step);
+    ring.exchange(exchanged, fmt::format("keys and sums {} of the backward", step));
+    if (step == ring.ranks()) break;
+    const std::vector<Part> parts = ring.parts(step);
+    dkv.prepare(parts, step);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Part& part = parts[i];
+      CallStep call = ring.call(part, step, dq.is_first(part));
+      call.out = out.row(part.first_query);
+      call.dout = dout.row(part.first_query);
+      call.lse = lse.of(part);
+      if (whole.has_dlse) call.dlse = dlse.of(part);
+      dq.place(part, call);
+      dkv.place(part, step, i == 0, call);
+      ring.compute(call);
+      dq.add(part);
+      if (i > 0) dkv.add(part, step);
+    }
+    dkv.add_come(step);
+  }
+  dkv.finish();
+  dq.finish();
+  ContextProgram made;
+  made.program = ring.take_program();
+  made.calls = ring.calls();
+  made.whole_bytes = ring.room.end();
+  return made;
+}
+
+}  // namespace fa4::internal
