@@ -116,6 +116,9 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   if (!is_cut) {
     steps->push_back({"keys", kClusters[t.cluster - 1][0], kClusters[t.cluster - 1][1]});
   }
+  if (t.out_f32) {
+    steps->push_back({"out", "f32, by threads", "the place of Q, which TMA stores, is of 16 bits"});
+  }
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     is_cut ? "as many bytes under way as fit" : kQReasons[t.q_stages - 1]});
   explain_tiles(p, plan.device, spec.parts, spec.schedule, steps);

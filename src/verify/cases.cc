@@ -341,10 +341,11 @@ Case make_backward_case(int64_t index, Kind kind, uint64_t seed) {
 }
 
 // What the forward's cases gained later, drawn apart so that the backward's stay as they were.
-void choose_used_queries_and_scales(Case& c) {
+void choose_later_options(Case& c) {
   Random random(c.seed + 1);
   choose_seqused_q(c, 12, random);
   if (random.chance(8)) c.desc.softmax_scale = -0.02f * static_cast<float>(random.between(0, 10));
+  if (c.desc.softcap == 0 && random.chance(15)) c.desc.out_dtype = DType::kF32;
 }
 
 // Any prefix becomes a fair sample.
@@ -378,7 +379,7 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   std::vector<Case> cases;
   for (int64_t i = 0; i < base; ++i) {
     cases.push_back(make_case(i, Kind::kEverywhere, seed));
-    choose_used_queries_and_scales(cases.back());
+    choose_later_options(cases.back());
   }
   const int64_t serving = suite == Suite::kFull ? 300 : 20;
   for (int64_t i = 0; i < serving; ++i) cases.push_back(make_serving_case(i, seed));

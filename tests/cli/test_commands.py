@@ -254,9 +254,10 @@ class Verify(CommandTest):
         for direction in ("forward", "backward"):
             case = self.json("verify", "--direction", direction, *sizes)["cases"][0]
             self.assertEqual((case["out_dtype"], case["passed"]), ("f32", True))
-        for device in ("cuda:0", "emulated:b200"):
-            plan = self.json("plan", *sizes, "--device", device)
-            self.assertIn(("splits", "128 keys, at most 1 parts of a row"), [(step["what"], step["choice"]) for step in plan["steps"]])
+        one_part, of_tiles = ("splits", "128 keys, at most 1 parts of a row"), ("out", "f32, by threads")
+        for device, more, said in (("cuda:0", (), of_tiles), ("cuda:0", ("--softcap", "20"), one_part), ("emulated:b200", (), one_part)):
+            plan = self.json("plan", *sizes, *more, "--device", device)
+            self.assertIn(said, [(step["what"], step["choice"]) for step in plan["steps"]])
         self.refuse("plan", "--direction", "backward", *sizes, "--device", "cuda:0",
                     words=["--out-dtype: out_dtype f32; accepted by a GPU's backward in this version: bf16"])
         self.refuse("plan", "--out-dtype", "f16", words=["--out-dtype f16; accepted: bf16 (that of q), f32"])
