@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import unittest
+from types import SimpleNamespace
 
 import torch
 
@@ -17,6 +18,7 @@ from context_parallel_processes import MINUTES, run_ranks
 from context_parallel_ranks import CASES
 from fa4cpp.torch import context_parallel
 from fa4cpp.torch.context_parallel import SequencePartition, _partition
+from fa4cpp.torch.context_parallel._gathered import AllKeys, SeenKeys, exchange_of
 from fa4cpp.torch.context_parallel._partition import Chunk
 from fa4cpp.torch.context_parallel._parts import parts_of
 
@@ -122,6 +124,34 @@ class Partition(unittest.TestCase):
                             position = torch.arange(q_end - q_first)[:, None] + (k_end - k_first) - (q_end - q_first)
                             place[q_first:q_end, k_first:k_end] += seen(position, torch.arange(k_end - k_first)[None], part.window).int()
                     self.assertTrue(torch.equal(counted, wanted), f"{partition} {starts} window {window}, {queries} over {keys}")
+
+    def test_ranks_take_what_their_queries_see(self):
+        bounds = (None, -3, 0, 2, 5)
+        for layout, size, length in (("zigzag", 2, 3), ("zigzag", 3, 4), ("contiguous", 4, 5)):
+            partition = SequencePartition(size, size * length * (2 if layout == "zigzag" else 1), layout)
+            tokens = torch.arange(partition.seqlen)
+            for window in itertools.product(bounds, bounds):
+                taken = SeenKeys.of(SimpleNamespace(ranks=SimpleNamespace(size=size), partition=partition, window=window, starts=None)).taken
+                for rank in range(size):
+                    positions = partition.positions(rank)
+                    inside = torch.zeros(partition.seqlen, dtype=torch.bool)
+                    for first, end in taken[rank]:
+                        self.assertFalse(inside[max(0, first - 1):end].any(), f"ranges of {taken[rank]} touch")
+                        inside[first:end] = True
+                    wanted = seen(positions[:, None], tokens[None], window).any(0)
+                    if None in window or sum(window) >= 0:  # else no query sees anything
+                        self.assertTrue(torch.equal(inside, wanted), f"{partition} window {window}")
+
+    def test_ranks_take_all_where_most_is_seen(self):
+        def chosen(window, size=4, seqlen=64):
+            partition = SequencePartition(size, seqlen)
+            return type(exchange_of(SimpleNamespace(ranks=SimpleNamespace(size=size), partition=partition, window=window, starts=None)))
+
+        self.assertIs(chosen((None, None)), AllKeys)
+        self.assertIs(chosen((None, 0)), AllKeys)  # the rank of the last chunk takes all
+        self.assertIs(chosen((5, 0)), SeenKeys)
+        self.assertIs(chosen((40, 0)), AllKeys)
+        self.assertIs(chosen((5, 0), size=1), AllKeys)
 
     def test_a_causal_step_of_a_ring_is_one_call(self):
         chunks = [SequencePartition(4, 64).chunks(rank) for rank in range(4)]

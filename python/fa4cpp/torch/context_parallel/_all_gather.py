@@ -1,4 +1,4 @@
-"""Keys and values of all ranks on each rank, some heads at a time; queries stay where they are.
+"""Keys and values of all ranks on each rank that sees them, some heads at a time; queries stay where they are.
 
 While attention runs for some heads, the keys and values of the next ones are on their way, and in the backward the gradients of the ones before.
 """
@@ -8,9 +8,10 @@ import itertools
 import torch
 
 from ._calls import shown, sink_gradient
+from ._gathered import exchange_of
 from ._partition import Chunk
 from ._parts import parts_of
-from ._ranks import packed, to_pieces, to_whole, unpacked
+from ._ranks import packed, unpacked
 
 SLICES = 2  # of the key heads: half of the first gather, and of the last scatter, is behind nothing
 
@@ -36,14 +37,14 @@ def _parts(problem, rank):
     return parts_of(problem.window, partition.chunks(rank), (Chunk(0, 0, partition.seqlen),), problem.starts)
 
 
-def _gathers(problem, k, v):
+def _gathers(exchange, k, v):
     """For each slice of key heads: (the slice, that of its query heads times the group, a function that waits for k and v of all ranks)."""
     made = []
     for heads in _slices(k.shape[2]):
         mine = k[:, :, heads], v[:, :, heads]
-        made.append((heads, problem.ranks.all_gather(packed(mine)), [tensor.shape[2:] for tensor in mine]))
+        made.append((heads, exchange.gather(packed(mine)), [tensor.shape[2:] for tensor in mine]))
     for heads, wait, shapes in made:
-        yield heads, lambda: unpacked(to_whole(wait(), problem.partition), shapes)
+        yield heads, lambda: unpacked(wait(), shapes)
 
 
 def forward(problem, q, k, v, sink):
@@ -54,7 +55,7 @@ def forward(problem, q, k, v, sink):
     if sink is not None:
         lse.copy_(sink.float()[None, :, None].expand_as(lse))
     parts = _parts(problem, problem.ranks.rank)
-    for heads, wait in _gathers(problem, k, v):
+    for heads, wait in _gathers(exchange_of(problem), k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)
         for part in parts:
@@ -68,8 +69,9 @@ def backward(problem, saved, dout, dlse, shapes):
     q, k, v, sink, out, lse = saved
     group = q.shape[2] // k.shape[2]
     dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
+    exchange = exchange_of(problem)
     parts, scatters = _parts(problem, problem.ranks.rank), []
-    for heads, wait in _gathers(problem, k, v):
+    for heads, wait in _gathers(exchange, k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)
         sums = keys.new_zeros((*keys.shape[:2], keys.shape[2] * (keys.shape[3] + values.shape[3])), dtype=torch.float32)
@@ -81,8 +83,7 @@ def backward(problem, saved, dout, dlse, shapes):
             dq[:, part.queries, mine] = made[0]
             dkeys[:, part.keys] += made[1]
             dvalues[:, part.keys] += made[2]
-        scatters.append((problem.ranks.all_to_all(to_pieces(sums, problem.partition)), widths))
-    # Every rank adds the parts of its own keys, in the order of ranks.
-    dkv = [unpacked(received().sum(0), widths) for received, widths in scatters]
+        scatters.append((exchange.scatter(sums), widths))
+    dkv = [unpacked(received(), widths) for received, widths in scatters]
     dk, dv = (torch.cat([each[index] for each in dkv], 2).to(q.dtype) for index in (0, 1))
     return dq, dk, dv, None if sink is None else sink_gradient(dout, dlse, out, lse, sink)

@@ -35,6 +35,12 @@ class Ranks:
         work = dist.all_to_all_single(received.view(-1), send.view(-1), group=self.group, async_op=True)
         return lambda: _waited(work, received, send)
 
+    def all_to_all_rows(self, send, given, taken):
+        """A function that waits for (rows, ...): of `send`, contiguous, given[r] rows go to rank r, and taken[r] rows come of it, both in the order of ranks."""
+        received = send.new_empty((sum(taken), *send.shape[1:]))
+        work = dist.all_to_all_single(received, send, taken, given, group=self.group, async_op=True)
+        return lambda: _waited(work, received, send)
+
     def all_gather(self, piece):
         """A function that waits for (world_size, ...) of every rank's contiguous `piece`."""
         if self.size == 1:
