@@ -81,8 +81,9 @@ enum { FA4_ALL_TO_ALL = 1, FA4_ALL_GATHER = 2, FA4_RING = 3 };
 
 typedef struct fa4_context_parallel_options {
   uint32_t struct_size;
-  int32_t method;      /* 0: all-to-all where P divides heads_q and heads_kv, and of packed
-                        * sequences wherever it can; else all-gather */
+  int32_t method;      /* 0: all-to-all where P divides heads_q and heads_kv and the all-gather
+                        * does not move less than half as much, and of packed sequences wherever
+                        * it can; else all-gather */
   int32_t layout;      /* FA4_ZIGZAG, FA4_CONTIGUOUS */
   int32_t num_threads; /* CPU, of each rank; 0: as many as the device has */
   int32_t slices;      /* a rank computes its heads in so many slices, of as many key heads each,

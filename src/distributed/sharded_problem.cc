@@ -89,6 +89,29 @@ std::string bound(bool is_bounded, int64_t keys) {
   return is_bounded ? fmt::format("{}", keys) : "any number of";
 }
 
+// Whether an all-gather moves less than half of what an all-to-all does, in the direction in which
+// it moves more: a backward, where terms of dk and dv are f32 and the all-to-all moves twice what
+// its forward does. In numbers of the inputs' type, d + dv of them a row.
+bool gather_moves_little(const ShardedProblem& p) {
+  ShardedProblem gathers = p;
+  gathers.method = ContextMethod::kAllGather;
+  int64_t most = 0;  // rows of others' keys that a rank takes
+  for (int rank = 0; rank < p.ranks(); ++rank) {
+    int64_t rows = 0;
+    for (const KeyRange& range : gathers.taken_tokens(rank)) {
+      rows += range.end - range.begin;
+      for (const Chunk& own : p.partition.chunks(rank)) {
+        const int64_t end = std::min(range.end, own.start + own.length);
+        rows -= std::max<int64_t>(0, end - std::max(range.begin, own.start));
+      }
+    }
+    most = std::max(most, rows);
+  }
+  const int64_t all_to_all = 2 * (p.ranks() - 1) * p.partition.local_seqlen() *
+                             (p.whole.heads_q + p.whole.heads_kv) / p.ranks();
+  return 2 * 3 * most * p.whole.heads_kv < all_to_all;
+}
+
 void choose_method(ShardedProblem& p, ContextMethod asked) {
   const AttentionProblem& whole = p.whole;
   const int ranks = p.ranks();
@@ -97,8 +120,9 @@ void choose_method(ShardedProblem& p, ContextMethod asked) {
   if (asked == ContextMethod::kAuto) {
     const bool fits = whole.heads_q % ranks == 0 && whole.heads_kv % ranks == 0;
     const bool deals_out = p.is_packed() ? can_deal_out_heads(whole, ranks) : fits;
-    p.method = deals_out ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
-    p.why = heads;
+    const bool gathers_little = deals_out && !p.is_packed() && gather_moves_little(p);
+    p.method = deals_out && !gathers_little ? ContextMethod::kAllToAll : ContextMethod::kAllGather;
+    p.why = gathers_little ? heads + "; less than half as much moves as by all_to_all" : heads;
   } else if (asked == ContextMethod::kAllToAll || asked == ContextMethod::kAllGather ||
              asked == ContextMethod::kRing) {
     p.method = asked;

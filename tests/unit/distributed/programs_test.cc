@@ -289,11 +289,28 @@ TEST(Programs, OfSlicesReceiveAsMuch) {
   }
 }
 
+// Of a rank's 3 most heads_kv and 2 (P - 1) / P n (heads_q + heads_kv) numbers, the first are less
+// than half.
+TEST(ShardedProblem, ChoosesTheAllGatherWhereItMovesLittle) {
+  const auto chosen = [](int64_t heads_q, int64_t heads_kv, int ranks, int64_t window_left = -1) {
+    ProblemDesc desc = whole_problem(heads_q, heads_kv);
+    desc.window.window_left = window_left;
+    return ShardedProblem::make(AttentionProblem::make(desc), {}, 0, ranks);
+  };
+  EXPECT_EQ(chosen(32, 2, 2).method,
+            ContextMethod::kAllGather);  // 24 rows of others, 24 of its own
+  EXPECT_NE(chosen(32, 2, 2).why.find("less than half"), std::string::npos);
+  EXPECT_EQ(chosen(8, 8, 4).method, ContextMethod::kAllToAll);
+  EXPECT_EQ(chosen(8, 8, 4, 1).method, ContextMethod::kAllGather);  // in zigzag two rows
+  EXPECT_EQ(chosen(8, 8, 4, 3).method, ContextMethod::kAllToAll);   // 2 3 6 8 numbers for 288
+}
+
 TEST(ShardedProblem, ChoosesByHeads) {
   const auto chosen = [](int64_t heads_q, int64_t heads_kv, int ranks, bool packed = false) {
     return ShardedProblem::make(whole_problem(heads_q, heads_kv, packed), {}, 0, ranks).method;
   };
   EXPECT_EQ(chosen(8, 4, 4), ContextMethod::kAllToAll);
+  EXPECT_EQ(chosen(8, 8, 2), ContextMethod::kAllToAll);
   EXPECT_EQ(chosen(8, 2, 4), ContextMethod::kAllGather);
   EXPECT_EQ(chosen(6, 6, 4), ContextMethod::kAllGather);
   EXPECT_EQ(chosen(8, 2, 4, true), ContextMethod::kAllToAll);
