@@ -18,7 +18,7 @@ from context_parallel_processes import MINUTES, run_ranks
 from context_parallel_ranks import CASES
 from fa4cpp.torch import context_parallel
 from fa4cpp.torch.context_parallel import SequencePartition, _partition
-from fa4cpp.torch.context_parallel._gathered import AllKeys, SeenKeys, exchange_of
+from fa4cpp.torch.context_parallel._gathered import AllKeys, SeenKeys, _taken, exchange_of
 from fa4cpp.torch.context_parallel._partition import Chunk
 from fa4cpp.torch.context_parallel._parts import parts_of
 
@@ -131,7 +131,7 @@ class Partition(unittest.TestCase):
             partition = SequencePartition(size, size * length * (2 if layout == "zigzag" else 1), layout)
             tokens = torch.arange(partition.seqlen)
             for window in itertools.product(bounds, bounds):
-                taken = SeenKeys.of(SimpleNamespace(ranks=SimpleNamespace(size=size), partition=partition, window=window, starts=None)).taken
+                taken, _ = _taken(window, size, partition.seqlen, layout, None)
                 for rank in range(size):
                     positions = partition.positions(rank)
                     inside = torch.zeros(partition.seqlen, dtype=torch.bool)

@@ -3,6 +3,7 @@
 Every rank finds out what every other one takes by itself, from the mask and the layout.
 """
 
+import functools
 from typing import NamedTuple
 
 import torch
@@ -14,10 +15,21 @@ from ._ranks import Ranks, to_pieces, to_whole
 
 def exchange_of(problem):
     """What goes where the rank that takes most takes at most half of the others' keys is what is seen; else all, which is one collective of equal pieces."""
-    seen = SeenKeys.of(problem)
     partition = problem.partition
+    taken, most = _taken(problem.window, partition.world_size, partition.seqlen, partition.layout, problem.starts)
     others = partition.seqlen - partition.local_seqlen
-    return seen if others and 2 * seen.most() <= others else AllKeys(problem.ranks, partition)
+    return SeenKeys(problem.ranks, partition, taken) if others and 2 * most <= others else AllKeys(problem.ranks, partition)
+
+
+@functools.lru_cache(maxsize=256)
+def _taken(window, size, seqlen, layout, starts):
+    """For each rank the ranges (first, end) of the tokens that its queries see, ascending and apart; and how many of others' tokens the rank has there that has
+    most."""
+    partition, whole = SequencePartition(size, seqlen, layout), (Chunk(0, 0, seqlen),)
+    parts = [parts_of(window, partition.chunks(rank), whole, starts) for rank in range(size)]
+    taken = tuple(_joined([(part.keys.start, part.keys.stop) for part in of_rank]) for of_rank in parts)
+    return taken, max(sum(chunk.length for holder in range(size) if holder != taker for chunk in _shared(partition.chunks(holder), taken[taker]))
+                      for taker in range(size))
 
 
 class AllKeys(NamedTuple):
@@ -37,21 +49,11 @@ class AllKeys(NamedTuple):
 
 
 class SeenKeys(NamedTuple):
-    """`taken[r]`: ranges (first, end) of the tokens that rank r takes, ascending and apart. What it does not take it has nothing of."""
+    """`taken[r]`: ranges (first, end) of the tokens that rank r takes, ascending and apart."""
 
     ranks: Ranks
     partition: SequencePartition
     taken: tuple
-
-    @classmethod
-    def of(cls, problem):
-        whole = (Chunk(0, 0, problem.partition.seqlen),)
-        parts = [parts_of(problem.window, problem.partition.chunks(rank), whole, problem.starts) for rank in range(problem.ranks.size)]
-        return cls(problem.ranks, problem.partition, tuple(_joined([(part.keys.start, part.keys.stop) for part in of_rank]) for of_rank in parts))
-
-    def most(self):
-        """Tokens of others that the rank takes that takes most."""
-        return max(sum(_rows(self._of(taker, holder)) for holder in range(self.ranks.size) if holder != taker) for taker in range(self.ranks.size))
 
     def gather(self, piece):
         """As AllKeys.gather; rows that this rank does not take are not set."""
@@ -88,13 +90,7 @@ class SeenKeys(NamedTuple):
 
     def _of(self, taker, holder):
         """What of the holder's Chunks the taker takes."""
-        found = []
-        for chunk in self.partition.chunks(holder):
-            for first, end in self.taken[taker]:
-                start, stop = max(chunk.start, first), min(chunk.tokens.stop, end)
-                if start < stop:
-                    found.append(Chunk(chunk.slot + start - chunk.start, start, stop - start))
-        return found
+        return _shared(self.partition.chunks(holder), self.taken[taker])
 
     def _exchange(self, tensor, given, taken):
         """A function that waits for (rows, batch, ...): of `tensor`, (batch, rows, ...), the slices given[r] go to rank r."""
@@ -111,8 +107,15 @@ def _put(whole, places, rows):
         first = end
 
 
-def _rows(chunks):
-    return sum(chunk.length for chunk in chunks)
+def _shared(chunks, ranges):
+    """What of the Chunks lies in one of the ranges."""
+    found = []
+    for chunk in chunks:
+        for first, end in ranges:
+            start, stop = max(chunk.start, first), min(chunk.tokens.stop, end)
+            if start < stop:
+                found.append(Chunk(chunk.slot + start - chunk.start, start, stop - start))
+    return found
 
 
 def _length(slices):
