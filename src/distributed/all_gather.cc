@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/rounding.h"
 #include "distributed/gather.h"
 
 namespace fa4::internal {
@@ -122,36 +121,6 @@ class QueryGradient {
   Rows dq_, made_;
 };
 
-// dsink of a slice, the sum of what its calls write.
-class SinkGradient {
- public:
-  SinkGradient(Gather& gather, const ShardedProblem& p)
-      : heads_(p.slice_heads_q()),
-        num_parts_(static_cast<int>(gather.parts().size())),
-        stride_(round_up(heads_ * kFloat, 256)),
-        parts_(gather.room.take(num_parts_ * stride_)),
-        dsink_(gather.own(Place::kDsink, kFloat)) {}
-
-  Address place(size_t part) const { return parts_ + part * static_cast<size_t>(stride_); }
-  void add_up(std::vector<Work>& works) const {
-    works.push_back(SumStep{.parts = parts_,
-                            .to = dsink_,
-                            .part_stride = stride_,
-                            .num_parts = num_parts_,
-                            .rows = 1,
-                            .columns = heads_,
-                            .part_pitch = heads_,
-                            .to_pitch = heads_,
-                            .to_type = DType::kF32});
-  }
-
- private:
-  int64_t heads_;
-  int num_parts_;
-  int64_t stride_;
-  Address parts_, dsink_;
-};
-
 Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   const AttentionProblem& whole = p.whole;
   Gather gather(p, index, first_byte);
@@ -161,7 +130,9 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   const KeyTerms dv(gather, p, Place::kDv, whole.head_dim_v);
   const QueryGradient dq(gather, p);
   std::optional<SinkGradient> dsink;
-  if (whole.has_sink) dsink.emplace(gather, p);
+  if (whole.has_sink) {
+    dsink.emplace(gather.room, p.slice_heads_q(), static_cast<int>(gather.parts().size()));
+  }
   ExchangeBuilder in(p);
   operands.gather_keys(in);
   ExchangeBuilder back(p, in);
@@ -182,7 +153,7 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
     call.dq = dq.place(part);
     call.dk = dk.place(part, is_first);
     call.dv = dv.place(part, is_first);
-    if (dsink) call.dsink = dsink->place(i);
+    if (dsink) call.dsink = dsink->place();
     gather.to_part(part, Place::kLse, call.lse, calls);
     if (whole.has_dlse) {
       call.dlse = gather.part_lse(part);
@@ -195,7 +166,7 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
     }
   }
   if (rounds_dq(whole)) dq.round(calls);
-  if (dsink) dsink->add_up(calls);
+  if (dsink) calls.push_back(dsink->add_up(gather.own(Place::kDsink, kFloat)));
   return {.in = in.exchange("k and v of the backward"),
           .calls = std::move(calls),
           .back = back.exchange("dk and dv of the backward"),

@@ -102,7 +102,9 @@ std::byte* part_of(const WorkspaceLayout& layout, std::string_view name, void* w
 template <class Plan, class Op, class Args>
 ContextOp<Plan, Op, Args>::ContextOp(const ContextPlan<Plan>& plan, std::shared_ptr<Device> device,
                                      void* stream)
-    : plan_(plan), on_host_(runs_on_host(plan.calls.front())) {
+    : plan_(plan),
+      on_host_(runs_on_host(plan.calls.front())),
+      checks_sequences_(on_host_ && has<CutStep>(plan.program)) {
   for (const Plan& call : plan_.calls) calls_.push_back(prepare(call, device, stream));
   const bool overlaps = !on_host_ && plan_.problem.overlaps();
   lanes_ = overlaps ? std::make_unique<Lanes>(device) : std::make_unique<Lanes>();
@@ -118,7 +120,7 @@ void ContextOp<Plan, Op, Args>::execute(const Args& given) const {
     if (plan_.problem.ranks() > 1) check_given(args);
     check_pointers(plan_.problem.local, args);
     if (plan_.problem.ranks() > 1) check_totals(plan_.problem.local, args);
-    if (on_host_ && has<CutStep>(plan_.program)) check_whole_sequences(plan_.problem.whole, args);
+    if (checks_sequences_) check_whole_sequences(plan_.problem.whole, args);
     Bases bases;
     bases.set(Place::kQ, args.q);
     bases.set(Place::kK, args.k);

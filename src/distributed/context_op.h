@@ -32,6 +32,7 @@ class ContextOp {
 
   ContextPlan<Plan> plan_;
   bool on_host_;
+  bool checks_sequences_;  // on a host, of those that are cut
   std::unique_ptr<const Memory> memory_;
   std::unique_ptr<Lanes> lanes_;
   std::vector<std::shared_ptr<const Op>> calls_;

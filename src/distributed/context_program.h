@@ -25,6 +25,27 @@ struct Rows {
   Address row(int64_t index) const { return at + static_cast<size_t>(index * columns * bytes); }
 };
 
+// Adds `count` rows of terms to sums, from row `first` on; both are f32 and in one place.
+inline SumStep add_step(const Rows& terms, const Rows& sums, int64_t first, int64_t count) {
+  const Address to = sums.row(first);
+  return {.parts = to,
+          .to = to,
+          .part_stride = static_cast<int64_t>(terms.at.offset - sums.at.offset),
+          .num_parts = 2,
+          .rows = count,
+          .columns = sums.columns,
+          .part_pitch = sums.columns,
+          .to_pitch = sums.columns,
+          .to_type = DType::kF32};
+}
+
+// Zeros for rows [first, end), if there are any.
+inline void zero_rows(const Rows& rows, int64_t first, int64_t end, std::vector<Work>& works) {
+  if (first >= end) return;
+  const int64_t bytes = (end - first) * rows.columns * rows.bytes;
+  works.push_back(ZeroStep{rows.row(first), static_cast<size_t>(bytes)});
+}
+
 // Hands out places of 256-byte aligned tensors one behind the other, from `first_byte` on, which is
 // a multiple of 256.
 class Room {
@@ -41,6 +62,35 @@ class Room {
  private:
   Place place_;
   int64_t end_;
+};
+
+// dsink of so many heads, the sum of what each of several calls writes.
+class SinkGradient {
+ public:
+  // At most so many calls.
+  SinkGradient(Room& room, int64_t heads, int most_calls)
+      : heads_(heads),
+        stride_((heads * 4 + 255) / 256 * 256),
+        parts_(room.take(most_calls * stride_)) {}
+
+  // Of the next call.
+  Address place() { return parts_ + static_cast<size_t>(calls_++ * stride_); }
+  SumStep add_up(Address dsink) const {
+    return {.parts = parts_,
+            .to = dsink,
+            .part_stride = stride_,
+            .num_parts = calls_,
+            .rows = 1,
+            .columns = heads_,
+            .part_pitch = heads_,
+            .to_pitch = heads_,
+            .to_type = DType::kF32};
+  }
+
+ private:
+  int64_t heads_, stride_;
+  Address parts_;
+  int calls_ = 0;
 };
 
 }  // namespace fa4::internal

@@ -11,17 +11,6 @@ constexpr int64_t kLseBytes = 4;
 
 Address at(Address base, int64_t bytes) { return base + static_cast<size_t>(bytes); }
 
-// Calls `body` with what of a chunk lies in each of the ranges.
-template <class Body>
-void for_each_taken(const Chunk& chunk, const std::vector<KeyRange>& ranges, const Body& body) {
-  for (const KeyRange& range : ranges) {
-    const int64_t begin = std::max(chunk.start, range.begin);
-    const int64_t end = std::min(chunk.start + chunk.length, range.end);
-    if (begin >= end) continue;
-    body(Chunk{.slot = chunk.slot + begin - chunk.start, .start = begin, .length = end - begin});
-  }
-}
-
 Message message(int peer, Address base, int64_t offset, int64_t bytes) {
   return {peer, at(base, offset), static_cast<size_t>(bytes)};
 }
@@ -36,7 +25,8 @@ ExchangeBuilder::ExchangeBuilder(const ShardedProblem& problem, int64_t first_by
       staging_(Place::kStaging, first_byte) {
   for (int rank = 0; rank < problem.ranks(); ++rank) {
     chunks_.push_back(problem.partition.chunks(rank));
-    taken_.push_back(problem.taken_tokens(rank));
+    of_peer_.push_back(problem.taken_chunks(problem.rank, rank));
+    for_peer_.push_back(problem.taken_chunks(rank, problem.rank));
   }
 }
 
@@ -55,10 +45,8 @@ void ExchangeBuilder::keep(Address whole, Address local, int64_t pitch, int64_t 
 void ExchangeBuilder::add_of_whole(int peer, Address whole, int64_t row,
                                    std::vector<Message>& messages) const {
   for (int64_t b = 0; b < batch_; ++b) {
-    for (const Chunk& chunk : chunks_[peer]) {
-      for_each_taken(chunk, taken_[problem_.rank], [&](const Chunk& c) {
-        messages.push_back(message(peer, whole, (b * seqlen_ + c.start) * row, c.length * row));
-      });
+    for (const Chunk& c : of_peer_[static_cast<size_t>(peer)]) {
+      messages.push_back(message(peer, whole, (b * seqlen_ + c.start) * row, c.length * row));
     }
   }
 }
@@ -66,10 +54,8 @@ void ExchangeBuilder::add_of_whole(int peer, Address whole, int64_t row,
 void ExchangeBuilder::add_of_local(int peer, Address local, int64_t row,
                                    std::vector<Message>& messages) const {
   for (int64_t b = 0; b < batch_; ++b) {
-    for (const Chunk& chunk : chunks_[problem_.rank]) {
-      for_each_taken(chunk, taken_[peer], [&](const Chunk& c) {
-        messages.push_back(message(peer, local, (b * local_ + c.slot) * row, c.length * row));
-      });
+    for (const Chunk& c : for_peer_[static_cast<size_t>(peer)]) {
+      messages.push_back(message(peer, local, (b * local_ + c.slot) * row, c.length * row));
     }
   }
 }
@@ -114,9 +100,7 @@ void ExchangeBuilder::to_tokens(const RowTensor& t) {
 
 int64_t ExchangeBuilder::taken_by(int rank) const {
   int64_t tokens = 0;
-  for (const Chunk& chunk : chunks_[problem_.rank]) {
-    for_each_taken(chunk, taken_[rank], [&](const Chunk& c) { tokens += c.length; });
-  }
+  for (const Chunk& c : for_peer_[static_cast<size_t>(rank)]) tokens += c.length;
   return tokens;
 }
 

@@ -81,8 +81,9 @@ class ExchangeBuilder {
 
   const ShardedProblem& problem_;
   int64_t batch_, seqlen_, local_;
-  std::vector<std::vector<Chunk>> chunks_;    // of each rank
-  std::vector<std::vector<KeyRange>> taken_;  // by each rank
+  std::vector<std::vector<Chunk>> chunks_;  // of each rank
+  // By ranks: of their chunks what this rank takes, of this rank's what they take.
+  std::vector<std::vector<Chunk>> of_peer_, for_peer_;
   Room staging_;
   Exchange made_;
 };

@@ -92,35 +92,21 @@ KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, i
 
 void KeyTerms::prepare(const Part& first, std::vector<Work>& works) const {
   const int64_t seqlen = p_.partition.seqlen();
-  const auto zero = [&](const Rows& rows, int64_t from, int64_t to) {
-    if (from >= to || rows.at.place == Place::kNone) return;
-    works.push_back(
-        ZeroStep{rows.row(from), static_cast<size_t>((to - from) * rows.columns * kFloat)});
-  };
   if (p_.is_packed()) {  // a call writes no row behind the last sequence
-    zero(sums_, 0, seqlen);
-    zero(terms_, 0, seqlen);
+    zero_rows(sums_, 0, seqlen, works);
+    if (terms_.at.place != Place::kNone) zero_rows(terms_, 0, seqlen, works);
     return;
   }
   for (int64_t b = 0; b < p_.whole.batch; ++b) {
-    const int64_t begin = b * seqlen;
-    zero(sums_, begin, begin + first.first_key);
-    zero(sums_, begin + first.first_key + first.keys, begin + seqlen);
+    const int64_t begin = b * seqlen, seen = begin + first.first_key;
+    zero_rows(sums_, begin, seen, works);
+    zero_rows(sums_, seen + first.keys, begin + seqlen, works);
   }
 }
 
 void KeyTerms::add(const Part& part, std::vector<Work>& works) const {
   for (int64_t b = 0; b < p_.outer() && part.keys > 0; ++b) {
-    const int64_t row = b * p_.partition.seqlen() + part.first_key;
-    works.push_back(SumStep{.parts = sums_.row(row),
-                            .to = sums_.row(row),
-                            .part_stride = static_cast<int64_t>(terms_.at.offset - sums_.at.offset),
-                            .num_parts = 2,
-                            .rows = part.keys,
-                            .columns = sums_.columns,
-                            .part_pitch = sums_.columns,
-                            .to_pitch = sums_.columns,
-                            .to_type = DType::kF32});
+    works.push_back(add_step(terms_, sums_, b * p_.partition.seqlen() + part.first_key, part.keys));
   }
 }
 

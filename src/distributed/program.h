@@ -116,9 +116,9 @@ inline SumStep round_step(Address from, Address to, int64_t rows, int64_t column
           .to_type = to_type};
 }
 
-// Puts two partial results of attention together, of the same rows (docs/api.md): `out` and `lse`
-// take the place of the first, whose out is f32, or out goes to `to`. Strides of out are those of a
-// tensor of `batch` times `batch_stride` elements, whose rows lie one behind the other.
+// Puts two partial results of attention together, of the same rows and in f32 (docs/api.md): lse
+// takes the place of the first one's, out goes to `to`, which may be the first one's. Each out is
+// of a tensor of `batch` times `batch_stride` elements, whose rows lie one behind the other.
 struct MergeStep {
   Address out, part_out, to;
   Address lse, part_lse;  // (batch, heads, rows), contiguous

@@ -2,8 +2,8 @@
 // its queries see them. Partial results are f32 and are merged; in the backward f32 sums of dk and
 // dv go round behind their keys. Pure.
 //
-//   kExchange   keys 0 -> 1 | keys 1 -> 2 | ...        sums of step 0 go with keys 1 -> 2, and so
-//   on kCompute    own keys    | keys 1      | ...
+//   kExchange   keys 0 -> 1 | keys 1 -> 2, sums of step 0 | keys 2 -> 3, sums of step 1 | ...
+//   kCompute    own keys    | keys 1                      | keys 2                      | ...
 //
 // Where a line stands the lanes wait for each other.
 #pragma once

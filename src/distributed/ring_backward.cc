@@ -16,49 +16,28 @@ class QueryGradients {
         whole_(p.whole),
         dq_(ring.query_room(whole_.head_dim)),
         made_(ring.query_room(whole_.head_dim)),
-        dsink_stride_((whole_.heads_q * kFloat + 255) / 256 * 256),
-        dsinks_(ring.room.take(static_cast<int64_t>(ring.chunks().size()) * dsink_stride_)),
-        has_dq_(ring.chunks().size(), false) {}
+        dsink_(ring.room, whole_.heads_q, static_cast<int>(ring.chunks().size())) {}
 
-  bool is_first(const Part& part) const { return !has_dq_[ring_.chunks_of(part).front()]; }
-  // Says where a part's call writes.
-  void place(const Part& part, CallStep& call) {
-    call.dq = (is_first(part) ? dq_ : made_).row(part.first_query);
-    if (!whole_.has_sink || !is_first(part)) return;
-    call.dsink = dsinks_ + static_cast<size_t>(num_dsinks_ * dsink_stride_);
-    ++num_dsinks_;
+  // Says where a part's call writes. `is_first`: of its rows.
+  void place(const Part& part, bool is_first, CallStep& call) {
+    call.dq = (is_first ? dq_ : made_).row(part.first_query);
+    if (is_first && whole_.has_sink) call.dsink = dsink_.place();
   }
   // Behind the call.
-  void add(const Part& part) {
-    if (!is_first(part)) {
-      ring_.add_rows(made_, dq_, part.first_query, part.queries);
-      return;
-    }
-    for (const size_t chunk : ring_.chunks_of(part)) has_dq_[chunk] = true;
+  void add(const Part& part, bool is_first) const {
+    if (!is_first) ring_.add_rows(made_, dq_, part.first_query, part.queries);
   }
   void finish() const {
     const Rows to = ring_.queries(Place::kDq, whole_.head_dim, whole_.grad_dtype);
     ring_.round(dq_, to, whole_.grad_dtype);
-    if (!whole_.has_sink) return;
-    ring_.compute(SumStep{.parts = dsinks_,
-                          .to = {Place::kDsink},
-                          .part_stride = dsink_stride_,
-                          .num_parts = num_dsinks_,
-                          .rows = 1,
-                          .columns = whole_.heads_q,
-                          .part_pitch = whole_.heads_q,
-                          .to_pitch = whole_.heads_q,
-                          .to_type = DType::kF32});
+    if (whole_.has_sink) ring_.compute(dsink_.add_up({Place::kDsink}));
   }
 
  private:
   Ring& ring_;
   const AttentionProblem& whole_;
   Rows dq_, made_;
-  int64_t dsink_stride_;
-  Address dsinks_;
-  int num_dsinks_ = 0;
-  std::vector<bool> has_dq_;
+  SinkGradient dsink_;
 };
 
 // Sums of dk and dv over the keys of a step, in the two buffers in turn: while those of one step
@@ -82,12 +61,15 @@ class KeyGradients {
   // Before a step's calls.
   void prepare(const std::vector<Part>& parts, int step) const {
     const Part first = parts.empty() ? Part{.window = {}} : parts.front();
+    std::vector<Work> zeros;
     for (const Rows& rows : {sums_[step % 2].k, sums_[step % 2].v}) {
       for (int64_t b = 0; b < ring_.batch(); ++b) {
-        zero(rows, b, 0, first.first_key);
-        zero(rows, b, first.first_key + first.keys, ring_.local());
+        const int64_t begin = b * ring_.local(), seen = begin + first.first_key;
+        zero_rows(rows, begin, seen, zeros);
+        zero_rows(rows, seen + first.keys, begin + ring_.local(), zeros);
       }
     }
+    for (const Work& zero : zeros) ring_.compute(zero);
   }
   void place(const Part& part, int step, bool is_first, CallStep& call) const {
     const KeyRows& to = is_first ? sums_[step % 2] : more_;
@@ -116,12 +98,6 @@ class KeyGradients {
   }
 
  private:
-  void zero(const Rows& rows, int64_t b, int64_t from, int64_t to) const {
-    if (from >= to) return;
-    const int64_t bytes = (to - from) * rows.columns * rows.bytes;
-    ring_.compute(ZeroStep{rows.row(b * ring_.local() + from), static_cast<size_t>(bytes)});
-  }
-
   Ring& ring_;
   DType type_;
   KeyRows come_, more_;
@@ -174,15 +150,16 @@ ContextProgram ring_backward(const ShardedProblem& p) {
     dkv.prepare(parts, step);
     for (size_t i = 0; i < parts.size(); ++i) {
       const Part& part = parts[i];
-      CallStep call = ring.call(part, step, dq.is_first(part));
+      const bool is_first = ring.begins(part);
+      CallStep call = ring.call(part, step, is_first);
       call.out = out.row(part.first_query);
       call.dout = dout.row(part.first_query);
       call.lse = lse.of(part);
       if (whole.has_dlse) call.dlse = dlse.of(part);
-      dq.place(part, call);
+      dq.place(part, is_first, call);
       dkv.place(part, step, i == 0, call);
       ring.compute(call);
-      dq.add(part);
+      dq.add(part, is_first);
       if (i > 0) dkv.add(part, step);
     }
     dkv.add_come(step);

@@ -18,7 +18,7 @@ class Merged {
         made_(ring.query_room(whole_.head_dim_v)),
         made_lse_(ring.room.take(ring.lse_bytes(ring.local()))),
         left_(ring.chunks().size(), 0),
-        has_sum_(ring.chunks().size(), false) {
+        is_out_(ring.chunks().size(), false) {
     for (const Chunk& chunk : ring.chunks()) {
       lses_.push_back(ring.room.take(ring.lse_bytes(chunk.length)));
       part_lses_.push_back(ring.room.take(ring.lse_bytes(chunk.length)));
@@ -33,7 +33,7 @@ class Merged {
   // Makes the call of a part and adds what it has made.
   void add(const Part& part, int step) {
     const std::vector<size_t> chunks = ring_.chunks_of(part);
-    const bool is_first = !has_sum_[chunks.front()];  // of all of them, then
+    const bool is_first = ring_.begins(part);
     CallStep call = ring_.call(part, step, is_first);
     const std::vector<Address>& lses = is_first ? lses_ : part_lses_;
     call.out = (is_first ? sums_ : made_).row(part.first_query);
@@ -47,7 +47,6 @@ class Merged {
       }
       --left_[i];
       if (!is_first) merge(i);
-      has_sum_[i] = true;
     }
   }
   // Of chunks that one part has made the sums are out.
@@ -94,8 +93,7 @@ class Merged {
   Address made_lse_;  // of all chunks
   std::vector<Address> lses_, part_lses_;
   std::vector<int> left_;  // parts of a chunk that are still to come
-  std::vector<bool> has_sum_;
-  std::vector<bool> is_out_ = has_sum_;
+  std::vector<bool> is_out_;
 };
 
 // `made` gets the calls, and the bytes that they need.

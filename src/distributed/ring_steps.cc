@@ -13,7 +13,8 @@ Ring::Ring(const ShardedProblem& problem, const AttentionProblem& whole)
     : room(Place::kWhole, 0),
       p_(problem),
       whole_(whole),
-      chunks_(problem.partition.chunks(problem.rank)) {
+      chunks_(problem.partition.chunks(problem.rank)),
+      begun_(chunks_.size(), false) {
   for (KeyRows& buffer : buffers_) buffer = key_room(whole.dtype);
 }
 
@@ -55,6 +56,13 @@ KeyRows Ring::keys_of(int step) const {
   return held;
 }
 
+bool Ring::begins(const Part& part) {
+  const std::vector<size_t> chunks = chunks_of(part);
+  const bool begins = !begun_[chunks.front()];
+  for (const size_t chunk : chunks) begun_[chunk] = true;
+  return begins;
+}
+
 CallStep Ring::call(const Part& part, int step, bool is_first) {
   const KeyRows held = keys_of(step);
   const bool has_sink = is_first && whole_.has_sink;
@@ -86,18 +94,8 @@ std::vector<Passed> Ring::next_keys(int step) const {
 }
 
 void Ring::add_rows(const Rows& terms, const Rows& sums, int64_t first, int64_t count) {
-  const auto stride = static_cast<int64_t>(terms.at.offset) - static_cast<int64_t>(sums.at.offset);
   for (int64_t b = 0; b < batch() && count > 0; ++b) {
-    const Address to = sums.row(b * local() + first);
-    compute(SumStep{.parts = to,
-                    .to = to,
-                    .part_stride = stride,
-                    .num_parts = 2,
-                    .rows = count,
-                    .columns = sums.columns,
-                    .part_pitch = sums.columns,
-                    .to_pitch = sums.columns,
-                    .to_type = DType::kF32});
+    compute(add_step(terms, sums, b * local() + first, count));
   }
 }
 

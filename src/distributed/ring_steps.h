@@ -38,6 +38,9 @@ class Ring {
   std::vector<Part> parts(int step) const;
   std::vector<size_t> chunks_of(const Part& part) const;
 
+  // Whether a part is the first one of its rows. Asked once for each part, in the order of calls.
+  bool begins(const Part& part);
+
   // An argument, of the rank's rows of q, and room for such rows in f32.
   Rows queries(Place place, int64_t dim, DType type) const;
   Rows query_room(int64_t dim);
@@ -78,6 +81,7 @@ class Ring {
   const ShardedProblem& p_;
   const AttentionProblem whole_;
   std::vector<Chunk> chunks_;
+  std::vector<bool> begun_;                    // chunks
   KeyRows buffers_[2];                         // of steps in turn
   std::vector<std::pair<Part, bool>> shapes_;  // of calls_, and whether they see the sink
   std::vector<AttentionProblem> calls_;

@@ -98,13 +98,8 @@ bool gather_moves_little(const ShardedProblem& p) {
   int64_t most = 0;  // rows of others' keys that a rank takes
   for (int rank = 0; rank < p.ranks(); ++rank) {
     int64_t rows = 0;
-    for (const KeyRange& range : gathers.taken_tokens(rank)) {
-      rows += range.end - range.begin;
-      for (const Chunk& own : p.partition.chunks(rank)) {
-        const int64_t end = std::min(range.end, own.start + own.length);
-        rows -= std::max<int64_t>(0, end - std::max(range.begin, own.start));
-      }
-    }
+    for (const KeyRange& range : gathers.taken_tokens(rank)) rows += range.end - range.begin;
+    for (const Chunk& own : gathers.taken_chunks(rank, rank)) rows -= own.length;
     most = std::max(most, rows);
   }
   const int64_t all_to_all = 2 * (p.ranks() - 1) * p.partition.local_seqlen() *
@@ -223,6 +218,21 @@ std::vector<KeyRange> ShardedProblem::taken_tokens(int of_rank) const {
       taken.back().end = std::max(taken.back().end, keys.end);
     } else {
       taken.push_back(keys);
+    }
+  }
+  return taken;
+}
+
+std::vector<Chunk> ShardedProblem::taken_chunks(int taker, int holder) const {
+  std::vector<Chunk> taken;
+  const std::vector<KeyRange> ranges = taken_tokens(taker);
+  for (const Chunk& chunk : partition.chunks(holder)) {
+    for (const KeyRange& range : ranges) {
+      const int64_t begin = std::max(chunk.start, range.begin);
+      const int64_t end = std::min(chunk.start + chunk.length, range.end);
+      if (begin >= end) continue;
+      taken.push_back(
+          {.slot = chunk.slot + begin - chunk.start, .start = begin, .length = end - begin});
     }
   }
   return taken;

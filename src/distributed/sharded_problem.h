@@ -47,6 +47,8 @@ struct ShardedProblem {
   // Which of the whole's tokens a rank takes of others', ranges that ascend and do not touch: all,
   // or by all-gather the keys that its queries may see.
   std::vector<KeyRange> taken_tokens(int rank) const;
+  // What of the holder's chunks the taker takes.
+  std::vector<Chunk> taken_chunks(int taker, int holder) const;
   // What every rank says alike: the problem, the method, the layout and the slices.
   std::string description() const;
 

@@ -64,7 +64,8 @@ class SeenKeys(NamedTuple):
         whole = piece.new_empty((piece.shape[0], self.partition.seqlen, *piece.shape[2:]))
 
         def received():
-            _put(whole, [rows for of_rank in taken for rows in of_rank], wait())
+            for place, rows in _pieces(wait(), taken):
+                whole[:, place] = rows
             return whole
 
         return received
@@ -77,13 +78,9 @@ class SeenKeys(NamedTuple):
         wait = self._exchange(terms, given, taken)
 
         def received():
-            sums, rows = terms.new_zeros((terms.shape[0], self.partition.local_seqlen, *terms.shape[2:])), wait()
-            first = 0
-            for of_rank in taken:  # in the order of ranks
-                for place in of_rank:
-                    end = first + place.stop - place.start
-                    sums[:, place] += rows[first:end].movedim(0, 1)
-                    first = end
+            sums = terms.new_zeros((terms.shape[0], self.partition.local_seqlen, *terms.shape[2:]))
+            for place, rows in _pieces(wait(), taken):  # in the order of ranks
+                sums[:, place] += rows
             return sums
 
         return received
@@ -98,13 +95,10 @@ class SeenKeys(NamedTuple):
         return self.ranks.all_to_all_rows(send, [_length(of_rank) for of_rank in given], [_length(of_rank) for of_rank in taken])
 
 
-def _put(whole, places, rows):
-    """Rows (rows, batch, ...) to their places in (batch, seqlen, ...)."""
-    first = 0
-    for place in places:
-        end = first + place.stop - place.start
-        whole[:, place] = rows[first:end].movedim(0, 1)
-        first = end
+def _pieces(rows, taken):
+    """Each slice of the lists in `taken`, and what of the rows (rows, batch, ...), one slice's behind the other's, is its: (batch, rows, ...)."""
+    places = [place for of_rank in taken for place in of_rank]
+    return zip(places, (piece.movedim(0, 1) for piece in rows.split([_length([place]) for place in places])))
 
 
 def _shared(chunks, ranges):
