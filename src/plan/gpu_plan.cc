@@ -22,6 +22,13 @@ constexpr int kSmallestTile = 64;  // rows
 // H200, 256 to 32768 causal keys, head_dim 64 to 256: two were within 1 % of the best number or it,
 // one cost 1 to 8 %, a section of the whole cache 2 to 16 % (docs/kernels/fwd_sm90_experiments.md).
 constexpr int64_t kTilesOfSection = 2;
+// Heads of a few tiles wait for memory: the long ones of a whole section at once for its rate, the
+// short ones behind them, whose keys are in the cache by then, for little. Where there are many
+// rounds, smaller sections mix them: a head for every four SMs gave 1.03 to 1.07 x at head_dim 192
+// and 256, 256 and 512 causal keys, and 1.00 x below (the same page).
+constexpr int64_t kTilesOfShortHead = 4;
+constexpr int64_t kSmsOfShortHead = 4;
+constexpr int64_t kManyRounds = 8;
 
 std::string check_all_strides(const AttentionProblem& p) {
   const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
@@ -69,16 +76,20 @@ bool lengths_vary(const AttentionProblem& p) {
 // Whether some tiles see more keys than others.
 bool tiles_differ(const AttentionProblem& p) { return !p.mask.is_full() || lengths_vary(p); }
 
-// Without a mask tiles are equally long and go head by head.
+// Without a mask tiles are equally long and go head by head. `tiles`: of all heads.
 int choose_sections(const AttentionProblem& p, const DeviceSpec& device, const LaunchShape& shape,
-                    int group) {
+                    int group, int64_t tiles) {
   const bool packed = p.layout_q == Layout::kPacked;
   const int64_t heads = std::max<int64_t>(p.heads_q / group * (packed ? 1 : p.batch), 1);
   const int64_t tiles_of_head =
       ceil_div(std::max<int64_t>(p.seqlen_q, 1) * packed_rows(group), shape.tile_m);
-  const int64_t section =
-      p.mask.is_full() ? 1
-                       : ceil_div(kTilesOfSection * device.num_sms, tiles_of_head * shape.cluster);
+  int64_t section = ceil_div(kTilesOfSection * device.num_sms, tiles_of_head * shape.cluster);
+  const bool has_many = tiles >= kManyRounds * device.num_sms;
+  if (p.mask.is_full()) {
+    section = 1;
+  } else if (tiles_of_head <= kTilesOfShortHead && has_many) {
+    section = std::min(section, ceil_div(device.num_sms, kSmsOfShortHead));
+  }
   return static_cast<int>(ceil_div(heads, std::min(section, heads)));
 }
 
@@ -230,7 +241,7 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
   const int64_t most = s.source == TileSource::kLaunchControl ? kMaxTiles - 1 : clusters;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, most)) * shape.cluster;
   s.longest_first = !p.mask.is_full();
-  s.sections = choose_sections(p, device, shape, s.group);
+  s.sections = choose_sections(p, device, shape, s.group, tiles);
   return s;
 }
 

@@ -55,6 +55,19 @@ bool shares_keys(const AttentionProblem& p, const Sm90TuningRow& row, int group)
   return 100 * idle <= tiles;
 }
 
+const char* reason_of_q(const sm90::FwdTraits& t) {
+  const int warpgroups = sm90::consumer_warpgroups(t);
+  if (sm90::late_warpgroups(t) > 0) {
+    return "a slot of Q more than warpgroups: the next tile begins under this one's end, and one "
+           "warpgroup waits for the other's out to leave";
+  }
+  if (t.q_slots < 3 * warpgroups) {
+    return "two slots of Q a warpgroup or more: the next tile begins under this one's end";
+  }
+  return "three slots of Q a warpgroup: as two, and the next is there before the last out is "
+         "stored";
+}
+
 }  // namespace
 
 bool has_shape_of_parts(const AttentionProblem& p) {
@@ -94,9 +107,6 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   const AttentionProblem& p = plan.problem;
   const auto& spec = std::get<Sm90ForwardSpec>(plan.main);
   const sm90::FwdTraits& t = spec.traits;
-  static constexpr const char* kQReasons[] = {
-      "one Q, whose place out takes", "two Q: the next tile begins under this one's end",
-      "three Q: as two, and the next is there before the last out is stored"};
   const bool is_cut = spec.parts.are_cut();
   static constexpr const char* kClusters[][2] = {
       {"one CTA", "each loads its own keys"},
@@ -120,7 +130,7 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
     steps->push_back({"out", "f32, by threads", "the place of Q, which TMA stores, is of 16 bits"});
   }
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
-                    is_cut ? "as many bytes under way as fit" : kQReasons[t.q_stages - 1]});
+                    is_cut ? "as many bytes under way as fit" : reason_of_q(t)});
   explain_tiles(p, plan.device, spec.parts, spec.schedule, steps);
 }
 

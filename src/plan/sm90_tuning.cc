@@ -11,98 +11,98 @@ namespace {
 constexpr std::array kRows = {
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 257,
-        .tile_m = 192, .tile_n = 128, .q_stages = 2, .cluster = 2,
+        .tile_m = 192, .tile_n = 128, .q_slots = 6, .cluster = 2,
         .reason = "three warpgroups share each block: 1.08 to 1.22 x 128 x 128; pairs 1.01 x, 1.02 sustained"},
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "no tile is two thirds empty: 1.25 x 192 x 128 at 256 keys"},
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = true, .min_seqlen_k = 2048,
-        .tile_m = 192, .tile_n = 128, .q_stages = 2,
+        .tile_m = 192, .tile_n = 128, .q_slots = 6,
         .reason = "1.02 to 1.15 x 128 x 128"},
     Sm90TuningRow{
         .head_dim = 64, .head_dim_v = 64, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "less work hidden in a diagonal; third Q 1.26, 1.06, 1.02 x at 256 .. 1024"},
     Sm90TuningRow{
         .head_dim = 96, .head_dim_v = 96, .masked = false, .min_seqlen_k = 3072,
-        .tile_m = 192, .tile_n = 96, .q_stages = 2,
+        .tile_m = 192, .tile_n = 96, .q_slots = 6,
         .reason = "1.06 x 128 x 160; 1.01, 1.02 x 128 x 128 at 4096, 16384"},
     Sm90TuningRow{
         .head_dim = 96, .head_dim_v = 96, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "third Q, and tiles that are full: 1.21, 1.17, 1.16, 1.01 x 192 x 96 at 256 .. 2048"},
     Sm90TuningRow{
         .head_dim = 96, .head_dim_v = 96, .masked = true, .min_seqlen_k = 3072,
-        .tile_m = 192, .tile_n = 96, .q_stages = 2,
+        .tile_m = 192, .tile_n = 96, .q_slots = 6,
         .reason = "1.06 x 128 x 160; 1.02 x 128 x 128 at 16384"},
     Sm90TuningRow{
         .head_dim = 96, .head_dim_v = 96, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "third Q, and tiles that are full: 1.21, 1.17, 1.15, 1.02 x 192 x 96 at 256 .. 2048"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 2048,
-        .tile_m = 128, .tile_n = 160, .q_stages = 2, .cluster = 2,
+        .tile_m = 128, .tile_n = 160, .q_slots = 4, .cluster = 2,
         .reason = "1.02 to 1.04 x 128 x 128 when power-bound; pairs 1.02 x sustained"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "fills short sequences better than 128 x 160; third Q 1.06 x at 256 keys"},
     Sm90TuningRow{
         .head_dim = 128, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 128, .q_stages = 3,
+        .tile_m = 128, .tile_n = 128, .q_slots = 6,
         .reason = "less work hidden in a diagonal; third Q 1.07, 1.06, 1.01 x at 256 .. 1024"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 128, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 96, .q_stages = 2, .cluster = 2,
+        .tile_m = 128, .tile_n = 96, .q_slots = 4, .cluster = 2,
         .reason = "two Q leave room for 96 keys: 1.06 x 128 keys with one Q; pairs 1.01, 1.02"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 128, .masked = true, .min_seqlen_k = 769,
-        .tile_m = 128, .tile_n = 96, .q_stages = 2,
+        .tile_m = 128, .tile_n = 96, .q_slots = 4,
         .reason = "1.06 x 128 keys with one Q"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 128, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 64, .q_stages = 3,
+        .tile_m = 128, .tile_n = 64, .q_slots = 6,
         .reason = "less work hidden in a diagonal, third Q: 1.03, 1.09 x 96 keys at 256, 512"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 192, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 80, .q_stages = 2, .cluster = 2,
-        .reason = "two Q: 1.06, 1.12, 1.05, 1.02 x 112 keys with one at 512 .. 4096; pairs 1.00"},
+        .tile_m = 128, .tile_n = 64, .q_slots = 5, .cluster = 2,
+        .reason = "a fifth slot: 1.09, 1.03, 1.02, 1.00 x 80 keys with four at 256, 512, 2048, 4096"},
     Sm90TuningRow{
         .head_dim = 192, .head_dim_v = 192, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 80, .q_stages = 2,
-        .reason = "two Q: 1.08, 1.14, 1.08, 1.03 x 112 keys with one at 512 .. 4096"},
+        .tile_m = 128, .tile_n = 64, .q_slots = 5,
+        .reason = "a fifth slot: 1.05, 1.06, 1.03, 1.02 x 80 keys with four at 256 .. 2048"},
     Sm90TuningRow{
         .head_dim = 256, .head_dim_v = 256, .masked = false, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 64, .q_stages = 1, .cluster = 2,
-        .reason = "1.03, 1.02, 1.00 x 80 keys at 512, 2048, 4096; pairs of 80 keys 1.01, 1.05"},
+        .tile_m = 128, .tile_n = 64, .q_slots = 3, .cluster = 2,
+        .reason = "64 keys leave room for a third slot: 1.03, 1.05, 1.03, 1.00 x two at 256 .. 4096"},
     Sm90TuningRow{
         .head_dim = 256, .head_dim_v = 256, .masked = true, .min_seqlen_k = 0,
-        .tile_m = 128, .tile_n = 64, .q_stages = 1,
-        .reason = "less work hidden in a diagonal: 1.05, 1.02 x 80 keys at 512, 2048"},
+        .tile_m = 128, .tile_n = 64, .q_slots = 3,
+        .reason = "less work hidden in a diagonal; third slot 1.02, 1.05, 1.01 x two at 512, 1024, 4096"},
 };
 
 constexpr std::array kPartRows = {
     Sm90PartRow{
-        .head_dim = 64, .head_dim_v = 64, .tile_n = 128, .q_stages = 2, .kv_stages = 5,
+        .head_dim = 64, .head_dim_v = 64, .tile_n = 128, .q_slots = 2, .kv_stages = 5,
         .whole_tiles = true,
         .reason = "160 KB of keys and values under way"},
     Sm90PartRow{
-        .head_dim = 96, .head_dim_v = 96, .tile_n = 64, .q_stages = 2, .kv_stages = 7,
+        .head_dim = 96, .head_dim_v = 96, .tile_n = 64, .q_slots = 2, .kv_stages = 7,
         .reason = "168 KB of keys and values under way"},
     Sm90PartRow{
-        .head_dim = 128, .head_dim_v = 128, .tile_n = 128, .q_stages = 2, .kv_stages = 2,
+        .head_dim = 128, .head_dim_v = 128, .tile_n = 128, .q_slots = 2, .kv_stages = 2,
         .whole_tiles = true,
         .reason = "128 KB under way: 0.98 x the time of five stages of 64 keys"},
     Sm90PartRow{
-        .head_dim = 192, .head_dim_v = 128, .tile_n = 64, .q_stages = 2, .kv_stages = 4,
+        .head_dim = 192, .head_dim_v = 128, .tile_n = 64, .q_slots = 2, .kv_stages = 4,
         .reason = "160 KB of keys and values under way"},
     Sm90PartRow{
-        .head_dim = 192, .head_dim_v = 192, .tile_n = 64, .q_stages = 1, .kv_stages = 4,
+        .head_dim = 192, .head_dim_v = 192, .tile_n = 64, .q_slots = 1, .kv_stages = 4,
         .reason = "192 KB of keys and values under way"},
     Sm90PartRow{
-        .head_dim = 256, .head_dim_v = 256, .tile_n = 64, .q_stages = 1, .kv_stages = 3,
+        .head_dim = 256, .head_dim_v = 256, .tile_n = 64, .q_slots = 1, .kv_stages = 3,
         .reason = "192 KB of keys and values under way"},
 };
 // clang-format on
@@ -131,7 +131,7 @@ sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softca
           .head_dim_v = row.head_dim_v,
           .tile_m = row.tile_m,
           .tile_n = row.tile_n,
-          .q_stages = row.q_stages,
+          .q_slots = row.q_slots,
           .softcap = softcap};
 }
 
@@ -150,7 +150,7 @@ sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap)
           .head_dim_v = row.head_dim_v,
           .tile_m = sm90::kWarpgroupRows,
           .tile_n = row.tile_n,
-          .q_stages = row.q_stages,
+          .q_slots = row.q_slots,
           .kv_stages = row.kv_stages,
           .softcap = softcap,
           .parts = true};

@@ -15,7 +15,7 @@ struct Sm90TuningRow {
   int64_t min_seqlen_k;  // the longest sequence has at least so many keys
   int tile_m;
   int tile_n;
-  int q_stages;
+  int q_slots;
   // CTAs that load keys together, where all of them visit the same blocks (multicast).
   int cluster = 1;
   const char* reason;
@@ -35,7 +35,7 @@ struct Sm90PartRow {
   int head_dim;
   int head_dim_v;
   int tile_n;
-  int q_stages;
+  int q_slots;
   int kv_stages;
   // Uncut tiles of at most 64 rows take this shape too: in the library's room for kernels are those
   // of the most common head dimensions.

@@ -3,6 +3,7 @@
 // reads what nobody looks at (switch_tiles_overlapped in kernels/sm90/forward/consumer.cuh).
 #include <gtest/gtest.h>
 
+#include "plan/sm90_tuning.h"
 #include "table.h"
 
 namespace fa4::internal {
@@ -33,6 +34,26 @@ TEST_F(EmulatedH200, ManyTilesOfFewBlocksACta) {
                     }};
       EXPECT_EQ(expect_answers(row, DType::kBF16, tested_backends()), 1);
     }
+  }
+}
+
+// Each row of the tuning table: three or four tiles a CTA, of two or three blocks at least, so that
+// every slot of Q is given back, taken again and waited for.
+TEST_F(EmulatedH200, EveryShapeOfTileGoesThroughSeveral) {
+  std::vector<Backend> backends;
+  for (const Backend& backend : tested_backends()) backends.push_back(with_sms(backend, 4));
+  for (const Sm90TuningRow& of : sm90_tuning_rows()) {
+    const Row row{of.reason, [&](Case& c) {
+                    c.desc.batch = 1;
+                    c.desc.heads_q = c.desc.heads_kv = 6;
+                    c.desc.seqlen_q = 2 * of.tile_m - 20;
+                    c.desc.seqlen_k = std::max<int64_t>(of.min_seqlen_k, c.desc.seqlen_q);
+                    c.desc.head_dim = of.head_dim;
+                    c.desc.head_dim_v = of.head_dim_v;
+                    c.desc.causal = of.masked;
+                    c.desc.num_splits = 1;
+                  }};
+    EXPECT_EQ(expect_answers(row, DType::kBF16, backends), 1);
   }
 }
 

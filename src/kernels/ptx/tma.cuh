@@ -108,6 +108,16 @@ __device__ inline void cp_async_bulk_tensor_5d_load(SmemAddr to, const TensorMap
       : "memory");
 }
 
+// cp.async.bulk.prefetch.tensor.5d.L2.global [tensorMap, coords];  what a load will soon read, into
+// the L2 cache
+// PTX ISA, "cp.async.bulk.prefetch.tensor", sm_90
+__device__ inline void cp_async_bulk_prefetch_tensor_5d(const TensorMap* map, int c0, int c1,
+                                                        int c2, int c3, int c4) {
+  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];" ::"l"(map),
+               "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+               : "memory");
+}
+
 // cp.async.bulk.tensor.5d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes
 // [dstMem], [tensorMap, coords], [mbar];  the barrier may lie in the other CTA of the pair
 // PTX ISA, "cp.async.bulk.tensor", sm_100a

@@ -89,7 +89,7 @@ TEST(Sm90Traits, SharedMemoryRegionsFollowEachOther) {
     const sm90::FwdTraits t = traits_of(row, Element::kF16, false);
     const sm90::SmemLayout s = sm90::smem_layout(t);
     EXPECT_EQ(s.q, 0);
-    EXPECT_EQ(s.k, t.q_stages * t.tile_m * t.head_dim * 2);
+    EXPECT_EQ(s.k, t.q_slots * 64 * t.head_dim * 2);
     EXPECT_EQ(s.v - s.k, t.kv_stages * t.tile_n * t.head_dim * 2);
     EXPECT_EQ(s.tiles - s.v, t.kv_stages * t.tile_n * t.head_dim_v * 2);
     EXPECT_EQ(s.k % 1024, 0) << "TMA's 128-byte swizzle repeats every 1024 bytes";
@@ -127,7 +127,7 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
   EXPECT_EQ(source.display_name, "fwd_sm90_bf16_d128_m128n128");
   EXPECT_EQ(source.name_expression,
             "fa4::fwd_sm90<fa4::sm90::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
-            ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_stages=3, .kv_stages=2, "
+            ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_slots=6, .kv_stages=2, "
             ".softcap=false, .pages=fa4::Pages::kNone, .parts=false, "
             ".cluster=1, .out_f32=false}>");
 }
@@ -345,6 +345,19 @@ TEST(Sm90Plan, PacksHeadsOfPromptsThatHaveDecodingBesideThem) {
   step.batch = 4;
   step.total_q = 4 * 2048;
   EXPECT_EQ(spec_of(step).schedule.group, 1) << "prompts alone fill their tiles";
+}
+
+// Where heads have a few tiles and there are many rounds of them, long and short ones are mixed.
+TEST(Sm90Plan, HeadsOfFewTilesComeInSmallSections) {
+  const auto sections = [](int64_t batch, int64_t seqlen) {
+    ProblemDesc d = dense(128, seqlen, true);
+    d.batch = batch;
+    return spec_of(d).schedule.sections;
+  };
+  EXPECT_EQ(sections(128, 256), 63) << "2048 heads, 33 at a time: one for every four SMs";
+  EXPECT_EQ(sections(64, 512), 32) << "1024 heads, 33 at a time or one less";
+  EXPECT_EQ(sections(32, 640), 10) << "512 heads of five tiles, 53 at a time: 264 tiles";
+  EXPECT_EQ(sections(32, 256), 4) << "8 rounds at least: 1024 tiles are fewer";
 }
 
 TEST(Sm90Plan, MaskedTilesGoLongestFirstAndByACounter) {

@@ -112,7 +112,7 @@ TEST(PrebuiltKernels, VariantsOfOneNameAreTwoKernels) {
   std::vector<PrebuiltKernel> kernels;
   const auto add = [&](const auto& spec) { add_once({spec.source(), 0}, &kernels); };
   add(hopper);
-  hopper.traits.q_stages = 1;
+  hopper.traits.q_slots = 5;
   add(hopper);
   hopper.traits.kv_stages = 3;
   add(hopper);

@@ -21,7 +21,9 @@ class Consumer {
       : c(context),
         warpgroup(consumer_warpgroups(T) == 1 ? 0 : warpgroup),
         lane(threadIdx.x % kWarpgroupThreads),
-        products(context, this->warpgroup) {}
+        products(context),
+        q{static_cast<uint32_t>(this->warpgroup)},
+        q_out(q) {}
 
   // One loop over the blocks of a tile: compile time goes with the copies of the matrix
   // instructions and of the softmax, so that each stands as seldom as it can (docs/jit.md).
@@ -50,19 +52,23 @@ class Consumer {
         find_probabilities();
         softmax.add_block();
         if (reads_keys_once(T) && first) clear_tail();
-        if (T.q_stages == 2 && first) release_last_q();
+        if (kReleasesInLoop && first) release_last_q();
         if (--n < tile.blocks.n_block_min) break;
         next_scores(k_is_full, v_is_full);
       }
     }
     // Shared memory outlives the store's reads.
-    if (kOutTakesQ && T.q_stages > 1 && q.count > 0) release_q();
+    if (kOutTakesQ && q.count != q_out.count) release_q();
   }
 
  private:
   using Softmax = FragmentSoftmax<probability_shift(T), largest_sum_log2(T)>;
 
-  static constexpr bool kOutTakesQ = !T.parts;  // its place
+  static constexpr bool kOutTakesQ = !T.parts;  // its slot
+  static constexpr uint32_t kSlotsOfTile = consumer_warpgroups(T);
+  // Where the slot of a tile's out is given back: in the first block of the next tile, or behind
+  // that tile, if the Q after it has a slot meanwhile.
+  static constexpr bool kReleasesInLoop = T.q_slots < 3 * kSlotsOfTile;
   // V is waited for before the turn, not in it: 0.97 of the cycles there, 1.01 elsewhere.
   static constexpr bool kAwaitsV = T.head_dim <= 64 && consumer_warpgroups(T) == 2;
   // Of up to eight rows each thread has one. Where a block's bytes take longer than its softmax
@@ -121,10 +127,10 @@ class Consumer {
   // Waits until the Q and the first K of `next` are there.
   __device__ void wait_first(const QTile& next) {
     if (next.work.batch < 0) return;
-    q_stage = q.stage();
-    products.set_q(q_stage);
+    q_slot = q.stage();
+    products.set_q(q_slot);
     c.pipeline(kQFull).consumer_wait(q);
-    q.advance();
+    q.count += kSlotsOfTile;
     c.pipeline(kKFull).consumer_wait(k);
     fence_rows();
   }
@@ -151,12 +157,12 @@ class Consumer {
   // after the last there is one side only. False: there is no next tile.
   __device__ bool switch_tiles() {
     const bool has_tile = tile.work.batch >= 0;
-    if (T.q_stages == 3) release_last_q();  // not in the loop: one place more leaves time for it
+    if (!kReleasesInLoop) release_last_q();
     if (has_tile) c.pipeline(kVFull).consumer_wait(v);
     fence_rows();
     const QTile next = fetch_tile();
     if (!has_tile && next.work.batch < 0) return false;
-    if constexpr (T.q_stages > 1) {
+    if constexpr (overlaps_tiles(T)) {
       switch_tiles_overlapped(next, has_tile);
     } else {
       switch_tiles_in_turn(next, has_tile);
@@ -173,30 +179,27 @@ class Consumer {
   // After the last tile Q Kᵀ multiplies whatever lies in shared memory, and nobody reads it: a
   // condition between the two products would make ptxas serialise them.
   __device__ void switch_tiles_overlapped(const QTile& next, bool has_tile) {
-    const int stage = q_stage;
-    wait_first(next);
+    const int out_slot = q_slot;
+    if constexpr (late_warpgroups(T) == 0) wait_first(next);
     ping_pong_wait<T>(warpgroup);
     if (has_tile) products.issue_pv(rO, rP);
+    if constexpr (late_warpgroups(T) > 0) wait_first(next);  // under that product
     products.issue_qk(rS);
     ping_pong_arrive<T>(warpgroup);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rO);
-    if (has_tile) end_tile(stage);
+    if (has_tile) end_tile(out_slot);
   }
 
-  // One Q, whose place out takes, so that one follows the other:
-  // 1. the tile's last P V, 2. its epilogue, 3. the next tile's Q, 4. its first Q Kᵀ.
+  // One Q, of parts: 1. the tile's last P V, 2. its epilogue, 3. the next tile's Q, 4. its first
+  // Q Kᵀ.
   __device__ void switch_tiles_in_turn(const QTile& next, bool has_tile) {
-    const int stage = q_stage;
     if (has_tile) {
       products.issue_pv(rO, rP);
       ptx::wgmma_wait_group<0>();
     }
     ptx::fence_registers(rO);
-    if (has_tile) {
-      end_tile(stage);
-      if constexpr (kOutTakesQ) release_q();
-    }
+    if (has_tile) end_tile(q_slot);
     wait_first(next);
     ping_pong_wait<T>(warpgroup);
     products.issue_qk(rS);
@@ -204,12 +207,12 @@ class Consumer {
   }
 
   // O is complete: V is free, and out goes where Q was.
-  __device__ void end_tile(int stage) {
+  __device__ void end_tile(int out_slot) {
     release_v();
     if constexpr (T.parts) {
       store_part();
     } else {
-      store(stage);
+      store(out_slot);
     }
   }
 
@@ -389,8 +392,8 @@ class Consumer {
     }
   }
 
-  // Out and lse of `tile`, whose Q lay in `stage`.
-  __device__ void store(int stage) {
+  // Out and lse of `tile`, whose Q lay in `out_slot`.
+  __device__ void store(int out_slot) {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
     const int own = lane & 1;
@@ -408,21 +411,21 @@ class Consumer {
         if (i / 2 % 2 == r) rO[i] = factor == 0.0f ? 0.0f : rO[i] * factor;
       }
     }
-    epilogue.store_out(rO, stage);
+    epilogue.store_out(rO, out_slot);
   }
 
-  // Gives the place of the last tile's out back to Q, when its store has been read.
+  // Gives the slot of the last tile's out back to Q, when its store has been read.
   __device__ void release_q() {
     if (lane == 0) {
       ptx::cp_async_bulk_wait_group_read<0>();
       c.pipeline(kQFull).consumer_release(q_out);
     }
-    q_out.advance();
+    q_out.count += kSlotsOfTile;
   }
 
-  // Of the tile before this one, if there was one.
+  // Of the tile whose out was stored last, if it is still to be given back.
   __device__ void release_last_q() {
-    if (kOutTakesQ && q.count > 1) release_q();
+    if (kOutTakesQ && q.count - q_out.count > kSlotsOfTile) release_q();
   }
 
   const FwdContext<T>& c;
@@ -431,13 +434,13 @@ class Consumer {
   Products<T> products;
 
   PipelineState<kTileSlots> slot;
-  PipelineState<T.q_stages> q;
-  PipelineState<T.q_stages> q_out;  // whose out was stored last
+  PipelineState<T.q_slots> q;
+  PipelineState<T.q_slots> q_out;  // whose out was stored last
   PipelineState<T.kv_stages> k, v;
 
   QTile tile{.work = {.batch = -1}};
   int n = -1;  // the block of S
-  int q_stage = 0;
+  int q_slot = 0;
   uint32_t k_empty;            // reader_barrier() of block n's K
   bool masked = false;         // block n
   bool has_second_row = true;  // the threads of this warp; else their second one is no row's

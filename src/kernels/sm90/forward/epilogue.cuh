@@ -60,13 +60,12 @@ struct Epilogue {
     return fa4::part_row<T.tile_m>(c.params, tile, place(row_in_tile));
   }
 
-  // Out of 16 bits goes through the place of the tile's Q, of which the warpgroup takes its own
-  // rows, so that no other is waited for. The store is still being read on return.
+  // Out of 16 bits goes through the slot of the warpgroup's rows of Q. The store is still being
+  // read on return.
   template <int kOutputs>
-  __device__ void store_out(const float (&rO)[kOutputs], int stage) const {
+  __device__ void store_out(const float (&rO)[kOutputs], int slot) const {
     const FwdParams& p = c.params;
-    unsigned char* rows = c.smem + c.kSmem.q + stage * q_bytes(T) +
-                          warpgroup * kWarpgroupRows * T.head_dim * kElementBytes;
+    unsigned char* rows = c.smem + c.kSmem.q + slot * q_slot_bytes(T);
     ptx::barrier_sync(kEpilogue + warpgroup, kWarpgroupThreads);  // all its warps are done with Q
     if constexpr (T.out_f32) return store_floats(rO);
     stage_rows(rO, rows);

@@ -2,7 +2,7 @@
 // pages), two or three consumer warpgroups.
 //
 // Shared memory (traits.h, smem_layout):
-//   Q     q_stages x tile_m x head_dim, 64 rows a consumer warpgroup; out takes its tile's place
+//   Q     q_slots x 64 rows, those of a consumer warpgroup; its rows of out take their place
 //   K, V  kv_stages x tile_n rows each                      QTile x 2, barriers
 //   ranks of sequences (length_ranks.h), of tiles of 64 rows
 //   inbox of a cluster's parts (exchange_parts.cuh), where a launch has clusters
@@ -13,7 +13,7 @@
 //     scheduler ──── tile_full ───────────────▶  which tile               ── tile_empty ──▶
 //        ▲  └───────────────────▶ loaders ── tile_empty ──▶
 //        └──── tile_wanted ──────── loaders
-//     TMA Q ──────── q_full[stage] ───────────▶  ... out by TMA store     ── q_empty ─────▶
+//     TMA Q ──────── q_full[slot] ────────────▶  ... out by TMA store     ── q_empty ─────▶
 //     TMA K block ── k_full[stage] ───────────▶  S = Q Kᵀ     (wgmma SS)  ── k_empty ─────▶
 //     TMA V block ── v_full[stage] ───────────▶  O += P V     (wgmma RS)  ── v_empty ─────▶
 //        └ v_raw ─▶ clears rows past the sequence's end, then v_full
@@ -23,8 +23,8 @@
 // all CTAs.
 //
 // In a warpgroup Q Kᵀ of block n and P V of block n + 1 are issued together: the softmax of n runs
-// under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (from two Q
-// stages on). Between warpgroups, ping-pong at the tensor cores lets one multiply while another
+// under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (where Q has more
+// slots than there are warpgroups). Between warpgroups, ping-pong at the tensor cores lets one multiply while another
 // exponentiates.
 #pragma once
 

@@ -13,7 +13,7 @@ class KvLoader {
   __device__ explicit KvLoader(const FwdContext<T>& context) : c(context), tiles(context) {}
 
   // K runs a block ahead of V, also from tile to tile: the consumers multiply a tile's last P by V
-  // together with the next tile's Q Kᵀ, if Q has two places (if it has one, out is still in it).
+  // together with the next tile's Q Kᵀ, if Q has more slots than there are warpgroups.
   // The first round has no tile of its own.
   __device__ void run() {
     QTile tile{.work = {.batch = -1}}, next{};

@@ -54,16 +54,14 @@ class Products {
   using Probabilities = uint32_t[T.tile_n / kMmaK][4];
   using Outputs = float[kOutputs];
 
-  __device__ Products(const FwdContext<T>& context, int warpgroup)
+  __device__ explicit Products(const FwdContext<T>& context)
       : c(context),
-        warpgroup(warpgroup),
         k(k_descriptor_lo(0), k_descriptor_lo(T.kv_stages - 1)),
         v(v_descriptor_lo(0), v_descriptor_lo(T.kv_stages - 1)) {}
 
   // Of the tile whose scores come next.
-  __device__ void set_q(int stage) {
-    q_lo = QDescriptor::k_major(c.smem_address(
-        c.kSmem.q + stage * q_bytes(T) + warpgroup * kWarpgroupRows * T.head_dim * kElementBytes));
+  __device__ void set_q(int slot) {
+    q_lo = QDescriptor::k_major(c.smem_address(c.kSmem.q + slot * q_slot_bytes(T)));
   }
 
   // S = Q Kᵀ. The next descriptor is computed at once: nothing stands between a wait and its
@@ -115,8 +113,7 @@ class Products {
   }
 
   const FwdContext<T>& c;
-  const int warpgroup;
-  uint32_t q_lo = 0;                  // the low word of the descriptor of the tile's Q
+  uint32_t q_lo = 0;                  // the low word of the descriptor of the rows' Q
   StageDescriptor<T.kv_stages> k, v;  // of the next products
 };
 

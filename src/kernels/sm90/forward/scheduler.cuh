@@ -48,35 +48,61 @@ class Scheduler {
 
   // A tile that sees no keys still has its Q, whose place out takes.
   __device__ void load_q(const WorkTile& work) {
-    constexpr int kSlab = slab_columns(T.head_dim);
-    const FwdParams& p = c.params;
+    if constexpr (late_warpgroups(T) > 0) prefetch_q(work);
     const Pipeline ring = c.pipeline(kQFull);
-    ring.producer_acquire(q);
-    if (ptx::elect_sync()) {
-      const ptx::SmemAddr barrier = ring.full_barrier(q.stage());
-      const ptx::SmemAddr to = c.smem_address(c.kSmem.q + q.stage() * q_bytes(T));
-      ptx::mbarrier_arrive_expect_tx(barrier, q_bytes(T));
 #pragma unroll
-      for (int i = 0; i < consumer_warpgroups(T) * num_slabs(T.head_dim); ++i) {
-        const int warpgroup = i / num_slabs(T.head_dim), slab = i % num_slabs(T.head_dim);
-        const int row = packed_row_of<T>(work, 64 * warpgroup);
-        ptx::cp_async_bulk_tensor_5d_load(
-            to + i * 64 * kSlab * kElementBytes, &p.maps.q, barrier, slab * kSlab,
-            head_of_group(p.heads, row), work.head, work.offset_q + (row >> p.heads.group_log2),
-            batch_coordinate(p.sequences.cu_seqlens_q, work), ptx::createpolicy_evict_first());
+    for (int warpgroup = 0; warpgroup < consumer_warpgroups(T); ++warpgroup) {
+      ring.producer_acquire(q);
+      if (ptx::elect_sync()) {
+        const ptx::SmemAddr barrier = ring.full_barrier(q.stage());
+        const ptx::SmemAddr to = c.smem_address(c.kSmem.q + q.stage() * q_slot_bytes(T));
+        const QBox box = q_box(work, warpgroup);
+        ptx::mbarrier_arrive_expect_tx(barrier, q_slot_bytes(T));
+#pragma unroll
+        for (int slab = 0; slab < num_slabs(T.head_dim); ++slab) {
+          ptx::cp_async_bulk_tensor_5d_load(to + slab * kWarpgroupRows * kSlab * kElementBytes,
+                                            &c.params.maps.q, barrier, slab * kSlab,
+                                            box.head_of_group, box.head, box.position, box.batch,
+                                            ptx::createpolicy_evict_first());
+        }
+      }
+      __syncwarp();
+      q.advance();
+    }
+  }
+
+  // The rows that wait for a slot are in the L2 cache by then.
+  __device__ void prefetch_q(const WorkTile& work) const {
+    if (ptx::elect_sync()) {
+#pragma unroll
+      for (int i = 0; i < late_warpgroups(T) * num_slabs(T.head_dim); ++i) {
+        const QBox box = q_box(work, consumer_warpgroups(T) - 1 - i / num_slabs(T.head_dim));
+        ptx::cp_async_bulk_prefetch_tensor_5d(&c.params.maps.q, i % num_slabs(T.head_dim) * kSlab,
+                                              box.head_of_group, box.head, box.position, box.batch);
       }
     }
     __syncwarp();
-    q.advance();
   }
 
+  // Where TMA finds a warpgroup's rows of Q.
+  struct QBox {
+    int head_of_group, head, position, batch;
+  };
+  __device__ QBox q_box(const WorkTile& work, int warpgroup) const {
+    const HeadParams& heads = c.params.heads;
+    const int row = packed_row_of<T>(work, kWarpgroupRows * warpgroup);
+    return {head_of_group(heads, row), work.head, work.offset_q + (row >> heads.group_log2),
+            batch_coordinate(c.params.sequences.cu_seqlens_q, work)};
+  }
+
+  static constexpr int kSlab = slab_columns(T.head_dim);
   const FwdContext<T>& c;
   RankingScheduler<WorkScheduler<T.tile_m * T.cluster, T.parts, T.cluster, can_exchange_parts(T)>,
                    T.parts, reads_keys_once(T)>
       tiles;
   PipelineState<1> wanted;
   PipelineState<kTileSlots> slot;
-  PipelineState<T.q_stages> q;
+  PipelineState<T.q_slots> q;
 };
 
 }  // namespace fa4::sm90

@@ -22,9 +22,11 @@ struct FwdTraits {
   int head_dim_v = 128;  // of v and out
   int tile_m = 128;      // query rows of a tile: 64 a consumer warpgroup
   int tile_n = 128;      // keys of a block
-  // 1: out lies in it until it is stored. 2: the next tile's first product runs under this tile's
-  // epilogue. 3: the next Q comes while the last out is stored, which tiles of few blocks wait for.
-  int q_stages = 2;
+  // Slots of 64 rows of Q, a warpgroup's, where its rows of out lie until they are stored. One for
+  // each warpgroup (of parts alone): tiles follow each other. More: a tile's first product runs
+  // under the epilogue of the one before. Three for each: the next Q comes while the last out is
+  // stored, which tiles of few blocks wait for.
+  int q_slots = 4;
   int kv_stages = 2;
   bool softcap = false;
   Pages pages = Pages::kNone;
@@ -45,6 +47,13 @@ inline constexpr int kPageWarps = 3;       // that load K and V out of pages
 inline constexpr int kTileSlots = 2;       // work tiles between the scheduler and its readers
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
+// Whether a tile's first product is issued together with the last one of the tile before.
+constexpr bool overlaps_tiles(const FwdTraits& t) { return t.q_slots > consumer_warpgroups(t); }
+// Warpgroups, the last ones, whose next rows of Q wait until another's out has left their slot.
+constexpr int late_warpgroups(const FwdTraits& t) {
+  const int late = 2 * consumer_warpgroups(t) - t.q_slots;
+  return overlaps_tiles(t) && late > 0 ? late : 0;
+}
 // Whether a tile's keys are nobody else's: few rows over many keys, parts of keys or all of them.
 // The time of such tiles is that of reading keys.
 constexpr bool reads_keys_once(const FwdTraits& t) { return consumer_warpgroups(t) == 1; }
@@ -67,7 +76,7 @@ constexpr RegisterSplit register_split(const FwdTraits& t) {
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
 struct SmemLayout {
-  int q;         // [stage][warpgroup][slab][64 rows]; out takes the place of its tile's Q
+  int q;         // [slot][slab][64 rows]; out takes the place of its rows of Q
   int k;         // [stage][slab][tile_n rows]; Pages::kGroups: [stage][tile_n / 8][slab][8 rows]
   int v;         // likewise
   int tiles;     // QTile[kTileSlots]
@@ -76,7 +85,9 @@ struct SmemLayout {
   int inbox;     // of a cluster's parts: sums, then statistics (exchange_parts.cuh)
   int total;     // with 1024 bytes to align the base
 };
-constexpr int q_bytes(const FwdTraits& t) { return t.tile_m * t.head_dim * kElementBytes; }
+constexpr int q_slot_bytes(const FwdTraits& t) {
+  return kWarpgroupRows * t.head_dim * kElementBytes;
+}
 constexpr int k_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim * kElementBytes; }
 constexpr int v_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim_v * kElementBytes; }
 // Of a stage of so many columns.
@@ -107,8 +118,8 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int loaders = paged ? kPageWarps : 1;
   const int arrivals = t.pages == Pages::kRows ? 32 * kPageWarps : loaders;  // of copies
   return {{
-      {"q_full", t.q_stages, 1, Start::kTaken, "scheduler + TMA bytes", "consumers"},
-      {"q_empty", t.q_stages, t.parts ? warps : consumer_warpgroups(t), Start::kFree,
+      {"q_full", t.q_slots, 1, Start::kTaken, "scheduler + TMA bytes", "a consumer warpgroup"},
+      {"q_empty", t.q_slots, t.parts ? warps : 1, Start::kFree,
        t.parts ? "consumer warps, after the last QK"
                : "a consumer warpgroup, when its rows of out were read",
        "scheduler"},
@@ -142,7 +153,7 @@ constexpr int inbox_bytes(const FwdTraits& t) { return inbox_sums_bytes(t) + t.t
 
 constexpr SmemLayout smem_layout(const FwdTraits& t, int inbox_bytes = 0) {
   SmemLayout s{};
-  s.k = s.q + t.q_stages * q_bytes(t);
+  s.k = s.q + t.q_slots * q_slot_bytes(t);
   s.v = s.k + t.kv_stages * k_stage_bytes(t);
   s.tiles = s.v + t.kv_stages * v_stage_bytes(t);
   s.barriers = s.tiles + kTileSlots * kTileBytes;
@@ -189,7 +200,9 @@ constexpr const char* why_not(const FwdTraits& t) {
     return "the CTAs of a cluster share whole tiles' contiguous keys, in groups of 8";
   if (t.tile_n % 16 != 0 || t.tile_n < 64 || t.tile_n > 256)
     return "tile_n is a multiple of 16, 64 to 256";
-  if (t.q_stages < 1 || t.q_stages > 3) return "Q has one to three stages";
+  if (t.q_slots < consumer_warpgroups(t) || t.q_slots > 3 * consumer_warpgroups(t))
+    return "Q has one to three slots for each consumer warpgroup";
+  if (!t.parts && !overlaps_tiles(t)) return "out lies in Q's slots: the next Q takes one more";
   if (t.kv_stages < 2 || t.kv_stages > 16) return "K and V have 2 to 16 stages";
   if (t.parts && !reads_keys_once(t)) return "parts of keys are of tiles of 64 rows";
   if (t.parts && t.out_f32) return "parts of keys are f32 and not out";
