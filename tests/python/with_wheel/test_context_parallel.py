@@ -21,6 +21,7 @@ from fa4cpp.torch.context_parallel import SequencePartition, _partition
 from fa4cpp.torch.context_parallel._gathered import AllKeys, SeenKeys, _taken, exchange_of
 from fa4cpp.torch.context_parallel._partition import Chunk
 from fa4cpp.torch.context_parallel._parts import parts_of
+from fa4cpp.torch.context_parallel._problem import _chosen
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -152,6 +153,20 @@ class Partition(unittest.TestCase):
         self.assertIs(chosen((5, 0)), SeenKeys)
         self.assertIs(chosen((40, 0)), AllKeys)
         self.assertIs(chosen((5, 0), size=1), AllKeys)
+
+    def test_auto_takes_what_moves_least(self):
+        """As method 0 of the C ABI: the all-gather where it moves less than half of what the all-to-all does."""
+        def chosen(size, heads_q, heads_kv, window=(None, None), is_packed=False):
+            return _chosen("auto", heads_q, heads_kv, SequencePartition(size, 4096 * size), window, is_packed)
+
+        self.assertEqual(chosen(1, 8, 8), "all_to_all")
+        self.assertEqual(chosen(2, 32, 32), "all_to_all")
+        self.assertEqual(chosen(2, 64, 8), "all_gather")  # 48 rows' heads for 72
+        self.assertEqual(chosen(4, 64, 8), "all_to_all")  # 144 for 108
+        self.assertEqual(chosen(4, 6, 3), "all_gather")  # heads that do not divide
+        self.assertEqual(chosen(4, 32, 32, (1023, 0)), "all_gather")  # two chunks' windows
+        self.assertEqual(chosen(4, 32, 32, (1023, 0), is_packed=True), "all_to_all")
+        self.assertEqual(chosen(4, 32, 32, (4096, 0)), "all_to_all")
 
     def test_a_causal_step_of_a_ring_is_one_call(self):
         chunks = [SequencePartition(4, 64).chunks(rank) for rank in range(4)]

@@ -52,7 +52,8 @@ def context_parallel_attn_func(q, k, v, *, group=None, softmax_scale=None, causa
             the same keys and values from the rank before, one rank's at a time; the backward those and their gradients in float32. Any heads. While a call
             runs there are keys and values of two ranks and out in float32 twice. Kept are q, k, v and out.
         "auto"
-            "all_to_all" where P divides heads_q and heads_kv, else "all_gather".
+            "all_to_all" where P divides heads_q and heads_kv, unless "all_gather" of one sequence moves less than half as much, counting float32 twice (few key
+            heads, a narrow window); else "all_gather".
     layout : str
         "zigzag" or "contiguous", how the sequence lies over ranks.
     return_lse : bool

@@ -15,10 +15,23 @@ from ._ranks import Ranks, to_pieces, to_whole
 
 def exchange_of(problem):
     """What goes where the rank that takes most takes at most half of the others' keys is what is seen; else all, which is one collective of equal pieces."""
-    partition = problem.partition
-    taken, most = _taken(problem.window, partition.world_size, partition.seqlen, partition.layout, problem.starts)
+    taken, _ = _moved(problem.window, problem.partition, problem.starts)
+    return AllKeys(problem.ranks, problem.partition) if taken is None else SeenKeys(problem.ranks, problem.partition, taken)
+
+
+def moves_little(window, partition, heads_q, heads_kv):
+    """Whether the all-gather of one sequence moves less than half of what the all-to-all does, in the direction in which it moves more: a backward, where terms
+    of dk and dv are f32 and the all-to-all moves twice what its forward does. In numbers of the inputs' type, head_dim + head_dim_v of them a row."""
+    _, moved = _moved(window, partition, None)
+    all_to_all = 2 * (partition.world_size - 1) * partition.local_seqlen * (heads_q + heads_kv) // partition.world_size
+    return 2 * 3 * moved * heads_kv < all_to_all
+
+
+def _moved(window, partition, starts):
+    """(what is taken where that is what goes, else None; how many of others' tokens come to the rank to which most do)."""
+    taken, most = _taken(window, partition.world_size, partition.seqlen, partition.layout, starts)
     others = partition.seqlen - partition.local_seqlen
-    return SeenKeys(problem.ranks, partition, taken) if others and 2 * most <= others else AllKeys(problem.ranks, partition)
+    return (taken, most) if others and 2 * most <= others else (None, others)
 
 
 @functools.lru_cache(maxsize=256)

@@ -14,6 +14,7 @@ from .. import _autocast, _bound, _sink, _tensor, _tensors
 from .._autograd import is_transformed
 from . import _all_gather, _all_to_all, _ring
 from ._calls import Attention, Packed
+from ._gathered import moves_little
 from ._partition import SequencePartition
 from ._ranks import Ranks
 
@@ -45,9 +46,12 @@ def _mask(causal, window_size):
     return left, (0 if right is None else min(right, 0)) if causal else right
 
 
-def _chosen(method, heads_q, heads_kv, size):
+def _chosen(method, heads_q, heads_kv, partition, window, is_packed):
     if method == "auto":
-        return "all_to_all" if heads_q % size == 0 and heads_kv % size == 0 else "all_gather"
+        size = partition.world_size
+        deals_out = heads_q % size == 0 and heads_kv % size == 0
+        gathers_little = deals_out and not is_packed and moves_little(window, partition, heads_q, heads_kv)
+        return "all_to_all" if deals_out and not gathers_little else "all_gather"
     if method not in (*METHODS,):
         raise InvalidArgumentError(f"method {method!r}; accepted: 'auto', {', '.join(map(repr, METHODS))}")
     return method
@@ -73,11 +77,12 @@ def prepare(q, k, v, sink, *, group, softmax_scale, causal, window_size, softcap
     partition = SequencePartition(ranks.size, q.shape[1] * ranks.size, layout)
     scale = None if softmax_scale is None else number("softmax_scale", softmax_scale)
     attention = Attention(scale, number("softcap", softcap), flag("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
-    method = _chosen(method, q.shape[2], k.shape[2], ranks.size)
+    window = _mask(flag("causal", causal), window_size)
+    method = _chosen(method, q.shape[2], k.shape[2], partition, window, is_packed)
     packed = starts = None
     if is_packed:
         packed, starts = _packed(cu_seqlens, max_seqlen, partition.seqlen, q.device, method != "all_to_all")
-    problem = Problem(ranks, partition, _mask(flag("causal", causal), window_size), attention, flag("return_lse", return_lse), packed, starts)
+    problem = Problem(ranks, partition, window, attention, flag("return_lse", return_lse), packed, starts)
     wants_gradient = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink))
     key = (tensors, method, ranks.size, layout, problem.window, attention, wants_gradient, packed and (packed.cu_seqlens_q.shape, packed.max_seqlen_q), starts)
     _once(key, _check_runs, METHODS[method], problem, q, k, v, sink, ("forward", "backward") if wants_gradient else ("forward",))
