@@ -24,8 +24,8 @@
 //
 // In a warpgroup Q Kᵀ of block n and P V of block n + 1 are issued together: the softmax of n runs
 // under P V of n + 1, and the epilogue of a tile under the first Q Kᵀ of the next (where Q has more
-// slots than there are warpgroups). Between warpgroups, ping-pong at the tensor cores lets one multiply while another
-// exponentiates.
+// slots than there are warpgroups). Between warpgroups, ping-pong at the tensor cores lets one
+// multiply while another exponentiates.
 #pragma once
 
 #include "kernels/forward/prefetch_maps.cuh"
