@@ -69,25 +69,26 @@ std::string name_expression(const sm90::FwdTraits& t) {
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
-  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}{}{}{}", name_of(t.element),
+  return fmt::format("fwd_sm100_{}_d{}_q{}{}{}{}{}{}{}", name_of(t.element),
                      head_dims(t.head_dim, t.head_dim_v), t.q_tiles, t.cta_group > 1 ? "_pair" : "",
                      t.polynomial_pairs > 0 ? fmt::format("_poly{}", t.polynomial_pairs) : "",
-                     t.parts ? "_parts" : "", t.softcap ? "_softcap" : "", suffix_of(t.pages));
+                     t.parts ? "_parts" : "", t.softcap ? "_softcap" : "", suffix_of(t.pages),
+                     t.out_f32 ? "_out_f32" : "");
 }
 
 std::string name_expression(const sm100::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, q_tiles, cta_group, kv_stages, p_parts,
               polynomial_pairs, polynomial_degree, softmax_registers, correction_registers, p_apart,
-              softcap, pages, parts] = t;
+              softcap, pages, parts, out_f32] = t;
   return fmt::format(
       "fa4::fwd_sm100<fa4::sm100::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, "
       ".q_tiles={}, .cta_group={}, .kv_stages={}, .p_parts={{{{{}, {}, {}}}}}, "
       ".polynomial_pairs={}, "
       ".polynomial_degree={}, .softmax_registers={}, .correction_registers={}, .p_apart={}, "
-      ".softcap={}, .pages={}, .parts={}}}>",
+      ".softcap={}, .pages={}, .parts={}, .out_f32={}}}>",
       enumerator(element), head_dim, head_dim_v, q_tiles, cta_group, kv_stages, p_parts.ends[0],
       p_parts.ends[1], p_parts.ends[2], polynomial_pairs, polynomial_degree, softmax_registers,
-      correction_registers, p_apart, softcap, enumerator(pages), parts);
+      correction_registers, p_apart, softcap, enumerator(pages), parts, out_f32);
 }
 
 std::string display_name(const mma::FwdTraits& t) {
@@ -153,7 +154,7 @@ LaunchShape Sm100ForwardSpec::shape() const {
           .q_columns = slab_columns(traits.head_dim),
           .k_columns = slab_columns(traits.head_dim),
           .v_columns = slab_columns(sm100::v_columns(traits)),
-          .out_columns = slab_columns(traits.head_dim_v),
+          .out_columns = traits.out_f32 ? 0 : slab_columns(traits.head_dim_v),
           .columns_v = traits.head_dim_v,
           .threads = sm100::kNumThreads,
           .smem_bytes = sm100::smem_layout(traits).total,
@@ -264,6 +265,10 @@ void add_sm100_forward(const std::string& architecture, Element element,
   };
   for (const Sm100TuningRow& row : sm100_tuning_rows()) {
     for (const bool softcap : {false, true}) add(traits_of(row, architecture, element, softcap));
+    if (row.max_rows <= sm100::kTileRows) continue;  // f32 of so few rows goes by parts
+    sm100::FwdTraits floats = traits_of(row, architecture, element, false);
+    floats.out_f32 = true;
+    add(floats);
   }
   for (const Sm100PartRow& row : sm100_part_rows()) {
     add_once({combine_source(element, row.head_dim_v), 0}, kernels);

@@ -289,7 +289,7 @@ std::optional<Cut> cut_of(const AttentionProblem& p, const DeviceSpec& device) {
 }  // namespace
 
 bool tiles_store_f32(const AttentionProblem& p, const DeviceSpec& device) {
-  return device.architecture == "sm_90a" && !p.is_quantised() && !p.transforms_scores() &&
+  return !p.is_quantised() && !p.transforms_scores() &&
          rows_of_key_head(p) > part_tile_rows(p, device);
 }
 

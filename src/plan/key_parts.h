@@ -11,8 +11,7 @@ namespace fa4::internal {
 // Rows of a tile of the GPU's kernel that takes parts of keys.
 int part_tile_rows(const AttentionProblem& problem, const DeviceSpec& device);
 
-// Whether the kernel of whole tiles stores an out in f32: on Hopper, of many rows, without
-// softcap.
+// Whether the kernel of whole tiles stores an out in f32: of many rows, without softcap.
 bool tiles_store_f32(const AttentionProblem& problem, const DeviceSpec& device);
 
 // Whether the problem's own options allow parts, and how many there may be.

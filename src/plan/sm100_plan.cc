@@ -31,6 +31,7 @@ Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
       is_cut ? traits_of(part_row_of(p), device.architecture, element_of(p), p.transforms_scores())
              : traits_of(row_of(p), device.architecture, element_of(p), p.transforms_scores());
   spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
+  spec.traits.out_f32 = !is_cut && p.out_dtype == DType::kF32;
   spec.schedule = is_cut ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                          : choose_schedule(p, device, spec.shape(), forced);
   return spec;
@@ -62,6 +63,7 @@ void explain_sm100(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
                                   : "one softmax warpgroup has no tile"});
   steps->push_back({"shared memory", fmt::format("{} bytes", spec.shape().smem_bytes),
                     is_cut                  ? "as many bytes under way as fit"
+                    : t.out_f32             ? "out goes from registers to global memory, in f32"
                     : sm100::out_takes_q(t) ? "out takes the place of Q"
                                             : "out has a place of its own: the next tile begins "
                                               "under this one's end"});

@@ -25,11 +25,18 @@ std::vector<Backend> all_backends() {
   return backends;
 }
 
-std::vector<Backend> tested_hoppers() {
+std::vector<Backend> tested_gpus() {
   std::vector<Backend> found;
   for (const Backend& backend : tested_backends()) {
-    const bool hopper = backend.is_gpu() && backend.device.spec.architecture == "sm_90a";
-    if (hopper) found.push_back(backend);
+    if (backend.is_gpu()) found.push_back(backend);
+  }
+  return found;
+}
+
+std::vector<Backend> tested_hoppers() {
+  std::vector<Backend> found;
+  for (const Backend& backend : tested_gpus()) {
+    if (backend.device.spec.architecture == "sm_90a") found.push_back(backend);
   }
   return found;
 }

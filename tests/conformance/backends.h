@@ -29,7 +29,8 @@ std::vector<Backend> all_backends();
 // compiler that it needs.
 const std::vector<Backend>& tested_backends();
 
-// Of these the Hopper GPUs, emulated ones too.
+// Of these the GPUs, emulated ones too; and of those the Hopper ones.
+std::vector<Backend> tested_gpus();
 std::vector<Backend> tested_hoppers();
 
 // Skips where there are none.

@@ -1,4 +1,4 @@
-// Out in f32 of Hopper's whole tiles: what is rounded where out has the inputs' type.
+// Out in f32 of GPUs' whole tiles: what is rounded where out has the inputs' type.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ class OutF32 : public BackendTest {
  protected:
   void SetUp() override {
     BackendTest::SetUp();
-    if (!IsSkipped() && tested_hoppers().empty()) GTEST_SKIP() << "no Hopper here";
+    if (!IsSkipped() && tested_gpus().empty()) GTEST_SKIP() << "no GPU here";
   }
 };
 
@@ -53,7 +53,7 @@ void expect_what_is_rounded(const Backend& backend, const Row& row, DType dtype,
 }
 
 TEST_F(OutF32, IsWhatIsRoundedElse) {
-  for (const Backend& backend : tested_hoppers()) {
+  for (const Backend& backend : tested_gpus()) {
     int of_tiles = 0;
     for (const Row& row : conformance_rows()) {
       expect_what_is_rounded(backend, row, DType::kBF16, &of_tiles);
@@ -67,7 +67,7 @@ TEST_F(OutF32, OfEveryHeadDimension) {
   struct Dims {
     int64_t head_dim, head_dim_v;
   };
-  for (const Backend& backend : tested_hoppers()) {
+  for (const Backend& backend : tested_gpus()) {
     int of_tiles = 0;
     for (const Dims& dims :
          {Dims{64, 64}, {96, 96}, {40, 24}, {128, 128}, {192, 128}, {192, 192}, {256, 256}}) {

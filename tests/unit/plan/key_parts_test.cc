@@ -340,6 +340,10 @@ TEST(KeyParts, OfBlackwell) {
   d.seqlen_q = 17;
   EXPECT_FALSE(spec_on_b200(d).parts.are_cut());
   EXPECT_FALSE(spec_on_b200(d).traits.parts);
+  d.out_dtype = DType::kF32;
+  EXPECT_TRUE(spec_on_b200(d).traits.out_f32);
+  EXPECT_EQ(spec_on_b200(d).shape().out_columns, 0);
+  d.out_dtype = d.dtype;
   d.split_keys = 256;
   EXPECT_EQ(spec_on_b200(d).parts.keys, 256);
   EXPECT_EQ(spec_on_b200(d).parts.most, 32);

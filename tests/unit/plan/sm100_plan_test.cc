@@ -266,7 +266,7 @@ TEST(Sm100Spec, PrintsEveryMemberOfItsTraits) {
       ".head_dim_v=128, .q_tiles=2, "))
       << source.name_expression;
   EXPECT_TRUE(source.name_expression.ends_with(
-      ", .softcap=false, .pages=fa4::Pages::kNone, .parts=false}>"))
+      ", .softcap=false, .pages=fa4::Pages::kNone, .parts=false, .out_f32=false}>"))
       << source.name_expression;
 }
 
@@ -291,12 +291,16 @@ TEST(Sm100Spec, PrebuiltKernelsHoldEveryPlannedOneOnce) {
               if (head_dim <= 192) d.head_dim_v = std::min<int64_t>(head_dim, 128);
               d.dtype = dtype;
               d.softcap = softcap;
-              for (const int num_splits : {1, 2}) {
-                if (num_splits > 1 && softcap > 0) continue;  // compiled on first use
-                d.num_splits = num_splits;
-                planned.insert(spec_of(d, device).source().name_expression);
-                if (softcap > 0) continue;
-                planned.insert(spec_of(in_pages(d), device).source().name_expression);
+              for (const DType out_dtype : {dtype, DType::kF32}) {
+                for (const int num_splits : {1, 2}) {
+                  // Compiled on first use.
+                  if (softcap > 0 && (num_splits > 1 || out_dtype != dtype)) continue;
+                  d.out_dtype = out_dtype;
+                  d.num_splits = num_splits;
+                  planned.insert(spec_of(d, device).source().name_expression);
+                  if (softcap > 0) continue;
+                  planned.insert(spec_of(in_pages(d), device).source().name_expression);
+                }
               }
             }
           }

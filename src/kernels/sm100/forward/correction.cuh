@@ -127,10 +127,15 @@ class Correction {
     out.store_lse(r.lse);
     phase.wait(c, kOFull, q_tile);
     ptx::tcgen05_fence_after_thread_sync();
-    phase.wait(c, kOutEmpty, q_tile);
-    stage_out(o + q_tile * T.head_dim_v, out.staging(), r.factor);
+    if constexpr (stores_by_tma(T)) {
+      phase.wait(c, kOutEmpty, q_tile);
+      stage_out(o + q_tile * T.head_dim_v, out.staging(), r.factor);
+    } else {
+      store_out(o + q_tile * T.head_dim_v, reinterpret_cast<float*>(out.begin()), r.factor);
+    }
     ptx::tcgen05_fence_before_thread_sync();
     release_o(q_tile);
+    if constexpr (!stores_by_tma(T)) return;
     ptx::fence_proxy_async_shared();
     arrive(kOutFull, q_tile);
   }
@@ -155,11 +160,22 @@ class Correction {
     for (int column = 0; column < T.head_dim_v; column += kChunk) {
       float r[kChunk];
       ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
-      if (to == nullptr) continue;
+      if (to != nullptr) store_chunk(r, to + column, kChunk);
+    }
+  }
+  // O times the row's factor likewise, in f32: the columns that out has.
+  __device__ void store_out(ptx::TmemAddr from, float* to, float factor) const {
+#pragma unroll 1
+    for (int column = 0; column < T.head_dim_v; column += kChunk) {
+      float r[kChunk];
+      load_out(r, from + column, factor);
+      if (to != nullptr) store_chunk(r, to + column, c.params.output.head_dim_v - column);
+    }
+  }
+  __device__ static void store_chunk(const float (&r)[kChunk], float* to, int columns) {
 #pragma unroll
-      for (int j = 0; j < kChunk; j += 4) {
-        *reinterpret_cast<float4*>(to + column + j) = {r[j], r[j + 1], r[j + 2], r[j + 3]};
-      }
+    for (int j = 0; j < kChunk; j += 4) {
+      if (j < columns) *reinterpret_cast<float4*>(to + j) = {r[j], r[j + 1], r[j + 2], r[j + 3]};
     }
   }
 
@@ -169,11 +185,15 @@ class Correction {
 #pragma unroll 1
     for (int column = 0; column < T.head_dim_v; column += kChunk) {
       float r[kChunk];
-      ptx::tcgen05_ld_and_wait_32x32b(r, from + column);
-#pragma unroll
-      for (int j = 0; j < kChunk; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
+      load_out(r, from + column, factor);
       staging.put(column, r);
     }
+  }
+
+  __device__ static void load_out(float (&r)[kChunk], ptx::TmemAddr from, float factor) {
+    ptx::tcgen05_ld_and_wait_32x32b(r, from);
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) r[j] = factor == 0.0f ? 0.0f : r[j] * factor;
   }
 
   const FwdContext<T>& c;

@@ -76,7 +76,7 @@ __device__ inline void run(const FwdContext<T>& c, Role role) {
       ptx::setmaxnreg_dec<kRegisters.other>();
       if (role == Role::kMma) MmaIssuer<T>(c).run();
       if (role == Role::kLoad) Loader<T>(c).run();
-      if (!T.parts && role == Role::kStore) Storer<T>(c).run();
+      if (stores_by_tma(T) && role == Role::kStore) Storer<T>(c).run();
       if (role == Role::kSchedule) Scheduler<T>(c).run();
   }
 }

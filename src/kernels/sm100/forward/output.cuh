@@ -18,6 +18,8 @@ inline constexpr int kOutSlabBytes = kTileRows * kOutRowBytes<T>;
 // One row of a Q tile, as the correction thread that owns it sees it.
 template <FwdTraits T>
 struct OutputRow {
+  static constexpr int kOutElementBytes = T.out_f32 ? 4 : kElementBytes;
+
   const FwdContext<T>& c;
   const WorkTile& tile;
   int q_tile;
@@ -41,16 +43,22 @@ struct OutputRow {
   // Of the workspace, where the tile is a part of its rows' keys.
   __device__ int64_t part_row() const { return fa4::part_row<tile_m(T)>(c.params, tile, place()); }
 
+  // Of out in global memory; null: the row does not exist.
+  __device__ unsigned char* begin() const {
+    const Place to = place();
+    if (to.position >= tile.seqlen_q) return nullptr;
+    return static_cast<unsigned char*>(c.params.output.data) +
+           out_element(c.params, tile, to) * kOutElementBytes;
+  }
+
   // Zeros, to global memory at once: the row sees nothing.
   __device__ void clear() const {
-    const FwdParams& p = c.params;
-    const Place to = place();
-    if (to.position >= tile.seqlen_q) return;
-    unsigned char* row_begin =
-        static_cast<unsigned char*>(p.output.data) + out_element(p, tile, to) * kElementBytes;
+    unsigned char* row_begin = begin();
+    if (row_begin == nullptr) return;
+    const int bytes = c.params.output.head_dim_v * kOutElementBytes;
 #pragma unroll 1
-    for (int i = 0; i < p.output.head_dim_v; i += 8) {
-      *reinterpret_cast<uint4*>(row_begin + i * kElementBytes) = uint4{0, 0, 0, 0};
+    for (int i = 0; i < bytes; i += 16) {
+      *reinterpret_cast<uint4*>(row_begin + i) = uint4{0, 0, 0, 0};
     }
   }
 

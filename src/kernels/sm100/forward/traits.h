@@ -43,6 +43,8 @@ struct FwdTraits {
   // A work tile is a part of the keys of its rows. What it sees of them, in f32, goes to the
   // workspace, where output/combine.cuh finds it.
   bool parts = false;
+  // Out is stored in f32.
+  bool out_f32 = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
@@ -90,15 +92,17 @@ constexpr int v_columns(const FwdTraits& t) { return t.head_dim_v / t.cta_group;
 constexpr int k_bytes(const FwdTraits& t) { return k_rows(t) * t.head_dim * kElementBytes; }
 constexpr int v_bytes(const FwdTraits& t) { return kTileN * v_columns(t) * kElementBytes; }
 constexpr int q_tile_bytes(const FwdTraits& t) { return kTileRows * t.head_dim * kElementBytes; }
-// What a part of the keys gives goes to global memory from registers.
+// What is f32, out or what a part of the keys gives, goes to global memory from registers; out of
+// 16 bits by way of shared memory, from where TMA stores it.
+constexpr bool stores_by_tma(const FwdTraits& t) { return !t.parts && !t.out_f32; }
 constexpr int out_tile_bytes(const FwdTraits& t) {
-  return t.parts ? 0 : kTileRows * t.head_dim_v * kElementBytes;
+  return stores_by_tma(t) ? kTileRows * t.head_dim_v * kElementBytes : 0;
 }
 
 // Out takes the place of its tile's Q when shared memory does not hold both; Q of the next tile
 // then waits for the store.
 constexpr bool out_takes_q(const FwdTraits& t) {
-  return !t.parts && (t.head_dim > t.head_dim_v || t.head_dim_v > 128);
+  return stores_by_tma(t) && (t.head_dim > t.head_dim_v || t.head_dim_v > 128);
 }
 
 // The ring of K and V blocks, which alternate: a stage has room for the larger of the two. With
@@ -173,9 +177,9 @@ constexpr BarrierKind p_barrier(const FwdTraits& t, int part) {
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int q = t.q_tiles, g = t.cta_group;
   const int apart = t.p_apart ? q : 0, next = t.p_parts.count() > 2 ? q : 0;
-  const int stored = t.parts ? 0 : q;
+  const int stored = stores_by_tma(t) ? q : 0;
   const int readers =
-      4 * q + 4 + (t.parts ? 2 : 3);  // warps: softmax, correction, mma, load, store
+      4 * q + 4 + (stores_by_tma(t) ? 3 : 2);  // warps: softmax, correction, mma, load, store
   return {{
       {"q_full", q, 1, Start::kTaken, "load + TMA bytes", "mma"},
       {"q_empty", q, 1, Start::kFree, "mma: commit after the tile's last QK", "load"},
@@ -265,6 +269,7 @@ constexpr const char* why_not(const FwdTraits& t) {
     return "a pair of CTAs shares heads of 128 columns or more of V";
   if (t.cta_group == 2 && t.pages != Pages::kNone) return "a pair of CTAs takes no pages";
   if (t.parts && (t.q_tiles > 1 || t.cta_group > 1)) return "parts of keys are of one Q tile";
+  if (t.parts && t.out_f32) return "parts of keys are f32 and not out";
   if (t.head_dim % 32 != 0 || t.head_dim_v % 32 != 0) return "head dims are multiples of 32";
   if (t.head_dim > 256 || t.head_dim_v > t.head_dim)
     return "head_dim is at most 256, head_dim_v at most head_dim";
