@@ -25,6 +25,7 @@ std::string series_name(const BenchRow& row) {
   const AttentionProblem& p = row.problem;
   std::string name = fmt::format("{} d{}", name_of(p.dtype), p.head_dim);
   if (p.kv_dtype != p.dtype) name += fmt::format(" kv {}", name_of(p.kv_dtype));
+  if (p.out_dtype != p.dtype) name += fmt::format(" out {}", name_of(p.out_dtype));
   if (p.head_dim_v != p.head_dim) name += fmt::format(",{}", p.head_dim_v);
   if (p.heads_kv != p.heads_q) name += fmt::format(" {}:{}", p.heads_q, p.heads_kv);
   if (p.causal) name += " causal";
@@ -157,6 +158,7 @@ Json BenchCommand::row_json(const BenchRow& row) {
   // Axes of a list stand in every row, also where they are off, so that rows can be told apart.
   json["page_size"] = row.problem.page_size;
   json["kv_dtype"] = name_of(row.problem.kv_dtype);
+  json["out_dtype"] = name_of(row.problem.out_dtype);
   json["device"] = row.device;
   json["threads"] = row.threads > 0 ? Json(row.threads) : Json();
   json["kernel"] = row.kernel;
@@ -182,7 +184,7 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
                     "head_dim_v",    "causal",    "window_left", "window_right", "softcap",
                     "ms_min",        "ms_median", "ms_max",      "tflops",       "peak_tflops",
                     "share_of_peak", "page_size", "num_splits",  "gb_per_s",     "read_gb_per_s",
-                    "kv_dtype"});
+                    "kv_dtype",      "out_dtype"});
   for (const BenchRow& row : rows) {
     const AttentionProblem& p = row.problem;
     const auto number = [](auto value) { return fmt::format("{}", value); };
@@ -212,7 +214,8 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
                       number(p.num_splits),
                       row.bytes > 0 ? number(row.gb_per_s()) : "",
                       row.read_gb_per_s > 0 ? number(row.read_gb_per_s) : "",
-                      std::string(name_of(p.kv_dtype))});
+                      std::string(name_of(p.kv_dtype)),
+                      std::string(name_of(p.out_dtype))});
   }
   return text;
 }

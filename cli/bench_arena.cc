@@ -54,12 +54,13 @@ void BenchBuffer::poison() {
   }
 }
 
-void Arena::reserve(const TensorExtents& extents, bool backward) {
+void Arena::reserve(const AttentionProblem& problem, bool backward) {
+  const TensorExtents extents = extents_of(problem);
   const auto raise = [](int64_t& most, int64_t wanted) { most = std::max(most, wanted); };
   raise(most_.q, extents.q);
   raise(most_.k, extents.k);
   raise(most_.v, extents.v);
-  raise(most_.out, extents.out);
+  raise(most_out_bytes_, extents.out * size_of(problem.out_dtype));
   if (!backward) return;
   raise(most_.dout, extents.dout);
   raise(most_.dq, extents.dq);
@@ -92,13 +93,13 @@ void Arena::fill() {
     descale_ = BenchBuffer(device_, sizeof(float));
     descale_.write(host_descale_);
   }
-  const auto output = [&](BenchBuffer& buffer, int64_t elements) {
-    if (elements > 0) buffer = BenchBuffer(device_, elements * size_of(dtype_));
+  const auto output = [&](BenchBuffer& buffer, int64_t bytes) {
+    if (bytes > 0) buffer = BenchBuffer(device_, bytes);
   };
-  output(out, most_.out);
-  output(dq, most_.dq);
-  output(dk, most_.dk);
-  output(dv, most_.dv);
+  output(out, most_out_bytes_);
+  output(dq, most_.dq * size_of(dtype_));
+  output(dk, most_.dk * size_of(dtype_));
+  output(dv, most_.dv * size_of(dtype_));
 }
 
 void Arena::poison_outputs() {

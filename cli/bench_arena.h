@@ -32,7 +32,7 @@ class Arena {
  public:
   Arena(fa4::internal::DType dtype, fa4::internal::DType kv_dtype, const DeviceChoice& device)
       : dtype_(dtype), kv_dtype_(kv_dtype), device_(device) {}
-  void reserve(const fa4::internal::TensorExtents& extents, bool backward);
+  void reserve(const fa4::internal::AttentionProblem& problem, bool backward);
   // Allocates and fills what was reserved.
   void fill();
   void poison_outputs();
@@ -49,6 +49,7 @@ class Arena {
   fa4::internal::DType dtype_, kv_dtype_;
   DeviceChoice device_;
   fa4::internal::TensorExtents most_;
+  int64_t most_out_bytes_ = 0;
   std::vector<unsigned char> host_q_, host_k_, host_v_, host_dout_;
   std::vector<unsigned char> host_descale_;  // of quantised keys and values: one number
   BenchBuffer q_, k_, v_, dout_, descale_;

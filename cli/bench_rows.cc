@@ -32,6 +32,7 @@ void BenchAxes::declare(Options& app) {
   axis("--tokens", tokens_, "Default 32768");
   axis("--dtype", dtype_, "bf16 (default), f16, f32");
   axis("--kv-dtype", kv_dtype_, "Of k and v: e4m3, with one descale, or dtype (default)");
+  axis("--out-dtype", out_dtype_, "Of out: f32, or dtype (default)");
   axis("--softcap", softcap_, "Default 0");
   axis("--page-size", page_size_, "Keys of a page, pages in disorder; 0 (default): none");
   axis("--num-splits", num_splits_, "Most parts that keys are cut into (default 0: the plan's)");
@@ -83,6 +84,10 @@ std::vector<DType> BenchAxes::kv_dtype_list(DType dtype) const {
   return kv_dtype_ ? parse_list("--kv-dtype", *kv_dtype_, parse_kv_dtype) : std::vector{dtype};
 }
 
+std::vector<DType> BenchAxes::out_dtype_list(DType dtype) const {
+  return out_dtype_ ? parse_list("--out-dtype", *out_dtype_, parse_dtype) : std::vector{dtype};
+}
+
 namespace {
 
 // Every problem so far once for each of its values, which may depend on it. `field` is a member, or
@@ -111,6 +116,14 @@ void set_kv_dtype(ProblemDesc& desc, DType dtype) {
   }
 }
 
+void check_out_dtype(Direction direction, const ProblemDesc& desc) {
+  if (direction == Direction::kForward || desc.out_dtype == desc.dtype) return;
+  throw bad_input(
+      fmt::format("--out-dtype {}: a backward reads an out of the inputs' type; accepted: {}, or a "
+                  "forward",
+                  name_of(desc.out_dtype), name_of(desc.dtype)));
+}
+
 void set_tokens(ProblemDesc& desc, int64_t tokens) {
   desc.batch = std::max<int64_t>(1, tokens / desc.seqlen_q);
 }
@@ -130,6 +143,7 @@ std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
   std::vector<ProblemDesc> all(1);
   expand(all, &ProblemDesc::dtype, [&](Desc) { return dtype_list(); });
   expand(all, set_kv_dtype, [&](Desc d) { return kv_dtype_list(d.dtype); });
+  expand(all, &ProblemDesc::out_dtype, [&](Desc d) { return out_dtype_list(d.dtype); });
   expand(all, &ProblemDesc::head_dim,
          [&](Desc) { return head_dims("--head-dim", head_dim_, 128); });
   expand(all, &ProblemDesc::head_dim_v,
@@ -158,6 +172,7 @@ std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
   std::vector<AttentionProblem> problems;
   for (const ProblemDesc& desc : all) {
     check_splits(direction, desc);
+    check_out_dtype(direction, desc);
     problems.push_back(make_problem(desc));
   }
   return problems;

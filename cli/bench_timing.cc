@@ -161,7 +161,7 @@ class Bench {
       const bool backward = job.direction == Direction::kBackward;
       const DType dtype = job.problem.dtype, kv_dtype = job.problem.kv_dtype;
       arenas_.try_emplace(std::pair(dtype, kv_dtype), dtype, kv_dtype, device_)
-          .first->second.reserve(extents_of(job.problem), backward);
+          .first->second.reserve(job.problem, backward);
     }
     for (auto& [types, arena] : arenas_) arena.fill();
   }

@@ -229,6 +229,15 @@ class Verify(CommandTest):
             self.assertIn("fwd_e4m3_bf16_d64_m64", [step["choice"] for step in plan["steps"]])
         self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--direction", "backward", words=["--kv-dtype: kv_dtype e4m3; accepted for the backward"])
 
+    def test_bench_of_an_f32_out(self):
+        sizes = ("--seqlen", "70", "--head-dim", "64", "--heads-q", "1", "--batch", "2", "--rounds", "1")
+        rows = self.json("bench", "forward", *sizes, "--dtype", "bf16,f32", "--causal", "0")["rows"]
+        self.assertEqual([row["out_dtype"] for row in rows], ["bf16", "f32"])
+        rows = self.json("bench", "forward", *sizes, "--out-dtype", "bf16,f32", "--causal", "0")["rows"]
+        self.assertEqual([(row["dtype"], row["out_dtype"], row["correct"]) for row in rows], [("bf16", "bf16", True), ("bf16", "f32", True)])
+        self.refuse("bench", "backward", *sizes, "--out-dtype", "f32", words=["--out-dtype f32: a backward reads an out of the inputs' type; accepted: bf16"])
+        self.refuse("bench", "forward", *sizes, "--out-dtype", "f16", words=["--out-dtype f16; accepted: bf16 (that of q), f32"])
+
     def test_splits(self):
         sizes = ("--seqlen-q", "2", "--seqlen-k", "900", "--head-dim", "64")
         for option, field, choice in (("--num-splits", "num_splits", "384 keys"), ("--split-keys", "split_keys", "256 keys")):
