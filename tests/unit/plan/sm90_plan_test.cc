@@ -99,6 +99,30 @@ TEST(Sm90Traits, SharedMemoryRegionsFollowEachOther) {
   }
 }
 
+// Of two or three warpgroups: whose next rows of Q wait for another's out.
+TEST(Sm90Traits, SlotsOfQ) {
+  const auto late = [](int tile_m, int q_slots) {
+    const sm90::FwdTraits t{
+        .head_dim = 64, .head_dim_v = 64, .tile_m = tile_m, .tile_n = 64, .q_slots = q_slots};
+    EXPECT_EQ(sm90::why_not(t), nullptr);
+    EXPECT_TRUE(sm90::overlaps_tiles(t));
+    return sm90::late_warpgroups(t);
+  };
+  EXPECT_EQ(late(128, 3), 1);
+  EXPECT_EQ(late(128, 4), 0);
+  EXPECT_EQ(late(128, 6), 0);
+  EXPECT_EQ(late(192, 4), 2);
+  EXPECT_EQ(late(192, 5), 1);
+  EXPECT_EQ(late(192, 6), 0);
+  sm90::FwdTraits t{.tile_m = 128, .q_slots = 2};
+  EXPECT_STREQ(sm90::why_not(t), "out lies in Q's slots: the next Q takes one more");
+  t.q_slots = 7;
+  EXPECT_STREQ(sm90::why_not(t), "Q has one to three slots for each consumer warpgroup");
+  t = {.head_dim = 64, .head_dim_v = 64, .tile_m = 64, .tile_n = 64, .q_slots = 1, .parts = true};
+  EXPECT_EQ(sm90::why_not(t), nullptr);
+  EXPECT_FALSE(sm90::overlaps_tiles(t));
+}
+
 TEST(Sm90Traits, EveryBarrierHasArriversAndWaiters) {
   for (const Sm90TuningRow& row : sm90_tuning_rows()) {
     const auto table = sm90::barriers(traits_of(row, Element::kBF16, false));
