@@ -254,7 +254,7 @@ void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
   }
 }
 
-// Likewise.
+// Likewise, and without pages those of an out in f32.
 void add_sm100_forward(const std::string& architecture, Element element,
                        std::vector<PrebuiltKernel>* kernels) {
   const auto add = [&](sm100::FwdTraits traits) {
@@ -268,7 +268,7 @@ void add_sm100_forward(const std::string& architecture, Element element,
     if (row.max_rows <= sm100::kTileRows) continue;  // f32 of so few rows goes by parts
     sm100::FwdTraits floats = traits_of(row, architecture, element, false);
     floats.out_f32 = true;
-    add(floats);
+    add_once(prebuilt(Sm100ForwardSpec{floats, {}, {}}), kernels);
   }
   for (const Sm100PartRow& row : sm100_part_rows()) {
     add_once({combine_source(element, row.head_dim_v), 0}, kernels);
