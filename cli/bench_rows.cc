@@ -43,10 +43,6 @@ std::vector<int64_t> BenchAxes::list(const char* option, const Text& text, int64
   return text ? parse_int_list(option, *text, low, high) : fallback;
 }
 
-std::vector<int64_t> BenchAxes::head_dims(const char* option, const Text& text, int64_t fallback) {
-  return text ? parse_list(option, *text, parse_head_dim) : std::vector<int64_t>{fallback};
-}
-
 std::vector<bool> BenchAxes::causal_list() const {
   std::vector<bool> values;
   for (const int64_t value :
@@ -72,23 +68,14 @@ std::vector<MaskSpec> BenchAxes::window_list() const {
   return windows;
 }
 
-std::vector<float> BenchAxes::softcap_list() const {
-  return parse_list("--softcap", softcap_.value_or("0"), parse_float);
-}
-
-std::vector<DType> BenchAxes::dtype_list() const {
-  return parse_list("--dtype", dtype_.value_or("bf16"), parse_dtype);
-}
-
-std::vector<DType> BenchAxes::kv_dtype_list(DType dtype) const {
-  return kv_dtype_ ? parse_list("--kv-dtype", *kv_dtype_, parse_kv_dtype) : std::vector{dtype};
-}
-
-std::vector<DType> BenchAxes::out_dtype_list(DType dtype) const {
-  return out_dtype_ ? parse_list("--out-dtype", *out_dtype_, parse_dtype) : std::vector{dtype};
-}
-
 namespace {
+
+// What an axis says, or else one value.
+template <class Value, class Parse>
+std::vector<Value> values_of(const char* option, const std::optional<std::string>& text,
+                             const Parse& parse, Value fallback) {
+  return text ? parse_list(option, *text, parse) : std::vector<Value>{fallback};
+}
 
 // Every problem so far once for each of its values, which may depend on it. `field` is a member, or
 // a function that sets what the value says.
@@ -141,14 +128,19 @@ std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
   }
   using Desc = const ProblemDesc&;
   std::vector<ProblemDesc> all(1);
-  expand(all, &ProblemDesc::dtype, [&](Desc) { return dtype_list(); });
-  expand(all, set_kv_dtype, [&](Desc d) { return kv_dtype_list(d.dtype); });
-  expand(all, &ProblemDesc::out_dtype, [&](Desc d) { return out_dtype_list(d.dtype); });
+  expand(all, &ProblemDesc::dtype,
+         [&](Desc) { return values_of("--dtype", dtype_, parse_dtype, DType::kBF16); });
+  expand(all, set_kv_dtype,
+         [&](Desc d) { return values_of("--kv-dtype", kv_dtype_, parse_kv_dtype, d.dtype); });
+  expand(all, &ProblemDesc::out_dtype,
+         [&](Desc d) { return values_of("--out-dtype", out_dtype_, parse_dtype, d.dtype); });
   expand(all, &ProblemDesc::head_dim,
-         [&](Desc) { return head_dims("--head-dim", head_dim_, 128); });
-  expand(all, &ProblemDesc::head_dim_v,
-         [&](Desc d) { return head_dims("--head-dim-v", head_dim_v_, d.head_dim); });
-  expand(all, &ProblemDesc::softcap, [&](Desc) { return softcap_list(); });
+         [&](Desc) { return values_of("--head-dim", head_dim_, parse_head_dim, int64_t{128}); });
+  expand(all, &ProblemDesc::head_dim_v, [&](Desc d) {
+    return values_of("--head-dim-v", head_dim_v_, parse_head_dim, d.head_dim);
+  });
+  expand(all, &ProblemDesc::softcap,
+         [&](Desc) { return values_of("--softcap", softcap_, parse_float, 0.0f); });
   expand(all, &ProblemDesc::window, [&](Desc) { return window_list(); });
   expand(all, &ProblemDesc::causal, [&](Desc) { return causal_list(); });
   expand(all, &ProblemDesc::seqlen_q, [&](Desc) {

@@ -22,13 +22,8 @@ class BenchAxes {
   using Text = std::optional<std::string>;
   std::vector<int64_t> list(const char* option, const Text& text, int64_t low,
                             std::vector<int64_t> fallback, int64_t high = INT32_MAX) const;
-  static std::vector<int64_t> head_dims(const char* option, const Text& text, int64_t fallback);
   std::vector<bool> causal_list() const;
   std::vector<fa4::internal::MaskSpec> window_list() const;
-  std::vector<fa4::internal::DType> dtype_list() const;
-  std::vector<fa4::internal::DType> kv_dtype_list(fa4::internal::DType dtype) const;
-  std::vector<fa4::internal::DType> out_dtype_list(fa4::internal::DType dtype) const;
-  std::vector<float> softcap_list() const;
 
   Text head_dim_, head_dim_v_, seqlen_, seqlen_k_, causal_, heads_q_, heads_kv_, batch_, tokens_,
       dtype_, kv_dtype_, out_dtype_, softcap_, page_size_, num_splits_;

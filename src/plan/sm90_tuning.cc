@@ -76,11 +76,11 @@ constexpr std::array kRows = {
     Sm90TuningRow{
         .head_dim = 256, .head_dim_v = 256, .masked = false, .min_seqlen_k = 0,
         .tile_m = 128, .tile_n = 64, .q_slots = 3, .cluster = 2,
-        .reason = "64 keys leave room for a third slot: 1.03, 1.05, 1.03, 1.00 x two at 256 .. 4096"},
+        .reason = "64 keys leave room for a third slot: 1.03, 1.05, 1.03, 1.00 x one Q of 128 rows at 256, 1024 .. 4096"},
     Sm90TuningRow{
         .head_dim = 256, .head_dim_v = 256, .masked = true, .min_seqlen_k = 0,
         .tile_m = 128, .tile_n = 64, .q_slots = 3,
-        .reason = "less work hidden in a diagonal; third slot 1.02, 1.05, 1.01 x two at 512, 1024, 4096"},
+        .reason = "less work hidden in a diagonal; third slot 1.01, 1.05, 1.06, 1.01 x one Q of 128 rows at 256 .. 1024, 4096"},
 };
 
 constexpr std::array kPartRows = {

@@ -3,6 +3,8 @@
 // reads what nobody looks at (switch_tiles_overlapped in kernels/sm90/forward/consumer.cuh).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plan/sm90_tuning.h"
 #include "table.h"
 

@@ -135,9 +135,10 @@ class Correction {
     }
     ptx::tcgen05_fence_before_thread_sync();
     release_o(q_tile);
-    if constexpr (!stores_by_tma(T)) return;
-    ptx::fence_proxy_async_shared();
-    arrive(kOutFull, q_tile);
+    if constexpr (stores_by_tma(T)) {
+      ptx::fence_proxy_async_shared();
+      arrive(kOutFull, q_tile);
+    }
   }
 
   // O, its sum and maximum to global memory: a tile has keys in its part.
