@@ -1,9 +1,11 @@
 // Context parallelism over the GPUs of a machine, through the C++ layer and NCCL, beside one GPU.
 //
 //   bench_context_parallel [--ranks N] [--batch N] [--seqlen N] [--heads Q:KV] [--head-dim D[:DV]]
-//                          [--mask causal|none] [--method each|all_to_all|all_gather|ring]
-//                          [--layout zigzag|contiguous] [--slices N,N] [--rounds N] [--calls N]
+//                          [--mask causal|none] [--window N] [--layout zigzag|contiguous]
+//                          [--method each|all_to_all|all_gather|ring] [--slices N,N] [--rounds N]
+//                          [--calls N]
 //
+// --window: keys before a query that it sees, and without a causal mask as many behind; -1: all.
 // Results are compared with one GPU's over the whole sequence, by each method that the heads allow,
 // in each number of slices (0: the plan decides). Then each direction is timed: in a round every
 // rank enqueues `calls` executions and waits for its stream; a round's time is the
@@ -28,9 +30,9 @@ const std::vector<std::string> kMethods = {"each", "all_to_all", "all_gather", "
 
 struct Options {
   std::map<std::string, std::string> given = {
-      {"--ranks", "0"},      {"--batch", "1"},     {"--seqlen", "32768"}, {"--heads", "64:8"},
-      {"--head-dim", "128"}, {"--mask", "causal"}, {"--method", "each"},  {"--layout", "zigzag"},
-      {"--slices", "0"},     {"--rounds", "10"},   {"--calls", "5"}};
+      {"--ranks", "0"},       {"--batch", "1"},     {"--seqlen", "32768"}, {"--heads", "64:8"},
+      {"--head-dim", "128"},  {"--mask", "causal"}, {"--window", "-1"},    {"--method", "each"},
+      {"--layout", "zigzag"}, {"--slices", "0"},    {"--rounds", "10"},    {"--calls", "5"}};
 
   Options(int argc, char** argv) {
     for (int i = 1; i < argc; i += 2) {
@@ -73,13 +75,19 @@ fa4::Problem problem_of(const Options& options) {
   std::tie(problem.heads_q, problem.heads_kv) = options.pair("--heads");
   std::tie(problem.head_dim, problem.head_dim_v) = options.pair("--head-dim");
   problem.causal = options.one_of("--mask", {"none", "causal"});
+  problem.window_left = problem.window_right = options.number("--window");
+  problem.has_window = problem.window_left >= 0 ? 1 : 0;
   return problem;
 }
 
 // Of the forward; a backward has 2.5 times as many at equal head dimensions: five products.
 double flops_of(const fa4::Problem& p, bool backward) {
-  const double n = static_cast<double>(p.seqlen_q);
-  const double pairs = p.causal != 0 ? n * (n + 1) / 2 : n * n;
+  double pairs = 0;
+  for (int64_t query = 0; query < p.seqlen_q; ++query) {
+    const int64_t window = p.has_window != 0 ? p.window_left : p.seqlen_q;
+    const int64_t behind = p.causal != 0 ? 0 : std::min(p.seqlen_q - 1 - query, window);
+    pairs += static_cast<double>(1 + std::min(query, window) + behind);
+  }
   const double of_q = static_cast<double>(p.head_dim), of_v = static_cast<double>(p.head_dim_v);
   const double columns = backward ? 3 * of_q + 2 * of_v : of_q + of_v;
   return 2 * pairs * columns * static_cast<double>(p.batch * p.heads_q);
@@ -234,10 +242,11 @@ int run(const Options& options) {
   const HostTensors whole = random_tensors(problem);
   const Alone alone = run_alone(problem, whole, rounds, calls);
 
-  std::printf("%d ranks, batch %lld, seqlen %lld, heads %s, head_dim %s, mask %s, %s\n", ranks,
-              static_cast<long long>(problem.batch), static_cast<long long>(problem.seqlen_q),
-              options.text("--heads").c_str(), options.text("--head-dim").c_str(),
-              options.text("--mask").c_str(), options.text("--layout").c_str());
+  std::printf("%d ranks, batch %lld, seqlen %lld, heads %s, head_dim %s, mask %s, window %s, %s\n",
+              ranks, static_cast<long long>(problem.batch),
+              static_cast<long long>(problem.seqlen_q), options.text("--heads").c_str(),
+              options.text("--head-dim").c_str(), options.text("--mask").c_str(),
+              options.text("--window").c_str(), options.text("--layout").c_str());
   print_row("one GPU", problem, false, alone.times.forward, 1, 0);
   print_row("one GPU", problem, true, alone.times.backward, 1, 0);
   const NcclGroup group(ranks);

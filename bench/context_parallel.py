@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Attention over several GPUs: fa4cpp's methods beside one GPU and PyTorch's own context parallelism, interleaved in one run.
 
-    python3 bench/context_parallel.py [--ranks N] [--rows "B,S,HQ,HKV,D,CAUSAL ..."] [--methods all_to_all,all_gather,ring]
+    python3 bench/context_parallel.py [--ranks N] [--rows "B,S,HQ,HKV,D,CAUSAL[,WINDOW] ..."] [--methods all_to_all,all_gather,ring]
         [--peers "torch cuDNN,torch flash,torch cuDNN copied heads"|none] [--rounds 5] [--seconds 240] [--device cuda|cpu] [--markdown F] [--json F]
     torchrun --nproc-per-node N bench/context_parallel.py ...
 
-"all_gather:N" among the methods takes key heads in N slices, in place of fa4cpp's own number. S tokens in all are cut over the ranks in zigzag. Before anything is timed, out, dq, dk and dv of each rank are compared with those of one GPU over the whole
-sequence: no 128 rows of a head differ by more than 1/32 of their size. A wrong result is named and makes the exit status 1; a method or a peer that fails
-is named and left out.
+"all_gather:N" among the methods takes key heads in N slices, in place of fa4cpp's own number. WINDOW is how many keys before a query it sees, and without
+CAUSAL as many behind it; -1: all. S tokens in all are cut over the ranks in zigzag. Before anything is timed, out, dq, dk and dv of each rank are compared with
+those of one GPU over the whole sequence: no 128 rows of a head differ by more than 1/32 of their size. A wrong result is named and makes the exit status 1; a
+method or a peer that fails is named and left out.
 
 A figure is the median of rounds, in TFLOP/s a GPU, of the slowest rank; "one GPU" is fa4cpp over the whole sequence, which all GPUs compute at once, each for
 itself. Behind each figure stands its share of the ideal, one GPU's time divided by the number of ranks. The backward is 2.5 times the forward's FLOPs.
@@ -41,7 +42,7 @@ SLICE_MS = 50
 def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, help="default: a process a GPU; on CPUs 2")
-    parser.add_argument("--rows", metavar="'B,S,HQ,HKV,D,CAUSAL ...'")
+    parser.add_argument("--rows", metavar="'B,S,HQ,HKV,D,CAUSAL[,WINDOW] ...'")
     parser.add_argument("--methods", default="all_to_all,all_gather,ring")
     parser.add_argument("--peers", help="names with commas, or none (default: all)")
     parser.add_argument("--rounds", type=int, default=5)
@@ -58,13 +59,13 @@ def parse(arguments=None):
     try:
         options.problems = [row_of(text) for text in (options.rows or ROWS[options.device]).split()]
     except ValueError as problem:
-        parser.error(f"--rows {options.rows}: {problem}; accepted: six whole numbers B,S,HQ,HKV,D,CAUSAL a row")
+        parser.error(f"--rows {options.rows}: {problem}; accepted: whole numbers B,S,HQ,HKV,D,CAUSAL[,WINDOW] a row")
     return options
 
 
 def row_of(text):
-    batch, seqlen, heads_q, heads_kv, head_dim, causal = map(int, text.split(","))
-    return problems.Row(batch, seqlen, seqlen, heads_q, heads_kv, head_dim, head_dim, bool(causal))
+    batch, seqlen, heads_q, heads_kv, head_dim, causal, *window = map(int, text.split(","))
+    return problems.Row(batch, seqlen, seqlen, heads_q, heads_kv, head_dim, head_dim, bool(causal), *window[:1] or [-1])
 
 
 def launch(options):
@@ -187,7 +188,7 @@ class Bench:
             made[ONE] = self.calls.one_gpu(row, x)
             made[ONE].prepare()
         times = self.interleave({(name, direction): getattr(call, direction) for name, call in made.items() for direction in DIRECTIONS})
-        result = dict(row._asdict(), ranks=self.size, wrong=wrong, refused=refused, directions={})
+        result = dict(row._asdict(), mask=row.mask(), ranks=self.size, wrong=wrong, refused=refused, directions={})
         for direction, factor in zip(DIRECTIONS, (1, 2.5)):
             flops = factor * row.forward_flops()
             medians = {name: statistics.median(times[name, direction]) for name in made}
@@ -242,7 +243,7 @@ def lines_of(result, names):
             mark = ", wrong" if name in result["wrong"] else ""
             cells.append(f"{found['tflops'][name]:.3g}{share}{mark}" if name in found["tflops"] else "–")
         yield [f"{result['batch']} x {result['seqlen_q']}", f"{result['heads_q']}:{result['heads_kv']}", str(result["head_dim"]),
-               "causal" if result["causal"] else "none", direction, *cells]
+               result["mask"], direction, *cells]
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Call:
 
 
 def one_gpu(row, x):
-    return Call(lambda q, k, v: flash_attn_func(q, k, v, causal=row.causal), *x.whole)
+    return Call(lambda q, k, v: flash_attn_func(q, k, v, causal=row.causal, window_size=row.window_sizes()), *x.whole)
 
 
 def ours(method):
@@ -56,7 +56,8 @@ def ours(method):
     name, _, slices = method.partition(":")
 
     def make(row, x):
-        call = Call(lambda q, k, v: context_parallel_attn_func(q, k, v, causal=row.causal, method=name), *x.mine)
+        mask = {"causal": row.causal, "window_size": row.window_sizes()}
+        call = Call(lambda q, k, v: context_parallel_attn_func(q, k, v, method=name, **mask), *x.mine)
         if slices:
             for step in ("prepare", "forward", "backward"):
                 setattr(call, step, sliced(getattr(call, step), int(slices)))
@@ -99,6 +100,8 @@ def torchs(backend, copies, device, size):
         group = row.heads_q // row.heads_kv
         if copies and group == 1:
             raise ValueError("each query head has its own key head")
+        if row.window >= 0:
+            raise ValueError("PyTorch's has no windows")
 
         def attend(q, k, v):
             if copies:
