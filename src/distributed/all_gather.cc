@@ -140,8 +140,8 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
   back.sums_to_tokens(dv.tensor(), whole.head_dim_v, whole.grad_dtype);
 
   std::vector<Work> calls;
-  dk.prepare(gather.parts().front(), calls);
-  dv.prepare(gather.parts().front(), calls);
+  dk.prepare(calls);
+  dv.prepare(calls);
   dq.prepare(index, calls);
   for (size_t i = 0; i < gather.parts().size(); ++i) {
     const Part& part = gather.parts()[i];
@@ -159,10 +159,14 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
       call.dlse = gather.part_lse(part);
       gather.to_part(part, Place::kDlse, call.dlse, calls);
     }
+    if (!is_first) {
+      dk.put_aside(calls);
+      dv.put_aside(calls);
+    }
     calls.push_back(call);
     if (!is_first) {
-      dk.add(part, calls);
-      dv.add(part, calls);
+      dk.add(calls);
+      dv.add(calls);
     }
   }
   if (rounds_dq(whole)) dq.round(calls);

@@ -169,8 +169,10 @@ void ContextOp<Plan, Op, Args>::run(const Work& work, void* stream, const Bases&
     if (to != nullptr) memory_->zero(to, zero->bytes, stream);
   } else if (const auto* sum = std::get_if<SumStep>(&work)) {
     if (bases.resolve(sum->to) == nullptr) return;
+    const bool is_apart = sum->second.place != Place::kNone;
     memory_->sum({.parts = typed<const float>(bases, sum->parts),
-                  .part_stride = sum->part_stride,
+                  .part_stride = is_apart ? bases.resolve(sum->second) - bases.resolve(sum->parts)
+                                          : sum->part_stride,
                   .num_parts = sum->num_parts,
                   .rows = sum->rows,
                   .columns = sum->columns,

@@ -25,17 +25,16 @@ struct Rows {
   Address row(int64_t index) const { return at + static_cast<size_t>(index * columns * bytes); }
 };
 
-// Adds `count` rows of terms to sums, from row `first` on; both are f32 and in one place.
-inline SumStep add_step(const Rows& terms, const Rows& sums, int64_t first, int64_t count) {
-  const Address to = sums.row(first);
-  return {.parts = to,
-          .to = to,
-          .part_stride = static_cast<int64_t>(terms.at.offset - sums.at.offset),
+// Adds so many rows of f32 terms to sums.
+inline SumStep add_step(Address terms, Address sums, int64_t rows, int64_t columns) {
+  return {.parts = sums,
+          .to = sums,
+          .second = terms,
           .num_parts = 2,
-          .rows = count,
-          .columns = sums.columns,
-          .part_pitch = sums.columns,
-          .to_pitch = sums.columns,
+          .rows = rows,
+          .columns = columns,
+          .part_pitch = columns,
+          .to_pitch = columns,
           .to_type = DType::kF32};
 }
 
@@ -78,6 +77,7 @@ class SinkGradient {
   SumStep add_up(Address dsink) const {
     return {.parts = parts_,
             .to = dsink,
+            .second = {},
             .part_stride = stride_,
             .num_parts = calls_,
             .rows = 1,

@@ -104,13 +104,45 @@ int64_t ExchangeBuilder::taken_by(int rank) const {
   return tokens;
 }
 
+void ExchangeBuilder::add_some_terms(int peer, const RowTensor& t, int64_t columns) {
+  const int64_t row = t.row_bytes();
+  for (int64_t b = 0; b < batch_; ++b) {
+    for (const Chunk& c : for_peer_[static_cast<size_t>(peer)]) {
+      const Address terms = staging_.take(c.length * row);
+      made_.messages.receives.push_back(message(peer, terms, 0, c.length * row));
+      made_.after.push_back(add_step(terms, at(t.whole, (b * seqlen_ + c.start) * row), c.length,
+                                     t.deal.taken * columns));
+    }
+  }
+}
+
+void ExchangeBuilder::round_own(const RowTensor& t, int64_t columns, DType type) {
+  const int64_t heads = t.deal.heads * columns;
+  const Address shard = at(t.shard, t.deal.first_of(problem_.rank) * columns * size_of(type));
+  for (int64_t b = 0; b < batch_; ++b) {
+    for (const Chunk& c : chunks_[problem_.rank]) {
+      made_.after.push_back(round_step(at(t.whole, (b * seqlen_ + c.start) * t.row_bytes()),
+                                       at(shard, (b * local_ + c.slot) * heads * size_of(type)),
+                                       c.length, t.deal.taken * columns, heads, type));
+    }
+  }
+}
+
 void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType type) {
   const int64_t row = t.row_bytes();
   const int64_t part = round_up(batch_ * local_ * row, 256);
   for (int first = 0; first < problem_.ranks(); first += t.deal.ranks_per_head) {
-    std::vector<int> givers;  // this rank, whose sums are there, and those that have terms
+    std::vector<int> givers;  // of all of this rank's tokens: itself, too
     for (int peer = first; peer < first + t.deal.ranks_per_head; ++peer) {
-      if (peer == problem_.rank || taken_by(peer) > 0) givers.push_back(peer);
+      if (peer == problem_.rank || taken_by(peer) == local_) {
+        givers.push_back(peer);
+      } else {
+        add_some_terms(peer, t, columns);
+      }
+    }
+    if (givers == std::vector{problem_.rank}) {
+      round_own(t, columns, type);
+      continue;
     }
     const auto num_parts = static_cast<int>(givers.size());
     const Address parts = staging_.take(part * num_parts);
@@ -119,16 +151,14 @@ void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType 
       const Address packed = at(parts, i * part);
       if (peer == problem_.rank) {
         keep(t.whole, packed, row, row, Way::kToTokens);
-        continue;
+      } else {
+        add_of_local(peer, packed, row, made_.messages.receives);
       }
-      if (taken_by(peer) < local_) {
-        made_.before.push_back(ZeroStep{packed, static_cast<size_t>(batch_ * local_ * row)});
-      }
-      add_of_local(peer, packed, row, made_.messages.receives);
     }
     made_.after.push_back(
         SumStep{.parts = parts,
                 .to = at(t.shard, t.deal.first_of(first) * columns * size_of(type)),
+                .second = {},
                 .part_stride = part,
                 .num_parts = num_parts,
                 .rows = batch_ * local_,

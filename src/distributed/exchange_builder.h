@@ -54,7 +54,9 @@ class ExchangeBuilder {
   void to_tokens(const RowTensor& tensor);
   void to_tokens(const LseTensor& tensor);
   // Back of f32 terms of the same heads, which ranks have in parts: their sums go to the shard,
-  // whose type is `type` and whose heads' rows have `columns` elements.
+  // whose type is `type` and whose heads' rows have `columns` elements. Terms of ranks that have
+  // them for some of this rank's tokens are added to its own first, where those lie, then come
+  // those of the others; each in the order of ranks.
   void sums_to_tokens(const RowTensor& tensor, int64_t columns, DType type);
 
   // What has been written; `what` names it among the exchanges of the program.
@@ -75,6 +77,10 @@ class ExchangeBuilder {
   // the peer takes.
   void add_of_whole(int peer, Address whole, int64_t row, std::vector<Message>& messages) const;
   void add_of_local(int peer, Address local, int64_t row, std::vector<Message>& messages) const;
+  // Adds the terms of a peer that has some.
+  void add_some_terms(int peer, const RowTensor& tensor, int64_t columns);
+  // Rounds this rank's own sums.
+  void round_own(const RowTensor& tensor, int64_t columns, DType type);
   void move(const LseTensor& tensor, Way way);
   // How many of this rank's tokens, of one sequence, a rank takes.
   int64_t taken_by(int rank) const;

@@ -7,6 +7,24 @@ namespace {
 
 constexpr int64_t kFloat = 4, kIndex = 4;
 
+KeyRange keys_of(const Part& part) { return {part.first_key, part.first_key + part.keys}; }
+
+// What of a range is in none of the others.
+std::vector<KeyRange> without(const KeyRange& range, const std::vector<KeyRange>& others) {
+  std::vector<KeyRange> left = {range};
+  for (const KeyRange& other : others) {
+    std::vector<KeyRange> pieces;
+    for (const KeyRange& each : left) {
+      const KeyRange before{each.begin, std::min(each.end, other.begin)};
+      const KeyRange behind{std::max(each.begin, other.end), each.end};
+      if (before.begin < before.end) pieces.push_back(before);
+      if (behind.begin < behind.end) pieces.push_back(behind);
+    }
+    left = std::move(pieces);
+  }
+  return left;
+}
+
 }  // namespace
 
 std::vector<Part> parts_of(const ShardedProblem& p) {
@@ -86,27 +104,53 @@ KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, i
     : p_(problem),
       tensor_(gather.keys(shard, dim, DType::kF32)),
       sums_(Gather::rows_of(tensor_, dim)),
-      terms_{gather.parts().size() > 1 ? gather.room.take(gather.rows() * sums_.columns * kFloat)
-                                       : Address{},
-             sums_.columns, kFloat} {}
+      written_{keys_of(gather.parts().front())},
+      terms_{{}, sums_.columns, kFloat} {
+  if (gather.parts().size() < 2) return;
+  const KeyRange first = written_.front(), second = keys_of(gather.parts()[1]);
+  const KeyRange both{std::max(first.begin, second.begin), std::min(first.end, second.end)};
+  // A call of packed sequences leaves rows of none as they are: they would be taken for terms.
+  puts_aside_ = !p_.is_packed() && (both.begin > second.begin || both.end < second.end);
+  if (puts_aside_) written_.push_back(second);
+  twice_ = puts_aside_ ? both : second;
+  if (twice_.begin >= twice_.end) return;
+  const int64_t rows = row(p_.outer() - 1, twice_.end - twice_.begin);
+  terms_.at = gather.room.take(rows * sums_.columns * kFloat);
+}
 
-void KeyTerms::prepare(const Part& first, std::vector<Work>& works) const {
-  const int64_t seqlen = p_.partition.seqlen();
-  if (p_.is_packed()) {  // a call writes no row behind the last sequence
-    zero_rows(sums_, 0, seqlen, works);
-    if (terms_.at.place != Place::kNone) zero_rows(terms_, 0, seqlen, works);
-    return;
-  }
-  for (int64_t b = 0; b < p_.whole.batch; ++b) {
-    const int64_t begin = b * seqlen, seen = begin + first.first_key;
-    zero_rows(sums_, begin, seen, works);
-    zero_rows(sums_, seen + first.keys, begin + seqlen, works);
+Address KeyTerms::place(const Part& part, bool is_first) const {
+  return is_first || puts_aside_ ? sums_.row(part.first_key) : terms_.at;
+}
+
+void KeyTerms::prepare(std::vector<Work>& works) const {
+  for (int64_t b = 0; b < p_.outer(); ++b) {
+    if (p_.is_packed()) {  // a call writes no row behind the last sequence
+      zero_rows(sums_, row(b, 0), row(b + 1, 0), works);
+      zero_rows(terms_, row(b, 0), row(b, twice_.end - twice_.begin), works);
+      continue;
+    }
+    for (const Chunk& own : p_.partition.chunks(p_.rank)) {
+      for (const KeyRange& unseen : without({own.start, own.start + own.length}, written_)) {
+        zero_rows(sums_, row(b, unseen.begin), row(b, unseen.end), works);
+      }
+    }
   }
 }
 
-void KeyTerms::add(const Part& part, std::vector<Work>& works) const {
-  for (int64_t b = 0; b < p_.outer() && part.keys > 0; ++b) {
-    works.push_back(add_step(terms_, sums_, b * p_.partition.seqlen() + part.first_key, part.keys));
+void KeyTerms::put_aside(std::vector<Work>& works) const {
+  if (!puts_aside_ || twice_.begin >= twice_.end) return;
+  const int64_t bytes = sums_.columns * kFloat;
+  for (int64_t b = 0; b < p_.outer(); ++b) {
+    works.push_back(copy_step(sums_.row(row(b, twice_.begin)), bytes, terms_.row(row(b, 0)), bytes,
+                              bytes, twice_.end - twice_.begin));
+  }
+}
+
+void KeyTerms::add(std::vector<Work>& works) const {
+  if (twice_.begin >= twice_.end) return;
+  for (int64_t b = 0; b < p_.outer(); ++b) {
+    works.push_back(add_step(terms_.row(row(b, 0)), sums_.row(row(b, twice_.begin)),
+                             twice_.end - twice_.begin, sums_.columns));
   }
 }
 

@@ -55,27 +55,35 @@ class Gather {
   std::vector<Part> parts_;
 };
 
-// f32 terms of dk or dv over the keys of the whole, from one or two parts.
+// f32 terms of dk or dv over the keys of the whole, from one or two parts, of which the first has
+// the most keys. Its call writes the sums themselves; so does the second one's where it sees keys
+// that the first does not: what it would overwrite is put aside before and added behind.
 class KeyTerms {
  public:
   KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, int64_t dim);
 
   const RowTensor& tensor() const { return tensor_; }
 
-  // Where a part's call writes. The first one writes the sums themselves.
-  Address place(const Part& part, bool is_first) const {
-    return (is_first ? sums_ : terms_).row(part.first_key);
-  }
-  // Zeros for the keys that the first part does not see, and where the parts' calls may write
-  // nothing.
-  void prepare(const Part& first, std::vector<Work>& works) const;
-  // Adds a later part's terms to the sums.
-  void add(const Part& part, std::vector<Work>& works) const;
+  // Where a part's call writes.
+  Address place(const Part& part, bool is_first) const;
+  // Zeros for keys of this rank that no part sees, and where the parts' calls may write nothing.
+  void prepare(std::vector<Work>& works) const;
+  // Before the second part's call, and behind it.
+  void put_aside(std::vector<Work>& works) const;
+  void add(std::vector<Work>& works) const;
 
  private:
+  int64_t row(int64_t sequence, int64_t key) const {
+    return sequence * p_.partition.seqlen() + key;
+  }
+
   const ShardedProblem& p_;
   RowTensor tensor_;
-  Rows sums_, terms_;
+  Rows sums_;
+  std::vector<KeyRange> written_;  // by calls, where the sums are
+  bool puts_aside_ = false;
+  KeyRange twice_;  // keys of two terms, one of which lies in `terms_`, sequences as far apart
+  Rows terms_;
 };
 
 }  // namespace fa4::internal

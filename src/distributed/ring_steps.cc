@@ -95,7 +95,8 @@ std::vector<Passed> Ring::next_keys(int step) const {
 
 void Ring::add_rows(const Rows& terms, const Rows& sums, int64_t first, int64_t count) {
   for (int64_t b = 0; b < batch() && count > 0; ++b) {
-    compute(add_step(terms, sums, b * local() + first, count));
+    const int64_t row = b * local() + first;
+    compute(add_step(terms.row(row), sums.row(row), count, sums.columns));
   }
 }
 

@@ -35,7 +35,9 @@ class Accesses {
     } else if (const auto* sum = std::get_if<SumStep>(&work)) {
       const auto width = static_cast<size_t>(sum->columns);
       for (int64_t part = 0; part < sum->num_parts; ++part) {
-        const Address at = sum->parts + static_cast<size_t>(part * sum->part_stride);
+        const bool is_apart = part > 0 && sum->second.place != Place::kNone;
+        const Address at =
+            is_apart ? sum->second : sum->parts + static_cast<size_t>(part * sum->part_stride);
         add_rows(at, static_cast<size_t>(sum->part_pitch) * 4, width * 4,
                  static_cast<size_t>(sum->rows), false);
       }

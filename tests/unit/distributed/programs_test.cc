@@ -85,6 +85,8 @@ void check_places(const ContextProgram& made) {
       const auto columns = static_cast<size_t>(sum->columns);
       places.check(sum->parts, static_cast<size_t>(sum->part_pitch) * 4, columns * 4,
                    static_cast<size_t>(sum->rows));
+      places.check(sum->second, static_cast<size_t>(sum->part_pitch) * 4, columns * 4,
+                   static_cast<size_t>(sum->rows));
       places.check(sum->to, static_cast<size_t>(sum->to_pitch) * size_of(sum->to_type),
                    columns * size_of(sum->to_type), static_cast<size_t>(sum->rows));
     } else if (const auto* merge = std::get_if<MergeStep>(&step.work)) {
@@ -237,23 +239,45 @@ TEST(Programs, OfAnAllGatherToo) {
   EXPECT_EQ(bytes_of({5, 0}, kZigzag, 1), of_rows(5 + 5, 5 + 5));
 }
 
-// Terms of dk and dv lie in the order of ranks, which is the one that they are added in.
+// Whose terms the second part of a sum are; -1: nobody's.
+int giver_of(const SumStep& sum, const ExchangeStep& back) {
+  for (const Message& message : back.receives) {
+    if (message.at.place == sum.second.place && message.at.offset == sum.second.offset) {
+      return message.peer;
+    }
+  }
+  return -1;
+}
+
+// Terms of dk and dv of ranks that have them for all of a rank's tokens lie in the order of ranks,
+// which is the one that they are added in. By all-gather those of ranks that have some are added
+// to its own before: causal, in zigzag, ranks 2 and 3 see one of rank 1's two chunks, rank 0 both.
 TEST(Programs, AddInTheOrderOfRanks) {
   const AttentionProblem whole = whole_problem(8, 2);
   for (const ContextMethod method : {ContextMethod::kAllToAll, ContextMethod::kAllGather}) {
-    const auto write =
-        method == ContextMethod::kAllToAll ? all_to_all_backward : all_gather_backward;
+    const bool gathers = method == ContextMethod::kAllGather;
+    const auto write = gathers ? all_gather_backward : all_to_all_backward;
     const ContextProgram made = write(ShardedProblem::make(whole, {method}, 1, 4));
     const ExchangeStep* back = exchanges_of(made.program).back();
     std::vector<const SumStep*> sums;
+    std::vector<int> added;
     for (const Step& step : made.program) {
       const auto* sum = std::get_if<SumStep>(&step.work);
-      if (sum != nullptr && sum->parts.place == Place::kStaging) sums.push_back(sum);
+      if (sum == nullptr) continue;
+      if (sum->second.place == Place::kStaging) {
+        EXPECT_EQ(sum->to.offset, sum->parts.offset);
+        added.push_back(giver_of(*sum, *back));
+      } else if (sum->parts.place == Place::kStaging) {
+        sums.push_back(sum);
+      }
     }
-    EXPECT_EQ(sums.size(), method == ContextMethod::kAllToAll ? 4u : 2u);  // dk's and dv's heads
+    // dk's, then dv's; of each rank's terms those of two sequences.
+    const std::vector<int> some = {2, 2, 3, 3, 2, 2, 3, 3};
+    EXPECT_EQ(added, gathers ? some : std::vector<int>{});
+    EXPECT_EQ(sums.size(), gathers ? 2u : 4u);  // dk's and dv's heads
     int received = 0;
     for (const SumStep* sum : sums) {
-      EXPECT_EQ(sum->num_parts, method == ContextMethod::kAllToAll ? 2 : 4);
+      EXPECT_EQ(sum->num_parts, 2);
       EXPECT_GT(sum->part_stride, 0);
       for (const Message& message : back->receives) {
         const int64_t offset = static_cast<int64_t>(message.at.offset - sum->parts.offset);
@@ -265,6 +289,41 @@ TEST(Programs, AddInTheOrderOfRanks) {
       }
     }
     EXPECT_GT(received, 0);
+  }
+}
+
+// A window by which two ranks see few of each other's keys: own terms are rounded where they lie.
+// Rank 0's two chunks are apart: nothing is added before. Rank 1's are neighbours, and five keys
+// of both are put aside.
+TEST(Programs, OfAWindowCopyLittle) {
+  ProblemDesc desc;
+  desc.batch = 1;
+  desc.seqlen_q = desc.seqlen_k = 48;
+  desc.heads_q = desc.heads_kv = 2;
+  desc.head_dim = desc.head_dim_v = 16;
+  desc.causal = true;
+  desc.window.window_left = 5;
+  for (const int rank : {0, 1}) {
+    const ContextProgram made = all_gather_backward(ShardedProblem::make(
+        AttentionProblem::make(desc), {.method = ContextMethod::kAllGather}, rank, 2));
+    int64_t added = 0, zeros = 0, aside = 0;
+    for (const Step& step : made.program) {
+      const auto* sum = std::get_if<SumStep>(&step.work);
+      const auto* copy = std::get_if<CopyStep>(&step.work);
+      if (sum != nullptr && sum->second.place != Place::kNone) added += sum->rows;
+      if (sum != nullptr && sum->second.place == Place::kNone) {
+        EXPECT_EQ(sum->num_parts, 1);
+      }
+      if (copy != nullptr && copy->from.place == Place::kWhole && copy->to.place == Place::kWhole) {
+        aside += static_cast<int64_t>(copy->rows * copy->width);
+      }
+      if (std::holds_alternative<ZeroStep>(step.work)) ++zeros;
+    }
+    const int64_t row = 2 * 16 * 4, both = 2;  // dk and dv
+    EXPECT_EQ(zeros, 0);
+    EXPECT_EQ(added,
+              both * (rank == 0 ? 5 : 5 + 5));  // what the other rank sees, and what is put aside
+    EXPECT_EQ(aside, rank == 0 ? 0 : both * 5 * row);
   }
 }
 
