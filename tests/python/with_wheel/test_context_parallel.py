@@ -63,11 +63,12 @@ def seen(query, key, window):
 class Benchmark(unittest.TestCase):
     def test_it_runs_without_gpus(self):
         bench = os.path.join(HERE, "..", "..", "..", "bench", "context_parallel.py")
-        run = subprocess.run([sys.executable, bench, "--device", "cpu", "--peers", "none", "--rounds", "1", "--rows", "1,64,4,2,32,1", "--seconds", "300"],
+        run = subprocess.run([sys.executable, bench, "--device", "cpu", "--peers", "none", "--rounds", "1", "--rows", "1,64,4,2,32,1 2,64,4,2,32,0,5", "--seconds", "300"],
                              capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * MINUTES)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         for method in ("all_to_all", "all_gather", "ring"):
-            self.assertIn(f"  {method}: as one GPU", run.stdout)
+            self.assertEqual(run.stdout.count(f"  {method}: as one GPU"), 2)
+        self.assertIn("| 2 x 64 | 4:2 | 32 | window 5 | forward |", run.stdout)
 
 
 class Partition(unittest.TestCase):

@@ -8,16 +8,15 @@ import itertools
 import torch
 
 from ._calls import shown, sink_gradient
-from ._gathered import exchange_of
+from ._gathered import exchange_of, with_zeros, without
 from ._partition import Chunk
 from ._parts import parts_of
-from ._ranks import packed, unpacked
 
-SLICES = 2  # of the key heads: half of the first gather, and of the last scatter, is behind nothing
+SLICES = 2  # of the key heads, where all keys move: half of the first gather, and of the last scatter, is behind nothing
 
 
 def check(problem, q, k, v, sink, directions):
-    heads, *_ = _slices(k.shape[2])
+    heads, *_ = _slices(k.shape[2], exchange_of(problem))
     group = q.shape[2] // k.shape[2]
     some = None if sink is None else sink[:heads.stop * group]
     for rank, direction in itertools.product(range(problem.ranks.size), directions):
@@ -26,9 +25,9 @@ def check(problem, q, k, v, sink, directions):
             problem.attention.query_part(direction, part, (heads.stop * group, heads.stop), q, k, v, sink=None if is_backward else some, as_float=is_backward)
 
 
-def _slices(heads):
+def _slices(heads, exchange):
     """Slices of key heads."""
-    step = -(-heads // SLICES)
+    step = -(-heads // SLICES) if exchange.in_slices else heads
     return [slice(first, min(first + step, heads)) for first in range(0, heads, step)]
 
 
@@ -37,24 +36,33 @@ def _parts(problem, rank):
     return parts_of(problem.window, partition.chunks(rank), (Chunk(0, 0, partition.seqlen),), problem.starts)
 
 
+def _written_and_added(parts):
+    """The Parts whose gradients of keys are written where the sums are, those of the most keys first, and those that are added, some of whose keys are one of
+    these's too."""
+    written, added = [], []
+    for part in sorted(parts, key=lambda each: each.keys.start - each.keys.stop):
+        is_apart = all(part.keys.stop <= other.keys.start or other.keys.stop <= part.keys.start for other in written)
+        (written if is_apart else added).append(part)
+    return written, added
+
+
 def _gathers(exchange, k, v):
-    """For each slice of key heads: (the slice, that of its query heads times the group, a function that waits for k and v of all ranks)."""
-    made = []
-    for heads in _slices(k.shape[2]):
-        mine = k[:, :, heads], v[:, :, heads]
-        made.append((heads, exchange.gather(packed(mine)), [tensor.shape[2:] for tensor in mine]))
-    for heads, wait, shapes in made:
-        yield heads, lambda: unpacked(wait(), shapes)
+    """For each slice of key heads: (the slice, a function that waits for k and v of all ranks)."""
+    return [(heads, exchange.gather((k[:, :, heads], v[:, :, heads]))) for heads in _slices(k.shape[2], exchange)]
+
+
+def _unseeing(problem, parts):
+    """Ranges of this rank's rows that are of no Part."""
+    return without([(0, problem.partition.local_seqlen)], [part.queries for part in parts])
 
 
 def forward(problem, q, k, v, sink):
     """(out, lse, what the backward needs)."""
-    group = q.shape[2] // k.shape[2]
-    out = q.new_zeros((*q.shape[:3], v.shape[3]))  # rows of no part see nothing
+    group, parts = q.shape[2] // k.shape[2], _parts(problem, problem.ranks.rank)
+    out = with_zeros(q.new_empty((*q.shape[:3], v.shape[3])), _unseeing(problem, parts))
     lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
     if sink is not None:
         lse.copy_(sink.float()[None, :, None].expand_as(lse))
-    parts = _parts(problem, problem.ranks.rank)
     for heads, wait in _gathers(exchange_of(problem), k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)
@@ -67,23 +75,25 @@ def forward(problem, q, k, v, sink):
 def backward(problem, saved, dout, dlse, shapes):
     """(dq, dk, dv, dsink)"""
     q, k, v, sink, out, lse = saved
-    group = q.shape[2] // k.shape[2]
-    dq = torch.zeros_like(q, memory_format=torch.contiguous_format)
-    exchange = exchange_of(problem)
-    parts, scatters = _parts(problem, problem.ranks.rank), []
+    group, parts = q.shape[2] // k.shape[2], _parts(problem, problem.ranks.rank)
+    dq = with_zeros(q.new_empty(q.shape), _unseeing(problem, parts))
+    exchange, received = exchange_of(problem), []
+    written, added = _written_and_added(parts)
     for heads, wait in _gathers(exchange, k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)
-        sums = keys.new_zeros((*keys.shape[:2], keys.shape[2] * (keys.shape[3] + values.shape[3])), dtype=torch.float32)
-        widths = [keys.shape[2:], values.shape[2:]]
-        dkeys, dvalues = unpacked(sums, widths)
-        for part in parts:
-            made = problem.attention.backward_part(part, dout[:, :, mine], None if dlse is None else dlse[:, mine], out[:, :, mine], lse[:, mine],
-                                                   q[:, :, mine], keys, values)
-            dq[:, part.queries, mine] = made[0]
-            dkeys[:, part.keys] += made[1]
-            dvalues[:, part.keys] += made[2]
-        scatters.append((exchange.scatter(sums), widths))
-    dkv = [unpacked(received(), widths) for received, widths in scatters]
-    dk, dv = (torch.cat([each[index] for each in dkv], 2).to(q.dtype) for index in (0, 1))
+        sums = exchange.terms((keys, values), [part.keys for part in written])
+
+        def differentiate(part, into=None):
+            dq[:, part.queries, mine], *terms = problem.attention.backward_part(
+                part, dout[:, :, mine], None if dlse is None else dlse[:, mine], out[:, :, mine], lse[:, mine], q[:, :, mine], keys, values, into)
+            return terms
+
+        for part in written:
+            differentiate(part, [total[:, part.keys] for total in sums])
+        for part in added:
+            for total, term in zip(sums, differentiate(part)):
+                total[:, part.keys] += term
+        received.append(exchange.scatter(sums, q.dtype))
+    dk, dv = (torch.cat(of_slices, 2) if len(of_slices) > 1 else of_slices[0] for of_slices in zip(*(wait() for wait in received)))
     return dq, dk, dv, None if sink is None else sink_gradient(dout, dlse, out, lse, sink)

@@ -5,7 +5,7 @@ import functools
 import torch
 
 from ..._errors import InvalidArgumentError
-from ._ranks import heads_from_front, heads_to_front, packed, to_pieces, to_whole, unpacked
+from ._ranks import copy, features_of, heads_to_front, to_boxes, to_whole, unpacked
 
 
 def copies_of(heads_kv, size):
@@ -39,19 +39,27 @@ def _own(sink, problem, heads):
 
 def _to_heads(tensors, problem):
     """(batch, seqlen, heads / ranks, ...) of this rank's heads, of tensors (batch, seqlen / ranks, heads, ...)."""
-    fronts = [heads_to_front(tensor, problem.ranks.size) for tensor in tensors]
-    received = problem.ranks.all_to_all(packed(fronts))()
-    return unpacked(to_whole(received, problem.partition), [front.shape[-2:] for front in fronts])
+    ranks, fronts = problem.ranks, [heads_to_front(tensor, problem.ranks.size) for tensor in tensors]
+    shapes = [front.shape[-2:] for front in fronts]
+    boxes = ranks.boxes((*tensors[0].shape[:2], features_of(fronts)), tensors[0])
+    for part, front in zip(unpacked(boxes, shapes), fronts):
+        ranks.fill(part, front)
+    return unpacked(to_whole(ranks.in_order(*ranks.all_to_all(boxes)()), problem.partition), shapes)
 
 
-def _to_tokens(tensor, shapes, problem):
-    """The inverse, of what is packed: tensors (batch, seqlen / ranks, heads, ...) for the (heads / ranks, ...) of each."""
-    received = problem.ranks.all_to_all(to_pieces(tensor, problem.partition))()
-    return [heads_from_front(part) for part in unpacked(received, shapes)]
+def _to_tokens(tensors, problem):
+    """The inverse: (batch, seqlen / ranks, heads, ...) for each of tensors (batch, seqlen, heads / ranks, ...)."""
+    ranks, shapes = problem.ranks, [tensor.shape[2:] for tensor in tensors]
+    received = ranks.in_order(*ranks.all_to_all(to_boxes(tensors, problem.partition, ranks))())
+    made = [tensor.new_empty((len(tensor), problem.partition.local_seqlen, ranks.size, *tensor.shape[2:])) for tensor in tensors]
+    for rank, piece in enumerate(received):
+        for whole, part in zip(made, unpacked(piece, shapes)):
+            copy(whole[:, :, rank], part)
+    return [whole.flatten(2, 3) for whole in made]
 
 
 def _lse_to_tokens(lse, problem):
-    made = _to_tokens(lse.transpose(1, 2).contiguous(), [(lse.shape[1], 1)], problem)[0]
+    made, = _to_tokens((lse.transpose(1, 2)[..., None],), problem)
     return made[..., 0].transpose(1, 2).contiguous()
 
 
@@ -63,7 +71,7 @@ def forward(problem, q, k, v, sink):
     q, k, v = _to_heads((q, k, v), problem)
     sink = _own(sink, problem, q.shape[2])
     whole_out, whole_lse = problem.attention.forward(q, k, v, problem.window, sink=sink, packed=problem.packed)
-    out, = _to_tokens(whole_out.flatten(2), [whole_out.shape[2:]], problem)
+    out, = _to_tokens((whole_out,), problem)
     lse = _lse_to_tokens(whole_lse, problem) if problem.return_lse else None
     return out, lse, (q, k, v, sink, whole_out, whole_lse)
 
@@ -76,18 +84,14 @@ def backward(problem, saved, dout, dlse, shapes):
         dlse, = _to_heads((dlse.transpose(1, 2)[..., None],), problem)
         dlse = dlse[..., 0].transpose(1, 2)
     copies = copies_of(shapes[1][2], problem.ranks.size)
-    each = [tensor.shape[2:] for tensor in (q, k, v)]
     differentiate = functools.partial(problem.attention.backward, dout, dlse, out, lse, q, k, v, problem.window, sink=sink, packed=problem.packed)
     if copies == 1:
-        make = q.new_empty if problem.packed is None else q.new_zeros  # rows behind the last packed sequence are not written
-        written = make((*q.shape[:2], sum(heads * dim for heads, dim in each)))
-        *_, dsink = differentiate(gradients=unpacked(written, each))
-        dq, dk, dv = _to_tokens(written, each, problem)
+        *gradients, dsink = differentiate()
+        dq, dk, dv = _to_tokens(gradients, problem)
     else:  # copies of a key head add up in float32
         dq, dk, dv, dsink = differentiate(as_float=True)
-        dq, = _to_tokens(dq.to(q.dtype).flatten(2), each[:1], problem)
-        dk, dv = _to_tokens(packed((dk, dv)), each[1:], problem)
-        dk, dv = (tensor.unflatten(2, (-1, copies)).sum(3).to(q.dtype) for tensor in (dk, dv))
+        dq, = _to_tokens((dq.to(q.dtype),), problem)
+        dk, dv = (tensor.unflatten(2, (-1, copies)).sum(3).to(q.dtype) for tensor in _to_tokens((dk, dv), problem))
     if sink is None:
         return dq, dk, dv, None
     all_heads = torch.zeros(shapes[0][2], dtype=torch.float32, device=q.device)

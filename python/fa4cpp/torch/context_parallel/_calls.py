@@ -65,11 +65,12 @@ class Attention(NamedTuple):
         packed = None if part.packed is None else _packed_of(part.packed, q.device)
         return self.forward(q[:, part.queries], k[:, part.keys], v[:, part.keys], part.window, sink=sink, out=out, packed=packed)[1]
 
-    def backward_part(self, part, dout, dlse, out, lse, q, k, v):
-        """(dq, dk, dv) of a Part, in float32."""
+    def backward_part(self, part, dout, dlse, out, lse, q, k, v, into=None):
+        """(dq, dk, dv) of a Part, in float32; dk and dv are written to `into`, if it is given."""
+        gradients = None if into is None else (torch.empty_like(q[:, part.queries], dtype=torch.float32, memory_format=torch.contiguous_format), *into)
         rows, packed = part.queries, None if part.packed is None else _packed_of(part.packed, q.device)
         return self.backward(dout[:, rows], None if dlse is None else dlse[..., rows], out[:, rows], lse[..., rows], q[:, rows], k[:, part.keys],
-                             v[:, part.keys], part.window, as_float=True, packed=packed)[:3]
+                             v[:, part.keys], part.window, as_float=True, gradients=gradients, packed=packed)[:3]
 
     def query(self, direction, shapes, like, window, *, sink=None, as_float=False, packed=None):
         """Raises unless the device of `like` runs that direction of q, k and v of these shapes; none of them is made."""

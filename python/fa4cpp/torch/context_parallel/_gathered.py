@@ -10,7 +10,7 @@ import torch
 
 from ._partition import Chunk, SequencePartition
 from ._parts import parts_of
-from ._ranks import Ranks, to_pieces, to_whole
+from ._ranks import Ranks, copy, features_of, packed, to_boxes, to_whole, unpacked
 
 
 def exchange_of(problem):
@@ -49,16 +49,30 @@ class AllKeys(NamedTuple):
     ranks: Ranks
     partition: SequencePartition
 
-    def gather(self, piece):
-        """A function that waits for (batch, seqlen, features) of every rank's (batch, seqlen / world_size, features)."""
-        wait = self.ranks.all_gather(piece)
-        return lambda: to_whole(wait(), self.partition)
+    in_slices = True  # so much moves that it is worth it to compute some heads while others are on their way
 
-    def scatter(self, terms):
-        """A function that waits for (batch, seqlen / world_size, features): of terms (batch, seqlen, features) every rank's of this rank's tokens, added in
-        the order of ranks."""
-        wait = self.ranks.all_to_all(to_pieces(terms, self.partition))
-        return lambda: wait().sum(0)
+    def gather(self, tensors):
+        """A function that waits for (batch, seqlen, heads, head_dim) of every rank's tokens, for each of tensors (batch, seqlen / world_size, heads, head_dim)."""
+        shapes = [tensor.shape[2:] for tensor in tensors]
+        wait = self.ranks.all_gather(packed(tensors))
+        return lambda: unpacked(to_whole(wait(), self.partition), shapes)
+
+    def terms(self, like, written):
+        """What `scatter` takes, float32 and of the shapes of `like`, which `gather` gave: 0 in rows that this rank has or takes, but for slices that are to be
+        `written`."""
+        return _terms(like, without([(0, self.partition.seqlen)], written))
+
+    def scatter(self, terms, dtype):
+        """A function that waits for (batch, seqlen / world_size, heads, head_dim) for each of the terms (batch, seqlen, heads, head_dim): what every rank has of
+        this rank's tokens, added in the order of the other ranks, its own last, and rounded."""
+        shapes = [tensor.shape[2:] for tensor in terms]
+        wait = self.ranks.all_to_all(to_boxes(terms, self.partition, self.ranks))
+
+        def received():
+            others, own = wait()
+            return [tensor.to(dtype) for tensor in unpacked(others.sum(0).add_(own), shapes)]
+
+        return received
 
 
 class SeenKeys(NamedTuple):
@@ -68,50 +82,96 @@ class SeenKeys(NamedTuple):
     partition: SequencePartition
     taken: tuple
 
-    def gather(self, piece):
-        """As AllKeys.gather; rows that this rank does not take are not set."""
-        each = range(self.ranks.size)
-        given = [[chunk.slots for chunk in self._of(rank, self.ranks.rank)] for rank in each]
-        taken = [[chunk.tokens for chunk in self._of(self.ranks.rank, rank)] for rank in each]
-        wait = self._exchange(piece, given, taken)
-        whole = piece.new_empty((piece.shape[0], self.partition.seqlen, *piece.shape[2:]))
+    in_slices = False
+
+    def gather(self, tensors):
+        """As AllKeys.gather; rows that this rank neither has nor takes are not set."""
+        whole = [tensor.new_empty((len(tensor), self.partition.seqlen, *tensor.shape[2:])) for tensor in tensors]
+        for chunk in self._mine():
+            for place, tensor in zip(whole, tensors):
+                copy(place[:, chunk.tokens], tensor[:, chunk.slots])
+        wait = self._exchange(whole, self._for_others(), self._from_others())
 
         def received():
-            for place, rows in _pieces(wait(), taken):
-                whole[:, place] = rows
+            for chunk, pieces in wait():
+                for place, piece in zip(whole, pieces):
+                    copy(place[:, chunk.tokens], piece)
             return whole
 
         return received
 
-    def scatter(self, terms):
-        """As AllKeys.scatter."""
-        each = range(self.ranks.size)
-        given = [[chunk.tokens for chunk in self._of(self.ranks.rank, rank)] for rank in each]
-        taken = [[chunk.slots for chunk in self._of(rank, self.ranks.rank)] for rank in each]
-        wait = self._exchange(terms, given, taken)
+    def terms(self, like, written):
+        """As AllKeys.terms."""
+        rows = _joined([*self.taken[self.ranks.rank], *((chunk.start, chunk.tokens.stop) for chunk in self._mine())])
+        return _terms(like, without(rows, written))
+
+    def scatter(self, terms, dtype):
+        """As AllKeys.scatter, its own first; the sums take their place."""
+        wait = self._exchange(terms, self._from_others(), self._for_others())
 
         def received():
-            sums = terms.new_zeros((terms.shape[0], self.partition.local_seqlen, *terms.shape[2:]))
-            for place, rows in _pieces(wait(), taken):  # in the order of ranks
-                sums[:, place] += rows
-            return sums
+            for chunk, pieces in wait():  # in the order of ranks
+                for total, piece in zip(terms, pieces):
+                    total[:, chunk.tokens] += piece
+            made = [total.new_empty((len(total), self.partition.local_seqlen, *total.shape[2:]), dtype=dtype) for total in terms]
+            for chunk in self._mine():
+                for place, total in zip(made, terms):
+                    place[:, chunk.slots] = total[:, chunk.tokens]
+            return made
 
         return received
 
+    def _mine(self):
+        return self.partition.chunks(self.ranks.rank)
+
+    def _for_others(self):
+        """For each rank what it takes of this rank's Chunks."""
+        return [self._of(rank, self.ranks.rank) for rank in range(self.ranks.size)]
+
+    def _from_others(self):
+        """For each rank what this rank takes of its Chunks."""
+        return [self._of(self.ranks.rank, rank) for rank in range(self.ranks.size)]
+
     def _of(self, taker, holder):
-        """What of the holder's Chunks the taker takes."""
-        return _shared(self.partition.chunks(holder), self.taken[taker])
+        return [] if taker == holder else _shared(self.partition.chunks(holder), self.taken[taker])
 
-    def _exchange(self, tensor, given, taken):
-        """A function that waits for (rows, batch, ...): of `tensor`, (batch, rows, ...), the slices given[r] go to rank r."""
-        send = torch.cat([tensor[:, rows] for of_rank in given for rows in of_rank] or [tensor[:, :0]], 1).movedim(1, 0).contiguous()
-        return self.ranks.all_to_all_rows(send, [_length(of_rank) for of_rank in given], [_length(of_rank) for of_rank in taken])
+    def _exchange(self, tensors, given, taken):
+        """A function that waits for (Chunk, the tensors' rows of its tokens) of each Chunk in `taken`, while rows of those in given[r] go to rank r."""
+        shapes = [tensor.shape[2:] for tensor in tensors]
+        pieces = [packed([tensor[:, chunk.tokens] for tensor in tensors]) for of_rank in given for chunk in of_rank]
+        nothing = tensors[0].new_empty((len(tensors[0]), 0, features_of(tensors)))
+        send = torch.cat(pieces or [nothing], 1).movedim(1, 0).contiguous()
+        wait = self.ranks.all_to_all_rows(send, [_length(of_rank) for of_rank in given], [_length(of_rank) for of_rank in taken])
+        places = [chunk for of_rank in taken for chunk in of_rank]
+
+        def received():
+            rows = wait().movedim(0, 1).split([chunk.length for chunk in places], 1)
+            return [(chunk, unpacked(piece, shapes)) for chunk, piece in zip(places, rows)]
+
+        return received
 
 
-def _pieces(rows, taken):
-    """Each slice of the lists in `taken`, and what of the rows (rows, batch, ...), one slice's behind the other's, is its: (batch, rows, ...)."""
-    places = [place for of_rank in taken for place in of_rank]
-    return zip(places, (piece.movedim(0, 1) for piece in rows.split([_length([place]) for place in places])))
+def _length(chunks):
+    return sum(chunk.length for chunk in chunks)
+
+
+def _terms(like, ranges):
+    return [with_zeros(torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device), ranges) for tensor in like]
+
+
+def with_zeros(made, ranges):
+    """`made`, 0 in these ranges (first, end) of rows."""
+    for first, end in ranges:
+        made[:, first:end] = 0
+    return made
+
+
+def without(ranges, slices):
+    """What of the ranges (first, end) lies in none of the slices."""
+    for cut in slices:
+        pieces = [piece for first, end in ranges for piece in ((first, min(end, cut.start)), (max(first, cut.stop), end))]
+        ranges = [(first, end) for first, end in pieces if first < end]
+    return ranges
 
 
 def _shared(chunks, ranges):
@@ -123,10 +183,6 @@ def _shared(chunks, ranges):
             if start < stop:
                 found.append(Chunk(chunk.slot + start - chunk.start, start, stop - start))
     return found
-
-
-def _length(slices):
-    return sum(rows.stop - rows.start for rows in slices)
 
 
 def _joined(ranges):

@@ -2,6 +2,8 @@
 
 Every exchange here only moves bytes. The ranks that receive terms of a sum add them, in an order that is fixed, so that sums have the same bits in every run,
 whichever way a transport would have taken.
+
+What a rank has for itself stays where it is: NCCL would send it to the rank itself, at a fraction of the rate at which the GPU copies.
 """
 
 import torch
@@ -27,17 +29,38 @@ class Ranks:
         if self.rank < 0:
             raise InvalidArgumentError(f"group has not this process, rank {dist.get_rank()} of all, among its ranks; accepted: a group that has")
 
-    def all_to_all(self, send):
-        """A function that waits for (world_size, ...): of `send`, contiguous and of that shape, element r goes to rank r."""
+    def boxes(self, shape, like):
+        """(world_size, *shape), for `all_to_all`, of the dtype and on the device of `like`: what goes to the others in the order of ranks, then this rank's own."""
+        return like.new_empty((self.size, *shape))
+
+    def place(self, rank):
+        """Which of the boxes is a rank's."""
+        return self.size - 1 if rank == self.rank else rank - (rank > self.rank)
+
+    def fill(self, boxes, tensor):
+        """Copies element r of `tensor` to rank r's box."""
+        copy(boxes[:self.rank], tensor[:self.rank])
+        copy(boxes[self.rank:-1], tensor[self.rank + 1:])
+        copy(boxes[-1], tensor[self.rank])
+
+    def all_to_all(self, boxes):
+        """A function that waits for (others, own): what came of the other ranks, in their order, (world_size - 1, ...), and this rank's own box."""
+        received = torch.empty_like(boxes[:-1])
         if self.size == 1:
-            return lambda: send
-        received = torch.empty_like(send)
-        work = dist.all_to_all_single(received.view(-1), send.view(-1), group=self.group, async_op=True)
-        return lambda: _waited(work, received, send)
+            return lambda: (received, boxes[-1])
+        one_each = [int(rank != self.rank) for rank in range(self.size)]
+        work = dist.all_to_all_single(received, boxes[:-1], one_each, one_each, group=self.group, async_op=True)
+        return lambda: (_waited(work, received, boxes), boxes[-1])
+
+    def in_order(self, others, own):
+        """What `all_to_all` gave, in the order of ranks."""
+        return [*others[:self.rank], own, *others[self.rank:]]
 
     def all_to_all_rows(self, send, given, taken):
         """A function that waits for (rows, ...): of `send`, contiguous, given[r] rows go to rank r, and taken[r] rows come of it, both in the order of ranks."""
         received = send.new_empty((sum(taken), *send.shape[1:]))
+        if self.size == 1:
+            return lambda: received
         work = dist.all_to_all_single(received, send, taken, given, group=self.group, async_op=True)
         return lambda: _waited(work, received, send)
 
@@ -77,36 +100,54 @@ def _waited(work, received, _sent):
 
 
 def to_whole(pieces, partition):
-    """(batch, seqlen, ...) of every rank's tokens, (world_size, batch, seqlen / world_size, ...), in the order of the sequence."""
-    size, batch, local, *rest = pieces.shape
-    if size == 1 or (batch == 1 and partition.layout == "contiguous"):
-        return pieces.reshape(batch, size * local, *rest)
-    made = pieces.new_empty((batch, size * local, *rest))
-    for rank in range(size):
+    """(batch, seqlen, ...) of every rank's tokens, (batch, seqlen / world_size, ...) for each, in the order of the sequence."""
+    batch, local, *rest = pieces[0].shape
+    if torch.is_tensor(pieces) and batch == 1 and partition.layout == "contiguous":
+        return pieces.transpose(0, 1).flatten(1, 2)  # they lie so
+    made = pieces[0].new_empty((batch, len(pieces) * local, *rest))
+    for rank, piece in enumerate(pieces):
         for chunk in partition.chunks(rank):
-            made[:, chunk.tokens] = pieces[rank, :, chunk.slots]
+            made[:, chunk.tokens] = piece[:, chunk.slots]
     return made
 
 
-def to_pieces(tensor, partition):
-    """The inverse of `to_whole`, contiguous."""
-    batch, seqlen, *rest = tensor.shape
-    size = partition.world_size
-    if size == 1 or (batch == 1 and partition.layout == "contiguous"):
-        return tensor.reshape(size, batch, seqlen // size, *rest).contiguous()
-    made = tensor.new_empty((size, batch, seqlen // size, *rest))
-    for rank in range(size):
+def to_boxes(tensors, partition, ranks):
+    """Tensors (batch, seqlen, heads, head_dim) as boxes: of each rank's tokens, packed."""
+    boxes = ranks.boxes((len(tensors[0]), partition.local_seqlen, features_of(tensors)), tensors[0])
+    for rank in range(ranks.size):
         for chunk in partition.chunks(rank):
-            made[rank, :, chunk.slots] = tensor[:, chunk.tokens]
-    return made
+            pack(boxes[ranks.place(rank)][:, chunk.slots], [tensor[:, chunk.tokens] for tensor in tensors])
+    return boxes
 
 
 def packed(tensors):
     """One contiguous tensor (..., features) of tensors (..., heads, head_dim) that agree in what is before."""
-    made = tensors[0].new_empty((*tensors[0].shape[:-2], sum(tensor.shape[-2] * tensor.shape[-1] for tensor in tensors)))
-    for part, tensor in zip(unpacked(made, [tensor.shape[-2:] for tensor in tensors]), tensors):
-        part.copy_(tensor)
+    made = tensors[0].new_empty((*tensors[0].shape[:-2], features_of(tensors)))
+    pack(made, tensors)
     return made
+
+
+def pack(made, tensors):
+    """Copies them there."""
+    for part, tensor in zip(unpacked(made, [tensor.shape[-2:] for tensor in tensors]), tensors):
+        copy(part, tensor)
+
+
+def copy(into, tensor):
+    """Of one dtype. PyTorch copies what is not contiguous an element at a time: here one of 16 bytes, where rows are made of such."""
+    if _is_of_16_bytes(into) and _is_of_16_bytes(tensor):
+        into, tensor = into.view(torch.complex128), tensor.view(torch.complex128)
+    into.copy_(tensor)
+
+
+def _is_of_16_bytes(tensor):
+    numbers = 16 // tensor.element_size()
+    places = tensor.shape[-1], tensor.storage_offset(), *tensor.stride()[:-1]
+    return tensor.stride(-1) == 1 and all(place % numbers == 0 for place in places) and tensor.data_ptr() % 16 == 0
+
+
+def features_of(tensors):
+    return sum(tensor.shape[-2] * tensor.shape[-1] for tensor in tensors)
 
 
 def unpacked(tensor, shapes):
@@ -118,8 +159,3 @@ def unpacked(tensor, shapes):
 def heads_to_front(tensor, size):
     """A view (size, batch, seqlen, heads / size, ...) of (batch, seqlen, heads, ...): element r is of the heads that rank r takes."""
     return tensor.unflatten(2, (size, tensor.shape[2] // size)).movedim(2, 0)
-
-
-def heads_from_front(tensor):
-    """The inverse of `heads_to_front`, contiguous."""
-    return tensor.movedim(0, 2).flatten(2, 3).contiguous()
