@@ -104,8 +104,8 @@ typedef struct fa4_context_parallel_options {
  * Every rank gets its rows of out, lse, dq, dk and dv of the whole attention; those behind the last
  * packed sequence are 0 where P is above 1. dsink is this rank's part of the sum: all ranks' dsink
  * add up to the whole's. lse may be NULL on all ranks; dout, dq, dk and dv may not where P is above
- * 1. Terms of dk and dv of several ranks are f32, added in the order of ranks and rounded once. The
- * communicator is kept until plan and operations are gone. */
+ * 1. Terms of dk and dv of several ranks are f32, added in an order that ranks and mask fix, and
+ * rounded once. The communicator is kept until plan and operations are gone. */
 FA4_API fa4_status fa4_plan_context_parallel_forward(const fa4_device* device,
                                                      const fa4_communicator* communicator,
                                                      const fa4_problem* problem,
