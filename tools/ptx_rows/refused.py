@@ -14,18 +14,13 @@ def families():
             family.row("statement", form, "PTX line", reason, status="refused", X=f"{form} {operands};", arch="sm_100a", **more)
 
     load = "[%r1], [%d1, {%r2, %r3, %r4}], [%r5]"
-    im2col = "im2col: tensor copies take tiles only"
+    im2col = "im2col: tensor copies take tiles and rows only"
     for mode in ("im2col", "im2col::w", "im2col::w::128"):
         refuse(im2col, [f"cp.async.bulk.tensor.3d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"], load + ", {%h1}")
         refuse(im2col, [f"cp.async.bulk.tensor.3d.shared::cta.global.{mode}.mbarrier::complete_tx::bytes"], load + ", {%h1}")
         refuse(im2col, [f"cp.async.bulk.prefetch.tensor.3d.L2.global.{mode}"], "[%d1, {%r2, %r3, %r4}], {%h1}")
     refuse(im2col, ["cp.async.bulk.tensor.3d.global.shared::cta.im2col_no_offs.bulk_group"], "[%d1, {%r2, %r3, %r4}], [%r1]")
     refuse(im2col, product("cp.reduce.async.bulk.tensor.3d.global.shared::cta", ["add", "min", "max", "inc", "dec", "and", "or", "xor"], "im2col_no_offs.bulk_group"), "[%d1, {%r2, %r3, %r4}], [%r1]")
-    rows = "{%r2, %r3, %r4, %r5, %r6}"
-    gather = "gather and scatter of tensor rows"
-    refuse(gather, product("cp.async.bulk.tensor.2d", ["shared::cta", "shared::cluster"], "global.tile::gather4.mbarrier::complete_tx::bytes"), f"[%r1], [%d1, {rows}], [%r7]")
-    refuse(gather, ["cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"], f"[%d1, {rows}], [%r1]")
-    refuse(gather, ["cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4"], f"[%d1, {rows}]")
     scaled = "block-scaled products"
     for group, (kind, vector) in itertools.product((1, 2), (("mxf8f6f4", ""), ("mxf8f6f4", ".scale_vec::1X"), ("mxf4", ""), ("mxf4", ".scale_vec::2X"), ("mxf4nvf4", ".scale_vec::2X"), ("mxf4nvf4", ".scale_vec::4X"))):
         refuse(scaled, [f"tcgen05.mma.cta_group::{group}.kind::{kind}.block_scale{vector}"], "[%r1], %d1, %d2, %r2, [%r3], [%r4], %p1")

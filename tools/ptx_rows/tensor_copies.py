@@ -10,6 +10,7 @@ from .core import Family, make_data, u32s
 # in an illegal instruction otherwise.
 BOX, DIMS = [8, 4, 2, 2, 2], [12, 6, 3, 3, 2]
 ORIGIN = "5.5 (Tensors) and 9.7.9.27: box element (i, j, ...) is tensor element start + (i, j, ...), zero outside; by nested loops in Python"
+ROWS = "5.5.3 (Tiled Mode, gather and scatter): row i of the box is row y_i of the matrix from column x on, zero outside"
 SWIZZLE = "5.5.7 (Swizzling Modes): 16-byte chunk c of 128-byte line l lies at c xor (l mod 2, 4, 8)"
 
 
@@ -96,8 +97,46 @@ done: barrier.cluster.arrive; barrier.cluster.wait;""", TILE)
                         family.row("multicast", f"{base}.shared::cluster.global{end}.multicast::cluster{group}{hint}", want * 2, ORIGIN, P=P, cluster=2, **row)
                     family.row("pair", f"{base}.shared::cluster.global{end}.cta_group::2{hint}", want,
                                "9.7.9.27: with .cta_group::2 the signal may go to the peer's barrier", P=P, cluster=2, **row)
+    add_gathers(family)
     add_swizzles(family)
     add_prefetches(family)
+
+
+def rows_of(columns, pitch, x, rows, count):
+    """For each of `columns` words of four rows in order: the word in a matrix of `count` rows of `pitch` words, None outside."""
+    return [y * pitch + x + i if 0 <= y < count and 0 <= x + i < pitch else None for y in rows for i in range(columns)]
+
+
+def add_gathers(family):
+    """Four rows of a matrix of 16 rows of 32 words: in any order, twice, outside, and from a column such that a part is outside."""
+    words = make_data("count4:2048")
+    matrix = {"map": "u32", "dims": "32,16", "strides": "128", "in": "count4:2048"}
+
+    def row(kernel, form, x, rows, origin=ROWS, columns=8, swizzle=None, times=1, **more):
+        want = bytearray(b"".join(bytes(4) if at is None else words[4 * at:4 * at + 4] for at in rows_of(columns, 32, x, rows, 16)))
+        if swizzle:
+            plain = bytes(want)
+            for at in range(0, len(want), 16):
+                line, chunk = at // 128, at // 16 % 8
+                place = 128 * line + 16 * (chunk ^ line % (swizzle // 16))
+                want[place:place + 16] = plain[at:at + 16]
+            more["swizzle"] = f"{swizzle}B"
+        family.row(kernel, form, bytes(want) * times, origin, bytes=len(want), box=f"{columns},1", C="{" + ", ".join(map(str, (x, *rows))) + "}",
+                   **({"cluster": 2} if kernel != "load" else {}), **({"total": 2 * len(want)} if kernel == "multicast_pair" else {}), **matrix, **more)
+
+    base, mode = "cp.async.bulk.tensor.2d", "tile::gather4.mbarrier::complete_tx::bytes"
+    for hint in ("", ".L2::cache_hint"):
+        P = ", %d9" if hint else ""
+        for form in (f"{base}.shared::cta.global.{mode}{hint}", *(f"{base}.shared::cluster.global.{mode}{group}{hint}" for group in ("", ".cta_group::1", ".cta_group::2"))):
+            for x, rows in ((0, (3, 0, 15, 9)), (8, (7, 7, 2, 7)), (28, (16, 1, -1, 14)), (-4, (5, 4, 1000, -2147483648))):
+                row("load", form, x, rows, P=P)
+        for group in ("", ".cta_group::1"):
+            row("multicast", f"{base}.shared::cluster.global.{mode}.multicast::cluster{group}{hint}", 8, (3, 0, 15, 9), times=2, P=P)
+        row("multicast_pair", f"{base}.shared::cluster.global.{mode}.multicast::cluster.cta_group::2{hint}", 8, (3, 0, 15, 9), times=2, P=P)
+        row("pair", f"{base}.shared::cluster.global.{mode}.cta_group::2{hint}", 8, (3, 0, 15, 9), P=P)
+    for columns, swizzle in ((8, 32), (16, 64), (32, 128)):
+        row("load", f"{base}.shared::cta.global.{mode}", 0, (11, 2, 3, 8), SWIZZLE, columns, swizzle)
+    family.row("load", f"{base}.shared::cta.global.{mode}", "a box of one row is accepted", ROWS, status="trap", C="{0, 0, 1, 2, 3}", bytes=128, box="8,4", **matrix)
 
 
 def add_swizzles(family):
@@ -131,9 +170,34 @@ def add_prefetches(family):
         for tile, hint in itertools.product(("", ".tile"), ("", ".L2::cache_hint")):
             family.row("prefetch", f"cp.async.bulk.prefetch.tensor.{rank}d.L2.global{tile}{hint}", u32s(3), "9.7.9.27: a hint", block=1,
                        C="{" + ", ".join("0" * rank) + "}", P=", %d9" if hint else "", **{**values, "in": f"count4:{total}"})
+    for hint in ("", ".L2::cache_hint"):
+        family.row("prefetch", f"cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4{hint}", u32s(3), "9.7.9.27: a hint", block=1, C="{0, 3, 0, 15, 9}",
+                   P=", %d9" if hint else "", map="u32", dims="32,16", strides="128", box="8,1", **{"in": "count4:2048"})
     values, total = map_values(2)
     for form, a in (("prefetch.tensormap", "%d5"), ("prefetch.param.tensormap", "map")):
         family.row("prefetch_map", form, u32s(3), "9.7.9.15: a hint", block=1, A=a, **{**values, "in": f"count4:{total}"})
+
+
+def combined(op, value):
+    """What a store, or a reduction with a zero, leaves of a word."""
+    if op in ("min", "and"):
+        return 0
+    return min(value, 1) if op == "inc" else value
+
+
+def add_scatters(family):
+    """Four rows of a matrix of 16 rows of 32 words; those outside are dropped."""
+    data = make_data("count4:128")
+    for x, rows in ((8, (3, 0, 15, 9)), (28, (16, 1, 1000, 14))):
+        for op in (None, "add", "min", "max", "inc", "dec", "and", "or", "xor"):
+            matrix = bytearray(2048)
+            for i, at in enumerate(rows_of(8, 32, x, rows, 16)):
+                if at is not None:
+                    matrix[4 * at:4 * at + 4] = combined(op, int.from_bytes(data[4 * i:4 * i + 4], "little")).to_bytes(4, "little")
+            name = "cp.async.bulk.tensor.2d.global.shared::cta" if op is None else f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{op}"
+            for hint in ("", ".L2::cache_hint"):
+                family.row("store", f"{name}.tile::scatter4.bulk_group{hint}", bytes(matrix), ROWS, P=", %d9" if hint else "", map="u32", dims="32,16",
+                           strides="128", box="8,1", mapof="out", bytes=128, C="{" + ", ".join(map(str, (x, *rows))) + "}", **{"in": "count4:128"})
 
 
 def add_stores(family):
@@ -153,9 +217,7 @@ def add_stores(family):
                     if at is None:
                         continue
                     value = int.from_bytes(data[4 * i:4 * i + 4], "little")
-                    # The output starts as zeros.
-                    result = value if op in (None, "add", "max", "or", "xor", "dec") else 0 if op in ("min", "and") else (0 if value == 0 else 1)
-                    tensor[4 * at:4 * at + 4] = result.to_bytes(4, "little")
+                    tensor[4 * at:4 * at + 4] = combined(op, value).to_bytes(4, "little")  # the output starts as zeros
                 row = {**values, "mapof": "out", "in": "count4:1024", "bytes": 4 * count, "C": "{" + ", ".join(map(str, start)) + "}"}
                 for tile, hint in itertools.product(("", ".tile"), ("", ".L2::cache_hint")):
                     name = f"cp.async.bulk.tensor.{rank}d.global.shared::cta" if op is None else f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{op}"
@@ -219,5 +281,6 @@ def families():
     add_loads(loads)
     stores = Family("tensor_stores", "Tensor copies and reductions to global memory, tensor maps (PTX ISA 9.7.9.27, .28, 9.7.13.16)")
     add_stores(stores)
+    add_scatters(stores)
     add_maps(stores)
     return [loads, stores]

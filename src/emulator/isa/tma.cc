@@ -1,9 +1,11 @@
 // cp.async.bulk.tensor, cp.reduce.async.bulk.tensor and cp.async.bulk.prefetch.tensor ("Data
-// Movement and Conversion Instructions: Tensor copy"; PTX ISA 9.7.9.27). Tiles only: im2col,
-// gather4 and scatter4 are refused by name.
+// Movement and Conversion Instructions: Tensor copy"; PTX ISA 9.7.9.27): tiles, and four rows of a
+// matrix (gather4, scatter4). im2col is refused by name.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <span>
 
 #include "emulator/isa/bulk_copy.h"
 #include "emulator/isa/reduce_words.h"
@@ -18,6 +20,7 @@ constexpr uint32_t kSharedAlign = 128;
 
 struct TensorCopy {
   uint32_t rank = 0;
+  bool four_rows = false;  // gather4 or scatter4: coordinates are a column and four rows
   Space shared_space = Space::kShared;
   Address map, shared, barrier;
   Slot coordinates[TensorMap::kMaxRank];
@@ -25,6 +28,8 @@ struct TensorCopy {
   bool pair_signal = false;  // .cta_group::2
   bool reduces = false;
   ReduceOp op = ReduceOp::kAdd;
+
+  uint32_t num_coordinates() const { return four_rows ? 5 : rank; }
 };
 
 // A tensor box into shared memory of one CTA or more.
@@ -124,14 +129,15 @@ class TmaStoreOp final : public AsyncOp {
 };
 
 // Where a store's box begins: an H200 ends one that begins before the tensor as an illegal
-// instruction (measured in one and two dimensions). Loads may.
+// instruction (measured in one and two dimensions; that rows of scatter4 are treated alike is an
+// assumption). Loads may.
 void check_store_start(const TensorCopy& copy, const int32_t* start, int lane) {
-  for (uint32_t d = 0; d < copy.rank; ++d) {
-    if (start[d] >= 0) continue;
+  for (uint32_t i = 0; i < copy.num_coordinates(); ++i) {
+    if (start[i] >= 0) continue;
     throw Trap{"out-of-bounds",
                fmt::format("a tensor store from coordinate {} in dimension {}: a store's "
                            "coordinates must be 0 or more, as only its end may lie outside",
-                           start[d], d),
+                           start[i], copy.four_rows ? std::min(i, 1u) : i),
                lane};
   }
 }
@@ -144,8 +150,8 @@ TensorBox make_box(const Exec& exec, const Insn& insn, const TensorCopy& copy, b
                fmt::format("a {}d copy with a tensor map of rank {}", copy.rank, map->rank), lane};
   }
   std::array<int32_t, TensorMap::kMaxRank> start{};
-  for (uint32_t d = 0; d < copy.rank; ++d) {
-    start[d] = exec.lanes<int32_t>(copy.coordinates[d])[lane];
+  for (uint32_t i = 0; i < copy.num_coordinates(); ++i) {
+    start[i] = exec.lanes<int32_t>(copy.coordinates[i])[lane];
   }
   // Inside the tensor or not; measured on an H200, which ends such a copy as an illegal
   // instruction.
@@ -157,6 +163,9 @@ TensorBox make_box(const Exec& exec, const Insn& insn, const TensorCopy& copy, b
                lane};
   }
   if (store) check_store_start(copy, start.data(), lane);
+  if (copy.four_rows) {
+    return TensorBox(*map, start[0], std::span(start).subspan<1, 4>(), *exec.launch->memory);
+  }
   return TensorBox(*map, start, *exec.launch->memory);
 }
 
@@ -270,14 +279,15 @@ uint32_t take_rank(Decoder& decoder) {
   return rank;
 }
 
-void take_mode(Decoder& decoder) {
-  decoder.take("tile");
-  for (std::string_view word : {"tile::gather4", "tile::scatter4", "im2col", "im2col::w",
-                                "im2col::w::128", "im2col_no_offs"}) {
+void take_mode(Decoder& decoder, bool is_load, TensorCopy* copy) {
+  for (std::string_view word : {"im2col", "im2col::w", "im2col::w::128", "im2col_no_offs"}) {
     if (decoder.take(word)) {
-      decoder.fail("the mode ." + std::string(word) + " is not modelled: only .tile is");
+      decoder.fail("the mode ." + std::string(word) + " is not modelled: tiles and rows are");
     }
   }
+  copy->four_rows = decoder.take(is_load ? "tile::gather4" : "tile::scatter4");
+  if (copy->four_rows && copy->rank != 2) decoder.fail("four rows are of a .2d tensor");
+  if (!copy->four_rows) decoder.take("tile");
 }
 
 // [map, {coordinates}]
@@ -288,12 +298,13 @@ void take_tensor(Decoder& decoder, size_t i, TensorCopy* copy) {
   }
   copy->map = tensor_map_address(decoder, tensor.list[0]);
   const auto coordinates = decoder.elements(tensor.list[1]);
-  if (coordinates.size() != copy->rank) {
+  if (coordinates.size() != copy->num_coordinates()) {
     decoder.fail_syntax(std::to_string(coordinates.size()) + " coordinates of a " +
-                        std::to_string(copy->rank) + "d copy");
+                        (copy->four_rows ? "copy of four rows: a column and four are accepted"
+                                         : std::to_string(copy->rank) + "d copy"));
   }
-  for (uint32_t d = 0; d < copy->rank; ++d) {
-    copy->coordinates[d] = decoder.source(*coordinates[d], Type::kS32);
+  for (uint32_t i = 0; i < copy->num_coordinates(); ++i) {
+    copy->coordinates[i] = decoder.source(*coordinates[i], Type::kS32);
   }
 }
 
@@ -345,8 +356,9 @@ bool take_route(Decoder& decoder, TensorCopy* copy) {
 void decode_copy(Decoder& decoder, Insn& insn) {
   TensorCopy copy;
   copy.rank = take_rank(decoder);
-  take_mode(decoder);
-  if (take_route(decoder, &copy)) {
+  const bool is_load = take_route(decoder, &copy);
+  take_mode(decoder, is_load, &copy);
+  if (is_load) {
     decode_load(decoder, insn, copy);
   } else {
     decode_store(decoder, insn, copy);
@@ -356,8 +368,8 @@ void decode_copy(Decoder& decoder, Insn& insn) {
 void decode_reduce(Decoder& decoder, Insn& insn) {
   TensorCopy copy;
   copy.rank = take_rank(decoder);
-  take_mode(decoder);
   if (take_route(decoder, &copy)) decoder.fail("a tensor reduction is .global.shared::cta");
+  take_mode(decoder, false, &copy);
   copy.reduces = true;
   copy.op = take_reduce_op(decoder);
   if (copy.op == ReduceOp::kExchange) decoder.fail("a tensor reduction has no .exch");
@@ -367,7 +379,7 @@ void decode_reduce(Decoder& decoder, Insn& insn) {
 void decode_prefetch(Decoder& decoder, Insn& insn) {
   TensorCopy copy;
   copy.rank = take_rank(decoder);
-  take_mode(decoder);
+  take_mode(decoder, true, &copy);
   if (!decoder.take("L2") || decoder.take_space() != Space::kGlobal) {
     decoder.fail("a tensor prefetch is .L2.global");
   }

@@ -29,8 +29,7 @@ uint32_t rounded_to_tf32(uint32_t bits) {
 
 }  // namespace
 
-TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
-                     const GlobalMemory& memory)
+TensorBox::TensorBox(const TensorMap& map, int64_t first_element, uint64_t rows)
     : map_(map),
       element_bytes_(bytes_of(map.type)),
       row_bytes_(map.row_bytes()),
@@ -49,7 +48,6 @@ TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
     throw Trap{"bad-tensor-map",
                fmt::format("the box is {} bytes wide, which is no multiple of 16", row_bytes_)};
   }
-  const uint64_t rows = map.box_rows();  // at most 256^4
   if (rows * row_pitch_ > kMostSharedBytes) {
     throw Trap{"bad-tensor-map",
                fmt::format("a box of {} rows of {} bytes: at most {} bytes of shared memory are "
@@ -58,44 +56,64 @@ TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
   }
   bytes_ = static_cast<uint32_t>(rows * row_bytes_);
   // Dimension 0 of the rows: the same in all of them.
-  const int64_t size = static_cast<int64_t>(map.dims[0]), begin = start[0];
-  const int64_t width = map.box_elements(0);
-  first_ = static_cast<uint32_t>(std::clamp<int64_t>(-begin, 0, width));
-  last_ = static_cast<uint32_t>(std::clamp<int64_t>(size - begin, 0, width));
-  make_rows(start, memory);
+  const int64_t size = static_cast<int64_t>(map.dims[0]), width = map.box_elements(0);
+  first_ = static_cast<uint32_t>(std::clamp<int64_t>(-first_element, 0, width));
+  last_ = static_cast<uint32_t>(std::clamp<int64_t>(size - first_element, 0, width));
+  rows_.resize(rows, {.inside = run() != 0,
+                      .address = map.address +
+                                 static_cast<uint64_t>((first_element + first_) * element_bytes_)});
 }
 
-void TensorBox::make_rows(std::span<const int32_t> start, const GlobalMemory& memory) {
-  rows_.resize(map_.box_rows());
-  const int rank = static_cast<int>(map_.rank);
+TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
+                     const GlobalMemory& memory)
+    : TensorBox(map, start[0], map.box_rows()) {  // at most 256^4
   std::array<uint32_t, TensorMap::kMaxRank> at{};
-  uint64_t lowest = ~uint64_t{0}, highest = 0;
-  const uint64_t run = uint64_t{last_ > first_ ? last_ - first_ : 0} * element_bytes_;
   for (Row& row : rows_) {
-    row.inside = run != 0;
-    uint64_t address = map_.address + (int64_t{start[0]} + first_) * element_bytes_;
-    for (int d = 1; d < rank; ++d) {
-      const int64_t coordinate = int64_t{start[d]} + int64_t{at[d]} * map_.element_strides[d];
-      row.inside &= coordinate >= 0 && coordinate < static_cast<int64_t>(map_.dims[d]);
-      address += static_cast<uint64_t>(coordinate) * map_.strides[d];
+    for (uint32_t d = 1; d < map_.rank; ++d) {
+      move(row, d, int64_t{start[d]} + int64_t{at[d]} * map_.element_strides[d]);
     }
-    if (row.inside) {
-      row.address = address;
-      lowest = std::min(lowest, address);
-      highest = std::max(highest, address);
-    }
+    const int rank = static_cast<int>(map_.rank);
     for (int d = 1; d < rank && ++at[d] == map_.box_elements(d); ++d) at[d] = 0;
   }
+  find_rows(memory);
+}
+
+TensorBox::TensorBox(const TensorMap& map, int32_t column, std::span<const int32_t> rows,
+                     const GlobalMemory& memory)
+    : TensorBox(map, column, rows.size()) {
+  if (map.rank != 2 || map.box_rows() != 1) {
+    throw Trap{
+        "bad-tensor-map",
+        fmt::format("rows of a tensor by a map of rank {} whose box has {} of them: a map of "
+                    "rank 2 with a box of one row is accepted",
+                    map.rank, map.box_rows())};
+  }
+  for (size_t i = 0; i < rows.size(); ++i) move(rows_[i], 1, rows[i]);
+  find_rows(memory);
+}
+
+void TensorBox::move(Row& row, uint32_t dimension, int64_t coordinate) const {
+  row.inside &= coordinate >= 0 && coordinate < static_cast<int64_t>(map_.dims[dimension]);
+  row.address += static_cast<uint64_t>(coordinate) * map_.strides[dimension];
+}
+
+void TensorBox::find_rows(const GlobalMemory& memory) {
+  uint64_t lowest = ~uint64_t{0}, highest = 0;
+  for (const Row& row : rows_) {
+    if (!row.inside) continue;
+    lowest = std::min(lowest, row.address);
+    highest = std::max(highest, row.address);
+  }
   if (lowest > highest) return;  // all outside
-  std::byte* whole = memory.find(lowest, highest - lowest + run);
+  std::byte* whole = memory.find(lowest, highest - lowest + run());
   for (Row& row : rows_) {
     if (!row.inside) continue;
-    row.host = whole != nullptr ? whole + (row.address - lowest) : memory.find(row.address, run);
+    row.host = whole != nullptr ? whole + (row.address - lowest) : memory.find(row.address, run());
     if (row.host == nullptr) {
       throw Trap{"out-of-bounds",
                  fmt::format("a tensor copy touches {} bytes at 0x{:x}: {}. The tensor map says "
                              "base 0x{:x}, {} dimensions, sizes {} x {} ...",
-                             run, row.address, memory.describe(row.address), map_.address,
+                             run(), row.address, memory.describe(row.address), map_.address,
                              map_.rank, map_.dims[0], map_.dims[1])};
     }
   }
@@ -180,18 +198,17 @@ void TensorBox::store(uint32_t begin, uint32_t end, const std::byte* buffer,
 
 void TensorBox::for_runs(uint32_t begin, uint32_t end,
                          const std::function<void(uint64_t, uint64_t)>& f) const {
-  const uint64_t run = uint64_t{last_ > first_ ? last_ - first_ : 0} * element_bytes_;
   uint64_t address = 0, bytes = 0;
   for (uint32_t r = begin; r < end; ++r) {
     const Row& row = rows_[r];
     if (row.host == nullptr) continue;
     if (bytes != 0 && address + bytes == row.address) {
-      bytes += run;
+      bytes += run();
       continue;
     }
     if (bytes != 0) f(address, bytes);
     address = row.address;
-    bytes = run;
+    bytes = run();
   }
   if (bytes != 0) f(address, bytes);
 }

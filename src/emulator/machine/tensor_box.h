@@ -1,5 +1,6 @@
 // Boxes of tensors to and from shared memory ("Tensor Access Modes", "Tiled Mode", "Swizzling
-// Modes"; PTX ISA 5.5.2, 5.5.3, 5.5.7).
+// Modes"; PTX ISA 5.5.2, 5.5.3, 5.5.7), and four rows of a matrix as one box ("Tiled Mode": its
+// scatter and gather modes).
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,10 @@ class TensorBox {
   // its allocation, for a box that no shared memory holds, and for layouts that are not modelled
   // (interleaved ones). The map is one that TensorMap::check accepts.
   TensorBox(const TensorMap& map, std::span<const int32_t> start, const GlobalMemory& memory);
+  // Rows of a matrix, each from the same column on, which follow each other in shared memory. The
+  // map's box is one row.
+  TensorBox(const TensorMap& map, int32_t column, std::span<const int32_t> rows,
+            const GlobalMemory& memory);
 
   uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }
   uint32_t bytes() const { return bytes_; }
@@ -51,8 +56,14 @@ class TensorBox {
     std::byte* host = nullptr;  // of element `first`; null when all of the row is outside
     uint64_t address = 0;
   };
+  // Of so many rows that begin at an element of dimension 0; they are to be placed and found.
+  TensorBox(const TensorMap& map, int64_t first_element, uint64_t rows);
   uint32_t swizzled(uint32_t offset) const { return offset ^ (offset >> shift_ & mask_); }
-  void make_rows(std::span<const int32_t> start, const GlobalMemory& memory);
+  // The bytes of a row that lie in the tensor.
+  uint64_t run() const { return uint64_t{last_ > first_ ? last_ - first_ : 0} * element_bytes_; }
+  // Goes to a coordinate of a dimension above 0.
+  void move(Row& row, uint32_t dimension, int64_t coordinate) const;
+  void find_rows(const GlobalMemory& memory);
   void fill(std::byte* row, uint32_t begin, uint32_t end) const;
   void build_row(const Row& row, std::byte* out) const;
   void convert(std::byte* row) const;

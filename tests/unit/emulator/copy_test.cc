@@ -458,15 +458,31 @@ TEST(TensorCopy, ABoxBeginsAtAMultipleOfSixteenBytes) {
   }
 }
 
-TEST(TensorCopy, ModesThatAreNotModelledAreNamed) {
-  try {
-    PtxProgram p(
-        "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4"
-        ".mbarrier::complete_tx::bytes [%r1], [%d1, {%r1, %r1, %r1, %r1, %r1}], [%r2];\n");
-    p.launch(p.buffer("out", 16));
-    FAIL() << "accepted";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("gather4"), std::string::npos) << error.what();
+TEST(TensorCopy, ModesThatAreNotTakenAreNamed) {
+  struct Case {
+    const char *statement, *words;
+  };
+  for (const Case& c : {Case{"cp.async.bulk.tensor.3d.shared::cta.global.im2col"
+                             ".mbarrier::complete_tx::bytes [%r1], [%d1, {%r1, %r1, %r1}], [%r2], "
+                             "{%h1}",
+                             "the mode .im2col is not modelled"},
+                        Case{"cp.async.bulk.tensor.3d.shared::cta.global.tile::gather4"
+                             ".mbarrier::complete_tx::bytes [%r1], [%d1, {%r1, %r1, %r1, %r1, "
+                             "%r1}], [%r2]",
+                             "four rows are of a .2d tensor"},
+                        Case{"cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4"
+                             ".mbarrier::complete_tx::bytes [%r1], [%d1, {%r1, %r1}], [%r2]",
+                             "2 coordinates of a copy of four rows: a column and four"},
+                        Case{"cp.async.bulk.tensor.2d.global.shared::cta.tile::gather4.bulk_group "
+                             "[%d1, {%r1, %r1, %r1, %r1, %r1}], [%r1]",
+                             "tile::gather4"}}) {
+    try {
+      PtxProgram p(std::string(c.statement) + ";\n");
+      p.launch(p.buffer("out", 16));
+      ADD_FAILURE() << c.statement << ": accepted";
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(c.words), std::string::npos) << error.what();
+    }
   }
 }
 

@@ -66,6 +66,20 @@ TEST(Target, HasTheInstructionsOfItsArchitecture) {
     EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_100", body)), "sm_100a")) << body;
     EXPECT_EQ(problem("emulated:b200", module_text("sm_100f", body)), "") << body;
   }
+  // Into a CTA's own shared memory alone, four rows come without a letter.
+  const std::string rows = ".reg .b32 %r<2>; .reg .b64 %d; cp.async.bulk.tensor.2d.";
+  const std::string load =
+      ".global.tile::gather4.mbarrier::complete_tx::bytes [%r0], "
+      "[%d, {%r1, %r1, %r1, %r1, %r1}], [%r1];";
+  const std::string own = rows + "shared::cta" + load, any = rows + "shared::cluster" + load;
+  EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_90", own)), "sm_100 or higher"));
+  EXPECT_EQ(problem("emulated:b200", module_text("sm_100", own)), "");
+  EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_100", any)), "sm_100a"));
+  EXPECT_EQ(problem("emulated:b200", module_text("sm_100f", any)), "");
+  const std::string scatter = rows +
+                              "global.shared::cta.tile::scatter4.bulk_group "
+                              "[%d, {%r1, %r1, %r1, %r1, %r1}], [%r0];";
+  EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_100", scatter)), "sm_100a"));
   const char* random = ".reg .b32 %r<2>; cvt.rs.f16x2.f32 %r0, %f1, %f2, %r1;";
   for (const char* target : {"sm_90", "sm_100", "sm_100f"}) {
     EXPECT_TRUE(names(problem("emulated:b200", module_text(target, random)), "sm_100a, sm_103a"))

@@ -234,5 +234,36 @@ TEST(Reduce, RoundsAsTheHardware) {
   EXPECT_EQ(find_reducer(ReduceOp::kAnd, Type::kF32, false).apply, nullptr);
 }
 
+// Four rows of a matrix follow each other; the swizzle goes by where they lie, not by which rows
+// they are.
+TEST_F(TensorBoxTest, RowsAreGatheredAndScattered) {
+  std::vector<uint32_t> data(8 * 8);
+  for (uint32_t i = 0; i < data.size(); ++i) data[i] = i;
+  const TensorMap map = make(TensorType::kU32, 8, data, 8, 1, TmaSwizzle::k32B);
+  const int32_t rows[] = {6, -1, 2, 6};
+  const TensorBox box(map, 0, rows, memory_);
+  EXPECT_EQ(box.rows(), 4u);
+  EXPECT_EQ(box.bytes(), 128u);
+  std::vector<uint32_t> shared(64, ~0u);
+  box.load(0, 4, reinterpret_cast<std::byte*>(shared.data()), 128);
+  const uint32_t* lines = shared.data() + 32;
+  for (uint32_t i = 0; i < 8; ++i) {  // line 1 of 128 bytes: halves of each row change places
+    EXPECT_EQ(lines[i ^ 4], 48 + i);
+    EXPECT_EQ(lines[8 + i], 0u);
+    EXPECT_EQ(lines[16 + (i ^ 4)], 16 + i);
+    EXPECT_EQ(lines[24 + (i ^ 4)], 48 + i);
+  }
+  std::vector<uint32_t> buffer(32);
+  for (uint32_t i = 0; i < 32; ++i) buffer[i] = 100 + i;
+  box.store(0, 4, reinterpret_cast<const std::byte*>(buffer.data()), nullptr);
+  std::memcpy(data.data(), memory_.find(map.address, 256), 256);
+  EXPECT_EQ(data[16], 116u);
+  EXPECT_EQ(data[48], 124u);  // the later of two
+  EXPECT_EQ(data[8], 8u);
+  TensorMap tall = map;
+  tall.box[1] = 4;
+  EXPECT_THROW(TensorBox(tall, 0, rows, memory_), Trap);
+}
+
 }  // namespace
 }  // namespace ptxemu
