@@ -8,7 +8,7 @@ import itertools
 import torch
 
 from ._calls import shown, sink_gradient
-from ._gathered import exchange_of, with_zeros, without
+from ._gathered import exchange_of, terms_of, with_zeros, without
 from ._partition import Chunk
 from ._parts import parts_of
 
@@ -51,6 +51,11 @@ def _gathers(exchange, k, v):
     return [(heads, exchange.gather((k[:, :, heads], v[:, :, heads]))) for heads in _slices(k.shape[2], exchange)]
 
 
+def _own_parts(problem, exchange):
+    """This rank's Parts, of the rows of keys that the exchange gives it."""
+    return [part._replace(keys=exchange.place(part.keys)) for part in _parts(problem, problem.ranks.rank)]
+
+
 def _unseeing(problem, parts):
     """Ranges of this rank's rows that are of no Part."""
     return without([(0, problem.partition.local_seqlen)], [part.queries for part in parts])
@@ -58,12 +63,13 @@ def _unseeing(problem, parts):
 
 def forward(problem, q, k, v, sink):
     """(out, lse, what the backward needs)."""
-    group, parts = q.shape[2] // k.shape[2], _parts(problem, problem.ranks.rank)
+    group, exchange = q.shape[2] // k.shape[2], exchange_of(problem)
+    parts = _own_parts(problem, exchange)
     out = with_zeros(q.new_empty((*q.shape[:3], v.shape[3])), _unseeing(problem, parts))
     lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
     if sink is not None:
         lse.copy_(sink.float()[None, :, None].expand_as(lse))
-    for heads, wait in _gathers(exchange_of(problem), k, v):
+    for heads, wait in _gathers(exchange, k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)
         for part in parts:
@@ -75,14 +81,14 @@ def forward(problem, q, k, v, sink):
 def backward(problem, saved, dout, dlse, shapes):
     """(dq, dk, dv, dsink)"""
     q, k, v, sink, out, lse = saved
-    group, parts = q.shape[2] // k.shape[2], _parts(problem, problem.ranks.rank)
+    group, exchange, received = q.shape[2] // k.shape[2], exchange_of(problem), []
+    parts = _own_parts(problem, exchange)
     dq = with_zeros(q.new_empty(q.shape), _unseeing(problem, parts))
-    exchange, received = exchange_of(problem), []
     written, added = _written_and_added(parts)
     for heads, wait in _gathers(exchange, k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)
-        sums = exchange.terms((keys, values), [part.keys for part in written])
+        sums = terms_of((keys, values), [part.keys for part in written])
 
         def differentiate(part, into=None):
             dq[:, part.queries, mine], *terms = problem.attention.backward_part(

@@ -51,20 +51,20 @@ class AllKeys(NamedTuple):
 
     in_slices = True  # so much moves that it is worth it to compute some heads while others are on their way
 
+    def place(self, tokens):
+        """Where a slice of tokens that this rank has or takes lies among the rows of what `gather` gives."""
+        return tokens
+
     def gather(self, tensors):
-        """A function that waits for (batch, seqlen, heads, head_dim) of every rank's tokens, for each of tensors (batch, seqlen / world_size, heads, head_dim)."""
+        """A function that waits for (batch, rows, heads, head_dim), here of every rank's tokens, for each of tensors (batch, seqlen / world_size, heads,
+        head_dim)."""
         shapes = [tensor.shape[2:] for tensor in tensors]
         wait = self.ranks.all_gather(packed(tensors))
         return lambda: unpacked(to_whole(wait(), self.partition), shapes)
 
-    def terms(self, like, written):
-        """What `scatter` takes, float32 and of the shapes of `like`, which `gather` gave: 0 in rows that this rank has or takes, but for slices that are to be
-        `written`."""
-        return _terms(like, without([(0, self.partition.seqlen)], written))
-
     def scatter(self, terms, dtype):
-        """A function that waits for (batch, seqlen / world_size, heads, head_dim) for each of the terms (batch, seqlen, heads, head_dim): what every rank has of
-        this rank's tokens, added in the order of the other ranks, its own last, and rounded."""
+        """A function that waits for (batch, seqlen / world_size, heads, head_dim) for each of the `terms_of` what `gather` gave: what every rank has of this
+        rank's tokens, added in the order of the other ranks, its own last, and rounded."""
         shapes = [tensor.shape[2:] for tensor in terms]
         wait = self.ranks.all_to_all(to_boxes(terms, self.partition, self.ranks))
 
@@ -84,26 +84,31 @@ class SeenKeys(NamedTuple):
 
     in_slices = False
 
+    def place(self, tokens):
+        """As AllKeys.place."""
+        row = 0
+        for first, end in self._held():
+            if first <= tokens.start and tokens.stop <= end:
+                return slice(row + tokens.start - first, row + tokens.stop - first)
+            row += end - first
+        raise AssertionError(f"rank {self.ranks.rank} has not all of {tokens}")
+
     def gather(self, tensors):
-        """As AllKeys.gather; rows that this rank neither has nor takes are not set."""
-        whole = [tensor.new_empty((len(tensor), self.partition.seqlen, *tensor.shape[2:])) for tensor in tensors]
+        """As AllKeys.gather, of the tokens that this rank has or takes."""
+        rows = sum(end - first for first, end in self._held())
+        held = [tensor.new_empty((len(tensor), rows, *tensor.shape[2:])) for tensor in tensors]
         for chunk in self._mine():
-            for place, tensor in zip(whole, tensors):
-                copy(place[:, chunk.tokens], tensor[:, chunk.slots])
-        wait = self._exchange(whole, self._for_others(), self._from_others())
+            for into, tensor in zip(held, tensors):
+                copy(into[:, self.place(chunk.tokens)], tensor[:, chunk.slots])
+        wait = self._exchange(held, self._for_others(), self._from_others())
 
         def received():
             for chunk, pieces in wait():
-                for place, piece in zip(whole, pieces):
-                    copy(place[:, chunk.tokens], piece)
-            return whole
+                for into, piece in zip(held, pieces):
+                    copy(into[:, self.place(chunk.tokens)], piece)
+            return held
 
         return received
-
-    def terms(self, like, written):
-        """As AllKeys.terms."""
-        rows = _joined([*self.taken[self.ranks.rank], *((chunk.start, chunk.tokens.stop) for chunk in self._mine())])
-        return _terms(like, without(rows, written))
 
     def scatter(self, terms, dtype):
         """As AllKeys.scatter, its own first; the sums take their place."""
@@ -112,17 +117,21 @@ class SeenKeys(NamedTuple):
         def received():
             for chunk, pieces in wait():  # in the order of ranks
                 for total, piece in zip(terms, pieces):
-                    total[:, chunk.tokens] += piece
+                    total[:, self.place(chunk.tokens)] += piece
             made = [total.new_empty((len(total), self.partition.local_seqlen, *total.shape[2:]), dtype=dtype) for total in terms]
             for chunk in self._mine():
-                for place, total in zip(made, terms):
-                    place[:, chunk.slots] = total[:, chunk.tokens]
+                for gradient, total in zip(made, terms):
+                    gradient[:, chunk.slots] = total[:, self.place(chunk.tokens)]
             return made
 
         return received
 
     def _mine(self):
         return self.partition.chunks(self.ranks.rank)
+
+    def _held(self):
+        """Ranges of the tokens that this rank has or takes, ascending and apart: their rows lie one behind the other."""
+        return _joined([*self.taken[self.ranks.rank], *((chunk.start, chunk.tokens.stop) for chunk in self._mine())])
 
     def _for_others(self):
         """For each rank what it takes of this rank's Chunks."""
@@ -138,7 +147,7 @@ class SeenKeys(NamedTuple):
     def _exchange(self, tensors, given, taken):
         """A function that waits for (Chunk, the tensors' rows of its tokens) of each Chunk in `taken`, while rows of those in given[r] go to rank r."""
         shapes = [tensor.shape[2:] for tensor in tensors]
-        pieces = [packed([tensor[:, chunk.tokens] for tensor in tensors]) for of_rank in given for chunk in of_rank]
+        pieces = [packed([tensor[:, self.place(chunk.tokens)] for tensor in tensors]) for of_rank in given for chunk in of_rank]
         nothing = tensors[0].new_empty((len(tensors[0]), 0, features_of(tensors)))
         send = torch.cat(pieces or [nothing], 1).movedim(1, 0).contiguous()
         wait = self.ranks.all_to_all_rows(send, [_length(of_rank) for of_rank in given], [_length(of_rank) for of_rank in taken])
@@ -155,8 +164,9 @@ def _length(chunks):
     return sum(chunk.length for chunk in chunks)
 
 
-def _terms(like, ranges):
-    return [with_zeros(torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device), ranges) for tensor in like]
+def terms_of(gathered, written):
+    """Sums of gradients, float32 and of the shapes of what `gather` gave: 0, but in slices of rows that are to be `written`."""
+    return [with_zeros(torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device), without([(0, tensor.shape[1])], written)) for tensor in gathered]
 
 
 def with_zeros(made, ranges):
