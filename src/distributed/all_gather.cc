@@ -21,7 +21,7 @@ std::vector<AttentionProblem> calls_of(const ShardedProblem& p) {
                         .heads_kv = p.slice_heads_kv(),
                         .local_seqlen = p.partition.local_seqlen(),
                         .dq_heads = rounds_dq(p.whole) ? p.slice_heads_q() : p.whole.heads_q,
-                        .key_rows = p.whole.seqlen_k};
+                        .key_rows = p.held_tokens().rows()};
   std::vector<AttentionProblem> calls;
   for (const Part& part : parts_of(p)) calls.push_back(problem_of(in_floats, part, heads));
   return calls;
@@ -46,8 +46,8 @@ class Operands {
     const Part& part = gather_.parts()[index];
     return {.call = index,
             .q = q_.row(part.first_query),
-            .k = Gather::rows_of(k_, whole_.head_dim).row(part.first_key),
-            .v = Gather::rows_of(v_, whole_.head_dim_v).row(part.first_key),
+            .k = Gather::rows_of(k_, whole_.head_dim).row(gather_.key_row(0, part.first_key)),
+            .v = Gather::rows_of(v_, whole_.head_dim_v).row(gather_.key_row(0, part.first_key)),
             .out = out_.row(part.first_query),
             .sink = gather_.own(Place::kSink, size_of(whole_.sink_dtype))};
   }

@@ -20,10 +20,11 @@ struct HeadDeal {
   int64_t first_of(int rank) const { return first + rank / ranks_per_head * apart; }
 };
 
-// A tensor (batch, seqlen, heads, dim): this rank's tokens of all heads, and all tokens of some.
+// A tensor (batch, seqlen, heads, dim): this rank's tokens of all heads, and all tokens of some, or
+// of them those that it has or takes (HeldTokens).
 struct RowTensor {
   Address shard;  // (batch, local_seqlen, deal.heads, dim)
-  Address whole;  // (batch, seqlen, deal.taken, dim)
+  Address whole;  // (batch, held rows, deal.taken, dim)
   HeadDeal deal;
   int64_t head_bytes = 0;  // of a head's row
 
@@ -86,7 +87,13 @@ class ExchangeBuilder {
   int64_t taken_by(int rank) const;
 
   const ShardedProblem& problem_;
+  // Of a token in the whole's tensor of rows.
+  int64_t whole_row(int64_t sequence, int64_t token) const {
+    return sequence * held_.rows() + held_.row(token);
+  }
+
   int64_t batch_, seqlen_, local_;
+  HeldTokens held_;
   std::vector<std::vector<Chunk>> chunks_;  // of each rank
   // By ranks: of their chunks what this rank takes, of this rank's what they take.
   std::vector<std::vector<Chunk>> of_peer_, for_peer_;

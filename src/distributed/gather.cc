@@ -35,7 +35,11 @@ std::vector<Part> parts_of(const ShardedProblem& p) {
 }
 
 Gather::Gather(const ShardedProblem& problem, int slice, int64_t first_byte)
-    : room(Place::kWhole, first_byte), p_(problem), slice_(slice), parts_(parts_of(problem)) {}
+    : room(Place::kWhole, first_byte),
+      p_(problem),
+      held_(problem.held_tokens()),
+      slice_(slice),
+      parts_(parts_of(problem)) {}
 
 Address Gather::own(Place place, int64_t bytes) const {
   return {place, static_cast<size_t>(slice_ * p_.slice_heads_q() * bytes)};
@@ -101,7 +105,8 @@ CopyStep Gather::lse_copy(const Part& part, Address of_part, Place lse, int64_t 
 }
 
 KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, int64_t dim)
-    : p_(problem),
+    : gather_(gather),
+      p_(problem),
       tensor_(gather.keys(shard, dim, DType::kF32)),
       sums_(Gather::rows_of(tensor_, dim)),
       written_{keys_of(gather.parts().front())},
@@ -114,24 +119,25 @@ KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, i
   if (puts_aside_) written_.push_back(second);
   twice_ = puts_aside_ ? both : second;
   if (twice_.begin >= twice_.end) return;
-  const int64_t rows = row(p_.outer() - 1, twice_.end - twice_.begin);
+  const int64_t rows = gather.rows_of_sequence() * (p_.outer() - 1) + twice_.end - twice_.begin;
   terms_.at = gather.room.take(rows * sums_.columns * kFloat);
 }
 
 Address KeyTerms::place(const Part& part, bool is_first) const {
-  return is_first || puts_aside_ ? sums_.row(part.first_key) : terms_.at;
+  return is_first || puts_aside_ ? sums_.row(gather_.key_row(0, part.first_key)) : terms_.at;
 }
 
 void KeyTerms::prepare(std::vector<Work>& works) const {
+  if (p_.is_packed()) {  // a call writes no row behind the last sequence
+    zero_rows(sums_, 0, gather_.rows(), works);
+    zero_rows(terms_, 0, twice_.end - twice_.begin, works);
+    return;
+  }
   for (int64_t b = 0; b < p_.outer(); ++b) {
-    if (p_.is_packed()) {  // a call writes no row behind the last sequence
-      zero_rows(sums_, row(b, 0), row(b + 1, 0), works);
-      zero_rows(terms_, row(b, 0), row(b, twice_.end - twice_.begin), works);
-      continue;
-    }
     for (const Chunk& own : p_.partition.chunks(p_.rank)) {
       for (const KeyRange& unseen : without({own.start, own.start + own.length}, written_)) {
-        zero_rows(sums_, row(b, unseen.begin), row(b, unseen.end), works);
+        const int64_t row = gather_.key_row(b, unseen.begin);
+        zero_rows(sums_, row, row + unseen.end - unseen.begin, works);
       }
     }
   }
@@ -141,15 +147,15 @@ void KeyTerms::put_aside(std::vector<Work>& works) const {
   if (!puts_aside_ || twice_.begin >= twice_.end) return;
   const int64_t bytes = sums_.columns * kFloat;
   for (int64_t b = 0; b < p_.outer(); ++b) {
-    works.push_back(copy_step(sums_.row(row(b, twice_.begin)), bytes, terms_.row(row(b, 0)), bytes,
-                              bytes, twice_.end - twice_.begin));
+    works.push_back(copy_step(sums_.row(gather_.key_row(b, twice_.begin)), bytes, terms_of(b),
+                              bytes, bytes, twice_.end - twice_.begin));
   }
 }
 
 void KeyTerms::add(std::vector<Work>& works) const {
   if (twice_.begin >= twice_.end) return;
   for (int64_t b = 0; b < p_.outer(); ++b) {
-    works.push_back(add_step(terms_.row(row(b, 0)), sums_.row(row(b, twice_.begin)),
+    works.push_back(add_step(terms_of(b), sums_.row(gather_.key_row(b, twice_.begin)),
                              twice_.end - twice_.begin, sums_.columns));
   }
 }

@@ -21,14 +21,18 @@ class Gather {
 
   const std::vector<Part>& parts() const { return parts_; }
   int64_t local_rows() const { return p_.outer() * p_.partition.local_seqlen(); }
-  // Of the whole.
-  int64_t rows() const { return p_.outer() * p_.partition.seqlen(); }
+  // Of keys: those of every sequence that the rank has or takes.
+  int64_t rows() const { return p_.outer() * rows_of_sequence(); }
+  int64_t rows_of_sequence() const { return held_.rows(); }
+  int64_t key_row(int64_t sequence, int64_t token) const {
+    return sequence * rows_of_sequence() + held_.row(token);
+  }
 
   // This slice's of a vector with so many bytes a query head.
   Address own(Place place, int64_t bytes) const;
   // And of the rank's q, out and their gradients.
   Rows queries(Place place, int64_t dim, DType type) const;
-  // Every rank has the slice's key heads of the whole sequence.
+  // The slice's key heads of the tokens that the rank has or takes.
   RowTensor keys(Place shard, int64_t dim, DType type);
   static Rows rows_of(const RowTensor& tensor, int64_t dim);
 
@@ -51,13 +55,15 @@ class Gather {
   CopyStep lse_copy(const Part& part, Address of_part, Place lse, int64_t b) const;
 
   const ShardedProblem& p_;
+  HeldTokens held_;
   int slice_;
   std::vector<Part> parts_;
 };
 
-// f32 terms of dk or dv over the keys of the whole, from one or two parts, of which the first has
-// the most keys. Its call writes the sums themselves; so does the second one's where it sees keys
-// that the first does not: what it would overwrite is put aside before and added behind.
+// f32 terms of dk or dv over the keys that the rank has or takes, from one or two parts, of which
+// the first has the most keys. Its call writes the sums themselves; so does the second one's where
+// it sees keys that the first does not: what it would overwrite is put aside before and added
+// behind.
 class KeyTerms {
  public:
   KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, int64_t dim);
@@ -73,10 +79,12 @@ class KeyTerms {
   void add(std::vector<Work>& works) const;
 
  private:
-  int64_t row(int64_t sequence, int64_t key) const {
-    return sequence * p_.partition.seqlen() + key;
+  // Where what is put aside of a sequence, or what a second call writes, begins.
+  Address terms_of(int64_t sequence) const {
+    return terms_.row(sequence * gather_.rows_of_sequence());
   }
 
+  const Gather& gather_;
   const ShardedProblem& p_;
   RowTensor tensor_;
   Rows sums_;

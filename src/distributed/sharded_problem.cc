@@ -89,6 +89,21 @@ std::string bound(bool is_bounded, int64_t keys) {
   return is_bounded ? fmt::format("{}", keys) : "any number of";
 }
 
+// The same tokens by ranges that ascend and do not touch.
+std::vector<KeyRange> joined(std::vector<KeyRange> ranges) {
+  std::ranges::sort(ranges, {}, &KeyRange::begin);
+  std::vector<KeyRange> all;
+  for (const KeyRange& range : ranges) {
+    if (range.begin >= range.end) continue;
+    if (!all.empty() && range.begin <= all.back().end) {
+      all.back().end = std::max(all.back().end, range.end);
+    } else {
+      all.push_back(range);
+    }
+  }
+  return all;
+}
+
 // Whether an all-gather moves less than half of what an all-to-all does, in the direction in which
 // it moves more: a backward, where terms of dk and dv are f32 and the all-to-all moves twice what
 // its forward does. In numbers of the inputs' type, d + dv of them a row.
@@ -210,17 +225,34 @@ std::vector<Part> ShardedProblem::parts(int of_rank) const {
 
 std::vector<KeyRange> ShardedProblem::taken_tokens(int of_rank) const {
   if (method != ContextMethod::kAllGather) return {{0, partition.seqlen()}};
-  std::vector<KeyRange> taken;
-  for (const Part& part : parts(of_rank)) {  // chunks ascend, and what they see does
-    const KeyRange keys{part.first_key, part.first_key + part.keys};
-    if (part.keys == 0) continue;
-    if (!taken.empty() && keys.begin <= taken.back().end) {
-      taken.back().end = std::max(taken.back().end, keys.end);
-    } else {
-      taken.push_back(keys);
-    }
+  std::vector<KeyRange> seen;
+  for (const Part& part : parts(of_rank)) {
+    seen.push_back({part.first_key, part.first_key + part.keys});
   }
-  return taken;
+  return joined(std::move(seen));
+}
+
+HeldTokens ShardedProblem::held_tokens() const {
+  std::vector<KeyRange> held = taken_tokens(rank);
+  for (const Chunk& chunk : partition.chunks(rank)) {
+    held.push_back({chunk.start, chunk.start + chunk.length});
+  }
+  return HeldTokens(joined(std::move(held)));
+}
+
+int64_t HeldTokens::rows() const {
+  int64_t rows = 0;
+  for (const KeyRange& range : ranges_) rows += range.end - range.begin;
+  return rows;
+}
+
+int64_t HeldTokens::row(int64_t token) const {
+  int64_t row = 0;
+  for (const KeyRange& range : ranges_) {
+    if (token < range.end) return row + std::max<int64_t>(token - range.begin, 0);
+    row += range.end - range.begin;
+  }
+  return row;
 }
 
 std::vector<Chunk> ShardedProblem::taken_chunks(int taker, int holder) const {

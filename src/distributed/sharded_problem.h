@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "distributed/parts.h"
@@ -22,6 +23,20 @@ struct ContextOptions {
   SequenceLayout layout = SequenceLayout::kZigzag;
   int num_threads = 0;  // CPU; 0: as many as the device has
   int slices = 0;       // 0: the plan decides
+};
+
+// Tokens of a sequence that a rank has room for in tensors of keys: their rows lie one range behind
+// the other.
+class HeldTokens {
+ public:
+  explicit HeldTokens(std::vector<KeyRange> ranges) : ranges_(std::move(ranges)) {}
+
+  int64_t rows() const;
+  // Of a token that is held; those of its range follow each other.
+  int64_t row(int64_t token) const;
+
+ private:
+  std::vector<KeyRange> ranges_;  // ascending and apart
 };
 
 struct ShardedProblem {
@@ -47,6 +62,8 @@ struct ShardedProblem {
   // Which of the whole's tokens a rank takes of others', ranges that ascend and do not touch: all,
   // or by all-gather the keys that its queries may see.
   std::vector<KeyRange> taken_tokens(int rank) const;
+  // Those that this rank has or takes.
+  HeldTokens held_tokens() const;
   // What of the holder's chunks the taker takes.
   std::vector<Chunk> taken_chunks(int taker, int holder) const;
   // What every rank says alike: the problem, the method, the layout and the slices.

@@ -324,6 +324,12 @@ TEST(Programs, OfAWindowCopyLittle) {
     EXPECT_EQ(added,
               both * (rank == 0 ? 5 : 5 + 5));  // what the other rank sees, and what is put aside
     EXPECT_EQ(aside, rank == 0 ? 0 : both * 5 * row);
+    // k, v and their f32 gradients of 24 tokens and five of the other rank (rank 1's five between
+    // its chunks are its own), what is put aside, dq, lse of two parts.
+    const int64_t held = 24 + 5, numbers = 2 * 16;
+    const int64_t least = held * numbers * (2 * 2 + 2 * 4) + (rank == 0 ? 0 : both * 5 * row);
+    EXPECT_GE(made.whole_bytes, least);
+    EXPECT_LT(made.whole_bytes, least + 24 * (numbers * 4 + 2 * 4) + 16 * 256);
   }
 }
 
@@ -346,6 +352,21 @@ TEST(Programs, OfSlicesReceiveAsMuch) {
     EXPECT_EQ(exchanges_of(forward(problem(4)).program).size(), gathers ? 4u : 6u);
     EXPECT_EQ(exchanges_of(backward(problem(4)).program).size(), 6u);
   }
+}
+
+// Tokens 4 to 8 and 20 to 30, then none between.
+TEST(ShardedProblem, HeldTokensLieOneRangeBehindTheOther) {
+  const HeldTokens held({{4, 8}, {20, 30}});
+  EXPECT_EQ(held.rows(), 14);
+  EXPECT_EQ(held.row(4), 0);
+  EXPECT_EQ(held.row(7), 3);
+  EXPECT_EQ(held.row(20), 4);
+  EXPECT_EQ(held.row(29), 13);
+  // By all-to-all all tokens are held.
+  const ShardedProblem all =
+      ShardedProblem::make(whole_problem(8, 8), {ContextMethod::kAllToAll}, 1, 2);
+  EXPECT_EQ(all.held_tokens().rows(), 48);
+  EXPECT_EQ(all.held_tokens().row(17), 17);
 }
 
 // Of a rank's 3 most heads_kv and 2 (P - 1) / P n (heads_q + heads_kv) numbers, the first are less
