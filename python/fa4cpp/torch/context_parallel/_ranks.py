@@ -3,7 +3,7 @@
 Every exchange here only moves bytes. The ranks that receive terms of a sum add them, in an order that is fixed, so that sums have the same bits in every run,
 whichever way a transport would have taken.
 
-What a rank has for itself stays where it is: NCCL would send it to the rank itself, at a fraction of the rate at which the GPU copies.
+What a rank has for itself takes no part in an exchange.
 """
 
 import torch
