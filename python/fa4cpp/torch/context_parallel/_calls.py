@@ -98,33 +98,49 @@ class Sums:
 
     def __init__(self, q, head_dim_v, chunks, sink):
         batch, seqlen, heads, _ = q.shape
-        self.out = q.new_zeros((batch, seqlen, heads, head_dim_v), dtype=torch.float32)  # of rows that no part sees too
-        self._part = torch.empty_like(self.out)
-        self._rows = [chunk.slots for chunk in chunks]
-        # A sink is a part that saw one key, whose value is 0.
-        self._lses = [q.new_full((batch, heads, chunk.length), -torch.inf, dtype=torch.float32) for chunk in chunks]
-        if sink is not None:
-            for lse in self._lses:
-                lse.copy_(sink.float()[None, :, None].expand_as(lse))
+        self._out, self._part = (q.new_empty((batch, seqlen, heads, head_dim_v), dtype=torch.float32) for _ in range(2))
+        self._rows, self._sink = [chunk.slots for chunk in chunks], sink
+        self._lses = [None for _ in chunks]  # of no part yet
 
     def place(self, rows):
-        """Where the out of a part is written, before `add`."""
-        return self._part[:, rows]
+        """(Where the out of a part is written before `add`, the sink that its call sees): the first part of whole chunks is the sums themselves."""
+        return (self._out[:, rows], self._sink) if self._begins(rows) else (self._part[:, rows], None)
 
     def add(self, rows, lse):
-        """Merges the part of these rows that lies in its place."""
-        for chunk, into in zip(self._rows, self._lses):
+        """Takes the part of these rows that lies in its place."""
+        begins = self._begins(rows)
+        for number, chunk in enumerate(self._rows):
             first, end = max(rows.start, chunk.start), min(rows.stop, chunk.stop)
             if first >= end:
                 continue
             seen = lse[..., first - rows.start:end - rows.start].contiguous()
+            if begins:
+                self._lses[number] = seen
+                continue
+            into = self._begun(number)
             if seen.shape != into.shape:  # the chunk's other rows saw nothing of this part
                 seen, some = torch.full_like(into, -torch.inf), seen
                 seen[..., first - chunk.start:end - chunk.start] = some
-            _merge(self.out[:, chunk], into, self._part[:, chunk], seen)
+            _merge(self._out[:, chunk], into, self._part[:, chunk], seen)
 
-    def lse(self):
-        return torch.cat(self._lses, -1)
+    def whole(self):
+        """(out, lse) of all parts."""
+        return self._out, torch.cat([self._begun(number) for number in range(len(self._rows))], -1)
+
+    def _begins(self, rows):
+        """Whether these rows are whole chunks that no part has seen."""
+        touched = [(chunk, lse) for chunk, lse in zip(self._rows, self._lses) if rows.start < chunk.stop and chunk.start < rows.stop]
+        return all(lse is None and rows.start <= chunk.start and chunk.stop <= rows.stop for chunk, lse in touched)
+
+    def _begun(self, number):
+        """lse of a chunk; where no part began it, it has seen nothing, or the sink: a key whose value is 0."""
+        if self._lses[number] is None:
+            chunk, (batch, _, heads, _) = self._rows[number], self._out.shape
+            self._out[:, chunk] = 0
+            self._lses[number] = self._out.new_full((batch, heads, chunk.stop - chunk.start), -torch.inf)
+            if self._sink is not None:
+                self._lses[number].copy_(self._sink.float()[None, :, None].expand_as(self._lses[number]))
+        return self._lses[number]
 
 
 def _merge(out, lse, part_out, part_lse):

@@ -15,7 +15,8 @@ def check(problem, q, k, v, sink, directions):
     ranks = range(problem.ranks.size)
     for rank, step, direction in itertools.product(ranks, ranks, directions):
         for part in _parts(problem, rank, step):
-            problem.attention.query_part(direction, part, (q.shape[2], k.shape[2]), q, k, v, as_float=True)
+            some = sink if direction == "forward" and step == 0 else None
+            problem.attention.query_part(direction, part, (q.shape[2], k.shape[2]), q, k, v, sink=some, as_float=True)
 
 
 def _parts(problem, rank, step):
@@ -32,9 +33,11 @@ def forward(problem, q, k, v, sink):
         is_last = step == problem.ranks.size - 1
         wait = None if is_last else problem.ranks.pass_on(here)
         for part in _parts(problem, problem.ranks.rank, step):
-            sums.add(part.queries, problem.attention.forward_part(part, q, *here, out=sums.place(part.queries)))
+            place, seen = sums.place(part.queries)
+            sums.add(part.queries, problem.attention.forward_part(part, q, *here, sink=seen, out=place))
         here = here if is_last else wait()
-    out, lse = sums.out.to(q.dtype), sums.lse()
+    out, lse = sums.whole()
+    out = out.to(q.dtype)
     return out, shown(lse, problem), (q, k, v, sink, out, lse)
 
 
