@@ -77,7 +77,6 @@ class SinkGradient {
   SumStep add_up(Address dsink) const {
     return {.parts = parts_,
             .to = dsink,
-            .second = {},
             .part_stride = stride_,
             .num_parts = calls_,
             .rows = 1,

@@ -34,7 +34,7 @@ ExchangeBuilder::ExchangeBuilder(const ShardedProblem& problem, int64_t first_by
 void ExchangeBuilder::keep(Address whole, Address local, int64_t pitch, int64_t row, Way way) {
   for (int64_t b = 0; b < batch_; ++b) {
     for (const Chunk& c : chunks_[problem_.rank]) {
-      const Address of_whole = at(whole, whole_row(b, c.start) * row);
+      const Address of_whole = at(whole, held_.row(b, c.start) * row);
       const Address of_local = at(local, (b * local_ + c.slot) * pitch);
       made_.after.push_back(way == Way::kToHeads
                                 ? copy_step(of_local, pitch, of_whole, row, row, c.length)
@@ -47,7 +47,7 @@ void ExchangeBuilder::add_of_whole(int peer, Address whole, int64_t row,
                                    std::vector<Message>& messages) const {
   for (int64_t b = 0; b < batch_; ++b) {
     for (const Chunk& c : of_peer_[static_cast<size_t>(peer)]) {
-      messages.push_back(message(peer, whole, whole_row(b, c.start) * row, c.length * row));
+      messages.push_back(message(peer, whole, held_.row(b, c.start) * row, c.length * row));
     }
   }
 }
@@ -111,7 +111,7 @@ void ExchangeBuilder::add_some_terms(int peer, const RowTensor& t, int64_t colum
     for (const Chunk& c : for_peer_[static_cast<size_t>(peer)]) {
       const Address terms = staging_.take(c.length * row);
       made_.messages.receives.push_back(message(peer, terms, 0, c.length * row));
-      made_.after.push_back(add_step(terms, at(t.whole, whole_row(b, c.start) * row), c.length,
+      made_.after.push_back(add_step(terms, at(t.whole, held_.row(b, c.start) * row), c.length,
                                      t.deal.taken * columns));
     }
   }
@@ -122,7 +122,7 @@ void ExchangeBuilder::round_own(const RowTensor& t, int64_t columns, DType type)
   const Address shard = at(t.shard, t.deal.first_of(problem_.rank) * columns * size_of(type));
   for (int64_t b = 0; b < batch_; ++b) {
     for (const Chunk& c : chunks_[problem_.rank]) {
-      made_.after.push_back(round_step(at(t.whole, whole_row(b, c.start) * t.row_bytes()),
+      made_.after.push_back(round_step(at(t.whole, held_.row(b, c.start) * t.row_bytes()),
                                        at(shard, (b * local_ + c.slot) * heads * size_of(type)),
                                        c.length, t.deal.taken * columns, heads, type));
     }
@@ -159,7 +159,6 @@ void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType 
     made_.after.push_back(
         SumStep{.parts = parts,
                 .to = at(t.shard, t.deal.first_of(first) * columns * size_of(type)),
-                .second = {},
                 .part_stride = part,
                 .num_parts = num_parts,
                 .rows = batch_ * local_,

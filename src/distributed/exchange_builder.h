@@ -87,11 +87,6 @@ class ExchangeBuilder {
   int64_t taken_by(int rank) const;
 
   const ShardedProblem& problem_;
-  // Of a token in the whole's tensor of rows.
-  int64_t whole_row(int64_t sequence, int64_t token) const {
-    return sequence * held_.rows() + held_.row(token);
-  }
-
   int64_t batch_, seqlen_, local_;
   HeldTokens held_;
   std::vector<std::vector<Chunk>> chunks_;  // of each rank

@@ -118,7 +118,7 @@ KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, i
   puts_aside_ = !p_.is_packed() && (both.begin > second.begin || both.end < second.end);
   if (puts_aside_) written_.push_back(second);
   twice_ = puts_aside_ ? both : second;
-  if (twice_.begin >= twice_.end) return;
+  if (!has_terms()) return;
   const int64_t rows = gather.rows_of_sequence() * (p_.outer() - 1) + twice_.end - twice_.begin;
   terms_.at = gather.room.take(rows * sums_.columns * kFloat);
 }
@@ -144,7 +144,7 @@ void KeyTerms::prepare(std::vector<Work>& works) const {
 }
 
 void KeyTerms::put_aside(std::vector<Work>& works) const {
-  if (!puts_aside_ || twice_.begin >= twice_.end) return;
+  if (!puts_aside_ || !has_terms()) return;
   const int64_t bytes = sums_.columns * kFloat;
   for (int64_t b = 0; b < p_.outer(); ++b) {
     works.push_back(copy_step(sums_.row(gather_.key_row(b, twice_.begin)), bytes, terms_of(b),
@@ -153,7 +153,7 @@ void KeyTerms::put_aside(std::vector<Work>& works) const {
 }
 
 void KeyTerms::add(std::vector<Work>& works) const {
-  if (twice_.begin >= twice_.end) return;
+  if (!has_terms()) return;
   for (int64_t b = 0; b < p_.outer(); ++b) {
     works.push_back(add_step(terms_of(b), sums_.row(gather_.key_row(b, twice_.begin)),
                              twice_.end - twice_.begin, sums_.columns));

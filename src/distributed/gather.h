@@ -24,9 +24,7 @@ class Gather {
   // Of keys: those of every sequence that the rank has or takes.
   int64_t rows() const { return p_.outer() * rows_of_sequence(); }
   int64_t rows_of_sequence() const { return held_.rows(); }
-  int64_t key_row(int64_t sequence, int64_t token) const {
-    return sequence * rows_of_sequence() + held_.row(token);
-  }
+  int64_t key_row(int64_t sequence, int64_t token) const { return held_.row(sequence, token); }
 
   // This slice's of a vector with so many bytes a query head.
   Address own(Place place, int64_t bytes) const;
@@ -79,6 +77,7 @@ class KeyTerms {
   void add(std::vector<Work>& works) const;
 
  private:
+  bool has_terms() const { return twice_.begin < twice_.end; }
   // Where what is put aside of a sequence, or what a second call writes, begins.
   Address terms_of(int64_t sequence) const {
     return terms_.row(sequence * gather_.rows_of_sequence());

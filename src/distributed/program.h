@@ -96,7 +96,7 @@ struct ExchangeStep {
 // be the first of them.
 struct SumStep {
   Address parts, to;
-  Address second;           // of two parts, where it lies elsewhere; else kNone
+  Address second{};         // of two parts, where it lies elsewhere; else kNone
   int64_t part_stride = 0;  // without a second place
   int num_parts = 0;
   int64_t rows = 0, columns = 0;
@@ -109,7 +109,6 @@ inline SumStep round_step(Address from, Address to, int64_t rows, int64_t column
                           DType to_type) {
   return {.parts = from,
           .to = to,
-          .second = {},
           .num_parts = 1,
           .rows = rows,
           .columns = columns,

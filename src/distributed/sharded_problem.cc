@@ -246,7 +246,7 @@ int64_t HeldTokens::rows() const {
   return rows;
 }
 
-int64_t HeldTokens::row(int64_t token) const {
+int64_t HeldTokens::row_of(int64_t token) const {
   int64_t row = 0;
   for (const KeyRange& range : ranges_) {
     if (token < range.end) return row + std::max<int64_t>(token - range.begin, 0);

@@ -31,11 +31,14 @@ class HeldTokens {
  public:
   explicit HeldTokens(std::vector<KeyRange> ranges) : ranges_(std::move(ranges)) {}
 
-  int64_t rows() const;
-  // Of a token that is held; those of its range follow each other.
-  int64_t row(int64_t token) const;
+  int64_t rows() const;  // of a sequence
+  // Of a token that is held; those of its range follow each other. A part of no keys may begin
+  // elsewhere.
+  int64_t row(int64_t sequence, int64_t token) const { return sequence * rows() + row_of(token); }
 
  private:
+  int64_t row_of(int64_t token) const;
+
   std::vector<KeyRange> ranges_;  // ascending and apart
 };
 

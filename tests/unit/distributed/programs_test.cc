@@ -358,15 +358,15 @@ TEST(Programs, OfSlicesReceiveAsMuch) {
 TEST(ShardedProblem, HeldTokensLieOneRangeBehindTheOther) {
   const HeldTokens held({{4, 8}, {20, 30}});
   EXPECT_EQ(held.rows(), 14);
-  EXPECT_EQ(held.row(4), 0);
-  EXPECT_EQ(held.row(7), 3);
-  EXPECT_EQ(held.row(20), 4);
-  EXPECT_EQ(held.row(29), 13);
+  EXPECT_EQ(held.row(0, 4), 0);
+  EXPECT_EQ(held.row(0, 7), 3);
+  EXPECT_EQ(held.row(0, 20), 4);
+  EXPECT_EQ(held.row(1, 29), 14 + 13);
   // By all-to-all all tokens are held.
   const ShardedProblem all =
       ShardedProblem::make(whole_problem(8, 8), {ContextMethod::kAllToAll}, 1, 2);
   EXPECT_EQ(all.held_tokens().rows(), 48);
-  EXPECT_EQ(all.held_tokens().row(17), 17);
+  EXPECT_EQ(all.held_tokens().row(0, 17), 17);
 }
 
 // Of a rank's 3 most heads_kv and 2 (P - 1) / P n (heads_q + heads_kv) numbers, the first are less
