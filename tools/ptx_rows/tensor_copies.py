@@ -33,8 +33,35 @@ def cells(rank, start):
         yield at[0] + sum(a * s // 4 for a, s in zip(at[1:], strides)) if inside else None
 
 
-def loaded(rank, start, data):
-    return b"".join(bytes(4) if at is None else data[4 * at:4 * at + 4] for at in cells(rank, start))
+def loaded(places, data):
+    """The words at `places`, zeros for None."""
+    return b"".join(bytes(4) if at is None else data[4 * at:4 * at + 4] for at in places)
+
+
+def stored(places, data, op, size):
+    """A tensor of `size` bytes, zeros before, with the words of `data` stored at `places`, or combined with what is there; None: dropped."""
+    tensor = bytearray(size)
+    for i, at in enumerate(places):
+        if at is not None:
+            tensor[4 * at:4 * at + 4] = combined(op, int.from_bytes(data[4 * i:4 * i + 4], "little")).to_bytes(4, "little")
+    return bytes(tensor)
+
+
+def combined(op, value):
+    """What a store, or a reduction with a zero, leaves of a word."""
+    if op in ("min", "and"):
+        return 0
+    return min(value, 1) if op == "inc" else value
+
+
+def swizzled(plain, mode):
+    """As it lies in shared memory by a swizzle of `mode` bytes."""
+    tile = bytearray(len(plain))
+    for at in range(0, len(plain), 16):
+        line, chunk = at // 128, at // 16 % 8
+        place = 128 * line + 16 * (chunk ^ line % (mode // 16))
+        tile[place:place + 16] = plain[at:at + 16]
+    return bytes(tile)
 
 
 def map_values(rank, **more):
@@ -79,7 +106,7 @@ done: barrier.cluster.arrive; barrier.cluster.wait;""", TILE)
         starts = [[0, 0, 0, 0, 0], [-4, 1, 2, 1, 1], [8, 4, -1, 2, 0]]
         for start in starts:
             start = start[:rank] if rank > 1 else [start[0] * 4]
-            want = loaded(rank, start, data)
+            want = loaded(cells(rank, start), data)
             row = {**values, "in": description, "bytes": len(want), "C": "{" + ", ".join(map(str, start)) + "}"}
             for tile, hint in itertools.product(("", ".tile"), ("", ".L2::cache_hint")):
                 base = f"cp.async.bulk.tensor.{rank}d"
@@ -113,15 +140,10 @@ def add_gathers(family):
     matrix = {"map": "u32", "dims": "32,16", "strides": "128", "in": "count4:2048"}
 
     def row(kernel, form, x, rows, origin=ROWS, columns=8, swizzle=None, times=1, **more):
-        want = bytearray(b"".join(bytes(4) if at is None else words[4 * at:4 * at + 4] for at in rows_of(columns, 32, x, rows, 16)))
+        want = loaded(rows_of(columns, 32, x, rows, 16), words)
         if swizzle:
-            plain = bytes(want)
-            for at in range(0, len(want), 16):
-                line, chunk = at // 128, at // 16 % 8
-                place = 128 * line + 16 * (chunk ^ line % (swizzle // 16))
-                want[place:place + 16] = plain[at:at + 16]
-            more["swizzle"] = f"{swizzle}B"
-        family.row(kernel, form, bytes(want) * times, origin, bytes=len(want), box=f"{columns},1", C="{" + ", ".join(map(str, (x, *rows))) + "}",
+            want, more["swizzle"] = swizzled(want, swizzle), f"{swizzle}B"
+        family.row(kernel, form, want * times, origin, bytes=len(want), box=f"{columns},1", C="{" + ", ".join(map(str, (x, *rows))) + "}",
                    **({"cluster": 2} if kernel != "load" else {}), **({"total": 2 * len(want)} if kernel == "multicast_pair" else {}), **matrix, **more)
 
     base, mode = "cp.async.bulk.tensor.2d", "tile::gather4.mbarrier::complete_tx::bytes"
@@ -141,16 +163,11 @@ def add_gathers(family):
 
 def add_swizzles(family):
     """32 rows of 32, 64 and 128 bytes, swizzled; and every second element, and NaN outside."""
-    for mode, lines_of in ((32, 2), (64, 4), (128, 8)):
+    for mode in (32, 64, 128):
         data = make_data("count4:4096")
         rows = 1024 // mode
         plain = b"".join(data[128 * r:128 * r + mode] for r in range(rows))
-        tile = bytearray(1024)
-        for at in range(0, 1024, 16):
-            line, chunk = at // 128, at // 16 % 8
-            place = 128 * line + 16 * (chunk ^ line % lines_of)
-            tile[place:place + 16] = plain[at:at + 16]
-        family.row("load", "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes", bytes(tile), SWIZZLE, map="u32", dims="32,32",
+        family.row("load", "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes", swizzled(plain, mode), SWIZZLE, map="u32", dims="32,32",
                    strides="128", box=f"{mode // 4},{rows}", swizzle=f"{mode}B", C="{0, 0}", bytes=1024, **{"in": "count4:4096"})
     words = make_data("count4:4096")
     want = b"".join(words[128 * r:128 * r + 64] for r in range(0, 8, 2))
@@ -178,25 +195,15 @@ def add_prefetches(family):
         family.row("prefetch_map", form, u32s(3), "9.7.9.15: a hint", block=1, A=a, **{**values, "in": f"count4:{total}"})
 
 
-def combined(op, value):
-    """What a store, or a reduction with a zero, leaves of a word."""
-    if op in ("min", "and"):
-        return 0
-    return min(value, 1) if op == "inc" else value
-
-
 def add_scatters(family):
     """Four rows of a matrix of 16 rows of 32 words; those outside are dropped."""
     data = make_data("count4:128")
     for x, rows in ((8, (3, 0, 15, 9)), (28, (16, 1, 1000, 14))):
         for op in (None, "add", "min", "max", "inc", "dec", "and", "or", "xor"):
-            matrix = bytearray(2048)
-            for i, at in enumerate(rows_of(8, 32, x, rows, 16)):
-                if at is not None:
-                    matrix[4 * at:4 * at + 4] = combined(op, int.from_bytes(data[4 * i:4 * i + 4], "little")).to_bytes(4, "little")
+            matrix = stored(rows_of(8, 32, x, rows, 16), data, op, 2048)
             name = "cp.async.bulk.tensor.2d.global.shared::cta" if op is None else f"cp.reduce.async.bulk.tensor.2d.global.shared::cta.{op}"
             for hint in ("", ".L2::cache_hint"):
-                family.row("store", f"{name}.tile::scatter4.bulk_group{hint}", bytes(matrix), ROWS, P=", %d9" if hint else "", map="u32", dims="32,16",
+                family.row("store", f"{name}.tile::scatter4.bulk_group{hint}", matrix, ROWS, P=", %d9" if hint else "", map="u32", dims="32,16",
                            strides="128", box="8,1", mapof="out", bytes=128, C="{" + ", ".join(map(str, (x, *rows))) + "}", **{"in": "count4:128"})
 
 
@@ -212,16 +219,11 @@ def add_stores(family):
         for start in ([0, 0, 0, 0, 0], [8, 4, 1, 2, 1], [4, 1, 2, 1, 1]):
             start = start[:rank] if rank > 1 else [start[0] * 4]
             for op in (None, "add", "min", "max", "inc", "dec", "and", "or", "xor"):
-                tensor = bytearray(total)
-                for i, at in enumerate(cells(rank, start)):
-                    if at is None:
-                        continue
-                    value = int.from_bytes(data[4 * i:4 * i + 4], "little")
-                    tensor[4 * at:4 * at + 4] = combined(op, value).to_bytes(4, "little")  # the output starts as zeros
+                tensor = stored(cells(rank, start), data, op, total)
                 row = {**values, "mapof": "out", "in": "count4:1024", "bytes": 4 * count, "C": "{" + ", ".join(map(str, start)) + "}"}
                 for tile, hint in itertools.product(("", ".tile"), ("", ".L2::cache_hint")):
                     name = f"cp.async.bulk.tensor.{rank}d.global.shared::cta" if op is None else f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{op}"
-                    family.row("store", f"{name}{tile}.bulk_group{hint}", bytes(tensor), ORIGIN, P=", %d9" if hint else "", **row)
+                    family.row("store", f"{name}{tile}.bulk_group{hint}", tensor, ORIGIN, P=", %d9" if hint else "", **row)
     for start in ([-4], [-4, 0], [0, -1]):
         rank = len(start)
         values, _ = map_values(rank)

@@ -67,12 +67,12 @@ TensorBox::TensorBox(const TensorMap& map, int64_t first_element, uint64_t rows)
 TensorBox::TensorBox(const TensorMap& map, std::span<const int32_t> start,
                      const GlobalMemory& memory)
     : TensorBox(map, start[0], map.box_rows()) {  // at most 256^4
+  const int rank = static_cast<int>(map_.rank);
   std::array<uint32_t, TensorMap::kMaxRank> at{};
   for (Row& row : rows_) {
-    for (uint32_t d = 1; d < map_.rank; ++d) {
+    for (int d = 1; d < rank; ++d) {
       move(row, d, int64_t{start[d]} + int64_t{at[d]} * map_.element_strides[d]);
     }
-    const int rank = static_cast<int>(map_.rank);
     for (int d = 1; d < rank && ++at[d] == map_.box_elements(d); ++d) at[d] = 0;
   }
   find_rows(memory);
@@ -92,7 +92,7 @@ TensorBox::TensorBox(const TensorMap& map, int32_t column, std::span<const int32
   find_rows(memory);
 }
 
-void TensorBox::move(Row& row, uint32_t dimension, int64_t coordinate) const {
+void TensorBox::move(Row& row, int dimension, int64_t coordinate) const {
   row.inside &= coordinate >= 0 && coordinate < static_cast<int64_t>(map_.dims[dimension]);
   row.address += static_cast<uint64_t>(coordinate) * map_.strides[dimension];
 }

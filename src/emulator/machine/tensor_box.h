@@ -62,7 +62,7 @@ class TensorBox {
   // The bytes of a row that lie in the tensor.
   uint64_t run() const { return uint64_t{last_ > first_ ? last_ - first_ : 0} * element_bytes_; }
   // Goes to a coordinate of a dimension above 0.
-  void move(Row& row, uint32_t dimension, int64_t coordinate) const;
+  void move(Row& row, int dimension, int64_t coordinate) const;
   void find_rows(const GlobalMemory& memory);
   void fill(std::byte* row, uint32_t begin, uint32_t end) const;
   void build_row(const Row& row, std::byte* out) const;
