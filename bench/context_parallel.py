@@ -64,8 +64,8 @@ def parse(arguments=None):
 
 
 def row_of(text):
-    batch, seqlen, heads_q, heads_kv, head_dim, causal, *window = map(int, text.split(","))
-    return problems.Row(batch, seqlen, seqlen, heads_q, heads_kv, head_dim, head_dim, bool(causal), *window[:1] or [-1])
+    batch, seqlen, heads_q, heads_kv, head_dim, causal, window = map(int, (text if text.count(",") > 5 else text + ",-1").split(","))
+    return problems.Row(batch, seqlen, seqlen, heads_q, heads_kv, head_dim, head_dim, bool(causal), window)
 
 
 def launch(options):

@@ -63,8 +63,8 @@ def seen(query, key, window):
 class Benchmark(unittest.TestCase):
     def test_it_runs_without_gpus(self):
         bench = os.path.join(HERE, "..", "..", "..", "bench", "context_parallel.py")
-        run = subprocess.run([sys.executable, bench, "--device", "cpu", "--peers", "none", "--rounds", "1", "--rows", "1,64,4,2,32,1 2,64,4,2,32,0,5", "--seconds", "300"],
-                             capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * MINUTES)
+        options = ["--device", "cpu", "--peers", "none", "--rounds", "1", "--rows", "1,64,4,2,32,1 2,64,4,2,32,0,5", "--seconds", "300"]
+        run = subprocess.run([sys.executable, bench, *options], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60 * MINUTES)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         for method in ("all_to_all", "all_gather", "ring"):
             self.assertEqual(run.stdout.count(f"  {method}: as one GPU"), 2)
@@ -147,7 +147,7 @@ class Partition(unittest.TestCase):
     def test_ranks_take_all_where_most_is_seen(self):
         def chosen(window, size=4, seqlen=64):
             partition = SequencePartition(size, seqlen)
-            return type(exchange_of(SimpleNamespace(ranks=SimpleNamespace(size=size), partition=partition, window=window, starts=None)))
+            return type(exchange_of(SimpleNamespace(ranks=SimpleNamespace(rank=0, size=size), partition=partition, window=window, starts=None)))
 
         self.assertIs(chosen((None, None)), AllKeys)
         self.assertIs(chosen((None, 0)), AllKeys)  # the rank of the last chunk takes all

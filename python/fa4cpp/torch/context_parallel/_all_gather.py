@@ -7,7 +7,7 @@ import itertools
 
 import torch
 
-from ._calls import shown, sink_gradient
+from ._calls import shown, sink_gradient, unseen_lse
 from ._gathered import exchange_of, terms_of, with_zeros, without
 from ._partition import Chunk
 from ._parts import parts_of
@@ -66,9 +66,7 @@ def forward(problem, q, k, v, sink):
     group, exchange = q.shape[2] // k.shape[2], exchange_of(problem)
     parts = _own_parts(problem, exchange)
     out = with_zeros(q.new_empty((*q.shape[:3], v.shape[3])), _unseeing(problem, parts))
-    lse = q.new_full((q.shape[0], q.shape[2], q.shape[1]), -torch.inf, dtype=torch.float32)
-    if sink is not None:
-        lse.copy_(sink.float()[None, :, None].expand_as(lse))
+    lse = unseen_lse(q, (q.shape[0], q.shape[2], q.shape[1]), sink)
     for heads, wait in _gathers(exchange, k, v):
         keys, values = wait()
         mine = slice(heads.start * group, heads.stop * group)

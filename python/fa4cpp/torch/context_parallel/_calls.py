@@ -67,8 +67,8 @@ class Attention(NamedTuple):
 
     def backward_part(self, part, dout, dlse, out, lse, q, k, v, into=None):
         """(dq, dk, dv) of a Part, in float32; dk and dv are written to `into`, if it is given."""
-        gradients = None if into is None else (torch.empty_like(q[:, part.queries], dtype=torch.float32, memory_format=torch.contiguous_format), *into)
         rows, packed = part.queries, None if part.packed is None else _packed_of(part.packed, q.device)
+        gradients = None if into is None else (q.new_empty(q[:, rows].shape, dtype=torch.float32), *into)
         return self.backward(dout[:, rows], None if dlse is None else dlse[..., rows], out[:, rows], lse[..., rows], q[:, rows], k[:, part.keys],
                              v[:, part.keys], part.window, as_float=True, gradients=gradients, packed=packed)[:3]
 
@@ -137,9 +137,7 @@ class Sums:
         if self._lses[number] is None:
             chunk, (batch, _, heads, _) = self._rows[number], self._out.shape
             self._out[:, chunk] = 0
-            self._lses[number] = self._out.new_full((batch, heads, chunk.stop - chunk.start), -torch.inf)
-            if self._sink is not None:
-                self._lses[number].copy_(self._sink.float()[None, :, None].expand_as(self._lses[number]))
+            self._lses[number] = unseen_lse(self._out, (batch, heads, chunk.stop - chunk.start), self._sink)
         return self._lses[number]
 
 
@@ -153,6 +151,12 @@ def _merge(out, lse, part_out, part_lse):
     check(LIBRARY.fa4_merge(handle_of(_tensors.device_of(out)), MERGE_ARGS.make(
         dtype=F32, num_parts=2, batch=batch, seqlen=seqlen, heads=heads, head_dim=head_dim, part_outs=ctypes.addressof(outs),
         part_lses=ctypes.addressof(lses), out=out.data_ptr(), lse=lse.data_ptr(), part_out_strides=strides, out_strides=strides, stream=stream)))
+
+
+def unseen_lse(like, shape, sink):
+    """lse (batch, heads, rows) of rows that see nothing but the sink, on the device of `like`."""
+    lse = like.new_full(shape, -torch.inf, dtype=torch.float32)
+    return lse if sink is None else lse.copy_(sink.float()[None, :, None].expand_as(lse))
 
 
 def shown(lse, problem):

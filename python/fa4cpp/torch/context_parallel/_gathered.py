@@ -10,13 +10,17 @@ import torch
 
 from ._partition import Chunk, SequencePartition
 from ._parts import parts_of
-from ._ranks import Ranks, copy, features_of, packed, to_boxes, to_whole, unpacked
+from ._ranks import Ranks, copy, packed, to_boxes, to_whole, unpacked
 
 
 def exchange_of(problem):
     """What goes where the rank that takes most takes at most half of the others' keys is what is seen; else all, which is one collective of equal pieces."""
     taken, _ = _moved(problem.window, problem.partition, problem.starts)
-    return AllKeys(problem.ranks, problem.partition) if taken is None else SeenKeys(problem.ranks, problem.partition, taken)
+    if taken is None:
+        return AllKeys(problem.ranks, problem.partition)
+    mine = problem.partition.chunks(problem.ranks.rank)
+    held = _joined([*taken[problem.ranks.rank], *((chunk.start, chunk.tokens.stop) for chunk in mine)])
+    return SeenKeys(problem.ranks, problem.partition, taken, held)
 
 
 def moves_little(window, partition, heads_q, heads_kv):
@@ -76,18 +80,20 @@ class AllKeys(NamedTuple):
 
 
 class SeenKeys(NamedTuple):
-    """`taken[r]`: ranges (first, end) of the tokens that rank r takes, ascending and apart."""
+    """`taken[r]`: ranges (first, end) of the tokens that rank r takes, ascending and apart; `held`: of those that this rank has or takes, whose rows lie one
+    behind the other."""
 
     ranks: Ranks
     partition: SequencePartition
     taken: tuple
+    held: tuple
 
     in_slices = False
 
     def place(self, tokens):
         """As AllKeys.place."""
         row = 0
-        for first, end in self._held():
+        for first, end in self.held:
             if first <= tokens.start and tokens.stop <= end:
                 return slice(row + tokens.start - first, row + tokens.stop - first)
             row += end - first
@@ -95,18 +101,19 @@ class SeenKeys(NamedTuple):
 
     def gather(self, tensors):
         """As AllKeys.gather, of the tokens that this rank has or takes."""
-        rows = sum(end - first for first, end in self._held())
-        held = [tensor.new_empty((len(tensor), rows, *tensor.shape[2:])) for tensor in tensors]
+        rows = sum(end - first for first, end in self.held)
+        made = [tensor.new_empty((len(tensor), rows, *tensor.shape[2:])) for tensor in tensors]
         for chunk in self._mine():
-            for into, tensor in zip(held, tensors):
-                copy(into[:, self.place(chunk.tokens)], tensor[:, chunk.slots])
-        wait = self._exchange(held, self._for_others(), self._from_others())
+            place = self.place(chunk.tokens)
+            for into, tensor in zip(made, tensors):
+                copy(into[:, place], tensor[:, chunk.slots])
+        wait = self._exchange(made, self._for_others(), self._from_others())
 
         def received():
-            for chunk, pieces in wait():
-                for into, piece in zip(held, pieces):
-                    copy(into[:, self.place(chunk.tokens)], piece)
-            return held
+            for place, pieces in wait():
+                for into, piece in zip(made, pieces):
+                    copy(into[:, place], piece)
+            return made
 
         return received
 
@@ -115,23 +122,20 @@ class SeenKeys(NamedTuple):
         wait = self._exchange(terms, self._from_others(), self._for_others())
 
         def received():
-            for chunk, pieces in wait():  # in the order of ranks
+            for place, pieces in wait():  # in the order of ranks
                 for total, piece in zip(terms, pieces):
-                    total[:, self.place(chunk.tokens)] += piece
+                    total[:, place] += piece
             made = [total.new_empty((len(total), self.partition.local_seqlen, *total.shape[2:]), dtype=dtype) for total in terms]
             for chunk in self._mine():
+                place = self.place(chunk.tokens)
                 for gradient, total in zip(made, terms):
-                    gradient[:, chunk.slots] = total[:, self.place(chunk.tokens)]
+                    gradient[:, chunk.slots] = total[:, place]
             return made
 
         return received
 
     def _mine(self):
         return self.partition.chunks(self.ranks.rank)
-
-    def _held(self):
-        """Ranges of the tokens that this rank has or takes, ascending and apart: their rows lie one behind the other."""
-        return _joined([*self.taken[self.ranks.rank], *((chunk.start, chunk.tokens.stop) for chunk in self._mine())])
 
     def _for_others(self):
         """For each rank what it takes of this rank's Chunks."""
@@ -145,17 +149,17 @@ class SeenKeys(NamedTuple):
         return [] if taker == holder else _shared(self.partition.chunks(holder), self.taken[taker])
 
     def _exchange(self, tensors, given, taken):
-        """A function that waits for (Chunk, the tensors' rows of its tokens) of each Chunk in `taken`, while rows of those in given[r] go to rank r."""
+        """A function that waits for (place, the tensors' rows there) of each Chunk in `taken`, while rows of those in given[r] go to rank r."""
         shapes = [tensor.shape[2:] for tensor in tensors]
-        pieces = [packed([tensor[:, self.place(chunk.tokens)] for tensor in tensors]) for of_rank in given for chunk in of_rank]
-        nothing = tensors[0].new_empty((len(tensors[0]), 0, features_of(tensors)))
-        send = torch.cat(pieces or [nothing], 1).movedim(1, 0).contiguous()
+        places = [self.place(chunk.tokens) for of_rank in given for chunk in of_rank]
+        pieces = [packed([tensor[:, place] for tensor in tensors]) for place in places or [slice(0)]]  # or no rows
+        send = torch.cat(pieces, 1).movedim(1, 0).contiguous()
         wait = self.ranks.all_to_all_rows(send, [_length(of_rank) for of_rank in given], [_length(of_rank) for of_rank in taken])
-        places = [chunk for of_rank in taken for chunk in of_rank]
+        chunks = [chunk for of_rank in taken for chunk in of_rank]
 
         def received():
-            rows = wait().movedim(0, 1).split([chunk.length for chunk in places], 1)
-            return [(chunk, unpacked(piece, shapes)) for chunk, piece in zip(places, rows)]
+            rows = wait().movedim(0, 1).split([chunk.length for chunk in chunks], 1)
+            return [(self.place(chunk.tokens), unpacked(piece, shapes)) for chunk, piece in zip(chunks, rows)]
 
         return received
 
