@@ -3,9 +3,10 @@
 //   bench_context_parallel [--ranks N] [--batch N] [--seqlen N] [--heads Q:KV] [--head-dim D[:DV]]
 //                          [--mask causal|none] [--window N] [--layout zigzag|contiguous]
 //                          [--method each|all_to_all|all_gather|ring] [--slices N,N] [--rounds N]
-//                          [--calls N]
+//                          [--calls N] [--sm-margin N]
 //
 // --window: keys before a query that it sees, and without a causal mask as many behind; -1: all.
+// --sm-margin: SMs that attention leaves to the exchanges; one GPU's time has none.
 // Results are compared with one GPU's over the whole sequence, by each method that the heads allow,
 // in each number of slices (0: the plan decides). Then each direction is timed: in a round every
 // rank enqueues `calls` executions and waits for its stream; a round's time is the
@@ -32,7 +33,8 @@ struct Options {
   std::map<std::string, std::string> given = {
       {"--ranks", "0"},       {"--batch", "1"},     {"--seqlen", "32768"}, {"--heads", "64:8"},
       {"--head-dim", "128"},  {"--mask", "causal"}, {"--window", "-1"},    {"--method", "each"},
-      {"--layout", "zigzag"}, {"--slices", "0"},    {"--rounds", "10"},    {"--calls", "5"}};
+      {"--layout", "zigzag"}, {"--slices", "0"},    {"--rounds", "10"},    {"--calls", "5"},
+      {"--sm-margin", "0"}};
 
   Options(int argc, char** argv) {
     for (int i = 1; i < argc; i += 2) {
@@ -229,7 +231,7 @@ bool run_method(const fa4::Problem& problem, const fa4::ContextParallelOptions& 
 }
 
 int run(const Options& options) {
-  const fa4::Problem problem = problem_of(options);
+  fa4::Problem problem = problem_of(options);
   const int rounds = static_cast<int>(options.number("--rounds"));
   const int calls = static_cast<int>(options.number("--calls"));
   const int gpus = gpu_count();
@@ -249,6 +251,7 @@ int run(const Options& options) {
               options.text("--window").c_str(), options.text("--layout").c_str());
   print_row("one GPU", problem, false, alone.times.forward, 1, 0);
   print_row("one GPU", problem, true, alone.times.backward, 1, 0);
+  problem.sm_margin = static_cast<int32_t>(options.number("--sm-margin"));
   const NcclGroup group(ranks);
   const int32_t layout = options.one_of("--layout", {"zigzag", "contiguous"});
   const int32_t asked = options.one_of("--method", kMethods);

@@ -54,6 +54,8 @@ void Axes::declare(Options& app) {
   app.add_option("--softcap", softcap_, "Scores become C tanh(score / C); 0: off")->type_name("C");
   app.add_option("--scale", scale_, "Of the scores (default 1/sqrt(head-dim))")->type_name("S");
   declare_splits(app, num_splits_, split_keys_);
+  app.add_option("--sm-margin", sm_margin_, "SMs of a GPU that are left to other work (default 0)")
+      ->type_name("N");
 }
 
 void check_splits(Direction direction, const ProblemDesc& desc) {
@@ -75,9 +77,10 @@ void put_on_pages(ProblemDesc& d, int64_t page_size) {
 }
 
 bool Axes::any_given() const {
-  for (const auto* text : {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_,
-                           &head_dim_v_, &dtype_, &kv_dtype_, &descale_block_, &out_dtype_,
-                           &softcap_, &scale_, &window_bounds_, &num_splits_, &split_keys_}) {
+  for (const auto* text :
+       {&batch_, &heads_q_, &heads_kv_, &seqlen_q_, &seqlen_k_, &head_dim_, &head_dim_v_, &dtype_,
+        &kv_dtype_, &descale_block_, &out_dtype_, &softcap_, &scale_, &window_bounds_, &num_splits_,
+        &split_keys_, &sm_margin_}) {
     if (text->has_value()) return true;
   }
   return causal_ || !window_.empty();
@@ -111,6 +114,7 @@ ProblemDesc Axes::desc() const {
   if (softcap_) d.softcap = parse_float("--softcap", *softcap_);
   d.num_splits = size("--num-splits", num_splits_, 0);
   d.split_keys = size("--split-keys", split_keys_, 0);
+  d.sm_margin = size("--sm-margin", sm_margin_, 0);
   if (scale_) d.softmax_scale = parse_float("--scale", *scale_);
   return d;
 }
@@ -199,6 +203,7 @@ Json axes_json(const AttentionProblem& p) {
   json["scale"] = p.scale;
   json["num_splits"] = p.num_splits;
   json["split_keys"] = p.split_keys;
+  if (p.sm_margin > 0) json["sm_margin"] = p.sm_margin;
   if (p.layout_q == Layout::kPacked) json["total_q"] = p.total_q;
   if (p.layout_kv == Layout::kPacked) json["total_k"] = p.total_k;
   if (p.layout_kv == Layout::kPaged) json["page_size"] = p.page_size;
@@ -235,6 +240,7 @@ std::string axes_text(const AttentionProblem& p) {
   if (p.has_sink && p.sink_dtype != DType::kF32) text += fmt::format(" {}", name_of(p.sink_dtype));
   if (p.num_splits != 0) text += fmt::format(" at most {} splits", p.num_splits);
   if (p.split_keys != 0) text += fmt::format(" splits of {}", p.split_keys);
+  if (p.sm_margin != 0) text += fmt::format(" sm_margin {}", p.sm_margin);
   if (p.kv_dtype != p.dtype) text += fmt::format(" k and v {}", name_of(p.kv_dtype));
   if (p.has_descales) text += fmt::format(" descale_block {}", p.descale_block);
   if (p.out_dtype != p.dtype) text += fmt::format(" out {}", name_of(p.out_dtype));

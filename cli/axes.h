@@ -24,7 +24,7 @@ class Axes {
 
   std::optional<std::string> batch_, heads_q_, heads_kv_, seqlen_q_, seqlen_k_, head_dim_,
       head_dim_v_, dtype_, kv_dtype_, descale_block_, out_dtype_, softcap_, scale_, window_bounds_,
-      num_splits_, split_keys_;
+      num_splits_, split_keys_, sm_margin_;
   std::vector<std::string> window_;
   bool causal_ = false;
 };

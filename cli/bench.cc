@@ -35,6 +35,7 @@ std::string series_name(const BenchRow& row) {
   if (p.softcap != 0) name += fmt::format(" cap {}", p.softcap);
   if (p.layout_kv == Layout::kPaged) name += fmt::format(" pages of {}", p.page_size);
   if (p.num_splits != 0) name += fmt::format(" {} splits", p.num_splits);
+  if (p.sm_margin != 0) name += fmt::format(" margin {}", p.sm_margin);
   return name + (row.threads > 0 ? fmt::format(", {} threads", row.threads) : ", " + row.device);
 }
 
@@ -184,7 +185,7 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
                     "head_dim_v",    "causal",    "window_left", "window_right", "softcap",
                     "ms_min",        "ms_median", "ms_max",      "tflops",       "peak_tflops",
                     "share_of_peak", "page_size", "num_splits",  "gb_per_s",     "read_gb_per_s",
-                    "kv_dtype",      "out_dtype"});
+                    "kv_dtype",      "out_dtype", "sm_margin"});
   for (const BenchRow& row : rows) {
     const AttentionProblem& p = row.problem;
     const auto number = [](auto value) { return fmt::format("{}", value); };
@@ -215,7 +216,8 @@ std::string BenchCommand::csv_text(const std::vector<BenchRow>& rows) const {
                       row.bytes > 0 ? number(row.gb_per_s()) : "",
                       row.read_gb_per_s > 0 ? number(row.read_gb_per_s) : "",
                       std::string(name_of(p.kv_dtype)),
-                      std::string(name_of(p.out_dtype))});
+                      std::string(name_of(p.out_dtype)),
+                      number(p.sm_margin)});
   }
   return text;
 }

@@ -36,6 +36,7 @@ void BenchAxes::declare(Options& app) {
   axis("--softcap", softcap_, "Default 0");
   axis("--page-size", page_size_, "Keys of a page, pages in disorder; 0 (default): none");
   axis("--num-splits", num_splits_, "Most parts that keys are cut into (default 0: the plan's)");
+  axis("--sm-margin", sm_margin_, "SMs of a GPU that are left to other work (default 0)");
 }
 
 std::vector<int64_t> BenchAxes::list(const char* option, const Text& text, int64_t low,
@@ -154,6 +155,8 @@ std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
          [&](Desc d) { return list("--heads-kv", heads_kv_, 1, {d.heads_q}, kMostHeads); });
   expand(all, &ProblemDesc::num_splits,
          [&](Desc) { return list("--num-splits", num_splits_, 0, {0}); });
+  expand(all, &ProblemDesc::sm_margin,
+         [&](Desc) { return list("--sm-margin", sm_margin_, 0, {0}); });
   if (batch_) {
     expand(all, &ProblemDesc::batch, [&](Desc) { return list("--batch", batch_, 1, {}); });
   } else {

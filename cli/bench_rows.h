@@ -26,7 +26,7 @@ class BenchAxes {
   std::vector<fa4::internal::MaskSpec> window_list() const;
 
   Text head_dim_, head_dim_v_, seqlen_, seqlen_k_, causal_, heads_q_, heads_kv_, batch_, tokens_,
-      dtype_, kv_dtype_, out_dtype_, softcap_, page_size_, num_splits_;
+      dtype_, kv_dtype_, out_dtype_, softcap_, page_size_, num_splits_, sm_margin_;
   std::vector<std::string> window_;
 };
 

@@ -85,6 +85,7 @@ void Coverage::add(const CaseResult& result) {
     count("lse", result.wants_lse);
   }
   count("splits asked for", p.num_splits > 1 || p.split_keys > 0);
+  count("sm_margin", p.sm_margin > 0);
   count("k and v e4m3", p.is_quantised());
   count("descales of blocks", p.has_descales && p.descale_block > 0 && !p.has_page_descales());
   count("descales of pages", p.has_page_descales());

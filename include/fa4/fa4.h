@@ -219,7 +219,7 @@ typedef struct fa4_problem {
   int32_t num_splits; /* most parts that a row's keys are cut into; 0: the plan decides, 1: none */
   int32_t has_max_logit; /* 0; 1 is not in this version */
   int32_t has_descales;  /* 1: executions may bring k_descale and v_descale, of FA4_E4M3 */
-  int32_t sm_margin;     /* 0; others are not in this version */
+  int32_t sm_margin;     /* SMs of a GPU that are left to other work, a hint; 0 or more */
   int32_t has_seqused_q; /* 1: executions bring seqused_q; positions count from used lengths */
   /* Of the backward. A forward makes nothing of them, but refuses what is never accepted. */
   int32_t deterministic;   /* 1: the same bits in every run, also on a GPU */

@@ -14,7 +14,6 @@ namespace {
 
 void check_reserved(const fa4_problem& problem) {
   if (problem.has_max_logit != 0) refuse_option("has_max_logit", problem.has_max_logit, "0");
-  if (problem.sm_margin != 0) refuse_option("sm_margin", problem.sm_margin, "0");
 }
 
 void check_reserved(const fa4_forward_args& args) {
@@ -137,6 +136,7 @@ AttentionProblem to_problem(const fa4_problem& problem) {
   read_strides(problem, desc);
   desc.num_splits = problem.num_splits;
   desc.split_keys = problem.split_keys;
+  desc.sm_margin = problem.sm_margin;
   desc.deterministic = to_flag("deterministic", problem.deterministic);
   desc.has_dlse = to_flag("has_dlse", problem.has_dlse);
   AttentionProblem result = AttentionProblem::make(desc);

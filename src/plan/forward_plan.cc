@@ -90,8 +90,9 @@ Support query_support(const AttentionProblem& problem, const DeviceSpec& device)
   return query_key_parts(problem, device);
 }
 
-ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
+ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& whole_device,
                          const PlanOptions& options) {
+  const DeviceSpec device = without_margin(whole_device, problem);
   const Support support = query_support(problem, device);
   if (!support.supported) throw Error(ErrorCode::kNotSupported, support.reason);
   if (device.kind == DeviceKind::kCpu) {

@@ -119,8 +119,10 @@ bool goes_by_length(const AttentionProblem& p, const LaunchShape& shape, int gro
 // (docs/kernels/decode.md).
 TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, int64_t tiles,
                          int64_t clusters, int group, std::optional<TileSource> forced) {
-  // Tiles of packed queries are not counted on the host.
-  const bool launch_control = shape.launch_control && p.layout_q != Layout::kPacked;
+  // Tiles of packed queries are not counted on the host. Taking over what has not started needs a
+  // CTA for each tile, which takes every SM that it finds.
+  const bool launch_control =
+      shape.launch_control && p.layout_q != Layout::kPacked && p.sm_margin == 0;
   if (shape.cluster > 1) return TileSource::kStride;
   if (forced && (launch_control || *forced != TileSource::kLaunchControl)) return *forced;
   if (!tiles_differ(p) || tiles <= clusters) return TileSource::kStride;
@@ -221,6 +223,12 @@ Support query_gpu_support(const AttentionProblem& p) {
   return strides.empty() ? Support{} : no(strides);
 }
 
+DeviceSpec without_margin(DeviceSpec device, const AttentionProblem& p) {
+  const int64_t least = std::min(2, device.num_sms);
+  device.num_sms = static_cast<int>(std::max(device.num_sms - p.sm_margin, least));
+  return device;
+}
+
 int packable_group(const AttentionProblem& p) {
   constexpr int64_t kMostHeads = 128;
   // The group's own stride is one to TMA.
@@ -271,6 +279,10 @@ void explain_kernel(const AttentionProblem& p, const KernelSource& source, int h
 
 void explain_tiles(const AttentionProblem& p, const DeviceSpec& device, const KeyParts& parts,
                    const TileSchedule& schedule, std::vector<PlanStep>* steps) {
+  if (p.sm_margin > 0) {
+    steps->push_back({"sms", fmt::format("{} at most", device.num_sms),
+                      fmt::format("sm_margin {}: the others are left to other work", p.sm_margin)});
+  }
   steps->push_back(explain_key_parts(p, device, parts));
   explain_group(schedule, steps);
   if (parts.are_cut()) {

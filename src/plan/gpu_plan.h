@@ -21,6 +21,10 @@ Support query_gpu_support(const AttentionProblem& problem);
 std::string check_gpu_strides(const char* tensor, const Strides& strides, int element_bytes,
                               int64_t batch, int64_t seqlen, int64_t heads, bool packed);
 
+// The GPU without the SMs that the problem leaves to other work (sm_margin). Two stay at least, for
+// pairs of CTAs.
+DeviceSpec without_margin(DeviceSpec device, const AttentionProblem& problem);
+
 // Query heads that may share a tile's rows: those of one key head when they are at most 128,
 // else 1.
 int packable_group(const AttentionProblem& problem);

@@ -114,6 +114,12 @@ void explain_sm100_backward(const AttentionProblem& p, const Sm100BackwardSpec& 
        : sm100::bwd::in_turn(t)
            ? "S with P over it, dP over half of it, dS and dQ over dP, dV, dK: products in turn"
            : "S with P over it, dP with dS over it, dV, dK; dQ over what was read"});
+  if (p.sm_margin > 0) {
+    steps->push_back({"sms", "all",
+                      fmt::format("sm_margin {} changes nothing: a CTA for each block "
+                                  "of keys takes every SM that it finds",
+                                  p.sm_margin)});
+  }
   explain_backward_order(p, spec.group_parts, spec.order, steps);
 }
 

@@ -64,7 +64,8 @@ Support query_sm90_backward_support(const AttentionProblem& p) {
   return query_gpu_backward_support(p, sm90::bwd::kKeys);
 }
 
-Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec& device) {
+Sm90BackwardSpec plan_sm90_backward(const AttentionProblem& p, const DeviceSpec& whole_device) {
+  const DeviceSpec device = without_margin(whole_device, p);
   const Sm90BackwardRow* row = find_sm90_backward(p.head_dim, p.head_dim_v, p.softcap > 0);
   Sm90BackwardSpec spec{traits_of(*row, element_of(p), p.softcap > 0)};
   spec.group_parts = choose_group_parts(p, device, spec.shape());
@@ -110,7 +111,8 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
            registers.load_and_reduce, sm90::bwd::kMathWarpgroups, registers.math, registers.dq),
        "none waits for another one's arithmetic"});
   steps->push_back({"schedule",
-                    fmt::format("at most {} CTAs, blocks of keys on demand{}", spec.num_sms,
+                    fmt::format("at most {} CTAs{}, blocks of keys on demand{}", spec.num_sms,
+                                p.sm_margin > 0 ? fmt::format(" (sm_margin {})", p.sm_margin) : "",
                                 t.split ? ", each twice: dk and dq, dv" : ""),
                     "the next block's loads come under the end of the one before"});
   explain_backward_order(p, spec.group_parts, spec.order, steps);

@@ -88,6 +88,7 @@ struct ProblemDesc {
   int64_t num_splits = 0;
   int64_t split_keys = 0;  // multiples of kSplitStep; 0: num_splits holds
   DType out_dtype{};       // of out: dtype, kF32, or none: dtype
+  int64_t sm_margin = 0;   // SMs of a GPU that are left to other work; a hint
   Strides q, k, v, out;    // all zero: contiguous
   // Of the backward alone.
   bool deterministic = false;  // the same bits in every run

@@ -214,6 +214,7 @@ Case make_case(int64_t index, Kind kind, uint64_t seed) {
   Random later(c.seed);
   choose_negative_bound(d, later);
   if (later.chance(40)) d.sink_dtype = later.chance(50) ? DType::kBF16 : DType::kF16;
+  if (later.chance(10)) d.sm_margin = later.between(1, 150);
   return c;
 }
 

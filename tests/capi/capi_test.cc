@@ -268,8 +268,6 @@ TEST(Options, ReservedOnesAreNamed) {
   };
   EXPECT_EQ(error_after([](fa4_problem& p) { p.has_max_logit = 1; }),
             "has_max_logit 1 is not in this version; accepted: 0");
-  EXPECT_EQ(error_after([](fa4_problem& p) { p.sm_margin = 4; }),
-            "sm_margin 4 is not in this version; accepted: 0");
   fa4::Problem problem = small::dense_problem(1, 4, 4, true);
   problem.out_dtype = problem.dtype;
   EXPECT_EQ(fa4_query_support(cpu(), &problem), FA4_OK);
@@ -286,6 +284,15 @@ TEST(Options, FlagsAreZeroOrOne) {
   problem.causal = 2;
   EXPECT_EQ(fa4_query_support(cpu(), &problem), FA4_INVALID_ARGUMENT);
   EXPECT_STREQ(fa4_last_error(), "causal 2; accepted: 0, 1");
+}
+
+TEST(Options, ASmMarginIsAHint) {
+  fa4::Problem problem = small::dense_problem(1, 4, 4, true);
+  problem.sm_margin = 1000;  // of a CPU, and more than any GPU has
+  EXPECT_EQ(fa4_query_support(cpu(), &problem), FA4_OK);
+  problem.sm_margin = -1;
+  EXPECT_EQ(fa4_query_support(cpu(), &problem), FA4_INVALID_ARGUMENT);
+  EXPECT_STREQ(fa4_last_error(), "sm_margin -1; accepted: 0 or more");
 }
 
 TEST(Options, BadNumbersAreTaught) {
@@ -320,9 +327,9 @@ TEST(CppLayer, ThrowsWithStatusAndText) {
   const fa4::Device device("cpu");
   fa4::Problem problem = small::dense_problem(1, 4, 4, true);
   EXPECT_FALSE(fa4::unsupported_reason(device, problem).has_value());
-  problem.sm_margin = 1;
+  problem.has_max_logit = 1;
   EXPECT_EQ(fa4::unsupported_reason(device, problem).value(),
-            "sm_margin 1 is not in this version; accepted: 0");
+            "has_max_logit 1 is not in this version; accepted: 0");
   problem.head_dim = 12;
   try {
     fa4::Plan plan(device, problem);

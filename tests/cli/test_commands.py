@@ -258,6 +258,18 @@ class Verify(CommandTest):
         self.assertIn(("splits", "none"), [(step["what"], step["choice"]) for step in plan["steps"]])
         self.refuse("plan", *sizes, "--split-keys", "100", words=["--split-keys 100; accepted: 0 (num_splits holds), multiples of 128"])
 
+    def test_sms_that_are_left_to_other_work(self):
+        sizes = ("--seqlen-q", "8192", "--head-dim", "64", "--device", "emulated:h200")
+        for direction in ("forward", "backward"):
+            for margin, ctas in ((0, 132), (32, 100), (1000, 2)):
+                plan = self.json("plan", *sizes, "--direction", direction, "--sm-margin", str(margin))
+                self.assertEqual(plan.get("sm_margin", 0), margin)
+                self.assertIn(f"{ctas} x ", " ".join(step["choice"] for step in plan["steps"] if step["what"].startswith("launch")))
+        rows = self.json("bench", "backward", "--seqlen", "64", "--head-dim", "64", "--tokens", "64", "--causal", "0", "--sm-margin", "0,4",
+                         "--rounds", "1")["rows"]
+        self.assertEqual([(row.get("sm_margin", 0), row["correct"]) for row in rows], [(0, True), (4, True)])
+        self.refuse("plan", *sizes, "--sm-margin", "-1", words=["--sm-margin -1; accepted: a whole number from 0 to 2147483647"])
+
     def test_results_in_f32(self):
         sizes = ("--seqlen-q", "70", "--seqlen-k", "90", "--head-dim", "64", "--out-dtype", "f32")
         for direction in ("forward", "backward"):
