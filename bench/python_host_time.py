@@ -129,7 +129,8 @@ def parts():
             "part: out by torch.empty_like": lambda: torch.empty_like(q),
             "part: a workspace": workspace,
             "part: the library's call, with its workspace": lambda: execute(*pointers, out.data_ptr(), 0, 0),
-            "part: all but what fa4cpp.flash_attn_func itself does": lambda: _fast.attend(q, k, v, None, None, True, (None, None), 0.0, False, False),
+            "part: all but what fa4cpp.flash_attn_func itself does": lambda: _fast.attend(q, k, v, None, None, True, (None, None), 0.0, False, 0,
+                                                                                       False),
             "part: an autograd.Function that does nothing": lambda: Nothing.apply(*wanting)}
 
 

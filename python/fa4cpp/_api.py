@@ -214,7 +214,7 @@ def _written_before(before, given, views, device, problem, out, described_as):
 
 def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None,
                     deterministic=False, return_lse=False, out=None, seqused_q=None, seqused_k=None, split_keys=0, out_dtype=None,
-                    k_descale=None, v_descale=None, descale_block=0, **others):
+                    k_descale=None, v_descale=None, descale_block=0, sm_margin=0, **others):
     """Exact attention.
 
     Query i sits at position i + seqlen_k - seqlen_q, so that the last query sits at the last key.
@@ -256,9 +256,12 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
         A dimension may be 1, for all. Strides are read as they are.
     descale_block : int
         0, 128, or with pages their size.
+    sm_margin : int
+        SMs of a GPU that attention and its gradients leave to other kernels, which then need not wait for its end. A CPU has none,
+        and a backward on Blackwell leaves none.
     **others
         Keywords of other libraries: aliases (`learnable_sink`, `s_aux`, `return_attn_probs`,
-        `return_softmax_lse`), hints (`num_splits`, `pack_gqa`, `sm_margin`, `scheduler_metadata`), and
+        `return_softmax_lse`), hints (`num_splits`, `pack_gqa`, `scheduler_metadata`), and
         those that are refused unless they ask for nothing (`dropout_p`, `alibi_slopes`, ...).
 
     Returns
@@ -293,13 +296,13 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     if plain:
         serving = _options.NOT_SERVING
         if torch is not None and out is None and seqused_q is None and seqused_k is None:
-            result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse)
+            result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, sm_margin, return_lse)
             if result is not None:
                 return result
     else:
         serving = _options.serving_of(split_keys, out_dtype=out_dtype, k_descale=k_descale, v_descale=v_descale,
                                       descale_block=descale_block)
-    options = Options(softmax_scale, causal, window, softcap, deterministic)
+    options = Options(softmax_scale, causal, window, softcap, deterministic, sm_margin)
     if torch is not None:
         return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out)
     return _attention(_Sides(q, k, v, sink, seqused_q=seqused_q, seqused_k=seqused_k), _checked(options), serving, return_lse, out)
@@ -309,7 +312,7 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
                            causal=False, window_size=(-1, -1), softcap=0.0, sink=None, deterministic=False,
                            return_lse=False, out=None, seqused_q=None, seqused_k=None, page_table=None, split_keys=0,
                            num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None,
-                           descale_block=0, **others):
+                           descale_block=0, sm_margin=0, **others):
     """Exact attention of packed sequences, or over pages of keys and values.
 
     Parameters
@@ -356,7 +359,7 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     if others:
         sink, return_lse, page_table = _options.take("flash_attn_varlen_func", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
-    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
+    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic, sm_margin)
     serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
                                   k_descale, v_descale, descale_block)
     return varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, page_table, options, serving,
@@ -378,7 +381,8 @@ def _checked(options):
     """Options as plain numbers, so that arrays' scalars do not make keys of their own."""
     scale = None if options.softmax_scale is None else _options.number("softmax_scale", options.softmax_scale)
     return options._replace(softmax_scale=scale, causal=_options.flag("causal", options.causal), softcap=_options.number("softcap", options.softcap),
-                            deterministic=_options.flag("deterministic", options.deterministic))
+                            deterministic=_options.flag("deterministic", options.deterministic),
+                            sm_margin=_options.whole("sm_margin", options.sm_margin))
 
 
 class Support(NamedTuple):
@@ -394,7 +398,7 @@ class Support(NamedTuple):
 def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
              sink=None, deterministic=False, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
              seqused_q=None, seqused_k=None, page_table=None, split_keys=0, num_splits=0, out_dtype=None, prefix_len=0,
-             prefix_pages=None, k_descale=None, v_descale=None, descale_block=0, **others):
+             prefix_pages=None, k_descale=None, v_descale=None, descale_block=0, sm_margin=0, **others):
     """Whether these arrays with these options run, without running them.
 
     Parameters
@@ -422,7 +426,7 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
     _options.check_direction(direction)
     try:
         sink, page_table = _options.take("supports", others, sink=sink, page_table=page_table)
-        options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic)
+        options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic, sm_margin)
         serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
                                       k_descale, v_descale, descale_block)
         if direction == "backward" and serving is not _options.NOT_SERVING:
@@ -440,7 +444,7 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
 
 def plan(*, batch=1, seqlen_q=1024, seqlen_k=None, heads_q=8, heads_kv=None, head_dim=128, head_dim_v=None,
          dtype="bfloat16", softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=False,
-         deterministic=False, device="cpu", direction="forward"):
+         deterministic=False, sm_margin=0, device="cpu", direction="forward"):
     """How the library would run attention of these sizes: the chain of its decisions, a line each.
 
     Parameters
@@ -483,7 +487,7 @@ def plan(*, batch=1, seqlen_q=1024, seqlen_k=None, heads_q=8, heads_kv=None, hea
     batch, seqlen_q, seqlen_k, heads_q, heads_kv, head_dim, head_dim_v = (
         _options.whole(name, size, "a whole number of 64 bits") for name, size in sizes.items())
     keys = (batch, seqlen_k, heads_kv)
-    options = _checked(Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic))
+    options = _checked(Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic, sm_margin))
     problem = problem_bytes(DTYPES[dtype], DENSE, DENSE, Tensor((batch, seqlen_q, heads_q, head_dim)),
                             Tensor((*keys, head_dim)), Tensor((*keys, head_dim_v)),
                             options._replace(has_sink=_options.flag("sink", sink)), batch=batch, max_q=0, max_k=0)

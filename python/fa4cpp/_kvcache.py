@@ -17,7 +17,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
                             cu_seqlens_q=None, max_seqlen_q=None, cu_seqlens_k_new=None, rotary_cos=None, rotary_sin=None,
                             rotary_interleaved=True, rotary_seqlens=None, softmax_scale=None, causal=False, window_size=(-1, -1),
                             softcap=0.0, sink=None, return_lse=False, out=None, split_keys=0, num_splits=0, out_dtype=None,
-                            prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None, descale_block=0, **others):
+                            prefix_len=0, prefix_pages=None, k_descale=None, v_descale=None, descale_block=0, sm_margin=0, **others):
     """Attention over a cache, as in decoding.
 
     Parameters
@@ -109,7 +109,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
             rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
         by_row = _options.flag("causal", causal) or _options.window_of(window_size) != (None, None)
         q = _rotary.turned("q", q, first, cu_seqlens_q, by_row, *tables)
-    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap)
+    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, sm_margin=sm_margin)
     serving = _options.serving_of(split_keys, num_splits, out_dtype, prefix_len, prefix_pages, k_descale, v_descale, descale_block)
     write = None
     with _without_gradients(k_cache):

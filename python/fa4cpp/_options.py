@@ -10,7 +10,7 @@ from ._errors import InvalidArgumentError, NotSupportedError
 
 _ALIASES = {"s_aux": "sink", "learnable_sink": "sink", "block_table": "page_table",
             "return_attn_probs": "return_lse", "return_softmax_lse": "return_lse"}
-_HINTS = frozenset(("num_splits", "pack_gqa", "sm_margin", "scheduler_metadata"))
+_HINTS = frozenset(("num_splits", "pack_gqa", "scheduler_metadata"))
 # What each may be: the values that ask for nothing.
 _REFUSED = {"dropout_p": 0.0, "alibi_slopes": None, "qv": None, "q_v": None, "attention_chunk": 0, "score_mod": None,
             "score_mod_bwd": None, "mask_mod": None, "aux_tensors": None, "aux_scalars": None,

@@ -20,6 +20,7 @@ class Options(NamedTuple):
     window: tuple = (None, None)  # None: no bound
     softcap: float = 0.0
     deterministic: bool = False
+    sm_margin: int = 0
     has_sink: bool = False
     has_seqused_q: bool = False
     has_seqused_k: bool = False
@@ -148,7 +149,7 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
         causal=o.causal, has_window=o.window != (None, None), window_left=left, window_right=right, window_bounds=bounds,
         has_softmax_scale=o.softmax_scale is not None, softmax_scale=o.softmax_scale or 0.0, softcap=o.softcap,
         q_strides=_strides(q, layout_q), k_strides=_strides(k, layout_kv), v_strides=_strides(v, layout_kv),
-        out_strides=_strides(out, layout_q), deterministic=o.deterministic, has_dlse=o.has_dlse,
+        out_strides=_strides(out, layout_q), deterministic=o.deterministic, sm_margin=o.sm_margin, has_dlse=o.has_dlse,
         sink_dtype=o.sink_dtype, grad_dtype=o.grad_dtype, split_keys=o.split_keys, num_splits=o.num_splits, out_dtype=o.out_dtype, prefix_len=o.prefix_len,
         kv_dtype=o.kv_dtype, has_descales=(o.k_descale_strides, o.v_descale_strides) != (None, None), descale_block=o.descale_block,
         k_descale_strides=o.k_descale_strides or (0, 0, 0), v_descale_strides=o.v_descale_strides or (0, 0, 0), **gradients)

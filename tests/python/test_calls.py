@@ -305,11 +305,11 @@ class Whole(unittest.TestCase):
         promised = ("(q, k, v, *, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None, "
                     "deterministic=False, return_lse=False, out=None, seqused_q=None, seqused_k=None")
         self.assertEqual(str(inspect.signature(fa4cpp.flash_attn_func)), promised + ", split_keys=0, out_dtype=None, "
-                                                                          "k_descale=None, v_descale=None, descale_block=0, **others)")
+                                                                          "k_descale=None, v_descale=None, descale_block=0, sm_margin=0, **others)")
         packed = promised.replace("*, ", "*, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, ")
         self.assertEqual(str(inspect.signature(fa4cpp.flash_attn_varlen_func)), packed +
                          ", page_table=None, split_keys=0, num_splits=0, out_dtype=None, prefix_len=0, prefix_pages=None, "
-                         "k_descale=None, v_descale=None, descale_block=0, **others)")
+                         "k_descale=None, v_descale=None, descale_block=0, sm_margin=0, **others)")
 
     def test_names_that_are_not_there(self):
         with self.assertRaisesRegex(AttributeError, "has no attribute 'flash_atn_func'; it has .*flash_attn_func"):

@@ -7,7 +7,7 @@ import torch
 
 from .. import _api, _kvcache
 from .._errors import InvalidArgumentError
-from .._options import Window, bound, flag, number, refuse, window_of
+from .._options import Window, bound, flag, number, refuse, whole, window_of
 from .._problem import Options
 from ..torch import _tensors
 
@@ -78,13 +78,13 @@ def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, *, p
 
 def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
              seqused_q=None, seqused_k=None, sink=None, dlse=None, softmax_scale=None, causal=False, window_size=(-1, -1),
-             softcap=0.0, deterministic=False):
+             softcap=0.0, deterministic=False, sm_margin=0):
     """(dq, dk, dv, dsink), written into those that are given."""
     _tensors.check_kind(q=q, k=k, v=v, out=out, lse=lse)
     given = dict(dout=dout, dlse=dlse, sink=sink, dq=dq, dk=dk, dv=dv)
     _tensors.check_kind(**{name: tensor for name, tensor in given.items() if tensor is not None})
     options = Options(None if softmax_scale is None else number("softmax_scale", softmax_scale), flag("causal", causal), window_of(window_size),
-                      number("softcap", softcap), flag("deterministic", deterministic))
+                      number("softcap", softcap), flag("deterministic", deterministic), whole("sm_margin", sm_margin))
     indices = [_tensors.tensor(name, value, q.device) for name, value in (
         ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k), ("seqused_q", seqused_q), ("seqused_k", seqused_k))]
     longest = [-1 if value is None else bound(name, value) for name, value in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))]

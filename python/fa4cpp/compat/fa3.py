@@ -18,7 +18,7 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
                     sm_margin=0, return_attn_probs=False):
     _shared.refuse_others(qv=qv, q_descale=q_descale, attention_chunk=attention_chunk)
     result = _shared.dense(q, k, v, softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size),
-                           softcap=softcap, deterministic=deterministic, k_descale=k_descale, v_descale=v_descale)
+                           softcap=softcap, deterministic=deterministic, k_descale=k_descale, v_descale=v_descale, sm_margin=sm_margin)
     return result if return_attn_probs else result[0]
 
 
@@ -41,7 +41,7 @@ def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=N
                                        "many heads of k as of v behind")
         q, k, v = qkv.split([num_heads_q, heads_kv, heads_kv], dim=-2)
     return flash_attn_func(q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size, attention_chunk,
-                           softcap, deterministic=deterministic, return_attn_probs=return_attn_probs)
+                           softcap, deterministic=deterministic, sm_margin=sm_margin, return_attn_probs=return_attn_probs)
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=None, seqused_k=None,
@@ -52,7 +52,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, ma
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=seqused_q,
                             seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                             window_size=_shared.window(window_size), softcap=softcap, deterministic=deterministic,
-                            k_descale=k_descale, v_descale=v_descale)
+                            k_descale=k_descale, v_descale=v_descale, sm_margin=sm_margin)
     return result if return_attn_probs else result[0]
 
 
@@ -72,7 +72,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                           cu_seqlens_k_new=cu_seqlens_k_new, max_seqlen_q=max_seqlen_q, rotary_seqlens=rotary_seqlens,
                           softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap,
                           rotary_interleaved=rotary_interleaved, num_splits=num_splits, k_descale=k_descale, v_descale=v_descale,
-                          return_lse=return_softmax_lse)
+                          sm_margin=sm_margin, return_lse=return_softmax_lse)
 
 
 def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
@@ -107,7 +107,7 @@ def _flash_attn_forward(q, k, v, k_new: Optional[torch.Tensor] = None, v_new: Op
     """(out, lse, nothing, nothing): what stands third and fourth there are the parts of split keys."""
     _shared.refuse_others(qv=qv, cache_leftpad=leftpad_k, q_descale=q_descale, attention_chunk=attention_chunk)
     options = dict(softmax_scale=softmax_scale, causal=causal, window_size=_shared.window((window_size_left, window_size_right)),
-                   softcap=softcap, k_descale=k_descale, v_descale=v_descale, out=out_)
+                   softcap=softcap, k_descale=k_descale, v_descale=v_descale, sm_margin=sm_margin, out=out_)
     of_caches = (k_new, v_new, page_table, kv_batch_idx, rotary_cos, rotary_sin, seqlens_rotary, cu_seqlens_k_new)
     with torch.no_grad():
         if any(value is not None for value in of_caches) or (cu_seqlens_q is not None and cu_seqlens_k is None):
@@ -136,7 +136,7 @@ def _flash_attn_backward(dout, q, k, v, out, softmax_lse, cu_seqlens_q: Optional
     _shared.backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                      max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, seqused_q=sequed_q, seqused_k=sequed_k,
                      softmax_scale=softmax_scale, causal=is_causal, softcap=softcap,
-                     window_size=_shared.window((window_size_left, window_size_right)), deterministic=deterministic)
+                     window_size=_shared.window((window_size_left, window_size_right)), deterministic=deterministic, sm_margin=sm_margin)
     return _shared.row_sums(dout, out, softmax_lse)
 
 

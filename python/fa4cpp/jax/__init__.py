@@ -96,7 +96,7 @@ def _array(name, value):
 
 
 def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False,
-              seqused_q=None, seqused_k=None):
+              seqused_q=None, seqused_k=None, sm_margin=0):
     """Exact attention of (batch, seqlen, heads, head_dim), as `fa4cpp.flash_attn_func` defines it.
 
     Under jit, grad (of q, k, v and sink, through out and lse), vmap and shard_map over batch and heads. Arrays that a jit finds
@@ -109,8 +109,8 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
         bfloat16, float16; on the CPU float32 too.
     scale : float, optional
         1 / sqrt(head_dim) by default.
-    causal, window_size, softcap, sink, return_lse, seqused_q, seqused_k
-        As `fa4cpp.flash_attn_func`; the first three are constants of a trace.
+    causal, window_size, softcap, sink, return_lse, seqused_q, seqused_k, sm_margin
+        As `fa4cpp.flash_attn_func`; the first three and the last are constants of a trace.
 
     Returns
     -------
@@ -129,7 +129,8 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     (1, 4, 2, 8)
     """
     options = Options(None if scale is None else _options.number("scale", scale), _flag("causal", causal),
-                      _constant("window_size", _options.window_of, window_size), _options.number("softcap", softcap))
+                      _constant("window_size", _options.window_of, window_size), _options.number("softcap", softcap),
+                      sm_margin=_options.whole("sm_margin", sm_margin))
     return_lse = _flag("return_lse", return_lse)
     q, k, v = _array("q", q), _array("k", k), _array("v", v)
     if sink is not None:

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._options import NO_GRADIENT, NOT_SERVING, bound, flag, number
+from .._options import NO_GRADIENT, NOT_SERVING, bound, flag, number, whole
 from .._problem import Options
 from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
@@ -54,7 +54,8 @@ def _numbers(max_q, max_k, options):
     deterministic = flag("deterministic", options.deterministic) or torch.are_deterministic_algorithms_enabled()
     scale = None if options.softmax_scale is None else number("softmax_scale", options.softmax_scale)
     left, right = options.window
-    return (max_q, max_k, scale, flag("causal", options.causal), left, right, number("softcap", options.softcap), deterministic)
+    return (max_q, max_k, scale, flag("causal", options.causal), left, right, number("softcap", options.softcap), deterministic,
+            whole("sm_margin", options.sm_margin))
 
 
 def _autocast(q, k, v):
@@ -172,10 +173,11 @@ def _supports(given, options, serving, max_q, max_k, direction):
     device = q.device
     sink = given.sink
     indices = [_tensor(name, getattr(given, name), device) for name in _tensors.INDICES]
-    scale, causal, left, right, softcap, deterministic = _numbers(0, 0, options)[2:]
+    scale, causal, left, right, softcap, deterministic, sm_margin = _numbers(0, 0, options)[2:]
     call = _tensors.Call(q, k, v, None if sink is None else _sink(sink, device), *indices,
                          _bound("max_seqlen_q", max_q), _bound("max_seqlen_k", max_k),
-                         Options(scale, causal, (left, right), softcap, deterministic, **serving.numbers(_tensors.number_of("q", q))),
+                         Options(scale, causal, (left, right), softcap, deterministic, sm_margin,
+                                 **serving.numbers(_tensors.number_of("q", q))),
                          _serving_tensors(serving, device))
     call.shapes.query(direction)
     return Support(True, "")

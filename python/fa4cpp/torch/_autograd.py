@@ -6,7 +6,6 @@ import torch
 
 from .. import _device
 from .._errors import NotSupportedError
-from .._problem import Options
 from . import _ops, _tensors
 
 
@@ -109,8 +108,7 @@ def attention(q, k, v, sink, indices, numbers):
 
 def _refuse_early(arguments):
     """Raises at the call, not in the backward, where the backward does not run it."""
-    scale, causal, left, right, softcap, deterministic = arguments[11:]
-    call = _tensors.Call(*arguments[:11], Options(scale, causal, (left, right), softcap, deterministic))
+    call = _ops.call_of(arguments[:9], *arguments[9:])
     try:
         call.shapes.query("backward")
     except NotSupportedError as error:

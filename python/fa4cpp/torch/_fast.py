@@ -135,7 +135,7 @@ class _WithLse(torch.autograd.Function):
         if (dlse is not None or _is_grad_enabled() or not _is_plain(dout, inputs[0], inputs[1]) or not dout.is_contiguous() or dout.is_neg()
                 or (entry.on_gpu and dout.data_ptr() % 16) or not _lie_as_before(entry, *inputs, out, lse)):
             o = entry.options
-            numbers = (-1, -1, o.softmax_scale, o.causal, *o.window, o.softcap, o.deterministic)
+            numbers = (-1, -1, o.softmax_scale, o.causal, *o.window, o.softcap, o.deterministic, o.sm_margin)
             gradients = _autograd.gradients(dout, dlse, out, lse, (*inputs, None, None, None, None, None), numbers, "cpu")
             return *gradients, None
         return *_backward(entry, dout, out, lse, *inputs), None
@@ -188,7 +188,7 @@ def _entry_of(q, k, v, sink, options):
     """(entry, whether a gradient is wanted); the entry is None where the call is not plain."""
     if not _is_plain(q, k, v) or _is_autocast() or not _are_together(q, k, v, sink):
         return None, False
-    numbers = options[:5]
+    numbers = options[:6]
     if q.is_contiguous() and k.is_contiguous() and v.is_contiguous():
         key = (q.shape, k.shape, v.shape, q.dtype, q.get_device(), numbers, None if sink is None else (sink.dtype, sink.shape))
     else:
@@ -197,9 +197,9 @@ def _entry_of(q, k, v, sink, options):
     entry = _kept.get(key)
     is_new = entry is None
     if is_new:
-        softmax_scale, causal, window, softcap, deterministic = numbers
+        softmax_scale, causal, window, softcap, deterministic, sm_margin = numbers
         scale = None if softmax_scale is None else number("softmax_scale", softmax_scale)
-        entry = _Entry(q, k, v, sink, Options(scale, causal, window, number("softcap", softcap), deterministic))
+        entry = _Entry(q, k, v, sink, Options(scale, causal, window, number("softcap", softcap), deterministic, sm_margin))
         if len(_kept) >= _MOST_KEPT:
             _forget()
         _kept[key] = entry
@@ -214,17 +214,17 @@ def _entry_of(q, k, v, sink, options):
     return entry, wants_gradient
 
 
-def attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, return_lse):
+def attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, sm_margin, return_lse):
     """out, or (out, lse); None where the call is not plain."""
     if (_is_compiling() or type(q) not in _PLAIN or type(causal) is not bool or type(deterministic) is not bool or type(softmax_scale) not in _NUMBERS
-            or type(softcap) not in _NUMBERS or forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes()):
+            or type(softcap) not in _NUMBERS or type(sm_margin) is not int or forward_ad._current_level >= 0 or _dispatch_modes() or _function_modes()):
         return None
     try:
         if q.is_nested or k.is_nested or v.is_nested or (sink is not None and sink.is_nested):
             return None  # torch's guards ask for strides, which ends the process
     except AttributeError:  # of what is no tensor
         return None
-    options = (softmax_scale, causal, window, softcap, deterministic or _is_deterministic(), _device_in_use(),
+    options = (softmax_scale, causal, window, softcap, deterministic or _is_deterministic(), sm_margin, _device_in_use(),
                _is_grad_enabled(), sink is None, q.numel())
     for matches, entry, wants_gradient in _recent(options, ()):
         if matches(q, k, v) if sink is None else matches(q, k, v, sink):

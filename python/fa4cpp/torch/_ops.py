@@ -8,7 +8,7 @@ from . import _tensors, _vmap
 _TENSORS = "Tensor q, Tensor k, Tensor v, Tensor? sink, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_q, " \
            "Tensor? seqused_k, Tensor? page_table"
 _NUMBERS = "SymInt max_seqlen_q, SymInt max_seqlen_k, float? softmax_scale, bool causal, int? window_left, int? window_right, " \
-           "float softcap, bool deterministic"
+           "float softcap, bool deterministic, int sm_margin"
 
 _SERVING_TENSORS = "Tensor? prefix_pages, Tensor? k_descale, Tensor? v_descale"
 _SERVING_NUMBERS = "int split_keys, int num_splits, int out_dtype, int prefix_len, int descale_block"
@@ -23,27 +23,27 @@ LIBRARY.define(f"backward(Tensor? dout, Tensor? dlse, Tensor out, Tensor lse, {_
                 "-> (Tensor, Tensor, Tensor, Tensor)", tags=_tags)
 
 
-def _call(tensors, max_q, max_k, scale, causal, left, right, softcap, deterministic):
-    return _tensors.Call(*tensors, max_q, max_k, Options(scale, causal, (left, right), softcap, deterministic))
+def call_of(tensors, max_q, max_k, scale, causal, left, right, softcap, deterministic, sm_margin):
+    return _tensors.Call(*tensors, max_q, max_k, Options(scale, causal, (left, right), softcap, deterministic, sm_margin))
 
 
 def forward(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers, before=None):
     """(out, lse); `before` is that of _tensors.forward, here and below."""
-    call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
+    call = call_of((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
     return _tensors.forward(call, None, before)
 
 
 def forward_out(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *rest, before=None):
     """lse; out is written."""
-    call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *rest[:-1])
+    call = call_of((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *rest[:-1])
     return _tensors.forward(call, rest[-1], before)[1]
 
 
 def serve(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, prefix_pages, k_descale, v_descale, max_q, max_k, scale,
-          causal, left, right, softcap, deterministic, split_keys, num_splits, out_dtype, prefix_len, descale_block, out=None,
+          causal, left, right, softcap, deterministic, sm_margin, split_keys, num_splits, out_dtype, prefix_len, descale_block, out=None,
           before=None):
     """(out, lse) of what has no gradients; out_dtype is fa4.h's, 0 for that of q."""
-    options = Options(scale, causal, (left, right), softcap, deterministic, split_keys=split_keys, num_splits=num_splits,
+    options = Options(scale, causal, (left, right), softcap, deterministic, sm_margin, split_keys=split_keys, num_splits=num_splits,
                       out_dtype=out_dtype, prefix_len=prefix_len, descale_block=descale_block)
     call = _tensors.Call(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, max_q, max_k, options,
                          (prefix_pages, k_descale, v_descale))
@@ -57,7 +57,7 @@ def serve_out(*arguments):
 
 def backward(dout, dlse, out, lse, q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
     """(dq, dk, dv, dsink); dsink is empty without a sink."""
-    call = _call((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
+    call = call_of((q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table), *numbers)
     dq, dk, dv, dsink = _tensors.backward(call, dout, dlse, out, lse)
     return dq, dk, dv, q.new_empty(0, dtype=torch.float32) if dsink is None else dsink
 

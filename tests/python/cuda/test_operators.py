@@ -12,7 +12,7 @@ from fa4cpp.torch import _prepared, _tensors
 from plain import DEVICE, some, tensors
 
 NOTHING = (None,) * 6
-NUMBERS = (-1, -1, None, True, None, None, 0.0, True)  # of an operator of torch.ops.fa4cpp
+NUMBERS = (-1, -1, None, True, None, None, 0.0, True, 0)  # of an operator of torch.ops.fa4cpp
 
 
 def packed_arguments():

@@ -207,6 +207,7 @@ class Jax(unittest.TestCase):
                 ("^k has dtype bfloat16; accepted: float32, as q$", lambda: fa4cpp.jax.attention(q, q.astype(jnp.bfloat16), q)),
                 (r"^scale array\(\[\[1\], \[2\]\]\); accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, scale=numpy.array([[1], [2]]))),
                 ("softcap None; accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, softcap=None)),
+                ("^sm_margin -1; accepted: 0 or more", lambda: fa4cpp.jax.attention(q, q, q, sm_margin=-1)),
                 ("scale 1j; accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, scale=1j)),
                 ("softcap .*; accepted: a number", lambda: jax.jit(lambda cap: fa4cpp.jax.attention(q, q, q, softcap=cap))(2.0)),
                 ("causal is traced; accepted: a constant", lambda: jax.jit(lambda causal: fa4cpp.jax.attention(q, q, q, causal=causal))(True)),

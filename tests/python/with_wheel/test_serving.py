@@ -252,7 +252,7 @@ class Operator(unittest.TestCase):
     def test_opcheck(self):
         fa4cpp.torch  # defines it
         q, k = (tensor_of(some(2, 9, heads, 32)) for heads in (4, 2))
-        numbers = (-1, -1, None, True, None, None, 0.0, False)
+        numbers = (-1, -1, None, True, None, None, 0.0, False, 0)
         for split_keys, out_dtype in ((128, 0), (0, 1)):
             arguments = (q.bfloat16(), k.bfloat16(), k.bfloat16(), *(None,) * 9, *numbers, split_keys, 0, out_dtype, 0, 0)
             self.assertEqual(set(torch.library.opcheck(torch.ops.fa4cpp.serve, arguments).values()), {"SUCCESS"})

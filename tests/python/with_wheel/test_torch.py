@@ -14,7 +14,7 @@ import fa4cpp
 from fa4cpp._problem import Options
 from fa4cpp.torch import _sdpa, _tensors
 
-NUMBERS = (-1, -1, None, True, None, None, 0.0, False)  # of an operator of torch.ops.fa4cpp
+NUMBERS = (-1, -1, None, True, None, None, 0.0, False, 0)  # of an operator of torch.ops.fa4cpp
 
 
 def some(*shape, dtype=torch.float32, gradient=False, seed=0):

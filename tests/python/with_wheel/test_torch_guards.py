@@ -23,7 +23,7 @@ def some(*shape, dtype=torch.float32, seed=0):
 
 def attend(q, k, v, sink=None, **options):
     """None where the call is not plain."""
-    given = dict(softmax_scale=None, causal=True, window=(None, None), softcap=0.0, deterministic=False, return_lse=False, **options)
+    given = dict(softmax_scale=None, causal=True, window=(None, None), softcap=0.0, deterministic=False, sm_margin=0, return_lse=False, **options)
     return _fast.attend(q, k, v, sink, **given)
 
 
@@ -143,7 +143,7 @@ class Guards(unittest.TestCase):
         fa4cpp.flash_attn_func(q, k, v, causal=True, softcap=1)
         with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "softcap 'x'; accepted: a number"):
             fa4cpp.flash_attn_func(q, k, v, causal=True, softcap="x")
-        self.assertIsNone(_fast.attend(q, k, v, None, None, 1, (None, None), 0.0, False, False))
+        self.assertIsNone(_fast.attend(q, k, v, None, None, 1, (None, None), 0.0, False, 0, False))
 
     def test_devices_in_use(self):
         for _ in range(2):

@@ -13,7 +13,7 @@ from fa4cpp._problem import Options
 from fa4cpp.compat import fa2, fa3, fa4, vllm
 from fa4cpp.torch import _tensors
 
-NUMBERS = (-1, -1, None, True, None, None, 0.0, False)  # of an operator of torch.ops.fa4cpp
+NUMBERS = (-1, -1, None, True, None, None, 0.0, False, 0)  # of an operator of torch.ops.fa4cpp
 NO_INDICES = (None,) * 6
 
 
