@@ -73,10 +73,10 @@ int64_t keys_of_tile(const AttentionProblem& p, int tile_rows) {
   return std::clamp<int64_t>(left + right + 1 + others, 1, std::max<int64_t>(1, p.seqlen_k));
 }
 
-// Of `keys`, from wherever on they begin.
-int64_t most_parts(const AttentionProblem& p, int tile_rows, int64_t part_keys) {
-  const int64_t all = std::max<int64_t>(1, ceil_div(p.seqlen_k, part_keys));
-  return std::min(all, ceil_div(keys_of_tile(p, tile_rows) - 1, part_keys) + 1);
+// Parts of `part_keys` that `keys` lie in at most, from wherever on they begin among `all`.
+int64_t most_parts(int64_t keys, int64_t all, int64_t part_keys) {
+  return std::min(std::max<int64_t>(1, ceil_div(all, part_keys)),
+                  ceil_div(keys - 1, part_keys) + 1);
 }
 
 // Clusters of so many CTAs, a power of two from 2 on, that run at once. CTAs of a cluster lie in
@@ -108,18 +108,19 @@ struct Cut {
   int64_t parts_of(int64_t seqlen_k) const { return ceil_div(seqlen_k, keys_of(seqlen_k)); }
 };
 
-// Cuts that are compared for tiles that see at most `longest` keys.
+// Cuts that are compared for tiles that see at most `longest` keys, from wherever on among `all`.
 class Choices {
  public:
   // `may_be_whole`: no cut is a choice too. `whole_alike`: whole tiles read keys as parts do.
-  Choices(int64_t tiles, int64_t longest, int num_sms, const Costs& costs, bool exchanges,
-          bool may_be_whole, bool whole_alike)
+  Choices(int64_t tiles, int64_t longest, int64_t all, int num_sms, const Costs& costs,
+          bool exchanges, bool may_be_whole, bool whole_alike)
       : costs_(costs),
         exchanges_(exchanges),
         may_be_whole_(may_be_whole),
         whole_alike_(whole_alike),
         tiles_(tiles),
         longest_(longest),
+        all_(all),
         num_sms_(num_sms) {}
 
   // At multiples: powers of two times kSplitStep, and those that cut the longest evenly.
@@ -180,17 +181,26 @@ class Choices {
     return std::clamp(static_cast<double>(ctas) / num_sms_, costs_.alone, 1.0);
   }
 
+  // Of tiles that see `keys` keys: fewer than the longest are all that a sequence has.
+  int64_t parts_of(const Cut& cut, int64_t keys) const {
+    return most_parts(keys, keys == longest_ ? all_ : keys, cut.keys_of(keys));
+  }
+
   double time_of(const Cut& cut, int64_t keys) const {
-    const int64_t parts = cut.parts_of(keys);
+    const int64_t parts = parts_of(cut, keys);
     const double each = static_cast<double>(std::min(keys, cut.keys_of(keys)));
-    const double reading = each * of_all(tiles_ * parts);
+    // Keys that begin anywhere lie in one part more, so that parts have fewer in the mean.
+    const bool begin_anywhere = parts > cut.parts_of(keys);
+    const double mean =
+        begin_anywhere ? static_cast<double>(keys) / static_cast<double>(parts) : each;
+    const double reading = std::max(each * costs_.alone, mean * of_all(tiles_ * parts));
     if (is_exchanged(cut)) return reading + costs_.exchange + costs_.call;
     return rounds(parts) * (reading + costs_.part) + costs_.combine + costs_.call;
   }
 
   // Whatever lengths the sequences have: the launch is that of the longest.
   bool is_exchanged(const Cut& cut) const {
-    return exchanges_ && cluster_for(tiles_, cut.parts_of(longest_), num_sms_) > 1;
+    return exchanges_ && cluster_for(tiles_, parts_of(cut, longest_), num_sms_) > 1;
   }
 
   static constexpr int kMostEven = 16;
@@ -198,7 +208,7 @@ class Choices {
 
   Costs costs_;
   bool exchanges_, may_be_whole_, whole_alike_;
-  int64_t tiles_, longest_;
+  int64_t tiles_, longest_, all_;
   int num_sms_;
   size_t count_ = 0;
   std::array<Cut, kMost> cuts_{};
@@ -246,7 +256,8 @@ std::optional<Cut> choose_cut(const AttentionProblem& p, int tile_rows, const De
   // Behind a window a sequence's own keys are not its tiles'.
   const bool may_be_even =
       lengths_differ && !p.mask.is_bounded_left() && 2 * tiles <= device.num_sms;
-  Choices choices(tiles, longest, device.num_sms, costs_of(p, device, exchanges), exchanges,
+  Choices choices(tiles, longest, p.mask.is_bounded_left() ? p.seqlen_k : longest, device.num_sms,
+                  costs_of(p, device, exchanges), exchanges,
                   !lengths_differ || longest <= kLongestPart, whole_tiles_are_alike(p, device));
   choices.add_multiples(lengths_differ ? kLongestPart : longest);
   if (may_be_even) choices.add_even();
@@ -318,7 +329,8 @@ KeyParts choose_key_parts(const AttentionProblem& p, const DeviceSpec& device) {
   const std::optional<Cut> cut = cut_of(p, device);
   if (!cut) return {};
   const int tile_rows = part_tile_rows(p, device);
-  const int64_t most = cut->keys > 0 ? most_parts(p, tile_rows, cut->keys) : cut->even;
+  const int64_t most =
+      cut->keys > 0 ? most_parts(keys_of_tile(p, tile_rows), p.seqlen_k, cut->keys) : cut->even;
   const bool has_tiles = p.batch > 0 && p.seqlen_q > 0;
   return {.keys = static_cast<int>(cut->keys),
           .most = static_cast<int>(most),

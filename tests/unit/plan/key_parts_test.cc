@@ -191,6 +191,21 @@ TEST(KeyParts, AWindowBoundsThem) {
   EXPECT_GE(spec_of(d).parts.most, 1) << "nobody sees anything";
 }
 
+// 1024 keys that begin anywhere lie in nine parts of 128, for which there is no cluster.
+TEST(KeyParts, AWindowIsCutForTheClusterThatItsPartsFill) {
+  ProblemDesc d = decode(1, 65536);
+  d.window = {1023, 0};
+  KeyParts parts = spec_of(d).parts;
+  EXPECT_EQ(parts.keys, 256);
+  EXPECT_EQ(parts.most, 5);
+  EXPECT_EQ(parts.cluster, 8);
+  d.seqlen_k = 1024;  // all keys, from the first on
+  parts = spec_of(d).parts;
+  EXPECT_EQ(parts.keys, 128);
+  EXPECT_EQ(parts.most, 8);
+  EXPECT_EQ(parts.cluster, 8);
+}
+
 // More than the kernels find for any sequence of the problem would be written past the workspace.
 TEST(KeyParts, NoTileSeesMoreThanTheWorkspaceHolds) {
   for (const int64_t keys : {128, 384}) {
