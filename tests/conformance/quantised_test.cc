@@ -99,6 +99,23 @@ TEST_F(Quantised, InPagesOfEverySize) {
   EXPECT_GE(ran, 24);
 }
 
+// Behind 72 and 40 bytes, the last eight of which are half of what a thread copies, stands NaN.
+TEST_F(Quantised, HeadsOfPagesThatEndInsideOf16Bytes) {
+  int ran = 0;
+  for (const int64_t page_size : {1, 57}) {
+    for (const int64_t queries : kQueries) {
+      SCOPED_TRACE(testing::Message() << "pages of " << page_size << ", " << queries << " queries");
+      Case c = base_case(queries, 72, 40);
+      put_in_pages(c, page_size);
+      c.desc.k = {page_size * 2 * 80, 2 * 80, 80};
+      c.desc.v = {page_size * 2 * 48, 2 * 48, 48};
+      quantise(c.desc, 0, Descales::kOneNumber);
+      ran += expect_right(c);
+    }
+  }
+  EXPECT_GE(ran, 4);
+}
+
 TEST_F(Quantised, OnPagesThatAllShare) {
   for (const int64_t page_size : {1, 16, 24}) {
     for (const int64_t descale_block : {kDescaleBlock, page_size}) {

@@ -9,8 +9,9 @@ namespace fa4 {
 
 // One of kWarps warps that share a tile of kRows rows. Eight rows are its own, those of the other
 // warps follow, then eight again. A lane finds the place of every 32nd of its warp's rows and tells
-// it to those that copy the row.
-template <int kRows, int kWarps>
+// it to those that copy the row. `kEndsInside`: columns, pairs of bytes, may end inside of 16
+// bytes, behind which anything may stand; those of 16 bits are a multiple of eight.
+template <int kRows, int kWarps, bool kEndsInside = false>
 struct PageRowCopier {
   static constexpr int kGroup = kGroupRows;
   static constexpr int kGroups = kRows / kGroup;
@@ -57,8 +58,16 @@ struct PageRowCopier {
               tile + (group * kGroup + row) * kRowBytes + 16 * (piece ^ slab_swizzle<kSlab>(row));
 #pragma unroll
           for (int slab = 0; slab < num_slabs(kColumns); ++slab) {
-            const bool is_there = of_row >> 32 >= 0 && slab * kSlab + piece * 8 < from.columns;
-            ptx::cp_async_cg_16(to + slab * kRows * kRowBytes, pieces + slab * kRowBytes, is_there);
+            const bool is_there = of_row >> 32 >= 0;
+            const int column = slab * kSlab + piece * 8;
+            const ptx::SmemAddr at = to + slab * kRows * kRowBytes;
+            const char* data_at = pieces + slab * kRowBytes;
+            if constexpr (kEndsInside) {
+              const int columns = is_there ? min(max(from.columns - column, 0), 8) : 0;
+              ptx::cp_async_cg_16_of(at, data_at, columns * kElementBytes);
+            } else {
+              ptx::cp_async_cg_16(at, data_at, is_there && column < from.columns);
+            }
           }
         }
       }

@@ -19,6 +19,15 @@ __device__ inline void cp_async_cg_16(SmemAddr to, const void* from, bool reads)
       : "memory");
 }
 
+// cp.async.cg.shared.global [dst], [src], 16, src-size;  what is past src-size is zeros; 0: `from`
+// is not read
+// PTX ISA, "cp.async", sm_80
+__device__ inline void cp_async_cg_16_of(SmemAddr to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to.value), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
+
 // cp.async.ca.shared.global [dst], [src], 4, src-size;  what is past src-size is zeros; 0: `from`
 // is not read
 // PTX ISA, "cp.async", sm_80
