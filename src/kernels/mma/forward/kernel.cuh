@@ -42,10 +42,10 @@ __global__ void __launch_bounds__(mma::num_threads(T), 1)
 
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   if (warp < mma::consumer_warps(T)) {
-    ptx::setmaxnreg_inc<mma::kConsumerRegisters>();
+    ptx::setmaxnreg_inc<mma::consumer_registers(T)>();
     mma::Consumer<T>(context, warp).run();
   } else {
-    ptx::setmaxnreg_dec<mma::kLoaderRegisters>();
+    ptx::setmaxnreg_dec<mma::loader_registers(T)>();
     const int loader = warp - mma::consumer_warps(T);
     if (loader < mma::loader_warps(T)) mma::Loader<T>(context, loader).run();
   }

@@ -48,8 +48,9 @@ constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kNone 
 constexpr int num_threads(const FwdTraits& t) { return 32 * (consumer_warps(t) + 4); }
 
 // Registers of a thread: a CTA begins with 168 each, 504 for one of each of the three warpgroups.
-inline constexpr int kLoaderRegisters = 40;
-inline constexpr int kConsumerRegisters = 232;
+// Who copies rows holds the addresses of several.
+constexpr int loader_registers(const FwdTraits& t) { return t.pages == Pages::kRows ? 56 : 40; }
+constexpr int consumer_registers(const FwdTraits& t) { return (504 - loader_registers(t)) / 2; }
 constexpr int warp_keys(const FwdTraits& t) { return kTileN / t.key_warps; }
 // Each turn has a ring of its own, since a barrier's phases must be waited for one after another.
 constexpr int ring_stages(const FwdTraits& t) { return t.kv_stages / t.turns; }
