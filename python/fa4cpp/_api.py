@@ -382,7 +382,7 @@ def _checked(options):
     scale = None if options.softmax_scale is None else _options.number("softmax_scale", options.softmax_scale)
     return options._replace(softmax_scale=scale, causal=_options.flag("causal", options.causal), softcap=_options.number("softcap", options.softcap),
                             deterministic=_options.flag("deterministic", options.deterministic),
-                            sm_margin=_options.whole("sm_margin", options.sm_margin))
+                            sm_margin=_options.margin(options.sm_margin))
 
 
 class Support(NamedTuple):

@@ -75,6 +75,11 @@ def whole(name, value, accepted="a whole number"):
         raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: {accepted}") from None
 
 
+def margin(sm_margin):
+    """As an int; other libraries' None is none."""
+    return 0 if sm_margin is None else whole("sm_margin", sm_margin)
+
+
 def bound(name, value):
     """`value` as a length."""
     value = whole(name, value)

@@ -7,7 +7,7 @@ import torch
 
 from .. import _api, _kvcache
 from .._errors import InvalidArgumentError
-from .._options import Window, bound, flag, number, refuse, whole, window_of
+from .._options import Window, bound, flag, margin, number, refuse, window_of
 from .._problem import Options
 from ..torch import _tensors
 
@@ -84,7 +84,7 @@ def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqle
     given = dict(dout=dout, dlse=dlse, sink=sink, dq=dq, dk=dk, dv=dv)
     _tensors.check_kind(**{name: tensor for name, tensor in given.items() if tensor is not None})
     options = Options(None if softmax_scale is None else number("softmax_scale", softmax_scale), flag("causal", causal), window_of(window_size),
-                      number("softcap", softcap), flag("deterministic", deterministic), whole("sm_margin", sm_margin))
+                      number("softcap", softcap), flag("deterministic", deterministic), margin(sm_margin))
     indices = [_tensors.tensor(name, value, q.device) for name, value in (
         ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k), ("seqused_q", seqused_q), ("seqused_k", seqused_k))]
     longest = [-1 if value is None else bound(name, value) for name, value in (("max_seqlen_q", max_seqlen_q), ("max_seqlen_k", max_seqlen_k))]

@@ -130,7 +130,7 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     """
     options = Options(None if scale is None else _options.number("scale", scale), _flag("causal", causal),
                       _constant("window_size", _options.window_of, window_size), _options.number("softcap", softcap),
-                      sm_margin=_options.whole("sm_margin", sm_margin))
+                      sm_margin=_options.margin(sm_margin))
     return_lse = _flag("return_lse", return_lse)
     q, k, v = _array("q", q), _array("k", k), _array("v", v)
     if sink is not None:

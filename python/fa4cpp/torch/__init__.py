@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
-from .._options import NO_GRADIENT, NOT_SERVING, bound, flag, number, whole
+from .._options import NO_GRADIENT, NOT_SERVING, bound, flag, margin, number
 from .._problem import Options
 from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
@@ -55,7 +55,7 @@ def _numbers(max_q, max_k, options):
     scale = None if options.softmax_scale is None else number("softmax_scale", options.softmax_scale)
     left, right = options.window
     return (max_q, max_k, scale, flag("causal", options.causal), left, right, number("softcap", options.softcap), deterministic,
-            whole("sm_margin", options.sm_margin))
+            margin(options.sm_margin))
 
 
 def _autocast(q, k, v):

@@ -55,9 +55,13 @@ class SmMargin(unittest.TestCase):
         self.assertEqual((supported.ok, supported.reason), (False, "sm_margin -1; accepted: 0 or more"))
 
     def test_values_that_are_no_margin(self):
-        for margin, accepted in ((1.5, "a whole number"), (None, "a whole number"), (2**40, "a whole number of 32 bits")):
+        for margin, accepted in ((1.5, "a whole number"), (2**40, "a whole number of 32 bits")):
             with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^sm_margin {margin}; accepted: {accepted}"):
                 fa4cpp.flash_attn_func(self.q, self.k, self.v, sm_margin=margin)
+
+    def test_none_is_other_libraries_0(self):
+        for (name, call), zero in zip(self.calls(None).items(), self.calls(0).values()):
+            self.assertTrue(torch.equal(call(), zero()), name)
 
     def test_the_plan_says_how_many_are_left(self):
         plan = fa4cpp.plan(seqlen_q=8192, sm_margin=8, device="emulated:h200")
