@@ -256,9 +256,9 @@ std::optional<Cut> choose_cut(const AttentionProblem& p, int tile_rows, const De
   // Behind a window a sequence's own keys are not its tiles'.
   const bool may_be_even =
       lengths_differ && !p.mask.is_bounded_left() && 2 * tiles <= device.num_sms;
-  Choices choices(tiles, longest, p.mask.is_bounded_left() ? p.seqlen_k : longest, device.num_sms,
-                  costs_of(p, device, exchanges), exchanges,
-                  !lengths_differ || longest <= kLongestPart, whole_tiles_are_alike(p, device));
+  Choices choices(tiles, longest, p.seqlen_k, device.num_sms, costs_of(p, device, exchanges),
+                  exchanges, !lengths_differ || longest <= kLongestPart,
+                  whole_tiles_are_alike(p, device));
   choices.add_multiples(lengths_differ ? kLongestPart : longest);
   if (may_be_even) choices.add_even();
   choices.compare(longest);

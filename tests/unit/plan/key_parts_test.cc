@@ -204,6 +204,11 @@ TEST(KeyParts, AWindowIsCutForTheClusterThatItsPartsFill) {
   EXPECT_EQ(parts.keys, 128);
   EXPECT_EQ(parts.most, 8);
   EXPECT_EQ(parts.cluster, 8);
+  d.seqlen_k = 1224;  // the first 1024 at most, which the plan does not tell from any others
+  d.window = {-1, -201, 2};
+  parts = spec_of(d).parts;
+  EXPECT_EQ(parts.keys, 256);
+  EXPECT_EQ(parts.cluster, 8);
 }
 
 // More than the kernels find for any sequence of the problem would be written past the workspace.
