@@ -6,8 +6,8 @@
 
 In a round, for each margin and direction, attention is enqueued on one stream and a small kernel of PyTorch's on another one of
 higher priority, which waits until attention has begun. Printed are the medians of attention's own time without the small kernel,
-and of the time from its begin to the small kernel's end, in milliseconds. Before that, out or dq are compared with those without
-a margin: a difference beyond 1/64 of the largest makes the exit status 1.
+and of the time from its begin to the small kernel's end, in milliseconds. Before that, out and dq are compared with those of
+the first margin: a difference beyond 1/64 of the largest makes the exit status 1.
 """
 import argparse
 import json
@@ -101,7 +101,7 @@ def main():
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"schema": 1, "command": "sm_margin", "rows": rows}, file)
     for direction, margin in wrong:
-        print(f"{direction} with sm_margin {margin}: not the result without one", file=sys.stderr)
+        print(f"{direction} with sm_margin {margin}: not the result of {options.margins[0]}", file=sys.stderr)
     return 1 if wrong else 0
 
 

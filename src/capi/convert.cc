@@ -7,13 +7,11 @@
 namespace fa4::internal {
 namespace {
 
-[[noreturn]] void refuse_option(const char* name, int64_t value, const char* accepted) {
-  throw Error(ErrorCode::kNotSupported,
-              fmt::format("{} {} is not in this version; accepted: {}", name, value, accepted));
-}
-
 void check_reserved(const fa4_problem& problem) {
-  if (problem.has_max_logit != 0) refuse_option("has_max_logit", problem.has_max_logit, "0");
+  if (problem.has_max_logit == 0) return;
+  throw Error(
+      ErrorCode::kNotSupported,
+      fmt::format("has_max_logit {} is not in this version; accepted: 0", problem.has_max_logit));
 }
 
 void check_reserved(const fa4_forward_args& args) {

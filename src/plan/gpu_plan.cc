@@ -277,12 +277,15 @@ void explain_kernel(const AttentionProblem& p, const KernelSource& source, int h
                     fmt::format("the first kernel that holds {} x {}", p.head_dim, p.head_dim_v)});
 }
 
+void explain_margin(const AttentionProblem& p, int num_sms, std::vector<PlanStep>* steps) {
+  if (p.sm_margin == 0) return;
+  steps->push_back({"sms", fmt::format("{} at most", num_sms),
+                    fmt::format("sm_margin {}: the others are left to other work", p.sm_margin)});
+}
+
 void explain_tiles(const AttentionProblem& p, const DeviceSpec& device, const KeyParts& parts,
                    const TileSchedule& schedule, std::vector<PlanStep>* steps) {
-  if (p.sm_margin > 0) {
-    steps->push_back({"sms", fmt::format("{} at most", device.num_sms),
-                      fmt::format("sm_margin {}: the others are left to other work", p.sm_margin)});
-  }
+  explain_margin(p, device.num_sms, steps);
   steps->push_back(explain_key_parts(p, device, parts));
   explain_group(schedule, steps);
   if (parts.are_cut()) {

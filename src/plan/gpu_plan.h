@@ -43,6 +43,8 @@ TileSchedule choose_part_schedule(const AttentionProblem& problem, const DeviceS
 // A kernel of either direction: its name and the head dimensions that it holds.
 void explain_kernel(const AttentionProblem& problem, const KernelSource& source, int head_dim,
                     int head_dim_v, std::vector<PlanStep>* steps);
+// Where there is a margin: how many SMs it leaves.
+void explain_margin(const AttentionProblem& problem, int num_sms, std::vector<PlanStep>* steps);
 // Whether keys are cut, and how the tiles of rows or of parts are handed out.
 void explain_tiles(const AttentionProblem& problem, const DeviceSpec& device, const KeyParts& parts,
                    const TileSchedule& schedule, std::vector<PlanStep>* steps);

@@ -110,9 +110,9 @@ void explain_sm90_backward(const AttentionProblem& p, const Sm90BackwardSpec& sp
            "1 loads and adds dq ({} registers), {} for scores, dk and dv ({}), 1 for dq ({})",
            registers.load_and_reduce, sm90::bwd::kMathWarpgroups, registers.math, registers.dq),
        "none waits for another one's arithmetic"});
+  explain_margin(p, spec.num_sms, steps);
   steps->push_back({"schedule",
-                    fmt::format("at most {} CTAs{}, blocks of keys on demand{}", spec.num_sms,
-                                p.sm_margin > 0 ? fmt::format(" (sm_margin {})", p.sm_margin) : "",
+                    fmt::format("at most {} CTAs, blocks of keys on demand{}", spec.num_sms,
                                 t.split ? ", each twice: dk and dq, dv" : ""),
                     "the next block's loads come under the end of the one before"});
   explain_backward_order(p, spec.group_parts, spec.order, steps);

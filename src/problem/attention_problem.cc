@@ -203,11 +203,8 @@ void check_splits(const ProblemDesc& d) {
   }
 }
 
-void check_margin(const ProblemDesc& d) {
-  if (d.sm_margin < 0) refuse("sm_margin {}; accepted: 0 or more", d.sm_margin);
-}
-
 void check_numbers(AttentionProblem& p) {
+  if (p.sm_margin < 0) refuse("sm_margin {}; accepted: 0 or more", p.sm_margin);
   if (p.softmax_scale.has_value() && !std::isfinite(*p.softmax_scale)) {
     refuse("softmax_scale {}; accepted: a finite number", *p.softmax_scale);
   }
@@ -310,7 +307,6 @@ AttentionProblem AttentionProblem::make(const ProblemDesc& desc) {
   check_descales(p);
   fold_mask(p);
   check_splits(p);
-  check_margin(p);
   check_numbers(p);
   check_tensors(p);
   return p;

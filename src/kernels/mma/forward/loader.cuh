@@ -51,7 +51,8 @@ class Loader {
   static constexpr bool kBoxes = T.pages == Pages::kBoxes;
   static constexpr int kRing = ring_stages(T);
   static constexpr int kWarps = loader_warps(T);
-  using Copier = PageRowCopier<kTileN, kWarps, true>;
+  static constexpr bool kEndsInside = true;  // head_dim is a multiple of 8 bytes, not of 16
+  using Copier = PageRowCopier<kTileN, kWarps, kEndsInside>;
   static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
 
   // Boxes have the same rows, which divide the block's. Every fourth one is a warp's own; where
