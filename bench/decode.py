@@ -4,14 +4,16 @@ sequence over dense keys and over keys in pages.
 
     python3 bench/decode.py --lib build/release/lib/libfa4.so [--heads 64:8,32:8] [--sizes 1x1024,8x8192]
         [--pages 16,128] [--split-keys 0,512] [--planned 131072] [--prefix 4000] [--window 1024] [--mixed] [--e4m3]
-        [--warm] [--rounds 9] [--pause 0.05] [--fa3 FILE] [--json F] [--markdown F]
+        [--warm] [--pool 16] [--apart] [--rounds 9] [--pause 0.05] [--fa3 FILE] [--json F] [--markdown F]
     python3 bench/decode.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
     python3 bench/decode.py --lib libfa4.so --heads 8:1 --sizes 8x4500 --pages 16 --prefix 4000
     python3 bench/decode.py --lib libfa4.so --sizes 1x65536,8x65536 --pages 16 --window 1024
 
 cuDNN comes through PyTorch, on dense keys; FlashAttention-3 is a library of its PyTorch operators. Page
 tables are shuffled. Calls are replayed from CUDA graphs, so that no time of the host is in them. Caches
-are read in turn, at least 256 MB of them, so that the L2 cache serves none; with --warm there is one.
+are read in turn, at least 256 MB of them, so that the L2 cache serves none; with --warm there is one. With
+--pool they have so many GB in all, and a graph as many calls in a row. With --apart a small kernel stands
+behind each call, so that the next one finds the GPU empty; a call's time has its in it.
 
 --split-keys repeats fa4's calls with keys cut at these multiples; 0 leaves that to the plan. --planned
 repeats those over pages with plans for so many keys, and page tables as wide: what a sequence has is in
@@ -105,7 +107,8 @@ class Caches:
         unit = math.lcm(*asked.pages, DESCALED_KEYS if asked.e4m3 else 1)
         self.room = -(-keys // unit) * unit
         least = min(self.bytes_of(Reads(e4m3=asked.e4m3, part=part)) for part in parts_of(asked, bool(asked.pages)))
-        self.count = 1 if asked.warm else max(1, -(-int(COLD_BYTES) // least))
+        whole = self.bytes_of(Reads()) * self.room // keys
+        self.count = 1 if asked.warm else max(1, -(-int(COLD_BYTES) // least), int(1e9 * asked.pool) // whole)
         self.q = random_tensor(batch, 1, heads_q, head_dim)
         self.k, self.v = ([torch.randn(batch, self.room, heads_kv, head_dim, device="cuda", dtype=torch.bfloat16)
                            for _ in range(self.count)] for _ in range(2))
@@ -113,6 +116,11 @@ class Caches:
         self.used = {part: torch.tensor([self.keys_in(part, i) for i in range(batch)], device="cuda", dtype=torch.int32)
                      for part in ("", *SHARED, *WINDOW, *MIXED)}
         self.tables = {}
+        self.apart = torch.zeros(1024, device="cuda") if asked.apart else None
+
+    def end_of_call(self):
+        if self.apart is not None:
+            self.apart.zero_()
 
     @staticmethod
     def quantise(x):
@@ -244,6 +252,7 @@ def fa4(library, caches, reads, split_keys, planned):
         for cache in tensors:
             operation.bind(q=caches.q.data_ptr(), **cache, out=out.data_ptr(), **index, stream=stream,
                            workspace=workspace.data_ptr(), workspace_bytes=workspace.numel())()
+            caches.end_of_call()
             if not torch.cuda.is_current_stream_capturing():
                 return out
         return out
@@ -258,6 +267,7 @@ def cudnn(caches):
         for k, v in zip(map(caches.dense, caches.k), map(caches.dense, caches.v)):
             with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
                 out = scaled_dot_product_attention(*(x.transpose(1, 2) for x in (caches.q, k, v)), enable_gqa=heads_q != heads_kv)
+            caches.end_of_call()
             if not torch.cuda.is_current_stream_capturing():
                 return out.transpose(1, 2)
 
@@ -273,6 +283,7 @@ def fa3(caches, page, part=""):
         for k, v in zip(caches.k, caches.v):
             k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
             out = forward(caches.q, k, v, seqused_k=caches.used[part], is_causal=True, num_splits=0, **more)
+            caches.end_of_call()
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
 
@@ -290,6 +301,7 @@ def fa3_bytes(caches, page):
             k, v = (x.view(-1, page, heads_kv, dim) if page else caches.dense(x) for x in (k, v))
             out = torch.ops.flash_attn_3.fwd(q, k, v, seqused_k=caches.used[""], is_causal=True, num_splits=0, q_descale=ones,
                                              k_descale=k_descale, v_descale=v_descale, **more)
+            caches.end_of_call()
             if not torch.cuda.is_current_stream_capturing():
                 return out[0]
 
@@ -391,6 +403,8 @@ def parsed():
     parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--pool", type=float, default=0.0)
+    parser.add_argument("--apart", action="store_true")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pause", type=float, default=0.0)
     parser.add_argument("--fa3", default="")

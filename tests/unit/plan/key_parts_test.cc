@@ -58,17 +58,19 @@ TEST(PartTuning, EveryRowCanBeBuiltAndEveryHeadDimHasOne) {
 
 TEST(KeyParts, FewTilesAreCutForAllSms) {
   EXPECT_EQ(keys_of(decode(1, 1024)), 128);
-  EXPECT_EQ(keys_of(decode(1, 8192)), 1024) << "64 parts, as many as clusters put together";
+  EXPECT_EQ(keys_of(decode(1, 4096)), 512) << "64 parts, as many as clusters put together";
+  EXPECT_EQ(keys_of(decode(1, 8192)), 512) << "128 parts: 64 SMs do not read as fast";
   EXPECT_EQ(keys_of(decode(1, 65536)), 4096) << "128 parts: one for each SM";
   EXPECT_EQ(keys_of(decode(8, 8192)), 4096);
   EXPECT_EQ(keys_of(decode(64, 8192)), 0) << "512 tiles are work enough";
   EXPECT_EQ(keys_of(decode(1, 256)), 0) << "one part's work";
   EXPECT_EQ(keys_of(decode(2, 1024)), 256) << "64 CTAs in clusters of four";
-  EXPECT_EQ(keys_of(decode(4, 2048)), 1024);
-  EXPECT_EQ(keys_of(decode(8, 2048)), 0) << "64 SMs read nearly as fast as all";
+  EXPECT_EQ(keys_of(decode(4, 2048)), 512);
+  EXPECT_EQ(keys_of(decode(8, 2048)), 1024);
+  EXPECT_EQ(keys_of(decode(12, 4096)), 0) << "96 SMs read as fast as all";
   ProblemDesc d = decode(1, 8192);
   d.seqlen_q = 8;  // 64 rows
-  EXPECT_EQ(keys_of(d), 1024);
+  EXPECT_EQ(keys_of(d), 512);
   d.seqlen_q = 9;
   EXPECT_EQ(keys_of(d), 0);
 }
