@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/rounding.h"
+#include "kernels/append/quotient_math.h"
 #include "problem/forward_args.h"
 
 namespace fa4::internal {
@@ -32,7 +33,7 @@ struct RowPlace {
 // A number into a cache of bytes goes over its descale.
 void store(const AttentionProblem& p, const RowPlace& row, int64_t d, float value) {
   store_from_float(p.kv_dtype, row.to, row.to_offset + d,
-                   p.is_quantised() ? value / row.descale : value);
+                   p.is_quantised() ? odd_quotient(value, row.descale) : value);
 }
 
 // Elements [first, end).

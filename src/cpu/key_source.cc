@@ -75,6 +75,7 @@ int64_t KeySource::keys_alike(int64_t key) const {
 
 bool KeySource::load_descales(int64_t block, float* of_keys, float* of_values) const {
   const int keys = count(block), tile_n = context.spec.tile_n;
+  const float unit = value_unit();
   bool nonfinite = false;
   for (int n = 0, end = 0; n < keys; n = end) {
     const int64_t key = block * tile_n + n;
@@ -84,12 +85,21 @@ bool KeySource::load_descales(int64_t block, float* of_keys, float* of_values) c
     const float of_value =
         descale_of(context.problem, context.args, Quantised::kValues, b, kv_head, key);
     std::fill(of_keys + n, of_keys + end, of_key);
-    std::fill(of_values + n, of_values + end, std::isfinite(of_value) ? of_value : 0.0f);
+    std::fill(of_values + n, of_values + end, std::isfinite(of_value) ? of_value / unit : 0.0f);
     nonfinite |= !std::isfinite(of_value);
   }
   std::fill(of_keys + keys, of_keys + tile_n, 1.0f);
   std::fill(of_values + keys, of_values + tile_n, 1.0f);
   return nonfinite;
+}
+
+float KeySource::value_unit() const {
+  const AttentionProblem& p = context.problem;
+  const bool is_seen = keys_alike(0) >= view.seqlen_k || !p.mask.is_bounded_left();
+  if (!context.has_descales() || !is_seen || view.seqlen_k == 0) return 1.0f;
+  const float first = std::fabs(descale_of(p, context.args, Quantised::kValues, b, kv_head, 0));
+  int exponent = 0;
+  return std::isnormal(first) ? 2 * std::frexp(first, &exponent) : 1.0f;
 }
 
 void locate_keys(const TileJob& job, int64_t block, KeyRows& rows) {

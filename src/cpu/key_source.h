@@ -15,9 +15,14 @@ struct KeySource {
   int count(int64_t block) const;
   // Into one packed block; returns whether a value is not finite.
   bool pack(int64_t block, char* to) const;
-  // Those of a block's keys and values, 1 behind the last; one of a value that is not finite
-  // becomes 0, and true is returned.
+  // Those of a block's keys and values, 1 behind the last, the values' over value_unit(); one of a
+  // value that is not finite becomes 0, and true is returned.
   bool load_descales(int64_t block, float* of_keys, float* of_values) const;
+  // What sums over values are to be multiplied by: 1, or where every row that sees a key sees the
+  // first one, or all have one descale, the mantissa of its value's, in [1, 2). A probability times
+  // a power of two rounds to 16 bits as it does by itself, that of a row's only key exactly; times
+  // a mantissa all of a row's that are alike would take the same error, and so would out.
+  float value_unit() const;
 
   const TileContext& context;
   int64_t b, kv_head;

@@ -205,6 +205,44 @@ TEST(Append, QuantisesToTheNearestByte) {
   }
 }
 
+// Quotients beside the middle between two bytes, which a quotient of 24 bits is itself.
+TEST(Append, RoundsQuotientsOnce) {
+  const fa4::Device device("cpu");
+  Fixture f(false);
+  f.problem.kv_dtype = FA4_E4M3;
+  f.problem.has_descales = 1;
+  const float one = 1.0f;
+  f.args.k_descale = &one;
+  int beside = 0;
+  for (int step = 1; step < 40; ++step) {
+    const float descale = 1.0f + 0.02499f * static_cast<float>(step);
+    f.args.v_descale = &descale;
+    for (size_t i = 0; i < f.v.size(); ++i) {
+      const auto byte = static_cast<uint8_t>(1 + i % 125);
+      const double middle = (value_of(byte) + value_of(static_cast<uint8_t>(byte + 1))) / 2.0;
+      f.v[i] = static_cast<float>(middle * descale);
+    }
+    std::vector<uint8_t> keys(f.k_cache.size()), values(f.v_cache.size());
+    f.args.k_cache = keys.data();
+    f.args.v_cache = values.data();
+    fa4::append(device, f.problem, f.args);
+    for (size_t i = 0; i < f.v.size(); ++i) {
+      const size_t row = i / (kHeads * kDimV), b = row / kNew;
+      const int64_t to =
+          f.row_of(static_cast<int64_t>(b), f.positions[b]) + static_cast<int64_t>(row % kNew);
+      const uint8_t stored =
+          values[static_cast<size_t>(to) * kHeads * kDimV + i % (kHeads * kDimV)];
+      const auto byte = static_cast<uint8_t>(1 + i % 125);
+      const double middle = (value_of(byte) + value_of(static_cast<uint8_t>(byte + 1))) / 2.0;
+      const double quotient = f.v[i] / static_cast<double>(descale);
+      if (quotient == middle) continue;  // f32 holds it: to the even one, as any tie
+      ++beside;
+      EXPECT_EQ(stored, quotient > middle ? byte + 1 : byte) << quotient << " by " << descale;
+    }
+  }
+  EXPECT_GT(beside, 1000);
+}
+
 // Sequences of 3, 0 and 1 new rows, packed, out of wider rows.
 TEST(Append, TakesPackedRowsByStrides) {
   const fa4::Device device("cpu");

@@ -267,5 +267,50 @@ TEST_F(Quantised, EveryByteIsItsNumber) {
   }
 }
 
+// The same with a descale that 16 bits round: a weight that took it would be rounded with it, and
+// out once more. Of heads, and of 128 keys and of a page, which are all of a short sequence.
+TEST_F(Quantised, OneKeysNumbersAreRoundedOnce) {
+  constexpr int64_t kPage = 16;
+  for (const int64_t block : {int64_t{0}, kDescaleBlock, kPage}) {
+    for (const float descale : {1.0029f, -0.6886f, 1.41e-12f}) {
+      ProblemDesc d;
+      d.dtype = DType::kBF16;
+      d.kv_dtype = DType::kE4M3;
+      d.batch = d.seqlen_q = d.seqlen_k = d.heads_q = d.heads_kv = 1;
+      d.head_dim = d.head_dim_v = 128;
+      d.has_descales = true;
+      d.descale_block = block;
+      if (block == kPage) {
+        d.layout_kv = Layout::kPaged;
+        d.page_size = kPage;
+        d.num_pages = d.pages_per_seq = 1;
+      }
+      const AttentionProblem p = AttentionProblem::make(d);
+      const std::vector<uint16_t> q(128);
+      const std::vector<unsigned char> k(kPage * 128);
+      std::vector<unsigned char> v(kPage * 128);
+      for (size_t i = 0; i < 127; ++i) v[i] = static_cast<unsigned char>(i);  // 127 is NaN
+      const float one = 1.0f;
+      const int32_t first_page = 0, one_key = 1;
+      ForwardArgs args;
+      args.q = q.data();
+      args.k = k.data();
+      args.v = v.data();
+      args.k_descale = &one;
+      args.v_descale = &descale;
+      if (block == kPage) args.page_table = &first_page, args.seqused_k = &one_key;
+      for (const Backend& backend : backends_that_take(p)) {
+        SCOPED_TRACE(testing::Message() << backend.name << ", " << block << ", " << descale);
+        const Result result = run_on(backend, p, args);
+        for (int i = 0; i < 127; ++i) {
+          const float exact = e4m3_to_float(static_cast<uint8_t>(i)) * descale;
+          const float expected = bf16_to_float(float_to_bf16(exact));
+          EXPECT_EQ(load_as_float(p.dtype, result.out.data(), i), expected) << "byte " << i;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fa4::internal

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/append/params.h"
+#include "kernels/append/quotient_math.h"
 #include "kernels/append/traits.h"
 #include "kernels/pages/place.cuh"
 #include "kernels/ptx/grid_dependency.cuh"
@@ -118,10 +119,11 @@ __device__ inline void turn(const RotaryParams& rotary, const uint16_t* row, int
 }
 
 __device__ inline uint32_t four_bytes(const float (&x)[kAppendPiece], int first, float descale) {
-  const uint32_t lower = ptx::cvt_rn_satfinite_e4m3x2(x[first + 1] / descale, x[first] / descale);
-  const uint32_t upper =
-      ptx::cvt_rn_satfinite_e4m3x2(x[first + 3] / descale, x[first + 2] / descale);
-  return lower | upper << 16;
+  const auto two = [&](int i) {
+    return ptx::cvt_rn_satfinite_e4m3x2(odd_quotient(x[i + 1], descale),
+                                        odd_quotient(x[i], descale));
+  };
+  return two(first) | static_cast<uint32_t>(two(first + 2)) << 16;
 }
 
 template <Element kElement, bool kBytes>

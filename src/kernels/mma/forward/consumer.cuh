@@ -68,6 +68,7 @@ class Consumer {
   __device__ void begin() {
     softmax.reset();
     value_scale = kScalesValues && c.params.descales.v.data != nullptr ? 0.0f : 1.0f;
+    descale_of_all = 1.0f;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
 #pragma unroll
@@ -89,7 +90,8 @@ class Consumer {
 
   __device__ void end() {
     if constexpr (!q_in_registers(T)) release(c.pipeline(kQFull), q);
-    Merge(c, tile.work, warp).finish(rO, value_scale == 0.0f ? 1.0f : 1.0f / value_scale, softmax);
+    const float unit = value_scale == 0.0f ? 1.0f : 1.0f / value_scale;
+    Merge(c, tile.work, warp).finish(rO, kScalesValues ? unit : descale_of_all, softmax);
   }
 
   // A of two k steps: their columns lie side by side in the thread's two rows.
@@ -177,9 +179,21 @@ class Consumer {
   }
   __device__ void descale_probabilities(int stage) {
     if (c.params.descales.v.data == nullptr) return;
-    const Factors factors = descales_of(c.descales_of_keys(stage) + kTileN);
+    const float* data = c.descales_of_keys(stage) + kTileN;
+    if (!kScalesValues && have_one_descale()) {
+      descale_of_all = *data;
+      return;
+    }
+    const Factors factors = descales_of(data);
     if constexpr (kScalesValues) fit_values(factors);
     descale(factors, value_scale);
+  }
+  // All keys of the sequence: then O takes it, in place of probabilities, whose rounding to 16 bits
+  // would be the same for all of a row's that are alike, and so be out's.
+  __device__ bool have_one_descale() const {
+    const DescaleParams& of = c.params.descales;
+    const int last = tile.work.seqlen_k - 1;
+    return of.of_pages != 0 ? last < c.params.pages.page_size : last >> of.shift == 0;
   }
 
   // Of a thread's columns of the scores, which are keys 8 j + 2t and the one behind it.
@@ -313,7 +327,8 @@ class Consumer {
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
   uint32_t rQ[q_in_registers(T) ? Keys::kSteps : 1][4];
-  float value_scale = 1.0f;  // O is of values times it; 0: of none yet
+  float value_scale = 1.0f;     // O is of values times it; 0: of none yet
+  float descale_of_all = 1.0f;  // what O is to be multiplied by
   float rS[kScores];
   float rO[kOutputs];
 };
