@@ -49,7 +49,8 @@ ScheduleParams schedule_params(const TileSchedule& schedule) {
   return {.tile_counter = nullptr,
           .sections = schedule.sections,
           .longest_first = schedule.longest_first,
-          .order = order_of(schedule.source)};
+          .order = order_of(schedule.source),
+          .leaves_sms = schedule.leaves_sms};
 }
 
 ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {

@@ -92,7 +92,7 @@ ParamsLayout forward_layout() {
                  seqlen_q, seqlen_k, total_q, total_k);
   FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
-  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, order);
+  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, order, leaves_sms);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, parts, part_sums, part_stats, part_keys, most_parts, most_parts_log2,

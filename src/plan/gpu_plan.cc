@@ -135,6 +135,10 @@ TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, in
   return TileSource::kCounter;
 }
 
+bool leaves_sms(const TileSchedule& s, const DeviceSpec& device) {
+  return s.grid <= device.num_sms - device.num_sms / 8;
+}
+
 void explain_group(const TileSchedule& s, std::vector<PlanStep>* steps) {
   steps->push_back({"pack_gqa", fmt::format("{} query heads in a tile's rows", s.group),
                     s.group > 1 ? "fewer tiles than head by head"
@@ -248,6 +252,7 @@ TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device
   s.source = choose_source(p, shape, tiles, clusters, s.group, forced);
   const int64_t most = s.source == TileSource::kLaunchControl ? kMaxTiles - 1 : clusters;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, most)) * shape.cluster;
+  s.leaves_sms = leaves_sms(s, device);
   s.longest_first = !p.mask.is_full();
   s.sections = choose_sections(p, device, shape, s.group, tiles);
   return s;
@@ -260,6 +265,7 @@ TileSchedule choose_part_schedule(const AttentionProblem& p, const DeviceSpec& d
   if (parts.cluster > 1) {  // one for each tile that the greatest lengths allow
     const int64_t blocks = ceil_div(p.seqlen_q * packed_rows(s.group), shape.tile_m);
     s.grid = static_cast<int>(p.batch * blocks * (p.heads_q / s.group)) * parts.cluster;
+    s.leaves_sms = leaves_sms(s, device);
     return s;
   }
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group) * parts.most;

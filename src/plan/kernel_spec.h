@@ -28,7 +28,8 @@ struct TileSchedule {
   int sections = 1;  // of heads whose keys and values share the L2 cache
   bool longest_first = false;
   TileSource source = TileSource::kStride;
-  int grid = 0;  // CTAs launched
+  int grid = 0;             // CTAs launched
+  bool leaves_sms = false;  // of which many SMs have none
 };
 
 // What the kernels of a 16-bit problem multiply.

@@ -111,6 +111,20 @@ TEST(KeyParts, AreOfTheDevicesBandwidth) {
   EXPECT_EQ(keys(decode(6, 4096), 0), 2048) << "not known: as an H200's";
 }
 
+// Those of one launch, which the next call's is to begin behind: of two launches the second one
+// does.
+TEST(KeyParts, OfFewCtasLeaveSms) {
+  const auto leaves_sms = [](const ProblemDesc& d) { return spec_of(d).schedule.leaves_sms; };
+  EXPECT_TRUE(leaves_sms(decode(10, 8192))) << "80 whole tiles";
+  EXPECT_TRUE(leaves_sms(decode(6, 16384))) << "96 CTAs in clusters";
+  EXPECT_FALSE(leaves_sms(decode(16, 8192))) << "128 whole tiles";
+  EXPECT_FALSE(leaves_sms(decode(8, 8192))) << "128 CTAs in clusters";
+  ProblemDesc d = decode(2, 8192);
+  d.split_keys = 1024;
+  ASSERT_EQ(spec_of(d).parts.cluster, 1);
+  EXPECT_FALSE(leaves_sms(d));
+}
+
 // What is not known when the plan is made decides nothing; what else is in the batch may, since the
 // batch is the plan's.
 TEST(KeyParts, ShortSequencesOfALongMaximumAreCutToo) {

@@ -28,14 +28,25 @@ class Scheduler {
       ptx::griddepcontrol_wait();
       load_q(work);
     }
-    ptx::griddepcontrol_wait();               // where there was no tile
-    ptx::griddepcontrol_launch_dependents();  // none is left to be begun
+    ptx::griddepcontrol_wait();                                  // where there was no tile
+    if (!ends_first()) ptx::griddepcontrol_launch_dependents();  // none is left to be begun
   }
 
  private:
+  // Whether the launch behind this one is to begin when this CTA has ended, not before. In a row of
+  // launches that leave SMs idle each would begin on those, and each waits longer for its keys than
+  // one that finds the GPU empty (docs/kernels/decode_measured.md, "Calls in a row"): by more than
+  // a launch takes to begin, where a CTA has many.
+  __device__ bool ends_first() const {
+    constexpr int kManyKeys = 1024;
+    return reads_keys_once(T) && c.params.schedule.leaves_sms != 0 &&
+           most_blocks * T.tile_n >= kManyKeys;
+  }
+
   __device__ void hand_out(const WorkTile& work) {
     QTile tile{work, {}};
     if (tile.is_valid()) tile.blocks = block_range_of<T>(c.params, work);
+    most_blocks = max(most_blocks, tile.blocks.n_block_max - tile.blocks.n_block_min);
     const Pipeline ring = c.pipeline(kTileFull);
     ring.producer_acquire(slot);
     if (ptx::elect_sync()) {
@@ -100,6 +111,7 @@ class Scheduler {
   RankingScheduler<WorkScheduler<T.tile_m * T.cluster, T.parts, T.cluster, can_exchange_parts(T)>,
                    T.parts, reads_keys_once(T)>
       tiles;
+  int most_blocks = 0;  // of a tile
   PipelineState<1> wanted;
   PipelineState<kTileSlots> slot;
   PipelineState<T.q_slots> q;
