@@ -69,6 +69,7 @@ class Consumer {
     softmax.reset();
     value_scale = kScalesValues && c.params.descales.v.data != nullptr ? 0.0f : 1.0f;
     descale_of_all = 1.0f;
+    has_one_descale = have_one_descale();
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
 #pragma unroll
@@ -180,11 +181,11 @@ class Consumer {
   __device__ void descale_probabilities(int stage) {
     if (c.params.descales.v.data == nullptr) return;
     const float* data = c.descales_of_keys(stage) + kTileN;
-    if (!kScalesValues && have_one_descale()) {
-      descale_of_all = *data;
+    const Factors factors = descales_of(data);
+    if (!kScalesValues && has_one_descale) {
+      descale_of_all = *data;  // of the block's first key, which is there
       return;
     }
-    const Factors factors = descales_of(data);
     if constexpr (kScalesValues) fit_values(factors);
     descale(factors, value_scale);
   }
@@ -329,6 +330,7 @@ class Consumer {
   uint32_t rQ[q_in_registers(T) ? Keys::kSteps : 1][4];
   float value_scale = 1.0f;     // O is of values times it; 0: of none yet
   float descale_of_all = 1.0f;  // what O is to be multiplied by
+  bool has_one_descale = false;
   float rS[kScores];
   float rO[kOutputs];
 };
