@@ -49,27 +49,58 @@ void sort_by_stride(Axes& axes) {
   }
 }
 
-// A tensor as runs of contiguous bytes, one every multiple of the strides.
+// A tensor as runs of contiguous bytes, and the axes along which they repeat: strides in bytes,
+// the smallest first. Where strides are negative it begins with the last element of their axes.
 struct Runs {
   int64_t run_bytes = 0;
-  int64_t stride_gcd = 0;  // 0: a single run
+  Axes axes;
+
+  // Of the `count` axes of the smallest strides, from the first byte to the last.
+  int64_t span(int count) const {
+    int64_t bytes = run_bytes;
+    for (int i = 0; i < count; ++i) bytes += (axes.axis[i].extent - 1) * axes.axis[i].stride;
+    return bytes;
+  }
+  int64_t stride_gcd(int count) const {
+    int64_t divisor = 0;
+    for (int i = 0; i < count; ++i) divisor = std::gcd(divisor, axes.axis[i].stride);
+    return divisor;
+  }
 };
 
 Runs runs_of(const MemoryRegion& region) {
-  Runs runs{region.extent.dim * region.element_bytes, 0};
+  Runs runs{region.extent.dim * region.element_bytes, {}};
   Axes axes = axes_of(region.extent, region.strides);
   sort_by_stride(axes);  // heads may lie outside of rows
   for (int i = 0; i < axes.count; ++i) {
     const int64_t stride = std::llabs(axes.axis[i].stride) * region.element_bytes;
-    const bool continues =
-        runs.stride_gcd == 0 && axes.axis[i].stride > 0 && stride == runs.run_bytes;
-    if (continues) {
+    if (runs.axes.count == 0 && stride == runs.run_bytes) {
       runs.run_bytes *= axes.axis[i].extent;
     } else {
-      runs.stride_gcd = std::gcd(runs.stride_gcd, stride);
+      runs.axes.add(axes.axis[i].extent, stride);
     }
   }
   return runs;
+}
+
+// Whether bytes of `a` and of `b`, which begins `distance` behind it, may be the same, along their
+// first axes. Exact for slices of one buffer, whose strides are alike and hold what lies inside of
+// them; else every run is taken to repeat at the common divisor of all strides.
+bool may_meet(const Runs& a, int axes_a, const Runs& b, int axes_b, int64_t distance) {
+  if (distance >= a.span(axes_a) || -distance >= b.span(axes_b)) return false;
+  if (axes_a == 0 && axes_b == 0) return true;
+  const auto residue = [&](int64_t period) { return (distance % period + period) % period; };
+  const int64_t stride = axes_a == 0 ? 0 : a.axes.axis[axes_a - 1].stride;
+  const bool alike = axes_a > 0 && axes_b > 0 && stride == b.axes.axis[axes_b - 1].stride;
+  if (alike && a.span(axes_a - 1) <= stride && b.span(axes_b - 1) <= stride) {
+    const int64_t behind = residue(stride);
+    return may_meet(a, axes_a - 1, b, axes_b - 1, behind) ||
+           may_meet(a, axes_a - 1, b, axes_b - 1, behind - stride);
+  }
+  const int64_t period = std::gcd(a.stride_gcd(axes_a), b.stride_gcd(axes_b));
+  if (period == 0) return true;
+  const int64_t behind = residue(period);
+  return behind < a.run_bytes || period - behind < b.run_bytes;
 }
 
 }  // namespace
@@ -166,15 +197,10 @@ bool may_overlap(const MemoryRegion& a, const MemoryRegion& b) {
       base_b + span_b->end * b.element_bytes <= base_a + span_a->begin * a.element_bytes) {
     return false;
   }
-  // Interleaved in one buffer (qkv and out side by side): every run starts at its base modulo the
-  // common divisor of all strides.
-  const Runs runs_a = runs_of(a);
-  const Runs runs_b = runs_of(b);
-  const int64_t period = std::gcd(runs_a.stride_gcd, runs_b.stride_gcd);
-  if (period == 0) return true;
-  const int64_t a_to_b = ((base_b - base_a) % period + period) % period;
-  const int64_t b_to_a = (period - a_to_b) % period;
-  return a_to_b < runs_a.run_bytes || b_to_a < runs_b.run_bytes;
+  const Runs runs_a = runs_of(a), runs_b = runs_of(b);
+  const int64_t distance =
+      base_b + span_b->begin * b.element_bytes - (base_a + span_a->begin * a.element_bytes);
+  return may_meet(runs_a, runs_a.axes.count, runs_b, runs_b.axes.count, distance);
 }
 
 MemoryRegion flat_region(const char* name, const void* data, int64_t count, int element_bytes) {

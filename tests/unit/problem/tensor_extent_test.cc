@@ -63,8 +63,20 @@ TEST(TensorExtent, OverlapsAreNeverMissed) {
     return MemoryRegion{"", memory + 2 * at, kSmall, strides, 2};
   };
   int apart = 0;
-  for (const Strides& a : {Strides{12, 4, 2}, {48, 16, 4}, {48, 16, 2}, {24, 2, 6}}) {
-    for (const Strides& b : {Strides{12, 4, 2}, {48, 16, 4}, {24, 8, 4}, {24, 2, 6}}) {
+  for (const Strides& a : {Strides{12, 4, 2},
+                           {48, 16, 4},
+                           {48, 16, 2},
+                           {24, 2, 6},
+                           {42, 14, 6},
+                           {42, -13, 5},
+                           {0, 9, 4}}) {
+    for (const Strides& b : {Strides{12, 4, 2},
+                             {48, 16, 4},
+                             {24, 8, 4},
+                             {24, 2, 6},
+                             {42, 14, 6},
+                             {-42, 14, 6},
+                             {42, 13, 5}}) {
       for (int64_t at = 0; at <= 100; ++at) {
         std::set<int64_t> first;
         for (int64_t offset : offsets_of(kSmall, a)) first.insert(offset);
@@ -78,7 +90,7 @@ TEST(TensorExtent, OverlapsAreNeverMissed) {
       }
     }
   }
-  EXPECT_GT(apart, 300);
+  EXPECT_GT(apart, 1000);
 }
 
 TEST(TensorExtent, SlicesOfOneBufferAreApart) {
@@ -92,6 +104,15 @@ TEST(TensorExtent, SlicesOfOneBufferAreApart) {
         may_overlap({"", memory, kSmall, rows, 2}, {"", memory + slice * 8, kSmall, rows, 2}));
     EXPECT_FALSE(
         may_overlap({"", memory, kSmall, heads, 2}, {"", memory + slice * 4, kSmall, heads, 2}));
+  }
+  // (batch 2, seqlen 3, heads 2, [q k v], dim 2) and 2 elements that pad each row: the divisor of
+  // 14 and 6 says nothing.
+  const Strides padded{42, 14, 6};
+  for (int64_t slice = 1; slice < 3; ++slice) {
+    const MemoryRegion first{"", memory, kSmall, padded, 2};
+    EXPECT_FALSE(may_overlap(first, {"", memory + slice * 4, kSmall, padded, 2}));
+    EXPECT_TRUE(may_overlap(first, {"", memory + slice * 4 + 2, kSmall, padded, 2}) == (slice == 2))
+        << "the next head's first element";
   }
   // Pages (2, [k v], heads 2, rows 3, dim 2): runs of 12 elements every 24.
   const Strides heads_first{24, 2, 6};
