@@ -104,15 +104,11 @@ void become_a_program() {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
-// A program that died is a finding too: what it had launched until then may all be well.
-void add_ending(const Ending& ending, Json* all, std::string* text) {
-  (*all)["signal"] = ending.signal == 0 ? Json() : Json(ending.signal);
-  if (ending.signal == 0) return;
-  const std::string message = fmt::format("the program was ended by signal {} ({})", ending.signal,
-                                          ::strsignal(ending.signal));
+// What no launch's report says.
+void add_error(const char* rule, const std::string& message, Json* all) {
   (*all)["status"] = "trap";
   (*all)["findings"].push_back({{"severity", "error"},
-                                {"rule", "signal"},
+                                {"rule", rule},
                                 {"launch", nullptr},
                                 {"kernel", nullptr},
                                 {"cta", nullptr},
@@ -123,6 +119,15 @@ void add_ending(const Ending& ending, Json* all, std::string* text) {
                                 {"object", ""},
                                 {"message", message},
                                 {"count", 1}});
+}
+
+// A program that died is a finding too: what it had launched until then may all be well.
+void add_ending(const Ending& ending, Json* all, std::string* text) {
+  (*all)["signal"] = ending.signal == 0 ? Json() : Json(ending.signal);
+  if (ending.signal == 0) return;
+  const std::string message = fmt::format("the program was ended by signal {} ({})", ending.signal,
+                                          ::strsignal(ending.signal));
+  add_error("signal", message, all);
   *text += fmt::format("error signal: {}\n", message);
 }
 
@@ -232,6 +237,11 @@ Json ExecCommand::merge(const std::string& log, std::string* text, bool* passed)
   for (std::string line; std::getline(file, line);) {
     const Json one = Json::parse(line, nullptr, false);
     if (one.is_discarded()) continue;  // the program died while it wrote this
+    if (one.contains("refused")) {
+      add_error("refused", one["refused"].get<std::string>(), &all);
+      *passed = false;
+      continue;
+    }
     const size_t index = all["launches"].size();
     if (rank(one["status"]) > rank(all["status"])) all["status"] = one["status"];
     for (const char* list : {"findings", "deadlock"}) {

@@ -21,6 +21,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// One JSON document a line, so that nothing is lost when the program ends without its destructors.
+void append_to(const std::string& log_file, const Json& line) {
+  if (log_file.empty()) return;
+  std::ofstream file(log_file, std::ios::app);
+  file << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
@@ -84,7 +91,8 @@ Gpu::Gpu() {
 }
 
 // fmt::print would throw into the program where its standard error is closed or full.
-void Gpu::say(const std::string& line) {
+void Gpu::say(std::string line) {
+  std::replace(line.begin(), line.end(), '\n', ' ');  // of a statement that has several
   std::fputs(fmt::format("ptxemu exec: {}\n", line).c_str(), stderr);
 }
 
@@ -117,7 +125,7 @@ int Gpu::ready(LoadedModule& module) {
     return kSuccess;
   } catch (const InputError& error) {
     module.problem = error.what();
-    say(module.problem);
+    refuse(module.problem);
     return kInvalidPtx;
   }
 }
@@ -147,7 +155,7 @@ int Gpu::ready(KernelEntry& kernel) {
     kernel.module = module;
   }
   if (!kernel.module->problem.empty()) {
-    say(fmt::format("kernel {}: its module {}", kernel.name, kernel.module->problem));
+    refuse(fmt::format("kernel {}: its module {}", kernel.name, kernel.module->problem));
     return kNoKernelImage;
   }
   if (const int status = ready(*kernel.module); status != kSuccess) return status;
@@ -159,7 +167,7 @@ int Gpu::ready(KernelEntry& kernel) {
     kernel.sizes = machine_->parameter_sizes(kernel.module->handle, kernel.name);
     return kSuccess;
   } catch (const InputError& error) {
-    say(fmt::format("kernel {}: {}", kernel.name, error.what()));
+    refuse(fmt::format("kernel {}: {}", kernel.name, error.what()));
     return kInvalidPtx;
   }
 }
@@ -251,20 +259,23 @@ int Gpu::run_now(const KernelWork& work, bool beside_last) {
     }
     return sticky_;
   } catch (const InputError& error) {
-    say(fmt::format("kernel {}: {}", kernel.name, error.what()));
+    refuse(fmt::format("kernel {}: {}", kernel.name, error.what()));
     return kInvalidConfiguration;
   }
 }
 
-// One JSON document a line, so that nothing is lost when the program ends without its destructors.
-void Gpu::log(const LaunchRequest& request, const LaunchReport& report) {
+void Gpu::refuse(const std::string& line) const {
+  say(line);
+  append_to(log_file_, {{"refused", line}});
+}
+
+void Gpu::log(const LaunchRequest& request, const LaunchReport& report) const {
   if (log_file_.empty()) return;
   const std::vector<fa4::cli::LaunchResult> results{{request, report}};
   Json line = fa4::cli::report_json(machine_->options(), results);
   line["text"] = fa4::cli::report_text(machine_->options(), results);
   line["passed"] = report.passed();
-  std::ofstream file(log_file_, std::ios::app);
-  file << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  append_to(log_file_, line);
 }
 
 int Gpu::symbol(LoadedModule& module, const std::string& name, void** address, size_t* bytes) {

@@ -132,7 +132,7 @@ class Gpu {
   int enqueue(void* stream, std::function<int()> work, int node_type);
 
   // One line on standard error: "ptxemu exec: ...".
-  static void say(const std::string& line);
+  static void say(std::string line);
   // Names a call that these libraries lack.
   static int missing(const char* call);
   std::string tensor_map(const TensorMapRequest& request, void* map);  // "" or what is wrong
@@ -143,7 +143,9 @@ class Gpu {
   bool may_touch(const void* pointer, size_t bytes, Side side);
   std::string replacement(const std::string& kernel) const;
   int run_now(const KernelWork& work, bool beside_last);
-  void log(const LaunchRequest& request, const LaunchReport& report);
+  // Says why a kernel does not run, which is an error of the emulator's report too.
+  void refuse(const std::string& line) const;
+  void log(const LaunchRequest& request, const LaunchReport& report) const;
 
   std::recursive_mutex mutex_;
   DeviceFacts facts_;

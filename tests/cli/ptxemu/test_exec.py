@@ -54,6 +54,14 @@ class Exec(PtxemuTest):
         for word in ("ptxemu exec: kernel add", "no PTX for sm_100", "machine code for sm_90", "--ptx DIR"):
             self.assertIn(word, line)
 
+    @runs_a_shell
+    def test_a_refused_kernel_is_an_error_though_the_program_ends_well(self):
+        result = self.run_fa4("exec", "--json", "--", "sh", "-c", '"$0" machine-code; true', self.cuda_program)
+        document = json.loads(result.stdout)
+        self.assertEqual((result.returncode, document["exit_status"], document["status"]), (1, 0, "trap"))
+        self.assertEqual([(f["severity"], f["rule"]) for f in document["findings"]], [("error", "refused")])
+        self.assertIn("no PTX for sm_100", document["findings"][0]["message"])
+
     def test_ptx_in_place_of_machine_code(self):
         self.write("add.ptx", self.execute("write").stdout)
         result = self.execute("machine-code", options=["--ptx", self.folder])
