@@ -174,7 +174,7 @@ Slot Decoder::source_any(const Operand& operand, Type type, int* bits) {
       if (is_float(type)) fail_syntax("an integer where a floating-point number must be");
       return builder_.constant(operand.integer, *bits);
     case Kind::kFloat:
-      if (bits_of(type) != 32 && bits_of(type) != 64) {
+      if (is_integer(type) || (bits_of(type) != 32 && bits_of(type) != 64)) {
         fail_syntax("a floating-point number for " + std::string(name_of(type)));
       }
       return builder_.constant(float_bits(operand, type), *bits);

@@ -135,6 +135,7 @@ enum class InstructionKind : uint8_t {
   kStore,  // st
   kCall,
   kShuffle,
+  kWarpSync,     // bar.warp.sync
   kWgmma,        // wgmma.mma_async
   kWgmmaSync,    // wgmma.fence, wgmma.commit_group
   kWgmmaWait,    // wgmma.wait_group

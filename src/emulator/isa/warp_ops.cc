@@ -396,7 +396,8 @@ constexpr InstructionRow kRows[] = {
     {"elect", decode_elect, "Parallel Synchronization and Communication Instructions: elect.sync"},
     {"redux", decode_redux, "Parallel Synchronization and Communication Instructions: redux.sync"},
     {"bar.warp.sync", decode_warp_sync,
-     "Parallel Synchronization and Communication Instructions: bar.warp.sync"},
+     "Parallel Synchronization and Communication Instructions: bar.warp.sync", ValueFlow::kUses,
+     InstructionKind::kWarpSync},
 };
 
 }  // namespace

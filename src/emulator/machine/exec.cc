@@ -14,6 +14,20 @@ void Exec::require_slot(Slot slot, size_t bytes) const {
                                      slot / 4 < known.size() ? known[slot / 4] : 0));
 }
 
+namespace {
+
+const Insn& next_insn(const Group& group) { return group.frame->function->code[group.pc]; }
+
+// Lanes that the guard holds back are in a group that waits, but do not take part.
+uint32_t taking_part(const Group& group) {
+  const Insn& insn = next_insn(group);
+  if (insn.guard == kNoSlot) return group.mask;
+  const auto p = *reinterpret_cast<const uint32_t*>(group.frame->registers + insn.guard);
+  return group.mask & (insn.guard_negated ? ~p : p);
+}
+
+}  // namespace
+
 bool Exec::gather(uint32_t member_mask, const Insn& insn) {
   const uint32_t asked = member_mask;
   member_mask &= warp->lanes;
@@ -27,22 +41,28 @@ bool Exec::gather(uint32_t member_mask, const Insn& insn) {
   const uint32_t needed = member_mask & ~warp->exited;
   if ((mask & needed) == needed) return true;
   const auto waits_here = [&](const Group& other) {
-    return &other != group && other.pc == insn.pc && other.frame == group->frame &&
-           other.wait.kind == Wait::Kind::kWarpSync && other.wait.object == asked;
+    return other.pc == insn.pc && other.frame == group->frame;
   };
-  // Lanes that the guard holds back are in a group that waits, but do not take part.
-  uint32_t taking_part = insn.guard == kNoSlot ? ~0u : predicate(insn.guard);
-  if (insn.guard_negated) taking_part = ~taking_part;
+  // Barriers of one mask meet wherever they stand, in the arms of a branch or in two calls: only up
+  // to sm_6x must all lanes execute the same bar.warp.sync.
+  const bool is_barrier = kind_of(insn) == InstructionKind::kWarpSync;
+  const auto waits_too = [&](const Group& other) {
+    return &other != group && other.wait.kind == Wait::Kind::kWarpSync &&
+           other.wait.object == asked &&
+           (waits_here(other) ||
+            (is_barrier && kind_of(next_insn(other)) == InstructionKind::kWarpSync));
+  };
   uint32_t here = mask;
   for (const auto& other : warp->groups) {
-    if (waits_here(*other)) here |= other->mask & taking_part;
+    if (waits_too(*other)) here |= taking_part(*other);
   }
   if ((here & needed) != needed) return false;
   for (const auto& other : warp->groups) {
-    if (!waits_here(*other)) continue;
+    if (!waits_too(*other)) continue;
+    const bool is_here = waits_here(*other);
     other->wait.kind = Wait::Kind::kNone;
     ++other->pc;
-    if (other->join != group->join || other->join_pc != group->join_pc) continue;
+    if (!is_here || other->join != group->join || other->join_pc != group->join_pc) continue;
     // They go on as one: an .aligned instruction may follow.
     group->mask |= other->mask;
     other->mask = 0;

@@ -96,7 +96,8 @@ struct Exec {
   bool resumed(Wait::Kind kind) const { return group->wait.kind == kind; }
 
   // For .sync instructions with a member mask: true when every member lane that has not exited is
-  // here; mask is then all of them, and the other groups of the warp go on after this instruction.
+  // here, or of bar.warp.sync at any other; mask is then all of them, and the groups that waited go
+  // on behind what they waited at.
   // False: return block(kWarpSync, member_mask). Throws Trap when a lane of mask is no member.
   bool gather(uint32_t member_mask, const Insn& insn);
   // For .aligned instructions: reports a finding unless all lanes of the warp that have not exited

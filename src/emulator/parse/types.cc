@@ -73,6 +73,9 @@ const Row& row(Type type) { return kRows[static_cast<size_t>(type)]; }
 
 int bits_of(Type type) { return row(type).bits; }
 bool is_signed(Type type) { return row(type).what == Class::kSigned; }
+bool is_integer(Type type) {
+  return row(type).what == Class::kSigned || row(type).what == Class::kUnsigned;
+}
 bool is_float(Type type) { return row(type).what == Class::kFloat; }
 std::string_view name_of(Type type) { return row(type).name; }
 

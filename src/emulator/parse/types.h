@@ -55,7 +55,8 @@ enum class Type : uint8_t {
 int bits_of(Type type);
 inline int bytes_of(Type type) { return (bits_of(type) + 7) / 8; }
 bool is_signed(Type type);
-bool is_float(Type type);  // every floating-point format, packed ones too
+bool is_integer(Type type);  // signed or unsigned, not .b
+bool is_float(Type type);    // every floating-point format, packed ones too
 // "u32" (no dot) to its type; kNone when it names none.
 Type type_of(std::string_view name);
 std::string_view name_of(Type type);

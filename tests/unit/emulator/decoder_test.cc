@@ -59,6 +59,8 @@ TEST(Decoder, NamesOperandsThatDoNotFit) {
   expect_refused("add.s32 %r1, %r2;", "operands");
   expect_refused("add.s32 %r1, %r2, %r3, %r4;", "operands");
   expect_refused("add.f32 %f1, %f2, 1;", "integer");
+  expect_refused("add.u32 %r1, %r2, 1.5;", "floating-point number for u32");
+  expect_refused("mov.s64 %rd1, 0d3FF8000000000000;", "floating-point number for s64");
   expect_refused("mov.b64 %rd1, {%r1, %r2, %r3};", "vector");
   expect_refused("lop3.b32 %r1, %r2, %r3, %r4, 256;", "0..255");
   expect_refused("bfe.u32 %r1, %r2, 256, 3;", "0 to 255");

@@ -1,5 +1,5 @@
 // Loops whose lanes part and meet again in every round: they take turns with the other warps, and
-// an endless one ends at the limit on instructions, under every policy.
+// an endless one ends at the limit on instructions, under every policy. And where such lanes meet.
 #include "ptx_program.h"
 
 namespace ptxemu {
@@ -75,6 +75,31 @@ TEST(DivergentLoops, LetTheLaneThatHoldsALockGoOnAlone) {
     const LaunchReport report = program.launch(out, 0, 64);
     EXPECT_EQ(report.status, "ok") << policy << text_of(report);
     EXPECT_EQ(program.read<uint32_t>(out, 2), (std::vector<uint32_t>{0, 64})) << policy;
+  }
+}
+
+// A warp's barriers of one mask meet wherever they stand. Lane 31, which the guard holds back,
+// takes no part.
+TEST(DivergentLanes, MeetAtTheWarpBarriersOfBothArms) {
+  for (const char* policy : kPolicies) {
+    MachineOptions options = under(policy);
+    options.check = "all";
+    PtxProgram program(
+        "setp.lt.u32 %p0, %r0, 3;\nsetp.ne.u32 %p1, %r0, 31;\nmov.u32 %r5, word;\n"
+        "mad.wide.u32 %d2, %r0, 4, %d0;\n@%p0 bra few;\n"
+        "@%p1 bar.warp.sync 0x7fffffff;\n@%p1 ld.shared.u32 %r2, [%r5];\n"
+        "@%p1 bar.warp.sync 0x7fffffff;\nbra.uni met;\n"
+        "few: st.shared.u32 [%r5], 7;\nbar.warp.sync 0x7fffffff;\n"
+        "bar.warp.sync 0x7fffffff;\nst.shared.u32 [%r5], 9;\nmov.u32 %r2, 8;\n"
+        "met: @%p1 st.global.u32 [%d2], %r2;\n",
+        options, ".shared .align 4 .u32 word;\n");
+    const uint64_t out = program.buffer("out", std::vector<uint32_t>(32, 0));
+    const LaunchReport report = program.launch(out);
+    EXPECT_EQ(report.status, "ok") << policy << text_of(report);
+    std::vector<uint32_t> expected(32, 7);
+    expected[0] = expected[1] = expected[2] = 8;
+    expected[31] = 0;
+    EXPECT_EQ(program.read<uint32_t>(out, 32), expected) << policy;
   }
 }
 
