@@ -57,7 +57,7 @@ FA4_API void fa4_destroy_communicator(fa4_communicator* communicator);
 /* ---- How a sequence is cut ------------------------------------------------------------------- */
 
 /* layout. Zigzag: rank r of P holds chunks r and 2 P - 1 - r of 2 P, in this order; seqlen is a
- * multiple of 2 P. Contiguous: piece r of P; seqlen is a multiple of P. */
+ * multiple of 2 P, from 2 P on. Contiguous: piece r of P; seqlen is a multiple of P, from P on. */
 enum { FA4_ZIGZAG = 0, FA4_CONTIGUOUS = 1 };
 
 /* Writes where the tokens of `rank` lie in the whole sequence, by their places on the rank: seqlen
