@@ -13,7 +13,7 @@ Support query_backward_support(const AttentionProblem& problem, const DeviceSpec
     return {false, "layout_kv paged; accepted for the backward: dense, packed"};
   }
   if (problem.is_quantised()) {
-    return {false, fmt::format("kv_dtype {}; accepted for the backward: 0 (dtype, {}), as no "
+    return {false, fmt::format("kv_dtype {}; accepted for the backward: {} (that of q), as no "
                                "gradient goes to a quantised cache",
                                name_of(problem.kv_dtype), name_of(problem.dtype))};
   }

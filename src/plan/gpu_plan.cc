@@ -30,6 +30,26 @@ constexpr int64_t kTilesOfShortHead = 4;
 constexpr int64_t kSmsOfShortHead = 4;
 constexpr int64_t kManyRounds = 8;
 
+// Queries come first: the keys of a sequence may be as many because nobody said otherwise.
+std::string check_rows(const AttentionProblem& p) {
+  const int heads = packed_rows(packable_group(p));  // whose rows of a query are one tile's
+  const struct {
+    const char* name;
+    int64_t value, most;
+  } counts[] = {{"seqlen_q", p.seqlen_q, (kMaxRows - 1) / heads},
+                {"total_q", p.total_q, kMaxRows - 1},
+                {"seqlen_k", p.seqlen_k, kMaxRows - 1},
+                {"total_k", p.total_k, kMaxRows - 1}};
+  for (const auto& count : counts) {
+    if (count.value <= count.most) continue;
+    return fmt::format(
+        "{} {}; accepted on a GPU: at most {}{}", count.name, count.value, count.most,
+        count.most == kMaxRows - 1 ? ""
+                                   : fmt::format(", as a query takes {} rows of a tile", heads));
+  }
+  return "";
+}
+
 std::string check_all_strides(const AttentionProblem& p) {
   const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
   const int64_t rows_q = packed_q ? p.total_q : p.seqlen_q;
@@ -208,15 +228,7 @@ std::string check_gpu_strides(const char* tensor, const Strides& strides, int el
 Support query_gpu_support(const AttentionProblem& p) {
   const auto no = [](std::string reason) { return Support{false, std::move(reason)}; };
   if (p.dtype == DType::kF32) return no("dtype f32; accepted on a GPU: bf16, f16");
-  const int64_t rows_q = std::max(p.seqlen_q * packed_rows(packable_group(p)), p.total_q);
-  const int64_t rows_k = std::max(p.seqlen_k, p.total_k);
-  if (rows_q >= kMaxRows || rows_k >= kMaxRows) {
-    return no(
-        fmt::format("seqlen_q {} (total_q {}), seqlen_k {} (total_k {}); accepted on a GPU: "
-                    "below 2^30 - 512 keys, and query rows times the rows of a tile that the query "
-                    "heads of a key head take",
-                    p.seqlen_q, p.total_q, p.seqlen_k, p.total_k));
-  }
+  if (std::string rows = check_rows(p); !rows.empty()) return no(std::move(rows));
   if (num_tiles(p, kSmallestTile, 1) >= kMaxTiles) {
     return no(fmt::format(
         "batch {} with heads_q {} and seqlen_q {}; accepted on a GPU: below 2^31 - 2^20 "

@@ -71,9 +71,10 @@ TEST(Execute, QuantisedKeysAreWhatTheyStandFor) {
   fa4::forward(device, problem, args);
   EXPECT_EQ(t.out, before);
   EXPECT_EQ(fa4_query_backward_support(device.get(), &problem), FA4_NOT_SUPPORTED);
-  EXPECT_STREQ(fa4_last_error(),
-               "kv_dtype e4m3; accepted for the backward: 0 (dtype, f32), as no gradient goes to a "
-               "quantised cache");
+  EXPECT_STREQ(
+      fa4_last_error(),
+      "kv_dtype e4m3; accepted for the backward: f32 (that of q), as no gradient goes to a "
+      "quantised cache");
   args.q_descale = v_descale.data();
   EXPECT_THROW(fa4::forward(device, problem, args), fa4::Error);
 }

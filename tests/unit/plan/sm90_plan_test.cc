@@ -530,9 +530,17 @@ TEST(Sm90Support, PositionsPastASequencesEndStayBelow2To31) {
   EXPECT_EQ(refusal(d), "");
   EXPECT_LT(kLongest + spec_of(d).traits.tile_m + kUnboundedWindow + 1, int64_t{1} << 31);
   d.seqlen_k += 1;
-  EXPECT_NE(refusal(d).find("below 2^30 - 512 keys"), std::string::npos) << refusal(d);
-  d.seqlen_k = 1, d.seqlen_q += 1;
-  EXPECT_NE(refusal(d).find("below 2^30 - 512 keys"), std::string::npos) << refusal(d);
+  EXPECT_EQ(refusal(d), "seqlen_k 1073741312; accepted on a GPU: at most 1073741311");
+  d.seqlen_q += 1;
+  EXPECT_EQ(refusal(d), "seqlen_q 1073741312; accepted on a GPU: at most 1073741311");
+  d.seqlen_k = 1, d.seqlen_q = kLongest / 4, d.heads_q = 3;
+  EXPECT_EQ(refusal(d), "");
+  d.seqlen_q += 1;
+  EXPECT_EQ(refusal(d),
+            "seqlen_q 268435328; accepted on a GPU: at most 268435327, as a query takes 4 rows of "
+            "a tile");
+  d.seqlen_q = 1, d.layout_q = Layout::kPacked, d.total_q = kLongest + 1;
+  EXPECT_EQ(refusal(d), "total_q 1073741312; accepted on a GPU: at most 1073741311");
 }
 
 TEST(Sm90Support, StridesOfASingleElementDoNotMatter) {
