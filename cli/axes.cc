@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/error.h"
 #include "core/rounding.h"
 #include "failure.h"
 #include "parse.h"
@@ -121,43 +120,6 @@ ProblemDesc Axes::desc() const {
 
 namespace {
 
-// The option of the argument that a message of the library begins with; both empty: none. A space
-// behind the argument says that the option is the same thing by another name.
-struct Named {
-  std::string_view argument, option;
-};
-Named named_by(std::string_view message) {
-  static constexpr Named kOptions[] = {{"head_dim_v ", "--head-dim-v"},
-                                       {"head_dim ", "--head-dim"},
-                                       {"batch ", "--batch"},
-                                       {"seqlen_q ", "--seqlen-q"},
-                                       {"seqlen_k ", "--seqlen-k"},
-                                       {"softcap ", "--softcap"},
-                                       {"softmax_scale ", "--scale"},
-                                       {"out_dtype ", "--out-dtype"},
-                                       {"kv_dtype ", "--kv-dtype"},
-                                       {"descale_block ", "--descale-block"},
-                                       {"num_splits ", "--num-splits"},
-                                       {"split_keys ", "--split-keys"},
-                                       {"window_", "--window"},
-                                       {"dtype ", "--dtype"},
-                                       {"layout_kv paged", "--page-size"}};
-  for (const Named& named : kOptions) {
-    if (message.starts_with(named.argument)) return named;
-  }
-  if (!message.starts_with("num_heads ")) return {};
-  const bool of_q = message.find(" of q;") < message.find(" of k");
-  return {"num_heads", of_q ? "--heads-q" : "--heads-kv"};
-}
-
-// What the library says against the sizes of a problem: the option in place of an argument that is
-// the same thing, before it where it is not.
-std::string in_options(const std::string& message) {
-  const Named named = named_by(message);
-  if (!named.argument.ends_with(' ')) return with_option(message);
-  return fmt::format("{} {}", named.option, message.substr(named.argument.size()));
-}
-
 // Options say types by name; the library's own message has its numbers of them.
 void check_type(std::string_view option, DType given, DType dtype, DType other) {
   if (given == DType{} || given == dtype || given == other) return;
@@ -168,19 +130,10 @@ void check_type(std::string_view option, DType given, DType dtype, DType other) 
 
 }  // namespace
 
-std::string with_option(const std::string& message) {
-  const Named named = named_by(message);
-  return named.option.empty() ? message : fmt::format("{}: {}", named.option, message);
-}
-
 AttentionProblem make_problem(const ProblemDesc& desc) {
   check_type("--kv-dtype", desc.kv_dtype, desc.dtype, DType::kE4M3);
   check_type("--out-dtype", desc.out_dtype, desc.dtype, DType::kF32);
-  try {
-    return AttentionProblem::make(desc);
-  } catch (const Error& error) {
-    throw bad_input(in_options(error.what()));
-  }
+  return AttentionProblem::make(desc);
 }
 
 Json axes_json(const AttentionProblem& p) {

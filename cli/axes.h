@@ -42,11 +42,9 @@ void put_on_pages(fa4::internal::ProblemDesc& desc, int64_t page_size);
 // A backward does not cut keys into parts.
 void check_splits(Direction direction, const fa4::internal::ProblemDesc& desc);
 
-// AttentionProblem::make with its message as a Failure{kBadInput}.
+// AttentionProblem::make. Throws Failure{kBadInput} for a type of k, v or out that goes with no
+// such q, else what it throws.
 fa4::internal::AttentionProblem make_problem(const fa4::internal::ProblemDesc& desc);
-
-// A message of the library, which names its arguments, behind the option that the user typed.
-std::string with_option(const std::string& message);
 
 // The axes of a problem as JSON fields, and as one line.
 Json axes_json(const fa4::internal::AttentionProblem& problem);

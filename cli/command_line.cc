@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <utility>
 
 #include "program.h"
 
@@ -102,9 +103,10 @@ CommandLine read_command_line(const Program& program, int argc, char** argv, boo
   CLI::App top(program.description, program.name);
   top.set_version_flag("--version", fmt::format("{} {}", program.name, program.version));
   top.require_subcommand(0, 1);
+  std::vector<Options> options_of_commands;
   for (const auto& command : program.commands) {
     CLI::App* app = top.add_subcommand(command->name(), command->description());
-    Options options;
+    Options& options = options_of_commands.emplace_back();
     command->declare(options);
     options.add_flag("--json", json, "Print one JSON document and nothing else");
     give_options(options, *app);
@@ -127,8 +129,11 @@ CommandLine read_command_line(const Program& program, int argc, char** argv, boo
   } catch (const CLI::ParseError& error) {
     return {Asks::kMistake, who(), explain_usage(top, chosen(), error)};
   }
-  for (const auto& command : program.commands) {
-    if (chosen().get_name() == command->name()) return {Asks::kRun, who(), "", command.get()};
+  for (size_t i = 0; i < program.commands.size(); ++i) {
+    Command* command = program.commands[i].get();
+    if (chosen().get_name() == command->name()) {
+      return {Asks::kRun, who(), "", command, std::move(options_of_commands[i])};
+    }
   }
   return {Asks::kText, program.name, top.help()};
 }

@@ -20,6 +20,7 @@ struct CommandLine {
   std::string who;             // "fa4 run", or "fa4" when no command was named
   std::string text;            // of kText: help or version; of kMistake: the line that explains it
   Command* command = nullptr;  // of kRun, with its options read
+  Options options = {};        // of kRun: the command's
 };
 
 // `json` becomes whether --json was given; commands keep the reference.

@@ -1,12 +1,12 @@
 // fa4: the command line of the library (docs/cli.md).
 #include <cstdio>
 
-#include "axes.h"
 #include "commands.h"
 #include "core/config.h"
 #include "core/logging.h"
 #include "program.h"
 #include "version.h"
+#include "with_option.h"
 
 namespace {
 

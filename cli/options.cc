@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <fmt/ranges.h>
+
 #include <utility>
 
 namespace fa4::cli {
@@ -18,6 +20,14 @@ Option* Option::expected(int least, int most) {
 Option* Option::hidden() {
   hidden_ = true;
   return this;
+}
+
+std::optional<std::string> Option::text() const {
+  if (const auto* one = std::get_if<std::string*>(&value_)) return **one;
+  if (const auto* one = std::get_if<std::optional<std::string>*>(&value_)) return **one;
+  const auto* list = std::get_if<std::vector<std::string>*>(&value_);
+  if (list == nullptr || (*list)->empty()) return std::nullopt;
+  return fmt::format("{}", fmt::join(**list, " "));
 }
 
 Option* Options::add(std::string name, Option::Value value, std::string help) {

@@ -31,6 +31,8 @@ class Option {
   const std::string& help() const { return help_; }
   const std::string& type_name() const { return type_name_; }
   const Value& value() const { return value_; }
+  // What was given, the words of a list in one; none: nothing was, or it is a flag.
+  std::optional<std::string> text() const;
   int least() const { return least_; }
   int most() const { return most_; }  // 0: expected() was not called
   bool is_hidden() const { return hidden_; }

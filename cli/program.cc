@@ -56,7 +56,9 @@ int print(const std::string& who, const std::string& text, const Outcome& outcom
   return outcome.code;
 }
 
-int run_command(const Program& program, const std::string& who, Command& command, bool json) {
+int run_command(const Program& program, const CommandLine& line, bool json) {
+  const std::string& who = line.who;
+  Command& command = *line.command;
   try {
     const Outcome outcome = command.run();
     return print(who,
@@ -66,7 +68,8 @@ int run_command(const Program& program, const std::string& who, Command& command
     return report(who, failure.code(), failure.what());
   } catch (const Error& error) {
     const std::string what = error.what();
-    return report(who, exit_code_of(error), program.with_option ? program.with_option(what) : what);
+    return report(who, exit_code_of(error),
+                  program.with_option ? program.with_option(what, line.options) : what);
   } catch (const std::bad_alloc&) {
     return report(who, kCouldNotRun, "memory: there is not enough of it");
   } catch (const std::length_error&) {
@@ -88,7 +91,7 @@ int run_program(const Program& program, int argc, char** argv) {
   bool json = false;
   const CommandLine line = read_command_line(program, argc, argv, json);
   switch (line.asks) {
-    case CommandLine::Asks::kRun: return run_command(program, line.who, *line.command, json);
+    case CommandLine::Asks::kRun: return run_command(program, line, json);
     case CommandLine::Asks::kMistake: return report(line.who, kBadInput, line.text);
     case CommandLine::Asks::kText: break;
   }

@@ -16,8 +16,8 @@ struct Program {
   std::string description;  // one line
   std::string version;
   std::vector<std::unique_ptr<Command>> commands;
-  // An error of the library, which names its arguments, behind the option; null: as it is.
-  std::string (*with_option)(const std::string& message) = nullptr;
+  // An error of the library, which names its arguments, in the command's options; null: as it is.
+  std::string (*with_option)(const std::string& message, const Options& options) = nullptr;
 };
 
 // The document of --json: `body` behind what every one begins with.

@@ -8,6 +8,7 @@
 #include "accuracy_report.h"
 #include "axes.h"
 #include "commands.h"
+#include "core/error.h"
 #include "execution.h"
 #include "io/convert.h"
 #include "io/output_files.h"
@@ -219,7 +220,7 @@ void RunCommand::check_backward(const AttentionProblem& p, const DeviceChoice& d
                     *page_table_));
   }
   const Support support = query_backward_support(p, device.spec);
-  if (!support.supported) throw bad_input(with_option(support.reason));
+  if (!support.supported) throw Error(ErrorCode::kNotSupported, support.reason);
 }
 
 Outcome RunCommand::timing(const RunInputs& inputs, const Execution& execution, double ms) const {

@@ -6,7 +6,7 @@
 
 #include "accuracy_report.h"
 #include "axes.h"
-#include "failure.h"
+#include "core/error.h"
 
 namespace fa4::cli {
 
@@ -100,7 +100,7 @@ std::string Coverage::text() const {
 }
 
 void VerifyReport::add(const CaseResult& result, int64_t index) {
-  if (is_single_ && result.skipped) throw bad_input(with_option(result.skip_reason));
+  if (is_single_ && result.skipped) throw Error(ErrorCode::kNotSupported, result.skip_reason);
   rows_.push_back(case_json(result, index, backward_));
   formal_findings_ += result.formal_findings;
   if (result.skipped) {
@@ -124,7 +124,7 @@ void VerifyReport::finish(int64_t cases, Outcome& outcome) {
   outcome.text += text_;
   if (!is_single_) outcome.text += "cases that ran, by option:\n" + coverage_.text();
   for (const auto& [reason, count] : reasons_) {
-    if (count == cases) throw bad_input(with_option(reason));
+    if (count == cases) throw Error(ErrorCode::kNotSupported, reason);
     outcome.text += fmt::format("skipped {}: {}\n", count, reason);
   }
   outcome.text += fmt::format("{}: {} cases, {} ran, {} failed, {} skipped\n", device_, total,

@@ -24,6 +24,18 @@ class BadInput(CommandTest):
         return self.refuse("run", "--q", self.path(q), "--k", self.path(k), "--v", self.path(v), "--out", self.path(out),
                            *more, words=words, code=code, **options)
 
+    def test_what_a_device_refuses_of_a_file(self):
+        """The command has no option for a size: the file is named that has it."""
+        self.write_npy("q.npy", (1, 2, 2, 24), [0.0] * 96, "<f2")
+        self.write_npy("k.npy", (2, 17, 1, 24), [0] * 816, "|u1")
+        self.write_npy("table.npy", (1, 2), [0, 1], "<i4")
+        self.refuse_run(k="k.npy", v="k.npy", more=["--page-table", self.path("table.npy"), "--kv-dtype", "e4m3", "--device", "emulated:h200"],
+                        words=["--k %s: batch stride 408 of k" % self.path("k.npy"), "accepted on a GPU: multiples of 16"])
+        self.write_npy("q.npy", (0, 1, 1, 8), [], "<f2")
+        self.write_npy("k.npy", (0, 1 << 30, 1, 8), [], "<f2")
+        self.refuse_run(k="k.npy", v="k.npy", more=["--device", "emulated:h200"],
+                        words=["--k %s: seqlen_k 1073741824; accepted on a GPU: at most 1073741311" % self.path("k.npy")])
+
     def test_the_contracts_example(self):
         self.random_npy("q4.npy", (1, 4, 4, 8), 1)
         self.random_npy("k3.npy", (1, 4, 3, 8), 2)

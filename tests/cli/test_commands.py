@@ -227,7 +227,7 @@ class Verify(CommandTest):
         for device in ("cuda:0", "emulated:b200"):
             plan = self.json("plan", *sizes, "--kv-dtype", "e4m3", "--device", device)
             self.assertIn("fwd_e4m3_bf16_d64_m64", [step["choice"] for step in plan["steps"]])
-        self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--direction", "backward", words=["--kv-dtype: kv_dtype e4m3; accepted for the backward"])
+        self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--direction", "backward", words=["--kv-dtype e4m3; accepted for the backward: bf16"])
 
     def test_bench_of_an_f32_out(self):
         sizes = ("--seqlen", "70", "--head-dim", "64", "--heads-q", "1", "--batch", "2", "--rounds", "1")
@@ -280,7 +280,7 @@ class Verify(CommandTest):
             plan = self.json("plan", *sizes, *more, "--device", device)
             self.assertIn(said, [(step["what"], step["choice"]) for step in plan["steps"]])
         self.refuse("plan", "--direction", "backward", *sizes, "--device", "cuda:0",
-                    words=["--out-dtype: out_dtype f32; accepted by a GPU's backward in this version: bf16"])
+                    words=["--out-dtype f32; accepted by a GPU's backward in this version: bf16"])
         self.refuse("plan", "--out-dtype", "f16", words=["--out-dtype f16; accepted: bf16 (that of q), f32"])
 
     def test_defaults(self):

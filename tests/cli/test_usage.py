@@ -73,9 +73,8 @@ class Usage(CommandTest):
         self.refuse("verify", "--direction", "sideways", words=["--direction sideways", "accepted: forward, backward"])
         self.refuse("plan", "--direction", "up", words=["--direction up", "accepted: forward, backward"])
         self.refuse("cache", "burn", words=["burn", "list, clear, path"])
-        self.refuse("verify", "--causal=maybe", words=["--causal maybe; accepted: --causal alone"])
-        self.refuse("verify", "--direction", "backward", "--kv-dtype", "e4m3", words=["--kv-dtype: kv_dtype e4m3; accepted"])
-        self.refuse("plan", "--direction", "backward", "--page-size", "16", words=["--page-size: layout_kv paged; accepted"])
+        self.refuse("verify", "--direction", "backward", "--kv-dtype", "e4m3", words=["--kv-dtype e4m3; accepted for the backward: bf16 (that of q)"])
+        self.refuse("plan", "--direction", "backward", "--page-size", "16", words=["--page-size 16: layout_kv paged; accepted"])
         self.refuse("compile", "--arch", "sm_75", words=["--arch sm_75", "accepted: sm_90a, sm_100a, sm_103a"])
         self.refuse("compile", "--arch", "sm_90a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm90"])
         self.refuse("compile", "--arch", "sm_103a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm100"])
@@ -99,7 +98,23 @@ class Usage(CommandTest):
     def test_what_later_versions_do(self):
         for device in ("emulated:h200", "emulated:b200"):
             self.refuse("verify", "--direction", "backward", "--device", device, "--out-dtype", "f32",
-                        words=["--out-dtype: out_dtype f32", "accepted by a GPU's backward in this version", "bf16"])
+                        words=["--out-dtype f32; accepted by a GPU's backward in this version", "bf16"])
+
+    def test_what_the_library_refuses_is_named_as_it_was_given(self):
+        rows = ["--device", "emulated:h200", "--seqlen-q", "8"]
+        e4m3 = [*rows, "--kv-dtype", "e4m3"]
+        for command in ("verify", "plan"):
+            self.refuse(command, *e4m3, "--head-dim", "24", "--heads-q", "1", words=["--head-dim 24: seqlen stride 24 of k"])
+            self.refuse(command, *e4m3, "--head-dim-v", "24", words=["--head-dim-v 24: head stride 24 of v"])
+            self.refuse(command, *rows, "--seqlen-k", "1073741824", words=["--seqlen-k 1073741824; accepted on a GPU: at most 1073741311"])
+        self.refuse("plan", *e4m3, "--head-dim", "24", "--heads-kv", "1", "--seqlen-k", "34", "--page-size", "17",
+                    words=["--head-dim 24: batch stride 408 of k"])
+        self.refuse("bench", "forward", "--device", "emulated:h200", "--seqlen", "8,1073741824", "--batch", "1",
+                    words=["--seqlen 8,1073741824: seqlen_q 1073741824; accepted on a GPU: at most"])
+        self.refuse("plan", "--batch", "2147483647", "--heads-q", "65536", "--seqlen-q", "2147483647",
+                    words=["--batch 2147483647: q of 2147483647 x 2147483647 x 65536 x 128 elements is too large; accepted"])
+        self.refuse("bench", "backward", "--seqlen", "8", "--tokens", "8", "--kv-dtype", "bf16,e4m3",
+                    words=["--kv-dtype bf16,e4m3: kv_dtype e4m3; accepted for the backward: bf16 (that of q)"])
 
     def test_standard_output_that_is_full(self):
         with open("/dev/full", "w") as full:

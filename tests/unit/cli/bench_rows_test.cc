@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "command_line.h"
+#include "core/error.h"
 #include "failure.h"
 
 namespace fa4::cli {
@@ -54,7 +55,7 @@ TEST(BenchRows, EveryCombination) {
                 .size(),
             3u * 2 * 2 * 2 * 2 * 2 * 2 * 2 * 2);
   EXPECT_THROW(rows({"--batch", "1", "--tokens", "64"}), Failure);
-  EXPECT_THROW(rows({"--heads-q", "4", "--heads-kv", "3"}), Failure);
+  EXPECT_THROW(rows({"--heads-q", "4", "--heads-kv", "3"}), fa4::internal::Error);
 }
 
 TEST(BenchRows, FlopsCountVisiblePairs) {
