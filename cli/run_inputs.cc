@@ -275,11 +275,12 @@ void RunInputs::set_descales(const RunFiles& files, const RunOptions& options, P
     if (options.descale_block != 0) {
       refuse("--descale-block", std::to_string(options.descale_block), "{}", words);
     }
+    return;
   }
   d.descale_block = options.descale_block;
-  d.has_descales = files.k_descale.has_value() || files.v_descale.has_value();
-  if (!d.has_descales) return;
+  d.has_descales = true;  // so that a block is checked where no file has descales of it
   const AttentionProblem p = make_problem(d);
+  d.has_descales = files.k_descale.has_value() || files.v_descale.has_value();
   const TensorExtent extent = descale_extent(p);
   const Shape whole = p.has_page_descales() ? Shape{extent.rows, extent.heads}
                       : d.descale_block > 0 ? Shape{extent.outer, extent.heads, extent.rows}

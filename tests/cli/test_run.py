@@ -70,6 +70,8 @@ class Run(CommandTest):
                            "--descale-block", "128", "--causal"], causal=True)
         self.refuse("run", *files, "--kv-dtype", "e4m3", "--k-descale", self.path("kd.npy"),
                     words=["--k-descale", "kd.npy: shape (2, 2, 2); accepted: (2, 2), sizes of 1 in it, or one number"])
+        self.refuse("run", *files, "--kv-dtype", "e4m3", "--descale-block", "7", words=["--descale-block 7; accepted: 0 (one a sequence and head), 128"])
+        self.succeed("run", *files, "--kv-dtype", "e4m3", "--descale-block", "128")
         self.refuse("run", *files, words=["--k ", "k.npy: has dtype u1; accepted: u1 of k and v with --kv-dtype e4m3, f2, f4, f8, bf16"])
 
     def test_splits_are_attention(self):
