@@ -25,8 +25,8 @@ template <class... Values>
       fmt::format("{} {}: {}", option, file, fmt::format(format, std::forward<Values>(values)...)));
 }
 
-FileTensor read(const char* option, const std::string& file) {
-  return naming(option, file, [&] { return read_tensor(file); });
+FileTensor read(const char* option, const std::string& file, Holds holds = Holds::kNumbers) {
+  return naming(option, file, [&] { return read_tensor(file, holds); });
 }
 
 std::string divisors_of(int64_t number) {
@@ -38,7 +38,7 @@ std::string divisors_of(int64_t number) {
 }
 
 std::vector<int32_t> read_indices(const char* option, const std::string& file, size_t rank) {
-  const FileTensor tensor = read(option, file);
+  const FileTensor tensor = read(option, file, Holds::kIndices);
   if (tensor.shape.size() != rank) {
     refuse(option, file, "shape {}; accepted: {} dimension{}", shape_text(tensor.shape), rank,
            rank == 1 ? "" : "s");
@@ -193,7 +193,7 @@ void RunInputs::set_packed_k(const RunFiles& files, const Shapes& s, ProblemDesc
 
 void RunInputs::set_pages(const RunFiles& files, const Shapes& s, ProblemDesc& d) {
   const std::string& file = *files.page_table;
-  const FileTensor table = read("--page-table", file);
+  const FileTensor table = read("--page-table", file, Holds::kIndices);
   const bool of_heads = table.shape.size() == 3;
   if ((table.shape.size() != 2 && !of_heads) || table.shape[0] != d.batch ||
       (of_heads && table.shape[1] != s.k[2])) {

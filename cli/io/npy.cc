@@ -121,9 +121,11 @@ class HeaderParser {
   size_t at_ = 0;
 };
 
-FileType parse_descr(const std::string& descr) {
-  static constexpr std::string_view kAccepted =
-      "accepted: little-endian f2, f4, f8, i4, i8, u2 or V2 for bf16, and u1 for e4m3";
+FileType parse_descr(const std::string& descr, Holds holds) {
+  const std::string_view accepted =
+      holds == Holds::kIndices
+          ? "accepted: little-endian i4, i8"
+          : "accepted: little-endian f2, f4, f8, u2 or V2 for bf16, and u1 for e4m3";
   if (descr == "<f2") return FileType::kF16;
   if (descr == "<f4") return FileType::kF32;
   if (descr == "<f8") return FileType::kF64;
@@ -132,9 +134,9 @@ FileType parse_descr(const std::string& descr) {
   if (descr == "<i4") return FileType::kI32;
   if (descr == "<i8") return FileType::kI64;
   if (descr.starts_with('>')) {
-    throw bad_input(fmt::format("is big-endian (dtype {}); {}", descr, kAccepted));
+    throw bad_input(fmt::format("is big-endian (dtype {}); {}", descr, accepted));
   }
-  throw bad_input(fmt::format("has dtype {}; {}", descr, kAccepted));
+  throw bad_input(fmt::format("has dtype {}; {}", descr, accepted));
 }
 
 // Where the header's text begins and how long it says it is.
@@ -218,10 +220,13 @@ NpyArray read_npy_array(std::shared_ptr<const MappedFile> file) {
   return read_array(std::move(file), item_bytes_of);
 }
 
-FileTensor read_npy(std::shared_ptr<const MappedFile> file) {
-  NpyArray array = read_array(std::move(file),
-                              [](const std::string& descr) { return size_of(parse_descr(descr)); });
-  return {parse_descr(array.descr), std::move(array.shape), array.data, std::move(array.file)};
+FileTensor read_npy(std::shared_ptr<const MappedFile> file, Holds holds) {
+  FileType type{};
+  NpyArray array = read_array(std::move(file), [&](const std::string& descr) {
+    type = parse_descr(descr, holds);
+    return size_of(type);
+  });
+  return {type, std::move(array.shape), array.data, std::move(array.file)};
 }
 
 }  // namespace fa4::cli

@@ -143,7 +143,8 @@ std::string list_names(const std::vector<Entry>& entries) {
 
 }  // namespace
 
-FileTensor read_safetensors(std::shared_ptr<const MappedFile> file, const std::string& name) {
+FileTensor read_safetensors(std::shared_ptr<const MappedFile> file, const std::string& name,
+                            Holds holds) {
   uint64_t data_begin = 0;
   const json header = parse_header(*file, data_begin);
   const uint64_t data_bytes = file->size() - data_begin;
@@ -157,7 +158,8 @@ FileTensor read_safetensors(std::shared_ptr<const MappedFile> file, const std::s
   const std::optional<FileType> type = file_type(found->dtype);
   if (!type) {
     throw bad_input(fmt::format(
-        "has dtype {}; accepted: F16, BF16, F32, F64, U8, F8_E4M3, I32, I64", found->dtype));
+        "has dtype {}; accepted: {}", found->dtype,
+        holds == Holds::kIndices ? "I32, I64" : "F16, BF16, F32, F64, and U8 or F8_E4M3 for e4m3"));
   }
   return {*type, found->shape, file->data() + data_begin + found->begin, file};
 }

@@ -51,11 +51,11 @@ TensorPath parse_tensor_path(const std::string& text) {
   return {text, ""};
 }
 
-FileTensor read_tensor(const std::string& text) {
+FileTensor read_tensor(const std::string& text, Holds holds) {
   const TensorPath path = parse_tensor_path(text);
   auto file = std::make_shared<const MappedFile>(path.file);
-  return path.in_safetensors() ? read_safetensors(std::move(file), path.name)
-                               : read_npy(std::move(file));
+  return path.in_safetensors() ? read_safetensors(std::move(file), path.name, holds)
+                               : read_npy(std::move(file), holds);
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

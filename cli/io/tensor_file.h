@@ -41,11 +41,15 @@ struct TensorPath {
 // Throws Failure{kBadInput} for "x.safetensors" without a name.
 TensorPath parse_tensor_path(const std::string& text);
 
+// What a tensor is read for: a file of any other type is refused with the types of these.
+enum class Holds { kNumbers, kIndices };
+
 // Checks every size in the file against the file's own before it is believed.
 // Throws Failure{kBadInput} with what is wrong and what is accepted.
-FileTensor read_tensor(const std::string& path);
-FileTensor read_npy(std::shared_ptr<const MappedFile> file);
-FileTensor read_safetensors(std::shared_ptr<const MappedFile> file, const std::string& name);
+FileTensor read_tensor(const std::string& path, Holds holds = Holds::kNumbers);
+FileTensor read_npy(std::shared_ptr<const MappedFile> file, Holds holds);
+FileTensor read_safetensors(std::shared_ptr<const MappedFile> file, const std::string& name,
+                            Holds holds);
 
 // A .npy of any fixed-size little-endian elements, taken as bytes.
 struct NpyArray {

@@ -12,9 +12,9 @@ import unittest
 COMMAND = os.environ.get("FA4_COMMAND")
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.join(PROJECT, "examples", "data")
-PACK = {"<f2": "e", "<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "|u1": "B", "|V2": "H", "<V2": "H", ">f4": "f"}
+PACK = {"<f2": "e", "<f4": "f", "<f8": "d", "<i2": "h", "<i4": "i", "<i8": "q", "<u2": "H", "|u1": "B", "|V2": "H", "<V2": "H", ">f4": "f", ">i4": "i"}
 SIZES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "I32": 4, "I64": 8}
-CODES = {"F8_E4M3": "B", "BF16": "H", "F16": "e", "F32": "f", "F64": "d", "I32": "i", "I64": "q"}
+CODES = {"F8_E4M3": "B", "BF16": "H", "F16": "e", "F32": "f", "F64": "d", "I16": "h", "I32": "i", "I64": "q"}
 
 
 def bf16_bits(value):

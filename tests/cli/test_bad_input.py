@@ -100,7 +100,10 @@ class BadInput(CommandTest):
         self.write_npy("bad.npy", SHAPE, [0.0] * COUNT, "<f2")
         self.refuse_run(k="bad.npy", words=["--k", "dtype f16", "f32"])
         self.write("bad.npy", npy_bytes("<f4", SHAPE, [0.0] * COUNT).replace(b"'<f4'", b"'|b1'"))
-        self.refuse_run(q="bad.npy", words=["--q", "|b1", "accepted"])
+        self.refuse_run(q="bad.npy", words=["--q", "|b1", "accepted: little-endian f2, f4, f8, u2 or V2 for bf16, and u1 for e4m3\n"])
+        self.write("bad.safetensors", safetensors_bytes({"t": ("I16", [2], [0, 6])}))
+        self.refuse_run(q="bad.safetensors:t", words=["--q", "I16; accepted: F16, BF16, F32, F64, and U8 or F8_E4M3 for e4m3\n"])
+        self.refuse_run(more=["--seqused-k", self.path("bad.safetensors:t")], words=["--seqused-k", "I16; accepted: I32, I64\n"])
 
     def test_shapes(self):
         self.random_npy("d12.npy", (1, 4, 2, 12), 1)
@@ -140,6 +143,10 @@ class BadInput(CommandTest):
         refuse_cu([0, -1, 6], ["entry 1 is -1"])
         refuse_cu([], ["empty"])
         refuse_cu([0.0, 6.0], ["f4", "i4, i8"], "<f4")
+        refuse_cu([0, 6], ["has dtype <i2; accepted: little-endian i4, i8\n"], "<i2")
+        refuse_cu([0, 6], ["big-endian (dtype >i4); accepted: little-endian i4, i8\n"], ">i4")
+        self.write_npy("table.npy", (1, 1), [0], "<i2")
+        self.refuse_run(more=["--page-table", self.path("table.npy")], words=["--page-table", "<i2; accepted: little-endian i4, i8\n"])
         refuse_cu([0, 6], ["(1, 2)"], shape=(1, 2))
         refuse_cu([0, 2 ** 40], ["32 bits"], "<i8")
         self.write_npy("used.npy", (1,), [5], "<i4")
