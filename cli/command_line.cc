@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <utility>
 
 #include "program.h"
@@ -51,13 +52,6 @@ std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::P
                        options_of(app));
   }
   const size_t colon = text.find(": ");
-  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {  // of a flag: "...: --f = x"
-    const size_t equals = text.find(" = ", colon);
-    if (colon != std::string::npos && equals != std::string::npos) {
-      const std::string flag = text.substr(colon + 2, equals - colon - 2);
-      return fmt::format("{} {}; accepted: {} alone", flag, text.substr(equals + 3), flag);
-    }
-  }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != std::string::npos) {
     const std::string option = text.substr(0, colon);
     const CLI::Option* declared = app.get_option_no_throw(option);
@@ -73,6 +67,31 @@ std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::P
                        declared == nullptr ? "VALUE" : declared->get_type_name());
   }
   return fmt::format("{}; accepted: {}", text, options_of(app));
+}
+
+// Flags stand alone. CLI11 takes a value from each, where "--causal=-1" is not causal.
+std::optional<CommandLine> refuse_valued_flag(const Program& program, const CLI::App& top, int argc,
+                                              char** argv) {
+  const CLI::App* app = &top;
+  std::string who = program.name;
+  for (int i = 1; i < argc && argv[i] != std::string_view("--"); ++i) {
+    const std::string word = argv[i];
+    const bool names_command =
+        std::any_of(program.commands.begin(), program.commands.end(),
+                    [&](const auto& command) { return command->name() == word; });
+    if (app == &top && names_command) {
+      app = top.get_subcommand(word);
+      who += " " + word;
+      continue;
+    }
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const CLI::Option* option = app->get_option_no_throw(name);
+    const bool is_flag = option != nullptr && option->get_items_expected_max() == 0;
+    if (equals == std::string::npos || !is_flag) continue;
+    return CommandLine{Asks::kMistake, who, fmt::format("{}; accepted: {} alone", word, name)};
+  }
+  return std::nullopt;
 }
 
 CLI::Option* give(const Option& option, CLI::App& app) {
@@ -119,6 +138,7 @@ CommandLine read_command_line(const Program& program, int argc, char** argv, boo
   const auto who = [&] {
     return &chosen() == &top ? program.name : program.name + " " + chosen().get_name();
   };
+  if (const auto mistake = refuse_valued_flag(program, top, argc, argv)) return *mistake;
   try {
     top.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

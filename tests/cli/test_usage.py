@@ -79,6 +79,14 @@ class Usage(CommandTest):
         self.refuse("compile", "--arch", "sm_90a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm90"])
         self.refuse("compile", "--arch", "sm_103a", "--kernel", "x", words=["--kernel x", "accepted", "fwd_sm100"])
 
+    def test_flags_have_no_value(self):
+        for value in ("maybe", "-7", "2", "0", "1", "true", "false", ""):
+            self.refuse("verify", "--seqlen-q", "8", "--causal=" + value, words=["fa4 verify: --causal=%s; accepted: --causal alone" % value])
+        for command, flag in (("devices", "--json"), ("plan", "--seqused-k"), ("run", "--deterministic"), ("run", "--help")):
+            self.refuse(command, flag + "=false", words=["fa4 %s: %s=false; accepted: %s alone" % (command, flag, flag)])
+        self.refuse("--version=0", words=["fa4: --version=0; accepted: --version alone"])
+        self.json("bench", "forward", "--causal=0,1", "--seqlen=8", "--tokens", "8", "--head-dim=8", "--heads-q=1", "--rounds=1")
+
     def test_options_of_the_other_direction(self):
         for command in (["verify"], ["verify", "--suite", "quick"], ["verify", "--batch", "1"], ["plan"]):
             self.refuse(*command, "--deterministic", words=["--deterministic: a forward", "accepted: with --direction backward"])
