@@ -26,6 +26,19 @@ Failure write_failure(int error) {
                       disk ? "" : "; accepted: a file in a directory that can be written")};
 }
 
+// A copy of what this process was given open, so that what is written stands behind what was, and
+// before what is printed. Files that the command itself has opened are not the user's.
+int copy_of_descriptor(int number) {
+  const int flags = ::fcntl(number, F_GETFD);
+  const bool is_given = flags != -1 && (flags & FD_CLOEXEC) == 0;
+  if (!is_given || (::fcntl(number, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+    throw bad_input("is not open for writing; accepted: a descriptor that is, or a file");
+  }
+  const int copy = ::fcntl(number, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) throw write_failure(errno);
+  return copy;
+}
+
 bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
@@ -79,7 +92,10 @@ void OutputFiles::add_text(const std::string& option, const std::string& path) {
   item.option = option;
   item.path = path;
   item.is_text = true;
-  naming(option, path, [&] { add(std::move(item), path); });
+  naming(option, path, [&] {
+    if (path.empty()) throw bad_input("is empty; accepted: a file's name");
+    add(std::move(item), path);
+  });
 }
 
 void OutputFiles::add(Item item, const std::string& path) {
@@ -112,6 +128,10 @@ void OutputFiles::add(Item item, const std::string& path) {
 }
 
 void OutputFiles::open(File& file) {
+  if (const std::optional<int> descriptor = own_descriptor(file.target)) {
+    file.fd = copy_of_descriptor(*descriptor);
+    return;
+  }
   struct stat info;
   const bool exists = ::stat(file.target.c_str(), &info) == 0;
   if (!exists && errno != ENOENT) throw write_failure(errno);
@@ -153,7 +173,7 @@ void OutputFiles::set_npy(const std::string& option, std::string descr, std::vec
 
 void OutputFiles::write_file(File& file) {
   const Item& first = *file.items.front();
-  if (!file.temporary) {
+  if (file.fd < 0) {
     file.fd = ::open(file.target.c_str(), O_WRONLY | O_CLOEXEC);
     if (file.fd < 0) throw write_failure(errno);
   }

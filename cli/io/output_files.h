@@ -42,8 +42,8 @@ class OutputFiles {
   void set_npy(const std::string& option, std::string descr, std::vector<int64_t> shape,
                const void* data, size_t bytes);
 
-  // To the temporary files; to devices and pipes at once. Throws Failure{kCouldNotRun} when the
-  // disk is full.
+  // To the temporary files; to devices, pipes and open descriptors at once. Throws
+  // Failure{kCouldNotRun} when the disk is full.
   void write();
   // Moves what was written to its places, until the object goes. Throws Failure{kBadInput} where a
   // file may not be replaced.
@@ -65,7 +65,7 @@ class OutputFiles {
   struct File {
     std::string target;
     int fd = -1;
-    std::unique_ptr<Temporary> temporary;  // none: the target is a device or a pipe
+    std::unique_ptr<Temporary> temporary;  // none: the target is written directly
     std::vector<Item*> items;
   };
   struct Input {

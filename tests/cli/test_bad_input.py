@@ -228,6 +228,9 @@ class BadInput(CommandTest):
         self.refuse_run(out=".", words=["--out", "directory"])
         self.refuse_run(out="q.npy/out.npy", words=["--out", "accepted"])
         self.refuse_run(out="o.safetensors", words=["--out", "FILE.safetensors:NAME"])
+        for option in ("--csv", "--plot"):
+            self.refuse("bench", "forward", "--seqlen", "8", "--tokens", "8", option, "",
+                        words=["fa4 bench: %s : is empty; accepted: a file's name\n" % option])
         self.refuse_run(out=b"o.safetensors:x\xff".decode(errors="surrogateescape"), words=["--out", "x\\xff: ", "is not UTF-8; accepted"])
         if os.geteuid() != 0:
             os.mkdir(self.path("closed"), stat.S_IRUSR | stat.S_IXUSR)

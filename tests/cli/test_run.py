@@ -1,5 +1,6 @@
 """fa4 run: what it computes, against attention in plain Python; what it reads and writes."""
 
+import json
 import math
 import os
 import signal
@@ -305,6 +306,37 @@ class Run(CommandTest):
         self.assertTrue(os.path.islink(self.path("out.npy")))
         self.assertGreater(os.path.getsize(self.path("real.npy")), 100)
         self.assertEqual([name for name in os.listdir(self.folder) if name.endswith(".tmp")], [])
+
+    def test_open_descriptors_are_written_directly(self):
+        """What the shell has opened keeps its place: a pipe has no path, and a file may be standard output's too."""
+        shape = (1, 4, 1, 8)
+        files = self.files(shape, shape, shape)
+        self.succeed("run", *files)
+        with open(self.path("out.npy"), "rb") as file:
+            written = file.read()
+        inputs = files[:-2]
+        for name in ("/dev/fd/%d", "/proc/self/fd/%d"):
+            reader, writer = os.pipe()
+            self.succeed("run", *inputs, "--out", name % writer, pass_fds=[writer])
+            os.close(writer)
+            with open(reader, "rb") as file:
+                self.assertEqual(file.read(), written)
+        os.symlink("/dev/stdout", self.path("link"))
+        for out in ("/dev/stdout", self.path("link")):
+            result = self.run_fa4("run", *inputs, "--out", out)
+            self.assertEqual((result.returncode, result.stdout[:len(written)]), (0, written))
+            with open(self.path("both"), "wb") as both:
+                self.assertEqual(subprocess.run([COMMAND, "run", *inputs, "--out", out, "--json"], stdout=both).returncode, 0)
+                self.assertEqual(os.fstat(both.fileno()).st_ino, os.stat(self.path("both")).st_ino)
+            with open(self.path("both"), "rb") as both:
+                self.assertEqual(both.read(len(written)), written)
+                self.assertEqual(json.loads(both.read())["command"], "run")
+        with open(self.path("both"), "rb") as only_read:
+            for descriptor in (only_read.fileno(), 999):
+                self.refuse("run", *inputs, "--out", "/dev/fd/%d" % descriptor, pass_fds=[only_read.fileno()],
+                            words=["--out /dev/fd/%d: is not open for writing; accepted" % descriptor])
+        # Not a file that the command has opened itself.
+        self.refuse("run", *files, "--lse", "/dev/fd/3", words=["--lse /dev/fd/3: is not open for writing"])
 
     def test_expected_values(self):
         for kind, rows in (("dense", []), ("packed", ["--cu-seqlens-q", "cu_seqlens"])):
