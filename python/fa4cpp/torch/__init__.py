@@ -3,6 +3,7 @@
 `fa4cpp.flash_attn_func` and `fa4cpp.flash_attn_varlen_func` take tensors; here is what only torch has.
 """
 
+import contextlib as _contextlib
 import importlib as _importlib
 
 import torch
@@ -14,6 +15,7 @@ from .._options import NO_GRADIENT, NOT_SERVING, bound, flag, margin, number
 from .._problem import Options
 from . import _append, _fast, _ops, _tensors
 from ._autograd import attention as _attention
+from ._autograd import refuse_tangents as _refuse_tangents
 from ._sdpa import Fallback, activate, deactivate, fallbacks, launches
 
 __all__ = ["Fallback", "activate", "deactivate", "fallbacks", "flash_attn_func", "flash_attn_varlen_func", "launches",
@@ -71,7 +73,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
     """`before` writes into k and v: it is called when nothing is left to refuse, but where a compiler or a mode wants to see the calls."""
     _tensors.check_kind(q=q, k=k, v=v)
     return_lse = flag("return_lse", return_lse)
-    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0:
         _refuse_tangents(q=q, k=k, v=v, sink=sink)
     given, (q, k, v) = (k, v), _autocast(q, k, v)
     if sink is not None:
@@ -101,12 +103,6 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
             plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
             lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
     return (out, lse) if return_lse else out
-
-
-def _refuse_tangents(**tensors):
-    for name, tensor in tensors.items():
-        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
-            raise NotSupportedError(f"{name} has a tangent; forward-mode AD is not in this version; accepted: gradients by backward()")
 
 
 def _serve(q, k, v, sink, indices, numbers, serving, out, before):
@@ -164,6 +160,18 @@ def _varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, 
                 _bound("max_seqlen_k", max_k), options, serving, return_lse, out, before)
 
 
+@_contextlib.contextmanager
+def _untraced():
+    """A context in which sizes are numbers: torch.jit.trace, where it is on, makes tensors of them, to record what becomes of them."""
+    state = torch._C._get_tracing_state()
+    torch._C._set_tracing_state(None)
+    try:
+        yield
+    finally:
+        torch._C._set_tracing_state(state)
+
+
+@_untraced()
 def _supports(given, options, serving, max_q, max_k, direction):
     if given.q.is_nested and given.cu_seqlens_q is None and given.cu_seqlens_k is None and given.page_table is None:
         rows, indices = _packed_of_nested(given.q, given.k, given.v, given.seqused_q, given.seqused_k, serving)

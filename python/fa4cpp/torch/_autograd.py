@@ -3,6 +3,8 @@
 import contextlib
 
 import torch
+from torch._functorch.utils import unwrap_dead_wrappers
+from torch.autograd import forward_ad
 
 from .. import _device
 from .._errors import NotSupportedError
@@ -13,6 +15,18 @@ def _operator(name, *tensors):
     """The function itself in eager mode, else the operator; `tensors` are triples of those that it takes."""
     plain = not torch.compiler.is_compiling() and all([_ops.is_plain(*three) for three in tensors])
     return getattr(_ops if plain else torch.ops.fa4cpp, name)
+
+
+NO_TANGENT = "forward-mode AD is not in this version; accepted: gradients by backward()"
+
+
+def refuse_tangents(**tensors):
+    """Raises where forward-mode AD asks for a derivative of these tensors."""
+    if forward_ad._current_level < 0:
+        return
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor) and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotSupportedError(f"{name} has a tangent; {NO_TANGENT}")
 
 
 class _Once(torch.autograd.Function):
@@ -32,6 +46,10 @@ class _Once(torch.autograd.Function):
     def backward(ctx, *_):
         raise NotSupportedError("a gradient of attention's gradient is not in this version; accepted: one backward "
                                 "(F.scaled_dot_product_attention has more under sdpa_kernel(SDPBackend.MATH))")
+
+    @staticmethod
+    def jvp(ctx, *_):
+        raise NotSupportedError(f"what attention's gradient is made of has a tangent; {NO_TANGENT}")
 
 
 class Attention(torch.autograd.Function):
@@ -56,16 +74,40 @@ class Attention(torch.autograd.Function):
         count = 9 + len(ctx.numbers)
         if dout is None and dlse is None:
             return (None,) * count
-        *inputs, out, lse = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        if not torch.compiler.is_compiling():  # what torch.func.vjp returned may be called when its transformation is over
+            saved = unwrap_dead_wrappers(saved)
+        *inputs, out, lse = saved
         return *gradients(dout, dlse, out, lse, inputs, ctx.numbers, ctx.device), *(None,) * (count - 4)
 
 
+class _Refusing(torch.library.Library):
+    """Its kernels of autograd refuse tangents: torch's own drops them without a word where no gradient is required."""
+
+    def impl(self, name, kernel, *rest, **options):
+        def refusing(keyset, q, k, v, sink, *others):
+            refuse_tangents(q=q, k=k, v=v, sink=sink)
+            return kernel(keyset, q, k, v, sink, *others)
+
+        super().impl(name, refusing, *rest, **options)
+
+
 # For compilers that see the operator where they would see Attention: torch.vmap inside torch.func.grad.
-torch.library.register_autograd("fa4cpp::forward", Attention.backward, setup_context=Attention.setup_context, lib=_ops.LIBRARY)
+_REFUSING = _Refusing("fa4cpp", "FRAGMENT")
+torch.library.register_autograd("fa4cpp::forward", Attention.backward, setup_context=Attention.setup_context, lib=_REFUSING)
+
+
+class _Eager(Attention):
+    """What torch.func.hessian and its like ask for, whose tangents no argument shows; Dynamo takes no Function that has it."""
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        raise NotSupportedError(f"q, k, v or sink has a tangent inside of a gradient; {NO_TANGENT}")
 
 
 def gradients(dout, dlse, out, lse, inputs, numbers, device):
     """(dq, dk, dv, dsink); `inputs` are q, k, v, sink and five index tensors, `device` is what tensors of the CPU ran on."""
+    refuse_tangents(dout=dout, dlse=dlse)
     given = dlse if dout is None else dout, dout if dlse is None else dlse
     backward = _operator("backward", inputs[:3], (*given, out))
     with contextlib.nullcontext() if device is None else _device.using(device):
@@ -99,10 +141,12 @@ def attention(q, k, v, sink, indices, numbers):
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad
                                     or (sink is not None and sink.requires_grad) or is_transformed()):
         if torch.compiler.is_compiling():
-            arguments = _distinct(arguments)
-        elif _ops.is_plain(q, k, v):
+            return Attention.apply(*_distinct(arguments))
+        if torch.jit.is_tracing():  # the operator has these gradients too, and a graph of operators can be saved
+            return torch.ops.fa4cpp.forward(*arguments)
+        if _ops.is_plain(q, k, v):
             _refuse_early(arguments)
-        return Attention.apply(*arguments)
+        return _Eager.apply(*arguments)
     return _operator("forward", (q, k, v))(*arguments)
 
 

@@ -132,8 +132,8 @@ class _WithLse(torch.autograd.Function):
             return None, None, None, None, None
         *inputs, out, lse = ctx.saved_tensors
         entry = ctx.entry
-        if (dlse is not None or _is_grad_enabled() or not _is_plain(dout, inputs[0], inputs[1]) or not dout.is_contiguous() or dout.is_neg()
-                or (entry.on_gpu and dout.data_ptr() % 16) or not _lie_as_before(entry, *inputs, out, lse)):
+        if (dlse is not None or _is_grad_enabled() or forward_ad._current_level >= 0 or not _is_plain(dout, inputs[0], inputs[1])
+                or not dout.is_contiguous() or dout.is_neg() or (entry.on_gpu and dout.data_ptr() % 16) or not _lie_as_before(entry, *inputs, out, lse)):
             o = entry.options
             numbers = (-1, -1, o.softmax_scale, o.causal, *o.window, o.softcap, o.deterministic, o.sm_margin)
             gradients = _autograd.gradients(dout, dlse, out, lse, (*inputs, None, None, None, None, None), numbers, "cpu")

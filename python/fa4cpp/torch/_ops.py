@@ -113,10 +113,11 @@ _vmap.register(LIBRARY, "forward", "forward_out", "serve", "serve_out", "backwar
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 # Of torch.autograd's is_grads_batched, whose vmap is on no stack.
 _is_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False)
+_is_tracing = torch._C._is_tracing  # torch.jit.trace records what it sees of the dispatcher alone
 
 
 def is_plain(q, k, v):
-    """Whether these tensors may skip the dispatcher: no subclass, mode or transformation wants to see the call."""
+    """Whether these tensors may skip the dispatcher: no subclass, mode, transformation or tracer wants to see the call."""
     return (type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN and (q.is_cpu or q.is_cuda)
             and torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0
-            and torch._C._functorch.peek_interpreter_stack() is None and not (_is_batched(q) or _is_batched(k) or _is_batched(v)))
+            and torch._C._functorch.peek_interpreter_stack() is None and not _is_tracing() and not (_is_batched(q) or _is_batched(k) or _is_batched(v)))

@@ -295,6 +295,34 @@ class Operators(Case):
         longer = [some(1, 14, heads, 32, seed=heads) for heads in (4, 2, 2)]
         self.assertTrue(torch.equal(program.module()(*longer), fa4cpp.flash_attn_func(*longer, causal=True)))
 
+    def test_a_trace_records_the_operator(self):
+        """Also of a call that is known by torch's guards, and where a gradient is wanted."""
+        starts = torch.tensor([0, 4, 9], dtype=torch.int32)
+
+        def dense(q, k, v):
+            return fa4cpp.flash_attn_func(q, k, v, causal=True)
+
+        def packed(q, k, v):
+            self.assertTrue(fa4cpp.supports(q[0], k[0], v[0], cu_seqlens_q=starts, cu_seqlens_k=starts))
+            return fa4cpp.flash_attn_varlen_func(q[0], k[0], v[0], cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=q.shape[1],
+                                                 max_seqlen_k=None)
+
+        for function in (dense, packed):
+            for gradient in (False, True):
+                inputs = [[some(1, 9, heads, 32, gradient=gradient, seed=seed + heads) for heads in (4, 2, 2)] for seed in (0, 5)]
+                for _ in range(3):
+                    fa4cpp.flash_attn_func(*inputs[0], causal=True)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that torch.jit is not what it was, and that numbers become constants
+                    traced = torch.jit.trace(function, tuple(inputs[0]), check_trace=False)
+                self.assertEqual(str(traced.graph).count("fa4cpp::forward"), 1)
+                self.assertNotIn("PythonOp", str(traced.graph))  # which could not be saved
+                results = [each(*inputs[1]) for each in (traced, function)]
+                self.close(*results)  # a bound that is a size becomes None there, which may be another plan
+                if gradient:
+                    for given, exact in zip(*(torch.autograd.grad(result.sum(), inputs[1]) for result in results)):
+                        self.close(given, exact)
+
 
 @unittest.skipUnless(hasattr(torch.library, "register_vmap"), "this torch registers no rules of vmap")
 class Vmap(Case):

@@ -1,6 +1,7 @@
 """How torch.autograd calls a backward: for many dout at once, and elsewhere than the forward was called."""
 
 import contextlib
+import functools
 import unittest
 import warnings
 from unittest import mock
@@ -28,6 +29,24 @@ class BatchedGradients(Case):
                 given = torch.autograd.grad(results, inputs, cotangents, is_grads_batched=True, retain_graph=True)
             for gradient, exact in zip(given, zip(*wanted)):
                 self.close(gradient, torch.stack(exact), 1e-6)
+
+
+class Transformations(Case):
+    """A backward outside of the transformation of torch.func that its forward was in."""
+
+    def test_a_pull_after_vjp(self):
+        q, k, v, sink = some(2, 5, 4, 16), some(2, 5, 2, 16, seed=1), some(2, 5, 2, 16, seed=2), some(4, seed=3)
+        packed, starts = [tensor.flatten(0, 1) for tensor in (q, k, v)], torch.tensor([0, 4, 10])
+        varlen = functools.partial(fa4cpp.flash_attn_varlen_func, cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=6, max_seqlen_k=6)
+        for function, primals in ((fa4cpp.flash_attn_func, (q, k, v)), (lambda *t: fa4cpp.flash_attn_func(*t[:3], sink=t[3]), (q, k, v, sink)),
+                                  (lambda q: fa4cpp.flash_attn_func(q, k, v, causal=True, return_lse=True)[1], (q,)), (varlen, packed)):
+            inputs = [tensor.clone().requires_grad_() for tensor in primals]
+            result = function(*inputs)
+            dout = some(*result.shape, seed=9)
+            out, pull = torch.func.vjp(function, *primals)
+            self.assertTrue(torch.equal(out, result))
+            for given, exact in zip(pull(dout), torch.autograd.grad(result, inputs, dout)):
+                self.assertTrue(torch.equal(given, exact))
 
 
 class Devices(Case):

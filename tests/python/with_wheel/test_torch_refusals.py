@@ -6,6 +6,7 @@ from unittest import mock
 
 import numpy
 import torch
+from torch.autograd import forward_ad
 
 import fa4cpp
 from fa4cpp._abi import PROBLEM
@@ -272,6 +273,85 @@ class Scalars(unittest.TestCase):
             for value in ("0.5", b"1", torch.tensor(1.0, device="meta"), [1.0], torch.ones(2)):
                 with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^softmax_scale .*; accepted: a number$"):
                     fa4cpp.flash_attn_func(given, given, given, softmax_scale=value)
+
+
+class Tangents(unittest.TestCase):
+    """Forward-mode AD, of which torch drops the tangents of operators without a word."""
+
+    def setUp(self):
+        self.q = some(1, 4, 2, 8)
+        k, v = some(1, 4, 2, 8, seed=1), some(1, 4, 2, 8, seed=2)
+        starts = torch.tensor([0, 4], dtype=torch.int32)
+        fa4cpp.torch  # defines the operators
+        self.functions = {
+            "dense": lambda q: fa4cpp.flash_attn_func(q, k, v),
+            "packed": lambda q: fa4cpp.flash_attn_varlen_func(q[0], k[0], v[0], cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=4,
+                                                              max_seqlen_k=4),
+            "split": lambda q: fa4cpp.flash_attn_func(q, k, v, split_keys=128),
+            "operator": lambda q: torch.ops.fa4cpp.forward(q, k, v, *NO_INDICES, *NUMBERS)[0]}
+
+    def jvp(self, function):
+        return lambda q: torch.func.jvp(function, (q,), (q,))
+
+    def dual(self, function):
+        def of(q):
+            with forward_ad.dual_level():
+                return forward_ad.unpack_dual(function(forward_ad.make_dual(q, q))).tangent
+
+        return of
+
+    def refused(self, function, text="q has a tangent; forward-mode AD is not in this version; accepted: gradients by backward()", **more):
+        with self.assertRaises(more.get("error", fa4cpp.NotSupportedError)) as caught:
+            function(self.q)
+        self.assertIn(text, str(caught.exception))
+
+    def test_in_eager_mode(self):
+        for name, function in self.functions.items():
+            for forward in (self.jvp, self.dual, torch.func.jacfwd):
+                with self.subTest(function=name, forward=forward.__name__):
+                    self.refused(forward(function))
+
+    def test_around_a_compiled_function(self):
+        for name, function in self.functions.items():
+            for forward in (self.jvp, self.dual):
+                torch.compiler.reset()
+                compiled = torch.compile(function, backend="aot_eager")
+                with self.subTest(function=name, forward=forward.__name__):
+                    self.refused(forward(compiled))
+                    compiled(self.q)
+                    self.refused(forward(compiled))
+
+    def test_inside_of_a_compiled_function(self):
+        for name, function in self.functions.items():
+            for forward in (self.jvp, self.dual):
+                for backend in ("eager", "aot_eager"):
+                    with self.subTest(function=name, forward=forward.__name__, backend=backend):
+                        torch.compiler.reset()
+                        self.refused(torch.compile(forward(function), backend=backend))
+                        torch.compiler.reset()  # without a graph break the words are inside of Dynamo's
+                        self.refused(torch.compile(forward(function), backend=backend, fullgraph=True), error=Exception)
+
+    def test_of_gradients(self):
+        def loss(q):
+            return self.functions["dense"](q).sum()
+
+        inside = "q, k, v or sink has a tangent inside of a gradient; forward-mode AD is not in this version"
+        for second in (torch.func.hessian(loss), self.jvp(torch.func.grad(loss))):
+            self.refused(second, inside)
+        for name in ("dense", "packed"):
+            out, pull = torch.func.vjp(self.functions[name], self.q)
+            self.refused(lambda q: torch.func.jvp(pull, (out,), (out,)), "dout has a tangent")
+        wanting = self.q.clone().requires_grad_()
+        for _ in range(3):  # also of a call that is known by torch's guards
+            out = self.functions["dense"](wanting)
+        with forward_ad.dual_level():
+            dout = forward_ad.make_dual(self.q, self.q)
+            self.refused(lambda q: torch.autograd.grad(out, wanting, dout), "dout has a tangent")
+
+    def test_what_has_none_beside_one_that_has(self):
+        attention = self.functions["dense"]
+        out, tangent = torch.func.jvp(lambda x: x * attention(self.q), (torch.ones(()),), (torch.ones(()),))
+        self.assertTrue(torch.equal(out, attention(self.q)) and torch.equal(tangent, out))
 
 
 class Strange(unittest.TestCase):
