@@ -130,11 +130,26 @@ _CAPSULE_POINTER = ctypes.pythonapi.PyCapsule_GetPointer
 _CAPSULE_POINTER.restype, _CAPSULE_POINTER.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
+def _refuse_dlpack(name, array, error):
+    """Of a tensor of torch that requires a gradient or has no memory, of an array of jax that has none, is sharded, or is traced: without values."""
+    kind, error, accepted = type(array), str(error).partition("\n")[0], "an array as q is, or one that does"
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(array, jax.Array):
+        accepted = "an array with values, on one device; fa4cpp.jax.attention takes what jax traces and shards"
+        if not isinstance(array, jax.core.Tracer) and array.is_deleted():
+            error = "it is deleted"
+    raise InvalidArgumentError(f"{name} of type {kind.__name__} gives no DLPack capsule ({error}); accepted: {accepted}") from None
+
+
+# Whatever an array says that does not give what it promises: jax raises all of these.
+_DLPACK_ERRORS = (AttributeError, BufferError, TypeError, ValueError, RuntimeError)
+
+
 def _from_dlpack(name, array):
     try:
         device_type, _ = array.__dlpack_device__()
-    except (ValueError, RuntimeError) as error:  # of the meta device of torch, among others
-        raise InvalidArgumentError(f"{name} of type {type(array).__name__} lies on no device of DLPack ({error}); accepted: the CPU") from None
+    except _DLPACK_ERRORS as error:
+        _refuse_dlpack(name, array, error)
     if device_type != 1:
         raise NotSupportedError(f"{name} is an array of DLPack device type {device_type}; "
                                 "accepted: 1, the CPU (torch's tensors may lie on any device)")
@@ -143,9 +158,8 @@ def _from_dlpack(name, array):
         array = array.resolve_neg()  # a capsule of a negative view does not say that its memory has the other sign
     try:
         capsule = array.__dlpack__()  # it keeps the memory as long as it is not taken over
-    except (BufferError, ValueError, RuntimeError) as error:  # of a tensor of torch that requires a gradient, among others
-        raise InvalidArgumentError(f"{name} of type {type(array).__name__} gives no DLPack capsule ({error}); accepted: an array as q is, or "
-                                   "one that does") from None
+    except _DLPACK_ERRORS as error:
+        _refuse_dlpack(name, array, error)
     tensor = _DLTensor.from_address(_CAPSULE_POINTER(capsule, b"dltensor"))
     dtype = _DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:

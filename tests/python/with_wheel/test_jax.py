@@ -184,6 +184,36 @@ class Jax(unittest.TestCase):
         out = fa4cpp.flash_attn_func(self.q, self.k, self.v, causal=True)
         self.close(jnp.asarray(out), reference(self.q, self.k, self.v, causal=True)[0])
 
+    def test_arrays_without_values_are_refused_outside_of_fa4cpp_jax(self):
+        """Where jax traces, and of arrays that are sharded or deleted."""
+        def refused(name, function, text=""):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, rf"^{name} of type \w+ gives no DLPack capsule \({text}.*\); accepted: "
+                                                                     "an array with values, on one device; fa4cpp.jax.attention takes"):
+                function()
+
+        q, sink, starts = self.q, jnp.zeros(self.q.shape[2]), jnp.array([0, self.q.shape[1]])
+        cache = numpy.zeros((q.shape[0], 16, *q.shape[2:]), numpy.float32)
+        attention = fa4cpp.flash_attn_func
+        for transformed in (jax.jit, lambda f: jax.grad(lambda x: f(x).sum()), lambda f: lambda x: jax.vmap(f)(x[None])):
+            refused("q", lambda: transformed(lambda q: attention(q, q, q))(q))
+            refused("v", lambda: transformed(lambda v: attention(q, q, v))(q))
+            refused("sink", lambda: transformed(lambda sink: attention(q, q, q, sink=sink))(sink))
+            refused("q", lambda: transformed(lambda q: fa4cpp.flash_attn_varlen_func(q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts,
+                                                                                     max_seqlen_q=1, max_seqlen_k=1))(q[0]))
+            refused("q", lambda: transformed(lambda q: fa4cpp.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=1))(q))
+            refused("k", lambda: transformed(lambda k: fa4cpp.flash_attn_with_kvcache(q, cache, cache, k, k, cache_seqlens=1))(q))
+            refused(r"outs\[0\]", lambda: transformed(lambda out: fa4cpp.merge_partials([out], [jnp.zeros((2, 3, 4))])[0])(jnp.zeros((2, 4, 3, 8))))
+        refused("seqused_k", lambda: jax.jit(lambda used: attention(q, q, q, seqused_k=used))(jnp.zeros(q.shape[0], int)))
+        reasons = []
+        jax.jit(lambda q: reasons.append(fa4cpp.supports(q, q, q).reason) or q)(q)
+        self.assertRegex(reasons[0], "^q of type DynamicJaxprTracer gives no DLPack capsule")
+        deleted = q + 1
+        deleted.delete()
+        refused("k", lambda: attention(q, deleted, q), "it is deleted")
+        mesh = jax.sharding.Mesh(numpy.array(jax.devices()[:2]), ("batch",))
+        sharded = jax.device_put(jnp.ones((2, *q.shape[1:])), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch")))
+        refused("q", lambda: attention(sharded, q, q), ".*unsharded")
+
     def test_lengths_are_whole_numbers_of_32_bits(self):
         for lengths, words in ((numpy.array([2**32 + 3, 1]), "32 bits"), ([2**40, 1], "32 bits"), ([2.9, 1.0], "whole numbers")):
             with self.subTest(lengths=lengths), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"seqused_k .*{words}"):
