@@ -162,13 +162,13 @@ def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, 
     return [length + end - start for length, start, end in zip(lengths, starts, starts[1:])], write
 
 
-def check_starts(starts, rows, longest):
-    """Raises for a list of cu_seqlens_q that attention refuses on the CPU once it runs."""
+def check_starts(starts, rows, longest, name="cu_seqlens_q"):
+    """Raises for a list of cu_seqlens_q, or of another `name`, that attention refuses on the CPU once it runs."""
     if starts[0]:
-        raise InvalidArgumentError(f"cu_seqlens_q[0] {starts[0]}; accepted: 0")
+        raise InvalidArgumentError(f"{name}[0] {starts[0]}; accepted: 0")
     for b, (start, end) in enumerate(zip(starts, starts[1:])):
         if not start <= end <= min(start + longest, rows):
-            raise InvalidArgumentError(f"cu_seqlens_q[{b + 1}] {end} after {start}; accepted: ascending, at most {longest} a sequence and "
+            raise InvalidArgumentError(f"{name}[{b + 1}] {end} after {start}; accepted: ascending, at most {longest} a sequence and "
                                        f"{rows} in all")
 
 

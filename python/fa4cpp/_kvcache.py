@@ -73,8 +73,9 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     _check_arrays(k_cache, q=q)
     _check_arrays(q, k_cache=k_cache, v_cache=v_cache)
     _check_indices(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table, cache_batch_idx=cache_batch_idx)
-    if cu_seqlens_q is None and len(q.shape) != 4:
-        raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: (batch, seqlen_q, heads_q, head_dim)")
+    if len(q.shape) != (4 if cu_seqlens_q is None else 3):
+        rows = "batch, seqlen_q" if cu_seqlens_q is None else "total_q"
+        raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: ({rows}, heads_q, head_dim)")
     if type(prefix_len) is not int:
         prefix_len = _options.whole("prefix_len", 0 if prefix_len is None else prefix_len)
     if cache_seqlens is None and (page_table is not None or k is not None or cu_seqlens_q is not None):
@@ -99,16 +100,17 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     if turns and k is None:
         raise InvalidArgumentError("rotary_cos without new keys; accepted: beside k and v")
     if turns:
+        _check_new(k_cache, k, v, cu_seqlens_k_new)
         _check_tables(k_cache, rotary_cos, rotary_sin)
-        _rotary.check(rotary_cos, rotary_sin, q)
+        _rotary.check(rotary_cos, rotary_sin, q, k)
         tables = (rotary_cos, rotary_sin, _options.flag("rotary_interleaved", rotary_interleaved))
         first = used
         if rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:
             first = _host_lengths("rotary_seqlens", rotary_seqlens, batch)
-            k = _rotary.turned("k", k, first, cu_seqlens_k_new, True, *tables)
+            k = _rotary.turned("k", k, first, "cu_seqlens_k_new", cu_seqlens_k_new, True, *tables)
             rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
         by_row = _options.flag("causal", causal) or _options.window_of(window_size) != (None, None)
-        q = _rotary.turned("q", q, first, cu_seqlens_q, by_row, *tables)
+        q = _rotary.turned("q", q, first, "cu_seqlens_q", cu_seqlens_q, by_row, *tables)
     options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, sm_margin=sm_margin)
     serving = _options.serving_of(split_keys, num_splits, out_dtype, prefix_len, prefix_pages, k_descale, v_descale, descale_block)
     write = None
@@ -150,6 +152,15 @@ def _check_arrays(beside, **arrays):
         if name.endswith("cache") and len(array.shape) != 4:
             raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: (batch, capacity, heads_kv, head_dim), or "
                                        "(num_pages, page_size, heads_kv, head_dim) with page_table")
+
+
+def _check_new(k_cache, k, v, cu_seqlens_k_new):
+    """Raises for new keys and values of other dimensions than they have; the library's checks are of their sizes."""
+    _check_arrays(k_cache, k=k, v=v)
+    for name, array in (("k", k), ("v", v)):
+        if len(array.shape) != (4 if cu_seqlens_k_new is None else 3):
+            rows = "batch, new" if cu_seqlens_k_new is None else "total"
+            raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: ({rows}, heads_kv, head_dim{'_v' if name == 'v' else ''})")
 
 
 def _check_tables(beside, cos, sin):
@@ -200,6 +211,8 @@ def _rows_of(indices, page_table, k_cache, batch):
     pages = 1
     if page_table is not None:
         view = _arrays.int32_indices("page_table", page_table)
+        if len(view.shape) != 2:
+            raise InvalidArgumentError(f"page_table has shape {view.shape}; accepted: ({count}, pages_per_seq)")
         pages, numbers = view.shape[1], _arrays.read_indices(view)
         indices = [number for index in indices for number in numbers[index * pages:(index + 1) * pages]]
     numbers = (ctypes.c_int32 * max(1, len(indices)))(*indices)
@@ -225,6 +238,8 @@ def _host_lengths(name, lengths, batch):
         raise InvalidArgumentError(f"{name} has {len(numbers)} numbers; accepted: {batch}, one for each sequence")
     if min(numbers, default=0) < 0:
         raise InvalidArgumentError(f"{name} {reprlib.repr(numbers)}; accepted: 0 or more")
+    if max(numbers, default=0) >= 2**31:
+        raise InvalidArgumentError(f"{name} {reprlib.repr(numbers)}; accepted: whole numbers of 32 bits")
     return numbers
 
 
@@ -288,20 +303,14 @@ def _prepared_append(k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqle
     descale_block = _options.block_of(descale_block, k_descale, v_descale)
     rotary_interleaved = _options.flag("rotary_interleaved", rotary_interleaved)
     _check_arrays(k, k_cache=k_cache, v_cache=v_cache)
-    _check_arrays(k_cache, k=k, v=v)
+    _check_new(k_cache, k, v, cu_seqlens_k_new)
     _check_tables(k_cache, rotary_cos, rotary_sin)
-    for name, array in (("k", k), ("v", v)):
-        if len(array.shape) != (4 if cu_seqlens_k_new is None else 3):
-            rows = "batch, new" if cu_seqlens_k_new is None else "total"
-            raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: ({rows}, heads_kv, head_dim{'_v' if name == 'v' else ''})")
     batch = k.shape[0] if cu_seqlens_k_new is None else len(cu_seqlens_k_new) - 1
     if cache_seqlens is None:
         raise InvalidArgumentError("cache_seqlens None; accepted: how many keys each sequence has")
     lengths = _host_lengths("cache_seqlens", cache_seqlens, batch)
     if isinstance(lengths, list) and cu_seqlens_k_new is None:
         _cache.check_fit(lengths, k.shape[1], k_cache, page_table)
-    elif isinstance(lengths, list) and max(lengths, default=0) >= 2**31:
-        raise InvalidArgumentError(f"cache_seqlens {reprlib.repr(lengths)}; accepted: whole numbers of 32 bits")
     torch = torch_of(k_cache)
     return (_cache if torch is None else torch._append).prepared(
         k_cache, v_cache, k, v, lengths, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin, rotary_interleaved, k_descale, v_descale,

@@ -5,15 +5,28 @@
 
 import sys
 
+from . import _arrays, _cache
+from ._api import torch_of
 from ._errors import InvalidArgumentError, NotSupportedError
 
 
-def check(cos, sin, q):
-    """Raises unless cos and sin, arrays or None, are a pair of tables for q."""
-    if cos is None or sin is None or cos.dtype != sin.dtype or tuple(cos.shape) != tuple(sin.shape) or len(cos.shape) != 2:
-        raise InvalidArgumentError("rotary_cos and rotary_sin: accepted: both, (rows, rotary_dim / 2), of one dtype")
-    if 2 * cos.shape[1] > q.shape[-1]:
-        raise InvalidArgumentError(f"rotary_dim {2 * cos.shape[1]} of rotary_cos; accepted: at most {q.shape[-1]}, head_dim")
+def check(cos, sin, *arrays):
+    """Raises unless cos and sin, whatever they are, are a pair of tables for the arrays."""
+    if not hasattr(cos, "dtype") or not hasattr(sin, "dtype") or cos.dtype != sin.dtype or tuple(cos.shape) != tuple(sin.shape) or len(cos.shape) != 2:
+        raise InvalidArgumentError("rotary_cos and rotary_sin: accepted: both, (rows, rotary_dim / 2), of one dtype, of numpy or torch")
+    for name, table in (("rotary_cos", cos), ("rotary_sin", sin)):
+        _check_dtype(name, table)
+        if getattr(table, "is_meta", False):
+            raise InvalidArgumentError(f"{name} is on the device meta; accepted: that of q")
+    for array in arrays:
+        if 2 * cos.shape[1] > array.shape[-1]:
+            raise InvalidArgumentError(f"rotary_dim {2 * cos.shape[1]} of rotary_cos; accepted: at most {array.shape[-1]}, head_dim")
+
+
+def _check_dtype(name, array):
+    dtype = str(array.dtype).rpartition(".")[2]
+    if dtype not in ("float64", *_arrays.DTYPES):
+        raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: {', '.join(_arrays.DTYPES)}")
 
 
 def _module(name, array):
@@ -24,23 +37,45 @@ def _module(name, array):
     raise NotSupportedError(f"rotary_cos beside {name} of type {type(array).__name__}; accepted: arrays of numpy or torch")
 
 
+def _starts(array, name, starts):
+    """Where the rows of sequences begin in `array`; numbers of a GPU are not looked at."""
+    torch = torch_of(array)
+    if torch is None:
+        starts = _arrays.read_indices(_arrays.int32_indices(name, starts))
+    else:
+        starts = torch._tensors.int32(name, torch._tensors.tensor(name, starts, array.device))
+        torch._tensors.check_places(array, **{name: starts})
+        if not starts.is_cpu:
+            return starts
+        starts = starts.tolist()
+    _cache.check_starts(starts, array.shape[0], array.shape[0], name)
+    return starts
+
+
 def _positions(module, first, starts, rows, by_row, where):
-    """Each row's number: (batch, rows or 1), or (rows,) where `starts` says which are a sequence's."""
-    first = module.asarray(first, dtype=module.int32, **where)
+    """Each row's number: (batch, rows or 1), or (rows,) where `starts` says which are a sequence's. 32 bits would not hold the last one's sum."""
+    first = module.asarray(first, dtype=module.int64, **where)
     if starts is None:
-        return first[:, None] + module.arange(rows if by_row else 1, dtype=module.int32, **where)
-    starts = module.asarray(starts, dtype=module.int32, **where)
-    row = module.arange(rows, dtype=module.int32, **where)
-    sequence = module.searchsorted(starts[1:], row, side="right").clip(0, max(0, len(first) - 1))  # rows behind the last are nobody's
+        return first[:, None] + module.arange(rows if by_row else 1, dtype=module.int64, **where)
+    starts = module.asarray(starts, dtype=module.int64, **where)
+    row = module.arange(rows, dtype=module.int64, **where)
+    sequence = module.searchsorted(starts[1:], row, side="right").clip(0, len(first) - 1)  # rows behind the last are nobody's
     return first[sequence] + row - starts[sequence] if by_row else first[sequence]
 
 
-def turned(name, array, first, starts, by_row, cos, sin, interleaved):
-    """`array` (batch, rows, heads, dim), or packed by `starts`, of which row i of a sequence is turned by row first + i of cos and sin.
+def turned(name, array, first, of_starts, starts, by_row, cos, sin, interleaved):
+    """`array` (batch, rows, heads, dim), or packed by the argument `of_starts`, of which row i of a sequence is turned by row first + i of cos and sin.
 
     `first` is a list or a tensor on a GPU, whose numbers are not looked at but clamped; without by_row i is 0 for all rows.
     """
     module = _module(name, array)
+    _check_dtype(name, array)
+    if starts is not None:
+        starts = _starts(array, of_starts, starts)
+    elif array.shape[0] != len(first):
+        raise InvalidArgumentError(f"{name} has batch {array.shape[0]}; accepted: {len(first)}, one for each sequence")
+    if not len(first):
+        return array
     where = {"device": array.device} if module.__name__ == "torch" else {}
     positions = _positions(module, first, starts, array.shape[0 if starts is not None else 1], by_row, where)
     if not where or array.device.type == "cpu":

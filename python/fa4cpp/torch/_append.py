@@ -84,7 +84,10 @@ def rows_of_table(indices, page_table, device):
     indices = torch.as_tensor(indices, dtype=torch.int32, device=device)
     if page_table is None:
         return indices[:, None]
-    page_table = torch.as_tensor(page_table, device=device)
+    page_table = _tensors.tensor("page_table", page_table, device)
+    if page_table.is_meta and device.type != "meta":
+        raise InvalidArgumentError(f"page_table is on the device meta; accepted: {device}, k_cache's")
+    page_table = page_table.to(device)
     return page_table[indices.clip(0, len(page_table) - 1)]
 
 
@@ -99,6 +102,8 @@ def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, 
     else:
         positions = torch.tensor(lengths, dtype=torch.int32, device=device)
     page_table, cu_seqlens = _tensors.tensor("page_table", page_table, device), _tensors.tensor("cu_seqlens_k_new", cu_seqlens, device)
+    if cu_seqlens is not None and cu_seqlens.device != device:
+        raise InvalidArgumentError(f"cu_seqlens_k_new is on the device {cu_seqlens.device}; accepted: {device}, k_cache's")
     descales = _tensors.descale("k_descale", k_descale, device), _tensors.descale("v_descale", v_descale, device)
     for name, descale in zip(("k_descale", "v_descale"), descales):
         if descale is not None:

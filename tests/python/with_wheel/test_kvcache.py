@@ -127,7 +127,7 @@ class Rotary(Caches):
     def test_compiled(self):
         cos, sin = (tensor_of(table) for table in tables(8))
         arrays = self.given(tensor_of)
-        tensors = [fa4cpp._rotary.turned("q", arrays[0], first, None, True, cos, sin, True) for first in ([5, 11], torch.tensor([5, 11]))]
+        tensors = [fa4cpp._rotary.turned("q", arrays[0], first, "cu_seqlens_q", None, True, cos, sin, True) for first in ([5, 11], torch.tensor([5, 11]))]
         self.assertTrue(torch.equal(*tensors))
         self.assertTrue(torch.equal(arrays[0], tensor_of(self.q)))  # which stays as it was
 
@@ -146,6 +146,25 @@ class Rotary(Caches):
                 with self.assertRaisesRegex(error, text):
                     fa4cpp.flash_attn_with_kvcache(*given, cache_seqlens=used, **options)
             self.assertTrue((array_of(arrays[1]) == self.caches[0][list(self.rows)]).all())  # nothing was written
+            q, new = of(self.q.reshape(6, 4, 32)), [of(rows) for rows in self.new]
+            base = dict(zip(("q", "k_cache", "v_cache", "k", "v"), arrays), cache_seqlens=used, **dict(zip(pair, map(of, tables(8, rows=40)))))
+            for text, options in (
+                    (r"^cache_seqlens \[2147483648, 0\]; accepted: whole numbers of 32 bits", dict(cache_seqlens=[2**31, 0])),
+                    (r"^rotary_seqlens \[2147483648, .*\]; accepted: whole numbers of 32 bits", dict(rotary_seqlens=2**31)),
+                    (r"^rotary_cos has 40 rows; accepted: at least 2147483649, for the last row of k", dict(rotary_seqlens=[2**31 - 1, 0])),
+                    (r"^q has shape \(2, 3, 4, 32\); accepted: \(total_q, heads_q, head_dim\)", dict(cu_seqlens_q=[0, 3, 6])),
+                    (r"^cu_seqlens_q\[2\] 4 after 5; accepted: ascending", dict(q=q, cu_seqlens_q=[0, 5, 4])),
+                    (r"^cu_seqlens_q \[1, 2, 'a'\]; accepted: whole|^cu_seqlens_q is list; accepted", dict(q=q, cu_seqlens_q=[1, 2, "a"])),
+                    (r"^cu_seqlens_q is str; accepted", dict(q=q, cu_seqlens_q="cpu")),
+                    (r"^k has batch 1; accepted: 2, one for each sequence", dict(k=new[0][:1], v=new[1][:1], rotary_seqlens=3)),
+                    (r"^k has shape \(2, 2, 32\); accepted: \(batch, new", dict(k=new[0][:, 0], rotary_seqlens=3)),
+                    (r"^rotary_dim 16 of rotary_cos; accepted: at most 8, head_dim", dict(k=new[0][..., :8], rotary_seqlens=3)),
+                    (r"^rotary_cos has dtype int64; accepted: float32", {name: of(numpy.ones((40, 8), numpy.int64)) for name in pair})):
+                with self.subTest(text, of=of), self.assertRaisesRegex((ValueError, TypeError), text):
+                    fa4cpp.flash_attn_with_kvcache(**base | options)
+            self.assertTrue((array_of(arrays[1]) == self.caches[0][list(self.rows)]).all())
+        with self.assertRaisesRegex(ValueError, "^rotary_cos and rotary_sin: accepted: both, .*, of numpy or torch"):
+            fa4cpp.flash_attn_with_kvcache(*self.given(numpy.asarray), cache_seqlens=3, rotary_cos=memoryview(cos), rotary_sin=memoryview(sin))
         with self.assertRaisesRegex(NotImplementedError, "^rotary_cos beside q of type memoryview"):
             fa4cpp.flash_attn_with_kvcache(memoryview(self.q), *self.given(numpy.asarray)[1:], cache_seqlens=3, rotary_cos=cos, rotary_sin=sin)
 
@@ -198,6 +217,8 @@ class BatchIndices(Caches):
             for error, text, options in (
                     (ValueError, r"^cache_batch_idx\[1\] 4; accepted: 0 to 3", dict(cache_batch_idx=of(numpy.array([0, 4])))),
                     (ValueError, "^cache_batch_idx has 1 numbers; accepted: 2", dict(cache_batch_idx=[0])),
+                    (ValueError, r"^page_table has shape \(2,\); accepted: \(2, pages_per_seq\)",
+                     dict(cache_batch_idx=[1, 0], page_table=of(numpy.array([0, 1], numpy.int32)))),
                     (NotImplementedError, "^descale_block 128 beside cache_batch_idx", dict(cache_batch_idx=[0, 1], descale_block=128)),
                     (ValueError, "^descale_block array.*; accepted: a whole number", dict(cache_batch_idx=[0, 1], descale_block=numpy.array([1, 2])))):
                 with self.assertRaisesRegex(error, text):

@@ -54,6 +54,19 @@ def cached(of):
     return dict(q=of(some(1, 1, 2, 8)), **grown(of))
 
 
+def turned(of):
+    return dict(**cached(of), rotary_cos=of(some(8, 2)), rotary_sin=of(some(8, 2)))
+
+
+def turned_and_packed(of):
+    return dict(**turned(of), rotary_seqlens=numbers(of, 1), cu_seqlens_q=numbers(of, 0, 1), max_seqlen_q=1, cu_seqlens_k_new=numbers(of, 0, 1),
+                causal=True) | {name: of(some(1, 2, 8)) for name in "qkv"}
+
+
+def paged_rows(of):
+    return dict(**cached(of), page_table=numbers(of, [0]), cache_batch_idx=numbers(of, 0))
+
+
 def backward(of):
     return dict(**dense(of), out=of(some(1, 4, 2, 8)), dout=of(some(1, 4, 2, 8)), lse=of(some(1, 2, 4)))
 
@@ -66,6 +79,9 @@ CALLS = ((fa4cpp.flash_attn_func, dense, OPTIONS),
          (fa4cpp.flash_attn_with_kvcache, cached, (
              *(each for each in OPTIONS if each not in ("deterministic", "seqused_q", "seqused_k")), *ROTARY, "page_table", "cache_batch_idx",
              "cu_seqlens_q", "max_seqlen_q", "cu_seqlens_k_new", "rotary_seqlens", "prefix_len", "prefix_pages")),
+         *((fa4cpp.flash_attn_with_kvcache, base, ("page_table", "cache_batch_idx", "cu_seqlens_q", "max_seqlen_q", "cu_seqlens_k_new",
+                                                   "rotary_seqlens", "rotary_interleaved", "causal", "window_size"))
+           for base in (turned, turned_and_packed, paged_rows)),
          (fa4cpp.append, grown, (*ROTARY, "page_table", "cu_seqlens_k_new", "k_descale", "v_descale", "descale_block")),
          (lambda out, lse: fa4cpp.merge_partials([out], [lse]), lambda of: dict(out=of(some(1, 4, 2, 8)), lse=of(some(1, 2, 4))), ()),
          (fa4cpp.merge_partials, lambda of: dict(outs=[of(some(1, 4, 2, 8))], lses=[of(some(1, 2, 4))]), ()))
