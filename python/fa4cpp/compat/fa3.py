@@ -67,12 +67,13 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                             rotary_interleaved=True, scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0,
                             return_softmax_lse=False):
     _shared.refuse_others(qv=qv, cache_leftpad=cache_leftpad, q_descale=q_descale, attention_chunk=attention_chunk)
-    return _shared.cached(q, k_cache, v_cache, k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_seqlens=cache_seqlens,
-                          cache_batch_idx=cache_batch_idx, page_table=page_table, cu_seqlens_q=cu_seqlens_q,
-                          cu_seqlens_k_new=cu_seqlens_k_new, max_seqlen_q=max_seqlen_q, rotary_seqlens=rotary_seqlens,
-                          softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap,
-                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, k_descale=k_descale, v_descale=v_descale,
-                          sm_margin=sm_margin, return_lse=return_softmax_lse)
+    result = _shared.cached(q, k_cache, v_cache, k, v, rotary_cos=rotary_cos, rotary_sin=rotary_sin, cache_seqlens=cache_seqlens,
+                            cache_batch_idx=cache_batch_idx, page_table=page_table, cu_seqlens_q=cu_seqlens_q,
+                            cu_seqlens_k_new=cu_seqlens_k_new, max_seqlen_q=max_seqlen_q, rotary_seqlens=rotary_seqlens,
+                            softmax_scale=softmax_scale, causal=causal, window_size=_shared.window(window_size), softcap=softcap,
+                            rotary_interleaved=rotary_interleaved, num_splits=num_splits, k_descale=k_descale, v_descale=v_descale,
+                            sm_margin=sm_margin, return_lse=return_softmax_lse)
+    return (*result, *_no_parts(q)) if return_softmax_lse else result
 
 
 def flash_attn_combine(out_partial, lse_partial, out=None, out_dtype=None):
@@ -86,6 +87,11 @@ def get_scheduler_metadata(batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, 
                            attention_chunk=0, has_softcap=False, num_splits=0, pack_gqa=None, sm_margin=0):
     """None: a hint that this library makes no use of."""
     return None
+
+
+def _no_parts(q):
+    """What stands third and fourth there, the parts of split keys: nothing."""
+    return q.new_empty(0, dtype=torch.float32), q.new_empty(0, dtype=torch.float32)
 
 
 # ---- What Megatron and TransformerEngine import --------------------------------------------------------------------------
@@ -104,7 +110,7 @@ def _flash_attn_forward(q, k, v, k_new: Optional[torch.Tensor] = None, v_new: Op
                         attention_chunk=0, softcap=0.0, rotary_interleaved=True,
                         scheduler_metadata: Optional[torch.Tensor] = None, num_splits=1, pack_gqa: Optional[bool] = None,
                         sm_margin=0):
-    """(out, lse, nothing, nothing): what stands third and fourth there are the parts of split keys."""
+    """(out, lse, nothing, nothing)"""
     _shared.refuse_others(qv=qv, cache_leftpad=leftpad_k, q_descale=q_descale, attention_chunk=attention_chunk)
     options = dict(softmax_scale=softmax_scale, causal=causal, window_size=_shared.window((window_size_left, window_size_right)),
                    softcap=softcap, k_descale=k_descale, v_descale=v_descale, sm_margin=sm_margin, out=out_)
@@ -123,7 +129,7 @@ def _flash_attn_forward(q, k, v, k_new: Optional[torch.Tensor] = None, v_new: Op
                                       seqused_k=seqused_k, **options)
         else:
             out, lse = _shared.dense(q, k, v, seqused_q=seqused_q, seqused_k=seqused_k, **options)
-    return out, lse, q.new_empty(0, dtype=torch.float32), q.new_empty(0, dtype=torch.float32)
+    return out, lse, *_no_parts(q)
 
 
 def _flash_attn_backward(dout, q, k, v, out, softmax_lse, cu_seqlens_q: Optional[torch.Tensor] = None,

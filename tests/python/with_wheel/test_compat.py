@@ -161,7 +161,8 @@ class Meanings(Case):
             caches = torch.zeros(2, 16, 2, 32), torch.zeros(2, 16, 2, 32)
             for cache, source in zip(caches, (self.k, self.v)):
                 cache[:, :8] = source[:, :8]
-            out, lse = with_cache(self.q[:, 8:], *caches, self.k[:, 8:], self.v[:, 8:], cache_seqlens=8, causal=True, return_softmax_lse=True)
+            out, lse, *parts = with_cache(self.q[:, 8:], *caches, self.k[:, 8:], self.v[:, 8:], cache_seqlens=8, causal=True, return_softmax_lse=True)
+            self.assertEqual([part.numel() for part in parts], [0, 0] if with_cache is fa3.flash_attn_with_kvcache else [])
             self.close(out, self.wanted[:, 8:])
             self.close(lse, self.lse[..., 8:])
             self.assertTrue(torch.equal(caches[0][:, 8], self.k[:, 8]))
