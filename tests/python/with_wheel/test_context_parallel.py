@@ -3,6 +3,7 @@
 All cases of context_parallel_ranks.py run in one set of processes for each number of ranks; a test here reads what they found.
 """
 
+import ast
 import doctest
 import itertools
 import os
@@ -17,9 +18,8 @@ import fa4cpp
 from context_parallel_processes import MINUTES, run_ranks
 from context_parallel_ranks import CASES
 from fa4cpp.torch import context_parallel
-from fa4cpp.torch.context_parallel import SequencePartition, _partition
+from fa4cpp.torch.context_parallel import Chunk, SequencePartition, _partition
 from fa4cpp.torch.context_parallel._gathered import AllKeys, SeenKeys, _taken, exchange_of
-from fa4cpp.torch.context_parallel._partition import Chunk
 from fa4cpp.torch.context_parallel._parts import parts_of
 from fa4cpp.torch.context_parallel._problem import _chosen
 
@@ -192,6 +192,12 @@ class Partition(unittest.TestCase):
             with self.assertRaises(fa4cpp.InvalidArgumentError) as caught:
                 function()
             self.assertIn(text, str(caught.exception))
+
+    def test_stubs_name_what_is_there(self):
+        for module in (fa4cpp, fa4cpp.torch, context_parallel):
+            with open(os.path.join(os.path.dirname(module.__file__), "__init__.pyi"), encoding="utf-8") as file:
+                names = {node.name for node in ast.parse(file.read()).body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+            self.assertEqual([name for name in sorted(names) if not hasattr(module, name)], [], module.__name__)
 
     def test_docstrings(self):
         for module in (context_parallel, _partition):

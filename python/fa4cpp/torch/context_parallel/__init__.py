@@ -12,10 +12,10 @@ Every rank of the group makes the same call, and later the same backward.
 import torch
 
 from ._function import attention as _attention
-from ._partition import SequencePartition
+from ._partition import Chunk, SequencePartition
 from ._problem import prepare as _prepare
 
-__all__ = ["SequencePartition", "context_parallel_attn_func", "context_parallel_varlen_attn_func"]
+__all__ = ["Chunk", "SequencePartition", "context_parallel_attn_func", "context_parallel_varlen_attn_func"]
 
 
 def context_parallel_attn_func(q, k, v, *, group=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None,
