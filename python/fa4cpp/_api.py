@@ -7,7 +7,8 @@ from typing import NamedTuple
 from . import _arrays, _cache, _call, _device, _options
 from ._arrays import DTYPE_NAMES, DTYPES, E4M3, F32
 from ._errors import InvalidArgumentError, NotSupportedError
-from ._problem import DENSE, PACKED, PAGED, Options, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
+from ._problem import (DENSE, PACKED, PAGED, Options, Tensor, bound_of_pages, check_prefix, check_shapes, descale_strides, described,
+                       layout_of_shapes, problem_bytes)
 
 
 _torch = None  # fa4cpp.torch, once a tensor of torch came
@@ -126,7 +127,7 @@ def _prepare(given, options, serving, max_q=None, max_k=None):
         if views.seqused_k is None:
             raise InvalidArgumentError("seqused_k None beside page_table; accepted: how many keys each sequence has")
         pages_per_seq = views.page_table.shape[1]
-        max_k = (serving.prefix_len or 0) + pages_per_seq * k.shape[1] if max_k is None else max_k
+        max_k = bound_of_pages(max_k, serving.prefix_len or 0, pages_per_seq, k.shape[1])
     elif layout_kv == PACKED:
         max_k = _longest("max_seqlen_k", max_k, views.cu_seqlens_k)
     if layout_q == PACKED:
@@ -324,7 +325,7 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     cu_seqlens_q, cu_seqlens_k : array (batch + 1,) or None
         int32, ascending from 0.
     max_seqlen_q, max_seqlen_k : int or None
-        The longest sequences; None on the CPU: found in cu_seqlens.
+        The longest sequences, or bounds on them; None on the CPU: found in cu_seqlens.
     page_table : array (batch, pages_per_seq), optional
         Key j of sequence b is row j % page_size of page page_table[b, j // page_size]; needs seqused_k.
     num_splits : int

@@ -83,8 +83,8 @@ def margin(sm_margin):
 def bound(name, value):
     """`value` as a length."""
     value = whole(name, value)
-    if value < 0:
-        raise InvalidArgumentError(f"{name} {value}; accepted: 0 or more, or None for the longest")
+    if not 0 <= value < 2**31:
+        raise InvalidArgumentError(f"{name} {value}; accepted: 0 or more, of 32 bits, or None for the longest")
     return value
 
 

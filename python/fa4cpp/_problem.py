@@ -161,6 +161,12 @@ def _dim(name, tensor):
     return tensor.shape[-1]
 
 
+def bound_of_pages(bound, prefix_len, pages_per_seq, page_size):
+    """A bound on the lengths of paged keys, None or below 0 where the caller has none: at most what a row of the table holds."""
+    held = prefix_len + pages_per_seq * page_size
+    return held if bound is None or bound < 0 else min(bound, held)
+
+
 def layout_of_shapes(page_table, cu_seqlens_k):
     if page_table is not None:
         if cu_seqlens_k is not None:

@@ -9,7 +9,8 @@ from .._abi import BACKWARD_ARGS, FORWARD_ARGS, LIBRARY, check
 from .._arrays import BF16, E4M3, F16, F32, I32, View, contiguous_strides
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._options import number
-from .._problem import DENSE, PACKED, PAGED, Tensor, check_prefix, check_shapes, descale_strides, described, layout_of_shapes, problem_bytes
+from .._problem import (DENSE, PACKED, PAGED, Tensor, bound_of_pages, check_prefix, check_shapes, descale_strides, described, layout_of_shapes,
+                        problem_bytes)
 from . import _prepared
 
 INDICES = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "page_table")
@@ -153,8 +154,8 @@ class Shapes:
             raise InvalidArgumentError(f"sink has shape {tuple(sink.shape)} and dtype {str(sink.dtype)[6:]}; "
                                        f"accepted: ({q.shape[-2]},) for heads_q, float32, float16, bfloat16")
         pages_per_seq = 0 if page_table is None else page_table.shape[1]
-        if layout_kv == PAGED and max_k < 0:
-            max_k = options.prefix_len + pages_per_seq * k.shape[1]
+        if layout_kv == PAGED:
+            max_k = bound_of_pages(max_k, options.prefix_len, pages_per_seq, k.shape[1])
         if serving and serving[0] is not None:
             check_prefix(serving[0].shape, layout_kv, k.shape, options.prefix_len)
         self.device = device_of(q)

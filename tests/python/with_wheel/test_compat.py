@@ -141,8 +141,8 @@ class Meanings(Case):
         packed = self.q.flatten(0, 1)
         used = torch.tensor([9, 9], dtype=torch.int32)
         out = torch.empty_like(packed)
-        results = (fa2.flash_attn_varlen_func(packed, *pages, starts, starts, 9, 9, causal=True, block_table=table),
-                   vllm.flash_attn_varlen_func(packed, *pages, 9, starts, 9, seqused_k=used, causal=True, block_table=table, out=out),
+        results = (fa2.flash_attn_varlen_func(packed, *pages, starts, starts, 9, 4096, causal=True, block_table=table),
+                   vllm.flash_attn_varlen_func(packed, *pages, 9, starts, 4096, seqused_k=used, causal=True, block_table=table, out=out),
                    fa4.flash_attn_varlen_func(packed, *pages, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True)[0],
                    fa3.flash_attn_with_kvcache(packed, *pages, cache_seqlens=used, page_table=table, cu_seqlens_q=starts, max_seqlen_q=9, causal=True))
         into = torch.empty_like(packed)

@@ -128,6 +128,15 @@ class Prefix(unittest.TestCase):
                         max_seqlen_q=3, max_seqlen_k=18, seqused_k=self.used, **given):
             self.assertLess(abs(out.reshape(2, 3, 4, 32) - self.wanted()).max(), 2e-6)
 
+    def test_a_bound_beyond_the_pages_is_theirs(self):
+        """As engines give it, whose longest sequence may be longer than any of these; with pages of a prefix and without."""
+        given = dict(cu_seqlens_q=numpy.array([0, 3, 6], numpy.int32), cu_seqlens_k=None, max_seqlen_q=3, page_table=self.table, causal=True)
+        for more, used in ((dict(prefix_len=10, prefix_pages=self.prefix_pages), self.used), ({}, numpy.array([4, 8], numpy.int32))):
+            wanted, *others = [both(fa4cpp.flash_attn_varlen_func, self.q.reshape(6, 4, 32), *self.pages, max_seqlen_k=bound, seqused_k=used, **given,
+                                    **more) for bound in (None, used.max(), 19, 4096)]
+            for results in others:
+                self.assertTrue(all((result == exact).all() for result, exact in zip(results, wanted)))
+
     def test_refusals(self):
         table = dict(page_table=self.table, cache_seqlens=self.used)
         for of in (lambda array: array, tensor_of):

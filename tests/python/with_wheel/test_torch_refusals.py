@@ -94,11 +94,14 @@ class Refusals(unittest.TestCase):
         self.refused("q is nested with the layout torch.strided; accepted: torch.jagged", fa4cpp.flash_attn_func, strided, strided, strided,
                      error=fa4cpp.NotSupportedError)
 
-    def test_bounds_below_0(self):
+    def test_bounds_that_are_no_lengths(self):
         q, starts = some(4, 2, 8), torch.tensor([0, 4])
         for name in ("max_seqlen_q", "max_seqlen_k"):
             given = {**dict(max_seqlen_q=4, max_seqlen_k=4), name: -5}
             self.refused(f"{name} -5; accepted: 0 or more", fa4cpp.flash_attn_varlen_func, q, q, q, cu_seqlens_q=starts, cu_seqlens_k=starts, **given)
+            for of in (q, q.numpy()):
+                self.refused(f"{name} 2147483648; accepted: 0 or more, of 32 bits", fa4cpp.flash_attn_varlen_func, of, of, of, cu_seqlens_q=starts,
+                             cu_seqlens_k=starts, **{**given, name: 2**31})
 
     def test_starts_of_other_shapes(self):
         q, starts = some(4, 2, 8), torch.tensor([0, 4])
