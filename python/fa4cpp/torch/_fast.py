@@ -53,6 +53,7 @@ class _Entry:
         self.options = options
         shapes = _tensors.Call(q, k, v, sink, None, None, None, None, None, -1, -1, options).shapes
         self.shapes = shapes
+        shapes.query("forward")  # before memory is asked for
         self.is_plain = not shapes.copied
         self.strides = q.stride(), k.stride(), v.stride()
         self.on_gpu = shapes.device != "cpu"
@@ -86,10 +87,13 @@ def _forward(entry, pointers, wants_lse):
         execute, make_out, make_lse = entry.here
     else:
         execute, make_out, make_lse = entry.anywhere
-    out = make_out()
-    if wants_lse:
-        lse = make_lse()
-        lse_pointer = lse.data_ptr()
+    try:
+        out = make_out()
+        if wants_lse:
+            lse = make_lse()
+            lse_pointer = lse.data_ptr()
+    except RuntimeError as error:
+        raise _tensors.out_of_memory(error) from None
     _tensors.launches += 1
     execute(q, k, v, out.data_ptr(), lse_pointer, sink)
     return out, lse
@@ -98,7 +102,10 @@ def _forward(entry, pointers, wants_lse):
 def _backward(entry, dout, out, lse, q, k, v, sink):
     execute = entry.backward()
     here = entry.index is None or _current_index() == entry.index
-    dq, dk, dv = [(make if here else anywhere)() for make, anywhere in entry.gradients]
+    try:
+        dq, dk, dv = [(make if here else anywhere)() for make, anywhere in entry.gradients]
+    except RuntimeError as error:
+        raise _tensors.out_of_memory(error) from None
     dsink = None if sink is None else _empty_like(entry.dsink)
     _tensors.launches += 1
     execute(q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), dout.data_ptr(), lse.data_ptr(),

@@ -286,6 +286,11 @@ def count_write(*tensors):
             torch.autograd.graph.increment_version(tensor)
 
 
+def out_of_memory(error):
+    """What a RuntimeError of torch's allocator becomes: a MemoryError on the CPU; on a GPU it stays what programs of torch wait for."""
+    return error if isinstance(error, torch.cuda.OutOfMemoryError) else MemoryError(str(error).partition("\n")[0])
+
+
 launches = 0  # of run() and of fa4_append: what fa4cpp.testing counts
 
 
@@ -370,13 +375,17 @@ def _as_it_lies(tensor):
 def forward(call, out=None, before=None):
     """(out, lse); `before` writes into k and v: it is called when nothing is left to refuse."""
     shapes, q = call.shapes, call.tensors["q"]
+    shapes.query("forward")  # before memory is asked for
     make = torch.zeros if shapes.leaves_q else torch.empty
     problem, is_given = shapes.forward, out is not None
-    if not is_given:
-        out = make(shapes.out_shape, dtype=shapes.out_dtype, device=q.device)
-    else:
+    if is_given:
         problem = shapes.problem(out=_writable(shapes, q, out))
-    lse = make(shapes.lse_shape, dtype=torch.float32, device=q.device)
+    try:
+        if not is_given:
+            out = make(shapes.out_shape, dtype=shapes.out_dtype, device=q.device)
+        lse = make(shapes.lse_shape, dtype=torch.float32, device=q.device)
+    except RuntimeError as error:
+        raise out_of_memory(error) from None
     if before is not None:
         _check_ahead(call, problem, out if is_given else None)
         followed(before, (call.tensors["k"], call.tensors["v"]), call.caches)()
@@ -446,7 +455,10 @@ def backward(call, dout, dlse, out, lse, gradients=None):
             like = tensors[name]
             return (torch.zeros if leaves else torch.empty)(like.shape, dtype=shapes.grad_dtype or like.dtype, device=like.device)
 
-        dq, dk, dv = gradient("q", shapes.leaves_q), gradient("k", shapes.leaves_k), gradient("v", shapes.leaves_k)
+        try:
+            dq, dk, dv = gradient("q", shapes.leaves_q), gradient("k", shapes.leaves_k), gradient("v", shapes.leaves_k)
+        except RuntimeError as error:
+            raise out_of_memory(error) from None
     else:
         dq, dk, dv = gradients
         lie.update((name, written(shapes.device, name, each)) for name, each in zip(("dq", "dk", "dv"), gradients))

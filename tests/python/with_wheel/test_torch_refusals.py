@@ -1,6 +1,8 @@
 """What tensors of torch are refused, in words that name the argument; and what looks strange and is computed."""
 
 import contextlib
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
@@ -276,6 +278,51 @@ class Scalars(unittest.TestCase):
             for value in ("0.5", b"1", torch.tensor(1.0, device="meta"), [1.0], torch.ones(2)):
                 with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^softmax_scale .*; accepted: a number$"):
                     fa4cpp.flash_attn_func(given, given, given, softmax_scale=value)
+
+
+# In a process of its own, whose memory ends behind the forward.
+BACKWARD_WITHOUT_MEMORY = """
+import resource
+import torch, fa4cpp
+for more in ({}, {"seqused_k": torch.tensor([2])}):
+    inputs = [torch.ones(1, 2, 2**15, 64, requires_grad=True) for _ in range(3)]
+    out = fa4cpp.flash_attn_func(*[tensor[:, :, :4] for tensor in inputs], **more)
+    torch.autograd.grad(out, inputs, out.detach())  # after which torch has imported all that it wants to
+    out = fa4cpp.flash_attn_func(*inputs, **more)
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, -1))
+    try:
+        torch.autograd.grad(out, inputs, out.detach())
+    except MemoryError as error:
+        print("MemoryError", "allocate" in str(error))
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+"""
+
+
+class Memory(unittest.TestCase):
+    """What there is no memory for on the CPU; that a problem is refused comes first."""
+
+    def setUp(self):
+        # 2**53 bytes, more than addresses reach.
+        self.q, self.k = torch.ones(1, 1, 1, 8).expand(2**18, 2**30, 1, 8), torch.ones(1, 1, 1, 8).expand(2**18, 1, 1, 8)
+
+    def test_of_a_forward(self):
+        self.assertTrue(fa4cpp.supports(self.q, self.k, self.k))
+        for more in ({}, dict(return_lse=True), dict(seqused_k=torch.ones(2**18, dtype=torch.int32)), dict(split_keys=128)):
+            with self.subTest(more=list(more)), self.assertRaisesRegex(MemoryError, "allocate"):
+                fa4cpp.flash_attn_func(self.q, self.k, self.k, **more)
+
+    def test_of_a_backward(self):
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", BACKWARD_WITHOUT_MEMORY], capture_output=True, text=True)
+        self.assertEqual(done.stdout, "MemoryError True\n" * 2, done.stderr)
+
+    def test_of_what_is_refused(self):
+        q = self.q[:1, :1].expand(1, 2**38, 1, 8)
+        for more in ({}, dict(seqused_k=torch.ones(1, dtype=torch.int32)), dict(split_keys=128)):
+            with self.subTest(more=list(more)), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^seqlen_q 274877906944; accepted") as caught:
+                fa4cpp.flash_attn_func(q, self.k[:1], self.k[:1], **more)
+            self.assertEqual(str(caught.exception), fa4cpp.supports(q, self.k[:1], self.k[:1], **more).reason)
 
 
 class Tangents(unittest.TestCase):
