@@ -73,9 +73,10 @@ void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writ
            !(earlier.strong && now.strong);
   };
   if (cell.mbarrier) report_over_mbarrier(now, writes, asker, where);
-  if (races(cell.writer)) {
-    const Order o = order_again(cell.writer, asker, false);
-    if (o != Order::kOrdered) report(cell.writer, true, now, writes, asker, o, where);
+  for (const Touch* earlier : {&cell.plain, &cell.writer}) {
+    if (earlier->who.none() || !races(*earlier)) continue;
+    const Order o = order_again(*earlier, asker, false);
+    if (o != Order::kOrdered) report(*earlier, true, now, writes, asker, o, where);
   }
   if (!writes) {
     if ((now.bytes & ~cell.written) != 0) report_unwritten(now, asker, where);
@@ -87,6 +88,11 @@ void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writ
     if (!races(reader)) continue;
     const Order o = order_again(reader, asker, true);
     if (o != Order::kOrdered) report(reader, false, now, writes, asker, o, where);
+  }
+  if (!now.strong) {
+    cell.plain = {};
+  } else if (!cell.writer.strong) {
+    cell.plain = cell.writer;
   }
   cell.writer = now;
   cell.reader_count = 0;
@@ -122,7 +128,7 @@ void ClusterHazards::touch_region(Touch now, Asker& asker, const Region& region,
     const uint64_t first = region.begin / 4;
     const uint64_t last = std::min<uint64_t>((region.begin + region.bytes + 3) / 4, shadow.size());
     if (region.lanes != 0) now.feeds = parts_of(region.lane, region.lanes);
-    const bool same_after = writes && now.bytes == kAllBytes;
+    const bool same_after = writes && now.bytes == kAllBytes && !now.strong;
     shadow.for_cells(first, last, same_after,
                      [&](Cell& cell) { touch(cell, now, asker, writes, region); });
     return;

@@ -116,6 +116,7 @@ void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
     const Order o = order(earlier, !wrote, access);
     if (o != Order::kOrdered) report(access, earlier, wrote, o);
   };
+  if (cell.writer.over_plain) check(plain_[access.word], true);
   check(cell.writer, true);
   if (access.read_only && !cell.writer.touch.who.none() &&
       (cell.writer.touch.bytes & access.now.touch.bytes) != 0) {
@@ -123,7 +124,12 @@ void GlobalHazards::touch(GlobalCell& cell, const Access& access) {
   }
   if (access.writes) {
     check(cell.reader, false);
+    const GlobalTouch before = cell.writer;
     cell.writer = access.now;
+    if (access.now.strong && !before.touch.who.none()) {
+      cell.writer.over_plain = before.over_plain || !before.strong;
+      if (!before.strong) plain_[access.word] = before;
+    }
     cell.reader = {};
   } else {
     cell.reader = access.now;

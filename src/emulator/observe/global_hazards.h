@@ -35,6 +35,7 @@ class GlobalHazards {
     uint32_t agent = 0;         // the warp that stores or issues
     Scope scope = Scope::kGpu;  // of a strong one
     bool strong = false, atomic = false, sums_floats = false;
+    bool over_plain = false;  // a strong write over one that is plain: see plain_
   };
   struct GlobalCell {
     GlobalTouch writer, reader;
@@ -80,6 +81,8 @@ class GlobalHazards {
 
   Launch& launch_;
   PagedWords<GlobalCell> cells_;
+  // The plain writes under strong ones, which need no order among themselves, but each after it.
+  PagedWords<GlobalTouch> plain_;
   std::vector<SecondStore> second_stores_;  // of one statement
   Finding second_store_;
   // A word that was released to: what its readers learn in other clusters.

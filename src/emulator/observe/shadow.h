@@ -47,6 +47,8 @@ struct Cell {
   // At least the warps of two warpgroups; when there are more, the first is forgotten.
   static constexpr size_t kReaders = 8;
   Touch writer;
+  // The plain write under strong ones: they need no order among themselves, but each after it.
+  Touch plain;
   std::array<Touch, kReaders> readers;
   uint8_t reader_count = 0;
   uint8_t written = 0;    // bytes that somebody has ever written

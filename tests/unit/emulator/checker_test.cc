@@ -455,6 +455,28 @@ TEST(GlobalMemory, FlagsOrderTwoCtas) {
   EXPECT_EQ(severity(no_acquire, "global-race"), "error") << text_of(no_acquire);
 }
 
+// CTA 0 stores plainly, then strongly; CTA 1 comes after neither, or by a flag after both.
+TEST(GlobalMemory, AStoreRacesBehindAStrongAccessOfItsOwnWarpToo) {
+  const auto strong = [](const std::string& first, const std::string& second) {
+    return run_ctas("@%p0 st.global.u32 [%d0], 0;\n@!%p0 bra other;\n" + first +
+                    "bra end;\nother: " + second + "end:\n");
+  };
+  const char *atom = "atom.global.add.u32 %r3, [%d0], 1;\n",
+             *red = "red.global.add.f32 [%d0], %f0;\n";
+  const char *store = "st.relaxed.gpu.global.u32 [%d0], 2;\n",
+             *load = "ld.relaxed.gpu.global.u32 %r3, [%d0];\n";
+  for (const auto& [first, second] : {std::pair{atom, atom}, {red, red}, {store, load}}) {
+    const auto race = strong(first, second);
+    EXPECT_EQ(severity(race, "global-race"), "error") << first << text_of(race);
+    const auto ordered =
+        strong(std::string("st.release.gpu.global.u32 [%d0+128], 1;\n") + first,
+               std::string("ld.acquire.gpu.global.u32 %r2, [%d0+128];\nsetp.eq.u32 %p1, %r2, 0;\n"
+                           "@%p1 bra other;\n") +
+                   second);
+    EXPECT_EQ(severity(ordered, "global-race"), "") << first << text_of(ordered);
+  }
+}
+
 TEST(GlobalMemory, APlainReadBesideAtomicsIsFormalUnlessTheyAddFloats) {
   const auto swaps = run_ctas(
       "ld.global.u32 %r2, [%d0];\nagain: add.u32 %r3, %r2, 1;\nmov.u32 %r4, %r2;\n"

@@ -53,6 +53,21 @@ TEST(SharedAtomics, RaceWithPlainAccesses) {
   EXPECT_EQ(severity(read, "shared-race"), "formal") << text_of(read);
 }
 
+// All warps add to a word that warp 0 has stored to, and which it is the first to add to.
+TEST(SharedAtomics, RaceWithTheStoreBeforeTheirOwn) {
+  const auto with = [](const std::string& before, const char* policy) {
+    return run("mov.u32 %r1, word;\nsetp.eq.u32 %p0, %r0, 0;\n@%p0 st.shared.u32 [%r1], 0;\n" +
+                   before + "atom.shared.add.u32 %r2, [%r1], 1;\n",
+               kHead, 96, 1, policy);
+  };
+  for (const char* policy : {"eager", "late"}) {
+    const auto race = with("", policy);
+    EXPECT_EQ(severity(race, "shared-race"), "error") << policy << text_of(race);
+    const auto good = with("bar.sync 0;\n", policy);
+    EXPECT_TRUE(good.findings.empty()) << policy << text_of(good);
+  }
+}
+
 TEST(Mbarriers, AreTouchedByTheirOwnOperationsOnly) {
   const std::string init = "mov.u32 %r1, bar;\nmbarrier.init.shared::cta.b64 [%r1], 1;\n";
   const std::string store = "mov.b64 %d3, 0;\nst.shared.b64 [%r1], %d3;\n";
