@@ -43,6 +43,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
   register_moves_.resize(warps);
   wgmma_registers_.resize(warps);
   undefined_.resize(warps);
+  multiplies_.resize(warps);
   wgmma_waiting_.resize(warps);
   wgmma_begun_.resize(warps);
   components_ = static_cast<uint32_t>(warps);
@@ -75,6 +76,7 @@ std::shared_ptr<const Knowledge> ClusterHazards::snapshot(uint32_t agent) {
 void ClusterHazards::step(uint32_t agent) {
   Clock& clock = of_warp(agent).generic;
   clock.set(agent, clock.at(agent) + 1);
+  multiplies_[agent] = false;
 }
 
 ClusterHazards::OpRecord& ClusterHazards::record(const AsyncOp& op) {
@@ -193,7 +195,9 @@ ClusterHazards::Order ClusterHazards::order(const Touch& earlier, const Asker& a
   }
   const uint32_t agent = earlier.who.agent(), epoch = earlier.who.epoch();
   const Knowledge& knows = *asker.knows;
-  const bool known = agent == asker.agent || knows.generic.at(agent) >= epoch ||
+  // An operation comes after what its warp did before the issue, not after what it does then.
+  const bool own = agent == asker.agent && asker.op == nullptr;
+  const bool known = own || knows.generic.at(agent) >= epoch ||
                      (asker.space == Region::Space::kShared && knows.shared.at(agent) >= epoch);
   if (!known) return Order::kRace;
   if (asker.async_proxy && !earlier_reads && knows.async_shared.at(agent) < epoch) {

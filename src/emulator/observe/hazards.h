@@ -268,6 +268,8 @@ class ClusterHazards {
   // what the warpgroup knew at those begun.
   std::vector<WgmmaRegisters> wgmma_registers_;
   std::vector<std::deque<std::shared_ptr<const Knowledge>>> wgmma_waiting_, wgmma_begun_;
+  // By warp: it has issued a wgmma in this epoch, so that its next write must begin another one.
+  std::vector<bool> multiplies_;
   std::deque<OpRecord> ops_;  // by id - 1
   std::unordered_map<uint64_t, Queue> queues_;
   std::unordered_map<uint64_t, Mbarrier> mbarriers_;  // rank << 32 | offset

@@ -38,6 +38,7 @@ void ClusterHazards::wgmma_issued(const Exec& exec, const Insn& insn) {
   issued.line = insn.line;
   issued.accumulates = wgmma_registers_[agent].issued(exec, insn, op);
   wgmma_waiting_[agent].push_back(snapshot(agent));
+  multiplies_[agent] = true;
   // What any of them knows, the product comes after.
   const auto& warps = exec.cta->warps;
   const uint32_t first = exec.warp->index / 4 * 4;
