@@ -104,6 +104,7 @@ void ClusterHazards::pair_used(const Exec& exec, const Insn& insn) {
 void ClusterHazards::warp_exit(const Exec& exec, const Insn& insn) {
   if (exec.cta->live_warps != 0) return;
   check_register_moves(exec, insn);
+  check_waiting_products(exec, insn);
   // The CTA is over: what still reads its shared memory must have been waited for.
   for (const OpRecord& r : ops_) {
     if (r.cta_rank != exec.cta->rank || r.kind != EngineKind::kCopyOut) continue;

@@ -176,6 +176,11 @@ class ClusterHazards {
     bool asked_reads = false;
     Order answer = Order::kOrdered;
   };
+  // A wgmma of a warp, to which the other warps of its warpgroup have yet to come.
+  struct WaitingProduct {
+    uint64_t op;
+    std::shared_ptr<const Knowledge> knows;  // by the warp
+  };
   // One setmaxnreg of a warp.
   struct RegisterMove {
     Point at;
@@ -216,6 +221,8 @@ class ClusterHazards {
   void touch_tensor(const Cell& cell, const Touch& now, bool writes, const Region& where,
                     uint8_t lanes);
   void use_result(uint64_t op, uint8_t lanes);
+  void begin_product(const Exec& exec, const Insn& insn);
+  uint32_t line_of(const WaitingProduct& product) const { return ops_[product.op - 1].line; }
   SharedShadow& shared_shadow(const Cta& cta);
   std::vector<Cell>& tensor_shadow(const Cta& cta);
 
@@ -239,6 +246,7 @@ class ClusterHazards {
   void check_peer(const AsyncOp& op, const Cta& cta, bool signals);
   void check_peer(const Exec& exec, const Insn& insn, const Cta& cta);
   void check_register_moves(const Exec& exec, const Insn& insn);
+  void check_waiting_products(const Exec& exec, const Insn& insn);
   void check_leaks(Cta& cta);
   void check_barrier_at_end(Cta& cta, const MbarrierRecord& record);
 
@@ -264,10 +272,11 @@ class ClusterHazards {
   std::vector<Clock> waited_knowing_;  // by warp: what it knew when it last waited for an engine
   std::vector<Point> releases_;        // by rank: the last tcgen05.dealloc
   std::vector<UndefinedValues> undefined_;  // by warp
-  // By warp: its registers; what it knew at each wgmma that its warpgroup has yet to begin, and
-  // what the warpgroup knew at those begun.
+  // By warp: its registers; each wgmma that its warpgroup has yet to begin, and what the warpgroup
+  // knew at those begun.
   std::vector<WgmmaRegisters> wgmma_registers_;
-  std::vector<std::deque<std::shared_ptr<const Knowledge>>> wgmma_waiting_, wgmma_begun_;
+  std::vector<std::deque<WaitingProduct>> wgmma_waiting_;
+  std::vector<std::deque<std::shared_ptr<const Knowledge>>> wgmma_begun_;
   // By warp: it has issued a wgmma in this epoch, so that its next write must begin another one.
   std::vector<bool> multiplies_;
   std::deque<OpRecord> ops_;  // by id - 1

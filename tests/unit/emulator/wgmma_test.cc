@@ -46,5 +46,26 @@ TEST(WarpgroupProducts, OperandsAreNotWrittenOverBeforeTheWait) {
   }
 }
 
+TEST(WarpgroupProducts, AreExecutedByAllFourWarps) {
+  const auto rule = "wgmma-warpgroup";
+  const std::string around = "@%p3 bra past;\n" + kProduct + "past:\n";
+  const std::string end = kCommit + kWait;
+  for (const char* policy : {"eager", "late", "random"}) {
+    const auto good = run_product(kProduct + kProduct + end, policy);
+    EXPECT_EQ(severity(good, rule), "") << policy << text_of(good);
+    const auto without = run_product(around + end, policy);
+    EXPECT_EQ(severity(without, rule), "error") << policy << text_of(without);
+    const auto unwaited = run_product(around, policy);
+    EXPECT_EQ(severity(unwaited, rule), "error") << policy << text_of(unwaited);
+    const auto exited = run_product("@%p3 exit;\n" + kProduct + end, policy);
+    EXPECT_EQ(severity(exited, rule), "error") << policy << text_of(exited);
+    const auto another = run_product(
+        "@%p3 bra other;\n" + kProduct + "bra past;\nother: " + kProduct + "past:\n" + end, policy);
+    EXPECT_EQ(severity(another, rule), "error") << policy << text_of(another);
+    const auto small = run_product(kProduct + end, policy, 64);
+    EXPECT_EQ(severity(small, rule), "error") << policy << text_of(small);
+  }
+}
+
 }  // namespace
 }  // namespace ptxemu
