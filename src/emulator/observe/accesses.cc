@@ -147,6 +147,7 @@ void ClusterHazards::touch_region(Touch now, Asker& asker, const Region& region,
 
 void ClusterHazards::async_access(const AsyncOp& op, const Region& region, bool writes) {
   OpRecord& r = record(op);
+  settle_second_stores();
   at_ = r.insn;
   statement_ = op.statement(cluster_.index);
   if (region.space == Region::Space::kGlobal) {
@@ -166,6 +167,7 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   const uint32_t agent = exec.warp->agent;
   if (access.writes && multiplies_[agent]) step(agent);
   if (access.strong) exchange(exec, access);
+  settle_second_stores();
   at_ = &insn;
   statement_ = exec.statement();
   if (access.space == MemoryAccess::Space::kGlobal) {
@@ -177,6 +179,7 @@ void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAcce
   now.line = insn.line;
   now.strong = access.strong;
   now.atomic = access.atomic && !access.sums_floats;
+  asker.stores = access.writes && !access.strong;
   by_ = access.reads && !access.atomic ? &exec : nullptr;
   const Cta* peer = nullptr;
   exec.for_lanes([&](int lane) {

@@ -32,6 +32,7 @@ void ClusterHazards::mbarrier_init(const Exec& exec, const Insn& insn, Cta& cta,
   barrier.knows_init[agent] = true;
   barrier.observed = barrier.phases;
   mbarrier_inval(cta, offset);
+  settle_second_stores();
   at_ = &insn;
   Asker asker{&warps_[agent], agent, nullptr};
   Touch now;

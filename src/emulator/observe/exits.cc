@@ -153,6 +153,7 @@ void ClusterHazards::check_barrier_at_end(Cta& cta, const MbarrierRecord& record
 }
 
 void ClusterHazards::end() {
+  settle_second_stores();
   for (const auto& cta : cluster_.ctas) check_leaks(*cta);
   for (Undecided& u : undecided_) {
     if ((ops_[u.op - 1].used & u.feeds) == 0) {

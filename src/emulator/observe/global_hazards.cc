@@ -247,8 +247,7 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
   const char* rule = open_sum                        ? "order_dependent"
                      : order == Order::kNoProxyFence ? "missing-proxy-fence"
                                                      : "global-race";
-  // Lanes or warps of one CTA that store at the same statement to the same place, or copy there:
-  // known to work.
+  // Lanes or warps of one CTA that copy to the same place at the same statement: known to work.
   const uint32_t per_cta = static_cast<uint32_t>(access.hazards->cluster().ctas[0]->warps.size());
   const bool is_copy = access.op != nullptr;
   const bool same_statement = earlier_wrote && access.writes &&
@@ -262,7 +261,7 @@ void GlobalHazards::report(const Access& access, const GlobalTouch& earlier, boo
                            writer.atomic && !writer.sums_floats;
   const bool narrow = earlier.strong && access.now.strong && !open_sum;
   const bool plain = !earlier.strong && !access.now.strong;
-  if (order == Order::kRace && same_statement && !is_copy && !same_cta && plain) {
+  if (order == Order::kRace && same_statement && !is_copy && plain) {
     const uint64_t word = access.word;
     if (second_stores_.empty()) second_store_ = found_at(access);
     second_stores_.push_back(

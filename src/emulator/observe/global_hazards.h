@@ -54,7 +54,7 @@ class GlobalHazards {
     bool read_only = false;  // ld.global.nc
     uint64_t word = 0;       // that is looked at
   };
-  // Two CTAs have stored to one place at the same statement. Whether it is the same value shows
+  // Two warps have stored to one place at the same statement. Whether it is the same value shows
   // once the second store has happened, which is when the next event comes.
   struct SecondStore {
     uint64_t word;

@@ -74,6 +74,7 @@ std::shared_ptr<const Knowledge> ClusterHazards::snapshot(uint32_t agent) {
 }
 
 void ClusterHazards::step(uint32_t agent) {
+  settle_second_stores();  // before what this orders after them
   Clock& clock = of_warp(agent).generic;
   clock.set(agent, clock.at(agent) + 1);
   multiplies_[agent] = false;

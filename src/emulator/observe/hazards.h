@@ -171,6 +171,7 @@ class ClusterHazards {
     const OpRecord* op;  // null for a warp
     Region::Space space = Region::Space::kShared;
     bool async_proxy = false;  // shared memory through the asynchronous proxy
+    bool stores = false;       // the plain store of a statement
     // The latest answer: neighbouring cells have the same history.
     Who asked = {};
     bool asked_reads = false;
@@ -185,6 +186,14 @@ class ClusterHazards {
   struct RegisterMove {
     Point at;
     uint32_t registers, line;
+  };
+  // A lane has stored to shared memory where another warp did at the same statement. Whether it is
+  // the same value shows once the store has happened, which is when the next event comes.
+  struct SecondStore {
+    Touch earlier, now;
+    uint32_t agent;
+    Region where;
+    std::vector<std::byte> before;
   };
   // A finding about a product that matters only if somebody reads its result.
   struct Undecided {
@@ -229,6 +238,9 @@ class ClusterHazards {
   // Reports (observe/race_report.cc).
   void report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
               const Asker& asker, Order order, const Region& where);
+  void note_second_store(const Touch& earlier, const Touch& now, const Asker& asker,
+                         const Region& where);
+  void settle_second_stores();
   void report_unwritten(const Touch& now, const Asker& asker, const Region& where);
   void report_over_mbarrier(const Touch& now, bool writes, const Asker& asker, const Region& where);
   MissingBytes missing_bytes(const Region& where);
@@ -293,6 +305,7 @@ class ClusterHazards {
   std::vector<SharedShadow> shared_;       // by rank
   std::vector<std::vector<Cell>> tensor_;  // by rank
   std::vector<Undecided> undecided_;
+  std::vector<SecondStore> second_stores_;  // of one statement
   uint32_t components_;
   uint64_t statement_ = 0;
   const Insn* at_ = nullptr;  // of the access that is looked at

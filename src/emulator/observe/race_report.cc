@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "emulator/machine/cluster.h"
 #include "emulator/observe/hazards.h"
@@ -47,14 +48,14 @@ Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, c
       asker.op->kind == EngineKind::kTensorLoad &&
       asker.knows->generic.at(before->agent) >= before->at_issue->generic.at(before->agent);
   const bool both_write = earlier_wrote && writes && before == nullptr;
-  const bool same_store = both_write && asker.op == nullptr && earlier.line == now.line;
+  const bool same_init = both_write && asker.op == nullptr && earlier.line == now.line;
   // A peer's result over the initial value that the owner stored.
   const bool remote_over_initial =
       both_write && asker.op != nullptr && asker.op->kind == EngineKind::kRemoteStore;
   // A plain read beside atomics that add no floats: a loop of compare-and-swap begins with one.
   const bool atomic_read = earlier_wrote != writes && before == nullptr && asker.op == nullptr &&
                            (earlier_wrote ? earlier.atomic : now.atomic);
-  const bool known = store_then_load || same_store || remote_over_initial || atomic_read ||
+  const bool known = store_then_load || same_init || remote_over_initial || atomic_read ||
                      (!earlier_wrote && asker.op == nullptr && was_long_ago(earlier, asker.agent));
   return known ? Severity::kFormal : Severity::kError;
 }
@@ -103,6 +104,10 @@ bool ClusterHazards::undecided_again(std::string_view rule, const Touch& product
 
 void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
                             const Asker& asker, Order order, const Region& where) {
+  if (order == Order::kRace && asker.stores && earlier_wrote && !earlier.who.is_op() &&
+      earlier.line == now.line) {
+    return note_second_store(earlier, now, asker, where);
+  }
   const bool tensor = where.space == Region::Space::kTensor;
   const char* rule = order == Order::kMayOvertake     ? "product-order"
                      : order == Order::kLoadNotWaited ? "load-not-waited"
@@ -148,6 +153,36 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
   } else {
     launch_.report(std::move(finding));
   }
+}
+
+void ClusterHazards::note_second_store(const Touch& earlier, const Touch& now, const Asker& asker,
+                                       const Region& where) {
+  if (!second_stores_.empty()) {
+    const Region& last = second_stores_.back().where;
+    if (last.cta == where.cta && last.begin == where.begin) return;  // another word of the lane's
+  }
+  const std::byte* begin = where.cta->shared + where.begin;
+  second_stores_.push_back({earlier, now, asker.agent, where, {begin, begin + where.bytes}});
+}
+
+void ClusterHazards::settle_second_stores() {
+  if (second_stores_.empty()) return;
+  const auto stores = std::exchange(second_stores_, {});
+  const auto other = std::find_if(stores.begin(), stores.end(), [](const SecondStore& s) {
+    return !std::equal(s.before.begin(), s.before.end(), s.where.cta->shared + s.where.begin);
+  });
+  const bool same = other == stores.end();
+  const SecondStore& store = same ? stores.front() : *other;
+  constexpr const char* kRule = "shared-race";
+  const Severity severity = same ? Severity::kFormal : Severity::kError;
+  if (launch_.report_again(kRule, store.now.line, severity, statement_)) return;
+  Finding finding = found_at(store.now, {&warps_[store.agent], store.agent, nullptr}, store.where);
+  finding.rule = kRule;
+  finding.severity = severity;
+  finding.message = fmt::format(
+      "nothing orders the {} after the {}{}", describe(store.now, nullptr, true),
+      describe(store.earlier, nullptr, true), same ? "; both store the same value" : "");
+  launch_.report(std::move(finding));
 }
 
 Finding ClusterHazards::unwritten_at(const Touch& now, const Asker& asker,

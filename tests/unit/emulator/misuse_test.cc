@@ -330,6 +330,39 @@ TEST(SecondStores, OfTheSameValueByTwoCtasAreFormal) {
   EXPECT_EQ(severity(other, "global-race"), "error") << text_of(other);
 }
 
+TEST(SecondStores, OfTheSameValueByTwoWarpsAreFormal) {
+  const auto with = [](const char* value, const char* store) {
+    return run(
+        "shr.u32 %r3, %r0, 5;\nmov.u32 %r1, word;\nmov.u32 %r2, 9;\n" + std::string(value) + store,
+        kHead, 64);
+  };
+  const char* differs = "mov.u32 %r2, %r3;\n";
+  for (const auto& [store, rule] :
+       {std::pair{"st.shared.v2.u32 [%r1], {%r0, %r2};\n", "shared-race"},
+        {"st.shared.v2.u32 [%r1], {%r2, %r2};\n", "shared-race"},
+        {"st.global.v2.u32 [%d0], {%r2, %r2};\n", "global-race"}}) {
+    const auto same = with("and.b32 %r0, %r0, 31;\n", store);
+    EXPECT_EQ(severity(same, rule), "formal") << store << text_of(same);
+    const auto other = with(differs, store);
+    EXPECT_EQ(severity(other, rule), "error") << store << text_of(other);
+  }
+}
+
+// What comes there later, ordered after both, is no other value of theirs.
+TEST(SecondStores, AreComparedBeforeACopyFollows) {
+  for (const char* policy : {"eager", "late"}) {
+    const auto report = run(
+        "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nsetp.eq.u32 %p0, %r0, 32;\n"
+        "@%p0 mbarrier.init.shared::cta.b64 [%r2], 1;\nst.shared.u32 [%r1], 9;\n"
+        "fence.proxy.async.shared::cta;\nbar.sync 0;\n@!%p0 bra wait;\n"
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 16;\n"
+        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r2];\n"
+        "wait: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r2], 0;\n@!%p1 bra wait;\n",
+        kHead, 64, 1, policy);
+    EXPECT_EQ(severity(report, "shared-race"), "formal") << policy << text_of(report);
+  }
+}
+
 // cuDNN's forward and flash-attn-4's backward store their tiles with all lanes of a warp.
 TEST(SecondStores, OfLanesThatCopyTheSameTileAreFormal) {
   const auto with = [](const char* second) {
