@@ -132,6 +132,18 @@ TEST_F(Quantised, OnPagesThatAllShare) {
   }
 }
 
+// As many keys as one page has, but on two of them.
+TEST_F(Quantised, FewKeysBehindASharedPage) {
+  Case c = base_case(3, 64, 64);
+  c.desc.seqlen_k = 15;
+  put_in_pages(c, 16);
+  c.desc.prefix_len = 5;
+  c.desc.num_pages += 1;
+  c.seqused_k = {15, 5, 9};
+  quantise(c.desc, 16, Descales::kContiguous);
+  expect_right(c);
+}
+
 struct Variant {
   const char* name;
   std::function<void(Case&)> change;

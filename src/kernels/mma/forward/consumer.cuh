@@ -193,8 +193,10 @@ class Consumer {
   // would be the same for all of a row's that are alike, and so be out's.
   __device__ bool have_one_descale() const {
     const DescaleParams& of = c.params.descales;
+    const PageParams& pages = c.params.pages;
     const int last = tile.work.seqlen_k - 1;
-    return of.of_pages != 0 ? last < c.params.pages.page_size : last >> of.shift == 0;
+    return of.of_pages == 0 ? last >> of.shift == 0
+                            : last < pages.page_size && pages.prefix_len == 0;
   }
 
   // Of a thread's columns of the scores, which are keys 8 j + 2t and the one behind it.
