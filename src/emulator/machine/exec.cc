@@ -19,11 +19,10 @@ namespace {
 const Insn& next_insn(const Group& group) { return group.frame->function->code[group.pc]; }
 
 // Lanes that the guard holds back are in a group that waits, but do not take part.
-uint32_t taking_part(const Group& group) {
-  const Insn& insn = next_insn(group);
-  if (insn.guard == kNoSlot) return group.mask;
-  const auto p = *reinterpret_cast<const uint32_t*>(group.frame->registers + insn.guard);
-  return group.mask & (insn.guard_negated ? ~p : p);
+uint32_t taking_part(Exec exec, Group& group) {
+  exec.group = &group;
+  exec.registers = group.frame->registers;
+  return exec.guarded_mask(next_insn(group));
 }
 
 }  // namespace
@@ -54,7 +53,7 @@ bool Exec::gather(uint32_t member_mask, const Insn& insn) {
   };
   uint32_t here = mask;
   for (const auto& other : warp->groups) {
-    if (waits_too(*other)) here |= taking_part(*other);
+    if (waits_too(*other)) here |= taking_part(*this, *other);
   }
   if ((here & needed) != needed) return false;
   for (const auto& other : warp->groups) {

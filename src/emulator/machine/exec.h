@@ -41,6 +41,12 @@ struct Exec {
   uint32_t predicate(Slot slot) const {
     return *reinterpret_cast<uint32_t*>(slot_bytes(slot, sizeof(uint32_t)));
   }
+  // Lanes of the group that its guard lets execute the instruction.
+  uint32_t guarded_mask(const Insn& insn) const {
+    if (insn.guard == kNoSlot) return group->mask;
+    const uint32_t p = predicate(insn.guard);
+    return group->mask & (insn.guard_negated ? ~p : p);
+  }
   void set_predicate(Slot slot, uint32_t value) const {
     auto* p = reinterpret_cast<uint32_t*>(slot_bytes(slot, sizeof(uint32_t)));
     *p = (*p & ~mask) | (value & mask);

@@ -122,13 +122,6 @@ struct Turn {
   const Insn* at = nullptr;  // the last one
 };
 
-// Lanes of the group's mask that its guard lets execute the instruction.
-uint32_t guarded_mask(const Exec& exec, const Insn& insn) {
-  if (insn.guard == kNoSlot) return exec.group->mask;
-  const uint32_t p = exec.predicate(insn.guard);
-  return exec.group->mask & (insn.guard_negated ? ~p : p);
-}
-
 // All lanes of the group have exited: it leaves the warp.
 void drop_group(Warp& warp, const Group& group) {
   std::erase_if(warp.groups, [&](const auto& other) { return other.get() == &group; });
@@ -149,7 +142,7 @@ void run_turn(Exec& exec, size_t index, uint32_t quantum, Turn& turn, bool* aliv
     }
     const Insn& insn = code[group.pc];
     turn.at = &insn;
-    exec.mask = guarded_mask(exec, insn);
+    exec.mask = exec.guarded_mask(insn);
     if (exec.mask == 0) {
       if (warp.watched) exec.observer->watched_instruction(exec, insn);
       if (counts != nullptr) ++counts[insn.pc];
