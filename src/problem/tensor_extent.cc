@@ -191,16 +191,12 @@ bool may_overlap(const MemoryRegion& a, const MemoryRegion& b) {
   const std::optional<ElementSpan> span_a = span_of(a.extent, a.strides, a.element_bytes);
   const std::optional<ElementSpan> span_b = span_of(b.extent, b.strides, b.element_bytes);
   if (!span_a.has_value() || !span_b.has_value()) return true;
-  const auto base_a = reinterpret_cast<intptr_t>(a.data);
-  const auto base_b = reinterpret_cast<intptr_t>(b.data);
-  if (base_a + span_a->end * a.element_bytes <= base_b + span_b->begin * b.element_bytes ||
-      base_b + span_b->end * b.element_bytes <= base_a + span_a->begin * a.element_bytes) {
-    return false;
-  }
+  const auto first_byte = [](const MemoryRegion& region, const ElementSpan& span) {
+    return reinterpret_cast<intptr_t>(region.data) + span.begin * region.element_bytes;
+  };
   const Runs runs_a = runs_of(a), runs_b = runs_of(b);
-  const int64_t distance =
-      base_b + span_b->begin * b.element_bytes - (base_a + span_a->begin * a.element_bytes);
-  return may_meet(runs_a, runs_a.axes.count, runs_b, runs_b.axes.count, distance);
+  return may_meet(runs_a, runs_a.axes.count, runs_b, runs_b.axes.count,
+                  first_byte(b, *span_b) - first_byte(a, *span_a));
 }
 
 MemoryRegion flat_region(const char* name, const void* data, int64_t count, int element_bytes) {
