@@ -94,9 +94,9 @@ bool KeySource::load_descales(int64_t block, float* of_keys, float* of_values) c
 }
 
 float KeySource::value_unit() const {
+  if (!context.has_descales() || view.seqlen_k == 0) return 1.0f;
   const AttentionProblem& p = context.problem;
-  const bool is_seen = keys_alike(0) >= view.seqlen_k || !p.mask.is_bounded_left();
-  if (!context.has_descales() || !is_seen || view.seqlen_k == 0) return 1.0f;
+  if (p.mask.is_bounded_left() && keys_alike(0) < view.seqlen_k) return 1.0f;
   const float first = std::fabs(descale_of(p, context.args, Quantised::kValues, b, kv_head, 0));
   int exponent = 0;
   return std::isnormal(first) ? 2 * std::frexp(first, &exponent) : 1.0f;
