@@ -7,7 +7,6 @@ import contextlib as _contextlib
 import importlib as _importlib
 
 import torch
-from torch.autograd import forward_ad
 
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
@@ -73,8 +72,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
     """`before` writes into k and v: it is called when nothing is left to refuse, but where a compiler or a mode wants to see the calls."""
     _tensors.check_kind(q=q, k=k, v=v)
     return_lse = flag("return_lse", return_lse)
-    if forward_ad._current_level >= 0:
-        _refuse_tangents(q=q, k=k, v=v, sink=sink)
+    _refuse_tangents(q=q, k=k, v=v, sink=sink)
     given, (q, k, v) = (k, v), _autocast(q, k, v)
     if sink is not None:
         sink = _sink(sink, q.device)
