@@ -43,8 +43,8 @@ struct HopperCosts {
 };
 constexpr HopperCosts kHopperCosts{900, 2000, 900, 3000, 8.0};  // at head_dim 128
 constexpr HopperCosts kHopperCostsOf64{800, 1800, 900, 2300, 6.2};
-// On an H200 a key takes 8.0 ns where a launch finds the GPU empty, and up to 11.7 in a row of
-// calls, which is between them. Nobody has timed rows of calls on an H100 (the same page).
+// The key of an H200: between the 8.0 ns where a launch finds the GPU empty and the 11.7 in a long
+// row of calls (docs/kernels/decode_measured.md). Nobody has timed rows of calls on an H100.
 constexpr double kH200Key = 10.0;
 constexpr double kLeastH200Bandwidth = 4e12;  // bytes a second
 // Of the memory's bandwidth that reading keys reaches.

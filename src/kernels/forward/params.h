@@ -75,7 +75,7 @@ struct ScheduleParams {
   int32_t sections;        // of heads whose keys and values share the L2 cache; at most the heads
   int32_t longest_first;   // tiles of the last rows first
   TileOrder order;
-  int32_t leaves_sms;  // the launch has so few CTAs that many SMs are idle
+  int32_t leaves_sms;  // the launch has so few CTAs that many SMs are idle (few rows on Hopper)
 };
 
 struct ScoreParams {

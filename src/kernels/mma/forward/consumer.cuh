@@ -69,7 +69,7 @@ class Consumer {
     softmax.reset();
     value_scale = kScalesValues && c.params.descales.v.data != nullptr ? 0.0f : 1.0f;
     descale_of_all = 1.0f;
-    has_one_descale = have_one_descale();
+    keys_share_descale = find_shared_descale();
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
 #pragma unroll
@@ -182,16 +182,16 @@ class Consumer {
     if (c.params.descales.v.data == nullptr) return;
     const float* data = c.descales_of_keys(stage) + kTileN;
     const Factors factors = descales_of(data);
-    if (!kScalesValues && has_one_descale) {
+    if (!kScalesValues && keys_share_descale) {
       descale_of_all = *data;  // of the block's first key, which is there
       return;
     }
     if constexpr (kScalesValues) fit_values(factors);
     descale(factors, value_scale);
   }
-  // All keys of the sequence: then O takes it, in place of probabilities, whose rounding to 16 bits
-  // would be the same for all of a row's that are alike, and so be out's.
-  __device__ bool have_one_descale() const {
+  // Whether all keys of the sequence have one descale. Then O takes it in place of probabilities,
+  // whose rounding to 16 bits would be the same for all of a row's that are alike, and so be out's.
+  __device__ bool find_shared_descale() const {
     const DescaleParams& of = c.params.descales;
     const PageParams& pages = c.params.pages;
     const int last = tile.work.seqlen_k - 1;
@@ -331,8 +331,8 @@ class Consumer {
 
   uint32_t rQ[q_in_registers(T) ? Keys::kSteps : 1][4];
   float value_scale = 1.0f;     // O is of values times it; 0: of none yet
-  float descale_of_all = 1.0f;  // what O is to be multiplied by
-  bool has_one_descale = false;
+  float descale_of_all = 1.0f;  // of bf16: what O is to be multiplied by
+  bool keys_share_descale = false;
   float rS[kScores];
   float rO[kOutputs];
 };
