@@ -120,14 +120,16 @@ bool can_rank(const AttentionProblem& p, const LaunchShape& shape, int group) {
          p.seqlen_q * packed_rows(group) <= shape.tile_m;
 }
 
-// Whether such tiles do: where only the device knows their lengths and there are more than two
-// rounds of them. Ranking costs 1 to 3 us; of kernels that have no counter whose memset it saves it
-// is worth that for so many keys of each CTA.
+// Whether such tiles do, where only the device knows their lengths. Ranking costs 1 to 3 us, and
+// saves the counter's memset beyond two rounds. Of two rounds, and of kernels that have no counter,
+// it is worth that for so many keys of each CTA.
 bool goes_by_length(const AttentionProblem& p, const LaunchShape& shape, int group, int64_t tiles,
                     int64_t ctas) {
-  constexpr int64_t kKeys = 8192;
-  const bool is_worth_it = shape.counter || p.batch * p.heads_kv * p.seqlen_k >= kKeys * ctas;
-  return can_rank(p, shape, group) && lengths_vary(p) && tiles > 2 * ctas && is_worth_it;
+  constexpr int64_t kKeysOfTwoRounds = 1536, kKeys = 8192;
+  if (!can_rank(p, shape, group) || !lengths_vary(p) || tiles <= ctas) return false;
+  const int64_t keys = p.batch * p.heads_kv * p.seqlen_k / ctas;
+  if (tiles <= 2 * ctas) return keys >= kKeysOfTwoRounds;
+  return shape.counter || keys >= kKeys;
 }
 
 // Tiles that differ in length are handed out on demand, when there are more than two rounds of them
@@ -135,8 +137,8 @@ bool goes_by_length(const AttentionProblem& p, const LaunchShape& shape, int gro
 // and would keep the launch from beginning while the one before it ends.
 //
 // Where a tile's time is that of reading its keys, two rounds by stride cost less than that even if
-// only the device knows the lengths, and beyond them ranking takes the counter's place
-// (docs/kernels/decode.md).
+// only the device knows the lengths, and ranking takes the counter's place beyond them, or where
+// there are many keys (docs/kernels/decode.md).
 TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, int64_t tiles,
                          int64_t clusters, int group, std::optional<TileSource> forced) {
   // Tiles of packed queries are not counted on the host. Taking over what has not started needs a
@@ -148,7 +150,7 @@ TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, in
   if (!tiles_differ(p) || tiles <= clusters) return TileSource::kStride;
   if (launch_control) return TileSource::kLaunchControl;
   if (goes_by_length(p, shape, group, tiles, clusters)) return TileSource::kByLength;
-  if (can_rank(p, shape, group)) return TileSource::kStride;  // two rounds, or as many keys each
+  if (can_rank(p, shape, group)) return TileSource::kStride;  // few keys, or as many each
   const bool two_rounds = tiles <= 2 * clusters;
   if (two_rounds && !lengths_vary(p)) return TileSource::kThereAndBack;
   if (!shape.counter || (two_rounds && shape.reads_keys_once)) return TileSource::kStride;

@@ -129,6 +129,14 @@ TEST_F(ByLength, WholeTiles) {
   }
 }
 
+// Of so many keys that ranking is worth it.
+TEST_F(ByLength, TwoRoundsOfWholeTiles) {
+  Case c = decode(2);
+  c.desc.seqlen_k = 1700;
+  c.seqused_k = {300, 1700};
+  expect_right(c, [](const DeviceSpec& device) { return device.architecture == "sm_90a"; });
+}
+
 TEST_F(ByLength, PartsOfKeys) {
   for (const auto& [name, change] : kVariants) {
     SCOPED_TRACE(name);

@@ -422,13 +422,13 @@ ProblemDesc decode(int64_t batch) {
   return d;
 }
 
-// Whatever lengths the device finds: a memset would cost more than an uneven second round, and
-// ranking more than two even ones gain.
+// Whatever lengths the device finds: a memset would cost more than an uneven second round, and so
+// would ranking where keys are few.
 TEST(Sm90Plan, FewRowsNeedNoCounter) {
-  for (const int64_t batch : {32, 33, 34, 128}) {
+  for (const int64_t batch : {24, 25, 33, 34, 128}) {
     const Sm90ForwardSpec spec = spec_of(decode(batch));
     EXPECT_TRUE(sm90::reads_keys_once(spec.traits) && !spec.parts.are_cut()) << batch;
-    EXPECT_EQ(spec.schedule.source, batch <= 33 ? TileSource::kStride : TileSource::kByLength)
+    EXPECT_EQ(spec.schedule.source, batch <= 24 ? TileSource::kStride : TileSource::kByLength)
         << batch << " sequences";
   }
   ProblemDesc d = decode(34);
@@ -445,7 +445,7 @@ TEST(Sm90Plan, FewRowsNeedNoCounter) {
   EXPECT_EQ(spec_of(d).schedule.source, TileSource::kCounter) << "two tiles of a head";
 }
 
-TEST(Sm90Plan, PartsOfMoreThanTwoRoundsGoByLength) {
+TEST(Sm90Plan, PartsOfManyRoundsOrKeysGoByLength) {
   const auto source_of = [](int64_t batch, int64_t split_keys, auto change) {
     ProblemDesc d = decode(batch);
     d.split_keys = split_keys;
@@ -462,7 +462,9 @@ TEST(Sm90Plan, PartsOfMoreThanTwoRoundsGoByLength) {
     return step.choice == "132 CTAs, parts there and back, longest first";
   }));
   const auto as_it_is = [](ProblemDesc*) {};
-  EXPECT_EQ(source_of(16, 512, as_it_is), TileSource::kStride) << "256 parts at most";
+  EXPECT_EQ(source_of(16, 512, as_it_is), TileSource::kStride) << "256 parts, 992 keys a CTA";
+  EXPECT_EQ(source_of(16, 1024, [](ProblemDesc* d) { d->seqlen_k = 2048; }), TileSource::kByLength)
+      << "256 parts, 1985 keys a CTA";
   EXPECT_EQ(source_of(17, 512, as_it_is), TileSource::kByLength);
   EXPECT_EQ(source_of(17, 512, [](ProblemDesc* d) { d->has_seqused_k = false; }),
             TileSource::kStride)
