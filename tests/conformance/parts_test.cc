@@ -112,6 +112,14 @@ const Variant kVariants[] = {
        c.desc.window = {-150, -250, 3};
        c.desc.split_keys = 4096;
      }},
+    {"tiles that see no block of their part",
+     [](Case& c) {
+       c.desc.causal = false;
+       c.desc.seqlen_q = 400;
+       c.desc.heads_q = c.desc.heads_kv = 4;
+       c.desc.window = {-300, -1, 1};
+       c.desc.split_keys = 4096;
+     }},
     {"softcap", [](Case& c) { c.desc.softcap = 9; }},
     {"negative scale", [](Case& c) { c.desc.softmax_scale = -0.1f; }},
     {"sink", [](Case& c) { c.desc.has_sink = true; }},

@@ -57,15 +57,15 @@ class ClusterPartScheduler {
     const int keys = part_keys_of(p_.parts, tile);
     const KeyBounds first = key_bounds_of(p_.heads, p_.mask, tile, tile.block * kTileRows);
     tile.part = part_of_key(first.begin, keys) + rank_in_cluster(p_.parts);
-    if (!is_seen(tile, keys)) tile.batch = -1;
+    if (!is_seen(tile, first.begin, keys)) tile.batch = -1;
     return tile;
   }
 
  private:
-  // Whether the tile's last row, or one before it, sees a key of the part.
-  __device__ bool is_seen(const WorkTile& tile, int keys) const {
+  // Whether the tile's last row, or one before it, sees a key of the part, from `begin` on.
+  __device__ bool is_seen(const WorkTile& tile, int begin, int keys) const {
     const KeyBounds last = key_bounds_of(p_.heads, p_.mask, tile, last_row_of<kTileRows>(p_, tile));
-    return tile.seqlen_k > 0 && int64_t{tile.part} * keys < last.end;
+    return tile.seqlen_k > 0 && begin < last.end && int64_t{tile.part} * keys < last.end;
   }
 
   const FwdParams& p_;

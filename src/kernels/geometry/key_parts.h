@@ -31,11 +31,12 @@ constexpr int part_of_key(int key, int part_keys) {
   return static_cast<int>(static_cast<unsigned>(key) / static_cast<unsigned>(part_keys));
 }
 
-// Of rows whose first and last have these bounds.
+// Of rows whose first and last have these bounds; none where they see no key, so that a tile always
+// has blocks in its part.
 constexpr PartSpan part_span(KeyBounds first, KeyBounds last, int part_keys) {
   const int begin = part_of_key(first.begin, part_keys);
-  const int end = last.end > 0 ? part_of_key(last.end - 1, part_keys) + 1 : 0;
-  return {begin, end > begin ? end : begin};
+  if (first.begin >= last.end) return {begin, begin};
+  return {begin, part_of_key(last.end - 1, part_keys) + 1};
 }
 
 // Those of `blocks` that lie in a part of so many blocks.

@@ -230,8 +230,9 @@ TEST(KeyParts, AWindowIsCutForTheClusterThatItsPartsFill) {
 // More than the kernels find for any sequence of the problem would be written past the workspace.
 TEST(KeyParts, NoTileSeesMoreThanTheWorkspaceHolds) {
   for (const int64_t keys : {128, 384}) {
-    for (const MaskSpec& window : {MaskSpec{}, MaskSpec{-1, 0}, MaskSpec{200, 0}, MaskSpec{0, 0},
-                                   MaskSpec{500, 130}, MaskSpec{300, -90, 2}}) {
+    for (const MaskSpec& window :
+         {MaskSpec{}, MaskSpec{-1, 0}, MaskSpec{200, 0}, MaskSpec{0, 0}, MaskSpec{500, 130},
+          MaskSpec{300, -90, 2}, MaskSpec{-300, -1, 1}}) {
       for (const int64_t seqlen_q : {1, 3, 100, 700}) {
         ProblemDesc d = decode(1, 1000, 6, 2);
         d.seqlen_q = seqlen_q;
@@ -252,6 +253,11 @@ TEST(KeyParts, NoTileSeesMoreThanTheWorkspaceHolds) {
             };
             const PartSpan span = part_span(bounds(first), bounds(last), spec.parts.keys);
             EXPECT_LE(span.count(), spec.parts.most) << keys << " " << used << " " << first;
+            const BlockRange blocks = block_range(bounds(first), bounds(last), kPartStep);
+            for (int part = span.begin; part < span.end; ++part) {
+              EXPECT_FALSE(blocks_of_part(blocks, part, spec.parts.keys / kPartStep).is_empty())
+                  << keys << " " << used << " " << first;
+            }
             for (int row = first; row <= last; ++row) {
               const KeyBounds b = bounds(row);
               if (b.begin >= b.end) continue;
