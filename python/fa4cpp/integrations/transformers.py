@@ -7,8 +7,10 @@ Padded batches are packed, packed ones stay so. What fa4cpp does not do (dropout
 dimensions) is refused in its words.
 """
 
+import functools
+
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, modeling_flash_attention_utils
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, modeling_flash_attention_utils
 from transformers.masking_utils import flash_attention_mask
 
 from .._api import flash_attn_func, flash_attn_varlen_func
@@ -80,6 +82,22 @@ def _answer_imports():
     modeling_flash_attention_utils._lazy_imports = look_up_here_first
 
 
+def _join_lists():
+    """Models whose attention few do (gpt-oss, with sinks) list what may run it. What flash-attn 4 does in Transformers is done here, and so
+    the models that list it take this one too; for any other name they would look for their first one on the hub."""
+    check = PreTrainedModel._check_and_adjust_attn_implementation
+
+    @functools.wraps(check)
+    def check_joined(model, attn_implementation, *args, **kwargs):
+        listed = getattr(model, "_compatible_flash_implementations", None) or []
+        if attn_implementation == NAME and "flash_attention_4" in listed and NAME not in listed:
+            model._compatible_flash_implementations = [*listed, NAME]
+        return check(model, attn_implementation, *args, **kwargs)
+
+    PreTrainedModel._check_and_adjust_attn_implementation = check_joined
+
+
 _answer_imports()
+_join_lists()
 AttentionInterface.register(NAME, attention)
 AttentionMaskInterface.register(NAME, flash_attention_mask)

@@ -19,6 +19,7 @@ MODELS = {
     "llama": (transformers.LlamaConfig, {}),
     "qwen2": (transformers.Qwen2Config, {}),
     "gemma2": (transformers.Gemma2Config, {"sliding_window": 8}),
+    "gpt-oss": (transformers.GptOssConfig, {"sliding_window": 8, "num_local_experts": 4, "num_experts_per_tok": 2}),
 }
 
 
