@@ -56,13 +56,17 @@ def _starts(position_ids):
 
 
 def _padded(q, k, v, mask, options):
-    """The rows that the mask of (batch, keys) keeps, packed, and back."""
+    """Attention over the keys that the mask of (batch, keys) keeps; where positions matter of the rows that it keeps, packed, and back."""
     if mask.dim() != 2:
         raise NotSupportedError(f"attention_mask has shape {tuple(mask.shape)}; accepted: (batch, keys), of padding")
     k, v = (tensor[:, :mask.shape[1]] for tensor in (k, v))  # a static cache is longer
     batch, rows = q.shape[:2]
     packed_k, kept, starts_k, longest_k, _ = unpad_input(k, mask)
     packed_v = index_first_axis(v.flatten(0, 1), kept)
+    counts_positions = options["causal"] or options["window_size"] != (-1, -1)
+    if rows == 1 or not counts_positions:  # the mask may be of others than q's rows: an encoder's, beside a decoder's
+        return flash_attn_varlen_func(q, packed_k, packed_v, cu_seqlens_q=None, cu_seqlens_k=starts_k, max_seqlen_q=rows, max_seqlen_k=longest_k,
+                                      **options)
     packed_q, kept_q, starts_q, longest_q, _ = unpad_input(q, mask[:, -rows:])
     out = flash_attn_varlen_func(packed_q, packed_k, packed_v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=longest_q,
                                  max_seqlen_k=longest_k, **options)

@@ -22,9 +22,14 @@ MODELS = {
     "gpt-oss": (transformers.GptOssConfig, {"sliding_window": 8, "num_local_experts": 4, "num_experts_per_tok": 2}),
 }
 
+BART = transformers.BartConfig(vocab_size=97, d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+                               encoder_ffn_dim=96, decoder_ffn_dim=96, dropout=0.0, init_std=0.2)
+
 
 def model_of(name, implementation):
     torch.manual_seed(0)
+    if name == "bart":
+        return transformers.AutoModelForSeq2SeqLM.from_config(BART, attn_implementation=implementation).float().eval()
     config, more = MODELS[name]
     made = transformers.AutoModelForCausalLM.from_config(config(**SIZES, **more), attn_implementation=implementation)
     return made.float().eval()
@@ -64,6 +69,16 @@ class Models(unittest.TestCase):
                     mask[1, padding] = 0
                     logits, ours = self.both(name, lambda model: model(tokens, attention_mask=mask).logits)
                     self.close(logits[mask.bool()], ours[mask.bool()])
+
+    def test_keys_of_an_encoder_that_is_padded(self):
+        """Their mask says nothing of the decoder's rows: in training several, in generation one, or as many as there are keys."""
+        tokens = torch.randint(3, 97, (2, 24), generator=torch.Generator().manual_seed(1))
+        mask = torch.ones_like(tokens)
+        mask[1, 14:] = 0
+        for rows in (1, 9, 24):
+            with self.subTest(rows=rows):
+                logits, ours = self.both("bart", lambda model: model(tokens, attention_mask=mask, decoder_input_ids=tokens[:, :rows]).logits)
+                self.close(logits, ours)
 
     def test_packed_rows(self):
         tokens = torch.randint(3, 97, (1, 24), generator=torch.Generator().manual_seed(1))
