@@ -51,6 +51,11 @@ def window_of_fa4(window_size, causal):
     return Window(left, None if flag("causal", causal) else right)
 
 
+def splits(num_splits, page_table):
+    """num_splits of keys in pages, where 1 leaves them whole. Elsewhere it stays a hint: what asks for whole keys has no gradients."""
+    return 0 if page_table is None else num_splits
+
+
 def parts(name, tensor, count):
     """The `count` tensors that stand side by side in front of the heads."""
     _tensors.check_kind(**{name: tensor})

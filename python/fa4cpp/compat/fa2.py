@@ -94,7 +94,8 @@ def _flash_attn_varlen_forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q
     with torch.no_grad():
         out, lse = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=block_table,
                                   seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal, softcap=softcap,
-                                  window_size=_shared.window((window_size_left, window_size_right)))
+                                  window_size=_shared.window((window_size_left, window_size_right)),
+                                  num_splits=_shared.splits(num_splits, block_table))
     return out, lse, q.new_empty(0), torch.zeros(2, dtype=torch.int64, device=q.device)
 
 

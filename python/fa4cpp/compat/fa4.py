@@ -55,7 +55,7 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=page_table,
                             seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                             window_size=_shared.window_of_fa4(window_size, causal), softcap=softcap, sink=learnable_sink,
-                            deterministic=deterministic)
+                            deterministic=deterministic, num_splits=_shared.splits(num_splits, page_table))
     return _returned(result, (q, k, v, learnable_sink), return_lse)
 
 
@@ -97,7 +97,7 @@ def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, sequ
                                       seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                                       window_size=_shared.window_of_fa4((window_size_left, window_size_right), causal),
                                       softcap=0.0 if softcap is None else softcap, sink=learnable_sink, out=out, k_descale=k_descale,
-                                      v_descale=v_descale)
+                                      v_descale=v_descale, num_splits=_shared.splits(num_splits, page_table))
     if lse is not None:
         _tensors.check_tensor("lse", lse, made.shape, made.dtype, made.device)
         made = lse.copy_(made)

@@ -8,7 +8,7 @@ import numpy
 import torch
 
 import fa4cpp
-from fa4cpp.compat import fa2, fa3, vllm
+from fa4cpp.compat import fa2, fa3, fa4, vllm
 from fa4cpp.torch import _tensors
 from test_numpy import reference, some
 
@@ -62,7 +62,11 @@ class CutKeys(unittest.TestCase):
         for splits, wanted in ((0, 0), (1, 1), (7, 0)):
             for call in (lambda n: fa2.flash_attn_with_kvcache(q, *caches, cache_seqlens=used, block_table=table, num_splits=n),
                          lambda n: fa3.flash_attn_with_kvcache(q, *caches, cache_seqlens=used, page_table=table, num_splits=n),
-                         lambda n: vllm.flash_attn_varlen_func(q[0], *caches, 1, starts, 8, seqused_k=used, block_table=table, num_splits=n)):
+                         lambda n: vllm.flash_attn_varlen_func(q[0], *caches, 1, starts, 8, seqused_k=used, block_table=table, num_splits=n),
+                         lambda n: fa4.flash_attn_varlen_func(q, *caches, seqused_k=used, page_table=table, num_splits=n),
+                         lambda n: fa4._flash_attn_fwd(q, *caches, seqused_k=used, page_table=table, num_splits=n),
+                         lambda n: fa2._flash_attn_varlen_forward(q[0], *caches, starts, None, 1, 8, 0.0, None, False, block_table=table,
+                                                                  seqused_k=used, num_splits=n)):
                 _tensors._kept.clear()
                 with mock.patch.object(_tensors, "problem_bytes", wraps=_tensors.problem_bytes) as made:
                     call(splits)
