@@ -18,7 +18,8 @@ _REFUSED = {"dropout_p": 0.0, "alibi_slopes": None, "qv": None, "q_v": None, "at
             "q_descale": None, "rotary_cos": None, "rotary_sin": None,
             "cache_batch_idx": None, "cache_leftpad": None, "cu_seqlens_k_new": None, "rotary_seqlens": None,
             "virtual_batch_idx": None, "gather_bwd_recompute_p": False, "gather_bwd_token_chunk": None, "cp_world_size": 1,
-            "cp_rank": 0, "cp_tot_seqused_k": None}
+            "cp_rank": 0, "cp_tot_seqused_k": None, "output_scale": None, "aux_tensor_leading_dims": None, "dynamic_causal": None,
+            "gather_kv_valid_length": None}
 
 
 def is_equal(value, accepted):

@@ -14,7 +14,7 @@ FA2_PACKED = "cu_seqlens_q cu_seqlens_k max_seqlen_q max_seqlen_k"
 SCALES = "q_descale=None k_descale=None v_descale=None"
 FA4_MODS = "score_mod=None score_mod_bwd=None mask_mod=None"
 GATHER = "gather_bwd_recompute_p=False gather_bwd_token_chunk=None"
-# As the originals have them: flash-attn 2.8.4 and 3 at 0251105, flash-attn-4 4.0.0b36, vLLM's fork at 617264c.
+# As the originals have them: flash-attn 2.8.4 and 3 at 0251105, flash-attn-4 4.0.0b36, vLLM 0.33.0.
 SIGNATURES = {
     fa2.flash_attn_func: f"q k v {FA2_TAIL}",
     fa2.flash_attn_kvpacked_func: f"q kv {FA2_TAIL}",
@@ -68,7 +68,13 @@ SIGNATURES = {
     vllm.flash_attn_varlen_func: "q k v max_seqlen_q cu_seqlens_q max_seqlen_k cu_seqlens_k=None seqused_k=None q_v=None dropout_p=0.0 "
                                  "softmax_scale=None causal=False window_size=None softcap=0.0 alibi_slopes=None deterministic=False "
                                  "return_attn_probs=False block_table=None return_softmax_lse=False out=None scheduler_metadata=None "
-                                 f"{SCALES} num_splits=0 fa_version=2 s_aux=None cp_world_size=1 cp_rank=0 cp_tot_seqused_k=None",
+                                 f"{SCALES} num_splits=0 output_scale=None fa_version=2 s_aux=None cp_world_size=1 cp_rank=0 "
+                                 "cp_tot_seqused_k=None mask_mod=None block_sparse_tensors=None aux_tensors=None "
+                                 "aux_tensor_leading_dims=None dynamic_causal=None gather_kv_indices=None gather_kv_valid_length=None",
+    vllm.get_scheduler_metadata: "batch_size max_seqlen_q max_seqlen_k num_heads_q num_heads_kv headdim cache_seqlens "
+                                 "qkv_dtype=torch.bfloat16 headdim_v=None cu_seqlens_q=None cu_seqlens_k_new=None cache_leftpad=None "
+                                 "page_size=None max_seqlen_k_new=0 causal=False window_size=(-1,-1) has_softcap=False num_splits=0 "
+                                 "pack_gqa=None sm_margin=0",
 }
 
 
