@@ -169,6 +169,8 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     Returns
     -------
     array (batch, seqlen, heads, head_dim_v), or (that, residual) with `return_residual`
+        The residual (batch, seqlen, heads) is lse in out's dtype and a constant to gradients, as there; `attention` gives it in
+        float32 and differentiable.
 
     Raises
     ------
@@ -201,7 +203,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     arrays = [array[None] if add_batch else array for array in (query, key, value)]
     out, lse = attention(*arrays, scale=scale, causal=is_causal, window_size=window, return_lse=True,
                          seqused_q=query_seq_lengths, seqused_k=key_value_seq_lengths)
-    lse = jnp.swapaxes(lse, -1, -2)
+    residual = jax.lax.stop_gradient(jnp.swapaxes(lse, -1, -2)).astype(out.dtype)
     if add_batch:
-        out, lse = out[0], lse[0]
-    return (out, lse) if return_residual else out
+        out, residual = out[0], residual[0]
+    return (out, residual) if return_residual else out

@@ -172,6 +172,17 @@ class Jax(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "^bias of type"):
             fa4cpp.jax.dot_product_attention(q, k, v, bias=jnp.zeros((1, 1, 11, 11)))
 
+    def test_the_twins_residual(self):
+        """Has out's dtype and no gradient there."""
+        for dtype, bound in ((jnp.float32, 2e-5), (jnp.bfloat16, 4e-2)):
+            inputs = [some(2, 11, 2, 32, seed=i).astype(dtype) for i in range(3)]
+            given, wanted = (function(*inputs, return_residual=True)[1] for function in (fa4cpp.jax.dot_product_attention, jax.nn.dot_product_attention))
+            self.assertEqual((given.dtype, given.shape), (wanted.dtype, wanted.shape))
+            self.close(given, wanted, bound)
+            loss = lambda q: sum(each.astype(jnp.float32).sum() for each in fa4cpp.jax.dot_product_attention(q, *inputs[1:], return_residual=True))
+            of_out = lambda q: fa4cpp.jax.dot_product_attention(q, *inputs[1:]).astype(jnp.float32).sum()
+            numpy.testing.assert_array_equal(jax.grad(loss)(inputs[0]), jax.grad(of_out)(inputs[0]))
+
     def test_refusals(self):
         with self.assertRaisesRegex(ValueError, "num_heads 3"):
             fa4cpp.jax.attention(some(1, 4, 3, 8), some(1, 4, 2, 8), some(1, 4, 2, 8))
