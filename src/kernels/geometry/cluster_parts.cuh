@@ -33,12 +33,6 @@ __device__ inline WorkTile tile_of_cluster(const FwdParams& p) {
           .seqlen_k = s.seqlen_k};
 }
 
-// Parts of a tile that exists: none where nobody sees a key.
-template <int kTileRows>
-__device__ inline PartSpan parts_of_cluster(const FwdParams& p, const WorkTile& tile) {
-  return tile.seqlen_k > 0 ? parts_of_tile<kTileRows>(p, tile) : PartSpan{0, 0};
-}
-
 // Hands out this CTA's part of its cluster's tile, then none; without clusters parts by stride.
 template <int kTileRows>
 class ClusterPartScheduler {
@@ -56,18 +50,13 @@ class ClusterPartScheduler {
     if (tile.batch < 0) return tile;
     const int keys = part_keys_of(p_.parts, tile);
     const KeyBounds first = key_bounds_of(p_.heads, p_.mask, tile, tile.block * kTileRows);
+    const KeyBounds last = key_bounds_of(p_.heads, p_.mask, tile, last_row_of<kTileRows>(p_, tile));
     tile.part = part_of_key(first.begin, keys) + rank_in_cluster(p_.parts);
-    if (!is_seen(tile, first.begin, keys)) tile.batch = -1;
+    if (!sees_part(first, last, tile.part, keys)) tile.batch = -1;
     return tile;
   }
 
  private:
-  // Whether the tile's last row, or one before it, sees a key of the part, from `begin` on.
-  __device__ bool is_seen(const WorkTile& tile, int begin, int keys) const {
-    const KeyBounds last = key_bounds_of(p_.heads, p_.mask, tile, last_row_of<kTileRows>(p_, tile));
-    return tile.seqlen_k > 0 && begin < last.end && int64_t{tile.part} * keys < last.end;
-  }
-
   const FwdParams& p_;
   PartScheduler<kTileRows> by_stride_;
   bool is_first_ = true;

@@ -1,6 +1,7 @@
 // The parts that a row's keys are cut into, at multiples of their length. Host and device.
 #pragma once
 
+#include "kernels/base/integers.h"
 #include "kernels/geometry/block_range.h"
 
 namespace fa4 {
@@ -37,6 +38,12 @@ constexpr PartSpan part_span(KeyBounds first, KeyBounds last, int part_keys) {
   const int begin = part_of_key(first.begin, part_keys);
   if (first.begin >= last.end) return {begin, begin};
   return {begin, part_of_key(last.end - 1, part_keys) + 1};
+}
+
+// Whether the part is one of part_span's, without the divisions.
+constexpr bool sees_part(KeyBounds first, KeyBounds last, int part, int part_keys) {
+  const int64_t begin = int64_t{part} * part_keys, end = begin + part_keys;
+  return (first.begin > begin ? first.begin : begin) < (last.end < end ? last.end : end);
 }
 
 // Those of `blocks` that lie in a part of so many blocks.

@@ -70,7 +70,7 @@ class PartScheduler {
       sequence_ = sequence_of(p_.sequences, batch);
       const int rows = sequence_.seqlen_q << p_.heads.group_log2;
       const WorkTile all{.seqlen_q = sequence_.seqlen_q, .seqlen_k = sequence_.seqlen_k};
-      if (rows > 0 && sequence_.seqlen_k > 0) {
+      if (rows > 0) {
         const PartSpan span = parts_of_rows(p_, all, 0, rows - 1);
         first_part_ = span.begin;
         blocks_ = (rows + kTileRows - 1) / kTileRows;

@@ -44,7 +44,6 @@ __device__ inline Row row_of(const FwdParams& p, int index) {
 }
 
 __device__ inline int count_parts(const FwdParams& p, const Row& row) {
-  if (row.tile.seqlen_k == 0) return 0;
   const int first = row.tile.block * p.parts.tile_rows;
   const int rows = row.tile.seqlen_q << p.heads.group_log2;
   return parts_of_rows(p, row.tile, first, min(first + p.parts.tile_rows, rows) - 1).count();

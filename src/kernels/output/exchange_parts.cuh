@@ -61,7 +61,7 @@ class PartReceiver {
         min((tile_.seqlen_q << p_.heads.group_log2) - tile_.block * kTileRows, kTileRows);
     const int rank = rank_in_cluster(p_.parts), ctas = 1 << p_.parts.cluster_log2;
     const int own = (rows - rank + ctas - 1) >> p_.parts.cluster_log2;
-    const int count = parts_of_cluster<kTileRows>(p_, tile_).count();
+    const int count = parts_of_tile<kTileRows>(p_, tile_).count();
     if (warp_ == 0 && ptx::elect_sync()) {
       ptx::mbarrier_arrive_expect_tx(inbox_.full, own * count * (kColumns * 4 + 16));
     }

@@ -243,7 +243,7 @@ TEST(KeyParts, NoTileSeesMoreThanTheWorkspaceHolds) {
         const auto bound = [](bool is_bounded, int64_t w) {
           return is_bounded ? static_cast<int>(w) : 1 << 29;
         };
-        for (const int used : {1, 127, 128, 129, 640, 999, 1000}) {
+        for (const int used : {0, 1, 127, 128, 129, 640, 999, 1000}) {
           for (int first = 0; first < seqlen_q; first += positions) {
             const int last = std::min<int>(first + positions, static_cast<int>(seqlen_q)) - 1;
             const auto bounds = [&](int row) {
@@ -257,6 +257,11 @@ TEST(KeyParts, NoTileSeesMoreThanTheWorkspaceHolds) {
             for (int part = span.begin; part < span.end; ++part) {
               EXPECT_FALSE(blocks_of_part(blocks, part, spec.parts.keys / kPartStep).is_empty())
                   << keys << " " << used << " " << first;
+            }
+            for (int part = 0; part <= spec.parts.most; ++part) {
+              EXPECT_EQ(sees_part(bounds(first), bounds(last), part, spec.parts.keys),
+                        span.contains(part))
+                  << keys << " " << used << " " << first << " " << part;
             }
             for (int row = first; row <= last; ++row) {
               const KeyBounds b = bounds(row);
