@@ -56,7 +56,8 @@ def _starts(position_ids):
 
 
 def _padded(q, k, v, mask, options):
-    """Attention over the keys that the mask of (batch, keys) keeps; where positions matter of the rows that it keeps, packed, and back."""
+    """Attention over the keys that the mask of (batch, keys) keeps. Where positions matter, of the rows that it keeps alone: packed, and
+    padded again."""
     if mask.dim() != 2:
         raise NotSupportedError(f"attention_mask has shape {tuple(mask.shape)}; accepted: (batch, keys), of padding")
     k, v = (tensor[:, :mask.shape[1]] for tensor in (k, v))  # a static cache is longer
