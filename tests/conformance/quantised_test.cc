@@ -248,6 +248,72 @@ TEST_F(Quantised, OfDescalesFarFromOne) {
   }
 }
 
+// Nearly all weight on the keys whose values have the smallest descales by far: of blocks, and of
+// pages in a block.
+TEST_F(Quantised, SmallestDescalesOfTheLikeliestKeys) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const int64_t page_size : {0, 1, 16}) {
+      SCOPED_TRACE(testing::Message() << page_size);
+      Case c = base_case(8, 64, 64);
+      c.desc.dtype = dtype;
+      c.desc.seqlen_k = 512;
+      c.seqused_k = {512, 0, 256};
+      c.desc.k = c.desc.v = {};
+      if (page_size > 0) put_in_pages(c, page_size);
+      quantise(c.desc, page_size > 0 ? page_size : kDescaleBlock, Descales::kContiguous);
+      const CaseTensors tensors(c);
+      const AttentionProblem& p = tensors.problem();
+      const TensorExtent extent = descale_extent(p);
+      ForwardArgs args = tensors.args();
+      const auto count = static_cast<size_t>(extent.outer * extent.rows * extent.heads);
+      std::vector<float> of_keys(args.k_descale, args.k_descale + count);
+      std::vector<float> of_values(args.v_descale, args.v_descale + count);
+      for (size_t i = 0; i < count; ++i) {
+        const auto row = static_cast<int>(static_cast<int64_t>(i) / extent.heads % extent.rows);
+        of_keys[i] *= row % 4 == 0 ? 60.0f : 1.0f;
+        of_values[i] = std::ldexp(of_values[i], (page_size > 0 ? 4 : 11) * (row % 4));
+      }
+      args.k_descale = of_keys.data();
+      args.v_descale = of_values.data();
+      const Reference reference = reference_forward(p, args, 2);
+      for (const Backend& backend : backends_that_take(p)) {
+        SCOPED_TRACE(backend.name);
+        expect_accurate(p, args, reference, run_on(backend, p, args));
+      }
+    }
+  }
+}
+
+// Rows of q of any magnitude side by side, each of which GPUs take for f16 times a power of two.
+// The descales of keys make the scores of the largest those of 1.
+TEST_F(Quantised, QueriesOfEveryMagnitude) {
+  for (const int64_t head_dim : {64, 128, 192}) {
+    SCOPED_TRACE(head_dim);
+    Case c = base_case(8, head_dim, 64);
+    quantise(c.desc, kDescaleBlock, Descales::kContiguous);
+    const CaseTensors tensors(c);
+    const AttentionProblem& p = tensors.problem();
+    ForwardArgs args = tensors.args();
+    const auto* given = static_cast<const uint16_t*>(args.q);
+    std::vector<uint16_t> q(given, given + p.batch * p.seqlen_q * p.heads_q * head_dim);
+    for (size_t i = 0; i < q.size(); ++i) {
+      const auto row = static_cast<int>(static_cast<int64_t>(i) / head_dim % 7);
+      q[i] = float_to_bf16(std::ldexp(bf16_to_float(q[i]), 60 - 25 * row));
+    }
+    args.q = q.data();
+    const TensorExtent extent = descale_extent(p);
+    std::vector<float> descales(args.k_descale,
+                                args.k_descale + extent.outer * extent.rows * extent.heads);
+    for (float& descale : descales) descale = std::ldexp(descale, -60);
+    args.k_descale = descales.data();
+    const Reference reference = reference_forward(p, args, 2);
+    for (const Backend& backend : backends_that_take(p)) {
+      SCOPED_TRACE(backend.name);
+      expect_accurate(p, args, reference, run_on(backend, p, args));
+    }
+  }
+}
+
 // One key a sequence, whose weight is 1: out is the numbers of its bytes, which all 16-bit types
 // hold; NaN stays NaN.
 TEST_F(Quantised, EveryByteIsItsNumber) {

@@ -44,7 +44,13 @@ class Consumer {
   static constexpr int kScores = kKeys / 2;
   static constexpr int kOutputs = T.head_dim_v / 2;
   static constexpr int kRing = ring_stages(T);
-  static constexpr bool kScalesValues = T.element == Element::kF16;
+  static constexpr Element kProbability = Element::kF16;
+  // Of bf16: rows of Q are multiplied by a power of two each.
+  static constexpr bool kScalesQ = T.element != score_element(T);
+  // Probabilities are times 2^6, so that f16 holds those down to 2^-20 of the largest with all its
+  // bits and down to 2^-30 at all: a million such keys may be a part of the result.
+  static constexpr int kShift = -6;
+  static constexpr float kMostRelative = 2;  // 2^6, times 2^8 by which a maximum may be stale
   using Keys = KeyPieces<T.head_dim>;
   using Values = ValuePieces<T.head_dim_v>;
   using Merge = MergedTile<T>;
@@ -67,9 +73,8 @@ class Consumer {
 
   __device__ void begin() {
     softmax.reset();
-    value_scale = kScalesValues && c.params.descales.v.data != nullptr ? 0.0f : 1.0f;
-    descale_of_all = 1.0f;
-    keys_share_descale = find_shared_descale();
+    value_scale = c.params.descales.v.data != nullptr ? 0.0f : 1.0f;
+    largest_descale = 0.0f;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) rO[i] = 0.0f;
 #pragma unroll
@@ -87,12 +92,37 @@ class Consumer {
       for (int step = 0; step < Keys::kSteps; step += 2) load_q(step, rQ[step], rQ[step + 1]);
       release(ring, q);
     }
+    if constexpr (kScalesQ) scale_q();
+  }
+
+  __device__ void scale_q() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      uint32_t largest = 0;
+#pragma unroll
+      for (int step = 0; step < Keys::kSteps; ++step) {
+#pragma unroll
+        for (int i = r; i < 4; i += 2) {
+          const uint32_t magnitudes = rQ[step][i] & 0x7fff7fffu;
+          largest = max(largest, max(magnitudes >> 16, magnitudes & 0xffffu));
+        }
+      }
+      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+      const PowerOfTwo power = power_to_f16(largest);
+      q_unit[r] = power.inverse;
+#pragma unroll
+      for (int step = 0; step < Keys::kSteps; ++step) {
+#pragma unroll
+        for (int i = r; i < 4; i += 2) rQ[step][i] = f16_of_bf16(rQ[step][i], power.value);
+      }
+    }
   }
 
   __device__ void end() {
     if constexpr (!q_in_registers(T)) release(c.pipeline(kQFull), q);
     const float unit = value_scale == 0.0f ? 1.0f : 1.0f / value_scale;
-    Merge(c, tile.work, warp).finish(rO, kScalesValues ? unit : descale_of_all, softmax);
+    Merge(c, tile.work, warp).finish(rO, unit, softmax);
   }
 
   // A of two k steps: their columns lie side by side in the thread's two rows.
@@ -165,38 +195,31 @@ class Consumer {
 #pragma unroll
         for (int j = 0; j < kCount; ++j) {
           const uint32_t words[4] = {rK[j].x, rK[j].y, rK[j].z, rK[j].w};
-          const Widened b = widen<T.element>(words[word + i]);
-          ptx::mma_m16n8k16<T.element>(rS + 4 * (first + j),
-                                       q_in_registers(T) ? rQ[step + i] : from_smem[i], b.lower,
-                                       b.upper);
+          const Widened b = widen<score_element(T)>(words[word + i]);
+          ptx::mma_m16n8k16<score_element(T)>(rS + 4 * (first + j),
+                                              q_in_registers(T) ? rQ[step + i] : from_smem[i],
+                                              b.lower, b.upper);
         }
       }
     }
   }
 
   __device__ void descale_scores(int stage) {
-    if (c.params.descales.k.data == nullptr) return;
-    descale(descales_of(c.descales_of_keys(stage)), 1.0f);
+    const bool has_descales = c.params.descales.k.data != nullptr;
+    const bool of_pages = c.params.descales.of_pages != 0;
+    const float* data = c.descales_of_keys(stage);
+    if (has_descales && of_pages) descale(descales_of(data), 1.0f);
+    if (!kScalesQ && (!has_descales || of_pages)) return;
+    const float of_all = has_descales && !of_pages ? *data : 1.0f;
+    const float factors[2] = {of_all * q_unit[0], of_all * q_unit[1]};
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) rS[i] *= factors[i / 2 % 2];
   }
   __device__ void descale_probabilities(int stage) {
     if (c.params.descales.v.data == nullptr) return;
-    const float* data = c.descales_of_keys(stage) + kTileN;
-    const Factors factors = descales_of(data);
-    if (!kScalesValues && keys_share_descale) {
-      descale_of_all = *data;  // of the block's first key, which is there
-      return;
-    }
-    if constexpr (kScalesValues) fit_values(factors);
+    const Factors factors = descales_of(c.descales_of_keys(stage) + kTileN);
+    fit_values(factors);
     descale(factors, value_scale);
-  }
-  // Whether all keys of the sequence have one descale. Then O takes it in place of probabilities,
-  // whose rounding to 16 bits would be the same for all of a row's that are alike, and so be out's.
-  __device__ bool find_shared_descale() const {
-    const DescaleParams& of = c.params.descales;
-    const PageParams& pages = c.params.pages;
-    const int last = tile.work.seqlen_k - 1;
-    return of.of_pages == 0 ? last >> of.shift == 0
-                            : last < pages.page_size && pages.prefix_len == 0;
   }
 
   // Of a thread's columns of the scores, which are keys 8 j + 2t and the one behind it.
@@ -225,16 +248,15 @@ class Consumer {
   __device__ void descale(const Factors& factors, float scale) {
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
-      const float factor = factors.of[i / 4][i % 2];
-      rS[i] *= kScalesValues ? factor * scale : factor;
+      rS[i] *= factors.of[i / 4][i % 2] * scale;
     }
   }
 
-  // Probabilities reach 2^8, and f16 ends at 2^16: O is of values over the first of their descales,
-  // or over a later one that is 64 times as large. Descales that are all the same so change no
-  // probability.
+  // O is of values over the first of their descales, and over another where a block's largest is
+  // too large for f16 beside it, or so small that f16 would lose bits, if O's floats do not end
+  // before that. Descales that are all the same so change no probability.
   __device__ void fit_values(const Factors& factors) {
-    constexpr float kMost = 64, kSmallestNormal = 0x1p-126f;
+    constexpr float kLeastRelative = 0x1p-8f, kMostRise = 0x1p60f, kLeastDescale = 0x1p-66f;
     float largest = 0;
 #pragma unroll
     for (int j = 0; j < kKeyTiles; ++j) {
@@ -244,9 +266,11 @@ class Consumer {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
     }
-    const bool fits = value_scale != 0.0f && largest * value_scale < kMost;
+    const float relative = largest * value_scale;
+    const bool fits = relative >= kLeastRelative && relative < kMostRelative;
     if (fits || !(largest > 0.0f && largest < kInfinity)) return;
-    const float scale = 1.0f / fmaxf(largest, kSmallestNormal);
+    largest_descale = fmaxf(largest_descale, largest);
+    const float scale = 1.0f / fmaxf(largest, fmaxf(kLeastDescale, largest_descale / kMostRise));
     const float change = value_scale == 0.0f ? 1.0f : scale / value_scale;
 #pragma unroll
     for (int i = 0; i < kOutputs; ++i) rO[i] *= change;
@@ -268,8 +292,8 @@ class Consumer {
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       const float* s = rS + 8 * step;
-      const uint32_t rP[4] = {pack<T.element>(s[0], s[1]), pack<T.element>(s[2], s[3]),
-                              pack<T.element>(s[4], s[5]), pack<T.element>(s[6], s[7])};
+      const uint32_t rP[4] = {pack<kProbability>(s[0], s[1]), pack<kProbability>(s[2], s[3]),
+                              pack<kProbability>(s[4], s[5]), pack<kProbability>(s[6], s[7])};
 #pragma unroll
       for (int slab = 0; slab < Values::kSlabs; ++slab) {
         uint32_t rV[4][Values::kWords];
@@ -311,9 +335,9 @@ class Consumer {
   // Two tiles of 8 columns: the lower and the upper pairs of the words.
   __device__ static void add_tiles(float* o, const uint32_t (&rP)[4], uint32_t keys,
                                    uint32_t keys8) {
-    const Widened b = widen<T.element>(keys), b8 = widen<T.element>(keys8);
-    ptx::mma_m16n8k16<T.element>(o, rP, b.lower, b8.lower);
-    ptx::mma_m16n8k16<T.element>(o + 4, rP, b.upper, b8.upper);
+    const Widened b = widen<kProbability>(keys), b8 = widen<kProbability>(keys8);
+    ptx::mma_m16n8k16<kProbability>(o, rP, b.lower, b8.lower);
+    ptx::mma_m16n8k16<kProbability>(o + 4, rP, b.upper, b8.upper);
   }
 
   const FwdContext<T>& c;
@@ -326,13 +350,13 @@ class Consumer {
   PipelineState<kRing> kv;
   QTile tile{};
   const unsigned char* q_tile = nullptr;  // this warp's rows
-  FragmentSoftmax<> softmax;
+  FragmentSoftmax<kShift> softmax;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
   uint32_t rQ[q_in_registers(T) ? Keys::kSteps : 1][4];
-  float value_scale = 1.0f;     // O is of values times it; 0: of none yet
-  float descale_of_all = 1.0f;  // of bf16: what O is to be multiplied by
-  bool keys_share_descale = false;
+  float q_unit[2] = {1.0f, 1.0f};  // what the thread's rows of Q are in
+  float value_scale = 1.0f;        // O is of values times it; 0: of none yet
+  float largest_descale = 0.0f;    // that value_scale was once fitted to
   float rS[kScores];
   float rO[kOutputs];
 };

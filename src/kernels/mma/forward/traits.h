@@ -56,6 +56,11 @@ constexpr int warp_keys(const FwdTraits& t) { return kTileN / t.key_warps; }
 constexpr int ring_stages(const FwdTraits& t) { return t.kv_stages / t.turns; }
 // More would leave too few registers.
 constexpr bool q_in_registers(const FwdTraits& t) { return t.head_dim <= 128; }
+// What Q and K are multiplied as. A pair of bytes becomes f16 by one instruction, bf16 by four; Q
+// that stays in registers becomes f16 once a tile. P and V are f16 always.
+constexpr Element score_element(const FwdTraits& t) {
+  return q_in_registers(t) ? Element::kF16 : t.element;
+}
 
 // Keys that have a descale in shared memory where those are of pages: boxes are of 8 rows or more.
 constexpr int descale_keys(const FwdTraits& t) { return t.pages == Pages::kBoxes ? 8 : 1; }
