@@ -120,16 +120,15 @@ bool can_rank(const AttentionProblem& p, const LaunchShape& shape, int group) {
          p.seqlen_q * packed_rows(group) <= shape.tile_m;
 }
 
-// Whether such tiles do, where only the device knows their lengths. Ranking costs 1 to 3 us, and
-// saves the counter's memset beyond two rounds. Of two rounds, and of kernels that have no counter,
-// it is worth that for so many keys of each CTA.
+// Whether such tiles do, where only the device knows their lengths. Ranking costs 1 to 3 us. Beyond
+// two rounds it saves the counter's memset; else it saves the more, the more keys a tile may have,
+// and bytes take half the time (docs/kernels/decode_measured.md, "Two rounds").
 bool goes_by_length(const AttentionProblem& p, const LaunchShape& shape, int group, int64_t tiles,
-                    int64_t ctas) {
-  constexpr int64_t kKeysOfTwoRounds = 1536, kKeys = 8192;
+                    int64_t ctas, int64_t tile_keys) {
+  constexpr int64_t kKeys = 512, kKeysOfBytes = 1024;
   if (!can_rank(p, shape, group) || !lengths_vary(p) || tiles <= ctas) return false;
-  const int64_t keys = p.batch * p.heads_kv * p.seqlen_k / ctas;
-  if (tiles <= 2 * ctas) return keys >= kKeysOfTwoRounds;
-  return shape.counter || keys >= kKeys;
+  if (tiles > 2 * ctas && shape.counter) return true;
+  return tile_keys >= (p.is_quantised() ? kKeysOfBytes : kKeys);
 }
 
 // Tiles that differ in length are handed out on demand, when there are more than two rounds of them
@@ -149,7 +148,7 @@ TileSource choose_source(const AttentionProblem& p, const LaunchShape& shape, in
   if (forced && (launch_control || *forced != TileSource::kLaunchControl)) return *forced;
   if (!tiles_differ(p) || tiles <= clusters) return TileSource::kStride;
   if (launch_control) return TileSource::kLaunchControl;
-  if (goes_by_length(p, shape, group, tiles, clusters)) return TileSource::kByLength;
+  if (goes_by_length(p, shape, group, tiles, clusters, p.seqlen_k)) return TileSource::kByLength;
   if (can_rank(p, shape, group)) return TileSource::kStride;  // few keys, or as many each
   const bool two_rounds = tiles <= 2 * clusters;
   if (two_rounds && !lengths_vary(p)) return TileSource::kThereAndBack;
@@ -284,7 +283,7 @@ TileSchedule choose_part_schedule(const AttentionProblem& p, const DeviceSpec& d
   }
   const int64_t tiles = num_tiles(p, shape.tile_m, s.group) * parts.most;
   s.grid = static_cast<int>(std::clamp<int64_t>(tiles, 1, device.num_sms));
-  if (!parts.are_even() && goes_by_length(p, shape, s.group, tiles, device.num_sms)) {
+  if (!parts.are_even() && goes_by_length(p, shape, s.group, tiles, device.num_sms, parts.keys)) {
     s.source = TileSource::kByLength;
   }
   return s;

@@ -428,8 +428,14 @@ TEST(Sm90Plan, FewRowsNeedNoCounter) {
   for (const int64_t batch : {24, 25, 33, 34, 128}) {
     const Sm90ForwardSpec spec = spec_of(decode(batch));
     EXPECT_TRUE(sm90::reads_keys_once(spec.traits) && !spec.parts.are_cut()) << batch;
-    EXPECT_EQ(spec.schedule.source, batch <= 24 ? TileSource::kStride : TileSource::kByLength)
-        << batch << " sequences";
+    EXPECT_EQ(spec.schedule.source, TileSource::kByLength) << batch << " sequences";
+  }
+  for (const int64_t keys : {511, 512}) {
+    ProblemDesc few = decode(24);
+    few.seqlen_k = keys;
+    EXPECT_EQ(spec_of(few).schedule.source,
+              keys < 512 ? TileSource::kStride : TileSource::kByLength)
+        << keys << " keys";
   }
   ProblemDesc d = decode(34);
   d.has_seqused_k = false;
@@ -462,9 +468,8 @@ TEST(Sm90Plan, PartsOfManyRoundsOrKeysGoByLength) {
     return step.choice == "132 CTAs, parts there and back, longest first";
   }));
   const auto as_it_is = [](ProblemDesc*) {};
-  EXPECT_EQ(source_of(16, 512, as_it_is), TileSource::kStride) << "256 parts, 992 keys a CTA";
-  EXPECT_EQ(source_of(16, 1024, [](ProblemDesc* d) { d->seqlen_k = 2048; }), TileSource::kByLength)
-      << "256 parts, 1985 keys a CTA";
+  EXPECT_EQ(source_of(16, 512, as_it_is), TileSource::kByLength) << "256 parts of 512 keys";
+  EXPECT_EQ(source_of(8, 256, as_it_is), TileSource::kStride) << "256 parts of 256 keys";
   EXPECT_EQ(source_of(17, 512, as_it_is), TileSource::kByLength);
   EXPECT_EQ(source_of(17, 512, [](ProblemDesc* d) { d->has_seqused_k = false; }),
             TileSource::kStride)
