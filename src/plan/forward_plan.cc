@@ -98,7 +98,9 @@ ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& whol
   if (device.kind == DeviceKind::kCpu) {
     return plan_with(problem, device, plan_cpu(problem, device, options.num_threads));
   }
-  if (problem.is_quantised()) return plan_with(problem, device, plan_e4m3(problem, device));
+  if (problem.is_quantised() && !takes_bytes(problem, device)) {
+    return plan_with(problem, device, plan_e4m3(problem, device));
+  }
   if (is_sm100(device.architecture)) {
     return plan_with(problem, device, plan_sm100(problem, device, options.tile_source));
   }

@@ -49,23 +49,23 @@ const char* suffix_of(Pages pages) {
 
 std::string display_name(const sm90::FwdTraits& t) {
   const bool even = t.q_slots % sm90::consumer_warpgroups(t) == 0;  // as most variants have them
-  return fmt::format("fwd_sm90_{}_d{}_m{}n{}{}{}{}{}{}{}", name_of(t.element),
-                     head_dims(t.head_dim, t.head_dim_v), t.tile_m, t.tile_n,
-                     even ? "" : fmt::format("q{}", t.q_slots), t.cluster > 1 ? "_pair" : "",
-                     t.parts ? "_parts" : "", t.softcap ? "_softcap" : "", suffix_of(t.pages),
-                     t.out_f32 ? "_out_f32" : "");
+  return fmt::format("fwd_sm90_{}{}_d{}_m{}n{}{}{}{}{}{}{}", name_of(t.element),
+                     t.bytes ? "_e4m3" : "", head_dims(t.head_dim, t.head_dim_v), t.tile_m,
+                     t.tile_n, even ? "" : fmt::format("q{}", t.q_slots),
+                     t.cluster > 1 ? "_pair" : "", t.parts ? "_parts" : "",
+                     t.softcap ? "_softcap" : "", suffix_of(t.pages), t.out_f32 ? "_out_f32" : "");
 }
 
 // Every member, here and below: the compiler counts them.
 std::string name_expression(const sm90::FwdTraits& t) {
   const auto [element, head_dim, head_dim_v, tile_m, tile_n, q_slots, kv_stages, softcap, pages,
-              parts, cluster, out_f32] = t;
+              parts, cluster, out_f32, bytes] = t;
   return fmt::format(
       "fa4::fwd_sm90<fa4::sm90::FwdTraits{{.element={}, .head_dim={}, .head_dim_v={}, .tile_m={}, "
       ".tile_n={}, .q_slots={}, .kv_stages={}, .softcap={}, .pages={}, .parts={}, .cluster={}, "
-      ".out_f32={}}}>",
+      ".out_f32={}, .bytes={}}}>",
       enumerator(element), head_dim, head_dim_v, tile_m, tile_n, q_slots, kv_stages, softcap,
-      enumerator(pages), parts, cluster, out_f32);
+      enumerator(pages), parts, cluster, out_f32, bytes);
 }
 
 std::string display_name(const sm100::FwdTraits& t) {
@@ -127,8 +127,8 @@ LaunchShape Sm90ForwardSpec::shape() const {
           .k_rows = traits.tile_n / traits.cluster,
           .v_rows = traits.tile_n / traits.cluster,
           .q_columns = slab_columns(traits.head_dim),
-          .k_columns = slab_columns(traits.head_dim),
-          .v_columns = slab_columns(traits.head_dim_v),
+          .k_columns = slab_columns(traits.bytes ? traits.head_dim / 2 : traits.head_dim),
+          .v_columns = slab_columns(traits.bytes ? traits.head_dim_v / 2 : traits.head_dim_v),
           .out_columns = traits.out_f32 ? 0 : slab_columns(traits.head_dim_v),
           .columns_v = traits.head_dim_v,
           .threads = sm90::num_threads(traits),
@@ -246,6 +246,13 @@ void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
     floats.out_f32 = true;
     add_once(prebuilt(Sm90ForwardSpec{shared, {}, {}}), kernels);
     add(floats);
+  }
+  for (const Sm90BytesRow& row : sm90_bytes_rows()) {
+    sm90::FwdTraits traits = traits_of(row, element, false);
+    for (const Pages pages : {Pages::kNone, Pages::kBoxes}) {
+      traits.pages = pages;
+      add_once(prebuilt(Sm90ForwardSpec{traits, {}, {}}), kernels);
+    }
   }
   for (const Sm90PartRow& row : sm90_part_rows()) {
     add_once({combine_source(element, row.head_dim_v), 0}, kernels);

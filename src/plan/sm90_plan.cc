@@ -17,11 +17,17 @@ constexpr int64_t kMaxGroups = int64_t{1} << 31;  // a coordinate of TMA has 31 
 const Sm90TuningRow& row_of(const AttentionProblem& p) {
   return *find_sm90_tuning(p.head_dim, p.head_dim_v, !p.mask.is_full(), p.seqlen_k);
 }
+const Sm90BytesRow* bytes_row_of(const AttentionProblem& p) {
+  return find_sm90_bytes_row(p.head_dim, p.head_dim_v);
+}
 const Sm90PartRow& part_row_of(const AttentionProblem& p) {
   return *find_sm90_part_row(p.head_dim, p.head_dim_v);
 }
 
 sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p) {
+  if (p.is_quantised()) {
+    return traits_of(*bytes_row_of(p), element_of(p), p.transforms_scores());
+  }
   return has_shape_of_parts(p) ? whole_traits_of(part_row_of(p), element_of(p))
                                : traits_of(row_of(p), element_of(p), p.transforms_scores());
 }
@@ -70,7 +76,18 @@ const char* reason_of_q(const sm90::FwdTraits& t) {
 
 }  // namespace
 
+bool takes_bytes(const AttentionProblem& p, const DeviceSpec& device) {
+  if (!p.is_quantised() || device.architecture != "sm_90a" || bytes_row_of(p) == nullptr) {
+    return false;
+  }
+  const bool are_few = p.seqlen_q * packed_rows(packable_group(p)) <= sm90::kWarpgroupRows;
+  const Pages pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
+  return !are_few && p.descale_block == 0 && pages != Pages::kRows &&
+         !choose_key_parts(p, device).are_cut();
+}
+
 bool has_shape_of_parts(const AttentionProblem& p) {
+  if (p.is_quantised()) return false;
   const bool are_few = p.seqlen_q * packed_rows(packable_group(p)) <= sm90::kWarpgroupRows;
   return are_few && part_row_of(p).whole_tiles && !p.transforms_scores();
 }
@@ -83,7 +100,8 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                     ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
                     : traits_of_whole_tiles(p);
   spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
-  if (spec.traits.pages == Pages::kBoxes && lie_in_groups(p, spec.traits)) {
+  const bool groups = !p.is_quantised() && lie_in_groups(p, spec.traits);
+  if (spec.traits.pages == Pages::kBoxes && groups) {
     spec.traits.pages = Pages::kGroups;
   }
   spec.traits.out_f32 = !spec.parts.are_cut() && p.out_dtype == DType::kF32;
@@ -95,7 +113,7 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                                        : choose_schedule(p, device, spec.shape(), forced);
   // Pairs take tiles by stride alone, and with softcap or out in f32 they are not prebuilt.
   const bool may_pair = !forced && !spec.parts.are_cut() && !has_shape_of_parts(p) &&
-                        !p.transforms_scores() && !spec.traits.out_f32;
+                        !p.transforms_scores() && !spec.traits.out_f32 && !p.is_quantised();
   if (may_pair && shares_keys(p, row_of(p), spec.schedule.group)) {
     spec.traits.cluster = row_of(p).cluster;
     spec.schedule = choose_schedule(p, device, spec.shape(), {});
@@ -116,14 +134,19 @@ void explain_sm90(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
   steps->push_back(
       {"tile",
        fmt::format("{} rows x {} keys, {} stages of K and V", t.tile_m, t.tile_n, t.kv_stages),
-       is_cut || has_shape_of_parts(p) ? part_row_of(p).reason : row_of(p).reason});
+       is_cut || has_shape_of_parts(p) ? part_row_of(p).reason
+       : t.bytes                       ? bytes_row_of(p)->reason
+                                       : row_of(p).reason});
   steps->push_back(
       {"warpgroups",
        fmt::format("1 producer ({} registers), {} consumers ({} registers)", registers.producer,
                    sm90::consumer_warpgroups(t), registers.consumer),
        is_cut ? "memory is waited for, not the tensor cores"
               : "consumers take turns at the tensor cores"});
-  if (!is_cut) {
+  if (t.bytes) {
+    steps->push_back({"keys", "bytes, 16 bits in shared memory",
+                      "three warps of the producer convert each block once for all rows"});
+  } else if (!is_cut) {
     steps->push_back({"keys", kClusters[t.cluster - 1][0], kClusters[t.cluster - 1][1]});
   }
   if (t.out_f32) {

@@ -12,6 +12,12 @@ namespace fa4::internal {
 Sm90ForwardSpec plan_sm90(const AttentionProblem& problem, const DeviceSpec& device,
                           std::optional<TileSource> forced);
 
+// Whether this kernel is the one for the problem's keys of bytes, whose loaders make 16 bits of
+// them once for many rows: contiguous or in pages of multiples of 8 keys, of at most 128 columns,
+// with one descale for all of a sequence's head, and an out of q's type. The kernel of few rows
+// (e4m3_plan.h) takes all that is left.
+bool takes_bytes(const AttentionProblem& problem, const DeviceSpec& device);
+
 // Whether whole tiles of few rows take the shape of parts: as many bytes under way, and no rows
 // that nobody asks for.
 bool has_shape_of_parts(const AttentionProblem& problem);

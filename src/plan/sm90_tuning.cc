@@ -105,6 +105,15 @@ constexpr std::array kPartRows = {
         .head_dim = 256, .head_dim_v = 256, .tile_n = 64, .q_slots = 1, .kv_stages = 3,
         .reason = "192 KB of keys and values under way"},
 };
+
+constexpr std::array kBytesRows = {
+    Sm90BytesRow{
+        .head_dim = 64, .head_dim_v = 64, .tile_n = 128, .q_slots = 6, .kv_stages = 3,
+        .reason = "three slots of Q a warpgroup, as of 16 bits"},
+    Sm90BytesRow{
+        .head_dim = 128, .head_dim_v = 128, .tile_n = 128, .q_slots = 4, .kv_stages = 2,
+        .reason = "a third slot of Q a warpgroup has no room beside the bytes"},
+};
 // clang-format on
 
 template <class Row>
@@ -133,6 +142,27 @@ sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softca
           .tile_n = row.tile_n,
           .q_slots = row.q_slots,
           .softcap = softcap};
+}
+
+std::span<const Sm90BytesRow> sm90_bytes_rows() { return kBytesRows; }
+
+const Sm90BytesRow* find_sm90_bytes_row(int64_t head_dim, int64_t head_dim_v) {
+  for (const Sm90BytesRow& row : kBytesRows) {
+    if (holds(row, head_dim, head_dim_v)) return &row;
+  }
+  return nullptr;
+}
+
+sm90::FwdTraits traits_of(const Sm90BytesRow& row, Element element, bool softcap) {
+  return {.element = element,
+          .head_dim = row.head_dim,
+          .head_dim_v = row.head_dim_v,
+          .tile_m = 2 * sm90::kWarpgroupRows,
+          .tile_n = row.tile_n,
+          .q_slots = row.q_slots,
+          .kv_stages = row.kv_stages,
+          .softcap = softcap,
+          .bytes = true};
 }
 
 std::span<const Sm90PartRow> sm90_part_rows() { return kPartRows; }

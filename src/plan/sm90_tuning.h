@@ -29,6 +29,19 @@ const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool
 
 sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap);
 
+// The shapes of the kernels that take keys and values of bytes.
+struct Sm90BytesRow {
+  int head_dim;
+  int head_dim_v;
+  int tile_n;
+  int q_slots;
+  int kv_stages;
+  const char* reason;
+};
+std::span<const Sm90BytesRow> sm90_bytes_rows();
+const Sm90BytesRow* find_sm90_bytes_row(int64_t head_dim, int64_t head_dim_v);
+sm90::FwdTraits traits_of(const Sm90BytesRow& row, Element element, bool softcap);
+
 // The shapes of the kernels that take parts of the keys of 64 rows: deep rings, since they wait for
 // memory.
 struct Sm90PartRow {

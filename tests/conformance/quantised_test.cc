@@ -200,11 +200,40 @@ const Variant kVariants[] = {
 TEST_F(Quantised, UnderEveryOption) {
   for (const Variant& variant : kVariants) {
     for (const int64_t queries : kQueries) {
-      SCOPED_TRACE(testing::Message() << variant.name << ", " << queries << " queries");
-      Case c = base_case(queries, 64, 64);
-      variant.change(c);
-      if (variant.descales) quantise(c.desc, kDescaleBlock, *variant.descales);
-      expect_right(c);
+      for (const int64_t block : {int64_t{0}, kDescaleBlock}) {
+        if (queries == kQueries[0] && block == 0) continue;  // one kernel takes both
+        SCOPED_TRACE(testing::Message()
+                     << variant.name << ", " << queries << " queries, " << block);
+        Case c = base_case(queries, 64, 64);
+        variant.change(c);
+        if (variant.descales) quantise(c.desc, block, *variant.descales);
+        expect_right(c);
+      }
+    }
+  }
+}
+
+// Of keys: negative, 0 (all keys alike), and so small that their products with the scale are none.
+TEST_F(Quantised, DescalesOfAnySign) {
+  for (const float softcap : {0.0f, 5.0f}) {
+    for (const int64_t queries : kQueries) {
+      SCOPED_TRACE(testing::Message() << "softcap " << softcap << ", " << queries << " queries");
+      Case c = base_case(queries, 128, 64);
+      c.desc.softcap = softcap;
+      quantise(c.desc, 0, Descales::kContiguous);
+      const CaseTensors tensors(c);
+      const AttentionProblem& p = tensors.problem();
+      ForwardArgs args = tensors.args();
+      const std::vector<float> of_keys = {-0.7f, 0.0f, 1.0f, -0.0f, -1e-36f, 0.02f};
+      const std::vector<float> of_values = {-1.0f, 0.5f, 1.0f, 0.0f, 1.0f, -3.0f};
+      ASSERT_EQ(of_keys.size(), static_cast<size_t>(p.batch * p.heads_kv));
+      args.k_descale = of_keys.data();
+      args.v_descale = of_values.data();
+      const Reference reference = reference_forward(p, args, 2);
+      for (const Backend& backend : backends_that_take(p)) {
+        SCOPED_TRACE(backend.name);
+        expect_accurate(p, args, reference, run_on(backend, p, args));
+      }
     }
   }
 }

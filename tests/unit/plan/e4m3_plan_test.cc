@@ -45,7 +45,10 @@ TEST(E4m3Plan, BothGpusTakeEveryHeadDimension) {
   for (const DeviceSpec& device : emulated_specs()) {
     for (int64_t d = 16; d <= 256; d += 16) {
       for (const int64_t seqlen_q : {1, 2, 300}) {
-        const E4m3ForwardSpec spec = spec_of(decode(d, seqlen_q), device);
+        ProblemDesc desc = decode(d, seqlen_q);
+        desc.has_descales = true;
+        desc.descale_block = 128;  // Hopper has another kernel for prompts with a head's
+        const E4m3ForwardSpec spec = spec_of(desc, device);
         EXPECT_GE(spec.traits.head_dim, d);
         EXPECT_GE(spec.traits.head_dim_v, d);
         EXPECT_EQ(mma::tile_m(spec.traits), seqlen_q <= 2 ? 16 : d > 192 ? 32 : 64);
@@ -67,9 +70,12 @@ TEST(E4m3Plan, KeysAreCutWhereRowsAreFew) {
   const ForwardPlan plan = plan_forward(AttentionProblem::make(decode(128)), h200_spec());
   EXPECT_TRUE(spec_of(decode(128)).parts.are_cut());
   EXPECT_EQ(plan.steps.size(), 2u);
-  EXPECT_FALSE(spec_of(decode(128, 300)).parts.are_cut());
-  EXPECT_EQ(spec_of(decode(128, 300)).schedule.source, TileSource::kStride);
-  ProblemDesc d = decode(128);
+  ProblemDesc d = decode(128, 300);
+  d.has_descales = true;
+  d.descale_block = 128;
+  EXPECT_FALSE(spec_of(d).parts.are_cut());
+  EXPECT_EQ(spec_of(d).schedule.source, TileSource::kStride);
+  d = decode(128);
   d.seqlen_k = 1024;
   EXPECT_FALSE(spec_of(d).parts.are_cut()) << "64 CTAs read nearly as fast as all";
 }

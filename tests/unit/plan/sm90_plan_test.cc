@@ -128,8 +128,10 @@ TEST(Sm90Traits, EveryBarrierHasArriversAndWaiters) {
     const auto table = sm90::barriers(traits_of(row, Element::kBF16, false));
     for (const BarrierRow& barrier : table.rows) {
       EXPECT_GT(barrier.arrivals, 0) << barrier.name;
-      const bool is_of_parts = &barrier == &table.rows[sm90::kInboxFull];
-      EXPECT_EQ(barrier.stages, is_of_parts ? 0 : std::max(1, barrier.stages)) << barrier.name;
+      const auto kind = &barrier - table.rows;
+      const bool is_of_others =
+          kind == sm90::kInboxFull || kind == sm90::kRawFull || kind == sm90::kRawEmpty;
+      EXPECT_EQ(barrier.stages, is_of_others ? 0 : std::max(1, barrier.stages)) << barrier.name;
       EXPECT_STRNE(barrier.arrives, "");
       EXPECT_STRNE(barrier.waits, "");
     }
@@ -146,6 +148,53 @@ TEST(Sm90Traits, RegistersOfAllWarpgroupsFitTheFile) {
   }
 }
 
+TEST(Sm90Tuning, EveryRowOfBytesCanBeBuilt) {
+  for (const Sm90BytesRow& row : sm90_bytes_rows()) {
+    for (const Pages pages : {Pages::kNone, Pages::kBoxes}) {
+      sm90::FwdTraits t = traits_of(row, Element::kBF16, true);
+      t.pages = pages;
+      EXPECT_EQ(sm90::why_not(t), nullptr) << sm90::why_not(t);
+    }
+  }
+  sm90::FwdTraits t = traits_of(*find_sm90_bytes_row(64, 64), Element::kBF16, false);
+  t.pages = Pages::kRows;
+  EXPECT_NE(sm90::why_not(t), nullptr);
+  t = traits_of(*find_sm90_bytes_row(128, 128), Element::kBF16, false);
+  t.q_slots = 6;
+  EXPECT_STREQ(sm90::why_not(t), "there are two places for bytes or more");
+}
+
+// Prompts over bytes; what that kernel does not take, the one of few rows does.
+TEST(Sm90Plan, ManyRowsOverBytesAreMadeOnce) {
+  const auto is_taken = [](auto change) {
+    ProblemDesc d = dense(128, 1024, true);
+    d.kv_dtype = DType::kE4M3;
+    change(d);
+    const AttentionProblem p = AttentionProblem::make(d);
+    const ForwardPlan plan = plan_forward(p, h200_spec());
+    const auto* spec = std::get_if<Sm90ForwardSpec>(&plan.main);
+    EXPECT_EQ(takes_bytes(p, h200_spec()), spec != nullptr);
+    return spec != nullptr && spec->traits.bytes;
+  };
+  const auto put_in_pages = [](ProblemDesc& d, int64_t page_size) {
+    d.layout_kv = Layout::kPaged;
+    d.page_size = page_size;
+    d.pages_per_seq = (d.seqlen_k + page_size - 1) / page_size;
+    d.num_pages = d.batch * d.pages_per_seq;
+  };
+  EXPECT_TRUE(is_taken([](ProblemDesc&) {}));
+  EXPECT_TRUE(is_taken([](ProblemDesc& d) { d.has_descales = true; }));
+  EXPECT_TRUE(is_taken([](ProblemDesc& d) { d.head_dim = 80, d.head_dim_v = 48; }));
+  EXPECT_TRUE(is_taken([](ProblemDesc& d) { d.softcap = 5; }));
+  EXPECT_TRUE(is_taken([&](ProblemDesc& d) { put_in_pages(d, 16); }));
+  EXPECT_FALSE(is_taken([&](ProblemDesc& d) { put_in_pages(d, 1); }));
+  EXPECT_FALSE(is_taken([](ProblemDesc& d) { d.seqlen_q = 64; }));
+  EXPECT_FALSE(is_taken([](ProblemDesc& d) { d.head_dim = d.head_dim_v = 192; }));
+  EXPECT_FALSE(is_taken([](ProblemDesc& d) { d.has_descales = true, d.descale_block = 128; }));
+  EXPECT_FALSE(is_taken([](ProblemDesc& d) { d.split_keys = 256; }));
+  EXPECT_FALSE(is_taken([](ProblemDesc& d) { d.out_dtype = DType::kF32; })) << "goes by parts";
+}
+
 TEST(KernelSpec, PrintsAsItsOwnName) {
   const KernelSource source = spec_of(dense(128, 4096, true)).source();
   EXPECT_EQ(source.display_name, "fwd_sm90_bf16_d128_m128n128");
@@ -153,7 +202,7 @@ TEST(KernelSpec, PrintsAsItsOwnName) {
             "fa4::fwd_sm90<fa4::sm90::FwdTraits{.element=fa4::Element::kBF16, .head_dim=128, "
             ".head_dim_v=128, .tile_m=128, .tile_n=128, .q_slots=6, .kv_stages=2, "
             ".softcap=false, .pages=fa4::Pages::kNone, .parts=false, "
-            ".cluster=1, .out_f32=false}>");
+            ".cluster=1, .out_f32=false, .bytes=false}>");
 }
 
 TEST(Sm90Plan, TilesThatSeeTheSameKeysShareTheirLoads) {

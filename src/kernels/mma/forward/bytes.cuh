@@ -7,28 +7,9 @@
 #pragma once
 
 #include "kernels/mma/forward/traits.h"
-#include "kernels/ptx/math.cuh"
-#include "kernels/tile/unpack.cuh"
+#include "kernels/tile/widen.cuh"
 
 namespace fa4::mma {
-
-// Two pairs of 16 bits, the first byte's in the lower half of the first.
-struct Widened {
-  uint32_t lower, upper;
-};
-template <Element kElement>
-__device__ inline Widened widen(uint32_t bytes) {
-  Widened w;
-  ptx::cvt_rn_f16x2_e4m3x2(bytes, &w.lower, &w.upper);
-  if constexpr (kElement == Element::kBF16) {
-    const auto from_f16 = [](uint32_t pair) {
-      return ptx::cvt_rn_bf16x2(unpack_upper<Element::kF16>(pair),
-                                unpack_lower<Element::kF16>(pair));
-    };
-    w = {from_f16(w.lower), from_f16(w.upper)};
-  }
-  return w;
-}
 
 // A row of bf16 as f16: times the power of two that takes its largest magnitude to 2^15. Then only
 // what is below 2^-29 of that loses bits, and a row with inf or NaN keeps them.

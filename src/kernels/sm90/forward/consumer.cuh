@@ -36,6 +36,7 @@ class Consumer {
         const bool first = n == tile.blocks.n_block_max - 1;
         release_k();
         if (T.parts && n == tile.blocks.n_block_min) release(c.pipeline(kQFull), q_out);
+        if constexpr (T.bytes) descale_scores();
         if constexpr (T.softcap) transform();
         if (first | masked | looks_at_all_maxima(T)) {
           if (masked) mask();
@@ -65,6 +66,7 @@ class Consumer {
   using Softmax = FragmentSoftmax<probability_shift(T), largest_sum_log2(T)>;
 
   static constexpr bool kOutTakesQ = !T.parts;  // its slot
+  static constexpr float kSmallestScale = 1e-30f;
   static constexpr uint32_t kSlotsOfTile = consumer_warpgroups(T);
   // Where the slot of a tile's out is given back: in the first block of the next tile, or behind
   // that tile, if the Q after it has a slot meanwhile.
@@ -83,6 +85,36 @@ class Consumer {
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
 
   __device__ int row(int r) const { return fragment_row(warpgroup, lane, r); }
+
+  // Of bytes: those of the tile's keys and values, which all of a sequence's head share. K's goes
+  // into the scale of the scores, which is positive; else, and with softcap, they take it.
+  struct Descales {
+    float k = 1.0f, v = 1.0f;
+    float scale_log2 = 0.0f;
+    bool multiplies = false;
+  };
+  __device__ float descale(const DescaleRows& of, int head) const {
+    if (of.data == nullptr) return 1.0f;
+    return of.data[tile.work.batch * of.stride_batch + head * of.stride_head];
+  }
+  __device__ void find_descales() {
+    if (!tile.is_valid()) return;
+    const int head = tile.work.head / c.params.heads.tile_heads_per_kv;
+    descales.k = descale(c.params.descales.k, head);
+    descales.v = descale(c.params.descales.v, head);
+    const float scale = c.params.scores.scale_log2;
+    descales.multiplies = T.softcap || !(descales.k * scale >= kSmallestScale);
+    descales.scale_log2 = descales.multiplies ? scale : descales.k * scale;
+  }
+  __device__ void descale_scores() {
+    if (!descales.multiplies) return;
+#pragma unroll
+    for (int i = 0; i < Products<T>::kScores; ++i) rS[i] *= descales.k;
+  }
+  // Of scores, to powers of two.
+  __device__ float scale_log2() const {
+    return T.bytes ? descales.scale_log2 : c.params.scores.scale_log2;
+  }
 
   // Scores of a kernel with softcap.
   __device__ void transform() {
@@ -141,6 +173,7 @@ class Consumer {
     look_ahead();
     softmax.reset();
     clear_o();
+    if constexpr (T.bytes) find_descales();
     if constexpr (kKeepBounds) find_bounds();
     if constexpr (kMayHalve) {
       const int first = 16 * __shfl_sync(0xffffffffu, lane / 32, 0);
@@ -296,15 +329,15 @@ class Consumer {
   __device__ void probabilities() {
     ptx::fence_registers(rS);
     const auto keep = [&](int i, int r, float x, float y) {
-      rP[i / 2][i % 2 * 2 + r] = pack<T.element>(x, y);
+      rP[i / 2][i % 2 * 2 + r] = pack<probability_element(T)>(x, y);
     };
-    const float scale = c.params.scores.scale_log2;
+    const float scale = scale_log2();
     if (kMayHalve && !has_second_row) return softmax.template exponentiate<1>(rS, scale, keep);
     softmax.template exponentiate<2>(rS, scale, keep);
   }
 
   __device__ bool update_max(const bool (&due)[2], float far = 0.0f) {
-    const float scale = c.params.scores.scale_log2;
+    const float scale = scale_log2();
     if (kMayHalve && !has_second_row) return softmax.template update_max<1>(rS, scale, due, far);
     return softmax.template update_max<2>(rS, scale, due, far);
   }
@@ -369,7 +402,7 @@ class Consumer {
   __device__ void store_part() {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     const int own = lane & 1;
-    const typename Softmax::Total total = softmax.total(own, c.params.scores.scale_log2);
+    const typename Softmax::Total total = softmax.total(own, scale_log2());
     if constexpr (can_exchange_parts(T)) {
       if (c.exchanges_parts()) return send_part(total);
     }
@@ -397,7 +430,7 @@ class Consumer {
     const Epilogue<T> epilogue{c, tile.work, warpgroup, lane};
     // A quad has two rows: even lanes end the one, odd lanes the other, so that this stands once.
     const int own = lane & 1;
-    const typename Softmax::Total total = softmax.total(own, c.params.scores.scale_log2);
+    const typename Softmax::Total total = softmax.total(own, scale_log2());
     const FinishedRow end =
         finish_row(total.sum, total.max_log2, sees_keys(epilogue, own), epilogue.sink(row(own)));
     // Before out: its store is under way while out is staged. After it, tiles of 256 to 1024 keys
@@ -408,7 +441,7 @@ class Consumer {
       const float factor = __shfl_sync(0xffffffffu, end.factor, r, 2);
 #pragma unroll
       for (int i = 0; i < Products<T>::kOutputs; ++i) {
-        if (i / 2 % 2 == r) rO[i] = factor == 0.0f ? 0.0f : rO[i] * factor;
+        if (i / 2 % 2 == r) rO[i] = factor == 0.0f ? 0.0f : rO[i] * (factor * descales.v);
       }
     }
     epilogue.store_out(rO, out_slot);
@@ -445,6 +478,7 @@ class Consumer {
   bool masked = false;         // block n
   bool has_second_row = true;  // the threads of this warp; else their second one is no row's
   Softmax softmax;
+  Descales descales;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
   typename Products<T>::Scores rS;

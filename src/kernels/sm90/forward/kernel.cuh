@@ -18,6 +18,10 @@
 //     TMA V block ── v_full[stage] ───────────▶  O += P V     (wgmma RS)  ── v_empty ─────▶
 //        └ v_raw ─▶ clears rows past the sequence's end, then v_full
 //
+// Of bytes:
+//     TMA K, V ──── raw_full[place] ──▶ loaders: 16 bits of them ──── k_full, v_full[stage] ──▶
+//        ◀───────── raw_empty ─────────────┘
+//
 // CTAs of a cluster that visit the same keys, a tile each, load a share of each block for all of
 // them: k_full and v_full count the bytes of all shares, k_empty and v_empty the consumer warps of
 // all CTAs.
@@ -30,6 +34,7 @@
 
 #include "kernels/forward/prefetch_maps.cuh"
 #include "kernels/sm90/forward/consumer.cuh"
+#include "kernels/sm90/forward/load_bytes.cuh"
 #include "kernels/sm90/forward/load_kv.cuh"
 #include "kernels/sm90/forward/load_pages.cuh"
 #include "kernels/sm90/forward/scheduler.cuh"
@@ -63,6 +68,8 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
     const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     if (warp == 0) {
       sm90::Scheduler<T>(context).run();
+    } else if constexpr (T.bytes) {
+      sm90::ByteLoader<T>(context, warp - 1).run();
     } else if constexpr (T.pages != Pages::kNone) {
       sm90::PageLoader<T>(context, warp - 1).run();
     } else if (warp == 1) {

@@ -27,6 +27,9 @@ class TileReader {
     return tile;
   }
 
+  // Whether fetch() would not wait.
+  __device__ bool is_there() const { return c.pipeline(kTileFull).is_full(slot); }
+
   // Called for each block `n` of the tile fetched last, from its last one to its first: asks for
   // the tile after it in time.
   __device__ void visit(int n) const {

@@ -38,12 +38,15 @@ struct FwdTraits {
   int cluster = 1;
   // Out is stored in f32, which threads do: TMA takes it from the place of Q, which holds 16 bits.
   bool out_f32 = false;
+  // K and V are bytes (e4m3), of which loader warps make 16 bits for the products.
+  bool bytes = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
 };
 
 inline constexpr int kWarpgroupRows = 64;  // of a tile: those of one wgmma
-inline constexpr int kPageWarps = 3;       // that load K and V out of pages
+inline constexpr int kPageWarps = 3;       // that load K and V out of pages, or of bytes
+inline constexpr int kMostRawPlaces = 4;   // of blocks of bytes
 inline constexpr int kTileSlots = 2;       // work tiles between the scheduler and its readers
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
@@ -70,8 +73,8 @@ struct RegisterSplit {
 constexpr RegisterSplit register_split(const FwdTraits& t) {
   if (consumer_warpgroups(t) == 1) return {256, 256};
   if (consumer_warpgroups(t) == 3) return {32, 160};
-  // Who copies rows holds the addresses of several.
-  return t.pages == Pages::kRows ? RegisterSplit{56, 224} : RegisterSplit{40, 232};
+  // Who copies rows holds the addresses of several, who converts bytes several pieces.
+  return t.pages == Pages::kRows || t.bytes ? RegisterSplit{56, 224} : RegisterSplit{40, 232};
 }
 
 // Byte offsets in dynamic shared memory, whose base is 1024-byte aligned.
@@ -79,6 +82,7 @@ struct SmemLayout {
   int q;         // [slot][slab][64 rows]; out takes the place of its rows of Q
   int k;         // [stage][slab][tile_n rows]; Pages::kGroups: [stage][tile_n / 8][slab][8 rows]
   int v;         // likewise
+  int raw;       // [raw_places][slab][tile_n rows] of K's or V's bytes
   int tiles;     // QTile[kTileSlots]
   int barriers;  // uint64_t[barriers().count()]
   int ranks;     // LengthRanks, of few rows
@@ -90,6 +94,18 @@ constexpr int q_slot_bytes(const FwdTraits& t) {
 }
 constexpr int k_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim * kElementBytes; }
 constexpr int v_stage_bytes(const FwdTraits& t) { return t.tile_n * t.head_dim_v * kElementBytes; }
+// Of a block of bytes, which lie as 16-bit elements of half as many columns do.
+constexpr int raw_bytes(const FwdTraits& t) {
+  return t.tile_n * (t.head_dim > t.head_dim_v ? t.head_dim : t.head_dim_v);
+}
+// As many as have room beside Q and the stages, with 2048 bytes for all that lies behind.
+constexpr int raw_places(const FwdTraits& t) {
+  if (!t.bytes) return 0;
+  const int stages = t.kv_stages * (k_stage_bytes(t) + v_stage_bytes(t));
+  const int room = kMaxSmemBytes - 2048 - t.q_slots * q_slot_bytes(t) - stages;
+  const int places = room / raw_bytes(t);
+  return places < kMostRawPlaces ? places : kMostRawPlaces;
+}
 // Of a stage of so many columns.
 constexpr TileLayout kv_layout(const FwdTraits& t, int columns) {
   const int slab = slab_columns(columns);
@@ -106,6 +122,8 @@ enum BarrierKind {
   kVFull,
   kVEmpty,
   kVRaw,
+  kRawFull,
+  kRawEmpty,
   kTileFull,
   kTileEmpty,
   kTileWanted,
@@ -115,7 +133,7 @@ enum BarrierKind {
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int warps = 4 * consumer_warpgroups(t);
   const bool paged = t.pages != Pages::kNone;
-  const int loaders = paged ? kPageWarps : 1;
+  const int loaders = paged || t.bytes ? kPageWarps : 1;
   const int arrivals = t.pages == Pages::kRows ? 32 * kPageWarps : loaders;  // of copies
   return {{
       {"q_full", t.q_slots, 1, Start::kTaken, "scheduler + TMA bytes", "a consumer warpgroup"},
@@ -133,6 +151,10 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
       {"v_raw", 1, loaders, Start::kTaken, "loaders + TMA bytes",
        reads_keys_once(t) ? "nobody: consumers clear the tail"
                           : "loaders, before clearing the tail"},
+      {"raw_full", raw_places(t), paged ? kPageWarps : 1, Start::kTaken, "loaders + TMA bytes",
+       "loaders"},
+      {"raw_empty", raw_places(t), kPageWarps, Start::kFree,
+       "loaders, when the bytes are 16 bits in a stage", "loaders"},
       {"tile_full", kTileSlots, 1, Start::kTaken, "scheduler", "loaders, consumers"},
       {"tile_empty", kTileSlots, warps + loaders, Start::kFree,
        "loaders and consumer warps, after reading", "scheduler"},
@@ -155,7 +177,8 @@ constexpr SmemLayout smem_layout(const FwdTraits& t, int inbox_bytes = 0) {
   SmemLayout s{};
   s.k = s.q + t.q_slots * q_slot_bytes(t);
   s.v = s.k + t.kv_stages * k_stage_bytes(t);
-  s.tiles = s.v + t.kv_stages * v_stage_bytes(t);
+  s.raw = s.v + t.kv_stages * v_stage_bytes(t);
+  s.tiles = s.raw + raw_places(t) * raw_bytes(t);
   s.barriers = s.tiles + kTileSlots * kTileBytes;
   s.ranks = (s.barriers + barriers(t).count() * 8 + 15) / 16 * 16;
   s.inbox = s.ranks + (reads_keys_once(t) ? static_cast<int>(sizeof(LengthRanks)) : 0);
@@ -172,14 +195,24 @@ constexpr bool can_exchange_parts(const FwdTraits& t) {
 // Whether every block's maxima are found before its probabilities: where keys are waited for,
 // nothing is gained by looking for fewer.
 constexpr bool looks_at_all_maxima(const FwdTraits& t) { return reads_keys_once(t); }
+// What Q and K, and what P and V are multiplied as. Of bytes P and V are f16, which one instruction
+// a pair makes of them where bf16 takes four.
+constexpr Element score_element(const FwdTraits& t) { return t.element; }
+constexpr Element probability_element(const FwdTraits& t) {
+  return t.bytes ? Element::kF16 : t.element;
+}
 // Powers of two, of probabilities where maxima are seldom looked for (fragment_softmax.cuh): how
 // far below 1 that of a row's maximum is, and where a thread's sum of a block ends. bf16 has the
 // range of a float, of which the values that it is multiplied by are to keep most: later scores may
-// have 10^12 times the exponentials of the first ones. f16 ends at 2^-14, without loss, and 2^16.
+// have 10^12 times the exponentials of the first ones. f16 ends at 2^-14, without loss, and 2^16;
+// where it stands for bf16 it begins at 2^6, so that small ones keep more bits.
 constexpr int probability_shift(const FwdTraits& t) {
-  return looks_at_all_maxima(t) || t.element == Element::kF16 ? 0 : 20;
+  if (looks_at_all_maxima(t)) return 0;
+  return probability_element(t) != t.element ? -6 : t.element == Element::kF16 ? 0 : 20;
 }
-constexpr int largest_sum_log2(const FwdTraits& t) { return t.element == Element::kF16 ? 14 : 20; }
+constexpr int largest_sum_log2(const FwdTraits& t) {
+  return probability_element(t) == Element::kF16 ? 14 : 20;
+}
 
 // Registers that a consumer thread holds across the loop: scores, probabilities, output.
 constexpr int live_registers(const FwdTraits& t) {
@@ -190,6 +223,8 @@ constexpr int live_registers(const FwdTraits& t) {
 constexpr bool has_groups(const FwdTraits& t) {
   return num_slabs(t.head_dim) > 1 || num_slabs(t.head_dim_v) > 1;
 }
+
+constexpr bool converts_rows_of(int head_dim) { return head_dim == 64 || head_dim == 128; }
 
 // nullptr, or what is wrong with a variant. Every tuning row is checked with it.
 constexpr const char* why_not(const FwdTraits& t) {
@@ -204,6 +239,12 @@ constexpr const char* why_not(const FwdTraits& t) {
     return "Q has one to three slots for each consumer warpgroup";
   if (!t.parts && !overlaps_tiles(t)) return "out lies in Q's slots: the next Q takes one more";
   if (t.kv_stages < 2 || t.kv_stages > 16) return "K and V have 2 to 16 stages";
+  if (t.bytes && (t.pages == Pages::kGroups || t.pages == Pages::kRows || t.cluster > 1 ||
+                  consumer_warpgroups(t) != 2))
+    return "bytes are contiguous or in boxes, and of two consumer warpgroups";
+  if (t.bytes && !(converts_rows_of(t.head_dim) && converts_rows_of(t.head_dim_v)))
+    return "a warp converts rows of 64 or 128 bytes";
+  if (t.bytes && raw_places(t) < 2) return "there are two places for bytes or more";
   if (t.parts && !reads_keys_once(t)) return "parts of keys are of tiles of 64 rows";
   if (t.parts && t.out_f32) return "parts of keys are f32 and not out";
   if (t.parts && kPartStep % t.tile_n != 0) return "a part of the keys is whole blocks";
