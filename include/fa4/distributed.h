@@ -89,8 +89,9 @@ typedef struct fa4_context_parallel_options {
   int32_t slices;      /* a rank computes its heads in so many slices, of as many key heads each,
                         * one after the other: on GPUs a slice is computed while the next one comes
                         * and the one before goes. Divides the key heads that a rank computes:
-                        * heads_kv by all-gather, by all-to-all heads_kv / P or 1. 0: 1 on CPUs and
-                        * by all-gather; else up to 4, by the size of the problem */
+                        * heads_kv by all-gather, by all-to-all heads_kv / P or 1. A ring accepts 0
+                        * and 1. 0: 1 on CPUs, by all-gather and in a ring; else up to 4, by the
+                        * size of the problem */
 } fa4_context_parallel_options;
 
 /* Decides how this rank runs its part of `problem`, the problem of the whole: dense, with seqlen_q

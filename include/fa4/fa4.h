@@ -104,7 +104,8 @@ FA4_API const char* fa4_version(void);
 
 /* Sets `key` to `value`, before the first call that reads the configuration; FA4_INVALID_ARGUMENT
  * afterwards. Keys are the environment variables without FA4_, in lower case:
- *   cache_dir    directory of compiled kernels (else $XDG_CACHE_HOME/fa4, ~/.cache/fa4)
+ *   cache_dir    directory of compiled kernels (else $XDG_CACHE_HOME/fa4 if that is absolute, else
+ *                ~/.cache/fa4)
  *   cache        0: compiled kernels are not kept on disk
  *   nvrtc        the libnvrtc.so to open
  *   cuda_driver  the libcuda.so.1 to open

@@ -36,7 +36,8 @@ int packed_rows(int group);
 TileSchedule choose_schedule(const AttentionProblem& problem, const DeviceSpec& device,
                              const LaunchShape& shape, std::optional<TileSource> forced);
 
-// The same of parts of keys: by stride, since nobody counts them.
+// The same of parts of keys: in clusters, by their sequences' lengths, or by stride; none is
+// counted on the host.
 TileSchedule choose_part_schedule(const AttentionProblem& problem, const DeviceSpec& device,
                                   const LaunchShape& shape, const KeyParts& parts);
 

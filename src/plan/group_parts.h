@@ -9,8 +9,9 @@ namespace fa4::internal {
 
 // A work is a block of keys and all query heads of its group: few key heads leave a device idle,
 // and the longest works of a causal mask end late. Parts of a group, which divide it, are works of
-// their own, whose dk and dv are added up at the end. If deterministic, how many follows from heads
-// and mask alone, so that a sequence's gradients have the same bits whatever else is in the batch.
+// their own, whose dk and dv are added up at the end. If deterministic, how many follows from
+// heads, mask and kernel alone, so that a sequence's gradients have the same bits whatever else is
+// in the batch.
 int choose_group_parts(const AttentionProblem& problem, const DeviceSpec& device,
                        const BackwardShape& shape);
 

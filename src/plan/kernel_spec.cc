@@ -228,7 +228,7 @@ std::vector<std::string> prebuilt_architectures() { return {"sm_90a", "sm_100a",
 namespace {
 
 // With softcap those of whole tiles and of keys that no pages hold; the others are compiled on
-// first use, as those of pages of less than eight keys are.
+// first use, as those of pages of no multiple of eight keys are.
 void add_sm90_forward(Element element, std::vector<PrebuiltKernel>* kernels) {
   const auto add = [&](sm90::FwdTraits traits) {
     add_once(prebuilt(Sm90ForwardSpec{traits, {}, {}}), kernels);

@@ -110,7 +110,7 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     scale : float, optional
         1 / sqrt(head_dim) by default.
     causal, window_size, softcap, sink, return_lse, seqused_q, seqused_k, sm_margin
-        As `fa4cpp.flash_attn_func`; the first three and the last are constants of a trace.
+        As `fa4cpp.flash_attn_func`. Constants of a trace are causal, window_size, softcap, return_lse, sm_margin and scale.
 
     Returns
     -------

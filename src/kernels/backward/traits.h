@@ -7,7 +7,7 @@
 
 namespace fa4 {
 
-// Query rows of a block: those of one step of the main kernel.
+// Query rows of a block of the workspace; a step of a main kernel has one or two of them.
 inline constexpr int kQueryRows = 64;
 
 // Works of a section of key heads clear dq's sums of the section so many behind it, where works
@@ -89,7 +89,7 @@ struct BwdRowTraits {
 // block behind one another by themselves, each longer than the one before. One whose works go down
 // has its first keys first: all begin at the same block, each shorter. Where only the first one is
 // waited for all heads go down. Where all have turns, half of them go up and half down, or one of
-// eight (gpu_backward_plan.cc): a CTA that has had the i-th work up, which is short, takes the i-th
+// eight (backward_order.cc): a CTA that has had the i-th work up, which is short, takes the i-th
 // down, which is long, a turn after the one before it. Which way a head goes then follows from its
 // number alone, so that the bits of its sums depend on nothing else in the batch.
 struct BwdOrder {

@@ -16,8 +16,11 @@ struct FwdTensorMaps {
   // 2^group_log2 is more than the group it reaches past the group's heads, for which TMA reads
   // zeros and writes nothing.
   TensorMap q;
-  // (head_dim, head, position, batch); box: slab columns x 1 x tile_n x 1. Of pages: (head_dim,
-  // head, row of the page, page); box: slab columns x 1 x box_rows x 1.
+  // (head_dim, head, position, batch); box: slab columns x 1 x tile_n x 1, in a pair of CTAs half
+  // as many rows (V's on Blackwell: as many, of half its columns). Of pages: (head_dim, head, row
+  // of the page, page); box: slab columns x 1 x box_rows x 1. Of pages in groups of 8 rows: (column
+  // of a slab, row of a group, slab, head, group); box: slab columns x 8 x slabs x 1 x
+  // box_rows / 8.
   TensorMap k;
   TensorMap v;
   TensorMap out;  // as q

@@ -1,5 +1,5 @@
 // FlashAttention forward for Hopper: a scheduler warp, a loader warp (three where K and V lie in
-// pages), two or three consumer warpgroups.
+// pages), one to three consumer warpgroups.
 //
 // Shared memory (traits.h, smem_layout):
 //   Q     q_slots x 64 rows, those of a consumer warpgroup; its rows of out take their place
