@@ -226,10 +226,15 @@ void ClusterHazards::cluster_arrive(const Exec& exec, uint64_t key, bool release
   gathering.running |= warps_[agent].running;
   const auto& fenced = fenced_[agent][static_cast<size_t>(Scope::kCluster)];
   if (fenced != nullptr) gathering.join(*fenced);
+  relaxed_arrivals_[key].join(warps_[agent]);
+  step(agent);
 }
 
 void ClusterHazards::barrier_passed(const Exec& exec, uint64_t key) {
-  of_warp(exec.warp->agent).join(barriers_[key]);
+  const uint32_t agent = exec.warp->agent;
+  of_warp(agent).join(barriers_[key]);
+  const auto relaxed = relaxed_arrivals_.find(key);
+  if (relaxed != relaxed_arrivals_.end()) relaxed_barriers_[agent].join(relaxed->second);
 }
 
 // --- setmaxnreg ---

@@ -44,6 +44,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
   wgmma_registers_.resize(warps);
   undefined_.resize(warps);
   multiplies_.resize(warps);
+  relaxed_barriers_.resize(warps);
   wgmma_waiting_.resize(warps);
   wgmma_begun_.resize(warps);
   components_ = static_cast<uint32_t>(warps);

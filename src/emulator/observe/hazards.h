@@ -246,6 +246,7 @@ class ClusterHazards {
   MissingBytes missing_bytes(const Region& where);
   Finding unwritten_at(const Touch& now, const Asker& asker, const Region& where) const;
   bool was_long_ago(const Touch& read, uint32_t agent) const;
+  bool before_relaxed_barrier(const Touch& written, const Asker& asker, const Region& where);
   Finding found_at(const Touch& now, const Asker& asker, const Region& where) const;
   Severity severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
                        const Asker& asker, Order order) const;
@@ -295,6 +296,10 @@ class ClusterHazards {
   std::unordered_map<uint64_t, Queue> queues_;
   std::unordered_map<uint64_t, Mbarrier> mbarriers_;  // rank << 32 | offset
   std::unordered_map<uint64_t, Knowledge> barriers_;  // named and cluster barriers, by phase
+  // What was known at relaxed arrivals at a barrier of the cluster, which pass nothing on: by
+  // phase, and by warp at the barriers that it has passed.
+  std::unordered_map<uint64_t, Knowledge> relaxed_arrivals_;
+  std::vector<Knowledge> relaxed_barriers_;
   // A word that was released to: what its readers learn in any CTA, and in the writer's, by rank.
   struct Flag {
     Knowledge wide;

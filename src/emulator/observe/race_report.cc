@@ -31,6 +31,18 @@ bool ClusterHazards::was_long_ago(const Touch& read, uint32_t agent) const {
   return waited_knowing_[agent].at(read.who.agent()) + 1 >= read.who.epoch();
 }
 
+// A warp reads in its CTA what another warp of the CTA has written there, and all that stands
+// between is a barrier of the cluster whose arrivals are relaxed.
+bool ClusterHazards::before_relaxed_barrier(const Touch& written, const Asker& asker,
+                                            const Region& where) {
+  const uint32_t rank = asker.agent / warps_per_cta();
+  const uint32_t writer = written.who.is_op() ? ops_[written.who.op_id() - 1].cta_rank
+                                              : written.who.agent() / warps_per_cta();
+  if (asker.op != nullptr || where.cta->rank != rank || writer != rank) return false;
+  const Asker then{&relaxed_barriers_[asker.agent], asker.agent, nullptr};
+  return order(written, then, false) == Order::kOrdered;
+}
+
 // The closed list of what kernels known to work rely on; docs/emulator.md gives the reasons.
 Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now,
                                      bool writes, const Asker& asker, Order order) const {
@@ -115,7 +127,10 @@ void ClusterHazards::report(const Touch& earlier, bool earlier_wrote, const Touc
                      : order == Order::kNoProxyFence  ? "missing-proxy-fence"
                      : tensor                         ? "tensor-race"
                                                       : "shared-race";
-  const Severity severity = severity_of(earlier, earlier_wrote, now, writes, asker, order);
+  const bool formal = order == Order::kRace && !tensor && earlier_wrote && !writes &&
+                      before_relaxed_barrier(earlier, asker, where);
+  const Severity severity =
+      formal ? Severity::kFormal : severity_of(earlier, earlier_wrote, now, writes, asker, order);
   const bool now_product = is_product_read(now, writes, tensor);
   const bool depends = severity == Severity::kError &&
                        (now_product || is_product_read(earlier, earlier_wrote, tensor));

@@ -104,6 +104,37 @@ TEST(Orderings, ARelaxedClusterArrivalPassesOnWhatAFenceCovers) {
   }
 }
 
+// Thread 0 writes a word, which another warp of the CTA reads after a barrier of the cluster.
+LaunchReport over_own_barrier(const std::string& write, const char* arrive, const char* late = "") {
+  const std::string barrier =
+      std::string("barrier.cluster.arrive") + arrive + ".aligned;\nbarrier.cluster.wait.aligned;\n";
+  PtxProgram p(
+      "setp.eq.u32 %p0, %r0, 0;\nsetp.eq.u32 %p1, %r0, 32;\nmov.u32 %r5, word;\n"
+      "bar.sync 0;\n" +
+          write + barrier + late +
+          "@!%p1 bra end;\nld.shared.u32 %r7, [%r5];\nst.global.u32 [%d0], %r7;\nend:\n",
+      checked(), kWord);
+  return p.launch(p.buffer("out", 256), 0, 64);
+}
+
+TEST(Orderings, ARelaxedClusterArrivalFormallyOrdersReadsOfTheOwnCta) {
+  const std::string store = "@%p0 st.shared.u32 [%r5], 77;\n";
+  const std::string copy =
+      "@%p0 cp.async.ca.shared.global [%r5], [%d0+16], 4;\n@%p0 cp.async.commit_group;\n";
+  const std::string wait = "@%p0 cp.async.wait_all;\n";
+  for (const auto& write : {store, copy + wait}) {
+    const auto good = over_own_barrier(write, "");
+    EXPECT_EQ(good.status, "ok") << text_of(good);
+    const auto relaxed = over_own_barrier(write, ".relaxed");
+    EXPECT_EQ(severity(relaxed, "shared-race"), "formal") << text_of(relaxed);
+    EXPECT_TRUE(relaxed.passed());
+  }
+  for (const auto& report : {over_own_barrier(copy, ".relaxed", wait.c_str()),
+                             over_own_barrier("", ".relaxed", store.c_str())}) {
+    EXPECT_EQ(severity(report, "shared-race"), "error") << text_of(report);
+  }
+}
+
 // --- Initialisation of mbarriers ----------------------------------------------------------------
 
 LaunchReport run_initialised(const char* between) {
