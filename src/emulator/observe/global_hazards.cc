@@ -334,7 +334,7 @@ void GlobalHazards::report_read_only(const Access& access, const GlobalTouch& wr
 }
 
 // "fence.proxy.tensormap": whoever wrote the map releases it, whoever lets the engine read it names
-// it in one that acquires.
+// it in one that acquires, or a warp of the CTA has done so before.
 void GlobalHazards::tensor_map_read(ClusterHazards& hazards, const Exec& exec, const Insn& insn,
                                     uint64_t address) {
   const uint32_t agent = exec.warp->agent;
@@ -354,7 +354,7 @@ void GlobalHazards::tensor_map_read(ClusterHazards& hazards, const Exec& exec, c
     launch_.report(exec, insn, Severity::kError, "missing-tensormap-fence",
                    fmt::format("the copy engine sees the {} in its tensor map only after "
                                "fence.proxy.tensormap::generic.release, and .acquire of this map "
-                               "in the warp that issues the copy",
+                               "in the warp that issues the copy, or in one of its CTA before it",
                                describe(writer, true)),
                    launch_.memory->describe(address));
     return;

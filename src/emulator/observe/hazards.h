@@ -10,6 +10,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -109,10 +110,11 @@ class ClusterHazards {
   // The warp has released to the word: nothing that it need hear of.
   void note_own_release(uint32_t agent, Scope readers, uint64_t word, uint64_t release);
   // The tensor map was written by this warp in this epoch: the proxy of tensor maps sees it. Of a
-  // writer in another cluster: the warp has fenced the map at all.
+  // writer in another cluster: it has fenced the map at all. So may another warp of its CTA have,
+  // before what the warp knows of it.
   bool sees_tensor_map(uint32_t agent, uint64_t map, Who writer) const;
   bool has_fenced_map(uint32_t agent, uint64_t map) const {
-    return fenced_maps_[agent].count(map) != 0;
+    return fence_of_map(agent, map, [](const Clock&) { return true; });
   }
   // The statement that is looked at, for Finding::statement.
   uint64_t statement() const { return statement_; }
@@ -235,6 +237,9 @@ class ClusterHazards {
   SharedShadow& shared_shadow(const Cta& cta);
   std::vector<Cell>& tensor_shadow(const Cta& cta);
 
+  bool fence_of_map(uint32_t agent, uint64_t map,
+                    const std::function<bool(const Clock&)>& sees) const;
+
   // Reports (observe/race_report.cc).
   void report(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
               const Asker& asker, Order order, const Region& where);
@@ -278,8 +283,12 @@ class ClusterHazards {
   };
   std::vector<std::array<Awaiting, kScopes>> awaiting_fence_;
   std::vector<std::array<Heard, kScopes>> heard_;  // for good; by the writers' scope
-  // By warp: what the proxy of tensor maps saw at the last fence that named the map.
-  std::vector<std::unordered_map<uint64_t, Clock>> fenced_maps_;
+  // By warp: the fences that named a tensor map, and what its proxy saw then.
+  struct MapFence {
+    uint32_t epoch;
+    Clock seen;
+  };
+  std::vector<std::unordered_map<uint64_t, std::vector<MapFence>>> fenced_maps_;
   std::vector<std::vector<RegisterMove>> register_moves_;
   std::vector<std::vector<uint32_t>> tensor_fences_;  // epochs that end in before_thread_sync
   std::vector<Clock> waited_knowing_;  // by warp: what it knew when it last waited for an engine

@@ -140,7 +140,11 @@ void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
     case FenceKind::kProxyAsyncShared: k.show_shared_to_async(); break;
     case FenceKind::kProxyTensorMap:
       if (fence.releases) k.tensor_maps.join(k.generic);
-      for (const uint64_t map : fence.maps) fenced_maps_[agent][map] = k.tensor_maps;
+      for (const uint64_t map : fence.maps) {
+        auto& fences = fenced_maps_[agent][map];
+        if (!fences.empty() && fences.back().seen.covers(k.tensor_maps)) continue;
+        fences.push_back({k.generic.at(agent), k.tensor_maps});
+      }
       break;
     // Relaxed arrivals and waits order tensor memory between these two ("Canonical synchronization
     // patterns", 9.7.16.6.4).
@@ -179,9 +183,25 @@ void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
   step(agent);
 }
 
+// A fence along the path from the write to the copy is enough ("Proxy-preserved base causality
+// order"): another warp of the CTA may have executed it before what orders the two.
+bool ClusterHazards::fence_of_map(uint32_t agent, uint64_t map,
+                                  const std::function<bool(const Clock&)>& sees) const {
+  const uint32_t first = agent / warps_per_cta() * warps_per_cta();
+  for (uint32_t warp = first; warp < first + warps_per_cta(); ++warp) {
+    const auto fenced = fenced_maps_[warp].find(map);
+    if (fenced == fenced_maps_[warp].end()) continue;
+    const uint32_t known = warps_[agent].generic.at(warp);
+    for (const MapFence& fence : fenced->second) {
+      if ((warp == agent || known >= fence.epoch) && sees(fence.seen)) return true;
+    }
+  }
+  return false;
+}
+
 bool ClusterHazards::sees_tensor_map(uint32_t agent, uint64_t map, Who writer) const {
-  const auto fenced = fenced_maps_[agent].find(map);
-  return fenced != fenced_maps_[agent].end() && fenced->second.at(writer.agent()) >= writer.epoch();
+  return fence_of_map(agent, map,
+                      [&](const Clock& seen) { return seen.at(writer.agent()) >= writer.epoch(); });
 }
 
 }  // namespace ptxemu

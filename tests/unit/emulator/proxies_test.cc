@@ -183,20 +183,24 @@ TEST(Proxies, ASumOverWhatAnotherClusterHasStoredNeedsAFence) {
 
 // --- Tensor maps --------------------------------------------------------------------------------
 
-// A map in global memory gets another address, and a box is copied by it.
-LaunchReport copy_by_edited_map(const char* release, const char* acquire) {
-  std::string body = "add.u64 %d4, %d0, 1024;\n";
+// A map in global memory gets another address, and a box is copied by it: in the same thread, or,
+// behind `other`, in another one.
+LaunchReport copy_by_edited_map(const char* release, const char* acquire, const char* other = "",
+                                const char* join = "") {
+  std::string body = "add.u64 %d4, %d0, 1024;\nsetp.ne.u32 %p1, %r0, 0;\n";
+  if (*other != 0) body += "@%p1 bra copier;\n";
   for (int i = 0; i < 128; i += 8) {
     body += "ld.param.b64 %d5, [map+" + std::to_string(i) + "];\nst.global.b64 [%d4+" +
             std::to_string(i) + "], %d5;\n";
   }
   body += "tensormap.replace.tile.global_address.global.b1024.b64 [%d4], %d1;\n" +
-          std::string(release) + acquire +
+          std::string(release) + acquire + other +
           "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmbarrier.init.shared::cta.b64 [%r2], 1;\n"
           "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 64;\nmov.u32 %r3, 0;\n"
           "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], "
           "[%d4, {%r3}], [%r2];\n"
-          "wait: mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n";
+          "wait: mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n" +
+          join;
   PtxProgram p(body, checked("eager", "emulated:h200"), kBox, "sm_90a");
   const uint64_t in = p.buffer("in", std::vector<uint32_t>(64));
   TensorMapRequest request;
@@ -204,7 +208,7 @@ LaunchReport copy_by_edited_map(const char* release, const char* acquire) {
   request.address = in;
   request.dims = {64};
   request.box = {16};
-  return p.launch(p.buffer("out", std::vector<uint32_t>(512)), in, 1, 1, 1, 0,
+  return p.launch(p.buffer("out", std::vector<uint32_t>(512)), in, *other == 0 ? 1 : 33, 1, 1, 0,
                   Machine::encode_tensor_map(request));
 }
 
@@ -219,6 +223,25 @@ TEST(Proxies, AnEditedTensorMapIsReleasedAndAcquired) {
         {"", acquire},
         {release, "fence.proxy.tensormap::generic.acquire.gpu [%d0], 128;\n"}}) {
     const auto report = copy_by_edited_map(first, second);
+    EXPECT_EQ(severity(report, "missing-tensormap-fence"), "error") << text_of(report);
+  }
+}
+
+TEST(Proxies, AnEditedTensorMapMayBeAcquiredByAnotherWarpOfTheCta) {
+  const char* release = "fence.proxy.tensormap::generic.release.gpu;\n";
+  const std::string acquire = "fence.proxy.tensormap::generic.acquire.gpu [%d4], 128;\n";
+  // Thread 0 edits, thread 32 copies.
+  const std::string meet = "barrier.sync 0, 64;\n";
+  const std::string copier =
+      "bra end;\ncopier: setp.ne.u32 %p1, %r0, 32;\n" + meet + "@%p1 bra end;\n";
+  const auto by_the_editor =
+      copy_by_edited_map(release, acquire.c_str(), (meet + copier).c_str(), "end:\n");
+  EXPECT_EQ(by_the_editor.status, "ok") << text_of(by_the_editor);
+  const auto by_the_copier =
+      copy_by_edited_map(release, "", (meet + copier + acquire).c_str(), "end:\n");
+  EXPECT_EQ(by_the_copier.status, "ok") << text_of(by_the_copier);
+  for (const auto& other : {meet + copier, meet + acquire + copier}) {
+    const auto report = copy_by_edited_map(release, "", other.c_str(), "end:\n");
     EXPECT_EQ(severity(report, "missing-tensormap-fence"), "error") << text_of(report);
   }
 }
