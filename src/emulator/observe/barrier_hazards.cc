@@ -132,7 +132,6 @@ void ClusterHazards::mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t
   if (arrives && barrier.observed < barrier.phases)
     check_observed(barrier, found_by(op, cta, {}, {}));
   barrier.gathering.join(*r.at_issue);
-  barrier.signals.engine = true;
   // st.async stores as a thread does, in the generic proxy; copies and commits of another CTA are
   // awaited at scope .cta by kernels that work (CUTLASS's pairs).
   barrier.signals.remote |= op.kind == EngineKind::kRemoteStore && op.cta_rank != cta.rank;
@@ -165,7 +164,6 @@ void ClusterHazards::mbarrier_observed(const Exec& exec, const Insn& insn, Cta& 
   const uint32_t agent = exec.warp->agent;
   Mbarrier& barrier = mbarrier(cta, offset);
   const bool remote = barrier.completed_signals.remote;
-  if (barrier.completed_signals.engine) waited_knowing_[agent] = warps_[agent].generic;
   if (order.acquires) {
     of_warp(agent).join(barrier.completed);
   } else {

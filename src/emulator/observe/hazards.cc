@@ -38,7 +38,6 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
   awaiting_fence_.resize(warps);
   heard_.resize(warps);
   tensor_fences_.resize(warps);
-  waited_knowing_.resize(warps);
   fenced_maps_.resize(warps);
   register_moves_.resize(warps);
   wgmma_registers_.resize(warps);

@@ -157,9 +157,9 @@ class ClusterHazards {
     uint32_t line = 0;  // of its initialisation
     uint32_t phases = 0;
     Knowledge gathering, completed;
-    // Who has signalled in the phase: an engine, a thread of another CTA.
+    // Who has signalled in the phase: a thread of another CTA.
     struct Signals {
-      bool engine = false, remote = false;
+      bool remote = false;
     } signals, completed_signals;
     std::vector<uint32_t> seen;    // by warp: phases when it last passed a wait
     uint32_t observed = 0;         // phases when somebody last did
@@ -250,7 +250,6 @@ class ClusterHazards {
   void report_over_mbarrier(const Touch& now, bool writes, const Asker& asker, const Region& where);
   MissingBytes missing_bytes(const Region& where);
   Finding unwritten_at(const Touch& now, const Asker& asker, const Region& where) const;
-  bool was_long_ago(const Touch& read, uint32_t agent) const;
   bool before_relaxed_barrier(const Touch& written, const Asker& asker, const Region& where);
   Finding found_at(const Touch& now, const Asker& asker, const Region& where) const;
   Severity severity_of(const Touch& earlier, bool earlier_wrote, const Touch& now, bool writes,
@@ -291,9 +290,8 @@ class ClusterHazards {
   std::vector<std::unordered_map<uint64_t, std::vector<MapFence>>> fenced_maps_;
   std::vector<std::vector<RegisterMove>> register_moves_;
   std::vector<std::vector<uint32_t>> tensor_fences_;  // epochs that end in before_thread_sync
-  std::vector<Clock> waited_knowing_;  // by warp: what it knew when it last waited for an engine
-  std::vector<Point> releases_;        // by rank: the last tcgen05.dealloc
-  std::vector<UndefinedValues> undefined_;  // by warp
+  std::vector<Point> releases_;                       // by rank: the last tcgen05.dealloc
+  std::vector<UndefinedValues> undefined_;            // by warp
   // By warp: its registers; each wgmma that its warpgroup has yet to begin, and what the warpgroup
   // knew at those begun.
   std::vector<WgmmaRegisters> wgmma_registers_;

@@ -23,14 +23,6 @@ std::string ClusterHazards::describe(const Touch& touch, const OpRecord* op, boo
                      touch.who.agent() / per_cta, touch.line);
 }
 
-// Another warp of the CTA has read right after a barrier at which the two met, and since then this
-// one has waited for an engine: a copy or a product takes longer than a read.
-bool ClusterHazards::was_long_ago(const Touch& read, uint32_t agent) const {
-  const uint32_t per_cta = static_cast<uint32_t>(cluster_.ctas[0]->warps.size());
-  if (read.who.is_op() || read.who.agent() / per_cta != agent / per_cta) return false;
-  return waited_knowing_[agent].at(read.who.agent()) + 1 >= read.who.epoch();
-}
-
 // A warp reads in its CTA what another warp of the CTA has written there, and all that stands
 // between is a barrier of the cluster whose arrivals are relaxed.
 bool ClusterHazards::before_relaxed_barrier(const Touch& written, const Asker& asker,
@@ -61,14 +53,10 @@ Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, c
       asker.knows->generic.at(before->agent) >= before->at_issue->generic.at(before->agent);
   const bool both_write = earlier_wrote && writes && before == nullptr;
   const bool same_init = both_write && asker.op == nullptr && earlier.line == now.line;
-  // A peer's result over the initial value that the owner stored.
-  const bool remote_over_initial =
-      both_write && asker.op != nullptr && asker.op->kind == EngineKind::kRemoteStore;
   // A plain read beside atomics that add no floats: a loop of compare-and-swap begins with one.
   const bool atomic_read = earlier_wrote != writes && before == nullptr && asker.op == nullptr &&
                            (earlier_wrote ? earlier.atomic : now.atomic);
-  const bool known = store_then_load || same_init || remote_over_initial || atomic_read ||
-                     (!earlier_wrote && asker.op == nullptr && was_long_ago(earlier, asker.agent));
+  const bool known = store_then_load || same_init || atomic_read;
   return known ? Severity::kFormal : Severity::kError;
 }
 

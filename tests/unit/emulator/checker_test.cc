@@ -126,7 +126,7 @@ LaunchReport run_exchange(const char* between) {
   return p.launch(p.buffer("out", 16), p.buffer("in", 16), 64);
 }
 
-TEST(Exchange, ASecondBarrierOrAtLeastAWaitForAnEngineMustComeBetween) {
+TEST(Exchange, ASecondBarrierMustComeBetween) {
   EXPECT_EQ(run_exchange("bar.sync 0;\n").status, "ok");
   const auto bare = run_exchange("");
   EXPECT_EQ(severity(bare, "shared-race"), "error") << text_of(bare);
@@ -136,7 +136,7 @@ TEST(Exchange, ASecondBarrierOrAtLeastAWaitForAnEngineMustComeBetween) {
       "[%r1];\n"
       "wait: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], %r8;\n@!%p3 bra wait;\n"
       "xor.b32 %r8, %r8, 1;\n");
-  EXPECT_EQ(severity(waited, "shared-race"), "formal") << text_of(waited);
+  EXPECT_EQ(severity(waited, "shared-race"), "error") << text_of(waited);
 }
 
 // Warp 0 hands a word to warp 1 with a relaxed flag.
@@ -392,7 +392,7 @@ TEST(Barriers, AParityThatStandsForALaterPhaseIsFormal) {
 
 // --- Remote stores ------------------------------------------------------------------------------
 
-TEST(RemoteStores, OverTheOwnersInitialValueAreFormal) {
+TEST(RemoteStores, OverTheOwnersInitialValueAreErrors) {
   const std::string body =
       "mov.u32 %r1, bar;\nmov.u32 %r2, cell;\nmov.u32 %r4, %cluster_ctarank;\n"
       "mbarrier.init.shared.b64 [%r1], 1;\n"
@@ -406,7 +406,7 @@ TEST(RemoteStores, OverTheOwnersInitialValueAreFormal) {
       "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n";
   PtxProgram p(body, checked("late"), ".shared .align 8 .b64 bar;\n.shared .u32 cell;\n");
   const auto report = p.launch(p.buffer("out", 16), 0, 1, 2, 2);
-  EXPECT_EQ(severity(report, "shared-race"), "formal") << text_of(report);
+  EXPECT_EQ(severity(report, "shared-race"), "error") << text_of(report);
 }
 
 // --- Global memory ------------------------------------------------------------------------------
