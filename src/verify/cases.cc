@@ -310,6 +310,42 @@ Case make_quantised_case(int64_t index, uint64_t seed) {
   return c;
 }
 
+// Many queries over bytes, which have a kernel of their own on Hopper.
+Case make_prompt_over_bytes(int64_t index, uint64_t seed) {
+  static constexpr auto kPageSizes = std::to_array<int64_t>({16, 24, 64, 128, 272});
+  Random random(seed ^ (static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15u) ^ 0xb7);
+  Case c;
+  ProblemDesc& d = c.desc;
+  d.dtype = index % 2 == 0 ? DType::kBF16 : DType::kF16;
+  const int64_t steps = random.chance(50) ? 1 : random.between(1, 8);  // of 8 columns below 64, 128
+  d.head_dim = (index % 4 < 2 ? 72 : 136) - 8 * steps;
+  d.head_dim_v = random.chance(70) ? d.head_dim : 8 * random.between(1, d.head_dim / 8);
+  d.batch = random.between(1, 3);
+  d.heads_kv = random.between(1, 2);
+  d.heads_q = d.heads_kv * random.between(1, 4);
+  d.seqlen_q = random.between(65, 600);
+  d.seqlen_k = random.between(1, 1500);
+  if (random.chance(70)) choose_mask(d, random);
+  if (random.chance(20)) d.softcap = static_cast<float>(random.between(2, 40));
+  if (random.chance(40)) {
+    lay_on_pages(d, kPageSizes[static_cast<size_t>(random.between(0, 4))], random);
+    d.has_seqused_k = true;
+  } else if (random.chance(30)) {
+    choose_packing(c, random);
+  }
+  d.has_seqused_k |= random.chance(15);
+  if (d.has_seqused_k) c.seqused_k = choose_seqused(d.batch, d.seqlen_k, c.lengths_k, random);
+  d.has_sink = random.chance(20);
+  c.wants_lse = random.chance(80);
+  c.amplitude = random.chance(70) ? 1.0f : 4.0f;
+  c.seed = random.bits();
+  d.kv_dtype = DType::kE4M3;
+  if (random.chance(80)) {
+    quantise(d, 0, random.chance(25) ? Descales::kOneNumber : Descales::kContiguous);
+  }
+  return c;
+}
+
 // Slices of wider buffers for the tensors that only the backward has.
 void choose_gradient_strides(ProblemDesc& d, Random& random) {
   const auto strides = [&](bool packed, int64_t seqlen, int64_t heads, int64_t dim) {
@@ -388,6 +424,8 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   for (int64_t i = 0; i < uncut; ++i) cases.push_back(make_uncut_case(i, seed));
   const int64_t quantised = suite == Suite::kFull ? 200 : 16;
   for (int64_t i = 0; i < quantised; ++i) cases.push_back(make_quantised_case(i, seed));
+  const int64_t prompts = suite == Suite::kFull ? 60 : 4;
+  for (int64_t i = 0; i < prompts; ++i) cases.push_back(make_prompt_over_bytes(i, seed));
   for (int64_t i = 0; i < extra; ++i) {
     cases.push_back(make_case(base + i, Kind::kF32, seed));
     cases.push_back(make_case(base + extra + i, Kind::kPaged, seed));

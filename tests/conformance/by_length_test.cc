@@ -152,9 +152,13 @@ TEST_F(ByLength, PartsOfBytes) {
     SCOPED_TRACE(name);
     Case c = decode(37);
     c.desc.head_dim = c.desc.head_dim_v = 128;  // where ranks have room
+    c.desc.seqlen_k = 1100;                     // parts of so many keys that ranking is worth it
+    c.seqused_k.back() = 1100;
     change(c);
+    if (c.desc.layout_kv == Layout::kDense) c.desc.seqlen_k = 1100;
     quantise(c.desc, 0, Descales::kContiguous);
     cut_keys(c);
+    c.desc.split_keys = 1024;
     expect_right(c, [](const DeviceSpec&) { return true; });
   }
 }
