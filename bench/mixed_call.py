@@ -2,13 +2,13 @@
 """One call that mixes prompts and decoding, as inference engines send at every step, against the two calls apart.
 
     python3 bench/mixed_call.py --lib build/release/lib/libfa4.so [--decoding 64x8192] [--prompts 1x2048] [--heads 64:8]
-        [--head-dim 128] [--page 16] [--rounds 9] [--pause 0.02] [--fa3 FILE] [--json F]
+        [--head-dim 128] [--page 16] [--e4m3] [--rounds 9] [--pause 0.02] [--fa3 FILE] [--json F]
     python3 bench/mixed_call.py --lib before=OLD/libfa4.so --lib after=NEW/libfa4.so
 
 Sequences that decode have one query each and so many keys; prompts have as many queries as keys, causal. Queries are packed,
 those of decoding first, keys lie on pages whose table is shuffled, lengths in device memory. Both calls of "apart" are in one
-CUDA graph, as is the one of "together". FlashAttention-3 is a library of its PyTorch operators, built with its VARLEN, PAGEDKV,
-SPLIT and PACKGQA.
+CUDA graph, as is the one of "together". With --e4m3 keys and values are bytes, without descales. FlashAttention-3 is a library of
+its PyTorch operators, built with its VARLEN, PAGEDKV, SPLIT and PACKGQA.
 
 Before that a few heads of sequences of both kinds are compared with attention in f32, by the rule of bench/decode.py. A wrong
 result makes the exit status 1. A figure is the median of rounds, in microseconds; the ratio is to fa4's calls apart.
@@ -33,7 +33,7 @@ CHECKED_ROWS = 256  # the last ones of a prompt
 class Step:
     """What an engine has at one step: sequences that decode, then prompts."""
 
-    def __init__(self, heads, head_dim, page, decoding, prompts):
+    def __init__(self, heads, head_dim, page, decoding, prompts, e4m3):
         (self.heads_q, self.heads_kv), self.head_dim, self.page = heads, head_dim, page
         self.decoding, self.prompts = decoding, prompts
         self.queries = [1] * decoding[0] + [prompts[1]] * prompts[0]
@@ -43,13 +43,18 @@ class Step:
         per_sequence = -(-self.longest // page)
         self.table = torch.randperm(self.batch * per_sequence, device="cuda").to(torch.int32).view(self.batch, per_sequence)
         self.k, self.v = (random_tensor(self.batch * per_sequence, page, self.heads_kv, head_dim) for _ in range(2))
+        self.e4m3 = e4m3
+        if e4m3:
+            self.k, self.v = (x.to(torch.float8_e4m3fn) for x in (self.k, self.v))
         self.used = torch.tensor(self.keys, device="cuda", dtype=torch.int32)
         self.starts = torch.tensor([0, *self.queries], device="cuda").cumsum(0).to(torch.int32)
 
     def keys_of(self, sequence, head):
         """K and V, (keys, head_dim) each, in f32."""
         pages = self.table[sequence].long()
-        return tuple(x[pages, :, head].reshape(-1, self.head_dim)[:self.keys[sequence]].float() for x in (self.k, self.v))
+        of_bytes = torch.uint8 if self.e4m3 else self.k.dtype  # which can be indexed
+        rows = (x.view(of_bytes)[pages, :, head].reshape(-1, self.head_dim)[:self.keys[sequence]] for x in (self.k, self.v))
+        return tuple(x.view(self.k.dtype).float() for x in rows)
 
 
 def bound(library, step, sequences):
@@ -61,7 +66,8 @@ def bound(library, step, sequences):
     operation = library.prepare(
         dtype=fa4_ctypes.BF16, layout_q=fa4_ctypes.PACKED, layout_kv=fa4_ctypes.PAGED, batch=last - first, seqlen_q=max(queries),
         seqlen_k=max(step.keys[sequences]), total_q=rows, heads_q=step.heads_q, heads_kv=step.heads_kv, head_dim=step.head_dim,
-        page_size=step.page, num_pages=step.k.shape[0], pages_per_seq=step.table.shape[1], has_seqused_k=1, causal=1)
+        page_size=step.page, num_pages=step.k.shape[0], pages_per_seq=step.table.shape[1], has_seqused_k=1, causal=1,
+        **(dict(kv_dtype=fa4_ctypes.E4M3) if step.e4m3 else {}))
     workspace = torch.empty(max(operation.workspace_bytes, 256), device="cuda", dtype=torch.uint8)
     used, table = step.used[first:last], step.table[first:last]
 
@@ -148,6 +154,7 @@ def parsed():
     parser.add_argument("--heads", type=lambda text: pairs_of(text, ":"), default=[(64, 8)])
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--page", type=int, default=16)
+    parser.add_argument("--e4m3", action="store_true")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--pause", type=float, default=0.02)
     parser.add_argument("--fa3", default="")
@@ -165,7 +172,7 @@ def main():
     for heads in asked.heads:
         for decoding in asked.decoding:
             for prompts in asked.prompts:
-                row = measure(libraries, Step(heads, asked.head_dim, asked.page, decoding, prompts), asked)
+                row = measure(libraries, Step(heads, asked.head_dim, asked.page, decoding, prompts, asked.e4m3), asked)
                 rows.append(dict(heads=heads, decoding=decoding, prompts=prompts, **row))
                 print(f"{heads[0]}:{heads[1]}  {decoding[0]} decode over {decoding[1]} keys, {prompts[0]} prompts of {prompts[1]}")
                 for name, us in row["us"].items():
