@@ -121,6 +121,14 @@ bool holds(const Row& row, int64_t head_dim, int64_t head_dim_v) {
   return head_dim <= row.head_dim && head_dim_v <= row.head_dim_v;
 }
 
+template <class Rows>
+auto first_that_holds(const Rows& rows, int64_t head_dim, int64_t head_dim_v) {
+  for (const auto& row : rows) {
+    if (holds(row, head_dim, head_dim_v)) return &row;
+  }
+  return static_cast<decltype(&rows[0])>(nullptr);
+}
+
 }  // namespace
 
 std::span<const Sm90TuningRow> sm90_tuning_rows() { return kRows; }
@@ -147,10 +155,7 @@ sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softca
 std::span<const Sm90BytesRow> sm90_bytes_rows() { return kBytesRows; }
 
 const Sm90BytesRow* find_sm90_bytes_row(int64_t head_dim, int64_t head_dim_v) {
-  for (const Sm90BytesRow& row : kBytesRows) {
-    if (holds(row, head_dim, head_dim_v)) return &row;
-  }
-  return nullptr;
+  return first_that_holds(kBytesRows, head_dim, head_dim_v);
 }
 
 sm90::FwdTraits traits_of(const Sm90BytesRow& row, Element element, bool softcap) {
@@ -168,10 +173,7 @@ sm90::FwdTraits traits_of(const Sm90BytesRow& row, Element element, bool softcap
 std::span<const Sm90PartRow> sm90_part_rows() { return kPartRows; }
 
 const Sm90PartRow* find_sm90_part_row(int64_t head_dim, int64_t head_dim_v) {
-  for (const Sm90PartRow& row : kPartRows) {
-    if (holds(row, head_dim, head_dim_v)) return &row;
-  }
-  return nullptr;
+  return first_that_holds(kPartRows, head_dim, head_dim_v);
 }
 
 sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap) {

@@ -63,6 +63,39 @@ int expect_right(const Case& c) {
   return ran;
 }
 
+// On every backend that takes it.
+void expect_accurate(const AttentionProblem& p, const ForwardArgs& args) {
+  const Reference reference = reference_forward(p, args, 2);
+  for (const Backend& backend : backends_that_take(p)) {
+    SCOPED_TRACE(backend.name);
+    expect_accurate(p, args, reference, run_on(backend, p, args));
+  }
+}
+
+// Eight queries over whole blocks of keys, with descales of blocks, or of pages.
+Case case_of_blocks(DType dtype, int64_t page_size) {
+  Case c = base_case(8, 64, 64);
+  c.desc.dtype = dtype;
+  c.desc.seqlen_k = 512;
+  c.seqused_k = {512, 0, 256};
+  c.desc.k = c.desc.v = {};
+  if (page_size > 0) put_in_pages(c, page_size);
+  quantise(c.desc, page_size > 0 ? page_size : kDescaleBlock, Descales::kContiguous);
+  return c;
+}
+
+// Descales as change(row, descale) has them; a row is a block of a sequence, or a page.
+template <class Change>
+std::vector<float> changed(const AttentionProblem& p, const float* descales, const Change& change) {
+  const TensorExtent extent = descale_extent(p);
+  std::vector<float> all(descales, descales + extent.outer * extent.rows * extent.heads);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto row = static_cast<int>(static_cast<int64_t>(i) / extent.heads % extent.rows);
+    all[i] = change(row, all[i]);
+  }
+  return all;
+}
+
 TEST_F(Quantised, OfEveryHeadDim) {
   constexpr struct {
     int64_t head_dim, head_dim_v;
@@ -229,11 +262,7 @@ TEST_F(Quantised, DescalesOfAnySign) {
       ASSERT_EQ(of_keys.size(), static_cast<size_t>(p.batch * p.heads_kv));
       args.k_descale = of_keys.data();
       args.v_descale = of_values.data();
-      const Reference reference = reference_forward(p, args, 2);
-      for (const Backend& backend : backends_that_take(p)) {
-        SCOPED_TRACE(backend.name);
-        expect_accurate(p, args, reference, run_on(backend, p, args));
-      }
+      expect_accurate(p, args);
     }
   }
 }
@@ -245,25 +274,14 @@ TEST_F(Quantised, OfDescalesFarFromOne) {
     for (const int64_t page_size : {0, 1, 16}) {
       for (const int by : {-12, 14, 0}) {  // powers of two; 0: rising from block to block
         SCOPED_TRACE(testing::Message() << page_size << ", 2^" << by);
-        Case c = base_case(8, 64, 64);
-        c.desc.dtype = dtype;
+        Case c = case_of_blocks(dtype, page_size);  // no few keys outweigh all others
         c.desc.out_dtype = DType::kF32;
-        c.desc.seqlen_k = 512;  // whole blocks, and rows enough: no few keys outweigh all others
-        c.seqused_k = {512, 0, 256};
-        c.desc.k = c.desc.v = {};
-        if (page_size > 0) put_in_pages(c, page_size);
-        const int64_t block = page_size > 0 ? page_size : kDescaleBlock;
-        quantise(c.desc, block, Descales::kContiguous);
         const CaseTensors tensors(c);
         const AttentionProblem& p = tensors.problem();
-        const TensorExtent extent = descale_extent(p);
         ForwardArgs args = tensors.args();
-        std::vector<float> descales(args.v_descale,
-                                    args.v_descale + extent.outer * extent.rows * extent.heads);
-        for (size_t i = 0; i < descales.size(); ++i) {
-          const auto row = static_cast<int>(static_cast<int64_t>(i) / extent.heads % extent.rows);
-          descales[i] = std::ldexp(descales[i], by != 0 ? by : 9 * (row % 4));
-        }
+        const std::vector<float> descales = changed(p, args.v_descale, [&](int row, float descale) {
+          return std::ldexp(descale, by != 0 ? by : 9 * (row % 4));
+        });
         args.v_descale = descales.data();
         const Reference reference = reference_forward(p, args, 2);
         for (const Backend& backend : backends_that_take(p)) {
@@ -283,32 +301,18 @@ TEST_F(Quantised, SmallestDescalesOfTheLikeliestKeys) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     for (const int64_t page_size : {0, 1, 16}) {
       SCOPED_TRACE(testing::Message() << page_size);
-      Case c = base_case(8, 64, 64);
-      c.desc.dtype = dtype;
-      c.desc.seqlen_k = 512;
-      c.seqused_k = {512, 0, 256};
-      c.desc.k = c.desc.v = {};
-      if (page_size > 0) put_in_pages(c, page_size);
-      quantise(c.desc, page_size > 0 ? page_size : kDescaleBlock, Descales::kContiguous);
-      const CaseTensors tensors(c);
+      const CaseTensors tensors(case_of_blocks(dtype, page_size));
       const AttentionProblem& p = tensors.problem();
-      const TensorExtent extent = descale_extent(p);
       ForwardArgs args = tensors.args();
-      const auto count = static_cast<size_t>(extent.outer * extent.rows * extent.heads);
-      std::vector<float> of_keys(args.k_descale, args.k_descale + count);
-      std::vector<float> of_values(args.v_descale, args.v_descale + count);
-      for (size_t i = 0; i < count; ++i) {
-        const auto row = static_cast<int>(static_cast<int64_t>(i) / extent.heads % extent.rows);
-        of_keys[i] *= row % 4 == 0 ? 60.0f : 1.0f;
-        of_values[i] = std::ldexp(of_values[i], (page_size > 0 ? 4 : 11) * (row % 4));
-      }
+      const std::vector<float> of_keys = changed(p, args.k_descale, [](int row, float descale) {
+        return row % 4 == 0 ? 60 * descale : descale;
+      });
+      const std::vector<float> of_values = changed(p, args.v_descale, [&](int row, float descale) {
+        return std::ldexp(descale, (page_size > 0 ? 4 : 11) * (row % 4));
+      });
       args.k_descale = of_keys.data();
       args.v_descale = of_values.data();
-      const Reference reference = reference_forward(p, args, 2);
-      for (const Backend& backend : backends_that_take(p)) {
-        SCOPED_TRACE(backend.name);
-        expect_accurate(p, args, reference, run_on(backend, p, args));
-      }
+      expect_accurate(p, args);
     }
   }
 }
@@ -330,16 +334,10 @@ TEST_F(Quantised, QueriesOfEveryMagnitude) {
       q[i] = float_to_bf16(std::ldexp(bf16_to_float(q[i]), 60 - 25 * row));
     }
     args.q = q.data();
-    const TensorExtent extent = descale_extent(p);
-    std::vector<float> descales(args.k_descale,
-                                args.k_descale + extent.outer * extent.rows * extent.heads);
-    for (float& descale : descales) descale = std::ldexp(descale, -60);
+    const std::vector<float> descales =
+        changed(p, args.k_descale, [](int, float descale) { return std::ldexp(descale, -60); });
     args.k_descale = descales.data();
-    const Reference reference = reference_forward(p, args, 2);
-    for (const Backend& backend : backends_that_take(p)) {
-      SCOPED_TRACE(backend.name);
-      expect_accurate(p, args, reference, run_on(backend, p, args));
-    }
+    expect_accurate(p, args);
   }
 }
 
