@@ -69,6 +69,7 @@ class ByteLoader {
 
  private:
   static constexpr bool kBoxes = T.pages == Pages::kBoxes;
+  // There are places for two pairs; else a block is asked for when another's place is free.
   static constexpr bool kAsksFirst = raw_places(T) >= 4;
 
   // What loading the keys of a tile takes.

@@ -27,8 +27,10 @@ class TileReader {
     return tile;
   }
 
-  // Whether fetch() would not wait.
-  __device__ bool is_there() const { return c.pipeline(kTileFull).is_full(slot); }
+  // Whether fetch() would not wait: the same answer for all lanes.
+  __device__ bool is_there() const {
+    return __all_sync(0xffffffffu, c.pipeline(kTileFull).is_full(slot)) != 0;
+  }
 
   // Called for each block `n` of the tile fetched last, from its last one to its first: asks for
   // the tile after it in time.
