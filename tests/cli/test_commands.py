@@ -224,9 +224,11 @@ class Verify(CommandTest):
         self.refuse("verify", *sizes, "--kv-dtype", "e5m2", words=["--kv-dtype e5m2; accepted: e4m3, or that of q"])
         self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--descale-block", "64", words=["--descale-block 64; accepted: 0 (one"])
         self.refuse("verify", *sizes, "--descale-block", "128", words=["--descale-block 128; accepted: with --kv-dtype e4m3"])
-        for device in ("cuda:0", "emulated:b200"):
-            plan = self.json("plan", *sizes, "--kv-dtype", "e4m3", "--device", device)
-            self.assertIn("fwd_e4m3_bf16_d64_m64", [step["choice"] for step in plan["steps"]])
+        for device, blocks, kernel in (("cuda:0", (), "fwd_sm90_bf16_e4m3_d64_m128n128"),
+                                       ("cuda:0", ("--descale-block", "128"), "fwd_e4m3_bf16_d64_m64"),
+                                       ("emulated:b200", (), "fwd_e4m3_bf16_d64_m64")):
+            plan = self.json("plan", *sizes, "--kv-dtype", "e4m3", *blocks, "--device", device)
+            self.assertIn(kernel, [step["choice"] for step in plan["steps"]])
         self.refuse("verify", *sizes, "--kv-dtype", "e4m3", "--direction", "backward", words=["--kv-dtype e4m3; accepted for the backward: bf16"])
 
     def test_bench_of_an_f32_out(self):
