@@ -58,7 +58,7 @@ constexpr std::array kRows = {
 
 // A tile of one warp's rows where those of a key head are no more, else of several warps'.
 const E4m3TuningRow& row_of(const AttentionProblem& p) {
-  const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
+  const int64_t rows = rows_of_key_head(p);
   const bool is_few = rows <= mma::kWarpRows;
   return *std::find_if(kRows.begin(), kRows.end(), [&](const E4m3TuningRow& row) {
     const bool holds = p.head_dim <= row.head_dim && p.head_dim_v <= row.head_dim_v;
@@ -88,7 +88,7 @@ E4m3ForwardSpec plan_e4m3(const AttentionProblem& p, const DeviceSpec& device) {
   E4m3ForwardSpec spec;
   spec.parts = choose_key_parts(p, device);
   spec.traits = traits_of(row_of(p), element_of(p), p.transforms_scores());
-  spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
+  spec.traits.pages = pages_of(p);
   spec.traits.parts = spec.parts.are_cut();
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), {});

@@ -256,6 +256,14 @@ int packable_group(const AttentionProblem& p) {
 
 int packed_rows(int group) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(group))); }
 
+int64_t rows_of_key_head(const AttentionProblem& p) {
+  return p.seqlen_q * packed_rows(packable_group(p));
+}
+
+Pages pages_of(const AttentionProblem& p) {
+  return fa4::pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
+}
+
 TileSchedule choose_schedule(const AttentionProblem& p, const DeviceSpec& device,
                              const LaunchShape& shape, std::optional<TileSource> forced) {
   TileSchedule s;

@@ -31,6 +31,11 @@ int packable_group(const AttentionProblem& problem);
 // Rows of a tile that each position of such a group takes: the next power of two, so that a row's
 // position is a shift. TMA fills the rows past the group with zeros and does not store them.
 int packed_rows(int group);
+// Rows of a sequence's tiles that the queries of one key head take.
+int64_t rows_of_key_head(const AttentionProblem& problem);
+
+// How kernels read the problem's keys; whether boxes may be groups is the kernel's own affair.
+Pages pages_of(const AttentionProblem& problem);
 
 // `forced` counts where the shape and the problem allow it.
 TileSchedule choose_schedule(const AttentionProblem& problem, const DeviceSpec& device,

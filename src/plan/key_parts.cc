@@ -57,10 +57,6 @@ constexpr int64_t kShortest = 512;
 // Keys are cut where that is at least so many times as fast by these figures, which are estimates.
 constexpr double kLeastGain = 1.03;
 
-int64_t rows_of_key_head(const AttentionProblem& p) {
-  return p.seqlen_q * packed_rows(packable_group(p));
-}
-
 // Of all sequences of the greatest lengths.
 int64_t tiles_of(const AttentionProblem& p, int tile_rows) {
   const int64_t heads = p.heads_q / packable_group(p);

@@ -10,7 +10,7 @@ namespace fa4::internal {
 namespace {
 
 const Sm100TuningRow& row_of(const AttentionProblem& p) {
-  const int64_t rows = p.seqlen_q * packed_rows(packable_group(p));
+  const int64_t rows = rows_of_key_head(p);
   const bool dense = p.layout_q == Layout::kDense && p.layout_kv == Layout::kDense;
   const bool uniform = dense && p.mask.is_full() && !p.has_seqused_q && !p.has_seqused_k;
   return *find_sm100_tuning(p.head_dim, p.head_dim_v, rows, uniform);
@@ -30,7 +30,7 @@ Sm100ForwardSpec plan_sm100(const AttentionProblem& p, const DeviceSpec& device,
   spec.traits =
       is_cut ? traits_of(part_row_of(p), device.architecture, element_of(p), p.transforms_scores())
              : traits_of(row_of(p), device.architecture, element_of(p), p.transforms_scores());
-  spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
+  spec.traits.pages = pages_of(p);
   spec.traits.out_f32 = !is_cut && p.out_dtype == DType::kF32;
   spec.schedule = is_cut ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                          : choose_schedule(p, device, spec.shape(), forced);

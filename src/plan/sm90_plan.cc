@@ -24,6 +24,8 @@ const Sm90PartRow& part_row_of(const AttentionProblem& p) {
   return *find_sm90_part_row(p.head_dim, p.head_dim_v);
 }
 
+bool has_few_rows(const AttentionProblem& p) { return rows_of_key_head(p) <= sm90::kWarpgroupRows; }
+
 sm90::FwdTraits traits_of_whole_tiles(const AttentionProblem& p) {
   if (p.is_quantised()) {
     return traits_of(*bytes_row_of(p), element_of(p), p.transforms_scores());
@@ -46,8 +48,8 @@ bool lie_in_groups(const AttentionProblem& p, const Strides& strides) {
 // A slab that reaches into the next head would bring its columns, where a box of one slab brings
 // zeros.
 bool lie_in_groups(const AttentionProblem& p, const sm90::FwdTraits& t) {
-  return sm90::has_groups(t) && p.head_dim == t.head_dim && p.head_dim_v == t.head_dim_v &&
-         lie_in_groups(p, p.k) && lie_in_groups(p, p.v);
+  return !t.bytes && sm90::has_groups(t) && p.head_dim == t.head_dim &&
+         p.head_dim_v == t.head_dim_v && lie_in_groups(p, p.k) && lie_in_groups(p, p.v);
 }
 
 // Whether the tiles of a head come in clusters of the row's, all of whose CTAs visit the same keys.
@@ -80,16 +82,13 @@ bool takes_bytes(const AttentionProblem& p, const DeviceSpec& device) {
   if (!p.is_quantised() || device.architecture != "sm_90a" || bytes_row_of(p) == nullptr) {
     return false;
   }
-  const bool are_few = p.seqlen_q * packed_rows(packable_group(p)) <= sm90::kWarpgroupRows;
-  const Pages pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
-  return !are_few && p.descale_block == 0 && pages != Pages::kRows &&
+  return !has_few_rows(p) && p.descale_block == 0 && pages_of(p) != Pages::kRows &&
          !choose_key_parts(p, device).are_cut();
 }
 
 bool has_shape_of_parts(const AttentionProblem& p) {
-  if (p.is_quantised()) return false;
-  const bool are_few = p.seqlen_q * packed_rows(packable_group(p)) <= sm90::kWarpgroupRows;
-  return are_few && part_row_of(p).whole_tiles && !p.transforms_scores();
+  return !p.is_quantised() && has_few_rows(p) && part_row_of(p).whole_tiles &&
+         !p.transforms_scores();
 }
 
 Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
@@ -99,9 +98,8 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
   spec.traits = spec.parts.are_cut()
                     ? traits_of(part_row_of(p), element_of(p), p.transforms_scores())
                     : traits_of_whole_tiles(p);
-  spec.traits.pages = pages_of(static_cast<int>(p.page_size), static_cast<int>(p.prefix_len));
-  const bool groups = !p.is_quantised() && lie_in_groups(p, spec.traits);
-  if (spec.traits.pages == Pages::kBoxes && groups) {
+  spec.traits.pages = pages_of(p);
+  if (spec.traits.pages == Pages::kBoxes && lie_in_groups(p, spec.traits)) {
     spec.traits.pages = Pages::kGroups;
   }
   spec.traits.out_f32 = !spec.parts.are_cut() && p.out_dtype == DType::kF32;
@@ -113,7 +111,7 @@ Sm90ForwardSpec plan_sm90(const AttentionProblem& p, const DeviceSpec& device,
                                        : choose_schedule(p, device, spec.shape(), forced);
   // Pairs take tiles by stride alone, and with softcap or out in f32 they are not prebuilt.
   const bool may_pair = !forced && !spec.parts.are_cut() && !has_shape_of_parts(p) &&
-                        !p.transforms_scores() && !spec.traits.out_f32 && !p.is_quantised();
+                        !p.transforms_scores() && !spec.traits.out_f32 && !spec.traits.bytes;
   if (may_pair && shares_keys(p, row_of(p), spec.schedule.group)) {
     spec.traits.cluster = row_of(p).cluster;
     spec.schedule = choose_schedule(p, device, spec.shape(), {});

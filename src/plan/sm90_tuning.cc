@@ -121,12 +121,23 @@ bool holds(const Row& row, int64_t head_dim, int64_t head_dim_v) {
   return head_dim <= row.head_dim && head_dim_v <= row.head_dim_v;
 }
 
-template <class Rows>
-auto first_that_holds(const Rows& rows, int64_t head_dim, int64_t head_dim_v) {
-  for (const auto& row : rows) {
+template <class Row>
+const Row* first_that_holds(std::span<const Row> rows, int64_t head_dim, int64_t head_dim_v) {
+  for (const Row& row : rows) {
     if (holds(row, head_dim, head_dim_v)) return &row;
   }
-  return static_cast<decltype(&rows[0])>(nullptr);
+  return nullptr;
+}
+
+// What every kind of row says of its variant.
+template <class Row>
+sm90::FwdTraits common_traits_of(const Row& row, Element element, bool softcap) {
+  return {.element = element,
+          .head_dim = row.head_dim,
+          .head_dim_v = row.head_dim_v,
+          .tile_n = row.tile_n,
+          .q_slots = row.q_slots,
+          .softcap = softcap};
 }
 
 }  // namespace
@@ -143,49 +154,37 @@ const Sm90TuningRow* find_sm90_tuning(int64_t head_dim, int64_t head_dim_v, bool
 }
 
 sm90::FwdTraits traits_of(const Sm90TuningRow& row, Element element, bool softcap) {
-  return {.element = element,
-          .head_dim = row.head_dim,
-          .head_dim_v = row.head_dim_v,
-          .tile_m = row.tile_m,
-          .tile_n = row.tile_n,
-          .q_slots = row.q_slots,
-          .softcap = softcap};
+  sm90::FwdTraits traits = common_traits_of(row, element, softcap);
+  traits.tile_m = row.tile_m;
+  return traits;
 }
 
 std::span<const Sm90BytesRow> sm90_bytes_rows() { return kBytesRows; }
 
 const Sm90BytesRow* find_sm90_bytes_row(int64_t head_dim, int64_t head_dim_v) {
-  return first_that_holds(kBytesRows, head_dim, head_dim_v);
+  return first_that_holds(sm90_bytes_rows(), head_dim, head_dim_v);
 }
 
 sm90::FwdTraits traits_of(const Sm90BytesRow& row, Element element, bool softcap) {
-  return {.element = element,
-          .head_dim = row.head_dim,
-          .head_dim_v = row.head_dim_v,
-          .tile_m = 2 * sm90::kWarpgroupRows,
-          .tile_n = row.tile_n,
-          .q_slots = row.q_slots,
-          .kv_stages = row.kv_stages,
-          .softcap = softcap,
-          .bytes = true};
+  sm90::FwdTraits traits = common_traits_of(row, element, softcap);
+  traits.tile_m = 2 * sm90::kWarpgroupRows;
+  traits.kv_stages = row.kv_stages;
+  traits.bytes = true;
+  return traits;
 }
 
 std::span<const Sm90PartRow> sm90_part_rows() { return kPartRows; }
 
 const Sm90PartRow* find_sm90_part_row(int64_t head_dim, int64_t head_dim_v) {
-  return first_that_holds(kPartRows, head_dim, head_dim_v);
+  return first_that_holds(sm90_part_rows(), head_dim, head_dim_v);
 }
 
 sm90::FwdTraits traits_of(const Sm90PartRow& row, Element element, bool softcap) {
-  return {.element = element,
-          .head_dim = row.head_dim,
-          .head_dim_v = row.head_dim_v,
-          .tile_m = sm90::kWarpgroupRows,
-          .tile_n = row.tile_n,
-          .q_slots = row.q_slots,
-          .kv_stages = row.kv_stages,
-          .softcap = softcap,
-          .parts = true};
+  sm90::FwdTraits traits = common_traits_of(row, element, softcap);
+  traits.tile_m = sm90::kWarpgroupRows;
+  traits.kv_stages = row.kv_stages;
+  traits.parts = true;
+  return traits;
 }
 
 sm90::FwdTraits whole_traits_of(const Sm90PartRow& row, Element element) {

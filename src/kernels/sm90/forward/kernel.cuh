@@ -1,9 +1,10 @@
 // FlashAttention forward for Hopper: a scheduler warp, a loader warp (three where K and V lie in
-// pages), one to three consumer warpgroups.
+// pages or are bytes), one to three consumer warpgroups.
 //
 // Shared memory (traits.h, smem_layout):
 //   Q     q_slots x 64 rows, those of a consumer warpgroup; its rows of out take their place
 //   K, V  kv_stages x tile_n rows each                      QTile x 2, barriers
+//   bytes of blocks of K and V, raw_places x tile_n rows
 //   ranks of sequences (length_ranks.h), of tiles of 64 rows
 //   inbox of a cluster's parts (exchange_parts.cuh), where a launch has clusters
 //

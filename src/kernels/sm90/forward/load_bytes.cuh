@@ -189,7 +189,7 @@ class ByteLoader {
   __device__ void make_k(const Pair& pair) {
     c.pipeline(kKFull).producer_acquire(k);
     if (pair.asks_k) {
-      make<score_element(T), T.head_dim>(c.kSmem.k + k.stage() * k_stage_bytes(T), T.tile_n);
+      make<T.element, T.head_dim>(c.kSmem.k + k.stage() * k_stage_bytes(T), T.tile_n);
     }
   }
   __device__ void make_v(const Pair& pair) {

@@ -98,7 +98,7 @@ class Products {
   }
 
  private:
-  using Wgmma = ptx::WgmmaSs<T.tile_n, score_element(T)>;
+  using Wgmma = ptx::WgmmaSs<T.tile_n, T.element>;
   using WgmmaPv = ptx::WgmmaRs<T.head_dim_v, probability_element(T)>;
   using QDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
   using KDescriptor = WgmmaDescriptor<slab_columns(T.head_dim), kKLayout.group_bytes>;

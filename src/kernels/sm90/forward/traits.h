@@ -195,9 +195,8 @@ constexpr bool can_exchange_parts(const FwdTraits& t) {
 // Whether every block's maxima are found before its probabilities: where keys are waited for,
 // nothing is gained by looking for fewer.
 constexpr bool looks_at_all_maxima(const FwdTraits& t) { return reads_keys_once(t); }
-// What Q and K, and what P and V are multiplied as. Of bytes P and V are f16, which one instruction
-// a pair makes of them where bf16 takes four.
-constexpr Element score_element(const FwdTraits& t) { return t.element; }
+// What P and V are multiplied as; Q and K as q's own type. Of bytes f16, which one instruction a
+// pair makes of V where bf16 takes four.
 constexpr Element probability_element(const FwdTraits& t) {
   return t.bytes ? Element::kF16 : t.element;
 }
