@@ -50,7 +50,8 @@ ScheduleParams schedule_params(const TileSchedule& schedule) {
           .sections = schedule.sections,
           .longest_first = schedule.longest_first,
           .order = order_of(schedule.source),
-          .leaves_sms = schedule.leaves_sms};
+          .leaves_sms = schedule.leaves_sms,
+          .beside = Beside::kNone};
 }
 
 ScoreParams score_params(const AttentionProblem& p, const ForwardArgs& args) {
@@ -146,7 +147,9 @@ SequenceParams sequence_params(const AttentionProblem& p, const SequenceArgs& ar
           .seqlen_q = static_cast<int32_t>(p.seqlen_q),
           .seqlen_k = static_cast<int32_t>(has_keys ? p.seqlen_k : 0),
           .total_q = static_cast<int32_t>(rows_of_packed_q(p, args)),
-          .total_k = static_cast<int32_t>(rows_of_packed_k(p, args))};
+          .total_k = static_cast<int32_t>(rows_of_packed_k(p, args)),
+          .least_q = 0,
+          .most_q = std::numeric_limits<int32_t>::max()};
 }
 
 MaskParams mask_params(const MaskSpec& mask) {

@@ -1,6 +1,7 @@
 #include "attention/gpu_forward_op.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "attention/forward_params.h"
 #include "attention/gpu_op.h"
@@ -19,7 +20,8 @@ class GpuForwardOp final : public ForwardOp {
  public:
   GpuForwardOp(const ForwardPlan& plan, std::shared_ptr<Device> device, void* stream)
       : ForwardOp(plan),
-        tiling_(*gpu_tiling(plan)),
+        main_(tiling_of(plan.main)),
+        few_(plan.few ? std::optional(tiling_of(plan.few->spec)) : std::nullopt),
         gpu_(std::move(device), plan.steps, plan.workspace, stream) {}
 
   void execute(const ForwardArgs& given) const override {
@@ -30,41 +32,64 @@ class GpuForwardOp final : public ForwardOp {
     const Rows k = rows_of_keys(args);
     // Packed rows that no sequence may have stay as they are: kernels divide by the longest query.
     if (p.batch == 0 || p.seqlen_q == 0 || q.positions == 0) return;
-    FwdParams params = forward_params(p, tiling_, args);
-    params.schedule.tile_counter = static_cast<uint32_t*>(gpu_.part(kTileCounter, args.workspace));
-    params.parts.sums = static_cast<float*>(gpu_.part(kPartSums, args.workspace));
-    params.parts.stats = static_cast<PartStats*>(gpu_.part(kPartStats, args.workspace));
-    encode_query_map("q", args.q, p.q, p.head_dim, tiling_.shape.q_columns, q, &params.maps.q);
-    if (tiling_.parts.are_cut() || tiling_.shape.out_columns == 0) {
-      GpuOp::check_base("out", args.out);
-    } else {
-      encode_query_map("out", args.out, p.out, p.head_dim_v, tiling_.shape.out_columns, q,
-                       &params.maps.out);
-    }
-    const LaunchShape& shape = tiling_.shape;
-    if (k.positions > 0 && k.batch > 0) {  // else no tile loads a key
-      const int box_rows = params.pages.box_rows;
-      if (shape.pages == Pages::kRows) {  // threads copy, 16 bytes at a time
-        GpuOp::check_base("k", args.k);
-        GpuOp::check_base("v", args.v);
-      } else if (shape.pages == Pages::kGroups) {
-        encode_group_map("k", args.k, p.k, p.head_dim, shape.k_columns, box_rows, &params.maps.k);
-        encode_group_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, box_rows, &params.maps.v);
-      } else {
-        const bool in_boxes = shape.pages == Pages::kBoxes;
-        encode_key_map("k", args.k, p.k, p.head_dim, shape.k_columns,
-                       in_boxes ? box_rows : shape.k_rows, k, &params.maps.k);
-        encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns,
-                       in_boxes ? box_rows : shape.v_rows, k, &params.maps.v);
-      }
-    }
+    FwdParams main = params_of(main_, args, q, k);
+    FwdParams few = few_ ? params_of(*few_, args, q, k) : FwdParams{};
+    main.schedule.tile_counter = counter(main_, 0, args.workspace);
     gpu_.zero_workspace(args.workspace, args.stream);
-    for (size_t step = 0; step < plan_.steps.size(); ++step) {
-      gpu_.launch(step, params, args.stream);
+    size_t step = 0;
+    if (few_) {
+      few.schedule.tile_counter = counter(*few_, 1, args.workspace);
+      few.schedule.beside = Beside::kFirst;
+      main.schedule.beside = Beside::kSecond;
+      few.sequences.most_q = static_cast<int32_t>(plan_.few->most);
+      main.sequences.least_q = few.sequences.most_q + 1;
+      gpu_.launch(step++, few, args.stream);
     }
+    for (; step < plan_.steps.size(); ++step) gpu_.launch(step, main, args.stream);
   }
 
  private:
+  // A launch's parameter, but for what two launches of a call share.
+  FwdParams params_of(const GpuTiling& tiling, const ForwardArgs& args, const Rows& q,
+                      const Rows& k) const {
+    const AttentionProblem& p = plan_.problem;
+    const LaunchShape& shape = tiling.shape;
+    const int group = tiling.schedule.group;
+    FwdParams params = forward_params(p, tiling, args);
+    params.parts.sums = static_cast<float*>(gpu_.part(kPartSums, args.workspace));
+    params.parts.stats = static_cast<PartStats*>(gpu_.part(kPartStats, args.workspace));
+    const QueryBox box{group, shape.q_rows, shape.q_columns};
+    encode_query_map("q", args.q, p.q, p.head_dim, box, q, &params.maps.q);
+    if (tiling.parts.are_cut() || shape.out_columns == 0) {
+      GpuOp::check_base("out", args.out);
+    } else {
+      encode_query_map("out", args.out, p.out, p.head_dim_v,
+                       {group, shape.q_rows, shape.out_columns}, q, &params.maps.out);
+    }
+    if (k.positions <= 0 || k.batch <= 0) return params;  // no tile loads a key
+    const int box_rows = params.pages.box_rows;
+    if (shape.pages == Pages::kRows) {  // threads copy, 16 bytes at a time
+      GpuOp::check_base("k", args.k);
+      GpuOp::check_base("v", args.v);
+    } else if (shape.pages == Pages::kGroups) {
+      encode_group_map("k", args.k, p.k, p.head_dim, shape.k_columns, box_rows, &params.maps.k);
+      encode_group_map("v", args.v, p.v, p.head_dim_v, shape.v_columns, box_rows, &params.maps.v);
+    } else {
+      const bool in_boxes = shape.pages == Pages::kBoxes;
+      encode_key_map("k", args.k, p.k, p.head_dim, shape.k_columns,
+                     in_boxes ? box_rows : shape.k_rows, k, &params.maps.k);
+      encode_key_map("v", args.v, p.v, p.head_dim_v, shape.v_columns,
+                     in_boxes ? box_rows : shape.v_rows, k, &params.maps.v);
+    }
+    return params;
+  }
+
+  // Null: the launch counts no tiles.
+  uint32_t* counter(const GpuTiling& tiling, int launch, void* workspace) const {
+    if (tiling.schedule.source != TileSource::kCounter) return nullptr;
+    return static_cast<uint32_t*>(gpu_.part(kTileCounter, workspace)) + launch;
+  }
+
   Rows rows_of(Layout layout, int64_t seqlen, int64_t packed_rows) const {
     return layout == Layout::kPacked ? Rows{packed_rows, 1} : Rows{seqlen, plan_.problem.batch};
   }
@@ -76,10 +101,13 @@ class GpuForwardOp final : public ForwardOp {
   }
 
   // Of q or out: the heads of a group are an axis of their own, past whose end a box may reach.
+  struct QueryBox {
+    int group, q_rows, slab;
+  };
   void encode_query_map(const char* name, const void* data, const Strides& strides, int64_t columns,
-                        int slab, const Rows& rows, TensorMap* map) const {
+                        const QueryBox& box, const Rows& rows, TensorMap* map) const {
     const AttentionProblem& p = plan_.problem;
-    const int group = tiling_.schedule.group, q_rows = tiling_.shape.q_rows;
+    const auto [group, q_rows, slab] = box;
     const int heads = std::min(packed_rows(group), q_rows);
     const TensorAxis axes[] = {{group, strides.head, heads},
                                {p.heads_q / group, strides.head * group, 1},
@@ -113,7 +141,8 @@ class GpuForwardOp final : public ForwardOp {
     gpu_.encode({name, data, p.dtype, slab, slab, axes}, map);
   }
 
-  GpuTiling tiling_;
+  GpuTiling main_;
+  std::optional<GpuTiling> few_;  // of the launch before the main one
   GpuOp gpu_;
 };
 

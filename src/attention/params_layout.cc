@@ -14,6 +14,7 @@ namespace {
 const char* type_of(const TensorMap&) { return "tensor_map"; }
 const char* type_of(FloatType) { return "i32"; }
 const char* type_of(TileOrder) { return "i32"; }
+const char* type_of(Beside) { return "i32"; }
 const char* type_of(const void*) { return "ptr"; }
 const char* type_of(int64_t) { return "i64"; }
 const char* type_of(int32_t) { return "i32"; }
@@ -89,10 +90,11 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, output, out_data, lse, out_stride_batch, out_stride_seqlen,
                  out_stride_head, head_dim_v, out_is_f32);
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
-                 seqlen_q, seqlen_k, total_q, total_k);
+                 seqlen_q, seqlen_k, total_q, total_k, least_q, most_q);
   FA4_ADD_FIELDS(fields, heads, heads_q, group, group_log2, tile_heads, tile_heads_per_kv);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
-  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, order, leaves_sms);
+  FA4_ADD_FIELDS(fields, schedule, tile_counter, sections, longest_first, order, leaves_sms,
+                 beside);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, parts, part_sums, part_stats, part_keys, most_parts, most_parts_log2,
@@ -120,7 +122,7 @@ ParamsLayout backward_layout() {
   Fields fields(&kParams);
   { FA4_ADD_FIELDS(fields, maps, q, dout, k, v, dq); }
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
-                 seqlen_q, seqlen_k, total_q, total_k);
+                 seqlen_q, seqlen_k, total_q, total_k, least_q, most_q);
   FA4_ADD_FIELDS(fields, mask, window_left, window_right);
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
   {
@@ -173,7 +175,7 @@ ParamsLayout append_layout() {
   add_append_tensor("k", k, &fields);
   add_append_tensor("v", v, &fields);
   FA4_ADD_FIELDS(fields, sequences, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, batch,
-                 seqlen_q, seqlen_k, total_q, total_k);
+                 seqlen_q, seqlen_k, total_q, total_k, least_q, most_q);
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, rotary, cos, sin, half, rotary_rows, rotary_type, interleaved);
   fields.add(

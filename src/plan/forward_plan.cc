@@ -6,6 +6,7 @@
 #include "kernels/output/traits.h"
 #include "plan/cpu_kernel_spec.h"
 #include "plan/e4m3_plan.h"
+#include "plan/few_queries.h"
 #include "plan/gpu_plan.h"
 #include "plan/key_parts.h"
 #include "plan/sm100_plan.h"
@@ -48,13 +49,16 @@ void explain_cpu(const ForwardPlan& plan, std::vector<PlanStep>* steps) {
       {"threads", fmt::format("{}", spec.num_threads), "the result's bits do not depend on it"});
 }
 
-// The launch of a forward kernel and what it needs of the workspace.
-void add_forward_step(const KernelSource& source, const LaunchShape& shape,
-                      const TileSchedule& schedule, ForwardPlan* plan) {
-  if (schedule.source == TileSource::kCounter) {
-    plan->workspace.add(kTileCounter, sizeof(uint32_t), true);
-  }
-  plan->steps.push_back({.source = source,
+// Not of a CPU's.
+KernelSource source_of(const ForwardSpec& spec) {
+  if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&spec)) return sm90->source();
+  if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&spec)) return sm100->source();
+  return std::get<E4m3ForwardSpec>(spec).source();
+}
+
+void add_forward_step(const ForwardSpec& spec, ForwardPlan* plan) {
+  const auto [schedule, shape, parts] = tiling_of(spec);
+  plan->steps.push_back({.source = source_of(spec),
                          .params = KernelParams::kForward,
                          .grid = schedule.grid,
                          .threads = shape.threads,
@@ -62,19 +66,34 @@ void add_forward_step(const KernelSource& source, const LaunchShape& shape,
                          .smem_bytes = shape.smem_bytes});
 }
 
-// What puts the parts together that the first step leaves in the workspace.
-template <class Spec>
-void add_combine_step(const AttentionProblem& p, const Spec& spec, ForwardPlan* plan) {
-  const int64_t parts = p.lse_elements() * spec.parts.most;
-  plan->workspace.add(kPartSums, parts * spec.traits.head_dim_v * int64_t{sizeof(float)});
+// What puts the parts together that the main step leaves in the workspace.
+void add_combine_step(const GpuTiling& main, ForwardPlan* plan) {
+  const AttentionProblem& p = plan->problem;
+  const int most = main.parts.most, columns = main.shape.columns_v;
+  const int64_t parts = p.lse_elements() * most;
+  plan->workspace.add(kPartSums, parts * columns * int64_t{sizeof(float)});
   plan->workspace.add(kPartStats, parts * kPartStatsBytes);
   const int64_t rows = p.batch * p.seqlen_q * p.heads_q;
   plan->steps.push_back(
-      {.source = combine_source(spec.traits.element, spec.traits.head_dim_v),
+      {.source = combine_source(element_of(p), columns),
        .params = KernelParams::kForward,
-       .grid = static_cast<int>(ceil_div(std::max<int64_t>(1, rows),
-                                         combine_rows(spec.parts.most, static_cast<int>(rows)))),
+       .grid = static_cast<int>(
+           ceil_div(std::max<int64_t>(1, rows), combine_rows(most, static_cast<int>(rows)))),
        .threads = kCombineThreads});
+}
+
+void add_gpu_steps(ForwardPlan* plan) {
+  const GpuTiling main = tiling_of(plan->main);
+  const auto counts = [](const GpuTiling& of) {
+    return of.schedule.source == TileSource::kCounter;
+  };
+  const bool few_count = plan->few && counts(tiling_of(plan->few->spec));
+  if (counts(main) || few_count) {
+    plan->workspace.add(kTileCounter, (few_count ? 2 : 1) * sizeof(uint32_t), true);
+  }
+  if (plan->few) add_forward_step(plan->few->spec, plan);
+  add_forward_step(plan->main, plan);
+  if (main.parts.are_cut() && main.parts.cluster == 1) add_combine_step(main, plan);
 }
 
 }  // namespace
@@ -98,56 +117,54 @@ ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& whol
   if (device.kind == DeviceKind::kCpu) {
     return plan_with(problem, device, plan_cpu(problem, device, options.num_threads));
   }
-  if (problem.is_quantised() && !takes_bytes(problem, device)) {
-    return plan_with(problem, device, plan_e4m3(problem, device));
-  }
-  if (is_sm100(device.architecture)) {
+  if (is_sm100(device.architecture) && !problem.is_quantised()) {
     return plan_with(problem, device, plan_sm100(problem, device, options.tile_source));
   }
-  return plan_with(problem, device, plan_sm90(problem, device, options.tile_source));
+  std::optional<FewQueries> few;
+  if (!options.tile_source) few = choose_few_queries(problem, device);
+  const AttentionProblem main = few ? without_few_queries(problem, *few) : problem;
+  if (problem.is_quantised() && !takes_bytes(problem, device)) {
+    return plan_with(problem, device, plan_e4m3(main, device), few);
+  }
+  return plan_with(problem, device, plan_sm90(main, device, options.tile_source), few);
 }
 
 ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
-                      const ForwardSpec& main) {
+                      const ForwardSpec& main, const std::optional<FewQueries>& few) {
   ForwardPlan plan{
-      .problem = problem, .device = device, .main = main, .steps = {}, .workspace = {}};
+      .problem = problem, .device = device, .main = main, .few = few, .steps = {}, .workspace = {}};
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&main)) {
     const CpuScratch scratch = cpu_scratch(problem, *cpu);
     if (scratch.threads_bytes > 0) plan.workspace.add("threads", scratch.threads_bytes);
     if (scratch.heads_bytes > 0) plan.workspace.add("heads", scratch.heads_bytes);
     if (scratch.parts_bytes > 0) plan.workspace.add("parts", scratch.parts_bytes);
-  } else if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&main)) {
-    add_forward_step(sm90->source(), sm90->shape(), sm90->schedule, &plan);
-    const bool leaves_parts = sm90->parts.are_cut() && sm90->parts.cluster == 1;
-    if (leaves_parts) add_combine_step(problem, *sm90, &plan);
-  } else if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&main)) {
-    add_forward_step(sm100->source(), sm100->shape(), sm100->schedule, &plan);
-    if (sm100->parts.are_cut()) add_combine_step(problem, *sm100, &plan);
-  } else if (const auto* e4m3 = std::get_if<E4m3ForwardSpec>(&main)) {
-    add_forward_step(e4m3->source(), e4m3->shape(), e4m3->schedule, &plan);
-    if (e4m3->parts.are_cut()) add_combine_step(problem, *e4m3, &plan);
+  } else {
+    add_gpu_steps(&plan);
   }
   return plan;
 }
 
+GpuTiling tiling_of(const ForwardSpec& spec) {
+  if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&spec)) {
+    return {sm90->schedule, sm90->shape(), sm90->parts};
+  }
+  if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&spec)) {
+    return {sm100->schedule, sm100->shape(), sm100->parts};
+  }
+  const auto& e4m3 = std::get<E4m3ForwardSpec>(spec);
+  return {e4m3.schedule, e4m3.shape(), e4m3.parts};
+}
+
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan) {
-  if (const auto* sm90 = std::get_if<Sm90ForwardSpec>(&plan.main)) {
-    return GpuTiling{sm90->schedule, sm90->shape(), sm90->parts};
-  }
-  if (const auto* sm100 = std::get_if<Sm100ForwardSpec>(&plan.main)) {
-    return GpuTiling{sm100->schedule, sm100->shape(), sm100->parts};
-  }
-  if (const auto* e4m3 = std::get_if<E4m3ForwardSpec>(&plan.main)) {
-    return GpuTiling{e4m3->schedule, e4m3->shape(), e4m3->parts};
-  }
-  return std::nullopt;
+  if (std::holds_alternative<CpuKernelSpec>(plan.main)) return std::nullopt;
+  return tiling_of(plan.main);
 }
 
 std::string kernel_name(const ForwardPlan& plan) {
   if (const auto* cpu = std::get_if<CpuKernelSpec>(&plan.main)) {
     return fmt::format("cpu_{}", name_of(cpu->isa));
   }
-  return plan.steps.front().source.display_name;
+  return source_of(plan.main).display_name;
 }
 
 std::vector<PlanStep> explain(const ForwardPlan& plan) {
@@ -162,6 +179,7 @@ std::vector<PlanStep> explain(const ForwardPlan& plan) {
   } else {
     explain_sm90(plan, &steps);
   }
+  if (plan.few) explain_few_queries(*plan.few, &steps);
   explain_launches(plan.steps, plan.workspace, &steps);
   return steps;
 }

@@ -27,11 +27,20 @@ struct PlanOptions {
 // The kernel that does the work, in its variant.
 using ForwardSpec = std::variant<CpuKernelSpec, Sm90ForwardSpec, Sm100ForwardSpec, E4m3ForwardSpec>;
 
+// The sequences of a packed call that have at most so many queries, and the kernel of their launch,
+// which comes first. The main kernel has the others then, and runs beside it.
+struct FewQueries {
+  int64_t most;
+  ForwardSpec spec;
+};
+
 struct ForwardPlan {
   AttentionProblem problem;
   DeviceSpec device;
   ForwardSpec main;
-  std::vector<KernelStep> steps;  // that a GPU launches, the main kernel first; none on the CPU
+  std::optional<FewQueries> few;
+  // That a GPU launches, the main kernel first or behind that of few queries; none on the CPU.
+  std::vector<KernelStep> steps;
   WorkspaceLayout workspace;
 };
 
@@ -42,17 +51,18 @@ Support query_support(const AttentionProblem& problem, const DeviceSpec& device)
 ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& device,
                          const PlanOptions& options = {});
 
-// The plan that runs `problem` as `main` says: steps and workspace follow from it.
+// The plan that runs `problem` as `main` says, beside `few`: steps and workspace follow from them.
 ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
-                      const ForwardSpec& main);
+                      const ForwardSpec& main, const std::optional<FewQueries>& few = {});
 
-// How a GPU's main kernel cuts the problem into tiles, whichever kernel it is.
+// How a kernel of a GPU cuts the problem into tiles, whichever kernel it is.
 struct GpuTiling {
   TileSchedule schedule;
   LaunchShape shape;
   KeyParts parts;
 };
-// nullopt for a CPU plan.
+GpuTiling tiling_of(const ForwardSpec& spec);  // not of a CPU's
+// Of the main kernel; nullopt for a CPU plan.
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan);
 
 // Its name to users: "cpu_avx512_bf16", "fwd_sm90_bf16_d128_m128n128".

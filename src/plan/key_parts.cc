@@ -34,6 +34,7 @@ struct Costs {
 constexpr Costs kCosts{60, 120, 120, 350, 1.0};          // 15 ns a key at head_dim 128
 constexpr Costs kCostsOfBytes{120, 240, 240, 700, 1.0};  // 7.5 ns a key
 constexpr Costs kHopperCostsOfBytes{120, 240, 240, 700, 0.8};
+constexpr double kKeyOfBytes = 7.5, kLeastKeyOfBytes = 4.5;  // the latter at head_dim 64
 
 // The same of a Hopper GPU in nanoseconds, and what an SM takes for a key while memory keeps up:
 // the key's bytes, at head_dim 64 more of a block's chain of products and exponentials. Measured on
@@ -228,17 +229,10 @@ Costs costs_of(const AttentionProblem& p, const DeviceSpec& device, bool exchang
   const bool blackwell = is_sm100(device.architecture);
   if (p.is_quantised()) return blackwell ? kCostsOfBytes : kHopperCostsOfBytes;
   if (!exchanges) return kCosts;
-  const bool narrow = p.head_dim <= 64;
-  const HopperCosts& ns = narrow ? kHopperCostsOf64 : kHopperCosts;
-  const double bandwidth =
-      device.memory_bandwidth > 0 ? device.memory_bandwidth : h200_spec().memory_bandwidth;
-  const double key = bandwidth < kLeastH200Bandwidth ? ns.key : kH200Key;
-  const auto columns = static_cast<double>(p.head_dim + p.head_dim_v);
-  const double of_all =
-      1e9 * columns * kElementBytes * device.num_sms / (kReachedBandwidth * bandwidth);
-  const double of_one = narrow ? ns.key : key * columns / 256;
-  return {ns.part / of_all, ns.combine / of_all, ns.exchange / of_all, ns.call / of_all,
-          std::min(1.0, of_one / of_all)};
+  const HopperCosts& ns = p.head_dim <= 64 ? kHopperCostsOf64 : kHopperCosts;
+  const KeyTime key = hopper_key_time(p, device);
+  return {ns.part / key.of_all, ns.combine / key.of_all, ns.exchange / key.of_all,
+          ns.call / key.of_all, std::min(1.0, key.of_one / key.of_all)};
 }
 
 // Whether whole tiles read keys as fast as parts do.
@@ -299,6 +293,21 @@ std::optional<Cut> cut_of(const AttentionProblem& p, const DeviceSpec& device) {
 }
 
 }  // namespace
+
+KeyTime hopper_key_time(const AttentionProblem& p, const DeviceSpec& device) {
+  const auto columns = static_cast<double>(p.head_dim + p.head_dim_v);
+  if (p.is_quantised()) {
+    const double of_all = kKeyOfBytes * columns / 256;
+    return {std::max(kHopperCostsOfBytes.alone * of_all, kLeastKeyOfBytes), of_all};
+  }
+  const bool narrow = p.head_dim <= 64;
+  const HopperCosts& ns = narrow ? kHopperCostsOf64 : kHopperCosts;
+  const double bandwidth =
+      device.memory_bandwidth > 0 ? device.memory_bandwidth : h200_spec().memory_bandwidth;
+  const double key = bandwidth < kLeastH200Bandwidth ? ns.key : kH200Key;
+  return {narrow ? ns.key : key * columns / 256,
+          1e9 * columns * kElementBytes * device.num_sms / (kReachedBandwidth * bandwidth)};
+}
 
 bool tiles_store_f32(const AttentionProblem& p, const DeviceSpec& device) {
   return !p.is_quantised() && !p.transforms_scores() &&

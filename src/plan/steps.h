@@ -60,7 +60,8 @@ class WorkspaceLayout {
 // What rows saw of the parts of their keys (PartParams of kernels/forward/params.h).
 inline constexpr std::string_view kPartSums = "part_sums";
 inline constexpr std::string_view kPartStats = "part_stats";
-// Counts the tiles that were handed out: a u32.
+// Counts the tiles that were handed out: a u32 for the main kernel, one behind it for that of few
+// queries.
 inline constexpr std::string_view kTileCounter = "tile_counter";
 
 }  // namespace fa4::internal

@@ -346,6 +346,48 @@ Case make_prompt_over_bytes(int64_t index, uint64_t seed) {
   return c;
 }
 
+// What an engine sends at a step: sequences that decode and prompts, in any order, which Hopper
+// gives to two launches. Of 16 bits or bytes, on pages or packed.
+Case make_step(int64_t index, uint64_t seed) {
+  static constexpr auto kPageSizes = std::to_array<int64_t>({1, 16, 24, 64, 128});
+  Random random(seed ^ (static_cast<uint64_t>(index) * 0x9e3779b97f4a7c15u) ^ 0xc9);
+  Case c;
+  ProblemDesc& d = c.desc;
+  d.dtype = random.chance(50) ? DType::kBF16 : DType::kF16;
+  d.head_dim = d.head_dim_v = 8 * (index % 2 == 0 ? random.between(5, 8) : random.between(13, 16));
+  d.batch = random.between(16, 32);
+  d.heads_kv = random.between(2, 4);
+  d.heads_q = d.heads_kv * random.between(1, 8);
+  d.layout_q = d.layout_kv = Layout::kPacked;
+  for (int64_t b = 0; b < d.batch; ++b) {
+    const bool is_prompt = random.chance(10), has_cache = random.chance(80);
+    const int64_t queries = is_prompt ? random.between(1, 200) : random.between(0, 3);
+    const int64_t keys = random.between(0, has_cache ? 2000 : 200);
+    c.lengths_q.push_back(static_cast<int32_t>(queries));
+    c.lengths_k.push_back(static_cast<int32_t>(keys));
+    d.seqlen_q = std::max(d.seqlen_q, queries);
+    d.total_q += queries;
+    d.total_k += keys;
+  }
+  d.seqlen_q = std::max<int64_t>(d.seqlen_q, 65);
+  d.seqlen_k = 2000;
+  if (random.chance(70)) {
+    lay_on_pages(d, kPageSizes[static_cast<size_t>(random.between(0, 4))], random);
+    d.has_seqused_k = true;
+    c.seqused_k = std::exchange(c.lengths_k, {});
+    d.total_k = 0;
+  }
+  choose_seqused_q(c, 15, random);
+  if (random.chance(80)) choose_mask(d, random);
+  d.has_sink = random.chance(20);
+  c.wants_lse = random.chance(80);
+  c.seed = random.bits();
+  if (random.chance(40)) {
+    quantise(d, random.chance(50) ? 0 : kDescaleBlock, Descales::kContiguous);
+  }
+  return c;
+}
+
 // Slices of wider buffers for the tensors that only the backward has.
 void choose_gradient_strides(ProblemDesc& d, Random& random) {
   const auto strides = [&](bool packed, int64_t seqlen, int64_t heads, int64_t dim) {
@@ -426,6 +468,8 @@ std::vector<Case> make_suite(Suite suite, uint64_t seed) {
   for (int64_t i = 0; i < quantised; ++i) cases.push_back(make_quantised_case(i, seed));
   const int64_t prompts = suite == Suite::kFull ? 60 : 4;
   for (int64_t i = 0; i < prompts; ++i) cases.push_back(make_prompt_over_bytes(i, seed));
+  const int64_t steps = suite == Suite::kFull ? 60 : 0;  // too many keys for a quick one
+  for (int64_t i = 0; i < steps; ++i) cases.push_back(make_step(i, seed));
   for (int64_t i = 0; i < extra; ++i) {
     cases.push_back(make_case(base + i, Kind::kF32, seed));
     cases.push_back(make_case(base + extra + i, Kind::kPaged, seed));

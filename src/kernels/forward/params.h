@@ -47,6 +47,9 @@ struct SequenceParams {
   int32_t seqlen_k;
   int32_t total_q;  // packed: rows of q, and of a head in lse
   int32_t total_k;
+  // Packed queries: sequences of fewer or more are another launch's, and have no tile in this one.
+  int32_t least_q;
+  int32_t most_q;
 };
 
 struct HeadParams {
@@ -73,12 +76,20 @@ enum class TileOrder : int32_t {
   kByLength,       // those of most keys first, dealt there and back (few rows)
 };
 
+// Two launches that share the sequences of a call run side by side.
+enum class Beside : int32_t {
+  kNone,    // there is one launch
+  kFirst,   // lets the second begin as soon as what came before both has ended
+  kSecond,  // so waits for nothing, but ends behind the first
+};
+
 struct ScheduleParams {
   uint32_t* tile_counter;  // zero before the launch: tiles on demand. null: by `order`
   int32_t sections;        // of heads whose keys and values share the L2 cache; at most the heads
   int32_t longest_first;   // tiles of the last rows first
   TileOrder order;
   int32_t leaves_sms;  // the launch has so few CTAs that many SMs are idle (few rows on Hopper)
+  Beside beside;
 };
 
 struct ScoreParams {

@@ -21,7 +21,7 @@ __device__ inline WorkTile tile_of_cluster(const FwdParams& p) {
   const int rows = p.sequences.seqlen_q << p.heads.group_log2;
   const int blocks = (rows + kTileRows - 1) / kTileRows;
   const int batch = of_heads / blocks, block = of_heads - batch * blocks;
-  wait_for_lengths(p.sequences);
+  wait_for_lengths(p.sequences, p.schedule);
   const Sequence s = sequence_of(p.sequences, batch);
   const bool exists = block * kTileRows < s.seqlen_q << p.heads.group_log2;
   return {.block = block,

@@ -22,7 +22,7 @@ class LengthScheduler {
 
   // One warp's, before anybody asks for a tile. What it writes the other warps are to wait for.
   __device__ void rank() {
-    wait_for_lengths(p_.sequences);
+    wait_for_lengths(p_.sequences, p_.schedule);
     prefetch_lengths();
     const int lane = threadIdx.x % 32, batch = p_.sequences.batch;
     int whole_parts = 0, rests = 0;

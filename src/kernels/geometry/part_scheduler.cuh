@@ -65,7 +65,7 @@ class PartScheduler {
     const int lane = threadIdx.x % 32, batch = first_batch_ + lane;
     sequence_ = {};
     int32_t count = 0;
-    wait_for_lengths(p_.sequences);
+    wait_for_lengths(p_.sequences, p_.schedule);
     if (batch < p_.sequences.batch) {
       sequence_ = sequence_of(p_.sequences, batch);
       const int rows = sequence_.seqlen_q << p_.heads.group_log2;

@@ -30,19 +30,37 @@ __device__ inline PackedRows packed_rows_of(const int32_t* cu_seqlens, int batch
   const int end = clamp(cu_seqlens[batch + 1], 0, total);
   return {begin, clamp(end - begin, 0, longest)};
 }
+// Queries of a packed sequence; none of one that another launch has.
+__device__ inline PackedRows packed_queries_of(const SequenceParams& s, int batch) {
+  const PackedRows rows = packed_rows_of(s.cu_seqlens_q, batch, s.total_q, s.total_q);
+  const bool is_here = rows.length >= s.least_q && rows.length <= s.most_q;
+  return {rows.begin, is_here ? min(rows.length, s.seqlen_q) : 0};
+}
+
+// Called by the first of two launches when it begins: what came before the call is there, so that
+// the second has nothing to wait for.
+__device__ inline void begin_launch_beside(const ScheduleParams& schedule) {
+  if (schedule.beside != Beside::kFirst) return;
+  ptx::griddepcontrol_wait();
+  ptx::griddepcontrol_launch_dependents();
+}
+// Until what came before the call is there.
+__device__ inline void wait_for_inputs(const ScheduleParams& schedule) {
+  if (schedule.beside != Beside::kSecond) ptx::griddepcontrol_wait();
+}
 
 // Lengths in memory may be what the launch before writes: whoever is about to read some waits for
 // it, and no sooner, since what else there is to find goes on meanwhile.
-__device__ inline void wait_for_lengths(const SequenceParams& s) {
+__device__ inline void wait_for_lengths(const SequenceParams& s, const ScheduleParams& schedule) {
   const bool in_memory = s.cu_seqlens_q != nullptr || s.cu_seqlens_k != nullptr ||
                          s.seqused_q != nullptr || s.seqused_k != nullptr;
-  if (in_memory) ptx::griddepcontrol_wait();
+  if (in_memory) wait_for_inputs(schedule);
 }
 
 __device__ inline Sequence sequence_of(const SequenceParams& s, int batch) {
   Sequence of{batch, 0, 0, s.seqlen_q, s.seqlen_k};
   if (s.cu_seqlens_q != nullptr) {
-    const PackedRows rows = packed_rows_of(s.cu_seqlens_q, batch, s.total_q, s.seqlen_q);
+    const PackedRows rows = packed_queries_of(s, batch);
     of.offset_q = rows.begin, of.seqlen_q = rows.length;
   }
   if (s.cu_seqlens_k != nullptr) {

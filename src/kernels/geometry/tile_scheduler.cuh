@@ -63,7 +63,7 @@ class TileScheduler {
                      .offset_q = run.offset_q,
                      .seqlen_q = run.seqlen_q,
                      .seqlen_k = sequences_.seqlen_k};
-    wait_for_lengths(sequences_);
+    wait_for_lengths(sequences_, schedule_);
     if (sequences_.cu_seqlens_k != nullptr) {
       const PackedRows rows = packed_rows_of(sequences_.cu_seqlens_k, tile.batch,
                                              sequences_.total_k, sequences_.seqlen_k);
@@ -109,14 +109,12 @@ class TileScheduler {
   // batch.
   __device__ Run find_sequence(int32_t index) {
     const int lane = threadIdx.x % 32, heads = heads_.tile_heads;
-    wait_for_lengths(sequences_);
+    wait_for_lengths(sequences_, schedule_);
 #pragma unroll 1
     for (; first_batch_ < sequences_.batch; first_batch_ += 32) {
       const int b = first_batch_ + lane;
       const PackedRows rows =
-          b < sequences_.batch
-              ? packed_rows_of(sequences_.cu_seqlens_q, b, sequences_.total_q, sequences_.seqlen_q)
-              : PackedRows{};
+          b < sequences_.batch ? packed_queries_of(sequences_, b) : PackedRows{};
       const int blocks = num_blocks(rows.length);
       const int32_t end = inclusive_scan(blocks * heads, add_saturated);
       const int32_t all = __shfl_sync(0xffffffffu, end, 31);

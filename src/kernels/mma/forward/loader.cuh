@@ -23,6 +23,7 @@ class Loader {
         lanes_log2(kBoxes ? log2_of_own_boxes(context.params.pages.box_rows) : 5) {}
 
   __device__ void run() {
+    begin_launch_beside(c.params.schedule);
     Scheduler<T> scheduler(c.params, c.ranks(), warp, kRanked);
 #pragma unroll 1
     for (;;) {
@@ -30,7 +31,7 @@ class Loader {
       if (work.batch < 0) break;
       tile = {work, block_range_of<T>(c.params, work)};
       head = work.head / c.params.heads.tile_heads_per_kv;
-      ptx::griddepcontrol_wait();
+      wait_for_inputs(c.params.schedule);
       if (warp == 0) {
         hand_out();
         load_q();
@@ -43,7 +44,8 @@ class Loader {
       tile.work.batch = -1;
       hand_out();
     }
-    ptx::griddepcontrol_wait();               // where there was no tile
+    // Where there was no tile; and the second of two launches ends behind the first.
+    ptx::griddepcontrol_wait();
     ptx::griddepcontrol_launch_dependents();  // what is left takes no more loads
   }
 

@@ -25,10 +25,12 @@ class Scheduler {
       if constexpr (T.cluster > 1) work.block = work.block * T.cluster + c.rank();
       hand_out(work);
       if (work.batch < 0) break;
-      ptx::griddepcontrol_wait();
+      wait_for_inputs(c.params.schedule);
       load_q(work);
     }
-    ptx::griddepcontrol_wait();                                  // where there was no tile
+    // Where there was no tile. The second of two launches ends behind the first, so that who waits
+    // for it has both.
+    ptx::griddepcontrol_wait();
     if (!ends_first()) ptx::griddepcontrol_launch_dependents();  // none is left to be begun
   }
 

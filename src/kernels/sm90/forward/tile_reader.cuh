@@ -23,7 +23,7 @@ class TileReader {
     slot.advance();
     const BlockRange& blocks = tile.blocks;
     last_unasked = min(blocks.n_block_max - 1, blocks.n_block_min + kBlocksAhead);
-    ptx::griddepcontrol_wait();
+    wait_for_inputs(c.params.schedule);
     return tile;
   }
 

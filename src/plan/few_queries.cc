@@ -1,0 +1,138 @@
+#include "plan/few_queries.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/rounding.h"
+#include "plan/e4m3_plan.h"
+#include "plan/gpu_plan.h"
+#include "plan/key_parts.h"
+#include "plan/sm90_plan.h"
+
+namespace fa4::internal {
+namespace {
+
+// What an SM multiplies of prompts, in FLOPs a nanosecond: on an H200 at 2048 causal keys
+// (docs/performance.md, docs/kernels/decode_measured.md).
+constexpr double kRate = 5000, kRateOf64 = 3600;
+constexpr double kShareOfBytes = 0.75;  // of that, where loaders make 16 bits of them
+constexpr double kRateOfByteWarps = 1250;
+// A tile of few rows beside its keys, in nanoseconds, with prompts beside it (docs/kernels/
+// decode_measured.md, "Prompts and decoding in one call").
+constexpr double kTile = 2500, kTileOfBytes = 3500;
+// A launch more costs 2 us, which tiles of less work than this cannot win.
+constexpr double kLeastWork = 5000;  // of all SMs
+
+double rate_of_prompts(const AttentionProblem& p, const DeviceSpec& device) {
+  const double rate = p.head_dim <= 64 ? kRateOf64 : kRate;
+  if (!p.is_quantised()) return rate;
+  return takes_bytes(p, device) ? kShareOfBytes * rate : kRateOfByteWarps;
+}
+
+// Whether sequences of a packed call may be prompts and decoding: their keys come from a cache, or
+// are more than their queries, and not all can have as many queries as the longest.
+bool may_mix(const AttentionProblem& p) {
+  const bool have_keys_before = p.layout_kv != Layout::kPacked || p.total_k > p.total_q;
+  return p.layout_q == Layout::kPacked && p.batch > 1 && have_keys_before &&
+         p.total_q < p.batch * p.seqlen_q;
+}
+
+// A model of the call's time (docs/kernels/decode.md, "Prompts and decoding in one call"). Each
+// sequence of few queries has the greatest number of keys, and as few prompts as may be have all
+// other queries, over as many keys.
+class Model {
+ public:
+  Model(const AttentionProblem& p, const DeviceSpec& device)
+      : key_(hopper_key_time(p, device)),
+        tile_(p.is_quantised() ? kTileOfBytes : kTile),
+        num_sms_(device.num_sms) {
+    const int64_t prompts = ceil_div(std::max<int64_t>(p.total_q - p.batch, 1), p.seqlen_q);
+    tiles_ = std::max<int64_t>(p.batch - prompts, 1) * (p.heads_q / packable_group(p));
+    keys_ = p.mask.is_bounded_left() ? std::clamp<int64_t>(p.mask.window_left + 1, 1, p.seqlen_k)
+                                     : p.seqlen_k;
+    const auto of_pair = static_cast<double>(2 * (p.head_dim + p.head_dim_v) * p.heads_q);
+    const auto pairs = static_cast<double>(visible_pairs(p.seqlen_q, p.seqlen_q, p.mask) * prompts);
+    of_prompts_ = of_pair * pairs / rate_of_prompts(p, device);
+  }
+
+  // Of all tiles of few rows, where all SMs have them.
+  double work() const { return static_cast<double>(tiles_) * time_of_tile(1.0) / num_sms_; }
+
+  // For the launch of few: half of the SMs at least, since prompts may be shorter; of choices that
+  // are nearly alike the fewest.
+  int choose_sms() const {
+    constexpr double kAlike = 1.02;
+    const int fewest = ceil_div(num_sms_, 2);
+    double least = time_of(num_sms_);
+    for (int sms = fewest; sms < num_sms_; ++sms) least = std::min(least, time_of(sms));
+    int sms = fewest;
+    while (time_of(sms) > kAlike * least) ++sms;
+    return sms;
+  }
+
+ private:
+  double time_of_tile(double share) const {
+    return tile_ + static_cast<double>(keys_) * std::max(key_.of_one, key_.of_all * share);
+  }
+
+  // The launch of few takes its rounds' time, and both together the mean of all SMs'. Where the
+  // first ends last, SMs are idle: that counts a little more.
+  double time_of(int sms) const {
+    constexpr double kLate = 1.1;
+    const double share = static_cast<double>(sms) / num_sms_;
+    const double few = static_cast<double>(ceil_div(tiles_, int64_t{sms})) * time_of_tile(share);
+    return std::max(kLate * few, share * few + of_prompts_ / num_sms_);
+  }
+
+  KeyTime key_;
+  double tile_;
+  int num_sms_;
+  int64_t tiles_, keys_;
+  double of_prompts_;  // of one SM
+};
+
+// Queries whose rows are one tile of the kernel of few rows; 0: those of one are more.
+int64_t most_queries(const AttentionProblem& p) {
+  const int64_t rows_of_query = packed_rows(packable_group(p));
+  AttentionProblem one = p;
+  one.seqlen_q = 1;
+  const int64_t rows = p.is_quantised() ? e4m3_tile_rows(one) : sm90::kWarpgroupRows;
+  return rows / rows_of_query;
+}
+
+}  // namespace
+
+std::optional<FewQueries> choose_few_queries(const AttentionProblem& p, const DeviceSpec& device) {
+  if (device.architecture != "sm_90a" || !may_mix(p)) return std::nullopt;
+  if (p.num_splits > 1 || p.split_keys > 0 || p.out_dtype != p.dtype) return std::nullopt;
+  if (p.sm_margin > 0) return std::nullopt;  // both launches together take every SM
+  AttentionProblem few = p;
+  few.seqlen_q = most_queries(p);
+  few.num_splits = 1;
+  if (few.seqlen_q == 0 || few.seqlen_q >= p.seqlen_q) return std::nullopt;
+  if (choose_key_parts(p, device).are_cut()) return std::nullopt;
+  const Model model(p, device);
+  if (model.work() < kLeastWork) return std::nullopt;
+  DeviceSpec share = device;
+  share.num_sms = model.choose_sms();
+  if (p.is_quantised()) return FewQueries{few.seqlen_q, plan_e4m3(few, share)};
+  if (!has_shape_of_parts(few)) return std::nullopt;
+  return FewQueries{few.seqlen_q, plan_sm90(few, share, {})};
+}
+
+AttentionProblem without_few_queries(AttentionProblem p, const FewQueries& few) {
+  p.batch = std::clamp<int64_t>(p.total_q / (few.most + 1), 1, p.batch);
+  return p;
+}
+
+void explain_few_queries(const FewQueries& few, std::vector<PlanStep>* steps) {
+  const GpuTiling tiling = tiling_of(few.spec);
+  steps->push_back(
+      {"few queries",
+       fmt::format("sequences of at most {}: tiles of {} rows, {} CTAs", few.most,
+                   tiling.shape.tile_m, tiling.schedule.grid),
+       "a launch of their own: their keys arrive while the tensor cores work on prompts"});
+}
+
+}  // namespace fa4::internal

@@ -1,0 +1,118 @@
+#include "plan/few_queries.h"
+
+#include <gtest/gtest.h>
+
+#include "problems.h"
+
+namespace fa4::internal {
+namespace {
+
+const DeviceSpec kB200 = emulated_specs().back();
+
+// What an engine sends at one step: 64 sequences that decode over 8192 keys, a prompt of 2048.
+ProblemDesc step() {
+  ProblemDesc d = dense(128, 8192, true);
+  d.batch = 65;
+  d.heads_q = 64;
+  d.heads_kv = 8;
+  d = in_pages(d);
+  d.layout_q = Layout::kPacked;
+  d.seqlen_q = 2048;
+  d.total_q = 64 + 2048;
+  return d;
+}
+
+ForwardPlan plan_of(const ProblemDesc& desc, const DeviceSpec& device = h200_spec()) {
+  return plan_forward(AttentionProblem::make(desc), device);
+}
+bool makes_two_launches(const ProblemDesc& desc, const DeviceSpec& device = h200_spec()) {
+  return plan_of(desc, device).few.has_value();
+}
+
+TEST(FewQueriesPlan, TheLaunchOfFewComesFirst) {
+  const ForwardPlan plan = plan_of(step());
+  ASSERT_TRUE(plan.few);
+  EXPECT_EQ(plan.few->most, 8);  // of eight heads: 64 rows
+  ASSERT_EQ(plan.steps.size(), 2);
+  EXPECT_EQ(plan.steps[1].source.display_name, kernel_name(plan));
+  const GpuTiling few = tiling_of(plan.few->spec), main = tiling_of(plan.main);
+  EXPECT_EQ(few.shape.tile_m, 64);
+  EXPECT_LT(few.schedule.grid, main.schedule.grid);
+  EXPECT_EQ(plan.steps[0].grid, few.schedule.grid);
+}
+
+TEST(FewQueriesPlan, OfBytesAsManyAsATileOf16Rows) {
+  ProblemDesc d = step();
+  d.kv_dtype = DType::kE4M3;
+  EXPECT_EQ(plan_of(d).few->most, 2);
+  d.heads_kv = 2;  // 32 rows a query
+  EXPECT_EQ(plan_of(d).few->most, 2);
+  d.heads_kv = 64;
+  EXPECT_EQ(plan_of(d).few->most, 16);
+  d.head_dim = d.head_dim_v = 256;  // where both launches are of one kernel
+  EXPECT_EQ(plan_of(d).few->most, 16);
+}
+
+TEST(FewQueriesPlan, WhereOneLaunchTakesAll) {
+  EXPECT_TRUE(makes_two_launches(step()));
+  EXPECT_FALSE(makes_two_launches(step(), kB200));
+  const auto changed = [](auto change) {
+    ProblemDesc d = step();
+    change(d);
+    return d;
+  };
+  for (const ProblemDesc& d : {
+           changed([](ProblemDesc& p) {  // prompts alone
+             p.layout_kv = Layout::kPacked;
+             p.page_size = p.num_pages = p.pages_per_seq = 0;
+             p.total_k = p.total_q;
+           }),
+           changed([](ProblemDesc& p) { p.total_q = p.batch * p.seqlen_q; }),  // all as long
+           changed([](ProblemDesc& p) { p.seqlen_q = 8, p.total_q = 100; }),   // decoding alone
+           changed([](ProblemDesc& p) { p.batch = 1; }),
+           changed([](ProblemDesc& p) { p.split_keys = 1024; }),
+           changed([](ProblemDesc& p) { p.num_splits = 2; }),
+           changed([](ProblemDesc& p) { p.out_dtype = DType::kF32; }),
+           changed([](ProblemDesc& p) { p.softcap = 30; }),
+           changed([](ProblemDesc& p) { p.sm_margin = 20; }),
+           changed([](ProblemDesc& p) {  // too little work for a launch
+             p.batch = 3, p.total_q = 302, p.seqlen_q = 300, p.seqlen_k = 500;
+             p = in_pages(p);
+           }),
+           changed([](ProblemDesc& p) { p.heads_kv = 1, p.heads_q = 128; }),  // 128 rows a query
+       }) {
+    EXPECT_FALSE(makes_two_launches(d)) << explain(plan_of(d)).front().choice;
+  }
+}
+
+// So many that tiles of decoding are whole rounds: 512 in six, beside more prompts in eight; 128
+// in one.
+TEST(FewQueriesPlan, SmsOfFew) {
+  const auto ctas = [](const ProblemDesc& d) { return plan_of(d).steps[0].grid; };
+  ProblemDesc d = step();
+  EXPECT_EQ(ctas(d), 86);
+  d.batch = 68;
+  d.total_q = 64 + 4 * 2048;
+  EXPECT_EQ(ctas(d), 66);
+  d.batch = 17;
+  d.seqlen_q = 512;
+  d.total_q = 16 + 512;
+  EXPECT_EQ(ctas(d), 128);
+  d.kv_dtype = DType::kE4M3;
+  EXPECT_EQ(ctas(d), 128);
+}
+
+// Each counts its tiles with a number of its own.
+TEST(FewQueriesPlan, CountersOfBoth) {
+  ProblemDesc d = step();
+  d.batch = 300;  // more than are ranked
+  d.total_q = 2400;
+  const ForwardPlan plan = plan_of(d);
+  ASSERT_TRUE(plan.few);
+  EXPECT_EQ(tiling_of(plan.few->spec).schedule.source, TileSource::kCounter);
+  EXPECT_EQ(plan.workspace.find(kTileCounter)->bytes, 2 * sizeof(uint32_t));
+  EXPECT_TRUE(plan.workspace.find(kTileCounter)->zeroed);
+}
+
+}  // namespace
+}  // namespace fa4::internal
