@@ -21,6 +21,7 @@ constexpr double kRateOfByteWarps = 1250;
 // A tile of few rows beside its keys, in nanoseconds, with prompts beside it (docs/kernels/
 // decode_measured.md, "Prompts and decoding in one call").
 constexpr double kTile = 2500, kTileOfBytes = 3500;
+constexpr double kKeyByRows = 20;  // of pages whose rows threads copy, however many SMs do
 // A launch more costs 2 us, which tiles of less work than this cannot win.
 constexpr double kLeastWork = 5000;  // of all SMs
 
@@ -44,9 +45,11 @@ bool may_mix(const AttentionProblem& p) {
 class Model {
  public:
   Model(const AttentionProblem& p, const DeviceSpec& device)
-      : key_(hopper_key_time(p, device)),
+      : key_(pages_of(p) == Pages::kRows ? KeyTime{kKeyByRows, kKeyByRows}
+                                         : hopper_key_time(p, device)),
         tile_(p.is_quantised() ? kTileOfBytes : kTile),
-        num_sms_(device.num_sms) {
+        num_sms_(device.num_sms),
+        fewest_sms_(p.is_quantised() ? ceil_div(3 * num_sms_, 5) : ceil_div(num_sms_, 2)) {
     const int64_t prompts = ceil_div(std::max<int64_t>(p.total_q - p.batch, 1), p.seqlen_q);
     tiles_ = std::max<int64_t>(p.batch - prompts, 1) * (p.heads_q / packable_group(p));
     keys_ = p.mask.is_bounded_left() ? std::clamp<int64_t>(p.mask.window_left + 1, 1, p.seqlen_k)
@@ -59,14 +62,12 @@ class Model {
   // Of all tiles of few rows, where all SMs have them.
   double work() const { return static_cast<double>(tiles_) * time_of_tile(1.0) / num_sms_; }
 
-  // For the launch of few: half of the SMs at least, since prompts may be shorter; of choices that
-  // are nearly alike the fewest.
+  // For the launch of few: of choices that are nearly alike the fewest.
   int choose_sms() const {
-    constexpr double kAlike = 1.02;
-    const int fewest = ceil_div(num_sms_, 2);
+    constexpr double kAlike = 1.01;
     double least = time_of(num_sms_);
-    for (int sms = fewest; sms < num_sms_; ++sms) least = std::min(least, time_of(sms));
-    int sms = fewest;
+    for (int sms = fewest_sms_; sms < num_sms_; ++sms) least = std::min(least, time_of(sms));
+    int sms = fewest_sms_;
     while (time_of(sms) > kAlike * least) ++sms;
     return sms;
   }
@@ -88,6 +89,7 @@ class Model {
   KeyTime key_;
   double tile_;
   int num_sms_;
+  int fewest_sms_;  // prompts may be shorter, and bytes beside prompts are slower than the model's
   int64_t tiles_, keys_;
   double of_prompts_;  // of one SM
 };

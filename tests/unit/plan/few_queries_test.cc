@@ -85,20 +85,23 @@ TEST(FewQueriesPlan, WhereOneLaunchTakesAll) {
   }
 }
 
-// So many that tiles of decoding are whole rounds: 512 in six, beside more prompts in eight; 128
+// So many that tiles of decoding are whole rounds: 512 in five, beside more prompts in seven; 128
 // in one.
 TEST(FewQueriesPlan, SmsOfFew) {
   const auto ctas = [](const ProblemDesc& d) { return plan_of(d).steps[0].grid; };
-  ProblemDesc d = step();
-  EXPECT_EQ(ctas(d), 86);
+  ProblemDesc d = step(), bytes = d, by_rows = d;
+  bytes.kv_dtype = DType::kE4M3;
+  by_rows.page_size = 1;
+  by_rows.pages_per_seq = by_rows.seqlen_k;
+  EXPECT_EQ(ctas(d), 103);
+  EXPECT_EQ(ctas(bytes), 86);
+  EXPECT_EQ(ctas(by_rows), 128);
   d.batch = 68;
   d.total_q = 64 + 4 * 2048;
-  EXPECT_EQ(ctas(d), 66);
+  EXPECT_EQ(ctas(d), 74);
   d.batch = 17;
   d.seqlen_q = 512;
   d.total_q = 16 + 512;
-  EXPECT_EQ(ctas(d), 128);
-  d.kv_dtype = DType::kE4M3;
   EXPECT_EQ(ctas(d), 128);
 }
 

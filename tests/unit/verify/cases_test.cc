@@ -42,9 +42,8 @@ std::map<std::string, int> count_options(const std::vector<Case>& cases, const D
       const ForwardPlan plan = plan_forward(p, device);
       // Two variants of each kernel take pages, of which there are few cases.
       const bool paged = p.layout_kv == Layout::kPaged;
-      ++counts[paged              ? "paged"
-               : p.is_quantised() ? "bytes"
-                                  : "kernel " + plan.steps.at(0).source.display_name];
+      ++counts[paged ? "paged" : p.is_quantised() ? "bytes" : "kernel " + kernel_name(plan)];
+      counts["two launches"] += plan.few.has_value();
     }
   }
   return counts;
@@ -73,6 +72,7 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
         count_options(make_suite(Suite::kFull, seed), h200_spec());
     EXPECT_GE(counts.at("ran"), 2000);
     EXPECT_GE(5 * counts.at("long"), counts.at("ran"));
+    EXPECT_GE(counts.at("two launches"), 20);
     std::map<std::string, int>
         of_shape;  // CTAs in pairs have that of CTAs apart, as out in f32 has
     for (const auto& [name, count] : counts) {
@@ -87,7 +87,8 @@ TEST(Cases, TheFullSuiteCoversAGpu) {
     for (const auto& [name, count] : of_shape) {
       // Parts of keys are those of few rows.
       const bool has_parts = name.find("_parts") != std::string::npos;
-      const bool is_kernel = name.starts_with("kernel ") || name == "bytes";
+      const bool is_kernel =
+          name.starts_with("kernel ") || name == "bytes" || name == "two launches";
       const int least = has_parts ? 4 : is_kernel ? 20 : 100;
       EXPECT_GE(count, least) << name << " seed " << seed;
     }
