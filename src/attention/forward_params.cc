@@ -179,6 +179,7 @@ FwdParams forward_params(const AttentionProblem& problem, const GpuTiling& tilin
                                      : 0,
                     .columns = tiling.shape.columns_v,
                     .tile_rows = tiling.shape.tile_m,
+                    .queries = 0,
                     .cluster_log2 = std::countr_zero(static_cast<unsigned>(tiling.parts.cluster))},
           .descales = descale_params(problem, args)};
 }

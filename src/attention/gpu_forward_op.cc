@@ -41,11 +41,13 @@ class GpuForwardOp final : public ForwardOp {
       few.schedule.tile_counter = counter(*few_, 1, args.workspace);
       few.schedule.beside = Beside::kFirst;
       main.schedule.beside = Beside::kSecond;
-      few.sequences.most_q = static_cast<int32_t>(plan_.few->most);
-      main.sequences.least_q = few.sequences.most_q + 1;
+      const auto most = static_cast<int32_t>(plan_.few->most);
+      few.sequences.seqlen_q = few.sequences.most_q = few.parts.queries = most;
+      main.sequences.least_q = most + 1;
       gpu_.launch(step++, few, args.stream);
     }
-    for (; step < plan_.steps.size(); ++step) gpu_.launch(step, main, args.stream);
+    gpu_.launch(step++, main, args.stream);
+    if (step < plan_.steps.size()) gpu_.launch(step, few_ ? few : main, args.stream);
   }
 
  private:
@@ -56,8 +58,10 @@ class GpuForwardOp final : public ForwardOp {
     const LaunchShape& shape = tiling.shape;
     const int group = tiling.schedule.group;
     FwdParams params = forward_params(p, tiling, args);
-    params.parts.sums = static_cast<float*>(gpu_.part(kPartSums, args.workspace));
-    params.parts.stats = static_cast<PartStats*>(gpu_.part(kPartStats, args.workspace));
+    if (tiling.parts.are_cut()) {
+      params.parts.sums = static_cast<float*>(gpu_.part(kPartSums, args.workspace));
+      params.parts.stats = static_cast<PartStats*>(gpu_.part(kPartStats, args.workspace));
+    }
     const QueryBox box{group, shape.q_rows, shape.q_columns};
     encode_query_map("q", args.q, p.q, p.head_dim, box, q, &params.maps.q);
     if (tiling.parts.are_cut() || shape.out_columns == 0) {

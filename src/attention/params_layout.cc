@@ -98,7 +98,7 @@ ParamsLayout forward_layout() {
   FA4_ADD_FIELDS(fields, scores, sink, scale_log2, softcap, scale_over_softcap, sink_type, negates);
   add_page_table(pages, &fields);
   FA4_ADD_FIELDS(fields, parts, part_sums, part_stats, part_keys, most_parts, most_parts_log2,
-                 part_columns, part_tile_rows, part_cluster_log2);
+                 part_columns, part_tile_rows, part_queries, part_cluster_log2);
   const auto& [k_descales, v_descales, descales_of_pages, descale_shift] = descales;
   add_descales("k_descale", k_descales, &fields);
   add_descales("v_descale", v_descales, &fields);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/rounding.h"
 #include "plan/e4m3_plan.h"
@@ -22,8 +23,9 @@ constexpr double kRateOfByteWarps = 1250;
 // decode_measured.md, "Prompts and decoding in one call").
 constexpr double kTile = 2500, kTileOfBytes = 3500;
 constexpr double kKeyByRows = 20;  // of pages whose rows threads copy, however many SMs do
-// A launch more costs 2 us, which tiles of less work than this cannot win.
-constexpr double kLeastWork = 5000;  // of all SMs
+// A launch more costs 2 us, which tiles of less work than this cannot win: of all SMs, or of one
+// where keys may be cut.
+constexpr double kLeastWork = 5000, kLeastTile = 10000;
 
 double rate_of_prompts(const AttentionProblem& p, const DeviceSpec& device) {
   const double rate = p.head_dim <= 64 ? kRateOf64 : kRate;
@@ -59,12 +61,20 @@ class Model {
     of_prompts_ = of_pair * pairs / rate_of_prompts(p, device);
   }
 
-  // Of all tiles of few rows, where all SMs have them.
-  double work() const { return static_cast<double>(tiles_) * time_of_tile(1.0) / num_sms_; }
+  bool is_worth_a_launch() const {
+    return work() >= kLeastWork * num_sms_ || (has_few_tiles() && time_of_tile(0.0) >= kLeastTile);
+  }
+
+  // Keys are cut then.
+  bool has_few_tiles() const { return 2 * tiles_ <= num_sms_; }
 
   // For the launch of few: of choices that are nearly alike the fewest.
   int choose_sms() const {
     constexpr double kAlike = 1.01;
+    if (has_few_tiles()) {  // any number of SMs have as much each
+      const double share = kLate * work() / (work() + of_prompts_);
+      return std::clamp(static_cast<int>(std::ceil(share * num_sms_)), fewest_sms_, num_sms_);
+    }
     double least = time_of(num_sms_);
     for (int sms = fewest_sms_; sms < num_sms_; ++sms) least = std::min(least, time_of(sms));
     int sms = fewest_sms_;
@@ -73,14 +83,19 @@ class Model {
   }
 
  private:
+  // Where the launch of few ends last, SMs are idle: that counts a little more.
+  static constexpr double kLate = 1.1;
+
+  // Of all tiles of few rows.
+  double work() const { return static_cast<double>(tiles_) * time_of_tile(1.0); }
+
+  // Where such a share of the SMs has some.
   double time_of_tile(double share) const {
     return tile_ + static_cast<double>(keys_) * std::max(key_.of_one, key_.of_all * share);
   }
 
-  // The launch of few takes its rounds' time, and both together the mean of all SMs'. Where the
-  // first ends last, SMs are idle: that counts a little more.
+  // The launch of few takes its rounds' time, and both together the mean of all SMs'.
   double time_of(int sms) const {
-    constexpr double kLate = 1.1;
     const double share = static_cast<double>(sms) / num_sms_;
     const double few = static_cast<double>(ceil_div(tiles_, int64_t{sms})) * time_of_tile(share);
     return std::max(kLate * few, share * few + of_prompts_ / num_sms_);
@@ -111,11 +126,11 @@ std::optional<FewQueries> choose_few_queries(const AttentionProblem& p, const De
   if (p.sm_margin > 0) return std::nullopt;  // both launches together take every SM
   AttentionProblem few = p;
   few.seqlen_q = most_queries(p);
-  few.num_splits = 1;
   if (few.seqlen_q == 0 || few.seqlen_q >= p.seqlen_q) return std::nullopt;
   if (choose_key_parts(p, device).are_cut()) return std::nullopt;
   const Model model(p, device);
-  if (model.work() < kLeastWork) return std::nullopt;
+  if (!model.is_worth_a_launch()) return std::nullopt;
+  if (!model.has_few_tiles()) few.num_splits = 1;
   DeviceSpec share = device;
   share.num_sms = model.choose_sms();
   if (p.is_quantised()) return FewQueries{few.seqlen_q, plan_e4m3(few, share)};
@@ -132,8 +147,11 @@ void explain_few_queries(const FewQueries& few, std::vector<PlanStep>* steps) {
   const GpuTiling tiling = tiling_of(few.spec);
   steps->push_back(
       {"few queries",
-       fmt::format("sequences of at most {}: tiles of {} rows, {} CTAs", few.most,
-                   tiling.shape.tile_m, tiling.schedule.grid),
+       fmt::format("sequences of at most {}: tiles of {} rows, {}, {} CTAs", few.most,
+                   tiling.shape.tile_m,
+                   tiling.parts.are_cut() ? fmt::format("keys in up to {} parts", tiling.parts.most)
+                                          : "all keys",
+                   tiling.schedule.grid),
        "a launch of their own: their keys arrive while the tensor cores work on prompts"});
 }
 

@@ -66,16 +66,15 @@ void add_forward_step(const ForwardSpec& spec, ForwardPlan* plan) {
                          .smem_bytes = shape.smem_bytes});
 }
 
-// What puts the parts together that the main step leaves in the workspace.
-void add_combine_step(const GpuTiling& main, ForwardPlan* plan) {
-  const AttentionProblem& p = plan->problem;
-  const int most = main.parts.most, columns = main.shape.columns_v;
-  const int64_t parts = p.lse_elements() * most;
+// What puts the parts together that a step leaves in the workspace: of so many rows of lse, and of
+// as many as all sequences may have.
+void add_combine_step(const GpuTiling& of, int64_t lse_rows, int64_t rows, ForwardPlan* plan) {
+  const int most = of.parts.most, columns = of.shape.columns_v;
+  const int64_t parts = lse_rows * most;
   plan->workspace.add(kPartSums, parts * columns * int64_t{sizeof(float)});
   plan->workspace.add(kPartStats, parts * kPartStatsBytes);
-  const int64_t rows = p.batch * p.seqlen_q * p.heads_q;
   plan->steps.push_back(
-      {.source = combine_source(element_of(p), columns),
+      {.source = combine_source(element_of(plan->problem), columns),
        .params = KernelParams::kForward,
        .grid = static_cast<int>(
            ceil_div(std::max<int64_t>(1, rows), combine_rows(most, static_cast<int>(rows)))),
@@ -93,7 +92,18 @@ void add_gpu_steps(ForwardPlan* plan) {
   }
   if (plan->few) add_forward_step(plan->few->spec, plan);
   add_forward_step(plan->main, plan);
-  if (main.parts.are_cut() && main.parts.cluster == 1) add_combine_step(main, plan);
+  // The steps' order: the second of two launches begins while the first runs, what puts parts
+  // together when both have ended.
+  const AttentionProblem& p = plan->problem;
+  const auto leaves_parts = [](const GpuTiling& of) {
+    return of.parts.are_cut() && of.parts.cluster == 1;
+  };
+  if (leaves_parts(main)) {
+    add_combine_step(main, p.lse_elements(), p.batch * p.seqlen_q * p.heads_q, plan);
+  } else if (plan->few && leaves_parts(tiling_of(plan->few->spec))) {
+    const int64_t rows = p.batch * plan->few->most * p.heads_q;
+    add_combine_step(tiling_of(plan->few->spec), rows, rows, plan);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // oracle's answer for sequences on both sides of the line between them.
 #include <gtest/gtest.h>
 
+#include <string_view>
 #include <utility>
 
 #include "backends.h"
@@ -48,6 +49,23 @@ void expect_right(const Case& c, int64_t most) {
   }
 }
 
+// On all SMs; how many ran.
+int expect_parts(const Case& c) {
+  const CaseTensors tensors(c);
+  const AttentionProblem& p = tensors.problem();
+  const Reference reference = reference_forward(p, tensors.args(), 2);
+  int ran = 0;
+  for (const Backend& backend : backends_that_take(p)) {
+    if (backend.device.spec.architecture != "sm_90a") continue;
+    SCOPED_TRACE(backend.name);
+    const ForwardPlan plan = plan_forward(p, backend.device.spec);
+    EXPECT_TRUE(plan.few && tiling_of(plan.few->spec).parts.are_cut());
+    expect_accurate(p, tensors.args(), reference, run_plan(backend, plan, tensors.args()));
+    ++ran;
+  }
+  return ran;
+}
+
 const std::pair<const char*, std::function<void(Case&)>> kVariants[] = {
     {"causal", [](Case&) {}},
     {"no mask", [](Case& c) { c.desc.causal = false; }},
@@ -90,6 +108,30 @@ TEST_F(FewQueries, OfSixteenBits) {
       expect_right(c, 16);
     }
   }
+}
+
+// Of few tiles, whose keys are cut: parts go to the workspace where the first launch has many SMs
+// for so many sequences, else to a cluster.
+TEST_F(FewQueries, InPartsOfKeys) {
+  int ran = 0;
+  for (const auto& [name, change] : kVariants) {
+    if (std::string_view(name) == "window") continue;  // too few keys to be worth it
+    for (const bool bytes : {false, true}) {
+      for (const int64_t sequences : {8, 2}) {
+        SCOPED_TRACE(testing::Message() << name << ", " << bytes << ", " << sequences);
+        Case c = mixed(bytes ? 4 : 16);
+        std::vector<int32_t> queries = c.lengths_q, keys = {1700, 200, 40, 16, 290, 70, 0, 1500};
+        queries.resize(static_cast<size_t>(sequences));
+        keys.resize(static_cast<size_t>(sequences));
+        pack(c, queries, keys);
+        change(c);
+        if (c.lengths_q.size() != queries.size()) continue;  // other lengths
+        if (bytes) quantise(c.desc, 0, Descales::kContiguous);
+        ran += expect_parts(c);
+      }
+    }
+  }
+  EXPECT_GE(ran, 10);
 }
 
 // Contiguous and in pages; with descales of blocks the main launch is of the same kernel.

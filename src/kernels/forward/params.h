@@ -136,8 +136,8 @@ struct PartStats {
   float sum;       // of its weights
 };
 
-// Where keys are cut into parts (geometry/key_parts.h): what each row saw of each, in the order of
-// lse, for as many parts as any row has.
+// Where keys are cut into parts (geometry/key_parts.h): what each row saw of each, for as many
+// parts as any row has.
 struct PartParams {
   float* sums;       // (rows, most, columns): weighted sums of values; null: keys are not cut
   PartStats* stats;  // (rows, most)
@@ -146,6 +146,9 @@ struct PartParams {
   int32_t most_log2;
   int32_t columns;  // head_dim_v of the kernel
   int32_t tile_rows;
+  // Rows lie sequence by sequence, so many queries of each, all heads of a query; 0: in the order
+  // of lse.
+  int32_t queries;
   // CTAs of a cluster, which share the parts of one tile and put them together themselves; 0: the
   // parts go to the workspace.
   int32_t cluster_log2;

@@ -104,7 +104,7 @@ struct Eight {
 template <Element kElement, int kPieces>
 __device__ inline void combine_by_warp(const FwdParams& p, const Row& row, int count) {
   const int lane = threadIdx.x % 32;
-  const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
+  const int64_t at = first_part_row(p, row.tile, row.place);
   const auto stats_of = [&](int part) { return p.parts.stats[at + part]; };
   Eight<kPieces> eight;
   eight.load(p.parts, at, 0, count, 4 * lane);
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (!row.exists() || index >= rows) return;
   if (by_warp) return combine_by_warp<kElement, kPieces>(p, row, count);
 
-  const int64_t at = lse_index(p.sequences, p.heads.heads_q, row.tile, row.place) * p.parts.most;
+  const int64_t at = first_part_row(p, row.tile, row.place);
   Group<kPieces> group;
   group.load(p.parts, at, warp, count, column);
   const PartStats total = total_of(count, [&](int part) { return p.parts.stats[at + part]; });

@@ -9,12 +9,19 @@
 
 namespace fa4 {
 
-// Which of the workspace's rows takes a place's sums and statistics; -1: there is no such row.
+// Which of the workspace's rows is a place's first part.
+__device__ inline int64_t first_part_row(const FwdParams& p, const WorkTile& tile, Place place) {
+  const int64_t position = int64_t{tile.batch} * p.parts.queries + place.position;
+  const int64_t row = p.parts.queries > 0 ? position * p.heads.heads_q + place.head
+                                          : lse_index(p.sequences, p.heads.heads_q, tile, place);
+  return row * p.parts.most;
+}
+
+// Which of them takes a place's sums and statistics of the tile's part; -1: there is no such row.
 template <int kTileRows>
 __device__ inline int64_t part_row(const FwdParams& p, const WorkTile& tile, Place place) {
   if (place.position >= tile.seqlen_q) return -1;
-  return lse_index(p.sequences, p.heads.heads_q, tile, place) * p.parts.most + tile.part -
-         parts_of_tile<kTileRows>(p, tile).begin;
+  return first_part_row(p, tile, place) + tile.part - parts_of_tile<kTileRows>(p, tile).begin;
 }
 
 // All the `count` parts of a row together; a warp's lanes call it. `stats_of`: of a part.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/output/traits.h"
 #include "problems.h"
 
 namespace fa4::internal {
@@ -103,6 +104,35 @@ TEST(FewQueriesPlan, SmsOfFew) {
   d.seqlen_q = 512;
   d.total_q = 16 + 512;
   EXPECT_EQ(ctas(d), 128);
+}
+
+// As a rank of eight has them: few tiles, whose sums lie sequence by sequence.
+TEST(FewQueriesPlan, KeysOfFewTilesAreCut) {
+  const auto on_a_rank = [](int64_t sequences) {
+    ProblemDesc d = step();
+    d.batch = sequences + 1;
+    d.heads_q = 8;
+    d.heads_kv = 1;
+    d.total_q = sequences + 2048;
+    return in_pages(d);
+  };
+  const ForwardPlan plan = plan_of(on_a_rank(16));
+  ASSERT_TRUE(plan.few);
+  const KeyParts parts = tiling_of(plan.few->spec).parts;
+  EXPECT_TRUE(parts.are_cut());
+  EXPECT_EQ(parts.cluster, 1);
+  ASSERT_EQ(plan.steps.size(), 3);
+  EXPECT_EQ(plan.steps[1].source.display_name, kernel_name(plan));
+  EXPECT_EQ(plan.steps[2].source.display_name, "combine_bf16_x1");
+  const size_t rows = 17 * 8 * 8;  // sequences, queries, heads
+  EXPECT_EQ(plan.workspace.find(kPartStats)->bytes, rows * parts.most * kPartStatsBytes);
+
+  ProblemDesc d = on_a_rank(16);
+  d.num_splits = 1;
+  EXPECT_FALSE(tiling_of(plan_of(d).few->spec).parts.are_cut());
+  const ForwardPlan in_clusters = plan_of(on_a_rank(2));  // all of them run at once
+  EXPECT_GT(tiling_of(in_clusters.few->spec).parts.cluster, 1);
+  EXPECT_EQ(in_clusters.steps.size(), 2);
 }
 
 // Each counts its tiles with a number of its own.
