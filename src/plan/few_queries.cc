@@ -54,8 +54,8 @@ class Model {
         fewest_sms_(p.is_quantised() ? ceil_div(3 * num_sms_, 5) : ceil_div(num_sms_, 2)) {
     const int64_t prompts = ceil_div(std::max<int64_t>(p.total_q - p.batch, 1), p.seqlen_q);
     tiles_ = std::max<int64_t>(p.batch - prompts, 1) * (p.heads_q / packable_group(p));
-    keys_ = p.mask.is_bounded_left() ? std::clamp<int64_t>(p.mask.window_left + 1, 1, p.seqlen_k)
-                                     : p.seqlen_k;
+    keys_ = p.seqlen_k;
+    if (p.mask.is_bounded_left()) keys_ = std::min(keys_, std::max<int64_t>(p.mask.window_left, 0));
     const auto of_pair = static_cast<double>(2 * (p.head_dim + p.head_dim_v) * p.heads_q);
     const auto pairs = static_cast<double>(visible_pairs(p.seqlen_q, p.seqlen_q, p.mask) * prompts);
     of_prompts_ = of_pair * pairs / rate_of_prompts(p, device);
