@@ -9,14 +9,17 @@
 #include "plan/e4m3_plan.h"
 #include "plan/gpu_plan.h"
 #include "plan/key_parts.h"
+#include "plan/sm100_plan.h"
+#include "plan/sm100_tuning.h"
 #include "plan/sm90_plan.h"
 
 namespace fa4::internal {
 namespace {
 
 // What an SM multiplies of prompts, in FLOPs a nanosecond: on an H200 at 2048 causal keys
-// (docs/performance.md, docs/kernels/decode_measured.md).
+// (docs/performance.md, docs/kernels/decode_measured.md); on a B200 as published for the original.
 constexpr double kRate = 5000, kRateOf64 = 3600;
+constexpr double kBlackwellRate = 10000, kBlackwellRateOf64 = 6000;
 constexpr double kShareOfBytes = 0.75;  // of that, where loaders make 16 bits of them
 constexpr double kRateOfByteWarps = 1250;
 // A tile of few rows beside its keys, in nanoseconds, with prompts beside it (docs/kernels/
@@ -28,7 +31,10 @@ constexpr double kKeyByRows = 20;  // of pages whose rows threads copy, however 
 constexpr double kLeastWork = 5000, kLeastTile = 10000;
 
 double rate_of_prompts(const AttentionProblem& p, const DeviceSpec& device) {
-  const double rate = p.head_dim <= 64 ? kRateOf64 : kRate;
+  const bool narrow = p.head_dim <= 64;
+  const double rate = is_sm100(device.architecture) ? narrow ? kBlackwellRateOf64 : kBlackwellRate
+                      : narrow                      ? kRateOf64
+                                                    : kRate;
   if (!p.is_quantised()) return rate;
   return takes_bytes(p, device) ? kShareOfBytes * rate : kRateOfByteWarps;
 }
@@ -47,8 +53,7 @@ bool may_mix(const AttentionProblem& p) {
 class Model {
  public:
   Model(const AttentionProblem& p, const DeviceSpec& device)
-      : key_(pages_of(p) == Pages::kRows ? KeyTime{kKeyByRows, kKeyByRows}
-                                         : hopper_key_time(p, device)),
+      : key_(pages_of(p) == Pages::kRows ? KeyTime{kKeyByRows, kKeyByRows} : key_time(p, device)),
         tile_(p.is_quantised() ? kTileOfBytes : kTile),
         num_sms_(device.num_sms),
         fewest_sms_(p.is_quantised() ? ceil_div(3 * num_sms_, 5) : ceil_div(num_sms_, 2)) {
@@ -110,22 +115,20 @@ class Model {
 };
 
 // Queries whose rows are one tile of the kernel of few rows; 0: those of one are more.
-int64_t most_queries(const AttentionProblem& p) {
-  const int64_t rows_of_query = packed_rows(packable_group(p));
+int64_t most_queries(const AttentionProblem& p, const DeviceSpec& device) {
   AttentionProblem one = p;
   one.seqlen_q = 1;
-  const int64_t rows = p.is_quantised() ? e4m3_tile_rows(one) : sm90::kWarpgroupRows;
-  return rows / rows_of_query;
+  return part_tile_rows(one, device) / packed_rows(packable_group(p));
 }
 
 }  // namespace
 
 std::optional<FewQueries> choose_few_queries(const AttentionProblem& p, const DeviceSpec& device) {
-  if (device.architecture != "sm_90a" || !may_mix(p)) return std::nullopt;
+  if (!may_mix(p)) return std::nullopt;
   if (p.num_splits > 1 || p.split_keys > 0 || p.out_dtype != p.dtype) return std::nullopt;
   if (p.sm_margin > 0) return std::nullopt;  // both launches together take every SM
   AttentionProblem few = p;
-  few.seqlen_q = most_queries(p);
+  few.seqlen_q = most_queries(p, device);
   if (few.seqlen_q == 0 || few.seqlen_q >= p.seqlen_q) return std::nullopt;
   if (choose_key_parts(p, device).are_cut()) return std::nullopt;
   const Model model(p, device);
@@ -134,6 +137,7 @@ std::optional<FewQueries> choose_few_queries(const AttentionProblem& p, const De
   DeviceSpec share = device;
   share.num_sms = model.choose_sms();
   if (p.is_quantised()) return FewQueries{few.seqlen_q, plan_e4m3(few, share)};
+  if (is_sm100(device.architecture)) return FewQueries{few.seqlen_q, plan_sm100(few, share, {})};
   if (!has_shape_of_parts(few)) return std::nullopt;
   return FewQueries{few.seqlen_q, plan_sm90(few, share, {})};
 }

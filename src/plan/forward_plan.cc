@@ -127,14 +127,14 @@ ForwardPlan plan_forward(const AttentionProblem& problem, const DeviceSpec& whol
   if (device.kind == DeviceKind::kCpu) {
     return plan_with(problem, device, plan_cpu(problem, device, options.num_threads));
   }
-  if (is_sm100(device.architecture) && !problem.is_quantised()) {
-    return plan_with(problem, device, plan_sm100(problem, device, options.tile_source));
-  }
   std::optional<FewQueries> few;
   if (!options.tile_source) few = choose_few_queries(problem, device);
   const AttentionProblem main = few ? without_few_queries(problem, *few) : problem;
   if (problem.is_quantised() && !takes_bytes(problem, device)) {
     return plan_with(problem, device, plan_e4m3(main, device), few);
+  }
+  if (is_sm100(device.architecture)) {
+    return plan_with(problem, device, plan_sm100(main, device, options.tile_source), few);
   }
   return plan_with(problem, device, plan_sm90(main, device, options.tile_source), few);
 }

@@ -294,15 +294,15 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
   if (architecture == "sm_90a" || is_sm100(architecture)) {
     for (const Element element : {Element::kBF16, Element::kF16}) {
       for (const E4m3TuningRow& row : e4m3_tuning_rows()) {
-        // Decoding at the most common head dimension, on Hopper beside prompts too; others are
-        // compiled on first use.
+        // Decoding at the most common head dimension, alone and beside prompts; others are compiled
+        // on first use.
         if (row.row_warps > 1 || row.head_dim != 128) continue;
         E4m3ForwardSpec spec{traits_of(row, element, false), {}, {}};
         for (const Pages pages : {Pages::kNone, Pages::kBoxes}) {
           spec.traits.pages = pages;
           for (const bool parts : {true, false}) {
             spec.traits.parts = parts;
-            if (parts || architecture == "sm_90a") add_once(prebuilt(spec), &kernels);
+            add_once(prebuilt(spec), &kernels);
           }
         }
       }

@@ -48,6 +48,9 @@ constexpr HopperCosts kHopperCostsOf64{800, 1800, 900, 2300, 6.2};
 // row of calls (docs/kernels/decode_measured.md). Nobody has timed rows of calls on an H100.
 constexpr double kH200Key = 10.0;
 constexpr double kLeastH200Bandwidth = 4e12;  // bytes a second
+// Of a B200 by the model of its kernel: a block of 128 keys in 1492 clocks at head_dim 128, whose
+// bytes come in 2240 where all SMs read; 1374 at 64 (docs/kernels/decode.md, "Blackwell").
+constexpr double kBlackwellShare = 1492.0 / 2240, kLeastBlackwellKey = 5.8;
 // Of the memory's bandwidth that reading keys reaches.
 constexpr double kReachedBandwidth = 0.9;
 
@@ -230,7 +233,7 @@ Costs costs_of(const AttentionProblem& p, const DeviceSpec& device, bool exchang
   if (p.is_quantised()) return blackwell ? kCostsOfBytes : kHopperCostsOfBytes;
   if (!exchanges) return kCosts;
   const HopperCosts& ns = p.head_dim <= 64 ? kHopperCostsOf64 : kHopperCosts;
-  const KeyTime key = hopper_key_time(p, device);
+  const KeyTime key = key_time(p, device);
   return {ns.part / key.of_all, ns.combine / key.of_all, ns.exchange / key.of_all,
           ns.call / key.of_all, std::min(1.0, key.of_one / key.of_all)};
 }
@@ -294,19 +297,23 @@ std::optional<Cut> cut_of(const AttentionProblem& p, const DeviceSpec& device) {
 
 }  // namespace
 
-KeyTime hopper_key_time(const AttentionProblem& p, const DeviceSpec& device) {
+KeyTime key_time(const AttentionProblem& p, const DeviceSpec& device) {
   const auto columns = static_cast<double>(p.head_dim + p.head_dim_v);
+  const bool blackwell = is_sm100(device.architecture);
   if (p.is_quantised()) {
     const double of_all = kKeyOfBytes * columns / 256;
-    return {std::max(kHopperCostsOfBytes.alone * of_all, kLeastKeyOfBytes), of_all};
+    const double alone = blackwell ? kCostsOfBytes.alone : kHopperCostsOfBytes.alone;
+    return {std::max(alone * of_all, kLeastKeyOfBytes), of_all};
   }
-  const bool narrow = p.head_dim <= 64;
-  const HopperCosts& ns = narrow ? kHopperCostsOf64 : kHopperCosts;
   const double bandwidth =
       device.memory_bandwidth > 0 ? device.memory_bandwidth : h200_spec().memory_bandwidth;
+  const double of_all =
+      1e9 * columns * kElementBytes * device.num_sms / (kReachedBandwidth * bandwidth);
+  if (blackwell) return {std::max(kBlackwellShare * of_all, kLeastBlackwellKey), of_all};
+  const bool narrow = p.head_dim <= 64;
+  const HopperCosts& ns = narrow ? kHopperCostsOf64 : kHopperCosts;
   const double key = bandwidth < kLeastH200Bandwidth ? ns.key : kH200Key;
-  return {narrow ? ns.key : key * columns / 256,
-          1e9 * columns * kElementBytes * device.num_sms / (kReachedBandwidth * bandwidth)};
+  return {narrow ? ns.key : key * columns / 256, of_all};
 }
 
 bool tiles_store_f32(const AttentionProblem& p, const DeviceSpec& device) {

@@ -22,12 +22,12 @@ Support query_key_parts(const AttentionProblem& problem, const DeviceSpec& devic
 // keys.
 KeyParts choose_key_parts(const AttentionProblem& problem, const DeviceSpec& device);
 
-// Nanoseconds that a CTA of few rows takes for a key on a Hopper GPU: while memory keeps up, and
-// where all SMs read.
+// Nanoseconds that a CTA of few rows takes for a key: while memory keeps up, and where all SMs
+// read.
 struct KeyTime {
   double of_one, of_all;
 };
-KeyTime hopper_key_time(const AttentionProblem& problem, const DeviceSpec& device);
+KeyTime key_time(const AttentionProblem& problem, const DeviceSpec& device);
 
 PlanStep explain_key_parts(const AttentionProblem& problem, const DeviceSpec& device,
                            const KeyParts& parts);

@@ -1,4 +1,4 @@
-// Packed calls of prompts and decoding, of which Hopper makes two launches side by side: the
+// Packed calls of prompts and decoding, of which a GPU makes two launches side by side: the
 // oracle's answer for sequences on both sides of the line between them.
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kGroup = 4;
 
-// Of so many queries: `most` are few, one more is not.
+// Of so many queries: `most` are few, one more is not; nor, on Blackwell, 33 of 16 bits.
 Case mixed(int32_t most) {
   Case c;
   ProblemDesc& d = c.desc;
@@ -21,7 +21,8 @@ Case mixed(int32_t most) {
   d.heads_kv = 2;
   d.head_dim = 64;
   d.causal = true;
-  pack(c, {1, 130, 0, most, most + 1, 70, 1, 2}, {200, 300, 40, most, 290, 70, 0, 129});
+  pack(c, {1, 130, 0, most, most + 1, 70, 1, 2 * most, 33},
+       {200, 300, 40, most, 290, 70, 0, 129, 90});
   c.seed = 57;
   return c;
 }
@@ -35,7 +36,7 @@ void put_in_cache(Case& c, int64_t page_size) {
 class FewQueries : public BackendTest {};
 
 // On two SMs, where few rows are work enough for a launch.
-void expect_right(const Case& c, int64_t most) {
+void expect_right(const Case& c) {
   const CaseTensors tensors(c);
   const AttentionProblem& p = tensors.problem();
   const Reference reference = reference_forward(p, tensors.args(), 2);
@@ -43,8 +44,7 @@ void expect_right(const Case& c, int64_t most) {
     SCOPED_TRACE(backend.name);
     if (!backend.is_gpu()) continue;
     const ForwardPlan plan = plan_forward(p, with_sms(backend, 2).device.spec);
-    EXPECT_EQ(plan.few.has_value(), backend.device.spec.architecture == "sm_90a");
-    EXPECT_EQ(plan.few ? plan.few->most : most, most);
+    EXPECT_TRUE(plan.few);
     expect_accurate(p, tensors.args(), reference, run_plan(backend, plan, tensors.args()));
   }
 }
@@ -56,7 +56,7 @@ int expect_parts(const Case& c) {
   const Reference reference = reference_forward(p, tensors.args(), 2);
   int ran = 0;
   for (const Backend& backend : backends_that_take(p)) {
-    if (backend.device.spec.architecture != "sm_90a") continue;
+    if (!backend.is_gpu()) continue;
     SCOPED_TRACE(backend.name);
     const ForwardPlan plan = plan_forward(p, backend.device.spec);
     EXPECT_TRUE(plan.few && tiling_of(plan.few->spec).parts.are_cut());
@@ -77,7 +77,7 @@ const std::pair<const char*, std::function<void(Case&)>> kVariants[] = {
     {"queries in use",
      [](Case& c) {
        c.desc.has_seqused_q = true;
-       c.seqused_q = {0, 100, 0, 2, 3, 1, 1, 2};
+       c.seqused_q = {0, 100, 0, 2, 3, 1, 1, 2, 33};
      }},
     {"pages of 16", [](Case& c) { put_in_cache(c, 16); }},
     {"pages of 1", [](Case& c) { put_in_cache(c, 1); }},
@@ -99,51 +99,48 @@ const std::pair<const char*, std::function<void(Case&)>> kVariants[] = {
 };
 
 TEST_F(FewQueries, OfSixteenBits) {
+  int index = 0;
   for (const auto& [name, change] : kVariants) {
-    for (const int64_t head_dim : {64, 128}) {
-      SCOPED_TRACE(testing::Message() << name << ", " << head_dim);
-      Case c = mixed(16);
-      c.desc.head_dim = c.desc.head_dim_v = head_dim;
-      change(c);
-      expect_right(c, 16);
-    }
+    SCOPED_TRACE(name);
+    Case c = mixed(16);
+    c.desc.head_dim = c.desc.head_dim_v = ++index % 2 == 0 ? 64 : 128;
+    change(c);
+    expect_right(c);
   }
 }
 
 // Of few tiles, whose keys are cut: parts go to the workspace where the first launch has many SMs
 // for so many sequences, else to a cluster.
 TEST_F(FewQueries, InPartsOfKeys) {
-  int ran = 0;
+  int ran = 0, index = 0;
   for (const auto& [name, change] : kVariants) {
     if (std::string_view(name) == "window") continue;  // too few keys to be worth it
-    for (const bool bytes : {false, true}) {
-      for (const int64_t sequences : {8, 2}) {
-        SCOPED_TRACE(testing::Message() << name << ", " << bytes << ", " << sequences);
-        Case c = mixed(bytes ? 4 : 16);
-        std::vector<int32_t> queries = c.lengths_q, keys = {1700, 200, 40, 16, 290, 70, 0, 1500};
-        queries.resize(static_cast<size_t>(sequences));
-        keys.resize(static_cast<size_t>(sequences));
-        pack(c, queries, keys);
-        change(c);
-        if (c.lengths_q.size() != queries.size()) continue;  // other lengths
-        if (bytes) quantise(c.desc, 0, Descales::kContiguous);
-        ran += expect_parts(c);
-      }
+    for (const size_t sequences : {9, 2}) {
+      const bool bytes = ++index % 4 >= 2;
+      SCOPED_TRACE(testing::Message() << name << ", " << bytes << ", " << sequences);
+      Case c = mixed(bytes ? 4 : 16);
+      std::vector<int32_t> queries = c.lengths_q, keys = {1700, 200, 40, 16, 290, 70, 0, 1500, 90};
+      queries.resize(sequences);
+      keys.resize(sequences);
+      pack(c, queries, keys);
+      change(c);
+      if (c.lengths_q.size() != sequences) continue;  // other lengths
+      if (bytes) quantise(c.desc, 0, Descales::kContiguous);
+      ran += expect_parts(c);
     }
   }
-  EXPECT_GE(ran, 10);
+  EXPECT_GE(ran, 5);
 }
 
 // Contiguous and in pages; with descales of blocks the main launch is of the same kernel.
 TEST_F(FewQueries, OfBytes) {
+  int index = 0;
   for (const auto& [name, change] : kVariants) {
-    for (const int64_t descale_block : {int64_t{0}, kDescaleBlock}) {
-      SCOPED_TRACE(testing::Message() << name << ", " << descale_block);
-      Case c = mixed(4);
-      change(c);
-      quantise(c.desc, descale_block, Descales::kContiguous);
-      expect_right(c, 4);
-    }
+    SCOPED_TRACE(name);
+    Case c = mixed(4);
+    change(c);
+    quantise(c.desc, ++index % 2 == 0 ? kDescaleBlock : 0, Descales::kContiguous);
+    expect_right(c);
   }
 }
 

@@ -54,9 +54,29 @@ TEST(FewQueriesPlan, OfBytesAsManyAsATileOf16Rows) {
   EXPECT_EQ(plan_of(d).few->most, 16);
 }
 
+// A tile of few rows has 128 there, and every head dimension has one.
+TEST(FewQueriesPlan, OnBlackwell) {
+  for (const int64_t head_dim : {64, 96, 128, 192, 256}) {
+    ProblemDesc d = step();
+    d.head_dim = d.head_dim_v = head_dim;
+    d.softcap = head_dim == 256 ? 30 : 0;
+    const ForwardPlan plan = plan_of(d, kB200);
+    ASSERT_TRUE(plan.few) << head_dim;
+    EXPECT_EQ(plan.few->most, 16);
+    EXPECT_EQ(tiling_of(plan.few->spec).shape.tile_m, 128);
+    EXPECT_LT(plan.steps[0].grid, kB200.num_sms);
+  }
+  ProblemDesc bytes = step();
+  bytes.kv_dtype = DType::kE4M3;
+  const ForwardPlan plan = plan_of(bytes, kB200);
+  EXPECT_EQ(plan.few->most, 2);
+  EXPECT_EQ(tiling_of(plan.few->spec).shape.tile_m, 16);
+  EXPECT_EQ(tiling_of(plan.main).shape.tile_m, 64);
+}
+
 TEST(FewQueriesPlan, WhereOneLaunchTakesAll) {
   EXPECT_TRUE(makes_two_launches(step()));
-  EXPECT_FALSE(makes_two_launches(step(), kB200));
+  EXPECT_TRUE(makes_two_launches(step(), kB200));
   const auto changed = [](auto change) {
     ProblemDesc d = step();
     change(d);

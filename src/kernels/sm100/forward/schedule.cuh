@@ -24,6 +24,7 @@ class Scheduler {
       : c(context), tiles(context.params, context.ranks()) {}
 
   __device__ void run() {
+    begin_launch_beside(c.params.schedule);
     const Pipeline ring = c.pipeline(kTileFull);
     PipelineState<kTileSlots> slot;
     bool valid;
@@ -45,11 +46,12 @@ class Scheduler {
       }
       // The launch before is waited for here, with the first tile found: the other roles touch no
       // global memory before they have a tile.
-      ptx::griddepcontrol_wait();
+      wait_for_inputs(c.params.schedule);
       if (writes) ptx::mbarrier_arrive(ring.full_barrier(slot.stage()));
       __syncwarp();
       slot.advance();
     } while (valid);
+    ptx::griddepcontrol_wait();  // the second of two launches ends behind the first
     ptx::griddepcontrol_launch_dependents();
   }
 
