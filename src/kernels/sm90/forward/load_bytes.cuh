@@ -40,14 +40,15 @@ class ByteLoader {
   // A pair of blocks at a time, whose stages are handed over together: consumers multiply by both
   // at once, and what a block costs beside its bytes is paid once.
   __device__ void run() {
-    Pair pair{};
+    Pair pair = next_pair();
+    ask_for_k(pair);
+    ask_for_v(pair);
 #pragma unroll 1
-    do {
-      // A tile may have to wait for one that waits for these blocks: then they go first, and no
-      // pair comes with them.
-      const bool waits = pair.exists() && wants_tile() && !tiles.is_there();
+    while (pair.has_k | pair.has_v) {
+      // A tile may have to wait for one that waits for these blocks.
+      const bool is_known = !wants_tile() || tiles.is_there();
       Pair next{};
-      if (!waits) next = next_pair();
+      if (is_known) next = next_pair();
       if (kAsksFirst) {
         ask_for_k(next);
         ask_for_v(next);
@@ -57,8 +58,13 @@ class ByteLoader {
       if (pair.has_v) make_v(pair);
       if (!kAsksFirst) ask_for_v(next);
       hand_over(pair);
+      if (!is_known) {
+        next = next_pair();
+        ask_for_k(next);
+        ask_for_v(next);
+      }
       pair = next;
-    } while (pair.exists() || !is_done);
+    }
   }
 
  private:
@@ -89,8 +95,6 @@ class ByteLoader {
     bool asks_k = false, asks_v = false;
     int valid = 0;  // rows of V that are there
     Source k, v;
-
-    __device__ bool exists() const { return has_k | has_v; }
   };
 
   __device__ Keys fetch() {
