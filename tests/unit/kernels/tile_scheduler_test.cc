@@ -91,7 +91,7 @@ TEST_F(TileSchedulerTest, OffsetsThatLieMakeNoTileOutsideTheBatch) {
   FwdParams params{};
   params.sequences.cu_seqlens_q = copy(offsets);
   params.sequences.batch = kBatch;
-  params.sequences.seqlen_q = params.sequences.total_q = kRows;
+  params.sequences.seqlen_q = params.sequences.total_q = params.sequences.most_q = kRows;
   params.heads.heads_q = params.heads.tile_heads = params.heads.tile_heads_per_kv = kHeads;
   params.heads.group = params.schedule.sections = 1;
   const std::vector<int32_t> indices = {0,          kTilesEach - 1, kTilesEach, 5 * kTilesEach + 3,
