@@ -21,7 +21,7 @@ class GpuForwardOp final : public ForwardOp {
   GpuForwardOp(const ForwardPlan& plan, std::shared_ptr<Device> device, void* stream)
       : ForwardOp(plan),
         main_(tiling_of(plan.main)),
-        few_(plan.few ? std::optional(tiling_of(plan.few->spec)) : std::nullopt),
+        few_(few_tiling(plan)),
         gpu_(std::move(device), plan.steps, plan.workspace, stream) {}
 
   void execute(const ForwardArgs& given) const override {
@@ -33,21 +33,22 @@ class GpuForwardOp final : public ForwardOp {
     // Packed rows that no sequence may have stay as they are: kernels divide by the longest query.
     if (p.batch == 0 || p.seqlen_q == 0 || q.positions == 0) return;
     FwdParams main = params_of(main_, args, q, k);
-    FwdParams few = few_ ? params_of(*few_, args, q, k) : FwdParams{};
+    std::optional<FwdParams> few;
+    if (few_) few = params_of(*few_, args, q, k);
     main.schedule.tile_counter = counter(main_, 0, args.workspace);
     gpu_.zero_workspace(args.workspace, args.stream);
     size_t step = 0;
-    if (few_) {
-      few.schedule.tile_counter = counter(*few_, 1, args.workspace);
-      few.schedule.beside = Beside::kFirst;
+    if (few) {
+      few->schedule.tile_counter = counter(*few_, 1, args.workspace);
+      few->schedule.beside = Beside::kFirst;
       main.schedule.beside = Beside::kSecond;
       const auto most = static_cast<int32_t>(plan_.few->most);
-      few.sequences.seqlen_q = few.sequences.most_q = few.parts.queries = most;
+      few->sequences.seqlen_q = few->sequences.most_q = few->parts.queries = most;
       main.sequences.least_q = most + 1;
-      gpu_.launch(step++, few, args.stream);
+      gpu_.launch(step++, *few, args.stream);
     }
     gpu_.launch(step++, main, args.stream);
-    if (step < plan_.steps.size()) gpu_.launch(step, few_ ? few : main, args.stream);
+    if (step < plan_.steps.size()) gpu_.launch(step, few ? *few : main, args.stream);
   }
 
  private:
@@ -104,10 +105,11 @@ class GpuForwardOp final : public ForwardOp {
     return rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));
   }
 
-  // Of q or out: the heads of a group are an axis of their own, past whose end a box may reach.
+  // What TMA moves at once of q or out.
   struct QueryBox {
     int group, q_rows, slab;
   };
+  // Of q or out: the heads of a group are an axis of their own, past whose end a box may reach.
   void encode_query_map(const char* name, const void* data, const Strides& strides, int64_t columns,
                         const QueryBox& box, const Rows& rows, TensorMap* map) const {
     const AttentionProblem& p = plan_.problem;

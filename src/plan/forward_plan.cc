@@ -86,11 +86,12 @@ void add_gpu_steps(ForwardPlan* plan) {
   const auto counts = [](const GpuTiling& of) {
     return of.schedule.source == TileSource::kCounter;
   };
-  const bool few_count = plan->few && counts(tiling_of(plan->few->spec));
+  const std::optional<GpuTiling> few = few_tiling(*plan);
+  const bool few_count = few && counts(*few);
   if (counts(main) || few_count) {
     plan->workspace.add(kTileCounter, (few_count ? 2 : 1) * sizeof(uint32_t), true);
   }
-  if (plan->few) add_forward_step(plan->few->spec, plan);
+  if (few) add_forward_step(plan->few->spec, plan);
   add_forward_step(plan->main, plan);
   // The steps' order: the second of two launches begins while the first runs, what puts parts
   // together when both have ended.
@@ -100,9 +101,9 @@ void add_gpu_steps(ForwardPlan* plan) {
   };
   if (leaves_parts(main)) {
     add_combine_step(main, p.lse_elements(), p.batch * p.seqlen_q * p.heads_q, plan);
-  } else if (plan->few && leaves_parts(tiling_of(plan->few->spec))) {
+  } else if (few && leaves_parts(*few)) {
     const int64_t rows = p.batch * plan->few->most * p.heads_q;
-    add_combine_step(tiling_of(plan->few->spec), rows, rows, plan);
+    add_combine_step(*few, rows, rows, plan);
   }
 }
 
@@ -168,6 +169,11 @@ GpuTiling tiling_of(const ForwardSpec& spec) {
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan) {
   if (std::holds_alternative<CpuKernelSpec>(plan.main)) return std::nullopt;
   return tiling_of(plan.main);
+}
+
+std::optional<GpuTiling> few_tiling(const ForwardPlan& plan) {
+  if (!plan.few) return std::nullopt;
+  return tiling_of(plan.few->spec);
 }
 
 std::string kernel_name(const ForwardPlan& plan) {

@@ -64,6 +64,8 @@ struct GpuTiling {
 GpuTiling tiling_of(const ForwardSpec& spec);  // not of a CPU's
 // Of the main kernel; nullopt for a CPU plan.
 std::optional<GpuTiling> gpu_tiling(const ForwardPlan& plan);
+// Of the launch of few queries; nullopt where there is none.
+std::optional<GpuTiling> few_tiling(const ForwardPlan& plan);
 
 // Its name to users: "cpu_avx512_bf16", "fwd_sm90_bf16_d128_m128n128".
 std::string kernel_name(const ForwardPlan& plan);

@@ -346,7 +346,7 @@ Case make_prompt_over_bytes(int64_t index, uint64_t seed) {
   return c;
 }
 
-// What an engine sends at a step: sequences that decode and prompts, in any order, which Hopper
+// What an engine sends at a step: sequences that decode and prompts, in any order, which a GPU
 // gives to two launches. Of 16 bits or bytes, on pages or packed.
 Case make_step(int64_t index, uint64_t seed) {
   static constexpr auto kPageSizes = std::to_array<int64_t>({1, 16, 24, 64, 128});

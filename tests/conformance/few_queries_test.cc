@@ -35,33 +35,24 @@ void put_in_cache(Case& c, int64_t page_size) {
 
 class FewQueries : public BackendTest {};
 
-// On two SMs, where few rows are work enough for a launch.
-void expect_right(const Case& c) {
-  const CaseTensors tensors(c);
-  const AttentionProblem& p = tensors.problem();
-  const Reference reference = reference_forward(p, tensors.args(), 2);
-  for (const Backend& backend : backends_that_take(p)) {
-    SCOPED_TRACE(backend.name);
-    if (!backend.is_gpu()) continue;
-    const ForwardPlan plan = plan_forward(p, with_sms(backend, 2).device.spec);
-    EXPECT_TRUE(plan.few);
-    expect_accurate(p, tensors.args(), reference, run_plan(backend, plan, tensors.args()));
-  }
-}
-
-// On all SMs.
-void expect_parts(const Case& c) {
+// On so many SMs, 0: all; whether keys of few queries are cut there.
+void expect_right(const Case& c, int sms, bool are_cut) {
   const CaseTensors tensors(c);
   const AttentionProblem& p = tensors.problem();
   const Reference reference = reference_forward(p, tensors.args(), 2);
   for (const Backend& backend : backends_that_take(p)) {
     if (!backend.is_gpu()) continue;
     SCOPED_TRACE(backend.name);
-    const ForwardPlan plan = plan_forward(p, backend.device.spec);
-    EXPECT_TRUE(plan.few && tiling_of(plan.few->spec).parts.are_cut());
+    const Backend on = sms > 0 ? with_sms(backend, sms) : backend;
+    const ForwardPlan plan = plan_forward(p, on.device.spec);
+    ASSERT_TRUE(plan.few);
+    EXPECT_EQ(tiling_of(plan.few->spec).parts.are_cut(), are_cut);
     expect_accurate(p, tensors.args(), reference, run_plan(backend, plan, tensors.args()));
   }
 }
+// On two SMs few rows are work enough for a launch; on all of them few tiles have their keys cut.
+void expect_whole(const Case& c) { expect_right(c, 2, false); }
+void expect_parts(const Case& c) { expect_right(c, 0, true); }
 
 const std::pair<const char*, std::function<void(Case&)>> kVariants[] = {
     {"causal", [](Case&) {}},
@@ -102,7 +93,7 @@ TEST_F(FewQueries, OfSixteenBits) {
     Case c = mixed(16);
     c.desc.head_dim = c.desc.head_dim_v = ++index % 2 == 0 ? 64 : 128;
     change(c);
-    expect_right(c);
+    expect_whole(c);
   }
 }
 
@@ -136,7 +127,7 @@ TEST_F(FewQueries, OfBytes) {
     Case c = mixed(4);
     change(c);
     quantise(c.desc, ++index % 2 == 0 ? kDescaleBlock : 0, Descales::kContiguous);
-    expect_right(c);
+    expect_whole(c);
   }
 }
 

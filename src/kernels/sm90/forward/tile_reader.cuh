@@ -1,7 +1,7 @@
 // What the loaders of keys and values, by TMA or out of pages, have in common.
 #pragma once
 
-#include "kernels/ptx/grid_dependency.cuh"
+#include "kernels/geometry/sequence.cuh"
 #include "kernels/ptx/tma.cuh"
 #include "kernels/sm90/forward/context.cuh"
 
