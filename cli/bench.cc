@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
+#include <utility>
 
 #include "axes.h"
 #include "bench_rows.h"
@@ -20,14 +22,21 @@ using namespace fa4::internal;
 
 namespace {
 
+// What a series' name says of heads and batches: equal heads and the batch only where rows of a
+// length differ in nothing else.
+enum class Named { kUnequalHeads, kHeads, kHeadsAndBatch };
+
 // What tells a row's series apart in a chart: everything but the sequence's length.
-std::string series_name(const BenchRow& row) {
+std::string series_name(const BenchRow& row, Named named) {
   const AttentionProblem& p = row.problem;
   std::string name = fmt::format("{} d{}", name_of(p.dtype), p.head_dim);
   if (p.kv_dtype != p.dtype) name += fmt::format(" kv {}", name_of(p.kv_dtype));
   if (p.out_dtype != p.dtype) name += fmt::format(" out {}", name_of(p.out_dtype));
   if (p.head_dim_v != p.head_dim) name += fmt::format(",{}", p.head_dim_v);
-  if (p.heads_kv != p.heads_q) name += fmt::format(" {}:{}", p.heads_q, p.heads_kv);
+  if (p.heads_kv != p.heads_q || named != Named::kUnequalHeads) {
+    name += fmt::format(" {}:{}", p.heads_q, p.heads_kv);
+  }
+  if (named == Named::kHeadsAndBatch) name += fmt::format(" batch {}", p.batch);
   if (p.causal) name += " causal";
   if (!p.window.is_full()) {
     name += fmt::format(" win {}:{}", p.window.window_left, p.window.window_right);
@@ -53,24 +62,40 @@ size_t index_of(std::vector<T>& list, const T& value) {
   return list.size() - 1;
 }
 
+// Of each row its series' name, as short as tells them apart.
+std::vector<std::string> series_names(const std::vector<BenchRow>& rows) {
+  std::vector<std::string> names;
+  for (const Named named : {Named::kUnequalHeads, Named::kHeads, Named::kHeadsAndBatch}) {
+    names.clear();
+    std::set<std::pair<std::string, std::string>> bars;
+    for (const BenchRow& row : rows) {
+      names.push_back(series_name(row, named));
+      bars.emplace(group_name(row.problem), names.back());
+    }
+    if (bars.size() == rows.size()) break;
+  }
+  return names;
+}
+
 BarChart make_chart(const std::vector<BenchRow>& rows, const std::string& direction,
                     const std::string& device, const std::string& model) {
   BarChart chart;
+  const std::vector<std::string> name_of_row = series_names(rows);
   std::vector<std::string> names;
   double fastest = 0;
-  for (const BenchRow& row : rows) {
-    index_of(chart.groups, group_name(row.problem));
-    index_of(names, series_name(row));
-    fastest = std::max(fastest, row.tflops());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    index_of(chart.groups, group_name(rows[i].problem));
+    index_of(names, name_of_row[i]);
+    fastest = std::max(fastest, rows[i].tflops());
   }
   const bool giga = fastest < 2;
   for (const std::string& name : names) {
     chart.series.push_back({name, std::vector<double>(chart.groups.size(), std::nan(""))});
   }
-  for (const BenchRow& row : rows) {
-    const size_t series = index_of(names, series_name(row));
-    const size_t group = index_of(chart.groups, group_name(row.problem));
-    chart.series[series].values[group] = row.tflops() * (giga ? 1000 : 1);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const size_t series = index_of(names, name_of_row[i]);
+    const size_t group = index_of(chart.groups, group_name(rows[i].problem));
+    chart.series[series].values[group] = rows[i].tflops() * (giga ? 1000 : 1);
   }
   chart.title = "Attention " + direction + ", " + model;
   chart.subtitle = fmt::format("{}, {}: median of interleaved rounds, higher is better", device,

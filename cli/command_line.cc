@@ -39,17 +39,29 @@ std::string left_over(const CLI::App& top, const CLI::App& app, const std::strin
   return otherwise;
 }
 
+std::string explain_extra(const CLI::App& top, const CLI::App& app, const std::string& otherwise) {
+  const std::string word = left_over(top, app, otherwise);
+  if (&top == &app) {
+    return fmt::format("{}: unknown command; accepted: {}, --version, --help", word,
+                       subcommands_of(top));
+  }
+  const std::vector<std::string> before = top.remaining();
+  if (!before.empty() && before.front() == word && app.remaining().empty()) {
+    return fmt::format("{}: unknown before {}; accepted: behind it, {}", word, app.get_name(),
+                       options_of(app));
+  }
+  return fmt::format("{}: unknown argument; accepted: {}", word, options_of(app));
+}
+
+std::string explain_missing_value(const std::string& option, const std::string& type_name) {
+  return fmt::format("{}: a value is missing; accepted: {} {}", option, option, type_name);
+}
+
 // CLI11's words about the usage, as this program's: argument, value, what is accepted.
 std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::ParseError& error) {
   const std::string text = one_line(error.what());
-  const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-  if (extra && &top == &app) {
-    return fmt::format("{}: unknown command; accepted: {}, --version, --help",
-                       left_over(top, app, text), subcommands_of(top));
-  }
-  if (extra) {
-    return fmt::format("{}: unknown argument; accepted: {}", left_over(top, app, text),
-                       options_of(app));
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    return explain_extra(top, app, text);
   }
   const size_t colon = text.find(": ");
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && colon != std::string::npos) {
@@ -63,15 +75,16 @@ std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::P
                              "once, as {} {}",
                              option, option, declared->get_type_name());
     }
-    return fmt::format("{}: a value is missing; accepted: {} {}", option, option,
-                       declared == nullptr ? "VALUE" : declared->get_type_name());
+    return explain_missing_value(option, declared == nullptr ? "VALUE" : declared->get_type_name());
   }
   return fmt::format("{}; accepted: {}", text, options_of(app));
 }
 
-// Flags stand alone. CLI11 takes a value from each, where "--causal=-1" is not causal.
-std::optional<CommandLine> refuse_valued_flag(const Program& program, const CLI::App& top, int argc,
-                                              char** argv) {
+// What CLI11 would take otherwise than it was meant. Flags stand alone: it takes a value from each,
+// where "--causal=-1" is not causal. Other options have a value: it takes the next word for one,
+// also an option of the command.
+std::optional<CommandLine> refuse_misread_values(const Program& program, const CLI::App& top,
+                                                 int argc, char** argv) {
   const CLI::App* app = &top;
   std::string who = program.name;
   for (int i = 1; i < argc && argv[i] != std::string_view("--"); ++i) {
@@ -85,11 +98,20 @@ std::optional<CommandLine> refuse_valued_flag(const Program& program, const CLI:
       continue;
     }
     const size_t equals = word.find('=');
+    const bool has_equals = equals != std::string::npos;
     const std::string name = word.substr(0, equals);
-    const CLI::Option* option = app->get_option_no_throw(name);
-    const bool is_flag = option != nullptr && option->get_items_expected_max() == 0;
-    if (equals == std::string::npos || !is_flag) continue;
-    return CommandLine{Asks::kMistake, who, fmt::format("{}; accepted: {} alone", word, name)};
+    const CLI::Option* option = name.starts_with("--") ? app->get_option_no_throw(name) : nullptr;
+    if (option == nullptr) continue;
+    if (option->get_items_expected_max() == 0) {
+      if (!has_equals) continue;
+      return CommandLine{Asks::kMistake, who, fmt::format("{}; accepted: {} alone", word, name)};
+    }
+    const std::string next = i + 1 < argc ? argv[i + 1] : "";
+    const bool is_option = next.starts_with("--") &&
+                           app->get_option_no_throw(next.substr(0, next.find('='))) != nullptr;
+    if (has_equals ? equals + 1 == word.size() : is_option) {
+      return CommandLine{Asks::kMistake, who, explain_missing_value(name, option->get_type_name())};
+    }
   }
   return std::nullopt;
 }
@@ -138,7 +160,7 @@ CommandLine read_command_line(const Program& program, int argc, char** argv, boo
   const auto who = [&] {
     return &chosen() == &top ? program.name : program.name + " " + chosen().get_name();
   };
-  if (const auto mistake = refuse_valued_flag(program, top, argc, argv)) return *mistake;
+  if (const auto mistake = refuse_misread_values(program, top, argc, argv)) return *mistake;
   try {
     top.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

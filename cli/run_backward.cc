@@ -140,12 +140,14 @@ void RunBackward::run(const RunInputs& inputs, const DeviceChoice& device, int t
   if (any_expected()) check(inputs, args, execution.tile_m(), outcome);
 }
 
-// The truth is the file's; how far plain arithmetic may be from it is the oracle's.
+// The truth is the file's, of forward and backward together; how far plain arithmetic may be from
+// it is the oracle's, which differentiates with an out and an lse that are rounded as those that
+// the backward was given.
 void RunBackward::check(const RunInputs& inputs, const BackwardArgs& args, int tile_m,
                         Outcome& outcome) {
   const AttentionProblem& p = inputs.problem();
   const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  BackwardReference reference = reference_backward(p, args, threads);
+  BackwardReference reference = reference_backward(p, args, threads, OutOfTruth::kExact);
   BackwardArgs checked = args;
   checked.dsink = nullptr;
   const auto take = [](const Gradient& gradient, std::vector<double>& truth,

@@ -82,8 +82,8 @@ std::vector<Case> VerifyCommand::choose_cases(uint64_t seed) const {
   }
   if (!suite_ && (axes_.any_given() || repeat_)) {
     if (shard_) {
-      throw bad_input(
-          fmt::format("--shard {}: one case has no shards; accepted: with a suite", *shard_));
+      throw bad_input(fmt::format("--shard {}: {} has no shards; accepted: with --suite", *shard_,
+                                  axes_.any_given() ? "one case" : "the one case of --repeat"));
     }
     Case one;
     one.desc = axes_.desc();

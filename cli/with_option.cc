@@ -55,7 +55,7 @@ Named named_by(std::string_view message) {
                                  {"softmax_scale ", {"--scale"}},
                                  {"out_dtype ", {"--out-dtype"}},
                                  {"kv_dtype ", {"--kv-dtype"}},
-                                 {"dtype ", {"--dtype"}},
+                                 {"dtype ", {"--dtype", "--q"}},
                                  {"descale_block ", {"--descale-block"}},
                                  {"num_splits ", {"--num-splits"}},
                                  {"split_keys ", {"--split-keys"}},

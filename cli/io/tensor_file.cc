@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <span>
+
 #include "failure.h"
 
 namespace fa4::cli {
@@ -59,6 +61,11 @@ FileTensor read_tensor(const std::string& text, Holds holds) {
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
+  constexpr size_t kMost = 8;  // no tensor here has more
+  if (shape.size() > kMost) {
+    const std::span<const int64_t> first(shape.data(), kMost);
+    return fmt::format("({}, ...) of {} dimensions", fmt::join(first, ", "), shape.size());
+  }
   return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
 }
 

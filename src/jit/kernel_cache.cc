@@ -44,15 +44,25 @@ std::string slot_name(const KernelSource& source, const std::string& architectur
                      static_cast<int>(kind));
 }
 
-// "prebuilt for sm_90a: a, b, c"
-std::string list_prebuilt(std::span<const PrebuiltImage> images, const std::string& architecture) {
-  std::string names;
-  for (const PrebuiltImage& image : images) {
-    if (architecture == image.architecture) {
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", image.display_name);
-    }
+// "prebuilt for sm_90a: 40 kernels"
+std::string count_prebuilt(std::span<const PrebuiltImage> images, const std::string& architecture) {
+  const auto count = std::count_if(images.begin(), images.end(), [&](const PrebuiltImage& image) {
+    return architecture == image.architecture;
+  });
+  return fmt::format("prebuilt for {}: {} kernels", architecture, count);
+}
+
+// Why there is no image, `error` being why none could be compiled.
+std::string explain_no_image(const KernelSource& source, const std::string& architecture,
+                             KernelImage::Kind kind, std::span<const PrebuiltImage> prebuilt,
+                             const Error& error) {
+  if (kind == KernelImage::Kind::kPtx) {
+    return fmt::format("{} cannot be compiled to PTX, which is never prebuilt: {}",
+                       source.display_name, error.what());
   }
-  return fmt::format("prebuilt for {}: {}", architecture, names.empty() ? "none" : names);
+  return fmt::format("{} is not prebuilt for {} and cannot be compiled: {}; {}",
+                     source.display_name, architecture, error.what(),
+                     count_prebuilt(prebuilt, architecture));
 }
 
 }  // namespace
@@ -134,10 +144,7 @@ KernelImage KernelCache::find_elsewhere(const KernelSource& source, const std::s
     key = key_of(source, architecture, kind);
   } catch (const Error& error) {
     throw Error(ErrorCode::kCompiler,
-                fmt::format("{} is not prebuilt for {}{} and cannot be compiled: {}; {}",
-                            source.display_name, architecture,
-                            kind == KernelImage::Kind::kPtx ? " as PTX" : "", error.what(),
-                            list_prebuilt(parts_.prebuilt, architecture)));
+                explain_no_image(source, architecture, kind, parts_.prebuilt, error));
   }
   if (auto image = disk_->load(key)) {
     count(&Counts::disk);

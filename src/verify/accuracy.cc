@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <vector>
 
 #include "verify/rounding.h"
 
@@ -34,23 +36,9 @@ struct Checked {
   int64_t heads, dim;
   const std::vector<double>& ref;
   const std::vector<double>& plain;
-  double f32_slack;  // what the f32 rule allows beyond twice plain's error
-  int tile_m;        // rows of a tile, for the message
+  int tile_m;                       // rows of a tile, for the message
+  std::optional<double> max_abs_v;  // of out: the f32 rule's, where gradients have their own
 };
-
-// What the whole tensor allows, element by element.
-double largest_allowed(DType dtype, const std::vector<double>& truth,
-                       const std::vector<double>& plain, double f32_slack) {
-  const Rounding round(dtype);
-  double plain_error = 0, ulp = 0;
-  for (size_t i = 0; i < truth.size(); ++i) {
-    const double ref = truth[i];
-    if (!std::isfinite(ref)) continue;
-    if (std::isfinite(plain[i])) plain_error = std::max(plain_error, std::fabs(plain[i] - ref));
-    ulp = std::max(ulp, 2 * std::fabs(round(round(ref + 0.3) - 0.3) - ref));
-  }
-  return 2 * plain_error + (dtype == DType::kF32 ? f32_slack : ulp);
-}
 
 struct Place {
   int64_t b = 0, h = 0, m = 0, n = 0;
@@ -108,6 +96,34 @@ Rows rows_of(const AttentionProblem& p, const Checked& checked, const SequenceVi
           view.seqlen_q};
 }
 
+// What is known of the results that belong to a sequence.
+struct Sizes {
+  double plain_error = 0, ulp = 0, largest = 0;  // largest: |ref|
+
+  void add(const Rounding& round, double plain, double ref) {
+    if (!std::isfinite(ref)) return;
+    if (std::isfinite(plain)) plain_error = std::max(plain_error, std::fabs(plain - ref));
+    ulp = std::max(ulp, 2 * std::fabs(round(round(ref + 0.3) - 0.3) - ref));
+    largest = std::max(largest, std::fabs(ref));
+  }
+};
+
+// Half a unit in the last place of 1, for T of 16 bits.
+double unit_of(DType dtype) { return std::ldexp(1.0, dtype == DType::kBF16 ? -9 : -12); }
+
+// The first rule: how far an element may be from the truth. `f32_slack`: what it allows of f32
+// beyond twice plain's error. An f32 result of 16-bit inputs may be as far off as a rounded one.
+double largest_allowed(DType dtype, DType stored, const Sizes& sizes, double f32_slack) {
+  double slack = f32_slack;
+  if (dtype != DType::kF32) {
+    slack = sizes.ulp;
+    if (stored == DType::kF32) slack = std::max(slack, unit_of(dtype) * sizes.largest);
+  }
+  return 2 * sizes.plain_error + slack;
+}
+
+double f32_slack_of_out(double max_abs_v) { return std::ldexp(max_abs_v, -21); }
+
 void check_block(const AttentionProblem& p, const Checked& checked, const Rows& rows, int64_t b,
                  int64_t h, int64_t first, Accuracy& result) {
   Block block;
@@ -127,9 +143,8 @@ void check_block(const AttentionProblem& p, const Checked& checked, const Rows& 
     }
   }
   if (p.dtype == DType::kF32) return;
-  const double u = std::ldexp(1.0, p.dtype == DType::kBF16 ? -9 : -12);
   const double error = block.rms(block.sum_error);
-  const double bound = 2 * block.rms(block.sum_plain) + u * block.rms(block.sum_ref);
+  const double bound = 2 * block.rms(block.sum_plain) + unit_of(p.dtype) * block.rms(block.sum_ref);
   if (error * result.rms_bound >= result.rms_error * bound) {
     result.rms_error = error;
     result.rms_bound = bound;
@@ -146,24 +161,27 @@ void check_block(const AttentionProblem& p, const Checked& checked, const Rows& 
 Accuracy check_tensor(const AttentionProblem& p, const SequenceArgs& args, const Checked& checked) {
   Accuracy result;
   if (checked.data == nullptr) return result;
-  result.bound = largest_allowed(p.dtype, checked.ref, checked.plain, checked.f32_slack);
+  std::vector<Rows> sequences;
+  Sizes sizes;
+  const Rounding round(p.dtype);
   for (int64_t b = 0; b < p.batch; ++b) {
-    const Rows rows = rows_of(p, checked, sequence_view(p, args, b), b);
+    const Rows& rows = sequences.emplace_back(rows_of(p, checked, sequence_view(p, args, b), b));
+    const int64_t row = checked.heads * checked.dim;
+    for (int64_t i = rows.first * row; i < (rows.first + rows.count) * row; ++i) {
+      sizes.add(round, checked.plain[i], checked.ref[i]);
+    }
+  }
+  const double f32_slack =
+      checked.max_abs_v ? f32_slack_of_out(*checked.max_abs_v) : std::ldexp(sizes.largest, -20);
+  result.bound = largest_allowed(p.dtype, checked.stored, sizes, f32_slack);
+  for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < checked.heads; ++h) {
-      for (int64_t first = 0; first < rows.count; first += kBlockRows) {
-        check_block(p, checked, rows, b, h, first, result);
+      for (int64_t first = 0; first < sequences[b].count; first += kBlockRows) {
+        check_block(p, checked, sequences[b], b, h, first, result);
       }
     }
   }
   return result;
-}
-
-double largest_of(const std::vector<double>& values) {
-  double largest = 0;
-  for (const double value : values) {
-    if (std::isfinite(value)) largest = std::max(largest, std::fabs(value));
-  }
-  return largest;
 }
 
 // Where each element has a bound of its own, the error that is the largest share of it counts.
@@ -198,10 +216,9 @@ Accuracy check_dsink(const BackwardArgs& args, const BackwardReference& referenc
 
 Accuracy check_out(const AttentionProblem& p, const ForwardArgs& args, const Reference& reference,
                    const void* out, int tile_m) {
-  const double slack = std::ldexp(reference.max_abs_v, -21);
   return check_tensor(p, args,
                       {"out", out, p.out_dtype, p.out, false, p.heads_q, p.head_dim_v,
-                       reference.out, reference.plain, slack, tile_m});
+                       reference.out, reference.plain, tile_m, reference.max_abs_v});
 }
 
 std::string BackwardAccuracy::detail() const {
@@ -215,19 +232,43 @@ BackwardAccuracy check_backward(const AttentionProblem& p, const BackwardArgs& a
                                 const BackwardReference& reference, int tile_m) {
   const Gradients& truth = reference.truth;
   const Gradients& plain = reference.plain;
-  const auto slack = [](const std::vector<double>& ref) {
-    return std::ldexp(largest_of(ref), -20);
-  };
   BackwardAccuracy result;
   result.dq = check_tensor(p, args,
-                           {"dq", args.dq, p.grad_dtype, p.dq, false, p.heads_q, p.head_dim,
-                            truth.dq, plain.dq, slack(truth.dq), tile_m});
+                           {"dq",
+                            args.dq,
+                            p.grad_dtype,
+                            p.dq,
+                            false,
+                            p.heads_q,
+                            p.head_dim,
+                            truth.dq,
+                            plain.dq,
+                            tile_m,
+                            {}});
   result.dk = check_tensor(p, args,
-                           {"dk", args.dk, p.grad_dtype, p.dk, true, p.heads_kv, p.head_dim,
-                            truth.dk, plain.dk, slack(truth.dk), tile_m});
+                           {"dk",
+                            args.dk,
+                            p.grad_dtype,
+                            p.dk,
+                            true,
+                            p.heads_kv,
+                            p.head_dim,
+                            truth.dk,
+                            plain.dk,
+                            tile_m,
+                            {}});
   result.dv = check_tensor(p, args,
-                           {"dv", args.dv, p.grad_dtype, p.dv, true, p.heads_kv, p.head_dim_v,
-                            truth.dv, plain.dv, slack(truth.dv), tile_m});
+                           {"dv",
+                            args.dv,
+                            p.grad_dtype,
+                            p.dv,
+                            true,
+                            p.heads_kv,
+                            p.head_dim_v,
+                            truth.dv,
+                            plain.dv,
+                            tile_m,
+                            {}});
   result.dsink = check_dsink(args, reference);
   return result;
 }
@@ -260,7 +301,10 @@ Accuracy check_lse(const AttentionProblem& p, const ForwardArgs& args, const Ref
 
 Accuracy check_rows(const AttentionProblem& p, const Reference& rows, const void* out) {
   Accuracy result;
-  result.bound = largest_allowed(p.dtype, rows.out, rows.plain, std::ldexp(rows.max_abs_v, -21));
+  Sizes sizes;
+  const Rounding round(p.dtype);
+  for (size_t i = 0; i < rows.out.size(); ++i) sizes.add(round, rows.plain[i], rows.out[i]);
+  result.bound = largest_allowed(p.dtype, p.out_dtype, sizes, f32_slack_of_out(rows.max_abs_v));
   for (size_t i = 0; i < rows.out.size(); ++i) {
     const double value = load_as_float(p.out_dtype, out, static_cast<int64_t>(i));
     const double difference = distance(value, rows.out[i]);

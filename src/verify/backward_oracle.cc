@@ -46,15 +46,17 @@ struct Way {
   Matrix lse;          // kChunk
   Matrix sink_weight;  // kChunk: probability of the sink times the row's delta
   Gradients* gradients = nullptr;
-  const Rounding* round = nullptr;  // null: not rounded
+  const Rounding* round = nullptr;         // null: not rounded
+  const Rounding* round_of_out = nullptr;  // likewise, of the out that ds are made of
   double rounded(double x) const { return round == nullptr ? x : (*round)(x); }
+  double rounded_out(double x) const { return round_of_out == nullptr ? x : (*round_of_out)(x); }
 };
 
 // One sequence and key head.
 class Head {
  public:
   Head(const AttentionProblem& problem, const BackwardArgs& args, int64_t b, int64_t head,
-       ThreadPool& pool, BackwardReference& result)
+       OutOfTruth out, ThreadPool& pool, BackwardReference& result)
       : p_(problem),
         args_(args),
         view_(sequence_view(problem, args, b)),
@@ -83,7 +85,8 @@ class Head {
     }
     ways_[0].gradients = &result.truth;
     ways_[1].gradients = &result.plain;
-    ways_[1].round = &round_;
+    ways_[1].round = ways_[1].round_of_out = &round_;
+    if (out == OutOfTruth::kGiven) ways_[0].round_of_out = &round_;
   }
 
   void run() {
@@ -194,8 +197,7 @@ class Head {
     return std::exp(static_cast<float>(lse) - lse);
   }
 
-  // ds of the rows; `dp`: the products of their dout with the values, `out`: their exact out, which
-  // a backward is given as numbers of T.
+  // ds of the rows; `dp`: the products of their dout with the values, `out`: their exact out.
   void differentiate_rows(Way& way, int64_t h, int64_t first, int64_t at, int64_t count,
                           const KeyRange& all, const Matrix& s, const Matrix& dp,
                           const Matrix& out) {
@@ -206,7 +208,7 @@ class Head {
       if (lse == -kInfinity) continue;
       double delta = p_.has_dlse ? -args_.dlse[lse_index(h, first + at + r)] : 0.0;
       for (int64_t d = 0; d < p_.head_dim_v; ++d) {
-        delta += dout_[(at + r) * p_.head_dim_v + d] * ways_[1].rounded(out[r * p_.head_dim_v + d]);
+        delta += dout_[(at + r) * p_.head_dim_v + d] * way.rounded_out(out[r * p_.head_dim_v + d]);
       }
       const KeyRange range = keys_of(first + at + r);
       const double* p = way.p.data() + (at + r) * view_.seqlen_k;
@@ -287,7 +289,7 @@ class Head {
 }  // namespace
 
 BackwardReference reference_backward(const AttentionProblem& p, const BackwardArgs& args,
-                                     int threads) {
+                                     int threads, OutOfTruth out) {
   BackwardReference result;
   for (Gradients* gradients : {&result.truth, &result.plain}) {
     gradients->dq.assign(count_of(p.rows_q() * p.heads_q, p.head_dim), 0.0);
@@ -300,7 +302,7 @@ BackwardReference reference_backward(const AttentionProblem& p, const BackwardAr
   ThreadPool pool(threads);
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t head = 0; head < p.heads_kv; ++head) {
-      Head(p, args, b, head, pool, result).run();
+      Head(p, args, b, head, out, pool, result).run();
     }
   }
   return result;

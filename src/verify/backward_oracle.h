@@ -21,9 +21,13 @@ struct Gradients {
   std::vector<double> dq, dk, dv, dsink;
 };
 
+// What the truth takes for out, which enters every ds by rowsum(dout o out).
+enum class OutOfTruth {
+  kGiven,  // what a backward is given, and cannot know better: rounded to the inputs' type T
+  kExact,  // what a whole differentiation has, of forward and backward
+};
+
 struct BackwardReference {
-  // Of the out that a backward is given, the exact one rounded to the inputs' type T: it enters
-  // every ds by rowsum(dout o out), and a backward cannot know better.
   Gradients truth;
   // In the inputs' type T, the textbook way: scores, probabilities, out, the probabilities'
   // gradient, the scores' and the results each rounded to T. out is the truth's, rounded, and
@@ -37,7 +41,7 @@ struct BackwardReference {
 // Host pointers; reads q, k, v, dout, dlse, sink and the index tensors of `args`, nothing else: out
 // and lse are its own. Not paged. `threads` >= 1 changes no bit. Throws std::bad_alloc only.
 BackwardReference reference_backward(const AttentionProblem& problem, const BackwardArgs& args,
-                                     int threads);
+                                     int threads, OutOfTruth out = OutOfTruth::kGiven);
 
 // Writes the reference's out, with the problem's dtype and strides, and lse as a forward does.
 void store_forward_results(const AttentionProblem& problem, const SequenceArgs& args,

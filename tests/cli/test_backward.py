@@ -1,6 +1,7 @@
 """fa4 run with --dout: gradients against plain Python; fa4 verify, bench and plan of the backward."""
 
 import math
+import struct
 
 from support import CommandTest, attend, close, normal, read_npy
 
@@ -86,6 +87,40 @@ class Backward(CommandTest):
         result = self.run_fa4("run", *files, *options)
         self.assertEqual(result.returncode, 1)
         self.assertIn(b"dk   error", result.stdout)
+
+    def test_expected_gradients_of_few_rows(self):
+        """Of 16 bits: the truth has an exact out, the backward a rounded one, which decides where few rows are summed."""
+        batch, seqlen, heads, dim = shape = (8, 4, 4, 64)
+        for seed in range(6):
+            values = {}
+            for place, name in enumerate(("q", "k", "v", "dout")):
+                numbers = normal(math.prod(shape), 100 * seed + place)
+                values[name] = struct.unpack(f"<{len(numbers)}e", struct.pack(f"<{len(numbers)}e", *numbers))
+                self.write_npy(name + ".npy", shape, values[name], "<f2")
+            truth = {name: [0.0] * math.prod(shape) for name in ("dq", "dk", "dv")}
+            for b in range(batch):
+                for h in range(heads):
+                    places = [((b * seqlen + i) * heads + h) * dim for i in range(seqlen)]
+                    rows = ([values[name][at:at + dim] for at in places] for name in ("q", "k", "v", "dout"))
+                    for name, gradient in zip(truth, differentiate(*rows, [0.0] * seqlen, True)):
+                        for at, row in zip(places, gradient):
+                            truth[name][at:at + dim] = row
+            options = [word for name in ("q", "k", "v", "dout") for word in ("--" + name, self.path(name + ".npy"))]
+            for name in truth:
+                self.write_npy(f"true_{name}.npy", shape, truth[name], "<f8")
+                options += ["--expect-" + name, self.path(f"true_{name}.npy")]
+            self.assertTrue(self.json("run", *options, "--causal")["passed"])
+
+    def test_an_expected_gradient_behind_used_rows_counts_for_nothing(self):
+        files = self.files()
+        self.write_npy("used.npy", (1,), [5], "<i4")
+        self.succeed("run", *files, "--seqused-q", self.path("used.npy"), "--dq", self.path("dq.npy"))
+        _, _, values = read_npy(self.path("dq.npy"))
+        values[-1] = 1e30
+        options = ["--seqused-q", self.path("used.npy"), "--expect-dq", self.path("true_dq.npy")]
+        for error, code in ((0, 0), (1e-3, 1)):
+            self.write_npy("true_dq.npy", self.SHAPE_Q, [values[0] + error, *values[1:]], "<f8")
+            self.assertEqual(self.run_fa4("run", *files, *options).returncode, code)
 
     def test_gradients_of_sinks(self):
         files = self.files()

@@ -358,6 +358,14 @@ class Bench(CommandTest):
         bars = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("rx") and r.get("height") != "11"]
         self.assertEqual(len(bars), 8)
 
+    def test_a_bar_for_each_row(self):
+        base = ["bench", "forward", "--seqlen", "16", "--head-dim", "8", "--causal", "0", "--rounds", "1", "--plot", self.path("plot.svg")]
+        for lists in (["--batch", "1,2", "--heads-q", "1,2"], ["--tokens", "16,32,64", "--heads-q", "1"]):
+            rows = self.json(*base, *lists)["rows"]
+            root = xml.etree.ElementTree.parse(self.path("plot.svg")).getroot()
+            bars = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("rx") and r.get("height") != "11"]
+            self.assertEqual(len(bars), len(rows))
+
     def test_windows_and_lists(self):
         base = ["bench", "forward", "--seqlen", "64", "--batch", "1", "--heads-q", "2", "--head-dim", "32", "--causal", "0",
                 "--rounds", "1"]

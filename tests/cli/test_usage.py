@@ -31,10 +31,14 @@ class Usage(CommandTest):
             if command not in ("bench", "cache"):  # whose word it would be
                 self.refuse(command, "--", "x", words=["fa4 " + command + ": x: unknown argument; accepted: --help"])
         self.refuse("--", "x", words=["fa4: x: unknown command; accepted: devices"])
+        self.refuse("--json", "devices", words=["fa4 devices: --json: unknown before devices; accepted: behind it, --help"])
 
     def test_missing_and_repeated_values(self):
         self.refuse("run", words=["--q", "missing", "accepted"])
         self.refuse("run", "--q", words=["--q", "missing", "accepted"])
+        for arguments in (["--q", "--k", "k.npy"], ["--k", "k.npy", "--q", "--v=v.npy"], ["--q=", "q.npy"], ["--q", "--json"]):
+            self.refuse("run", *arguments, words=["fa4 run: --q: a value is missing; accepted: --q FILE"])
+        self.refuse("verify", "--direction=", "--seqlen-q", "8", words=["--direction: a value is missing", "accepted"])
         self.refuse("verify", "--window", "3", words=["--window", "accepted"])
         self.refuse("verify", "--batch", "1", "--batch", "2", words=["--batch", "once"])
         self.refuse("bench", words=["accepted: forward"])
@@ -56,7 +60,8 @@ class Usage(CommandTest):
         self.refuse("verify", "--suite", "quick", "--batch", "1", words=["--suite", "accepted"])
         for shard in ("2/2", "-1/2", "0/0", "1", "a/2", "1/"):
             self.refuse("verify", "--suite", "quick", "--shard", shard, words=["--shard %s;" % shard, "accepted: I/N"])
-        self.refuse("verify", "--shard", "0/2", "--batch", "1", words=["--shard 0/2", "one case", "accepted: with a suite"])
+        self.refuse("verify", "--shard", "0/2", "--batch", "1", words=["--shard 0/2: one case", "accepted: with --suite"])
+        self.refuse("verify", "--shard", "0/2", "--repeat", "2", words=["--shard 0/2: the one case of --repeat", "accepted: with --suite"])
         self.refuse("verify", "--repeat", "0", words=["--repeat 0", "accepted"])
         self.refuse("bench", "forward", "--head-dim", "64,,128", words=["--head-dim 64,,128", "accepted"])
         for option in ("--head-dim", "--head-dim-v"):
@@ -123,6 +128,13 @@ class Usage(CommandTest):
                     words=["--batch 2147483647: q of 2147483647 x 2147483647 x 65536 x 128 elements is too large; accepted"])
         self.refuse("bench", "backward", "--seqlen", "8", "--tokens", "8", "--kv-dtype", "bf16,e4m3",
                     words=["--kv-dtype bf16,e4m3: kv_dtype e4m3; accepted for the backward: bf16 (that of q)"])
+
+    def test_a_type_that_no_option_gave_is_the_files(self):
+        for name in ("q", "k", "v"):
+            self.random_npy(name + ".npy", [1, 8, 2, 8], 1)
+        files = [word for name in ("q", "k", "v") for word in ("--" + name, self.path(name + ".npy"))]
+        self.refuse("run", *files, "--out", self.path("o.npy"), "--device", "emulated:h200",
+                    words=["--q " + self.path("q.npy") + ": dtype f32; accepted on a GPU: bf16, f16"])
 
     def test_standard_output_that_is_full(self):
         with open("/dev/full", "w") as full:
