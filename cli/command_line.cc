@@ -45,11 +45,6 @@ std::string explain_extra(const CLI::App& top, const CLI::App& app, const std::s
     return fmt::format("{}: unknown command; accepted: {}, --version, --help", word,
                        subcommands_of(top));
   }
-  const std::vector<std::string> before = top.remaining();
-  if (!before.empty() && before.front() == word && app.remaining().empty()) {
-    return fmt::format("{}: unknown before {}; accepted: behind it, {}", word, app.get_name(),
-                       options_of(app));
-  }
   return fmt::format("{}: unknown argument; accepted: {}", word, options_of(app));
 }
 
@@ -82,31 +77,37 @@ std::string explain_usage(const CLI::App& top, const CLI::App& app, const CLI::P
 
 // What CLI11 would take otherwise than it was meant. Flags stand alone: it takes a value from each,
 // where "--causal=-1" is not causal. Other options have a value: it takes the next word for one,
-// also an option of the command.
-std::optional<CommandLine> refuse_misread_values(const Program& program, const CLI::App& top,
-                                                 int argc, char** argv) {
+// also an option of the command. What a command does not know it blames on it, also where it stands
+// before.
+std::optional<CommandLine> refuse_misread_words(const Program& program, const CLI::App& top,
+                                                int argc, char** argv) {
   const CLI::App* app = &top;
   std::string who = program.name;
+  const auto names_command = [&](const std::string& word) {
+    return std::any_of(program.commands.begin(), program.commands.end(),
+                       [&](const auto& command) { return command->name() == word; });
+  };
   for (int i = 1; i < argc && argv[i] != std::string_view("--"); ++i) {
-    const std::string word = argv[i];
-    const bool names_command =
-        std::any_of(program.commands.begin(), program.commands.end(),
-                    [&](const auto& command) { return command->name() == word; });
-    if (app == &top && names_command) {
+    const std::string word = argv[i], next = i + 1 < argc ? argv[i + 1] : "";
+    if (app == &top && names_command(word)) {
       app = top.get_subcommand(word);
       who += " " + word;
       continue;
     }
+    if (!word.starts_with("--")) continue;
     const size_t equals = word.find('=');
     const bool has_equals = equals != std::string::npos;
     const std::string name = word.substr(0, equals);
-    const CLI::Option* option = name.starts_with("--") ? app->get_option_no_throw(name) : nullptr;
-    if (option == nullptr) continue;
+    const CLI::Option* option = app->get_option_no_throw(name);
+    if (option == nullptr) {
+      if (app != &top || !names_command(next)) continue;
+      return CommandLine{Asks::kMistake, who,
+                         fmt::format("{}: unknown before a command; accepted: behind it", word)};
+    }
     if (option->get_items_expected_max() == 0) {
       if (!has_equals) continue;
       return CommandLine{Asks::kMistake, who, fmt::format("{}; accepted: {} alone", word, name)};
     }
-    const std::string next = i + 1 < argc ? argv[i + 1] : "";
     const bool is_option = next.starts_with("--") &&
                            app->get_option_no_throw(next.substr(0, next.find('='))) != nullptr;
     if (has_equals ? equals + 1 == word.size() : is_option) {
@@ -160,7 +161,7 @@ CommandLine read_command_line(const Program& program, int argc, char** argv, boo
   const auto who = [&] {
     return &chosen() == &top ? program.name : program.name + " " + chosen().get_name();
   };
-  if (const auto mistake = refuse_misread_values(program, top, argc, argv)) return *mistake;
+  if (const auto mistake = refuse_misread_words(program, top, argc, argv)) return *mistake;
   try {
     top.parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

@@ -31,7 +31,7 @@ class Usage(CommandTest):
             if command not in ("bench", "cache"):  # whose word it would be
                 self.refuse(command, "--", "x", words=["fa4 " + command + ": x: unknown argument; accepted: --help"])
         self.refuse("--", "x", words=["fa4: x: unknown command; accepted: devices"])
-        self.refuse("--json", "devices", words=["fa4 devices: --json: unknown before devices; accepted: behind it, --help"])
+        self.refuse("--json", "devices", words=["fa4: --json: unknown before a command; accepted: behind it"])
 
     def test_missing_and_repeated_values(self):
         self.refuse("run", words=["--q", "missing", "accepted"])
