@@ -27,9 +27,20 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/fa4ConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/fa4Config.cmake ${PROJECT_BINARY_DIR}/fa4ConfigVersion.cmake
         DESTINATION ${FA4_CMAKE_DIR})
 
-# From the directory of the .pc files back to the prefix, so that the installed tree can be moved.
-file(RELATIVE_PATH FA4_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
-string(REGEX REPLACE "/$" "" FA4_PC_PREFIX "${FA4_PC_PREFIX}")
+# From the directory of the .pc files back to the prefix, so that the installed tree can be moved: but
+# where the libraries lie at a place of their own, which says nothing of the prefix.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(FA4_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
+else()
+  file(RELATIVE_PATH FA4_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+  string(REGEX REPLACE "/$" "" FA4_PC_PREFIX "\${pcfiledir}/${FA4_PC_PREFIX}")
+endif()
+foreach(folder LIBDIR INCLUDEDIR)
+  set(FA4_PC_${folder} "${CMAKE_INSTALL_${folder}}")
+  if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_${folder}}")
+    string(PREPEND FA4_PC_${folder} "\${prefix}/")
+  endif()
+endforeach()
 foreach(library fa4 ptxemu)
   configure_file(cmake/${library}.pc.in ${PROJECT_BINARY_DIR}/${library}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${library}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -95,8 +95,8 @@ typedef struct fa4_context_parallel_options {
 } fa4_context_parallel_options;
 
 /* Decides how this rank runs its part of `problem`, the problem of the whole: dense, with seqlen_q
- * = seqlen_k and a batch of at most 65536 / P, or packed, with total_q = total_k; contiguous;
- * FA4_NOT_SUPPORTED otherwise. `options` may be NULL. What an execution is given are
+ * = seqlen_k and (P above 1) a batch of at most 65536 / P, or packed, with total_q = total_k;
+ * contiguous; FA4_NOT_SUPPORTED otherwise. `options` may be NULL. What an execution is given are
  * this rank's shards, contiguous:
  *   q (batch, seqlen / P, heads_q, head_dim), k, v, out, dout and the gradients likewise;
  *   lse and dlse (batch, heads_q, seqlen / P); sink (heads_q), the whole, on every rank

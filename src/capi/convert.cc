@@ -7,13 +7,6 @@
 namespace fa4::internal {
 namespace {
 
-void check_reserved(const fa4_problem& problem) {
-  if (problem.has_max_logit == 0) return;
-  throw Error(
-      ErrorCode::kNotSupported,
-      fmt::format("has_max_logit {} is not in this version; accepted: 0", problem.has_max_logit));
-}
-
 void check_reserved(const fa4_forward_args& args) {
   const auto check = [](const char* name, const void* pointer) {
     if (pointer != nullptr) {
@@ -30,6 +23,21 @@ bool to_flag(const char* name, int32_t value) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} {}; accepted: 0, 1", name, value));
   }
   return value == 1;
+}
+
+void check_reserved(const fa4_problem& problem) {
+  if (!to_flag("has_max_logit", problem.has_max_logit)) return;
+  throw Error(ErrorCode::kNotSupported, "has_max_logit 1 is not in this version; accepted: 0");
+}
+
+// The library's own -1, the problem's total, is `has_totals` 0 here.
+int64_t to_total(const char* name, int64_t total) {
+  if (total < 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} {}; accepted: from 0, with has_totals 0 the problem's", name, total));
+  }
+  return total;
 }
 
 Strides to_strides(const int64_t (&strides)[3]) { return {strides[0], strides[1], strides[2]}; }
@@ -111,8 +119,8 @@ void read_common(const Given& args, Args& result) {
   result.seqused_q = args.seqused_q;
   result.seqused_k = args.seqused_k;
   if (to_flag("has_totals", args.has_totals)) {
-    result.total_q = args.total_q;
-    result.total_k = args.total_k;
+    result.total_q = to_total("total_q", args.total_q);
+    result.total_k = to_total("total_k", args.total_k);
   }
   result.workspace = args.workspace;
   result.workspace_bytes = args.workspace_bytes;
@@ -182,7 +190,9 @@ AppendArgs to_args(const fa4_append_args* given) {
   result.cu_seqlens_q = args.cu_seqlens_q;
   result.seqused_q = args.seqused_q;
   result.page_table = args.page_table;
-  if (to_flag("has_totals", args.has_totals)) result.total_q = args.total_q;
+  if (to_flag("has_totals", args.has_totals)) {
+    result.total_q = to_total("total_q", args.total_q);
+  }
   result.new_k = to_strides(args.k_strides);
   result.new_v = to_strides(args.v_strides);
   result.cos = args.cos;

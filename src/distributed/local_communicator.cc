@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <compare>
-#include <cstring>
 #include <limits>
+#include <string>
 
 namespace fa4::internal {
 namespace {
@@ -27,9 +27,9 @@ struct Member {
   bool has_left = false;
   const ExchangeStep* exchange = nullptr;  // at an even step
   const Bases* bases = nullptr;
-  // Of its last failure.
+  // Of its last failure: its own, or that of the rank that it waited for.
   ErrorCode code = ErrorCode::kInternal;
-  char why[512] = {};
+  std::string why;
 };
 
 struct Group {
@@ -116,6 +116,7 @@ class LocalCommunicator final : public Communicator {
                               rank_));
     }
     me().at = {me().at.execution + 1, -1};
+    relays_ = false;
   }
 
   void fail(ErrorCode code, const char* why) noexcept override {
@@ -123,7 +124,11 @@ class LocalCommunicator final : public Communicator {
     Member& mine = me();
     mine.at.step = kFailed;
     mine.code = code;
-    std::strncpy(mine.why, why, sizeof(mine.why) - 1);
+    try {
+      mine.why = relays_ ? why : fmt::format("rank {} failed: {}", rank_, why);
+    } catch (...) {  // no memory for the words
+      mine.why.clear();
+    }
     group_->announce();
   }
 
@@ -131,7 +136,7 @@ class LocalCommunicator final : public Communicator {
   Member& me() const { return group_->members[static_cast<size_t>(rank_)]; }
 
   // Until every rank has posted the exchange that this rank has; throws when one never will.
-  void wait_for_all(std::unique_lock<std::mutex>& lock) const {
+  void wait_for_all(std::unique_lock<std::mutex>& lock) {
     const Progress here = me().at;
     const Progress taken{here.execution, here.step + 1};
     for (;;) {
@@ -139,7 +144,8 @@ class LocalCommunicator final : public Communicator {
       for (size_t r = 0; r < group_->members.size(); ++r) {
         const Member& other = group_->members[r];
         if (other.at > taken) {  // it could not have got there with this rank
-          throw Error(other.code, fmt::format("rank {} failed: {}", r, other.why));
+          relays_ = true;
+          throw Error(other.code, other.why.empty() ? fmt::format("rank {} failed", r) : other.why);
         }
         if (other.at >= here) continue;
         if (other.has_left) {
@@ -196,6 +202,7 @@ class LocalCommunicator final : public Communicator {
 
   std::shared_ptr<Group> group_;
   int rank_;
+  bool relays_ = false;  // it fails because another rank has
 };
 
 }  // namespace

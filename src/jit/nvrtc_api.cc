@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <type_traits>
 
+#include "core/code_folder.h"
 #include "core/config.h"
 #include "core/error.h"
 
@@ -98,7 +99,8 @@ std::vector<std::string> nvrtc_candidates() {
   }
   std::vector<std::string> candidates;
 #ifdef FA4_NVRTC_OF_BUILD
-  if (std::filesystem::exists(FA4_NVRTC_OF_BUILD, ignored)) {
+  const bool in_build = lies_in(code_folder(), FA4_BUILD_FOLDER);
+  if (in_build && std::filesystem::exists(FA4_NVRTC_OF_BUILD, ignored)) {
     candidates.emplace_back(FA4_NVRTC_OF_BUILD);
   }
 #endif

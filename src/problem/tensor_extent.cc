@@ -1,5 +1,6 @@
 #include "problem/tensor_extent.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <limits>
@@ -84,21 +85,34 @@ Runs runs_of(const MemoryRegion& region) {
 }
 
 // Whether bytes of `a` and of `b`, which begins `distance` behind it, may be the same, along their
-// first axes. Exact for slices of one buffer, whose strides are alike and hold what lies inside of
-// them; else every run is taken to repeat at the common divisor of all strides.
+// first axes. Exact for slices of one buffer: where strides are alike and hold what lies inside of
+// them, and where one tensor reaches only a step or two of the other; else every run is taken to
+// repeat at the common divisor of all strides.
 bool may_meet(const Runs& a, int axes_a, const Runs& b, int axes_b, int64_t distance) {
   if (distance >= a.span(axes_a) || -distance >= b.span(axes_b)) return false;
-  if (axes_a == 0 && axes_b == 0) return true;
-  const auto residue = [&](int64_t period) { return (distance % period + period) % period; };
   const int64_t stride = axes_a == 0 ? 0 : a.axes.axis[axes_a - 1].stride;
-  const bool alike = axes_a > 0 && axes_b > 0 && stride == b.axes.axis[axes_b - 1].stride;
+  const int64_t stride_b = axes_b == 0 ? 0 : b.axes.axis[axes_b - 1].stride;
+  if (stride < stride_b) return may_meet(b, axes_b, a, axes_a, -distance);
+  if (stride == 0) return true;
+  const auto residue = [&](int64_t period) { return (distance % period + period) % period; };
+  const bool alike = stride == stride_b;
   if (alike && a.span(axes_a - 1) <= stride && b.span(axes_b - 1) <= stride) {
     const int64_t behind = residue(stride);
     return may_meet(a, axes_a - 1, b, axes_b - 1, behind) ||
            may_meet(a, axes_a - 1, b, axes_b - 1, behind - stride);
   }
+  const int64_t before = distance - a.span(axes_a - 1);  // a step that ends there is too early
+  const int64_t first = before < 0 ? 0 : before / stride + 1;
+  const int64_t last =
+      std::min(a.axes.axis[axes_a - 1].extent - 1, (distance + b.span(axes_b) - 1) / stride);
+  constexpr int64_t kFewSteps = 2;
+  if (last - first < kFewSteps) {
+    for (int64_t step = first; step <= last; ++step) {
+      if (may_meet(a, axes_a - 1, b, axes_b, distance - step * stride)) return true;
+    }
+    return false;
+  }
   const int64_t period = std::gcd(a.stride_gcd(axes_a), b.stride_gcd(axes_b));
-  if (period == 0) return true;
   const int64_t behind = residue(period);
   return behind < a.run_bytes || period - behind < b.run_bytes;
 }
@@ -181,7 +195,11 @@ void check_injective(const char* name, const TensorExtent& extent, const Strides
 
 void complete_strides(const char* name, const TensorExtent& extent, int element_bytes,
                       const std::optional<Strides>& contiguous, Strides& strides) {
-  if (!contiguous.has_value()) refuse_span(name, strides);
+  if (!contiguous.has_value() ||
+      (strides == Strides{} && !span_of(extent, *contiguous, element_bytes))) {
+    refuse("{} of {} x {} x {} x {} elements is too large; accepted: a span of at most 2^62 bytes",
+           name, extent.outer, extent.rows, extent.heads, extent.dim);
+  }
   if (strides == Strides{}) strides = *contiguous;
   check_span(name, extent, strides, element_bytes);
 }

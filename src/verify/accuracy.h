@@ -21,8 +21,8 @@ struct Accuracy {
 // out: T of 16 bits: max|out - ref| <= 2 max|pt - ref| + ulp with ulp = 2 max|T(T(ref + 0.3) - 0.3)
 // - ref|, and for every (batch, head, block of 128 rows) RMS(out - ref) <= 2 RMS(pt - ref) + u
 // RMS(ref), u = 2^-9 for bf16, 2^-12 for f16. f32: max|out - ref| <= 2 max|pt - ref| + 2^-21
-// max|v|. An f32 out of 16-bit inputs may in any case be u max|ref| off. Where ref is not finite, out
-// must be the same NaN or infinity. Rows that belong to no sequence count for nothing.
+// max|v|. An f32 out of 16-bit inputs may in any case be u max|ref| off. Where ref is not finite,
+// out must be the same NaN or infinity. Rows that belong to no sequence count for nothing.
 //
 // `out` has the problem's out_dtype and strides; `tile_m` is only printed.
 Accuracy check_out(const AttentionProblem& problem, const ForwardArgs& args,

@@ -192,6 +192,12 @@ TEST(Execute, APackedPlanServesOtherLengths) {
     EXPECT_EQ(alone.out, t.out);
     EXPECT_EQ(alone.lse, t.lse);
   }
+  Tensors none(1, 1, 6);
+  fa4::ForwardArgs negative = none.args();
+  negative.has_totals = 1;
+  negative.total_q = -1;
+  EXPECT_EQ(error_of(op, negative),
+            "total_q -1; accepted: from 0, with has_totals 0 the problem's");
   const std::vector<int32_t> too_long = {0, 41, 41, 41};
   Tensors t(100, 100, 7);
   fa4::ForwardArgs args = t.args();

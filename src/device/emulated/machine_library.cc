@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "core/code_folder.h"
 #include "core/config.h"
 
 namespace fa4::internal {
@@ -23,17 +24,6 @@ struct MachineLibrary {
 const MachineLibrary& machine_library() {
   static const MachineLibrary* const kLibrary = new MachineLibrary;  // outlives every static object
   return *kLibrary;
-}
-
-std::filesystem::path folder_of_this_code() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&folder_of_this_code), &info) == 0) return {};
-  // A program that was found through PATH has no folder in its name.
-  const std::string_view name = info.dli_fname;
-  const bool bare = name.find('/') == std::string_view::npos;
-  std::error_code error;
-  const auto file = std::filesystem::canonical(bare ? "/proc/self/exe" : name, error);
-  return error ? std::filesystem::path() : file.parent_path();
 }
 
 // The build that `library` would be a part of, as a shell reads it; "" when it is no build's.
@@ -54,9 +44,10 @@ std::string build_folder_of(const std::filesystem::path& library) {
 std::vector<std::string> machine_library_places() {
   if (!config().emulator_library.empty()) return {config().emulator_library};
   std::vector<std::string> places;
-  if (const std::filesystem::path here = folder_of_this_code(); !here.empty()) {
+  if (const std::filesystem::path here = code_folder(); !here.empty()) {
     places.push_back(here / kName);
-    places.push_back((here.parent_path() / FA4_LIBDIR / kName).lexically_normal());
+    const auto beside = (here.parent_path() / FA4_LIBDIR / kName).lexically_normal();
+    if (beside != places.front()) places.push_back(beside);
   }
   places.push_back(kName);
   return places;
@@ -71,7 +62,8 @@ bool open_machine_library(const std::vector<std::string>& places, const ptxemu::
     methods = find == nullptr ? nullptr : find(ptxemu::Methods::kVersion);
     if (methods != nullptr) return true;
     dlclose(library);
-    problem = fmt::format("{} belongs to another version of fa4", place);
+    problem = place + (find == nullptr ? " is not the emulator's library"
+                                       : " belongs to another version of fa4");
     return false;
   }
   if (const std::string folder = build_folder_of(places.front()); !folder.empty()) {

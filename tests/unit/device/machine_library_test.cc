@@ -50,7 +50,7 @@ TEST(MachineLibrary, RefusesALibraryWithoutTheseMethods) {
   const ptxemu::Methods* methods = nullptr;
   std::string problem;
   EXPECT_FALSE(open_machine_library({"/nowhere/a.so", "libm.so.6"}, methods, problem));
-  EXPECT_EQ(problem, "libm.so.6 belongs to another version of fa4");
+  EXPECT_EQ(problem, "libm.so.6 is not the emulator's library");
   EXPECT_EQ(methods, nullptr);
 }
 

@@ -120,6 +120,16 @@ TEST(TensorExtent, SlicesOfOneBufferAreApart) {
       may_overlap({"", memory, kSmall, heads_first, 2}, {"", memory + 24, kSmall, heads_first, 2}));
   EXPECT_TRUE(
       may_overlap({"", memory, kSmall, heads_first, 2}, {"", memory + 22, kSmall, heads_first, 2}));
+  // Rows of (heads 2, [q out], dim 2) and a key; q and out are the last row alone.
+  const TensorExtent key{1, 4, 1, 2}, query{1, 1, 2, 2};
+  for (const int64_t at : {0, 2}) {
+    const MemoryRegion keys{"", memory + 16, key, {0, 10, 0}, 2};
+    const MemoryRegion last{"", memory + 2 * (3 * 10 + at), query, {0, 10, 4}, 2};
+    EXPECT_FALSE(may_overlap(last, keys));
+    EXPECT_FALSE(may_overlap(keys, last));
+    const MemoryRegion further{"", memory + 2 * (3 * 10 + at + 2), query, {0, 10, 4}, 2};
+    EXPECT_EQ(may_overlap(further, keys), at == 2);
+  }
   EXPECT_TRUE(may_overlap({"", memory, kSmall, rows, 2}, {"", memory + 6, kSmall, rows, 2}));
   EXPECT_TRUE(may_overlap({"", memory, kSmall, rows, 2}, {"", memory, kSmall, rows, 2}));
 }
