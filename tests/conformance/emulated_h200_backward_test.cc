@@ -82,7 +82,7 @@ TEST_F(EmulatedH200Backward, Softcap) {
 // the roundings of P and dS out. Where no product reads P it must not be rounded at all.
 TEST_F(EmulatedH200Backward, WideHeadsDoNotRoundTheProbabilitiesOfDs) {
   for (const int64_t head_dim : {192, 256}) {
-    for (uint64_t seed = 0; seed < 4; ++seed) {
+    for (uint64_t seed = 0; seed < 2; ++seed) {
       Case c = small_case(129, 129, head_dim);
       c.desc.dtype = DType::kF16;
       c.desc.heads_q = c.desc.heads_kv = 32;
@@ -148,7 +148,7 @@ TEST_F(EmulatedH200Backward, EveryGridGivesTheSameBits) {
     const BackwardCase given(c);
     GradientResult first = run_backward_on(tested_backends()[0], given.problem(), given.args());
     expect_gradients(given, first);
-    for (const int num_sms : {1, 7, 132}) {
+    for (const int num_sms : {1, 7}) {  // beside the H200's 132
       EXPECT_TRUE(first == run_backward_on(h200_of(num_sms)[0], given.problem(), given.args()))
           << "head_dim " << head_dim << ", " << num_sms << " SMs";
     }
@@ -200,7 +200,7 @@ TEST_F(EmulatedH200Backward, TheFirstOneStores) {
 // Where many blocks of keys add, works clear the sums of later sections, which begin as NaN: also
 // those of blocks of keys that a sequence does not have.
 TEST_F(EmulatedH200Backward, WorksClearTheSumsOfLaterSections) {
-  for (const int64_t head_dim : {64, 128, 192}) {
+  for (const int64_t head_dim : {64, 192}) {
     std::vector<Case> cases = many_heads(70, 2100, head_dim);
     std::erase_if(cases, [](const Case& c) { return c.desc.causal; });  // the first one stores
     expect_many_heads(cases, kClearedCounts);
@@ -232,7 +232,7 @@ TEST_F(EmulatedH200Backward, WorksOfOneStepBehindEachOther) {
 // that is alone has all works, in the order of the turns.
 TEST_F(EmulatedH200Backward, CtasThatTakeTurnsGiveTheSameBits) {
   std::vector<Backend> together;
-  for (const auto& [resident, seed] : {std::pair{2, 1}, {3, 2}, {4, 3}}) {
+  for (const auto& [resident, seed] : {std::pair{2, 1}, {4, 2}}) {
     together.push_back(with_turns(h200_of(resident)[0], static_cast<uint32_t>(resident),
                                   static_cast<uint64_t>(seed)));
   }

@@ -107,21 +107,30 @@ struct Term {
   int exponent;
 };
 
+// From 2^-1022 to 2^1023.
+double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
+
+constexpr float kNan = std::bit_cast<float>(0x7FFFFFFFu);
+
 float special_sum(const Term* terms, int count) {
   double sum = 0;
   for (int i = 0; i < count; ++i) sum += terms[i].value;
-  return std::isnan(sum) ? std::bit_cast<float>(0x7FFFFFFFu) : static_cast<float>(sum);
+  return std::isnan(sum) ? kNan : static_cast<float>(sum);
 }
 
 }  // namespace
 
 float fused_sum(const float* a, const int16_t* a_exponent, ptrdiff_t a_step, const float* b,
                 const int16_t* b_exponent, int products, float c, const SumRules& rules) {
+  if (std::isnan(c)) return kNan;
   Term terms[kMaxProducts + 1];
   int top = kLeastExponent;
   bool special = !std::isfinite(c);
   for (int j = 0; j < products; ++j) {
     terms[j] = {static_cast<double>(a[j * a_step]) * b[j], a_exponent[j * a_step] + b_exponent[j]};
+    if (std::isnan(terms[j].value)) return kNan;  // as of every key behind a sequence's end
     special |= !std::isfinite(terms[j].value);
     if (terms[j].value != 0) top = std::max(top, terms[j].exponent);
   }
@@ -129,9 +138,10 @@ float fused_sum(const float* a, const int16_t* a_exponent, ptrdiff_t a_step, con
   if (special) return special_sum(terms, products + 1);
   if (c != 0) top = std::max({top, std::ilogb(c), rules.least_addend_exponent});
   const int unit = top - rules.fraction_bits;
+  const double scale = power_of_two(-unit);
   int64_t sum = 0;
   for (int j = 0; j <= products; ++j) {
-    sum += static_cast<int64_t>(std::ldexp(terms[j].value, -unit));  // towards zero
+    sum += static_cast<int64_t>(terms[j].value * scale);  // towards zero
   }
   if (sum == 0) return 0;
   const bool negative = sum < 0;
@@ -145,7 +155,7 @@ float fused_sum(const float* a, const int16_t* a_exponent, ptrdiff_t a_step, con
     magnitude &= ~below;
     if (inexact && rules.round_to_odd) magnitude |= uint64_t{1} << lowest;
   }
-  const float result = static_cast<float>(std::ldexp(static_cast<double>(magnitude), unit));
+  const float result = static_cast<float>(static_cast<double>(magnitude) * power_of_two(unit));
   const uint32_t bits = std::bit_cast<uint32_t>(result) & rules.result_mask;
   return std::bit_cast<float>(bits | (negative ? kSignBit : 0));
 }
