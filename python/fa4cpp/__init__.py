@@ -6,10 +6,9 @@
 `fa4cpp.torch`, `fa4cpp.jax` and `fa4cpp.compat` are imported when they are first asked for. The documentation is docs/python in the sources.
 """
 
-import importlib as _importlib
 import os as _os
 
-from . import _abi
+from . import _abi, _lazy
 from ._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, plan, supports
 from ._device import DeviceInfo, devices, emulate
 from ._errors import Error, InvalidArgumentError, NotSupportedError
@@ -31,7 +30,7 @@ def get_include():
 
 
 def get_library_dir():
-    """The folder of libfa4.so.0 and libptxemu.so.0."""
+    """The folder of the libfa4.so.0 and libptxemu.so.0 that the package carries, whatever FA4CPP_LIBRARY names."""
     return _abi.LIBRARY_DIR
 
 
@@ -42,10 +41,7 @@ def get_cmake_dir():
 
 def __getattr__(name):
     if name in _LAZY:
-        try:
-            return _importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as missing:  # hasattr, inspect and pydoc understand AttributeError alone
-            raise AttributeError(f"{__name__}.{name} needs {missing.name}, which is not installed") from missing
+        return _lazy.module(__name__, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(sorted((*__all__, *_LAZY)))}")
 
 

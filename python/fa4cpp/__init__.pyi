@@ -36,46 +36,111 @@ class Support(NamedTuple):
     reason: str
 
 @overload
-def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
-                    softcap: float = ..., sink: Any = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
-                    out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., split_keys: int = ...,
-                    out_dtype: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ..., **others: Any) -> _A: ...
+def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ...,
+                    sink: Any = ..., deterministic: bool = ..., return_lse: Literal[False] = ..., return_attn_probs: Literal[False] | None = ...,
+                    return_softmax_lse: Literal[False] | None = ..., out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ...,
+                    split_keys: int = ..., out_dtype: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ...,
+                    sm_margin: int = ..., **others: Any) -> _A: ...
 @overload
-def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
-                    softcap: float = ..., sink: Any = ..., deterministic: bool = ..., return_lse: Literal[True],
-                    out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., split_keys: int = ...,
+def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ...,
+                    sink: Any = ..., deterministic: bool = ..., return_lse: Literal[True], out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ...,
+                    split_keys: int = ..., out_dtype: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ...,
+                    sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+@overload
+def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ...,
+                    sink: Any = ..., deterministic: bool = ..., return_lse: bool = ..., return_attn_probs: Literal[True], out: Any = ...,
+                    seqused_q: Any = ..., seqused_k: Any = ..., split_keys: int = ..., out_dtype: Any = ..., k_descale: Any = ...,
+                    v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+@overload
+def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ...,
+                    sink: Any = ..., deterministic: bool = ..., return_lse: bool = ..., return_softmax_lse: Literal[True], out: Any = ...,
+                    seqused_q: Any = ..., seqused_k: Any = ..., split_keys: int = ..., out_dtype: Any = ..., k_descale: Any = ...,
+                    v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+@overload
+def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ...,
+                    sink: Any = ..., deterministic: bool = ..., return_lse: bool = ..., return_attn_probs: bool | None = ...,
+                    return_softmax_lse: bool | None = ..., out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., split_keys: int = ...,
                     out_dtype: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ...,
-                    **others: Any) -> tuple[_A, _A]: ...
+                    **others: Any) -> _A | tuple[_A, _A]: ...
 @overload
-def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None,
-                           max_seqlen_k: int | None, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
-                           softcap: float = ..., sink: Any = ..., deterministic: bool = ..., return_lse: Literal[False] = ...,
-                           out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., page_table: Any = ..., split_keys: int = ...,
-                           num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
-                           k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ..., **others: Any) -> _A: ...
+def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None,
+                           softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                           deterministic: bool = ..., return_lse: Literal[False] = ..., return_attn_probs: Literal[False] | None = ...,
+                           return_softmax_lse: Literal[False] | None = ..., out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ...,
+                           page_table: Any = ..., split_keys: int = ..., num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ...,
+                           prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ...,
+                           **others: Any) -> _A: ...
 @overload
-def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None,
-                           max_seqlen_k: int | None, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
-                           softcap: float = ..., sink: Any = ..., deterministic: bool = ..., return_lse: Literal[True],
-                           out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., page_table: Any = ..., split_keys: int = ...,
-                           num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
-                           k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None,
+                           softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                           deterministic: bool = ..., return_lse: Literal[True], out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ...,
+                           page_table: Any = ..., split_keys: int = ..., num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ...,
+                           prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ...,
+                           **others: Any) -> tuple[_A, _A]: ...
 @overload
-def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ...,
-                            page_table: Any = ..., cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ...,
-                            cu_seqlens_k_new: Any = ..., rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ...,
-                            rotary_seqlens: Any = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
-                            softcap: float = ..., sink: Any = ..., return_lse: Literal[False] = ..., out: Any = ..., split_keys: int = ...,
-                            num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
-                            k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ..., **others: Any) -> _A: ...
+def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None,
+                           softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                           deterministic: bool = ..., return_lse: bool = ..., return_attn_probs: Literal[True], out: Any = ..., seqused_q: Any = ...,
+                           seqused_k: Any = ..., page_table: Any = ..., split_keys: int = ..., num_splits: int = ..., out_dtype: Any = ...,
+                           prefix_len: int = ..., prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ...,
+                           sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
 @overload
-def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ...,
-                            page_table: Any = ..., cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ...,
-                            cu_seqlens_k_new: Any = ..., rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ...,
-                            rotary_seqlens: Any = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ...,
-                            softcap: float = ..., sink: Any = ..., return_lse: Literal[True], out: Any = ..., split_keys: int = ...,
-                            num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
-                            k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None,
+                           softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                           deterministic: bool = ..., return_lse: bool = ..., return_softmax_lse: Literal[True], out: Any = ..., seqused_q: Any = ...,
+                           seqused_k: Any = ..., page_table: Any = ..., split_keys: int = ..., num_splits: int = ..., out_dtype: Any = ...,
+                           prefix_len: int = ..., prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ...,
+                           sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+@overload
+def flash_attn_varlen_func(q: _A, k: Any, v: Any, *, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int | None, max_seqlen_k: int | None,
+                           softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                           deterministic: bool = ..., return_lse: bool = ..., return_attn_probs: bool | None = ...,
+                           return_softmax_lse: bool | None = ..., out: Any = ..., seqused_q: Any = ..., seqused_k: Any = ..., page_table: Any = ...,
+                           split_keys: int = ..., num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
+                           k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ...,
+                           **others: Any) -> _A | tuple[_A, _A]: ...
+@overload
+def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ..., page_table: Any = ...,
+                            cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ..., cu_seqlens_k_new: Any = ...,
+                            rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ..., rotary_seqlens: Any = ...,
+                            softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                            return_lse: Literal[False] = ..., return_attn_probs: Literal[False] | None = ...,
+                            return_softmax_lse: Literal[False] | None = ..., out: Any = ..., split_keys: int = ..., num_splits: int = ...,
+                            out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ...,
+                            descale_block: int = ..., sm_margin: int = ..., **others: Any) -> _A: ...
+@overload
+def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ..., page_table: Any = ...,
+                            cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ..., cu_seqlens_k_new: Any = ...,
+                            rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ..., rotary_seqlens: Any = ...,
+                            softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                            return_lse: Literal[True], out: Any = ..., split_keys: int = ..., num_splits: int = ..., out_dtype: Any = ...,
+                            prefix_len: int = ..., prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ...,
+                            sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+@overload
+def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ..., page_table: Any = ...,
+                            cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ..., cu_seqlens_k_new: Any = ...,
+                            rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ..., rotary_seqlens: Any = ...,
+                            softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                            return_lse: bool = ..., return_attn_probs: Literal[True], out: Any = ..., split_keys: int = ..., num_splits: int = ...,
+                            out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ...,
+                            descale_block: int = ..., sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+@overload
+def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ..., page_table: Any = ...,
+                            cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ..., cu_seqlens_k_new: Any = ...,
+                            rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ..., rotary_seqlens: Any = ...,
+                            softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                            return_lse: bool = ..., return_softmax_lse: Literal[True], out: Any = ..., split_keys: int = ..., num_splits: int = ...,
+                            out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ..., k_descale: Any = ..., v_descale: Any = ...,
+                            descale_block: int = ..., sm_margin: int = ..., **others: Any) -> tuple[_A, _A]: ...
+@overload
+def flash_attn_with_kvcache(q: _A, k_cache: Any, v_cache: Any, k: Any = ..., v: Any = ..., *, cache_seqlens: Any = ..., page_table: Any = ...,
+                            cache_batch_idx: Any = ..., cu_seqlens_q: Any = ..., max_seqlen_q: int | None = ..., cu_seqlens_k_new: Any = ...,
+                            rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ..., rotary_seqlens: Any = ...,
+                            softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ...,
+                            return_lse: bool = ..., return_attn_probs: bool | None = ..., return_softmax_lse: bool | None = ..., out: Any = ...,
+                            split_keys: int = ..., num_splits: int = ..., out_dtype: Any = ..., prefix_len: int = ..., prefix_pages: Any = ...,
+                            k_descale: Any = ..., v_descale: Any = ..., descale_block: int = ..., sm_margin: int = ...,
+                            **others: Any) -> _A | tuple[_A, _A]: ...
 def append(k_cache: Any, v_cache: Any, k: Any, v: Any, *, cache_seqlens: Any, page_table: Any = ..., cu_seqlens_k_new: Any = ...,
            rotary_cos: Any = ..., rotary_sin: Any = ..., rotary_interleaved: bool = ..., k_descale: Any = ..., v_descale: Any = ...,
            descale_block: int = ...) -> Any: ...

@@ -36,6 +36,7 @@ class Layout:
             values = [b""] if code == "s" else [0] * count
             self._places[field] = (len(self._defaults), len(values))
             self._defaults += values
+        self._given = dict(list(self._places.items())[1:])  # what callers may give: all but the size
         # The closing 0q pads to eight bytes, as C does where a field has eight.
         self._struct = struct.Struct(f"@{codes}0q" if set(codes) & set("qQPN") else f"@{codes}")
         self.size = self._struct.size
@@ -46,7 +47,7 @@ class Layout:
         items = list(self._defaults)
         try:
             for field, value in values.items():
-                place, count = self._places[field]
+                place, count = self._given[field]
                 if count == 1:
                     items[place] = value
                 elif len(value) == count:

@@ -286,27 +286,31 @@ def flash_attn_func(q, k, v, *, softmax_scale=None, causal=False, window_size=(-
     """
     if others:
         sink, return_lse = _options.take("flash_attn_func", others, sink=sink, return_lse=return_lse)
-    torch = _torch if type(q) in _tensor_types else torch_of(q)
-    window = _options.window_of(window_size)
-    if return_lse is not False and return_lse is not True:
-        return_lse = _options.flag("return_lse", return_lse)
     try:
-        plain = not split_keys and out_dtype is None and k_descale is None and v_descale is None and not descale_block
-    except (ValueError, RuntimeError):  # of arrays, which are refused by their name
-        plain = False
-    if plain:
-        serving = _options.NOT_SERVING
-        if torch is not None and out is None and seqused_q is None and seqused_k is None:
-            result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, sm_margin, return_lse)
-            if result is not None:
-                return result
-    else:
-        serving = _options.serving_of(split_keys, out_dtype=out_dtype, k_descale=k_descale, v_descale=v_descale,
-                                      descale_block=descale_block)
-    options = Options(softmax_scale, causal, window, softcap, deterministic, sm_margin)
-    if torch is not None:
-        return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out)
-    return _attention(_Sides(q, k, v, sink, seqused_q=seqused_q, seqused_k=seqused_k), _checked(options), serving, return_lse, out)
+        torch = _torch if type(q) in _tensor_types else torch_of(q)
+        window = _options.window_of(window_size)
+        if return_lse is not False and return_lse is not True:
+            return_lse = _options.flag("return_lse", return_lse)
+        try:
+            plain = not split_keys and out_dtype is None and k_descale is None and v_descale is None and not descale_block
+        except (ValueError, RuntimeError):  # of arrays, which are refused by their name
+            plain = False
+        if plain:
+            serving = _options.NOT_SERVING
+            if torch is not None and out is None and seqused_q is None and seqused_k is None:
+                result = torch._fast.attend(q, k, v, sink, softmax_scale, causal, window, softcap, deterministic, sm_margin, return_lse)
+                if result is not None:
+                    return result
+        else:
+            serving = _options.serving_of(split_keys, out_dtype=out_dtype, k_descale=k_descale, v_descale=v_descale,
+                                          descale_block=descale_block)
+        options = Options(softmax_scale, causal, window, softcap, deterministic, sm_margin)
+        if torch is not None:
+            return torch._dense(q, k, v, sink, seqused_q, seqused_k, options, serving, return_lse, out)
+        return _attention(_Sides(q, k, v, sink, seqused_q=seqused_q, seqused_k=seqused_k), _checked(options), serving, return_lse, out)
+    except (InvalidArgumentError, NotSupportedError, TypeError) as error:
+        _options.rename_aliases(error, others)
+        raise
 
 
 def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None,
@@ -360,11 +364,15 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
     if others:
         sink, return_lse, page_table = _options.take("flash_attn_varlen_func", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
-    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic, sm_margin)
-    serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
-                                  k_descale, v_descale, descale_block)
-    return varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, page_table, options, serving,
-                  return_lse, out)
+    try:
+        options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic, sm_margin)
+        serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
+                                      k_descale, v_descale, descale_block)
+        return varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, page_table, options, serving,
+                      return_lse, out)
+    except (InvalidArgumentError, NotSupportedError, TypeError) as error:
+        _options.rename_aliases(error, others)
+        raise
 
 
 def varlen(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, max_q, max_k, seqused_q, seqused_k, page_table, options, serving, return_lse, out,
@@ -427,6 +435,9 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
     _options.check_direction(direction)
     try:
         sink, page_table = _options.take("supports", others, sink=sink, page_table=page_table)
+    except (InvalidArgumentError, NotSupportedError) as refused:
+        return Support(False, str(refused))
+    try:
         options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, deterministic, sm_margin)
         serving = _options.serving_of(split_keys, num_splits if cu_seqlens_k is None else 0, out_dtype, prefix_len, prefix_pages,
                                       k_descale, v_descale, descale_block)
@@ -439,6 +450,7 @@ def supports(q, k, v, *, direction="forward", softmax_scale=None, causal=False, 
         _, key, described_as = _prepare(given, _checked(options), serving, max_seqlen_q, max_seqlen_k)
         _call.query(direction, _device.in_use(), problem_bytes(*key, **described_as))
     except (InvalidArgumentError, NotSupportedError) as refused:
+        _options.rename_aliases(refused, others)
         return Support(False, str(refused))
     return Support(True, "")
 
@@ -503,6 +515,14 @@ def _parts(name, parts):
         raise TypeError(f"merge_partials: {name} is {type(parts).__name__}; accepted: a sequence of arrays") from None
 
 
+def _part(name, part):
+    """The part, with a shape."""
+    if torch_of(part) is None:
+        return _arrays.shaped(name, part)
+    _torch._tensors.check_kind(**{name: part})
+    return part
+
+
 def merge_partials(outs, lses):
     """Attention over all keys from attention over parts of them.
 
@@ -529,12 +549,8 @@ def merge_partials(outs, lses):
     outs, lses = _parts("outs", outs), _parts("lses", lses)
     if not outs or len(outs) != len(lses):
         raise InvalidArgumentError(f"merge_partials: {len(outs)} outs, {len(lses)} lses; accepted: one or more of each, as many")
+    outs, lses = ([_part(f"merge_partials: {name}[{index}]", part) for index, part in enumerate(parts)] for name, parts in (("outs", outs), ("lses", lses)))
     for index, (out, lse) in enumerate(zip(outs, lses)):
-        for name, part in (("outs", out), ("lses", lse)):
-            if torch_of(part) is not None:
-                _torch._tensors.check_kind(**{f"merge_partials: {name}[{index}]": part})
-            elif not _arrays.has_shape(part):
-                raise TypeError(f"merge_partials: {name}[{index}] is {type(part).__name__}; accepted: an array")
         shape = tuple(out.shape)
         if len(shape) not in (3, 4):
             raise InvalidArgumentError(f"merge_partials: outs[{index}] has shape {shape}; accepted: (batch, seqlen_q, heads_q, head_dim_v), "

@@ -126,6 +126,16 @@ class _DLTensor(ctypes.Structure):
                 ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
+class _Versioned(ctypes.Structure):
+    """The capsule of DLPack 1, whose flags say whether the memory may be written."""
+
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+                ("flags", ctypes.c_uint64), ("tensor", _DLTensor)]
+
+
+_READ_ONLY, _IS_COPY = 1, 2  # flags
+_CAPSULE_NAME = ctypes.pythonapi.PyCapsule_GetName
+_CAPSULE_NAME.restype, _CAPSULE_NAME.argtypes = ctypes.c_char_p, [ctypes.py_object]
 _CAPSULE_POINTER = ctypes.pythonapi.PyCapsule_GetPointer
 _CAPSULE_POINTER.restype, _CAPSULE_POINTER.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
@@ -145,6 +155,22 @@ def _refuse_dlpack(name, array, error):
 _DLPACK_ERRORS = (AttributeError, BufferError, TypeError, ValueError, RuntimeError)
 
 
+def _capsule_of(array):
+    """Of DLPack 1 where the array knows it. It keeps the memory as long as it is not taken over."""
+    try:
+        return array.__dlpack__(max_version=(1, 0))
+    except TypeError:  # of what knows no versions
+        return array.__dlpack__()
+
+
+def _opened(capsule):
+    """(its tensor, whether that may be written): before DLPack 1 nobody says so, and arrays of jax never may."""
+    if _CAPSULE_NAME(capsule) != b"dltensor_versioned":
+        return _DLTensor.from_address(_CAPSULE_POINTER(capsule, b"dltensor")), False
+    versioned = _Versioned.from_address(_CAPSULE_POINTER(capsule, b"dltensor_versioned"))
+    return versioned.tensor, not versioned.flags & (_READ_ONLY | _IS_COPY)
+
+
 def _from_dlpack(name, array):
     try:
         device_type, _ = array.__dlpack_device__()
@@ -157,16 +183,16 @@ def _from_dlpack(name, array):
     if torch is not None and isinstance(array, torch.Tensor):
         array = array.resolve_neg()  # a capsule of a negative view does not say that its memory has the other sign
     try:
-        capsule = array.__dlpack__()  # it keeps the memory as long as it is not taken over
+        capsule = _capsule_of(array)
     except _DLPACK_ERRORS as error:
         _refuse_dlpack(name, array, error)
-    tensor = _DLTensor.from_address(_CAPSULE_POINTER(capsule, b"dltensor"))
+    tensor, writable = _opened(capsule)
     dtype = _DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
         _refuse_dtype(name, getattr(array, "dtype", f"DLPack ({tensor.code}, {tensor.bits}, {tensor.lanes})"))
     shape = tuple(tensor.shape[:tensor.ndim])
     strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else contiguous_strides(shape)
-    return View((tensor.data or 0) + tensor.byte_offset, dtype, shape, strides, (array, capsule), False, "dlpack")
+    return View((tensor.data or 0) + tensor.byte_offset, dtype, shape, strides, (array, capsule), writable, "dlpack")
 
 
 class _PyBuffer(ctypes.Structure):
@@ -222,11 +248,39 @@ def view_of(name, array):
 
 
 def _numpy_dtype(numpy, dtype):
+    if dtype == E4M3:
+        return numpy.dtype(numpy.uint8)
     if dtype != BF16:
         return numpy.dtype(DTYPE_NAMES[dtype])
     import ml_dtypes
 
     return numpy.dtype(ml_dtypes.bfloat16)
+
+
+class _Interface:
+    """What numpy makes an array of that lies where the View does, and holds what the View holds."""
+
+    def __init__(self, view, dtype):
+        self.owner = view.owner
+        self.__array_interface__ = {"version": 3, "shape": view.shape, "data": (view.pointer, not view.writable), "typestr": f"|V{dtype.itemsize}",
+                                    "strides": tuple(stride * dtype.itemsize for stride in view.strides)}
+
+
+def shaped(name, array):
+    """`array`, or what lies in its memory and has a shape: an array of numpy for what DLPack or `__array_interface__` alone tells of, a memoryview
+    for another buffer."""
+    if has_shape(array):
+        return array
+    view = view_of(name, array)
+    if view.kind == "buffer":
+        return view.owner
+    try:
+        import numpy
+    except ModuleNotFoundError:
+        raise NotSupportedError(f"{name} is {type(array).__name__}, which has no shape, and numpy is not installed; accepted: an array with a shape, or "
+                                "numpy beside this one") from None
+    dtype = _numpy_dtype(numpy, view.dtype)
+    return numpy.asarray(_Interface(view, dtype)).view(dtype)
 
 
 def zeros(shape, dtype, like):
@@ -249,6 +303,12 @@ def zeros(shape, dtype, like):
     array = flat.cast("f", tuple(shape)) if count else flat.cast("f")
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     return array, View(address, dtype, tuple(shape), contiguous_strides(shape), array, True, "buffer")
+
+
+def unread(view):
+    """A View of new memory like `view`, writable if that is."""
+    memory = (ctypes.c_char * max(1, view.nbytes))()
+    return View(ctypes.addressof(memory), view.dtype, view.shape, contiguous_strides(view.shape), memory, view.writable, "buffer")
 
 
 def contiguous(name, view):

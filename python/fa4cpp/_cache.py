@@ -18,8 +18,8 @@ def check_fit(lengths, rows, k_cache, page_table):
     """Raises where `rows` new keys do not fit behind `lengths`, numbers of the host."""
     if isinstance(page_table, (list, tuple)):
         page_table = _arrays.int32_indices("page_table", page_table)
-    if page_table is not None and not _arrays.has_shape(page_table):
-        raise TypeError(f"page_table is {type(page_table).__name__}; accepted: an array")
+    elif page_table is not None:
+        page_table = _arrays.shaped("page_table", page_table)
     if page_table is not None and len(page_table.shape) != 2:
         raise InvalidArgumentError(f"page_table has shape {tuple(page_table.shape)}; accepted: ({len(lengths)}, pages_per_seq)")
     capacity = k_cache.shape[1] * (1 if page_table is None else page_table.shape[1])
@@ -146,8 +146,6 @@ def _descale(name, value):
 
 def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, interleaved, k_descale, v_descale, block):
     """(the lengths afterwards, a list; a function that appends) for arrays of the host that are not torch's; `lengths` is a list."""
-    if k_cache is v_cache:  # which then holds the values
-        k_cache = k_cache.copy()
     views = {"k_cache": _arrays.view_of("k_cache", k_cache), "v_cache": _arrays.view_of("v_cache", v_cache),
              "k": _new("k", k, k_cache), "v": _new("v", v, v_cache), "k_descale": _descale("k_descale", k_descale),
              "v_descale": _descale("v_descale", v_descale), "positions": _arrays.int32_indices("cache_seqlens", lengths)}
@@ -155,6 +153,8 @@ def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, 
         views[name] = None if value is None else _arrays.int32_indices("cu_seqlens_k_new" if name == "cu_seqlens_q" else name, value)
     for name, value in (("cos", cos), ("sin", sin)):
         views[name] = None if value is None else _arrays.contiguous(f"rotary_{name}", _arrays.view_of(f"rotary_{name}", value))
+    if k_cache is v_cache:  # which then holds the values; the keys go where nobody looks
+        views["k_cache"] = _arrays.unread(views["k_cache"])
     write = writer("cpu", views, len(lengths), interleaved, block)
     if cu_seqlens is None:
         return [length + k.shape[1] for length in lengths], write

@@ -4,16 +4,20 @@ import contextlib
 import contextvars
 import ctypes
 import os
+import re
 import threading
 from typing import NamedTuple
 
 from ._abi import DEVICE_INFO, LIBRARY, check, out_pointer
 from ._abi_table import CONSTANTS
-from ._errors import InvalidArgumentError
+from ._errors import InvalidArgumentError, shown
 from ._nvrtc import tell_library
 
 _KINDS = {CONSTANTS["FA4_DEVICE_CPU"]: "cpu", CONSTANTS["FA4_DEVICE_CUDA"]: "cuda",
           CONSTANTS["FA4_DEVICE_EMULATED"]: "emulated"}
+
+_GPUS = ("b200", "h200")  # that are emulated
+_NAMES = re.compile(rf"cpu|cuda:\d{{1,9}}|emulated:({'|'.join(_GPUS)})")
 
 _lock = threading.Lock()
 _handles = {}
@@ -71,8 +75,9 @@ def handle_of(name):
     """The open device of that name, opened at the first call."""
     found = _handles.get(name) if isinstance(name, str) else None
     if found is None:
-        if not isinstance(name, str):
-            raise InvalidArgumentError(f"device {name!r}; accepted: a name of fa4cpp.devices(), such as 'cpu'")
+        if not isinstance(name, str) or not _NAMES.fullmatch(name):
+            raise InvalidArgumentError(f"device {shown(name)}; accepted: 'cpu', 'cuda:0' and on, "
+                                       f"{', '.join(repr(f'emulated:{gpu}') for gpu in _GPUS)}")
         with _lock:
             found = _handles.get(name)
             if found is None:
@@ -122,8 +127,8 @@ def emulate(gpu):
     ...     print(bool(fa4cpp.supports(*[numpy.ones((1, 4, 2, 8), numpy.float16)] * 3)))
     True
     """
-    if not isinstance(gpu, str) or gpu not in ("b200", "h200"):
-        raise InvalidArgumentError(f"gpu {gpu!r}; accepted: 'b200', 'h200'")
+    if not isinstance(gpu, str) or gpu not in _GPUS:
+        raise InvalidArgumentError(f"gpu {shown(gpu)}; accepted: {', '.join(map(repr, _GPUS))}")
     name = f"emulated:{gpu}"
     handle_of(name)
     with using(name):

@@ -1,16 +1,28 @@
 """What fa4cpp raises. The text is always the library's line: the argument, its value, what is accepted."""
 
 
+import re
+import reprlib
+
+
+def shown(value):
+    """A value in an error, shortened; numbers, words and lists of few without reprlib, which torch.compile does not follow."""
+    if type(value) in (bool, float) or (type(value) is int and -2**63 <= value < 2**63) or (type(value) is str and len(value) < 25):
+        return f"{value!r}"
+    if type(value) is list and len(value) < 7:
+        return f"[{', '.join([shown(each) for each in value])}]"
+    return reprlib.repr(value)
+
+
 class Error(RuntimeError):
     """A call failed. `status` is the library's number for the kind of failure, `name` its name."""
 
     status = 9
     name = "INTERNAL"
 
-    def __init__(self, text, status=None, name=None):
-        super().__init__(" ".join(text.split()) if len(text.splitlines()) > 1 else text)  # arrays show themselves in several lines
-        if status is not None:
-            self.status, self.name = status, name
+    def __str__(self):  # not __init__, which torch.compile does not follow
+        text = super().__str__()
+        return " ".join(text.split()) if len(text.splitlines()) > 1 else text  # arrays show themselves in several lines
 
 
 class InvalidArgumentError(Error, ValueError):
@@ -35,4 +47,16 @@ def of_status(status, name, text):
         return NotSupportedError(text)
     if status == 3:
         return MemoryError(text)
-    return Error(text, status, name)
+    error = Error(text)
+    error.status, error.name = status, name
+    return error
+
+
+def renamed(names):
+    """A function that puts the caller's names of arguments into an error; `names` maps ours to them."""
+    ours = re.compile(rf"(?<!['\"])\b({'|'.join(names)})\b(?!['\"])")
+
+    def rename(error):
+        error.args = (ours.sub(lambda found: names[found[0]], str(error)),)
+
+    return rename

@@ -3,13 +3,11 @@
 import contextlib
 import ctypes
 import operator
-import re
-import reprlib
 
 from . import _api, _arrays, _cache, _options, _rotary
 from ._api import torch_of
 from ._arrays import I32, View, contiguous_strides
-from ._errors import InvalidArgumentError, NotSupportedError
+from ._errors import InvalidArgumentError, NotSupportedError, renamed, shown
 from ._problem import Options
 
 
@@ -70,68 +68,75 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, *, cache_seqlen
     if others:
         sink, return_lse, page_table = _options.take("flash_attn_with_kvcache", others, sink=sink, return_lse=return_lse,
                                                      page_table=page_table)
-    _check_arrays(k_cache, q=q)
-    _check_arrays(q, k_cache=k_cache, v_cache=v_cache)
-    _check_indices(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table, cache_batch_idx=cache_batch_idx)
-    if len(q.shape) != (4 if cu_seqlens_q is None else 3):
-        rows = "batch, seqlen_q" if cu_seqlens_q is None else "total_q"
-        raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: ({rows}, heads_q, head_dim)")
-    if type(prefix_len) is not int:
-        prefix_len = _options.whole("prefix_len", 0 if prefix_len is None else prefix_len)
-    if cache_seqlens is None and (page_table is not None or k is not None or cu_seqlens_q is not None):
-        raise InvalidArgumentError("cache_seqlens None beside new keys, page_table or cu_seqlens_q; accepted: how many keys each sequence has")
-    if k is not None and prefix_len:
-        raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
-    if (k is None) != (v is None):
-        raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
-    if k is None and cu_seqlens_k_new is not None:
-        raise InvalidArgumentError("cu_seqlens_k_new without new keys; accepted: beside k and v")
-    turns = rotary_cos is not None or rotary_sin is not None
-    if not turns and rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:  # callers of flash-attention give both as one
-        raise InvalidArgumentError("rotary_seqlens without rotary_cos and rotary_sin; accepted: beside them")
-    batch = _batch(q, cu_seqlens_q, cache_batch_idx, page_table, k_cache)
-    if cache_batch_idx is not None:
-        if _options.whole("descale_block", descale_block):  # numbers of blocks and of pages would be one thing
-            raise NotSupportedError(f"descale_block {descale_block} beside cache_batch_idx is not in this version; accepted: 0")
-        if cache_seqlens is None:
-            cache_seqlens = k_cache.shape[1]
-        page_table = _rows_of(cache_batch_idx, page_table, k_cache, batch)
-    used = _host_lengths("cache_seqlens", cache_seqlens, batch)
-    if turns and k is None:
-        raise InvalidArgumentError("rotary_cos without new keys; accepted: beside k and v")
-    if turns:
-        _check_new(k_cache, k, v, cu_seqlens_k_new)
-        _check_tables(k_cache, rotary_cos, rotary_sin)
-        _rotary.check(rotary_cos, rotary_sin, q, k)
-        tables = (rotary_cos, rotary_sin, _options.flag("rotary_interleaved", rotary_interleaved))
-        first = used
-        if rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:
-            first = _host_lengths("rotary_seqlens", rotary_seqlens, batch)
-            k = _rotary.turned("k", k, first, "cu_seqlens_k_new", cu_seqlens_k_new, True, *tables)
-            rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
-        by_row = _options.flag("causal", causal) or _options.window_of(window_size) != (None, None)
-        q = _rotary.turned("q", q, first, "cu_seqlens_q", cu_seqlens_q, by_row, *tables)
-    options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, sm_margin=sm_margin)
-    serving = _options.serving_of(split_keys, num_splits, out_dtype, prefix_len, prefix_pages, k_descale, v_descale, descale_block)
-    write = None
-    with _without_gradients(k_cache):
-        if k is not None:
-            used, write = _prepared_append(k_cache, v_cache, k, v, used, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin,
-                                           rotary_interleaved, k_descale, v_descale, descale_block)
-        elif isinstance(used, list) and not prefix_len and prefix_pages is None:
-            _cache.check_fit(used, 0, k_cache, page_table)
-        try:
-            return _api.varlen(q, k_cache, v_cache, sink, cu_seqlens_q, None, max_seqlen_q, None, None, used, page_table, options, serving,
-                               return_lse, out, write)
-        except (InvalidArgumentError, NotSupportedError) as error:
-            if not hasattr(error, "is_of_append"):
-                error.args = (_BY_THE_ATTENTION.sub(lambda found: _NAMES[found[0]], str(error)),)
-            raise
+    try:
+        q, = _arrays_of(k_cache, q=q)
+        k_cache, v_cache = _arrays_of(q, k_cache=k_cache, v_cache=v_cache)
+        cu_seqlens_q, cu_seqlens_k_new, page_table, cache_batch_idx = _indices_of(
+            cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table, cache_batch_idx=cache_batch_idx)
+        if len(q.shape) != (4 if cu_seqlens_q is None else 3):
+            rows = "batch, seqlen_q" if cu_seqlens_q is None else "total_q"
+            raise InvalidArgumentError(f"q has shape {tuple(q.shape)}; accepted: ({rows}, heads_q, head_dim)")
+        if type(prefix_len) is not int:
+            prefix_len = _options.whole("prefix_len", 0 if prefix_len is None else prefix_len)
+        if cache_seqlens is None and (page_table is not None or k is not None or cu_seqlens_q is not None):
+            raise InvalidArgumentError("cache_seqlens None beside new keys, page_table or cu_seqlens_q; accepted: how many keys each sequence has")
+        if k is not None and prefix_len:
+            raise NotSupportedError(f"prefix_len {prefix_len} beside new keys is not in this version; accepted: 0, or a cache that holds them")
+        if (k is None) != (v is None):
+            raise InvalidArgumentError(f"{'k' if k is None else 'v'} None beside {'v' if k is None else 'k'}; accepted: both, or neither")
+        if k is None and cu_seqlens_k_new is not None:
+            raise InvalidArgumentError("cu_seqlens_k_new without new keys; accepted: beside k and v")
+        turns = rotary_cos is not None or rotary_sin is not None
+        if not turns and rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:  # callers of flash-attention give both as one
+            raise InvalidArgumentError("rotary_seqlens without rotary_cos and rotary_sin; accepted: beside them")
+        batch = _batch(q, cu_seqlens_q, cache_batch_idx, page_table, k_cache)
+        if cache_batch_idx is not None:
+            if _options.whole("descale_block", descale_block):  # numbers of blocks and of pages would be one thing
+                raise NotSupportedError(f"descale_block {descale_block} beside cache_batch_idx is not in this version; accepted: 0")
+            if cache_seqlens is None:
+                cache_seqlens = k_cache.shape[1]
+            page_table = _rows_of(cache_batch_idx, page_table, k_cache, batch)
+        used = _host_lengths("cache_seqlens", cache_seqlens, batch)
+        if turns and k is None:
+            raise InvalidArgumentError("rotary_cos without new keys; accepted: beside k and v")
+        if turns:
+            k, v = _new_of(k_cache, k, v, cu_seqlens_k_new)
+            rotary_cos, rotary_sin = _tables_of(k_cache, rotary_cos, rotary_sin)
+            _rotary.check(rotary_cos, rotary_sin, q, k)
+            tables = (rotary_cos, rotary_sin, _options.flag("rotary_interleaved", rotary_interleaved))
+            first = used
+            if rotary_seqlens is not None and rotary_seqlens is not cache_seqlens:
+                first = _host_lengths("rotary_seqlens", rotary_seqlens, batch)
+                k = _rotary.turned("k", k, first, "cu_seqlens_k_new", cu_seqlens_k_new, True, *tables)
+                rotary_cos = rotary_sin = None  # for append, which knows the keys' numbers in the cache alone
+            by_row = _options.flag("causal", causal) or _options.window_of(window_size) != (None, None)
+            q = _rotary.turned("q", q, first, "cu_seqlens_q", cu_seqlens_q, by_row, *tables)
+        options = Options(softmax_scale, causal, _options.window_of(window_size), softcap, sm_margin=sm_margin)
+        serving = _options.serving_of(split_keys, num_splits, out_dtype, prefix_len, prefix_pages, k_descale, v_descale, descale_block)
+        write = None
+        with _without_gradients(k_cache):
+            if k is not None:
+                used, write = _prepared_append(k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin,
+                                               rotary_interleaved, k_descale, v_descale, descale_block)
+            elif isinstance(used, list) and not prefix_len and prefix_pages is None:
+                _cache.check_fit(used, 0, k_cache, page_table)
+            torch = torch_of(k_cache)
+            if torch is not None and isinstance(used, list):
+                used = torch._tensors.lengths(used, k_cache.device)
+            try:
+                return _api.varlen(q, k_cache, v_cache, sink, cu_seqlens_q, None, max_seqlen_q, None, None, used, page_table, options, serving,
+                                   return_lse, out, write)
+            except (InvalidArgumentError, NotSupportedError) as error:
+                if not hasattr(error, "is_of_append"):
+                    _of_attention(error)
+                raise
+    except (InvalidArgumentError, NotSupportedError, TypeError) as error:
+        _options.rename_aliases(error, others)
+        raise
 
 
 # What attention calls the arguments of `flash_attn_with_kvcache`.
-_NAMES = {"k": "k_cache", "v": "v_cache", "seqused_k": "cache_seqlens"}
-_BY_THE_ATTENTION = re.compile(rf"(?<!['\"])\b({'|'.join(_NAMES)})\b(?!['\"])")
+_of_attention = renamed({"k": "k_cache", "v": "v_cache", "seqused_k": "cache_seqlens"})
 
 
 def _without_gradients(k_cache):
@@ -139,48 +144,64 @@ def _without_gradients(k_cache):
     return contextlib.nullcontext() if torch is None else torch.torch.no_grad()
 
 
-def _check_arrays(beside, **arrays):
-    """Raises for what has no shape or, as tensors may, no memory that strides describe; caches have four dimensions."""
+def _arrays_of(beside, **arrays):
+    """The arrays, all with a shape, one that stands twice as one; raises for what is none or, as tensors may, has no memory that strides describe.
+    Caches have four dimensions."""
+    made, given = [], None
     for name, array in arrays.items():
         torch = torch_of(array)
-        if torch is None and not _arrays.has_shape(array):
-            raise TypeError(f"{name} is {type(array).__name__}; accepted: an array of numpy, torch or jax, or of anything with DLPack or the "
-                            "buffer protocol")
+        made.append(array if torch is not None else made[-1] if array is given else _arrays.shaped(name, array))
         torch = torch or torch_of(beside)
         if torch is not None:
             torch._tensors.check_kind(**{name: array})
+        given, array = array, made[-1]
         if name.endswith("cache") and len(array.shape) != 4:
             raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: (batch, capacity, heads_kv, head_dim), or "
                                        "(num_pages, page_size, heads_kv, head_dim) with page_table")
+    return made
 
 
-def _check_new(k_cache, k, v, cu_seqlens_k_new):
-    """Raises for new keys and values of other dimensions than they have; the library's checks are of their sizes."""
-    _check_arrays(k_cache, k=k, v=v)
+def _new_of(k_cache, k, v, cu_seqlens_k_new):
+    """New keys and values; raises for other dimensions than they have. The library's checks are of their sizes."""
+    k, v = _arrays_of(k_cache, k=k, v=v)
     for name, array in (("k", k), ("v", v)):
         if len(array.shape) != (4 if cu_seqlens_k_new is None else 3):
             rows = "batch, new" if cu_seqlens_k_new is None else "total"
             raise InvalidArgumentError(f"{name} has shape {tuple(array.shape)}; accepted: ({rows}, heads_kv, head_dim{'_v' if name == 'v' else ''})")
+    return k, v
 
 
-def _check_tables(beside, cos, sin):
-    _check_arrays(beside, **{name: table for name, table in (("rotary_cos", cos), ("rotary_sin", sin)) if table is not None})
+def _tables_of(beside, cos, sin):
+    """Rotary tables, or None."""
+    return [None if table is None else _arrays_of(beside, **{name: table})[0] for name, table in (("rotary_cos", cos), ("rotary_sin", sin))]
 
 
-def _check_indices(**arrays):
-    """Raises for what has no length, and for starts of no sequences."""
-    for name, indices in arrays.items():
-        if indices is None:
-            continue
-        torch = torch_of(indices)
-        if torch is not None:
-            torch._tensors.check_kind(**{name: indices})
-        if not hasattr(indices, "__len__") or getattr(indices, "shape", None) == () or isinstance(indices, type):
-            raise InvalidArgumentError(f"{name} {reprlib.repr(indices)}; accepted: an array of whole numbers")
-        if name.startswith("cu_seqlens"):
-            shape = getattr(indices, "shape", None) or (len(indices),)
-            if len(shape) != 1 or not shape[0] or (isinstance(indices, (list, tuple)) and isinstance(indices[0], (list, tuple))):
-                raise InvalidArgumentError(f"{name} {reprlib.repr(indices)}; accepted: batch + 1 whole numbers")
+def _with_length(name, indices):
+    """Lengths or indices: an array of numpy in place of one that says nothing but where it lies."""
+    if torch_of(indices) is not None or isinstance(indices, type):
+        return indices
+    says_where = hasattr(indices, "__dlpack__") or hasattr(indices, "__array_interface__")
+    return _arrays.shaped(name, indices) if says_where else indices
+
+
+def _indices_of(**arrays):
+    """Indices, or None; raises for what has no length, and for starts of no sequences."""
+    return [_checked_indices(name, _with_length(name, indices)) for name, indices in arrays.items()]
+
+
+def _checked_indices(name, indices):
+    if indices is None:
+        return None
+    torch = torch_of(indices)
+    if torch is not None:
+        torch._tensors.check_kind(**{name: indices})
+    if not hasattr(indices, "__len__") or getattr(indices, "shape", None) == () or isinstance(indices, type):
+        raise InvalidArgumentError(f"{name} {shown(indices)}; accepted: an array of whole numbers")
+    if name.startswith("cu_seqlens"):
+        shape = getattr(indices, "shape", None) or (len(indices),)
+        if len(shape) != 1 or not shape[0] or (isinstance(indices, (list, tuple)) and isinstance(indices[0], (list, tuple))):
+            raise InvalidArgumentError(f"{name} {shown(indices)}; accepted: batch + 1 whole numbers")
+    return indices
 
 
 def _batch(q, cu_seqlens_q, cache_batch_idx, page_table, k_cache):
@@ -225,21 +246,33 @@ def _is_followed(lengths):
     return torch is not None and torch.torch.compiler.is_compiling() and lengths.dim() == 1
 
 
+def _numbers_of(name, lengths, batch):
+    """A list of an array of lengths, or of one for all."""
+    try:
+        numbers = _with_length(name, lengths)
+        numbers = numbers.tolist() if hasattr(numbers, "tolist") else numbers  # an array's elements one by one would be arrays
+        return [numbers] * batch if isinstance(numbers, int) else [operator.index(number) for number in numbers]
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidArgumentError(f"{name} {shown(lengths)}; accepted: a whole number, or one for each sequence") from None
+
+
 def _host_lengths(name, lengths, batch):
     """A list; a tensor of torch on a GPU as it is, since to look at it would be to wait for the GPU, and so one that a compiler follows."""
-    if lengths is None or getattr(lengths, "is_cuda", False) or _is_followed(lengths):
+    if lengths is None:
         return lengths
-    try:
-        numbers = lengths.tolist() if hasattr(lengths, "tolist") else lengths  # an array's elements one by one would be arrays
-        numbers = [numbers] * batch if isinstance(numbers, int) else [operator.index(number) for number in numbers]
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidArgumentError(f"{name} {reprlib.repr(lengths)}; accepted: a whole number, or one for each sequence") from None
+    if isinstance(lengths, int):  # a compiler may know no more of it
+        numbers, least, most = [lengths] * batch, lengths, lengths
+    elif getattr(lengths, "is_cuda", False) or _is_followed(lengths):
+        return lengths
+    else:
+        numbers = _numbers_of(name, lengths, batch)
+        least, most = min(numbers, default=0), max(numbers, default=0)
     if len(numbers) != batch:
         raise InvalidArgumentError(f"{name} has {len(numbers)} numbers; accepted: {batch}, one for each sequence")
-    if min(numbers, default=0) < 0:
-        raise InvalidArgumentError(f"{name} {reprlib.repr(numbers)}; accepted: 0 or more")
-    if max(numbers, default=0) >= 2**31:
-        raise InvalidArgumentError(f"{name} {reprlib.repr(numbers)}; accepted: whole numbers of 32 bits")
+    if least < 0:
+        raise InvalidArgumentError(f"{name} {shown(numbers)}; accepted: 0 or more")
+    if most >= 2**31:
+        raise InvalidArgumentError(f"{name} {shown(numbers)}; accepted: whole numbers of 32 bits")
     return numbers
 
 
@@ -289,7 +322,7 @@ def append(k_cache, v_cache, k, v, *, cache_seqlens, page_table=None, cu_seqlens
     >>> float(keys[0, 3, 0, 0]), float(keys[0, 4, 0, 0])
     (1.0, 0.0)
     """
-    _check_indices(cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table)
+    cu_seqlens_k_new, page_table = _indices_of(cu_seqlens_k_new=cu_seqlens_k_new, page_table=page_table)
     with _without_gradients(k_cache):
         lengths, write = _prepared_append(k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqlens_k_new, rotary_cos, rotary_sin,
                                           rotary_interleaved, k_descale, v_descale, descale_block)
@@ -302,9 +335,9 @@ def _prepared_append(k_cache, v_cache, k, v, cache_seqlens, page_table, cu_seqle
     """(what `append` returns, a function that writes)"""
     descale_block = _options.block_of(descale_block, k_descale, v_descale)
     rotary_interleaved = _options.flag("rotary_interleaved", rotary_interleaved)
-    _check_arrays(k, k_cache=k_cache, v_cache=v_cache)
-    _check_new(k_cache, k, v, cu_seqlens_k_new)
-    _check_tables(k_cache, rotary_cos, rotary_sin)
+    k_cache, v_cache = _arrays_of(k, k_cache=k_cache, v_cache=v_cache)
+    k, v = _new_of(k_cache, k, v, cu_seqlens_k_new)
+    rotary_cos, rotary_sin = _tables_of(k_cache, rotary_cos, rotary_sin)
     batch = k.shape[0] if cu_seqlens_k_new is None else len(cu_seqlens_k_new) - 1
     if cache_seqlens is None:
         raise InvalidArgumentError("cache_seqlens None; accepted: how many keys each sequence has")

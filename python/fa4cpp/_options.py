@@ -1,12 +1,11 @@
 """The keywords of other attention libraries: taken under our name, taken as hints, or refused. Windows."""
 
 import operator
-import reprlib
 import sys
 from typing import NamedTuple, Optional
 
 from ._arrays import DTYPE_NAMES, DTYPES
-from ._errors import InvalidArgumentError, NotSupportedError
+from ._errors import InvalidArgumentError, NotSupportedError, renamed, shown
 
 _ALIASES = {"s_aux": "sink", "learnable_sink": "sink", "block_table": "page_table",
             "return_attn_probs": "return_lse", "return_softmax_lse": "return_lse"}
@@ -35,8 +34,8 @@ def refuse(keyword, value):
     accepted = _REFUSED[keyword]
     if value is None or (accepted is not None and is_equal(value, accepted)):
         return
-    shown = value if isinstance(value, (bool, int, float, str)) else f"of type {type(value).__name__}"
-    raise NotSupportedError(f"{keyword} {shown} is not in this version; accepted: {accepted}")
+    text = value if isinstance(value, (bool, int, float, str)) else f"of type {type(value).__name__}"
+    raise NotSupportedError(f"{keyword} {text} is not in this version; accepted: {accepted}")
 
 
 def take(function, others, **ours):
@@ -55,17 +54,24 @@ def take(function, others, **ours):
     return ours.values()
 
 
+def rename_aliases(error, others):
+    """Puts the names of aliases among the keywords `others` into an error."""
+    names = {_ALIASES[keyword]: keyword for keyword, value in others.items() if keyword in _ALIASES and value is not None}
+    if names:
+        renamed(names)(error)
+
+
 def number(name, value):
     """`value` as a float."""
     if not isinstance(value, (float, int)):
         if isinstance(value, (str, bytes, bytearray)):  # of which float() makes numbers
-            raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a number")
+            raise InvalidArgumentError(f"{name} {shown(value)}; accepted: a number")
         if getattr(value, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
             raise NotSupportedError(f"{name} is a tensor that requires a gradient, which it would not get; accepted: a number, as its item() is")
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of tensors without numbers, as those of the meta device
-        raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: a number") from None
+        raise InvalidArgumentError(f"{name} {shown(value)}; accepted: a number") from None
 
 
 def whole(name, value, accepted="a whole number"):
@@ -73,7 +79,7 @@ def whole(name, value, accepted="a whole number"):
     try:
         return operator.index(value)
     except (TypeError, RuntimeError):  # the latter of tensors without numbers
-        raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: {accepted}") from None
+        raise InvalidArgumentError(f"{name} {shown(value)}; accepted: {accepted}") from None
 
 
 def margin(sm_margin):
@@ -91,7 +97,7 @@ def bound(name, value):
 
 def check_direction(direction):
     if not isinstance(direction, str) or direction not in ("forward", "backward"):
-        raise InvalidArgumentError(f"direction {reprlib.repr(direction)}; accepted: 'forward', 'backward'")
+        raise InvalidArgumentError(f"direction {shown(direction)}; accepted: 'forward', 'backward'")
 
 
 def flag(name, value):
@@ -99,7 +105,7 @@ def flag(name, value):
     try:
         return bool(value)
     except (TypeError, ValueError, RuntimeError):  # of arrays with more than one element
-        raise InvalidArgumentError(f"{name} {reprlib.repr(value)}; accepted: True or False") from None
+        raise InvalidArgumentError(f"{name} {shown(value)}; accepted: True or False") from None
 
 
 class Serving(NamedTuple):

@@ -328,6 +328,12 @@ class Whole(unittest.TestCase):
         with self.assertRaises(fa4cpp.Error) as caught:
             fa4cpp.plan(device="cuda:99")
         self.assertEqual(caught.exception.name, "DEVICE_UNAVAILABLE")
+        for name in ("foo", "", "CPU", "cuda", "cuda:-1", "cuda:x", "emulated:foo", "c\0pu", None, 0):  # that no device ever has
+            for call in (fa4cpp.plan, fa4cpp.Operation):
+                with self.assertRaises(fa4cpp.InvalidArgumentError) as caught:
+                    call(device=name, dtype="float32")
+                self.assertEqual(str(caught.exception),
+                                 f"device {name!r}; accepted: 'cpu', 'cuda:0' and on, 'emulated:b200', 'emulated:h200'")
 
     def test_an_operation_on_pointers(self):
         numbers = floats(1, 4, 2, 8).cast("B").cast("f").tolist()
@@ -352,6 +358,8 @@ class Whole(unittest.TestCase):
             op.execute(q=at(q))
         with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'heads'"):
             fa4cpp.Operation(heads=3)
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'struct_size'"):  # which is nobody's to give
+            fa4cpp.Operation(dtype="float32", struct_size=4)
         with self.assertRaisesRegex(ValueError, "dtype 'half'"):
             fa4cpp.Operation(dtype="half")
 
@@ -399,6 +407,8 @@ class Emulated(unittest.TestCase):
         for run in (operation.execute, operation.bind):
             with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'key'"):
                 run(key=1)
+            with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'struct_size'"):
+                run(struct_size=4)
             with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^q None; accepted: an address"):
                 run(q=None)
 

@@ -47,13 +47,13 @@ cmake -S "$work"/fa4cpp-*/ -B "$work/from_sdist" -DFA4_BUILD_CLI=OFF -DFA4_BUILD
   { cat "$work/from_sdist.log"; exit 1; }
 
 echo "--- torch"
-pip install torch pytest transformers
-(cd "$here/with_wheel" && "$python" -m unittest test_torch test_torch_backwards test_torch_guards test_torch_refusals test_serving test_append test_kvcache test_refused_caches test_odd_arguments test_sm_margin test_compat test_peer test_transformers test_context_parallel)
+pip install torch pytest transformers mypy
+(cd "$here/with_wheel" && "$python" -m unittest test_torch test_torch_backwards test_torch_guards test_torch_refusals test_serving test_append test_kvcache test_refused_caches test_odd_arguments test_sm_margin test_compat test_peer test_transformers test_context_parallel test_default_dtypes test_compiled_calls test_array_objects test_other_torch test_stubs)
 
 echo "--- jax"
 pip install jax
 includes=$("$python" -c "import jax; print(jax.ffi.include_dir())")
 g++ -std=c++17 -fsyntax-only -I "$includes" "$here/with_wheel/xla_layout.cc"
-(cd "$here/with_wheel" && JAX_PLATFORMS=cpu "$python" -m unittest test_jax)
+(cd "$here/with_wheel" && JAX_PLATFORMS=cpu "$python" -m unittest test_jax test_jax_meshes)
 "$python" -m pip list --disable-pip-version-check 2>/dev/null | grep -E '^(numpy|torch|jax|jaxlib|ml_dtypes) '
 rm -rf "$work/env"

@@ -3,14 +3,14 @@
 They take tensors of torch. What this library does not do is refused; hints may be ignored.
 """
 
-import importlib
+from .. import _lazy
 
 _MODULES = ("fa2", "fa3", "fa4", "vllm")
 
 
 def __getattr__(name):
     if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+        return _lazy.module(__name__, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_MODULES)}")
 
 

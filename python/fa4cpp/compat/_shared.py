@@ -1,12 +1,12 @@
 """What the other libraries' functions have in common."""
 
+import functools
 import operator
-import reprlib
 
 import torch
 
 from .. import _api, _kvcache
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, NotSupportedError, renamed, shown
 from .._options import Window, bound, flag, margin, number, refuse, window_of
 from .._problem import Options
 from ..torch import _tensors
@@ -17,6 +17,24 @@ def document(module, library):
     for name in module["__all__"]:
         if module[name].__doc__ is None:
             module[name].__doc__ = f"{name} of {library}, with its arguments and results. What is refused: docs/python/migration.md."
+
+
+def names(**theirs):
+    """A decorator of functions that have other names for our arguments: errors say theirs."""
+    rename = renamed(theirs)
+
+    def decorated(function):
+        @functools.wraps(function)
+        def call(*arguments, **options):
+            try:
+                return function(*arguments, **options)
+            except (InvalidArgumentError, NotSupportedError, TypeError) as error:
+                rename(error)
+                raise
+
+        return call
+
+    return decorated
 
 
 def refuse_others(**keywords):
@@ -37,7 +55,7 @@ def _pair(window_size):
     try:
         left, right = (None if bound is None else operator.index(bound) for bound in window_size)
     except (TypeError, ValueError, RuntimeError):
-        raise InvalidArgumentError(f"window_size {reprlib.repr(window_size)}; accepted: (left, right), a negative number or None for no "
+        raise InvalidArgumentError(f"window_size {shown(window_size)}; accepted: (left, right), a negative number or None for no "
                                    "bound") from None
     return left, right
 
@@ -132,7 +150,7 @@ def combine(out_partial, lse_partial, out, out_dtype):
         if out.shape != out_partial.shape[1:]:
             raise InvalidArgumentError(f"out has shape {tuple(out.shape)}; accepted: {tuple(out_partial.shape[1:])}")
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
-        raise InvalidArgumentError(f"out_dtype {reprlib.repr(out_dtype)}; accepted: a dtype of torch")
+        raise InvalidArgumentError(f"out_dtype {shown(out_dtype)}; accepted: a dtype of torch")
     wanted = out.dtype if out is not None else out_dtype or out_partial.dtype
     if wanted != out_partial.dtype and out_partial.is_floating_point():  # parts that are merged in float32 are rounded once
         out_partial = out_partial.float()

@@ -10,12 +10,16 @@ from . import _shared
 __all__ = ["flash_attn_combine", "flash_attn_func", "flash_attn_varlen_func", "get_scheduler_metadata"]
 
 
+def _wants_gradient(*tensors):
+    return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+
+
 def _returned(result, tensors, return_lse):
     """(out, lse); lse is None unless it is wanted or a gradient is."""
-    wants = torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
-    return result if return_lse or wants else (result[0], None)
+    return result if return_lse or _wants_gradient(*tensors) else (result[0], None)
 
 
+@_shared.names(sink="learnable_sink")
 def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Optional[torch.Tensor] = None,
                     gather_kv_indices: Optional[torch.Tensor] = None, softmax_scale: Optional[float] = None, causal: bool = False,
                     window_size: Tuple[Optional[int], Optional[int]] = (None, None),
@@ -34,6 +38,7 @@ def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Optio
     return _returned(result, (q, k, v, learnable_sink), return_lse)
 
 
+@_shared.names(sink="learnable_sink")
 def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Optional[torch.Tensor] = None,
                            cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
                            max_seqlen_q: Optional[int] = None, max_seqlen_k: Optional[int] = None,
@@ -52,10 +57,12 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv
                           mask_mod=mask_mod, aux_tensors=aux_tensors, aux_scalars=aux_scalars,
                           block_sparse_tensors=block_sparse_tensors, gather_bwd_recompute_p=gather_bwd_recompute_p,
                           gather_bwd_token_chunk=gather_bwd_token_chunk)
+    # Pages have no gradients, which is what a call that wants one is to hear: not that its keys, by default, are not to be split.
+    num_splits = 0 if _wants_gradient(q, k, v, learnable_sink) else _shared.splits(num_splits, page_table)
     result = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, page_table=page_table,
                             seqused_q=seqused_q, seqused_k=seqused_k, softmax_scale=softmax_scale, causal=causal,
                             window_size=_shared.window_of_fa4(window_size, causal), softcap=softcap, sink=learnable_sink,
-                            deterministic=deterministic, num_splits=_shared.splits(num_splits, page_table))
+                            deterministic=deterministic, num_splits=num_splits)
     return _returned(result, (q, k, v, learnable_sink), return_lse)
 
 
@@ -79,6 +86,7 @@ def get_scheduler_metadata(max_seqlen_q: int, max_seqlen_k: int, nheads: int, nh
     return None
 
 
+@_shared.names(sink="learnable_sink")
 def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, seqused_q=None, seqused_k=None, max_seqlen_q=None,
                     max_seqlen_k=None, min_seqlen_k=None, page_table=None, softmax_scale=None, causal=False, softcap=None,
                     window_size_left=None, window_size_right=None, learnable_sink=None, tile_mn=None, mma_pv_is_rs=None,
@@ -104,6 +112,7 @@ def _flash_attn_fwd(q, k, v, qv=None, cu_seqlens_q=None, cu_seqlens_k=None, sequ
     return result, made if wants_lse else None, None, None, None
 
 
+@_shared.names(sink="learnable_sink")
 def _flash_attn_bwd(q, k, v, out, dout, lse, softmax_scale=None, causal=False, softcap=0.0, window_size_left=None,
                     window_size_right=None, m_block_size=64, n_block_size=128, num_threads=256, pack_gqa=False, num_stages_Q=2,
                     num_stages_dO=2, SdP_swapAB=False, dKV_swapAB=False, dQ_swapAB=False, AtomLayoutMSdP=2, AtomLayoutNdKV=2,

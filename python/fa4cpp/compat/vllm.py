@@ -20,6 +20,7 @@ def fa_version_unsupported_reason(fa_version: int, device=None) -> Optional[str]
     return None if is_equal(fa_version, 2) else f"fa_version {fa_version}; accepted: 2"
 
 
+@_shared.names(sink="s_aux", page_table="block_table")
 def flash_attn_varlen_func(q, k, v, max_seqlen_q, cu_seqlens_q, max_seqlen_k, cu_seqlens_k=None, seqused_k=None, q_v=None,
                            dropout_p=0.0, softmax_scale=None, causal=False, window_size: Optional[List[int]] = None, softcap=0.0,
                            alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None,

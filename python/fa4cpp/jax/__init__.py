@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy
 
 from .. import _options
-from .._errors import InvalidArgumentError, NotSupportedError
+from .._errors import InvalidArgumentError, NotSupportedError, renamed
 from .._problem import Options
 from . import _axes, _calls, _directions
 
@@ -29,11 +29,21 @@ def _forward(options, *inputs):
     return (out, lse), (*inputs, out, lse)
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _gradients(options, arrays):
+    """Gradients by name."""
+    return _directions.backward(options, arrays)
+
+
+@_gradients.defjvp
+def _(options, primals, tangents):
+    raise NotSupportedError("a gradient of attention's gradient is not in this version; accepted: one gradient")
+
+
 def _backward(options, kept, cotangents):
     q, k, v, sink, seqused_q, seqused_k, out, lse = kept
     dout, dlse = _axes.alike([*cotangents, q])[:2]
-    made = _directions.backward(options, dict(q=q, k=k, v=v, out=out, dout=dout, lse=lse, dlse=dlse, sink=sink,
-                                              seqused_q=seqused_q, seqused_k=seqused_k))
+    made = _gradients(options, dict(q=q, k=k, v=v, out=out, dout=dout, lse=lse, dlse=dlse, sink=sink, seqused_q=seqused_q, seqused_k=seqused_k))
     dsink = None if sink is None else made["dsink"].astype(sink.dtype)
     return made["dq"], made["dk"], made["dv"], dsink, None, None
 
@@ -69,12 +79,23 @@ def _lengths(name, lengths):
     return jnp.asarray(lengths, jnp.int32)
 
 
+def _is_traced(name):
+    return InvalidArgumentError(f"{name} is traced; accepted: a constant of the trace (jax.jit's static_argnames)")
+
+
 def _constant(name, make, value):
     """make(value), where a tracer's value is not known."""
     try:
         return make(value)
     except jax.errors.ConcretizationTypeError:
-        raise InvalidArgumentError(f"{name} is traced; accepted: a constant of the trace (jax.jit's static_argnames)") from None
+        raise _is_traced(name) from None
+
+
+def _number(name, make, value):
+    """make(name, value); of a tracer not even where its value is known, since a gradient of it would be lost."""
+    if isinstance(value, jax.core.Tracer):
+        raise _is_traced(name)
+    return make(name, value)
 
 
 def _flag(name, value):
@@ -128,9 +149,9 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
     >>> fa4cpp.jax.attention(q, q, q, causal=True).shape
     (1, 4, 2, 8)
     """
-    options = Options(None if scale is None else _options.number("scale", scale), _flag("causal", causal),
-                      _constant("window_size", _options.window_of, window_size), _options.number("softcap", softcap),
-                      sm_margin=_options.margin(sm_margin))
+    options = Options(None if scale is None else _number("scale", _options.number, scale), _flag("causal", causal),
+                      _constant("window_size", _options.window_of, window_size), _number("softcap", _options.number, softcap),
+                      sm_margin=0 if sm_margin is None else _number("sm_margin", _options.whole, sm_margin))
     return_lse = _flag("return_lse", return_lse)
     q, k, v = _array("q", q), _array("k", k), _array("v", v)
     if sink is not None:
@@ -157,6 +178,11 @@ def _pair(local_window_size):
     except (TypeError, ValueError):
         raise InvalidArgumentError(f"local_window_size {reprlib.repr(local_window_size)}; accepted: a whole number, or (left, right)") from None
     return left, right
+
+
+# What `attention` calls the arguments of `dot_product_attention`.
+_of_dot_product_attention = renamed({"q": "query", "k": "key", "v": "value", "seqused_q": "query_seq_lengths",
+                                     "seqused_k": "key_value_seq_lengths"})
 
 
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
@@ -201,8 +227,12 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
         raise NotSupportedError(f"local_window_size {local_window_size}, a bound below 0, is not in this version; accepted: 0 or more")
     add_batch = query.ndim == 3
     arrays = [array[None] if add_batch else array for array in (query, key, value)]
-    out, lse = attention(*arrays, scale=scale, causal=is_causal, window_size=window, return_lse=True,
-                         seqused_q=query_seq_lengths, seqused_k=key_value_seq_lengths)
+    try:
+        out, lse = attention(*arrays, scale=scale, causal=is_causal, window_size=window, return_lse=True,
+                             seqused_q=query_seq_lengths, seqused_k=key_value_seq_lengths)
+    except (InvalidArgumentError, NotSupportedError) as error:
+        _of_dot_product_attention(error)
+        raise
     residual = jax.lax.stop_gradient(jnp.swapaxes(lse, -1, -2)).astype(out.dtype)
     if add_batch:
         out, residual = out[0], residual[0]

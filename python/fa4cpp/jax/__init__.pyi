@@ -1,6 +1,6 @@
 from typing import Any
 
-def attention(q: Any, k: Any, v: Any, *, scale: float | None = ..., causal: bool = ..., window_size: tuple[int, int] = ...,
+def attention(q: Any, k: Any, v: Any, *, scale: float | None = ..., causal: bool = ..., window_size: tuple[int | None, int | None] | None = ...,
               softcap: float = ..., sink: Any = ..., return_lse: bool = ..., seqused_q: Any = ..., seqused_k: Any = ...,
               sm_margin: int = ...) -> Any: ...
 def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = ..., mask: Any = ..., *, scale: float | None = ...,

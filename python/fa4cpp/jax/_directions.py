@@ -8,15 +8,16 @@ from . import _calls, _sharding
 
 def forward(options, arrays):
     """(out, lse) of q, k, v and, where they are given, sink, seqused_q, seqused_k."""
-    made = _mapped(_forward, options, {name: array for name, array in arrays.items() if array is not None}, "sink")
+    given = {name: array for name, array in arrays.items() if array is not None}
+    made = _sharding.typed(lambda arrays: _mapped(_forward, options, arrays, "sink"), given)
     return made["out"], made["lse"]
 
 
 def backward(options, arrays):
     """Gradients by name (dq, dk, dv and, with a sink, dsink in f32), of what `forward` takes and out, dout, lse, dlse."""
+    given = {name: array for name, array in arrays.items() if array is not None}
     # A sink's gradient is a sum over the batch, which a mapped dimension must stay out of.
-    return _mapped(_backward, options, {name: array for name, array in arrays.items() if array is not None},
-                   "sink", together="sink" not in arrays or arrays["sink"] is None)
+    return _sharding.typed(lambda arrays: _mapped(_backward, options, arrays, "sink", together="sink" not in given), given)
 
 
 def _forward(options, arrays):

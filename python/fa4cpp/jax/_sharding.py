@@ -16,11 +16,42 @@ _DIMENSIONS = {"q": "b i h d", "k": "b j k d", "v": "b j k e", "sink": "h", "seq
 _WHOLE = "ijde"
 
 
+def typed(compute, arrays):
+    """compute(arrays), results by name, with results whose types say how they are cut over the explicit axes of a mesh: out and lse as q is,
+    gradients as what they are of. XLA cuts the call itself, over axes that are automatic inside."""
+    mesh = next((mesh for mesh in map(_mesh_of, arrays.values()) if getattr(mesh, "explicit_axes", None)), None)
+    if mesh is None:
+        return compute(arrays)
+    of_q = dict(zip("bih", _spec(arrays["q"])))
+    specs = {"out": [of_q[letter] for letter in "bih"] + [None], "lse": [of_q[letter] for letter in "bhi"],
+             **{"d" + name: _spec(arrays[name]) for name in ("q", "k", "v", "sink") if name in arrays}}
+    shardings = {name: NamedSharding(mesh, PartitionSpec(*specs[name])) for name in _results(arrays)}
+    return jax.sharding.auto_axes(compute, axes=mesh.explicit_axes, out_sharding=shardings)(arrays)
+
+
+def _mesh_of(array):
+    """The mesh that the array's type names; None in versions of jax whose types name none."""
+    return getattr(getattr(jax.typeof(array), "sharding", None), "mesh", None) if hasattr(jax, "typeof") else None
+
+
+def _spec(array):
+    """Over which explicit axes each dimension is cut; None where it is not."""
+    spec = tuple(jax.typeof(array).sharding.spec)
+    return spec + (None,) * (array.ndim - len(spec))
+
+
+def _results(arrays):
+    """The names of what is computed."""
+    if "dout" not in arrays:
+        return ("out", "lse")
+    return ("dq", "dk", "dv", "dsink") if "sink" in arrays else ("dq", "dk", "dv")
+
+
 def partitioned(compute, arrays):
     """compute(arrays), results by name of arrays by name, by as many devices as hold shards of them."""
     if any(_axes.varying(array) for array in arrays.values()):  # they are shards already
         return compute(arrays)
-    results = ("out", "lse") if "dout" not in arrays else ("dq", "dk", "dv", "dsink") if "sink" in arrays else ("dq", "dk", "dv")
+    results = _results(arrays)
     batch, heads_q, heads_kv = arrays["q"].shape[0], arrays["q"].shape[2], arrays["k"].shape[2]
     # One key head serves all query heads. Its gradients are sums over them, in the inputs' type: of parts they would be rounded twice.
     shares_head = heads_kv == 1 < heads_q

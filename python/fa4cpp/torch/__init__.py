@@ -8,6 +8,9 @@ import importlib as _importlib
 
 import torch
 
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4):  # before anything is registered with it: an import that fails may be tried again
+    raise ImportError(f"torch {torch.__version__}; accepted: 2.4 or newer", name=__name__)
+
 from .._api import Support, flash_attn_func, flash_attn_varlen_func, merge_partials, supports
 from .._errors import InvalidArgumentError, NotSupportedError
 from .._options import NO_GRADIENT, NOT_SERVING, bound, flag, margin, number

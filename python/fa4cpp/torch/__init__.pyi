@@ -9,7 +9,7 @@ from .. import supports as supports
 class Fallback(NamedTuple):
     direction: str
     reason: str
-    count: int
+    count: int  # type: ignore[assignment]  # in place of the method that tuples have
 
 def activate() -> None: ...
 def deactivate() -> None: ...

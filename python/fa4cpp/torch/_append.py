@@ -95,12 +95,7 @@ def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, 
     """(the lengths afterwards, an int32 tensor on the caches' device; a function that appends), both without gradients. `lengths` is a
     tensor or a list."""
     device = k_cache.device
-    if isinstance(lengths, torch.Tensor):
-        positions = lengths
-    elif len(set(lengths)) == 1:  # without a copy from the host
-        positions = torch.full((len(lengths),), lengths[0], dtype=torch.int32, device=device)
-    else:
-        positions = torch.tensor(lengths, dtype=torch.int32, device=device)
+    positions = _tensors.lengths(lengths, device)
     page_table, cu_seqlens = _tensors.tensor("page_table", page_table, device), _tensors.tensor("cu_seqlens_k_new", cu_seqlens, device)
     if cu_seqlens is not None and cu_seqlens.device != device:
         raise InvalidArgumentError(f"cu_seqlens_k_new is on the device {cu_seqlens.device}; accepted: {device}, k_cache's")

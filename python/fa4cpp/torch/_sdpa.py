@@ -87,17 +87,20 @@ class _Handle:
             return self._theirs(_CPU, "forward", reason, keyset, query, key, value, dropout_p, is_causal, scale=scale, **more)
         _count("forward", None)
         out, lse = _sdpa_dense.attend(entry, query, key, value)
-        return out, lse.transpose(1, 2).contiguous().transpose(1, 2)
+        lse = lse.transpose(1, 2).contiguous().transpose(1, 2)
+        _sdpa_dense.remember_where(lse)
+        return out, lse
 
     def cpu_backward(self, keyset, grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None,
                      **more):
         more["attn_mask"] = attn_mask
-        reason, entry = _sdpa_dense.entry_of("backward", query, key, value, dropout_p, is_causal, scale, more)
-        if reason is not None:
-            return self._theirs(f"{_CPU}_backward", "backward", reason, keyset, grad_out, query, key, value, out, logsumexp, dropout_p,
-                                is_causal, scale=scale, **more)
-        _count("backward", None)
-        return _sdpa_dense.gradients(entry, grad_out, query, key, value, out, logsumexp.contiguous())
+        with _sdpa_dense.where_forward_ran(logsumexp):
+            reason, entry = _sdpa_dense.entry_of("backward", query, key, value, dropout_p, is_causal, scale, more)
+            if reason is None:
+                _count("backward", None)
+                return _sdpa_dense.gradients(entry, grad_out, query, key, value, out, logsumexp.contiguous())
+        return self._theirs(f"{_CPU}_backward", "backward", reason, keyset, grad_out, query, key, value, out, logsumexp, dropout_p,
+                            is_causal, scale=scale, **more)
 
     def cuda_forward(self, keyset, query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None, **more):
         more["debug mask"] = return_debug_mask

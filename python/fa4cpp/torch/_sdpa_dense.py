@@ -1,8 +1,10 @@
 """F.scaled_dot_product_attention's (batch, heads, seqlen, head_dim): what follows of shapes and strides is kept from call to call."""
 
+import contextlib
 import os
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from .. import _device
 from . import _sdpa_choice, _prepared, _tensors
@@ -11,6 +13,7 @@ _is_deterministic = torch._C._get_deterministic_algorithms
 _empty_like = torch.empty_like
 _kept = {}
 _MOST_KEPT = 4096
+_elsewhere = {}  # The lse of forwards on emulated GPUs: its storage's number -> (a weak reference, which keeps the number its own, the device).
 
 
 def _turned(*tensors):
@@ -39,7 +42,7 @@ class _Entry:
             lie = self._lies("out", _empty_like(query))
             if lie is not None:
                 self.forward = _prepared.forward(shapes.device, shapes.problem(out=lie), query.device)
-                self.lse = torch.empty(1, device=query.device).expand(shapes.lse_shape)
+                self.lse = torch.empty(1, dtype=torch.float32, device=query.device).expand(shapes.lse_shape)
 
     def _lies(self, name, tensor):
         return _tensors.written(self._shapes.device, name, tensor.transpose(1, 2))
@@ -93,6 +96,26 @@ def attend(entry, query, key, value):
     _tensors.launches += 1
     execute(*pointers, out.data_ptr(), lse.data_ptr(), 0)
     return out, lse
+
+
+def remember_where(lse):
+    """Keeps where the forward that gave `lse` ran: a kernel of PyTorch's dispatcher has no context to leave it in."""
+    device = _device.in_use()
+    if device == "cpu":
+        return
+    for number, (storage, _) in list(_elsewhere.items()):
+        if storage.expired():
+            _elsewhere.pop(number, None)
+    storage = StorageWeakRef(lse.untyped_storage())
+    _elsewhere[storage.cdata] = storage, device
+
+
+@contextlib.contextmanager
+def where_forward_ran(lse):
+    """A context in which a backward runs where the forward that gave `lse` did; on the CPU where it is a copy, as hooks may save."""
+    _, device = _elsewhere.get(lse.untyped_storage()._cdata, (None, "cpu")) if _elsewhere else (None, "cpu")
+    with _device.using(device):
+        yield
 
 
 def gradients(entry, dout, query, key, value, out, lse):

@@ -50,9 +50,21 @@ def tensor(name, value, device):
     try:
         if isinstance(value, (list, tuple)) and not value:  # of which torch makes float32
             return torch.empty(0, dtype=torch.int32, device=device)
-        return torch.as_tensor(value, device=device)
+        made = torch.as_tensor(value, device=device)
+        if isinstance(value, (list, tuple)) and made.is_floating_point():  # numbers would have torch's default dtype
+            return torch.as_tensor(value, dtype=torch.float32, device=device)
+        return made
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} is {type(value).__name__}; accepted: a tensor") from None
+
+
+def lengths(numbers, device):
+    """The tensor of a list of whole numbers; a tensor stays what it is."""
+    if isinstance(numbers, torch.Tensor):
+        return numbers
+    if numbers and all(number == numbers[0] for number in numbers):  # without a copy from the host; a compiler need not know the number
+        return torch.full((len(numbers),), numbers[0], dtype=torch.int32, device=device)
+    return torch.tensor(numbers, dtype=torch.int32, device=device)
 
 
 def descale(name, value, device):

@@ -273,6 +273,40 @@ class Refusals(Case):
         self.assertIsInstance(vllm.flash_attn_varlen_func(q, q, q, 4, starts, 4, starts, return_attn_probs=True), torch.Tensor)
         self.assertEqual(len(vllm.flash_attn_varlen_func(q, q, q, 4, starts, 4, starts, return_softmax_lse=True)), 2)
 
+    def test_gradients_over_pages(self):
+        """For the reason that there are none, not for a default of the function."""
+        q, pages = some(4, 2, 8).requires_grad_(), some(2, 4, 2, 8)
+        starts, used, table = torch.tensor([0, 4], dtype=torch.int32), torch.tensor([5], dtype=torch.int32), torch.tensor([[0, 1]], dtype=torch.int32)
+        for call in (lambda: fa4.flash_attn_varlen_func(q, pages, pages, cu_seqlens_q=starts, max_seqlen_q=4, page_table=table, seqused_k=used),
+                     lambda: fa2.flash_attn_varlen_func(q, pages, pages, starts, torch.tensor([0, 5], dtype=torch.int32), 4, 8, block_table=table),
+                     lambda: vllm.flash_attn_varlen_func(q, pages, pages, 4, starts, 8, seqused_k=used, block_table=table)):
+            with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^layout_kv paged; accepted for the backward: dense, packed"):
+                call()
+            with torch.no_grad():
+                call()
+
+    def test_errors_name_the_callers_arguments(self):
+        q, sink, starts, table = some(1, 4, 2, 8), some(3), torch.tensor([0, 4], dtype=torch.int32), torch.zeros(2, dtype=torch.int32)
+        pages = {"seqused_k": torch.tensor([4], dtype=torch.int32)}
+        for text, call in (("learnable_sink has shape", lambda: fa4.flash_attn_func(q, q, q, learnable_sink=sink)),
+                           ("learnable_sink has shape", lambda: fa4.flash_attn_varlen_func(q[0], q[0], q[0], cu_seqlens_q=starts, cu_seqlens_k=starts,
+                                                                                           max_seqlen_q=4, max_seqlen_k=4, learnable_sink=sink)),
+                           ("s_aux has shape", lambda: vllm.flash_attn_varlen_func(q[0], q[0], q[0], 4, starts, 4, starts, s_aux=sink)),
+                           ("block_table has shape", lambda: vllm.flash_attn_varlen_func(q[0], q, q, 4, starts, 4, block_table=table, **pages)),
+                           ("block_table has shape", lambda: fa2.flash_attn_varlen_func(q[0], q, q, starts, starts, 4, 4, block_table=table[None, None])),
+                           ("block_table has shape", lambda: fa2.flash_attn_with_kvcache(q, q, q, cache_seqlens=2, block_table=table)),
+                           ("s_aux has shape", lambda: fa4cpp.flash_attn_func(q, q, q, s_aux=sink)),
+                           ("learnable_sink has shape", lambda: fa4cpp.flash_attn_func(q.numpy(), q.numpy(), q.numpy(), learnable_sink=sink.numpy())),
+                           ("block_table has shape", lambda: fa4cpp.flash_attn_varlen_func(
+                               q[0], q, q, cu_seqlens_q=starts, cu_seqlens_k=None, max_seqlen_q=4, max_seqlen_k=4, block_table=table, **pages)),
+                           ("block_table has shape", lambda: fa4cpp.flash_attn_with_kvcache(q, q, q, cache_seqlens=2, block_table=table)),
+                           ("s_aux has shape", lambda: fa4cpp.flash_attn_with_kvcache(q, q, q, s_aux=sink)),
+                           ("s_aux and sink are both given", lambda: fa4cpp.flash_attn_func(q, q, q, s_aux=sink, sink=some(3)))):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}"):
+                call()
+        reason = fa4cpp.supports(q, q, q, learnable_sink=sink).reason
+        self.assertTrue(reason.startswith("learnable_sink has shape"), reason)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -250,7 +250,7 @@ class Jax(unittest.TestCase):
                 ("softcap None; accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, softcap=None)),
                 ("^sm_margin -1; accepted: 0 or more", lambda: fa4cpp.jax.attention(q, q, q, sm_margin=-1)),
                 ("scale 1j; accepted: a number", lambda: fa4cpp.jax.attention(q, q, q, scale=1j)),
-                ("softcap .*; accepted: a number", lambda: jax.jit(lambda cap: fa4cpp.jax.attention(q, q, q, softcap=cap))(2.0)),
+                ("softcap is traced; accepted: a constant", lambda: jax.jit(lambda cap: fa4cpp.jax.attention(q, q, q, softcap=cap))(2.0)),
                 ("causal is traced; accepted: a constant", lambda: jax.jit(lambda causal: fa4cpp.jax.attention(q, q, q, causal=causal))(True)),
                 ("window_size is traced", lambda: jax.jit(lambda left: fa4cpp.jax.attention(q, q, q, window_size=(left, 0)))(1)),
                 ("sink has dtype complex64; accepted: real numbers", lambda: fa4cpp.jax.attention(q, q, q, sink=complex_sink)),
@@ -274,6 +274,30 @@ class Jax(unittest.TestCase):
                 jax.jit(lambda flag: function(self.q, self.k, self.v, **{name: flag}))(True)
         with self.assertRaisesRegex(TypeError, "^k is int; accepted: an array of jax"):
             fa4cpp.jax.attention(self.q, 2**64, self.v)
+
+    def test_traced_numbers(self):
+        for name in ("scale", "softcap", "sm_margin"):
+            call = lambda number: fa4cpp.jax.attention(self.q, self.k, self.v, **{name: number}).sum()
+            for function in (jax.jit(call), jax.grad(call)):
+                with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} is traced; accepted: a constant of the trace"):
+                    function(1.0)
+
+    def test_a_gradient_of_a_gradient_is_refused(self):
+        loss = lambda q: (fa4cpp.jax.attention(q, self.k, self.v, sink=jnp.zeros(4)) ** 2).sum()
+        twice = jax.grad(lambda q: jax.grad(loss)(q).sum())
+        for function in (twice, jax.jit(twice)):
+            with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^a gradient of attention's gradient is not in this version; accepted: one"):
+                function(self.q)
+        self.close(jax.grad(jax.checkpoint(loss))(self.q), jax.grad(loss)(self.q))
+
+    def test_errors_of_dot_product_attention_name_its_arguments(self):
+        q, given = self.q, fa4cpp.jax.dot_product_attention
+        for text, call in (("num_heads 3 of key does not divide num_heads 4 of query", lambda: given(q, q[:, :, :3], q[:, :, :3])),
+                           ("value has dtype bfloat16; accepted: float32, as query", lambda: given(q, q, q.astype(jnp.bfloat16))),
+                           ("query_seq_lengths has shape", lambda: given(q, q, q, query_seq_lengths=jnp.array([1]))),
+                           ("key_value_seq_lengths has dtype float32", lambda: given(q, q, q, key_value_seq_lengths=jnp.array([1.0, 2.0])))):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}"):
+                call()
 
     def test_a_window_below_zero_is_refused(self):
         for window in (-1, (-1, 2)):

@@ -38,6 +38,10 @@ def context_parallel_attn_func(q: Tensor, k: Tensor, v: Tensor, *, group: Proces
                                causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ...,
                                method: _Method = ..., layout: _Layout = ..., return_lse: Literal[True]) -> tuple[Tensor, Tensor]: ...
 @overload
+def context_parallel_attn_func(q: Tensor, k: Tensor, v: Tensor, *, group: ProcessGroup | None = ..., softmax_scale: float | None = ...,
+                               causal: bool = ..., window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ...,
+                               method: _Method = ..., layout: _Layout = ..., return_lse: bool = ...) -> Tensor | tuple[Tensor, Tensor]: ...
+@overload
 def context_parallel_varlen_attn_func(q: Tensor, k: Tensor, v: Tensor, *, cu_seqlens: Any, max_seqlen: int | None = ...,
                                       group: ProcessGroup | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
                                       window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ...,
@@ -48,3 +52,9 @@ def context_parallel_varlen_attn_func(q: Tensor, k: Tensor, v: Tensor, *, cu_seq
                                       window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ...,
                                       method: _Method = ..., layout: _Layout = ...,
                                       return_lse: Literal[True]) -> tuple[Tensor, Tensor]: ...
+@overload
+def context_parallel_varlen_attn_func(q: Tensor, k: Tensor, v: Tensor, *, cu_seqlens: Any, max_seqlen: int | None = ...,
+                                      group: ProcessGroup | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
+                                      window_size: _Window = ..., softcap: float = ..., sink: Any = ..., deterministic: bool = ...,
+                                      method: _Method = ..., layout: _Layout = ...,
+                                      return_lse: bool = ...) -> Tensor | tuple[Tensor, Tensor]: ...
