@@ -144,6 +144,7 @@ std::optional<FewQueries> choose_few_queries(const AttentionProblem& p, const De
 
 AttentionProblem without_few_queries(AttentionProblem p, const FewQueries& few) {
   p.batch = std::clamp<int64_t>(p.total_q / (few.most + 1), 1, p.batch);
+  p.num_splits = 1;  // so few sequences by themselves would have their keys cut
   return p;
 }
 

@@ -13,7 +13,8 @@ namespace fa4::internal {
 std::optional<FewQueries> choose_few_queries(const AttentionProblem& problem,
                                              const DeviceSpec& device);
 
-// What is left for the main launch: as many sequences as may have more than `few` queries.
+// What is left for the main launch: as many sequences as may have more than `few` queries, with all
+// of their keys, since what puts parts together is the other launch's.
 AttentionProblem without_few_queries(AttentionProblem problem, const FewQueries& few);
 
 void explain_few_queries(const FewQueries& few, std::vector<PlanStep>* steps);

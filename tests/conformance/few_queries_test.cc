@@ -119,6 +119,24 @@ TEST_F(FewQueries, InPartsOfKeys) {
   }
 }
 
+// What a draft proposes, of few sequences of many: the main launch has few tiles too.
+TEST_F(FewQueries, OfADraft) {
+  for (const int32_t queries : {3, 1}) {
+    Case c = mixed(2);
+    c.desc.heads_q = 8;
+    c.desc.heads_kv = 1;
+    c.desc.head_dim = c.desc.head_dim_v = 128;
+    std::vector<int32_t> of_each(64, queries == 3 ? 0 : 1), keys(64, 40);
+    std::fill_n(of_each.begin(), queries == 3 ? 22 : 1, 3);
+    keys[0] = 1024;
+    pack(c, of_each, keys);
+    c.desc.total_q = 67;
+    put_in_cache(c, 16);
+    quantise(c.desc, 0, Descales::kContiguous);
+    expect_right(c, 0, false);
+  }
+}
+
 // Contiguous and in pages; with descales of blocks the main launch is of the same kernel.
 TEST_F(FewQueries, OfBytes) {
   int index = 0;

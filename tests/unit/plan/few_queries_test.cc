@@ -155,6 +155,35 @@ TEST(FewQueriesPlan, KeysOfFewTilesAreCut) {
   EXPECT_EQ(in_clusters.steps.size(), 2);
 }
 
+// As many queries as a draft proposes, of few sequences at a time: the main launch has few tiles
+// too, and all keys of each.
+TEST(FewQueriesPlan, TheMainLaunchHasAllKeys) {
+  int two = 0;
+  for (const DeviceSpec& device : {h200_spec(), kB200}) {
+    for (const DType kv_dtype : {DType::kBF16, DType::kE4M3}) {
+      for (const int64_t seqlen_q : {3, 5, 17, 20}) {
+        for (const int64_t seqlen_k : {600, 1024, 1500, 4096}) {
+          ProblemDesc d = step();
+          const int64_t batch = seqlen_k == 4096 ? 200 : 64;
+          d.kv_dtype = kv_dtype;
+          d.heads_q = 8;
+          d.heads_kv = 1;
+          d.batch = batch;
+          d.seqlen_q = seqlen_q;
+          d.seqlen_k = seqlen_k;
+          d.total_q = batch + seqlen_q;
+          const ForwardPlan plan = plan_of(in_pages(d), device);
+          if (!plan.few) continue;
+          ++two;
+          EXPECT_FALSE(tiling_of(plan.main).parts.are_cut()) << seqlen_q << " x " << seqlen_k;
+          EXPECT_EQ(plan.workspace.find(kPartSums) != nullptr, plan.steps.size() == 3);
+        }
+      }
+    }
+  }
+  EXPECT_GT(two, 20);
+}
+
 // Each counts its tiles with a number of its own.
 TEST(FewQueriesPlan, CountersOfBoth) {
   ProblemDesc d = step();
