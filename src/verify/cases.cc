@@ -359,9 +359,11 @@ Case make_step(int64_t index, uint64_t seed) {
   d.heads_kv = random.between(2, 4);
   d.heads_q = d.heads_kv * random.between(1, 8);
   d.layout_q = d.layout_kv = Layout::kPacked;
+  const bool has_drafts = random.chance(30);  // of a few queries, in place of prompts
   for (int64_t b = 0; b < d.batch; ++b) {
-    const bool is_prompt = random.chance(10), has_cache = random.chance(80);
-    const int64_t queries = is_prompt ? random.between(1, 200) : random.between(0, 3);
+    const bool is_long = random.chance(10), has_cache = random.chance(80);
+    const int64_t queries =
+        is_long ? random.between(1, has_drafts ? 20 : 200) : random.between(0, 3);
     const int64_t keys = random.between(0, has_cache ? 2000 : 200);
     c.lengths_q.push_back(static_cast<int32_t>(queries));
     c.lengths_k.push_back(static_cast<int32_t>(keys));
@@ -369,7 +371,7 @@ Case make_step(int64_t index, uint64_t seed) {
     d.total_q += queries;
     d.total_k += keys;
   }
-  d.seqlen_q = std::max<int64_t>(d.seqlen_q, 65);
+  d.seqlen_q = std::max<int64_t>(d.seqlen_q, has_drafts ? 3 : 65);
   d.seqlen_k = 2000;
   if (random.chance(70)) {
     lay_on_pages(d, kPageSizes[static_cast<size_t>(random.between(0, 4))], random);
