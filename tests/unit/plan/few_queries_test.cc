@@ -175,7 +175,9 @@ TEST(FewQueriesPlan, TheMainLaunchHasAllKeys) {
           const ForwardPlan plan = plan_of(in_pages(d), device);
           if (!plan.few) continue;
           ++two;
-          EXPECT_FALSE(tiling_of(plan.main).parts.are_cut()) << seqlen_q << " x " << seqlen_k;
+          const GpuTiling main = tiling_of(plan.main);
+          EXPECT_FALSE(main.parts.are_cut()) << seqlen_q << " x " << seqlen_k;
+          EXPECT_NE(main.schedule.source, TileSource::kByLength) << "of all sequences, few too";
           EXPECT_EQ(plan.workspace.find(kPartSums) != nullptr, plan.steps.size() == 3);
         }
       }
