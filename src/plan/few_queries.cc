@@ -58,7 +58,9 @@ class Model {
         num_sms_(device.num_sms),
         fewest_sms_(p.is_quantised() ? ceil_div(3 * num_sms_, 5) : ceil_div(num_sms_, 2)) {
     const int64_t prompts = ceil_div(std::max<int64_t>(p.total_q - p.batch, 1), p.seqlen_q);
-    tiles_ = std::max<int64_t>(p.batch - prompts, 1) * (p.heads_q / packable_group(p));
+    const int64_t heads = p.heads_q / packable_group(p);
+    tiles_ = std::clamp<int64_t>(p.batch - prompts, 1, std::max<int64_t>(p.total_q, 1)) * heads;
+    most_tiles_ = p.batch * heads;
     keys_ = p.seqlen_k;
     if (p.mask.is_bounded_left()) keys_ = std::min(keys_, std::max<int64_t>(p.mask.window_left, 0));
     const auto of_pair = static_cast<double>(2 * (p.head_dim + p.head_dim_v) * p.heads_q);
@@ -70,8 +72,8 @@ class Model {
     return work() >= kLeastWork * num_sms_ || (has_few_tiles() && time_of_tile(0.0) >= kLeastTile);
   }
 
-  // Keys are cut then.
-  bool has_few_tiles() const { return 2 * tiles_ <= num_sms_; }
+  // Keys are cut then. The workspace has room for parts of every sequence.
+  bool has_few_tiles() const { return 2 * tiles_ <= num_sms_ && most_tiles_ <= num_sms_; }
 
   // For the launch of few: of choices that are nearly alike the fewest.
   int choose_sms() const {
@@ -110,7 +112,8 @@ class Model {
   double tile_;
   int num_sms_;
   int fewest_sms_;  // prompts may be shorter, and bytes beside prompts are slower than the model's
-  int64_t tiles_, keys_;
+  int64_t tiles_, most_tiles_;  // with as few prompts as may be, and none
+  int64_t keys_;
   double of_prompts_;  // of one SM
 };
 

@@ -193,7 +193,8 @@ void explain_schedule(const AttentionProblem& p, const TileSchedule& s,
                                   : "longest tiles first";
   steps->push_back({"order", s.longest_first ? longest_first : "head by head", order});
   const char* kSources[][2] = {
-      {"tiles by stride", tiles_differ(p) ? "two rounds at most" : "equal tiles"},
+      {"tiles by stride",
+       tiles_differ(p) ? "two rounds at most, or a kernel without a counter" : "equal tiles"},
       {"tiles there and back", "two rounds: whose first tile was the longest has the shortest"},
       {"tiles on demand", "tiles differ in length: a counter in the workspace"},
       {"tiles by launch control", "tiles differ in length: a CTA takes over those not started"},
