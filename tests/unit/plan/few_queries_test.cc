@@ -147,7 +147,8 @@ TEST(FewQueriesPlan, KeysOfFewTilesAreCut) {
   const size_t rows = 17 * 8 * 8;  // sequences, queries, heads
   EXPECT_EQ(plan.workspace.find(kPartStats)->bytes, rows * parts.most * kPartStatsBytes);
 
-  ProblemDesc d = on_a_rank(255);  // any of which may decode, so that each would have room for parts
+  ProblemDesc d =
+      on_a_rank(255);  // any of which may decode, so that each would have room for parts
   d.seqlen_q = 64;
   d.total_q = 256 * 64 - 1;
   EXPECT_EQ(plan_of(d).workspace.find(kPartSums), nullptr);
