@@ -76,19 +76,6 @@ void open_builtins(const NvrtcLibrary& library) {
   dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL);
 }
 
-// The file that this code was built with, while it is there: what a build takes first, and what was
-// installed last, since it knows another machine's folders, or none.
-#ifdef FA4_NVRTC_OF_BUILD
-constexpr const char *kNvrtcOfBuild = FA4_NVRTC_OF_BUILD, *kBuildFolder = FA4_BUILD_FOLDER;
-#else
-constexpr const char *kNvrtcOfBuild = "", *kBuildFolder = "";
-#endif
-std::vector<std::string> nvrtc_of_build() {
-  std::error_code ignored;
-  if (!std::filesystem::exists(kNvrtcOfBuild, ignored)) return {};
-  return {kNvrtcOfBuild};
-}
-
 // The usual places of CUDA toolkits.
 std::vector<std::string> toolkits() {
   std::vector<std::string> folders{"/usr/local/cuda"};
@@ -111,7 +98,6 @@ std::vector<std::string> nvrtc_candidates() {
     return {given + "/libnvrtc.so.13", given + "/libnvrtc.so"};
   }
   std::vector<std::string> candidates;
-  if (lies_in(code_folder(), kBuildFolder)) candidates = nvrtc_of_build();
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so", "libnvrtc.so.12"}) {
     candidates.emplace_back(name);
   }
@@ -121,9 +107,14 @@ std::vector<std::string> nvrtc_candidates() {
       if (std::filesystem::exists(file, ignored)) candidates.push_back(file);
     }
   }
-  if (!lies_in(code_folder(), kBuildFolder)) {
-    for (std::string& file : nvrtc_of_build()) candidates.push_back(std::move(file));
+#ifdef FA4_NVRTC_OF_BUILD
+  // A build takes the file that it was made with first; what was installed takes it last, since its
+  // path is one of the machine that built it.
+  if (std::filesystem::exists(FA4_NVRTC_OF_BUILD, ignored)) {
+    const bool in_build = lies_in(code_folder(), FA4_BUILD_FOLDER);
+    candidates.insert(in_build ? candidates.begin() : candidates.end(), FA4_NVRTC_OF_BUILD);
   }
+#endif
   return candidates;
 }
 

@@ -224,11 +224,6 @@ std::optional<Strides> own_strides(const TensorExtent& extent, DType dtype, bool
   return strides;
 }
 
-[[noreturn]] void refuse_size(const char* name, const TensorExtent& extent) {
-  refuse("{} of {} x {} x {} x {} elements is too large; accepted: at most 2^62 bytes", name,
-         extent.outer, extent.rows, extent.heads, extent.dim);
-}
-
 void check_tensor(const char* name, const TensorExtent& extent, DType dtype, bool packed,
                   Strides& strides) {
   if (packed) strides.batch = 0;

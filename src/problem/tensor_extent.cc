@@ -182,6 +182,11 @@ bool is_injective(const TensorExtent& extent, const Strides& strides) {
   return true;
 }
 
+void refuse_size(const char* name, const TensorExtent& extent) {
+  refuse("{} of {} x {} x {} x {} elements is too large; accepted: at most 2^62 bytes", name,
+         extent.outer, extent.rows, extent.heads, extent.dim);
+}
+
 void check_span(const char* name, const TensorExtent& extent, const Strides& strides,
                 int element_bytes) {
   if (!span_of(extent, strides, element_bytes).has_value()) refuse_span(name, strides);
@@ -197,8 +202,7 @@ void complete_strides(const char* name, const TensorExtent& extent, int element_
                       const std::optional<Strides>& contiguous, Strides& strides) {
   if (!contiguous.has_value() ||
       (strides == Strides{} && !span_of(extent, *contiguous, element_bytes))) {
-    refuse("{} of {} x {} x {} x {} elements is too large; accepted: a span of at most 2^62 bytes",
-           name, extent.outer, extent.rows, extent.heads, extent.dim);
+    refuse_size(name, extent);
   }
   if (strides == Strides{}) strides = *contiguous;
   check_span(name, extent, strides, element_bytes);

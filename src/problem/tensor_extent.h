@@ -47,7 +47,11 @@ void check_span(const char* name, const TensorExtent& extent, const Strides& str
                 int element_bytes);
 void check_injective(const char* name, const TensorExtent& extent, const Strides& strides);
 
-// All 0 become `contiguous`; then check_span, which a shape without contiguous strides fails too.
+// Of a tensor that is too large to lie contiguous.
+[[noreturn]] void refuse_size(const char* name, const TensorExtent& extent);
+
+// All 0 become `contiguous`, which refuse_size refuses where it would be too large, or is not
+// there; then check_span.
 void complete_strides(const char* name, const TensorExtent& extent, int element_bytes,
                       const std::optional<Strides>& contiguous, Strides& strides);
 

@@ -36,8 +36,8 @@ struct Checked {
   int64_t heads, dim;
   const std::vector<double>& ref;
   const std::vector<double>& plain;
-  int tile_m;                       // rows of a tile, for the message
-  std::optional<double> max_abs_v;  // of out: the f32 rule's, where gradients have their own
+  int tile_m;                            // rows of a tile, for the message
+  std::optional<double> max_abs_v = {};  // of out: the f32 rule's, where gradients have their own
 };
 
 struct Place {
@@ -234,41 +234,14 @@ BackwardAccuracy check_backward(const AttentionProblem& p, const BackwardArgs& a
   const Gradients& plain = reference.plain;
   BackwardAccuracy result;
   result.dq = check_tensor(p, args,
-                           {"dq",
-                            args.dq,
-                            p.grad_dtype,
-                            p.dq,
-                            false,
-                            p.heads_q,
-                            p.head_dim,
-                            truth.dq,
-                            plain.dq,
-                            tile_m,
-                            {}});
+                           {"dq", args.dq, p.grad_dtype, p.dq, false, p.heads_q, p.head_dim,
+                            truth.dq, plain.dq, tile_m});
   result.dk = check_tensor(p, args,
-                           {"dk",
-                            args.dk,
-                            p.grad_dtype,
-                            p.dk,
-                            true,
-                            p.heads_kv,
-                            p.head_dim,
-                            truth.dk,
-                            plain.dk,
-                            tile_m,
-                            {}});
+                           {"dk", args.dk, p.grad_dtype, p.dk, true, p.heads_kv, p.head_dim,
+                            truth.dk, plain.dk, tile_m});
   result.dv = check_tensor(p, args,
-                           {"dv",
-                            args.dv,
-                            p.grad_dtype,
-                            p.dv,
-                            true,
-                            p.heads_kv,
-                            p.head_dim_v,
-                            truth.dv,
-                            plain.dv,
-                            tile_m,
-                            {}});
+                           {"dv", args.dv, p.grad_dtype, p.dv, true, p.heads_kv, p.head_dim_v,
+                            truth.dv, plain.dv, tile_m});
   result.dsink = check_dsink(args, reference);
   return result;
 }
