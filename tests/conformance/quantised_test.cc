@@ -318,12 +318,19 @@ TEST_F(Quantised, SmallestDescalesOfTheLikeliestKeys) {
 }
 
 // Rows of q of any magnitude side by side, each of which GPUs take for f16 times a power of two.
-// The descales of keys make the scores of the largest those of 1.
+// The descales of keys make the scores of the largest those of 1. A row of NaN is its own affair.
 TEST_F(Quantised, QueriesOfEveryMagnitude) {
-  for (const int64_t head_dim : {64, 128, 192}) {
-    SCOPED_TRACE(head_dim);
-    Case c = base_case(8, head_dim, 64);
-    quantise(c.desc, kDescaleBlock, Descales::kContiguous);
+  constexpr struct {
+    int64_t head_dim, head_dim_v, queries, descale_block;
+    float softcap = 0.0f;
+  } kCases[] = {{64, 64, 8, kDescaleBlock},  {128, 64, 8, kDescaleBlock},
+                {192, 64, 8, kDescaleBlock}, {64, 64, 150, 0},
+                {128, 128, 150, 0},          {128, 64, 70, 0, 5.0f}};
+  for (const auto& [head_dim, head_dim_v, queries, descale_block, softcap] : kCases) {
+    SCOPED_TRACE(testing::Message() << head_dim << ", " << queries << " queries");
+    Case c = base_case(queries, head_dim, head_dim_v);
+    c.desc.softcap = softcap;
+    quantise(c.desc, descale_block, Descales::kContiguous);
     const CaseTensors tensors(c);
     const AttentionProblem& p = tensors.problem();
     ForwardArgs args = tensors.args();
@@ -333,6 +340,7 @@ TEST_F(Quantised, QueriesOfEveryMagnitude) {
       const auto row = static_cast<int>(static_cast<int64_t>(i) / head_dim % 7);
       q[i] = float_to_bf16(std::ldexp(bf16_to_float(q[i]), 60 - 25 * row));
     }
+    q[3 * head_dim + 5] = float_to_bf16(std::numeric_limits<float>::quiet_NaN());
     args.q = q.data();
     const std::vector<float> descales =
         changed(p, args.k_descale, [](int, float descale) { return std::ldexp(descale, -60); });

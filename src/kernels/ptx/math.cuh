@@ -45,6 +45,14 @@ __device__ inline float max_nan(float a, float b) {
   return d;
 }
 
+// max.u16x2 d, a, b;
+// PTX ISA, "max", sm_90
+__device__ inline uint32_t max_u16x2(uint32_t a, uint32_t b) {
+  uint32_t d;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
 // bmsk.clamp.b32 d, a, b;  b bits from bit a on, as many as there are
 // PTX ISA, "bmsk", sm_70
 __device__ inline uint32_t bmsk_clamp(uint32_t first, uint32_t count) {

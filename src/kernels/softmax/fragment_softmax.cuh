@@ -15,6 +15,11 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+// Of each of a thread's two rows.
+struct RowPair {
+  float of[2];
+};
+
 // Probabilities are 2^(score - maximum - kShift). Scores may be above their row's maximum until a
 // thread's share of a block's probabilities is 2^kMostLog2: exceeds().
 template <int kShift = 0, int kMostLog2 = 0>
@@ -39,12 +44,12 @@ struct FragmentSoftmax {
   // scores that wgmma left has ptxas serialise the products into them. `kRows` 1: the second row
   // does not exist, its probabilities are 0.
   template <int kRows, int kScores, class Visit>
-  __device__ void exponentiate(const float (&s)[kScores], float scale_log2, Visit visit) {
+  __device__ void exponentiate(const float (&s)[kScores], const RowPair& scale_log2, Visit visit) {
     constexpr int kChunk = 8;  // pairs of columns of a row
     float offset[2], next_offset[2], even[2] = {}, odd[2] = {};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      offset[r] = -(ptx::max_nan(row_max[r] * scale_log2, kLowestMaxLog2) + kShift);
+      offset[r] = -(ptx::max_nan(row_max[r] * scale_log2.of[r], kLowestMaxLog2) + kShift);
     }
 #pragma unroll
     for (int i = 0; i < kScores / 4; ++i) {
@@ -54,8 +59,9 @@ struct FragmentSoftmax {
           visit(i, r, 0.0f, 0.0f);
           continue;
         }
-        const float x = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r], scale_log2, offset[r]));
-        const float y = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r + 1], scale_log2, offset[r]));
+        const float scale = scale_log2.of[r];
+        const float x = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r], scale, offset[r]));
+        const float y = ptx::ex2_approx_ftz(fmaf(s[4 * i + 2 * r + 1], scale, offset[r]));
         even[r] = i == 0 ? x : even[r] + x;
         odd[r] = i == 0 ? y : odd[r] + y;
         visit(i, r, x, y);
@@ -101,15 +107,15 @@ struct FragmentSoftmax {
   // by side, where these are more than `far` powers of two above. Returns whether any row of the
   // warp did: then rescale() is next, and the output is to be multiplied by acc_scale.
   template <int kRows, int kScores>
-  __device__ bool update_max(const float (&s)[kScores], float scale_log2, const bool (&due)[2],
-                             float far) {
+  __device__ bool update_max(const float (&s)[kScores], const RowPair& scale_log2,
+                             const bool (&due)[2], float far) {
     const float maximum[2] = {block_max(s, 0), kRows == 2 ? block_max(s, 1) : row_max[1]};
     bool moved = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float old_max = row_max[r];
       const float new_max = ptx::max_nan(old_max, maximum[r]);
-      const float above = (new_max - old_max) * scale_log2;  // NaN if both are -inf
+      const float above = (new_max - old_max) * scale_log2.of[r];  // NaN if both are -inf
       row_max[r] = !due[r] | (above <= far) ? old_max : new_max;
       rise[r] = due[r] & (above > far) ? above : 0.0f;
       moved |= due[r] & (above > far);
@@ -132,9 +138,9 @@ struct FragmentSoftmax {
     float sum;
     float max_log2;
   };
-  __device__ Total total(int r, float scale_log2) const {
+  __device__ Total total(int r, const RowPair& scale_log2) const {
     const float sums[2] = {quad_sum(row_sum[0]), quad_sum(row_sum[1])};
-    const float max_log2 = (r == 0 ? row_max[0] : row_max[1]) * scale_log2;
+    const float max_log2 = r == 0 ? row_max[0] * scale_log2.of[0] : row_max[1] * scale_log2.of[1];
     // Rounded as in exponentiate(): the product by itself.
     return {r == 0 ? sums[0] : sums[1], kShift == 0 ? max_log2 : ptx::add_rn_ftz(max_log2, kShift)};
   }

@@ -11,21 +11,6 @@
 
 namespace fa4::mma {
 
-// A row of bf16 as f16: times the power of two that takes its largest magnitude to 2^15. Then only
-// what is below 2^-29 of that loses bits, and a row with inf or NaN keeps them.
-struct PowerOfTwo {
-  float value, inverse;
-};
-// `largest`: the bits of a bf16 magnitude.
-__device__ inline PowerOfTwo power_to_f16(uint32_t largest) {
-  const uint32_t exponent = max(largest >> 7, 16u);  // 2^127 is the largest power
-  return {__uint_as_float((269 - exponent) << 23), __uint_as_float((exponent - 15) << 23)};
-}
-__device__ inline uint32_t f16_of_bf16(uint32_t pair, float power) {
-  return ptx::cvt_rn_f16x2(unpack_upper<Element::kBF16>(pair) * power,
-                           unpack_lower<Element::kBF16>(pair) * power);
-}
-
 // B of S = Q Kᵀ: a row of K is a key. A word of a row's 16-byte piece is one k step: thread t's k
 // of 2t, 2t + 1, 2t + 8 and 2t + 9 are the word's bytes, of columns 16 piece + 4 word on. Rows of
 // 128 bytes have two pieces a thread (2t and 2t + 1), rows of 64 one.

@@ -8,6 +8,7 @@
 #include "kernels/scores/mask_fragment.cuh"
 #include "kernels/scores/softcap.cuh"
 #include "kernels/softmax/fragment_softmax.cuh"
+#include "kernels/tile/f16_of_bf16.cuh"
 #include "kernels/tile/pack.cuh"
 
 namespace fa4::mma {
@@ -96,27 +97,15 @@ class Consumer {
   }
 
   __device__ void scale_q() {
+    F16Rows both;
+    F16Row rows[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      uint32_t largest = 0;
+    for (int i = 0; i < 4 * Keys::kSteps; ++i) both.look_at(i % 2, rQ[i / 4][i % 4]);
+    both.find(rows);
 #pragma unroll
-      for (int step = 0; step < Keys::kSteps; ++step) {
+    for (int r = 0; r < 2; ++r) q_unit[r] = rows[r].unit;
 #pragma unroll
-        for (int i = r; i < 4; i += 2) {
-          const uint32_t magnitudes = rQ[step][i] & 0x7fff7fffu;
-          largest = max(largest, max(magnitudes >> 16, magnitudes & 0xffffu));
-        }
-      }
-      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
-      largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-      const PowerOfTwo power = power_to_f16(largest);
-      q_unit[r] = power.inverse;
-#pragma unroll
-      for (int step = 0; step < Keys::kSteps; ++step) {
-#pragma unroll
-        for (int i = r; i < 4; i += 2) rQ[step][i] = f16_of_bf16(rQ[step][i], power.value);
-      }
-    }
+    for (int i = 0; i < 4 * Keys::kSteps; ++i) rQ[i / 4][i % 4] = rows[i % 2].of(rQ[i / 4][i % 4]);
   }
 
   __device__ void end() {
@@ -146,7 +135,7 @@ class Consumer {
     if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) {
       mask_scores(rS, bounds, n * kTileN + first_key);
     }
-    const float scale_log2 = c.params.scores.scale_log2;
+    const RowPair scale_log2 = {{c.params.scores.scale_log2, c.params.scores.scale_log2}};
     if (softmax.template update_max<2>(rS, scale_log2, {true, true}, kRescaleThreshold)) {
       softmax.rescale();
 #pragma unroll

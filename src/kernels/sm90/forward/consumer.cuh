@@ -8,6 +8,7 @@
 #include "kernels/sm90/forward/context.cuh"
 #include "kernels/sm90/forward/epilogue.cuh"
 #include "kernels/sm90/forward/products.cuh"
+#include "kernels/sm90/forward/scale_rows.cuh"
 #include "kernels/softmax/fragment_softmax.cuh"
 #include "kernels/tile/clear_rows.cuh"
 #include "kernels/tile/pack.cuh"
@@ -66,7 +67,7 @@ class Consumer {
   using Softmax = FragmentSoftmax<probability_shift(T), largest_sum_log2(T)>;
 
   static constexpr bool kOutTakesQ = !T.parts;  // its slot
-  static constexpr float kSmallestScale = 1e-30f;
+  static constexpr float kSmallestScale = 1e-30f, kLargestScale = 1e38f;
   static constexpr uint32_t kSlotsOfTile = consumer_warpgroups(T);
   // Where the slot of a tile's out is given back: in the first block of the next tile, or behind
   // that tile, if the Q after it has a slot meanwhile.
@@ -87,10 +88,11 @@ class Consumer {
   __device__ int row(int r) const { return fragment_row(warpgroup, lane, r); }
 
   // Of bytes: those of the tile's keys and values, which all of a sequence's head share. K's goes
-  // into the scale of the scores, which is positive; else, and with softcap, they take it.
+  // into the scale of the scores, which is positive, but for its sign. With softcap the scores take
+  // it, and the power of two that their row of Q was divided by.
   struct Descales {
-    float k = 1.0f, v = 1.0f;
-    float scale_log2 = 0.0f;
+    float k = 1.0f, v = 1.0f;  // of the scores themselves, where they are multiplied
+    RowPair scale_log2;
     bool multiplies = false;
   };
   __device__ float descale(const DescaleRows& of, int head) const {
@@ -100,20 +102,31 @@ class Consumer {
   __device__ void find_descales() {
     if (!tile.is_valid()) return;
     const int head = tile.work.head / c.params.heads.tile_heads_per_kv;
-    descales.k = descale(c.params.descales.k, head);
+    const float k = descale(c.params.descales.k, head);
     descales.v = descale(c.params.descales.v, head);
-    const float scale = c.params.scores.scale_log2;
-    descales.multiplies = T.softcap || !(descales.k * scale >= kSmallestScale);
-    descales.scale_log2 = descales.multiplies ? scale : descales.k * scale;
+    const bool multiplies = T.softcap || !(fabsf(k) < kInfinity);
+    descales.k = multiplies ? k : k < 0.0f ? -1.0f : 1.0f;
+    descales.multiplies = multiplies || k < 0.0f;
+    const float scale = c.params.scores.scale_log2 * (multiplies ? 1.0f : fabsf(k));
+#pragma unroll
+    for (int r = 0; r < 2; ++r) descales.scale_log2.of[r] = scale_of_row(scale, r);
+  }
+  // A smaller one makes nothing of any product of f16 and bytes beside a 1, a larger one infinity.
+  __device__ float scale_of_row(float scale, int r) const {
+    if constexpr (T.softcap) return scale;
+    return fminf(fmaxf(scale * q_unit.of[r], kSmallestScale), kLargestScale);
   }
   __device__ void descale_scores() {
     if (!descales.multiplies) return;
 #pragma unroll
-    for (int i = 0; i < Products<T>::kScores; ++i) rS[i] *= descales.k;
+    for (int i = 0; i < Products<T>::kScores; ++i) {
+      rS[i] *= T.softcap ? descales.k * q_unit.of[i / 2 % 2] : descales.k;
+    }
   }
   // Of scores, to powers of two.
-  __device__ float scale_log2() const {
-    return T.bytes ? descales.scale_log2 : c.params.scores.scale_log2;
+  __device__ RowPair scale_log2() const {
+    if constexpr (T.bytes) return descales.scale_log2;
+    return {{c.params.scores.scale_log2, c.params.scores.scale_log2}};
   }
 
   // Scores of a kernel with softcap.
@@ -163,6 +176,10 @@ class Consumer {
     products.set_q(q_slot);
     c.pipeline(kQFull).consumer_wait(q);
     q.count += kSlotsOfTile;
+    if constexpr (scales_q(T)) {
+      unsigned char* const rows = c.smem + c.kSmem.q + q_slot * q_slot_bytes(T);
+      q_unit = scale_rows_to_f16<T.head_dim>(rows, warpgroup);
+    }
     c.pipeline(kKFull).consumer_wait(k);
     fence_rows();
   }
@@ -329,15 +346,15 @@ class Consumer {
   __device__ void probabilities() {
     ptx::fence_registers(rS);
     const auto keep = [&](int i, int r, float x, float y) {
-      rP[i / 2][i % 2 * 2 + r] = pack<probability_element(T)>(x, y);
+      rP[i / 2][i % 2 * 2 + r] = pack<product_element(T)>(x, y);
     };
-    const float scale = scale_log2();
+    const RowPair scale = scale_log2();
     if (kMayHalve && !has_second_row) return softmax.template exponentiate<1>(rS, scale, keep);
     softmax.template exponentiate<2>(rS, scale, keep);
   }
 
   __device__ bool update_max(const bool (&due)[2], float far = 0.0f) {
-    const float scale = scale_log2();
+    const RowPair scale = scale_log2();
     if (kMayHalve && !has_second_row) return softmax.template update_max<1>(rS, scale, due, far);
     return softmax.template update_max<2>(rS, scale, due, far);
   }
@@ -478,6 +495,7 @@ class Consumer {
   bool masked = false;         // block n
   bool has_second_row = true;  // the threads of this warp; else their second one is no row's
   Softmax softmax;
+  RowPair q_unit{{1.0f, 1.0f}};  // of the tile that begins: of its scores, if Q was scaled
   Descales descales;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 

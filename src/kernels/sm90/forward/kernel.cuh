@@ -20,8 +20,9 @@
 //        └ v_raw ─▶ clears rows past the sequence's end, then v_full
 //
 // Of bytes:
-//     TMA K, V ──── raw_full[place] ──▶ loaders: 16 bits of them ──── k_full, v_full[stage] ──▶
+//     TMA K, V ──── raw_full[place] ──▶ loaders: f16 of them ──── k_full, v_full[stage] ──▶
 //        ◀───────── raw_empty ─────────────┘
+//     Q of bf16 ─── q_full[slot] ─────▶ its consumers: f16 in its place (scale_rows.cuh)
 //
 // CTAs of a cluster that visit the same keys, a tile each, load a share of each block for all of
 // them: k_full and v_full count the bytes of all shares, k_empty and v_empty the consumer warps of

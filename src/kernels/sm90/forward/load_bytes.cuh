@@ -189,23 +189,21 @@ class ByteLoader {
   __device__ void make_k(const Pair& pair) {
     c.pipeline(kKFull).producer_acquire(k);
     if (pair.asks_k) {
-      make<T.element, T.head_dim>(c.kSmem.k + k.stage() * k_stage_bytes(T), T.tile_n);
+      make<T.head_dim>(c.kSmem.k + k.stage() * k_stage_bytes(T), T.tile_n);
     }
   }
   __device__ void make_v(const Pair& pair) {
     c.pipeline(kVFull).producer_acquire(v);
     if (pair.asks_v) {
-      make<probability_element(T), T.head_dim_v>(c.kSmem.v + v.stage() * v_stage_bytes(T),
-                                                 pair.valid);
+      make<T.head_dim_v>(c.kSmem.v + v.stage() * v_stage_bytes(T), pair.valid);
     }
   }
   // 16 bits of the bytes that were asked for first.
-  template <Element kElement, int kHeadDim>
+  template <int kHeadDim>
   __device__ void make(int to, int valid) {
     const Pipeline raw = c.pipeline(kRawFull);
     raw.consumer_wait(made);
-    convert<kElement, kHeadDim>(c.smem + c.kSmem.raw + made.stage() * raw_bytes(T), c.smem + to,
-                                valid);
+    convert<kHeadDim>(c.smem + c.kSmem.raw + made.stage() * raw_bytes(T), c.smem + to, valid);
     __syncwarp();
     if (lane == 0) raw.consumer_release(made);
     made.advance();
@@ -227,15 +225,16 @@ class ByteLoader {
   // 16 bytes of a row at a time, which become two pieces of 16 bytes side by side; rows from
   // `valid` on are zeros. Every third group of eight rows is this warp's: whole groups have the
   // same swizzle, so that addresses are found once.
-  template <Element kElement, int kHeadDim>
+  template <int kHeadDim>
   __device__ void convert(const unsigned char* from, unsigned char* to, int valid) const {
     constexpr int kFromSlab = slab_columns(kHeadDim / 2), kFromRow = 2 * kFromSlab;
     constexpr int kToSlab = slab_columns(kHeadDim), kToRow = 2 * kToSlab;
     using Lanes = ByteLanes<kHeadDim>;
     constexpr int kPieces = Lanes::kPieces, kGroups = T.tile_n / kGroupRows;
     constexpr int kRounds = (kGroups + kPageWarps - 1) / kPageWarps;
-    constexpr int kAtOnce = (kBoxes ? 2 : 4) / kPieces;  // groups; pages leave fewer registers
-    constexpr int kStep = kGroupRows * kPageWarps;       // rows
+    constexpr int kAhead = kPieces == 1 ? 4 : kBoxes ? 2 : 3;  // pieces; as registers allow
+    constexpr int kStep = kGroupRows * kPageWarps;             // rows
+    constexpr Element kTo = product_element(T);
     const int column = 16 * Lanes::piece(lane);
     const unsigned char* sources[kPieces];
     unsigned char* targets[kPieces][2];
@@ -252,27 +251,28 @@ class ByteLoader {
     const auto exists = [&](int round) {  // a group of this warp
       return (round + 1) * kPageWarps <= kGroups || warp + round * kPageWarps < kGroups;
     };
+    // The next pieces are read before this one is written, behind which they would wait.
+    uint4 bytes[kAhead];
+    const auto read = [&](int i) {
+      const int round = i / kPieces;
+      if (round >= kRounds || !exists(round)) return;
+      bytes[i % kAhead] =
+          *reinterpret_cast<const uint4*>(sources[i % kPieces] + round * kStep * kFromRow);
+    };
 #pragma unroll
-    for (int first = 0; first < kRounds; first += kAtOnce) {
-      uint4 bytes[kAtOnce * kPieces];
+    for (int i = 0; i < kAhead; ++i) read(i);
 #pragma unroll
-      for (int j = 0; j < kAtOnce * kPieces; ++j) {
-        const int round = first + j / kPieces;
-        if (round >= kRounds || !exists(round)) break;
-        bytes[j] = *reinterpret_cast<const uint4*>(sources[j % kPieces] + round * kStep * kFromRow);
-      }
-#pragma unroll
-      for (int j = 0; j < kAtOnce * kPieces; ++j) {
-        const int round = first + j / kPieces;
-        if (round >= kRounds || !exists(round)) break;
-        const Widened w[4] = {widen<kElement>(bytes[j].x), widen<kElement>(bytes[j].y),
-                              widen<kElement>(bytes[j].z), widen<kElement>(bytes[j].w)};
-        unsigned char* const(&of)[2] = targets[j % kPieces];
-        *reinterpret_cast<uint4*>(of[0] + round * kStep * kToRow) = {w[0].lower, w[0].upper,
-                                                                     w[1].lower, w[1].upper};
-        *reinterpret_cast<uint4*>(of[1] + round * kStep * kToRow) = {w[2].lower, w[2].upper,
-                                                                     w[3].lower, w[3].upper};
-      }
+    for (int i = 0; i < kRounds * kPieces; ++i) {
+      const int round = i / kPieces;
+      if (!exists(round)) break;
+      const uint4 b = bytes[i % kAhead];
+      const Widened w[4] = {widen<kTo>(b.x), widen<kTo>(b.y), widen<kTo>(b.z), widen<kTo>(b.w)};
+      read(i + kAhead);
+      unsigned char* const(&of)[2] = targets[i % kPieces];
+      *reinterpret_cast<uint4*>(of[0] + round * kStep * kToRow) = {w[0].lower, w[0].upper,
+                                                                   w[1].lower, w[1].upper};
+      *reinterpret_cast<uint4*>(of[1] + round * kStep * kToRow) = {w[2].lower, w[2].upper,
+                                                                   w[3].lower, w[3].upper};
     }
     if (valid >= T.tile_n) return;
 #pragma unroll 1

@@ -98,8 +98,8 @@ class Products {
   }
 
  private:
-  using Wgmma = ptx::WgmmaSs<T.tile_n, T.element>;
-  using WgmmaPv = ptx::WgmmaRs<T.head_dim_v, probability_element(T)>;
+  using Wgmma = ptx::WgmmaSs<T.tile_n, product_element(T)>;
+  using WgmmaPv = ptx::WgmmaRs<T.head_dim_v, product_element(T)>;
   using QDescriptor = WgmmaDescriptor<slab_columns(T.head_dim)>;
   using KDescriptor = WgmmaDescriptor<slab_columns(T.head_dim), kKLayout.group_bytes>;
   using VDescriptor = WgmmaDescriptor<slab_columns(T.head_dim_v), kVLayout.group_bytes>;

@@ -38,7 +38,7 @@ struct FwdTraits {
   int cluster = 1;
   // Out is stored in f32, which threads do: TMA takes it from the place of Q, which holds 16 bits.
   bool out_f32 = false;
-  // K and V are bytes (e4m3), of which loader warps make 16 bits for the products.
+  // K and V are bytes (e4m3), of which loader warps make f16 for the products.
   bool bytes = false;
 
   constexpr bool operator==(const FwdTraits&) const = default;
@@ -195,11 +195,13 @@ constexpr bool can_exchange_parts(const FwdTraits& t) {
 // Whether every block's maxima are found before its probabilities: where keys are waited for,
 // nothing is gained by looking for fewer.
 constexpr bool looks_at_all_maxima(const FwdTraits& t) { return reads_keys_once(t); }
-// What P and V are multiplied as; Q and K as q's own type. Of bytes f16, which one instruction a
-// pair makes of V where bf16 takes four.
-constexpr Element probability_element(const FwdTraits& t) {
+// What Q and K, P and V are multiplied as. Of bytes f16, which take one instruction a pair to
+// become that, and four to become bf16.
+constexpr Element product_element(const FwdTraits& t) {
   return t.bytes ? Element::kF16 : t.element;
 }
+// Whether consumers make their rows of Q f16 first, times a power of two each.
+constexpr bool scales_q(const FwdTraits& t) { return product_element(t) != t.element; }
 // Powers of two, of probabilities where maxima are seldom looked for (fragment_softmax.cuh): how
 // far below 1 that of a row's maximum is, and where a thread's sum of a block ends. bf16 has the
 // range of a float, of which the values that it is multiplied by are to keep most: later scores may
@@ -207,10 +209,10 @@ constexpr Element probability_element(const FwdTraits& t) {
 // where it stands for bf16 it begins at 2^6, so that small ones keep more bits.
 constexpr int probability_shift(const FwdTraits& t) {
   if (looks_at_all_maxima(t)) return 0;
-  return probability_element(t) != t.element ? -6 : t.element == Element::kF16 ? 0 : 20;
+  return scales_q(t) ? -6 : t.element == Element::kF16 ? 0 : 20;
 }
 constexpr int largest_sum_log2(const FwdTraits& t) {
-  return probability_element(t) == Element::kF16 ? 14 : 20;
+  return product_element(t) == Element::kF16 ? 14 : 20;
 }
 
 // Registers that a consumer thread holds across the loop: scores, probabilities, output.
