@@ -106,10 +106,10 @@ void set_kv_dtype(ProblemDesc& desc, DType dtype) {
 
 void check_out_dtype(Direction direction, const ProblemDesc& desc) {
   if (direction == Direction::kForward || desc.out_dtype == desc.dtype) return;
-  throw bad_input(
-      fmt::format("--out-dtype {}: a backward reads an out of the inputs' type; accepted: {}, or a "
-                  "forward",
-                  name_of(desc.out_dtype), name_of(desc.dtype)));
+  throw bad_input(fmt::format(
+      "--out-dtype {}: bench backward times an out of the inputs' type; accepted: {}, or "
+      "bench forward",
+      name_of(desc.out_dtype), name_of(desc.dtype)));
 }
 
 void set_tokens(ProblemDesc& desc, int64_t tokens) {

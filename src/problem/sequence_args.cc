@@ -13,7 +13,7 @@ namespace {
 
 void check_total(const char* name, bool packed, int64_t given, int64_t maximum) {
   if (given < -1 || (packed && given > maximum)) {
-    refuse("{} {}; accepted: -1 (the problem's), 0 to {}", name, given, maximum);
+    refuse("{} {}; accepted: 0 to {}", name, given, maximum);
   }
 }
 

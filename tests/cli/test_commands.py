@@ -237,7 +237,7 @@ class Verify(CommandTest):
         self.assertEqual([row["out_dtype"] for row in rows], ["bf16", "f32"])
         rows = self.json("bench", "forward", *sizes, "--out-dtype", "bf16,f32", "--causal", "0")["rows"]
         self.assertEqual([(row["dtype"], row["out_dtype"], row["correct"]) for row in rows], [("bf16", "bf16", True), ("bf16", "f32", True)])
-        self.refuse("bench", "backward", *sizes, "--out-dtype", "f32", words=["--out-dtype f32: a backward reads an out of the inputs' type; accepted: bf16"])
+        self.refuse("bench", "backward", *sizes, "--out-dtype", "f32", words=["--out-dtype f32: bench backward times an out of the inputs' type; accepted: bf16"])
         self.refuse("bench", "forward", *sizes, "--out-dtype", "f16", words=["--out-dtype f16; accepted: bf16 (that of q), f32"])
 
     def test_splits(self):
