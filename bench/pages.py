@@ -16,7 +16,7 @@ try:
 
     import fa4cpp
 except ImportError as missing:
-    print(f"pages.py: {missing}; pip install torch fa4cpp, for this Python", file=sys.stderr)
+    print(f"pages.py: {missing}; pip install torch, and . in a clone of fa4, for this Python", file=sys.stderr)
     sys.exit(2)
 
 

@@ -114,7 +114,7 @@ FA4_API const char* fa4_version(void);
  *   num_threads  of the CPU device; 0: the hardware threads this process may use
  *   emulator_*   of emulated devices: docs/debugging.md
  *   log          what reaches the log callback: 0 nothing, 1 (default) failures that a slower path
- *                made good, 2 decisions as well */
+ *                made good, 2 also decisions of plans, kernels compiled, emulated launches */
 FA4_API fa4_status fa4_configure(const char* key, const char* value);
 
 /* `message` is valid during the call. The callback must not call fa4 and must not throw. */

@@ -94,7 +94,7 @@ def _open():
     except OSError as error:
         where = "FA4CPP_LIBRARY" if given else "fa4cpp's own library"
         raise ImportError(f"{where} {path} could not be opened ({error}); accepted: libfa4.so.0 of this version, "
-                          "which `pip install fa4cpp` brings for Linux on x86-64") from error
+                          "which `pip install .` in a clone of fa4 brings, on Linux on x86-64") from error
     for name, (returned, arguments) in FUNCTIONS.items():
         try:
             function = getattr(library, name)

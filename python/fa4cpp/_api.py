@@ -66,6 +66,8 @@ def _descale(name, value):
         return None
     if isinstance(value, (int, float)):
         value = stdlib_array.array("f", [_options.number(name, value)])
+    elif isinstance(value, (list, tuple)):
+        value = _arrays.as_floats(name, value)
     view = _arrays.view_of(name, value)
     return view if _device.in_use() == "cpu" else _arrays.contiguous(name, view)  # an emulated GPU gets whole copies
 

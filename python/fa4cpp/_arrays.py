@@ -327,26 +327,25 @@ def _narrowed(number):
     return min(max(operator.index(number), -2**31), 2**31 - 1)
 
 
-def _listed_indices(name, values):
-    """An int32 array of a list of whole numbers, or of lists of equally many."""
+def _listed(name, values, code, convert, accepted):
+    """An array of a list of numbers, or of lists of equally many, each as convert(number); `code` is that of the array module."""
     nested = bool(values) and isinstance(values[0], (list, tuple))
     rows = values if nested else [values]
     try:
-        numbers = [number for row in rows for number in row]
-        flat = stdlib_array.array("i", map(_narrowed, numbers) if name == "page_table" else numbers)
-    except (TypeError, OverflowError):
-        raise InvalidArgumentError(f"{name} {reprlib.repr(values)}; accepted: whole numbers of 32 bits") from None
+        flat = stdlib_array.array(code, [convert(number) for row in rows for number in row])
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgumentError(f"{name} {reprlib.repr(values)}; accepted: {accepted}") from None
     if not nested:
         return flat
     if not rows[0] or any(len(row) != len(rows[0]) for row in rows):
         raise InvalidArgumentError(f"{name} {reprlib.repr(values)}; accepted: rows of equally many numbers, one or more")
-    return memoryview(flat).cast("B").cast("i", (len(rows), len(rows[0])))
+    return memoryview(flat).cast("B").cast(code, (len(rows), len(rows[0])))
 
 
 def int32_indices(name, array):
     """The View of lengths or indices, contiguous and int32; int64 is copied, and so are lists."""
     if isinstance(array, (list, tuple)):
-        array = _listed_indices(name, array)
+        array = _listed(name, array, "i", _narrowed if name == "page_table" else operator.index, "whole numbers of 32 bits")
     view = array if isinstance(array, View) else view_of(name, array)
     if view.dtype not in (I32, I64):
         raise InvalidArgumentError(f"{name} has dtype {DTYPE_NAMES[view.dtype]}; accepted: int32, int64")
@@ -364,7 +363,9 @@ def int32_indices(name, array):
 
 
 def as_floats(name, array):
-    """`array`, as float32 when it is numpy's of a dtype that no kernel reads."""
+    """`array`, as float32 when it is a list, or numpy's of a dtype that no kernel reads."""
+    if isinstance(array, (list, tuple)):
+        return _listed(name, array, "f", float, "numbers")
     dtype = str(getattr(array, "dtype", ""))
     if dtype.startswith("complex"):
         raise InvalidArgumentError(f"{name} has dtype {dtype}; accepted: real numbers")

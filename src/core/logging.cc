@@ -25,8 +25,12 @@ void set_log_callback(LogCallback callback, void* context) {
   log_wanted.store(callback != nullptr, std::memory_order_release);
 }
 
+bool is_logged(int level) {
+  return log_wanted.load(std::memory_order_acquire) && level <= config().log_level;
+}
+
 void log(int level, std::string_view message) {
-  if (!log_wanted.load(std::memory_order_acquire) || level > config().log_level) return;
+  if (!is_logged(level)) return;
   char text[1024];
   const size_t length = std::min(message.size(), sizeof(text) - 1);
   std::memcpy(text, message.data(), length);

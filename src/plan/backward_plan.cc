@@ -19,10 +19,9 @@ Support query_backward_support(const AttentionProblem& problem, const DeviceSpec
   }
   if (device.kind == DeviceKind::kCpu) return {};
   if (problem.out_dtype != problem.dtype) {
-    return {false,
-            fmt::format("out_dtype {}; accepted by a GPU's backward in this version: {}, the "
-                        "inputs'",
-                        name_of(problem.out_dtype), name_of(problem.dtype))};
+    return {false, fmt::format(
+                       "out_dtype {}; accepted by a GPU's backward in this version: {} (that of q)",
+                       name_of(problem.out_dtype), name_of(problem.dtype))};
   }
   if (device.architecture == "sm_90a") return query_sm90_backward_support(problem);
   if (is_sm100(device.architecture)) return query_sm100_backward_support(problem);
@@ -56,6 +55,7 @@ BackwardPlan plan_backward_with(const AttentionProblem& problem, const DeviceSpe
     plan.steps = gpu_backward_steps(problem, tiling.shape);
     plan.workspace = gpu_backward_workspace(problem, tiling.shape, tiling.order);
   }
+  log_decisions(plan);
   return plan;
 }
 

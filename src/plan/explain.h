@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/device_spec.h"
+#include "core/logging.h"
 #include "plan/steps.h"
 #include "problem/attention_problem.h"
 
@@ -27,5 +28,14 @@ void explain_problem(const AttentionProblem& problem, const DeviceSpec& device,
 // The launches and the workspace: where it ends.
 void explain_launches(const std::vector<KernelStep>& launches, const WorkspaceLayout& workspace,
                       std::vector<PlanStep>* steps);
+
+// A message of level 2 for each decision of a plan, where somebody listens.
+template <class Plan>
+void log_decisions(const Plan& plan) {
+  if (!is_logged(2)) return;
+  for (const PlanStep& step : explain(plan)) {
+    log(2, "plan: " + step.what + ": " + step.choice + " (" + step.why + ")");
+  }
+}
 
 }  // namespace fa4::internal

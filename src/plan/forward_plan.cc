@@ -152,6 +152,7 @@ ForwardPlan plan_with(const AttentionProblem& problem, const DeviceSpec& device,
   } else {
     add_gpu_steps(&plan);
   }
+  log_decisions(plan);
   return plan;
 }
 

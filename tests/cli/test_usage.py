@@ -1,5 +1,6 @@
 """Help, version, and usage errors: status 2 and one line that says what is accepted."""
 
+import json
 import subprocess
 
 from support import COMMAND, CommandTest
@@ -44,6 +45,16 @@ class Usage(CommandTest):
         self.refuse("bench", words=["accepted: forward"])
         self.refuse("cache", words=["accepted: list, clear, path"])
         self.refuse("compile", words=["--arch", "accepted", "sm_90a"])
+
+    def test_decisions_are_logged(self):
+        sizes = ["--seqlen-q", "9", "--seqlen-k", "40", "--head-dim", "32"]
+        for direction in ("forward", "backward"):
+            plan = json.loads(self.succeed("plan", "--direction", direction, *sizes, "--json"))
+            wanted = [f"plan: {step['what']}: {step['choice']} ({step['why']})" for step in plan["steps"]]
+            for level, logged in (("0", []), ("1", []), ("2", wanted)):
+                result = self.run_fa4("plan", "--direction", direction, *sizes, environment={"FA4_LOG": level})
+                lines = result.stderr.decode().splitlines()
+                self.assertEqual([line[line.index("plan: "):] for line in lines if "plan: " in line], logged)
 
     def test_values_that_are_not_accepted(self):
         self.refuse("verify", "--batch", "many", words=["--batch many", "accepted"])

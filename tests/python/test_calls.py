@@ -45,6 +45,13 @@ class Dense(unittest.TestCase):
             with self.subTest(**options):
                 self.check(q, k, v, **options)
 
+    def test_a_sink_of_a_list(self):
+        q, k, v = floats(2, 5, 4, 8, seed=1), floats(2, 7, 2, 8, seed=2), floats(2, 7, 2, 8, seed=3)
+        self.check(q, k, v, sink=[0.5, -1, 2, 0])
+        self.assertTrue(fa4cpp.supports(q, k, v, sink=[0.5, -1, 2, 0]))
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, r"^sink \['a', 1\]; accepted: numbers"):
+            fa4cpp.flash_attn_func(q, k, v, sink=["a", 1])
+
     def test_windows_with_negative_bounds(self):
         q, k, v = floats(2, 5, 4, 8, seed=1), floats(2, 7, 2, 8, seed=2), floats(2, 7, 2, 8, seed=3)
         for window in ((None, -1), (3, -2), (-1, None), (-2, 4), (1, -2), (None, 2)):

@@ -121,6 +121,8 @@ class Numpy(unittest.TestCase):
         wanted = fa4cpp.flash_attn_func(q, keys, keys, k_descale=4.0, v_descale=0.25)
         got = fa4cpp.flash_attn_func(q, keys, keys, k_descale=numpy.float32(4), v_descale=numpy.float32(0.25))
         numpy.testing.assert_array_equal(got, wanted)
+        got = fa4cpp.flash_attn_func(q, keys, keys, k_descale=[[4, 4.0]], v_descale=[[0.25, 0.25]])
+        numpy.testing.assert_array_equal(got, wanted)
 
     def test_what_nothing_would_come_of_is_refused(self):
         q, cache = some(1, 1, 2, 8), some(1, 8, 2, 8)
