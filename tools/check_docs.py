@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Checks that the documents say what the sources say.
 
-Links between files lead somewhere; README.md's examples are the files under examples/ that the tests
+Links lead to a file, and to a heading of it; README.md's examples are the files under examples/ that the tests
 run; docs/debugging.md names every environment variable that src/core/config.cc reads and no other.
 """
 
+import itertools
 import pathlib
 import re
 import subprocess
@@ -19,13 +20,29 @@ def documents():
     return [ROOT / name for name in names if (ROOT / name).is_file()]
 
 
+def without_code(document):
+    return re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.S)
+
+
+def anchors(document):
+    """What GitHub calls the headings of a document."""
+    names = set()
+    for heading in re.findall(r"^#+ +(.*)$", without_code(document), flags=re.M):
+        heading = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)  # a link is its text
+        name = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        copies = (name if n == 0 else f"{name}-{n}" for n in itertools.count())
+        names.add(next(copy for copy in copies if copy not in names))
+    return names
+
+
 def broken_links():
     for document in documents():
-        text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.S)
-        for target in re.findall(r"\]\(([^)\s]+)\)", text):
-            if re.match(r"[a-z]+:|#", target):
+        for target in re.findall(r"\]\(([^)\s]+)\)", without_code(document)):
+            if re.match(r"[a-z]+:", target):
                 continue
-            if not (document.parent / target.split("#")[0]).exists():
+            name, _, anchor = target.partition("#")
+            file = document.parent / name if name else document
+            if not file.exists() or anchor and file.suffix == ".md" and anchor not in anchors(file):
                 yield f"{document.relative_to(ROOT)}: link to {target}, which is not there"
 
 
