@@ -150,7 +150,7 @@ class Choices {
     const double of_key = whole_alike_ ? of_all(tiles_) : 1.0;
     const double whole = rounds(1) * static_cast<double>(keys) * of_key + costs_.call;
     double best = may_be_whole_ ? whole : std::numeric_limits<double>::infinity();
-    std::array<double, kMost> times{};
+    std::array<double, kMostCuts> times{};
     for (size_t i = 0; i < count_; ++i) {
       times[i] = time_of(cuts_[i], keys);
       best = std::min(best, times[i]);
@@ -208,15 +208,15 @@ class Choices {
   }
 
   static constexpr int kMostEven = 16;
-  static constexpr size_t kMost = 31 + kMostEven + 16;
+  static constexpr size_t kMostCuts = 31 + kMostEven + 16;
 
   Costs costs_;
   bool exchanges_, may_be_whole_, whole_alike_;
   int64_t tiles_, longest_, all_;
   int num_sms_;
   size_t count_ = 0;
-  std::array<Cut, kMost> cuts_{};
-  std::array<double, kMost> behind_{};
+  std::array<Cut, kMostCuts> cuts_{};
+  std::array<double, kMostCuts> behind_{};
   double whole_behind_ = 0;
 };
 

@@ -71,7 +71,7 @@ __device__ inline int64_t lse_index(const BwdParams& p, const QueryBlock& of, in
 }
 
 // The whole CTA's sum, by thread 0: in one order, so that its bits are always the same.
-__device__ inline float sum_of_block(float x) {
+__device__ inline float sum_of_cta(float x) {
   __shared__ float sums[kPreprocessThreads / 32];
   x = sum_of_row(x);
 #pragma unroll
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kPreprocessThreads, preprocess::kPreprocessCta
     }
   }
   if (p.workspace.dsink == nullptr) return;
-  dsink = sum_of_block(dsink);
+  dsink = sum_of_cta(dsink);
   const int blocks = num_query_blocks(p.sequences.seqlen_q);
   if (threadIdx.x == 0) {
     p.workspace.dsink[(of.head * p.sequences.batch + of.sequence.batch) * blocks + of.m_block] =

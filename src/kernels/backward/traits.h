@@ -99,9 +99,9 @@ struct BwdOrder {
   // Of pairs of a head that goes up and one that goes down, which come behind all other heads. A
   // section has the works up first.
   int32_t pair_sections;
-  int32_t first_stores;  // the workspace has dq_counts (params.h); else all add to zeros
-  // All heads of a group at each visit to a block of queries; else all blocks for one head before
-  // the next head.
+  int32_t first_stores;  // the workspace has dq_counts (params.h), by which kernels see it
+  // All heads of a group at each visit to a block of queries (Hopper alone, where all heads go
+  // down); else all blocks for one head before the next head.
   int32_t heads_together;
   // Works finish dq of the section so many before their own; the postprocess what is left. 0: all.
   int32_t finish_behind;

@@ -12,9 +12,9 @@ namespace fa4 {
 // Where TMA loads and stores.
 struct FwdTensorMaps {
   // (head_dim, head of the group, group, position, batch); a packed tensor has one batch and
-  // `total` positions. A box is 64 (Hopper) or 128 rows (Blackwell) of slab columns: where
-  // 2^group_log2 is more than the group it reaches past the group's heads, for which TMA reads
-  // zeros and writes nothing.
+  // `total` positions. A box is 64 (Hopper) or 128 rows (Blackwell) of slab columns, or a tile of
+  // them in the kernel of bytes (mma/): where 2^group_log2 is more than the group it reaches past
+  // the group's heads, for which TMA reads zeros and writes nothing.
   TensorMap q;
   // (head_dim, head, position, batch); box: slab columns x 1 x tile_n x 1, in a pair of CTAs half
   // as many rows (V's on Blackwell: as many, of half its columns). Of pages: (head_dim, head, row

@@ -11,10 +11,10 @@ inline constexpr int kPieceColumns = 128;
 constexpr int combine_pieces(int columns) { return (columns + kPieceColumns - 1) / kPieceColumns; }
 inline constexpr int kMergeThreads = 128;  // a warp a row
 inline constexpr int kPartStatsBytes = 8;  // of a PartStats
-// That put parts together without a second kernel: as many as every GPC has room for several times.
-// Eight clusters of 16 took the time of two rounds on an H200.
+// The most CTAs of a cluster that puts parts together without a second kernel: every GPC has room
+// for more than one such cluster. Eight clusters of 16 took the time of two rounds on an H200.
 inline constexpr int kMostClusterCtas = 8;
-// Of as many rows a warp each is work for all SMs.
+// From so many rows on, a warp for each is work for all SMs.
 inline constexpr int kManyCombineRows = 1024;
 // Rows of a CTA of the second kernel: one a warp where no row has more parts than a CTA has warps,
 // or where rows are many.

@@ -1,5 +1,5 @@
 // 2^x of a pair of scores: by the special function unit, or by a polynomial on the FMA pipe, which
-// takes over a share of the columns because Blackwell's exponentials are as scarce as its products.
+// takes a share of the columns because on Blackwell exponentials take as long as the products.
 #pragma once
 
 #include "kernels/ptx/math.cuh"

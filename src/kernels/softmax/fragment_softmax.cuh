@@ -40,9 +40,9 @@ struct FragmentSoftmax {
   }
 
   // Probabilities and their sums, which add_block() adds to the rows'. visit(i, r, x, y) takes
-  // those of row r in columns 2 i and 2 i + 1 of the thread. What writes them in the place of
-  // scores that wgmma left has ptxas serialise the products into them. `kRows` 1: the second row
-  // does not exist, its probabilities are 0.
+  // those of row r in columns 2 i and 2 i + 1 of the thread. It must not write them over scores
+  // that wgmma left: ptxas would serialise the products into those registers. `kRows` 1: the second
+  // row does not exist, its probabilities are 0.
   template <int kRows, int kScores, class Visit>
   __device__ void exponentiate(const float (&s)[kScores], const RowPair& scale_log2, Visit visit) {
     constexpr int kChunk = 8;  // pairs of columns of a row
@@ -123,7 +123,7 @@ struct FragmentSoftmax {
     return __any_sync(0xffffffffu, moved);
   }
 
-  // Moves the sums to the maxima.
+  // Makes the sums relative to the maxima that update_max() has moved.
   __device__ void rescale() {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

@@ -7,9 +7,9 @@
 
 namespace fa4 {
 
-// Rows [first, kRows) of a tile of kColumns in slabs of kSlab, by a warp, or by so many threads
-// that then meet at a barrier of theirs; for the async proxy. Of V past a sequence's end, where
-// anything may stand: a probability of 0 does not silence NaN.
+// Zeros rows [first, kRows) of a tile of kColumns columns in slabs of kSlab. A warp calls it, or
+// kThreads threads that meet at a barrier of theirs afterwards; the async proxy's fence is inside.
+// For V past a sequence's end, where anything may stand: a probability of 0 does not silence NaN.
 template <int kRows, int kColumns, int kSlab = slab_columns(kColumns), int kThreads = 32,
           TileLayout kLayout = slab_by_slab(kRows, kSlab)>
 __device__ inline void clear_rows(unsigned char* tile, int first) {

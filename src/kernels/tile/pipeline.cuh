@@ -35,17 +35,14 @@ struct PipelineState {
   __device__ void advance() { ++count; }
 };
 
-// full[stage]: filled, one arrival and its bytes. empty[stage]: read, one arrival a consumer warp.
+// full[stage]: filled, its bytes included. empty[stage]: read. Who arrives, and how often, is the
+// barrier table's.
 struct Pipeline {
   ptx::SmemAddr full;
   ptx::SmemAddr empty;
 
   __device__ ptx::SmemAddr full_barrier(int stage) const { return full + 8 * stage; }
   __device__ ptx::SmemAddr empty_barrier(int stage) const { return empty + 8 * stage; }
-  template <int kStages>
-  __device__ bool is_empty(const PipelineState<kStages>& s) const {
-    return ptx::mbarrier_test_wait_parity(empty + 8 * s.stage(), s.phase() ^ 1);
-  }
   template <int kStages>
   __device__ void producer_acquire(const PipelineState<kStages>& s) const {
     wait(empty + 8 * s.stage(), s.phase() ^ 1);

@@ -37,8 +37,8 @@ class Compute {
   static constexpr int kColumns = own_rows(T), kChunks = kColumns / kChunk;
   static constexpr bool kMakesP = kPart != Part::kDkAndDq, kMakesDs = kPart != Part::kDv;
   static constexpr bool kSplitsS = splits_s(T), kLateDq = dq_over_s(T);
-  // Softcap takes more registers: scores that nobody waits for, and that no P of this warp comes
-  // over before, are loaded when they are needed.
+  // Softcap takes more registers: chunks of S are loaded when they are needed, where nobody waits
+  // until S has been read and P of an earlier chunk is not written over a later one.
   static constexpr bool kLoadsLate = T.softcap && !T.apart && !kSplitsS;
   using Block = float[kChunks][kChunk];
 
@@ -53,7 +53,7 @@ class Compute {
     if constexpr (kMakesDs) score_gradients(rP, first_row, is_masked);
   }
 
-  // P = 2^(S scale log2(e)), S as it comes from the tensor core: less lse. The mask comes after the
+  // P = 2^(S scale log2(e)), where the tensor core has taken lse off S. The mask comes after the
   // exponential: the scale may have any sign. With softcap lse comes from shared memory, and rP
   // becomes P (1 - tanh²) when P has been handed over.
   __device__ void probabilities(Block& rP, int first_row, bool is_masked) {
@@ -68,8 +68,8 @@ class Compute {
       ptx::tcgen05_ld_and_wait_32x32b(rP[i], s + i * kChunk);
     }
     hand_over_scores();
-    // From shared memory: ptxas keeps accesses in their order, so that no exponential comes before
-    // the arrival, which would be late.
+    // The scale is read from shared memory, behind the arrival: ptxas keeps accesses in order, so
+    // that it moves no exponential before the arrival, which would then be late.
     const ptx::Float2 scale = ptx::pack_float2(c.work().scale_log2);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {

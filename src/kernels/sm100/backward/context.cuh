@@ -20,7 +20,7 @@ struct Work {
   Sequence sequence;
   int head;  // of k and v, or a part of one's group (BwdParams::heads_kv)
   int first_key;
-  BlockRange rows;   // whole are those that see all keys of this CTA
+  BlockRange rows;   // visits; in [full_begin, full_end) all rows see all keys of this CTA
   int steps;         // of all heads of the group; -1: the sequence has no such block of keys
   float scale_log2;  // of the scores, which softcap leaves in its units
 };

@@ -40,8 +40,8 @@
 //
 // A compute warp arrives by itself: it reads and writes its own 32 lanes and its warpgroup's own
 // half of the columns, and what it writes over S or dP lies in columns that it has loaded. (Where a
-// pair's dQ lies over S, P of the second warpgroup lies in columns of the first one, for which its
-// warps wait at named barriers.) Products run in the order of their issue, as in the forward
+// pair's dQ or dP lies over half of S, P of the second warpgroup lies in columns of the first one's
+// S, whose warps it waits for.) Products run in the order of their issue, as in the forward
 // (docs/kernels/fwd_sm100.md): that is why S may overwrite the P whose dV was issued before, and dQ
 // the dS whose dK was. A dP that has arrived means that every product issued before it is done, dQ
 // of the block before among them: dS in shared memory may be written.

@@ -21,7 +21,7 @@ struct RowsOfDq {
   __device__ explicit RowsOfDq(int thread)
       : row(thread % q_rows(T)), first_column(thread / q_rows(T) * kColumns) {}
 
-  // So that four values that are added together lie so.
+  // Brings four values that are added together side by side: here they are.
   __device__ void arrange(float (&)[kValues]) const {}
 
   // To the sums of a block, which are (columns / 4, kQueryRows, 4): a warp adds 512 bytes in a row.

@@ -80,7 +80,7 @@ struct FwdContext {
   __device__ QTiles& tile(int slot) const {
     return *reinterpret_cast<QTiles*>(smem + kSmem.tiles + slot * kTileBytes);
   }
-  __device__ float& factor(int q_tile, int row) const {
+  __device__ float& shift_or_sum(int q_tile, int row) const {
     return reinterpret_cast<float*>(smem + kSmem.factors)[q_tile * kTileRows + row];
   }
   __device__ float& maximum(int q_tile, int row) const {

@@ -70,12 +70,12 @@ class Correction {
     if (ptx::elect_sync()) c.release_to_mma(kPFull, q_tile);
   }
 
-  // The maxima of a block are known: P V so far is done, since its commit came before that block's
-  // scores.
+  // The maxima of a block are known only when P V so far is done: its commit came before that
+  // block's scores, or softmax has waited for p_free.
   __device__ void rescale(int q_tile) const {
     ptx::barrier_sync(factors + q_tile * (factors_barrier(1, 0) - factors_barrier(0, 0)),
                       2 * kWarpThreads);
-    const float shift = c.factor(q_tile, row);
+    const float shift = c.shift_or_sum(q_tile, row);
     if (__any_sync(0xffffffffu, shift != 0.0f)) {
       ptx::tcgen05_fence_after_thread_sync();
       multiply_o(o + q_tile * T.head_dim_v, ptx::pack_float2(ptx::ex2_approx_ftz(shift)));
@@ -122,7 +122,7 @@ class Correction {
     }
     const auto phase = phases.next(kStatsFull, q_tile);
     phase.wait(c, kStatsFull, q_tile);
-    const float sum = c.factor(q_tile, row), max_log2 = c.maximum(q_tile, row);
+    const float sum = c.shift_or_sum(q_tile, row), max_log2 = c.maximum(q_tile, row);
     const FinishedRow r = finish_row(sum, max_log2, out.sees_keys(), out.sink());
     out.store_lse(r.lse);
     phase.wait(c, kOFull, q_tile);
@@ -147,7 +147,7 @@ class Correction {
     const int64_t at = OutputRow<T>{c, tile.work, q_tile, row}.part_row();
     const auto phase = phases.next(kStatsFull, q_tile);
     phase.wait(c, kStatsFull, q_tile);
-    if (at >= 0) parts.stats[at] = {c.maximum(q_tile, row), c.factor(q_tile, row)};
+    if (at >= 0) parts.stats[at] = {c.maximum(q_tile, row), c.shift_or_sum(q_tile, row)};
     phase.wait(c, kOFull, q_tile);
     ptx::tcgen05_fence_after_thread_sync();
     store_o(o + q_tile * T.head_dim_v, at < 0 ? nullptr : parts.sums + at * T.head_dim_v);

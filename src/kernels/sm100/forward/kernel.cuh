@@ -23,12 +23,13 @@
 // Where a tile is a part of the keys of its rows, correction stores O, the sum and the maximum to
 // global memory: there is no out in shared memory, and no store.
 //
-// Three things need no barrier because products run in the order of their issue, of which the
-// manual promises only what concerns one accumulator: that P V has read P before a later Q K
-// overwrites it as S is relied on by flash-attention, cuDNN and ThunderKittens too, and holds on a
-// B200. S may be overwritten when the product of the P in its place was issued. Scores of a block
-// that have arrived mean that P V of the block before is done, so that O may be rescaled; and they
-// mean that correction has read the factors of the block before.
+// Three orders need no barrier, because products run in the order of their issue. (The manual
+// promises that of products with one accumulator only; that P V has read P before a later Q K
+// writes S over it, flash-attention, cuDNN and ThunderKittens rely on too.)
+//   1. S may be overwritten once the product of the P in its place has been issued.
+//   2. Scores of a block that have arrived mean that P V of the block before is done, so that O may
+//      be rescaled, and 3. that correction has read the factors of the block before. (With p_apart
+//      p_free says both.)
 //
 // Where P is beside S (p_apart), Q K of the next block is issued before P V of this one:
 //

@@ -75,7 +75,7 @@ class Loader {
   __device__ void load_q(int q_tile) {
     const auto phase = phases.next(kQEmpty, q_tile);
     phase.wait(c, kQEmpty, q_tile);
-    // Out took its place: TMA must have read the last one. There was one for each Q.
+    // Out took Q's place: TMA must have read the last out. Each Q had one, so that phases agree.
     if constexpr (out_takes_q(T)) phase.wait(c, kOutEmpty, q_tile);
     if (ptx::elect_sync()) {
       expect(c.barrier(kQFull, q_tile), q_tile_bytes(T));

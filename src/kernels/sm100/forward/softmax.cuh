@@ -208,16 +208,16 @@ class Softmax {
     if (elected.is_elected) c.arrive_at_mma(kind, q_tile);
   }
 
-  // The correction warp of the same rows multiplies O by it. It has read the shift before: the
-  // scores of this block were multiplied after it had released O for the P before them.
+  // Gives the correction warp of the same rows the power of two to multiply O by. It has read the
+  // last one: it then released O for the P V that these scores, or p_free, say is done.
   __device__ void arrive_with_shift(float shift) const {
-    c.factor(q_tile, row) = shift;
+    c.shift_or_sum(q_tile, row) = shift;
     ptx::barrier_arrive(factors, 2 * kWarpThreads);
   }
 
   __device__ void arrive_with_stats() {
     phases.wait(c, kStatsEmpty, q_tile);
-    c.factor(q_tile, row) = softmax.row_sum;
+    c.shift_or_sum(q_tile, row) = softmax.row_sum;
     c.maximum(q_tile, row) = softmax.max_log2();
     __syncwarp();
     if (ptx::elect_sync()) ptx::mbarrier_arrive(c.barrier(kStatsFull, q_tile));

@@ -18,7 +18,7 @@ struct Work {
   int n_block;
   BlockRange rows;
   int steps;        // of all heads of the group; -1: there are no such keys
-  int first_block;  // of the first one's in the workspace; fewer than 2^31
+  int first_block;  // in the workspace, of the first head's queries; below 2^31
   // Steps of the CTA's works before this one: of those of its kind, and of the others.
   uint32_t steps_before;
   uint32_t steps_of_others;
@@ -111,7 +111,7 @@ struct Context {
   __device__ Pipeline dout_pipeline() const {
     return pipeline(kDoutFull, kPart == Part::kDv ? T.dout_stages : 0);
   }
-  // Where a stage lies; in V from T.stages and T.dout_stages on.
+  // Where a stage of Q or dO lies: in V for those that only works for dv have.
   __device__ static int q_place(int stage) { return kSmem.q + (T.stages - 1 - stage) * q_bytes(T); }
   __device__ static int dout_place(int stage) { return kSmem.dout + stage * dout_bytes(T); }
 };

@@ -86,8 +86,8 @@ class DqProduct {
     if (lane == 0) c.pipeline(kDsFull).consumer_release(ds);
   }
 
-  // The part-th of the product's: of each warp 16 rows, as its accumulators lie, 512 bytes in a
-  // row.
+  // Stages the part-th part of the product: each warp its 16 rows, as its accumulators lie, 512
+  // bytes side by side at a time.
   __device__ void stage(int part) {
     if (dq.count >= T.dq_stages) {  // until the part that was there has been read
       const DqState<T> last{dq.count - T.dq_stages};

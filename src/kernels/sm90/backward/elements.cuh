@@ -22,9 +22,9 @@ struct Elements {
   static constexpr bool kIsCrowded = kPart == Part::kDkAndDq && T.head_dim >= 192;
   static constexpr int kHeldSteps = kIsCrowded ? 1 : kSteps < 4 ? kSteps : 4;
   using Statistics = float4[kHeldSteps];
-  // Softcap: P (1 - tanh²), of which dS is made in the place of P. Rounded, and rounded again as
-  // dS, it would leave f16's bounds where few columns share them; wider rows have no registers for
-  // more than pairs, and more columns to average over. Without softcap there is nothing.
+  // With softcap P (1 - tanh²), which takes the place of P in dS; without it nothing. Rounded here
+  // and again as dS, it would break the accuracy bounds of f16 in narrow heads; wide heads have
+  // registers for rounded pairs only, and more columns to average over.
   struct None {};
   using Factors =
       Choice<!T.softcap || kPart != Part::kAll, None, Choice<T.head_dim <= 64, Scores, Operand>>;

@@ -99,9 +99,9 @@ class Math {
     rings = next;
   }
 
-  // Statistics and what the next block is are read from shared memory while products run; P and dS
-  // too are read then, of which the product under way has copies (ptxas gives them one register).
-  // `rY`: P, then dS.
+  // What the next block is, and with softcap its lse, is read from shared memory while products
+  // run. These have copies of P and dS, which the thread reads meanwhile (ptxas gives a value and
+  // its copy one register). `rY`: P, then dS.
   __device__ void begin(const Scores& rS, Statistics& rStats, Operand& rY) {
     const int q_stage = rings.q().stage(), dout_stage = rings.dout().stage();
     Scores rDP;
@@ -116,7 +116,6 @@ class Math {
     wait_for_v();
     products.issue_dp(rDP, rings);
     products.template issue_dv<kBoth>(rDV, rY, rings);
-    if constexpr (!T.softcap) elements.load_delta(rStats, dout_stage);
     ptx::wgmma_wait_group<0>();
     ptx::fence_registers(rDP);
     if constexpr (T.softcap) {
@@ -174,7 +173,6 @@ class Math {
     wait_for_v();
     products.issue_dp(rX, rings);
     products.template issue_dv<kSecond>(rDV, rY, rings);
-    elements.load_delta(rStats, dout_stage);
     ptx::wgmma_wait_group<1>();
     ptx::fence_registers(rX);
     elements.template score_gradients<kFirst>(rY, rX, rStats, dout_stage, Arithmetic::pairs_of(rY));

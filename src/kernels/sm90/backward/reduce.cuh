@@ -36,8 +36,8 @@ class Reducer {
  private:
   static constexpr int kBlocks = q_blocks(T), kBlockParts = dq_parts_of_block(T);
   static constexpr int kParts = dq_parts(T);
-  // Whether all parts of a step have a place: when a turn comes that was waited for they are there,
-  // and none need wait until the one before it has been read.
+  // Whether all parts of a step have a stage: they are computed while the step waits for its turn,
+  // and none waits until the part before it has been read.
   static constexpr bool kHoldsStep = kParts <= T.dq_stages;
 
   __device__ void visit(const Work& w) {

@@ -80,7 +80,8 @@ class Scheduler {
     (of_dv ? steps_of_dv : steps_with_dk) += work->steps;
   }
 
-  // What a launch that finishes dq has of this object's state, from the work: registers are scarce.
+  // Restores from the work what no register kept while dq was finished. Such launches are dense
+  // (can_finish in backward_order.cc): every work was counted, so that its number is this slot's.
   __device__ void recall(const Work& work) {
     slot.count = work.number;
     steps_with_dk = work.steps_before + work.steps;

@@ -17,9 +17,9 @@ class StatisticProduct {
  public:
   __device__ explicit StatisticProduct(const Context<T>& context) : c(context) {}
 
-  // The first operand's rows are all alike, so that eight of them are enough for any number: ones
-  // where a row's parts of lse are and zeros elsewhere, then ones where those of delta are. A step
-  // has sixteen columns and a row eight, which count twice: so halves. Sixteen threads write.
+  // The first operand's rows are all alike, so that eight stand for any number: nonzero where a
+  // row's parts of lse are or, in the second eight, those of delta. A step contracts over sixteen
+  // columns, which are a row's eight twice: so the factors are halves. Sixteen threads write.
   __device__ void write_factors() const {
     constexpr uint32_t kHalf = 0x3f00, kHalves = kHalf << 16 | kHalf;
     auto* rows = reinterpret_cast<uint4*>(c.smem + c.kSmem.factors);

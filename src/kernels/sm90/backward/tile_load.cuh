@@ -76,7 +76,7 @@ class TileLoads {
     __syncwarp();
   }
 
-  // Where no tile has had a tail.
+  // For a launch without tails: as if new, so that no register need keep the state.
   __device__ void forget() { raw = {}; }
 
  private:

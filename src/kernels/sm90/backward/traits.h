@@ -70,8 +70,8 @@ constexpr int q_blocks(const BwdTraits& t) { return t.q_rows / kQueryRows; }
 // Columns of dq that are computed at a time, and how often in a block and in a step.
 constexpr int dq_columns(const BwdTraits& t) { return dq_part_columns(t.head_dim); }
 constexpr int dq_parts_of_block(const BwdTraits& t) { return t.head_dim / dq_columns(t); }
-// Parts that one product computes. dS, which lies in shared memory once beside 192 columns, is free
-// behind it, and is read once.
+// Parts of dq that one product computes: at 192 and 96 columns all of a block, so that dS, of which
+// 192 columns leave room for one stage, is read once and is free behind that product.
 constexpr int dq_parts_at_once(const BwdTraits& t) {
   return t.head_dim == 192 || t.head_dim == 96 ? dq_parts_of_block(t) : 1;
 }

@@ -47,7 +47,8 @@ class Consumer {
         own_v.count += !first;
         const bool k_is_full = c.pipeline(kKFull).is_full(k);
         const bool v_is_full = c.pipeline(kVFull).is_full(own_v);
-        // Before the exponentials: V is given back early, the other warpgroups' products fill in.
+        // P V of the block before is waited for before the exponentials: V goes back early, and the
+        // tensor cores have the other warpgroups' products meanwhile.
         ptx::wgmma_wait_group<0>();
         ptx::fence_registers(rO);
         release_v(!first);
@@ -59,37 +60,37 @@ class Consumer {
         next_scores(k_is_full, v_is_full);
       }
     }
-    // Shared memory outlives the store's reads.
+    // The CTA must not end before its last TMA store has read shared memory.
     if (kOutTakesQ && q.count != q_out.count) release_q();
   }
 
  private:
   using Softmax = FragmentSoftmax<probability_shift(T), largest_sum_log2(T)>;
 
-  static constexpr bool kOutTakesQ = !T.parts;  // its slot
+  static constexpr bool kOutTakesQ = !T.parts;  // out is staged in the slot of its Q
   static constexpr float kSmallestScale = 1e-30f, kLargestScale = 1e38f;
   static constexpr uint32_t kSlotsOfTile = consumer_warpgroups(T);
-  // Where the slot of a tile's out is given back: in the first block of the next tile, or behind
-  // that tile, if the Q after it has a slot meanwhile.
+  // When the slot of a tile's out goes back to Q: in the first block of the next tile; or, where
+  // three slots a warpgroup leave one for the Q after the next, at the next tile's end.
   static constexpr bool kReleasesInLoop = T.q_slots < 3 * kSlotsOfTile;
   // V is waited for before the turn, not in it: 0.97 of the cycles there, 1.01 elsewhere.
   static constexpr bool kAwaitsV = T.head_dim <= 64 && consumer_warpgroups(T) == 2;
-  // Of up to eight rows each thread has one. Where a block's bytes take longer than its softmax
-  // that gains nothing, and costs a second softmax's compilation.
+  // Whether a warp with at most eight rows leaves out its threads' second rows. On wider heads,
+  // whose bytes take longer than their softmax, it gains nothing and is a softmax more to compile.
   static constexpr bool kMayHalve = reads_keys_once(T) && T.head_dim <= 64;
-  // Both evaluations in one loop, over which ptxas moves nothing: V is given back before the
-  // exponentials (1.02 x; in pages of 96 columns it also takes two registers less, which else
-  // spill). Beside a branch the first of them come under P V and V goes back behind them all, which
-  // is 1.00 to 1.04 x where two warpgroups have blocks of 128 keys or fewer.
+  // Whether the exponentials and their repetition under a raised maximum are one loop, across which
+  // ptxas moves nothing: V goes back before them (1.02 x; with pages of 96 columns it saves two
+  // registers that would spill). With a branch instead, the first ones overlap P V and V goes back
+  // after all of them: 1.00 to 1.04 x where two warpgroups have blocks of at most 128 keys.
   static constexpr bool kFindsInALoop = consumer_warpgroups(T) == 3 || T.tile_n > 128;
-  // Softcap takes registers that three warpgroups do not have.
+  // Whether a thread keeps its rows' key bounds: with softcap three warpgroups lack the registers.
   static constexpr bool kKeepBounds = consumer_warpgroups(T) == 2 || !T.softcap;
 
   __device__ int row(int r) const { return fragment_row(warpgroup, lane, r); }
 
-  // Of bytes: those of the tile's keys and values, which all of a sequence's head share. K's goes
-  // into the scale of the scores, which is positive, but for its sign. With softcap the scores take
-  // it, and the power of two that their row of Q was divided by.
+  // Where K and V are bytes: the descales of the tile's sequence and key head. The magnitude of K's
+  // goes into the exponentials' scale, which is positive, its sign into the scores. With softcap
+  // the scores are multiplied by all of it, and by the power of two that Q's row was divided by.
   struct Descales {
     float k = 1.0f, v = 1.0f;  // of the scores themselves, where they are multiplied
     RowPair scale_log2;
@@ -111,7 +112,8 @@ class Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) descales.scale_log2.of[r] = scale_of_row(scale, r);
   }
-  // A smaller one makes nothing of any product of f16 and bytes beside a 1, a larger one infinity.
+  // Clamped: below the smallest all products of f16 and bytes count as 0, and an infinite scale
+  // would make a score of 0 NaN.
   __device__ float scale_of_row(float scale, int r) const {
     if constexpr (T.softcap) return scale;
     return fminf(fmaxf(scale * q_unit.of[r], kSmallestScale), kLargestScale);
@@ -137,8 +139,8 @@ class Consumer {
     for (int i = 0; i < Products<T>::kScores; ++i) rS[i] *= of.softcap;
   }
 
-  // Where this lane says that its warp has read a stage of K or V: one lane for each CTA of the
-  // cluster, all of which fill it; 0: nowhere.
+  // The barrier at which this lane says that its warp has read a stage of K or V; 0: it does not.
+  // All CTAs of the cluster fill the stage, so that a lane arrives at each one's barrier.
   __device__ uint32_t reader_barrier(ptx::SmemAddr empty) const {
     if constexpr (T.cluster == 1) return lane % 32 == 0 ? empty.value : 0;
     return lane % 32 < T.cluster ? ptx::mapa(empty, lane % 32).value : 0;
@@ -194,12 +196,12 @@ class Consumer {
     if constexpr (kKeepBounds) find_bounds();
     if constexpr (kMayHalve) {
       const int first = 16 * __shfl_sync(0xffffffffu, lane / 32, 0);
-      has_second_row = tile_rows() > first + 8;
+      has_second_row = rows_left() > first + 8;
     }
   }
 
-  // Of the tile, that exist: they may be fewer than T.tile_m, or more.
-  __device__ int tile_rows() const {
+  // The sequence's rows from the tile's first on: fewer than T.tile_m in its last tile alone.
+  __device__ int rows_left() const {
     return (tile.work.seqlen_q << c.params.heads.group_log2) - tile.work.block * T.tile_m;
   }
 
@@ -266,9 +268,9 @@ class Consumer {
     }
   }
 
-  // S of block n, and the product of the P before it, which goes on. `k_is_full`: K was seen to be
-  // there, before the exponentials, so that nobody waits for a barrier's answer between two
-  // products.
+  // Issues S of block n, then P V of the block before, and waits for S alone. `k_is_full` and
+  // `v_is_full`: the barriers had completed before the exponentials, so that no answer of theirs is
+  // waited for between the two products.
   __device__ void next_scores(bool k_is_full, bool v_is_full) {
     if (!k_is_full) c.pipeline(kKFull).consumer_wait(k);
     if (kAwaitsV && !v_is_full) c.pipeline(kVFull).consumer_wait(v);
@@ -291,8 +293,9 @@ class Consumer {
     if constexpr (T.pages == Pages::kRows) ptx::fence_proxy_async_shared();
   }
 
-  // The rows of V behind a sequence's last key, in its last block, which comes first. Here, where
-  // the loader would wait for a block's bytes before it loads the next.
+  // Zeros for the rows of V behind the sequence's last key, which lie in its last block, the first
+  // to be visited. Consumers write them where keys are read once: the loader would have to wait for
+  // this block's bytes before it could ask for the next.
   __device__ void clear_tail() {
     const int valid = tile.work.seqlen_k - n * T.tile_n;
     const bool clear = tile.sees_keys() && valid < T.tile_n && v_has_tails(c.params);
@@ -359,8 +362,8 @@ class Consumer {
     return softmax.template update_max<2>(rS, scale, due, far);
   }
 
-  // Before the probabilities of a block in which rows may see their first key: a maximum for those
-  // that have none.
+  // Before the probabilities of a block in which rows may see their first key, gives those a
+  // maximum that have none; where T looks at all maxima, moves those that are far behind.
   __device__ void find_maxima(bool first) {
     if constexpr (looks_at_all_maxima(T)) {
       if (update_max({true, true}, kRescaleThreshold)) rescale(!first);
@@ -395,8 +398,9 @@ class Consumer {
     return moved;
   }
 
-  // The wait stands in a branch, behind which ptxas leaves the next one: without it P V was waited
-  // for before the maxima, which are there to be found while it goes on.
+  // O may be multiplied only when P V is done. This wait, in a branch, also makes ptxas leave the
+  // one behind it (run()) in its place: without it that one moved before the search for maxima,
+  // which is to run under P V.
   __device__ void rescale(bool has_output) {
     softmax.rescale();
     if (!has_output) return;
@@ -437,7 +441,7 @@ class Consumer {
     for (int r = 0; r < 2; ++r) {
       const PartStats stats{__shfl_sync(0xffffffffu, own.max_log2, r, 2),
                             __shfl_sync(0xffffffffu, own.sum, r, 2)};
-      if (row(r) >= tile_rows()) continue;
+      if (row(r) >= rows_left()) continue;
       fa4::send_part<T.head_dim_v>(c.params.parts, c.inbox(), rO, r, stats, row(r), lane % 4);
     }
   }

@@ -69,13 +69,13 @@ __device__ inline BlockRange block_range_of(const FwdParams& p, const WorkTile& 
   return blocks_of_part(blocks, p.parts, tile, T.tile_n);
 }
 
-// Whether V's last rows may hold anything: sequences that do not end where the tensor does, behind
-// which TMA fills with zeros.
+// Whether rows of V behind a sequence's last key may hold anything: where sequences need not end
+// with the tensor, behind whose end TMA fills with zeros.
 __device__ inline bool v_has_tails(const FwdParams& p) {
   return p.sequences.cu_seqlens_k != nullptr || p.sequences.seqused_k != nullptr;
 }
 
-// Of the tile, the r-th of the two rows of which a thread of a warpgroup has scores and out.
+// The row of the tile that is the r-th of the two whose scores and out a thread of a warpgroup has.
 __device__ inline int fragment_row(int warpgroup, int lane, int r) {
   return kWarpgroupRows * warpgroup + 16 * (lane / 32) + lane % 32 / 4 + 8 * r;
 }

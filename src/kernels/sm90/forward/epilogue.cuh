@@ -60,8 +60,8 @@ struct Epilogue {
     return fa4::part_row<T.tile_m>(c.params, tile, place(row_in_tile));
   }
 
-  // Out of 16 bits goes through the slot of the warpgroup's rows of Q. The store is still being
-  // read on return.
+  // Out of 16 bits is staged in the slot of the warpgroup's rows of Q. The TMA store may still be
+  // reading it on return (Consumer::release_q waits for that).
   template <int kOutputs>
   __device__ void store_out(const float (&rO)[kOutputs], int slot) const {
     const FwdParams& p = c.params;
@@ -137,7 +137,8 @@ template <FwdTraits T>
 __device__ inline void end_rows_of_cluster(const FwdContext<T>& c) {
   if (!c.exchanges_parts()) return;
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
-  ptx::griddepcontrol_wait();  // where nobody sees a key, no part comes that has
+  // Parts come from CTAs that have waited for the launch before; where no row sees a key none come.
+  ptx::griddepcontrol_wait();
   ptx::barrier_cluster_wait();
   PartReceiver<T.element, T.tile_m, T.head_dim_v, kWarpgroupThreads / 32>(c.params, c.inbox(), warp)
       .run();

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(sm90::num_threads(T), 1)
     if (context.exchanges_parts()) ptx::barrier_cluster_wait();  // every inbox's barrier is there
     sm90::Consumer<T>(context, warpgroup - 1).run();
   }
-  if constexpr (T.cluster > 1) {  // until no other CTA has anything to say here
+  if constexpr (T.cluster > 1) {  // no CTA ends while another may arrive at its barriers
     __syncwarp();
     ptx::barrier_cluster_arrive_release();
     ptx::barrier_cluster_wait();

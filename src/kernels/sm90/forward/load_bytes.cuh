@@ -45,7 +45,7 @@ class ByteLoader {
     ask_for_v(pair);
 #pragma unroll 1
     while (pair.has_k | pair.has_v) {
-      // A tile may have to wait for one that waits for these blocks.
+      // The next tile may come only when consumers have done one that waits for these blocks.
       const bool is_known = !wants_tile() || tiles.is_there();
       Pair next{};
       if (is_known) next = next_pair();
@@ -178,8 +178,10 @@ class ByteLoader {
   }
 
   // The first row in the block of this lane's box.
-  __device__ int row_of_box() const { return (warp + lane * kPageWarps) * c.params.pages.box_rows; }
-  // Read a block before it is needed; where pages hold keys.
+  __device__ int row_of_box() const {
+    return (warp + lane * kLoaderWarps) * c.params.pages.box_rows;
+  }
+  // This lane's entry of the page table, read a block before it is needed; row -1 without one.
   __device__ PagePlace find_keys(const Keys& of, int block) const {
     const bool has_box = kBoxes && block >= of.first_block && row_of_box() < T.tile_n;
     if (!has_box || !of.are_seen()) return {0, -1};
@@ -231,9 +233,9 @@ class ByteLoader {
     constexpr int kToSlab = slab_columns(kHeadDim), kToRow = 2 * kToSlab;
     using Lanes = ByteLanes<kHeadDim>;
     constexpr int kPieces = Lanes::kPieces, kGroups = T.tile_n / kGroupRows;
-    constexpr int kRounds = (kGroups + kPageWarps - 1) / kPageWarps;
+    constexpr int kRounds = (kGroups + kLoaderWarps - 1) / kLoaderWarps;
     constexpr int kAhead = kPieces == 1 ? 4 : kBoxes ? 2 : 3;  // pieces; as registers allow
-    constexpr int kStep = kGroupRows * kPageWarps;             // rows
+    constexpr int kStep = kGroupRows * kLoaderWarps;           // rows
     constexpr Element kTo = product_element(T);
     const int column = 16 * Lanes::piece(lane);
     const unsigned char* sources[kPieces];
@@ -249,7 +251,7 @@ class ByteLoader {
       targets[i][1] = at + (place ^ 16);
     }
     const auto exists = [&](int round) {  // a group of this warp
-      return (round + 1) * kPageWarps <= kGroups || warp + round * kPageWarps < kGroups;
+      return (round + 1) * kLoaderWarps <= kGroups || warp + round * kLoaderWarps < kGroups;
     };
     // The next pieces are read before this one is written, behind which they would wait.
     uint4 bytes[kAhead];
@@ -276,7 +278,7 @@ class ByteLoader {
     }
     if (valid >= T.tile_n) return;
 #pragma unroll 1
-    for (int group = warp, round = 0; group < kGroups; group += kPageWarps, ++round) {
+    for (int group = warp, round = 0; group < kGroups; group += kLoaderWarps, ++round) {
 #pragma unroll
       for (int i = 0; i < kPieces; ++i) {
         if (group * kGroupRows + Lanes::row(i, lane) < valid) continue;

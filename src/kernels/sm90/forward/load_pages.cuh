@@ -56,15 +56,15 @@ class PageLoader {
 
  private:
   static constexpr bool kBoxes = T.pages != Pages::kRows;
-  // Where the time is that of loading keys.
+  // Whether entries of the page table are read batches of blocks ahead: where loads are the time.
   static constexpr bool kAhead = reads_keys_once(T) || !kBoxes;
-  using Copier = PageRowCopier<T.tile_n, kPageWarps>;
+  using Copier = PageRowCopier<T.tile_n, kLoaderWarps>;
   static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
 
   // Lanes for the boxes that one of the three warps has of a block.
   __device__ static int boxes_log2(int box_rows) {
     int log2 = 0;
-    while (box_rows * kPageWarps << log2 < T.tile_n) ++log2;
+    while (box_rows * kLoaderWarps << log2 < T.tile_n) ++log2;
     return log2;
   }
 
@@ -83,7 +83,7 @@ class PageLoader {
   // The first row in the block of a lane's box, or of its i-th row.
   __device__ int row_of(int i) const {
     if constexpr (!kBoxes) return copier.row_of(i);
-    return (copier.warp + copier.lane * kPageWarps) * c.params.pages.box_rows;
+    return (copier.warp + copier.lane * kLoaderWarps) * c.params.pages.box_rows;
   }
 
   // Entries of the table that a warp reads at once, long before it needs them: of as many blocks as
@@ -100,7 +100,7 @@ class PageLoader {
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
       const int row =
-          kBoxes ? (copier.warp + box * kPageWarps) * c.params.pages.box_rows : copier.row_of(i);
+          kBoxes ? (copier.warp + box * kLoaderWarps) * c.params.pages.box_rows : copier.row_of(i);
       batch.places[i] = {0, -1};
       if (tile.sees_keys() && n_block >= tile.blocks.n_block_min && row < T.tile_n) {
         batch.places[i] = page_place(c.params.pages, tile.work.batch, head, tile.work.seqlen_k,
@@ -163,8 +163,8 @@ class PageLoader {
     k.advance();
   }
 
-  // Rows past the last key: those of a box of their own are zeros, as are those that threads copy;
-  // one warp clears the others.
+  // Rows past the last key are zeros: of boxes without keys by TMA, of rows that threads copy by
+  // the copies; those in the box of the last key one warp clears.
   __device__ void fill_v(int head, bool has_keys, int valid) {
     const Pipeline ring = c.pipeline(kVFull);
     ring.producer_acquire(v);

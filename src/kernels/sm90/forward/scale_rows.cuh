@@ -8,10 +8,10 @@
 
 namespace fa4::sm90 {
 
-// The rows of a warpgroup, which all its threads make and then meet at a barrier of theirs; for the
-// async proxy. Each quad takes the two rows whose scores it has, a quarter of the pieces of 16
-// bytes a lane: of two rows side by side not the same ones at a time, so that no eight lanes meet
-// in a bank. Returns the units of the rows' scores.
+// Makes the 64 rows of a warpgroup f16. All its threads call it and meet at a barrier of theirs,
+// behind a proxy fence, since wgmma reads the rows. A quad takes the two rows whose scores it has,
+// a lane a quarter of their 16-byte pieces; of neighbouring rows different ones at a time, so that
+// no eight lanes meet in a bank. Returns the powers of two that the rows' scores are in units of.
 template <int kHeadDim>
 __device__ inline RowPair scale_rows_to_f16(unsigned char* rows, int warpgroup) {
   constexpr int kSlab = slab_columns(kHeadDim), kRowBytes = kSlab * kElementBytes;

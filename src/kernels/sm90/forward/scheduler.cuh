@@ -28,8 +28,8 @@ class Scheduler {
       wait_for_inputs(c.params.schedule);
       load_q(work);
     }
-    // Where there was no tile. The second of two launches ends behind the first, so that who waits
-    // for it has both.
+    // A CTA without a tile has not waited yet. And the second of two launches must end behind the
+    // first, so that whoever waits for the second has waited for both.
     ptx::griddepcontrol_wait();
     if (!ends_first()) ptx::griddepcontrol_launch_dependents();  // none is left to be begun
   }
@@ -84,7 +84,7 @@ class Scheduler {
     }
   }
 
-  // The rows that wait for a slot are in the L2 cache by then.
+  // Brings the rows of Q whose slots are still taken into the L2 cache: their loads are short then.
   __device__ void prefetch_q(const WorkTile& work) const {
     if (ptx::elect_sync()) {
 #pragma unroll

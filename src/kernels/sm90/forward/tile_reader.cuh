@@ -1,4 +1,4 @@
-// What the loaders of keys and values, by TMA or out of pages, have in common.
+// What the loaders of keys and values (load_kv, load_pages, load_bytes) have in common.
 #pragma once
 
 #include "kernels/geometry/sequence.cuh"
@@ -39,7 +39,8 @@ class TileReader {
   }
 
  private:
-  // While a tile is found, some 3000 clocks, and its Q comes. A part of keys is nobody else's.
+  // So many blocks before a tile's end the next one is asked for: some 3000 clocks pass until it is
+  // found, and its Q must come. Parts are dealt out, so that asking early takes none from a CTA.
   static constexpr int kBlocksAhead = T.parts ? 1 << 20 : 2;
 
   const FwdContext<T>& c;
@@ -47,7 +48,7 @@ class TileReader {
   int last_unasked = 0;
 };
 
-// Other tiles of a head read the same keys soon, but where keys are read once.
+// Keys are to stay in the L2 cache for the head's other tiles, unless they are read only once.
 template <FwdTraits T>
 __device__ inline ptx::CachePolicy key_policy() {
   return reads_keys_once(T) ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_last();

@@ -30,8 +30,8 @@ struct FwdTraits {
   int kv_stages = 2;
   bool softcap = false;
   Pages pages = Pages::kNone;
-  // A work tile is a part of the keys of its rows. What it sees of them, in f32, goes to the
-  // workspace, where output/combine.cuh finds it.
+  // A work tile is a part of the keys of its rows (a split). What it sees of them, in f32, goes to
+  // the workspace for output/combine.cuh, or to CTAs of its cluster (output/exchange_parts.cuh).
   bool parts = false;
   // CTAs that visit the same blocks of keys, each of which loads a share of a block for all of them
   // (multicast): a tile of rows each, one behind the other.
@@ -45,14 +45,14 @@ struct FwdTraits {
 };
 
 inline constexpr int kWarpgroupRows = 64;  // of a tile: those of one wgmma
-inline constexpr int kPageWarps = 3;       // that load K and V out of pages, or of bytes
+inline constexpr int kLoaderWarps = 3;     // where K and V lie in pages or are bytes; else one
 inline constexpr int kMostRawPlaces = 4;   // of blocks of bytes
 inline constexpr int kTileSlots = 2;       // work tiles between the scheduler and its readers
 
 constexpr int consumer_warpgroups(const FwdTraits& t) { return t.tile_m / kWarpgroupRows; }
 // Whether a tile's first product is issued together with the last one of the tile before.
 constexpr bool overlaps_tiles(const FwdTraits& t) { return t.q_slots > consumer_warpgroups(t); }
-// Warpgroups, the last ones, whose next rows of Q wait until another's out has left their slot.
+// How many warpgroups, the last ones, get their next rows of Q only when out has left the slot.
 constexpr int late_warpgroups(const FwdTraits& t) {
   const int late = 2 * consumer_warpgroups(t) - t.q_slots;
   return overlaps_tiles(t) && late > 0 ? late : 0;
@@ -64,8 +64,8 @@ constexpr int num_threads(const FwdTraits& t) {
   return (1 + consumer_warpgroups(t)) * kWarpgroupThreads;
 }
 
-// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup. Of two warpgroups both
-// may have all that an instruction can name: none are moved.
+// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup. Where there are two
+// warpgroups, both may have as many as an instruction can name, and none are moved.
 struct RegisterSplit {
   int producer;
   int consumer;
@@ -133,15 +133,17 @@ enum BarrierKind {
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
   const int warps = 4 * consumer_warpgroups(t);
   const bool paged = t.pages != Pages::kNone;
-  const int loaders = paged || t.bytes ? kPageWarps : 1;
-  const int arrivals = t.pages == Pages::kRows ? 32 * kPageWarps : loaders;  // of copies
+  const int loaders = paged || t.bytes ? kLoaderWarps : 1;
+  const int arrivals = t.pages == Pages::kRows ? 32 * kLoaderWarps : loaders;  // of copies
   return {{
       {"q_full", t.q_slots, 1, Start::kTaken, "scheduler + TMA bytes", "a consumer warpgroup"},
       {"q_empty", t.q_slots, t.parts ? warps : 1, Start::kFree,
        t.parts ? "consumer warps, after the last QK"
                : "a consumer warpgroup, when its rows of out were read",
        "scheduler"},
-      {"k_full", t.kv_stages, arrivals, Start::kTaken, "loaders + TMA bytes", "consumers"},
+      {"k_full", t.kv_stages, arrivals, Start::kTaken,
+       t.bytes ? "loaders, when the bytes are 16 bits in the stage" : "loaders + TMA bytes",
+       "consumers"},
       {"k_empty", t.kv_stages, warps * t.cluster, Start::kFree,
        "consumer warps of the cluster, after QK", "loaders"},
       {"v_full", t.kv_stages, arrivals, Start::kTaken,
@@ -151,9 +153,9 @@ constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
       {"v_raw", 1, loaders, Start::kTaken, "loaders + TMA bytes",
        reads_keys_once(t) ? "nobody: consumers clear the tail"
                           : "loaders, before clearing the tail"},
-      {"raw_full", raw_places(t), paged ? kPageWarps : 1, Start::kTaken, "loaders + TMA bytes",
+      {"raw_full", raw_places(t), paged ? kLoaderWarps : 1, Start::kTaken, "loaders + TMA bytes",
        "loaders"},
-      {"raw_empty", raw_places(t), kPageWarps, Start::kFree,
+      {"raw_empty", raw_places(t), kLoaderWarps, Start::kFree,
        "loaders, when the bytes are 16 bits in a stage", "loaders"},
       {"tile_full", kTileSlots, 1, Start::kTaken, "scheduler", "loaders, consumers"},
       {"tile_empty", kTileSlots, warps + loaders, Start::kFree,
@@ -186,8 +188,8 @@ constexpr SmemLayout smem_layout(const FwdTraits& t, int inbox_bytes = 0) {
   return s;
 }
 
-// Whether the CTAs of a cluster may put parts together, of rows of which a warp has a quad of
-// columns a lane: where what arrives has room beside the stages.
+// Whether the CTAs of a cluster may put parts together: a warp ends a row with four columns a lane,
+// so that a row has at most 128, and the inbox must have room beside the stages.
 constexpr bool can_exchange_parts(const FwdTraits& t) {
   return t.parts && t.head_dim_v <= 128 && smem_layout(t, inbox_bytes(t)).total <= kMaxSmemBytes;
 }
@@ -202,11 +204,11 @@ constexpr Element product_element(const FwdTraits& t) {
 }
 // Whether consumers make their rows of Q f16 first, times a power of two each.
 constexpr bool scales_q(const FwdTraits& t) { return product_element(t) != t.element; }
-// Powers of two, of probabilities where maxima are seldom looked for (fragment_softmax.cuh): how
-// far below 1 that of a row's maximum is, and where a thread's sum of a block ends. bf16 has the
-// range of a float, of which the values that it is multiplied by are to keep most: later scores may
-// have 10^12 times the exponentials of the first ones. f16 ends at 2^-14, without loss, and 2^16;
-// where it stands for bf16 it begins at 2^6, so that small ones keep more bits.
+// Where maxima are seldom looked for (fragment_softmax.cuh), in powers of two: how far below 1 the
+// probability of a row's maximum is, and how large a thread's sum of a block may become. P in bf16
+// has a float's range, most of which is left to the values of V; later scores may have 10^12 times
+// the exponentials of the first ones. f16 keeps all its bits from 2^-14 to 2^16; where it stands
+// for bf16 the maximum's probability is 2^6, so that small ones keep more of them.
 constexpr int probability_shift(const FwdTraits& t) {
   if (looks_at_all_maxima(t)) return 0;
   return scales_q(t) ? -6 : t.element == Element::kF16 ? 0 : 20;
