@@ -165,7 +165,7 @@ void ClusterHazards::async_access(const AsyncOp& op, const Region& region, bool 
 
 void ClusterHazards::access(const Exec& exec, const Insn& insn, const MemoryAccess& access) {
   const uint32_t agent = exec.warp->agent;
-  if (access.writes && multiplies_[agent]) step(agent);
+  if (issued_[agent] || (access.writes && multiplies_[agent])) step(agent);
   if (access.strong) exchange(exec, access);
   settle_second_stores();
   at_ = &insn;

@@ -42,6 +42,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
   register_moves_.resize(warps);
   wgmma_registers_.resize(warps);
   undefined_.resize(warps);
+  issued_.resize(warps);
   multiplies_.resize(warps);
   relaxed_barriers_.resize(warps);
   wgmma_waiting_.resize(warps);
@@ -77,6 +78,7 @@ void ClusterHazards::step(uint32_t agent) {
   settle_second_stores();  // before what this orders after them
   Clock& clock = of_warp(agent).generic;
   clock.set(agent, clock.at(agent) + 1);
+  issued_[agent] = false;
   multiplies_[agent] = false;
 }
 
@@ -98,8 +100,12 @@ void ClusterHazards::issue(const AsyncOp& op) {
   r.sequence = op.queue == 0 ? 0 : ++queues_[op.queue].operations;
   r.accumulator = op.accumulator;
   r.at_issue = snapshot(op.agent);
+  if (op.kind != EngineKind::kWgmma) {
+    issued_[op.agent] = true;
+    return;
+  }
   auto& begun = wgmma_begun_[op.agent];
-  if (op.kind != EngineKind::kWgmma || begun.empty()) return;
+  if (begun.empty()) return;
   r.at_issue = std::move(begun.front());
   begun.pop_front();
 }

@@ -297,7 +297,10 @@ class ClusterHazards {
   std::vector<WgmmaRegisters> wgmma_registers_;
   std::vector<std::deque<WaitingProduct>> wgmma_waiting_;
   std::vector<std::deque<std::shared_ptr<const Knowledge>>> wgmma_begun_;
-  // By warp: it has issued a wgmma in this epoch, so that its next write must begin another one.
+  // By warp: it has issued an operation in this epoch, so that its next access must begin another
+  // one, else that would look as old as those before the issue.
+  std::vector<bool> issued_;
+  // By warp: the same of a wgmma, which reads: its next write must.
   std::vector<bool> multiplies_;
   std::deque<OpRecord> ops_;  // by id - 1
   std::unordered_map<uint64_t, Queue> queues_;

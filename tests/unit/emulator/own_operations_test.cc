@@ -1,0 +1,57 @@
+// A warp and the asynchronous operations that it issued itself: what it does after the issue comes
+// after them only once it has waited for them.
+#include "checked_program.h"
+
+namespace ptxemu {
+namespace {
+
+constexpr const char* kBox = ".shared .align 8 .b64 bar;\n.shared .align 128 .b8 box[128];\n";
+constexpr const char* kSetup =
+    "mov.u32 %r1, box;\nmov.u32 %r2, bar;\nmbarrier.init.shared.b64 [%r2], 1;\n"
+    "st.shared.v4.u32 [%r1], {%r0, %r0, %r0, %r0};\nfence.proxy.async;\n";
+
+// `issue`, then `access`, which breaks a rule unless it comes behind `wait`.
+struct Case {
+  const char *issue, *wait, *access, *rule;
+};
+
+LaunchReport run(const std::string& body) {
+  PtxProgram p(kSetup + body, checked(), kBox);
+  return p.launch(p.buffer("out", std::vector<uint32_t>(64)),
+                  p.buffer("in", std::vector<uint32_t>(64)), 1);
+}
+
+constexpr const char* kLoad =
+    "mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 16;\n"
+    "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d1], 16, [%r2];\n";
+constexpr const char* kLoaded =
+    "wait: mbarrier.try_wait.parity.shared.b64 %p0, [%r2], 0;\n@!%p0 bra wait;\n";
+constexpr const char* kStore =
+    "cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r1], 16;\ncp.async.bulk.commit_group;\n";
+constexpr const char* kStored = "cp.async.bulk.wait_group 0;\n";
+constexpr const char* kCopy = "cp.async.cg.shared.global [%r1], [%d1], 16;\n";
+constexpr const char* kCopied = "cp.async.wait_all;\n";
+
+TEST(OwnOperations, AreOverOnlyAfterTheirWait) {
+  for (const Case& c : {Case{kLoad, kLoaded, "ld.shared.u32 %r3, [%r1];\n", "shared-race"},
+                        Case{kLoad, kLoaded, "st.shared.u32 [%r1], %r0;\n", "shared-race"},
+                        Case{kCopy, kCopied, "ld.shared.u32 %r3, [%r1];\n", "shared-race"},
+                        Case{kStore, kStored, "st.shared.u32 [%r1], %r0;\n", "shared-race"},
+                        Case{kStore, kStored, "ld.global.u32 %r3, [%d0];\n", "global-race"}}) {
+    const std::string issue = c.issue, wait = c.wait, access = c.access;
+    const auto waited = run(issue + wait + access);
+    EXPECT_EQ(waited.status, "ok") << issue << access << text_of(waited);
+    const auto early = run(issue + access + wait);
+    EXPECT_EQ(severity(early, c.rule), "error") << issue << access << text_of(early);
+  }
+}
+
+// What the warp did before the issue the operation comes after, in the same epoch too.
+TEST(OwnOperations, ComeAfterWhatTheirWarpDidBefore) {
+  const auto report = run(std::string("ld.shared.u32 %r3, [%r1];\n") + kLoad + kLoaded +
+                          "ld.shared.u32 %r3, [%r1];\n");
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+}
+
+}  // namespace
+}  // namespace ptxemu
