@@ -69,26 +69,24 @@ Flow run_atomic(Exec& exec, const Insn& insn) {
   return Flow::kNext;
 }
 
-// Sums of .f32 in global memory flush subnormal numbers unless .noftz says not to; those in shared
-// memory never do.
-void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, bool no_flush,
-                    AtomicOp* atomic) {
+// Sums of .f32 in global memory flush subnormal numbers; those in shared memory do not.
+void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, AtomicOp* atomic) {
   const uint32_t bytes = static_cast<uint32_t>(bytes_of(type));
   atomic->element_bytes = bytes;
   atomic->operand.bytes = bytes * atomic->count;
   if (compares) {
     atomic->compares = true;
-    if (bytes != 2 && bytes != 4 && bytes != 8 && bytes != 16) decoder.fail("cas of this type");
+    if (type != Type::kB16 && type != Type::kB32 && type != Type::kB64 && type != Type::kB128) {
+      decoder.fail(".cas takes .b16, .b32, .b64 and .b128");
+    }
     return;
   }
+  if (atomic->count == 1) need_reduction(decoder, op, type, ReduceBy::kAtomic);
   if (bytes == 16) {
-    if (op != ReduceOp::kExchange || type != Type::kB128) {
-      decoder.fail("only .exch and .cas take a .b128");
-    }
     atomic->is_wide_exchange = true;
     return;
   }
-  atomic->in_global = find_reducer(op, type, !no_flush, ReduceIn::kGlobal);
+  atomic->in_global = find_reducer(op, type, true, ReduceIn::kGlobal);
   atomic->in_shared = find_reducer(op, type, false, ReduceIn::kShared);
   if (atomic->in_global.apply == nullptr) decoder.fail("this operation does not take this type");
   atomic->parts = bytes / atomic->in_global.bytes;
@@ -108,13 +106,11 @@ void check_vector(Decoder& decoder, Type type, const AtomicOp& atomic, ReduceOp 
   }
 }
 
-void check_no_flush(Decoder& decoder, Type type, bool compares, ReduceOp op) {
+// .noftz stands where it says what the hardware does anyway, and must.
+void check_no_flush(Decoder& decoder, Type type, bool no_flush) {
   const bool half =
       type == Type::kF16 || type == Type::kBF16 || type == Type::kF16x2 || type == Type::kBF16x2;
-  const bool sum = type == Type::kF32 && op == ReduceOp::kAdd;
-  if (compares || (!half && !sum)) {
-    decoder.fail(".noftz is for .add.f32 and for .f16, .bf16, .f16x2, .bf16x2");
-  }
+  if (half != no_flush) decoder.fail(".noftz is for .f16, .bf16, .f16x2 and .bf16x2, which need it");
 }
 
 void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
@@ -136,9 +132,9 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
   const Type type = decoder.need_type();
   decoder.finish();
   check_vector(decoder, type, atomic, op);
-  take_operation(decoder, type, compares, op, no_flush, &atomic);
+  take_operation(decoder, type, compares, op, &atomic);
   atomic.operand.sums_floats = !compares && op == ReduceOp::kAdd && is_float(type);
-  if (no_flush) check_no_flush(decoder, type, compares, op);
+  check_no_flush(decoder, type, no_flush);
   const size_t first = returns ? 1 : 0, least = first + 2 + compares + policy;
   decoder.need_operands(least, least);
   atomic.operand.address = decoder.address(first);

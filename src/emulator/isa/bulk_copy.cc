@@ -313,16 +313,13 @@ void decode_bulk_reduce(Decoder& decoder, Insn& insn) {
   const bool no_flush = decoder.take("noftz");
   const Type type = decoder.need_type();
   const bool half = type == Type::kF16 || type == Type::kBF16;
-  if (half && op == ReduceOp::kAdd && !no_flush) decoder.fail("16-bit .add needs .noftz");
-  if (signals && is_float(type)) decoder.fail("a reduction in shared memory takes integers");
-  // f32 sums keep subnormals, as measured on an H200 (those of red.global.add.f32 flush them).
-  copy.reducer = op == ReduceOp::kExchange ? Reducer{} : find_reducer(op, type, false);
-  copy.sums_floats = op == ReduceOp::kAdd && is_float(type);
-  const bool f64_order = type == Type::kF64 && op != ReduceOp::kAdd;
-  const bool f32_order = type == Type::kF32 && op != ReduceOp::kAdd;
-  if (copy.reducer.apply == nullptr || f64_order || f32_order) {
-    decoder.fail("this reduction does not take this type");
+  if ((half && op == ReduceOp::kAdd) != no_flush) {
+    decoder.fail(".noftz is for .add of .f16 and .bf16, which need it");
   }
+  need_reduction(decoder, op, type, signals ? ReduceBy::kBulkShared : ReduceBy::kBulkGlobal);
+  // f32 sums keep subnormals, as measured on an H200 (those of red.global.add.f32 flush them).
+  copy.reducer = find_reducer(op, type, false);
+  copy.sums_floats = op == ReduceOp::kAdd && is_float(type);
   decode_operands(decoder, insn, copy, signals);
 }
 

@@ -1,5 +1,7 @@
 // st.async and red.async, which write the shared memory of any CTA of the cluster and signal a
 // barrier there, and st.bulk (PTX ISA 9.7.9.12, 9.7.13.7, 9.7.9.13).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -146,8 +148,14 @@ Flow clear(Exec& exec, const Insn& insn) {
     const uint64_t at = lane_address(exec, operand.address.base, operand.address.wide,
                                      operand.address.offset, lane);
     const uint64_t bytes = lane_address(exec, insn.a, form.wide_size, 0, lane);
-    if (at % 8 != 0 || bytes % 8 != 0 || bytes > kOffsetMask) {
+    if (at % 8 != 0 || bytes % 8 != 0) {
       throw Trap{"misaligned", "st.bulk takes an address and a size that are multiples of 8", lane};
+    }
+    if (bytes > kOffsetMask) {
+      throw Trap{"out-of-bounds",
+                 fmt::format("st.bulk of {} bytes: at most {} are of one CTA's shared memory", bytes,
+                             kOffsetMask),
+                 lane};
     }
     if (operand.space == Space::kGeneric && space_of(at) != Space::kSharedCluster) {
       throw Trap{"out-of-bounds", "st.bulk at a generic address outside shared memory", lane};
@@ -192,8 +200,17 @@ void decode_store_async(Decoder& decoder, Insn& insn) {
   }
   store.count = take_vector(decoder);
   const Type type = decoder.need_type();
-  if (store.count > kMostElements || (store.count > 1 && !store.signals))
+  if (store.count > kMostElements || (store.count > 1 && !store.signals)) {
     decoder.fail("this vector");
+  }
+  // 4 or 8 bytes with a barrier, 1 to 8 without one, and 16 for a vector at most.
+  const auto bytes = static_cast<uint32_t>(bytes_of(type));
+  const bool packed = type == Type::kF16x2 || type == Type::kBF16x2 || type == Type::kF32x2;
+  const bool half = type == Type::kF16 || type == Type::kBF16;
+  const bool large = bytes <= kMostElementBytes && bytes * store.count > 16;
+  if (packed || half || large || bytes < (store.signals ? 4 : 1)) {
+    decoder.fail("st.async does not store this type");
+  }
   decode_remote(decoder, insn, store, type);
 }
 
@@ -212,9 +229,8 @@ void decode_reduce_async(Decoder& decoder, Insn& insn) {
   }
   const ReduceOp op = take_reduce_op(decoder);
   const Type type = decoder.need_type();
-  if (is_float(type) || op == ReduceOp::kExchange) decoder.fail("red.async takes integers");
+  need_reduction(decoder, op, type, ReduceBy::kRemote);
   store.reducer = find_reducer(op, type, false, ReduceIn::kShared);
-  if (store.reducer.apply == nullptr) decoder.fail("this operation does not take this type");
   decode_remote(decoder, insn, store, type);
 }
 

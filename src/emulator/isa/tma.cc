@@ -229,14 +229,30 @@ void start_load(const Exec& exec, const Insn& insn, const TensorCopy& copy, int 
   start(exec, insn, std::move(op), writes);
 }
 
+// Which tensors an H200 reduces, as measured: those of .tf32 add as .f32 do; no float wider than 16
+// bits has an order, and .s64 has nothing but one.
+bool tensor_reduction_takes(ReduceOp op, TensorType type) {
+  switch (type) {
+    case TensorType::kU8:
+    case TensorType::kU16: return false;
+    case TensorType::kS64: return op == ReduceOp::kMin || op == ReduceOp::kMax;
+    case TensorType::kF32:
+    case TensorType::kF32Ftz:
+    case TensorType::kF64:
+    case TensorType::kTF32:
+    case TensorType::kTF32Ftz: return op == ReduceOp::kAdd;
+    default: return true;  // as far as there is a reducer
+  }
+}
+
 Reducer reducer_of(const TensorCopy& copy, TensorType type, int lane) {
   if (!copy.reduces) return {};
   constexpr Type kTypes[kTensorTypes] = {
-      Type::kNone, Type::kNone, Type::kU32, Type::kS32,  Type::kU64,  Type::kS64, Type::kF16,
-      Type::kF32,  Type::kF32,  Type::kF64, Type::kBF16, Type::kNone, Type::kNone};
-  const Reducer reducer =
-      find_reducer(copy.op, kTypes[static_cast<int>(type)], type == TensorType::kF32Ftz);
-  if (reducer.apply == nullptr) {
+      Type::kNone, Type::kNone, Type::kU32, Type::kS32,  Type::kU64, Type::kS64, Type::kF16,
+      Type::kF32,  Type::kF32,  Type::kF64, Type::kBF16, Type::kF32, Type::kF32};
+  const bool flush = type == TensorType::kF32Ftz || type == TensorType::kTF32Ftz;
+  const Reducer reducer = find_reducer(copy.op, kTypes[static_cast<int>(type)], flush);
+  if (!tensor_reduction_takes(copy.op, type) || reducer.apply == nullptr) {
     throw Trap{"bad-tensor-map",
                fmt::format("this reduction does not take a tensor of {}", name_of(type)), lane};
   }
