@@ -25,7 +25,9 @@ void lane_addresses(const Exec& exec, const Address& address, uint64_t* out) {
     for (int lane = 0; lane < 32; ++lane) out[lane] = base[lane] + offset;
   } else {
     const uint32_t* base = exec.lanes<uint32_t>(address.base);
-    for (int lane = 0; lane < 32; ++lane) out[lane] = base[lane] + offset;
+    for (int lane = 0; lane < 32; ++lane) {
+      out[lane] = static_cast<uint32_t>(base[lane] + offset);  // wraps as the hardware's does
+    }
   }
 }
 
@@ -41,6 +43,7 @@ std::byte* resolve_extent(const Exec& exec, Space space, const Extent& extent, u
     case Space::kShared:
     case Space::kSharedCluster: {
       if ((extent.lowest ^ extent.highest) >> kRankShift != 0) return nullptr;
+      if (!is_shared_address(extent.lowest)) return nullptr;
       uint64_t rank = (extent.lowest & ~kWindowMask) >> kRankShift;
       if (rank == 0 && space == Space::kShared && extent.lowest < kSharedWindow) {
         rank = exec.cta->rank;

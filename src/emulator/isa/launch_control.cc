@@ -90,9 +90,17 @@ Flow run_try_cancel(Exec& exec, const Insn& insn) {
                         "clusterlaunchcontrol.try_cancel after one that was refused");
   }
   exec.for_lanes([&](int lane) {
+    // The response and the mbarrier, each aligned to its size.
     auto at = [&](const Address& a, uint32_t bytes) {
-      return locate_shared(exec, lane_address(exec, a.base, a.wide, a.offset, lane), bytes,
-                           Space::kShared);
+      const uint64_t address = lane_address(exec, a.base, a.wide, a.offset, lane);
+      if (address % bytes != 0) {
+        throw Trap{"misaligned",
+                   fmt::format("clusterlaunchcontrol.try_cancel: the {} at 0x{:x} is no multiple of "
+                               "{}",
+                               bytes == 16 ? "response" : "mbarrier", address, bytes),
+                   lane};
+      }
+      return locate_shared(exec, address, bytes, Space::kShared);
     };
     auto op = std::make_unique<TryCancel>(exec, at(form.response, 16), at(form.barrier, 8),
                                           form.multicast);

@@ -121,6 +121,12 @@ std::byte* resolve(const Exec& exec, int lane, Space space, uint64_t address, ui
                    AccessKind kind, uint32_t align = 0);
 // A generic address to a narrower space: kGlobal, kShared(Cluster), kLocal, kParam.
 Space space_of(uint64_t generic_address);
+// Whether an address can be of shared memory: a generic one of another window, or one of global
+// memory, is not, whatever its low bits say.
+inline bool is_shared_address(uint64_t address) {
+  const uint64_t window = address & kWindowMask;
+  return window == 0 || window == kSharedWindow;
+}
 // A shared address (rank << 24 | offset, or a generic one of the shared window) to the CTA that
 // owns it. Of kShared (.shared::cta) those without rank bits mean the executing CTA; else, as of
 // .shared::cluster, they mean rank 0. Throws Trap when it is outside the cluster or the CTA's
@@ -131,10 +137,10 @@ struct SharedLocation {
   std::byte* host() const { return cta->shared + offset; }
 };
 SharedLocation locate_shared(const Exec& exec, uint64_t address, uint32_t bytes, Space space);
-// Base of an Address operand for one lane, as 64 bits.
+// Base of an Address operand for one lane, as 64 bits; an address of 32 bits wraps.
 inline uint64_t lane_address(const Exec& exec, Slot base, bool wide, int64_t offset, int lane) {
-  return (wide ? exec.lanes<uint64_t>(base)[lane] : exec.lanes<uint32_t>(base)[lane]) +
-         static_cast<uint64_t>(offset);
+  if (wide) return exec.lanes<uint64_t>(base)[lane] + static_cast<uint64_t>(offset);
+  return exec.lanes<uint32_t>(base)[lane] + static_cast<uint32_t>(offset);
 }
 
 }  // namespace ptxemu
