@@ -110,7 +110,8 @@ void check_vector(Decoder& decoder, Type type, const AtomicOp& atomic, ReduceOp 
 void check_no_flush(Decoder& decoder, Type type, bool no_flush) {
   const bool half =
       type == Type::kF16 || type == Type::kBF16 || type == Type::kF16x2 || type == Type::kBF16x2;
-  if (half != no_flush) decoder.fail(".noftz is for .f16, .bf16, .f16x2 and .bf16x2, which need it");
+  if (half != no_flush)
+    decoder.fail(".noftz is for .f16, .bf16, .f16x2 and .bf16x2, which need it");
 }
 
 void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {

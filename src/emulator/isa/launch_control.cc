@@ -94,11 +94,12 @@ Flow run_try_cancel(Exec& exec, const Insn& insn) {
     auto at = [&](const Address& a, uint32_t bytes) {
       const uint64_t address = lane_address(exec, a.base, a.wide, a.offset, lane);
       if (address % bytes != 0) {
-        throw Trap{"misaligned",
-                   fmt::format("clusterlaunchcontrol.try_cancel: the {} at 0x{:x} is no multiple of "
-                               "{}",
-                               bytes == 16 ? "response" : "mbarrier", address, bytes),
-                   lane};
+        throw Trap{
+            "misaligned",
+            fmt::format("clusterlaunchcontrol.try_cancel: the {} at 0x{:x} is no multiple of "
+                        "{}",
+                        bytes == 16 ? "response" : "mbarrier", address, bytes),
+            lane};
       }
       return locate_shared(exec, address, bytes, Space::kShared);
     };
