@@ -60,14 +60,14 @@ bool take_restriction(Decoder& decoder, Order order) {
 
 void decode_fence(Decoder& decoder, Insn& insn) {
   decoder.need_operands(0, 0);
-  const Order order = decoder.take_one<Order>({{"sc", Order::kBoth},
-                                               {"acq_rel", Order::kBoth},
-                                               {"acquire", Order::kAcquire},
-                                               {"release", Order::kRelease}},
-                                              Order::kBoth);
+  const bool sequential = decoder.take("sc");
+  const Order order = decoder.take_one<Order>(
+      {{"acq_rel", Order::kBoth}, {"acquire", Order::kAcquire}, {"release", Order::kRelease}},
+      Order::kBoth);
   Fence fence{.kind = FenceKind::kMemory,
               .acquires = order != Order::kRelease,
-              .releases = order != Order::kAcquire};
+              .releases = order != Order::kAcquire,
+              .sequential = sequential};
   fence.only_shared = take_restriction(decoder, order);
   fence.scope = fence.only_shared ? Scope::kCluster : need_scope(decoder);
   decode_as(decoder, insn, fence);
@@ -75,7 +75,7 @@ void decode_fence(Decoder& decoder, Insn& insn) {
 
 void decode_membar(Decoder& decoder, Insn& insn) {
   decoder.need_operands(0, 0);
-  Fence fence{.kind = FenceKind::kMemory};
+  Fence fence{.kind = FenceKind::kMemory, .sequential = true};
   if (decoder.take("gl")) {
     fence.scope = Scope::kGpu;
   } else if (decoder.take("sys")) {

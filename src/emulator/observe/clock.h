@@ -63,6 +63,25 @@ inline bool covers(const ForeignClocks& clocks, const ForeignClocks& other) {
   });
 }
 
+// Many warps know the same of other clusters: it is shared while it is.
+using SharedClocks = std::shared_ptr<const ForeignClocks>;  // null: nothing
+// What is known already is not copied: a grid has many clusters, and each may know of all.
+inline void join(SharedClocks& clocks, const ForeignClocks& other) {
+  if (other.empty() || (clocks != nullptr && covers(*clocks, other))) return;
+  auto both = clocks == nullptr ? std::make_shared<ForeignClocks>()
+                                : std::make_shared<ForeignClocks>(*clocks);
+  join(*both, other);
+  clocks = std::move(both);
+}
+inline void join(SharedClocks& clocks, const SharedClocks& other) {
+  if (other == nullptr || other == clocks) return;
+  if (clocks == nullptr || covers(*other, *clocks)) {
+    clocks = other;  // so that they are the same next time
+  } else {
+    join(clocks, *other);
+  }
+}
+
 // What is known. Of it what other proxies see, too: the asynchronous one of shared and of global
 // memory (after fence.proxy.async), the one of tensor maps (after fence.proxy.tensormap); and what
 // later tcgen05 operations come after (tcgen05.fence).
@@ -75,8 +94,13 @@ struct Knowledge {
   // (fence.mbarrier_init).
   Clock shared, inits;
   uint32_t running = 0;  // the ranks of the cluster's CTAs that are known to run
-  std::shared_ptr<const ForeignClocks> foreign;  // null: of no other cluster
-  bool earlier_grids_over = false;               // griddepcontrol.wait has passed
+  SharedClocks foreign;
+  // Fences of the kind .sc have one order ("Fence-SC order"), so that what one covers is known
+  // behind another when something before the latter has read what was written after the former.
+  // Of clusters, the own one too: what fences before here covered, and what those before the
+  // writes that have been read from did, which counts behind the next such fence.
+  SharedClocks sequenced, read_sequenced;
+  bool earlier_grids_over = false;  // griddepcontrol.wait has passed
 
   void join(const Knowledge& other) {
     generic.join(other.generic);
@@ -88,20 +112,17 @@ struct Knowledge {
     inits.join(other.inits);
     running |= other.running;
     earlier_grids_over |= other.earlier_grids_over;
-    if (other.foreign == nullptr || other.foreign == foreign) return;
-    if (foreign == nullptr || covers(*other.foreign, *foreign)) {
-      foreign = other.foreign;  // shared, so that they are the same next time
-    } else {
-      join_foreign(*other.foreign);
-    }
+    ptxemu::join(foreign, other.foreign);
+    ptxemu::join(sequenced, other.sequenced);
+    ptxemu::join(read_sequenced, other.read_sequenced);
   }
-  // What is known already is not copied: a grid has many clusters, and each may know of all.
-  void join_foreign(const ForeignClocks& other) {
-    if (other.empty() || (foreign != nullptr && covers(*foreign, other))) return;
-    auto both = foreign == nullptr ? std::make_shared<ForeignClocks>()
-                                   : std::make_shared<ForeignClocks>(*foreign);
-    ptxemu::join(*both, other);
-    foreign = std::move(both);
+  // What a cluster with the index `own` learns of itself and of others.
+  void join_clusters(const ForeignClocks& other, uint64_t own) {
+    ptxemu::join(foreign, other);
+    const auto of_own = other.find(own);
+    if (of_own == other.end()) return;
+    generic.join(of_own->second.generic);
+    async_global.join(of_own->second.async_global);
   }
   // What is known of shared memory is now seen by the asynchronous proxy.
   void show_shared_to_async() {

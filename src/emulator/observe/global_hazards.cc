@@ -35,15 +35,34 @@ void GlobalHazards::exchange(ClusterHazards& hazards, const Exec& exec,
       const auto found = flags_.find(address);
       if (found == flags_.end()) return;
       const Flag& flag = found->second;
+      if (hazards.hears_sequenced(agent, address, flag.sequenced_writes)) {
+        hazards.read_sequenced(agent, flag.sequenced);
+      }
       Knowledge* knows =
           hazards.listener(agent, access.acquires, Scope::kGpu, address, flag.releases);
-      if (knows == nullptr) return;
-      knows->join_foreign(flag.told);
-      // What another cluster has learnt of this one and passes on.
-      const auto of_own = flag.told.find(own);
-      if (of_own == flag.told.end()) return;
-      knows->generic.join(of_own->second.generic);
-      knows->async_global.join(of_own->second.async_global);
+      // Also what another cluster has learnt of this one and passes on.
+      if (knows != nullptr) knows->join_clusters(flag.told, own);
+    });
+  } else if (access.writes) {
+    // A store that is no read-modify-write ends what others have released, but not what fences of
+    // the kind .sc order: who reads it comes after all that it replaced.
+    each_word([&](uint64_t address) {
+      const auto found = flags_.find(address);
+      if (found == flags_.end()) return;
+      Flag& flag = found->second;
+      if (flag.cluster != own || flag.agent != agent) flag.told.clear(), flag.taken = nullptr;
+      flag.cluster = own, flag.agent = agent;
+    });
+  }
+  if (const SharedClocks& sequenced = hazards.known_to(agent).sequenced;
+      access.writes && sequenced != nullptr) {
+    told_[own] = true;
+    each_word([&](uint64_t address) {
+      Flag& flag = flags_[address];
+      if (flag.taken_sequenced == sequenced) return;
+      join(flag.sequenced, *sequenced);
+      flag.taken_sequenced = sequenced;
+      ++flag.sequenced_writes;
     });
   }
   if (const Knowledge* released = hazards.released_by(agent, access, Scope::kGpu)) {

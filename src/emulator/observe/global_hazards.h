@@ -88,8 +88,15 @@ class GlobalHazards {
   // A word that was released to: what its readers learn in other clusters.
   struct Flag {
     ForeignClocks told;
-    std::shared_ptr<const ForeignClocks> taken;  // the last that was joined
+    SharedClocks taken;  // the last that was joined
     uint64_t releases = 0;
+    // What fences of the kind .sc before the writes covered, and how often that was added to.
+    ForeignClocks sequenced;
+    SharedClocks taken_sequenced;
+    uint64_t sequenced_writes = 0;
+    // Whose store was the last that is no read-modify-write.
+    uint64_t cluster = 0;
+    uint32_t agent = 0;
   };
   std::unordered_map<uint64_t, Flag> flags_;  // by address
   std::unordered_map<uint64_t, ClusterHazards*> clusters_;

@@ -37,6 +37,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& 
   fenced_.resize(warps);
   awaiting_fence_.resize(warps);
   heard_.resize(warps);
+  heard_sequenced_.resize(warps);
   tensor_fences_.resize(warps);
   fenced_maps_.resize(warps);
   register_moves_.resize(warps);

@@ -107,6 +107,12 @@ class ClusterHazards {
   // has done so already.
   Knowledge* listener(uint32_t agent, bool acquires, Scope writers, uint64_t word,
                       uint64_t release);
+  // The warp has read the word that so many fences of the kind .sc came before: it has not heard of
+  // the latest.
+  bool hears_sequenced(uint32_t agent, uint64_t word, uint64_t writes);
+  void read_sequenced(uint32_t agent, const ForeignClocks& clocks) {
+    join(of_warp(agent).read_sequenced, clocks);
+  }
   // The warp has released to the word: nothing that it need hear of.
   void note_own_release(uint32_t agent, Scope readers, uint64_t word, uint64_t release);
   // The tensor map was written by this warp in this epoch: the proxy of tensor maps sees it. Of a
@@ -211,6 +217,7 @@ class ClusterHazards {
   void release_at_fence(uint32_t agent, Scope scope, const Knowledge& covered);
   void release_all_at_fence(uint32_t agent, Scope scope);
   void acquire_at_fence(uint32_t agent, const Fence& fence);
+  void sequence_at_fence(uint32_t agent);
   // Barriers (observe/barrier_hazards.cc).
   Mbarrier& mbarrier(const Cta& cta, uint32_t offset);
   bool knows_init(Mbarrier& barrier, uint32_t agent, const Knowledge& knows);
@@ -282,6 +289,7 @@ class ClusterHazards {
   };
   std::vector<std::array<Awaiting, kScopes>> awaiting_fence_;
   std::vector<std::array<Heard, kScopes>> heard_;  // for good; by the writers' scope
+  std::vector<Heard> heard_sequenced_;             // of the writes behind fences of the kind .sc
   // By warp: the fences that named a tensor map, and what its proxy saw then.
   struct MapFence {
     uint32_t epoch;
@@ -315,6 +323,7 @@ class ClusterHazards {
     Knowledge wide;
     std::map<uint32_t, Knowledge> own;
     uint64_t releases = 0;
+    uint32_t writer = 0;  // the warp whose store was the last that is no read-modify-write
   };
   std::unordered_map<uint64_t, Flag> flags_;
   std::vector<SharedShadow> shared_;       // by rank

@@ -33,6 +33,12 @@ Knowledge* ClusterHazards::listener(uint32_t agent, bool acquires, Scope writers
   return &awaiting.knowledge;
 }
 
+bool ClusterHazards::hears_sequenced(uint32_t agent, uint64_t word, uint64_t writes) {
+  if (writes == 0 || heard_sequenced_[agent].knows(word, writes)) return false;
+  heard_sequenced_[agent].note(word, writes);
+  return true;
+}
+
 void ClusterHazards::note_own_release(uint32_t agent, Scope readers, uint64_t word,
                                       uint64_t release) {
   const size_t scope = static_cast<size_t>(readers);
@@ -74,6 +80,16 @@ void ClusterHazards::exchange(const Exec& exec, const MemoryAccess& access) {
       const auto own = flag.own.find(rank);
       if (own != flag.own.end()) learn(own->second, Scope::kCta);
       if (access.scope >= Scope::kCluster) learn(flag.wide, Scope::kCluster);
+    });
+  } else if (access.writes) {
+    // A store that is no read-modify-write ends what others have released: who reads it does not
+    // read theirs. A warp's own release goes on ("Release and Acquire Patterns").
+    each_word([&](uint64_t key) {
+      const auto found = flags_.find(key);
+      if (found == flags_.end()) return;
+      Flag& flag = found->second;
+      if (flag.writer != agent) flag.wide = {}, flag.own.clear();
+      flag.writer = agent;
     });
   }
   // Whoever releases to the cluster also does to its own CTA.
@@ -127,6 +143,19 @@ void ClusterHazards::acquire_at_fence(uint32_t agent, const Fence& fence) {
   }
 }
 
+// What fences of the kind .sc before this one covered is known from here on, and is among what it
+// covers. Of the device's scope alone: narrower ones are taken as .acq_rel.
+void ClusterHazards::sequence_at_fence(uint32_t agent) {
+  Knowledge& k = of_warp(agent);
+  const uint64_t own = cluster_.index;
+  if (k.read_sequenced != nullptr) {
+    k.join_clusters(*k.read_sequenced, own);
+    k.read_sequenced = nullptr;
+  }
+  ptxemu::join(k.sequenced, k.foreign);
+  ptxemu::join(k.sequenced, ForeignClocks{{own, {k.generic, k.async_global}}});
+}
+
 void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
   const uint32_t agent = exec.warp->agent;
   Knowledge& k = of_warp(agent);
@@ -172,6 +201,7 @@ void ClusterHazards::fence(const Exec& exec, const Fence& fence) {
     }
     case FenceKind::kMemory:
       if (fence.acquires) acquire_at_fence(agent, fence);
+      if (fence.sequential && fence.scope >= Scope::kGpu) sequence_at_fence(agent);
       if (!fence.releases) return;
       if (fence.only_shared) {
         release_at_fence(agent, fence.scope, k.only_shared());

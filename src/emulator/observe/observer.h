@@ -66,6 +66,7 @@ struct Fence {
   bool acquires = true, releases = true;
   Scope scope = Scope::kCta;     // of kMemory
   bool only_shared = false;      // of kMemory: .sync_restrict
+  bool sequential = false;       // of kMemory: .sc, membar
   std::vector<uint64_t> maps{};  // of an acquiring kProxyTensorMap: the maps that it names
 };
 

@@ -16,20 +16,20 @@ ForeignClocks clocks_of(uint64_t first, uint64_t last, uint32_t epoch) {
 
 TEST(ForeignClocks, AreCopiedOnlyWhereSomethingIsNew) {
   Knowledge knows;
-  knows.join_foreign({});
+  join(knows.foreign, ForeignClocks{});
   EXPECT_EQ(knows.foreign, nullptr);
-  knows.join_foreign(clocks_of(1, 5, 2));
+  join(knows.foreign, clocks_of(1, 5, 2));
   const std::shared_ptr<const ForeignClocks> known = knows.foreign;
-  knows.join_foreign(clocks_of(1, 5, 2));
-  knows.join_foreign(clocks_of(2, 4, 1));
+  join(knows.foreign, clocks_of(1, 5, 2));
+  join(knows.foreign, clocks_of(2, 4, 1));
   Knowledge less;
-  less.join_foreign(clocks_of(3, 3, 2));
+  join(less.foreign, clocks_of(3, 3, 2));
   knows.join(less);
   EXPECT_EQ(knows.foreign, known);
 
   for (const ForeignClocks& news : {clocks_of(6, 6, 1), clocks_of(5, 5, 3)}) {
     const std::shared_ptr<const ForeignClocks> before = knows.foreign;
-    knows.join_foreign(news);
+    join(knows.foreign, news);
     EXPECT_NE(knows.foreign, before);
     EXPECT_TRUE(covers(*knows.foreign, *before));
     EXPECT_TRUE(covers(*knows.foreign, news));
@@ -40,7 +40,7 @@ TEST(ForeignClocks, AreCopiedOnlyWhereSomethingIsNew) {
 
 TEST(ForeignClocks, AreShownToTheAsynchronousProxyOnce) {
   Knowledge knows;
-  knows.join_foreign(clocks_of(1, 3, 4));
+  join(knows.foreign, clocks_of(1, 3, 4));
   knows.show_foreign_to_async();
   EXPECT_EQ(knows.foreign->at(2).async_global.at(0), 4u);
   const std::shared_ptr<const ForeignClocks> shown = knows.foreign;
@@ -50,9 +50,9 @@ TEST(ForeignClocks, AreShownToTheAsynchronousProxyOnce) {
 
 TEST(ForeignClocks, AreSharedWhereOneKnowsAll) {
   Knowledge all, some, more;
-  all.join_foreign(clocks_of(1, 5, 2));
-  some.join_foreign(clocks_of(2, 3, 1));
-  more.join_foreign(clocks_of(2, 2, 3));
+  join(all.foreign, clocks_of(1, 5, 2));
+  join(some.foreign, clocks_of(2, 3, 1));
+  join(more.foreign, clocks_of(2, 2, 3));
   some.join(all);
   EXPECT_EQ(some.foreign, all.foreign);
   more.join(all);

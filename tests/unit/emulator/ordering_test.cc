@@ -335,5 +335,102 @@ TEST(Fences, ThatAreRestrictedToSharedMemoryOrderNoOther) {
   EXPECT_EQ(severity(acquired, "global-race"), "error") << text_of(acquired);
 }
 
+// --- Tickets and flags --------------------------------------------------------------------------
+
+// Every thread of two CTAs stores a word; thread 0 of each takes a ticket, and the CTA that has the
+// last one reads all words. `stored` comes between the store and the barrier, `taken` behind the
+// ticket.
+LaunchReport take_tickets(const std::string& stored, const std::string& taken,
+                          const char* ticket = "atom.global.add.u32 %r3, [%d1], 1;\n") {
+  PtxProgram p(
+      "mov.u32 %r1, %ctaid.x;\nmad.lo.u32 %r2, %r1, 64, %r0;\nmul.wide.u32 %d2, %r2, 4;\n"
+      "add.u64 %d2, %d2, %d0;\nst.global.u32 [%d2], %r0;\n" +
+          stored + "bar.sync 0;\nsetp.ne.u32 %p0, %r0, 0;\n@%p0 bra join;\n" + ticket + taken +
+          "st.shared.u32 [last], %r3;\njoin: bar.sync 0;\nld.shared.u32 %r3, [last];\n"
+          "setp.ne.u32 %p1, %r3, 1;\n@%p1 bra end;\nxor.b32 %r4, %r2, 64;\n"
+          "mul.wide.u32 %d3, %r4, 4;\nadd.u64 %d3, %d3, %d0;\nld.global.u32 %r5, [%d3];\n"
+          "st.global.u32 [%d2], %r5;\nend:\n",
+      checked("random"), ".shared .u32 last;\n");
+  return p.launch(p.buffer("out", std::vector<uint32_t>(128)),
+                  p.buffer("in", std::vector<uint32_t>(1)), 64, 2);
+}
+
+// What nvcc makes of __threadfence(): "Fence-SC order" links the fences of all threads before the
+// barrier to the one behind the ticket, which makes the barrier part of the path.
+TEST(Tickets, AreOrderedBySequentialFencesOnBothSides) {
+  for (const std::string fence : {"membar.gl;\n", "fence.sc.gpu;\n", "fence.sc.sys;\n"}) {
+    const auto both = take_tickets(fence, fence);
+    EXPECT_EQ(both.status, "ok") << fence << text_of(both);
+    const auto first = take_tickets(fence, "");
+    EXPECT_EQ(severity(first, "global-race"), "error") << fence << text_of(first);
+    const auto second = take_tickets("", fence);
+    EXPECT_EQ(severity(second, "global-race"), "error") << fence << text_of(second);
+  }
+}
+
+// A release pattern is one thread's: what other warps stored lies behind the fence of the one that
+// takes the ticket, unless that fence comes after the barrier.
+TEST(Tickets, AreOrderedByOtherFencesOnlyBehindTheBarrier) {
+  const std::string fence = "fence.acq_rel.gpu;\n";
+  const auto before = take_tickets(fence, fence);
+  EXPECT_EQ(severity(before, "global-race"), "error") << text_of(before);
+  const std::string ticket = fence + "atom.global.add.u32 %r3, [%d1], 1;\n";
+  const auto behind = take_tickets("", fence, ticket.c_str());
+  EXPECT_EQ(behind.status, "ok") << text_of(behind);
+  const auto narrow = take_tickets("membar.cta;\n", "membar.cta;\n");
+  EXPECT_EQ(severity(narrow, "global-race"), "error") << text_of(narrow);
+}
+
+// Thread 0 releases 1 to a flag; a second warp makes it 2 by `between`; a third acquires the 2.
+LaunchReport replace_flag(const std::string& between, bool in_shared) {
+  const std::string space = in_shared ? "shared" : "global", flag = in_shared ? "flag" : "%d1";
+  PtxProgram p(
+      "and.b32 %r1, %r0, 31;\nsetp.ne.u32 %p0, %r1, 0;\n@%p0 bra end;\n"
+      "setp.eq.u32 %p1, %r0, 32;\nsetp.eq.u32 %p2, %r0, 64;\n@%p1 bra second;\n"
+      "@%p2 bra third;\nst.global.u32 [%d0], 5;\n"
+      "st.release.gpu." +
+          space + ".u32 [" + flag +
+          "], 1;\nbra end;\n"
+          "second: ld.relaxed.gpu." +
+          space + ".u32 %r2, [" + flag +
+          "];\n"
+          "setp.ne.u32 %p3, %r2, 1;\n@%p3 bra second;\n" +
+          between +
+          "bra end;\n"
+          "third: ld.acquire.gpu." +
+          space + ".u32 %r2, [" + flag +
+          "];\n"
+          "setp.ne.u32 %p3, %r2, 2;\n@%p3 bra third;\nld.global.u32 %r3, [%d0];\nend:\n",
+      checked("random"), ".shared .u32 flag;\n");
+  return p.launch(p.buffer("out", std::vector<uint32_t>(1)),
+                  p.buffer("in", std::vector<uint32_t>(1)), 96);
+}
+
+TEST(Flags, AStoreThatReplacesAReleaseEndsIt) {
+  const auto stored = replace_flag("st.relaxed.gpu.global.u32 [%d1], 2;\n", false);
+  EXPECT_EQ(severity(stored, "global-race"), "error") << text_of(stored);
+  const auto added = replace_flag("red.relaxed.gpu.global.add.u32 [%d1], 1;\n", false);
+  EXPECT_EQ(added.status, "ok") << text_of(added);
+  const auto released =
+      replace_flag("fence.acq_rel.gpu;\nst.relaxed.gpu.global.u32 [%d1], 2;\n", false);
+  EXPECT_EQ(released.status, "ok") << text_of(released);
+  const auto in_shared = replace_flag("st.relaxed.gpu.shared.u32 [flag], 2;\n", true);
+  EXPECT_EQ(severity(in_shared, "global-race"), "error") << text_of(in_shared);
+}
+
+// A later store of the same warp belongs to its release.
+TEST(Flags, AStoreBehindOnesOwnReleaseGoesOnWithIt) {
+  PtxProgram p(
+      "setp.eq.u32 %p1, %r0, 32;\n@%p1 bra other;\nsetp.ne.u32 %p0, %r0, 0;\n@%p0 bra end;\n"
+      "st.global.u32 [%d0], 5;\nst.release.gpu.global.u32 [%d1], 1;\n"
+      "st.relaxed.gpu.global.u32 [%d1], 2;\nbra end;\n"
+      "other: ld.acquire.gpu.global.u32 %r2, [%d1];\nsetp.ne.u32 %p3, %r2, 2;\n"
+      "@%p3 bra other;\nld.global.u32 %r3, [%d0];\nend:\n",
+      checked("random"));
+  const auto report = p.launch(p.buffer("out", std::vector<uint32_t>(1)),
+                               p.buffer("in", std::vector<uint32_t>(1)), 64);
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+}
+
 }  // namespace
 }  // namespace ptxemu
