@@ -69,8 +69,10 @@ Flow run_atomic(Exec& exec, const Insn& insn) {
   return Flow::kNext;
 }
 
-// Sums of .f32 in global memory flush subnormal numbers; those in shared memory do not.
-void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, AtomicOp* atomic) {
+// Sums of .f32 in global memory flush subnormal numbers unless .noftz says not to; those in shared
+// memory never do.
+void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, bool no_flush,
+                    AtomicOp* atomic) {
   const uint32_t bytes = static_cast<uint32_t>(bytes_of(type));
   atomic->element_bytes = bytes;
   atomic->operand.bytes = bytes * atomic->count;
@@ -86,7 +88,7 @@ void take_operation(Decoder& decoder, Type type, bool compares, ReduceOp op, Ato
     atomic->is_wide_exchange = true;
     return;
   }
-  atomic->in_global = find_reducer(op, type, true, ReduceIn::kGlobal);
+  atomic->in_global = find_reducer(op, type, !no_flush, ReduceIn::kGlobal);
   atomic->in_shared = find_reducer(op, type, false, ReduceIn::kShared);
   if (atomic->in_global.apply == nullptr) decoder.fail("this operation does not take this type");
   atomic->parts = bytes / atomic->in_global.bytes;
@@ -106,12 +108,17 @@ void check_vector(Decoder& decoder, Type type, const AtomicOp& atomic, ReduceOp 
   }
 }
 
-// .noftz stands where it says what the hardware does anyway, and must.
-void check_no_flush(Decoder& decoder, Type type, bool no_flush) {
+// .noftz stands where it says what the hardware does anyway, and must; sums of .f32 may have it
+// (PTX 9.1).
+void check_no_flush(Decoder& decoder, Type type, bool compares, ReduceOp op, bool no_flush) {
   const bool half =
       type == Type::kF16 || type == Type::kBF16 || type == Type::kF16x2 || type == Type::kBF16x2;
-  if (half != no_flush)
-    decoder.fail(".noftz is for .f16, .bf16, .f16x2 and .bf16x2, which need it");
+  const bool may = !compares && type == Type::kF32 && op == ReduceOp::kAdd;
+  if (half != no_flush && !may) {
+    decoder.fail(
+        ".noftz is for .add.f32, which may have it, and for .f16, .bf16, .f16x2 and .bf16x2, which "
+        "need it");
+  }
 }
 
 void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
@@ -133,9 +140,9 @@ void decode_atomic(Decoder& decoder, Insn& insn, bool returns) {
   const Type type = decoder.need_type();
   decoder.finish();
   check_vector(decoder, type, atomic, op);
-  take_operation(decoder, type, compares, op, &atomic);
+  take_operation(decoder, type, compares, op, no_flush, &atomic);
   atomic.operand.sums_floats = !compares && op == ReduceOp::kAdd && is_float(type);
-  check_no_flush(decoder, type, no_flush);
+  check_no_flush(decoder, type, compares, op, no_flush);
   const size_t first = returns ? 1 : 0, least = first + 2 + compares + policy;
   decoder.need_operands(least, least);
   atomic.operand.address = decoder.address(first);

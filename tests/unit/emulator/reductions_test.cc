@@ -29,7 +29,7 @@ TEST(Reductions, ThatPtxDoesNotHaveAreRefused) {
            "atom.min.f32 %f1, [%d0], %f2;",
            "atom.min.noftz.f16 %h1, [%d0], %h2;",
            "atom.add.f16 %h1, [%d0], %h2;",
-           "red.add.noftz.f32 [%d0], %f2;",
+           "red.add.noftz.f64 [%d0], %g2;",
            "red.xor.u64 [%d0], %d3;",
            "red.async" + remote + ".min.u64 [%r1], %d2, [%r2];",
            "red.async" + remote + ".and.b64 [%r1], %d2, [%r2];",
