@@ -87,7 +87,11 @@ Flow run_barrier(Exec& exec, const Insn& insn) {
   const uint64_t generation = barrier.generation;
   const uint32_t all = exec.warp->lanes & ~exec.warp->exited;
   const bool whole = form.aligned || exec.mask == all;
-  barrier.arrived += whole ? 32 : static_cast<uint32_t>(std::popcount(exec.mask));
+  if (whole) {
+    barrier.arrived += 32;
+  } else {
+    barrier.arrive_in_part(*exec.warp, exec.mask);
+  }
   exec.tell(&Observer::barrier_arrive, insn, number, generation);
   if (barrier.arrived > barrier.expected) {
     throw Trap{"barrier-overflow", fmt::format("{} threads at barrier {}, which awaits {}",

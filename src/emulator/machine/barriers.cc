@@ -10,6 +10,21 @@ uint32_t live_threads(const Cta& cta) {
   return threads;
 }
 
+void NamedBarrier::arrive_in_part(const Warp& warp, uint32_t lanes) {
+  uint32_t& here = parts[warp.index];
+  if ((here & lanes) != 0) here = 0;  // the warp arrives once more
+  here |= lanes;
+  arrived += static_cast<uint32_t>(std::popcount(lanes));
+  count_whole(warp);
+}
+
+void NamedBarrier::count_whole(const Warp& warp) {
+  const auto here = parts.find(warp.index);
+  if (here == parts.end() || (here->second | warp.exited | ~warp.lanes) != ~0u) return;
+  arrived += 32 - static_cast<uint32_t>(std::popcount(here->second));
+  parts.erase(here);
+}
+
 namespace {
 
 void complete(NamedBarrier& barrier) {
@@ -19,6 +34,7 @@ void complete(NamedBarrier& barrier) {
   barrier.population = 0;
   barrier.all = true;
   barrier.any = false;
+  barrier.parts.clear();
 }
 
 }  // namespace
@@ -31,6 +47,11 @@ void complete_named_barriers(Cta& cta) {
     complete(barrier);
     cta.cluster->note_progress();
   }
+}
+
+void leave_named_barriers(Cta& cta, const Warp& warp) {
+  for (NamedBarrier& barrier : cta.state<NamedBarriers>().barriers) barrier.count_whole(warp);
+  complete_named_barriers(cta);
 }
 
 uint32_t ClusterBarrier::missing(const Cluster& cluster) const {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 
 #include "emulator/machine/cluster.h"
 
@@ -20,6 +21,11 @@ struct NamedBarrier {
     uint32_t population = 0;
     bool all = true, any = false;
   } result[2];  // of the last two phases, by generation
+  // By warp: the lanes of one that arrives in parts. It counts as 32 threads when they are all that
+  // can come: the others have exited, or the CTA has none.
+  std::map<uint32_t, uint32_t> parts;
+  void arrive_in_part(const Warp& warp, uint32_t lanes);
+  void count_whole(const Warp& warp);
 };
 
 // CTA state.
@@ -30,8 +36,10 @@ struct NamedBarriers {
 
 // Threads of the CTA, in whole warps, that have not exited.
 uint32_t live_threads(const Cta& cta);
-// A warp has exited: phases that waited only for it complete.
+// Phases that wait for nobody else complete.
 void complete_named_barriers(Cta& cta);
+// Lanes of the warp have exited.
+void leave_named_barriers(Cta& cta, const Warp& warp);
 
 // Cluster state.
 struct ClusterBarrier {

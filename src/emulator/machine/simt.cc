@@ -215,11 +215,9 @@ void exit_lanes(const Exec& exec, const Insn& insn) {
   exec.cluster->note_progress();
   auto& barrier = exec.cluster->state<ClusterBarrier>();
   if (exec.launch->ctas_per_cluster > 1) barrier.complete_if_all(*exec.cluster);
-  if (warp.done()) {
-    --exec.cta->live_warps;
-    complete_named_barriers(*exec.cta);
-    exec.tell(&Observer::warp_exit, insn);
-  }
+  if (warp.done()) --exec.cta->live_warps;
+  leave_named_barriers(*exec.cta, warp);
+  if (warp.done()) exec.tell(&Observer::warp_exit, insn);
 }
 
 void enter(const Exec& exec, const Insn& insn, std::shared_ptr<Frame> callee) {

@@ -125,5 +125,39 @@ TEST(DivergentLoops, ThatWaitEndAtTheLimit) {
   expect_limit("again: @%p0 bra met;\nbar.warp.sync 0xfffffff8;\nmet: bra.uni again;\n");
 }
 
+// A barrier counts warps: one that comes to it in parts has come when no other lane of it can.
+TEST(DivergentLanes, AtABarrierAreAWarpWithThoseThatHaveExited) {
+  const char* store =
+      "mul.wide.u32 %d2, %r0, 4;\nadd.u64 %d2, %d2, %d0;\nst.global.u32 [%d2], 7;\n";
+  const std::string exits =
+      "and.b32 %r1, %r0, 31;\nmov.u32 %r2, 0;\nsetp.lt.u32 %p0, %r1, 16;\n@%p0 bra wait;\n"
+      "again: add.u32 %r2, %r2, 1;\nsetp.lt.u32 %p1, %r2, 100;\n@%p1 bra again;\nexit;\n"
+      "wait: barrier.sync 0;\n";
+  const std::string arms =
+      "setp.eq.u32 %p0, %r0, 3;\n@%p0 bra one;\nbarrier.sync 0;\nbra join;\n"
+      "one: barrier.sync 0;\njoin:\n";
+  for (const auto& [body, threads] :
+       {std::pair{exits, 64u}, std::pair{exits, 32u}, std::pair{arms, 20u}, std::pair{arms, 50u}}) {
+    PtxProgram p(body + store, {});
+    const uint64_t out = p.buffer("out", std::vector<uint32_t>(64));
+    const auto report = p.launch(out, 0, threads);
+    EXPECT_EQ(report.status, "ok") << body << threads << text_of(report);
+    EXPECT_EQ(p.read<uint32_t>(out, 4), std::vector<uint32_t>(4, 7));
+  }
+}
+
+// One that arrives in parts, again and again, at a barrier that another awaits.
+TEST(DivergentLanes, ArriveInEveryPhase) {
+  PtxProgram p(
+      "mov.u32 %r2, 0;\nsetp.ge.u32 %p0, %r0, 32;\nsetp.lt.u32 %p1, %r0, 5;\n"
+      "again: @%p0 bra wait;\n@%p1 bra few;\nbarrier.arrive 1, 64;\nbra next;\n"
+      "few: barrier.arrive 1, 64;\nbra next;\nwait: barrier.sync 1, 64;\n"
+      "next: barrier.sync 2, 64;\nadd.u32 %r2, %r2, 1;\nsetp.lt.u32 %p2, %r2, 5;\n"
+      "@%p2 bra again;\n",
+      {});
+  const auto report = p.launch(p.buffer("out", 256), 0, 64);
+  EXPECT_EQ(report.status, "ok") << text_of(report);
+}
+
 }  // namespace
 }  // namespace ptxemu
