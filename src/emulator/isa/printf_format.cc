@@ -89,6 +89,10 @@ std::string PrintfConversion::text(int64_t value) const {
     PrintfConversion pointer = *this;
     pointer.flags = contains(flags, '-') ? "-#" : "#";
     pointer.precision.reset();
+    if (value == 0) {
+      pointer.flags.assign(contains(flags, '-') ? 1 : 0, '-');
+      return print(pointer, "s", "(nil)");
+    }
     return print(pointer, "llx", static_cast<unsigned long long>(value));
   }
   const int64_t shown = narrowed(size, type == 'd' || type == 'i', value);
@@ -116,9 +120,10 @@ std::optional<PrintfConversion> parse_conversion(std::string_view text) {
   }
   conversion.size = take_size(reader);
   conversion.type = reader.next();
+  // The sizes h and l change nothing of a float, a string and a character, and %p takes none.
   const bool plain = conversion.size == PrintfConversion::Size::kInt;
-  const bool known = conversion.is_integer() || (conversion.is_float() && plain) ||
-                     (plain && contains("csp", conversion.type) && conversion.type != 0);
+  const bool known = conversion.is_integer() || conversion.is_float() || conversion.type == 's' ||
+                     conversion.type == 'c' || (plain && conversion.type == 'p');
   if (!known) return std::nullopt;
   conversion.length = reader.at();
   return conversion;

@@ -23,15 +23,22 @@ T value_of(std::span<const std::byte> bytes) {
   return value;
 }
 
+[[noreturn]] void exceed_printed_limit(const Exec& exec, int lane) {
+  const Finding finding = printed_limit(exec.launch->options.max_printed);
+  throw Trap{finding.rule, finding.message, lane};
+}
+
+// Up to the NUL, which may be far away: no longer than what may be printed.
 std::string read_string(const Exec& exec, int lane, uint64_t address) {
+  const uint64_t most = exec.launch->options.max_printed;
   std::string text;
-  while (text.size() < 4096) {
+  for (;;) {
     const auto c =
         static_cast<char>(*resolve(exec, lane, Space::kGeneric, address++, 1, AccessKind::kRead));
-    if (c == 0) break;
+    if (c == 0) return text;
+    if (most != 0 && text.size() == most) exceed_printed_limit(exec, lane);
     text += c;
   }
-  return text;
 }
 
 // The values of a format, one after the other at `address`: 4 bytes for int and what is narrower,
@@ -44,11 +51,17 @@ class PrintfValues {
   std::string text(PrintfConversion conversion) {
     if (conversion.width_is_argument) set_width(&conversion);
     if (conversion.precision_is_argument) set_precision(&conversion);
-    if (conversion.type == 's') return conversion.text(read_string(exec_, lane_, next<uint64_t>()));
+    if (conversion.type == 's') {
+      const auto address = next<uint64_t>();
+      return conversion.text(address == 0 ? "(null)" : read_string(exec_, lane_, address));
+    }
     if (conversion.is_float()) return conversion.text(next<double>());
-    const bool wide = conversion.type == 'p' || conversion.is_wide();
+    const bool wide = conversion.type == 'p' || (conversion.is_integer() && conversion.is_wide());
     return conversion.text(wide ? next<int64_t>() : int64_t{next<int32_t>()});
   }
+
+  // How many have been taken, those of * included.
+  int32_t count() const { return count_; }
 
  private:
   // A negative width is the flag - and a positive one; a negative precision is none.
@@ -68,16 +81,24 @@ class PrintfValues {
     const std::byte* at =
         resolve(exec_, lane_, Space::kGeneric, address_, sizeof(T), AccessKind::kRead);
     address_ += sizeof(T);
+    ++count_;
     return value_of<T>({at, sizeof(T)});
   }
   const Exec& exec_;
   int lane_;
   uint64_t address_;
+  int32_t count_ = 0;
 };
 
+// The result is the number of arguments, or -1 without a format ("Formatted Output").
 void call_vprintf(Exec& exec, int lane, Arguments arguments, std::span<std::byte> result) {
   if (arguments.size() < 2) throw Trap{"call-arguments", "vprintf takes a format and a buffer"};
-  const std::string format = read_string(exec, lane, value_of<uint64_t>(arguments[0]));
+  const auto give = [&](int32_t value) {
+    if (!result.empty()) std::memcpy(result.data(), &value, std::min(result.size(), sizeof value));
+  };
+  const auto address = value_of<uint64_t>(arguments[0]);
+  if (address == 0) return give(-1);
+  const std::string format = read_string(exec, lane, address);
   PrintfValues values(exec, lane, value_of<uint64_t>(arguments[1]));
   std::string out;
   for (size_t i = 0; i < format.size();) {
@@ -101,15 +122,9 @@ void call_vprintf(Exec& exec, int lane, Arguments arguments, std::span<std::byte
   }
   Launch& launch = *exec.launch;
   const uint64_t most = launch.options.max_printed;
-  if (most != 0 && launch.printed.size() + out.size() > most) {
-    const Finding finding = printed_limit(most);
-    throw Trap{finding.rule, finding.message, lane};
-  }
+  if (most != 0 && launch.printed.size() + out.size() > most) exceed_printed_limit(exec, lane);
   launch.printed += out;
-  const auto length = static_cast<int32_t>(out.size());
-  if (!result.empty()) {
-    std::memcpy(result.data(), &length, std::min(result.size(), sizeof length));
-  }
+  give(values.count());
 }
 
 // message, file, line, function, size of a character.
