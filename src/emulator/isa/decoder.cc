@@ -186,6 +186,9 @@ Slot Decoder::source_any(const Operand& operand, Type type, int* bits) {
       if (special.reg >= SpecialRegister::kClock) {
         fail(std::string(operand.text) + " can only be read by a mov");
       }
+      if ((row_.mnemonic != "mov" && row_.mnemonic != "cvt") || is_float(type)) {
+        fail(fmt::format("%{}: a special register is read by mov or cvt alone", operand.text));
+      }
       return builder_.constant(static_cast<uint64_t>(special.reg), *bits,
                                ConstantSlot::Base::kSpecial);
     }

@@ -70,15 +70,28 @@ struct Shf {
   }
 };
 
+// Each operand may have a !: the lanes that it turns over.
+struct PredicatesForm {
+  uint32_t a = 0, b = 0;
+};
+Slot take_predicate(Decoder& decoder, size_t i, uint32_t* turned) {
+  bool negated = false;
+  const Slot slot = decoder.predicate(decoder.operand(i), &negated);
+  *turned = negated ? ~0u : 0;
+  return slot;
+}
+
 template <class F>
 struct OfPredicates {
   static void run(const Exec& exec, const Insn& insn) {
-    exec.set_predicate(insn.d, F::apply(exec.predicate(insn.a), exec.predicate(insn.b)));
+    const auto& turned = insn.form<PredicatesForm>();
+    exec.set_predicate(
+        insn.d, F::apply(exec.predicate(insn.a) ^ turned.a, exec.predicate(insn.b) ^ turned.b));
   }
 };
 struct NotPredicate {
   static void run(const Exec& exec, const Insn& insn) {
-    exec.set_predicate(insn.d, ~exec.predicate(insn.a));
+    exec.set_predicate(insn.d, ~(exec.predicate(insn.a) ^ insn.form<PredicatesForm>().a));
   }
 };
 
@@ -98,7 +111,12 @@ struct Binary {
 template <class F>
 void decode_logic(Decoder& decoder, Insn& insn) {
   if (decoder.take("pred")) {
-    operands_2(decoder, insn, Type::kPred);
+    decoder.need_operands(3, 3);
+    PredicatesForm form;
+    insn.d = decoder.dest(0, Type::kPred);
+    insn.a = take_predicate(decoder, 1, &form.a);
+    insn.b = take_predicate(decoder, 2, &form.b);
+    decoder.set_form(insn, form);
     insn.run = plain_handler<OfPredicates<F>>();
     return;
   }
@@ -118,7 +136,11 @@ using ShrLanes = Map2<Shr, T, T, uint32_t>;
 
 void decode_not(Decoder& decoder, Insn& insn) {
   if (decoder.take("pred")) {
-    operands_1(decoder, insn, Type::kPred);
+    decoder.need_operands(2, 2);
+    PredicatesForm form;
+    insn.d = decoder.dest(0, Type::kPred);
+    insn.a = take_predicate(decoder, 1, &form.a);
+    decoder.set_form(insn, form);
     insn.run = plain_handler<NotPredicate>();
     return;
   }

@@ -1,6 +1,7 @@
 // mma.sync ("Multiply-and-Accumulate Instruction: mma", PTX ISA 9.7.14.5.14).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -316,7 +317,10 @@ void decode_mma(Decoder& decoder, Insn& insn) {
   take_sync_aligned(decoder);
   MmaSyncForm form;
   take_shape(decoder, &form);
-  if (!decoder.take("row") || !decoder.take("col")) {
+  const auto words = decoder.qualifiers();
+  const bool in_order =
+      std::find(words.begin(), words.end(), "row") < std::find(words.begin(), words.end(), "col");
+  if (!decoder.take("row") || !decoder.take("col") || !in_order) {
     decoder.fail("layouts that are not supported; accepted: .row.col");
   }
   if (decoder.take("block_scale")) decoder.fail("block-scaled mma is not supported");

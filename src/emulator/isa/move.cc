@@ -21,11 +21,22 @@ struct Same {
   }
 };
 
+struct PredicateForm {
+  uint32_t turned;  // all lanes with a !
+};
 struct MovePredicate {
   static void run(const Exec& exec, const Insn& insn) {
-    exec.set_predicate(insn.d, exec.predicate(insn.a));
+    exec.set_predicate(insn.d, exec.predicate(insn.a) ^ insn.form<PredicateForm>().turned);
   }
 };
+
+void decode_predicate(Decoder& decoder, Insn& insn) {
+  bool negated = false;
+  insn.d = decoder.dest(0, Type::kPred);
+  insn.a = decoder.predicate(decoder.operand(1), &negated);
+  decoder.set_form(insn, PredicateForm{negated ? ~0u : 0});
+  insn.run = plain_handler<MovePredicate>();
+}
 
 // d gets kCount elements E from the slots of the list, the first in its lowest bits.
 template <class D, class E, int kCount, int kShift>
@@ -175,15 +186,17 @@ bool decode_clock(Decoder& decoder, Insn& insn, Type type) {
 
 void decode_mov(Decoder& decoder, Insn& insn) {
   const Type type = decoder.need_type();
+  const bool narrow_float = is_float(type) && type != Type::kF32 && type != Type::kF64;
+  if (narrow_float) decoder.fail("mov has no such type; .b16, .b32 and .b64 are alike");
   decoder.need_operands(2, 2);
   const auto is_vector = [&](size_t i) {
     return decoder.operand(i).kind == Operand::Kind::kVector;
   };
   if (is_vector(0) || is_vector(1)) return decode_vector(decoder, insn, type);
   if (decode_clock(decoder, insn, type)) return;
+  if (type == Type::kPred) return decode_predicate(decoder, insn);
   operands_1(decoder, insn, type);
-  switch (type == Type::kPred ? 1 : bits_of(type)) {
-    case 1: insn.run = plain_handler<MovePredicate>(); break;
+  switch (bits_of(type)) {
     case 16: insn.run = handler<Map1<Same, uint16_t>>(); break;
     case 32: insn.run = handler<Map1<Same, uint32_t>>(); break;
     case 64: insn.run = handler<Map1<Same, uint64_t>>(); break;

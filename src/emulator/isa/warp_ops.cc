@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "emulator/isa/decoder.h"
 #include "emulator/machine/exec.h"
@@ -31,6 +32,10 @@ bool all_members_here(const Exec& exec, const uint32_t* members) {
     complete &= (members[lane] >> lane & 1) != 0 && (members[lane] & live & ~exec.mask) == 0;
   });
   return complete;
+}
+
+void need_sync(Decoder& decoder) {
+  if (!decoder.take("sync")) decoder.fail("without .sync");
 }
 
 // The slot of the member mask lies in insn.c, kNoSlot for the forms without .sync. `only_moves`:
@@ -110,12 +115,14 @@ Flow run_shfl(Exec& exec, const Insn& insn) {
 
 void decode_shfl(Decoder& decoder, Insn& insn) {
   const bool sync = decoder.take("sync");
+  const auto mode = decoder.take_one<std::optional<Shuffle>>({{"up", Shuffle::kUp},
+                                                              {"down", Shuffle::kDown},
+                                                              {"bfly", Shuffle::kBfly},
+                                                              {"idx", Shuffle::kIdx}},
+                                                             std::nullopt);
+  if (!mode) decoder.fail("shfl needs .up, .down, .bfly or .idx");
   ShuffleForm form;
-  form.mode = decoder.take_one<Shuffle>({{"up", Shuffle::kUp},
-                                         {"down", Shuffle::kDown},
-                                         {"bfly", Shuffle::kBfly},
-                                         {"idx", Shuffle::kIdx}},
-                                        Shuffle::kIdx);
+  form.mode = *mode;
   const Type type = decoder.need_type();
   if (type == Type::kPred || bits_of(type) != 32) decoder.fail_type(type);
   decoder.need_operands(sync ? 5 : 4, sync ? 5 : 4);
@@ -161,16 +168,17 @@ Flow run_vote(Exec& exec, const Insn& insn) {
 
 void decode_vote(Decoder& decoder, Insn& insn) {
   const bool sync = decoder.take("sync");
-  const Vote mode = decoder.take_one<Vote>(
+  const auto mode = decoder.take_one<std::optional<Vote>>(
       {{"all", Vote::kAll}, {"any", Vote::kAny}, {"uni", Vote::kUni}, {"ballot", Vote::kBallot}},
-      Vote::kAll);
+      std::nullopt);
+  if (!mode) decoder.fail("vote needs .all, .any, .uni or .ballot");
   const Type type = decoder.need_type();
-  if (type != (mode == Vote::kBallot ? Type::kB32 : Type::kPred)) decoder.fail_type(type);
+  if (type != (*mode == Vote::kBallot ? Type::kB32 : Type::kPred)) decoder.fail_type(type);
   decoder.need_operands(sync ? 3 : 2, sync ? 3 : 2);
   insn.d = decoder.dest(0, type);
   bool negated = false;
   insn.a = decoder.predicate(decoder.operand(1), &negated);
-  decoder.set_form(insn, VoteForm{mode, negated});
+  decoder.set_form(insn, VoteForm{*mode, negated});
   if (sync) insn.c = decoder.source(2, Type::kB32);
   insn.run = run_vote;
 }
@@ -216,7 +224,7 @@ Flow run_match(Exec& exec, const Insn& insn) {
 }
 
 void decode_match(Decoder& decoder, Insn& insn) {
-  decoder.take("sync");
+  need_sync(decoder);
   const bool all = decoder.take("all");
   if (!all && !decoder.take("any")) decoder.fail("match needs .any or .all");
   const Type type = decoder.need_type();
@@ -225,6 +233,7 @@ void decode_match(Decoder& decoder, Insn& insn) {
   const Operand& d = decoder.operand(0);
   MatchForm form;
   if (d.kind == Operand::Kind::kPair) {
+    if (!all) decoder.fail_syntax("match.any has no predicate");
     insn.d = decoder.dest(d.list[0], Type::kB32);
     form.unanimous = decoder.dest(d.list[1], Type::kPred);
   } else {
@@ -252,7 +261,7 @@ Flow run_elect(Exec& exec, const Insn& insn) {
 }
 
 void decode_elect(Decoder& decoder, Insn& insn) {
-  decoder.take("sync");
+  need_sync(decoder);
   decoder.need_operands(2, 2);
   const Operand& d = decoder.operand(0);
   if (d.kind != Operand::Kind::kPair) decoder.fail_syntax("elect.sync needs d|p");
@@ -330,7 +339,7 @@ struct Max {
 };
 
 void decode_redux(Decoder& decoder, Insn& insn) {
-  decoder.take("sync");
+  need_sync(decoder);
   enum class Op { kAdd, kMin, kMax, kAnd, kOr, kXor, kNone };
   const Op op = decoder.take_one<Op>({{"add", Op::kAdd},
                                       {"min", Op::kMin},

@@ -221,5 +221,27 @@ TEST(Decoder, EveryRowIsThereOnceAndCitesItsSection) {
   EXPECT_GT(seen.size(), 60u);
 }
 
+TEST(Decoder, NeedsTheWordsThatSayWhatALaneDoes) {
+  expect_refused("shfl.sync.b32 %r1, %r2, 0, 31, -1;", "needs .up");
+  expect_refused("vote.sync.pred %p1, %p2, -1;", "needs .all");
+  expect_refused("redux.add.u32 %r1, %r2, -1;", "without .sync");
+  expect_refused("match.any.b32 %r1, %r2, -1;", "without .sync");
+  expect_refused("elect %r1|%p1, -1;", "without .sync");
+  expect_refused("match.any.sync.b32 %r1|%p1, %r2, -1;", "has no predicate");
+  expect_refused(
+      "mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, "
+      "{%r0, %r1, %r2, %r3}, {%r4, %r5}, {%f0, %f1, %f2, %f3};",
+      ".row.col");
+  expect_refused("mov.f16x2 %r1, %r2;", "no such type");
+}
+
+TEST(Decoder, ReadsSpecialRegistersByMovAndCvtAlone) {
+  EXPECT_EQ(
+      refusal("mov.u32 %r1, %tid.x;\ncvt.u64.u32 %rd1, %tid.y;\nmov.b64 %rd1, {%tid.x, %r1};"), "");
+  expect_refused("add.u32 %r1, %tid.x, 1;", "a special register is read by mov or cvt alone");
+  expect_refused("mov.f32 %f1, %tid.x;", "a special register is read by mov or cvt alone");
+  expect_refused("st.global.u32 [%rd1], %laneid;", "a special register is read by mov");
+}
+
 }  // namespace
 }  // namespace ptxemu

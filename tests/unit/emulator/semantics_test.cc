@@ -26,6 +26,21 @@ TEST(Atomics, NoftzIsForSumsOfFloatsOnly) {
   }
 }
 
+TEST(Predicates, MayBeTurnedOverWhereTheyAreOperands) {
+  PtxProgram p(
+      "and.b32 %r1, %r0, 1;\nsetp.ne.u32 %p1, %r1, 0;\nand.b32 %r2, %r0, 2;\n"
+      "setp.ne.u32 %p2, %r2, 0;\nmov.pred %p3, !%p1;\nand.pred %p4, %p1, !%p2;\n"
+      "or.pred %p5, !%p1, !%p2;\nxor.pred %p6, !%p1, %p2;\nnot.pred %p7, !%p1;\nmov.u32 %r3, 0;\n"
+      "@%p3 or.b32 %r3, %r3, 1;\n@%p4 or.b32 %r3, %r3, 2;\n@%p5 or.b32 %r3, %r3, 4;\n"
+      "@%p6 or.b32 %r3, %r3, 8;\n@%p7 or.b32 %r3, %r3, 16;\nmul.wide.u32 %d2, %r0, 4;\n"
+      "add.u64 %d2, %d2, %d0;\nst.global.u32 [%d2], %r3;\n");
+  const uint64_t out = p.buffer("out", std::vector<uint32_t>(32));
+  const auto report = p.launch(out);
+  ASSERT_EQ(report.status, "ok") << text_of(report);
+  EXPECT_EQ(p.read<uint32_t>(out, 4),
+            (std::vector<uint32_t>{1 | 4 | 8, 2 | 4 | 16, 1 | 4, 8 | 16}));
+}
+
 constexpr const char* kTile = ".shared .align 128 .b8 tile[128];\n.shared .align 8 .b64 bar;\n";
 
 TEST(BulkCopy, OfNoBytesIsOverLikeAnyOther) {
