@@ -157,7 +157,7 @@ void note_constants(Program& program) {
 }
 
 Insn decode_statement(FunctionBuilder& builder, const Statement& statement) {
-  check_in_target(statement.words, builder.program().module.target);
+  check_in_target(statement.words, statement.operands.size(), builder.program().module.target);
   size_t covered = 0;
   const InstructionRow* row = find_row(statement.words, &covered);
   if (row == nullptr) {

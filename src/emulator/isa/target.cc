@@ -21,18 +21,24 @@ enum class Need : uint8_t {
   kHopperAlone,        // sm_90a
   kBlackwellFamily,    // sm_100 to sm_119, with an a or an f: those that have tensor memory
   kBlackwellFamilies,  // sm_100 or higher, with an a or an f
-  kBlackwellAlone      // sm_100 to sm_119, with an a
+  kBlackwellAlone,     // sm_100 to sm_119, with an a
+  kFirstAlone,         // sm_100a
+  kUltraFamily         // sm_103 with an a or an f
 };
 
 struct Feature {
   std::string_view mnemonic;   // the statement's first word, or its first words
   std::string_view qualifier;  // empty: with any; a.b: with both
   Need need;
+  size_t operands = 0;  // with so many; 0: with any number
 };
 
 constexpr Feature kFeatures[] = {
     {"wgmma", "", Need::kHopperAlone},
     {"tcgen05", "", Need::kBlackwellFamily},
+    {"tcgen05.ld", "red", Need::kUltraFamily},
+    {"tcgen05.mma", "kind::i8", Need::kFirstAlone},
+    {"tcgen05.shift", "", Need::kBlackwellAlone},
     {"redux", "f32", Need::kBlackwellFamilies},
     {"cp.async.bulk.tensor", "tile::gather4", Need::kBlackwell},
     {"cp.async.bulk.tensor", "shared::cluster.tile::gather4", Need::kBlackwellFamily},
@@ -43,7 +49,35 @@ constexpr Feature kFeatures[] = {
     {"cp.async.bulk.tensor", "cta_group::2", Need::kBlackwellFamily},
     {"setmaxnreg", "", Need::kOwnArchitecture},
     {"tensormap.replace", "", Need::kOwnArchitecture},
+    {"tensormap.replace", "swizzle_atomicity", Need::kBlackwellFamilies},
     {"clusterlaunchcontrol", "", Need::kBlackwell},
+    {"clusterlaunchcontrol", "multicast::cluster::all", Need::kBlackwellFamilies},
+    {"ldmatrix", "m16n16", Need::kBlackwellFamilies},
+    {"ldmatrix", "m8n16", Need::kBlackwellFamilies},
+    {"stmatrix", "m16n8", Need::kBlackwellFamilies},
+    {"cp.async.bulk", "cp_mask", Need::kBlackwell},
+    {"st.bulk", "", Need::kBlackwell},
+    {"st.async", "release", Need::kBlackwell},
+    {"red.async", "release", Need::kBlackwell},
+    // 32 bytes of a lane.
+    {"ld", "v8", Need::kBlackwell},
+    {"ld", "v4.b64", Need::kBlackwell},
+    {"ld", "v4.u64", Need::kBlackwell},
+    {"ld", "v4.s64", Need::kBlackwell},
+    {"ld", "v4.f64", Need::kBlackwell},
+    {"st", "v8", Need::kBlackwell},
+    {"st", "v4.b64", Need::kBlackwell},
+    {"st", "v4.u64", Need::kBlackwell},
+    {"st", "v4.s64", Need::kBlackwell},
+    {"st", "v4.f64", Need::kBlackwell},
+    {"min", "f32", Need::kBlackwell, 4},
+    {"max", "f32", Need::kBlackwell, 4},
+    {"add", "f32.f16", Need::kBlackwell},
+    {"add", "f32.bf16", Need::kBlackwell},
+    {"sub", "f32.f16", Need::kBlackwell},
+    {"sub", "f32.bf16", Need::kBlackwell},
+    {"fma", "f32.f16", Need::kBlackwell},
+    {"fma", "f32.bf16", Need::kBlackwell},
     {"add", "f32x2", Need::kBlackwell},
     {"sub", "f32x2", Need::kBlackwell},
     {"mul", "f32x2", Need::kBlackwell},
@@ -79,6 +113,8 @@ std::string_view accepted(Need need) {
     case Need::kBlackwellFamily:
     case Need::kBlackwellFamilies: return "sm_100a, sm_100f, sm_103a, sm_103f";
     case Need::kBlackwellAlone: return "sm_100a, sm_103a";
+    case Need::kFirstAlone: return "sm_100a";
+    case Need::kUltraFamily: return "sm_103a, sm_103f";
   }
   return "";
 }
@@ -94,6 +130,8 @@ bool meets(const Target& target, Need need) {
     case Need::kBlackwellFamilies: return target.number >= 100 && own;
     case Need::kBlackwellAlone:
       return target.number >= 100 && target.number < 120 && target.suffix == 'a';
+    case Need::kFirstAlone: return target.number == 100 && target.suffix == 'a';
+    case Need::kUltraFamily: return target.number == 103 && own;
   }
   return false;
 }
@@ -117,11 +155,13 @@ bool has_all(std::span<const std::string_view> words, std::string_view qualifier
   return true;
 }
 
-// Targets of one architecture name it with an a, those of a family with an f; others run on
-// whatever is not older.
+// Targets of one architecture name it with an a, those of a family (there are none of Hopper) with
+// an f; others run on whatever is not older.
 bool runs_on(const Target& target, const DeviceModel& device) {
   if (target.number == 0 || target.number > device.newest_target) return false;
-  return target.suffix == 0 || target.number >= device.oldest_own_target;
+  if (target.suffix == 0) return true;
+  if (target.suffix == 'f' && target.number < 100) return false;
+  return target.number == device.oldest_own_target || target.number == device.newest_target;
 }
 
 }  // namespace
@@ -150,16 +190,19 @@ void check_runs_on(const Module& module, const DeviceModel& device) {
                           module.target, device.name, device.accepted_targets));
 }
 
-void check_in_target(std::span<const std::string_view> words, std::string_view target) {
+void check_in_target(std::span<const std::string_view> words, size_t operands,
+                     std::string_view target) {
   for (const Feature& feature : kFeatures) {
     if (!begins_with(words, feature.mnemonic)) continue;
     const bool all = feature.qualifier.empty();
     if (!all && !has_all(words, feature.qualifier)) continue;
+    if (feature.operands != 0 && operands != feature.operands) continue;
     if (meets(Target::of(target), feature.need)) continue;
-    throw Error(
-        ErrorCode::kUnknownForm, 0,
-        fmt::format("{}{}{} is not in .target {}; accepted: {}", feature.mnemonic,
-                    all ? "" : " with .", feature.qualifier, target, accepted(feature.need)));
+    throw Error(ErrorCode::kUnknownForm, 0,
+                fmt::format("{}{}{}{} is not in .target {}; accepted: {}", feature.mnemonic,
+                            all ? "" : " with .", feature.qualifier,
+                            feature.operands == 0 ? "" : fmt::format(" and {} operands", operands),
+                            target, accepted(feature.need)));
   }
 }
 

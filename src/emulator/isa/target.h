@@ -23,6 +23,7 @@ struct Target {
 void check_runs_on(const Module& module, const DeviceModel& device);
 
 // Throws Error{kUnknownForm} when the statement's instruction is not among those of the target.
-void check_in_target(std::span<const std::string_view> words, std::string_view target);
+void check_in_target(std::span<const std::string_view> words, size_t operands,
+                     std::string_view target);
 
 }  // namespace ptxemu

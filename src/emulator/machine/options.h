@@ -29,7 +29,7 @@ struct DeviceModel {
   uint32_t shared_bytes_per_block = 232448;  // 227 KiB, what a launch may ask for
   uint32_t max_cluster = 16;                 // with the non-portable attribute; else 8
   uint32_t tensor_memory_columns = 512;      // 0: none
-  // Modules that run: of targets up to the newest; with an a or an f, not older than the other.
+  // Modules that run: of targets up to the newest; with an a or an f, of one of these two.
   int newest_target = 103, oldest_own_target = 100;
   std::string_view accepted_targets =
       "sm_103 and older, sm_100a, sm_100f, sm_103a, sm_103f";  // in words

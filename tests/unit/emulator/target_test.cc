@@ -38,6 +38,14 @@ TEST(Target, OfOneArchitectureRunsOnThatAlone) {
   }
 }
 
+TEST(Target, WithALetterIsOneThatTheDeviceNames) {
+  for (const char* target : {"sm_101a", "sm_101f", "sm_102a", "sm_110a", "sm_90f", "sm_95a"}) {
+    for (const char* device : {"emulated:b200", "emulated:h200"}) {
+      EXPECT_TRUE(names(problem(device, module_text(target)), "does not run on")) << target;
+    }
+  }
+}
+
 TEST(Target, WithoutALetterRunsOnWhatIsNotOlder) {
   for (const char* target : {"sm_52", "sm_80", "sm_90"}) {
     EXPECT_EQ(problem("emulated:h200", module_text(target)), "") << target;
@@ -90,6 +98,50 @@ TEST(Target, HasTheInstructionsOfItsArchitecture) {
                     "wgmma is not in .target sm_100a; accepted: sm_90a"));
   EXPECT_TRUE(names(problem("emulated:b200", module_text("sm_80", "griddepcontrol.wait;")),
                     "accepted: sm_90 or higher"));
+}
+
+// Each as ptxas 13.0 has it.
+TEST(Target, HasTheNewerFormsOfAnInstruction) {
+  const std::string registers =
+      ".reg .pred %p; .reg .b16 %h; .reg .b32 %r<9>; .reg .b64 %d<5>; .reg .f64 %g<4>; ";
+  struct Case {
+    const char *body, *without, *with;
+  };
+  for (const Case& c : {
+           Case{"min.f32 %f0, %f1, %f2, %f3;", "sm_90a", "sm_100"},
+           Case{"max.ftz.NaN.f32 %f0, %f1, %f2, %f3;", "sm_90a", "sm_100"},
+           Case{"add.f32.f16 %f0, %h, %f1;", "sm_90a", "sm_100"},
+           Case{"sub.f32.bf16 %f0, %h, %f1;", "sm_90a", "sm_100"},
+           Case{"fma.rn.f32.bf16 %f0, %h, %h, %f1;", "sm_90a", "sm_100"},
+           Case{"ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%d0];", "sm_90a",
+                "sm_100"},
+           Case{"st.global.v4.f64 [%d0], {%g0, %g1, %g2, %g3};", "sm_90a", "sm_100"},
+           Case{"cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d0], [%r1], 16, %h;",
+                "sm_90a", "sm_100"},
+           Case{"st.bulk.weak.shared::cta [%r1], %d1, 0;", "sm_90a", "sm_100"},
+           Case{"st.async.release.gpu.global.u32 [%d0], %r1;", "sm_90a", "sm_100"},
+           Case{"ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r2}, [%r3];", "sm_100",
+                "sm_100f"},
+           Case{"stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r3], {%r1};", "sm_90a",
+                "sm_100f"},
+           Case{"tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%d0], 0;", "sm_90a",
+                "sm_100f"},
+           Case{"clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
+                ".multicast::cluster::all.b128 [%r1], [%r2];",
+                "sm_100", "sm_100f"},
+           Case{"tcgen05.ld.red.sync.aligned.32x32b.x2.min.u32 {%r0, %r1}, %r2, [%r3];", "sm_100f",
+                "sm_103f"},
+           Case{"tcgen05.mma.cta_group::1.kind::i8 [%r1], %d1, %d2, %r2, %p;", "sm_103a",
+                "sm_100a"},
+           Case{"tcgen05.shift.cta_group::1.down [%r1];", "sm_103f", "sm_103a"},
+       }) {
+    const std::string body = registers + c.body;
+    const char* older = c.without == std::string("sm_90a") ? "emulated:h200" : "emulated:b200";
+    EXPECT_TRUE(names(problem(older, module_text(c.without, body)), "is not in .target")) << c.body;
+    EXPECT_EQ(problem("emulated:b200", module_text(c.with, body)), "") << c.body;
+  }
+  EXPECT_EQ(problem("emulated:h200", module_text("sm_90a", registers + "min.f32 %f0, %f1, %f2;")),
+            "");
 }
 
 TEST(Target, OfAVersionThatNoManualDescribesIsRefused) {

@@ -90,7 +90,7 @@ TEST(Sink, OfATensorMemoryLoadDoesNotChangeItsReduction) {
       "tcgen05.ld.red.sync.aligned.32x32b.x2.max.u32 {%r6, %r7}, _, [%r2];\n"
       "tcgen05.wait::ld.sync.aligned;\nst.global.u32 [%d0], %r5;\n"
       "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;\n";
-  PtxProgram p(body, {}, ".shared .align 16 .b8 s[64];");
+  PtxProgram p(body, {}, ".shared .align 16 .b8 s[64];", "sm_103a");
   const uint64_t out = p.buffer("out", 256);
   const auto report = p.launch(out);
   EXPECT_EQ(report.status, "ok") << text_of(report);
