@@ -155,8 +155,11 @@ struct Code {
   std::vector<SharedVariable> shared;
   // Where the module's .const variables lie, in global memory: address, bytes.
   std::map<uint64_t, uint64_t> constants;
-  uint32_t static_shared_end = 0x400;  // offset after the 1 KiB reserved and the static variables
-  uint32_t dynamic_shared_align = 1024;
+  // Shared memory as ptxas lays it out: alignments count from the end of the 1 KiB reserved, so
+  // that none is known to be larger than that, and those of dynamic shared memory are 16 at least.
+  static constexpr uint32_t kSharedBegin = 0x400;
+  uint32_t static_shared_end = kSharedBegin;
+  uint32_t dynamic_shared_align = 16;
   uint32_t param_bytes = 0;
   std::vector<uint32_t> param_offsets, param_sizes;
   // Its clusters can learn of one another while they run (isa/cluster_contact.h).
@@ -165,8 +168,12 @@ struct Code {
   bool calls_are_bounded = false;
 
   uint32_t dynamic_shared_begin() const {
-    return (static_shared_end + dynamic_shared_align - 1) / dynamic_shared_align *
-           dynamic_shared_align;
+    const uint64_t used = static_shared_end - kSharedBegin, align = dynamic_shared_align;
+    return static_cast<uint32_t>(kSharedBegin + (used + align - 1) / align * align);
+  }
+  // Where a CTA's shared memory ends.
+  uint64_t shared_end(uint64_t dynamic_bytes) const {
+    return dynamic_bytes == 0 ? static_shared_end : dynamic_shared_begin() + dynamic_bytes;
   }
 };
 

@@ -97,7 +97,8 @@ class SharedLayout {
       code().shared.push_back({variable.name, 0, 0});
       return;
     }
-    const uint64_t offset = round_up(code().static_shared_end, variable.align);
+    const uint64_t offset =
+        kReservedShared + round_up(code().static_shared_end - kReservedShared, variable.align);
     if (offset > kOffsetMask || variable.bytes > kOffsetMask - offset) {
       throw Error(ErrorCode::kLaunch, variable.line,
                   "the .shared variables of the kernel end beyond 16 MiB");
@@ -109,6 +110,9 @@ class SharedLayout {
   }
 
   void finish() {
+    if (code().dynamic_shared_begin() > kOffsetMask) {
+      throw Error(ErrorCode::kLaunch, 0, "the kernel's dynamic shared memory begins beyond 16 MiB");
+    }
     for (SharedVariable& variable : code().shared) {
       if (variable.bytes == 0) variable.offset = code().dynamic_shared_begin();
     }

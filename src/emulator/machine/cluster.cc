@@ -43,10 +43,8 @@ std::unique_ptr<Cta> make_cta(Cluster& cluster, uint32_t rank) {
   for (int axis = 0; axis < 3; ++axis) {
     cta->id[axis] = cluster.id[axis] * shape[axis] + inside[axis];
   }
-  const uint32_t begin = launch.code->dynamic_shared_begin();
-  cta->shared_bytes = launch.shape.dynamic_shared_bytes == 0
-                          ? launch.code->static_shared_end
-                          : begin + launch.shape.dynamic_shared_bytes;
+  cta->shared_bytes =
+      static_cast<uint32_t>(launch.code->shared_end(launch.shape.dynamic_shared_bytes));
   cta->shared_storage.reset(new std::byte[cta->shared_bytes + 1024]);
   auto address = reinterpret_cast<uintptr_t>(cta->shared_storage.get());
   cta->shared = cta->shared_storage.get() + (1024 - address % 1024) % 1024;

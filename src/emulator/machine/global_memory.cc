@@ -133,9 +133,10 @@ uint64_t GlobalMemory::allocate_zeroed(uint64_t bytes, std::string label) {
 }
 
 uint64_t GlobalMemory::reserve(uint64_t bytes, std::string label) {
+  const uint64_t most = limit_ == 0 ? reserved_ : std::min(limit_, reserved_);
   if (bytes == 0 || bytes > reserved_) {
     throw Error(ErrorCode::kMemory, 0,
-                fmt::format("an allocation of {} bytes: 1 to {} are accepted", bytes, reserved_));
+                fmt::format("an allocation of {} bytes: 1 to {} are accepted", bytes, most));
   }
   if (limit_ != 0 && (bytes > limit_ || used_ > limit_ - bytes)) {
     throw Error(ErrorCode::kMemory, 0,

@@ -172,10 +172,10 @@ void check_shape(const Code& code, const LaunchRequest& request, const DeviceMod
   if (ctas > device.max_cluster) {
     fail(fmt::format("cluster of {} CTAs; accepted: at most {}", ctas, device.max_cluster));
   }
-  const uint64_t shared = uint64_t{code.static_shared_end} - kReservedShared + request.shared_bytes;
+  const uint64_t shared = code.shared_end(request.shared_bytes) - kReservedShared;
   if (shared > device.shared_bytes_per_block) {
     fail(fmt::format("shared_bytes {} and {} static; accepted: at most {} together",
-                     request.shared_bytes, code.static_shared_end - kReservedShared,
+                     request.shared_bytes, shared - request.shared_bytes,
                      device.shared_bytes_per_block));
   }
 }

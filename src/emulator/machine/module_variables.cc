@@ -43,12 +43,25 @@ uint64_t bits_of_value(const Module& module, const SymbolAddresses& addresses,
 
 }  // namespace
 
+namespace {
+
+// Names the variable and its line where it does not fit.
+uint64_t allocate(GlobalMemory& memory, const Variable& variable) {
+  try {
+    return memory.allocate_zeroed(std::max<uint64_t>(variable.bytes, 1),
+                                  std::string(variable.name));
+  } catch (const Error& error) {
+    throw Error(error.code(), variable.line, fmt::format("`{}`: {}", variable.name, error.what()));
+  }
+}
+
+}  // namespace
+
 ModuleVariables place_variables(const Module& module, GlobalMemory& memory) {
   ModuleVariables placed;
   for (const Variable& variable : module.variables) {
     if (variable.space != Space::kGlobal && variable.space != Space::kConst) continue;
-    const uint64_t address =
-        memory.allocate_zeroed(std::max<uint64_t>(variable.bytes, 1), std::string(variable.name));
+    const uint64_t address = allocate(memory, variable);
     placed.addresses[variable.name] = address;
     placed.sizes[variable.name] = variable.bytes;
   }

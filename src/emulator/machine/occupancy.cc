@@ -37,7 +37,7 @@ uint32_t ctas_per_multiprocessor(const Code& code, uint64_t threads, uint64_t dy
   constexpr uint64_t kSharedUnit = 128;
   const uint64_t warps = std::max<uint64_t>(1, (threads + 31) / 32);
   const uint64_t all_shared = device.shared_bytes_per_block + kReservedShared;
-  const uint64_t shared = round_up(code.static_shared_end + dynamic_shared_bytes, kSharedUnit);
+  const uint64_t shared = round_up(code.shared_end(dynamic_shared_bytes), kSharedUnit);
   const uint64_t fit = std::min({kMostCtas, kMostWarps / warps, all_shared / shared});
   // What PTX says of registers is the most that a thread may have: one CTA runs with fewer.
   const uint64_t by_registers =

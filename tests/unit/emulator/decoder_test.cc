@@ -148,7 +148,23 @@ TEST(Decoder, LaysOutSharedMemory) {
   EXPECT_EQ(code->shared[2].offset, 0x410u);
   EXPECT_EQ(code->static_shared_end, 0x424u);
   EXPECT_EQ(code->dynamic_shared_align, 2048u);
-  EXPECT_EQ(code->dynamic_shared_begin(), 0x800u);
+  EXPECT_EQ(code->dynamic_shared_begin(), 0xc00u);
+  EXPECT_EQ(code->shared_end(0), 0x424u);
+  EXPECT_EQ(code->shared_end(8), 0xc08u);
+}
+
+// As ptxas lays it out: alignments count from the end of the reserved 1 KiB.
+TEST(Decoder, AlignsDynamicSharedMemoryBehindTheReserved) {
+  const auto begin = [](const std::string& align, const std::string& fixed = "") {
+    const std::string use = fixed.empty() ? "" : fixed + "\nmov.u32 %r2, fixed;\n";
+    return decode(use + "mov.u32 %r1, all;", ".extern .shared " + align + " .b8 all[];\n")
+        ->dynamic_shared_begin();
+  };
+  EXPECT_EQ(begin(".align 131072"), 0x400u);
+  EXPECT_EQ(begin(".align 4"), 0x400u);
+  EXPECT_EQ(begin(".align 4", ".shared .align 1 .b8 fixed[20];"), 0x420u);
+  EXPECT_EQ(begin(".align 1024", ".shared .align 1 .b8 fixed[8];"), 0x800u);
+  EXPECT_EQ(begin(".align 4096", ".shared .align 4096 .b8 fixed[8];"), 0x1400u);
 }
 
 TEST(Decoder, SharesConstantsAndRecordsUses) {

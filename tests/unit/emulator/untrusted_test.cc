@@ -486,6 +486,23 @@ TEST(TensorMaps, WithBoxesThatNoSharedMemoryHoldsAreRefused) {
   expect_trap("out-of-bounds", "shared address", copy_box({256, 256, 1, 1}));
 }
 
+TEST(Variables, ThatDoNotFitAreNamedWithTheirLineAndTheLimit) {
+  const std::string said = refusal("", ".global .b8 small[8];\n.global .b8 x[1099511627776];\n");
+  for (const char* part : {"PTX line 5", "`x`", "1099511627776 bytes", "1 to 17179869184"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\nsaid: " << said;
+  }
+}
+
+TEST(DynamicSharedMemory, CountsFromWhereItBegins) {
+  const auto launch = [](uint32_t bytes) {
+    PtxProgram p("mov.u32 %r1, all;\nmov.u32 %r2, fixed;\nst.shared.u32 [%r1], %r2;\n", {},
+                 ".extern .shared .align 1024 .b8 all[];\n.shared .align 4 .b8 fixed[4];\n");
+    return p.launch(p.buffer("out", 16), 0, 1, 1, 1, bytes).status;
+  };
+  EXPECT_EQ(launch(232448 - 1024), "ok");
+  EXPECT_THROW(launch(232448 - 4), InputError);
+}
+
 TEST(TensorMaps, ThatAKernelHasEditedAreCheckedBeforeUse) {
   expect_trap("bad-tensor-map", "with a swizzle of 32 bytes at most so many are accepted",
               copy_box({64, 16, 1, 1},
