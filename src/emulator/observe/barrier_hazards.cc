@@ -146,7 +146,8 @@ void ClusterHazards::mbarrier_follows(Cta& cta, uint32_t offset, uint64_t op) {
   if (op == 0 || op > ops_.size()) return;
   Mbarrier& barrier = mbarrier(cta, offset);
   OpRecord& r = ops_[op - 1];
-  barrier.gathering.join(*r.at_issue);
+  // What arrives knows as much as its warp did at the issue of a copy that has finished.
+  if (r.at_issue != nullptr) barrier.gathering.join(*r.at_issue);
   r.done.push_back({barrier.component, barrier.phases + 1});
 }
 

@@ -96,6 +96,7 @@ class Checker final : public Observer {
                              uint32_t arrivals) override {
     of(*cta.cluster).mbarrier_async_arrive(op, cta, offset, arrivals != 0);
   }
+  void async_done(Cluster& cluster, const AsyncOp& op) override { of(cluster).finished(op); }
   void mbarrier_follows(Cta& cta, uint32_t offset, uint64_t op) override {
     of(*cta.cluster).mbarrier_follows(cta, offset, op);
   }

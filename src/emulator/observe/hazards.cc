@@ -101,6 +101,7 @@ void ClusterHazards::issue(const AsyncOp& op) {
   r.sequence = op.queue == 0 ? 0 : ++queues_[op.queue].operations;
   r.accumulator = op.accumulator;
   r.at_issue = snapshot(op.agent);
+  r.epoch = r.at_issue->generic.at(op.agent);
   if (op.kind != EngineKind::kWgmma) {
     issued_[op.agent] = true;
     return;

@@ -46,6 +46,8 @@ class ClusterHazards {
   void end();
 
   void issue(const AsyncOp& op);
+  // It touches nothing any more: what its issuer knew is forgotten.
+  void finished(const AsyncOp& op) { record(op).at_issue.reset(); }
   void async_access(const AsyncOp& op, const Region& region, bool writes);
   void op_observed(const Exec& exec, uint64_t op, bool only_read);
 
@@ -140,8 +142,9 @@ class ClusterHazards {
     const Insn* insn;
     const CodeFunction* function;
     uint64_t queue;
-    uint64_t sequence;  // in its queue
-    std::shared_ptr<const Knowledge> at_issue;
+    uint64_t sequence;                          // in its queue
+    std::shared_ptr<const Knowledge> at_issue;  // null: it has finished
+    uint32_t epoch = 0;                         // of the issuer
     std::vector<Point> done, read;
     std::vector<Point> used_registers;  // of a tcgen05.ld: a use of what it fills, not waited for
     uint64_t accumulator = 0;           // AsyncOp::accumulator

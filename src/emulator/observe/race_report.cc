@@ -47,10 +47,10 @@ Severity ClusterHazards::severity_of(const Touch& earlier, bool earlier_wrote, c
   if (order == Order::kNoProxyFence && by_tensor_core) return Severity::kFormal;
   const OpRecord* before = earlier.who.is_op() ? &ops_[earlier.who.op_id() - 1] : nullptr;
   // A store that was issued before what led to the load, but not waited for.
-  const bool store_then_load =
-      before != nullptr && asker.op != nullptr && before->kind == EngineKind::kTensorStore &&
-      asker.op->kind == EngineKind::kTensorLoad &&
-      asker.knows->generic.at(before->agent) >= before->at_issue->generic.at(before->agent);
+  const bool store_then_load = before != nullptr && asker.op != nullptr &&
+                               before->kind == EngineKind::kTensorStore &&
+                               asker.op->kind == EngineKind::kTensorLoad &&
+                               asker.knows->generic.at(before->agent) >= before->epoch;
   const bool both_write = earlier_wrote && writes && before == nullptr;
   const bool same_init = both_write && asker.op == nullptr && earlier.line == now.line;
   // A plain read beside atomics that add no floats: a loop of compare-and-swap begins with one.
