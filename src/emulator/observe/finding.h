@@ -16,7 +16,7 @@ enum class Severity : uint8_t {
 
 struct Finding {
   Severity severity = Severity::kError;
-  std::string rule;  // "shared-race", "tmem-read-before-commit", ...
+  std::string rule;  // "shared-race", "bytes-left", ...
   uint32_t cta[3] = {0, 0, 0};
   int32_t warp = -1;  // in its CTA; -1: no warp
   int32_t lane = -1;  // the first lane concerned; -1: all

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "emulator/machine/barriers.h"
 #include "emulator/machine/cluster.h"
@@ -32,6 +33,21 @@ void describe_mbarrier(const Launch& launch, Cluster& cluster, const Wait& wait,
   row->last_arrivals = record->last_arrivals();
 }
 
+// Groups of one mask at two statements are none of the kernel's faults: hardware lets them meet.
+std::string describe_warp_sync(const Warp& warp, const Wait& wait) {
+  std::set<uint32_t> lines;
+  for (const auto& group : warp.groups) {
+    if (group->wait.kind != Wait::Kind::kWarpSync || group->wait.object != wait.object) continue;
+    lines.insert(group->frame->function->code[group->pc].line);
+  }
+  std::string text = fmt::format("lanes {:#010x} of its warp", wait.object);
+  if (lines.size() < 2) return text;
+  return text + fmt::format(
+                    ", which wait at lines {}: on hardware they meet, in this emulator only lanes "
+                    "at one statement do",
+                    fmt::join(lines, ", "));
+}
+
 void describe(const Launch& launch, const Warp& warp, const Wait& wait, Waiter* row) {
   Cluster& cluster = *warp.cta->cluster;
   using Kind = Wait::Kind;
@@ -53,9 +69,7 @@ void describe(const Launch& launch, const Warp& warp, const Wait& wait, Waiter* 
       row->pending = barrier.missing(cluster);
       return;
     }
-    case Kind::kWarpSync:
-      row->waits_on = fmt::format("lanes {:#010x} of its warp", wait.object);
-      return;
+    case Kind::kWarpSync: row->waits_on = describe_warp_sync(warp, wait); return;
     case Kind::kRegisters: row->waits_on = "registers that tcgen05.ld fills"; return;
     case Kind::kTensorAlloc:
       row->waits_on = fmt::format("{} free columns of tensor memory", wait.value);

@@ -1,5 +1,9 @@
 // Loops whose lanes part and meet again in every round: they take turns with the other warps, and
 // an endless one ends at the limit on instructions, under every policy. And where such lanes meet.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "ptx_program.h"
 
 namespace ptxemu {
@@ -157,6 +161,24 @@ TEST(DivergentLanes, ArriveInEveryPhase) {
       {});
   const auto report = p.launch(p.buffer("out", 256), 0, 64);
   EXPECT_EQ(report.status, "ok") << text_of(report);
+}
+
+// Not met here; the message says that it is no deadlock of the kernel's.
+TEST(DivergentLanes, ThatShuffleInTwoArmsAreNamedWithTheirLines) {
+  PtxProgram p(
+      "setp.lt.u32 %p0, %r0, 16;\n@%p0 bra low;\nshfl.sync.idx.b32 %r1, %r0, 0, 31, -1;\n"
+      "bra join;\nlow: shfl.sync.idx.b32 %r1, %r0, 0, 31, -1;\njoin:\n",
+      {});
+  const auto report = p.launch(p.buffer("out", 16));
+  ASSERT_EQ(report.status, "deadlock") << text_of(report);
+  ASSERT_EQ(report.deadlock.size(), 2u) << text_of(report);
+  const std::string lines =
+      fmt::format("lines {}, {}: on hardware they meet",
+                  std::min(report.deadlock[0].ptx_line, report.deadlock[1].ptx_line),
+                  std::max(report.deadlock[0].ptx_line, report.deadlock[1].ptx_line));
+  for (const auto& waiter : report.deadlock) {
+    EXPECT_NE(waiter.waits_on.find(lines), std::string::npos) << text_of(report);
+  }
 }
 
 }  // namespace
