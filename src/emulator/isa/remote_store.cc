@@ -153,8 +153,8 @@ Flow clear(Exec& exec, const Insn& insn) {
     }
     if (bytes > kOffsetMask) {
       throw Trap{"out-of-bounds",
-                 fmt::format("st.bulk of {} bytes: at most {} are of one CTA's shared memory", bytes,
-                             kOffsetMask),
+                 fmt::format("st.bulk of {} bytes: at most {} are of one CTA's shared memory",
+                             bytes, kOffsetMask),
                  lane};
     }
     if (operand.space == Space::kGeneric && space_of(at) != Space::kSharedCluster) {

@@ -102,7 +102,7 @@ void ClusterHazards::touch(Cell& cell, const Touch& now, Asker& asker, bool writ
 // Somebody reads what operation `op` has left in these sixteenths of the lanes: those whose sums it
 // went on with are used, too.
 void ClusterHazards::use_result(uint64_t op, uint8_t lanes) {
-  while (op != 0 && (lanes & ~ops_[op - 1].used) != 0) {
+  while (op != 0 && ops_.has(op - 1) && (lanes & ~ops_[op - 1].used) != 0) {
     OpRecord& r = ops_[op - 1];
     r.used |= lanes;
     op = r.accumulates;

@@ -143,7 +143,7 @@ void ClusterHazards::mbarrier_async_arrive(const AsyncOp& op, Cta& cta, uint32_t
 }
 
 void ClusterHazards::mbarrier_follows(Cta& cta, uint32_t offset, uint64_t op) {
-  if (op == 0 || op > ops_.size()) return;
+  if (op == 0 || !ops_.has(op - 1)) return;
   Mbarrier& barrier = mbarrier(cta, offset);
   OpRecord& r = ops_[op - 1];
   // What arrives knows as much as its warp did at the issue of a copy that has finished.

@@ -106,16 +106,16 @@ void ClusterHazards::warp_exit(const Exec& exec, const Insn& insn) {
   check_register_moves(exec, insn);
   check_waiting_products(exec, insn);
   // The CTA is over: what still reads its shared memory must have been waited for.
-  for (const OpRecord& r : ops_) {
-    if (r.cta_rank != exec.cta->rank || r.kind != EngineKind::kCopyOut) continue;
-    if (!r.read.empty() || !r.done.empty()) continue;
-    launch_.report(
-        exec, insn, Severity::kFormal, "copy-not-waited",
-        fmt::format("the CTA exits, but nothing waited for the copy out of shared memory "
-                    "at line {} (cp.async.bulk.wait_group.read)",
-                    r.line));
-    return;
-  }
+  const OpRecord* forgotten = nullptr;
+  ops_.for_each([&](uint64_t, const OpRecord& r) {
+    if (r.cta_rank != exec.cta->rank || r.kind != EngineKind::kCopyOut) return;
+    if (forgotten == nullptr && r.read.empty() && r.done.empty()) forgotten = &r;
+  });
+  if (forgotten == nullptr) return;
+  launch_.report(exec, insn, Severity::kFormal, "copy-not-waited",
+                 fmt::format("the CTA exits, but nothing waited for the copy out of shared memory "
+                             "at line {} (cp.async.bulk.wait_group.read)",
+                             forgotten->line));
 }
 
 void ClusterHazards::check_leaks(Cta& cta) {

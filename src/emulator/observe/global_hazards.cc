@@ -17,6 +17,17 @@ bool GlobalHazards::end(uint64_t cluster) {
   return false;
 }
 
+void GlobalHazards::name_operations(uint64_t cluster, const std::function<void(Who)>& name) const {
+  const auto touched = [&](const GlobalTouch& touch) {
+    if (touch.cluster == cluster) name(touch.touch.who);
+  };
+  cells_.for_all([&](const GlobalCell& cell) {
+    touched(cell.writer);
+    touched(cell.reader);
+  });
+  plain_.for_all(touched);
+}
+
 // --- What clusters know of each other ---
 
 void GlobalHazards::exchange(ClusterHazards& hazards, const Exec& exec,

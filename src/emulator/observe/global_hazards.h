@@ -22,6 +22,10 @@ class GlobalHazards {
   void access(ClusterHazards& hazards, const Exec& exec, const Insn& insn,
               const MemoryAccess& access);
   void async_access(ClusterHazards& hazards, const AsyncOp& op, const Region& region, bool writes);
+  // name(op) for the operations of the cluster that some word remembers; and how many words are
+  // kept.
+  void name_operations(uint64_t cluster, const std::function<void(Who)>& name) const;
+  size_t words() const { return cells_.size(); }
   // A strong access: what it tells other clusters, and what it learns of them.
   void exchange(ClusterHazards& hazards, const Exec& exec, const MemoryAccess& access);
   // The copy engine reads the 128 bytes of a tensor map, in the proxy of tensor maps.

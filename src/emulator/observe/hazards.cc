@@ -17,6 +17,8 @@ bool in_order(EngineKind kind) {
   return kind == EngineKind::kTensorCore || kind == EngineKind::kWgmma;
 }
 
+constexpr uint64_t kSweep = 1 << 15;  // operations
+
 bool works_on_tensor_memory(EngineKind kind) {
   return kind == EngineKind::kTensorCore || kind == EngineKind::kTensorLoad ||
          kind == EngineKind::kTensorStore;
@@ -29,7 +31,7 @@ bool in_async_proxy(EngineKind kind) {
 }
 
 ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster, GlobalHazards& global)
-    : launch_(launch), cluster_(cluster), global_(global) {
+    : launch_(launch), cluster_(cluster), global_(global), next_sweep_(kSweep) {
   size_t warps = 0;
   for (const auto& cta : cluster.ctas) warps += cta->warps.size();
   warps_.resize(warps);
@@ -84,11 +86,47 @@ void ClusterHazards::step(uint32_t agent) {
 }
 
 ClusterHazards::OpRecord& ClusterHazards::record(const AsyncOp& op) {
-  while (ops_.size() < op.id) ops_.emplace_back();
+  ops_.grow_to(op.id);
   return ops_[op.id - 1];
 }
 
+// Whether somebody has waited for it, or it has signalled what others wait for.
+bool ClusterHazards::is_awaited(const OpRecord& r) const {
+  if (!r.done.empty() || !r.read.empty()) return true;
+  const auto queue = queues_.find(r.queue);
+  if (r.kind != EngineKind::kTensorCore || queue == queues_.end()) return false;
+  const auto& commits = queue->second.commits;
+  return std::any_of(commits.rbegin(), commits.rend(), [&](const Commit& commit) {
+    return commit.agent == r.agent && commit.sequence > r.sequence;
+  });
+}
+
+// Operations that are known to be over matter while some cell names them. Findings that wait for a
+// use of their product follow sums from operation to operation: nothing is forgotten beside them.
+void ClusterHazards::forget_unnamed() {
+  next_sweep_ = ops_.size() + std::max<uint64_t>(kSweep, global_.words() / 4);
+  settle_second_stores();
+  if (!undecided_.empty() || !second_stores_.empty()) return;
+  std::vector<bool> named(ops_.pages());
+  const auto name = [&](Who who) {
+    if (who.is_op()) named[ops_.page_of(who.op_id() - 1)] = true;
+  };
+  const auto name_cell = [&](const Cell& cell) {
+    name(cell.writer.who);
+    name(cell.plain.who);
+    for (size_t i = 0; i < cell.reader_count; ++i) name(cell.readers[i].who);
+  };
+  for (const SharedShadow& shadow : shared_) shadow.for_all(name_cell);
+  for (const auto& cells : tensor_) std::for_each(cells.begin(), cells.end(), name_cell);
+  global_.name_operations(cluster_.index, name);
+  ops_.for_each([&](uint64_t i, const OpRecord& r) {
+    if (r.at_issue != nullptr || !is_awaited(r)) named[ops_.page_of(i)] = true;
+  });
+  ops_.forget(named);
+}
+
 void ClusterHazards::issue(const AsyncOp& op) {
+  if (op.id >= next_sweep_) forget_unnamed();
   OpRecord& r = record(op);
   r.kind = op.kind;
   r.cta_rank = op.cta_rank;
@@ -113,7 +151,7 @@ void ClusterHazards::issue(const AsyncOp& op) {
 }
 
 void ClusterHazards::op_observed(const Exec& exec, uint64_t op, bool only_read) {
-  if (op == 0 || op > ops_.size()) return;
+  if (op == 0 || !ops_.has(op - 1)) return;
   const uint32_t agent = exec.warp->agent;
   const Point point{agent, warps_[agent].generic.at(agent)};
   OpRecord& r = ops_[op - 1];
@@ -243,7 +281,7 @@ void ClusterHazards::drop_shadows() {
 // --- Registers ---
 
 void ClusterHazards::pending_register(const Exec& exec, const Insn& insn, uint64_t op) {
-  if (op == 0 || op > ops_.size()) return;
+  if (op == 0 || !ops_.has(op - 1)) return;
   OpRecord& r = ops_[op - 1];
   if (r.kind == EngineKind::kTensorLoad) {
     // The register's value is there here; but ptxas may move a use that is no more than a copy, so

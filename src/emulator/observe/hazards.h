@@ -21,6 +21,7 @@
 #include "emulator/machine/launch.h"
 #include "emulator/observe/clock.h"
 #include "emulator/observe/observer.h"
+#include "emulator/observe/paged_records.h"
 #include "emulator/observe/shadow.h"
 #include "emulator/observe/undefined_values.h"
 #include "emulator/observe/wgmma_fences.h"
@@ -216,6 +217,8 @@ class ClusterHazards {
   std::shared_ptr<const Knowledge> snapshot(uint32_t agent);
   Knowledge& of_warp(uint32_t agent);
   OpRecord& record(const AsyncOp& op);
+  bool is_awaited(const OpRecord& r) const;
+  void forget_unnamed();
   uint32_t warps_per_cta() const;
   void release_at_fence(uint32_t agent, Scope scope, const Knowledge& covered);
   void release_all_at_fence(uint32_t agent, Scope scope);
@@ -313,7 +316,8 @@ class ClusterHazards {
   std::vector<bool> issued_;
   // By warp: the same of a wgmma, which reads: its next write must.
   std::vector<bool> multiplies_;
-  std::deque<OpRecord> ops_;  // by id - 1
+  PagedRecords<OpRecord> ops_;  // by id - 1
+  uint64_t next_sweep_;         // the number of operations at which unnamed ones are forgotten
   std::unordered_map<uint64_t, Queue> queues_;
   std::unordered_map<uint64_t, Mbarrier> mbarriers_;  // rank << 32 | offset
   std::unordered_map<uint64_t, Knowledge> barriers_;  // named and cluster barriers, by phase

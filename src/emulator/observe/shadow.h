@@ -72,6 +72,17 @@ class SharedShadow {
     block.split();
     return (*block.words)[word % kWords];
   }
+  // use(cell) for every cell that there is.
+  template <class Use>
+  void for_all(const Use& use) const {
+    for (const Block& block : blocks_) {
+      if (!block.is_split) {
+        use(block.whole);
+      } else {
+        for (const Cell& cell : *block.words) use(cell);
+      }
+    }
+  }
   // use(cell) for every cell of the words [first, last). `same_after`: afterwards they differ in
   // nothing but `mbarrier`.
   template <class Use>
@@ -128,6 +139,13 @@ class PagedWords {
     }
     return (*last_)[word % kPageWords];
   }
+  template <class Use>
+  void for_all(const Use& use) const {
+    for (const auto& [page, words] : pages_) {
+      for (const Word& word : *words) use(word);
+    }
+  }
+  size_t size() const { return pages_.size() * kPageWords; }
   // Null: the word's page has not been made.
   const Word* find(uint64_t word) const {
     const auto page = pages_.find(word / kPageWords);

@@ -40,7 +40,7 @@ void ClusterHazards::watched(const Exec& exec, const Insn& insn, const WgmmaUser
 void ClusterHazards::wgmma_issued(const Exec& exec, const Insn& insn) {
   const uint32_t agent = exec.warp->agent;
   const uint64_t op = exec.warp->state<WgmmaGroups>().recent.back();
-  while (ops_.size() < op) ops_.emplace_back();
+  ops_.grow_to(op);
   OpRecord& issued = ops_[op - 1];
   issued.kind = EngineKind::kWgmma;
   issued.line = insn.line;

@@ -53,5 +53,21 @@ TEST(OwnOperations, ComeAfterWhatTheirWarpDidBefore) {
   EXPECT_EQ(report.status, "ok") << text_of(report);
 }
 
+// So many operations that those which nobody names any more are forgotten: not one that has yet to
+// be waited for, and not one whose bytes still lie there.
+TEST(OwnOperations, AreRememberedWhileTheyMatter) {
+  const auto with = [](const char* before, const char* after) {
+    return run(std::string(before) +
+               "mov.u32 %r4, 0;\nadd.u32 %r6, %r1, 64;\n"
+               "again: cp.async.ca.shared.global [%r6], [%d1], 4;\ncp.async.wait_all;\n"
+               "add.u32 %r4, %r4, 1;\nsetp.lt.u32 %p2, %r4, 70000;\n@%p2 bra again;\n" +
+               after + "ld.shared.u32 %r3, [%r1];\n");
+  };
+  const auto waited = with(kLoad, kLoaded);
+  EXPECT_EQ(waited.status, "ok") << text_of(waited);
+  const auto early = with(kLoad, "");
+  EXPECT_EQ(severity(early, "shared-race"), "error") << text_of(early);
+}
+
 }  // namespace
 }  // namespace ptxemu

@@ -1,11 +1,14 @@
 // The shadow of shared memory keeps what a cell for every word would.
 #include "emulator/observe/shadow.h"
+#include "emulator/observe/paged_records.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 #include <vector>
+
+#include "emulator/observe/paged_records.h"
 
 namespace ptxemu {
 namespace {
@@ -63,6 +66,25 @@ TEST(SharedShadow, IsWhatACellForEveryWordWouldBe) {
     }
   }
   EXPECT_LT(made, 2 * wanted) << "no words shared a cell";
+}
+
+TEST(PagedRecords, AreForgottenByPagesThatNobodyNames) {
+  PagedRecords<int> records;
+  records.grow_to(1000);
+  for (int i = 0; i < 1000; ++i) records[static_cast<uint64_t>(i)] = i;
+  std::vector<bool> named(records.pages());
+  named[PagedRecords<int>::page_of(200)] = true;
+  records.forget(named);
+  EXPECT_FALSE(records.has(0));
+  EXPECT_TRUE(records.has(200));
+  EXPECT_EQ(records[200], 200);
+  EXPECT_TRUE(records.has(999));  // still filled
+  EXPECT_FALSE(records.has(1000));
+  records.grow_to(1001);
+  EXPECT_TRUE(records.has(1000));
+  uint64_t seen = 0;
+  records.for_each([&](uint64_t, const int&) { ++seen; });
+  EXPECT_LT(seen, 200u);
 }
 
 }  // namespace
