@@ -69,5 +69,38 @@ TEST(OwnOperations, AreRememberedWhileTheyMatter) {
   EXPECT_EQ(severity(early, "shared-race"), "error") << text_of(early);
 }
 
+// A store over what the warp's own product has yet to read.
+TEST(OwnOperations, ReadTheirMultiplicandsUntilTheCommitIsAwaited) {
+  const auto with = [](const char* before, const char* after) {
+    PtxProgram p(
+        std::string("mov.u32 %r1, tmem;\nmov.u32 %r11, bar;\nmov.u32 %r10, a;\nmov.u32 %r15, b;\n"
+                    "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;\n"
+                    "ld.shared.u32 %r2, [%r1];\nsetp.ne.u32 %p1, %r0, 0;\n@%p1 bra join;\n"
+                    "mbarrier.init.shared.b64 [%r11], 1;\nmov.u32 %r12, 0;\n"
+                    "fill: add.u32 %r13, %r10, %r12;\nst.shared.u32 [%r13], 0;\n"
+                    "add.u32 %r12, %r12, 4;\nsetp.lt.u32 %p2, %r12, 4608;\n@%p2 bra fill;\n"
+                    "fence.proxy.async;\nsetp.ne.u32 %p4, 0, 0;\n"
+                    "shr.u32 %r18, %r10, 4;\ncvt.u64.u32 %d4, %r18;\n"
+                    "or.b64 %d4, %d4, 0x0000401000080000;\nshr.u32 %r18, %r15, 4;\n"
+                    "cvt.u64.u32 %d5, %r18;\nor.b64 %d5, %d5, 0x0000401000080000;\n"
+                    "tcgen05.mma.cta_group::1.kind::f16 [%r2], %d4, %d5, 0x08040490, %p4;\n"
+                    "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 "
+                    "[%r11];\n") +
+            before +
+            "wait: mbarrier.try_wait.parity.shared.b64 %p5, [%r11], 0;\n@!%p5 bra wait;\n" + after +
+            "join: bar.warp.sync -1;\n"
+            "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;\n",
+        checked(),
+        ".shared .align 8 .u32 tmem;\n.shared .align 8 .b64 bar;\n"
+        ".shared .align 1024 .b8 a[4096];\n.shared .align 512 .b8 b[512];\n");
+    return p.launch(p.buffer("out", 16), 0, 32);
+  };
+  const char* store = "st.shared.u32 [%r10], 1;\n";
+  const auto waited = with("", store);
+  EXPECT_EQ(severity(waited, "shared-race"), "") << text_of(waited);
+  const auto early = with(store, "");
+  EXPECT_NE(severity(early, "shared-race"), "") << text_of(early);
+}
+
 }  // namespace
 }  // namespace ptxemu
