@@ -15,7 +15,7 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Of each of a thread's two rows.
+// A number for each of a thread's two rows.
 struct RowPair {
   float of[2];
 };

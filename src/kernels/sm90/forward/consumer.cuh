@@ -92,7 +92,8 @@ class Consumer {
   // goes into the exponentials' scale, which is positive, its sign into the scores. With softcap
   // the scores are multiplied by all of it, and by the power of two that Q's row was divided by.
   struct Descales {
-    float k = 1.0f, v = 1.0f;  // of the scores themselves, where they are multiplied
+    float k = 1.0f;  // what scores are multiplied by, if `multiplies`
+    float v = 1.0f;
     RowPair scale_log2;
     bool multiplies = false;
   };
@@ -499,7 +500,7 @@ class Consumer {
   bool masked = false;         // block n
   bool has_second_row = true;  // the threads of this warp; else their second one is no row's
   Softmax softmax;
-  RowPair q_unit{{1.0f, 1.0f}};  // of the tile that begins: of its scores, if Q was scaled
+  RowPair q_unit{{1.0f, 1.0f}};  // what a 1 of the scores stands for, in the tile that begins
   Descales descales;
   KeyBounds bounds[2];  // of this thread's two rows, from its first column on
 
