@@ -5,6 +5,7 @@ Links lead to a file, and to a heading of it; README.md's examples are the files
 run; docs/debugging.md names every environment variable that src/core/config.cc reads and no other.
 """
 
+import functools
 import itertools
 import pathlib
 import re
@@ -24,6 +25,7 @@ def without_code(document):
     return re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.S)
 
 
+@functools.cache
 def anchors(document):
     """What GitHub calls the headings of a document."""
     names = set()

@@ -1,8 +1,6 @@
 // The functions of fa4.h that plan and prepare, for both directions.
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "capi/boundary.h"
 #include "capi/convert.h"
 #include "capi/handles.h"
@@ -107,9 +105,7 @@ fa4_status fa4_plan_describe(const fa4_plan* plan, char* text, size_t capacity, 
     std::string lines;
     const std::vector<internal::PlanStep> steps =
         std::visit([](const auto& made) { return internal::explain(made); }, plan->plan);
-    for (const internal::PlanStep& step : steps) {
-      lines += fmt::format("{}: {} ({})\n", step.what, step.choice, step.why);
-    }
+    for (const internal::PlanStep& step : steps) lines += internal::line_of(step) + "\n";
     if (capacity > 0) {
       const size_t copied = std::min(lines.size(), capacity - 1);
       std::memcpy(text, lines.data(), copied);

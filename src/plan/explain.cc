@@ -36,6 +36,10 @@ std::string describe(const WorkspaceLayout& workspace) {
 
 }  // namespace
 
+std::string line_of(const PlanStep& step) {
+  return fmt::format("{}: {} ({})", step.what, step.choice, step.why);
+}
+
 void explain_problem(const AttentionProblem& p, const DeviceSpec& device,
                      std::vector<PlanStep>* steps) {
   steps->push_back({"problem", describe(p), "validated; defaults filled in"});

@@ -22,6 +22,9 @@ struct PlanStep {
   std::string why;
 };
 
+// "what: choice (why)"
+std::string line_of(const PlanStep& step);
+
 // The problem, its mask and the device: where every chain of decisions begins.
 void explain_problem(const AttentionProblem& problem, const DeviceSpec& device,
                      std::vector<PlanStep>* steps);
@@ -34,7 +37,7 @@ template <class Plan>
 void log_decisions(const Plan& plan) {
   if (!is_logged(2)) return;
   for (const PlanStep& step : explain(plan)) {
-    log(2, "plan: " + step.what + ": " + step.choice + " (" + step.why + ")");
+    log(2, "plan: " + line_of(step));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "emulator/isa/insn.h"
+#include "emulator/machine/memory.h"
 #include "emulator/parse/ast.h"
 
 namespace ptxemu {
@@ -157,8 +158,7 @@ struct Code {
   std::map<uint64_t, uint64_t> constants;
   // Shared memory as ptxas lays it out: alignments count from the end of the 1 KiB reserved, so
   // that none is known to be larger than that, and those of dynamic shared memory are 16 at least.
-  static constexpr uint32_t kSharedBegin = 0x400;
-  uint32_t static_shared_end = kSharedBegin;
+  uint32_t static_shared_end = kReservedShared;
   uint32_t dynamic_shared_align = 16;
   uint32_t param_bytes = 0;
   std::vector<uint32_t> param_offsets, param_sizes;
@@ -167,9 +167,13 @@ struct Code {
   // No function can be inside another call of itself (isa/call_graph.h).
   bool calls_are_bounded = false;
 
+  // The next multiple of `align` in shared memory behind the static variables.
+  uint64_t next_shared(uint64_t align) const {
+    const uint64_t used = static_shared_end - kReservedShared;
+    return kReservedShared + (used + align - 1) / align * align;
+  }
   uint32_t dynamic_shared_begin() const {
-    const uint64_t used = static_shared_end - kSharedBegin, align = dynamic_shared_align;
-    return static_cast<uint32_t>(kSharedBegin + (used + align - 1) / align * align);
+    return static_cast<uint32_t>(next_shared(dynamic_shared_align));
   }
   // Where a CTA's shared memory ends.
   uint64_t shared_end(uint64_t dynamic_bytes) const {

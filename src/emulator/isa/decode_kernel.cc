@@ -84,9 +84,7 @@ std::vector<const Function*> reachable(const Module& module, const Function& ent
 // unknown size share the place after them ("Shared State Space"; PTX ISA 5.1.7).
 class SharedLayout {
  public:
-  explicit SharedLayout(Program& program) : program_(program) {
-    code().static_shared_end = kReservedShared;
-  }
+  explicit SharedLayout(Program& program) : program_(program) {}
 
   void add(const Variable& variable) {
     if (variable.space != Space::kShared && variable.space != Space::kSharedCluster) return;
@@ -97,8 +95,7 @@ class SharedLayout {
       code().shared.push_back({variable.name, 0, 0});
       return;
     }
-    const uint64_t offset =
-        kReservedShared + round_up(code().static_shared_end - kReservedShared, variable.align);
+    const uint64_t offset = code().next_shared(variable.align);
     if (offset > kOffsetMask || variable.bytes > kOffsetMask - offset) {
       throw Error(ErrorCode::kLaunch, variable.line,
                   "the .shared variables of the kernel end beyond 16 MiB");

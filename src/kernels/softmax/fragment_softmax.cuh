@@ -18,6 +18,8 @@ __device__ inline float quad_sum(float x) {
 // A number for each of a thread's two rows.
 struct RowPair {
   float of[2];
+
+  __device__ static RowPair both(float x) { return {{x, x}}; }
 };
 
 // Probabilities are 2^(score - maximum - kShift). Scores may be above their row's maximum until a

@@ -135,7 +135,7 @@ class Consumer {
     if (n >= tile.blocks.full_end || n < tile.blocks.full_begin) {
       mask_scores(rS, bounds, n * kTileN + first_key);
     }
-    const RowPair scale_log2 = {{c.params.scores.scale_log2, c.params.scores.scale_log2}};
+    const RowPair scale_log2 = RowPair::both(c.params.scores.scale_log2);
     if (softmax.template update_max<2>(rS, scale_log2, {true, true}, kRescaleThreshold)) {
       softmax.rescale();
 #pragma unroll

@@ -27,8 +27,8 @@ class MergedTile {
   template <class Softmax>
   __device__ void finish(const float (&rO)[T.head_dim_v / 2], float unit, const Softmax& softmax) {
     const int g = lane / 4, own = lane & 1;
-    const typename Softmax::Total total =
-        softmax.total(own, {{c.params.scores.scale_log2, c.params.scores.scale_log2}});
+    const RowPair scale_log2 = RowPair::both(c.params.scores.scale_log2);
+    const typename Softmax::Total total = softmax.total(own, scale_log2);
     if (lane % 4 < 2) stats[warp * kWarpRows + g + 8 * own] = {total.max_log2, total.sum};
     meet();
     float weights[2];  // of this warp's share, for the thread's two rows

@@ -129,7 +129,7 @@ class Consumer {
   // Of scores, to powers of two.
   __device__ RowPair scale_log2() const {
     if constexpr (T.bytes) return descales.scale_log2;
-    return {{c.params.scores.scale_log2, c.params.scores.scale_log2}};
+    return RowPair::both(c.params.scores.scale_log2);
   }
 
   // Scores of a kernel with softcap.

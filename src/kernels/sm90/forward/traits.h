@@ -64,8 +64,8 @@ constexpr int num_threads(const FwdTraits& t) {
   return (1 + consumer_warpgroups(t)) * kWarpgroupThreads;
 }
 
-// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup. Where there are two
-// warpgroups, both may have as many as an instruction can name, and none are moved.
+// Registers of a thread: 65536 / 128 = 512 for one thread of each warpgroup. Beside one consumer
+// warpgroup both may have as many as an instruction can name, and none are moved.
 struct RegisterSplit {
   int producer;
   int consumer;
