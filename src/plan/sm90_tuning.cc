@@ -85,12 +85,12 @@ constexpr std::array kRows = {
 
 constexpr std::array kPartRows = {
     Sm90PartRow{
-        .head_dim = 64, .head_dim_v = 64, .tile_n = 128, .q_slots = 2, .kv_stages = 5,
+        .head_dim = 64, .head_dim_v = 64, .tile_n = 128, .q_slots = 2, .kv_stages = 3,
         .whole_tiles = true,
-        .reason = "160 KB of keys and values under way"},
+        .reason = "96 KB of keys and values under way: of more the first ones come later"},
     Sm90PartRow{
-        .head_dim = 96, .head_dim_v = 96, .tile_n = 64, .q_slots = 2, .kv_stages = 7,
-        .reason = "168 KB of keys and values under way"},
+        .head_dim = 96, .head_dim_v = 96, .tile_n = 64, .q_slots = 2, .kv_stages = 5,
+        .reason = "120 KB of keys and values under way: of more the first ones come later"},
     Sm90PartRow{
         .head_dim = 128, .head_dim_v = 128, .tile_n = 128, .q_slots = 2, .kv_stages = 2,
         .whole_tiles = true,
@@ -99,11 +99,11 @@ constexpr std::array kPartRows = {
         .head_dim = 192, .head_dim_v = 128, .tile_n = 64, .q_slots = 2, .kv_stages = 4,
         .reason = "160 KB of keys and values under way"},
     Sm90PartRow{
-        .head_dim = 192, .head_dim_v = 192, .tile_n = 64, .q_slots = 1, .kv_stages = 4,
-        .reason = "192 KB of keys and values under way"},
+        .head_dim = 192, .head_dim_v = 192, .tile_n = 64, .q_slots = 1, .kv_stages = 2,
+        .reason = "96 KB of keys and values under way: of more the first ones come later"},
     Sm90PartRow{
-        .head_dim = 256, .head_dim_v = 256, .tile_n = 64, .q_slots = 1, .kv_stages = 3,
-        .reason = "192 KB of keys and values under way"},
+        .head_dim = 256, .head_dim_v = 256, .tile_n = 64, .q_slots = 1, .kv_stages = 2,
+        .reason = "128 KB of keys and values under way: of more the first ones come later"},
 };
 
 constexpr std::array kBytesRows = {
