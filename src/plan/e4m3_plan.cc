@@ -15,8 +15,10 @@ namespace {
 constexpr std::array kRows = {
     E4m3TuningRow{
         .head_dim = 64, .head_dim_v = 64,
-        .row_warps = 1, .key_warps = 4, .turns = 2, .q_stages = 2, .kv_stages = 12,
-        .reason = "192 KB of keys and values under way"},
+        .row_warps = 1, .key_warps = 4, .turns = 2, .q_stages = 2, .kv_stages = 6,
+        .page_row_stages = 10,
+        .reason = "96 KB of keys and values under way: of more the first ones come later. Rows of "
+                  "pages come late each, so that more are under way"},
     E4m3TuningRow{
         .head_dim = 64, .head_dim_v = 64,
         .row_warps = 4, .key_warps = 2, .turns = 1, .q_stages = 2, .kv_stages = 10,
@@ -89,6 +91,8 @@ E4m3ForwardSpec plan_e4m3(const AttentionProblem& p, const DeviceSpec& device) {
   spec.parts = choose_key_parts(p, device);
   spec.traits = traits_of(row_of(p), element_of(p), p.transforms_scores());
   spec.traits.pages = pages_of(p);
+  const int row_stages = row_of(p).page_row_stages;
+  if (spec.traits.pages == Pages::kRows && row_stages > 0) spec.traits.kv_stages = row_stages;
   spec.traits.parts = spec.parts.are_cut();
   spec.schedule = spec.parts.are_cut() ? choose_part_schedule(p, device, spec.shape(), spec.parts)
                                        : choose_schedule(p, device, spec.shape(), {});

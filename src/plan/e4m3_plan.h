@@ -17,6 +17,7 @@ struct E4m3TuningRow {
   int turns;
   int q_stages;
   int kv_stages;
+  int page_row_stages = 0;  // kv_stages where threads copy rows out of pages; 0: the same
   const char* reason;
 };
 

@@ -10,8 +10,10 @@ namespace fa4 {
 // One of kWarps warps that share a tile of kRows rows. Eight rows are its own, those of the other
 // warps follow, then eight again. A lane finds the place of every 32nd of its warp's rows and tells
 // it to those that copy the row. `kEndsInside`: columns, pairs of bytes, may end inside of 16
-// bytes, behind which anything may stand; those of 16 bits are a multiple of eight.
-template <int kRows, int kWarps, bool kEndsInside = false>
+// bytes, behind which anything may stand; those of 16 bits are a multiple of eight. `kTogether`:
+// copies are begun without a branch between them, which takes the registers of several addresses;
+// behind a branch each waits until the copy before has read its own.
+template <int kRows, int kWarps, bool kTogether = true, bool kEndsInside = false>
 struct PageRowCopier {
   static constexpr int kGroup = kGroupRows;
   static constexpr int kGroups = kRows / kGroup;
@@ -47,8 +49,9 @@ struct PageRowCopier {
           places[i].row < 0 ? -1 : reinterpret_cast<int64_t>(data + offset * kElementBytes);
 #pragma unroll
       for (int of_place = 0; of_place < 32 / kGroup; ++of_place) {
-        const int group = warp + (32 * i / kGroup + of_place) * kWarps;
-        if (group >= kGroups) break;
+        const int of_warp = 32 * i / kGroup + of_place, group = warp + of_warp * kWarps;
+        const bool all_have_it = kTogether && (of_warp + 1) * kWarps <= kGroups;
+        if (!all_have_it && group >= kGroups) break;
 #pragma unroll
         for (int first = 0; first < kGroup; first += kAtOnce) {
           const int row = first + lane / kPieces;  // of the group

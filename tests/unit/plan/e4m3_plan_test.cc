@@ -94,7 +94,8 @@ TEST(E4m3Plan, ManySequencesOfManyKeysGoByLength) {
   EXPECT_EQ(source_of(128, 24, 1024), TileSource::kByLength) << "two rounds";
   EXPECT_EQ(source_of(128, 64, 1023), TileSource::kStride);
   EXPECT_EQ(source_of(128, 129, 8192), TileSource::kStride) << "too many to rank";
-  EXPECT_EQ(source_of(64, 128, 8192), TileSource::kStride) << "no room for the ranks";
+  EXPECT_EQ(source_of(64, 128, 8192), TileSource::kByLength);
+  EXPECT_EQ(source_of(192, 128, 8192), TileSource::kStride) << "no room for the ranks";
 }
 
 TEST(E4m3Plan, StridesAreOfBytes) {

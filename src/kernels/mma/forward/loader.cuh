@@ -38,7 +38,7 @@ class Loader {
       }
       if constexpr (T.pages != Pages::kNone) begin_places();
 #pragma unroll 1
-      for (int n = tile.blocks.n_block_max - 1; n >= tile.blocks.n_block_min; --n) fill(n);
+      for (int n = first_block(); n >= tile.blocks.n_block_min; n -= kStep) fill(n);
     }
     if (warp == 0) {
       tile.work.batch = -1;
@@ -52,19 +52,30 @@ class Loader {
  private:
   static constexpr bool kBoxes = T.pages == Pages::kBoxes;
   static constexpr int kRing = ring_stages(T);
-  static constexpr int kWarps = loader_warps(T);
+  static constexpr int kSharers = block_loaders(T);
+  static constexpr bool kOwnTurn = turns_have_loaders(T);
+  static constexpr int kStep = kOwnTurn ? T.turns : 1;  // from one block of a warp to its next
   static constexpr bool kEndsInside = true;  // head_dim is a multiple of 8 bytes, not of 16
-  using Copier = PageRowCopier<kTileN, kWarps, kEndsInside>;
+  using Copier = PageRowCopier<kTileN, kSharers, begins_copies_together(T), kEndsInside>;
   static constexpr int kPlaces = kBoxes ? 1 : Copier::kPlaces;  // of a lane
 
-  // Boxes have the same rows, which divide the block's. Every fourth one is a warp's own; where
-  // there are fewer, some warps have none.
+  // Which turn's blocks this warp loads, or all, and which part of each.
+  __device__ int turn_of(int n) const { return (kOwnTurn ? warp : n) % T.turns; }
+  __device__ int share() const { return kOwnTurn ? warp / T.turns : warp; }
+
+  __device__ int first_block() const {
+    const int n = tile.blocks.n_block_max - 1;
+    return n % T.turns == turn_of(n) ? n : n - 1;
+  }
+
+  // Boxes have the same rows, which divide the block's. The block's loaders take them in turn;
+  // where there are fewer, some have none.
   __device__ static int log2_of_own_boxes(int box_rows) {
     int log2 = 0;
-    while (box_rows * kWarps << log2 < kTileN) ++log2;
+    while (box_rows * kSharers << log2 < kTileN) ++log2;
     return log2;
   }
-  __device__ int box_of(int lane_of_block) const { return warp + lane_of_block * kWarps; }
+  __device__ int box_of(int lane_of_block) const { return share() + lane_of_block * kSharers; }
   // The first row in the block of this lane's box.
   __device__ int box_row() const {
     return box_of(lane & ((1 << lanes_log2) - 1)) * c.params.pages.box_rows;
@@ -104,8 +115,8 @@ class Loader {
 
   // A block of K and V, and the descales of its keys.
   __device__ void fill(int n) {
-    const int turn = n % T.turns;
-    PipelineState<kRing> state{turn == 0 ? filled[0] : filled[1]};
+    const int turn = turn_of(n);
+    PipelineState<kRing> state{kOwnTurn || turn == 0 ? filled[0] : filled[1]};
     if constexpr (T.pages != Pages::kNone) take_places(n);
     const Pipeline ring = c.ring(turn);
     ring.producer_acquire(state);
@@ -114,8 +125,8 @@ class Loader {
     const ptx::SmemAddr k = c.smem_address(c.kSmem.k + stage * k_stage_bytes(T));
     const ptx::SmemAddr v = c.smem_address(c.kSmem.v + stage * v_stage_bytes(T));
     if constexpr (T.pages == Pages::kRows) {
-      copier.template copy<pairs(T.head_dim)>(c.params.pages.k, head, places, k);
-      copier.template copy<pairs(T.head_dim_v)>(c.params.pages.v, head, places, v);
+      copier.template copy<pairs(T.head_dim)>(c.params.pages.k, head, batch.places, k);
+      copier.template copy<pairs(T.head_dim_v)>(c.params.pages.v, head, batch.places, v);
     } else if constexpr (kBoxes) {
       load_boxes(k, v, barrier);
     } else {
@@ -128,7 +139,7 @@ class Loader {
     }
     copy_descales(n, stage);
     ptx::cp_async_mbarrier_arrive_noinc(barrier);
-    if (turn == 0) {
+    if (kOwnTurn || turn == 0) {
       ++filled[0];
     } else {
       ++filled[1];
@@ -156,7 +167,7 @@ class Loader {
       ptx::mbarrier_arrive_expect_tx(barrier, boxes * rows * (T.head_dim + T.head_dim_v));
     }
     __syncwarp();
-    const int page = page_of(c.params.pages, places[0]), row = max(places[0].row, 0);
+    const int page = page_of(c.params.pages, box), row = max(box.row, 0);
     if (first < kTileN && lane >> lanes_log2 == 0) {
       load_box<T.head_dim>(c.params.maps.k, k, barrier, first, page, row);
     } else if (first < kTileN && lane >> lanes_log2 == 1) {
@@ -182,8 +193,8 @@ class Loader {
   };
   __device__ int blocks_of_batch() const { return 32 >> lanes_log2; }
 
-  __device__ Batch load_batch(int first_block) const {
-    const int n = kBoxes ? first_block - (lane >> lanes_log2) : first_block;
+  __device__ Batch load_batch(int first) const {
+    const int n = kBoxes ? first - kStep * (lane >> lanes_log2) : first;
     Batch read;
 #pragma unroll
     for (int i = 0; i < kPlaces; ++i) {
@@ -198,26 +209,22 @@ class Loader {
   }
 
   __device__ void begin_places() {
-    top = tile.blocks.n_block_max - 1;
+    top = first_block();
     batch = load_batch(top);
-    next_batch = load_batch(top - blocks_of_batch());
+    next_batch = load_batch(top - kStep * blocks_of_batch());
   }
 
-  // Of blocks one after the other.
+  // Of the warp's blocks one after the other.
   __device__ void take_places(int n) {
-    if (top - n == blocks_of_batch()) {
+    if (top - n == kStep * blocks_of_batch()) {
       top = n;
       batch = next_batch;
-      next_batch = load_batch(top - blocks_of_batch());
+      next_batch = load_batch(top - kStep * blocks_of_batch());
     }
-    const int from = ((top - n) << lanes_log2) + (lane & ((1 << lanes_log2) - 1));
-#pragma unroll
-    for (int i = 0; i < kPlaces; ++i) {
-      places[i] = batch.places[i];
-      if constexpr (kBoxes) {
-        places[i] = {__shfl_sync(0xffffffffu, batch.places[i].entry, from & 31),
-                     __shfl_sync(0xffffffffu, batch.places[i].row, from & 31)};
-      }
+    if constexpr (kBoxes) {
+      const int from = ((top - n) / kStep << lanes_log2) + (lane & ((1 << lanes_log2) - 1));
+      box = {__shfl_sync(0xffffffffu, batch.places[0].entry, from & 31),
+             __shfl_sync(0xffffffffu, batch.places[0].row, from & 31)};
     }
   }
 
@@ -226,18 +233,18 @@ class Loader {
     const ptx::SmemAddr to = ptx::smem_addr(c.descales_of_keys(stage));
     if (of.of_pages == 0) {
       const int block = (n * kTileN) >> of.shift;
-      if (warp == 0 && lane == 0) copy_descale(of.k, block, to, true);
-      if (warp == 0 && lane == 1) copy_descale(of.v, block, to + kDescaleBytes, true);
+      if (share() == 0 && lane == 0) copy_descale(of.k, block, to, true);
+      if (share() == 0 && lane == 1) copy_descale(of.v, block, to + kDescaleBytes, true);
       return;
     }
     // Those of this warp's rows, of which a box has eight or more side by side.
     if constexpr (T.pages == Pages::kRows) {
 #pragma unroll
-      for (int i = 0; i < kPlaces; ++i) copy_descales_of(copier.row_of(i), places[i], to);
+      for (int i = 0; i < kPlaces; ++i) copy_descales_of(copier.row_of(i), batch.places[i], to);
     } else if constexpr (kBoxes) {
       const int groups_log2 = 28 - __clz(c.params.pages.box_rows), own = lane >> groups_log2;
-      const PagePlace place{__shfl_sync(0xffffffffu, places[0].entry, own),
-                            __shfl_sync(0xffffffffu, places[0].row, own)};
+      const PagePlace place{__shfl_sync(0xffffffffu, box.entry, own),
+                            __shfl_sync(0xffffffffu, box.row, own)};
       const int group = (box_of(own) << groups_log2) + (lane & ((1 << groups_log2) - 1));
       const bool is_own = own < 1 << lanes_log2 && group < kTileN / 8;
       if (is_own) copy_descales_of(group, place, to);
@@ -267,8 +274,8 @@ class Loader {
   int head = 0;
   PipelineState<kTileSlots> slot;
   PipelineState<T.q_stages> q;
-  uint32_t filled[2] = {};  // stages of each turn's ring, passed
-  PagePlace places[kPlaces];
+  uint32_t filled[2] = {};  // stages of each turn's ring, or of the own turn's, passed
+  PagePlace box;            // this lane's, of the block
   // Places of the blocks from `top` down, and of those behind them.
   Batch batch, next_batch;
   int top = 0;

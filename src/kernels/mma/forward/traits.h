@@ -45,11 +45,28 @@ constexpr int sharers(const FwdTraits& t) { return t.key_warps * t.turns; }
 constexpr int consumer_warps(const FwdTraits& t) { return t.row_warps * sharers(t); }
 // Of the last warpgroup: pages are many small copies.
 constexpr int loader_warps(const FwdTraits& t) { return t.pages == Pages::kNone ? 1 : 4; }
+// Whether each turn's blocks have loaders of their own. To begin a block's boxes takes them as long
+// whatever its columns, and blocks of 64 are done with twice as soon as those of 128. Of those all
+// loaders take the first block first, so that consumers begin with it.
+constexpr bool turns_have_loaders(const FwdTraits& t) {
+  return t.pages == Pages::kBoxes && t.head_dim == 64;
+}
+// That load a block together.
+constexpr int block_loaders(const FwdTraits& t) {
+  return turns_have_loaders(t) ? loader_warps(t) / t.turns : loader_warps(t);
+}
 constexpr int num_threads(const FwdTraits& t) { return 32 * (consumer_warps(t) + 4); }
 
+// Whether the copies of a block's rows follow each other without a branch (pages/copy_rows.cuh).
+// Consumers of more rows and columns have no registers to spare for the addresses.
+constexpr bool begins_copies_together(const FwdTraits& t) {
+  return t.row_warps == 1 || t.head_dim <= 128;
+}
 // Registers of a thread: a CTA begins with 168 each, 504 for one of each of the three warpgroups.
-// Who copies rows holds the addresses of several.
-constexpr int loader_registers(const FwdTraits& t) { return t.pages == Pages::kRows ? 56 : 40; }
+constexpr int loader_registers(const FwdTraits& t) {
+  if (t.pages != Pages::kRows) return 40;
+  return begins_copies_together(t) ? 72 : 56;
+}
 constexpr int consumer_registers(const FwdTraits& t) { return (504 - loader_registers(t)) / 2; }
 constexpr int warp_keys(const FwdTraits& t) { return kTileN / t.key_warps; }
 // Each turn has a ring of its own, since a barrier's phases must be waited for one after another.
@@ -93,13 +110,13 @@ constexpr int v_stage_bytes(const FwdTraits& t) { return kTileN * t.head_dim_v; 
 // Barriers, in the order of shared memory: a row of the table each.
 enum BarrierKind { kQFull, kQEmpty, kKvFull, kKvEmpty, kTileFull, kTileEmpty, kNumBarrierKinds };
 constexpr BarrierTable<kNumBarrierKinds> barriers(const FwdTraits& t) {
-  const int warps = consumer_warps(t), loaders = loader_warps(t);
+  const int warps = consumer_warps(t), loaders = block_loaders(t);
   const bool by_tma = t.pages != Pages::kRows;
   return {{
       {"q_full", t.q_stages, 1, Start::kTaken, "loader + TMA bytes", "consumers"},
       {"q_empty", t.q_stages, warps, Start::kFree, "consumer warps, after reading", "loader"},
       {"kv_full", t.kv_stages, (by_tma ? 33 : 32) * loaders, Start::kTaken,
-       "copies of each loader thread (descales, rows of pages), loaders + TMA bytes",
+       "copies of each thread of its loaders (descales, rows of pages), loaders + TMA bytes",
        "consumers whose turn it is"},
       {"kv_empty", t.kv_stages, warps / t.turns, Start::kFree, "consumer warps, after P V",
        "loaders"},
