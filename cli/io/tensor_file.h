@@ -62,7 +62,7 @@ struct NpyArray {
 // Throws as read_npy does.
 NpyArray read_npy_array(std::shared_ptr<const MappedFile> file);
 
-// "(2, 3)", "(4,)"
+// For a message: "(2, 3)", "(4,)", and of more than eight dimensions "(1, 2, ...) of 9 dimensions".
 std::string shape_text(const std::vector<int64_t>& shape);
 // Elements of `shape`, or -1 when they and `element_size` overflow 63 bits.
 int64_t count_elements(const std::vector<int64_t>& shape, size_t element_size);

@@ -1,6 +1,7 @@
 #include "io/tensor_writer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -27,24 +28,24 @@ std::string_view safetensors_dtype(FileType type) {
   }
 }
 
+// The shape as a Python tuple, of any length. shape_text() would cut a long one.
+std::string python_tuple(const std::vector<int64_t>& shape) {
+  return fmt::format("({}{})", fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+}
+
 }  // namespace
 
 void write_npy_header(std::string_view descr, const std::vector<int64_t>& shape, const Sink& sink) {
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
-                                   descr, shape_text(shape));
-  while ((10 + header.size() + 1) % 64 != 0) header += ' ';
+                                   descr, python_tuple(shape));
+  // Version 1 says the header's length in two bytes, version 2 in four. The data begin at a
+  // multiple of 64 bytes.
+  const size_t width = header.size() + 64 <= UINT16_MAX ? 2 : 4;
+  header.append(63 - (8 + width + header.size()) % 64, ' ');
   header += '\n';
-  const char preamble[10] = {'\x93',
-                             'N',
-                             'U',
-                             'M',
-                             'P',
-                             'Y',
-                             1,
-                             0,
-                             static_cast<char>(header.size() & 0xff),
-                             static_cast<char>(header.size() >> 8)};
-  sink(preamble, sizeof preamble);
+  char preamble[12] = {'\x93', 'N', 'U', 'M', 'P', 'Y', static_cast<char>(width / 2), 0};
+  for (size_t i = 0; i < width; ++i) preamble[8 + i] = static_cast<char>(header.size() >> (8 * i));
+  sink(preamble, 8 + width);
   sink(header.data(), header.size());
 }
 

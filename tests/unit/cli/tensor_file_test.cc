@@ -43,6 +43,17 @@ TEST_F(TensorFile, NpyComesBack) {
   EXPECT_EQ(as_floats(tensor, std::nullopt), values);
 }
 
+// An error message lists the first eight dimensions of a shape; a file holds them all, in a header
+// whose length may need more than the two bytes of version 1.
+TEST_F(TensorFile, NpyOfManyDimensionsComesBack) {
+  const float value = 3.5f;
+  for (const size_t rank : {0, 1, 8, 9, 32, 40000}) {
+    const std::vector<int64_t> shape(rank, 1);
+    write("a.npy", npy({"", FileType::kF32, shape, &value}));
+    EXPECT_EQ(read_tensor(path("a.npy")).shape, shape);
+  }
+}
+
 TEST_F(TensorFile, Bf16InNpyIsWidened) {
   const uint16_t bits[] = {0x3f80, 0xc000, 0x7f80};
   write("a.npy", npy({"", FileType::kBF16, {3}, bits}));
