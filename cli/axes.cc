@@ -93,8 +93,8 @@ int64_t Axes::size(const char* option, const std::optional<std::string>& text,
 ProblemDesc Axes::desc() const {
   ProblemDesc d;
   d.batch = size("--batch", batch_, 1);
-  d.heads_q = heads_q_ ? parse_int("--heads-q", *heads_q_, 1, kMostHeads) : 8;
-  d.heads_kv = heads_kv_ ? parse_int("--heads-kv", *heads_kv_, 1, kMostHeads) : d.heads_q;
+  d.heads_q = heads_q_ ? parse_int("--heads-q", *heads_q_, 1, kMaxHeads) : 8;
+  d.heads_kv = heads_kv_ ? parse_int("--heads-kv", *heads_kv_, 1, kMaxHeads) : d.heads_q;
   d.seqlen_q = size("--seqlen-q", seqlen_q_, 1024);
   d.seqlen_k = size("--seqlen-k", seqlen_k_, d.seqlen_q);
   d.head_dim = head_dim_ ? parse_head_dim("--head-dim", *head_dim_) : 128;

@@ -150,9 +150,9 @@ std::vector<AttentionProblem> BenchAxes::problems(Direction direction) const {
   expand(all, &ProblemDesc::seqlen_k,
          [&](Desc d) { return list("--seqlen-k", seqlen_k_, 1, {d.seqlen_q}); });
   expand(all, &ProblemDesc::heads_q,
-         [&](Desc d) { return list("--heads-q", heads_q_, 1, {2048 / d.head_dim}, kMostHeads); });
+         [&](Desc d) { return list("--heads-q", heads_q_, 1, {2048 / d.head_dim}, kMaxHeads); });
   expand(all, &ProblemDesc::heads_kv,
-         [&](Desc d) { return list("--heads-kv", heads_kv_, 1, {d.heads_q}, kMostHeads); });
+         [&](Desc d) { return list("--heads-kv", heads_kv_, 1, {d.heads_q}, kMaxHeads); });
   expand(all, &ProblemDesc::num_splits,
          [&](Desc) { return list("--num-splits", num_splits_, 0, {0}); });
   expand(all, &ProblemDesc::sm_margin,

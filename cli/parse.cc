@@ -33,11 +33,9 @@ int64_t parse_int(std::string_view option, const std::string& text, int64_t low,
   return *value;
 }
 
-bool is_head_dim(int64_t size) { return size >= 8 && size <= 256 && size % 8 == 0; }
-
 int64_t parse_head_dim(std::string_view option, const std::string& text) {
   const std::optional<int64_t> value = whole_number(text);
-  if (!value || !is_head_dim(*value)) {
+  if (!value || !fa4::internal::is_head_dim(*value)) {
     throw bad_input(fmt::format("{} {}; accepted: multiples of 8 from 8 to 256", option, text));
   }
   return *value;

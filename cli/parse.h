@@ -13,9 +13,6 @@
 namespace fa4::cli {
 
 int64_t parse_int(std::string_view option, const std::string& text, int64_t low, int64_t high);
-// The sizes that the library knows.
-inline constexpr int64_t kMostHeads = 65536;
-bool is_head_dim(int64_t size);
 int64_t parse_head_dim(std::string_view option, const std::string& text);
 // Refuses what f32 does not hold, and what would become 0 in it.
 float parse_float(std::string_view option, const std::string& text);

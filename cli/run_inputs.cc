@@ -29,14 +29,6 @@ FileTensor read(const char* option, const std::string& file, Holds holds = Holds
   return naming(option, file, [&] { return read_tensor(file, holds); });
 }
 
-std::string divisors_of(int64_t number) {
-  std::vector<int64_t> divisors;
-  for (int64_t i = 1; i <= number && divisors.size() < 16; ++i) {
-    if (number % i == 0) divisors.push_back(i);
-  }
-  return fmt::format("{}", fmt::join(divisors, ", "));
-}
-
 std::vector<int32_t> read_indices(const char* option, const std::string& file, size_t rank) {
   const FileTensor tensor = read(option, file, Holds::kIndices);
   if (tensor.shape.size() != rank) {
@@ -110,8 +102,8 @@ void check_shapes(const RunFiles& files, const Shapes& s) {
   const int64_t heads_q = s.heads(s.q), heads_kv = s.heads(s.k);
   check_sizes("--q", files.q, s.q);
   check_sizes("--k", files.k, s.k);
-  if (heads_q < 1 || heads_q > kMostHeads) {
-    refuse("--q", files.q, "num_heads {}; accepted: 1 to {}", heads_q, kMostHeads);
+  if (heads_q < 1 || heads_q > kMaxHeads) {
+    refuse("--q", files.q, "num_heads {}; accepted: 1 to {}", heads_q, kMaxHeads);
   }
   if (heads_kv < 1 || heads_q % heads_kv != 0) {
     refuse("--k", files.k, "num_heads {} does not divide num_heads_q {}; accepted: {}", heads_kv,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -11,15 +10,6 @@
 
 namespace fa4::internal {
 namespace {
-
-constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();  // index tensors are 32-bit
-constexpr int64_t kMaxHeads = 65536;
-
-void check_size(const char* name, int64_t value, int64_t minimum = 0) {
-  if (value < minimum || value > kMaxSize) {
-    refuse("{} {}; accepted: {} to {}", name, value, minimum, kMaxSize);
-  }
-}
 
 void check_enums(const ProblemDesc& d) {
   if (d.dtype != DType::kF32 && d.dtype != DType::kF16 && d.dtype != DType::kBF16) {
@@ -52,18 +42,6 @@ void check_enums(const ProblemDesc& d) {
   }
 }
 
-std::string divisors_of(int64_t number) {
-  constexpr int kListed = 16;
-  std::string text;
-  int listed = 0;
-  for (int64_t i = 1; i <= number; ++i) {
-    if (number % i != 0) continue;
-    if (++listed > kListed) return text + ", ...";
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", i);
-  }
-  return text;
-}
-
 void check_heads(const ProblemDesc& d) {
   const auto check = [](const char* name, int64_t heads) {
     if (heads < 1 || heads > kMaxHeads) {
@@ -79,7 +57,7 @@ void check_heads(const ProblemDesc& d) {
 }
 
 void check_head_dim(const char* name, int64_t value) {
-  if (value < 8 || value > kMaxHeadDim || value % 8 != 0) {
+  if (!is_head_dim(value)) {
     refuse("{} {}; accepted: multiples of 8 from 8 to {}", name, value, kMaxHeadDim);
   }
 }
@@ -272,6 +250,18 @@ void check_tensors(AttentionProblem& p) {
 }
 
 }  // namespace
+
+std::string divisors_of(int64_t number) {
+  constexpr int kListed = 16;
+  std::string text;
+  int listed = 0;
+  for (int64_t i = 1; i <= number; ++i) {
+    if (number % i != 0) continue;
+    if (++listed > kListed) return text + ", ...";
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", i);
+  }
+  return text;
+}
 
 void check_gradients(const AttentionProblem& p) {
   const auto check = [](const char* name, const TensorExtent& extent, const Strides& strides) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -43,7 +44,15 @@ struct MaskSpec {
   bool operator==(const MaskSpec&) const = default;
 };
 
+// Of a batch, a sequence, a cache in pages: index tensors are 32-bit.
+inline constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+inline constexpr int64_t kMaxHeads = 65536;
 inline constexpr int kMaxHeadDim = 256;
+constexpr bool is_head_dim(int64_t size) {
+  return size >= 8 && size <= kMaxHeadDim && size % 8 == 0;
+}
+// For a message, those of `number`, which is positive: "1, 2, 4"; the first 16 and ", ..." of more.
+std::string divisors_of(int64_t number);
 // Parts of a row's keys begin at multiples of this many.
 inline constexpr int64_t kSplitStep = 128;
 // Keys that share a descale, where neither all of a sequence nor those of a page do.

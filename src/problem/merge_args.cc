@@ -1,6 +1,5 @@
 #include "problem/merge_args.h"
 
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,12 +10,6 @@
 
 namespace fa4::internal {
 namespace {
-
-constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
-
-void check_size(const char* name, int64_t value, int64_t low, int64_t high = kMaxSize) {
-  if (value < low || value > high) refuse("{} {}; accepted: {} to {}", name, value, low, high);
-}
 
 bool is_dtype(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
@@ -76,7 +69,7 @@ MergeArgs checked(MergeArgs a) {
   check_size("num_parts", a.num_parts, 1);
   check_size("batch", a.batch, 0);
   check_size("seqlen", a.seqlen, 0);
-  check_size("num_heads", a.heads, 1, 65536);
+  check_size("num_heads", a.heads, 1, kMaxHeads);
   check_size("head_dim", a.head_dim, 1, 65536);
   const TensorExtent rows{a.batch, a.seqlen, a.heads, a.head_dim};
   const TensorExtent lse{a.batch, a.seqlen, a.heads, 1};

@@ -43,6 +43,13 @@ class BadInput(CommandTest):
         line = self.refuse_run(q="q4.npy", k="k3.npy", v="k3.npy")
         self.assertEqual(line, "fa4 run: --k %s: num_heads 3 does not divide num_heads_q 4; accepted: 1, 2, 4\n" % path)
 
+    def test_a_head_count_with_many_divisors(self):
+        """The list is cut after 16 of them, and says so: 180 has 18."""
+        self.random_npy("q180.npy", (1, 1, 180, 8), 1)
+        self.random_npy("k7.npy", (1, 1, 7, 8), 2)
+        line = self.refuse_run(q="q180.npy", k="k7.npy", v="k7.npy")
+        self.assertTrue(line.endswith("accepted: 1, 2, 3, 4, 5, 6, 9, 10, 12, 15, 18, 20, 30, 36, 45, 60, ...\n"), line)
+
     def test_not_there_and_not_a_file(self):
         self.refuse_run(q="nothing.npy", words=["--q", "nothing.npy", "No such file"])
         self.refuse("run", "--q", "/dev/zero", "--k", "k", "--v", "v", "--out", "o", words=["--q /dev/zero", "regular file"])

@@ -34,9 +34,9 @@ TEST(Parse, Sizes) {
   ProblemDesc desc;
   desc.dtype = DType::kBF16;
   desc.head_dim = 8;
-  desc.heads_q = desc.heads_kv = kMostHeads;
+  desc.heads_q = desc.heads_kv = fa4::internal::kMaxHeads;
   EXPECT_NO_THROW(AttentionProblem::make(desc));
-  desc.heads_q = desc.heads_kv = kMostHeads + 1;
+  desc.heads_q = desc.heads_kv = fa4::internal::kMaxHeads + 1;
   EXPECT_THROW(AttentionProblem::make(desc), Error);
 }
 
