@@ -15,9 +15,9 @@ void check_workspace(const void* workspace, size_t bytes, const WorkspaceLayout&
                 fmt::format("workspace {} of workspace_bytes {}; accepted: at least {} bytes",
                             workspace, bytes, layout.bytes()));
   }
-  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("workspace {}; accepted: multiples of 256", workspace));
+  if (reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment != 0) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("workspace {}; accepted: multiples of {}",
+                                                         workspace, kWorkspaceAlignment));
   }
 }
 

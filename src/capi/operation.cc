@@ -14,14 +14,14 @@ namespace {
 using internal::Error;
 using internal::ErrorCode;
 
-constexpr std::align_val_t kWorkspaceAlignment{256};
+constexpr std::align_val_t kAlignment{internal::kWorkspaceAlignment};
 
 // Host memory for one execution.
 class HostWorkspace {
  public:
   explicit HostWorkspace(size_t bytes)
-      : data_(bytes == 0 ? nullptr : operator new(bytes, kWorkspaceAlignment)) {}
-  ~HostWorkspace() { operator delete(data_, kWorkspaceAlignment); }
+      : data_(bytes == 0 ? nullptr : operator new(bytes, kAlignment)) {}
+  ~HostWorkspace() { operator delete(data_, kAlignment); }
   HostWorkspace(const HostWorkspace&) = delete;
   HostWorkspace& operator=(const HostWorkspace&) = delete;
   void* data() const { return data_; }

@@ -8,8 +8,6 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int64_t kFloat = 4;
-
 // Gradients of a call have one type, which is f32 for dk and dv: dq is rounded behind it.
 bool rounds_dq(const AttentionProblem& whole) { return whole.grad_dtype != DType::kF32; }
 
@@ -99,7 +97,8 @@ class QueryGradient {
         dq_(gather.queries(Place::kDq, p.whole.head_dim, type_)),
         made_(dq_) {
     // Of the slice's heads alone.
-    if (rounds_dq(p.whole)) made_ = {gather.room.take(rows_ * columns_ * kFloat), columns_, kFloat};
+    if (rounds_dq(p.whole))
+      made_ = {gather.room.take(rows_ * columns_ * kFloatBytes), columns_, kFloatBytes};
   }
 
   Address place(const Part& part) const { return made_.row(part.first_query); }
@@ -108,7 +107,7 @@ class QueryGradient {
     const bool is_argument = made_.at.place == Place::kDq;  // the rows of all slices
     if (is_argument && slice > 0) return;
     const Address rows = is_argument ? Address{Place::kDq} : made_.at;
-    gather_.zero_where_packed(rows, rows_ * made_.columns * kFloat, works);
+    gather_.zero_where_packed(rows, rows_ * made_.columns * kFloatBytes, works);
   }
   void round(std::vector<Work>& works) const {
     works.push_back(round_step(made_.at, dq_.at, rows_, columns_, dq_.columns, type_));
@@ -170,7 +169,7 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
     }
   }
   if (rounds_dq(whole)) dq.round(calls);
-  if (dsink) calls.push_back(dsink->add_up(gather.own(Place::kDsink, kFloat)));
+  if (dsink) calls.push_back(dsink->add_up(gather.own(Place::kDsink, kFloatBytes)));
   return {.in = in.exchange("k and v of the backward"),
           .calls = std::move(calls),
           .back = back.exchange("dk and dv of the backward"),

@@ -24,7 +24,7 @@ class Heads {
     return rows(shard, deal(p_.whole.heads_kv, heads_kv_, copies(p_)), dim * size_of(type));
   }
   LseTensor of_lse(Place shard) {
-    const int64_t bytes = tokens() * heads_q_ * 4;
+    const int64_t bytes = tokens() * heads_q_ * kFloatBytes;
     return {{shard}, room_.take(bytes), room_.take(bytes), queries()};
   }
   // This rank's of a vector with an element a query head.
@@ -39,7 +39,7 @@ class Heads {
     zero_where_packed(tensor.whole, tensor.row_bytes(), works);
   }
   void zero_where_packed(const LseTensor& tensor, std::vector<Work>& works) const {
-    zero_where_packed(tensor.whole, tensor.deal.taken * 4, works);
+    zero_where_packed(tensor.whole, tensor.deal.taken * kFloatBytes, works);
   }
 
   // Where the last tensor ends.
@@ -167,7 +167,7 @@ Slice backward_slice(const ShardedProblem& p, int index, int64_t first_byte) {
 
   std::vector<Work> calls;
   if (whole.has_sink && index == 0) {  // of the heads that other ranks compute, too
-    calls.push_back(ZeroStep{{Place::kDsink}, static_cast<size_t>(whole.heads_q) * 4});
+    calls.push_back(ZeroStep{{Place::kDsink}, static_cast<size_t>(whole.heads_q * kFloatBytes)});
   }
   for (const RowTensor& tensor : {dq_made, dk, dv}) heads.zero_where_packed(tensor, calls);
   calls.push_back(call);

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/rounding.h"
 #include "distributed/program.h"
+#include "plan/steps.h"
 #include "problem/attention_problem.h"
 
 namespace fa4::internal {
@@ -45,14 +47,14 @@ inline void zero_rows(const Rows& rows, int64_t first, int64_t end, std::vector<
   works.push_back(ZeroStep{rows.row(first), static_cast<size_t>(bytes)});
 }
 
-// Hands out places of 256-byte aligned tensors one behind the other, from `first_byte` on, which is
-// a multiple of 256.
+// Hands out places of tensors one behind the other, from `first_byte` on. Each begins at a multiple
+// of kWorkspaceAlignment, as `first_byte` does.
 class Room {
  public:
   Room(Place place, int64_t first_byte) : place_(place), end_(first_byte) {}
   Address take(int64_t bytes) {
     const Address address{place_, static_cast<size_t>(end_)};
-    end_ += (bytes + 255) / 256 * 256;
+    end_ += round_up(bytes, kWorkspaceAlignment);
     return address;
   }
   // Where the last one ends.
@@ -69,7 +71,7 @@ class SinkGradient {
   // At most so many calls.
   SinkGradient(Room& room, int64_t heads, int most_calls)
       : heads_(heads),
-        stride_((heads * 4 + 255) / 256 * 256),
+        stride_(round_up(heads * kFloatBytes, kWorkspaceAlignment)),
         parts_(room.take(most_calls * stride_)) {}
 
   // Of the next call.

@@ -7,8 +7,6 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int64_t kLseBytes = 4;
-
 Address at(Address base, int64_t bytes) { return base + static_cast<size_t>(bytes); }
 
 Message message(int peer, Address base, int64_t offset, int64_t bytes) {
@@ -131,7 +129,7 @@ void ExchangeBuilder::round_own(const RowTensor& t, int64_t columns, DType type)
 
 void ExchangeBuilder::sums_to_tokens(const RowTensor& t, int64_t columns, DType type) {
   const int64_t row = t.row_bytes();
-  const int64_t part = round_up(batch_ * local_ * row, 256);
+  const int64_t part = round_up(batch_ * local_ * row, kWorkspaceAlignment);
   for (int first = 0; first < problem_.ranks(); first += t.deal.ranks_per_head) {
     std::vector<int> givers;  // of all of this rank's tokens: itself, too
     for (int peer = first; peer < first + t.deal.ranks_per_head; ++peer) {
@@ -177,7 +175,7 @@ void ExchangeBuilder::to_tokens(const LseTensor& t) { move(t, Way::kToTokens); }
 
 void ExchangeBuilder::move(const LseTensor& t, Way way) {
   const bool to_heads = way == Way::kToHeads;
-  const int64_t row = local_ * kLseBytes, pitch = seqlen_ * kLseBytes;
+  const int64_t row = local_ * kFloatBytes, pitch = seqlen_ * kFloatBytes;
   const auto copy = [&](Address local, Address whole, int64_t width, int64_t rows) {
     return to_heads ? copy_step(local, row, whole, pitch, width, rows)
                     : copy_step(whole, pitch, local, row, width, rows);
@@ -194,8 +192,8 @@ void ExchangeBuilder::move(const LseTensor& t, Way way) {
     };
     const Address packed = at(t.packed, peer * batch_ * bytes);
     for (const Chunk& c : chunks_[peer]) {
-      const int64_t slot = c.slot * kLseBytes, start = c.start * kLseBytes;
-      const int64_t width = c.length * kLseBytes;
+      const int64_t slot = c.slot * kFloatBytes, start = c.start * kFloatBytes;
+      const int64_t width = c.length * kFloatBytes;
       if (!is_mine) {
         of_others.push_back(copy(at(packed, slot), at(t.whole, start), width, batch_ * taken));
         continue;

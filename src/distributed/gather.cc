@@ -5,7 +5,7 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int64_t kFloat = 4, kIndex = 4;
+constexpr int64_t kIndexBytes = sizeof(int32_t);
 
 KeyRange keys_of(const Part& part) { return {part.first_key, part.first_key + part.keys}; }
 
@@ -60,7 +60,7 @@ Rows Gather::rows_of(const RowTensor& tensor, int64_t dim) {
 }
 
 int64_t Gather::part_lse_bytes(const Part& part) const {
-  return p_.outer() * p_.slice_heads_q() * part.queries * kFloat;
+  return p_.outer() * p_.slice_heads_q() * part.queries * kFloatBytes;
 }
 
 Address Gather::part_lse(const Part& part) { return room.take(part_lse_bytes(part)); }
@@ -68,8 +68,8 @@ Address Gather::part_lse(const Part& part) { return room.take(part_lse_bytes(par
 void Gather::cut_sequences(const Part& part, CallStep& call, std::vector<Work>& works) {
   if (!p_.is_packed() || p_.whole.batch == 0) return;
   const int64_t count = p_.whole.batch + 1;
-  call.cu_seqlens_q = room.take(count * kIndex);
-  call.cu_seqlens_k = room.take(count * kIndex);
+  call.cu_seqlens_q = room.take(count * kIndexBytes);
+  call.cu_seqlens_k = room.take(count * kIndexBytes);
   works.push_back(CutStep{.to_q = call.cu_seqlens_q,
                           .to_k = call.cu_seqlens_k,
                           .count = count,
@@ -97,10 +97,10 @@ void Gather::to_part(const Part& part, Place lse, Address of_part, std::vector<W
 }
 
 CopyStep Gather::lse_copy(const Part& part, Address of_part, Place lse, int64_t b) const {
-  const int64_t heads = p_.slice_heads_q(), row = part.queries * kFloat;
-  const int64_t pitch = p_.partition.local_seqlen() * kFloat;
+  const int64_t heads = p_.slice_heads_q(), row = part.queries * kFloatBytes;
+  const int64_t pitch = p_.partition.local_seqlen() * kFloatBytes;
   const Address of_rank = own(lse, pitch) + static_cast<size_t>(b * p_.whole.heads_q * pitch +
-                                                                part.first_query * kFloat);
+                                                                part.first_query * kFloatBytes);
   return copy_step(of_part + static_cast<size_t>(b * heads * row), row, of_rank, pitch, row, heads);
 }
 
@@ -110,7 +110,7 @@ KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, i
       tensor_(gather.keys(shard, dim, DType::kF32)),
       sums_(Gather::rows_of(tensor_, dim)),
       written_{keys_of(gather.parts().front())},
-      terms_{{}, sums_.columns, kFloat} {
+      terms_{{}, sums_.columns, kFloatBytes} {
   if (gather.parts().size() < 2) return;
   const KeyRange first = written_.front(), second = keys_of(gather.parts()[1]);
   const KeyRange both{std::max(first.begin, second.begin), std::min(first.end, second.end)};
@@ -120,7 +120,7 @@ KeyTerms::KeyTerms(Gather& gather, const ShardedProblem& problem, Place shard, i
   twice_ = puts_aside_ ? both : second;
   if (!has_terms()) return;
   const int64_t rows = gather.rows_of_sequence() * (p_.outer() - 1) + twice_.end - twice_.begin;
-  terms_.at = gather.room.take(rows * sums_.columns * kFloat);
+  terms_.at = gather.room.take(rows * sums_.columns * kFloatBytes);
 }
 
 Address KeyTerms::place(const Part& part, bool is_first) const {
@@ -145,7 +145,7 @@ void KeyTerms::prepare(std::vector<Work>& works) const {
 
 void KeyTerms::put_aside(std::vector<Work>& works) const {
   if (!puts_aside_ || !has_terms()) return;
-  const int64_t bytes = sums_.columns * kFloat;
+  const int64_t bytes = sums_.columns * kFloatBytes;
   for (int64_t b = 0; b < p_.outer(); ++b) {
     works.push_back(copy_step(sums_.row(gather_.key_row(b, twice_.begin)), bytes, terms_of(b),
                               bytes, bytes, twice_.end - twice_.begin));

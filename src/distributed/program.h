@@ -1,5 +1,5 @@
 // What one rank does for an operation over several ranks: steps over tensors that lie somewhere,
-// as data. A method (all_to_all.h, all_gather.h) writes the program; context_op.h runs it.
+// as data. A method (all_to_all.h, all_gather.h, ring.h) writes the program; context_op.h runs it.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,9 @@
 #include "core/dtype.h"
 
 namespace fa4::internal {
+
+// Of an element of lse, dlse, dsink or of sums, which are f32 whatever the tensors are.
+inline constexpr int64_t kFloatBytes = sizeof(float);
 
 // Where a tensor begins: at one of the arguments, or in a part of the workspace.
 enum class Place : uint8_t {
@@ -41,7 +44,8 @@ struct Address {
   Address operator+(size_t bytes) const { return {place, offset + bytes}; }
 };
 
-// The addresses of one execution. A step of a place that is null is left out.
+// The addresses of one execution: null for a tensor that is not there. ZeroStep and SumStep do
+// nothing when what they write is not there.
 struct Bases {
   std::array<std::byte*, static_cast<size_t>(Place::kCount)> of{};
 

@@ -6,8 +6,6 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int64_t kFloat = 4;
-
 // dq of the rank's rows and dsink, sums of what the calls write.
 class QueryGradients {
  public:
@@ -118,7 +116,7 @@ class RowsOfParts {
 
  private:
   Address copied(const Part& part) {
-    const Address from{place_, static_cast<size_t>(part.first_query * kFloat)};
+    const Address from{place_, static_cast<size_t>(part.first_query * kFloatBytes)};
     const Address to = ring_.room.take(ring_.lse_bytes(part.queries));
     ring_.compute(ring_.copy_lse(from, ring_.local(), to, part.queries, part.queries));
     return to;

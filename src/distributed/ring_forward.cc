@@ -6,8 +6,6 @@
 namespace fa4::internal {
 namespace {
 
-constexpr int64_t kFloat = 4;
-
 // out and lse of the rank's chunks, sums of what the calls make of them.
 class Merged {
  public:
@@ -42,7 +40,7 @@ class Merged {
     for (const size_t i : chunks) {
       const Chunk& chunk = ring_.chunks()[i];
       if (chunks.size() > 1) {
-        const Address from = made_lse_ + static_cast<size_t>(chunk.slot * kFloat);
+        const Address from = made_lse_ + static_cast<size_t>(chunk.slot * kFloatBytes);
         ring_.compute(ring_.copy_lse(from, ring_.local(), lses[i], chunk.length, chunk.length));
       }
       --left_[i];
@@ -62,7 +60,7 @@ class Merged {
       }
       if (!wants_lse) continue;
       ring_.compute(ring_.copy_lse(lses_[i], chunk.length,
-                                   {Place::kLse, static_cast<size_t>(chunk.slot * kFloat)},
+                                   {Place::kLse, static_cast<size_t>(chunk.slot * kFloatBytes)},
                                    ring_.local(), chunk.length));
     }
   }

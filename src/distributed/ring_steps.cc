@@ -3,11 +3,7 @@
 #include <algorithm>
 
 namespace fa4::internal {
-namespace {
-
-constexpr int64_t kFloat = 4;
-
-}  // namespace
+namespace {}  // namespace
 
 Ring::Ring(const ShardedProblem& problem, const AttentionProblem& whole)
     : room(Place::kWhole, 0),
@@ -38,7 +34,7 @@ Rows Ring::queries(Place place, int64_t dim, DType type) const {
 
 Rows Ring::query_room(int64_t dim) {
   const int64_t columns = whole_.heads_q * dim;
-  return {room.take(batch() * local() * columns * kFloat), columns, kFloat};
+  return {room.take(batch() * local() * columns * kFloatBytes), columns, kFloatBytes};
 }
 
 KeyRows Ring::key_room(DType type) {
@@ -106,7 +102,7 @@ void Ring::round(const Rows& sums, const Rows& to, DType type) {
 
 CopyStep Ring::copy_lse(Address from, int64_t from_rows, Address to, int64_t to_rows,
                         int64_t count) const {
-  return copy_step(from, from_rows * kFloat, to, to_rows * kFloat, count * kFloat,
+  return copy_step(from, from_rows * kFloatBytes, to, to_rows * kFloatBytes, count * kFloatBytes,
                    batch() * whole_.heads_q);
 }
 

@@ -64,7 +64,7 @@ class Ring {
   void round(const Rows& sums, const Rows& to, DType type);
 
   // lse and its gradient: (batch, heads_q, rows), f32.
-  int64_t lse_bytes(int64_t rows) const { return batch() * p_.whole.heads_q * rows * 4; }
+  int64_t lse_bytes(int64_t rows) const { return batch() * p_.whole.heads_q * rows * kFloatBytes; }
   // `count` rows, between tensors with so many rows a head.
   CopyStep copy_lse(Address from, int64_t from_rows, Address to, int64_t to_rows,
                     int64_t count) const;

@@ -7,9 +7,8 @@
 namespace fa4::internal {
 
 size_t Parts::add(int64_t bytes) {
-  constexpr int64_t kAlignment = 256;
   const size_t at = end_;
-  end_ += static_cast<size_t>(round_up(bytes, kAlignment));
+  end_ += static_cast<size_t>(round_up(bytes, kWorkspaceAlignment));
   return at;
 }
 

@@ -24,7 +24,11 @@ struct KernelStep {
   int smem_bytes = 0;  // dynamic, of a CTA
 };
 
-// Hands out parts of a block of memory one after another, each at a multiple of 256.
+// A workspace begins at a multiple of this many bytes, and so does each of its parts.
+inline constexpr int64_t kWorkspaceAlignment = 256;
+
+// Hands out parts of a block of memory one after another, each at a multiple of
+// kWorkspaceAlignment.
 class Parts {
  public:
   // Returns the part's offset.
@@ -50,7 +54,7 @@ class WorkspaceLayout {
   const WorkspacePart* find(std::string_view name) const;
 
   const std::vector<WorkspacePart>& parts() const { return parts_; }
-  size_t bytes() const { return cut_.end(); }  // a multiple of 256; 0: none is needed
+  size_t bytes() const { return cut_.end(); }  // 0: none is needed
 
  private:
   Parts cut_;
