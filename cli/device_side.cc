@@ -2,27 +2,26 @@
 
 #include <algorithm>
 
+#include "core/rounding.h"
+#include "plan/steps.h"
+
 namespace fa4::cli {
 
 using namespace fa4::internal;
 
 DeviceSide::DeviceSide(const DeviceChoice& device, size_t workspace_bytes) : device_(device) {
   if (device_.is_gpu()) {
-    stream_ = device_.device->create_stream();
+    stream_.emplace(device_.device, device_.device->create_stream());
     if (workspace_bytes > 0) device_workspace_ = Buffer(*device_.device, workspace_bytes);
   } else if (workspace_bytes > 0) {
-    host_workspace_.resize(workspace_bytes + 255);
+    host_workspace_.resize(workspace_bytes + kWorkspaceAlignment - 1);
   }
-}
-
-DeviceSide::~DeviceSide() {
-  if (stream_ != nullptr) device_.device->destroy_stream(stream_);
 }
 
 void* DeviceSide::workspace() const {
   if (host_workspace_.empty()) return device_workspace_.data();
-  const uintptr_t at = reinterpret_cast<uintptr_t>(host_workspace_.data());
-  return reinterpret_cast<void*>((at + 255) / 256 * 256);
+  return reinterpret_cast<void*>(
+      round_up(reinterpret_cast<intptr_t>(host_workspace_.data()), kWorkspaceAlignment));
 }
 
 const void* DeviceSide::copy_of(const void* data, int64_t bytes) {
@@ -42,16 +41,16 @@ void DeviceSide::fetch(void* to, const void* from, int64_t bytes) const {
 
 void DeviceSide::run_to_the_end(const std::function<void()>& run) const {
   run();
-  if (device_.is_gpu()) device_.device->synchronize(stream_);
+  if (device_.is_gpu()) device_.device->synchronize(stream());
 }
 
 double DeviceSide::milliseconds(int repeats, const std::function<void()>& run) const {
   if (device_.is_gpu()) {
     const std::unique_ptr<Event> begin = device_.device->create_event();
     const std::unique_ptr<Event> end = device_.device->create_event();
-    begin->record(stream_);
+    begin->record(stream());
     for (int i = 0; i < repeats; ++i) run();
-    end->record(stream_);
+    end->record(stream());
     end->synchronize();
     return end->milliseconds_since(*begin) / repeats;
   }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "devices.h"
@@ -14,12 +15,9 @@ namespace fa4::cli {
 class DeviceSide {
  public:
   DeviceSide(const DeviceChoice& device, size_t workspace_bytes);
-  ~DeviceSide();
-  DeviceSide(const DeviceSide&) = delete;
-  DeviceSide& operator=(const DeviceSide&) = delete;
 
   bool is_gpu() const { return device_.is_gpu(); }
-  void* stream() const { return stream_; }
+  void* stream() const { return stream_.has_value() ? stream_->get() : nullptr; }
   void* workspace() const;
 
   // A copy of host memory on the GPU, which lives until drop_copies; NULL of NULL.
@@ -42,7 +40,7 @@ class DeviceSide {
   std::vector<fa4::internal::Buffer> copies_;
   std::vector<unsigned char> host_workspace_;
   fa4::internal::Buffer device_workspace_;
-  void* stream_ = nullptr;
+  std::optional<fa4::internal::OwnedStream> stream_;  // none: the CPU
 };
 
 }  // namespace fa4::cli

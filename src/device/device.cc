@@ -63,7 +63,7 @@ template <class Body>
 void log_errors(const Body& body) noexcept {
   try {
     body();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(1, error.what());
   }
 }
@@ -120,7 +120,7 @@ std::shared_ptr<Device> Device::open(std::string_view name) {
                                      [&] { return std::make_shared<CudaDevice>(*api, ordinal); });
 }
 
-UrgentStream::~UrgentStream() {
+OwnedStream::~OwnedStream() {
   log_errors([&] { device_->destroy_stream(stream_); });
 }
 

@@ -135,14 +135,15 @@ class Device {
   std::map<LoadKey, std::unique_ptr<const Kernel>> loaded_;
 };
 
-// A stream of create_urgent_stream(), destroyed with the object: what it was given still runs.
-class UrgentStream {
+// A stream that is destroyed with the object: what it was given still runs.
+class OwnedStream {
  public:
-  explicit UrgentStream(std::shared_ptr<Device> device)
-      : device_(std::move(device)), stream_(device_->create_urgent_stream()) {}
-  ~UrgentStream();  // logs what the driver says against it
-  UrgentStream(const UrgentStream&) = delete;
-  UrgentStream& operator=(const UrgentStream&) = delete;
+  // Takes a stream of the device's create_stream() or create_urgent_stream().
+  OwnedStream(std::shared_ptr<Device> device, void* stream)
+      : device_(std::move(device)), stream_(stream) {}
+  ~OwnedStream();  // logs what the driver says against it
+  OwnedStream(const OwnedStream&) = delete;
+  OwnedStream& operator=(const OwnedStream&) = delete;
   void* get() const { return stream_; }
 
  private:

@@ -7,11 +7,11 @@ namespace fa4::internal {
 
 Lanes::Lanes(std::shared_ptr<Device> device)
     : device_(std::move(device)),
-      exchange_(std::make_unique<UrgentStream>(device_)),
+      exchange_(std::in_place, device_, device_->create_urgent_stream()),
       event_(device_->create_untimed_event()) {}
 
 Lanes::Streams Lanes::of_execution(void* stream) {
-  if (exchange_ == nullptr) return {stream, stream};
+  if (!exchange_.has_value()) return {stream, stream};
   // An execution in a stream capture takes the exchange's stream into it, until the capture ends.
   // Meanwhile one on another stream cannot have it: that stream may not be in this capture.
   if (stream != last_ && device_->is_capturing(exchange_->get())) return {stream, stream};
@@ -29,7 +29,7 @@ void Lanes::wait(Lane lane, const Streams& streams) {
 void Lanes::join_failed(const Streams& streams) noexcept {
   try {
     wait(Lane::kCompute, streams);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     log(1, error.what());
   }
 }

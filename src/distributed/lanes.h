@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "device/device.h"
 #include "distributed/program.h"
@@ -36,7 +37,7 @@ class Lanes {
 
  private:
   std::shared_ptr<Device> device_;
-  std::unique_ptr<UrgentStream> exchange_;
+  std::optional<OwnedStream> exchange_;
   std::unique_ptr<Event> event_;
   void* last_ = nullptr;  // caller's stream that the exchange has waited for
 };

@@ -252,7 +252,7 @@ TEST_F(CudaDeviceTest, EventsMeasure) {
 TEST_F(CudaDeviceTest, EventsOrderAnUrgentStream) {
   const auto device = std::make_shared<CudaDevice>(api_, 0);
   {
-    const UrgentStream urgent(device);
+    const OwnedStream urgent(device, device->create_urgent_stream());
     EXPECT_EQ(fake.stream_flags, kCuStreamNonBlocking);
     EXPECT_EQ(fake.stream_priority, kCuHighestPriority);
     const auto event = device->create_untimed_event();

@@ -96,7 +96,7 @@ TEST_F(Emulated, RunsAKernelOverItsMemory) {
   kernel->launch(config, &params, sizeof params, stream);
   end->record(stream);
   EXPECT_GT(end->milliseconds_since(*begin), 0);
-  const UrgentStream urgent(device_);
+  const OwnedStream urgent(device_, device_->create_urgent_stream());
   end->enqueue_wait(urgent.get());
   EXPECT_NE(urgent.get(), stream);
   device_->synchronize(stream);
