@@ -15,7 +15,13 @@ class CudaEvent : public Event {
     const ContextScope scope(api_, context_, device_);
     check_driver(api_, api_.event_create(&event_, flags), device_, "cuEventCreate");
   }
-  ~CudaEvent() override { api_.event_destroy(event_); }
+  ~CudaEvent() override {
+    try {
+      const ContextScope scope(api_, context_, device_);
+      api_.event_destroy(event_);
+    } catch (const std::exception&) {  // the driver is already gone, and the event with it
+    }
+  }
 
   void record(void* stream) override {
     const ContextScope scope(api_, context_, device_);

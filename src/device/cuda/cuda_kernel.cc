@@ -52,7 +52,7 @@ CudaKernel::~CudaKernel() {
   try {
     const ContextScope scope(api_, context_, device_);
     api_.module_unload(module_);
-  } catch (const Error&) {  // the driver is already gone, and the module with it
+  } catch (const std::exception&) {  // the driver is already gone, and the module with it
   }
 }
 

@@ -249,6 +249,18 @@ TEST_F(CudaDeviceTest, EventsMeasure) {
   EXPECT_EQ(end->milliseconds_since(*start), 1.5);
 }
 
+TEST_F(CudaDeviceTest, DestroysAnEventInItsContext) {
+  CudaDevice device = open();
+  auto event = device.create_event();
+  const int pushed = fake.count("context_push");
+  event.reset();
+  EXPECT_EQ(fake.count("event_destroy"), 1);
+  EXPECT_EQ(fake.count("context_push"), pushed + 1);
+  event = device.create_event();
+  fake.failing["context_current"] = 4;  // the driver has ended: the destructor does not throw
+  event.reset();
+}
+
 TEST_F(CudaDeviceTest, EventsOrderAnUrgentStream) {
   const auto device = std::make_shared<CudaDevice>(api_, 0);
   {
