@@ -97,7 +97,7 @@ class SequencePartition {
     const int64_t length = chunks(0)[0].length, piece = position / length;
     const int64_t offset = position % length;
     if (piece < ranks_) return {static_cast<int32_t>(piece), offset};
-    return {static_cast<int32_t>(2 * ranks_ - 1 - piece), length + offset};
+    return {static_cast<int32_t>(int64_t{2} * ranks_ - 1 - piece), length + offset};
   }
 
   // The rank's part of `whole`, (outer, seqlen, inner) in host memory: (outer, seqlen / ranks,
