@@ -22,11 +22,15 @@ struct Turn {
   int32_t mine;
 };
 void begin_dq(BackwardJob& job) {
-  constexpr int kSpins = 1000;
+  constexpr int kSpins = 1000;  // before the thread gives its core away
   const Turn& turn = *static_cast<const Turn*>(job.context);
   const std::atomic_ref<int32_t> word(*turn.word);
-  for (int i = 0; word.load(std::memory_order_acquire) != turn.mine; ++i) {
-    if (i > kSpins) std::this_thread::yield();
+  for (int spins = 0; word.load(std::memory_order_acquire) != turn.mine;) {
+    if (spins < kSpins) {
+      ++spins;
+    } else {
+      std::this_thread::yield();
+    }
   }
 }
 
