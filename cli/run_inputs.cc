@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "axes.h"
+#include "core/rounding.h"
 #include "failure.h"
 #include "io/convert.h"
 #include "parse.h"
@@ -240,7 +241,7 @@ void RunInputs::set_seqused(const RunFiles& files, ProblemDesc& d) {
   if (d.layout_kv != Layout::kPaged) return;
   const int64_t heads = std::max<int64_t>(1, d.page_table_heads);
   for (int64_t row = 0; row < d.batch * heads; ++row) {
-    const int64_t used = (seqused_k_[row / heads] + d.page_size - 1) / d.page_size;
+    const int64_t used = ceil_div(seqused_k_[row / heads], d.page_size);
     for (int64_t i = 0; i < used; ++i) {
       const int32_t page = page_table_[row * d.pages_per_seq + i];
       if (page >= 0 && page < d.num_pages) continue;

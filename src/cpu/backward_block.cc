@@ -9,6 +9,7 @@
 #include "cpu/backward_rows.h"
 #include "cpu/pack.h"
 #include "cpu/pack_tiles.h"
+#include "cpu/store_row.h"
 
 namespace fa4::internal {
 namespace {

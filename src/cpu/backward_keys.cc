@@ -10,6 +10,7 @@
 #include "cpu/backward_rows.h"
 #include "cpu/exponential.h"
 #include "cpu/pack.h"
+#include "cpu/store_row.h"
 #include "cpu/tile_places.h"
 #include "kernels/softmax/exp2_math.h"
 

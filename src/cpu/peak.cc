@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/rounding.h"
 #include "cpu/isa/peak_loops.h"
 
 namespace fa4::internal {
@@ -176,7 +177,7 @@ CpuPeak measure_cpu_peak(CpuIsa isa, double seconds) {
 
 double measure_read_rate(ThreadPool& pool, const void* data, size_t bytes) {
   constexpr size_t kSlice = size_t{1} << 20;
-  const auto slices = static_cast<int64_t>((bytes + kSlice - 1) / kSlice);
+  const int64_t slices = ceil_div(static_cast<int64_t>(bytes), kSlice);
   std::atomic<uint64_t> result{0};  // so that no read is left out
   const auto start = Clock::now();
   pool.run(slices, [&](int64_t slice, int) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/rounding.h"
+
 namespace fa4::internal {
 namespace {
 
@@ -138,7 +140,7 @@ class Backward {
 
 void scalar_backward(const AttentionProblem& p, const CpuBackwardSpec& spec,
                      const BackwardArgs& args, const double* delta, ThreadPool& pool) {
-  const int64_t q_blocks = (p.seqlen_q + spec.tile_m - 1) / spec.tile_m;
+  const int64_t q_blocks = ceil_div(p.seqlen_q, spec.tile_m);
   if (args.dq != nullptr) {
     pool.run(q_blocks * p.batch * p.heads_q, [&](int64_t task, int) {
       const int64_t h = task % p.heads_q, b = task / p.heads_q % p.batch;
@@ -149,7 +151,7 @@ void scalar_backward(const AttentionProblem& p, const CpuBackwardSpec& spec,
       for (int64_t i = block * spec.tile_m; i < end; ++i) backward.compute_dq(h, i);
     });
   }
-  const int64_t k_blocks = (p.seqlen_k + spec.tile_n - 1) / spec.tile_n;
+  const int64_t k_blocks = ceil_div(p.seqlen_k, spec.tile_n);
   if (args.dk == nullptr && args.dv == nullptr) return;
   pool.run(k_blocks * p.batch * p.heads_kv, [&](int64_t task, int) {
     const int64_t head = task % p.heads_kv, b = task / p.heads_kv % p.batch;

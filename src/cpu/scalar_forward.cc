@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "core/rounding.h"
 #include "cpu/exponential.h"
 #include "cpu/finish_row.h"
 #include "cpu/load.h"
@@ -160,7 +161,7 @@ void run_row(const AttentionProblem& p, const CpuKernelSpec& spec, const Forward
 template <DType kType, DType kKvType>
 void run(const AttentionProblem& p, const CpuKernelSpec& spec, const ForwardArgs& args,
          ThreadPool& pool) {
-  const int64_t blocks = (p.seqlen_q + spec.tile_m - 1) / spec.tile_m;
+  const int64_t blocks = ceil_div(p.seqlen_q, spec.tile_m);
   pool.run(blocks * p.batch * p.heads_q, [&](int64_t task, int) {
     const int64_t h = task % p.heads_q, b = task / p.heads_q % p.batch;
     const int64_t block =

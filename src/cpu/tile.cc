@@ -5,6 +5,7 @@
 #include <numbers>
 #include <optional>
 
+#include "core/rounding.h"
 #include "cpu/exponential.h"
 #include "cpu/pack.h"
 #include "cpu/tile_rows.h"
@@ -75,7 +76,7 @@ bool begin_part(const TileContext& context, const RowRange* whole, int64_t part,
   job.first_block = job.end_block = job.last_block = begin / job.tile_n;
   if (begin >= end) return false;
   clear_sums(job);
-  job.end_block = job.last_block = (end + job.tile_n - 1) / job.tile_n;
+  job.end_block = job.last_block = ceil_div(end, job.tile_n);
   return true;
 }
 

@@ -1,17 +1,16 @@
 #include "cpu/tile_rows.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 
+#include "core/rounding.h"
 #include "cpu/finish_row.h"
 #include "cpu/pack.h"
+#include "cpu/store_row.h"
 
 namespace fa4::internal {
 namespace {
-
-constexpr int kMaxQueryBytes = 256 * 4;
 
 // Row r of rows that lie in tiles of `tile_rows` rows x 64 bytes, those of a row in order of
 // columns.
@@ -19,26 +18,6 @@ void store_in_tiles(const char* row, int64_t row_bytes, int r, int tile_rows, ch
   to += r / tile_rows * tile_rows * row_bytes + r % tile_rows * 64;
   for (int64_t at = 0; at < row_bytes; at += 64, to += tile_rows * 64)
     std::memcpy(to, row + at, 64);
-}
-
-// As float_to_bf16, without a branch, so that the compiler works on many at once.
-uint16_t rounded_to_bf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-  return static_cast<uint16_t>(value != value ? bits >> 16 | 0x40u : rounded);
-}
-
-void store_row(DType dtype, const float* o, float scale, int64_t dim, void* out, int64_t offset) {
-  if (dtype == DType::kF32) {
-    float* to = static_cast<float*>(out) + offset;
-    for (int64_t d = 0; d < dim; ++d) to[d] = o[d] * scale;
-  } else if (dtype == DType::kBF16) {
-    uint16_t* to = static_cast<uint16_t*>(out) + offset;
-    for (int64_t d = 0; d < dim; ++d) to[d] = rounded_to_bf16(o[d] * scale);
-  } else {
-    uint16_t* to = static_cast<uint16_t*>(out) + offset;
-    for (int64_t d = 0; d < dim; ++d) to[d] = float_to_f16(o[d] * scale);
-  }
 }
 
 }  // namespace
@@ -51,7 +30,7 @@ void load_rows(const KeySource& source, int64_t first_row, TileJob& job) {
   auto* q = const_cast<char*>(static_cast<const char*>(job.q));
   auto* ranges = const_cast<RowRange*>(job.ranges);
   const int tile_rows = context.packing.tile_rows;
-  char row[kMaxQueryBytes];
+  char row[kMaxHeadDim * sizeof(float)];
   int64_t begin = std::numeric_limits<int64_t>::max(), end = 0;
   for (int r = 0; r < job.num_rows; ++r) {
     const int64_t i = (first_row + r) / group, h = source.kv_head * group + (first_row + r) % group;
@@ -66,7 +45,7 @@ void load_rows(const KeySource& source, int64_t first_row, TileJob& job) {
     end = std::max(end, range.end);
   }
   job.first_block = end == 0 ? 0 : begin / job.tile_n;
-  job.end_block = job.last_block = (end + job.tile_n - 1) / job.tile_n;
+  job.end_block = job.last_block = ceil_div(end, job.tile_n);
 }
 
 RowSums sums_of(const TileJob& job, int r) {

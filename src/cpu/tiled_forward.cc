@@ -16,7 +16,7 @@ void tiled_forward(const AttentionProblem& p, const CpuKernelSpec& spec, const F
                    ThreadPool& pool, RunTile run_tile) {
   const TileContext context(p, spec, args);
   const int64_t num_heads = p.batch * p.heads_kv;
-  const int64_t tiles = (p.seqlen_q * p.group() + spec.tile_m - 1) / spec.tile_m;
+  const int64_t tiles = ceil_div(p.seqlen_q * p.group(), spec.tile_m);
   const int64_t blocks = context.scratch.num_n_blocks;
   if (spec.parts_are_tasks) {
     const int64_t parts = context.scratch.num_parts, rows = p.seqlen_q * p.group();

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "core/rounding.h"
 
 namespace fa4::internal {
 
@@ -123,7 +124,7 @@ struct AttentionProblem : ProblemDesc {
   // The scores are not q k times a positive factor.
   bool transforms_scores() const { return softcap > 0 || scale < 0; }
   // Pages that hold the shared keys.
-  int64_t prefix_pages() const { return prefix_len == 0 ? 0 : (prefix_len - 1) / page_size + 1; }
+  int64_t prefix_pages() const { return prefix_len == 0 ? 0 : ceil_div(prefix_len, page_size); }
   int64_t rows_k() const { return layout_kv == Layout::kPacked ? total_k : batch * seqlen_k; }
   int64_t rows_q() const { return layout_q == Layout::kPacked ? total_q : batch * seqlen_q; }
   int64_t out_elements() const { return rows_q() * heads_q * head_dim_v; }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/rounding.h"
 #include "core/thread_pool.h"
 #include "verify/multiply_add.h"
 #include "verify/rounding.h"
@@ -111,10 +112,10 @@ class Head {
     }
     // A value that is not finite must not meet the zeros of pairs that are hidden: one at a time.
     const int64_t step = finite && keys_finite_ ? kStep : 1;
-    pool_.run((count + step - 1) / step, [&](int64_t task, int) {
+    pool_.run(ceil_div(count, step), [&](int64_t task, int) {
       run_rows(h, first, task * step, std::min(step, count - task * step));
     });
-    pool_.run((view_.seqlen_k + step - 1) / step, [&](int64_t task, int) {
+    pool_.run(ceil_div(view_.seqlen_k, step), [&](int64_t task, int) {
       add_to_keys(first, count, task * step, std::min(step, view_.seqlen_k - task * step));
     });
     if (!p_.has_sink) return;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/rounding.h"
 #include "core/thread_pool.h"
 #include "verify/multiply_add.h"
 #include "verify/rounding.h"
@@ -51,7 +52,7 @@ KeyHead load_key_head(const AttentionProblem& p, const ForwardArgs& args, const 
   keys.num_keys = view.seqlen_k;
   keys.k.resize(static_cast<size_t>(p.head_dim * keys.num_keys));
   keys.v.resize(static_cast<size_t>(keys.num_keys * p.head_dim_v));
-  pool.run((keys.num_keys + kRows - 1) / kRows, [&](int64_t task, int) {
+  pool.run(ceil_div(keys.num_keys, kRows), [&](int64_t task, int) {
     const int64_t end = std::min((task + 1) * kRows, keys.num_keys);
     load_keys(p, args, view, b, head, task * kRows, end, keys);
   });
@@ -156,7 +157,7 @@ Reference reference_forward(const AttentionProblem& p, const ForwardArgs& args, 
       const KeyHead keys = load_key_head(p, args, view, b, head, pool);
       result.max_abs_v = std::max(result.max_abs_v, keys.max_abs_v);
       const int64_t step = rows_at_once(keys);
-      const int64_t blocks = (view.seqlen_q + step - 1) / step;
+      const int64_t blocks = ceil_div(view.seqlen_q, step);
       pool.run(p.group() * blocks, [&](int64_t task, int worker) {
         const int64_t h = head * p.group() + task / blocks;
         const int64_t first = task % blocks * step;
