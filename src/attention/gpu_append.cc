@@ -12,8 +12,8 @@
 namespace fa4::internal {
 namespace {
 
-std::vector<KernelStep> steps_of(Element element, bool bytes) {
-  return {{.source = append_source(element, bytes),
+std::vector<KernelStep> steps_of(Element element, bool is_quantised) {
+  return {{.source = append_source(element, is_quantised),
            .params = KernelParams::kAppend,
            .threads = kAppendThreads}};
 }
@@ -50,8 +50,9 @@ RotaryParams rotary_of(const AppendArgs& a) {
 
 }  // namespace
 
-GpuAppend::GpuAppend(std::shared_ptr<Device> device, Element element, bool bytes, void* stream)
-    : gpu_(std::move(device), steps_of(element, bytes), {}, stream) {}
+GpuAppend::GpuAppend(std::shared_ptr<Device> device, Element element, bool is_quantised,
+                     void* stream)
+    : gpu_(std::move(device), steps_of(element, is_quantised), {}, stream) {}
 
 void GpuAppend::execute(const AttentionProblem& p, const AppendArgs& a) const {
   GpuOp::check_base("k", a.k);

@@ -9,12 +9,12 @@
 
 namespace fa4::internal {
 
-// The kernel of one element type, into caches of it or of e4m3 (`bytes`), found, compiled and
-// loaded. Any thread may execute it.
+// The kernel of one element type, into caches of it or of e4m3 (`is_quantised`), found, compiled
+// and loaded. Any thread may execute it.
 class GpuAppend {
  public:
   // As GpuOp: throws Error{kStreamCapture} when the kernel must be loaded during a capture.
-  GpuAppend(std::shared_ptr<Device> device, Element element, bool bytes, void* stream);
+  GpuAppend(std::shared_ptr<Device> device, Element element, bool is_quantised, void* stream);
 
   // Enqueues one launch on args.stream, safe in a capture. `args` are completed, and the device
   // supports them. Throws Error{kInvalidArgument} for a pointer that is not aligned to 16 bytes.

@@ -94,11 +94,13 @@ internal::ThreadPool& fa4_device::threads() {
 std::shared_ptr<const internal::GpuAppend> fa4_device::append_op(
     const internal::AttentionProblem& problem, void* stream) {
   const fa4::Element element = element_of(problem);
-  const bool bytes = problem.is_quantised();
+  const bool is_quantised = problem.is_quantised();
   const std::lock_guard lock(append_mutex_);
   std::shared_ptr<const internal::GpuAppend>& op =
-      append_ops_[2 * static_cast<int>(element) + bytes];
-  if (op == nullptr) op = std::make_shared<internal::GpuAppend>(device, element, bytes, stream);
+      append_ops_[2 * static_cast<int>(element) + is_quantised];
+  if (op == nullptr) {
+    op = std::make_shared<internal::GpuAppend>(device, element, is_quantised, stream);
+  }
   return op;
 }
 

@@ -56,10 +56,11 @@ Support query_append_support(const AttentionProblem& p, const AppendArgs& a,
   return strides.empty() ? Support{} : no(strides);
 }
 
-KernelSource append_source(Element element, bool bytes) {
-  return {.main_file = "append/append.cuh",
-          .name_expression = fmt::format("fa4::append_rows<{}, {}>", enumerator(element), bytes),
-          .display_name = fmt::format("append_{}{}", name_of(element), bytes ? "_e4m3" : "")};
+KernelSource append_source(Element element, bool is_quantised) {
+  return {
+      .main_file = "append/append.cuh",
+      .name_expression = fmt::format("fa4::append_rows<{}, {}>", enumerator(element), is_quantised),
+      .display_name = fmt::format("append_{}{}", name_of(element), is_quantised ? "_e4m3" : "")};
 }
 
 AppendTiling append_tiling(const AttentionProblem& p) {

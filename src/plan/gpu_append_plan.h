@@ -12,8 +12,8 @@ namespace fa4::internal {
 Support query_append_support(const AttentionProblem& problem, const AppendArgs& args,
                              const DeviceSpec& device);
 
-// `bytes`: into a cache of e4m3.
-KernelSource append_source(Element element, bool bytes);
+// `is_quantised`: into a cache of e4m3.
+KernelSource append_source(Element element, bool is_quantised);
 
 // What a CTA takes: several rows, or a part of one.
 struct AppendTiling {

@@ -306,8 +306,8 @@ std::vector<PrebuiltKernel> prebuilt_kernels(const std::string& architecture) {
           }
         }
       }
-      for (const bool bytes : {false, true}) {
-        kernels.push_back({append_source(element, bytes), 0});
+      for (const bool is_quantised : {false, true}) {
+        kernels.push_back({append_source(element, is_quantised), 0});
       }
     }
   }
