@@ -4,15 +4,10 @@
 #include "attention/gpu_op.h"
 #include "attention/planned_workspace.h"
 #include "kernels/backward/traits.h"
+#include "problem/tensor_extent.h"
 
 namespace fa4::internal {
 namespace {
-
-// The two outer dimensions of a tensor: packed sequences are one.
-struct Rows {
-  int64_t positions, batch;
-  bool empty() const { return positions == 0 || batch == 0; }
-};
 
 class GpuBackwardOp final : public BackwardOp {
  public:
@@ -33,8 +28,8 @@ class GpuBackwardOp final : public BackwardOp {
     GpuOp::check_base("dv", args.dv);
     BwdParams params = backward_params(p, tiling_, args);
     params.workspace = workspace_params(args);
-    const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
-    const Rows k = rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));
+    const TensorExtent q = query_extent(p, rows_of_packed_q(p, args), p.head_dim);
+    const TensorExtent k = key_extent(p, rows_of_packed_k(p, args), p.head_dim);
     if (!q.empty() && !k.empty()) encode_maps(args, q, k, &params.maps);
     launch(kPreprocess, params, args.stream);
     if (!k.empty()) launch(kBackward, params, args.stream);
@@ -72,20 +67,16 @@ class GpuBackwardOp final : public BackwardOp {
             .head_blocks = static_cast<int32_t>(head_blocks(plan_.problem))};
   }
 
-  Rows rows_of(Layout layout, int64_t seqlen, int64_t packed_rows) const {
-    return layout == Layout::kPacked ? Rows{packed_rows, 1} : Rows{seqlen, plan_.problem.batch};
-  }
-
-  void encode_maps(const BackwardArgs& args, const Rows& q, const Rows& k,
+  void encode_maps(const BackwardArgs& args, const TensorExtent& q, const TensorExtent& k,
                    BwdTensorMaps* maps) const {
     const AttentionProblem& p = plan_.problem;
     const BackwardShape& shape = tiling_.shape;
     const auto encode = [&](const char* name, const void* data, const Strides& strides,
                             int64_t heads, int64_t columns, int slab, int box_rows,
-                            const Rows& rows, TensorMap* map) {
+                            const TensorExtent& rows, TensorMap* map) {
       const TensorAxis axes[] = {{heads, strides.head, 1},
-                                 {rows.positions, strides.seqlen, box_rows},
-                                 {rows.batch, strides.batch, 1}};
+                                 {rows.rows, strides.seqlen, box_rows},
+                                 {rows.outer, strides.batch, 1}};
       gpu_.encode({name, data, p.dtype, columns, slab, axes}, map);
     };
     encode("q", args.q, p.q, p.heads_q, p.head_dim, shape.qk_slab, shape.q_rows, q, &maps->q);

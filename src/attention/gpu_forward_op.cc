@@ -7,14 +7,10 @@
 #include "attention/gpu_op.h"
 #include "attention/planned_workspace.h"
 #include "plan/gpu_plan.h"
+#include "problem/tensor_extent.h"
 
 namespace fa4::internal {
 namespace {
-
-// The two outer dimensions of a tensor: packed sequences are one; of pages, their rows and they.
-struct Rows {
-  int64_t positions, batch;
-};
 
 class GpuForwardOp final : public ForwardOp {
  public:
@@ -28,10 +24,10 @@ class GpuForwardOp final : public ForwardOp {
     const AttentionProblem& p = plan_.problem;
     const ForwardArgs args = with_planned_workspace(given, plan_.workspace);
     check_pointers(p, args);
-    const Rows q = rows_of(p.layout_q, p.seqlen_q, rows_of_packed_q(p, args));
-    const Rows k = rows_of_keys(args);
+    const TensorExtent q = query_extent(p, rows_of_packed_q(p, args), p.head_dim);
+    const TensorExtent k = key_extent(p, rows_of_packed_k(p, args), p.head_dim);
     // Packed rows that no sequence may have stay as they are: kernels divide by the longest query.
-    if (p.batch == 0 || p.seqlen_q == 0 || q.positions == 0) return;
+    if (p.batch == 0 || p.seqlen_q == 0 || q.rows == 0) return;
     FwdParams main = params_of(main_, args, q, k);
     std::optional<FwdParams> few;
     if (few_) few = params_of(*few_, args, q, k);
@@ -53,8 +49,8 @@ class GpuForwardOp final : public ForwardOp {
 
  private:
   // A launch's parameter, but for what two launches of a call share.
-  FwdParams params_of(const GpuTiling& tiling, const ForwardArgs& args, const Rows& q,
-                      const Rows& k) const {
+  FwdParams params_of(const GpuTiling& tiling, const ForwardArgs& args, const TensorExtent& q,
+                      const TensorExtent& k) const {
     const AttentionProblem& p = plan_.problem;
     const LaunchShape& shape = tiling.shape;
     const int group = tiling.schedule.group;
@@ -71,7 +67,7 @@ class GpuForwardOp final : public ForwardOp {
       encode_query_map("out", args.out, p.out, p.head_dim_v,
                        {group, shape.q_rows, shape.out_columns}, q, &params.maps.out);
     }
-    if (k.positions <= 0 || k.batch <= 0) return params;  // no tile loads a key
+    if (k.empty()) return params;  // no tile loads a key
     const int box_rows = params.pages.box_rows;
     if (shape.pages == Pages::kRows) {  // threads copy, 16 bytes at a time
       GpuOp::check_base("k", args.k);
@@ -95,40 +91,30 @@ class GpuForwardOp final : public ForwardOp {
     return static_cast<uint32_t*>(gpu_.part(kTileCounter, workspace)) + launch;
   }
 
-  Rows rows_of(Layout layout, int64_t seqlen, int64_t packed_rows) const {
-    return layout == Layout::kPacked ? Rows{packed_rows, 1} : Rows{seqlen, plan_.problem.batch};
-  }
-
-  Rows rows_of_keys(const ForwardArgs& args) const {
-    const AttentionProblem& p = plan_.problem;
-    if (p.layout_kv == Layout::kPaged) return {p.page_size, p.num_pages};
-    return rows_of(p.layout_kv, p.seqlen_k, rows_of_packed_k(p, args));
-  }
-
   // What TMA moves at once of q or out.
   struct QueryBox {
     int group, q_rows, slab;
   };
   // Of q or out: the heads of a group are an axis of their own, past whose end a box may reach.
   void encode_query_map(const char* name, const void* data, const Strides& strides, int64_t columns,
-                        const QueryBox& box, const Rows& rows, TensorMap* map) const {
+                        const QueryBox& box, const TensorExtent& rows, TensorMap* map) const {
     const AttentionProblem& p = plan_.problem;
     const auto [group, q_rows, slab] = box;
     const int heads = std::min(packed_rows(group), q_rows);
     const TensorAxis axes[] = {{group, strides.head, heads},
                                {p.heads_q / group, strides.head * group, 1},
-                               {rows.positions, strides.seqlen, q_rows / heads},
-                               {rows.batch, strides.batch, 1}};
+                               {rows.rows, strides.seqlen, q_rows / heads},
+                               {rows.outer, strides.batch, 1}};
     gpu_.encode({name, data, p.dtype, columns, slab, axes}, map);
   }
 
   void encode_key_map(const char* name, const void* data, const Strides& strides, int64_t columns,
-                      int slab, int box_rows, const Rows& rows, TensorMap* map) const {
+                      int slab, int box_rows, const TensorExtent& rows, TensorMap* map) const {
     const AttentionProblem& p = plan_.problem;
     const int64_t per_element = elements_per_16_bits(p);
     const TensorAxis axes[] = {{p.heads_kv, strides.head / per_element, 1},
-                               {rows.positions, strides.seqlen / per_element, box_rows},
-                               {rows.batch, strides.batch / per_element, 1}};
+                               {rows.rows, strides.seqlen / per_element, box_rows},
+                               {rows.outer, strides.batch / per_element, 1}};
     gpu_.encode({name, data, p.dtype, columns / per_element, slab, axes}, map);
   }
 
