@@ -28,7 +28,7 @@ class Failure : public std::runtime_error {
 inline Failure bad_input(const std::string& message) { return {kBadInput, message}; }
 inline Failure could_not_run(const std::string& message) { return {kCouldNotRun, message}; }
 
-// Runs `body`; a Failure or library error out of it gets "argument value: " in front.
+// Runs `body`; a Failure out of it gets "argument value: " in front.
 template <class Body>
 auto naming(const std::string& argument, const std::string& value, const Body& body) {
   try {

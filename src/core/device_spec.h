@@ -9,7 +9,7 @@ namespace fa4::internal {
 
 enum class DeviceKind { kCpu, kCuda, kEmulated };
 
-// Best to worst within a family; `fa4 devices` lists those that this machine has.
+// What a CPU has beyond plain x86-64. `fa4 devices` lists the paths that this opens.
 struct CpuFeatures {
   bool avx2 = false;         // AVX2, FMA and F16C
   bool avx512 = false;       // AVX-512 F, BW, DQ, VL

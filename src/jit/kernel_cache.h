@@ -42,8 +42,9 @@ class KernelCache {
   explicit KernelCache(Parts parts);
   ~KernelCache();
 
-  // Thread-safe; threads that ask for one kernel compile it once. Throws Error{kCompiler}: no
-  // prebuilt image and no NVRTC lists what is available. PTX is never prebuilt.
+  // Thread-safe; threads that ask for one kernel compile it once. PTX is never prebuilt. Throws
+  // Error{kCompiler} where the kernel does not compile, and where it is not prebuilt and NVRTC is
+  // not there: then the message says how many kernels are prebuilt for which architectures.
   std::shared_ptr<const KernelImage> find_or_compile(
       const KernelSource& source, const std::string& architecture,
       KernelImage::Kind kind = KernelImage::Kind::kCubin);

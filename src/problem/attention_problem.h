@@ -85,8 +85,8 @@ struct ProblemDesc {
   bool has_sink = false;       // per-query-head sink logits are given at execution
   DType sink_dtype{};          // of those; none: kF32
   bool has_descales = false;   // kE4M3: k_descale and v_descale may be given at execution
-  // Keys that share a descale: 0: all of a sequence, or 128; paged: page_size is those of a page,
-  // whose descale is found by the page's number.
+  // Keys that share a descale: 0: all of a sequence; kDescaleBlock; or, paged, page_size: those of
+  // a page, whose descale is found by the page's number (also where page_size is kDescaleBlock).
   int64_t descale_block = 0;
   Strides k_descale, v_descale;  // batch, block or page, head; as they are: 0 is the same number
   bool causal = false;

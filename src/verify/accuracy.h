@@ -46,8 +46,8 @@ struct BackwardAccuracy {
 BackwardAccuracy check_backward(const AttentionProblem& problem, const BackwardArgs& args,
                                 const BackwardReference& reference, int tile_m = 128);
 
-// The first rule of check_out on `count` rows that reference_rows made; `out` holds them
-// contiguously.
+// The first rule of check_out on the rows that reference_rows made; `out` holds the same rows, one
+// behind the other.
 Accuracy check_rows(const AttentionProblem& problem, const Reference& rows, const void* out);
 
 }  // namespace fa4::internal
