@@ -2,6 +2,7 @@
 // (CUDA Runtime API and Driver API manuals, data structures). Checked by static_assert.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -10,6 +11,7 @@ namespace ptxemu::exec {
 struct Dim3 {
   uint32_t x, y, z;
 };
+inline std::array<uint32_t, 3> shape_of(const Dim3& d) { return {d.x, d.y, d.z}; }
 
 struct LaunchAttribute {
   uint32_t id, padding;

@@ -55,8 +55,6 @@ int find_in_module(void** function, void* handle, const char* name) {
   return status == kInvalidDeviceFunction ? int{kNotFound} : status;
 }
 
-std::array<uint32_t, 3> shape_of(const Dim3& d) { return {d.x, d.y, d.z}; }
-
 // The arguments in one buffer (CU_LAUNCH_PARAM_BUFFER_POINTER): where each of them lies.
 int unpack(KernelEntry& kernel, void** extra, std::vector<void*>* arguments) {
   constexpr uintptr_t kEnd = 0, kPointer = 1;

@@ -68,9 +68,11 @@ CUDRV int cuMemAllocFromPoolAsync(uint64_t* address, size_t bytes, void*, void*)
 }
 CUDRV int cuMemAllocPitch_v2(uint64_t* address, size_t* pitch, size_t width, size_t height,
                              unsigned) {
-  constexpr size_t kPitchUnit = 512;
-  *pitch = (width + kPitchUnit - 1) / kPitchUnit * kPitchUnit;
-  return cuMemAlloc_v2(address, *pitch * height);
+  if (address == nullptr) return kInvalidValue;
+  void* pointer = nullptr;
+  const int status = Gpu::get().allocate_pitched(&pointer, pitch, width, height);
+  *address = reinterpret_cast<uint64_t>(pointer);
+  return status;
 }
 CUDRV int cuMemGetAddressRange_v2(uint64_t* begin, size_t* bytes, uint64_t address) {
   const Allocation found = Gpu::get().allocation_of(as_pointer(address));

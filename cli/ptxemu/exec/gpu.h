@@ -115,6 +115,8 @@ class Gpu {
   int symbol(LoadedModule& module, const std::string& name, void** address, size_t* bytes);
 
   int allocate(void** pointer, size_t bytes, MemoryKind kind = MemoryKind::kDevice);
+  // `rows` rows of `width` bytes, which lie a *pitch apart.
+  int allocate_pitched(void** pointer, size_t* pitch, size_t width, size_t rows);
   int free(void* pointer);
   // The allocation that holds `pointer`; begin is null when none does.
   Allocation allocation_of(const void* pointer);

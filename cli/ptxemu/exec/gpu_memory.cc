@@ -68,6 +68,16 @@ int Gpu::allocate(void** pointer, size_t bytes, MemoryKind kind) {
   }
 }
 
+int Gpu::allocate_pitched(void** pointer, size_t* pitch, size_t width, size_t rows) {
+  if (pointer == nullptr || pitch == nullptr) return kInvalidValue;
+  constexpr size_t kPitchUnit = 512;
+  size_t bytes = 0;
+  if (__builtin_add_overflow(width, kPitchUnit - 1, pitch)) return kOutOfMemory;
+  *pitch -= *pitch % kPitchUnit;
+  if (__builtin_mul_overflow(*pitch, rows, &bytes)) return kOutOfMemory;
+  return allocate(pointer, bytes);
+}
+
 int Gpu::free(void* pointer) {
   if (pointer == nullptr) return kSuccess;
   const std::lock_guard lock(mutex_);

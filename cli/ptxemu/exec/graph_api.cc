@@ -19,8 +19,6 @@ std::vector<GraphNode*> nodes_of(void* const* nodes, size_t count) {
   return list;
 }
 
-std::array<uint32_t, 3> shape_of(const Dim3& d) { return {d.x, d.y, d.z}; }
-
 // What a kernel node runs from now on; its attributes stay as they are.
 int set_kernel(const KernelNode& node, KernelWork* work) {
   KernelEntry* kernel = find_kernel(node.function);

@@ -11,8 +11,6 @@ using namespace ptxemu::exec;
 
 namespace {
 
-constexpr size_t kPitchUnit = 512;
-
 // Rows of a box in memory: where the first lies, and from one row or slice to the next.
 struct Rows {
   char* begin;
@@ -51,11 +49,6 @@ Rows rows_of(const PitchedPointer& pointer, const Extent& at) {
   return {begin + at.depth * slice + at.height * pointer.pitch + at.width, pointer.pitch, slice};
 }
 
-int allocate_pitched(void** pointer, size_t* pitch, size_t width, size_t rows) {
-  *pitch = (width + kPitchUnit - 1) / kPitchUnit * kPitchUnit;
-  return kept(Gpu::get().allocate(pointer, *pitch * rows));
-}
-
 int default_pool = 0;  // there is one; its address is the handle
 
 }  // namespace
@@ -75,13 +68,14 @@ CUDART int cudaMallocFromPoolAsync(void** pointer, size_t bytes, void*, void*) {
   return kept(Gpu::get().allocate(pointer, bytes));
 }
 CUDART int cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
-  return allocate_pitched(pointer, pitch, width, height);
+  return kept(Gpu::get().allocate_pitched(pointer, pitch, width, height));
 }
 CUDART int cudaMalloc3D(PitchedPointer* pointer, Extent extent) {
   pointer->width = extent.width;
   pointer->height = extent.height;
-  return allocate_pitched(&pointer->pointer, &pointer->pitch, extent.width,
-                          extent.height * extent.depth);
+  size_t rows = 0;
+  if (__builtin_mul_overflow(extent.height, extent.depth, &rows)) return kept(kOutOfMemory);
+  return kept(Gpu::get().allocate_pitched(&pointer->pointer, &pointer->pitch, extent.width, rows));
 }
 CUDART int cudaFree(void* pointer) { return kept(Gpu::get().free(pointer)); }
 CUDART int cudaFreeAsync(void* pointer, void*) { return kept(Gpu::get().free(pointer)); }

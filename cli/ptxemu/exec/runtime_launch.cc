@@ -43,8 +43,6 @@ struct Configuration {
 };
 thread_local std::vector<Configuration> configurations;
 
-std::array<uint32_t, 3> shape_of(const Dim3& d) { return {d.x, d.y, d.z}; }
-
 int launch(const void* function, const Dim3& grid, const Dim3& block, const Dim3& cluster,
            uint64_t shared_bytes, void** arguments, void* stream, bool programmatic = false) {
   KernelEntry* kernel = find_kernel(function);

@@ -138,6 +138,12 @@ static void use_capture(void) {
 static void use_memory(void) {
   char *rows, host[8][20];
   size_t pitch;
+  const Call runtime_pitched = (Call)function_of(runtime, "cudaMallocPitch");
+  const Call driver_pitched = (Call)function_of(driver, "cuMemAllocPitch_v2");
+  const size_t most = (size_t)1 << 55; /* rows, of 512 bytes: 0 bytes, modulo 2^64 */
+  expect(runtime_pitched((uint64_t)&rows, &pitch, (size_t)512, most) == 2, "2^64 bytes");
+  expect(driver_pitched((uint64_t)&rows, &pitch, (size_t)512, most, 4u) == 2, "2^64 bytes");
+  expect(runtime_pitched((uint64_t)&rows, &pitch, ~(size_t)0, (size_t)1) == 2, "a row of 2^64 - 1");
   CUDA(cudaMallocPitch, &rows, &pitch, (size_t)20, (size_t)8);
   CUDA(cudaMemset2D, rows, pitch, 3, (size_t)20, (size_t)8);
   CUDA(cudaMemset2D, rows + 2 * pitch, pitch, 9, (size_t)10, (size_t)4);
