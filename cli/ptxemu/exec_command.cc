@@ -18,6 +18,7 @@
 #include "program.h"
 #include "ptxemu/commands.h"
 #include "ptxemu/machine_options.h"
+#include "ptxemu/report.h"
 #include "version.h"
 
 extern char** environ;
@@ -195,7 +196,8 @@ Ending ExecCommand::run_program(const std::string& log, const ptxemu::MachineOpt
       environment((folder / kLibrary).string(), folder.string(), settings(options, log));
   const std::vector<char*> envp = pointers(variables), argv = pointers(program_);
   int failure[2];
-  if (::pipe2(failure, O_CLOEXEC) != 0) throw could_not_run(std::strerror(errno));
+  if (::pipe2(failure, O_CLOEXEC) != 0)
+    throw could_not_run(fmt::format("pipe: {}", std::strerror(errno)));
   const pid_t child = ::fork();
   if (child < 0) throw could_not_run(fmt::format("fork: {}", std::strerror(errno)));
   if (child == 0) {
@@ -223,10 +225,6 @@ Ending ExecCommand::run_program(const std::string& log, const ptxemu::MachineOpt
 
 // The launches' reports, one a line, as one.
 Json ExecCommand::merge(const std::string& log, std::string* text, bool* passed) {
-  static constexpr std::string_view kOrder[] = {"ok", "findings", "deadlock", "trap"};
-  const auto rank = [](const std::string& status) {
-    return std::find(std::begin(kOrder), std::end(kOrder), status) - std::begin(kOrder);
-  };
   Json all{{"status", "ok"},
            {"findings", Json::array()},
            {"deadlock", Json::array()},
@@ -243,7 +241,8 @@ Json ExecCommand::merge(const std::string& log, std::string* text, bool* passed)
       continue;
     }
     const size_t index = all["launches"].size();
-    if (rank(one["status"]) > rank(all["status"])) all["status"] = one["status"];
+    const std::string status = one["status"];
+    if (is_worse(status, all["status"].get<std::string>())) all["status"] = status;
     for (const char* list : {"findings", "deadlock"}) {
       for (Json entry : one[list]) {
         entry["launch"] = index;

@@ -54,15 +54,11 @@ Json counters_json(const LaunchReport& report) {
 
 // The worst of the statuses, and sums of the rest.
 LaunchReport total(const std::vector<LaunchResult>& results) {
-  static constexpr std::string_view kOrder[] = {"ok", "findings", "deadlock", "trap"};
-  const auto rank = [](const std::string& status) {
-    return std::find(std::begin(kOrder), std::end(kOrder), status) - std::begin(kOrder);
-  };
   LaunchReport sum;
   sum.status = "ok";
   for (const LaunchResult& result : results) {
     const LaunchReport& report = result.report;
-    if (rank(report.status) > rank(sum.status)) sum.status = report.status;
+    if (is_worse(report.status, sum.status)) sum.status = report.status;
     sum.warp_instructions += report.warp_instructions;
     sum.moves += report.moves;
     sum.mma += report.mma;
@@ -117,6 +113,12 @@ std::string deadlock_text(const std::vector<ReportedWaiter>& waiters) {
 }
 
 }  // namespace
+
+bool is_worse(std::string_view status, std::string_view than) {
+  static constexpr std::string_view kOrder[] = {"ok", "findings", "deadlock", "trap"};
+  const auto rank = [](std::string_view of) { return std::find(kOrder, std::end(kOrder), of); };
+  return rank(status) > rank(than);
+}
 
 Json report_json(const ptxemu::MachineOptions& options, const std::vector<LaunchResult>& results) {
   const LaunchReport sum = total(results);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "command.h"
@@ -17,6 +18,8 @@ std::string report_text(const ptxemu::MachineOptions& options,
                         const std::vector<LaunchResult>& results);
 // How often each warp executed each line of PTX, a list for every launch.
 Json line_counts_json(const std::vector<LaunchResult>& results);
+// Of statuses of launches: "ok" is the best, then "findings", "deadlock", "trap".
+bool is_worse(std::string_view status, std::string_view than);
 bool all_passed(const std::vector<LaunchResult>& results);
 
 }  // namespace fa4::cli
