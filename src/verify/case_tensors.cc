@@ -10,9 +10,9 @@
 namespace fa4::internal {
 namespace {
 
-int64_t extent(int64_t batch, int64_t seqlen, int64_t heads, int64_t dim, const Strides& s) {
-  if (batch == 0 || seqlen == 0) return 0;
-  return (batch - 1) * s.batch + (seqlen - 1) * s.seqlen + (heads - 1) * s.head + dim;
+// From the base to past the last element; AttentionProblem::make has checked that it is a number.
+int64_t elements(const TensorExtent& extent, const Strides& strides) {
+  return span_of(extent, strides, 1)->end;
 }
 
 std::vector<int32_t> cumulative(const std::vector<int32_t>& lengths) {
@@ -31,19 +31,20 @@ void fill_row(DType dtype, std::vector<unsigned char>& data, int64_t at, int64_t
 }  // namespace
 
 TensorExtents extents_of(const AttentionProblem& p) {
-  const bool packed_q = p.layout_q == Layout::kPacked, packed_k = p.layout_kv == Layout::kPacked;
-  const bool paged = p.layout_kv == Layout::kPaged;
-  const int64_t batch_q = packed_q ? 1 : p.batch, rows_q = packed_q ? p.total_q : p.seqlen_q;
-  const int64_t batch_k = packed_k ? 1 : paged ? p.num_pages : p.batch;
-  const int64_t rows_k = packed_k ? p.total_k : paged ? p.page_size : p.seqlen_k;
-  return {extent(batch_q, rows_q, p.heads_q, p.head_dim, p.q),
-          extent(batch_k, rows_k, p.heads_kv, p.head_dim, p.k),
-          extent(batch_k, rows_k, p.heads_kv, p.head_dim_v, p.v),
-          extent(batch_q, rows_q, p.heads_q, p.head_dim_v, p.out),
-          extent(batch_q, rows_q, p.heads_q, p.head_dim_v, p.dout),
-          extent(batch_q, rows_q, p.heads_q, p.head_dim, p.dq),
-          extent(batch_k, rows_k, p.heads_kv, p.head_dim, p.dk),
-          extent(batch_k, rows_k, p.heads_kv, p.head_dim_v, p.dv)};
+  const auto of_query = [&](int64_t dim, const Strides& strides) {
+    return elements(query_extent(p, p.total_q, dim), strides);
+  };
+  const auto of_key = [&](int64_t dim, const Strides& strides) {
+    return elements(key_extent(p, p.total_k, dim), strides);
+  };
+  return {.q = of_query(p.head_dim, p.q),
+          .k = of_key(p.head_dim, p.k),
+          .v = of_key(p.head_dim_v, p.v),
+          .out = of_query(p.head_dim_v, p.out),
+          .dout = of_query(p.head_dim_v, p.dout),
+          .dq = of_query(p.head_dim, p.dq),
+          .dk = of_key(p.head_dim, p.dk),
+          .dv = of_key(p.head_dim_v, p.dv)};
 }
 
 CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem::make(c.desc)) {
@@ -81,9 +82,9 @@ CaseTensors::CaseTensors(const Case& c, int threads) : problem_(AttentionProblem
 void CaseTensors::fill_page_table(Random& random) {
   constexpr int32_t kGarbage = 2147480000;
   const AttentionProblem& p = problem_;
-  page_table_.assign(static_cast<size_t>(std::max<int64_t>(
-                         1, extent(p.batch, p.pages_per_seq, p.page_table_heads, 1, p.page_table))),
-                     kGarbage);
+  page_table_.assign(
+      static_cast<size_t>(std::max<int64_t>(1, elements(page_table_extent(p), p.page_table))),
+      kGarbage);
   std::vector<int32_t> pages(static_cast<size_t>(p.num_pages));
   std::iota(pages.begin(), pages.end(), 0);
   // The last ones are those of the keys that all share, whatever the others' order.
@@ -109,8 +110,7 @@ void CaseTensors::fill_descales(uint64_t seed) {
   const AttentionProblem& p = problem_;
   Random random(seed + 2);
   const auto fill = [&](std::vector<float>& descales, const Strides& strides, Quantised which) {
-    const auto span = span_of(descale_extent(p), strides, 4);  // checked with the problem
-    descales.assign(static_cast<size_t>(std::max<int64_t>(1, span->end)),
+    descales.assign(static_cast<size_t>(std::max<int64_t>(1, elements(descale_extent(p), strides))),
                     std::numeric_limits<float>::quiet_NaN());
     const ForwardArgs inputs = args();
     for (int64_t b = 0; b < p.batch; ++b) {
