@@ -20,12 +20,14 @@ CpuScratch block_sizes(const AttentionProblem& p, const CpuKernelSpec& spec,
   scratch.head_dim_v_padded = round_up(p.head_dim_v, packing.head_dim_v_step);
   scratch.element_bytes = 4 / packing.pair;
   scratch.num_n_blocks = ceil_div(p.seqlen_k, tile_n);
-  scratch.k_block_bytes =
-      static_cast<size_t>(round_up(tile_n * scratch.head_dim_padded * scratch.element_bytes, 256));
+  scratch.k_block_bytes = static_cast<size_t>(
+      round_up(tile_n * scratch.head_dim_padded * scratch.element_bytes, kWorkspaceAlignment));
   const int64_t v_rows = spec.direct ? tile_n + 1 : tile_n;  // a direct loop's panels lie apart
   scratch.v_block_bytes = static_cast<size_t>(
-      round_up(v_rows * scratch.head_dim_v_padded * scratch.element_bytes, 256));
-  if (p.has_descales) scratch.descale_bytes = static_cast<size_t>(round_up(2 * tile_n * 4, 256));
+      round_up(v_rows * scratch.head_dim_v_padded * scratch.element_bytes, kWorkspaceAlignment));
+  if (p.has_descales) {
+    scratch.descale_bytes = static_cast<size_t>(round_up(2 * tile_n * 4, kWorkspaceAlignment));
+  }
   return scratch;
 }
 
@@ -73,8 +75,9 @@ CpuScratch cpu_scratch(const AttentionProblem& p, const CpuKernelSpec& spec) {
                           static_cast<size_t>(spec.heads_together) * scratch.bytes_per_thread;
   scratch.heads_bytes = static_cast<size_t>(spec.heads_per_wave) * scratch.bytes_per_head;
   if (spec.parts_are_tasks) {
-    scratch.parts_bytes = static_cast<size_t>(round_up(
-        p.batch * p.heads_kv * scratch.num_parts * spec.tile_m * scratch.sums_stride * 4, 256));
+    scratch.parts_bytes = static_cast<size_t>(
+        round_up(p.batch * p.heads_kv * scratch.num_parts * spec.tile_m * scratch.sums_stride * 4,
+                 kWorkspaceAlignment));
   }
   scratch.total_bytes = scratch.threads_bytes + scratch.heads_bytes + scratch.parts_bytes;
   return scratch;
