@@ -35,9 +35,9 @@ void make_plan(const fa4_device* device, const fa4_problem* problem,
   const AttentionProblem wanted = internal::to_problem(internal::read_problem(problem));
   const PlanOptions plan_options = to_options(options);
   auto handle = std::make_unique<fa4_plan>();
-  const auto made = make(wanted, device->spec, plan_options);
+  auto made = make(wanted, device->spec, plan_options);
   handle->kernel_name = internal::kernel_name(made);
-  handle->plan = made;
+  handle->plan = std::move(made);
   handle->device = device->device;
   *plan = handle.release();
 }
