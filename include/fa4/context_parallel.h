@@ -33,8 +33,9 @@ class Communicator : public Owned<fa4_communicator, fa4_destroy_communicator> {
     constexpr int32_t kMost = 1024;  // other numbers are refused, and need no room
     std::vector<fa4_communicator*> handles(
         static_cast<size_t>(ranks > 0 && ranks <= kMost ? ranks : 1));
-    check(fa4_create_local_communicators(ranks, handles.data()));
     std::vector<Communicator> communicators;
+    communicators.reserve(handles.size());  // so that nothing throws while handles have no owner
+    check(fa4_create_local_communicators(ranks, handles.data()));
     for (fa4_communicator* handle : handles) communicators.push_back(Communicator(handle));
     return communicators;
   }
