@@ -12,7 +12,7 @@ enum ExitCode : int {
   kCheckFailed = 1,
   kBadInput = 2,     // bad usage or bad input
   kCouldNotRun = 3,  // memory, driver, compiler, launch, full disk
-  kInterrupted = 130,
+  // And 128 and a signal's number, which its handler ends the process with (io/temporaries.cc).
 };
 
 // One line: argument, value, what is accepted. The program's and command's names are put before it.

@@ -58,8 +58,6 @@ class Rounding {
   double largest_;
 };
 
-inline double round_to(DType dtype, double x) { return Rounding(dtype)(x); }
-
 // Distance between neighbours of the type at `x`.
 inline double ulp_at(DType dtype, double x) {
   const FloatFormat format = format_of(dtype);

@@ -42,7 +42,7 @@ struct Checked {
   }
   void set(size_t i, double value) {
     store_from_float(c.desc.dtype, out.data(), static_cast<int64_t>(i),
-                     static_cast<float>(round_to(c.desc.dtype, value)));
+                     static_cast<float>(Rounding(c.desc.dtype)(value)));
   }
   Accuracy check() const {
     return check_out(tensors.problem(), tensors.args(), reference, out.data(), 64);

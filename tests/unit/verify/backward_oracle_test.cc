@@ -168,7 +168,7 @@ TEST(BackwardOracle, PlainIsRoundedToTheType) {
   const BackwardReference r = reference_backward(tensors.problem(), tensors.backward_args(), 1);
   bool differs = false;
   for (size_t i = 0; i < r.plain.dk.size(); ++i) {
-    EXPECT_EQ(r.plain.dk[i], round_to(DType::kBF16, r.plain.dk[i]));
+    EXPECT_EQ(r.plain.dk[i], Rounding(DType::kBF16)(r.plain.dk[i]));
     EXPECT_NEAR(r.plain.dk[i], r.truth.dk[i], 0.2);
     differs |= r.plain.dk[i] != r.truth.dk[i];
   }

@@ -83,7 +83,7 @@ TEST(Oracle, PlainIsRoundedToTheType) {
   const Reference r = reference_forward(tensors.problem(), tensors.args(), 1);
   bool differs = false;
   for (size_t i = 0; i < r.plain.size(); ++i) {
-    EXPECT_EQ(r.plain[i], round_to(DType::kBF16, r.plain[i]));
+    EXPECT_EQ(r.plain[i], Rounding(DType::kBF16)(r.plain[i]));
     EXPECT_NEAR(r.plain[i], r.out[i], 0.05);
     differs |= r.plain[i] != r.out[i];
   }

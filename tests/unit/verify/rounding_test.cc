@@ -43,10 +43,10 @@ TEST(Rounding, NeighboursMeetInTheMiddle) {
 }
 
 TEST(Rounding, BeyondTheLargest) {
-  EXPECT_EQ(round_to(DType::kF16, 65519.999), 65504.0);
-  EXPECT_TRUE(std::isinf(round_to(DType::kF16, 65520.0)));
-  EXPECT_TRUE(std::isinf(round_to(DType::kBF16, 3.4e38)));
-  EXPECT_LT(round_to(DType::kF16, -1e300), -1e300);
+  EXPECT_EQ(Rounding(DType::kF16)(65519.999), 65504.0);
+  EXPECT_TRUE(std::isinf(Rounding(DType::kF16)(65520.0)));
+  EXPECT_TRUE(std::isinf(Rounding(DType::kBF16)(3.4e38)));
+  EXPECT_LT(Rounding(DType::kF16)(-1e300), -1e300);
 }
 
 TEST(Rounding, F32IsTheHardwares) {
@@ -54,7 +54,7 @@ TEST(Rounding, F32IsTheHardwares) {
   for (int i = 0; i < 100000; ++i) {
     const double value = std::ldexp(static_cast<double>(random.between(-(1LL << 53), 1LL << 53)),
                                     static_cast<int>(random.between(-200, 60)));
-    EXPECT_EQ(round_to(DType::kF32, value), static_cast<double>(static_cast<float>(value)));
+    EXPECT_EQ(Rounding(DType::kF32)(value), static_cast<double>(static_cast<float>(value)));
   }
 }
 
