@@ -60,7 +60,12 @@ int64_t choose_split_keys(const AttentionProblem& p) {
 
 // Several in a key's row: one after the other, each would read a piece of every row.
 bool heads_lie_side_by_side(const AttentionProblem& p) {
-  return p.heads_kv > 1 && std::abs(p.k.head) < std::abs(p.k.seqlen);
+  // The stride of the keys of a page of one key may be any number, the lowest too.
+  const auto magnitude = [](int64_t stride) {
+    const auto bits = static_cast<uint64_t>(stride);
+    return stride < 0 ? 0 - bits : bits;
+  };
+  return p.heads_kv > 1 && magnitude(p.k.head) < magnitude(p.k.seqlen);
 }
 
 // Whether each part of the keys of heads that are one tile is a task.

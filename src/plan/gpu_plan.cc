@@ -216,7 +216,7 @@ std::string check_gpu_strides(const char* tensor, const Strides& strides, int el
               {"head", strides.head, heads > 1}};
   for (const auto& row : rows) {
     if (!row.used) continue;  // it may be anything
-    const int64_t bytes = row.value * element_bytes;
+    const int64_t bytes = capped_product(row.value, element_bytes);
     if (bytes % 16 != 0 || bytes < 0 || bytes >= kMaxStrideBytes) {
       return fmt::format(
           "{} stride {} of {} is {} bytes; accepted on a GPU: multiples of 16 bytes from 0 to "

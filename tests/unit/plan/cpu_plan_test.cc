@@ -190,6 +190,22 @@ TEST(CpuPlan, FewRowsPackTheirOwnBlocks) {
   EXPECT_EQ(cpu_scratch(problem_of(DType::kBF16, 4, 1), spec).bytes_per_head, 0u);
 }
 
+// The stride of the keys of pages of one key; a sanitizer sees what overflows.
+TEST(CpuPlan, AStrideThatReachesNothingMayBeAny) {
+  ProblemDesc desc;
+  desc.batch = desc.seqlen_q = 1;
+  desc.heads_q = desc.heads_kv = 64;
+  desc.head_dim = 64;
+  desc.layout_kv = Layout::kPaged;
+  desc.page_size = 1;
+  desc.seqlen_k = desc.pages_per_seq = desc.num_pages = 65536;
+  for (const int64_t any : {INT64_MIN, INT64_MAX}) {
+    desc.k = {64 * 64, any, 64};
+    const AttentionProblem problem = AttentionProblem::make(desc);
+    EXPECT_EQ(plan_cpu(problem, cpu_with(all_features(), 8), 8, {}).heads_together, 8);
+  }
+}
+
 // Sums of parts for maxima that no execution need reach: their bytes would not fit 64 bits.
 TEST(CpuPlan, SumsOfManyPartsAreNotKept) {
   ProblemDesc desc = problem_of(DType::kBF16, 1 << 24, 1, 1 << 16, 1 << 16);

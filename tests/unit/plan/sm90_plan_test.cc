@@ -46,6 +46,16 @@ TEST(Sm90Plan, TablesOfEveryKind) {
   EXPECT_EQ(refusal(d), "");
 }
 
+// Of a tensor without rows; a product that wraps round would pass for a small one.
+TEST(Sm90Plan, AStrideOfAnySizeIsRefused) {
+  for (const int64_t any : {INT64_MIN, INT64_MAX}) {
+    ProblemDesc d = dense(128);
+    d.batch = 0;
+    d.out = {1 << 20, 1 << 10, any};
+    EXPECT_NE(refusal(d).find("head stride"), std::string::npos);
+  }
+}
+
 // Boxes must not reach from the shared keys into a sequence's own.
 TEST(Sm90Plan, PrefixesThatAreNoMultipleOf8AreCopiedByRows) {
   ProblemDesc d = dense(128);
