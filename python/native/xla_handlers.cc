@@ -74,13 +74,13 @@ void fit_workspace(const Buffers& results, const Array& offsets, Args* args) {
 }
 
 // What jax asks once about a handler. The version is the framework's own: of the interface only
-// what every version has is used.
+// what every version has is used. 0.1, of jax before 0.8.1, does not tell it and takes no other.
 bool tell_metadata(const CallFrame& frame, uint32_t traits) {
   if (frame.extension_start == nullptr || frame.extension_start->type != ExtensionType::kMetadata) {
     return false;
   }
   Metadata& metadata = *reinterpret_cast<MetadataExtension*>(frame.extension_start)->metadata;
-  metadata.api_version = {sizeof(ApiVersion), nullptr, 0, 3};
+  metadata.api_version = {sizeof(ApiVersion), nullptr, 0, 1};
   if (frame.api != nullptr) {
     metadata.api_version.major_version = frame.api->api_version.major_version;
     metadata.api_version.minor_version = frame.api->api_version.minor_version;

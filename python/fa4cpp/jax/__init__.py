@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy
 
+if jax.__version_info__[:3] < (0, 5, 3):  # which cuts no calls over devices as later ones do
+    raise ImportError(f"jax {jax.__version__}; accepted: 0.5.3 or newer", name=__name__)
+
 from .. import _options
 from .._errors import InvalidArgumentError, NotSupportedError, renamed
 from .._problem import Options

@@ -1,5 +1,6 @@
 """fa4cpp with JAX on the CPU, from the installed wheel."""
 
+import ctypes
 import doctest
 import inspect
 import os
@@ -182,6 +183,17 @@ class Jax(unittest.TestCase):
             loss = lambda q: sum(each.astype(jnp.float32).sum() for each in fa4cpp.jax.dot_product_attention(q, *inputs[1:], return_residual=True))
             of_out = lambda q: fa4cpp.jax.dot_product_attention(q, *inputs[1:]).astype(jnp.float32).sum()
             numpy.testing.assert_array_equal(jax.grad(loss)(inputs[0]), jax.grad(of_out)(inputs[0]))
+
+    def test_the_interface_of_a_jax_that_does_not_tell_its_version(self):
+        """0.1, of jax before 0.8.1, which takes handlers of its own version alone; else no backend of it starts."""
+        handlers = ctypes.CDLL(os.path.join(os.path.dirname(os.environ.get("FA4CPP_LIBRARY", fa4cpp.get_library_dir() + "/")), "libfa4_xla.so.0"))
+        metadata = (ctypes.c_size_t * 5)(40, 24)  # struct_size, api_version {struct_size, extension, major and minor}, traits
+        extension = (ctypes.c_size_t * 4)(32, 1, 0, ctypes.addressof(metadata))  # struct_size, type, next, metadata
+        frame = (ctypes.c_size_t * 64)(512, ctypes.addressof(extension))  # struct_size, extension, and no api
+        for name in ("cpu_forward", "cpu_backward", "cuda_forward", "cuda_backward"):
+            metadata[3] = 2**64 - 1
+            self.assertIsNone(ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)((f"fa4_xla_{name}", handlers))(ctypes.addressof(frame)))
+            self.assertEqual((metadata[3] % 2**32, metadata[3] >> 32), (0, 1))
 
     def test_refusals(self):
         with self.assertRaisesRegex(ValueError, "num_heads 3"):
