@@ -1,5 +1,6 @@
 """Calls under a jit of sharded arrays: XLA cuts them over sequences and heads, as `jax.shard_map` would."""
 
+import contextlib
 import math
 
 import jax
@@ -70,10 +71,11 @@ def partitioned(compute, arrays):
         of, sequences = shardings(mesh, operands[0]["q"].sharding)
 
         def lowered(shards):
-            made = compute(shards)
-            if "dsink" in made and sequences is not None:
-                made["dsink"] = jax.lax.psum(made["dsink"], sequences)
-            return made
+            with _without_mesh():
+                made = compute(shards)
+                if "dsink" in made and sequences is not None:
+                    made["dsink"] = jax.lax.psum(made["dsink"], sequences)
+                return made
 
         return mesh, lowered, {name: of[name] for name in results}, ({name: of[name] for name in arrays},)
 
@@ -100,6 +102,14 @@ def _head_rule(heads_q, heads_kv):
     if heads_q == heads_kv:
         return "k", {}
     return ("h", {}) if heads_kv == 1 else ("(k g)", {"g": heads_q // heads_kv})
+
+
+def _without_mesh():
+    """A context in which no mesh is current: shards are whole arrays to what is traced in it. Under jax.set_mesh a sum over devices would
+    say how its numbers are cut, which XLA does not compile in every version."""
+    if not hasattr(jax.sharding, "use_abstract_mesh"):  # nor does set_mesh exist then
+        return contextlib.nullcontext()
+    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
 
 
 def _known(mesh, operand):
