@@ -1,4 +1,4 @@
-"""Attention of one sequence in double precision, for the tests of engines' backends."""
+"""Attention of one sequence in double precision, and numbers as a cache of bytes holds them, for the tests of engines' backends."""
 
 import torch
 
@@ -19,3 +19,11 @@ def attention(q, k, v, *, causal=True, left=None, softcap=0.0, sink=None):
     if sink is not None:
         scores = torch.cat([scores, sink.double()[:, None, None].expand(-1, scores.shape[1], 1)], -1)
     return (torch.softmax(scores, -1)[..., :k.shape[1]] @ v).transpose(0, 1)
+
+
+def quantised(numbers, descale):
+    """The nearest e4m3 to each number over its descale, times the descale. torch's own conversion rounds to float32 first, which makes ties."""
+    finite = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).double()
+    finite = finite[finite.isfinite()]
+    nearest = (numbers.double()[..., None] / descale.double() - finite).abs().argmin(-1)
+    return finite[nearest] * descale.double()

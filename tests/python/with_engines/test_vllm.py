@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 
-from plain import attention
+from plain import attention, quantised
 
 HAS_VLLM = importlib.util.find_spec("vllm") is not None
 if HAS_VLLM:
@@ -77,7 +77,7 @@ class Vllm(unittest.TestCase):
         cache = torch.zeros(PAGES, HEADS_KV, PAGE, 2 * DIM, dtype=torch.uint8)
         table = torch.tensor([[7, 2], [4, 9]], dtype=torch.int32)
         q, k, v, out = self.step(cache, table, [0, 0], [19, 30], kv_cache_dtype="fp8")
-        k, v = ((part.float() / scale).to(torch.float8_e4m3fn).float() * scale for part, scale in ((k, 0.03), (v, 0.02)))
+        k, v = (quantised(part, torch.tensor(scale)) for part, scale in ((k, 0.03), (v, 0.02)))
         for rows in (slice(0, 19), slice(19, 49)):
             self.assertLess((out[rows].double() - attention(q[rows], k[rows], v[rows])).abs().max().item(), 0.03)
 
