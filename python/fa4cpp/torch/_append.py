@@ -24,8 +24,10 @@ def _view(name, tensor):
     return View(tensor.data_ptr(), number, tuple(tensor.shape), tensor.stride(), tensor, True, "torch")
 
 
-def _new(tensor, cache):
+def _new(name, tensor, cache):
     """In the cache's dtype, which bytes do not have, and as the library can read it."""
+    if tensor.is_complex() or tensor.is_quantized:
+        raise InvalidArgumentError(f"{name} has dtype {str(tensor.dtype)[6:]}; accepted: real numbers")
     tensor = _tensors.read(tensor)
     if cache.dtype not in (torch.uint8, torch.float8_e4m3fn):
         tensor = tensor.to(cache.dtype)
@@ -42,7 +44,7 @@ def _indices(name, tensor):
 def _writer(k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, k_descale, v_descale, block):
     """A function that appends."""
     _tensors.check_written(k_cache=k_cache, v_cache=v_cache)
-    tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new(k, k_cache), "v": _new(v, v_cache),
+    tensors = {"k_cache": k_cache, "v_cache": v_cache, "k": _new("k", k, k_cache), "v": _new("v", v, v_cache),
                "positions": _indices("cache_seqlens", positions), "cu_seqlens_q": _indices("cu_seqlens_k_new", cu_seqlens),
                "page_table": _indices("page_table", page_table), "cos": None if cos is None else _tensors.read(cos).contiguous(),
                "sin": None if sin is None else _tensors.read(sin).contiguous(), "k_descale": k_descale, "v_descale": v_descale}

@@ -166,6 +166,15 @@ class Append(unittest.TestCase):
             fa4cpp.append(read_only, self.caches[1], *self.new, cache_seqlens=1)
 
 
+    def test_new_keys_that_are_no_real_numbers(self):
+        caches, (k, v) = [tensor_of(cache) for cache in self.caches], [tensor_of(rows) for rows in self.new]
+        for name, new in (("k", (k * 1j, v)), ("v", (k, v * 1j)), ("k", (torch.quantize_per_tensor(k, 0.1, 0, torch.qint8), v))):
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{name} has dtype (complex64|qint8); accepted: real numbers"):
+                fa4cpp.append(*caches, *new, cache_seqlens=1)
+        for cache, before in zip(caches, self.caches):
+            numpy.testing.assert_array_equal(array_of(cache), before)
+
+
 class Operator(unittest.TestCase):
     def setUp(self):
         fa4cpp.torch  # defines it
