@@ -10,6 +10,7 @@ import math
 import operator
 import reprlib
 import sys
+import types
 
 from ._abi_table import CONSTANTS
 from ._errors import InvalidArgumentError, NotSupportedError
@@ -113,9 +114,15 @@ def _from_interface(name, array, interface):
     if dtype is None:
         _refuse_dtype(name, getattr(array, "dtype", interface["typestr"]))
     shape = tuple(interface["shape"])
-    pointer, read_only = interface["data"]
     strides = interface.get("strides")
     strides = contiguous_strides(shape) if strides is None else _element_strides(name, strides, ITEM_BYTES[dtype])
+    data = interface.get("data")
+    if not isinstance(data, tuple):
+        reached = (0, 0) if 0 in shape else reach(shape, strides, ITEM_BYTES[dtype])
+        pointer, buffer = _bytes_of(name, array if data is None else data, interface.get("offset", 0), reached)
+        data = (pointer, buffer.readonly)
+        array = types.SimpleNamespace(keep=(array, buffer), __array_interface__={**interface, "data": data, "offset": 0})  # which numpy reads as well
+    pointer, read_only = data
     return View(pointer, dtype, shape, strides, array, not read_only, "numpy")
 
 
@@ -184,9 +191,9 @@ def _from_dlpack(name, array):
         array = array.resolve_neg()  # a capsule of a negative view does not say that its memory has the other sign
     try:
         capsule = _capsule_of(array)
+        tensor, writable = _opened(capsule)
     except _DLPACK_ERRORS as error:
         _refuse_dlpack(name, array, error)
-    tensor, writable = _opened(capsule)
     dtype = _DLPACK_TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
         _refuse_dtype(name, getattr(array, "dtype", f"DLPack ({tensor.code}, {tensor.bits}, {tensor.lanes})"))
@@ -209,17 +216,35 @@ _RELEASE_BUFFER.restype, _RELEASE_BUFFER.argtypes = None, [ctypes.POINTER(_PyBuf
 _STRIDED = 0x18  # PyBUF_STRIDES
 
 
+def _address(view):
+    """Where the memory of a memoryview begins; 0 where it has none: of nothing that may be any place, also a misaligned one."""
+    buffer = _PyBuffer()
+    _GET_BUFFER(view, ctypes.byref(buffer), _STRIDED)
+    pointer = 0 if 0 in view.shape else buffer.buf or 0
+    _RELEASE_BUFFER(ctypes.byref(buffer))  # `view` holds the memory from here on
+    return pointer
+
+
+def _bytes_of(name, data, offset, reached):
+    """(the address of an array's first element, the memoryview) of a buffer that holds it; `reached` is where its bytes begin and end from there."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise TypeError(f"{name} has an __array_interface__ with data of type {type(data).__name__}; accepted: (address, whether it may only be read), "
+                        "or a buffer") from None
+    begin, end = (offset + place for place in reached)
+    if not view.contiguous or begin < 0 or end > view.nbytes:
+        raise InvalidArgumentError(f"{name} has an __array_interface__ of bytes {begin} to {end} of a buffer of {view.nbytes}; accepted: all within it")
+    return _address(view) + offset, view
+
+
 def _from_buffer(name, array):
     view = memoryview(array)
     dtype = _FORMATS.get(view.format.lstrip("@=<"))
     if dtype is None:
         _refuse_dtype(name, f"{view.format!r} (of the buffer protocol)")
-    buffer = _PyBuffer()
-    _GET_BUFFER(view, ctypes.byref(buffer), _STRIDED)
-    pointer = None if 0 in view.shape else buffer.buf  # of nothing it may be any, also a misaligned one
-    _RELEASE_BUFFER(ctypes.byref(buffer))  # `view` holds the memory from here on
     strides = _element_strides(name, view.strides, ITEM_BYTES[dtype])
-    return View(pointer or 0, dtype, tuple(view.shape), strides, view, not view.readonly, "buffer")
+    return View(_address(view), dtype, tuple(view.shape), strides, view, not view.readonly, "buffer")
 
 
 def has_shape(array):

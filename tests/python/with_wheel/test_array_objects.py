@@ -37,7 +37,22 @@ class Interface:
         self.keep = array
 
 
-KINDS = Foreign, Older, Interface
+class Bytes:
+    """An interface whose data are a buffer, behind a number."""
+
+    def __init__(self, array):
+        self.__array_interface__ = {**array.__array_interface__, "data": bytearray(8) + array.tobytes(), "offset": 8}
+
+
+class Itself(numpy.ndarray):
+    """An interface without data: the object has the buffer protocol."""
+
+    @property
+    def __array_interface__(self):
+        return {name: value for name, value in numpy.ndarray.__array_interface__.__get__(self).items() if name != "data"}
+
+
+KINDS = Foreign, Older, Interface, Bytes, lambda array: numpy.ascontiguousarray(array).view(Itself)
 
 
 def buffer(array):
@@ -139,6 +154,40 @@ class ArrayObjects(unittest.TestCase):
             given = kind(cache)
             fa4cpp.append(given, given, keys, values, cache_seqlens=3)
             numpy.testing.assert_array_equal(given if kind is buffer else cache, wanted)
+
+    def test_data_that_are_a_buffer(self):
+        q = some(2, 5, 4, 32)[..., :16]  # of which a copy is made where the last dimension is not contiguous
+        for array in (self.q, q[:, ::-1], q[:, :0]):
+            held = Bytes(numpy.ascontiguousarray(array))
+            numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(held, *self.caches), fa4cpp.flash_attn_func(array, *self.caches))
+        turned = Bytes(numpy.ascontiguousarray(q.swapaxes(1, 3)))
+        interface = turned.__array_interface__
+        interface["shape"], interface["strides"] = q.shape, tuple(numpy.empty((2, 16, 4, 5), numpy.float32).swapaxes(1, 3).strides)
+        numpy.testing.assert_array_equal(fa4cpp.flash_attn_func(turned, *self.caches), fa4cpp.flash_attn_func(q, *self.caches))
+        interface["offset"] = 12
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^q has an __array_interface__ of bytes 12 to 2572 of a buffer of 2568; accepted: all"):
+            fa4cpp.flash_attn_func(turned, *self.caches)
+        interface["data"] = 7
+        with self.assertRaisesRegex(TypeError, "^q has an __array_interface__ with data of type int; accepted: "):
+            fa4cpp.flash_attn_func(turned, *self.caches)
+        caches = self.copies()
+        held = Bytes(caches[0]), Bytes(caches[1])
+        fa4cpp.append(*held, self.new, self.new, cache_seqlens=self.used)
+        fa4cpp.append(*caches, self.new, self.new, cache_seqlens=self.used)
+        for cache, wanted in zip(held, caches):
+            self.assertEqual(cache.__array_interface__["data"][8:], wanted.tobytes())
+        held[0].__array_interface__["data"] = bytes(held[0].__array_interface__["data"])
+        with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^k_cache is read-only"):
+            fa4cpp.append(*held, self.new, self.new, cache_seqlens=0)
+
+    def test_what_is_no_capsule(self):
+        taken = Foreign(self.q)
+        taken.__dict__["capsule"] = self.q.__dlpack__(max_version=(1, 0))
+        numpy.from_dlpack(type("Given", (), {"__dlpack__": lambda _, **keywords: taken.capsule, "__dlpack_device__": lambda _: (1, 0)})())
+        for capsule in (5, taken.capsule):  # which somebody has taken over
+            array = type("Odd", (), {"__dlpack__": lambda _, **keywords: capsule, "__dlpack_device__": lambda _: (1, 0)})()
+            with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, "^q of type Odd gives no DLPack capsule"):
+                fa4cpp.flash_attn_func(array, *self.caches)
 
     def test_what_is_none_is_named(self):
         for name in ("q", "k_cache", "v_cache", "k", "v"):
