@@ -10,6 +10,9 @@ _Direction = Literal["forward", "backward"]
 _Window = tuple[int | None, int | None] | None
 
 __version__: str
+__all__ = ["DeviceInfo", "Error", "InvalidArgumentError", "NotSupportedError", "Operation", "Support", "Window", "append", "devices", "emulate",
+           "flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "get_cmake_dir", "get_include",
+           "get_library_dir", "merge_partials", "plan", "supports", "__version__"]
 
 class Error(RuntimeError):
     status: int
@@ -34,6 +37,7 @@ class Window(NamedTuple):
 class Support(NamedTuple):
     ok: bool
     reason: str
+    def __bool__(self) -> bool: ...
 
 @overload
 def flash_attn_func(q: _A, k: Any, v: Any, *, softmax_scale: float | None = ..., causal: bool = ..., window_size: _Window = ..., softcap: float = ...,

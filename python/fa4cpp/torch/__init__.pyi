@@ -6,6 +6,9 @@ from .. import flash_attn_varlen_func as flash_attn_varlen_func
 from .. import merge_partials as merge_partials
 from .. import supports as supports
 
+__all__ = ["Fallback", "activate", "deactivate", "fallbacks", "flash_attn_func", "flash_attn_varlen_func", "launches",
+           "merge_partials", "supports"]
+
 class Fallback(NamedTuple):
     direction: str
     reason: str

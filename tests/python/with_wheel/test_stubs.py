@@ -17,6 +17,7 @@ PACKAGE = os.path.dirname(fa4cpp.__file__)
 SETTINGS = """
 [mypy]
 strict = True
+warn_unreachable = True
 [mypy-torch.*]
 follow_imports = skip
 ignore_missing_imports = True
@@ -52,6 +53,8 @@ def calls(q: Array, flag: bool) -> None:
     assert_type(fa4cpp.flash_attn_varlen_func(q, q, q, cu_seqlens_q=q, cu_seqlens_k=q, max_seqlen_q=1, max_seqlen_k=1, return_lse=flag),
                 Array | tuple[Array, Array])
     fa4cpp.torch.context_parallel.context_parallel_attn_func(q, q, q, return_lse=flag)
+    if not fa4cpp.supports(q, q, q):  # unlike other tuples it may be false
+        assert_type(fa4cpp.supports(q, q, q).reason, str)
     assert_type(fa4cpp.torch.fallbacks()[0].count, int)
     assert_type(fa4cpp.torch.fallbacks()[0].reason, str)
     fa2.flash_attn_func(q, q, q, 0.0, None, True)
@@ -76,6 +79,13 @@ class Stubs(unittest.TestCase):
                                   *(os.path.join("fa4cpp", path) for path in stubs)],
                                  cwd=folder, env=dict(os.environ, MYPYPATH=folder), capture_output=True, text=True, timeout=300)
         self.assertEqual((run.returncode, run.stderr), (0, ""), run.stdout)
+
+    def test_what_an_import_of_all_gives(self):
+        """Not torch and jax, which would stand in the place of the modules of these names."""
+        for module in (fa4cpp, fa4cpp.torch):
+            with open(module.__file__ + "i", encoding="utf-8") as file:
+                assigned = {node.targets[0].id: node.value for node in ast.parse(file.read()).body if isinstance(node, ast.Assign)}
+            self.assertEqual(ast.literal_eval(assigned["__all__"]), module.__all__)
 
     def test_of_other_libraries_functions(self):
         """They name the parameters that the functions have, in their order, and which may be left out."""
