@@ -83,7 +83,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
         indices = tuple([_tensor(name, value, q.device) for name, value in zip(_tensors.INDICES, indices)])
     numbers = _numbers(max_q, max_k, options)
     if before is not None:
-        if torch.compiler.is_compiling() or not _ops.is_plain(q, k, v):
+        if torch.compiler.is_compiling() or not _ops.is_plain(q, k, v, sink, *indices):
             before()
             return _run(q, *given, sink, indices, max_q, max_k, options, serving, return_lse, out)
         if k is not given[0] or v is not given[1]:  # autocast's copies
@@ -101,7 +101,7 @@ def _run(q, k, v, sink, indices, max_q, max_k, options, serving, return_lse, out
         if before is not None:
             lse = _ops.forward_out(*arguments, before=before)
         else:
-            plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)
+            plain = not torch.compiler.is_compiling() and _ops.is_plain(q, k, v, sink, *indices, out)
             lse = (_ops.forward_out if plain else torch.ops.fa4cpp.forward_out)(*arguments)
     return (out, lse) if return_lse else out
 
@@ -114,7 +114,7 @@ def _serve(q, k, v, sink, indices, numbers, serving, out, before):
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink, out, *tensors)):
         raise NotSupportedError(NO_GRADIENT)
     arguments = (q, k, v, sink, *indices, *tensors, *numbers, *serving.numbers(_tensors.number_of("q", q)).values())
-    if before is not None or (not torch.compiler.is_compiling() and _ops.is_plain(q, k, v)):
+    if before is not None or (not torch.compiler.is_compiling() and _ops.is_plain(q, k, v, sink, *indices, *tensors, out)):
         return _ops.serve(*arguments, out=out, before=before)
     return torch.ops.fa4cpp.serve(*arguments) if out is None else (out, torch.ops.fa4cpp.serve_out(*arguments, out))
 

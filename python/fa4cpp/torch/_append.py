@@ -108,6 +108,6 @@ def prepared(k_cache, v_cache, k, v, lengths, page_table, cu_seqlens, cos, sin, 
     if k_cache is v_cache:  # which then holds the values
         k_cache = k_cache.clone()
     arguments = (k_cache, v_cache, k, v, positions, cu_seqlens, page_table, cos, sin, interleaved, *descales, block)
-    plain = not torch.compiler.is_compiling() and _ops.is_plain(k_cache, k, v)
+    plain = not torch.compiler.is_compiling() and _ops.is_plain(k_cache, k, v, v_cache, positions, cu_seqlens, page_table, cos, sin, *descales)
     write = _writer(*arguments) if plain else functools.partial(torch.ops.fa4cpp.append, *arguments)
     return (positions + (k.shape[1] if cu_seqlens is None else cu_seqlens.diff())).to(torch.int32), write

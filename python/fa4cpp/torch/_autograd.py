@@ -12,8 +12,8 @@ from . import _ops, _tensors
 
 
 def _operator(name, *tensors):
-    """The function itself in eager mode, else the operator; `tensors` are triples of those that it takes."""
-    plain = not torch.compiler.is_compiling() and all([_ops.is_plain(*three) for three in tensors])
+    """The function itself in eager mode, else the operator; `tensors` are those that it takes, the first three never None."""
+    plain = not torch.compiler.is_compiling() and _ops.is_plain(*tensors)
     return getattr(_ops if plain else torch.ops.fa4cpp, name)
 
 
@@ -60,7 +60,7 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def forward(q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers):
         arguments = (q, k, v, sink, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, page_table, *numbers)
-        return _operator("forward", (q, k, v))(*arguments)
+        return _operator("forward", *arguments[:9])(*arguments)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -108,8 +108,7 @@ class _Eager(Attention):
 def gradients(dout, dlse, out, lse, inputs, numbers, device):
     """(dq, dk, dv, dsink); `inputs` are q, k, v, sink and five index tensors, `device` is what tensors of the CPU ran on."""
     refuse_tangents(dout=dout, dlse=dlse)
-    given = dlse if dout is None else dout, dout if dlse is None else dlse
-    backward = _operator("backward", inputs[:3], (*given, out))
+    backward = _operator("backward", *inputs, dout, dlse, out, lse)
     with contextlib.nullcontext() if device is None else _device.using(device):
         dq, dk, dv, dsink = backward(dout, dlse, out, lse, *inputs, *numbers)
     made = dq, dk, dv, None if inputs[3] is None else dsink.to(inputs[3].dtype)
@@ -144,10 +143,10 @@ def attention(q, k, v, sink, indices, numbers):
             return Attention.apply(*_distinct(arguments))
         if torch.jit.is_tracing():  # the operator has these gradients too, and a graph of operators can be saved
             return torch.ops.fa4cpp.forward(*arguments)
-        if _ops.is_plain(q, k, v):
+        if _ops.is_plain(*arguments[:9]):
             _refuse_early(arguments)
         return _Eager.apply(*arguments)
-    return _operator("forward", (q, k, v))(*arguments)
+    return _operator("forward", *arguments[:9])(*arguments)
 
 
 def _refuse_early(arguments):

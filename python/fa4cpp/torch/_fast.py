@@ -183,7 +183,8 @@ def _are_together(q, k, v, sink):
         return False
     if q.is_neg() or k.is_neg() or v.is_neg():  # whose memory has the other sign
         return False
-    return sink is None or (type(sink) in _ops.PLAIN and sink.get_device() == index and sink.is_cuda == q.is_cuda and sink.dim() == 1
+    return sink is None or (type(sink) in _ops.PLAIN and sink.get_device() == index and sink.is_cuda == q.is_cuda and sink.is_cpu == q.is_cpu
+                            and sink.dim() == 1
                             and sink.layout is torch.strided and not sink.is_neg()
                             and sink.is_contiguous() and sink.dtype in _tensors.NUMBERS)
 

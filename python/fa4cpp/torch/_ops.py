@@ -116,8 +116,9 @@ _is_batched = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda ten
 _is_tracing = torch._C._is_tracing  # torch.jit.trace records what it sees of the dispatcher alone
 
 
-def is_plain(q, k, v):
-    """Whether these tensors may skip the dispatcher: no subclass, mode, transformation or tracer wants to see the call."""
+def is_plain(q, k, v, *others):
+    """Whether these tensors (others may be None) may skip the dispatcher: no subclass, mode, transformation or tracer wants to see the call."""
     return (type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN and (q.is_cpu or q.is_cuda)
             and torch._C._len_torch_dispatch_stack() == 0 and torch._C._len_torch_function_stack() == 0
-            and torch._C._functorch.peek_interpreter_stack() is None and not _is_tracing() and not (_is_batched(q) or _is_batched(k) or _is_batched(v)))
+            and torch._C._functorch.peek_interpreter_stack() is None and not _is_tracing() and not (_is_batched(q) or _is_batched(k) or _is_batched(v))
+            and (not others or all([other is None or (type(other) in PLAIN and not _is_batched(other)) for other in others])))

@@ -8,6 +8,7 @@ import warnings
 
 import torch
 import torch.nn.functional as F
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 import fa4cpp
@@ -403,6 +404,43 @@ class Vmap(Case):
     def test_out_is_refused(self):
         with self.assertRaisesRegex(fa4cpp.NotSupportedError, "out under torch.vmap"):
             torch.vmap(lambda q: fa4cpp.flash_attn_func(q, q, q, out=torch.empty_like(q)))(self.inputs[0])
+
+
+class Wrapped(Case):
+    """Subclasses that hold tensors, and have no memory of their own, among plain tensors: the dispatcher takes them apart."""
+
+    def setUp(self):
+        self.q, self.cache = some(2, 3, 2, 16), some(2, 9, 2, 16, seed=1)
+
+    def expect(self, call, one, other):
+        given = call(TwoTensor(one, other))
+        for half, truth in ((given.a, call(one)), (given.b, call(other))):
+            self.assertTrue(torch.equal(half, truth))
+
+    def test_sinks_and_lengths(self):
+        q, k = self.q, self.cache
+        for _ in range(3):  # as a call that is known, too
+            self.expect(lambda sink: fa4cpp.flash_attn_func(q, k, k, sink=sink), some(2), some(2, seed=3))
+        self.expect(lambda used: fa4cpp.flash_attn_func(q, k, k, seqused_k=used), torch.tensor([2, 5]), torch.tensor([9, 0]))
+        self.expect(lambda used: fa4cpp.flash_attn_func(q, k, k, seqused_k=used, split_keys=128), torch.tensor([2, 5]), torch.tensor([9, 0]))
+        self.expect(lambda table: fa4cpp.flash_attn_varlen_func(q, k, k, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
+                                                                page_table=table, seqused_k=[4, 9]), torch.tensor([[0], [1]]), torch.tensor([[1], [1]]))
+
+    def test_the_gradient_of_a_sink(self):
+        one, other = some(2).requires_grad_(), some(2, seed=3).requires_grad_()
+        function = lambda sink: fa4cpp.flash_attn_func(self.q, self.cache, self.cache, sink=sink).square().sum()
+        both = TwoTensor(one.detach(), other.detach()).requires_grad_()
+        given, = torch.autograd.grad(function(both), both)
+        for half, sink in ((given.a, one), (given.b, other)):
+            self.assertTrue(torch.equal(half, *torch.autograd.grad(function(sink), sink)))
+
+    def test_a_cache_of_values(self):
+        new, wanted = some(2, 1, 2, 16, seed=2), [self.cache.clone() for _ in range(2)]
+        fa4cpp.append(*wanted, new, new, cache_seqlens=[3, 5])
+        keys, values = self.cache.clone(), TwoTensor(self.cache.clone(), self.cache.clone())
+        fa4cpp.append(keys, values, new, new, cache_seqlens=[3, 5])
+        for given, truth in zip((keys, values.a, values.b), (*wanted, wanted[1])):
+            self.assertTrue(torch.equal(given, truth))
 
 
 class Plans(Case):

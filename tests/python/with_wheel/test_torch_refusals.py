@@ -191,6 +191,11 @@ class Refusals(unittest.TestCase):
         quantized = torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8)
         self.refused("sink has dtype qint8; accepted: real numbers", fa4cpp.flash_attn_func, q, q, q, sink=quantized)
 
+    def test_a_sink_of_the_meta_device_beside_calls_like_it(self):
+        q, sink = some(1, 4, 2, 8), some(2)
+        fa4cpp.flash_attn_func(q, q, q, sink=sink)
+        self.refused("sink is on the device meta; accepted: cpu, q's", fa4cpp.flash_attn_func, q, q, q, sink=sink.to("meta"))
+
     def test_flags_and_whole_numbers(self):
         q, two = some(1, 4, 2, 8), torch.tensor([True, False])
         starts, cache = [0, 4], dict(k_cache=some(1, 8, 2, 8), v_cache=some(1, 8, 2, 8))
