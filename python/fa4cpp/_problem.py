@@ -1,6 +1,8 @@
 """From shapes and options to the bytes of an fa4_problem."""
 
+import ctypes
 import functools
+import math
 from typing import NamedTuple, Optional
 
 from ._abi import PROBLEM
@@ -135,6 +137,7 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
                   dout=None, dq=None, dk=None, dv=None):
     """The struct. q, k, v, out and the gradients are Tensors; max_q and max_k hold where a side is not dense."""
     o = options
+    _check_float32(softmax_scale=o.softmax_scale, softcap=o.softcap)
     left, right = (-1 if bound is None else bound for bound in o.window)
     bounds = sum(bit for bit, bound in zip((1, 2), o.window) if bound is not None and bound < 0)
     gradients = {"dout_strides": _strides(dout, layout_q), "dq_strides": _strides(dq, layout_q),
@@ -153,6 +156,16 @@ def problem_bytes(dtype, layout_q, layout_kv, q, k, v, options, *, batch, max_q,
         sink_dtype=o.sink_dtype, grad_dtype=o.grad_dtype, split_keys=o.split_keys, num_splits=o.num_splits, out_dtype=o.out_dtype, prefix_len=o.prefix_len,
         kv_dtype=o.kv_dtype, has_descales=(o.k_descale_strides, o.v_descale_strides) != (None, None), descale_block=o.descale_block,
         k_descale_strides=o.k_descale_strides or (0, 0, 0), v_descale_strides=o.v_descale_strides or (0, 0, 0), **gradients)
+
+
+def _check_float32(**numbers):
+    """Raises for numbers that float32, as the struct has them, does not hold: infinite there, or a softcap of 0, which is none."""
+    for name, number in numbers.items():
+        if number and math.isfinite(number):
+            held = ctypes.c_float(number).value
+            if math.isinf(held) or (name == "softcap" and held == 0):
+                accepted = "0 (off) or a positive finite number" if name == "softcap" else "a finite number"
+                raise InvalidArgumentError(f"{name} {number}; accepted: {accepted} of float32")
 
 
 def _dim(name, tensor):

@@ -221,6 +221,10 @@ class Refusals(unittest.TestCase):
         self.refused(ValueError, r"^window_size \(1.5, 2\); accepted", window_size=(1.5, 2))
         self.refused(ValueError, "^softcap None; accepted: a number", softcap=None)
         self.refused(ValueError, "^softmax_scale 'x'; accepted: a number", softmax_scale="x")
+        for number, text in ((1e-46, "1e-46"), (1e39, r"1e\+39")):  # in float32 0, which is no softcap, and infinite
+            self.refused(ValueError, rf"^softcap {text}; accepted: 0 \(off\) or a positive finite number of float32", softcap=number)
+        self.refused(ValueError, r"^softmax_scale -1e\+39; accepted: a finite number of float32", softmax_scale=-1e39)
+        fa4cpp.flash_attn_func(self.q, self.q, self.q, softmax_scale=1e-46, softcap=1e-45)
         self.refused(ValueError, r"^seqused_k \[1099511627776\]; accepted: whole numbers of 32 bits", seqused_k=[2**40])
         self.refused(ValueError, "^q has dtype int32; accepted: float32", *(Foreign((ctypes.c_int32 * 8)(), (1, 1, 1, 8), "<i4"),) * 3)
         for size in (2**70, 1.5, "1"):
