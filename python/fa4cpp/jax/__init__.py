@@ -119,6 +119,9 @@ def _array(name, value):
         raise TypeError(f"{name} is {type(value).__name__}; accepted: an array of jax, or what jax.numpy.asarray makes one of") from None
 
 
+_of_attention = renamed({"softmax_scale": "scale"})  # what the library calls it
+
+
 def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softcap=0.0, sink=None, return_lse=False,
               seqused_q=None, seqused_k=None, sm_margin=0):
     """Exact attention of (batch, seqlen, heads, head_dim), as `fa4cpp.flash_attn_func` defines it.
@@ -163,8 +166,12 @@ def attention(q, k, v, *, scale=None, causal=False, window_size=(-1, -1), softca
             raise InvalidArgumentError(f"sink has dtype {sink.dtype}; accepted: real numbers")
         sink = sink if str(sink.dtype) in ("float16", "bfloat16") else sink.astype(jnp.float32)
     used = [_lengths("seqused_q", seqused_q), _lengths("seqused_k", seqused_k)]
-    _check(options, dict(q=q, k=k, v=v, sink=sink, seqused_q=used[0], seqused_k=used[1]))
-    out, lse = _compiled(options, *_axes.alike([q, k, v, sink, *used]))
+    try:
+        _check(options, dict(q=q, k=k, v=v, sink=sink, seqused_q=used[0], seqused_k=used[1]))
+        out, lse = _compiled(options, *_axes.alike([q, k, v, sink, *used]))
+    except (InvalidArgumentError, NotSupportedError) as error:
+        _of_attention(error)
+        raise
     return (out, lse) if return_lse else out
 
 
