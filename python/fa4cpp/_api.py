@@ -201,6 +201,7 @@ def _written_before(before, given, views, device, problem, out, described_as):
     _call.query_once("forward", device, problem)
     if out is not None:
         _arrays.check_apart({"out": out}, views._asdict())
+    _arrays.check_apart({name: _arrays.view_of(name, getattr(given, name)) for name in "kv"}, {"q": views.q, "sink": views.sink})
     if device == "cpu" and views.cu_seqlens_q is not None:
         _cache.check_starts(_arrays.read_indices(views.cu_seqlens_q), views.q.shape[0], described_as["max_q"])
     if device == "cpu" and views.page_table is not None:

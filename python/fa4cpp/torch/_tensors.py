@@ -364,6 +364,10 @@ def _check_ahead(call, problem, out):
         _call.query_once("forward", shapes.device, problem)
     if out is not None:
         _check_apart(shapes, out, tensors)
+    for name, cache in zip("kv", call.caches):  # which are written before the rest is read
+        for other in ("q", "sink"):
+            if other in tensors:
+                _check_beside(name, cache, other, tensors[other])
     if shapes.device == "cpu":
         if "cu_seqlens_q" in tensors:
             _cache.check_starts(tensors["cu_seqlens_q"].tolist(), tensors["q"].shape[0], shapes.longest_q)
@@ -379,6 +383,14 @@ def _check_apart(shapes, out, tensors):
         pointer = tensors[name].data_ptr() - first
         if pointer + begin < behind and before < pointer + end:
             _arrays.check_apart({"out": _as_it_lies(out)}, {name: _as_it_lies(tensors[name])})
+
+
+def _check_beside(name, written, other, read):
+    """Raises where `written` overlaps `read`."""
+    (begin, end), (first, last) = (_arrays.reach(tensor.shape, tensor.stride(), tensor.element_size()) for tensor in (written, read))
+    distance = read.data_ptr() - written.data_ptr()
+    if distance + first < end and begin < distance + last:
+        _arrays.check_apart({name: _as_it_lies(written)}, {other: _as_it_lies(read)})
 
 
 def _as_it_lies(tensor):

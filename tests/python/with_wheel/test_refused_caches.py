@@ -62,6 +62,14 @@ class Untouched(unittest.TestCase):
             self.refused(of, "^out 0x.* overlaps v_cache 0x", lambda given: given.update(
                 out=given["v_cache"].reshape(2, 6, 4, 16)[:, 3:]))
 
+    def test_a_cache_over_queries(self):
+        """New keys would be written over them before they are read."""
+        for of in KINDS:
+            for name in ("k_cache", "v_cache"):
+                self.refused(of, f"^{name} 0x.* overlaps q 0x.*; accepted: memory of its own", lambda given: given.update(
+                    q=given[name].reshape(2, 6, 4, 16)[:, 3:5]))
+                self.refused(of, f"^{name} 0x.* overlaps sink 0x.*", lambda given: given.update(sink=given[name].reshape(-1)[:4]))
+
     def test_what_an_emulated_gpu_does_not_run(self):
         with fa4cpp.emulate("b200"):
             for of in KINDS:
