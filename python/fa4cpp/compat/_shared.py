@@ -91,12 +91,17 @@ def varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, *, p
     """(out, lse); with a page_table, the lengths of keys are seqused_k, or those of cu_seqlens_k, or all that the table has."""
     if page_table is not None:
         if seqused_k is None and cu_seqlens_k is not None:
-            seqused_k = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
-        elif seqused_k is None:
+            starts = _tensors.tensor("cu_seqlens_k", cu_seqlens_k, k.device)
+            return _by_starts(varlen)(q, k, v, cu_seqlens_q, None, max_seqlen_q, max_seqlen_k, page_table=page_table,
+                                      seqused_k=starts[1:] - starts[:-1], **options)
+        if seqused_k is None:
             seqused_k = torch.full((page_table.shape[0],), page_table.shape[1] * k.shape[1], dtype=torch.int32, device=k.device)
         cu_seqlens_k = None
     return _api.flash_attn_varlen_func(q, k, v, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
                                        max_seqlen_k=max_seqlen_k, page_table=page_table, seqused_k=seqused_k, return_lse=True, **options)
+
+
+_by_starts = names(seqused_k="lengths by cu_seqlens_k")
 
 
 def backward(dout, q, k, v, out, lse, dq, dk, dv, *, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None,
@@ -145,6 +150,10 @@ def combine(out_partial, lse_partial, out, out_dtype):
     if out_partial.dim() not in (4, 5) or lse_partial.shape != out_partial.shape[:-1]:
         raise InvalidArgumentError(f"lse_partial has shape {tuple(lse_partial.shape)} beside out_partial of shape {tuple(out_partial.shape)}; "
                                    "accepted: (splits, ..., seqlen, heads) and (splits, ..., seqlen, heads, head_dim)")
+    for name, tensor in (("out_partial", out_partial), ("lse_partial", lse_partial)):
+        if not tensor.is_floating_point() or not len(tensor):
+            raise InvalidArgumentError(f"{name} has shape {tuple(tensor.shape)} and dtype {str(tensor.dtype)[6:]}; accepted: one split or more, of "
+                                       "floating-point numbers")
     if out is not None:
         _tensors.check_kind(out=out)
         if out.shape != out_partial.shape[1:]:

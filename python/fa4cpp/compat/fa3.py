@@ -96,6 +96,11 @@ def _no_parts(q):
 
 # ---- What Megatron and TransformerEngine import --------------------------------------------------------------------------
 
+_cached = _shared.names(k_cache="k", v_cache="v", k="k_new", v="v_new", cache_seqlens="seqused_k", cache_batch_idx="kv_batch_idx",
+                        rotary_seqlens="seqlens_rotary")(_shared.cached)
+
+
+@_shared.names(out="out_", cache_leftpad="leftpad_k")
 def _flash_attn_forward(q, k, v, k_new: Optional[torch.Tensor] = None, v_new: Optional[torch.Tensor] = None,
                         qv: Optional[torch.Tensor] = None, out_: Optional[torch.Tensor] = None,
                         cu_seqlens_q: Optional[torch.Tensor] = None, cu_seqlens_k: Optional[torch.Tensor] = None,
@@ -119,11 +124,10 @@ def _flash_attn_forward(q, k, v, k_new: Optional[torch.Tensor] = None, v_new: Op
         if any(value is not None for value in of_caches) or (cu_seqlens_q is not None and cu_seqlens_k is None):
             if seqused_q is not None or cu_seqlens_k is not None:
                 raise InvalidArgumentError("seqused_q or cu_seqlens_k is given beside a cache; accepted: None, with seqused_k")
-            out, lse = _shared.cached(q, k, v, k_new, v_new, cache_seqlens=seqused_k, page_table=page_table,
-                                      cache_batch_idx=kv_batch_idx, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
-                                      cu_seqlens_k_new=cu_seqlens_k_new, rotary_cos=rotary_cos, rotary_sin=rotary_sin,
-                                      rotary_seqlens=seqlens_rotary, rotary_interleaved=rotary_interleaved, num_splits=num_splits,
-                                      **options)
+            out, lse = _cached(q, k, v, k_new, v_new, cache_seqlens=seqused_k, page_table=page_table, cache_batch_idx=kv_batch_idx,
+                               cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, cu_seqlens_k_new=cu_seqlens_k_new,
+                               rotary_cos=rotary_cos, rotary_sin=rotary_sin, rotary_seqlens=seqlens_rotary,
+                               rotary_interleaved=rotary_interleaved, num_splits=num_splits, **options)
         elif cu_seqlens_q is not None or cu_seqlens_k is not None:
             out, lse = _shared.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q=seqused_q,
                                       seqused_k=seqused_k, **options)
@@ -132,6 +136,7 @@ def _flash_attn_forward(q, k, v, k_new: Optional[torch.Tensor] = None, v_new: Op
     return out, lse, *_no_parts(q)
 
 
+@_shared.names(lse="softmax_lse", seqused_q="sequed_q", seqused_k="sequed_k", causal="is_causal")
 def _flash_attn_backward(dout, q, k, v, out, softmax_lse, cu_seqlens_q: Optional[torch.Tensor] = None,
                          cu_seqlens_k: Optional[torch.Tensor] = None, sequed_q: Optional[torch.Tensor] = None,
                          sequed_k: Optional[torch.Tensor] = None, max_seqlen_q: Optional[int] = None,

@@ -273,6 +273,12 @@ class Refusals(Case):
         self.assertIsInstance(vllm.flash_attn_varlen_func(q, q, q, 4, starts, 4, starts, return_attn_probs=True), torch.Tensor)
         self.assertEqual(len(vllm.flash_attn_varlen_func(q, q, q, 4, starts, 4, starts, return_softmax_lse=True)), 2)
 
+    def test_lists_of_starts_beside_pages(self):
+        q, pages, starts, table = some(4, 2, 8), some(3, 4, 2, 8), [0, 1, 4], [[2], [1]]
+        tensors = [torch.tensor(numbers, dtype=torch.int32) for numbers in (starts, table)]
+        wanted = fa2.flash_attn_varlen_func(q, pages, pages, tensors[0], tensors[0], 3, 3, block_table=tensors[1])
+        self.assertTrue(torch.equal(fa2.flash_attn_varlen_func(q, pages, pages, starts, starts, 3, 3, block_table=table), wanted))
+
     def test_gradients_over_pages(self):
         """For the reason that there are none, not for a default of the function."""
         q, pages = some(4, 2, 8).requires_grad_(), some(2, 4, 2, 8)
@@ -304,6 +310,30 @@ class Refusals(Case):
                            ("s_aux and sink are both given", lambda: fa4cpp.flash_attn_func(q, q, q, s_aux=sink, sink=some(3)))):
             with self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}"):
                 call()
+        lse, other, far = torch.ones(1, 2, 4), torch.ones(1, 4, 2), torch.tensor([9])
+        fa2_tail = (None, None, None, 0.0, None, False, -1, -1, 0.0, None, False)
+        for text, call in (("softmax_lse has shape", lambda: fa2._flash_attn_backward(q, q, q, q, q, other, *fa2_tail)),
+                           ("softmax_lse has shape", lambda: fa2._flash_attn_varlen_backward(q[0], q[0], q[0], q[0], q[0], other, *fa2_tail[:3], starts, starts,
+                                                                                             4, 4, *fa2_tail[3:])),
+                           ("softmax_lse has shape", lambda: fa3._flash_attn_backward(q, q, q, q, q, other)),
+                           ("sequed_k.0. 9", lambda: fa3._flash_attn_backward(q, q, q, q, q, lse, sequed_k=far)),
+                           ("is_causal tensor", lambda: fa3._flash_attn_backward(q, q, q, q, q, lse, is_causal=sink)),
+                           ("out_ has shape", lambda: fa3._flash_attn_forward(q, q, q, out_=sink)),
+                           ("kv_batch_idx.0. 9", lambda: fa3._flash_attn_forward(q, q, q, kv_batch_idx=far, seqused_k=starts[1:])),
+                           ("seqused_k.0. 9", lambda: fa3._flash_attn_forward(q, q, q, k_new=q[:, :1], v_new=q[:, :1], seqused_k=far)),
+                           ("v_new None beside k_new", lambda: fa3._flash_attn_forward(q, q, q, k_new=q, seqused_k=far)),
+                           ("k_new has shape", lambda: fa3._flash_attn_forward(q, q, q, k_new=q[0], v_new=q[0], seqused_k=starts[:1])),
+                           ("v has shape", lambda: fa3._flash_attn_forward(q, q, q[:, :2], k_new=q[:, :0], v_new=q[:, :0], seqused_k=starts[:1])),
+                           ("seqlens_rotary without", lambda: fa3._flash_attn_forward(q, q, q, seqlens_rotary=far, seqused_k=starts[:1])),
+                           ("cu_seqlens.1. 4 after 0", lambda: fa2.flash_attn_varlen_qkvpacked_func(torch.stack([q[0]] * 3, 1), starts, 3)),
+                           ("lengths by cu_seqlens_k.0. 4", lambda: fa2.flash_attn_varlen_func(q[0], q, q, starts, starts, 4, 3, block_table=table[:1, None])),
+                           ("out_partial has shape", lambda: fa3.flash_attn_combine(q[None].int(), lse.mT[None])),
+                           ("out_partial has shape .0,", lambda: fa3.flash_attn_combine(q[None][:0], lse.mT[None][:0])),
+                           ("lse_partial has shape", lambda: fa4.flash_attn_combine(q[None], lse.mT[None].int()))):
+            with self.subTest(text), self.assertRaisesRegex(fa4cpp.InvalidArgumentError, f"^{text}"):
+                call()
+        with self.assertRaisesRegex(fa4cpp.NotSupportedError, "^leftpad_k of type Tensor"):
+            fa3._flash_attn_forward(q, q, q, leftpad_k=far)
         reason = fa4cpp.supports(q, q, q, learnable_sink=sink).reason
         self.assertTrue(reason.startswith("learnable_sink has shape"), reason)
 
